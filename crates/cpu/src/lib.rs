@@ -1,0 +1,2 @@
+//! Nothing yet.
+#![forbid(unsafe_code)]

@@ -1,0 +1,122 @@
+//! The sizes of a GPT-2, checked once: every other module may rely on them.
+
+use std::fmt;
+
+/// nanoGPT's model arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Dims {
+    /// Transformer blocks.
+    pub n_layer: u64,
+    /// Attention heads; divides `n_embd`.
+    pub n_head: u64,
+    /// Width of the residual stream.
+    pub n_embd: u64,
+    /// Longest context.
+    pub block_size: u64,
+    /// Rows of the token embedding.
+    pub vocab_size: u64,
+    /// Whether linear layers and layer norms have a bias.
+    pub bias: bool,
+}
+
+/// Sizes that make no model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DimsError {
+    /// A size is zero.
+    Zero {
+        /// Its key.
+        key: &'static str,
+    },
+    /// A size is beyond what ids and positions can express.
+    TooLarge {
+        /// Its key.
+        key: &'static str,
+        /// What was given.
+        given: u64,
+        /// The largest accepted.
+        limit: u64,
+    },
+    /// The width cannot be split into the heads.
+    Heads {
+        /// Width.
+        n_embd: u64,
+        /// Heads.
+        n_head: u64,
+    },
+}
+
+impl fmt::Display for DimsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DimsError::Zero { key } => write!(f, "{key}=0: it must be at least 1"),
+            DimsError::TooLarge { key, given, limit } => {
+                write!(f, "{key}={given}: the largest possible is {limit}")
+            }
+            DimsError::Heads { n_embd, n_head } => {
+                write!(f, "n_embd={n_embd} cannot be divided by n_head={n_head}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for DimsError {}
+
+/// Far beyond any model; keeps every product of three sizes inside 64 bits until bytes are checked.
+const LIMIT: u64 = 1 << 31;
+const MAX_LAYERS: u64 = 10_000;
+
+impl Dims {
+    /// The same sizes, if they make a model.
+    pub fn checked(self) -> Result<Dims, DimsError> {
+        let sizes = [
+            ("n_layer", self.n_layer, MAX_LAYERS),
+            ("n_head", self.n_head, LIMIT),
+            ("n_embd", self.n_embd, LIMIT),
+            ("block_size", self.block_size, LIMIT),
+            ("vocab_size", self.vocab_size, LIMIT),
+        ];
+        for (key, given, limit) in sizes {
+            if given == 0 {
+                return Err(DimsError::Zero { key });
+            }
+            if given > limit {
+                return Err(DimsError::TooLarge { key, given, limit });
+            }
+        }
+        if !self.n_embd.is_multiple_of(self.n_head) {
+            return Err(DimsError::Heads { n_embd: self.n_embd, n_head: self.n_head });
+        }
+        Ok(self)
+    }
+
+    /// Width of one attention head.
+    pub fn head_size(&self) -> u64 {
+        self.n_embd / self.n_head
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GPT2: Dims = Dims {
+        n_layer: 12,
+        n_head: 12,
+        n_embd: 768,
+        block_size: 1024,
+        vocab_size: 50304,
+        bias: false,
+    };
+
+    #[test]
+    fn impossible_sizes_are_refused_with_their_numbers() {
+        assert_eq!(GPT2.checked(), Ok(GPT2));
+        for (dims, want) in [
+            (Dims { n_embd: 512, ..GPT2 }, "n_embd=512 cannot be divided by n_head=12"),
+            (Dims { n_head: 0, ..GPT2 }, "n_head=0: it must be at least 1"),
+            (Dims { n_layer: 10_001, ..GPT2 }, "n_layer=10001: the largest possible is 10000"),
+        ] {
+            assert_eq!(dims.checked().unwrap_err().to_string(), want);
+        }
+    }
+}

@@ -1,0 +1,663 @@
+//! The schedules of a GPT-2: one training slice of any size, the update, evaluation, prefill and
+//! decode, over one table of tensors. Reads like nanoGPT's `model.py`.
+
+use crate::dims::Dims;
+use crate::params::{FlatLayout, Param, parameters};
+use plan::ops::{
+    AdamW, Attention, AttentionDecode, Branch, CacheStore, Dropout, DropoutSite, Embed,
+    GRAD_NORM_BLOCK, Gelu, GeluKind, GradNorm, HeadEval, HeadTrain, LayerNorm, Linear, LossScaler,
+    PositionFrom, Scaling, SelectPosition,
+};
+use plan::{
+    Bytes, Dtype, Io, Pass, Phase, PlanError, Role, Schedule, ScheduleBuilder, Scope,
+    SegmentBuilder, SegmentId, Shape, StepState, Tensor, TensorId,
+};
+use std::collections::BTreeMap;
+
+/// The model itself.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelSpec {
+    /// Its sizes, checked.
+    pub dims: Dims,
+    /// Probability at all of nanoGPT's places; 0 = none.
+    pub dropout: f32,
+    /// Exact for nanoGPT's models, tanh for OpenAI's.
+    pub gelu: GeluKind,
+}
+
+/// AdamW's constants.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OptimizerSpec {
+    /// Decay of the first moment.
+    pub beta1: f32,
+    /// Decay of the second moment.
+    pub beta2: f32,
+    /// Added after the square root.
+    pub eps: f32,
+    /// On tensors of two or more dimensions.
+    pub weight_decay: f32,
+    /// How the loss is scaled.
+    pub scaling: Scaling,
+}
+
+/// How training is cut.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TrainSpec {
+    /// Sequences of each kind of slice; one segment for each.
+    pub slices: Vec<u64>,
+    /// Tokens of a sequence; at most `block_size`.
+    pub positions: u64,
+    /// Tokens whose logits exist at one time; rounded up to blocks of 256.
+    pub head_chunk: u64,
+    /// Sequences of an iteration: room for their losses.
+    pub loss_rows: u64,
+    /// The optimizer.
+    pub optimizer: OptimizerSpec,
+}
+
+/// How evaluation is cut.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EvalSpec {
+    /// Sequences of each kind of slice; one segment for each.
+    pub slices: Vec<u64>,
+    /// Tokens of a sequence; at most `block_size`.
+    pub positions: u64,
+    /// Tokens whose logits exist at one time; rounded up to blocks of 256.
+    pub head_chunk: u64,
+    /// Sequences whose losses are kept.
+    pub loss_rows: u64,
+}
+
+/// How text is generated.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GenerateSpec {
+    /// Sequences generated side by side.
+    pub rows: u64,
+    /// Context lengths to prefill, one segment for each; a shorter context is padded behind.
+    pub prefill: Vec<u64>,
+}
+
+/// Everything that one arena must serve.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProgramSpec {
+    /// The model.
+    pub model: ModelSpec,
+    /// Training; without it there are no gradients and no moments.
+    pub train: Option<TrainSpec>,
+    /// Evaluation.
+    pub eval: Option<EvalSpec>,
+    /// Generation.
+    pub generate: Option<GenerateSpec>,
+    /// What the backend asks for its own scratch.
+    pub workspace: Bytes,
+}
+
+/// A parameter and its tensors.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProgramParam {
+    /// Its row of the table.
+    pub param: Param,
+    /// The weights.
+    pub weight: TensorId,
+    /// The accumulated gradient, in training.
+    pub gradient: Option<TensorId>,
+    /// First and second moment, in training.
+    pub moments: Option<[TensorId; 2]>,
+}
+
+/// A segment that takes tokens with targets and yields losses.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LossSegment {
+    /// The segment.
+    pub segment: SegmentId,
+    /// Sequences.
+    pub rows: u64,
+    /// `[rows, positions]` ids, written by the host.
+    pub tokens: TensorId,
+    /// `[rows, positions]` ids, -1 for none; written by the host.
+    pub targets: TensorId,
+}
+
+/// A segment that takes tokens and yields logits of one position of each sequence.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LogitsSegment {
+    /// The segment.
+    pub segment: SegmentId,
+    /// Tokens of each sequence that it takes.
+    pub positions: u64,
+    /// `[rows, positions]` ids, written by the host.
+    pub tokens: TensorId,
+    /// `[rows, vocab_size]`, read by the host.
+    pub logits: TensorId,
+}
+
+/// Segments of generation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GenerateSegments {
+    /// One for each prefill length, shortest first. Each fills the cache; when a context is full,
+    /// each further token runs the longest one again on the last `block_size` tokens.
+    pub prefill: Vec<LogitsSegment>,
+    /// One more token, at `StepInputs::position`.
+    pub decode: LogitsSegment,
+}
+
+/// A schedule with the ids that a caller needs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Program {
+    /// All steps.
+    pub schedule: Schedule,
+    /// In the order of the parameter table.
+    pub parameters: Vec<ProgramParam>,
+    /// [`StepState`], always there.
+    pub state: TensorId,
+    /// Summed loss of each sequence, written at `StepInputs::first_row` and after.
+    pub row_loss: Option<TensorId>,
+    /// One for each kind of training slice.
+    pub train: Vec<LossSegment>,
+    /// The parameter update.
+    pub update: Option<SegmentId>,
+    /// One for each kind of evaluation slice.
+    pub eval: Vec<LossSegment>,
+    /// Generation.
+    pub generate: Option<GenerateSegments>,
+}
+
+impl Program {
+    /// Builds all segments that the spec asks for.
+    pub fn new(spec: &ProgramSpec) -> Result<Program, PlanError> {
+        let mut builder = ScheduleBuilder::new();
+        let tensors = RunTensors::new(&mut builder, spec)?;
+        let mut gpt = Gpt { spec: &spec.model, tensors, builder };
+        let mut train = Vec::new();
+        let mut update = None;
+        if let Some(spec) = &spec.train {
+            for &rows in &spec.slices {
+                train.push(gpt.train_slice(spec, rows)?);
+            }
+            update = Some(gpt.update(&spec.optimizer)?);
+        }
+        let mut eval = Vec::new();
+        if let Some(spec) = &spec.eval {
+            for &rows in &spec.slices {
+                eval.push(gpt.eval_slice(spec, rows)?);
+            }
+        }
+        let generate = spec.generate.as_ref().map(|spec| gpt.generate(spec)).transpose()?;
+        let RunTensors { parameters, state, row_loss, .. } = gpt.tensors;
+        let schedule = gpt.builder.finish();
+        Ok(Program { schedule, parameters, state, row_loss, train, update, eval, generate })
+    }
+}
+
+/// What outlives segments.
+struct RunTensors {
+    parameters: Vec<ProgramParam>,
+    by_name: BTreeMap<String, TensorId>,
+    gradient_of: BTreeMap<TensorId, TensorId>,
+    flat: Vec<FlatRole>,
+    decayed: u64,
+    total: u64,
+    state: TensorId,
+    row_loss: Option<TensorId>,
+    workspace: TensorId,
+}
+
+/// One flat array and the names of its parameters' windows.
+struct FlatRole {
+    root: TensorId,
+    windows: Vec<TensorId>,
+}
+
+impl RunTensors {
+    fn new(b: &mut ScheduleBuilder, spec: &ProgramSpec) -> Result<RunTensors, PlanError> {
+        let table = parameters(&spec.model.dims)?;
+        let layout = FlatLayout::new(&table);
+        let mut roles = vec![("weights", "", Role::Weight)];
+        if spec.train.is_some() {
+            roles.push(("gradients", "grad ", Role::Gradient));
+            roles.push(("m", "m ", Role::Moment));
+            roles.push(("v", "v ", Role::Moment));
+        }
+        let flat = roles
+            .into_iter()
+            .map(|(name, prefix, role)| flat_role(b, &table, &layout, name, prefix, role))
+            .collect::<Result<Vec<_>, _>>()?;
+        let window =
+            |role: usize, index: usize| flat.get(role).map(|r: &FlatRole| r.windows[index]);
+        let parameters: Vec<ProgramParam> = table
+            .into_iter()
+            .enumerate()
+            .map(|(index, param)| ProgramParam {
+                param,
+                weight: flat[0].windows[index],
+                gradient: window(1, index),
+                moments: window(2, index).zip(window(3, index)).map(|(m, v)| [m, v]),
+            })
+            .collect();
+        let by_name = parameters.iter().map(|p| (p.param.name.clone(), p.weight)).collect();
+        let gradient_of = parameters.iter().filter_map(|p| Some((p.weight, p.gradient?))).collect();
+        let state_shape = Shape::new(&[StepState::WORDS as u64])?;
+        let state = b.run_tensor("state", Dtype::U32, state_shape, Role::State)?;
+        let train_rows = spec.train.as_ref().map(|train| train.loss_rows);
+        let eval_rows = spec.eval.as_ref().map(|eval| eval.loss_rows);
+        let row_loss = train_rows
+            .max(eval_rows)
+            .map(|rows| b.run_tensor("row_loss", Dtype::F32, Shape::new(&[rows])?, Role::State))
+            .transpose()?;
+        let words = Shape::new(&[spec.workspace.get().div_ceil(4).max(1)])?;
+        let workspace = b.run_tensor("workspace", Dtype::F32, words, Role::Workspace)?;
+        let (decayed, total) = (layout.decayed, layout.total);
+        Ok(RunTensors {
+            parameters,
+            by_name,
+            gradient_of,
+            flat,
+            decayed,
+            total,
+            state,
+            row_loss,
+            workspace,
+        })
+    }
+}
+
+fn flat_role(
+    b: &mut ScheduleBuilder,
+    table: &[Param],
+    layout: &FlatLayout,
+    name: &str,
+    prefix: &str,
+    role: Role,
+) -> Result<FlatRole, PlanError> {
+    let root = b.run_tensor(name, Dtype::F32, Shape::new(&[layout.total])?, role)?;
+    let windows = table
+        .iter()
+        .zip(&layout.offsets)
+        .map(|(param, &element)| {
+            let name = format!("{prefix}{}", param.name);
+            b.window(&name, param.shape, root, element_offset(element), param.layer)
+        })
+        .collect::<Result<Vec<_>, _>>()?;
+    Ok(FlatRole { root, windows })
+}
+
+/// The array exists already, so an offset inside it fits.
+fn element_offset(element: u64) -> Bytes {
+    Bytes::new(element.saturating_mul(Dtype::F32.size())).unwrap_or(Bytes::ZERO)
+}
+
+struct Gpt<'a> {
+    spec: &'a ModelSpec,
+    tensors: RunTensors,
+    builder: ScheduleBuilder,
+}
+
+impl Gpt<'_> {
+    fn train_slice(&mut self, spec: &TrainSpec, rows: u64) -> Result<LossSegment, PlanError> {
+        let name = format!("train {rows}x{}", spec.positions);
+        let mut forward = self.forward(&name, Phase::Train, rows, spec.positions, true);
+        let [tokens, targets] = forward.token_inputs()?;
+        let x = forward.blocks(tokens, PositionFrom::Zero, Context::Whole)?;
+        let (w, run) = (forward.weight("wte.weight")?, forward.tensors);
+        let d_w = run.gradient_of.get(&w).copied().unwrap_or(w);
+        let [token_loss, slab] = forward.head_tensors(spec.head_chunk)?;
+        forward.segment.push(HeadTrain {
+            x,
+            w,
+            d_w,
+            targets,
+            token_loss,
+            row_loss: run.row_loss.unwrap_or(token_loss),
+            slab,
+            state: run.state,
+            workspace: run.workspace,
+        })?;
+        forward.segment.backward(&run.gradient_of, BTreeMap::new())?;
+        Ok(LossSegment { segment: forward.segment.finish(), rows, tokens, targets })
+    }
+
+    fn eval_slice(&mut self, spec: &EvalSpec, rows: u64) -> Result<LossSegment, PlanError> {
+        let name = format!("eval {rows}x{}", spec.positions);
+        let mut forward = self.forward(&name, Phase::Eval, rows, spec.positions, false);
+        let [tokens, targets] = forward.token_inputs()?;
+        let x = forward.blocks(tokens, PositionFrom::Zero, Context::Whole)?;
+        let (w, run) = (forward.weight("wte.weight")?, forward.tensors);
+        let [token_loss, slab] = forward.head_tensors(spec.head_chunk)?;
+        let row_loss = run.row_loss.unwrap_or(token_loss);
+        let workspace = run.workspace;
+        forward.segment.push(HeadEval { x, w, targets, token_loss, row_loss, slab, workspace })?;
+        Ok(LossSegment { segment: forward.segment.finish(), rows, tokens, targets })
+    }
+
+    fn update(&mut self, spec: &OptimizerSpec) -> Result<SegmentId, PlanError> {
+        let run = &self.tensors;
+        let groups = [
+            ("decayed", 0, run.decayed, spec.weight_decay),
+            ("other", run.decayed, run.total - run.decayed, 0.0),
+        ];
+        let mut windows = Vec::new();
+        for (group, first, elements, weight_decay) in groups {
+            let shape = Shape::new(&[elements])?;
+            let mut window = |role: usize| {
+                let root = run.flat[role].root;
+                let name = format!("{} {group}", self.builder.tensors().get(root).name);
+                self.builder.window(&name, shape, root, element_offset(first), None)
+            };
+            let tensors = [window(0)?, window(1)?, window(2)?, window(3)?];
+            windows.push((tensors, weight_decay));
+        }
+        let (gradients, state) = (run.flat[1].root, run.state);
+        let mut segment = self.builder.segment("update", Phase::Train);
+        segment.set_pass(Pass::Update);
+        let blocks = Shape::new(&[run.total.div_ceil(GRAD_NORM_BLOCK)])?;
+        let partials = segment.local("norm_partials", Dtype::F32, blocks, Role::Workspace)?;
+        segment.push(GradNorm { gradients, partials, state })?;
+        segment.push(LossScaler { state, scaling: spec.scaling })?;
+        for ([weights, gradients, m, v], weight_decay) in windows {
+            let OptimizerSpec { beta1, beta2, eps, .. } = *spec;
+            segment.push(AdamW {
+                weights,
+                gradients,
+                m,
+                v,
+                state,
+                beta1,
+                beta2,
+                eps,
+                weight_decay,
+            })?;
+        }
+        Ok(segment.finish())
+    }
+
+    fn generate(&mut self, spec: &GenerateSpec) -> Result<GenerateSegments, PlanError> {
+        let caches = self.caches(spec.rows)?;
+        let mut lengths = spec.prefill.clone();
+        lengths.sort_unstable();
+        lengths.dedup();
+        let mut prefill = Vec::new();
+        for positions in lengths {
+            let name = format!("prefill {}x{positions}", spec.rows);
+            prefill.push(self.logits_segment(
+                &name,
+                spec.rows,
+                positions,
+                Context::Fill(&caches),
+            )?);
+        }
+        let name = format!("decode {}x1", spec.rows);
+        let decode = self.logits_segment(&name, spec.rows, 1, Context::Cached(&caches))?;
+        Ok(GenerateSegments { prefill, decode })
+    }
+
+    /// Keys and values of each layer, kept from one segment of generation to the next.
+    fn caches(&mut self, rows: u64) -> Result<Vec<TensorId>, PlanError> {
+        let dims = self.spec.dims;
+        let shape = [2, rows, dims.n_head, dims.block_size, dims.head_size()];
+        (0..dims.n_layer as u32)
+            .map(|layer| {
+                self.builder.tensor(Tensor {
+                    name: format!("h.{layer}.cache"),
+                    dtype: Dtype::F32,
+                    shape: Shape::new(&shape)?,
+                    role: Role::Cache,
+                    scope: Scope::Phase(Phase::Generate),
+                    layer: Some(layer),
+                    io: Io::Device,
+                    view: None,
+                })
+            })
+            .collect()
+    }
+
+    fn logits_segment(
+        &mut self,
+        name: &str,
+        rows: u64,
+        positions: u64,
+        context: Context<'_>,
+    ) -> Result<LogitsSegment, PlanError> {
+        let from = match context {
+            Context::Cached(_) => PositionFrom::Step,
+            Context::Whole | Context::Fill(_) => PositionFrom::Zero,
+        };
+        let mut forward = self.forward(name, Phase::Generate, rows, positions, false);
+        let tokens = forward.tokens("tokens")?;
+        let mut x = forward.blocks(tokens, from, context)?;
+        if from == PositionFrom::Zero {
+            let shape = Shape::new(&[rows, 1, forward.spec.dims.n_embd])?;
+            let out = forward.segment.local("last", Dtype::F32, shape, Role::Activation)?;
+            forward.segment.push(SelectPosition { x, out })?;
+            x = out;
+        }
+        let shape = Shape::new(&[rows, 1, forward.spec.dims.vocab_size])?;
+        let segment = &mut forward.segment;
+        let logits = segment.host_tensor("logits", Dtype::F32, shape, Role::Logits, Io::Output)?;
+        let w = forward.weight("wte.weight")?;
+        let workspace = forward.tensors.workspace;
+        forward.segment.push(Linear { x, w, bias: None, out: logits, workspace })?;
+        Ok(LogitsSegment { segment: forward.segment.finish(), positions, tokens, logits })
+    }
+
+    fn forward(
+        &mut self,
+        name: &str,
+        phase: Phase,
+        rows: u64,
+        positions: u64,
+        training: bool,
+    ) -> Forward<'_> {
+        let segment = self.builder.segment(name, phase);
+        let dropout = if training { self.spec.dropout } else { 0.0 };
+        Forward { spec: self.spec, tensors: &self.tensors, segment, rows, positions, dropout }
+    }
+}
+
+/// What attention looks at.
+#[derive(Clone, Copy)]
+enum Context<'a> {
+    /// The sequence itself.
+    Whole,
+    /// The sequence itself, its keys and values kept.
+    Fill(&'a [TensorId]),
+    /// One token against what was kept.
+    Cached(&'a [TensorId]),
+}
+
+/// The forward pass of one segment.
+struct Forward<'a> {
+    spec: &'a ModelSpec,
+    tensors: &'a RunTensors,
+    segment: SegmentBuilder<'a>,
+    rows: u64,
+    positions: u64,
+    dropout: f32,
+}
+
+/// Which layer norm, and what is known before it.
+struct Joined {
+    /// The residual stream.
+    x: TensorId,
+    /// It, normalised.
+    normalised: TensorId,
+}
+
+impl Forward<'_> {
+    /// Embedding, all blocks and the last layer norm.
+    fn blocks(
+        &mut self,
+        tokens: TensorId,
+        position: PositionFrom,
+        context: Context<'_>,
+    ) -> Result<TensorId, PlanError> {
+        let layers = self.spec.dims.n_layer as u32;
+        let x = self.activation("x", self.spec.dims.n_embd)?;
+        let (wte, wpe) = (self.weight("wte.weight")?, self.weight("wpe.weight")?);
+        let dropout = self.dropout_at(0, DropoutSite::Embedding);
+        self.segment.push(Embed { tokens, wte, wpe, out: x, position, dropout })?;
+        self.segment.set_layer(Some(0));
+        let normalised = self.norm(x, None, "h.0.ln_1", "ln_1")?;
+        let mut stream = Joined { x, normalised };
+        for layer in 0..layers {
+            stream = self.block(stream, layer, context)?;
+        }
+        self.segment.set_layer(None);
+        Ok(stream.normalised)
+    }
+
+    /// `x + attn(ln_1(x))`, then `+ mlp(ln_2(x))`, then the norm that comes next: the following
+    /// block's first, or the last one of all.
+    fn block(
+        &mut self,
+        stream: Joined,
+        layer: u32,
+        context: Context<'_>,
+    ) -> Result<Joined, PlanError> {
+        self.segment.set_layer(Some(layer));
+        let branch = self.attention(stream.normalised, layer, context)?;
+        let site = DropoutSite::AttentionProjection;
+        let middle = self.join(stream.x, branch, layer, site, ["x_mid", "ln_2"])?;
+        let branch = self.mlp(middle.normalised, layer)?;
+        let site = DropoutSite::MlpProjection;
+        let next = if u64::from(layer) + 1 < self.spec.dims.n_layer { "ln_1" } else { "ln_f" };
+        self.join(middle.x, branch, layer, site, ["x_out", next])
+    }
+
+    fn attention(
+        &mut self,
+        x: TensorId,
+        layer: u32,
+        context: Context<'_>,
+    ) -> Result<TensorId, PlanError> {
+        let dims = self.spec.dims;
+        let qkv = self.linear(x, layer, "attn.c_attn", "qkv", 3 * dims.n_embd)?;
+        let out = self.activation("att", dims.n_embd)?;
+        let workspace = self.tensors.workspace;
+        match context {
+            Context::Cached(caches) => {
+                let cache = caches[layer as usize];
+                self.segment.push(AttentionDecode { qkv, cache, out, workspace })?;
+            }
+            Context::Whole | Context::Fill(_) => {
+                let shape = Shape::new(&[self.rows, dims.n_head, self.positions])?;
+                let lse = self.segment.local("lse", Dtype::F32, shape, Role::Activation)?;
+                let dropout = self.dropout_at(layer, DropoutSite::Attention);
+                let heads = dims.n_head;
+                self.segment.push(Attention { qkv, out, lse, heads, dropout, workspace })?;
+            }
+        }
+        if let Context::Fill(caches) = context {
+            self.segment.push(CacheStore { qkv, cache: caches[layer as usize] })?;
+        }
+        self.linear(out, layer, "attn.c_proj", "att_proj", dims.n_embd)
+    }
+
+    fn mlp(&mut self, x: TensorId, layer: u32) -> Result<TensorId, PlanError> {
+        let width = self.spec.dims.n_embd;
+        let fch = self.linear(x, layer, "mlp.c_fc", "fch", 4 * width)?;
+        let gelu = self.activation("gelu", 4 * width)?;
+        self.segment.push(Gelu { x: fch, out: gelu, kind: self.spec.gelu })?;
+        self.linear(gelu, layer, "mlp.c_proj", "mlp_proj", width)
+    }
+
+    /// Residual addition and the layer norm behind it, one op.
+    fn join(
+        &mut self,
+        x: TensorId,
+        branch: TensorId,
+        layer: u32,
+        site: DropoutSite,
+        [sum_name, norm]: [&str; 2],
+    ) -> Result<Joined, PlanError> {
+        let sum = self.activation(sum_name, self.spec.dims.n_embd)?;
+        let dropout = self.dropout_at(layer, site);
+        let parameter = match norm {
+            "ln_f" => "ln_f".to_string(),
+            "ln_1" => format!("h.{}.ln_1", layer + 1),
+            other => format!("h.{layer}.{other}"),
+        };
+        if norm == "ln_1" {
+            self.segment.set_layer(Some(layer + 1)); // the norm belongs to the next block
+        }
+        let normalised = self.norm(x, Some(Branch { branch, dropout, sum }), &parameter, norm)?;
+        Ok(Joined { x: sum, normalised })
+    }
+
+    fn norm(
+        &mut self,
+        x: TensorId,
+        add: Option<Branch>,
+        parameter: &str,
+        name: &str,
+    ) -> Result<TensorId, PlanError> {
+        let out = self.activation(name, self.spec.dims.n_embd)?;
+        let rows = Shape::new(&[self.segment.shape(x).rows()])?;
+        let mut statistic = |what: &str| {
+            let name = format!("{name}_{what}");
+            self.segment.local(&name, Dtype::F32, rows, Role::Activation)
+        };
+        let (mean, rstd) = (statistic("mean")?, statistic("rstd")?);
+        let gain = self.weight(&format!("{parameter}.weight"))?;
+        let bias = self.bias(&format!("{parameter}.bias"))?;
+        self.segment.push(LayerNorm { x, add, gain, bias, out, mean, rstd })?;
+        Ok(out)
+    }
+
+    fn linear(
+        &mut self,
+        x: TensorId,
+        layer: u32,
+        parameter: &str,
+        name: &str,
+        width: u64,
+    ) -> Result<TensorId, PlanError> {
+        let out = self.activation(name, width)?;
+        let w = self.weight(&format!("h.{layer}.{parameter}.weight"))?;
+        let bias = self.bias(&format!("h.{layer}.{parameter}.bias"))?;
+        self.segment.push(Linear { x, w, bias, out, workspace: self.tensors.workspace })?;
+        Ok(out)
+    }
+
+    fn activation(&mut self, name: &str, width: u64) -> Result<TensorId, PlanError> {
+        let shape = Shape::new(&[self.rows, self.positions, width])?;
+        self.segment.local(name, Dtype::F32, shape, Role::Activation)
+    }
+
+    fn tokens(&mut self, name: &str) -> Result<TensorId, PlanError> {
+        let shape = Shape::new(&[self.rows, self.positions])?;
+        self.segment.host_tensor(name, Dtype::I32, shape, Role::Tokens, Io::Input)
+    }
+
+    fn token_inputs(&mut self) -> Result<[TensorId; 2], PlanError> {
+        Ok([self.tokens("tokens")?, self.tokens("targets")?])
+    }
+
+    /// Losses of all tokens, and the slab of logits: whole blocks of 256 tokens, never more than
+    /// there are.
+    fn head_tensors(&mut self, chunk: u64) -> Result<[TensorId; 2], PlanError> {
+        let tokens = self.rows.saturating_mul(self.positions);
+        let blocks = chunk.max(1).div_ceil(plan::ops::TOKEN_BLOCK);
+        let chunk = blocks.saturating_mul(plan::ops::TOKEN_BLOCK).min(tokens);
+        let loss = Shape::new(&[tokens])?;
+        let token_loss = self.segment.local("token_loss", Dtype::F32, loss, Role::State)?;
+        let logits = Shape::new(&[chunk, self.spec.dims.vocab_size])?;
+        let slab = self.segment.local("logits", Dtype::F32, logits, Role::Logits)?;
+        Ok([token_loss, slab])
+    }
+
+    fn weight(&self, name: &str) -> Result<TensorId, PlanError> {
+        self.tensors.by_name.get(name).copied().ok_or_else(|| PlanError::Attribute {
+            op: "gpt2",
+            problem: format!("the parameter table has no {name}"),
+        })
+    }
+
+    fn bias(&self, name: &str) -> Result<Option<TensorId>, PlanError> {
+        if self.spec.dims.bias { self.weight(name).map(Some) } else { Ok(None) }
+    }
+
+    fn dropout_at(&self, layer: u32, site: DropoutSite) -> Option<Dropout> {
+        let probability = self.dropout;
+        (probability > 0.0).then_some(Dropout { probability, layer, site })
+    }
+}

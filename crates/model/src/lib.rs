@@ -1,0 +1,13 @@
+//! GPT-2 as data, exactly as nanoGPT defines it: [`dims`] are its sizes, [`params`] its one table
+//! of parameters, [`init`] its initial weights, and [`gpt2`] its schedules for training,
+//! evaluation and generation.
+#![forbid(unsafe_code)]
+
+pub mod dims;
+pub mod gpt2;
+pub mod init;
+pub mod params;
+
+pub use dims::{Dims, DimsError};
+pub use gpt2::{EvalSpec, GenerateSpec, ModelSpec, OptimizerSpec, Program, ProgramSpec, TrainSpec};
+pub use params::{Init, Param, ParamRow, parameters};

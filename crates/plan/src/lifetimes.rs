@@ -1,0 +1,81 @@
+//! When each tensor of a segment is alive: from its first access to its last. Inputs live from the
+//! start, outputs to the end. A view's accesses count for the tensor that owns the bytes.
+
+use crate::bytes::Bytes;
+use crate::schedule::{Schedule, SegmentId};
+use crate::tensor::{Io, Scope, TensorId};
+use std::collections::BTreeMap;
+
+/// First and last step at which a tensor's bytes must be its own, both inclusive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Live {
+    /// Index of the first step.
+    pub first: usize,
+    /// Index of the last step.
+    pub last: usize,
+}
+
+impl Live {
+    /// Whether two tensors are alive at one step.
+    pub fn meets(&self, other: &Live) -> bool {
+        self.first <= other.last && other.first <= self.last
+    }
+
+    /// Whether the tensor is alive at a step.
+    pub fn contains(&self, step: usize) -> bool {
+        (self.first..=self.last).contains(&step)
+    }
+}
+
+/// Lifetimes of the tensors that belong to this segment alone, by owner of the bytes.
+pub fn lifetimes(schedule: &Schedule, segment: SegmentId) -> BTreeMap<TensorId, Live> {
+    let steps = &schedule.segment(segment).steps;
+    let end = steps.len().saturating_sub(1);
+    let mut lives: BTreeMap<TensorId, Live> = BTreeMap::new();
+    for (index, step) in steps.iter().enumerate() {
+        for operand in step.operands() {
+            let (root, _) = schedule.tensors.root(operand.tensor);
+            if !schedule.is_held(root, segment) {
+                let live = lives.entry(root).or_insert(Live { first: index, last: index });
+                live.last = index;
+            }
+        }
+    }
+    for id in schedule.tensors.ids() {
+        let tensor = schedule.tensors.get(id);
+        if tensor.scope != Scope::Segment(segment) {
+            continue;
+        }
+        let (root, _) = schedule.tensors.root(id);
+        match tensor.io {
+            Io::Device => {}
+            Io::Input => lives.entry(root).or_insert(Live { first: 0, last: 0 }).first = 0,
+            Io::Output => lives.entry(root).or_insert(Live { first: end, last: end }).last = end,
+        }
+    }
+    lives
+}
+
+/// Aligned bytes alive at each step, tensors that outlive the segment not counted.
+/// `None` when a sum does not fit.
+pub fn live_bytes(
+    schedule: &Schedule,
+    segment: SegmentId,
+    lives: &BTreeMap<TensorId, Live>,
+) -> Option<Vec<Bytes>> {
+    let steps = schedule.segment(segment).steps.len().max(1);
+    let mut born = vec![Bytes::ZERO; steps];
+    let mut dead = vec![Bytes::ZERO; steps + 1];
+    for (&tensor, live) in lives {
+        let size = schedule.tensors.bytes(tensor).aligned()?;
+        born[live.first] = born[live.first].plus(size)?;
+        dead[live.last + 1] = dead[live.last + 1].plus(size)?;
+    }
+    let mut now = Bytes::ZERO;
+    (0..steps)
+        .map(|step| {
+            now = now.plus(born[step])?.minus(dead[step])?;
+            Some(now)
+        })
+        .collect()
+}

@@ -1,0 +1,68 @@
+//! AdamW over a flat range of parameters, as nanoGPT's optimizer does it; it zeroes the gradients
+//! that it used, so that accumulation always adds.
+
+use super::{Check, Operand, Operation};
+use crate::error::PlanError;
+use crate::tensor::{Dtype, TensorId, Tensors};
+
+/// `p = p (1 - lr wd) - lr m̂ / (√v̂ + eps)`, with the clip factor on the gradient.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AdamW {
+    /// Parameters, flat fp32.
+    pub weights: TensorId,
+    /// Their gradients; zero afterwards, also when the step is skipped.
+    pub gradients: TensorId,
+    /// First moments.
+    pub m: TensorId,
+    /// Second moments.
+    pub v: TensorId,
+    /// Clip factor, step count, skip flag.
+    pub state: TensorId,
+    /// Decay of the first moment.
+    pub beta1: f32,
+    /// Decay of the second moment.
+    pub beta2: f32,
+    /// Added after the square root.
+    pub eps: f32,
+    /// 0 for biases and gains.
+    pub weight_decay: f32,
+}
+
+impl Operation for AdamW {
+    fn name(&self) -> &'static str {
+        "adamw"
+    }
+
+    fn operands(&self) -> Vec<Operand> {
+        vec![
+            Operand::update("weights", self.weights),
+            Operand::update("gradients", self.gradients),
+            Operand::update("m", self.m),
+            Operand::update("v", self.v),
+            Operand::read("state", self.state),
+        ]
+    }
+
+    fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {
+        let check = Check::new(self.name(), tensors);
+        let &[elements] = check.rank("weights", self.weights, 1)? else { return Ok(()) };
+        let rest = [("gradients", self.gradients), ("m", self.m), ("v", self.v)];
+        check.dtype("weights", self.weights, Dtype::F32)?;
+        for (name, tensor) in rest {
+            check.dims(name, tensor, &[elements])?;
+        }
+        check.dtype("state", self.state, Dtype::U32)?;
+        let unit = 0.0..1.0;
+        let betas = unit.contains(&self.beta1) && unit.contains(&self.beta2);
+        check.attribute(betas, || {
+            format!("betas {} and {} must lie in [0, 1)", self.beta1, self.beta2)
+        })?;
+        check.attribute(self.eps >= 0.0 && self.weight_decay >= 0.0, || {
+            format!("eps {} and weight decay {} must be ≥ 0", self.eps, self.weight_decay)
+        })
+    }
+
+    fn flops(&self, tensors: &Tensors) -> u64 {
+        tensors.get(self.weights).shape.elements().saturating_mul(15)
+    }
+}

@@ -1,0 +1,39 @@
+//! Dropout as an attribute of the ops that apply it. Masks are never stored: each is a function of
+//! (seed, iteration, layer, site, global row, column), so backward draws the same mask again and
+//! no slicing can change it.
+
+/// nanoGPT's places of dropout; embedding, attention matrix, and the two branches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DropoutSite {
+    /// After token plus position embedding.
+    Embedding,
+    /// On the attention probabilities.
+    Attention,
+    /// On the attention branch before it joins the residual stream.
+    AttentionProjection,
+    /// On the MLP branch before it joins the residual stream.
+    MlpProjection,
+}
+
+/// A dropout of a given strength at a given place.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Dropout {
+    /// Probability of zeroing an element, in `[0, 1)`.
+    pub probability: f32,
+    /// The layer, 0 for the embedding.
+    pub layer: u32,
+    /// The place.
+    pub site: DropoutSite,
+}
+
+impl Dropout {
+    /// What kept elements are multiplied by.
+    pub fn keep_scale(&self) -> f32 {
+        1.0 / (1.0 - self.probability)
+    }
+
+    /// Whether the probability is one that keeps something.
+    pub(super) fn is_valid(&self) -> bool {
+        (0.0..1.0).contains(&self.probability)
+    }
+}

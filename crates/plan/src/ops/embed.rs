@@ -1,0 +1,136 @@
+//! Token plus position embedding, with nanoGPT's first dropout; and its backward, which adds each
+//! token's gradient to its row in token order, so that the sum does not depend on threads.
+
+use super::{Check, Dropout, Operand, Operation};
+use crate::error::PlanError;
+use crate::schedule::Backward;
+use crate::tensor::{Dtype, TensorId, Tensors};
+
+/// Where the first token of each row stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PositionFrom {
+    /// At position 0.
+    Zero,
+    /// At `StepInputs::position` (decode).
+    Step,
+}
+
+/// `out[b, t] = dropout(wte[tokens[b, t]] + wpe[t])`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Embed {
+    /// `[rows, positions]` ids.
+    pub tokens: TensorId,
+    /// `[vocabulary, width]`.
+    pub wte: TensorId,
+    /// `[block_size, width]`.
+    pub wpe: TensorId,
+    /// `[rows, positions, width]`.
+    pub out: TensorId,
+    /// Where positions start.
+    pub position: PositionFrom,
+    /// Dropout on the sum.
+    pub dropout: Option<Dropout>,
+}
+
+/// `d_wte[token] += d`, `d_wpe[t] += d`, where `d` is the masked gradient.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EmbedBackward {
+    /// `[rows, positions]` ids.
+    pub tokens: TensorId,
+    /// `[rows, positions, width]`.
+    pub d_out: TensorId,
+    /// `[vocabulary, width]` accumulator.
+    pub d_wte: TensorId,
+    /// `[block_size, width]` accumulator.
+    pub d_wpe: TensorId,
+    /// The forward's dropout.
+    pub dropout: Option<Dropout>,
+}
+
+fn check_tables(
+    check: &Check<'_>,
+    tokens: TensorId,
+    out: TensorId,
+    [wte, wpe]: [TensorId; 2],
+    dropout: Option<Dropout>,
+) -> Result<(), PlanError> {
+    let &[rows, positions] = check.rank("tokens", tokens, 2)? else { return Ok(()) };
+    let width = check.shape(wte).width();
+    check.dtype("tokens", tokens, Dtype::I32)?;
+    check.dims("out", out, &[rows, positions, width])?;
+    check.rank("wte", wte, 2)?;
+    let &[block, _] = check.rank("wpe", wpe, 2)? else { return Ok(()) };
+    check.dims("wpe", wpe, &[block, width])?;
+    check.attribute(positions <= block, || {
+        format!("{positions} positions, but only {block} are embedded")
+    })?;
+    check.attribute(dropout.is_none_or(|d| d.is_valid()), || {
+        format!("dropout {dropout:?} is outside [0, 1)")
+    })
+}
+
+impl Operation for Embed {
+    fn name(&self) -> &'static str {
+        "embed"
+    }
+
+    fn operands(&self) -> Vec<Operand> {
+        vec![
+            Operand::read("tokens", self.tokens),
+            Operand::read("wte", self.wte),
+            Operand::read("wpe", self.wpe),
+            Operand::write("out", self.out),
+        ]
+    }
+
+    fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {
+        let check = Check::new(self.name(), tensors);
+        check_tables(&check, self.tokens, self.out, [self.wte, self.wpe], self.dropout)
+    }
+
+    fn flops(&self, tensors: &Tensors) -> u64 {
+        tensors.get(self.out).shape.elements()
+    }
+
+    /// Only the rows that are looked up move, not the whole table.
+    fn bytes(&self, tensors: &Tensors) -> u64 {
+        tensors.bytes(self.out).get().saturating_mul(3)
+    }
+
+    fn emit_backward(&self, backward: &mut Backward<'_>) -> Result<(), PlanError> {
+        let d_out = backward.gradient_of(self.name(), self.out)?;
+        let d_wte = backward.parameter_gradient(self.name(), self.wte)?;
+        let d_wpe = backward.parameter_gradient(self.name(), self.wpe)?;
+        let (tokens, dropout) = (self.tokens, self.dropout);
+        backward.push(EmbedBackward { tokens, d_out, d_wte, d_wpe, dropout })
+    }
+}
+
+impl Operation for EmbedBackward {
+    fn name(&self) -> &'static str {
+        "embed_backward"
+    }
+
+    fn operands(&self) -> Vec<Operand> {
+        vec![
+            Operand::read("tokens", self.tokens),
+            Operand::read("d_out", self.d_out),
+            Operand::update("d_wte", self.d_wte),
+            Operand::update("d_wpe", self.d_wpe),
+        ]
+    }
+
+    fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {
+        let check = Check::new(self.name(), tensors);
+        check_tables(&check, self.tokens, self.d_out, [self.d_wte, self.d_wpe], self.dropout)
+    }
+
+    fn flops(&self, tensors: &Tensors) -> u64 {
+        tensors.get(self.d_out).shape.elements().saturating_mul(2)
+    }
+
+    /// As for the forward: two rows of gradient are updated for each token.
+    fn bytes(&self, tensors: &Tensors) -> u64 {
+        tensors.bytes(self.d_out).get().saturating_mul(5)
+    }
+}

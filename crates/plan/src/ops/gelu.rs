@@ -1,0 +1,83 @@
+//! GELU, exact (nanoGPT) or in the tanh form (OpenAI's weights), and its backward in place.
+
+use super::{Check, Operand, Operation};
+use crate::error::PlanError;
+use crate::schedule::Backward;
+use crate::tensor::{TensorId, Tensors};
+
+/// Which GELU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum GeluKind {
+    /// `x Φ(x)` with the error function, as nanoGPT.
+    Erf,
+    /// `x/2 (1 + tanh(√(2/π) (x + 0.044715 x³)))`, as OpenAI's GPT-2 and llm.c.
+    Tanh,
+}
+
+/// `out = gelu(x)`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Gelu {
+    /// Any shape.
+    pub x: TensorId,
+    /// Like `x`.
+    pub out: TensorId,
+    /// Which GELU.
+    pub kind: GeluKind,
+}
+
+/// `d = d · gelu'(x)`, in place: the gradient of the output becomes that of the input.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GeluBackward {
+    /// The forward's input.
+    pub x: TensorId,
+    /// Gradient, in and out.
+    pub d: TensorId,
+    /// Which GELU.
+    pub kind: GeluKind,
+}
+
+impl Operation for Gelu {
+    fn name(&self) -> &'static str {
+        "gelu"
+    }
+
+    fn operands(&self) -> Vec<Operand> {
+        vec![Operand::read("x", self.x), Operand::write("out", self.out)]
+    }
+
+    fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {
+        let check = Check::new(self.name(), tensors);
+        check.float("x", self.x)?;
+        check.dims("out", self.out, check.shape(self.x).dims())
+    }
+
+    fn flops(&self, tensors: &Tensors) -> u64 {
+        tensors.get(self.x).shape.elements().saturating_mul(20)
+    }
+
+    fn emit_backward(&self, backward: &mut Backward<'_>) -> Result<(), PlanError> {
+        let d = backward.gradient_of(self.name(), self.out)?;
+        backward.deliver(self.x, d);
+        backward.push(GeluBackward { x: self.x, d, kind: self.kind })
+    }
+}
+
+impl Operation for GeluBackward {
+    fn name(&self) -> &'static str {
+        "gelu_backward"
+    }
+
+    fn operands(&self) -> Vec<Operand> {
+        vec![Operand::read("x", self.x), Operand::update("d", self.d)]
+    }
+
+    fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {
+        let check = Check::new(self.name(), tensors);
+        check.float("x", self.x)?;
+        check.dims("d", self.d, check.shape(self.x).dims())
+    }
+
+    fn flops(&self, tensors: &Tensors) -> u64 {
+        tensors.get(self.x).shape.elements().saturating_mul(30)
+    }
+}

@@ -1,0 +1,46 @@
+//! The norm of all gradients, in two stages with a fixed number of partial sums, so that neither
+//! threads nor the device change it.
+
+use super::{Check, Operand, Operation};
+use crate::error::PlanError;
+use crate::tensor::{Dtype, TensorId, Tensors};
+
+/// Elements whose squares make one partial sum.
+pub const GRAD_NORM_BLOCK: u64 = 65_536;
+
+/// `state.grad_norm = ‖gradients‖ / loss_scale`, `state.found_inf` when it is not finite.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GradNorm {
+    /// All gradients, flat.
+    pub gradients: TensorId,
+    /// One sum of squares for each block of [`GRAD_NORM_BLOCK`].
+    pub partials: TensorId,
+    /// The step state.
+    pub state: TensorId,
+}
+
+impl Operation for GradNorm {
+    fn name(&self) -> &'static str {
+        "grad_norm"
+    }
+
+    fn operands(&self) -> Vec<Operand> {
+        vec![
+            Operand::read("gradients", self.gradients),
+            Operand::write("partials", self.partials),
+            Operand::update("state", self.state),
+        ]
+    }
+
+    fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {
+        let check = Check::new(self.name(), tensors);
+        let &[elements] = check.rank("gradients", self.gradients, 1)? else { return Ok(()) };
+        check.dtype("gradients", self.gradients, Dtype::F32)?;
+        check.dims("partials", self.partials, &[elements.div_ceil(GRAD_NORM_BLOCK)])?;
+        check.dtype("state", self.state, Dtype::U32)
+    }
+
+    fn flops(&self, tensors: &Tensors) -> u64 {
+        tensors.get(self.gradients).shape.elements().saturating_mul(2)
+    }
+}

@@ -1,0 +1,166 @@
+//! The head: last linear layer and cross-entropy, in chunks of tokens so that logits exist only as
+//! one slab. In training the same pass also yields both gradients, because their scale (1 over the
+//! valid tokens of the iteration, times the loss scale) is known beforehand.
+
+use super::{Check, Operand, Operation, TOKEN_BLOCK, product_flops};
+use crate::error::PlanError;
+use crate::schedule::Backward;
+use crate::tensor::{Dtype, TensorId, Tensors};
+
+/// Loss and gradients. `x` turns into its own gradient, chunk by chunk.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HeadTrain {
+    /// `[rows, positions, width]`: in, the normalised stream; out, its gradient.
+    pub x: TensorId,
+    /// `[vocabulary, width]`, tied to the token embedding.
+    pub w: TensorId,
+    /// `[vocabulary, width]` accumulator.
+    pub d_w: TensorId,
+    /// `[rows, positions]`; -1 counts for nothing.
+    pub targets: TensorId,
+    /// `[rows · positions]`: the loss of each token.
+    pub token_loss: TensorId,
+    /// `[rows of an iteration]`: summed loss of each sequence, at `StepInputs::first_row`.
+    pub row_loss: TensorId,
+    /// `[chunk, vocabulary]` logits, then their gradients.
+    pub slab: TensorId,
+    /// Loss scale.
+    pub state: TensorId,
+    /// The backend's own scratch.
+    pub workspace: TensorId,
+}
+
+/// Loss alone.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HeadEval {
+    /// `[rows, positions, width]`.
+    pub x: TensorId,
+    /// `[vocabulary, width]`.
+    pub w: TensorId,
+    /// `[rows, positions]`; -1 counts for nothing.
+    pub targets: TensorId,
+    /// `[rows · positions]`: the loss of each token.
+    pub token_loss: TensorId,
+    /// `[rows]`: summed loss of each sequence, at `StepInputs::first_row`.
+    pub row_loss: TensorId,
+    /// `[chunk, vocabulary]` logits.
+    pub slab: TensorId,
+    /// The backend's own scratch.
+    pub workspace: TensorId,
+}
+
+/// What both heads share: `[x, w, targets, token_loss, row_loss, slab]`.
+fn check_head(
+    check: &Check<'_>,
+    [x, w, targets, token_loss, row_loss, slab]: [TensorId; 6],
+) -> Result<(), PlanError> {
+    let &[rows, positions, width] = check.rank("x", x, 3)? else { return Ok(()) };
+    let &[vocabulary, _] = check.rank("w", w, 2)? else { return Ok(()) };
+    let &[chunk, _] = check.rank("slab", slab, 2)? else { return Ok(()) };
+    let tokens = rows.saturating_mul(positions);
+    check.dims("w", w, &[vocabulary, width])?;
+    check.dims("targets", targets, &[rows, positions])?;
+    check.dtype("targets", targets, Dtype::I32)?;
+    check.dims("token_loss", token_loss, &[tokens])?;
+    check.dtype("token_loss", token_loss, Dtype::F32)?;
+    check.dtype("row_loss", row_loss, Dtype::F32)?;
+    let &[loss_rows] = check.rank("row_loss", row_loss, 1)? else { return Ok(()) };
+    check.attribute(loss_rows >= rows, || {
+        format!("{rows} sequences, but row_loss holds {loss_rows}")
+    })?;
+    check.dims("slab", slab, &[chunk, vocabulary])?;
+    check.attribute(chunk >= tokens || chunk.is_multiple_of(TOKEN_BLOCK), || {
+        format!("a chunk of {chunk} tokens is no multiple of {TOKEN_BLOCK}")
+    })
+}
+
+fn head_product(tensors: &Tensors, x: TensorId, w: TensorId) -> u64 {
+    let w = tensors.get(w).shape;
+    product_flops(tensors.get(x).shape.rows(), w.rows(), w.width())
+}
+
+/// Bytes that pass through the slab: every logit is written and read `times` times.
+fn slab_traffic(tensors: &Tensors, x: TensorId, slab: TensorId, times: u64) -> u64 {
+    let slab = tensors.get(slab);
+    let tokens = tensors.get(x).shape.rows();
+    tokens.saturating_mul(slab.shape.width()).saturating_mul(slab.dtype.size() * times)
+}
+
+impl Operation for HeadTrain {
+    fn name(&self) -> &'static str {
+        "head_train"
+    }
+
+    fn operands(&self) -> Vec<Operand> {
+        vec![
+            Operand::update("x", self.x),
+            Operand::read("w", self.w),
+            Operand::update("d_w", self.d_w),
+            Operand::read("targets", self.targets),
+            Operand::write("token_loss", self.token_loss),
+            Operand::update("row_loss", self.row_loss),
+            Operand::write("slab", self.slab),
+            Operand::read("state", self.state),
+            Operand::write("workspace", self.workspace),
+        ]
+    }
+
+    fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {
+        let check = Check::new(self.name(), tensors);
+        let shared = [self.x, self.w, self.targets, self.token_loss, self.row_loss, self.slab];
+        check_head(&check, shared)?;
+        check.dims("d_w", self.d_w, check.shape(self.w).dims())
+    }
+
+    fn flops(&self, tensors: &Tensors) -> u64 {
+        head_product(tensors, self.x, self.w).saturating_mul(3)
+    }
+
+    fn bytes(&self, tensors: &Tensors) -> u64 {
+        let outside = |id: TensorId, times: u64| tensors.bytes(id).get().saturating_mul(times);
+        slab_traffic(tensors, self.x, self.slab, 5)
+            .saturating_add(outside(self.x, 3))
+            .saturating_add(outside(self.w, 2))
+            .saturating_add(outside(self.d_w, 2))
+    }
+
+    /// The work is done already: the gradient of `x` stands where `x` stood.
+    fn emit_backward(&self, backward: &mut Backward<'_>) -> Result<(), PlanError> {
+        backward.deliver(self.x, self.x);
+        Ok(())
+    }
+}
+
+impl Operation for HeadEval {
+    fn name(&self) -> &'static str {
+        "head_eval"
+    }
+
+    fn operands(&self) -> Vec<Operand> {
+        vec![
+            Operand::read("x", self.x),
+            Operand::read("w", self.w),
+            Operand::read("targets", self.targets),
+            Operand::write("token_loss", self.token_loss),
+            Operand::update("row_loss", self.row_loss),
+            Operand::write("slab", self.slab),
+            Operand::write("workspace", self.workspace),
+        ]
+    }
+
+    fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {
+        let check = Check::new(self.name(), tensors);
+        let shared = [self.x, self.w, self.targets, self.token_loss, self.row_loss, self.slab];
+        check_head(&check, shared)
+    }
+
+    fn flops(&self, tensors: &Tensors) -> u64 {
+        head_product(tensors, self.x, self.w)
+    }
+
+    fn bytes(&self, tensors: &Tensors) -> u64 {
+        slab_traffic(tensors, self.x, self.slab, 2)
+            .saturating_add(tensors.bytes(self.x).get())
+            .saturating_add(tensors.bytes(self.w).get())
+    }
+}

@@ -1,0 +1,211 @@
+//! Layer normalisation, fused with the residual addition that precedes it everywhere but at the
+//! first layer; and its backward, which walks the residual gradient in place.
+
+use super::{Check, Dropout, Operand, Operation, TOKEN_BLOCK, Write};
+use crate::error::PlanError;
+use crate::schedule::Backward;
+use crate::tensor::{Dtype, Role, Shape, TensorId, Tensors};
+
+/// `x` joined by a branch: `sum = x + dropout(branch)`. The normalisation reads the stored sum.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Branch {
+    /// The branch's output, like `x`.
+    pub branch: TensorId,
+    /// Dropout on the branch.
+    pub dropout: Option<Dropout>,
+    /// Where the sum is kept.
+    pub sum: TensorId,
+}
+
+/// `out = (s - mean(s)) / sqrt(var(s) + 1e-5) · gain + bias`, with `s` = `x` or the sum.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LayerNorm {
+    /// `[…, width]`, the residual stream.
+    pub x: TensorId,
+    /// The branch that joins first.
+    pub add: Option<Branch>,
+    /// `[width]`.
+    pub gain: TensorId,
+    /// `[width]`.
+    pub bias: Option<TensorId>,
+    /// Like `x`.
+    pub out: TensorId,
+    /// One mean for each row.
+    pub mean: TensorId,
+    /// One 1/deviation for each row.
+    pub rstd: TensorId,
+}
+
+/// The gradient of a dropped-out branch needs a tensor of its own.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BranchGradient {
+    /// `d_branch = dropout(d_x)`.
+    pub d_branch: TensorId,
+    /// The forward's dropout.
+    pub dropout: Dropout,
+}
+
+/// `d_x (+)= d(layernorm)`, gradients of gain and bias, and the branch's gradient.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LayerNormBackward {
+    /// Gradient of the normalised output.
+    pub d_out: TensorId,
+    /// What was normalised.
+    pub x: TensorId,
+    /// From the forward.
+    pub mean: TensorId,
+    /// From the forward.
+    pub rstd: TensorId,
+    /// `[width]`.
+    pub gain: TensorId,
+    /// `[width]` accumulator.
+    pub d_gain: TensorId,
+    /// `[width]` accumulator.
+    pub d_bias: Option<TensorId>,
+    /// Gradient of `x`; accumulates when the residual path has delivered its part already.
+    pub d_x: TensorId,
+    /// Whether it has.
+    pub write: Write,
+    /// Only with dropout: without, the branch's gradient is `d_x` itself.
+    pub branch: Option<BranchGradient>,
+    /// `[token blocks, 2, width]` partial sums of gain's and bias's gradients.
+    pub partials: TensorId,
+}
+
+fn token_blocks(rows: u64) -> u64 {
+    rows.div_ceil(TOKEN_BLOCK)
+}
+
+impl Operation for LayerNorm {
+    fn name(&self) -> &'static str {
+        "layernorm"
+    }
+
+    fn operands(&self) -> Vec<Operand> {
+        let mut operands = vec![Operand::read("x", self.x)];
+        if let Some(add) = &self.add {
+            operands.push(Operand::read("branch", add.branch));
+            operands.push(Operand::write("sum", add.sum));
+        }
+        operands.push(Operand::read("gain", self.gain));
+        operands.extend(self.bias.map(|bias| Operand::read("bias", bias)));
+        operands.push(Operand::write("out", self.out));
+        operands.push(Operand::write("mean", self.mean));
+        operands.push(Operand::write("rstd", self.rstd));
+        operands
+    }
+
+    fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {
+        let check = Check::new(self.name(), tensors);
+        let shape = check.shape(self.x);
+        check.float("x", self.x)?;
+        check.dims("out", self.out, shape.dims())?;
+        if let Some(add) = &self.add {
+            check.dims("branch", add.branch, shape.dims())?;
+            check.dims("sum", add.sum, shape.dims())?;
+            check.attribute(add.dropout.is_none_or(|d| d.is_valid()), || {
+                format!("dropout {:?} is outside [0, 1)", add.dropout)
+            })?;
+        }
+        check.dims("gain", self.gain, &[shape.width()])?;
+        if let Some(bias) = self.bias {
+            check.dims("bias", bias, &[shape.width()])?;
+        }
+        for (name, statistics) in [("mean", self.mean), ("rstd", self.rstd)] {
+            check.dims(name, statistics, &[shape.rows()])?;
+            check.dtype(name, statistics, Dtype::F32)?;
+        }
+        Ok(())
+    }
+
+    fn flops(&self, tensors: &Tensors) -> u64 {
+        tensors.get(self.x).shape.elements().saturating_mul(8)
+    }
+
+    fn emit_backward(&self, backward: &mut Backward<'_>) -> Result<(), PlanError> {
+        let name = self.name();
+        let d_out = backward.gradient_of(name, self.out)?;
+        let normalised = self.add.as_ref().map_or(self.x, |add| add.sum);
+        let shape = backward.shape(normalised);
+        let (d_x, write) = match backward.delivered(normalised) {
+            Some(d_x) => (d_x, Write::Accumulate),
+            None => (backward.new_gradient(normalised)?, Write::Overwrite),
+        };
+        let partial_shape = Shape::new(&[token_blocks(shape.rows()), 2, shape.width()])?;
+        let partials = backward.scratch("layernorm_partials", partial_shape, Role::Workspace)?;
+        let dropped = self.add.as_ref().and_then(|add| Some((add.branch, add.dropout?)));
+        let branch = match dropped {
+            Some((branch, dropout)) => {
+                Some(BranchGradient { d_branch: backward.new_gradient(branch)?, dropout })
+            }
+            None => None,
+        };
+        let d_gain = backward.parameter_gradient(name, self.gain)?;
+        let d_bias = self.bias.map(|bias| backward.parameter_gradient(name, bias)).transpose()?;
+        let (x, mean, rstd, gain) = (normalised, self.mean, self.rstd, self.gain);
+        if let Some(add) = &self.add {
+            backward.deliver(self.x, d_x);
+            if branch.is_none() {
+                backward.deliver(add.branch, d_x);
+            }
+        }
+        backward.push(LayerNormBackward {
+            d_out,
+            x,
+            mean,
+            rstd,
+            gain,
+            d_gain,
+            d_bias,
+            d_x,
+            write,
+            branch,
+            partials,
+        })
+    }
+}
+
+impl Operation for LayerNormBackward {
+    fn name(&self) -> &'static str {
+        "layernorm_backward"
+    }
+
+    fn operands(&self) -> Vec<Operand> {
+        let mut operands = vec![
+            Operand::read("d_out", self.d_out),
+            Operand::read("x", self.x),
+            Operand::read("mean", self.mean),
+            Operand::read("rstd", self.rstd),
+            Operand::read("gain", self.gain),
+            Operand::update("d_gain", self.d_gain),
+        ];
+        operands.extend(self.d_bias.map(|d_bias| Operand::update("d_bias", d_bias)));
+        operands.push(Operand { name: "d_x", tensor: self.d_x, access: self.write.access() });
+        operands.extend(self.branch.as_ref().map(|b| Operand::write("d_branch", b.d_branch)));
+        operands.push(Operand::write("partials", self.partials));
+        operands
+    }
+
+    fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {
+        let check = Check::new(self.name(), tensors);
+        let shape = check.shape(self.x);
+        check.dims("d_out", self.d_out, shape.dims())?;
+        check.dims("d_x", self.d_x, shape.dims())?;
+        if let Some(branch) = &self.branch {
+            check.dims("d_branch", branch.d_branch, shape.dims())?;
+        }
+        for (name, statistics) in [("mean", self.mean), ("rstd", self.rstd)] {
+            check.dims(name, statistics, &[shape.rows()])?;
+        }
+        check.dims("gain", self.gain, &[shape.width()])?;
+        check.dims("d_gain", self.d_gain, &[shape.width()])?;
+        if let Some(d_bias) = self.d_bias {
+            check.dims("d_bias", d_bias, &[shape.width()])?;
+        }
+        check.dims("partials", self.partials, &[token_blocks(shape.rows()), 2, shape.width()])
+    }
+
+    fn flops(&self, tensors: &Tensors) -> u64 {
+        tensors.get(self.x).shape.elements().saturating_mul(14)
+    }
+}

@@ -1,0 +1,161 @@
+//! The matrix product of a linear layer and its two gradients. Weights are `[out, in]`, as
+//! nanoGPT's `nn.Linear` keeps them.
+
+use super::{Check, Operand, Operation, product_flops};
+use crate::error::PlanError;
+use crate::schedule::Backward;
+use crate::tensor::{TensorId, Tensors};
+
+/// `out = x wᵀ + bias`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Linear {
+    /// `[…, inputs]`.
+    pub x: TensorId,
+    /// `[outputs, inputs]`.
+    pub w: TensorId,
+    /// `[outputs]`.
+    pub bias: Option<TensorId>,
+    /// `[…, outputs]`.
+    pub out: TensorId,
+    /// The backend's own scratch (packed panels, a BLAS workspace).
+    pub workspace: TensorId,
+}
+
+/// `d_x = d_out w`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LinearBackwardInput {
+    /// `[…, outputs]`.
+    pub d_out: TensorId,
+    /// `[outputs, inputs]`.
+    pub w: TensorId,
+    /// `[…, inputs]`.
+    pub d_x: TensorId,
+    /// The backend's own scratch.
+    pub workspace: TensorId,
+}
+
+/// `d_w += d_outᵀ x` and `d_bias += Σ d_out`, summed in blocks of 256 tokens.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LinearBackwardWeight {
+    /// `[…, outputs]`.
+    pub d_out: TensorId,
+    /// `[…, inputs]`.
+    pub x: TensorId,
+    /// `[outputs, inputs]` accumulator.
+    pub d_w: TensorId,
+    /// `[outputs]` accumulator.
+    pub d_bias: Option<TensorId>,
+    /// The backend's own scratch.
+    pub workspace: TensorId,
+}
+
+/// The rule that all three share: which tensor is `x`-like, `w`-like and `out`-like.
+fn check_product(
+    check: &Check<'_>,
+    [x, w, out]: [(&str, TensorId); 3],
+    bias: Option<(&str, TensorId)>,
+) -> Result<(), PlanError> {
+    let (inputs, outputs) = (check.shape(x.1).width(), check.shape(out.1).width());
+    check.dims(w.0, w.1, &[outputs, inputs])?;
+    let mut wanted = check.shape(x.1).dims().to_vec();
+    if let Some(last) = wanted.last_mut() {
+        *last = outputs;
+    }
+    check.dims(out.0, out.1, &wanted)?;
+    for (name, tensor) in [x, w, out] {
+        check.float(name, tensor)?;
+    }
+    bias.map_or(Ok(()), |(name, bias)| check.dims(name, bias, &[outputs]))
+}
+
+fn work(tensors: &Tensors, x: TensorId, w: TensorId) -> u64 {
+    let w = tensors.get(w).shape;
+    product_flops(tensors.get(x).shape.rows(), w.rows(), w.width())
+}
+
+impl Operation for Linear {
+    fn name(&self) -> &'static str {
+        "linear"
+    }
+
+    fn operands(&self) -> Vec<Operand> {
+        let mut operands = vec![Operand::read("x", self.x), Operand::read("w", self.w)];
+        operands.extend(self.bias.map(|bias| Operand::read("bias", bias)));
+        operands.push(Operand::write("out", self.out));
+        operands.push(Operand::write("workspace", self.workspace));
+        operands
+    }
+
+    fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {
+        let check = Check::new(self.name(), tensors);
+        let operands = [("x", self.x), ("w", self.w), ("out", self.out)];
+        check_product(&check, operands, self.bias.map(|bias| ("bias", bias)))
+    }
+
+    fn flops(&self, tensors: &Tensors) -> u64 {
+        work(tensors, self.x, self.w)
+    }
+
+    /// The input gradient comes first: the ops behind it may then re-emit `x` for the weight's.
+    fn emit_backward(&self, backward: &mut Backward<'_>) -> Result<(), PlanError> {
+        let name = self.name();
+        let (x, w, workspace) = (self.x, self.w, self.workspace);
+        let d_out = backward.gradient_of(name, self.out)?;
+        let d_x = backward.new_gradient(x)?;
+        let d_w = backward.parameter_gradient(name, w)?;
+        let d_bias = self.bias.map(|bias| backward.parameter_gradient(name, bias)).transpose()?;
+        backward.push(LinearBackwardInput { d_out, w, d_x, workspace })?;
+        backward.push(LinearBackwardWeight { d_out, x, d_w, d_bias, workspace })
+    }
+}
+
+impl Operation for LinearBackwardInput {
+    fn name(&self) -> &'static str {
+        "linear_backward_input"
+    }
+
+    fn operands(&self) -> Vec<Operand> {
+        vec![
+            Operand::read("d_out", self.d_out),
+            Operand::read("w", self.w),
+            Operand::write("d_x", self.d_x),
+            Operand::write("workspace", self.workspace),
+        ]
+    }
+
+    fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {
+        let check = Check::new(self.name(), tensors);
+        check_product(&check, [("d_x", self.d_x), ("w", self.w), ("d_out", self.d_out)], None)
+    }
+
+    fn flops(&self, tensors: &Tensors) -> u64 {
+        work(tensors, self.d_x, self.w)
+    }
+}
+
+impl Operation for LinearBackwardWeight {
+    fn name(&self) -> &'static str {
+        "linear_backward_weight"
+    }
+
+    fn operands(&self) -> Vec<Operand> {
+        let mut operands = vec![
+            Operand::read("d_out", self.d_out),
+            Operand::read("x", self.x),
+            Operand::update("d_w", self.d_w),
+        ];
+        operands.extend(self.d_bias.map(|d_bias| Operand::update("d_bias", d_bias)));
+        operands.push(Operand::write("workspace", self.workspace));
+        operands
+    }
+
+    fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {
+        let check = Check::new(self.name(), tensors);
+        let operands = [("x", self.x), ("d_w", self.d_w), ("d_out", self.d_out)];
+        check_product(&check, operands, self.d_bias.map(|d_bias| ("d_bias", d_bias)))
+    }
+
+    fn flops(&self, tensors: &Tensors) -> u64 {
+        work(tensors, self.x, self.d_w)
+    }
+}

@@ -1,0 +1,46 @@
+//! What the update does with the norm: skip or step, the factor on the gradients, Adam's step
+//! count, and the loss scale of the next iteration. All of it on the device, in the step state.
+
+use super::{Check, Operand, Operation};
+use crate::error::PlanError;
+use crate::tensor::{Dtype, TensorId, Tensors};
+
+/// How the loss is scaled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scaling {
+    /// Not at all (fp32, bf16). A gradient that is not finite goes through, as in nanoGPT.
+    Off,
+    /// PyTorch's GradScaler: doubled after `growth_interval` clean steps, halved on inf or nan,
+    /// when the update is skipped too.
+    Dynamic {
+        /// Clean steps before the scale doubles.
+        growth_interval: u32,
+    },
+}
+
+/// Reads `grad_norm` and `found_inf`, sets `grad_multiplier`, `skipped`, `adam_t`, `loss_scale`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LossScaler {
+    /// The step state.
+    pub state: TensorId,
+    /// How the loss is scaled.
+    pub scaling: Scaling,
+}
+
+impl Operation for LossScaler {
+    fn name(&self) -> &'static str {
+        "loss_scaler"
+    }
+
+    fn operands(&self) -> Vec<Operand> {
+        vec![Operand::update("state", self.state)]
+    }
+
+    fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {
+        Check::new(self.name(), tensors).dtype("state", self.state, Dtype::U32)
+    }
+
+    fn flops(&self, _: &Tensors) -> u64 {
+        0
+    }
+}

@@ -1,0 +1,255 @@
+//! The only list of ops. Each op is a file: its operands, its shape rule, its work, and the
+//! hand-written emission of its backward. A new variant of [`Op`] does not compile until every
+//! executor has an arm for it.
+
+mod adamw;
+mod attention;
+mod decode;
+mod dropout;
+mod embed;
+mod gelu;
+mod grad_norm;
+mod head;
+mod layernorm;
+mod linear;
+mod loss_scaler;
+
+pub use adamw::AdamW;
+pub use attention::{Attention, AttentionBackward};
+pub use decode::{AttentionDecode, CacheStore, SelectPosition};
+pub use dropout::{Dropout, DropoutSite};
+pub use embed::{Embed, EmbedBackward, PositionFrom};
+pub use gelu::{Gelu, GeluBackward, GeluKind};
+pub use grad_norm::{GRAD_NORM_BLOCK, GradNorm};
+pub use head::{HeadEval, HeadTrain};
+pub use layernorm::{Branch, BranchGradient, LayerNorm, LayerNormBackward};
+pub use linear::{Linear, LinearBackwardInput, LinearBackwardWeight};
+pub use loss_scaler::{LossScaler, Scaling};
+
+use crate::error::PlanError;
+use crate::schedule::Backward;
+use crate::tensor::{Dtype, Shape, TensorId, Tensors};
+
+/// Sums over tokens run over blocks of this many, counted from the slice's first token, in order.
+/// It is what makes gradients independent of the head chunk and of the number of threads.
+pub const TOKEN_BLOCK: u64 = 256;
+
+/// How an op touches an operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Access {
+    /// Reads it.
+    Read,
+    /// Overwrites all of it without looking at what was there.
+    Write,
+    /// Reads and writes it: accumulation and in-place work.
+    Update,
+}
+
+/// Whether a result replaces what is there or is added to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Write {
+    /// The old content is not looked at.
+    Overwrite,
+    /// The result is added to the old content.
+    Accumulate,
+}
+
+impl Write {
+    /// The access that this way of writing is.
+    pub const fn access(self) -> Access {
+        match self {
+            Write::Overwrite => Access::Write,
+            Write::Accumulate => Access::Update,
+        }
+    }
+}
+
+/// One operand of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operand {
+    /// What the tensor is to the op.
+    pub name: &'static str,
+    /// The tensor.
+    pub tensor: TensorId,
+    /// How it is touched.
+    pub access: Access,
+}
+
+impl Operand {
+    /// An operand that is read.
+    pub const fn read(name: &'static str, tensor: TensorId) -> Operand {
+        Operand { name, tensor, access: Access::Read }
+    }
+
+    /// An operand that is overwritten whole.
+    pub const fn write(name: &'static str, tensor: TensorId) -> Operand {
+        Operand { name, tensor, access: Access::Write }
+    }
+
+    /// An operand that is read and written.
+    pub const fn update(name: &'static str, tensor: TensorId) -> Operand {
+        Operand { name, tensor, access: Access::Update }
+    }
+}
+
+/// What every op's file says about it.
+pub trait Operation {
+    /// The name in listings and errors.
+    fn name(&self) -> &'static str;
+
+    /// All tensors that it touches, each once.
+    fn operands(&self) -> Vec<Operand>;
+
+    /// The shape rule.
+    fn check(&self, tensors: &Tensors) -> Result<(), PlanError>;
+
+    /// Floating-point operations, a multiply-add counted as two.
+    fn flops(&self, tensors: &Tensors) -> u64;
+
+    /// Bytes moved if every operand goes through memory once (twice when updated).
+    fn bytes(&self, tensors: &Tensors) -> u64 {
+        let cost = |operand: &Operand| {
+            let times = if operand.access == Access::Update { 2 } else { 1 };
+            tensors.bytes(operand.tensor).get().saturating_mul(times)
+        };
+        self.operands().iter().map(cost).fold(0, u64::saturating_add)
+    }
+
+    /// Emits the steps that turn the gradients of its results into those of its inputs.
+    fn emit_backward(&self, _: &mut Backward<'_>) -> Result<(), PlanError> {
+        let missing = "it has no backward".to_string();
+        Err(PlanError::NoGradient { op: self.name(), missing })
+    }
+}
+
+macro_rules! ops {
+    ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
+        /// One operation of the schedule.
+        #[derive(Clone, Debug, PartialEq)]
+        pub enum Op { $($(#[$doc])* $name($name)),+ }
+
+        impl Op {
+            /// The op behind its common face.
+            pub fn operation(&self) -> &dyn Operation {
+                match self { $(Op::$name(op) => op),+ }
+            }
+        }
+
+        $(impl From<$name> for Op {
+            fn from(op: $name) -> Op { Op::$name(op) }
+        })+
+    };
+}
+
+ops! {
+    /// Token and position embedding.
+    Embed,
+    /// Gradients of both embeddings.
+    EmbedBackward,
+    /// Residual addition (optional) and layer normalisation.
+    LayerNorm,
+    /// Gradients through both.
+    LayerNormBackward,
+    /// `out = x wᵀ + bias`.
+    Linear,
+    /// `d_x = d_out w`.
+    LinearBackwardInput,
+    /// `d_w += d_outᵀ x`, `d_bias += Σ d_out`.
+    LinearBackwardWeight,
+    /// Causal attention over a whole sequence.
+    Attention,
+    /// Gradient of query, key and value.
+    AttentionBackward,
+    /// GELU.
+    Gelu,
+    /// GELU's gradient, in place.
+    GeluBackward,
+    /// Head, loss and their gradients, chunk by chunk.
+    HeadTrain,
+    /// Head and loss, chunk by chunk.
+    HeadEval,
+    /// Keys and values of a prefilled context into the cache.
+    CacheStore,
+    /// Attention of one new token against the cache.
+    AttentionDecode,
+    /// One position of each sequence.
+    SelectPosition,
+    /// Norm of all gradients.
+    GradNorm,
+    /// Loss scale, clip factor, and whether this update is skipped.
+    LossScaler,
+    /// The parameter update.
+    AdamW,
+}
+
+/// Shape checks of one op, so that every message has the same form.
+struct Check<'a> {
+    op: &'static str,
+    tensors: &'a Tensors,
+}
+
+impl<'a> Check<'a> {
+    fn new(op: &'static str, tensors: &'a Tensors) -> Check<'a> {
+        Check { op, tensors }
+    }
+
+    fn shape(&self, id: TensorId) -> Shape {
+        self.tensors.get(id).shape
+    }
+
+    fn dims(&self, name: &str, id: TensorId, wanted: &[u64]) -> Result<(), PlanError> {
+        if self.shape(id).dims() == wanted {
+            return Ok(());
+        }
+        self.refuse(name, id, format!("{wanted:?}"))
+    }
+
+    fn rank(&self, name: &str, id: TensorId, rank: usize) -> Result<&'a [u64], PlanError> {
+        let dims = self.tensors.get(id).shape.dims();
+        if dims.len() == rank {
+            return Ok(dims);
+        }
+        Err(self.refusal(name, id, format!("{rank} dimensions")))
+    }
+
+    /// Activations and gradients may be of any float type; the executor knows which it has.
+    fn float(&self, name: &str, id: TensorId) -> Result<(), PlanError> {
+        match self.tensors.get(id).dtype {
+            Dtype::F32 | Dtype::Bf16 | Dtype::F16 => Ok(()),
+            Dtype::I32 | Dtype::U32 => self.refuse(name, id, "a float type".to_string()),
+        }
+    }
+
+    fn dtype(&self, name: &str, id: TensorId, wanted: Dtype) -> Result<(), PlanError> {
+        if self.tensors.get(id).dtype == wanted {
+            return Ok(());
+        }
+        self.refuse(name, id, wanted.to_string())
+    }
+
+    fn attribute(&self, holds: bool, problem: impl FnOnce() -> String) -> Result<(), PlanError> {
+        if holds {
+            return Ok(());
+        }
+        Err(PlanError::Attribute { op: self.op, problem: problem() })
+    }
+
+    fn refuse(&self, name: &str, id: TensorId, wanted: String) -> Result<(), PlanError> {
+        Err(self.refusal(name, id, wanted))
+    }
+
+    fn refusal(&self, name: &str, id: TensorId, wanted: String) -> PlanError {
+        let tensor = self.tensors.get(id);
+        PlanError::Operand {
+            op: self.op,
+            operand: format!("{name} ({})", tensor.name),
+            found: format!("{} {}", tensor.dtype, tensor.shape),
+            wanted,
+        }
+    }
+}
+
+/// `2 m n k`, saturating: the work of a matrix product.
+fn product_flops(m: u64, n: u64, k: u64) -> u64 {
+    m.saturating_mul(n).saturating_mul(k).saturating_mul(2)
+}

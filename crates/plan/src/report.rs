@@ -1,0 +1,299 @@
+//! The bill: what the arena holds at the fullest step of each segment, by role and by tensor, as
+//! text and as JSON; and the listing, the whole plan as text that a reviewer can diff.
+
+use crate::arena::{Placement, Plan};
+use crate::bytes::Bytes;
+use crate::ops::Access;
+use crate::schedule::{Pass, SegmentId};
+use crate::tensor::{Io, Role, Scope};
+use std::fmt::Write as _;
+
+/// One line of the bill: a tensor alive at the peak.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BillTensor {
+    /// Its name.
+    pub name: String,
+    /// What it is for.
+    pub role: Role,
+    /// Its size, alignment included.
+    pub bytes: Bytes,
+}
+
+/// One segment's part of the bill.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BillSegment {
+    /// Segment name.
+    pub name: String,
+    /// Name of its phase.
+    pub phase: &'static str,
+    /// Index and op of the fullest step.
+    pub peak_step: (usize, &'static str),
+    /// Aligned bytes alive there.
+    pub peak: Bytes,
+    /// End of its highest tensor: what it needs of the arena.
+    pub top: Bytes,
+    /// The peak by role, in the order of [`Role::ALL`], zeros left out.
+    pub by_role: Vec<(Role, Bytes)>,
+    /// Everything alive at the peak, largest first.
+    pub tensors: Vec<BillTensor>,
+    /// Steps.
+    pub steps: usize,
+    /// Work of one run.
+    pub flops: u64,
+}
+
+/// What a plan costs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bill {
+    /// Planned, and so allocated, bytes.
+    pub arena_bytes: Bytes,
+    /// What no layout could undercut.
+    pub lower_bound: Bytes,
+    /// Hash of the listing.
+    pub hash: u64,
+    /// One for each segment.
+    pub segments: Vec<BillSegment>,
+}
+
+impl Bill {
+    /// The bill of a plan.
+    pub fn new(plan: &Plan) -> Bill {
+        Bill {
+            arena_bytes: plan.arena_bytes,
+            lower_bound: plan.lower_bound(),
+            hash: hash(plan),
+            segments: plan.schedule.segment_ids().map(|id| bill_segment(plan, id)).collect(),
+        }
+    }
+
+    /// For people.
+    pub fn to_text(&self) -> String {
+        let mut text = String::new();
+        let waste = self.arena_bytes.minus(self.lower_bound).unwrap_or(Bytes::ZERO);
+        let _ = writeln!(
+            text,
+            "arena {} ({} bytes, {} above the lower bound), plan {:016x}",
+            self.arena_bytes,
+            self.arena_bytes.get(),
+            waste,
+            self.hash
+        );
+        for segment in &self.segments {
+            let (step, op) = segment.peak_step;
+            let _ = writeln!(
+                text,
+                "\n{} ({}): peak {} at step {step} of {} ({op}), {:.3} GFLOP",
+                segment.name,
+                segment.phase,
+                segment.peak,
+                segment.steps,
+                segment.flops as f64 / 1e9
+            );
+            for (role, bytes) in &segment.by_role {
+                let share = 100.0 * bytes.get() as f64 / segment.peak.get().max(1) as f64;
+                let _ = writeln!(
+                    text,
+                    "  {:<10} {:>12}  {share:>5.1} %",
+                    role.name(),
+                    bytes.to_string()
+                );
+            }
+            for tensor in segment.tensors.iter().take(3) {
+                let _ = writeln!(text, "    {:<24} {}", tensor.name, tensor.bytes);
+            }
+        }
+        text
+    }
+
+    /// For programs.
+    pub fn to_json(&self) -> String {
+        let segments: Vec<String> = self.segments.iter().map(BillSegment::to_json).collect();
+        format!(
+            concat!(
+                "{{\"schema\":\"fitgpt.bill/1\",\"arena_bytes\":{},\"lower_bound_bytes\":{},",
+                "\"plan_hash\":\"{:016x}\",\"segments\":[{}]}}"
+            ),
+            self.arena_bytes.get(),
+            self.lower_bound.get(),
+            self.hash,
+            segments.join(",")
+        )
+    }
+}
+
+impl BillSegment {
+    fn to_json(&self) -> String {
+        let roles: Vec<String> = self
+            .by_role
+            .iter()
+            .map(|(role, bytes)| format!("\"{}\":{}", role.name(), bytes.get()))
+            .collect();
+        let tensors: Vec<String> = self
+            .tensors
+            .iter()
+            .map(|tensor| {
+                let (name, role) = (json_string(&tensor.name), tensor.role.name());
+                let bytes = tensor.bytes.get();
+                format!("{{\"name\":{name},\"role\":\"{role}\",\"bytes\":{bytes}}}")
+            })
+            .collect();
+        format!(
+            concat!(
+                "{{\"name\":{},\"phase\":\"{}\",\"peak_bytes\":{},\"top_bytes\":{},",
+                "\"peak_step\":{},\"peak_op\":\"{}\",\"steps\":{},\"flops\":{},",
+                "\"by_role\":{{{}}},\"tensors_at_peak\":[{}]}}"
+            ),
+            json_string(&self.name),
+            self.phase,
+            self.peak.get(),
+            self.top.get(),
+            self.peak_step.0,
+            self.peak_step.1,
+            self.steps,
+            self.flops,
+            roles.join(","),
+            tensors.join(",")
+        )
+    }
+}
+
+/// A JSON string literal.
+fn json_string(text: &str) -> String {
+    let mut out = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            c if u32::from(c) < 0x20 => {
+                let _ = write!(out, "\\u{:04x}", u32::from(c));
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+fn aligned(place: &Placement) -> Bytes {
+    place.size.aligned().unwrap_or(place.size)
+}
+
+fn bill_segment(plan: &Plan, id: SegmentId) -> BillSegment {
+    let segment = plan.schedule.segment(id);
+    let layout = plan.layout(id);
+    let alive = |step: usize| layout.placements.iter().filter(move |p| p.live.contains(step));
+    let at = |step: usize| Bytes::sum(alive(step).map(aligned)).unwrap_or(plan.arena_bytes);
+    let steps = segment.steps.len();
+    let peak_step = (0..steps).max_by_key(|&step| (at(step), std::cmp::Reverse(step))).unwrap_or(0);
+    let mut tensors: Vec<BillTensor> = alive(peak_step)
+        .map(|place| {
+            let tensor = plan.schedule.tensors.get(place.tensor);
+            BillTensor { name: tensor.name.clone(), role: tensor.role, bytes: aligned(place) }
+        })
+        .collect();
+    tensors.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)));
+    let of_role = |role: Role| {
+        let sizes = tensors.iter().filter(|t| t.role == role).map(|t| t.bytes);
+        (role, Bytes::sum(sizes).unwrap_or(plan.arena_bytes))
+    };
+    BillSegment {
+        name: segment.name.clone(),
+        phase: segment.phase.name(),
+        peak_step: (
+            peak_step,
+            segment.steps.get(peak_step).map_or("empty", |s| s.op.operation().name()),
+        ),
+        peak: at(peak_step),
+        top: layout.top,
+        by_role: Role::ALL.map(of_role).into_iter().filter(|(_, b)| *b > Bytes::ZERO).collect(),
+        tensors,
+        steps,
+        flops: plan.schedule.flops(id),
+    }
+}
+
+/// The whole plan as text: tensors with their places and lives, then steps with their operands.
+pub fn listing(plan: &Plan) -> String {
+    let mut text = String::new();
+    let _ = writeln!(text, "arena {} bytes", plan.arena_bytes.get());
+    for id in plan.schedule.segment_ids() {
+        let segment = plan.schedule.segment(id);
+        let _ = writeln!(text, "\nsegment {} ({})", segment.name, segment.phase.name());
+        let mut places: Vec<&Placement> = plan.layout(id).placements.iter().collect();
+        places.sort_by_key(|place| (place.offset, place.live.first, place.tensor));
+        for place in places {
+            list_placement(plan, place, &mut text);
+        }
+        for (index, step) in segment.steps.iter().enumerate() {
+            let pass = match step.pass {
+                Pass::Forward => "forward",
+                Pass::Backward => "backward",
+                Pass::Update => "update",
+            };
+            let _ = write!(text, "  {index:>4} {pass:<8} {}", step.op.operation().name());
+            for operand in step.operands() {
+                let mark = match operand.access {
+                    Access::Read => "",
+                    Access::Write => "=",
+                    Access::Update => "+",
+                };
+                let name = &plan.schedule.tensors.get(operand.tensor).name;
+                let _ = write!(text, " {mark}{name}");
+            }
+            text.push('\n');
+        }
+    }
+    text
+}
+
+fn list_placement(plan: &Plan, place: &Placement, text: &mut String) {
+    let tensor = plan.schedule.tensors.get(place.tensor);
+    let life = match tensor.scope {
+        Scope::Run => "run".to_string(),
+        Scope::Phase(phase) => format!("phase {}", phase.name()),
+        Scope::Segment(_) => format!("steps {}-{}", place.live.first, place.live.last),
+    };
+    let io = match tensor.io {
+        Io::Device => "",
+        Io::Input => " input",
+        Io::Output => " output",
+    };
+    let _ = writeln!(
+        text,
+        "  @{:<8} {:<24} {} {} {} {life}{io}",
+        place.offset.get(),
+        tensor.name,
+        tensor.dtype,
+        tensor.shape,
+        tensor.role.name()
+    );
+}
+
+/// FNV-1a over the listing and the attributes that it leaves out: two plans that execute
+/// differently differ here.
+pub fn hash(plan: &Plan) -> u64 {
+    let mut hash = 0xcbf2_9ce4_8422_2325u64;
+    let mut eat = |text: &str| {
+        for byte in text.bytes() {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+    };
+    eat(&listing(plan));
+    for segment in &plan.schedule.segments {
+        for step in &segment.steps {
+            eat(&format!("{:?}", step.op));
+        }
+    }
+    hash
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_strings_are_escaped() {
+        for (text, want) in [("a", "\"a\""), ("a\"\\", "\"a\\\"\\\\\""), ("\n", "\"\\u000a\"")] {
+            assert_eq!(json_string(text), want);
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! The schedule: ordered steps over typed tensors, in segments, and the builders that make it.
+//! Backward steps come from a walk over the forward steps in reverse, each op emitting its own.
+
+use crate::bytes::Bytes;
+use crate::error::PlanError;
+use crate::ops::{Op, Operand};
+use crate::tensor::{Dtype, Io, Phase, Role, Scope, Shape, Tensor, TensorId, Tensors, View};
+use std::collections::BTreeMap;
+
+/// Index of a segment in [`Schedule::segments`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SegmentId(usize);
+
+impl SegmentId {
+    /// Position in the list.
+    pub const fn index(self) -> usize {
+        self.0
+    }
+}
+
+/// Which part of a training step a step belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Pass {
+    /// Towards the loss.
+    Forward,
+    /// Back from it.
+    Backward,
+    /// Parameters change.
+    Update,
+}
+
+/// One op at its place.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    /// What is done.
+    pub op: Op,
+    /// For which transformer layer.
+    pub layer: Option<u32>,
+    /// In which pass.
+    pub pass: Pass,
+}
+
+impl Step {
+    /// The tensors that the step touches.
+    pub fn operands(&self) -> Vec<Operand> {
+        self.op.operation().operands()
+    }
+}
+
+/// Steps that run as one unit: one slice's forward and backward, the update, an eval batch, …
+#[derive(Clone, Debug, PartialEq)]
+pub struct Segment {
+    /// Unique name.
+    pub name: String,
+    /// The part of the run it belongs to.
+    pub phase: Phase,
+    /// In order.
+    pub steps: Vec<Step>,
+}
+
+/// The whole program: every segment of a run over one table of tensors.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Schedule {
+    /// All tensors.
+    pub tensors: Tensors,
+    /// All segments.
+    pub segments: Vec<Segment>,
+}
+
+impl Schedule {
+    /// The segment's id, by its name.
+    pub fn segment_id(&self, name: &str) -> Option<SegmentId> {
+        self.segments.iter().position(|segment| segment.name == name).map(SegmentId)
+    }
+
+    /// All segment ids, in order.
+    pub fn segment_ids(&self) -> impl Iterator<Item = SegmentId> + use<> {
+        (0..self.segments.len()).map(SegmentId)
+    }
+
+    /// A segment. Ids come from the same schedule.
+    pub fn segment(&self, id: SegmentId) -> &Segment {
+        &self.segments[id.0]
+    }
+
+    /// Floating-point operations of one run of a segment.
+    pub fn flops(&self, id: SegmentId) -> u64 {
+        let work = |step: &Step| step.op.operation().flops(&self.tensors);
+        self.segment(id).steps.iter().map(work).fold(0, u64::saturating_add)
+    }
+
+    /// Whether a tensor keeps its bytes while the segment runs, whatever the steps do.
+    pub fn is_held(&self, tensor: TensorId, segment: SegmentId) -> bool {
+        match self.tensors.get(tensor).scope {
+            Scope::Run => true,
+            Scope::Phase(phase) => phase == self.segment(segment).phase,
+            Scope::Segment(_) => false,
+        }
+    }
+}
+
+/// Makes a schedule: run-wide tensors first, then segments.
+#[derive(Debug, Default)]
+pub struct ScheduleBuilder {
+    tensors: Tensors,
+    segments: Vec<Segment>,
+}
+
+impl ScheduleBuilder {
+    /// Nothing yet.
+    pub fn new() -> ScheduleBuilder {
+        ScheduleBuilder::default()
+    }
+
+    /// Adds a tensor that outlives segments.
+    pub fn tensor(&mut self, tensor: Tensor) -> Result<TensorId, PlanError> {
+        self.tensors.add(tensor)
+    }
+
+    /// A run-wide tensor that owns its bytes.
+    pub fn run_tensor(
+        &mut self,
+        name: &str,
+        dtype: Dtype,
+        shape: Shape,
+        role: Role,
+    ) -> Result<TensorId, PlanError> {
+        self.tensor(Tensor {
+            name: name.to_string(),
+            dtype,
+            shape,
+            role,
+            scope: Scope::Run,
+            layer: None,
+            io: Io::Device,
+            view: None,
+        })
+    }
+
+    /// A named window into a run-wide tensor, of the same type.
+    pub fn window(
+        &mut self,
+        name: &str,
+        shape: Shape,
+        root: TensorId,
+        offset: Bytes,
+        layer: Option<u32>,
+    ) -> Result<TensorId, PlanError> {
+        let parent = self.tensors.get(root).clone();
+        let view = Some(View { root, offset });
+        self.tensor(Tensor { name: name.to_string(), shape, layer, view, ..parent })
+    }
+
+    /// The table so far.
+    pub fn tensors(&self) -> &Tensors {
+        &self.tensors
+    }
+
+    /// Opens the next segment.
+    pub fn segment(&mut self, name: &str, phase: Phase) -> SegmentBuilder<'_> {
+        let id = SegmentId(self.segments.len());
+        self.segments.push(Segment { name: name.to_string(), phase, steps: Vec::new() });
+        SegmentBuilder { builder: self, id, layer: None, pass: Pass::Forward }
+    }
+
+    /// The finished schedule.
+    pub fn finish(self) -> Schedule {
+        Schedule { tensors: self.tensors, segments: self.segments }
+    }
+}
+
+/// Adds tensors and steps to one segment.
+#[derive(Debug)]
+pub struct SegmentBuilder<'a> {
+    builder: &'a mut ScheduleBuilder,
+    id: SegmentId,
+    layer: Option<u32>,
+    pass: Pass,
+}
+
+impl SegmentBuilder<'_> {
+    /// Following tensors and steps belong to this layer.
+    pub fn set_layer(&mut self, layer: Option<u32>) {
+        self.layer = layer;
+    }
+
+    /// Following steps belong to this pass.
+    pub fn set_pass(&mut self, pass: Pass) {
+        self.pass = pass;
+    }
+
+    /// A tensor of this segment that only steps touch.
+    pub fn local(
+        &mut self,
+        name: &str,
+        dtype: Dtype,
+        shape: Shape,
+        role: Role,
+    ) -> Result<TensorId, PlanError> {
+        self.host_tensor(name, dtype, shape, role, Io::Device)
+    }
+
+    /// A tensor of this segment that the host may touch before or after it runs.
+    pub fn host_tensor(
+        &mut self,
+        name: &str,
+        dtype: Dtype,
+        shape: Shape,
+        role: Role,
+        io: Io,
+    ) -> Result<TensorId, PlanError> {
+        let name = match self.layer {
+            Some(layer) => format!("h.{layer}.{name}"),
+            None => name.to_string(),
+        };
+        let (scope, layer) = (Scope::Segment(self.id), self.layer);
+        self.builder.tensors.add(Tensor { name, dtype, shape, role, scope, layer, io, view: None })
+    }
+
+    /// The shape of a tensor.
+    pub fn shape(&self, tensor: TensorId) -> Shape {
+        self.builder.tensors.get(tensor).shape
+    }
+
+    /// Checks the op's shape rule and appends it.
+    pub fn push(&mut self, op: impl Into<Op>) -> Result<(), PlanError> {
+        let op = op.into();
+        op.operation().check(&self.builder.tensors)?;
+        let step = Step { op, layer: self.layer, pass: self.pass };
+        self.builder.segments[self.id.0].steps.push(step);
+        Ok(())
+    }
+
+    /// Emits the backward of every step so far, last first. `parameter_gradients` gives each
+    /// parameter's accumulator, `delivered` the gradients that are there before the walk starts.
+    pub fn backward(
+        &mut self,
+        parameter_gradients: &BTreeMap<TensorId, TensorId>,
+        delivered: BTreeMap<TensorId, TensorId>,
+    ) -> Result<(), PlanError> {
+        let forward = self.builder.segments[self.id.0].steps.clone();
+        let segment = SegmentBuilder {
+            builder: &mut *self.builder,
+            id: self.id,
+            layer: None,
+            pass: Pass::Backward,
+        };
+        let mut backward = Backward { segment, parameter_gradients, delivered };
+        for step in forward.iter().rev() {
+            backward.segment.layer = step.layer;
+            step.op.operation().emit_backward(&mut backward)?;
+        }
+        Ok(())
+    }
+
+    /// Closes the segment.
+    pub fn finish(self) -> SegmentId {
+        self.id
+    }
+}
+
+/// What an op sees while it emits its backward.
+#[derive(Debug)]
+pub struct Backward<'a> {
+    segment: SegmentBuilder<'a>,
+    parameter_gradients: &'a BTreeMap<TensorId, TensorId>,
+    delivered: BTreeMap<TensorId, TensorId>,
+}
+
+impl Backward<'_> {
+    /// The gradient of one of the op's results; an error if no later step has delivered it.
+    pub fn gradient_of(&self, op: &'static str, result: TensorId) -> Result<TensorId, PlanError> {
+        self.delivered(result).ok_or_else(|| self.missing(op, "the gradient of", result))
+    }
+
+    /// The gradient of a tensor, if a later step has delivered one.
+    pub fn delivered(&self, tensor: TensorId) -> Option<TensorId> {
+        self.delivered.get(&tensor).copied()
+    }
+
+    /// Says that a tensor's gradient stands in `gradient` once the op's steps have run.
+    pub fn deliver(&mut self, tensor: TensorId, gradient: TensorId) {
+        self.delivered.insert(tensor, gradient);
+    }
+
+    /// The accumulator of a parameter.
+    pub fn parameter_gradient(
+        &self,
+        op: &'static str,
+        parameter: TensorId,
+    ) -> Result<TensorId, PlanError> {
+        let found = self.parameter_gradients.get(&parameter).copied();
+        found.ok_or_else(|| self.missing(op, "an accumulator for", parameter))
+    }
+
+    /// A new tensor like `of` for its gradient, delivered at once.
+    pub fn new_gradient(&mut self, of: TensorId) -> Result<TensorId, PlanError> {
+        let like = self.segment.builder.tensors.get(of);
+        let name = format!("d_{}", like.name.rsplit('.').next().unwrap_or(&like.name));
+        let (dtype, shape) = (like.dtype, like.shape);
+        let gradient = self.segment.local(&name, dtype, shape, Role::Activation)?;
+        self.deliver(of, gradient);
+        Ok(gradient)
+    }
+
+    /// An fp32 tensor that only this op's backward uses.
+    pub fn scratch(&mut self, name: &str, shape: Shape, role: Role) -> Result<TensorId, PlanError> {
+        self.segment.local(name, Dtype::F32, shape, role)
+    }
+
+    /// The shape of a tensor.
+    pub fn shape(&self, tensor: TensorId) -> Shape {
+        self.segment.shape(tensor)
+    }
+
+    /// Appends a backward step.
+    pub fn push(&mut self, op: impl Into<Op>) -> Result<(), PlanError> {
+        self.segment.push(op)
+    }
+
+    fn missing(&self, op: &'static str, what: &str, tensor: TensorId) -> PlanError {
+        let name = &self.segment.builder.tensors.get(tensor).name;
+        PlanError::NoGradient { op, missing: format!("{what} {name} is missing") }
+    }
+}

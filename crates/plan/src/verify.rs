@@ -1,0 +1,343 @@
+//! The proof that a plan is sound, made from the plan alone: nothing of placement's reasoning is
+//! reused. Each segment is played on a shadow of the arena that remembers who wrote every byte.
+
+use crate::arena::{Placement, Plan, SegmentLayout};
+use crate::ops::Access;
+use crate::schedule::SegmentId;
+use crate::tensor::{Io, Scope, TensorId};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// One thing that is wrong with a plan, by the names a person can look up in its listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Defect {
+    /// Two tensors share bytes while both are alive.
+    Overlap {
+        /// Segment.
+        segment: String,
+        /// The tensors.
+        tensors: [String; 2],
+        /// How many bytes they share.
+        bytes: u64,
+    },
+    /// A step touches a tensor outside the time the plan keeps its bytes.
+    OutsideLife {
+        /// Segment and step.
+        at: String,
+        /// The tensor.
+        tensor: String,
+    },
+    /// A step reads bytes that were never written, or were written by another tensor since.
+    ReadBeforeWrite {
+        /// Segment and step.
+        at: String,
+        /// The tensor.
+        tensor: String,
+    },
+    /// A step writes an operand that shares bytes with another operand of the same step.
+    Aliased {
+        /// Segment and step.
+        at: String,
+        /// The operands' tensors.
+        tensors: [String; 2],
+    },
+    /// An offset that is no multiple of the alignment.
+    Misaligned {
+        /// Segment.
+        segment: String,
+        /// The tensor.
+        tensor: String,
+        /// Its offset.
+        offset: u64,
+    },
+    /// A tensor that outlives segments stands at different offsets in two of them.
+    Moved {
+        /// The tensor.
+        tensor: String,
+        /// The segments.
+        segments: [String; 2],
+        /// Its offsets in them.
+        offsets: [u64; 2],
+    },
+    /// A tensor has no place, a place of the wrong size, or one beyond the arena.
+    Misplaced {
+        /// Segment.
+        segment: String,
+        /// The tensor.
+        tensor: String,
+        /// What is wrong.
+        problem: String,
+    },
+}
+
+impl fmt::Display for Defect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Defect::Overlap { segment, tensors: [a, b], bytes } => {
+                write!(f, "{segment}: {a} and {b} share {bytes} bytes while both are alive")
+            }
+            Defect::OutsideLife { at, tensor } => {
+                write!(f, "{at} touches {tensor} when its bytes are not its own")
+            }
+            Defect::ReadBeforeWrite { at, tensor } => {
+                write!(f, "{at} reads {tensor}, which nothing has written")
+            }
+            Defect::Aliased { at, tensors: [a, b] } => {
+                write!(f, "{at} writes {a} and touches {b}, which shares its bytes")
+            }
+            Defect::Misaligned { segment, tensor, offset } => {
+                write!(f, "{segment}: {tensor} stands at {offset}, which is not aligned")
+            }
+            Defect::Moved { tensor, segments: [a, b], offsets: [at_a, at_b] } => {
+                write!(f, "{tensor} stands at {at_a} in {a} and at {at_b} in {b}")
+            }
+            Defect::Misplaced { segment, tensor, problem } => {
+                write!(f, "{segment}: {tensor} {problem}")
+            }
+        }
+    }
+}
+
+/// Proves the plan sound, or lists what is wrong with it.
+pub fn verify(plan: &Plan) -> Result<(), Vec<Defect>> {
+    let mut defects = Vec::new();
+    if plan.layouts.len() != plan.schedule.segments.len() {
+        let problem = format!("has {} layouts", plan.layouts.len());
+        let segment = format!("{} segments", plan.schedule.segments.len());
+        return Err(vec![Defect::Misplaced { segment, tensor: "the plan".into(), problem }]);
+    }
+    check_moves(plan, &mut defects);
+    for segment in plan.schedule.segment_ids() {
+        let check = SegmentCheck::new(plan, segment);
+        check.places(&mut defects);
+        check.overlaps(&mut defects);
+        check.steps(&mut defects);
+    }
+    if defects.is_empty() { Ok(()) } else { Err(defects) }
+}
+
+/// Tensors that outlive segments have one offset wherever they appear.
+fn check_moves(plan: &Plan, defects: &mut Vec<Defect>) {
+    let mut seen: BTreeMap<TensorId, (usize, u64)> = BTreeMap::new();
+    for (index, layout) in plan.layouts.iter().enumerate() {
+        for place in &layout.placements {
+            let tensor = plan.schedule.tensors.get(place.tensor);
+            if matches!(tensor.scope, Scope::Segment(_)) {
+                continue;
+            }
+            let here = (index, place.offset.get());
+            let first = *seen.entry(place.tensor).or_insert(here);
+            if first.1 != here.1 {
+                defects.push(Defect::Moved {
+                    tensor: tensor.name.clone(),
+                    segments: [first.0, index].map(|i| plan.schedule.segments[i].name.clone()),
+                    offsets: [first.1, here.1],
+                });
+            }
+        }
+    }
+}
+
+struct SegmentCheck<'a> {
+    plan: &'a Plan,
+    segment: SegmentId,
+    layout: &'a SegmentLayout,
+    by_tensor: BTreeMap<TensorId, &'a Placement>,
+}
+
+impl<'a> SegmentCheck<'a> {
+    fn new(plan: &'a Plan, segment: SegmentId) -> SegmentCheck<'a> {
+        let layout = plan.layout(segment);
+        let by_tensor = layout.placements.iter().map(|place| (place.tensor, place)).collect();
+        SegmentCheck { plan, segment, layout, by_tensor }
+    }
+
+    fn name(&self, tensor: TensorId) -> String {
+        self.plan.schedule.tensors.get(tensor).name.clone()
+    }
+
+    fn segment_name(&self) -> String {
+        self.plan.schedule.segment(self.segment).name.clone()
+    }
+
+    fn at(&self, step: usize) -> String {
+        let name = self.plan.schedule.segment(self.segment).steps[step].op.operation().name();
+        format!("{} step {step} ({name})", self.segment_name())
+    }
+
+    /// Sizes, bounds, alignment; and that every tensor that must survive the segment has a place.
+    fn places(&self, defects: &mut Vec<Defect>) {
+        let tensors = &self.plan.schedule.tensors;
+        for place in &self.layout.placements {
+            let size = tensors.bytes(place.tensor);
+            let problem = if place.size != size {
+                Some(format!("has {} bytes planned, {} needed", place.size.get(), size.get()))
+            } else if place.end() > self.plan.arena_bytes.get() {
+                Some(format!("ends at {}, beyond the arena", place.end()))
+            } else {
+                None
+            };
+            let (segment, tensor) = (self.segment_name(), self.name(place.tensor));
+            if let Some(problem) = problem {
+                defects.push(Defect::Misplaced { segment, tensor, problem });
+            } else if !place.offset.is_aligned() {
+                let offset = place.offset.get();
+                defects.push(Defect::Misaligned { segment, tensor, offset });
+            }
+        }
+        let held = |&id: &TensorId| {
+            tensors.get(id).view.is_none() && self.plan.schedule.is_held(id, self.segment)
+        };
+        for id in tensors.ids().filter(held).filter(|id| !self.by_tensor.contains_key(id)) {
+            let (segment, tensor) = (self.segment_name(), self.name(id));
+            let problem = "must survive this segment but has no place in it".to_string();
+            defects.push(Defect::Misplaced { segment, tensor, problem });
+        }
+    }
+
+    /// No two tensors alive at one step share a byte; and whoever outlives the segment shares with
+    /// nobody at all.
+    fn overlaps(&self, defects: &mut Vec<Defect>) {
+        let mut places: Vec<&Placement> = self.layout.placements.iter().collect();
+        places.sort_by_key(|place| place.offset);
+        for (index, a) in places.iter().enumerate() {
+            for b in places[index + 1..].iter().take_while(|b| b.offset.get() < a.end()) {
+                let held = [a, b].map(|p| self.plan.schedule.is_held(p.tensor, self.segment));
+                if a.live.meets(&b.live) || held.contains(&true) {
+                    defects.push(Defect::Overlap {
+                        segment: self.segment_name(),
+                        tensors: [self.name(a.tensor), self.name(b.tensor)],
+                        bytes: a.end().min(b.end()) - b.offset.get(),
+                    });
+                }
+            }
+        }
+    }
+
+    /// Plays the steps on a shadow of the arena.
+    fn steps(&self, defects: &mut Vec<Defect>) {
+        let mut shadow = Shadow::default();
+        for place in &self.layout.placements {
+            let input = self.plan.schedule.tensors.get(place.tensor).io == Io::Input;
+            if input || self.plan.schedule.is_held(place.tensor, self.segment) {
+                shadow.write(place.offset.get()..place.end(), place.tensor);
+            }
+        }
+        let steps = &self.plan.schedule.segment(self.segment).steps;
+        for (index, step) in steps.iter().enumerate() {
+            let touched: Vec<Touch> = step
+                .operands()
+                .iter()
+                .filter_map(|operand| self.touch(index, operand.tensor, operand.access, defects))
+                .collect();
+            self.aliases(index, &touched, defects);
+            for touch in touched.iter().filter(|touch| touch.access != Access::Write) {
+                if !shadow.is_owned(&touch.range, touch.root) {
+                    let (at, tensor) = (self.at(index), self.name(touch.tensor));
+                    defects.push(Defect::ReadBeforeWrite { at, tensor });
+                }
+            }
+            for touch in touched.into_iter().filter(|touch| touch.access != Access::Read) {
+                shadow.write(touch.range, touch.root);
+            }
+        }
+        for place in &self.layout.placements {
+            let output = self.plan.schedule.tensors.get(place.tensor).io == Io::Output;
+            let kept = output || self.plan.schedule.is_held(place.tensor, self.segment);
+            if kept && !shadow.is_owned(&(place.offset.get()..place.end()), place.tensor) {
+                let at = format!("{} (what follows it)", self.segment_name());
+                let tensor = self.name(place.tensor);
+                defects.push(Defect::ReadBeforeWrite { at, tensor });
+            }
+        }
+    }
+
+    fn touch(
+        &self,
+        step: usize,
+        tensor: TensorId,
+        access: Access,
+        defects: &mut Vec<Defect>,
+    ) -> Option<Touch> {
+        let tensors = &self.plan.schedule.tensors;
+        let (root, offset) = tensors.root(tensor);
+        let Some(place) = self.by_tensor.get(&root) else {
+            let (segment, tensor) = (self.segment_name(), self.name(tensor));
+            let problem = format!("is used by step {step} but has no place");
+            defects.push(Defect::Misplaced { segment, tensor, problem });
+            return None;
+        };
+        if !place.live.contains(step) {
+            let (at, tensor) = (self.at(step), self.name(tensor));
+            defects.push(Defect::OutsideLife { at, tensor });
+        }
+        let start = place.offset.get().saturating_add(offset.get());
+        let range = start..start.saturating_add(tensors.bytes(tensor).get());
+        Some(Touch { tensor, root, access, range })
+    }
+
+    fn aliases(&self, step: usize, touched: &[Touch], defects: &mut Vec<Defect>) {
+        for (index, a) in touched.iter().enumerate() {
+            for b in &touched[index + 1..] {
+                let written = a.access != Access::Read || b.access != Access::Read;
+                let shared = a.range.start < b.range.end && b.range.start < a.range.end;
+                if written && shared {
+                    let tensors = [self.name(a.tensor), self.name(b.tensor)];
+                    defects.push(Defect::Aliased { at: self.at(step), tensors });
+                }
+            }
+        }
+    }
+}
+
+struct Touch {
+    tensor: TensorId,
+    root: TensorId,
+    access: Access,
+    range: std::ops::Range<u64>,
+}
+
+/// Who wrote each byte last: disjoint intervals, start → (end, owner).
+#[derive(Default)]
+struct Shadow {
+    intervals: BTreeMap<u64, (u64, TensorId)>,
+}
+
+impl Shadow {
+    fn write(&mut self, range: std::ops::Range<u64>, owner: TensorId) {
+        if range.is_empty() {
+            return;
+        }
+        let hit: Vec<(u64, u64, TensorId)> = self
+            .intervals
+            .range(..range.end)
+            .rev()
+            .map(|(&start, &(end, owner))| (start, end, owner))
+            .take_while(|&(_, end, _)| end > range.start)
+            .collect();
+        for (start, end, old) in hit {
+            self.intervals.remove(&start);
+            if start < range.start {
+                self.intervals.insert(start, (range.start, old));
+            }
+            if end > range.end {
+                self.intervals.insert(range.end, (end, old));
+            }
+        }
+        self.intervals.insert(range.start, (range.end, owner));
+    }
+
+    fn is_owned(&self, range: &std::ops::Range<u64>, owner: TensorId) -> bool {
+        let mut covered = range.end;
+        for (&start, &(end, who)) in self.intervals.range(..range.end).rev() {
+            if end < covered || who != owner {
+                return false;
+            }
+            covered = start;
+            if covered <= range.start {
+                return true;
+            }
+        }
+        false
+    }
+}

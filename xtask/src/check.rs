@@ -1,0 +1,96 @@
+//! `cargo xtask check`: everything a change must pass, cheapest first, first failure stops.
+
+use crate::process::{self, Failure};
+use crate::tidy;
+use std::time::Instant;
+
+/// One stage of the check.
+struct Stage {
+    name: &'static str,
+    work: Work,
+}
+
+/// What a stage does.
+enum Work {
+    /// Runs cargo with these words.
+    Cargo(&'static str),
+    /// Runs cargo with these words, where what rustdoc warns of is an error.
+    CargoDoc(&'static str),
+    /// Runs the rules of `tidy` in this process.
+    Tidy,
+}
+
+/// The stages in order of cost. `cargo test` without target flags runs doctests too.
+const STAGES: [Stage; 5] = [
+    Stage { name: "format", work: Work::Cargo("fmt --all -- --check") },
+    Stage { name: "tidy", work: Work::Tidy },
+    Stage {
+        name: "clippy",
+        work: Work::Cargo("clippy --workspace --all-targets --locked -- -D warnings"),
+    },
+    Stage { name: "tests", work: Work::Cargo("test --workspace --locked") },
+    Stage {
+        name: "docs",
+        work: Work::CargoDoc("doc --workspace --no-deps --locked --document-private-items"),
+    },
+];
+
+/// Runs every stage; the error names the first one that failed.
+pub fn run(args: &[String]) -> Result<(), Failure> {
+    process::expect_no_arguments("check", args)?;
+    let started = Instant::now();
+    for stage in &STAGES {
+        println!("== {}", stage.name);
+        let stage_started = Instant::now();
+        let outcome = stage.work.run();
+        let seconds = stage_started.elapsed().as_secs_f64();
+        match outcome {
+            Ok(()) => println!("== {}: ok, {seconds:.1} s", stage.name),
+            Err(failure) => {
+                let name = stage.name;
+                return Err(Failure::Task(format!(
+                    "== {name}: FAILED after {seconds:.1} s\ncheck failed at {name}: {failure}"
+                )));
+            }
+        }
+    }
+    let total = started.elapsed().as_secs_f64();
+    println!("check: all {} stages passed in {total:.1} s", STAGES.len());
+    Ok(())
+}
+
+impl Work {
+    fn run(&self) -> Result<(), Failure> {
+        let cargo = |words: &str| {
+            let mut command = process::cargo();
+            command.args(words.split_whitespace());
+            command
+        };
+        match self {
+            Work::Tidy => tidy::run(&[]),
+            Work::Cargo(words) => process::run(&mut cargo(words)),
+            Work::CargoDoc(words) => process::run(cargo(words).env("RUSTDOCFLAGS", "-D warnings")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stages_are_in_order_of_cost() {
+        let names: Vec<&str> = STAGES.iter().map(|stage| stage.name).collect();
+        assert_eq!(names, ["format", "tidy", "clippy", "tests", "docs"]);
+    }
+
+    #[test]
+    fn what_resolves_dependencies_is_locked() {
+        for stage in &STAGES {
+            if let Work::Cargo(words) | Work::CargoDoc(words) = &stage.work {
+                let locked = words.contains("--locked");
+                assert!(locked || words.starts_with("fmt "), "{}", stage.name);
+            }
+        }
+    }
+}

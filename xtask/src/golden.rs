@@ -1,0 +1,182 @@
+//! `cargo xtask golden`: asks PyTorch for the conformance goldens again.
+//!
+//! Rust writes the inputs of every case, `reference.py` computes the answers. `--check` writes
+//! them elsewhere and names the files that differ from those in the tree by even one byte.
+
+use crate::process::{self, Failure};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The PyTorch that the goldens in the tree were made with.
+const TORCH: &str = "2.11.0";
+const SCRIPT: &str = "crates/conformance/golden/reference.py";
+const DATA: &str = "crates/conformance/golden/data";
+
+/// Writes the goldens, or with `--check` compares fresh ones with those in the tree.
+pub fn run(args: &[String]) -> Result<(), Failure> {
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        [] => {
+            let data = process::workspace_root().join(DATA);
+            generate(&data)?;
+            println!("golden: written to {DATA}; read the difference before you commit it");
+            Ok(())
+        }
+        ["--check"] => check(),
+        [other, ..] => Err(Failure::Usage(format!("golden takes only --check, but got '{other}'"))),
+    }
+}
+
+fn check() -> Result<(), Failure> {
+    let fresh = ScratchFolder::new("data").map_err(|error| in_scratch(&error))?;
+    generate(&fresh.path)?;
+    let kept = files_below(&process::workspace_root().join(DATA)).map_err(|error| {
+        Failure::Task(format!("golden: {DATA}: {error}; run `cargo xtask golden` first"))
+    })?;
+    let made = files_below(&fresh.path).map_err(|error| in_scratch(&error))?;
+    let differences = differences(&kept, &made);
+    for difference in &differences {
+        eprintln!("{DATA}/{difference}");
+    }
+    if differences.is_empty() {
+        println!("golden: all {} files are the same", kept.len());
+        return Ok(());
+    }
+    let count = differences.len();
+    Err(Failure::Task(format!("golden: {count} of {} files differ", kept.len().max(made.len()))))
+}
+
+/// Dumps the inputs of every case, then lets PyTorch answer them into `data`.
+fn generate(data: &Path) -> Result<(), Failure> {
+    let python = process::default_python();
+    require_torch(&python)?;
+    let inputs = ScratchFolder::new("inputs").map_err(|error| in_scratch(&error))?;
+    let dump = ["run", "--quiet", "--release", "-p", "fitgpt-conformance", "--example"];
+    process::run(process::cargo().args(dump).args(["dump_cases", "--"]).arg(&inputs.path))?;
+    let mut reference = Command::new(&python);
+    reference.current_dir(process::workspace_root()).arg(SCRIPT).arg(&inputs.path).arg(data);
+    process::run(&mut reference)
+}
+
+/// Says what to install before anything slow starts.
+fn require_torch(python: &str) -> Result<(), Failure> {
+    let mut question = Command::new(python);
+    question.args(["-c", "import numpy, torch; print(torch.__version__)"]);
+    let Some(version) = process::ask(&mut question) else {
+        return Err(Failure::Task(format!(
+            "golden: '{python}' cannot import torch and numpy.\n\
+             Install them (pip install torch=={TORCH} numpy), \
+             or name a Python that has them: FITGPT_PYTHON=/path/to/python cargo xtask golden"
+        )));
+    };
+    let version = version.trim();
+    if version.split('+').next() != Some(TORCH) {
+        eprintln!("golden: note: torch {version} here; the goldens in the tree are of {TORCH}");
+    }
+    Ok(())
+}
+
+/// Every file below a folder by its path from there, with its bytes.
+fn files_below(folder: &Path) -> io::Result<BTreeMap<String, Vec<u8>>> {
+    let mut files = BTreeMap::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(current) = folders.pop() {
+        for entry in std::fs::read_dir(&current)? {
+            let path = entry?.path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let name = path.strip_prefix(folder).unwrap_or(&path);
+            files.insert(name.to_string_lossy().into_owned(), std::fs::read(&path)?);
+        }
+    }
+    Ok(files)
+}
+
+/// One line per file that is not the same on both sides.
+fn differences(kept: &BTreeMap<String, Vec<u8>>, made: &BTreeMap<String, Vec<u8>>) -> Vec<String> {
+    let mut names: Vec<&String> = kept.keys().chain(made.keys()).collect();
+    names.sort();
+    names.dedup();
+    let told = |name: &String| match (kept.get(name), made.get(name)) {
+        (Some(_), None) => Some(format!("{name}: no case makes this file any more")),
+        (None, _) => Some(format!("{name}: is missing from the tree")),
+        (Some(old), Some(new)) if old.len() != new.len() => {
+            Some(format!("{name}: {} bytes in the tree, {} made now", old.len(), new.len()))
+        }
+        (Some(old), Some(new)) => {
+            let changed = old.iter().zip(new).filter(|(a, b)| a != b).count();
+            (changed > 0).then(|| format!("{name}: {changed} of {} bytes differ", old.len()))
+        }
+    };
+    names.into_iter().filter_map(told).collect()
+}
+
+fn in_scratch(error: &io::Error) -> Failure {
+    let folder = std::env::temp_dir();
+    Failure::Task(format!("golden: scratch folder in {}: {error}", folder.display()))
+}
+
+/// A folder of this process that goes away with the value.
+struct ScratchFolder {
+    path: PathBuf,
+}
+
+impl ScratchFolder {
+    fn new(purpose: &str) -> io::Result<ScratchFolder> {
+        let name = format!("fitgpt-golden-{}-{purpose}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir(&path)?;
+        Ok(ScratchFolder { path })
+    }
+}
+
+impl Drop for ScratchFolder {
+    fn drop(&mut self) {
+        // Nothing depends on it being gone.
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differences_are_told_file_by_file() {
+        let side = |files: &[(&str, &[u8])]| -> BTreeMap<String, Vec<u8>> {
+            files.iter().map(|(name, bytes)| ((*name).to_owned(), bytes.to_vec())).collect()
+        };
+        let kept = side(&[("a", b"same"), ("b", b"1234"), ("c", b"12"), ("old", b"")]);
+        let made = side(&[("a", b"same"), ("b", b"1x34"), ("c", b"123"), ("new", b"")]);
+        let want = [
+            "b: 1 of 4 bytes differ",
+            "c: 2 bytes in the tree, 3 made now",
+            "new: is missing from the tree",
+            "old: no case makes this file any more",
+        ];
+        assert_eq!(differences(&kept, &made), want);
+        assert_eq!(differences(&kept, &kept), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_scratch_folder_is_read_and_removed() {
+        let scratch = ScratchFolder::new("test").unwrap();
+        let path = scratch.path.clone();
+        std::fs::create_dir(path.join("sub")).unwrap();
+        std::fs::write(path.join("sub/a.bin"), [7]).unwrap();
+        let files = files_below(&path).unwrap();
+        assert_eq!(files, BTreeMap::from([("sub/a.bin".to_owned(), vec![7])]));
+        drop(scratch);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_python_without_torch_is_told_what_to_install() {
+        let failure = require_torch("/no/such/python").unwrap_err().to_string();
+        assert!(failure.contains("pip install torch==2.11.0 numpy"), "{failure}");
+    }
+}

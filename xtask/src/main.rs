@@ -1,0 +1,111 @@
+//! The project's own tasks: `cargo xtask check`, `tidy`, `golden`, `bench`.
+//!
+//! No dependency, so that it builds in seconds and is never what breaks the build.
+//! `TASKS` is the one list of commands: dispatch and usage text both come from it.
+
+#![forbid(unsafe_code)]
+
+mod bench;
+mod check;
+mod golden;
+mod process;
+mod tidy;
+
+use process::Failure;
+use std::process::ExitCode;
+
+/// One command of `cargo xtask`.
+struct Task {
+    name: &'static str,
+    flags: &'static str,
+    about: &'static str,
+    run: fn(&[String]) -> Result<(), Failure>,
+}
+
+const TASKS: [Task; 4] = [
+    Task {
+        name: "check",
+        flags: "",
+        about: "the one test command: format, tidy, clippy, tests, docs; ends at a failure",
+        run: check::run,
+    },
+    Task {
+        name: "tidy",
+        flags: "",
+        about: "the rules no compiler checks: arrows between crates, file openings, limits, names",
+        run: tidy::run,
+    },
+    Task {
+        name: "golden",
+        flags: "[--check]",
+        about: "write the PyTorch goldens again; --check only says which files would change",
+        run: golden::run,
+    },
+    Task {
+        name: "bench",
+        flags: bench::FLAGS,
+        about: "time the CPU step, next to nanoGPT if it is given, and keep the figures",
+        run: bench::run,
+    },
+];
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match dispatch(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure @ Failure::Usage(_)) => {
+            eprintln!("{failure}\n\n{}", usage());
+            ExitCode::from(2)
+        }
+        Err(failure @ Failure::Task(_)) => {
+            eprintln!("{failure}");
+            ExitCode::from(1)
+        }
+    }
+}
+
+fn dispatch(args: &[String]) -> Result<(), Failure> {
+    let Some((name, rest)) = args.split_first() else {
+        return Err(Failure::Usage("which task?".to_owned()));
+    };
+    match TASKS.iter().find(|task| task.name == name) {
+        Some(task) => (task.run)(rest),
+        None => Err(Failure::Usage(format!("no task is called '{name}'"))),
+    }
+}
+
+fn usage() -> String {
+    let mut text = String::from("usage: cargo xtask <task>\n");
+    for task in &TASKS {
+        text += format!("\n  {:<7} {} {}", task.name, task.about, task.flags).trim_end();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn usage_names_every_task() {
+        let text = usage();
+        for task in &TASKS {
+            assert!(text.contains(&format!("\n  {} ", task.name)), "{}", task.name);
+        }
+    }
+
+    #[test]
+    fn no_task_and_unknown_task_are_usage_errors() {
+        for args in [vec![], vec!["chekc".to_owned()]] {
+            assert!(matches!(dispatch(&args), Err(Failure::Usage(_))), "{args:?}");
+        }
+    }
+
+    #[test]
+    fn unknown_flags_are_usage_errors() {
+        for task in &TASKS {
+            let outcome = (task.run)(&["--no-such-flag".to_owned()]);
+            assert!(matches!(outcome, Err(Failure::Usage(_))), "{}", task.name);
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Documents stay true: paths they mention exist, and the changelog is open for the next change.
+
+use super::Finding;
+use super::tree::Tree;
+
+/// How a path into the tree begins.
+const ROOTS: [&str; 6] = ["crates/", "docs/", "xtask/", "config/", ".ci/", "bench-history/"];
+
+/// Marks of a pattern or a placeholder, which names no one file.
+const PLACEHOLDERS: [&str; 5] = ["<", "*", "{", "…", "..."];
+
+const CHANGELOG: &str = "CHANGELOG.md";
+
+/// Every path in backticks in the documents is in the tree.
+pub fn paths_exist(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in tree.ending_in("md").filter(|file| is_document(&file.path)) {
+        for (line, path) in mentioned_paths(&file.text) {
+            if !tree.holds(path) {
+                findings.push(Finding {
+                    path: file.path.clone(),
+                    line,
+                    what: format!("`{path}` is not in the tree"),
+                    fix: "correct the path, or add the file (git knows no empty folder)".to_owned(),
+                });
+            }
+        }
+    }
+    findings
+}
+
+/// `CHANGELOG.md` exists and its first second-level heading is the unreleased part.
+pub fn changelog_is_open(tree: &Tree) -> Vec<Finding> {
+    let broken = |line, what: &str, fix: &str| {
+        let (path, what, fix) = (CHANGELOG.to_owned(), what.to_owned(), fix.to_owned());
+        vec![Finding { path, line, what, fix }]
+    };
+    let Some(file) = tree.file(CHANGELOG) else {
+        return broken(1, "there is no changelog", "add one that opens with `## Unreleased`");
+    };
+    let fix = "put `## Unreleased` above the released versions";
+    match file.text.lines().enumerate().find(|(_, line)| line.starts_with("## ")) {
+        Some((_, heading)) if heading.contains("Unreleased") => Vec::new(),
+        Some((index, _)) => broken(index + 1, "the first heading is not Unreleased", fix),
+        None => broken(1, "there is no second-level heading", fix),
+    }
+}
+
+fn is_document(path: &str) -> bool {
+    matches!(path, "README.md" | "ARCHITECTURE.md") || path.starts_with("docs/")
+}
+
+/// (line, path) of each code span that begins like a path into the tree; fenced blocks are skipped.
+fn mentioned_paths(text: &str) -> Vec<(usize, &str)> {
+    let mut found = Vec::new();
+    let mut fenced = false;
+    for (index, line) in text.lines().enumerate() {
+        if line.trim_start().starts_with("```") {
+            fenced = !fenced;
+        } else if !fenced {
+            let spans = line.split('`').skip(1).step_by(2);
+            found.extend(spans.filter_map(path_in).map(|path| (index + 1, path)));
+        }
+    }
+    found
+}
+
+/// The path a code span gives: its first word, less a line number, an item or an anchor.
+fn path_in(span: &str) -> Option<&str> {
+    let is_path = ROOTS.iter().any(|root| span.starts_with(root));
+    if !is_path || PLACEHOLDERS.iter().any(|mark| span.contains(mark)) {
+        return None;
+    }
+    let word = span.split_whitespace().next()?;
+    word.split([':', '#']).next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(path: &str, text: &str) -> Vec<String> {
+        let tree = Tree::of(&[(path, text), ("crates/plan/src/arena.rs", "")]);
+        paths_exist(&tree).iter().map(Finding::to_string).collect()
+    }
+
+    #[test]
+    fn paths_that_exist_or_are_none_pass() {
+        for text in [
+            "`crates/plan/src/arena.rs`, `crates/plan/`, `crates/plan/src`",
+            "`crates/plan/src/arena.rs:12` `crates/plan/src/arena.rs::place`",
+            "`crates/<name>/src` `crates/*/Cargo.toml` `docs/{a,b}.md` `crates/…` `docs/...`",
+            "`data/x/train.bin`, `cargo run crates/nowhere`, crates/nowhere",
+            "```\n`crates/nowhere`\n```\n",
+        ] {
+            assert_eq!(found("README.md", text), Vec::<String>::new(), "{text}");
+        }
+        assert_eq!(found("crates/plan/NOTES.md", "`crates/nowhere`"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn paths_that_do_not_exist_fail() {
+        for document in ["README.md", "ARCHITECTURE.md", "docs/decisions/0001-a.md"] {
+            let shown = found(document, "# T\n`x` and `crates/plan/src/aren` \n");
+            assert_eq!(shown.len(), 1, "{document}");
+            let want = format!("{document}:2: `crates/plan/src/aren` is not in the tree; ");
+            assert!(shown[0].starts_with(&want), "{}", shown[0]);
+        }
+    }
+
+    #[test]
+    fn the_changelog_opens_with_unreleased() {
+        for (text, want) in [
+            (Some("# Changelog\n\n## [Unreleased]\n\n## 0.1.0\n"), ""),
+            (Some("# Changelog\n\n## 0.1.0\n## Unreleased\n"), "CHANGELOG.md:3: the first"),
+            (Some("# Unreleased\n"), "CHANGELOG.md:1: there is no second-level"),
+            (None, "CHANGELOG.md:1: there is no changelog"),
+        ] {
+            let files: Vec<(&str, &str)> = text.map(|text| (CHANGELOG, text)).into_iter().collect();
+            let findings = changelog_is_open(&Tree::of(&files));
+            let shown = findings.first().map(Finding::to_string).unwrap_or_default();
+            assert!(shown.starts_with(want) && shown.is_empty() == want.is_empty(), "{shown}");
+        }
+    }
+}

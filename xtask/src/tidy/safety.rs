@@ -1,0 +1,58 @@
+//! `unsafe` has two homes, `cpu` and `cuda`; every other crate root forbids it.
+
+use super::Finding;
+use super::rust_source::Masked;
+use super::tree::{Tree, crate_of};
+
+/// Crates whose kernels and device calls need `unsafe`, each block with its `// SAFETY:` line.
+const HOMES: [&str; 2] = ["cpu", "cuda"];
+
+const ATTRIBUTE: &str = "#![forbid(unsafe_code)]";
+
+/// Every library and binary root outside the homes forbids unsafe code.
+pub fn unsafe_is_forbidden(tree: &Tree) -> Vec<Finding> {
+    let lacking = tree
+        .ending_in("rs")
+        .filter(|file| is_bound_root(&file.path) && !Masked::new(&file.text).says(ATTRIBUTE));
+    lacking
+        .map(|file| Finding {
+            path: file.path.clone(),
+            line: 1,
+            what: format!("the crate root lacks `{ATTRIBUTE}`"),
+            fix: format!("add it below the `//!` lines; unsafe code lives in {}", HOMES.join(", ")),
+        })
+        .collect()
+}
+
+fn is_bound_root(path: &str) -> bool {
+    match crate_of(path) {
+        Some((name, "src/lib.rs" | "src/main.rs")) => !HOMES.contains(&name),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fails(path: &str, text: &str) -> bool {
+        !unsafe_is_forbidden(&Tree::of(&[(path, text)])).is_empty()
+    }
+
+    #[test]
+    fn roots_outside_the_homes_must_forbid() {
+        for (path, text, want) in [
+            ("crates/plan/src/lib.rs", "//! Doc.\n#![forbid(unsafe_code)]\n", false),
+            ("crates/plan/src/lib.rs", "//! Doc.\n", true),
+            ("crates/plan/src/lib.rs", "//! `#![forbid(unsafe_code)]`\n", true),
+            ("crates/plan/src/lib.rs", "#![deny(unsafe_code)]\n", true),
+            ("xtask/src/main.rs", "", true),
+            ("crates/plan/src/arena.rs", "", false),
+            ("crates/plan/tests/it/main.rs", "", false),
+            ("crates/cpu/src/lib.rs", "", false),
+            ("crates/cuda/src/lib.rs", "", false),
+        ] {
+            assert_eq!(fails(path, text), want, "{path}: {text}");
+        }
+    }
+}
