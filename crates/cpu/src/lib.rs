@@ -1,2 +1,21 @@
-//! Nothing yet.
-#![forbid(unsafe_code)]
+//! Executes a plan on the CPU, in f32.
+//!
+//! [`executor`] is one `match` over ops; [`kernels`] has a file for each. The bits of every result
+//! are a function of the plan's mathematics alone: threads share work, never a sum; sums over
+//! tokens run in blocks of 256; lanes of vectors are summed in one fixed order on every CPU.
+//!
+//! `unsafe` stands behind four doors: [`arena`] (offsets to slices), [`pool`] (a slice cut into
+//! parts for threads), [`vector`] (SIMD registers) and the dispatch in [`isa`].
+
+pub mod arena;
+pub mod executor;
+mod isa;
+pub mod kernels;
+mod lanes;
+pub mod math;
+mod pool;
+mod vector;
+
+pub use arena::MemoryMode;
+pub use executor::{CpuBackend, CpuOptions, workspace_bytes};
+pub use isa::Isa;

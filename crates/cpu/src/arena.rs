@@ -1,0 +1,309 @@
+//! The one door from a plan's offsets to memory. All memory is obtained here, once; a step gets
+//! slices of its operands and of nothing else.
+
+use plan::ops::Access;
+use plan::{ALIGNMENT, BackendError, Bytes, Dtype, Io, Plan, Scope, SegmentId, TensorId};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::cell::Cell;
+
+/// How tensors get their memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum MemoryMode {
+    /// One arena, offsets as planned.
+    #[default]
+    Arena,
+    /// An allocation of its own for every tensor: what the arena must be indistinguishable from.
+    Separate,
+}
+
+/// Zeroed memory at an aligned address.
+struct Block {
+    start: *mut u8,
+    layout: Layout,
+}
+
+impl Block {
+    fn new(size: Bytes) -> Result<Block, BackendError> {
+        let refused = BackendError::OutOfMemory { wanted: size };
+        let bytes = usize::try_from(size.get().max(1)).map_err(|_| refused.clone())?;
+        let layout =
+            Layout::from_size_align(bytes, ALIGNMENT as usize).map_err(|_| refused.clone())?;
+        // SAFETY: the layout has a size of at least 1.
+        let start = unsafe { alloc_zeroed(layout) };
+        if start.is_null() { Err(refused) } else { Ok(Block { start, layout }) }
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // SAFETY: `start` came from `alloc_zeroed` with this layout and is freed once.
+        unsafe { dealloc(self.start, self.layout) }
+    }
+}
+
+/// A tensor's bytes while one segment runs.
+#[derive(Clone, Copy)]
+struct Region {
+    start: *mut u8,
+    bytes: usize,
+    dtype: Dtype,
+}
+
+/// An operand with its bytes.
+#[derive(Clone, Copy)]
+struct Bound {
+    tensor: TensorId,
+    region: Region,
+    access: Access,
+}
+
+/// All memory of a backend, and where each step's operands are in it.
+pub(crate) struct Memory {
+    blocks: Vec<Block>,
+    bytes: Bytes,
+    /// For host access: run-wide tensors, inputs and outputs.
+    host: Vec<Option<Region>>,
+    /// By segment, by step.
+    steps: Vec<Vec<Vec<Bound>>>,
+    /// By segment: what poison mode fills before the segment, and after each step.
+    fresh: Vec<Vec<Region>>,
+    dying: Vec<Vec<Vec<Region>>>,
+}
+
+impl Memory {
+    /// Obtains everything a verified plan needs.
+    pub(crate) fn new(plan: &Plan, mode: MemoryMode) -> Result<Memory, BackendError> {
+        let mut memory = Memory {
+            blocks: Vec::new(),
+            bytes: Bytes::ZERO,
+            host: vec![None; plan.schedule.tensors.len()],
+            steps: Vec::new(),
+            fresh: Vec::new(),
+            dying: Vec::new(),
+        };
+        let mut owners: Vec<Option<*mut u8>> = vec![None; plan.schedule.tensors.len()];
+        if mode == MemoryMode::Arena {
+            memory.add_block(plan.arena_bytes)?;
+        }
+        for segment in plan.schedule.segment_ids() {
+            memory.bind_segment(plan, segment, mode, &mut owners)?;
+        }
+        Ok(memory)
+    }
+
+    /// Bytes obtained.
+    pub(crate) fn bytes(&self) -> Bytes {
+        self.bytes
+    }
+
+    fn add_block(&mut self, size: Bytes) -> Result<*mut u8, BackendError> {
+        let block = Block::new(size)?;
+        let start = block.start;
+        let total = self.bytes.plus(size);
+        self.bytes = total.ok_or(BackendError::OutOfMemory { wanted: size })?;
+        self.blocks.push(block);
+        Ok(start)
+    }
+
+    fn bind_segment(
+        &mut self,
+        plan: &Plan,
+        segment: SegmentId,
+        mode: MemoryMode,
+        owners: &mut [Option<*mut u8>],
+    ) -> Result<(), BackendError> {
+        let layout = plan.layout(segment);
+        for place in &layout.placements {
+            let owner = &mut owners[place.tensor.index()];
+            *owner = Some(match (mode, *owner) {
+                (MemoryMode::Separate, Some(start)) => start,
+                (MemoryMode::Separate, None) => self.add_block(place.size)?,
+                // SAFETY: `verify` has shown that every placement ends inside the arena, which is
+                // the first block.
+                (MemoryMode::Arena, _) => unsafe {
+                    self.blocks[0].start.add(place.offset.get() as usize)
+                },
+            });
+        }
+        let region = |tensor: TensorId| {
+            let (root, offset) = plan.schedule.tensors.root(tensor);
+            let start = owners[root.index()]?;
+            let bytes = plan.schedule.tensors.bytes(tensor).get() as usize;
+            let dtype = plan.schedule.tensors.get(tensor).dtype;
+            // SAFETY: a view lies inside its root (`Tensors::add` has checked it).
+            Some(Region { start: unsafe { start.add(offset.get() as usize) }, bytes, dtype })
+        };
+        for id in plan.schedule.tensors.ids() {
+            let tensor = plan.schedule.tensors.get(id);
+            let visible = match tensor.scope {
+                Scope::Run => true,
+                Scope::Phase(_) => plan.schedule.is_held(id, segment),
+                Scope::Segment(owner) => owner == segment && tensor.io != Io::Device,
+            };
+            if visible {
+                self.host[id.index()] = region(id);
+            }
+        }
+        let steps = &plan.schedule.segment(segment).steps;
+        let unplaced = || BackendError::BadPlan { defects: "an operand has no place".into() };
+        let bound = steps.iter().map(|step| {
+            step.operands()
+                .into_iter()
+                .map(|operand| {
+                    let region = region(operand.tensor).ok_or_else(unplaced)?;
+                    Ok(Bound { tensor: operand.tensor, region, access: operand.access })
+                })
+                .collect()
+        });
+        self.steps.push(bound.collect::<Result<_, BackendError>>()?);
+        let own = |p: &&plan::Placement| !plan.schedule.is_held(p.tensor, segment);
+        let io = |p: &plan::Placement| plan.schedule.tensors.get(p.tensor).io;
+        let local: Vec<_> = layout.placements.iter().filter(own).collect();
+        let fresh = local.iter().filter(|p| io(p) != Io::Input);
+        self.fresh.push(fresh.filter_map(|p| region(p.tensor)).collect());
+        let mut dying = vec![Vec::new(); steps.len()];
+        for place in local.iter().filter(|p| io(p) != Io::Output) {
+            if let (Some(list), Some(region)) =
+                (dying.get_mut(place.live.last), region(place.tensor))
+            {
+                list.push(region);
+            }
+        }
+        self.dying.push(dying);
+        Ok(())
+    }
+
+    /// The operands of one step, for as long as the step runs.
+    pub(crate) fn step(&mut self, segment: SegmentId, step: usize) -> StepMemory<'_> {
+        StepMemory { bound: &self.steps[segment.index()][step], taken: Cell::new(0) }
+    }
+
+    /// Number of steps of a segment.
+    pub(crate) fn steps(&self, segment: SegmentId) -> usize {
+        self.steps[segment.index()].len()
+    }
+
+    /// Poison mode: everything that the segment must write before it reads becomes NaN.
+    pub(crate) fn poison_fresh(&mut self, segment: SegmentId) {
+        for region in &self.fresh[segment.index()] {
+            region.poison();
+        }
+    }
+
+    /// Poison mode: everything whose last use was this step becomes NaN.
+    pub(crate) fn poison_dying(&mut self, segment: SegmentId, step: usize) {
+        for region in &self.dying[segment.index()][step] {
+            region.poison();
+        }
+    }
+
+    /// Copies host bytes into a tensor.
+    pub(crate) fn write(&mut self, tensor: TensorId, content: &[u8]) -> Result<(), BackendError> {
+        let region = self.host_region(tensor, content.len())?;
+        // SAFETY: the region lies in a block of ours, has this size, and `&mut self` excludes any
+        // other use of it; `content` is borrowed from elsewhere.
+        unsafe { std::ptr::copy_nonoverlapping(content.as_ptr(), region.start, content.len()) };
+        Ok(())
+    }
+
+    /// Copies a tensor to host bytes.
+    pub(crate) fn read(
+        &mut self,
+        tensor: TensorId,
+        content: &mut [u8],
+    ) -> Result<(), BackendError> {
+        let region = self.host_region(tensor, content.len())?;
+        // SAFETY: as in `write`, the other way round.
+        unsafe { std::ptr::copy_nonoverlapping(region.start, content.as_mut_ptr(), content.len()) };
+        Ok(())
+    }
+
+    fn host_region(&self, tensor: TensorId, given: usize) -> Result<Region, BackendError> {
+        let index = tensor.index();
+        let region = self.host.get(index).copied().flatten().ok_or_else(|| {
+            let what = format!("tensor {index} exists only while its segment runs");
+            BackendError::HostAccess { what }
+        })?;
+        if region.bytes == given {
+            return Ok(region);
+        }
+        let what = format!("tensor {index} has {} bytes, the host gave {given}", region.bytes);
+        Err(BackendError::HostAccess { what })
+    }
+}
+
+impl Region {
+    fn poison(&self) {
+        for word in 0..self.bytes / 4 {
+            // SAFETY: the region is ours, 4-byte aligned, and `Memory` is borrowed mutably.
+            unsafe { *self.start.cast::<u32>().add(word) = f32::NAN.to_bits() };
+        }
+    }
+}
+
+/// The operands of one step. Written operands can be had once each, so that no two slices to the
+/// same bytes exist where one of them is mutable: `verify` has shown that a written operand shares
+/// bytes with no other operand of its step.
+pub(crate) struct StepMemory<'a> {
+    bound: &'a [Bound],
+    taken: Cell<u32>,
+}
+
+impl<'a> StepMemory<'a> {
+    /// An operand that the step reads.
+    pub(crate) fn read(&self, tensor: TensorId) -> &'a [f32] {
+        let region = self.reading(tensor, Dtype::F32);
+        // SAFETY: see the type; aligned to 256 bytes or, for a view, to 4.
+        unsafe { std::slice::from_raw_parts(region.start.cast(), region.bytes / 4) }
+    }
+
+    /// Token ids or targets.
+    pub(crate) fn read_ids(&self, tensor: TensorId) -> &'a [i32] {
+        let region = self.reading(tensor, Dtype::I32);
+        // SAFETY: as in `read`.
+        unsafe { std::slice::from_raw_parts(region.start.cast(), region.bytes / 4) }
+    }
+
+    /// Raw words.
+    pub(crate) fn read_words(&self, tensor: TensorId) -> &'a [u32] {
+        let region = self.reading(tensor, Dtype::U32);
+        // SAFETY: as in `read`.
+        unsafe { std::slice::from_raw_parts(region.start.cast(), region.bytes / 4) }
+    }
+
+    /// An operand that the step writes or updates; once for each step.
+    pub(crate) fn write(&self, tensor: TensorId) -> &'a mut [f32] {
+        let region = self.writing(tensor, Dtype::F32);
+        // SAFETY: see the type.
+        unsafe { std::slice::from_raw_parts_mut(region.start.cast(), region.bytes / 4) }
+    }
+
+    /// Raw words that the step updates; once for each step.
+    pub(crate) fn write_words(&self, tensor: TensorId) -> &'a mut [u32] {
+        let region = self.writing(tensor, Dtype::U32);
+        // SAFETY: see the type.
+        unsafe { std::slice::from_raw_parts_mut(region.start.cast(), region.bytes / 4) }
+    }
+
+    fn find(&self, tensor: TensorId, dtype: Dtype) -> (usize, &'a Bound) {
+        let found = self.bound.iter().enumerate().find(|(_, bound)| bound.tensor == tensor);
+        let (index, bound) = found.expect("a kernel asks only for operands of its op");
+        assert!(bound.region.dtype == dtype, "`CpuBackend::new` checks the types of operands");
+        (index, bound)
+    }
+
+    fn reading(&self, tensor: TensorId, dtype: Dtype) -> Region {
+        let (_, bound) = self.find(tensor, dtype);
+        assert!(bound.access == Access::Read, "a kernel reads what its op reads");
+        bound.region
+    }
+
+    fn writing(&self, tensor: TensorId, dtype: Dtype) -> Region {
+        let (index, bound) = self.find(tensor, dtype);
+        assert!(bound.access != Access::Read, "a kernel writes what its op writes");
+        let bit = 1u32 << index;
+        assert!(self.taken.get() & bit == 0, "a kernel takes each written operand once");
+        self.taken.set(self.taken.get() | bit);
+        bound.region
+    }
+}

@@ -1,0 +1,258 @@
+//! The executor: walks a segment's steps, one line for each op. It knows the plan and nothing
+//! else; every decision was made before.
+
+use crate::arena::{Memory, MemoryMode, StepMemory};
+use crate::isa::Isa;
+use crate::kernels;
+use crate::pool::Pool;
+use plan::ops::Op;
+use plan::{
+    Backend, BackendError, Bytes, Dtype, Plan, SegmentId, StepInputs, StepState, TensorId, Tensors,
+};
+
+/// How to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CpuOptions {
+    /// Threads, this one included.
+    pub threads: usize,
+    /// How tensors get their memory.
+    pub memory: MemoryMode,
+    /// Fill every range with NaN before its first and after its last use.
+    pub poison: bool,
+    /// Instructions to use.
+    pub isa: Isa,
+}
+
+impl CpuOptions {
+    /// The arena, the CPU's best instructions, no poison.
+    pub fn new(threads: usize) -> CpuOptions {
+        CpuOptions { threads, memory: MemoryMode::Arena, poison: false, isa: Isa::best() }
+    }
+}
+
+/// Scratch that a plan must hold for this backend, for sequences of at most `positions` and heads
+/// of `head_size`; `None` when it does not fit 63 bits.
+pub fn workspace_bytes(threads: usize, positions: u64, head_size: u64) -> Option<Bytes> {
+    let attention = kernels::attention::scratch(positions, head_size)?;
+    let each = attention.max(kernels::gemm::SCRATCH as u64).max(positions);
+    each.checked_mul(threads.max(1) as u64)?.checked_mul(4).and_then(Bytes::new)
+}
+
+/// A plan on the CPU.
+pub struct CpuBackend {
+    plan: Plan,
+    memory: Memory,
+    pool: Pool,
+    isa: Isa,
+    poison: bool,
+}
+
+impl CpuBackend {
+    /// Proves the plan sound, obtains its memory and starts the threads.
+    pub fn new(plan: Plan, options: CpuOptions) -> Result<CpuBackend, BackendError> {
+        plan::verify::verify(&plan).map_err(|defects| {
+            let first: Vec<String> = defects.iter().take(3).map(ToString::to_string).collect();
+            BackendError::BadPlan { defects: first.join("; ") }
+        })?;
+        check_supported(&plan, options.threads.max(1))?;
+        let memory = Memory::new(&plan, options.memory)?;
+        let pool = Pool::new(options.threads)
+            .map_err(|error| BackendError::Device { what: format!("no thread: {error}") })?;
+        Ok(CpuBackend { plan, memory, pool, isa: options.isa, poison: options.poison })
+    }
+}
+
+/// Element types and scratch, so that no kernel meets a surprise.
+fn check_supported(plan: &Plan, threads: usize) -> Result<(), BackendError> {
+    let tensors = &plan.schedule.tensors;
+    for step in plan.schedule.segments.iter().flat_map(|segment| &segment.steps) {
+        for operand in step.operands() {
+            let tensor = tensors.get(operand.tensor);
+            if matches!(tensor.dtype, Dtype::Bf16 | Dtype::F16) {
+                let what = format!("{} as {} on the CPU", tensor.name, tensor.dtype);
+                return Err(BackendError::Unsupported { what });
+            }
+        }
+        let Some((workspace, each)) = scratch_of(&step.op, tensors) else { continue };
+        let needed = each.and_then(|each| each.checked_mul(4 * threads as u64));
+        let given = tensors.bytes(workspace).get();
+        if needed.is_none_or(|needed| needed > given) {
+            let needed = needed.map_or("more than 2^63".to_string(), |n| n.to_string());
+            let op = step.op.operation().name();
+            let what = format!(
+                "{op} on {threads} threads in a workspace of {given} bytes, {needed} needed"
+            );
+            return Err(BackendError::Unsupported { what });
+        }
+    }
+    Ok(())
+}
+
+/// The workspace of an op and the f32 of it that each thread needs.
+fn scratch_of(op: &Op, tensors: &Tensors) -> Option<(TensorId, Option<u64>)> {
+    let gemm = Some(kernels::gemm::SCRATCH as u64);
+    let attention = |qkv: TensorId, heads: u64| {
+        let shape = tensors.get(qkv).shape;
+        kernels::attention::scratch(shape.dims()[1], shape.width() / 3 / heads)
+    };
+    match op {
+        Op::Linear(op) => Some((op.workspace, gemm)),
+        Op::LinearBackwardInput(op) => Some((op.workspace, gemm)),
+        Op::LinearBackwardWeight(op) => Some((op.workspace, gemm)),
+        Op::HeadTrain(op) => Some((op.workspace, gemm)),
+        Op::HeadEval(op) => Some((op.workspace, gemm)),
+        Op::Attention(op) => Some((op.workspace, attention(op.qkv, op.heads))),
+        Op::AttentionBackward(op) => Some((op.workspace, attention(op.qkv, op.heads))),
+        Op::AttentionDecode(op) => {
+            Some((op.workspace, Some(tensors.get(op.cache).shape.dims()[3])))
+        }
+        Op::Embed(_)
+        | Op::EmbedBackward(_)
+        | Op::LayerNorm(_)
+        | Op::LayerNormBackward(_)
+        | Op::Gelu(_)
+        | Op::GeluBackward(_)
+        | Op::CacheStore(_)
+        | Op::SelectPosition(_)
+        | Op::GradNorm(_)
+        | Op::LossScaler(_)
+        | Op::AdamW(_) => None,
+    }
+}
+
+impl Backend for CpuBackend {
+    fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    fn arena_bytes(&self) -> Bytes {
+        self.memory.bytes()
+    }
+
+    fn write(&mut self, tensor: TensorId, content: &[u8]) -> Result<(), BackendError> {
+        self.memory.write(tensor, content)
+    }
+
+    fn read(&mut self, tensor: TensorId, content: &mut [u8]) -> Result<(), BackendError> {
+        self.memory.read(tensor, content)
+    }
+
+    fn run(&mut self, segment: SegmentId, inputs: &StepInputs) -> Result<(), BackendError> {
+        if segment.index() >= self.plan.schedule.segments.len() {
+            let (given, limit) = (segment.index() as i64, self.plan.schedule.segments.len() as i64);
+            return Err(BackendError::BadInput { what: "segment", given, limit });
+        }
+        if self.poison {
+            self.memory.poison_fresh(segment);
+        }
+        for step in 0..self.memory.steps(segment) {
+            let cx = Context {
+                memory: self.memory.step(segment, step),
+                tensors: &self.plan.schedule.tensors,
+                pool: &self.pool,
+                isa: self.isa,
+                inputs,
+            };
+            execute(&cx, &self.plan.schedule.segment(segment).steps[step].op)?;
+            if self.poison {
+                self.memory.poison_dying(segment, step);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn execute(cx: &Context<'_>, op: &Op) -> Result<(), BackendError> {
+    match op {
+        Op::Embed(op) => kernels::embed::forward(cx, op),
+        Op::EmbedBackward(op) => kernels::embed::backward(cx, op),
+        Op::LayerNorm(op) => kernels::layernorm::forward(cx, op),
+        Op::LayerNormBackward(op) => kernels::layernorm::backward(cx, op),
+        Op::Linear(op) => kernels::linear::forward(cx, op),
+        Op::LinearBackwardInput(op) => kernels::linear::backward_input(cx, op),
+        Op::LinearBackwardWeight(op) => kernels::linear::backward_weight(cx, op),
+        Op::Attention(op) => kernels::attention::forward(cx, op),
+        Op::AttentionBackward(op) => kernels::attention::backward(cx, op),
+        Op::Gelu(op) => kernels::gelu::forward(cx, op),
+        Op::GeluBackward(op) => kernels::gelu::backward(cx, op),
+        Op::HeadTrain(op) => kernels::head::train(cx, op),
+        Op::HeadEval(op) => kernels::head::eval(cx, op),
+        Op::CacheStore(op) => kernels::decode::store(cx, op),
+        Op::AttentionDecode(op) => kernels::decode::attention(cx, op),
+        Op::SelectPosition(op) => kernels::decode::select(cx, op),
+        Op::GradNorm(op) => kernels::grad_norm::run(cx, op),
+        Op::LossScaler(op) => kernels::loss_scaler::run(cx, op),
+        Op::AdamW(op) => kernels::adamw::run(cx, op),
+    }
+}
+
+/// What a kernel gets.
+pub(crate) struct Context<'a> {
+    /// The step's operands.
+    pub(crate) memory: StepMemory<'a>,
+    /// Shapes.
+    pub(crate) tensors: &'a Tensors,
+    /// Threads.
+    pub(crate) pool: &'a Pool,
+    /// Instructions.
+    pub(crate) isa: Isa,
+    /// What the host gave for this run.
+    pub(crate) inputs: &'a StepInputs,
+}
+
+impl<'a> Context<'a> {
+    /// The last dimension of a tensor.
+    pub(crate) fn width(&self, tensor: TensorId) -> usize {
+        self.tensors.get(tensor).shape.width() as usize
+    }
+
+    /// Positions of a sequence in `[rows, positions, width]`; 1 where there are no sequences.
+    pub(crate) fn positions(&self, tensor: TensorId) -> usize {
+        match *self.tensors.get(tensor).shape.dims() {
+            [_, positions, _] => positions as usize,
+            _ => 1,
+        }
+    }
+
+    /// Index of the slice's first token among those of the iteration.
+    pub(crate) fn first_token(&self, tensor: TensorId) -> u64 {
+        self.inputs.first_row * self.positions(tensor) as u64
+    }
+
+    /// The step state, read.
+    pub(crate) fn state_words(
+        &self,
+        state: TensorId,
+    ) -> Result<&'a [u32; StepState::WORDS], BackendError> {
+        let words = self.memory.read_words(state);
+        words.try_into().map_err(|_| bad_state(words.len()))
+    }
+
+    /// The step state, to be changed.
+    #[allow(clippy::mut_from_ref)]
+    pub(crate) fn state_words_mut(
+        &self,
+        state: TensorId,
+    ) -> Result<&'a mut [u32; StepState::WORDS], BackendError> {
+        let words = self.memory.write_words(state);
+        let len = words.len();
+        words.try_into().map_err(|_| bad_state(len))
+    }
+}
+
+fn bad_state(given: usize) -> BackendError {
+    let limit = StepState::WORDS as i64 + 1;
+    BackendError::BadInput { what: "words of the step state", given: given as i64, limit }
+}
+
+/// `given` as an index below `limit`, or the error that names both.
+pub(crate) fn check_below(
+    what: &'static str,
+    given: i64,
+    limit: usize,
+) -> Result<usize, BackendError> {
+    match usize::try_from(given) {
+        Ok(index) if index < limit => Ok(index),
+        _ => Err(BackendError::BadInput { what, given, limit: limit as i64 }),
+    }
+}

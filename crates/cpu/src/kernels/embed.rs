@@ -1,0 +1,116 @@
+//! Token plus position embedding, and its gradient: each thread owns a range of columns and walks
+//! all tokens in order, so rows shared by many tokens are summed in one order.
+
+use super::dropout::Mask;
+use crate::executor::{Context, check_below};
+use crate::isa::for_each_isa;
+use crate::pool::Output;
+use plan::BackendError;
+use plan::ops::{Embed, EmbedBackward, PositionFrom};
+
+/// Width of the stack buffer for mask factors.
+const STRIP: usize = 256;
+
+/// `out = dropout(wte[token] + wpe[position])`.
+pub(crate) fn forward(cx: &Context<'_>, op: &Embed) -> Result<(), BackendError> {
+    let isa = cx.isa;
+    let (tokens, out) = (cx.memory.read_ids(op.tokens), cx.memory.write(op.out));
+    let (wte, wpe) = (cx.memory.read(op.wte), cx.memory.read(op.wpe));
+    let (width, positions) = (cx.width(op.out), cx.width(op.tokens));
+    let start = match op.position {
+        PositionFrom::Zero => 0,
+        PositionFrom::Step => {
+            let limit = wpe.len() / width - positions + 1;
+            check_below("position", cx.inputs.position as i64, limit)?
+        }
+    };
+    check_ids(tokens, wte.len() / width)?;
+    let mask = Mask::new(cx, op.dropout);
+    let first_row = cx.inputs.first_row * positions as u64;
+    cx.pool.split(tokens.len(), [Output::new(out, width)], |_, rows, [out]| {
+        for (row, out) in rows.zip(out.chunks_exact_mut(width)) {
+            let token = &wte[tokens[row] as usize * width..][..width];
+            let position = &wpe[(start + row % positions) * width..][..width];
+            add(isa, token, position, out);
+            if let Some(mask) = mask {
+                masked(isa, mask, first_row + row as u64, out);
+            }
+        }
+    });
+    Ok(())
+}
+
+/// `d_wte[token] += d`, `d_wpe[position] += d`.
+pub(crate) fn backward(cx: &Context<'_>, op: &EmbedBackward) -> Result<(), BackendError> {
+    let isa = cx.isa;
+    let (tokens, d_out) = (cx.memory.read_ids(op.tokens), cx.memory.read(op.d_out));
+    let (d_wte, d_wpe) = (cx.memory.write(op.d_wte), cx.memory.write(op.d_wpe));
+    let (width, positions) = (cx.width(op.d_out), cx.width(op.tokens));
+    let vocabulary = d_wte.len() / width;
+    check_ids(tokens, vocabulary)?;
+    let mask = Mask::new(cx, op.dropout);
+    let first_row = cx.inputs.first_row * positions as u64;
+    // Every thread reads all tokens and keeps those whose row it owns: no sum is shared.
+    cx.pool.split(vocabulary, [Output::new(d_wte, width)], |_, owned, [part]| {
+        for (row, (&token, d)) in tokens.iter().zip(d_out.chunks_exact(width)).enumerate() {
+            let token = token as usize;
+            if owned.contains(&token) {
+                let sum = &mut part[(token - owned.start) * width..][..width];
+                accumulate(isa, mask, first_row + row as u64, d, sum);
+            }
+        }
+    });
+    cx.pool.split(positions, [Output::new(d_wpe, width)], |_, owned, [part]| {
+        for (sequence, d) in d_out.chunks_exact(width * positions).enumerate() {
+            for position in owned.clone() {
+                let row = first_row + (sequence * positions + position) as u64;
+                let sum = &mut part[(position - owned.start) * width..][..width];
+                accumulate(isa, mask, row, &d[position * width..][..width], sum);
+            }
+        }
+    });
+    Ok(())
+}
+
+fn check_ids(ids: &[i32], vocabulary: usize) -> Result<(), BackendError> {
+    ids.iter().try_for_each(|&id| check_below("token id", i64::from(id), vocabulary).map(|_| ()))
+}
+
+for_each_isa! {
+    fn add(a: &[f32], b: &[f32], out: &mut [f32]) {
+        for (out, (&a, &b)) in out.iter_mut().zip(a.iter().zip(b)) {
+            *out = a + b;
+        }
+    }
+}
+
+for_each_isa! {
+    /// `x *= mask`.
+    fn masked(mask: Mask, row: u64, x: &mut [f32]) {
+        // Masks are keyed by column, so a strip starts where its columns start.
+        let mut factors = [0.0; STRIP];
+        for (strip, x) in x.chunks_mut(STRIP).enumerate() {
+            let factors = &mut factors[..x.len()];
+            mask.strip(row, strip * STRIP, factors);
+            for (x, &factor) in x.iter_mut().zip(factors.iter()) {
+                *x *= factor;
+            }
+        }
+    }
+}
+
+for_each_isa! {
+    /// `sum += mask · d`.
+    fn accumulate(mask: Option<Mask>, row: u64, d: &[f32], sum: &mut [f32]) {
+        let mut factors = [1.0; STRIP];
+        for (strip, (sum, d)) in sum.chunks_mut(STRIP).zip(d.chunks(STRIP)).enumerate() {
+            let factors = &mut factors[..d.len()];
+            if let Some(mask) = mask {
+                mask.strip(row, strip * STRIP, factors);
+            }
+            for (sum, (&d, &factor)) in sum.iter_mut().zip(d.iter().zip(factors.iter())) {
+                *sum = d.mul_add(factor, *sum);
+            }
+        }
+    }
+}

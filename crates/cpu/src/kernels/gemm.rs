@@ -1,0 +1,356 @@
+//! The matrix product behind every linear layer: packed panels, a tile of sums in registers.
+//!
+//! Each element of the result is a chain of fused multiply-adds over blocks of 256 along the inner
+//! dimension, counted from its start; block sums are added in order. So the bits do not depend on
+//! tile, panel, thread or instruction set, and where the inner dimension is tokens, the sum over a
+//! slice is the same however the slice is chunked (in multiples of 256).
+
+use crate::isa::{Isa, Kernel};
+use crate::pool::{Output, Pool};
+use crate::vector::Vector;
+use plan::ops::Write;
+
+/// Inner dimension of a block of sums; `plan::ops::TOKEN_BLOCK`.
+const DEPTH: usize = plan::ops::TOKEN_BLOCK as usize;
+/// Rows packed at a time: a multiple of every tile height; about half of an L2 cache.
+const ROWS: usize = 120;
+/// Columns packed at a time.
+const COLUMNS: usize = 1536;
+/// Registers across a tile.
+const ACROSS: usize = 2;
+/// The widest tile of any instruction set.
+const WIDEST: usize = 32;
+/// The tallest tile of any instruction set.
+const TALLEST: usize = 12;
+
+/// Scratch of one thread, in f32.
+pub(crate) const SCRATCH: usize = ROWS * DEPTH + COLUMNS * DEPTH;
+
+/// A matrix inside a slice, read by strides.
+#[derive(Clone, Copy)]
+pub(crate) struct Matrix<'a> {
+    /// Elements from the first one on.
+    pub(crate) data: &'a [f32],
+    /// Distance between rows.
+    pub(crate) row: usize,
+    /// Distance between columns.
+    pub(crate) column: usize,
+}
+
+impl<'a> Matrix<'a> {
+    /// Row-major with `width` elements in a row.
+    pub(crate) fn rows(data: &'a [f32], width: usize) -> Matrix<'a> {
+        Matrix { data, row: width, column: 1 }
+    }
+
+    /// The transpose of a row-major matrix with `width` elements in a row.
+    pub(crate) fn transposed(data: &'a [f32], width: usize) -> Matrix<'a> {
+        Matrix { data, row: 1, column: width }
+    }
+
+    fn from_row(self, row: usize) -> Matrix<'a> {
+        Matrix { data: &self.data[row * self.row..], ..self }
+    }
+}
+
+/// `c (+)= a b + bias`, with `a` m×k, `b` k×n, `c` m×n row-major.
+pub(crate) struct Product<'a> {
+    /// Left factor.
+    pub(crate) a: Matrix<'a>,
+    /// Right factor.
+    pub(crate) b: Matrix<'a>,
+    /// Inner dimension.
+    pub(crate) inner: usize,
+    /// Columns of the result.
+    pub(crate) columns: usize,
+    /// Added to every row; only when overwriting.
+    pub(crate) bias: Option<&'a [f32]>,
+    /// Whether the result replaces `c` or is added to it.
+    pub(crate) write: Write,
+}
+
+/// The product, rows of `c` split between threads. Few rows are split by columns instead.
+pub(crate) fn product(
+    pool: &Pool,
+    isa: Isa,
+    scratch: &mut [f32],
+    product: &Product<'_>,
+    c: &mut [f32],
+) {
+    let n = product.columns;
+    let rows = c.len() / n;
+    if rows < 2 * pool.threads() {
+        for (row, c_row) in c.chunks_exact_mut(n).enumerate() {
+            let a = product.a.from_row(row);
+            pool.split_with_scratch(
+                n,
+                scratch,
+                [Output::new(c_row, 1)],
+                |units, scratch, [part]| {
+                    let b_data = &product.b.data[units.start * product.b.column..];
+                    let b = Matrix { data: b_data, ..product.b };
+                    let bias = product.bias.map(|bias| &bias[units.clone()]);
+                    let columns = units.len();
+                    let whole = Product { a, b, columns, bias, ..*product };
+                    isa.dispatch(Serial { product: whole, c: part, scratch });
+                },
+            );
+        }
+        return;
+    }
+    pool.split_with_scratch(rows, scratch, [Output::new(c, n)], |units, scratch, [part]| {
+        let mine = Product { a: product.a.from_row(units.start), ..*product };
+        isa.dispatch(Serial { product: mine, c: part, scratch });
+    });
+}
+
+/// One thread's product.
+struct Serial<'a> {
+    product: Product<'a>,
+    c: &'a mut [f32],
+    scratch: &'a mut [f32],
+}
+
+impl Kernel for Serial<'_> {
+    #[inline(always)]
+    fn run<V: Vector>(self, v: V) {
+        let Serial { product: p, c, scratch } = self;
+        let (n, width) = (p.columns, V::LANES * ACROSS);
+        let rows = c.len() / n;
+        let (a_pack, b_pack) = scratch.split_at_mut(ROWS * DEPTH);
+        for column in (0..n).step_by(COLUMNS) {
+            let columns = COLUMNS.min(n - column);
+            for from in (0..p.inner).step_by(DEPTH) {
+                let depth = DEPTH.min(p.inner - from);
+                let first = from == 0 && p.write == Write::Overwrite;
+                let last = from + depth == p.inner;
+                let b = Matrix { data: &p.b.data[from * p.b.row + column * p.b.column..], ..p.b };
+                pack_columns(b, depth, columns, width, b_pack);
+                let bias = p.bias.filter(|_| last).map(|bias| &bias[column..column + columns]);
+                for row in (0..rows).step_by(ROWS) {
+                    let height = ROWS.min(rows - row);
+                    let a_data = &p.a.data[row * p.a.row + from * p.a.column..];
+                    pack_rows(Matrix { data: a_data, ..p.a }, height, depth, V::ROWS, a_pack);
+                    let block = Block {
+                        a: a_pack,
+                        a_step: V::ROWS,
+                        a_panel: V::ROWS * depth,
+                        b: b_pack,
+                        depth,
+                        rows: height,
+                        columns,
+                        stride: n,
+                        bias,
+                        add: !first,
+                    };
+                    block.run_tall(v, &mut c[row * n + column..]);
+                }
+            }
+        }
+    }
+}
+
+/// Rows of `a` in panels of `height`: for each inner index, `height` elements side by side. Missing
+/// rows are zero.
+#[inline(always)]
+pub(crate) fn pack_rows(
+    a: Matrix<'_>,
+    rows: usize,
+    depth: usize,
+    height: usize,
+    packed: &mut [f32],
+) {
+    for (panel, out) in packed[..rows.div_ceil(height) * height * depth]
+        .chunks_exact_mut(height * depth)
+        .enumerate()
+    {
+        let first = panel * height;
+        let here = height.min(rows - first);
+        pack_panel(a.data, first * a.row, [a.row, a.column], [here, depth], height, out);
+    }
+}
+
+/// Columns of `b` in panels of `width`: for each inner index, `width` elements side by side. Missing
+/// columns are zero.
+#[inline(always)]
+pub(crate) fn pack_columns(
+    b: Matrix<'_>,
+    depth: usize,
+    columns: usize,
+    width: usize,
+    packed: &mut [f32],
+) {
+    for (panel, out) in packed[..columns.div_ceil(width) * width * depth]
+        .chunks_exact_mut(width * depth)
+        .enumerate()
+    {
+        let first = panel * width;
+        let here = width.min(columns - first);
+        pack_panel(b.data, first * b.column, [b.column, b.row], [here, depth], width, out);
+    }
+}
+
+/// `out[d * pitch + i] = data[start + i * across + d * along]` for `i < here`, zero beyond.
+#[inline(always)]
+fn pack_panel(
+    data: &[f32],
+    start: usize,
+    [across, along]: [usize; 2],
+    [here, depth]: [usize; 2],
+    pitch: usize,
+    out: &mut [f32],
+) {
+    if across == 1 {
+        for (d, line) in out.chunks_exact_mut(pitch).take(depth).enumerate() {
+            let (filled, rest) = line.split_at_mut(here);
+            filled.copy_from_slice(&data[start + d * along..][..here]);
+            rest.fill(0.0);
+        }
+        return;
+    }
+    for i in 0..here {
+        let line = &data[start + i * across..];
+        if along == 1 {
+            for (slot, &value) in out[i..].iter_mut().step_by(pitch).zip(&line[..depth]) {
+                *slot = value;
+            }
+        } else {
+            for (d, slot) in out[i..].iter_mut().step_by(pitch).take(depth).enumerate() {
+                *slot = line[d * along];
+            }
+        }
+    }
+    for i in here..pitch {
+        out[i..].iter_mut().step_by(pitch).take(depth).for_each(|slot| *slot = 0.0);
+    }
+}
+
+/// Packed panels times packed panels, one block of sums deep.
+pub(crate) struct Block<'a> {
+    /// Left panels; or, with `a_step` the row pitch, a row-major transpose used as it is.
+    pub(crate) a: &'a [f32],
+    /// Distance between inner indexes in a left panel.
+    pub(crate) a_step: usize,
+    /// Distance between left panels.
+    pub(crate) a_panel: usize,
+    /// Right panels.
+    pub(crate) b: &'a [f32],
+    /// Inner dimension, at most a block.
+    pub(crate) depth: usize,
+    /// Rows of the result.
+    pub(crate) rows: usize,
+    /// Columns of the result.
+    pub(crate) columns: usize,
+    /// Distance between rows of the result.
+    pub(crate) stride: usize,
+    /// Added at the end.
+    pub(crate) bias: Option<&'a [f32]>,
+    /// Whether the sums are added to what is there.
+    pub(crate) add: bool,
+}
+
+impl Block<'_> {
+    /// With the tallest tile of the instruction set.
+    #[inline(always)]
+    pub(crate) fn run_tall<V: Vector>(&self, v: V, c: &mut [f32]) {
+        match V::ROWS {
+            12 => self.run::<V, 12>(v, c),
+            6 => self.run::<V, 6>(v, c),
+            _ => self.run::<V, 4>(v, c),
+        }
+    }
+
+    /// With a tile of `H` rows.
+    #[inline(always)]
+    pub(crate) fn run<V: Vector, const H: usize>(&self, v: V, c: &mut [f32]) {
+        let width = V::LANES * ACROSS;
+        for column in (0..self.columns).step_by(width) {
+            let across = width.min(self.columns - column);
+            let b = &self.b[column * self.depth..][..width * self.depth];
+            for (panel, row) in (0..self.rows).step_by(H).enumerate() {
+                let down = H.min(self.rows - row);
+                let sums = tile::<V, H>(v, &self.a[panel * self.a_panel..], self.a_step, b);
+                let c = &mut c[row * self.stride + column..];
+                if down == H && across == width {
+                    self.store_whole(v, &sums, c, column);
+                } else {
+                    self.store_edge(v, &sums, c, column, [down, across]);
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn store_whole<V: Vector, const H: usize>(
+        &self,
+        v: V,
+        sums: &[[V::Register; ACROSS]; H],
+        c: &mut [f32],
+        column: usize,
+    ) {
+        for (row, line) in sums.iter().enumerate() {
+            let c = &mut c[row * self.stride..][..V::LANES * ACROSS];
+            for (part, &sum) in line.iter().enumerate() {
+                let lanes = part * V::LANES..(part + 1) * V::LANES;
+                let mut value = sum;
+                if self.add {
+                    value = v.add(v.load(&c[lanes.clone()]), value);
+                }
+                if let Some(bias) = self.bias {
+                    value = v.add(value, v.load(&bias[column..][lanes.clone()]));
+                }
+                v.store(&mut c[lanes], value);
+            }
+        }
+    }
+
+    /// The tile reaches beyond the result: same sums, same order, element by element.
+    #[inline(always)]
+    fn store_edge<V: Vector, const H: usize>(
+        &self,
+        v: V,
+        sums: &[[V::Register; ACROSS]; H],
+        c: &mut [f32],
+        column: usize,
+        [down, across]: [usize; 2],
+    ) {
+        let mut line = [0.0f32; WIDEST];
+        for (row, registers) in sums.iter().enumerate().take(down) {
+            for (part, &sum) in registers.iter().enumerate() {
+                v.store(&mut line[part * V::LANES..], sum);
+            }
+            let c = &mut c[row * self.stride..][..across];
+            for (index, (slot, &sum)) in c.iter_mut().zip(&line).enumerate() {
+                let mut value = if self.add { *slot + sum } else { sum };
+                if let Some(bias) = self.bias {
+                    value += bias[column + index];
+                }
+                *slot = value;
+            }
+        }
+    }
+}
+
+/// `H` rows by `ACROSS` registers of sums over one panel pair.
+#[inline(always)]
+fn tile<V: Vector, const H: usize>(
+    v: V,
+    a: &[f32],
+    a_step: usize,
+    b: &[f32],
+) -> [[V::Register; ACROSS]; H] {
+    const { assert!(H <= TALLEST && V::LANES * ACROSS <= WIDEST) };
+    let mut sums = [[v.splat(0.0); ACROSS]; H];
+    for (a, b) in a.chunks(a_step).zip(b.chunks_exact(V::LANES * ACROSS)) {
+        let right: [V::Register; ACROSS] =
+            std::array::from_fn(|part| v.load(&b[part * V::LANES..]));
+        let a = &a[..H];
+        for (line, &left) in sums.iter_mut().zip(a) {
+            let left = v.splat(left);
+            for (sum, &right) in line.iter_mut().zip(&right) {
+                *sum = v.fma(left, right, *sum);
+            }
+        }
+    }
+    sums
+}

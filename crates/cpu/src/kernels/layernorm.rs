@@ -1,0 +1,243 @@
+//! Residual addition with layer normalisation, and its gradient. A unit of work in the backward is
+//! a block of 256 tokens with its own partial sums; the partial sums are added in order.
+
+use super::dropout::Mask;
+use crate::executor::Context;
+use crate::isa::for_each_isa;
+use crate::lanes;
+use crate::pool::Output;
+use plan::BackendError;
+use plan::ops::{LayerNorm, LayerNormBackward, TOKEN_BLOCK, Write};
+
+const EPSILON: f32 = 1e-5;
+const STRIP: usize = 256;
+
+/// `out = normalise(x + dropout(branch)) · gain + bias`.
+pub(crate) fn forward(cx: &Context<'_>, op: &LayerNorm) -> Result<(), BackendError> {
+    let isa = cx.isa;
+    let (x, width) = (cx.memory.read(op.x), cx.width(op.x));
+    let (gain, bias) = (cx.memory.read(op.gain), op.bias.map(|bias| cx.memory.read(bias)));
+    let out = Output::new(cx.memory.write(op.out), width);
+    let mean = Output::new(cx.memory.write(op.mean), 1);
+    let rstd = Output::new(cx.memory.write(op.rstd), 1);
+    let rows = x.len() / width;
+    let Some(add) = &op.add else {
+        cx.pool.split(rows, [out, mean, rstd], |_, rows, [out, mean, rstd]| {
+            let x = &x[rows.start * width..rows.end * width];
+            normalise(isa, x, gain, bias, out, [mean, rstd]);
+        });
+        return Ok(());
+    };
+    let branch = cx.memory.read(add.branch);
+    let sum = Output::new(cx.memory.write(add.sum), width);
+    let mask = Mask::new(cx, add.dropout);
+    let first_row = cx.first_token(op.x);
+    cx.pool.split(rows, [out, mean, rstd, sum], |_, rows, [out, mean, rstd, sum]| {
+        let range = rows.start * width..rows.end * width;
+        let first_row = first_row + rows.start as u64;
+        join(isa, &x[range.clone()], &branch[range], mask, first_row, width, sum);
+        normalise(isa, sum, gain, bias, out, [mean, rstd]);
+    });
+    Ok(())
+}
+
+/// `d_x (+)= …`, `d_gain += …`, `d_bias += …`, `d_branch = dropout(d_x)`.
+pub(crate) fn backward(cx: &Context<'_>, op: &LayerNormBackward) -> Result<(), BackendError> {
+    let isa = cx.isa;
+    let width = cx.width(op.x);
+    let (d_out, x) = (cx.memory.read(op.d_out), cx.memory.read(op.x));
+    let statistics = [cx.memory.read(op.mean), cx.memory.read(op.rstd)];
+    let gain = cx.memory.read(op.gain);
+    let partials = cx.memory.write(op.partials);
+    let block = TOKEN_BLOCK as usize;
+    let blocks = (x.len() / width).div_ceil(block);
+    let first_row = cx.first_token(op.x);
+    let mask = Mask::new(cx, op.branch.as_ref().map(|branch| branch.dropout));
+    let mut nothing = [];
+    let d_branch = match &op.branch {
+        Some(branch) => Output::new(cx.memory.write(branch.d_branch), block * width),
+        None => Output::new(&mut nothing, 0),
+    };
+    let d_x = Output::new(cx.memory.write(op.d_x), block * width);
+    let sums = Output::new(&mut *partials, 2 * width);
+    cx.pool.split(blocks, [d_x, d_branch, sums], |_, units, [d_x, d_branch, sums]| {
+        for (index, unit) in units.clone().enumerate() {
+            let rows = unit * block..((unit + 1) * block).min(x.len() / width);
+            let range = rows.start * width..rows.end * width;
+            let here = index * block * width..index * block * width + range.len();
+            let d_x = &mut d_x[here.clone()];
+            let work = BlockGradient {
+                d_out: &d_out[range.clone()],
+                x: &x[range],
+                statistics: statistics.map(|s| &s[rows.clone()]),
+                gain,
+                write: op.write,
+            };
+            gradient(isa, work, d_x, &mut sums[index * 2 * width..][..2 * width]);
+            if let Some(mask) = mask {
+                let first_row = first_row + rows.start as u64;
+                copy_masked(isa, d_x, mask, first_row, width, &mut d_branch[here]);
+            }
+        }
+    });
+    let partials: &[f32] = partials;
+    let add = |kind: usize, target: &mut [f32]| {
+        cx.pool.split(width, [Output::new(target, 1)], |_, columns, [target]| {
+            for (column, target) in columns.zip(target) {
+                let terms = partials.iter().skip(kind * width + column).step_by(2 * width);
+                *target += terms.fold(0.0, |sum, term| sum + term);
+            }
+        });
+    };
+    add(0, cx.memory.write(op.d_gain));
+    if let Some(d_bias) = op.d_bias {
+        add(1, cx.memory.write(d_bias));
+    }
+    Ok(())
+}
+
+for_each_isa! {
+    /// `sum = x + mask · branch`.
+    fn join(
+        x: &[f32],
+        branch: &[f32],
+        mask: Option<Mask>,
+        first_row: u64,
+        width: usize,
+        sum: &mut [f32],
+    ) {
+        let Some(mask) = mask else {
+            for (sum, (&x, &branch)) in sum.iter_mut().zip(x.iter().zip(branch)) {
+                *sum = x + branch;
+            }
+            return;
+        };
+        copy_masked_rows(branch, mask, first_row, width, sum);
+        for (sum, &x) in sum.iter_mut().zip(x) {
+            *sum += x;
+        }
+    }
+}
+
+for_each_isa! {
+    fn copy_masked(from: &[f32], mask: Mask, first_row: u64, width: usize, to: &mut [f32]) {
+        copy_masked_rows(from, mask, first_row, width, to);
+    }
+}
+
+#[inline(always)]
+fn copy_masked_rows(from: &[f32], mask: Mask, first_row: u64, width: usize, to: &mut [f32]) {
+    let mut factors = [0.0; STRIP];
+    let rows = from.chunks_exact(width).zip(to.chunks_exact_mut(width));
+    for (row, (from, to)) in rows.enumerate() {
+        for (strip, (from, to)) in from.chunks(STRIP).zip(to.chunks_mut(STRIP)).enumerate() {
+            let factors = &mut factors[..from.len()];
+            mask.strip(first_row + row as u64, strip * STRIP, factors);
+            for (to, (&from, &factor)) in to.iter_mut().zip(from.iter().zip(factors.iter())) {
+                *to = from * factor;
+            }
+        }
+    }
+}
+
+for_each_isa! {
+    /// Two passes over a row: the mean of squares minus the square of the mean would cancel.
+    fn normalise(
+        x: &[f32],
+        gain: &[f32],
+        bias: Option<&[f32]>,
+        out: &mut [f32],
+        statistics: [&mut [f32]; 2],
+    ) {
+        let width = gain.len();
+        let [means, rstds] = statistics;
+        let rows = x.chunks_exact(width).zip(out.chunks_exact_mut(width));
+        for ((x, out), (mean, rstd)) in rows.zip(means.iter_mut().zip(rstds)) {
+            *mean = lanes::sum(x, |x| x) / width as f32;
+            let centre = *mean;
+            let variance = lanes::sum(x, |x| (x - centre) * (x - centre)) / width as f32;
+            *rstd = 1.0 / (variance + EPSILON).sqrt();
+            let scale = *rstd;
+            for (out, (&x, &gain)) in out.iter_mut().zip(x.iter().zip(gain)) {
+                *out = (x - centre) * scale * gain;
+            }
+            if let Some(bias) = bias {
+                for (out, &bias) in out.iter_mut().zip(bias) {
+                    *out += bias;
+                }
+            }
+        }
+    }
+}
+
+/// What one block of tokens needs.
+struct BlockGradient<'a> {
+    d_out: &'a [f32],
+    x: &'a [f32],
+    statistics: [&'a [f32]; 2],
+    gain: &'a [f32],
+    write: Write,
+}
+
+for_each_isa! {
+    /// With n = (x - mean) rstd and g = d_out gain: d_x = rstd (g - mean(g) - n mean(g n)).
+    fn gradient(work: BlockGradient<'_>, d_x: &mut [f32], sums: &mut [f32]) {
+        let width = work.gain.len();
+        let (d_gain, d_bias) = sums.split_at_mut(width);
+        d_gain.fill(0.0);
+        d_bias.fill(0.0);
+        let rows = work.x.chunks_exact(width).zip(work.d_out.chunks_exact(width));
+        let [means, rstds] = work.statistics;
+        let statistics = means.iter().zip(rstds);
+        for (((x, d_out), (&mean, &rstd)), d_x) in
+            rows.zip(statistics).zip(d_x.chunks_exact_mut(width))
+        {
+            for ((d_gain, d_bias), (&x, &d)) in
+                d_gain.iter_mut().zip(d_bias.iter_mut()).zip(x.iter().zip(d_out))
+            {
+                *d_gain = d.mul_add((x - mean) * rstd, *d_gain);
+                *d_bias += d;
+            }
+            let (mean_g, mean_gn) = row_means(x, d_out, work.gain, mean, rstd);
+            let slope = |x: f32, d: f32, gain: f32| {
+                let n = (x - mean) * rstd;
+                rstd * n.mul_add(-mean_gn, d.mul_add(gain, -mean_g))
+            };
+            let inputs = x.iter().zip(d_out.iter().zip(work.gain));
+            match work.write {
+                Write::Overwrite => {
+                    for (d_x, (&x, (&d, &gain))) in d_x.iter_mut().zip(inputs) {
+                        *d_x = slope(x, d, gain);
+                    }
+                }
+                Write::Accumulate => {
+                    for (d_x, (&x, (&d, &gain))) in d_x.iter_mut().zip(inputs) {
+                        *d_x += slope(x, d, gain);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// `(mean(g), mean(g n))` of one row, in the fixed lane order.
+#[inline(always)]
+fn row_means(x: &[f32], d_out: &[f32], gain: &[f32], mean: f32, rstd: f32) -> (f32, f32) {
+    let (mut g_sum, mut gn_sum) = ([0.0f32; lanes::LANES], [0.0f32; lanes::LANES]);
+    let mut step = |x: &[f32], d: &[f32], gain: &[f32]| {
+        for lane in 0..x.len() {
+            let g = d[lane] * gain[lane];
+            g_sum[lane] += g;
+            gn_sum[lane] = g.mul_add((x[lane] - mean) * rstd, gn_sum[lane]);
+        }
+    };
+    let (x_chunks, x_rest) = x.as_chunks::<{ lanes::LANES }>();
+    let (d_chunks, d_rest) = d_out.as_chunks::<{ lanes::LANES }>();
+    let (gain_chunks, gain_rest) = gain.as_chunks::<{ lanes::LANES }>();
+    for ((x, d), gain) in x_chunks.iter().zip(d_chunks).zip(gain_chunks) {
+        step(x, d, gain);
+    }
+    step(x_rest, d_rest, gain_rest);
+    let width = x.len() as f32;
+    (lanes::total(g_sum) / width, lanes::total(gn_sum) / width)
+}

@@ -1,0 +1,96 @@
+//! Linear layers: the three products of `gemm`, and the bias gradient.
+
+use super::gemm::{Matrix, Product, product};
+use crate::executor::Context;
+use crate::isa::for_each_isa;
+use crate::pool::Output;
+use plan::BackendError;
+use plan::ops::{Linear, LinearBackwardInput, LinearBackwardWeight, TOKEN_BLOCK, Write};
+
+/// `out = x wᵀ + bias`.
+pub(crate) fn forward(cx: &Context<'_>, op: &Linear) -> Result<(), BackendError> {
+    let isa = cx.isa;
+    let (inner, columns) = (cx.width(op.x), cx.width(op.out));
+    let factors = Product {
+        a: Matrix::rows(cx.memory.read(op.x), inner),
+        b: Matrix::transposed(cx.memory.read(op.w), inner),
+        inner,
+        columns,
+        bias: op.bias.map(|bias| cx.memory.read(bias)),
+        write: Write::Overwrite,
+    };
+    let (scratch, out) = (cx.memory.write(op.workspace), cx.memory.write(op.out));
+    product(cx.pool, isa, scratch, &factors, out);
+    Ok(())
+}
+
+/// `d_x = d_out w`.
+pub(crate) fn backward_input(
+    cx: &Context<'_>,
+    op: &LinearBackwardInput,
+) -> Result<(), BackendError> {
+    let isa = cx.isa;
+    let (inner, columns) = (cx.width(op.d_out), cx.width(op.d_x));
+    let factors = Product {
+        a: Matrix::rows(cx.memory.read(op.d_out), inner),
+        b: Matrix::rows(cx.memory.read(op.w), columns),
+        inner,
+        columns,
+        bias: None,
+        write: Write::Overwrite,
+    };
+    let (scratch, d_x) = (cx.memory.write(op.workspace), cx.memory.write(op.d_x));
+    product(cx.pool, isa, scratch, &factors, d_x);
+    Ok(())
+}
+
+/// `d_w += d_outᵀ x`, `d_bias += Σ d_out`.
+pub(crate) fn backward_weight(
+    cx: &Context<'_>,
+    op: &LinearBackwardWeight,
+) -> Result<(), BackendError> {
+    let isa = cx.isa;
+    let (outputs, inputs) = (cx.width(op.d_out), cx.width(op.x));
+    let d_out = cx.memory.read(op.d_out);
+    let factors = Product {
+        a: Matrix::transposed(d_out, outputs),
+        b: Matrix::rows(cx.memory.read(op.x), inputs),
+        inner: d_out.len() / outputs,
+        columns: inputs,
+        bias: None,
+        write: Write::Accumulate,
+    };
+    let (scratch, d_w) = (cx.memory.write(op.workspace), cx.memory.write(op.d_w));
+    product(cx.pool, isa, scratch, &factors, d_w);
+    if let Some(d_bias) = op.d_bias {
+        let outputs_of = [Output::new(cx.memory.write(d_bias), 1)];
+        cx.pool.split(outputs, outputs_of, |_, columns, [sums]| {
+            sum_columns(isa, d_out, outputs, columns.start, sums);
+        });
+    }
+    Ok(())
+}
+
+/// Columns summed at a time: the running sums stay in registers or L1.
+const STRIP: usize = 128;
+
+for_each_isa! {
+    /// `sums[i] += Σ rows[t][first + i]`, token blocks in order, each summed from zero.
+    fn sum_columns(rows: &[f32], width: usize, first: usize, sums: &mut [f32]) {
+        for (strip, sums) in sums.chunks_mut(STRIP).enumerate() {
+            let start = first + strip * STRIP;
+            for block in rows.chunks(width * TOKEN_BLOCK as usize) {
+                let mut partial = [0.0f32; STRIP];
+                let partial = &mut partial[..sums.len()];
+                for row in block.chunks_exact(width) {
+                    for (sum, &value) in partial.iter_mut().zip(&row[start..]) {
+                        *sum += value;
+                    }
+                }
+                for (sum, &value) in sums.iter_mut().zip(partial.iter()) {
+                    *sum += value;
+                }
+            }
+        }
+    }
+}

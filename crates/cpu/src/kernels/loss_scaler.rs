@@ -1,0 +1,80 @@
+//! The decision before the update: PyTorch's GradScaler and `clip_grad_norm_`, on the step state.
+
+use crate::executor::Context;
+use plan::ops::{LossScaler, Scaling};
+use plan::{BackendError, StepState};
+
+/// Sets `skipped`, `grad_multiplier`, `adam_t`, and the next `loss_scale`.
+pub(crate) fn run(cx: &Context<'_>, op: &LossScaler) -> Result<(), BackendError> {
+    let words = cx.state_words_mut(op.state)?;
+    let state = decide(StepState::from_words(words), op.scaling, cx.inputs.grad_clip);
+    *words = state.to_words();
+    Ok(())
+}
+
+fn decide(mut state: StepState, scaling: Scaling, grad_clip: f32) -> StepState {
+    let clip = if grad_clip > 0.0 {
+        let factor = grad_clip / (state.grad_norm + 1e-6);
+        // Not `min`, which would turn a NaN norm into a step: nanoGPT's goes through.
+        if factor > 1.0 { 1.0 } else { factor }
+    } else {
+        1.0
+    };
+    state.grad_multiplier = clip / state.loss_scale;
+    state.skipped = false;
+    if let Scaling::Dynamic { growth_interval } = scaling {
+        state.skipped = state.found_inf;
+        if state.found_inf {
+            state.loss_scale *= 0.5;
+            state.growth = 0;
+        } else {
+            state.growth += 1;
+            if state.growth == growth_interval {
+                state.loss_scale *= 2.0;
+                state.growth = 0;
+            }
+        }
+    }
+    if !state.skipped {
+        state.adam_t += 1;
+    }
+    state
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state(norm: f32, scale: f32, growth: u32) -> StepState {
+        StepState {
+            grad_norm: norm,
+            found_inf: !norm.is_finite(),
+            growth,
+            ..StepState::initial(scale)
+        }
+    }
+
+    #[test]
+    fn clips_as_pytorch_does() {
+        for (norm, clip, want) in
+            [(0.5, 1.0, 1.0), (3.0, 1.0, 1.0 / (3.0f32 + 1e-6)), (9.0, 0.0, 1.0)]
+        {
+            let state = decide(state(norm, 1.0, 0), Scaling::Off, clip);
+            assert_eq!((state.grad_multiplier, state.adam_t, state.skipped), (want, 1, false));
+        }
+        let nan = decide(state(f32::NAN, 1.0, 0), Scaling::Off, 1.0);
+        assert!(nan.grad_multiplier.is_nan() && !nan.skipped);
+    }
+
+    #[test]
+    fn scales_as_gradscaler_does() {
+        let dynamic = Scaling::Dynamic { growth_interval: 3 };
+        let grown = decide(state(1.0, 1024.0, 2), dynamic, 0.0);
+        assert_eq!((grown.loss_scale, grown.growth, grown.adam_t), (2048.0, 0, 1));
+        assert_eq!(grown.grad_multiplier, 1.0 / 1024.0);
+        let clean = decide(state(1.0, 1024.0, 0), dynamic, 0.0);
+        assert_eq!((clean.loss_scale, clean.growth), (1024.0, 1));
+        let inf = decide(state(f32::INFINITY, 1024.0, 2), dynamic, 0.0);
+        assert_eq!((inf.loss_scale, inf.growth, inf.adam_t, inf.skipped), (512.0, 0, 0, true));
+    }
+}

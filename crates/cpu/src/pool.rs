@@ -1,0 +1,360 @@
+//! Threads with a fixed partition of work. A slice is cut into units, each thread gets one
+//! contiguous range of them: which thread computes a unit can never change its value. Running a
+//! job allocates nothing.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::thread::{JoinHandle, Thread};
+
+/// A job as the workers see it: a pointer whose lifetime `Pool::run` guards.
+#[derive(Clone, Copy)]
+struct Job(*const (dyn Fn(usize) + Sync));
+
+struct Shared {
+    /// Written only while no worker runs, read only after `epoch` has changed.
+    job: std::cell::UnsafeCell<Job>,
+    epoch: AtomicU64,
+    running: AtomicUsize,
+    stop: AtomicBool,
+    panicked: AtomicBool,
+}
+
+// SAFETY: `job` is written by `Pool::run` while `running` is 0 and read by workers after they have
+// seen the new `epoch` (release/acquire), before they decrement `running`.
+unsafe impl Sync for Shared {}
+// SAFETY: the pointer is only dereferenced while `Pool::run`, which borrows the closure, waits.
+unsafe impl Send for Shared {}
+
+/// Rounds of waiting before a worker sleeps: about the gap between two steps of a small model.
+const SPINS: u32 = 20_000;
+
+/// The threads of one backend. The calling thread is number 0.
+pub(crate) struct Pool {
+    shared: Arc<Shared>,
+    workers: Vec<Thread>,
+    handles: Vec<JoinHandle<()>>,
+}
+
+/// An output cut into units of `unit` elements; the last one may be shorter.
+pub(crate) struct Output<'a> {
+    slice: &'a mut [f32],
+    unit: usize,
+}
+
+impl<'a> Output<'a> {
+    /// `slice` in units of `unit` elements.
+    pub(crate) fn new(slice: &'a mut [f32], unit: usize) -> Output<'a> {
+        Output { slice, unit }
+    }
+}
+
+/// The part of `0..units` that belongs to a thread: contiguous, equal to one unit, in order.
+pub(crate) fn share(units: usize, threads: usize, thread: usize) -> Range<usize> {
+    let (each, rest) = (units / threads, units % threads);
+    let start = thread * each + thread.min(rest);
+    start..start + each + usize::from(thread < rest)
+}
+
+impl Pool {
+    /// A pool of `threads` threads, this one included; at least 1.
+    pub(crate) fn new(threads: usize) -> std::io::Result<Pool> {
+        let shared = Arc::new(Shared {
+            job: std::cell::UnsafeCell::new(Job(&|_: usize| {})),
+            epoch: AtomicU64::new(0),
+            running: AtomicUsize::new(0),
+            stop: AtomicBool::new(false),
+            panicked: AtomicBool::new(false),
+        });
+        let mut pool = Pool { shared, workers: Vec::new(), handles: Vec::new() };
+        for thread in 1..threads.max(1) {
+            let shared = Arc::clone(&pool.shared);
+            let handle = std::thread::Builder::new()
+                .name(format!("fitgpt-cpu-{thread}"))
+                .spawn(move || work(&shared, thread))?;
+            pool.workers.push(handle.thread().clone());
+            pool.handles.push(handle);
+        }
+        Ok(pool)
+    }
+
+    /// Number of threads.
+    pub(crate) fn threads(&self) -> usize {
+        self.workers.len() + 1
+    }
+
+    /// Calls `job` once on every thread with the thread's number, and waits for all.
+    pub(crate) fn run(&self, job: &(dyn Fn(usize) + Sync)) {
+        if self.workers.is_empty() {
+            return job(0);
+        }
+        // SAFETY: the lifetime is erased, but no worker touches the job after `running` is 0
+        // again, and this function does not return (nor unwind, see `WaitForAll`) before that.
+        let erased: &'static (dyn Fn(usize) + Sync) = unsafe { std::mem::transmute(job) };
+        // SAFETY: `running` is 0: no worker reads the job now.
+        unsafe { *self.shared.job.get() = Job(erased) };
+        self.shared.running.store(self.workers.len(), Ordering::Relaxed);
+        self.shared.epoch.fetch_add(1, Ordering::Release);
+        for worker in &self.workers {
+            worker.unpark();
+        }
+        let wait = WaitForAll(&self.shared);
+        job(0);
+        drop(wait);
+        if self.shared.panicked.swap(false, Ordering::Relaxed) {
+            std::panic::resume_unwind(Box::new("a worker thread panicked"));
+        }
+    }
+
+    /// Cuts every output into `units` units and lets each thread work on its range of them:
+    /// `work(thread, units, parts)`, where `parts[i]` holds exactly these units of output `i`.
+    pub(crate) fn split<const N: usize>(
+        &self,
+        units: usize,
+        outputs: [Output<'_>; N],
+        work: impl Fn(usize, Range<usize>, [&mut [f32]; N]) + Sync,
+    ) {
+        let parts = outputs.map(|output| Part {
+            start: output.slice.as_mut_ptr(),
+            len: output.slice.len(),
+            unit: output.unit,
+        });
+        let parts = Parts(parts);
+        let threads = self.threads();
+        self.run(&|thread| {
+            let range = share(units, threads, thread);
+            if range.is_empty() {
+                return;
+            }
+            // Through a method, so that the closure captures `Parts` (which is `Sync`) whole.
+            work(thread, range.clone(), parts.cut(&range));
+        });
+    }
+
+    /// As [`Pool::split`], with an equal part of `scratch` for each thread.
+    pub(crate) fn split_with_scratch<const N: usize>(
+        &self,
+        units: usize,
+        scratch: &mut [f32],
+        outputs: [Output<'_>; N],
+        work: impl Fn(Range<usize>, &mut [f32], [&mut [f32]; N]) + Sync,
+    ) {
+        let threads = self.threads();
+        let each = scratch.len() / threads;
+        let scratch = Parts([Part { start: scratch.as_mut_ptr(), len: scratch.len(), unit: each }]);
+        self.split(units, outputs, |thread, range, parts| {
+            let [mine] = scratch.cut(&(thread..thread + 1));
+            work(range, mine, parts);
+        });
+    }
+}
+
+/// An output `[rows, positions, groups · heads · size]` of which the unit `row · heads + head` owns
+/// `size` columns of every group in all positions of its row.
+pub(crate) struct HeadOutput<'a> {
+    /// All of it.
+    pub(crate) slice: &'a mut [f32],
+    /// Positions of a row.
+    pub(crate) positions: usize,
+    /// Heads side by side in a group.
+    pub(crate) heads: usize,
+    /// Columns of a head.
+    pub(crate) size: usize,
+    /// Groups side by side: 1, or 3 for query, key and value.
+    pub(crate) groups: usize,
+}
+
+/// One head's columns. Slices are handed out one at a time.
+pub(crate) struct HeadPart<'a> {
+    start: *mut f32,
+    positions: usize,
+    pitch: usize,
+    group: usize,
+    groups: usize,
+    size: usize,
+    owner: std::marker::PhantomData<&'a mut [f32]>,
+}
+
+impl HeadPart<'_> {
+    /// The head's columns of one group at one position.
+    pub(crate) fn row(&mut self, group: usize, position: usize) -> &mut [f32] {
+        assert!(group < self.groups && position < self.positions);
+        let offset = position * self.pitch + group * self.group;
+        // SAFETY: the offset lies in the row that the unit owns, the columns are the head's own:
+        // no other unit reaches them, and `&mut self` excludes a second slice from this one.
+        unsafe { std::slice::from_raw_parts_mut(self.start.add(offset), self.size) }
+    }
+}
+
+impl Pool {
+    /// One unit for each row and head, each with its columns of `heads`, its unit of every other
+    /// output, and the thread's part of `scratch`.
+    pub(crate) fn split_heads<const N: usize>(
+        &self,
+        scratch: &mut [f32],
+        output: HeadOutput<'_>,
+        others: [Output<'_>; N],
+        work: impl Fn(usize, &mut [f32], HeadPart<'_>, [&mut [f32]; N]) + Sync,
+    ) {
+        let HeadOutput { slice, positions, heads, size, groups } = output;
+        let pitch = groups * heads * size;
+        let units = slice.len() / (positions * pitch) * heads;
+        let each = others.each_ref().map(|other| other.unit);
+        let start = Parts([Part { start: slice.as_mut_ptr(), len: slice.len(), unit: 0 }]);
+        self.split_with_scratch(units, scratch, others, |range, scratch, parts| {
+            let first = range.start;
+            let mut parts = parts;
+            for unit in range {
+                let offset = unit / heads * positions * pitch + unit % heads * size;
+                let part = HeadPart {
+                    // SAFETY: the offset of a unit lies inside the slice.
+                    start: unsafe { start.first().add(offset) },
+                    positions,
+                    pitch,
+                    group: heads * size,
+                    groups,
+                    size,
+                    owner: std::marker::PhantomData,
+                };
+                let mut index = 0;
+                let own = parts.each_mut().map(|part| {
+                    let from = (unit - first) * each[index];
+                    let to = from + each[index];
+                    index += 1;
+                    &mut part[from..to]
+                });
+                work(unit, scratch, part, own);
+            }
+        });
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Part {
+    start: *mut f32,
+    len: usize,
+    unit: usize,
+}
+
+struct Parts<const N: usize>([Part; N]);
+
+// SAFETY: threads only get slices of disjoint unit ranges out of it.
+unsafe impl<const N: usize> Sync for Parts<N> {}
+
+impl Parts<1> {
+    /// The first element of the only slice.
+    fn first(&self) -> *mut f32 {
+        self.0[0].start
+    }
+}
+
+impl<const N: usize> Parts<N> {
+    /// These units of every slice. Callers on different threads pass disjoint ranges.
+    #[allow(clippy::mut_from_ref)]
+    fn cut(&self, units: &Range<usize>) -> [&mut [f32]; N] {
+        self.0.map(|part| {
+            let start = (units.start * part.unit).min(part.len);
+            let end = (units.end * part.unit).min(part.len);
+            // SAFETY: the range lies inside the slice that `Pool::split` borrows mutably until all
+            // threads are done, and no two threads get the same unit.
+            unsafe { std::slice::from_raw_parts_mut(part.start.add(start), end - start) }
+        })
+    }
+}
+
+/// Waits for the workers when dropped: also when the caller's own part of a job panics.
+struct WaitForAll<'a>(&'a Shared);
+
+impl Drop for WaitForAll<'_> {
+    fn drop(&mut self) {
+        let mut spins = 0u32;
+        while self.0.running.load(Ordering::Acquire) != 0 {
+            spins = spins.saturating_add(1);
+            if spins > SPINS {
+                std::thread::yield_now();
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+    }
+}
+
+fn work(shared: &Shared, thread: usize) {
+    let mut seen = 0;
+    loop {
+        let mut spins = 0u32;
+        while shared.epoch.load(Ordering::Acquire) == seen {
+            if shared.stop.load(Ordering::Acquire) {
+                return;
+            }
+            spins = spins.saturating_add(1);
+            if spins > SPINS {
+                std::thread::park();
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+        seen += 1;
+        // SAFETY: the epoch was seen, so the job is published; `Pool::run` keeps it alive until
+        // `running` has been decremented below.
+        let job = unsafe { &*(*shared.job.get()).0 };
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| job(thread)));
+        if result.is_err() {
+            shared.panicked.store(true, Ordering::Relaxed);
+        }
+        shared.running.fetch_sub(1, Ordering::Release);
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        for worker in &self.workers {
+            worker.unpark();
+        }
+        for handle in self.handles.drain(..) {
+            let _ = handle.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_cover_everything_once() {
+        for units in [0, 1, 2, 3, 7, 100] {
+            for threads in 1..5 {
+                let all: Vec<usize> =
+                    (0..threads).flat_map(|thread| share(units, threads, thread)).collect();
+                assert_eq!(all, (0..units).collect::<Vec<_>>());
+            }
+        }
+    }
+
+    #[test]
+    fn every_unit_is_given_to_one_thread() {
+        for threads in 1..4 {
+            let pool = Pool::new(threads).unwrap();
+            let mut out = vec![0.0; 25];
+            for round in 0..200 {
+                let outputs = [Output::new(&mut out, 4)];
+                pool.split(7, outputs, |_, units, [part]| {
+                    assert_eq!(part.len(), (units.end * 4).min(25) - units.start * 4);
+                    part.iter_mut().for_each(|x| *x += 1.0);
+                });
+                assert!(out.iter().all(|&x| x == round as f32 + 1.0));
+            }
+        }
+    }
+
+    #[test]
+    fn a_panic_in_a_worker_reaches_the_caller() {
+        let pool = Pool::new(3).unwrap();
+        let failing = |thread: usize| assert!(thread != 2, "planted");
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| pool.run(&failing)));
+        assert!(result.is_err());
+        pool.run(&|_| {});
+    }
+}
