@@ -65,8 +65,8 @@ pub(crate) struct Memory {
     host: Vec<Option<Region>>,
     /// By segment, by step.
     steps: Vec<Vec<Vec<Bound>>>,
-    /// By segment: what poison mode fills before the segment, and after each step.
-    fresh: Vec<Vec<Region>>,
+    /// By segment, by step: what poison mode fills before the step, and after it.
+    born: Vec<Vec<Vec<Region>>>,
     dying: Vec<Vec<Vec<Region>>>,
 }
 
@@ -78,7 +78,7 @@ impl Memory {
             bytes: Bytes::ZERO,
             host: vec![None; plan.schedule.tensors.len()],
             steps: Vec::new(),
-            fresh: Vec::new(),
+            born: Vec::new(),
             dying: Vec::new(),
         };
         let mut owners: Vec<Option<*mut u8>> = vec![None; plan.schedule.tensors.len()];
@@ -159,16 +159,19 @@ impl Memory {
         let own = |p: &&plan::Placement| !plan.schedule.is_held(p.tensor, segment);
         let io = |p: &plan::Placement| plan.schedule.tensors.get(p.tensor).io;
         let local: Vec<_> = layout.placements.iter().filter(own).collect();
-        let fresh = local.iter().filter(|p| io(p) != Io::Input);
-        self.fresh.push(fresh.filter_map(|p| region(p.tensor)).collect());
-        let mut dying = vec![Vec::new(); steps.len()];
-        for place in local.iter().filter(|p| io(p) != Io::Output) {
-            if let (Some(list), Some(region)) =
-                (dying.get_mut(place.live.last), region(place.tensor))
-            {
-                list.push(region);
+        let (mut born, mut dying) = (vec![Vec::new(); steps.len()], vec![Vec::new(); steps.len()]);
+        for place in local {
+            let Some(region) = region(place.tensor) else { continue };
+            match (io(place), born.get_mut(place.live.first)) {
+                (Io::Device | Io::Output, Some(list)) => list.push(region),
+                _ => {}
+            }
+            match (io(place), dying.get_mut(place.live.last)) {
+                (Io::Device | Io::Input, Some(list)) => list.push(region),
+                _ => {}
             }
         }
+        self.born.push(born);
         self.dying.push(dying);
         Ok(())
     }
@@ -183,9 +186,9 @@ impl Memory {
         self.steps[segment.index()].len()
     }
 
-    /// Poison mode: everything that the segment must write before it reads becomes NaN.
-    pub(crate) fn poison_fresh(&mut self, segment: SegmentId) {
-        for region in &self.fresh[segment.index()] {
+    /// Poison mode: everything whose first use is this step becomes NaN.
+    pub(crate) fn poison_born(&mut self, segment: SegmentId, step: usize) {
+        for region in &self.born[segment.index()][step] {
             region.poison();
         }
     }

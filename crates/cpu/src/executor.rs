@@ -142,10 +142,10 @@ impl Backend for CpuBackend {
             let (given, limit) = (segment.index() as i64, self.plan.schedule.segments.len() as i64);
             return Err(BackendError::BadInput { what: "segment", given, limit });
         }
-        if self.poison {
-            self.memory.poison_fresh(segment);
-        }
         for step in 0..self.memory.steps(segment) {
+            if self.poison {
+                self.memory.poison_born(segment, step);
+            }
             let cx = Context {
                 memory: self.memory.step(segment, step),
                 tensors: &self.plan.schedule.tensors,

@@ -1,1 +1,9 @@
-//! it
+//! The CPU backend against its promises: right, the same bits however it is cut, and no memory
+//! beyond the plan.
+
+mod allocation;
+mod bits;
+mod conformance_suite;
+mod fixture;
+mod generation;
+mod refusals;

@@ -1,0 +1,115 @@
+//! Promise 1: bytes planned are bytes allocated, and nothing is allocated after set-up. Counted by
+//! the allocator itself, in a process of its own so that no other test is counted.
+
+use crate::fixture::{Setup, ids_to_bytes, setup};
+use fitgpt_cpu::CpuOptions;
+use model::gpt2::GenerateSpec;
+use plan::{Backend, StepInputs};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+struct Counting;
+
+static COUNT: AtomicU64 = AtomicU64::new(0);
+static LARGE_BYTES: AtomicU64 = AtomicU64::new(0);
+const LARGE: usize = 64 * 1024;
+
+fn note(size: usize) {
+    COUNT.fetch_add(1, Ordering::Relaxed);
+    if size > LARGE {
+        LARGE_BYTES.fetch_add(size as u64, Ordering::Relaxed);
+    }
+}
+
+// SAFETY: everything is passed on to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        note(layout.size());
+        // SAFETY: the caller keeps `alloc`'s contract.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        note(layout.size());
+        // SAFETY: the caller keeps `alloc_zeroed`'s contract.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, start: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        note(size);
+        // SAFETY: the caller keeps `realloc`'s contract.
+        unsafe { System.realloc(start, layout, size) }
+    }
+
+    unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps `dealloc`'s contract.
+        unsafe { System.dealloc(start, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const CHILD: &str = "FITGPT_ALLOCATION_CHILD";
+
+#[test]
+fn nothing_is_allocated_inside_run() {
+    let child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "allocation::child", "--nocapture", "--test-threads=1"])
+        .env(CHILD, "1")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&child.stdout);
+    assert!(child.status.success(), "{text}{}", String::from_utf8_lossy(&child.stderr));
+    assert!(text.contains("counted every segment"), "the child did not run: {text}");
+}
+
+fn allocations(work: impl FnOnce()) -> u64 {
+    let before = COUNT.load(Ordering::SeqCst);
+    work();
+    COUNT.load(Ordering::SeqCst) - before
+}
+
+/// Does its work only in the process that the test above starts.
+#[test]
+fn child() {
+    if std::env::var_os(CHILD).is_none() {
+        return;
+    }
+    assert_eq!(allocations(|| drop(std::hint::black_box(Box::new(1)))), 1, "the counter counts");
+    let generate = Some(GenerateSpec { rows: 2, prefill: vec![8, 90] });
+    let setup = Setup { dropout: 0.1, slices: vec![4, 3], generate, ..setup() };
+    let plan = plan::Plan::new(setup.program().schedule).unwrap();
+    let arena = plan.arena_bytes;
+    let tables = LARGE_BYTES.load(Ordering::SeqCst);
+    let backend = fitgpt_cpu::CpuBackend::new(plan, CpuOptions::new(2)).unwrap();
+    assert_eq!(backend.arena_bytes(), arena, "planned = allocated, in the backend's words");
+    let large = LARGE_BYTES.load(Ordering::SeqCst) - tables;
+    assert_eq!(large, arena.get(), "planned = allocated, in the allocator's words");
+    drop(backend);
+
+    let mut run = setup.run(CpuOptions::new(2));
+    let ids = ids_to_bytes(&setup.ids());
+    let losses = run.program.train.iter().chain(&run.program.eval);
+    let mut inputs: Vec<_> = losses
+        .flat_map(|slice| [slice.tokens, slice.targets].map(|t| (slice.segment, t)))
+        .collect();
+    let generate = run.program.generate.clone().unwrap();
+    let logits = generate.prefill.iter().chain([&generate.decode]);
+    inputs.extend(logits.map(|segment| (segment.segment, segment.tokens)));
+    let large_before = LARGE_BYTES.load(Ordering::SeqCst);
+    for segment in run.backend.plan().schedule.segment_ids() {
+        let name = run.backend.plan().schedule.segment(segment).name.clone();
+        let step = StepInputs { lr: 1e-3, grad_clip: 1.0, ..StepInputs::default() };
+        for round in 0..2 {
+            for &(_, tokens) in inputs.iter().filter(|(of, _)| *of == segment) {
+                let bytes = run.backend.plan().schedule.tensors.bytes(tokens).get() as usize;
+                assert_eq!(allocations(|| run.backend.write(tokens, &ids[..bytes]).unwrap()), 0);
+            }
+            let count = allocations(|| run.backend.run(segment, &step).unwrap());
+            assert_eq!(count, 0, "{name}, round {round}");
+        }
+    }
+    assert_eq!(LARGE_BYTES.load(Ordering::SeqCst), large_before);
+    println!("counted every segment");
+}

@@ -1,0 +1,1 @@
+//! The cases and goldens that every backend must pass.
