@@ -1,6 +1,13 @@
-//! The binary; its commands come with the trainer.
+//! The binary. Its commands come with the trainer; until then it says so and fails.
 #![forbid(unsafe_code)]
 
-fn main() {
-    println!("fitgpt {}: the engine only; no command yet", env!("CARGO_PKG_VERSION"));
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    eprintln!(
+        "fitgpt {}: only the engine exists so far, no command runs yet.\n\
+         See README.md; `cargo xtask check` tests what is here.",
+        env!("CARGO_PKG_VERSION")
+    );
+    ExitCode::from(2)
 }
