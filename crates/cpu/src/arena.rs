@@ -1,7 +1,7 @@
 //! The one door from a plan's offsets to memory. All memory is obtained here, once; a step gets
 //! slices of its operands and of nothing else.
 
-use plan::ops::Access;
+use plan::ops::{Access, Operand};
 use plan::{ALIGNMENT, BackendError, Bytes, Dtype, Io, Plan, Scope, SegmentId, TensorId};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::Cell;
@@ -15,6 +15,9 @@ pub enum MemoryMode {
     /// An allocation of its own for every tensor: what the arena must be indistinguishable from.
     Separate,
 }
+
+/// The smallest page of the platforms that we run on.
+const PAGE: usize = 4096;
 
 /// Zeroed memory at an aligned address.
 struct Block {
@@ -30,7 +33,15 @@ impl Block {
             Layout::from_size_align(bytes, ALIGNMENT as usize).map_err(|_| refused.clone())?;
         // SAFETY: the layout has a size of at least 1.
         let start = unsafe { alloc_zeroed(layout) };
-        if start.is_null() { Err(refused) } else { Ok(Block { start, layout }) }
+        if start.is_null() {
+            return Err(refused);
+        }
+        // Every page is touched now: what cannot be had shows before the run, not inside it.
+        for page in (0..bytes).step_by(PAGE) {
+            // SAFETY: `page` is inside the block. Volatile, or the compiler drops the store.
+            unsafe { start.add(page).write_volatile(0) };
+        }
+        Ok(Block { start, layout })
     }
 }
 
@@ -112,8 +123,7 @@ impl Memory {
         mode: MemoryMode,
         owners: &mut [Option<*mut u8>],
     ) -> Result<(), BackendError> {
-        let layout = plan.layout(segment);
-        for place in &layout.placements {
+        for place in &plan.layout(segment).placements {
             let owner = &mut owners[place.tensor.index()];
             *owner = Some(match (mode, *owner) {
                 (MemoryMode::Separate, Some(start)) => start,
@@ -125,52 +135,12 @@ impl Memory {
                 },
             });
         }
-        let region = |tensor: TensorId| {
-            let (root, offset) = plan.schedule.tensors.root(tensor);
-            let start = owners[root.index()]?;
-            let bytes = plan.schedule.tensors.bytes(tensor).get() as usize;
-            let dtype = plan.schedule.tensors.get(tensor).dtype;
-            // SAFETY: a view lies inside its root (`Tensors::add` has checked it).
-            Some(Region { start: unsafe { start.add(offset.get() as usize) }, bytes, dtype })
-        };
-        for id in plan.schedule.tensors.ids() {
-            let tensor = plan.schedule.tensors.get(id);
-            let visible = match tensor.scope {
-                Scope::Run => true,
-                Scope::Phase(_) => plan.schedule.is_held(id, segment),
-                Scope::Segment(owner) => owner == segment && tensor.io != Io::Device,
-            };
-            if visible {
-                self.host[id.index()] = region(id);
-            }
+        let regions = Regions { plan, segment, owners };
+        for id in plan.schedule.tensors.ids().filter(|&id| regions.host_sees(id)) {
+            self.host[id.index()] = regions.of(id);
         }
-        let steps = &plan.schedule.segment(segment).steps;
-        let unplaced = || BackendError::BadPlan { defects: "an operand has no place".into() };
-        let bound = steps.iter().map(|step| {
-            step.operands()
-                .into_iter()
-                .map(|operand| {
-                    let region = region(operand.tensor).ok_or_else(unplaced)?;
-                    Ok(Bound { tensor: operand.tensor, region, access: operand.access })
-                })
-                .collect()
-        });
-        self.steps.push(bound.collect::<Result<_, BackendError>>()?);
-        let own = |p: &&plan::Placement| !plan.schedule.is_held(p.tensor, segment);
-        let io = |p: &plan::Placement| plan.schedule.tensors.get(p.tensor).io;
-        let local: Vec<_> = layout.placements.iter().filter(own).collect();
-        let (mut born, mut dying) = (vec![Vec::new(); steps.len()], vec![Vec::new(); steps.len()]);
-        for place in local {
-            let Some(region) = region(place.tensor) else { continue };
-            match (io(place), born.get_mut(place.live.first)) {
-                (Io::Device | Io::Output, Some(list)) => list.push(region),
-                _ => {}
-            }
-            match (io(place), dying.get_mut(place.live.last)) {
-                (Io::Device | Io::Input, Some(list)) => list.push(region),
-                _ => {}
-            }
-        }
+        self.steps.push(regions.bound_steps()?);
+        let (born, dying) = regions.born_and_dying();
         self.born.push(born);
         self.dying.push(dying);
         Ok(())
@@ -232,6 +202,63 @@ impl Memory {
         }
         let what = format!("tensor {index} has {} bytes, the host gave {given}", region.bytes);
         Err(BackendError::HostAccess { what })
+    }
+}
+
+/// Where everything is while one segment runs.
+struct Regions<'a> {
+    plan: &'a Plan,
+    segment: SegmentId,
+    owners: &'a [Option<*mut u8>],
+}
+
+impl Regions<'_> {
+    fn of(&self, tensor: TensorId) -> Option<Region> {
+        let tensors = &self.plan.schedule.tensors;
+        let (root, offset) = tensors.root(tensor);
+        let start = self.owners[root.index()]?;
+        let (bytes, dtype) = (tensors.bytes(tensor).get() as usize, tensors.get(tensor).dtype);
+        // SAFETY: a view lies inside its root (`Tensors::add` has checked it).
+        Some(Region { start: unsafe { start.add(offset.get() as usize) }, bytes, dtype })
+    }
+
+    /// Whether the host may read or write a tensor around a run of this segment.
+    fn host_sees(&self, id: TensorId) -> bool {
+        let tensor = self.plan.schedule.tensors.get(id);
+        match tensor.scope {
+            Scope::Run | Scope::Phase(_) => self.plan.schedule.is_held(id, self.segment),
+            Scope::Segment(owner) => owner == self.segment && tensor.io != Io::Device,
+        }
+    }
+
+    fn bound_steps(&self) -> Result<Vec<Vec<Bound>>, BackendError> {
+        let unplaced = || BackendError::BadPlan { defects: "an operand has no place".into() };
+        let steps = &self.plan.schedule.segment(self.segment).steps;
+        let bind = |operand: Operand| {
+            let region = self.of(operand.tensor).ok_or_else(unplaced)?;
+            Ok(Bound { tensor: operand.tensor, region, access: operand.access })
+        };
+        steps.iter().map(|step| step.operands().into_iter().map(bind).collect()).collect()
+    }
+
+    /// For each step, what it is the first to use, inputs excepted, and the last, outputs excepted.
+    fn born_and_dying(&self) -> (Vec<Vec<Region>>, Vec<Vec<Region>>) {
+        let steps = self.plan.schedule.segment(self.segment).steps.len();
+        let (mut born, mut dying) = (vec![Vec::new(); steps], vec![Vec::new(); steps]);
+        for place in &self.plan.layout(self.segment).placements {
+            let Some(region) = self.of(place.tensor) else { continue };
+            if self.plan.schedule.is_held(place.tensor, self.segment) {
+                continue;
+            }
+            let io = self.plan.schedule.tensors.get(place.tensor).io;
+            if io != Io::Input {
+                born[place.live.first].push(region);
+            }
+            if io != Io::Output {
+                dying[place.live.last].push(region);
+            }
+        }
+        (born, dying)
     }
 }
 

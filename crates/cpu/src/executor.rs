@@ -38,6 +38,9 @@ pub fn workspace_bytes(threads: usize, positions: u64, head_size: u64) -> Option
     each.checked_mul(threads.max(1) as u64)?.checked_mul(4).and_then(Bytes::new)
 }
 
+/// More sequences than any iteration has.
+const MAX_ROWS: usize = 1 << 24;
+
 /// A plan on the CPU.
 pub struct CpuBackend {
     plan: Plan,
@@ -142,6 +145,8 @@ impl Backend for CpuBackend {
             let (given, limit) = (segment.index() as i64, self.plan.schedule.segments.len() as i64);
             return Err(BackendError::BadInput { what: "segment", given, limit });
         }
+        // Rows are multiplied by heads and positions to key masks: far from 2^64 after this.
+        check_below("first_row", inputs.first_row.min(i64::MAX as u64) as i64, MAX_ROWS)?;
         for step in 0..self.memory.steps(segment) {
             if self.poison {
                 self.memory.poison_born(segment, step);

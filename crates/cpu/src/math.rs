@@ -3,7 +3,7 @@
 //! a dense sweep of each domain. Polynomials are minimax fits made for this file.
 
 /// ln 2, split so that `n · LN2_HIGH` is exact for every exponent `n`.
-const LN2_HIGH: f32 = 0.693_359_375;
+const LN2_HIGH: f32 = 0.693_359_4; // exactly 0.693359375
 const LN2_LOW: f32 = -2.121_944_4e-4;
 /// Adding it rounds a small f32 to an integer that then stands in the low bits.
 const ROUND: f32 = 12_582_912.0;
@@ -44,7 +44,7 @@ pub fn ln(x: f32) -> f32 {
         1.420_694_4e-1,
         -1.666_853_7e-1,
         2.000_286_3e-1,
-        -2.500_000_9e-1,
+        -2.500_001e-1,
         3.333_33e-1,
     ] {
         p = p.mul_add(f, c);

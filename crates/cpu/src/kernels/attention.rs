@@ -61,7 +61,7 @@ impl HeadDims {
 }
 
 /// Where one head's query, key and value start in `qkv`.
-fn head_inputs<'a>(qkv: &'a [f32], unit: usize, heads: usize, dims: HeadDims) -> [&'a [f32]; 3] {
+fn head_inputs(qkv: &[f32], unit: usize, heads: usize, dims: HeadDims) -> [&[f32]; 3] {
     let width = dims.pitch / 3;
     let first = unit / heads * dims.positions * dims.pitch + unit % heads * dims.size;
     [0, 1, 2].map(|group| &qkv[first + group * width..])

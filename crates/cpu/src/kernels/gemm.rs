@@ -48,7 +48,7 @@ impl<'a> Matrix<'a> {
         Matrix { data, row: 1, column: width }
     }
 
-    fn from_row(self, row: usize) -> Matrix<'a> {
+    fn starting_at(self, row: usize) -> Matrix<'a> {
         Matrix { data: &self.data[row * self.row..], ..self }
     }
 }
@@ -81,7 +81,7 @@ pub(crate) fn product(
     let rows = c.len() / n;
     if rows < 2 * pool.threads() {
         for (row, c_row) in c.chunks_exact_mut(n).enumerate() {
-            let a = product.a.from_row(row);
+            let a = product.a.starting_at(row);
             pool.split_with_scratch(
                 n,
                 scratch,
@@ -99,7 +99,7 @@ pub(crate) fn product(
         return;
     }
     pool.split_with_scratch(rows, scratch, [Output::new(c, n)], |units, scratch, [part]| {
-        let mine = Product { a: product.a.from_row(units.start), ..*product };
+        let mine = Product { a: product.a.starting_at(units.start), ..*product };
         isa.dispatch(Serial { product: mine, c: part, scratch });
     });
 }
@@ -202,8 +202,14 @@ fn pack_panel(
 ) {
     if across == 1 {
         for (d, line) in out.chunks_exact_mut(pitch).take(depth).enumerate() {
+            let source = &data[start + d * along..];
+            if here == pitch {
+                // The length is a constant of the instruction set here: no call to memcpy.
+                line.copy_from_slice(&source[..pitch]);
+                continue;
+            }
             let (filled, rest) = line.split_at_mut(here);
-            filled.copy_from_slice(&data[start + d * along..][..here]);
+            filled.copy_from_slice(&source[..here]);
             rest.fill(0.0);
         }
         return;
