@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 /// The model itself.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelSpec {
-    /// Its sizes, checked.
+    /// Its sizes.
     pub dims: Dims,
     /// Probability at all of nanoGPT's places; 0 = none.
     pub dropout: f32,
@@ -127,7 +127,7 @@ pub struct LogitsSegment {
     pub positions: u64,
     /// `[rows, positions]` ids, written by the host.
     pub tokens: TensorId,
-    /// `[rows, vocab_size]`, read by the host.
+    /// `[rows, 1, vocab_size]`, read by the host.
     pub logits: TensorId,
 }
 
@@ -165,6 +165,8 @@ pub struct Program {
 impl Program {
     /// Builds all segments that the spec asks for.
     pub fn new(spec: &ProgramSpec) -> Result<Program, PlanError> {
+        let checked = spec.model.dims.checked();
+        checked.map_err(|error| PlanError::Attribute { op: "gpt2", problem: error.to_string() })?;
         let mut builder = ScheduleBuilder::new();
         let tensors = RunTensors::new(&mut builder, spec)?;
         let mut gpt = Gpt { spec: &spec.model, tensors, builder };
@@ -261,6 +263,25 @@ impl RunTensors {
     }
 }
 
+impl RunTensors {
+    fn row_loss(&self) -> Result<TensorId, PlanError> {
+        self.row_loss.ok_or_else(|| missing("row_loss"))
+    }
+
+    fn gradient(&self, weight: TensorId) -> Result<TensorId, PlanError> {
+        self.gradient_of.get(&weight).copied().ok_or_else(|| missing("gradients"))
+    }
+
+    fn weight(&self, name: &str) -> Result<TensorId, PlanError> {
+        self.by_name.get(name).copied().ok_or_else(|| missing(name))
+    }
+}
+
+/// A segment asks for a tensor that the program was not told to have.
+fn missing(what: &str) -> PlanError {
+    PlanError::Attribute { op: "gpt2", problem: format!("this program has no {what}") }
+}
+
 fn flat_role(
     b: &mut ScheduleBuilder,
     table: &[Param],
@@ -275,15 +296,16 @@ fn flat_role(
         .zip(&layout.offsets)
         .map(|(param, &element)| {
             let name = format!("{prefix}{}", param.name);
-            b.window(&name, param.shape, root, element_offset(element), param.layer)
+            b.window(&name, param.shape, root, element_offset(element)?, param.layer)
         })
         .collect::<Result<Vec<_>, _>>()?;
     Ok(FlatRole { root, windows })
 }
 
-/// The array exists already, so an offset inside it fits.
-fn element_offset(element: u64) -> Bytes {
-    Bytes::new(element.saturating_mul(Dtype::F32.size())).unwrap_or(Bytes::ZERO)
+/// Where an element of a flat fp32 array starts.
+fn element_offset(element: u64) -> Result<Bytes, PlanError> {
+    let bytes = element.checked_mul(Dtype::F32.size()).and_then(Bytes::new);
+    bytes.ok_or_else(|| PlanError::ArenaTooLarge { at: format!("element {element}") })
 }
 
 struct Gpt<'a> {
@@ -299,7 +321,7 @@ impl Gpt<'_> {
         let [tokens, targets] = forward.token_inputs()?;
         let x = forward.blocks(tokens, PositionFrom::Zero, Context::Whole)?;
         let (w, run) = (forward.weight("wte.weight")?, forward.tensors);
-        let d_w = run.gradient_of.get(&w).copied().unwrap_or(w);
+        let d_w = run.gradient(w)?;
         let [token_loss, slab] = forward.head_tensors(spec.head_chunk)?;
         forward.segment.push(HeadTrain {
             x,
@@ -307,7 +329,7 @@ impl Gpt<'_> {
             d_w,
             targets,
             token_loss,
-            row_loss: run.row_loss.unwrap_or(token_loss),
+            row_loss: run.row_loss()?,
             slab,
             state: run.state,
             workspace: run.workspace,
@@ -323,8 +345,7 @@ impl Gpt<'_> {
         let x = forward.blocks(tokens, PositionFrom::Zero, Context::Whole)?;
         let (w, run) = (forward.weight("wte.weight")?, forward.tensors);
         let [token_loss, slab] = forward.head_tensors(spec.head_chunk)?;
-        let row_loss = run.row_loss.unwrap_or(token_loss);
-        let workspace = run.workspace;
+        let (row_loss, workspace) = (run.row_loss()?, run.workspace);
         forward.segment.push(HeadEval { x, w, targets, token_loss, row_loss, slab, workspace })?;
         Ok(LossSegment { segment: forward.segment.finish(), rows, tokens, targets })
     }
@@ -341,7 +362,7 @@ impl Gpt<'_> {
             let mut window = |role: usize| {
                 let root = run.flat[role].root;
                 let name = format!("{} {group}", self.builder.tensors().get(root).name);
-                self.builder.window(&name, shape, root, element_offset(first), None)
+                self.builder.window(&name, shape, root, element_offset(first)?, None)
             };
             let tensors = [window(0)?, window(1)?, window(2)?, window(3)?];
             windows.push((tensors, weight_decay));
@@ -646,10 +667,7 @@ impl Forward<'_> {
     }
 
     fn weight(&self, name: &str) -> Result<TensorId, PlanError> {
-        self.tensors.by_name.get(name).copied().ok_or_else(|| PlanError::Attribute {
-            op: "gpt2",
-            problem: format!("the parameter table has no {name}"),
-        })
+        self.tensors.weight(name)
     }
 
     fn bias(&self, name: &str) -> Result<Option<TensorId>, PlanError> {
