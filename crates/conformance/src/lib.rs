@@ -1,2 +1,56 @@
-//! Nothing yet.
+//! What every backend must be able to do, as one table of cases.
+//!
+//! A [`Case`] is a small schedule, the inputs that the host writes, the segments that run, and the
+//! tensors that are read afterwards with the tolerance of each. The table has several uses:
+//!
+//! - [`check_ops`] and [`check_models`] compare a backend with goldens that PyTorch computed in
+//!   double precision (`golden/reference.py`; `cargo xtask golden` makes them again);
+//! - [`check_finite_differences`] compares its gradients with its own forward, without PyTorch;
+//! - [`check_agreement`] compares two backends with each other;
+//! - a benchmark loads a case into a [`Runner`] and times its runs.
+//!
+//! Inputs are drawn from `rng` by the name of the case and of the input: nothing depends on the
+//! machine, the order of cases, or how many there are. This crate is used by tests only.
+//!
+//! ```no_run
+//! use fitgpt_conformance::check_ops;
+//! use plan::{Backend, BackendError, Bytes, Plan};
+//!
+//! fn load(plan: Plan) -> Result<Box<dyn Backend>, BackendError> {
+//! #   drop(plan);
+//! #   Err(BackendError::Unsupported { what: "an example".into() })
+//!     // your backend's constructor
+//! }
+//!
+//! let workspace = Bytes::new(1 << 20).unwrap_or(Bytes::ZERO);
+//! match check_ops(&load, workspace) {
+//!     Ok(summary) => println!("{summary}"),
+//!     Err(failures) => failures.iter().for_each(|failure| eprintln!("{failure}")),
+//! }
+//! ```
 #![forbid(unsafe_code)]
+
+pub mod values;
+
+pub mod case;
+
+mod case_builder;
+mod masks;
+
+pub mod cases;
+pub mod models;
+
+pub mod compare;
+pub mod golden;
+pub mod run;
+
+pub mod check;
+pub mod finite_difference;
+
+pub use case::{Action, Case, Form, Input, Reading, Tolerance};
+pub use check::{
+    Failure, Problem, Summary, check_agreement, check_finite_differences, check_models, check_ops,
+};
+pub use golden::Goldens;
+pub use run::{LoadBackend, Runner, run_case};
+pub use values::Values;

@@ -1,9 +1,9 @@
 //! Placement: lifetimes in, offsets out, in one arena for the whole run.
 //!
 //! Run-wide tensors stand at the bottom, those of a phase above them, and each segment's own
-//! tensors share the rest. Training is almost last-in-first-out, so placing the longest-lived
-//! first at the lowest free address is near the lower bound; a short deterministic search that
-//! promotes whatever ended up on top closes the gap where it is not.
+//! tensors share the rest. Training is almost last-in-first-out, so stacking what is alive at the
+//! fullest step in order of birth and fitting the rest around it is mostly the lower bound; a
+//! short deterministic search that promotes whatever ended up on top closes the gap where not.
 
 use crate::bytes::Bytes;
 use crate::error::PlanError;
@@ -139,15 +139,15 @@ fn place_segment(
         .collect();
     let lives = lifetimes(schedule, segment);
     let overflow = || PlanError::ArenaTooLarge { at: schedule.segment(segment).name.clone() };
-    let peak = live_bytes(schedule, segment, &lives)
-        .and_then(|all| all.into_iter().max())
-        .ok_or_else(overflow)?;
+    let alive = live_bytes(schedule, segment, &lives).ok_or_else(overflow)?;
+    let peak = alive.iter().copied().max().unwrap_or(Bytes::ZERO);
+    let fullest = alive.iter().position(|&bytes| bytes == peak).unwrap_or(0);
     let mut items = Vec::with_capacity(lives.len());
     for (&tensor, &live) in &lives {
         let size = schedule.tensors.bytes(tensor).aligned().ok_or_else(overflow)?;
         items.push(Item { size: size.get(), live });
     }
-    let (offsets, height) = pack(&items, peak.get()).ok_or_else(overflow)?;
+    let (offsets, height) = pack(&items, fullest, peak.get()).ok_or_else(overflow)?;
     for ((&tensor, &live), offset) in lives.iter().zip(offsets) {
         let offset = Bytes::new(offset).and_then(|offset| base.plus(offset));
         let (offset, size) = (offset.ok_or_else(overflow)?, schedule.tensors.bytes(tensor));
@@ -168,10 +168,11 @@ struct Item {
 /// Rounds of the search when the first orders miss the bound; each is one more packing.
 const SEARCH_ROUNDS: usize = 40;
 
-/// Offsets for all items and the height, or `None` when it does not fit 63 bits.
-fn pack(items: &[Item], bound: u64) -> Option<(Vec<u64>, u64)> {
+/// Offsets for all items and the height, or `None` when it does not fit 64 bits. `fullest` is the
+/// step at which most is alive, `bound` how much that is: the search ends when it is reached.
+fn pack(items: &[Item], fullest: usize, bound: u64) -> Option<(Vec<u64>, u64)> {
     let mut best: Option<(Vec<u64>, u64)> = None;
-    for mut order in starting_orders(items) {
+    for mut order in starting_orders(items, fullest) {
         for _ in 0..SEARCH_ROUNDS {
             let (offsets, height) = pack_in_order(items, &order)?;
             let improved = best.as_ref().is_none_or(|(_, least)| height < *least);
@@ -189,15 +190,24 @@ fn pack(items: &[Item], bound: u64) -> Option<(Vec<u64>, u64)> {
     best
 }
 
-/// Longest-lived first; largest first; largest area first.
-fn starting_orders(items: &[Item]) -> [Vec<usize>; 3] {
+/// What is alive at the fullest step, oldest first, then the rest, largest first; longest-lived
+/// first; largest first; largest area first.
+fn starting_orders(items: &[Item], fullest: usize) -> [Vec<usize>; 4] {
     let length = |i: usize| (items[i].live.last - items[i].live.first) as u64;
+    let mut stacked: Vec<usize> = (0..items.len()).collect();
+    stacked.sort_by_key(|&i| {
+        let Item { size, live } = items[i];
+        let rest = !live.contains(fullest);
+        let born = if rest { 0 } else { live.first };
+        (rest, born, std::cmp::Reverse(if rest { size } else { live.last as u64 }), i)
+    });
     let sorted = |key: &dyn Fn(usize) -> u64| {
         let mut order: Vec<usize> = (0..items.len()).collect();
         order.sort_by_key(|&i| (std::cmp::Reverse(key(i)), i));
         order
     };
     [
+        stacked,
         sorted(&|i| length(i)),
         sorted(&|i| items[i].size),
         sorted(&|i| items[i].size.saturating_mul(length(i) + 1)),
@@ -252,21 +262,33 @@ mod tests {
 
     #[test]
     fn packs_to_the_bound() {
-        let cases: [(&[Item], u64); 4] = [
-            (&[], 0),
-            (&[item(256, 0, 1), item(512, 2, 3)], 512),
+        let cases: [(&[Item], usize, u64); 5] = [
+            (&[], 0, 0),
+            (&[item(256, 0, 1), item(512, 2, 3)], 2, 512),
             // Nested, as saved activations are.
-            (&[item(256, 0, 9), item(256, 1, 8), item(256, 2, 7), item(512, 9, 9)], 768),
+            (&[item(256, 0, 9), item(256, 1, 8), item(256, 2, 7), item(512, 9, 9)], 2, 768),
             // A tensor that must go below another placed before it.
-            (&[item(1024, 0, 2), item(256, 1, 5), item(1024, 3, 6)], 1280),
+            (&[item(1024, 0, 2), item(256, 1, 5), item(1024, 3, 6)], 1, 1280),
+            // Only the stack of what is alive at the fullest step leads here.
+            (
+                &[
+                    item(512, 5, 5),
+                    item(768, 1, 6),
+                    item(1024, 0, 3),
+                    item(768, 5, 5),
+                    item(768, 2, 5),
+                ],
+                5,
+                2816,
+            ),
         ];
-        for (items, bound) in cases {
-            assert_eq!(pack(items, bound).unwrap().1, bound, "{items:?}");
+        for (items, fullest, bound) in cases {
+            assert_eq!(pack(items, fullest, bound).unwrap().1, bound, "{items:?}");
         }
     }
 
     #[test]
     fn overflow_is_refused() {
-        assert!(pack(&[item(u64::MAX, 0, 0), item(256, 0, 0)], 0).is_none());
+        assert!(pack(&[item(u64::MAX, 0, 0), item(256, 0, 0)], 0, 0).is_none());
     }
 }

@@ -268,8 +268,8 @@ fn list_placement(plan: &Plan, place: &Placement, text: &mut String) {
     );
 }
 
-/// FNV-1a over the listing and the attributes that it leaves out: two plans that execute
-/// differently differ here.
+/// FNV-1a over the listing and what it leaves out, the attributes and the windows: two plans that
+/// execute differently differ here.
 pub fn hash(plan: &Plan) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325u64;
     let mut eat = |text: &str| {
@@ -281,6 +281,11 @@ pub fn hash(plan: &Plan) -> u64 {
     for segment in &plan.schedule.segments {
         for step in &segment.steps {
             eat(&format!("{:?}", step.op));
+        }
+    }
+    for tensor in plan.schedule.tensors.ids().map(|id| plan.schedule.tensors.get(id)) {
+        if let Some(view) = tensor.view {
+            eat(&format!("{view:?} {} {}", tensor.dtype, tensor.shape));
         }
     }
     hash

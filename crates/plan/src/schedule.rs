@@ -217,6 +217,11 @@ impl SegmentBuilder<'_> {
         self.builder.tensors.add(Tensor { name, dtype, shape, role, scope, layer, io, view: None })
     }
 
+    /// Lets the host read a tensor of this segment after the segment has run.
+    pub fn mark_output(&mut self, tensor: TensorId) {
+        self.builder.tensors.mark_output(tensor);
+    }
+
     /// The shape of a tensor.
     pub fn shape(&self, tensor: TensorId) -> Shape {
         self.builder.tensors.get(tensor).shape
@@ -233,11 +238,12 @@ impl SegmentBuilder<'_> {
 
     /// Emits the backward of every step so far, last first. `parameter_gradients` gives each
     /// parameter's accumulator, `delivered` the gradients that are there before the walk starts.
+    /// Returns where the gradient of each tensor stands after it.
     pub fn backward(
         &mut self,
         parameter_gradients: &BTreeMap<TensorId, TensorId>,
         delivered: BTreeMap<TensorId, TensorId>,
-    ) -> Result<(), PlanError> {
+    ) -> Result<BTreeMap<TensorId, TensorId>, PlanError> {
         let forward = self.builder.segments[self.id.0].steps.clone();
         let segment = SegmentBuilder {
             builder: &mut *self.builder,
@@ -245,12 +251,13 @@ impl SegmentBuilder<'_> {
             layer: None,
             pass: Pass::Backward,
         };
-        let mut backward = Backward { segment, parameter_gradients, delivered };
+        let mut backward = Backward { segment, parameter_gradients, delivered, op: "nothing" };
         for step in forward.iter().rev() {
             backward.segment.layer = step.layer;
+            backward.op = step.op.operation().name();
             step.op.operation().emit_backward(&mut backward)?;
         }
-        Ok(())
+        Ok(backward.delivered)
     }
 
     /// Closes the segment.
@@ -265,6 +272,7 @@ pub struct Backward<'a> {
     segment: SegmentBuilder<'a>,
     parameter_gradients: &'a BTreeMap<TensorId, TensorId>,
     delivered: BTreeMap<TensorId, TensorId>,
+    op: &'static str,
 }
 
 impl Backward<'_> {
@@ -278,9 +286,15 @@ impl Backward<'_> {
         self.delivered.get(&tensor).copied()
     }
 
-    /// Says that a tensor's gradient stands in `gradient` once the op's steps have run.
-    pub fn deliver(&mut self, tensor: TensorId, gradient: TensorId) {
-        self.delivered.insert(tensor, gradient);
+    /// Says that a tensor's gradient stands in `gradient` once the op's steps have run; an error
+    /// if it stands elsewhere already, because then one of the two would be lost.
+    pub fn deliver(&mut self, tensor: TensorId, gradient: TensorId) -> Result<(), PlanError> {
+        match self.delivered.insert(tensor, gradient) {
+            Some(other) if other != gradient => {
+                Err(self.missing(self.op, "the sum of two gradients of", tensor))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The accumulator of a parameter.
@@ -299,7 +313,7 @@ impl Backward<'_> {
         let name = format!("d_{}", like.name.rsplit('.').next().unwrap_or(&like.name));
         let (dtype, shape) = (like.dtype, like.shape);
         let gradient = self.segment.local(&name, dtype, shape, Role::Activation)?;
-        self.deliver(of, gradient);
+        self.deliver(of, gradient)?;
         Ok(gradient)
     }
 

@@ -291,6 +291,11 @@ impl Tensors {
         Ok(id)
     }
 
+    /// Makes a tensor one that the host reads.
+    pub(crate) fn mark_output(&mut self, id: TensorId) {
+        self.rows[id.index()].io = Io::Output;
+    }
+
     /// The row of a tensor. Ids come from [`Tensors::add`] on the same table.
     pub fn get(&self, id: TensorId) -> &Tensor {
         &self.rows[id.index()]

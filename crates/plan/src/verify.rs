@@ -165,7 +165,14 @@ impl<'a> SegmentCheck<'a> {
         format!("{} step {step} ({name})", self.segment_name())
     }
 
-    /// Sizes, bounds, alignment; and that every tensor that must survive the segment has a place.
+    /// Whether the host touches a tensor around this segment's run, and not another's.
+    fn is_io(&self, tensor: TensorId, io: Io) -> bool {
+        let tensor = self.plan.schedule.tensors.get(tensor);
+        tensor.io == io && tensor.scope == Scope::Segment(self.segment)
+    }
+
+    /// Sizes, bounds, alignment; and that every tensor that must survive the segment, or that the
+    /// host touches, has a place, and only one.
     fn places(&self, defects: &mut Vec<Defect>) {
         let tensors = &self.plan.schedule.tensors;
         for place in &self.layout.placements {
@@ -174,6 +181,8 @@ impl<'a> SegmentCheck<'a> {
                 Some(format!("has {} bytes planned, {} needed", place.size.get(), size.get()))
             } else if place.end() > self.plan.arena_bytes.get() {
                 Some(format!("ends at {}, beyond the arena", place.end()))
+            } else if !std::ptr::eq(self.by_tensor[&place.tensor], place) {
+                Some("has more than one place".to_string())
             } else {
                 None
             };
@@ -185,10 +194,11 @@ impl<'a> SegmentCheck<'a> {
                 defects.push(Defect::Misaligned { segment, tensor, offset });
             }
         }
-        let held = |&id: &TensorId| {
-            tensors.get(id).view.is_none() && self.plan.schedule.is_held(id, self.segment)
+        let kept = |&id: &TensorId| {
+            let io = self.is_io(id, Io::Input) || self.is_io(id, Io::Output);
+            tensors.get(id).view.is_none() && (io || self.plan.schedule.is_held(id, self.segment))
         };
-        for id in tensors.ids().filter(held).filter(|id| !self.by_tensor.contains_key(id)) {
+        for id in tensors.ids().filter(kept).filter(|id| !self.by_tensor.contains_key(id)) {
             let (segment, tensor) = (self.segment_name(), self.name(id));
             let problem = "must survive this segment but has no place in it".to_string();
             defects.push(Defect::Misplaced { segment, tensor, problem });
@@ -218,7 +228,7 @@ impl<'a> SegmentCheck<'a> {
     fn steps(&self, defects: &mut Vec<Defect>) {
         let mut shadow = Shadow::default();
         for place in &self.layout.placements {
-            let input = self.plan.schedule.tensors.get(place.tensor).io == Io::Input;
+            let input = self.is_io(place.tensor, Io::Input);
             if input || self.plan.schedule.is_held(place.tensor, self.segment) {
                 shadow.write(place.offset.get()..place.end(), place.tensor);
             }
@@ -242,7 +252,7 @@ impl<'a> SegmentCheck<'a> {
             }
         }
         for place in &self.layout.placements {
-            let output = self.plan.schedule.tensors.get(place.tensor).io == Io::Output;
+            let output = self.is_io(place.tensor, Io::Output);
             let kept = output || self.plan.schedule.is_held(place.tensor, self.segment);
             if kept && !shadow.is_owned(&(place.offset.get()..place.end()), place.tensor) {
                 let at = format!("{} (what follows it)", self.segment_name());

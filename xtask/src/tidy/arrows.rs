@@ -65,7 +65,7 @@ const ROWS: [Row; 15] = [
     row("doctor",      &["spec", "model", "plan"], Allowed, AsCode),
     row("fitgpt",      &["plan", "rng", "model", "spec", "cpu", "cuda", "pickle", "data",
                          "checkpoint", "train", "prepare", "doctor"], Allowed, Any),
-    row("conformance", &["plan"], Allowed, Any),
+    row("conformance", &["plan", "model", "rng"], Allowed, Any),
     row("xtask",       &[], Forbidden, AsCode),
 ];
 

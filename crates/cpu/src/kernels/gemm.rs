@@ -360,3 +360,83 @@ fn tile<V: Vector, const H: usize>(
     }
     sums
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values(count: usize, seed: u64) -> Vec<f32> {
+        let mut stream = rng::Stream::new(seed, rng::Purpose::Init, 0);
+        (0..count).map(|_| stream.normal()).collect()
+    }
+
+    /// `[rows, columns, inner]`: beyond every packing limit, at edges, and tiny.
+    const SIZES: [[usize; 3]; 7] = [
+        [1, 1, 1],
+        [5, 33, 2],
+        [12, 32, 256],
+        [250, 40, 257],
+        [3, 1700, 70],
+        [121, 1537, 300],
+        [260, 70, 600],
+    ];
+
+    fn multiply(isa: Isa, threads: usize, [m, n, k]: [usize; 3], kind: usize) -> Vec<f32> {
+        let (a, b, bias) = (values(m * k, 1), values(k * n, 2), values(n, 3));
+        let pool = Pool::new(threads).unwrap();
+        let mut scratch = vec![f32::NAN; SCRATCH * threads];
+        let mut c = values(m * n, 4);
+        let factors = Product {
+            a: if kind == 2 { Matrix::transposed(&a, m) } else { Matrix::rows(&a, k) },
+            b: if kind == 0 { Matrix::transposed(&b, k) } else { Matrix::rows(&b, n) },
+            inner: k,
+            columns: n,
+            bias: (kind == 0).then_some(&bias[..]),
+            write: if kind == 2 { Write::Accumulate } else { Write::Overwrite },
+        };
+        product(&pool, isa, &mut scratch, &factors, &mut c);
+        c
+    }
+
+    /// The same in f64, from the definition.
+    fn reference([m, n, k]: [usize; 3], kind: usize) -> Vec<f64> {
+        let (a, b, bias) = (values(m * k, 1), values(k * n, 2), values(n, 3));
+        let before = values(m * n, 4);
+        let a_at = |i: usize, p: usize| if kind == 2 { a[p * m + i] } else { a[i * k + p] };
+        let b_at = |p: usize, j: usize| if kind == 0 { b[j * k + p] } else { b[p * n + j] };
+        let mut c = Vec::new();
+        for i in 0..m {
+            for j in 0..n {
+                let start = match kind {
+                    0 => f64::from(bias[j]),
+                    2 => f64::from(before[i * n + j]),
+                    _ => 0.0,
+                };
+                let sum = (0..k).map(|p| f64::from(a_at(i, p)) * f64::from(b_at(p, j)));
+                c.push(start + sum.sum::<f64>());
+            }
+        }
+        c
+    }
+
+    #[test]
+    fn products_are_right_and_have_the_same_bits_everywhere() {
+        for size in SIZES {
+            for kind in 0..3 {
+                let want = reference(size, kind);
+                let first = multiply(Isa::best(), 1, size, kind);
+                let worst = (size[2] as f64).sqrt() * 4e-6;
+                for (got, want) in first.iter().zip(&want) {
+                    assert!((f64::from(*got) - want).abs() < worst, "{size:?} {kind}");
+                }
+                for isa in Isa::available() {
+                    for threads in [1, 2, 3] {
+                        let got = multiply(isa, threads, size, kind);
+                        let name = isa.name();
+                        assert!(got == first, "{size:?} {kind} {name} {threads} threads");
+                    }
+                }
+            }
+        }
+    }
+}

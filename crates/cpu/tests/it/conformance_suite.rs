@@ -1,1 +1,41 @@
-//! The cases and goldens that every backend must pass.
+//! The cases and goldens that every backend must pass, on every instruction set of this CPU.
+
+use conformance::{Failure, Summary, check_finite_differences, check_models, check_ops};
+use fitgpt_cpu::{CpuBackend, CpuOptions, Isa, workspace_bytes};
+use plan::{Backend, BackendError, Bytes, Plan};
+
+const THREADS: usize = 2;
+
+type Check = fn(conformance::LoadBackend<'_>, Bytes) -> Result<Summary, Vec<Failure>>;
+
+fn passes(check: Check) {
+    let workspace = workspace_bytes(THREADS, 256, 64).unwrap();
+    for isa in Isa::available() {
+        let load = |plan: Plan| -> Result<Box<dyn Backend>, BackendError> {
+            let options = CpuOptions { isa, poison: true, ..CpuOptions::new(THREADS) };
+            Ok(Box::new(CpuBackend::new(plan, options)?))
+        };
+        match check(&load, workspace) {
+            Ok(summary) => println!("{}: {summary}", isa.name()),
+            Err(failures) => {
+                let lines: Vec<String> = failures.iter().map(ToString::to_string).collect();
+                panic!("{}:\n{}", isa.name(), lines.join("\n"));
+            }
+        }
+    }
+}
+
+#[test]
+fn every_op_matches_pytorch() {
+    passes(check_ops);
+}
+
+#[test]
+fn every_op_matches_finite_differences() {
+    passes(check_finite_differences);
+}
+
+#[test]
+fn whole_models_match_pytorch() {
+    passes(check_models);
+}

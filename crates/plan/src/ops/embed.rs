@@ -50,17 +50,16 @@ pub struct EmbedBackward {
 fn check_tables(
     check: &Check<'_>,
     tokens: TensorId,
-    out: TensorId,
-    [wte, wpe]: [TensorId; 2],
+    [out, wte, wpe]: [(&str, TensorId); 3],
     dropout: Option<Dropout>,
 ) -> Result<(), PlanError> {
     let &[rows, positions] = check.rank("tokens", tokens, 2)? else { return Ok(()) };
-    let width = check.shape(wte).width();
+    let width = check.shape(wte.1).width();
     check.dtype("tokens", tokens, Dtype::I32)?;
-    check.dims("out", out, &[rows, positions, width])?;
-    check.rank("wte", wte, 2)?;
-    let &[block, _] = check.rank("wpe", wpe, 2)? else { return Ok(()) };
-    check.dims("wpe", wpe, &[block, width])?;
+    check.dims(out.0, out.1, &[rows, positions, width])?;
+    check.rank(wte.0, wte.1, 2)?;
+    let &[block, _] = check.rank(wpe.0, wpe.1, 2)? else { return Ok(()) };
+    check.dims(wpe.0, wpe.1, &[block, width])?;
     check.attribute(positions <= block, || {
         format!("{positions} positions, but only {block} are embedded")
     })?;
@@ -85,7 +84,8 @@ impl Operation for Embed {
 
     fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {
         let check = Check::new(self.name(), tensors);
-        check_tables(&check, self.tokens, self.out, [self.wte, self.wpe], self.dropout)
+        let tables = [("out", self.out), ("wte", self.wte), ("wpe", self.wpe)];
+        check_tables(&check, self.tokens, tables, self.dropout)
     }
 
     fn flops(&self, tensors: &Tensors) -> u64 {
@@ -122,7 +122,8 @@ impl Operation for EmbedBackward {
 
     fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {
         let check = Check::new(self.name(), tensors);
-        check_tables(&check, self.tokens, self.d_out, [self.d_wte, self.d_wpe], self.dropout)
+        let tables = [("d_out", self.d_out), ("d_wte", self.d_wte), ("d_wpe", self.d_wpe)];
+        check_tables(&check, self.tokens, tables, self.dropout)
     }
 
     fn flops(&self, tensors: &Tensors) -> u64 {

@@ -57,7 +57,7 @@ impl Operation for Gelu {
 
     fn emit_backward(&self, backward: &mut Backward<'_>) -> Result<(), PlanError> {
         let d = backward.gradient_of(self.name(), self.out)?;
-        backward.deliver(self.x, d);
+        backward.deliver(self.x, d)?;
         backward.push(GeluBackward { x: self.x, d, kind: self.kind })
     }
 }

@@ -126,8 +126,7 @@ impl Operation for HeadTrain {
 
     /// The work is done already: the gradient of `x` stands where `x` stood.
     fn emit_backward(&self, backward: &mut Backward<'_>) -> Result<(), PlanError> {
-        backward.deliver(self.x, self.x);
-        Ok(())
+        backward.deliver(self.x, self.x)
     }
 }
 

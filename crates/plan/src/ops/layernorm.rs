@@ -144,9 +144,9 @@ impl Operation for LayerNorm {
         let d_bias = self.bias.map(|bias| backward.parameter_gradient(name, bias)).transpose()?;
         let (x, mean, rstd, gain) = (normalised, self.mean, self.rstd, self.gain);
         if let Some(add) = &self.add {
-            backward.deliver(self.x, d_x);
+            backward.deliver(self.x, d_x)?;
             if branch.is_none() {
-                backward.deliver(add.branch, d_x);
+                backward.deliver(add.branch, d_x)?;
             }
         }
         backward.push(LayerNormBackward {

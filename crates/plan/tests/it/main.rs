@@ -1,1 +1,12 @@
-//! it
+//! The plan crate from outside: schedules are made with its builders, placed, proved, billed.
+
+mod every_op;
+mod fixture;
+mod json;
+
+mod backward;
+mod bill;
+mod defects;
+mod random;
+mod refusals;
+mod work;

@@ -1,0 +1,66 @@
+//! Writes every case's question for the reference: `<case>.json` says what is asked, `<case>.bin`
+//! holds the inputs, little-endian, one after the other. Called by `cargo xtask golden`.
+
+use fitgpt_conformance::case::{Attribute, Case};
+use fitgpt_conformance::values::SEED;
+use fitgpt_conformance::{cases, models};
+use plan::Bytes;
+use std::error::Error;
+use std::path::Path;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let (Some(folder), None) = (arguments.next(), arguments.next()) else {
+        return Err("usage: dump_cases <folder>".into());
+    };
+    let folder = Path::new(&folder);
+    // Scratch is the backend's own matter; the reference never sees it.
+    let mut all = cases::cases(Bytes::ZERO)?;
+    all.extend(models::cases(Bytes::ZERO)?);
+    for case in &all {
+        std::fs::write(folder.join(format!("{}.json", case.name)), question(case))?;
+        let inputs: Vec<u8> =
+            case.inputs.iter().flat_map(|input| input.values.to_bytes()).collect();
+        std::fs::write(folder.join(format!("{}.bin", case.name)), inputs)?;
+    }
+    println!("{} cases in {}", all.len(), folder.display());
+    Ok(())
+}
+
+fn question(case: &Case) -> String {
+    let inputs = list(case.inputs.iter().map(|input| {
+        let dtype = input.values.dtype();
+        format!(
+            "{{\"name\": {:?}, \"dtype\": \"{dtype}\", \"shape\": {:?}}}",
+            input.name, input.shape
+        )
+    }));
+    let readings = list(case.readings().map(|reading| {
+        format!("{{\"label\": {:?}, \"shape\": {:?}}}", reading.label, case.reading_shape(reading))
+    }));
+    let attributes: Vec<String> =
+        case.attributes.iter().map(|(name, value)| format!("{name:?}: {}", json(value))).collect();
+    format!(
+        "{{\n\"name\": {:?},\n\"kind\": {:?},\n\"seed\": {SEED},\n\"fingerprint\": \"{:016x}\",\n\
+         \"attributes\": {{{}}},\n\"inputs\": {inputs},\n\"readings\": {readings}\n}}\n",
+        case.name,
+        case.kind,
+        case.fingerprint(),
+        attributes.join(", ")
+    )
+}
+
+fn list(items: impl Iterator<Item = String>) -> String {
+    format!("[\n  {}\n]", items.collect::<Vec<_>>().join(",\n  "))
+}
+
+/// All numbers are finite and all words plain, so Rust's own notation is JSON's.
+fn json(value: &Attribute) -> String {
+    match value {
+        Attribute::Int(value) => value.to_string(),
+        Attribute::Float(value) => format!("{value:?}"),
+        Attribute::Text(value) => format!("{value:?}"),
+        Attribute::Ints(values) => format!("{values:?}"),
+        Attribute::Floats(values) => format!("{values:?}"),
+    }
+}

@@ -1,0 +1,218 @@
+//! A case: what is run, on which inputs, what is looked at afterwards, and how exact it must be.
+
+use crate::values::{Fnv, Values};
+use plan::{Schedule, SegmentId, StepInputs, StepState, TensorId};
+use std::fmt;
+
+/// One case. The reference sees its kind, attributes and inputs; a backend sees its schedule and
+/// script.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Case {
+    /// Unique; also the name of its golden's file.
+    pub name: String,
+    /// The function of `reference.py` that answers it.
+    pub kind: &'static str,
+    /// Numbers that the reference needs beside the inputs.
+    pub attributes: Vec<(String, Attribute)>,
+    /// Everything that has values; what backends derive themselves (dropout masks) included.
+    pub inputs: Vec<Input>,
+    /// What the backend loads.
+    pub schedule: Schedule,
+    /// What the host does, in order.
+    pub script: Vec<Action>,
+    /// Which results are derivatives of which, for cases that have a backward.
+    pub derivative: Option<Derivative>,
+}
+
+/// A number, or several, for the reference.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Attribute {
+    /// A count or a flag (0 or 1).
+    Int(i64),
+    /// A real number; exact when it comes from an `f32`.
+    Float(f64),
+    /// A word.
+    Text(&'static str),
+    /// Several counts.
+    Ints(Vec<i64>),
+    /// Several real numbers.
+    Floats(Vec<f64>),
+}
+
+/// Named values.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Input {
+    /// Unique within the case.
+    pub name: String,
+    /// Dimensions, slowest first.
+    pub shape: Vec<u64>,
+    /// The elements.
+    pub values: Values,
+}
+
+/// One thing the host does.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Writes an input of the case into a tensor.
+    Write {
+        /// The tensor.
+        tensor: TensorId,
+        /// Index in [`Case::inputs`].
+        input: usize,
+    },
+    /// Writes zeros.
+    Clear {
+        /// The tensor.
+        tensor: TensorId,
+    },
+    /// Runs a segment.
+    Run {
+        /// The segment.
+        segment: SegmentId,
+        /// With these inputs.
+        inputs: StepInputs,
+    },
+    /// Reads a tensor and keeps what it holds.
+    Read(Reading),
+}
+
+/// A result that is compared.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reading {
+    /// Unique within the case.
+    pub label: String,
+    /// The tensor.
+    pub tensor: TensorId,
+    /// What of it.
+    pub form: Form,
+    /// How exact it must be.
+    pub tolerance: Tolerance,
+}
+
+/// What of a tensor is compared.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Form {
+    /// All elements.
+    Elements,
+    /// The sum of all elements times a factor: a loss from the losses of its rows.
+    Total {
+        /// The factor.
+        factor: f32,
+    },
+    /// The fields of a step state; see [`state_fields`].
+    State,
+}
+
+/// `|got - want| <= absolute + relative * |want|` for each element.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Tolerance {
+    /// For values near zero.
+    pub absolute: f64,
+    /// For all others.
+    pub relative: f64,
+    /// Why not less.
+    pub reason: &'static str,
+}
+
+impl fmt::Display for Tolerance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:e} + {:e} |golden|: {}", self.absolute, self.relative, self.reason)
+    }
+}
+
+/// A scalar of the case's results, and the gradients of it that the case yields.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Derivative {
+    /// The scalar is the sum of these.
+    pub loss: Vec<LossTerm>,
+    /// Its gradients.
+    pub pairs: Vec<GradientPair>,
+}
+
+/// A part of a scalar loss.
+#[derive(Clone, Debug, PartialEq)]
+pub enum LossTerm {
+    /// `Σ output · cotangent`: the cotangent is what was fed in as the output's gradient.
+    Dot {
+        /// Label of the output.
+        output: String,
+        /// Name of the input.
+        cotangent: String,
+    },
+    /// `Σ output · factor`.
+    Sum {
+        /// Label of the output.
+        output: String,
+        /// The factor.
+        factor: f64,
+    },
+}
+
+/// An input and its gradient.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GradientPair {
+    /// Name of the input.
+    pub input: String,
+    /// Label of the gradient.
+    pub gradient: String,
+    /// Whether the gradient was added to an input of its own name.
+    pub accumulated: bool,
+}
+
+impl Case {
+    /// The readings of the script, in order.
+    pub fn readings(&self) -> impl Iterator<Item = &Reading> {
+        self.script.iter().filter_map(|action| match action {
+            Action::Read(reading) => Some(reading),
+            Action::Write { .. } | Action::Clear { .. } | Action::Run { .. } => None,
+        })
+    }
+
+    /// The dimensions of a reading.
+    pub fn reading_shape(&self, reading: &Reading) -> Vec<u64> {
+        match reading.form {
+            Form::Elements => self.schedule.tensors.get(reading.tensor).shape.dims().to_vec(),
+            Form::Total { .. } => vec![1],
+            Form::State => vec![STATE_FIELDS as u64],
+        }
+    }
+
+    /// The input of that name.
+    pub fn input(&self, name: &str) -> Option<&Input> {
+        self.inputs.iter().find(|input| input.name == name)
+    }
+
+    /// A number that changes whenever the reference would be asked something else.
+    pub fn fingerprint(&self) -> u64 {
+        let mut hash = Fnv::new();
+        hash.add(format!("{} {:?}", self.kind, self.attributes).as_bytes());
+        for input in &self.inputs {
+            let dtype = input.values.dtype();
+            hash.add(format!("{} {dtype} {:?}", input.name, input.shape).as_bytes());
+            hash.add(&input.values.to_bytes());
+        }
+        for reading in self.readings() {
+            let shape = self.reading_shape(reading);
+            hash.add(format!("{} {shape:?}", reading.label).as_bytes());
+        }
+        hash.get()
+    }
+}
+
+/// How many numbers [`state_fields`] gives.
+pub const STATE_FIELDS: usize = 7;
+
+/// A step state as comparable numbers: Adam's t, loss scale, growth, found_inf, norm, multiplier,
+/// skipped. A skipped update multiplies nothing, so its multiplier counts as 0.
+pub fn state_fields(state: &StepState) -> [f32; STATE_FIELDS] {
+    let flag = |set: bool| if set { 1.0 } else { 0.0 };
+    [
+        state.adam_t as f32,
+        state.loss_scale,
+        state.growth as f32,
+        flag(state.found_inf),
+        state.grad_norm,
+        if state.skipped { 0.0 } else { state.grad_multiplier },
+        flag(state.skipped),
+    ]
+}

@@ -1,0 +1,129 @@
+//! Generation: a context goes into the cache, then one token after another attends to it. Each
+//! result must be what attention over the whole sequence gives at that position.
+
+use crate::case::{Attribute, Case, Tolerance};
+use crate::case_builder::{CaseBuilder, Normal, STANDARD};
+use crate::values::Values;
+use plan::ops::{Attention, AttentionDecode, CacheStore, SelectPosition};
+use plan::{Bytes, Dtype, Io, Phase, PlanError, Role, Scope, Shape, StepInputs, Tensor, TensorId};
+
+const TOLERANCE: Tolerance = Tolerance {
+    absolute: 1e-5,
+    relative: 1e-5,
+    reason: "f32 products over a head and sums over up to 70 keys, exp of scores of order 1",
+};
+
+struct Sizes {
+    name: &'static str,
+    rows: u64,
+    heads: u64,
+    head_size: u64,
+    block: u64,
+    /// Tokens that the prefill segment takes.
+    prefill: u64,
+    /// Tokens of them that are real; what is behind them must never be seen.
+    context: u64,
+    /// Tokens of the whole sequence.
+    positions: u64,
+}
+
+const TABLE: [Sizes; 3] = [
+    Sizes {
+        name: "decode",
+        rows: 2,
+        heads: 3,
+        head_size: 5,
+        block: 9,
+        prefill: 4,
+        context: 4,
+        positions: 9,
+    },
+    Sizes {
+        name: "decode_padded",
+        rows: 3,
+        heads: 2,
+        head_size: 7,
+        block: 12,
+        prefill: 8,
+        context: 5,
+        positions: 10,
+    },
+    Sizes {
+        name: "decode_long",
+        rows: 1,
+        heads: 2,
+        head_size: 16,
+        block: 72,
+        prefill: 65,
+        context: 65,
+        positions: 70,
+    },
+];
+
+/// What the cache holds before: wrong at once if it is looked at.
+const OLD_CACHE: Normal = Normal { mean: 50.0, deviation: 10.0 };
+
+pub fn cases(workspace: Bytes) -> Result<Vec<Case>, PlanError> {
+    TABLE.iter().map(|sizes| case(sizes, workspace)).collect()
+}
+
+fn case(sizes: &Sizes, workspace: Bytes) -> Result<Case, PlanError> {
+    let &Sizes { rows, heads, head_size, prefill, context, positions, .. } = sizes;
+    let width = heads * head_size;
+    let mut case = CaseBuilder::new(sizes.name, "decode", TOLERANCE);
+    case.attribute("heads", Attribute::Int(heads as i64));
+    case.attribute("context", Attribute::Int(context as i64));
+    case.attribute("prefill", Attribute::Int(prefill as i64));
+    let cache = cache(&mut case, sizes)?;
+    let qkv = case.tensor("qkv", &[rows, prefill, 3 * width])?;
+    let att = case.tensor("att", &[rows, prefill, width])?;
+    let lse = case.tensor("lse", &[rows, heads, prefill])?;
+    let last = case.tensor("last", &[rows, 1, width])?;
+    let token = case.tensor("token", &[rows, 1, 3 * width])?;
+    let out = case.tensor("out", &[rows, 1, width])?;
+    let workspace = case.workspace(workspace)?;
+
+    let mut segment = case.schedule.segment("prefill", Phase::Generate);
+    segment.push(Attention { qkv, out: att, lse, heads, dropout: None, workspace })?;
+    segment.push(CacheStore { qkv, cache })?;
+    segment.push(SelectPosition { x: att, out: last })?;
+    let prefill_segment = segment.finish();
+    let mut segment = case.schedule.segment("decode", Phase::Generate);
+    segment.push(AttentionDecode { qkv: token, cache, out, workspace })?;
+    let decode_segment = segment.finish();
+
+    let dims = [rows, prefill, 3 * width];
+    let values = case.drawn("prefill", &dims, STANDARD)?;
+    case.write("prefill", qkv, &dims, Values::F32(values));
+    let at = |position| StepInputs { position, ..StepInputs::default() };
+    case.run(prefill_segment, at(context - 1));
+    case.read("last", last);
+    for position in context..positions {
+        let name = format!("token.{position}");
+        let dims = [rows, 1, 3 * width];
+        let values = case.drawn(&name, &dims, STANDARD)?;
+        case.write(&name, token, &dims, Values::F32(values));
+        case.run(decode_segment, at(position));
+        case.read(&format!("out.{position}"), out);
+    }
+    case.read("cache", cache);
+    Ok(case.finish())
+}
+
+/// The cache belongs to the phase, as in a program.
+fn cache(case: &mut CaseBuilder, sizes: &Sizes) -> Result<TensorId, PlanError> {
+    let dims = [2, sizes.rows, sizes.heads, sizes.block, sizes.head_size];
+    let tensor = case.schedule.tensor(Tensor {
+        name: "cache".to_string(),
+        dtype: Dtype::F32,
+        shape: Shape::new(&dims)?,
+        role: Role::Cache,
+        scope: Scope::Phase(Phase::Generate),
+        layer: None,
+        io: Io::Device,
+        view: None,
+    })?;
+    let values = case.drawn("cache", &dims, OLD_CACHE)?;
+    case.write("cache", tensor, &dims, Values::F32(values));
+    Ok(tensor)
+}

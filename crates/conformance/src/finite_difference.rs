@@ -1,0 +1,188 @@
+//! Gradients against the backend's own forward: along a random direction, the change of the loss
+//! must be the product of gradient and direction. Needs no golden.
+
+use crate::case::{Case, Derivative, GradientPair, LossTerm};
+use crate::run::{LoadBackend, Measured, RunError, Runner};
+use crate::values::{Values, stream};
+use std::fmt;
+
+/// Step, relative to the input's size (root mean square). Rounding of f32 results is divided by
+/// it, so it cannot be small; the cubic error of that is cancelled with a second, double step.
+const STEP: f64 = 1.0 / 32.0;
+
+/// Distance allowed between the two derivatives, in lengths of the gradient. Along signs, a
+/// gradient of n equal parts with one of them wrong is off by 1/√n of its length: 1e-3 sees it up
+/// to a million. What remains is rounding: outputs known to 1e-7, divided by a step of 0.03, and
+/// up to ten times that where the loss is larger than its gradient (the head).
+const ALLOWED: f64 = 1e-3;
+
+/// The derivative along one direction, computed both ways.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Directional {
+    /// The input that was moved.
+    pub input: String,
+    /// From two pairs of forward passes.
+    pub numeric: f64,
+    /// From the gradient.
+    pub analytic: f64,
+    /// How far apart they may be.
+    pub allowed: f64,
+}
+
+impl Directional {
+    /// The part of the tolerance that is used; infinite when something is not finite.
+    pub fn used(&self) -> f64 {
+        let distance = (self.numeric - self.analytic).abs();
+        if distance == 0.0 {
+            return 0.0;
+        }
+        let used = distance / self.allowed;
+        if used.is_nan() { f64::INFINITY } else { used }
+    }
+}
+
+impl fmt::Display for Directional {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Directional { input, numeric, analytic, allowed } = self;
+        let distance = (numeric - analytic).abs();
+        write!(
+            f,
+            "along {input} the loss changes by {numeric:.6e}, its gradient says {analytic:.6e}: \
+             off by {distance:.2e}, allowed {allowed:.2e}"
+        )
+    }
+}
+
+/// Why derivatives could not be compared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DerivativeError {
+    /// A run failed.
+    Run(RunError),
+    /// The case names an input or a reading that it does not have.
+    Unknown {
+        /// The name.
+        name: String,
+    },
+}
+
+impl fmt::Display for DerivativeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DerivativeError::Run(error) => error.fmt(f),
+            DerivativeError::Unknown { name } => write!(f, "the case has no floats named {name}"),
+        }
+    }
+}
+
+impl std::error::Error for DerivativeError {}
+
+impl From<RunError> for DerivativeError {
+    fn from(error: RunError) -> DerivativeError {
+        DerivativeError::Run(error)
+    }
+}
+
+/// One derivative for each input that has a gradient; none for a case without.
+pub fn directional(
+    case: &Case,
+    load: LoadBackend<'_>,
+) -> Result<Vec<Directional>, DerivativeError> {
+    let Some(derivative) = &case.derivative else { return Ok(Vec::new()) };
+    let mut runner = Runner::new(case, load)?;
+    let measured = runner.run()?;
+    let along = |pair| along(case, derivative, pair, &measured, &mut runner);
+    derivative.pairs.iter().map(along).collect()
+}
+
+fn along(
+    case: &Case,
+    derivative: &Derivative,
+    pair: &GradientPair,
+    measured: &[Measured],
+    runner: &mut Runner<'_>,
+) -> Result<Directional, DerivativeError> {
+    let x = input(case, &pair.input)?;
+    let gradient = gradient(case, pair, measured)?;
+    let mut signs = stream(&case.name, &format!("direction of {}", pair.input));
+    let signs: Vec<f32> =
+        x.iter().map(|_| if signs.next_u32() & 1 == 0 { 1.0 } else { -1.0 }).collect();
+    let step = (STEP * (norm(x.iter()) / (x.len() as f64).sqrt())) as f32;
+    // Of f(x+h) - f(x-h) and its linear part, the difference is a h³ + O(h⁵): 8 times that of the
+    // single step less that of the double one leaves seven times the O(h⁵).
+    let mut excess = |step: f32| -> Result<(f64, f64), DerivativeError> {
+        let moved =
+            |by: f32| -> Vec<f32> { x.iter().zip(&signs).map(|(x, sign)| x + by * sign).collect() };
+        let (ahead, behind) = (moved(step), moved(-step));
+        // The step as f32 has rounded it.
+        let steps = ahead.iter().zip(&behind).map(|(a, b)| f64::from(*a) - f64::from(*b));
+        let linear: f64 = gradient.iter().zip(steps).map(|(g, step)| g * step).sum();
+        let mut at = |x: Vec<f32>| -> Result<f64, DerivativeError> {
+            let values = Values::F32(x);
+            loss(case, derivative, &runner.run_with(Some((&pair.input, &values)))?)
+        };
+        Ok((at(ahead)? - at(behind)? - linear, linear))
+    };
+    let (single, linear) = excess(step)?;
+    let (double, _) = excess(2.0 * step)?;
+    let per_unit = 2.0 * f64::from(step);
+    let analytic = linear / per_unit;
+    let numeric = analytic + (8.0 * single - double) / 7.0 / per_unit;
+    let allowed = ALLOWED * gradient.iter().map(|g| g * g).sum::<f64>().sqrt();
+    Ok(Directional { input: pair.input.clone(), numeric, analytic, allowed })
+}
+
+/// The gradient that a run left, without what its accumulator held before.
+fn gradient(
+    case: &Case,
+    pair: &GradientPair,
+    measured: &[Measured],
+) -> Result<Vec<f64>, DerivativeError> {
+    let mut gradient: Vec<f64> =
+        reading(measured, &pair.gradient)?.iter().copied().map(f64::from).collect();
+    if pair.accumulated {
+        for (gradient, before) in gradient.iter_mut().zip(input(case, &pair.gradient)?) {
+            *gradient -= f64::from(*before);
+        }
+    }
+    Ok(gradient)
+}
+
+fn loss(
+    case: &Case,
+    derivative: &Derivative,
+    measured: &[Measured],
+) -> Result<f64, DerivativeError> {
+    let mut total = 0.0;
+    for term in &derivative.loss {
+        total += match term {
+            LossTerm::Dot { output, cotangent } => {
+                let (output, cotangent) = (reading(measured, output)?, input(case, cotangent)?);
+                let products =
+                    output.iter().zip(cotangent).map(|(a, b)| f64::from(*a) * f64::from(*b));
+                products.sum::<f64>()
+            }
+            LossTerm::Sum { output, factor } => {
+                let sum: f64 = reading(measured, output)?.iter().copied().map(f64::from).sum();
+                sum * factor
+            }
+        };
+    }
+    Ok(total)
+}
+
+fn norm<'a>(values: impl Iterator<Item = &'a f32>) -> f64 {
+    values.map(|&v| f64::from(v) * f64::from(v)).sum::<f64>().sqrt()
+}
+
+fn input<'a>(case: &'a Case, name: &str) -> Result<&'a [f32], DerivativeError> {
+    match case.input(name).map(|input| &input.values) {
+        Some(Values::F32(values)) => Ok(values),
+        _ => Err(DerivativeError::Unknown { name: name.to_string() }),
+    }
+}
+
+fn reading<'a>(measured: &'a [Measured], label: &str) -> Result<&'a [f32], DerivativeError> {
+    let found = measured.iter().find(|measured| measured.label == label);
+    let unknown = || DerivativeError::Unknown { name: label.to_string() };
+    found.map(|measured| measured.elements.as_slice()).ok_or_else(unknown)
+}

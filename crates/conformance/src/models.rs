@@ -1,0 +1,412 @@
+//! Whole models through `model::Program`: gradients of every parameter, ten steps of AdamW,
+//! evaluation, prefill and decode. Two layers each; sizes that divide nothing.
+
+use crate::case::{Attribute, Case, Form, Tolerance};
+use crate::case_builder::{CaseBuilder, NEAR_ONE, Normal, spread};
+use crate::masks::{MaskPlace, mask};
+use crate::values::{Values, stream};
+use model::{
+    Dims, EvalSpec, GenerateSpec, ModelSpec, OptimizerSpec, Program, ProgramSpec, TrainSpec,
+};
+use plan::ops::{Dropout, DropoutSite, GeluKind, Scaling};
+use plan::{Bytes, PlanError, SegmentId, StepInputs, StepState, TensorId};
+
+const LOSS_TOLERANCE: Tolerance = Tolerance {
+    absolute: 1e-5,
+    relative: 2e-6,
+    reason: "f32 through two layers, logits of order 1, sums of up to 71 losses",
+};
+
+const GRADIENT_TOLERANCE: Tolerance = Tolerance {
+    absolute: 1e-6,
+    relative: 2e-5,
+    reason: "f32 through two layers and back, gradients of order 0.03; PyTorch's are off by 1e-7",
+};
+
+const LOGITS_TOLERANCE: Tolerance = Tolerance {
+    absolute: 2e-5,
+    relative: 2e-5,
+    reason: "f32 through two layers, logits of order 1",
+};
+
+const CURVE_TOLERANCE: Tolerance = Tolerance {
+    absolute: 1e-4,
+    relative: 0.0,
+    reason: "the promise: ten losses and norms as PyTorch's, to four digits",
+};
+
+const WEIGHTS_TOLERANCE: Tolerance = Tolerance {
+    absolute: 5e-5,
+    relative: 0.0,
+    reason: "weights move by up to 0.02. Adam divides a gradient by its own size, so rounding of \
+             one near zero becomes a part of the step; here none is near enough to matter, and \
+             PyTorch's own f32 is off by 4e-7",
+};
+
+struct Sizes {
+    name: &'static str,
+    dims: Dims,
+    dropout: f32,
+    gelu: GeluKind,
+    positions: u64,
+    slices: &'static [u64],
+    head_chunk: u64,
+}
+
+const fn dims(n_head: u64, head_size: u64, block_size: u64, vocab_size: u64, bias: bool) -> Dims {
+    Dims { n_layer: 2, n_head, n_embd: n_head * head_size, block_size, vocab_size, bias }
+}
+
+const BIAS: Sizes = Sizes {
+    name: "model_bias",
+    dims: dims(3, 5, 16, 61, true),
+    dropout: 0.0,
+    gelu: GeluKind::Erf,
+    positions: 13,
+    slices: &[3],
+    head_chunk: 256,
+};
+
+const TABLE: [Sizes; 5] = [
+    BIAS,
+    Sizes {
+        name: "model_plain",
+        dims: dims(5, 4, 37, 97, false),
+        positions: 37,
+        slices: &[2],
+        ..BIAS
+    },
+    Sizes { name: "model_tanh", gelu: GeluKind::Tanh, dims: dims(2, 7, 13, 61, true), ..BIAS },
+    Sizes {
+        name: "model_dropout",
+        dropout: 0.2,
+        dims: dims(4, 3, 13, 53, true),
+        slices: &[2, 1],
+        ..BIAS
+    },
+    // Three chunks of the head, and three blocks of tokens in every sum over them.
+    Sizes {
+        name: "model_chunks",
+        dims: dims(2, 5, 72, 67, true),
+        positions: 71,
+        slices: &[8],
+        ..BIAS
+    },
+];
+
+/// Whose curve is followed: with biases and without.
+const CURVES: [Sizes; 2] = [
+    Sizes { name: "curve_bias", slices: &[3, 2], ..BIAS },
+    Sizes { name: "curve_plain", dims: dims(5, 4, 13, 67, false), slices: &[2, 1], ..BIAS },
+];
+
+/// nanoGPT's warm-up over 3 iterations to 4e-3, then its cosine to 4e-4 at the last.
+const LRS: [f32; 10] =
+    [1e-3, 2e-3, 3e-3, 4e-3, 3.758846e-3, 3.1e-3, 2.2e-3, 1.3e-3, 6.411543e-4, 4e-4];
+const GRAD_CLIP: f32 = 1.0;
+const OPTIMIZER: OptimizerSpec =
+    OptimizerSpec { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1, scaling: Scaling::Off };
+
+/// All model cases, each with so much scratch for the backend.
+pub fn cases(workspace: Bytes) -> Result<Vec<Case>, PlanError> {
+    let mut all = Vec::new();
+    for sizes in &TABLE {
+        all.push(gradients(sizes, workspace)?);
+    }
+    for sizes in &CURVES {
+        all.push(curve(sizes, workspace)?);
+    }
+    // With dropout in the model, which only training may apply.
+    let unused_dropout = Sizes { name: "model_eval", dropout: 0.5, slices: &[2, 1], ..BIAS };
+    all.push(eval(&unused_dropout, workspace)?);
+    all.push(generate(&Sizes { name: "model_generate", ..unused_dropout }, workspace)?);
+    let plain = Sizes { name: "model_generate_plain", dims: dims(5, 4, 16, 37, false), ..BIAS };
+    all.push(generate(&plain, workspace)?);
+    Ok(all)
+}
+
+/// A model's case being written.
+struct ModelCase {
+    case: CaseBuilder,
+    program: Program,
+}
+
+impl ModelCase {
+    /// The program with its weights written and every other run-wide tensor cleared.
+    fn new(
+        sizes: &Sizes,
+        kind: &'static str,
+        tolerance: Tolerance,
+        spec: &ProgramSpec,
+    ) -> Result<ModelCase, PlanError> {
+        let mut case = CaseBuilder::new(sizes.name, kind, tolerance);
+        describe(&mut case, sizes);
+        let program = Program::new(spec)?;
+        let tensors = &program.schedule.tensors;
+        // The padding between parameters must be zero, so whole arrays are cleared first.
+        if let Some(first) = program.parameters.first() {
+            let moments = first.moments.into_iter().flatten();
+            for window in [first.weight].into_iter().chain(first.gradient).chain(moments) {
+                case.clear(tensors.root(window).0);
+            }
+        }
+        if let Some(row_loss) = program.row_loss {
+            case.clear(row_loss);
+        }
+        let words = StepState::initial(1.0).to_words().to_vec();
+        case.write("state", program.state, &[words.len() as u64], Values::U32(words));
+        for parameter in &program.parameters {
+            let name = &parameter.param.name;
+            let shape = parameter.param.shape.dims();
+            let values = case.drawn(name, shape, distribution(name))?;
+            case.write(name, parameter.weight, shape, Values::F32(values));
+        }
+        Ok(ModelCase { case, program })
+    }
+
+    fn finish(self) -> Case {
+        self.case.finish_with(self.program.schedule)
+    }
+}
+
+/// Larger than nanoGPT's 0.02, so that no gradient is tiny; biases are not zero.
+fn distribution(parameter: &str) -> Normal {
+    match parameter {
+        "wte.weight" => spread(0.3),
+        name if name.contains("ln_") && name.ends_with("weight") => NEAR_ONE,
+        name if name.ends_with("bias") => spread(0.1),
+        _ => spread(0.15),
+    }
+}
+
+fn describe(case: &mut CaseBuilder, sizes: &Sizes) {
+    let dims = sizes.dims;
+    let count = |value: u64| Attribute::Int(value as i64);
+    case.attribute("n_layer", count(dims.n_layer));
+    case.attribute("n_head", count(dims.n_head));
+    case.attribute("bias", Attribute::Int(dims.bias.into()));
+    let form = match sizes.gelu {
+        GeluKind::Erf => "erf",
+        GeluKind::Tanh => "tanh",
+    };
+    case.attribute("form", Attribute::Text(form));
+    case.attribute("slices", Attribute::Ints(sizes.slices.iter().map(|&r| r as i64).collect()));
+}
+
+fn program_spec(sizes: &Sizes, workspace: Bytes) -> ProgramSpec {
+    let model = ModelSpec { dims: sizes.dims, dropout: sizes.dropout, gelu: sizes.gelu };
+    ProgramSpec { model, train: None, eval: None, generate: None, workspace }
+}
+
+fn train_spec(sizes: &Sizes, workspace: Bytes) -> ProgramSpec {
+    let train = TrainSpec {
+        slices: sizes.slices.to_vec(),
+        positions: sizes.positions,
+        head_chunk: sizes.head_chunk,
+        loss_rows: sizes.slices.iter().sum(),
+        optimizer: OPTIMIZER,
+    };
+    ProgramSpec { train: Some(train), ..program_spec(sizes, workspace) }
+}
+
+/// Tokens of one iteration, cut into slices.
+struct Batch {
+    tokens: Vec<Vec<i32>>,
+    targets: Vec<Vec<i32>>,
+    inverse_tokens: f32,
+}
+
+/// Draws an iteration's tokens and their targets; one target of seven is left out.
+fn batch(sizes: &Sizes, name: &str) -> Batch {
+    let mut stream = stream(sizes.name, name);
+    let (mut tokens, mut targets, mut valid) = (Vec::new(), Vec::new(), 0);
+    for rows in sizes.slices {
+        let elements = rows * sizes.positions;
+        let mut id = || stream.below(sizes.dims.vocab_size) as i32;
+        tokens.push((0..elements).map(|_| id()).collect());
+        let mut ids: Vec<i32> = (0..elements).map(|_| id()).collect();
+        for id in &mut ids {
+            if stream.below(7) == 0 {
+                *id = -1;
+            }
+        }
+        valid += ids.iter().filter(|&&id| id >= 0).count();
+        targets.push(ids);
+    }
+    Batch { tokens, targets, inverse_tokens: 1.0 / valid.max(1) as f32 }
+}
+
+/// Runs every slice of a batch on its segment.
+fn run_slices(model: &mut ModelCase, sizes: &Sizes, batch: Batch, prefix: &str, step: StepInputs) {
+    let training = !model.program.train.is_empty();
+    let segments = if training { model.program.train.clone() } else { model.program.eval.clone() };
+    let mut first_row = 0;
+    let slices = batch.tokens.into_iter().zip(batch.targets).zip(segments);
+    for (index, ((tokens, targets), segment)) in slices.enumerate() {
+        let dims = [segment.rows, sizes.positions];
+        let case = &mut model.case;
+        let name = |what: &str| format!("{prefix}{what}.{index}");
+        case.write(&name("tokens"), segment.tokens, &dims, Values::I32(tokens));
+        case.write(&name("targets"), segment.targets, &dims, Values::I32(targets));
+        let inverse_tokens = batch.inverse_tokens;
+        case.run(segment.segment, StepInputs { first_row, inverse_tokens, ..step });
+        first_row += segment.rows;
+    }
+}
+
+/// Loss of each row and the gradient of each parameter after one iteration.
+fn gradients(sizes: &Sizes, workspace: Bytes) -> Result<Case, PlanError> {
+    let spec = train_spec(sizes, workspace);
+    let mut model = ModelCase::new(sizes, "model_gradients", LOSS_TOLERANCE, &spec)?;
+    let step = StepInputs { iteration: 17, seed: 1337, ..StepInputs::default() };
+    let batch = batch(sizes, "batch");
+    model.case.attribute("inverse_tokens", Attribute::Float(batch.inverse_tokens.into()));
+    if sizes.dropout > 0.0 {
+        write_masks(&mut model.case, sizes, &step);
+    }
+    run_slices(&mut model, sizes, batch, "", step);
+    model.case.read("row_loss", row_loss(&model.program)?);
+    model.case.set_tolerance(GRADIENT_TOLERANCE);
+    for parameter in &model.program.parameters {
+        let gradient = parameter.gradient.ok_or_else(|| missing("gradients"))?;
+        model.case.read(&format!("d_{}", parameter.param.name), gradient);
+    }
+    Ok(model.finish())
+}
+
+/// The masks of all rows of the iteration, for the reference.
+fn write_masks(case: &mut CaseBuilder, sizes: &Sizes, step: &StepInputs) {
+    let (dims, rows) = (sizes.dims, sizes.slices.iter().sum::<u64>());
+    let (positions, probability) = (sizes.positions, sizes.dropout);
+    let place = MaskPlace { seed: step.seed, iteration: step.iteration, first_row: 0 };
+    let mut stream_mask = |name: &str, layer: u32, site: DropoutSite| {
+        let dropout = Dropout { probability, layer, site };
+        let values = mask(dropout, place, rows * positions, dims.n_embd);
+        case.aside(name, &[rows, positions, dims.n_embd], Values::F32(values));
+    };
+    stream_mask("mask.embedding", 0, DropoutSite::Embedding);
+    for layer in 0..dims.n_layer as u32 {
+        let site = DropoutSite::AttentionProjection;
+        stream_mask(&format!("mask.{layer}.attention_projection"), layer, site);
+        stream_mask(&format!("mask.{layer}.mlp_projection"), layer, DropoutSite::MlpProjection);
+    }
+    for layer in 0..dims.n_layer as u32 {
+        let dropout = Dropout { probability, layer, site: DropoutSite::Attention };
+        let values = mask(dropout, place, rows * dims.n_head * positions, positions);
+        let shape = [rows, dims.n_head, positions, positions];
+        case.aside(&format!("mask.{layer}.attention"), &shape, Values::F32(values));
+    }
+}
+
+/// Ten iterations of two slices and an update; two batches take turns, so that the loss falls.
+fn curve(sizes: &Sizes, workspace: Bytes) -> Result<Case, PlanError> {
+    let spec = train_spec(sizes, workspace);
+    let mut model = ModelCase::new(sizes, "model_curve", CURVE_TOLERANCE, &spec)?;
+    let update = model.program.update.ok_or_else(|| missing("an update"))?;
+    let losses = row_loss(&model.program)?;
+    describe_optimizer(&mut model.case);
+    let mut scales = Vec::new();
+    for (index, &lr) in LRS.iter().enumerate() {
+        let batch = batch(sizes, if index % 2 == 0 { "even batch" } else { "odd batch" });
+        let factor = batch.inverse_tokens;
+        scales.push(f64::from(factor));
+        let step = StepInputs { lr, grad_clip: GRAD_CLIP, iteration: index as u64, ..at(0) };
+        run_slices(&mut model, sizes, batch, &format!("{index}."), step);
+        model.case.run(update, step);
+        model.case.read_as(&format!("loss.{index}"), losses, Form::Total { factor });
+        model.case.read_as(&format!("state.{index}"), model.program.state, Form::State);
+    }
+    model.case.attribute("inverse_tokens", Attribute::Floats(scales));
+    model.case.set_tolerance(WEIGHTS_TOLERANCE);
+    for parameter in &model.program.parameters {
+        // A key's bias moves all scores of a query alike: its gradient is zero but for rounding,
+        // and Adam makes steps of full size of that.
+        if !parameter.param.name.ends_with("c_attn.bias") {
+            model.case.read(&parameter.param.name, parameter.weight);
+        }
+    }
+    Ok(model.finish())
+}
+
+fn describe_optimizer(case: &mut CaseBuilder) {
+    let OptimizerSpec { beta1, beta2, eps, weight_decay, .. } = OPTIMIZER;
+    case.attribute("betas", Attribute::Floats(vec![beta1.into(), beta2.into()]));
+    case.attribute("eps", Attribute::Float(eps.into()));
+    case.attribute("weight_decay", Attribute::Float(weight_decay.into()));
+    case.attribute("grad_clip", Attribute::Float(GRAD_CLIP.into()));
+    case.attribute("lrs", Attribute::Floats(LRS.map(f64::from).to_vec()));
+}
+
+/// Loss of each row without gradients.
+fn eval(sizes: &Sizes, workspace: Bytes) -> Result<Case, PlanError> {
+    let eval = EvalSpec {
+        slices: sizes.slices.to_vec(),
+        positions: sizes.positions,
+        head_chunk: sizes.head_chunk,
+        loss_rows: sizes.slices.iter().sum(),
+    };
+    let spec = ProgramSpec { eval: Some(eval), ..program_spec(sizes, workspace) };
+    let mut model = ModelCase::new(sizes, "model_eval", LOSS_TOLERANCE, &spec)?;
+    run_slices(&mut model, sizes, batch(sizes, "batch"), "", at(0));
+    model.case.read("row_loss", row_loss(&model.program)?);
+    Ok(model.finish())
+}
+
+/// Known sequences, prefilled twice: a context that fills its segment and one that does not. Every
+/// further token is decoded, up to the last position of the context.
+fn generate(sizes: &Sizes, workspace: Bytes) -> Result<Case, PlanError> {
+    let rows = 2;
+    let length = sizes.dims.block_size;
+    let generate = GenerateSpec { rows, prefill: vec![4, 8] };
+    let spec = ProgramSpec { generate: Some(generate), ..program_spec(sizes, workspace) };
+    let mut model = ModelCase::new(sizes, "model_generate", LOGITS_TOLERANCE, &spec)?;
+    let segments = model.program.generate.clone().ok_or_else(|| missing("generation"))?;
+    let case = &mut model.case;
+    let ids = case.drawn_ids("sequence", &[rows, length], sizes.dims.vocab_size)?;
+    case.aside("sequence", &[rows, length], Values::I32(ids.clone()));
+    let window = |from: u64, to: u64| -> Vec<i32> {
+        let sequences = ids.chunks_exact(length as usize);
+        sequences.flat_map(|s| s[from as usize..to as usize].iter().copied()).collect()
+    };
+    // (index of the prefill, tokens of it that are real, where decoding ends)
+    for (index, context, end) in [(0, 4, 7), (1, 5, length)] {
+        let prefill = segments.prefill.get(index).ok_or_else(|| missing("a prefill"))?;
+        let mut tokens = window(0, prefill.positions);
+        for row in tokens.chunks_exact_mut(prefill.positions as usize) {
+            row[context as usize..].fill(0); // padding: never looked at
+        }
+        let dims = [rows, prefill.positions];
+        case.write(&format!("prefill.{index}"), prefill.tokens, &dims, Values::I32(tokens));
+        read_logits(case, index, prefill.segment, prefill.logits, context - 1);
+        for position in context..end {
+            let token = Values::I32(window(position, position + 1));
+            let name = format!("token.{index}.{position}");
+            case.write(&name, segments.decode.tokens, &[rows, 1], token);
+            read_logits(case, index, segments.decode.segment, segments.decode.logits, position);
+        }
+    }
+    Ok(model.finish())
+}
+
+fn read_logits(
+    case: &mut CaseBuilder,
+    index: usize,
+    segment: SegmentId,
+    logits: TensorId,
+    position: u64,
+) {
+    case.run(segment, at(position));
+    case.read(&format!("logits.{index}.{position}"), logits);
+}
+
+fn at(position: u64) -> StepInputs {
+    StepInputs { position, ..StepInputs::default() }
+}
+
+fn row_loss(program: &Program) -> Result<TensorId, PlanError> {
+    program.row_loss.ok_or_else(|| missing("losses"))
+}
+
+fn missing(what: &str) -> PlanError {
+    PlanError::Attribute { op: "program", problem: format!("it has no {what}") }
+}

@@ -1,0 +1,158 @@
+//! Runs a case's script on a backend. What the script does not write is filled with nan before, so
+//! that a kernel which reads scratch or skips an output cannot pass by luck.
+
+use crate::case::{Action, Case, Form, Reading, state_fields};
+use crate::values::{Values, floats};
+use plan::{Backend, BackendError, Dtype, Plan, PlanError, Scope, StepState, TensorId, verify};
+use std::fmt;
+
+/// Makes a backend for a plan.
+pub type LoadBackend<'a> = &'a dyn Fn(Plan) -> Result<Box<dyn Backend>, BackendError>;
+
+/// What was read, by label.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measured {
+    /// The reading's label.
+    pub label: String,
+    /// Its elements.
+    pub elements: Vec<f32>,
+}
+
+/// Why a case could not be run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RunError {
+    /// Its schedule cannot be placed.
+    Plan(PlanError),
+    /// Its plan is not sound.
+    Unsound {
+        /// The first defects.
+        defects: String,
+    },
+    /// The backend refused or failed.
+    Backend(BackendError),
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RunError::Plan(error) => error.fmt(f),
+            RunError::Unsound { defects } => write!(f, "the plan is not sound: {defects}"),
+            RunError::Backend(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for RunError {}
+
+impl From<BackendError> for RunError {
+    fn from(error: BackendError) -> RunError {
+        RunError::Backend(error)
+    }
+}
+
+/// A case loaded into a backend; it can be run any number of times.
+pub struct Runner<'a> {
+    case: &'a Case,
+    backend: Box<dyn Backend>,
+}
+
+impl<'a> Runner<'a> {
+    /// Places the case's schedule, proves the plan and loads it.
+    pub fn new(case: &'a Case, load: LoadBackend<'_>) -> Result<Runner<'a>, RunError> {
+        Ok(Runner { case, backend: load(placed(case)?)? })
+    }
+
+    /// Runs the script on the case's inputs.
+    pub fn run(&mut self) -> Result<Vec<Measured>, RunError> {
+        self.run_with(None)
+    }
+
+    /// Runs the script with other values for one of the inputs.
+    pub fn run_with(
+        &mut self,
+        replaced: Option<(&str, &Values)>,
+    ) -> Result<Vec<Measured>, RunError> {
+        self.poison()?;
+        let mut measured = Vec::new();
+        for action in &self.case.script {
+            match action {
+                Action::Write { tensor, input } => {
+                    let input = &self.case.inputs[*input];
+                    let values = match replaced {
+                        Some((name, values)) if name == input.name => values,
+                        _ => &input.values,
+                    };
+                    self.backend.write(*tensor, &values.to_bytes())?;
+                }
+                Action::Clear { tensor } => {
+                    let zeros = vec![0; self.bytes(*tensor)];
+                    self.backend.write(*tensor, &zeros)?;
+                }
+                Action::Run { segment, inputs } => self.backend.run(*segment, inputs)?,
+                Action::Read(reading) => {
+                    let elements = self.read(reading)?;
+                    measured.push(Measured { label: reading.label.clone(), elements });
+                }
+            }
+        }
+        Ok(measured)
+    }
+
+    /// The backend, for callers that time single segments of [`Case::script`].
+    pub fn backend(&mut self) -> &mut dyn Backend {
+        &mut *self.backend
+    }
+
+    fn bytes(&self, tensor: TensorId) -> usize {
+        self.case.schedule.tensors.bytes(tensor).get() as usize
+    }
+
+    /// Bytes of all ones are a nan in every float type.
+    fn poison(&mut self) -> Result<(), RunError> {
+        let tensors = &self.case.schedule.tensors;
+        for id in tensors.ids() {
+            let tensor = tensors.get(id);
+            let held = !matches!(tensor.scope, Scope::Segment(_));
+            let is_float = !matches!(tensor.dtype, Dtype::I32 | Dtype::U32);
+            if held && is_float && tensor.view.is_none() {
+                let ones = vec![0xFF; self.bytes(id)];
+                self.backend.write(id, &ones)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, reading: &Reading) -> Result<Vec<f32>, RunError> {
+        let mut content = vec![0; self.bytes(reading.tensor)];
+        self.backend.read(reading.tensor, &mut content)?;
+        Ok(match reading.form {
+            Form::Elements => floats(&content),
+            Form::Total { factor } => {
+                let total: f64 = floats(&content).into_iter().map(f64::from).sum();
+                vec![(total * f64::from(factor)) as f32]
+            }
+            Form::State => {
+                let mut words = [0; StepState::WORDS];
+                for (word, bytes) in words.iter_mut().zip(content.as_chunks::<4>().0) {
+                    *word = u32::from_le_bytes(*bytes);
+                }
+                state_fields(&StepState::from_words(&words)).to_vec()
+            }
+        })
+    }
+}
+
+/// Runs a case once.
+pub fn run_case(case: &Case, load: LoadBackend<'_>) -> Result<Vec<Measured>, RunError> {
+    Runner::new(case, load)?.run()
+}
+
+/// The case's plan, proved.
+pub fn placed(case: &Case) -> Result<Plan, RunError> {
+    let plan = Plan::new(case.schedule.clone()).map_err(RunError::Plan)?;
+    verify::verify(&plan).map_err(|defects| {
+        let first: Vec<String> = defects.iter().take(3).map(ToString::to_string).collect();
+        RunError::Unsound { defects: first.join("; ") }
+    })?;
+    Ok(plan)
+}

@@ -1,0 +1,103 @@
+//! A backend that follows the formulas passes every check; one that errs fails every case.
+
+use crate::naive::{Sabotage, load, load_with};
+use fitgpt_conformance::{
+    Failure, Problem, Summary, check_agreement, check_finite_differences, check_models, check_ops,
+};
+use plan::{Backend, BackendError, Bytes, Plan};
+use std::collections::BTreeSet;
+
+fn workspace() -> Bytes {
+    Bytes::new(4096).unwrap()
+}
+
+fn expect(what: &str, result: Result<Summary, Vec<Failure>>) {
+    match result {
+        Ok(summary) => println!("{what}: {summary}"),
+        Err(failures) => {
+            let shown: Vec<String> = failures.iter().map(ToString::to_string).collect();
+            panic!("{what}:\n{}", shown.join("\n"));
+        }
+    }
+}
+
+fn erring(
+    relative: f64,
+    op: Option<&'static str>,
+) -> impl Fn(Plan) -> Result<Box<dyn Backend>, BackendError> {
+    move |plan| load_with(plan, Sabotage { relative, op })
+}
+
+#[test]
+fn formulas_pass() {
+    expect("ops", check_ops(&load, workspace()));
+    expect("finite differences", check_finite_differences(&load, workspace()));
+    expect("models", check_models(&load, workspace()));
+    expect("agreement", check_agreement(&load, &load, workspace()));
+}
+
+/// As if every result were off by two units in the last place.
+#[test]
+fn rounding_passes() {
+    let rounding = erring(2.4e-7, None);
+    expect("ops", check_ops(&rounding, workspace()));
+    expect("finite differences", check_finite_differences(&rounding, workspace()));
+    expect("models", check_models(&rounding, workspace()));
+}
+
+#[test]
+fn errors_fail_every_case_that_computes() {
+    let failures = check_ops(&erring(1e-3, None), workspace()).unwrap_err();
+    let failed: BTreeSet<&str> = failures.iter().map(|failure| failure.case.as_str()).collect();
+    let all = fitgpt_conformance::cases::cases(workspace()).unwrap();
+    for case in &all {
+        // These write nothing but a state, which is left alone here.
+        let state_only = case.kind == "grad_norm";
+        assert_eq!(failed.contains(case.name.as_str()), !state_only, "{}", case.name);
+    }
+    let failures = check_models(&erring(1e-3, None), workspace()).unwrap_err();
+    let failed: BTreeSet<&str> = failures.iter().map(|failure| failure.case.as_str()).collect();
+    assert_eq!(failed.len(), fitgpt_conformance::models::cases(workspace()).unwrap().len());
+}
+
+#[test]
+fn a_wrong_op_is_named_with_its_numbers() {
+    let failures = check_ops(&erring(0.01, Some("gelu_backward")), workspace()).unwrap_err();
+    for failure in &failures {
+        let shown = failure.to_string();
+        let Problem::Value { label, .. } = &failure.problem else { panic!("{shown}") };
+        assert!(failure.case.starts_with("gelu_") && label == "d_x", "{shown}");
+        for part in [": d_x[", " instead of ", ": off by ", ", allowed ", " elements are off"] {
+            assert!(shown.contains(part), "{shown}");
+        }
+    }
+    assert_eq!(failures.len(), 4);
+}
+
+#[test]
+fn finite_differences_see_wrong_gradients() {
+    for (op, kind) in [
+        ("linear_backward_input", "linear"),
+        ("linear_backward_weight", "linear"),
+        ("layernorm_backward", "layernorm"),
+        ("attention_backward", "attention"),
+        ("gelu_backward", "gelu"),
+        ("embed_backward", "embed"),
+    ] {
+        let wrong = erring(0.1, Some(op));
+        let failures = check_finite_differences(&wrong, workspace()).unwrap_err();
+        for failure in failures {
+            let shown = failure.to_string();
+            assert!(failure.case.starts_with(kind), "{shown}");
+            assert!(shown.contains("the loss changes by"), "{shown}");
+        }
+    }
+}
+
+#[test]
+fn a_backend_that_cannot_load_fails_every_case() {
+    let refuse = |_: Plan| Err(BackendError::Unsupported { what: "everything".into() });
+    let failures = check_ops(&refuse, workspace()).unwrap_err();
+    assert_eq!(failures.len(), fitgpt_conformance::cases::cases(workspace()).unwrap().len());
+    assert!(failures[0].to_string().ends_with("not supported here: everything"));
+}

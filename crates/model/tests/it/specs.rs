@@ -1,0 +1,61 @@
+//! Models and programs by their sizes, so that a test's table has one short row for each.
+
+use fitgpt_model::{
+    Dims, EvalSpec, GenerateSpec, ModelSpec, OptimizerSpec, ProgramSpec, TrainSpec,
+};
+use plan::Bytes;
+use plan::ops::{GeluKind, Scaling};
+
+/// nanoGPT's arguments in the order in which its configs give them.
+pub const fn dims(
+    [n_layer, n_head, n_embd]: [u64; 3],
+    block_size: u64,
+    vocab_size: u64,
+    bias: bool,
+) -> Dims {
+    Dims { n_layer, n_head, n_embd, block_size, vocab_size, bias }
+}
+
+/// GPT-2 124M as nanoGPT trains it.
+pub const GPT2: Dims = dims([12, 12, 768], 1024, 50304, false);
+
+/// nanoGPT's optimizer.
+pub const ADAMW: OptimizerSpec =
+    OptimizerSpec { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1, scaling: Scaling::Off };
+
+/// A program that does nothing yet.
+pub fn model(dims: Dims, dropout: f32) -> ProgramSpec {
+    ProgramSpec {
+        model: ModelSpec { dims, dropout, gelu: GeluKind::Erf },
+        train: None,
+        eval: None,
+        generate: None,
+        workspace: Bytes::new(1 << 20).expect("a mebibyte is a size"),
+    }
+}
+
+/// Training in these slices of whole contexts.
+pub fn train(dims: &Dims, slices: &[u64], head_chunk: u64) -> TrainSpec {
+    TrainSpec {
+        slices: slices.to_vec(),
+        positions: dims.block_size,
+        head_chunk,
+        loss_rows: slices.iter().copied().fold(1, u64::max),
+        optimizer: ADAMW,
+    }
+}
+
+/// Evaluation in these slices of whole contexts.
+pub fn eval(dims: &Dims, slices: &[u64], head_chunk: u64) -> EvalSpec {
+    EvalSpec {
+        slices: slices.to_vec(),
+        positions: dims.block_size,
+        head_chunk,
+        loss_rows: slices.iter().copied().fold(1, u64::max),
+    }
+}
+
+/// Generation with these lengths of context.
+pub fn generate(rows: u64, prefill: &[u64]) -> GenerateSpec {
+    GenerateSpec { rows, prefill: prefill.to_vec() }
+}

@@ -1,0 +1,164 @@
+//! The backward walk: what it emits for a small net, and what it refuses to differentiate.
+
+use crate::fixture::shape;
+use fitgpt_plan::ops::{
+    Access, Branch, Dropout, DropoutSite, Gelu, GeluKind, LayerNorm, Linear, SelectPosition,
+};
+use fitgpt_plan::verify::verify;
+use fitgpt_plan::{
+    Dtype, Io, Pass, Phase, Plan, PlanError, Role, ScheduleBuilder, SegmentBuilder, TensorId,
+};
+use std::collections::BTreeMap;
+
+/// `y = layernorm(x + dropout(linear(gelu(linear(layernorm(x))))))`: a branch and its residual.
+struct Net<'a> {
+    segment: SegmentBuilder<'a>,
+    y: TensorId,
+    gain: TensorId,
+    weights: [TensorId; 2],
+    bias: TensorId,
+}
+
+fn net(builder: &mut ScheduleBuilder, dropout: Option<Dropout>) -> Result<Net<'_>, PlanError> {
+    let mut parameter =
+        |name: &str, dims: &[u64]| builder.run_tensor(name, Dtype::F32, shape(dims), Role::Weight);
+    let gain = parameter("gain", &[4])?;
+    let weights = [parameter("w0", &[6, 4])?, parameter("w1", &[4, 6])?];
+    let bias = parameter("bias", &[6])?;
+    let workspace = parameter("workspace", &[1])?;
+    let mut segment = builder.segment("net", Phase::Train);
+    let mut local = |name: &str, dims: &[u64], io: Io| {
+        segment.host_tensor(name, Dtype::F32, shape(dims), Role::Activation, io)
+    };
+    let x = local("x", &[3, 4], Io::Input)?;
+    let [n, sum, branch, y] = ["n", "sum", "branch", "y"].map(|s| local(s, &[3, 4], Io::Device));
+    let [up, act] = ["up", "act"].map(|name| local(name, &[3, 6], Io::Device));
+    let stats = ["m0", "r0", "m1", "r1"].map(|name| local(name, &[3], Io::Device));
+    let [mean0, rstd0, mean1, rstd1] = stats;
+    let (n, sum, branch, y, up, act) = (n?, sum?, branch?, y?, up?, act?);
+    let first = LayerNorm { x, add: None, gain, bias: None, out: n, mean: mean0?, rstd: rstd0? };
+    segment.push(first)?;
+    segment.push(Linear { x: n, w: weights[0], bias: Some(bias), out: up, workspace })?;
+    segment.push(Gelu { x: up, out: act, kind: GeluKind::Erf })?;
+    segment.push(Linear { x: act, w: weights[1], bias: None, out: branch, workspace })?;
+    let add = Some(Branch { branch, dropout, sum });
+    let second = LayerNorm { x, add, gain, bias: None, out: y, mean: mean1?, rstd: rstd1? };
+    segment.push(second)?;
+    Ok(Net { segment, y, gain, weights, bias })
+}
+
+/// Differentiates the net; `missing` has no accumulator. Steps of the backward pass as text.
+fn differentiate(dropout: Option<Dropout>, missing: &str) -> Result<Vec<String>, PlanError> {
+    let mut builder = ScheduleBuilder::new();
+    let mut gradients = Vec::new();
+    for (name, dims) in [("gain", &[4][..]), ("w0", &[6, 4]), ("w1", &[4, 6]), ("bias", &[6])] {
+        let shape = shape(dims);
+        gradients.push((name, builder.run_tensor(name, Dtype::F32, shape, Role::Gradient)?));
+    }
+    let mut net = net(&mut builder, dropout)?;
+    let like_y = shape(&[3, 4]);
+    let d_y = net.segment.host_tensor("d_y", Dtype::F32, like_y, Role::Activation, Io::Input)?;
+    let parameters = [net.gain, net.weights[0], net.weights[1], net.bias];
+    let accumulators: BTreeMap<TensorId, TensorId> = parameters
+        .into_iter()
+        .zip(gradients)
+        .filter(|(_, (name, _))| *name != missing)
+        .map(|(parameter, (_, gradient))| (parameter, gradient))
+        .collect();
+    let delivered = match missing {
+        "y" => BTreeMap::new(),
+        _ => BTreeMap::from([(net.y, d_y)]),
+    };
+    net.segment.backward(&accumulators, delivered)?;
+    net.segment.finish();
+    let plan = Plan::new(builder.finish())?;
+    assert_eq!(verify(&plan), Ok(()));
+    let backward = |step: &&fitgpt_plan::Step| step.pass == Pass::Backward;
+    let text = |step: &fitgpt_plan::Step| {
+        let name = |id: TensorId| plan.schedule.tensors.get(id).name.clone();
+        let operands: Vec<String> = step
+            .operands()
+            .iter()
+            .filter(|operand| !["workspace", "partials"].contains(&operand.name))
+            .map(|operand| {
+                let mark = match operand.access {
+                    Access::Read => "=",
+                    Access::Write => ":=",
+                    Access::Update => "+=",
+                };
+                format!("{}{mark}{}", operand.name, name(operand.tensor))
+            })
+            .collect();
+        format!("{} {}", step.op.operation().name(), operands.join(" "))
+    };
+    Ok(plan.schedule.segments[0].steps.iter().filter(backward).map(text).collect())
+}
+
+#[test]
+fn the_residual_gradient_is_walked_in_place() {
+    // Without dropout the branch's gradient is the residual stream's own.
+    let want = [
+        "layernorm_backward d_out=d_y x=sum mean=m1 rstd=r1 gain=gain d_gain+=gain d_x:=d_sum",
+        "linear_backward_input d_out=d_sum w=w1 d_x:=d_act",
+        "linear_backward_weight d_out=d_sum x=act d_w+=w1",
+        "gelu_backward x=up d+=d_act",
+        "linear_backward_input d_out=d_act w=w0 d_x:=d_n",
+        "linear_backward_weight d_out=d_act x=n d_w+=w0 d_bias+=bias",
+        "layernorm_backward d_out=d_n x=x mean=m0 rstd=r0 gain=gain d_gain+=gain d_x+=d_sum",
+    ];
+    assert_eq!(differentiate(None, "").unwrap(), want);
+}
+
+#[test]
+fn a_dropped_out_branch_has_its_own_gradient() {
+    let site = DropoutSite::MlpProjection;
+    let steps = differentiate(Some(Dropout { probability: 0.1, layer: 0, site }), "").unwrap();
+    assert!(steps[0].ends_with("d_x:=d_sum d_branch:=d_branch"), "{}", steps[0]);
+    assert!(steps[1].starts_with("linear_backward_input d_out=d_branch"), "{}", steps[1]);
+    assert!(steps[6].ends_with("d_x+=d_sum"), "{}", steps[6]);
+}
+
+#[test]
+fn what_is_missing_is_named() {
+    let cases = [
+        ("y", "layernorm cannot be differentiated: the gradient of y is missing"),
+        ("gain", "layernorm cannot be differentiated: an accumulator for gain is missing"),
+        ("w1", "linear cannot be differentiated: an accumulator for w1 is missing"),
+        ("w0", "linear cannot be differentiated: an accumulator for w0 is missing"),
+        ("bias", "linear cannot be differentiated: an accumulator for bias is missing"),
+    ];
+    for (missing, want) in cases {
+        assert_eq!(differentiate(None, missing).unwrap_err().to_string(), want);
+    }
+}
+
+/// Only a residual sum adds gradients up; any other tensor that is read twice would lose one.
+#[test]
+fn a_second_gradient_is_refused() {
+    let mut builder = ScheduleBuilder::new();
+    let mut segment = builder.segment("s", Phase::Train);
+    let mut local =
+        |name: &str| segment.local(name, Dtype::F32, shape(&[2, 4]), Role::Activation).unwrap();
+    let [x, a, b, d_a, d_b] = ["x", "a", "b", "d_a", "d_b"].map(&mut local);
+    for out in [a, b] {
+        segment.push(Gelu { x, out, kind: GeluKind::Erf }).unwrap();
+    }
+    let delivered = BTreeMap::from([(a, d_a), (b, d_b)]);
+    let error = segment.backward(&BTreeMap::new(), delivered).unwrap_err();
+    let want = "gelu cannot be differentiated: the sum of two gradients of x is missing";
+    assert_eq!(error.to_string(), want);
+}
+
+#[test]
+fn ops_without_a_gradient_are_named() {
+    let mut builder = ScheduleBuilder::new();
+    let mut segment = builder.segment("s", Phase::Train);
+    let mut local = |name: &str, dims: &[u64]| {
+        segment.local(name, Dtype::F32, shape(dims), Role::Activation).unwrap()
+    };
+    let (x, out) = (local("x", &[2, 3, 4]), local("out", &[2, 1, 4]));
+    segment.push(SelectPosition { x, out }).unwrap();
+    let error = segment.backward(&BTreeMap::new(), BTreeMap::from([(out, x)])).unwrap_err();
+    let want = "select_position cannot be differentiated: it has no backward";
+    assert_eq!(error.to_string(), want);
+}

@@ -1,0 +1,432 @@
+//! `verify` finds every kind of defect that is planted in a sound plan, names it, and reports
+//! nothing else.
+
+use crate::fixture;
+use fitgpt_plan::ops::{Gelu, GeluKind, LossScaler, Op, Scaling};
+use fitgpt_plan::verify::verify;
+use fitgpt_plan::{Bytes, Live, Placement, Plan, Scope, Tensor, TensorId, View};
+
+/// A planted defect and what `verify` must say: each text is part of at least one message, and
+/// each message has one of the texts in it.
+struct Case {
+    name: &'static str,
+    plant: fn(&mut Plan),
+    messages: &'static [&'static str],
+}
+
+const TRAIN: usize = 0;
+const PREFILL: usize = 1;
+const DECODE: usize = 2;
+
+fn id(plan: &Plan, tensor: &str) -> TensorId {
+    plan.schedule.tensors.find(tensor).expect("the fixture has this tensor")
+}
+
+fn place<'a>(plan: &'a mut Plan, segment: usize, tensor: &str) -> &'a mut Placement {
+    let id = id(plan, tensor);
+    let mut places = plan.layouts[segment].placements.iter_mut();
+    places.find(|place| place.tensor == id).expect("the tensor has a place in this segment")
+}
+
+fn at(plan: &Plan, segment: usize, tensor: &str) -> u64 {
+    let id = id(plan, tensor);
+    plan.layouts[segment]
+        .placement(id)
+        .expect("the tensor has a place in this segment")
+        .offset
+        .get()
+}
+
+fn move_to(plan: &mut Plan, segment: usize, tensor: &str, offset: u64) {
+    place(plan, segment, tensor).offset = fixture::bytes(offset);
+}
+
+/// Makes room above all tensors and says where it starts.
+fn room(plan: &mut Plan) -> u64 {
+    let top = plan.arena_bytes.get();
+    plan.arena_bytes = fixture::bytes(top + 4096);
+    top
+}
+
+/// The fixture with every tensor on bytes of its own, in the order of the table: what a planted
+/// defect does then depends on it alone and not on who shares bytes with whom.
+fn spread() -> Plan {
+    let mut plan = fixture::plan();
+    let mut top = plan.arena_bytes.get();
+    for layout in &mut plan.layouts {
+        for place in &mut layout.placements {
+            if matches!(plan.schedule.tensors.get(place.tensor).scope, Scope::Segment(_)) {
+                place.offset = fixture::bytes(top);
+                top += place.size.aligned().expect("the fixture is small").get();
+            }
+        }
+    }
+    plan.arena_bytes = fixture::bytes(top);
+    plan
+}
+
+fn remove(plan: &mut Plan, segment: usize, tensor: &str) {
+    let id = id(plan, tensor);
+    plan.layouts[segment].placements.retain(|place| place.tensor != id);
+}
+
+fn replace(plan: &mut Plan, segment: usize, step: usize, op: impl Into<Op>) {
+    plan.schedule.segments[segment].steps[step].op = op.into();
+}
+
+fn gelu(plan: &Plan, x: &str, out: &str) -> Gelu {
+    Gelu { x: id(plan, x), out: id(plan, out), kind: GeluKind::Erf }
+}
+
+fn check(cases: &[Case]) {
+    for Case { name, plant, messages } in cases {
+        let mut plan = spread();
+        assert_eq!(verify(&plan), Ok(()), "{name}: before");
+        plant(&mut plan);
+        let defects = verify(&plan).expect_err(name);
+        let found: Vec<String> = defects.iter().map(ToString::to_string).collect();
+        for message in *messages {
+            let hit = found.iter().any(|defect| defect.contains(message));
+            assert!(hit, "{name}: nothing says {message:?}: {found:#?}");
+        }
+        for defect in &found {
+            let wanted = messages.iter().any(|message| defect.contains(message));
+            assert!(wanted, "{name}: also says {defect:?}");
+        }
+    }
+}
+
+#[test]
+fn bytes_shared_while_both_are_alive() {
+    check(&[
+        Case {
+            name: "one byte, and so also off the alignment",
+            plant: |plan| {
+                let top = room(plan);
+                move_to(plan, TRAIN, "h", top);
+                move_to(plan, TRAIN, "n", top + 259);
+            },
+            messages: &[
+                "train: h and n share 1 bytes while both are alive",
+                "train: n stands at",
+                "train step 3 (gelu_backward) reads h, which nothing has written",
+                "train step 3 (gelu_backward) writes h and touches n, which shares its bytes",
+            ],
+        },
+        Case {
+            name: "one element, both aligned",
+            plant: |plan| {
+                let top = room(plan);
+                move_to(plan, TRAIN, "g", top);
+                move_to(plan, TRAIN, "late", top + 256);
+            },
+            messages: &["train: g and late share 4 bytes", "step 2 (layernorm) reads late"],
+        },
+        Case {
+            name: "inputs on each other",
+            plant: |plan| {
+                let x = at(plan, TRAIN, "x");
+                move_to(plan, TRAIN, "late", x);
+            },
+            messages: &[
+                "train: x and late share 120 bytes while both are alive",
+                "train step 0 (linear) reads x, which nothing has written",
+            ],
+        },
+        Case {
+            name: "a tensor that no later step reads, on one that is read",
+            plant: |plan| {
+                let h = at(plan, TRAIN, "h");
+                move_to(plan, TRAIN, "mean", h);
+            },
+            messages: &["h and mean share 20 bytes", "step 3 (gelu_backward) reads h"],
+        },
+    ]);
+}
+
+#[test]
+fn early_frees() {
+    check(&[
+        Case {
+            name: "life too short",
+            plant: |plan| place(plan, TRAIN, "h").live.last -= 1,
+            messages: &["train step 3 (gelu_backward) touches h when its bytes are not its own"],
+        },
+        Case {
+            name: "life begins too late",
+            plant: |plan| place(plan, TRAIN, "g").live.first += 1,
+            messages: &["train step 1 (gelu) touches g when its bytes are not its own"],
+        },
+        Case {
+            name: "another tensor on bytes that are still needed",
+            plant: |plan| {
+                let h = at(plan, TRAIN, "h");
+                place(plan, TRAIN, "h").live.last = 1;
+                move_to(plan, TRAIN, "n", h);
+            },
+            messages: &[
+                "train step 3 (gelu_backward) touches h when its bytes are not its own",
+                "train step 3 (gelu_backward) reads h, which nothing has written",
+                "train step 3 (gelu_backward) writes h and touches n",
+            ],
+        },
+        Case {
+            name: "an input given away before it is read",
+            plant: |plan| {
+                let late = at(plan, TRAIN, "late");
+                place(plan, TRAIN, "late").live = Live { first: 2, last: 2 };
+                place(plan, TRAIN, "h").live.last = 1;
+                move_to(plan, TRAIN, "h", late);
+            },
+            messages: &["step 2 (layernorm) reads late", "step 3 (gelu_backward) touches h"],
+        },
+        Case {
+            name: "an output clobbered before the end",
+            plant: |plan| {
+                let g = at(plan, TRAIN, "g");
+                move_to(plan, TRAIN, "y", g);
+            },
+            messages: &[
+                "train: g and y share 260 bytes while both are alive",
+                "train (what follows it) reads g, which nothing has written",
+            ],
+        },
+        Case {
+            name: "an output clobbered after a life that is too short",
+            plant: |plan| {
+                let g = at(plan, TRAIN, "g");
+                place(plan, TRAIN, "g").live.last = 2;
+                move_to(plan, TRAIN, "y", g);
+            },
+            messages: &["train (what follows it) reads g, which nothing has written"],
+        },
+    ]);
+}
+
+#[test]
+fn reads_before_writes() {
+    check(&[
+        Case {
+            name: "the producing step is gone",
+            plant: |plan| {
+                let state = id(plan, "state");
+                replace(plan, TRAIN, 1, LossScaler { state, scaling: Scaling::Off });
+            },
+            messages: &["step 2 (layernorm) reads g", "train (what follows it) reads g"],
+        },
+        Case {
+            name: "an output that no step writes",
+            plant: |plan| {
+                let state = id(plan, "state");
+                replace(plan, TRAIN, 4, LossScaler { state, scaling: Scaling::Off });
+            },
+            messages: &["train (what follows it) reads y, which nothing has written"],
+        },
+        Case {
+            name: "only a part was written",
+            plant: |plan| {
+                let h = id(plan, "h");
+                let view = Some(View { root: h, offset: Bytes::ZERO });
+                let part = Tensor {
+                    shape: fixture::shape(&[13]),
+                    view,
+                    ..plan.schedule.tensors.get(h).clone()
+                };
+                let out = plan.schedule.tensors.add(part).expect("the part is inside");
+                let x = id(plan, "gain");
+                replace(plan, TRAIN, 0, Gelu { x, out, kind: GeluKind::Erf });
+            },
+            messages: &["step 1 (gelu) reads h", "step 3 (gelu_backward) reads h"],
+        },
+        Case {
+            name: "two steps in the wrong order",
+            plant: |plan| {
+                place(plan, TRAIN, "n").live.first = 1;
+                plan.schedule.segments[TRAIN].steps[1..=3].rotate_right(1);
+                place(plan, TRAIN, "late").live.last = 3;
+                for name in ["sum", "mean", "rstd"] {
+                    place(plan, TRAIN, name).live.last = 3;
+                }
+            },
+            messages: &["train step 1 (gelu_backward) reads n, which nothing has written"],
+        },
+        Case {
+            name: "another segment's input",
+            plant: |plan| {
+                let x = id(plan, "x");
+                let borrowed = *place(plan, TRAIN, "x");
+                let offset = fixture::bytes(room(plan));
+                let live = Live { first: 0, last: 1 };
+                plan.layouts[DECODE].placements.push(Placement { offset, live, ..borrowed });
+                let near = id(plan, "near_kept");
+                let op = Gelu { x, out: near, kind: GeluKind::Erf };
+                plan.schedule.segments[DECODE].steps[1].op = op.into();
+            },
+            messages: &["decode step 1 (gelu) reads x", "(what follows it) reads logits"],
+        },
+    ]);
+}
+
+#[test]
+fn places_that_cannot_be() {
+    check(&[
+        Case {
+            name: "off the alignment",
+            plant: |plan| {
+                let top = room(plan);
+                move_to(plan, TRAIN, "y", top + 128);
+            },
+            messages: &["train: y stands at", "which is not aligned"],
+        },
+        Case {
+            name: "a step's tensor without a place",
+            plant: |plan| remove(plan, TRAIN, "n"),
+            messages: &[
+                "train: n is used by step 2 but has no place",
+                "train: n is used by step 3 but has no place",
+                "train: n is used by step 4 but has no place",
+            ],
+        },
+        Case {
+            name: "a run-wide tensor without a place where no step touches it",
+            plant: |plan| remove(plan, DECODE, "kept"),
+            messages: &["decode: kept must survive this segment but has no place in it"],
+        },
+        Case {
+            name: "an input without a place that no step touches",
+            plant: |plan| {
+                let state = id(plan, "state");
+                replace(plan, TRAIN, 0, LossScaler { state, scaling: Scaling::Off });
+                replace(plan, TRAIN, 1, gelu(plan, "late", "g"));
+                replace(plan, TRAIN, 3, gelu(plan, "n", "h"));
+                remove(plan, TRAIN, "x");
+            },
+            messages: &["train: x must survive this segment but has no place in it"],
+        },
+    ]);
+}
+
+#[test]
+fn sizes_and_places_that_contradict() {
+    check(&[
+        Case {
+            name: "too few bytes",
+            plant: |plan| place(plan, TRAIN, "y").size = fixture::bytes(256),
+            messages: &["train: y has 256 bytes planned, 260 needed"],
+        },
+        Case {
+            name: "too many bytes",
+            plant: |plan| place(plan, TRAIN, "mean").size = fixture::bytes(24),
+            messages: &["train: mean has 24 bytes planned, 20 needed"],
+        },
+        Case {
+            name: "beyond the arena",
+            plant: |plan| {
+                let top = plan.arena_bytes.get();
+                move_to(plan, TRAIN, "y", top - 256);
+                move_to(plan, TRAIN, "g", top + 512);
+            },
+            messages: &["train: y ends at", "train: g ends at"],
+        },
+        Case {
+            name: "an arena smaller than its plan",
+            plant: |plan| plan.arena_bytes = Bytes::ZERO,
+            messages: &["beyond the arena"],
+        },
+        Case {
+            name: "two places for one tensor",
+            plant: |plan| {
+                let copy = *place(plan, TRAIN, "h");
+                let offset = fixture::bytes(room(plan));
+                plan.layouts[TRAIN].placements.push(Placement { offset, ..copy });
+            },
+            messages: &["train: h has more than one place"],
+        },
+        Case {
+            name: "a segment without a layout",
+            plant: |plan| plan.layouts.truncate(2),
+            messages: &["3 segments: the plan has 2 layouts"],
+        },
+    ]);
+}
+
+#[test]
+fn operands_that_share_bytes() {
+    check(&[
+        Case {
+            name: "one tensor twice",
+            plant: |plan| replace(plan, TRAIN, 4, gelu(plan, "n", "n")),
+            messages: &[
+                "train step 4 (gelu) writes n and touches n, which shares its bytes",
+                "train (what follows it) reads y",
+            ],
+        },
+        Case {
+            name: "two windows that overlap",
+            plant: |plan| replace(plan, PREFILL, 1, gelu(plan, "gain", "near_gain")),
+            messages: &[
+                "prefill step 1 (gelu) writes gain and touches near_gain",
+                "prefill (what follows it) reads echo",
+            ],
+        },
+        Case {
+            name: "a tensor and a window into it",
+            plant: |plan| replace(plan, PREFILL, 1, gelu(plan, "near_kept", "kept")),
+            messages: &[
+                "prefill step 1 (gelu) writes near_kept and touches kept",
+                "prefill (what follows it) reads echo",
+            ],
+        },
+    ]);
+}
+
+#[test]
+fn what_outlives_segments() {
+    check(&[
+        Case {
+            name: "a run-wide tensor moves",
+            plant: |plan| {
+                let top = room(plan);
+                move_to(plan, DECODE, "weights", top);
+            },
+            messages: &["weights stands at 0 in train and at"],
+        },
+        Case {
+            name: "a phase-wide tensor moves between segments of its phase",
+            plant: |plan| {
+                let top = room(plan);
+                move_to(plan, DECODE, "cache", top);
+            },
+            messages: &["cache stands at 1280 in prefill and at"],
+        },
+        Case {
+            name: "a transient on a run-wide tensor that the segment never touches",
+            plant: |plan| {
+                let kept = at(plan, TRAIN, "kept");
+                move_to(plan, TRAIN, "mean", kept);
+            },
+            messages: &["kept and mean share 20 bytes", "train (what follows it) reads kept"],
+        },
+        Case {
+            name: "the same, where the plan claims that it is free",
+            plant: |plan| {
+                let kept = at(plan, TRAIN, "kept");
+                place(plan, TRAIN, "kept").live = Live { first: 0, last: 0 };
+                move_to(plan, TRAIN, "mean", kept);
+            },
+            messages: &["kept and mean share 20 bytes", "train (what follows it) reads kept"],
+        },
+        Case {
+            name: "a transient on the cache",
+            plant: |plan| {
+                let cache = at(plan, DECODE, "cache");
+                move_to(plan, DECODE, "att", cache);
+            },
+            messages: &[
+                "decode: cache and att share 24 bytes",
+                "decode step 0 (attention_decode) writes cache and touches att",
+                "decode (what follows it) reads cache",
+            ],
+        },
+    ]);
+}

@@ -1,0 +1,253 @@
+//! An example of every op, with operands that obey its rule or with one that does not.
+
+use crate::fixture::shape;
+use fitgpt_plan::ops::{
+    AdamW, Attention, AttentionBackward, AttentionDecode, Branch, BranchGradient, CacheStore,
+    Dropout, DropoutSite, Embed, EmbedBackward, Gelu, GeluBackward, GeluKind, GradNorm, HeadEval,
+    HeadTrain, LayerNorm, LayerNormBackward, Linear, LinearBackwardInput, LinearBackwardWeight,
+    LossScaler, Op, PositionFrom, Scaling, SelectPosition, Write,
+};
+use fitgpt_plan::{Dtype, Role, SegmentBuilder, TensorId};
+
+/// Makes an op's operands, one of them other than the op asks for.
+pub struct Operands<'a> {
+    /// Where they are made.
+    pub segment: SegmentBuilder<'a>,
+    /// The one that is other, with its type and dimensions.
+    pub broken: Option<(&'a str, Dtype, &'a [u64])>,
+}
+
+impl Operands<'_> {
+    fn of(&mut self, name: &str, dtype: Dtype, dims: &[u64]) -> TensorId {
+        let (dtype, dims) = match self.broken {
+            Some((broken, dtype, dims)) if broken == name => (dtype, dims),
+            _ => (dtype, dims),
+        };
+        let tensor = self.segment.local(name, dtype, shape(dims), Role::Activation);
+        tensor.expect("operands are small")
+    }
+
+    fn f(&mut self, name: &str, dims: &[u64]) -> TensorId {
+        self.of(name, Dtype::F32, dims)
+    }
+
+    fn workspace(&mut self) -> TensorId {
+        self.f("workspace", &[1])
+    }
+
+    fn state(&mut self) -> TensorId {
+        self.of("state", Dtype::U32, &[16])
+    }
+}
+
+/// Makes an op.
+pub type Make = fn(&mut Operands<'_>) -> Op;
+
+const HALF: Dropout = Dropout { probability: 0.5, layer: 0, site: DropoutSite::Attention };
+
+/// Every op by its name, for two sequences of three tokens, width 4 in 2 heads, vocabulary 11 and
+/// contexts up to 8.
+pub const OPS: [(&str, Make); 19] = [
+    ("embed", embed),
+    ("embed_backward", embed_backward),
+    ("layernorm", layernorm),
+    ("layernorm_backward", layernorm_backward),
+    ("linear", linear),
+    ("linear_backward_input", linear_backward_input),
+    ("linear_backward_weight", linear_backward_weight),
+    ("attention", attention),
+    ("attention_backward", attention_backward),
+    ("gelu", gelu),
+    ("gelu_backward", gelu_backward),
+    ("head_train", head_train),
+    ("head_eval", head_eval),
+    ("cache_store", cache_store),
+    ("attention_decode", attention_decode),
+    ("select_position", select_position),
+    ("grad_norm", grad_norm),
+    ("loss_scaler", loss_scaler),
+    ("adamw", adamw),
+];
+
+fn embed(o: &mut Operands<'_>) -> Op {
+    Op::Embed(Embed {
+        tokens: o.of("tokens", Dtype::I32, &[2, 3]),
+        wte: o.f("wte", &[11, 4]),
+        wpe: o.f("wpe", &[8, 4]),
+        out: o.f("out", &[2, 3, 4]),
+        position: PositionFrom::Zero,
+        dropout: Some(HALF),
+    })
+}
+
+fn embed_backward(o: &mut Operands<'_>) -> Op {
+    Op::EmbedBackward(EmbedBackward {
+        tokens: o.of("tokens", Dtype::I32, &[2, 3]),
+        d_out: o.f("d_out", &[2, 3, 4]),
+        d_wte: o.f("d_wte", &[11, 4]),
+        d_wpe: o.f("d_wpe", &[8, 4]),
+        dropout: None,
+    })
+}
+
+fn layernorm(o: &mut Operands<'_>) -> Op {
+    let (branch, sum) = (o.f("branch", &[2, 3, 4]), o.f("sum", &[2, 3, 4]));
+    Op::LayerNorm(LayerNorm {
+        x: o.f("x", &[2, 3, 4]),
+        add: Some(Branch { branch, dropout: Some(HALF), sum }),
+        gain: o.f("gain", &[4]),
+        bias: Some(o.f("bias", &[4])),
+        out: o.f("out", &[2, 3, 4]),
+        mean: o.f("mean", &[6]),
+        rstd: o.f("rstd", &[6]),
+    })
+}
+
+fn layernorm_backward(o: &mut Operands<'_>) -> Op {
+    let d_branch = o.f("d_branch", &[2, 3, 4]);
+    Op::LayerNormBackward(LayerNormBackward {
+        d_out: o.f("d_out", &[2, 3, 4]),
+        x: o.f("x", &[2, 3, 4]),
+        mean: o.f("mean", &[6]),
+        rstd: o.f("rstd", &[6]),
+        gain: o.f("gain", &[4]),
+        d_gain: o.f("d_gain", &[4]),
+        d_bias: Some(o.f("d_bias", &[4])),
+        d_x: o.f("d_x", &[2, 3, 4]),
+        write: Write::Accumulate,
+        branch: Some(BranchGradient { d_branch, dropout: HALF }),
+        partials: o.f("partials", &[1, 2, 4]),
+    })
+}
+
+fn linear(o: &mut Operands<'_>) -> Op {
+    Op::Linear(Linear {
+        x: o.f("x", &[2, 3, 4]),
+        w: o.f("w", &[5, 4]),
+        bias: Some(o.f("bias", &[5])),
+        out: o.f("out", &[2, 3, 5]),
+        workspace: o.workspace(),
+    })
+}
+
+fn linear_backward_input(o: &mut Operands<'_>) -> Op {
+    Op::LinearBackwardInput(LinearBackwardInput {
+        d_out: o.f("d_out", &[2, 3, 5]),
+        w: o.f("w", &[5, 4]),
+        d_x: o.f("d_x", &[2, 3, 4]),
+        workspace: o.workspace(),
+    })
+}
+
+fn linear_backward_weight(o: &mut Operands<'_>) -> Op {
+    Op::LinearBackwardWeight(LinearBackwardWeight {
+        d_out: o.f("d_out", &[2, 3, 5]),
+        x: o.f("x", &[2, 3, 4]),
+        d_w: o.f("d_w", &[5, 4]),
+        d_bias: Some(o.f("d_bias", &[5])),
+        workspace: o.workspace(),
+    })
+}
+
+fn attention(o: &mut Operands<'_>) -> Op {
+    Op::Attention(Attention {
+        qkv: o.f("qkv", &[2, 3, 12]),
+        out: o.f("out", &[2, 3, 4]),
+        lse: o.f("lse", &[2, 2, 3]),
+        heads: 2,
+        dropout: Some(HALF),
+        workspace: o.workspace(),
+    })
+}
+
+fn attention_backward(o: &mut Operands<'_>) -> Op {
+    Op::AttentionBackward(AttentionBackward {
+        qkv: o.f("qkv", &[2, 3, 12]),
+        out: o.f("out", &[2, 3, 4]),
+        lse: o.f("lse", &[2, 2, 3]),
+        d_out: o.f("d_out", &[2, 3, 4]),
+        d_qkv: o.f("d_qkv", &[2, 3, 12]),
+        delta: o.f("delta", &[2, 2, 3]),
+        heads: 2,
+        dropout: None,
+        workspace: o.workspace(),
+    })
+}
+
+fn gelu(o: &mut Operands<'_>) -> Op {
+    let (x, out) = (o.f("x", &[2, 3, 4]), o.f("out", &[2, 3, 4]));
+    Op::Gelu(Gelu { x, out, kind: GeluKind::Erf })
+}
+
+fn gelu_backward(o: &mut Operands<'_>) -> Op {
+    let (x, d) = (o.f("x", &[2, 3, 4]), o.f("d", &[2, 3, 4]));
+    Op::GeluBackward(GeluBackward { x, d, kind: GeluKind::Tanh })
+}
+
+fn head_train(o: &mut Operands<'_>) -> Op {
+    Op::HeadTrain(HeadTrain {
+        x: o.f("x", &[2, 3, 4]),
+        w: o.f("w", &[11, 4]),
+        d_w: o.f("d_w", &[11, 4]),
+        targets: o.of("targets", Dtype::I32, &[2, 3]),
+        token_loss: o.f("token_loss", &[6]),
+        row_loss: o.f("row_loss", &[2]),
+        slab: o.f("slab", &[6, 11]),
+        state: o.state(),
+        workspace: o.workspace(),
+    })
+}
+
+fn head_eval(o: &mut Operands<'_>) -> Op {
+    Op::HeadEval(HeadEval {
+        x: o.f("x", &[2, 3, 4]),
+        w: o.f("w", &[11, 4]),
+        targets: o.of("targets", Dtype::I32, &[2, 3]),
+        token_loss: o.f("token_loss", &[6]),
+        row_loss: o.f("row_loss", &[2]),
+        slab: o.f("slab", &[6, 11]),
+        workspace: o.workspace(),
+    })
+}
+
+fn cache_store(o: &mut Operands<'_>) -> Op {
+    let (qkv, cache) = (o.f("qkv", &[2, 3, 12]), o.f("cache", &[2, 2, 2, 8, 2]));
+    Op::CacheStore(CacheStore { qkv, cache })
+}
+
+fn attention_decode(o: &mut Operands<'_>) -> Op {
+    Op::AttentionDecode(AttentionDecode {
+        qkv: o.f("qkv", &[2, 1, 12]),
+        cache: o.f("cache", &[2, 2, 2, 8, 2]),
+        out: o.f("out", &[2, 1, 4]),
+        workspace: o.workspace(),
+    })
+}
+
+fn select_position(o: &mut Operands<'_>) -> Op {
+    let (x, out) = (o.f("x", &[2, 3, 4]), o.f("out", &[2, 1, 4]));
+    Op::SelectPosition(SelectPosition { x, out })
+}
+
+fn grad_norm(o: &mut Operands<'_>) -> Op {
+    let (gradients, partials) = (o.f("gradients", &[131_072]), o.f("partials", &[2]));
+    Op::GradNorm(GradNorm { gradients, partials, state: o.state() })
+}
+
+fn loss_scaler(o: &mut Operands<'_>) -> Op {
+    Op::LossScaler(LossScaler { state: o.state(), scaling: Scaling::Off })
+}
+
+fn adamw(o: &mut Operands<'_>) -> Op {
+    Op::AdamW(AdamW {
+        weights: o.f("weights", &[100]),
+        gradients: o.f("gradients", &[100]),
+        m: o.f("m", &[100]),
+        v: o.f("v", &[100]),
+        state: o.state(),
+        beta1: 0.9,
+        beta2: 0.95,
+        eps: 1e-8,
+        weight_decay: 0.1,
+    })
+}

@@ -1,0 +1,352 @@
+//! Random schedules of real ops: each must be placed, proved and close to its lower bound; and on
+//! each, one place is moved at random and `verify` must agree with a check that plays the plan
+//! byte by byte and shares no code with it.
+
+use crate::fixture::{bytes, shape};
+use fitgpt_plan::ops::{
+    Access, Branch, Gelu, GeluBackward, GeluKind, LayerNorm, Linear, Op, Operand,
+};
+use fitgpt_plan::verify::verify;
+use fitgpt_plan::{
+    Dtype, Io, Phase, Placement, Plan, PlanError, Role, Schedule, ScheduleBuilder, Scope,
+    SegmentBuilder, Tensor, TensorId,
+};
+use proptest::prelude::*;
+
+const PHASES: [Phase; 3] = [Phase::Train, Phase::Eval, Phase::Generate];
+
+/// One step, its operands as picks among the tensors that are there when it is built.
+#[derive(Clone, Copy, Debug)]
+enum Recipe {
+    Gelu { x: usize, output: bool },
+    GeluBackward { x: usize, d: usize },
+    Linear { x: usize, width: usize, bias: bool, output: bool },
+    LayerNorm { x: usize, branch: Option<usize>, output: bool },
+}
+
+/// One segment: its phase, the widths of its inputs, its steps.
+#[derive(Clone, Debug)]
+struct SegmentRecipe {
+    phase: usize,
+    inputs: Vec<usize>,
+    steps: Vec<Recipe>,
+}
+
+/// A whole schedule; widths are picked from `widths` by index.
+#[derive(Clone, Debug)]
+struct ScheduleRecipe {
+    rows: u64,
+    widths: [u64; 3],
+    /// Sizes of run-wide tensors that no step touches.
+    idle: Vec<u64>,
+    /// For each phase, the width of a tensor that its segments share.
+    shared: [Option<usize>; 3],
+    segments: Vec<SegmentRecipe>,
+}
+
+fn step() -> impl Strategy<Value = Recipe> {
+    let pick = || any::<usize>();
+    prop_oneof![
+        (pick(), prop::bool::weighted(0.2)).prop_map(|(x, output)| Recipe::Gelu { x, output }),
+        (pick(), pick()).prop_map(|(x, d)| Recipe::GeluBackward { x, d }),
+        (pick(), 0..3usize, any::<bool>(), prop::bool::weighted(0.2))
+            .prop_map(|(x, width, bias, output)| Recipe::Linear { x, width, bias, output }),
+        (pick(), prop::option::of(pick()), prop::bool::weighted(0.2))
+            .prop_map(|(x, branch, output)| Recipe::LayerNorm { x, branch, output }),
+    ]
+}
+
+fn segment() -> impl Strategy<Value = SegmentRecipe> {
+    let inputs = prop::collection::vec(0..3usize, 1..4);
+    let steps = prop::collection::vec(step(), 1..16);
+    (0..3usize, inputs, steps).prop_map(|(phase, inputs, steps)| SegmentRecipe {
+        phase,
+        inputs,
+        steps,
+    })
+}
+
+fn schedule() -> impl Strategy<Value = ScheduleRecipe> {
+    let idle = prop::collection::vec(1..300u64, 0..3);
+    let shared = prop::array::uniform3(prop::option::of(0..3usize));
+    let segments = prop::collection::vec(segment(), 1..4);
+    (1..24u64, prop::array::uniform3(1..20u64), idle, shared, segments).prop_map(
+        |(rows, widths, idle, shared, segments)| ScheduleRecipe {
+            rows,
+            widths,
+            idle,
+            shared,
+            segments,
+        },
+    )
+}
+
+/// What outlives segments.
+struct Held {
+    /// `[out][in]`
+    weights: [[TensorId; 3]; 3],
+    vectors: [TensorId; 3],
+    workspace: TensorId,
+    shared: [Option<(TensorId, usize)>; 3],
+}
+
+fn held(recipe: &ScheduleRecipe, b: &mut ScheduleBuilder) -> Result<Held, PlanError> {
+    let widths = recipe.widths;
+    let total: u64 = widths.iter().sum::<u64>() * (widths.iter().sum::<u64>() + 1);
+    let flat = b.run_tensor("flat", Dtype::F32, shape(&[total]), Role::Weight)?;
+    let mut next = 0;
+    let mut window = |b: &mut ScheduleBuilder, dims: &[u64]| {
+        let offset = bytes(4 * next);
+        next += dims.iter().product::<u64>();
+        b.window("w", shape(dims), flat, offset, None)
+    };
+    let mut weights = [[flat; 3]; 3];
+    let mut vectors = [flat; 3];
+    for out in 0..3 {
+        vectors[out] = window(b, &[widths[out]])?;
+        for input in 0..3 {
+            weights[out][input] = window(b, &[widths[out], widths[input]])?;
+        }
+    }
+    for &elements in &recipe.idle {
+        b.run_tensor("idle", Dtype::Bf16, shape(&[elements]), Role::Moment)?;
+    }
+    let workspace = b.run_tensor("workspace", Dtype::F32, shape(&[3]), Role::Workspace)?;
+    let mut shared = [None; 3];
+    for (phase, width) in recipe.shared.iter().enumerate() {
+        let Some(width) = *width else { continue };
+        let tensor = Tensor {
+            name: "shared".to_string(),
+            dtype: Dtype::F32,
+            shape: shape(&[recipe.rows, widths[width]]),
+            role: Role::Cache,
+            scope: Scope::Phase(PHASES[phase]),
+            layer: None,
+            io: Io::Device,
+            view: None,
+        };
+        shared[phase] = Some((b.tensor(tensor)?, width));
+    }
+    Ok(Held { weights, vectors, workspace, shared })
+}
+
+fn build(recipe: &ScheduleRecipe) -> Result<Schedule, PlanError> {
+    let mut builder = ScheduleBuilder::new();
+    let held = held(recipe, &mut builder)?;
+    for (index, part) in recipe.segments.iter().enumerate() {
+        let segment = builder.segment(&format!("segment {index}"), PHASES[part.phase]);
+        let mut chain = Chain { recipe, held: &held, segment, tensors: Vec::new() };
+        for &width in &part.inputs {
+            chain.add(width, Io::Input)?;
+        }
+        chain.tensors.extend(held.shared[part.phase]);
+        for step in &part.steps {
+            chain.step(*step)?;
+        }
+    }
+    Ok(builder.finish())
+}
+
+/// A segment being built; `tensors` can be read by the next step, each with its width's index.
+struct Chain<'a> {
+    recipe: &'a ScheduleRecipe,
+    held: &'a Held,
+    segment: SegmentBuilder<'a>,
+    tensors: Vec<(TensorId, usize)>,
+}
+
+impl Chain<'_> {
+    fn add(&mut self, width: usize, io: Io) -> Result<TensorId, PlanError> {
+        let shape = shape(&[self.recipe.rows, self.recipe.widths[width]]);
+        let name = format!("t{}", self.tensors.len());
+        let id = self.segment.host_tensor(&name, Dtype::F32, shape, Role::Activation, io)?;
+        self.tensors.push((id, width));
+        Ok(id)
+    }
+
+    fn result(&mut self, width: usize, output: bool) -> Result<TensorId, PlanError> {
+        self.add(width, if output { Io::Output } else { Io::Device })
+    }
+
+    /// Another tensor of the same shape, if there is one.
+    fn like(&self, (x, width): (TensorId, usize), pick: usize) -> Option<TensorId> {
+        let same = |&&(id, w): &&(TensorId, usize)| w == width && id != x;
+        let found: Vec<_> = self.tensors.iter().filter(same).collect();
+        (!found.is_empty()).then(|| found[pick % found.len()].0)
+    }
+
+    fn step(&mut self, recipe: Recipe) -> Result<(), PlanError> {
+        let kind = GeluKind::Erf;
+        let pick = |pick: usize| self.tensors[pick % self.tensors.len()];
+        match recipe {
+            Recipe::Gelu { x, output } => {
+                let (x, width) = pick(x);
+                let out = self.result(width, output)?;
+                self.segment.push(Gelu { x, out, kind })
+            }
+            Recipe::GeluBackward { x, d } => match self.like(pick(x), d) {
+                Some(d) => self.segment.push(GeluBackward { x: pick(x).0, d, kind }),
+                None => Ok(()),
+            },
+            Recipe::Linear { x, width, bias, output } => {
+                let (x, inputs) = pick(x);
+                let Held { weights, vectors, workspace, .. } = *self.held;
+                let (w, bias) = (weights[width][inputs], bias.then_some(vectors[width]));
+                let out = self.result(width, output)?;
+                self.segment.push(Linear { x, w, bias, out, workspace })
+            }
+            Recipe::LayerNorm { x, branch, output } => {
+                let (x, width) = pick(x);
+                let branch = branch.and_then(|pick| self.like((x, width), pick));
+                let rows = shape(&[self.recipe.rows]);
+                let [mean, rstd] = ["mean", "rstd"]
+                    .map(|name| self.segment.local(name, Dtype::F32, rows, Role::Activation));
+                let out = self.result(width, output)?;
+                let sum = branch.map(|_| self.result(width, false)).transpose()?;
+                let add = branch.zip(sum).map(|(branch, sum)| {
+                    let dropout = None;
+                    Branch { branch, dropout, sum }
+                });
+                let (gain, bias) = (self.held.vectors[width], None);
+                let (mean, rstd) = (mean?, rstd?);
+                self.segment.push(LayerNorm { x, add, gain, bias, out, mean, rstd })
+            }
+        }
+    }
+}
+
+/// Whose byte it is, and which of its bytes.
+type Tag = Option<(TensorId, u64)>;
+
+/// Plays the plan on an arena of tags and paints who is alive where; says whether all is well.
+fn sound_byte_by_byte(plan: &Plan) -> bool {
+    let mut arena: Vec<Tag> = vec![None; plan.arena_bytes.get() as usize];
+    let tensors = &plan.schedule.tensors;
+    let inside =
+        |p: &Placement| p.end() <= plan.arena_bytes.get() && p.offset.get().is_multiple_of(256);
+    if !plan.layouts.iter().flat_map(|layout| &layout.placements).all(inside) {
+        return false;
+    }
+    let mut phase_before = None;
+    let mut moved = false;
+    let mut first_offsets = std::collections::HashMap::new();
+    for (segment, layout) in plan.schedule.segments.iter().zip(&plan.layouts) {
+        let id = plan.schedule.segment_id(&segment.name).expect("names are unique");
+        for place in &layout.placements {
+            let scope = tensors.get(place.tensor).scope;
+            let new_here = match scope {
+                Scope::Run => phase_before.is_none(),
+                Scope::Phase(phase) => phase_before != Some(phase),
+                Scope::Segment(_) => tensors.get(place.tensor).io == Io::Input,
+            };
+            if new_here {
+                put(&mut arena, plan, place.tensor, place.offset.get());
+            }
+            if !matches!(scope, Scope::Segment(_)) {
+                let first = *first_offsets.entry(place.tensor).or_insert(place.offset);
+                moved |= first != place.offset;
+            }
+        }
+        phase_before = Some(segment.phase);
+        let lives = alive_once(plan, &layout.placements, segment.steps.len());
+        let steps = segment.steps.iter().all(|step| play(&mut arena, plan, layout, &step.op));
+        let kept = layout.placements.iter().all(|place| {
+            let output = tensors.get(place.tensor).io == Io::Output;
+            let kept = output || plan.schedule.is_held(place.tensor, id);
+            !kept || holds(&arena, plan, place.tensor, place.offset.get())
+        });
+        if !(lives && steps && kept) {
+            return false;
+        }
+    }
+    !moved
+}
+
+/// Writes a tensor's tags; a view's are those of the bytes that it looks at.
+fn put(arena: &mut [Tag], plan: &Plan, tensor: TensorId, root_offset: u64) {
+    let (root, inner) = plan.schedule.tensors.root(tensor);
+    for byte in inner.get()..inner.get() + plan.schedule.tensors.bytes(tensor).get() {
+        arena[(root_offset + byte) as usize] = Some((root, byte));
+    }
+}
+
+/// Whether a tensor's bytes are all its own.
+fn holds(arena: &[Tag], plan: &Plan, tensor: TensorId, root_offset: u64) -> bool {
+    let (root, inner) = plan.schedule.tensors.root(tensor);
+    let mut range = inner.get()..inner.get() + plan.schedule.tensors.bytes(tensor).get();
+    range.all(|byte| arena[(root_offset + byte) as usize] == Some((root, byte)))
+}
+
+fn play(arena: &mut [Tag], plan: &Plan, layout: &fitgpt_plan::SegmentLayout, op: &Op) -> bool {
+    let operands = op.operation().operands();
+    let offset = |operand: &Operand| {
+        let (root, _) = plan.schedule.tensors.root(operand.tensor);
+        layout.placement(root).expect("every operand has a place").offset.get()
+    };
+    let reads = operands.iter().filter(|operand| operand.access != Access::Write);
+    if !reads.clone().all(|o| holds(arena, plan, o.tensor, offset(o))) {
+        return false;
+    }
+    let writes: Vec<&Operand> = operands.iter().filter(|o| o.access != Access::Read).collect();
+    for operand in &writes {
+        put(arena, plan, operand.tensor, offset(operand));
+    }
+    // Written operands must not have hit each other, nor anything that was read.
+    operands.iter().all(|o| holds(arena, plan, o.tensor, offset(o)))
+}
+
+/// No byte belongs to two tensors at one step.
+fn alive_once(plan: &Plan, placements: &[Placement], steps: usize) -> bool {
+    let mut owner = vec![usize::MAX; plan.arena_bytes.get() as usize];
+    (0..steps.max(1)).all(|step| {
+        owner.fill(usize::MAX);
+        let alive = placements.iter().enumerate().filter(|(_, place)| place.live.contains(step));
+        alive.into_iter().all(|(index, place)| {
+            let bytes = &mut owner[place.offset.get() as usize..place.end() as usize];
+            bytes.iter_mut().all(|byte| std::mem::replace(byte, index) == usize::MAX)
+        })
+    })
+}
+
+fn cases(cases: u32) -> ProptestConfig {
+    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
+}
+
+proptest! {
+    #![proptest_config(cases(2000))]
+
+    #[test]
+    fn random_schedules_are_placed_and_proved(recipe in schedule()) {
+        let plan = Plan::new(build(&recipe).expect("recipes obey the shape rules"));
+        let plan = plan.expect("the schedule is small");
+        prop_assert_eq!(verify(&plan), Ok(()));
+        prop_assert!(sound_byte_by_byte(&plan));
+        let (arena, bound) = (plan.arena_bytes.get(), plan.lower_bound().get());
+        prop_assert!(arena >= bound);
+        prop_assert!(4 * arena <= 5 * bound, "{arena} bytes, the bound is {bound}");
+        for (index, layout) in plan.layouts.iter().enumerate() {
+            prop_assert!(layout.lower_bound <= layout.top && layout.top <= plan.arena_bytes);
+            prop_assert!(layout.placements.iter().all(|p| p.offset.is_aligned()), "{index}");
+        }
+    }
+
+    #[test]
+    fn verify_agrees_with_the_bytes_about_a_moved_tensor(
+        recipe in schedule(),
+        segment in any::<prop::sample::Index>(),
+        place in any::<prop::sample::Index>(),
+        slot in any::<prop::sample::Index>(),
+        nudge in prop_oneof![4 => Just(0), 1 => 1..256u64],
+    ) {
+        let mut plan = Plan::new(build(&recipe).expect("recipes obey the shape rules"))
+            .expect("the schedule is small");
+        plan.arena_bytes = plan.arena_bytes.plus(bytes(4096)).expect("the schedule is small");
+        let layout = &mut plan.layouts[segment.index(recipe.segments.len())];
+        let place = place.index(layout.placements.len());
+        let place = &mut layout.placements[place];
+        let room = plan.arena_bytes.get() - place.size.get() - nudge;
+        place.offset = bytes(slot.index(room as usize / 256 + 1) as u64 * 256 + nudge);
+        let (proved, sound) = (verify(&plan), sound_byte_by_byte(&plan));
+        prop_assert_eq!(proved.is_ok(), sound, "{:?}", proved);
+    }
+}
