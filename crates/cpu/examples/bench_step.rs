@@ -36,7 +36,7 @@ fn flags() -> Result<BTreeMap<&'static str, u64>, Box<dyn Error>> {
     Ok(values)
 }
 
-fn program(flags: &BTreeMap<&'static str, u64>) -> Result<Program, Box<dyn Error>> {
+fn dims(flags: &BTreeMap<&'static str, u64>) -> Result<Dims, Box<dyn Error>> {
     let dims = Dims {
         n_layer: flags["n_layer"],
         n_head: flags["n_head"],
@@ -44,8 +44,11 @@ fn program(flags: &BTreeMap<&'static str, u64>) -> Result<Program, Box<dyn Error
         block_size: flags["block_size"],
         vocab_size: flags["vocab"],
         bias: false,
-    }
-    .checked()?;
+    };
+    Ok(dims.checked()?)
+}
+
+fn program(flags: &BTreeMap<&'static str, u64>, dims: Dims) -> Result<Program, Box<dyn Error>> {
     let slice = if flags["slice"] == 0 { flags["batch_size"] } else { flags["slice"] };
     let threads = flags["threads"] as usize;
     let workspace = workspace_bytes(threads, dims.block_size, dims.head_size());
@@ -95,18 +98,11 @@ fn initialise(
 
 fn main() -> Result<(), Box<dyn Error>> {
     let flags = flags()?;
-    let program = program(&flags)?;
+    let dims = dims(&flags)?;
+    let program = program(&flags, dims)?;
     let plan = Plan::new(program.schedule.clone())?;
     let options = CpuOptions::new(flags["threads"] as usize);
     let mut backend = CpuBackend::new(plan, options)?;
-    let dims = Dims {
-        n_layer: flags["n_layer"],
-        n_head: flags["n_head"],
-        n_embd: flags["n_embd"],
-        block_size: flags["block_size"],
-        vocab_size: flags["vocab"],
-        bias: false,
-    };
     initialise(&mut backend, &program, &dims)?;
     let (rows, positions) = (flags["batch_size"], flags["block_size"]);
     let slice = &program.train[0];
@@ -139,7 +135,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     times.sort_by(f64::total_cmp);
     let median = times[times.len() / 2];
     println!(
-        "{{\"who\":\"fitgpt\",\"tokens_per_second\":{:.1},\"ms_per_iteration\":{:.2},\"arena_bytes\":{},\"isa\":\"{}\",\"threads\":{}}}",
+        concat!(
+            "{{\"who\":\"fitgpt\",\"tokens_per_second\":{:.1},\"ms_per_iteration\":{:.2},",
+            "\"arena_bytes\":{},\"isa\":\"{}\",\"threads\":{}}}"
+        ),
         tokens as f64 / median,
         median * 1e3,
         backend.arena_bytes().get(),

@@ -43,7 +43,7 @@ pub struct OptimizerSpec {
 /// How training is cut.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TrainSpec {
-    /// Sequences of each kind of slice; one segment for each.
+    /// Sequences of each kind of slice; one segment for each size.
     pub slices: Vec<u64>,
     /// Tokens of a sequence; at most `block_size`.
     pub positions: u64,
@@ -58,7 +58,7 @@ pub struct TrainSpec {
 /// How evaluation is cut.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EvalSpec {
-    /// Sequences of each kind of slice; one segment for each.
+    /// Sequences of each kind of slice; one segment for each size.
     pub slices: Vec<u64>,
     /// Tokens of a sequence; at most `block_size`.
     pub positions: u64,
@@ -173,14 +173,14 @@ impl Program {
         let mut train = Vec::new();
         let mut update = None;
         if let Some(spec) = &spec.train {
-            for &rows in &spec.slices {
+            for rows in distinct(&spec.slices) {
                 train.push(gpt.train_slice(spec, rows)?);
             }
             update = Some(gpt.update(&spec.optimizer)?);
         }
         let mut eval = Vec::new();
         if let Some(spec) = &spec.eval {
-            for &rows in &spec.slices {
+            for rows in distinct(&spec.slices) {
                 eval.push(gpt.eval_slice(spec, rows)?);
             }
         }
@@ -189,6 +189,12 @@ impl Program {
         let schedule = gpt.builder.finish();
         Ok(Program { schedule, parameters, state, row_loss, train, update, eval, generate })
     }
+}
+
+/// Each size once, in the order given: one segment serves all slices of a size.
+fn distinct(sizes: &[u64]) -> Vec<u64> {
+    let first = |&(index, size): &(usize, &u64)| !sizes[..index].contains(size);
+    sizes.iter().enumerate().filter(first).map(|(_, &size)| size).collect()
 }
 
 /// What outlives segments.
@@ -676,6 +682,6 @@ impl Forward<'_> {
 
     fn dropout_at(&self, layer: u32, site: DropoutSite) -> Option<Dropout> {
         let probability = self.dropout;
-        (probability > 0.0).then_some(Dropout { probability, layer, site })
+        (probability != 0.0).then_some(Dropout { probability, layer, site })
     }
 }

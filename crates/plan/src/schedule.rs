@@ -230,7 +230,7 @@ impl SegmentBuilder<'_> {
     /// Checks the op's shape rule and appends it.
     pub fn push(&mut self, op: impl Into<Op>) -> Result<(), PlanError> {
         let op = op.into();
-        op.operation().check(&self.builder.tensors)?;
+        op.check(&self.builder.tensors)?;
         let step = Step { op, layer: self.layer, pass: self.pass };
         self.builder.segments[self.id.0].steps.push(step);
         Ok(())
@@ -279,6 +279,22 @@ impl Backward<'_> {
     /// The gradient of one of the op's results; an error if no later step has delivered it.
     pub fn gradient_of(&self, op: &'static str, result: TensorId) -> Result<TensorId, PlanError> {
         self.delivered(result).ok_or_else(|| self.missing(op, "the gradient of", result))
+    }
+
+    /// The same, for a step that changes it in place: an error if it is the gradient of another
+    /// tensor too, whose steps still have to read it.
+    pub fn own_gradient_of(
+        &self,
+        op: &'static str,
+        result: TensorId,
+    ) -> Result<TensorId, PlanError> {
+        let gradient = self.gradient_of(op, result)?;
+        let shared = self.delivered.iter().any(|(&of, &g)| g == gradient && of != result);
+        if shared {
+            Err(self.missing(op, "a gradient of its own for", result))
+        } else {
+            Ok(gradient)
+        }
     }
 
     /// The gradient of a tensor, if a later step has delivered one.

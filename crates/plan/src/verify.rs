@@ -59,6 +59,13 @@ pub enum Defect {
         /// Its offsets in them.
         offsets: [u64; 2],
     },
+    /// A step breaks the type or shape rule of its op.
+    Rule {
+        /// Segment and step.
+        at: String,
+        /// What the op says.
+        problem: String,
+    },
     /// A tensor has no place, a place of the wrong size, or one beyond the arena.
     Misplaced {
         /// Segment.
@@ -91,6 +98,7 @@ impl fmt::Display for Defect {
             Defect::Moved { tensor, segments: [a, b], offsets: [at_a, at_b] } => {
                 write!(f, "{tensor} stands at {at_a} in {a} and at {at_b} in {b}")
             }
+            Defect::Rule { at, problem } => write!(f, "{at}: {problem}"),
             Defect::Misplaced { segment, tensor, problem } => {
                 write!(f, "{segment}: {tensor} {problem}")
             }
@@ -235,6 +243,10 @@ impl<'a> SegmentCheck<'a> {
         }
         let steps = &self.plan.schedule.segment(self.segment).steps;
         for (index, step) in steps.iter().enumerate() {
+            if let Err(error) = step.op.check(&self.plan.schedule.tensors) {
+                let (at, problem) = (self.at(index), error.to_string());
+                defects.push(Defect::Rule { at, problem });
+            }
             let touched: Vec<Touch> = step
                 .operands()
                 .iter()

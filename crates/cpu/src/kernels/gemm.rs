@@ -170,8 +170,8 @@ pub(crate) fn pack_rows(
     }
 }
 
-/// Columns of `b` in panels of `width`: for each inner index, `width` elements side by side. Missing
-/// columns are zero.
+/// Columns of `b` in panels of `width`: for each inner index, `width` elements side by side.
+/// Missing columns are zero.
 #[inline(always)]
 pub(crate) fn pack_columns(
     b: Matrix<'_>,

@@ -216,6 +216,24 @@ fn what_is_not_asked_for_is_not_there() {
 
 /// The slab is whole blocks of 256 tokens, and never more than there are.
 #[test]
+fn one_segment_serves_all_slices_of_a_size() {
+    let mut spec = model(SMALL, 0.0);
+    spec.train = Some(train(&SMALL, &[4, 3, 4, 3], 256));
+    let rows: Vec<u64> = build(&spec).train.iter().map(|slice| slice.rows).collect();
+    assert_eq!(rows, [4, 3]);
+}
+
+#[test]
+fn a_dropout_that_is_no_probability_is_refused() {
+    for dropout in [-0.1, 1.0, f32::NAN] {
+        let mut spec = model(SMALL, dropout);
+        spec.train = Some(train(&SMALL, &[2], 256));
+        let error = Program::new(&spec).unwrap_err().to_string();
+        assert!(error.contains("is outside [0, 1)"), "{dropout}: {error}");
+    }
+}
+
+#[test]
 fn head_chunks_are_whole_blocks() {
     let dims = dims([1, 1, 4], 100, 7, false);
     for (head_chunk, want) in

@@ -1,9 +1,9 @@
 //! AdamW over a flat range of parameters, as nanoGPT's optimizer does it; it zeroes the gradients
 //! that it used, so that accumulation always adds.
 
-use super::{Check, Operand, Operation};
+use super::{Check, Elements, Operand, Operation};
 use crate::error::PlanError;
-use crate::tensor::{Dtype, TensorId, Tensors};
+use crate::tensor::{TensorId, Tensors};
 
 /// `p = p (1 - lr wd) - lr m̂ / (√v̂ + eps)`, with the clip factor on the gradient.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,11 +35,11 @@ impl Operation for AdamW {
 
     fn operands(&self) -> Vec<Operand> {
         vec![
-            Operand::update("weights", self.weights),
-            Operand::update("gradients", self.gradients),
+            Operand::update("weights", self.weights).of(Elements::Single),
+            Operand::update("gradients", self.gradients).of(Elements::Single),
             Operand::update("m", self.m),
             Operand::update("v", self.v),
-            Operand::read("state", self.state),
+            Operand::read("state", self.state).of(Elements::Words),
         ]
     }
 
@@ -47,11 +47,10 @@ impl Operation for AdamW {
         let check = Check::new(self.name(), tensors);
         let &[elements] = check.rank("weights", self.weights, 1)? else { return Ok(()) };
         let rest = [("gradients", self.gradients), ("m", self.m), ("v", self.v)];
-        check.dtype("weights", self.weights, Dtype::F32)?;
         for (name, tensor) in rest {
             check.dims(name, tensor, &[elements])?;
         }
-        check.dtype("state", self.state, Dtype::U32)?;
+        check.state(self.state)?;
         let unit = 0.0..1.0;
         let betas = unit.contains(&self.beta1) && unit.contains(&self.beta2);
         check.attribute(betas, || {

@@ -1,10 +1,10 @@
 //! Causal self-attention over whole sequences, forward and backward. Scores exist only as tiles in
 //! the backend's workspace: nothing of size positions x positions is ever a tensor.
 
-use super::{Check, Dropout, Operand, Operation, product_flops};
+use super::{Check, Dropout, Elements, Operand, Operation, product_flops};
 use crate::error::PlanError;
 use crate::schedule::Backward;
-use crate::tensor::{Dtype, Role, TensorId, Tensors};
+use crate::tensor::{Role, TensorId, Tensors};
 
 /// `out = dropout(softmax(q kᵀ / √head_size, causal)) v`.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,7 +58,6 @@ fn check_heads(
     })?;
     check.dims(qkv.0, qkv.1, &[rows, positions, 3 * width])?;
     check.dims(lse.0, lse.1, &[rows, heads, positions])?;
-    check.dtype(lse.0, lse.1, Dtype::F32)?;
     check.attribute(dropout.is_none_or(|d| d.is_valid()), || {
         format!("dropout {dropout:?} is outside [0, 1)")
     })
@@ -83,8 +82,8 @@ impl Operation for Attention {
         vec![
             Operand::read("qkv", self.qkv),
             Operand::write("out", self.out),
-            Operand::write("lse", self.lse),
-            Operand::write("workspace", self.workspace),
+            Operand::write("lse", self.lse).of(Elements::Single),
+            Operand::write("workspace", self.workspace).of(Elements::Single),
         ]
     }
 
@@ -125,11 +124,11 @@ impl Operation for AttentionBackward {
         vec![
             Operand::read("qkv", self.qkv),
             Operand::read("out", self.out),
-            Operand::read("lse", self.lse),
+            Operand::read("lse", self.lse).of(Elements::Single),
             Operand::read("d_out", self.d_out),
             Operand::write("d_qkv", self.d_qkv),
-            Operand::write("delta", self.delta),
-            Operand::write("workspace", self.workspace),
+            Operand::write("delta", self.delta).of(Elements::Single),
+            Operand::write("workspace", self.workspace).of(Elements::Single),
         ]
     }
 

@@ -1,10 +1,10 @@
 //! Token plus position embedding, with nanoGPT's first dropout; and its backward, which adds each
 //! token's gradient to its row in token order, so that the sum does not depend on threads.
 
-use super::{Check, Dropout, Operand, Operation};
+use super::{Check, Dropout, Elements, Operand, Operation};
 use crate::error::PlanError;
 use crate::schedule::Backward;
-use crate::tensor::{Dtype, TensorId, Tensors};
+use crate::tensor::{TensorId, Tensors};
 
 /// Where the first token of each row stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -55,7 +55,6 @@ fn check_tables(
 ) -> Result<(), PlanError> {
     let &[rows, positions] = check.rank("tokens", tokens, 2)? else { return Ok(()) };
     let width = check.shape(wte.1).width();
-    check.dtype("tokens", tokens, Dtype::I32)?;
     check.dims(out.0, out.1, &[rows, positions, width])?;
     check.rank(wte.0, wte.1, 2)?;
     let &[block, _] = check.rank(wpe.0, wpe.1, 2)? else { return Ok(()) };
@@ -75,7 +74,7 @@ impl Operation for Embed {
 
     fn operands(&self) -> Vec<Operand> {
         vec![
-            Operand::read("tokens", self.tokens),
+            Operand::read("tokens", self.tokens).of(Elements::Ids),
             Operand::read("wte", self.wte),
             Operand::read("wpe", self.wpe),
             Operand::write("out", self.out),
@@ -113,7 +112,7 @@ impl Operation for EmbedBackward {
 
     fn operands(&self) -> Vec<Operand> {
         vec![
-            Operand::read("tokens", self.tokens),
+            Operand::read("tokens", self.tokens).of(Elements::Ids),
             Operand::read("d_out", self.d_out),
             Operand::update("d_wte", self.d_wte),
             Operand::update("d_wpe", self.d_wpe),

@@ -1,9 +1,9 @@
 //! The norm of all gradients, in two stages with a fixed number of partial sums, so that neither
 //! threads nor the device change it.
 
-use super::{Check, Operand, Operation};
+use super::{Check, Elements, Operand, Operation};
 use crate::error::PlanError;
-use crate::tensor::{Dtype, TensorId, Tensors};
+use crate::tensor::{TensorId, Tensors};
 
 /// Elements whose squares make one partial sum.
 pub const GRAD_NORM_BLOCK: u64 = 65_536;
@@ -26,18 +26,17 @@ impl Operation for GradNorm {
 
     fn operands(&self) -> Vec<Operand> {
         vec![
-            Operand::read("gradients", self.gradients),
-            Operand::write("partials", self.partials),
-            Operand::update("state", self.state),
+            Operand::read("gradients", self.gradients).of(Elements::Single),
+            Operand::write("partials", self.partials).of(Elements::Single),
+            Operand::update("state", self.state).of(Elements::Words),
         ]
     }
 
     fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {
         let check = Check::new(self.name(), tensors);
         let &[elements] = check.rank("gradients", self.gradients, 1)? else { return Ok(()) };
-        check.dtype("gradients", self.gradients, Dtype::F32)?;
         check.dims("partials", self.partials, &[elements.div_ceil(GRAD_NORM_BLOCK)])?;
-        check.dtype("state", self.state, Dtype::U32)
+        check.state(self.state)
     }
 
     fn flops(&self, tensors: &Tensors) -> u64 {

@@ -2,10 +2,10 @@
 //! one slab. In training the same pass also yields both gradients, because their scale (1 over the
 //! valid tokens of the iteration, times the loss scale) is known beforehand.
 
-use super::{Check, Operand, Operation, TOKEN_BLOCK, product_flops};
+use super::{Check, Elements, Operand, Operation, TOKEN_BLOCK, product_flops};
 use crate::error::PlanError;
 use crate::schedule::Backward;
-use crate::tensor::{Dtype, TensorId, Tensors};
+use crate::tensor::{TensorId, Tensors};
 
 /// Loss and gradients. `x` turns into its own gradient, chunk by chunk.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,10 +60,7 @@ fn check_head(
     let tokens = rows.saturating_mul(positions);
     check.dims("w", w, &[vocabulary, width])?;
     check.dims("targets", targets, &[rows, positions])?;
-    check.dtype("targets", targets, Dtype::I32)?;
     check.dims("token_loss", token_loss, &[tokens])?;
-    check.dtype("token_loss", token_loss, Dtype::F32)?;
-    check.dtype("row_loss", row_loss, Dtype::F32)?;
     let &[loss_rows] = check.rank("row_loss", row_loss, 1)? else { return Ok(()) };
     check.attribute(loss_rows >= rows, || {
         format!("{rows} sequences, but row_loss holds {loss_rows}")
@@ -96,12 +93,12 @@ impl Operation for HeadTrain {
             Operand::update("x", self.x),
             Operand::read("w", self.w),
             Operand::update("d_w", self.d_w),
-            Operand::read("targets", self.targets),
-            Operand::write("token_loss", self.token_loss),
-            Operand::update("row_loss", self.row_loss),
+            Operand::read("targets", self.targets).of(Elements::Ids),
+            Operand::write("token_loss", self.token_loss).of(Elements::Single),
+            Operand::update("row_loss", self.row_loss).of(Elements::Single),
             Operand::write("slab", self.slab),
-            Operand::read("state", self.state),
-            Operand::write("workspace", self.workspace),
+            Operand::read("state", self.state).of(Elements::Words),
+            Operand::write("workspace", self.workspace).of(Elements::Single),
         ]
     }
 
@@ -109,6 +106,7 @@ impl Operation for HeadTrain {
         let check = Check::new(self.name(), tensors);
         let shared = [self.x, self.w, self.targets, self.token_loss, self.row_loss, self.slab];
         check_head(&check, shared)?;
+        check.state(self.state)?;
         check.dims("d_w", self.d_w, check.shape(self.w).dims())
     }
 
@@ -139,11 +137,11 @@ impl Operation for HeadEval {
         vec![
             Operand::read("x", self.x),
             Operand::read("w", self.w),
-            Operand::read("targets", self.targets),
-            Operand::write("token_loss", self.token_loss),
-            Operand::update("row_loss", self.row_loss),
+            Operand::read("targets", self.targets).of(Elements::Ids),
+            Operand::write("token_loss", self.token_loss).of(Elements::Single),
+            Operand::update("row_loss", self.row_loss).of(Elements::Single),
             Operand::write("slab", self.slab),
-            Operand::write("workspace", self.workspace),
+            Operand::write("workspace", self.workspace).of(Elements::Single),
         ]
     }
 

@@ -1,10 +1,10 @@
 //! Layer normalisation, fused with the residual addition that precedes it everywhere but at the
 //! first layer; and its backward, which walks the residual gradient in place.
 
-use super::{Check, Dropout, Operand, Operation, TOKEN_BLOCK, Write};
+use super::{Check, Dropout, Elements, Operand, Operation, TOKEN_BLOCK, Write};
 use crate::error::PlanError;
 use crate::schedule::Backward;
-use crate::tensor::{Dtype, Role, Shape, TensorId, Tensors};
+use crate::tensor::{Role, Shape, TensorId, Tensors};
 
 /// `x` joined by a branch: `sum = x + dropout(branch)`. The normalisation reads the stored sum.
 #[derive(Clone, Debug, PartialEq)]
@@ -90,15 +90,14 @@ impl Operation for LayerNorm {
         operands.push(Operand::read("gain", self.gain));
         operands.extend(self.bias.map(|bias| Operand::read("bias", bias)));
         operands.push(Operand::write("out", self.out));
-        operands.push(Operand::write("mean", self.mean));
-        operands.push(Operand::write("rstd", self.rstd));
+        operands.push(Operand::write("mean", self.mean).of(Elements::Single));
+        operands.push(Operand::write("rstd", self.rstd).of(Elements::Single));
         operands
     }
 
     fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {
         let check = Check::new(self.name(), tensors);
         let shape = check.shape(self.x);
-        check.float("x", self.x)?;
         check.dims("out", self.out, shape.dims())?;
         if let Some(add) = &self.add {
             check.dims("branch", add.branch, shape.dims())?;
@@ -113,7 +112,6 @@ impl Operation for LayerNorm {
         }
         for (name, statistics) in [("mean", self.mean), ("rstd", self.rstd)] {
             check.dims(name, statistics, &[shape.rows()])?;
-            check.dtype(name, statistics, Dtype::F32)?;
         }
         Ok(())
     }
@@ -174,15 +172,15 @@ impl Operation for LayerNormBackward {
         let mut operands = vec![
             Operand::read("d_out", self.d_out),
             Operand::read("x", self.x),
-            Operand::read("mean", self.mean),
-            Operand::read("rstd", self.rstd),
+            Operand::read("mean", self.mean).of(Elements::Single),
+            Operand::read("rstd", self.rstd).of(Elements::Single),
             Operand::read("gain", self.gain),
             Operand::update("d_gain", self.d_gain),
         ];
         operands.extend(self.d_bias.map(|d_bias| Operand::update("d_bias", d_bias)));
-        operands.push(Operand { name: "d_x", tensor: self.d_x, access: self.write.access() });
+        operands.push(Operand::new("d_x", self.d_x, self.write.access()));
         operands.extend(self.branch.as_ref().map(|b| Operand::write("d_branch", b.d_branch)));
-        operands.push(Operand::write("partials", self.partials));
+        operands.push(Operand::write("partials", self.partials).of(Elements::Single));
         operands
     }
 

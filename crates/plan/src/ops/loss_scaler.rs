@@ -1,9 +1,9 @@
 //! What the update does with the norm: skip or step, the factor on the gradients, Adam's step
 //! count, and the loss scale of the next iteration. All of it on the device, in the step state.
 
-use super::{Check, Operand, Operation};
+use super::{Check, Elements, Operand, Operation};
 use crate::error::PlanError;
-use crate::tensor::{Dtype, TensorId, Tensors};
+use crate::tensor::{TensorId, Tensors};
 
 /// How the loss is scaled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,11 +33,11 @@ impl Operation for LossScaler {
     }
 
     fn operands(&self) -> Vec<Operand> {
-        vec![Operand::update("state", self.state)]
+        vec![Operand::update("state", self.state).of(Elements::Words)]
     }
 
     fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {
-        Check::new(self.name(), tensors).dtype("state", self.state, Dtype::U32)
+        Check::new(self.name(), tensors).state(self.state)
     }
 
     fn flops(&self, _: &Tensors) -> u64 {

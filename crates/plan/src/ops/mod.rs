@@ -26,9 +26,10 @@ pub use layernorm::{Branch, BranchGradient, LayerNorm, LayerNormBackward};
 pub use linear::{Linear, LinearBackwardInput, LinearBackwardWeight};
 pub use loss_scaler::{LossScaler, Scaling};
 
+use crate::backend::StepState;
 use crate::error::PlanError;
 use crate::schedule::Backward;
-use crate::tensor::{Dtype, Shape, TensorId, Tensors};
+use crate::tensor::{Dtype, Role, Shape, TensorId, Tensors};
 
 /// Sums over tokens run over blocks of this many, counted from the slice's first token, in order.
 /// It is what makes gradients independent of the head chunk and of the number of threads.
@@ -64,6 +65,39 @@ impl Write {
     }
 }
 
+/// What an operand's elements may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Elements {
+    /// Any float type; the executor says which it has.
+    Float,
+    /// fp32 whatever the compute type: statistics, losses, sums, master weights.
+    Single,
+    /// Token ids and targets.
+    Ids,
+    /// The step state.
+    Words,
+}
+
+impl Elements {
+    fn accepts(self, dtype: Dtype) -> bool {
+        match self {
+            Elements::Float => matches!(dtype, Dtype::F32 | Dtype::Bf16 | Dtype::F16),
+            Elements::Single => dtype == Dtype::F32,
+            Elements::Ids => dtype == Dtype::I32,
+            Elements::Words => dtype == Dtype::U32,
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Elements::Float => "a float type",
+            Elements::Single => "f32",
+            Elements::Ids => "i32",
+            Elements::Words => "u32",
+        }
+    }
+}
+
 /// One operand of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operand {
@@ -73,22 +107,34 @@ pub struct Operand {
     pub tensor: TensorId,
     /// How it is touched.
     pub access: Access,
+    /// What it may hold.
+    pub elements: Elements,
 }
 
 impl Operand {
+    /// An operand of any float type.
+    pub const fn new(name: &'static str, tensor: TensorId, access: Access) -> Operand {
+        Operand { name, tensor, access, elements: Elements::Float }
+    }
+
     /// An operand that is read.
     pub const fn read(name: &'static str, tensor: TensorId) -> Operand {
-        Operand { name, tensor, access: Access::Read }
+        Operand::new(name, tensor, Access::Read)
     }
 
     /// An operand that is overwritten whole.
     pub const fn write(name: &'static str, tensor: TensorId) -> Operand {
-        Operand { name, tensor, access: Access::Write }
+        Operand::new(name, tensor, Access::Write)
     }
 
     /// An operand that is read and written.
     pub const fn update(name: &'static str, tensor: TensorId) -> Operand {
-        Operand { name, tensor, access: Access::Update }
+        Operand::new(name, tensor, Access::Update)
+    }
+
+    /// The same, with other elements.
+    pub const fn of(self, elements: Elements) -> Operand {
+        Operand { elements, ..self }
     }
 }
 
@@ -106,9 +152,13 @@ pub trait Operation {
     /// Floating-point operations, a multiply-add counted as two.
     fn flops(&self, tensors: &Tensors) -> u64;
 
-    /// Bytes moved if every operand goes through memory once (twice when updated).
+    /// Bytes moved if every operand goes through memory once (twice when updated). Scratch is not
+    /// counted: it stays in a cache, and how much of it an op uses is the backend's matter.
     fn bytes(&self, tensors: &Tensors) -> u64 {
         let cost = |operand: &Operand| {
+            if tensors.get(operand.tensor).role == Role::Workspace {
+                return 0;
+            }
             let times = if operand.access == Access::Update { 2 } else { 1 };
             tensors.bytes(operand.tensor).get().saturating_mul(times)
         };
@@ -182,6 +232,21 @@ ops! {
     AdamW,
 }
 
+impl Op {
+    /// The type of every operand, then the op's shape rule.
+    pub fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {
+        let op = self.operation();
+        let check = Check::new(op.name(), tensors);
+        for operand in op.operands() {
+            if !operand.elements.accepts(tensors.get(operand.tensor).dtype) {
+                let wanted = operand.elements.name().to_string();
+                check.refuse(operand.name, operand.tensor, wanted)?;
+            }
+        }
+        op.check(tensors)
+    }
+}
+
 /// Shape checks of one op, so that every message has the same form.
 struct Check<'a> {
     op: &'static str,
@@ -212,19 +277,8 @@ impl<'a> Check<'a> {
         Err(self.refusal(name, id, format!("{rank} dimensions")))
     }
 
-    /// Activations and gradients may be of any float type; the executor knows which it has.
-    fn float(&self, name: &str, id: TensorId) -> Result<(), PlanError> {
-        match self.tensors.get(id).dtype {
-            Dtype::F32 | Dtype::Bf16 | Dtype::F16 => Ok(()),
-            Dtype::I32 | Dtype::U32 => self.refuse(name, id, "a float type".to_string()),
-        }
-    }
-
-    fn dtype(&self, name: &str, id: TensorId, wanted: Dtype) -> Result<(), PlanError> {
-        if self.tensors.get(id).dtype == wanted {
-            return Ok(());
-        }
-        self.refuse(name, id, wanted.to_string())
+    fn state(&self, id: TensorId) -> Result<(), PlanError> {
+        self.dims("state", id, &[StepState::WORDS as u64])
     }
 
     fn attribute(&self, holds: bool, problem: impl FnOnce() -> String) -> Result<(), PlanError> {

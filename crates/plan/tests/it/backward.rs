@@ -149,6 +149,29 @@ fn a_second_gradient_is_refused() {
     assert_eq!(error.to_string(), want);
 }
 
+/// A branch that joins without dropout has the residual's gradient itself, which must not be
+/// changed in place.
+#[test]
+fn a_shared_gradient_is_not_changed_in_place() {
+    let mut builder = ScheduleBuilder::new();
+    let gain = builder.run_tensor("gain", Dtype::F32, shape(&[4]), Role::Weight).unwrap();
+    let d_gain = builder.run_tensor("d_gain", Dtype::F32, shape(&[4]), Role::Gradient).unwrap();
+    let mut segment = builder.segment("s", Phase::Train);
+    let mut local = |name: &str, dims: &[u64]| {
+        segment.local(name, Dtype::F32, shape(dims), Role::Activation).unwrap()
+    };
+    let [x, h, branch, sum, out, d_out] =
+        ["x", "h", "branch", "sum", "out", "d_out"].map(|name| local(name, &[3, 4]));
+    let (mean, rstd) = (local("mean", &[3]), local("rstd", &[3]));
+    segment.push(Gelu { x: h, out: branch, kind: GeluKind::Erf }).unwrap();
+    let add = Some(Branch { branch, dropout: None, sum });
+    segment.push(LayerNorm { x, add, gain, bias: None, out, mean, rstd }).unwrap();
+    let accumulators = BTreeMap::from([(gain, d_gain)]);
+    let error = segment.backward(&accumulators, BTreeMap::from([(out, d_out)])).unwrap_err();
+    let want = "gelu cannot be differentiated: a gradient of its own for branch is missing";
+    assert_eq!(error.to_string(), want);
+}
+
 #[test]
 fn ops_without_a_gradient_are_named() {
     let mut builder = ScheduleBuilder::new();

@@ -262,9 +262,25 @@ fn reads_before_writes() {
                 let op = Gelu { x, out: near, kind: GeluKind::Erf };
                 plan.schedule.segments[DECODE].steps[1].op = op.into();
             },
-            messages: &["decode step 1 (gelu) reads x", "(what follows it) reads logits"],
+            messages: &[
+                "decode step 1 (gelu) reads x",
+                "(what follows it) reads logits",
+                "decode step 1 (gelu): gelu: operand out",
+            ],
         },
     ]);
+}
+
+#[test]
+fn steps_that_break_the_rule_of_their_op() {
+    check(&[Case {
+        name: "a result wider than its input, on bytes that are free",
+        plant: |plan| replace(plan, TRAIN, 4, gelu(plan, "rstd", "y")),
+        messages: &[
+            "train step 4 (gelu): gelu: operand out (y) is f32 [1, 5, 13], the op needs [5]",
+            "train step 4 (gelu) touches rstd when its bytes are not its own",
+        ],
+    }]);
 }
 
 #[test]
@@ -375,6 +391,7 @@ fn operands_that_share_bytes() {
             messages: &[
                 "prefill step 1 (gelu) writes near_kept and touches kept",
                 "prefill (what follows it) reads echo",
+                "prefill step 1 (gelu): gelu: operand out",
             ],
         },
     ]);

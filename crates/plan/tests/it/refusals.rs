@@ -33,9 +33,9 @@ fn every_op_is_accepted_under_its_own_name() {
 /// Every operand of every op, one wider and of one more dimension.
 #[test]
 fn every_operand_is_checked() {
-    // What an op cannot know the size of: the backend's scratch, the words of the state, and
-    // how many sequences an iteration has.
-    let free = ["workspace", "state", "row_loss"];
+    // What an op cannot know the size of: the backend's scratch, and how many sequences an
+    // iteration has.
+    let free = ["workspace", "row_loss"];
     for (name, make) in OPS {
         let mut builder = ScheduleBuilder::new();
         let mut operands = Operands { segment: builder.segment("s", Phase::Train), broken: None };
@@ -55,6 +55,30 @@ fn every_operand_is_checked() {
                 let broken = Some((operand.name, tensor.dtype, &dims[..]));
                 let said = push(name, broken, |_| ());
                 assert!(said.starts_with(&format!("{name}: ")), "{name} {operand:?}: {said}");
+            }
+        }
+    }
+}
+
+/// Every operand of every op, of a type that it cannot have.
+#[test]
+fn every_operand_has_its_type_checked() {
+    for (name, make) in OPS {
+        let mut builder = ScheduleBuilder::new();
+        let mut operands = Operands { segment: builder.segment("s", Phase::Train), broken: None };
+        let op = make(&mut operands);
+        for operand in op.operation().operands() {
+            let tensor = builder.tensors().get(operand.tensor);
+            let wrong = match tensor.dtype {
+                Dtype::I32 => [Dtype::F32, Dtype::U32],
+                Dtype::U32 => [Dtype::F32, Dtype::I32],
+                Dtype::F32 | Dtype::Bf16 | Dtype::F16 => [Dtype::I32, Dtype::U32],
+            };
+            for dtype in wrong {
+                let broken = Some((operand.name, dtype, tensor.shape.dims()));
+                let said = push(name, broken, |_| ());
+                let found = format!("{name}: operand {0} ({0}) is {dtype}", operand.name);
+                assert!(said.starts_with(&found), "{name} {operand:?}: {said}");
             }
         }
     }
