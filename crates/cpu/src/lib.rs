@@ -4,8 +4,8 @@
 //! are a function of the plan's mathematics alone: threads share work, never a sum; sums over
 //! tokens run in blocks of 256; lanes of vectors are summed in one fixed order on every CPU.
 //!
-//! `unsafe` stands behind four doors: [`arena`] (offsets to slices), [`pool`] (a slice cut into
-//! parts for threads), [`vector`] (SIMD registers) and the dispatch in [`isa`].
+//! `unsafe` stands behind four doors: [`arena`] (offsets to slices), `pool` (a slice cut into
+//! parts for threads), `vector` (SIMD registers) and the dispatch in `isa`.
 
 pub mod arena;
 pub mod executor;
