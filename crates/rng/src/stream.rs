@@ -110,6 +110,12 @@ impl Stream {
         (self.next_u32() >> 8) as f32 * box_muller::UNIFORM_STEP
     }
 
+    /// A number in `[0, 1)` with 53 random bits.
+    #[inline]
+    pub fn uniform_f64(&mut self) -> f64 {
+        (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
     /// A draw from the normal distribution of mean 0 and deviation 1, from two words. At most
     /// 5.77 in size. The same bits on every machine: no libm is involved.
     #[inline]
