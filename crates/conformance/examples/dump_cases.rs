@@ -4,9 +4,10 @@
 use fitgpt_conformance::case::{Attribute, Case};
 use fitgpt_conformance::values::SEED;
 use fitgpt_conformance::{cases, models};
-use plan::Bytes;
+use plan::{NoScratch, Scratch};
 use std::error::Error;
 use std::path::Path;
+use std::rc::Rc;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
@@ -15,8 +16,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let folder = Path::new(&folder);
     // Scratch is the backend's own matter; the reference never sees it.
-    let mut all = cases::cases(Bytes::ZERO)?;
-    all.extend(models::cases(Bytes::ZERO)?);
+    let scratch: Rc<dyn Scratch> = Rc::new(NoScratch);
+    let mut all = cases::cases(&scratch)?;
+    all.extend(models::cases(&scratch)?);
     for case in &all {
         std::fs::write(folder.join(format!("{}.json", case.name)), question(case))?;
         let inputs: Vec<u8> =

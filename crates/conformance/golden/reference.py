@@ -326,10 +326,13 @@ def model_eval(q):
 
 
 def model_generate(q):
-    """Every position's logits do not depend on what comes later, so one pass knows them all."""
-    logits = gpt2(q, q.inputs, q["sequence"])
-    labels = [label for label, _ in q.readings]
-    return {label: logits[:, int(label.split(".")[2])].unsqueeze(1) for label in labels}
+    """The last logits behind so many tokens, of which a full context sees the newest only."""
+    answer = {}
+    for label, _ in q.readings:
+        tokens = int(label.split(".")[2])
+        context = q["sequence"][:, max(0, tokens - q.block_size) : tokens]
+        answer[label] = gpt2(q, q.inputs, context)[:, -1:]
+    return answer
 
 
 def model_curve(q):
@@ -349,6 +352,9 @@ def model_curve(q):
         optimizer.zero_grad()
         answer[f"loss.{index}"] = loss.reshape(1)
         answer[f"state.{index}"] = state_fields(index + 1, 1.0, 0, float(norm), clip, False)
+    for name in [name for name in p if name.endswith("c_attn.bias")]:
+        query, _, value = p[name].chunk(3)
+        answer |= {f"{name}.query": query, f"{name}.value": value}
     return answer | p
 
 

@@ -94,6 +94,13 @@ pub struct Reading {
 pub enum Form {
     /// All elements.
     Elements,
+    /// The elements from `from` up to, not including, `to`.
+    Part {
+        /// First element.
+        from: usize,
+        /// First element behind it.
+        to: usize,
+    },
     /// The sum of all elements times a factor: a loss from the losses of its rows.
     Total {
         /// The factor.
@@ -172,6 +179,7 @@ impl Case {
     pub fn reading_shape(&self, reading: &Reading) -> Vec<u64> {
         match reading.form {
             Form::Elements => self.schedule.tensors.get(reading.tensor).shape.dims().to_vec(),
+            Form::Part { from, to } => vec![(to - from) as u64],
             Form::Total { .. } => vec![1],
             Form::State => vec![STATE_FIELDS as u64],
         }

@@ -6,10 +6,11 @@ use crate::case::{
 };
 use crate::values::{Values, stream};
 use plan::{
-    Bytes, Dtype, Phase, PlanError, Role, Schedule, ScheduleBuilder, SegmentBuilder, SegmentId,
-    Shape, StepInputs, StepState, TensorId,
+    Dtype, NoScratch, Phase, PlanError, Role, Schedule, ScheduleBuilder, Scratch, SegmentBuilder,
+    SegmentId, Shape, StepInputs, StepState, TensorId,
 };
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 /// How an input's values are drawn.
 #[derive(Clone, Copy, Debug)]
@@ -46,14 +47,25 @@ pub struct CaseBuilder {
 }
 
 impl CaseBuilder {
-    /// An empty case; readings get this tolerance until another is set.
+    /// An empty case of ops without scratch; readings get this tolerance until another is set.
     pub fn new(name: &str, kind: &'static str, tolerance: Tolerance) -> CaseBuilder {
+        let none: Rc<dyn Scratch> = Rc::new(NoScratch);
+        CaseBuilder::with_scratch(name, kind, tolerance, &none)
+    }
+
+    /// The same, for ops with scratch.
+    pub fn with_scratch(
+        name: &str,
+        kind: &'static str,
+        tolerance: Tolerance,
+        scratch: &Rc<dyn Scratch>,
+    ) -> CaseBuilder {
         CaseBuilder {
             name: name.to_string(),
             kind,
             attributes: Vec::new(),
             inputs: Vec::new(),
-            schedule: ScheduleBuilder::new(),
+            schedule: ScheduleBuilder::with_scratch(Rc::clone(scratch)),
             script: Vec::new(),
             loss: Vec::new(),
             pairs: Vec::new(),
@@ -74,12 +86,6 @@ impl CaseBuilder {
     /// A run-wide tensor of floats without values.
     pub fn tensor(&mut self, name: &str, dims: &[u64]) -> Result<TensorId, PlanError> {
         self.schedule.run_tensor(name, Dtype::F32, Shape::new(dims)?, Role::Activation)
-    }
-
-    /// The backend's scratch.
-    pub fn workspace(&mut self, size: Bytes) -> Result<TensorId, PlanError> {
-        let words = Shape::new(&[size.get().div_ceil(4).max(1)])?;
-        self.schedule.run_tensor("workspace", Dtype::F32, words, Role::Workspace)
     }
 
     /// The step state, written before anything runs.

@@ -7,8 +7,9 @@ use crate::finite_difference::{DerivativeError, Directional, directional};
 use crate::golden::{GoldenError, Goldens};
 use crate::run::{LoadBackend, Measured, RunError, run_case};
 use crate::{cases, models};
-use plan::{Bytes, PlanError};
+use plan::{PlanError, Scratch};
 use std::fmt;
+use std::rc::Rc;
 
 /// Something that a backend, or the goldens, got wrong.
 #[derive(Clone, Debug, PartialEq)]
@@ -125,21 +126,27 @@ impl Report {
 }
 
 /// Every op case against its golden.
-pub fn check_ops(load: LoadBackend<'_>, workspace: Bytes) -> Result<Summary, Vec<Failure>> {
-    check_goldens(cases::cases(workspace), load)
+pub fn check_ops(
+    load: LoadBackend<'_>,
+    scratch: &Rc<dyn Scratch>,
+) -> Result<Summary, Vec<Failure>> {
+    check_goldens(cases::cases(scratch), load)
 }
 
 /// Every model case against its golden.
-pub fn check_models(load: LoadBackend<'_>, workspace: Bytes) -> Result<Summary, Vec<Failure>> {
-    check_goldens(models::cases(workspace), load)
+pub fn check_models(
+    load: LoadBackend<'_>,
+    scratch: &Rc<dyn Scratch>,
+) -> Result<Summary, Vec<Failure>> {
+    check_goldens(models::cases(scratch), load)
 }
 
 /// The gradients of every op case against the backend's own forward.
 pub fn check_finite_differences(
     load: LoadBackend<'_>,
-    workspace: Bytes,
+    scratch: &Rc<dyn Scratch>,
 ) -> Result<Summary, Vec<Failure>> {
-    let cases = built(cases::cases(workspace))?;
+    let cases = built(cases::cases(scratch))?;
     let mut report = Report::default();
     for case in cases.iter().filter(|case| case.derivative.is_some()) {
         report.summary.cases += 1;
@@ -162,10 +169,10 @@ pub fn check_finite_differences(
 pub fn check_agreement(
     load: LoadBackend<'_>,
     other: LoadBackend<'_>,
-    workspace: Bytes,
+    scratch: &Rc<dyn Scratch>,
 ) -> Result<Summary, Vec<Failure>> {
-    let mut cases = built(cases::cases(workspace))?;
-    cases.extend(built(models::cases(workspace))?);
+    let mut cases = built(cases::cases(scratch))?;
+    cases.extend(built(models::cases(scratch))?);
     let mut report = Report::default();
     for case in &cases {
         report.summary.cases += 1;

@@ -14,7 +14,8 @@
 //!
 //! ```no_run
 //! use fitgpt_conformance::check_ops;
-//! use plan::{Backend, BackendError, Bytes, Plan};
+//! use plan::{Backend, BackendError, NoScratch, Plan, Scratch};
+//! use std::rc::Rc;
 //!
 //! fn load(plan: Plan) -> Result<Box<dyn Backend>, BackendError> {
 //! #   drop(plan);
@@ -22,8 +23,8 @@
 //!     // your backend's constructor
 //! }
 //!
-//! let workspace = Bytes::new(1 << 20).unwrap_or(Bytes::ZERO);
-//! match check_ops(&load, workspace) {
+//! let scratch: Rc<dyn Scratch> = Rc::new(NoScratch);
+//! match check_ops(&load, &scratch) {
 //!     Ok(summary) => println!("{summary}"),
 //!     Err(failures) => failures.iter().for_each(|failure| eprintln!("{failure}")),
 //! }

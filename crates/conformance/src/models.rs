@@ -9,7 +9,8 @@ use model::{
     Dims, EvalSpec, GenerateSpec, ModelSpec, OptimizerSpec, Program, ProgramSpec, TrainSpec,
 };
 use plan::ops::{Dropout, DropoutSite, GeluKind, Scaling};
-use plan::{Bytes, PlanError, SegmentId, StepInputs, StepState, TensorId};
+use plan::{PlanError, Scratch, StepInputs, StepState, TensorId};
+use std::rc::Rc;
 
 const LOSS_TOLERANCE: Tolerance = Tolerance {
     absolute: 1e-5,
@@ -101,27 +102,27 @@ const CURVES: [Sizes; 2] = [
 ];
 
 /// nanoGPT's warm-up over 3 iterations to 4e-3, then its cosine to 4e-4 at the last.
-const LRS: [f32; 10] =
+const LRS: [f64; 10] =
     [1e-3, 2e-3, 3e-3, 4e-3, 3.758846e-3, 3.1e-3, 2.2e-3, 1.3e-3, 6.411543e-4, 4e-4];
-const GRAD_CLIP: f32 = 1.0;
+const GRAD_CLIP: f64 = 1.0;
 const OPTIMIZER: OptimizerSpec =
     OptimizerSpec { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1, scaling: Scaling::Off };
 
-/// All model cases, each with so much scratch for the backend.
-pub fn cases(workspace: Bytes) -> Result<Vec<Case>, PlanError> {
+/// All model cases, with the scratch that the backend needs.
+pub fn cases(scratch: &Rc<dyn Scratch>) -> Result<Vec<Case>, PlanError> {
     let mut all = Vec::new();
     for sizes in &TABLE {
-        all.push(gradients(sizes, workspace)?);
+        all.push(gradients(sizes, scratch)?);
     }
     for sizes in &CURVES {
-        all.push(curve(sizes, workspace)?);
+        all.push(curve(sizes, scratch)?);
     }
     // With dropout in the model, which only training may apply.
     let unused_dropout = Sizes { name: "model_eval", dropout: 0.5, slices: &[2, 1], ..BIAS };
-    all.push(eval(&unused_dropout, workspace)?);
-    all.push(generate(&Sizes { name: "model_generate", ..unused_dropout }, workspace)?);
+    all.push(eval(&unused_dropout, scratch)?);
+    all.push(generate(&Sizes { name: "model_generate", ..unused_dropout }, scratch)?);
     let plain = Sizes { name: "model_generate_plain", dims: dims(5, 4, 16, 37, false), ..BIAS };
-    all.push(generate(&plain, workspace)?);
+    all.push(generate(&plain, scratch)?);
     Ok(all)
 }
 
@@ -138,10 +139,11 @@ impl ModelCase {
         kind: &'static str,
         tolerance: Tolerance,
         spec: &ProgramSpec,
+        scratch: &Rc<dyn Scratch>,
     ) -> Result<ModelCase, PlanError> {
         let mut case = CaseBuilder::new(sizes.name, kind, tolerance);
         describe(&mut case, sizes);
-        let program = Program::new(spec)?;
+        let program = Program::new(spec, Rc::clone(scratch))?;
         let tensors = &program.schedule.tensors;
         // The padding between parameters must be zero, so whole arrays are cleared first.
         if let Some(first) = program.parameters.first() {
@@ -185,6 +187,7 @@ fn describe(case: &mut CaseBuilder, sizes: &Sizes) {
     case.attribute("n_layer", count(dims.n_layer));
     case.attribute("n_head", count(dims.n_head));
     case.attribute("bias", Attribute::Int(dims.bias.into()));
+    case.attribute("block_size", count(dims.block_size));
     let form = match sizes.gelu {
         GeluKind::Erf => "erf",
         GeluKind::Tanh => "tanh",
@@ -193,12 +196,12 @@ fn describe(case: &mut CaseBuilder, sizes: &Sizes) {
     case.attribute("slices", Attribute::Ints(sizes.slices.iter().map(|&r| r as i64).collect()));
 }
 
-fn program_spec(sizes: &Sizes, workspace: Bytes) -> ProgramSpec {
+fn program_spec(sizes: &Sizes) -> ProgramSpec {
     let model = ModelSpec { dims: sizes.dims, dropout: sizes.dropout, gelu: sizes.gelu };
-    ProgramSpec { model, train: None, eval: None, generate: None, workspace }
+    ProgramSpec { model, train: None, eval: None, generate: None }
 }
 
-fn train_spec(sizes: &Sizes, workspace: Bytes) -> ProgramSpec {
+fn train_spec(sizes: &Sizes) -> ProgramSpec {
     let train = TrainSpec {
         slices: sizes.slices.to_vec(),
         positions: sizes.positions,
@@ -206,7 +209,7 @@ fn train_spec(sizes: &Sizes, workspace: Bytes) -> ProgramSpec {
         loss_rows: sizes.slices.iter().sum(),
         optimizer: OPTIMIZER,
     };
-    ProgramSpec { train: Some(train), ..program_spec(sizes, workspace) }
+    ProgramSpec { train: Some(train), ..program_spec(sizes) }
 }
 
 /// Tokens of one iteration, cut into slices.
@@ -255,9 +258,9 @@ fn run_slices(model: &mut ModelCase, sizes: &Sizes, batch: Batch, prefix: &str, 
 }
 
 /// Loss of each row and the gradient of each parameter after one iteration.
-fn gradients(sizes: &Sizes, workspace: Bytes) -> Result<Case, PlanError> {
-    let spec = train_spec(sizes, workspace);
-    let mut model = ModelCase::new(sizes, "model_gradients", LOSS_TOLERANCE, &spec)?;
+fn gradients(sizes: &Sizes, scratch: &Rc<dyn Scratch>) -> Result<Case, PlanError> {
+    let spec = train_spec(sizes);
+    let mut model = ModelCase::new(sizes, "model_gradients", LOSS_TOLERANCE, &spec, scratch)?;
     let step = StepInputs { iteration: 17, seed: 1337, ..StepInputs::default() };
     let batch = batch(sizes, "batch");
     model.case.attribute("inverse_tokens", Attribute::Float(batch.inverse_tokens.into()));
@@ -299,9 +302,9 @@ fn write_masks(case: &mut CaseBuilder, sizes: &Sizes, step: &StepInputs) {
 }
 
 /// Ten iterations of two slices and an update; two batches take turns, so that the loss falls.
-fn curve(sizes: &Sizes, workspace: Bytes) -> Result<Case, PlanError> {
-    let spec = train_spec(sizes, workspace);
-    let mut model = ModelCase::new(sizes, "model_curve", CURVE_TOLERANCE, &spec)?;
+fn curve(sizes: &Sizes, scratch: &Rc<dyn Scratch>) -> Result<Case, PlanError> {
+    let spec = train_spec(sizes);
+    let mut model = ModelCase::new(sizes, "model_curve", CURVE_TOLERANCE, &spec, scratch)?;
     let update = model.program.update.ok_or_else(|| missing("an update"))?;
     let losses = row_loss(&model.program)?;
     describe_optimizer(&mut model.case);
@@ -319,10 +322,17 @@ fn curve(sizes: &Sizes, workspace: Bytes) -> Result<Case, PlanError> {
     model.case.attribute("inverse_tokens", Attribute::Floats(scales));
     model.case.set_tolerance(WEIGHTS_TOLERANCE);
     for parameter in &model.program.parameters {
-        // A key's bias moves all scores of a query alike: its gradient is zero but for rounding,
-        // and Adam makes steps of full size of that.
-        if !parameter.param.name.ends_with("c_attn.bias") {
-            model.case.read(&parameter.param.name, parameter.weight);
+        let name = &parameter.param.name;
+        if name.ends_with("c_attn.bias") {
+            // A key's bias moves all scores of a query alike: its gradient is zero but for
+            // rounding, and Adam makes steps of full size of that.
+            let width = sizes.dims.n_embd as usize;
+            let (query, value) =
+                (Form::Part { from: 0, to: width }, Form::Part { from: 2 * width, to: 3 * width });
+            model.case.read_as(&format!("{name}.query"), parameter.weight, query);
+            model.case.read_as(&format!("{name}.value"), parameter.weight, value);
+        } else {
+            model.case.read(name, parameter.weight);
         }
     }
     Ok(model.finish())
@@ -330,73 +340,59 @@ fn curve(sizes: &Sizes, workspace: Bytes) -> Result<Case, PlanError> {
 
 fn describe_optimizer(case: &mut CaseBuilder) {
     let OptimizerSpec { beta1, beta2, eps, weight_decay, .. } = OPTIMIZER;
-    case.attribute("betas", Attribute::Floats(vec![beta1.into(), beta2.into()]));
-    case.attribute("eps", Attribute::Float(eps.into()));
-    case.attribute("weight_decay", Attribute::Float(weight_decay.into()));
-    case.attribute("grad_clip", Attribute::Float(GRAD_CLIP.into()));
-    case.attribute("lrs", Attribute::Floats(LRS.map(f64::from).to_vec()));
+    case.attribute("betas", Attribute::Floats(vec![beta1, beta2]));
+    case.attribute("eps", Attribute::Float(eps));
+    case.attribute("weight_decay", Attribute::Float(weight_decay));
+    case.attribute("grad_clip", Attribute::Float(GRAD_CLIP));
+    case.attribute("lrs", Attribute::Floats(LRS.to_vec()));
 }
 
 /// Loss of each row without gradients.
-fn eval(sizes: &Sizes, workspace: Bytes) -> Result<Case, PlanError> {
+fn eval(sizes: &Sizes, scratch: &Rc<dyn Scratch>) -> Result<Case, PlanError> {
     let eval = EvalSpec {
         slices: sizes.slices.to_vec(),
         positions: sizes.positions,
         head_chunk: sizes.head_chunk,
         loss_rows: sizes.slices.iter().sum(),
     };
-    let spec = ProgramSpec { eval: Some(eval), ..program_spec(sizes, workspace) };
-    let mut model = ModelCase::new(sizes, "model_eval", LOSS_TOLERANCE, &spec)?;
+    let spec = ProgramSpec { eval: Some(eval), ..program_spec(sizes) };
+    let mut model = ModelCase::new(sizes, "model_eval", LOSS_TOLERANCE, &spec, scratch)?;
     run_slices(&mut model, sizes, batch(sizes, "batch"), "", at(0));
     model.case.read("row_loss", row_loss(&model.program)?);
     Ok(model.finish())
 }
 
-/// Known sequences, prefilled twice: a context that fills its segment and one that does not. Every
-/// further token is decoded, up to the last position of the context.
-fn generate(sizes: &Sizes, workspace: Bytes) -> Result<Case, PlanError> {
+/// Known sequences, longer than the context, token after token as `next_logits` says: one prefill,
+/// then decode steps up to the last position, then a prefill of the last `block_size` tokens for
+/// each further token. And once more from a context that does not fill its prefill.
+fn generate(sizes: &Sizes, scratch: &Rc<dyn Scratch>) -> Result<Case, PlanError> {
     let rows = 2;
-    let length = sizes.dims.block_size;
+    let length = sizes.dims.block_size + 3;
     let generate = GenerateSpec { rows, prefill: vec![4, 8] };
-    let spec = ProgramSpec { generate: Some(generate), ..program_spec(sizes, workspace) };
-    let mut model = ModelCase::new(sizes, "model_generate", LOGITS_TOLERANCE, &spec)?;
+    let spec = ProgramSpec { generate: Some(generate), ..program_spec(sizes) };
+    let mut model = ModelCase::new(sizes, "model_generate", LOGITS_TOLERANCE, &spec, scratch)?;
     let segments = model.program.generate.clone().ok_or_else(|| missing("generation"))?;
     let case = &mut model.case;
     let ids = case.drawn_ids("sequence", &[rows, length], sizes.dims.vocab_size)?;
     case.aside("sequence", &[rows, length], Values::I32(ids.clone()));
-    let window = |from: u64, to: u64| -> Vec<i32> {
-        let sequences = ids.chunks_exact(length as usize);
-        sequences.flat_map(|s| s[from as usize..to as usize].iter().copied()).collect()
-    };
-    // (index of the prefill, tokens of it that are real, where decoding ends)
-    for (index, context, end) in [(0, 4, 7), (1, 5, length)] {
-        let prefill = segments.prefill.get(index).ok_or_else(|| missing("a prefill"))?;
-        let mut tokens = window(0, prefill.positions);
-        for row in tokens.chunks_exact_mut(prefill.positions as usize) {
-            row[context as usize..].fill(0); // padding: never looked at
-        }
-        let dims = [rows, prefill.positions];
-        case.write(&format!("prefill.{index}"), prefill.tokens, &dims, Values::I32(tokens));
-        read_logits(case, index, prefill.segment, prefill.logits, context - 1);
-        for position in context..end {
-            let token = Values::I32(window(position, position + 1));
-            let name = format!("token.{index}.{position}");
-            case.write(&name, segments.decode.tokens, &[rows, 1], token);
-            read_logits(case, index, segments.decode.segment, segments.decode.logits, position);
+    for (index, first, last) in [(0, 4, 7), (1, 5, length as usize)] {
+        let mut cached = 0;
+        for tokens in first..=last {
+            let next = segments.next_logits(tokens, cached).ok_or_else(|| missing("a segment"))?;
+            cached = next.cached;
+            let positions = next.segment.positions;
+            let mut given = vec![0; (rows * positions) as usize]; // padding: never looked at
+            let sequences = ids.chunks_exact(length as usize);
+            for (row, sequence) in given.chunks_exact_mut(positions as usize).zip(sequences) {
+                row[..tokens - next.from].copy_from_slice(&sequence[next.from..tokens]);
+            }
+            let name = format!("tokens.{index}.{tokens}");
+            case.write(&name, next.segment.tokens, &[rows, positions], Values::I32(given));
+            case.run(next.segment.segment, at(next.position));
+            case.read(&format!("logits.{index}.{tokens}"), next.segment.logits);
         }
     }
     Ok(model.finish())
-}
-
-fn read_logits(
-    case: &mut CaseBuilder,
-    index: usize,
-    segment: SegmentId,
-    logits: TensorId,
-    position: u64,
-) {
-    case.run(segment, at(position));
-    case.read(&format!("logits.{index}.{position}"), logits);
 }
 
 fn at(position: u64) -> StepInputs {

@@ -127,6 +127,7 @@ impl<'a> Runner<'a> {
         self.backend.read(reading.tensor, &mut content)?;
         Ok(match reading.form {
             Form::Elements => floats(&content),
+            Form::Part { from, to } => floats(&content).into_iter().take(to).skip(from).collect(),
             Form::Total { factor } => {
                 let total: f64 = floats(&content).into_iter().map(f64::from).sum();
                 vec![(total * f64::from(factor)) as f32]

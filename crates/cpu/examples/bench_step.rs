@@ -1,13 +1,14 @@
 //! Times whole training steps (forward, backward, clip, AdamW) of a GPT-2 on the CPU and prints
 //! one JSON line with the median. `cargo xtask bench` runs it beside nanoGPT.
 
-use fitgpt_cpu::{CpuBackend, CpuOptions, workspace_bytes};
+use fitgpt_cpu::{CpuBackend, CpuOptions, CpuScratch};
 use model::gpt2::{ModelSpec, OptimizerSpec, Program, ProgramSpec, TrainSpec};
 use model::{Dims, init};
 use plan::ops::{GeluKind, Scaling};
 use plan::{Backend, Plan, StepInputs, StepState};
 use std::collections::BTreeMap;
 use std::error::Error;
+use std::rc::Rc;
 use std::time::Instant;
 
 const FLAGS: [(&str, u64); 11] = [
@@ -50,8 +51,7 @@ fn dims(flags: &BTreeMap<&'static str, u64>) -> Result<Dims, Box<dyn Error>> {
 
 fn program(flags: &BTreeMap<&'static str, u64>, dims: Dims) -> Result<Program, Box<dyn Error>> {
     let slice = if flags["slice"] == 0 { flags["batch_size"] } else { flags["slice"] };
-    let threads = flags["threads"] as usize;
-    let workspace = workspace_bytes(threads, dims.block_size, dims.head_size());
+    let scratch = CpuScratch { threads: flags["threads"] as usize };
     let optimizer = OptimizerSpec {
         beta1: 0.9,
         beta2: 0.95,
@@ -59,7 +59,7 @@ fn program(flags: &BTreeMap<&'static str, u64>, dims: Dims) -> Result<Program, B
         weight_decay: 0.1,
         scaling: Scaling::Off,
     };
-    Ok(Program::new(&ProgramSpec {
+    let spec = ProgramSpec {
         model: ModelSpec { dims, dropout: 0.0, gelu: GeluKind::Erf },
         train: Some(TrainSpec {
             slices: vec![slice],
@@ -70,8 +70,8 @@ fn program(flags: &BTreeMap<&'static str, u64>, dims: Dims) -> Result<Program, B
         }),
         eval: None,
         generate: None,
-        workspace: workspace.ok_or("the workspace does not fit")?,
-    })?)
+    };
+    Ok(Program::new(&spec, Rc::new(scratch))?)
 }
 
 fn bytes_of(values: &[f32]) -> Vec<u8> {

@@ -28,6 +28,10 @@ struct Block {
 impl Block {
     fn new(size: Bytes) -> Result<Block, BackendError> {
         let refused = BackendError::OutOfMemory { wanted: size };
+        // The system promises more than it has; what it really has is asked first.
+        if available_bytes().is_some_and(|available| size.get() > available) {
+            return Err(refused);
+        }
         let bytes = usize::try_from(size.get().max(1)).map_err(|_| refused.clone())?;
         let layout =
             Layout::from_size_align(bytes, ALIGNMENT as usize).map_err(|_| refused.clone())?;
@@ -43,6 +47,13 @@ impl Block {
         }
         Ok(Block { start, layout })
     }
+}
+
+/// What the system says can be had without swapping, where it says so (Linux).
+fn available_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
 impl Drop for Block {
@@ -73,11 +84,12 @@ pub(crate) struct Memory {
     blocks: Vec<Block>,
     bytes: Bytes,
     /// For host access: run-wide tensors, inputs and outputs.
-    host: Vec<Option<Region>>,
+    host: Vec<Option<HostAccess>>,
+    /// Whose own inputs or outputs stand in memory now.
+    standing: Standing,
     /// By segment, by step.
     steps: Vec<Vec<Vec<Bound>>>,
-    /// By segment, by step: what poison mode fills before the step, and after it.
-    born: Vec<Vec<Vec<Region>>>,
+    /// By segment, by step: what poison mode fills after the step.
     dying: Vec<Vec<Vec<Region>>>,
 }
 
@@ -88,8 +100,8 @@ impl Memory {
             blocks: Vec::new(),
             bytes: Bytes::ZERO,
             host: vec![None; plan.schedule.tensors.len()],
+            standing: Standing::Nothing,
             steps: Vec::new(),
-            born: Vec::new(),
             dying: Vec::new(),
         };
         let mut owners: Vec<Option<*mut u8>> = vec![None; plan.schedule.tensors.len()];
@@ -137,12 +149,13 @@ impl Memory {
         }
         let regions = Regions { plan, segment, owners };
         for id in plan.schedule.tensors.ids().filter(|&id| regions.host_sees(id)) {
-            self.host[id.index()] = regions.of(id);
+            let (io, scope) =
+                (plan.schedule.tensors.get(id).io, plan.schedule.tensors.get(id).scope);
+            let only = matches!(scope, Scope::Segment(_)).then_some((segment, io));
+            self.host[id.index()] = regions.of(id).map(|region| HostAccess { region, only });
         }
         self.steps.push(regions.bound_steps()?);
-        let (born, dying) = regions.born_and_dying();
-        self.born.push(born);
-        self.dying.push(dying);
+        self.dying.push(regions.dying());
         Ok(())
     }
 
@@ -156,10 +169,11 @@ impl Memory {
         self.steps[segment.index()].len()
     }
 
-    /// Poison mode: everything whose first use is this step becomes NaN.
-    pub(crate) fn poison_born(&mut self, segment: SegmentId, step: usize) {
-        for region in &self.born[segment.index()][step] {
-            region.poison();
+    /// Poison mode: everything that this step must overwrite becomes NaN, scratch included.
+    pub(crate) fn poison_written(&mut self, segment: SegmentId, step: usize) {
+        let written = |bound: &&Bound| bound.access == Access::Write;
+        for bound in self.steps[segment.index()][step].iter().filter(written) {
+            bound.region.poison();
         }
     }
 
@@ -170,40 +184,92 @@ impl Memory {
         }
     }
 
-    /// Copies host bytes into a tensor.
-    pub(crate) fn write(&mut self, tensor: TensorId, content: &[u8]) -> Result<(), BackendError> {
-        let region = self.host_region(tensor, content.len())?;
-        // SAFETY: the region lies in a block of ours, has this size, and `&mut self` excludes any
-        // other use of it; `content` is borrowed from elsewhere.
-        unsafe { std::ptr::copy_nonoverlapping(content.as_ptr(), region.start, content.len()) };
-        Ok(())
-    }
-
-    /// Copies a tensor to host bytes.
-    pub(crate) fn read(
+    /// Copies host bytes into a part of a tensor.
+    pub(crate) fn write_at(
         &mut self,
         tensor: TensorId,
-        content: &mut [u8],
+        offset: u64,
+        content: &[u8],
     ) -> Result<(), BackendError> {
-        let region = self.host_region(tensor, content.len())?;
-        // SAFETY: as in `write`, the other way round.
-        unsafe { std::ptr::copy_nonoverlapping(region.start, content.as_mut_ptr(), content.len()) };
+        let access = self.host_access(tensor)?;
+        match access.only {
+            Some((_, Io::Output)) => {
+                return Err(refusal(tensor, "is an output, not to be written"));
+            }
+            // From now on no other segment's inputs or outputs are believed.
+            Some((segment, _)) => self.standing = Standing::Inputs(segment),
+            None => {}
+        }
+        let start = access.region.part(tensor, offset, content.len())?;
+        // SAFETY: `part` lies in a block of ours and has this size, and `&mut self` excludes any
+        // other use of it; `content` is borrowed from elsewhere.
+        unsafe { std::ptr::copy_nonoverlapping(content.as_ptr(), start, content.len()) };
         Ok(())
     }
 
-    fn host_region(&self, tensor: TensorId, given: usize) -> Result<Region, BackendError> {
-        let index = tensor.index();
-        let region = self.host.get(index).copied().flatten().ok_or_else(|| {
-            let what = format!("tensor {index} exists only while its segment runs");
-            BackendError::HostAccess { what }
-        })?;
-        if region.bytes == given {
-            return Ok(region);
+    /// Copies a part of a tensor to host bytes.
+    pub(crate) fn read_at(
+        &mut self,
+        tensor: TensorId,
+        offset: u64,
+        content: &mut [u8],
+    ) -> Result<(), BackendError> {
+        let access = self.host_access(tensor)?;
+        match access.only {
+            Some((_, Io::Input)) => return Err(refusal(tensor, "is an input, not to be read")),
+            Some((segment, _)) if self.standing != Standing::Outputs(segment) => {
+                return Err(refusal(tensor, "was overwritten by what was written or run since"));
+            }
+            _ => {}
         }
-        let what = format!("tensor {index} has {} bytes, the host gave {given}", region.bytes);
-        Err(BackendError::HostAccess { what })
+        let start = access.region.part(tensor, offset, content.len())?;
+        // SAFETY: as in `write_at`, the other way round.
+        unsafe { std::ptr::copy_nonoverlapping(start, content.as_mut_ptr(), content.len()) };
+        Ok(())
+    }
+
+    fn host_access(&self, tensor: TensorId) -> Result<HostAccess, BackendError> {
+        let access = self.host.get(tensor.index()).copied().flatten();
+        access.ok_or_else(|| refusal(tensor, "exists only while its segment runs"))
+    }
+
+    /// A segment is about to run: its own inputs must stand in memory.
+    pub(crate) fn begin(&mut self, segment: SegmentId) -> Result<(), BackendError> {
+        let own = |a: &HostAccess| a.only == Some((segment, Io::Input));
+        let needed = self.host.iter().flatten().any(own);
+        if needed && self.standing != Standing::Inputs(segment) {
+            let what = "the segment's inputs were not written since another one ran".to_string();
+            return Err(BackendError::HostAccess { what });
+        }
+        self.standing = Standing::Outputs(segment);
+        Ok(())
     }
 }
+
+/// Segments share bytes: at any time the own inputs or outputs of one of them are there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    Nothing,
+    /// The host has begun to write these.
+    Inputs(SegmentId),
+    /// The segment was the last to run.
+    Outputs(SegmentId),
+}
+
+fn refusal(tensor: TensorId, why: &str) -> BackendError {
+    BackendError::HostAccess { what: format!("tensor {} {why}", tensor.index()) }
+}
+
+/// What the host may do with a tensor.
+#[derive(Clone, Copy)]
+struct HostAccess {
+    region: Region,
+    /// The segment that it belongs to, and on which side of its run it is touched.
+    only: Option<(SegmentId, Io)>,
+}
+
+// SAFETY: the pointers lead into blocks that the value owns; nobody else has them.
+unsafe impl Send for Memory {}
 
 /// Where everything is while one segment runs.
 struct Regions<'a> {
@@ -241,28 +307,34 @@ impl Regions<'_> {
         steps.iter().map(|step| step.operands().into_iter().map(bind).collect()).collect()
     }
 
-    /// For each step, what it is the first to use, inputs excepted, and the last, outputs excepted.
-    fn born_and_dying(&self) -> (Vec<Vec<Region>>, Vec<Vec<Region>>) {
+    /// For each step, what it is the last to use, outputs excepted.
+    fn dying(&self) -> Vec<Vec<Region>> {
         let steps = self.plan.schedule.segment(self.segment).steps.len();
-        let (mut born, mut dying) = (vec![Vec::new(); steps], vec![Vec::new(); steps]);
+        let mut dying = vec![Vec::new(); steps];
         for place in &self.plan.layout(self.segment).placements {
-            let Some(region) = self.of(place.tensor) else { continue };
-            if self.plan.schedule.is_held(place.tensor, self.segment) {
-                continue;
-            }
-            let io = self.plan.schedule.tensors.get(place.tensor).io;
-            if io != Io::Input {
-                born[place.live.first].push(region);
-            }
-            if io != Io::Output {
-                dying[place.live.last].push(region);
+            let held = self.plan.schedule.is_held(place.tensor, self.segment);
+            let output = self.plan.schedule.tensors.get(place.tensor).io == Io::Output;
+            let list = dying.get_mut(place.live.last).filter(|_| !held && !output);
+            if let (Some(list), Some(region)) = (list, self.of(place.tensor)) {
+                list.push(region);
             }
         }
-        (born, dying)
+        dying
     }
 }
 
 impl Region {
+    /// Where a part starts, if all of it is inside.
+    fn part(&self, tensor: TensorId, offset: u64, len: usize) -> Result<*mut u8, BackendError> {
+        let end = usize::try_from(offset).ok().and_then(|offset| offset.checked_add(len));
+        if end.is_none_or(|end| end > self.bytes) {
+            let why = format!("has {} bytes, {len} from {offset} were asked for", self.bytes);
+            return Err(refusal(tensor, &why));
+        }
+        // SAFETY: the offset was just shown to be inside the region.
+        Ok(unsafe { self.start.add(offset as usize) })
+    }
+
     fn poison(&self) {
         for word in 0..self.bytes / 4 {
             // SAFETY: the region is ours, 4-byte aligned, and `Memory` is borrowed mutably.

@@ -7,7 +7,8 @@ use crate::kernels;
 use crate::pool::Pool;
 use plan::ops::Op;
 use plan::{
-    Backend, BackendError, Bytes, Dtype, Plan, SegmentId, StepInputs, StepState, TensorId, Tensors,
+    Backend, BackendError, Bytes, Dtype, Plan, Scratch, SegmentId, StepInputs, StepState, TensorId,
+    Tensors,
 };
 
 /// How to run.
@@ -30,12 +31,48 @@ impl CpuOptions {
     }
 }
 
-/// Scratch that a plan must hold for this backend, for sequences of at most `positions` and heads
-/// of `head_size`; `None` when it does not fit 63 bits.
-pub fn workspace_bytes(threads: usize, positions: u64, head_size: u64) -> Option<Bytes> {
-    let attention = kernels::attention::scratch(positions, head_size)?;
-    let each = attention.max(kernels::gemm::SCRATCH as u64).max(positions);
-    each.checked_mul(threads.max(1) as u64)?.checked_mul(4).and_then(Bytes::new)
+/// What this backend needs beside an op's operands, on so many threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CpuScratch {
+    /// Threads, the calling one included.
+    pub threads: usize,
+}
+
+impl Scratch for CpuScratch {
+    fn bytes(&self, op: &Op, tensors: &Tensors) -> Option<Bytes> {
+        let each = scratch_of_a_thread(op, tensors)?;
+        each.checked_mul(4)?.checked_mul(self.threads.max(1) as u64).and_then(Bytes::new)
+    }
+}
+
+/// f32 that each thread needs.
+fn scratch_of_a_thread(op: &Op, tensors: &Tensors) -> Option<u64> {
+    let attention = |qkv: TensorId, heads: u64| {
+        let shape = tensors.get(qkv).shape;
+        let positions = shape.dims().get(1).copied()?;
+        kernels::attention::scratch(positions, (shape.width() / 3).checked_div(heads)?)
+    };
+    match op {
+        Op::Linear(_)
+        | Op::LinearBackwardInput(_)
+        | Op::LinearBackwardWeight(_)
+        | Op::HeadTrain(_)
+        | Op::HeadEval(_) => Some(kernels::gemm::SCRATCH as u64),
+        Op::Attention(op) => attention(op.qkv, op.heads),
+        Op::AttentionBackward(op) => attention(op.qkv, op.heads),
+        Op::AttentionDecode(op) => tensors.get(op.cache).shape.dims().get(3).copied(),
+        Op::Embed(_)
+        | Op::EmbedBackward(_)
+        | Op::LayerNorm(_)
+        | Op::LayerNormBackward(_)
+        | Op::Gelu(_)
+        | Op::GeluBackward(_)
+        | Op::CacheStore(_)
+        | Op::SelectPosition(_)
+        | Op::GradNorm(_)
+        | Op::LossScaler(_)
+        | Op::AdamW(_) => Some(0),
+    }
 }
 
 /// More sequences than any iteration has.
@@ -75,52 +112,28 @@ fn check_supported(plan: &Plan, threads: usize) -> Result<(), BackendError> {
                 let what = format!("{} as {} on the CPU", tensor.name, tensor.dtype);
                 return Err(BackendError::Unsupported { what });
             }
-        }
-        let Some((workspace, each)) = scratch_of(&step.op, tensors) else { continue };
-        let needed = each.and_then(|each| each.checked_mul(4 * threads as u64));
-        let given = tensors.bytes(workspace).get();
-        if needed.is_none_or(|needed| needed > given) {
-            let needed = needed.map_or("more than 2^63".to_string(), |n| n.to_string());
-            let op = step.op.operation().name();
-            let what = format!(
-                "{op} on {threads} threads in a workspace of {given} bytes, {needed} needed"
-            );
-            return Err(BackendError::Unsupported { what });
+            if operand.name == "workspace" {
+                check_workspace(&step.op, tensors, operand.tensor, threads)?;
+            }
         }
     }
     Ok(())
 }
 
-/// The workspace of an op and the f32 of it that each thread needs.
-fn scratch_of(op: &Op, tensors: &Tensors) -> Option<(TensorId, Option<u64>)> {
-    let gemm = Some(kernels::gemm::SCRATCH as u64);
-    let attention = |qkv: TensorId, heads: u64| {
-        let shape = tensors.get(qkv).shape;
-        kernels::attention::scratch(shape.dims()[1], shape.width() / 3 / heads)
-    };
-    match op {
-        Op::Linear(op) => Some((op.workspace, gemm)),
-        Op::LinearBackwardInput(op) => Some((op.workspace, gemm)),
-        Op::LinearBackwardWeight(op) => Some((op.workspace, gemm)),
-        Op::HeadTrain(op) => Some((op.workspace, gemm)),
-        Op::HeadEval(op) => Some((op.workspace, gemm)),
-        Op::Attention(op) => Some((op.workspace, attention(op.qkv, op.heads))),
-        Op::AttentionBackward(op) => Some((op.workspace, attention(op.qkv, op.heads))),
-        Op::AttentionDecode(op) => {
-            Some((op.workspace, Some(tensors.get(op.cache).shape.dims()[3])))
-        }
-        Op::Embed(_)
-        | Op::EmbedBackward(_)
-        | Op::LayerNorm(_)
-        | Op::LayerNormBackward(_)
-        | Op::Gelu(_)
-        | Op::GeluBackward(_)
-        | Op::CacheStore(_)
-        | Op::SelectPosition(_)
-        | Op::GradNorm(_)
-        | Op::LossScaler(_)
-        | Op::AdamW(_) => None,
+fn check_workspace(
+    op: &Op,
+    tensors: &Tensors,
+    workspace: TensorId,
+    threads: usize,
+) -> Result<(), BackendError> {
+    let (needed, given) = (CpuScratch { threads }.bytes(op, tensors), tensors.bytes(workspace));
+    if needed.is_some_and(|needed| needed <= given) {
+        return Ok(());
     }
+    let (op, given) = (op.operation().name(), given.get());
+    let needed = needed.map_or("more than 2^63".to_string(), |needed| needed.get().to_string());
+    let what = format!("{op} on {threads} threads in {given} bytes of workspace, {needed} needed");
+    Err(BackendError::Unsupported { what })
 }
 
 impl Backend for CpuBackend {
@@ -132,12 +145,22 @@ impl Backend for CpuBackend {
         self.memory.bytes()
     }
 
-    fn write(&mut self, tensor: TensorId, content: &[u8]) -> Result<(), BackendError> {
-        self.memory.write(tensor, content)
+    fn write_at(
+        &mut self,
+        tensor: TensorId,
+        offset: u64,
+        content: &[u8],
+    ) -> Result<(), BackendError> {
+        self.memory.write_at(tensor, offset, content)
     }
 
-    fn read(&mut self, tensor: TensorId, content: &mut [u8]) -> Result<(), BackendError> {
-        self.memory.read(tensor, content)
+    fn read_at(
+        &mut self,
+        tensor: TensorId,
+        offset: u64,
+        content: &mut [u8],
+    ) -> Result<(), BackendError> {
+        self.memory.read_at(tensor, offset, content)
     }
 
     fn run(&mut self, segment: SegmentId, inputs: &StepInputs) -> Result<(), BackendError> {
@@ -147,9 +170,10 @@ impl Backend for CpuBackend {
         }
         // Rows are multiplied by heads and positions to key masks: far from 2^64 after this.
         check_below("first_row", inputs.first_row.min(i64::MAX as u64) as i64, MAX_ROWS)?;
+        self.memory.begin(segment)?;
         for step in 0..self.memory.steps(segment) {
             if self.poison {
-                self.memory.poison_born(segment, step);
+                self.memory.poison_written(segment, step);
             }
             let cx = Context {
                 memory: self.memory.step(segment, step),

@@ -1,21 +1,23 @@
 //! Executes a plan on the CPU, in f32.
 //!
-//! [`executor`] is one `match` over ops; [`kernels`] has a file for each. The bits of every result
+//! `executor` is one `match` over ops; `kernels` has a file for each. The bits of every result
 //! are a function of the plan's mathematics alone: threads share work, never a sum; sums over
 //! tokens run in blocks of 256; lanes of vectors are summed in one fixed order on every CPU.
 //!
-//! `unsafe` stands behind four doors: [`arena`] (offsets to slices), `pool` (a slice cut into
+//! `unsafe` stands behind four doors: `arena` (offsets to slices), `pool` (a slice cut into
 //! parts for threads), `vector` (SIMD registers) and the dispatch in `isa`.
 
-pub mod arena;
-pub mod executor;
+mod arena;
+mod executor;
 mod isa;
-pub mod kernels;
+mod kernels;
 mod lanes;
 pub mod math;
+mod peak;
 mod pool;
 mod vector;
 
 pub use arena::MemoryMode;
-pub use executor::{CpuBackend, CpuOptions, workspace_bytes};
+pub use executor::{CpuBackend, CpuOptions, CpuScratch};
 pub use isa::Isa;
+pub use peak::peak_flops;

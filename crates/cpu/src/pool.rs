@@ -18,6 +18,8 @@ struct Shared {
     running: AtomicUsize,
     stop: AtomicBool,
     panicked: AtomicBool,
+    /// Held while a job runs: a job inside a job would change what the workers are reading.
+    busy: AtomicBool,
 }
 
 // SAFETY: `job` is written by `Pool::run` while `running` is 0 and read by workers after they have
@@ -37,14 +39,14 @@ pub(crate) struct Pool {
 }
 
 /// An output cut into units of `unit` elements; the last one may be shorter.
-pub(crate) struct Output<'a> {
-    slice: &'a mut [f32],
+pub(crate) struct Output<'a, T = f32> {
+    slice: &'a mut [T],
     unit: usize,
 }
 
-impl<'a> Output<'a> {
+impl<'a, T> Output<'a, T> {
     /// `slice` in units of `unit` elements.
-    pub(crate) fn new(slice: &'a mut [f32], unit: usize) -> Output<'a> {
+    pub(crate) fn new(slice: &'a mut [T], unit: usize) -> Output<'a, T> {
         Output { slice, unit }
     }
 }
@@ -65,6 +67,7 @@ impl Pool {
             running: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
             panicked: AtomicBool::new(false),
+            busy: AtomicBool::new(false),
         });
         let mut pool = Pool { shared, workers: Vec::new(), handles: Vec::new() };
         for thread in 1..threads.max(1) {
@@ -75,6 +78,8 @@ impl Pool {
             pool.workers.push(handle.thread().clone());
             pool.handles.push(handle);
         }
+        // A thread allocates when it starts: that belongs to set-up, so an empty job waits for it.
+        pool.run(&|_| {});
         Ok(pool)
     }
 
@@ -88,10 +93,12 @@ impl Pool {
         if self.workers.is_empty() {
             return job(0);
         }
+        assert!(!self.shared.busy.swap(true, Ordering::Acquire), "a pool runs one job at a time");
+        self.shared.panicked.store(false, Ordering::Relaxed);
         // SAFETY: the lifetime is erased, but no worker touches the job after `running` is 0
         // again, and this function does not return (nor unwind, see `WaitForAll`) before that.
         let erased: &'static (dyn Fn(usize) + Sync) = unsafe { std::mem::transmute(job) };
-        // SAFETY: `running` is 0: no worker reads the job now.
+        // SAFETY: `busy` was free, so `running` is 0: no worker reads the job now.
         unsafe { *self.shared.job.get() = Job(erased) };
         self.shared.running.store(self.workers.len(), Ordering::Relaxed);
         self.shared.epoch.fetch_add(1, Ordering::Release);
@@ -101,19 +108,23 @@ impl Pool {
         let wait = WaitForAll(&self.shared);
         job(0);
         drop(wait);
-        if self.shared.panicked.swap(false, Ordering::Relaxed) {
+        if self.shared.panicked.load(Ordering::Relaxed) {
             std::panic::resume_unwind(Box::new("a worker thread panicked"));
         }
     }
 
     /// Cuts every output into `units` units and lets each thread work on its range of them:
     /// `work(thread, units, parts)`, where `parts[i]` holds exactly these units of output `i`.
-    pub(crate) fn split<const N: usize>(
+    pub(crate) fn split<T: Send, const N: usize>(
         &self,
         units: usize,
-        outputs: [Output<'_>; N],
-        work: impl Fn(usize, Range<usize>, [&mut [f32]; N]) + Sync,
+        outputs: [Output<'_, T>; N],
+        work: impl Fn(usize, Range<usize>, [&mut [T]; N]) + Sync,
     ) {
+        for output in &outputs {
+            let whole = output.slice.len() <= units.saturating_mul(output.unit);
+            assert!(whole, "units cover their outputs, or a tail would stay unwritten");
+        }
         let parts = outputs.map(|output| Part {
             start: output.slice.as_mut_ptr(),
             len: output.slice.len(),
@@ -203,7 +214,8 @@ impl Pool {
         let start = Parts([Part { start: slice.as_mut_ptr(), len: slice.len(), unit: 0 }]);
         self.split_with_scratch(units, scratch, others, |range, scratch, parts| {
             let first = range.start;
-            let mut parts = parts;
+            let mut each = each.into_iter();
+            let mut parts = parts.map(|part| (part, each.next().unwrap_or(0)));
             for unit in range {
                 let offset = unit / heads * positions * pitch + unit % heads * size;
                 let part = HeadPart {
@@ -216,12 +228,9 @@ impl Pool {
                     size,
                     owner: std::marker::PhantomData,
                 };
-                let mut index = 0;
-                let own = parts.each_mut().map(|part| {
-                    let from = (unit - first) * each[index];
-                    let to = from + each[index];
-                    index += 1;
-                    &mut part[from..to]
+                let own: [&mut [f32]; N] = parts.each_mut().map(|(part, each)| {
+                    let from = (unit - first) * *each;
+                    &mut part[from..from + *each]
                 });
                 work(unit, scratch, part, own);
             }
@@ -229,30 +238,29 @@ impl Pool {
     }
 }
 
-#[derive(Clone, Copy)]
-struct Part {
-    start: *mut f32,
+struct Part<T> {
+    start: *mut T,
     len: usize,
     unit: usize,
 }
 
-struct Parts<const N: usize>([Part; N]);
+struct Parts<T, const N: usize>([Part<T>; N]);
 
 // SAFETY: threads only get slices of disjoint unit ranges out of it.
-unsafe impl<const N: usize> Sync for Parts<N> {}
+unsafe impl<T: Send, const N: usize> Sync for Parts<T, N> {}
 
-impl Parts<1> {
+impl<T> Parts<T, 1> {
     /// The first element of the only slice.
-    fn first(&self) -> *mut f32 {
+    fn first(&self) -> *mut T {
         self.0[0].start
     }
 }
 
-impl<const N: usize> Parts<N> {
+impl<T, const N: usize> Parts<T, N> {
     /// These units of every slice. Callers on different threads pass disjoint ranges.
     #[allow(clippy::mut_from_ref)]
-    fn cut(&self, units: &Range<usize>) -> [&mut [f32]; N] {
-        self.0.map(|part| {
+    fn cut(&self, units: &Range<usize>) -> [&mut [T]; N] {
+        self.0.each_ref().map(|part| {
             let start = (units.start * part.unit).min(part.len);
             let end = (units.end * part.unit).min(part.len);
             // SAFETY: the range lies inside the slice that `Pool::split` borrows mutably until all
@@ -276,6 +284,7 @@ impl Drop for WaitForAll<'_> {
                 std::hint::spin_loop();
             }
         }
+        self.0.busy.store(false, Ordering::Release);
     }
 }
 
@@ -354,6 +363,28 @@ mod tests {
         let pool = Pool::new(3).unwrap();
         let failing = |thread: usize| assert!(thread != 2, "planted");
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| pool.run(&failing)));
+        assert!(result.is_err());
+        pool.run(&|_| {});
+        // Also when the caller's own part panics at the same time.
+        let all = |_: usize| assert!(false_at_run_time(), "planted");
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| pool.run(&all)));
+        assert!(result.is_err());
+        pool.run(&|_| {});
+    }
+
+    fn false_at_run_time() -> bool {
+        std::hint::black_box(false)
+    }
+
+    #[test]
+    fn a_job_inside_a_job_is_refused() {
+        let pool = Pool::new(2).unwrap();
+        let nested = |thread: usize| {
+            if thread == 0 {
+                pool.run(&|_| {});
+            }
+        };
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| pool.run(&nested)));
         assert!(result.is_err());
         pool.run(&|_| {});
     }

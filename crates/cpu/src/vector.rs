@@ -65,6 +65,7 @@ mod x86 {
                 && is_x86_feature_detected!("avx512bw")
                 && is_x86_feature_detected!("avx512dq")
                 && is_x86_feature_detected!("avx512vl")
+                && is_x86_feature_detected!("avx2")
                 && is_x86_feature_detected!("fma");
             has.then_some(Avx512(()))
         }

@@ -9,10 +9,11 @@ use plan::ops::{
     PositionFrom, Scaling, SelectPosition,
 };
 use plan::{
-    Bytes, Dtype, Io, Pass, Phase, PlanError, Role, Schedule, ScheduleBuilder, Scope,
+    Bytes, Dtype, Io, Pass, Phase, PlanError, Role, Schedule, ScheduleBuilder, Scope, Scratch,
     SegmentBuilder, SegmentId, Shape, StepState, Tensor, TensorId,
 };
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 /// The model itself.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,13 +30,13 @@ pub struct ModelSpec {
 #[derive(Clone, Debug, PartialEq)]
 pub struct OptimizerSpec {
     /// Decay of the first moment.
-    pub beta1: f32,
+    pub beta1: f64,
     /// Decay of the second moment.
-    pub beta2: f32,
+    pub beta2: f64,
     /// Added after the square root.
-    pub eps: f32,
+    pub eps: f64,
     /// On tensors of two or more dimensions.
-    pub weight_decay: f32,
+    pub weight_decay: f64,
     /// How the loss is scaled.
     pub scaling: Scaling,
 }
@@ -73,7 +74,8 @@ pub struct EvalSpec {
 pub struct GenerateSpec {
     /// Sequences generated side by side.
     pub rows: u64,
-    /// Context lengths to prefill, one segment for each; a shorter context is padded behind.
+    /// Context lengths to prefill, one segment for each; a shorter context is padded behind. A full
+    /// context (`block_size`) is always one of them.
     pub prefill: Vec<u64>,
 }
 
@@ -88,8 +90,6 @@ pub struct ProgramSpec {
     pub eval: Option<EvalSpec>,
     /// Generation.
     pub generate: Option<GenerateSpec>,
-    /// What the backend asks for its own scratch.
-    pub workspace: Bytes,
 }
 
 /// A parameter and its tensors.
@@ -141,6 +141,46 @@ pub struct GenerateSegments {
     pub decode: LogitsSegment,
 }
 
+/// How to get the logits behind a context.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct NextLogits<'a> {
+    /// What to run.
+    pub segment: &'a LogitsSegment,
+    /// First token to give it; all from here to the end of the context go in, padding behind.
+    pub from: usize,
+    /// `StepInputs::position`.
+    pub position: u64,
+    /// Tokens of the context that the cache holds afterwards; 0 when it cannot be continued.
+    pub cached: usize,
+}
+
+impl GenerateSegments {
+    /// For a context of `tokens` tokens (at least one) of which the cache holds the first `cached`:
+    /// one decode step where the cache holds all but the last; else a prefill of the shortest
+    /// length that fits. Beyond `block_size` every token is a prefill of the last `block_size`
+    /// tokens, as in nanoGPT: positions move, so nothing of the cache can serve.
+    pub fn next_logits(&self, tokens: usize, cached: usize) -> Option<NextLogits<'_>> {
+        let full = self.prefill.last()?;
+        let last = tokens.checked_sub(1)?;
+        if tokens as u64 > full.positions {
+            let from = tokens - full.positions as usize;
+            return Some(NextLogits {
+                segment: full,
+                from,
+                position: full.positions - 1,
+                cached: 0,
+            });
+        }
+        let (position, cached_after) = (last as u64, tokens);
+        if cached > 0 && cached == last {
+            let segment = &self.decode;
+            return Some(NextLogits { segment, from: last, position, cached: cached_after });
+        }
+        let segment = self.prefill.iter().find(|segment| segment.positions >= tokens as u64)?;
+        Some(NextLogits { segment, from: 0, position, cached: cached_after })
+    }
+}
+
 /// A schedule with the ids that a caller needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Program {
@@ -163,11 +203,11 @@ pub struct Program {
 }
 
 impl Program {
-    /// Builds all segments that the spec asks for.
-    pub fn new(spec: &ProgramSpec) -> Result<Program, PlanError> {
+    /// Builds all segments that the spec asks for, with the scratch that the backend needs.
+    pub fn new(spec: &ProgramSpec, scratch: Rc<dyn Scratch>) -> Result<Program, PlanError> {
         let checked = spec.model.dims.checked();
         checked.map_err(|error| PlanError::Attribute { op: "gpt2", problem: error.to_string() })?;
-        let mut builder = ScheduleBuilder::new();
+        let mut builder = ScheduleBuilder::with_scratch(scratch);
         let tensors = RunTensors::new(&mut builder, spec)?;
         let mut gpt = Gpt { spec: &spec.model, tensors, builder };
         let mut train = Vec::new();
@@ -207,7 +247,6 @@ struct RunTensors {
     total: u64,
     state: TensorId,
     row_loss: Option<TensorId>,
-    workspace: TensorId,
 }
 
 /// One flat array and the names of its parameters' windows.
@@ -252,20 +291,8 @@ impl RunTensors {
             .max(eval_rows)
             .map(|rows| b.run_tensor("row_loss", Dtype::F32, Shape::new(&[rows])?, Role::State))
             .transpose()?;
-        let words = Shape::new(&[spec.workspace.get().div_ceil(4).max(1)])?;
-        let workspace = b.run_tensor("workspace", Dtype::F32, words, Role::Workspace)?;
         let (decayed, total) = (layout.decayed, layout.total);
-        Ok(RunTensors {
-            parameters,
-            by_name,
-            gradient_of,
-            flat,
-            decayed,
-            total,
-            state,
-            row_loss,
-            workspace,
-        })
+        Ok(RunTensors { parameters, by_name, gradient_of, flat, decayed, total, state, row_loss })
     }
 }
 
@@ -329,16 +356,17 @@ impl Gpt<'_> {
         let (w, run) = (forward.weight("wte.weight")?, forward.tensors);
         let d_w = run.gradient(w)?;
         let [token_loss, slab] = forward.head_tensors(spec.head_chunk)?;
-        forward.segment.push(HeadTrain {
+        let (row_loss, state) = (run.row_loss()?, run.state);
+        forward.segment.push_with_workspace(|workspace| HeadTrain {
             x,
             w,
             d_w,
             targets,
             token_loss,
-            row_loss: run.row_loss()?,
+            row_loss,
             slab,
-            state: run.state,
-            workspace: run.workspace,
+            state,
+            workspace,
         })?;
         forward.segment.backward(&run.gradient_of, BTreeMap::new())?;
         Ok(LossSegment { segment: forward.segment.finish(), rows, tokens, targets })
@@ -351,8 +379,16 @@ impl Gpt<'_> {
         let x = forward.blocks(tokens, PositionFrom::Zero, Context::Whole)?;
         let (w, run) = (forward.weight("wte.weight")?, forward.tensors);
         let [token_loss, slab] = forward.head_tensors(spec.head_chunk)?;
-        let (row_loss, workspace) = (run.row_loss()?, run.workspace);
-        forward.segment.push(HeadEval { x, w, targets, token_loss, row_loss, slab, workspace })?;
+        let row_loss = run.row_loss()?;
+        forward.segment.push_with_workspace(|workspace| HeadEval {
+            x,
+            w,
+            targets,
+            token_loss,
+            row_loss,
+            slab,
+            workspace,
+        })?;
         Ok(LossSegment { segment: forward.segment.finish(), rows, tokens, targets })
     }
 
@@ -376,8 +412,8 @@ impl Gpt<'_> {
         let (gradients, state) = (run.flat[1].root, run.state);
         let mut segment = self.builder.segment("update", Phase::Train);
         segment.set_pass(Pass::Update);
-        let blocks = Shape::new(&[run.total.div_ceil(GRAD_NORM_BLOCK)])?;
-        let partials = segment.local("norm_partials", Dtype::F32, blocks, Role::Workspace)?;
+        let blocks = Shape::new(&[run.total.div_ceil(GRAD_NORM_BLOCK), 2])?;
+        let partials = segment.local("norm_partials", Dtype::U32, blocks, Role::Workspace)?;
         segment.push(GradNorm { gradients, partials, state })?;
         segment.push(LossScaler { state, scaling: spec.scaling })?;
         for ([weights, gradients, m, v], weight_decay) in windows {
@@ -400,6 +436,7 @@ impl Gpt<'_> {
     fn generate(&mut self, spec: &GenerateSpec) -> Result<GenerateSegments, PlanError> {
         let caches = self.caches(spec.rows)?;
         let mut lengths = spec.prefill.clone();
+        lengths.push(self.spec.dims.block_size);
         lengths.sort_unstable();
         lengths.dedup();
         let mut prefill = Vec::new();
@@ -461,8 +498,8 @@ impl Gpt<'_> {
         let segment = &mut forward.segment;
         let logits = segment.host_tensor("logits", Dtype::F32, shape, Role::Logits, Io::Output)?;
         let w = forward.weight("wte.weight")?;
-        let workspace = forward.tensors.workspace;
-        forward.segment.push(Linear { x, w, bias: None, out: logits, workspace })?;
+        let head = |workspace| Linear { x, w, bias: None, out: logits, workspace };
+        forward.segment.push_with_workspace(head)?;
         Ok(LogitsSegment { segment: forward.segment.finish(), positions, tokens, logits })
     }
 
@@ -501,7 +538,18 @@ struct Forward<'a> {
     dropout: f32,
 }
 
-/// Which layer norm, and what is known before it.
+/// The layer norm behind a residual addition.
+#[derive(Clone, Copy)]
+enum NextNorm {
+    /// A block's first.
+    First(u32),
+    /// A block's second.
+    Second(u32),
+    /// The last of all.
+    Final,
+}
+
+/// The residual stream, and it normalised.
 struct Joined {
     /// The residual stream.
     x: TensorId,
@@ -518,7 +566,9 @@ impl Forward<'_> {
         context: Context<'_>,
     ) -> Result<TensorId, PlanError> {
         let layers = self.spec.dims.n_layer as u32;
+        self.segment.set_layer(Some(0));
         let x = self.activation("x", self.spec.dims.n_embd)?;
+        self.segment.set_layer(None);
         let (wte, wpe) = (self.weight("wte.weight")?, self.weight("wpe.weight")?);
         let dropout = self.dropout_at(0, DropoutSite::Embedding);
         self.segment.push(Embed { tokens, wte, wpe, out: x, position, dropout })?;
@@ -543,11 +593,12 @@ impl Forward<'_> {
         self.segment.set_layer(Some(layer));
         let branch = self.attention(stream.normalised, layer, context)?;
         let site = DropoutSite::AttentionProjection;
-        let middle = self.join(stream.x, branch, layer, site, ["x_mid", "ln_2"])?;
+        let middle = self.join(stream.x, branch, layer, site, NextNorm::Second(layer))?;
         let branch = self.mlp(middle.normalised, layer)?;
         let site = DropoutSite::MlpProjection;
-        let next = if u64::from(layer) + 1 < self.spec.dims.n_layer { "ln_1" } else { "ln_f" };
-        self.join(middle.x, branch, layer, site, ["x_out", next])
+        let last = u64::from(layer) + 1 == self.spec.dims.n_layer;
+        let next = if last { NextNorm::Final } else { NextNorm::First(layer + 1) };
+        self.join(middle.x, branch, layer, site, next)
     }
 
     fn attention(
@@ -559,18 +610,19 @@ impl Forward<'_> {
         let dims = self.spec.dims;
         let qkv = self.linear(x, layer, "attn.c_attn", "qkv", 3 * dims.n_embd)?;
         let out = self.activation("att", dims.n_embd)?;
-        let workspace = self.tensors.workspace;
         match context {
             Context::Cached(caches) => {
                 let cache = caches[layer as usize];
-                self.segment.push(AttentionDecode { qkv, cache, out, workspace })?;
+                let attend = |workspace| AttentionDecode { qkv, cache, out, workspace };
+                self.segment.push_with_workspace(attend)?;
             }
             Context::Whole | Context::Fill(_) => {
                 let shape = Shape::new(&[self.rows, dims.n_head, self.positions])?;
                 let lse = self.segment.local("lse", Dtype::F32, shape, Role::Activation)?;
                 let dropout = self.dropout_at(layer, DropoutSite::Attention);
                 let heads = dims.n_head;
-                self.segment.push(Attention { qkv, out, lse, heads, dropout, workspace })?;
+                let attend = |workspace| Attention { qkv, out, lse, heads, dropout, workspace };
+                self.segment.push_with_workspace(attend)?;
             }
         }
         if let Context::Fill(caches) = context {
@@ -587,26 +639,25 @@ impl Forward<'_> {
         self.linear(gelu, layer, "mlp.c_proj", "mlp_proj", width)
     }
 
-    /// Residual addition and the layer norm behind it, one op.
+    /// Residual addition and the layer norm behind it, one op; it belongs where its norm does.
     fn join(
         &mut self,
         x: TensorId,
         branch: TensorId,
         layer: u32,
         site: DropoutSite,
-        [sum_name, norm]: [&str; 2],
+        next: NextNorm,
     ) -> Result<Joined, PlanError> {
-        let sum = self.activation(sum_name, self.spec.dims.n_embd)?;
         let dropout = self.dropout_at(layer, site);
-        let parameter = match norm {
-            "ln_f" => "ln_f".to_string(),
-            "ln_1" => format!("h.{}.ln_1", layer + 1),
-            other => format!("h.{layer}.{other}"),
+        let (owner, parameter, name) = match next {
+            NextNorm::First(layer) => (Some(layer), format!("h.{layer}.ln_1"), "ln_1"),
+            NextNorm::Second(layer) => (Some(layer), format!("h.{layer}.ln_2"), "ln_2"),
+            NextNorm::Final => (None, "ln_f".to_string(), "ln_f"),
         };
-        if norm == "ln_1" {
-            self.segment.set_layer(Some(layer + 1)); // the norm belongs to the next block
-        }
-        let normalised = self.norm(x, Some(Branch { branch, dropout, sum }), &parameter, norm)?;
+        self.segment.set_layer(owner);
+        let sum_name = if name == "ln_2" { "x_mid" } else { "x" };
+        let sum = self.activation(sum_name, self.spec.dims.n_embd)?;
+        let normalised = self.norm(x, Some(Branch { branch, dropout, sum }), &parameter, name)?;
         Ok(Joined { x: sum, normalised })
     }
 
@@ -641,7 +692,7 @@ impl Forward<'_> {
         let out = self.activation(name, width)?;
         let w = self.weight(&format!("h.{layer}.{parameter}.weight"))?;
         let bias = self.bias(&format!("h.{layer}.{parameter}.bias"))?;
-        self.segment.push(Linear { x, w, bias, out, workspace: self.tensors.workspace })?;
+        self.segment.push_with_workspace(|workspace| Linear { x, w, bias, out, workspace })?;
         Ok(out)
     }
 
@@ -652,7 +703,7 @@ impl Forward<'_> {
 
     fn tokens(&mut self, name: &str) -> Result<TensorId, PlanError> {
         let shape = Shape::new(&[self.rows, self.positions])?;
-        self.segment.host_tensor(name, Dtype::I32, shape, Role::Tokens, Io::Input)
+        self.segment.run_input(name, Dtype::I32, shape, Role::Tokens)
     }
 
     fn token_inputs(&mut self) -> Result<[TensorId; 2], PlanError> {

@@ -2,7 +2,7 @@
 //! `GPT(config)` draws. Fills that are overwritten later are skipped, only their draws count.
 
 use crate::dims::Dims;
-use crate::params::{Init, Param};
+use crate::params::{Init, Module, Param};
 use rng::torch::Generator;
 
 const STD: f64 = 0.02;
@@ -30,7 +30,7 @@ pub fn nanogpt(
                 put(index, &values);
             }
             // The head is initialised last and is the same tensor: this fill does not survive.
-            Init::Normal if param.row.name == "wte.weight" => {
+            Init::Normal if param.row.module == Module::TokenEmbedding => {
                 generator.skip_normal(elements);
                 tied_embedding = Some((index, elements));
             }
@@ -70,14 +70,14 @@ fn skip_constructors(params: &[Param], generator: &mut Generator) {
     let mut head = 0;
     for param in params {
         let elements = param.shape.elements();
-        let name = param.row.name;
-        if name.starts_with("wte") || name.starts_with("wpe") {
-            generator.skip_normal(elements);
-            if name.starts_with("wte") {
+        match param.row.module {
+            Module::TokenEmbedding => {
+                generator.skip_normal(elements);
                 head = elements;
             }
-        } else if !name.contains("ln_") {
-            generator.skip(elements);
+            Module::PositionEmbedding => generator.skip_normal(elements),
+            Module::Linear => generator.skip(elements),
+            Module::LayerNorm => {}
         }
     }
     generator.skip(head);

@@ -10,4 +10,4 @@ pub mod params;
 
 pub use dims::{Dims, DimsError};
 pub use gpt2::{EvalSpec, GenerateSpec, ModelSpec, OptimizerSpec, Program, ProgramSpec, TrainSpec};
-pub use params::{Init, Param, ParamRow, parameters};
+pub use params::{Init, Module, Param, ParamRow, parameters};

@@ -28,6 +28,19 @@ pub enum Init {
     One,
 }
 
+/// The PyTorch module that holds a parameter; it decides what making the module draws.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Module {
+    /// `nn.Embedding` of tokens, tied to the head.
+    TokenEmbedding,
+    /// `nn.Embedding` of positions.
+    PositionEmbedding,
+    /// `nn.Linear`.
+    Linear,
+    /// nanoGPT's layer norm.
+    LayerNorm,
+}
+
 /// One row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParamRow {
@@ -35,6 +48,8 @@ pub struct ParamRow {
     pub name: &'static str,
     /// Dimensions, `[out, in]` for linear layers.
     pub shape: &'static [Extent],
+    /// What holds it.
+    pub module: Module,
     /// Initial values.
     pub init: Init,
     /// Exists only with `bias=True`.
@@ -43,45 +58,49 @@ pub struct ParamRow {
     pub hf_transposed: bool,
 }
 
-const fn weight(name: &'static str, shape: &'static [Extent], init: Init) -> ParamRow {
-    ParamRow { name, shape, init, only_with_bias: false, hf_transposed: false }
+const fn row(name: &'static str, shape: &'static [Extent], module: Module, init: Init) -> ParamRow {
+    ParamRow { name, shape, module, init, only_with_bias: false, hf_transposed: false }
 }
 
-const fn conv1d(name: &'static str, shape: &'static [Extent], init: Init) -> ParamRow {
-    ParamRow { hf_transposed: true, ..weight(name, shape, init) }
+const fn linear(name: &'static str, shape: &'static [Extent], init: Init) -> ParamRow {
+    ParamRow { hf_transposed: true, ..row(name, shape, Module::Linear, init) }
 }
 
-const fn bias(name: &'static str, shape: &'static [Extent]) -> ParamRow {
-    ParamRow { only_with_bias: true, ..weight(name, shape, Init::Zero) }
+const fn gain(name: &'static str) -> ParamRow {
+    row(name, &[Width(1)], Module::LayerNorm, Init::One)
+}
+
+const fn bias(name: &'static str, shape: &'static [Extent], module: Module) -> ParamRow {
+    ParamRow { only_with_bias: true, ..row(name, shape, module, Init::Zero) }
 }
 
 use Extent::{Block, Vocab, Width};
 
 /// Before the blocks. The head is tied to `wte`, so it has no row.
 const EMBEDDINGS: &[ParamRow] = &[
-    weight("wte.weight", &[Vocab, Width(1)], Init::Normal),
-    weight("wpe.weight", &[Block, Width(1)], Init::Normal),
+    row("wte.weight", &[Vocab, Width(1)], Module::TokenEmbedding, Init::Normal),
+    row("wpe.weight", &[Block, Width(1)], Module::PositionEmbedding, Init::Normal),
 ];
 
 /// In every block.
 const BLOCK: &[ParamRow] = &[
-    weight("h.{}.ln_1.weight", &[Width(1)], Init::One),
-    bias("h.{}.ln_1.bias", &[Width(1)]),
-    conv1d("h.{}.attn.c_attn.weight", &[Width(3), Width(1)], Init::Normal),
-    bias("h.{}.attn.c_attn.bias", &[Width(3)]),
-    conv1d("h.{}.attn.c_proj.weight", &[Width(1), Width(1)], Init::Residual),
-    bias("h.{}.attn.c_proj.bias", &[Width(1)]),
-    weight("h.{}.ln_2.weight", &[Width(1)], Init::One),
-    bias("h.{}.ln_2.bias", &[Width(1)]),
-    conv1d("h.{}.mlp.c_fc.weight", &[Width(4), Width(1)], Init::Normal),
-    bias("h.{}.mlp.c_fc.bias", &[Width(4)]),
-    conv1d("h.{}.mlp.c_proj.weight", &[Width(1), Width(4)], Init::Residual),
-    bias("h.{}.mlp.c_proj.bias", &[Width(1)]),
+    gain("h.{}.ln_1.weight"),
+    bias("h.{}.ln_1.bias", &[Width(1)], Module::LayerNorm),
+    linear("h.{}.attn.c_attn.weight", &[Width(3), Width(1)], Init::Normal),
+    bias("h.{}.attn.c_attn.bias", &[Width(3)], Module::Linear),
+    linear("h.{}.attn.c_proj.weight", &[Width(1), Width(1)], Init::Residual),
+    bias("h.{}.attn.c_proj.bias", &[Width(1)], Module::Linear),
+    gain("h.{}.ln_2.weight"),
+    bias("h.{}.ln_2.bias", &[Width(1)], Module::LayerNorm),
+    linear("h.{}.mlp.c_fc.weight", &[Width(4), Width(1)], Init::Normal),
+    bias("h.{}.mlp.c_fc.bias", &[Width(4)], Module::Linear),
+    linear("h.{}.mlp.c_proj.weight", &[Width(1), Width(4)], Init::Residual),
+    bias("h.{}.mlp.c_proj.bias", &[Width(1)], Module::Linear),
 ];
 
 /// After the blocks.
 const FINAL: &[ParamRow] =
-    &[weight("ln_f.weight", &[Width(1)], Init::One), bias("ln_f.bias", &[Width(1)])];
+    &[gain("ln_f.weight"), bias("ln_f.bias", &[Width(1)], Module::LayerNorm)];
 
 /// A parameter of a model of given sizes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,7 +157,7 @@ fn shape_of(row: &ParamRow, dims: &Dims) -> Result<Shape, PlanError> {
 
 /// Number of parameters as nanoGPT reports it: without the position embedding.
 pub fn reported_parameters(dims: &Dims) -> Result<u64, PlanError> {
-    let counted = |param: &&Param| param.row.name != "wpe.weight";
+    let counted = |param: &&Param| param.row.module != Module::PositionEmbedding;
     let all = parameters(dims)?;
     Ok(all.iter().filter(counted).map(|p| p.shape.elements()).fold(0, u64::saturating_add))
 }

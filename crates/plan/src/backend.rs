@@ -3,17 +3,36 @@
 
 use crate::arena::Plan;
 use crate::bytes::Bytes;
+use crate::ops::Op;
 use crate::schedule::SegmentId;
-use crate::tensor::TensorId;
+use crate::tensor::{TensorId, Tensors};
 use std::fmt;
+
+/// What a backend needs beside an op's own operands: packed panels, a BLAS workspace, tiles. Asked
+/// while the schedule is built, so that scratch is a tensor like any other and has one formula.
+pub trait Scratch: fmt::Debug {
+    /// Bytes for this op, 0 for none; `None` when they do not fit 63 bits. The op's `workspace`
+    /// operand has no size yet.
+    fn bytes(&self, op: &Op, tensors: &Tensors) -> Option<Bytes>;
+}
+
+/// A backend that needs nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct NoScratch;
+
+impl Scratch for NoScratch {
+    fn bytes(&self, _: &Op, _: &Tensors) -> Option<Bytes> {
+        Some(Bytes::ZERO)
+    }
+}
 
 /// What the host gives each run of a segment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepInputs {
     /// Learning rate of this update.
-    pub lr: f32,
+    pub lr: f64,
     /// Largest gradient norm; 0 = no clipping.
-    pub grad_clip: f32,
+    pub grad_clip: f64,
     /// Iteration, for the dropout stream.
     pub iteration: u64,
     /// Seed, for the dropout stream.
@@ -163,23 +182,61 @@ impl fmt::Display for BackendError {
 impl std::error::Error for BackendError {}
 
 /// Executes one plan. Making one obtains all memory; nothing after that does.
-pub trait Backend {
+///
+/// Tensors that outlive segments can be written and read at any time between runs. A segment's own
+/// inputs and outputs share bytes with other segments': an input is written right before the
+/// segment runs, an output is read right after, and what another write or run has made stale is
+/// refused.
+pub trait Backend: Send {
     /// The plan it was made for.
     fn plan(&self) -> &Plan;
 
-    /// Bytes obtained for the plan's tensors; equal to [`Plan::arena_bytes`].
+    /// Bytes obtained for the plan's tensors: [`Plan::arena_bytes`], unless the backend was asked to
+    /// keep tensors apart.
     fn arena_bytes(&self) -> Bytes;
 
-    /// Fills a tensor from the host: little-endian elements, exactly its size. A tensor of a
-    /// segment can be written only if it is an input, and keeps its content until a segment runs.
-    fn write(&mut self, tensor: TensorId, content: &[u8]) -> Result<(), BackendError>;
+    /// Fills a part of a tensor from the host, from byte `offset` on: little-endian elements.
+    fn write_at(
+        &mut self,
+        tensor: TensorId,
+        offset: u64,
+        content: &[u8],
+    ) -> Result<(), BackendError>;
 
-    /// Copies a tensor to the host. A tensor of a segment can be read only if it is an output,
-    /// until another segment runs.
-    fn read(&mut self, tensor: TensorId, content: &mut [u8]) -> Result<(), BackendError>;
+    /// Copies a part of a tensor to the host, from byte `offset` on.
+    fn read_at(
+        &mut self,
+        tensor: TensorId,
+        offset: u64,
+        content: &mut [u8],
+    ) -> Result<(), BackendError>;
+
+    /// Fills a whole tensor; `content` has exactly its size.
+    fn write(&mut self, tensor: TensorId, content: &[u8]) -> Result<(), BackendError> {
+        whole(self.plan(), tensor, content.len())?;
+        self.write_at(tensor, 0, content)
+    }
+
+    /// Copies a whole tensor; `content` has exactly its size.
+    fn read(&mut self, tensor: TensorId, content: &mut [u8]) -> Result<(), BackendError> {
+        whole(self.plan(), tensor, content.len())?;
+        self.read_at(tensor, 0, content)
+    }
 
     /// Runs a segment's steps in order.
     fn run(&mut self, segment: SegmentId, inputs: &StepInputs) -> Result<(), BackendError>;
+}
+
+/// The host's buffer and the tensor have the same size.
+fn whole(plan: &Plan, tensor: TensorId, given: usize) -> Result<(), BackendError> {
+    let tensors = &plan.schedule.tensors;
+    let bytes = tensors.bytes(tensor).get();
+    if bytes == given as u64 {
+        return Ok(());
+    }
+    let name = &tensors.get(tensor).name;
+    let what = format!("tensor {name} has {bytes} bytes, the host gave {given}");
+    Err(BackendError::HostAccess { what })
 }
 
 #[cfg(test)]

@@ -35,6 +35,13 @@ pub enum PlanError {
         /// The size of its parent.
         parent: Bytes,
     },
+    /// A view starts inside an element, or has another scope than the tensor it looks into.
+    ViewMismatch {
+        /// The view's name.
+        name: String,
+        /// Where it starts.
+        offset: Bytes,
+    },
     /// An operand has a shape or type that its op does not accept.
     Operand {
         /// The op.
@@ -78,6 +85,10 @@ impl fmt::Display for PlanError {
                 Some(end) => write!(f, "view {name} ends at {end}, its parent has {parent}"),
                 None => write!(f, "view {name} ends beyond 2^63 bytes, its parent has {parent}"),
             },
+            PlanError::ViewMismatch { name, offset } => {
+                write!(f, "view {name}, {offset} into its root, must start at a whole element ")?;
+                write!(f, "and have its root's scope")
+            }
             PlanError::Operand { op, operand, found, wanted } => {
                 write!(f, "{op}: operand {operand} is {found}, the op needs {wanted}")
             }

@@ -36,7 +36,7 @@ pub mod tensor;
 pub mod verify;
 
 pub use arena::{Placement, Plan, SegmentLayout};
-pub use backend::{Backend, BackendError, StepInputs, StepState};
+pub use backend::{Backend, BackendError, NoScratch, Scratch, StepInputs, StepState};
 pub use bytes::{ALIGNMENT, Bytes};
 pub use error::PlanError;
 pub use lifetimes::Live;

@@ -4,7 +4,7 @@
 use crate::arena::{Placement, Plan};
 use crate::bytes::Bytes;
 use crate::ops::Access;
-use crate::schedule::{Pass, SegmentId};
+use crate::schedule::{Pass, SegmentId, Step};
 use crate::tensor::{Io, Role, Scope};
 use std::fmt::Write as _;
 
@@ -211,10 +211,18 @@ fn bill_segment(plan: &Plan, id: SegmentId) -> BillSegment {
     }
 }
 
-/// The whole plan as text: tensors with their places and lives, then steps with their operands.
+/// The whole plan as text: windows, then for each segment tensors with their places and lives, and
+/// steps with their operands (`=` written, `+` updated) and attributes.
 pub fn listing(plan: &Plan) -> String {
     let mut text = String::new();
+    let tensors = &plan.schedule.tensors;
     let _ = writeln!(text, "arena {} bytes", plan.arena_bytes.get());
+    for window in tensors.ids().filter(|&id| tensors.get(id).view.is_some()) {
+        let (root, offset) = tensors.root(window);
+        let (tensor, root) = (tensors.get(window), &tensors.get(root).name);
+        let (name, dtype, shape) = (&tensor.name, tensor.dtype, tensor.shape);
+        let _ = writeln!(text, "  {root}+{:<8} {name:<24} {dtype} {shape}", offset.get());
+    }
     for id in plan.schedule.segment_ids() {
         let segment = plan.schedule.segment(id);
         let _ = writeln!(text, "\nsegment {} ({})", segment.name, segment.phase.name());
@@ -224,25 +232,34 @@ pub fn listing(plan: &Plan) -> String {
             list_placement(plan, place, &mut text);
         }
         for (index, step) in segment.steps.iter().enumerate() {
-            let pass = match step.pass {
-                Pass::Forward => "forward",
-                Pass::Backward => "backward",
-                Pass::Update => "update",
-            };
-            let _ = write!(text, "  {index:>4} {pass:<8} {}", step.op.operation().name());
-            for operand in step.operands() {
-                let mark = match operand.access {
-                    Access::Read => "",
-                    Access::Write => "=",
-                    Access::Update => "+",
-                };
-                let name = &plan.schedule.tensors.get(operand.tensor).name;
-                let _ = write!(text, " {mark}{name}");
-            }
-            text.push('\n');
+            let _ = write!(text, "  {index:>4} ");
+            list_step(plan, step, &mut text);
         }
     }
     text
+}
+
+fn list_step(plan: &Plan, step: &Step, text: &mut String) {
+    let pass = match step.pass {
+        Pass::Forward => "forward",
+        Pass::Backward => "backward",
+        Pass::Update => "update",
+    };
+    let _ = write!(text, "{pass:<8} {}", step.op.operation().name());
+    for operand in step.operands() {
+        let mark = match operand.access {
+            Access::Read => "",
+            Access::Write => "=",
+            Access::Update => "+",
+        };
+        let name = &plan.schedule.tensors.get(operand.tensor).name;
+        let _ = write!(text, " {mark}{name}");
+    }
+    let attributes = step.op.operation().attributes();
+    if !attributes.is_empty() {
+        let _ = write!(text, "  [{}]", attributes.join(" "));
+    }
+    text.push('\n');
 }
 
 fn list_placement(plan: &Plan, place: &Placement, text: &mut String) {
@@ -268,27 +285,11 @@ fn list_placement(plan: &Plan, place: &Placement, text: &mut String) {
     );
 }
 
-/// FNV-1a over the listing and what it leaves out, the attributes and the windows: two plans that
-/// execute differently differ here.
+/// FNV-1a over the listing, which holds all that is executed: two plans that execute differently
+/// differ here, and no name inside this program is part of it.
 pub fn hash(plan: &Plan) -> u64 {
-    let mut hash = 0xcbf2_9ce4_8422_2325u64;
-    let mut eat = |text: &str| {
-        for byte in text.bytes() {
-            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-        }
-    };
-    eat(&listing(plan));
-    for segment in &plan.schedule.segments {
-        for step in &segment.steps {
-            eat(&format!("{:?}", step.op));
-        }
-    }
-    for tensor in plan.schedule.tensors.ids().map(|id| plan.schedule.tensors.get(id)) {
-        if let Some(view) = tensor.view {
-            eat(&format!("{view:?} {} {}", tensor.dtype, tensor.shape));
-        }
-    }
-    hash
+    let eat = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    listing(plan).bytes().fold(0xcbf2_9ce4_8422_2325, eat)
 }
 
 #[cfg(test)]

@@ -1,11 +1,13 @@
 //! The schedule: ordered steps over typed tensors, in segments, and the builders that make it.
 //! Backward steps come from a walk over the forward steps in reverse, each op emitting its own.
 
+use crate::backend::{NoScratch, Scratch};
 use crate::bytes::Bytes;
 use crate::error::PlanError;
 use crate::ops::{Op, Operand};
 use crate::tensor::{Dtype, Io, Phase, Role, Scope, Shape, Tensor, TensorId, Tensors, View};
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 /// Index of a segment in [`Schedule::segments`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -100,16 +102,33 @@ impl Schedule {
 }
 
 /// Makes a schedule: run-wide tensors first, then segments.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct ScheduleBuilder {
     tensors: Tensors,
     segments: Vec<Segment>,
+    scratch: Rc<dyn Scratch>,
+    /// The backend's scratch, shared by all steps; as large as the largest of them needs.
+    workspace: Option<TensorId>,
+    /// How often each name was given in the segment being built.
+    names: BTreeMap<String, u32>,
+}
+
+impl Default for ScheduleBuilder {
+    fn default() -> ScheduleBuilder {
+        ScheduleBuilder::with_scratch(Rc::new(NoScratch))
+    }
 }
 
 impl ScheduleBuilder {
-    /// Nothing yet.
+    /// Nothing yet, for a backend without scratch.
     pub fn new() -> ScheduleBuilder {
         ScheduleBuilder::default()
+    }
+
+    /// Nothing yet, for a backend with this scratch.
+    pub fn with_scratch(scratch: Rc<dyn Scratch>) -> ScheduleBuilder {
+        let (tensors, segments, names) = (Tensors::default(), Vec::new(), BTreeMap::new());
+        ScheduleBuilder { tensors, segments, scratch, workspace: None, names }
     }
 
     /// Adds a tensor that outlives segments.
@@ -159,6 +178,7 @@ impl ScheduleBuilder {
     /// Opens the next segment.
     pub fn segment(&mut self, name: &str, phase: Phase) -> SegmentBuilder<'_> {
         let id = SegmentId(self.segments.len());
+        self.names.clear();
         self.segments.push(Segment { name: name.to_string(), phase, steps: Vec::new() });
         SegmentBuilder { builder: self, id, layer: None, pass: Pass::Forward }
     }
@@ -200,7 +220,8 @@ impl SegmentBuilder<'_> {
         self.host_tensor(name, dtype, shape, role, Io::Device)
     }
 
-    /// A tensor of this segment that the host may touch before or after it runs.
+    /// A tensor of this segment that the host may touch before or after it runs. A name given again
+    /// gets a number: `workspace`, `workspace#2`, …
     pub fn host_tensor(
         &mut self,
         name: &str,
@@ -213,8 +234,27 @@ impl SegmentBuilder<'_> {
             Some(layer) => format!("h.{layer}.{name}"),
             None => name.to_string(),
         };
+        let times = self.builder.names.entry(name.clone()).or_insert(0);
+        *times += 1;
+        let name = if *times == 1 { name } else { format!("{name}#{times}") };
         let (scope, layer) = (Scope::Segment(self.id), self.layer);
         self.builder.tensors.add(Tensor { name, dtype, shape, role, scope, layer, io, view: None })
+    }
+
+    /// A run-wide tensor that the host writes before this segment runs: nothing else ever touches
+    /// its bytes, so that it can be filled while another segment runs.
+    pub fn run_input(
+        &mut self,
+        name: &str,
+        dtype: Dtype,
+        shape: Shape,
+        role: Role,
+    ) -> Result<TensorId, PlanError> {
+        let segment = &self.builder.segments[self.id.0].name;
+        let name = format!("{name} of {segment}");
+        let (scope, io) = (Scope::Run, Io::Input);
+        let tensor = Tensor { name, dtype, shape, role, scope, layer: None, io, view: None };
+        self.builder.tensors.add(tensor)
     }
 
     /// Lets the host read a tensor of this segment after the segment has run.
@@ -234,6 +274,28 @@ impl SegmentBuilder<'_> {
         let step = Step { op, layer: self.layer, pass: self.pass };
         self.builder.segments[self.id.0].steps.push(step);
         Ok(())
+    }
+
+    /// As [`SegmentBuilder::push`], for an op with a workspace: one run-wide tensor that all such
+    /// ops share, as large as the backend asks for the largest of them.
+    pub fn push_with_workspace<O: Into<Op>>(
+        &mut self,
+        make: impl FnOnce(TensorId) -> O,
+    ) -> Result<(), PlanError> {
+        let workspace = match self.builder.workspace {
+            Some(workspace) => workspace,
+            None => {
+                let one = Shape::new(&[1])?;
+                self.builder.run_tensor("workspace", Dtype::F32, one, Role::Workspace)?
+            }
+        };
+        self.builder.workspace = Some(workspace);
+        let op = make(workspace).into();
+        let name = op.operation().name();
+        let too_large = || PlanError::ArenaTooLarge { at: format!("the workspace of {name}") };
+        let bytes = self.builder.scratch.bytes(&op, &self.builder.tensors).ok_or_else(too_large)?;
+        self.builder.tensors.grow(workspace, bytes.get().div_ceil(Dtype::F32.size()))?;
+        self.push(op)
     }
 
     /// Emits the backward of every step so far, last first. `parameter_gradients` gives each
@@ -346,6 +408,14 @@ impl Backward<'_> {
     /// Appends a backward step.
     pub fn push(&mut self, op: impl Into<Op>) -> Result<(), PlanError> {
         self.segment.push(op)
+    }
+
+    /// Appends a backward step that has a workspace.
+    pub fn push_with_workspace<O: Into<Op>>(
+        &mut self,
+        make: impl FnOnce(TensorId) -> O,
+    ) -> Result<(), PlanError> {
+        self.segment.push_with_workspace(make)
     }
 
     fn missing(&self, op: &'static str, what: &str, tensor: TensorId) -> PlanError {

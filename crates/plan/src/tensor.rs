@@ -226,7 +226,7 @@ pub struct View {
 /// One tensor of the schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tensor {
-    /// Unique within its scope; parameters use nanoGPT's names.
+    /// For people; parameters use nanoGPT's names.
     pub name: String,
     /// Element type.
     pub dtype: Dtype,
@@ -268,7 +268,8 @@ pub struct Tensors {
 }
 
 impl Tensors {
-    /// Adds a tensor; a view of a view becomes a view of its root.
+    /// Adds a tensor; a view of a view becomes a view of its root. A view starts at a whole element
+    /// and lives as long as its root.
     pub fn add(&mut self, mut tensor: Tensor) -> Result<TensorId, PlanError> {
         let bytes = tensor.checked_bytes()?;
         if let Some(view) = tensor.view {
@@ -279,10 +280,15 @@ impl Tensors {
             let end = offset.and_then(|offset| offset.plus(bytes));
             let parent = self.bytes(view.root);
             let inside = view.offset.plus(bytes).is_some_and(|end| end <= parent);
-            match (offset, inside) {
-                (Some(offset), true) => tensor.view = Some(View { root, offset }),
-                _ => return Err(PlanError::ViewOutside { name: tensor.name, end, parent }),
+            let Some(offset) = offset.filter(|_| inside) else {
+                return Err(PlanError::ViewOutside { name: tensor.name, end, parent });
+            };
+            if !offset.get().is_multiple_of(tensor.dtype.size())
+                || self.get(root).scope != tensor.scope
+            {
+                return Err(PlanError::ViewMismatch { name: tensor.name, offset });
             }
+            tensor.view = Some(View { root, offset });
         }
         let too_many = || PlanError::ArenaTooLarge { at: format!("tensor {}", self.rows.len()) };
         let id = TensorId(u32::try_from(self.rows.len()).map_err(|_| too_many())?);
@@ -294,6 +300,16 @@ impl Tensors {
     /// Makes a tensor one that the host reads.
     pub(crate) fn mark_output(&mut self, id: TensorId) {
         self.rows[id.index()].io = Io::Output;
+    }
+
+    /// Makes a flat tensor at least so many elements long. Nothing may look into it by a view.
+    pub(crate) fn grow(&mut self, id: TensorId, elements: u64) -> Result<(), PlanError> {
+        if elements > self.get(id).shape.elements() {
+            let grown = Tensor { shape: Shape::new(&[elements])?, ..self.get(id).clone() };
+            self.bytes[id.index()] = grown.checked_bytes()?;
+            self.rows[id.index()] = grown;
+        }
+        Ok(())
     }
 
     /// The row of a tensor. Ids come from [`Tensors::add`] on the same table.
@@ -371,5 +387,9 @@ mod tests {
         assert_eq!(tensors.root(part), (root, Bytes::new(300).unwrap()));
         assert!(tensors.add(tensor(&[26], at(half, 100))).is_err());
         assert!(tensors.add(tensor(&[26], at(root, u64::MAX >> 1))).is_err());
+        let error = tensors.add(tensor(&[1], at(root, 1))).unwrap_err().to_string();
+        assert!(error.contains("1 B into its root"), "{error}");
+        let other = Tensor { scope: Scope::Phase(Phase::Eval), ..tensor(&[1], at(root, 4)) };
+        assert!(tensors.add(other).is_err(), "a view cannot outlive its root");
     }
 }

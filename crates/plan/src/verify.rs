@@ -164,6 +164,10 @@ impl<'a> SegmentCheck<'a> {
         self.plan.schedule.tensors.get(tensor).name.clone()
     }
 
+    fn last_step(&self) -> usize {
+        self.plan.schedule.segment(self.segment).steps.len().saturating_sub(1)
+    }
+
     fn segment_name(&self) -> String {
         self.plan.schedule.segment(self.segment).name.clone()
     }
@@ -187,6 +191,9 @@ impl<'a> SegmentCheck<'a> {
             let size = tensors.bytes(place.tensor);
             let problem = if place.size != size {
                 Some(format!("has {} bytes planned, {} needed", place.size.get(), size.get()))
+            } else if place.live.first > place.live.last || place.live.last > self.last_step() {
+                let live = place.live;
+                Some(format!("lives from step {} to {}", live.first, live.last))
             } else if place.end() > self.plan.arena_bytes.get() {
                 Some(format!("ends at {}, beyond the arena", place.end()))
             } else if !std::ptr::eq(self.by_tensor[&place.tensor], place) {

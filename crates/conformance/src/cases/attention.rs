@@ -5,7 +5,8 @@ use crate::case_builder::{CaseBuilder, STANDARD, backward};
 use crate::masks::{MaskPlace, mask};
 use crate::values::Values;
 use plan::ops::{Attention, Dropout, DropoutSite};
-use plan::{Bytes, PlanError, StepInputs};
+use plan::{PlanError, Scratch, StepInputs};
+use std::rc::Rc;
 
 const TOLERANCE: Tolerance = Tolerance {
     absolute: 1e-5,
@@ -60,15 +61,15 @@ const STEP: StepInputs = StepInputs {
     position: 0,
 };
 
-pub fn cases(workspace: Bytes) -> Result<Vec<Case>, PlanError> {
-    TABLE.iter().map(|sizes| case(sizes, workspace)).collect()
+pub fn cases(scratch: &Rc<dyn Scratch>) -> Result<Vec<Case>, PlanError> {
+    TABLE.iter().map(|sizes| case(sizes, scratch)).collect()
 }
 
-fn case(sizes: &Sizes, workspace: Bytes) -> Result<Case, PlanError> {
+fn case(sizes: &Sizes, scratch: &Rc<dyn Scratch>) -> Result<Case, PlanError> {
     let &Sizes { rows, positions, heads, .. } = sizes;
     let width = heads * sizes.head_size;
     let tolerance = if sizes.sharpness > 1.0 { SHARP_TOLERANCE } else { TOLERANCE };
-    let mut case = CaseBuilder::new(sizes.name, "attention", tolerance);
+    let mut case = CaseBuilder::with_scratch(sizes.name, "attention", tolerance, scratch);
     case.attribute("heads", Attribute::Int(heads as i64));
     let qkv_dims = [rows, positions, 3 * width];
     let mut values = case.drawn("qkv", &qkv_dims, STANDARD)?;
@@ -80,9 +81,9 @@ fn case(sizes: &Sizes, workspace: Bytes) -> Result<Case, PlanError> {
     let dropout = dropout(&mut case, sizes);
     let out = case.tensor("out", &[rows, positions, width])?;
     let lse = case.tensor("lse", &[rows, heads, positions])?;
-    let workspace = case.workspace(workspace)?;
     let mut segment = case.segment();
-    segment.push(Attention { qkv, out, lse, heads, dropout, workspace })?;
+    let attend = |workspace| Attention { qkv, out, lse, heads, dropout, workspace };
+    segment.push_with_workspace(attend)?;
     let [d_qkv] = backward(&mut segment, &[], &[(out, d_out)], [qkv])?;
     let segment = segment.finish();
     case.run(segment, STEP);

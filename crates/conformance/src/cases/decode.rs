@@ -5,7 +5,10 @@ use crate::case::{Attribute, Case, Tolerance};
 use crate::case_builder::{CaseBuilder, Normal, STANDARD};
 use crate::values::Values;
 use plan::ops::{Attention, AttentionDecode, CacheStore, SelectPosition};
-use plan::{Bytes, Dtype, Io, Phase, PlanError, Role, Scope, Shape, StepInputs, Tensor, TensorId};
+use plan::{
+    Dtype, Io, Phase, PlanError, Role, Scope, Scratch, Shape, StepInputs, Tensor, TensorId,
+};
+use std::rc::Rc;
 
 const TOLERANCE: Tolerance = Tolerance {
     absolute: 1e-5,
@@ -63,14 +66,14 @@ const TABLE: [Sizes; 3] = [
 /// What the cache holds before: wrong at once if it is looked at.
 const OLD_CACHE: Normal = Normal { mean: 50.0, deviation: 10.0 };
 
-pub fn cases(workspace: Bytes) -> Result<Vec<Case>, PlanError> {
-    TABLE.iter().map(|sizes| case(sizes, workspace)).collect()
+pub fn cases(scratch: &Rc<dyn Scratch>) -> Result<Vec<Case>, PlanError> {
+    TABLE.iter().map(|sizes| case(sizes, scratch)).collect()
 }
 
-fn case(sizes: &Sizes, workspace: Bytes) -> Result<Case, PlanError> {
+fn case(sizes: &Sizes, scratch: &Rc<dyn Scratch>) -> Result<Case, PlanError> {
     let &Sizes { rows, heads, head_size, prefill, context, positions, .. } = sizes;
     let width = heads * head_size;
-    let mut case = CaseBuilder::new(sizes.name, "decode", TOLERANCE);
+    let mut case = CaseBuilder::with_scratch(sizes.name, "decode", TOLERANCE, scratch);
     case.attribute("heads", Attribute::Int(heads as i64));
     case.attribute("context", Attribute::Int(context as i64));
     case.attribute("prefill", Attribute::Int(prefill as i64));
@@ -81,15 +84,22 @@ fn case(sizes: &Sizes, workspace: Bytes) -> Result<Case, PlanError> {
     let last = case.tensor("last", &[rows, 1, width])?;
     let token = case.tensor("token", &[rows, 1, 3 * width])?;
     let out = case.tensor("out", &[rows, 1, width])?;
-    let workspace = case.workspace(workspace)?;
 
     let mut segment = case.schedule.segment("prefill", Phase::Generate);
-    segment.push(Attention { qkv, out: att, lse, heads, dropout: None, workspace })?;
+    segment.push_with_workspace(|workspace| Attention {
+        qkv,
+        out: att,
+        lse,
+        heads,
+        dropout: None,
+        workspace,
+    })?;
     segment.push(CacheStore { qkv, cache })?;
     segment.push(SelectPosition { x: att, out: last })?;
     let prefill_segment = segment.finish();
     let mut segment = case.schedule.segment("decode", Phase::Generate);
-    segment.push(AttentionDecode { qkv: token, cache, out, workspace })?;
+    let attend = |workspace| AttentionDecode { qkv: token, cache, out, workspace };
+    segment.push_with_workspace(attend)?;
     let decode_segment = segment.finish();
 
     let dims = [rows, prefill, 3 * width];

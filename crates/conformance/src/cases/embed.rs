@@ -5,7 +5,7 @@ use crate::case_builder::{CaseBuilder, STANDARD, backward};
 use crate::masks::{MaskPlace, mask};
 use crate::values::Values;
 use plan::ops::{Dropout, DropoutSite, Embed, PositionFrom};
-use plan::{Bytes, PlanError, StepInputs};
+use plan::{PlanError, StepInputs};
 
 const TOLERANCE: Tolerance = Tolerance {
     absolute: 4e-6,
@@ -78,7 +78,7 @@ const STEP: StepInputs = StepInputs {
     position: 0,
 };
 
-pub fn cases(_: Bytes) -> Result<Vec<Case>, PlanError> {
+pub fn cases() -> Result<Vec<Case>, PlanError> {
     let mut all = TABLE.iter().map(case).collect::<Result<Vec<_>, _>>()?;
     all.push(decode()?);
     Ok(all)

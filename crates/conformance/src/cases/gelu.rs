@@ -3,7 +3,7 @@
 use crate::case::{Attribute, Case, Tolerance};
 use crate::case_builder::{CaseBuilder, STANDARD, backward, spread};
 use plan::ops::{Gelu, GeluKind};
-use plan::{Bytes, PlanError, StepInputs};
+use plan::{PlanError, StepInputs};
 
 const TOLERANCE: Tolerance = Tolerance {
     absolute: 5e-6,
@@ -17,7 +17,7 @@ const EDGES: [f32; 24] = [
     6.5, -6.5, 9.0, -9.0, 15.0, -15.0, 100.0, -100.0,
 ];
 
-pub fn cases(_: Bytes) -> Result<Vec<Case>, PlanError> {
+pub fn cases() -> Result<Vec<Case>, PlanError> {
     let mut all = Vec::new();
     for (kind, word) in [(GeluKind::Erf, "erf"), (GeluKind::Tanh, "tanh")] {
         let normal = CaseBuilder::new(&format!("gelu_{word}"), "gelu", TOLERANCE);

@@ -5,7 +5,8 @@ use crate::case::{Attribute, Case, Tolerance};
 use crate::case_builder::{CaseBuilder, Normal, STANDARD, spread};
 use crate::values::stream;
 use plan::ops::{HeadEval, HeadTrain};
-use plan::{Bytes, PlanError, StepInputs, StepState, TensorId};
+use plan::{PlanError, Scratch, StepInputs, StepState, TensorId};
+use std::rc::Rc;
 
 const LOSS_TOLERANCE: Tolerance = Tolerance {
     absolute: 1e-5,
@@ -110,11 +111,11 @@ const TABLE: [Sizes; 6] = [
     },
 ];
 
-pub fn cases(workspace: Bytes) -> Result<Vec<Case>, PlanError> {
+pub fn cases(scratch: &Rc<dyn Scratch>) -> Result<Vec<Case>, PlanError> {
     let mut all = Vec::new();
     for sizes in &TABLE {
-        all.push(train(sizes, workspace)?);
-        all.push(eval(sizes, workspace)?);
+        all.push(train(sizes, scratch)?);
+        all.push(eval(sizes, scratch)?);
     }
     Ok(all)
 }
@@ -128,14 +129,14 @@ struct Head {
     token_loss: TensorId,
     row_loss: TensorId,
     slab: TensorId,
-    workspace: TensorId,
     step: StepInputs,
 }
 
-fn head(sizes: &Sizes, kind: &'static str, workspace: Bytes) -> Result<Head, PlanError> {
+fn head(sizes: &Sizes, kind: &'static str, scratch: &Rc<dyn Scratch>) -> Result<Head, PlanError> {
     let &Sizes { rows, positions, width, vocabulary, chunk, loss_rows, first_row, .. } = sizes;
     let tolerance = if sizes.x.deviation > 1.0 { LARGE_LOSS_TOLERANCE } else { LOSS_TOLERANCE };
-    let mut case = CaseBuilder::new(&format!("{kind}_{}", sizes.name), kind, tolerance);
+    let mut case =
+        CaseBuilder::with_scratch(&format!("{kind}_{}", sizes.name), kind, tolerance, scratch);
     let x = case.input("x", &[rows, positions, width], sizes.x)?;
     let w = case.input("w", &[vocabulary, width], spread(0.7))?;
     let ids = draw_targets(&case, sizes)?;
@@ -144,13 +145,12 @@ fn head(sizes: &Sizes, kind: &'static str, workspace: Bytes) -> Result<Head, Pla
     let row_loss = case.input("row_loss", &[loss_rows], STANDARD)?;
     let token_loss = case.tensor("token_loss", &[rows * positions])?;
     let slab = case.tensor("slab", &[chunk, vocabulary])?;
-    let workspace = case.workspace(workspace)?;
     let inverse_tokens = 1.0 / valid as f32;
     let step = StepInputs { first_row, inverse_tokens, ..StepInputs::default() };
     case.attribute("first_row", Attribute::Int(first_row as i64));
     case.attribute("inverse_tokens", Attribute::Float(inverse_tokens.into()));
     case.attribute("loss_scale", Attribute::Float(sizes.loss_scale.into()));
-    Ok(Head { case, x, w, targets, token_loss, row_loss, slab, workspace, step })
+    Ok(Head { case, x, w, targets, token_loss, row_loss, slab, step })
 }
 
 fn draw_targets(case: &CaseBuilder, sizes: &Sizes) -> Result<Vec<i32>, PlanError> {
@@ -172,13 +172,23 @@ fn draw_targets(case: &CaseBuilder, sizes: &Sizes) -> Result<Vec<i32>, PlanError
     Ok(ids)
 }
 
-fn train(sizes: &Sizes, workspace: Bytes) -> Result<Case, PlanError> {
-    let Head { mut case, x, w, targets, token_loss, row_loss, slab, workspace, step } =
-        head(sizes, "head_train", workspace)?;
+fn train(sizes: &Sizes, scratch: &Rc<dyn Scratch>) -> Result<Case, PlanError> {
+    let Head { mut case, x, w, targets, token_loss, row_loss, slab, step } =
+        head(sizes, "head_train", scratch)?;
     let d_w = case.input("d_w", &[sizes.vocabulary, sizes.width], spread(0.1))?;
     let state = case.state(&StepState::initial(sizes.loss_scale))?;
     let mut segment = case.segment();
-    segment.push(HeadTrain { x, w, d_w, targets, token_loss, row_loss, slab, state, workspace })?;
+    segment.push_with_workspace(|workspace| HeadTrain {
+        x,
+        w,
+        d_w,
+        targets,
+        token_loss,
+        row_loss,
+        slab,
+        state,
+        workspace,
+    })?;
     let segment = segment.finish();
     case.run(segment, step);
     case.read("token_loss", token_loss);
@@ -196,11 +206,19 @@ fn train(sizes: &Sizes, workspace: Bytes) -> Result<Case, PlanError> {
     Ok(case.finish())
 }
 
-fn eval(sizes: &Sizes, workspace: Bytes) -> Result<Case, PlanError> {
-    let Head { mut case, x, w, targets, token_loss, row_loss, slab, workspace, step } =
-        head(sizes, "head_eval", workspace)?;
+fn eval(sizes: &Sizes, scratch: &Rc<dyn Scratch>) -> Result<Case, PlanError> {
+    let Head { mut case, x, w, targets, token_loss, row_loss, slab, step } =
+        head(sizes, "head_eval", scratch)?;
     let mut segment = case.segment();
-    segment.push(HeadEval { x, w, targets, token_loss, row_loss, slab, workspace })?;
+    segment.push_with_workspace(|workspace| HeadEval {
+        x,
+        w,
+        targets,
+        token_loss,
+        row_loss,
+        slab,
+        workspace,
+    })?;
     let segment = segment.finish();
     case.run(segment, step);
     case.read("token_loss", token_loss);

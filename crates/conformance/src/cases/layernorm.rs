@@ -5,7 +5,7 @@ use crate::case_builder::{CaseBuilder, NEAR_ONE, Normal, STANDARD, backward, spr
 use crate::masks::{MaskPlace, mask};
 use crate::values::Values;
 use plan::ops::{Branch, Dropout, DropoutSite, LayerNorm};
-use plan::{Bytes, PlanError, StepInputs};
+use plan::{PlanError, StepInputs};
 
 const TOLERANCE: Tolerance = Tolerance {
     absolute: 2e-5,
@@ -91,7 +91,7 @@ const STEP: StepInputs = StepInputs {
     position: 0,
 };
 
-pub fn cases(_: Bytes) -> Result<Vec<Case>, PlanError> {
+pub fn cases() -> Result<Vec<Case>, PlanError> {
     TABLE.iter().map(case).collect()
 }
 

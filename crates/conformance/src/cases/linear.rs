@@ -3,7 +3,8 @@
 use crate::case::{Case, Tolerance};
 use crate::case_builder::{CaseBuilder, STANDARD, backward, spread};
 use plan::ops::Linear;
-use plan::{Bytes, PlanError, StepInputs};
+use plan::{PlanError, Scratch, StepInputs};
+use std::rc::Rc;
 
 const TOLERANCE: Tolerance = Tolerance {
     absolute: 5e-5,
@@ -31,15 +32,15 @@ const TABLE: [Sizes; 7] = [
     Sizes { name: "linear_block_edge", tokens: &[256], inputs: 4, outputs: 6, bias: false },
 ];
 
-pub fn cases(workspace: Bytes) -> Result<Vec<Case>, PlanError> {
-    TABLE.iter().map(|sizes| case(sizes, workspace)).collect()
+pub fn cases(scratch: &Rc<dyn Scratch>) -> Result<Vec<Case>, PlanError> {
+    TABLE.iter().map(|sizes| case(sizes, scratch)).collect()
 }
 
-fn case(sizes: &Sizes, workspace: Bytes) -> Result<Case, PlanError> {
+fn case(sizes: &Sizes, scratch: &Rc<dyn Scratch>) -> Result<Case, PlanError> {
     let &Sizes { name, tokens, inputs, outputs, bias } = sizes;
     let x_dims = [tokens, &[inputs]].concat();
     let out_dims = [tokens, &[outputs]].concat();
-    let mut case = CaseBuilder::new(name, "linear", TOLERANCE);
+    let mut case = CaseBuilder::with_scratch(name, "linear", TOLERANCE, scratch);
     let x = case.input("x", &x_dims, STANDARD)?;
     let w = case.input("w", &[outputs, inputs], spread(0.5))?;
     let d_out = case.input("d_out", &out_dims, STANDARD)?;
@@ -53,10 +54,9 @@ fn case(sizes: &Sizes, workspace: Bytes) -> Result<Case, PlanError> {
         bias_pair = Some((bias, d_bias));
     }
     let out = case.tensor("out", &out_dims)?;
-    let workspace = case.workspace(workspace)?;
     let mut segment = case.segment();
     let bias = bias_pair.map(|(bias, _)| bias);
-    segment.push(Linear { x, w, bias, out, workspace })?;
+    segment.push_with_workspace(|workspace| Linear { x, w, bias, out, workspace })?;
     let [d_x] = backward(&mut segment, &accumulators, &[(out, d_out)], [x])?;
     let segment = segment.finish();
     case.run(segment, StepInputs::default());

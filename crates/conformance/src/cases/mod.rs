@@ -11,19 +11,20 @@ mod linear;
 mod update;
 
 use crate::case::Case;
-use plan::{Bytes, PlanError};
+use plan::{PlanError, Scratch};
+use std::rc::Rc;
 
-/// All op cases, each with so much scratch for the backend.
-pub fn cases(workspace: Bytes) -> Result<Vec<Case>, PlanError> {
+/// All op cases, with the scratch that the backend needs.
+pub fn cases(scratch: &Rc<dyn Scratch>) -> Result<Vec<Case>, PlanError> {
     let families = [
-        embed::cases(workspace)?,
-        layernorm::cases(workspace)?,
-        linear::cases(workspace)?,
-        attention::cases(workspace)?,
-        gelu::cases(workspace)?,
-        head::cases(workspace)?,
-        decode::cases(workspace)?,
-        update::cases(workspace)?,
+        embed::cases()?,
+        layernorm::cases()?,
+        linear::cases(scratch)?,
+        attention::cases(scratch)?,
+        gelu::cases()?,
+        head::cases(scratch)?,
+        decode::cases(scratch)?,
+        update::cases()?,
     ];
     Ok(families.into_iter().flatten().collect())
 }

@@ -35,8 +35,8 @@ struct Sizes {
     name: &'static str,
     /// Deviation of the unscaled gradients.
     gradient: f32,
-    grad_clip: f32,
-    weight_decay: f32,
+    grad_clip: f64,
+    weight_decay: f64,
     scaling: Scaling,
     start: StepState,
     steps: &'static [Gradient],
@@ -55,9 +55,9 @@ enum Gradient {
 use Gradient::{Finite, Infinite, Nan};
 
 /// Learning rates of the steps.
-const LRS: [f32; 8] = [1e-3, 2e-3, 3e-3, 2.5e-3, 2e-3, 1.5e-3, 1e-3, 5e-4];
-const BETAS: [f32; 2] = [0.9, 0.95];
-const EPS: f32 = 1e-8;
+const LRS: [f64; 8] = [1e-3, 2e-3, 3e-3, 2.5e-3, 2e-3, 1.5e-3, 1e-3, 5e-4];
+const BETAS: [f64; 2] = [0.9, 0.95];
+const EPS: f64 = 1e-8;
 const DYNAMIC: Scaling = Scaling::Dynamic { growth_interval: 2 };
 
 const FIRST: StepState = StepState {
@@ -101,7 +101,7 @@ const TABLE: [Sizes; 9] = [
     Sizes { name: "update_nan_unscaled", steps: &[Finite, Nan], ..CLIPPED },
 ];
 
-pub fn cases(_: Bytes) -> Result<Vec<Case>, PlanError> {
+pub fn cases() -> Result<Vec<Case>, PlanError> {
     let mut all = TABLE.iter().map(case).collect::<Result<Vec<_>, _>>()?;
     // A norm of about 1e-3, where the 1e-6 that is added to it shows.
     all.push(norm("grad_norm_one", 1, 1e-4)?);
@@ -160,11 +160,11 @@ fn describe(case: &mut CaseBuilder, sizes: &Sizes) {
     case.attribute("loss_scale", Attribute::Float(sizes.start.loss_scale.into()));
     case.attribute("adam_t", Attribute::Int(sizes.start.adam_t as i64));
     case.attribute("decayed", Attribute::Int(DECAYED as i64));
-    case.attribute("grad_clip", Attribute::Float(sizes.grad_clip.into()));
-    case.attribute("weight_decay", Attribute::Float(sizes.weight_decay.into()));
-    case.attribute("betas", Attribute::Floats(BETAS.map(f64::from).to_vec()));
-    case.attribute("eps", Attribute::Float(EPS.into()));
-    let lrs = LRS.iter().take(sizes.steps.len()).map(|&lr| lr.into()).collect();
+    case.attribute("grad_clip", Attribute::Float(sizes.grad_clip));
+    case.attribute("weight_decay", Attribute::Float(sizes.weight_decay));
+    case.attribute("betas", Attribute::Floats(BETAS.to_vec()));
+    case.attribute("eps", Attribute::Float(EPS));
+    let lrs = LRS.iter().take(sizes.steps.len()).copied().collect();
     case.attribute("lrs", Attribute::Floats(lrs));
 }
 
@@ -194,7 +194,7 @@ fn update(case: &mut CaseBuilder, sizes: &Sizes) -> Result<Update, PlanError> {
         windows.push((roots, weight_decay));
     }
     let mut segment = case.segment();
-    let partials = segment.local("partials", Dtype::F32, Shape::new(&[1])?, Role::Workspace)?;
+    let partials = segment.local("partials", Dtype::U32, Shape::new(&[1, 2])?, Role::Workspace)?;
     segment.push(GradNorm { gradients, partials, state })?;
     segment.push(LossScaler { state, scaling: sizes.scaling })?;
     for ([weights, gradients, m, v], weight_decay) in windows {
@@ -207,16 +207,16 @@ fn update(case: &mut CaseBuilder, sizes: &Sizes) -> Result<Update, PlanError> {
 }
 
 /// The norm alone, of arrays that no golden could hold.
-fn norm(name: &str, elements: u64, grad_clip: f32) -> Result<Case, PlanError> {
+fn norm(name: &str, elements: u64, grad_clip: f64) -> Result<Case, PlanError> {
     let mut case = CaseBuilder::new(name, "grad_norm", STATE_TOLERANCE);
     let loss_scale = 8.0;
     case.attribute("loss_scale", Attribute::Float(loss_scale.into()));
-    case.attribute("grad_clip", Attribute::Float(grad_clip.into()));
+    case.attribute("grad_clip", Attribute::Float(grad_clip));
     let gradients = case.input("gradients", &[elements], spread(0.01))?;
     let state = case.state(&StepState::initial(loss_scale))?;
     let mut segment = case.segment();
-    let blocks = Shape::new(&[elements.div_ceil(GRAD_NORM_BLOCK)])?;
-    let partials = segment.local("partials", Dtype::F32, blocks, Role::Workspace)?;
+    let blocks = Shape::new(&[elements.div_ceil(GRAD_NORM_BLOCK), 2])?;
+    let partials = segment.local("partials", Dtype::U32, blocks, Role::Workspace)?;
     segment.push(GradNorm { gradients, partials, state })?;
     segment.push(LossScaler { state, scaling: Scaling::Off })?;
     let segment = segment.finish();

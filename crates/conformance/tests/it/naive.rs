@@ -52,19 +52,13 @@ impl Naive {
         Some(start..start + tensors.bytes(tensor).get() as usize)
     }
 
-    fn host_range(
-        &self,
-        tensor: TensorId,
-        len: usize,
-        io: Io,
-    ) -> Result<std::ops::Range<usize>, BackendError> {
+    fn host_range(&self, tensor: TensorId, io: Io) -> Result<std::ops::Range<usize>, BackendError> {
         let row = self.plan.schedule.tensors.get(tensor);
         let refuse = |why: &str| BackendError::HostAccess { what: format!("{}: {why}", row.name) };
         if matches!(row.scope, Scope::Segment(_)) && row.io != io {
             return Err(refuse("the host may not touch it this way"));
         }
-        let range = self.range(tensor).ok_or_else(|| refuse("it has no place"))?;
-        if range.len() == len { Ok(range) } else { Err(refuse("the buffer has another size")) }
+        self.range(tensor).ok_or_else(|| refuse("it has no place"))
     }
 
     fn bytes(&self, tensor: TensorId) -> &[u8] {
@@ -149,15 +143,25 @@ impl Backend for Naive {
         Bytes::new(self.arena.len() as u64).unwrap()
     }
 
-    fn write(&mut self, tensor: TensorId, content: &[u8]) -> Result<(), BackendError> {
-        let range = self.host_range(tensor, content.len(), Io::Input)?;
-        self.arena[range].copy_from_slice(content);
+    fn write_at(
+        &mut self,
+        tensor: TensorId,
+        offset: u64,
+        content: &[u8],
+    ) -> Result<(), BackendError> {
+        let start = self.host_range(tensor, Io::Input)?.start + offset as usize;
+        self.arena[start..start + content.len()].copy_from_slice(content);
         Ok(())
     }
 
-    fn read(&mut self, tensor: TensorId, content: &mut [u8]) -> Result<(), BackendError> {
-        let range = self.host_range(tensor, content.len(), Io::Output)?;
-        content.copy_from_slice(&self.arena[range]);
+    fn read_at(
+        &mut self,
+        tensor: TensorId,
+        offset: u64,
+        content: &mut [u8],
+    ) -> Result<(), BackendError> {
+        let start = self.host_range(tensor, Io::Output)?.start + offset as usize;
+        content.copy_from_slice(&self.arena[start..start + content.len()]);
         Ok(())
     }
 

@@ -452,7 +452,7 @@ pub fn grad_norm(b: &mut Naive, op: &GradNorm) {
 
 pub fn loss_scaler(b: &mut Naive, op: &LossScaler, inputs: &StepInputs) {
     let mut state = b.state(op.state);
-    let clip = match f64::from(inputs.grad_clip) / (f64::from(state.grad_norm) + 1e-6) {
+    let clip = match inputs.grad_clip / (f64::from(state.grad_norm) + 1e-6) {
         _ if inputs.grad_clip == 0.0 => 1.0,
         factor if factor > 1.0 => 1.0,
         factor => factor, // nan stays nan
@@ -477,8 +477,8 @@ pub fn adamw(b: &mut Naive, op: &AdamW, inputs: &StepInputs) {
     let state = b.state(op.state);
     let (mut w, g) = (b.get(op.weights), b.get(op.gradients));
     let (mut m, mut v) = (b.get(op.m), b.get(op.v));
-    let [beta1, beta2, eps, decay] = [op.beta1, op.beta2, op.eps, op.weight_decay].map(f64::from);
-    let (lr, t) = (f64::from(inputs.lr), state.adam_t as i32);
+    let [beta1, beta2, eps, decay] = [op.beta1, op.beta2, op.eps, op.weight_decay];
+    let (lr, t) = (inputs.lr, state.adam_t as i32);
     for i in (0..w.len()).filter(|_| !state.skipped) {
         let g = g[i] * f64::from(state.grad_multiplier);
         m[i] = beta1 * m[i] + (1.0 - beta1) * g;

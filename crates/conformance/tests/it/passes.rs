@@ -4,11 +4,12 @@ use crate::naive::{Sabotage, load, load_with};
 use fitgpt_conformance::{
     Failure, Problem, Summary, check_agreement, check_finite_differences, check_models, check_ops,
 };
-use plan::{Backend, BackendError, Bytes, Plan};
+use plan::{Backend, BackendError, NoScratch, Plan, Scratch};
 use std::collections::BTreeSet;
+use std::rc::Rc;
 
-fn workspace() -> Bytes {
-    Bytes::new(4096).unwrap()
+fn scratch() -> Rc<dyn Scratch> {
+    Rc::new(NoScratch)
 }
 
 fn expect(what: &str, result: Result<Summary, Vec<Failure>>) {
@@ -30,39 +31,39 @@ fn erring(
 
 #[test]
 fn formulas_pass() {
-    expect("ops", check_ops(&load, workspace()));
-    expect("finite differences", check_finite_differences(&load, workspace()));
-    expect("models", check_models(&load, workspace()));
-    expect("agreement", check_agreement(&load, &load, workspace()));
+    expect("ops", check_ops(&load, &scratch()));
+    expect("finite differences", check_finite_differences(&load, &scratch()));
+    expect("models", check_models(&load, &scratch()));
+    expect("agreement", check_agreement(&load, &load, &scratch()));
 }
 
 /// As if every result were off by two units in the last place.
 #[test]
 fn rounding_passes() {
     let rounding = erring(2.4e-7, None);
-    expect("ops", check_ops(&rounding, workspace()));
-    expect("finite differences", check_finite_differences(&rounding, workspace()));
-    expect("models", check_models(&rounding, workspace()));
+    expect("ops", check_ops(&rounding, &scratch()));
+    expect("finite differences", check_finite_differences(&rounding, &scratch()));
+    expect("models", check_models(&rounding, &scratch()));
 }
 
 #[test]
 fn errors_fail_every_case_that_computes() {
-    let failures = check_ops(&erring(1e-3, None), workspace()).unwrap_err();
+    let failures = check_ops(&erring(1e-3, None), &scratch()).unwrap_err();
     let failed: BTreeSet<&str> = failures.iter().map(|failure| failure.case.as_str()).collect();
-    let all = fitgpt_conformance::cases::cases(workspace()).unwrap();
+    let all = fitgpt_conformance::cases::cases(&scratch()).unwrap();
     for case in &all {
         // These write nothing but a state, which is left alone here.
         let state_only = case.kind == "grad_norm";
         assert_eq!(failed.contains(case.name.as_str()), !state_only, "{}", case.name);
     }
-    let failures = check_models(&erring(1e-3, None), workspace()).unwrap_err();
+    let failures = check_models(&erring(1e-3, None), &scratch()).unwrap_err();
     let failed: BTreeSet<&str> = failures.iter().map(|failure| failure.case.as_str()).collect();
-    assert_eq!(failed.len(), fitgpt_conformance::models::cases(workspace()).unwrap().len());
+    assert_eq!(failed.len(), fitgpt_conformance::models::cases(&scratch()).unwrap().len());
 }
 
 #[test]
 fn a_wrong_op_is_named_with_its_numbers() {
-    let failures = check_ops(&erring(0.01, Some("gelu_backward")), workspace()).unwrap_err();
+    let failures = check_ops(&erring(0.01, Some("gelu_backward")), &scratch()).unwrap_err();
     for failure in &failures {
         let shown = failure.to_string();
         let Problem::Value { label, .. } = &failure.problem else { panic!("{shown}") };
@@ -85,7 +86,7 @@ fn finite_differences_see_wrong_gradients() {
         ("embed_backward", "embed"),
     ] {
         let wrong = erring(0.1, Some(op));
-        let failures = check_finite_differences(&wrong, workspace()).unwrap_err();
+        let failures = check_finite_differences(&wrong, &scratch()).unwrap_err();
         for failure in failures {
             let shown = failure.to_string();
             assert!(failure.case.starts_with(kind), "{shown}");
@@ -97,7 +98,7 @@ fn finite_differences_see_wrong_gradients() {
 #[test]
 fn a_backend_that_cannot_load_fails_every_case() {
     let refuse = |_: Plan| Err(BackendError::Unsupported { what: "everything".into() });
-    let failures = check_ops(&refuse, workspace()).unwrap_err();
-    assert_eq!(failures.len(), fitgpt_conformance::cases::cases(workspace()).unwrap().len());
+    let failures = check_ops(&refuse, &scratch()).unwrap_err();
+    assert_eq!(failures.len(), fitgpt_conformance::cases::cases(&scratch()).unwrap().len());
     assert!(failures[0].to_string().ends_with("not supported here: everything"));
 }

@@ -13,8 +13,9 @@ const UNIT: usize = 16_384;
 #[derive(Clone, Copy)]
 struct Factors {
     multiplier: f32,
-    beta1: f32,
+    toward1: f32,
     beta2: f32,
+    toward2: f32,
     eps: f32,
     decay: f32,
     step: f32,
@@ -32,14 +33,15 @@ pub(crate) fn run(cx: &Context<'_>, op: &AdamW) -> Result<(), BackendError> {
         gradients.fill(0.0);
         return Ok(());
     }
-    let lr = f64::from(cx.inputs.lr);
-    let correction = |beta: f32| 1.0 - power(f64::from(beta), state.adam_t);
+    let lr = cx.inputs.lr;
+    let correction = |beta: f64| 1.0 - power(beta, state.adam_t);
     let factors = Factors {
         multiplier: state.grad_multiplier,
-        beta1: op.beta1,
-        beta2: op.beta2,
-        eps: op.eps,
-        decay: (1.0 - lr * f64::from(op.weight_decay)) as f32,
+        toward1: (1.0 - op.beta1) as f32,
+        beta2: op.beta2 as f32,
+        toward2: (1.0 - op.beta2) as f32,
+        eps: op.eps as f32,
+        decay: (1.0 - lr * op.weight_decay) as f32,
         step: (lr / correction(op.beta1)) as f32,
         inverse_root: (1.0 / correction(op.beta2).sqrt()) as f32,
     };
@@ -80,8 +82,8 @@ for_each_isa! {
         for ((p, g), (m, v)) in weights.iter_mut().zip(gradients).zip(moments) {
             let gradient = *g * f.multiplier;
             *g = 0.0;
-            *m = (1.0 - f.beta1).mul_add(gradient - *m, *m);
-            *v = (gradient * gradient).mul_add(1.0 - f.beta2, *v * f.beta2);
+            *m = f.toward1.mul_add(gradient - *m, *m);
+            *v = (gradient * gradient).mul_add(f.toward2, *v * f.beta2);
             let root = v.sqrt().mul_add(f.inverse_root, f.eps);
             *p = (-f.step).mul_add(*m / root, *p * f.decay);
         }

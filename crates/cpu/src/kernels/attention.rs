@@ -538,7 +538,8 @@ fn probabilities(
         let first = if diagonal { key.min(queries) } else { 0 };
         line[..first].fill(0.0);
         for (p, &lse) in line[first..queries].iter_mut().zip(&lse[first..]) {
-            *p = exp(p.mul_add(scale, -lse));
+            // Rounded after the scale, as the forward stored it: a lone key gets exactly 1.
+            *p = exp(*p * scale - lse);
         }
     }
 }
@@ -586,4 +587,34 @@ fn keys_times<V: Vector>(
         add: true,
     };
     block.run::<V, TALL>(v, out);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::isa::for_each_isa;
+
+    for_each_isa! {
+        /// Forward's lse and backward's probability of a lone key.
+        fn lone_key(score: f32, scale: f32, p: &mut f32) {
+            let (mut max, mut sum) = ([f32::NEG_INFINITY; TILE], [0.0; TILE]);
+            let mut tile = [score; TILE];
+            running_softmax(&mut tile, scale, [1, 1], true, &mut max, &mut sum);
+            let lse = max[0] + ln(sum[0]);
+            let mut tile = [score; TILE];
+            probabilities(&mut tile, scale, [1, 1], true, &[lse]);
+            *p = tile[0];
+        }
+    }
+
+    #[test]
+    fn a_lone_key_has_probability_one_in_both_directions() {
+        for isa in Isa::available() {
+            for score in [0.3, 17.77, -1234.5, 9.1e6] {
+                let mut p = 0.0;
+                lone_key(isa, score, 1.0 / 48f32.sqrt(), &mut p);
+                assert_eq!(p, 1.0, "{score}");
+            }
+        }
+    }
 }

@@ -1,5 +1,5 @@
-//! Token plus position embedding, and its gradient: each thread owns a range of columns and walks
-//! all tokens in order, so rows shared by many tokens are summed in one order.
+//! Token plus position embedding, and its gradient: each thread owns a range of the table's rows and
+//! walks all tokens in order, so rows shared by many tokens are summed in one order.
 
 use super::dropout::Mask;
 use crate::executor::{Context, check_below};
@@ -60,6 +60,8 @@ pub(crate) fn backward(cx: &Context<'_>, op: &EmbedBackward) -> Result<(), Backe
             }
         }
     });
+    // Positions beyond the sequences have no gradient.
+    let d_wpe = &mut d_wpe[..positions * width];
     cx.pool.split(positions, [Output::new(d_wpe, width)], |_, owned, [part]| {
         for (sequence, d) in d_out.chunks_exact(width * positions).enumerate() {
             for position in owned.clone() {

@@ -10,15 +10,20 @@ use plan::{BackendError, StepState};
 pub(crate) fn run(cx: &Context<'_>, op: &GradNorm) -> Result<(), BackendError> {
     let isa = cx.isa;
     let gradients = cx.memory.read(op.gradients);
-    let partials = cx.memory.write(op.partials);
+    let partials = cx.memory.write_words(op.partials);
     let block = GRAD_NORM_BLOCK as usize;
-    cx.pool.split(partials.len(), [Output::new(&mut *partials, 1)], |_, blocks, [sums]| {
+    cx.pool.split(partials.len() / 2, [Output::new(&mut *partials, 2)], |_, blocks, [sums]| {
         let mine = &gradients[blocks.start * block..(blocks.end * block).min(gradients.len())];
-        for (sum, block) in sums.iter_mut().zip(mine.chunks(block)) {
-            sum_of_squares(isa, block, sum);
+        for (sum, block) in sums.chunks_exact_mut(2).zip(mine.chunks(block)) {
+            let mut squares = 0.0;
+            sum_of_squares(isa, block, &mut squares);
+            let bits = squares.to_bits();
+            sum.copy_from_slice(&[bits as u32, (bits >> 32) as u32]);
         }
     });
-    let total: f64 = partials.iter().map(|&sum| f64::from(sum)).sum();
+    let words = partials.chunks_exact(2);
+    let total: f64 =
+        words.map(|pair| f64::from_bits(u64::from(pair[0]) | u64::from(pair[1]) << 32)).sum();
     let words = cx.state_words_mut(op.state)?;
     let mut state = StepState::from_words(words);
     let norm = total.sqrt() / f64::from(state.loss_scale);
@@ -29,8 +34,8 @@ pub(crate) fn run(cx: &Context<'_>, op: &GradNorm) -> Result<(), BackendError> {
 }
 
 for_each_isa! {
-    /// In f64: squares of small gradients must not vanish beside those of large ones.
-    fn sum_of_squares(x: &[f32], sum: &mut f32) {
+    /// In f64: no square of a finite f32 overflows or vanishes.
+    fn sum_of_squares(x: &[f32], sum: &mut f64) {
         let mut lanes = [0.0f64; 16];
         for chunk in x.chunks(16) {
             for (lane, &x) in lanes.iter_mut().zip(chunk) {
@@ -38,6 +43,6 @@ for_each_isa! {
                 *lane += x * x;
             }
         }
-        *sum = lanes.iter().sum::<f64>() as f32;
+        *sum = lanes.iter().sum();
     }
 }

@@ -19,13 +19,14 @@ pub(crate) fn train(cx: &Context<'_>, op: &HeadTrain) -> Result<(), BackendError
     let targets = cx.memory.read_ids(op.targets);
     let token_loss = cx.memory.write(op.token_loss);
     check_targets(targets, vocabulary)?;
+    check_row(cx, op.row_loss, token_loss.len() / cx.width(op.targets))?;
     let state = StepState::from_words(cx.state_words(op.state)?);
     let scale = cx.inputs.inverse_tokens * state.loss_scale;
     let chunk = slab.len() / vocabulary;
     for (index, x) in x.chunks_mut(chunk * width).enumerate() {
         let tokens = index * chunk..index * chunk + x.len() / width;
         let slab = &mut slab[..tokens.len() * vocabulary];
-        logits(cx, scratch, x, Matrix::transposed(w, width), slab);
+        logits(cx, scratch, x, w, width, slab);
         let (targets, losses) = (&targets[tokens.clone()], &mut token_loss[tokens.clone()]);
         let outputs = [Output::new(slab, vocabulary), Output::new(losses, 1)];
         cx.pool.split(tokens.len(), outputs, |_, rows, [slab, losses]| {
@@ -66,7 +67,7 @@ pub(crate) fn eval(cx: &Context<'_>, op: &HeadEval) -> Result<(), BackendError> 
     for (index, x) in x.chunks(chunk * width).enumerate() {
         let tokens = index * chunk..index * chunk + x.len() / width;
         let slab = &mut slab[..tokens.len() * vocabulary];
-        logits(cx, scratch, x, Matrix::transposed(w, width), slab);
+        logits(cx, scratch, x, w, width, slab);
         let (targets, losses) = (&targets[tokens.clone()], &mut token_loss[tokens.clone()]);
         let slab: &[f32] = slab;
         cx.pool.split(tokens.len(), [Output::new(losses, 1)], |_, rows, [losses]| {
@@ -77,19 +78,31 @@ pub(crate) fn eval(cx: &Context<'_>, op: &HeadEval) -> Result<(), BackendError> 
     sum_rows(cx, token_loss, op.targets, op.row_loss)
 }
 
-/// `slab = x wᵀ`.
-fn logits(cx: &Context<'_>, scratch: &mut [f32], x: &[f32], w: Matrix<'_>, slab: &mut [f32]) {
-    let isa = cx.isa;
-    let (inner, columns) = (w.column, slab.len() * w.column / x.len());
+/// `slab = x wᵀ`, with `w` of `width` columns.
+fn logits(
+    cx: &Context<'_>,
+    scratch: &mut [f32],
+    x: &[f32],
+    w: &[f32],
+    width: usize,
+    slab: &mut [f32],
+) {
     let factors = Product {
-        a: Matrix::rows(x, inner),
-        b: w,
-        inner,
-        columns,
+        a: Matrix::rows(x, width),
+        b: Matrix::transposed(w, width),
+        inner: width,
+        columns: w.len() / width,
         bias: None,
         write: Write::Overwrite,
     };
-    product(cx.pool, isa, scratch, &factors, slab);
+    product(cx.pool, cx.isa, scratch, &factors, slab);
+}
+
+/// Where the slice's first sequence stands among the losses. Checked before anything is
+/// accumulated: a refused run leaves the gradients as they were.
+fn check_row(cx: &Context<'_>, row_loss: TensorId, rows: usize) -> Result<usize, BackendError> {
+    let limit = (cx.width(row_loss) + 1).saturating_sub(rows);
+    check_below("first_row", cx.inputs.first_row.min(i64::MAX as u64) as i64, limit)
 }
 
 /// Each sequence's losses added in order of position, in f64, at the slice's place.
@@ -97,13 +110,11 @@ fn sum_rows(
     cx: &Context<'_>,
     token_loss: &[f32],
     targets: TensorId,
-    row_loss: TensorId,
+    row_loss_id: TensorId,
 ) -> Result<(), BackendError> {
     let positions = cx.width(targets);
-    let row_loss = cx.memory.write(row_loss);
-    let rows = token_loss.len() / positions;
-    let limit = row_loss.len() - rows + 1;
-    let first = check_below("first_row", cx.inputs.first_row as i64, limit)?;
+    let row_loss = cx.memory.write(row_loss_id);
+    let first = check_row(cx, row_loss_id, token_loss.len() / positions)?;
     for (sum, losses) in row_loss[first..].iter_mut().zip(token_loss.chunks_exact(positions)) {
         *sum = losses.iter().map(|&loss| f64::from(loss)).sum::<f64>() as f32;
     }
@@ -133,7 +144,7 @@ for_each_isa! {
             *loss = match usize::try_from(target) {
                 Ok(target) => {
                     let (max, sum) = softmax_parts(row);
-                    ln(sum) + max - row[target]
+                    ln(sum) + (max - row[target])
                 }
                 Err(_) => 0.0,
             };
@@ -153,12 +164,38 @@ for_each_isa! {
                 continue;
             };
             let (max, sum) = softmax_parts(row);
-            *loss = ln(sum) + max - row[target];
+            *loss = ln(sum) + (max - row[target]);
             let factor = scale / sum;
             for logit in row.iter_mut() {
                 *logit = exp(*logit - max) * factor;
             }
             row[target] -= scale;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::isa::Isa;
+
+    /// The loss of two equal logits is ln 2, however large they are.
+    #[test]
+    fn large_logits_do_not_swallow_the_loss() {
+        for logit in [0.0, 1e3, -1e5, 1e6, 3e38] {
+            let (mut slab, mut losses) = ([logit, logit], [0.0]);
+            row_losses(Isa::best(), &[1], &slab, &mut losses);
+            assert!((losses[0] - std::f32::consts::LN_2).abs() < 1e-6, "{logit}: {losses:?}");
+            row_gradients(Isa::best(), &[1], 1.0, &mut slab, &mut losses);
+            assert!((losses[0] - std::f32::consts::LN_2).abs() < 1e-6, "{logit}: {losses:?}");
+            assert!((slab[0] - 0.5).abs() < 1e-6 && (slab[1] + 0.5).abs() < 1e-6, "{slab:?}");
+        }
+    }
+
+    #[test]
+    fn nan_shows_in_the_loss() {
+        let mut losses = [0.0];
+        row_losses(Isa::best(), &[0], &[1.0, f32::NAN, 2.0], &mut losses);
+        assert!(losses[0].is_nan());
     }
 }

@@ -12,9 +12,9 @@ pub(crate) fn run(cx: &Context<'_>, op: &LossScaler) -> Result<(), BackendError>
     Ok(())
 }
 
-fn decide(mut state: StepState, scaling: Scaling, grad_clip: f32) -> StepState {
+fn decide(mut state: StepState, scaling: Scaling, grad_clip: f64) -> StepState {
     let clip = if grad_clip > 0.0 {
-        let factor = grad_clip / (state.grad_norm + 1e-6);
+        let factor = grad_clip as f32 / (state.grad_norm + 1e-6);
         // Not `min`, which would turn a NaN norm into a step: nanoGPT's goes through.
         if factor > 1.0 { 1.0 } else { factor }
     } else {
@@ -28,9 +28,12 @@ fn decide(mut state: StepState, scaling: Scaling, grad_clip: f32) -> StepState {
             state.loss_scale *= 0.5;
             state.growth = 0;
         } else {
-            state.growth += 1;
-            if state.growth == growth_interval {
-                state.loss_scale *= 2.0;
+            state.growth = state.growth.saturating_add(1);
+            if state.growth >= growth_interval {
+                let doubled = state.loss_scale * 2.0;
+                if doubled.is_finite() {
+                    state.loss_scale = doubled;
+                }
                 state.growth = 0;
             }
         }
@@ -74,6 +77,9 @@ mod tests {
         assert_eq!(grown.grad_multiplier, 1.0 / 1024.0);
         let clean = decide(state(1.0, 1024.0, 0), dynamic, 0.0);
         assert_eq!((clean.loss_scale, clean.growth), (1024.0, 1));
+        let largest = decide(state(1.0, f32::MAX, 2), dynamic, 0.0);
+        assert_eq!((largest.loss_scale, largest.growth), (f32::MAX, 0));
+        assert_eq!(decide(state(1.0, 1.0, u32::MAX), dynamic, 0.0).growth, 0);
         let inf = decide(state(f32::INFINITY, 1024.0, 2), dynamic, 0.0);
         assert_eq!((inf.loss_scale, inf.growth, inf.adam_t, inf.skipped), (512.0, 0, 0, true));
     }

@@ -1,21 +1,22 @@
 //! The cases and goldens that every backend must pass, on every instruction set of this CPU.
 
 use conformance::{Failure, Summary, check_finite_differences, check_models, check_ops};
-use fitgpt_cpu::{CpuBackend, CpuOptions, Isa, workspace_bytes};
-use plan::{Backend, BackendError, Bytes, Plan};
+use fitgpt_cpu::{CpuBackend, CpuOptions, CpuScratch, Isa};
+use plan::{Backend, BackendError, Plan, Scratch};
+use std::rc::Rc;
 
 const THREADS: usize = 2;
 
-type Check = fn(conformance::LoadBackend<'_>, Bytes) -> Result<Summary, Vec<Failure>>;
+type Check = fn(conformance::LoadBackend<'_>, &Rc<dyn Scratch>) -> Result<Summary, Vec<Failure>>;
 
 fn passes(check: Check) {
-    let workspace = workspace_bytes(THREADS, 256, 64).unwrap();
+    let scratch: Rc<dyn Scratch> = Rc::new(CpuScratch { threads: THREADS });
     for isa in Isa::available() {
         let load = |plan: Plan| -> Result<Box<dyn Backend>, BackendError> {
             let options = CpuOptions { isa, poison: true, ..CpuOptions::new(THREADS) };
             Ok(Box::new(CpuBackend::new(plan, options)?))
         };
-        match check(&load, workspace) {
+        match check(&load, &scratch) {
             Ok(summary) => println!("{}: {summary}", isa.name()),
             Err(failures) => {
                 let lines: Vec<String> = failures.iter().map(ToString::to_string).collect();

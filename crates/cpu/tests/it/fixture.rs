@@ -1,13 +1,14 @@
 //! A small model on the CPU backend: made from a few numbers, filled with the same weights and
 //! tokens every time, run, and read back.
 
-use fitgpt_cpu::{CpuBackend, CpuOptions, workspace_bytes};
+use fitgpt_cpu::{CpuBackend, CpuOptions, CpuScratch};
 use model::Dims;
 use model::gpt2::{
     EvalSpec, GenerateSpec, LossSegment, ModelSpec, OptimizerSpec, Program, ProgramSpec, TrainSpec,
 };
 use plan::ops::{GeluKind, Scaling};
 use plan::{Backend, Plan, StepInputs, StepState, TensorId};
+use std::rc::Rc;
 
 /// What a test varies.
 #[derive(Clone, Debug)]
@@ -19,7 +20,7 @@ pub struct Setup {
     pub head_chunk: u64,
     pub loss_rows: u64,
     pub generate: Option<GenerateSpec>,
-    pub workspace_threads: usize,
+    pub scratch_threads: usize,
 }
 
 /// 2 layers, odd sizes, more than one block of 256 tokens and of 64 keys.
@@ -34,14 +35,14 @@ pub fn setup() -> Setup {
         head_chunk: 256,
         loss_rows: 7,
         generate: None,
-        workspace_threads: 3,
+        scratch_threads: 3,
     }
 }
 
 impl Setup {
     pub fn program(&self) -> Program {
         let dims = self.dims.checked().unwrap();
-        let workspace = workspace_bytes(self.workspace_threads, dims.block_size, dims.head_size());
+        let scratch = CpuScratch { threads: self.scratch_threads };
         let optimizer = OptimizerSpec {
             beta1: 0.9,
             beta2: 0.95,
@@ -53,14 +54,13 @@ impl Setup {
         let (head_chunk, loss_rows) = (self.head_chunk, self.loss_rows);
         let train =
             TrainSpec { slices: slices.clone(), positions, head_chunk, loss_rows, optimizer };
-        Program::new(&ProgramSpec {
+        let spec = ProgramSpec {
             model: ModelSpec { dims, dropout: self.dropout, gelu: GeluKind::Erf },
             train: Some(train),
             eval: Some(EvalSpec { slices, positions, head_chunk, loss_rows }),
             generate: self.generate.clone(),
-            workspace: workspace.unwrap(),
-        })
-        .unwrap()
+        };
+        Program::new(&spec, Rc::new(scratch)).unwrap()
     }
 
     pub fn run(&self, options: CpuOptions) -> Run {

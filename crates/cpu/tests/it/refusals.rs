@@ -3,7 +3,10 @@
 use crate::fixture::{ids_to_bytes, setup};
 use fitgpt_cpu::{CpuBackend, CpuOptions};
 use model::gpt2::GenerateSpec;
-use plan::{Backend, BackendError, Bytes, Plan, StepInputs};
+use plan::ops::{Gelu, GeluKind};
+use plan::{
+    Backend, BackendError, Bytes, Dtype, Io, Phase, Plan, Role, ScheduleBuilder, Shape, StepInputs,
+};
 
 #[test]
 fn tokens_and_targets_outside_the_vocabulary() {
@@ -54,8 +57,57 @@ fn host_buffers_of_the_wrong_size_and_tensors_without_a_place() {
     let error = run.backend.write(tokens, &[0; 4]).unwrap_err().to_string();
     assert!(error.contains("has 2520 bytes, the host gave 4"), "{error}");
     let inner = run.backend.plan().schedule.tensors.find("h.0.qkv").unwrap();
-    let error = run.backend.read(inner, &mut [0; 4]).unwrap_err().to_string();
+    let error = run.backend.read_at(inner, 0, &mut [0; 4]).unwrap_err().to_string();
     assert!(error.contains("only while its segment runs"), "{error}");
+    let weights = run.program.parameters[0].weight;
+    for offset in [83 * 51 * 4 - 3, u64::MAX] {
+        let error = run.backend.write_at(weights, offset, &[0; 4]).unwrap_err().to_string();
+        assert!(error.contains("has 16932 bytes, 4 from"), "{error}");
+    }
+    run.backend.write_at(weights, 83 * 51 * 4 - 4, &[0; 4]).unwrap();
+}
+
+/// Inputs and outputs of single segments share bytes: what is stale is refused, not computed with.
+#[test]
+fn stale_inputs_and_outputs() {
+    let mut builder = ScheduleBuilder::new();
+    let mut ids = Vec::new();
+    for name in ["a", "b"] {
+        let mut segment = builder.segment(name, Phase::Train);
+        let shape = Shape::new(&[8]).unwrap();
+        let mut tensor = |name: &str, io: Io| {
+            segment.host_tensor(name, Dtype::F32, shape, Role::Activation, io).unwrap()
+        };
+        let (x, out) = (tensor("x", Io::Input), tensor("out", Io::Output));
+        segment.push(Gelu { x, out, kind: GeluKind::Erf }).unwrap();
+        ids.push((segment.finish(), x, out));
+    }
+    let plan = Plan::new(builder.finish()).unwrap();
+    let mut backend = CpuBackend::new(plan, CpuOptions::new(1)).unwrap();
+    let [(a, x_a, out_a), (b, x_b, out_b)] = ids[..] else { panic!("two segments") };
+    let (step, mut content) = (StepInputs::default(), [0; 32]);
+    assert!(backend.run(a, &step).is_err(), "nothing was written");
+    backend.write(x_a, &content).unwrap();
+    backend.write(x_b, &content).unwrap();
+    assert!(backend.run(a, &step).is_err(), "b's input stands there now");
+    backend.run(b, &step).unwrap();
+    backend.read(out_b, &mut content).unwrap();
+    assert!(backend.read(out_a, &mut content).is_err(), "a did not run last");
+    assert!(backend.run(b, &step).is_err(), "b's input may be gone");
+    assert!(backend.read(x_b, &mut content).is_err() && backend.write(out_b, &content).is_err());
+}
+
+#[test]
+fn a_refused_run_leaves_the_gradients() {
+    let setup = setup();
+    let mut run = setup.run(CpuOptions::new(2));
+    let slice = run.program.train[0].clone();
+    let ids = ids_to_bytes(&vec![1; 7 * 90]);
+    run.backend.write(slice.tokens, &ids).unwrap();
+    run.backend.write(slice.targets, &ids).unwrap();
+    let beyond = StepInputs { first_row: 1, ..StepInputs::default() };
+    assert!(run.backend.run(slice.segment, &beyond).is_err());
+    assert!(run.gradients().iter().flatten().all(|&g| g == 0.0));
 }
 
 #[test]
@@ -70,5 +122,17 @@ fn plans_that_are_not_sound_or_do_not_fit() {
     // A workspace for three threads does not serve four.
     let plan = Plan::new(program.schedule).unwrap();
     let error = CpuBackend::new(plan, CpuOptions::new(4)).map(|_| ()).unwrap_err().to_string();
-    assert!(error.contains("on 4 threads in a workspace of"), "{error}");
+    assert!(error.contains("linear on 4 threads in"), "{error}");
+    let plan = Plan::new(setup().program().schedule).unwrap();
+    assert!(CpuBackend::new(plan, CpuOptions::new(usize::MAX / 2)).is_err(), "no wrap");
+}
+
+#[test]
+fn an_arena_that_the_machine_does_not_have() {
+    let mut builder = ScheduleBuilder::new();
+    let shape = Shape::new(&[1 << 50]).unwrap();
+    builder.run_tensor("weights", Dtype::F32, shape, Role::Weight).unwrap();
+    let plan = Plan::new(builder.finish()).unwrap();
+    let error = CpuBackend::new(plan, CpuOptions::new(1)).map(|_| ()).unwrap_err();
+    assert_eq!(error.to_string(), "an arena of 4096.00 TiB (4503599627370496 bytes) cannot be had");
 }

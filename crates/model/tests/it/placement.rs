@@ -1,7 +1,7 @@
 //! Schedules of real models are placed, proved, and no more than 1 % above what no layout could
 //! undercut: a grid of models and of ways to cut them, and random ones.
 
-use crate::specs::{GPT2, dims, eval, generate, model, train};
+use crate::specs::{GPT2, dims, eval, generate, model, scratch, train};
 use fitgpt_model::{Dims, Program, ProgramSpec};
 use plan::Plan;
 use plan::verify::verify;
@@ -58,7 +58,7 @@ fn spec(dims: Dims, cut: &Cut) -> ProgramSpec {
 }
 
 fn check(name: &str, spec: &ProgramSpec) {
-    let program = Program::new(spec).expect(name);
+    let program = Program::new(spec, scratch()).expect(name);
     let plan = Plan::new(program.schedule).expect(name);
     assert_eq!(verify(&plan), Ok(()), "{name}");
     let (arena, bound) = (plan.arena_bytes.get(), plan.lower_bound().get());
@@ -114,7 +114,6 @@ fn random_spec() -> impl Strategy<Value = ProgramSpec> {
         spec.train = Some(train);
         spec.eval = Some(eval(&dims, &slices, head_chunk));
         spec.generate = Some(generate(slices[0], &[short.min(block_size), block_size]));
-        spec.workspace = plan::Bytes::ZERO;
         spec
     })
 }

@@ -1,16 +1,16 @@
 //! The textual plans of two tiny models, so that a reviewer sees a change of the planner as a
 //! diff. `UPDATE_SNAPSHOTS=1 cargo test -p fitgpt-model` rewrites them.
 
-use crate::specs::{dims, eval, generate, model, train};
+use crate::specs::{dims, eval, generate, model, no_scratch, train};
 use fitgpt_model::{Program, ProgramSpec};
-use plan::{Bytes, Plan};
+use plan::Plan;
 use std::path::Path;
 
 /// Lines of a difference that are shown.
 const SHOWN: usize = 8;
 
 fn check(file: &str, spec: &ProgramSpec) {
-    let program = Program::new(spec).expect("the model is tiny");
+    let program = Program::new(spec, no_scratch()).expect("the model is tiny");
     let plan = Plan::new(program.schedule).expect("the model is tiny");
     let found = plan::report::listing(&plan);
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/snapshots");
@@ -52,7 +52,6 @@ fn one_layer_with_bias_and_dropout_trains_and_evaluates() {
     let mut spec = model(dims, 0.1);
     spec.train = Some(train(&dims, &[2], 256));
     spec.eval = Some(eval(&dims, &[2], 256));
-    spec.workspace = Bytes::ZERO;
     check("train_eval.txt", &spec);
 }
 
@@ -61,7 +60,6 @@ fn two_layers_without_bias_generate() {
     let dims = dims([2, 2, 6], 8, 65, false);
     let mut spec = model(dims, 0.1);
     spec.generate = Some(generate(2, &[8, 3]));
-    spec.workspace = Bytes::ZERO;
     check("generate.txt", &spec);
 }
 

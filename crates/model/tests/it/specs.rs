@@ -3,8 +3,9 @@
 use fitgpt_model::{
     Dims, EvalSpec, GenerateSpec, ModelSpec, OptimizerSpec, ProgramSpec, TrainSpec,
 };
-use plan::Bytes;
-use plan::ops::{GeluKind, Scaling};
+use plan::ops::{GeluKind, Op, Scaling};
+use plan::{Bytes, Scratch, Tensors};
+use std::rc::Rc;
 
 /// nanoGPT's arguments in the order in which its configs give them.
 pub const fn dims(
@@ -30,7 +31,6 @@ pub fn model(dims: Dims, dropout: f32) -> ProgramSpec {
         train: None,
         eval: None,
         generate: None,
-        workspace: Bytes::new(1 << 20).expect("a mebibyte is a size"),
     }
 }
 
@@ -58,4 +58,24 @@ pub fn eval(dims: &Dims, slices: &[u64], head_chunk: u64) -> EvalSpec {
 /// Generation with these lengths of context.
 pub fn generate(rows: u64, prefill: &[u64]) -> GenerateSpec {
     GenerateSpec { rows, prefill: prefill.to_vec() }
+}
+
+/// A backend that wants so many bytes for each op.
+#[derive(Clone, Copy, Debug)]
+pub struct Each(pub u64);
+
+impl Scratch for Each {
+    fn bytes(&self, _: &Op, _: &Tensors) -> Option<Bytes> {
+        Bytes::new(self.0)
+    }
+}
+
+/// A mebibyte, about what a CPU wants.
+pub fn scratch() -> Rc<dyn Scratch> {
+    Rc::new(Each(1 << 20))
+}
+
+/// Nothing: the plan is the model's own.
+pub fn no_scratch() -> Rc<dyn Scratch> {
+    Rc::new(Each(0))
 }

@@ -19,13 +19,13 @@ pub struct AdamW {
     /// Clip factor, step count, skip flag.
     pub state: TensorId,
     /// Decay of the first moment.
-    pub beta1: f32,
+    pub beta1: f64,
     /// Decay of the second moment.
-    pub beta2: f32,
+    pub beta2: f64,
     /// Added after the square root.
-    pub eps: f32,
+    pub eps: f64,
     /// 0 for biases and gains.
-    pub weight_decay: f32,
+    pub weight_decay: f64,
 }
 
 impl Operation for AdamW {
@@ -40,6 +40,15 @@ impl Operation for AdamW {
             Operand::update("m", self.m),
             Operand::update("v", self.v),
             Operand::read("state", self.state).of(Elements::Words),
+        ]
+    }
+
+    fn attributes(&self) -> Vec<String> {
+        let AdamW { beta1, beta2, eps, weight_decay, .. } = self;
+        vec![
+            format!("betas={beta1},{beta2}"),
+            format!("eps={eps}"),
+            format!("weight_decay={weight_decay}"),
         ]
     }
 

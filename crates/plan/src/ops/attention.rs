@@ -87,6 +87,11 @@ impl Operation for Attention {
         ]
     }
 
+    fn attributes(&self) -> Vec<String> {
+        let words = [format!("heads={}", self.heads)].into_iter();
+        words.chain(Dropout::word(self.dropout.as_ref())).collect()
+    }
+
     fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {
         let check = Check::new(self.name(), tensors);
         let operands = [("qkv", self.qkv), ("out", self.out), ("lse", self.lse)];
@@ -101,7 +106,7 @@ impl Operation for Attention {
         let d_out = backward.gradient_of(self.name(), self.out)?;
         let d_qkv = backward.new_gradient(self.qkv)?;
         let delta = backward.scratch("delta", backward.shape(self.lse), Role::Workspace)?;
-        backward.push(AttentionBackward {
+        backward.push_with_workspace(|workspace| AttentionBackward {
             qkv: self.qkv,
             out: self.out,
             lse: self.lse,
@@ -110,7 +115,7 @@ impl Operation for Attention {
             delta,
             heads: self.heads,
             dropout: self.dropout,
-            workspace: self.workspace,
+            workspace,
         })
     }
 }
@@ -130,6 +135,11 @@ impl Operation for AttentionBackward {
             Operand::write("delta", self.delta).of(Elements::Single),
             Operand::write("workspace", self.workspace).of(Elements::Single),
         ]
+    }
+
+    fn attributes(&self) -> Vec<String> {
+        let words = [format!("heads={}", self.heads)].into_iter();
+        words.chain(Dropout::word(self.dropout.as_ref())).collect()
     }
 
     fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {

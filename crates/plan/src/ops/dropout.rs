@@ -15,6 +15,18 @@ pub enum DropoutSite {
     MlpProjection,
 }
 
+impl DropoutSite {
+    /// The name in listings.
+    pub const fn name(self) -> &'static str {
+        match self {
+            DropoutSite::Embedding => "embedding",
+            DropoutSite::Attention => "attention",
+            DropoutSite::AttentionProjection => "attention_projection",
+            DropoutSite::MlpProjection => "mlp_projection",
+        }
+    }
+}
+
 /// A dropout of a given strength at a given place.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Dropout {
@@ -30,6 +42,12 @@ impl Dropout {
     /// What kept elements are multiplied by.
     pub fn keep_scale(&self) -> f32 {
         1.0 / (1.0 - self.probability)
+    }
+
+    /// The word for listings, if there is a dropout at all.
+    pub(super) fn word(dropout: Option<&Dropout>) -> Option<String> {
+        let Dropout { probability, layer, site } = dropout?;
+        Some(format!("dropout={probability}@{layer}.{}", site.name()))
     }
 
     /// Whether the probability is one that keeps something.

@@ -81,6 +81,15 @@ impl Operation for Embed {
         ]
     }
 
+    fn attributes(&self) -> Vec<String> {
+        let from = match self.position {
+            PositionFrom::Zero => "zero",
+            PositionFrom::Step => "step",
+        };
+        let words = [format!("position={from}")].into_iter();
+        words.chain(Dropout::word(self.dropout.as_ref())).collect()
+    }
+
     fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {
         let check = Check::new(self.name(), tensors);
         let tables = [("out", self.out), ("wte", self.wte), ("wpe", self.wpe)];
@@ -97,6 +106,10 @@ impl Operation for Embed {
     }
 
     fn emit_backward(&self, backward: &mut Backward<'_>) -> Result<(), PlanError> {
+        if self.position != PositionFrom::Zero {
+            let missing = "only sequences from position 0 are trained on".to_string();
+            return Err(PlanError::NoGradient { op: self.name(), missing });
+        }
         let d_out = backward.gradient_of(self.name(), self.out)?;
         let d_wte = backward.parameter_gradient(self.name(), self.wte)?;
         let d_wpe = backward.parameter_gradient(self.name(), self.wpe)?;
@@ -117,6 +130,10 @@ impl Operation for EmbedBackward {
             Operand::update("d_wte", self.d_wte),
             Operand::update("d_wpe", self.d_wpe),
         ]
+    }
+
+    fn attributes(&self) -> Vec<String> {
+        Dropout::word(self.dropout.as_ref()).into_iter().collect()
     }
 
     fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {

@@ -14,6 +14,16 @@ pub enum GeluKind {
     Tanh,
 }
 
+impl GeluKind {
+    /// The name in listings and settings.
+    pub const fn name(self) -> &'static str {
+        match self {
+            GeluKind::Erf => "erf",
+            GeluKind::Tanh => "tanh",
+        }
+    }
+}
+
 /// `out = gelu(x)`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gelu {
@@ -45,6 +55,10 @@ impl Operation for Gelu {
         vec![Operand::read("x", self.x), Operand::write("out", self.out)]
     }
 
+    fn attributes(&self) -> Vec<String> {
+        vec![format!("kind={}", self.kind.name())]
+    }
+
     fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {
         let check = Check::new(self.name(), tensors);
         check.dims("out", self.out, check.shape(self.x).dims())
@@ -68,6 +82,10 @@ impl Operation for GeluBackward {
 
     fn operands(&self) -> Vec<Operand> {
         vec![Operand::read("x", self.x), Operand::update("d", self.d)]
+    }
+
+    fn attributes(&self) -> Vec<String> {
+        vec![format!("kind={}", self.kind.name())]
     }
 
     fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {

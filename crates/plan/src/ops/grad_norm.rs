@@ -13,7 +13,8 @@ pub const GRAD_NORM_BLOCK: u64 = 65_536;
 pub struct GradNorm {
     /// All gradients, flat.
     pub gradients: TensorId,
-    /// One sum of squares for each block of [`GRAD_NORM_BLOCK`].
+    /// `[blocks, 2]`: for each block of [`GRAD_NORM_BLOCK`] the two words of an f64 sum of squares,
+    /// which no finite f32 gradient can overflow.
     pub partials: TensorId,
     /// The step state.
     pub state: TensorId,
@@ -27,7 +28,7 @@ impl Operation for GradNorm {
     fn operands(&self) -> Vec<Operand> {
         vec![
             Operand::read("gradients", self.gradients).of(Elements::Single),
-            Operand::write("partials", self.partials).of(Elements::Single),
+            Operand::write("partials", self.partials).of(Elements::Words),
             Operand::update("state", self.state).of(Elements::Words),
         ]
     }
@@ -35,7 +36,7 @@ impl Operation for GradNorm {
     fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {
         let check = Check::new(self.name(), tensors);
         let &[elements] = check.rank("gradients", self.gradients, 1)? else { return Ok(()) };
-        check.dims("partials", self.partials, &[elements.div_ceil(GRAD_NORM_BLOCK)])?;
+        check.dims("partials", self.partials, &[elements.div_ceil(GRAD_NORM_BLOCK), 2])?;
         check.state(self.state)
     }
 

@@ -95,6 +95,11 @@ impl Operation for LayerNorm {
         operands
     }
 
+    fn attributes(&self) -> Vec<String> {
+        let dropout = self.add.as_ref().and_then(|add| add.dropout.as_ref());
+        Dropout::word(dropout).into_iter().collect()
+    }
+
     fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {
         let check = Check::new(self.name(), tensors);
         let shape = check.shape(self.x);
@@ -184,6 +189,12 @@ impl Operation for LayerNormBackward {
         operands
     }
 
+    fn attributes(&self) -> Vec<String> {
+        let dropout = self.branch.as_ref().map(|branch| &branch.dropout);
+        let words = [format!("d_x={}", self.write.name())].into_iter();
+        words.chain(Dropout::word(dropout)).collect()
+    }
+
     fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {
         let check = Check::new(self.name(), tensors);
         let shape = check.shape(self.x);
@@ -191,6 +202,9 @@ impl Operation for LayerNormBackward {
         check.dims("d_x", self.d_x, shape.dims())?;
         if let Some(branch) = &self.branch {
             check.dims("d_branch", branch.d_branch, shape.dims())?;
+            check.attribute(branch.dropout.is_valid(), || {
+                format!("dropout {:?} is outside [0, 1)", branch.dropout)
+            })?;
         }
         for (name, statistics) in [("mean", self.mean), ("rstd", self.rstd)] {
             check.dims(name, statistics, &[shape.rows()])?;

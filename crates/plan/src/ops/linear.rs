@@ -93,16 +93,28 @@ impl Operation for Linear {
         work(tensors, self.x, self.w)
     }
 
-    /// The input gradient comes first: the ops behind it may then re-emit `x` for the weight's.
+    /// The input gradient comes first, so that a rewrite can move the weight's behind the backward
+    /// of `x`'s producer, which may re-emit `x`.
     fn emit_backward(&self, backward: &mut Backward<'_>) -> Result<(), PlanError> {
         let name = self.name();
-        let (x, w, workspace) = (self.x, self.w, self.workspace);
+        let (x, w) = (self.x, self.w);
         let d_out = backward.gradient_of(name, self.out)?;
         let d_x = backward.new_gradient(x)?;
         let d_w = backward.parameter_gradient(name, w)?;
         let d_bias = self.bias.map(|bias| backward.parameter_gradient(name, bias)).transpose()?;
-        backward.push(LinearBackwardInput { d_out, w, d_x, workspace })?;
-        backward.push(LinearBackwardWeight { d_out, x, d_w, d_bias, workspace })
+        backward.push_with_workspace(|workspace| LinearBackwardInput {
+            d_out,
+            w,
+            d_x,
+            workspace,
+        })?;
+        backward.push_with_workspace(|workspace| LinearBackwardWeight {
+            d_out,
+            x,
+            d_w,
+            d_bias,
+            workspace,
+        })
     }
 }
 

@@ -36,8 +36,18 @@ impl Operation for LossScaler {
         vec![Operand::update("state", self.state).of(Elements::Words)]
     }
 
+    fn attributes(&self) -> Vec<String> {
+        vec![match self.scaling {
+            Scaling::Off => "scaling=off".to_string(),
+            Scaling::Dynamic { growth_interval } => format!("scaling={growth_interval}"),
+        }]
+    }
+
     fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {
-        Check::new(self.name(), tensors).state(self.state)
+        let check = Check::new(self.name(), tensors);
+        let never = Scaling::Dynamic { growth_interval: 0 };
+        check.attribute(self.scaling != never, || "growth_interval must be at least 1".into())?;
+        check.state(self.state)
     }
 
     fn flops(&self, _: &Tensors) -> u64 {

@@ -56,6 +56,14 @@ pub enum Write {
 }
 
 impl Write {
+    /// The name in listings.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Write::Overwrite => "overwrite",
+            Write::Accumulate => "accumulate",
+        }
+    }
+
     /// The access that this way of writing is.
     pub const fn access(self) -> Access {
         match self {
@@ -145,6 +153,12 @@ pub trait Operation {
 
     /// All tensors that it touches, each once.
     fn operands(&self) -> Vec<Operand>;
+
+    /// What the op is beside its operands, as `name=value` words for the listing. Two ops with the
+    /// same operands and words do the same.
+    fn attributes(&self) -> Vec<String> {
+        Vec::new()
+    }
 
     /// The shape rule.
     fn check(&self, tensors: &Tensors) -> Result<(), PlanError>;

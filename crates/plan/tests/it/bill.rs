@@ -122,12 +122,15 @@ fn the_listing_has_every_place_and_step() {
     let places: usize = plan.layouts.iter().map(|layout| layout.placements.len()).sum();
     let steps: usize = plan.schedule.segments.iter().map(|segment| segment.steps.len()).sum();
     assert_eq!(listing.lines().filter(|line| line.starts_with("  @")).count(), places);
+    let tensors = &plan.schedule.tensors;
+    let windows = tensors.ids().filter(|&id| tensors.get(id).view.is_some()).count();
     // The rest: the arena, and for each segment an empty line and its name.
-    assert_eq!(listing.lines().count(), places + steps + 1 + 2 * 3);
+    assert_eq!(listing.lines().count(), windows + places + steps + 1 + 2 * 3);
     for want in [
         "segment prefill (generate)",
         "     0 forward  linear x w bias =h =workspace",
-        "     3 forward  gelu_backward h +n",
+        "     3 forward  gelu_backward h +n  [kind=erf]",
+        "  weights+312      bias                     f32 [13]\n",
         "f32 [110] weight run\n",
         "f32 [2, 1, 2, 5, 3] cache phase generate\n",
         "f32 [1, 5, 13] activation steps 1-4 output\n",

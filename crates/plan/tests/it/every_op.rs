@@ -230,7 +230,8 @@ fn select_position(o: &mut Operands<'_>) -> Op {
 }
 
 fn grad_norm(o: &mut Operands<'_>) -> Op {
-    let (gradients, partials) = (o.f("gradients", &[131_072]), o.f("partials", &[2]));
+    let gradients = o.f("gradients", &[131_072]);
+    let partials = o.of("partials", Dtype::U32, &[2, 2]);
     Op::GradNorm(GradNorm { gradients, partials, state: o.state() })
 }
 

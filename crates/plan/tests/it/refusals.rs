@@ -120,7 +120,7 @@ fn refusals_name_the_operand_and_both_shapes() {
         ("cache_store", "cache", F32, &[2, 3, 2, 8, 2], "[2, 2, 2, 8, 2]"),
         ("attention_decode", "qkv", F32, &[2, 2, 12], "[2, 1, 12]"),
         ("select_position", "out", F32, &[2, 4], "[2, 1, 4]"),
-        ("grad_norm", "partials", F32, &[1], "[2]"),
+        ("grad_norm", "partials", U32, &[2], "[2, 2]"),
         ("loss_scaler", "state", F32, &[16], "u32"),
         ("adamw", "v", F32, &[99], "[100]"),
     ];
@@ -181,13 +181,13 @@ fn heads(op: &mut Op, count: u64) {
     }
 }
 
-fn betas(op: &mut Op, beta1: f32, beta2: f32) {
+fn betas(op: &mut Op, beta1: f64, beta2: f64) {
     if let Op::AdamW(op) = op {
         (op.beta1, op.beta2) = (beta1, beta2);
     }
 }
 
-fn decay(op: &mut Op, weight_decay: f32) {
+fn decay(op: &mut Op, weight_decay: f64) {
     if let Op::AdamW(op) = op {
         op.weight_decay = weight_decay;
     }
