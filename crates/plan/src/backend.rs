@@ -191,8 +191,8 @@ pub trait Backend: Send {
     /// The plan it was made for.
     fn plan(&self) -> &Plan;
 
-    /// Bytes obtained for the plan's tensors: [`Plan::arena_bytes`], unless the backend was asked to
-    /// keep tensors apart.
+    /// Bytes obtained for the plan's tensors: [`Plan::arena_bytes`], unless the backend was asked
+    /// to keep tensors apart.
     fn arena_bytes(&self) -> Bytes;
 
     /// Fills a part of a tensor from the host, from byte `offset` on: little-endian elements.

@@ -1,5 +1,5 @@
-//! Token plus position embedding, and its gradient: each thread owns a range of the table's rows and
-//! walks all tokens in order, so rows shared by many tokens are summed in one order.
+//! Token plus position embedding, and its gradient: each thread owns a range of the table's rows
+//! and walks all tokens in order, so rows shared by many tokens are summed in one order.
 
 use super::dropout::Mask;
 use crate::executor::{Context, check_below};
