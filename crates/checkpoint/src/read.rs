@@ -1,0 +1,166 @@
+//! Reading a checkpoint. What the header says is checked when the file is opened, a tensor's bytes
+//! when they are read. No memory map: a file that is cut short is an error, not a signal.
+
+use crate::checksum::Checksum;
+use crate::error::{ReadError, ReadProblem};
+use crate::header::{HEADER_LIMIT, Header, LENGTH_BYTES};
+use crate::tensor::TensorInfo;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// Bytes that are read and summed at a time.
+const CHUNK: usize = 1 << 20;
+
+/// The least that can be safetensors: a length and `{}`.
+const LEAST_BYTES: u64 = LENGTH_BYTES + 2;
+
+/// An open checkpoint. It stays what it was when a save gives its name to another file.
+#[derive(Debug)]
+pub struct Reader {
+    path: PathBuf,
+    file: File,
+    header: Header,
+    /// Where the first tensor's bytes are.
+    data_start: u64,
+}
+
+impl Reader {
+    /// Opens a checkpoint and checks all of it but the tensors' content.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read, is none of ours, is of a newer version, is cut short or
+    /// contradicts itself.
+    pub fn open(path: &Path) -> Result<Reader, ReadError> {
+        Reader::open_file(path).map_err(|problem| ReadError { path: path.to_owned(), problem })
+    }
+
+    fn open_file(path: &Path) -> Result<Reader, ReadProblem> {
+        let failed = |source| ReadProblem::Io { doing: "open it", source };
+        // Before it is opened: opening a pipe waits for its writer.
+        if !fs::metadata(path).map_err(failed)?.is_file() {
+            return Err(ReadProblem::NotAFile);
+        }
+        let file = File::open(path).map_err(failed)?;
+        let file_bytes = file.metadata().map_err(failed)?.len();
+        let truncated = |expected| ReadProblem::Truncated { expected, found: file_bytes };
+        if file_bytes < LEAST_BYTES {
+            return Err(truncated(LEAST_BYTES));
+        }
+        let mut length = [0; LENGTH_BYTES as usize];
+        read_all(&file, &mut length, 0)?;
+        let header_bytes = u64::from_le_bytes(length);
+        if header_bytes > HEADER_LIMIT {
+            let why = format!("its header would have {header_bytes} bytes");
+            return Err(ReadProblem::NotSafetensors { why });
+        }
+        let data_start = LENGTH_BYTES + header_bytes;
+        if data_start > file_bytes {
+            return Err(truncated(data_start));
+        }
+        let mut json = vec![0; header_bytes as usize];
+        read_all(&file, &mut json, LENGTH_BYTES)?;
+        let header = Header::decode(&json, file_bytes)?;
+        Ok(Reader { path: path.to_owned(), file, header, data_start })
+    }
+
+    /// The run's JSON document.
+    #[must_use]
+    pub fn document(&self) -> &str {
+        &self.header.document
+    }
+
+    /// Its tensors, in the order of their bytes, which need not be the order they were given in.
+    #[must_use]
+    pub fn tensors(&self) -> &[TensorInfo] {
+        &self.header.tensors
+    }
+
+    /// Index of the tensor of this name.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<usize> {
+        self.header.tensors.iter().position(|tensor| tensor.name == name)
+    }
+
+    /// Reads a tensor into a buffer of exactly its size.
+    ///
+    /// # Errors
+    ///
+    /// When the content is not what was written (the buffer then holds what was found), cannot be
+    /// read, or the buffer has another size.
+    pub fn read(&self, index: usize, content: &mut [u8]) -> Result<(), ReadError> {
+        self.read_tensor(index, content).map_err(|problem| self.named(problem))
+    }
+
+    fn read_tensor(&self, index: usize, content: &mut [u8]) -> Result<(), ReadProblem> {
+        let place = *self
+            .header
+            .places
+            .get(index)
+            .ok_or(ReadProblem::NoSuchTensor { index, count: self.header.places.len() })?;
+        let given = content.len() as u64;
+        if given != place.bytes {
+            let tensor = self.header.tensors[index].name.clone();
+            return Err(ReadProblem::BufferSize { tensor, needed: place.bytes, given });
+        }
+        let mut checksum = Checksum::new();
+        let mut offset = self.data_start + place.start;
+        for chunk in content.chunks_mut(CHUNK) {
+            read_all(&self.file, chunk, offset)?;
+            checksum.update(chunk);
+            offset += chunk.len() as u64;
+        }
+        self.compare(index, &checksum)
+    }
+
+    /// Checks the content of every tensor, in little memory.
+    ///
+    /// # Errors
+    ///
+    /// When the content of one is not what was written or cannot be read.
+    pub fn verify(&self) -> Result<(), ReadError> {
+        self.verify_tensors().map_err(|problem| self.named(problem))
+    }
+
+    fn verify_tensors(&self) -> Result<(), ReadProblem> {
+        let mut buffer = vec![0; CHUNK];
+        for (index, place) in self.header.places.iter().enumerate() {
+            let mut checksum = Checksum::new();
+            let mut done = 0;
+            while done < place.bytes {
+                let bytes = (place.bytes - done).min(CHUNK as u64) as usize;
+                read_all(&self.file, &mut buffer[..bytes], self.data_start + place.start + done)?;
+                checksum.update(&buffer[..bytes]);
+                done += bytes as u64;
+            }
+            self.compare(index, &checksum)?;
+        }
+        Ok(())
+    }
+
+    fn compare(&self, index: usize, checksum: &Checksum) -> Result<(), ReadProblem> {
+        let (expected, found) = (self.header.places[index].checksum, checksum.value());
+        if found == expected {
+            return Ok(());
+        }
+        let tensor = self.header.tensors[index].name.clone();
+        Err(ReadProblem::Checksum { tensor, expected, found })
+    }
+
+    fn named(&self, problem: ReadProblem) -> ReadError {
+        ReadError { path: self.path.clone(), problem }
+    }
+}
+
+/// Fills the buffer from a file that was long enough when it was opened.
+fn read_all(file: &File, buffer: &mut [u8], offset: u64) -> Result<(), ReadProblem> {
+    file.read_exact_at(buffer, offset).map_err(|source| match source.kind() {
+        io::ErrorKind::UnexpectedEof => ReadProblem::Truncated {
+            expected: offset + buffer.len() as u64,
+            found: file.metadata().map_or(0, |metadata| metadata.len()),
+        },
+        _ => ReadProblem::Io { doing: "read it", source },
+    })
+}

@@ -1,0 +1,138 @@
+//! Texts derived from the table of keys: `--help`, the config dump of a run, `docs/keys.md`.
+
+use crate::keys::{Command, Group, KEYS, Key};
+use crate::preset::{PRESET, Row};
+use crate::settings::{Origin, Settings};
+use crate::value::Value;
+
+/// Column at which explanations start.
+const INDENT: usize = 36;
+
+/// The keys of a command with defaults and meanings, for a terminal of this width.
+pub fn help(command: Command, width: usize) -> String {
+    let mut text = String::new();
+    for group in Group::ALL {
+        let keys: Vec<&Key> = of_group(group).filter(|key| key.used_by(command)).collect();
+        if keys.is_empty() {
+            continue;
+        }
+        text += &format!("\n{}:\n", group.title());
+        for key in keys {
+            text += &help_lines(key, command, width);
+        }
+    }
+    text
+}
+
+fn help_lines(key: &Key, command: Command, width: usize) -> String {
+    let mut text = format!("  --{}={}", key.name, key.default_for(command));
+    let mut column = text.chars().count();
+    for word in explanation(key).split(' ') {
+        let length = word.chars().count();
+        if column < INDENT || column + 1 + length > width.max(INDENT + 20) {
+            if column >= INDENT {
+                text.push('\n');
+                column = 0;
+            }
+            text += &" ".repeat(INDENT - column);
+            column = INDENT;
+        } else {
+            text.push(' ');
+            column += 1;
+        }
+        text += word;
+        column += length;
+    }
+    text.push('\n');
+    text
+}
+
+/// Its meaning, with the words it accepts where the meaning does not name them all.
+fn explanation(key: &Key) -> String {
+    let named = |word: &str| key.doc.split([' ', '\'', ',', ':', ';', '.']).any(|w| w == word);
+    let unnamed = key.words.iter().any(|word| !named(word));
+    if unnamed { format!("{} ({})", key.doc, key.words.join(", ")) } else { key.doc.to_string() }
+}
+
+fn of_group(group: Group) -> impl Iterator<Item = &'static Key> {
+    KEYS.iter().filter(move |key| key.group == group)
+}
+
+/// All keys of a command as they stand, in the syntax of a config file, with their origins.
+pub fn dump(settings: &Settings) -> String {
+    let mut text = String::new();
+    for setting in settings.iter().filter(|setting| setting.key.used_by(settings.command())) {
+        let line = format!("{} = {}", setting.key.name, setting.value);
+        text += &match &setting.origin {
+            Origin::Default => line,
+            origin => format!("{line} # {}", one_line(&origin.to_string())),
+        };
+        text.push('\n');
+    }
+    text
+}
+
+/// A path may hold anything; a comment ends with its line.
+fn one_line(text: &str) -> String {
+    text.replace(char::is_control, "?")
+}
+
+/// The page of all keys.
+pub fn page() -> String {
+    let mut text = String::from(INTRODUCTION);
+    for group in Group::ALL {
+        text += &format!("\n## {}\n\n| key | type | default | meaning |\n", group.title());
+        text += "|---|---|---|---|\n";
+        for key in of_group(group) {
+            text += &row(key);
+        }
+    }
+    text += PRESET_INTRODUCTION;
+    for (name, row) in PRESET {
+        let value = match row {
+            Row::Is(literal) => Value::from(literal).to_string(),
+            Row::Like(other) => other.to_string(),
+        };
+        text += &format!("    {name} = {value}\n");
+    }
+    text
+}
+
+fn row(key: &Key) -> String {
+    let mut default = format!("`{}`", Value::from(key.default));
+    if let Some(literal) = key.sample_default {
+        default += &format!(", for sample `{}`", Value::from(literal));
+    }
+    let uses = match (key.train, key.sample) {
+        (true, true) => "; also sample",
+        (false, true) => "; sample only",
+        _ => "",
+    };
+    let (name, kind, meaning) = (key.name, key.kind.name(), explanation(key));
+    format!("| `{name}` | {kind} | {default} | {meaning}{uses} |\n")
+}
+
+const INTRODUCTION: &str = "\
+# Keys
+
+Generated from `crates/spec/src/keys.rs`; after a change there,
+`UPDATE_SNAPSHOTS=1 cargo test -p fitgpt-spec` writes this page again.
+
+Keys are set in config files (nanoGPT's `.py`, read without running Python, or flat `.toml`) and on
+the command line as `--key=value`, from left to right; later wins:
+
+    fitgpt train config/train_shakespeare_char.py --batch_size=32 --dropout=0
+
+A `.py` file holds assignments of numbers, strings, `True` and `False`; arithmetic
+(`+ - * / // % **`, brackets), strings joined by `+`, names assigned before, other keys, names of
+your own that begin with `_`, `str()`, `int()`, `float()` and `time.time()` are evaluated. Anything
+else is an error with file and line. Unknown keys are errors everywhere.
+";
+
+const PRESET_INTRODUCTION: &str = "
+## The built-in preset
+
+`train` without a config file and without `dataset`, `init_from` or a key of the model uses these
+values for what is not given:
+
+";

@@ -1,0 +1,445 @@
+//! The one table of keys: name, type, default, meaning, group, commands. The parser, `--help`, the
+//! log's config dump and `docs/keys.md` are derived from it.
+
+use crate::nearest;
+use crate::py_file;
+use crate::value::Value;
+
+/// A command that takes keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// `train`, and all that speak of a training run (`plan`, `eval`, `doctor`, …).
+    Train,
+    /// `sample`.
+    Sample,
+}
+
+impl Command {
+    /// As it is typed.
+    pub fn name(self) -> &'static str {
+        match self {
+            Command::Train => "train",
+            Command::Sample => "sample",
+        }
+    }
+}
+
+/// What a key accepts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A whole number.
+    Int,
+    /// A number; whole numbers widen.
+    Float,
+    /// True or False.
+    Bool,
+    /// Text.
+    Str,
+    /// True, False or a word.
+    BoolOrStr,
+    /// A whole number or text.
+    IntOrStr,
+}
+
+impl Kind {
+    /// For messages: what is needed.
+    pub fn needs(self) -> &'static str {
+        match self {
+            Kind::Int => "a whole number",
+            Kind::Float => "a number",
+            Kind::Bool => "True or False",
+            Kind::Str => "a string",
+            Kind::BoolOrStr => "True, False or a string",
+            Kind::IntOrStr => "a string or a whole number",
+        }
+    }
+
+    /// For documents: its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Int => "int",
+            Kind::Float => "float",
+            Kind::Bool => "bool",
+            Kind::Str => "str",
+            Kind::BoolOrStr => "bool or str",
+            Kind::IntOrStr => "int or str",
+        }
+    }
+}
+
+/// A value in the table.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Literal {
+    /// A whole number.
+    Int(i64),
+    /// A number with a fraction.
+    Float(f64),
+    /// True or False.
+    Bool(bool),
+    /// Text.
+    Str(&'static str),
+}
+
+impl From<Literal> for Value {
+    fn from(literal: Literal) -> Value {
+        match literal {
+            Literal::Int(number) => Value::Int(number),
+            Literal::Float(number) => Value::Float(number),
+            Literal::Bool(flag) => Value::Bool(flag),
+            Literal::Str(text) => Value::Str(text.to_string()),
+        }
+    }
+}
+
+/// Keys that are shown together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// What is written, evaluated and started from.
+    Output,
+    /// Weights & Biases.
+    Wandb,
+    /// Tokens of an iteration.
+    Data,
+    /// The model itself; giving one of these leaves the built-in preset.
+    Model,
+    /// AdamW.
+    Optimizer,
+    /// The learning rate over the run.
+    Rate,
+    /// Where and how it is computed.
+    System,
+    /// Evaluation, beyond nanoGPT.
+    Evaluation,
+    /// Budgets and the planner's permissions, beyond nanoGPT.
+    Memory,
+    /// Random streams, beyond nanoGPT's training keys.
+    Randomness,
+    /// Text from a trained model.
+    Sampling,
+}
+
+impl Group {
+    /// In the order of the table.
+    pub const ALL: [Group; 11] = [
+        Group::Output,
+        Group::Wandb,
+        Group::Data,
+        Group::Model,
+        Group::Optimizer,
+        Group::Rate,
+        Group::System,
+        Group::Evaluation,
+        Group::Memory,
+        Group::Randomness,
+        Group::Sampling,
+    ];
+
+    /// A heading.
+    pub fn title(self) -> &'static str {
+        match self {
+            Group::Output => "Output and evaluation",
+            Group::Wandb => "Weights & Biases",
+            Group::Data => "Data",
+            Group::Model => "Model",
+            Group::Optimizer => "Optimizer (AdamW)",
+            Group::Rate => "Learning rate",
+            Group::System => "System",
+            Group::Evaluation => "Evaluation, beyond nanoGPT",
+            Group::Memory => "Memory, beyond nanoGPT",
+            Group::Randomness => "Randomness",
+            Group::Sampling => "Sampling",
+        }
+    }
+}
+
+/// One row of the table.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Key {
+    /// As it is typed.
+    pub name: &'static str,
+    /// What it accepts.
+    pub kind: Kind,
+    /// What it is when nobody says otherwise.
+    pub default: Literal,
+    /// The default of `sample`, where nanoGPT's `sample.py` has another.
+    pub sample_default: Option<Literal>,
+    /// The words it accepts, where they are few; empty otherwise.
+    pub words: &'static [&'static str],
+    /// Where it is shown.
+    pub group: Group,
+    /// Whether `train` uses it.
+    pub train: bool,
+    /// Whether `sample` uses it.
+    pub sample: bool,
+    /// What it means, one line.
+    pub doc: &'static str,
+}
+
+impl Key {
+    /// The row of a name.
+    pub fn find(name: &str) -> Option<&'static Key> {
+        KEYS.iter().find(|key| key.name == name)
+    }
+
+    /// The name that was probably meant.
+    pub fn nearest(name: &str) -> Option<&'static str> {
+        nearest::nearest(name, KEYS.iter().map(|key| key.name))
+    }
+
+    /// Whether the command uses it.
+    pub fn used_by(&self, command: Command) -> bool {
+        match command {
+            Command::Train => self.train,
+            Command::Sample => self.sample,
+        }
+    }
+
+    /// What it is for this command when nobody says otherwise.
+    pub fn default_for(&self, command: Command) -> Value {
+        match (command, self.sample_default) {
+            (Command::Sample, Some(literal)) => literal.into(),
+            _ => self.default.into(),
+        }
+    }
+
+    /// The value as this key holds it, or the value back when the type is wrong.
+    pub fn accept(&self, value: Value) -> Result<Value, Value> {
+        match (self.kind, value) {
+            (Kind::Float, Value::Int(number)) => Ok(Value::Float(number as f64)),
+            (Kind::Int | Kind::IntOrStr, value @ Value::Int(_))
+            | (Kind::Float, value @ Value::Float(_))
+            | (Kind::Bool | Kind::BoolOrStr, value @ Value::Bool(_))
+            | (Kind::Str | Kind::BoolOrStr | Kind::IntOrStr, value @ Value::Str(_)) => Ok(value),
+            (_, value) => Err(value),
+        }
+    }
+
+    /// The value of `--key=text`: nanoGPT's literals, strings with or without quotes, either case
+    /// of true and false. What cannot be this key's comes back as what it would be elsewhere.
+    pub fn accept_text(&self, text: &str) -> Result<Value, Value> {
+        let flag = match text.trim() {
+            "True" | "true" => Some(Value::Bool(true)),
+            "False" | "false" => Some(Value::Bool(false)),
+            _ => None,
+        };
+        let string = || Value::Str(py_file::unquoted(text).unwrap_or_else(|| text.to_string()));
+        let value = match self.kind {
+            Kind::Str => None,
+            Kind::BoolOrStr => flag,
+            Kind::Int | Kind::Float | Kind::Bool | Kind::IntOrStr => {
+                flag.or_else(|| py_file::literal(text))
+            }
+        };
+        self.accept(value.unwrap_or_else(string))
+    }
+}
+
+use Group::{
+    Data, Evaluation, Memory, Model, Optimizer, Output, Randomness, Rate, Sampling, System, Wandb,
+};
+
+const fn key(group: Group, name: &'static str, default: Literal, doc: &'static str) -> Key {
+    let kind = match default {
+        Literal::Int(_) => Kind::Int,
+        Literal::Float(_) => Kind::Float,
+        Literal::Bool(_) => Kind::Bool,
+        Literal::Str(_) => Kind::Str,
+    };
+    let (sample_default, words, train, sample) = (None, EMPTY, true, false);
+    Key { name, kind, default, sample_default, words, group, train, sample, doc }
+}
+
+const EMPTY: &[&str] = &[];
+
+const fn int(group: Group, name: &'static str, default: i64, doc: &'static str) -> Key {
+    key(group, name, Literal::Int(default), doc)
+}
+
+const fn float(group: Group, name: &'static str, default: f64, doc: &'static str) -> Key {
+    key(group, name, Literal::Float(default), doc)
+}
+
+const fn flag(group: Group, name: &'static str, default: bool, doc: &'static str) -> Key {
+    key(group, name, Literal::Bool(default), doc)
+}
+
+const fn text(group: Group, name: &'static str, default: &'static str, doc: &'static str) -> Key {
+    key(group, name, Literal::Str(default), doc)
+}
+
+impl Key {
+    const fn of(self, kind: Kind) -> Key {
+        Key { kind, ..self }
+    }
+
+    const fn words(self, words: &'static [&'static str]) -> Key {
+        Key { words, ..self }
+    }
+
+    /// `sample` uses it too, with the same default.
+    const fn shared(self) -> Key {
+        Key { sample: true, ..self }
+    }
+
+    /// `sample` uses it too, with a default of its own.
+    const fn shared_as(self, default: Literal) -> Key {
+        Key { sample: true, sample_default: Some(default), ..self }
+    }
+
+    /// Only `sample` uses it.
+    const fn only_sample(self) -> Key {
+        Key { sample: true, train: false, ..self }
+    }
+}
+
+/// All keys: nanoGPT's in its order, then ours, then those of its `sample.py`.
+#[rustfmt::skip]
+pub static KEYS: &[Key] = &[
+    text(Output, "out_dir", "out", "folder of checkpoints and log.jsonl").shared(),
+    int(Output, "eval_interval", 2000, "iterations from one evaluation to the next; also at 0"),
+    int(Output, "log_interval", 1, "iterations from one printed loss to the next"),
+    int(Output, "eval_iters", 200, "batches of each split in an evaluation"),
+    flag(Output, "eval_only", false, "evaluate once and stop"),
+    flag(Output, "always_save_checkpoint", true,
+         "save at every evaluation; False: only when the validation loss improves"),
+    text(Output, "init_from", "scratch",
+         "start from new weights, from out_dir's checkpoint, or from OpenAI's weights")
+        .words(&["scratch", "resume", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"])
+        .shared_as(Literal::Str("resume")),
+
+    flag(Wandb, "wandb_log", false, "accepted and ignored: everything is in out_dir/log.jsonl"),
+    text(Wandb, "wandb_project", "owt", "accepted and ignored"),
+    text(Wandb, "wandb_run_name", "gpt2", "accepted and ignored"),
+
+    text(Data, "dataset", "openwebtext",
+         "folder under data/ with train.bin and val.bin; 'builtin' needs no files"),
+    int(Data, "gradient_accumulation_steps", 5 * 8, "micro-batches summed into one update"),
+    int(Data, "batch_size", 12, "sequences of a micro-batch"),
+
+    int(Model, "block_size", 1024, "tokens of a sequence: the longest context"),
+    int(Model, "n_layer", 12, "transformer blocks"),
+    int(Model, "n_head", 12, "attention heads; n_embd must be a multiple of it"),
+    int(Model, "n_embd", 768, "width of the residual stream"),
+    float(Model, "dropout", 0.0, "probability of a zero in training; 0 for pretraining"),
+    flag(Model, "bias", false, "biases in linear layers and layer norms, as GPT-2 has"),
+    text(Model, "gelu", "auto",
+         "form of GELU; 'auto': the checkpoint's, tanh for OpenAI's weights, else erf")
+        .words(&["auto", "erf", "tanh"]),
+
+    float(Optimizer, "learning_rate", 6e-4, "the largest learning rate, reached after warm-up"),
+    int(Optimizer, "max_iters", 600_000, "number of the last iteration; counting starts at 0"),
+    float(Optimizer, "weight_decay", 1e-1, "pull towards 0 of tensors with two or more dimensions"),
+    float(Optimizer, "beta1", 0.9, "memory of the mean gradient"),
+    float(Optimizer, "beta2", 0.95, "memory of the mean squared gradient"),
+    float(Optimizer, "grad_clip", 1.0, "largest norm of all gradients together; 0 = no limit"),
+
+    flag(Rate, "decay_lr", true, "warm up, then follow a cosine down; False: learning_rate always"),
+    int(Rate, "warmup_iters", 2000, "iterations of linear warm-up"),
+    int(Rate, "lr_decay_iters", 600_000, "iteration at which min_lr is reached; mostly max_iters"),
+    float(Rate, "min_lr", 6e-5, "the last learning rate; mostly learning_rate / 10"),
+
+    text(System, "backend", "nccl", "accepted: how nanoGPT's processes talk; one process here"),
+    text(System, "device", "auto", "'auto' (the best there is), 'cpu', 'cuda' or 'cuda:1'")
+        .shared(),
+    text(System, "dtype", "auto",
+         "number format of the computation; 'auto': float32 on the CPU, bfloat16 on CUDA")
+        .words(&["auto", "float32", "bfloat16", "float16"]).shared(),
+    flag(System, "compile", true, "accepted: on CUDA, replay captured graphs")
+        .shared_as(Literal::Bool(false)),
+
+    int(Evaluation, "eval_batch_size", 0, "sequences of an evaluation batch; 0 = batch_size"),
+    int(Evaluation, "eval_block_size", 0, "tokens of an evaluation sequence; 0 = block_size"),
+
+    text(Memory, "grad_checkpoint", "auto",
+         "recompute activations: 'auto' as the budget needs, True everywhere, False never")
+        .of(Kind::BoolOrStr).words(&["auto", "True", "False"]),
+    text(Memory, "vram", "auto",
+         "memory of the GPU to use: 'auto' (what is free), '11.69GiB', '80%'")
+        .of(Kind::IntOrStr).shared(),
+    text(Memory, "ram", "auto", "memory of the host to use: 'auto' (what is free), '24GiB', '50%'")
+        .of(Kind::IntOrStr).shared(),
+    text(Memory, "optimizer_state", "float32",
+         "number format of AdamW's moments; 'auto': the planner may choose, once per run")
+        .words(&["float32", "bfloat16", "auto"]),
+    flag(Memory, "offload", false,
+         "what may live in host memory: False, 'optimizer', or 'auto' where the budget needs it")
+        .of(Kind::BoolOrStr).words(&["False", "optimizer", "auto"]),
+    text(Memory, "residual", "auto", "number format of the residual stream; 'auto' = dtype")
+        .words(&["auto", "float32"]),
+
+    int(Randomness, "seed", 1337, "start of every random stream").shared(),
+    text(Randomness, "sampler", "fitgpt",
+         "'nanogpt' replays PyTorch's generator: the same start and batches as nanoGPT")
+        .words(&["fitgpt", "nanogpt"]),
+
+    text(Sampling, "start", "\n", "what the text begins with; 'FILE:prompt.txt' reads a file")
+        .only_sample(),
+    int(Sampling, "num_samples", 10, "texts to write").only_sample(),
+    int(Sampling, "max_new_tokens", 500, "tokens added to each").only_sample(),
+    float(Sampling, "temperature", 0.8, "below 1: safer choices, above 1: wilder").only_sample(),
+    int(Sampling, "top_k", 200, "choose among so many likeliest tokens; 0 = all").only_sample(),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_consistent() {
+        for (index, key) in KEYS.iter().enumerate() {
+            assert!(KEYS[..index].iter().all(|other| other.name != key.name), "{}", key.name);
+            assert!(key.train || key.sample, "{} is used by no command", key.name);
+            for command in [Command::Train, Command::Sample] {
+                let default = key.default_for(command);
+                assert_eq!(key.accept(default.clone()), Ok(default), "{}", key.name);
+            }
+            let end = key.doc.ends_with('.');
+            assert!(!key.doc.is_empty() && !key.doc.contains(['\n', '|']) && !end, "{}", key.name);
+        }
+        let order = |key: &Key| Group::ALL.iter().position(|&group| group == key.group);
+        assert!(KEYS.windows(2).all(|pair| order(&pair[0]) <= order(&pair[1])));
+    }
+
+    #[test]
+    fn argument_texts_become_the_keys_type() {
+        let accept = |name: &str, text: &str| Key::find(name).unwrap().accept_text(text);
+        let string = |text: &str| Value::Str(text.to_string());
+        for (name, text, want) in [
+            ("batch_size", "32", Ok(Value::Int(32))),
+            ("batch_size", " 1_000 ", Ok(Value::Int(1000))),
+            ("batch_size", "5*8", Ok(Value::Int(40))),
+            ("batch_size", "0x10", Ok(Value::Int(16))),
+            ("batch_size", "12.0", Err(Value::Float(12.0))),
+            ("batch_size", "True", Err(Value::Bool(true))),
+            ("batch_size", "'3'", Err(string("3"))),
+            ("batch_size", "many", Err(string("many"))),
+            ("batch_size", "", Err(string(""))),
+            ("dropout", "0", Ok(Value::Float(0.0))),
+            ("dropout", "-.5", Ok(Value::Float(-0.5))),
+            ("learning_rate", "1", Ok(Value::Float(1.0))),
+            ("learning_rate", "6e-4", Ok(Value::Float(6e-4))),
+            ("compile", "False", Ok(Value::Bool(false))),
+            ("compile", "true", Ok(Value::Bool(true))),
+            ("compile", "1", Err(Value::Int(1))),
+            ("compile", "'False'", Err(string("False"))),
+            ("start", "123", Ok(string("123"))),
+            ("start", "True", Ok(string("True"))),
+            ("start", "'a' \"b\\n\"", Ok(string("ab\n"))),
+            ("start", "'a' + 'b'", Ok(string("'a' + 'b'"))),
+            ("start", r"\n", Ok(string(r"\n"))),
+            ("start", "it's", Ok(string("it's"))),
+            ("start", "", Ok(string(""))),
+            ("dataset", "a=b", Ok(string("a=b"))),
+            ("grad_checkpoint", "true", Ok(Value::Bool(true))),
+            ("grad_checkpoint", "auto", Ok(string("auto"))),
+            ("grad_checkpoint", "'auto'", Ok(string("auto"))),
+            ("offload", "False", Ok(Value::Bool(false))),
+            ("vram", "8000000000", Ok(Value::Int(8_000_000_000))),
+            ("vram", "11.69GiB", Ok(string("11.69GiB"))),
+            ("vram", "'80%'", Ok(string("80%"))),
+            ("vram", "True", Err(Value::Bool(true))),
+        ] {
+            assert_eq!(accept(name, text), want, "--{name}={text}");
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! A budget of memory as a user writes it: 'auto', '11.69GiB', '8GB', '80%' or plain bytes.
+
+use crate::value::Value;
+use plan::Bytes;
+use std::fmt;
+
+/// How much memory may be used.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Memory {
+    /// What is free when the run starts.
+    Auto,
+    /// This much.
+    Bytes(Bytes),
+    /// This part of the whole, in percent: above 0, at most 100.
+    Percent(f64),
+}
+
+/// Decimal and binary units; the larger of two that fit comes first.
+const UNITS: [(&str, u64); 9] = [
+    ("kib", 1 << 10),
+    ("mib", 1 << 20),
+    ("gib", 1 << 30),
+    ("tib", 1 << 40),
+    ("kb", 1_000),
+    ("mb", 1_000_000),
+    ("gb", 1_000_000_000),
+    ("tb", 1_000_000_000_000),
+    ("b", 1),
+];
+
+impl Memory {
+    /// What messages say is accepted.
+    pub const FORMS: &str = "'auto', a size such as '11.69GiB' or '8GB', or a part such as '80%'";
+
+    /// The budget that a value names, if it names one.
+    pub fn parse(value: &Value) -> Option<Memory> {
+        match value {
+            Value::Int(count) => {
+                let count = u64::try_from(*count).ok().filter(|&count| count > 0)?;
+                Bytes::new(count).map(Memory::Bytes)
+            }
+            Value::Str(text) => from_text(&text.trim().to_ascii_lowercase()),
+            Value::Float(_) | Value::Bool(_) => None,
+        }
+    }
+}
+
+fn from_text(text: &str) -> Option<Memory> {
+    if text == "auto" {
+        return Some(Memory::Auto);
+    }
+    if let Some(part) = text.strip_suffix('%') {
+        let percent = number(part)?;
+        return (percent > 0.0 && percent <= 100.0).then_some(Memory::Percent(percent));
+    }
+    for (unit, size) in UNITS {
+        if let Some(count) = text.strip_suffix(unit) {
+            return bytes((number(count)? * size as f64).floor());
+        }
+    }
+    bytes(number(text)?)
+}
+
+/// Digits with at most one point; Rust would also take `inf`, `1e5` and signs.
+fn number(text: &str) -> Option<f64> {
+    let text = text.trim();
+    let plain = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    if plain { text.parse().ok() } else { None }
+}
+
+/// A whole number of bytes, at least one, that byte counts can hold.
+fn bytes(count: f64) -> Option<Memory> {
+    let possible = count >= 1.0 && count < plan::bytes::MAX as f64 && count.fract() == 0.0;
+    if possible { Bytes::new(count as u64).map(Memory::Bytes) } else { None }
+}
+
+impl fmt::Display for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Memory::Auto => f.write_str("auto"),
+            Memory::Bytes(bytes) => write!(f, "{bytes}"),
+            Memory::Percent(percent) => write!(f, "{percent}%"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size(count: u64) -> Option<Memory> {
+        Bytes::new(count).map(Memory::Bytes)
+    }
+
+    #[test]
+    fn every_form_of_a_budget() {
+        for (text, want) in [
+            ("auto", Some(Memory::Auto)),
+            ("11.69GiB", size((11.69 * 1024.0 * 1024.0 * 1024.0) as u64)),
+            ("8GB", size(8_000_000_000)),
+            (" 512 mib ", size(512 << 20)),
+            ("1.5TiB", size(3 << 39)),
+            ("100b", size(100)),
+            ("12345", size(12345)),
+            ("80%", Some(Memory::Percent(80.0))),
+            ("12.5 %", Some(Memory::Percent(12.5))),
+            ("0%", None),
+            ("101%", None),
+            ("0", None),
+            ("-1GiB", None),
+            ("1.5", None),
+            ("1e9", None),
+            ("8G", None),
+            ("GiB", None),
+            ("", None),
+            ("inf", None),
+            ("1.2.3GiB", None),
+            ("99999999999TiB", None),
+        ] {
+            assert_eq!(Memory::parse(&Value::Str(text.into())), want, "{text}");
+        }
+        assert_eq!(Memory::parse(&Value::Int(1 << 33)), size(1 << 33));
+        assert_eq!(Memory::parse(&Value::Int(-1)), None);
+        assert_eq!(Memory::parse(&Value::Float(1.0)), None);
+    }
+}

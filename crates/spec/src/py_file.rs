@@ -1,0 +1,670 @@
+//! nanoGPT-style config files, evaluated without running Python: assignments of literals,
+//! arithmetic, earlier names, joined strings, `str`, `int`, `float` and `time.time()`. Everything
+//! else is an error that names the file, the line and the construct.
+
+use crate::error::{SpecError, shown};
+use crate::py_tokens::{Fault, Placed, Token, Words, tokens};
+use crate::value::Value;
+use std::collections::BTreeMap;
+
+/// Where the names of a file come from and go to.
+pub trait Names {
+    /// The value of a key before the file said anything of it.
+    fn get(&self, name: &str) -> Option<Value>;
+    /// Takes an assignment.
+    fn set(&mut self, name: &str, value: Value, line: u32) -> Result<(), SpecError>;
+}
+
+/// Brackets, signs and powers inside each other.
+const DEEPEST: u32 = 50;
+
+/// Characters of a string; a prompt in a config file is far shorter.
+const LONGEST_STRING: usize = 64 * 1024;
+
+/// What is said of a construct that is not evaluated.
+const ADVICE: &str = "is not evaluated (Python is never run); write the value itself";
+
+/// Evaluates a file, statement by statement.
+pub fn evaluate(
+    path: &str,
+    text: &str,
+    unix_time: f64,
+    names: &mut dyn Names,
+) -> Result<(), SpecError> {
+    let at = |fault: Fault| SpecError::Python {
+        path: path.to_string(),
+        line: fault.line,
+        what: fault.what,
+    };
+    let Words { found, fault } = tokens(text);
+    let mut reader = Reader { tokens: &found, next: 0, depth: 0, unix_time, names, own: own() };
+    while reader.next < found.len() {
+        match reader.statement() {
+            Ok(()) => {}
+            Err(Stop::Fault(fault)) => return Err(at(fault)),
+            Err(Stop::Refused(error)) => return Err(*error),
+        }
+    }
+    match fault {
+        Some(Fault { line, what }) => Err(at(Fault { line, what: format!("{what} {ADVICE}") })),
+        None => Ok(()),
+    }
+}
+
+/// The value of one expression without names, for `--key=value`.
+pub fn literal(text: &str) -> Option<Value> {
+    let found = whole_words(text)?;
+    let mut nothing = NoNames;
+    let names: &mut dyn Names = &mut nothing;
+    let mut reader =
+        Reader { tokens: &found, next: 0, depth: 0, unix_time: 0.0, names, own: own() };
+    let value = reader.sum().ok()?;
+    let last = reader.next + 1 == found.len();
+    last.then_some(value)
+}
+
+/// The text of one or more adjacent string literals, if that is all there is.
+pub fn unquoted(text: &str) -> Option<String> {
+    let found = whole_words(text)?;
+    let (_, strings) = found.split_last()?;
+    if strings.is_empty() {
+        return None;
+    }
+    strings
+        .iter()
+        .map(|placed| match &placed.token {
+            Token::Str(text) => Some(text.as_str()),
+            _ => None,
+        })
+        .collect()
+}
+
+fn whole_words(text: &str) -> Option<Vec<Placed>> {
+    let Words { found, fault } = tokens(text.trim());
+    if fault.is_none() { Some(found) } else { None }
+}
+
+struct NoNames;
+
+impl Names for NoNames {
+    fn get(&self, _: &str) -> Option<Value> {
+        None
+    }
+
+    fn set(&mut self, _: &str, _: Value, _: u32) -> Result<(), SpecError> {
+        Ok(())
+    }
+}
+
+fn own() -> BTreeMap<String, Value> {
+    BTreeMap::new()
+}
+
+/// Why a file is not read further.
+enum Stop {
+    /// Something that is not evaluated.
+    Fault(Fault),
+    /// Something that the settings refuse.
+    Refused(Box<SpecError>),
+}
+
+struct Reader<'a> {
+    tokens: &'a [Placed],
+    next: usize,
+    depth: u32,
+    unix_time: f64,
+    names: &'a mut dyn Names,
+    /// Names with a leading underscore: the file's own, as nanoGPT keeps them out of its config.
+    own: BTreeMap<String, Value>,
+}
+
+impl Reader<'_> {
+    fn peek(&self) -> &Token {
+        self.tokens.get(self.next).map_or(&Token::Newline, |placed| &placed.token)
+    }
+
+    fn ahead(&self, steps: usize) -> &Token {
+        self.tokens.get(self.next + steps).map_or(&Token::Newline, |placed| &placed.token)
+    }
+
+    fn line(&self) -> u32 {
+        let here = self.tokens.get(self.next).or(self.tokens.last());
+        here.map_or(1, |placed| placed.line)
+    }
+
+    fn takes(&mut self, mark: &str) -> bool {
+        let found = matches!(self.peek(), Token::Mark(found) if *found == mark);
+        self.next += usize::from(found);
+        found
+    }
+
+    fn stop(&self, what: impl Into<String>) -> Stop {
+        Stop::Fault(Fault { line: self.line(), what: what.into() })
+    }
+
+    /// The construct that starts at the next word, refused.
+    fn refuse(&self) -> Stop {
+        self.stop(format!("{} {ADVICE}", construct(self.peek())))
+    }
+
+    fn statement(&mut self) -> Result<(), Stop> {
+        match (self.peek(), self.ahead(1)) {
+            (Token::Newline, _) | (Token::Mark(";"), _) => {
+                self.next += 1;
+                return Ok(());
+            }
+            (Token::Str(_), _) => self.docstring()?,
+            (Token::Name(word), _) if word == "import" => self.import()?,
+            (Token::Name(word), _) if is_keyword(word) => return Err(self.refuse()),
+            (Token::Name(_), Token::Mark("=")) => self.assignment()?,
+            (Token::Name(name), Token::Mark(mark)) => {
+                return Err(self.stop(format!("{} {ADVICE}", not_an_assignment(name, mark))));
+            }
+            _ => return Err(self.stop(format!("an expression that is not assigned {ADVICE}"))),
+        }
+        match self.peek() {
+            Token::Newline | Token::Mark(";") => Ok(()),
+            _ => Err(self.refuse()),
+        }
+    }
+
+    /// A string that stands alone says something to people only.
+    fn docstring(&mut self) -> Result<(), Stop> {
+        while matches!(self.peek(), Token::Str(_)) {
+            self.next += 1;
+        }
+        Ok(())
+    }
+
+    fn import(&mut self) -> Result<(), Stop> {
+        let what = match self.ahead(1) {
+            Token::Name(module) if module == "time" => {
+                self.next += 2;
+                return Ok(());
+            }
+            Token::Name(module) => format!("`import {module}`"),
+            _ => "`import`".to_string(),
+        };
+        Err(self.stop(format!("{what} {ADVICE} (only `import time` is known)")))
+    }
+
+    /// `name = value`, also `name = other = value`.
+    fn assignment(&mut self) -> Result<(), Stop> {
+        let mut targets = Vec::new();
+        while let (Token::Name(name), Token::Mark("=")) = (self.peek(), self.ahead(1)) {
+            if is_keyword(name) || is_constant(name) {
+                return Err(self.refuse());
+            }
+            targets.push((name.clone(), self.line()));
+            self.next += 2;
+        }
+        let value = self.sum()?;
+        for (name, line) in targets {
+            if name.starts_with('_') {
+                self.own.insert(name, value.clone());
+            } else {
+                let set = self.names.set(&name, value.clone(), line);
+                set.map_err(|error| Stop::Refused(Box::new(error)))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn sum(&mut self) -> Result<Value, Stop> {
+        let mut left = self.product()?;
+        while let Token::Mark(mark @ ("+" | "-")) = *self.peek() {
+            self.next += 1;
+            let right = self.product()?;
+            left = self.calculate(mark, &left, &right)?;
+        }
+        Ok(left)
+    }
+
+    fn product(&mut self) -> Result<Value, Stop> {
+        let mut left = self.signed()?;
+        while let Token::Mark(mark @ ("*" | "/" | "//" | "%")) = *self.peek() {
+            self.next += 1;
+            let right = self.signed()?;
+            left = self.calculate(mark, &left, &right)?;
+        }
+        Ok(left)
+    }
+
+    /// A sign binds weaker than a power on its right: `-2**2` is -4.
+    fn signed(&mut self) -> Result<Value, Stop> {
+        self.depth += 1;
+        if self.depth > DEEPEST {
+            return Err(self.stop(format!("more than {DEEPEST} levels of brackets or signs")));
+        }
+        let value = if self.takes("-") {
+            let value = self.signed()?;
+            match value {
+                Value::Float(number) => Value::Float(-number), // 0 - 0.0 would lose the sign
+                other => self.calculate("-", &Value::Int(0), &other)?,
+            }
+        } else if self.takes("+") {
+            let value = self.signed()?;
+            self.calculate("+", &Value::Int(0), &value)?
+        } else {
+            let left = self.atom()?;
+            if self.takes("**") {
+                let right = self.signed()?;
+                self.calculate("**", &left, &right)?
+            } else {
+                left
+            }
+        };
+        self.depth -= 1;
+        Ok(value)
+    }
+
+    fn atom(&mut self) -> Result<Value, Stop> {
+        let value = match self.peek() {
+            Token::Int(number) => Value::Int(*number),
+            Token::Float(number) => Value::Float(*number),
+            Token::Str(_) => return self.strings(),
+            Token::Mark("(") if *self.ahead(1) != Token::Mark(")") => {
+                self.next += 1;
+                let value = self.sum()?;
+                return self.close(value);
+            }
+            Token::Mark("(") => return Err(self.stop(format!("a tuple {ADVICE}"))),
+            Token::Name(name) if is_keyword(name) => return Err(self.refuse()),
+            Token::Name(name) => {
+                let name = name.clone();
+                return self.name(&name);
+            }
+            Token::Newline => return Err(self.stop("the value is missing")),
+            Token::Mark(_) => return Err(self.refuse()),
+        };
+        self.next += 1;
+        Ok(value)
+    }
+
+    fn close(&mut self, value: Value) -> Result<Value, Stop> {
+        if self.takes(")") { Ok(value) } else { Err(self.refuse()) }
+    }
+
+    /// Adjacent strings are one.
+    fn strings(&mut self) -> Result<Value, Stop> {
+        let mut joined = String::new();
+        while let Token::Str(text) = self.peek() {
+            joined += text;
+            self.next += 1;
+        }
+        self.bounded(joined)
+    }
+
+    fn bounded(&self, text: String) -> Result<Value, Stop> {
+        if text.len() > LONGEST_STRING {
+            let what = format!("a string of {} bytes; the limit is {LONGEST_STRING}", text.len());
+            return Err(self.stop(what));
+        }
+        Ok(Value::Str(text))
+    }
+
+    fn name(&mut self, name: &str) -> Result<Value, Stop> {
+        let known = match name {
+            "True" => Some(Value::Bool(true)),
+            "False" => Some(Value::Bool(false)),
+            _ => self.own.get(name).cloned().or_else(|| self.names.get(name)),
+        };
+        match (name, self.ahead(1)) {
+            ("None", _) => Err(self.stop("None is no key's value; leave the line out")),
+            ("time", Token::Mark(".")) => self.time(),
+            ("str" | "int" | "float", Token::Mark("(")) => self.conversion(name),
+            (_, Token::Mark("(")) => Err(self.stop(format!("a call of `{name}` {ADVICE}"))),
+            (_, Token::Mark(".")) => Err(self.stop(format!("an attribute of `{name}` {ADVICE}"))),
+            (_, Token::Mark("[")) => Err(self.stop(format!("an index into `{name}` {ADVICE}"))),
+            _ => {
+                let what = || format!("the name `{name}` is neither a key nor assigned above");
+                let value = known.ok_or_else(|| self.stop(what()))?;
+                self.next += 1;
+                Ok(value)
+            }
+        }
+    }
+
+    fn time(&mut self) -> Result<Value, Stop> {
+        let call = [self.ahead(2), self.ahead(3), self.ahead(4)];
+        let is_time = matches!(call[0], Token::Name(name) if name == "time");
+        if !is_time || *call[1] != Token::Mark("(") || *call[2] != Token::Mark(")") {
+            return Err(self.stop(format!("of the module `time` all but `time.time()` {ADVICE}")));
+        }
+        self.next += 5;
+        Ok(Value::Float(self.unix_time))
+    }
+
+    fn conversion(&mut self, function: &str) -> Result<Value, Stop> {
+        self.next += 2;
+        if *self.peek() == Token::Mark(")") {
+            return Err(self.stop(format!("`{function}()` without a value {ADVICE}")));
+        }
+        let value = self.sum()?;
+        let typed = shown(&value.to_string());
+        let converted = match (function, value) {
+            ("str", value) => self.bounded(value.plain()).map(Some)?,
+            ("int", Value::Float(number)) => whole(number.trunc()).map(Value::Int),
+            ("int", value) => as_int(&value).map(Value::Int),
+            (_, value) => as_float(&value).map(Value::Float),
+        };
+        let what = || format!("{function}({typed}) {ADVICE}");
+        let converted = converted.ok_or_else(|| self.stop(what()))?;
+        self.close(converted)
+    }
+
+    fn calculate(&self, mark: &str, left: &Value, right: &Value) -> Result<Value, Stop> {
+        let typed = || shown(&format!("{left} {mark} {right}"));
+        if let (Value::Str(left), Value::Str(right), "+") = (left, right, mark) {
+            return self.bounded(format!("{left}{right}"));
+        }
+        let result = match (as_int(left), as_int(right)) {
+            (Some(left), Some(right)) => whole_numbers(mark, left, right),
+            _ => match (as_float(left), as_float(right)) {
+                (Some(left), Some(right)) => floats(mark, left, right).map(Value::Float),
+                _ => Err("these types do not go together"),
+            },
+        };
+        result.map_err(|problem| self.stop(format!("`{}`: {problem}", typed())))
+    }
+}
+
+/// Python counts True as 1.
+fn as_int(value: &Value) -> Option<i64> {
+    match value {
+        Value::Int(number) => Some(*number),
+        Value::Bool(flag) => Some(i64::from(*flag)),
+        Value::Float(_) | Value::Str(_) => None,
+    }
+}
+
+fn as_float(value: &Value) -> Option<f64> {
+    match value {
+        Value::Float(number) => Some(*number),
+        other => as_int(other).map(|number| number as f64),
+    }
+}
+
+fn whole(number: f64) -> Option<i64> {
+    let fits = number >= i64::MIN as f64 && number < i64::MAX as f64;
+    fits.then_some(number as i64)
+}
+
+const BY_ZERO: &str = "division by zero";
+const TOO_LARGE: &str = "the result is larger than 63 bits hold";
+
+fn whole_numbers(mark: &str, left: i64, right: i64) -> Result<Value, &'static str> {
+    let by_zero = right == 0 && matches!(mark, "/" | "//" | "%");
+    if by_zero {
+        return Err(BY_ZERO);
+    }
+    let result = match mark {
+        "+" => left.checked_add(right),
+        "-" => left.checked_sub(right),
+        "*" => left.checked_mul(right),
+        "//" => left.checked_div_euclid(right).and_then(|quotient| {
+            // Euclid rounds away from the divisor's sign; Python rounds down.
+            let up = right < 0 && left.checked_rem_euclid(right) != Some(0);
+            quotient.checked_sub(i64::from(up))
+        }),
+        "%" => left.checked_rem_euclid(right).map(|remainder| {
+            if right < 0 && remainder != 0 { remainder + right } else { remainder }
+        }),
+        "**" if right >= 0 => u32::try_from(right).ok().and_then(|power| left.checked_pow(power)),
+        _ => return floats(mark, left as f64, right as f64).map(Value::Float),
+    };
+    result.map(Value::Int).ok_or(TOO_LARGE)
+}
+
+fn floats(mark: &str, left: f64, right: f64) -> Result<f64, &'static str> {
+    let by_zero = right == 0.0 && matches!(mark, "/" | "//" | "%");
+    if by_zero || (mark == "**" && left == 0.0 && right < 0.0) {
+        return Err(BY_ZERO);
+    }
+    let result = match mark {
+        "+" => left + right,
+        "-" => left - right,
+        "*" => left * right,
+        "/" => left / right,
+        // Through the exact remainder: 1.0 // 0.1 is 9.0, though 1.0 / 0.1 rounds to 10.0.
+        "//" => match ((left - remainder(left, right)) / right).round() {
+            0.0 => 0f64.copysign(left / right),
+            quotient => quotient,
+        },
+        "%" => remainder(left, right),
+        _ => left.powf(right),
+    };
+    let finite = left.is_finite() && right.is_finite();
+    if finite && !result.is_finite() {
+        return Err("the result is not a number that a float holds");
+    }
+    Ok(result)
+}
+
+/// With the sign of the divisor, as in Python.
+fn remainder(left: f64, right: f64) -> f64 {
+    let remainder = left % right;
+    match remainder {
+        0.0 => 0f64.copysign(right),
+        _ if (remainder < 0.0) != (right < 0.0) => remainder + right,
+        _ => remainder,
+    }
+}
+
+fn is_constant(name: &str) -> bool {
+    matches!(name, "True" | "False" | "None")
+}
+
+const KEYWORDS: [&str; 32] = [
+    "and", "as", "assert", "async", "await", "break", "class", "continue", "def", "del", "elif",
+    "else", "except", "finally", "for", "from", "global", "if", "import", "in", "is", "lambda",
+    "nonlocal", "not", "or", "pass", "raise", "return", "try", "while", "with", "yield",
+];
+
+fn is_keyword(name: &str) -> bool {
+    KEYWORDS.contains(&name)
+}
+
+/// The name of what a word begins or continues.
+fn construct(token: &Token) -> String {
+    match token {
+        Token::Mark(",") => "a tuple".into(),
+        Token::Mark("[") => "a list".into(),
+        Token::Mark("{") => "a dict or set".into(),
+        Token::Mark("==" | "!=" | "<" | ">" | "<=" | ">=") => "a comparison".into(),
+        Token::Mark(mark) => format!("`{mark}` here"),
+        Token::Name(name) if name == "if" => "an `if`".into(),
+        Token::Name(name) => format!("`{name}` here"),
+        Token::Str(_) => "a string here".into(),
+        Token::Int(_) | Token::Float(_) => "a number here".into(),
+        Token::Newline => "the end of the line here".into(),
+    }
+}
+
+/// A statement that begins with a name and a mark other than `=`.
+fn not_an_assignment(name: &str, mark: &str) -> String {
+    match mark {
+        "(" => format!("a call of `{name}`"),
+        "." => format!("an attribute of `{name}`"),
+        "[" => format!("an index into `{name}`"),
+        ":" => "a type annotation".into(),
+        "," => "an assignment to a tuple".into(),
+        _ if mark.ends_with('=') && !matches!(mark, "==" | "!=" | "<=" | ">=") => {
+            format!("`{name} {mark}`")
+        }
+        _ => "an expression that is not assigned".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes every name.
+    #[derive(Default)]
+    struct Any(Vec<(String, Value, u32)>);
+
+    impl Names for Any {
+        fn get(&self, name: &str) -> Option<Value> {
+            let last = self.0.iter().rev().find(|(known, ..)| known == name);
+            last.map(|(_, value, _)| value.clone())
+        }
+
+        fn set(&mut self, name: &str, value: Value, line: u32) -> Result<(), SpecError> {
+            self.0.push((name.to_string(), value, line));
+            Ok(())
+        }
+    }
+
+    fn run(text: &str) -> Result<Vec<(String, Value, u32)>, String> {
+        let mut names = Any(vec![("max_iters".into(), Value::Int(600_000), 0)]);
+        evaluate("f.py", text, 1.5, &mut names).map_err(|error| error.to_string())?;
+        names.0.remove(0);
+        Ok(names.0)
+    }
+
+    fn value(expression: &str) -> Result<String, String> {
+        let found = run(&format!("x = {expression}"))?;
+        Ok(found.first().map(|(_, value, _)| value.to_string()).unwrap_or_default())
+    }
+
+    #[test]
+    fn expressions_have_pythons_values() {
+        for (expression, want) in [
+            ("5 * 8", "40"),
+            ("2 + 3 * 4", "14"),
+            ("(2 + 3) * 4", "20"),
+            ("-2**2", "-4"),
+            ("2**-1", "0.5"),
+            ("2**3**2", "512"),
+            ("--3", "3"),
+            ("+True", "1"),
+            ("-0.0", "-0.0"),
+            ("7 / 2", "3.5"),
+            ("6 / 2", "3.0"),
+            ("7 // 2", "3"),
+            ("-7 // 2", "-4"),
+            ("7 // -2", "-4"),
+            ("-7 // -2", "3"),
+            ("-6 // 2", "-3"),
+            ("6 // -2", "-3"),
+            ("-7 % 3", "2"),
+            ("7 % -3", "-2"),
+            ("-7 % -3", "-1"),
+            ("6 % -3", "0"),
+            ("7.5 // 2", "3.0"),
+            ("1.0 // 0.1", "9.0"),
+            ("-1.0 // 0.1", "-10.0"),
+            ("-.5 // -3", "0.0"),
+            ("-3. % 3.", "0.0"),
+            ("-7.5 % 2", "0.5"),
+            ("7.5 % -2", "-0.5"),
+            ("1e-3 / 10", "0.0001"),
+            ("2 ** 0.5", "1.4142135623730951"),
+            ("max_iters // 10", "60000"),
+            ("True + 1", "2"),
+            ("'a' 'b' + \"c\"", "'abc'"),
+            ("'ft-' + str(time.time())", "'ft-1.5'"),
+            ("str(6e-5) + str(3) + str('x') + str(True)", "'6e-053xTrue'"),
+            ("int(1e4)", "10000"),
+            ("int(-1.9)", "-1"),
+            ("float(3)", "3.0"),
+            ("(\n 1\n +\n 2)", "3"),
+            ("1 + \\\n 2", "3"),
+        ] {
+            assert_eq!(value(expression).as_deref(), Ok(want), "{expression}");
+        }
+    }
+
+    #[test]
+    fn what_has_no_value_is_an_error_with_its_numbers() {
+        for (expression, want) in [
+            ("1 / 0", "f.py:1: `1 / 0`: division by zero"),
+            ("1 % 0", "division by zero"),
+            ("1.0 // 0", "division by zero"),
+            ("0 ** -1", "division by zero"),
+            ("9223372036854775807 + 1", "larger than 63 bits"),
+            ("10 ** 19", "larger than 63 bits"),
+            ("2 ** 99999999999", "larger than 63 bits"),
+            ("(-9223372036854775807 - 1) // -1", "larger than 63 bits"),
+            ("(-8) ** 0.5", "not a number that a float holds"),
+            ("1e300 * 1e300", "not a number that a float holds"),
+            ("int(1e300)", "int(1e+300) is not evaluated"),
+            ("float('x')", "float('x') is not evaluated"),
+            ("'a' + 1", "`'a' + 1`: these types do not go together"),
+            ("'a' * 3", "these types do not go together"),
+            ("-'a'", "these types do not go together"),
+            ("nothing", "the name `nothing` is neither a key nor assigned above"),
+            ("time", "the name `time` is neither"),
+            ("", "the value is missing"),
+            ("1 +", "the value is missing"),
+            ("None", "None is no key's value"),
+        ] {
+            let error = value(expression).unwrap_err();
+            assert!(error.contains(want), "{expression}: {error}");
+        }
+    }
+
+    #[test]
+    fn other_constructs_are_named() {
+        for (text, line, want) in [
+            ("a = 1, 2", 1, "a tuple is not evaluated"),
+            ("a = ()", 1, "a tuple"),
+            ("a = (1, 2)", 1, "a tuple"),
+            ("a = [1]", 1, "a list"),
+            ("a = {}", 1, "a dict or set"),
+            ("a = 1 if True else 2", 1, "an `if`"),
+            ("a = not True", 1, "`not` here"),
+            ("a = 1 < 2", 1, "a comparison"),
+            ("a = lambda: 1", 1, "`lambda` here"),
+            ("a = f'x'", 1, "an f-string"),
+            ("a = open('x')", 1, "a call of `open`"),
+            ("a = os.environ", 1, "an attribute of `os`"),
+            ("a = max_iters[0]", 1, "an index into `max_iters`"),
+            ("a = time.sleep(1)", 1, "all but `time.time()`"),
+            ("a = 1 2", 1, "a number here"),
+            ("a = 1 = 2", 1, "`=` here"),
+            ("True = 1", 1, "`True` here"),
+            ("# x\n\nif True:\n    a = 1", 3, "an `if`"),
+            ("a = 1\n  b = 2", 2, "an indented line"),
+            ("a = 1\nfor i in x: pass", 2, "`for` here"),
+            ("a += 1", 1, "`a +=`"),
+            ("a: int = 1", 1, "a type annotation"),
+            ("a, b = 1, 2", 1, "an assignment to a tuple"),
+            ("print('x')", 1, "a call of `print`"),
+            ("a.b = 1", 1, "an attribute of `a`"),
+            ("a == 1", 1, "an expression that is not assigned"),
+            ("1", 1, "an expression that is not assigned"),
+            ("'doc' + 'x'", 1, "`+` here"),
+            ("import os", 1, "`import os`"),
+            ("import time as t", 1, "`as` here"),
+            ("from time import time", 1, "`from` here"),
+            ("@x", 1, "an expression that is not assigned"),
+        ] {
+            let error = run(text).unwrap_err();
+            assert!(error.starts_with(&format!("f.py:{line}: ")), "{text}: {error}");
+            assert!(error.contains(want), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn statements_come_in_order_with_their_lines() {
+        let text = "\"\"\"Doc\nstring.\"\"\"\nimport time; a = 1; b = a + 1\n_half = b / 2 # own\n\
+                    c = d = _half\n'note'\na = (\n3)\n";
+        let found = run(text).unwrap();
+        let shown: Vec<String> =
+            found.iter().map(|(name, value, line)| format!("{line} {name}={value}")).collect();
+        assert_eq!(shown, ["3 a=1", "3 b=2", "5 c=1.0", "5 d=1.0", "7 a=3"]);
+    }
+
+    #[test]
+    fn nesting_and_strings_are_bounded() {
+        for (open, close) in [("(", ")"), ("-", ""), ("2**", ""), ("str(", ")")] {
+            let deep = |times: usize| format!("{}1{}", open.repeat(times), close.repeat(times));
+            assert!(value(&deep(100_000)).unwrap_err().contains("more than 50 levels"));
+            assert!(!value(&deep(20)).is_err_and(|error| error.contains("levels")), "{open}");
+        }
+        let doubling = "a = 'xxxxxxxx'\n".to_string() + &"a = a + a\n".repeat(60);
+        assert!(run(&doubling).unwrap_err().contains("f.py:15: a string of 131072 bytes"));
+    }
+}

@@ -1,0 +1,446 @@
+//! From what was typed to a run: every check of a value or of two values together is here, once,
+//! and each refusal says the number and the next move.
+
+use crate::error::SpecError;
+use crate::keys::{Command, Key};
+use crate::memory::Memory;
+use crate::run_spec::{
+    Device, DtypeChoice, Gelu, Gpt2, GradCheckpoint, InitFrom, Offload, OptimizerState, Residual,
+    RunSpec, Sampler, SamplingKeys,
+};
+use crate::settings::{Setting, Settings};
+use crate::value::Value;
+use plan::ops::GeluKind;
+use std::fmt;
+
+/// What the process was started with and on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Environment {
+    /// The variable WORLD_SIZE, which torchrun sets.
+    pub world_size: Option<String>,
+    /// GPUs that this program can use.
+    pub cuda_devices: u32,
+}
+
+/// Something that works differently from what was typed, in one line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// The key it is about.
+    pub key: &'static str,
+    /// What to know.
+    pub text: String,
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// Checks everything and gives every key its meaning.
+pub fn resolve(
+    settings: &Settings,
+    environment: &Environment,
+) -> Result<(RunSpec, Vec<Notice>), SpecError> {
+    check_world_size(environment)?;
+    let typed = Typed { settings };
+    let run = typed.run()?;
+    check_products(&run)?;
+    check_pairs(&typed, &run)?;
+    let notices = notices(&typed, &run, environment);
+    Ok((run, notices))
+}
+
+fn check_world_size(environment: &Environment) -> Result<(), SpecError> {
+    match &environment.world_size {
+        Some(given) if !matches!(given.trim(), "" | "0" | "1") => {
+            Err(SpecError::WorldSize { given: given.chars().take(20).collect() })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The largest size accepted; ids and positions are 32 bits wide.
+const LARGEST: i64 = 1 << 31;
+
+/// The largest count of iterations or draws: exact in a float.
+const MOST: i64 = 1 << 53;
+
+/// Settings, read by type.
+struct Typed<'a> {
+    settings: &'a Settings,
+}
+
+impl Typed<'_> {
+    fn setting(&self, name: &str) -> &Setting {
+        self.settings.get(name).expect("keys.rs has a row for every key that is resolved here")
+    }
+
+    fn out_of_range(&self, name: &str, needs: String) -> SpecError {
+        let Setting { key, value, origin } = self.setting(name).clone();
+        SpecError::OutOfRange { name: key.name, given: value, at: origin, needs }
+    }
+
+    /// A whole number of a range.
+    fn whole(&self, name: &str, least: i64, most: i64) -> Result<u64, SpecError> {
+        let setting = self.setting(name);
+        match setting.value {
+            Value::Int(number) if (least..=most).contains(&number) => Ok(number as u64),
+            _ => {
+                let limit = match setting.value {
+                    Value::Int(number) if number > most => format!("at most {most}"),
+                    _ => format!("at least {least}"),
+                };
+                let default = setting.key.default_for(self.settings.command());
+                Err(self
+                    .out_of_range(name, format!("it must be {limit}; the default is {default}")))
+            }
+        }
+    }
+
+    fn size(&self, name: &str) -> Result<u64, SpecError> {
+        self.whole(name, 1, LARGEST)
+    }
+
+    fn count(&self, name: &str) -> Result<u64, SpecError> {
+        self.whole(name, 0, MOST)
+    }
+
+    /// A finite number that passes a test.
+    fn number(&self, name: &str, test: fn(f64) -> bool, range: &str) -> Result<f64, SpecError> {
+        let setting = self.setting(name);
+        match setting.value {
+            Value::Float(number) if number.is_finite() && test(number) => Ok(number),
+            _ => {
+                let default = setting.key.default_for(self.settings.command());
+                Err(self
+                    .out_of_range(name, format!("it must be {range}; the default is {default}")))
+            }
+        }
+    }
+
+    fn fraction(&self, name: &str) -> Result<f64, SpecError> {
+        self.number(name, |x| (0.0..1.0).contains(&x), "at least 0 and below 1")
+    }
+
+    fn not_negative(&self, name: &str) -> Result<f64, SpecError> {
+        self.number(name, |x| x >= 0.0, "finite and at least 0")
+    }
+
+    fn flag(&self, name: &str) -> bool {
+        self.setting(name).value == Value::Bool(true)
+    }
+
+    fn text(&self, name: &str) -> String {
+        self.setting(name).value.plain()
+    }
+
+    fn filled(&self, name: &str) -> Result<String, SpecError> {
+        let text = self.text(name);
+        let bad = text.trim().is_empty() || text.contains('\0');
+        let needs = || format!("it must name something; the default is {}", self.default(name));
+        if bad { Err(self.out_of_range(name, needs())) } else { Ok(text) }
+    }
+
+    fn default(&self, name: &str) -> Value {
+        self.setting(name).key.default_for(self.settings.command())
+    }
+
+    /// A word of the key's list, by its meaning.
+    fn word<T>(&self, name: &str, meaning: impl Fn(&str) -> Option<T>) -> Result<T, SpecError> {
+        let setting = self.setting(name);
+        let unknown = || {
+            let listed = listed(setting.key);
+            self.unknown_word(name, listed)
+        };
+        meaning(&setting.value.plain()).ok_or_else(unknown)
+    }
+
+    fn unknown_word(&self, name: &str, allowed: String) -> SpecError {
+        let Setting { key, value, origin } = self.setting(name).clone();
+        SpecError::UnknownWord { key, given: value, at: origin, allowed }
+    }
+
+    fn memory(&self, name: &str) -> Result<Memory, SpecError> {
+        let parsed = Memory::parse(&self.setting(name).value);
+        parsed.ok_or_else(|| self.unknown_word(name, Memory::FORMS.to_string()))
+    }
+
+    fn device(&self) -> Result<Device, SpecError> {
+        let allowed = "'auto', 'cpu', 'cuda' or a GPU by number, e.g. 'cuda:1'";
+        parse_device(&self.text("device"))
+            .ok_or_else(|| self.unknown_word("device", allowed.to_string()))
+    }
+
+    fn init_from(&self) -> Result<InitFrom, SpecError> {
+        let init = self.word("init_from", |word| match word {
+            "scratch" => Some(InitFrom::Scratch),
+            "resume" => Some(InitFrom::Resume),
+            _ => Gpt2::ALL.into_iter().find(|gpt2| gpt2.name() == word).map(InitFrom::Gpt2),
+        })?;
+        if init == InitFrom::Scratch && self.settings.command() == Command::Sample {
+            let needs = "new weights write nothing but noise; 'resume' reads out_dir's checkpoint";
+            return Err(self.out_of_range("init_from", needs.to_string()));
+        }
+        Ok(init)
+    }
+
+    fn sampling(&self) -> Result<SamplingKeys, SpecError> {
+        let top_k = self.whole("top_k", 0, MOST)?;
+        Ok(SamplingKeys {
+            start: self.text("start"),
+            num_samples: self.whole("num_samples", 1, MOST)?,
+            max_new_tokens: self.whole("max_new_tokens", 1, MOST)?,
+            temperature: self.number("temperature", |x| x > 0.0, "above 0")?,
+            top_k: (top_k > 0).then_some(top_k),
+        })
+    }
+
+    /// A size for evaluation, where 0 stands for that of training.
+    fn or_same(&self, name: &str, same: u64) -> Result<u64, SpecError> {
+        let given = self.whole(name, 0, LARGEST)?;
+        Ok(if given == 0 { same } else { given })
+    }
+
+    fn run(&self) -> Result<RunSpec, SpecError> {
+        let (batch_size, block_size) = (self.size("batch_size")?, self.size("block_size")?);
+        let grad_clip = self.not_negative("grad_clip")?;
+        Ok(RunSpec {
+            command: self.settings.command(),
+            out_dir: self.filled("out_dir")?,
+            eval_interval: self.whole("eval_interval", 1, MOST)?,
+            log_interval: self.whole("log_interval", 1, MOST)?,
+            eval_iters: self.size("eval_iters")?,
+            eval_only: self.flag("eval_only"),
+            always_save_checkpoint: self.flag("always_save_checkpoint"),
+            init_from: self.init_from()?,
+            dataset: self.filled("dataset")?,
+            gradient_accumulation_steps: self.size("gradient_accumulation_steps")?,
+            batch_size,
+            block_size,
+            n_layer: self.whole("n_layer", 1, 10_000)?,
+            n_head: self.size("n_head")?,
+            n_embd: self.size("n_embd")?,
+            dropout: self.fraction("dropout")?,
+            bias: self.flag("bias"),
+            gelu: self.word("gelu", gelu)?,
+            learning_rate: self.not_negative("learning_rate")?,
+            max_iters: self.count("max_iters")?,
+            weight_decay: self.not_negative("weight_decay")?,
+            beta1: self.fraction("beta1")?,
+            beta2: self.fraction("beta2")?,
+            grad_clip: (grad_clip > 0.0).then_some(grad_clip),
+            decay_lr: self.flag("decay_lr"),
+            warmup_iters: self.count("warmup_iters")?,
+            lr_decay_iters: self.count("lr_decay_iters")?,
+            min_lr: self.not_negative("min_lr")?,
+            device: self.device()?,
+            dtype: self.word("dtype", dtype)?,
+            compile: self.flag("compile"),
+            eval_batch_size: self.or_same("eval_batch_size", batch_size)?,
+            eval_block_size: self.or_same("eval_block_size", block_size)?,
+            grad_checkpoint: self.word("grad_checkpoint", grad_checkpoint)?,
+            vram: self.memory("vram")?,
+            ram: self.memory("ram")?,
+            optimizer_state: self.word("optimizer_state", optimizer_state)?,
+            offload: self.word("offload", offload)?,
+            residual: self.word("residual", residual)?,
+            seed: self.whole("seed", 0, i64::MAX)?,
+            sampler: self.word("sampler", sampler)?,
+            sampling: self.sampling()?,
+        })
+    }
+}
+
+/// The words of a key as they are typed, for messages.
+fn listed(key: &Key) -> String {
+    let quoted = |word: &&str| match *word {
+        "True" | "False" => word.to_string(),
+        word => format!("'{word}'"),
+    };
+    let words: Vec<String> = key.words.iter().map(quoted).collect();
+    match words.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
+        _ => words.concat(),
+    }
+}
+
+fn parse_device(text: &str) -> Option<Device> {
+    match text {
+        "auto" => Some(Device::Auto),
+        "cpu" => Some(Device::Cpu),
+        "cuda" => Some(Device::Cuda(0)),
+        _ => {
+            let number = text.strip_prefix("cuda:")?;
+            let digits = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+            if digits { number.parse().ok().map(Device::Cuda) } else { None }
+        }
+    }
+}
+
+fn dtype(word: &str) -> Option<DtypeChoice> {
+    match word {
+        "auto" => Some(DtypeChoice::Auto),
+        "float32" => Some(DtypeChoice::Float32),
+        "bfloat16" => Some(DtypeChoice::Bfloat16),
+        "float16" => Some(DtypeChoice::Float16),
+        _ => None,
+    }
+}
+
+fn gelu(word: &str) -> Option<Gelu> {
+    match word {
+        "auto" => Some(Gelu::Auto),
+        "erf" => Some(Gelu::Kind(GeluKind::Erf)),
+        "tanh" => Some(Gelu::Kind(GeluKind::Tanh)),
+        _ => None,
+    }
+}
+
+fn grad_checkpoint(word: &str) -> Option<GradCheckpoint> {
+    match word {
+        "auto" => Some(GradCheckpoint::Auto),
+        "True" => Some(GradCheckpoint::Always),
+        "False" => Some(GradCheckpoint::Never),
+        _ => None,
+    }
+}
+
+fn optimizer_state(word: &str) -> Option<OptimizerState> {
+    match word {
+        "float32" => Some(OptimizerState::Float32),
+        "bfloat16" => Some(OptimizerState::Bfloat16),
+        "auto" => Some(OptimizerState::Auto),
+        _ => None,
+    }
+}
+
+fn offload(word: &str) -> Option<Offload> {
+    match word {
+        "False" => Some(Offload::Never),
+        "optimizer" => Some(Offload::Optimizer),
+        "auto" => Some(Offload::Auto),
+        _ => None,
+    }
+}
+
+fn residual(word: &str) -> Option<Residual> {
+    match word {
+        "auto" => Some(Residual::Auto),
+        "float32" => Some(Residual::Float32),
+        _ => None,
+    }
+}
+
+fn sampler(word: &str) -> Option<Sampler> {
+    match word {
+        "fitgpt" => Some(Sampler::Fitgpt),
+        "nanogpt" => Some(Sampler::Nanogpt),
+        _ => None,
+    }
+}
+
+/// Tokens of an iteration and of an evaluation are counted in 63 bits.
+fn check_products(run: &RunSpec) -> Result<(), SpecError> {
+    let train = [run.batch_size, run.gradient_accumulation_steps, run.block_size];
+    let eval = [run.eval_batch_size, run.eval_iters, run.eval_block_size];
+    for (names, [a, b, c]) in [
+        ("batch_size x gradient_accumulation_steps x block_size", train),
+        ("eval_batch_size x eval_iters x eval_block_size", eval),
+    ] {
+        let product = a.checked_mul(b).and_then(|rows| rows.checked_mul(c));
+        if product.is_none_or(|tokens| tokens > i64::MAX as u64) {
+            let what =
+                format!("{names} = {a} x {b} x {c}: more than 2^63 tokens; make one smaller");
+            return Err(SpecError::Conflict { what });
+        }
+    }
+    Ok(())
+}
+
+fn check_pairs(typed: &Typed<'_>, run: &RunSpec) -> Result<(), SpecError> {
+    let RunSpec { batch_size, block_size, eval_batch_size, eval_block_size, .. } = *run;
+    if eval_block_size > block_size {
+        let needs = format!("it must be at most block_size={block_size}; 0 means the same");
+        return Err(typed.out_of_range("eval_block_size", needs));
+    }
+    if run.sampler == Sampler::Nanogpt && eval_batch_size != batch_size {
+        let what = format!(
+            "eval_batch_size={eval_batch_size} with sampler='nanogpt': nanoGPT draws evaluation \
+             batches of batch_size={batch_size} from the training stream; use eval_batch_size=0 \
+             or sampler='fitgpt'"
+        );
+        return Err(SpecError::Conflict { what });
+    }
+    if let InitFrom::Gpt2(name) = run.init_from {
+        let most = name.dims().block_size;
+        if block_size > most {
+            let needs = format!("{} has {most} positions; use block_size={most}", name.name());
+            return Err(typed.out_of_range("block_size", needs));
+        }
+    }
+    Ok(())
+}
+
+/// Keys that are understood and kept, but that nothing acts on yet; a row goes when its part comes.
+const NOT_YET: [&str; 6] =
+    ["grad_checkpoint", "vram", "ram", "optimizer_state", "offload", "residual"];
+
+fn notices(typed: &Typed<'_>, run: &RunSpec, environment: &Environment) -> Vec<Notice> {
+    let mut found = Vec::new();
+    let mut say = |key: &'static str, text: String| found.push(Notice { key, text });
+    let cpu = match run.device {
+        Device::Cpu => true,
+        Device::Auto => environment.cuda_devices == 0,
+        Device::Cuda(_) => false,
+    };
+    let given = |name: &str| typed.setting(name).is_given();
+    if cpu && matches!(run.dtype, DtypeChoice::Bfloat16 | DtypeChoice::Float16) {
+        say("dtype", format!("dtype='{}': the CPU computes in float32", typed.text("dtype")));
+    }
+    if run.command == Command::Train {
+        train_notices(typed, run, &mut say);
+    }
+    if cpu && run.compile && given("compile") {
+        say("compile", "compile=True: accepted, the CPU has nothing to compile".to_string());
+    }
+    for name in NOT_YET {
+        let Setting { key, value, .. } = typed.setting(name);
+        let changed = *value != key.default_for(run.command);
+        if changed && key.used_by(run.command) {
+            say(key.name, format!("{name}={value}: accepted, but nothing acts on it yet"));
+        }
+    }
+    found
+}
+
+fn train_notices(typed: &Typed<'_>, run: &RunSpec, say: &mut impl FnMut(&'static str, String)) {
+    if typed.flag("wandb_log") {
+        let log = format!("{}/log.jsonl", run.out_dir);
+        say("wandb_log", format!("wandb_log=True is ignored; every figure is in {log}"));
+    }
+    if typed.setting("backend").is_given() {
+        let backend = &typed.setting("backend").value;
+        say("backend", format!("backend={backend}: accepted, one process needs none"));
+    }
+    if run.sampler == Sampler::Nanogpt && run.dropout > 0.0 {
+        let dropout = run.dropout;
+        say(
+            "sampler",
+            format!("sampler='nanogpt' equals nanoGPT for dropout=0.0 only, here it is {dropout}"),
+        );
+    }
+    if run.decay_lr && run.min_lr > run.learning_rate {
+        let (least, most) = (run.min_lr, run.learning_rate);
+        say("min_lr", format!("min_lr={least} is above learning_rate={most}: the rate will rise"));
+    }
+    if let InitFrom::Gpt2(name) = run.init_from {
+        for key in ["n_layer", "n_head", "n_embd", "bias"] {
+            let Setting { key, value, .. } = typed.setting(key);
+            if typed.setting(key.name).is_given() {
+                let name = name.name();
+                say(key.name, format!("{}={value} is ignored: {name} has its own", key.name));
+            }
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! What was typed: for every key its value and where it comes from, in the order of the table.
+
+use crate::error::SpecError;
+use crate::keys::{Command, KEYS, Key};
+use crate::value::Value;
+use crate::{overrides, preset};
+use std::fmt;
+use std::io;
+
+/// What the outside world tells, so that reading settings needs no file system and no clock.
+#[derive(Clone, Copy)]
+pub struct World<'a> {
+    /// The bytes of a file.
+    pub read: &'a dyn Fn(&str) -> io::Result<Vec<u8>>,
+    /// Seconds since 1970, for `time.time()` in config files.
+    pub unix_time: f64,
+}
+
+/// Where a value comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The table.
+    Default,
+    /// The built-in preset.
+    Preset,
+    /// A config file.
+    File {
+        /// As it was typed.
+        path: String,
+        /// Counted from 1.
+        line: u32,
+    },
+    /// The command line.
+    Argument {
+        /// Counted from 1, behind the command.
+        index: usize,
+    },
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Default => f.write_str("default"),
+            Origin::Preset => f.write_str("built-in preset"),
+            Origin::File { path, line } => write!(f, "{path}:{line}"),
+            Origin::Argument { index } => write!(f, "argument {index}"),
+        }
+    }
+}
+
+/// One key as it stands.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Setting {
+    /// Its row of the table.
+    pub key: &'static Key,
+    /// Its value, of the key's type.
+    pub value: Value,
+    /// Where the value comes from.
+    pub origin: Origin,
+}
+
+impl Setting {
+    /// Whether the user typed it, in a file or as an argument.
+    pub fn is_given(&self) -> bool {
+        matches!(self.origin, Origin::File { .. } | Origin::Argument { .. })
+    }
+}
+
+/// All keys as they stand.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    command: Command,
+    settings: Vec<Setting>,
+    files: Vec<String>,
+    preset: bool,
+}
+
+impl Settings {
+    /// The defaults of a command.
+    pub fn defaults(command: Command) -> Settings {
+        let setting = |key: &'static Key| {
+            let (value, origin) = (key.default_for(command), Origin::Default);
+            Setting { key, value, origin }
+        };
+        let settings = KEYS.iter().map(setting).collect();
+        Settings { command, settings, files: Vec::new(), preset: false }
+    }
+
+    /// The defaults, then the arguments behind the command from left to right, config files
+    /// included, then the built-in preset where it applies.
+    pub fn read(
+        command: Command,
+        arguments: &[String],
+        world: &World<'_>,
+    ) -> Result<Settings, SpecError> {
+        let mut settings = Settings::defaults(command);
+        overrides::apply(&mut settings, arguments, world)?;
+        if preset::applies(&settings) {
+            preset::apply(&mut settings);
+            settings.preset = true;
+        }
+        Ok(settings)
+    }
+
+    /// The command they are for.
+    pub fn command(&self) -> Command {
+        self.command
+    }
+
+    /// Every key, in the order of the table.
+    pub fn iter(&self) -> impl Iterator<Item = &Setting> {
+        self.settings.iter()
+    }
+
+    /// One key.
+    pub fn get(&self, name: &str) -> Option<&Setting> {
+        self.settings.iter().find(|setting| setting.key.name == name)
+    }
+
+    /// The config files that were read, in order.
+    pub fn files(&self) -> &[String] {
+        &self.files
+    }
+
+    /// Whether the built-in preset filled in what was not given.
+    pub fn uses_preset(&self) -> bool {
+        self.preset
+    }
+
+    /// Changes one key.
+    pub fn set(&mut self, name: &str, value: Value, origin: Origin) -> Result<(), SpecError> {
+        let setting = self.find(name, &origin)?;
+        match setting.key.accept(value) {
+            Ok(value) => *setting = Setting { key: setting.key, value, origin },
+            Err(given) => return Err(SpecError::WrongType { key: setting.key, given, at: origin }),
+        }
+        Ok(())
+    }
+
+    /// Changes one key to what a command line says.
+    pub fn set_text(&mut self, name: &str, text: &str, origin: Origin) -> Result<(), SpecError> {
+        let key = self.find(name, &origin)?.key;
+        match key.accept_text(text) {
+            Ok(value) => self.set(name, value, origin),
+            Err(given) => Err(SpecError::WrongType { key, given, at: origin }),
+        }
+    }
+
+    fn find(&mut self, name: &str, at: &Origin) -> Result<&mut Setting, SpecError> {
+        let found = self.settings.iter_mut().find(|setting| setting.key.name == name);
+        found.ok_or_else(|| SpecError::UnknownKey {
+            name: name.to_string(),
+            at: at.clone(),
+            nearest: Key::nearest(name),
+        })
+    }
+
+    /// Remembers a config file.
+    pub(crate) fn add_file(&mut self, path: &str) {
+        self.files.push(path.to_string());
+    }
+}

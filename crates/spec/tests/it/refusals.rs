@@ -1,0 +1,141 @@
+//! What is refused when settings are resolved: each with its number, its place and the next move.
+
+use crate::typing::{read, run_of};
+use fitgpt_spec::{Command, Environment, resolve};
+
+#[test]
+fn values_outside_their_range() {
+    for (argument, want) in [
+        ("batch_size=0", "batch_size=0 (argument 1): it must be at least 1; the default is 12"),
+        ("gradient_accumulation_steps=-1", "it must be at least 1; the default is 40"),
+        ("block_size=0", "it must be at least 1; the default is 1024"),
+        ("eval_iters=0", "it must be at least 1; the default is 200"),
+        ("eval_interval=0", "it must be at least 1"),
+        ("log_interval=0", "it must be at least 1"),
+        ("n_layer=0", "it must be at least 1"),
+        ("n_layer=10001", "it must be at most 10000"),
+        ("n_head=-3", "it must be at least 1"),
+        ("batch_size=99999999999", "batch_size=99999999999 (argument 1): it must be at most 21474"),
+        ("max_iters=-1", "it must be at least 0"),
+        ("warmup_iters=-1", "it must be at least 0"),
+        ("eval_batch_size=-1", "it must be at least 0"),
+        ("seed=-1", "it must be at least 0; the default is 1337"),
+        ("dropout=1", "dropout=1.0 (argument 1): it must be at least 0 and below 1"),
+        ("dropout=-0.1", "it must be at least 0 and below 1; the default is 0.0"),
+        ("beta1=1.0", "it must be at least 0 and below 1; the default is 0.9"),
+        ("beta2=1.5", "it must be at least 0 and below 1; the default is 0.95"),
+        (
+            "learning_rate=-1e-3",
+            "learning_rate=-0.001 (argument 1): it must be finite and at least",
+        ),
+        ("learning_rate=1e999", "learning_rate=inf (argument 1): it must be finite"),
+        ("min_lr=-1", "it must be finite and at least 0"),
+        ("weight_decay=-1", "it must be finite and at least 0"),
+        ("grad_clip=-1", "it must be finite and at least 0"),
+        ("eval_block_size=2048", "it must be at most block_size=1024; 0 means the same"),
+        ("out_dir=", "out_dir='' (argument 1): it must name something; the default is 'out'"),
+        ("dataset=", "it must name something"),
+    ] {
+        let arguments = [&format!("--{argument}"), "--bias=False"];
+        let message = run_of(Command::Train, &arguments).unwrap_err().to_string();
+        assert!(message.contains(want), "{argument}: {message}");
+        assert!(!message.contains('\n'), "{message}");
+    }
+    for (argument, want) in [
+        ("temperature=0", "temperature=0.0 (argument 1): it must be above 0; the default is 0.8"),
+        ("temperature=-1", "it must be above 0"),
+        ("top_k=-1", "it must be at least 0; the default is 200"),
+        ("num_samples=0", "it must be at least 1; the default is 10"),
+        ("max_new_tokens=0", "it must be at least 1"),
+        ("init_from=scratch", "'resume' reads out_dir's checkpoint"),
+    ] {
+        let argument = format!("--{argument}");
+        let message = run_of(Command::Sample, &[&argument]).unwrap_err().to_string();
+        assert!(message.contains(want), "{argument}: {message}");
+    }
+}
+
+#[test]
+fn unknown_words_list_the_known() {
+    for (argument, want) in [
+        (
+            "dtype=fp16",
+            "dtype='fp16' (argument 1): choose 'auto', 'float32', 'bfloat16' or 'float16'",
+        ),
+        ("init_from=gpt3", "choose 'scratch', 'resume', 'gpt2', 'gpt2-medium', 'gpt2-large' or"),
+        ("sampler=torch", "choose 'fitgpt' or 'nanogpt'"),
+        ("optimizer_state=int8", "choose 'float32', 'bfloat16' or 'auto'"),
+        ("offload=True", "offload=True (argument 1): choose False, 'optimizer' or 'auto'"),
+        ("grad_checkpoint=yes", "choose 'auto', True or False"),
+        ("residual=bfloat16", "choose 'auto' or 'float32'"),
+        ("gelu=relu", "choose 'auto', 'erf' or 'tanh'"),
+        ("device=mps", "choose 'auto', 'cpu', 'cuda' or a GPU by number, e.g. 'cuda:1'"),
+        ("device=cuda:", "choose 'auto', 'cpu', 'cuda'"),
+        ("device=cuda:+1", "choose 'auto', 'cpu', 'cuda'"),
+        ("vram=lots", "vram='lots' (argument 1): choose 'auto', a size such as '11.69GiB'"),
+        ("ram=0", "ram=0 (argument 1): choose 'auto', a size"),
+    ] {
+        let argument = format!("--{argument}");
+        let message = run_of(Command::Train, &[&argument]).unwrap_err().to_string();
+        assert!(message.contains(want), "{argument}: {message}");
+    }
+}
+
+#[test]
+fn settings_that_exclude_each_other() {
+    for (arguments, want) in [
+        (
+            &["--sampler=nanogpt", "--eval_batch_size=4", "--batch_size=8"] as &[&str],
+            "eval_batch_size=4 with sampler='nanogpt': nanoGPT draws evaluation batches of \
+             batch_size=8 from the training stream; use eval_batch_size=0 or sampler='fitgpt'",
+        ),
+        (
+            &["--init_from=gpt2", "--block_size=2048"],
+            "block_size=2048 (argument 2): gpt2 has 1024 positions; use block_size=1024",
+        ),
+        (
+            &["--batch_size=2147483648", "--gradient_accumulation_steps=2147483648"],
+            "batch_size x gradient_accumulation_steps x block_size = 2147483648 x 2147483648 x \
+             128: more than 2^63 tokens; make one smaller",
+        ),
+    ] {
+        let message = run_of(Command::Train, arguments).unwrap_err().to_string();
+        assert_eq!(message, want);
+    }
+    assert!(run_of(Command::Train, &["--sampler=nanogpt", "--eval_batch_size=16"]).is_ok());
+}
+
+#[test]
+fn more_than_one_process() {
+    let settings = read(Command::Train, &[], &[]).unwrap();
+    let with = |size: &str| {
+        let world_size = Some(size.to_string());
+        resolve(&settings, &Environment { world_size, ..Environment::default() }).map(|_| ())
+    };
+    for one in ["1", "", "0", " 1 "] {
+        assert_eq!(with(one), Ok(()), "{one}");
+    }
+    for (many, want) in [
+        (
+            "8",
+            "WORLD_SIZE=8: one process trains for now; unset WORLD_SIZE and start without torchrun",
+        ),
+        ("two", "WORLD_SIZE=two: one process trains for now"),
+    ] {
+        let message = with(many).unwrap_err().to_string();
+        assert!(message.starts_with(want) && !message.contains('\n'), "{message}");
+    }
+}
+
+#[test]
+fn widths_that_heads_do_not_divide() {
+    for (arguments, want) in [
+        (["--n_embd=512", "--n_head=12"], "n_head=8 (63.5M parameters), n_embd=576 (76.8M)"),
+        (["--n_embd=448", "--n_head=12"], "n_head=7 (51.4M parameters)"),
+        (["--n_embd=448", "--n_head=12"], "n_embd=576 (76.8M)"),
+    ] {
+        let (run, _) = run_of(Command::Train, &arguments).unwrap();
+        let message = run.dims(50304).unwrap_err().to_string();
+        assert!(message.contains(want), "{message}");
+    }
+}

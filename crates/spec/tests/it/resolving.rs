@@ -1,0 +1,141 @@
+//! What settings mean once they are resolved, and what is said about them.
+
+use crate::typing::{read, run_of};
+use fitgpt_spec::{
+    Command, Device, DtypeChoice, Environment, Gelu, Gpt2, GradCheckpoint, InitFrom, KEYS, Key,
+    Memory, Offload, OptimizerState, Origin, Residual, RunSpec, Sampler, Value, resolve,
+};
+use plan::ops::GeluKind;
+
+fn run(arguments: &[&str]) -> RunSpec {
+    run_of(Command::Train, arguments).unwrap_or_else(|error| panic!("{error}")).0
+}
+
+#[test]
+fn defaults_are_nanogpts() {
+    let run = run(&["--dataset=openwebtext"]);
+    assert_eq!(run.tokens_per_iteration(), 491_520);
+    assert_eq!(run.init_from, InitFrom::Scratch);
+    assert_eq!((run.device, run.dtype), (Device::Auto, DtypeChoice::Auto));
+    assert_eq!((run.eval_batch_size, run.eval_block_size), (12, 1024));
+    assert_eq!((run.vram, run.ram), (Memory::Auto, Memory::Auto));
+    assert_eq!(run.grad_checkpoint, GradCheckpoint::Auto);
+    assert_eq!(run.optimizer_state, OptimizerState::Float32);
+    assert_eq!((run.offload, run.residual), (Offload::Never, Residual::Auto));
+    assert_eq!((run.seed, run.sampler), (1337, Sampler::Fitgpt));
+    assert_eq!((run.gelu, run.gelu_kind()), (Gelu::Auto, GeluKind::Erf));
+    assert_eq!((run.learning_rate, run.min_lr, run.grad_clip), (6e-4, 6e-5, Some(1.0)));
+    assert_eq!((run.max_iters, run.warmup_iters, run.lr_decay_iters), (600_000, 2000, 600_000));
+    let dims = run.dims(50304).unwrap();
+    assert_eq!((dims.n_layer, dims.n_head, dims.n_embd, dims.bias), (12, 12, 768, false));
+}
+
+#[test]
+fn words_and_numbers_have_their_meaning() {
+    for (argument, check) in [
+        ("--device=cpu", (|r: &RunSpec| r.device == Device::Cpu) as fn(&RunSpec) -> bool),
+        ("--device=cuda", |r| r.device == Device::Cuda(0)),
+        ("--device=cuda:3", |r| r.device == Device::Cuda(3)),
+        ("--dtype=float16", |r| r.dtype == DtypeChoice::Float16),
+        ("--init_from=resume", |r| r.init_from == InitFrom::Resume),
+        ("--init_from=gpt2-large", |r| r.init_from == InitFrom::Gpt2(Gpt2::Large)),
+        ("--sampler=nanogpt", |r| r.sampler == Sampler::Nanogpt),
+        ("--grad_checkpoint=True", |r| r.grad_checkpoint == GradCheckpoint::Always),
+        ("--grad_checkpoint=false", |r| r.grad_checkpoint == GradCheckpoint::Never),
+        ("--offload=optimizer", |r| r.offload == Offload::Optimizer),
+        ("--offload=auto", |r| r.offload == Offload::Auto),
+        ("--optimizer_state=bfloat16", |r| r.optimizer_state == OptimizerState::Bfloat16),
+        ("--residual=float32", |r| r.residual == Residual::Float32),
+        ("--gelu=tanh", |r| r.gelu_kind() == GeluKind::Tanh),
+        ("--vram=80%", |r| r.vram == Memory::Percent(80.0)),
+        ("--vram=8GB", |r| r.vram == Memory::Bytes(plan::Bytes::new(8_000_000_000).unwrap())),
+        ("--grad_clip=0", |r| r.grad_clip.is_none()),
+        ("--eval_batch_size=4", |r| r.eval_batch_size == 4),
+        ("--eval_block_size=64", |r| r.eval_block_size == 64),
+        ("--max_iters=0", |r| r.max_iters == 0),
+    ] {
+        assert!(check(&run(&[argument])), "{argument}");
+    }
+    let (sample, _) = run_of(Command::Sample, &["--top_k=0"]).unwrap();
+    assert_eq!((sample.sampling.top_k, sample.init_from), (None, InitFrom::Resume));
+}
+
+#[test]
+fn every_word_of_the_table_is_understood() {
+    for key in KEYS {
+        for word in key.words {
+            let mut settings = read(Command::Train, &[], &[]).unwrap();
+            let origin = Origin::Argument { index: 1 };
+            settings.set_text(key.name, word, origin).unwrap();
+            let resolved = resolve(&settings, &Environment::default());
+            assert!(resolved.is_ok(), "{}={word}: {:?}", key.name, resolved.err());
+        }
+    }
+}
+
+#[test]
+fn openais_models_have_their_own_sizes() {
+    for (name, want) in [
+        ("gpt2", [12, 12, 768]),
+        ("gpt2-medium", [24, 16, 1024]),
+        ("gpt2-large", [36, 20, 1280]),
+        ("gpt2-xl", [48, 25, 1600]),
+    ] {
+        let run = run(&[&format!("--init_from={name}"), "--block_size=256"]);
+        let dims = run.dims(65).unwrap();
+        assert_eq!([dims.n_layer, dims.n_head, dims.n_embd], want);
+        assert_eq!((dims.vocab_size, dims.block_size, dims.bias), (50257, 256, true));
+        assert_eq!(run.gelu_kind(), GeluKind::Tanh);
+    }
+}
+
+fn notices(arguments: &[&str], cuda_devices: u32) -> Vec<String> {
+    let environment = Environment { world_size: None, cuda_devices };
+    let settings = read(Command::Train, arguments, &[]).unwrap();
+    let (_, notices) = resolve(&settings, &environment).unwrap();
+    notices.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn notices_say_what_works_differently() {
+    for (arguments, want) in [
+        (&[] as &[&str], &[] as &[&str]),
+        (&["--compile=False", "--dtype=float32"], &[]),
+        (&["--dtype=bfloat16"], &["dtype='bfloat16': the CPU computes in float32"]),
+        (
+            &["--wandb_log=True"],
+            &["wandb_log=True is ignored; every figure is in \
+            out-builtin/log.jsonl"],
+        ),
+        (&["--backend=gloo"], &["backend='gloo': accepted, one process needs none"]),
+        (&["--compile=True"], &["compile=True: accepted, the CPU has nothing to compile"]),
+        (&["--vram='8GB'"], &["vram='8GB': accepted, but nothing acts on it yet"]),
+        (
+            &["--sampler=nanogpt", "--dropout=0.1"],
+            &["sampler='nanogpt' equals nanoGPT for \
+            dropout=0.0 only, here it is 0.1"],
+        ),
+        (
+            &["--learning_rate=1e-5"],
+            &["min_lr=0.0003 is above learning_rate=0.00001: the rate \
+            will rise"],
+        ),
+        (&["--learning_rate=1e-5", "--decay_lr=False"], &[]),
+        (&["--init_from=gpt2", "--n_layer=6"], &["n_layer=6 is ignored: gpt2 has its own"]),
+    ] {
+        assert_eq!(notices(arguments, 0), want, "{arguments:?}");
+    }
+    assert_eq!(notices(&["--dtype=float16", "--compile=True"], 1), Vec::<String>::new());
+    assert_eq!(notices(&["--dtype=float16", "--device=cpu"], 1).len(), 1);
+}
+
+#[test]
+fn settings_can_be_changed_by_name() {
+    let mut settings = read(Command::Train, &[], &[]).unwrap();
+    let origin = Origin::Argument { index: 1 };
+    assert!(settings.set("batch_size", Value::Int(3), origin.clone()).is_ok());
+    assert!(settings.set("batch_size", Value::Bool(true), origin.clone()).is_err());
+    assert!(settings.set("bach_size", Value::Int(3), origin).is_err());
+    assert_eq!(settings.get("batch_size").unwrap().value, Value::Int(3));
+    assert_eq!(Key::find("nothing"), None);
+}
