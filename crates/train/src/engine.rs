@@ -1,0 +1,152 @@
+//! The program on its backend: writing batches, running slices and updates, reading losses. The
+//! one place that knows which tensor is which.
+
+use crate::error::TrainError;
+use crate::host::{ids_to_bytes, words_to_floats};
+use model::gpt2::LossSegment;
+use model::{Dims, Program};
+use plan::{Backend, StepInputs, StepState, TensorId};
+
+/// A backend with its program and the host's buffers, made once.
+pub struct Engine {
+    backend: Box<dyn Backend>,
+    program: Program,
+    dims: Dims,
+    bytes: Vec<u8>,
+    losses: Vec<f32>,
+}
+
+/// Sequences with their targets, `positions` ids each.
+pub struct Rows {
+    /// Inputs.
+    pub tokens: Vec<i32>,
+    /// What follows each of them.
+    pub targets: Vec<i32>,
+    /// Ids of a sequence.
+    pub positions: usize,
+}
+
+impl Rows {
+    /// Room for so many sequences.
+    pub fn new(rows: u64, positions: u64) -> Rows {
+        let ids = (rows * positions) as usize;
+        Rows { tokens: vec![0; ids], targets: vec![0; ids], positions: positions as usize }
+    }
+}
+
+impl Engine {
+    /// A loaded backend and its program.
+    pub fn new(backend: Box<dyn Backend>, program: Program, dims: Dims) -> Engine {
+        Engine { backend, program, dims, bytes: Vec::new(), losses: Vec::new() }
+    }
+
+    /// The model's sizes.
+    pub fn dims(&self) -> &Dims {
+        &self.dims
+    }
+
+    /// The program.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// The backend.
+    pub fn backend(&mut self) -> &mut dyn Backend {
+        &mut *self.backend
+    }
+
+    /// Bytes obtained for the plan.
+    pub fn arena_bytes(&self) -> u64 {
+        self.backend.arena_bytes().get()
+    }
+
+    /// New weights as nanoGPT draws them; the generator is left where its first batch is drawn.
+    pub fn initialise(&mut self, generator: &mut rng::torch::Generator) -> Result<(), TrainError> {
+        let Engine { backend, program, dims, bytes, .. } = self;
+        let table: Vec<_> = program.parameters.iter().map(|row| row.param.clone()).collect();
+        let mut result = Ok(());
+        model::init::nanogpt(dims, &table, generator, |index, values| {
+            bytes.clear();
+            bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+            if result.is_ok() {
+                result = backend.write(program.parameters[index].weight, bytes);
+            }
+        });
+        result?;
+        self.set_state(&StepState::initial(1.0))
+    }
+
+    /// Writes the step state.
+    pub fn set_state(&mut self, state: &StepState) -> Result<(), TrainError> {
+        let words = state.to_words().map(u32::to_le_bytes);
+        Ok(self.backend.write(self.program.state, words.as_flattened())?)
+    }
+
+    /// Reads the step state.
+    pub fn state(&mut self) -> Result<StepState, TrainError> {
+        let mut bytes = [[0; 4]; StepState::WORDS];
+        self.backend.read(self.program.state, bytes.as_flattened_mut())?;
+        Ok(StepState::from_words(&bytes.map(u32::from_le_bytes)))
+    }
+
+    /// Forward and backward of an iteration's sequences, slice by slice; gradients add up.
+    pub fn train_rows(&mut self, rows: &Rows, step: &StepInputs) -> Result<(), TrainError> {
+        let slices = self.program.train.clone();
+        self.run_rows(&slices, rows, step)
+    }
+
+    /// Losses of sequences, without gradients.
+    pub fn eval_rows(&mut self, rows: &Rows, step: &StepInputs) -> Result<(), TrainError> {
+        let slices = self.program.eval.clone();
+        self.run_rows(&slices, rows, step)
+    }
+
+    fn run_rows(
+        &mut self,
+        slices: &[LossSegment],
+        rows: &Rows,
+        step: &StepInputs,
+    ) -> Result<(), TrainError> {
+        let total = (rows.tokens.len() / rows.positions) as u64;
+        let mut first_row = 0;
+        while first_row < total {
+            let fits = |slice: &&LossSegment| slice.rows <= total - first_row;
+            let slice = slices.iter().filter(fits).max_by_key(|slice| slice.rows);
+            let Some(slice) = slice else {
+                let what = format!("no slice for the last {} sequences", total - first_row);
+                return Err(plan::BackendError::Unsupported { what }.into());
+            };
+            let ids = |row: u64| row as usize * rows.positions;
+            let range = ids(first_row)..ids(first_row + slice.rows);
+            self.write_ids(slice.tokens, &rows.tokens[range.clone()])?;
+            self.write_ids(slice.targets, &rows.targets[range])?;
+            self.backend.run(slice.segment, &StepInputs { first_row, ..*step })?;
+            first_row += slice.rows;
+        }
+        Ok(())
+    }
+
+    fn write_ids(&mut self, tensor: TensorId, ids: &[i32]) -> Result<(), TrainError> {
+        self.bytes.clear();
+        ids_to_bytes(ids, &mut self.bytes);
+        Ok(self.backend.write(tensor, &self.bytes)?)
+    }
+
+    /// The parameter update.
+    pub fn update(&mut self, step: &StepInputs) -> Result<(), TrainError> {
+        match self.program.update {
+            Some(update) => Ok(self.backend.run(update, step)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Summed loss of each of the first `rows` sequences that ran last.
+    pub fn row_losses(&mut self, rows: u64) -> Result<&[f32], TrainError> {
+        if let Some(row_loss) = self.program.row_loss {
+            self.bytes.resize(rows as usize * 4, 0);
+            self.backend.read_at(row_loss, 0, &mut self.bytes)?;
+            words_to_floats(&self.bytes, &mut self.losses);
+        }
+        Ok(&self.losses)
+    }
+}

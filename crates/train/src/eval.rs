@@ -1,0 +1,89 @@
+//! Evaluation: the mean loss of so many batches of a split, with its standard error. It runs in the
+//! training arena, never sees logits whole, and changes nothing that training reads.
+
+use crate::engine::{Engine, Rows};
+use crate::error::TrainError;
+use crate::feed::{Feed, Split};
+use plan::StepInputs;
+
+/// How much is evaluated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EvalSize {
+    /// Batches of each split.
+    pub batches: u64,
+    /// Sequences of a batch.
+    pub rows: u64,
+    /// Tokens of a sequence.
+    pub positions: u64,
+}
+
+/// Loss of one split.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// Mean over all tokens.
+    pub loss: f64,
+    /// Standard error of the mean, from the spread of the sequences' means.
+    pub standard_error: f64,
+}
+
+/// Losses of both splits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Evaluation {
+    /// Of the training text.
+    pub train: Estimate,
+    /// Of the validation text.
+    pub val: Estimate,
+    /// Tokens of each split.
+    pub tokens: u64,
+}
+
+/// Evaluates both splits, training text first, as nanoGPT does.
+pub fn evaluate(
+    engine: &mut Engine,
+    feed: &mut dyn Feed,
+    size: EvalSize,
+    iteration: u64,
+) -> Result<Evaluation, TrainError> {
+    let train = estimate(engine, feed, size, iteration, Split::Train)?;
+    let val = estimate(engine, feed, size, iteration, Split::Val)?;
+    Ok(Evaluation { train, val, tokens: size.batches * size.rows * size.positions })
+}
+
+fn estimate(
+    engine: &mut Engine,
+    feed: &mut dyn Feed,
+    size: EvalSize,
+    iteration: u64,
+    split: Split,
+) -> Result<Estimate, TrainError> {
+    let mut rows = Rows::new(size.rows, size.positions);
+    let mut means = Vec::with_capacity((size.batches * size.rows) as usize);
+    for batch in 0..size.batches {
+        feed.eval(split, iteration, batch, &mut rows)?;
+        engine.eval_rows(&rows, &StepInputs::default())?;
+        let losses = engine.row_losses(size.rows)?;
+        means.extend(losses.iter().map(|&loss| f64::from(loss) / size.positions as f64));
+    }
+    Ok(summary(&means))
+}
+
+fn summary(means: &[f64]) -> Estimate {
+    let count = means.len().max(1) as f64;
+    let loss = means.iter().sum::<f64>() / count;
+    let spread: f64 = means.iter().map(|mean| (mean - loss) * (mean - loss)).sum();
+    let standard_error = (spread / (count - 1.0).max(1.0) / count).sqrt();
+    Estimate { loss, standard_error }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_standard_error_is_that_of_the_mean() {
+        let four = summary(&[1.0, 2.0, 3.0, 4.0]);
+        assert_eq!(four.loss, 2.5);
+        assert!((four.standard_error - (5.0f64 / 3.0 / 4.0).sqrt()).abs() < 1e-12);
+        assert_eq!(summary(&[2.0]), Estimate { loss: 2.0, standard_error: 0.0 });
+    }
+}

@@ -1,0 +1,82 @@
+//! Text from a model: the context is prefilled once, then each token is one decode step against
+//! the key/value cache. When the context is full, every further token prefills the last
+//! `block_size` tokens again, as nanoGPT does.
+
+use crate::error::TrainError;
+use crate::host::{ids_to_bytes, words_to_floats};
+use crate::sampling::{Choice, draw};
+use model::gpt2::{GenerateSegments, LogitsSegment};
+use plan::{Backend, StepInputs};
+use rng::{Purpose, Stream};
+
+/// What to generate.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Request {
+    /// Ids to go on from; at least one.
+    pub prompt: Vec<i32>,
+    /// Tokens to add.
+    pub max_new_tokens: u64,
+    /// How to choose them.
+    pub choice: Choice,
+    /// Seed of the draws.
+    pub seed: u64,
+    /// Which of several samples with the same seed.
+    pub index: u64,
+}
+
+/// Generates one sequence; `emit` gets each new token and returns false to stop early.
+pub fn generate(
+    backend: &mut dyn Backend,
+    segments: &GenerateSegments,
+    request: &Request,
+    mut emit: impl FnMut(i32) -> bool,
+) -> Result<(), TrainError> {
+    let mut generator = Generator { backend, content: Vec::new(), logits: Vec::new() };
+    let mut stream = Stream::new(request.seed, Purpose::Sample, request.index);
+    let mut tokens = request.prompt.clone();
+    let mut scratch = Vec::new();
+    let mut cached = 0;
+    for _ in 0..request.max_new_tokens {
+        let next = segments.next_logits(tokens.len(), cached).ok_or(TrainError::EmptyPrompt)?;
+        generator.run(next.segment, &tokens[next.from..], next.position)?;
+        cached = next.cached;
+        let token = draw(&generator.logits, request.choice, &mut stream, &mut scratch) as i32;
+        tokens.push(token);
+        if !emit(token) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// A backend with the buffers that generation needs.
+struct Generator<'a> {
+    backend: &'a mut dyn Backend,
+    content: Vec<u8>,
+    /// Logits of the first sequence.
+    logits: Vec<f32>,
+}
+
+impl Generator<'_> {
+    fn run(
+        &mut self,
+        segment: &LogitsSegment,
+        tokens: &[i32],
+        position: u64,
+    ) -> Result<(), TrainError> {
+        let tensors = &self.backend.plan().schedule.tensors;
+        let input = tensors.bytes(segment.tokens).get() as usize;
+        let output = tensors.bytes(segment.logits).get() as usize;
+        let rows = tensors.get(segment.logits).shape.dims()[0] as usize;
+        self.content.clear();
+        ids_to_bytes(tokens, &mut self.content);
+        self.content.resize(input, 0); // what stands behind the context cannot be seen
+        self.backend.write(segment.tokens, &self.content)?;
+        let inputs = StepInputs { position, ..StepInputs::default() };
+        self.backend.run(segment.segment, &inputs)?;
+        self.content.resize(output, 0);
+        self.backend.read(segment.logits, &mut self.content)?;
+        words_to_floats(&self.content[..output / rows], &mut self.logits);
+        Ok(())
+    }
+}

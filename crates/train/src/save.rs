@@ -1,0 +1,145 @@
+//! A run on disk: weights, moments and step state by name, and one document that says where the run
+//! stands. Written before every evaluation; read back, it continues bit for bit.
+
+use crate::engine::Engine;
+use crate::error::TrainError;
+use checkpoint::{Dtype, Reader, TensorInfo};
+use plan::TensorId;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+
+/// Where a run stands between two iterations.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Progress {
+    /// The next iteration.
+    pub iteration: u64,
+    /// Best validation loss so far.
+    pub best_val_loss: f64,
+}
+
+/// What a checkpoint says besides its tensors.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Document {
+    /// Where the run stands.
+    pub progress: Progress,
+    /// All keys with their values, and the vocabulary's size.
+    pub config: Value,
+    /// The batch stream's position.
+    pub feed: Value,
+    /// The plan's hash: the same plan on the same machine continues bit for bit.
+    pub plan_hash: String,
+    /// Name and instruction set of the backend.
+    pub device: String,
+}
+
+impl Document {
+    fn to_json(&self) -> String {
+        let Progress { iteration, best_val_loss } = self.progress;
+        json!({
+            "iteration": iteration,
+            "best_val_loss_bits": best_val_loss.to_bits().to_string(),
+            "config": self.config,
+            "feed": self.feed,
+            "plan_hash": self.plan_hash,
+            "device": self.device,
+            "version": env!("CARGO_PKG_VERSION"),
+        })
+        .to_string()
+    }
+
+    fn parse(path: &Path, text: &str) -> Result<Document, TrainError> {
+        let bad = |what: &str| mismatch(path, format!("the run document has no valid {what}"));
+        let json: Value = serde_json::from_str(text).map_err(|_| bad("JSON"))?;
+        let word = |key: &str| json.get(key).and_then(Value::as_str).map(str::to_string);
+        let bits = word("best_val_loss_bits").and_then(|bits| bits.parse::<u64>().ok());
+        let iteration = json.get("iteration").and_then(Value::as_u64);
+        Ok(Document {
+            progress: Progress {
+                iteration: iteration.ok_or_else(|| bad("iteration"))?,
+                best_val_loss: f64::from_bits(bits.ok_or_else(|| bad("best loss"))?),
+            },
+            config: json.get("config").cloned().ok_or_else(|| bad("config"))?,
+            feed: json.get("feed").cloned().ok_or_else(|| bad("batch stream"))?,
+            plan_hash: word("plan_hash").ok_or_else(|| bad("plan hash"))?,
+            device: word("device").ok_or_else(|| bad("device"))?,
+        })
+    }
+}
+
+fn mismatch(path: &Path, what: String) -> TrainError {
+    TrainError::Mismatch { path: path.to_path_buf(), what }
+}
+
+/// The file of the newest state.
+pub fn last_path(out_dir: &Path) -> PathBuf {
+    out_dir.join("last.safetensors")
+}
+
+/// The file of the best state.
+pub fn best_path(out_dir: &Path) -> PathBuf {
+    out_dir.join("best.safetensors")
+}
+
+/// Every tensor of a checkpoint. The names' prefixes are roles; gradients are zero between
+/// iterations and are not kept.
+fn tensors(engine: &Engine) -> Vec<(TensorInfo, TensorId)> {
+    let schedule = &engine.program().schedule;
+    let mut all = Vec::new();
+    let mut add = |name: String, dtype: Dtype, id: TensorId| {
+        let shape = schedule.tensors.get(id).shape;
+        all.push((TensorInfo::new(name, dtype, shape.dims()), id));
+    };
+    for row in &engine.program().parameters {
+        let name = &row.param.name;
+        add(format!("weights/{name}"), Dtype::F32, row.weight);
+        if let Some([m, v]) = row.moments {
+            add(format!("m/{name}"), Dtype::F32, m);
+            add(format!("v/{name}"), Dtype::F32, v);
+        }
+    }
+    add("state".to_string(), Dtype::U32, engine.program().state);
+    all
+}
+
+/// Saves everything; the old file survives any failure. `buffer` is reused between saves.
+pub fn save(
+    engine: &mut Engine,
+    path: &Path,
+    document: &Document,
+    buffer: &mut Vec<u8>,
+) -> Result<(), TrainError> {
+    let (infos, ids): (Vec<TensorInfo>, Vec<TensorId>) = tensors(engine).into_iter().unzip();
+    buffer.resize(checkpoint::largest_bytes(&infos).unwrap_or(0) as usize, 0);
+    let backend = engine.backend();
+    checkpoint::save(path, &document.to_json(), &infos, buffer, |index, content| {
+        backend.read(ids[index], content)
+    })?;
+    Ok(())
+}
+
+/// Opens a checkpoint and reads its document.
+pub fn open(path: &Path) -> Result<(Reader, Document), TrainError> {
+    let reader = Reader::open(path)?;
+    let document = Document::parse(path, reader.document())?;
+    Ok((reader, document))
+}
+
+/// Fills the engine from a checkpoint. Moments may be missing on both sides (sampling).
+pub fn load(engine: &mut Engine, reader: &Reader, path: &Path) -> Result<(), TrainError> {
+    let mut content = Vec::new();
+    for (info, id) in tensors(engine) {
+        let found = reader.find(&info.name).map(|index| (index, &reader.tensors()[index]));
+        let (index, stored) = found.ok_or_else(|| {
+            mismatch(path, format!("it has no tensor {}; it is not a whole run", info.name))
+        })?;
+        if stored.shape != info.shape || stored.dtype != info.dtype {
+            let (have, want) = (&stored.shape, &info.shape);
+            let what = format!("{} is {have:?} in it, this run needs {want:?}", info.name);
+            return Err(mismatch(path, what));
+        }
+        content.resize(info.bytes().unwrap_or(0) as usize, 0);
+        reader.read(index, &mut content)?;
+        engine.backend().write(id, &content)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,164 @@
+//! A tiny run: settings as a person would type them, a feed from a stream, a folder of its own.
+
+use cpu::{CpuBackend, CpuOptions, CpuScratch};
+use fitgpt_train::TrainError;
+use fitgpt_train::engine::{Engine, Rows};
+use fitgpt_train::eval::Evaluation;
+use fitgpt_train::feed::{Feed, Split};
+use fitgpt_train::run::{IterationReport, Observer, Outcome, Run};
+use fitgpt_train::save::{self, Progress, last_path};
+use rng::{Purpose, Stream};
+use serde_json::{Value, json};
+use spec::{Command, Environment, RunSpec, Settings, World, plan_for, resolve};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+pub const VOCABULARY: u64 = 29;
+
+/// A folder that is empty now and gone afterwards.
+pub struct Folder(pub PathBuf);
+
+impl Folder {
+    pub fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("fitgpt-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The settings of a tiny run, and more arguments.
+pub fn run_spec(out_dir: &Path, more: &[&str]) -> RunSpec {
+    let out_dir = format!("--out_dir={}", out_dir.display());
+    let tiny = "--n_layer=2 --n_head=2 --n_embd=16 --block_size=12 --batch_size=3 --dropout=0.1 \
+                --gradient_accumulation_steps=2 --max_iters=8 --eval_interval=3 --eval_iters=2 \
+                --log_interval=1 --learning_rate=1e-2 --warmup_iters=2 --lr_decay_iters=8 \
+                --dataset=tiny --device=cpu";
+    let arguments: Vec<String> = tiny
+        .split_whitespace()
+        .chain([out_dir.as_str()])
+        .chain(more.iter().copied())
+        .map(str::to_string)
+        .collect();
+    let nothing = |_: &str| Err(std::io::ErrorKind::NotFound.into());
+    let world = World { read: &nothing, unix_time: 0.0 };
+    let settings = Settings::read(Command::Train, &arguments, &world).unwrap();
+    resolve(&settings, &Environment::default()).unwrap().0
+}
+
+pub fn engine(spec: &RunSpec) -> Engine {
+    let dims = spec.dims(VOCABULARY).unwrap();
+    let (program, plan) = plan_for(spec, dims, Rc::new(CpuScratch { threads: 2 })).unwrap();
+    let backend = CpuBackend::new(plan, CpuOptions::new(2)).unwrap();
+    let mut engine = Engine::new(Box::new(backend), program, dims);
+    engine.initialise(&mut rng::torch::Generator::new(spec.seed)).unwrap();
+    engine
+}
+
+/// Batches as a pure function of what is asked for.
+pub struct TinyFeed;
+
+impl TinyFeed {
+    fn fill(purpose: Purpose, index: u64, rows: &mut Rows) {
+        let mut stream = Stream::new(7, purpose, index);
+        for id in rows.tokens.iter_mut().chain(&mut rows.targets) {
+            *id = stream.below(VOCABULARY) as i32;
+        }
+    }
+}
+
+impl Feed for TinyFeed {
+    fn train(&mut self, iteration: u64, rows: &mut Rows) -> Result<(), TrainError> {
+        TinyFeed::fill(Purpose::TrainBatch, iteration % 2, rows);
+        Ok(())
+    }
+
+    fn eval(
+        &mut self,
+        split: Split,
+        _: u64,
+        batch: u64,
+        rows: &mut Rows,
+    ) -> Result<(), TrainError> {
+        let index = batch * 2 + u64::from(split == Split::Val);
+        TinyFeed::fill(Purpose::EvalBatch, index, rows);
+        Ok(())
+    }
+
+    fn state(&self) -> Value {
+        json!(null)
+    }
+
+    fn restore(&mut self, _: &Value) -> Result<(), TrainError> {
+        Ok(())
+    }
+}
+
+/// Keeps the losses and asks for a stop after an iteration.
+#[derive(Default)]
+pub struct Watcher<'a> {
+    pub losses: Vec<(u64, u64)>,
+    pub evals: Vec<(u64, u64)>,
+    pub stop_after: Option<(u64, &'a AtomicBool)>,
+}
+
+impl Observer for Watcher<'_> {
+    fn iteration(&mut self, report: &IterationReport) {
+        self.losses.push((report.iteration, report.loss.to_bits()));
+        if let Some((at, stop)) = self.stop_after.filter(|(at, _)| *at == report.iteration) {
+            assert!(at <= report.iteration);
+            stop.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn evaluation(&mut self, iteration: u64, evaluation: &Evaluation, _: bool) {
+        self.evals.push((iteration, evaluation.val.loss.to_bits()));
+    }
+
+    fn saved(&mut self, _: u64, path: &Path) {
+        assert!(path.exists());
+    }
+}
+
+/// Runs from wherever the folder stands.
+pub fn go(spec: &RunSpec, stop_after: Option<u64>) -> (Outcome, Engine, Vec<(u64, u64)>) {
+    let stop = AtomicBool::new(false);
+    let mut engine = engine(spec);
+    let mut progress = Progress { iteration: 0, best_val_loss: f64::INFINITY };
+    let path = last_path(Path::new(&spec.out_dir));
+    if path.exists() {
+        let (reader, document) = save::open(&path).unwrap();
+        save::load(&mut engine, &reader, &path).unwrap();
+        progress = document.progress;
+    }
+    let mut watcher =
+        Watcher { stop_after: stop_after.map(|at| (at, &stop)), ..Watcher::default() };
+    let run = Run {
+        spec,
+        engine: &mut engine,
+        feed: &mut TinyFeed,
+        progress,
+        config: json!({}),
+        plan_hash: String::new(),
+        device: "test".to_string(),
+        stop: &stop,
+    };
+    let outcome = run.go(&mut watcher).unwrap();
+    (outcome, engine, watcher.losses)
+}
+
+/// All weights, as bits.
+pub fn weights(engine: &mut Engine) -> Vec<u8> {
+    let id = engine.program().parameters[0].weight;
+    let (root, _) = engine.program().schedule.tensors.root(id);
+    let mut content = vec![0; engine.program().schedule.tensors.bytes(root).get() as usize];
+    engine.backend().read(root, &mut content).unwrap();
+    content
+}

@@ -1,0 +1,6 @@
+//! Whole runs of a tiny model: going on after a stop, evaluation that changes nothing, generation.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod fixture;
+mod generation;
+mod resume;

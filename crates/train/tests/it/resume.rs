@@ -1,0 +1,56 @@
+//! Promise 5: a run that was stopped goes on bit for bit; and evaluation changes nothing.
+
+use crate::fixture::{Folder, go, run_spec, weights};
+use std::path::Path;
+
+#[test]
+fn a_stopped_run_goes_on_bit_for_bit() {
+    let whole = Folder::new("whole");
+    let (outcome, mut engine, losses) = go(&run_spec(&whole.0, &[]), None);
+    assert_eq!((outcome.iteration, outcome.interrupted), (9, false), "max_iters=8 runs 9");
+    let want = weights(&mut engine);
+    for stop_after in 0..8 {
+        let folder = Folder::new(&format!("stopped-{stop_after}"));
+        let spec = run_spec(&folder.0, &[]);
+        let (outcome, _, first) = go(&spec, Some(stop_after));
+        assert_eq!((outcome.iteration, outcome.interrupted), (stop_after + 1, true));
+        let (outcome, mut engine, rest) = go(&spec, None);
+        assert_eq!(outcome.iteration, 9);
+        assert_eq!([first, rest].concat(), losses, "stopped after {stop_after}");
+        assert_eq!(weights(&mut engine), want, "stopped after {stop_after}");
+    }
+}
+
+#[test]
+fn evaluation_never_changes_training() {
+    let often = Folder::new("often");
+    let seldom = Folder::new("seldom");
+    let (_, mut a, _) = go(&run_spec(&often.0, &["--eval_interval=1"]), None);
+    let (_, mut b, _) = go(&run_spec(&seldom.0, &["--eval_interval=100"]), None);
+    assert_eq!(weights(&mut a), weights(&mut b));
+}
+
+#[test]
+fn eval_only_evaluates_once_and_writes_no_checkpoint() {
+    let folder = Folder::new("eval-only");
+    let (outcome, _, losses) = go(&run_spec(&folder.0, &["--eval_only=True"]), None);
+    assert!(losses.is_empty() && outcome.evaluation.is_some());
+    assert!(!outcome.checkpoint.exists());
+}
+
+#[test]
+fn the_log_has_a_line_for_everything() {
+    let folder = Folder::new("log");
+    go(&run_spec(&folder.0, &[]), None);
+    let text = std::fs::read_to_string(folder.0.join("log.jsonl")).unwrap();
+    let lines: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let kinds = |kind: &str| lines.iter().filter(|line| line["kind"] == kind).count();
+    assert_eq!((kinds("start"), kinds("iter"), kinds("eval")), (1, 9, 3));
+    assert_eq!(lines[0]["schema"], "fitgpt.log/1");
+    let iter = lines.iter().find(|line| line["kind"] == "iter").unwrap();
+    for key in ["loss", "lr", "grad_norm", "loss_scale", "tokens_per_second", "ms", "arena_bytes"] {
+        assert!(iter[key].is_number(), "{key}: {iter}");
+    }
+    assert!(Path::new(&folder.0).join("best.safetensors").exists());
+}
