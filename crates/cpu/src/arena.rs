@@ -2,7 +2,7 @@
 //! slices of its operands and of nothing else.
 
 use plan::ops::{Access, Operand};
-use plan::{ALIGNMENT, BackendError, Bytes, Dtype, Io, Plan, Scope, SegmentId, TensorId};
+use plan::{ALIGNMENT, BackendError, Bytes, Dtype, Io, Phase, Plan, Scope, SegmentId, TensorId};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::Cell;
 
@@ -49,11 +49,22 @@ impl Block {
     }
 }
 
-/// What the system says can be had without swapping, where it says so (Linux).
+/// What the system says can be had without swapping, where it says so (Linux): the machine's
+/// memory, and what a container or a batch job may use of it.
 fn available_bytes() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+    let number = |path: &str| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
+    let room = |limit: &str, used: &str| Some(number(limit)?.saturating_sub(number(used)?));
+    let group = "/sys/fs/cgroup/memory";
+    let machine = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
+        let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+        line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+    });
+    let limits = [
+        machine,
+        room(&format!("{group}.max"), &format!("{group}.current")),
+        room(&format!("{group}/memory.limit_in_bytes"), &format!("{group}/memory.usage_in_bytes")),
+    ];
+    limits.into_iter().flatten().min()
 }
 
 impl Drop for Block {
@@ -87,6 +98,11 @@ pub(crate) struct Memory {
     host: Vec<Option<HostAccess>>,
     /// Whose own inputs or outputs stand in memory now.
     standing: Standing,
+    /// Of the segment whose inputs stand there: which of them were written.
+    written: Vec<bool>,
+    /// The phase of the last segment that ran, and what each phase keeps between its segments.
+    phase: Option<Phase>,
+    kept: Vec<(Phase, Region)>,
     /// By segment, by step.
     steps: Vec<Vec<Vec<Bound>>>,
     /// By segment, by step: what poison mode fills after the step.
@@ -101,6 +117,9 @@ impl Memory {
             bytes: Bytes::ZERO,
             host: vec![None; plan.schedule.tensors.len()],
             standing: Standing::Nothing,
+            written: vec![false; plan.schedule.tensors.len()],
+            phase: None,
+            kept: Vec::new(),
             steps: Vec::new(),
             dying: Vec::new(),
         };
@@ -152,7 +171,14 @@ impl Memory {
             let (io, scope) =
                 (plan.schedule.tensors.get(id).io, plan.schedule.tensors.get(id).scope);
             let only = matches!(scope, Scope::Segment(_)).then_some((segment, io));
-            self.host[id.index()] = regions.of(id).map(|region| HostAccess { region, only });
+            let phase = if let Scope::Phase(phase) = scope { Some(phase) } else { None };
+            self.host[id.index()] = regions.of(id).map(|region| HostAccess { region, only, phase });
+        }
+        for place in &plan.layout(segment).placements {
+            let scope = plan.schedule.tensors.get(place.tensor).scope;
+            if let (Scope::Phase(phase), Some(region)) = (scope, regions.of(place.tensor)) {
+                self.kept.push((phase, region)); // once for each segment that holds it: no harm
+            }
         }
         self.steps.push(regions.bound_steps()?);
         self.dying.push(regions.dying());
@@ -192,15 +218,21 @@ impl Memory {
         content: &[u8],
     ) -> Result<(), BackendError> {
         let access = self.host_access(tensor)?;
-        match access.only {
-            Some((_, Io::Output)) => {
-                return Err(refusal(tensor, "is an output, not to be written"));
-            }
-            // From now on no other segment's inputs or outputs are believed.
-            Some((segment, _)) => self.standing = Standing::Inputs(segment),
-            None => {}
+        if let Some((_, Io::Output)) = access.only {
+            return Err(refusal(tensor, "is an output, not to be written"));
         }
         let start = access.region.part(tensor, offset, content.len())?;
+        if let Some((segment, _)) = access.only {
+            // From now on no other segment's inputs or outputs are believed.
+            if self.standing != Standing::Inputs(segment) {
+                self.standing = Standing::Inputs(segment);
+                self.written.fill(false);
+            }
+            self.written[tensor.index()] = true;
+        }
+        if let Some(phase) = access.phase {
+            self.enter(phase);
+        }
         // SAFETY: `part` lies in a block of ours and has this size, and `&mut self` excludes any
         // other use of it; `content` is borrowed from elsewhere.
         unsafe { std::ptr::copy_nonoverlapping(content.as_ptr(), start, content.len()) };
@@ -222,6 +254,9 @@ impl Memory {
             }
             _ => {}
         }
+        if access.phase.is_some_and(|phase| self.phase != Some(phase)) {
+            return Err(refusal(tensor, "was overwritten by what was written or run since"));
+        }
         let start = access.region.part(tensor, offset, content.len())?;
         // SAFETY: as in `write_at`, the other way round.
         unsafe { std::ptr::copy_nonoverlapping(start, content.as_mut_ptr(), content.len()) };
@@ -233,16 +268,34 @@ impl Memory {
         access.ok_or_else(|| refusal(tensor, "exists only while its segment runs"))
     }
 
-    /// A segment is about to run: its own inputs must stand in memory.
-    pub(crate) fn begin(&mut self, segment: SegmentId) -> Result<(), BackendError> {
-        let own = |a: &HostAccess| a.only == Some((segment, Io::Input));
-        let needed = self.host.iter().flatten().any(own);
-        if needed && self.standing != Standing::Inputs(segment) {
-            let what = "the segment's inputs were not written since another one ran".to_string();
-            return Err(BackendError::HostAccess { what });
+    /// A segment is about to run: each of its own inputs must stand in memory. What a phase keeps
+    /// shares bytes with other phases, so on entering it all of that becomes NaN: a result that
+    /// leans on what is gone is then seen to.
+    pub(crate) fn begin(&mut self, segment: SegmentId, phase: Phase) -> Result<(), BackendError> {
+        let stands = self.standing == Standing::Inputs(segment);
+        for (index, access) in self.host.iter().enumerate() {
+            let own = access.is_some_and(|a| a.only == Some((segment, Io::Input)));
+            if own && !(stands && self.written[index]) {
+                let what = format!("tensor {index}, an input of the segment, was not written");
+                return Err(BackendError::HostAccess { what });
+            }
         }
-        self.standing = Standing::Outputs(segment);
+        self.standing = Standing::Nothing;
+        self.enter(phase);
         Ok(())
+    }
+
+    fn enter(&mut self, phase: Phase) {
+        if self.phase.replace(phase) != Some(phase) {
+            for (_, region) in self.kept.iter().filter(|(of, _)| *of == phase) {
+                region.poison();
+            }
+        }
+    }
+
+    /// A segment has run: its outputs stand in memory.
+    pub(crate) fn end(&mut self, segment: SegmentId) {
+        self.standing = Standing::Outputs(segment);
     }
 }
 
@@ -252,7 +305,7 @@ enum Standing {
     Nothing,
     /// The host has begun to write these.
     Inputs(SegmentId),
-    /// The segment was the last to run.
+    /// The segment was the last to run, and ran to its end.
     Outputs(SegmentId),
 }
 
@@ -266,6 +319,8 @@ struct HostAccess {
     region: Region,
     /// The segment that it belongs to, and on which side of its run it is touched.
     only: Option<(SegmentId, Io)>,
+    /// The phase that keeps it.
+    phase: Option<Phase>,
 }
 
 // SAFETY: the pointers lead into blocks that the value owns; nobody else has them.
@@ -407,5 +462,40 @@ impl<'a> StepMemory<'a> {
         assert!(self.taken.get() & bit == 0, "a kernel takes each written operand once");
         self.taken.set(self.taken.get() | bit);
         bound.region
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plan::ops::{Gelu, GeluKind};
+    use plan::{Role, ScheduleBuilder, Shape};
+
+    #[test]
+    fn poison_reaches_run_wide_tensors_that_a_step_overwrites() {
+        let mut builder = ScheduleBuilder::new();
+        let shape = Shape::new(&[4]).unwrap();
+        let [x, out] = ["x", "out"]
+            .map(|name| builder.run_tensor(name, Dtype::F32, shape, Role::Activation).unwrap());
+        let mut segment = builder.segment("s", Phase::Train);
+        segment.push(Gelu { x, out, kind: GeluKind::Erf }).unwrap();
+        let segment = segment.finish();
+        let plan = Plan::new(builder.finish()).unwrap();
+        let mut memory = Memory::new(&plan, MemoryMode::Arena).unwrap();
+        let (mut read_x, mut read_out) = ([1; 16], [0; 16]);
+        memory.poison_written(segment, 0);
+        memory.read_at(x, 0, &mut read_x).unwrap();
+        memory.read_at(out, 0, &mut read_out).unwrap();
+        assert_eq!(read_x, [0; 16], "what is read stays");
+        let (words, _) = read_out.as_chunks::<4>();
+        assert!(words.iter().all(|&word| f32::from_le_bytes(word).is_nan()));
+    }
+
+    #[test]
+    fn the_system_says_what_can_be_had() {
+        if cfg!(target_os = "linux") {
+            let available = available_bytes().unwrap();
+            assert!(available > 1 << 20 && available < 1 << 50, "{available}");
+        }
     }
 }

@@ -78,6 +78,9 @@ fn scratch_of_a_thread(op: &Op, tensors: &Tensors) -> Option<u64> {
 /// More sequences than any iteration has.
 const MAX_ROWS: usize = 1 << 24;
 
+/// More threads than any machine that this runs on has.
+const MAX_THREADS: usize = 1024;
+
 /// A plan on the CPU.
 pub struct CpuBackend {
     plan: Plan,
@@ -94,6 +97,10 @@ impl CpuBackend {
             let first: Vec<String> = defects.iter().take(3).map(ToString::to_string).collect();
             BackendError::BadPlan { defects: first.join("; ") }
         })?;
+        if options.threads > MAX_THREADS {
+            let what = format!("{} threads, at most {MAX_THREADS}", options.threads);
+            return Err(BackendError::Unsupported { what });
+        }
         check_supported(&plan, options.threads.max(1))?;
         let memory = Memory::new(&plan, options.memory)?;
         let pool = Pool::new(options.threads)
@@ -170,7 +177,7 @@ impl Backend for CpuBackend {
         }
         // Rows are multiplied by heads and positions to key masks: far from 2^64 after this.
         check_below("first_row", inputs.first_row.min(i64::MAX as u64) as i64, MAX_ROWS)?;
-        self.memory.begin(segment)?;
+        self.memory.begin(segment, self.plan.schedule.segment(segment).phase)?;
         for step in 0..self.memory.steps(segment) {
             if self.poison {
                 self.memory.poison_written(segment, step);
@@ -187,6 +194,7 @@ impl Backend for CpuBackend {
                 self.memory.poison_dying(segment, step);
             }
         }
+        self.memory.end(segment);
         Ok(())
     }
 }

@@ -183,10 +183,11 @@ impl std::error::Error for BackendError {}
 
 /// Executes one plan. Making one obtains all memory; nothing after that does.
 ///
-/// Tensors that outlive segments can be written and read at any time between runs. A segment's own
-/// inputs and outputs share bytes with other segments': an input is written right before the
-/// segment runs, an output is read right after, and what another write or run has made stale is
-/// refused.
+/// Run-wide tensors can be written and read at any time between runs. What a phase keeps lasts
+/// while segments of that phase run one after another, and is NaN when the phase is entered again.
+/// A segment's own inputs and outputs share bytes with other segments': every input is written
+/// right before the segment runs, an output is read right after, and what another write or run has
+/// made stale is refused.
 pub trait Backend: Send {
     /// The plan it was made for.
     fn plan(&self) -> &Plan;

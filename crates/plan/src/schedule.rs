@@ -109,8 +109,11 @@ pub struct ScheduleBuilder {
     scratch: Rc<dyn Scratch>,
     /// The backend's scratch, shared by all steps; as large as the largest of them needs.
     workspace: Option<TensorId>,
-    /// How often each name was given in the segment being built.
+    /// How often each name was given: by run-wide tensors, and with those of the segment being
+    /// built. Names are what listings and hashes are made of, so none is given twice.
+    run_names: BTreeMap<String, u32>,
     names: BTreeMap<String, u32>,
+    segment_names: BTreeMap<String, u32>,
 }
 
 impl Default for ScheduleBuilder {
@@ -127,13 +130,24 @@ impl ScheduleBuilder {
 
     /// Nothing yet, for a backend with this scratch.
     pub fn with_scratch(scratch: Rc<dyn Scratch>) -> ScheduleBuilder {
-        let (tensors, segments, names) = (Tensors::default(), Vec::new(), BTreeMap::new());
-        ScheduleBuilder { tensors, segments, scratch, workspace: None, names }
+        ScheduleBuilder {
+            tensors: Tensors::default(),
+            segments: Vec::new(),
+            scratch,
+            workspace: None,
+            run_names: BTreeMap::new(),
+            names: BTreeMap::new(),
+            segment_names: BTreeMap::new(),
+        }
     }
 
-    /// Adds a tensor that outlives segments.
-    pub fn tensor(&mut self, tensor: Tensor) -> Result<TensorId, PlanError> {
-        self.tensors.add(tensor)
+    /// Adds a tensor that outlives segments. A name given again gets a number: `x`, `x#2`, …
+    pub fn tensor(&mut self, mut tensor: Tensor) -> Result<TensorId, PlanError> {
+        let given = tensor.name.clone();
+        tensor.name = numbered(&self.run_names, &given);
+        let id = self.tensors.add(tensor)?;
+        *self.run_names.entry(given).or_insert(0) += 1;
+        Ok(id)
     }
 
     /// A run-wide tensor that owns its bytes.
@@ -178,14 +192,24 @@ impl ScheduleBuilder {
     /// Opens the next segment.
     pub fn segment(&mut self, name: &str, phase: Phase) -> SegmentBuilder<'_> {
         let id = SegmentId(self.segments.len());
-        self.names.clear();
-        self.segments.push(Segment { name: name.to_string(), phase, steps: Vec::new() });
+        self.names = self.run_names.clone();
+        let unique = numbered(&self.segment_names, name);
+        *self.segment_names.entry(name.to_string()).or_insert(0) += 1;
+        self.segments.push(Segment { name: unique, phase, steps: Vec::new() });
         SegmentBuilder { builder: self, id, layer: None, pass: Pass::Forward }
     }
 
     /// The finished schedule.
     pub fn finish(self) -> Schedule {
         Schedule { tensors: self.tensors, segments: self.segments }
+    }
+}
+
+/// The name, with a number behind it if it was given before.
+fn numbered(given: &BTreeMap<String, u32>, name: &str) -> String {
+    match given.get(name) {
+        None => name.to_string(),
+        Some(times) => format!("{name}#{}", times + 1),
     }
 }
 
@@ -234,11 +258,12 @@ impl SegmentBuilder<'_> {
             Some(layer) => format!("h.{layer}.{name}"),
             None => name.to_string(),
         };
-        let times = self.builder.names.entry(name.clone()).or_insert(0);
-        *times += 1;
-        let name = if *times == 1 { name } else { format!("{name}#{times}") };
+        let unique = numbered(&self.builder.names, &name);
         let (scope, layer) = (Scope::Segment(self.id), self.layer);
-        self.builder.tensors.add(Tensor { name, dtype, shape, role, scope, layer, io, view: None })
+        let tensor = Tensor { name: unique, dtype, shape, role, scope, layer, io, view: None };
+        let id = self.builder.tensors.add(tensor)?;
+        *self.builder.names.entry(name).or_insert(0) += 1;
+        Ok(id)
     }
 
     /// A run-wide tensor that the host writes before this segment runs: nothing else ever touches
@@ -253,8 +278,7 @@ impl SegmentBuilder<'_> {
         let segment = &self.builder.segments[self.id.0].name;
         let name = format!("{name} of {segment}");
         let (scope, io) = (Scope::Run, Io::Input);
-        let tensor = Tensor { name, dtype, shape, role, scope, layer: None, io, view: None };
-        self.builder.tensors.add(tensor)
+        self.builder.tensor(Tensor { name, dtype, shape, role, scope, layer: None, io, view: None })
     }
 
     /// Lets the host read a tensor of this segment after the segment has run.

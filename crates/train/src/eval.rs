@@ -6,17 +6,6 @@ use crate::error::TrainError;
 use crate::feed::{Feed, Split};
 use plan::StepInputs;
 
-/// How much is evaluated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EvalSize {
-    /// Batches of each split.
-    pub batches: u64,
-    /// Sequences of a batch.
-    pub rows: u64,
-    /// Tokens of a sequence.
-    pub positions: u64,
-}
-
 /// Loss of one split.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
@@ -37,32 +26,34 @@ pub struct Evaluation {
     pub tokens: u64,
 }
 
-/// Evaluates both splits, training text first, as nanoGPT does.
+/// Evaluates `batches` batches of both splits, training text first, as nanoGPT does. `rows` is the
+/// room for one batch and says how large it is.
 pub fn evaluate(
     engine: &mut Engine,
     feed: &mut dyn Feed,
-    size: EvalSize,
+    batches: u64,
+    rows: &mut Rows,
     iteration: u64,
 ) -> Result<Evaluation, TrainError> {
-    let train = estimate(engine, feed, size, iteration, Split::Train)?;
-    let val = estimate(engine, feed, size, iteration, Split::Val)?;
-    Ok(Evaluation { train, val, tokens: size.batches * size.rows * size.positions })
+    let train = estimate(engine, feed, batches, rows, (Split::Train, iteration))?;
+    let val = estimate(engine, feed, batches, rows, (Split::Val, iteration))?;
+    Ok(Evaluation { train, val, tokens: batches * rows.tokens.len() as u64 })
 }
 
 fn estimate(
     engine: &mut Engine,
     feed: &mut dyn Feed,
-    size: EvalSize,
-    iteration: u64,
-    split: Split,
+    batches: u64,
+    rows: &mut Rows,
+    (split, iteration): (Split, u64),
 ) -> Result<Estimate, TrainError> {
-    let mut rows = Rows::new(size.rows, size.positions);
-    let mut means = Vec::with_capacity((size.batches * size.rows) as usize);
-    for batch in 0..size.batches {
-        feed.eval(split, iteration, batch, &mut rows)?;
-        engine.eval_rows(&rows, &StepInputs::default())?;
-        let losses = engine.row_losses(size.rows)?;
-        means.extend(losses.iter().map(|&loss| f64::from(loss) / size.positions as f64));
+    let sequences = (rows.tokens.len() / rows.positions) as u64;
+    let mut means = Vec::with_capacity((batches * sequences) as usize);
+    for batch in 0..batches {
+        feed.eval(split, iteration, batch, rows)?;
+        engine.eval_rows(rows, &StepInputs::default())?;
+        let losses = engine.row_losses(sequences)?;
+        means.extend(losses.iter().map(|&loss| f64::from(loss) / rows.positions as f64));
     }
     Ok(summary(&means))
 }

@@ -2,7 +2,7 @@
 
 use crate::engine::{Engine, Rows};
 use crate::error::TrainError;
-use crate::eval::{EvalSize, Evaluation, evaluate};
+use crate::eval::{Evaluation, evaluate};
 use crate::feed::Feed;
 use crate::host::resident_bytes;
 use crate::lr::{Schedule, learning_rate};
@@ -83,20 +83,22 @@ impl Run<'_> {
         let out_dir = PathBuf::from(&self.spec.out_dir);
         let mut log = RunLog::open(&out_dir, &self.config)?;
         let mut rows = Rows::new(self.spec.sequences_per_iteration(), self.spec.block_size);
-        let mut buffer = Vec::new();
+        let mut eval_rows = Rows::new(self.spec.eval_batch_size, self.spec.eval_block_size);
+        let mut buffer = save::buffer(self.engine);
         let mut evaluation = None;
         let mut interrupted = false;
         let started_at = self.progress.iteration;
-        loop {
+        if self.spec.eval_only {
+            evaluation = Some(self.evaluate(&out_dir, &mut eval_rows, &mut log, observer)?);
+        }
+        // A run that was finished stays as it is.
+        while !self.spec.eval_only && self.progress.iteration <= self.spec.max_iters {
             let iteration = self.progress.iteration;
             if iteration.is_multiple_of(self.spec.eval_interval) {
                 if iteration > started_at {
                     self.save(&out_dir, &mut buffer, observer)?;
                 }
-                evaluation = Some(self.evaluate(&out_dir, &mut log, observer)?);
-                if self.spec.eval_only {
-                    break;
-                }
+                evaluation = Some(self.evaluate(&out_dir, &mut eval_rows, &mut log, observer)?);
             }
             self.iteration(&mut rows, &mut log, observer)?;
             self.progress.iteration += 1;
@@ -113,16 +115,12 @@ impl Run<'_> {
     fn evaluate(
         &mut self,
         out_dir: &Path,
+        rows: &mut Rows,
         log: &mut RunLog,
         observer: &mut dyn Observer,
     ) -> Result<Evaluation, TrainError> {
-        let size = EvalSize {
-            batches: self.spec.eval_iters,
-            rows: self.spec.eval_batch_size,
-            positions: self.spec.eval_block_size,
-        };
         let iteration = self.progress.iteration;
-        let found = evaluate(self.engine, self.feed, size, iteration)?;
+        let found = evaluate(self.engine, self.feed, self.spec.eval_iters, rows, iteration)?;
         let best = found.val.loss < self.progress.best_val_loss;
         if best {
             self.progress.best_val_loss = found.val.loss;
@@ -209,7 +207,7 @@ impl Run<'_> {
     fn save(
         &mut self,
         out_dir: &Path,
-        buffer: &mut Vec<u8>,
+        buffer: &mut [u8],
         observer: &mut dyn Observer,
     ) -> Result<(), TrainError> {
         let document = Document {

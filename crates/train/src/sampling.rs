@@ -14,14 +14,17 @@ pub struct Choice {
 /// Draws a token. `scratch` is reused between calls.
 pub fn draw(logits: &[f32], choice: Choice, stream: &mut Stream, scratch: &mut Vec<f32>) -> usize {
     scratch.clear();
-    scratch.extend(logits.iter().map(|logit| logit / choice.temperature));
+    scratch.extend_from_slice(logits);
     let floor = threshold(scratch, choice.top_k);
-    let max = scratch.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let weight = |logit: f32| if logit < floor { 0.0 } else { f64::from(logit - max).exp() };
-    let total: f64 = scratch.iter().map(|&logit| weight(logit)).sum();
+    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let weight = |logit: f32| {
+        let scaled = f64::from(logit - max) / f64::from(choice.temperature);
+        if logit < floor { 0.0 } else { scaled.exp() }
+    };
+    let total: f64 = logits.iter().map(|&logit| weight(logit)).sum();
     let mut rest = total * stream.uniform_f64();
     let mut last = 0;
-    for (token, &logit) in scratch.iter().enumerate() {
+    for (token, &logit) in logits.iter().enumerate() {
         let weight = weight(logit);
         if weight > 0.0 {
             last = token;
@@ -34,13 +37,12 @@ pub fn draw(logits: &[f32], choice: Choice, stream: &mut Stream, scratch: &mut V
     last
 }
 
-/// The k-th largest value: as nanoGPT, whatever ties with it stays.
-fn threshold(values: &[f32], top_k: usize) -> f32 {
+/// The k-th largest value: as nanoGPT, whatever ties with it stays. Changes the order of `values`.
+fn threshold(values: &mut [f32], top_k: usize) -> f32 {
     if top_k == 0 || top_k >= values.len() {
         return f32::NEG_INFINITY;
     }
-    let mut sorted = values.to_vec();
-    let (_, kth, _) = sorted.select_nth_unstable_by(top_k - 1, |a, b| b.total_cmp(a));
+    let (_, kth, _) = values.select_nth_unstable_by(top_k - 1, |a, b| b.total_cmp(a));
     *kth
 }
 

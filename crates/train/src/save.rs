@@ -101,15 +101,20 @@ fn tensors(engine: &Engine) -> Vec<(TensorInfo, TensorId)> {
     all
 }
 
-/// Saves everything; the old file survives any failure. `buffer` is reused between saves.
+/// Room for the largest tensor: what [`save`] needs, to be had before the run starts.
+pub fn buffer(engine: &Engine) -> Vec<u8> {
+    let infos: Vec<TensorInfo> = tensors(engine).into_iter().map(|(info, _)| info).collect();
+    vec![0; checkpoint::largest_bytes(&infos).unwrap_or(0) as usize]
+}
+
+/// Saves everything; the old file survives any failure. `buffer` is from [`buffer`].
 pub fn save(
     engine: &mut Engine,
     path: &Path,
     document: &Document,
-    buffer: &mut Vec<u8>,
+    buffer: &mut [u8],
 ) -> Result<(), TrainError> {
     let (infos, ids): (Vec<TensorInfo>, Vec<TensorId>) = tensors(engine).into_iter().unzip();
-    buffer.resize(checkpoint::largest_bytes(&infos).unwrap_or(0) as usize, 0);
     let backend = engine.backend();
     checkpoint::save(path, &document.to_json(), &infos, buffer, |index, content| {
         backend.read(ids[index], content)

@@ -3,9 +3,10 @@
 use crate::fixture::{ids_to_bytes, setup};
 use fitgpt_cpu::{CpuBackend, CpuOptions};
 use model::gpt2::GenerateSpec;
-use plan::ops::{Gelu, GeluKind};
+use plan::ops::{Gelu, GeluKind, SelectPosition};
 use plan::{
     Backend, BackendError, Bytes, Dtype, Io, Phase, Plan, Role, ScheduleBuilder, Shape, StepInputs,
+    StepState,
 };
 
 #[test]
@@ -95,6 +96,69 @@ fn stale_inputs_and_outputs() {
     assert!(backend.read(out_a, &mut content).is_err(), "a did not run last");
     assert!(backend.run(b, &step).is_err(), "b's input may be gone");
     assert!(backend.read(x_b, &mut content).is_err() && backend.write(out_b, &content).is_err());
+    assert!(backend.write_at(x_a, 30, &[0; 4]).is_err(), "beyond the tensor");
+    assert!(backend.run(a, &step).is_err(), "a refused write is no write");
+}
+
+/// A segment with two inputs, of which one was written; and one that failed.
+#[test]
+fn half_written_inputs_and_outputs_of_a_failed_run() {
+    let mut builder = ScheduleBuilder::new();
+    let mut segment = builder.segment("s", Phase::Train);
+    let shape = Shape::new(&[2, 3, 4]).unwrap();
+    let mut tensor = |name: &str, shape: Shape, io: Io| {
+        segment.host_tensor(name, Dtype::F32, shape, Role::Activation, io).unwrap()
+    };
+    let (x, other) = (tensor("x", shape, Io::Input), tensor("other", shape, Io::Input));
+    let out = tensor("out", Shape::new(&[2, 1, 4]).unwrap(), Io::Output);
+    let echo = tensor("echo", shape, Io::Output);
+    segment.push(Gelu { x: other, out: echo, kind: GeluKind::Erf }).unwrap();
+    segment.push(SelectPosition { x, out }).unwrap();
+    let segment = segment.finish();
+    let plan = Plan::new(builder.finish()).unwrap();
+    let mut backend = CpuBackend::new(plan, CpuOptions::new(1)).unwrap();
+    let at = |position: u64| StepInputs { position, ..StepInputs::default() };
+    backend.write(x, &[0; 96]).unwrap();
+    assert!(backend.run(segment, &at(0)).is_err(), "the other input was not written");
+    backend.write(other, &[0; 96]).unwrap();
+    assert!(backend.run(segment, &at(3)).is_err(), "there are three positions");
+    assert!(backend.read(out, &mut [0; 32]).is_err(), "it did not run to its end");
+    backend.write(x, &[0; 96]).unwrap();
+    backend.write(other, &[0; 96]).unwrap();
+    backend.run(segment, &at(2)).unwrap();
+    backend.read(out, &mut [0; 32]).unwrap();
+}
+
+/// The cache shares bytes with training: decoding on what training left gives NaN, not a guess.
+#[test]
+fn what_a_phase_kept_is_gone_after_another_phase() {
+    let mut setup = setup();
+    setup.generate = Some(GenerateSpec { rows: 1, prefill: vec![8] });
+    let mut run = setup.run(CpuOptions::new(2));
+    let generate = run.program.generate.clone().unwrap();
+    let decode = StepInputs { position: 8, ..StepInputs::default() };
+    run.backend.run(generate.prefill[0].segment, &StepInputs::default()).unwrap();
+    run.backend.run(generate.decode.segment, &decode).unwrap();
+    assert!(run.read(generate.decode.logits).iter().all(|logit| logit.is_finite()));
+    run.backend.run(run.program.eval[0].segment, &StepInputs::default()).unwrap();
+    run.backend.run(generate.decode.segment, &decode).unwrap();
+    assert!(run.read(generate.decode.logits).iter().all(|logit| logit.is_nan()));
+}
+
+#[test]
+fn norms_of_huge_and_tiny_gradients() {
+    for (value, finite) in [(1e30, true), (1e-30, true), (f32::MAX, true), (f32::INFINITY, false)] {
+        let mut run = setup().run(CpuOptions::new(2));
+        let gradient = run.program.parameters[0].gradient.unwrap();
+        let mut content = vec![0; 83 * 51 * 4];
+        content[..4].copy_from_slice(&value.to_le_bytes());
+        run.backend.write(gradient, &content).unwrap();
+        run.update();
+        let mut words = [[0; 4]; StepState::WORDS];
+        run.backend.read(run.program.state, words.as_flattened_mut()).unwrap();
+        let state = StepState::from_words(&words.map(u32::from_le_bytes));
+        assert_eq!((state.grad_norm, state.found_inf), (value, !finite));
+    }
 }
 
 #[test]

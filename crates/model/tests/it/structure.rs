@@ -2,10 +2,11 @@
 //! dropout at nanoGPT's places in training only, segments and their inputs; and sizes that make
 //! no model, which are refused and never wrap.
 
-use crate::specs::{GPT2, dims, eval, generate, model, scratch, train};
+use crate::specs::{Each, GPT2, dims, eval, generate, model, scratch, train};
 use fitgpt_model::{Dims, Program, ProgramSpec, parameters};
 use plan::ops::{Dropout, DropoutSite, Op};
 use plan::{Io, Pass, Plan, Scope, SegmentId, Step, TensorId};
+use std::rc::Rc;
 
 const SMALL: Dims = dims([3, 2, 8], 16, 65, true);
 
@@ -223,6 +224,17 @@ fn one_segment_serves_all_slices_of_a_size() {
     spec.train = Some(train(&SMALL, &[4, 3, 4, 3], 256));
     let rows: Vec<u64> = build(&spec).train.iter().map(|slice| slice.rows).collect();
     assert_eq!(rows, [4, 3]);
+}
+
+#[test]
+fn absurd_scratch_is_refused() {
+    let mut spec = model(SMALL, 0.0);
+    spec.eval = Some(eval(&SMALL, &[2], 256));
+    for bytes in [u64::MAX, plan::bytes::MAX, plan::bytes::MAX - 1000] {
+        let planned = Program::new(&spec, Rc::new(Each(bytes)))
+            .and_then(|program| Plan::new(program.schedule));
+        assert!(planned.is_err(), "{bytes} bytes");
+    }
 }
 
 #[test]

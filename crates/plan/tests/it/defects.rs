@@ -272,6 +272,22 @@ fn reads_before_writes() {
 }
 
 #[test]
+fn lives_that_no_step_has() {
+    check(&[
+        Case {
+            name: "beyond the last step",
+            plant: |plan| place(plan, TRAIN, "y").live.last = 5,
+            messages: &["train: y lives from step 4 to 5"],
+        },
+        Case {
+            name: "ended before it began",
+            plant: |plan| place(plan, TRAIN, "h").live = Live { first: 3, last: 0 },
+            messages: &["train: h lives from step 3 to 0", "touches h when its bytes are not"],
+        },
+    ]);
+}
+
+#[test]
 fn steps_that_break_the_rule_of_their_op() {
     check(&[Case {
         name: "a result wider than its input, on bytes that are free",

@@ -86,7 +86,7 @@ fn embed_backward(o: &mut Operands<'_>) -> Op {
         d_out: o.f("d_out", &[2, 3, 4]),
         d_wte: o.f("d_wte", &[11, 4]),
         d_wpe: o.f("d_wpe", &[8, 4]),
-        dropout: None,
+        dropout: Some(HALF),
     })
 }
 
@@ -169,7 +169,7 @@ fn attention_backward(o: &mut Operands<'_>) -> Op {
         d_qkv: o.f("d_qkv", &[2, 3, 12]),
         delta: o.f("delta", &[2, 2, 3]),
         heads: 2,
-        dropout: None,
+        dropout: Some(HALF),
         workspace: o.workspace(),
     })
 }

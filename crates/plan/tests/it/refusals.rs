@@ -134,8 +134,11 @@ fn refusals_name_the_operand_and_both_shapes() {
 #[test]
 fn attributes_outside_their_range_are_refused() {
     type Edit = fn(&mut Op);
-    let cases: [(&str, Edit, &str); 8] = [
+    let cases: [(&str, Edit, &str); 11] = [
         ("embed", |op| dropout(op, 1.0), "outside [0, 1)"),
+        ("embed_backward", |op| dropout(op, 1.0), "outside [0, 1)"),
+        ("layernorm_backward", |op| dropout(op, 7.0), "outside [0, 1)"),
+        ("attention_backward", |op| dropout(op, -1.0), "outside [0, 1)"),
         ("layernorm", |op| dropout(op, -0.1), "outside [0, 1)"),
         ("attention", |op| dropout(op, f32::NAN), "outside [0, 1)"),
         ("attention", |op| heads(op, 3), "attention: width 4 cannot be split into 3 heads"),
@@ -168,6 +171,9 @@ fn dropout(op: &mut Op, probability: f32) {
         Op::Embed(op) => op.dropout.as_mut(),
         Op::LayerNorm(op) => op.add.as_mut().and_then(|add| add.dropout.as_mut()),
         Op::Attention(op) => op.dropout.as_mut(),
+        Op::EmbedBackward(op) => op.dropout.as_mut(),
+        Op::AttentionBackward(op) => op.dropout.as_mut(),
+        Op::LayerNormBackward(op) => op.branch.as_mut().map(|branch| &mut branch.dropout),
         _ => None,
     };
     place.expect("the op drops out").probability = probability;
@@ -237,8 +243,8 @@ fn absurd_sums_are_refused_by_placement() {
     type Case = (&'static [(u32, Scope)], u32, &'static str);
     let cases: [Case; 7] = [
         (&[(62, Scope::Run)], 10, ""),
-        (&[(62, Scope::Run), (62, Scope::Run)], 10, "the arena passes 2^63 bytes at 2^62"),
-        (&[(62, Scope::Run), (62, TRAIN)], 10, "the arena passes 2^63 bytes at 2^62"),
+        (&[(62, Scope::Run), (62, Scope::Run)], 10, "the arena passes 2^63 bytes at 2^62#2"),
+        (&[(62, Scope::Run), (62, TRAIN)], 10, "the arena passes 2^63 bytes at 2^62#2"),
         (&[(61, Scope::Run), (61, EVAL), (61, TRAIN)], 10, ""),
         (&[], 62, "the arena passes 2^63 bytes at s"),
         (&[(62, Scope::Run)], 61, "the arena passes 2^63 bytes at s"),

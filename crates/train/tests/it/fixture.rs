@@ -7,6 +7,7 @@ use fitgpt_train::eval::Evaluation;
 use fitgpt_train::feed::{Feed, Split};
 use fitgpt_train::run::{IterationReport, Observer, Outcome, Run};
 use fitgpt_train::save::{self, Progress, last_path};
+use rng::torch::{Generator, State};
 use rng::{Purpose, Stream};
 use serde_json::{Value, json};
 use spec::{Command, Environment, RunSpec, Settings, World, plan_for, resolve};
@@ -60,6 +61,47 @@ pub fn engine(spec: &RunSpec) -> Engine {
     let mut engine = Engine::new(Box::new(backend), program, dims);
     engine.initialise(&mut rng::torch::Generator::new(spec.seed)).unwrap();
     engine
+}
+
+/// Batches from one generator that training and evaluation share, as in nanoGPT: whoever draws
+/// moves the others' batches, so that a state restored at the wrong place shows in every loss.
+pub struct SharedFeed(Generator);
+
+impl SharedFeed {
+    fn new() -> SharedFeed {
+        SharedFeed(Generator::new(7))
+    }
+
+    fn fill(&mut self, rows: &mut Rows) {
+        for id in rows.tokens.iter_mut().chain(&mut rows.targets) {
+            *id = self.0.randint(VOCABULARY) as i32;
+        }
+    }
+}
+
+impl Feed for SharedFeed {
+    fn train(&mut self, _: u64, rows: &mut Rows) -> Result<(), TrainError> {
+        self.fill(rows);
+        Ok(())
+    }
+
+    fn eval(&mut self, _: Split, _: u64, _: u64, rows: &mut Rows) -> Result<(), TrainError> {
+        self.fill(rows);
+        Ok(())
+    }
+
+    fn state(&self) -> Value {
+        let state = self.0.state();
+        json!({ "words": state.words.to_vec(), "index": state.index })
+    }
+
+    fn restore(&mut self, state: &Value) -> Result<(), TrainError> {
+        let words: Vec<u32> = serde_json::from_value(state["words"].clone()).unwrap();
+        let index = state["index"].as_u64().unwrap() as u32;
+        let state = State { words: words.try_into().unwrap(), index, cached_normal: None };
+        self.0 = Generator::from_state(state).unwrap();
+        Ok(())
+    }
 }
 
 /// Batches as a pure function of what is asked for.
@@ -129,6 +171,19 @@ impl Observer for Watcher<'_> {
 
 /// Runs from wherever the folder stands.
 pub fn go(spec: &RunSpec, stop_after: Option<u64>) -> (Outcome, Engine, Vec<(u64, u64)>) {
+    go_with(spec, stop_after, &mut TinyFeed)
+}
+
+/// The same with batches from one shared generator.
+pub fn go_shared(spec: &RunSpec, stop: Option<u64>) -> (Outcome, Engine, Vec<(u64, u64)>) {
+    go_with(spec, stop, &mut SharedFeed::new())
+}
+
+fn go_with(
+    spec: &RunSpec,
+    stop_after: Option<u64>,
+    feed: &mut dyn Feed,
+) -> (Outcome, Engine, Vec<(u64, u64)>) {
     let stop = AtomicBool::new(false);
     let mut engine = engine(spec);
     let mut progress = Progress { iteration: 0, best_val_loss: f64::INFINITY };
@@ -137,13 +192,14 @@ pub fn go(spec: &RunSpec, stop_after: Option<u64>) -> (Outcome, Engine, Vec<(u64
         let (reader, document) = save::open(&path).unwrap();
         save::load(&mut engine, &reader, &path).unwrap();
         progress = document.progress;
+        feed.restore(&document.feed).unwrap();
     }
     let mut watcher =
         Watcher { stop_after: stop_after.map(|at| (at, &stop)), ..Watcher::default() };
     let run = Run {
         spec,
         engine: &mut engine,
-        feed: &mut TinyFeed,
+        feed,
         progress,
         config: json!({}),
         plan_hash: String::new(),

@@ -1,16 +1,44 @@
 //! Promise 5: a run that was stopped goes on bit for bit; and evaluation changes nothing.
 
-use crate::fixture::{Folder, go, run_spec, weights};
+use crate::fixture::{Folder, go, go_shared, run_spec, weights};
+use fitgpt_train::engine::Engine;
+use fitgpt_train::run::Outcome;
+use spec::RunSpec;
 use std::path::Path;
+
+type Go = fn(&RunSpec, Option<u64>) -> (Outcome, Engine, Vec<(u64, u64)>);
 
 #[test]
 fn a_stopped_run_goes_on_bit_for_bit() {
-    let whole = Folder::new("whole");
+    check("pure", go);
+}
+
+/// Evaluations draw from the stream of training here: the state must be the one before them.
+#[test]
+fn and_so_does_one_whose_batches_share_a_generator() {
+    check("shared", go_shared);
+}
+
+#[test]
+fn a_finished_run_stays_as_it_is() {
+    let folder = Folder::new("finished");
+    let spec = run_spec(&folder.0, &[]);
+    let (outcome, mut engine, _) = go(&spec, None);
+    let (again, mut unchanged, losses) = go(&spec, None);
+    assert_eq!((again.iteration, losses.len()), (outcome.iteration, 0));
+    assert_eq!(weights(&mut unchanged), weights(&mut engine));
+    // Its evaluation can be had, wherever it stands; moments are not needed for it.
+    let (evaluated, _, losses) = go(&run_spec(&folder.0, &["--eval_only=True"]), None);
+    assert!(losses.is_empty() && evaluated.evaluation.is_some());
+}
+
+fn check(name: &str, go: Go) {
+    let whole = Folder::new(&format!("{name}-whole"));
     let (outcome, mut engine, losses) = go(&run_spec(&whole.0, &[]), None);
     assert_eq!((outcome.iteration, outcome.interrupted), (9, false), "max_iters=8 runs 9");
     let want = weights(&mut engine);
     for stop_after in 0..8 {
-        let folder = Folder::new(&format!("stopped-{stop_after}"));
+        let folder = Folder::new(&format!("{name}-stopped-{stop_after}"));
         let spec = run_spec(&folder.0, &[]);
         let (outcome, _, first) = go(&spec, Some(stop_after));
         assert_eq!((outcome.iteration, outcome.interrupted), (stop_after + 1, true));
