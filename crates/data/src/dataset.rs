@@ -1,0 +1,191 @@
+//! A data set by its folder, as nanoGPT lays it out: `train.bin`, `val.bin` and perhaps
+//! `meta.pkl`, or shards by name; or the built-in one, which needs no folder.
+
+use crate::corpus::Corpus;
+use crate::error::DataError;
+use crate::meta::Meta;
+use crate::token_stream::TokenStream;
+use crate::tokenizer::{CharTokenizer, Tokenizer};
+use std::path::{Path, PathBuf};
+
+/// The name of the data set that this program brings along.
+const BUILTIN: &str = "builtin";
+
+/// Data sets that `fitgpt prepare` makes by name; a longer name before its own beginning.
+const KNOWN: [&str; 6] =
+    ["shakespeare_char", "shakespeare", "openwebtext", "fineweb-edu", "fineweb", "tinystories"];
+
+/// One half of a data set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Split {
+    /// What is learned from.
+    Train,
+    /// What is only evaluated on.
+    Val,
+}
+
+impl Split {
+    /// Its name in files and messages.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Train => "train",
+            Self::Val => "val",
+        }
+    }
+
+    fn files(self) -> &'static str {
+        match self {
+            Self::Train => "train.bin or *_train_*.bin",
+            Self::Val => "val.bin or *_val_*.bin",
+        }
+    }
+}
+
+/// Tokens to train on and to evaluate on, and what they stand for.
+#[derive(Debug)]
+pub struct Dataset {
+    name: String,
+    train: TokenStream,
+    val: TokenStream,
+    meta: Option<Meta>,
+    floor: Option<f64>,
+}
+
+impl Dataset {
+    /// Opens `dir`, such as `data/shakespeare_char`.
+    ///
+    /// # Errors
+    ///
+    /// When a half is missing (with the command that makes it), or a file is not what it should
+    /// be.
+    pub fn open(dir: &Path) -> Result<Self, DataError> {
+        let train = open_split(dir, Split::Train)?;
+        let val = open_split(dir, Split::Val)?;
+        let meta_path = dir.join("meta.pkl");
+        let meta = if meta_path.exists() { Some(Meta::read(&meta_path)?) } else { None };
+        let name = dir.file_name().unwrap_or(dir.as_os_str()).to_string_lossy().into_owned();
+        let mut dataset = Self { name, train, val, meta, floor: None };
+        if let Some(meta) = &dataset.meta {
+            dataset.set_vocab_size(meta.vocab_size);
+        }
+        Ok(dataset)
+    }
+
+    /// The built-in corpus: the same for everybody, made in well under a second.
+    #[must_use]
+    pub fn builtin() -> Self {
+        Self::from_corpus(&Corpus::builtin())
+    }
+
+    /// A corpus as a data set of characters.
+    #[must_use]
+    pub fn from_corpus(corpus: &Corpus) -> Self {
+        let stream = |split: Split, text: &[u8]| {
+            TokenStream::from_memory(&format!("{BUILTIN} {}", split.name()), corpus.tokens(text))
+        };
+        let (train, val) = (stream(Split::Train, &corpus.train), stream(Split::Val, &corpus.val));
+        let characters = corpus.vocabulary.iter().map(|&byte| char::from(byte)).collect();
+        let characters = CharTokenizer::new(characters);
+        let meta = Meta { vocab_size: corpus.vocabulary.len() as u32, characters };
+        let mut dataset =
+            Self { name: BUILTIN.to_owned(), train, val, meta: None, floor: Some(corpus.floor) };
+        dataset.set_vocab_size(meta.vocab_size);
+        dataset.meta = Some(meta);
+        dataset
+    }
+
+    /// Its name: the folder's, or `builtin`.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// One half's tokens.
+    #[must_use]
+    pub fn split(&self, split: Split) -> &TokenStream {
+        match split {
+            Split::Train => &self.train,
+            Split::Val => &self.val,
+        }
+    }
+
+    /// What `meta.pkl` says, if there is one.
+    #[must_use]
+    pub fn meta(&self) -> Option<&Meta> {
+        self.meta.as_ref()
+    }
+
+    /// Ids and text: the characters of `meta.pkl`, or GPT-2's byte pairs where there is none.
+    /// None when `meta.pkl` gives a size and no characters.
+    #[must_use]
+    pub fn tokenizer(&self) -> Option<Tokenizer> {
+        match &self.meta {
+            Some(meta) => meta.characters.clone().map(Tokenizer::Char),
+            None => Some(Tokenizer::Gpt2),
+        }
+    }
+
+    /// The loss that no model can beat on the validation half, in nats per token: known only of
+    /// text that comes from a known source.
+    #[must_use]
+    pub fn floor(&self) -> Option<f64> {
+        self.floor
+    }
+
+    /// From now on, ids of `vocab_size` and above are errors, in both halves. Set by `meta.pkl`
+    /// where there is one.
+    pub fn set_vocab_size(&mut self, vocab_size: u32) {
+        self.train.set_vocab_size(vocab_size);
+        self.val.set_vocab_size(vocab_size);
+    }
+
+    /// Whether both halves are long enough.
+    ///
+    /// # Errors
+    ///
+    /// When one is not, with both numbers.
+    pub fn check_block_size(&self, block_size: u64) -> Result<(), DataError> {
+        self.train.check_block_size(block_size)?;
+        self.val.check_block_size(block_size)
+    }
+}
+
+fn open_split(dir: &Path, split: Split) -> Result<TokenStream, DataError> {
+    let single = dir.join(format!("{}.bin", split.name()));
+    if single.exists() {
+        return TokenStream::open(&[single]);
+    }
+    let shards = if dir.is_dir() { shards(dir, split)? } else { Vec::new() };
+    if shards.is_empty() {
+        return Err(DataError::Missing {
+            dir: dir.to_owned(),
+            dir_exists: dir.is_dir(),
+            looked_for: split.files(),
+            command: prepare_command(dir),
+        });
+    }
+    TokenStream::open(&shards)
+}
+
+/// The files `*_train_*.bin` or `*_val_*.bin`, by name.
+fn shards(dir: &Path, split: Split) -> Result<Vec<PathBuf>, DataError> {
+    let middle = format!("_{}_", split.name());
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).map_err(DataError::io(dir, "list it"))? {
+        let path = entry.map_err(DataError::io(dir, "list it"))?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if name.contains(&middle) && name.ends_with(".bin") {
+            found.push(path);
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// The command that makes the data set: by name where the name begins like a known one.
+fn prepare_command(dir: &Path) -> String {
+    let name = dir.file_name().unwrap_or_default().to_string_lossy().replace("_edu", "-edu");
+    let source = KNOWN.iter().find(|known| name.starts_with(*known)).copied();
+    format!("fitgpt prepare {} --out {}", source.unwrap_or("YOUR_TEXT.txt"), dir.display())
+}

@@ -1,0 +1,154 @@
+//! Tokens in a row, wherever they lie: one file, a set of shards, or memory.
+
+use crate::error::DataError;
+use crate::token_file::TokenFile;
+use std::path::{Path, PathBuf};
+
+/// Every id that 16 bits can hold.
+const ALL_IDS: u32 = 1 << 16;
+
+/// A sequence of token ids with random access.
+#[derive(Debug)]
+pub struct TokenStream {
+    source: Source,
+    tokens: u64,
+    vocab_size: u32,
+}
+
+#[derive(Debug)]
+enum Source {
+    /// The name under which messages speak of it, and the tokens.
+    Memory(PathBuf, Vec<u16>),
+    /// Each file with the number of tokens before it.
+    Files(Vec<(u64, TokenFile)>),
+}
+
+impl TokenStream {
+    /// The files one after the other, as one stream.
+    ///
+    /// # Errors
+    ///
+    /// As [`TokenFile::open`], for the first file that fails.
+    pub fn open(paths: &[PathBuf]) -> Result<Self, DataError> {
+        let mut tokens = 0;
+        let mut files = Vec::with_capacity(paths.len());
+        for path in paths {
+            let file = TokenFile::open(path)?;
+            let before = tokens;
+            tokens += file.len();
+            files.push((before, file));
+        }
+        Ok(Self { source: Source::Files(files), tokens, vocab_size: ALL_IDS })
+    }
+
+    /// A stream in memory; `name` is what messages call it.
+    #[must_use]
+    pub fn from_memory(name: &str, tokens: Vec<u16>) -> Self {
+        let count = tokens.len() as u64;
+        let source = Source::Memory(PathBuf::from(name), tokens);
+        Self { source, tokens: count, vocab_size: ALL_IDS }
+    }
+
+    /// From now on, ids of `vocab_size` and above are errors. Without this, all are read.
+    pub fn set_vocab_size(&mut self, vocab_size: u32) {
+        self.vocab_size = vocab_size;
+    }
+
+    /// Tokens in all.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.tokens
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.tokens == 0
+    }
+
+    /// Files that it consists of; 0 in memory.
+    #[must_use]
+    pub fn files(&self) -> usize {
+        match &self.source {
+            Source::Memory(..) => 0,
+            Source::Files(files) => files.len(),
+        }
+    }
+
+    /// The first file, or the name of a stream in memory: what messages name.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        match &self.source {
+            Source::Memory(name, _) => name,
+            Source::Files(files) => files.first().map_or(Path::new(""), |(_, file)| file.path()),
+        }
+    }
+
+    /// Fills `out` with the tokens from `start` on. Allocates nothing.
+    ///
+    /// # Errors
+    ///
+    /// When the range leaves the stream, a read fails, or an id is beyond the vocabulary.
+    pub fn read(&self, start: u64, out: &mut [i32]) -> Result<(), DataError> {
+        let count = out.len() as u64;
+        let Some(end) = start.checked_add(count).filter(|&end| end <= self.tokens) else {
+            let (path, tokens) = (self.path().to_owned(), self.tokens);
+            return Err(DataError::OutOfRange { path, start, count, tokens });
+        };
+        match &self.source {
+            Source::Memory(name, tokens) => {
+                self.copy(name, start, &tokens[start as usize..end as usize], out)
+            }
+            Source::Files(files) => self.read_files(files, start, out),
+        }
+    }
+
+    fn copy(&self, name: &Path, start: u64, ids: &[u16], out: &mut [i32]) -> Result<(), DataError> {
+        for (offset, (token, &id)) in out.iter_mut().zip(ids).enumerate() {
+            if u32::from(id) >= self.vocab_size {
+                let (path, token) = (name.to_owned(), start + offset as u64);
+                let vocab_size = self.vocab_size;
+                return Err(DataError::BeyondVocabulary { path, token, id, vocab_size });
+            }
+            *token = i32::from(id);
+        }
+        Ok(())
+    }
+
+    fn read_files(
+        &self,
+        files: &[(u64, TokenFile)],
+        start: u64,
+        out: &mut [i32],
+    ) -> Result<(), DataError> {
+        // The last file that begins at or before `start`.
+        let first = files.partition_point(|(before, _)| *before <= start).saturating_sub(1);
+        let mut at = start;
+        let mut rest = out;
+        for (before, file) in &files[first..] {
+            if rest.is_empty() {
+                break;
+            }
+            let inside = at - before;
+            let count = (file.len() - inside).min(rest.len() as u64);
+            let (part, after) = rest.split_at_mut(count as usize);
+            file.read(inside, part, self.vocab_size)?;
+            at += count;
+            rest = after;
+        }
+        Ok(())
+    }
+
+    /// Whether a sequence of `block_size` tokens and its targets can be cut out.
+    ///
+    /// # Errors
+    ///
+    /// When the stream is too short, with both numbers.
+    pub fn check_block_size(&self, block_size: u64) -> Result<(), DataError> {
+        if self.tokens > block_size {
+            return Ok(());
+        }
+        let (path, tokens) = (self.path().to_owned(), self.tokens);
+        Err(DataError::TooShort { path, tokens, block_size })
+    }
+}

@@ -1,0 +1,85 @@
+//! Plain Python values as Rust data, with the few questions that readers of files ask of them.
+
+/// A Python value.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// `None`.
+    None,
+    /// `True` or `False`.
+    Bool(bool),
+    /// An `int` that fits 64 bits.
+    Int(i64),
+    /// Any other `int`: two's complement, lowest byte first, as short as possible.
+    BigInt(Vec<u8>),
+    /// A `float`.
+    Float(f64),
+    /// A `str`.
+    Str(String),
+    /// `bytes` or a `bytearray`; a Python 2 string that is not UTF-8.
+    Bytes(Vec<u8>),
+    /// A `list`.
+    List(Vec<Value>),
+    /// A `tuple`.
+    Tuple(Vec<Value>),
+    /// A `dict` in the order of insertion. A key that was set twice is there twice; the later
+    /// entry is the one Python would show, and the one that [`Value::get`] finds.
+    Dict(Vec<(Value, Value)>),
+    /// A `set`, in the order of the file.
+    Set(Vec<Value>),
+    /// A `frozenset`, in the order of the file.
+    FrozenSet(Vec<Value>),
+}
+
+impl Value {
+    /// The entry of a dict under a string key.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&Value> {
+        let is_key = |(k, _): &&(Value, Value)| k.as_str() == Some(key);
+        self.as_dict()?.iter().rev().find(is_key).map(|(_, value)| value)
+    }
+
+    /// The number, of an integer of 64 bits. `True` is no integer here.
+    #[must_use]
+    pub fn as_int(&self) -> Option<i64> {
+        match self {
+            Self::Int(value) => Some(*value),
+            _ => None,
+        }
+    }
+
+    /// The text, of a string.
+    #[must_use]
+    pub fn as_str(&self) -> Option<&str> {
+        match self {
+            Self::Str(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The entries, of a dict.
+    #[must_use]
+    pub fn as_dict(&self) -> Option<&[(Value, Value)]> {
+        match self {
+            Self::Dict(entries) => Some(entries),
+            _ => None,
+        }
+    }
+
+    /// What Python calls the type.
+    #[must_use]
+    pub fn type_name(&self) -> &'static str {
+        match self {
+            Self::None => "None",
+            Self::Bool(_) => "bool",
+            Self::Int(_) | Self::BigInt(_) => "int",
+            Self::Float(_) => "float",
+            Self::Str(_) => "str",
+            Self::Bytes(_) => "bytes",
+            Self::List(_) => "list",
+            Self::Tuple(_) => "tuple",
+            Self::Dict(_) => "dict",
+            Self::Set(_) => "set",
+            Self::FrozenSet(_) => "frozenset",
+        }
+    }
+}
