@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 /// Every id that 16 bits can hold.
 const ALL_IDS: u32 = 1 << 16;
 
+/// Tokens of one read when a stream is checked.
+const CHECKED_AT_ONCE: usize = 1 << 16;
+
 /// A sequence of token ids with random access.
 #[derive(Debug)]
 pub struct TokenStream {
@@ -64,6 +67,26 @@ impl TokenStream {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.tokens == 0
+    }
+
+    /// Bytes of memory that its tokens take; 0 in files.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        match &self.source {
+            Source::Memory(_, tokens) => 2 * tokens.len() as u64,
+            Source::Files(_) => 0,
+        }
+    }
+
+    /// All tokens. For short texts.
+    ///
+    /// # Errors
+    ///
+    /// As [`TokenStream::read`].
+    pub fn to_vec(&self) -> Result<Vec<u16>, DataError> {
+        let mut ids = vec![0; self.tokens as usize];
+        self.read(0, &mut ids)?;
+        Ok(ids.into_iter().map(|id| id as u16).collect())
     }
 
     /// Files that it consists of; 0 in memory.
@@ -135,6 +158,24 @@ impl TokenStream {
             file.read(inside, part, self.vocab_size)?;
             at += count;
             rest = after;
+        }
+        Ok(())
+    }
+
+    /// Reads the first `tokens` tokens to see that each is an id of the vocabulary: a file of
+    /// another tokenizer is found before the run and not during it.
+    ///
+    /// # Errors
+    ///
+    /// When a read fails, or at the first id beyond the vocabulary.
+    pub fn check_ids(&self, tokens: u64) -> Result<(), DataError> {
+        let mut buffer = vec![0; CHECKED_AT_ONCE];
+        let end = self.tokens.min(tokens);
+        let mut at = 0;
+        while at < end {
+            let count = (end - at).min(CHECKED_AT_ONCE as u64);
+            self.read(at, &mut buffer[..count as usize])?;
+            at += count;
         }
         Ok(())
     }

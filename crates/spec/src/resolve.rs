@@ -63,8 +63,12 @@ fn check_world_size(environment: &Environment) -> Result<(), SpecError> {
 /// The largest size accepted; ids and positions are 32 bits wide.
 const LARGEST: i64 = 1 << 31;
 
-/// The largest count of iterations or draws: exact in a float.
+/// The largest count of samples or tokens: exact in a float.
 const MOST: i64 = 1 << 53;
+
+/// Iterations and batches have this many names: the random streams of batches are keyed by them.
+const LAST_ITERATION: i64 = u32::MAX as i64;
+const MOST_BATCHES: i64 = 1 << 16;
 
 /// Settings, read by type.
 struct Typed<'a> {
@@ -102,8 +106,12 @@ impl Typed<'_> {
         self.whole(name, 1, LARGEST)
     }
 
-    fn count(&self, name: &str) -> Result<u64, SpecError> {
-        self.whole(name, 0, MOST)
+    fn iterations(&self, name: &str) -> Result<u64, SpecError> {
+        self.whole(name, 0, LAST_ITERATION)
+    }
+
+    fn batches(&self, name: &str) -> Result<u64, SpecError> {
+        self.whole(name, 1, MOST_BATCHES)
     }
 
     /// A finite number that passes a test.
@@ -210,12 +218,12 @@ impl Typed<'_> {
             out_dir: self.filled("out_dir")?,
             eval_interval: self.whole("eval_interval", 1, MOST)?,
             log_interval: self.whole("log_interval", 1, MOST)?,
-            eval_iters: self.size("eval_iters")?,
+            eval_iters: self.batches("eval_iters")?,
             eval_only: self.flag("eval_only"),
             always_save_checkpoint: self.flag("always_save_checkpoint"),
             init_from: self.init_from()?,
             dataset: self.filled("dataset")?,
-            gradient_accumulation_steps: self.size("gradient_accumulation_steps")?,
+            gradient_accumulation_steps: self.batches("gradient_accumulation_steps")?,
             batch_size,
             block_size,
             n_layer: self.whole("n_layer", 1, 10_000)?,
@@ -225,14 +233,14 @@ impl Typed<'_> {
             bias: self.flag("bias"),
             gelu: self.word("gelu", gelu)?,
             learning_rate: self.not_negative("learning_rate")?,
-            max_iters: self.count("max_iters")?,
+            max_iters: self.iterations("max_iters")?,
             weight_decay: self.not_negative("weight_decay")?,
             beta1: self.fraction("beta1")?,
             beta2: self.fraction("beta2")?,
             grad_clip: (grad_clip > 0.0).then_some(grad_clip),
             decay_lr: self.flag("decay_lr"),
-            warmup_iters: self.count("warmup_iters")?,
-            lr_decay_iters: self.count("lr_decay_iters")?,
+            warmup_iters: self.iterations("warmup_iters")?,
+            lr_decay_iters: self.iterations("lr_decay_iters")?,
             min_lr: self.not_negative("min_lr")?,
             device: self.device()?,
             dtype: self.word("dtype", dtype)?,

@@ -23,6 +23,8 @@ pub enum Origin {
     Default,
     /// The built-in preset.
     Preset,
+    /// The checkpoint that the run goes on from.
+    Checkpoint,
     /// A config file.
     File {
         /// As it was typed.
@@ -42,6 +44,7 @@ impl fmt::Display for Origin {
         match self {
             Origin::Default => f.write_str("default"),
             Origin::Preset => f.write_str("built-in preset"),
+            Origin::Checkpoint => f.write_str("checkpoint"),
             Origin::File { path, line } => write!(f, "{path}:{line}"),
             Origin::Argument { index } => write!(f, "argument {index}"),
         }

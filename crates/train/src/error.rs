@@ -10,6 +10,8 @@ pub enum TrainError {
     Spec(spec::SpecError),
     /// The backend refused or failed.
     Backend(plan::BackendError),
+    /// The data set is missing or unusable.
+    Data(data::DataError),
     /// A checkpoint could not be written.
     Save(checkpoint::SaveError),
     /// A checkpoint could not be read.
@@ -33,6 +35,30 @@ pub enum TrainError {
         /// The folder.
         path: PathBuf,
     },
+    /// Another process writes to the folder.
+    OutDirBusy {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// There is nothing to resume or to sample from.
+    NoCheckpoint {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The loss is no number any more.
+    Diverged {
+        /// When it happened.
+        iteration: u64,
+        /// Learning rate at that time.
+        lr: f64,
+    },
+    /// Asked for, and not in this version.
+    NotYet {
+        /// What it is and what to do instead.
+        what: String,
+    },
+    /// A character of the prompt that the model does not know.
+    Prompt(data::UnknownCharacter),
     /// Nothing to go on from.
     EmptyPrompt,
 }
@@ -41,14 +67,21 @@ impl TrainError {
     /// 2 usage or config, 3 does not fit, 4 data or checkpoint, 5 device, 1 else.
     pub fn exit_code(&self) -> u8 {
         match self {
-            TrainError::Spec(_) | TrainError::EmptyPrompt => 2,
+            TrainError::Spec(_)
+            | TrainError::EmptyPrompt
+            | TrainError::Prompt(_)
+            | TrainError::NotYet { .. } => 2,
             TrainError::Backend(plan::BackendError::OutOfMemory { .. }) => 3,
-            TrainError::Save(_)
+            TrainError::Data(_)
+            | TrainError::Save(_)
             | TrainError::Read(_)
             | TrainError::Mismatch { .. }
-            | TrainError::OutDirInUse { .. } => 4,
+            | TrainError::NoCheckpoint { .. }
+            | TrainError::OutDirInUse { .. }
+            | TrainError::OutDirBusy { .. }
+            | TrainError::Io { .. } => 4,
             TrainError::Backend(_) => 5,
-            TrainError::Io { .. } => 1,
+            TrainError::Diverged { .. } => 1,
         }
     }
 }
@@ -58,6 +91,7 @@ impl fmt::Display for TrainError {
         match self {
             TrainError::Spec(error) => error.fmt(f),
             TrainError::Backend(error) => error.fmt(f),
+            TrainError::Data(error) => error.fmt(f),
             TrainError::Save(error) => error.fmt(f),
             TrainError::Read(error) => error.fmt(f),
             TrainError::Io { path, error } => write!(f, "{}: {error}", path.display()),
@@ -68,6 +102,24 @@ impl fmt::Display for TrainError {
                  starts a new one",
                 path.display()
             ),
+            TrainError::OutDirBusy { path } => write!(
+                f,
+                "another process trains in {} right now: wait for it, or give another --out_dir",
+                path.display()
+            ),
+            TrainError::NoCheckpoint { path } => write!(
+                f,
+                "{} holds no checkpoint (last.safetensors, best.safetensors): `fitgpt train` \
+                 makes one, --out_dir=FOLDER names another folder",
+                path.display()
+            ),
+            TrainError::Diverged { iteration, lr } => write!(
+                f,
+                "iteration {iteration}: the loss is not a number any more (learning rate {lr:.1e}); \
+                 what was saved before is kept: lower learning_rate or lengthen warmup_iters"
+            ),
+            TrainError::NotYet { what } => f.write_str(what),
+            TrainError::Prompt(error) => error.fmt(f),
             TrainError::EmptyPrompt => f.write_str("the prompt is empty: give at least one token"),
         }
     }
@@ -88,6 +140,8 @@ macro_rules! from {
 from! {
     Spec: spec::SpecError,
     Backend: plan::BackendError,
+    Data: data::DataError,
+    Prompt: data::UnknownCharacter,
     Save: checkpoint::SaveError,
     Read: checkpoint::ReadError,
 }

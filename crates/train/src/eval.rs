@@ -3,7 +3,8 @@
 
 use crate::engine::{Engine, Rows};
 use crate::error::TrainError;
-use crate::feed::{Feed, Split};
+use crate::feed::Feed;
+use data::Split;
 use plan::StepInputs;
 
 /// Loss of one split.
@@ -27,35 +28,35 @@ pub struct Evaluation {
 }
 
 /// Evaluates `batches` batches of both splits, training text first, as nanoGPT does. `rows` is the
-/// room for one batch and says how large it is.
+/// room for one batch and says how large it is. Before each batch `go_on` hears which share is
+/// done; where it answers no, there is no evaluation.
 pub fn evaluate(
     engine: &mut Engine,
     feed: &mut dyn Feed,
     batches: u64,
     rows: &mut Rows,
     iteration: u64,
-) -> Result<Evaluation, TrainError> {
-    let train = estimate(engine, feed, batches, rows, (Split::Train, iteration))?;
-    let val = estimate(engine, feed, batches, rows, (Split::Val, iteration))?;
-    Ok(Evaluation { train, val, tokens: batches * rows.tokens.len() as u64 })
-}
-
-fn estimate(
-    engine: &mut Engine,
-    feed: &mut dyn Feed,
-    batches: u64,
-    rows: &mut Rows,
-    (split, iteration): (Split, u64),
-) -> Result<Estimate, TrainError> {
+    go_on: &mut dyn FnMut(f64) -> bool,
+) -> Result<Option<Evaluation>, TrainError> {
     let sequences = (rows.tokens.len() / rows.positions) as u64;
     let mut means = Vec::with_capacity((batches * sequences) as usize);
-    for batch in 0..batches {
-        feed.eval(split, iteration, batch, rows)?;
-        engine.eval_rows(rows, &StepInputs::default())?;
-        let losses = engine.row_losses(sequences)?;
-        means.extend(losses.iter().map(|&loss| f64::from(loss) / rows.positions as f64));
+    let mut estimates = [Estimate { loss: 0.0, standard_error: 0.0 }; 2];
+    for (half, split) in [Split::Train, Split::Val].into_iter().enumerate() {
+        means.clear();
+        for batch in 0..batches {
+            let share = batch as f64 / batches as f64;
+            if !go_on((half as f64 + share) / 2.0) {
+                return Ok(None);
+            }
+            feed.eval(split, iteration, batch, rows)?;
+            engine.eval_rows(rows, &StepInputs::default())?;
+            let losses = engine.row_losses(sequences)?;
+            means.extend(losses.iter().map(|&loss| f64::from(loss) / rows.positions as f64));
+        }
+        estimates[half] = summary(&means);
     }
-    Ok(summary(&means))
+    let [train, val] = estimates;
+    Ok(Some(Evaluation { train, val, tokens: batches * rows.tokens.len() as u64 }))
 }
 
 fn summary(means: &[f64]) -> Estimate {

@@ -1,18 +1,18 @@
 //! Where batches come from. A feed fills the sequences of an iteration or of an evaluation batch,
 //! and can say where it stands so that a run goes on with the very batches it would have had.
 
+mod own;
+mod replay;
+
+pub use own::OwnFeed;
+pub use replay::ReplayFeed;
+
 use crate::engine::Rows;
 use crate::error::TrainError;
+use data::{Dataset, Split};
+use rng::torch::Generator;
 use serde_json::Value;
-
-/// Which text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Split {
-    /// The training text.
-    Train,
-    /// The validation text.
-    Val,
-}
+use spec::{RunSpec, Sampler};
 
 /// A stream of batches.
 pub trait Feed {
@@ -33,4 +33,16 @@ pub trait Feed {
 
     /// Goes where a state says.
     fn restore(&mut self, state: &Value) -> Result<(), TrainError>;
+}
+
+/// The feed that a run asks for. `generator` is the one that has just made the weights.
+pub fn open<'a>(
+    spec: &RunSpec,
+    dataset: &'a Dataset,
+    generator: Generator,
+) -> Result<Box<dyn Feed + 'a>, TrainError> {
+    Ok(match spec.sampler {
+        Sampler::Fitgpt => Box::new(OwnFeed::new(spec, dataset)),
+        Sampler::Nanogpt => Box::new(ReplayFeed::new(spec, dataset, generator)?),
+    })
 }

@@ -2,10 +2,11 @@
 //! the key/value cache. When the context is full, every further token prefills the last
 //! `block_size` tokens again, as nanoGPT does.
 
+use crate::engine::Engine;
 use crate::error::TrainError;
 use crate::host::{ids_to_bytes, words_to_floats};
 use crate::sampling::{Choice, draw};
-use model::gpt2::{GenerateSegments, LogitsSegment};
+use model::gpt2::LogitsSegment;
 use plan::{Backend, StepInputs};
 use rng::{Purpose, Stream};
 
@@ -26,11 +27,15 @@ pub struct Request {
 
 /// Generates one sequence; `emit` gets each new token and returns false to stop early.
 pub fn generate(
-    backend: &mut dyn Backend,
-    segments: &GenerateSegments,
+    engine: &mut Engine,
     request: &Request,
     mut emit: impl FnMut(i32) -> bool,
 ) -> Result<(), TrainError> {
+    let Some(segments) = engine.program().generate.clone() else {
+        let what = "the plan has no part that generates text".to_string();
+        return Err(plan::BackendError::Unsupported { what }.into());
+    };
+    let backend = engine.backend();
     let mut generator = Generator { backend, content: Vec::new(), logits: Vec::new() };
     let mut stream = Stream::new(request.seed, Purpose::Sample, request.index);
     let mut tokens = request.prompt.clone();

@@ -5,6 +5,9 @@
 pub mod error;
 mod host;
 
+mod settings_json;
+pub mod setup;
+
 pub mod engine;
 pub mod eval;
 pub mod feed;

@@ -7,9 +7,9 @@ use crate::feed::Feed;
 use crate::host::resident_bytes;
 use crate::lr::{Schedule, learning_rate};
 use crate::runlog::RunLog;
-use crate::save::{self, Document, Progress, best_path, last_path};
+use crate::save::{self, Document, best_path, last_path};
 use plan::StepInputs;
-use serde_json::{Value, json};
+use serde_json::json;
 use spec::RunSpec;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,6 +40,8 @@ pub trait Observer {
     fn iteration(&mut self, report: &IterationReport);
     /// An evaluation is done.
     fn evaluation(&mut self, iteration: u64, evaluation: &Evaluation, best: bool);
+    /// An evaluation goes on; so much of it is done, 0 to 1.
+    fn evaluating(&mut self, _iteration: u64, _share: f64) {}
     /// The run was saved.
     fn saved(&mut self, iteration: u64, path: &Path);
 }
@@ -47,14 +49,16 @@ pub trait Observer {
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
+    /// The iteration it began with.
+    pub started_at: u64,
     /// The next iteration that would run.
     pub iteration: u64,
     /// The last evaluation.
     pub evaluation: Option<Evaluation>,
     /// Whether it was asked to stop.
     pub interrupted: bool,
-    /// Where the newest state is.
-    pub checkpoint: PathBuf,
+    /// Where the newest state is, if anything was learnt.
+    pub checkpoint: Option<PathBuf>,
 }
 
 /// A run that is ready to go.
@@ -65,71 +69,101 @@ pub struct Run<'a> {
     pub engine: &'a mut Engine,
     /// Batches.
     pub feed: &'a mut dyn Feed,
-    /// Where it stands.
-    pub progress: Progress,
-    /// All keys, for the log and the checkpoint.
-    pub config: Value,
-    /// Hash of the plan.
-    pub plan_hash: String,
-    /// The backend's name.
-    pub device: String,
+    /// The run's log.
+    pub log: &'a mut RunLog,
+    /// What its checkpoints say; the progress in it is where the run stands.
+    pub document: Document,
     /// Set from outside to end after the iteration that runs.
     pub stop: &'a AtomicBool,
+}
+
+/// The host's room, taken before the first step.
+struct Room {
+    rows: Rows,
+    eval_rows: Rows,
+    save: Vec<u8>,
 }
 
 impl Run<'_> {
     /// Runs to the end, or until it is asked to stop.
     pub fn go(mut self, observer: &mut dyn Observer) -> Result<Outcome, TrainError> {
-        let out_dir = PathBuf::from(&self.spec.out_dir);
-        let mut log = RunLog::open(&out_dir, &self.config)?;
-        let mut rows = Rows::new(self.spec.sequences_per_iteration(), self.spec.block_size);
-        let mut eval_rows = Rows::new(self.spec.eval_batch_size, self.spec.eval_block_size);
-        let mut buffer = save::buffer(self.engine);
-        let mut evaluation = None;
-        let mut interrupted = false;
-        let started_at = self.progress.iteration;
-        if self.spec.eval_only {
-            evaluation = Some(self.evaluate(&out_dir, &mut eval_rows, &mut log, observer)?);
-        }
-        // A run that was finished stays as it is.
-        while !self.spec.eval_only && self.progress.iteration <= self.spec.max_iters {
-            let iteration = self.progress.iteration;
-            if iteration.is_multiple_of(self.spec.eval_interval) {
-                if iteration > started_at {
-                    self.save(&out_dir, &mut buffer, observer)?;
-                }
-                evaluation = Some(self.evaluate(&out_dir, &mut eval_rows, &mut log, observer)?);
-            }
-            self.iteration(&mut rows, &mut log, observer)?;
-            self.progress.iteration += 1;
-            interrupted = self.stop.load(Ordering::Relaxed);
-            if interrupted || self.progress.iteration > self.spec.max_iters {
-                self.save(&out_dir, &mut buffer, observer)?;
-                break;
-            }
-        }
-        let (iteration, checkpoint) = (self.progress.iteration, last_path(&out_dir));
-        Ok(Outcome { iteration, evaluation, interrupted, checkpoint })
+        let mut room = Room {
+            rows: Rows::new(self.spec.sequences_per_iteration(), self.spec.block_size),
+            eval_rows: Rows::new(self.spec.eval_batch_size, self.spec.eval_block_size),
+            save: save::buffer(self.engine),
+        };
+        let started_at = self.document.progress.iteration;
+        self.log.start(&self.document)?;
+        let (evaluation, interrupted) = if self.spec.eval_only {
+            let evaluation = self.evaluate(&mut room, observer)?;
+            (evaluation, evaluation.is_none())
+        } else {
+            self.train(&mut room, observer)?
+        };
+        let checkpoint = Some(last_path(&self.out_dir())).filter(|path| path.exists());
+        let iteration = self.document.progress.iteration;
+        Ok(Outcome { started_at, iteration, evaluation, interrupted, checkpoint })
     }
 
-    fn evaluate(
+    /// The loop. A run that was finished stays as it is.
+    fn train(
         &mut self,
-        out_dir: &Path,
-        rows: &mut Rows,
-        log: &mut RunLog,
+        room: &mut Room,
         observer: &mut dyn Observer,
-    ) -> Result<Evaluation, TrainError> {
-        let iteration = self.progress.iteration;
-        let found = evaluate(self.engine, self.feed, self.spec.eval_iters, rows, iteration)?;
-        let best = found.val.loss < self.progress.best_val_loss;
-        if best {
-            self.progress.best_val_loss = found.val.loss;
-            // Iteration 0 has no checkpoint: nothing was learnt yet.
-            if last_path(out_dir).exists() && iteration > 0 {
-                checkpoint::link_best(&last_path(out_dir), &best_path(out_dir))?;
+    ) -> Result<(Option<Evaluation>, bool), TrainError> {
+        let started_at = self.document.progress.iteration;
+        let mut last = None;
+        while self.document.progress.iteration <= self.spec.max_iters {
+            let iteration = self.document.progress.iteration;
+            if iteration.is_multiple_of(self.spec.eval_interval) {
+                if iteration > started_at {
+                    self.save(room, observer)?;
+                }
+                match self.evaluate(room, observer)? {
+                    Some(evaluation) => last = Some(evaluation),
+                    None => return Ok((last, true)),
+                }
+            }
+            self.iteration(room, observer)?;
+            self.document.progress.iteration += 1;
+            let interrupted = self.stop.load(Ordering::Relaxed);
+            if interrupted || self.document.progress.iteration > self.spec.max_iters {
+                self.save(room, observer)?;
+                return Ok((last, interrupted));
             }
         }
-        log.write(json!({
+        Ok((last, false))
+    }
+
+    fn out_dir(&self) -> PathBuf {
+        PathBuf::from(&self.spec.out_dir)
+    }
+
+    /// None when it was asked to stop half-way: what was learnt so far is saved by then.
+    fn evaluate(
+        &mut self,
+        room: &mut Room,
+        observer: &mut dyn Observer,
+    ) -> Result<Option<Evaluation>, TrainError> {
+        let (iteration, batches) = (self.document.progress.iteration, self.spec.eval_iters);
+        let rows = &mut room.eval_rows;
+        let found = evaluate(self.engine, self.feed, batches, rows, iteration, &mut |share| {
+            observer.evaluating(iteration, share);
+            !self.stop.load(Ordering::Relaxed)
+        })?;
+        let Some(found) = found else {
+            return Ok(None);
+        };
+        let best = found.val.loss < self.document.progress.best_val_loss;
+        if best {
+            self.document.progress.best_val_loss = found.val.loss;
+            let (last, best) = (last_path(&self.out_dir()), best_path(&self.out_dir()));
+            // Iteration 0 has no checkpoint: nothing was learnt yet.
+            if iteration > 0 && !self.spec.eval_only && last.exists() {
+                checkpoint::link_best(&last, &best)?;
+            }
+        }
+        self.log.write(json!({
             "kind": "eval",
             "iter": iteration,
             "train_loss": found.train.loss,
@@ -141,7 +175,7 @@ impl Run<'_> {
             "note": self.note(),
         }))?;
         observer.evaluation(iteration, &found, best);
-        Ok(found)
+        Ok(Some(found))
     }
 
     fn note(&self) -> Option<String> {
@@ -153,12 +187,11 @@ impl Run<'_> {
 
     fn iteration(
         &mut self,
-        rows: &mut Rows,
-        log: &mut RunLog,
+        room: &mut Room,
         observer: &mut dyn Observer,
     ) -> Result<(), TrainError> {
         let start = Instant::now();
-        let (spec, iteration) = (self.spec, self.progress.iteration);
+        let (spec, iteration) = (self.spec, self.document.progress.iteration);
         let lr = learning_rate(&schedule(spec), iteration);
         let tokens = spec.tokens_per_iteration();
         let step = StepInputs {
@@ -169,11 +202,14 @@ impl Run<'_> {
             inverse_tokens: 1.0 / tokens as f32,
             ..StepInputs::default()
         };
-        self.feed.train(iteration, rows)?;
-        self.engine.train_rows(rows, &step)?;
+        self.feed.train(iteration, &mut room.rows)?;
+        self.engine.train_rows(&room.rows, &step)?;
         self.engine.update(&step)?;
         let state = self.engine.state()?;
         let losses = self.engine.row_losses(spec.sequences_per_iteration())?;
+        if !losses.iter().all(|loss| loss.is_finite()) {
+            return Err(TrainError::Diverged { iteration, lr });
+        }
         let last = &losses[losses.len() - spec.batch_size as usize..];
         let sum: f64 = last.iter().map(|&loss| f64::from(loss)).sum();
         let seconds = start.elapsed().as_secs_f64();
@@ -186,40 +222,34 @@ impl Run<'_> {
             ms: seconds * 1e3,
             tokens_per_second: tokens as f64 / seconds,
         };
-        if iteration.is_multiple_of(spec.log_interval) {
-            log.write(json!({
-                "kind": "iter",
-                "iter": iteration,
-                "loss": report.loss,
-                "lr": lr,
-                "grad_norm": report.grad_norm,
-                "loss_scale": report.loss_scale,
-                "tokens_per_second": report.tokens_per_second,
-                "ms": report.ms,
-                "arena_bytes": self.engine.arena_bytes(),
-                "resident_bytes": resident_bytes(),
-            }))?;
-        }
+        self.log_iteration(&report)?;
         observer.iteration(&report);
         Ok(())
     }
 
-    fn save(
-        &mut self,
-        out_dir: &Path,
-        buffer: &mut [u8],
-        observer: &mut dyn Observer,
-    ) -> Result<(), TrainError> {
-        let document = Document {
-            progress: self.progress.clone(),
-            config: self.config.clone(),
-            feed: self.feed.state(),
-            plan_hash: self.plan_hash.clone(),
-            device: self.device.clone(),
-        };
-        let path = last_path(out_dir);
-        save::save(self.engine, &path, &document, buffer)?;
-        observer.saved(self.progress.iteration, &path);
+    fn log_iteration(&mut self, report: &IterationReport) -> Result<(), TrainError> {
+        if !report.iteration.is_multiple_of(self.spec.log_interval) {
+            return Ok(());
+        }
+        self.log.write(json!({
+            "kind": "iter",
+            "iter": report.iteration,
+            "loss": report.loss,
+            "lr": report.lr,
+            "grad_norm": report.grad_norm,
+            "loss_scale": report.loss_scale,
+            "tokens_per_second": report.tokens_per_second,
+            "ms": report.ms,
+            "arena_bytes": self.engine.arena_bytes(),
+            "resident_bytes": resident_bytes(),
+        }))
+    }
+
+    fn save(&mut self, room: &mut Room, observer: &mut dyn Observer) -> Result<(), TrainError> {
+        self.document.feed = self.feed.state();
+        let path = last_path(&self.out_dir());
+        save::save(self.engine, &path, &self.document, &mut room.save)?;
+        observer.saved(self.document.progress.iteration, &path);
         Ok(())
     }
 }

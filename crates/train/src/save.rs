@@ -4,6 +4,8 @@
 use crate::engine::Engine;
 use crate::error::TrainError;
 use checkpoint::{Dtype, Reader, TensorInfo};
+use data::{CharTokenizer, Tokenizer};
+use model::{Dims, Program};
 use plan::TensorId;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -22,8 +24,12 @@ pub struct Progress {
 pub struct Document {
     /// Where the run stands.
     pub progress: Progress,
-    /// All keys with their values, and the vocabulary's size.
+    /// All keys with their values.
     pub config: Value,
+    /// The model's sizes, which a run never changes.
+    pub dims: Dims,
+    /// How ids become text; none where the data set does not say.
+    pub tokenizer: Option<Tokenizer>,
     /// The batch stream's position.
     pub feed: Value,
     /// The plan's hash: the same plan on the same machine continues bit for bit.
@@ -39,6 +45,8 @@ impl Document {
             "iteration": iteration,
             "best_val_loss_bits": best_val_loss.to_bits().to_string(),
             "config": self.config,
+            "model": dims_to_json(&self.dims),
+            "tokenizer": tokenizer_to_json(self.tokenizer.as_ref()),
             "feed": self.feed,
             "plan_hash": self.plan_hash,
             "device": self.device,
@@ -59,10 +67,59 @@ impl Document {
                 best_val_loss: f64::from_bits(bits.ok_or_else(|| bad("best loss"))?),
             },
             config: json.get("config").cloned().ok_or_else(|| bad("config"))?,
+            dims: dims_from_json(json.get("model")).ok_or_else(|| bad("model"))?,
+            tokenizer: tokenizer_from_json(json.get("tokenizer"))
+                .ok_or_else(|| bad("tokenizer"))?,
             feed: json.get("feed").cloned().ok_or_else(|| bad("batch stream"))?,
             plan_hash: word("plan_hash").ok_or_else(|| bad("plan hash"))?,
             device: word("device").ok_or_else(|| bad("device"))?,
         })
+    }
+}
+
+fn dims_to_json(dims: &Dims) -> Value {
+    json!({
+        "n_layer": dims.n_layer,
+        "n_head": dims.n_head,
+        "n_embd": dims.n_embd,
+        "block_size": dims.block_size,
+        "vocab_size": dims.vocab_size,
+        "bias": dims.bias,
+    })
+}
+
+fn dims_from_json(json: Option<&Value>) -> Option<Dims> {
+    let size = |key: &str| json?.get(key)?.as_u64();
+    let dims = Dims {
+        n_layer: size("n_layer")?,
+        n_head: size("n_head")?,
+        n_embd: size("n_embd")?,
+        block_size: size("block_size")?,
+        vocab_size: size("vocab_size")?,
+        bias: json?.get("bias")?.as_bool()?,
+    };
+    dims.checked().ok()
+}
+
+/// `"gpt2"`, the characters in the order of their ids, or null. A sample then needs no data set.
+fn tokenizer_to_json(tokenizer: Option<&Tokenizer>) -> Value {
+    match tokenizer {
+        Some(Tokenizer::Gpt2) => json!("gpt2"),
+        Some(Tokenizer::Char(table)) => {
+            json!({ "characters": String::from_iter(table.characters()) })
+        }
+        None => Value::Null,
+    }
+}
+
+fn tokenizer_from_json(json: Option<&Value>) -> Option<Option<Tokenizer>> {
+    match json? {
+        Value::Null => Some(None),
+        Value::String(name) if name == "gpt2" => Some(Some(Tokenizer::Gpt2)),
+        other => {
+            let characters = other.get("characters")?.as_str()?.chars().collect();
+            Some(Some(Tokenizer::Char(CharTokenizer::new(characters)?)))
+        }
     }
 }
 
@@ -82,14 +139,14 @@ pub fn best_path(out_dir: &Path) -> PathBuf {
 
 /// Every tensor of a checkpoint. The names' prefixes are roles; gradients are zero between
 /// iterations and are not kept.
-fn tensors(engine: &Engine) -> Vec<(TensorInfo, TensorId)> {
-    let schedule = &engine.program().schedule;
+fn tensors(program: &Program) -> Vec<(TensorInfo, TensorId)> {
+    let schedule = &program.schedule;
     let mut all = Vec::new();
     let mut add = |name: String, dtype: Dtype, id: TensorId| {
         let shape = schedule.tensors.get(id).shape;
         all.push((TensorInfo::new(name, dtype, shape.dims()), id));
     };
-    for row in &engine.program().parameters {
+    for row in &program.parameters {
         let name = &row.param.name;
         add(format!("weights/{name}"), Dtype::F32, row.weight);
         if let Some([m, v]) = row.moments {
@@ -97,14 +154,19 @@ fn tensors(engine: &Engine) -> Vec<(TensorInfo, TensorId)> {
             add(format!("v/{name}"), Dtype::F32, v);
         }
     }
-    add("state".to_string(), Dtype::U32, engine.program().state);
+    add("state".to_string(), Dtype::U32, program.state);
     all
+}
+
+/// Size of the largest tensor.
+pub fn buffer_bytes(program: &Program) -> u64 {
+    let infos: Vec<TensorInfo> = tensors(program).into_iter().map(|(info, _)| info).collect();
+    checkpoint::largest_bytes(&infos).unwrap_or(0)
 }
 
 /// Room for the largest tensor: what [`save`] needs, to be had before the run starts.
 pub fn buffer(engine: &Engine) -> Vec<u8> {
-    let infos: Vec<TensorInfo> = tensors(engine).into_iter().map(|(info, _)| info).collect();
-    vec![0; checkpoint::largest_bytes(&infos).unwrap_or(0) as usize]
+    vec![0; buffer_bytes(engine.program()) as usize]
 }
 
 /// Saves everything; the old file survives any failure. `buffer` is from [`buffer`].
@@ -114,7 +176,8 @@ pub fn save(
     document: &Document,
     buffer: &mut [u8],
 ) -> Result<(), TrainError> {
-    let (infos, ids): (Vec<TensorInfo>, Vec<TensorId>) = tensors(engine).into_iter().unzip();
+    let (infos, ids): (Vec<TensorInfo>, Vec<TensorId>) =
+        tensors(engine.program()).into_iter().unzip();
     let backend = engine.backend();
     checkpoint::save(path, &document.to_json(), &infos, buffer, |index, content| {
         backend.read(ids[index], content)
@@ -132,7 +195,7 @@ pub fn open(path: &Path) -> Result<(Reader, Document), TrainError> {
 /// Fills the engine from a checkpoint. Moments may be missing on both sides (sampling).
 pub fn load(engine: &mut Engine, reader: &Reader, path: &Path) -> Result<(), TrainError> {
     let mut content = Vec::new();
-    for (info, id) in tensors(engine) {
+    for (info, id) in tensors(engine.program()) {
         let found = reader.find(&info.name).map(|index| (index, &reader.tensors()[index]));
         let (index, stored) = found.ok_or_else(|| {
             mismatch(path, format!("it has no tensor {}; it is not a whole run", info.name))

@@ -66,7 +66,7 @@ pub(super) struct Look {
 enum Article {
     None,
     /// "a" or "an", as the word wants it.
-    Small,
+    Indefinite,
 }
 
 impl Lexicon {
@@ -75,8 +75,8 @@ impl Lexicon {
         let shown = self.words[word][look.form].as_str();
         let article = match look.article {
             Article::None => "",
-            Article::Small if shown.starts_with(['a', 'e', 'i', 'o', 'u']) => "an ",
-            Article::Small => "a ",
+            Article::Indefinite if shown.starts_with(['a', 'e', 'i', 'o', 'u']) => "an ",
+            Article::Indefinite => "a ",
         };
         [article, shown]
     }
@@ -212,7 +212,7 @@ impl Reader {
     /// `list`, `REGISTER=list` or `REGISTER`; `a ` before it, `.form` after it.
     fn slot(&mut self, inside: &str) -> Result<Part, String> {
         let (article, inside) = match inside.strip_prefix("a ") {
-            Some(rest) => (Article::Small, rest),
+            Some(rest) => (Article::Indefinite, rest),
             None => (Article::None, inside),
         };
         let (name, form) = inside.split_once('.').unwrap_or((inside, "."));

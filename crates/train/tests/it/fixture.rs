@@ -1,12 +1,14 @@
 //! A tiny run: settings as a person would type them, a feed from a stream, a folder of its own.
 
 use cpu::{CpuBackend, CpuOptions, CpuScratch};
+use data::Split;
 use fitgpt_train::TrainError;
 use fitgpt_train::engine::{Engine, Rows};
 use fitgpt_train::eval::Evaluation;
-use fitgpt_train::feed::{Feed, Split};
+use fitgpt_train::feed::Feed;
 use fitgpt_train::run::{IterationReport, Observer, Outcome, Run};
-use fitgpt_train::save::{self, Progress, last_path};
+use fitgpt_train::runlog::RunLog;
+use fitgpt_train::save::{self, Document, Progress, last_path};
 use rng::torch::{Generator, State};
 use rng::{Purpose, Stream};
 use serde_json::{Value, json};
@@ -196,16 +198,17 @@ fn go_with(
     }
     let mut watcher =
         Watcher { stop_after: stop_after.map(|at| (at, &stop)), ..Watcher::default() };
-    let run = Run {
-        spec,
-        engine: &mut engine,
-        feed,
+    let document = Document {
         progress,
         config: json!({}),
+        dims: *engine.dims(),
+        tokenizer: None,
+        feed: Value::Null,
         plan_hash: String::new(),
         device: "test".to_string(),
-        stop: &stop,
     };
+    let log = &mut RunLog::open(Path::new(&spec.out_dir)).unwrap();
+    let run = Run { spec, engine: &mut engine, feed, log, document, stop: &stop };
     let outcome = run.go(&mut watcher).unwrap();
     (outcome, engine, watcher.losses)
 }

@@ -7,7 +7,6 @@ use fitgpt_train::sampling::Choice;
 fn sample(seed: u64, index: u64, prompt: &[i32]) -> Vec<i32> {
     let folder = Folder::new(&format!("generate-{seed}-{index}-{}", prompt.len()));
     let mut engine = engine(&run_spec(&folder.0, &[]));
-    let segments = engine.program().generate.clone().unwrap();
     let request = Request {
         prompt: prompt.to_vec(),
         max_new_tokens: 30,
@@ -16,7 +15,7 @@ fn sample(seed: u64, index: u64, prompt: &[i32]) -> Vec<i32> {
         index,
     };
     let mut tokens = Vec::new();
-    generate(engine.backend(), &segments, &request, |token| {
+    generate(&mut engine, &request, |token| {
         tokens.push(token);
         tokens.len() < 28
     })

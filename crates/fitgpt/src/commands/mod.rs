@@ -1,0 +1,151 @@
+//! The table of commands, their help, and what every command needs of the outside world.
+
+mod sample;
+mod train;
+
+use crate::screen;
+use ::train::TrainError;
+use spec::{Environment, SpecError, World, documents};
+use std::io::Read;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The exit code of a run that was asked to stop.
+const INTERRUPTED: u8 = 130;
+
+/// Bytes of a config file that are read; the reader refuses it long before.
+const MOST_CONFIG_BYTES: u64 = 2 << 20;
+
+/// One row of the table.
+struct Command {
+    name: &'static str,
+    /// One line.
+    about: &'static str,
+    /// What `--help` says before the keys.
+    help: &'static str,
+    keys: spec::Command,
+    run: fn(&[String]) -> Result<u8, TrainError>,
+}
+
+const COMMANDS: [Command; 2] = [
+    Command {
+        name: "train",
+        about: "train a model; without arguments, a small GPT on the built-in corpus",
+        help: "\
+Trains a GPT. Without arguments: a small one, of characters, on the built-in corpus, in minutes on
+two cores. With a config file (nanoGPT's .py, or .toml) or keys: nanoGPT's train.py.
+
+  fitgpt train [config.py|config.toml ...] [--key=value ...]
+
+  fitgpt train                                         the built-in run
+  fitgpt train --max_iters=300 --out_dir=out-short     the same, shorter
+  fitgpt train config/train_shakespeare_char.py --device=cpu
+  fitgpt train --init_from=resume --out_dir=out        go on where a run stopped
+
+Arguments are read from left to right, later wins. Ctrl-C finishes the step, saves and leaves with
+exit code 130; a second Ctrl-C leaves at once. OMP_NUM_THREADS limits the threads.
+",
+        keys: spec::Command::Train,
+        run: train::run,
+    },
+    Command {
+        name: "sample",
+        about: "write text with a trained model",
+        help: "\
+Writes text with a trained model, as nanoGPT's sample.py does. The text goes to standard output as
+it is made, everything else to standard error.
+
+  fitgpt sample [config.py|config.toml ...] [--key=value ...]
+
+  fitgpt sample --out_dir=out --num_samples=1 --start='Once upon a time'
+  fitgpt sample --out_dir=out --start=FILE:prompt.txt --temperature=1.0 --top_k=0
+  fitgpt sample --out_dir=out/last.safetensors         this very checkpoint
+
+Of a folder, best.safetensors is taken, or last.safetensors where there is no best one.
+",
+        keys: spec::Command::Sample,
+        run: sample::run,
+    },
+];
+
+/// Runs the command that the arguments name; gives the exit code.
+pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
+    let wants_help = |argument: &String| matches!(argument.as_str(), "-h" | "--help");
+    match arguments.split_first() {
+        None => {
+            screen::out(&overview());
+            Ok(2)
+        }
+        Some((first, rest)) if wants_help(first) || first == "help" => {
+            let named = rest.first().and_then(|name| find(name));
+            screen::out(&named.map_or_else(overview, help));
+            Ok(0)
+        }
+        Some((first, _)) if first == "--version" || first == "-V" => {
+            screen::out(&format!("fitgpt {}\n", env!("CARGO_PKG_VERSION")));
+            Ok(0)
+        }
+        Some((first, rest)) => {
+            let command = find(first).ok_or_else(|| unknown(first))?;
+            if rest.iter().any(wants_help) {
+                screen::out(&help(command));
+                return Ok(0);
+            }
+            (command.run)(rest)
+        }
+    }
+}
+
+fn find(name: &str) -> Option<&'static Command> {
+    COMMANDS.iter().find(|command| command.name == name)
+}
+
+fn unknown(first: &str) -> TrainError {
+    let names: Vec<&str> = COMMANDS.iter().map(|command| command.name).collect();
+    let shown: String = first.chars().take(40).collect();
+    let what = format!("'{shown}' is no command; there are {} (fitgpt --help)", names.join(", "));
+    SpecError::Conflict { what }.into()
+}
+
+fn overview() -> String {
+    let mut text = format!(
+        "fitgpt {}: trains GPT-2-class models in memory that is planned before the first step\n\n\
+         fitgpt <command> [config.py|config.toml ...] [--key=value ...]\n\n",
+        env!("CARGO_PKG_VERSION")
+    );
+    for Command { name, about, .. } in &COMMANDS {
+        text += &format!("  {name:<8} {about}\n");
+    }
+    text += "\nfitgpt <command> --help lists the keys of a command with their defaults.\n\
+             Exit codes: 0 done, 1 failed, 2 usage or config, 3 does not fit, 4 data or checkpoint,\n\
+             5 device, 130 interrupted.\n";
+    text
+}
+
+fn help(command: &'static Command) -> String {
+    format!("{}{}", command.help, documents::help(command.keys, screen::width()))
+}
+
+/// Settings from the arguments behind a command.
+fn settings(command: spec::Command, arguments: &[String]) -> Result<spec::Settings, TrainError> {
+    let read = |path: &str| {
+        let mut content = Vec::new();
+        std::fs::File::open(path)?.take(MOST_CONFIG_BYTES).read_to_end(&mut content)?;
+        Ok(content)
+    };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64());
+    Ok(spec::Settings::read(command, arguments, &World { read: &read, unix_time: now })?)
+}
+
+/// What the process was started with.
+fn environment() -> Environment {
+    Environment { world_size: std::env::var("WORLD_SIZE").ok(), cuda_devices: 0 }
+}
+
+/// How this program was started, for commands that are printed to be typed.
+fn program() -> String {
+    if std::env::var_os("CARGO_MANIFEST_DIR").is_some() {
+        return "cargo run --release --".to_string();
+    }
+    let typed = std::env::args_os().next().map(|name| name.to_string_lossy().into_owned());
+    typed.unwrap_or_else(|| "fitgpt".to_string())
+}

@@ -1,0 +1,71 @@
+//! Which device computes: found by what the run asks for and what is there.
+
+use cpu::{CpuBackend, CpuOptions, CpuScratch, Isa};
+use plan::{Backend, BackendError, Plan, Scratch};
+use std::rc::Rc;
+
+/// A device that can run plans.
+pub struct Device {
+    threads: usize,
+    isa: Isa,
+}
+
+impl Device {
+    /// The device that was asked for, or why it cannot be had.
+    pub fn find(asked: spec::Device) -> Result<Device, BackendError> {
+        match asked {
+            spec::Device::Auto | spec::Device::Cpu => {
+                Ok(Device { threads: threads(), isa: Isa::best() })
+            }
+            spec::Device::Cuda(_) => {
+                let what = "device='cuda': this version computes on the CPU only; use --device=cpu";
+                Err(BackendError::Device { what: what.to_string() })
+            }
+        }
+    }
+
+    /// Its kind, as checkpoints keep it: runs of one kind give the same bits.
+    pub fn kind(&self) -> String {
+        "cpu".to_string()
+    }
+
+    /// For people.
+    pub fn name(&self) -> String {
+        let (threads, isa) = (self.threads, self.isa.name());
+        let s = if threads == 1 { "" } else { "s" };
+        match processor() {
+            Some(processor) => format!("{processor}, {threads} thread{s}, {isa}"),
+            None => format!("CPU, {threads} thread{s}, {isa}"),
+        }
+    }
+
+    /// What it needs of the arena for itself.
+    pub fn scratch(&self) -> Rc<dyn Scratch> {
+        Rc::new(CpuScratch { threads: self.threads })
+    }
+
+    /// Takes the plan's memory.
+    pub fn load(&self, plan: Plan) -> Result<Box<dyn Backend>, BackendError> {
+        Ok(Box::new(CpuBackend::new(plan, CpuOptions::new(self.threads))?))
+    }
+
+    /// Floating-point operations a second that it can do, measured now.
+    pub fn peak_flops(&self) -> Option<f64> {
+        cpu::peak_flops(self.threads, self.isa).ok()
+    }
+}
+
+/// All that the system gives this process, or fewer where OMP_NUM_THREADS says so, as for PyTorch.
+fn threads() -> usize {
+    let there = std::thread::available_parallelism().map_or(1, usize::from);
+    let asked = std::env::var("OMP_NUM_THREADS").ok().and_then(|text| text.trim().parse().ok());
+    asked.unwrap_or(there).clamp(1, there)
+}
+
+/// The processor's name, where the system tells.
+fn processor() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+    let line = text.lines().find(|line| line.starts_with("model name"))?;
+    let name = line.split_once(':')?.1.split_whitespace().collect::<Vec<_>>().join(" ");
+    (!name.is_empty()).then_some(name)
+}

@@ -1,0 +1,22 @@
+//! Ctrl-C, SIGTERM and SIGHUP: the first asks the run to stop after its step, the second leaves at
+//! once.
+
+use crate::screen;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The flag that a signal sets. Where signals cannot be caught, they end the process as ever.
+pub fn catch(message: &'static str) -> Arc<AtomicBool> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&stop);
+    let caught = ctrlc::set_handler(move || {
+        if seen.swap(true, Ordering::Relaxed) {
+            std::process::exit(130);
+        }
+        screen::note(message);
+    });
+    if let Err(error) = caught {
+        screen::note(&format!("note: Ctrl-C will not save: {error}"));
+    }
+    stop
+}

@@ -1,0 +1,125 @@
+//! What a person sees while a run goes on: nanoGPT's lines with what its users miss, and on a
+//! terminal a bar below them. In a pipe or a file there are only lines.
+
+use crate::numbers::{duration, short};
+use crate::screen;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::path::Path;
+use train::eval::Evaluation;
+use train::run::{IterationReport, Observer};
+
+/// Weight of the newest iteration in the smoothed time of one.
+const NEWEST: f64 = 0.1;
+
+/// Columns from which a line also has learning rate and norm.
+const WIDE: usize = 110;
+
+/// What it takes to show a run.
+pub struct Shown {
+    /// The iteration it begins with.
+    pub started_at: u64,
+    /// The last iteration.
+    pub max_iters: u64,
+    /// Iterations from one line to the next.
+    pub log_interval: u64,
+    /// Operations of a token, as nanoGPT counts them.
+    pub flops_per_token: f64,
+    /// Operations a second that the device can do, where it is known.
+    pub peak_flops: Option<f64>,
+}
+
+/// Shows a run.
+pub struct Progress {
+    shown: Shown,
+    bar: ProgressBar,
+    is_wide: bool,
+    /// Seconds of an iteration, smoothed.
+    seconds: Option<f64>,
+    message: String,
+}
+
+impl Progress {
+    /// A bar where somebody watches.
+    pub fn new(shown: Shown) -> Progress {
+        let bar = ProgressBar::new(shown.max_iters + 1);
+        bar.set_draw_target(if screen::is_terminal() {
+            ProgressDrawTarget::stdout_with_hz(5)
+        } else {
+            ProgressDrawTarget::hidden()
+        });
+        if let Ok(style) = ProgressStyle::with_template("{wide_bar:.cyan} {pos}/{len}  {msg}") {
+            bar.set_style(style.progress_chars("━╸ "));
+        }
+        bar.set_position(shown.started_at);
+        let is_wide = !screen::is_terminal() || screen::width() >= WIDE;
+        Progress { shown, bar, is_wide, seconds: None, message: String::new() }
+    }
+
+    /// Takes the bar away.
+    pub fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+
+    fn line(&self, text: &str) {
+        if self.bar.is_hidden() {
+            screen::line(text);
+        } else {
+            self.bar.println(text);
+        }
+    }
+
+    fn mfu(&self, report: &IterationReport) -> String {
+        let peak = self.shown.peak_flops.unwrap_or(0.0);
+        let share = report.tokens_per_second * self.shown.flops_per_token / peak;
+        if share.is_finite() { format!(", mfu {:.2}%", 100.0 * share) } else { String::new() }
+    }
+}
+
+impl Observer for Progress {
+    fn iteration(&mut self, report: &IterationReport) {
+        let now = report.ms / 1e3;
+        let smooth = self.seconds.map_or(now, |old| (1.0 - NEWEST) * old + NEWEST * now);
+        self.seconds = Some(smooth);
+        let left = self.shown.max_iters.saturating_sub(report.iteration) as f64 * smooth;
+        let left = duration(left);
+        let rate = short(report.tokens_per_second);
+        self.message = format!("loss {:.4}  {rate} tok/s  {left} left", report.loss);
+        self.bar.set_position(report.iteration + 1);
+        self.bar.set_message(self.message.clone());
+        if !report.iteration.is_multiple_of(self.shown.log_interval) {
+            return;
+        }
+        let more = if self.is_wide {
+            format!(", lr {:.2e}, norm {:.3}", report.lr, report.grad_norm)
+        } else {
+            String::new()
+        };
+        self.line(&format!(
+            "iter {}: loss {:.4}, time {:.2}ms{}, {rate} tok/s{more}, {left} left",
+            report.iteration,
+            report.loss,
+            report.ms,
+            self.mfu(report)
+        ));
+    }
+
+    fn evaluating(&mut self, _: u64, share: f64) {
+        self.bar.set_message(format!("evaluating {:.0}%  {}", 100.0 * share, self.message));
+        self.bar.tick();
+    }
+
+    fn evaluation(&mut self, iteration: u64, evaluation: &Evaluation, best: bool) {
+        let Evaluation { train, val, .. } = evaluation;
+        let best = if best && iteration > 0 { ", best so far" } else { "" };
+        let text = format!(
+            "step {iteration}: train loss {:.4}, val loss {:.4} (± {:.4}){best}",
+            train.loss, val.loss, val.standard_error
+        );
+        self.line(&screen::strong(&text));
+    }
+
+    fn saved(&mut self, _: u64, path: &Path) {
+        let folder = path.parent().unwrap_or(path);
+        self.line(&screen::faint(&format!("saving checkpoint to {}", folder.display())));
+    }
+}

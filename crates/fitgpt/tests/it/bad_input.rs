@@ -1,0 +1,130 @@
+//! What people get wrong: one line that says what to do, the right exit code, nothing overwritten.
+
+use crate::fixture::{Place, TINY, walk};
+use std::os::unix::fs::PermissionsExt;
+
+#[test]
+fn settings() {
+    let place = Place::new("bad-settings");
+    place.write("loop.py", b"for i in range(3):\n    pass\n");
+    place.write("typo.py", b"\nbatchsize = 3\n");
+    place.write("binary.py", &[0xff, 0xfe, 0x00]);
+    let cases: &[(&[&str], &[&str])] = &[
+        (&["--batchsize=3"], &["batchsize", "batch_size"]),
+        (&["--batch_size"], &["--batch_size=value"]),
+        (&["batch_size=3"], &["--batch_size=3"]),
+        (&["--batch_size=many"], &["batch_size"]),
+        (&["typo.py"], &["typo.py:2", "batch_size"]),
+        (&["loop.py"], &["loop.py:1"]),
+        (&["binary.py"], &["binary.py:1", "UTF-8"]),
+        (&["none.py"], &["none.py", "No such file"]),
+        (&["data"], &[".py or .toml"]),
+        (&["--n_embd=520", "--n_head=12"], &["n_embd=520", "n_head"]),
+        (&["--init_from=gpt2"], &["gpt2", "yet"]),
+        (&["--start=x"], &["start", "sample"]),
+        (&["--eval_iters=100000"], &["eval_iters", "65536"]),
+    ];
+    for (arguments, words) in cases {
+        place.run(&[&["train"], *arguments].concat()).failed(2, words);
+    }
+    place.train(&["--device=cuda"]).failed(5, &["--device=cpu"]);
+    let mut ranks = place.command(&["train"]);
+    let ended = crate::fixture::Ended::from(ranks.env("WORLD_SIZE", "2").output().unwrap());
+    ended.failed(2, &["WORLD_SIZE"]);
+    assert!(!place.path("out").exists(), "nothing was written");
+}
+
+#[test]
+fn data_sets() {
+    let place = Place::new("bad-data");
+    place.run(&["train", "--dataset=openwebtext_local"]).failed(
+        4,
+        &["data/openwebtext_local", "fitgpt prepare openwebtext --out data/openwebtext_local"],
+    );
+    let meta = place.read("data/tiny/meta.pkl");
+    let good = walk(1, 100, 20);
+    place.data_set("beyond", &[&good[..], &[40]].concat(), &good);
+    place.write("data/beyond/meta.pkl", &meta);
+    place.data_set("short", &good, &good[..16]);
+    place.write("data/short/meta.pkl", &meta);
+    place.data_set("odd", &good, &good);
+    place.write("data/odd/val.bin", b"abc");
+    place.data_set("empty", &good, &[]);
+    place.data_set("pickled", &good, &good);
+    place.write("data/pickled/meta.pkl", b"\x80\x04cos\nsystem\n");
+    place.write("data/half/train.bin", &[1, 0, 1, 0]);
+    let cases: &[(&str, &[&str])] = &[
+        ("beyond", &["data/beyond/train.bin", "40", "29", "100"]),
+        ("short", &["data/short/val.bin", "block_size=16", "16 tokens"]),
+        ("odd", &["data/odd/val.bin", "3 bytes"]),
+        ("empty", &["data/empty/val.bin", "empty"]),
+        ("pickled", &["data/pickled/meta.pkl"]),
+        ("half", &["data/half", "val.bin"]),
+    ];
+    for (name, words) in cases {
+        let dataset = format!("--dataset={name}");
+        place.train(&[&dataset]).failed(4, words);
+    }
+    assert!(!place.path("out").exists(), "nothing was written");
+}
+
+#[test]
+fn folders_and_checkpoints() {
+    let place = Place::new("bad-folders");
+    place.run(&["train", "--init_from=resume"]).failed(4, &["out", "no checkpoint"]);
+    place.write("file", b"");
+    place.train(&["--out_dir=file"]).failed(4, &["file"]);
+    place.train(&["--max_iters=10"]).succeeded();
+    let before = place.read("out/last.safetensors");
+    let log = place.read("out/log.jsonl");
+    place.train(&[]).failed(4, &["out holds a run", "--init_from=resume", "--out_dir"]);
+    let resume = |more: &[&str]| place.run(&[&["train", "--init_from=resume"], more].concat());
+    resume(&["--n_layer=3"]).failed(4, &["n_layer=2", "n_layer=3"]);
+    place.data_set("other", &walk(1, 100, 20), &walk(1, 100, 20));
+    resume(&["--dataset=other"]).failed(4, &["vocabulary of 29", "'other'", "50257"]);
+    assert_eq!(place.read("out/last.safetensors"), before);
+    assert_eq!(place.read("out/log.jsonl"), log);
+
+    let damaged = |change: &dyn Fn(&mut Vec<u8>), words: &[&str]| {
+        let mut bytes = before.clone();
+        change(&mut bytes);
+        place.write("out/last.safetensors", &bytes);
+        resume(&["--max_iters=20"]).failed(4, words);
+        assert_eq!(place.read("out/last.safetensors"), bytes, "it is left as it is");
+    };
+    damaged(&|bytes| bytes.truncate(bytes.len() - 5), &["last.safetensors", "cut short"]);
+    damaged(&|bytes| *bytes.last_mut().unwrap() ^= 1, &["last.safetensors", "checksum"]);
+    damaged(&|bytes| bytes.clear(), &["last.safetensors"]);
+    damaged(
+        &|bytes| {
+            let at = bytes.windows(12).position(|w| w == b"checkpoint/1").unwrap();
+            bytes[at + 11] = b'9';
+        },
+        &["last.safetensors", "fitgpt.checkpoint/9", "update fitgpt"],
+    );
+}
+
+#[test]
+fn a_folder_that_cannot_be_written() {
+    let place = Place::new("bad-unwritable");
+    std::fs::create_dir(place.path("locked")).unwrap();
+    std::fs::set_permissions(place.path("locked"), PermissionsExt::from_mode(0o555)).unwrap();
+    if std::fs::write(place.path("locked/probe"), b"").is_ok() {
+        // Root may write everywhere; a folder below a file is refused to everybody.
+        place.write("file", b"");
+        place.train(&["--out_dir=file/below"]).failed(4, &["file/below"]);
+        return;
+    }
+    place.train(&["--out_dir=locked"]).failed(4, &["locked", "ermission"]);
+    place.train(&["--out_dir=locked/below"]).failed(4, &["locked/below", "ermission"]);
+}
+
+/// Two processes in one folder would overwrite each other's checkpoints.
+#[test]
+fn a_folder_in_which_another_process_trains() {
+    let place = Place::new("bad-busy");
+    std::fs::create_dir(place.path("out")).unwrap();
+    let log = std::fs::File::create(place.path("out/log.jsonl")).unwrap();
+    log.lock().unwrap();
+    place.run(&[&["train"], TINY].concat()).failed(4, &["another process", "--out_dir"]);
+}

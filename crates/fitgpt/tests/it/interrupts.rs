@@ -1,0 +1,87 @@
+//! Ctrl-C and SIGTERM finish the step, save, and leave with 130; a second one leaves at once.
+
+use crate::fixture::{Ended, Place, TINY, document, tensors};
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+fn start(place: &Place, more: &[&str]) -> Child {
+    let arguments = [&["train"], TINY, more].concat();
+    let mut command = place.command(&arguments);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+fn signal(child: &Child, name: &str) {
+    let status = Command::new("kill").args([name, &child.id().to_string()]).status().unwrap();
+    assert!(status.success());
+}
+
+/// Waits for a line that begins like this.
+fn wait_for(output: &mut impl BufRead, beginning: &str) {
+    let mut line = String::new();
+    while !line.starts_with(beginning) {
+        line.clear();
+        assert!(output.read_line(&mut line).unwrap() > 0, "the run ended early");
+    }
+}
+
+/// Sends a signal after `beginning` was printed; how it ended, with the rest of what it printed.
+fn interrupted(mut child: Child, name: &str, beginning: &str) -> Ended {
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    wait_for(&mut output, beginning);
+    signal(&child, name);
+    let mut out = String::new();
+    output.read_to_string(&mut out).unwrap();
+    let ended = child.wait_with_output().unwrap();
+    Ended { code: ended.status.code(), out, error: String::from_utf8(ended.stderr).unwrap() }
+}
+
+#[test]
+fn a_signal_saves_and_the_run_goes_on_bit_for_bit() {
+    for name in ["-INT", "-TERM"] {
+        let place = Place::new(&format!("signal{name}"));
+        let long = ["--max_iters=20000", "--eval_interval=1000", "--lr_decay_iters=20000"];
+        let ended = interrupted(start(&place, &long), name, "iter 5:");
+        assert_eq!(ended.code, Some(130), "{ended:?}");
+        assert!(ended.error.contains("stopping after this step"), "{ended:?}");
+        assert!(ended.out.contains("train --init_from=resume --out_dir=out"), "{ended:?}");
+        let last = place.path("out/last.safetensors");
+        let stopped_at = document(&last)["iteration"].as_u64().unwrap();
+        assert!((6..19_000).contains(&stopped_at));
+        let end = format!("--max_iters={}", stopped_at + 5);
+        place.run(&["train", "--init_from=resume", &end]).succeeded();
+        let whole = ["--out_dir=whole", &end, "--eval_interval=1000", "--lr_decay_iters=20000"];
+        place.train(&whole).succeeded();
+        assert!(tensors(&last) == tensors(&place.path("whole/last.safetensors")));
+    }
+}
+
+/// Half an hour of evaluation does not keep anybody waiting; what was learnt is saved before it.
+#[test]
+fn a_signal_during_an_evaluation_ends_it() {
+    let place = Place::new("signal-eval");
+    let slow = ["--eval_iters=60000", "--max_iters=100000"];
+    let mut child = start(&place, &slow);
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    let begin = Instant::now();
+    signal(&child, "-INT");
+    let status = child.wait().unwrap();
+    assert_eq!(status.code(), Some(130));
+    assert!(begin.elapsed().as_secs() < 10);
+    assert!(!place.path("out/last.safetensors").exists(), "nothing was learnt yet");
+}
+
+/// A step of many seconds, and somebody who does not want to wait for it.
+#[test]
+fn a_second_signal_leaves_at_once() {
+    let place = Place::new("signal-twice");
+    let slow = ["--gradient_accumulation_steps=60000", "--eval_iters=1"];
+    let mut child = start(&place, &slow);
+    wait_for(&mut BufReader::new(child.stdout.take().unwrap()), "step 0");
+    signal(&child, "-INT");
+    wait_for(&mut BufReader::new(child.stderr.take().unwrap()), "stopping");
+    let begin = Instant::now();
+    signal(&child, "-INT");
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(begin.elapsed().as_secs() < 5);
+}

@@ -1,0 +1,14 @@
+//! The real binary, as a person runs it: one folder per test, exit codes, what is printed, what is
+//! on disk afterwards.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod bad_input;
+mod disk_full;
+mod fixture;
+mod help;
+mod interrupts;
+mod kills;
+mod parity;
+mod resuming;
+mod sampling;
+mod training;

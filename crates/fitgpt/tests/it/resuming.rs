@@ -1,0 +1,54 @@
+//! A run that goes on: the same bits as one that never stopped, the keys of the checkpoint where
+//! nothing else is given, and a word where the bits cannot be the same.
+
+use crate::fixture::{Place, document, tensors};
+
+#[test]
+fn a_run_in_two_parts_is_the_run_in_one() {
+    for sampler in ["fitgpt", "nanogpt"] {
+        let place = Place::new(&format!("two-parts-{sampler}"));
+        let sampler = format!("--sampler={sampler}");
+        place.train(&["--out_dir=whole", &sampler]).succeeded();
+        place.train(&["--out_dir=parts", &sampler, "--max_iters=17"]).succeeded();
+        // Everything else comes from the checkpoint.
+        let resume = ["train", "--init_from=resume", "--out_dir=parts", "--max_iters=30"];
+        let ended = place.run(&resume).succeeded();
+        assert!(ended.out.contains("Resuming training from parts at 18"), "{}", ended.out);
+        assert!(!ended.out.contains("not to the same bits"), "{}", ended.out);
+        let [whole, parts] = ["whole", "parts"].map(|run| place.path(run).join("last.safetensors"));
+        assert!(tensors(&whole) == tensors(&parts), "{sampler}");
+        assert_eq!(document(&whole)["feed"], document(&parts)["feed"]);
+    }
+}
+
+#[test]
+fn a_finished_run_says_so() {
+    let place = Place::new("finished");
+    place.train(&[]).succeeded();
+    let before = place.read("out/last.safetensors");
+    let ended = place.run(&["train", "--init_from=resume"]).succeeded();
+    assert!(ended.out.contains("nothing left to do"), "{}", ended.out);
+    assert_eq!(place.read("out/last.safetensors"), before);
+}
+
+#[test]
+fn another_plan_is_told() {
+    let place = Place::new("other-plan");
+    place.train(&["--max_iters=10"]).succeeded();
+    let ended = place.run(&["train", "--init_from=resume", "--batch_size=8", "--max_iters=12"]);
+    assert!(ended.succeeded().out.contains("not to the same bits"));
+}
+
+/// A shorter context crops a model, also twice.
+#[test]
+fn a_run_may_go_on_with_shorter_sequences() {
+    let place = Place::new("crop");
+    place.train(&["--max_iters=10"]).succeeded();
+    for (block_size, max_iters) in [("8", "12"), ("16", "14")] {
+        let block_size = format!("--block_size={block_size}");
+        let max_iters = format!("--max_iters={max_iters}");
+        place.run(&["train", "--init_from=resume", &block_size, &max_iters]).succeeded();
+    }
+    let more = ["train", "--init_from=resume", "--block_size=32", "--max_iters=20"];
+    place.run(&more).failed(2, &["block_size=32", "16 positions"]);
+}

@@ -1,0 +1,54 @@
+//! Text from a trained model.
+
+use crate::fixture::{CHARACTERS, Place};
+
+fn trained(name: &str) -> Place {
+    let place = Place::new(name);
+    place.train(&["--max_iters=10"]).succeeded();
+    place
+}
+
+/// Text on standard output, everything else on standard error.
+fn text(place: &Place, more: &[&str]) -> String {
+    let arguments = [&["sample", "--num_samples=2", "--max_new_tokens=40"], more].concat();
+    let ended = place.run(&arguments);
+    assert_eq!(ended.code, Some(0), "{}", ended.error);
+    assert!(ended.error.contains("safetensors"), "{}", ended.error);
+    ended.out
+}
+
+#[test]
+fn samples_have_the_prompt_and_nanogpts_line() {
+    let place = trained("sample");
+    let out = text(&place, &["--start=once upon"]);
+    let samples: Vec<&str> = out.split("\n---------------\n").collect();
+    assert_eq!((samples.len(), samples[2]), (3, ""));
+    for sample in &samples[..2] {
+        assert!(sample.starts_with("once upon"), "{sample}");
+        assert_eq!(sample.chars().count(), "once upon".len() + 40);
+        assert!(sample.chars().all(|character| CHARACTERS.contains(character)));
+    }
+    assert_ne!(samples[0], samples[1]);
+    assert_eq!(out, text(&place, &["--start=once upon"]), "the same seed, the same text");
+    assert_ne!(out, text(&place, &["--start=once upon", "--seed=7"]));
+}
+
+#[test]
+fn a_prompt_may_be_a_file_and_out_dir_a_checkpoint() {
+    let place = trained("sample-file");
+    place.write("prompt.txt", b"a long prompt which is longer than the context of the model.\n");
+    let out = text(&place, &["--start=FILE:prompt.txt", "--out_dir=out/last.safetensors"]);
+    assert!(out.starts_with("a long prompt which is longer than"), "{out}");
+    std::fs::remove_dir_all(place.path("data")).unwrap();
+    text(&place, &["--start=no data set is needed"]);
+}
+
+#[test]
+fn wrong_prompts_are_named() {
+    let place = trained("sample-wrong");
+    place.run(&["sample", "--start=one Two"]).failed(2, &["'T'", "position 4"]);
+    place.run(&["sample", "--start="]).failed(2, &["prompt is empty"]);
+    place.run(&["sample", "--start=FILE:none.txt"]).failed(4, &["none.txt"]);
+    place.run(&["sample", "--temperature=0"]).failed(2, &["temperature"]);
+    place.run(&["sample", "--out_dir=elsewhere"]).failed(4, &["elsewhere", "no checkpoint"]);
+}

@@ -1,0 +1,137 @@
+//! A run from the first line to the last file.
+
+use crate::fixture::{Place, document, tensors};
+use serde_json::Value;
+
+fn log(place: &Place, out_dir: &str) -> Vec<Value> {
+    let text = String::from_utf8(place.read(&format!("{out_dir}/log.jsonl"))).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn a_run_prints_nanogpts_lines_and_leaves_its_files() {
+    let place = Place::new("lines");
+    place.write("mine.py", b"# a comment\nbatch_size = 2 * 2\nlearning_rate = 1e-3\n");
+    let ended = place.run(&[&["train", "mine.py"], crate::fixture::TINY].concat()).succeeded();
+    let mut rest = ended.out.as_str();
+    for expected in [
+        "Overriding config with mine.py:\n",
+        "Overriding: dataset = 'tiny'\n",
+        "tokens per iteration will be: 128\n",
+        "found vocab_size = 29 (inside data/tiny/meta.pkl)\n",
+        "Initializing a new model from scratch\n",
+        "number of parameters: 0.03M\n",
+        "num decayed parameter tensors: 10, with 26,016 parameters\n",
+        "num non-decayed parameter tensors: 5, with 160 parameters\n",
+        "memory, planned to the byte before anything is allocated\n",
+        "  arena  ",
+        "step 0: train loss 3.",
+        "iter 0: loss 3.",
+        "saving checkpoint to out\n",
+        "step 30: train loss ",
+        "iter 30: loss ",
+        "saving checkpoint to out\n",
+        "31 iterations, 3,968 tokens in ",
+        "checkpoint: out/last.safetensors, best: out/best.safetensors\n",
+        " sample --out_dir=out\n",
+    ] {
+        let at = rest.find(expected);
+        let at = at.unwrap_or_else(|| panic!("{expected:?} is not in the rest of\n{}", ended.out));
+        rest = &rest[at + expected.len()..];
+    }
+    assert!(!ended.out.contains('\x1b'), "no colours and no bar in a pipe");
+    assert_eq!(ended.lines("iter ").len(), 31);
+    assert_eq!(document(&place.path("out/last.safetensors"))["iteration"], 31);
+    let [last, best] = ["last", "best"].map(|name| place.path(&format!("out/{name}.safetensors")));
+    assert_eq!(tensors(&last).len(), 3 * 15 + 1, "weights, both moments, the state");
+    assert_eq!(document(&best)["config"]["learning_rate"], 3e-3, "the argument came later");
+}
+
+/// The roles of the bill add up to the arena, which is what is allocated.
+#[test]
+fn the_bill_adds_up() {
+    let place = Place::new("bill");
+    let ended = place.train(&["--max_iters=0"]).succeeded();
+    let bill = ended.out.split("memory, planned").nth(1).unwrap();
+    let rows: Vec<&str> = bill.lines().skip(1).take_while(|line| line.starts_with("  ")).collect();
+    let size = |row: &str| {
+        let words: Vec<&str> = row.split_whitespace().collect();
+        let unit = words.iter().position(|word| word.ends_with('B')).unwrap();
+        let scale = match words[unit] {
+            "B" => 1.0,
+            "KiB" => 1024.0,
+            "MiB" => 1024.0 * 1024.0,
+            other => panic!("{other}"),
+        };
+        words[unit - 1].parse::<f64>().unwrap() * scale
+    };
+    let arena = rows.iter().position(|row| row.starts_with("  arena")).unwrap();
+    let sum: f64 = rows[..arena].iter().map(|row| size(row)).sum();
+    let exact =
+        log(&place, "out").iter().find(|line| line["kind"] == "iter").unwrap()["arena_bytes"]
+            .as_f64()
+            .unwrap();
+    assert!((sum - exact).abs() / exact < 0.01, "{sum} of {exact}\n{bill}");
+    let digits: String = rows[arena].chars().filter(char::is_ascii_digit).collect();
+    assert!(digits.ends_with(&exact.to_string()), "{}", rows[arena]);
+}
+
+#[test]
+fn the_log_has_every_figure() {
+    let place = Place::new("log");
+    place.train(&["--eval_block_size=8", "--log_interval=5"]).succeeded();
+    let lines = log(&place, "out");
+    assert_eq!(lines[0]["schema"], "fitgpt.log/1");
+    assert_eq!((&lines[0]["kind"], &lines[0]["config"]["n_embd"]), (&"start".into(), &32.into()));
+    let of = |kind: &str| lines.iter().filter(|line| line["kind"] == kind).collect::<Vec<_>>();
+    assert_eq!(of("iter").len(), 7);
+    for line in of("iter") {
+        for figure in
+            ["loss", "lr", "grad_norm", "loss_scale", "tokens_per_second", "ms", "arena_bytes"]
+        {
+            assert!(line[figure].as_f64().is_some_and(|value| value > 0.0), "{figure}: {line}");
+        }
+    }
+    assert_eq!(of("eval").len(), 4);
+    for line in of("eval") {
+        for figure in ["train_loss", "val_loss", "train_standard_error", "val_standard_error"] {
+            assert!(line[figure].as_f64().is_some_and(|value| value > 0.0), "{figure}: {line}");
+        }
+        assert_eq!(line["tokens"], 2 * 4 * 8);
+        assert!(line["note"].as_str().unwrap().contains("not comparable"), "{line}");
+    }
+}
+
+/// Two runs of the same settings are the same run, whatever the threads.
+#[test]
+fn the_same_settings_give_the_same_bits() {
+    let place = Place::new("bits");
+    place.train(&["--out_dir=one"]).succeeded();
+    let arguments = [&["train", "--out_dir=two"], crate::fixture::TINY].concat();
+    let output = place.command(&arguments).env("OMP_NUM_THREADS", "1").output().unwrap();
+    assert!(output.status.success());
+    let [one, two] = ["one", "two"].map(|run| tensors(&place.path(run).join("last.safetensors")));
+    assert!(one == two);
+}
+
+#[test]
+fn eval_only_evaluates_and_changes_nothing() {
+    let place = Place::new("eval-only");
+    place.train(&["--max_iters=10"]).succeeded();
+    let before = place.read("out/last.safetensors");
+    let ended = place.run(&["train", "--init_from=resume", "--eval_only=True"]).succeeded();
+    assert_eq!(ended.lines("step ").len(), 1);
+    assert!(ended.lines("iter ").is_empty());
+    assert_eq!(place.read("out/last.safetensors"), before);
+}
+
+/// nanoGPT's files without a meta.pkl are GPT-2's tokens.
+#[test]
+fn without_meta_the_vocabulary_is_gpt2s() {
+    let place = Place::new("gpt2");
+    place.data_set("words", &[50_256; 200], &[50_000; 200]);
+    let more = ["--dataset=words", "--max_iters=1", "--n_embd=8", "--n_layer=1"];
+    let ended = place.train(&more).succeeded();
+    let line = "defaulting to vocab_size of GPT-2 to 50304 (50257 rounded up for efficiency)";
+    assert!(ended.out.contains(line), "{}", ended.out);
+}

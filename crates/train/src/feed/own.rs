@@ -1,0 +1,75 @@
+//! Our own batches: a pure function of seed, use, iteration and micro-step, so that there is no
+//! state to keep and evaluation cannot move training.
+
+use super::Feed;
+use crate::engine::Rows;
+use crate::error::TrainError;
+use data::{Batch, Dataset, Sampler, Split, Use, fill_rows};
+use serde_json::Value;
+use spec::RunSpec;
+
+/// Batches of a data set by their names.
+pub struct OwnFeed<'a> {
+    dataset: &'a Dataset,
+    sampler: Sampler,
+    batch_size: usize,
+    starts: Vec<u64>,
+}
+
+impl<'a> OwnFeed<'a> {
+    /// The batches of a run.
+    pub fn new(spec: &RunSpec, dataset: &'a Dataset) -> OwnFeed<'a> {
+        let rows = spec.batch_size.max(spec.eval_batch_size) as usize;
+        let (sampler, batch_size) = (Sampler { seed: spec.seed }, spec.batch_size as usize);
+        OwnFeed { dataset, sampler, batch_size, starts: vec![0; rows] }
+    }
+
+    fn fill(
+        &mut self,
+        batch: Batch,
+        positions: usize,
+        tokens: &mut [i32],
+        targets: &mut [i32],
+    ) -> Result<(), TrainError> {
+        let stream = self.dataset.split(batch.purpose.split());
+        let starts = &mut self.starts[..tokens.len() / positions];
+        self.sampler.starts(batch, stream, positions as u64, starts)?;
+        Ok(fill_rows(stream, starts, tokens, targets)?)
+    }
+}
+
+/// resolve() keeps iterations and batches in the range of their names.
+fn name(purpose: Use, iteration: u64, micro_step: u64) -> Batch {
+    Batch { purpose, rank: 0, iteration: iteration as u32, micro_step: micro_step as u16 }
+}
+
+impl Feed for OwnFeed<'_> {
+    fn train(&mut self, iteration: u64, rows: &mut Rows) -> Result<(), TrainError> {
+        let (positions, ids) = (rows.positions, self.batch_size * rows.positions);
+        let micro_steps = rows.tokens.chunks_mut(ids).zip(rows.targets.chunks_mut(ids));
+        for (micro_step, (tokens, targets)) in (0..).zip(micro_steps) {
+            self.fill(name(Use::Train, iteration, micro_step), positions, tokens, targets)?;
+        }
+        Ok(())
+    }
+
+    fn eval(
+        &mut self,
+        split: Split,
+        iteration: u64,
+        batch: u64,
+        rows: &mut Rows,
+    ) -> Result<(), TrainError> {
+        let name = name(Use::Eval(split), iteration, batch);
+        self.fill(name, rows.positions, &mut rows.tokens, &mut rows.targets)
+    }
+
+    fn state(&self) -> Value {
+        Value::Null
+    }
+
+    /// A run that replayed nanoGPT's stream so far goes on with our own.
+    fn restore(&mut self, _: &Value) -> Result<(), TrainError> {
+        Ok(())
+    }
+}

@@ -1,0 +1,233 @@
+//! From settings to everything that is known before memory is planned: the checkpoint to go on
+//! from, the data set, the model's sizes, the folder. Every refusal happens here, before the first
+//! step and before anything is written.
+
+use crate::error::TrainError;
+use crate::runlog::RunLog;
+use crate::save::{self, Document, Progress, best_path, last_path};
+use crate::settings_json;
+use checkpoint::Reader;
+use data::{Dataset, Split, Tokenizer};
+use model::Dims;
+use serde_json::Value;
+use spec::{Environment, InitFrom, Notice, RunSpec, Settings, resolve};
+use std::path::{Path, PathBuf};
+
+/// GPT-2's ids rounded up to a multiple of 64, nanoGPT's vocabulary where nothing else is said.
+const GPT2_ROWS: u64 = 50_304;
+
+/// GPT-2's ids.
+const GPT2_IDS: u64 = 50_257;
+
+/// The name of the data set that needs no files.
+const BUILTIN: &str = "builtin";
+
+/// Tokens of each half that are looked at before the start: a wrong vocabulary shows in the first
+/// thousands, and this many take well under a second.
+const LOOKED_AT: u64 = 1 << 26;
+
+/// A checkpoint that was found.
+pub struct Saved {
+    /// Its file.
+    pub path: PathBuf,
+    /// Its tensors.
+    pub reader: Reader,
+    /// What it says of the run.
+    pub document: Document,
+}
+
+impl Saved {
+    fn open(path: PathBuf) -> Result<Saved, TrainError> {
+        let (reader, document) = save::open(&path)?;
+        Ok(Saved { path, reader, document })
+    }
+
+    /// Why this run may give other bits than the one that was saved, if it may.
+    pub fn other_bits(&self, plan_hash: &str, device: &str) -> Option<String> {
+        let Document { plan_hash: old_plan, device: old_device, .. } = &self.document;
+        let (what, old, new) = match (old_device != device, old_plan != plan_hash) {
+            (true, _) => ("device", old_device.as_str(), device),
+            (false, true) => ("plan", old_plan.as_str(), plan_hash),
+            (false, false) => return None,
+        };
+        Some(format!(
+            "the {what} is {new}, the run was saved with {old}: it goes on, but not to the same bits"
+        ))
+    }
+}
+
+/// A training run before it is planned.
+pub struct Setup {
+    /// Every key with its origin.
+    pub settings: Settings,
+    /// Every key with its meaning.
+    pub spec: RunSpec,
+    /// What works differently from what was typed.
+    pub notices: Vec<Notice>,
+    /// The text.
+    pub dataset: Dataset,
+    /// The model's sizes.
+    pub dims: Dims,
+    /// What it goes on from.
+    pub saved: Option<Saved>,
+}
+
+impl Setup {
+    /// Checks everything that can be wrong before the first step.
+    pub fn new(mut settings: Settings, environment: &Environment) -> Result<Setup, TrainError> {
+        let (first, _) = resolve(&settings, environment)?;
+        refuse_openai(&first)?;
+        let out_dir = PathBuf::from(&first.out_dir);
+        let saved = match first.init_from {
+            InitFrom::Resume => Some(Saved::open(existing(last_path(&out_dir), &out_dir)?)?),
+            InitFrom::Scratch | InitFrom::Gpt2(_) => None,
+        };
+        if let Some(saved) = &saved {
+            settings_json::fill_in(&mut settings, &saved.document.config)?;
+        }
+        let (spec, notices) = resolve(&settings, environment)?;
+        // An impossible model is told before a missing data set: no download mends it.
+        let mut dataset = open_dataset(&spec.dataset)
+            .map_err(|missing| spec.dims(GPT2_ROWS).err().map_or(missing, TrainError::from))?;
+        let dims = dims(&spec, &dataset, saved.as_ref())?;
+        dataset.check_block_size(spec.block_size)?;
+        dataset.set_vocab_size(u32::try_from(dims.vocab_size).unwrap_or(u32::MAX));
+        for split in [Split::Train, Split::Val] {
+            dataset.split(split).check_ids(LOOKED_AT)?;
+        }
+        if saved.is_none() && [last_path(&out_dir), best_path(&out_dir)].iter().any(|p| p.exists())
+        {
+            return Err(TrainError::OutDirInUse { path: out_dir });
+        }
+        Ok(Setup { settings, spec, notices, dataset, dims, saved })
+    }
+
+    /// Makes the folder where it is missing and opens its log, which keeps other processes out: the
+    /// first thing that a run writes, when nothing can be refused any more.
+    pub fn claim(&self) -> Result<RunLog, TrainError> {
+        let out_dir = Path::new(&self.spec.out_dir);
+        let made = std::fs::create_dir_all(out_dir);
+        made.map_err(|error| TrainError::Io { path: out_dir.to_path_buf(), error })?;
+        RunLog::open(out_dir)
+    }
+
+    /// What checkpoints of this run say, at its beginning or where it goes on.
+    pub fn document(&self, plan_hash: String, device: String) -> Document {
+        let at_start = Progress { iteration: 0, best_val_loss: f64::INFINITY };
+        let saved = self.saved.as_ref().map(|saved| &saved.document);
+        Document {
+            progress: saved.map_or(at_start, |document| document.progress.clone()),
+            config: settings_json::to_json(&self.settings),
+            dims: self.dims,
+            tokenizer: self.dataset.tokenizer(),
+            feed: saved.map_or(Value::Null, |document| document.feed.clone()),
+            plan_hash,
+            device,
+        }
+    }
+}
+
+/// Text generation before it is planned.
+pub struct SampleSetup {
+    /// Every key with its meaning.
+    pub spec: RunSpec,
+    /// What works differently from what was typed.
+    pub notices: Vec<Notice>,
+    /// The model's sizes.
+    pub dims: Dims,
+    /// Ids and text.
+    pub tokenizer: Tokenizer,
+    /// The model.
+    pub saved: Saved,
+}
+
+impl SampleSetup {
+    /// Finds the model: `out_dir` is a folder, whose best checkpoint is taken and else its last
+    /// one, or a checkpoint's file.
+    pub fn new(
+        mut settings: Settings,
+        environment: &Environment,
+    ) -> Result<SampleSetup, TrainError> {
+        let (first, _) = resolve(&settings, environment)?;
+        refuse_openai(&first)?;
+        let saved = Saved::open(checkpoint_in(Path::new(&first.out_dir))?)?;
+        settings_json::fill_in(&mut settings, &saved.document.config)?;
+        let (spec, notices) = resolve(&settings, environment)?;
+        let dims = saved.document.dims;
+        let tokenizer = saved.document.tokenizer.clone().ok_or_else(|| TrainError::Mismatch {
+            path: saved.path.clone(),
+            what: "its data set had no characters in meta.pkl: ids cannot become text".to_string(),
+        })?;
+        Ok(SampleSetup { spec, notices, dims, tokenizer, saved })
+    }
+}
+
+fn refuse_openai(spec: &RunSpec) -> Result<(), TrainError> {
+    match spec.init_from {
+        InitFrom::Gpt2(name) => Err(TrainError::NotYet {
+            what: format!(
+                "init_from='{}': this version cannot read OpenAI's weights yet; 'scratch' and \
+                 'resume' work",
+                name.name()
+            ),
+        }),
+        InitFrom::Scratch | InitFrom::Resume => Ok(()),
+    }
+}
+
+/// `data/<name>`, and like nanoGPT an absolute path as it is.
+fn open_dataset(name: &str) -> Result<Dataset, TrainError> {
+    if name == BUILTIN {
+        return Ok(Dataset::builtin());
+    }
+    Ok(Dataset::open(&Path::new("data").join(name))?)
+}
+
+/// The sizes of the model: the checkpoint's where there is one, which settings and data set must
+/// fit, else from the settings and the data set's vocabulary.
+fn dims(spec: &RunSpec, dataset: &Dataset, saved: Option<&Saved>) -> Result<Dims, TrainError> {
+    let own = dataset.meta().map(|meta| u64::from(meta.vocab_size));
+    let Some(saved) = saved else {
+        return Ok(spec.dims(own.unwrap_or(GPT2_ROWS))?);
+    };
+    let stored = saved.document.dims;
+    let (rows, name) = (stored.vocab_size, dataset.name());
+    let fits = own.map_or(rows >= GPT2_IDS, |own| own == rows);
+    if !fits {
+        let own = own.unwrap_or(GPT2_IDS);
+        let what = format!(
+            "the model has a vocabulary of {rows}, data set '{name}' has {own}: go on with the \
+             data set it was trained on"
+        );
+        return Err(TrainError::Mismatch { path: saved.path.clone(), what });
+    }
+    let asked = Dims { block_size: stored.block_size, ..spec.dims(rows)? };
+    if asked != stored {
+        let what = format!(
+            "the model is n_layer={} n_head={} n_embd={} bias={}, which no key changes; asked for \
+             was n_layer={} n_head={} n_embd={} bias={}: leave these keys out",
+            stored.n_layer,
+            stored.n_head,
+            stored.n_embd,
+            stored.bias,
+            asked.n_layer,
+            asked.n_head,
+            asked.n_embd,
+            asked.bias
+        );
+        return Err(TrainError::Mismatch { path: saved.path.clone(), what });
+    }
+    Ok(stored)
+}
+
+fn existing(path: PathBuf, out_dir: &Path) -> Result<PathBuf, TrainError> {
+    let none = || TrainError::NoCheckpoint { path: out_dir.to_path_buf() };
+    if path.exists() { Ok(path) } else { Err(none()) }
+}
+
+fn checkpoint_in(out_dir: &Path) -> Result<PathBuf, TrainError> {
+    if out_dir.is_file() {
+        return Ok(out_dir.to_path_buf());
+    }
+    existing(best_path(out_dir), out_dir).or_else(|_| existing(last_path(out_dir), out_dir))
+}
