@@ -4,15 +4,20 @@
 //! them elsewhere and names the files that differ from those in the tree by even one byte.
 
 use crate::process::{self, Failure};
+use crate::scratch::ScratchFolder;
 use std::collections::BTreeMap;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 /// The PyTorch that the goldens in the tree were made with.
 const TORCH: &str = "2.11.0";
 const SCRIPT: &str = "crates/conformance/golden/reference.py";
 const DATA: &str = "crates/conformance/golden/data";
+
+/// A run of nanoGPT's loop, and the losses it printed.
+const RUN_SCRIPT: &str = "crates/fitgpt/tests/golden/nanogpt_run.py";
+const RUN_LOSSES: &str = "crates/fitgpt/tests/golden/nanogpt_run.txt";
 
 /// Writes the goldens, or with `--check` compares fresh ones with those in the tree.
 pub fn run(args: &[String]) -> Result<(), Failure> {
@@ -21,7 +26,10 @@ pub fn run(args: &[String]) -> Result<(), Failure> {
         [] => {
             let data = process::workspace_root().join(DATA);
             generate(&data)?;
-            println!("golden: written to {DATA}; read the difference before you commit it");
+            let losses = run_losses()?;
+            let written = std::fs::write(process::workspace_root().join(RUN_LOSSES), losses);
+            written.map_err(|error| Failure::Task(format!("golden: {RUN_LOSSES}: {error}")))?;
+            println!("golden: written to {DATA} and {RUN_LOSSES}; read the difference");
             Ok(())
         }
         ["--check"] => check(),
@@ -30,13 +38,17 @@ pub fn run(args: &[String]) -> Result<(), Failure> {
 }
 
 fn check() -> Result<(), Failure> {
-    let fresh = ScratchFolder::new("data").map_err(|error| in_scratch(&error))?;
+    let fresh = ScratchFolder::new("golden-data").map_err(|error| in_scratch(&error))?;
     generate(&fresh.path)?;
     let kept = files_below(&process::workspace_root().join(DATA)).map_err(|error| {
         Failure::Task(format!("golden: {DATA}: {error}; run `cargo xtask golden` first"))
     })?;
     let made = files_below(&fresh.path).map_err(|error| in_scratch(&error))?;
-    let differences = differences(&kept, &made);
+    let mut differences = differences(&kept, &made);
+    let run = std::fs::read_to_string(process::workspace_root().join(RUN_LOSSES));
+    if run.ok() != Some(run_losses()?) {
+        differences.push(format!("{RUN_LOSSES}: other losses"));
+    }
     for difference in &differences {
         eprintln!("{DATA}/{difference}");
     }
@@ -52,12 +64,17 @@ fn check() -> Result<(), Failure> {
 fn generate(data: &Path) -> Result<(), Failure> {
     let python = process::default_python();
     require_torch(&python)?;
-    let inputs = ScratchFolder::new("inputs").map_err(|error| in_scratch(&error))?;
+    let inputs = ScratchFolder::new("golden-inputs").map_err(|error| in_scratch(&error))?;
     let dump = ["run", "--quiet", "--release", "-p", "fitgpt-conformance", "--example"];
     process::run(process::cargo().args(dump).args(["dump_cases", "--"]).arg(&inputs.path))?;
     let mut reference = Command::new(&python);
     reference.current_dir(process::workspace_root()).arg(SCRIPT).arg(&inputs.path).arg(data);
     process::run(&mut reference)
+}
+
+fn run_losses() -> Result<String, Failure> {
+    let mut reference = Command::new(process::default_python());
+    process::capture(reference.current_dir(process::workspace_root()).arg(RUN_SCRIPT))
 }
 
 /// Says what to install before anything slow starts.
@@ -120,27 +137,6 @@ fn in_scratch(error: &io::Error) -> Failure {
     Failure::Task(format!("golden: scratch folder in {}: {error}", folder.display()))
 }
 
-/// A folder of this process that goes away with the value.
-struct ScratchFolder {
-    path: PathBuf,
-}
-
-impl ScratchFolder {
-    fn new(purpose: &str) -> io::Result<ScratchFolder> {
-        let name = format!("fitgpt-golden-{}-{purpose}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir(&path)?;
-        Ok(ScratchFolder { path })
-    }
-}
-
-impl Drop for ScratchFolder {
-    fn drop(&mut self) {
-        // Nothing depends on it being gone.
-        let _ = std::fs::remove_dir_all(&self.path);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -164,7 +160,7 @@ mod tests {
 
     #[test]
     fn a_scratch_folder_is_read_and_removed() {
-        let scratch = ScratchFolder::new("test").unwrap();
+        let scratch = ScratchFolder::new("golden-test").unwrap();
         let path = scratch.path.clone();
         std::fs::create_dir(path.join("sub")).unwrap();
         std::fs::write(path.join("sub/a.bin"), [7]).unwrap();

@@ -1,4 +1,4 @@
-//! The project's own tasks: `cargo xtask check`, `tidy`, `golden`, `bench`.
+//! The project's own tasks: `cargo xtask check`, `tidy`, `golden`, `parity`, `fuzz`, `bench`.
 //!
 //! No dependency, so that it builds in seconds and is never what breaks the build.
 //! `TASKS` is the one list of commands: dispatch and usage text both come from it.
@@ -7,8 +7,11 @@
 
 mod bench;
 mod check;
+mod fuzz;
 mod golden;
+mod parity;
 mod process;
+mod scratch;
 mod tidy;
 
 use process::Failure;
@@ -22,7 +25,7 @@ struct Task {
     run: fn(&[String]) -> Result<(), Failure>,
 }
 
-const TASKS: [Task; 4] = [
+const TASKS: [Task; 6] = [
     Task {
         name: "check",
         flags: "",
@@ -40,6 +43,18 @@ const TASKS: [Task; 4] = [
         flags: "[--check]",
         about: "write the PyTorch goldens again; --check only says which files would change",
         run: golden::run,
+    },
+    Task {
+        name: "parity",
+        flags: parity::FLAGS,
+        about: "train beside the real nanoGPT and compare every loss that both print",
+        run: parity::run,
+    },
+    Task {
+        name: "fuzz",
+        flags: fuzz::FLAGS,
+        about: "every test on random input, with far more cases than the check has time for",
+        run: fuzz::run,
     },
     Task {
         name: "bench",

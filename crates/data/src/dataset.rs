@@ -11,9 +11,8 @@ use std::path::{Path, PathBuf};
 /// The name of the data set that this program brings along.
 const BUILTIN: &str = "builtin";
 
-/// Data sets that `fitgpt prepare` makes by name; a longer name before its own beginning.
-const KNOWN: [&str; 6] =
-    ["shakespeare_char", "shakespeare", "openwebtext", "fineweb-edu", "fineweb", "tinystories"];
+/// Data sets that nanoGPT has a script for; a longer name before its own beginning.
+const KNOWN: [&str; 3] = ["shakespeare_char", "shakespeare", "openwebtext"];
 
 /// One half of a data set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -57,7 +56,7 @@ impl Dataset {
     ///
     /// # Errors
     ///
-    /// When a half is missing (with the command that makes it), or a file is not what it should
+    /// When a half is missing (with what makes it), or a file is not what it should
     /// be.
     pub fn open(dir: &Path) -> Result<Self, DataError> {
         let train = open_split(dir, Split::Train)?;
@@ -162,7 +161,7 @@ fn open_split(dir: &Path, split: Split) -> Result<TokenStream, DataError> {
             dir: dir.to_owned(),
             dir_exists: dir.is_dir(),
             looked_for: split.files(),
-            command: prepare_command(dir),
+            maker: maker(dir),
         });
     }
     TokenStream::open(&shards)
@@ -183,9 +182,11 @@ fn shards(dir: &Path, split: Split) -> Result<Vec<PathBuf>, DataError> {
     Ok(found)
 }
 
-/// The command that makes the data set: by name where the name begins like a known one.
-fn prepare_command(dir: &Path) -> String {
-    let name = dir.file_name().unwrap_or_default().to_string_lossy().replace("_edu", "-edu");
-    let source = KNOWN.iter().find(|known| name.starts_with(*known)).copied();
-    format!("fitgpt prepare {} --out {}", source.unwrap_or("YOUR_TEXT.txt"), dir.display())
+/// What makes the data set: by name where the name begins like a known one.
+fn maker(dir: &Path) -> String {
+    let name = dir.file_name().unwrap_or_default().to_string_lossy();
+    match KNOWN.iter().find(|known| name.starts_with(*known)) {
+        Some(known) => format!("nanoGPT's data/{known}/prepare.py makes it"),
+        None => "a script like nanoGPT's data/shakespeare_char/prepare.py makes it".to_owned(),
+    }
 }

@@ -25,8 +25,8 @@ pub enum DataError {
         dir_exists: bool,
         /// The names that were looked for.
         looked_for: &'static str,
-        /// The command that makes it.
-        command: String,
+        /// What makes it.
+        maker: String,
     },
     /// A file without a byte.
     Empty {
@@ -167,9 +167,9 @@ impl fmt::Display for DataError {
             Self::Io { action, source, .. } => {
                 write!(f, ": cannot {action}: {source}; check the path and its permissions")
             }
-            Self::Missing { dir_exists, looked_for, command, .. } => {
+            Self::Missing { dir_exists, looked_for, maker, .. } => {
                 let place = if *dir_exists { "holds no" } else { "does not exist: no" };
-                write!(f, " {place} {looked_for}; make it: {command}")
+                write!(f, " {place} {looked_for}; {maker}, --dataset=builtin needs no files")
             }
             Self::Empty { .. } => write!(f, " is empty (0 bytes); copy or prepare it again"),
             Self::OddSize { bytes, .. } => {

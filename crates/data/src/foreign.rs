@@ -12,7 +12,7 @@ const TEXT_BYTES: usize = 16;
 /// A kind of file, and what to do with it instead.
 pub(crate) type Kind = (&'static str, &'static str);
 
-const PREPARE: &str = "prepare text with: fitgpt prepare FILE --out DIR";
+const PREPARE: &str = "turn text into token ids as nanoGPT's prepare.py does";
 const GPT2_ONLY: &str = "only GPT-2 shards (16-bit tokens, magic 20240520) can be read";
 
 /// Beginnings of files that people have lying beside their data.

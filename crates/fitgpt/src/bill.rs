@@ -1,14 +1,14 @@
-//! The bill before the first step: every byte of the arena at its fullest moment, by role, adding up
-//! to what is allocated; the peak of each phase; and what the host keeps beside it.
+//! The bill before the first step: every byte of the arena at its fullest moment, by role, adding
+//! up to what is allocated; the peak of each phase; and what the host keeps beside it.
 
 use crate::numbers::grouped;
 use crate::screen::{coloured, faint, strong};
-use plan::Bytes;
 use plan::report::{Bill, BillSegment};
+use plan::{Bytes, Role};
 use std::fmt::Write;
 
 /// Columns of the longest bar.
-const BAR: usize = 30;
+const BAR: usize = 24;
 
 /// Something that the host keeps outside the arena.
 pub struct Beside {
@@ -59,14 +59,31 @@ fn peaks(bill: &Bill) -> Vec<String> {
 fn rows(text: &mut String, segment: &BillSegment, arena: Bytes) {
     let counted = Bytes::sum(segment.by_role.iter().map(|(_, bytes)| *bytes));
     let unused = counted.and_then(|counted| arena.minus(counted)).unwrap_or(Bytes::ZERO);
-    let named = segment.by_role.iter().map(|(role, bytes)| (role.name(), *bytes));
-    for (name, bytes) in named.chain([("unused then", unused)]) {
+    let named = segment.by_role.iter().map(|(role, bytes)| (role.name(), *bytes, meaning(*role)));
+    for (name, bytes, meaning) in named.chain([("unused", unused, "for other moments")]) {
         if bytes == Bytes::ZERO {
             continue;
         }
         let share = bytes.get() as f64 / arena.get().max(1) as f64;
-        let bar = coloured(&bar(share));
-        let _ = writeln!(text, "  {name:<12} {:>11}  {bar}", bytes.to_string());
+        let (bar, room) = (bar(share), " ".repeat(BAR - bar(share).chars().count().min(BAR)));
+        let (bar, meaning) = (coloured(&bar), faint(meaning));
+        let _ = writeln!(text, "  {name:<12} {:>11}  {bar}{room} {meaning}", bytes.to_string());
+    }
+}
+
+/// For a person who has never trained a model.
+fn meaning(role: Role) -> &'static str {
+    match role {
+        Role::Weight => "the model",
+        Role::Master => "its exact copy behind 16 bits",
+        Role::Gradient => "how each weight should move",
+        Role::Moment => "AdamW's two averages of that",
+        Role::Activation => "kept for the backward pass",
+        Role::Logits => "scores of the next token",
+        Role::Cache => "keys and values of a sample",
+        Role::Workspace => "scratch of the kernels",
+        Role::Tokens => "the batch",
+        Role::State => "losses and counters",
     }
 }
 

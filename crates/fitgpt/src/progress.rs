@@ -82,7 +82,7 @@ impl Observer for Progress {
         self.seconds = Some(smooth);
         let left = self.shown.max_iters.saturating_sub(report.iteration) as f64 * smooth;
         let left = duration(left);
-        let rate = short(report.tokens_per_second);
+        let rate = short(report.tokens_per_second * now / smooth);
         self.message = format!("loss {:.4}  {rate} tok/s  {left} left", report.loss);
         self.bar.set_position(report.iteration + 1);
         self.bar.set_message(self.message.clone());

@@ -115,8 +115,8 @@ impl fmt::Display for TrainError {
             ),
             TrainError::Diverged { iteration, lr } => write!(
                 f,
-                "iteration {iteration}: the loss is not a number any more (learning rate {lr:.1e}); \
-                 what was saved before is kept: lower learning_rate or lengthen warmup_iters"
+                "iteration {iteration}: the loss is no number any more (learning rate {lr:.1e}); \
+                 what was saved is kept: lower learning_rate or lengthen warmup_iters"
             ),
             TrainError::NotYet { what } => f.write_str(what),
             TrainError::Prompt(error) => error.fmt(f),

@@ -1,5 +1,5 @@
-//! `log.jsonl`: one JSON object a line. Every start of a run writes a line that names the schema and
-//! the iteration it begins with; a run that goes on appends. Programs read it; nothing in the run
+//! `log.jsonl`: one JSON object a line. Every start of a run writes a line with the schema and the
+//! iteration it begins with; a run that goes on appends. Programs read it; nothing in the run
 //! depends on it. While it is open, no other process can train in the same folder.
 
 use crate::error::TrainError;

@@ -51,7 +51,7 @@ impl Saved {
             (false, false) => return None,
         };
         Some(format!(
-            "the {what} is {new}, the run was saved with {old}: it goes on, but not to the same bits"
+            "the {what} is {new}, the run was saved with {old}: it goes on, not to the same bits"
         ))
     }
 }

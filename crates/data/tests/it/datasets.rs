@@ -1,4 +1,4 @@
-//! Data sets by folder: both layouts, what is missing, and the command that would make it.
+//! Data sets by folder: both layouts, what is missing, and what makes it.
 
 use crate::scratch::{Scratch, raw, shard};
 use fitgpt_data::{CharTokenizer, DataError, Dataset, Meta, Split, Tokenizer};
@@ -50,22 +50,17 @@ fn shards_by_name() {
 }
 
 #[test]
-fn a_missing_data_set_names_the_command() {
+fn a_missing_data_set_names_what_makes_it() {
     let cases = [
-        ("data/openwebtext_local", "prepare openwebtext --out data/openwebtext_local"),
-        ("data/shakespeare_char", "prepare shakespeare_char --out data/shakespeare_char"),
-        ("data/shakespeare", "prepare shakespeare --out data/shakespeare"),
-        ("data/fineweb", "prepare fineweb --out data/fineweb"),
-        ("data/fineweb-edu-10B", "prepare fineweb-edu --out data/fineweb-edu-10B"),
-        ("data/fineweb_edu", "prepare fineweb-edu --out data/fineweb_edu"),
-        ("data/fineweb10B", "prepare fineweb --out data/fineweb10B"),
-        ("data/tinystories_v2", "prepare tinystories --out data/tinystories_v2"),
-        ("data/mine", "prepare YOUR_TEXT.txt --out data/mine"),
+        ("data/openwebtext_local", "nanoGPT's data/openwebtext/prepare.py"),
+        ("data/shakespeare_char", "nanoGPT's data/shakespeare_char/prepare.py"),
+        ("data/shakespeare", "nanoGPT's data/shakespeare/prepare.py"),
+        ("data/mine", "a script like nanoGPT's data/shakespeare_char/prepare.py"),
     ];
-    for (dir, command) in cases {
+    for (dir, maker) in cases {
         let message = message(Path::new(dir));
-        let want = format!("{dir} does not exist: no train.bin or *_train_*.bin; make it: fitgpt ");
-        assert_eq!(message, want + command);
+        let want = format!("{dir} does not exist: no train.bin or *_train_*.bin; ");
+        assert_eq!(message, want + maker + " makes it, --dataset=builtin needs no files");
     }
 }
 
@@ -74,7 +69,7 @@ fn half_a_data_set_is_missing_the_other_half() {
     let scratch = Scratch::new();
     scratch.write("d/train.bin", &raw(&[1, 2]));
     let found = message(&scratch.path().join("d"));
-    assert!(found.contains("d holds no val.bin or *_val_*.bin; make it"), "{found}");
+    assert!(found.contains("d holds no val.bin or *_val_*.bin; a script"), "{found}");
     scratch.write("d/val.bin", &[]);
     let found = message(&scratch.path().join("d"));
     assert!(found.contains("val.bin is empty"), "{found}");

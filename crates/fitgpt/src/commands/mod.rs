@@ -116,8 +116,8 @@ fn overview() -> String {
         text += &format!("  {name:<8} {about}\n");
     }
     text += "\nfitgpt <command> --help lists the keys of a command with their defaults.\n\
-             Exit codes: 0 done, 1 failed, 2 usage or config, 3 does not fit, 4 data or checkpoint,\n\
-             5 device, 130 interrupted.\n";
+             Exit codes: 0 done, 1 failed, 2 usage or config, 3 does not fit, \
+             4 data or checkpoint,\n5 device, 130 interrupted.\n";
     text
 }
 

@@ -233,7 +233,7 @@ fn show_sample(
     let Some(tokenizer) = tokenizer else {
         return Ok(());
     };
-    screen::line(&screen::strong("\nwhat it writes:"));
+    screen::line(&screen::strong("\nwhat it writes"));
     let sampling = spec::SamplingKeys { max_new_tokens: SAMPLE_TOKENS, ..spec.sampling.clone() };
     let prompt = tokenizer.encode(&sampling.start)?;
     sample::write(engine, tokenizer, &sampling, (spec.seed, 0), &prompt, &|| true)?;

@@ -1,5 +1,5 @@
 //! `--sampler=nanogpt` prints nanoGPT's losses: against a short run of its loop in PyTorch
-//! (`golden/nanogpt_run.py`, written from the loop's description; 300 iterations, four evaluations).
+//! (`golden/nanogpt_run.py`, written from the loop's description; 300 iterations, 4 evaluations).
 
 use crate::fixture::{Place, walk};
 

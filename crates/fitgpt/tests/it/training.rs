@@ -135,3 +135,15 @@ fn without_meta_the_vocabulary_is_gpt2s() {
     let line = "defaulting to vocab_size of GPT-2 to 50304 (50257 rounded up for efficiency)";
     assert!(ended.out.contains(line), "{}", ended.out);
 }
+
+/// A run that explodes stops, and what was saved before stays.
+#[test]
+fn a_loss_that_is_no_number_ends_the_run() {
+    let place = Place::new("diverged");
+    place.train(&["--max_iters=10"]).succeeded();
+    let before = place.read("out/last.safetensors");
+    let wild = ["--learning_rate=1e30", "--grad_clip=0", "--weight_decay=1e30", "--max_iters=40"];
+    let ended = place.run(&[&["train", "--init_from=resume"], &wild[..]].concat());
+    ended.failed(1, &["no number", "lower learning_rate"]);
+    assert_eq!(place.read("out/last.safetensors"), before);
+}

@@ -85,5 +85,5 @@ fn impossible_sizes_are_refused() {
     assert!(message.starts_with("no plan: ") && !message.contains('\n'), "{message}");
     let short = model::Dims { block_size: 64, ..self::run(&[]).dims(65).unwrap() };
     let message = plan_for(&self::run(&[]), short, Rc::new(NoScratch)).unwrap_err().to_string();
-    assert_eq!(message, "block_size=128: the model has 64 positions; use at most 64");
+    assert_eq!(message, "block_size=256: the model has 64 positions; use at most 64");
 }

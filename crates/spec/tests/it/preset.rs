@@ -25,7 +25,7 @@ fn it_applies_only_without_file_source_and_model() {
     ] {
         let settings = train(arguments, &files);
         assert_eq!(settings.uses_preset(), want, "{arguments:?}");
-        let (dataset, layers) = if want { ("'builtin'", "4") } else { ("'openwebtext'", "12") };
+        let (dataset, layers) = if want { ("'builtin'", "2") } else { ("'openwebtext'", "12") };
         if !arguments.iter().any(|a| a.contains("dataset") || a.contains("n_layer")) {
             assert_eq!(value(&settings, "dataset"), dataset, "{arguments:?}");
             assert_eq!(value(&settings, "n_layer"), layers, "{arguments:?}");

@@ -1,0 +1,27 @@
+//! A folder for the files of one task.
+
+use std::io;
+use std::path::PathBuf;
+
+/// A folder of this process that goes away with the value.
+pub struct ScratchFolder {
+    /// Where it is.
+    pub path: PathBuf,
+}
+
+impl ScratchFolder {
+    /// An empty folder; `purpose` is part of its name.
+    pub fn new(purpose: &str) -> io::Result<ScratchFolder> {
+        let name = format!("fitgpt-{purpose}-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir(&path)?;
+        Ok(ScratchFolder { path })
+    }
+}
+
+impl Drop for ScratchFolder {
+    fn drop(&mut self) {
+        // Nothing depends on it being gone.
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}
