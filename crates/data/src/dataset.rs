@@ -6,6 +6,7 @@ use crate::error::DataError;
 use crate::meta::Meta;
 use crate::token_stream::TokenStream;
 use crate::tokenizer::{CharTokenizer, Tokenizer};
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// The name of the data set that this program brings along.
@@ -45,6 +46,7 @@ impl Split {
 #[derive(Debug)]
 pub struct Dataset {
     name: String,
+    folder: PathBuf,
     train: TokenStream,
     val: TokenStream,
     meta: Option<Meta>,
@@ -62,9 +64,10 @@ impl Dataset {
         let train = open_split(dir, Split::Train)?;
         let val = open_split(dir, Split::Val)?;
         let meta_path = dir.join("meta.pkl");
-        let meta = if meta_path.exists() { Some(Meta::read(&meta_path)?) } else { None };
+        let meta = if is_there(&meta_path) { Some(Meta::read(&meta_path)?) } else { None };
         let name = dir.file_name().unwrap_or(dir.as_os_str()).to_string_lossy().into_owned();
-        let mut dataset = Self { name, train, val, meta, floor: None };
+        let folder = dir.to_owned();
+        let mut dataset = Self { name, folder, train, val, meta, floor: None };
         if let Some(meta) = &dataset.meta {
             dataset.set_vocab_size(meta.vocab_size);
         }
@@ -86,9 +89,9 @@ impl Dataset {
         let (train, val) = (stream(Split::Train, &corpus.train), stream(Split::Val, &corpus.val));
         let characters = corpus.vocabulary.iter().map(|&byte| char::from(byte)).collect();
         let characters = CharTokenizer::new(characters);
-        let meta = Meta { vocab_size: corpus.vocabulary.len() as u32, characters };
-        let mut dataset =
-            Self { name: BUILTIN.to_owned(), train, val, meta: None, floor: Some(corpus.floor) };
+        let meta = Meta::new(corpus.vocabulary.len() as u32, characters);
+        let (name, folder, floor) = (BUILTIN.to_owned(), PathBuf::new(), Some(corpus.floor));
+        let mut dataset = Self { name, folder, train, val, meta: None, floor };
         dataset.set_vocab_size(meta.vocab_size);
         dataset.meta = Some(meta);
         dataset
@@ -98,6 +101,12 @@ impl Dataset {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Where it lies; empty for the built-in one.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// One half's tokens.
@@ -152,7 +161,7 @@ impl Dataset {
 
 fn open_split(dir: &Path, split: Split) -> Result<TokenStream, DataError> {
     let single = dir.join(format!("{}.bin", split.name()));
-    if single.exists() {
+    if is_there(&single) {
         return TokenStream::open(&[single]);
     }
     let shards = if dir.is_dir() { shards(dir, split)? } else { Vec::new() };
@@ -167,14 +176,21 @@ fn open_split(dir: &Path, split: Split) -> Result<TokenStream, DataError> {
     TokenStream::open(&shards)
 }
 
-/// The files `*_train_*.bin` or `*_val_*.bin`, by name.
+/// Whether the name exists, be it a link to nowhere: only what is really absent may be left out.
+fn is_there(path: &Path) -> bool {
+    use io::ErrorKind::{NotADirectory, NotFound};
+    let absent = |error: io::Error| matches!(error.kind(), NotFound | NotADirectory);
+    !path.symlink_metadata().is_err_and(absent)
+}
+
+/// The files `*_train_*.bin` and `*_train.bin`, or likewise for val, by name.
 fn shards(dir: &Path, split: Split) -> Result<Vec<PathBuf>, DataError> {
-    let middle = format!("_{}_", split.name());
+    let (middle, end) = (format!("_{}_", split.name()), format!("_{}.bin", split.name()));
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir).map_err(DataError::io(dir, "list it"))? {
         let path = entry.map_err(DataError::io(dir, "list it"))?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if name.contains(&middle) && name.ends_with(".bin") {
+        if name.ends_with(&end) || name.contains(&middle) && name.ends_with(".bin") {
             found.push(path);
         }
     }

@@ -167,6 +167,9 @@ impl fmt::Display for DataError {
             Self::Io { action, source, .. } => {
                 write!(f, ": cannot {action}: {source}; check the path and its permissions")
             }
+            Self::Missing { dir, looked_for, maker, .. } if dir.is_file() => {
+                write!(f, " is a file: name its folder, which holds {looked_for} ({maker})")
+            }
             Self::Missing { dir_exists, looked_for, maker, .. } => {
                 let place = if *dir_exists { "holds no" } else { "does not exist: no" };
                 write!(f, " {place} {looked_for}; {maker}, --dataset=builtin needs no files")
@@ -216,9 +219,11 @@ impl fmt::Display for DataError {
             Self::MetaPickle { source, .. } => write!(f, ": {source}"),
             Self::Meta { what, .. } => write!(f, ": {what}; prepare the data set again"),
             Self::Shape { what } => write!(f, "{what}"),
-            Self::State { what } => {
-                write!(f, "sampler state: {what}; start from an earlier checkpoint")
-            }
+            Self::State { what } => write!(
+                f,
+                "nanoGPT's stream cannot go on: {what}; leave that key out, or go on with \
+                 --sampler=fitgpt"
+            ),
         }
     }
 }

@@ -9,6 +9,9 @@ pub(crate) const SAMPLE_BYTES: usize = 1024;
 /// Shortest sample that is believed to be text.
 const TEXT_BYTES: usize = 16;
 
+/// Fewest 32-bit numbers that are believed to be such.
+const WIDE_NUMBERS: usize = 16;
+
 /// A kind of file, and what to do with it instead.
 pub(crate) type Kind = (&'static str, &'static str);
 
@@ -22,7 +25,7 @@ const KINDS: [(&[u8], Kind); 13] = [
     (b"\x93NUMPY", ("a numpy .npy file", "write raw tokens: array.astype('<u2').tofile(path)")),
     (b"PAR1", ("a parquet file", PREPARE)),
     (b"GGUF", ("a GGUF model", "token files are train.bin and val.bin")),
-    (b"\x1f\x8b", ("a gzip file", "unpack it first: gunzip FILE")),
+    (b"\x1f\x8b\x08", ("a gzip file", "unpack it first: gunzip FILE")),
     (b"\x28\xb5\x2f\xfd", ("a zstd file", "unpack it first: unzstd FILE")),
     (b"BZh", ("a bzip2 file", "unpack it first: bunzip2 FILE")),
     (&20240801_i32.to_le_bytes(), ("an llm.c llama-3 shard (32-bit tokens)", GPT2_ONLY)),
@@ -37,10 +40,22 @@ pub(crate) fn kind(sample: &[u8]) -> Option<Kind> {
     if let Some((_, kind)) = KINDS.iter().find(|(start, _)| sample.starts_with(start)) {
         return Some(*kind);
     }
+    if is_wide(sample) {
+        return Some(("32-bit tokens", "write 16-bit ones: array.astype('<u2').tofile(path)"));
+    }
     if is_pickle(sample) {
         return Some(("a Python pickle", "token files are raw 16-bit numbers"));
     }
     is_text(sample).then_some(("plain text", PREPARE))
+}
+
+/// Every other 16-bit number is 0 and the rest are not all alike: 32-bit ids below 65,536.
+fn is_wide(sample: &[u8]) -> bool {
+    let (numbers, _) = sample.as_chunks::<4>();
+    let low = |number: &[u8; 4]| [number[0], number[1]];
+    numbers.len() >= WIDE_NUMBERS
+        && numbers.iter().all(|number| number[2..] == [0, 0])
+        && numbers.iter().any(|number| low(number) != low(&numbers[0]))
 }
 
 /// A protocol, then a frame of less than 4 GiB or a memoized container.

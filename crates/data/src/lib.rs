@@ -9,6 +9,7 @@
 
 mod error;
 mod foreign;
+mod regular;
 mod token_file;
 mod token_stream;
 

@@ -2,9 +2,14 @@
 //! and `stoi`, which must agree with each other.
 
 use crate::error::DataError;
+use crate::regular;
 use crate::tokenizer::CharTokenizer;
 use pickle::Value;
+use std::io::Read;
 use std::path::Path;
+
+/// Most bytes of a file: 65,536 characters, twice, take less than a tenth.
+const MOST_BYTES: u64 = 32 << 20;
 
 /// Largest vocabulary that 16-bit tokens can use.
 const MOST_IDS: i64 = 1 << 16;
@@ -16,16 +21,31 @@ pub struct Meta {
     pub vocab_size: u32,
     /// The characters; none if the file gives only a size.
     pub characters: Option<CharTokenizer>,
+    /// Why the file's tables are no characters, where it has some: training needs only the size, as
+    /// in nanoGPT, but no text can be made of ids.
+    pub unusable: Option<String>,
 }
 
 impl Meta {
+    /// A vocabulary of so many rows, with its characters where it has some.
+    #[must_use]
+    pub fn new(vocab_size: u32, characters: Option<CharTokenizer>) -> Self {
+        Self { vocab_size, characters, unusable: None }
+    }
+
     /// Reads the file.
     ///
     /// # Errors
     ///
     /// When it cannot be read, is no pickle of plain values, or contradicts itself.
     pub fn read(path: &Path) -> Result<Self, DataError> {
-        let bytes = std::fs::read(path).map_err(DataError::io(path, "read it"))?;
+        let mut bytes = Vec::new();
+        let mut start = regular::open(path)?.take(MOST_BYTES + 1);
+        start.read_to_end(&mut bytes).map_err(DataError::io(path, "read it"))?;
+        if bytes.len() as u64 > MOST_BYTES {
+            let what = format!("it has more than {MOST_BYTES} bytes: it is no meta.pkl");
+            return Err(DataError::Meta { path: path.to_owned(), what });
+        }
         Self::parse(&bytes, path)
     }
 
@@ -65,24 +85,27 @@ fn from_value(value: &Value) -> Result<Meta, String> {
     if !(1..=MOST_IDS).contains(&size) {
         return Err(format!("vocab_size is {size}, but 16-bit tokens allow 1 to {MOST_IDS}"));
     }
-    let characters = match (value.get("itos"), value.get("stoi")) {
-        (None, None) => None,
-        (Some(itos), Some(stoi)) => Some(characters(itos, stoi, size)?),
-        (Some(_), None) => return Err("it has 'itos' but no 'stoi'".to_owned()),
-        (None, Some(_)) => return Err("it has 'stoi' but no 'itos'".to_owned()),
+    let found = match (value.get("itos"), value.get("stoi")) {
+        (None, None) => Ok(None),
+        (Some(itos), Some(stoi)) => characters(itos, stoi, size).map(Some),
+        (Some(_), None) => Err("it has 'itos' but no 'stoi'".to_owned()),
+        (None, Some(_)) => Err("it has 'stoi' but no 'itos'".to_owned()),
     };
-    Ok(Meta { vocab_size: size as u32, characters })
+    let (characters, unusable) = match found {
+        Ok(characters) => (characters, None),
+        Err(why) => (None, Some(why)),
+    };
+    Ok(Meta { vocab_size: size as u32, characters, unusable })
 }
 
 fn characters(itos: &Value, stoi: &Value, size: i64) -> Result<CharTokenizer, String> {
     let itos = itos.as_dict().ok_or_else(|| format!("itos is a {}", itos.type_name()))?;
     let stoi = stoi.as_dict().ok_or_else(|| format!("stoi is a {}", stoi.type_name()))?;
-    for (name, entries) in [("itos", itos), ("stoi", stoi)] {
-        let count = entries.len();
-        if count as i64 != size {
-            return Err(format!("{name} has {count} entries, but vocab_size is {size}"));
-        }
+    let (count, back) = (itos.len(), stoi.len());
+    if count as i64 > size || count != back {
+        return Err(format!("itos has {count} entries and stoi {back}, but vocab_size is {size}"));
     }
+    let size = count as i64; // a vocabulary may have more rows than characters
     let mut table = vec![None; size as usize];
     for (id, character) in itos {
         let (id, character) = entry("itos", id, character, size)?;
@@ -119,5 +142,10 @@ fn entry(name: &str, id: &Value, text: &Value, size: i64) -> Result<(usize, char
 
 /// A value for a message, cut where it is long.
 fn shown(value: &Value) -> String {
-    format!("{value:?}").chars().take(60).collect()
+    let text = match (value.as_str(), value.as_int()) {
+        (Some(text), _) => format!("'{text}'"),
+        (_, Some(number)) => number.to_string(),
+        _ => format!("a {}", value.type_name()),
+    };
+    text.chars().take(60).collect()
 }

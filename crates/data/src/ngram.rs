@@ -137,9 +137,10 @@ fn discounts(grams: &[(u64, u32)]) -> [f64; 4] {
     grams.iter().filter(|gram| gram.1 <= 4).for_each(|gram| of[gram.1 as usize] += 1.0);
     let [_, one, two, three, four] = of;
     let base = one / (one + 2.0 * two);
+    // Never quite 0: a symbol that a context has not shown must keep some probability.
     let estimate = |count: f64, now: f64, next: f64| {
         let found = count - (count + 1.0) * base * next / now;
-        if found.is_finite() { found.clamp(0.0, count) } else { 0.5 }
+        if found.is_finite() { found.clamp(0.01, count) } else { 0.5 }
     };
     [0.0, estimate(1.0, one, two), estimate(2.0, two, three), estimate(3.0, three, four)]
 }

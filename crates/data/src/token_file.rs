@@ -6,6 +6,7 @@
 
 use crate::error::DataError;
 use crate::foreign;
+use crate::regular;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -18,11 +19,12 @@ const TOKEN_BYTES: u64 = 2;
 /// Tokens converted at a time, on the stack.
 const CHUNK: usize = 4096;
 
-/// An open token file.
+/// A token file that was found good.
 #[derive(Debug)]
 pub struct TokenFile {
     path: PathBuf,
-    file: File,
+    /// None where there are too many files to keep all of them open.
+    file: Option<File>,
     header_bytes: u64,
     tokens: u64,
 }
@@ -34,18 +36,19 @@ impl TokenFile {
     ///
     /// When it cannot be read, is empty, cut off, of odd size or of another kind.
     pub fn open(path: &Path) -> Result<Self, DataError> {
-        let file = File::open(path).map_err(DataError::io(path, "open it"))?;
+        let file = regular::open(path)?;
         let metadata = file.metadata().map_err(DataError::io(path, "read its size"))?;
-        if metadata.is_dir() {
-            let (kind, advice) = ("a folder", "name the file inside it");
-            return Err(DataError::Foreign { path: path.to_owned(), kind, advice });
-        }
         let bytes = metadata.len();
         let mut sample = [0; foreign::SAMPLE_BYTES];
         let sample = &mut sample[..bytes.min(foreign::SAMPLE_BYTES as u64) as usize];
         file.read_exact_at(sample, 0).map_err(DataError::io(path, "read its beginning"))?;
         let (header_bytes, tokens) = layout(path, bytes, sample)?;
-        Ok(Self { path: path.to_owned(), file, header_bytes, tokens })
+        Ok(Self { path: path.to_owned(), file: Some(file), header_bytes, tokens })
+    }
+
+    /// From now on the file is opened for each read.
+    pub fn close(&mut self) {
+        self.file = None;
     }
 
     /// Tokens in the file.
@@ -91,7 +94,15 @@ impl TokenFile {
 
     fn read_bytes(&self, first: u64, bytes: &mut [u8]) -> Result<(), DataError> {
         let offset = self.header_bytes + first * TOKEN_BYTES;
-        self.file.read_exact_at(bytes, offset).map_err(|error| match error.kind() {
+        let opened;
+        let file = match &self.file {
+            Some(file) => file,
+            None => {
+                opened = regular::open(&self.path)?;
+                &opened
+            }
+        };
+        file.read_exact_at(bytes, offset).map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof => {
                 DataError::Shrunk { path: self.path.clone(), token: first }
             }

@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 /// Every id that 16 bits can hold.
 const ALL_IDS: u32 = 1 << 16;
 
+/// Files that are kept open; systems allow a process 1024 or more.
+const MOST_OPEN_FILES: usize = 256;
+
 /// Tokens of one read when a stream is checked.
 const CHECKED_AT_ONCE: usize = 1 << 16;
 
@@ -36,7 +39,10 @@ impl TokenStream {
         let mut tokens = 0;
         let mut files = Vec::with_capacity(paths.len());
         for path in paths {
-            let file = TokenFile::open(path)?;
+            let mut file = TokenFile::open(path)?;
+            if paths.len() > MOST_OPEN_FILES {
+                file.close();
+            }
             let before = tokens;
             tokens += file.len();
             files.push((before, file));

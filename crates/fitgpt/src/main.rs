@@ -9,12 +9,20 @@ mod numbers;
 mod progress;
 mod screen;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> =
-        std::env::args_os().skip(1).map(|text| text.to_string_lossy().into_owned()).collect();
-    match commands::run(&arguments) {
+    let typed = std::env::args_os().skip(1);
+    let arguments: Result<Vec<String>, OsString> = typed.map(OsString::into_string).collect();
+    let ended = match arguments {
+        Ok(arguments) => commands::run(&arguments),
+        Err(text) => {
+            let what = format!("argument {text:?} is not UTF-8; rename the file or folder");
+            Err(spec::SpecError::Conflict { what }.into())
+        }
+    };
+    match ended {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
             screen::error(&error.to_string());

@@ -5,6 +5,7 @@ use crate::numbers::{duration, short};
 use crate::screen;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::path::Path;
+use train::TrainError;
 use train::eval::Evaluation;
 use train::run::{IterationReport, Observer};
 
@@ -116,6 +117,10 @@ impl Observer for Progress {
             train.loss, val.loss, val.standard_error
         );
         self.line(&screen::strong(&text));
+    }
+
+    fn trouble(&mut self, error: &TrainError) {
+        self.line(&format!("note: {error}; the run goes on"));
     }
 
     fn saved(&mut self, _: u64, path: &Path) {

@@ -18,10 +18,10 @@ pub fn is_terminal() -> bool {
     std::io::stdout().is_terminal()
 }
 
-/// Text to standard output as it is; false when nobody reads it any more.
-pub fn out(text: &str) -> bool {
+/// Text to standard output as it is.
+pub fn out(text: &str) -> std::io::Result<()> {
     let mut stdout = std::io::stdout().lock();
-    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).is_ok()
+    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush())
 }
 
 /// A line to standard output.
@@ -34,10 +34,10 @@ pub fn note(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");
 }
 
-/// The last line of a program that failed.
+/// The last line of a program that failed, one line whatever names are in it.
 pub fn error(text: &str) {
     let label = Style::new().for_stderr().red().bold().apply_to("error:");
-    note(&format!("{label} {text}"));
+    note(&format!("{label} {}", text.replace(char::is_control, " ")));
 }
 
 /// Something to know, on standard output between the lines of a run.

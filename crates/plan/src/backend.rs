@@ -167,7 +167,9 @@ impl fmt::Display for BackendError {
         match self {
             BackendError::BadPlan { defects } => write!(f, "the plan is not sound: {defects}"),
             BackendError::OutOfMemory { wanted } => {
-                write!(f, "an arena of {wanted} ({} bytes) cannot be had", wanted.get())
+                let bytes = wanted.get();
+                write!(f, "an arena of {wanted} ({bytes} bytes) cannot be had; ")?;
+                f.write_str("lower batch_size, block_size or the model, or free memory")
             }
             BackendError::Unsupported { what } => write!(f, "not supported here: {what}"),
             BackendError::HostAccess { what } => f.write_str(what),

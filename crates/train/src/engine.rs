@@ -2,7 +2,7 @@
 //! one place that knows which tensor is which.
 
 use crate::error::TrainError;
-use crate::host::{ids_to_bytes, words_to_floats};
+use crate::host::{ids_to_bytes, room, words_to_floats};
 use model::gpt2::LossSegment;
 use model::{Dims, Program};
 use plan::{Backend, StepInputs, StepState, TensorId};
@@ -28,9 +28,9 @@ pub struct Rows {
 
 impl Rows {
     /// Room for so many sequences.
-    pub fn new(rows: u64, positions: u64) -> Rows {
-        let ids = (rows * positions) as usize;
-        Rows { tokens: vec![0; ids], targets: vec![0; ids], positions: positions as usize }
+    pub fn new(rows: u64, positions: u64) -> Result<Rows, TrainError> {
+        let room = || room(rows.saturating_mul(positions), "batches");
+        Ok(Rows { tokens: room()?, targets: room()?, positions: positions as usize })
     }
 }
 

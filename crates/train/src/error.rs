@@ -20,8 +20,21 @@ pub enum TrainError {
     Io {
         /// The file.
         path: PathBuf,
+        /// What was tried.
+        doing: &'static str,
         /// What the system says.
         error: std::io::Error,
+        /// What to do.
+        advice: &'static str,
+    },
+    /// The text that was asked for cannot be written.
+    Output(std::io::Error),
+    /// Host memory beside the arena.
+    HostMemory {
+        /// What it is for.
+        what: &'static str,
+        /// Its size.
+        bytes: u128,
     },
     /// The checkpoint does not belong to this run, or is not complete.
     Mismatch {
@@ -71,7 +84,8 @@ impl TrainError {
             | TrainError::EmptyPrompt
             | TrainError::Prompt(_)
             | TrainError::NotYet { .. } => 2,
-            TrainError::Backend(plan::BackendError::OutOfMemory { .. }) => 3,
+            TrainError::HostMemory { .. }
+            | TrainError::Backend(plan::BackendError::OutOfMemory { .. }) => 3,
             TrainError::Data(_)
             | TrainError::Save(_)
             | TrainError::Read(_)
@@ -81,7 +95,7 @@ impl TrainError {
             | TrainError::OutDirBusy { .. }
             | TrainError::Io { .. } => 4,
             TrainError::Backend(_) => 5,
-            TrainError::Diverged { .. } => 1,
+            TrainError::Diverged { .. } | TrainError::Output(_) => 1,
         }
     }
 }
@@ -94,7 +108,17 @@ impl fmt::Display for TrainError {
             TrainError::Data(error) => error.fmt(f),
             TrainError::Save(error) => error.fmt(f),
             TrainError::Read(error) => error.fmt(f),
-            TrainError::Io { path, error } => write!(f, "{}: {error}", path.display()),
+            TrainError::Io { path, doing, error, advice } => {
+                write!(f, "{}: cannot {doing}: {error}; {advice}", path.display())
+            }
+            TrainError::Output(error) => {
+                write!(f, "standard output: {error}; make room or write somewhere else")
+            }
+            TrainError::HostMemory { what, bytes } => write!(
+                f,
+                "{bytes} bytes of memory for {what} cannot be had; lower batch_size, \
+                 gradient_accumulation_steps or block_size"
+            ),
             TrainError::Mismatch { path, what } => write!(f, "{}: {what}", path.display()),
             TrainError::OutDirInUse { path } => write!(
                 f,

@@ -39,10 +39,9 @@ pub fn evaluate(
     go_on: &mut dyn FnMut(f64) -> bool,
 ) -> Result<Option<Evaluation>, TrainError> {
     let sequences = (rows.tokens.len() / rows.positions) as u64;
-    let mut means = Vec::with_capacity((batches * sequences) as usize);
     let mut estimates = [Estimate { loss: 0.0, standard_error: 0.0 }; 2];
     for (half, split) in [Split::Train, Split::Val].into_iter().enumerate() {
-        means.clear();
+        let mut means = Running::default();
         for batch in 0..batches {
             let share = batch as f64 / batches as f64;
             if !go_on((half as f64 + share) / 2.0) {
@@ -51,20 +50,36 @@ pub fn evaluate(
             feed.eval(split, iteration, batch, rows)?;
             engine.eval_rows(rows, &StepInputs::default())?;
             let losses = engine.row_losses(sequences)?;
-            means.extend(losses.iter().map(|&loss| f64::from(loss) / rows.positions as f64));
+            losses.iter().for_each(|&loss| means.add(f64::from(loss) / rows.positions as f64));
         }
-        estimates[half] = summary(&means);
+        estimates[half] = means.estimate();
     }
     let [train, val] = estimates;
     Ok(Some(Evaluation { train, val, tokens: batches * rows.tokens.len() as u64 }))
 }
 
-fn summary(means: &[f64]) -> Estimate {
-    let count = means.len().max(1) as f64;
-    let loss = means.iter().sum::<f64>() / count;
-    let spread: f64 = means.iter().map(|mean| (mean - loss) * (mean - loss)).sum();
-    let standard_error = (spread / (count - 1.0).max(1.0) / count).sqrt();
-    Estimate { loss, standard_error }
+/// Mean and spread of numbers that come one by one (Welford).
+#[derive(Clone, Copy, Debug, Default)]
+struct Running {
+    count: f64,
+    mean: f64,
+    /// Sum of squared distances from the mean.
+    spread: f64,
+}
+
+impl Running {
+    fn add(&mut self, number: f64) {
+        self.count += 1.0;
+        let before = number - self.mean;
+        self.mean += before / self.count;
+        self.spread += before * (number - self.mean);
+    }
+
+    fn estimate(&self) -> Estimate {
+        let variance = self.spread / (self.count - 1.0).max(1.0);
+        let standard_error = (variance / self.count.max(1.0)).sqrt();
+        Estimate { loss: self.mean, standard_error }
+    }
 }
 
 #[cfg(test)]
@@ -73,6 +88,11 @@ mod tests {
 
     #[test]
     fn the_standard_error_is_that_of_the_mean() {
+        let summary = |numbers: &[f64]| {
+            let mut running = Running::default();
+            numbers.iter().for_each(|&number| running.add(number));
+            running.estimate()
+        };
         let four = summary(&[1.0, 2.0, 3.0, 4.0]);
         assert_eq!(four.loss, 2.5);
         assert!((four.standard_error - (5.0f64 / 3.0 / 4.0).sqrt()).abs() < 1e-12);

@@ -42,7 +42,7 @@ pub fn open<'a>(
     generator: Generator,
 ) -> Result<Box<dyn Feed + 'a>, TrainError> {
     Ok(match spec.sampler {
-        Sampler::Fitgpt => Box::new(OwnFeed::new(spec, dataset)),
+        Sampler::Fitgpt => Box::new(OwnFeed::new(spec, dataset)?),
         Sampler::Nanogpt => Box::new(ReplayFeed::new(spec, dataset, generator)?),
     })
 }

@@ -42,6 +42,8 @@ pub trait Observer {
     fn evaluation(&mut self, iteration: u64, evaluation: &Evaluation, best: bool);
     /// An evaluation goes on; so much of it is done, 0 to 1.
     fn evaluating(&mut self, _iteration: u64, _share: f64) {}
+    /// Something went wrong that does not end the run.
+    fn trouble(&mut self, error: &TrainError);
     /// The run was saved.
     fn saved(&mut self, iteration: u64, path: &Path);
 }
@@ -73,32 +75,46 @@ pub struct Run<'a> {
     pub log: &'a mut RunLog,
     /// What its checkpoints say; the progress in it is where the run stands.
     pub document: Document,
+    /// Whether to evaluate once more after the last iteration where none was due there.
+    pub evaluate_at_end: bool,
     /// Set from outside to end after the iteration that runs.
     pub stop: &'a AtomicBool,
 }
 
 /// The host's room, taken before the first step.
-struct Room {
+pub struct Room {
     rows: Rows,
     eval_rows: Rows,
     save: Vec<u8>,
 }
 
+impl Room {
+    /// The room that a run needs, or the word that there is no memory for it.
+    pub fn new(spec: &RunSpec, engine: &Engine) -> Result<Room, TrainError> {
+        Ok(Room {
+            rows: Rows::new(spec.sequences_per_iteration(), spec.block_size)?,
+            eval_rows: Rows::new(spec.eval_batch_size, spec.eval_block_size)?,
+            save: save::buffer(engine)?,
+        })
+    }
+}
+
 impl Run<'_> {
     /// Runs to the end, or until it is asked to stop.
-    pub fn go(mut self, observer: &mut dyn Observer) -> Result<Outcome, TrainError> {
-        let mut room = Room {
-            rows: Rows::new(self.spec.sequences_per_iteration(), self.spec.block_size),
-            eval_rows: Rows::new(self.spec.eval_batch_size, self.spec.eval_block_size),
-            save: save::buffer(self.engine),
-        };
+    pub fn go(
+        mut self,
+        room: &mut Room,
+        observer: &mut dyn Observer,
+    ) -> Result<Outcome, TrainError> {
         let started_at = self.document.progress.iteration;
-        self.log.start(&self.document)?;
+        if let Some(error) = self.log.start(&self.document) {
+            observer.trouble(&error);
+        }
         let (evaluation, interrupted) = if self.spec.eval_only {
-            let evaluation = self.evaluate(&mut room, observer)?;
+            let evaluation = self.evaluate(room, observer)?;
             (evaluation, evaluation.is_none())
         } else {
-            self.train(&mut room, observer)?
+            self.train(room, observer)?
         };
         let checkpoint = Some(last_path(&self.out_dir())).filter(|path| path.exists());
         let iteration = self.document.progress.iteration;
@@ -111,11 +127,11 @@ impl Run<'_> {
         room: &mut Room,
         observer: &mut dyn Observer,
     ) -> Result<(Option<Evaluation>, bool), TrainError> {
-        let started_at = self.document.progress.iteration;
+        let (started_at, interval) = (self.document.progress.iteration, self.spec.eval_interval);
         let mut last = None;
         while self.document.progress.iteration <= self.spec.max_iters {
             let iteration = self.document.progress.iteration;
-            if iteration.is_multiple_of(self.spec.eval_interval) {
+            if iteration.is_multiple_of(interval) {
                 if iteration > started_at {
                     self.save(room, observer)?;
                 }
@@ -129,6 +145,9 @@ impl Run<'_> {
             let interrupted = self.stop.load(Ordering::Relaxed);
             if interrupted || self.document.progress.iteration > self.spec.max_iters {
                 self.save(room, observer)?;
+                if !interrupted && self.evaluate_at_end && !iteration.is_multiple_of(interval) {
+                    last = self.evaluate(room, observer)?;
+                }
                 return Ok((last, interrupted));
             }
         }
@@ -163,7 +182,7 @@ impl Run<'_> {
                 checkpoint::link_best(&last, &best)?;
             }
         }
-        self.log.write(json!({
+        let failed = self.log.write(json!({
             "kind": "eval",
             "iter": iteration,
             "train_loss": found.train.loss,
@@ -173,7 +192,10 @@ impl Run<'_> {
             "tokens": found.tokens,
             "arena_bytes": self.engine.arena_bytes(),
             "note": self.note(),
-        }))?;
+        }));
+        if let Some(error) = failed {
+            observer.trouble(&error);
+        }
         observer.evaluation(iteration, &found, best);
         Ok(Some(found))
     }
@@ -222,14 +244,16 @@ impl Run<'_> {
             ms: seconds * 1e3,
             tokens_per_second: tokens as f64 / seconds,
         };
-        self.log_iteration(&report)?;
+        if let Some(error) = self.log_iteration(&report) {
+            observer.trouble(&error);
+        }
         observer.iteration(&report);
         Ok(())
     }
 
-    fn log_iteration(&mut self, report: &IterationReport) -> Result<(), TrainError> {
+    fn log_iteration(&mut self, report: &IterationReport) -> Option<TrainError> {
         if !report.iteration.is_multiple_of(self.spec.log_interval) {
-            return Ok(());
+            return None;
         }
         self.log.write(json!({
             "kind": "iter",

@@ -13,23 +13,28 @@ use std::path::{Path, PathBuf};
 pub struct RunLog {
     path: PathBuf,
     file: File,
+    failed: bool,
 }
 
 impl RunLog {
     /// Opens the log of a folder and keeps others out of it.
     pub fn open(out_dir: &Path) -> Result<RunLog, TrainError> {
         let path = out_dir.join("log.jsonl");
+        if path.metadata().is_ok_and(|metadata| !metadata.is_file()) {
+            let error = std::io::Error::other("it is no regular file");
+            return Err(cannot_write(&path, error));
+        }
         let opened = File::options().create(true).append(true).open(&path);
-        let file = opened.map_err(|error| TrainError::Io { path: path.clone(), error })?;
+        let file = opened.map_err(|error| cannot_write(&path, error))?;
         // A file system without locks cannot keep anybody out; that is no reason not to train.
         if let Err(TryLockError::WouldBlock) = file.try_lock() {
             return Err(TrainError::OutDirBusy { path: out_dir.to_path_buf() });
         }
-        Ok(RunLog { path, file })
+        Ok(RunLog { path, file, failed: false })
     }
 
     /// The line of a run that begins or goes on.
-    pub fn start(&mut self, document: &Document) -> Result<(), TrainError> {
+    pub fn start(&mut self, document: &Document) -> Option<TrainError> {
         self.write(json!({
             "schema": "fitgpt.log/1",
             "kind": "start",
@@ -41,10 +46,17 @@ impl RunLog {
         }))
     }
 
-    /// Appends a line, whole.
-    pub fn write(&mut self, line: Value) -> Result<(), TrainError> {
+    /// Appends a line, whole. A log that cannot be written does not end the run: the first failure
+    /// is given back to be told.
+    pub fn write(&mut self, line: Value) -> Option<TrainError> {
         let text = format!("{line}\n");
-        let written = self.file.write_all(text.as_bytes());
-        written.map_err(|error| TrainError::Io { path: self.path.clone(), error })
+        let error = self.file.write_all(text.as_bytes()).err()?;
+        let is_first = !std::mem::replace(&mut self.failed, true);
+        is_first.then(|| cannot_write(&self.path, error))
     }
+}
+
+fn cannot_write(path: &Path, error: std::io::Error) -> TrainError {
+    let (doing, advice) = ("write the log", "make room or give another --out_dir");
+    TrainError::Io { path: path.to_path_buf(), doing, error, advice }
 }

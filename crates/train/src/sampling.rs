@@ -6,7 +6,7 @@ use rng::Stream;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Choice {
     /// Divides the logits; above 0.
-    pub temperature: f32,
+    pub temperature: f64,
     /// Only this many of the most likely tokens can be drawn; 0 = all.
     pub top_k: usize,
 }
@@ -18,7 +18,7 @@ pub fn draw(logits: &[f32], choice: Choice, stream: &mut Stream, scratch: &mut V
     let floor = threshold(scratch, choice.top_k);
     let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let weight = |logit: f32| {
-        let scaled = f64::from(logit - max) / f64::from(choice.temperature);
+        let scaled = f64::from(logit - max) / choice.temperature;
         if logit < floor { 0.0 } else { scaled.exp() }
     };
     let total: f64 = logits.iter().map(|&logit| weight(logit)).sum();

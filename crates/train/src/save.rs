@@ -3,6 +3,7 @@
 
 use crate::engine::Engine;
 use crate::error::TrainError;
+use crate::host::room;
 use checkpoint::{Dtype, Reader, TensorInfo};
 use data::{CharTokenizer, Tokenizer};
 use model::{Dims, Program};
@@ -56,20 +57,27 @@ impl Document {
     }
 
     fn parse(path: &Path, text: &str) -> Result<Document, TrainError> {
-        let bad = |what: &str| mismatch(path, format!("the run document has no valid {what}"));
+        let bad = |what: &str| {
+            mismatch(path, format!("its document has no valid {what}; use another checkpoint"))
+        };
         let json: Value = serde_json::from_str(text).map_err(|_| bad("JSON"))?;
         let word = |key: &str| json.get(key).and_then(Value::as_str).map(str::to_string);
         let bits = word("best_val_loss_bits").and_then(|bits| bits.parse::<u64>().ok());
         let iteration = json.get("iteration").and_then(Value::as_u64);
+        let config = json.get("config").filter(|config| config.is_object()).cloned();
+        let dims = dims_from_json(json.get("model")).ok_or_else(|| bad("model"))?;
+        let fits = |found: &Option<Tokenizer>| {
+            found.as_ref().is_none_or(|found| u64::from(found.vocab_size()) <= dims.vocab_size)
+        };
+        let tokenizer = tokenizer_from_json(json.get("tokenizer")).filter(fits);
         Ok(Document {
             progress: Progress {
                 iteration: iteration.ok_or_else(|| bad("iteration"))?,
                 best_val_loss: f64::from_bits(bits.ok_or_else(|| bad("best loss"))?),
             },
-            config: json.get("config").cloned().ok_or_else(|| bad("config"))?,
-            dims: dims_from_json(json.get("model")).ok_or_else(|| bad("model"))?,
-            tokenizer: tokenizer_from_json(json.get("tokenizer"))
-                .ok_or_else(|| bad("tokenizer"))?,
+            config: config.ok_or_else(|| bad("config"))?,
+            dims,
+            tokenizer: tokenizer.ok_or_else(|| bad("tokenizer"))?,
             feed: json.get("feed").cloned().ok_or_else(|| bad("batch stream"))?,
             plan_hash: word("plan_hash").ok_or_else(|| bad("plan hash"))?,
             device: word("device").ok_or_else(|| bad("device"))?,
@@ -165,8 +173,8 @@ pub fn buffer_bytes(program: &Program) -> u64 {
 }
 
 /// Room for the largest tensor: what [`save`] needs, to be had before the run starts.
-pub fn buffer(engine: &Engine) -> Vec<u8> {
-    vec![0; buffer_bytes(engine.program()) as usize]
+pub fn buffer(engine: &Engine) -> Result<Vec<u8>, TrainError> {
+    room(buffer_bytes(engine.program()), "saving")
 }
 
 /// Saves everything; the old file survives any failure. `buffer` is from [`buffer`].

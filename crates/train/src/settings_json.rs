@@ -15,6 +15,14 @@ pub fn to_json(settings: &Settings) -> Json {
     Json::Object(of_train.map(entry).collect::<Map<_, _>>())
 }
 
+/// Keys of the run that were given, with their values.
+pub fn given(settings: &Settings) -> Vec<(&'static str, Json)> {
+    let of_run =
+        |setting: &&Setting| setting.is_given() && !OF_THE_CALL.contains(&setting.key.name);
+    let pair = |setting: &Setting| (setting.key.name, json(&setting.value));
+    settings.iter().filter(of_run).map(pair).collect()
+}
+
 fn json(value: &Value) -> Json {
     match value {
         Value::Int(number) => Json::from(*number),

@@ -10,7 +10,7 @@ use checkpoint::Reader;
 use data::{Dataset, Split, Tokenizer};
 use model::Dims;
 use serde_json::Value;
-use spec::{Environment, InitFrom, Notice, RunSpec, Settings, resolve};
+use spec::{Environment, InitFrom, Notice, RunSpec, Sampler, Settings, resolve};
 use std::path::{Path, PathBuf};
 
 /// GPT-2's ids rounded up to a multiple of 64, nanoGPT's vocabulary where nothing else is said.
@@ -85,12 +85,19 @@ impl Setup {
         if let Some(saved) = &saved {
             settings_json::fill_in(&mut settings, &saved.document.config)?;
         }
-        let (spec, notices) = resolve(&settings, environment)?;
+        let (spec, mut notices) = resolve(&settings, environment)?;
+        if let Some(saved) = &saved {
+            notices.extend(changes(&settings, &saved.document.config));
+        }
         // An impossible model is told before a missing data set: no download mends it.
         let mut dataset = open_dataset(&spec.dataset)
             .map_err(|missing| spec.dims(GPT2_ROWS).err().map_or(missing, TrainError::from))?;
         let dims = dims(&spec, &dataset, saved.as_ref())?;
-        dataset.check_block_size(spec.block_size)?;
+        dataset.split(Split::Train).check_block_size(spec.block_size)?;
+        dataset.split(Split::Val).check_block_size(match spec.sampler {
+            Sampler::Fitgpt => spec.eval_block_size,
+            Sampler::Nanogpt => spec.block_size,
+        })?;
         dataset.set_vocab_size(u32::try_from(dims.vocab_size).unwrap_or(u32::MAX));
         for split in [Split::Train, Split::Val] {
             dataset.split(split).check_ids(LOOKED_AT)?;
@@ -106,9 +113,20 @@ impl Setup {
     /// first thing that a run writes, when nothing can be refused any more.
     pub fn claim(&self) -> Result<RunLog, TrainError> {
         let out_dir = Path::new(&self.spec.out_dir);
-        let made = std::fs::create_dir_all(out_dir);
-        made.map_err(|error| TrainError::Io { path: out_dir.to_path_buf(), error })?;
-        RunLog::open(out_dir)
+        std::fs::create_dir_all(out_dir).map_err(|error| TrainError::Io {
+            path: out_dir.to_path_buf(),
+            doing: "make the folder",
+            error,
+            advice: "give another --out_dir",
+        })?;
+        let log = RunLog::open(out_dir)?;
+        // Now nobody else writes here; somebody may have since the checks above.
+        match &self.saved {
+            None => refuse_checkpoints(out_dir)?,
+            Some(saved) if save::open(&saved.path)?.1 == saved.document => {}
+            Some(_) => return Err(TrainError::OutDirBusy { path: out_dir.to_path_buf() }),
+        }
+        Ok(log)
     }
 
     /// What checkpoints of this run say, at its beginning or where it goes on.
@@ -156,18 +174,32 @@ impl SampleSetup {
         let dims = saved.document.dims;
         let tokenizer = saved.document.tokenizer.clone().ok_or_else(|| TrainError::Mismatch {
             path: saved.path.clone(),
-            what: "its data set had no characters in meta.pkl: ids cannot become text".to_string(),
+            what: "its data set had no characters in meta.pkl: no text can be made of its ids"
+                .to_string(),
         })?;
         Ok(SampleSetup { spec, notices, dims, tokenizer, saved })
     }
+}
+
+/// What was given and is not what the run was saved with.
+fn changes(settings: &Settings, config: &Value) -> Vec<Notice> {
+    let said = settings_json::given(settings);
+    let changed = said.into_iter().filter_map(|(key, new)| {
+        let old = config.get(key).filter(|old| **old != new)?;
+        Some(Notice {
+            key,
+            text: format!("{key} was {old} when the run was saved, now it is {new}"),
+        })
+    });
+    changed.collect()
 }
 
 fn refuse_openai(spec: &RunSpec) -> Result<(), TrainError> {
     match spec.init_from {
         InitFrom::Gpt2(name) => Err(TrainError::NotYet {
             what: format!(
-                "init_from='{}': this version cannot read OpenAI's weights yet; 'scratch' and \
-                 'resume' work",
+                "init_from='{}': this version cannot read OpenAI's weights yet; train a model \
+                 of your own, or 'resume' one",
                 name.name()
             ),
         }),
@@ -193,6 +225,17 @@ fn dims(spec: &RunSpec, dataset: &Dataset, saved: Option<&Saved>) -> Result<Dims
     let stored = saved.document.dims;
     let (rows, name) = (stored.vocab_size, dataset.name());
     let fits = own.map_or(rows >= GPT2_IDS, |own| own == rows);
+    let tokenizers = (&saved.document.tokenizer, dataset.tokenizer());
+    if let (Some(stored), Some(found)) = tokenizers
+        && *stored != found
+        && fits
+    {
+        let what = format!(
+            "data set '{name}' gives its {rows} ids other characters than the model learnt: go on \
+             with the data set it was trained on"
+        );
+        return Err(TrainError::Mismatch { path: saved.path.clone(), what });
+    }
     if !fits {
         let own = own.unwrap_or(GPT2_IDS);
         let what = format!(
@@ -218,6 +261,15 @@ fn dims(spec: &RunSpec, dataset: &Dataset, saved: Option<&Saved>) -> Result<Dims
         return Err(TrainError::Mismatch { path: saved.path.clone(), what });
     }
     Ok(stored)
+}
+
+/// A new run does not touch another's checkpoints.
+fn refuse_checkpoints(out_dir: &Path) -> Result<(), TrainError> {
+    let there = |path: PathBuf| path.symlink_metadata().is_ok();
+    if there(last_path(out_dir)) || there(best_path(out_dir)) {
+        return Err(TrainError::OutDirInUse { path: out_dir.to_path_buf() });
+    }
+    Ok(())
 }
 
 fn existing(path: PathBuf, out_dir: &Path) -> Result<PathBuf, TrainError> {

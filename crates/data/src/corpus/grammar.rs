@@ -187,6 +187,9 @@ impl Reader {
     fn alternative(&mut self, rule: usize, line: &str) -> Result<(), String> {
         let weighted = line.split_once("* ").and_then(|(w, rest)| Some((w.parse().ok()?, rest)));
         let (weight, body) = weighted.unwrap_or((1_u32, line));
+        if body.is_empty() {
+            return Err("an empty alternative".to_owned());
+        }
         let mut parts = Vec::new();
         let mut rest = body;
         while let Some(start) = rest.find(['{', '<']) {

@@ -32,16 +32,13 @@ fn meta(size: Value, itos: Value, stoi: Value) -> Vec<u8> {
 #[test]
 fn pythons_file() {
     let characters = CharTokenizer::new(vec!['\n', 'a', 'é']);
-    assert_eq!(parse(PYTHON), Ok(Meta { vocab_size: 3, characters }));
+    assert_eq!(parse(PYTHON), Ok(Meta::new(3, characters)));
 }
 
 #[test]
 fn ours_is_read_again() {
     let characters: Vec<char> = (0..300).filter_map(char::from_u32).collect();
-    for meta in [
-        Meta { vocab_size: 300, characters: CharTokenizer::new(characters) },
-        Meta { vocab_size: 50_304, characters: None },
-    ] {
+    for meta in [Meta::new(300, CharTokenizer::new(characters)), Meta::new(50_304, None)] {
         assert_eq!(parse(&meta.to_pickle()), Ok(meta));
     }
 }
@@ -54,23 +51,46 @@ fn contradictions_are_named() {
     let good_itos = || itos(&[(0, "a"), (1, "b")]);
     let good_stoi = || stoi(&[("a", 0), ("b", 1)]);
     assert!(parse(&meta(id(2), good_itos(), good_stoi())).is_ok());
-    let cases = [
-        (meta(id(3), good_itos(), good_stoi()), "itos has 2 entries, but vocab_size is 3"),
-        (meta(id(0), good_itos(), good_stoi()), "vocab_size is 0"),
-        (meta(id(-1), good_itos(), good_stoi()), "vocab_size is -1"),
-        (meta(id(65_537), good_itos(), good_stoi()), "allow 1 to 65536"),
-        (meta(text("2"), good_itos(), good_stoi()), "vocab_size is a str"),
+    assert!(parse(&meta(id(3), good_itos(), good_stoi())).unwrap().characters.is_some());
+    for (bytes, want) in [
+        (
+            meta(id(1), good_itos(), good_stoi()),
+            "itos has 2 entries and stoi 2, but vocab_size is 1",
+        ),
+        (meta(id(2), good_itos(), stoi(&[("a", 0)])), "itos has 2 entries and stoi 1"),
         (meta(id(2), Value::None, good_stoi()), "itos is a None"),
         (meta(id(2), itos(&[(0, "a"), (0, "b")]), good_stoi()), "id 0 to 'a' and 'b'"),
-        (meta(id(2), itos(&[(0, "a"), (2, "b")]), good_stoi()), "an id below 2 belongs"),
-        (meta(id(2), itos(&[(0, "a"), (1, "bb")]), good_stoi()), "one character belongs"),
-        (meta(id(2), itos(&[(0, "a"), (1, "")]), good_stoi()), "one character belongs"),
+        (
+            meta(id(2), itos(&[(0, "a"), (2, "b")]), good_stoi()),
+            "has 2 where an id below 2 belongs",
+        ),
+        (
+            meta(id(2), itos(&[(0, "a"), (1, "bb")]), good_stoi()),
+            "'bb' where one character belongs",
+        ),
+        (meta(id(2), itos(&[(0, "a"), (1, "")]), good_stoi()), "'' where one character belongs"),
         (meta(id(2), good_itos(), stoi(&[("a", 1), ("b", 0)])), "stoi gives id 1 to 'a', itos to"),
         (meta(id(2), good_itos(), stoi(&[("a", 0), ("a", 0)])), "stoi gives id 0 twice"),
         (
             meta(id(2), itos(&[(0, "a"), (1, "a")]), stoi(&[("a", 0), ("a", 1)])),
             "a character twice",
         ),
+    ] {
+        let found = parse(&bytes).unwrap();
+        assert_eq!(found.characters, None);
+        let why = found.unusable.unwrap();
+        assert!(why.contains(want), "{want:?} in {why:?}");
+    }
+}
+
+#[test]
+fn what_is_no_meta_is_named() {
+    let size = |value: Value| pickle::write(&dict(vec![(text("vocab_size"), value)]));
+    let cases = [
+        (size(Value::Int(0)), "vocab_size is 0"),
+        (size(Value::Int(-1)), "vocab_size is -1"),
+        (size(Value::Int(65_537)), "allow 1 to 65536"),
+        (size(text("2")), "vocab_size is a str"),
         (pickle::write(&dict(vec![])), "no 'vocab_size'"),
         (pickle::write(&Value::List(vec![])), "it holds a list"),
         (b"\x80\x04\x8c\x08builtins\x8c\x04exec\x93.".to_vec(), "STACK_GLOBAL"),

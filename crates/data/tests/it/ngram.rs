@@ -2,6 +2,7 @@
 
 use fitgpt_data::Ngram;
 use rng::{Purpose, Stream};
+use std::collections::BTreeMap;
 
 fn draws(count: usize, index: u64) -> Vec<u16> {
     let mut stream = Stream::new(5, Purpose::Sample, index);
@@ -55,5 +56,64 @@ fn edges() {
     assert_eq!(untrained.loss(&[]), 0.0);
     for tokens in [vec![0], vec![1, 2, 3], vec![9, 60_000, 3, 3, 3, 3, 3]] {
         assert!(Ngram::train(&tokens, 4).loss(&[0, 1, 60_000, 3, 3]).is_finite());
+    }
+}
+
+/// How often each gram of a text was seen: as it is at the longest, in the shorter ones with how many
+/// different symbols before it.
+fn counts(text: &[u16], length: usize) -> BTreeMap<Vec<u16>, f64> {
+    let mut found = BTreeMap::new();
+    if length == 5 {
+        text.windows(5).for_each(|gram| *found.entry(gram.to_vec()).or_insert(0.0) += 1.0);
+    } else {
+        for longer in counts(text, length + 1).keys() {
+            *found.entry(longer[1..].to_vec()).or_insert(0.0) += 1.0;
+        }
+    }
+    found
+}
+
+/// p(next | context), straight from Chen and Goodman's formula for modified Kneser-Ney.
+fn by_the_book(text: &[u16], context: &[u16], next: u16, vocabulary: f64) -> f64 {
+    let shorter = match context {
+        [] => 1.0 / vocabulary,
+        [_, rest @ ..] => by_the_book(text, rest, next, vocabulary),
+    };
+    let counts = counts(text, context.len() + 1);
+    let of = |n: f64| counts.values().filter(|&&count| count == n).count() as f64;
+    let y = of(1.0) / (of(1.0) + 2.0 * of(2.0));
+    let discount = |count: f64| {
+        let n = count.min(3.0);
+        let estimate = n - (n + 1.0) * y * of(n + 1.0) / of(n);
+        if estimate.is_finite() { estimate.clamp(0.01, n) } else { 0.5 } // the book has no answer
+    };
+    let after: Vec<(u16, f64)> = counts
+        .iter()
+        .filter(|(gram, _)| gram[..context.len()] == *context)
+        .map(|(gram, &count)| (gram[context.len()], count))
+        .collect();
+    let total: f64 = after.iter().map(|(_, count)| count).sum();
+    if total == 0.0 {
+        return shorter;
+    }
+    let taken: f64 = after.iter().map(|&(_, count)| discount(count)).sum();
+    let own = after.iter().find(|(symbol, _)| *symbol == next);
+    let own = own.map_or(0.0, |&(_, count)| count - discount(count));
+    own / total + taken / total * shorter
+}
+
+/// Against a second implementation that is slow and literal.
+#[test]
+fn probabilities_are_those_of_the_book() {
+    let text: Vec<u16> = draws(4000, 9).iter().map(|t| t * t % 7).collect();
+    let ngram = Ngram::train(&text, 7);
+    for start in [0, 100, 2000, 3990] {
+        let mut gram = text[start..start + 5].to_vec();
+        for next in 0..7 {
+            gram[4] = next;
+            let fast = (ngram.loss(&gram[..4]) * 4.0 - ngram.loss(&gram) * 5.0).exp();
+            let slow = by_the_book(&text, &gram[..4], next, 7.0);
+            assert!((fast - slow).abs() < 1e-9, "{gram:?}: {fast} {slow}");
+        }
     }
 }

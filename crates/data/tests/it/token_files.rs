@@ -90,7 +90,9 @@ fn broken_and_foreign_files_are_refused() {
     let cut = &shard(&tokens)[..1100];
     let text = b"First Citizen:\nBefore we proceed any further, hear me speak.\n";
     let frame = b"\x80\x04\x95\x10\x00\x00\x00\x00\x00\x00\x00}";
-    let cases: [(&[u8], &str); 14] = [
+    let wide: Vec<u8> = (0..100_u32).flat_map(u32::to_le_bytes).collect();
+    let cases: [(&[u8], &str); 15] = [
+        (&wide, "32-bit tokens; write 16-bit ones"),
         (b"", "is empty (0 bytes)"),
         (b"abc", "has 3 bytes, but tokens are 2 bytes each"),
         (cut, "has 1100 bytes, but its header promises 100 tokens, which take 1224"),
@@ -110,6 +112,29 @@ fn broken_and_foreign_files_are_refused() {
         let message = refusal(bytes);
         assert!(message.contains(want), "{want:?} in {message:?}");
     }
+}
+
+/// What only looks a little like another file: token 35615 first, or one id again and again.
+#[test]
+fn real_tokens_are_not_refused() {
+    let scratch = Scratch::new();
+    for tokens in [vec![35_615, 3, 5, 7], vec![0; 200], [5, 0].repeat(100)] {
+        let path = scratch.write("t.bin", &raw(&tokens));
+        assert_eq!(TokenFile::open(&path).unwrap().len(), tokens.len() as u64);
+    }
+}
+
+/// More shards than a process may hold open.
+#[test]
+fn two_thousand_shards_are_one_stream() {
+    let scratch = Scratch::new();
+    let paths: Vec<_> = (0..2000_u16)
+        .map(|i| scratch.write(&format!("s_{i:06}.bin"), &shard(&[i, i + 1])))
+        .collect();
+    let stream = TokenStream::open(&paths).unwrap();
+    let mut out = [0; 4];
+    stream.read(2 * 1998, &mut out).unwrap();
+    assert_eq!((stream.len(), out), (4000, [1998, 1999, 1999, 2000]));
 }
 
 #[test]

@@ -6,7 +6,7 @@ mod train;
 use crate::screen;
 use ::train::TrainError;
 use spec::{Environment, SpecError, World, documents};
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The exit code of a run that was asked to stop.
@@ -72,26 +72,34 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     let wants_help = |argument: &String| matches!(argument.as_str(), "-h" | "--help");
     match arguments.split_first() {
         None => {
-            screen::out(&overview());
+            show(&overview())?;
             Ok(2)
         }
         Some((first, rest)) if wants_help(first) || first == "help" => {
             let named = rest.first().and_then(|name| find(name));
-            screen::out(&named.map_or_else(overview, help));
+            show(&named.map_or_else(overview, help))?;
             Ok(0)
         }
         Some((first, _)) if first == "--version" || first == "-V" => {
-            screen::out(&format!("fitgpt {}\n", env!("CARGO_PKG_VERSION")));
+            show(&format!("fitgpt {}\n", env!("CARGO_PKG_VERSION")))?;
             Ok(0)
         }
         Some((first, rest)) => {
             let command = find(first).ok_or_else(|| unknown(first))?;
             if rest.iter().any(wants_help) {
-                screen::out(&help(command));
+                show(&help(command))?;
                 return Ok(0);
             }
             (command.run)(rest)
         }
+    }
+}
+
+/// Text that was asked for. Who has stopped reading has read enough.
+fn show(text: &str) -> Result<(), TrainError> {
+    match screen::out(text) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(TrainError::Output(error)),
+        _ => Ok(()),
     }
 }
 
@@ -129,6 +137,9 @@ fn help(command: &'static Command) -> String {
 fn settings(command: spec::Command, arguments: &[String]) -> Result<spec::Settings, TrainError> {
     let read = |path: &str| {
         let mut content = Vec::new();
+        if !std::fs::metadata(path)?.is_file() {
+            return Err(std::io::Error::other("it is no regular file"));
+        }
         std::fs::File::open(path)?.take(MOST_CONFIG_BYTES).read_to_end(&mut content)?;
         Ok(content)
     };
@@ -141,11 +152,38 @@ fn environment() -> Environment {
     Environment { world_size: std::env::var("WORLD_SIZE").ok(), cuda_devices: 0 }
 }
 
+/// A word as a shell wants it.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:+@%,".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_string();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
 /// How this program was started, for commands that are printed to be typed.
 fn program() -> String {
     if std::env::var_os("CARGO_MANIFEST_DIR").is_some() {
         return "cargo run --release --".to_string();
     }
     let typed = std::env::args_os().next().map(|name| name.to_string_lossy().into_owned());
-    typed.unwrap_or_else(|| "fitgpt".to_string())
+    quoted(&typed.unwrap_or_else(|| "fitgpt".to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quoted;
+
+    #[test]
+    fn words_survive_a_shell() {
+        for (word, want) in [
+            ("--out_dir=out/a-1", "--out_dir=out/a-1"),
+            ("--out_dir=a b", "'--out_dir=a b'"),
+            ("it's", "'it'\\''s'"),
+            ("$x", "'$x'"),
+            ("", "''"),
+        ] {
+            assert_eq!(quoted(word), want);
+        }
+    }
 }

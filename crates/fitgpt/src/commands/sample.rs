@@ -1,6 +1,6 @@
 //! `fitgpt sample`: text from a trained model, token by token as it is made.
 
-use super::{INTERRUPTED, environment, settings};
+use super::{INTERRUPTED, environment, settings, show};
 use crate::device::Device;
 use crate::{interrupt, screen};
 use ::train::TrainError;
@@ -12,7 +12,8 @@ use ::train::setup::SampleSetup;
 use data::Tokenizer;
 use plan::Bytes;
 use spec::{Command, SamplingKeys, plan_for_sample};
-use std::io::Read;
+use std::io::ErrorKind;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 
 /// nanoGPT's line after each text.
@@ -42,10 +43,11 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     let stop = interrupt::catch("");
     for index in 0..spec.sampling.num_samples {
         let go_on = || !stop.load(Ordering::Relaxed);
-        if !write(&mut engine, tokenizer, &spec.sampling, (spec.seed, index), &prompt, &go_on)? {
+        let draw = Draw { seed: spec.seed, index };
+        if !write(&mut engine, tokenizer, &spec.sampling, &draw, &prompt, &go_on)? {
             return Ok(if go_on() { 0 } else { INTERRUPTED });
         }
-        screen::line(&format!("\n{LINE}"));
+        show(&format!("\n{LINE}\n"))?;
     }
     Ok(0)
 }
@@ -68,13 +70,33 @@ fn start(given: &str) -> Result<String, TrainError> {
     let Some(path) = given.strip_prefix("FILE:") else {
         return Ok(given.to_string());
     };
-    let mut text = String::new();
-    let read = std::fs::File::open(path)
-        .and_then(|file| file.take(MOST_PROMPT_BYTES).read_to_string(&mut text));
-    match read {
-        Ok(_) => Ok(text),
-        Err(error) => Err(TrainError::Io { path: path.into(), error }),
+    read_prompt(Path::new(path)).map_err(|error| TrainError::Io {
+        path: path.into(),
+        doing: "read the prompt",
+        error,
+        advice: "--start=FILE: takes a text file in UTF-8",
+    })
+}
+
+fn read_prompt(path: &Path) -> std::io::Result<String> {
+    let metadata = path.metadata()?;
+    if !metadata.is_file() {
+        return Err(std::io::Error::other("it is no regular file"));
     }
+    if metadata.len() > MOST_PROMPT_BYTES {
+        let bytes = metadata.len();
+        let what = format!("it has {bytes} bytes, a prompt at most {MOST_PROMPT_BYTES}");
+        return Err(std::io::Error::other(what));
+    }
+    std::fs::read_to_string(path)
+}
+
+/// Which of several texts with the same seed.
+pub struct Draw {
+    /// Seed of the draws.
+    pub seed: u64,
+    /// Number of the text.
+    pub index: u64,
 }
 
 /// Writes the prompt and what the model adds to it. False when nobody reads any more, or `go_on`
@@ -83,23 +105,30 @@ pub fn write(
     engine: &mut Engine,
     tokenizer: &Tokenizer,
     keys: &SamplingKeys,
-    (seed, index): (u64, u64),
+    draw: &Draw,
     prompt: &[i32],
     go_on: &dyn Fn() -> bool,
 ) -> Result<bool, TrainError> {
-    let choice = Choice {
-        temperature: keys.temperature as f32,
-        top_k: keys.top_k.map_or(0, |k| usize::try_from(k).unwrap_or(0)),
+    let top_k = keys.top_k.map_or(0, |k| usize::try_from(k).unwrap_or(0));
+    let request = Request {
+        prompt: prompt.to_vec(),
+        max_new_tokens: keys.max_new_tokens,
+        choice: Choice { temperature: keys.temperature, top_k },
+        seed: draw.seed,
+        index: draw.index,
     };
-    let max_new_tokens = keys.max_new_tokens;
-    let request = Request { prompt: prompt.to_vec(), max_new_tokens, choice, seed, index };
     let mut decoder = tokenizer.decoder();
     let begin: String = prompt.iter().map(|&id| decoder.push(id)).collect();
-    let mut is_read = screen::out(&begin);
+    let mut written = screen::out(&begin);
     generate(engine, &request, |id| {
-        is_read = is_read && screen::out(&decoder.push(id)) && go_on();
-        is_read
+        if written.is_ok() {
+            written = screen::out(&decoder.push(id));
+        }
+        written.is_ok() && go_on()
     })?;
-    screen::out(&decoder.finish());
-    Ok(is_read)
+    match written.and_then(|()| screen::out(&decoder.finish())) {
+        Ok(()) => Ok(go_on()),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(TrainError::Output(error)),
+    }
 }

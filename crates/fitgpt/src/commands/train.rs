@@ -1,6 +1,7 @@
 //! `fitgpt train`: what is about to happen, the bill, the run, and what came of it.
 
-use super::{INTERRUPTED, environment, program, sample, settings};
+use super::sample::{self, Draw};
+use super::{INTERRUPTED, environment, program, quoted, settings};
 use crate::bill::{self, Beside};
 use crate::device::Device;
 use crate::numbers::{duration, grouped};
@@ -10,7 +11,8 @@ use ::train::TrainError;
 use ::train::engine::Engine;
 use ::train::eval::Evaluation;
 use ::train::feed;
-use ::train::run::{Outcome, Run};
+use ::train::run::{Outcome, Room, Run};
+use ::train::runlog::RunLog;
 use ::train::save::{self, Document};
 use ::train::setup::Setup;
 use data::{Dataset, Ngram, Split, Tokenizer};
@@ -19,10 +21,9 @@ use plan::report::Bill;
 use plan::{Bytes, Plan};
 use spec::{Command, Origin, RunSpec, Settings, plan_for};
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-const STOPPING: &str = "\nstopping after this step; the run is saved (Ctrl-C again: leave at once)";
+const STOPPING: &str = "stopping after this step, saving it (Ctrl-C again: leave at once)";
 
 /// Tokens of the text at the end.
 const SAMPLE_TOKENS: u64 = 350;
@@ -35,11 +36,12 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     let (program, plan) = plan_for(&setup.spec, setup.dims, device.scratch())?;
     let plan_hash = show_bill(&setup, &device, &program, &plan);
     let mut engine = Engine::new(device.load(plan)?, program, setup.dims);
+    let mut room = Room::new(&setup.spec, &engine)?;
+    let log = &mut setup.claim()?;
     let document = setup.document(plan_hash, device.kind());
     let mut progress = Progress::new(shown(&setup, &device)?);
-    let stop = interrupt::catch(STOPPING);
     let start = Instant::now();
-    let ended = go(&setup, &mut engine, document, &stop, &mut progress);
+    let ended = go(&setup, &mut engine, log, document, &mut room, &mut progress);
     progress.finish();
     let outcome = ended?;
     let Setup { spec, dataset, .. } = &setup;
@@ -59,12 +61,14 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
 fn go(
     setup: &Setup,
     engine: &mut Engine,
+    log: &mut RunLog,
     document: Document,
-    stop: &AtomicBool,
+    room: &mut Room,
     progress: &mut Progress,
 ) -> Result<Outcome, TrainError> {
     let Setup { spec, dataset, saved, .. } = setup;
-    let log = &mut setup.claim()?;
+    let stop = &interrupt::catch(STOPPING);
+    let evaluate_at_end = dataset.floor().is_some();
     let mut generator = rng::torch::Generator::new(spec.seed);
     engine.initialise(&mut generator)?;
     let mut feed = feed::open(spec, dataset, generator)?;
@@ -72,7 +76,7 @@ fn go(
         save::load(engine, &saved.reader, &saved.path)?;
         feed.restore(&document.feed)?;
     }
-    Run { spec, engine, feed: &mut *feed, log, document, stop }.go(progress)
+    Run { spec, engine, feed: &mut *feed, log, document, evaluate_at_end, stop }.go(room, progress)
 }
 
 /// Prints what the plan costs; gives its hash.
@@ -80,8 +84,7 @@ fn show_bill(setup: &Setup, device: &Device, program: &Program, plan: &Plan) -> 
     let bill = Bill::new(plan);
     let hash = format!("{:016x}", bill.hash);
     screen::line("");
-    screen::out(&bill::text(&bill, &beside(setup, program)));
-    screen::line("");
+    screen::line(&bill::text(&bill, &beside(setup, program)));
     let saved = setup.saved.as_ref();
     if let Some(text) = saved.and_then(|saved| saved.other_bits(&hash, &device.kind())) {
         screen::notice(&text);
@@ -96,6 +99,9 @@ fn introduce(setup: &Setup, device: &Device) -> Result<(), TrainError> {
     for notice in &setup.notices {
         screen::notice(&notice.to_string());
     }
+    if let Some(why) = dataset.meta().and_then(|meta| meta.unusable.as_ref()) {
+        screen::notice(&format!("meta.pkl: {why}; it trains, but no text can be made of its ids"));
+    }
     screen::line(&format!("device: {}", device.name()));
     let [train, val] = [Split::Train, Split::Val].map(|split| grouped(dataset.split(split).len()));
     screen::line(&format!("data: {}, {train} training and {val} validation tokens", spec.dataset));
@@ -109,7 +115,7 @@ fn introduce(setup: &Setup, device: &Device) -> Result<(), TrainError> {
         (None, Some(meta)) => {
             let from = match dataset.floor() {
                 Some(_) => "the built-in corpus".to_string(),
-                None => format!("inside data/{}/meta.pkl", spec.dataset),
+                None => format!("inside {}", dataset.folder().join("meta.pkl").display()),
             };
             screen::line(&format!("found vocab_size = {} ({from})", meta.vocab_size));
             screen::line("Initializing a new model from scratch");
@@ -200,9 +206,9 @@ fn conclude(spec: &RunSpec, outcome: &Outcome, seconds: f64) {
         screen::line(&format!("nothing left to do: the run is past max_iters={last}"));
     }
     if outcome.interrupted && outcome.checkpoint.is_some() {
-        let (program, out_dir) = (program(), &spec.out_dir);
+        let (program, out_dir) = (program(), quoted(&format!("--out_dir={}", spec.out_dir)));
         screen::line("go on with:");
-        screen::line(&format!("  {program} train --init_from=resume --out_dir={out_dir}"));
+        screen::line(&format!("  {program} train --init_from=resume {out_dir}"));
     }
 }
 
@@ -220,8 +226,10 @@ fn compare(evaluation: &Evaluation, dataset: &Dataset, floor: f64) -> Result<(),
     screen::line(&format!(
         "  {floor:.4}  entropy of the corpus, the floor: we are {above:.1}% above"
     ));
-    let worse = percent(five_gram, loss);
-    screen::line(&format!("  {five_gram:.4}  a 5-gram model of the same text: {worse:.1}% worse"));
+    let by = percent(five_gram, loss);
+    let word = if by < 0.0 { "better" } else { "worse" };
+    let by = by.abs();
+    screen::line(&format!("  {five_gram:.4}  a 5-gram model of the same text: {by:.1}% {word}"));
     Ok(())
 }
 
@@ -236,7 +244,8 @@ fn show_sample(
     screen::line(&screen::strong("\nwhat it writes"));
     let sampling = spec::SamplingKeys { max_new_tokens: SAMPLE_TOKENS, ..spec.sampling.clone() };
     let prompt = tokenizer.encode(&sampling.start)?;
-    sample::write(engine, tokenizer, &sampling, (spec.seed, 0), &prompt, &|| true)?;
+    let draw = Draw { seed: spec.seed, index: 0 };
+    sample::write(engine, tokenizer, &sampling, &draw, &prompt, &|| true)?;
     screen::line("");
     Ok(())
 }
@@ -251,5 +260,5 @@ fn next_commands(spec: &RunSpec, outcome: &Outcome) {
     screen::line(&format!("\ncheckpoint: {}{best}", checkpoint.display()));
     screen::line(&format!("figures:    {out_dir}/log.jsonl"));
     screen::line("write more with:");
-    screen::line(&format!("  {program} sample --out_dir={out_dir}"));
+    screen::line(&format!("  {program} sample {}", quoted(&format!("--out_dir={out_dir}"))));
 }

@@ -1,7 +1,9 @@
 //! What people get wrong: one line that says what to do, the right exit code, nothing overwritten.
 
-use crate::fixture::{Place, TINY, walk};
+use crate::fixture::{Ended, Place, TINY, walk};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
 
 #[test]
 fn settings() {
@@ -29,7 +31,7 @@ fn settings() {
     }
     place.train(&["--device=cuda"]).failed(5, &["--device=cpu"]);
     let mut ranks = place.command(&["train"]);
-    let ended = crate::fixture::Ended::from(ranks.env("WORLD_SIZE", "2").output().unwrap());
+    let ended = Ended::from(ranks.env("WORLD_SIZE", "2").output().unwrap());
     ended.failed(2, &["WORLD_SIZE"]);
     assert!(!place.path("out").exists(), "nothing was written");
 }
@@ -126,4 +128,68 @@ fn a_folder_in_which_another_process_trains() {
     let log = std::fs::File::create(place.path("out/log.jsonl")).unwrap();
     log.lock().unwrap();
     place.run(&[&["train"], TINY].concat()).failed(4, &["another process", "--out_dir"]);
+}
+
+/// Pipes would wait for ever, devices never end: both are refused at once.
+#[test]
+fn pipes_and_devices() {
+    let place = Place::new("bad-pipes");
+    let pipe = |path: &str| {
+        let path = place.path(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let _ = std::fs::remove_file(&path);
+        assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+    };
+    pipe("x.py");
+    place.run(&["train", "x.py"]).failed(2, &["x.py", "no regular file"]);
+    pipe("prompt");
+    pipe("log/log.jsonl");
+    place.train(&["--out_dir=log"]).failed(4, &["log/log.jsonl", "no regular file"]);
+    place.train(&["--max_iters=10"]).succeeded();
+    place.run(&["sample", "--start=FILE:prompt"]).failed(4, &["prompt", "no regular file"]);
+    for (file, name) in [("train.bin", "piped-train"), ("meta.pkl", "piped-meta")] {
+        place.data_set(name, &walk(1, 100, 20), &walk(1, 100, 20));
+        pipe(&format!("data/{name}/{file}"));
+        place.train(&[&format!("--dataset={name}")]).failed(4, &[file, "a pipe or device"]);
+    }
+    place.data_set("linked", &walk(1, 100, 20), &walk(1, 100, 20));
+    std::os::unix::fs::symlink("/dev/zero", place.path("data/linked/meta.pkl")).unwrap();
+    place.train(&["--dataset=linked"]).failed(4, &["meta.pkl", "a pipe or device"]);
+    std::fs::remove_file(place.path("data/linked/meta.pkl")).unwrap();
+    std::os::unix::fs::symlink("nowhere", place.path("data/linked/meta.pkl")).unwrap();
+    place.train(&["--dataset=linked"]).failed(4, &["meta.pkl", "No such file"]);
+}
+
+/// What does not fit says so with exit code 3, and leaves no folder behind.
+#[test]
+fn batches_that_no_memory_holds() {
+    let place = Place::new("bad-memory");
+    let huge = ["--gradient_accumulation_steps=65536", "--batch_size=20000000"];
+    place.train(&huge).failed(3, &["cannot be had", "lower batch_size"]);
+    assert!(!place.path("out").exists());
+}
+
+/// Names with line feeds, names that are no text, a file where a folder belongs.
+#[test]
+fn odd_names() {
+    let place = Place::new("bad-names");
+    place.run(&["train", "--dataset=a\nb"]).failed(4, &["data/a b"]);
+    place.run(&["train", "--dataset=tiny/train.bin"]).failed(4, &["is a file: name its folder"]);
+    let mut command = place.command(&["train"]);
+    command.arg(std::ffi::OsStr::from_bytes(b"--out_dir=n\xffx"));
+    Ended::from(command.output().unwrap()).failed(2, &["not UTF-8"]);
+}
+
+/// The same size is not the same vocabulary.
+#[test]
+fn other_characters_under_the_same_ids() {
+    let place = Place::new("bad-characters");
+    place.train(&["--max_iters=10"]).succeeded();
+    let ids = walk(1, 3000, 29);
+    place.data_set("shifted", &ids, &ids);
+    let shifted: Vec<char> = ('A'..).take(29).collect();
+    let meta = data::Meta::new(29, data::CharTokenizer::new(shifted));
+    place.write("data/shifted/meta.pkl", &meta.to_pickle());
+    let resume = ["train", "--init_from=resume", "--max_iters=20", "--dataset=shifted"];
+    place.run(&resume).failed(4, &["'shifted'", "other characters"]);
 }

@@ -45,7 +45,7 @@ impl Place {
         let ids = |seed| walk(seed, 3000, CHARACTERS.chars().count() as u64);
         place.data_set("tiny", &ids(1), &ids(2));
         let table = CharTokenizer::new(CHARACTERS.chars().collect());
-        let meta = Meta { vocab_size: CHARACTERS.chars().count() as u32, characters: table };
+        let meta = Meta::new(CHARACTERS.chars().count() as u32, table);
         place.write("data/tiny/meta.pkl", &meta.to_pickle());
         place
     }

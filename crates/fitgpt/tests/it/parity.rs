@@ -19,7 +19,7 @@ fn losses(line: &str) -> Vec<f64> {
 fn losses_of_300_iterations_are_nanogpts() {
     let place = Place::empty("parity");
     place.data_set("walk", &walk(1, 5000, 29), &walk(2, 700, 29));
-    let pickle = data::Meta { vocab_size: 29, characters: None }.to_pickle();
+    let pickle = data::Meta::new(29, None).to_pickle();
     place.write("data/walk/meta.pkl", &pickle);
     let run = place.run(&[
         "train",

@@ -36,7 +36,9 @@ fn another_plan_is_told() {
     let place = Place::new("other-plan");
     place.train(&["--max_iters=10"]).succeeded();
     let ended = place.run(&["train", "--init_from=resume", "--batch_size=8", "--max_iters=12"]);
-    assert!(ended.succeeded().out.contains("not to the same bits"));
+    let out = ended.succeeded().out;
+    assert!(out.contains("not to the same bits"), "{out}");
+    assert!(out.contains("batch_size was 4 when the run was saved, now it is 8"), "{out}");
 }
 
 /// A shorter context crops a model, also twice.
@@ -51,4 +53,15 @@ fn a_run_may_go_on_with_shorter_sequences() {
     }
     let more = ["train", "--init_from=resume", "--block_size=32", "--max_iters=20"];
     place.run(&more).failed(2, &["block_size=32", "16 positions"]);
+}
+
+/// nanoGPT's stream is a state: it cannot go on with other batches, and none is there to begin with.
+#[test]
+fn the_sampler_of_a_run() {
+    let place = Place::new("sampler");
+    place.train(&["--max_iters=10", "--sampler=nanogpt"]).succeeded();
+    let resume = |more: &[&str]| place.run(&[&["train", "--init_from=resume"], more].concat());
+    resume(&["--max_iters=12", "--batch_size=3"]).failed(4, &["batch_size=3", "--sampler=fitgpt"]);
+    resume(&["--max_iters=12", "--sampler=fitgpt"]).succeeded();
+    resume(&["--max_iters=14", "--sampler=nanogpt"]).failed(4, &["--sampler=fitgpt"]);
 }

@@ -52,3 +52,31 @@ fn wrong_prompts_are_named() {
     place.run(&["sample", "--temperature=0"]).failed(2, &["temperature"]);
     place.run(&["sample", "--out_dir=elsewhere"]).failed(4, &["elsewhere", "no checkpoint"]);
 }
+
+/// Who stops reading has read enough; a full disk is another matter.
+#[test]
+fn output_that_cannot_be_written() {
+    let place = trained("sample-output");
+    let arguments = ["sample", "--num_samples=1", "--max_new_tokens=40"];
+    if let Ok(full) = std::fs::File::options().write(true).open("/dev/full") {
+        let output = place.command(&arguments).stdout(full).output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        assert!(String::from_utf8_lossy(&output.stderr).contains("error: standard output"));
+    }
+    let mut child = place
+        .command(&["sample", "--num_samples=1000000", "--max_new_tokens=40"])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+/// Towards 0 the likeliest token is taken every time.
+#[test]
+fn a_tiny_temperature_is_greedy() {
+    let place = trained("sample-cold");
+    let cold = |temperature: &str| text(&place, &["--start=abc", temperature]);
+    assert_eq!(cold("--temperature=1e-50"), cold("--temperature=1e-6"));
+}

@@ -147,3 +147,30 @@ fn a_loss_that_is_no_number_ends_the_run() {
     ended.failed(1, &["no number", "lower learning_rate"]);
     assert_eq!(place.read("out/last.safetensors"), before);
 }
+
+/// Evaluation reads sequences of its own length.
+#[test]
+fn a_short_validation_text_is_enough_for_short_evaluations() {
+    let place = Place::new("short-val");
+    let ids = crate::fixture::walk(1, 300, 29);
+    place.data_set("short", &ids, &ids[..10]);
+    let meta = place.read("data/tiny/meta.pkl");
+    place.write("data/short/meta.pkl", &meta);
+    place.train(&["--dataset=short", "--eval_block_size=8", "--max_iters=1"]).succeeded();
+}
+
+/// The built-in run ends with an evaluation of what it learnt, whatever eval_interval says.
+#[test]
+fn the_builtin_run_evaluates_at_its_end() {
+    let place = Place::empty("builtin");
+    let short = ["train", "--max_iters=30", "--eval_iters=2"];
+    let ended = place.run(&short).succeeded();
+    assert!(ended.out.starts_with("no config, no dataset: the built-in preset"), "{}", ended.out);
+    let steps = ended.lines("step ");
+    assert_eq!(steps.len(), 2, "{steps:?}");
+    let last = steps[1].split("val loss ").nth(1).unwrap().split(' ').next().unwrap();
+    assert!(ended.out.contains(&format!("validation loss {last} nats")), "{}", ended.out);
+    assert!(ended.out.contains("the floor: we are "), "{}", ended.out);
+    assert!(ended.out.contains("a 5-gram model of the same text: "), "{}", ended.out);
+    assert!(ended.out.contains("what it writes"), "{}", ended.out);
+}

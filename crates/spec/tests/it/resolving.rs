@@ -117,7 +117,7 @@ fn notices_say_what_works_differently() {
         ),
         (
             &["--learning_rate=1e-5"],
-            &["min_lr=0.00003 is above learning_rate=0.00001: the rate \
+            &["min_lr=0.00004 is above learning_rate=0.00001: the rate \
             will rise"],
         ),
         (&["--learning_rate=1e-5", "--decay_lr=False"], &[]),

@@ -4,6 +4,7 @@
 use super::Feed;
 use crate::engine::Rows;
 use crate::error::TrainError;
+use crate::host::room;
 use data::{Batch, Dataset, Sampler, Split, Use, fill_rows};
 use serde_json::Value;
 use spec::RunSpec;
@@ -18,10 +19,10 @@ pub struct OwnFeed<'a> {
 
 impl<'a> OwnFeed<'a> {
     /// The batches of a run.
-    pub fn new(spec: &RunSpec, dataset: &'a Dataset) -> OwnFeed<'a> {
-        let rows = spec.batch_size.max(spec.eval_batch_size) as usize;
+    pub fn new(spec: &RunSpec, dataset: &'a Dataset) -> Result<OwnFeed<'a>, TrainError> {
+        let starts = room(spec.batch_size.max(spec.eval_batch_size), "batches")?;
         let (sampler, batch_size) = (Sampler { seed: spec.seed }, spec.batch_size as usize);
-        OwnFeed { dataset, sampler, batch_size, starts: vec![0; rows] }
+        Ok(OwnFeed { dataset, sampler, batch_size, starts })
     }
 
     fn fill(

@@ -6,7 +6,7 @@ use fitgpt_train::TrainError;
 use fitgpt_train::engine::{Engine, Rows};
 use fitgpt_train::eval::Evaluation;
 use fitgpt_train::feed::Feed;
-use fitgpt_train::run::{IterationReport, Observer, Outcome, Run};
+use fitgpt_train::run::{IterationReport, Observer, Outcome, Room, Run};
 use fitgpt_train::runlog::RunLog;
 use fitgpt_train::save::{self, Document, Progress, last_path};
 use rng::torch::{Generator, State};
@@ -166,6 +166,10 @@ impl Observer for Watcher<'_> {
         self.evals.push((iteration, evaluation.val.loss.to_bits()));
     }
 
+    fn trouble(&mut self, error: &TrainError) {
+        panic!("{error}");
+    }
+
     fn saved(&mut self, _: u64, path: &Path) {
         assert!(path.exists());
     }
@@ -208,8 +212,10 @@ fn go_with(
         device: "test".to_string(),
     };
     let log = &mut RunLog::open(Path::new(&spec.out_dir)).unwrap();
-    let run = Run { spec, engine: &mut engine, feed, log, document, stop: &stop };
-    let outcome = run.go(&mut watcher).unwrap();
+    let mut room = Room::new(spec, &engine).unwrap();
+    let run =
+        Run { spec, engine: &mut engine, feed, log, document, evaluate_at_end: false, stop: &stop };
+    let outcome = run.go(&mut room, &mut watcher).unwrap();
     (outcome, engine, watcher.losses)
 }
 
