@@ -10,6 +10,9 @@ use std::fmt::Write;
 /// Columns of the longest bar.
 const BAR: usize = 24;
 
+/// Columns from which each row says what its role is for.
+const WIDE: usize = 80;
+
 /// Something that the host keeps outside the arena.
 pub struct Beside {
     /// What it is.
@@ -18,12 +21,12 @@ pub struct Beside {
     pub bytes: Bytes,
 }
 
-/// The bill for people.
-pub fn text(bill: &Bill, beside: &[Beside]) -> String {
+/// The bill for people, on a screen of so many columns.
+pub fn text(bill: &Bill, beside: &[Beside], width: usize) -> String {
     let mut text = strong("memory, planned to the byte before anything is allocated") + "\n";
     let fullest = bill.segments.iter().max_by_key(|segment| segment.top);
     if let Some(segment) = fullest {
-        rows(&mut text, segment, bill.arena_bytes);
+        rows(&mut text, segment, bill.arena_bytes, width >= WIDE);
     }
     let _ = writeln!(
         text,
@@ -56,7 +59,7 @@ fn peaks(bill: &Bill) -> Vec<String> {
     phases.iter().map(|(phase, peak)| format!("{phase} {peak}")).collect()
 }
 
-fn rows(text: &mut String, segment: &BillSegment, arena: Bytes) {
+fn rows(text: &mut String, segment: &BillSegment, arena: Bytes, with_meanings: bool) {
     let counted = Bytes::sum(segment.by_role.iter().map(|(_, bytes)| *bytes));
     let unused = counted.and_then(|counted| arena.minus(counted)).unwrap_or(Bytes::ZERO);
     let named = segment.by_role.iter().map(|(role, bytes)| (role.name(), *bytes, meaning(*role)));
@@ -66,8 +69,12 @@ fn rows(text: &mut String, segment: &BillSegment, arena: Bytes) {
         }
         let share = bytes.get() as f64 / arena.get().max(1) as f64;
         let (bar, room) = (bar(share), " ".repeat(BAR - bar(share).chars().count().min(BAR)));
-        let (bar, meaning) = (coloured(&bar), faint(meaning));
-        let _ = writeln!(text, "  {name:<12} {:>11}  {bar}{room} {meaning}", bytes.to_string());
+        let bar = coloured(&bar);
+        let _ = write!(text, "  {name:<12} {:>11}  {bar}", bytes.to_string());
+        if with_meanings {
+            let _ = write!(text, "{room} {}", faint(meaning));
+        }
+        text.push('\n');
     }
 }
 

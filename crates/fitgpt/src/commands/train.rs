@@ -84,7 +84,7 @@ fn show_bill(setup: &Setup, device: &Device, program: &Program, plan: &Plan) -> 
     let bill = Bill::new(plan);
     let hash = format!("{:016x}", bill.hash);
     screen::line("");
-    screen::line(&bill::text(&bill, &beside(setup, program)));
+    screen::line(&bill::text(&bill, &beside(setup, program), screen::width()));
     let saved = setup.saved.as_ref();
     if let Some(text) = saved.and_then(|saved| saved.other_bits(&hash, &device.kind())) {
         screen::notice(&text);
