@@ -198,5 +198,9 @@ fn an_arena_that_the_machine_does_not_have() {
     builder.run_tensor("weights", Dtype::F32, shape, Role::Weight).unwrap();
     let plan = Plan::new(builder.finish()).unwrap();
     let error = CpuBackend::new(plan, CpuOptions::new(1)).map(|_| ()).unwrap_err();
-    assert_eq!(error.to_string(), "an arena of 4096.00 TiB (4503599627370496 bytes) cannot be had");
+    assert_eq!(
+        error.to_string(),
+        "an arena of 4096.00 TiB (4503599627370496 bytes) cannot be had; lower batch_size, \
+         block_size or the model, or free memory"
+    );
 }

@@ -59,8 +59,8 @@ fn edges() {
     }
 }
 
-/// How often each gram of a text was seen: as it is at the longest, in the shorter ones with how many
-/// different symbols before it.
+/// How often each gram of a text was seen: as it is at the longest, in the shorter ones by how many
+/// different symbols stand before it.
 fn counts(text: &[u16], length: usize) -> BTreeMap<Vec<u16>, f64> {
     let mut found = BTreeMap::new();
     if length == 5 {

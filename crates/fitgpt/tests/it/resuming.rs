@@ -55,7 +55,7 @@ fn a_run_may_go_on_with_shorter_sequences() {
     place.run(&more).failed(2, &["block_size=32", "16 positions"]);
 }
 
-/// nanoGPT's stream is a state: it cannot go on with other batches, and none is there to begin with.
+/// The stream of nanoGPT is a state: it has none for other batches, and none to begin with later.
 #[test]
 fn the_sampler_of_a_run() {
     let place = Place::new("sampler");
