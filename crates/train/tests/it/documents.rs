@@ -9,6 +9,19 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use spec::{Command, Environment, Settings, World};
 use std::path::Path;
+use std::sync::OnceLock;
+
+/// The characters of the built-in corpus: a document that a run could have left.
+fn tokenizer() -> Value {
+    static JSON: OnceLock<Value> = OnceLock::new();
+    let read = || match data::Dataset::builtin().tokenizer() {
+        Some(data::Tokenizer::Char(table)) => {
+            json!({ "characters": String::from_iter(table.characters()) })
+        }
+        other => panic!("{other:?}"),
+    };
+    JSON.get_or_init(read).clone()
+}
 
 fn good() -> Value {
     json!({
@@ -18,7 +31,7 @@ fn good() -> Value {
                     "block_size": 8, "dropout": 0.0 },
         "model": { "n_layer": 1, "n_head": 1, "n_embd": 8, "block_size": 8, "vocab_size": 66,
                    "bias": false },
-        "tokenizer": { "characters": "ab" },
+        "tokenizer": tokenizer(),
         "feed": null,
         "plan_hash": "0",
         "device": "cpu",
@@ -95,8 +108,15 @@ fn value() -> impl Strategy<Value = Value> {
     ]
 }
 
+/// Each case makes the built-in corpus; `cargo xtask fuzz` asks for more of them.
+fn few_cases() -> ProptestConfig {
+    let asked = std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok());
+    let cases = asked.unwrap_or(40);
+    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(few_cases())]
 
     #[test]
     fn changed_documents_never_panic(
