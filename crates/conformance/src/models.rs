@@ -207,6 +207,7 @@ fn train_spec(sizes: &Sizes) -> ProgramSpec {
         positions: sizes.positions,
         head_chunk: sizes.head_chunk,
         loss_rows: sizes.slices.iter().sum(),
+        levels: Vec::new(),
         optimizer: OPTIMIZER,
     };
     ProgramSpec { train: Some(train), ..program_spec(sizes) }

@@ -66,6 +66,7 @@ fn program(flags: &BTreeMap<&'static str, u64>, dims: Dims) -> Result<Program, B
             positions: dims.block_size,
             head_chunk: flags["head_chunk"],
             loss_rows: flags["batch_size"],
+            levels: Vec::new(),
             optimizer,
         }),
         eval: None,

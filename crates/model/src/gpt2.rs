@@ -2,12 +2,14 @@
 //! decode, over one table of tensors. Reads like nanoGPT's `model.py`.
 
 use crate::dims::Dims;
+use crate::levels::{Level, dropped};
 use crate::params::{FlatLayout, Param, parameters};
 use plan::ops::{
     AdamW, Attention, AttentionDecode, Branch, CacheStore, Dropout, DropoutSite, Embed,
     GRAD_NORM_BLOCK, Gelu, GeluKind, GradNorm, HeadEval, HeadTrain, LayerNorm, Linear, LossScaler,
     PositionFrom, Scaling, SelectPosition,
 };
+use plan::recompute::recompute;
 use plan::{
     Bytes, Dtype, Io, Pass, Phase, PlanError, Role, Schedule, ScheduleBuilder, Scope, Scratch,
     SegmentBuilder, SegmentId, Shape, StepState, Tensor, TensorId,
@@ -52,6 +54,8 @@ pub struct TrainSpec {
     pub head_chunk: u64,
     /// Sequences of an iteration: room for their losses.
     pub loss_rows: u64,
+    /// What each layer keeps for its backward; a layer without a level keeps everything.
+    pub levels: Vec<Level>,
     /// The optimizer.
     pub optimizer: OptimizerSpec,
 }
@@ -226,7 +230,12 @@ impl Program {
         }
         let generate = spec.generate.as_ref().map(|spec| gpt.generate(spec)).transpose()?;
         let RunTensors { parameters, state, row_loss, .. } = gpt.tensors;
-        let schedule = gpt.builder.finish();
+        let mut schedule = gpt.builder.finish();
+        let levels = spec.train.as_ref().map_or(&[][..], |train| &train.levels);
+        for slice in &train {
+            let dropped = dropped(&schedule, slice.segment, levels);
+            recompute(&mut schedule, slice.segment, &dropped)?;
+        }
         Ok(Program { schedule, parameters, state, row_loss, train, update, eval, generate })
     }
 }

@@ -6,8 +6,10 @@
 pub mod dims;
 pub mod gpt2;
 pub mod init;
+pub mod levels;
 pub mod params;
 
 pub use dims::{Dims, DimsError};
 pub use gpt2::{EvalSpec, GenerateSpec, ModelSpec, OptimizerSpec, Program, ProgramSpec, TrainSpec};
+pub use levels::Level;
 pub use params::{Init, Module, Param, ParamRow, parameters};

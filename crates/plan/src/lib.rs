@@ -30,6 +30,7 @@ pub mod bytes;
 pub mod error;
 pub mod lifetimes;
 pub mod ops;
+pub mod recompute;
 pub mod report;
 pub mod schedule;
 pub mod tensor;

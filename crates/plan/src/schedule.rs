@@ -85,6 +85,11 @@ impl Schedule {
         &self.segments[id.0]
     }
 
+    /// The same, for a rewrite.
+    pub(crate) fn segment_mut(&mut self, id: SegmentId) -> &mut Segment {
+        &mut self.segments[id.0]
+    }
+
     /// Floating-point operations of one run of a segment.
     pub fn flops(&self, id: SegmentId) -> u64 {
         let work = |step: &Step| step.op.operation().flops(&self.tensors);

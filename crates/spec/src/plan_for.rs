@@ -31,6 +31,7 @@ pub fn plan_for(
         positions: run.block_size,
         head_chunk: HEAD_CHUNK,
         loss_rows: run.sequences_per_iteration(),
+        levels: Vec::new(),
         optimizer: optimizer(run),
     };
     let eval = EvalSpec {

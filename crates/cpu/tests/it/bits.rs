@@ -6,7 +6,7 @@ use fitgpt_cpu::{CpuOptions, Isa, MemoryMode};
 
 /// Everything a training run leaves behind, as bit patterns.
 #[derive(PartialEq)]
-struct Trace {
+pub struct Trace {
     losses: Vec<u32>,
     gradients: Vec<Vec<u32>>,
     weights: Vec<Vec<u32>>,
@@ -17,7 +17,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|value| value.to_bits()).collect()
 }
 
-fn trace(setup: &Setup, options: CpuOptions) -> Trace {
+pub fn trace(setup: &Setup, options: CpuOptions) -> Trace {
     let mut run = setup.run(options);
     run.run_slices(setup, &setup.slices, false, 0);
     let losses = bits(&run.losses());
@@ -35,7 +35,7 @@ fn trace(setup: &Setup, options: CpuOptions) -> Trace {
     Trace { losses, gradients, weights, eval }
 }
 
-fn assert_same(what: &str, got: &Trace, want: &Trace) {
+pub fn assert_same(what: &str, got: &Trace, want: &Trace) {
     assert!(got.losses == want.losses, "{what}: losses differ");
     for (index, (got, want)) in got.gradients.iter().zip(&want.gradients).enumerate() {
         assert!(got == want, "{what}: gradient of parameter {index} differs");

@@ -2,10 +2,10 @@
 //! tokens every time, run, and read back.
 
 use fitgpt_cpu::{CpuBackend, CpuOptions, CpuScratch};
-use model::Dims;
 use model::gpt2::{
     EvalSpec, GenerateSpec, LossSegment, ModelSpec, OptimizerSpec, Program, ProgramSpec, TrainSpec,
 };
+use model::{Dims, Level};
 use plan::ops::{GeluKind, Scaling};
 use plan::{Backend, Plan, StepInputs, StepState, TensorId};
 use std::rc::Rc;
@@ -19,6 +19,7 @@ pub struct Setup {
     pub positions: u64,
     pub head_chunk: u64,
     pub loss_rows: u64,
+    pub levels: Vec<Level>,
     pub generate: Option<GenerateSpec>,
     pub scratch_threads: usize,
 }
@@ -34,6 +35,7 @@ pub fn setup() -> Setup {
         positions: 90,
         head_chunk: 256,
         loss_rows: 7,
+        levels: Vec::new(),
         generate: None,
         scratch_threads: 3,
     }
@@ -52,8 +54,14 @@ impl Setup {
         };
         let (slices, positions) = (self.slices.clone(), self.positions);
         let (head_chunk, loss_rows) = (self.head_chunk, self.loss_rows);
-        let train =
-            TrainSpec { slices: slices.clone(), positions, head_chunk, loss_rows, optimizer };
+        let train = TrainSpec {
+            slices: slices.clone(),
+            positions,
+            head_chunk,
+            loss_rows,
+            levels: self.levels.clone(),
+            optimizer,
+        };
         let spec = ProgramSpec {
             model: ModelSpec { dims, dropout: self.dropout, gelu: GeluKind::Erf },
             train: Some(train),

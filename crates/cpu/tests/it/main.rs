@@ -7,4 +7,5 @@ mod bits;
 mod conformance_suite;
 mod fixture;
 mod generation;
+mod recompute;
 mod refusals;

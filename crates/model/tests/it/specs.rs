@@ -41,6 +41,7 @@ pub fn train(dims: &Dims, slices: &[u64], head_chunk: u64) -> TrainSpec {
         positions: dims.block_size,
         head_chunk,
         loss_rows: slices.iter().copied().fold(1, u64::max),
+        levels: Vec::new(),
         optimizer: ADAMW,
     }
 }

@@ -43,6 +43,11 @@ impl Operation for AdamW {
         ]
     }
 
+    fn tensors_mut(&mut self) -> Vec<&mut TensorId> {
+        let Self { weights, gradients, m, v, state, .. } = self;
+        vec![weights, gradients, m, v, state]
+    }
+
     fn attributes(&self) -> Vec<String> {
         let AdamW { beta1, beta2, eps, weight_decay, .. } = self;
         vec![

@@ -87,6 +87,11 @@ impl Operation for Attention {
         ]
     }
 
+    fn tensors_mut(&mut self) -> Vec<&mut TensorId> {
+        let Self { qkv, out, lse, workspace, .. } = self;
+        vec![qkv, out, lse, workspace]
+    }
+
     fn attributes(&self) -> Vec<String> {
         let words = [format!("heads={}", self.heads)].into_iter();
         words.chain(Dropout::word(self.dropout.as_ref())).collect()
@@ -135,6 +140,11 @@ impl Operation for AttentionBackward {
             Operand::write("delta", self.delta).of(Elements::Single),
             Operand::write("workspace", self.workspace).of(Elements::Single),
         ]
+    }
+
+    fn tensors_mut(&mut self) -> Vec<&mut TensorId> {
+        let Self { qkv, out, lse, d_out, d_qkv, delta, workspace, .. } = self;
+        vec![qkv, out, lse, d_out, d_qkv, delta, workspace]
     }
 
     fn attributes(&self) -> Vec<String> {

@@ -59,6 +59,11 @@ impl Operation for CacheStore {
         vec![Operand::read("qkv", self.qkv), Operand::update("cache", self.cache)]
     }
 
+    fn tensors_mut(&mut self) -> Vec<&mut TensorId> {
+        let Self { qkv, cache } = self;
+        vec![qkv, cache]
+    }
+
     fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {
         check_cache(&Check::new(self.name(), tensors), self.qkv, self.cache)
     }
@@ -86,6 +91,11 @@ impl Operation for AttentionDecode {
         ]
     }
 
+    fn tensors_mut(&mut self) -> Vec<&mut TensorId> {
+        let Self { qkv, cache, out, workspace } = self;
+        vec![qkv, cache, out, workspace]
+    }
+
     fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {
         let check = Check::new(self.name(), tensors);
         check_cache(&check, self.qkv, self.cache)?;
@@ -107,6 +117,11 @@ impl Operation for SelectPosition {
 
     fn operands(&self) -> Vec<Operand> {
         vec![Operand::read("x", self.x), Operand::write("out", self.out)]
+    }
+
+    fn tensors_mut(&mut self) -> Vec<&mut TensorId> {
+        let Self { x, out } = self;
+        vec![x, out]
     }
 
     fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {

@@ -81,6 +81,11 @@ impl Operation for Embed {
         ]
     }
 
+    fn tensors_mut(&mut self) -> Vec<&mut TensorId> {
+        let Self { tokens, wte, wpe, out, .. } = self;
+        vec![tokens, wte, wpe, out]
+    }
+
     fn attributes(&self) -> Vec<String> {
         let from = match self.position {
             PositionFrom::Zero => "zero",
@@ -130,6 +135,11 @@ impl Operation for EmbedBackward {
             Operand::update("d_wte", self.d_wte),
             Operand::update("d_wpe", self.d_wpe),
         ]
+    }
+
+    fn tensors_mut(&mut self) -> Vec<&mut TensorId> {
+        let Self { tokens, d_out, d_wte, d_wpe, .. } = self;
+        vec![tokens, d_out, d_wte, d_wpe]
     }
 
     fn attributes(&self) -> Vec<String> {

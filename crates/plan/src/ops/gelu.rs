@@ -55,6 +55,11 @@ impl Operation for Gelu {
         vec![Operand::read("x", self.x), Operand::write("out", self.out)]
     }
 
+    fn tensors_mut(&mut self) -> Vec<&mut TensorId> {
+        let Self { x, out, .. } = self;
+        vec![x, out]
+    }
+
     fn attributes(&self) -> Vec<String> {
         vec![format!("kind={}", self.kind.name())]
     }
@@ -82,6 +87,11 @@ impl Operation for GeluBackward {
 
     fn operands(&self) -> Vec<Operand> {
         vec![Operand::read("x", self.x), Operand::update("d", self.d)]
+    }
+
+    fn tensors_mut(&mut self) -> Vec<&mut TensorId> {
+        let Self { x, d, .. } = self;
+        vec![x, d]
     }
 
     fn attributes(&self) -> Vec<String> {

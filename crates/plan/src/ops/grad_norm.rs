@@ -33,6 +33,11 @@ impl Operation for GradNorm {
         ]
     }
 
+    fn tensors_mut(&mut self) -> Vec<&mut TensorId> {
+        let Self { gradients, partials, state } = self;
+        vec![gradients, partials, state]
+    }
+
     fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {
         let check = Check::new(self.name(), tensors);
         let &[elements] = check.rank("gradients", self.gradients, 1)? else { return Ok(()) };

@@ -102,6 +102,11 @@ impl Operation for HeadTrain {
         ]
     }
 
+    fn tensors_mut(&mut self) -> Vec<&mut TensorId> {
+        let Self { x, w, d_w, targets, token_loss, row_loss, slab, state, workspace } = self;
+        vec![x, w, d_w, targets, token_loss, row_loss, slab, state, workspace]
+    }
+
     fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {
         let check = Check::new(self.name(), tensors);
         let shared = [self.x, self.w, self.targets, self.token_loss, self.row_loss, self.slab];
@@ -143,6 +148,11 @@ impl Operation for HeadEval {
             Operand::write("slab", self.slab),
             Operand::write("workspace", self.workspace).of(Elements::Single),
         ]
+    }
+
+    fn tensors_mut(&mut self) -> Vec<&mut TensorId> {
+        let Self { x, w, targets, token_loss, row_loss, slab, workspace } = self;
+        vec![x, w, targets, token_loss, row_loss, slab, workspace]
     }
 
     fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {

@@ -76,6 +76,17 @@ fn token_blocks(rows: u64) -> u64 {
     rows.div_ceil(TOKEN_BLOCK)
 }
 
+impl LayerNorm {
+    /// Where the sum is still there, only the normalisation is done again: it reads the stored sum
+    /// in the first place, so the bits are the same.
+    pub(super) fn again(&self, is_there: &dyn Fn(TensorId) -> bool) -> LayerNorm {
+        match &self.add {
+            Some(add) if is_there(add.sum) => LayerNorm { x: add.sum, add: None, ..self.clone() },
+            _ => self.clone(),
+        }
+    }
+}
+
 impl Operation for LayerNorm {
     fn name(&self) -> &'static str {
         "layernorm"
@@ -93,6 +104,14 @@ impl Operation for LayerNorm {
         operands.push(Operand::write("mean", self.mean).of(Elements::Single));
         operands.push(Operand::write("rstd", self.rstd).of(Elements::Single));
         operands
+    }
+
+    fn tensors_mut(&mut self) -> Vec<&mut TensorId> {
+        let Self { x, gain, out, mean, rstd, bias, add } = self;
+        let mut all = vec![x, gain, out, mean, rstd];
+        all.extend(bias);
+        all.extend(add.iter_mut().flat_map(|add| [&mut add.branch, &mut add.sum]));
+        all
     }
 
     fn attributes(&self) -> Vec<String> {
@@ -187,6 +206,14 @@ impl Operation for LayerNormBackward {
         operands.extend(self.branch.as_ref().map(|b| Operand::write("d_branch", b.d_branch)));
         operands.push(Operand::write("partials", self.partials).of(Elements::Single));
         operands
+    }
+
+    fn tensors_mut(&mut self) -> Vec<&mut TensorId> {
+        let Self { d_out, x, mean, rstd, gain, d_gain, d_x, partials, d_bias, branch, .. } = self;
+        let mut all = vec![d_out, x, mean, rstd, gain, d_gain, d_x, partials];
+        all.extend(d_bias);
+        all.extend(branch.iter_mut().map(|branch| &mut branch.d_branch));
+        all
     }
 
     fn attributes(&self) -> Vec<String> {

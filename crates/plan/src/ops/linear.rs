@@ -83,6 +83,13 @@ impl Operation for Linear {
         operands
     }
 
+    fn tensors_mut(&mut self) -> Vec<&mut TensorId> {
+        let Self { x, w, out, workspace, bias } = self;
+        let mut all = vec![x, w, out, workspace];
+        all.extend(bias);
+        all
+    }
+
     fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {
         let check = Check::new(self.name(), tensors);
         let operands = [("x", self.x), ("w", self.w), ("out", self.out)];
@@ -93,8 +100,7 @@ impl Operation for Linear {
         work(tensors, self.x, self.w)
     }
 
-    /// The input gradient comes first, so that a rewrite can move the weight's behind the backward
-    /// of `x`'s producer, which may re-emit `x`.
+    /// The weight's gradient comes first: `x` is dead behind it, before its own gradient is born.
     fn emit_backward(&self, backward: &mut Backward<'_>) -> Result<(), PlanError> {
         let name = self.name();
         let (x, w) = (self.x, self.w);
@@ -102,19 +108,14 @@ impl Operation for Linear {
         let d_x = backward.new_gradient(x)?;
         let d_w = backward.parameter_gradient(name, w)?;
         let d_bias = self.bias.map(|bias| backward.parameter_gradient(name, bias)).transpose()?;
-        backward.push_with_workspace(|workspace| LinearBackwardInput {
-            d_out,
-            w,
-            d_x,
-            workspace,
-        })?;
         backward.push_with_workspace(|workspace| LinearBackwardWeight {
             d_out,
             x,
             d_w,
             d_bias,
             workspace,
-        })
+        })?;
+        backward.push_with_workspace(|workspace| LinearBackwardInput { d_out, w, d_x, workspace })
     }
 }
 
@@ -130,6 +131,11 @@ impl Operation for LinearBackwardInput {
             Operand::write("d_x", self.d_x),
             Operand::write("workspace", self.workspace).of(Elements::Single),
         ]
+    }
+
+    fn tensors_mut(&mut self) -> Vec<&mut TensorId> {
+        let Self { d_out, w, d_x, workspace } = self;
+        vec![d_out, w, d_x, workspace]
     }
 
     fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {
@@ -156,6 +162,13 @@ impl Operation for LinearBackwardWeight {
         operands.extend(self.d_bias.map(|d_bias| Operand::update("d_bias", d_bias)));
         operands.push(Operand::write("workspace", self.workspace).of(Elements::Single));
         operands
+    }
+
+    fn tensors_mut(&mut self) -> Vec<&mut TensorId> {
+        let Self { d_out, x, d_w, workspace, d_bias } = self;
+        let mut all = vec![d_out, x, d_w, workspace];
+        all.extend(d_bias);
+        all
     }
 
     fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {

@@ -36,6 +36,11 @@ impl Operation for LossScaler {
         vec![Operand::update("state", self.state).of(Elements::Words)]
     }
 
+    fn tensors_mut(&mut self) -> Vec<&mut TensorId> {
+        let Self { state, .. } = self;
+        vec![state]
+    }
+
     fn attributes(&self) -> Vec<String> {
         vec![match self.scaling {
             Scaling::Off => "scaling=off".to_string(),

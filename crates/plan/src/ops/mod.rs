@@ -154,6 +154,9 @@ pub trait Operation {
     /// All tensors that it touches, each once.
     fn operands(&self) -> Vec<Operand>;
 
+    /// The same tensors, to be replaced by others: how a rewrite redirects a step.
+    fn tensors_mut(&mut self) -> Vec<&mut TensorId>;
+
     /// What the op is beside its operands, as `name=value` words for the listing. Two ops with the
     /// same operands and words do the same.
     fn attributes(&self) -> Vec<String> {
@@ -195,6 +198,11 @@ macro_rules! ops {
         impl Op {
             /// The op behind its common face.
             pub fn operation(&self) -> &dyn Operation {
+                match self { $(Op::$name(op) => op),+ }
+            }
+
+            /// The same, to change it.
+            pub fn operation_mut(&mut self) -> &mut dyn Operation {
                 match self { $(Op::$name(op) => op),+ }
             }
         }
@@ -247,6 +255,15 @@ ops! {
 }
 
 impl Op {
+    /// The op that makes the same results from what `is_there`: itself, or a part of it where the
+    /// other part's result is still there.
+    pub fn again(&self, is_there: &dyn Fn(TensorId) -> bool) -> Op {
+        match self {
+            Op::LayerNorm(norm) => norm.again(is_there).into(),
+            other => other.clone(),
+        }
+    }
+
     /// The type of every operand, then the op's shape rule.
     pub fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {
         let op = self.operation();

@@ -101,11 +101,11 @@ fn the_residual_gradient_is_walked_in_place() {
     // Without dropout the branch's gradient is the residual stream's own.
     let want = [
         "layernorm_backward d_out=d_y x=sum mean=m1 rstd=r1 gain=gain d_gain+=gain d_x:=d_sum",
-        "linear_backward_input d_out=d_sum w=w1 d_x:=d_act",
         "linear_backward_weight d_out=d_sum x=act d_w+=w1",
+        "linear_backward_input d_out=d_sum w=w1 d_x:=d_act",
         "gelu_backward x=up d+=d_act",
-        "linear_backward_input d_out=d_act w=w0 d_x:=d_n",
         "linear_backward_weight d_out=d_act x=n d_w+=w0 d_bias+=bias",
+        "linear_backward_input d_out=d_act w=w0 d_x:=d_n",
         "layernorm_backward d_out=d_n x=x mean=m0 rstd=r0 gain=gain d_gain+=gain d_x+=d_sum",
     ];
     assert_eq!(differentiate(None, "").unwrap(), want);
@@ -116,7 +116,7 @@ fn a_dropped_out_branch_has_its_own_gradient() {
     let site = DropoutSite::MlpProjection;
     let steps = differentiate(Some(Dropout { probability: 0.1, layer: 0, site }), "").unwrap();
     assert!(steps[0].ends_with("d_x:=d_sum d_branch:=d_branch"), "{}", steps[0]);
-    assert!(steps[1].starts_with("linear_backward_input d_out=d_branch"), "{}", steps[1]);
+    assert!(steps[1].starts_with("linear_backward_weight d_out=d_branch"), "{}", steps[1]);
     assert!(steps[6].ends_with("d_x+=d_sum"), "{}", steps[6]);
 }
 

@@ -30,6 +30,22 @@ fn every_op_is_accepted_under_its_own_name() {
     }
 }
 
+/// A rewrite can redirect every operand, and nothing else: both lists name the same tensors.
+#[test]
+fn every_operand_can_be_redirected() {
+    for (name, make) in OPS {
+        let mut builder = ScheduleBuilder::new();
+        let mut operands = Operands { segment: builder.segment("s", Phase::Train), broken: None };
+        let mut op = make(&mut operands);
+        let mut listed: Vec<_> = op.operation().operands().iter().map(|o| o.tensor).collect();
+        let mut found: Vec<_> =
+            op.operation_mut().tensors_mut().into_iter().map(|tensor| *tensor).collect();
+        listed.sort();
+        found.sort();
+        assert_eq!(found, listed, "{name}");
+    }
+}
+
 /// Every operand of every op, one wider and of one more dimension.
 #[test]
 fn every_operand_is_checked() {

@@ -1,0 +1,129 @@
+//! Recompute as a rewrite: tensors that the backward would read from the forward are not kept; the
+//! steps that made them are put in again, in front of the first backward step that wants them. The
+//! same op on the same inputs gives the same bits, so only memory and time change.
+
+use crate::error::PlanError;
+use crate::ops::{Access, Op};
+use crate::schedule::{Pass, Schedule, SegmentId, Step};
+use crate::tensor::{Role, Scope, TensorId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Rewrites a segment so that `dropped` are made again in the backward. What the inserted steps need
+/// and nobody keeps is made again too.
+pub fn recompute(
+    schedule: &mut Schedule,
+    segment: SegmentId,
+    dropped: &BTreeSet<TensorId>,
+) -> Result<(), PlanError> {
+    if dropped.is_empty() {
+        return Ok(());
+    }
+    let steps = std::mem::take(&mut schedule.segment_mut(segment).steps);
+    let split = steps.iter().position(|step| step.pass != Pass::Forward).unwrap_or(steps.len());
+    let (forward, backward) = steps.split_at(split);
+    let kept = kept(schedule, segment, backward, dropped);
+    let made = BTreeMap::new();
+    let out = forward.to_vec();
+    let mut rewrite = Rewrite { schedule, segment, forward, kept, made, out };
+    for step in backward {
+        for tensor in reads(&step.op) {
+            rewrite.make(tensor, 0)?;
+        }
+        let mut step = step.clone();
+        rewrite.redirect(&mut step.op);
+        rewrite.out.push(step);
+    }
+    let out = rewrite.out;
+    for step in &out {
+        step.op.check(&schedule.tensors)?;
+    }
+    schedule.segment_mut(segment).steps = out;
+    Ok(())
+}
+
+/// The segment's tensors that the backward finds as the forward left them: all it reads or writes
+/// itself, but for those dropped.
+fn kept(
+    schedule: &Schedule,
+    segment: SegmentId,
+    backward: &[Step],
+    dropped: &BTreeSet<TensorId>,
+) -> BTreeSet<TensorId> {
+    let local = |tensor: &TensorId| schedule.tensors.get(*tensor).scope == Scope::Segment(segment);
+    let touched = backward.iter().flat_map(Step::operands).map(|operand| operand.tensor);
+    touched.filter(local).filter(|tensor| !dropped.contains(tensor)).collect()
+}
+
+fn reads(op: &Op) -> Vec<TensorId> {
+    let operands = op.operation().operands().into_iter();
+    operands.filter(|operand| operand.access != Access::Write).map(|o| o.tensor).collect()
+}
+
+/// A segment while it is rewritten.
+struct Rewrite<'a> {
+    schedule: &'a mut Schedule,
+    segment: SegmentId,
+    forward: &'a [Step],
+    kept: BTreeSet<TensorId>,
+    /// Where a dropped tensor stands since it was made again.
+    made: BTreeMap<TensorId, TensorId>,
+    out: Vec<Step>,
+}
+
+impl Rewrite<'_> {
+    /// Whether a tensor needs nothing: it is kept, outlives the segment, or was made already.
+    fn is_there(&self, tensor: TensorId) -> bool {
+        let outlives = self.schedule.tensors.get(tensor).scope != Scope::Segment(self.segment);
+        outlives || self.kept.contains(&tensor) || self.made.contains_key(&tensor)
+    }
+
+    /// Puts in the steps that make a tensor again, those that it needs first.
+    fn make(&mut self, tensor: TensorId, depth: usize) -> Result<(), PlanError> {
+        if self.is_there(tensor) {
+            return Ok(());
+        }
+        let writes = |step: &&Step| {
+            step.operands().iter().any(|o| o.tensor == tensor && o.access == Access::Write)
+        };
+        let Some(producer) =
+            self.forward.iter().find(writes).filter(|_| depth < self.forward.len())
+        else {
+            let name = self.schedule.tensors.get(tensor).name.clone();
+            let problem = format!("no step of the forward makes {name}");
+            return Err(PlanError::Attribute { op: "recompute", problem });
+        };
+        let mut step = producer.clone();
+        step.op = step.op.again(&|tensor| self.is_there(tensor));
+        step.pass = Pass::Backward;
+        for input in reads(&step.op) {
+            self.make(input, depth + 1)?;
+        }
+        for operand in step.operands() {
+            let is_result = operand.access == Access::Write;
+            if is_result && self.schedule.tensors.get(operand.tensor).role != Role::Workspace {
+                self.copy_of(operand.tensor)?;
+            }
+        }
+        self.redirect(&mut step.op);
+        self.out.push(step);
+        Ok(())
+    }
+
+    /// A tensor like the one that was dropped.
+    fn copy_of(&mut self, tensor: TensorId) -> Result<(), PlanError> {
+        let mut copy = self.schedule.tensors.get(tensor).clone();
+        copy.name = format!("{} again", copy.name);
+        let copy = self.schedule.tensors.add(copy)?;
+        self.made.insert(tensor, copy);
+        Ok(())
+    }
+
+    /// Lets a step use what was made again.
+    fn redirect(&self, op: &mut Op) {
+        for tensor in op.operation_mut().tensors_mut() {
+            if let Some(copy) = self.made.get(tensor) {
+                *tensor = *copy;
+            }
+        }
+    }
+}
