@@ -6,7 +6,7 @@ use crate::case_builder::{CaseBuilder, NEAR_ONE, Normal, spread};
 use crate::masks::{MaskPlace, mask};
 use crate::values::{Values, stream};
 use model::{
-    Dims, EvalSpec, GenerateSpec, ModelSpec, OptimizerSpec, Program, ProgramSpec, TrainSpec,
+    Dims, EvalSpec, GenerateSpec, ModelSpec, OptimizerSpec, Program, ProgramSpec, TrainSpec, Types,
 };
 use plan::ops::{Dropout, DropoutSite, GeluKind, Scaling};
 use plan::{PlanError, Scratch, StepInputs, StepState, TensorId};
@@ -197,7 +197,8 @@ fn describe(case: &mut CaseBuilder, sizes: &Sizes) {
 }
 
 fn program_spec(sizes: &Sizes) -> ProgramSpec {
-    let model = ModelSpec { dims: sizes.dims, dropout: sizes.dropout, gelu: sizes.gelu };
+    let model =
+        ModelSpec { dims: sizes.dims, dropout: sizes.dropout, gelu: sizes.gelu, types: Types::F32 };
     ProgramSpec { model, train: None, eval: None, generate: None }
 }
 

@@ -3,7 +3,7 @@
 
 use fitgpt_cpu::{CpuBackend, CpuOptions, CpuScratch};
 use model::gpt2::{ModelSpec, OptimizerSpec, Program, ProgramSpec, TrainSpec};
-use model::{Dims, init};
+use model::{Dims, Types, init};
 use plan::ops::{GeluKind, Scaling};
 use plan::{Backend, Plan, StepInputs, StepState};
 use std::collections::BTreeMap;
@@ -60,7 +60,7 @@ fn program(flags: &BTreeMap<&'static str, u64>, dims: Dims) -> Result<Program, B
         scaling: Scaling::Off,
     };
     let spec = ProgramSpec {
-        model: ModelSpec { dims, dropout: 0.0, gelu: GeluKind::Erf },
+        model: ModelSpec { dims, dropout: 0.0, gelu: GeluKind::Erf, types: Types::F32 },
         train: Some(TrainSpec {
             slices: vec![slice],
             positions: dims.block_size,

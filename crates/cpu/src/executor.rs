@@ -5,7 +5,7 @@ use crate::arena::{Memory, MemoryMode, StepMemory};
 use crate::isa::Isa;
 use crate::kernels;
 use crate::pool::Pool;
-use plan::ops::Op;
+use plan::ops::{AdamW, Op};
 use plan::{
     Backend, BackendError, Bytes, Dtype, Plan, Scratch, SegmentId, StepInputs, StepState, TensorId,
     Tensors,
@@ -113,6 +113,10 @@ impl CpuBackend {
 fn check_supported(plan: &Plan, threads: usize) -> Result<(), BackendError> {
     let tensors = &plan.schedule.tensors;
     for step in plan.schedule.segments.iter().flat_map(|segment| &segment.steps) {
+        if let Op::AdamW(AdamW { copy: Some(copy), .. }) = &step.op {
+            let what = format!("a second copy of the weights ({})", tensors.get(*copy).name);
+            return Err(BackendError::Unsupported { what });
+        }
         for operand in step.operands() {
             let tensor = tensors.get(operand.tensor);
             if matches!(tensor.dtype, Dtype::Bf16 | Dtype::F16) {

@@ -26,6 +26,26 @@ pub struct ModelSpec {
     pub dropout: f32,
     /// Exact for nanoGPT's models, tanh for OpenAI's.
     pub gelu: GeluKind,
+    /// Its number formats.
+    pub types: Types,
+}
+
+/// In which formats numbers are kept. Sums, statistics, losses, gradients of parameters and what the
+/// optimizer changes are f32 whatever these say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Types {
+    /// Of activations and of the weights that kernels read; if not f32, the optimizer keeps an f32
+    /// master of the weights.
+    pub compute: Dtype,
+    /// Of the residual stream.
+    pub residual: Dtype,
+    /// Of AdamW's moments.
+    pub moments: Dtype,
+}
+
+impl Types {
+    /// f32 throughout.
+    pub const F32: Types = Types { compute: Dtype::F32, residual: Dtype::F32, moments: Dtype::F32 };
 }
 
 /// AdamW's constants.
@@ -101,8 +121,10 @@ pub struct ProgramSpec {
 pub struct ProgramParam {
     /// Its row of the table.
     pub param: Param,
-    /// The weights.
+    /// The weights that the optimizer changes and checkpoints keep: f32.
     pub weight: TensorId,
+    /// The weights that kernels read: the same, or their copy in the compute format.
+    pub compute: TensorId,
     /// The accumulated gradient, in training.
     pub gradient: Option<TensorId>,
     /// First and second moment, in training.
@@ -251,11 +273,60 @@ struct RunTensors {
     parameters: Vec<ProgramParam>,
     by_name: BTreeMap<String, TensorId>,
     gradient_of: BTreeMap<TensorId, TensorId>,
-    flat: Vec<FlatRole>,
+    flat: Flat,
     decayed: u64,
     total: u64,
     state: TensorId,
     row_loss: Option<TensorId>,
+}
+
+/// The flat arrays of a program.
+struct Flat {
+    /// What kernels read.
+    compute: FlatRole,
+    /// The f32 weights behind a 16-bit copy.
+    master: Option<FlatRole>,
+    /// In training.
+    gradients: Option<FlatRole>,
+    /// In training.
+    moments: Option<[FlatRole; 2]>,
+}
+
+impl Flat {
+    fn new(
+        b: &mut ScheduleBuilder,
+        spec: &ProgramSpec,
+        table: &[Param],
+    ) -> Result<Flat, PlanError> {
+        let layout = FlatLayout::new(table);
+        let types = spec.model.types;
+        let mut role = |name: &str, prefix: &str, dtype: Dtype, role: Role| {
+            flat_role(b, table, &layout, (name, prefix), dtype, role)
+        };
+        let compute = role("weights", "", types.compute, Role::Weight)?;
+        if spec.train.is_none() {
+            return Ok(Flat { compute, master: None, gradients: None, moments: None });
+        }
+        let master = match types.compute {
+            Dtype::F32 => None,
+            _ => Some(role("master", "master ", Dtype::F32, Role::Master)?),
+        };
+        let gradients = Some(role("gradients", "grad ", Dtype::F32, Role::Gradient)?);
+        let m = role("m", "m ", types.moments, Role::Moment)?;
+        let v = role("v", "v ", types.moments, Role::Moment)?;
+        Ok(Flat { compute, master, gradients, moments: Some([m, v]) })
+    }
+
+    fn parameter(&self, index: usize, param: Param) -> ProgramParam {
+        let compute = self.compute.windows[index];
+        ProgramParam {
+            param,
+            weight: self.master.as_ref().map_or(compute, |master| master.windows[index]),
+            compute,
+            gradient: self.gradients.as_ref().map(|role| role.windows[index]),
+            moments: self.moments.as_ref().map(|[m, v]| [m.windows[index], v.windows[index]]),
+        }
+    }
 }
 
 /// One flat array and the names of its parameters' windows.
@@ -268,30 +339,13 @@ impl RunTensors {
     fn new(b: &mut ScheduleBuilder, spec: &ProgramSpec) -> Result<RunTensors, PlanError> {
         let table = parameters(&spec.model.dims)?;
         let layout = FlatLayout::new(&table);
-        let mut roles = vec![("weights", "", Role::Weight)];
-        if spec.train.is_some() {
-            roles.push(("gradients", "grad ", Role::Gradient));
-            roles.push(("m", "m ", Role::Moment));
-            roles.push(("v", "v ", Role::Moment));
-        }
-        let flat = roles
-            .into_iter()
-            .map(|(name, prefix, role)| flat_role(b, &table, &layout, name, prefix, role))
-            .collect::<Result<Vec<_>, _>>()?;
-        let window =
-            |role: usize, index: usize| flat.get(role).map(|r: &FlatRole| r.windows[index]);
-        let parameters: Vec<ProgramParam> = table
-            .into_iter()
-            .enumerate()
-            .map(|(index, param)| ProgramParam {
-                param,
-                weight: flat[0].windows[index],
-                gradient: window(1, index),
-                moments: window(2, index).zip(window(3, index)).map(|(m, v)| [m, v]),
-            })
-            .collect();
-        let by_name = parameters.iter().map(|p| (p.param.name.clone(), p.weight)).collect();
-        let gradient_of = parameters.iter().filter_map(|p| Some((p.weight, p.gradient?))).collect();
+        let flat = Flat::new(b, spec, &table)?;
+        let numbered = table.into_iter().enumerate();
+        let parameters: Vec<ProgramParam> =
+            numbered.map(|(index, param)| flat.parameter(index, param)).collect();
+        let by_name = parameters.iter().map(|p| (p.param.name.clone(), p.compute)).collect();
+        let gradient_of =
+            parameters.iter().filter_map(|p| Some((p.compute, p.gradient?))).collect();
         let state_shape = Shape::new(&[StepState::WORDS as u64])?;
         let state = b.run_tensor("state", Dtype::U32, state_shape, Role::State)?;
         let train_rows = spec.train.as_ref().map(|train| train.loss_rows);
@@ -328,25 +382,25 @@ fn flat_role(
     b: &mut ScheduleBuilder,
     table: &[Param],
     layout: &FlatLayout,
-    name: &str,
-    prefix: &str,
+    (name, prefix): (&str, &str),
+    dtype: Dtype,
     role: Role,
 ) -> Result<FlatRole, PlanError> {
-    let root = b.run_tensor(name, Dtype::F32, Shape::new(&[layout.total])?, role)?;
+    let root = b.run_tensor(name, dtype, Shape::new(&[layout.total])?, role)?;
     let windows = table
         .iter()
         .zip(&layout.offsets)
         .map(|(param, &element)| {
             let name = format!("{prefix}{}", param.name);
-            b.window(&name, param.shape, root, element_offset(element)?, param.layer)
+            b.window(&name, param.shape, root, element_offset(element, dtype)?, param.layer)
         })
         .collect::<Result<Vec<_>, _>>()?;
     Ok(FlatRole { root, windows })
 }
 
-/// Where an element of a flat fp32 array starts.
-fn element_offset(element: u64) -> Result<Bytes, PlanError> {
-    let bytes = element.checked_mul(Dtype::F32.size()).and_then(Bytes::new);
+/// Where an element of a flat array starts.
+fn element_offset(element: u64, dtype: Dtype) -> Result<Bytes, PlanError> {
+    let bytes = element.checked_mul(dtype.size()).and_then(Bytes::new);
     bytes.ok_or_else(|| PlanError::ArenaTooLarge { at: format!("element {element}") })
 }
 
@@ -403,6 +457,11 @@ impl Gpt<'_> {
 
     fn update(&mut self, spec: &OptimizerSpec) -> Result<SegmentId, PlanError> {
         let run = &self.tensors;
+        let Flat { compute, master, gradients, moments } = &run.flat;
+        let (Some(gradients), Some([m, v])) = (gradients, moments) else {
+            return Err(missing("gradients"));
+        };
+        let weights = master.as_ref().unwrap_or(compute);
         let groups = [
             ("decayed", 0, run.decayed, spec.weight_decay),
             ("other", run.decayed, run.total - run.decayed, 0.0),
@@ -410,25 +469,28 @@ impl Gpt<'_> {
         let mut windows = Vec::new();
         for (group, first, elements, weight_decay) in groups {
             let shape = Shape::new(&[elements])?;
-            let mut window = |role: usize| {
-                let root = run.flat[role].root;
-                let name = format!("{} {group}", self.builder.tensors().get(root).name);
-                self.builder.window(&name, shape, root, element_offset(first)?, None)
+            let mut window = |role: &FlatRole| {
+                let tensor = self.builder.tensors().get(role.root);
+                let (name, dtype) = (format!("{} {group}", tensor.name), tensor.dtype);
+                let offset = element_offset(first, dtype)?;
+                self.builder.window(&name, shape, role.root, offset, None)
             };
-            let tensors = [window(0)?, window(1)?, window(2)?, window(3)?];
-            windows.push((tensors, weight_decay));
+            let copy = master.as_ref().map(|_| window(compute)).transpose()?;
+            let tensors = [window(weights)?, window(gradients)?, window(m)?, window(v)?];
+            windows.push((tensors, copy, weight_decay));
         }
-        let (gradients, state) = (run.flat[1].root, run.state);
+        let (gradients, state) = (gradients.root, run.state);
         let mut segment = self.builder.segment("update", Phase::Train);
         segment.set_pass(Pass::Update);
         let blocks = Shape::new(&[run.total.div_ceil(GRAD_NORM_BLOCK), 2])?;
         let partials = segment.local("norm_partials", Dtype::U32, blocks, Role::Workspace)?;
         segment.push(GradNorm { gradients, partials, state })?;
         segment.push(LossScaler { state, scaling: spec.scaling })?;
-        for ([weights, gradients, m, v], weight_decay) in windows {
+        for ([weights, gradients, m, v], copy, weight_decay) in windows {
             let OptimizerSpec { beta1, beta2, eps, .. } = *spec;
             segment.push(AdamW {
                 weights,
+                copy,
                 gradients,
                 m,
                 v,
@@ -471,7 +533,7 @@ impl Gpt<'_> {
             .map(|layer| {
                 self.builder.tensor(Tensor {
                     name: format!("h.{layer}.cache"),
-                    dtype: Dtype::F32,
+                    dtype: self.spec.types.compute,
                     shape: Shape::new(&shape)?,
                     role: Role::Cache,
                     scope: Scope::Phase(Phase::Generate),
@@ -499,7 +561,8 @@ impl Gpt<'_> {
         let mut x = forward.blocks(tokens, from, context)?;
         if from == PositionFrom::Zero {
             let shape = Shape::new(&[rows, 1, forward.spec.dims.n_embd])?;
-            let out = forward.segment.local("last", Dtype::F32, shape, Role::Activation)?;
+            let dtype = forward.spec.types.compute;
+            let out = forward.segment.local("last", dtype, shape, Role::Activation)?;
             forward.segment.push(SelectPosition { x, out })?;
             x = out;
         }
@@ -576,7 +639,7 @@ impl Forward<'_> {
     ) -> Result<TensorId, PlanError> {
         let layers = self.spec.dims.n_layer as u32;
         self.segment.set_layer(Some(0));
-        let x = self.activation("x", self.spec.dims.n_embd)?;
+        let x = self.residual("x")?;
         self.segment.set_layer(None);
         let (wte, wpe) = (self.weight("wte.weight")?, self.weight("wpe.weight")?);
         let dropout = self.dropout_at(0, DropoutSite::Embedding);
@@ -665,7 +728,7 @@ impl Forward<'_> {
         };
         self.segment.set_layer(owner);
         let sum_name = if name == "ln_2" { "x_mid" } else { "x" };
-        let sum = self.activation(sum_name, self.spec.dims.n_embd)?;
+        let sum = self.residual(sum_name)?;
         let normalised = self.norm(x, Some(Branch { branch, dropout, sum }), &parameter, name)?;
         Ok(Joined { x: sum, normalised })
     }
@@ -707,7 +770,13 @@ impl Forward<'_> {
 
     fn activation(&mut self, name: &str, width: u64) -> Result<TensorId, PlanError> {
         let shape = Shape::new(&[self.rows, self.positions, width])?;
-        self.segment.local(name, Dtype::F32, shape, Role::Activation)
+        self.segment.local(name, self.spec.types.compute, shape, Role::Activation)
+    }
+
+    /// The residual stream at one place.
+    fn residual(&mut self, name: &str) -> Result<TensorId, PlanError> {
+        let shape = Shape::new(&[self.rows, self.positions, self.spec.dims.n_embd])?;
+        self.segment.local(name, self.spec.types.residual, shape, Role::Activation)
     }
 
     fn tokens(&mut self, name: &str) -> Result<TensorId, PlanError> {
@@ -728,7 +797,8 @@ impl Forward<'_> {
         let loss = Shape::new(&[tokens])?;
         let token_loss = self.segment.local("token_loss", Dtype::F32, loss, Role::State)?;
         let logits = Shape::new(&[chunk, self.spec.dims.vocab_size])?;
-        let slab = self.segment.local("logits", Dtype::F32, logits, Role::Logits)?;
+        let dtype = self.spec.types.compute;
+        let slab = self.segment.local("logits", dtype, logits, Role::Logits)?;
         Ok([token_loss, slab])
     }
 

@@ -10,6 +10,8 @@ pub mod levels;
 pub mod params;
 
 pub use dims::{Dims, DimsError};
-pub use gpt2::{EvalSpec, GenerateSpec, ModelSpec, OptimizerSpec, Program, ProgramSpec, TrainSpec};
+pub use gpt2::{
+    EvalSpec, GenerateSpec, ModelSpec, OptimizerSpec, Program, ProgramSpec, TrainSpec, Types,
+};
 pub use levels::Level;
 pub use params::{Init, Module, Param, ParamRow, parameters};

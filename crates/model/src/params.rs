@@ -175,8 +175,8 @@ pub struct FlatLayout {
     pub total: u64,
 }
 
-/// fp32 elements between aligned addresses.
-const FLAT_ALIGNMENT: u64 = ALIGNMENT / 4;
+/// Elements between addresses that are aligned in every format, 16 bits included.
+const FLAT_ALIGNMENT: u64 = ALIGNMENT / 2;
 
 impl FlatLayout {
     /// The layout for these parameters; saturates where the sizes are absurd, and the tensor made

@@ -3,7 +3,7 @@
 use crate::error::SpecError;
 use crate::run_spec::RunSpec;
 use model::{
-    Dims, EvalSpec, GenerateSpec, ModelSpec, OptimizerSpec, Program, ProgramSpec, TrainSpec,
+    Dims, EvalSpec, GenerateSpec, ModelSpec, OptimizerSpec, Program, ProgramSpec, TrainSpec, Types,
 };
 use plan::ops::Scaling;
 use plan::{Plan, Scratch};
@@ -82,7 +82,7 @@ fn check_context(run: &RunSpec, dims: &Dims) -> Result<(), SpecError> {
 }
 
 fn model(run: &RunSpec, dims: Dims) -> ModelSpec {
-    ModelSpec { dims, dropout: run.dropout as f32, gelu: run.gelu_kind() }
+    ModelSpec { dims, dropout: run.dropout as f32, gelu: run.gelu_kind(), types: Types::F32 }
 }
 
 fn optimizer(run: &RunSpec) -> OptimizerSpec {

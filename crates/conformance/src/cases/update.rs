@@ -200,7 +200,18 @@ fn update(case: &mut CaseBuilder, sizes: &Sizes) -> Result<Update, PlanError> {
     for ([weights, gradients, m, v], weight_decay) in windows {
         let [beta1, beta2] = BETAS;
         let eps = EPS;
-        segment.push(AdamW { weights, gradients, m, v, state, beta1, beta2, eps, weight_decay })?;
+        segment.push(AdamW {
+            weights,
+            copy: None,
+            gradients,
+            m,
+            v,
+            state,
+            beta1,
+            beta2,
+            eps,
+            weight_decay,
+        })?;
     }
     let segment = segment.finish();
     Ok(Update { weights, gradients, moments: [m, v], state, segment })

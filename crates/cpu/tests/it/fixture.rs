@@ -5,7 +5,7 @@ use fitgpt_cpu::{CpuBackend, CpuOptions, CpuScratch};
 use model::gpt2::{
     EvalSpec, GenerateSpec, LossSegment, ModelSpec, OptimizerSpec, Program, ProgramSpec, TrainSpec,
 };
-use model::{Dims, Level};
+use model::{Dims, Level, Types};
 use plan::ops::{GeluKind, Scaling};
 use plan::{Backend, Plan, StepInputs, StepState, TensorId};
 use std::rc::Rc;
@@ -63,7 +63,12 @@ impl Setup {
             optimizer,
         };
         let spec = ProgramSpec {
-            model: ModelSpec { dims, dropout: self.dropout, gelu: GeluKind::Erf },
+            model: ModelSpec {
+                dims,
+                dropout: self.dropout,
+                gelu: GeluKind::Erf,
+                types: Types::F32,
+            },
             train: Some(train),
             eval: Some(EvalSpec { slices, positions, head_chunk, loss_rows }),
             generate: self.generate.clone(),

@@ -1,7 +1,7 @@
 //! Models and programs by their sizes, so that a test's table has one short row for each.
 
 use fitgpt_model::{
-    Dims, EvalSpec, GenerateSpec, ModelSpec, OptimizerSpec, ProgramSpec, TrainSpec,
+    Dims, EvalSpec, GenerateSpec, ModelSpec, OptimizerSpec, ProgramSpec, TrainSpec, Types,
 };
 use plan::ops::{GeluKind, Op, Scaling};
 use plan::{Bytes, Scratch, Tensors};
@@ -27,7 +27,7 @@ pub const ADAMW: OptimizerSpec =
 /// A program that does nothing yet.
 pub fn model(dims: Dims, dropout: f32) -> ProgramSpec {
     ProgramSpec {
-        model: ModelSpec { dims, dropout, gelu: GeluKind::Erf },
+        model: ModelSpec { dims, dropout, gelu: GeluKind::Erf, types: Types::F32 },
         train: None,
         eval: None,
         generate: None,

@@ -10,6 +10,8 @@ use crate::tensor::{TensorId, Tensors};
 pub struct AdamW {
     /// Parameters, flat fp32.
     pub weights: TensorId,
+    /// Their copy in the compute format, rounded to nearest after the update.
+    pub copy: Option<TensorId>,
     /// Their gradients; zero afterwards, also when the step is skipped.
     pub gradients: TensorId,
     /// First moments.
@@ -34,18 +36,22 @@ impl Operation for AdamW {
     }
 
     fn operands(&self) -> Vec<Operand> {
-        vec![
+        let mut operands = vec![
             Operand::update("weights", self.weights).of(Elements::Single),
             Operand::update("gradients", self.gradients).of(Elements::Single),
             Operand::update("m", self.m),
             Operand::update("v", self.v),
             Operand::read("state", self.state).of(Elements::Words),
-        ]
+        ];
+        operands.extend(self.copy.map(|copy| Operand::write("copy", copy)));
+        operands
     }
 
     fn tensors_mut(&mut self) -> Vec<&mut TensorId> {
-        let Self { weights, gradients, m, v, state, .. } = self;
-        vec![weights, gradients, m, v, state]
+        let Self { weights, copy, gradients, m, v, state, .. } = self;
+        let mut all = vec![weights, gradients, m, v, state];
+        all.extend(copy);
+        all
     }
 
     fn attributes(&self) -> Vec<String> {
@@ -61,7 +67,7 @@ impl Operation for AdamW {
         let check = Check::new(self.name(), tensors);
         let &[elements] = check.rank("weights", self.weights, 1)? else { return Ok(()) };
         let rest = [("gradients", self.gradients), ("m", self.m), ("v", self.v)];
-        for (name, tensor) in rest {
+        for (name, tensor) in rest.into_iter().chain(self.copy.map(|copy| ("copy", copy))) {
             check.dims(name, tensor, &[elements])?;
         }
         check.state(self.state)?;
