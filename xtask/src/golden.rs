@@ -44,13 +44,14 @@ fn check() -> Result<(), Failure> {
         Failure::Task(format!("golden: {DATA}: {error}; run `cargo xtask golden` first"))
     })?;
     let made = files_below(&fresh.path).map_err(|error| in_scratch(&error))?;
-    let mut differences = differences(&kept, &made);
+    let mut differences: Vec<String> =
+        differences(&kept, &made).iter().map(|line| format!("{DATA}/{line}")).collect();
     let run = std::fs::read_to_string(process::workspace_root().join(RUN_LOSSES));
     if run.ok() != Some(run_losses()?) {
         differences.push(format!("{RUN_LOSSES}: other losses"));
     }
     for difference in &differences {
-        eprintln!("{DATA}/{difference}");
+        eprintln!("{difference}");
     }
     if differences.is_empty() {
         println!("golden: all {} files are the same", kept.len());

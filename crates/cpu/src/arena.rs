@@ -51,7 +51,7 @@ impl Block {
 
 /// What the system says can be had without swapping, where it says so (Linux): the machine's
 /// memory, and what a container or a batch job may use of it.
-fn available_bytes() -> Option<u64> {
+pub fn available_bytes() -> Option<u64> {
     let number = |path: &str| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
     let room = |limit: &str, used: &str| Some(number(limit)?.saturating_sub(number(used)?));
     let group = "/sys/fs/cgroup/memory";

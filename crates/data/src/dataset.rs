@@ -10,7 +10,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// The name of the data set that this program brings along.
-const BUILTIN: &str = "builtin";
+pub const BUILTIN: &str = "builtin";
 
 /// Data sets that nanoGPT has a script for; a longer name before its own beginning.
 const KNOWN: [&str; 3] = ["shakespeare_char", "shakespeare", "openwebtext"];

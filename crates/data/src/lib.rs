@@ -27,11 +27,11 @@ mod ngram;
 pub mod corpus;
 
 pub use batches::{Batch, Sampler, Use, fill_rows};
-pub use dataset::{Dataset, Split};
+pub use dataset::{BUILTIN, Dataset, Split};
 pub use error::DataError;
 pub use meta::Meta;
 pub use nanogpt_sampler::{NanogptSampler, NanogptSpec, NanogptState};
 pub use ngram::Ngram;
 pub use token_file::TokenFile;
 pub use token_stream::TokenStream;
-pub use tokenizer::{CharTokenizer, Decoder, Tokenizer, UnknownCharacter};
+pub use tokenizer::{CharTokenizer, Decoder, GPT2_IDS, Tokenizer, UnknownCharacter};

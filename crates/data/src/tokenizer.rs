@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use tiktoken::CoreBpe;
 
 /// Ids of GPT-2's vocabulary; models are usually padded to 50,304 rows.
-const GPT2_IDS: u32 = 50_257;
+pub const GPT2_IDS: u32 = 50_257;
 
 /// The way between text and the ids of one data set.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,7 +14,7 @@ const BAR: usize = 24;
 const WIDE: usize = 80;
 
 /// Something that the host keeps outside the arena.
-pub struct Beside {
+pub struct HostMemory {
     /// What it is.
     pub name: &'static str,
     /// Its size.
@@ -22,7 +22,7 @@ pub struct Beside {
 }
 
 /// The bill for people, on a screen of so many columns.
-pub fn text(bill: &Bill, beside: &[Beside], width: usize) -> String {
+pub fn text(bill: &Bill, host: &[HostMemory], width: usize) -> String {
     let mut text = strong("memory, planned to the byte before anything is allocated") + "\n";
     let fullest = bill.segments.iter().max_by_key(|segment| segment.top);
     if let Some(segment) = fullest {
@@ -36,7 +36,7 @@ pub fn text(bill: &Bill, beside: &[Beside], width: usize) -> String {
         faint(&format!("one allocation of {} bytes", grouped(bill.arena_bytes.get())))
     );
     let _ = writeln!(text, "  {}", faint(&format!("peaks: {}", peaks(bill).join(", "))));
-    let kept: Vec<String> = beside
+    let kept: Vec<String> = host
         .iter()
         .filter(|item| item.bytes > Bytes::ZERO)
         .map(|item| format!("{} {}", item.name, item.bytes))
@@ -68,7 +68,8 @@ fn rows(text: &mut String, segment: &BillSegment, arena: Bytes, with_meanings: b
             continue;
         }
         let share = bytes.get() as f64 / arena.get().max(1) as f64;
-        let (bar, room) = (bar(share), " ".repeat(BAR - bar(share).chars().count().min(BAR)));
+        let bar = bar(share);
+        let room = " ".repeat(BAR.saturating_sub(bar.chars().count()));
         let bar = coloured(&bar);
         let _ = write!(text, "  {name:<12} {:>11}  {bar}", bytes.to_string());
         if with_meanings {
@@ -84,7 +85,7 @@ fn meaning(role: Role) -> &'static str {
         Role::Weight => "the model",
         Role::Master => "its exact copy behind 16 bits",
         Role::Gradient => "how each weight should move",
-        Role::Moment => "AdamW's two averages of that",
+        Role::Moment => "AdamW's averages of that",
         Role::Activation => "kept for the backward pass",
         Role::Logits => "scores of the next token",
         Role::Cache => "keys and values of a sample",

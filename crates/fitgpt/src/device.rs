@@ -1,7 +1,8 @@
 //! Which device computes: found by what the run asks for and what is there.
 
+use crate::bill::HostMemory;
 use cpu::{CpuBackend, CpuOptions, CpuScratch, Isa};
-use plan::{Backend, BackendError, Plan, Scratch};
+use plan::{Backend, BackendError, Bytes, Plan, Scratch};
 use std::rc::Rc;
 
 /// A device that can run plans.
@@ -47,6 +48,17 @@ impl Device {
     /// Takes the plan's memory.
     pub fn load(&self, plan: Plan) -> Result<Box<dyn Backend>, BackendError> {
         Ok(Box::new(CpuBackend::new(plan, CpuOptions::new(self.threads))?))
+    }
+
+    /// Whether the host's memory beside the arena can be had, arena already taken.
+    pub fn check_host_memory(&self, host: &[HostMemory]) -> Result<(), BackendError> {
+        let wanted = Bytes::sum(host.iter().map(|item| item.bytes)).unwrap_or(Bytes::ZERO);
+        match cpu::available_bytes() {
+            Some(available) if wanted.get() > available => {
+                Err(BackendError::OutOfMemory { wanted })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Floating-point operations a second that it can do, measured now.

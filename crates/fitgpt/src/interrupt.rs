@@ -13,7 +13,9 @@ pub fn catch(message: &'static str) -> Arc<AtomicBool> {
         if seen.swap(true, Ordering::Relaxed) {
             std::process::exit(130);
         }
-        screen::note(message);
+        // A terminal shows "^C" where the cursor is, at the end of the bar.
+        let start = if screen::is_terminal() { "\n" } else { "" };
+        screen::note(&format!("{start}{message}"));
     });
     if let Err(error) = caught {
         screen::note(&format!("note: Ctrl-C will not save: {error}"));

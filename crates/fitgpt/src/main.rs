@@ -7,7 +7,9 @@ mod device;
 mod interrupt;
 mod numbers;
 mod progress;
+mod run_report;
 mod screen;
+mod speak;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

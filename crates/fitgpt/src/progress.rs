@@ -4,7 +4,9 @@
 use crate::numbers::{duration, short};
 use crate::screen;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use plan::Bytes;
 use std::path::Path;
+use std::time::Instant;
 use train::TrainError;
 use train::eval::Evaluation;
 use train::run::{IterationReport, Observer};
@@ -16,13 +18,15 @@ const NEWEST: f64 = 0.1;
 const WIDE: usize = 110;
 
 /// What it takes to show a run.
-pub struct Shown {
+pub struct ProgressSpec {
     /// The iteration it begins with.
     pub started_at: u64,
     /// The last iteration.
     pub max_iters: u64,
     /// Iterations from one line to the next.
     pub log_interval: u64,
+    /// Iterations from one evaluation to the next.
+    pub eval_interval: u64,
     /// Operations of a token, as nanoGPT counts them.
     pub flops_per_token: f64,
     /// Operations a second that the device can do, where it is known.
@@ -31,18 +35,23 @@ pub struct Shown {
 
 /// Shows a run.
 pub struct Progress {
-    shown: Shown,
+    spec: ProgressSpec,
     bar: ProgressBar,
     is_wide: bool,
     /// Seconds of an iteration, smoothed.
     seconds: Option<f64>,
+    /// When the evaluation began, and how long the last one took.
+    evaluation_began: Option<Instant>,
+    evaluation_seconds: f64,
+    /// Resident memory, as it was last told.
+    memory: Option<Bytes>,
     message: String,
 }
 
 impl Progress {
     /// A bar where somebody watches.
-    pub fn new(shown: Shown) -> Progress {
-        let bar = ProgressBar::new(shown.max_iters + 1);
+    pub fn new(spec: ProgressSpec) -> Progress {
+        let bar = ProgressBar::new(spec.max_iters + 1);
         bar.set_draw_target(if screen::is_terminal() {
             ProgressDrawTarget::stdout_with_hz(5)
         } else {
@@ -51,9 +60,18 @@ impl Progress {
         if let Ok(style) = ProgressStyle::with_template("{wide_bar:.cyan} {pos}/{len}  {msg}") {
             bar.set_style(style.progress_chars("━╸ "));
         }
-        bar.set_position(shown.started_at);
+        bar.set_position(spec.started_at);
         let is_wide = !screen::is_terminal() || screen::width() >= WIDE;
-        Progress { shown, bar, is_wide, seconds: None, message: String::new() }
+        Progress {
+            spec,
+            bar,
+            is_wide,
+            seconds: None,
+            evaluation_began: None,
+            evaluation_seconds: 0.0,
+            memory: None,
+            message: String::new(),
+        }
     }
 
     /// Takes the bar away.
@@ -69,10 +87,23 @@ impl Progress {
         }
     }
 
-    fn mfu(&self, report: &IterationReport) -> String {
-        let peak = self.shown.peak_flops.unwrap_or(0.0);
-        let share = report.tokens_per_second * self.shown.flops_per_token / peak;
-        if share.is_finite() { format!(", mfu {:.2}%", 100.0 * share) } else { String::new() }
+    /// The share of the device's speed that is used. Who is faster than the measured peak has shown
+    /// that the peak is higher.
+    fn mfu(&mut self, tokens_per_second: f64) -> String {
+        let rate = tokens_per_second * self.spec.flops_per_token;
+        let Some(peak) = &mut self.spec.peak_flops else {
+            return String::new();
+        };
+        *peak = peak.max(rate);
+        format!(", mfu {:.2}%", 100.0 * rate / *peak)
+    }
+
+    /// Seconds to the end, evaluations included.
+    fn seconds_left(&self, iteration: u64, seconds: f64) -> f64 {
+        let ProgressSpec { max_iters, eval_interval, .. } = self.spec;
+        let iterations = max_iters.saturating_sub(iteration);
+        let evaluations = (max_iters / eval_interval).saturating_sub(iteration / eval_interval);
+        iterations as f64 * seconds + evaluations as f64 * self.evaluation_seconds
     }
 }
 
@@ -81,35 +112,39 @@ impl Observer for Progress {
         let now = report.ms / 1e3;
         let smooth = self.seconds.map_or(now, |old| (1.0 - NEWEST) * old + NEWEST * now);
         self.seconds = Some(smooth);
-        let left = self.shown.max_iters.saturating_sub(report.iteration) as f64 * smooth;
-        let left = duration(left);
-        let rate = short(report.tokens_per_second * now / smooth);
-        self.message = format!("loss {:.4}  {rate} tok/s  {left} left", report.loss);
+        let left = duration(self.seconds_left(report.iteration, smooth));
+        let tokens_per_second = report.tokens_per_second * now / smooth;
+        let rate = short(tokens_per_second);
+        let mfu = self.mfu(tokens_per_second);
+        self.memory = report.resident_bytes.and_then(Bytes::new).or(self.memory);
+        let memory = self.memory.map_or(String::new(), |bytes| format!("{bytes}  "));
+        self.message = format!("loss {:.4}  {rate} tok/s  {memory}{left} left", report.loss);
         self.bar.set_position(report.iteration + 1);
         self.bar.set_message(self.message.clone());
-        if !report.iteration.is_multiple_of(self.shown.log_interval) {
+        if !report.iteration.is_multiple_of(self.spec.log_interval) {
             return;
         }
         let more = if self.is_wide {
-            format!(", lr {:.2e}, norm {:.3}", report.lr, report.grad_norm)
+            let memory = self.memory.map_or(String::new(), |bytes| format!(", {bytes}"));
+            format!("{memory}, lr {:.2e}, norm {:.3}", report.lr, report.grad_norm)
         } else {
             String::new()
         };
         self.line(&format!(
-            "iter {}: loss {:.4}, time {:.2}ms{}, {rate} tok/s{more}, {left} left",
-            report.iteration,
-            report.loss,
-            report.ms,
-            self.mfu(report)
+            "iter {}: loss {:.4}, time {:.2}ms{mfu}, {rate} tok/s{more}, {left} left",
+            report.iteration, report.loss, report.ms
         ));
     }
 
     fn evaluating(&mut self, _: u64, share: f64) {
+        self.evaluation_began.get_or_insert_with(Instant::now);
         self.bar.set_message(format!("evaluating {:.0}%  {}", 100.0 * share, self.message));
         self.bar.tick();
     }
 
     fn evaluation(&mut self, iteration: u64, evaluation: &Evaluation, best: bool) {
+        let began = self.evaluation_began.take();
+        self.evaluation_seconds = began.map_or(0.0, |began| began.elapsed().as_secs_f64());
         let Evaluation { train, val, .. } = evaluation;
         let best = if best && iteration > 0 { ", best so far" } else { "" };
         let text = format!(

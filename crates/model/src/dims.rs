@@ -95,6 +95,10 @@ impl Dims {
     }
 }
 
+/// Rows of nanoGPT's embedding where a data set does not say: GPT-2's 50,257 ids, rounded up to a
+/// multiple of 64.
+pub const GPT2_ROWS: u64 = 50_304;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,7 +108,7 @@ mod tests {
         n_head: 12,
         n_embd: 768,
         block_size: 1024,
-        vocab_size: 50304,
+        vocab_size: GPT2_ROWS,
         bias: false,
     };
 

@@ -3,7 +3,8 @@
 
 use crate::dims::Dims;
 use crate::levels::{Level, dropped};
-use crate::params::{FlatLayout, Param, parameters};
+use crate::params::Param;
+use crate::run_tensors::{Flat, FlatRole, RunTensors, element_offset, missing};
 use plan::ops::{
     AdamW, Attention, AttentionDecode, Branch, CacheStore, Dropout, DropoutSite, Embed,
     GRAD_NORM_BLOCK, Gelu, GeluKind, GradNorm, HeadEval, HeadTrain, LayerNorm, Linear, LossScaler,
@@ -11,8 +12,8 @@ use plan::ops::{
 };
 use plan::recompute::recompute;
 use plan::{
-    Bytes, Dtype, Io, Pass, Phase, PlanError, Role, Schedule, ScheduleBuilder, Scope, Scratch,
-    SegmentBuilder, SegmentId, Shape, StepState, Tensor, TensorId,
+    Dtype, Io, Pass, Phase, PlanError, Role, Schedule, ScheduleBuilder, Scope, Scratch,
+    SegmentBuilder, SegmentId, Shape, Tensor, TensorId,
 };
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -30,8 +31,8 @@ pub struct ModelSpec {
     pub types: Types,
 }
 
-/// In which formats numbers are kept. Sums, statistics, losses, gradients of parameters and what the
-/// optimizer changes are f32 whatever these say.
+/// In which formats numbers are kept. Sums, statistics, losses, gradients of parameters and what
+/// the optimizer changes are f32 whatever these say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Types {
     /// Of activations and of the weights that kernels read; if not f32, the optimizer keeps an f32
@@ -214,7 +215,7 @@ pub struct Program {
     pub schedule: Schedule,
     /// In the order of the parameter table.
     pub parameters: Vec<ProgramParam>,
-    /// [`StepState`], always there.
+    /// [`plan::StepState`], always there.
     pub state: TensorId,
     /// Summed loss of each sequence, written at `StepInputs::first_row` and after.
     pub row_loss: Option<TensorId>,
@@ -266,142 +267,6 @@ impl Program {
 fn distinct(sizes: &[u64]) -> Vec<u64> {
     let first = |&(index, size): &(usize, &u64)| !sizes[..index].contains(size);
     sizes.iter().enumerate().filter(first).map(|(_, &size)| size).collect()
-}
-
-/// What outlives segments.
-struct RunTensors {
-    parameters: Vec<ProgramParam>,
-    by_name: BTreeMap<String, TensorId>,
-    gradient_of: BTreeMap<TensorId, TensorId>,
-    flat: Flat,
-    decayed: u64,
-    total: u64,
-    state: TensorId,
-    row_loss: Option<TensorId>,
-}
-
-/// The flat arrays of a program.
-struct Flat {
-    /// What kernels read.
-    compute: FlatRole,
-    /// The f32 weights behind a 16-bit copy.
-    master: Option<FlatRole>,
-    /// In training.
-    gradients: Option<FlatRole>,
-    /// In training.
-    moments: Option<[FlatRole; 2]>,
-}
-
-impl Flat {
-    fn new(
-        b: &mut ScheduleBuilder,
-        spec: &ProgramSpec,
-        table: &[Param],
-    ) -> Result<Flat, PlanError> {
-        let layout = FlatLayout::new(table);
-        let types = spec.model.types;
-        let mut role = |name: &str, prefix: &str, dtype: Dtype, role: Role| {
-            flat_role(b, table, &layout, (name, prefix), dtype, role)
-        };
-        let compute = role("weights", "", types.compute, Role::Weight)?;
-        if spec.train.is_none() {
-            return Ok(Flat { compute, master: None, gradients: None, moments: None });
-        }
-        let master = match types.compute {
-            Dtype::F32 => None,
-            _ => Some(role("master", "master ", Dtype::F32, Role::Master)?),
-        };
-        let gradients = Some(role("gradients", "grad ", Dtype::F32, Role::Gradient)?);
-        let m = role("m", "m ", types.moments, Role::Moment)?;
-        let v = role("v", "v ", types.moments, Role::Moment)?;
-        Ok(Flat { compute, master, gradients, moments: Some([m, v]) })
-    }
-
-    fn parameter(&self, index: usize, param: Param) -> ProgramParam {
-        let compute = self.compute.windows[index];
-        ProgramParam {
-            param,
-            weight: self.master.as_ref().map_or(compute, |master| master.windows[index]),
-            compute,
-            gradient: self.gradients.as_ref().map(|role| role.windows[index]),
-            moments: self.moments.as_ref().map(|[m, v]| [m.windows[index], v.windows[index]]),
-        }
-    }
-}
-
-/// One flat array and the names of its parameters' windows.
-struct FlatRole {
-    root: TensorId,
-    windows: Vec<TensorId>,
-}
-
-impl RunTensors {
-    fn new(b: &mut ScheduleBuilder, spec: &ProgramSpec) -> Result<RunTensors, PlanError> {
-        let table = parameters(&spec.model.dims)?;
-        let layout = FlatLayout::new(&table);
-        let flat = Flat::new(b, spec, &table)?;
-        let numbered = table.into_iter().enumerate();
-        let parameters: Vec<ProgramParam> =
-            numbered.map(|(index, param)| flat.parameter(index, param)).collect();
-        let by_name = parameters.iter().map(|p| (p.param.name.clone(), p.compute)).collect();
-        let gradient_of =
-            parameters.iter().filter_map(|p| Some((p.compute, p.gradient?))).collect();
-        let state_shape = Shape::new(&[StepState::WORDS as u64])?;
-        let state = b.run_tensor("state", Dtype::U32, state_shape, Role::State)?;
-        let train_rows = spec.train.as_ref().map(|train| train.loss_rows);
-        let eval_rows = spec.eval.as_ref().map(|eval| eval.loss_rows);
-        let row_loss = train_rows
-            .max(eval_rows)
-            .map(|rows| b.run_tensor("row_loss", Dtype::F32, Shape::new(&[rows])?, Role::State))
-            .transpose()?;
-        let (decayed, total) = (layout.decayed, layout.total);
-        Ok(RunTensors { parameters, by_name, gradient_of, flat, decayed, total, state, row_loss })
-    }
-}
-
-impl RunTensors {
-    fn row_loss(&self) -> Result<TensorId, PlanError> {
-        self.row_loss.ok_or_else(|| missing("row_loss"))
-    }
-
-    fn gradient(&self, weight: TensorId) -> Result<TensorId, PlanError> {
-        self.gradient_of.get(&weight).copied().ok_or_else(|| missing("gradients"))
-    }
-
-    fn weight(&self, name: &str) -> Result<TensorId, PlanError> {
-        self.by_name.get(name).copied().ok_or_else(|| missing(name))
-    }
-}
-
-/// A segment asks for a tensor that the program was not told to have.
-fn missing(what: &str) -> PlanError {
-    PlanError::Attribute { op: "gpt2", problem: format!("this program has no {what}") }
-}
-
-fn flat_role(
-    b: &mut ScheduleBuilder,
-    table: &[Param],
-    layout: &FlatLayout,
-    (name, prefix): (&str, &str),
-    dtype: Dtype,
-    role: Role,
-) -> Result<FlatRole, PlanError> {
-    let root = b.run_tensor(name, dtype, Shape::new(&[layout.total])?, role)?;
-    let windows = table
-        .iter()
-        .zip(&layout.offsets)
-        .map(|(param, &element)| {
-            let name = format!("{prefix}{}", param.name);
-            b.window(&name, param.shape, root, element_offset(element, dtype)?, param.layer)
-        })
-        .collect::<Result<Vec<_>, _>>()?;
-    Ok(FlatRole { root, windows })
-}
-
-/// Where an element of a flat array starts.
-fn element_offset(element: u64, dtype: Dtype) -> Result<Bytes, PlanError> {
-    let bytes = element.checked_mul(dtype.size()).and_then(Bytes::new);
-    bytes.ok_or_else(|| PlanError::ArenaTooLarge { at: format!("element {element}") })
 }
 
 struct Gpt<'a> {

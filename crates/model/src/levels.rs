@@ -1,5 +1,5 @@
-//! How much of a transformer layer is kept from forward to backward: the levels, strongest last, and
-//! the activations that each makes again.
+//! How much of a transformer layer is kept from forward to backward: the levels, strongest last,
+//! and the activations that each makes again.
 
 use plan::{Schedule, Scope, SegmentId, TensorId};
 use std::collections::BTreeSet;
@@ -80,8 +80,8 @@ impl fmt::Display for Level {
     }
 }
 
-/// The tensors of a training segment that layers at these levels do not keep. A layer without a level
-/// keeps everything.
+/// The tensors of a training segment that layers at these levels do not keep. A layer without a
+/// level keeps everything.
 pub fn dropped(schedule: &Schedule, segment: SegmentId, levels: &[Level]) -> BTreeSet<TensorId> {
     let names = |layer: u32| levels.get(layer as usize).map_or(Vec::new(), |level| level.dropped());
     let tensors = &schedule.tensors;

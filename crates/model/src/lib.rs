@@ -8,8 +8,9 @@ pub mod gpt2;
 pub mod init;
 pub mod levels;
 pub mod params;
+mod run_tensors;
 
-pub use dims::{Dims, DimsError};
+pub use dims::{Dims, DimsError, GPT2_ROWS};
 pub use gpt2::{
     EvalSpec, GenerateSpec, ModelSpec, OptimizerSpec, Program, ProgramSpec, TrainSpec, Types,
 };

@@ -162,6 +162,14 @@ pub fn reported_parameters(dims: &Dims) -> Result<u64, PlanError> {
     Ok(all.iter().filter(counted).map(|p| p.shape.elements()).fold(0, u64::saturating_add))
 }
 
+/// Floating-point operations that training spends on a token in a context of `positions`, as
+/// nanoGPT counts them for its MFU: six for each parameter, and attention as if it were not
+/// causal.
+pub fn training_flops_per_token(dims: &Dims, positions: u64) -> Result<f64, PlanError> {
+    let attention = 12.0 * dims.n_layer as f64 * dims.n_embd as f64 * positions as f64;
+    Ok(6.0 * reported_parameters(dims)? as f64 + attention)
+}
+
 /// Where each parameter stands in the flat arrays of weights, gradients and moments: first all
 /// that decay, then the rest, each at an aligned element. One array for each role lets the
 /// optimizer run over everything at once, and lets it be sharded.

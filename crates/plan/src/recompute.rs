@@ -8,8 +8,8 @@ use crate::schedule::{Pass, Schedule, SegmentId, Step};
 use crate::tensor::{Role, Scope, TensorId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Rewrites a segment so that `dropped` are made again in the backward. What the inserted steps need
-/// and nobody keeps is made again too.
+/// Rewrites a segment so that `dropped` are made again in the backward. What the inserted steps
+/// need and nobody keeps is made again too.
 pub fn recompute(
     schedule: &mut Schedule,
     segment: SegmentId,

@@ -4,8 +4,8 @@
 use crate::arena::{Placement, Plan};
 use crate::bytes::Bytes;
 use crate::ops::Access;
-use crate::schedule::{Pass, SegmentId, Step};
-use crate::tensor::{Io, Role, Scope};
+use crate::schedule::{Pass, Schedule, SegmentId, Step};
+use crate::tensor::{Io, Phase, Role, Scope};
 use std::fmt::Write as _;
 
 /// One line of the bill: a tensor alive at the peak.
@@ -288,8 +288,32 @@ fn list_placement(plan: &Plan, place: &Placement, text: &mut String) {
 /// FNV-1a over the listing, which holds all that is executed: two plans that execute differently
 /// differ here, and no name inside this program is part of it.
 pub fn hash(plan: &Plan) -> u64 {
+    fnv(&listing(plan))
+}
+
+/// The same over what a phase computes alone: ops, their attributes, their operands' names and
+/// shapes, in order. Where tensors stand, scratch and the other phases are not part of it.
+pub fn steps_hash(schedule: &Schedule, phase: Phase) -> u64 {
+    let mut text = String::new();
+    for segment in schedule.segments.iter().filter(|segment| segment.phase == phase) {
+        for step in &segment.steps {
+            let op = step.op.operation();
+            let _ = write!(text, "{} {}", op.name(), op.attributes().join(" "));
+            for operand in op.operands() {
+                let tensor = schedule.tensors.get(operand.tensor);
+                if tensor.role != Role::Workspace {
+                    let _ = write!(text, " {}:{}{}", tensor.name, tensor.dtype, tensor.shape);
+                }
+            }
+            text.push('\n');
+        }
+    }
+    fnv(&text)
+}
+
+fn fnv(text: &str) -> u64 {
     let eat = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-    listing(plan).bytes().fold(0xcbf2_9ce4_8422_2325, eat)
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, eat)
 }
 
 #[cfg(test)]

@@ -425,7 +425,7 @@ fn notices(typed: &Typed<'_>, run: &RunSpec, environment: &Environment) -> Vec<N
 fn train_notices(typed: &Typed<'_>, run: &RunSpec, say: &mut impl FnMut(&'static str, String)) {
     if typed.flag("wandb_log") {
         let log = format!("{}/log.jsonl", run.out_dir);
-        say("wandb_log", format!("wandb_log=True is ignored; every figure is in {log}"));
+        say("wandb_log", format!("wandb_log=True is ignored; losses and rates are in {log}"));
     }
     if typed.setting("backend").is_given() {
         let backend = &typed.setting("backend").value;
@@ -441,6 +441,20 @@ fn train_notices(typed: &Typed<'_>, run: &RunSpec, say: &mut impl FnMut(&'static
     if run.decay_lr && run.min_lr > run.learning_rate {
         let (least, most) = (run.min_lr, run.learning_rate);
         say("min_lr", format!("min_lr={least} is above learning_rate={most}: the rate will rise"));
+    }
+    let (last, decayed) = (run.max_iters, run.lr_decay_iters);
+    if run.decay_lr && last > decayed {
+        let text = format!(
+            "max_iters={last} is beyond lr_decay_iters={decayed}: from there on the rate is min_lr"
+        );
+        say("lr_decay_iters", text);
+    }
+    if run.eval_block_size != run.block_size {
+        let (eval, train) = (run.eval_block_size, run.block_size);
+        let text = format!(
+            "eval_block_size={eval}: its losses do not compare with those at block_size={train}"
+        );
+        say("eval_block_size", text);
     }
     if let InitFrom::Gpt2(name) = run.init_from {
         for key in ["n_layer", "n_head", "n_embd", "bias"] {

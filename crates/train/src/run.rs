@@ -32,6 +32,8 @@ pub struct IterationReport {
     pub ms: f64,
     /// Tokens a second.
     pub tokens_per_second: f64,
+    /// Resident memory of the process, where the system tells and the iteration is logged.
+    pub resident_bytes: Option<u64>,
 }
 
 /// What a run tells whoever shows it.
@@ -82,16 +84,16 @@ pub struct Run<'a> {
 }
 
 /// The host's room, taken before the first step.
-pub struct Room {
+pub struct HostBuffers {
     rows: Rows,
     eval_rows: Rows,
     save: Vec<u8>,
 }
 
-impl Room {
+impl HostBuffers {
     /// The room that a run needs, or the word that there is no memory for it.
-    pub fn new(spec: &RunSpec, engine: &Engine) -> Result<Room, TrainError> {
-        Ok(Room {
+    pub fn new(spec: &RunSpec, engine: &Engine) -> Result<HostBuffers, TrainError> {
+        Ok(HostBuffers {
             rows: Rows::new(spec.sequences_per_iteration(), spec.block_size)?,
             eval_rows: Rows::new(spec.eval_batch_size, spec.eval_block_size)?,
             save: save::buffer(engine)?,
@@ -103,7 +105,7 @@ impl Run<'_> {
     /// Runs to the end, or until it is asked to stop.
     pub fn go(
         mut self,
-        room: &mut Room,
+        host: &mut HostBuffers,
         observer: &mut dyn Observer,
     ) -> Result<Outcome, TrainError> {
         let started_at = self.document.progress.iteration;
@@ -111,10 +113,10 @@ impl Run<'_> {
             observer.trouble(&error);
         }
         let (evaluation, interrupted) = if self.spec.eval_only {
-            let evaluation = self.evaluate(room, observer)?;
+            let evaluation = self.evaluate(host, observer)?;
             (evaluation, evaluation.is_none())
         } else {
-            self.train(room, observer)?
+            self.train(host, observer)?
         };
         let checkpoint = Some(last_path(&self.out_dir())).filter(|path| path.exists());
         let iteration = self.document.progress.iteration;
@@ -124,7 +126,7 @@ impl Run<'_> {
     /// The loop. A run that was finished stays as it is.
     fn train(
         &mut self,
-        room: &mut Room,
+        host: &mut HostBuffers,
         observer: &mut dyn Observer,
     ) -> Result<(Option<Evaluation>, bool), TrainError> {
         let (started_at, interval) = (self.document.progress.iteration, self.spec.eval_interval);
@@ -133,25 +135,42 @@ impl Run<'_> {
             let iteration = self.document.progress.iteration;
             if iteration.is_multiple_of(interval) {
                 if iteration > started_at {
-                    self.save(room, observer)?;
+                    self.save(host, observer)?;
                 }
-                match self.evaluate(room, observer)? {
+                match self.evaluate(host, observer)? {
                     Some(evaluation) => last = Some(evaluation),
                     None => return Ok((last, true)),
                 }
             }
-            self.iteration(room, observer)?;
+            self.iteration(host, observer)?;
             self.document.progress.iteration += 1;
-            let interrupted = self.stop.load(Ordering::Relaxed);
-            if interrupted || self.document.progress.iteration > self.spec.max_iters {
-                self.save(room, observer)?;
-                if !interrupted && self.evaluate_at_end && !iteration.is_multiple_of(interval) {
-                    last = self.evaluate(room, observer)?;
-                }
-                return Ok((last, interrupted));
+            if self.stop.load(Ordering::Relaxed) {
+                self.save(host, observer)?;
+                return Ok((last, true));
+            }
+            if self.document.progress.iteration > self.spec.max_iters {
+                return self.end(host, observer, last);
             }
         }
         Ok((last, false))
+    }
+
+    /// After the last iteration: saved, and evaluated where that is wanted and none was due there.
+    fn end(
+        &mut self,
+        host: &mut HostBuffers,
+        observer: &mut dyn Observer,
+        last: Option<Evaluation>,
+    ) -> Result<(Option<Evaluation>, bool), TrainError> {
+        self.save(host, observer)?;
+        let was_due = self.spec.max_iters.is_multiple_of(self.spec.eval_interval);
+        if !self.evaluate_at_end || was_due {
+            return Ok((last, false));
+        }
+        let found = self.evaluate(host, observer)?;
+        // The best loss so far is part of the run.
+        self.save(host, observer)?;
+        Ok((found, found.is_none()))
     }
 
     fn out_dir(&self) -> PathBuf {
@@ -161,11 +180,11 @@ impl Run<'_> {
     /// None when it was asked to stop half-way: what was learnt so far is saved by then.
     fn evaluate(
         &mut self,
-        room: &mut Room,
+        host: &mut HostBuffers,
         observer: &mut dyn Observer,
     ) -> Result<Option<Evaluation>, TrainError> {
         let (iteration, batches) = (self.document.progress.iteration, self.spec.eval_iters);
-        let rows = &mut room.eval_rows;
+        let rows = &mut host.eval_rows;
         let found = evaluate(self.engine, self.feed, batches, rows, iteration, &mut |share| {
             observer.evaluating(iteration, share);
             !self.stop.load(Ordering::Relaxed)
@@ -173,6 +192,10 @@ impl Run<'_> {
         let Some(found) = found else {
             return Ok(None);
         };
+        if !(found.train.loss.is_finite() && found.val.loss.is_finite()) {
+            let lr = learning_rate(&schedule(self.spec), iteration);
+            return Err(TrainError::Diverged { iteration, lr });
+        }
         let best = found.val.loss < self.document.progress.best_val_loss;
         if best {
             self.document.progress.best_val_loss = found.val.loss;
@@ -209,7 +232,7 @@ impl Run<'_> {
 
     fn iteration(
         &mut self,
-        room: &mut Room,
+        host: &mut HostBuffers,
         observer: &mut dyn Observer,
     ) -> Result<(), TrainError> {
         let start = Instant::now();
@@ -224,17 +247,20 @@ impl Run<'_> {
             inverse_tokens: 1.0 / tokens as f32,
             ..StepInputs::default()
         };
-        self.feed.train(iteration, &mut room.rows)?;
-        self.engine.train_rows(&room.rows, &step)?;
+        self.feed.train(iteration, &mut host.rows)?;
+        self.engine.train_rows(&host.rows, &step)?;
         self.engine.update(&step)?;
         let state = self.engine.state()?;
         let losses = self.engine.row_losses(spec.sequences_per_iteration())?;
-        if !losses.iter().all(|loss| loss.is_finite()) {
+        // Without a loss scale a norm that is no number has spoilt the weights already.
+        let spoilt = state.loss_scale == 1.0 && !state.grad_norm.is_finite();
+        if spoilt || !losses.iter().all(|loss| loss.is_finite()) {
             return Err(TrainError::Diverged { iteration, lr });
         }
         let last = &losses[losses.len() - spec.batch_size as usize..];
         let sum: f64 = last.iter().map(|&loss| f64::from(loss)).sum();
         let seconds = start.elapsed().as_secs_f64();
+        let is_logged = iteration.is_multiple_of(spec.log_interval);
         let report = IterationReport {
             iteration,
             loss: sum / (spec.batch_size * spec.block_size) as f64,
@@ -243,6 +269,7 @@ impl Run<'_> {
             loss_scale: state.loss_scale,
             ms: seconds * 1e3,
             tokens_per_second: tokens as f64 / seconds,
+            resident_bytes: is_logged.then(resident_bytes).flatten(),
         };
         if let Some(error) = self.log_iteration(&report) {
             observer.trouble(&error);
@@ -265,14 +292,18 @@ impl Run<'_> {
             "tokens_per_second": report.tokens_per_second,
             "ms": report.ms,
             "arena_bytes": self.engine.arena_bytes(),
-            "resident_bytes": resident_bytes(),
+            "resident_bytes": report.resident_bytes,
         }))
     }
 
-    fn save(&mut self, room: &mut Room, observer: &mut dyn Observer) -> Result<(), TrainError> {
+    fn save(
+        &mut self,
+        host: &mut HostBuffers,
+        observer: &mut dyn Observer,
+    ) -> Result<(), TrainError> {
         self.document.feed = self.feed.state();
         let path = last_path(&self.out_dir());
-        save::save(self.engine, &path, &self.document, &mut room.save)?;
+        save::save(self.engine, &path, &self.document, &mut host.save)?;
         observer.saved(self.document.progress.iteration, &path);
         Ok(())
     }

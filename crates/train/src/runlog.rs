@@ -41,7 +41,8 @@ impl RunLog {
             "iter": document.progress.iteration,
             "config": document.config,
             "vocab_size": document.dims.vocab_size,
-            "plan_hash": document.plan_hash,
+            "steps_hash": document.steps_hash,
+            "version": document.version,
             "device": document.device,
         }))
     }

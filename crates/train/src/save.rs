@@ -33,10 +33,13 @@ pub struct Document {
     pub tokenizer: Option<Tokenizer>,
     /// The batch stream's position.
     pub feed: Value,
-    /// The plan's hash: the same plan on the same machine continues bit for bit.
-    pub plan_hash: String,
-    /// Name and instruction set of the backend.
+    /// Hash of the steps that train: the same steps on the same kind of device, by the same
+    /// version, continue bit for bit.
+    pub steps_hash: String,
+    /// Kind of the device.
     pub device: String,
+    /// Of this program, when it was saved.
+    pub version: String,
 }
 
 impl Document {
@@ -49,9 +52,9 @@ impl Document {
             "model": dims_to_json(&self.dims),
             "tokenizer": tokenizer_to_json(self.tokenizer.as_ref()),
             "feed": self.feed,
-            "plan_hash": self.plan_hash,
+            "steps_hash": self.steps_hash,
             "device": self.device,
-            "version": env!("CARGO_PKG_VERSION"),
+            "version": self.version,
         })
         .to_string()
     }
@@ -79,8 +82,9 @@ impl Document {
             dims,
             tokenizer: tokenizer.ok_or_else(|| bad("tokenizer"))?,
             feed: json.get("feed").cloned().ok_or_else(|| bad("batch stream"))?,
-            plan_hash: word("plan_hash").ok_or_else(|| bad("plan hash"))?,
+            steps_hash: word("steps_hash").ok_or_else(|| bad("hash of its steps"))?,
             device: word("device").ok_or_else(|| bad("device"))?,
+            version: word("version").ok_or_else(|| bad("version"))?,
         })
     }
 }

@@ -1,26 +1,17 @@
 //! From settings to everything that is known before memory is planned: the checkpoint to go on
-//! from, the data set, the model's sizes, the folder. Every refusal happens here, before the first
-//! step and before anything is written.
+//! from, the data set, the model's sizes, the folder. What can be refused is refused here, before
+//! anything is written; [`Setup::claim`] then takes the folder.
 
 use crate::error::TrainError;
 use crate::runlog::RunLog;
 use crate::save::{self, Document, Progress, best_path, last_path};
 use crate::settings_json;
 use checkpoint::Reader;
-use data::{Dataset, Split, Tokenizer};
-use model::Dims;
+use data::{BUILTIN, Dataset, GPT2_IDS, Split, Tokenizer};
+use model::{Dims, GPT2_ROWS};
 use serde_json::Value;
 use spec::{Environment, InitFrom, Notice, RunSpec, Sampler, Settings, resolve};
 use std::path::{Path, PathBuf};
-
-/// GPT-2's ids rounded up to a multiple of 64, nanoGPT's vocabulary where nothing else is said.
-const GPT2_ROWS: u64 = 50_304;
-
-/// GPT-2's ids.
-const GPT2_IDS: u64 = 50_257;
-
-/// The name of the data set that needs no files.
-const BUILTIN: &str = "builtin";
 
 /// Tokens of each half that are looked at before the start: a wrong vocabulary shows in the first
 /// thousands, and this many take well under a second.
@@ -43,15 +34,16 @@ impl Saved {
     }
 
     /// Why this run may give other bits than the one that was saved, if it may.
-    pub fn other_bits(&self, plan_hash: &str, device: &str) -> Option<String> {
-        let Document { plan_hash: old_plan, device: old_device, .. } = &self.document;
-        let (what, old, new) = match (old_device != device, old_plan != plan_hash) {
-            (true, _) => ("device", old_device.as_str(), device),
-            (false, true) => ("plan", old_plan.as_str(), plan_hash),
-            (false, false) => return None,
-        };
+    pub fn other_bits(&self, now: &Document) -> Option<String> {
+        let saved = &self.document;
+        let pairs = [
+            ("version", &saved.version, &now.version),
+            ("device", &saved.device, &now.device),
+            ("plan", &saved.steps_hash, &now.steps_hash),
+        ];
+        let (what, old, new) = pairs.into_iter().find(|(_, old, new)| old != new)?;
         Some(format!(
-            "the {what} is {new}, the run was saved with {old}: it goes on, not to the same bits"
+            "the {what} is {new}, the run was saved with {old}: it goes on, but its bits may differ"
         ))
     }
 }
@@ -102,9 +94,8 @@ impl Setup {
         for split in [Split::Train, Split::Val] {
             dataset.split(split).check_ids(LOOKED_AT)?;
         }
-        if saved.is_none() && [last_path(&out_dir), best_path(&out_dir)].iter().any(|p| p.exists())
-        {
-            return Err(TrainError::OutDirInUse { path: out_dir });
+        if saved.is_none() {
+            refuse_checkpoints(&out_dir)?;
         }
         Ok(Setup { settings, spec, notices, dataset, dims, saved })
     }
@@ -130,7 +121,7 @@ impl Setup {
     }
 
     /// What checkpoints of this run say, at its beginning or where it goes on.
-    pub fn document(&self, plan_hash: String, device: String) -> Document {
+    pub fn document(&self, steps_hash: String, device: String) -> Document {
         let at_start = Progress { iteration: 0, best_val_loss: f64::INFINITY };
         let saved = self.saved.as_ref().map(|saved| &saved.document);
         Document {
@@ -139,8 +130,9 @@ impl Setup {
             dims: self.dims,
             tokenizer: self.dataset.tokenizer(),
             feed: saved.map_or(Value::Null, |document| document.feed.clone()),
-            plan_hash,
+            steps_hash,
             device,
+            version: env!("CARGO_PKG_VERSION").to_string(),
         }
     }
 }
@@ -224,7 +216,7 @@ fn dims(spec: &RunSpec, dataset: &Dataset, saved: Option<&Saved>) -> Result<Dims
     };
     let stored = saved.document.dims;
     let (rows, name) = (stored.vocab_size, dataset.name());
-    let fits = own.map_or(rows >= GPT2_IDS, |own| own == rows);
+    let fits = own.map_or(rows >= u64::from(GPT2_IDS), |own| own == rows);
     let tokenizers = (&saved.document.tokenizer, dataset.tokenizer());
     if let (Some(stored), Some(found)) = tokenizers
         && *stored != found
@@ -237,7 +229,7 @@ fn dims(spec: &RunSpec, dataset: &Dataset, saved: Option<&Saved>) -> Result<Dims
         return Err(TrainError::Mismatch { path: saved.path.clone(), what });
     }
     if !fits {
-        let own = own.unwrap_or(GPT2_IDS);
+        let own = own.unwrap_or(GPT2_IDS.into());
         let what = format!(
             "the model has a vocabulary of {rows}, data set '{name}' has {own}: go on with the \
              data set it was trained on"

@@ -1,5 +1,5 @@
-//! Promise 3 for recompute: whatever a layer makes again instead of keeping it, every loss and every
-//! gradient has the bits of the run that keeps everything; and it really keeps less.
+//! Promise 3 for recompute: whatever a layer makes again instead of keeping it, every loss and
+//! every gradient has the bits of the run that keeps everything; and it really keeps less.
 
 use crate::bits::{assert_same, trace};
 use crate::fixture::{Setup, setup};

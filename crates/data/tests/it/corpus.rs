@@ -1,7 +1,7 @@
 //! The built-in corpus: one derivation per story, the floor exact, no toy, the same for ever.
 
 use fitgpt_data::Ngram;
-use fitgpt_data::corpus::{Corpus, Grammar, stories};
+use fitgpt_data::corpus::{Corpus, FIVE_GRAM_LOSS, Grammar, stories};
 use sha2::{Digest, Sha256};
 use std::collections::HashSet;
 
@@ -116,6 +116,7 @@ fn a_5_gram_is_far_from_the_floor() {
     let corpus = Corpus::builtin();
     let ngram = Ngram::train(&corpus.tokens(&corpus.train), corpus.vocabulary.len() as u32);
     let loss = ngram.loss(&corpus.tokens(&corpus.val));
+    assert!((loss - FIVE_GRAM_LOSS).abs() < 1e-6, "{loss}");
     assert!((1.6..1.65).contains(&(loss / corpus.floor)), "{loss} {}", corpus.floor);
     assert!((0.4..0.45).contains(&corpus.floor), "{}", corpus.floor);
 }

@@ -153,7 +153,7 @@ fn environment() -> Environment {
 }
 
 /// A word as a shell wants it.
-fn quoted(word: &str) -> String {
+pub fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:+@%,".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         return word.to_string();
@@ -162,7 +162,7 @@ fn quoted(word: &str) -> String {
 }
 
 /// How this program was started, for commands that are printed to be typed.
-fn program() -> String {
+pub fn program() -> String {
     if std::env::var_os("CARGO_MANIFEST_DIR").is_some() {
         return "cargo run --release --".to_string();
     }

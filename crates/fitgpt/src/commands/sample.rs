@@ -2,17 +2,14 @@
 
 use super::{INTERRUPTED, environment, settings, show};
 use crate::device::Device;
+use crate::speak::{Speech, speak};
 use crate::{interrupt, screen};
 use ::train::TrainError;
 use ::train::engine::Engine;
-use ::train::generate::{Request, generate};
-use ::train::sampling::Choice;
 use ::train::save;
 use ::train::setup::SampleSetup;
-use data::Tokenizer;
 use plan::Bytes;
-use spec::{Command, SamplingKeys, plan_for_sample};
-use std::io::ErrorKind;
+use spec::{Command, plan_for_sample};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
@@ -43,8 +40,8 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     let stop = interrupt::catch("");
     for index in 0..spec.sampling.num_samples {
         let go_on = || !stop.load(Ordering::Relaxed);
-        let draw = Draw { seed: spec.seed, index };
-        if !write(&mut engine, tokenizer, &spec.sampling, &draw, &prompt, &go_on)? {
+        let speech = Speech { tokenizer, keys: &spec.sampling, seed: spec.seed, index };
+        if !speak(&mut engine, &speech, &prompt, &go_on)? {
             return Ok(if go_on() { 0 } else { INTERRUPTED });
         }
         show(&format!("\n{LINE}\n"))?;
@@ -89,46 +86,4 @@ fn read_prompt(path: &Path) -> std::io::Result<String> {
         return Err(std::io::Error::other(what));
     }
     std::fs::read_to_string(path)
-}
-
-/// Which of several texts with the same seed.
-pub struct Draw {
-    /// Seed of the draws.
-    pub seed: u64,
-    /// Number of the text.
-    pub index: u64,
-}
-
-/// Writes the prompt and what the model adds to it. False when nobody reads any more, or `go_on`
-/// says no.
-pub fn write(
-    engine: &mut Engine,
-    tokenizer: &Tokenizer,
-    keys: &SamplingKeys,
-    draw: &Draw,
-    prompt: &[i32],
-    go_on: &dyn Fn() -> bool,
-) -> Result<bool, TrainError> {
-    let top_k = keys.top_k.map_or(0, |k| usize::try_from(k).unwrap_or(0));
-    let request = Request {
-        prompt: prompt.to_vec(),
-        max_new_tokens: keys.max_new_tokens,
-        choice: Choice { temperature: keys.temperature, top_k },
-        seed: draw.seed,
-        index: draw.index,
-    };
-    let mut decoder = tokenizer.decoder();
-    let begin: String = prompt.iter().map(|&id| decoder.push(id)).collect();
-    let mut written = screen::out(&begin);
-    generate(engine, &request, |id| {
-        if written.is_ok() {
-            written = screen::out(&decoder.push(id));
-        }
-        written.is_ok() && go_on()
-    })?;
-    match written.and_then(|()| screen::out(&decoder.finish())) {
-        Ok(()) => Ok(go_on()),
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
-        Err(error) => Err(TrainError::Output(error)),
-    }
 }

@@ -60,15 +60,42 @@ fn a_signal_saves_and_the_run_goes_on_bit_for_bit() {
 #[test]
 fn a_signal_during_an_evaluation_ends_it() {
     let place = Place::new("signal-eval");
-    let slow = ["--eval_iters=60000", "--max_iters=100000"];
-    let mut child = start(&place, &slow);
-    std::thread::sleep(std::time::Duration::from_millis(1500));
+    // Long evaluations in the middle of the run, none at its beginning.
+    place.train(&["--max_iters=5", "--eval_iters=1"]).succeeded();
+    let slow = ["--init_from=resume", "--eval_iters=60000", "--max_iters=12"];
     let begin = Instant::now();
-    signal(&child, "-INT");
-    let status = child.wait().unwrap();
-    assert_eq!(status.code(), Some(130));
-    assert!(begin.elapsed().as_secs() < 10);
-    assert!(!place.path("out/last.safetensors").exists(), "nothing was learnt yet");
+    let ended = interrupted(start(&place, &slow), "-INT", "saving checkpoint");
+    assert_eq!(ended.code, Some(130), "{ended:?}");
+    assert!(begin.elapsed().as_secs() < 60);
+    let last = place.path("out/last.safetensors");
+    assert_eq!(document(&last)["iteration"], 10);
+    place.run(&["train", "--init_from=resume", "--eval_iters=1"]).succeeded();
+    place.train(&["--out_dir=whole", "--max_iters=12", "--eval_iters=1"]).succeeded();
+    assert!(tensors(&last) == tensors(&place.path("whole/last.safetensors")));
+}
+
+/// The evaluation at the end of the built-in run is one too.
+#[test]
+fn a_signal_during_the_last_evaluation() {
+    let place = Place::empty("signal-end");
+    let mut command = place.command(&[
+        "train",
+        "--max_iters=3",
+        "--eval_interval=1000000",
+        "--eval_iters=3000",
+        "--block_size=16",
+        "--dataset=builtin",
+        "--n_layer=1",
+        "--n_head=1",
+        "--n_embd=8",
+        "--batch_size=1",
+        "--gradient_accumulation_steps=1",
+        "--log_interval=1",
+    ]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let ended = interrupted(child, "-INT", "saving checkpoint");
+    assert_eq!(ended.code, Some(130), "{ended:?}");
+    assert!(!ended.out.contains("validation loss"), "{ended:?}");
 }
 
 /// A step of many seconds, and somebody who does not want to wait for it.

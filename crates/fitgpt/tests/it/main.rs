@@ -11,4 +11,5 @@ mod kills;
 mod parity;
 mod resuming;
 mod sampling;
+mod terminal;
 mod training;

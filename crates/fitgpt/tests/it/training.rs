@@ -81,7 +81,8 @@ fn the_log_has_every_figure() {
     let place = Place::new("log");
     place.train(&["--eval_block_size=8", "--log_interval=5"]).succeeded();
     let lines = log(&place, "out");
-    assert_eq!(lines[0]["schema"], "fitgpt.log/1");
+    let first = String::from_utf8(place.read("out/log.jsonl")).unwrap();
+    assert!(first.starts_with("{\"schema\":\"fitgpt.log/1\","), "{first}");
     assert_eq!((&lines[0]["kind"], &lines[0]["config"]["n_embd"]), (&"start".into(), &32.into()));
     let of = |kind: &str| lines.iter().filter(|line| line["kind"] == kind).collect::<Vec<_>>();
     assert_eq!(of("iter").len(), 7);
@@ -148,6 +149,30 @@ fn a_loss_that_is_no_number_ends_the_run() {
     assert_eq!(place.read("out/last.safetensors"), before);
 }
 
+/// The same where the norm explodes before the loss does: the weights are spoilt, nothing is saved.
+#[test]
+fn a_norm_that_is_no_number_ends_the_run_before_a_save() {
+    let place = Place::new("diverged-norm");
+    let wild = [
+        "--learning_rate=1e30",
+        "--grad_clip=0",
+        "--weight_decay=0",
+        "--warmup_iters=0",
+        "--eval_interval=1",
+        "--eval_iters=1",
+        "--decay_lr=False",
+    ];
+    place.train(&wild).failed(1, &["no number"]);
+    let last = place.path("out/last.safetensors");
+    if last.exists() {
+        let finite = |bytes: &[u8]| {
+            bytes.chunks_exact(4).all(|w| f32::from_le_bytes(w.try_into().unwrap()).is_finite())
+        };
+        let weights = tensors(&last).into_iter().filter(|(name, _)| name.starts_with("weights/"));
+        assert!(weights.into_iter().all(|(_, bytes)| finite(&bytes)));
+    }
+}
+
 /// Evaluation reads sequences of its own length.
 #[test]
 fn a_short_validation_text_is_enough_for_short_evaluations() {
@@ -173,4 +198,12 @@ fn the_builtin_run_evaluates_at_its_end() {
     assert!(ended.out.contains("the floor: we are "), "{}", ended.out);
     assert!(ended.out.contains("a 5-gram model of the same text: "), "{}", ended.out);
     assert!(ended.out.contains("what it writes"), "{}", ended.out);
+    let bits = document(&place.path("out-builtin/last.safetensors"))["best_val_loss_bits"].clone();
+    let best = f64::from_bits(bits.as_str().unwrap().parse().unwrap());
+    assert_eq!(format!("{best:.4}"), last, "the final evaluation is part of the run");
+    // Another context length has another floor.
+    let ended = place.run(&[&short[..], &["--eval_block_size=64", "--out_dir=o"]].concat());
+    let ended = ended.succeeded();
+    assert!(ended.out.contains("note: eval_block_size=64"), "{}", ended.out);
+    assert!(!ended.out.contains("the floor"), "{}", ended.out);
 }

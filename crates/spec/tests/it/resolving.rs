@@ -104,7 +104,7 @@ fn notices_say_what_works_differently() {
         (&["--dtype=bfloat16"], &["dtype='bfloat16': the CPU computes in float32"]),
         (
             &["--wandb_log=True"],
-            &["wandb_log=True is ignored; every figure is in \
+            &["wandb_log=True is ignored; losses and rates are in \
             out-builtin/log.jsonl"],
         ),
         (&["--backend=gloo"], &["backend='gloo': accepted, one process needs none"]),

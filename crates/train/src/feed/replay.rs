@@ -4,6 +4,7 @@
 use super::Feed;
 use crate::engine::Rows;
 use crate::error::TrainError;
+use crate::host::room;
 use data::{DataError, Dataset, NanogptSampler, NanogptSpec, NanogptState, Split, fill_rows};
 use rng::torch::{Generator, State};
 use serde_json::{Value, json};
@@ -31,7 +32,8 @@ impl<'a> ReplayFeed<'a> {
             val_tokens: dataset.split(Split::Val).len(),
         };
         let sampler = NanogptSampler::new(spec, generator)?;
-        Ok(ReplayFeed { dataset, spec, sampler, starts: vec![0; spec.batch_size] })
+        let starts = room(spec.batch_size as u64, "batches")?;
+        Ok(ReplayFeed { dataset, spec, sampler, starts })
     }
 }
 

@@ -33,7 +33,8 @@ fn good() -> Value {
                    "bias": false },
         "tokenizer": tokenizer(),
         "feed": null,
-        "plan_hash": "0",
+        "steps_hash": "0",
+        "version": "0",
         "device": "cpu",
     })
 }
@@ -74,7 +75,9 @@ fn read(folder: &Folder, document: &Value) -> Result<(), String> {
 fn a_good_document_is_read_and_each_part_is_needed() {
     let folder = Folder::new("document");
     assert_eq!(read(&folder, &good()), Ok(()));
-    for part in ["iteration", "config", "model", "tokenizer", "feed", "plan_hash", "device"] {
+    for part in
+        ["iteration", "config", "model", "tokenizer", "feed", "steps_hash", "device", "version"]
+    {
         let mut document = good();
         document.as_object_mut().unwrap().remove(part);
         let message = read(&folder, &document).unwrap_err();

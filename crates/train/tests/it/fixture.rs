@@ -6,7 +6,7 @@ use fitgpt_train::TrainError;
 use fitgpt_train::engine::{Engine, Rows};
 use fitgpt_train::eval::Evaluation;
 use fitgpt_train::feed::Feed;
-use fitgpt_train::run::{IterationReport, Observer, Outcome, Room, Run};
+use fitgpt_train::run::{HostBuffers, IterationReport, Observer, Outcome, Run};
 use fitgpt_train::runlog::RunLog;
 use fitgpt_train::save::{self, Document, Progress, last_path};
 use rng::torch::{Generator, State};
@@ -208,14 +208,15 @@ fn go_with(
         dims: *engine.dims(),
         tokenizer: None,
         feed: Value::Null,
-        plan_hash: String::new(),
+        steps_hash: String::new(),
+        version: String::new(),
         device: "test".to_string(),
     };
     let log = &mut RunLog::open(Path::new(&spec.out_dir)).unwrap();
-    let mut room = Room::new(spec, &engine).unwrap();
+    let mut host = HostBuffers::new(spec, &engine).unwrap();
     let run =
         Run { spec, engine: &mut engine, feed, log, document, evaluate_at_end: false, stop: &stop };
-    let outcome = run.go(&mut room, &mut watcher).unwrap();
+    let outcome = run.go(&mut host, &mut watcher).unwrap();
     (outcome, engine, watcher.losses)
 }
 

@@ -1,0 +1,145 @@
+//! What `train` says before the first step and after the last: nanoGPT's lines, what its users
+//! miss, how good the result is, and which command comes next.
+
+use crate::commands::{program, quoted};
+use crate::device::Device;
+use crate::numbers::{duration, grouped};
+use crate::screen;
+use data::corpus::FIVE_GRAM_LOSS;
+use data::{GPT2_IDS, Split};
+use spec::{Origin, RunSpec, Settings};
+use std::path::Path;
+use train::TrainError;
+use train::run::Outcome;
+use train::save;
+use train::setup::Setup;
+
+/// nanoGPT's lines before the first step, and what its users miss there.
+pub fn introduce(setup: &Setup, device: &Device) -> Result<(), TrainError> {
+    let Setup { settings, spec, dataset, dims, saved, .. } = setup;
+    overrides(settings);
+    for notice in &setup.notices {
+        screen::notice(&notice.to_string());
+    }
+    if let Some(why) = dataset.meta().and_then(|meta| meta.unusable.as_ref()) {
+        screen::notice(&format!("meta.pkl: {why}; it trains, but no text can be made of its ids"));
+    }
+    screen::line(&format!("device: {}", device.name()));
+    let [train, val] = [Split::Train, Split::Val].map(|split| grouped(dataset.split(split).len()));
+    screen::line(&format!("data: {}, {train} training and {val} validation tokens", spec.dataset));
+    let tokens = grouped(spec.tokens_per_iteration());
+    screen::line(&format!("tokens per iteration will be: {tokens}"));
+    match (saved, dataset.meta()) {
+        (Some(saved), _) => {
+            let iteration = saved.document.progress.iteration;
+            screen::line(&format!("Resuming training from {} at {iteration}", spec.out_dir));
+        }
+        (None, Some(meta)) => {
+            let from = match dataset.floor() {
+                Some(_) => "the built-in corpus".to_string(),
+                None => format!("inside {}", dataset.folder().join("meta.pkl").display()),
+            };
+            screen::line(&format!("found vocab_size = {} ({from})", meta.vocab_size));
+            screen::line("Initializing a new model from scratch");
+        }
+        (None, None) => {
+            screen::line("Initializing a new model from scratch");
+            let rows = dims.vocab_size;
+            screen::line(&format!(
+                "defaulting to vocab_size of GPT-2 to {rows} ({GPT2_IDS} rounded up for efficiency)"
+            ));
+        }
+    }
+    parameters(dims)
+}
+
+fn overrides(settings: &Settings) {
+    if settings.uses_preset() {
+        screen::line(
+            "no config, no dataset: the built-in preset, a small GPT on the built-in corpus",
+        );
+    }
+    for path in settings.files() {
+        screen::line(&format!("Overriding config with {path}:"));
+        let of_file = settings.iter().filter(
+            |setting| matches!(&setting.origin, Origin::File { path: from, .. } if from == path),
+        );
+        for setting in of_file {
+            screen::line(&screen::faint(&format!("  {} = {}", setting.key.name, setting.value)));
+        }
+    }
+    for setting in settings.iter() {
+        if let Origin::Argument { .. } = setting.origin {
+            screen::line(&format!("Overriding: {} = {}", setting.key.name, setting.value));
+        }
+    }
+}
+
+fn parameters(dims: &model::Dims) -> Result<(), TrainError> {
+    let reported = model::params::reported_parameters(dims).map_err(spec::SpecError::from)?;
+    screen::line(&format!("number of parameters: {:.2}M", reported as f64 / 1e6));
+    let table = model::params::parameters(dims).map_err(spec::SpecError::from)?;
+    for (word, decays) in [("decayed", true), ("non-decayed", false)] {
+        let of_kind = || table.iter().filter(|param| param.decays() == decays);
+        let (count, sum) = (of_kind().count(), of_kind().map(|param| param.shape.elements()).sum());
+        let sum = grouped(sum);
+        screen::line(&format!("num {word} parameter tensors: {count}, with {sum} parameters"));
+    }
+    Ok(())
+}
+
+pub fn conclude(spec: &RunSpec, outcome: &Outcome, seconds: f64) {
+    let done = outcome.iteration - outcome.started_at;
+    let tokens = grouped(done * spec.tokens_per_iteration());
+    let time = duration(seconds);
+    screen::line("");
+    if outcome.interrupted {
+        screen::line(&format!("interrupted before iteration {}, after {time}", outcome.iteration));
+    } else if done > 0 {
+        screen::line(&format!("{} iterations, {tokens} tokens in {time}", grouped(done)));
+    } else if !spec.eval_only {
+        let last = spec.max_iters;
+        screen::line(&format!("nothing left to do: the run is past max_iters={last}"));
+    }
+    if outcome.interrupted && outcome.checkpoint.is_some() {
+        let (program, out_dir) = (program(), quoted(&format!("--out_dir={}", spec.out_dir)));
+        screen::line("go on with:");
+        screen::line(&format!("  {program} train --init_from=resume {out_dir}"));
+    }
+}
+
+/// The loss beside what is possible and what is easy, where both are known: the built-in corpus, in
+/// contexts as long as those it was trained with.
+pub fn compare(setup: &Setup, outcome: &Outcome) {
+    let same_context = setup.spec.eval_block_size == setup.spec.block_size;
+    let (Some(evaluation), Some(floor), true) =
+        (&outcome.evaluation, setup.dataset.floor(), same_context)
+    else {
+        return;
+    };
+    let loss = evaluation.val.loss;
+    let percent = |of: f64, to: f64| 100.0 * (of / to - 1.0);
+    screen::line("");
+    screen::line(&screen::strong(&format!("validation loss {loss:.4} nats per character")));
+    let above = percent(loss, floor);
+    screen::line(&format!(
+        "  {floor:.4}  entropy of the corpus, the floor: we are {above:.1}% above"
+    ));
+    let by = percent(FIVE_GRAM_LOSS, loss);
+    let word = if by < 0.0 { "better" } else { "worse" };
+    let (five_gram, by) = (FIVE_GRAM_LOSS, by.abs());
+    screen::line(&format!("  {five_gram:.4}  a 5-gram model of the same text: {by:.1}% {word}"));
+}
+
+pub fn next_commands(spec: &RunSpec, outcome: &Outcome) {
+    let Some(checkpoint) = &outcome.checkpoint else {
+        return;
+    };
+    let (program, out_dir) = (program(), &spec.out_dir);
+    let best = save::best_path(Path::new(out_dir));
+    let best = if best.exists() { format!(", best: {}", best.display()) } else { String::new() };
+    screen::line(&format!("\ncheckpoint: {}{best}", checkpoint.display()));
+    screen::line(&format!("figures:    {out_dir}/log.jsonl"));
+    screen::line("write more with:");
+    screen::line(&format!("  {program} sample {}", quoted(&format!("--out_dir={out_dir}"))));
+}

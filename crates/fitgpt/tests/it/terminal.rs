@@ -1,0 +1,75 @@
+//! What a person at a terminal sees, through a pseudo-terminal made by `script`: a bar, colours
+//! unless they are not wanted, lines that fit. Skipped where there is no `script`.
+
+use crate::fixture::{Place, TINY};
+
+/// What the run sends to a terminal of this width.
+fn seen(place: &Place, columns: u32, no_color: bool, out_dir: &str) -> Option<String> {
+    let run = place.command(&[&["train", out_dir], TINY].concat());
+    let words = std::iter::once(run.get_program()).chain(run.get_args());
+    let words: Vec<String> = words.map(|word| format!("'{}'", word.to_string_lossy())).collect();
+    let line = format!("stty cols {columns} rows 40; {}", words.join(" "));
+    let mut command = std::process::Command::new("script");
+    command.args(["-qec", &line, "/dev/null"]).current_dir(&place.0).env("TERM", "xterm");
+    command.env_remove("NO_COLOR").env_remove("CLICOLOR_FORCE");
+    if no_color {
+        command.env("NO_COLOR", "1");
+    }
+    let output = command.output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    text.contains("tokens per iteration").then_some(text)
+}
+
+/// Text without escape sequences, line by line.
+fn plain(text: &str) -> Vec<String> {
+    let mut out = String::new();
+    let mut characters = text.chars();
+    while let Some(character) = characters.next() {
+        match character {
+            '\x1b' => {
+                characters.by_ref().find(|c| c.is_ascii_alphabetic());
+            }
+            '\r' => out.push('\n'),
+            other => out.push(other),
+        }
+    }
+    out.lines().map(str::to_string).collect()
+}
+
+#[test]
+fn a_bar_and_lines_that_fit() {
+    let place = Place::new("terminal");
+    for columns in [80, 120] {
+        let out_dir = format!("--out_dir=out-{columns}");
+        let Some(text) = seen(&place, columns, false, &out_dir) else {
+            return println!("skipped: there is no script here");
+        };
+        assert!(text.contains('━') || text.contains('╸'), "a bar: {text}");
+        assert!(text.contains("\x1b[1m"), "bold: {text}");
+        let lines = plain(&text);
+        for line in &lines {
+            // Lines above the bar are filled up to the edge, then the bar follows.
+            let row: String = line.chars().take(columns as usize).collect();
+            let whole = row.trim_end();
+            let rest = line.chars().skip(columns as usize).collect::<String>();
+            assert!(!whole.starts_with("iter ") || whole.ends_with(" left"), "{line:?}");
+            let is_bar = rest.is_empty() || rest.contains("/31  ") || rest.trim().is_empty();
+            assert!(is_bar, "{columns} columns: {line:?}");
+        }
+        let has_rate = lines.iter().any(|line| line.starts_with("iter 5:") && line.contains("lr "));
+        assert_eq!(has_rate, columns == 120);
+    }
+}
+
+#[test]
+fn no_color_means_no_colours() {
+    let place = Place::new("terminal-plain");
+    let Some(text) = seen(&place, 80, true, "--out_dir=out") else {
+        return println!("skipped: there is no script here");
+    };
+    let colours = text.split("\x1b[").skip(1).filter(|part| {
+        let digits: String = part.chars().take_while(|c| c.is_ascii_digit() || *c == ';').collect();
+        part[digits.len()..].starts_with('m') && digits != "0" && !digits.is_empty()
+    });
+    assert_eq!(colours.count(), 0, "{text:?}");
+}

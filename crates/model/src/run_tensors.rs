@@ -1,0 +1,143 @@
+//! What outlives segments: flat arrays of weights, gradients and moments with a window for each
+//! parameter, the step state, and room for losses.
+
+use crate::gpt2::{ProgramParam, ProgramSpec};
+use crate::params::{FlatLayout, Param, parameters};
+use plan::{Bytes, Dtype, PlanError, Role, ScheduleBuilder, Shape, StepState, TensorId};
+use std::collections::BTreeMap;
+
+/// What outlives segments.
+pub(crate) struct RunTensors {
+    pub parameters: Vec<ProgramParam>,
+    pub by_name: BTreeMap<String, TensorId>,
+    pub gradient_of: BTreeMap<TensorId, TensorId>,
+    pub flat: Flat,
+    pub decayed: u64,
+    pub total: u64,
+    pub state: TensorId,
+    pub row_loss: Option<TensorId>,
+}
+
+/// The flat arrays of a program.
+pub(crate) struct Flat {
+    /// What kernels read.
+    pub compute: FlatRole,
+    /// The f32 weights behind a 16-bit copy.
+    pub master: Option<FlatRole>,
+    /// In training.
+    pub gradients: Option<FlatRole>,
+    /// In training.
+    pub moments: Option<[FlatRole; 2]>,
+}
+
+impl Flat {
+    pub fn new(
+        b: &mut ScheduleBuilder,
+        spec: &ProgramSpec,
+        table: &[Param],
+    ) -> Result<Flat, PlanError> {
+        let layout = FlatLayout::new(table);
+        let types = spec.model.types;
+        let mut role = |name: &str, prefix: &str, dtype: Dtype, role: Role| {
+            flat_role(b, table, &layout, (name, prefix), dtype, role)
+        };
+        let compute = role("weights", "", types.compute, Role::Weight)?;
+        if spec.train.is_none() {
+            return Ok(Flat { compute, master: None, gradients: None, moments: None });
+        }
+        let master = match types.compute {
+            Dtype::F32 => None,
+            _ => Some(role("master", "master ", Dtype::F32, Role::Master)?),
+        };
+        let gradients = Some(role("gradients", "grad ", Dtype::F32, Role::Gradient)?);
+        let m = role("m", "m ", types.moments, Role::Moment)?;
+        let v = role("v", "v ", types.moments, Role::Moment)?;
+        Ok(Flat { compute, master, gradients, moments: Some([m, v]) })
+    }
+
+    fn parameter(&self, index: usize, param: Param) -> ProgramParam {
+        let compute = self.compute.windows[index];
+        ProgramParam {
+            param,
+            weight: self.master.as_ref().map_or(compute, |master| master.windows[index]),
+            compute,
+            gradient: self.gradients.as_ref().map(|role| role.windows[index]),
+            moments: self.moments.as_ref().map(|[m, v]| [m.windows[index], v.windows[index]]),
+        }
+    }
+}
+
+/// One flat array and the names of its parameters' windows.
+pub(crate) struct FlatRole {
+    pub root: TensorId,
+    pub windows: Vec<TensorId>,
+}
+
+impl RunTensors {
+    pub fn new(b: &mut ScheduleBuilder, spec: &ProgramSpec) -> Result<RunTensors, PlanError> {
+        let table = parameters(&spec.model.dims)?;
+        let layout = FlatLayout::new(&table);
+        let flat = Flat::new(b, spec, &table)?;
+        let numbered = table.into_iter().enumerate();
+        let parameters: Vec<ProgramParam> =
+            numbered.map(|(index, param)| flat.parameter(index, param)).collect();
+        let by_name = parameters.iter().map(|p| (p.param.name.clone(), p.compute)).collect();
+        let gradient_of =
+            parameters.iter().filter_map(|p| Some((p.compute, p.gradient?))).collect();
+        let state_shape = Shape::new(&[StepState::WORDS as u64])?;
+        let state = b.run_tensor("state", Dtype::U32, state_shape, Role::State)?;
+        let train_rows = spec.train.as_ref().map(|train| train.loss_rows);
+        let eval_rows = spec.eval.as_ref().map(|eval| eval.loss_rows);
+        let row_loss = train_rows
+            .max(eval_rows)
+            .map(|rows| b.run_tensor("row_loss", Dtype::F32, Shape::new(&[rows])?, Role::State))
+            .transpose()?;
+        let (decayed, total) = (layout.decayed, layout.total);
+        Ok(RunTensors { parameters, by_name, gradient_of, flat, decayed, total, state, row_loss })
+    }
+}
+
+impl RunTensors {
+    pub fn row_loss(&self) -> Result<TensorId, PlanError> {
+        self.row_loss.ok_or_else(|| missing("row_loss"))
+    }
+
+    pub fn gradient(&self, weight: TensorId) -> Result<TensorId, PlanError> {
+        self.gradient_of.get(&weight).copied().ok_or_else(|| missing("gradients"))
+    }
+
+    pub fn weight(&self, name: &str) -> Result<TensorId, PlanError> {
+        self.by_name.get(name).copied().ok_or_else(|| missing(name))
+    }
+}
+
+/// A segment asks for a tensor that the program was not told to have.
+pub(crate) fn missing(what: &str) -> PlanError {
+    PlanError::Attribute { op: "gpt2", problem: format!("this program has no {what}") }
+}
+
+fn flat_role(
+    b: &mut ScheduleBuilder,
+    table: &[Param],
+    layout: &FlatLayout,
+    (name, prefix): (&str, &str),
+    dtype: Dtype,
+    role: Role,
+) -> Result<FlatRole, PlanError> {
+    let root = b.run_tensor(name, dtype, Shape::new(&[layout.total])?, role)?;
+    let windows = table
+        .iter()
+        .zip(&layout.offsets)
+        .map(|(param, &element)| {
+            let name = format!("{prefix}{}", param.name);
+            b.window(&name, param.shape, root, element_offset(element, dtype)?, param.layer)
+        })
+        .collect::<Result<Vec<_>, _>>()?;
+    Ok(FlatRole { root, windows })
+}
+
+/// Where an element of a flat array starts.
+pub(crate) fn element_offset(element: u64, dtype: Dtype) -> Result<Bytes, PlanError> {
+    let bytes = element.checked_mul(dtype.size()).and_then(Bytes::new);
+    bytes.ok_or_else(|| PlanError::ArenaTooLarge { at: format!("element {element}") })
+}
