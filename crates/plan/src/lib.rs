@@ -27,6 +27,8 @@
 pub mod arena;
 pub mod backend;
 pub mod bytes;
+pub mod cost;
+pub mod device;
 pub mod error;
 pub mod lifetimes;
 pub mod ops;

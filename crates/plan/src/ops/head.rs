@@ -83,6 +83,28 @@ fn slab_traffic(tensors: &Tensors, x: TensorId, slab: TensorId, times: u64) -> u
     tokens.saturating_mul(slab.shape.width()).saturating_mul(slab.dtype.size() * times)
 }
 
+/// How often the slab is filled.
+fn chunks(tensors: &Tensors, x: TensorId, slab: TensorId) -> u64 {
+    tensors.get(x).shape.rows().div_ceil(tensors.get(slab).shape.rows().max(1))
+}
+
+impl HeadTrain {
+    /// Bytes that move while no product runs: softmax reads and writes the slab, and the weight's
+    /// gradient goes through memory again for every chunk.
+    pub fn bytes_between_products(&self, tensors: &Tensors) -> u64 {
+        let chunks = chunks(tensors, self.x, self.slab);
+        let accumulated = tensors.bytes(self.d_w).get().saturating_mul(2).saturating_mul(chunks);
+        slab_traffic(tensors, self.x, self.slab, 2).saturating_add(accumulated)
+    }
+}
+
+impl HeadEval {
+    /// Bytes that move while no product runs: softmax reads the slab.
+    pub fn bytes_between_products(&self, tensors: &Tensors) -> u64 {
+        slab_traffic(tensors, self.x, self.slab, 1)
+    }
+}
+
 impl Operation for HeadTrain {
     fn name(&self) -> &'static str {
         "head_train"
@@ -121,10 +143,11 @@ impl Operation for HeadTrain {
 
     fn bytes(&self, tensors: &Tensors) -> u64 {
         let outside = |id: TensorId, times: u64| tensors.bytes(id).get().saturating_mul(times);
+        let chunks = chunks(tensors, self.x, self.slab);
         slab_traffic(tensors, self.x, self.slab, 5)
             .saturating_add(outside(self.x, 3))
-            .saturating_add(outside(self.w, 2))
-            .saturating_add(outside(self.d_w, 2))
+            .saturating_add(outside(self.w, 2 * chunks))
+            .saturating_add(outside(self.d_w, 2 * chunks))
     }
 
     /// The work is done already: the gradient of `x` stands where `x` stood.

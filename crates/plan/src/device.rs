@@ -1,0 +1,267 @@
+//! What devices can do, for predictions without the device: one table of GPUs. Rates are nominal
+//! (dense, fp32 accumulation); what of them a program gets depends on the family, and those shares
+//! come from measurements (`docs/experiments.md`).
+
+use crate::bytes::Bytes;
+
+/// A device as the cost model sees it: rates that programs really reach.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Device {
+    /// For people.
+    pub name: String,
+    /// Memory that the driver reports.
+    pub memory: Bytes,
+    /// What driver and libraries take of it.
+    pub context: Bytes,
+    /// Matrix products, operations a second.
+    pub products: f64,
+    /// Attention, operations a second.
+    pub attention: f64,
+    /// Memory traffic, bytes a second.
+    pub bandwidth: f64,
+    /// Seconds that a step takes at least.
+    pub launch: f64,
+}
+
+/// How a family of GPUs turns nominal rates into real ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Family {
+    /// Consumer cards: they halve the rate of fp32 accumulation, so everything else keeps up, and
+    /// they run faster than the clock their figures are quoted at.
+    GeForce,
+    /// Workstation and inference cards, limited by power.
+    Professional,
+    /// A100: large register files, mature kernels.
+    Ampere,
+    /// H100 and H200: products far faster than kernels without their new instructions can feed.
+    Hopper,
+    /// Before sm_80: in the table so that it can be said that they are not supported.
+    Old,
+}
+
+impl Family {
+    /// Shares of the nominal rates that products, attention and memory reach.
+    const fn shares(self) -> [f64; 3] {
+        match self {
+            Family::GeForce => [1.05, 0.54, 0.91],
+            Family::Professional => [0.72, 0.35, 0.88],
+            Family::Ampere => [0.72, 0.38, 0.88],
+            Family::Hopper => [0.71, 0.19, 0.90],
+            Family::Old => [0.70, 0.25, 0.85],
+        }
+    }
+}
+
+/// A row of the table.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Gpu {
+    /// As the driver names it, without the maker.
+    pub name: &'static str,
+    /// Memory on the box, in GB of 2^30.
+    memory_gib: f64,
+    /// Nominal 16-bit products with fp32 accumulation, TFLOP/s.
+    tflops: f64,
+    /// Nominal GB/s.
+    gigabytes_per_second: f64,
+    family: Family,
+}
+
+const fn gpu(
+    name: &'static str,
+    memory_gib: f64,
+    tflops: f64,
+    gigabytes_per_second: f64,
+    family: Family,
+) -> Gpu {
+    Gpu { name, memory_gib, tflops, gigabytes_per_second, family }
+}
+
+use Family::{Ampere, GeForce, Hopper, Old, Professional};
+
+/// All known GPUs.
+pub const GPUS: [Gpu; 58] = [
+    gpu("RTX 2060", 6.0, 25.8, 336.0, Old),
+    gpu("RTX 2070", 8.0, 29.9, 448.0, Old),
+    gpu("RTX 2070 Super", 8.0, 36.3, 448.0, Old),
+    gpu("RTX 2080", 8.0, 40.3, 448.0, Old),
+    gpu("RTX 2080 Super", 8.0, 44.6, 496.0, Old),
+    gpu("RTX 2080 Ti", 11.0, 53.8, 616.0, Old),
+    gpu("RTX 3050", 8.0, 18.2, 224.0, GeForce),
+    gpu("RTX 3060", 12.0, 25.5, 360.0, GeForce),
+    gpu("RTX 3060 Ti", 8.0, 32.4, 448.0, GeForce),
+    gpu("RTX 3070", 8.0, 40.6, 448.0, GeForce),
+    gpu("RTX 3070 Ti", 8.0, 43.5, 608.0, GeForce),
+    gpu("RTX 3080", 10.0, 59.5, 760.0, GeForce),
+    gpu("RTX 3080 12GB", 12.0, 61.3, 912.0, GeForce),
+    gpu("RTX 3080 Ti", 12.0, 68.2, 912.0, GeForce),
+    gpu("RTX 3090", 24.0, 71.2, 936.0, GeForce),
+    gpu("RTX 3090 Ti", 24.0, 80.0, 1008.0, GeForce),
+    gpu("RTX 4060", 8.0, 30.2, 272.0, GeForce),
+    gpu("RTX 4060 Ti", 8.0, 44.1, 288.0, GeForce),
+    gpu("RTX 4060 Ti 16GB", 16.0, 44.1, 288.0, GeForce),
+    gpu("RTX 4070", 12.0, 58.3, 504.0, GeForce),
+    gpu("RTX 4070 Super", 12.0, 71.0, 504.0, GeForce),
+    gpu("RTX 4070 Ti", 12.0, 80.2, 504.0, GeForce),
+    gpu("RTX 4070 Ti Super", 16.0, 88.2, 672.0, GeForce),
+    gpu("RTX 4080", 16.0, 97.5, 717.0, GeForce),
+    gpu("RTX 4080 Super", 16.0, 104.4, 736.0, GeForce),
+    gpu("RTX 4090", 24.0, 165.2, 1008.0, GeForce),
+    gpu("RTX 4050 Laptop GPU", 6.0, 17.0, 192.0, GeForce),
+    gpu("RTX 4060 Laptop GPU", 8.0, 23.0, 256.0, GeForce),
+    gpu("RTX 4070 Laptop GPU", 8.0, 31.0, 256.0, GeForce),
+    gpu("RTX 4080 Laptop GPU", 12.0, 49.0, 432.0, GeForce),
+    gpu("RTX 4090 Laptop GPU", 16.0, 66.0, 576.0, GeForce),
+    gpu("RTX 5060", 8.0, 38.4, 448.0, GeForce),
+    gpu("RTX 5060 Ti", 8.0, 47.4, 448.0, GeForce),
+    gpu("RTX 5060 Ti 16GB", 16.0, 47.4, 448.0, GeForce),
+    gpu("RTX 5070", 12.0, 61.7, 672.0, GeForce),
+    gpu("RTX 5070 Ti", 16.0, 87.9, 896.0, GeForce),
+    gpu("RTX 5080", 16.0, 112.6, 960.0, GeForce),
+    gpu("RTX 5090", 32.0, 209.5, 1792.0, GeForce),
+    gpu("RTX A2000", 12.0, 32.0, 288.0, Professional),
+    gpu("RTX A4000", 16.0, 76.7, 448.0, Professional),
+    gpu("RTX A5000", 24.0, 111.0, 768.0, Professional),
+    gpu("RTX A6000", 48.0, 154.8, 768.0, Professional),
+    gpu("RTX 4000 Ada", 20.0, 106.9, 360.0, Professional),
+    gpu("RTX 6000 Ada", 48.0, 364.2, 960.0, Professional),
+    gpu("T4", 16.0, 65.0, 320.0, Old),
+    gpu("V100 16GB", 16.0, 125.0, 900.0, Old),
+    gpu("V100 32GB", 32.0, 125.0, 900.0, Old),
+    gpu("A10", 24.0, 125.0, 600.0, Professional),
+    gpu("A10G", 24.0, 70.0, 600.0, Professional),
+    gpu("A40", 48.0, 149.7, 696.0, Professional),
+    gpu("A100 40GB", 40.0, 312.0, 1555.0, Ampere),
+    gpu("A100 80GB", 80.0, 312.0, 2039.0, Ampere),
+    gpu("L4", 24.0, 121.0, 300.0, Professional),
+    gpu("L40S", 48.0, 362.0, 864.0, Professional),
+    gpu("L40", 48.0, 181.0, 864.0, Professional),
+    gpu("H100 PCIe", 80.0, 756.0, 2000.0, Hopper),
+    gpu("H100", 80.0, 989.4, 3350.0, Hopper),
+    gpu("H200", 141.0, 989.4, 4800.0, Hopper),
+];
+
+/// What is left of the figure on the box: the driver keeps a part for itself.
+const REPORTED: f64 = 0.974;
+
+/// Context, libraries and kernels, as measured on an H200; an allowance on other cards.
+const CONTEXT: u64 = 512 << 20;
+
+/// Launching a kernel and waiting for the one before it.
+const LAUNCH: f64 = 4e-6;
+
+impl Gpu {
+    /// The row of a name, however it is spelled: `RTX 4070`, `NVIDIA GeForce RTX 4070`, `rtx4070`.
+    /// The row with the most words that are all in it, in their order, wins.
+    pub fn find(name: &str) -> Option<&'static Gpu> {
+        let given = words(name);
+        let is_in = |gpu: &&Gpu| {
+            let mut rest = given.iter();
+            words(gpu.name).iter().all(|word| rest.any(|other| other == word))
+        };
+        GPUS.iter().filter(is_in).max_by_key(|gpu| words(gpu.name).len())
+    }
+
+    /// Names that are spelled alike, the nearest first.
+    pub fn nearest(name: &str, count: usize) -> Vec<&'static str> {
+        let given = squeezed(name);
+        let mut ranked: Vec<(usize, &str)> =
+            GPUS.iter().map(|gpu| (distance(&given, &squeezed(gpu.name)), gpu.name)).collect();
+        ranked.sort();
+        ranked.into_iter().take(count).map(|(_, name)| name).collect()
+    }
+
+    /// Whether it has the instructions that the kernels need (sm_80).
+    pub fn is_supported(&self) -> bool {
+        self.family != Old
+    }
+
+    /// As the cost model sees it, for 16-bit products or for f32 (TF32, half the rate).
+    pub fn device(&self, single: bool) -> Device {
+        let [products, attention, bandwidth] = self.family.shares();
+        let rate = self.tflops * 1e12 * if single { 0.5 } else { 1.0 };
+        let memory = (self.memory_gib * REPORTED * (1u64 << 30) as f64) as u64;
+        Device {
+            name: self.name.to_string(),
+            memory: Bytes::new(memory).unwrap_or(Bytes::ZERO),
+            context: Bytes::new(CONTEXT).unwrap_or(Bytes::ZERO),
+            products: rate * products,
+            attention: rate * attention,
+            bandwidth: self.gigabytes_per_second * 1e9 * bandwidth,
+            launch: LAUNCH,
+        }
+    }
+}
+
+/// Runs of letters and runs of digits, in lower case.
+fn words(name: &str) -> Vec<String> {
+    let kind = |c: char| (c.is_ascii_alphabetic(), c.is_ascii_digit());
+    let mut words: Vec<String> = Vec::new();
+    let mut last = (false, false);
+    for c in name.chars().map(|c| c.to_ascii_lowercase()) {
+        match (kind(c), words.last_mut()) {
+            ((false, false), _) => {}
+            (now, Some(word)) if now == last => word.push(c),
+            _ => words.push(c.to_string()),
+        }
+        last = kind(c);
+    }
+    words
+}
+
+/// Letters and digits alone, in lower case.
+fn squeezed(name: &str) -> String {
+    name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
+}
+
+/// Edits that turn one text into the other.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, ca) in a.chars().enumerate() {
+        let mut corner = row[0];
+        row[0] = i + 1;
+        for (j, cb) in b.iter().enumerate() {
+            let change = corner + usize::from(ca != *cb);
+            corner = row[j + 1];
+            row[j + 1] = change.min(corner + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_found_however_they_are_spelled() {
+        for (given, want) in [
+            ("RTX 4070", "RTX 4070"),
+            ("NVIDIA GeForce RTX 4070", "RTX 4070"),
+            ("rtx4070ti", "RTX 4070 Ti"),
+            ("RTX 4070 Ti SUPER", "RTX 4070 Ti Super"),
+            ("NVIDIA GeForce RTX 4070 Laptop GPU", "RTX 4070 Laptop GPU"),
+            ("NVIDIA A100-SXM4-80GB", "A100 80GB"),
+            ("NVIDIA H100 80GB HBM3", "H100"),
+            ("NVIDIA H100 PCIe", "H100 PCIe"),
+            ("NVIDIA H200", "H200"),
+            ("L40S", "L40S"),
+            ("Tesla T4", "T4"),
+        ] {
+            assert_eq!(Gpu::find(given).map(|gpu| gpu.name), Some(want), "{given}");
+        }
+        assert_eq!(Gpu::find("Voodoo 2"), None);
+        assert_eq!(Gpu::nearest("RTX 4071", 1), ["RTX 4070"]);
+    }
+
+    #[test]
+    fn rows_are_plausible_and_named_once() {
+        for (index, gpu) in GPUS.iter().enumerate() {
+            assert!(GPUS[..index].iter().all(|other| other.name != gpu.name), "{}", gpu.name);
+            let device = gpu.device(false);
+            assert!(device.products > device.attention && device.bandwidth > 1e11, "{device:?}");
+            let intensity = device.products / device.bandwidth;
+            assert!((20.0..400.0).contains(&intensity), "{}: {intensity}", gpu.name);
+        }
+    }
+}
