@@ -32,7 +32,7 @@ pub const PRESET: [(&str, Row); 18] = [
     ("gradient_accumulation_steps", Is(Int(1))),
     ("learning_rate", Is(Float(4e-3))),
     ("min_lr", Is(Float(4e-5))),
-    ("max_iters", Is(Int(16_000))),
+    ("max_iters", Is(Int(20_000))),
     ("warmup_iters", Is(Int(100))),
     ("lr_decay_iters", Like("max_iters")),
     ("beta2", Is(Float(0.99))),
