@@ -55,16 +55,27 @@ pub fn available_bytes() -> Option<u64> {
     let number = |path: &str| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
     let room = |limit: &str, used: &str| Some(number(limit)?.saturating_sub(number(used)?));
     let group = "/sys/fs/cgroup/memory";
-    let machine = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
-        let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-        line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
-    });
     let limits = [
-        machine,
+        meminfo("MemAvailable:"),
         room(&format!("{group}.max"), &format!("{group}.current")),
         room(&format!("{group}/memory.limit_in_bytes"), &format!("{group}/memory.usage_in_bytes")),
     ];
     limits.into_iter().flatten().min()
+}
+
+/// The machine's memory, or what a container may use of it, where the system says so (Linux).
+pub fn total_bytes() -> Option<u64> {
+    let number = |path: &str| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
+    let machine = meminfo("MemTotal:");
+    let group = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
+    group.into_iter().filter_map(number).chain(machine).min()
+}
+
+/// A line of the system's account of memory, in bytes.
+fn meminfo(name: &str) -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
 impl Drop for Block {

@@ -17,7 +17,7 @@ mod peak;
 mod pool;
 mod vector;
 
-pub use arena::{MemoryMode, available_bytes};
+pub use arena::{MemoryMode, available_bytes, total_bytes};
 pub use executor::{CpuBackend, CpuOptions, CpuScratch};
 pub use isa::Isa;
 pub use peak::peak_flops;

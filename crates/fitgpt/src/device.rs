@@ -2,8 +2,13 @@
 
 use crate::bill::HostMemory;
 use cpu::{CpuBackend, CpuOptions, CpuScratch, Isa};
+use model::Types;
 use plan::{Backend, BackendError, Bytes, Plan, Scratch};
+use spec::{Machine, Memory};
 use std::rc::Rc;
+
+/// Share of the free memory that is taken unasked; the rest is for what the host keeps beside.
+const USABLE: f64 = 0.9;
 
 /// A device that can run plans.
 pub struct Device {
@@ -43,6 +48,32 @@ impl Device {
     /// What it needs of the arena for itself.
     pub fn scratch(&self) -> Rc<dyn Scratch> {
         Rc::new(CpuScratch { threads: self.threads })
+    }
+
+    /// What plans are made for: this device with so much of its memory. The rates decide between
+    /// ways to cut a run and must not depend on how busy the machine is, or two runs would be cut
+    /// differently; so they are round figures, the same on every CPU.
+    pub fn machine(&self, asked: Memory) -> Machine {
+        let whole = |bytes: u64| Bytes::new(bytes.min(i64::MAX as u64)).unwrap_or(Bytes::ZERO);
+        let free = cpu::available_bytes().unwrap_or(i64::MAX as u64);
+        let budget = match asked {
+            Memory::Auto => whole((free as f64 * USABLE) as u64),
+            Memory::Bytes(bytes) => bytes,
+            Memory::Percent(percent) => {
+                let all = cpu::total_bytes().unwrap_or(free);
+                whole((all as f64 * percent / 100.0) as u64)
+            }
+        };
+        let device = plan::device::Device {
+            name: self.name(),
+            memory: whole(free),
+            context: Bytes::ZERO,
+            products: 1e11,
+            attention: 3e10,
+            bandwidth: 2e10,
+            launch: 2e-5,
+        };
+        Machine { device, scratch: self.scratch(), budget, types: Types::F32 }
     }
 
     /// Takes the plan's memory.

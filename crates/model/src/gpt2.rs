@@ -67,7 +67,7 @@ pub struct OptimizerSpec {
 /// How training is cut.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TrainSpec {
-    /// Sequences of each kind of slice; one segment for each size.
+    /// Sequences of each slice of an iteration, in order; one segment for each size.
     pub slices: Vec<u64>,
     /// Tokens of a sequence; at most `block_size`.
     pub positions: u64,
@@ -84,7 +84,7 @@ pub struct TrainSpec {
 /// How evaluation is cut.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EvalSpec {
-    /// Sequences of each kind of slice; one segment for each size.
+    /// Sequences of each slice of a batch, in order; one segment for each size.
     pub slices: Vec<u64>,
     /// Tokens of a sequence; at most `block_size`.
     pub positions: u64,
@@ -221,10 +221,14 @@ pub struct Program {
     pub row_loss: Option<TensorId>,
     /// One for each kind of training slice.
     pub train: Vec<LossSegment>,
+    /// Sequences of each slice of an iteration, in order.
+    pub train_slices: Vec<u64>,
     /// The parameter update.
     pub update: Option<SegmentId>,
     /// One for each kind of evaluation slice.
     pub eval: Vec<LossSegment>,
+    /// Sequences of each slice of an evaluation batch, in order.
+    pub eval_slices: Vec<u64>,
     /// Generation.
     pub generate: Option<GenerateSegments>,
 }
@@ -259,7 +263,20 @@ impl Program {
             let dropped = dropped(&schedule, slice.segment, levels);
             recompute(&mut schedule, slice.segment, &dropped)?;
         }
-        Ok(Program { schedule, parameters, state, row_loss, train, update, eval, generate })
+        let train_slices = spec.train.as_ref().map_or(Vec::new(), |train| train.slices.clone());
+        let eval_slices = spec.eval.as_ref().map_or(Vec::new(), |eval| eval.slices.clone());
+        Ok(Program {
+            schedule,
+            parameters,
+            state,
+            row_loss,
+            train,
+            train_slices,
+            update,
+            eval,
+            eval_slices,
+            generate,
+        })
     }
 }
 

@@ -1,5 +1,5 @@
 //! How long steps take on a device: each is bound by its operations or by its bytes, whichever
-//! takes longer, and never shorter than a launch. The heads are products and passes in turns, so
+//! takes longer, and costs a launch besides. The heads are products and passes in turns, so
 //! there both count.
 
 use crate::device::Device;
@@ -21,7 +21,7 @@ pub fn step_seconds(op: &Op, tensors: &Tensors, device: &Device) -> f64 {
         Op::HeadEval(head) => computing + moving(head.bytes_between_products(tensors)),
         _ => computing.max(moving(operation.bytes(tensors))),
     };
-    seconds.max(device.launch)
+    seconds + device.launch
 }
 
 /// Predicted seconds of one run of a segment.

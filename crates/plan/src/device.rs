@@ -19,7 +19,7 @@ pub struct Device {
     pub attention: f64,
     /// Memory traffic, bytes a second.
     pub bandwidth: f64,
-    /// Seconds that a step takes at least.
+    /// Seconds that a step takes besides: launching it, and the tail of the one before.
     pub launch: f64,
 }
 
@@ -146,8 +146,8 @@ const REPORTED: f64 = 0.974;
 /// Context, libraries and kernels, as measured on an H200; an allowance on other cards.
 const CONTEXT: u64 = 512 << 20;
 
-/// Launching a kernel and waiting for the one before it.
-const LAUNCH: f64 = 4e-6;
+/// Launching a kernel and waiting for the tail of the one before it.
+const LAUNCH: f64 = 6e-6;
 
 impl Gpu {
     /// The row of a name, however it is spelled: `RTX 4070`, `NVIDIA GeForce RTX 4070`, `rtx4070`.

@@ -342,6 +342,17 @@ impl Tensors {
         self.rows.is_empty()
     }
 
+    /// Aligned bytes of everything that outlives phases; none if they cannot be counted.
+    pub fn held_bytes(&self) -> Option<Bytes> {
+        let held = |id: &TensorId| {
+            let tensor = self.get(*id);
+            tensor.scope == Scope::Run && tensor.view.is_none()
+        };
+        let sizes: Option<Vec<Bytes>> =
+            self.ids().filter(held).map(|id| self.bytes(id).aligned()).collect();
+        Bytes::sum(sizes?)
+    }
+
     /// The tensor of that name, the first if several segments use it.
     pub fn find(&self, name: &str) -> Option<TensorId> {
         self.ids().find(|&id| self.get(id).name == name)

@@ -6,7 +6,7 @@ use crate::keys::{Command, Key, Kind};
 use crate::settings::Origin;
 use crate::value::Value;
 use model::DimsError;
-use plan::PlanError;
+use plan::{Bytes, PlanError};
 use std::fmt;
 
 /// Settings that make no run.
@@ -134,6 +134,24 @@ pub enum SpecError {
     Dims(DimsError),
     /// A program that cannot be built or placed.
     Plan(PlanError),
+    /// An iteration that no host holds.
+    TooManySequences {
+        /// As many as were asked for.
+        sequences: u64,
+        /// The most there may be.
+        most: u64,
+        /// Bytes of their tokens and targets.
+        needed: Bytes,
+    },
+    /// Even the smallest plan is larger than the budget.
+    DoesNotFit {
+        /// Bytes that may be used.
+        budget: Bytes,
+        /// Bytes that the smallest plan needs.
+        needed: Bytes,
+        /// The largest tensors at its fullest moment.
+        largest: Vec<(String, Bytes)>,
+    },
 }
 
 impl fmt::Display for SpecError {
@@ -202,6 +220,19 @@ impl fmt::Display for Message<'_> {
             SpecError::Dims(error) => error.fmt(f),
             SpecError::Plan(error) => {
                 write!(f, "no plan: {error}; make the model or batch smaller")
+            }
+            SpecError::TooManySequences { sequences, most, needed } => write!(
+                f,
+                "{sequences} sequences at a time ({needed} of tokens and targets) cannot be had; \
+                 lower batch_size or gradient_accumulation_steps: at most {most}"
+            ),
+            SpecError::DoesNotFit { budget, needed, largest } => {
+                let missing = needed.minus(*budget).unwrap_or(Bytes::ZERO);
+                write!(f, "{missing} of memory are missing: the smallest plan needs {needed} of ")?;
+                write!(f, "{budget}; largest: ")?;
+                let named = largest.iter().map(|(name, bytes)| format!("{name} {bytes}"));
+                write!(f, "{}; ", named.collect::<Vec<_>>().join(", "))?;
+                f.write_str("make the model smaller, or free memory")
             }
         }
     }

@@ -18,6 +18,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod budget;
 pub mod documents;
 pub mod error;
 pub mod heads;
@@ -30,17 +31,19 @@ pub mod run_spec;
 pub mod settings;
 pub mod value;
 
+mod levels_search;
 mod nearest;
 mod overrides;
 mod py_file;
 mod py_tokens;
 mod toml_file;
 
+pub use budget::{Choice, Machine};
 pub use error::SpecError;
 pub use heads::Pair;
 pub use keys::{Command, Group, KEYS, Key, Kind, Literal};
 pub use memory::Memory;
-pub use plan_for::{plan_for, plan_for_sample};
+pub use plan_for::{Planned, plan_for, plan_for_sample};
 pub use resolve::{Environment, Notice, resolve};
 pub use run_spec::{
     Device, DtypeChoice, Gelu, Gpt2, GradCheckpoint, InitFrom, Offload, OptimizerState, Residual,

@@ -391,8 +391,7 @@ fn check_pairs(typed: &Typed<'_>, run: &RunSpec) -> Result<(), SpecError> {
 }
 
 /// Keys that are understood and kept, but that nothing acts on yet; a row goes when its part comes.
-const NOT_YET: [&str; 6] =
-    ["grad_checkpoint", "vram", "ram", "optimizer_state", "offload", "residual"];
+const NOT_YET: [&str; 4] = ["vram", "optimizer_state", "offload", "residual"];
 
 fn notices(typed: &Typed<'_>, run: &RunSpec, environment: &Environment) -> Vec<Notice> {
     let mut found = Vec::new();

@@ -91,29 +91,32 @@ impl Engine {
 
     /// Forward and backward of an iteration's sequences, slice by slice; gradients add up.
     pub fn train_rows(&mut self, rows: &Rows, step: &StepInputs) -> Result<(), TrainError> {
-        let slices = self.program.train.clone();
-        self.run_rows(&slices, rows, step)
+        let (segments, slices) = (self.program.train.clone(), self.program.train_slices.clone());
+        self.run_rows(&segments, &slices, rows, step)
     }
 
     /// Losses of sequences, without gradients.
     pub fn eval_rows(&mut self, rows: &Rows, step: &StepInputs) -> Result<(), TrainError> {
-        let slices = self.program.eval.clone();
-        self.run_rows(&slices, rows, step)
+        let (segments, slices) = (self.program.eval.clone(), self.program.eval_slices.clone());
+        self.run_rows(&segments, &slices, rows, step)
     }
 
     fn run_rows(
         &mut self,
-        slices: &[LossSegment],
+        segments: &[LossSegment],
+        slices: &[u64],
         rows: &Rows,
         step: &StepInputs,
     ) -> Result<(), TrainError> {
         let total = (rows.tokens.len() / rows.positions) as u64;
+        if slices.iter().sum::<u64>() != total {
+            let what = format!("{total} sequences in slices of {slices:?}");
+            return Err(plan::BackendError::Unsupported { what }.into());
+        }
         let mut first_row = 0;
-        while first_row < total {
-            let fits = |slice: &&LossSegment| slice.rows <= total - first_row;
-            let slice = slices.iter().filter(fits).max_by_key(|slice| slice.rows);
-            let Some(slice) = slice else {
-                let what = format!("no slice for the last {} sequences", total - first_row);
+        for size in slices {
+            let Some(slice) = segments.iter().find(|segment| segment.rows == *size) else {
+                let what = format!("no slice of {size} sequences");
                 return Err(plan::BackendError::Unsupported { what }.into());
             };
             let ids = |row: u64| row as usize * rows.positions;

@@ -80,6 +80,9 @@ impl TrainError {
     /// 2 usage or config, 3 does not fit, 4 data or checkpoint, 5 device, 1 else.
     pub fn exit_code(&self) -> u8 {
         match self {
+            TrainError::Spec(
+                spec::SpecError::DoesNotFit { .. } | spec::SpecError::TooManySequences { .. },
+            ) => 3,
             TrainError::Spec(_)
             | TrainError::EmptyPrompt
             | TrainError::Prompt(_)

@@ -17,7 +17,7 @@ use data::Split;
 use model::Program;
 use plan::report::{Bill, steps_hash};
 use plan::{Bytes, Phase, Plan};
-use spec::{Command, SamplingKeys, plan_for};
+use spec::{Command, Planned, SamplingKeys, plan_for};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
@@ -31,9 +31,13 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     let setup = Setup::new(settings(Command::Train, arguments)?, &environment())?;
     let device = Device::find(setup.spec.device)?;
     run_report::introduce(&setup, &device)?;
-    let (program, plan) = plan_for(&setup.spec, setup.dims, device.scratch())?;
+    let planned = plan_for(&setup.spec, setup.dims, &device.machine(setup.spec.ram))?;
+    let Planned { program, plan, choice, .. } = planned;
     let host = host_memory(&setup, &program);
     show_bill(&plan, &host);
+    if let Some(choice) = &choice {
+        screen::line(&format!("plan: {}\n", run_report::sentence(choice)));
+    }
     let steps = format!("{:016x}", steps_hash(&plan.schedule, Phase::Train));
     let document = setup.document(steps, device.kind());
     if let Some(text) = setup.saved.as_ref().and_then(|saved| saved.other_bits(&document)) {

@@ -4,6 +4,7 @@
 mod typing;
 
 mod arguments;
+mod budgets;
 mod config_folder;
 mod documents;
 mod nanogpt_files;

@@ -9,10 +9,11 @@ use fitgpt_train::feed::Feed;
 use fitgpt_train::run::{HostBuffers, IterationReport, Observer, Outcome, Run};
 use fitgpt_train::runlog::RunLog;
 use fitgpt_train::save::{self, Document, Progress, last_path};
+use plan::Bytes;
 use rng::torch::{Generator, State};
 use rng::{Purpose, Stream};
 use serde_json::{Value, json};
-use spec::{Command, Environment, RunSpec, Settings, World, plan_for, resolve};
+use spec::{Command, Environment, Machine, RunSpec, Settings, World, plan_for, resolve};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -56,9 +57,26 @@ pub fn run_spec(out_dir: &Path, more: &[&str]) -> RunSpec {
     resolve(&settings, &Environment::default()).unwrap().0
 }
 
+/// The CPU with memory to spare.
+fn machine() -> Machine {
+    let whole = |bytes| Bytes::new(bytes).unwrap();
+    let device = plan::device::Device {
+        name: "test".to_string(),
+        memory: whole(1 << 40),
+        context: Bytes::ZERO,
+        products: 1e11,
+        attention: 3e10,
+        bandwidth: 2e10,
+        launch: 2e-5,
+    };
+    let scratch = Rc::new(CpuScratch { threads: 2 });
+    Machine { device, scratch, budget: whole(1 << 40), types: model::Types::F32 }
+}
+
 pub fn engine(spec: &RunSpec) -> Engine {
     let dims = spec.dims(VOCABULARY).unwrap();
-    let (program, plan) = plan_for(spec, dims, Rc::new(CpuScratch { threads: 2 })).unwrap();
+    let planned = plan_for(spec, dims, &machine()).unwrap();
+    let (program, plan) = (planned.program, planned.plan);
     let backend = CpuBackend::new(plan, CpuOptions::new(2)).unwrap();
     let mut engine = Engine::new(Box::new(backend), program, dims);
     engine.initialise(&mut rng::torch::Generator::new(spec.seed)).unwrap();

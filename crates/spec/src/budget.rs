@@ -1,0 +1,309 @@
+//! The search: a byte budget in, the fastest way to cut and recompute an iteration out. Slices and
+//! head chunk are tried in turn; for each, the levels of the layers are the cheapest count vector
+//! that fits, found exactly. Sizes and times come from the schedule of a three-layer model (layers
+//! are alike), and the plan that is chosen is built whole and measured before it is believed.
+
+use crate::levels_search::{Layer, Limits, cheapest};
+use model::{Dims, Level, Program, ProgramSpec, TrainSpec, Types};
+use plan::cost::{segment_seconds, step_seconds};
+use plan::device::Device;
+use plan::lifetimes::{lifetimes, live_bytes};
+use plan::{Bytes, Pass, PlanError, Role, Schedule, Scope, Scratch, SegmentId};
+use std::rc::Rc;
+
+/// Head chunks that are tried, in tokens. Below, products become too thin; above, nothing is won.
+const CHUNKS: [u64; 5] = [1024, 2048, 4096, 8192, 16_384];
+
+/// Slices of more tokens than this win nothing any more.
+const MOST_TOKENS: u64 = 1 << 18;
+
+/// Slices up to so many sequences are tried one by one, larger ones in steps of this ratio.
+const FINE: u64 = 16;
+const STEP: f64 = 1.15;
+
+/// Plans this near to the fastest are as good; the smallest of them is taken.
+const AS_GOOD: f64 = 1.01;
+
+/// Layers of the model that is measured: a first, an inner and a last one.
+const PROBED_LAYERS: u64 = 3;
+const INNER: u32 = 1;
+
+/// Where a plan is to run.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// Its rates and memory.
+    pub device: Device,
+    /// What its backend needs for itself.
+    pub scratch: Rc<dyn Scratch>,
+    /// Bytes that may be used, the device's context included.
+    pub budget: Bytes,
+    /// The number formats it computes in.
+    pub types: Types,
+}
+
+/// How an iteration is cut and what is recomputed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Choice {
+    /// Sequences of each slice, larger ones first.
+    pub slices: Vec<u64>,
+    /// Tokens whose logits exist at one time.
+    pub head_chunk: u64,
+    /// What each layer keeps.
+    pub levels: Vec<Level>,
+    /// Predicted seconds of an iteration.
+    pub seconds: f64,
+    /// Estimated bytes of the training segments, run-wide tensors not counted.
+    pub bytes: u64,
+}
+
+/// The near-equal parts of `sequences`, larger ones first.
+pub fn cut(sequences: u64, parts: u64) -> Vec<u64> {
+    let parts = parts.clamp(1, sequences.max(1));
+    let (least, more) = (sequences / parts, sequences % parts);
+    (0..parts).map(|part| least + u64::from(part < more)).collect()
+}
+
+/// Numbers of parts, fewest first: each that gives another largest slice of at most `most` rows; of
+/// many, those whose sizes are a step apart.
+fn part_counts(sequences: u64, most: u64) -> Vec<u64> {
+    let mut counts = Vec::new();
+    let mut rows = sequences.min(most.max(1));
+    while rows > 0 {
+        let parts = sequences.div_ceil(rows);
+        counts.push(parts);
+        let largest = sequences.div_ceil(parts);
+        let step = if largest > FINE { (largest as f64 / STEP) as u64 } else { largest - 1 };
+        rows = step.min(largest - 1);
+    }
+    counts
+}
+
+/// What the search is about.
+pub struct Search<'a> {
+    /// The program that is cut; its `train` gives everything but slices, chunk and levels.
+    pub spec: &'a ProgramSpec,
+    /// How training is asked for.
+    pub train: &'a TrainSpec,
+    /// Sequences of an iteration.
+    pub sequences: u64,
+    /// Levels that may be used.
+    pub levels: &'a [Level],
+    /// Where it runs.
+    pub machine: &'a Machine,
+}
+
+impl Search<'_> {
+    /// The best choices whose training segments need at most `available` bytes, the best first: the
+    /// smallest of those that are as good as the fastest. Empty when none fits.
+    pub fn best(&self, available: u64) -> Result<Option<Choice>, PlanError> {
+        let mut found: Vec<Choice> = Vec::new();
+        let mut fastest = f64::INFINITY;
+        for parts in part_counts(self.sequences, MOST_TOKENS / self.train.positions.max(1)) {
+            let rows = self.sequences.div_ceil(parts);
+            let tokens = rows.saturating_mul(self.train.positions);
+            let probes = self.probes(rows)?;
+            for chunk in chunks(tokens) {
+                let choice = self.choose(&probes, chunk, parts, available);
+                if let Some(choice) = choice.filter(|choice| choice.seconds <= fastest * AS_GOOD) {
+                    fastest = fastest.min(choice.seconds);
+                    found.push(choice);
+                }
+            }
+            // Smaller slices only cost more from here on.
+            let floor = self.seconds_at(&probes, parts, tokens);
+            if floor > fastest * AS_GOOD * AS_GOOD {
+                break;
+            }
+        }
+        found.retain(|choice| choice.seconds <= fastest * AS_GOOD);
+        Ok(found
+            .into_iter()
+            .min_by(|a, b| a.bytes.cmp(&b.bytes).then(a.seconds.total_cmp(&b.seconds))))
+    }
+
+    /// Each level for slices of so many sequences, those that keep most first.
+    fn probes(&self, rows: u64) -> Result<Vec<Probe>, PlanError> {
+        let probes: Result<Vec<Probe>, PlanError> =
+            self.levels.iter().map(|&level| self.probe(rows, level)).collect();
+        let mut probes = probes?;
+        probes.sort_by_key(|probe| std::cmp::Reverse(probe.layer.kept));
+        Ok(probes)
+    }
+
+    /// Seconds of an iteration that keeps everything.
+    fn seconds_at(&self, probes: &[Probe], parts: u64, chunk: u64) -> f64 {
+        let cheapest = probes.iter().map(|probe| probe.layer.seconds).fold(f64::INFINITY, f64::min);
+        let layers = self.spec.model.dims.n_layer as f64 * cheapest;
+        self.slices_of(parts) * (layers + probes[0].rest_seconds(chunk, &self.machine.device))
+    }
+
+    /// Largest slices that an iteration amounts to: of uneven ones, some are a little smaller.
+    fn slices_of(&self, parts: u64) -> f64 {
+        self.sequences as f64 / self.sequences.div_ceil(parts) as f64
+    }
+
+    fn choose(&self, probes: &[Probe], chunk: u64, parts: u64, available: u64) -> Option<Choice> {
+        let layers: Vec<Layer> = probes.iter().map(|probe| probe.layer).collect();
+        let limits = Limits {
+            layers: self.spec.model.dims.n_layer as usize,
+            available,
+            around: probes[0].around_bytes(chunk),
+        };
+        let found = cheapest(&layers, &limits)?;
+        let rest = probes[0].rest_seconds(chunk, &self.machine.device);
+        let strongest_first = found.counts.iter().zip(probes).rev();
+        let levels = strongest_first.flat_map(|(&count, probe)| vec![probe.level; count]).collect();
+        Some(Choice {
+            slices: cut(self.sequences, parts),
+            head_chunk: chunk,
+            levels,
+            seconds: self.slices_of(parts) * (found.seconds + rest),
+            bytes: found.bytes,
+        })
+    }
+
+    /// Builds a model of three layers at one level and looks at its schedule.
+    fn probe(&self, rows: u64, level: Level) -> Result<Probe, PlanError> {
+        let dims = Dims { n_layer: PROBED_LAYERS, ..self.spec.model.dims };
+        let train = TrainSpec {
+            slices: vec![rows],
+            head_chunk: plan::ops::TOKEN_BLOCK,
+            levels: vec![level; PROBED_LAYERS as usize],
+            ..self.train.clone()
+        };
+        let model = model::ModelSpec { dims, ..self.spec.model.clone() };
+        let spec = ProgramSpec { model, train: Some(train), eval: None, generate: None };
+        let program = Program::new(&spec, Rc::clone(&self.machine.scratch))?;
+        let segment = program.train[0].segment;
+        let tokens = rows.saturating_mul(self.train.positions);
+        Ok(Probe::new(&program.schedule, segment, &self.machine.device, level, tokens))
+    }
+}
+
+fn chunks(tokens: u64) -> impl Iterator<Item = u64> {
+    let last = CHUNKS.iter().position(|&chunk| chunk >= tokens).unwrap_or(CHUNKS.len() - 1);
+    CHUNKS.into_iter().take(last + 1).map(move |chunk| chunk.min(tokens))
+}
+
+/// What the schedule of a small model tells of a large one.
+struct Probe {
+    /// What it was built at.
+    level: Level,
+    /// One layer.
+    layer: Layer,
+    /// Bytes alive around the head beside what layers keep, the slab not counted.
+    head_bytes: u64,
+    /// Bytes of one token's logits.
+    logits_bytes: u64,
+    /// Seconds of everything outside the layers and the head.
+    outside_seconds: f64,
+    /// Seconds of the head with one chunk, and of one more.
+    head_seconds: f64,
+    gradient_bytes: u64,
+    tokens: u64,
+    probed_chunk: u64,
+}
+
+impl Probe {
+    fn new(
+        schedule: &Schedule,
+        segment: SegmentId,
+        device: &Device,
+        level: Level,
+        tokens: u64,
+    ) -> Probe {
+        let steps = &schedule.segment(segment).steps;
+        let lives = lifetimes(schedule, segment);
+        let live: Vec<u64> = live_bytes(schedule, segment, &lives)
+            .map_or(vec![u64::MAX; steps.len()], |live| live.iter().map(|b| b.get()).collect());
+        let head = steps.iter().position(|step| step.op.operation().name() == "head_train");
+        let head = head.unwrap_or(0);
+        let size = |id| schedule.tensors.bytes(id).aligned().map_or(0, Bytes::get);
+        let kept_by = |layer: u32| -> u64 {
+            let of_layer = |id: &&plan::TensorId| schedule.tensors.get(**id).layer == Some(layer);
+            let alive = lives.iter().filter(|(_, live)| live.contains(head)).map(|(id, _)| id);
+            alive.filter(of_layer).map(|&id| size(id)).sum()
+        };
+        let kept: Vec<u64> = (0..PROBED_LAYERS as u32).map(kept_by).collect();
+        let before: u64 = kept[..=INNER as usize].iter().sum();
+        let inner = steps.iter().zip(&live).filter(|(step, _)| step.layer == Some(INNER));
+        let peak = inner.map(|(_, &live)| live.saturating_sub(before)).max().unwrap_or(0);
+        let slab = schedule.tensors.ids().find(|&id| {
+            let tensor = schedule.tensors.get(id);
+            tensor.role == Role::Logits && tensor.scope == Scope::Segment(segment)
+        });
+        let slab_bytes = slab.map_or(0, size);
+        let slab_rows = slab.map_or(1, |id| schedule.tensors.get(id).shape.rows());
+        let around = steps.iter().zip(&live).filter(|(step, _)| step.layer.is_none());
+        let around = around.map(|(_, &live)| live).max().unwrap_or(0);
+        let around = around.saturating_sub(kept.iter().sum()).saturating_sub(slab_bytes);
+        let seconds = |layer: Option<u32>| -> f64 {
+            let own = |step: &&plan::Step| step.layer == layer && step.pass != Pass::Update;
+            let not_head = |step: &&plan::Step| step.op.operation().name() != "head_train";
+            let cost = |step: &plan::Step| step_seconds(&step.op, &schedule.tensors, device);
+            steps.iter().filter(own).filter(not_head).map(cost).sum()
+        };
+        let gradient_bytes = match &steps[head].op {
+            plan::ops::Op::HeadTrain(head) => schedule.tensors.bytes(head.d_w).get(),
+            _ => 0,
+        };
+        Probe {
+            level,
+            layer: Layer { kept: kept[INNER as usize], peak, seconds: seconds(Some(INNER)) },
+            head_bytes: around,
+            logits_bytes: slab_bytes / slab_rows.max(1),
+            outside_seconds: seconds(None),
+            head_seconds: step_seconds(&steps[head].op, &schedule.tensors, device),
+            gradient_bytes,
+            tokens,
+            probed_chunk: slab_rows,
+        }
+    }
+
+    /// Bytes beside what the layers keep, around the head.
+    fn around_bytes(&self, chunk: u64) -> u64 {
+        self.head_bytes.saturating_add(self.logits_bytes.saturating_mul(chunk))
+    }
+
+    /// Seconds of a slice outside its layers. The head was measured with small chunks, each of
+    /// which passes the weight's gradient through memory.
+    fn rest_seconds(&self, chunk: u64, device: &Device) -> f64 {
+        let passes = |chunk: u64| self.tokens.div_ceil(chunk.max(1)) as f64;
+        let saved = passes(self.probed_chunk) - passes(chunk.min(self.tokens));
+        let pass = 2.0 * self.gradient_bytes as f64 / device.bandwidth;
+        self.outside_seconds + self.head_seconds - saved * pass
+    }
+}
+
+/// Seconds of an iteration of a whole program.
+pub fn iteration_seconds(program: &Program, slices: &[u64], device: &Device) -> f64 {
+    let of = |rows: &u64| {
+        let slice = program.train.iter().find(|slice| slice.rows == *rows);
+        slice.map_or(0.0, |slice| segment_seconds(&program.schedule, slice.segment, device))
+    };
+    let update = program.update.map_or(0.0, |id| segment_seconds(&program.schedule, id, device));
+    slices.iter().map(of).sum::<f64>() + update
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sequences_are_cut_evenly() {
+        assert_eq!(cut(64, 3), [22, 21, 21]);
+        assert_eq!(cut(4, 9), [1, 1, 1, 1]);
+        assert_eq!(cut(7, 1), [7]);
+    }
+
+    #[test]
+    fn few_sizes_stand_for_all() {
+        assert_eq!(part_counts(6, 100), [1, 2, 3, 6]);
+        assert_eq!(part_counts(6, 2), [3, 6]);
+        for sequences in [1, 64, 512, 1 << 40] {
+            let counts = part_counts(sequences, 256);
+            assert!(counts.len() <= 40 && counts.is_sorted(), "{counts:?}");
+            assert_eq!(counts.last(), Some(&sequences), "single sequences are the last resort");
+        }
+    }
+}

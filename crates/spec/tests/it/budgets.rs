@@ -1,0 +1,123 @@
+//! A budget in, a plan out: the two cases that began the project, in the memory their users had.
+
+use crate::config_folder;
+use crate::typing::run_of;
+use fitgpt_spec::{Command, Machine, Planned, RunSpec, SpecError, plan_for};
+use model::{Level, Types};
+use plan::device::Gpu;
+use plan::ops::Op;
+use plan::verify::verify;
+use plan::{Bytes, Dtype, Scratch, Tensors};
+use std::rc::Rc;
+
+/// A library's workspace, as large as cuBLASLt wants it.
+#[derive(Debug)]
+struct Workspace;
+
+impl Scratch for Workspace {
+    fn bytes(&self, _: &Op, _: &Tensors) -> Option<Bytes> {
+        Bytes::new(32 << 20)
+    }
+}
+
+fn gib(gib: f64) -> Bytes {
+    Bytes::new((gib * (1u64 << 30) as f64) as u64).unwrap()
+}
+
+/// A card that computes in 16 bits, with so much memory.
+fn card(name: &str, memory: f64, compute: Dtype) -> Machine {
+    let device = Gpu::find(name).unwrap().device(false);
+    let types = Types { compute, residual: compute, moments: Dtype::F32 };
+    Machine { device, scratch: Rc::new(Workspace), budget: gib(memory), types }
+}
+
+fn plan(run: &RunSpec, machine: &Machine) -> Result<Planned, SpecError> {
+    let planned = plan_for(run, run.dims(50304)?, machine)?;
+    assert_eq!(verify(&planned.plan), Ok(()));
+    assert!(planned.device_bytes(machine) <= machine.budget.get());
+    let choice = planned.choice.clone().unwrap();
+    assert_eq!(choice.slices.iter().sum::<u64>(), run.sequences_per_iteration());
+    println!(
+        "{:.2} GiB: {:?} chunk {} {:?} {:.0} tok/s",
+        planned.device_bytes(machine) as f64 / (1u64 << 30) as f64,
+        choice.slices,
+        choice.head_chunk,
+        choice.levels,
+        run.tokens_per_iteration() as f64 / planned.seconds
+    );
+    Ok(planned)
+}
+
+fn repeats_products(planned: &Planned) -> bool {
+    planned.choice.as_ref().unwrap().levels.iter().any(|level| level.repeats_products())
+}
+
+#[test]
+fn case_a_fits_without_repeating_a_product() {
+    let run = config_folder::run("case_a_124m_b64");
+    for memory in [11.69, 9.7, 8.3, 5.2, 4.0] {
+        let planned = plan(&run, &card("RTX 4070", memory, Dtype::Bf16)).unwrap();
+        assert!(!repeats_products(&planned), "{memory}");
+    }
+}
+
+#[test]
+fn case_b_fits_with_nothing_recomputed() {
+    let run = config_folder::run("case_b_77m_fp16");
+    for memory in [11.69, 6.5] {
+        let planned = plan(&run, &card("RTX 4070", memory, Dtype::F16)).unwrap();
+        let levels = planned.choice.unwrap().levels;
+        assert!(levels.iter().all(|level| *level == Level::R0), "{memory}: {levels:?}");
+    }
+}
+
+#[test]
+fn smaller_cards_and_larger_models() {
+    let run = |arguments: &[&str]| {
+        let all = [&["--dataset=x", "--gradient_accumulation_steps=1"], arguments].concat();
+        run_of(Command::Train, &all).unwrap().0
+    };
+    plan(&run(&["--batch_size=12"]), &card("RTX 4070", 4.0, Dtype::Bf16)).unwrap();
+    let medium = ["--n_layer=24", "--n_head=16", "--n_embd=1024", "--batch_size=1"];
+    plan(&run(&medium), &card("RTX 4070", 8.0, Dtype::Bf16)).unwrap();
+    let large = ["--n_layer=36", "--n_head=20", "--n_embd=1280", "--batch_size=1"];
+    let refused = plan(&run(&large), &card("RTX 4070", 11.69, Dtype::Bf16)).unwrap_err();
+    let message = refused.to_string();
+    assert!(message.contains("missing") && message.contains("master"), "{message}");
+}
+
+#[test]
+fn a_large_evaluation_batch_changes_nothing() {
+    let base = config_folder::run("case_a_124m_b64");
+    let large = RunSpec { eval_batch_size: 512, ..base.clone() };
+    let bytes = |run: &RunSpec| {
+        plan(run, &card("RTX 4070", 11.69, Dtype::Bf16)).unwrap().plan.arena_bytes.get()
+    };
+    // Room for the losses of 512 sequences is all that is added.
+    assert!(bytes(&large) - bytes(&base) <= 4096);
+}
+
+#[test]
+fn grad_checkpoint_is_obeyed() {
+    let base = config_folder::run("case_b_77m_fp16");
+    for (word, level) in [("True", Level::R6), ("False", Level::R0)] {
+        let argument = format!("--grad_checkpoint={word}");
+        let asked = run_of(Command::Train, &["--dataset=x", &argument]).unwrap().0.grad_checkpoint;
+        let run = RunSpec { grad_checkpoint: asked, ..base.clone() };
+        let planned = plan(&run, &card("RTX 4070", 11.69, Dtype::F16)).unwrap();
+        assert!(planned.choice.unwrap().levels.iter().all(|found| *found == level));
+    }
+}
+
+/// XL on a large card: the search looks at a model of three layers, and builds the chosen one once
+/// or twice.
+#[test]
+fn forty_eight_layers_are_planned_in_no_time() {
+    let arguments = ["--dataset=x", "--n_layer=48", "--n_head=25", "--n_embd=1600"];
+    let run = run_of(Command::Train, &arguments).unwrap().0;
+    for memory in [139.0, 40.0] {
+        let start = std::time::Instant::now();
+        plan(&run, &card("H200", memory, Dtype::Bf16)).unwrap();
+        println!("{memory} GiB in {:?}", start.elapsed());
+    }
+}
