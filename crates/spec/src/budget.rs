@@ -101,7 +101,7 @@ impl Search<'_> {
         for parts in part_counts(self.sequences, MOST_TOKENS / self.train.positions.max(1)) {
             let rows = self.sequences.div_ceil(parts);
             let tokens = rows.saturating_mul(self.train.positions);
-            let probes = self.probes(rows)?;
+            let probes = self.probes(rows, available)?;
             for chunk in chunks(tokens) {
                 let choice = self.choose(&probes, chunk, parts, available);
                 if let Some(choice) = choice.filter(|choice| choice.seconds <= fastest * AS_GOOD) {
@@ -122,10 +122,17 @@ impl Search<'_> {
     }
 
     /// Each level for slices of so many sequences, those that keep most first.
-    fn probes(&self, rows: u64) -> Result<Vec<Probe>, PlanError> {
-        let probes: Result<Vec<Probe>, PlanError> =
-            self.levels.iter().map(|&level| self.probe(rows, level)).collect();
-        let mut probes = probes?;
+    /// Where the weakest level fits, the others are not looked at: they only cost more.
+    fn probes(&self, rows: u64, available: u64) -> Result<Vec<Probe>, PlanError> {
+        let weakest = self.probe(rows, self.levels.first().copied().unwrap_or_default())?;
+        let around = weakest.layer.peak.max(weakest.around_bytes(weakest.tokens));
+        let kept = weakest.layer.kept.saturating_mul(self.spec.model.dims.n_layer);
+        if kept.saturating_add(around) <= available {
+            return Ok(vec![weakest]);
+        }
+        let others = self.levels.iter().skip(1).map(|&level| self.probe(rows, level));
+        let mut probes = others.collect::<Result<Vec<Probe>, PlanError>>()?;
+        probes.push(weakest);
         probes.sort_by_key(|probe| std::cmp::Reverse(probe.layer.kept));
         Ok(probes)
     }

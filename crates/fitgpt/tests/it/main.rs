@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod bad_input;
+mod budgets;
 mod disk_full;
 mod fixture;
 mod help;
