@@ -7,6 +7,7 @@
 
 mod bench;
 mod check;
+mod flags;
 mod fuzz;
 mod golden;
 mod parity;

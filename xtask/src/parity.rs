@@ -1,6 +1,7 @@
 //! `cargo xtask parity`: the real nanoGPT and fitgpt train side by side on the same text, and every
 //! loss that both print is compared. nanoGPT's README command for a CPU, with `--dropout=0.0`.
 
+use crate::flags;
 use crate::process::{self, Failure};
 use crate::scratch::ScratchFolder;
 use std::collections::BTreeMap;
@@ -10,6 +11,8 @@ use std::time::Instant;
 
 /// The flags, for the usage text.
 pub const FLAGS: &str = "--nanogpt DIR --text FILE [--iters N] [--python PY]";
+
+const KNOWN: [&str; 4] = ["--nanogpt", "--text", "--iters", "--python"];
 
 /// What two correct programs may differ by over 300 iterations.
 const TOLERANCE: f64 = 0.0005;
@@ -53,18 +56,7 @@ pub fn run(args: &[String]) -> Result<(), Failure> {
 }
 
 fn parse(args: &[String]) -> Result<Options, String> {
-    let mut found = BTreeMap::new();
-    let mut rest = args.iter();
-    while let Some(arg) = rest.next() {
-        let (flag, value) = match arg.split_once('=') {
-            Some((flag, value)) => (flag, value.to_owned()),
-            None => (arg.as_str(), rest.next().cloned().ok_or(format!("{arg} needs a value"))?),
-        };
-        if !["--nanogpt", "--text", "--iters", "--python"].contains(&flag) {
-            return Err(format!("parity has no flag '{flag}'; it has {FLAGS}"));
-        }
-        found.insert(flag, value);
-    }
+    let mut found = flags::read("parity", &KNOWN, FLAGS, args)?;
     let mut needed = |flag: &str| found.remove(flag).ok_or(format!("parity needs {flag}"));
     Ok(Options {
         nanogpt: needed("--nanogpt")?.into(),

@@ -1,10 +1,12 @@
 //! The command line of `cargo xtask bench`.
 
-use crate::process;
+use crate::{flags, process};
 
 /// The flags, for the usage text.
 pub const FLAGS: &str =
     "[--nanogpt DIR] [--python PY] [--steps N] [--warmup N] [--rounds R] [--threads N]";
+
+const KNOWN: [&str; 6] = ["--nanogpt", "--python", "--steps", "--warmup", "--rounds", "--threads"];
 
 /// What to run, and how often.
 #[derive(Debug, PartialEq, Eq)]
@@ -35,26 +37,14 @@ impl Options {
             rounds: 3,
             threads: u32::try_from(cores).unwrap_or(1),
         };
-        let mut rest = args.iter();
-        while let Some(arg) = rest.next() {
-            let (flag, value) = match arg.split_once('=') {
-                Some((flag, value)) => (flag, Some(value.to_owned())),
-                None => (arg.as_str(), None),
-            };
-            let mut value = || {
-                value
-                    .clone()
-                    .or_else(|| rest.next().cloned())
-                    .ok_or(format!("{flag} needs a value"))
-            };
-            match flag {
-                "--nanogpt" => options.nanogpt = Some(value()?),
-                "--python" => options.python = value()?,
-                "--steps" => options.steps = at_least(1, flag, &value()?)?,
-                "--warmup" => options.warmup = at_least(0, flag, &value()?)?,
-                "--rounds" => options.rounds = at_least(1, flag, &value()?)?,
-                "--threads" => options.threads = at_least(1, flag, &value()?)?,
-                _ => return Err(format!("bench has no flag '{arg}'; it has {FLAGS}")),
+        for (flag, value) in flags::read("bench", &KNOWN, FLAGS, args)? {
+            match flag.as_str() {
+                "--nanogpt" => options.nanogpt = Some(value),
+                "--python" => options.python = value,
+                "--steps" => options.steps = at_least(1, &flag, &value)?,
+                "--warmup" => options.warmup = at_least(0, &flag, &value)?,
+                "--rounds" => options.rounds = at_least(1, &flag, &value)?,
+                _ => options.threads = at_least(1, &flag, &value)?,
             }
         }
         Ok(options)
