@@ -137,6 +137,9 @@ impl Memory {
         let mut owners: Vec<Option<*mut u8>> = vec![None; plan.schedule.tensors.len()];
         if mode == MemoryMode::Arena {
             memory.add_block(plan.arena_bytes)?;
+            if plan.host_bytes > Bytes::ZERO {
+                memory.add_block(plan.host_bytes)?;
+            }
         }
         for segment in plan.schedule.segment_ids() {
             memory.bind_segment(plan, segment, mode, &mut owners)?;
@@ -170,11 +173,16 @@ impl Memory {
             *owner = Some(match (mode, *owner) {
                 (MemoryMode::Separate, Some(start)) => start,
                 (MemoryMode::Separate, None) => self.add_block(place.size)?,
-                // SAFETY: `verify` has shown that every placement ends inside the arena, which is
-                // the first block.
-                (MemoryMode::Arena, _) => unsafe {
-                    self.blocks[0].start.add(place.offset.get() as usize)
-                },
+                (MemoryMode::Arena, _) => {
+                    let offset = place.offset.get() as usize;
+                    let (block, offset) = match plan.is_on_host(place.tensor) {
+                        false => (0, offset),
+                        true => (1, offset - plan.arena_bytes.get() as usize),
+                    };
+                    // SAFETY: `verify` has shown that every placement ends inside the arena, which
+                    // is the first block, or behind it in the host's, which is the second.
+                    unsafe { self.blocks[block].start.add(offset) }
+                }
             });
         }
         let regions = Regions { plan, segment, owners };
@@ -358,7 +366,7 @@ impl Regions<'_> {
     fn host_sees(&self, id: TensorId) -> bool {
         let tensor = self.plan.schedule.tensors.get(id);
         match tensor.scope {
-            Scope::Run | Scope::Phase(_) => self.plan.schedule.is_held(id, self.segment),
+            Scope::Run | Scope::Host | Scope::Phase(_) => self.plan.schedule.is_held(id, self.segment),
             Scope::Segment(owner) => owner == self.segment && tensor.io != Io::Device,
         }
     }
@@ -402,6 +410,13 @@ impl Region {
     }
 
     fn poison(&self) {
+        if self.dtype.size() == 2 {
+            for half in 0..self.bytes / 2 {
+                // SAFETY: as below, 2-byte aligned. This is NaN in both 16-bit formats.
+                unsafe { *self.start.cast::<u16>().add(half) = 0x7fc0 };
+            }
+            return;
+        }
         for word in 0..self.bytes / 4 {
             // SAFETY: the region is ours, 4-byte aligned, and `Memory` is borrowed mutably.
             unsafe { *self.start.cast::<u32>().add(word) = f32::NAN.to_bits() };
@@ -444,6 +459,27 @@ impl<'a> StepMemory<'a> {
         let region = self.writing(tensor, Dtype::F32);
         // SAFETY: see the type.
         unsafe { std::slice::from_raw_parts_mut(region.start.cast(), region.bytes / 4) }
+    }
+
+    /// 16-bit numbers that the step writes or updates; once for each step.
+    pub(crate) fn write_halves(&self, tensor: TensorId) -> &'a mut [u16] {
+        let region = self.writing(tensor, Dtype::Bf16);
+        // SAFETY: see the type; aligned to 256 bytes or, for a view, to 2.
+        unsafe { std::slice::from_raw_parts_mut(region.start.cast(), region.bytes / 2) }
+    }
+
+    /// The bytes of two operands, one read and one written, of whatever type.
+    pub(crate) fn copy(&self, from: TensorId, to: TensorId) -> (&'a [u8], &'a mut [u8]) {
+        let dtype_of = |id| self.bound.iter().find(|bound| bound.tensor == id);
+        let dtype = dtype_of(from).map_or(Dtype::U32, |bound| bound.region.dtype);
+        let (from, to) = (self.reading(from, dtype), self.writing(to, dtype));
+        // SAFETY: see the type; bytes have no alignment.
+        unsafe {
+            (
+                std::slice::from_raw_parts(from.start, from.bytes),
+                std::slice::from_raw_parts_mut(to.start, to.bytes),
+            )
+        }
     }
 
     /// Raw words that the step updates; once for each step.

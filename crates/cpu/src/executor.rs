@@ -71,7 +71,8 @@ fn scratch_of_a_thread(op: &Op, tensors: &Tensors) -> Option<u64> {
         | Op::SelectPosition(_)
         | Op::GradNorm(_)
         | Op::LossScaler(_)
-        | Op::AdamW(_) => Some(0),
+        | Op::AdamW(_)
+        | Op::Transfer(_) => Some(0),
     }
 }
 
@@ -119,7 +120,12 @@ fn check_supported(plan: &Plan, threads: usize) -> Result<(), BackendError> {
         }
         for operand in step.operands() {
             let tensor = tensors.get(operand.tensor);
-            if matches!(tensor.dtype, Dtype::Bf16 | Dtype::F16) {
+            let halves = match step.op {
+                Op::AdamW(_) => tensor.dtype == Dtype::Bf16,
+                Op::Transfer(_) => true,
+                _ => false,
+            };
+            if matches!(tensor.dtype, Dtype::Bf16 | Dtype::F16) && !halves {
                 let what = format!("{} as {} on the CPU", tensor.name, tensor.dtype);
                 return Err(BackendError::Unsupported { what });
             }
@@ -224,6 +230,7 @@ fn execute(cx: &Context<'_>, op: &Op) -> Result<(), BackendError> {
         Op::GradNorm(op) => kernels::grad_norm::run(cx, op),
         Op::LossScaler(op) => kernels::loss_scaler::run(cx, op),
         Op::AdamW(op) => kernels::adamw::run(cx, op),
+        Op::Transfer(op) => kernels::transfer::run(cx, op),
     }
 }
 

@@ -121,16 +121,7 @@ impl Pool {
         outputs: [Output<'_, T>; N],
         work: impl Fn(usize, Range<usize>, [&mut [T]; N]) + Sync,
     ) {
-        for output in &outputs {
-            let whole = output.slice.len() <= units.saturating_mul(output.unit);
-            assert!(whole, "units cover their outputs, or a tail would stay unwritten");
-        }
-        let parts = outputs.map(|output| Part {
-            start: output.slice.as_mut_ptr(),
-            len: output.slice.len(),
-            unit: output.unit,
-        });
-        let parts = Parts(parts);
+        let parts = Parts::new(units, outputs);
         let threads = self.threads();
         self.run(&|thread| {
             let range = share(units, threads, thread);
@@ -139,6 +130,20 @@ impl Pool {
             }
             // Through a method, so that the closure captures `Parts` (which is `Sync`) whole.
             work(thread, range.clone(), parts.cut(&range));
+        });
+    }
+
+    /// As [`Pool::split`], with outputs of two types.
+    pub(crate) fn split_two<A: Send, B: Send, const N: usize, const M: usize>(
+        &self,
+        units: usize,
+        outputs: [Output<'_, A>; N],
+        others: [Output<'_, B>; M],
+        work: impl Fn(Range<usize>, [&mut [A]; N], [&mut [B]; M]) + Sync,
+    ) {
+        let others = Parts::new(units, others);
+        self.split(units, outputs, |_, range, parts| {
+            work(range.clone(), parts, others.cut(&range));
         });
     }
 
@@ -257,6 +262,18 @@ impl<T> Parts<T, 1> {
 }
 
 impl<T, const N: usize> Parts<T, N> {
+    fn new(units: usize, outputs: [Output<'_, T>; N]) -> Parts<T, N> {
+        for output in &outputs {
+            let whole = output.slice.len() <= units.saturating_mul(output.unit);
+            assert!(whole, "units cover their outputs, or a tail would stay unwritten");
+        }
+        Parts(outputs.map(|output| Part {
+            start: output.slice.as_mut_ptr(),
+            len: output.slice.len(),
+            unit: output.unit,
+        }))
+    }
+
     /// These units of every slice. Callers on different threads pass disjoint ranges.
     #[allow(clippy::mut_from_ref)]
     fn cut(&self, units: &Range<usize>) -> [&mut [T]; N] {

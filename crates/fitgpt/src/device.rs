@@ -71,6 +71,7 @@ impl Device {
             products: 1e11,
             attention: 3e10,
             bandwidth: 2e10,
+            link: 2e10,
             launch: 2e-5,
         };
         Machine { device, scratch: self.scratch(), budget, types: Types::F32 }

@@ -4,15 +4,15 @@
 use crate::dims::Dims;
 use crate::levels::{Level, dropped};
 use crate::params::Param;
-use crate::run_tensors::{Flat, FlatRole, RunTensors, element_offset, missing};
+use crate::run_tensors::RunTensors;
+use crate::update;
 use plan::ops::{
-    AdamW, Attention, AttentionDecode, Branch, CacheStore, Dropout, DropoutSite, Embed,
-    GRAD_NORM_BLOCK, Gelu, GeluKind, GradNorm, HeadEval, HeadTrain, LayerNorm, Linear, LossScaler,
-    PositionFrom, Scaling, SelectPosition,
+    Attention, AttentionDecode, Branch, CacheStore, Dropout, DropoutSite, Embed, Gelu, GeluKind,
+    HeadEval, HeadTrain, LayerNorm, Linear, PositionFrom, Scaling, SelectPosition,
 };
 use plan::recompute::recompute;
 use plan::{
-    Dtype, Io, Pass, Phase, PlanError, Role, Schedule, ScheduleBuilder, Scope, Scratch,
+    Dtype, Io, Phase, PlanError, Role, Schedule, ScheduleBuilder, Scope, Scratch,
     SegmentBuilder, SegmentId, Shape, Tensor, TensorId,
 };
 use std::collections::BTreeMap;
@@ -62,6 +62,9 @@ pub struct OptimizerSpec {
     pub weight_decay: f64,
     /// How the loss is scaled.
     pub scaling: Scaling,
+    /// What only the update touches (moments, master weights) lives in host memory, and so many
+    /// elements of it pass through the device at a time.
+    pub offload: Option<u64>,
 }
 
 /// How training is cut.
@@ -338,52 +341,7 @@ impl Gpt<'_> {
     }
 
     fn update(&mut self, spec: &OptimizerSpec) -> Result<SegmentId, PlanError> {
-        let run = &self.tensors;
-        let Flat { compute, master, gradients, moments } = &run.flat;
-        let (Some(gradients), Some([m, v])) = (gradients, moments) else {
-            return Err(missing("gradients"));
-        };
-        let weights = master.as_ref().unwrap_or(compute);
-        let groups = [
-            ("decayed", 0, run.decayed, spec.weight_decay),
-            ("other", run.decayed, run.total - run.decayed, 0.0),
-        ];
-        let mut windows = Vec::new();
-        for (group, first, elements, weight_decay) in groups {
-            let shape = Shape::new(&[elements])?;
-            let mut window = |role: &FlatRole| {
-                let tensor = self.builder.tensors().get(role.root);
-                let (name, dtype) = (format!("{} {group}", tensor.name), tensor.dtype);
-                let offset = element_offset(first, dtype)?;
-                self.builder.window(&name, shape, role.root, offset, None)
-            };
-            let copy = master.as_ref().map(|_| window(compute)).transpose()?;
-            let tensors = [window(weights)?, window(gradients)?, window(m)?, window(v)?];
-            windows.push((tensors, copy, weight_decay));
-        }
-        let (gradients, state) = (gradients.root, run.state);
-        let mut segment = self.builder.segment("update", Phase::Train);
-        segment.set_pass(Pass::Update);
-        let blocks = Shape::new(&[run.total.div_ceil(GRAD_NORM_BLOCK), 2])?;
-        let partials = segment.local("norm_partials", Dtype::U32, blocks, Role::Workspace)?;
-        segment.push(GradNorm { gradients, partials, state })?;
-        segment.push(LossScaler { state, scaling: spec.scaling })?;
-        for ([weights, gradients, m, v], copy, weight_decay) in windows {
-            let OptimizerSpec { beta1, beta2, eps, .. } = *spec;
-            segment.push(AdamW {
-                weights,
-                copy,
-                gradients,
-                m,
-                v,
-                state,
-                beta1,
-                beta2,
-                eps,
-                weight_decay,
-            })?;
-        }
-        Ok(segment.finish())
+        update::segment(&mut self.builder, &self.tensors, spec)
     }
 
     fn generate(&mut self, spec: &GenerateSpec) -> Result<GenerateSegments, PlanError> {

@@ -9,6 +9,7 @@ pub mod init;
 pub mod levels;
 pub mod params;
 mod run_tensors;
+pub mod update;
 
 pub use dims::{Dims, DimsError, GPT2_ROWS};
 pub use gpt2::{

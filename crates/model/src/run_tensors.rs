@@ -3,7 +3,7 @@
 
 use crate::gpt2::{ProgramParam, ProgramSpec};
 use crate::params::{FlatLayout, Param, parameters};
-use plan::{Bytes, Dtype, PlanError, Role, ScheduleBuilder, Shape, StepState, TensorId};
+use plan::{Bytes, Dtype, PlanError, Role, ScheduleBuilder, Scope, Shape, StepState, TensorId};
 use std::collections::BTreeMap;
 
 /// What outlives segments.
@@ -38,20 +38,22 @@ impl Flat {
     ) -> Result<Flat, PlanError> {
         let layout = FlatLayout::new(table);
         let types = spec.model.types;
-        let mut role = |name: &str, prefix: &str, dtype: Dtype, role: Role| {
-            flat_role(b, table, &layout, (name, prefix), dtype, role)
+        let mut role = |name: &str, prefix: &str, dtype: Dtype, role: Role, scope: Scope| {
+            flat_role(b, table, &layout, (name, prefix), dtype, (role, scope))
         };
-        let compute = role("weights", "", types.compute, Role::Weight)?;
-        if spec.train.is_none() {
+        let compute = role("weights", "", types.compute, Role::Weight, Scope::Run)?;
+        let Some(train) = &spec.train else {
             return Ok(Flat { compute, master: None, gradients: None, moments: None });
-        }
+        };
+        let state = if train.optimizer.offload.is_some() { Scope::Host } else { Scope::Run };
         let master = match types.compute {
             Dtype::F32 => None,
-            _ => Some(role("master", "master ", Dtype::F32, Role::Master)?),
+            _ => Some(role("master", "master ", Dtype::F32, Role::Master, state)?),
         };
-        let gradients = Some(role("gradients", "grad ", Dtype::F32, Role::Gradient)?);
-        let m = role("m", "m ", types.moments, Role::Moment)?;
-        let v = role("v", "v ", types.moments, Role::Moment)?;
+        let gradients = role("gradients", "grad ", Dtype::F32, Role::Gradient, Scope::Run)?;
+        let m = role("m", "m ", types.moments, Role::Moment, state)?;
+        let v = role("v", "v ", types.moments, Role::Moment, state)?;
+        let gradients = Some(gradients);
         Ok(Flat { compute, master, gradients, moments: Some([m, v]) })
     }
 
@@ -122,9 +124,13 @@ fn flat_role(
     layout: &FlatLayout,
     (name, prefix): (&str, &str),
     dtype: Dtype,
-    role: Role,
+    (role, scope): (Role, Scope),
 ) -> Result<FlatRole, PlanError> {
-    let root = b.run_tensor(name, dtype, Shape::new(&[layout.total])?, role)?;
+    let shape = Shape::new(&[layout.total])?;
+    let root = match scope {
+        Scope::Host => b.offloaded_tensor(name, dtype, shape, role)?,
+        _ => b.run_tensor(name, dtype, shape, role)?,
+    };
     let windows = table
         .iter()
         .zip(&layout.offsets)

@@ -59,19 +59,27 @@ pub struct Plan {
     pub layouts: Vec<SegmentLayout>,
     /// Size of the arena: the highest top of all segments.
     pub arena_bytes: Bytes,
+    /// Size of the host's arena. Offsets from `arena_bytes` on lie in it.
+    pub host_bytes: Bytes,
 }
 
 impl Plan {
     /// Places every tensor of the schedule.
     pub fn new(schedule: Schedule) -> Result<Plan, PlanError> {
         let held = place_held(&schedule)?;
-        let layouts = schedule
+        let mut layouts = schedule
             .segment_ids()
             .map(|segment| place_segment(&schedule, segment, &held))
             .collect::<Result<Vec<_>, _>>()?;
         let tops = layouts.iter().map(|layout| layout.top);
         let arena_bytes = tops.chain([held.run_top]).max().unwrap_or(Bytes::ZERO);
-        Ok(Plan { schedule, layouts, arena_bytes })
+        place_on_host(&schedule, &held, arena_bytes, &mut layouts)?;
+        Ok(Plan { schedule, layouts, arena_bytes, host_bytes: held.host_top })
+    }
+
+    /// Whether a tensor's bytes are the host's.
+    pub fn is_on_host(&self, tensor: TensorId) -> bool {
+        self.schedule.tensors.get(tensor).scope == Scope::Host
     }
 
     /// The largest lower bound of all segments: no arena can be smaller.
@@ -90,6 +98,9 @@ struct Held {
     offsets: BTreeMap<TensorId, Bytes>,
     run_top: Bytes,
     phase_tops: BTreeMap<Phase, Bytes>,
+    /// In the host's arena, from its own start.
+    host: BTreeMap<TensorId, Bytes>,
+    host_top: Bytes,
 }
 
 fn too_large(schedule: &Schedule, tensor: TensorId) -> PlanError {
@@ -101,7 +112,8 @@ fn place_held(schedule: &Schedule) -> Result<Held, PlanError> {
     let owners: Vec<TensorId> =
         schedule.tensors.ids().filter(|&id| schedule.tensors.get(id).view.is_none()).collect();
     let mut offsets = BTreeMap::new();
-    let mut stack = |wanted: Scope, base: Bytes| {
+    let mut host = BTreeMap::new();
+    let stack = |wanted: Scope, base: Bytes, offsets: &mut BTreeMap<TensorId, Bytes>| {
         let mut top = base;
         for &id in owners.iter().filter(|&&id| schedule.tensors.get(id).scope == wanted) {
             offsets.insert(id, top);
@@ -111,12 +123,31 @@ fn place_held(schedule: &Schedule) -> Result<Held, PlanError> {
         }
         Ok::<Bytes, PlanError>(top)
     };
-    let run_top = stack(Scope::Run, Bytes::ZERO)?;
+    let run_top = stack(Scope::Run, Bytes::ZERO, &mut offsets)?;
+    let host_top = stack(Scope::Host, Bytes::ZERO, &mut host)?;
     let mut phase_tops = BTreeMap::new();
     for phase in [Phase::Train, Phase::Eval, Phase::Generate] {
-        phase_tops.insert(phase, stack(Scope::Phase(phase), run_top)?);
+        phase_tops.insert(phase, stack(Scope::Phase(phase), run_top, &mut offsets)?);
     }
-    Ok(Held { offsets, run_top, phase_tops })
+    Ok(Held { offsets, run_top, phase_tops, host, host_top })
+}
+
+/// What the host keeps, behind the arena, in every segment.
+fn place_on_host(
+    schedule: &Schedule,
+    held: &Held,
+    arena_bytes: Bytes,
+    layouts: &mut [SegmentLayout],
+) -> Result<(), PlanError> {
+    for (layout, segment) in layouts.iter_mut().zip(schedule.segment_ids()) {
+        let last = schedule.segment(segment).steps.len().saturating_sub(1);
+        for (&tensor, &offset) in &held.host {
+            let offset = arena_bytes.plus(offset).ok_or_else(|| too_large(schedule, tensor))?;
+            let (size, live) = (schedule.tensors.bytes(tensor), Live { first: 0, last });
+            layout.placements.push(Placement { tensor, offset, size, live });
+        }
+    }
+    Ok(())
 }
 
 fn place_segment(

@@ -17,6 +17,7 @@ pub fn step_seconds(op: &Op, tensors: &Tensors, device: &Device) -> f64 {
     let computing = operation.flops(tensors) as f64 / rate;
     let moving = |bytes: u64| bytes as f64 / device.bandwidth;
     let seconds = match op {
+        Op::Transfer(_) => operation.bytes(tensors) as f64 / device.link,
         Op::HeadTrain(head) => computing + moving(head.bytes_between_products(tensors)),
         Op::HeadEval(head) => computing + moving(head.bytes_between_products(tensors)),
         _ => computing.max(moving(operation.bytes(tensors))),

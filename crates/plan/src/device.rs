@@ -19,6 +19,8 @@ pub struct Device {
     pub attention: f64,
     /// Memory traffic, bytes a second.
     pub bandwidth: f64,
+    /// To and from the host's memory, bytes a second.
+    pub link: f64,
     /// Seconds that a step takes besides: launching it, and the tail of the one before.
     pub launch: f64,
 }
@@ -48,6 +50,16 @@ impl Family {
             Family::Ampere => [0.72, 0.38, 0.88],
             Family::Hopper => [0.71, 0.19, 0.90],
             Family::Old => [0.70, 0.25, 0.85],
+        }
+    }
+
+    /// Bytes a second that pinned copies reach over the slot these cards usually stand in: PCIe 4
+    /// with 16 lanes, 5 for Hopper, 3 for the oldest.
+    const fn link(self) -> f64 {
+        match self {
+            Family::GeForce | Family::Professional | Family::Ampere => 24e9,
+            Family::Hopper => 48e9,
+            Family::Old => 12e9,
         }
     }
 }
@@ -187,6 +199,7 @@ impl Gpu {
             products: rate * products,
             attention: rate * attention,
             bandwidth: self.gigabytes_per_second * 1e9 * bandwidth,
+            link: self.family.link(),
             launch: LAUNCH,
         }
     }

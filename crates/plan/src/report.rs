@@ -180,7 +180,9 @@ fn aligned(place: &Placement) -> Bytes {
 fn bill_segment(plan: &Plan, id: SegmentId) -> BillSegment {
     let segment = plan.schedule.segment(id);
     let layout = plan.layout(id);
-    let alive = |step: usize| layout.placements.iter().filter(move |p| p.live.contains(step));
+    let on_device = |place: &&Placement| !plan.is_on_host(place.tensor);
+    let here: Vec<&Placement> = layout.placements.iter().filter(on_device).collect();
+    let alive = |step: usize| here.iter().copied().filter(move |p| p.live.contains(step));
     let at = |step: usize| Bytes::sum(alive(step).map(aligned)).unwrap_or(plan.arena_bytes);
     let steps = segment.steps.len();
     let peak_step = (0..steps).max_by_key(|&step| (at(step), std::cmp::Reverse(step))).unwrap_or(0);
@@ -217,6 +219,9 @@ pub fn listing(plan: &Plan) -> String {
     let mut text = String::new();
     let tensors = &plan.schedule.tensors;
     let _ = writeln!(text, "arena {} bytes", plan.arena_bytes.get());
+    if plan.host_bytes > Bytes::ZERO {
+        let _ = writeln!(text, "host {} bytes, addresses behind the arena's", plan.host_bytes.get());
+    }
     for window in tensors.ids().filter(|&id| tensors.get(id).view.is_some()) {
         let (root, offset) = tensors.root(window);
         let (tensor, root) = (tensors.get(window), &tensors.get(root).name);
@@ -266,6 +271,7 @@ fn list_placement(plan: &Plan, place: &Placement, text: &mut String) {
     let tensor = plan.schedule.tensors.get(place.tensor);
     let life = match tensor.scope {
         Scope::Run => "run".to_string(),
+        Scope::Host => "run, in host memory".to_string(),
         Scope::Phase(phase) => format!("phase {}", phase.name()),
         Scope::Segment(_) => format!("steps {}-{}", place.live.first, place.live.last),
     };

@@ -99,7 +99,7 @@ impl Schedule {
     /// Whether a tensor keeps its bytes while the segment runs, whatever the steps do.
     pub fn is_held(&self, tensor: TensorId, segment: SegmentId) -> bool {
         match self.tensors.get(tensor).scope {
-            Scope::Run => true,
+            Scope::Run | Scope::Host => true,
             Scope::Phase(phase) => phase == self.segment(segment).phase,
             Scope::Segment(_) => false,
         }
@@ -169,6 +169,26 @@ impl ScheduleBuilder {
             shape,
             role,
             scope: Scope::Run,
+            layer: None,
+            io: Io::Device,
+            view: None,
+        })
+    }
+
+    /// The same in the host's memory.
+    pub fn offloaded_tensor(
+        &mut self,
+        name: &str,
+        dtype: Dtype,
+        shape: Shape,
+        role: Role,
+    ) -> Result<TensorId, PlanError> {
+        self.tensor(Tensor {
+            name: name.to_string(),
+            dtype,
+            shape,
+            role,
+            scope: Scope::Host,
             layer: None,
             io: Io::Device,
             view: None,
@@ -291,9 +311,14 @@ impl SegmentBuilder<'_> {
         self.builder.tensors.mark_output(tensor);
     }
 
+    /// The row of a tensor.
+    pub fn tensor(&self, tensor: TensorId) -> &Tensor {
+        self.builder.tensors.get(tensor)
+    }
+
     /// The shape of a tensor.
     pub fn shape(&self, tensor: TensorId) -> Shape {
-        self.builder.tensors.get(tensor).shape
+        self.tensor(tensor).shape
     }
 
     /// Checks the op's shape rule and appends it.

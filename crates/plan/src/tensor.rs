@@ -197,6 +197,8 @@ impl Phase {
 pub enum Scope {
     /// From set-up to the end: weights, gradients, moments, state.
     Run,
+    /// The same, in the host's memory: state that a device has no room for.
+    Host,
     /// While segments of one phase run one after another: the key/value cache.
     Phase(Phase),
     /// Inside one run of one segment: from its first access to its last.
@@ -342,11 +344,12 @@ impl Tensors {
         self.rows.is_empty()
     }
 
-    /// Aligned bytes of everything that outlives phases; none if they cannot be counted.
-    pub fn held_bytes(&self) -> Option<Bytes> {
+    /// Aligned bytes of everything that outlives phases in a memory, the device's ([`Scope::Run`])
+    /// or the host's ([`Scope::Host`]); none if they cannot be counted.
+    pub fn held_bytes(&self, memory: Scope) -> Option<Bytes> {
         let held = |id: &TensorId| {
             let tensor = self.get(*id);
-            tensor.scope == Scope::Run && tensor.view.is_none()
+            tensor.scope == memory && tensor.view.is_none()
         };
         let sizes: Option<Vec<Bytes>> =
             self.ids().filter(held).map(|id| self.bytes(id).aligned()).collect();

@@ -194,7 +194,7 @@ impl<'a> SegmentCheck<'a> {
             } else if place.live.first > place.live.last || place.live.last > self.last_step() {
                 let live = place.live;
                 Some(format!("lives from step {} to {}", live.first, live.last))
-            } else if place.end() > self.plan.arena_bytes.get() {
+            } else if !self.is_inside(place) {
                 Some(format!("ends at {}, beyond the arena", place.end()))
             } else if !std::ptr::eq(self.by_tensor[&place.tensor], place) {
                 Some("has more than one place".to_string())
@@ -217,6 +217,18 @@ impl<'a> SegmentCheck<'a> {
             let (segment, tensor) = (self.segment_name(), self.name(id));
             let problem = "must survive this segment but has no place in it".to_string();
             defects.push(Defect::Misplaced { segment, tensor, problem });
+        }
+    }
+
+    /// In the device's arena, or behind it in the host's, as its scope says.
+    fn is_inside(&self, place: &Placement) -> bool {
+        let arena = self.plan.arena_bytes.get();
+        match self.plan.is_on_host(place.tensor) {
+            false => place.end() <= arena,
+            true => {
+                let end = arena.saturating_add(self.plan.host_bytes.get());
+                place.offset.get() >= arena && place.end() <= end
+            }
         }
     }
 

@@ -27,7 +27,7 @@ pub enum Purpose {
     EvalBatch = 2,
     /// The choice of tokens in generation; index: the sample.
     Sample = 3,
-    /// Rounding of 16-bit optimizer state; index: the iteration.
+    /// Rounding of 16-bit optimizer state; index: the update.
     StochasticRounding = 4,
     /// The keys of dropout masks; index: the iteration. See [`crate::dropout`].
     Dropout = 5,

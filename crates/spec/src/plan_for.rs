@@ -156,7 +156,7 @@ fn outside_training(
         ..spec(run, (dims, machine.types), Some(train), 1)
     };
     let planned = Planned::new(&spec, None, machine)?;
-    let held = planned.plan.schedule.tensors.held_bytes().unwrap_or(planned.plan.arena_bytes);
+    let held = planned.plan.schedule.tensors.held_bytes(plan::Scope::Run).unwrap_or(planned.plan.arena_bytes);
     Ok(held.get().saturating_add(machine.device.context.get()))
 }
 
@@ -256,6 +256,7 @@ fn optimizer(run: &RunSpec) -> OptimizerSpec {
         eps: ADAM_EPS,
         weight_decay: run.weight_decay,
         scaling: Scaling::Off, // the CPU computes in f32
+        offload: None,
     }
 }
 

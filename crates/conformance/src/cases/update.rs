@@ -211,6 +211,7 @@ fn update(case: &mut CaseBuilder, sizes: &Sizes) -> Result<Update, PlanError> {
             beta2,
             eps,
             weight_decay,
+            first: 0,
         })?;
     }
     let segment = segment.finish();

@@ -44,7 +44,7 @@ impl Naive {
         let (root, offset) = tensors.root(tensor);
         let placement = match tensors.get(root).scope {
             Scope::Segment(segment) => self.plan.layout(segment).placement(root),
-            Scope::Run | Scope::Phase(_) => {
+            Scope::Run | Scope::Host | Scope::Phase(_) => {
                 self.plan.layouts.iter().find_map(|layout| layout.placement(root))
             }
         }?;
@@ -130,6 +130,7 @@ impl Naive {
             Op::GradNorm(op) => naive_ops::grad_norm(self, op),
             Op::LossScaler(op) => naive_ops::loss_scaler(self, op, inputs),
             Op::AdamW(op) => naive_ops::adamw(self, op, inputs),
+            Op::Transfer(_) => panic!("no case has one"),
         }
     }
 }

@@ -13,3 +13,4 @@ pub(crate) mod head;
 pub(crate) mod layernorm;
 pub(crate) mod linear;
 pub(crate) mod loss_scaler;
+pub(crate) mod transfer;

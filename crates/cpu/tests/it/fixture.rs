@@ -7,7 +7,7 @@ use model::gpt2::{
 };
 use model::{Dims, Level, Types};
 use plan::ops::{GeluKind, Scaling};
-use plan::{Backend, Plan, StepInputs, StepState, TensorId};
+use plan::{Backend, Dtype, Plan, StepInputs, StepState, TensorId};
 use std::rc::Rc;
 
 /// What a test varies.
@@ -20,6 +20,8 @@ pub struct Setup {
     pub head_chunk: u64,
     pub loss_rows: u64,
     pub levels: Vec<Level>,
+    pub moments: Dtype,
+    pub offload: Option<u64>,
     pub generate: Option<GenerateSpec>,
     pub scratch_threads: usize,
 }
@@ -36,6 +38,8 @@ pub fn setup() -> Setup {
         head_chunk: 256,
         loss_rows: 7,
         levels: Vec::new(),
+        moments: Dtype::F32,
+        offload: None,
         generate: None,
         scratch_threads: 3,
     }
@@ -51,6 +55,7 @@ impl Setup {
             eps: 1e-8,
             weight_decay: 0.1,
             scaling: Scaling::Off,
+            offload: self.offload,
         };
         let (slices, positions) = (self.slices.clone(), self.positions);
         let (head_chunk, loss_rows) = (self.head_chunk, self.loss_rows);
@@ -67,7 +72,7 @@ impl Setup {
                 dims,
                 dropout: self.dropout,
                 gelu: GeluKind::Erf,
-                types: Types::F32,
+                types: Types { moments: self.moments, ..Types::F32 },
             },
             train: Some(train),
             eval: Some(EvalSpec { slices, positions, head_chunk, loss_rows }),
@@ -159,8 +164,22 @@ impl Run {
     }
 
     pub fn update(&mut self) {
-        let inputs = StepInputs { lr: 1e-2, grad_clip: 1.0, ..StepInputs::default() };
+        self.update_at(1e-2, 1.0);
+    }
+
+    pub fn update_at(&mut self, lr: f64, grad_clip: f64) {
+        let inputs = StepInputs { lr, grad_clip, ..StepInputs::default() };
         self.backend.run(self.program.update.unwrap(), &inputs).unwrap();
+    }
+
+    /// A tensor of 16-bit numbers.
+    pub fn read_halves(&mut self, tensor: TensorId) -> Vec<f32> {
+        let bytes = self.backend.plan().schedule.tensors.bytes(tensor).get();
+        let mut content = vec![0; bytes as usize];
+        self.backend.read(tensor, &mut content).unwrap();
+        let (halves, _) = content.as_chunks::<2>();
+        let wide = |half: &[u8; 2]| f32::from_bits(u32::from(u16::from_le_bytes(*half)) << 16);
+        halves.iter().map(wide).collect()
     }
 
     /// Gradients of all parameters.

@@ -7,5 +7,6 @@ mod bits;
 mod conformance_suite;
 mod fixture;
 mod generation;
+mod levers;
 mod recompute;
 mod refusals;

@@ -14,9 +14,10 @@ pub struct AdamW {
     pub copy: Option<TensorId>,
     /// Their gradients; zero afterwards, also when the step is skipped.
     pub gradients: TensorId,
-    /// First moments.
+    /// First moments. In 16 bits they are rounded stochastically, keyed by seed, step count and
+    /// index, so that small changes are not lost: an average moves by less than half a unit.
     pub m: TensorId,
-    /// Second moments.
+    /// Second moments, likewise.
     pub v: TensorId,
     /// Clip factor, step count, skip flag.
     pub state: TensorId,
@@ -28,6 +29,8 @@ pub struct AdamW {
     pub eps: f64,
     /// 0 for biases and gains.
     pub weight_decay: f64,
+    /// Index of the first element among all parameters.
+    pub first: u64,
 }
 
 impl Operation for AdamW {
@@ -55,8 +58,9 @@ impl Operation for AdamW {
     }
 
     fn attributes(&self) -> Vec<String> {
-        let AdamW { beta1, beta2, eps, weight_decay, .. } = self;
+        let AdamW { beta1, beta2, eps, weight_decay, first, .. } = self;
         vec![
+            format!("first={first}"),
             format!("betas={beta1},{beta2}"),
             format!("eps={eps}"),
             format!("weight_decay={weight_decay}"),
@@ -70,6 +74,8 @@ impl Operation for AdamW {
         for (name, tensor) in rest.into_iter().chain(self.copy.map(|copy| ("copy", copy))) {
             check.dims(name, tensor, &[elements])?;
         }
+        let same = tensors.get(self.m).dtype == tensors.get(self.v).dtype;
+        check.attribute(same, || "m and v must have one type".to_string())?;
         check.state(self.state)?;
         let unit = 0.0..1.0;
         let betas = unit.contains(&self.beta1) && unit.contains(&self.beta2);

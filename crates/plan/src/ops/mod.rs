@@ -13,6 +13,7 @@ mod head;
 mod layernorm;
 mod linear;
 mod loss_scaler;
+mod transfer;
 
 pub use adamw::AdamW;
 pub use attention::{Attention, AttentionBackward};
@@ -25,6 +26,7 @@ pub use head::{HeadEval, HeadTrain};
 pub use layernorm::{Branch, BranchGradient, LayerNorm, LayerNormBackward};
 pub use linear::{Linear, LinearBackwardInput, LinearBackwardWeight};
 pub use loss_scaler::{LossScaler, Scaling};
+pub use transfer::Transfer;
 
 use crate::backend::StepState;
 use crate::error::PlanError;
@@ -252,6 +254,8 @@ ops! {
     LossScaler,
     /// The parameter update.
     AdamW,
+    /// A copy between the device's memory and the host's.
+    Transfer,
 }
 
 impl Op {

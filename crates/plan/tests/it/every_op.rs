@@ -5,7 +5,7 @@ use fitgpt_plan::ops::{
     AdamW, Attention, AttentionBackward, AttentionDecode, Branch, BranchGradient, CacheStore,
     Dropout, DropoutSite, Embed, EmbedBackward, Gelu, GeluBackward, GeluKind, GradNorm, HeadEval,
     HeadTrain, LayerNorm, LayerNormBackward, Linear, LinearBackwardInput, LinearBackwardWeight,
-    LossScaler, Op, PositionFrom, Scaling, SelectPosition, Write,
+    LossScaler, Op, PositionFrom, Scaling, SelectPosition, Transfer, Write,
 };
 use fitgpt_plan::{Dtype, Role, SegmentBuilder, TensorId};
 
@@ -47,7 +47,7 @@ const HALF: Dropout = Dropout { probability: 0.5, layer: 0, site: DropoutSite::A
 
 /// Every op by its name, for two sequences of three tokens, width 4 in 2 heads, vocabulary 11 and
 /// contexts up to 8.
-pub const OPS: [(&str, Make); 19] = [
+pub const OPS: [(&str, Make); 20] = [
     ("embed", embed),
     ("embed_backward", embed_backward),
     ("layernorm", layernorm),
@@ -67,6 +67,7 @@ pub const OPS: [(&str, Make); 19] = [
     ("grad_norm", grad_norm),
     ("loss_scaler", loss_scaler),
     ("adamw", adamw),
+    ("transfer", transfer),
 ];
 
 fn embed(o: &mut Operands<'_>) -> Op {
@@ -251,5 +252,10 @@ fn adamw(o: &mut Operands<'_>) -> Op {
         beta2: 0.95,
         eps: 1e-8,
         weight_decay: 0.1,
+        first: 0,
     })
+}
+
+fn transfer(o: &mut Operands<'_>) -> Op {
+    Op::Transfer(Transfer { from: o.f("from", &[100]), to: o.f("to", &[100]) })
 }

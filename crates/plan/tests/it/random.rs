@@ -235,7 +235,7 @@ fn sound_byte_by_byte(plan: &Plan) -> bool {
         for place in &layout.placements {
             let scope = tensors.get(place.tensor).scope;
             let new_here = match scope {
-                Scope::Run => phase_before.is_none(),
+                Scope::Run | Scope::Host => phase_before.is_none(),
                 Scope::Phase(phase) => phase_before != Some(phase),
                 Scope::Segment(_) => tensors.get(place.tensor).io == Io::Input,
             };

@@ -1,0 +1,47 @@
+//! A copy between the memories of device and host: how state that the device has no room for
+//! passes through it.
+
+use super::{Check, Operand, Operation};
+use crate::error::PlanError;
+use crate::tensor::{TensorId, Tensors};
+
+/// `to = from`, element by element.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Transfer {
+    /// What is copied.
+    pub from: TensorId,
+    /// Where to; of the same type and shape.
+    pub to: TensorId,
+}
+
+impl Operation for Transfer {
+    fn name(&self) -> &'static str {
+        "transfer"
+    }
+
+    fn operands(&self) -> Vec<Operand> {
+        vec![Operand::read("from", self.from), Operand::write("to", self.to)]
+    }
+
+    fn tensors_mut(&mut self) -> Vec<&mut TensorId> {
+        vec![&mut self.from, &mut self.to]
+    }
+
+    fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {
+        let check = Check::new(self.name(), tensors);
+        let [from, to] = [self.from, self.to].map(|id| tensors.get(id));
+        if from.dtype != to.dtype {
+            return check.refuse("to", self.to, from.dtype.to_string());
+        }
+        check.dims("to", self.to, from.shape.dims())
+    }
+
+    fn flops(&self, _: &Tensors) -> u64 {
+        0
+    }
+
+    /// Those that pass between the memories.
+    fn bytes(&self, tensors: &Tensors) -> u64 {
+        tensors.bytes(self.from).get()
+    }
+}
