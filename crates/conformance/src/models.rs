@@ -105,8 +105,14 @@ const CURVES: [Sizes; 2] = [
 const LRS: [f64; 10] =
     [1e-3, 2e-3, 3e-3, 4e-3, 3.758846e-3, 3.1e-3, 2.2e-3, 1.3e-3, 6.411543e-4, 4e-4];
 const GRAD_CLIP: f64 = 1.0;
-const OPTIMIZER: OptimizerSpec =
-    OptimizerSpec { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1, scaling: Scaling::Off, offload: None };
+const OPTIMIZER: OptimizerSpec = OptimizerSpec {
+    beta1: 0.9,
+    beta2: 0.95,
+    eps: 1e-8,
+    weight_decay: 0.1,
+    scaling: Scaling::Off,
+    offload: None,
+};
 
 /// All model cases, with the scratch that the backend needs.
 pub fn cases(scratch: &Rc<dyn Scratch>) -> Result<Vec<Case>, PlanError> {

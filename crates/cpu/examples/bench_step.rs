@@ -58,7 +58,7 @@ fn program(flags: &BTreeMap<&'static str, u64>, dims: Dims) -> Result<Program, B
         eps: 1e-8,
         weight_decay: 0.1,
         scaling: Scaling::Off,
-            offload: None,
+        offload: None,
     };
     let spec = ProgramSpec {
         model: ModelSpec { dims, dropout: 0.0, gelu: GeluKind::Erf, types: Types::F32 },

@@ -366,7 +366,9 @@ impl Regions<'_> {
     fn host_sees(&self, id: TensorId) -> bool {
         let tensor = self.plan.schedule.tensors.get(id);
         match tensor.scope {
-            Scope::Run | Scope::Host | Scope::Phase(_) => self.plan.schedule.is_held(id, self.segment),
+            Scope::Run | Scope::Host | Scope::Phase(_) => {
+                self.plan.schedule.is_held(id, self.segment)
+            }
             Scope::Segment(owner) => owner == self.segment && tensor.io != Io::Device,
         }
     }

@@ -2,8 +2,7 @@
 
 use crate::bill::HostMemory;
 use cpu::{CpuBackend, CpuOptions, CpuScratch, Isa};
-use model::Types;
-use plan::{Backend, BackendError, Bytes, Plan, Scratch};
+use plan::{Backend, BackendError, Bytes, Dtype, Plan, Scratch};
 use spec::{Machine, Memory};
 use std::rc::Rc;
 
@@ -74,7 +73,7 @@ impl Device {
             link: 2e10,
             launch: 2e-5,
         };
-        Machine { device, scratch: self.scratch(), budget, types: Types::F32 }
+        Machine { device, scratch: self.scratch(), budget, host: None, compute: Dtype::F32 }
     }
 
     /// Takes the plan's memory.

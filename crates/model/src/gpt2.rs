@@ -12,8 +12,8 @@ use plan::ops::{
 };
 use plan::recompute::recompute;
 use plan::{
-    Dtype, Io, Phase, PlanError, Role, Schedule, ScheduleBuilder, Scope, Scratch,
-    SegmentBuilder, SegmentId, Shape, Tensor, TensorId,
+    Dtype, Io, Phase, PlanError, Role, Schedule, ScheduleBuilder, Scope, Scratch, SegmentBuilder,
+    SegmentId, Shape, Tensor, TensorId,
 };
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -260,15 +260,10 @@ impl Program {
         }
         let generate = spec.generate.as_ref().map(|spec| gpt.generate(spec)).transpose()?;
         let RunTensors { parameters, state, row_loss, .. } = gpt.tensors;
-        let mut schedule = gpt.builder.finish();
-        let levels = spec.train.as_ref().map_or(&[][..], |train| &train.levels);
-        for slice in &train {
-            let dropped = dropped(&schedule, slice.segment, levels);
-            recompute(&mut schedule, slice.segment, &dropped)?;
-        }
+        let schedule = gpt.builder.finish();
         let train_slices = spec.train.as_ref().map_or(Vec::new(), |train| train.slices.clone());
         let eval_slices = spec.eval.as_ref().map_or(Vec::new(), |eval| eval.slices.clone());
-        Ok(Program {
+        let program = Program {
             schedule,
             parameters,
             state,
@@ -279,14 +274,29 @@ impl Program {
             eval,
             eval_slices,
             generate,
-        })
+        };
+        program.at(spec.train.as_ref().map_or(&[][..], |train| &train.levels))
+    }
+
+    /// The same, each layer keeping what its level says. The program itself keeps everything.
+    pub fn at(mut self, levels: &[Level]) -> Result<Program, PlanError> {
+        for slice in &self.train {
+            let dropped = dropped(&self.schedule, slice.segment, levels);
+            recompute(&mut self.schedule, slice.segment, &dropped)?;
+        }
+        Ok(self)
     }
 }
 
 /// Each size once, in the order given: one segment serves all slices of a size.
 fn distinct(sizes: &[u64]) -> Vec<u64> {
-    let first = |&(index, size): &(usize, &u64)| !sizes[..index].contains(size);
-    sizes.iter().enumerate().filter(first).map(|(_, &size)| size).collect()
+    let mut found = Vec::new();
+    for &size in sizes {
+        if !found.contains(&size) {
+            found.push(size); // few: an iteration is cut into two sizes
+        }
+    }
+    found
 }
 
 struct Gpt<'a> {

@@ -63,10 +63,8 @@ fn parts(
         return Err(missing("gradients"));
     };
     let weights = master.as_ref().unwrap_or(compute);
-    let groups = [
-        ("decayed", 0..run.decayed, spec.weight_decay),
-        ("other", run.decayed..run.total, 0.0),
-    ];
+    let groups =
+        [("decayed", 0..run.decayed, spec.weight_decay), ("other", run.decayed..run.total, 0.0)];
     let mut parts = Vec::new();
     for (group, range, weight_decay) in groups {
         let size = spec.offload.unwrap_or(range.end - range.start).max(1);

@@ -220,7 +220,8 @@ pub fn listing(plan: &Plan) -> String {
     let tensors = &plan.schedule.tensors;
     let _ = writeln!(text, "arena {} bytes", plan.arena_bytes.get());
     if plan.host_bytes > Bytes::ZERO {
-        let _ = writeln!(text, "host {} bytes, addresses behind the arena's", plan.host_bytes.get());
+        let _ =
+            writeln!(text, "host {} bytes, addresses behind the arena's", plan.host_bytes.get());
     }
     for window in tensors.ids().filter(|&id| tensors.get(id).view.is_some()) {
         let (root, offset) = tensors.root(window);

@@ -217,7 +217,7 @@ impl ScheduleBuilder {
     /// Opens the next segment.
     pub fn segment(&mut self, name: &str, phase: Phase) -> SegmentBuilder<'_> {
         let id = SegmentId(self.segments.len());
-        self.names = self.run_names.clone();
+        self.names.clear();
         let unique = numbered(&self.segment_names, name);
         *self.segment_names.entry(name.to_string()).or_insert(0) += 1;
         self.segments.push(Segment { name: unique, phase, steps: Vec::new() });
@@ -232,9 +232,13 @@ impl ScheduleBuilder {
 
 /// The name, with a number behind it if it was given before.
 fn numbered(given: &BTreeMap<String, u32>, name: &str) -> String {
-    match given.get(name) {
-        None => name.to_string(),
-        Some(times) => format!("{name}#{}", times + 1),
+    with_number(given.get(name).copied().unwrap_or(0), name)
+}
+
+fn with_number(times: u32, name: &str) -> String {
+    match times {
+        0 => name.to_string(),
+        times => format!("{name}#{}", times + 1),
     }
 }
 
@@ -283,11 +287,14 @@ impl SegmentBuilder<'_> {
             Some(layer) => format!("h.{layer}.{name}"),
             None => name.to_string(),
         };
-        let unique = numbered(&self.builder.names, &name);
+        // Names of the run count from where they stand now, without a copy of the table.
+        let run_wide = || self.builder.run_names.get(&name).copied().unwrap_or(0);
+        let given = self.builder.names.get(&name).copied().unwrap_or_else(run_wide);
+        let unique = with_number(given, &name);
         let (scope, layer) = (Scope::Segment(self.id), self.layer);
         let tensor = Tensor { name: unique, dtype, shape, role, scope, layer, io, view: None };
         let id = self.builder.tensors.add(tensor)?;
-        *self.builder.names.entry(name).or_insert(0) += 1;
+        self.builder.names.insert(name, given + 1);
         Ok(id)
     }
 

@@ -4,11 +4,14 @@
 //! are alike), and the plan that is chosen is built whole and measured before it is believed.
 
 use crate::levels_search::{Layer, Limits, cheapest};
-use model::{Dims, Level, Program, ProgramSpec, TrainSpec, Types};
-use plan::cost::{segment_seconds, step_seconds};
+use crate::machine::{Levers, Machine};
+use model::{Dims, Level, Program, ProgramSpec, TrainSpec};
+use plan::cost::step_seconds;
 use plan::device::Device;
 use plan::lifetimes::{lifetimes, live_bytes};
-use plan::{Bytes, Pass, PlanError, Role, Schedule, Scope, Scratch, SegmentId};
+use plan::{Bytes, Pass, PlanError, Role, Schedule, Scope, SegmentId};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// Head chunks that are tried, in tokens. Below, products become too thin; above, nothing is won.
@@ -28,19 +31,6 @@ const AS_GOOD: f64 = 1.01;
 const PROBED_LAYERS: u64 = 3;
 const INNER: u32 = 1;
 
-/// Where a plan is to run.
-#[derive(Clone, Debug)]
-pub struct Machine {
-    /// Its rates and memory.
-    pub device: Device,
-    /// What its backend needs for itself.
-    pub scratch: Rc<dyn Scratch>,
-    /// Bytes that may be used, the device's context included.
-    pub budget: Bytes,
-    /// The number formats it computes in.
-    pub types: Types,
-}
-
 /// How an iteration is cut and what is recomputed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Choice {
@@ -50,10 +40,17 @@ pub struct Choice {
     pub head_chunk: u64,
     /// What each layer keeps.
     pub levels: Vec<Level>,
+    /// What is done with the optimizer's state.
+    pub levers: Levers,
+}
+
+/// A choice with what the small models say of it.
+struct Candidate {
+    choice: Choice,
     /// Predicted seconds of an iteration.
-    pub seconds: f64,
-    /// Estimated bytes of the training segments, run-wide tensors not counted.
-    pub bytes: u64,
+    seconds: f64,
+    /// Estimated bytes of the training segments, run-wide tensors but scratch not counted.
+    bytes: u64,
 }
 
 /// The near-equal parts of `sequences`, larger ones first.
@@ -81,32 +78,41 @@ fn part_counts(sequences: u64, most: u64) -> Vec<u64> {
 /// What the search is about.
 pub struct Search<'a> {
     /// The program that is cut; its `train` gives everything but slices, chunk and levels.
-    pub spec: &'a ProgramSpec,
+    pub spec: ProgramSpec,
     /// How training is asked for.
-    pub train: &'a TrainSpec,
+    pub train: TrainSpec,
     /// Sequences of an iteration.
     pub sequences: u64,
     /// Levels that may be used.
     pub levels: &'a [Level],
     /// Where it runs.
     pub machine: &'a Machine,
+    /// What was looked at before.
+    pub seen: Seen,
 }
 
+/// Small models that were looked at, by sequences and level, and the last one that keeps all.
+#[derive(Default)]
+pub struct Seen(RefCell<BTreeMap<(u64, Level), Rc<Probe>>>, RefCell<Option<(u64, Rc<Program>)>>);
+
 impl Search<'_> {
-    /// The best choices whose training segments need at most `available` bytes, the best first: the
-    /// smallest of those that are as good as the fastest. Empty when none fits.
+    /// The best choice whose training segments need at most `available` bytes: the smallest of
+    /// those that are as good as the fastest. None when none fits.
     pub fn best(&self, available: u64) -> Result<Option<Choice>, PlanError> {
-        let mut found: Vec<Choice> = Vec::new();
+        let mut found: Vec<Candidate> = Vec::new();
         let mut fastest = f64::INFINITY;
         for parts in part_counts(self.sequences, MOST_TOKENS / self.train.positions.max(1)) {
             let rows = self.sequences.div_ceil(parts);
             let tokens = rows.saturating_mul(self.train.positions);
             let probes = self.probes(rows, available)?;
+            if probes.is_empty() {
+                continue;
+            }
             for chunk in chunks(tokens) {
-                let choice = self.choose(&probes, chunk, parts, available);
-                if let Some(choice) = choice.filter(|choice| choice.seconds <= fastest * AS_GOOD) {
-                    fastest = fastest.min(choice.seconds);
-                    found.push(choice);
+                let one = self.choose(&probes, chunk, parts, available);
+                if let Some(one) = one.filter(|one| one.seconds <= fastest * AS_GOOD) {
+                    fastest = fastest.min(one.seconds);
+                    found.push(one);
                 }
             }
             // Smaller slices only cost more from here on.
@@ -115,30 +121,40 @@ impl Search<'_> {
                 break;
             }
         }
-        found.retain(|choice| choice.seconds <= fastest * AS_GOOD);
-        Ok(found
+        found.retain(|one| one.seconds <= fastest * AS_GOOD);
+        let smallest = found
             .into_iter()
-            .min_by(|a, b| a.bytes.cmp(&b.bytes).then(a.seconds.total_cmp(&b.seconds))))
+            .min_by(|a, b| a.bytes.cmp(&b.bytes).then(a.seconds.total_cmp(&b.seconds)));
+        Ok(smallest.map(|one| one.choice))
     }
 
-    /// Each level for slices of so many sequences, those that keep most first.
-    /// Where the weakest level fits, the others are not looked at: they only cost more.
-    fn probes(&self, rows: u64, available: u64) -> Result<Vec<Probe>, PlanError> {
-        let weakest = self.probe(rows, self.levels.first().copied().unwrap_or_default())?;
-        let around = weakest.layer.peak.max(weakest.around_bytes(weakest.tokens));
-        let kept = weakest.layer.kept.saturating_mul(self.spec.model.dims.n_layer);
-        if kept.saturating_add(around) <= available {
+    /// Each level for slices of so many sequences, those that keep most first; none where not even
+    /// the strongest fits. Where the weakest fits, the others are not looked at: they cost more.
+    fn probes(&self, rows: u64, available: u64) -> Result<Vec<Rc<Probe>>, PlanError> {
+        let level = |level: Option<&Level>| level.copied().unwrap_or_default();
+        let weakest = self.probe(rows, level(self.levels.first()))?;
+        if self.needs(&weakest, weakest.tokens) <= available {
             return Ok(vec![weakest]);
         }
-        let others = self.levels.iter().skip(1).map(|&level| self.probe(rows, level));
-        let mut probes = others.collect::<Result<Vec<Probe>, PlanError>>()?;
-        probes.push(weakest);
+        let strongest = self.probe(rows, level(self.levels.last()))?;
+        if self.needs(&strongest, 0) > available {
+            return Ok(Vec::new());
+        }
+        let all = self.levels.iter().map(|&level| self.probe(rows, level));
+        let mut probes = all.collect::<Result<Vec<Rc<Probe>>, PlanError>>()?;
         probes.sort_by_key(|probe| std::cmp::Reverse(probe.layer.kept));
         Ok(probes)
     }
 
+    /// Bytes with all layers at one level, and so many tokens' logits.
+    fn needs(&self, probe: &Probe, chunk: u64) -> u64 {
+        let kept = probe.layer.kept.saturating_mul(self.spec.model.dims.n_layer);
+        let around = probe.layer.peak.max(probe.around_bytes(chunk));
+        kept.saturating_add(around).saturating_add(probe.scratch)
+    }
+
     /// Seconds of an iteration that keeps everything.
-    fn seconds_at(&self, probes: &[Probe], parts: u64, chunk: u64) -> f64 {
+    fn seconds_at(&self, probes: &[Rc<Probe>], parts: u64, chunk: u64) -> f64 {
         let cheapest = probes.iter().map(|probe| probe.layer.seconds).fold(f64::INFINITY, f64::min);
         let layers = self.spec.model.dims.n_layer as f64 * cheapest;
         self.slices_of(parts) * (layers + probes[0].rest_seconds(chunk, &self.machine.device))
@@ -149,41 +165,69 @@ impl Search<'_> {
         self.sequences as f64 / self.sequences.div_ceil(parts) as f64
     }
 
-    fn choose(&self, probes: &[Probe], chunk: u64, parts: u64, available: u64) -> Option<Choice> {
+    fn choose(
+        &self,
+        probes: &[Rc<Probe>],
+        chunk: u64,
+        parts: u64,
+        available: u64,
+    ) -> Option<Candidate> {
+        let scratch = probes[0].scratch;
         let layers: Vec<Layer> = probes.iter().map(|probe| probe.layer).collect();
         let limits = Limits {
             layers: self.spec.model.dims.n_layer as usize,
-            available,
+            available: available.saturating_sub(scratch),
             around: probes[0].around_bytes(chunk),
         };
         let found = cheapest(&layers, &limits)?;
         let rest = probes[0].rest_seconds(chunk, &self.machine.device);
         let strongest_first = found.counts.iter().zip(probes).rev();
         let levels = strongest_first.flat_map(|(&count, probe)| vec![probe.level; count]).collect();
-        Some(Choice {
-            slices: cut(self.sequences, parts),
-            head_chunk: chunk,
-            levels,
+        let levers = Levers::NONE; // what they cost is known when the plan is built
+        Some(Candidate {
+            choice: Choice {
+                slices: cut(self.sequences, parts),
+                head_chunk: chunk,
+                levels,
+                levers,
+            },
             seconds: self.slices_of(parts) * (found.seconds + rest),
-            bytes: found.bytes,
+            bytes: found.bytes.saturating_add(scratch),
         })
     }
 
-    /// Builds a model of three layers at one level and looks at its schedule.
-    fn probe(&self, rows: u64, level: Level) -> Result<Probe, PlanError> {
+    /// Builds a model of three layers at one level and looks at its schedule, once.
+    fn probe(&self, rows: u64, level: Level) -> Result<Rc<Probe>, PlanError> {
+        if let Some(seen) = self.seen.0.borrow().get(&(rows, level)) {
+            return Ok(Rc::clone(seen));
+        }
+        let program = self.keeping_all(rows)?;
+        let program = Program::clone(&program).at(&[level; PROBED_LAYERS as usize])?;
+        let segment = program.train[0].segment;
+        let tokens = rows.saturating_mul(self.train.positions);
+        let device = &self.machine.device;
+        let probe = Rc::new(Probe::new(&program.schedule, segment, device, level, tokens));
+        self.seen.0.borrow_mut().insert((rows, level), Rc::clone(&probe));
+        Ok(probe)
+    }
+
+    /// The small model of which the levels are made.
+    fn keeping_all(&self, rows: u64) -> Result<Rc<Program>, PlanError> {
+        if let Some((_, program)) = self.seen.1.borrow().as_ref().filter(|(of, _)| *of == rows) {
+            return Ok(Rc::clone(program));
+        }
         let dims = Dims { n_layer: PROBED_LAYERS, ..self.spec.model.dims };
         let train = TrainSpec {
             slices: vec![rows],
             head_chunk: plan::ops::TOKEN_BLOCK,
-            levels: vec![level; PROBED_LAYERS as usize],
+            levels: Vec::new(),
             ..self.train.clone()
         };
         let model = model::ModelSpec { dims, ..self.spec.model.clone() };
         let spec = ProgramSpec { model, train: Some(train), eval: None, generate: None };
-        let program = Program::new(&spec, Rc::clone(&self.machine.scratch))?;
-        let segment = program.train[0].segment;
-        let tokens = rows.saturating_mul(self.train.positions);
-        Ok(Probe::new(&program.schedule, segment, &self.machine.device, level, tokens))
+        let program = Rc::new(Program::new(&spec, Rc::clone(&self.machine.scratch))?);
+        *self.seen.1.borrow_mut() = Some((rows, Rc::clone(&program)));
+        Ok(program)
     }
 }
 
@@ -193,7 +237,7 @@ fn chunks(tokens: u64) -> impl Iterator<Item = u64> {
 }
 
 /// What the schedule of a small model tells of a large one.
-struct Probe {
+pub struct Probe {
     /// What it was built at.
     level: Level,
     /// One layer.
@@ -202,6 +246,8 @@ struct Probe {
     head_bytes: u64,
     /// Bytes of one token's logits.
     logits_bytes: u64,
+    /// Bytes of the kernels' scratch.
+    scratch: u64,
     /// Seconds of everything outside the layers and the head.
     outside_seconds: f64,
     /// Seconds of the head with one chunk, and of one more.
@@ -259,6 +305,7 @@ impl Probe {
             layer: Layer { kept: kept[INNER as usize], peak, seconds: seconds(Some(INNER)) },
             head_bytes: around,
             logits_bytes: slab_bytes / slab_rows.max(1),
+            scratch: scratch_bytes(schedule),
             outside_seconds: seconds(None),
             head_seconds: step_seconds(&steps[head].op, &schedule.tensors, device),
             gradient_bytes,
@@ -282,14 +329,15 @@ impl Probe {
     }
 }
 
-/// Seconds of an iteration of a whole program.
-pub fn iteration_seconds(program: &Program, slices: &[u64], device: &Device) -> f64 {
-    let of = |rows: &u64| {
-        let slice = program.train.iter().find(|slice| slice.rows == *rows);
-        slice.map_or(0.0, |slice| segment_seconds(&program.schedule, slice.segment, device))
+/// Bytes of the kernels' scratch, which outlives segments but grows with their slices.
+pub fn scratch_bytes(schedule: &Schedule) -> u64 {
+    let tensors = &schedule.tensors;
+    let is_scratch = |id: &plan::TensorId| {
+        let tensor = tensors.get(*id);
+        tensor.role == Role::Workspace && tensor.scope == Scope::Run
     };
-    let update = program.update.map_or(0.0, |id| segment_seconds(&program.schedule, id, device));
-    slices.iter().map(of).sum::<f64>() + update
+    let size = |id| tensors.bytes(id).aligned().map_or(0, Bytes::get);
+    tensors.ids().filter(is_scratch).map(size).sum()
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 
 use crate::heads::Pair;
 use crate::keys::{Command, Key, Kind};
+use crate::refusal::Refusal;
 use crate::settings::Origin;
 use crate::value::Value;
 use model::DimsError;
@@ -144,14 +145,7 @@ pub enum SpecError {
         needed: Bytes,
     },
     /// Even the smallest plan is larger than the budget.
-    DoesNotFit {
-        /// Bytes that may be used.
-        budget: Bytes,
-        /// Bytes that the smallest plan needs.
-        needed: Bytes,
-        /// The largest tensors at its fullest moment.
-        largest: Vec<(String, Bytes)>,
-    },
+    DoesNotFit(Box<Refusal>),
 }
 
 impl fmt::Display for SpecError {
@@ -226,12 +220,10 @@ impl fmt::Display for Message<'_> {
                 "{sequences} sequences at a time ({needed} of tokens and targets) cannot be had; \
                  lower batch_size or gradient_accumulation_steps: at most {most}"
             ),
-            SpecError::DoesNotFit { budget, needed, largest } => {
-                let missing = needed.minus(*budget).unwrap_or(Bytes::ZERO);
-                write!(f, "{missing} of memory are missing: the smallest plan needs {needed} of ")?;
-                write!(f, "{budget}; largest: ")?;
-                let named = largest.iter().map(|(name, bytes)| format!("{name} {bytes}"));
-                write!(f, "{}; ", named.collect::<Vec<_>>().join(", "))?;
+            SpecError::DoesNotFit(refusal) => {
+                let named = refusal.largest.iter().map(|(name, bytes)| format!("{name} {bytes}"));
+                let named = named.collect::<Vec<_>>().join(", ");
+                write!(f, "{}; largest: {named}; ", refusal.headline())?;
                 f.write_str("make the model smaller, or free memory")
             }
         }

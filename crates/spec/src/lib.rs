@@ -23,12 +23,16 @@ pub mod documents;
 pub mod error;
 pub mod heads;
 pub mod keys;
+pub mod machine;
 pub mod memory;
 pub mod plan_for;
+pub mod planned;
 pub mod preset;
+pub mod refusal;
 pub mod resolve;
 pub mod run_spec;
 pub mod settings;
+pub mod suggest;
 pub mod value;
 
 mod levels_search;
@@ -38,16 +42,20 @@ mod py_file;
 mod py_tokens;
 mod toml_file;
 
-pub use budget::{Choice, Machine};
+pub use budget::Choice;
 pub use error::SpecError;
 pub use heads::Pair;
 pub use keys::{Command, Group, KEYS, Key, Kind, Literal};
+pub use machine::{Levers, Machine};
 pub use memory::Memory;
-pub use plan_for::{Planned, plan_for, plan_for_sample};
+pub use plan_for::{plan_again, plan_for, plan_for_sample};
+pub use planned::{Planned, Prediction};
+pub use refusal::Refusal;
 pub use resolve::{Environment, Notice, resolve};
 pub use run_spec::{
     Device, DtypeChoice, Gelu, Gpt2, GradCheckpoint, InitFrom, Offload, OptimizerState, Residual,
     RunSpec, Sampler, SamplingKeys,
 };
 pub use settings::{Origin, Setting, Settings, World};
+pub use suggest::{Suggestion, suggestions};
 pub use value::Value;

@@ -1,15 +1,18 @@
 //! The one place that turns a run into a program and a plan.
 
-use crate::budget::{Choice, Machine, Search, cut, iteration_seconds};
+use crate::budget::{Choice, Search, Seen, cut, scratch_bytes};
 use crate::error::SpecError;
+use crate::machine::{Levers, Machine};
+use crate::planned::Planned;
+use crate::refusal::Refusal;
 use crate::run_spec::{GradCheckpoint, RunSpec};
+use model::update::OFFLOAD_WINDOW;
 use model::{
     Dims, EvalSpec, GenerateSpec, Level, ModelSpec, OptimizerSpec, Program, ProgramSpec, TrainSpec,
     Types,
 };
 use plan::ops::Scaling;
-use plan::report::Bill;
-use plan::{Bytes, Plan, Scratch};
+use plan::{Bytes, Dtype, Plan, Scope, Scratch};
 use std::rc::Rc;
 
 /// Tokens whose logits exist at one time when nothing is trained: the fastest measured for GPT-2's
@@ -19,11 +22,17 @@ const EVAL_CHUNK: u64 = 4096;
 /// Most sequences of an evaluation slice when nothing is trained.
 const EVAL_ROWS: u64 = 16;
 
+/// Shortest context that has a segment of its own, as a power of two.
+const SHORTEST_PREFILL: u32 = 4;
+
 /// Sequences generated side by side.
 const GENERATED_ROWS: u64 = 1;
 
 /// PyTorch's default, which nanoGPT keeps.
 const ADAM_EPS: f64 = 1e-8;
+
+/// PyTorch's GradScaler doubles the scale after so many clean updates.
+const GROWTH_INTERVAL: u32 = 2000;
 
 /// How often the estimate may be corrected by the plan that was built.
 const CORRECTIONS: usize = 6;
@@ -31,80 +40,86 @@ const CORRECTIONS: usize = 6;
 /// Most sequences of an iteration or of an evaluation batch.
 const MOST_SEQUENCES: u64 = 1 << 22;
 
-/// Tensors that a refusal names.
-const NAMED: usize = 5;
-
-/// A run that fits.
-#[derive(Clone, Debug)]
-pub struct Planned {
-    /// What is executed.
-    pub program: Program,
-    /// Where everything stands.
-    pub plan: Plan,
-    /// How training is cut, where there is training.
-    pub choice: Option<Choice>,
-    /// Predicted seconds of an iteration; 0 without training.
-    pub seconds: f64,
-}
-
-impl Planned {
-    fn new(
-        spec: &ProgramSpec,
-        choice: Option<Choice>,
-        machine: &Machine,
-    ) -> Result<Planned, SpecError> {
-        let program = Program::new(spec, Rc::clone(&machine.scratch))?;
-        let plan = Plan::new(program.schedule.clone())?;
-        let slices = choice.as_ref().map_or(&[][..], |choice| &choice.slices);
-        let seconds = match slices {
-            [] => 0.0,
-            slices => iteration_seconds(&program, slices, &machine.device),
-        };
-        Ok(Planned { program, plan, choice, seconds })
-    }
-
-    /// Bytes of the device: the arena and what driver and libraries take.
-    pub fn device_bytes(&self, machine: &Machine) -> u64 {
-        self.plan.arena_bytes.get().saturating_add(machine.device.context.get())
-    }
-}
+/// A lever that changes more than time is pulled where it saves at least this share of it.
+const WORTH_A_LEVER: f64 = 0.99;
 
 /// The fastest plan of a training run that fits the machine: training unless only an evaluation is
 /// asked for, evaluation, and generation for a sample.
 pub fn plan_for(run: &RunSpec, dims: Dims, machine: &Machine) -> Result<Planned, SpecError> {
     check_context(run, &dims)?;
+    check_sequences(run)?;
+    let seen = Seen::default();
+    let mut task = Task { run, dims, machine, levers: Levers::NONE };
     if run.eval_only {
         let rows = run.eval_batch_size.min(EVAL_ROWS);
-        let planned = Planned::new(&spec(run, (dims, machine.types), None, rows), None, machine)?;
-        return within(planned, machine);
+        return within(Planned::new(&task.spec(None, rows), None, machine)?, machine);
     }
-    let train = train_spec(run);
-    let levels: &[Level] = match run.grad_checkpoint {
-        GradCheckpoint::Auto => &Level::ALL,
-        GradCheckpoint::Always => &[Level::R6],
-        GradCheckpoint::Never => &[Level::R0],
-    };
-    check_sequences(run)?;
-    let whole = spec(run, (dims, machine.types), Some(train.clone()), 1);
-    let sequences = run.sequences_per_iteration();
-    let search = Search { spec: &whole, train: &train, sequences, levels, machine };
-    // Without a limit first: a plan that fits anyway does not depend on how much is free today.
-    let outside = outside_training(run, dims, &train, machine)?;
-    let limit = machine.budget.get().saturating_sub(outside);
-    let mut available = u64::MAX;
-    for _ in 0..CORRECTIONS {
-        let Some(choice) = search.best(available)? else {
-            break;
+    let search = task.search(seen);
+    let mut best: Option<Planned> = None;
+    for levers in Levers::permitted(run, machine) {
+        task.levers = levers;
+        let Some((planned, is_free)) = task.fastest(&search)? else {
+            continue;
         };
-        let planned = build(run, dims, &train, choice, machine)?;
-        let needed = planned.device_bytes(machine);
-        match needed.checked_sub(machine.budget.get()) {
-            None | Some(0) => return Ok(planned),
-            Some(_) if available > limit => available = limit,
-            Some(over) => available = available.saturating_sub(over),
+        let worth = |best: &Planned| planned.seconds <= best.seconds * WORTH_A_LEVER;
+        if best.as_ref().is_none_or(worth) {
+            best = Some(planned);
+        }
+        if is_free {
+            break; // memory costs it nothing: no lever makes it faster
         }
     }
-    refuse(run, dims, &train, levels, machine)
+    match best {
+        Some(planned) => Ok(planned),
+        None => Err(task.refuse()?),
+    }
+}
+
+/// The plan of a choice that was made before, or why it cannot be had any more.
+pub fn plan_again(
+    run: &RunSpec,
+    dims: Dims,
+    machine: &Machine,
+    choice: &Choice,
+) -> Result<Result<Planned, String>, SpecError> {
+    check_context(run, &dims)?;
+    let (made_for, now) = (choice.slices.iter().sum::<u64>(), run.sequences_per_iteration());
+    if made_for != now || choice.slices.contains(&0) || choice.head_chunk == 0 {
+        return Ok(Err(format!("it was made for {made_for} sequences, now there are {now}")));
+    }
+    let allowed = levels(run);
+    let others = choice.levels.iter().find(|level| !allowed.contains(level));
+    if let Some(level) = others {
+        return Ok(Err(format!("it has layers at {level}, which grad_checkpoint excludes")));
+    }
+    if choice.levels.len() as u64 != dims.n_layer {
+        return Ok(Err(format!("it has {} layers, not {}", choice.levels.len(), dims.n_layer)));
+    }
+    if !Levers::permitted(run, machine).contains(&choice.levers) {
+        return Ok(Err("its optimizer state is kept in another way".to_string()));
+    }
+    let task = Task { run, dims, machine, levers: choice.levers };
+    let planned = task.build(choice.clone())?;
+    Ok(match within(planned, machine) {
+        Ok(planned) => Ok(planned),
+        Err(SpecError::DoesNotFit(refusal)) => {
+            Err(format!("it needs {} of {}", refusal.needed, refusal.budget))
+        }
+        Err(other) => return Err(other),
+    })
+}
+
+/// Whether any plan of the run fits at all: its smallest one does.
+pub(crate) fn fits_at_all(run: &RunSpec, dims: Dims, machine: &Machine) -> Result<bool, SpecError> {
+    check_context(run, &dims)?;
+    check_sequences(run)?;
+    for levers in Levers::permitted(run, machine) {
+        let planned = Task { run, dims, machine, levers }.smallest()?;
+        if planned.missing(machine).is_none() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// The program and plan of generation alone.
@@ -124,73 +139,166 @@ pub fn plan_for_sample(
     Ok((program, plan))
 }
 
-/// The whole plan of a choice.
-fn build(
-    run: &RunSpec,
+/// A run to be planned for a machine, with levers as they stand.
+#[derive(Clone, Copy)]
+struct Task<'a> {
+    run: &'a RunSpec,
     dims: Dims,
-    train: &TrainSpec,
-    choice: Choice,
-    machine: &Machine,
-) -> Result<Planned, SpecError> {
-    let train = TrainSpec {
-        slices: choice.slices.clone(),
-        head_chunk: choice.head_chunk,
-        levels: choice.levels.clone(),
-        ..train.clone()
-    };
-    let rows = choice.slices.first().copied().unwrap_or(1);
-    Planned::new(&spec(run, (dims, machine.types), Some(train), rows), Some(choice), machine)
+    machine: &'a Machine,
+    levers: Levers,
 }
 
-/// Bytes of everything but training slices: what outlives them, and the device's context.
-fn outside_training(
-    run: &RunSpec,
-    dims: Dims,
-    train: &TrainSpec,
-    machine: &Machine,
-) -> Result<u64, SpecError> {
-    let train = TrainSpec { slices: Vec::new(), ..train.clone() };
-    let spec = ProgramSpec {
-        eval: None,
-        generate: None,
-        ..spec(run, (dims, machine.types), Some(train), 1)
-    };
-    let planned = Planned::new(&spec, None, machine)?;
-    let held = planned.plan.schedule.tensors.held_bytes(plan::Scope::Run).unwrap_or(planned.plan.arena_bytes);
-    Ok(held.get().saturating_add(machine.device.context.get()))
+impl<'a> Task<'a> {
+    /// The search for slices, chunk and levels, which levers do not touch.
+    fn search(&self, seen: Seen) -> Search<'a> {
+        let train = self.train_spec();
+        let spec = self.spec(Some(train.clone()), 1);
+        let sequences = self.run.sequences_per_iteration();
+        Search { spec, train, sequences, levels: levels(self.run), machine: self.machine, seen }
+    }
+
+    /// The fastest plan that fits with these levers, and whether it would be the same in any amount
+    /// of memory.
+    fn fastest(&self, search: &Search<'_>) -> Result<Option<(Planned, bool)>, SpecError> {
+        // Without a limit first: a plan that fits anyway does not depend on how much is free today.
+        let limit = self.machine.budget.get().saturating_sub(self.outside_training()?);
+        let mut available = u64::MAX;
+        for _ in 0..CORRECTIONS {
+            let Some(choice) = search.best(available)? else {
+                break;
+            };
+            let choice = Choice { levers: self.levers, ..choice };
+            // Training alone is nearly always the fullest, and a part of the work to place.
+            let mut over = self.training_alone(choice.clone())?.missing(self.machine);
+            if over.is_none() {
+                let planned = self.build(choice)?;
+                over = planned.missing(self.machine);
+                if over.is_none() {
+                    return Ok(Some((planned, available == u64::MAX)));
+                }
+            }
+            match over {
+                Some(over) if available <= limit => {
+                    available = available.saturating_sub(over.get());
+                }
+                _ => available = limit,
+            }
+        }
+        let smallest = self.smallest()?;
+        Ok(smallest.missing(self.machine).is_none().then_some((smallest, false)))
+    }
+
+    /// The whole plan of a choice.
+    fn build(&self, choice: Choice) -> Result<Planned, SpecError> {
+        Ok(Planned::new(&self.spec_of(&choice), Some(choice), self.machine)?)
+    }
+
+    /// Its training segments, without evaluation and generation.
+    fn training_alone(&self, choice: Choice) -> Result<Planned, SpecError> {
+        let spec = ProgramSpec { eval: None, generate: None, ..self.spec_of(&choice) };
+        Ok(Planned::new(&spec, Some(choice), self.machine)?)
+    }
+
+    fn spec_of(&self, choice: &Choice) -> ProgramSpec {
+        let train = TrainSpec {
+            slices: choice.slices.clone(),
+            head_chunk: choice.head_chunk,
+            levels: choice.levels.clone(),
+            ..self.train_spec()
+        };
+        self.spec(Some(train), choice.slices.first().copied().unwrap_or(1))
+    }
+
+    /// The smallest plan there is.
+    fn smallest(&self) -> Result<Planned, SpecError> {
+        let sequences = self.run.sequences_per_iteration();
+        let strongest = levels(self.run).last().copied().unwrap_or_default();
+        self.build(Choice {
+            slices: cut(sequences, sequences),
+            head_chunk: plan::ops::TOKEN_BLOCK,
+            levels: vec![strongest; self.dims.n_layer as usize],
+            levers: self.levers,
+        })
+    }
+
+    /// Bytes of everything but training slices and the kernels' scratch: what outlives them, and
+    /// the device's context.
+    fn outside_training(&self) -> Result<u64, SpecError> {
+        let train = TrainSpec { slices: Vec::new(), ..self.train_spec() };
+        let spec = ProgramSpec { eval: None, generate: None, ..self.spec(Some(train), 1) };
+        let program = Program::new(&spec, Rc::clone(&self.machine.scratch))?;
+        let held = program.schedule.tensors.held_bytes(Scope::Run).map_or(u64::MAX, Bytes::get);
+        let held = held.saturating_sub(scratch_bytes(&program.schedule));
+        Ok(held.saturating_add(self.machine.device.context.get()))
+    }
+
+    /// What is missing, counted from the smallest plan with any permitted levers.
+    fn refuse(&self) -> Result<SpecError, SpecError> {
+        let mut least: Option<Refusal> = None;
+        for levers in Levers::permitted(self.run, self.machine) {
+            let planned = Task { levers, ..*self }.smallest()?;
+            let refusal = Refusal::of(&planned, self.machine);
+            if least.as_ref().is_none_or(|least| refusal.missing() < least.missing()) {
+                least = Some(refusal);
+            }
+        }
+        let none = || Refusal { budget: self.machine.budget, ..Refusal::default() };
+        Ok(SpecError::DoesNotFit(Box::new(least.unwrap_or_else(none))))
+    }
+
+    fn train_spec(&self) -> TrainSpec {
+        TrainSpec {
+            slices: Vec::new(),
+            positions: self.run.block_size,
+            head_chunk: EVAL_CHUNK,
+            loss_rows: self.run.sequences_per_iteration(),
+            levels: Vec::new(),
+            optimizer: self.optimizer(),
+        }
+    }
+
+    /// Everything that the run does. Evaluation is cut into slices of at most `rows` sequences: it
+    /// keeps so little that it fits wherever a training slice of that size does.
+    fn spec(&self, train: Option<TrainSpec>, rows: u64) -> ProgramSpec {
+        let run = self.run;
+        let head_chunk = train.as_ref().map_or(EVAL_CHUNK, |train| train.head_chunk);
+        let eval = EvalSpec {
+            slices: cut(run.eval_batch_size, run.eval_batch_size.div_ceil(rows.max(1))),
+            positions: run.eval_block_size,
+            head_chunk,
+            loss_rows: run.eval_batch_size,
+        };
+        let generate = Some(generate(&self.dims));
+        let types = self.machine.types(run, self.levers);
+        ProgramSpec { model: model(run, self.dims, types), train, eval: Some(eval), generate }
+    }
+
+    fn optimizer(&self) -> OptimizerSpec {
+        let RunSpec { beta1, beta2, weight_decay, .. } = *self.run;
+        let scaling = match self.machine.compute {
+            Dtype::F16 => Scaling::Dynamic { growth_interval: GROWTH_INTERVAL },
+            _ => Scaling::Off,
+        };
+        let offload = self.levers.offload.then_some(OFFLOAD_WINDOW);
+        OptimizerSpec { beta1, beta2, eps: ADAM_EPS, weight_decay, scaling, offload }
+    }
 }
 
-/// What is missing, counted from the smallest plan there is.
-fn refuse(
-    run: &RunSpec,
-    dims: Dims,
-    train: &TrainSpec,
-    levels: &[Level],
-    machine: &Machine,
-) -> Result<Planned, SpecError> {
-    let strongest = levels.last().copied().unwrap_or_default();
-    let smallest = Choice {
-        slices: cut(run.sequences_per_iteration(), run.sequences_per_iteration()),
-        head_chunk: plan::ops::TOKEN_BLOCK,
-        levels: vec![strongest; dims.n_layer as usize],
-        seconds: 0.0,
-        bytes: 0,
-    };
-    within(build(run, dims, train, smallest, machine)?, machine)
+/// Levels that the run permits, weakest first.
+fn levels(run: &RunSpec) -> &'static [Level] {
+    match run.grad_checkpoint {
+        GradCheckpoint::Auto => &Level::ALL,
+        GradCheckpoint::Always => &[Level::R6],
+        GradCheckpoint::Never => &[Level::R0],
+    }
 }
 
 /// The plan, if it fits; else how much is missing and what is largest.
 fn within(planned: Planned, machine: &Machine) -> Result<Planned, SpecError> {
-    let needed = planned.device_bytes(machine);
-    if needed <= machine.budget.get() {
-        return Ok(planned);
+    match planned.missing(machine) {
+        None => Ok(planned),
+        Some(_) => Err(SpecError::DoesNotFit(Box::new(Refusal::of(&planned, machine)))),
     }
-    let bill = Bill::new(&planned.plan);
-    let fullest = bill.segments.iter().max_by_key(|segment| segment.top);
-    let tensors = fullest.map_or(&[][..], |segment| &segment.tensors);
-    let largest = tensors.iter().take(NAMED).map(|t| (t.name.clone(), t.bytes)).collect();
-    let (budget, needed) = (machine.budget, Bytes::new(needed).unwrap_or(machine.budget));
-    Err(SpecError::DoesNotFit { budget, needed, largest })
 }
 
 /// Slices are listed one by one, and the host holds a whole iteration.
@@ -215,54 +323,14 @@ fn check_context(run: &RunSpec, dims: &Dims) -> Result<(), SpecError> {
     Ok(())
 }
 
-fn train_spec(run: &RunSpec) -> TrainSpec {
-    TrainSpec {
-        slices: Vec::new(),
-        positions: run.block_size,
-        head_chunk: EVAL_CHUNK,
-        loss_rows: run.sequences_per_iteration(),
-        levels: Vec::new(),
-        optimizer: optimizer(run),
-    }
-}
-
-/// Everything that the run does. Evaluation is cut into slices of at most `rows` sequences: it
-/// keeps so little that it fits wherever a training slice of that size does.
-fn spec(
-    run: &RunSpec,
-    (dims, types): (Dims, Types),
-    train: Option<TrainSpec>,
-    rows: u64,
-) -> ProgramSpec {
-    let head_chunk = train.as_ref().map_or(EVAL_CHUNK, |train| train.head_chunk);
-    let eval = EvalSpec {
-        slices: cut(run.eval_batch_size, run.eval_batch_size.div_ceil(rows.max(1))),
-        positions: run.eval_block_size,
-        head_chunk,
-        loss_rows: run.eval_batch_size,
-    };
-    let generate = Some(generate(&dims));
-    ProgramSpec { model: model(run, dims, types), train, eval: Some(eval), generate }
-}
-
 fn model(run: &RunSpec, dims: Dims, types: Types) -> ModelSpec {
     ModelSpec { dims, dropout: run.dropout as f32, gelu: run.gelu_kind(), types }
 }
 
-fn optimizer(run: &RunSpec) -> OptimizerSpec {
-    OptimizerSpec {
-        beta1: run.beta1,
-        beta2: run.beta2,
-        eps: ADAM_EPS,
-        weight_decay: run.weight_decay,
-        scaling: Scaling::Off, // the CPU computes in f32
-        offload: None,
-    }
-}
-
-/// A prompt is padded to the next power of two, so no context waits for more than twice its length.
+/// A prompt is padded to the next power of two, so no long context waits for more than twice its
+/// length; the shortest ones wait for nothing that could be measured.
 fn generate(dims: &Dims) -> GenerateSpec {
-    let powers = (0..u64::BITS).map(|shift| 1u64 << shift);
+    let powers = (SHORTEST_PREFILL..u64::BITS).map(|shift| 1u64 << shift);
     let mut prefill: Vec<u64> = powers.take_while(|&length| length < dims.block_size).collect();
     prefill.push(dims.block_size);
     GenerateSpec { rows: GENERATED_ROWS, prefill }

@@ -2,23 +2,12 @@
 
 use crate::config_folder;
 use crate::typing::run_of;
-use fitgpt_spec::{Command, Machine, Planned, RunSpec, SpecError, plan_for};
-use model::{Level, Types};
+use fitgpt_spec::{Command, Machine, Planned, RunSpec, SpecError, plan_for, suggestions};
+use model::Level;
 use plan::device::Gpu;
-use plan::ops::Op;
 use plan::verify::verify;
-use plan::{Bytes, Dtype, Scratch, Tensors};
+use plan::{Bytes, Dtype, GpuScratch};
 use std::rc::Rc;
-
-/// A library's workspace, as large as cuBLASLt wants it.
-#[derive(Debug)]
-struct Workspace;
-
-impl Scratch for Workspace {
-    fn bytes(&self, _: &Op, _: &Tensors) -> Option<Bytes> {
-        Bytes::new(32 << 20)
-    }
-}
 
 fn gib(gib: f64) -> Bytes {
     Bytes::new((gib * (1u64 << 30) as f64) as u64).unwrap()
@@ -27,8 +16,8 @@ fn gib(gib: f64) -> Bytes {
 /// A card that computes in 16 bits, with so much memory.
 fn card(name: &str, memory: f64, compute: Dtype) -> Machine {
     let device = Gpu::find(name).unwrap().device(false);
-    let types = Types { compute, residual: compute, moments: Dtype::F32 };
-    Machine { device, scratch: Rc::new(Workspace), budget: gib(memory), types }
+    let (scratch, budget, host) = (Rc::new(GpuScratch), gib(memory), Some(gib(64.0)));
+    Machine { device, scratch, budget, host, compute }
 }
 
 fn plan(run: &RunSpec, machine: &Machine) -> Result<Planned, SpecError> {
@@ -84,6 +73,39 @@ fn smaller_cards_and_larger_models() {
     let refused = plan(&run(&large), &card("RTX 4070", 11.69, Dtype::Bf16)).unwrap_err();
     let message = refused.to_string();
     assert!(message.contains("missing") && message.contains("master"), "{message}");
+}
+
+/// GPT-2 large and XL on a 12 GB card: refused as they are, with settings that fit; planned where
+/// the user permits the levers.
+#[test]
+fn levers_bring_large_models_onto_small_cards() {
+    let large = ["--n_layer=36", "--n_head=20", "--n_embd=1280"];
+    let xl = ["--n_layer=48", "--n_head=25", "--n_embd=1600"];
+    for sizes in [large, xl] {
+        let machine = card("RTX 4070", 11.69, Dtype::Bf16);
+        let all = [&["--dataset=x"][..], &sizes].concat();
+        let run = run_of(Command::Train, &all).unwrap().0;
+        let start = std::time::Instant::now();
+        let refused = plan(&run, &machine).unwrap_err();
+        println!("{refused} in {:?}", start.elapsed());
+        let start = std::time::Instant::now();
+        let found = suggestions(&run, run.dims(50304).unwrap(), &machine);
+        println!("suggested in {:?}", start.elapsed());
+        for one in &found {
+            let gib = one.device_bytes as f64 / (1u64 << 30) as f64;
+            println!(
+                "  {}: {gib:.2} GiB, {:.0} tok/s, {}",
+                one.arguments(),
+                one.tokens_per_second,
+                one.note
+            );
+        }
+        let permitted = [&all[..], &["--optimizer_state=auto", "--offload=auto"]].concat();
+        let run = run_of(Command::Train, &permitted).unwrap().0;
+        let start = std::time::Instant::now();
+        let planned = plan(&run, &machine).unwrap();
+        println!("{:?} in {:?}", planned.choice.unwrap().levers, start.elapsed());
+    }
 }
 
 #[test]

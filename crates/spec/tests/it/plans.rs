@@ -2,7 +2,6 @@
 
 use crate::typing::run_of;
 use fitgpt_spec::{Command, Machine, Planned, RunSpec, plan_for, plan_for_sample};
-use model::Types;
 use plan::device::Gpu;
 use plan::verify::verify;
 use plan::{Bytes, NoScratch, Plan};
@@ -16,7 +15,7 @@ fn run(arguments: &[&str]) -> RunSpec {
 fn spacious() -> Machine {
     let device = Gpu::find("H200").unwrap().device(true);
     let budget = Bytes::new(1 << 50).unwrap();
-    Machine { device, scratch: Rc::new(NoScratch), budget, types: Types::F32 }
+    Machine { device, scratch: Rc::new(NoScratch), budget, host: None, compute: plan::Dtype::F32 }
 }
 
 fn planned(run: &RunSpec, vocab_size: u64) -> (model::Program, Plan) {

@@ -67,10 +67,11 @@ fn machine() -> Machine {
         products: 1e11,
         attention: 3e10,
         bandwidth: 2e10,
+        link: 1e10,
         launch: 2e-5,
     };
     let scratch = Rc::new(CpuScratch { threads: 2 });
-    Machine { device, scratch, budget: whole(1 << 40), types: model::Types::F32 }
+    Machine { device, scratch, budget: whole(1 << 40), host: None, compute: plan::Dtype::F32 }
 }
 
 pub fn engine(spec: &RunSpec) -> Engine {

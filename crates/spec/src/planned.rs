@@ -1,0 +1,104 @@
+//! A run that was planned: what it takes of each memory, and how long it is predicted to take.
+
+use crate::budget::Choice;
+use crate::machine::Machine;
+use crate::run_spec::RunSpec;
+use model::gpt2::LossSegment;
+use model::{Program, ProgramSpec};
+use plan::cost::segment_seconds;
+use plan::device::Device;
+use plan::{Bytes, Plan, PlanError};
+use std::rc::Rc;
+
+/// A run that was planned.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    /// What is executed.
+    pub program: Program,
+    /// Where everything stands.
+    pub plan: Plan,
+    /// How training is cut, where there is training.
+    pub choice: Option<Choice>,
+    /// Seconds of an iteration by the machine's table; 0 without training.
+    pub seconds: f64,
+}
+
+/// What the cost model says of a run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Prediction {
+    /// Trained tokens a second, evaluations not counted.
+    pub tokens_per_second: f64,
+    /// The whole run, evaluations included.
+    pub run_seconds: f64,
+}
+
+impl Planned {
+    pub(crate) fn new(
+        spec: &ProgramSpec,
+        choice: Option<Choice>,
+        machine: &Machine,
+    ) -> Result<Planned, PlanError> {
+        let program = Program::new(spec, Rc::clone(&machine.scratch))?;
+        let plan = Plan::new(program.schedule.clone())?;
+        let mut planned = Planned { program, plan, choice, seconds: 0.0 };
+        planned.seconds = planned.iteration_seconds(&machine.device);
+        Ok(planned)
+    }
+
+    /// Bytes of the device: the arena and what driver and libraries take.
+    pub fn device_bytes(&self, machine: &Machine) -> u64 {
+        self.plan.arena_bytes.get().saturating_add(machine.device.context.get())
+    }
+
+    /// Bytes beyond the device's budget, or beyond the host's.
+    pub(crate) fn missing(&self, machine: &Machine) -> Option<Bytes> {
+        let device = self.device_bytes(machine).saturating_sub(machine.budget.get());
+        let host = match machine.host {
+            Some(budget) => self.plan.host_bytes.get().saturating_sub(budget.get()),
+            None => 0,
+        };
+        Bytes::new(device.max(host)).filter(|missing| *missing > Bytes::ZERO)
+    }
+
+    pub(crate) fn fits_host(&self, machine: &Machine) -> bool {
+        machine.host.is_none_or(|budget| self.plan.host_bytes <= budget)
+    }
+
+    /// Predicted seconds of an iteration.
+    pub fn iteration_seconds(&self, device: &Device) -> f64 {
+        let slices = self.choice.as_ref().map_or(&[][..], |choice| &choice.slices);
+        let update = self.program.update.filter(|_| !slices.is_empty());
+        let update = update.map_or(0.0, |id| segment_seconds(&self.program.schedule, id, device));
+        self.slices_seconds(&self.program.train, slices, device) + update
+    }
+
+    /// Predicted seconds of an evaluation batch.
+    pub fn eval_batch_seconds(&self, device: &Device) -> f64 {
+        self.slices_seconds(&self.program.eval, &self.program.eval_slices, device)
+    }
+
+    fn slices_seconds(&self, segments: &[LossSegment], slices: &[u64], device: &Device) -> f64 {
+        let seconds: Vec<(u64, f64)> = segments
+            .iter()
+            .map(|slice| {
+                (slice.rows, segment_seconds(&self.program.schedule, slice.segment, device))
+            })
+            .collect();
+        let of = |rows: &u64| seconds.iter().find(|(of, _)| of == rows).map_or(0.0, |(_, s)| *s);
+        slices.iter().map(of).sum()
+    }
+
+    /// What the cost model says of the whole run on a device.
+    pub fn predict(&self, run: &RunSpec, device: &Device) -> Prediction {
+        let iteration = self.iteration_seconds(device);
+        let evaluation = 2.0 * run.eval_iters as f64 * self.eval_batch_seconds(device);
+        let (iterations, evaluations) = match run.eval_only {
+            true => (0.0, 1.0),
+            false => (run.max_iters as f64, (run.max_iters / run.eval_interval.max(1) + 1) as f64),
+        };
+        Prediction {
+            tokens_per_second: run.tokens_per_iteration() as f64 / iteration.max(1e-12),
+            run_seconds: iterations * iteration + evaluations * evaluation,
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! What to change when nothing fits: the nearest settings that do, each with what it costs and what
+//! it means for training. Settings that keep the mathematics come first, a smaller model last.
+
+use crate::machine::Machine;
+use crate::plan_for::{fits_at_all, plan_for};
+use crate::planned::Planned;
+use crate::run_spec::{DtypeChoice, GradCheckpoint, Offload, OptimizerState, Residual, RunSpec};
+use crate::value::Value;
+use model::Dims;
+use model::params::reported_parameters;
+use plan::Dtype;
+
+/// Suggestions of a refusal.
+const MOST: usize = 3;
+
+/// Shortest context that is suggested.
+const SHORTEST: u64 = 128;
+
+/// Settings that fit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Suggestion {
+    /// Keys with their values.
+    pub settings: Vec<(&'static str, Value)>,
+    /// Bytes of the device.
+    pub device_bytes: u64,
+    /// Bytes of the host's arena.
+    pub host_bytes: u64,
+    /// Tokens of an iteration.
+    pub tokens_per_iteration: u64,
+    /// By the machine's table.
+    pub tokens_per_second: f64,
+    /// What it means.
+    pub note: String,
+}
+
+impl Suggestion {
+    /// As it is typed behind a command.
+    pub fn arguments(&self) -> String {
+        let typed = |(key, value): &(&str, Value)| format!("--{key}={}", value.plain());
+        self.settings.iter().map(typed).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// A change of a run that may make it fit.
+struct Candidate {
+    run: RunSpec,
+    dims: Dims,
+    settings: Vec<(&'static str, Value)>,
+    /// What it means, once its plan is known.
+    note: Box<dyn Fn(&Planned) -> String>,
+}
+
+/// The nearest settings that fit.
+pub fn suggestions(run: &RunSpec, dims: Dims, machine: &Machine) -> Vec<Suggestion> {
+    let mut found = Vec::new();
+    for candidate in candidates(run, dims, machine) {
+        if found.len() + 1 < MOST {
+            found.extend(suggestion(candidate, machine));
+        }
+    }
+    found.extend(smaller(run, dims, machine).and_then(|one| suggestion(one, machine)));
+    found
+}
+
+fn suggestion(candidate: Candidate, machine: &Machine) -> Option<Suggestion> {
+    let Candidate { run, dims, settings, note } = candidate;
+    let planned = plan_for(&run, dims, machine).ok()?;
+    Some(Suggestion {
+        settings,
+        device_bytes: planned.device_bytes(machine),
+        host_bytes: planned.plan.host_bytes.get(),
+        tokens_per_iteration: run.tokens_per_iteration(),
+        tokens_per_second: planned.predict(&run, &machine.device).tokens_per_second,
+        note: note(&planned),
+    })
+}
+
+fn text(word: &str) -> Value {
+    Value::Str(word.to_string())
+}
+
+/// Changes that leave the model as it is, the least first.
+fn candidates(run: &RunSpec, dims: Dims, machine: &Machine) -> Vec<Candidate> {
+    let mut all = Vec::new();
+    let mut add = |run: RunSpec, settings: Vec<(&'static str, Value)>, note: &'static str| {
+        all.push(Candidate { run, dims, settings, note: Box::new(move |_| note.to_string()) });
+    };
+    if run.grad_checkpoint == GradCheckpoint::Never {
+        let run = RunSpec { grad_checkpoint: GradCheckpoint::Auto, ..run.clone() };
+        let note = "layers are computed again where memory needs it; the same numbers";
+        add(run, vec![("grad_checkpoint", text("auto"))], note);
+    }
+    if run.residual == Residual::Float32 && machine.compute != Dtype::F32 {
+        let run = RunSpec { residual: Residual::Auto, ..run.clone() };
+        add(run, vec![("residual", text("auto"))], "the residual stream in 16 bits, as llm.c does");
+    }
+    if run.dtype == DtypeChoice::Float32 && machine.host.is_some() {
+        let run = RunSpec { dtype: DtypeChoice::Bfloat16, ..run.clone() };
+        add(run, vec![("dtype", text("bfloat16"))], "activations in 16 bits, nanoGPT's default");
+    }
+    let halves = RunSpec { optimizer_state: OptimizerState::Bfloat16, ..run.clone() };
+    if run.optimizer_state == OptimizerState::Float32 {
+        let note = "AdamW's averages in 16 bits, rounded stochastically: training goes on as \
+                    well, not to the same bits";
+        add(halves.clone(), vec![("optimizer_state", text("bfloat16"))], note);
+    }
+    if run.offload == Offload::Never && machine.host.is_some() {
+        let setting = ("offload", text("optimizer"));
+        let moved = RunSpec { offload: Offload::Optimizer, ..run.clone() };
+        all.push(Candidate {
+            run: moved,
+            dims,
+            settings: vec![setting.clone()],
+            note: moved_note(),
+        });
+        if run.optimizer_state == OptimizerState::Float32 {
+            let both = RunSpec { offload: Offload::Optimizer, ..halves };
+            let settings = vec![("optimizer_state", text("bfloat16")), setting];
+            all.push(Candidate { run: both, dims, settings, note: moved_note() });
+        }
+    }
+    all.extend(shorter(run, dims));
+    all
+}
+
+fn moved_note() -> Box<dyn Fn(&Planned) -> String> {
+    Box::new(|planned| {
+        let host = planned.plan.host_bytes;
+        format!("the optimizer's state in {host} of host memory; each update waits for its copies")
+    })
+}
+
+/// Half the context, twice the sequences: as many tokens.
+fn shorter(run: &RunSpec, dims: Dims) -> Option<Candidate> {
+    let block_size = run.block_size / 2;
+    let batch_size = run.batch_size.checked_mul(2)?;
+    if block_size < SHORTEST {
+        return None;
+    }
+    let changed = RunSpec {
+        block_size,
+        batch_size,
+        eval_block_size: run.eval_block_size.min(block_size),
+        ..run.clone()
+    };
+    let int = |number: u64| Value::Int(number as i64);
+    Some(Candidate {
+        run: changed,
+        dims: Dims { block_size, ..dims },
+        settings: vec![("block_size", int(block_size)), ("batch_size", int(batch_size))],
+        note: Box::new(move |_| {
+            format!("contexts of {block_size} tokens; losses do not compare with longer ones")
+        }),
+    })
+}
+
+/// The largest model of the same head size that fits: narrower, and if that is not enough flatter.
+fn smaller(run: &RunSpec, dims: Dims, machine: &Machine) -> Option<Candidate> {
+    let head = dims.n_embd / dims.n_head.max(1);
+    let narrower = |heads: u64| Dims { n_head: heads, n_embd: heads * head, ..dims };
+    let flatter = |layers: u64| Dims { n_layer: layers, ..narrower(dims.n_head.div_ceil(2)) };
+    let fits = |dims: &Dims| fits_at_all(run, *dims, machine).unwrap_or(false);
+    // Of two ways to be smaller, half the width at most; below that, layers go.
+    let widths: Vec<Dims> = (dims.n_head.div_ceil(2)..dims.n_head).rev().map(narrower).collect();
+    let depths: Vec<Dims> = (1..dims.n_layer).rev().map(flatter).collect();
+    let sizes = [widths, depths].concat();
+    let first = sizes.partition_point(|dims| !fits(dims));
+    let found = *sizes.get(first)?;
+    let parameters = reported_parameters(&found).ok()? as f64 / 1e6;
+    let before = reported_parameters(&dims).ok()? as f64 / 1e6;
+    let int = |number: u64| Value::Int(number as i64);
+    let all = [
+        ("n_layer", found.n_layer, dims.n_layer),
+        ("n_head", found.n_head, dims.n_head),
+        ("n_embd", found.n_embd, dims.n_embd),
+    ];
+    let changed = all.iter().filter(|(_, now, before)| now != before);
+    Some(Candidate {
+        run: run.clone(),
+        dims: found,
+        settings: changed.map(|(key, now, _)| (*key, int(*now))).collect(),
+        note: Box::new(move |_| {
+            format!("a smaller model: {parameters:.1}M parameters instead of {before:.1}M")
+        }),
+    })
+}
