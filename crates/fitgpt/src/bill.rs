@@ -3,8 +3,9 @@
 
 use crate::numbers::grouped;
 use crate::screen::{coloured, faint, strong};
+use crate::plan_report::{PlanReport, phases};
 use plan::report::{Bill, BillSegment};
-use plan::{Bytes, Role};
+use plan::{Bytes, Plan, Role, Scope};
 use std::fmt::Write;
 
 /// Columns of the longest bar.
@@ -14,6 +15,7 @@ const BAR: usize = 24;
 const WIDE: usize = 80;
 
 /// Something that the host keeps outside the arena.
+#[derive(Clone, Copy, Debug)]
 pub struct HostMemory {
     /// What it is.
     pub name: &'static str,
@@ -22,11 +24,44 @@ pub struct HostMemory {
 }
 
 /// The bill for people, on a screen of so many columns.
-pub fn text(bill: &Bill, host: &[HostMemory], width: usize) -> String {
+pub fn text(plan: &Plan, bill: &Bill, host: &[HostMemory], width: usize) -> String {
     let mut text = strong("memory, planned to the byte before anything is allocated") + "\n";
+    arena(&mut text, bill, width);
+    let held = plan.schedule.tensors.held_bytes(Scope::Run).unwrap_or(Bytes::ZERO);
+    let used = phases(bill, held).into_iter().filter(|(_, bytes)| *bytes > Bytes::ZERO);
+    let peaks: Vec<String> = used.map(|(phase, bytes)| format!("{phase} {bytes}")).collect();
+    let _ = writeln!(text, "  {}", faint(&format!("peaks: {}", peaks.join(", "))));
+    beside(&mut text, plan.host_bytes, host);
+    text
+}
+
+/// The bill of `plan`: the same with a bar for each phase, and what the device keeps for itself.
+pub fn whole(report: &PlanReport, width: usize) -> String {
+    let mut text = strong("memory, planned to the byte") + "\n";
+    arena(&mut text, &report.bill, width);
+    let context = report.machine.device.context;
+    if context > Bytes::ZERO {
+        let what = faint("driver and libraries, an allowance");
+        let _ = writeln!(text, "  {:<12} {:>11}  {what}", "context", context.to_string());
+        let all = Bytes::new(report.device_bytes()).unwrap_or(Bytes::ZERO);
+        let label = strong(&format!("{:<12}", "device")).trim_end().to_string();
+        let what = faint(&format!("of a budget of {}", report.machine.budget));
+        let _ = writeln!(text, "  {label:<12} {:>11}  {what}", all.to_string());
+    }
+    beside(&mut text, report.planned.plan.host_bytes, &report.host);
+    let _ = writeln!(text, "\n{}", strong("peak of each phase, all in the same arena"));
+    for (phase, bytes) in report.phases() {
+        let share = bytes.get() as f64 / report.bill.arena_bytes.get().max(1) as f64;
+        let _ =
+            writeln!(text, "  {phase:<12} {:>11}  {}", bytes.to_string(), coloured(&bar(share)));
+    }
+    text
+}
+
+fn arena(text: &mut String, bill: &Bill, width: usize) {
     let fullest = bill.segments.iter().max_by_key(|segment| segment.top);
     if let Some(segment) = fullest {
-        rows(&mut text, segment, bill.arena_bytes, width >= WIDE);
+        rows(text, segment, bill.arena_bytes, width >= WIDE);
     }
     let _ = writeln!(
         text,
@@ -35,28 +70,19 @@ pub fn text(bill: &Bill, host: &[HostMemory], width: usize) -> String {
         bill.arena_bytes.to_string(),
         faint(&format!("one allocation of {} bytes", grouped(bill.arena_bytes.get())))
     );
-    let _ = writeln!(text, "  {}", faint(&format!("peaks: {}", peaks(bill).join(", "))));
-    let kept: Vec<String> = host
-        .iter()
+}
+
+/// What the host keeps beside the arena.
+fn beside(text: &mut String, pinned: Bytes, host: &[HostMemory]) {
+    let pinned = HostMemory { name: "optimizer's state in host memory", bytes: pinned };
+    let kept: Vec<String> = std::iter::once(&pinned)
+        .chain(host)
         .filter(|item| item.bytes > Bytes::ZERO)
         .map(|item| format!("{} {}", item.name, item.bytes))
         .collect();
     if !kept.is_empty() {
         let _ = writeln!(text, "  {}", faint(&format!("beside it: {}", kept.join(", "))));
     }
-    text
-}
-
-/// The largest need of each phase, in the order in which they first occur.
-fn peaks(bill: &Bill) -> Vec<String> {
-    let mut phases: Vec<(&str, Bytes)> = Vec::new();
-    for segment in &bill.segments {
-        match phases.iter_mut().find(|(phase, _)| *phase == segment.phase) {
-            Some((_, peak)) => *peak = (*peak).max(segment.peak),
-            None => phases.push((segment.phase, segment.peak)),
-        }
-    }
-    phases.iter().map(|(phase, peak)| format!("{phase} {peak}")).collect()
 }
 
 fn rows(text: &mut String, segment: &BillSegment, arena: Bytes, with_meanings: bool) {

@@ -6,8 +6,8 @@ use plan::{Backend, BackendError, Bytes, Dtype, Plan, Scratch};
 use spec::{Machine, Memory};
 use std::rc::Rc;
 
-/// Share of the free memory that is taken unasked; the rest is for what the host keeps beside.
-const USABLE: f64 = 0.9;
+/// Per cent of the free memory that are taken unasked; the rest is for what the host keeps beside.
+const USABLE: f64 = 90.0;
 
 /// A device that can run plans.
 pub struct Device {
@@ -53,19 +53,11 @@ impl Device {
     /// ways to cut a run and must not depend on how busy the machine is, or two runs would be cut
     /// differently; so they are round figures, the same on every CPU.
     pub fn machine(&self, asked: Memory) -> Machine {
-        let whole = |bytes: u64| Bytes::new(bytes.min(i64::MAX as u64)).unwrap_or(Bytes::ZERO);
+        let budget = host_budget(asked);
         let free = cpu::available_bytes().unwrap_or(i64::MAX as u64);
-        let budget = match asked {
-            Memory::Auto => whole((free as f64 * USABLE) as u64),
-            Memory::Bytes(bytes) => bytes,
-            Memory::Percent(percent) => {
-                let all = cpu::total_bytes().unwrap_or(free);
-                whole((all as f64 * percent / 100.0) as u64)
-            }
-        };
         let device = plan::device::Device {
             name: self.name(),
-            memory: whole(free),
+            memory: share(free, 100.0),
             context: Bytes::ZERO,
             products: 1e11,
             attention: 3e10,
@@ -74,6 +66,13 @@ impl Device {
             launch: 2e-5,
         };
         Machine { device, scratch: self.scratch(), budget, host: None, compute: Dtype::F32 }
+    }
+
+    /// The same with rates that were measured now, for predictions.
+    pub fn measured(&self) -> plan::device::Device {
+        let table = self.machine(Memory::Auto).device;
+        let peak = self.peak_flops().unwrap_or(table.products);
+        plan::device::Device { products: peak, attention: peak * table.attention / table.products, ..table }
     }
 
     /// Takes the plan's memory.
@@ -96,6 +95,22 @@ impl Device {
     pub fn peak_flops(&self) -> Option<f64> {
         cpu::peak_flops(self.threads, self.isa).ok()
     }
+}
+
+/// Bytes of the host that a run may use.
+pub fn host_budget(asked: Memory) -> Bytes {
+    let free = cpu::available_bytes().unwrap_or(i64::MAX as u64);
+    match asked {
+        Memory::Auto => share(free, USABLE),
+        Memory::Bytes(bytes) => bytes,
+        Memory::Percent(percent) => share(cpu::total_bytes().unwrap_or(free), percent),
+    }
+}
+
+/// So many per cent of bytes.
+pub fn share(bytes: u64, percent: f64) -> Bytes {
+    let part = (bytes as f64 * percent / 100.0) as u64;
+    Bytes::new(part.min(i64::MAX as u64)).unwrap_or(Bytes::ZERO)
 }
 
 /// All that the system gives this process, or fewer where OMP_NUM_THREADS says so, as for PyTorch.

@@ -4,15 +4,21 @@
 mod bill;
 mod commands;
 mod device;
+mod flags;
 mod interrupt;
 mod numbers;
+mod plan_report;
 mod progress;
+mod refusal;
 mod run_report;
 mod screen;
 mod speak;
+mod sweep;
 
+use spec::SpecError;
 use std::ffi::OsString;
 use std::process::ExitCode;
+use train::TrainError;
 
 fn main() -> ExitCode {
     let typed = std::env::args_os().skip(1);
@@ -27,7 +33,10 @@ fn main() -> ExitCode {
     match ended {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            screen::error(&error.to_string());
+            match &error {
+                TrainError::Spec(SpecError::DoesNotFit(found)) => refusal::show(found, true),
+                other => screen::error(&other.to_string()),
+            }
             ExitCode::from(error.exit_code())
         }
     }

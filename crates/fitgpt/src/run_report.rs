@@ -7,8 +7,7 @@ use crate::numbers::{duration, grouped};
 use crate::screen;
 use data::corpus::FIVE_GRAM_LOSS;
 use data::{GPT2_IDS, Split};
-use model::Level;
-use spec::{Choice, Origin, RunSpec, Settings};
+use spec::{Origin, RunSpec, Settings};
 use std::path::Path;
 use train::TrainError;
 use train::run::Outcome;
@@ -143,27 +142,4 @@ pub fn next_commands(spec: &RunSpec, outcome: &Outcome) {
     screen::line(&format!("figures:    {out_dir}/log.jsonl"));
     screen::line("write more with:");
     screen::line(&format!("  {program} sample {}", quoted(&format!("--out_dir={out_dir}"))));
-}
-
-/// How an iteration is cut and what is recomputed, in one sentence.
-pub fn sentence(choice: &Choice) -> String {
-    let sequences: u64 = choice.slices.iter().sum();
-    let s = if sequences == 1 { "" } else { "s" };
-    let (slices, chunk) = (groups(&choice.slices), choice.head_chunk);
-    let levels = groups(&choice.levels);
-    let recomputed = match choice.levels.iter().all(|level| *level == Level::R0) {
-        true => "nothing recomputed".to_string(),
-        false => format!("layers at {levels}"),
-    };
-    format!("{sequences} sequence{s} as {slices}, head in {chunk}-token chunks, {recomputed}")
-}
-
-/// `4 x 16`, `22 + 2 x 21`.
-fn groups<T: PartialEq + ToString>(items: &[T]) -> String {
-    let run = |run: &[T]| match run {
-        [one] => one.to_string(),
-        [first, ..] => format!("{} x {}", run.len(), first.to_string()),
-        [] => String::new(),
-    };
-    items.chunk_by(|a, b| a == b).map(run).collect::<Vec<_>>().join(" + ")
 }

@@ -213,6 +213,28 @@ fn bill_segment(plan: &Plan, id: SegmentId) -> BillSegment {
     }
 }
 
+/// Aligned bytes of the arena that are in use at each step of a segment, what outlives it included.
+pub fn live_bytes(plan: &Plan, segment: SegmentId) -> Vec<u64> {
+    let steps = plan.schedule.segment(segment).steps.len();
+    let mut change = vec![0i128; steps + 1];
+    let on_device = |place: &&Placement| !plan.is_on_host(place.tensor);
+    for place in plan.layout(segment).placements.iter().filter(on_device) {
+        let size = i128::from(aligned(place).get());
+        if place.live.first < steps {
+            change[place.live.first] += size;
+            change[place.live.last.min(steps - 1) + 1] -= size;
+        }
+    }
+    let mut now = 0;
+    change[..steps]
+        .iter()
+        .map(|&change| {
+            now += change;
+            now.clamp(0, i128::from(u64::MAX)) as u64
+        })
+        .collect()
+}
+
 /// The whole plan as text: windows, then for each segment tensors with their places and lives, and
 /// steps with their operands (`=` written, `+` updated) and attributes.
 pub fn listing(plan: &Plan) -> String {

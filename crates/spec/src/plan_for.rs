@@ -169,7 +169,11 @@ impl<'a> Task<'a> {
             };
             let choice = Choice { levers: self.levers, ..choice };
             // Training alone is nearly always the fullest, and a part of the work to place.
-            let mut over = self.training_alone(choice.clone())?.missing(self.machine);
+            let training = self.training_alone(choice.clone())?;
+            if !training.fits_host(self.machine) {
+                return Ok(None); // no way to cut an iteration changes that
+            }
+            let mut over = training.missing(self.machine);
             if over.is_none() {
                 let planned = self.build(choice)?;
                 over = planned.missing(self.machine);

@@ -173,6 +173,21 @@ impl SampleSetup {
     }
 }
 
+/// Where settings ask to resume: fills in what the checkpoint says and gives its model's sizes.
+pub fn checkpoint_to_resume(
+    settings: &mut Settings,
+    environment: &Environment,
+) -> Result<Option<Dims>, TrainError> {
+    let (first, _) = resolve(settings, environment)?;
+    if first.init_from != InitFrom::Resume {
+        return Ok(None);
+    }
+    let out_dir = PathBuf::from(&first.out_dir);
+    let saved = Saved::open(existing(last_path(&out_dir), &out_dir)?)?;
+    settings_json::fill_in(settings, &saved.document.config)?;
+    Ok(Some(saved.document.dims))
+}
+
 /// What was given and is not what the run was saved with.
 fn changes(settings: &Settings, config: &Value) -> Vec<Notice> {
     let said = settings_json::given(settings);

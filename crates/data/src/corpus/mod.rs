@@ -29,6 +29,9 @@ const SEED: u64 = 0x0066_6974_4750_5401;
 const TRAIN_BYTES: usize = 4_000_000;
 const VAL_BYTES: usize = 300_000;
 
+/// Characters that occur in the built-in corpus.
+pub const VOCABULARY: u32 = 66;
+
 /// Text to train on and to evaluate on, from one grammar and two independent streams.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Corpus {

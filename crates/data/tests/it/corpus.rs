@@ -1,7 +1,7 @@
 //! The built-in corpus: one derivation per story, the floor exact, no toy, the same for ever.
 
 use fitgpt_data::Ngram;
-use fitgpt_data::corpus::{Corpus, FIVE_GRAM_LOSS, Grammar, stories};
+use fitgpt_data::corpus::{Corpus, FIVE_GRAM_LOSS, Grammar, VOCABULARY, stories};
 use sha2::{Digest, Sha256};
 use std::collections::HashSet;
 
@@ -23,6 +23,7 @@ fn the_text_is_pinned() {
     assert_eq!((corpus.train.len(), corpus.val.len()), (4_000_030, 300_079));
     assert_eq!([hash(&corpus.train), hash(&corpus.val)], ["99010e4f120189fc", "c2b5fbf3945c7576"]);
     assert_eq!(format!("{:.6}", corpus.floor), "0.423971");
+    assert_eq!(corpus.vocabulary.len(), VOCABULARY as usize);
     assert_eq!(corpus, Corpus::builtin());
 }
 

@@ -1,5 +1,6 @@
 //! The table of commands, their help, and what every command needs of the outside world.
 
+pub mod plan;
 mod sample;
 mod train;
 
@@ -26,7 +27,7 @@ struct Command {
     run: fn(&[String]) -> Result<u8, TrainError>,
 }
 
-const COMMANDS: [Command; 2] = [
+const COMMANDS: [Command; 3] = [
     Command {
         name: "train",
         about: "train a model; without arguments, a small GPT on the built-in corpus",
@@ -46,6 +47,33 @@ exit code 130; a second Ctrl-C leaves at once. OMP_NUM_THREADS limits the thread
 ",
         keys: spec::Command::Train,
         run: train::run,
+    },
+    Command {
+        name: "plan",
+        about: "the bill before the run: memory by role and phase, the plan, its speed",
+        help: "\
+Plans a training run and shows the bill: every byte by role, the peak of each phase, how the batch
+is cut, what is recomputed, how fast it will be. It needs no data set and no GPU.
+
+  fitgpt plan [config.py|config.toml ...] [--key=value ...] [flags]
+
+  fitgpt plan                                            the built-in run on this CPU
+  fitgpt plan config/case_a_124m_b64.py --gpu 'RTX 4070'
+  fitgpt plan config/case_a_124m_b64.py --vram 8GiB --json
+  fitgpt plan config/train_gpt2.py --gpu 'RTX 3060' --sweep batch_size=8,16,32
+
+flags:
+  --gpu NAME           a card by name, with the memory a program gets of it
+  --vram SIZE          so much memory: '11.69GiB', '8GB', or '80%' of the card that --gpu names
+  --json               one JSON document (fitgpt.plan/1, docs/plan-json.md) on standard output
+  --svg FILE           the arena as a picture: time across, address up, coloured by role
+  --sweep KEY=A,B,C    a row for each value of a key; a width gets heads that divide it
+
+Both --gpu and --vram plan for CUDA in the config's dtype. Exit code 3: it does not fit; what is
+missing, the largest tensors and settings that fit are told.
+",
+        keys: spec::Command::Train,
+        run: plan::run,
     },
     Command {
         name: "sample",

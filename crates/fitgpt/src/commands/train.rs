@@ -1,8 +1,10 @@
 //! `fitgpt train`: from settings to a run and its end. What it says is in `run_report`.
 
+use super::plan::host_memory as host_memory_of;
 use super::{INTERRUPTED, environment, settings};
 use crate::bill::{self, HostMemory};
 use crate::device::Device;
+use crate::plan_report::sentence;
 use crate::progress::{Progress, ProgressSpec};
 use crate::speak::{Speech, speak};
 use crate::{interrupt, run_report, screen};
@@ -17,7 +19,7 @@ use data::Split;
 use model::Program;
 use plan::report::{Bill, steps_hash};
 use plan::{Bytes, Phase, Plan};
-use spec::{Command, Planned, SamplingKeys, plan_for};
+use spec::{Command, Planned, SamplingKeys, SpecError, plan_for, suggestions};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
@@ -31,12 +33,11 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     let setup = Setup::new(settings(Command::Train, arguments)?, &environment())?;
     let device = Device::find(setup.spec.device)?;
     run_report::introduce(&setup, &device)?;
-    let planned = plan_for(&setup.spec, setup.dims, &device.machine(setup.spec.ram))?;
-    let Planned { program, plan, choice, .. } = planned;
+    let Planned { program, plan, choice, .. } = planned(&setup, &device)?;
     let host = host_memory(&setup, &program);
     show_bill(&plan, &host);
     if let Some(choice) = &choice {
-        screen::line(&format!("plan: {}\n", run_report::sentence(choice)));
+        screen::line(&format!("plan: {}\n", sentence::of_choice(choice)));
     }
     let steps = format!("{:016x}", steps_hash(&plan.schedule, Phase::Train));
     let document = setup.document(steps, device.kind());
@@ -63,6 +64,18 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     Ok(if interrupted { INTERRUPTED } else { 0 })
 }
 
+/// The plan, or a refusal with settings that fit.
+fn planned(setup: &Setup, device: &Device) -> Result<Planned, TrainError> {
+    let (run, dims, machine) = (&setup.spec, setup.dims, device.machine(setup.spec.ram));
+    plan_for(run, dims, &machine).map_err(|error| match error {
+        SpecError::DoesNotFit(mut refusal) => {
+            refusal.suggestions = suggestions(run, dims, &machine);
+            SpecError::DoesNotFit(refusal).into()
+        }
+        other => other.into(),
+    })
+}
+
 /// Weights and batches from where the run stands, then the run.
 fn train(
     setup: &Setup,
@@ -87,22 +100,15 @@ fn train(
 
 fn show_bill(plan: &Plan, host: &[HostMemory]) {
     screen::line("");
-    screen::line(&bill::text(&Bill::new(plan), host, screen::width()));
+    screen::line(&bill::text(plan, &Bill::new(plan), host, screen::width()));
 }
 
 /// What the host keeps outside the arena.
-fn host_memory(setup: &Setup, program: &Program) -> [HostMemory; 3] {
-    let Setup { spec, dataset, .. } = setup;
-    let eval_tokens = spec.eval_batch_size.saturating_mul(spec.eval_block_size);
-    let tokens = spec.tokens_per_iteration().saturating_add(eval_tokens);
-    let in_memory = [Split::Train, Split::Val].map(|split| dataset.split(split).memory_bytes());
-    let sizes = [
-        ("data set", in_memory.iter().sum()),
-        ("batches", tokens.saturating_mul(8)),
-        ("buffer for saving", save::buffer_bytes(program)),
-    ];
-    let whole = |bytes: u64| Bytes::new(bytes.min(i64::MAX as u64)).unwrap_or(Bytes::ZERO);
-    sizes.map(|(name, bytes)| HostMemory { name, bytes: whole(bytes) })
+fn host_memory(setup: &Setup, program: &Program) -> Vec<HostMemory> {
+    let halves = [Split::Train, Split::Val].map(|split| setup.dataset.split(split).memory_bytes());
+    let bytes = Bytes::new(halves.iter().sum()).unwrap_or(Bytes::ZERO);
+    let data = HostMemory { name: "data set", bytes };
+    std::iter::once(data).chain(host_memory_of(&setup.spec, program)).collect()
 }
 
 fn progress_spec(setup: &Setup, device: &Device) -> Result<ProgressSpec, TrainError> {

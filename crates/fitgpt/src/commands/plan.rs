@@ -1,0 +1,263 @@
+//! `fitgpt plan`: the bill before the run, for this machine or for a card by name. It needs no data
+//! set and touches no device.
+
+use super::{environment, settings, show};
+use crate::bill::{self, HostMemory};
+use crate::device::{self, Device};
+use crate::flags::{Flag, Given};
+use crate::plan_report::{PlanReport, arena_map, document, sentence, timeline};
+use crate::{refusal, screen, sweep};
+use ::train::save;
+use ::train::{TrainError, setup};
+use model::{Dims, Program};
+use plan::Bytes;
+use plan::device::Gpu;
+use plan::report::Bill;
+use serde_json::Value;
+use spec::{
+    Command, Environment, Machine, Memory, RunSpec, SpecError, plan_for, resolve, suggestions,
+};
+use std::path::Path;
+
+/// The flags beside keys.
+pub const FLAGS: [Flag; 5] = [
+    Flag { name: "--gpu", value: Some("name") },
+    Flag { name: "--vram", value: Some("size") },
+    Flag { name: "--json", value: None },
+    Flag { name: "--svg", value: Some("file") },
+    Flag { name: "--sweep", value: Some("key=a,b,c") },
+];
+
+/// Names that a refusal of a GPU's name gives.
+const NEAREST: usize = 4;
+
+/// Rates to choose a plan by for a card that is known by its memory alone: the project's own 12 GB
+/// card. No prediction is made of them.
+const UNNAMED: &str = "RTX 4070";
+
+/// Runs the command.
+pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
+    let flags = Given::new(&FLAGS, arguments)?;
+    if let Some(wanted) = flags.get("--sweep") {
+        return sweep::run(&flags, wanted);
+    }
+    let case = Case::new(&flags, &flags.rest)?;
+    let json = flags.has("--json");
+    if !json {
+        case.introduce();
+    }
+    let report = match case.plan() {
+        Ok(report) => report,
+        Err(TrainError::Spec(SpecError::DoesNotFit(found))) => {
+            if json {
+                show_json(&document::of_refusal(&case.run, &case.machine, &found, case.named))?;
+            }
+            refusal::show(&found, case.named);
+            return Ok(3);
+        }
+        Err(other) => return Err(other),
+    };
+    if let Some(path) = flags.get("--svg") {
+        write_picture(path, &arena_map::svg(&report))?;
+    }
+    if json {
+        show_json(&document::of(&report))?;
+        return Ok(0);
+    }
+    show_text(&report)?;
+    if let Some(path) = flags.get("--svg") {
+        screen::line(&format!("arena map: {path}"));
+    }
+    Ok(0)
+}
+
+/// A run and where it is to be planned.
+pub struct Case {
+    /// What was asked for.
+    pub run: RunSpec,
+    /// The model's sizes.
+    pub dims: Dims,
+    /// Where.
+    pub machine: Machine,
+    /// Whether predictions can be made.
+    pub named: bool,
+    /// This machine, where the plan is for it.
+    here: Option<Device>,
+    notices: Vec<String>,
+}
+
+impl Case {
+    /// From flags and the arguments that are no flags.
+    pub fn new(flags: &Given, arguments: &[String]) -> Result<Case, TrainError> {
+        let mut arguments = arguments.to_vec();
+        if let Some(size) = flags.get("--vram") {
+            arguments.push(format!("--vram={size}"));
+        }
+        let gpu = flags.get("--gpu").map(find_gpu).transpose()?;
+        if gpu.is_some() || flags.has("--vram") {
+            arguments.push("--device=cuda".to_string());
+        }
+        let cuda = Environment { cuda_devices: 1, ..environment() };
+        let mut settings = settings(Command::Train, &arguments)?;
+        let preset = settings.uses_preset();
+        let saved = setup::checkpoint_to_resume(&mut settings, &cuda)?;
+        let (run, found) = resolve(&settings, &cuda)?;
+        let mut notices: Vec<String> = found.iter().map(ToString::to_string).collect();
+        if preset {
+            notices.push("no config, no dataset: the built-in preset of `train`".to_string());
+        }
+        let dims = match saved {
+            Some(dims) => dims,
+            None => {
+                let (rows, notice) = vocabulary(&run)?;
+                notices.extend(notice);
+                run.dims(rows)?
+            }
+        };
+        let on_gpu = gpu.is_some() || run.vram != Memory::Auto || asks_for_cuda(&run);
+        if !on_gpu {
+            let here = Device::find(run.device)?;
+            let machine = here.machine(run.ram);
+            return Ok(Case { run, dims, machine, named: true, here: Some(here), notices });
+        }
+        if let Some(gpu) = gpu.filter(|gpu| !gpu.is_supported()) {
+            let name = gpu.name;
+            notices.push(format!("{name}: older than sm_80, `train` will refuse it"));
+        }
+        let machine = gpu_machine(gpu, &run)?;
+        Ok(Case { run, dims, machine, named: gpu.is_some(), here: None, notices })
+    }
+
+    /// The lines before the bill.
+    pub fn introduce(&self) {
+        for notice in &self.notices {
+            screen::notice(notice);
+        }
+    }
+
+    /// The plan, or a refusal with suggestions.
+    pub fn plan(&self) -> Result<PlanReport, TrainError> {
+        let Case { run, dims, machine, .. } = self;
+        let planned = plan_for(run, *dims, machine).map_err(|error| match error {
+            SpecError::DoesNotFit(mut refusal) => {
+                refusal.suggestions = suggestions(run, *dims, machine);
+                SpecError::DoesNotFit(refusal)
+            }
+            other => other,
+        })?;
+        let prediction = match &self.here {
+            Some(here) => Some(planned.predict(run, &here.measured())),
+            None => self.named.then(|| planned.predict(run, &machine.device)),
+        };
+        let (bill, host) = (Bill::new(&planned.plan), host_memory(run, &planned.program).to_vec());
+        let (run, machine) = (run.clone(), machine.clone());
+        Ok(PlanReport { run, dims: *dims, machine, planned, bill, prediction, host })
+    }
+}
+
+fn asks_for_cuda(run: &RunSpec) -> bool {
+    matches!(run.device, spec::Device::Cuda(_))
+}
+
+fn find_gpu(name: &str) -> Result<&'static Gpu, SpecError> {
+    Gpu::find(name).ok_or_else(|| {
+        let shown: String = name.chars().take(40).collect();
+        let nearest = Gpu::nearest(name, NEAREST).join(", ");
+        let what = format!("--gpu '{shown}' is not in the table; the nearest are {nearest}");
+        SpecError::Conflict { what }
+    })
+}
+
+/// A card by name, or by the size of its memory alone.
+fn gpu_machine(gpu: Option<&Gpu>, run: &RunSpec) -> Result<Machine, SpecError> {
+    let single = run.dtype == spec::DtypeChoice::Float32;
+    let need = |what: &str| SpecError::Conflict { what: what.to_string() };
+    let mut device = match gpu {
+        Some(gpu) => gpu.device(single),
+        None => find_gpu(UNNAMED)?.device(single),
+    };
+    let budget = match (run.vram, gpu) {
+        (Memory::Bytes(bytes), _) => bytes,
+        (Memory::Auto, Some(_)) => device.memory,
+        (Memory::Percent(percent), Some(_)) => device::share(device.memory.get(), percent),
+        (Memory::Auto | Memory::Percent(_), None) => {
+            let what = "device='cuda': no GPU is used to plan; name one, e.g. --gpu 'RTX 4070', \
+                        or give its memory, e.g. --vram 8GiB";
+            return Err(need(what));
+        }
+    };
+    if gpu.is_none() {
+        device.name = format!("a GPU with {budget}");
+        device.memory = budget;
+    }
+    // The card is elsewhere, and so is its host: without a word on it there is enough.
+    let host = match run.ram {
+        Memory::Auto => device::share(i64::MAX as u64, 100.0),
+        asked => device::host_budget(asked),
+    };
+    Ok(Machine::gpu(device, run, budget, host))
+}
+
+/// Rows of the vocabulary without opening a data set, and what was assumed.
+fn vocabulary(run: &RunSpec) -> Result<(u64, Option<String>), TrainError> {
+    const KNOWN: [(&str, u64); 1] = [("shakespeare_char", 65)];
+    let name = &run.dataset;
+    if name == data::BUILTIN {
+        return Ok((u64::from(data::corpus::VOCABULARY), None));
+    }
+    let folder = Path::new("data").join(name);
+    let meta = folder.join("meta.pkl");
+    if meta.exists() {
+        return Ok((u64::from(data::Meta::read(&meta)?.vocab_size), None));
+    }
+    if folder.join("train.bin").exists() {
+        return Ok((model::GPT2_ROWS, None));
+    }
+    let known = KNOWN.iter().find(|(known, _)| known == name).map(|(_, rows)| *rows);
+    let rows = known.unwrap_or(model::GPT2_ROWS);
+    let notice = format!("data set '{name}' is not here: planned with a vocabulary of {rows}");
+    Ok((rows, Some(notice)))
+}
+
+/// What the host keeps outside the arena, whatever the data set.
+pub fn host_memory(run: &RunSpec, program: &Program) -> [HostMemory; 2] {
+    let eval_tokens = run.eval_batch_size.saturating_mul(run.eval_block_size);
+    let tokens = run.tokens_per_iteration().saturating_add(eval_tokens);
+    let whole = |bytes: u64| Bytes::new(bytes.min(i64::MAX as u64)).unwrap_or(Bytes::ZERO);
+    [
+        HostMemory { name: "batches", bytes: whole(tokens.saturating_mul(8)) },
+        HostMemory { name: "buffer for saving", bytes: whole(save::buffer_bytes(program)) },
+    ]
+}
+
+/// A document to standard output.
+pub fn show_json(document: &Value) -> Result<(), TrainError> {
+    show(&format!("{document:#}\n"))
+}
+
+fn write_picture(path: &str, svg: &str) -> Result<(), TrainError> {
+    std::fs::write(path, svg).map_err(|error| TrainError::Io {
+        path: path.into(),
+        doing: "write",
+        error,
+        advice: "give another --svg",
+    })
+}
+
+fn show_text(report: &PlanReport) -> Result<(), TrainError> {
+    let width = screen::width();
+    let parameters = model::params::reported_parameters(&report.dims).map_err(SpecError::from)?;
+    let Dims { n_layer, n_head, n_embd, vocab_size, .. } = report.dims;
+    let mut text = format!(
+        "{:.2}M parameters ({n_layer} layers, {n_head} heads, width {n_embd}, vocabulary \
+         {vocab_size}) on {}\n\n",
+        parameters as f64 / 1e6,
+        report.machine.device.name
+    );
+    text += &bill::whole(report, width);
+    text.push('\n');
+    text += &timeline::text(report, width);
+    text += &format!("\n{} {}\n", screen::strong("plan:"), sentence::of(report));
+    text += &screen::faint(&format!("      hash {:016x}\n", report.bill.hash));
+    show(&text)
+}

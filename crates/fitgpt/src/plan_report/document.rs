@@ -1,0 +1,130 @@
+//! The plan as JSON: `fitgpt.plan/1`, for programs. `docs/plan-json.md` lists its fields.
+
+use super::PlanReport;
+use crate::plan_report::phases;
+use plan::{Bytes, Role, Scope};
+use serde_json::{Map, Value, json};
+use spec::{Machine, Refusal, RunSpec, Suggestion};
+
+/// The first field of every document.
+pub const SCHEMA: &str = "fitgpt.plan/1";
+
+/// The names of roles in JSON. Cache and state are small beside the others, but every byte of the
+/// arena has a name.
+const ROLES: [(Role, &str); 10] = [
+    (Role::Weight, "weights"),
+    (Role::Master, "master"),
+    (Role::Gradient, "gradients"),
+    (Role::Moment, "moments"),
+    (Role::Activation, "activations"),
+    (Role::Logits, "logits"),
+    (Role::Workspace, "workspace"),
+    (Role::Tokens, "tokens"),
+    (Role::Cache, "cache"),
+    (Role::State, "state"),
+];
+
+/// A plan that fits.
+pub fn of(report: &PlanReport) -> Value {
+    let PlanReport { planned, bill, .. } = report;
+    let held = planned.plan.schedule.tensors.held_bytes(Scope::Run).unwrap_or(Bytes::ZERO);
+    let peaks = phases(bill, held).map(|(name, bytes)| (name.to_string(), json!(bytes.get())));
+    let beside: u64 = report.host.iter().map(|item| item.bytes.get()).sum();
+    let choice = planned.choice.as_ref();
+    let levers = choice.map(|choice| choice.levers);
+    let mut document = head(&report.run, &report.machine, true);
+    document.extend(fields(json!({
+        "arena_bytes": bill.arena_bytes.get(),
+        "device_bytes": report.device_bytes(),
+        "phases": Map::from_iter(peaks),
+        "roles": roles(report),
+        "host_bytes": planned.plan.host_bytes.get().saturating_add(beside),
+        "pinned_bytes": planned.plan.host_bytes.get(),
+        "hash": format!("{:016x}", bill.hash),
+        "slices": planned.program.train_slices,
+        "eval_slices": planned.program.eval_slices,
+        "head_chunk_tokens": choice.map(|choice| choice.head_chunk),
+        "recompute": choice.map(|choice| {
+            choice.levels.iter().map(|level| level.name()).collect::<Vec<_>>()
+        }),
+        "optimizer_state": levers.map(|levers| match levers.moments {
+            plan::Dtype::Bf16 => "bfloat16",
+            _ => "float32",
+        }),
+        "offload": levers.map(|levers| if levers.offload { json!("optimizer") } else { json!(false) }),
+        "predicted_tokens_per_second": report.prediction.map(|p| p.tokens_per_second.round()),
+        "predicted_run_seconds": report.prediction.map(|p| p.run_seconds.round()),
+    })));
+    Value::Object(document)
+}
+
+/// A run that does not fit.
+pub fn of_refusal(run: &RunSpec, machine: &Machine, refusal: &Refusal, named: bool) -> Value {
+    let largest = refusal.largest.iter();
+    let mut document = head(run, machine, false);
+    document.extend(fields(json!({
+        "arena_bytes": refusal.arena.get(),
+        "device_bytes": refusal.needed.get(),
+        "missing_bytes": refusal.missing().get(),
+        "largest": largest
+            .map(|(name, bytes)| json!({ "name": name, "bytes": bytes.get() }))
+            .collect::<Vec<_>>(),
+        "suggestions": refusal.suggestions.iter().map(|one| suggestion(one, named)).collect::<Vec<_>>(),
+    })));
+    Value::Object(document)
+}
+
+/// What every document says.
+fn head(run: &RunSpec, machine: &Machine, fits: bool) -> Map<String, Value> {
+    fields(json!({
+        "schema": SCHEMA,
+        "fits": fits,
+        "device": machine.device.name,
+        "budget_bytes": machine.budget.get(),
+        "context_bytes": machine.device.context.get(),
+        "tokens_per_iteration": run.tokens_per_iteration(),
+    }))
+}
+
+/// One suggestion, in the form that all documents use.
+pub fn suggestion(one: &Suggestion, named: bool) -> Value {
+    let settings = one.settings.iter().map(|(key, value)| ((*key).to_string(), plain(value)));
+    json!({
+        "settings": Map::from_iter(settings),
+        "fits": true,
+        "device_bytes": one.device_bytes,
+        "tokens_per_iteration": one.tokens_per_iteration,
+        "predicted_tokens_per_second": named.then_some(one.tokens_per_second.round()),
+        "note": one.note,
+    })
+}
+
+fn plain(value: &spec::Value) -> Value {
+    match value {
+        spec::Value::Int(number) => json!(number),
+        spec::Value::Float(number) => json!(number),
+        spec::Value::Bool(flag) => json!(flag),
+        other => json!(other.plain()),
+    }
+}
+
+fn roles(report: &PlanReport) -> Value {
+    let bill = &report.bill;
+    let fullest = bill.segments.iter().max_by_key(|segment| segment.top);
+    let of = |role: Role| {
+        let rows = fullest.map_or(&[][..], |segment| &segment.by_role);
+        rows.iter().find(|(found, _)| *found == role).map_or(0, |(_, bytes)| bytes.get())
+    };
+    let mut all: Map<String, Value> =
+        ROLES.iter().map(|&(role, name)| (name.to_string(), json!(of(role)))).collect();
+    let counted: u64 = ROLES.iter().map(|&(role, _)| of(role)).sum();
+    all.insert("unused".to_string(), json!(bill.arena_bytes.get().saturating_sub(counted)));
+    Value::Object(all)
+}
+
+fn fields(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(fields) => fields,
+        _ => Map::new(),
+    }
+}

@@ -1,0 +1,95 @@
+//! A plan in one sentence.
+
+use super::PlanReport;
+use crate::numbers::{duration, grouped, short};
+use model::Level;
+use plan::Dtype;
+use spec::Choice;
+
+/// How an iteration is cut and what is recomputed.
+pub fn of_choice(choice: &Choice) -> String {
+    let sequences: u64 = choice.slices.iter().sum();
+    let s = if sequences == 1 { "" } else { "s" };
+    let (slices, chunk) = (groups(&choice.slices), choice.head_chunk);
+    let levels = groups(&choice.levels);
+    let recomputed = match choice.levels.iter().all(|level| *level == Level::R0) {
+        true => "nothing recomputed".to_string(),
+        false => format!("layers at {levels}"),
+    };
+    let mut text =
+        format!("{sequences} sequence{s} as {slices}, head in {chunk}-token chunks, {recomputed}");
+    if choice.levers.moments == Dtype::Bf16 {
+        text += ", AdamW's averages in bfloat16";
+    }
+    if choice.levers.offload {
+        text += ", the optimizer's state in host memory";
+    }
+    text
+}
+
+/// The same with what it takes and gives.
+pub fn of(report: &PlanReport) -> String {
+    let cut = match &report.planned.choice {
+        Some(choice) => of_choice(choice),
+        None => "evaluation only".to_string(),
+    };
+    let gib = |bytes: u64| bytes as f64 / (1u64 << 30) as f64;
+    let (used, budget) = (gib(report.device_bytes()), gib(report.machine.budget.get()));
+    let memory = match budget < 0.95 {
+        true => format!("{:.1} of {:.1} MiB", used * 1024.0, budget * 1024.0),
+        false => format!("{used:.2} of {budget:.2} GiB"),
+    };
+    let mut text = format!("{cut}: {memory}");
+    if let Some(prediction) = &report.prediction {
+        let name = &report.machine.device.name;
+        if report.planned.choice.is_some() {
+            let rate = short(prediction.tokens_per_second);
+            text += &format!(", about {rate} tok/s on {}", with_article(name));
+        }
+        let (time, iterations) = (duration(prediction.run_seconds), grouped(report.run.max_iters));
+        text += &match report.run.eval_only {
+            true => format!(", in {time}"),
+            false => format!(", {iterations} iterations in {time}"),
+        };
+    }
+    text
+}
+
+/// `an RTX 4070`, `a T4`, `this CPU`.
+fn with_article(name: &str) -> String {
+    const SPOKEN_WITH_A_VOWEL: [char; 6] = ['A', 'H', 'L', 'R', 'M', 'X'];
+    match name.chars().next() {
+        _ if name.contains("thread") => "this CPU".to_string(),
+        Some(first) if SPOKEN_WITH_A_VOWEL.contains(&first) => format!("an {name}"),
+        _ => format!("a {name}"),
+    }
+}
+
+/// `4 x 16`, `22 + 2 x 21`.
+pub fn groups<T: PartialEq + ToString>(items: &[T]) -> String {
+    let run = |run: &[T]| match run {
+        [one] => one.to_string(),
+        [first, ..] => format!("{} x {}", run.len(), first.to_string()),
+        [] => String::new(),
+    };
+    items.chunk_by(|a, b| a == b).map(run).collect::<Vec<_>>().join(" + ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_of_equal_items_are_counted() {
+        assert_eq!(groups(&[22, 21, 21]), "22 + 2 x 21");
+        assert_eq!(groups(&[16, 16, 16, 16]), "4 x 16");
+        assert_eq!(groups(&[7]), "7");
+    }
+
+    #[test]
+    fn names_have_their_article() {
+        assert_eq!(with_article("RTX 4070"), "an RTX 4070");
+        assert_eq!(with_article("T4"), "a T4");
+        assert_eq!(with_article("Zen, 2 threads, AVX2"), "this CPU");
+    }
+}

@@ -1,0 +1,132 @@
+//! Live bytes over one slice and the update, as a small chart: predicted time across, bytes up.
+//! What is there all the time is drawn faintly, what comes and goes in colour.
+
+use super::PlanReport;
+use crate::screen::{coloured, faint, strong};
+use plan::cost::step_seconds;
+use plan::device::Device;
+use plan::report::live_bytes;
+use plan::{Bytes, Pass, Plan, SegmentId};
+
+/// Rows of the chart.
+const ROWS: usize = 7;
+
+/// Columns left of it.
+const MARGIN: usize = 13;
+
+/// Most columns of it.
+const WIDEST: usize = 84;
+
+/// One step on the axis of time.
+pub struct Moment {
+    /// When it begins and ends, as shares of the whole.
+    pub from: f64,
+    /// Its end.
+    pub to: f64,
+    /// Bytes in use.
+    pub live: u64,
+    /// What it belongs to: forward, head, backward, update.
+    pub part: &'static str,
+}
+
+/// The steps of segments, one after another, on one axis.
+pub fn moments(plan: &Plan, segments: &[SegmentId], device: &Device) -> Vec<Moment> {
+    let mut all = Vec::new();
+    let mut now = 0.0;
+    for &id in segments {
+        let steps = &plan.schedule.segment(id).steps;
+        for (step, live) in steps.iter().zip(live_bytes(plan, id)) {
+            let from = now;
+            now += step_seconds(&step.op, &plan.schedule.tensors, device);
+            let part = match (step.pass, step.op.operation().name()) {
+                (_, "head_train" | "head_eval") => "head",
+                (Pass::Forward, _) => "forward",
+                (Pass::Backward, _) => "backward",
+                (Pass::Update, _) => "update",
+            };
+            all.push(Moment { from, to: now, live, part });
+        }
+    }
+    let whole = now.max(f64::MIN_POSITIVE);
+    for moment in &mut all {
+        moment.from /= whole;
+        moment.to /= whole;
+    }
+    all
+}
+
+/// The segments of the chart: the first training slice and the update, or an evaluation slice.
+pub fn shown(report: &PlanReport) -> Vec<SegmentId> {
+    let program = &report.planned.program;
+    let train = program.train.first().map(|slice| slice.segment);
+    match (train, program.update) {
+        (Some(slice), Some(update)) => vec![slice, update],
+        _ => program.eval.first().map(|slice| slice.segment).into_iter().collect(),
+    }
+}
+
+/// The chart for a screen of so many columns.
+pub fn text(report: &PlanReport, width: usize) -> String {
+    let moments = moments(&report.planned.plan, &shown(report), &report.machine.device);
+    let columns = width.saturating_sub(MARGIN + 2).clamp(16, WIDEST);
+    let arena = report.bill.arena_bytes.get().max(1);
+    let held = report.held().get();
+    let heights: Vec<u64> = (0..columns)
+        .map(|column| {
+            let (from, to) = (column as f64, (column + 1) as f64);
+            let within =
+                |m: &&Moment| m.from * (columns as f64) < to && m.to * (columns as f64) > from;
+            moments.iter().filter(within).map(|moment| moment.live).max().unwrap_or(held)
+        })
+        .collect();
+    let mut text = strong("memory over one slice and the update, as predicted time goes by") + "\n";
+    for row in (0..ROWS).rev() {
+        let label = match row {
+            r if r == ROWS - 1 => bytes(arena),
+            0 => "0".to_string(),
+            _ => String::new(),
+        };
+        let mut line = String::new();
+        for &height in &heights {
+            let eighths = |bytes: u64| {
+                let full = bytes as f64 / arena as f64 * (ROWS * 8) as f64;
+                (full.round() as usize).saturating_sub(row * 8).min(8)
+            };
+            line += &match (eighths(height), eighths(held)) {
+                (0, _) => " ".to_string(),
+                (_, 8) => faint("█"),
+                (block, _) => coloured(BLOCKS[block]),
+            };
+        }
+        text += &format!("  {label:>10} {}\n", line.trim_end());
+    }
+    text + &format!("  {:>10} {}\n", "", faint(&parts(&moments, columns)))
+}
+
+const BLOCKS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
+
+fn bytes(bytes: u64) -> String {
+    Bytes::new(bytes).map_or_else(String::new, |bytes| bytes.to_string())
+}
+
+/// The names of the parts under the columns where they begin, where there is room.
+fn parts(moments: &[Moment], columns: usize) -> String {
+    let mut line = String::new();
+    let runs = moments.chunk_by(|a, b| a.part == b.part);
+    for run in runs {
+        let (Some(first), Some(last)) = (run.first(), run.last()) else {
+            continue;
+        };
+        let [from, to] = [first.from, last.to].map(|at| (at * columns as f64).round() as usize);
+        let start = line.chars().count();
+        if start > from && from > 0 {
+            continue;
+        }
+        line += &" ".repeat(from - start);
+        let label = format!("└{}", first.part);
+        if label.chars().count() <= to - from {
+            line += &label;
+        }
+    }
+    line
+}

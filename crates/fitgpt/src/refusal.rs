@@ -1,0 +1,28 @@
+//! A refusal as people read it: what is missing, what is largest, and what would fit.
+
+use crate::numbers::short;
+use crate::screen;
+use plan::Bytes;
+use spec::Refusal;
+
+/// Says on standard error why nothing fits, in three parts. Rates are told for a named device.
+pub fn show(refusal: &Refusal, named: bool) {
+    screen::error(&refusal.headline());
+    let largest = refusal.largest.iter().map(|(name, bytes)| format!("{name} {bytes}"));
+    let largest = largest.collect::<Vec<_>>().join(", ");
+    screen::note(&format!("  largest at its fullest moment: {largest}"));
+    if refusal.suggestions.is_empty() {
+        screen::note("  no setting near this one fits: make the model much smaller, or free memory");
+        return;
+    }
+    screen::note("  what fits:");
+    for one in &refusal.suggestions {
+        let bytes = Bytes::new(one.device_bytes).unwrap_or(Bytes::ZERO);
+        let rate = match named {
+            true => format!(", about {} tok/s", short(one.tokens_per_second)),
+            false => String::new(),
+        };
+        screen::note(&format!("    {}", one.arguments()));
+        screen::note(&format!("        {bytes}{rate}; {}", one.note));
+    }
+}
