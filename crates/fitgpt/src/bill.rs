@@ -2,8 +2,8 @@
 //! up to what is allocated; the peak of each phase; and what the host keeps beside it.
 
 use crate::numbers::grouped;
-use crate::screen::{coloured, faint, strong};
 use crate::plan_report::{PlanReport, phases};
+use crate::screen::{coloured, faint, strong};
 use plan::report::{Bill, BillSegment};
 use plan::{Bytes, Plan, Role, Scope};
 use std::fmt::Write;
@@ -29,7 +29,13 @@ pub fn text(plan: &Plan, bill: &Bill, host: &[HostMemory], width: usize) -> Stri
     arena(&mut text, bill, width);
     let held = plan.schedule.tensors.held_bytes(Scope::Run).unwrap_or(Bytes::ZERO);
     let used = phases(bill, held).into_iter().filter(|(_, bytes)| *bytes > Bytes::ZERO);
-    let peaks: Vec<String> = used.map(|(phase, bytes)| format!("{phase} {bytes}")).collect();
+    let peaks: Vec<String> = used
+        .filter(|(phase, _)| *phase != "save")
+        .map(|(phase, bytes)| match phase {
+            "load" => format!("load/save {bytes}"), // the same: what is there all the time
+            phase => format!("{phase} {bytes}"),
+        })
+        .collect();
     let _ = writeln!(text, "  {}", faint(&format!("peaks: {}", peaks.join(", "))));
     beside(&mut text, plan.host_bytes, host);
     text

@@ -72,7 +72,11 @@ impl Device {
     pub fn measured(&self) -> plan::device::Device {
         let table = self.machine(Memory::Auto).device;
         let peak = self.peak_flops().unwrap_or(table.products);
-        plan::device::Device { products: peak, attention: peak * table.attention / table.products, ..table }
+        plan::device::Device {
+            products: peak,
+            attention: peak * table.attention / table.products,
+            ..table
+        }
     }
 
     /// Takes the plan's memory.

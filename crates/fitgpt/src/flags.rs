@@ -68,10 +68,8 @@ fn refuse(flag: &Flag, problem: &str) -> SpecError {
 mod tests {
     use super::*;
 
-    const TABLE: [Flag; 2] = [
-        Flag { name: "--json", value: None },
-        Flag { name: "--gpu", value: Some("name") },
-    ];
+    const TABLE: [Flag; 2] =
+        [Flag { name: "--json", value: None }, Flag { name: "--gpu", value: Some("name") }];
 
     fn given(arguments: &[&str]) -> Result<Given, SpecError> {
         let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
@@ -80,7 +78,8 @@ mod tests {
 
     #[test]
     fn flags_are_taken_out_and_keys_are_left() {
-        let found = given(&["a.py", "--gpu", "RTX 4070", "--json", "--gpu=L4", "--seed=1"]).unwrap();
+        let found =
+            given(&["a.py", "--gpu", "RTX 4070", "--json", "--gpu=L4", "--seed=1"]).unwrap();
         assert_eq!(found.get("--gpu"), Some("L4"));
         assert!(found.has("--json") && !found.has("--svg"));
         assert_eq!(found.rest, ["a.py", "--seed=1"]);

@@ -12,7 +12,9 @@ pub fn show(refusal: &Refusal, named: bool) {
     let largest = largest.collect::<Vec<_>>().join(", ");
     screen::note(&format!("  largest at its fullest moment: {largest}"));
     if refusal.suggestions.is_empty() {
-        screen::note("  no setting near this one fits: make the model much smaller, or free memory");
+        screen::note(
+            "  no setting near this one fits: make the model much smaller, or free memory",
+        );
         return;
     }
     screen::note("  what fits:");

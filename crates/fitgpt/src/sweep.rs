@@ -7,7 +7,7 @@ use crate::plan_report::{PlanReport, document, sentence};
 use crate::screen;
 use plan::Bytes;
 use serde_json::{Value, json};
-use spec::{SpecError, Pair};
+use spec::{Pair, SpecError};
 use train::TrainError;
 
 /// Most values of a sweep.

@@ -6,7 +6,7 @@ use crate::bytes::Bytes;
 use crate::error::PlanError;
 use crate::ops::{Op, Operand};
 use crate::tensor::{Dtype, Io, Phase, Role, Scope, Shape, Tensor, TensorId, Tensors, View};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 /// Index of a segment in [`Schedule::segments`].
@@ -116,9 +116,9 @@ pub struct ScheduleBuilder {
     workspace: Option<TensorId>,
     /// How often each name was given: by run-wide tensors, and with those of the segment being
     /// built. Names are what listings and hashes are made of, so none is given twice.
-    run_names: BTreeMap<String, u32>,
-    names: BTreeMap<String, u32>,
-    segment_names: BTreeMap<String, u32>,
+    run_names: HashMap<String, u32>,
+    names: HashMap<String, u32>,
+    segment_names: HashMap<String, u32>,
 }
 
 impl Default for ScheduleBuilder {
@@ -140,9 +140,9 @@ impl ScheduleBuilder {
             segments: Vec::new(),
             scratch,
             workspace: None,
-            run_names: BTreeMap::new(),
-            names: BTreeMap::new(),
-            segment_names: BTreeMap::new(),
+            run_names: HashMap::new(),
+            names: HashMap::new(),
+            segment_names: HashMap::new(),
         }
     }
 
@@ -231,7 +231,7 @@ impl ScheduleBuilder {
 }
 
 /// The name, with a number behind it if it was given before.
-fn numbered(given: &BTreeMap<String, u32>, name: &str) -> String {
+fn numbered(given: &HashMap<String, u32>, name: &str) -> String {
     with_number(given.get(name).copied().unwrap_or(0), name)
 }
 

@@ -14,8 +14,9 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// Head chunks that are tried, in tokens. Below, products become too thin; above, nothing is won.
-const CHUNKS: [u64; 5] = [1024, 2048, 4096, 8192, 16_384];
+/// Head chunks that are tried, in tokens. Below, products become too thin; above, nothing is won: of
+/// 2048, 4096, 8192 and all at once, 4096 was measured fastest (`docs/experiments.md`).
+const CHUNKS: [u64; 3] = [1024, 2048, 4096];
 
 /// Slices of more tokens than this win nothing any more.
 const MOST_TOKENS: u64 = 1 << 18;
@@ -45,12 +46,13 @@ pub struct Choice {
 }
 
 /// A choice with what the small models say of it.
-struct Candidate {
-    choice: Choice,
+pub struct Candidate {
+    /// What it is.
+    pub choice: Choice,
     /// Predicted seconds of an iteration.
     seconds: f64,
     /// Estimated bytes of the training segments, run-wide tensors but scratch not counted.
-    bytes: u64,
+    pub bytes: u64,
 }
 
 /// The near-equal parts of `sequences`, larger ones first.
@@ -98,7 +100,7 @@ pub struct Seen(RefCell<BTreeMap<(u64, Level), Rc<Probe>>>, RefCell<Option<(u64,
 impl Search<'_> {
     /// The best choice whose training segments need at most `available` bytes: the smallest of
     /// those that are as good as the fastest. None when none fits.
-    pub fn best(&self, available: u64) -> Result<Option<Choice>, PlanError> {
+    pub fn best(&self, available: u64) -> Result<Option<Candidate>, PlanError> {
         let mut found: Vec<Candidate> = Vec::new();
         let mut fastest = f64::INFINITY;
         for parts in part_counts(self.sequences, MOST_TOKENS / self.train.positions.max(1)) {
@@ -125,7 +127,7 @@ impl Search<'_> {
         let smallest = found
             .into_iter()
             .min_by(|a, b| a.bytes.cmp(&b.bytes).then(a.seconds.total_cmp(&b.seconds)));
-        Ok(smallest.map(|one| one.choice))
+        Ok(smallest)
     }
 
     /// Each level for slices of so many sequences, those that keep most first; none where not even
@@ -144,6 +146,20 @@ impl Search<'_> {
         let mut probes = all.collect::<Result<Vec<Rc<Probe>>, PlanError>>()?;
         probes.sort_by_key(|probe| std::cmp::Reverse(probe.layer.kept));
         Ok(probes)
+    }
+
+    /// The level at which single sequences need least, and how much that is. In deep models it is
+    /// the strongest; in flat ones what is made again may be more than what is kept.
+    pub fn least(&self) -> Result<(Level, u64), PlanError> {
+        let mut least = (self.levels.first().copied().unwrap_or_default(), u64::MAX);
+        for &level in self.levels {
+            let probe = self.probe(1, level)?;
+            let bytes = self.needs(&probe, plan::ops::TOKEN_BLOCK.min(probe.tokens));
+            if bytes < least.1 {
+                least = (level, bytes);
+            }
+        }
+        Ok(least)
     }
 
     /// Bytes with all layers at one level, and so many tokens' logits.

@@ -1,6 +1,6 @@
 //! The one place that turns a run into a program and a plan.
 
-use crate::budget::{Choice, Search, Seen, cut, scratch_bytes};
+use crate::budget::{Candidate, Choice, Search, Seen, cut, scratch_bytes};
 use crate::error::SpecError;
 use crate::machine::{Levers, Machine};
 use crate::planned::Planned;
@@ -37,6 +37,9 @@ const GROWTH_INTERVAL: u32 = 2000;
 /// How often the estimate may be corrected by the plan that was built.
 const CORRECTIONS: usize = 6;
 
+/// Estimates are nearer to the truth than this: what is more over the limit need not be placed.
+const FAR_FROM_FITTING: f64 = 1.05;
+
 /// Most sequences of an iteration or of an evaluation batch.
 const MOST_SEQUENCES: u64 = 1 << 22;
 
@@ -46,15 +49,27 @@ const WORTH_A_LEVER: f64 = 0.99;
 /// The fastest plan of a training run that fits the machine: training unless only an evaluation is
 /// asked for, evaluation, and generation for a sample.
 pub fn plan_for(run: &RunSpec, dims: Dims, machine: &Machine) -> Result<Planned, SpecError> {
+    let task = Task { run, dims, machine, levers: Levers::NONE };
+    match plan_if_it_fits(run, dims, machine)? {
+        Some(planned) => Ok(planned),
+        None => Err(task.refuse()?),
+    }
+}
+
+/// The same without the reasons.
+pub(crate) fn plan_if_it_fits(
+    run: &RunSpec,
+    dims: Dims,
+    machine: &Machine,
+) -> Result<Option<Planned>, SpecError> {
     check_context(run, &dims)?;
     check_sequences(run)?;
-    let seen = Seen::default();
     let mut task = Task { run, dims, machine, levers: Levers::NONE };
     if run.eval_only {
-        let rows = run.eval_batch_size.min(EVAL_ROWS);
-        return within(Planned::new(&task.spec(None, rows), None, machine)?, machine);
+        let planned = task.smallest()?;
+        return Ok(planned.missing(machine).is_none().then_some(planned));
     }
-    let search = task.search(seen);
+    let search = task.search();
     let mut best: Option<Planned> = None;
     for levers in Levers::permitted(run, machine) {
         task.levers = levers;
@@ -69,10 +84,7 @@ pub fn plan_for(run: &RunSpec, dims: Dims, machine: &Machine) -> Result<Planned,
             break; // memory costs it nothing: no lever makes it faster
         }
     }
-    match best {
-        Some(planned) => Ok(planned),
-        None => Err(task.refuse()?),
-    }
+    Ok(best)
 }
 
 /// The plan of a choice that was made before, or why it cannot be had any more.
@@ -109,13 +121,13 @@ pub fn plan_again(
     })
 }
 
-/// Whether any plan of the run fits at all: its smallest one does.
-pub(crate) fn fits_at_all(run: &RunSpec, dims: Dims, machine: &Machine) -> Result<bool, SpecError> {
-    check_context(run, &dims)?;
-    check_sequences(run)?;
+/// Whether training alone fits in its smallest form, by the look of a small model: a quick answer
+/// before a model is planned whole.
+pub(crate) fn may_fit(run: &RunSpec, dims: Dims, machine: &Machine) -> Result<bool, SpecError> {
     for levers in Levers::permitted(run, machine) {
-        let planned = Task { run, dims, machine, levers }.smallest()?;
-        if planned.missing(machine).is_none() {
+        let task = Task { run, dims, machine, levers };
+        let least = task.outside_training()?.saturating_add(task.search().least()?.1);
+        if least <= machine.budget.get() {
             return Ok(true);
         }
     }
@@ -150,7 +162,8 @@ struct Task<'a> {
 
 impl<'a> Task<'a> {
     /// The search for slices, chunk and levels, which levers do not touch.
-    fn search(&self, seen: Seen) -> Search<'a> {
+    fn search(&self) -> Search<'a> {
+        let seen = Seen::default();
         let train = self.train_spec();
         let spec = self.spec(Some(train.clone()), 1);
         let sequences = self.run.sequences_per_iteration();
@@ -161,12 +174,18 @@ impl<'a> Task<'a> {
     /// of memory.
     fn fastest(&self, search: &Search<'_>) -> Result<Option<(Planned, bool)>, SpecError> {
         // Without a limit first: a plan that fits anyway does not depend on how much is free today.
-        let limit = self.machine.budget.get().saturating_sub(self.outside_training()?);
+        let Some(limit) = self.machine.budget.get().checked_sub(self.outside_training()?) else {
+            return Ok(None); // what is there all the time is too much
+        };
         let mut available = u64::MAX;
         for _ in 0..CORRECTIONS {
-            let Some(choice) = search.best(available)? else {
+            let Some(Candidate { choice, bytes, .. }) = search.best(available)? else {
                 break;
             };
+            if available > limit && bytes as f64 > limit as f64 * FAR_FROM_FITTING {
+                available = limit;
+                continue;
+            }
             let choice = Choice { levers: self.levers, ..choice };
             // Training alone is nearly always the fullest, and a part of the work to place.
             let training = self.training_alone(choice.clone())?;
@@ -188,7 +207,11 @@ impl<'a> Task<'a> {
                 _ => available = limit,
             }
         }
-        let smallest = self.smallest()?;
+        let smallest = self.smallest_choice(search)?;
+        if self.training_alone(smallest.clone())?.missing(self.machine).is_some() {
+            return Ok(None);
+        }
+        let smallest = self.build(smallest)?;
         Ok(smallest.missing(self.machine).is_none().then_some((smallest, false)))
     }
 
@@ -215,12 +238,20 @@ impl<'a> Task<'a> {
 
     /// The smallest plan there is.
     fn smallest(&self) -> Result<Planned, SpecError> {
+        if self.run.eval_only {
+            let rows = self.run.eval_batch_size.min(EVAL_ROWS);
+            return Ok(Planned::new(&self.spec(None, rows), None, self.machine)?);
+        }
+        self.build(self.smallest_choice(&self.search())?)
+    }
+
+    fn smallest_choice(&self, search: &Search<'_>) -> Result<Choice, SpecError> {
         let sequences = self.run.sequences_per_iteration();
-        let strongest = levels(self.run).last().copied().unwrap_or_default();
-        self.build(Choice {
+        let (level, _) = search.least()?;
+        Ok(Choice {
             slices: cut(sequences, sequences),
             head_chunk: plan::ops::TOKEN_BLOCK,
-            levels: vec![strongest; self.dims.n_layer as usize],
+            levels: vec![level; self.dims.n_layer as usize],
             levers: self.levers,
         })
     }

@@ -390,8 +390,8 @@ fn check_pairs(typed: &Typed<'_>, run: &RunSpec) -> Result<(), SpecError> {
     Ok(())
 }
 
-/// Keys that are understood and kept, but that nothing acts on yet; a row goes when its part comes.
-const NOT_YET: [&str; 4] = ["vram", "optimizer_state", "offload", "residual"];
+/// Keys that speak of a GPU's memory and formats.
+const GPU_ONLY: [&str; 3] = ["vram", "offload", "residual"];
 
 fn notices(typed: &Typed<'_>, run: &RunSpec, environment: &Environment) -> Vec<Notice> {
     let mut found = Vec::new();
@@ -411,11 +411,12 @@ fn notices(typed: &Typed<'_>, run: &RunSpec, environment: &Environment) -> Vec<N
     if cpu && run.compile && given("compile") {
         say("compile", "compile=True: accepted, the CPU has nothing to compile".to_string());
     }
-    for name in NOT_YET {
+    for name in GPU_ONLY {
         let Setting { key, value, .. } = typed.setting(name);
         let changed = *value != key.default_for(run.command);
-        if changed && key.used_by(run.command) {
-            say(key.name, format!("{name}={value}: accepted, but nothing acts on it yet"));
+        if cpu && changed && key.used_by(run.command) {
+            let text = format!("{name}={value}: of no effect on the CPU, whose memory is ram");
+            say(key.name, text);
         }
     }
     found

@@ -2,7 +2,7 @@
 //! it means for training. Settings that keep the mathematics come first, a smaller model last.
 
 use crate::machine::Machine;
-use crate::plan_for::{fits_at_all, plan_for};
+use crate::plan_for::{may_fit, plan_if_it_fits};
 use crate::planned::Planned;
 use crate::run_spec::{DtypeChoice, GradCheckpoint, Offload, OptimizerState, Residual, RunSpec};
 use crate::value::Value;
@@ -12,6 +12,9 @@ use plan::Dtype;
 
 /// Suggestions of a refusal.
 const MOST: usize = 3;
+
+/// Smaller models that are planned whole before it is given up.
+const SMALLER_TRIED: usize = 4;
 
 /// Shortest context that is suggested.
 const SHORTEST: u64 = 128;
@@ -58,13 +61,14 @@ pub fn suggestions(run: &RunSpec, dims: Dims, machine: &Machine) -> Vec<Suggesti
             found.extend(suggestion(candidate, machine));
         }
     }
-    found.extend(smaller(run, dims, machine).and_then(|one| suggestion(one, machine)));
+    let smaller = smaller(run, dims, machine).into_iter().take(SMALLER_TRIED);
+    found.extend(smaller.filter_map(|one| suggestion(one, machine)).next());
     found
 }
 
 fn suggestion(candidate: Candidate, machine: &Machine) -> Option<Suggestion> {
     let Candidate { run, dims, settings, note } = candidate;
-    let planned = plan_for(&run, dims, machine).ok()?;
+    let planned = plan_if_it_fits(&run, dims, machine).ok()??;
     Some(Suggestion {
         settings,
         device_bytes: planned.device_bytes(machine),
@@ -154,18 +158,22 @@ fn shorter(run: &RunSpec, dims: Dims) -> Option<Candidate> {
     })
 }
 
-/// The largest model of the same head size that fits: narrower, and if that is not enough flatter.
-fn smaller(run: &RunSpec, dims: Dims, machine: &Machine) -> Option<Candidate> {
+/// Models of the same head size that may fit, the largest first: narrower, and if that is not
+/// enough flatter.
+fn smaller(run: &RunSpec, dims: Dims, machine: &Machine) -> Vec<Candidate> {
     let head = dims.n_embd / dims.n_head.max(1);
     let narrower = |heads: u64| Dims { n_head: heads, n_embd: heads * head, ..dims };
     let flatter = |layers: u64| Dims { n_layer: layers, ..narrower(dims.n_head.div_ceil(2)) };
-    let fits = |dims: &Dims| fits_at_all(run, *dims, machine).unwrap_or(false);
     // Of two ways to be smaller, half the width at most; below that, layers go.
     let widths: Vec<Dims> = (dims.n_head.div_ceil(2)..dims.n_head).rev().map(narrower).collect();
     let depths: Vec<Dims> = (1..dims.n_layer).rev().map(flatter).collect();
     let sizes = [widths, depths].concat();
-    let first = sizes.partition_point(|dims| !fits(dims));
-    let found = *sizes.get(first)?;
+    let may_fit = |dims: &Dims| may_fit(run, *dims, machine).unwrap_or(false);
+    let first = sizes.partition_point(|dims| !may_fit(dims));
+    sizes[first..].iter().filter_map(|found| smaller_one(run, dims, *found)).collect()
+}
+
+fn smaller_one(run: &RunSpec, dims: Dims, found: Dims) -> Option<Candidate> {
     let parameters = reported_parameters(&found).ok()? as f64 / 1e6;
     let before = reported_parameters(&dims).ok()? as f64 / 1e6;
     let int = |number: u64| Value::Int(number as i64);

@@ -12,6 +12,7 @@ pub mod engine;
 pub mod eval;
 pub mod feed;
 pub mod lr;
+mod plan_json;
 pub mod run;
 pub mod runlog;
 pub mod save;

@@ -4,11 +4,13 @@
 use crate::engine::Engine;
 use crate::error::TrainError;
 use crate::host::room;
+use crate::plan_json;
 use checkpoint::{Dtype, Reader, TensorInfo};
 use data::{CharTokenizer, Tokenizer};
 use model::{Dims, Program};
 use plan::TensorId;
 use serde_json::{Value, json};
+use spec::Choice;
 use std::path::{Path, PathBuf};
 
 /// Where a run stands between two iterations.
@@ -33,6 +35,8 @@ pub struct Document {
     pub tokenizer: Option<Tokenizer>,
     /// The batch stream's position.
     pub feed: Value,
+    /// How an iteration is cut, where the run trains.
+    pub plan: Option<Choice>,
     /// Hash of the steps that train: the same steps on the same kind of device, by the same
     /// version, continue bit for bit.
     pub steps_hash: String,
@@ -52,6 +56,7 @@ impl Document {
             "model": dims_to_json(&self.dims),
             "tokenizer": tokenizer_to_json(self.tokenizer.as_ref()),
             "feed": self.feed,
+            "plan": plan_json::to_json(self.plan.as_ref()),
             "steps_hash": self.steps_hash,
             "device": self.device,
             "version": self.version,
@@ -82,6 +87,7 @@ impl Document {
             dims,
             tokenizer: tokenizer.ok_or_else(|| bad("tokenizer"))?,
             feed: json.get("feed").cloned().ok_or_else(|| bad("batch stream"))?,
+            plan: json.get("plan").and_then(plan_json::from_json).ok_or_else(|| bad("plan"))?,
             steps_hash: word("steps_hash").ok_or_else(|| bad("hash of its steps"))?,
             device: word("device").ok_or_else(|| bad("device"))?,
             version: word("version").ok_or_else(|| bad("version"))?,
@@ -154,19 +160,26 @@ pub fn best_path(out_dir: &Path) -> PathBuf {
 fn tensors(program: &Program) -> Vec<(TensorInfo, TensorId)> {
     let schedule = &program.schedule;
     let mut all = Vec::new();
-    let mut add = |name: String, dtype: Dtype, id: TensorId| {
-        let shape = schedule.tensors.get(id).shape;
-        all.push((TensorInfo::new(name, dtype, shape.dims()), id));
+    let mut add = |name: String, id: TensorId| {
+        let tensor = schedule.tensors.get(id);
+        let dtype = match tensor.dtype {
+            plan::Dtype::F32 => Dtype::F32,
+            plan::Dtype::Bf16 => Dtype::BF16,
+            plan::Dtype::F16 => Dtype::F16,
+            plan::Dtype::I32 => Dtype::I32,
+            plan::Dtype::U32 => Dtype::U32,
+        };
+        all.push((TensorInfo::new(name, dtype, tensor.shape.dims()), id));
     };
     for row in &program.parameters {
         let name = &row.param.name;
-        add(format!("weights/{name}"), Dtype::F32, row.weight);
+        add(format!("weights/{name}"), row.weight);
         if let Some([m, v]) = row.moments {
-            add(format!("m/{name}"), Dtype::F32, m);
-            add(format!("v/{name}"), Dtype::F32, v);
+            add(format!("m/{name}"), m);
+            add(format!("v/{name}"), v);
         }
     }
-    add("state".to_string(), Dtype::U32, program.state);
+    add("state".to_string(), program.state);
     all
 }
 
@@ -204,6 +217,33 @@ pub fn open(path: &Path) -> Result<(Reader, Document), TrainError> {
     Ok((reader, document))
 }
 
+/// How bytes of one type become another's: moments may be kept in 16 bits by one run and in 32 by
+/// the one that goes on from it.
+fn conversion(from: Dtype, to: Dtype) -> Option<fn(&mut Vec<u8>)> {
+    match (from, to) {
+        (Dtype::BF16, Dtype::F32) => Some(|content| {
+            let (halves, _) = content.as_chunks::<2>();
+            *content = halves.iter().flat_map(|&[low, high]| [0, 0, low, high]).collect();
+        }),
+        (Dtype::F32, Dtype::BF16) => Some(|content| {
+            let (words, _) = content.as_chunks::<4>();
+            let nearest = |word: &[u8; 4]| nearest_half(f32::from_le_bytes(*word)).to_le_bytes();
+            *content = words.iter().flat_map(nearest).collect();
+        }),
+        (from, to) if from == to => Some(|_| {}),
+        _ => None,
+    }
+}
+
+/// The upper half of an f32, rounded to nearest, ties to even.
+fn nearest_half(number: f32) -> u16 {
+    let bits = number.to_bits();
+    if number.is_nan() {
+        return (bits >> 16) as u16 | 0x40;
+    }
+    (bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16) as u16
+}
+
 /// Fills the engine from a checkpoint. Moments may be missing on both sides (sampling).
 pub fn load(engine: &mut Engine, reader: &Reader, path: &Path) -> Result<(), TrainError> {
     let mut content = Vec::new();
@@ -212,13 +252,15 @@ pub fn load(engine: &mut Engine, reader: &Reader, path: &Path) -> Result<(), Tra
         let (index, stored) = found.ok_or_else(|| {
             mismatch(path, format!("it has no tensor {}; it is not a whole run", info.name))
         })?;
-        if stored.shape != info.shape || stored.dtype != info.dtype {
-            let (have, want) = (&stored.shape, &info.shape);
-            let what = format!("{} is {have:?} in it, this run needs {want:?}", info.name);
+        let convert = conversion(stored.dtype, info.dtype);
+        let Some(convert) = convert.filter(|_| stored.shape == info.shape) else {
+            let [have, want] = [stored, &info].map(|t| format!("{} {:?}", t.dtype.name(), t.shape));
+            let what = format!("{} is {have} in it, this run needs {want}", info.name);
             return Err(mismatch(path, what));
-        }
-        content.resize(info.bytes().unwrap_or(0) as usize, 0);
+        };
+        content.resize(stored.bytes().unwrap_or(0) as usize, 0);
         reader.read(index, &mut content)?;
+        convert(&mut content);
         engine.backend().write(id, &content)?;
     }
     Ok(())

@@ -10,7 +10,9 @@ use checkpoint::Reader;
 use data::{BUILTIN, Dataset, GPT2_IDS, Split, Tokenizer};
 use model::{Dims, GPT2_ROWS};
 use serde_json::Value;
-use spec::{Environment, InitFrom, Notice, RunSpec, Sampler, Settings, resolve};
+use spec::{
+    Choice, Environment, InitFrom, Notice, OptimizerState, RunSpec, Sampler, Settings, resolve,
+};
 use std::path::{Path, PathBuf};
 
 /// Tokens of each half that are looked at before the start: a wrong vocabulary shows in the first
@@ -77,8 +79,9 @@ impl Setup {
         if let Some(saved) = &saved {
             settings_json::fill_in(&mut settings, &saved.document.config)?;
         }
-        let (spec, mut notices) = resolve(&settings, environment)?;
+        let (mut spec, mut notices) = resolve(&settings, environment)?;
         if let Some(saved) = &saved {
+            keep_format(&mut spec, saved);
             notices.extend(changes(&settings, &saved.document.config));
         }
         // An impossible model is told before a missing data set: no download mends it.
@@ -121,7 +124,7 @@ impl Setup {
     }
 
     /// What checkpoints of this run say, at its beginning or where it goes on.
-    pub fn document(&self, steps_hash: String, device: String) -> Document {
+    pub fn document(&self, plan: Option<Choice>, steps_hash: String, device: String) -> Document {
         let at_start = Progress { iteration: 0, best_val_loss: f64::INFINITY };
         let saved = self.saved.as_ref().map(|saved| &saved.document);
         Document {
@@ -130,6 +133,7 @@ impl Setup {
             dims: self.dims,
             tokenizer: self.dataset.tokenizer(),
             feed: saved.map_or(Value::Null, |document| document.feed.clone()),
+            plan,
             steps_hash,
             device,
             version: env!("CARGO_PKG_VERSION").to_string(),
@@ -173,11 +177,11 @@ impl SampleSetup {
     }
 }
 
-/// Where settings ask to resume: fills in what the checkpoint says and gives its model's sizes.
+/// Where settings ask to resume: fills in what the checkpoint says and gives its document.
 pub fn checkpoint_to_resume(
     settings: &mut Settings,
     environment: &Environment,
-) -> Result<Option<Dims>, TrainError> {
+) -> Result<Option<Document>, TrainError> {
     let (first, _) = resolve(settings, environment)?;
     if first.init_from != InitFrom::Resume {
         return Ok(None);
@@ -185,7 +189,7 @@ pub fn checkpoint_to_resume(
     let out_dir = PathBuf::from(&first.out_dir);
     let saved = Saved::open(existing(last_path(&out_dir), &out_dir)?)?;
     settings_json::fill_in(settings, &saved.document.config)?;
-    Ok(Some(saved.document.dims))
+    Ok(Some(saved.document))
 }
 
 /// What was given and is not what the run was saved with.
@@ -211,6 +215,16 @@ fn refuse_openai(spec: &RunSpec) -> Result<(), TrainError> {
             ),
         }),
         InitFrom::Scratch | InitFrom::Resume => Ok(()),
+    }
+}
+
+/// What the planner was free to choose at the start stays with the run.
+fn keep_format(spec: &mut RunSpec, saved: &Saved) {
+    if let (OptimizerState::Auto, Some(plan)) = (spec.optimizer_state, &saved.document.plan) {
+        spec.optimizer_state = match plan.levers.moments {
+            plan::Dtype::Bf16 => OptimizerState::Bfloat16,
+            _ => OptimizerState::Float32,
+        };
     }
 }
 

@@ -70,6 +70,42 @@ fn allocations(work: impl FnOnce()) -> u64 {
     COUNT.load(Ordering::SeqCst) - before
 }
 
+/// Planned bytes are what the allocator is asked for, whatever the model and however it is cut.
+fn thirty_random_plans() {
+    let mut draws = rng::Stream::new(9, rng::Purpose::Sample, 0);
+    for round in 0..30 {
+        let mut draw = |n: u64| draws.below(n);
+        let n_head = 1 + draw(4);
+        let (n_layer, n_embd) = (1 + draw(4), n_head * (4 + 4 * draw(8)));
+        let (block_size, vocab_size) = (16 + draw(150), 20 + draw(500));
+        let dims =
+            model::Dims { n_layer, n_head, n_embd, block_size, vocab_size, bias: draw(2) == 0 };
+        let rows = 1 + draw(9);
+        let first = 1 + draw(rows);
+        let slices = if first < rows { vec![first, rows - first] } else { vec![rows] };
+        let random = Setup {
+            dims,
+            slices,
+            positions: block_size - draw(8),
+            head_chunk: 1 + draw(2000),
+            loss_rows: rows,
+            levels: (0..n_layer).map(|_| model::Level::ALL[draw(8) as usize]).collect(),
+            moments: if draw(2) == 0 { plan::Dtype::F32 } else { plan::Dtype::Bf16 },
+            offload: (draw(3) == 0).then_some(4096),
+            ..setup()
+        };
+        let plan = plan::Plan::new(random.program().schedule).unwrap();
+        let wanted = [plan.arena_bytes.get(), plan.host_bytes.get()];
+        let wanted: u64 = wanted.into_iter().filter(|&bytes| bytes > LARGE as u64).sum();
+        let before = LARGE_BYTES.load(Ordering::SeqCst);
+        let backend = fitgpt_cpu::CpuBackend::new(plan, CpuOptions::new(2)).unwrap();
+        let taken = LARGE_BYTES.load(Ordering::SeqCst) - before;
+        // The backend's own tables of a large plan are allocations too, of tens of kilobytes.
+        assert!(taken >= wanted && taken - wanted < 1 << 20, "{round}: {taken} of {wanted}");
+        drop(backend);
+    }
+}
+
 /// Does its work only in the process that the test above starts.
 #[test]
 fn child() {
@@ -88,6 +124,7 @@ fn child() {
     assert_eq!(large, arena.get(), "planned = allocated, in the allocator's words");
     drop(backend);
 
+    thirty_random_plans();
     let mut run = setup.run(CpuOptions::new(2));
     let ids = ids_to_bytes(&setup.ids());
     let losses = run.program.train.iter().chain(&run.program.eval);

@@ -15,7 +15,8 @@ use plan::device::Gpu;
 use plan::report::Bill;
 use serde_json::Value;
 use spec::{
-    Command, Environment, Machine, Memory, RunSpec, SpecError, plan_for, resolve, suggestions,
+    Choice, Command, Environment, Machine, Memory, Planned, RunSpec, SpecError, plan_again,
+    plan_for, resolve, suggestions,
 };
 use std::path::Path;
 
@@ -83,6 +84,8 @@ pub struct Case {
     pub named: bool,
     /// This machine, where the plan is for it.
     here: Option<Device>,
+    /// How the run was cut that is to go on.
+    before: Option<Choice>,
     notices: Vec<String>,
 }
 
@@ -106,26 +109,27 @@ impl Case {
         if preset {
             notices.push("no config, no dataset: the built-in preset of `train`".to_string());
         }
-        let dims = match saved {
-            Some(dims) => dims,
+        let dims = match &saved {
+            Some(document) => document.dims,
             None => {
                 let (rows, notice) = vocabulary(&run)?;
                 notices.extend(notice);
                 run.dims(rows)?
             }
         };
+        let before = saved.and_then(|document| document.plan);
         let on_gpu = gpu.is_some() || run.vram != Memory::Auto || asks_for_cuda(&run);
         if !on_gpu {
             let here = Device::find(run.device)?;
             let machine = here.machine(run.ram);
-            return Ok(Case { run, dims, machine, named: true, here: Some(here), notices });
+            return Ok(Case { run, dims, machine, named: true, here: Some(here), before, notices });
         }
         if let Some(gpu) = gpu.filter(|gpu| !gpu.is_supported()) {
             let name = gpu.name;
             notices.push(format!("{name}: older than sm_80, `train` will refuse it"));
         }
         let machine = gpu_machine(gpu, &run)?;
-        Ok(Case { run, dims, machine, named: gpu.is_some(), here: None, notices })
+        Ok(Case { run, dims, machine, named: gpu.is_some(), here: None, before, notices })
     }
 
     /// The lines before the bill.
@@ -138,13 +142,14 @@ impl Case {
     /// The plan, or a refusal with suggestions.
     pub fn plan(&self) -> Result<PlanReport, TrainError> {
         let Case { run, dims, machine, .. } = self;
-        let planned = plan_for(run, *dims, machine).map_err(|error| match error {
-            SpecError::DoesNotFit(mut refusal) => {
-                refusal.suggestions = suggestions(run, *dims, machine);
-                SpecError::DoesNotFit(refusal)
-            }
-            other => other,
-        })?;
+        let again = match &self.before {
+            Some(choice) => plan_again(run, *dims, machine, choice)?.ok(),
+            None => None,
+        };
+        let planned = match again {
+            Some(planned) => planned,
+            None => plan_or_suggest(run, *dims, machine)?,
+        };
         let prediction = match &self.here {
             Some(here) => Some(planned.predict(run, &here.measured())),
             None => self.named.then(|| planned.predict(run, &machine.device)),
@@ -153,6 +158,17 @@ impl Case {
         let (run, machine) = (run.clone(), machine.clone());
         Ok(PlanReport { run, dims: *dims, machine, planned, bill, prediction, host })
     }
+}
+
+/// A plan, or a refusal with settings that fit.
+pub fn plan_or_suggest(run: &RunSpec, dims: Dims, machine: &Machine) -> Result<Planned, SpecError> {
+    plan_for(run, dims, machine).map_err(|error| match error {
+        SpecError::DoesNotFit(mut refusal) => {
+            refusal.suggestions = suggestions(run, dims, machine);
+            SpecError::DoesNotFit(refusal)
+        }
+        other => other,
+    })
 }
 
 fn asks_for_cuda(run: &RunSpec) -> bool {

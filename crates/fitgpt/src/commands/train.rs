@@ -1,6 +1,6 @@
 //! `fitgpt train`: from settings to a run and its end. What it says is in `run_report`.
 
-use super::plan::host_memory as host_memory_of;
+use super::plan::{host_memory as host_memory_of, plan_or_suggest};
 use super::{INTERRUPTED, environment, settings};
 use crate::bill::{self, HostMemory};
 use crate::device::Device;
@@ -19,7 +19,7 @@ use data::Split;
 use model::Program;
 use plan::report::{Bill, steps_hash};
 use plan::{Bytes, Phase, Plan};
-use spec::{Command, Planned, SamplingKeys, SpecError, plan_for, suggestions};
+use spec::{Command, Planned, SamplingKeys, plan_again};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
@@ -40,7 +40,7 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
         screen::line(&format!("plan: {}\n", sentence::of_choice(choice)));
     }
     let steps = format!("{:016x}", steps_hash(&plan.schedule, Phase::Train));
-    let document = setup.document(steps, device.kind());
+    let document = setup.document(choice, steps, device.kind());
     if let Some(text) = setup.saved.as_ref().and_then(|saved| saved.other_bits(&document)) {
         screen::notice(&text);
     }
@@ -64,16 +64,20 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     Ok(if interrupted { INTERRUPTED } else { 0 })
 }
 
-/// The plan, or a refusal with settings that fit.
+/// The plan that the run was saved with, if it still serves; else a new one, or a refusal with
+/// settings that fit.
 fn planned(setup: &Setup, device: &Device) -> Result<Planned, TrainError> {
     let (run, dims, machine) = (&setup.spec, setup.dims, device.machine(setup.spec.ram));
-    plan_for(run, dims, &machine).map_err(|error| match error {
-        SpecError::DoesNotFit(mut refusal) => {
-            refusal.suggestions = suggestions(run, dims, &machine);
-            SpecError::DoesNotFit(refusal).into()
+    let before = setup.saved.as_ref().and_then(|saved| saved.document.plan.as_ref());
+    if let (Some(choice), false) = (before, run.eval_only) {
+        match plan_again(run, dims, &machine, choice)? {
+            Ok(planned) => return Ok(planned),
+            Err(why) => screen::notice(&format!(
+                "the plan that the run was saved with is not used again: {why}"
+            )),
         }
-        other => other.into(),
-    })
+    }
+    Ok(plan_or_suggest(run, dims, &machine)?)
 }
 
 /// Weights and batches from where the run stands, then the run.

@@ -52,8 +52,8 @@ pub fn of(report: &PlanReport) -> Value {
             _ => "float32",
         }),
         "offload": levers.map(|levers| if levers.offload { json!("optimizer") } else { json!(false) }),
-        "predicted_tokens_per_second": report.prediction.map(|p| p.tokens_per_second.round()),
-        "predicted_run_seconds": report.prediction.map(|p| p.run_seconds.round()),
+        "predicted_tokens_per_second": report.prediction.map(|p| whole(p.tokens_per_second)),
+        "predicted_run_seconds": report.prediction.map(|p| whole(p.run_seconds)),
     })));
     Value::Object(document)
 }
@@ -94,9 +94,14 @@ pub fn suggestion(one: &Suggestion, named: bool) -> Value {
         "fits": true,
         "device_bytes": one.device_bytes,
         "tokens_per_iteration": one.tokens_per_iteration,
-        "predicted_tokens_per_second": named.then_some(one.tokens_per_second.round()),
+        "predicted_tokens_per_second": named.then_some(whole(one.tokens_per_second)),
         "note": one.note,
     })
+}
+
+/// A prediction has no decimals.
+fn whole(number: f64) -> u64 {
+    number.round().clamp(0.0, 1e18) as u64
 }
 
 fn plain(value: &spec::Value) -> Value {

@@ -38,8 +38,12 @@ fn less_memory_gives_another_plan_and_nearly_the_same_losses() {
 #[test]
 fn a_budget_below_the_weights_is_refused() {
     let place = Place::new("budget-small");
-    let words = ["missing", "smallest plan needs", "largest: ", "make the model smaller"];
-    place.train(&["--ram=300KiB"]).failed(3, &words);
+    let refused = place.train(&["--ram=300KiB"]);
+    assert_eq!(refused.code, Some(3), "{refused:?}");
+    assert!(refused.error.starts_with("error: "), "{refused:?}");
+    for words in ["missing", "smallest plan needs", "largest at its fullest moment: ", "no setting"] {
+        assert!(refused.error.contains(words), "{words}: {}", refused.error);
+    }
     place.train(&["--ram=lots"]).failed(2, &["ram", "11.69GiB"]);
     assert!(!place.path("out").exists());
 }

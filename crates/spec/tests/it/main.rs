@@ -11,5 +11,6 @@ mod nanogpt_files;
 mod plans;
 mod preset;
 mod random;
+mod random_runs;
 mod refusals;
 mod resolving;

@@ -47,11 +47,9 @@ fn evaluation_alone_has_no_gradients() {
 
 #[test]
 fn prompts_of_every_length_have_a_prefill() {
-    for (block_size, want) in [
-        (1, &[1u64] as &[u64]),
-        (100, &[16, 32, 64, 100]),
-        (128, &[16, 32, 64, 128]),
-    ] {
+    for (block_size, want) in
+        [(1, &[1u64] as &[u64]), (100, &[16, 32, 64, 100]), (128, &[16, 32, 64, 128])]
+    {
         let block = format!("--block_size={block_size}");
         let run = run(&[&block, "--n_layer=1", "--n_embd=16", "--n_head=2", "--batch_size=1"]);
         let dims = run.dims(65).unwrap();

@@ -109,7 +109,7 @@ fn notices_say_what_works_differently() {
         ),
         (&["--backend=gloo"], &["backend='gloo': accepted, one process needs none"]),
         (&["--compile=True"], &["compile=True: accepted, the CPU has nothing to compile"]),
-        (&["--vram='8GB'"], &["vram='8GB': accepted, but nothing acts on it yet"]),
+        (&["--vram='8GB'"], &["vram='8GB': of no effect on the CPU, whose memory is ram"]),
         (
             &["--sampler=nanogpt", "--dropout=0.1"],
             &["sampler='nanogpt' equals nanoGPT for \

@@ -227,6 +227,7 @@ fn go_with(
         dims: *engine.dims(),
         tokenizer: None,
         feed: Value::Null,
+        plan: None,
         steps_hash: String::new(),
         version: String::new(),
         device: "test".to_string(),

@@ -1,0 +1,159 @@
+//! 300 random runs: what is planned is at or under its budget, and what is refused could not have
+//! been planned: whatever is kept or made again, more is alive at once than there is.
+
+use crate::typing::run_of;
+use fitgpt_spec::{Command, Levers, Machine, RunSpec, SpecError, plan_for};
+use model::gpt2::{ModelSpec, OptimizerSpec, Program, ProgramSpec, TrainSpec};
+use model::{Dims, Level};
+use plan::device::{GPUS, Gpu};
+use plan::ops::Scaling;
+use plan::verify::verify;
+use plan::{Bytes, Plan};
+use std::rc::Rc;
+
+/// A linear congruential generator: the same runs every time.
+struct Draws(u64);
+
+impl Draws {
+    fn uniform_f64(&mut self) -> f64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
+        (self.0 >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        (self.uniform_f64() * n as f64) as u64
+    }
+}
+
+/// A number drawn evenly on the scale of its logarithm.
+fn spread(draws: &mut Draws, least: f64, most: f64) -> f64 {
+    least * (most / least).powf(draws.uniform_f64())
+}
+
+fn random_run(draws: &mut Draws) -> (RunSpec, Dims) {
+    let n_head = 1 + draws.below(16);
+    let head = [16, 32, 48, 64, 80][draws.below(5) as usize];
+    let word = |draws: &mut Draws, words: &[&str]| {
+        words[draws.below(words.len() as u64) as usize].to_string()
+    };
+    let arguments = [
+        "--dataset=x".to_string(),
+        format!("--n_layer={}", 1 + draws.below(24)),
+        format!("--n_head={n_head}"),
+        format!("--n_embd={}", n_head * head),
+        format!("--block_size={}", spread(draws, 16.0, 2048.0) as u64),
+        format!("--batch_size={}", spread(draws, 1.0, 200.0) as u64),
+        format!("--gradient_accumulation_steps={}", spread(draws, 1.0, 40.0) as u64),
+        format!("--eval_batch_size={}", draws.below(70)),
+        format!("--bias={}", word(draws, &["True", "False"])),
+        format!("--dropout={}", word(draws, &["0.0", "0.1"])),
+        format!("--dtype={}", word(draws, &["float32", "bfloat16", "float16"])),
+        format!("--residual={}", word(draws, &["auto", "float32"])),
+        format!("--optimizer_state={}", word(draws, &["float32", "bfloat16", "auto"])),
+        format!("--offload={}", word(draws, &["False", "optimizer", "auto"])),
+        format!("--grad_checkpoint={}", word(draws, &["auto", "auto", "auto", "True", "False"])),
+    ];
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let run = run_of(Command::Train, &arguments).unwrap().0;
+    let vocabulary = spread(draws, 60.0, 60_000.0) as u64;
+    let dims = run.dims(vocabulary).unwrap();
+    (run, dims)
+}
+
+fn bytes(count: f64) -> Bytes {
+    Bytes::new(count as u64).unwrap()
+}
+
+/// Bytes alive at the fullest step of a slice of one sequence with these levels: no layout of it
+/// needs less. Built here from the model alone, without the planner.
+fn bound(run: &RunSpec, dims: Dims, machine: &Machine, levers: Levers, levels: &[Level]) -> u64 {
+    let optimizer = OptimizerSpec {
+        beta1: run.beta1,
+        beta2: run.beta2,
+        eps: 1e-8,
+        weight_decay: run.weight_decay,
+        scaling: Scaling::Off,
+        offload: levers.offload.then_some(1 << 23),
+    };
+    let train = TrainSpec {
+        slices: vec![1],
+        positions: run.block_size,
+        head_chunk: 1,
+        loss_rows: run.sequences_per_iteration(),
+        levels: levels.to_vec(),
+        optimizer,
+    };
+    let types = machine.types(run, levers);
+    let model =
+        ModelSpec { dims, dropout: run.dropout as f32, gelu: run.gelu_kind(), types };
+    let eval = Some(model::gpt2::EvalSpec {
+        slices: vec![1],
+        positions: run.eval_block_size,
+        head_chunk: 1,
+        loss_rows: run.eval_batch_size,
+    });
+    let prefill = vec![dims.block_size];
+    let generate = Some(model::gpt2::GenerateSpec { rows: 1, prefill });
+    let spec = ProgramSpec { model, train: Some(train), eval, generate };
+    let program = Program::new(&spec, Rc::clone(&machine.scratch)).unwrap();
+    Plan::new(program.schedule).unwrap().lower_bound().get()
+}
+
+fn refusal_is_right(run: &RunSpec, dims: Dims, machine: &Machine, draws: &mut Draws) {
+    let room = machine.budget.get().saturating_sub(machine.device.context.get());
+    let allowed: &[Level] = match run.grad_checkpoint {
+        fitgpt_spec::GradCheckpoint::Auto => &Level::ALL,
+        fitgpt_spec::GradCheckpoint::Always => &[Level::R6],
+        fitgpt_spec::GradCheckpoint::Never => &[Level::R0],
+    };
+    let layers = dims.n_layer as usize;
+    let mut vectors: Vec<Vec<Level>> = allowed.iter().map(|&level| vec![level; layers]).collect();
+    for _ in 0..2 {
+        let mut mixed: Vec<Level> =
+            (0..layers).map(|_| allowed[draws.below(allowed.len() as u64) as usize]).collect();
+        mixed.sort_unstable_by(|a, b| b.cmp(a));
+        vectors.push(mixed);
+    }
+    for levers in Levers::permitted(run, machine) {
+        for levels in &vectors {
+            let least = bound(run, dims, machine, levers, levels);
+            assert!(least > room, "{run:?} {dims:?}: {levels:?} needs {least} of {room}");
+        }
+    }
+}
+
+#[test]
+fn plans_keep_to_their_budget_and_refusals_are_right() {
+    let mut draws = Draws(77);
+    let (mut planned_runs, mut refused_runs, mut tight) = (0, 0, 0);
+    for round in 0..300 {
+        let (run, dims) = random_run(&mut draws);
+        let gpu: &Gpu = &GPUS[draws.below(GPUS.len() as u64) as usize];
+        let single = run.dtype == fitgpt_spec::DtypeChoice::Float32;
+        let spacious = Machine::gpu(gpu.device(single), &run, bytes(1e15), bytes(1e15));
+        let free = plan_for(&run, dims, &spacious).unwrap().device_bytes(&spacious) as f64;
+        // Around what it would take: some fit with room, some barely, some not at all.
+        let budget = bytes(free * spread(&mut draws, 0.15, 1.3));
+        let machine = Machine { budget, ..spacious };
+        match plan_for(&run, dims, &machine) {
+            Ok(planned) => {
+                planned_runs += 1;
+                tight += u32::from((budget.get() as f64) < free);
+                assert_eq!(verify(&planned.plan), Ok(()), "{round}");
+                let needed = planned.device_bytes(&machine);
+                assert!(needed <= budget.get(), "{round}: {needed} of {}", budget.get());
+                let choice = planned.choice.unwrap();
+                let sequences = run.sequences_per_iteration();
+                assert_eq!(choice.slices.iter().sum::<u64>(), sequences, "{round}");
+            }
+            Err(SpecError::DoesNotFit(refusal)) => {
+                refused_runs += 1;
+                assert!(refusal.missing() > Bytes::ZERO && !refusal.largest.is_empty());
+                refusal_is_right(&run, dims, &machine, &mut draws);
+            }
+            Err(other) => panic!("{round}: {other}"),
+        }
+    }
+    println!("{planned_runs} planned ({tight} in less than they would take), {refused_runs} refused");
+    assert!(planned_runs > 100 && refused_runs > 30 && tight > 50);
+}
