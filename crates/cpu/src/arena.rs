@@ -1,6 +1,7 @@
 //! The one door from a plan's offsets to memory. All memory is obtained here, once; a step gets
 //! slices of its operands and of nothing else.
 
+use crate::system_memory::available_bytes;
 use plan::ops::{Access, Operand};
 use plan::{ALIGNMENT, BackendError, Bytes, Dtype, Io, Phase, Plan, Scope, SegmentId, TensorId};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -47,35 +48,6 @@ impl Block {
         }
         Ok(Block { start, layout })
     }
-}
-
-/// What the system says can be had without swapping, where it says so (Linux): the machine's
-/// memory, and what a container or a batch job may use of it.
-pub fn available_bytes() -> Option<u64> {
-    let number = |path: &str| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
-    let room = |limit: &str, used: &str| Some(number(limit)?.saturating_sub(number(used)?));
-    let group = "/sys/fs/cgroup/memory";
-    let limits = [
-        meminfo("MemAvailable:"),
-        room(&format!("{group}.max"), &format!("{group}.current")),
-        room(&format!("{group}/memory.limit_in_bytes"), &format!("{group}/memory.usage_in_bytes")),
-    ];
-    limits.into_iter().flatten().min()
-}
-
-/// The machine's memory, or what a container may use of it, where the system says so (Linux).
-pub fn total_bytes() -> Option<u64> {
-    let number = |path: &str| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
-    let machine = meminfo("MemTotal:");
-    let group = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
-    group.into_iter().filter_map(number).chain(machine).min()
-}
-
-/// A line of the system's account of memory, in bytes.
-fn meminfo(name: &str) -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-    line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
 impl Drop for Block {
@@ -538,13 +510,5 @@ mod tests {
         assert_eq!(read_x, [0; 16], "what is read stays");
         let (words, _) = read_out.as_chunks::<4>();
         assert!(words.iter().all(|&word| f32::from_le_bytes(word).is_nan()));
-    }
-
-    #[test]
-    fn the_system_says_what_can_be_had() {
-        if cfg!(target_os = "linux") {
-            let available = available_bytes().unwrap();
-            assert!(available > 1 << 20 && available < 1 << 50, "{available}");
-        }
     }
 }

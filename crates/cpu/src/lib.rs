@@ -15,9 +15,11 @@ mod lanes;
 pub mod math;
 mod peak;
 mod pool;
+mod system_memory;
 mod vector;
 
-pub use arena::{MemoryMode, available_bytes, total_bytes};
+pub use arena::MemoryMode;
 pub use executor::{CpuBackend, CpuOptions, CpuScratch};
 pub use isa::Isa;
 pub use peak::peak_flops;
+pub use system_memory::{available_bytes, total_bytes};

@@ -112,6 +112,40 @@ fn eval_is_independent_of_slicing() {
     }
 }
 
+/// Every way to cut seven sequences, larger slices first.
+fn partitions(left: u64, most: u64) -> Vec<Vec<u64>> {
+    if left == 0 {
+        return vec![Vec::new()];
+    }
+    let with = |first: u64| {
+        let rests = partitions(left - first, first);
+        rests.into_iter().map(move |rest| [vec![first], rest].concat()).collect::<Vec<_>>()
+    };
+    (1..=left.min(most)).flat_map(with).collect()
+}
+
+#[test]
+fn every_slicing_gives_the_same_gradients_but_for_rounding() {
+    let all = partitions(7, 7);
+    assert_eq!(all.len(), 15);
+    let setup = Setup { slices: vec![7, 6, 5, 4, 3, 2, 1], ..setup() };
+    let gradients = |cuts: &[u64]| {
+        let mut run = setup.run(CpuOptions::new(2));
+        run.run_slices(&setup, cuts, false, 0);
+        run.gradients()
+    };
+    let want = gradients(&[7]);
+    let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|x| x * x).sum::<f64>().sqrt();
+    for cuts in all {
+        for (got, want) in gradients(&cuts).iter().zip(&want) {
+            let pairs = got.iter().zip(want);
+            let off = norm(&mut pairs.map(|(a, b)| f64::from(*a) - f64::from(*b)));
+            let size = norm(&mut want.iter().map(|x| f64::from(*x)));
+            assert!(off <= 1e-5 * size, "{cuts:?}: {off} of {size}");
+        }
+    }
+}
+
 #[test]
 fn dropout_masks_are_independent_of_slicing() {
     // Equal losses to the bit: any other mask anywhere would show.

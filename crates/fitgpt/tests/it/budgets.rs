@@ -3,7 +3,7 @@
 use crate::fixture::{Ended, Place};
 
 /// Bytes of the arena, as the bill says.
-fn arena(ended: &Ended) -> u64 {
+pub fn arena(ended: &Ended) -> u64 {
     let line = ended.out.lines().find(|line| line.contains("one allocation of")).unwrap();
     let number = line.split("one allocation of ").nth(1).unwrap();
     number.chars().filter(char::is_ascii_digit).collect::<String>().parse().unwrap()
@@ -41,9 +41,59 @@ fn a_budget_below_the_weights_is_refused() {
     let refused = place.train(&["--ram=300KiB"]);
     assert_eq!(refused.code, Some(3), "{refused:?}");
     assert!(refused.error.starts_with("error: "), "{refused:?}");
-    for words in ["missing", "smallest plan needs", "largest at its fullest moment: ", "no setting"] {
+    for words in ["missing", "smallest plan needs", "largest at its fullest moment: ", "no setting"]
+    {
         assert!(refused.error.contains(words), "{words}: {}", refused.error);
     }
     place.train(&["--ram=lots"]).failed(2, &["ram", "11.69GiB"]);
     assert!(!place.path("out").exists());
+}
+
+/// A control group of this machine's, gone afterwards; none where they may not be made.
+struct Group(std::path::PathBuf);
+
+impl Group {
+    fn new(limit: u64) -> Option<Group> {
+        let name = format!("fitgpt-test-{}", std::process::id());
+        let roots = ["/sys/fs/cgroup/memory", "/sys/fs/cgroup"].map(std::path::Path::new);
+        let (root, file) = match roots[0].join("memory.limit_in_bytes").exists() {
+            true => (roots[0], "memory.limit_in_bytes"),
+            false => (roots[1], "memory.max"),
+        };
+        let group = Group(root.join(name));
+        std::fs::create_dir(&group.0).ok()?;
+        std::fs::write(group.0.join(file), limit.to_string()).ok()?;
+        Some(group)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+/// Without a word on memory, the limit of the group that the process is in is the budget.
+#[test]
+fn the_limit_of_a_control_group_is_the_budget() {
+    let limit = 256u64 << 20;
+    let Some(group) = Group::new(limit) else {
+        eprintln!("skipped: this machine lets nobody make control groups");
+        return;
+    };
+    let place = Place::new("budget-group");
+    let script = format!(
+        "echo $$ > {}/cgroup.procs && exec {} plan --dataset=tiny --json",
+        group.0.display(),
+        env!("CARGO_BIN_EXE_fitgpt")
+    );
+    let mut shell = std::process::Command::new("sh");
+    let output = shell.args(["-c", &script]).current_dir(&place.0).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let Ok(document) = serde_json::from_str::<serde_json::Value>(&text) else {
+        eprintln!("skipped: the group cannot be entered");
+        return;
+    };
+    let budget = document["budget_bytes"].as_u64().unwrap();
+    assert!(budget <= limit && budget > limit / 2, "{budget} of {limit}");
 }

@@ -10,6 +10,8 @@ mod help;
 mod interrupts;
 mod kills;
 mod parity;
+mod planning;
+mod resident;
 mod resuming;
 mod sampling;
 mod terminal;

@@ -1,6 +1,7 @@
 //! A run that goes on: the same bits as one that never stopped, the keys of the checkpoint where
 //! nothing else is given, and a word where the bits cannot be the same.
 
+use crate::budgets::arena;
 use crate::fixture::{Ended, Place, document, tensors};
 
 #[test]
@@ -78,4 +79,55 @@ fn the_sampler_of_a_run() {
     resume(&["--max_iters=12", "--batch_size=3"]).failed(4, &["batch_size=3", "--sampler=fitgpt"]);
     resume(&["--max_iters=12", "--sampler=fitgpt"]).succeeded();
     resume(&["--max_iters=14", "--sampler=nanogpt"]).failed(4, &["--sampler=fitgpt"]);
+}
+
+/// Moments in 16 bits are part of the run: it goes on bit for bit.
+#[test]
+fn a_run_with_16_bit_moments_in_two_parts_is_the_run_in_one() {
+    let place = Place::new("halves");
+    let halves = "--optimizer_state=bfloat16";
+    place.train(&["--out_dir=whole", halves]).succeeded();
+    place.train(&["--out_dir=parts", halves, "--max_iters=17"]).succeeded();
+    let resume = ["train", "--init_from=resume", "--out_dir=parts", "--max_iters=30"];
+    let ended = place.run(&resume).succeeded();
+    assert!(ended.out.contains("AdamW's averages in bfloat16"), "{}", ended.out);
+    let [whole, parts] = ["whole", "parts"].map(|run| place.path(run).join("last.safetensors"));
+    assert!(tensors(&whole) == tensors(&parts));
+    assert_eq!(document(&whole)["plan"]["optimizer_state"], "bfloat16");
+}
+
+/// A run may change the format of its moments on purpose, both ways, and says so.
+#[test]
+fn the_format_of_moments_may_be_changed() {
+    let place = Place::new("formats");
+    place.train(&["--max_iters=10"]).succeeded();
+    for (format, last) in [("bfloat16", "--max_iters=20"), ("float32", "--max_iters=30")] {
+        let format = format!("--optimizer_state={format}");
+        let ended = place.run(&["train", "--init_from=resume", &format, last]).succeeded();
+        assert!(ended.out.contains("optimizer_state was "), "{}", ended.out);
+        assert!(ended.out.contains("is not used again: its optimizer state"), "{}", ended.out);
+        assert!(!ended.lines("iter ").is_empty(), "{}", ended.out);
+    }
+}
+
+/// A run is cut as it was when it was saved, though more memory is free now; and says so when that
+/// is not possible any more.
+#[test]
+fn the_plan_of_a_run_stays_with_it() {
+    let place = Place::new("same-plan");
+    let wide = ["--batch_size=16", "--n_layer=6", "--dropout=0.0"];
+    let sentence = |ended: &Ended| ended.lines("plan: ")[0].to_string();
+    let free = place.train(&[&wide[..], &["--max_iters=3", "--out_dir=free"]].concat()).succeeded();
+    let less = format!("--ram={}", arena(&free) * 9 / 10);
+    let first = place.train(&[&wide[..], &[&less, "--max_iters=3"]].concat()).succeeded();
+    assert_ne!(sentence(&first), sentence(&free), "less memory, another plan");
+    let resume = ["train", "--init_from=resume", "--max_iters=6"];
+    let again = place.run(&[&resume[..], &["--ram=1GiB"]].concat()).succeeded();
+    assert_eq!(sentence(&again), sentence(&first));
+    assert!(!again.out.contains("bits may differ"), "{}", again.out);
+    let resume = ["train", "--init_from=resume", "--max_iters=9", "--out_dir=free"];
+    let smaller = place.run(&[&resume[..], &[&less]].concat()).succeeded();
+    for words in ["is not used again: it needs ", "bits may differ"] {
+        assert!(smaller.out.contains(words), "{words}: {}", smaller.out);
+    }
 }

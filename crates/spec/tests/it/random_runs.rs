@@ -84,8 +84,7 @@ fn bound(run: &RunSpec, dims: Dims, machine: &Machine, levers: Levers, levels: &
         optimizer,
     };
     let types = machine.types(run, levers);
-    let model =
-        ModelSpec { dims, dropout: run.dropout as f32, gelu: run.gelu_kind(), types };
+    let model = ModelSpec { dims, dropout: run.dropout as f32, gelu: run.gelu_kind(), types };
     let eval = Some(model::gpt2::EvalSpec {
         slices: vec![1],
         positions: run.eval_block_size,
@@ -154,6 +153,8 @@ fn plans_keep_to_their_budget_and_refusals_are_right() {
             Err(other) => panic!("{round}: {other}"),
         }
     }
-    println!("{planned_runs} planned ({tight} in less than they would take), {refused_runs} refused");
+    println!(
+        "{planned_runs} planned ({tight} in less than they would take), {refused_runs} refused"
+    );
     assert!(planned_runs > 100 && refused_runs > 30 && tight > 50);
 }

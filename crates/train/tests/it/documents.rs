@@ -33,6 +33,8 @@ fn good() -> Value {
                    "bias": false },
         "tokenizer": tokenizer(),
         "feed": null,
+        "plan": { "slices": [[12, 1]], "head_chunk_tokens": 256, "recompute": ["R0"],
+                  "optimizer_state": "float32", "offload": false },
         "steps_hash": "0",
         "version": "0",
         "device": "cpu",
@@ -75,9 +77,17 @@ fn read(folder: &Folder, document: &Value) -> Result<(), String> {
 fn a_good_document_is_read_and_each_part_is_needed() {
     let folder = Folder::new("document");
     assert_eq!(read(&folder, &good()), Ok(()));
-    for part in
-        ["iteration", "config", "model", "tokenizer", "feed", "steps_hash", "device", "version"]
-    {
+    for part in [
+        "iteration",
+        "config",
+        "model",
+        "tokenizer",
+        "feed",
+        "plan",
+        "steps_hash",
+        "device",
+        "version",
+    ] {
         let mut document = good();
         document.as_object_mut().unwrap().remove(part);
         let message = read(&folder, &document).unwrap_err();
@@ -90,6 +100,7 @@ fn a_good_document_is_read_and_each_part_is_needed() {
         ("model", json!({ "n_layer": 1 })),
         ("tokenizer", json!({ "characters": "aa" })),
         ("tokenizer", json!(3)),
+        ("plan", json!({ "slices": [[0, 1]] })),
     ] {
         let mut document = good();
         document[part] = value;

@@ -1,0 +1,156 @@
+//! What the system says can be had (Linux): the machine's memory, and what a container, a batch
+//! job or a slice may use of it. Limits of control groups hold for everything below them, so every
+//! group from the process's own up to the root is asked.
+
+use std::path::{Path, PathBuf};
+
+/// Bytes that can be had now without swapping.
+pub fn available_bytes() -> Option<u64> {
+    System::here().available()
+}
+
+/// The machine's memory, or what this process may use of it.
+pub fn total_bytes() -> Option<u64> {
+    System::here().total()
+}
+
+/// Where the system's words are read: the real folders, or a test's.
+struct System {
+    proc: PathBuf,
+    groups: PathBuf,
+}
+
+impl System {
+    fn here() -> System {
+        System { proc: PathBuf::from("/proc"), groups: PathBuf::from("/sys/fs/cgroup") }
+    }
+
+    fn available(&self) -> Option<u64> {
+        let rooms = self.limits().into_iter().map(|(limit, used)| limit.saturating_sub(used));
+        rooms.chain(self.meminfo("MemAvailable:")).min()
+    }
+
+    fn total(&self) -> Option<u64> {
+        let limits = self.limits().into_iter().map(|(limit, _)| limit);
+        limits.chain(self.meminfo("MemTotal:")).min()
+    }
+
+    /// A line of the machine's account, in bytes.
+    fn meminfo(&self, name: &str) -> Option<u64> {
+        let text = std::fs::read_to_string(self.proc.join("meminfo")).ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+    }
+
+    /// Limit and use of every group that this process is in and that has a limit.
+    fn limits(&self) -> Vec<(u64, u64)> {
+        let text = std::fs::read_to_string(self.proc.join("self/cgroup")).unwrap_or_default();
+        let mut found = Vec::new();
+        for line in text.lines() {
+            let mut fields = line.splitn(3, ':').skip(1);
+            let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else {
+                continue;
+            };
+            let (root, limit, used) = match controllers {
+                "" => (self.groups.clone(), "memory.max", "memory.current"),
+                list if list.split(',').any(|name| name == "memory") => {
+                    let root = self.groups.join("memory");
+                    (root, "memory.limit_in_bytes", "memory.usage_in_bytes")
+                }
+                _ => continue,
+            };
+            let own = root.join(path.trim_start_matches('/'));
+            // In a container the path may be the host's; the container's own root is asked anyway.
+            let groups = own.ancestors().take_while(|group| group.starts_with(&root));
+            let limit_of = |group: &Path| {
+                Some((number(&group.join(limit))?, number(&group.join(used)).unwrap_or(0)))
+            };
+            found.extend(groups.filter_map(limit_of));
+        }
+        found
+    }
+}
+
+/// A file with one number; `max` is none.
+fn number(path: &Path) -> Option<u64> {
+    std::fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    /// A machine of 64 GiB, 48 of them free, with files of its control groups.
+    fn system(name: &str, cgroup: &str, files: &[(&str, &str)]) -> System {
+        let folder = std::env::temp_dir().join(format!("fitgpt-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        let write = |path: &str, content: &str| {
+            let path = folder.join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, content).unwrap();
+        };
+        write("proc/meminfo", "MemTotal: 67108864 kB\nMemAvailable:   50331648 kB\n");
+        write("proc/self/cgroup", cgroup);
+        for (path, content) in files {
+            write(&format!("groups/{path}"), content);
+        }
+        System { proc: folder.join("proc"), groups: folder.join("groups") }
+    }
+
+    #[test]
+    fn the_tightest_limit_counts_wherever_it_is_set() {
+        let (eight, six) = ((8 * GIB).to_string(), (6 * GIB).to_string());
+        let (three, one) = ((3 * GIB).to_string(), GIB.to_string());
+        let cases: [(&str, &str, &[(&str, &str)], u64, u64); 5] = [
+            ("no-limit", "0::/\n", &[], 48 * GIB, 64 * GIB),
+            ("max", "0::/\n", &[("memory.max", "max\n")], 48 * GIB, 64 * GIB),
+            (
+                "container",
+                "0::/\n",
+                &[("memory.max", &eight), ("memory.current", &three)],
+                5 * GIB,
+                8 * GIB,
+            ),
+            (
+                "slice",
+                "0::/user.slice/job\n",
+                &[
+                    ("memory.max", "max"),
+                    ("user.slice/memory.max", &six),
+                    ("user.slice/memory.current", &three),
+                    ("user.slice/job/memory.max", &eight),
+                    ("user.slice/job/memory.current", &one),
+                ],
+                3 * GIB,
+                6 * GIB,
+            ),
+            (
+                "version-one",
+                "5:cpu,cpuacct:/x\n4:memory:/job\n",
+                &[
+                    ("memory/job/memory.limit_in_bytes", &six),
+                    ("memory/job/memory.usage_in_bytes", &one),
+                    ("memory/memory.limit_in_bytes", "9223372036854771712"),
+                ],
+                5 * GIB,
+                6 * GIB,
+            ),
+        ];
+        for (name, cgroup, files, available, total) in cases {
+            let system = system(name, cgroup, files);
+            assert_eq!(system.available(), Some(available), "{name}");
+            assert_eq!(system.total(), Some(total), "{name}");
+            let _ = std::fs::remove_dir_all(system.proc.parent().unwrap());
+        }
+    }
+
+    #[test]
+    fn the_system_says_what_can_be_had() {
+        if cfg!(target_os = "linux") {
+            let available = available_bytes().unwrap();
+            assert!(available > 1 << 20 && available < 1 << 50, "{available}");
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! `fitgpt plan`: the document that programs read, the cases that began the project, refusals whose
+//! suggestions are true, and what cannot be planned.
+
+use crate::fixture::{Ended, Place, TINY};
+use serde_json::Value;
+use std::path::Path;
+
+/// A config of the repository.
+fn config(name: &str) -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config");
+    folder.join(name).to_str().unwrap().to_string()
+}
+
+fn plan(arguments: &[&str]) -> Ended {
+    Place::empty(&format!("plan-{:x}", hash(arguments))).run(&[&["plan"], arguments].concat())
+}
+
+fn hash(arguments: &[&str]) -> u64 {
+    let eat = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    arguments.concat().bytes().fold(0xcbf2_9ce4_8422_2325, eat)
+}
+
+/// The document of a plan that fits.
+fn document(arguments: &[&str]) -> Value {
+    let ended = plan(&[arguments, &["--json"]].concat()).succeeded();
+    let document = serde_json::from_str(&ended.out).unwrap();
+    check_sums(&document);
+    document
+}
+
+fn number(document: &Value, key: &str) -> u64 {
+    document[key].as_u64().unwrap_or_else(|| panic!("{key}: {document:#}"))
+}
+
+fn numbers(value: &Value) -> Vec<u64> {
+    let of = |value: &Value| value.as_u64().unwrap();
+    match value {
+        Value::Object(fields) => fields.values().map(of).collect(),
+        other => other.as_array().unwrap().iter().map(of).collect(),
+    }
+}
+
+/// Every byte is accounted for, and the budget is kept.
+fn check_sums(document: &Value) {
+    let [arena, context, device, budget] =
+        ["arena_bytes", "context_bytes", "device_bytes", "budget_bytes"]
+            .map(|key| number(document, key));
+    assert_eq!(arena + context, device);
+    assert!(device <= budget);
+    assert_eq!(numbers(&document["roles"]).iter().sum::<u64>(), arena, "{document:#}");
+    assert_eq!(numbers(&document["phases"]).into_iter().max(), Some(arena), "{document:#}");
+}
+
+const GIB: f64 = (1u64 << 30) as f64;
+
+#[test]
+fn the_document_has_every_field() {
+    let found = document(&[&config("case_a_124m_b64.py"), "--gpu", "RTX 4070"]);
+    let keys: Vec<&str> = found.as_object().unwrap().keys().map(String::as_str).collect();
+    assert_eq!(keys[0], "schema");
+    for key in [
+        "fits",
+        "device",
+        "budget_bytes",
+        "arena_bytes",
+        "context_bytes",
+        "device_bytes",
+        "phases",
+        "roles",
+        "host_bytes",
+        "hash",
+        "slices",
+        "eval_slices",
+        "head_chunk_tokens",
+        "recompute",
+        "tokens_per_iteration",
+        "predicted_tokens_per_second",
+        "predicted_run_seconds",
+    ] {
+        assert!(!found[key].is_null(), "{key}");
+    }
+    let fields =
+        |key: &str| -> Vec<String> { found[key].as_object().unwrap().keys().cloned().collect() };
+    assert_eq!(fields("phases"), ["load", "train", "eval", "sample", "save"]);
+    let roles = fields("roles");
+    for role in [
+        "weights",
+        "master",
+        "gradients",
+        "moments",
+        "activations",
+        "logits",
+        "workspace",
+        "tokens",
+    ] {
+        assert!(roles.iter().any(|found| found == role), "{role}");
+    }
+    assert_eq!(found["schema"], "fitgpt.plan/1");
+    assert_eq!(found["device"], "RTX 4070");
+    assert_eq!(numbers(&found["slices"]).iter().sum::<u64>(), 64);
+    assert_eq!(numbers(&found["eval_slices"]).iter().sum::<u64>(), 64);
+    assert_eq!(number(&found, "tokens_per_iteration"), 65_536);
+    assert_eq!(found["recompute"].as_array().unwrap().len(), 12);
+    // 20,000 iterations of 65,536 tokens, and evaluations besides.
+    let seconds = 20_000.0 * 65_536.0 / found["predicted_tokens_per_second"].as_f64().unwrap();
+    let run = found["predicted_run_seconds"].as_f64().unwrap();
+    assert!(run > seconds && run < 1.5 * seconds, "{run} {seconds}");
+}
+
+/// The cases of the project on a 12 GB card, in `device_bytes`, a 0.5 GiB context included.
+#[test]
+fn the_cases_that_began_the_project() {
+    let (a, b) = (config("case_a_124m_b64.py"), config("case_b_77m_fp16.py"));
+    let only = |found: &Value, levels: &[&str]| {
+        let kept = found["recompute"].as_array().unwrap().iter();
+        kept.clone().all(|level| levels.contains(&level.as_str().unwrap()))
+    };
+    for vram in ["11.69GiB", "9.7GiB", "8.3GiB"] {
+        let found = document(&[&a, &format!("--vram={vram}")]);
+        assert!(only(&found, &["R0", "R1", "R2"]), "no product is repeated: {found:#}");
+        assert!(found["predicted_tokens_per_second"].is_null(), "nobody knows the card");
+    }
+    for vram in ["11.69GiB", "6.5GiB"] {
+        let found = document(&[&b, "--gpu=RTX 4070", "--vram", vram]);
+        assert!(only(&found, &["R0"]), "nothing is recomputed: {found:#}");
+    }
+    let small = ["--dataset=x", "--gradient_accumulation_steps=1"];
+    document(&[&small[..], &["--batch_size=12", "--vram=4GiB"]].concat());
+    let medium = ["--n_layer=24", "--n_head=16", "--n_embd=1024", "--batch_size=1"];
+    document(&[&small[..], &medium, &["--vram=8GiB"]].concat());
+    let medium_11 = document(&["--dataset=x", medium[0], medium[1], medium[2], "--vram=11GiB"]);
+    assert_eq!(medium_11["optimizer_state"], "float32");
+    let large_eval = document(&[&a, "--vram=11.69GiB", "--eval_batch_size=512"]);
+    let usual_eval = document(&[&a, "--vram=11.69GiB"]);
+    let added = number(&large_eval, "device_bytes") - number(&usual_eval, "device_bytes");
+    assert!(added <= 4096, "room for the losses of 512 sequences alone, not {added}");
+}
+
+#[test]
+fn larger_models_need_levers_and_are_refused_without() {
+    let sizes = [
+        ["--n_layer=36", "--n_head=20", "--n_embd=1280"],
+        ["--n_layer=48", "--n_head=25", "--n_embd=1600"],
+    ];
+    for size in sizes {
+        let all = [&["--dataset=x", "--gpu=RTX 4070"][..], &size].concat();
+        let refused = plan(&[&all[..], &["--json"]].concat());
+        assert_eq!(refused.code, Some(3), "{refused:?}");
+        let found: Value = serde_json::from_str(&refused.out).unwrap();
+        assert_eq!(found["fits"], false);
+        let over = number(&found, "device_bytes") - number(&found, "budget_bytes");
+        assert_eq!(number(&found, "missing_bytes"), over);
+        assert!(found["largest"].as_array().unwrap().len() >= 3);
+        assert!(found["largest"][0]["bytes"].as_u64().unwrap() as f64 > GIB);
+        let suggestions = found["suggestions"].as_array().unwrap();
+        assert!((2..=3).contains(&suggestions.len()), "{found:#}");
+        for one in suggestions {
+            suggestion_is_true(&all, one);
+        }
+        let permitted = ["--optimizer_state=auto", "--offload=auto"];
+        let found = document(&[&all[..], &permitted].concat());
+        assert!(found["offload"] == "optimizer" || found["optimizer_state"] == "bfloat16");
+        assert!(number(&found, "predicted_tokens_per_second") > 1000);
+    }
+}
+
+/// What is suggested fits, with the figures that were told.
+fn suggestion_is_true(all: &[&str], one: &Value) {
+    assert_eq!(one["fits"], true);
+    assert!(one["note"].as_str().unwrap().len() > 10);
+    let settings = one["settings"].as_object().unwrap();
+    let text = |value: &Value| value.as_str().map_or(value.to_string(), str::to_string);
+    let typed: Vec<String> =
+        settings.iter().map(|(key, value)| format!("--{key}={}", text(value))).collect();
+    let typed: Vec<&str> = typed.iter().map(String::as_str).collect();
+    let found = document(&[all, &typed].concat());
+    for key in ["device_bytes", "tokens_per_iteration", "predicted_tokens_per_second"] {
+        assert_eq!(found[key], one[key], "{key} of {typed:?}");
+    }
+}
+
+#[test]
+fn the_same_question_has_the_same_answer() {
+    let arguments = [config("case_b_77m_fp16.py"), "--gpu=RTX 3060".to_string()];
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    assert_eq!(document(&arguments), document(&arguments));
+    // As a driver spells it.
+    let other = [arguments[0], "--gpu", "NVIDIA GeForce RTX 3060"];
+    assert_eq!(document(&arguments), document(&other));
+}
+
+/// `train` allocates what `plan` says.
+#[test]
+fn train_takes_what_was_planned() {
+    let place = Place::new("plan-and-train");
+    let planned = place.run(&[&["plan"], TINY, &["--json"]].concat()).succeeded();
+    let planned: Value = serde_json::from_str(&planned.out).unwrap();
+    check_sums(&planned);
+    let trained = place.train(&["--max_iters=1"]).succeeded();
+    let line = trained.out.lines().find(|line| line.contains("one allocation of")).unwrap();
+    let digits: String = line.split("one allocation of").nth(1).unwrap().to_string();
+    let digits: String = digits.chars().filter(char::is_ascii_digit).collect();
+    assert_eq!(digits, number(&planned, "arena_bytes").to_string());
+    assert!(number(&planned, "predicted_tokens_per_second") > 0, "this CPU was measured");
+}
+
+#[test]
+fn a_sweep_has_a_row_for_each_value_and_valid_heads() {
+    let config = config("case_b_77m_fp16.py");
+    let ended = plan(&[&config, "--gpu=RTX 4070", "--sweep", "n_embd=576,512,448"]).succeeded();
+    for words in ["512 n_head=8", "63.5M", "448 n_head=7", "51.4M", "tok/s"] {
+        assert!(ended.out.contains(words), "{words}: {}", ended.out);
+    }
+    let json = plan(&[&config, "--vram=2GiB", "--sweep=batch_size=4,8", "--json"]);
+    let json: Value = serde_json::from_str(&json.succeeded().out).unwrap();
+    assert_eq!(json["sweep"].as_array().unwrap().len(), 2);
+    assert_eq!(json["sweep"][1]["settings"]["batch_size"], "8");
+    plan(&[&config, "--vram=2GiB", "--sweep", "batch_size"]).failed(2, &["key=a,b,c"]);
+    plan(&[&config, "--vram=2GiB", "--sweep", "batchsize=1"]).failed(2, &["batch_size"]);
+}
+
+#[test]
+fn the_arena_is_drawn() {
+    let place = Place::empty("plan-svg");
+    let config = config("case_a_124m_b64.py");
+    let ended = place.run(&["plan", &config, "--gpu=RTX 4070", "--svg", "map.svg"]).succeeded();
+    assert!(ended.out.contains("arena map: map.svg"), "{}", ended.out);
+    let svg = String::from_utf8(place.read("map.svg")).unwrap();
+    assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
+    for words in ["h.11.fch", "master", "logits", "backward", "GiB"] {
+        assert!(svg.contains(words), "{words}");
+    }
+    place
+        .run(&["plan", &config, "--gpu=RTX 4070", "--svg", "no/folder/map.svg"])
+        .failed(4, &["no/folder/map.svg"]);
+}
+
+#[test]
+fn what_cannot_be_planned_is_told() {
+    let a = config("case_a_124m_b64.py");
+    for (arguments, words) in [
+        (&["--gpu", "RTX 4071"][..], &["'RTX 4071' is not in the table", "RTX 4070"][..]),
+        (&["--gpu"], &["--gpu needs a name"]),
+        (&["--vram=12 apples"], &["vram='12 apples'", "11.69GiB"]),
+        (&["--vram=80%"], &["--gpu 'RTX 4070'"]),
+        (&["--device=cuda"], &["--gpu 'RTX 4070'", "--vram 8GiB"]),
+        (&["--gpu=T4", "--batchsize=3"], &["did you mean --batch_size?"]),
+        (&["--gpu=T4", "--n_head=7"], &["n_embd=768 cannot be divided by n_head=7"]),
+        (&["--gpu=T4", "--json=1"], &["--json takes no '1'"]),
+    ] {
+        plan(&[&[&a as &str], arguments].concat()).failed(2, words);
+    }
+    let below_the_weights = plan(&[&a, "--vram=700MiB"]);
+    assert_eq!(below_the_weights.code, Some(3));
+    assert!(below_the_weights.error.contains("missing"), "{}", below_the_weights.error);
+    let old = plan(&[&a, "--gpu=RTX 2080 Ti"]).succeeded();
+    assert!(old.out.contains("older than sm_80"), "{}", old.out);
+}
+
+/// What people see, in the width they have.
+#[test]
+fn the_bill_for_people() {
+    let ended = plan(&[&config("case_a_124m_b64.py"), "--gpu=RTX 4070"]).succeeded();
+    for words in [
+        "weight",
+        "activation",
+        "logits",
+        "peak of each phase",
+        "load",
+        "save",
+        "└backward",
+        "plan: 64 sequences as ",
+        "nothing recomputed: ",
+        " of 11.69 GiB, about ",
+        "on an RTX 4070",
+        "20,000 iterations in ",
+        "hash ",
+        "data set 'openwebtext_local' is not here",
+    ] {
+        assert!(ended.out.contains(words), "{words}: {}", ended.out);
+    }
+}
+
+/// Asked with nothing, it plans what `train` would run.
+#[test]
+fn without_arguments_it_plans_the_built_in_run() {
+    let ended = plan(&[]).succeeded();
+    assert!(
+        ended.out.contains("built-in preset") && ended.out.contains("this CPU"),
+        "{}",
+        ended.out
+    );
+}
+
+#[test]
+fn it_is_quick() {
+    let config = config("case_a_124m_b64.py");
+    let best = (0..3).map(|_| {
+        let start = std::time::Instant::now();
+        document(&[&config, "--gpu=RTX 4070"]);
+        start.elapsed()
+    });
+    let limit = if cfg!(debug_assertions) { 3.0 } else { 0.3 };
+    let best = best.min().unwrap().as_secs_f64();
+    assert!(best < limit, "{best} s");
+}
