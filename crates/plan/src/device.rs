@@ -45,10 +45,10 @@ impl Family {
     /// Shares of the nominal rates that products, attention and memory reach.
     const fn shares(self) -> [f64; 3] {
         match self {
-            Family::GeForce => [1.05, 0.54, 0.91],
+            Family::GeForce => [1.07, 0.54, 0.91],
             Family::Professional => [0.72, 0.35, 0.88],
-            Family::Ampere => [0.72, 0.38, 0.88],
-            Family::Hopper => [0.71, 0.19, 0.90],
+            Family::Ampere => [0.74, 0.38, 0.88],
+            Family::Hopper => [0.755, 0.175, 0.88],
             Family::Old => [0.70, 0.25, 0.85],
         }
     }

@@ -3,6 +3,7 @@
 
 mod typing;
 
+mod anchors;
 mod arguments;
 mod budgets;
 mod config_folder;
