@@ -10,6 +10,7 @@ use plan::{
     Backend, BackendError, Bytes, Dtype, Plan, Scratch, SegmentId, StepInputs, StepState, TensorId,
     Tensors,
 };
+use std::time::Instant;
 
 /// How to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,6 +182,32 @@ impl Backend for CpuBackend {
     }
 
     fn run(&mut self, segment: SegmentId, inputs: &StepInputs) -> Result<(), BackendError> {
+        self.walk(segment, inputs, |_| {})
+    }
+
+    fn run_timed(
+        &mut self,
+        segment: SegmentId,
+        inputs: &StepInputs,
+    ) -> Result<Vec<f64>, BackendError> {
+        let mut seconds = Vec::new();
+        let mut last = Instant::now();
+        self.walk(segment, inputs, |_| {
+            seconds.push(last.elapsed().as_secs_f64());
+            last = Instant::now();
+        })?;
+        Ok(seconds)
+    }
+}
+
+impl CpuBackend {
+    /// Runs the steps; `done` is told of each when it has ended.
+    fn walk(
+        &mut self,
+        segment: SegmentId,
+        inputs: &StepInputs,
+        mut done: impl FnMut(usize),
+    ) -> Result<(), BackendError> {
         if segment.index() >= self.plan.schedule.segments.len() {
             let (given, limit) = (segment.index() as i64, self.plan.schedule.segments.len() as i64);
             return Err(BackendError::BadInput { what: "segment", given, limit });
@@ -203,6 +230,7 @@ impl Backend for CpuBackend {
             if self.poison {
                 self.memory.poison_dying(segment, step);
             }
+            done(step);
         }
         self.memory.end(segment);
         Ok(())

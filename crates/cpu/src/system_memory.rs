@@ -82,6 +82,9 @@ mod tests {
 
     const GIB: u64 = 1 << 30;
 
+    /// Name, the process's groups, their files, and what is available and there in all.
+    type Case<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)], u64, u64);
+
     /// A machine of 64 GiB, 48 of them free, with files of its control groups.
     fn system(name: &str, cgroup: &str, files: &[(&str, &str)]) -> System {
         let folder = std::env::temp_dir().join(format!("fitgpt-{name}-{}", std::process::id()));
@@ -103,7 +106,7 @@ mod tests {
     fn the_tightest_limit_counts_wherever_it_is_set() {
         let (eight, six) = ((8 * GIB).to_string(), (6 * GIB).to_string());
         let (three, one) = ((3 * GIB).to_string(), GIB.to_string());
-        let cases: [(&str, &str, &[(&str, &str)], u64, u64); 5] = [
+        let cases: [Case<'_>; 5] = [
             ("no-limit", "0::/\n", &[], 48 * GIB, 64 * GIB),
             ("max", "0::/\n", &[("memory.max", "max\n")], 48 * GIB, 64 * GIB),
             (

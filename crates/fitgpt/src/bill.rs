@@ -14,6 +14,9 @@ const BAR: usize = 24;
 /// Columns from which each row says what its role is for.
 const WIDE: usize = 80;
 
+/// Columns below which a row says less.
+const NARROW: usize = 66;
+
 /// Something that the host keeps outside the arena.
 #[derive(Clone, Copy, Debug)]
 pub struct HostMemory {
@@ -74,7 +77,10 @@ fn arena(text: &mut String, bill: &Bill, width: usize) {
         "  {:<12} {:>11}  {}",
         strong(&format!("{:<12}", "arena")).trim_end(),
         bill.arena_bytes.to_string(),
-        faint(&format!("one allocation of {} bytes", grouped(bill.arena_bytes.get())))
+        faint(&match width >= NARROW {
+            true => format!("one allocation of {} bytes", grouped(bill.arena_bytes.get())),
+            false => format!("{} bytes", grouped(bill.arena_bytes.get())),
+        })
     );
 }
 

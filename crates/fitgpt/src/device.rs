@@ -2,6 +2,7 @@
 
 use crate::bill::HostMemory;
 use cpu::{CpuBackend, CpuOptions, CpuScratch, Isa};
+use plan::op_times::OpTimes;
 use plan::{Backend, BackendError, Bytes, Dtype, Plan, Scratch};
 use spec::{Machine, Memory};
 use std::rc::Rc;
@@ -64,6 +65,7 @@ impl Device {
             bandwidth: 2e10,
             link: 2e10,
             launch: 2e-5,
+            times: OpTimes::default(),
         };
         Machine { device, scratch: self.scratch(), budget, host: None, compute: Dtype::F32 }
     }

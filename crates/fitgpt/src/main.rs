@@ -6,6 +6,7 @@ mod commands;
 mod device;
 mod flags;
 mod interrupt;
+mod measure;
 mod numbers;
 mod plan_report;
 mod progress;

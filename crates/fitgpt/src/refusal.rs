@@ -10,7 +10,9 @@ pub fn show(refusal: &Refusal, named: bool) {
     screen::error(&refusal.headline());
     let largest = refusal.largest.iter().map(|(name, bytes)| format!("{name} {bytes}"));
     let largest = largest.collect::<Vec<_>>().join(", ");
-    screen::note(&format!("  largest at its fullest moment: {largest}"));
+    let width = screen::wrap_width();
+    let wrapped = |text: &str, indent: usize| screen::note(&screen::wrapped(text, indent, width));
+    wrapped(&format!("  largest at its fullest moment: {largest}"), 4);
     if refusal.suggestions.is_empty() {
         screen::note(
             "  no setting near this one fits: make the model much smaller, or free memory",
@@ -25,6 +27,6 @@ pub fn show(refusal: &Refusal, named: bool) {
             false => String::new(),
         };
         screen::note(&format!("    {}", one.arguments()));
-        screen::note(&format!("        {bytes}{rate}; {}", one.note));
+        wrapped(&format!("        {bytes}{rate}; {}", one.note), 8);
     }
 }

@@ -13,6 +13,11 @@ pub fn width() -> usize {
     columns.unwrap_or(WIDTH)
 }
 
+/// Columns to wrap sentences at: a program that reads them gets each in one line.
+pub fn wrap_width() -> usize {
+    if is_terminal() { width() } else { usize::MAX }
+}
+
 /// Whether somebody watches.
 pub fn is_terminal() -> bool {
     std::io::stdout().is_terminal()
@@ -42,7 +47,9 @@ pub fn error(text: &str) {
 
 /// Something to know, on standard output between the lines of a run.
 pub fn notice(text: &str) {
-    line(&format!("{} {text}", Style::new().yellow().apply_to("note:")));
+    let text = wrapped(&format!("note: {text}"), 6, wrap_width());
+    let text = text.strip_prefix("note:").unwrap_or(&text);
+    line(&format!("{}{text}", Style::new().yellow().apply_to("note:")));
 }
 
 /// What the eye should find.
@@ -58,4 +65,34 @@ pub fn faint(text: &str) -> String {
 /// A colour for bars.
 pub fn coloured(text: &str) -> String {
     Style::new().cyan().apply_to(text).to_string()
+}
+
+/// Words in lines of at most so many columns, all but the first line indented. Where there is less
+/// room than words need, they are not broken.
+pub fn wrapped(text: &str, indent: usize, width: usize) -> String {
+    let first = text.len() - text.trim_start().len();
+    let mut lines = vec![" ".repeat(first)];
+    for (index, word) in text.split_whitespace().enumerate() {
+        let last = lines.len() - 1;
+        if index == 0 {
+            lines[last] += word;
+        } else if lines[last].chars().count() + 1 + word.chars().count() > width {
+            lines.push(" ".repeat(indent) + word);
+        } else {
+            lines[last] += &format!(" {word}");
+        }
+    }
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::wrapped;
+
+    #[test]
+    fn words_are_wrapped_and_kept() {
+        assert_eq!(wrapped("  a bc def", 2, 80), "  a bc def");
+        assert_eq!(wrapped("aa bb cc dd", 1, 5), "aa bb\n cc\n dd");
+        assert_eq!(wrapped("longer than that", 0, 3), "longer\nthan\nthat");
+    }
 }

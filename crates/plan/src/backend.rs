@@ -228,6 +228,13 @@ pub trait Backend: Send {
 
     /// Runs a segment's steps in order.
     fn run(&mut self, segment: SegmentId, inputs: &StepInputs) -> Result<(), BackendError>;
+
+    /// The same, with the seconds that each step took.
+    fn run_timed(
+        &mut self,
+        segment: SegmentId,
+        inputs: &StepInputs,
+    ) -> Result<Vec<f64>, BackendError>;
 }
 
 /// The host's buffer and the tensor have the same size.

@@ -30,7 +30,7 @@ pub fn step_seconds(op: &Op, tensors: &Tensors, device: &Device) -> f64 {
         }
         _ => computing.max(moving(operation.bytes(tensors))),
     };
-    seconds + device.launch
+    device.times.seconds(op, tensors, seconds + device.launch)
 }
 
 /// Predicted seconds of one run of a segment.

@@ -3,6 +3,7 @@
 //! come from measurements (`docs/experiments.md`).
 
 use crate::bytes::Bytes;
+use crate::op_times::OpTimes;
 
 /// A device as the cost model sees it: rates that programs really reach.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,6 +24,8 @@ pub struct Device {
     pub link: f64,
     /// Seconds that a step takes besides: launching it, and the tail of the one before.
     pub launch: f64,
+    /// Times that were measured on it.
+    pub times: OpTimes,
 }
 
 /// How a family of GPUs turns nominal rates into real ones.
@@ -201,6 +204,7 @@ impl Gpu {
             bandwidth: self.gigabytes_per_second * 1e9 * bandwidth,
             link: self.family.link(),
             launch: LAUNCH,
+            times: OpTimes::default(),
         }
     }
 }

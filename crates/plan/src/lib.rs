@@ -32,6 +32,7 @@ pub mod device;
 pub mod error;
 pub mod gpu_scratch;
 pub mod lifetimes;
+pub mod op_times;
 pub mod ops;
 pub mod recompute;
 pub mod report;

@@ -14,8 +14,8 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// Head chunks that are tried, in tokens. Below, products become too thin; above, nothing is won: of
-/// 2048, 4096, 8192 and all at once, 4096 was measured fastest (`docs/experiments.md`).
+/// Head chunks that are tried, in tokens. Below, products become too thin; above, nothing is won:
+/// of 2048, 4096, 8192 and all at once, 4096 was measured fastest (`docs/experiments.md`).
 const CHUNKS: [u64; 3] = [1024, 2048, 4096];
 
 /// Slices of more tokens than this win nothing any more.

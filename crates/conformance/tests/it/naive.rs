@@ -166,6 +166,10 @@ impl Backend for Naive {
         Ok(())
     }
 
+    fn run_timed(&mut self, _: SegmentId, _: &StepInputs) -> Result<Vec<f64>, BackendError> {
+        Err(BackendError::Unsupported { what: "it has no clock".to_string() })
+    }
+
     fn run(&mut self, segment: SegmentId, inputs: &StepInputs) -> Result<(), BackendError> {
         let steps = self.plan.schedule.segment(segment).steps.clone();
         let sabotage = self.sabotage;

@@ -68,6 +68,7 @@ flags:
   --json               one JSON document (fitgpt.plan/1, docs/plan-json.md) on standard output
   --svg FILE           the arena as a picture: time across, address up, coloured by role
   --sweep KEY=A,B,C    a row for each value of a key; a width gets heads that divide it
+  --measure            run the plan's steps here once, and predict by their times from now on
 
 Both --gpu and --vram plan for CUDA in the config's dtype. Exit code 3: it does not fit; what is
 missing, the largest tensors and settings that fit are told.

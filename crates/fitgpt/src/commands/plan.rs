@@ -6,7 +6,7 @@ use crate::bill::{self, HostMemory};
 use crate::device::{self, Device};
 use crate::flags::{Flag, Given};
 use crate::plan_report::{PlanReport, arena_map, document, sentence, timeline};
-use crate::{refusal, screen, sweep};
+use crate::{measure, refusal, screen, sweep};
 use ::train::save;
 use ::train::{TrainError, setup};
 use model::{Dims, Program};
@@ -21,12 +21,13 @@ use spec::{
 use std::path::Path;
 
 /// The flags beside keys.
-pub const FLAGS: [Flag; 5] = [
+pub const FLAGS: [Flag; 6] = [
     Flag { name: "--gpu", value: Some("name") },
     Flag { name: "--vram", value: Some("size") },
     Flag { name: "--json", value: None },
     Flag { name: "--svg", value: Some("file") },
     Flag { name: "--sweep", value: Some("key=a,b,c") },
+    Flag { name: "--measure", value: None },
 ];
 
 /// Names that a refusal of a GPU's name gives.
@@ -35,6 +36,11 @@ const NEAREST: usize = 4;
 /// Rates to choose a plan by for a card that is known by its memory alone: the project's own 12 GB
 /// card. No prediction is made of them.
 const UNNAMED: &str = "RTX 4070";
+
+/// What predictions rest on.
+const QUICK: &str = "a quick measurement";
+const STEP_TIMES: &str = "measured step times";
+const TABLE: &str = "the table of GPUs";
 
 /// Runs the command.
 pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
@@ -46,6 +52,9 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     let json = flags.has("--json");
     if !json {
         case.introduce();
+    }
+    if flags.has("--measure") {
+        case.measure(json)?;
     }
     let report = match case.plan() {
         Ok(report) => report,
@@ -139,24 +148,53 @@ impl Case {
         }
     }
 
-    /// The plan, or a refusal with suggestions.
-    pub fn plan(&self) -> Result<PlanReport, TrainError> {
+    /// Runs the plan here and keeps the times of its steps.
+    fn measure(&self, quiet: bool) -> Result<(), TrainError> {
+        let Some(here) = &self.here else {
+            let what = "--measure runs the plan here: leave out --gpu, --vram and device='cuda'";
+            return Err(SpecError::Conflict { what: what.to_string() }.into());
+        };
+        let planned = self.planned()?;
+        let times = measure::measure(&planned, here)?;
+        let kept = measure::keep(&times, here)?;
+        let place =
+            kept.map_or("nowhere: HOME is not set".to_string(), |p| p.display().to_string());
+        if !quiet {
+            let count = times.steps.len();
+            screen::line(&format!("measured {count} kinds of steps, kept in {place}"));
+        }
+        Ok(())
+    }
+
+    /// The plan that a resumed run was saved with, if it still serves; else a new one.
+    fn planned(&self) -> Result<Planned, TrainError> {
         let Case { run, dims, machine, .. } = self;
         let again = match &self.before {
             Some(choice) => plan_again(run, *dims, machine, choice)?.ok(),
             None => None,
         };
-        let planned = match again {
-            Some(planned) => planned,
-            None => plan_or_suggest(run, *dims, machine)?,
-        };
-        let prediction = match &self.here {
-            Some(here) => Some(planned.predict(run, &here.measured())),
-            None => self.named.then(|| planned.predict(run, &machine.device)),
+        match again {
+            Some(planned) => Ok(planned),
+            None => Ok(plan_or_suggest(run, *dims, machine)?),
+        }
+    }
+
+    /// The plan, or a refusal with suggestions.
+    pub fn plan(&self) -> Result<PlanReport, TrainError> {
+        let Case { run, dims, machine, .. } = self;
+        let planned = self.planned()?;
+        let (prediction, basis) = match &self.here {
+            Some(here) => {
+                let times = measure::find(here);
+                let basis = if times.is_empty() { QUICK } else { STEP_TIMES };
+                let device = plan::device::Device { times, ..here.measured() };
+                (Some(planned.predict(run, &device)), basis)
+            }
+            None => (self.named.then(|| planned.predict(run, &machine.device)), TABLE),
         };
         let (bill, host) = (Bill::new(&planned.plan), host_memory(run, &planned.program).to_vec());
         let (run, machine) = (run.clone(), machine.clone());
-        Ok(PlanReport { run, dims: *dims, machine, planned, bill, prediction, host })
+        Ok(PlanReport { run, dims: *dims, machine, planned, bill, prediction, basis, host })
     }
 }
 
@@ -264,16 +302,23 @@ fn show_text(report: &PlanReport) -> Result<(), TrainError> {
     let width = screen::width();
     let parameters = model::params::reported_parameters(&report.dims).map_err(SpecError::from)?;
     let Dims { n_layer, n_head, n_embd, vocab_size, .. } = report.dims;
-    let mut text = format!(
+    let title = format!(
         "{:.2}M parameters ({n_layer} layers, {n_head} heads, width {n_embd}, vocabulary \
-         {vocab_size}) on {}\n\n",
+         {vocab_size}) on {}",
         parameters as f64 / 1e6,
         report.machine.device.name
     );
+    let mut text = screen::wrapped(&title, 2, screen::wrap_width()) + "\n\n";
     text += &bill::whole(report, width);
     text.push('\n');
     text += &timeline::text(report, width);
-    text += &format!("\n{} {}\n", screen::strong("plan:"), sentence::of(report));
-    text += &screen::faint(&format!("      hash {:016x}\n", report.bill.hash));
+    let plan = screen::wrapped(&format!("plan: {}", sentence::of(report)), 6, screen::wrap_width());
+    let plan = plan.strip_prefix("plan:").unwrap_or(&plan);
+    text += &format!("\n{}{plan}\n", screen::strong("plan:"));
+    let mut last = format!("      hash {:016x}", report.bill.hash);
+    if report.prediction.is_some() {
+        last += &format!(", speed by {}", report.basis);
+    }
+    text += &(screen::faint(&last) + "\n");
     show(&text)
 }

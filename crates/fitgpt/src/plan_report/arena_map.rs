@@ -10,9 +10,9 @@ use std::fmt::Write;
 const WIDTH: f64 = 1200.0;
 const HEIGHT: f64 = 800.0;
 const LEFT: f64 = 90.0;
-const TOP: f64 = 86.0;
+const TOP: f64 = 104.0;
 const RIGHT: f64 = 24.0;
-const BOTTOM: f64 = 96.0;
+const BOTTOM: f64 = 104.0;
 
 /// What the map is drawn on.
 struct Frame {
@@ -60,7 +60,8 @@ fn head(report: &PlanReport) -> String {
         .iter()
         .map(|&id| report.planned.plan.schedule.segment(id).name.clone())
         .collect();
-    let title = escaped(&super::sentence::of(report));
+    let sentence = escaped(&super::sentence::of(report));
+    let (cut, figures) = sentence.split_once(": ").unwrap_or((&sentence, ""));
     let what = format!(
         "The arena of {} over {}: predicted time across, address up; plan {:016x}",
         report.bill.arena_bytes,
@@ -68,18 +69,14 @@ fn head(report: &PlanReport) -> String {
         report.bill.hash
     );
     format!(
-        concat!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {}\" ",
-            "font-family=\"system-ui, sans-serif\" font-size=\"13\">\n",
-            "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n",
-            "<text x=\"{}\" y=\"34\" font-size=\"17\" font-weight=\"600\">{}</text>\n",
-            "<text x=\"{}\" y=\"58\" fill=\"#555\">{}</text>\n"
-        ),
-        WIDTH,
-        HEIGHT,
-        LEFT,
-        clipped(&title, 118),
-        LEFT,
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
+         font-family=\"system-ui, sans-serif\" font-size=\"13\">\n\
+         <rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n\
+         <text x=\"{LEFT}\" y=\"30\" font-size=\"16\" font-weight=\"600\">{}</text>\n\
+         <text x=\"{LEFT}\" y=\"52\" font-size=\"15\">{}</text>\n\
+         <text x=\"{LEFT}\" y=\"76\" fill=\"#555\">{}</text>\n",
+        clipped(cut, 118),
+        clipped(figures, 130),
         escaped(&what)
     )
 }
@@ -106,7 +103,8 @@ fn tensor(
     let _ = writeln!(
         text,
         "<rect x=\"{x0:.2}\" y=\"{y0:.2}\" width=\"{:.2}\" height=\"{:.2}\" fill=\"{colour}\" \
-         stroke=\"#fff\" stroke-width=\"{}\"><title>{name} {dtype} {shape}: {} ({role})</title></rect>",
+         stroke=\"#fff\" stroke-width=\"{}\">\
+         <title>{name} {dtype} {shape}: {} ({role})</title></rect>",
         (x1 - x0).max(0.2),
         (y1 - y0).max(0.2),
         if y1 - y0 > 4.0 && x1 - x0 > 4.0 { 0.5 } else { 0.0 },
@@ -151,10 +149,13 @@ fn axes(text: &mut String, frame: &Frame, arena: Bytes) {
 
 fn legend(text: &mut String, report: &PlanReport) {
     let rows = report.bill.segments.iter().max_by_key(|segment| segment.top);
-    let mut x = LEFT;
+    let (mut x, mut y) = (LEFT, HEIGHT - 52.0);
     for (role, bytes) in rows.map_or(&[][..], |segment| &segment.by_role) {
         let label = format!("{} {bytes}", role.name());
-        let y = HEIGHT - 40.0;
+        let width = 36.0 + 7.6 * label.len() as f64;
+        if x + width > WIDTH - RIGHT {
+            (x, y) = (LEFT, y + 20.0);
+        }
         let _ = writeln!(
             text,
             "<rect x=\"{x:.1}\" y=\"{:.1}\" width=\"12\" height=\"12\" fill=\"{}\"/>\
@@ -163,12 +164,13 @@ fn legend(text: &mut String, report: &PlanReport) {
             colour(*role),
             x + 17.0
         );
-        x += 30.0 + 7.0 * label.len() as f64;
+        x += width;
     }
     let _ = writeln!(
         text,
-        "<text x=\"{LEFT}\" y=\"{:.1}\" fill=\"#777\">figures: the fullest moment</text>",
-        HEIGHT - 16.0
+        "<text x=\"{LEFT}\" y=\"{:.1}\" fill=\"#777\">bytes at the fullest moment; hover for \
+         names</text>",
+        HEIGHT - 10.0
     );
 }
 

@@ -32,6 +32,7 @@ pub fn of(report: &PlanReport) -> Value {
     let beside: u64 = report.host.iter().map(|item| item.bytes.get()).sum();
     let choice = planned.choice.as_ref();
     let levers = choice.map(|choice| choice.levers);
+    let place = |offloaded: bool| if offloaded { json!("optimizer") } else { json!(false) };
     let mut document = head(&report.run, &report.machine, true);
     document.extend(fields(json!({
         "arena_bytes": bill.arena_bytes.get(),
@@ -51,8 +52,9 @@ pub fn of(report: &PlanReport) -> Value {
             plan::Dtype::Bf16 => "bfloat16",
             _ => "float32",
         }),
-        "offload": levers.map(|levers| if levers.offload { json!("optimizer") } else { json!(false) }),
+        "offload": levers.map(|levers| place(levers.offload)),
         "predicted_tokens_per_second": report.prediction.map(|p| whole(p.tokens_per_second)),
+        "predicted_by": report.prediction.map(|_| report.basis),
         "predicted_run_seconds": report.prediction.map(|p| whole(p.run_seconds)),
     })));
     Value::Object(document)
@@ -61,6 +63,7 @@ pub fn of(report: &PlanReport) -> Value {
 /// A run that does not fit.
 pub fn of_refusal(run: &RunSpec, machine: &Machine, refusal: &Refusal, named: bool) -> Value {
     let largest = refusal.largest.iter();
+    let suggestions = refusal.suggestions.iter().map(|one| suggestion(one, named));
     let mut document = head(run, machine, false);
     document.extend(fields(json!({
         "arena_bytes": refusal.arena.get(),
@@ -69,7 +72,7 @@ pub fn of_refusal(run: &RunSpec, machine: &Machine, refusal: &Refusal, named: bo
         "largest": largest
             .map(|(name, bytes)| json!({ "name": name, "bytes": bytes.get() }))
             .collect::<Vec<_>>(),
-        "suggestions": refusal.suggestions.iter().map(|one| suggestion(one, named)).collect::<Vec<_>>(),
+        "suggestions": suggestions.collect::<Vec<_>>(),
     })));
     Value::Object(document)
 }

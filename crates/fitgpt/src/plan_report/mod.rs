@@ -25,6 +25,8 @@ pub struct PlanReport {
     pub bill: Bill,
     /// How fast; none for a card without a name.
     pub prediction: Option<Prediction>,
+    /// What predictions rest on.
+    pub basis: &'static str,
     /// What the host keeps beside the arena.
     pub host: Vec<HostMemory>,
 }

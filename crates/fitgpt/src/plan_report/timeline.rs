@@ -79,7 +79,7 @@ pub fn text(report: &PlanReport, width: usize) -> String {
             moments.iter().filter(within).map(|moment| moment.live).max().unwrap_or(held)
         })
         .collect();
-    let mut text = strong("memory over one slice and the update, as predicted time goes by") + "\n";
+    let mut text = strong("memory over one slice and the update, in predicted time") + "\n";
     for row in (0..ROWS).rev() {
         let label = match row {
             r if r == ROWS - 1 => bytes(arena),

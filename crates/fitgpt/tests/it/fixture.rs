@@ -75,6 +75,7 @@ impl Place {
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_fitgpt"));
         command.args(arguments).current_dir(&self.0).env("OMP_NUM_THREADS", "2");
+        command.env("XDG_CACHE_HOME", self.0.join("no-cache"));
         for variable in ["CARGO_MANIFEST_DIR", "NO_COLOR", "CLICOLOR_FORCE", "WORLD_SIZE"] {
             command.env_remove(variable);
         }

@@ -304,3 +304,27 @@ fn it_is_quick() {
     let best = best.min().unwrap().as_secs_f64();
     assert!(best < limit, "{best} s");
 }
+
+/// Measured step times serve predictions and never the choice of a plan.
+#[test]
+fn times_that_were_measured_are_used() {
+    let place = Place::new("plan-measure");
+    let plan = |more: &[&str]| {
+        let mut command = place.command(&[&["plan"], TINY, &["--json"], more].concat());
+        let ended =
+            Ended::from(command.env("XDG_CACHE_HOME", place.path("cache")).output().unwrap());
+        serde_json::from_str::<Value>(&ended.succeeded().out).unwrap()
+    };
+    let before = plan(&[]);
+    assert_eq!(before["predicted_by"], "a quick measurement");
+    let measured = plan(&["--measure"]);
+    assert_eq!(measured["predicted_by"], "measured step times");
+    assert_eq!(plan(&[])["predicted_by"], "measured step times");
+    for key in ["hash", "slices", "recompute", "arena_bytes"] {
+        assert_eq!(before[key], measured[key], "{key}");
+    }
+    let file = std::fs::read_dir(place.path("cache/fitgpt")).unwrap().next().unwrap().unwrap();
+    std::fs::write(file.path(), "{").unwrap();
+    assert_eq!(plan(&[])["predicted_by"], "a quick measurement", "a broken file is no file");
+    place.run(&["plan", "--gpu=L4", "--measure"]).failed(2, &["--measure", "leave out --gpu"]);
+}

@@ -36,25 +36,46 @@ const CASE_B: (u64, u64, u64, bool) = (12, 12, 576, false);
 const MEDIUM: (u64, u64, u64, bool) = (24, 16, 1024, false);
 const XL: (u64, u64, u64, bool) = (48, 25, 1600, false);
 
+const fn anchor(
+    gpu: &'static str,
+    who: &'static str,
+    model: (u64, u64, u64, bool),
+    batch: (u64, u64),
+    tokens_per_second: f64,
+) -> Anchor {
+    Anchor { gpu, who, model, batch, dtype: "bfloat16", tokens_per_second, saved: 0.0 }
+}
+
+impl Anchor {
+    const fn in_float16(self) -> Anchor {
+        Anchor { dtype: "float16", ..self }
+    }
+
+    const fn saving(self, saved: f64) -> Anchor {
+        Anchor { saved, ..self }
+    }
+}
+
 #[rustfmt::skip]
 const ANCHORS: &[Anchor] = &[
-    Anchor { gpu: "H200", who: "nanoGPT, compile", model: SMALL, batch: (64, 1), dtype: "bfloat16", tokens_per_second: 532_800.0, saved: WHOLE_HEAD },
-    Anchor { gpu: "H200", who: "nanoGPT, compile", model: SMALL, batch: (32, 1), dtype: "bfloat16", tokens_per_second: 523_100.0, saved: 0.0 },
-    Anchor { gpu: "H200", who: "nanoGPT, compile", model: SMALL, batch: (16, 1), dtype: "bfloat16", tokens_per_second: 506_400.0, saved: 0.0 },
-    Anchor { gpu: "H200", who: "nanoGPT, compile", model: SMALL, batch: (8, 1), dtype: "bfloat16", tokens_per_second: 459_300.0, saved: 0.0 },
-    Anchor { gpu: "H200", who: "nanoGPT, compile", model: SMALL, batch: (4, 1), dtype: "bfloat16", tokens_per_second: 409_000.0, saved: 0.0 },
-    Anchor { gpu: "H200", who: "llm.c, cuDNN", model: SMALL_BIAS, batch: (64, 2), dtype: "bfloat16", tokens_per_second: 514_400.0, saved: WHOLE_HEAD },
-    Anchor { gpu: "H200", who: "llm.c, cuDNN", model: SMALL_BIAS, batch: (16, 2), dtype: "bfloat16", tokens_per_second: 548_100.0, saved: 0.0 },
-    Anchor { gpu: "H200", who: "nanoGPT, compile", model: MEDIUM, batch: (12, 1), dtype: "bfloat16", tokens_per_second: 192_000.0, saved: 0.0 },
-    Anchor { gpu: "H200", who: "nanoGPT, compile", model: CASE_B, batch: (16, 1), dtype: "float16", tokens_per_second: 654_000.0, saved: PADDED_HEADS },
-    Anchor { gpu: "H200", who: "nanoGPT", model: XL, batch: (16, 64), dtype: "bfloat16", tokens_per_second: 50_000.0, saved: 0.0 },
-    Anchor { gpu: "H100", who: "llm.c, 8 GPUs", model: SMALL_BIAS, batch: (64, 1), dtype: "bfloat16", tokens_per_second: 468_000.0, saved: 0.0 },
-    Anchor { gpu: "H100", who: "llm.c, 8 GPUs", model: XL, batch: (16, 8), dtype: "bfloat16", tokens_per_second: 47_700.0, saved: 0.0 },
-    Anchor { gpu: "A100 40GB", who: "llm.c", model: SMALL_BIAS, batch: (24, 1), dtype: "bfloat16", tokens_per_second: 200_000.0, saved: 0.0 },
-    Anchor { gpu: "A100 40GB", who: "PyTorch, compile", model: SMALL, batch: (16, 1), dtype: "bfloat16", tokens_per_second: 176_000.0, saved: 0.0 },
-    Anchor { gpu: "RTX 5090", who: "llm.c", model: SMALL_BIAS, batch: (64, 8), dtype: "bfloat16", tokens_per_second: 196_000.0, saved: 0.0 },
-    Anchor { gpu: "RTX 4090", who: "llm.c, cuDNN", model: SMALL_BIAS, batch: (24, 1), dtype: "bfloat16", tokens_per_second: 144_000.0, saved: 0.0 },
-    Anchor { gpu: "RTX 4070", who: "nanoGPT, compile", model: SMALL, batch: (8, 64), dtype: "bfloat16", tokens_per_second: 56_100.0, saved: 0.0 },
+    anchor("H200", "nanoGPT, compile", SMALL, (64, 1), 532_800.0).saving(WHOLE_HEAD),
+    anchor("H200", "nanoGPT, compile", SMALL, (32, 1), 523_100.0),
+    anchor("H200", "nanoGPT, compile", SMALL, (16, 1), 506_400.0),
+    anchor("H200", "nanoGPT, compile", SMALL, (8, 1), 459_300.0),
+    anchor("H200", "nanoGPT, compile", SMALL, (4, 1), 409_000.0),
+    anchor("H200", "llm.c, cuDNN", SMALL_BIAS, (64, 2), 514_400.0).saving(WHOLE_HEAD),
+    anchor("H200", "llm.c, cuDNN", SMALL_BIAS, (16, 2), 548_100.0),
+    anchor("H200", "nanoGPT, compile", MEDIUM, (12, 1), 192_000.0),
+    anchor("H200", "nanoGPT, compile", CASE_B, (16, 1), 654_000.0)
+        .in_float16().saving(PADDED_HEADS),
+    anchor("H200", "nanoGPT", XL, (16, 64), 50_000.0),
+    anchor("H100", "llm.c, 8 GPUs", SMALL_BIAS, (64, 1), 468_000.0),
+    anchor("H100", "llm.c, 8 GPUs", XL, (16, 8), 47_700.0),
+    anchor("A100 40GB", "llm.c", SMALL_BIAS, (24, 1), 200_000.0),
+    anchor("A100 40GB", "PyTorch, compile", SMALL, (16, 1), 176_000.0),
+    anchor("RTX 5090", "llm.c", SMALL_BIAS, (64, 8), 196_000.0),
+    anchor("RTX 4090", "llm.c, cuDNN", SMALL_BIAS, (24, 1), 144_000.0),
+    anchor("RTX 4070", "nanoGPT, compile", SMALL, (8, 64), 56_100.0),
 ];
 
 fn predicted(anchor: &Anchor) -> f64 {

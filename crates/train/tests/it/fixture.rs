@@ -69,6 +69,7 @@ fn machine() -> Machine {
         bandwidth: 2e10,
         link: 1e10,
         launch: 2e-5,
+        times: plan::op_times::OpTimes::default(),
     };
     let scratch = Rc::new(CpuScratch { threads: 2 });
     Machine { device, scratch, budget: whole(1 << 40), host: None, compute: plan::Dtype::F32 }

@@ -1,0 +1,122 @@
+//! `fitgpt plan --measure`: runs the plan's segments on this machine, keeps how long each step
+//! took, and finds it again for later predictions. The choice of a plan never looks at it: two
+//! runs of the same settings are cut the same way, measured or not.
+
+use crate::device::Device;
+use plan::cost::step_seconds;
+use plan::op_times::{OpTimes, Sample, key};
+use plan::{Plan, SegmentId, StepInputs, TensorId};
+use serde_json::{Map, Value, json};
+use spec::Planned;
+use std::path::PathBuf;
+use train::TrainError;
+
+/// How often each segment runs; the first round warms caches.
+const ROUNDS: usize = 3;
+
+const SCHEMA: &str = "fitgpt.op_times/1";
+
+/// Larger files are not ours.
+const MOST_BYTES: u64 = 16 << 20;
+
+/// Runs training slices, update and evaluation of a plan and times their steps.
+pub fn measure(planned: &Planned, device: &Device) -> Result<OpTimes, TrainError> {
+    let program = &planned.program;
+    let mut backend = device.load(planned.plan.clone())?;
+    let mut samples = Vec::new();
+    let losses = program.train.iter().chain(&program.eval);
+    let mut segments: Vec<(SegmentId, Vec<TensorId>)> =
+        losses.map(|slice| (slice.segment, vec![slice.tokens, slice.targets])).collect();
+    segments.extend(program.update.map(|update| (update, Vec::new())));
+    let rates = device.measured();
+    for (segment, inputs) in segments {
+        for round in 0..ROUNDS {
+            for &input in &inputs {
+                let bytes = planned.plan.schedule.tensors.bytes(input).get() as usize;
+                backend.write(input, &vec![0; bytes])?;
+            }
+            let step = StepInputs { lr: 1e-4, grad_clip: 1.0, ..StepInputs::default() };
+            let seconds = backend.run_timed(segment, &step)?;
+            if round > 0 {
+                samples.extend(of_segment(&planned.plan, segment, &seconds, &rates));
+            }
+        }
+    }
+    Ok(OpTimes::new(&samples))
+}
+
+fn of_segment(
+    plan: &Plan,
+    segment: SegmentId,
+    seconds: &[f64],
+    rates: &plan::device::Device,
+) -> Vec<Sample> {
+    let tensors = &plan.schedule.tensors;
+    let steps = &plan.schedule.segment(segment).steps;
+    let sample = |(step, &measured): (&plan::Step, &f64)| Sample {
+        key: key(&step.op, tensors),
+        op: step.op.operation().name(),
+        measured,
+        predicted: step_seconds(&step.op, tensors, rates),
+    };
+    steps.iter().zip(seconds).map(sample).collect()
+}
+
+/// Where times of a device are kept, if the user has a home.
+pub fn file(device: &Device) -> Option<PathBuf> {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let cache = set("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(|| set("HOME").map(|home| PathBuf::from(home).join(".cache")))?;
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
+    let name: String = device.name().chars().map(plain).collect();
+    Some(cache.join("fitgpt").join(format!("op-times-{name}.json")))
+}
+
+/// Keeps times for later, together with those that were kept before.
+pub fn keep(times: &OpTimes, device: &Device) -> Result<Option<PathBuf>, TrainError> {
+    let Some(path) = file(device) else {
+        return Ok(None);
+    };
+    let mut all = find(device);
+    all.steps.extend(times.steps.clone());
+    all.factors.extend(times.factors.clone());
+    let map = |map: &std::collections::BTreeMap<String, f64>| {
+        Map::from_iter(map.iter().map(|(key, value)| (key.clone(), json!(value))))
+    };
+    let document = json!({
+        "schema": SCHEMA, "device": device.name(), "version": env!("CARGO_PKG_VERSION"),
+        "steps": map(&all.steps), "factors": map(&all.factors),
+    });
+    let failed = |error| TrainError::Io {
+        path: path.clone(),
+        doing: "write",
+        error,
+        advice: "set XDG_CACHE_HOME to a folder that can be written",
+    };
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder).map_err(failed)?;
+    }
+    std::fs::write(&path, format!("{document:#}\n")).map_err(failed)?;
+    Ok(Some(path))
+}
+
+/// Times that were kept; none where there are none, or where the file is not what it should be.
+pub fn find(device: &Device) -> OpTimes {
+    file(device).and_then(|path| read(&path)).unwrap_or_default()
+}
+
+fn read(path: &std::path::Path) -> Option<OpTimes> {
+    let small = std::fs::metadata(path).ok()?.len() <= MOST_BYTES;
+    let text = small.then(|| std::fs::read_to_string(path).ok())??;
+    let json: Value = serde_json::from_str(&text).ok()?;
+    let ours = json["schema"] == SCHEMA && json["version"] == env!("CARGO_PKG_VERSION");
+    let map = |key: &str| {
+        let fields = json[key].as_object()?.iter();
+        let entry = |(key, value): (&String, &Value)| {
+            let number = value.as_f64().filter(|number| number.is_finite() && *number > 0.0)?;
+            Some((key.clone(), number))
+        };
+        fields.map(entry).collect::<Option<_>>()
+    };
+    ours.then(|| Some(OpTimes { steps: map("steps")?, factors: map("factors")? }))?
+}

@@ -1,0 +1,112 @@
+//! Measured times of steps: where a device has some, predictions use them instead of its rates. A
+//! step that was measured as it is takes its own time; another of the same op is corrected by what
+//! the op's measured steps were off.
+
+use crate::ops::Op;
+use crate::tensor::{Role, Tensors};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+/// Times of a device's steps; empty where nothing was measured.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct OpTimes {
+    /// Seconds by [`key`].
+    pub steps: BTreeMap<String, f64>,
+    /// Measured over predicted seconds, by op.
+    pub factors: BTreeMap<String, f64>,
+}
+
+/// One measured step.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sample {
+    /// What it is.
+    pub key: String,
+    /// Its op.
+    pub op: &'static str,
+    /// Seconds it took.
+    pub measured: f64,
+    /// Seconds that rates alone give it.
+    pub predicted: f64,
+}
+
+impl OpTimes {
+    /// From samples; of several of one kind the quickest counts, the others were disturbed.
+    pub fn new(samples: &[Sample]) -> OpTimes {
+        let mut steps: BTreeMap<String, f64> = BTreeMap::new();
+        let mut sums: BTreeMap<String, [f64; 2]> = BTreeMap::new();
+        for sample in samples {
+            let least = steps.entry(sample.key.clone()).or_insert(sample.measured);
+            *least = least.min(sample.measured);
+            let sum = sums.entry(sample.op.to_string()).or_default();
+            sum[0] += sample.measured;
+            sum[1] += sample.predicted;
+        }
+        let factor = |(op, [measured, predicted]): (String, [f64; 2])| (op, measured / predicted);
+        let factors = sums.into_iter().filter(|(_, sum)| sum[1] > 0.0).map(factor).collect();
+        OpTimes { steps, factors }
+    }
+
+    /// Whether nothing was measured.
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+
+    /// Seconds of a step to which rates alone give `predicted`.
+    pub fn seconds(&self, op: &Op, tensors: &Tensors, predicted: f64) -> f64 {
+        if self.is_empty() {
+            return predicted;
+        }
+        if let Some(&seconds) = self.steps.get(&key(op, tensors)) {
+            return seconds;
+        }
+        predicted * self.factors.get(op.operation().name()).copied().unwrap_or(1.0)
+    }
+}
+
+/// What decides how long a step takes: its op, and types and shapes of its operands. Scratch and
+/// names are not part of it.
+pub fn key(op: &Op, tensors: &Tensors) -> String {
+    let operation = op.operation();
+    let mut text = operation.name().to_string();
+    for operand in operation.operands() {
+        let tensor = tensors.get(operand.tensor);
+        if tensor.role != Role::Workspace {
+            let _ = write!(text, " {}", tensor.dtype);
+            for dim in tensor.shape.dims() {
+                let _ = write!(text, "x{dim}");
+            }
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::{Gelu, GeluKind};
+    use crate::tensor::{Dtype, Shape};
+    use crate::{Phase, ScheduleBuilder};
+
+    #[test]
+    fn measured_steps_take_their_time_and_others_are_corrected() {
+        let mut builder = ScheduleBuilder::new();
+        let mut segment = builder.segment("s", Phase::Train);
+        let mut tensor = |name: &str, size: u64| {
+            let shape = Shape::new(&[size]).unwrap();
+            segment.local(name, Dtype::F32, shape, Role::Activation).unwrap()
+        };
+        let kind = GeluKind::Erf;
+        let gelu = Op::Gelu(Gelu { x: tensor("a", 8), out: tensor("b", 8), kind });
+        let other = Op::Gelu(Gelu { x: tensor("c", 9), out: tensor("d", 9), kind });
+        let schedule = builder.finish();
+        let tensors = &schedule.tensors;
+        assert_eq!(OpTimes::default().seconds(&gelu, tensors, 5.0), 5.0);
+        let key = key(&gelu, tensors);
+        assert_eq!(key, "gelu f32x8 f32x8");
+        let sample =
+            |measured: f64| Sample { key: key.clone(), op: "gelu", measured, predicted: 1.0 };
+        let times = OpTimes::new(&[sample(3.0), sample(2.0)]);
+        assert_eq!(times.seconds(&gelu, tensors, 5.0), 2.0);
+        assert_eq!(times.seconds(&other, tensors, 4.0), 10.0);
+    }
+}
