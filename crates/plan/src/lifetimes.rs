@@ -31,16 +31,12 @@ impl Live {
 pub fn lifetimes(schedule: &Schedule, segment: SegmentId) -> BTreeMap<TensorId, Live> {
     let steps = &schedule.segment(segment).steps;
     let end = steps.len().saturating_sub(1);
-    let mut lives: BTreeMap<TensorId, Live> = BTreeMap::new();
-    for (index, step) in steps.iter().enumerate() {
-        for operand in step.operands() {
-            let (root, _) = schedule.tensors.root(operand.tensor);
-            if !schedule.is_held(root, segment) {
-                let live = lives.entry(root).or_insert(Live { first: index, last: index });
-                live.last = index;
-            }
-        }
-    }
+    let touched = steps.iter().map(|step| {
+        let roots =
+            step.operands().into_iter().map(|operand| schedule.tensors.root(operand.tensor).0);
+        roots.filter(|&root| !schedule.is_held(root, segment)).collect::<Vec<_>>()
+    });
+    let mut lives = first_to_last(touched);
     for id in schedule.tensors.ids() {
         let tensor = schedule.tensors.get(id);
         if tensor.scope != Scope::Segment(segment) {
@@ -56,6 +52,18 @@ pub fn lifetimes(schedule: &Schedule, segment: SegmentId) -> BTreeMap<TensorId, 
     lives
 }
 
+/// From the first step that touches a tensor to the last, whoever's steps they are.
+pub fn first_to_last(touched: impl Iterator<Item = Vec<TensorId>>) -> BTreeMap<TensorId, Live> {
+    let mut lives: BTreeMap<TensorId, Live> = BTreeMap::new();
+    for (index, tensors) in touched.enumerate() {
+        for tensor in tensors {
+            let live = lives.entry(tensor).or_insert(Live { first: index, last: index });
+            live.last = index;
+        }
+    }
+    lives
+}
+
 /// Aligned bytes alive at each step, tensors that outlive the segment not counted.
 /// `None` when a sum does not fit.
 pub fn live_bytes(
@@ -63,11 +71,21 @@ pub fn live_bytes(
     segment: SegmentId,
     lives: &BTreeMap<TensorId, Live>,
 ) -> Option<Vec<Bytes>> {
-    let steps = schedule.segment(segment).steps.len().max(1);
+    let steps = schedule.segment(segment).steps.len();
+    sums(lives, steps, |tensor| schedule.tensors.bytes(tensor).aligned())
+}
+
+/// Bytes alive at each of so many steps, each tensor with the size it takes.
+pub fn sums(
+    lives: &BTreeMap<TensorId, Live>,
+    steps: usize,
+    size: impl Fn(TensorId) -> Option<Bytes>,
+) -> Option<Vec<Bytes>> {
+    let steps = steps.max(1);
     let mut born = vec![Bytes::ZERO; steps];
     let mut dead = vec![Bytes::ZERO; steps + 1];
     for (&tensor, live) in lives {
-        let size = schedule.tensors.bytes(tensor).aligned()?;
+        let size = size(tensor)?;
         born[live.first] = born[live.first].plus(size)?;
         dead[live.last + 1] = dead[live.last + 1].plus(size)?;
     }

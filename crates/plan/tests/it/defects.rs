@@ -2,9 +2,12 @@
 //! nothing else.
 
 use crate::fixture;
-use fitgpt_plan::ops::{Gelu, GeluKind, LossScaler, Op, Scaling};
+use fitgpt_plan::ops::{Gelu, GeluKind, LossScaler, Op, Scaling, Transfer};
 use fitgpt_plan::verify::verify;
-use fitgpt_plan::{Bytes, Live, Placement, Plan, Scope, Tensor, TensorId, View};
+use fitgpt_plan::{
+    Bytes, Dtype, Live, Phase, Placement, Plan, Role, ScheduleBuilder, Scope, Tensor, TensorId,
+    View,
+};
 
 /// A planted defect and what `verify` must say: each text is part of at least one message, and
 /// each message has one of the texts in it.
@@ -462,4 +465,35 @@ fn what_outlives_segments() {
             ],
         },
     ]);
+}
+
+/// State in host memory: placed behind the arena, and seen where it is not.
+#[test]
+fn host_memory_is_checked_too() {
+    let mut builder = ScheduleBuilder::new();
+    let shape = fixture::shape(&[64]);
+    let kept = builder.offloaded_tensor("kept", Dtype::F32, shape, Role::Moment).unwrap();
+    let out = builder.run_tensor("out", Dtype::F32, shape, Role::Moment).unwrap();
+    let mut segment = builder.segment("s", Phase::Train);
+    let here = segment.local("here", Dtype::F32, shape, Role::Moment).unwrap();
+    segment.push(Transfer { from: kept, to: here }).unwrap();
+    segment.push(Gelu { x: here, out, kind: GeluKind::Erf }).unwrap();
+    segment.push(Transfer { from: here, to: kept }).unwrap();
+    segment.finish();
+    let plan = Plan::new(builder.finish()).unwrap();
+    assert_eq!(verify(&plan), Ok(()));
+    assert_eq!((plan.arena_bytes.get(), plan.host_bytes.get()), (512, 256));
+    assert_eq!(at(&plan, TRAIN, "kept"), 512, "behind the arena");
+    let said = |change: &dyn Fn(&mut Plan)| {
+        let mut plan = plan.clone();
+        change(&mut plan);
+        let defects = verify(&plan).unwrap_err();
+        defects.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+    };
+    let inside = said(&|plan| move_to(plan, TRAIN, "kept", 0));
+    assert!(inside.contains("kept ends at 256, beyond the arena"), "{inside}");
+    let beyond = said(&|plan| move_to(plan, TRAIN, "kept", 768));
+    assert!(beyond.contains("kept ends at 1024, beyond the arena"), "{beyond}");
+    let outside = said(&|plan| move_to(plan, TRAIN, "here", 512));
+    assert!(outside.contains("here ends at 768, beyond the arena"), "{outside}");
 }

@@ -1,0 +1,4 @@
+//! An out-of-memory log in, the cause and the fix out. No device, no network, no clock.
+#![forbid(unsafe_code)]
+
+pub mod torch;

@@ -1,0 +1,7 @@
+//! A model of PyTorch's memory: what nanoGPT allocates, when, and for how long.
+
+pub mod nanogpt;
+pub mod tape;
+
+pub use nanogpt::{TorchRun, WORKSPACE, WORKSPACE_HOPPER, peaks};
+pub use tape::{Alive, Peak, Phase};

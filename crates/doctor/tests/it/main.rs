@@ -1,0 +1,4 @@
+//! The doctor against real logs, measured memory, and anything a log may be.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod torch_peaks;
