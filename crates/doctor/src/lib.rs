@@ -1,4 +1,5 @@
 //! An out-of-memory log in, the cause and the fix out. No device, no network, no clock.
 #![forbid(unsafe_code)]
 
+pub mod log;
 pub mod torch;

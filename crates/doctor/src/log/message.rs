@@ -1,0 +1,268 @@
+//! The numbers of an out-of-memory message. One table for all dialects: each row says which words
+//! stand before or behind which number. Messages may be wrapped, cut off or nonsense.
+
+use super::size::Size;
+
+/// Who wrote the message, as far as its words tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    /// PyTorch up to 2.0: numbers in brackets.
+    Torch20,
+    /// PyTorch 2.1 and 2.2: `capacty`.
+    Torch21,
+    /// PyTorch 2.3 and later.
+    Torch23,
+    /// `CUDA error: out of memory` without numbers.
+    Bare,
+    /// llm.c: file and line.
+    LlmC,
+    /// Apple's GPUs.
+    Mps,
+    /// llmq, candle and others that name the driver's error.
+    Driver,
+    /// This program's own refusal.
+    Fitgpt,
+    /// No message of this kind was found.
+    None,
+}
+
+impl Dialect {
+    /// The word of documents.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Dialect::Torch20 => "pytorch<=2.0",
+            Dialect::Torch21 => "pytorch2.1-2.2",
+            Dialect::Torch23 => "pytorch>=2.3",
+            Dialect::Bare => "cuda_error",
+            Dialect::LlmC => "llm.c",
+            Dialect::Mps => "mps",
+            Dialect::Driver => "driver",
+            Dialect::Fitgpt => "fitgpt",
+            Dialect::None => "none",
+        }
+    }
+}
+
+/// A number of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Field {
+    Requested,
+    Capacity,
+    Free,
+    Process,
+    Allowed,
+    Allocated,
+    ReservedTotal,
+    ReservedUnallocated,
+    PrivatePools,
+}
+
+/// Where a number stands: behind these words, or before them.
+#[derive(Clone, Copy)]
+enum At {
+    Behind(&'static str),
+    Before(&'static str),
+}
+
+use At::{Before, Behind};
+
+/// All dialects of PyTorch.
+const FIELDS: [(Field, At); 17] = [
+    (Field::Requested, Behind("Tried to allocate ")),
+    (Field::Capacity, Behind("has a total capacity of ")),
+    (Field::Capacity, Behind("has a total capacty of ")),
+    (Field::Capacity, Before(" total capacity;")),
+    (Field::Free, Before(" is free.")),
+    (Field::Free, Before(" free;")),
+    (Field::Process, Behind("this process has ")),
+    (Field::Allowed, Before(" allowed;")),
+    (Field::Allowed, Before(" is allowed")),
+    (Field::Allocated, Before(" is allocated by PyTorch")),
+    (Field::Allocated, Before(" already allocated;")),
+    (Field::ReservedTotal, Before(" reserved in total by PyTorch")),
+    (Field::ReservedUnallocated, Before(" is reserved by PyTorch but unallocated")),
+    (Field::PrivatePools, Before(" allocated in private pools")),
+    (Field::Requested, Behind("when allocating tensor of size ")),
+    (Field::Allocated, Behind("MPS allocated: ")),
+    (Field::Allowed, Behind("max allowed: ")),
+];
+
+/// What a message says; what it does not say is none.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Message {
+    /// Who wrote it.
+    pub dialect: Dialect,
+    /// What was asked for.
+    pub requested: Option<Size>,
+    /// Memory of the card.
+    pub capacity: Option<Size>,
+    /// Free on the card.
+    pub free: Option<Size>,
+    /// Everything that this process holds, context included.
+    pub process: Option<Size>,
+    /// A cap below the card's memory.
+    pub allowed: Option<Size>,
+    /// In tensors.
+    pub allocated: Option<Size>,
+    /// In tensors and free blocks.
+    pub reserved: Option<Size>,
+    /// In free blocks.
+    pub unallocated: Option<Size>,
+    /// In pools of CUDA graphs.
+    pub private_pools: Option<Size>,
+    /// Other processes that the message lists.
+    pub others: Vec<(String, Size)>,
+    /// Numbers that cannot be true: WSL and WDDM print such.
+    pub nonsense: Vec<String>,
+    /// `expandable_segments` is on already, as far as the log shows.
+    pub expandable: bool,
+}
+
+impl Message {
+    /// The last message of a log.
+    pub fn find(lines: &[String]) -> Message {
+        let text = last_message(lines);
+        let mut message = Message {
+            dialect: dialect(&text),
+            requested: None,
+            capacity: None,
+            free: None,
+            process: None,
+            allowed: None,
+            allocated: None,
+            reserved: None,
+            unallocated: None,
+            private_pools: None,
+            others: Vec::new(),
+            nonsense: Vec::new(),
+            expandable: set_expandable(lines),
+        };
+        for (field, at) in FIELDS {
+            if let Some(size) = number(&text, at) {
+                message.take(field, size);
+            }
+        }
+        message.others = other_processes(&text);
+        message.drop_nonsense();
+        message
+    }
+
+    fn take(&mut self, field: Field, size: Size) {
+        let place = match field {
+            Field::Requested => &mut self.requested,
+            Field::Capacity => &mut self.capacity,
+            Field::Free => &mut self.free,
+            Field::Process => &mut self.process,
+            Field::Allowed => &mut self.allowed,
+            Field::Allocated => &mut self.allocated,
+            Field::ReservedTotal => &mut self.reserved,
+            Field::ReservedUnallocated => &mut self.unallocated,
+            Field::PrivatePools => &mut self.private_pools,
+        };
+        place.get_or_insert(size);
+    }
+
+    /// Numbers that contradict each other or the world are set aside, and named.
+    fn drop_nonsense(&mut self) {
+        const LARGEST: u64 = 1 << 43; // 8 TiB
+        let Some(capacity) = self.capacity.as_ref().map(|size| size.bytes) else {
+            self.others.retain(|(_, size)| size.bytes < LARGEST);
+            return;
+        };
+        let slack = capacity / 50 + (16 << 20);
+        for place in [&mut self.free, &mut self.process, &mut self.allocated, &mut self.reserved] {
+            if place.as_ref().is_some_and(|size| size.bytes > capacity + slack) {
+                self.nonsense.extend(place.take().map(|size| size.to_string()));
+            }
+        }
+        // A process that holds tensors holds more than nothing.
+        let holds = self.allocated.as_ref().is_some_and(|size| size.bytes > 0);
+        if holds && self.process.as_ref().is_some_and(|size| size.bytes == 0) {
+            self.nonsense.extend(self.process.take().map(|size| size.to_string()));
+        }
+        let (fine, wrong): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.others).into_iter().partition(|(_, s)| s.bytes <= capacity);
+        self.others = fine;
+        self.nonsense.extend(wrong.into_iter().map(|(_, size)| size.to_string()));
+    }
+
+    /// What the run could have had: the cap, or the card.
+    pub fn limit(&self) -> Option<u64> {
+        self.allowed.as_ref().or(self.capacity.as_ref()).map(|size| size.bytes)
+    }
+}
+
+/// From the last beginning of a message to the end of the log, in one line.
+fn last_message(lines: &[String]) -> String {
+    const BEGINNINGS: [&str; 10] = [
+        "CUDA out of memory",
+        "OutOfMemoryError",
+        "Tried to allocate",
+        "CUDA error: out of memory",
+        "CUDA_ERROR_OUT_OF_MEMORY",
+        "cudaErrorMemoryAllocation",
+        "MPS backend out of memory",
+        "[CUDA ERROR]",
+        "Cuda OOM",
+        "of memory are missing",
+    ];
+    let begins = |line: &String| BEGINNINGS.iter().any(|words| line.contains(words));
+    let Some(last) = lines.iter().rposition(begins) else {
+        return String::new();
+    };
+    // A wrapped message may begin lines above its `Tried to allocate`.
+    let first = (last.saturating_sub(3)..=last).find(|&at| begins(&lines[at])).unwrap_or(last);
+    let joined: Vec<&str> = lines[first..].iter().map(|line| line.trim()).collect();
+    joined.join(" ").split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn dialect(text: &str) -> Dialect {
+    let has = |words: &str| text.contains(words);
+    match () {
+        () if text.is_empty() => Dialect::None,
+        () if has("of memory are missing") => Dialect::Fitgpt,
+        () if has("MPS backend out of memory") => Dialect::Mps,
+        () if has("[CUDA ERROR]") => Dialect::LlmC,
+        () if has("capacty") => Dialect::Torch21,
+        () if has("reserved in total by PyTorch") || has("already allocated;") => Dialect::Torch20,
+        () if has("has a total capacity") || has("allocated by PyTorch") => Dialect::Torch23,
+        () if has("CUDA out of memory. Tried") || has("Tried to allocate") => Dialect::Torch23,
+        () if has("CUDA_ERROR_OUT_OF_MEMORY") || has("Cuda OOM") => Dialect::Driver,
+        () => Dialect::Bare,
+    }
+}
+
+fn number(text: &str, at: At) -> Option<Size> {
+    match at {
+        Behind(words) => {
+            let from = text.find(words)? + words.len();
+            Size::read(text[from..].trim_start()).map(|(size, _)| size)
+        }
+        Before(words) => Size::read_before(&text[..text.find(words)?]),
+    }
+}
+
+/// `Process 1234 has 1.97 GiB memory in use.`, any number of times.
+fn other_processes(text: &str) -> Vec<(String, Size)> {
+    let mut found = Vec::new();
+    let mut rest = text;
+    while let Some(at) = rest.find("Process ") {
+        rest = &rest[at + "Process ".len()..];
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        let (process, behind) = rest.split_at(digits);
+        if let (false, Some(behind)) = (process.is_empty(), behind.strip_prefix(" has "))
+            && let Some((size, _)) = Size::read(behind)
+        {
+            found.push((process.to_string(), size));
+        }
+    }
+    found
+}
+
+/// Whether the environment shows that segments grow already: not the message's own advice.
+fn set_expandable(lines: &[String]) -> bool {
+    lines.iter().any(|line| {
+        let advised = line.contains("try setting") || line.contains("to avoid fragmentation");
+        line.contains("expandable_segments:True") && !advised
+    })
+}

@@ -1,0 +1,126 @@
+//! What the run was: the settings that nanoGPT echoes, the size of the model, how far it came.
+
+/// Lines of a run before its death.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RunLines {
+    /// Keys with their values as they stand in the log, in order; later wins.
+    pub settings: Vec<(String, String)>,
+    /// Config files that were echoed.
+    pub files: Vec<String>,
+    /// Millions of parameters.
+    pub parameters: Option<f64>,
+    /// Tokens of an iteration.
+    pub tokens_per_iteration: Option<u64>,
+    /// Rows of the vocabulary.
+    pub vocab_size: Option<u64>,
+    /// The last evaluation that was printed.
+    pub last_step: Option<u64>,
+    /// The last iteration that was printed.
+    pub last_iteration: Option<u64>,
+    /// Whether lines of the program's start are there.
+    pub has_beginning: bool,
+    /// Whether it says that the model is compiled.
+    pub compiling: bool,
+    /// Lines that look like warnings of this death and are not.
+    pub unrelated: Vec<&'static str>,
+    /// A card that is named.
+    pub card: Option<String>,
+}
+
+/// Warnings that people ask about.
+const UNRELATED: [(&str, &str); 2] = [
+    ("torch.cuda.amp.GradScaler(args...)` is deprecated", "GradScaler FutureWarning"),
+    ("Not enough SMs to use max_autotune_gemm mode", "max_autotune_gemm"),
+];
+
+impl RunLines {
+    /// Everything that is there.
+    pub fn find(lines: &[String]) -> RunLines {
+        let mut found = RunLines::default();
+        let mut in_file = false;
+        for line in lines {
+            found.settings_of(line, &mut in_file);
+            found.figures_of(line);
+            for (words, name) in UNRELATED {
+                if line.contains(words) && !found.unrelated.contains(&name) {
+                    found.unrelated.push(name);
+                }
+            }
+        }
+        found
+    }
+
+    /// The last value of a key.
+    pub fn setting(&self, key: &str) -> Option<&str> {
+        self.settings.iter().rev().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
+    }
+
+    fn settings_of(&mut self, line: &str, in_file: &mut bool) {
+        if let Some(rest) = line.strip_prefix("Overriding config with ") {
+            self.files.push(rest.trim_end_matches(':').trim().to_string());
+            (*in_file, self.has_beginning) = (true, true);
+            return;
+        }
+        if let Some(rest) = line.strip_prefix("Overriding: ") {
+            (*in_file, self.has_beginning) = (false, true);
+            self.assignment(rest);
+            return;
+        }
+        // An echoed file goes on until the program's own first line.
+        if line.starts_with("tokens per iteration") || line.starts_with("Traceback") {
+            *in_file = false;
+        }
+        if *in_file {
+            let code = line.split('#').next().unwrap_or("");
+            self.assignment(code);
+        }
+    }
+
+    fn assignment(&mut self, text: &str) {
+        let Some((key, value)) = text.split_once('=') else {
+            return;
+        };
+        let (key, value) = (key.trim(), value.trim().trim_matches(['\'', '"']));
+        let name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        if !key.is_empty() && key.chars().all(name) && !value.is_empty() {
+            self.settings.push((key.to_string(), value.to_string()));
+        }
+    }
+
+    fn figures_of(&mut self, line: &str) {
+        let behind = |words: &str| line.trim_start().strip_prefix(words).map(str::trim);
+        if let Some(rest) = behind("tokens per iteration will be:") {
+            self.tokens_per_iteration = whole(rest);
+            self.has_beginning = true;
+        }
+        if let Some(rest) = behind("number of parameters:") {
+            self.parameters = rest.strip_suffix('M').and_then(|number| number.parse().ok());
+            self.has_beginning = true;
+        }
+        if let Some(rest) = behind("defaulting to vocab_size of GPT-2 to") {
+            self.vocab_size = rest.split(' ').next().and_then(whole);
+        }
+        if let Some(rest) = behind("found vocab_size =") {
+            self.vocab_size = rest.split(' ').next().and_then(whole);
+        }
+        if let Some(rest) = behind("step ") {
+            self.last_step = rest.split_once(':').and_then(|(n, _)| whole(n)).or(self.last_step);
+        }
+        if let Some(rest) = behind("iter ") {
+            let number = rest.split_once(':').and_then(|(n, _)| whole(n));
+            self.last_iteration = number.or(self.last_iteration);
+        }
+        self.compiling |= line.contains("compiling the model...");
+        if let Some(at) = line.find("NVIDIA GeForce ").or_else(|| line.find("NVIDIA RTX ")) {
+            let name: String = line[at..].chars().take_while(|c| !"|,;()[]".contains(*c)).collect();
+            let words: Vec<&str> = name.split_whitespace().take(6).collect();
+            self.card = Some(words.join(" "));
+        }
+    }
+}
+
+/// `131,072`.
+fn whole(text: &str) -> Option<u64> {
+    let digits: String = text.chars().filter(|c| *c != ',').collect();
+    digits.trim().parse().ok()
+}

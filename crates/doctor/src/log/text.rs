@@ -1,0 +1,97 @@
+//! A log as it was pasted becomes plain lines: colours, carriage returns and prefixes of loggers
+//! and ranks are taken off. Nothing is added.
+
+/// Longer logs are read from their end, where the death is.
+const MOST_BYTES: usize = 4 << 20;
+
+/// Plain lines of what was pasted.
+pub fn lines(pasted: &[u8]) -> Vec<String> {
+    let from = pasted.len().saturating_sub(MOST_BYTES);
+    let text = String::from_utf8_lossy(&pasted[from..]);
+    without_escapes(&text)
+        .split(['\n', '\r'])
+        .map(|line| without_prefix(line).to_string())
+        .collect()
+}
+
+/// Without terminal escape sequences: `ESC [ … letter`, `ESC ] … BEL`, and two-character ones.
+fn without_escapes(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut rest = text.chars().peekable();
+    while let Some(c) = rest.next() {
+        if c != '\u{1b}' {
+            plain.push(c);
+            continue;
+        }
+        match rest.next() {
+            Some('[') => while rest.next().is_some_and(|c| !c.is_ascii_alphabetic() && c != '~') {},
+            Some(']') => while rest.next().is_some_and(|c| c != '\u{7}' && c != '\u{1b}') {},
+            _ => {}
+        }
+    }
+    plain
+}
+
+/// Without what loggers put in front: ranks, times, levels.
+fn without_prefix(line: &str) -> &str {
+    let mut rest = line;
+    loop {
+        let shorter = without_one_prefix(rest);
+        if shorter.len() == rest.len() {
+            return rest;
+        }
+        rest = shorter;
+    }
+}
+
+fn without_one_prefix(line: &str) -> &str {
+    let trimmed = line.trim_start_matches('\u{feff}');
+    // `[rank0]: `, `[default0]:`, `[2026-01-02 03:04:05] `, `[ERROR] `
+    if let Some((inside, rest)) = trimmed.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        let rank = inside.starts_with("rank") || inside.starts_with("default");
+        let dated = inside.len() >= 8
+            && inside.chars().all(|c| c.is_ascii_digit() || "-:., TZ/".contains(c));
+        if rank || dated || is_level(inside) {
+            let rest = rest.strip_prefix(':').unwrap_or(rest);
+            return rest.strip_prefix(' ').unwrap_or(rest);
+        }
+    }
+    // `0: ` of launchers, `2026-01-02 03:04:05,678 `, `03:04:05 `, `ERROR: `
+    let (word, rest) = trimmed.split_once(' ').unwrap_or((trimmed, ""));
+    let digits = word.chars().filter(char::is_ascii_digit).count();
+    let dated = digits >= 6 && word.chars().all(|c| c.is_ascii_digit() || "-:.,TZ/+".contains(c));
+    if dated || is_level(word.trim_end_matches(':')) {
+        return rest;
+    }
+    trimmed
+}
+
+fn is_level(word: &str) -> bool {
+    matches!(
+        word,
+        "DEBUG" | "INFO" | "WARNING" | "WARN" | "ERROR" | "CRITICAL" | "stderr" | "stdout"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_around_a_line_is_taken_off() {
+        for (pasted, want) in [
+            ("\u{1b}[31mtorch.OutOfMemoryError\u{1b}[0m: x", "torch.OutOfMemoryError: x"),
+            ("[rank0]: Traceback (most", "Traceback (most"),
+            ("[rank0]:   File \"a\"", "  File \"a\""),
+            ("2026-11-15 10:11:12,345 ERROR Tried", "Tried"),
+            ("[2026-11-15 10:11:12] [ERROR] Tried", "Tried"),
+            ("step 0: train loss 1.0", "step 0: train loss 1.0"),
+            ("  File \"train.py\", line 1", "  File \"train.py\", line 1"),
+            ("[not a prefix] stays", "[not a prefix] stays"),
+        ] {
+            assert_eq!(lines(pasted.as_bytes()), [want]);
+        }
+        assert_eq!(lines(b"a\r\nb"), ["a", "", "b"]);
+        assert_eq!(lines(b"\xff\xfe").len(), 1);
+    }
+}

@@ -1,0 +1,183 @@
+//! Where it happened: the frames of a Python traceback, the phase they tell, and the buffer that
+//! compiled code names.
+
+use super::run::RunLines;
+use plan::Dtype;
+
+/// The phase of a run, as documents name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LogPhase {
+    /// `estimate_loss()` before the first step.
+    FirstEval,
+    /// A later one.
+    Eval,
+    /// A forward pass of training.
+    Forward,
+    /// A backward pass.
+    Backward,
+    /// The optimizer.
+    Optimizer,
+    /// Loading a checkpoint.
+    Resume,
+    /// Writing text.
+    Sample,
+    /// The log does not tell.
+    Unknown,
+}
+
+impl LogPhase {
+    /// The word of documents.
+    pub const fn name(self) -> &'static str {
+        match self {
+            LogPhase::FirstEval => "first_eval",
+            LogPhase::Eval => "eval",
+            LogPhase::Forward => "forward",
+            LogPhase::Backward => "backward",
+            LogPhase::Optimizer => "optimizer",
+            LogPhase::Resume => "resume",
+            LogPhase::Sample => "sample",
+            LogPhase::Unknown => "unknown",
+        }
+    }
+}
+
+/// A buffer that inductor's code asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Buffer {
+    /// Its shape.
+    pub shape: Vec<u64>,
+    /// Its element type.
+    pub dtype: Dtype,
+}
+
+/// One frame of the last traceback.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// Last part of the path.
+    pub file: String,
+    /// The function.
+    pub function: String,
+    /// The line of code below, where it is shown.
+    pub code: String,
+}
+
+/// The last traceback.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trace {
+    /// Outermost first.
+    pub frames: Vec<Frame>,
+    /// What they tell.
+    pub phase: LogPhase,
+    /// What compiled code named.
+    pub buffer: Option<Buffer>,
+    /// Whether it ran compiled code.
+    pub compiled: bool,
+}
+
+/// What tells the phase: part of a function's name or of a line of code, the innermost that
+/// decides first.
+const SIGNS: [(&str, LogPhase); 15] = [
+    ("estimate_loss", LogPhase::Eval),
+    ("evaluate", LogPhase::Eval),
+    ("torch.load(", LogPhase::Resume),
+    ("load_state_dict", LogPhase::Resume),
+    (".generate(", LogPhase::Sample),
+    ("generate", LogPhase::Sample),
+    ("_init_group", LogPhase::Optimizer),
+    ("scaler.step(", LogPhase::Optimizer),
+    ("optimizer.step(", LogPhase::Optimizer),
+    ("clip_grad_norm_", LogPhase::Optimizer),
+    (".backward()", LogPhase::Backward),
+    ("_engine_run_backward", LogPhase::Backward),
+    ("model(X, Y)", LogPhase::Forward),
+    ("loss = model(", LogPhase::Forward),
+    ("train_step", LogPhase::Forward),
+];
+
+impl Trace {
+    /// The last traceback of a log.
+    pub fn find(lines: &[String], run: &RunLines) -> Trace {
+        let last =
+            lines.iter().rposition(|line| line.contains("Traceback (most recent call last)"));
+        // A log may begin inside its traceback.
+        let frames = frames(&lines[last.unwrap_or(0)..]);
+        let compiled = frames.iter().any(|frame| {
+            frame.code.contains("empty_strided_cuda") || frame.function == "compile_wrapper"
+        });
+        let phase = phase(&frames, run);
+        Trace { buffer: buffer(lines), compiled, phase, frames }
+    }
+
+    /// Whether a function of this name is on the stack.
+    pub fn is_in(&self, function: &str) -> bool {
+        let named = |frame: &Frame| frame.function == function || frame.code.contains(function);
+        self.frames.iter().any(named)
+    }
+}
+
+fn frames(lines: &[String]) -> Vec<Frame> {
+    let mut found = Vec::new();
+    for (index, line) in lines.iter().enumerate() {
+        let Some(rest) = line.trim_start().strip_prefix("File \"") else {
+            continue;
+        };
+        let Some((path, rest)) = rest.split_once('"') else {
+            continue;
+        };
+        let function = rest.split_once(", in ").map_or("", |(_, name)| name.trim());
+        let below = lines.get(index + 1).map_or("", |line| line.trim());
+        let code = if below.starts_with("File \"") { "" } else { below };
+        let file = path.rsplit(['/', '\\']).next().unwrap_or(path);
+        found.push(Frame {
+            file: file.to_string(),
+            function: function.to_string(),
+            code: code.to_string(),
+        });
+    }
+    found
+}
+
+fn phase(frames: &[Frame], run: &RunLines) -> LogPhase {
+    let tells = |frame: &Frame| {
+        let sign = |(words, _): &&(&str, LogPhase)| {
+            frame.function.contains(*words) || frame.code.contains(*words)
+        };
+        SIGNS.iter().find(sign).map(|(_, phase)| *phase)
+    };
+    let found: Vec<LogPhase> = frames.iter().filter_map(tells).collect();
+    // The outermost frame tells what the program was doing; inside an evaluation everything else
+    // is evaluation.
+    let told = match found.first() {
+        Some(LogPhase::Forward) if found.contains(&LogPhase::Eval) => Some(LogPhase::Eval),
+        first => first.copied(),
+    };
+    match told {
+        Some(LogPhase::Eval) if run.last_step.is_none() && run.last_iteration.is_none() => {
+            if run.has_beginning { LogPhase::FirstEval } else { LogPhase::Eval }
+        }
+        Some(phase) => phase,
+        None => LogPhase::Unknown,
+    }
+}
+
+/// `empty_strided_cuda((65536, 50304), (50304, 1), torch.bfloat16)`.
+fn buffer(lines: &[String]) -> Option<Buffer> {
+    const NAME: &str = "empty_strided_cuda((";
+    let line = lines.iter().rev().find(|line| line.contains(NAME))?;
+    let rest = &line[line.find(NAME)? + NAME.len()..];
+    let (shape, rest) = rest.split_once(')')?;
+    let shape: Vec<u64> = shape
+        .split(',')
+        .map(str::trim)
+        .filter(|part| !part.is_empty())
+        .map(|part| part.parse().ok())
+        .collect::<Option<_>>()?;
+    let dtype = match rest {
+        rest if rest.contains("torch.bfloat16") => Dtype::Bf16,
+        rest if rest.contains("torch.float16") => Dtype::F16,
+        rest if rest.contains("torch.float32") => Dtype::F32,
+        rest if rest.contains("torch.int32") => Dtype::I32,
+        _ => return None,
+    };
+    Some(Buffer { shape, dtype }).filter(|buffer| !buffer.shape.is_empty())
+}
