@@ -88,8 +88,9 @@ fn initialise(
     let mut generator = rng::torch::Generator::new(1337);
     let table: Vec<_> = program.parameters.iter().map(|p| p.param.clone()).collect();
     let mut failed = None;
-    init::nanogpt(dims, &table, &mut generator, |index, values| {
-        let result = backend.write(program.parameters[index].weight, &bytes_of(values));
+    init::nanogpt(dims, &table, &mut generator, |index, first, values| {
+        let weight = program.parameters[index].weight;
+        let result = backend.write_at(weight, first * 4, &bytes_of(values));
         failed = failed.take().or(result.err());
     });
     let state = StepState::initial(1.0).to_words();

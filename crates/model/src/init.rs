@@ -7,14 +7,19 @@ use rng::torch::Generator;
 
 const STD: f64 = 0.02;
 
-/// Calls `put` once for each parameter of `params` (the table of these dims) with its index and
-/// values, in the order in which they are final. Afterwards `generator` stands where nanoGPT's
-/// stands before it draws its first batch.
+/// Values at a time: no parameter is ever held whole beside its place. Whole blocks of PyTorch's
+/// normal fill, which draws 16 at once.
+const PIECE: u64 = 1 << 16;
+const BLOCK: u64 = 16;
+
+/// Calls `put` for pieces of each parameter of `params` (the table of these dims) with its index,
+/// the piece's first element and its values, in the order in which they are final. Afterwards
+/// `generator` stands where nanoGPT's stands before it draws its first batch.
 pub fn nanogpt(
     dims: &Dims,
     params: &[Param],
     generator: &mut Generator,
-    mut put: impl FnMut(usize, &[f32]),
+    mut put: impl FnMut(usize, u64, &[f32]),
 ) {
     skip_constructors(params, generator);
     let mut values = Vec::new();
@@ -25,42 +30,61 @@ pub fn nanogpt(
         match param.row.init {
             Init::Zero | Init::One => {
                 let value = if param.row.init == Init::One { 1.0 } else { 0.0 };
-                values.clear();
-                values.resize(elements as usize, value);
-                put(index, &values);
+                for (first, size) in pieces(elements) {
+                    values.clear();
+                    values.resize(size as usize, value);
+                    put(index, first, &values);
+                }
             }
             // The head is initialised last and is the same tensor: this fill does not survive.
             Init::Normal if param.row.module == Module::TokenEmbedding => {
                 generator.skip_normal(elements);
                 tied_embedding = Some((index, elements));
             }
-            Init::Normal => fill(generator, elements, STD, &mut values, |v| put(index, v)),
+            Init::Normal => fill(generator, elements, STD, &mut values, |first, v| put(index, first, v)),
             // Filled again below with a smaller deviation.
             Init::Residual => generator.skip_normal(elements),
         }
     }
     if let Some((index, elements)) = tied_embedding {
-        fill(generator, elements, STD, &mut values, |v| put(index, v));
+        fill(generator, elements, STD, &mut values, |first, v| put(index, first, v));
     }
     for (index, param) in params.iter().enumerate() {
         if param.row.init == Init::Residual {
             let elements = param.shape.elements();
-            fill(generator, elements, residual_std, &mut values, |v| put(index, v));
+            fill(generator, elements, residual_std, &mut values, |first, v| put(index, first, v));
         }
     }
 }
 
+/// A fill in pieces is the fill at once: every block of 16 is made of its own 16 draws, and the last
+/// piece has what is left over behind at least one whole block.
 fn fill(
     generator: &mut Generator,
     elements: u64,
     std: f64,
     values: &mut Vec<f32>,
-    put: impl FnOnce(&[f32]),
+    mut put: impl FnMut(u64, &[f32]),
 ) {
-    values.clear();
-    values.resize(elements as usize, 0.0);
-    generator.normal_fill(values, 0.0, std);
-    put(values);
+    for (first, size) in pieces(elements) {
+        values.clear();
+        values.resize(size as usize, 0.0);
+        generator.normal_fill(values, 0.0, std);
+        put(first, values);
+    }
+}
+
+/// First element and size of each piece; the last one is never shorter than a block unless it is
+/// the only one.
+fn pieces(elements: u64) -> impl Iterator<Item = (u64, u64)> {
+    let left_over = elements % PIECE;
+    let merged = elements > PIECE && left_over > 0 && left_over < BLOCK;
+    let count = if merged { elements / PIECE } else { elements.div_ceil(PIECE) };
+    (0..count).map(move |piece| {
+        let first = piece * PIECE;
+        let end = if piece + 1 == count { elements } else { first + PIECE };
+        (first, end - first)
+    })
 }
 
 /// What the modules draw for themselves when they are made: a normal fill for an embedding, one
@@ -81,4 +105,24 @@ fn skip_constructors(params: &[Param], generator: &mut Generator) {
         }
     }
     generator.skip(head);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fill_in_pieces_is_the_fill_at_once() {
+        for elements in [1, 15, 16, 100, PIECE, PIECE + 1, PIECE + 15, PIECE + 16, 3 * PIECE + 7] {
+            let mut want = vec![0.0; elements as usize];
+            Generator::new(5).normal_fill(&mut want, 0.0, 0.02);
+            let mut got = Vec::new();
+            let mut generator = Generator::new(5);
+            fill(&mut generator, elements, 0.02, &mut Vec::new(), |first, values| {
+                assert_eq!(first, got.len() as u64);
+                got.extend_from_slice(values);
+            });
+            assert!(got == want, "{elements}");
+        }
+    }
 }

@@ -65,11 +65,11 @@ impl Engine {
         let Engine { backend, program, dims, bytes, .. } = self;
         let table: Vec<_> = program.parameters.iter().map(|row| row.param.clone()).collect();
         let mut result = Ok(());
-        model::init::nanogpt(dims, &table, generator, |index, values| {
+        model::init::nanogpt(dims, &table, generator, |index, first, values| {
             bytes.clear();
             bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
             if result.is_ok() {
-                result = backend.write(program.parameters[index].weight, bytes);
+                result = backend.write_at(program.parameters[index].weight, first * 4, bytes);
             }
         });
         result?;

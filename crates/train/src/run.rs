@@ -101,6 +101,13 @@ impl HostBuffers {
     }
 }
 
+impl HostBuffers {
+    /// Room for the largest tensor of a checkpoint.
+    pub fn tensor(&mut self) -> &mut [u8] {
+        &mut self.save
+    }
+}
+
 impl Run<'_> {
     /// Runs to the end, or until it is asked to stop.
     pub fn go(

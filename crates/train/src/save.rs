@@ -217,22 +217,41 @@ pub fn open(path: &Path) -> Result<(Reader, Document), TrainError> {
     Ok((reader, document))
 }
 
-/// How bytes of one type become another's: moments may be kept in 16 bits by one run and in 32 by
-/// the one that goes on from it.
-fn conversion(from: Dtype, to: Dtype) -> Option<fn(&mut Vec<u8>)> {
-    match (from, to) {
-        (Dtype::BF16, Dtype::F32) => Some(|content| {
-            let (halves, _) = content.as_chunks::<2>();
-            *content = halves.iter().flat_map(|&[low, high]| [0, 0, low, high]).collect();
-        }),
-        (Dtype::F32, Dtype::BF16) => Some(|content| {
-            let (words, _) = content.as_chunks::<4>();
-            let nearest = |word: &[u8; 4]| nearest_half(f32::from_le_bytes(*word)).to_le_bytes();
-            *content = words.iter().flat_map(nearest).collect();
-        }),
-        (from, to) if from == to => Some(|_| {}),
-        _ => None,
+/// Reads a stored tensor and leaves it in the wanted type at the buffer's beginning: moments may be
+/// kept in 16 bits by one run and in 32 by the one that goes on from it.
+fn read_as(
+    reader: &Reader,
+    index: usize,
+    wanted: Dtype,
+    content: &mut [u8],
+) -> Result<bool, TrainError> {
+    let stored = reader.tensors()[index].dtype;
+    match (stored, wanted) {
+        (Dtype::BF16, Dtype::F32) => {
+            // Read into the second half and spread from the front: no number is overwritten unread.
+            let half = content.len() / 2;
+            reader.read(index, &mut content[half..])?;
+            for element in 0..half / 2 {
+                let from = half + 2 * element;
+                let [low, high] = [content[from], content[from + 1]];
+                content[4 * element..4 * element + 4].copy_from_slice(&[0, 0, low, high]);
+            }
+        }
+        (stored, wanted) if stored == wanted => reader.read(index, content)?,
+        _ => return Ok(false),
     }
+    Ok(true)
+}
+
+/// The same where the stored numbers are wider than the wanted ones.
+fn read_narrower(reader: &Reader, index: usize, content: &mut [u8]) -> Result<(), TrainError> {
+    reader.read(index, content)?;
+    for element in 0..content.len() / 4 {
+        let word = [0, 1, 2, 3].map(|byte| content[4 * element + byte]);
+        let half = nearest_half(f32::from_le_bytes(word)).to_le_bytes();
+        content[2 * element..2 * element + 2].copy_from_slice(&half);
+    }
+    Ok(())
 }
 
 /// The upper half of an f32, rounded to nearest, ties to even.
@@ -244,24 +263,36 @@ fn nearest_half(number: f32) -> u16 {
     (bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16) as u16
 }
 
-/// Fills the engine from a checkpoint. Moments may be missing on both sides (sampling).
-pub fn load(engine: &mut Engine, reader: &Reader, path: &Path) -> Result<(), TrainError> {
-    let mut content = Vec::new();
+/// Fills the engine from a checkpoint. Moments may be missing on both sides (sampling). `buffer` is
+/// from [`buffer`]: nothing else of a tensor's size is needed.
+pub fn load(
+    engine: &mut Engine,
+    reader: &Reader,
+    path: &Path,
+    buffer: &mut [u8],
+) -> Result<(), TrainError> {
     for (info, id) in tensors(engine.program()) {
         let found = reader.find(&info.name).map(|index| (index, &reader.tensors()[index]));
         let (index, stored) = found.ok_or_else(|| {
             mismatch(path, format!("it has no tensor {}; it is not a whole run", info.name))
         })?;
-        let convert = conversion(stored.dtype, info.dtype);
-        let Some(convert) = convert.filter(|_| stored.shape == info.shape) else {
-            let [have, want] = [stored, &info].map(|t| format!("{} {:?}", t.dtype.name(), t.shape));
-            let what = format!("{} is {have} in it, this run needs {want}", info.name);
-            return Err(mismatch(path, what));
+        let [have, want] = [stored, &info].map(|tensor| {
+            (tensor.bytes().unwrap_or(u64::MAX), format!("{} {:?}", tensor.dtype.name(), tensor.shape))
+        });
+        let refused = || {
+            let (have, want) = (&have.1, &want.1);
+            mismatch(path, format!("{} is {have} in it, this run needs {want}", info.name))
         };
-        content.resize(stored.bytes().unwrap_or(0) as usize, 0);
-        reader.read(index, &mut content)?;
-        convert(&mut content);
-        engine.backend().write(id, &content)?;
+        if stored.shape != info.shape || have.0.max(want.0) > buffer.len() as u64 {
+            return Err(refused());
+        }
+        let wanted = want.0 as usize;
+        if (stored.dtype, info.dtype) == (Dtype::F32, Dtype::BF16) {
+            read_narrower(reader, index, &mut buffer[..have.0 as usize])?;
+        } else if !read_as(reader, index, info.dtype, &mut buffer[..wanted])? {
+            return Err(refused());
+        }
+        engine.backend().write(id, &buffer[..wanted])?;
     }
     Ok(())
 }

@@ -35,7 +35,9 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     let (program, plan) = plan_for_sample(spec, *dims, device.scratch())?;
     let arena = plan.arena_bytes;
     let mut engine = Engine::new(device.load(plan)?, program, *dims);
-    save::load(&mut engine, &saved.reader, &saved.path)?;
+    let mut buffer = save::buffer(&engine)?;
+    save::load(&mut engine, &saved.reader, &saved.path, &mut buffer)?;
+    drop(buffer);
     introduce(&setup, arena)?;
     let stop = interrupt::catch("");
     for index in 0..spec.sampling.num_samples {

@@ -94,7 +94,7 @@ fn train(
     engine.initialise(&mut generator)?;
     let mut feed = feed::open(spec, dataset, generator)?;
     if let Some(saved) = saved {
-        save::load(engine, &saved.reader, &saved.path)?;
+        save::load(engine, &saved.reader, &saved.path, buffers.tensor())?;
         feed.restore(&document.feed)?;
     }
     let evaluate_at_end = dataset.floor().is_some();

@@ -20,9 +20,10 @@ fn initialise(dims: &Dims) -> Result<Initialised, PlanError> {
     let params = parameters(dims)?;
     let mut values: Vec<Vec<f32>> = vec![Vec::new(); params.len()];
     let mut generator = Generator::new(1337);
-    init::nanogpt(dims, &params, &mut generator, |index, filled| {
-        assert!(values[index].is_empty(), "{} is filled once", params[index].name);
-        values[index] = filled.to_vec();
+    init::nanogpt(dims, &params, &mut generator, |index, first, filled| {
+        let so_far = values[index].len() as u64;
+        assert_eq!(so_far, first, "{} is filled once, in order", params[index].name);
+        values[index].extend_from_slice(filled);
     });
     Ok(Initialised { params, values, generator })
 }

@@ -216,7 +216,8 @@ fn go_with(
     let path = last_path(Path::new(&spec.out_dir));
     if path.exists() {
         let (reader, document) = save::open(&path).unwrap();
-        save::load(&mut engine, &reader, &path).unwrap();
+        let mut buffer = save::buffer(&engine).unwrap();
+        save::load(&mut engine, &reader, &path, &mut buffer).unwrap();
         progress = document.progress;
         feed.restore(&document.feed).unwrap();
     }
