@@ -51,23 +51,49 @@ impl System {
             let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else {
                 continue;
             };
-            let (root, limit, used) = match controllers {
-                "" => (self.groups.clone(), "memory.max", "memory.current"),
+            let (root, files) = match controllers {
+                "" => (self.groups.clone(), VERSION_TWO),
                 list if list.split(',').any(|name| name == "memory") => {
-                    let root = self.groups.join("memory");
-                    (root, "memory.limit_in_bytes", "memory.usage_in_bytes")
+                    (self.groups.join("memory"), VERSION_ONE)
                 }
                 _ => continue,
             };
             let own = root.join(path.trim_start_matches('/'));
             // In a container the path may be the host's; the container's own root is asked anyway.
             let groups = own.ancestors().take_while(|group| group.starts_with(&root));
-            let limit_of = |group: &Path| {
-                Some((number(&group.join(limit))?, number(&group.join(used)).unwrap_or(0)))
-            };
-            found.extend(groups.filter_map(limit_of));
+            found.extend(groups.filter_map(|group| files.limit_and_use(group)));
         }
         found
+    }
+}
+
+/// Names of a group's files.
+#[derive(Clone, Copy)]
+struct Files {
+    limit: &'static str,
+    used: &'static str,
+    /// The line of `memory.stat` with pages of files that are dropped when memory is needed.
+    cache: &'static str,
+}
+
+const VERSION_TWO: Files =
+    Files { limit: "memory.max", used: "memory.current", cache: "inactive_file " };
+
+const VERSION_ONE: Files = Files {
+    limit: "memory.limit_in_bytes",
+    used: "memory.usage_in_bytes",
+    cache: "total_inactive_file ",
+};
+
+impl Files {
+    /// A group's limit, if it has one, and what of it is used and stays used.
+    fn limit_and_use(&self, group: &Path) -> Option<(u64, u64)> {
+        let limit = number(&group.join(self.limit))?;
+        let used = number(&group.join(self.used)).unwrap_or(0);
+        let stat = std::fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
+        let line = stat.lines().find_map(|line| line.strip_prefix(self.cache));
+        let cache = line.and_then(|number| number.trim().parse().ok()).unwrap_or(0);
+        Some((limit, used.saturating_sub(cache)))
     }
 }
 
@@ -106,7 +132,8 @@ mod tests {
     fn the_tightest_limit_counts_wherever_it_is_set() {
         let (eight, six) = ((8 * GIB).to_string(), (6 * GIB).to_string());
         let (three, one) = ((3 * GIB).to_string(), GIB.to_string());
-        let cases: [Case<'_>; 5] = [
+        let cached = format!("anon 5\ninactive_file {}\nactive_file 7\n", 2 * GIB);
+        let cases: [Case<'_>; 6] = [
             ("no-limit", "0::/\n", &[], 48 * GIB, 64 * GIB),
             ("max", "0::/\n", &[("memory.max", "max\n")], 48 * GIB, 64 * GIB),
             (
@@ -114,6 +141,13 @@ mod tests {
                 "0::/\n",
                 &[("memory.max", &eight), ("memory.current", &three)],
                 5 * GIB,
+                8 * GIB,
+            ),
+            (
+                "page-cache",
+                "0::/\n",
+                &[("memory.max", &eight), ("memory.current", &three), ("memory.stat", &cached)],
+                7 * GIB,
                 8 * GIB,
             ),
             (

@@ -59,7 +59,7 @@ pub fn whole(report: &PlanReport, width: usize) -> String {
     }
     beside(&mut text, report.planned.plan.host_bytes, &report.host);
     let _ = writeln!(text, "\n{}", strong("peak of each phase, all in the same arena"));
-    for (phase, bytes) in report.phases() {
+    for (phase, bytes) in report.phases().into_iter().filter(|(_, bytes)| *bytes > Bytes::ZERO) {
         let share = bytes.get() as f64 / report.bill.arena_bytes.get().max(1) as f64;
         let _ =
             writeln!(text, "  {phase:<12} {:>11}  {}", bytes.to_string(), coloured(&bar(share)));
@@ -136,6 +136,9 @@ fn meaning(role: Role) -> &'static str {
 /// Eighths of a column, so that small roles are seen too.
 fn bar(share: f64) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    if share <= 0.0 {
+        return String::new();
+    }
     let eighths = ((share * (8 * BAR) as f64).round() as usize).max(1);
     "█".repeat(eighths / 8) + EIGHTHS[eighths % 8]
 }

@@ -20,7 +20,7 @@ const SCHEMA: &str = "fitgpt.op_times/1";
 const MOST_BYTES: u64 = 16 << 20;
 
 /// Runs training slices, update and evaluation of a plan and times their steps.
-pub fn measure(planned: &Planned, device: &Device) -> Result<OpTimes, TrainError> {
+pub fn measure(planned: &Planned, vocabulary: u64, device: &Device) -> Result<OpTimes, TrainError> {
     let program = &planned.program;
     let mut backend = device.load(planned.plan.clone())?;
     let mut samples = Vec::new();
@@ -32,8 +32,8 @@ pub fn measure(planned: &Planned, device: &Device) -> Result<OpTimes, TrainError
     for (segment, inputs) in segments {
         for round in 0..ROUNDS {
             for &input in &inputs {
-                let bytes = planned.plan.schedule.tensors.bytes(input).get() as usize;
-                backend.write(input, &vec![0; bytes])?;
+                let ids = planned.plan.schedule.tensors.get(input).shape.elements();
+                backend.write(input, &spread(ids, vocabulary))?;
             }
             let step = StepInputs { lr: 1e-4, grad_clip: 1.0, ..StepInputs::default() };
             let seconds = backend.run_timed(segment, &step)?;
@@ -43,6 +43,28 @@ pub fn measure(planned: &Planned, device: &Device) -> Result<OpTimes, TrainError
         }
     }
     Ok(OpTimes::new(&samples))
+}
+
+/// Ids all over the vocabulary, as text has them: a gradient of one row would be quicker.
+fn spread(count: u64, vocabulary: u64) -> Vec<u8> {
+    let id = |index: u64| (index.wrapping_mul(7919) % vocabulary.max(1)) as i32;
+    (0..count).flat_map(|index| id(index).to_le_bytes()).collect()
+}
+
+/// The rates of this machine: measured now, with the times of steps that were kept.
+pub fn rates(device: &Device) -> plan::device::Device {
+    plan::device::Device { times: find(device), ..device.measured() }
+}
+
+/// What times are valid for: this very program.
+fn build() -> String {
+    let program = std::env::current_exe().and_then(std::fs::metadata);
+    let changed = program.and_then(|meta| Ok((meta.len(), meta.modified()?)));
+    let stamp = changed.ok().and_then(|(bytes, time)| {
+        let seconds = time.duration_since(std::time::UNIX_EPOCH).ok()?.as_secs();
+        Some(format!("{bytes}-{seconds}"))
+    });
+    format!("{} {}", env!("CARGO_PKG_VERSION"), stamp.unwrap_or_default())
 }
 
 fn of_segment(
@@ -84,7 +106,7 @@ pub fn keep(times: &OpTimes, device: &Device) -> Result<Option<PathBuf>, TrainEr
         Map::from_iter(map.iter().map(|(key, value)| (key.clone(), json!(value))))
     };
     let document = json!({
-        "schema": SCHEMA, "device": device.name(), "version": env!("CARGO_PKG_VERSION"),
+        "schema": SCHEMA, "device": device.name(), "build": build(),
         "steps": map(&all.steps), "factors": map(&all.factors),
     });
     let failed = |error| TrainError::Io {
@@ -96,7 +118,10 @@ pub fn keep(times: &OpTimes, device: &Device) -> Result<Option<PathBuf>, TrainEr
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder).map_err(failed)?;
     }
-    std::fs::write(&path, format!("{document:#}\n")).map_err(failed)?;
+    // Beside it first: another process may be reading.
+    let beside = path.with_extension(format!("{}.new", std::process::id()));
+    std::fs::write(&beside, format!("{document:#}\n")).map_err(failed)?;
+    std::fs::rename(&beside, &path).map_err(failed)?;
     Ok(Some(path))
 }
 
@@ -109,7 +134,7 @@ fn read(path: &std::path::Path) -> Option<OpTimes> {
     let small = std::fs::metadata(path).ok()?.len() <= MOST_BYTES;
     let text = small.then(|| std::fs::read_to_string(path).ok())??;
     let json: Value = serde_json::from_str(&text).ok()?;
-    let ours = json["schema"] == SCHEMA && json["version"] == env!("CARGO_PKG_VERSION");
+    let ours = json["schema"] == SCHEMA && json["build"] == build().as_str();
     let map = |key: &str| {
         let fields = json[key].as_object()?.iter();
         let entry = |(key, value): (&String, &Value)| {

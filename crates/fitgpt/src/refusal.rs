@@ -22,10 +22,8 @@ pub fn show(refusal: &Refusal, named: bool) {
     screen::note("  what fits:");
     for one in &refusal.suggestions {
         let bytes = Bytes::new(one.device_bytes).unwrap_or(Bytes::ZERO);
-        let rate = match named {
-            true => format!(", about {} tok/s", short(one.tokens_per_second)),
-            false => String::new(),
-        };
+        let rate = one.tokens_per_second.filter(|_| named);
+        let rate = rate.map_or_else(String::new, |rate| format!(", about {} tok/s", short(rate)));
         screen::note(&format!("    {}", one.arguments()));
         wrapped(&format!("        {bytes}{rate}; {}", one.note), 8);
     }

@@ -7,8 +7,11 @@ use crate::plan_report::{PlanReport, document, sentence};
 use crate::screen;
 use plan::Bytes;
 use serde_json::{Value, json};
-use spec::{Pair, SpecError};
+use spec::{KEYS, Pair, SpecError};
 use train::TrainError;
+
+/// Widest head that kernels have.
+const WIDEST_HEAD: u64 = 128;
 
 /// Most values of a sweep.
 const MOST: usize = 64;
@@ -17,8 +20,8 @@ const MOST: usize = 64;
 struct Row {
     /// The settings of this row, as typed.
     settings: Vec<(String, String)>,
-    case: Case,
-    plan: Result<Box<PlanReport>, Box<spec::Refusal>>,
+    case: Option<Case>,
+    plan: Result<Box<PlanReport>, TrainError>,
 }
 
 /// Plans every value and shows the table; 3 when none of them fits.
@@ -32,18 +35,29 @@ pub fn run(flags: &Given, wanted: &str) -> Result<u8, TrainError> {
     if key.is_empty() || values.is_empty() || values.len() > MOST {
         return Err(bad().into());
     }
-    if flags.has("--svg") {
-        let what = "--svg draws one plan: leave out --sweep".to_string();
-        return Err(SpecError::Conflict { what }.into());
+    let refuse = |what: String| Err(SpecError::Conflict { what }.into());
+    for flag in ["--svg", "--measure"] {
+        if flags.has(flag) {
+            return refuse(format!("{flag} is for one plan: leave out --sweep"));
+        }
     }
-    let rows =
-        values.iter().map(|value| row(flags, key, value)).collect::<Result<Vec<Row>, _>>()?;
+    let fixed = [("vram", "--vram"), ("device", "--gpu"), ("device", "--vram")];
+    if let Some((_, flag)) = fixed.iter().find(|(swept, flag)| *swept == key && flags.has(flag)) {
+        return refuse(format!(
+            "--sweep {key}=…: {flag} says what {key} is; leave one of them out"
+        ));
+    }
+    if !KEYS.iter().any(|known| known.name == key) {
+        // Told as any unknown key is, with the nearest one.
+        case(flags, &[(key.to_string(), values[0].to_string())])?;
+    }
+    let rows: Vec<Row> = values.iter().map(|value| row(flags, key, value)).collect();
     if flags.has("--json") {
         let all: Vec<Value> = rows.iter().map(as_json).collect();
         show_json(&json!({ "schema": document::SCHEMA, "sweep": all }))?;
     } else {
-        if let Some(first) = rows.first() {
-            first.case.introduce();
+        if let Some(first) = rows.iter().find_map(|row| row.case.as_ref()) {
+            first.introduce();
         }
         table(key, &rows);
     }
@@ -51,23 +65,25 @@ pub fn run(flags: &Given, wanted: &str) -> Result<u8, TrainError> {
 }
 
 /// One value; where the heads do not divide the width, with heads that do.
-fn row(flags: &Given, key: &str, value: &str) -> Result<Row, TrainError> {
+fn row(flags: &Given, key: &str, value: &str) -> Row {
     let mut settings = vec![(key.to_string(), value.to_string())];
-    let case = match case(flags, &settings) {
-        Err(TrainError::Spec(SpecError::Heads { n_embd, nearest, .. })) if key == "n_embd" => {
-            let same_width = |pair: &&Pair| pair.n_embd == n_embd;
-            let heads = nearest.iter().find(same_width).map_or(1, |pair| pair.n_head);
-            settings.push(("n_head".to_string(), heads.to_string()));
-            case(flags, &settings)?
+    let mut found = case(flags, &settings);
+    if let (Err(TrainError::Spec(SpecError::Heads { n_embd, nearest, .. })), "n_embd") =
+        (&found, key)
+    {
+        let usable = |pair: &&Pair| pair.n_embd == *n_embd && n_embd / pair.n_head <= WIDEST_HEAD;
+        if let Some(pair) = nearest.iter().find(usable) {
+            settings.push(("n_head".to_string(), pair.n_head.to_string()));
+            found = case(flags, &settings);
         }
-        other => other?,
-    };
-    let plan = match case.plan() {
-        Ok(report) => Ok(Box::new(report)),
-        Err(TrainError::Spec(SpecError::DoesNotFit(refusal))) => Err(refusal),
-        Err(other) => return Err(other),
-    };
-    Ok(Row { settings, case, plan })
+    }
+    match found {
+        Err(error) => Row { settings, case: None, plan: Err(error) },
+        Ok(case) => {
+            let plan = case.plan().map(Box::new);
+            Row { settings, case: Some(case), plan }
+        }
+    }
 }
 
 fn case(flags: &Given, settings: &[(String, String)]) -> Result<Case, TrainError> {
@@ -77,11 +93,12 @@ fn case(flags: &Given, settings: &[(String, String)]) -> Result<Case, TrainError
 }
 
 fn as_json(row: &Row) -> Value {
-    let mut document = match &row.plan {
-        Ok(report) => document::of(report),
-        Err(refusal) => {
-            document::of_refusal(&row.case.run, &row.case.machine, refusal, row.case.named)
+    let mut document = match (&row.plan, &row.case) {
+        (Ok(report), _) => document::of(report),
+        (Err(TrainError::Spec(SpecError::DoesNotFit(refusal))), Some(case)) => {
+            document::of_refusal(&case.run, &case.machine, refusal, case.named)
         }
+        (Err(error), _) => json!({ "fits": false, "error": error.to_string() }),
     };
     let settings = row.settings.iter().map(|(key, value)| (key.clone(), json!(value)));
     document["settings"] = Value::Object(settings.collect());
@@ -104,9 +121,12 @@ fn table(key: &str, rows: &[Row]) {
     for row in &cells {
         screen::line(&line(row));
     }
-    if let Some(Row { case, .. }) = rows.first() {
-        let (budget, name) = (case.machine.budget, &case.machine.device.name);
-        screen::line(&screen::faint(&format!("budget {budget} on {name}")));
+    let cases: Vec<&Case> = rows.iter().filter_map(|row| row.case.as_ref()).collect();
+    if let Some(case) = cases.first() {
+        let same = cases.iter().all(|other| other.machine.budget == case.machine.budget);
+        let budget =
+            if same { format!("budget {} on ", case.machine.budget) } else { String::new() };
+        screen::line(&screen::faint(&format!("{budget}{}", case.machine.device.name)));
     }
 }
 
@@ -120,30 +140,31 @@ fn cells(row: &Row) -> Vec<String> {
             _ => format!("{key}={value}"),
         })
         .collect();
-    let parameters = model::params::reported_parameters(&row.case.dims);
-    let parameters = parameters.map_or("?".to_string(), |n| format!("{:.1}M", n as f64 / 1e6));
+    let dims = row.case.as_ref().map(|case| case.dims);
+    let parameters = dims.and_then(|dims| model::params::reported_parameters(&dims).ok());
+    let parameters = parameters.map_or("-".to_string(), |n| format!("{:.1}M", n as f64 / 1e6));
     let none = || "-".to_string();
+    let mut cells = vec![values.join(" "), parameters];
     match &row.plan {
         Ok(report) => {
-            let bytes = Bytes::new(report.device_bytes()).unwrap_or(Bytes::ZERO);
             let choice = report.planned.choice.as_ref();
             let prediction = report.prediction.as_ref();
-            vec![
-                values.join(" "),
-                parameters,
-                bytes.to_string(),
+            let rate = prediction.and_then(|prediction| prediction.tokens_per_second);
+            cells.extend([
+                Bytes::new(report.device_bytes()).unwrap_or(Bytes::ZERO).to_string(),
                 choice.map_or_else(none, |choice| sentence::groups(&choice.slices)),
                 choice.map_or_else(none, |choice| choice.head_chunk.to_string()),
                 choice.map_or_else(none, |choice| sentence::groups(&choice.levels)),
-                prediction.map_or_else(none, |p| short(p.tokens_per_second)),
+                rate.map_or_else(none, short),
                 prediction.map_or_else(none, |p| duration(p.run_seconds)),
-            ]
+            ]);
         }
-        Err(refusal) => {
-            let missing = format!("{} ({} missing)", refusal.needed, refusal.missing());
-            let mut cells = vec![values.join(" "), parameters, missing];
-            cells.resize_with(8, none);
-            cells
+        Err(TrainError::Spec(SpecError::DoesNotFit(refusal))) => {
+            let missing = refusal.missing.max(refusal.missing_host);
+            cells.push(format!("{} ({missing} missing)", refusal.needed));
         }
+        Err(error) => cells.push(error.to_string()),
     }
+    cells.resize_with(8, String::new);
+    cells
 }

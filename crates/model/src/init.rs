@@ -41,7 +41,9 @@ pub fn nanogpt(
                 generator.skip_normal(elements);
                 tied_embedding = Some((index, elements));
             }
-            Init::Normal => fill(generator, elements, STD, &mut values, |first, v| put(index, first, v)),
+            Init::Normal => {
+                fill(generator, elements, STD, &mut values, |first, v| put(index, first, v))
+            }
             // Filled again below with a smaller deviation.
             Init::Residual => generator.skip_normal(elements),
         }
@@ -57,8 +59,8 @@ pub fn nanogpt(
     }
 }
 
-/// A fill in pieces is the fill at once: every block of 16 is made of its own 16 draws, and the last
-/// piece has what is left over behind at least one whole block.
+/// A fill in pieces is the fill at once: every block of 16 is made of its own 16 draws, and the
+/// last piece has what is left over behind at least one whole block.
 fn fill(
     generator: &mut Generator,
     elements: u64,

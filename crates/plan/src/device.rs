@@ -28,41 +28,69 @@ pub struct Device {
     pub times: OpTimes,
 }
 
-/// How a family of GPUs turns nominal rates into real ones.
+/// How a family of GPUs turns nominal figures into real ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Family {
     /// Consumer cards: they halve the rate of fp32 accumulation, so everything else keeps up, and
     /// they run faster than the clock their figures are quoted at.
     GeForce,
-    /// Workstation and inference cards, limited by power.
-    Professional,
+    /// Their latest, whose driver keeps more of the memory.
+    Blackwell,
+    /// Workstation cards, limited by power.
+    Workstation,
+    /// Inference cards: the same, and error correction takes a part of their memory.
+    Inference,
     /// A100: large register files, mature kernels.
     Ampere,
     /// H100 and H200: products far faster than kernels without their new instructions can feed.
     Hopper,
-    /// Before sm_80: in the table so that it can be said that they are not supported.
-    Old,
+    /// RTX 20 and before sm_80: in the table so that it can be said that they are not supported.
+    Turing,
+    /// T4 and V100, likewise.
+    Older,
 }
 
 impl Family {
     /// Shares of the nominal rates that products, attention and memory reach.
     const fn shares(self) -> [f64; 3] {
         match self {
-            Family::GeForce => [1.07, 0.54, 0.91],
-            Family::Professional => [0.72, 0.35, 0.88],
+            Family::GeForce | Family::Blackwell => [1.07, 0.54, 0.91],
+            Family::Workstation | Family::Inference => [0.72, 0.35, 0.88],
             Family::Ampere => [0.74, 0.38, 0.88],
             Family::Hopper => [0.755, 0.175, 0.88],
-            Family::Old => [0.70, 0.25, 0.85],
+            Family::Turing | Family::Older => [0.70, 0.25, 0.85],
+        }
+    }
+
+    /// Rate of f32 products beside that of 16-bit ones: TF32 where there is such a thing.
+    const fn single(self) -> f64 {
+        match self {
+            Family::Turing => 0.25,
+            Family::Older => 0.125,
+            _ => 0.5,
+        }
+    }
+
+    /// What the driver reports of the figure on the box: the least that messages of such cards show
+    /// (4070 11.69 of 12, 3090 23.69 of 24, 5080 15.45 of 16, L4 22.03 of 24, T4 14.75 of 16, L40S
+    /// 44.39 of 48, A100 39.39 of 40, H200 139.8 of 141, V100 15.77 of 16, 2080 Ti 10.75 of 11).
+    const fn reported(self) -> f64 {
+        match self {
+            Family::GeForce | Family::Workstation | Family::Turing => 0.974,
+            Family::Blackwell => 0.965,
+            Family::Inference | Family::Older => 0.918,
+            Family::Ampere | Family::Hopper => 0.984,
         }
     }
 
     /// Bytes a second that pinned copies reach over the slot these cards usually stand in: PCIe 4
-    /// with 16 lanes, 5 for Hopper, 3 for the oldest.
+    /// with 16 lanes, 5 for Hopper (55 GB/s measured on an H200), 3 for the oldest.
     const fn link(self) -> f64 {
         match self {
-            Family::GeForce | Family::Professional | Family::Ampere => 24e9,
-            Family::Hopper => 48e9,
-            Family::Old => 12e9,
+            Family::GeForce | Family::Blackwell | Family::Workstation => 24e9,
+            Family::Inference | Family::Ampere => 24e9,
+            Family::Hopper => 50e9,
+            Family::Turing | Family::Older => 12e9,
         }
     }
 }
@@ -91,16 +119,16 @@ const fn gpu(
     Gpu { name, memory_gib, tflops, gigabytes_per_second, family }
 }
 
-use Family::{Ampere, GeForce, Hopper, Old, Professional};
+use Family::{Ampere, Blackwell, GeForce, Hopper, Inference, Older, Turing, Workstation};
 
 /// All known GPUs.
-pub const GPUS: [Gpu; 58] = [
-    gpu("RTX 2060", 6.0, 25.8, 336.0, Old),
-    gpu("RTX 2070", 8.0, 29.9, 448.0, Old),
-    gpu("RTX 2070 Super", 8.0, 36.3, 448.0, Old),
-    gpu("RTX 2080", 8.0, 40.3, 448.0, Old),
-    gpu("RTX 2080 Super", 8.0, 44.6, 496.0, Old),
-    gpu("RTX 2080 Ti", 11.0, 53.8, 616.0, Old),
+pub const GPUS: [Gpu; 67] = [
+    gpu("RTX 2060", 6.0, 25.8, 336.0, Turing),
+    gpu("RTX 2070", 8.0, 29.9, 448.0, Turing),
+    gpu("RTX 2070 Super", 8.0, 36.3, 448.0, Turing),
+    gpu("RTX 2080", 8.0, 40.3, 448.0, Turing),
+    gpu("RTX 2080 Super", 8.0, 44.6, 496.0, Turing),
+    gpu("RTX 2080 Ti", 11.0, 53.8, 616.0, Turing),
     gpu("RTX 3050", 8.0, 18.2, 224.0, GeForce),
     gpu("RTX 3060", 12.0, 25.5, 360.0, GeForce),
     gpu("RTX 3060 Ti", 8.0, 32.4, 448.0, GeForce),
@@ -126,37 +154,43 @@ pub const GPUS: [Gpu; 58] = [
     gpu("RTX 4070 Laptop GPU", 8.0, 31.0, 256.0, GeForce),
     gpu("RTX 4080 Laptop GPU", 12.0, 49.0, 432.0, GeForce),
     gpu("RTX 4090 Laptop GPU", 16.0, 66.0, 576.0, GeForce),
-    gpu("RTX 5060", 8.0, 38.4, 448.0, GeForce),
-    gpu("RTX 5060 Ti", 8.0, 47.4, 448.0, GeForce),
-    gpu("RTX 5060 Ti 16GB", 16.0, 47.4, 448.0, GeForce),
-    gpu("RTX 5070", 12.0, 61.7, 672.0, GeForce),
-    gpu("RTX 5070 Ti", 16.0, 87.9, 896.0, GeForce),
-    gpu("RTX 5080", 16.0, 112.6, 960.0, GeForce),
-    gpu("RTX 5090", 32.0, 209.5, 1792.0, GeForce),
-    gpu("RTX A2000", 12.0, 32.0, 288.0, Professional),
-    gpu("RTX A4000", 16.0, 76.7, 448.0, Professional),
-    gpu("RTX A5000", 24.0, 111.0, 768.0, Professional),
-    gpu("RTX A6000", 48.0, 154.8, 768.0, Professional),
-    gpu("RTX 4000 Ada", 20.0, 106.9, 360.0, Professional),
-    gpu("RTX 6000 Ada", 48.0, 364.2, 960.0, Professional),
-    gpu("T4", 16.0, 65.0, 320.0, Old),
-    gpu("V100 16GB", 16.0, 125.0, 900.0, Old),
-    gpu("V100 32GB", 32.0, 125.0, 900.0, Old),
-    gpu("A10", 24.0, 125.0, 600.0, Professional),
-    gpu("A10G", 24.0, 70.0, 600.0, Professional),
-    gpu("A40", 48.0, 149.7, 696.0, Professional),
+    gpu("RTX 5060", 8.0, 38.4, 448.0, Blackwell),
+    gpu("RTX 5060 Ti", 8.0, 47.4, 448.0, Blackwell),
+    gpu("RTX 5060 Ti 16GB", 16.0, 47.4, 448.0, Blackwell),
+    gpu("RTX 5070", 12.0, 61.7, 672.0, Blackwell),
+    gpu("RTX 5070 Ti", 16.0, 87.9, 896.0, Blackwell),
+    gpu("RTX 5080", 16.0, 112.6, 960.0, Blackwell),
+    gpu("RTX 5090", 32.0, 209.5, 1792.0, Blackwell),
+    gpu("RTX 3050 6GB", 6.0, 13.5, 168.0, GeForce),
+    gpu("RTX 3060 Laptop GPU", 6.0, 21.0, 336.0, GeForce),
+    gpu("RTX 3070 Laptop GPU", 8.0, 32.0, 448.0, GeForce),
+    gpu("RTX 3080 Laptop GPU", 8.0, 38.0, 448.0, GeForce),
+    gpu("RTX 5060 Laptop GPU", 8.0, 26.0, 384.0, Blackwell),
+    gpu("RTX 5070 Laptop GPU", 8.0, 33.0, 384.0, Blackwell),
+    gpu("RTX 5070 Ti Laptop GPU", 12.0, 42.0, 672.0, Blackwell),
+    gpu("RTX 5080 Laptop GPU", 16.0, 55.0, 896.0, Blackwell),
+    gpu("RTX 5090 Laptop GPU", 24.0, 72.0, 896.0, Blackwell),
+    gpu("RTX A2000", 12.0, 32.0, 288.0, Workstation),
+    gpu("RTX A4000", 16.0, 76.7, 448.0, Workstation),
+    gpu("RTX A5000", 24.0, 111.0, 768.0, Workstation),
+    gpu("RTX A6000", 48.0, 154.8, 768.0, Workstation),
+    gpu("RTX 4000 Ada", 20.0, 106.9, 360.0, Workstation),
+    gpu("RTX 6000 Ada", 48.0, 364.2, 960.0, Workstation),
+    gpu("T4", 16.0, 65.0, 320.0, Older),
+    gpu("V100 16GB", 16.0, 125.0, 900.0, Older),
+    gpu("V100 32GB", 32.0, 125.0, 900.0, Older),
+    gpu("A10", 24.0, 125.0, 600.0, Inference),
+    gpu("A10G", 24.0, 70.0, 600.0, Inference),
+    gpu("A40", 48.0, 149.7, 696.0, Inference),
     gpu("A100 40GB", 40.0, 312.0, 1555.0, Ampere),
     gpu("A100 80GB", 80.0, 312.0, 2039.0, Ampere),
-    gpu("L4", 24.0, 121.0, 300.0, Professional),
-    gpu("L40S", 48.0, 362.0, 864.0, Professional),
-    gpu("L40", 48.0, 181.0, 864.0, Professional),
+    gpu("L4", 24.0, 121.0, 300.0, Inference),
+    gpu("L40S", 48.0, 362.0, 864.0, Inference),
+    gpu("L40", 48.0, 181.0, 864.0, Inference),
     gpu("H100 PCIe", 80.0, 756.0, 2000.0, Hopper),
     gpu("H100", 80.0, 989.4, 3350.0, Hopper),
     gpu("H200", 141.0, 989.4, 4800.0, Hopper),
 ];
-
-/// What is left of the figure on the box: the driver keeps a part for itself.
-const REPORTED: f64 = 0.974;
 
 /// Context, libraries and kernels, as measured on an H200; an allowance on other cards.
 const CONTEXT: u64 = 512 << 20;
@@ -165,36 +199,56 @@ const CONTEXT: u64 = 512 << 20;
 const LAUNCH: f64 = 6e-6;
 
 impl Gpu {
-    /// The row of a name, however it is spelled: `RTX 4070`, `NVIDIA GeForce RTX 4070`, `rtx4070`.
-    /// The row with the most words that are all in it, in their order, wins.
+    /// The row of a name, however it is spelled: `RTX 4070`, `NVIDIA GeForce RTX 4070`, `rtx4070`,
+    /// `NVIDIA A100-SXM4-80GB`. Every word counts, but for those that makers and drivers add; a
+    /// size of memory must be the row's. Of several rows that a name fits (`A100`, `4070`), the
+    /// plainest with the least memory.
     pub fn find(name: &str) -> Option<&'static Gpu> {
-        let given = words(name);
-        let is_in = |gpu: &&Gpu| {
-            let mut rest = given.iter();
-            words(gpu.name).iter().all(|word| rest.any(|other| other == word))
+        let given = Given::new(name);
+        // A row that says its memory is a variant; of several, the least is safe to plan for.
+        let safest = |a: &&Gpu, b: &&Gpu| {
+            let variant = |gpu: &Gpu| Given::new(gpu.name).gigabytes.is_some();
+            variant(a).cmp(&variant(b)).then(a.memory_gib.total_cmp(&b.memory_gib))
         };
-        GPUS.iter().filter(is_in).max_by_key(|gpu| words(gpu.name).len())
+        let by_words = |a: &&Gpu, b: &&Gpu| a.words().len().cmp(&b.words().len());
+        let exact = GPUS.iter().filter(|gpu| given.names(gpu));
+        let exact = exact.min_by(|a, b| by_words(b, a).then(safest(a, b)));
+        let partly = || GPUS.iter().filter(|gpu| given.begins(gpu));
+        exact.or_else(|| partly().min_by(|a, b| by_words(a, b).then(safest(a, b))))
     }
 
-    /// Names that are spelled alike, the nearest first.
+    /// Names that are alike: those with most words in common first, then by spelling.
     pub fn nearest(name: &str, count: usize) -> Vec<&'static str> {
-        let given = squeezed(name);
-        let mut ranked: Vec<(usize, &str)> =
-            GPUS.iter().map(|gpu| (distance(&given, &squeezed(gpu.name)), gpu.name)).collect();
-        ranked.sort();
-        ranked.into_iter().take(count).map(|(_, name)| name).collect()
+        let given = Given::new(name);
+        let squeezed_name = squeezed(name);
+        let mut ranked: Vec<(usize, usize, &str)> = GPUS
+            .iter()
+            .map(|gpu| {
+                let words = gpu.words();
+                let common = given.words.iter().filter(|word| words.contains(word)).count();
+                let missing = given.words.len() - common;
+                (missing, distance(&squeezed_name, &squeezed(gpu.name)), gpu.name)
+            })
+            .collect();
+        ranked.sort_unstable();
+        ranked.into_iter().take(count).map(|(_, _, name)| name).collect()
+    }
+
+    /// The words of its name, a size of memory not counted.
+    fn words(&self) -> Vec<String> {
+        Given::new(self.name).words
     }
 
     /// Whether it has the instructions that the kernels need (sm_80).
     pub fn is_supported(&self) -> bool {
-        self.family != Old
+        !matches!(self.family, Turing | Older)
     }
 
     /// As the cost model sees it, for 16-bit products or for f32 (TF32, half the rate).
     pub fn device(&self, single: bool) -> Device {
         let [products, attention, bandwidth] = self.family.shares();
-        let rate = self.tflops * 1e12 * if single { 0.5 } else { 1.0 };
-        let memory = (self.memory_gib * REPORTED * (1u64 << 30) as f64) as u64;
+        let rate = self.tflops * 1e12 * if single { self.family.single() } else { 1.0 };
+        let memory = (self.memory_gib * self.family.reported() * (1u64 << 30) as f64) as u64;
         Device {
             name: self.name.to_string(),
             memory: Bytes::new(memory).unwrap_or(Bytes::ZERO),
@@ -206,6 +260,78 @@ impl Gpu {
             launch: LAUNCH,
             times: OpTimes::default(),
         }
+    }
+}
+
+/// A name as it was given.
+struct Given {
+    /// Letters and digits apart, without what makers add.
+    words: Vec<String>,
+    /// `80GB`.
+    gigabytes: Option<f64>,
+}
+
+/// What makers and drivers add to a name.
+const ADDED: [&str; 12] = [
+    "nvidia",
+    "geforce",
+    "tesla",
+    "quadro",
+    "graphics",
+    "gpu",
+    "card",
+    "generation",
+    "gddr",
+    "hbm",
+    "sxm",
+    "edition",
+];
+
+/// `nvidia`, and with a number behind it `sxm4` or `hbm3e`.
+fn is_added(part: &str) -> bool {
+    let number = |rest: &str| rest.chars().all(|c| c.is_ascii_digit() || c == 'e');
+    ADDED.iter().any(|added| part.strip_prefix(added).is_some_and(number))
+}
+
+impl Given {
+    fn new(name: &str) -> Given {
+        let lower = name.to_ascii_lowercase();
+        let parts = lower.split(|c: char| !c.is_ascii_alphanumeric()).filter(|p| !p.is_empty());
+        let (mut words_found, mut gigabytes) = (Vec::new(), None);
+        for part in parts {
+            let memory = part.strip_suffix("gb").or_else(|| part.strip_suffix("gib"));
+            if let Some(size) = memory.and_then(|number| number.parse::<f64>().ok()) {
+                gigabytes = Some(size);
+            } else if part == "gb" || part == "gib" {
+                gigabytes = words_found.pop().and_then(|word: String| word.parse().ok());
+            } else if !is_added(part) {
+                words_found.extend(words(part));
+            }
+        }
+        Given { words: words_found, gigabytes }
+    }
+
+    fn has_memory_of(&self, gpu: &Gpu) -> bool {
+        self.gigabytes.is_none_or(|size| (size / gpu.memory_gib - 1.0).abs() < 0.1)
+    }
+
+    /// Whether these are the words of a row, all of them and in order. A card is `PCIe` unless its
+    /// row says which it is.
+    fn names(&self, gpu: &Gpu) -> bool {
+        let own = gpu.words();
+        let plain: Vec<String> =
+            self.words.iter().filter(|word| *word != "pcie").cloned().collect();
+        (self.words == own || plain == own) && self.has_memory_of(gpu)
+    }
+
+    /// Whether a row has these words in it, in order.
+    fn begins(&self, gpu: &Gpu) -> bool {
+        let own = gpu.words();
+        let mut rest = own.iter();
+        let numbered = self.words.iter().any(|word| word.chars().any(|c| c.is_ascii_digit()));
+        numbered
+            && self.words.iter().all(|word| rest.any(|other| other == word))
+            && self.has_memory_of(gpu)
     }
 }
 
@@ -267,8 +393,30 @@ mod tests {
         ] {
             assert_eq!(Gpu::find(given).map(|gpu| gpu.name), Some(want), "{given}");
         }
-        assert_eq!(Gpu::find("Voodoo 2"), None);
+        for (given, want) in [
+            ("A100", "A100 40GB"),
+            ("V100", "V100 16GB"),
+            ("RTX 3050", "RTX 3050"),
+            ("RTX 4060 Ti 16GB", "RTX 4060 Ti 16GB"),
+            ("4070", "RTX 4070"),
+            ("3060", "RTX 3060"),
+            ("RTX 3060 12GB", "RTX 3060"),
+            ("RTX 3060 Laptop GPU", "RTX 3060 Laptop GPU"),
+            ("RTX 3050 6GB", "RTX 3050 6GB"),
+            ("RTX 3080 Ti 12GB", "RTX 3080 Ti"),
+            ("RTX 3080 12 GB", "RTX 3080 12GB"),
+            ("NVIDIA GeForce RTX 5090 Laptop GPU", "RTX 5090 Laptop GPU"),
+            ("NVIDIA H100 NVL", "none"),
+            ("RTX 4090 xyz T4", "none"),
+            ("RTX 4070 64GB", "none"),
+            ("RTX", "none"),
+            ("Voodoo 2", "none"),
+            ("", "none"),
+        ] {
+            assert_eq!(Gpu::find(given).map_or("none", |gpu| gpu.name), want, "{given}");
+        }
         assert_eq!(Gpu::nearest("RTX 4071", 1), ["RTX 4070"]);
+        assert!(Gpu::nearest("RTX 4070 Max-Q", 4).iter().all(|name| name.contains("4070")));
     }
 
     #[test]

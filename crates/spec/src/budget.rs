@@ -18,6 +18,9 @@ use std::rc::Rc;
 /// of 2048, 4096, 8192 and all at once, 4096 was measured fastest (`docs/experiments.md`).
 const CHUNKS: [u64; 3] = [1024, 2048, 4096];
 
+/// Where memory is short, these besides.
+const THIN_CHUNKS: [u64; 2] = [256, 512];
+
 /// Slices of more tokens than this win nothing any more.
 const MOST_TOKENS: u64 = 1 << 18;
 
@@ -110,7 +113,9 @@ impl Search<'_> {
             if probes.is_empty() {
                 continue;
             }
-            for chunk in chunks(tokens) {
+            let thin = if available == u64::MAX { &[][..] } else { &THIN_CHUNKS };
+            let thin = thin.iter().copied().filter(|&chunk| chunk < tokens);
+            for chunk in thin.chain(chunks(tokens)) {
                 let one = self.choose(&probes, chunk, parts, available);
                 if let Some(one) = one.filter(|one| one.seconds <= fastest * AS_GOOD) {
                     fastest = fastest.min(one.seconds);

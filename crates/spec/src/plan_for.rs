@@ -12,12 +12,15 @@ use model::{
     Types,
 };
 use plan::ops::Scaling;
-use plan::{Bytes, Dtype, Plan, Scope, Scratch};
+use plan::{Bytes, Dtype, Scope};
 use std::rc::Rc;
 
 /// Tokens whose logits exist at one time when nothing is trained: the fastest measured for GPT-2's
 /// vocabulary.
 const EVAL_CHUNK: u64 = 4096;
+
+/// Those that are tried then.
+const EVAL_CHUNKS: [u64; 4] = [EVAL_CHUNK, 2048, 1024, plan::ops::TOKEN_BLOCK];
 
 /// Most sequences of an evaluation slice when nothing is trained.
 const EVAL_ROWS: u64 = 16;
@@ -41,7 +44,7 @@ const CORRECTIONS: usize = 6;
 const FAR_FROM_FITTING: f64 = 1.05;
 
 /// Most sequences of an iteration or of an evaluation batch.
-const MOST_SEQUENCES: u64 = 1 << 22;
+pub const MOST_SEQUENCES: u64 = 1 << 22;
 
 /// A lever that changes more than time is pulled where it saves at least this share of it.
 const WORTH_A_LEVER: f64 = 0.99;
@@ -66,8 +69,7 @@ pub(crate) fn plan_if_it_fits(
     check_sequences(run)?;
     let mut task = Task { run, dims, machine, levers: Levers::NONE };
     if run.eval_only {
-        let planned = task.smallest()?;
-        return Ok(planned.missing(machine).is_none().then_some(planned));
+        return task.evaluation();
     }
     let search = task.search();
     let mut best: Option<Planned> = None;
@@ -95,6 +97,7 @@ pub fn plan_again(
     choice: &Choice,
 ) -> Result<Result<Planned, String>, SpecError> {
     check_context(run, &dims)?;
+    check_sequences(run)?;
     let (made_for, now) = (choice.slices.iter().sum::<u64>(), run.sequences_per_iteration());
     if made_for != now || choice.slices.contains(&0) || choice.head_chunk == 0 {
         return Ok(Err(format!("it was made for {made_for} sequences, now there are {now}")));
@@ -112,13 +115,14 @@ pub fn plan_again(
     }
     let task = Task { run, dims, machine, levers: choice.levers };
     let planned = task.build(choice.clone())?;
-    Ok(match within(planned, machine) {
-        Ok(planned) => Ok(planned),
-        Err(SpecError::DoesNotFit(refusal)) => {
-            Err(format!("it needs {} of {}", refusal.needed, refusal.budget))
-        }
-        Err(other) => return Err(other),
-    })
+    if planned.fits(run, machine) {
+        return Ok(Ok(planned));
+    }
+    let refusal = Refusal::of(&planned, run, machine);
+    Ok(Err(match refusal.missing > Bytes::ZERO {
+        true => format!("it needs {} of {}", refusal.needed, refusal.budget),
+        false => format!("{} of host memory are missing for it", refusal.missing_host),
+    }))
 }
 
 /// Whether training alone fits in its smallest form, by the look of a small model: a quick answer
@@ -126,8 +130,9 @@ pub fn plan_again(
 pub(crate) fn may_fit(run: &RunSpec, dims: Dims, machine: &Machine) -> Result<bool, SpecError> {
     for levers in Levers::permitted(run, machine) {
         let task = Task { run, dims, machine, levers };
-        let least = task.outside_training()?.saturating_add(task.search().least()?.1);
-        if least <= machine.budget.get() {
+        let [device, host] = task.outside_training()?;
+        let least = device.saturating_add(task.search().least()?.1);
+        if least <= machine.budget.get() && machine.host.is_none_or(|budget| host <= budget.get()) {
             return Ok(true);
         }
     }
@@ -135,20 +140,18 @@ pub(crate) fn may_fit(run: &RunSpec, dims: Dims, machine: &Machine) -> Result<bo
 }
 
 /// The program and plan of generation alone.
-pub fn plan_for_sample(
-    run: &RunSpec,
-    dims: Dims,
-    scratch: Rc<dyn Scratch>,
-) -> Result<(Program, Plan), SpecError> {
+pub fn plan_for_sample(run: &RunSpec, dims: Dims, machine: &Machine) -> Result<Planned, SpecError> {
     let spec = ProgramSpec {
         model: model(run, dims, Types::F32),
         train: None,
         eval: None,
         generate: Some(generate(&dims)),
     };
-    let program = Program::new(&spec, scratch)?;
-    let plan = Plan::new(program.schedule.clone())?;
-    Ok((program, plan))
+    let planned = Planned::new(&spec, None, machine)?;
+    match planned.device_bytes(machine) <= machine.budget.get() {
+        true => Ok(planned),
+        false => Err(SpecError::DoesNotFit(Box::new(Refusal::of(&planned, run, machine)))),
+    }
 }
 
 /// A run to be planned for a machine, with levers as they stand.
@@ -174,7 +177,8 @@ impl<'a> Task<'a> {
     /// of memory.
     fn fastest(&self, search: &Search<'_>) -> Result<Option<(Planned, bool)>, SpecError> {
         // Without a limit first: a plan that fits anyway does not depend on how much is free today.
-        let Some(limit) = self.machine.budget.get().checked_sub(self.outside_training()?) else {
+        let [outside, _] = self.outside_training()?;
+        let Some(limit) = self.machine.budget.get().checked_sub(outside) else {
             return Ok(None); // what is there all the time is too much
         };
         let mut available = u64::MAX;
@@ -189,30 +193,28 @@ impl<'a> Task<'a> {
             let choice = Choice { levers: self.levers, ..choice };
             // Training alone is nearly always the fullest, and a part of the work to place.
             let training = self.training_alone(choice.clone())?;
-            if !training.fits_host(self.machine) {
+            let [mut over, over_host] = training.over(self.run, self.machine);
+            if over_host > 0 && self.machine.host.is_some() {
                 return Ok(None); // no way to cut an iteration changes that
             }
-            let mut over = training.missing(self.machine);
-            if over.is_none() {
+            if over.max(over_host) == 0 {
                 let planned = self.build(choice)?;
-                over = planned.missing(self.machine);
-                if over.is_none() {
+                if planned.fits(self.run, self.machine) {
                     return Ok(Some((planned, available == u64::MAX)));
                 }
+                over = planned.over(self.run, self.machine).into_iter().max().unwrap_or(0);
             }
-            match over {
-                Some(over) if available <= limit => {
-                    available = available.saturating_sub(over.get());
-                }
-                _ => available = limit,
+            match available <= limit {
+                true => available = available.saturating_sub(over.max(over_host)),
+                false => available = limit,
             }
         }
         let smallest = self.smallest_choice(search)?;
-        if self.training_alone(smallest.clone())?.missing(self.machine).is_some() {
+        if !self.training_alone(smallest.clone())?.fits(self.run, self.machine) {
             return Ok(None);
         }
         let smallest = self.build(smallest)?;
-        Ok(smallest.missing(self.machine).is_none().then_some((smallest, false)))
+        Ok(smallest.fits(self.run, self.machine).then_some((smallest, false)))
     }
 
     /// The whole plan of a choice.
@@ -239,10 +241,34 @@ impl<'a> Task<'a> {
     /// The smallest plan there is.
     fn smallest(&self) -> Result<Planned, SpecError> {
         if self.run.eval_only {
-            let rows = self.run.eval_batch_size.min(EVAL_ROWS);
-            return Ok(Planned::new(&self.spec(None, rows), None, self.machine)?);
+            return self.evaluation_in(1, plan::ops::TOKEN_BLOCK);
         }
         self.build(self.smallest_choice(&self.search())?)
+    }
+
+    /// The largest slices and chunks of an evaluation alone that fit.
+    fn evaluation(&self) -> Result<Option<Planned>, SpecError> {
+        let mut rows = self.run.eval_batch_size.clamp(1, EVAL_ROWS);
+        loop {
+            for chunk in EVAL_CHUNKS {
+                let planned = self.evaluation_in(rows, chunk)?;
+                if planned.fits(self.run, self.machine) {
+                    return Ok(Some(planned));
+                }
+            }
+            if rows == 1 {
+                return Ok(None);
+            }
+            rows /= 2;
+        }
+    }
+
+    fn evaluation_in(&self, rows: u64, chunk: u64) -> Result<Planned, SpecError> {
+        let mut spec = self.spec(None, rows);
+        if let Some(eval) = &mut spec.eval {
+            eval.head_chunk = chunk;
+        }
+        Ok(Planned::new(&spec, None, self.machine)?)
     }
 
     fn smallest_choice(&self, search: &Search<'_>) -> Result<Choice, SpecError> {
@@ -257,14 +283,14 @@ impl<'a> Task<'a> {
     }
 
     /// Bytes of everything but training slices and the kernels' scratch: what outlives them, and
-    /// the device's context.
-    fn outside_training(&self) -> Result<u64, SpecError> {
+    /// the device's context; and of state in host memory.
+    fn outside_training(&self) -> Result<[u64; 2], SpecError> {
         let train = TrainSpec { slices: Vec::new(), ..self.train_spec() };
         let spec = ProgramSpec { eval: None, generate: None, ..self.spec(Some(train), 1) };
         let program = Program::new(&spec, Rc::clone(&self.machine.scratch))?;
-        let held = program.schedule.tensors.held_bytes(Scope::Run).map_or(u64::MAX, Bytes::get);
-        let held = held.saturating_sub(scratch_bytes(&program.schedule));
-        Ok(held.saturating_add(self.machine.device.context.get()))
+        let held = |scope| program.schedule.tensors.held_bytes(scope).map_or(u64::MAX, Bytes::get);
+        let device = held(Scope::Run).saturating_sub(scratch_bytes(&program.schedule));
+        Ok([device.saturating_add(self.machine.device.context.get()), held(Scope::Host)])
     }
 
     /// What is missing, counted from the smallest plan with any permitted levers.
@@ -272,8 +298,9 @@ impl<'a> Task<'a> {
         let mut least: Option<Refusal> = None;
         for levers in Levers::permitted(self.run, self.machine) {
             let planned = Task { levers, ..*self }.smallest()?;
-            let refusal = Refusal::of(&planned, self.machine);
-            if least.as_ref().is_none_or(|least| refusal.missing() < least.missing()) {
+            let refusal = Refusal::of(&planned, self.run, self.machine);
+            let size = |refusal: &Refusal| refusal.missing.max(refusal.missing_host);
+            if least.as_ref().is_none_or(|least| size(&refusal) < size(least)) {
                 least = Some(refusal);
             }
         }
@@ -325,14 +352,6 @@ fn levels(run: &RunSpec) -> &'static [Level] {
         GradCheckpoint::Auto => &Level::ALL,
         GradCheckpoint::Always => &[Level::R6],
         GradCheckpoint::Never => &[Level::R0],
-    }
-}
-
-/// The plan, if it fits; else how much is missing and what is largest.
-fn within(planned: Planned, machine: &Machine) -> Result<Planned, SpecError> {
-    match planned.missing(machine) {
-        None => Ok(planned),
-        Some(_) => Err(SpecError::DoesNotFit(Box::new(Refusal::of(&planned, machine)))),
     }
 }
 

@@ -26,8 +26,8 @@ pub struct Planned {
 /// What the cost model says of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prediction {
-    /// Trained tokens a second, evaluations not counted.
-    pub tokens_per_second: f64,
+    /// Trained tokens a second, evaluations not counted; none where nothing is trained.
+    pub tokens_per_second: Option<f64>,
     /// The whole run, evaluations included.
     pub run_seconds: f64,
 }
@@ -50,18 +50,46 @@ impl Planned {
         self.plan.arena_bytes.get().saturating_add(machine.device.context.get())
     }
 
-    /// Bytes beyond the device's budget, or beyond the host's.
-    pub(crate) fn missing(&self, machine: &Machine) -> Option<Bytes> {
-        let device = self.device_bytes(machine).saturating_sub(machine.budget.get());
-        let host = match machine.host {
-            Some(budget) => self.plan.host_bytes.get().saturating_sub(budget.get()),
-            None => 0,
-        };
-        Bytes::new(device.max(host)).filter(|missing| *missing > Bytes::ZERO)
+    /// What the host keeps outside the arena: batches, and room for one tensor of a checkpoint.
+    pub fn beside(&self, run: &RunSpec) -> [(&'static str, Bytes); 2] {
+        let eval_tokens = run.eval_batch_size.saturating_mul(run.eval_block_size);
+        let tokens = run.tokens_per_iteration().saturating_add(eval_tokens);
+        let whole = |bytes: u64| Bytes::new(bytes.min(i64::MAX as u64)).unwrap_or(Bytes::ZERO);
+        let tensors = &self.program.schedule.tensors;
+        let sizes = self.program.parameters.iter().map(|row| tensors.bytes(row.weight));
+        let largest = sizes.max().unwrap_or(Bytes::ZERO);
+        [("batches", whole(tokens.saturating_mul(8))), ("buffer for saving", largest)]
     }
 
-    pub(crate) fn fits_host(&self, machine: &Machine) -> bool {
-        machine.host.is_none_or(|budget| self.plan.host_bytes <= budget)
+    /// Bytes of host memory: offloaded state and what is beside the arena.
+    pub fn host_bytes(&self, run: &RunSpec) -> u64 {
+        let beside = self.beside(run).into_iter().map(|(_, bytes)| bytes.get());
+        beside.fold(self.plan.host_bytes.get(), u64::saturating_add)
+    }
+
+    /// Bytes beyond the device's budget, and beyond the host's. Where device and host are one, what
+    /// is beside the arena must find room in all that is free.
+    pub(crate) fn over(&self, run: &RunSpec, machine: &Machine) -> [u64; 2] {
+        let device = self.device_bytes(machine).saturating_sub(machine.budget.get());
+        let host = self.host_bytes(run);
+        let host = match machine.host {
+            Some(budget) => host.saturating_sub(budget.get()),
+            None => {
+                let all = self.plan.arena_bytes.get().saturating_add(host);
+                all.saturating_sub(machine.device.memory.max(machine.budget).get())
+            }
+        };
+        [device, host]
+    }
+
+    pub(crate) fn fits(&self, run: &RunSpec, machine: &Machine) -> bool {
+        self.over(run, machine) == [0, 0]
+    }
+
+    /// One number for all that is executed: the plan, and how iterations and evaluations are cut.
+    pub fn hash(&self) -> u64 {
+        let cut = format!("{:?} {:?}", self.program.train_slices, self.program.eval_slices);
+        plan::report::hash_of(&format!("{:016x} {cut}", plan::report::hash(&self.plan)))
     }
 
     /// Predicted seconds of an iteration.
@@ -97,7 +125,8 @@ impl Planned {
             false => (run.max_iters as f64, (run.max_iters / run.eval_interval.max(1) + 1) as f64),
         };
         Prediction {
-            tokens_per_second: run.tokens_per_iteration() as f64 / iteration.max(1e-12),
+            tokens_per_second: (iteration > 0.0)
+                .then(|| run.tokens_per_iteration() as f64 / iteration),
             run_seconds: iterations * iteration + evaluations * evaluation,
         }
     }

@@ -3,6 +3,7 @@
 
 use crate::machine::Machine;
 use crate::planned::Planned;
+use crate::run_spec::RunSpec;
 use crate::suggest::Suggestion;
 use plan::Bytes;
 use plan::report::Bill;
@@ -19,49 +20,69 @@ pub struct Refusal {
     pub needed: Bytes,
     /// Bytes of the arena of that plan.
     pub arena: Bytes,
-    /// The host's budget and what the plan needs of it, where that is the trouble.
-    pub host: Option<[Bytes; 2]>,
-    /// The largest tensors at its fullest moment.
+    /// Bytes beyond the device's budget.
+    pub missing: Bytes,
+    /// Bytes of the host that the plan needs, and those beyond what may be used of it.
+    pub host: Bytes,
+    /// The latter.
+    pub missing_host: Bytes,
+    /// The largest tensors at its fullest moment; of the host, where that alone is short.
     pub largest: Vec<(String, Bytes)>,
     /// Settings that fit; filled in where somebody reads them.
     pub suggestions: Vec<Suggestion>,
 }
 
 impl Refusal {
-    pub(crate) fn of(smallest: &Planned, machine: &Machine) -> Refusal {
-        let bill = Bill::new(&smallest.plan);
-        let fullest = bill.segments.iter().max_by_key(|segment| segment.top);
-        let tensors = fullest.map_or(&[][..], |segment| &segment.tensors);
-        let host_bytes = smallest.plan.host_bytes;
-        let host = machine.host.filter(|budget| host_bytes > *budget);
+    pub(crate) fn of(smallest: &Planned, run: &RunSpec, machine: &Machine) -> Refusal {
+        let whole = |bytes: u64| Bytes::new(bytes.min(i64::MAX as u64)).unwrap_or(Bytes::ZERO);
+        let [missing, missing_host] = smallest.over(run, machine).map(whole);
+        let largest = match missing > Bytes::ZERO {
+            true => largest_on_device(smallest),
+            false => largest_on_host(smallest, run),
+        };
         Refusal {
             budget: machine.budget,
-            needed: Bytes::new(smallest.device_bytes(machine)).unwrap_or(machine.budget),
+            needed: whole(smallest.device_bytes(machine)),
             arena: smallest.plan.arena_bytes,
-            host: host.map(|budget| [budget, host_bytes]),
-            largest: tensors.iter().take(NAMED).map(|t| (t.name.clone(), t.bytes)).collect(),
+            missing,
+            host: whole(smallest.host_bytes(run)),
+            missing_host,
+            largest,
             suggestions: Vec::new(),
         }
     }
 
-    /// Bytes that are missing, of the device or else of the host.
-    pub fn missing(&self) -> Bytes {
-        let device = self.needed.minus(self.budget).unwrap_or(Bytes::ZERO);
-        let host = self.host.and_then(|[budget, needed]| needed.minus(budget));
-        device.max(host.unwrap_or(Bytes::ZERO))
-    }
-
     /// The first part of the message: how much is missing of what.
     pub fn headline(&self) -> String {
-        let (missing, needed, budget) = (self.missing(), self.needed, self.budget);
-        match self.host {
-            Some([ram, host]) if needed <= budget => format!(
-                "{missing} of host memory are missing: the optimizer's state needs {host} of {ram} \
-                 (ram)"
-            ),
-            _ => format!(
-                "{missing} of memory are missing: the smallest plan needs {needed} of {budget}"
-            ),
+        let Refusal { budget, needed, missing, host, missing_host, .. } = self;
+        let device = format!(
+            "{missing} of memory are missing: the smallest plan needs {needed} of {budget}"
+        );
+        let host =
+            format!("{missing_host} of host memory are missing: {host} are needed beside it");
+        match (*missing > Bytes::ZERO, *missing_host > Bytes::ZERO) {
+            (true, true) => format!("{device}; and {host}"),
+            (false, true) => host,
+            _ => device,
         }
     }
+}
+
+fn largest_on_device(planned: &Planned) -> Vec<(String, Bytes)> {
+    let bill = Bill::new(&planned.plan);
+    let fullest = bill.segments.iter().max_by_key(|segment| segment.top);
+    let tensors = fullest.map_or(&[][..], |segment| &segment.tensors);
+    tensors.iter().take(NAMED).map(|t| (t.name.clone(), t.bytes)).collect()
+}
+
+fn largest_on_host(planned: &Planned, run: &RunSpec) -> Vec<(String, Bytes)> {
+    let tensors = &planned.plan.schedule.tensors;
+    let own = |id: &plan::TensorId| planned.plan.is_on_host(*id) && tensors.get(*id).view.is_none();
+    let offloaded =
+        tensors.ids().filter(own).map(|id| (tensors.get(id).name.clone(), tensors.bytes(id)));
+    let beside = planned.beside(run).map(|(name, bytes)| (name.to_string(), bytes));
+    let mut all: Vec<(String, Bytes)> = offloaded.chain(beside).collect();
+    all.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    all.truncate(NAMED);
+    all
 }

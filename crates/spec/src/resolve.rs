@@ -63,6 +63,9 @@ fn check_world_size(environment: &Environment) -> Result<(), SpecError> {
 /// The largest size accepted; ids and positions are 32 bits wide.
 const LARGEST: i64 = 1 << 31;
 
+/// Deeper models than any that were trained; plans of thousands of layers would take minutes.
+const MOST_LAYERS: i64 = 512;
+
 /// The largest count of samples or tokens: exact in a float.
 const MOST: i64 = 1 << 53;
 
@@ -226,7 +229,7 @@ impl Typed<'_> {
             gradient_accumulation_steps: self.batches("gradient_accumulation_steps")?,
             batch_size,
             block_size,
-            n_layer: self.whole("n_layer", 1, 10_000)?,
+            n_layer: self.whole("n_layer", 1, MOST_LAYERS)?,
             n_head: self.size("n_head")?,
             n_embd: self.size("n_embd")?,
             dropout: self.fraction("dropout")?,

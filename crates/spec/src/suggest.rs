@@ -4,11 +4,14 @@
 use crate::machine::Machine;
 use crate::plan_for::{may_fit, plan_if_it_fits};
 use crate::planned::Planned;
-use crate::run_spec::{DtypeChoice, GradCheckpoint, Offload, OptimizerState, Residual, RunSpec};
+use crate::run_spec::{
+    DtypeChoice, Gpt2, GradCheckpoint, InitFrom, Offload, OptimizerState, Residual, RunSpec,
+};
 use crate::value::Value;
 use model::Dims;
 use model::params::reported_parameters;
 use plan::Dtype;
+use plan::device::Device;
 
 /// Suggestions of a refusal.
 const MOST: usize = 3;
@@ -30,8 +33,8 @@ pub struct Suggestion {
     pub host_bytes: u64,
     /// Tokens of an iteration.
     pub tokens_per_iteration: u64,
-    /// By the machine's table.
-    pub tokens_per_second: f64,
+    /// Predicted, where something is trained.
+    pub tokens_per_second: Option<f64>,
     /// What it means.
     pub note: String,
 }
@@ -53,20 +56,25 @@ struct Candidate {
     note: Box<dyn Fn(&Planned) -> String>,
 }
 
-/// The nearest settings that fit.
-pub fn suggestions(run: &RunSpec, dims: Dims, machine: &Machine) -> Vec<Suggestion> {
+/// The nearest settings that fit, with the speed that `rates` give them.
+pub fn suggestions(
+    run: &RunSpec,
+    dims: Dims,
+    machine: &Machine,
+    rates: &Device,
+) -> Vec<Suggestion> {
     let mut found = Vec::new();
     for candidate in candidates(run, dims, machine) {
         if found.len() + 1 < MOST {
-            found.extend(suggestion(candidate, machine));
+            found.extend(suggestion(candidate, machine, rates));
         }
     }
     let smaller = smaller(run, dims, machine).into_iter().take(SMALLER_TRIED);
-    found.extend(smaller.filter_map(|one| suggestion(one, machine)).next());
+    found.extend(smaller.filter_map(|one| suggestion(one, machine, rates)).next());
     found
 }
 
-fn suggestion(candidate: Candidate, machine: &Machine) -> Option<Suggestion> {
+fn suggestion(candidate: Candidate, machine: &Machine, rates: &Device) -> Option<Suggestion> {
     let Candidate { run, dims, settings, note } = candidate;
     let planned = plan_if_it_fits(&run, dims, machine).ok()??;
     Some(Suggestion {
@@ -74,7 +82,7 @@ fn suggestion(candidate: Candidate, machine: &Machine) -> Option<Suggestion> {
         device_bytes: planned.device_bytes(machine),
         host_bytes: planned.plan.host_bytes.get(),
         tokens_per_iteration: run.tokens_per_iteration(),
-        tokens_per_second: planned.predict(&run, &machine.device).tokens_per_second,
+        tokens_per_second: planned.predict(&run, rates).tokens_per_second,
         note: note(&planned),
     })
 }
@@ -102,6 +110,10 @@ fn candidates(run: &RunSpec, dims: Dims, machine: &Machine) -> Vec<Candidate> {
         let run = RunSpec { dtype: DtypeChoice::Bfloat16, ..run.clone() };
         add(run, vec![("dtype", text("bfloat16"))], "activations in 16 bits, nanoGPT's default");
     }
+    if run.offload == Offload::Optimizer && machine.host.is_some() {
+        let here = RunSpec { offload: Offload::Never, ..run.clone() };
+        add(here, vec![("offload", Value::Bool(false))], "the optimizer's state on the device");
+    }
     let halves = RunSpec { optimizer_state: OptimizerState::Bfloat16, ..run.clone() };
     if run.optimizer_state == OptimizerState::Float32 {
         let note = "AdamW's averages in 16 bits, rounded stochastically: training goes on as \
@@ -123,7 +135,17 @@ fn candidates(run: &RunSpec, dims: Dims, machine: &Machine) -> Vec<Candidate> {
             all.push(Candidate { run: both, dims, settings, note: moved_note() });
         }
     }
-    all.extend(shorter(run, dims));
+    if run.optimizer_state == OptimizerState::Float32 {
+        // In pairs, where one is not enough.
+        let halves = RunSpec { optimizer_state: OptimizerState::Bfloat16, ..run.clone() };
+        all.extend(shorter(run, dims));
+        all.extend(shorter(&halves, dims).map(|mut pair| {
+            pair.settings.insert(0, ("optimizer_state", text("bfloat16")));
+            pair
+        }));
+    } else {
+        all.extend(shorter(run, dims));
+    }
     all
 }
 
@@ -138,7 +160,7 @@ fn moved_note() -> Box<dyn Fn(&Planned) -> String> {
 fn shorter(run: &RunSpec, dims: Dims) -> Option<Candidate> {
     let block_size = run.block_size / 2;
     let batch_size = run.batch_size.checked_mul(2)?;
-    if block_size < SHORTEST {
+    if block_size < SHORTEST || run.eval_only {
         return None;
     }
     let changed = RunSpec {
@@ -150,7 +172,11 @@ fn shorter(run: &RunSpec, dims: Dims) -> Option<Candidate> {
     let int = |number: u64| Value::Int(number as i64);
     Some(Candidate {
         run: changed,
-        dims: Dims { block_size, ..dims },
+        // A model that exists keeps its positions, however many are used.
+        dims: match run.init_from {
+            InitFrom::Resume => dims,
+            InitFrom::Scratch | InitFrom::Gpt2(_) => Dims { block_size, ..dims },
+        },
         settings: vec![("block_size", int(block_size)), ("batch_size", int(batch_size))],
         note: Box::new(move |_| {
             format!("contexts of {block_size} tokens; losses do not compare with longer ones")
@@ -161,16 +187,37 @@ fn shorter(run: &RunSpec, dims: Dims) -> Option<Candidate> {
 /// Models of the same head size that may fit, the largest first: narrower, and if that is not
 /// enough flatter.
 fn smaller(run: &RunSpec, dims: Dims, machine: &Machine) -> Vec<Candidate> {
+    match run.init_from {
+        InitFrom::Scratch => {}
+        InitFrom::Resume => return Vec::new(), // a model that exists has its size
+        InitFrom::Gpt2(name) => return smaller_gpt2(run, name, dims),
+    }
     let head = dims.n_embd / dims.n_head.max(1);
     let narrower = |heads: u64| Dims { n_head: heads, n_embd: heads * head, ..dims };
     let flatter = |layers: u64| Dims { n_layer: layers, ..narrower(dims.n_head.div_ceil(2)) };
     // Of two ways to be smaller, half the width at most; below that, layers go.
     let widths: Vec<Dims> = (dims.n_head.div_ceil(2)..dims.n_head).rev().map(narrower).collect();
     let depths: Vec<Dims> = (1..dims.n_layer).rev().map(flatter).collect();
-    let sizes = [widths, depths].concat();
+    let narrowest = (1..dims.n_head.div_ceil(2)).rev();
+    let narrow = narrowest.map(|heads| Dims { n_layer: 1, ..narrower(heads) }).collect();
+    let sizes = [widths, depths, narrow].concat();
     let may_fit = |dims: &Dims| may_fit(run, *dims, machine).unwrap_or(false);
     let first = sizes.partition_point(|dims| !may_fit(dims));
     sizes[first..].iter().filter_map(|found| smaller_one(run, dims, *found)).collect()
+}
+
+/// The smaller ones of OpenAI's models, the largest first.
+fn smaller_gpt2(run: &RunSpec, name: Gpt2, dims: Dims) -> Vec<Candidate> {
+    let smaller = Gpt2::ALL.into_iter().rev().skip_while(move |other| *other != name).skip(1);
+    let candidate = |other: Gpt2| {
+        let run = RunSpec { init_from: InitFrom::Gpt2(other), ..run.clone() };
+        let dims = Dims { block_size: dims.block_size, ..other.dims() };
+        let parameters = reported_parameters(&dims).ok()? as f64 / 1e6;
+        let settings = vec![("init_from", text(other.name()))];
+        let note = format!("a smaller model: {parameters:.1}M parameters");
+        Some(Candidate { run, dims, settings, note: Box::new(move |_| note.clone()) })
+    };
+    smaller.filter_map(candidate).collect()
 }
 
 fn smaller_one(run: &RunSpec, dims: Dims, found: Dims) -> Option<Candidate> {

@@ -4,10 +4,8 @@
 use model::Level;
 use plan::Dtype;
 use serde_json::{Value, json};
+use spec::plan_for::MOST_SEQUENCES;
 use spec::{Choice, Levers};
-
-/// More sequences than any iteration has.
-const MOST_SEQUENCES: u64 = 1 << 24;
 
 /// As `[sequences, times]` for runs of equal slices: an iteration may have a million of them.
 pub fn to_json(choice: Option<&Choice>) -> Value {

@@ -277,7 +277,10 @@ pub fn load(
             mismatch(path, format!("it has no tensor {}; it is not a whole run", info.name))
         })?;
         let [have, want] = [stored, &info].map(|tensor| {
-            (tensor.bytes().unwrap_or(u64::MAX), format!("{} {:?}", tensor.dtype.name(), tensor.shape))
+            (
+                tensor.bytes().unwrap_or(u64::MAX),
+                format!("{} {:?}", tensor.dtype.name(), tensor.shape),
+            )
         });
         let refused = || {
             let (have, want) = (&have.1, &want.1);

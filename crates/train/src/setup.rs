@@ -81,7 +81,7 @@ impl Setup {
         }
         let (mut spec, mut notices) = resolve(&settings, environment)?;
         if let Some(saved) = &saved {
-            keep_format(&mut spec, saved);
+            keep_format(&mut spec, &saved.document);
             notices.extend(changes(&settings, &saved.document.config));
         }
         // An impossible model is told before a missing data set: no download mends it.
@@ -192,6 +192,14 @@ pub fn checkpoint_to_resume(
     Ok(Some(saved.document))
 }
 
+/// The sizes of the model that a run goes on with; what the planner chose for it stays.
+pub fn resumed_dims(spec: &mut RunSpec, document: &Document) -> Result<Dims, TrainError> {
+    keep_format(spec, document);
+    let stored = document.dims;
+    check_sizes(spec, &stored, &last_path(Path::new(&spec.out_dir)))?;
+    Ok(stored)
+}
+
 /// What was given and is not what the run was saved with.
 fn changes(settings: &Settings, config: &Value) -> Vec<Notice> {
     let said = settings_json::given(settings);
@@ -219,8 +227,8 @@ fn refuse_openai(spec: &RunSpec) -> Result<(), TrainError> {
 }
 
 /// What the planner was free to choose at the start stays with the run.
-fn keep_format(spec: &mut RunSpec, saved: &Saved) {
-    if let (OptimizerState::Auto, Some(plan)) = (spec.optimizer_state, &saved.document.plan) {
+fn keep_format(spec: &mut RunSpec, document: &Document) {
+    if let (OptimizerState::Auto, Some(plan)) = (spec.optimizer_state, &document.plan) {
         spec.optimizer_state = match plan.levers.moments {
             plan::Dtype::Bf16 => OptimizerState::Bfloat16,
             _ => OptimizerState::Float32,
@@ -265,8 +273,14 @@ fn dims(spec: &RunSpec, dataset: &Dataset, saved: Option<&Saved>) -> Result<Dims
         );
         return Err(TrainError::Mismatch { path: saved.path.clone(), what });
     }
-    let asked = Dims { block_size: stored.block_size, ..spec.dims(rows)? };
-    if asked != stored {
+    check_sizes(spec, &stored, &saved.path)?;
+    Ok(stored)
+}
+
+/// No key changes the size of a model that exists.
+fn check_sizes(spec: &RunSpec, stored: &Dims, path: &Path) -> Result<(), TrainError> {
+    let asked = Dims { block_size: stored.block_size, ..spec.dims(stored.vocab_size)? };
+    if asked != *stored {
         let what = format!(
             "the model is n_layer={} n_head={} n_embd={} bias={}, which no key changes; asked for \
              was n_layer={} n_head={} n_embd={} bias={}: leave these keys out",
@@ -279,9 +293,9 @@ fn dims(spec: &RunSpec, dataset: &Dataset, saved: Option<&Saved>) -> Result<Dims
             asked.n_embd,
             asked.bias
         );
-        return Err(TrainError::Mismatch { path: saved.path.clone(), what });
+        return Err(TrainError::Mismatch { path: path.to_path_buf(), what });
     }
-    Ok(stored)
+    Ok(())
 }
 
 /// A new run does not touch another's checkpoints.

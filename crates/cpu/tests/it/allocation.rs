@@ -11,32 +11,32 @@ use std::sync::atomic::{AtomicU64, Ordering};
 struct Counting;
 
 static COUNT: AtomicU64 = AtomicU64::new(0);
-static LARGE_BYTES: AtomicU64 = AtomicU64::new(0);
-const LARGE: usize = 64 * 1024;
+/// Bytes at the alignment of tensors: nothing but arenas asks for it.
+static ARENA_BYTES: AtomicU64 = AtomicU64::new(0);
 
-fn note(size: usize) {
+fn note(layout: Layout) {
     COUNT.fetch_add(1, Ordering::Relaxed);
-    if size > LARGE {
-        LARGE_BYTES.fetch_add(size as u64, Ordering::Relaxed);
+    if layout.align() as u64 == plan::ALIGNMENT {
+        ARENA_BYTES.fetch_add(layout.size() as u64, Ordering::Relaxed);
     }
 }
 
 // SAFETY: everything is passed on to the system's allocator as it came.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        note(layout.size());
+        note(layout);
         // SAFETY: the caller keeps `alloc`'s contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        note(layout.size());
+        note(layout);
         // SAFETY: the caller keeps `alloc_zeroed`'s contract.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, start: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        note(size);
+        note(layout);
         // SAFETY: the caller keeps `realloc`'s contract.
         unsafe { System.realloc(start, layout, size) }
     }
@@ -95,13 +95,11 @@ fn thirty_random_plans() {
             ..setup()
         };
         let plan = plan::Plan::new(random.program().schedule).unwrap();
-        let wanted = [plan.arena_bytes.get(), plan.host_bytes.get()];
-        let wanted: u64 = wanted.into_iter().filter(|&bytes| bytes > LARGE as u64).sum();
-        let before = LARGE_BYTES.load(Ordering::SeqCst);
+        let wanted = plan.arena_bytes.get() + plan.host_bytes.get();
+        let before = ARENA_BYTES.load(Ordering::SeqCst);
         let backend = fitgpt_cpu::CpuBackend::new(plan, CpuOptions::new(2)).unwrap();
-        let taken = LARGE_BYTES.load(Ordering::SeqCst) - before;
-        // The backend's own tables of a large plan are allocations too, of tens of kilobytes.
-        assert!(taken >= wanted && taken - wanted < 1 << 20, "{round}: {taken} of {wanted}");
+        let taken = ARENA_BYTES.load(Ordering::SeqCst) - before;
+        assert_eq!(taken, wanted, "{round}");
         drop(backend);
     }
 }
@@ -117,10 +115,10 @@ fn child() {
     let setup = Setup { dropout: 0.1, slices: vec![4, 3], generate, ..setup() };
     let plan = plan::Plan::new(setup.program().schedule).unwrap();
     let arena = plan.arena_bytes;
-    let tables = LARGE_BYTES.load(Ordering::SeqCst);
+    let tables = ARENA_BYTES.load(Ordering::SeqCst);
     let backend = fitgpt_cpu::CpuBackend::new(plan, CpuOptions::new(2)).unwrap();
     assert_eq!(backend.arena_bytes(), arena, "planned = allocated, in the backend's words");
-    let large = LARGE_BYTES.load(Ordering::SeqCst) - tables;
+    let large = ARENA_BYTES.load(Ordering::SeqCst) - tables;
     assert_eq!(large, arena.get(), "planned = allocated, in the allocator's words");
     drop(backend);
 
@@ -134,7 +132,7 @@ fn child() {
     let generate = run.program.generate.clone().unwrap();
     let logits = generate.prefill.iter().chain([&generate.decode]);
     inputs.extend(logits.map(|segment| (segment.segment, segment.tokens)));
-    let large_before = LARGE_BYTES.load(Ordering::SeqCst);
+    let large_before = ARENA_BYTES.load(Ordering::SeqCst);
     for segment in run.backend.plan().schedule.segment_ids() {
         let name = run.backend.plan().schedule.segment(segment).name.clone();
         let step = StepInputs { lr: 1e-3, grad_clip: 1.0, ..StepInputs::default() };
@@ -147,6 +145,6 @@ fn child() {
             assert_eq!(count, 0, "{name}, round {round}");
         }
     }
-    assert_eq!(LARGE_BYTES.load(Ordering::SeqCst), large_before);
+    assert_eq!(ARENA_BYTES.load(Ordering::SeqCst), large_before);
     println!("counted every segment");
 }

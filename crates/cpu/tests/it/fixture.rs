@@ -172,6 +172,12 @@ impl Run {
         self.backend.run(self.program.update.unwrap(), &inputs).unwrap();
     }
 
+    /// An update of a run with this seed.
+    pub fn update_with(&mut self, seed: u64) {
+        let inputs = StepInputs { lr: 1e-2, grad_clip: 1.0, seed, ..StepInputs::default() };
+        self.backend.run(self.program.update.unwrap(), &inputs).unwrap();
+    }
+
     /// A tensor of 16-bit numbers.
     pub fn read_halves(&mut self, tensor: TensorId) -> Vec<f32> {
         let bytes = self.backend.plan().schedule.tensors.bytes(tensor).get();

@@ -83,4 +83,13 @@ fn rounding_depends_on_seed_and_index_alone() {
         assert_same("threads", &trace(&halves, CpuOptions::new(threads)), &want);
     }
     assert!(trace(&setup(), CpuOptions::new(1)) != want, "it is not the 32-bit run");
+    let rounded = |seed: u64| {
+        let mut run = halves.run(CpuOptions::new(2));
+        run.run_slices(&halves, &halves.slices, false, 0);
+        run.update_with(seed);
+        let [m, _] = run.program.parameters[0].moments.unwrap();
+        run.read_halves(m)
+    };
+    assert_eq!(rounded(5), rounded(5));
+    assert_ne!(rounded(5), rounded(6), "another seed rounds in another way");
 }

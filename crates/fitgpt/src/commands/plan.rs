@@ -7,16 +7,15 @@ use crate::device::{self, Device};
 use crate::flags::{Flag, Given};
 use crate::plan_report::{PlanReport, arena_map, document, sentence, timeline};
 use crate::{measure, refusal, screen, sweep};
-use ::train::save;
+use ::train::save::Document;
 use ::train::{TrainError, setup};
-use model::{Dims, Program};
-use plan::Bytes;
+use model::Dims;
 use plan::device::Gpu;
 use plan::report::Bill;
 use serde_json::Value;
 use spec::{
-    Choice, Command, Environment, Machine, Memory, Planned, RunSpec, SpecError, plan_again,
-    plan_for, resolve, suggestions,
+    Command, Environment, InitFrom, Machine, Memory, Planned, RunSpec, Settings, SpecError,
+    plan_again, plan_for, resolve, suggestions,
 };
 use std::path::Path;
 
@@ -65,7 +64,12 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
             refusal::show(&found, case.named);
             return Ok(3);
         }
-        Err(other) => return Err(other),
+        Err(other) => {
+            if json && other.exit_code() == 3 {
+                show_json(&document::of_error(&case.run, &case.machine, &other.to_string()))?;
+            }
+            return Err(other);
+        }
     };
     if let Some(path) = flags.get("--svg") {
         write_picture(path, &arena_map::svg(&report))?;
@@ -93,8 +97,8 @@ pub struct Case {
     pub named: bool,
     /// This machine, where the plan is for it.
     here: Option<Device>,
-    /// How the run was cut that is to go on.
-    before: Option<Choice>,
+    /// The run that is to go on.
+    before: Option<Document>,
     notices: Vec<String>,
 }
 
@@ -109,25 +113,25 @@ impl Case {
         if gpu.is_some() || flags.has("--vram") {
             arguments.push("--device=cuda".to_string());
         }
-        let cuda = Environment { cuda_devices: 1, ..environment() };
         let mut settings = settings(Command::Train, &arguments)?;
         let preset = settings.uses_preset();
-        let saved = setup::checkpoint_to_resume(&mut settings, &cuda)?;
-        let (run, found) = resolve(&settings, &cuda)?;
+        let on_gpu = gpu.is_some() || flags.has("--vram") || speaks_of_a_gpu(&settings)?;
+        let environment = Environment { cuda_devices: u32::from(on_gpu), ..environment() };
+        let saved = setup::checkpoint_to_resume(&mut settings, &environment)?;
+        let (mut run, found) = resolve(&settings, &environment)?;
         let mut notices: Vec<String> = found.iter().map(ToString::to_string).collect();
         if preset {
             notices.push("no config, no dataset: the built-in preset of `train`".to_string());
         }
         let dims = match &saved {
-            Some(document) => document.dims,
+            Some(document) => setup::resumed_dims(&mut run, document)?,
             None => {
                 let (rows, notice) = vocabulary(&run)?;
                 notices.extend(notice);
                 run.dims(rows)?
             }
         };
-        let before = saved.and_then(|document| document.plan);
-        let on_gpu = gpu.is_some() || run.vram != Memory::Auto || asks_for_cuda(&run);
+        let before = saved.filter(|_| !run.eval_only);
         if !on_gpu {
             let here = Device::find(run.device)?;
             let machine = here.machine(run.ram);
@@ -137,6 +141,7 @@ impl Case {
             let name = gpu.name;
             notices.push(format!("{name}: older than sm_80, `train` will refuse it"));
         }
+        notices.extend(gpu.and_then(|gpu| above_the_card(gpu, &run)));
         let machine = gpu_machine(gpu, &run)?;
         Ok(Case { run, dims, machine, named: gpu.is_some(), here: None, before, notices })
     }
@@ -155,7 +160,7 @@ impl Case {
             return Err(SpecError::Conflict { what: what.to_string() }.into());
         };
         let planned = self.planned()?;
-        let times = measure::measure(&planned, here)?;
+        let times = measure::measure(&planned, self.dims.vocab_size, here)?;
         let kept = measure::keep(&times, here)?;
         let place =
             kept.map_or("nowhere: HOME is not set".to_string(), |p| p.display().to_string());
@@ -169,13 +174,14 @@ impl Case {
     /// The plan that a resumed run was saved with, if it still serves; else a new one.
     fn planned(&self) -> Result<Planned, TrainError> {
         let Case { run, dims, machine, .. } = self;
-        let again = match &self.before {
-            Some(choice) => plan_again(run, *dims, machine, choice)?.ok(),
-            None => None,
-        };
+        let stored = self.before.as_ref().and_then(|document| document.plan.as_ref());
+        let again = stored.map(|choice| plan_again(run, *dims, machine, choice)).transpose()?;
+        if let Some(Err(why)) = &again {
+            screen::note(&format!("the plan that the run was saved with is not used again: {why}"));
+        }
         match again {
-            Some(planned) => Ok(planned),
-            None => Ok(plan_or_suggest(run, *dims, machine)?),
+            Some(Ok(planned)) => Ok(planned),
+            _ => Ok(plan_or_suggest(run, *dims, machine, self.here.as_ref())?),
         }
     }
 
@@ -185,32 +191,55 @@ impl Case {
         let planned = self.planned()?;
         let (prediction, basis) = match &self.here {
             Some(here) => {
-                let times = measure::find(here);
-                let basis = if times.is_empty() { QUICK } else { STEP_TIMES };
-                let device = plan::device::Device { times, ..here.measured() };
-                (Some(planned.predict(run, &device)), basis)
+                let rates = measure::rates(here);
+                let basis = if rates.times.is_empty() { QUICK } else { STEP_TIMES };
+                (Some(planned.predict(run, &rates)), basis)
             }
             None => (self.named.then(|| planned.predict(run, &machine.device)), TABLE),
         };
-        let (bill, host) = (Bill::new(&planned.plan), host_memory(run, &planned.program).to_vec());
+        let (bill, host) = (Bill::new(&planned.plan), host_memory(run, &planned).to_vec());
         let (run, machine) = (run.clone(), machine.clone());
         Ok(PlanReport { run, dims: *dims, machine, planned, bill, prediction, basis, host })
     }
 }
 
 /// A plan, or a refusal with settings that fit.
-pub fn plan_or_suggest(run: &RunSpec, dims: Dims, machine: &Machine) -> Result<Planned, SpecError> {
+pub fn plan_or_suggest(
+    run: &RunSpec,
+    dims: Dims,
+    machine: &Machine,
+    here: Option<&Device>,
+) -> Result<Planned, SpecError> {
     plan_for(run, dims, machine).map_err(|error| match error {
         SpecError::DoesNotFit(mut refusal) => {
-            refusal.suggestions = suggestions(run, dims, machine);
+            let rates = here.map_or_else(|| machine.device.clone(), measure::rates);
+            refusal.suggestions = suggestions(run, dims, machine, &rates);
             SpecError::DoesNotFit(refusal)
         }
         other => other,
     })
 }
 
-fn asks_for_cuda(run: &RunSpec) -> bool {
-    matches!(run.device, spec::Device::Cuda(_))
+/// Whether settings alone, without a flag, are for a GPU: a device of theirs, or its memory.
+fn speaks_of_a_gpu(settings: &Settings) -> Result<bool, SpecError> {
+    let (run, _) = resolve(settings, &Environment { cuda_devices: 1, ..environment() })?;
+    Ok(match run.device {
+        spec::Device::Cpu => false,
+        spec::Device::Cuda(_) => true,
+        spec::Device::Auto => run.vram != Memory::Auto,
+    })
+}
+
+/// No card gives more than it has.
+fn above_the_card(gpu: &Gpu, run: &RunSpec) -> Option<String> {
+    let memory = gpu.device(false).memory;
+    match run.vram {
+        Memory::Bytes(asked) if asked > memory => {
+            let name = gpu.name;
+            Some(format!("vram={asked}: the {name} has {memory}, which is what is planned with"))
+        }
+        _ => None,
+    }
 }
 
 fn find_gpu(name: &str) -> Result<&'static Gpu, SpecError> {
@@ -231,7 +260,8 @@ fn gpu_machine(gpu: Option<&Gpu>, run: &RunSpec) -> Result<Machine, SpecError> {
         None => find_gpu(UNNAMED)?.device(single),
     };
     let budget = match (run.vram, gpu) {
-        (Memory::Bytes(bytes), _) => bytes,
+        (Memory::Bytes(bytes), Some(_)) => bytes.min(device.memory),
+        (Memory::Bytes(bytes), None) => bytes,
         (Memory::Auto, Some(_)) => device.memory,
         (Memory::Percent(percent), Some(_)) => device::share(device.memory.get(), percent),
         (Memory::Auto | Memory::Percent(_), None) => {
@@ -255,6 +285,9 @@ fn gpu_machine(gpu: Option<&Gpu>, run: &RunSpec) -> Result<Machine, SpecError> {
 /// Rows of the vocabulary without opening a data set, and what was assumed.
 fn vocabulary(run: &RunSpec) -> Result<(u64, Option<String>), TrainError> {
     const KNOWN: [(&str, u64); 1] = [("shakespeare_char", 65)];
+    if let InitFrom::Gpt2(_) = run.init_from {
+        return Ok((u64::from(data::GPT2_IDS), None)); // these models bring their own
+    }
     let name = &run.dataset;
     if name == data::BUILTIN {
         return Ok((u64::from(data::corpus::VOCABULARY), None));
@@ -274,14 +307,8 @@ fn vocabulary(run: &RunSpec) -> Result<(u64, Option<String>), TrainError> {
 }
 
 /// What the host keeps outside the arena, whatever the data set.
-pub fn host_memory(run: &RunSpec, program: &Program) -> [HostMemory; 2] {
-    let eval_tokens = run.eval_batch_size.saturating_mul(run.eval_block_size);
-    let tokens = run.tokens_per_iteration().saturating_add(eval_tokens);
-    let whole = |bytes: u64| Bytes::new(bytes.min(i64::MAX as u64)).unwrap_or(Bytes::ZERO);
-    [
-        HostMemory { name: "batches", bytes: whole(tokens.saturating_mul(8)) },
-        HostMemory { name: "buffer for saving", bytes: whole(save::buffer_bytes(program)) },
-    ]
+pub fn host_memory(run: &RunSpec, planned: &Planned) -> [HostMemory; 2] {
+    planned.beside(run).map(|(name, bytes)| HostMemory { name, bytes })
 }
 
 /// A document to standard output.
@@ -315,7 +342,7 @@ fn show_text(report: &PlanReport) -> Result<(), TrainError> {
     let plan = screen::wrapped(&format!("plan: {}", sentence::of(report)), 6, screen::wrap_width());
     let plan = plan.strip_prefix("plan:").unwrap_or(&plan);
     text += &format!("\n{}{plan}\n", screen::strong("plan:"));
-    let mut last = format!("      hash {:016x}", report.bill.hash);
+    let mut last = format!("      hash {:016x}", report.planned.hash());
     if report.prediction.is_some() {
         last += &format!(", speed by {}", report.basis);
     }

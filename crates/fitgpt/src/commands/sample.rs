@@ -9,7 +9,7 @@ use ::train::engine::Engine;
 use ::train::save;
 use ::train::setup::SampleSetup;
 use plan::Bytes;
-use spec::{Command, plan_for_sample};
+use spec::{Command, Planned, plan_for_sample};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
@@ -32,7 +32,7 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
         return Err(TrainError::EmptyPrompt);
     }
     let device = Device::find(spec.device)?;
-    let (program, plan) = plan_for_sample(spec, *dims, device.scratch())?;
+    let Planned { program, plan, .. } = plan_for_sample(spec, *dims, &device.machine(spec.ram))?;
     let arena = plan.arena_bytes;
     let mut engine = Engine::new(device.load(plan)?, program, *dims);
     let mut buffer = save::buffer(&engine)?;

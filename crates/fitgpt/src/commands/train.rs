@@ -16,10 +16,9 @@ use ::train::runlog::RunLog;
 use ::train::save::{self, Document};
 use ::train::setup::Setup;
 use data::Split;
-use model::Program;
 use plan::report::{Bill, steps_hash};
 use plan::{Bytes, Phase, Plan};
-use spec::{Command, Planned, SamplingKeys, plan_again};
+use spec::{Command, Machine, Planned, SamplingKeys, plan_again};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
@@ -33,12 +32,12 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     let setup = Setup::new(settings(Command::Train, arguments)?, &environment())?;
     let device = Device::find(setup.spec.device)?;
     run_report::introduce(&setup, &device)?;
-    let Planned { program, plan, choice, .. } = planned(&setup, &device)?;
-    let host = host_memory(&setup, &program);
-    show_bill(&plan, &host);
-    if let Some(choice) = &choice {
-        screen::line(&format!("plan: {}\n", sentence::of_choice(choice)));
-    }
+    let machine = device.machine(setup.spec.ram);
+    let planned = planned(&setup, &device, &machine)?;
+    let host = host_memory(&setup, &planned);
+    show_bill(&planned.plan, &host);
+    show_plan(&planned, &machine);
+    let Planned { program, plan, choice, .. } = planned;
     let steps = format!("{:016x}", steps_hash(&plan.schedule, Phase::Train));
     let document = setup.document(choice, steps, device.kind());
     if let Some(text) = setup.saved.as_ref().and_then(|saved| saved.other_bits(&document)) {
@@ -66,18 +65,18 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
 
 /// The plan that the run was saved with, if it still serves; else a new one, or a refusal with
 /// settings that fit.
-fn planned(setup: &Setup, device: &Device) -> Result<Planned, TrainError> {
-    let (run, dims, machine) = (&setup.spec, setup.dims, device.machine(setup.spec.ram));
+fn planned(setup: &Setup, device: &Device, machine: &Machine) -> Result<Planned, TrainError> {
+    let (run, dims) = (&setup.spec, setup.dims);
     let before = setup.saved.as_ref().and_then(|saved| saved.document.plan.as_ref());
     if let (Some(choice), false) = (before, run.eval_only) {
-        match plan_again(run, dims, &machine, choice)? {
+        match plan_again(run, dims, machine, choice)? {
             Ok(planned) => return Ok(planned),
             Err(why) => screen::notice(&format!(
                 "the plan that the run was saved with is not used again: {why}"
             )),
         }
     }
-    Ok(plan_or_suggest(run, dims, &machine)?)
+    Ok(plan_or_suggest(run, dims, machine, Some(device))?)
 }
 
 /// Weights and batches from where the run stands, then the run.
@@ -107,12 +106,20 @@ fn show_bill(plan: &Plan, host: &[HostMemory]) {
     screen::line(&bill::text(plan, &Bill::new(plan), host, screen::width()));
 }
 
+/// How the run is cut, in what memory, under which number.
+fn show_plan(planned: &Planned, machine: &Machine) {
+    let cut = planned.choice.as_ref().map_or("evaluation only".to_string(), sentence::of_choice);
+    let memory = sentence::memory(planned.device_bytes(machine), machine.budget);
+    let plan = format!("plan: {cut}: {memory}, hash {:016x}", planned.hash());
+    screen::line(&(screen::wrapped(&plan, 6, screen::wrap_width()) + "\n"));
+}
+
 /// What the host keeps outside the arena.
-fn host_memory(setup: &Setup, program: &Program) -> Vec<HostMemory> {
+fn host_memory(setup: &Setup, planned: &Planned) -> Vec<HostMemory> {
     let halves = [Split::Train, Split::Val].map(|split| setup.dataset.split(split).memory_bytes());
     let bytes = Bytes::new(halves.iter().sum()).unwrap_or(Bytes::ZERO);
     let data = HostMemory { name: "data set", bytes };
-    std::iter::once(data).chain(host_memory_of(&setup.spec, program)).collect()
+    std::iter::once(data).chain(host_memory_of(&setup.spec, planned)).collect()
 }
 
 fn progress_spec(setup: &Setup, device: &Device) -> Result<ProgressSpec, TrainError> {

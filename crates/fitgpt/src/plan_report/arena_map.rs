@@ -66,7 +66,7 @@ fn head(report: &PlanReport) -> String {
         "The arena of {} over {}: predicted time across, address up; plan {:016x}",
         report.bill.arena_bytes,
         names.join(" and "),
-        report.bill.hash
+        report.planned.hash()
     );
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \

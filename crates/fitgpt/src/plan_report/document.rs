@@ -29,19 +29,19 @@ pub fn of(report: &PlanReport) -> Value {
     let PlanReport { planned, bill, .. } = report;
     let held = planned.plan.schedule.tensors.held_bytes(Scope::Run).unwrap_or(Bytes::ZERO);
     let peaks = phases(bill, held).map(|(name, bytes)| (name.to_string(), json!(bytes.get())));
-    let beside: u64 = report.host.iter().map(|item| item.bytes.get()).sum();
     let choice = planned.choice.as_ref();
     let levers = choice.map(|choice| choice.levers);
     let place = |offloaded: bool| if offloaded { json!("optimizer") } else { json!(false) };
+    let rate = report.prediction.and_then(|prediction| prediction.tokens_per_second);
     let mut document = head(&report.run, &report.machine, true);
     document.extend(fields(json!({
         "arena_bytes": bill.arena_bytes.get(),
         "device_bytes": report.device_bytes(),
         "phases": Map::from_iter(peaks),
         "roles": roles(report),
-        "host_bytes": planned.plan.host_bytes.get().saturating_add(beside),
+        "host_bytes": planned.host_bytes(&report.run),
         "pinned_bytes": planned.plan.host_bytes.get(),
-        "hash": format!("{:016x}", bill.hash),
+        "hash": format!("{:016x}", planned.hash()),
         "slices": planned.program.train_slices,
         "eval_slices": planned.program.eval_slices,
         "head_chunk_tokens": choice.map(|choice| choice.head_chunk),
@@ -53,28 +53,64 @@ pub fn of(report: &PlanReport) -> Value {
             _ => "float32",
         }),
         "offload": levers.map(|levers| place(levers.offload)),
-        "predicted_tokens_per_second": report.prediction.map(|p| whole(p.tokens_per_second)),
+        "predicted_tokens_per_second": rate.map(whole),
         "predicted_by": report.prediction.map(|_| report.basis),
         "predicted_run_seconds": report.prediction.map(|p| whole(p.run_seconds)),
     })));
     Value::Object(document)
 }
 
+/// Fields that only a plan has; null where there is none.
+const OF_A_PLAN: [&str; 15] = [
+    "phases",
+    "roles",
+    "pinned_bytes",
+    "hash",
+    "slices",
+    "eval_slices",
+    "head_chunk_tokens",
+    "recompute",
+    "optimizer_state",
+    "offload",
+    "predicted_tokens_per_second",
+    "predicted_by",
+    "predicted_run_seconds",
+    "missing_bytes",
+    "missing_host_bytes",
+];
+
 /// A run that does not fit.
 pub fn of_refusal(run: &RunSpec, machine: &Machine, refusal: &Refusal, named: bool) -> Value {
     let largest = refusal.largest.iter();
     let suggestions = refusal.suggestions.iter().map(|one| suggestion(one, named));
-    let mut document = head(run, machine, false);
+    let mut document = without_a_plan(run, machine);
     document.extend(fields(json!({
         "arena_bytes": refusal.arena.get(),
         "device_bytes": refusal.needed.get(),
-        "missing_bytes": refusal.missing().get(),
+        "host_bytes": refusal.host.get(),
+        "missing_bytes": refusal.missing.get(),
+        "missing_host_bytes": refusal.missing_host.get(),
         "largest": largest
             .map(|(name, bytes)| json!({ "name": name, "bytes": bytes.get() }))
             .collect::<Vec<_>>(),
         "suggestions": suggestions.collect::<Vec<_>>(),
     })));
     Value::Object(document)
+}
+
+/// A run that is refused before anything is counted.
+pub fn of_error(run: &RunSpec, machine: &Machine, error: &str) -> Value {
+    let mut document = without_a_plan(run, machine);
+    document.insert("error".to_string(), json!(error));
+    document.insert("largest".to_string(), json!([]));
+    document.insert("suggestions".to_string(), json!([]));
+    Value::Object(document)
+}
+
+fn without_a_plan(run: &RunSpec, machine: &Machine) -> Map<String, Value> {
+    let mut document = head(run, machine, false);
+    document.extend(OF_A_PLAN.map(|key| (key.to_string(), Value::Null)));
+    document
 }
 
 /// What every document says.
@@ -97,7 +133,7 @@ pub fn suggestion(one: &Suggestion, named: bool) -> Value {
         "fits": true,
         "device_bytes": one.device_bytes,
         "tokens_per_iteration": one.tokens_per_iteration,
-        "predicted_tokens_per_second": named.then_some(whole(one.tokens_per_second)),
+        "predicted_tokens_per_second": one.tokens_per_second.filter(|_| named).map(whole),
         "note": one.note,
     })
 }

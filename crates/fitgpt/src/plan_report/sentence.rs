@@ -3,7 +3,7 @@
 use super::PlanReport;
 use crate::numbers::{duration, grouped, short};
 use model::Level;
-use plan::Dtype;
+use plan::{Bytes, Dtype};
 use spec::Choice;
 
 /// How an iteration is cut and what is recomputed.
@@ -33,18 +33,11 @@ pub fn of(report: &PlanReport) -> String {
         Some(choice) => of_choice(choice),
         None => "evaluation only".to_string(),
     };
-    let gib = |bytes: u64| bytes as f64 / (1u64 << 30) as f64;
-    let (used, budget) = (gib(report.device_bytes()), gib(report.machine.budget.get()));
-    let memory = match budget < 0.95 {
-        true => format!("{:.1} of {:.1} MiB", used * 1024.0, budget * 1024.0),
-        false => format!("{used:.2} of {budget:.2} GiB"),
-    };
-    let mut text = format!("{cut}: {memory}");
+    let mut text = format!("{cut}: {}", memory(report.device_bytes(), report.machine.budget));
     if let Some(prediction) = &report.prediction {
         let name = &report.machine.device.name;
-        if report.planned.choice.is_some() {
-            let rate = short(prediction.tokens_per_second);
-            text += &format!(", about {rate} tok/s on {}", with_article(name));
+        if let Some(rate) = prediction.tokens_per_second {
+            text += &format!(", about {} tok/s on {}", short(rate), with_article(name));
         }
         let (time, iterations) = (duration(prediction.run_seconds), grouped(report.run.max_iters));
         text += &match report.run.eval_only {
@@ -53,6 +46,18 @@ pub fn of(report: &PlanReport) -> String {
         };
     }
     text
+}
+
+/// `6.14 of 11.69 GiB`, `9.48 MiB of 20.70 GiB`.
+pub fn memory(used: u64, budget: Bytes) -> String {
+    let used = Bytes::new(used).unwrap_or(Bytes::ZERO).to_string();
+    let budget = budget.to_string();
+    match (used.split_once(' '), budget.split_once(' ')) {
+        (Some((number, unit)), Some((_, other))) if unit == other => {
+            format!("{number} of {budget}")
+        }
+        _ => format!("{used} of {budget}"),
+    }
 }
 
 /// `an RTX 4070`, `a T4`, `this CPU`.

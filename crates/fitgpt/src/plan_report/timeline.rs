@@ -79,7 +79,11 @@ pub fn text(report: &PlanReport, width: usize) -> String {
             moments.iter().filter(within).map(|moment| moment.live).max().unwrap_or(held)
         })
         .collect();
-    let mut text = strong("memory over one slice and the update, in predicted time") + "\n";
+    let what = match report.planned.choice {
+        Some(_) => "memory over one slice and the update, in predicted time",
+        None => "memory over one slice of an evaluation, in predicted time",
+    };
+    let mut text = strong(what) + "\n";
     for row in (0..ROWS).rev() {
         let label = match row {
             r if r == ROWS - 1 => bytes(arena),

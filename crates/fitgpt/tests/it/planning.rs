@@ -328,3 +328,72 @@ fn times_that_were_measured_are_used() {
     assert_eq!(plan(&[])["predicted_by"], "a quick measurement", "a broken file is no file");
     place.run(&["plan", "--gpu=L4", "--measure"]).failed(2, &["--measure", "leave out --gpu"]);
 }
+
+/// What only evaluates is cut as far as its memory needs, and has no speed of training.
+#[test]
+fn an_evaluation_alone_is_planned_too() {
+    let a = config("case_a_124m_b64.py");
+    let roomy = document(&[&a, "--eval_only=True", "--gpu=RTX 4070"]);
+    assert!(roomy["predicted_tokens_per_second"].is_null() && roomy["recompute"].is_null());
+    assert!(roomy["predicted_run_seconds"].as_u64().unwrap() > 0);
+    let tight = document(&[&a, "--eval_only=True", "--vram=1GiB"]);
+    let logits = |found: &Value| found["roles"]["logits"].as_u64().unwrap();
+    assert!(logits(&tight) < logits(&roomy), "chunks are smaller where memory is");
+}
+
+#[test]
+fn cards_give_what_they_have_and_no_more() {
+    let a = config("case_a_124m_b64.py");
+    let found = document(&[&a, "--gpu=RTX 4070", "--vram=99GiB"]);
+    assert!((number(&found, "budget_bytes") as f64 / GIB - 11.69).abs() < 0.01);
+    let short = document(&[&a, "--gpu=A100"]);
+    assert_eq!(short["device"], "A100 40GB");
+    // An explicit device='cpu' is for the CPU, whatever the file says of vram.
+    let cpu = plan(&[&a, "--device=cpu", "--json", "--ram=64GiB"]);
+    assert!(cpu.out.contains("threads") || cpu.code == Some(3), "{cpu:?}");
+}
+
+/// Suggestions are for the run that was asked for: a model that exists keeps its size.
+#[test]
+fn models_that_exist_are_not_made_smaller() {
+    let refused = plan(&["--init_from=gpt2-xl", "--vram=11.69GiB", "--json"]);
+    assert_eq!(refused.code, Some(3), "{refused:?}");
+    let found: Value = serde_json::from_str(&refused.out).unwrap();
+    let suggestions = found["suggestions"].as_array().unwrap();
+    assert!(!suggestions.is_empty());
+    for one in suggestions {
+        let settings = one["settings"].as_object().unwrap();
+        assert!(!settings.contains_key("n_embd") && !settings.contains_key("n_layer"), "{one}");
+    }
+}
+
+/// Too little memory of the host is told apart from too little of the card.
+#[test]
+fn the_host_has_a_budget_too() {
+    let xl = ["--init_from=gpt2-xl", "--vram=11.69GiB", "--offload=optimizer", "--json"];
+    let refused = plan(&[&xl[..], &["--ram=4GiB"]].concat());
+    assert_eq!(refused.code, Some(3));
+    let found: Value = serde_json::from_str(&refused.out).unwrap();
+    assert_eq!(number(&found, "missing_bytes"), 0);
+    assert!(number(&found, "missing_host_bytes") as f64 > 13.0 * GIB, "{found:#}");
+    assert!(refused.error.contains("of host memory are missing"), "{}", refused.error);
+    let batches = ["--dataset=x", "--batch_size=1000000", "--gpu=RTX 4070", "--ram=1GiB", "--json"];
+    assert_eq!(plan(&batches).code, Some(3), "batches are host memory");
+    let too_many = plan(&["--dataset=x", "--batch_size=5000000", "--gpu=L4", "--json"]);
+    assert_eq!(too_many.code, Some(3));
+    let found: Value = serde_json::from_str(&too_many.out).unwrap();
+    assert!(found["error"].as_str().unwrap().contains("sequences"));
+}
+
+#[test]
+fn a_value_that_makes_no_model_is_a_row_of_its_own() {
+    let b = config("case_b_77m_fp16.py");
+    let ended = plan(&[&b, "--gpu=RTX 4070", "--sweep=n_head=12,7,8"]).succeeded();
+    assert!(
+        ended.out.contains("cannot be divided") && ended.out.contains("tok/s"),
+        "{}",
+        ended.out
+    );
+    plan(&[&b, "--vram=5GiB", "--sweep=vram=1GiB,2GiB"]).failed(2, &["--vram says what vram is"]);
+    plan(&[&b, "--sweep=n_head=8", "--measure", "--vram=5GiB"]).failed(2, &["--measure"]);
+}

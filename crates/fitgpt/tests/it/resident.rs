@@ -23,15 +23,20 @@ fn anonymous_memory_stays_within_the_plan_and_its_overhead() {
         return;
     }
     let place = Place::new("resident");
-    // Without characters the vocabulary is GPT-2's: the embedding is most of the model, and any copy
-    // of it shows.
+    // Without characters the vocabulary is GPT-2's: the embedding is most of the model, and any
+    // copy of it shows.
     let ids = walk(3, 3000, 5000);
     place.data_set("words", &ids, &ids);
     let words = "--dataset=words";
     let shapes: [&[&str]; 4] = [
         &["--n_embd=128", "--block_size=128", "--batch_size=24", "--max_iters=6"],
         &["--n_embd=256", "--n_layer=4", "--block_size=64", "--batch_size=2", "--max_iters=6"],
-        &["--n_embd=128", "--batch_size=16", "--grad_checkpoint=True", "--optimizer_state=bfloat16"],
+        &[
+            "--n_embd=128",
+            "--batch_size=16",
+            "--grad_checkpoint=True",
+            "--optimizer_state=bfloat16",
+        ],
         &[words, "--n_embd=128", "--n_layer=1", "--max_iters=2", "--eval_iters=1"],
     ];
     for (index, shape) in shapes.iter().enumerate() {
@@ -48,7 +53,8 @@ fn anonymous_memory_stays_within_the_plan_and_its_overhead() {
 }
 
 fn watch(place: &Place, arguments: &[&str]) {
-    let planned = place.run(&[&["plan"], arguments, &["--json"]].concat()).succeeded();
+    let planned = place.run(&[&["plan"], arguments, &["--json"]].concat());
+    assert_eq!(planned.code, Some(0), "{planned:?}");
     let planned: Value = serde_json::from_str(&planned.out).unwrap();
     let planned = ["arena_bytes", "host_bytes"].map(|key| planned[key].as_u64().unwrap());
     let mut run = place.command(&[&["train"], arguments].concat());

@@ -103,7 +103,7 @@ fn predicted(anchor: &Anchor) -> f64 {
         levers: Levers::NONE,
     };
     let planned = plan_again(&run, dims, &machine, &choice).unwrap().unwrap();
-    planned.predict(&run, &machine.device).tokens_per_second
+    planned.predict(&run, &machine.device).tokens_per_second.unwrap()
 }
 
 /// The largest error on the card that rates were fitted to, and on others, whose peers also ran on

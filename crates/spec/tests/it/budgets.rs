@@ -89,16 +89,23 @@ fn levers_bring_large_models_onto_small_cards() {
         let refused = plan(&run, &machine).unwrap_err();
         println!("{refused} in {:?}", start.elapsed());
         let start = std::time::Instant::now();
-        let found = suggestions(&run, run.dims(50304).unwrap(), &machine);
+        let found = suggestions(&run, run.dims(50304).unwrap(), &machine, &machine.device);
         println!("suggested in {:?}", start.elapsed());
         for one in &found {
             let gib = one.device_bytes as f64 / (1u64 << 30) as f64;
             println!(
                 "  {}: {gib:.2} GiB, {:.0} tok/s, {}",
                 one.arguments(),
-                one.tokens_per_second,
+                one.tokens_per_second.unwrap(),
                 one.note
             );
+        }
+        assert!((2..=3).contains(&found.len()), "{found:?}");
+        for one in &found {
+            assert!(
+                one.device_bytes <= machine.budget.get() && one.tokens_per_second.unwrap() > 1e3
+            );
+            assert_eq!(one.tokens_per_iteration, run.tokens_per_iteration());
         }
         let permitted = [&all[..], &["--optimizer_state=auto", "--offload=auto"]].concat();
         let run = run_of(Command::Train, &permitted).unwrap().0;
@@ -140,6 +147,13 @@ fn forty_eight_layers_are_planned_in_no_time() {
     for memory in [139.0, 40.0] {
         let start = std::time::Instant::now();
         plan(&run, &card("H200", memory, Dtype::Bf16)).unwrap();
-        println!("{memory} GiB in {:?}", start.elapsed());
+        let mut best = start.elapsed();
+        for _ in 0..4 {
+            let start = std::time::Instant::now();
+            plan_for(&run, run.dims(50304).unwrap(), &card("H200", memory, Dtype::Bf16)).unwrap();
+            best = best.min(start.elapsed());
+        }
+        println!("{memory} GiB in {best:?}");
+        assert!(cfg!(debug_assertions) || best.as_millis() < 50, "{best:?}");
     }
 }

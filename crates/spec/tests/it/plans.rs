@@ -53,7 +53,8 @@ fn prompts_of_every_length_have_a_prefill() {
         let block = format!("--block_size={block_size}");
         let run = run(&[&block, "--n_layer=1", "--n_embd=16", "--n_head=2", "--batch_size=1"]);
         let dims = run.dims(65).unwrap();
-        let (program, plan) = plan_for_sample(&run, dims, Rc::new(NoScratch)).unwrap();
+        let planned = plan_for_sample(&run, dims, &spacious()).unwrap();
+        let (program, plan) = (planned.program, planned.plan);
         assert_eq!(verify(&plan), Ok(()));
         let lengths = program.generate.unwrap().prefill;
         let lengths: Vec<u64> = lengths.iter().map(|segment| segment.positions).collect();

@@ -147,7 +147,7 @@ fn plans_keep_to_their_budget_and_refusals_are_right() {
             }
             Err(SpecError::DoesNotFit(refusal)) => {
                 refused_runs += 1;
-                assert!(refusal.missing() > Bytes::ZERO && !refusal.largest.is_empty());
+                assert!(refusal.missing > Bytes::ZERO && !refusal.largest.is_empty());
                 refusal_is_right(&run, dims, &machine, &mut draws);
             }
             Err(other) => panic!("{round}: {other}"),
