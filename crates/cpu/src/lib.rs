@@ -21,5 +21,5 @@ mod vector;
 pub use arena::MemoryMode;
 pub use executor::{CpuBackend, CpuOptions, CpuScratch};
 pub use isa::Isa;
-pub use peak::peak_flops;
+pub use peak::{memory_bandwidth, peak_flops};
 pub use system_memory::{available_bytes, total_bytes};

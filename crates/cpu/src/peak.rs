@@ -3,7 +3,7 @@
 
 use crate::isa::Isa;
 use crate::kernels::gemm::{Matrix, Product, SCRATCH, product};
-use crate::pool::Pool;
+use crate::pool::{Output, Pool};
 use plan::ops::Write;
 use std::time::{Duration, Instant};
 
@@ -33,4 +33,25 @@ pub fn peak_flops(threads: usize, isa: Isa) -> std::io::Result<f64> {
         best = round.elapsed().as_secs_f64().min(best);
     }
     Ok(2.0 * (SIZE as f64).powi(3) / best)
+}
+
+/// Bytes of each of the two buffers that are copied: more than caches hold.
+const COPIED: usize = 64 << 20;
+
+/// Bytes a second through memory, read and written, on so many threads. Takes about 60 ms.
+pub fn memory_bandwidth(threads: usize) -> std::io::Result<f64> {
+    let pool = Pool::new(threads)?;
+    let from = vec![1.0f32; COPIED / 4];
+    let mut to = vec![0.0f32; COPIED / 4];
+    let unit = 1 << 14;
+    let units = from.len() / unit;
+    let mut best = f64::INFINITY;
+    for _ in 0..3 {
+        let round = Instant::now();
+        pool.split(units, [Output::new(&mut to, unit)], |_, range, [part]| {
+            part.copy_from_slice(&from[range.start * unit..range.end * unit]);
+        });
+        best = round.elapsed().as_secs_f64().min(best);
+    }
+    Ok(2.0 * COPIED as f64 / best)
 }

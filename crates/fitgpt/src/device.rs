@@ -74,11 +74,9 @@ impl Device {
     pub fn measured(&self) -> plan::device::Device {
         let table = self.machine(Memory::Auto).device;
         let peak = self.peak_flops().unwrap_or(table.products);
-        plan::device::Device {
-            products: peak,
-            attention: peak * table.attention / table.products,
-            ..table
-        }
+        let bandwidth = cpu::memory_bandwidth(self.threads).unwrap_or(table.bandwidth);
+        let attention = peak * table.attention / table.products;
+        plan::device::Device { products: peak, attention, bandwidth, ..table }
     }
 
     /// Takes the plan's memory.

@@ -189,13 +189,15 @@ impl Case {
     pub fn plan(&self) -> Result<PlanReport, TrainError> {
         let Case { run, dims, machine, .. } = self;
         let planned = self.planned()?;
+        let done = self.before.as_ref().map_or(0, |document| document.progress.iteration);
+        let left = &RunSpec { max_iters: run.max_iters.saturating_sub(done), ..run.clone() };
         let (prediction, basis) = match &self.here {
             Some(here) => {
                 let rates = measure::rates(here);
                 let basis = if rates.times.is_empty() { QUICK } else { STEP_TIMES };
-                (Some(planned.predict(run, &rates)), basis)
+                (Some(planned.predict(left, &rates)), basis)
             }
-            None => (self.named.then(|| planned.predict(run, &machine.device)), TABLE),
+            None => (self.named.then(|| planned.predict(left, &machine.device)), TABLE),
         };
         let (bill, host) = (Bill::new(&planned.plan), host_memory(run, &planned).to_vec());
         let (run, machine) = (run.clone(), machine.clone());
