@@ -3,5 +3,5 @@
 pub mod nanogpt;
 pub mod tape;
 
-pub use nanogpt::{TorchRun, WORKSPACE, WORKSPACE_HOPPER, peaks};
-pub use tape::{Alive, Peak, Phase};
+pub use nanogpt::{TorchRun, WORKSPACE, WORKSPACE_HOPPER, peaks, play};
+pub use tape::{Alive, Birth, Peak, Phase, Played};

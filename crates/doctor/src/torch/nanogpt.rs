@@ -3,7 +3,7 @@
 //! weight for the backward pass, layer norms and the residual stream are f32, and the logits exist
 //! whole, several times over.
 
-use super::tape::{Peak, Phase, Tape};
+use super::tape::{Peak, Phase, Played, Tape};
 use model::Dims;
 use model::params::{Param, parameters};
 use plan::{Dtype, PlanError, Role, TensorId};
@@ -36,9 +36,9 @@ pub const WORKSPACE_HOPPER: u64 = 32 << 20;
 /// Before Hopper.
 pub const WORKSPACE: u64 = 8_519_680;
 
-/// The peaks of a run: first evaluation, two iterations of at least two micro-batches, another
+/// A run: first evaluation, two iterations of at least two micro-batches, another
 /// evaluation. That is enough: later ones are the same.
-pub fn peaks(run: &TorchRun) -> Result<Vec<Peak>, PlanError> {
+pub fn play(run: &TorchRun) -> Result<Played, PlanError> {
     let too_large = || PlanError::ArenaTooLarge { at: "the PyTorch run".to_string() };
     let mut loop_ = Loop::new(run)?;
     loop_.tape.enter(Phase::FirstEval);
@@ -54,7 +54,12 @@ pub fn peaks(run: &TorchRun) -> Result<Vec<Peak>, PlanError> {
         loop_.zero_gradients();
     }
     loop_.evaluate(Phase::Eval)?;
-    loop_.tape.peaks().ok_or_else(too_large)
+    loop_.tape.play().ok_or_else(too_large)
+}
+
+/// The fullest moment of each phase.
+pub fn peaks(run: &TorchRun) -> Result<Vec<Peak>, PlanError> {
+    Ok(play(run)?.peaks())
 }
 
 /// What the Python program holds.

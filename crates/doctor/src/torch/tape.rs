@@ -3,7 +3,8 @@
 //! that is saved for backward is touched there, a Python variable where it is overwritten.
 
 use plan::lifetimes::{first_to_last, sums};
-use plan::{Bytes, Dtype, Io, PlanError, Role, Scope, Shape, Tensor, TensorId, Tensors};
+use plan::{Bytes, Dtype, Io, Live, PlanError, Role, Scope, Shape, Tensor, TensorId, Tensors};
+use std::collections::BTreeMap;
 
 /// PyTorch's allocator rounds every request up to this.
 const ROUNDING: u64 = 512;
@@ -67,6 +68,26 @@ pub struct Alive {
     pub bytes: u64,
 }
 
+/// A tensor when it is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Birth {
+    /// Its name.
+    pub name: String,
+    /// Its shape.
+    pub dims: Vec<u64>,
+    /// Its element type.
+    pub dtype: Dtype,
+    /// What it is for.
+    pub role: Role,
+    /// The phase that asks.
+    pub phase: Phase,
+    /// Its bytes.
+    pub bytes: u64,
+    /// Bytes that are held already.
+    pub held: u64,
+    step: usize,
+}
+
 /// The fullest step of a phase.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peak {
@@ -124,40 +145,101 @@ impl Tape {
         self.kept.retain(|kept| !tensors.contains(kept));
     }
 
-    /// The fullest step of each phase that occurs.
-    pub fn peaks(mut self) -> Option<Vec<Peak>> {
+    /// The program, played: what is alive when.
+    pub fn play(mut self) -> Option<Played> {
         let kept = std::mem::take(&mut self.kept);
         self.step(&kept);
         let lives = first_to_last(self.steps.iter().map(|step| step.touched.clone()));
-        let size = |tensor: TensorId| {
-            let bytes = self.tensors.bytes(tensor).get();
-            bytes.checked_next_multiple_of(ROUNDING).and_then(Bytes::new)
-        };
-        let live = sums(&lives, self.steps.len(), size)?;
-        let mut peaks = Vec::new();
-        for phase in Phase::ALL {
-            let of_phase = (0..self.steps.len()).filter(|&step| self.steps[step].phase == phase);
-            let Some(fullest) = of_phase.max_by_key(|&step| (live[step], usize::MAX - step)) else {
-                continue;
-            };
-            let row = |tensor: TensorId| {
-                let found = self.tensors.get(tensor);
-                let bytes = size(tensor).map_or(0, Bytes::get);
-                Alive { name: found.name.clone(), role: found.role, bytes }
-            };
-            let sorted = |mut rows: Vec<Alive>| {
-                rows.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)));
-                rows
-            };
-            let alive = lives.iter().filter(|(_, live)| live.contains(fullest));
-            let asked = lives.iter().filter(|(_, live)| live.first == fullest);
-            peaks.push(Peak {
-                phase,
-                bytes: live[fullest].get(),
-                alive: sorted(alive.map(|(&tensor, _)| row(tensor)).collect()),
-                asked: sorted(asked.map(|(&tensor, _)| row(tensor)).collect()),
-            });
-        }
-        Some(peaks)
+        let sizes = |tensor: TensorId| rounded(&self.tensors, tensor);
+        let live = sums(&lives, self.steps.len(), sizes)?;
+        let live = live.into_iter().map(Bytes::get).collect();
+        Some(Played { tensors: self.tensors, steps: self.steps, lives, live })
     }
+}
+
+fn rounded(tensors: &Tensors, tensor: TensorId) -> Option<Bytes> {
+    tensors.bytes(tensor).get().checked_next_multiple_of(ROUNDING).and_then(Bytes::new)
+}
+
+/// A program with the lives of its tensors.
+pub struct Played {
+    tensors: Tensors,
+    steps: Vec<Step>,
+    lives: BTreeMap<TensorId, Live>,
+    live: Vec<u64>,
+}
+
+impl Played {
+    /// The fullest step of each phase that occurs.
+    pub fn peaks(&self) -> Vec<Peak> {
+        let of_phase = |phase: Phase| {
+            let steps = (0..self.steps.len()).filter(|&step| self.steps[step].phase == phase);
+            let fullest = steps.max_by_key(|&step| (self.live[step], usize::MAX - step))?;
+            let asked = self.lives.iter().filter(|(_, live)| live.first == fullest);
+            Some(Peak {
+                phase,
+                bytes: self.live[fullest],
+                alive: self.alive_at(fullest),
+                asked: sorted(asked.map(|(&tensor, _)| self.row(tensor)).collect()),
+            })
+        };
+        Phase::ALL.into_iter().filter_map(of_phase).collect()
+    }
+
+    /// Every tensor when it is asked for, in order. Of several that a step asks for, each finds the
+    /// ones before it.
+    pub fn births(&self) -> Vec<Birth> {
+        let mut found = Vec::new();
+        for (step, what) in self.steps.iter().enumerate() {
+            let new: Vec<TensorId> = what
+                .touched
+                .iter()
+                .copied()
+                .filter(|tensor| self.lives.get(tensor).is_some_and(|live| live.first == step))
+                .collect();
+            let together: u64 = new.iter().map(|&tensor| self.row(tensor).bytes).sum();
+            let mut held = self.live[step].saturating_sub(together);
+            for tensor in new {
+                let row = self.tensors.get(tensor);
+                let bytes = self.row(tensor).bytes;
+                found.push(Birth {
+                    name: row.name.clone(),
+                    dims: row.shape.dims().to_vec(),
+                    dtype: row.dtype,
+                    role: row.role,
+                    phase: what.phase,
+                    bytes,
+                    held,
+                    step,
+                });
+                held = held.saturating_add(bytes);
+            }
+        }
+        found
+    }
+
+    /// What is held when a tensor is asked for, itself not counted.
+    pub fn held_at(&self, birth: &Birth) -> Vec<Alive> {
+        let mut alive = self.alive_at(birth.step);
+        if let Some(at) = alive.iter().position(|row| row.name == birth.name) {
+            alive.remove(at);
+        }
+        alive
+    }
+
+    fn alive_at(&self, step: usize) -> Vec<Alive> {
+        let alive = self.lives.iter().filter(|(_, live)| live.contains(step));
+        sorted(alive.map(|(&tensor, _)| self.row(tensor)).collect())
+    }
+
+    fn row(&self, tensor: TensorId) -> Alive {
+        let found = self.tensors.get(tensor);
+        let bytes = rounded(&self.tensors, tensor).map_or(0, Bytes::get);
+        Alive { name: found.name.clone(), role: found.role, bytes }
+    }
+}
+
+fn sorted(mut rows: Vec<Alive>) -> Vec<Alive> {
+    rows.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)));
+    rows
 }

@@ -1,4 +1,5 @@
 //! The doctor against real logs, measured memory, and anything a log may be.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod real_logs;
 mod torch_peaks;

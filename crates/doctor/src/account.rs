@@ -1,0 +1,147 @@
+//! Where the memory was: a table that adds up to the message's numbers, or says what is left.
+
+use crate::log::Log;
+use crate::torch::{Alive, Birth, Played};
+use plan::Role;
+
+/// A row's meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum What {
+    /// Weights.
+    Parameters,
+    /// What autocast keeps of them.
+    Copies,
+    /// Of the parameters.
+    Gradients,
+    /// Adam's two averages.
+    Adam,
+    /// Saved for backward.
+    Activations,
+    /// Of the batch at hand, with what the loss makes of them.
+    Logits,
+    /// Of the batch before, still referenced.
+    StaleLogits,
+    /// Of the matrix library.
+    Workspace,
+    /// Token ids.
+    Tokens,
+    /// Held by PyTorch's tensors and not explained by this model of the run.
+    Unexplained,
+    /// Reserved by PyTorch, in no tensor.
+    Fragments,
+    /// Driver, libraries, kernels.
+    Context,
+    /// Other programs on the card.
+    Others,
+    /// Free.
+    Free,
+}
+
+impl What {
+    /// All, in the order of the table.
+    pub const ALL: [What; 14] = [
+        What::Parameters,
+        What::Copies,
+        What::Gradients,
+        What::Adam,
+        What::Activations,
+        What::Logits,
+        What::StaleLogits,
+        What::Workspace,
+        What::Tokens,
+        What::Unexplained,
+        What::Fragments,
+        What::Context,
+        What::Others,
+        What::Free,
+    ];
+
+    /// The word of documents.
+    pub const fn name(self) -> &'static str {
+        match self {
+            What::Parameters => "parameters",
+            What::Copies => "weight_copies",
+            What::Gradients => "gradients",
+            What::Adam => "adam",
+            What::Activations => "activations",
+            What::Logits => "logits",
+            What::StaleLogits => "stale_logits",
+            What::Workspace => "workspace",
+            What::Tokens => "tokens",
+            What::Unexplained => "unexplained",
+            What::Fragments => "reserved_unallocated",
+            What::Context => "context",
+            What::Others => "other_programs",
+            What::Free => "free",
+        }
+    }
+}
+
+/// Smaller differences are rounding of what is printed.
+const NOTHING: u64 = 24 << 20;
+
+/// The table of a log: what PyTorch's tensors are, by the moment at which it died, and what is
+/// around them.
+pub fn account(log: &Log, moment: Option<(&Played, &Birth)>) -> Vec<(What, u64)> {
+    let mut rows: Vec<(What, u64)> = Vec::new();
+    let message = &log.message;
+    let bytes = |size: &Option<crate::log::Size>| size.as_ref().map(|size| size.bytes);
+    if let Some((played, birth)) = moment {
+        rows.extend(by_kind(&played.held_at(birth), birth));
+    }
+    let explained: u64 = rows.iter().map(|(_, bytes)| bytes).sum();
+    if let Some(allocated) = bytes(&message.allocated) {
+        rows.push((What::Unexplained, allocated.saturating_sub(explained)));
+    }
+    let reserved = bytes(&message.reserved);
+    let unallocated = bytes(&message.unallocated)
+        .or_else(|| Some(reserved?.saturating_sub(bytes(&message.allocated)?)));
+    rows.extend(unallocated.map(|bytes| (What::Fragments, bytes)));
+    if let (Some(process), Some(allocated)) = (bytes(&message.process), bytes(&message.allocated)) {
+        let torch = allocated.saturating_add(unallocated.unwrap_or(0));
+        rows.push((What::Context, process.saturating_sub(torch)));
+    }
+    rows.extend(other_programs(log).map(|bytes| (What::Others, bytes)));
+    rows.extend(bytes(&message.free).map(|bytes| (What::Free, bytes)));
+    rows.retain(|(what, bytes)| *bytes > 0 && (*what != What::Unexplained || *bytes > NOTHING));
+    rows.sort_by_key(|(what, _)| *what);
+    rows
+}
+
+/// Bytes of the card that are neither free nor this process's.
+pub fn other_programs(log: &Log) -> Option<u64> {
+    let message = &log.message;
+    let listed: u64 = message.others.iter().map(|(_, size)| size.bytes).sum();
+    let counted = match (&message.capacity, &message.free, &message.process) {
+        (Some(capacity), Some(free), Some(process)) => {
+            capacity.bytes.saturating_sub(free.bytes).saturating_sub(process.bytes)
+        }
+        _ => 0,
+    };
+    Some(listed.max(counted)).filter(|bytes| *bytes > NOTHING)
+}
+
+fn by_kind(held: &[Alive], birth: &Birth) -> Vec<(What, u64)> {
+    let kind = |alive: &Alive| match alive.role {
+        Role::Weight if alive.name.starts_with("16-bit") => What::Copies,
+        Role::Weight => What::Parameters,
+        Role::Gradient => What::Gradients,
+        Role::Moment => What::Adam,
+        Role::Logits if is_stale(&alive.name, birth) => What::StaleLogits,
+        Role::Logits => What::Logits,
+        Role::Workspace => What::Workspace,
+        Role::Tokens => What::Tokens,
+        _ => What::Activations,
+    };
+    let sum = |what: What| {
+        let of_kind = held.iter().filter(|alive| kind(alive) == what);
+        (what, of_kind.map(|alive| alive.bytes).sum())
+    };
+    What::ALL.map(sum).into_iter().filter(|(_, bytes)| *bytes > 0).collect()
+}
+
+/// Logits of a batch that is over, when the next one's are asked for.
+pub fn is_stale(name: &str, birth: &Birth) -> bool {
+    let asks_for_logits = birth.role == Role::Logits;
+    asks_for_logits && name == "eval logits" && birth.name == "eval logits, next batch"
+}

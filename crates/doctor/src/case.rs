@@ -1,0 +1,110 @@
+//! The run that died, as far as it can be known: from what the log echoes and from what the user
+//! gives besides, which wins.
+
+use crate::log::Log;
+use crate::torch::{TorchRun, WORKSPACE, WORKSPACE_HOPPER};
+use model::params::reported_parameters;
+use model::{Dims, GPT2_ROWS};
+use plan::Dtype;
+use spec::machine::gpu_format;
+use spec::{Command, Environment, KEYS, RunSpec, Settings, SpecError, World, resolve};
+
+/// A run that can be talked about.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Case {
+    /// Every key with its meaning.
+    pub run: RunSpec,
+    /// The model's sizes.
+    pub dims: Dims,
+    /// The same as PyTorch runs it.
+    pub torch: TorchRun,
+    /// Keys that nanoGPT does not know, from its config files.
+    pub foreign: Vec<String>,
+    /// Config files that were named.
+    pub files: Vec<String>,
+    /// What was changed from nanoGPT's defaults, as arguments.
+    pub arguments: Vec<String>,
+}
+
+/// Keys of ours that nanoGPT ignores in a file.
+const NOT_NANOGPT: [&str; 4] =
+    ["eval_batch_size", "eval_block_size", "grad_checkpoint", "optimizer_state"];
+
+impl Case {
+    /// From a log and from arguments; none where nothing says what the run was.
+    pub fn recover(
+        log: Option<&Log>,
+        given: &[String],
+        world: &World<'_>,
+        card: Option<&str>,
+    ) -> Result<Option<Case>, SpecError> {
+        let echoed: Vec<String> = log
+            .map_or(Vec::new(), |log| log.run.settings.clone())
+            .into_iter()
+            .filter(|(key, _)| KEYS.iter().any(|known| known.name == key))
+            .map(|(key, value)| format!("--{key}={value}"))
+            .collect();
+        let told = log.is_some_and(|log| log.run.parameters.is_some() || log.run.has_beginning);
+        if echoed.is_empty() && given.is_empty() && !told {
+            return Ok(None);
+        }
+        // A data set is named, so that nanoGPT's defaults hold and not the built-in run's.
+        let first = ["--dataset=openwebtext".to_string()];
+        let typed: Vec<String> = first.iter().chain(&echoed).chain(given).cloned().collect();
+        let last = ["--device=cuda".to_string()];
+        let all: Vec<String> = typed.iter().chain(&last).cloned().collect();
+        let settings = Settings::read(Command::Train, &all, world)?;
+        let (run, _) =
+            resolve(&settings, &Environment { cuda_devices: 1, ..Environment::default() })?;
+        let rows = log.and_then(|log| log.run.vocab_size).unwrap_or(match run.dataset.as_str() {
+            "shakespeare_char" => 65,
+            _ => GPT2_ROWS,
+        });
+        let dims = run.dims(rows)?;
+        let foreign =
+            NOT_NANOGPT.iter().filter(|key| settings.get(key).is_some_and(|s| s.is_given()));
+        Ok(Some(Case {
+            torch: torch_run(&run, dims, log, card),
+            foreign: foreign.map(ToString::to_string).collect(),
+            files: log.map_or(Vec::new(), |log| log.run.files.clone()),
+            arguments: echoed.into_iter().chain(given.iter().cloned()).collect(),
+            run,
+            dims,
+        }))
+    }
+
+    /// Whether the log's count of parameters is this model's.
+    pub fn agrees_with(&self, log: &Log) -> bool {
+        let (Some(said), Ok(counted)) = (log.run.parameters, reported_parameters(&self.dims))
+        else {
+            return true;
+        };
+        (counted as f64 / 1e6 - said).abs() < 0.006
+    }
+}
+
+fn torch_run(run: &RunSpec, dims: Dims, log: Option<&Log>, card: Option<&str>) -> TorchRun {
+    let hopper = card.is_some_and(|name| name.contains("H100") || name.contains("H200"));
+    let large = log.and_then(|log| log.message.capacity.as_ref()).map_or(0, |size| size.bytes);
+    let hopper = hopper || large > 100 << 30;
+    let compiled = match log {
+        Some(log) if !log.trace.frames.is_empty() => {
+            log.trace.compiled || (log.run.compiling && run.compile)
+        }
+        _ => run.compile,
+    };
+    TorchRun {
+        dims,
+        batch: run.batch_size,
+        eval_batch: run.batch_size,
+        positions: run.block_size,
+        compute: match run.dtype {
+            spec::DtypeChoice::Float32 => Dtype::F32,
+            other => gpu_format(other),
+        },
+        compiled,
+        dropout: run.dropout,
+        accumulation: run.gradient_accumulation_steps,
+        workspace: if hopper { WORKSPACE_HOPPER } else { WORKSPACE },
+    }
+}

@@ -1,0 +1,183 @@
+//! Which tensor did not fit: the request's size against every tensor of the run, and where the run
+//! is not known against a general table. Sizes agree if they would be printed alike, after the
+//! allocator's rounding.
+
+use crate::log::size::segment;
+use crate::log::{Log, LogPhase, Size};
+use crate::torch::{Birth, Phase, Played};
+use plan::{Dtype, Role};
+
+/// How sure a name is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Confidence {
+    /// The size fits, and others fit too.
+    Possible,
+    /// Size and phase fit.
+    Likely,
+    /// Size, phase and the line of code or the memory held fit.
+    Certain,
+}
+
+impl Confidence {
+    /// The word of documents.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Confidence::Possible => "possible",
+            Confidence::Likely => "likely",
+            Confidence::Certain => "certain",
+        }
+    }
+}
+
+/// A tensor with a name.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Named {
+    /// What it is.
+    pub name: String,
+    /// Its shape.
+    pub shape: Vec<u64>,
+    /// Its element type.
+    pub dtype: Dtype,
+    /// What it is for.
+    pub role: Role,
+    /// How sure that is.
+    pub confidence: Confidence,
+    /// What else has this size.
+    pub alternatives: Vec<String>,
+    /// The moment of the run at which it is asked for, where the run is known.
+    pub birth: Option<Birth>,
+}
+
+/// Alternatives that are told.
+const TOLD: usize = 3;
+
+/// Lines of code that tell what they make: part of a frame, part of a tensor's name.
+const HINTS: [(&str, &str); 10] = [
+    ("cross_entropy", "cross-entropy"),
+    ("cross_entropy", "log-softmax"),
+    ("exp_avg_sq", "exp_avg_sq"),
+    ("exp_avg", "Adam's exp_avg of"),
+    ("_init_group", "Adam's"),
+    ("lm_head", "logits"),
+    ("c_fc", "MLP before"),
+    ("gelu", "MLP after"),
+    ("c_attn", "q, k, v"),
+    ("embedding", "embeddings"),
+];
+
+/// The phases of a run that a log's phase may be.
+fn is_phase(log: LogPhase, phase: Phase) -> bool {
+    match log {
+        LogPhase::FirstEval => phase == Phase::FirstEval,
+        LogPhase::Eval => matches!(phase, Phase::Eval | Phase::FirstEval),
+        LogPhase::Forward => phase == Phase::Forward,
+        LogPhase::Backward => phase == Phase::Backward,
+        LogPhase::Optimizer => phase == Phase::Optimizer,
+        LogPhase::Resume | LogPhase::Sample | LogPhase::Unknown => true,
+    }
+}
+
+/// The tensor of a known run that was asked for.
+pub fn of_run(log: &Log, played: &Played) -> Option<Named> {
+    let requested = log.message.requested.as_ref()?;
+    let fits = |birth: &Birth| {
+        let shape = log.trace.buffer.as_ref();
+        let same =
+            shape.is_none_or(|b| b.shape == birth.dims && b.dtype.size() == birth.dtype.size());
+        same && requested.is(segment(birth.bytes))
+    };
+    let births: Vec<Birth> = played.births().into_iter().filter(fits).collect();
+    let score = |birth: &Birth| score(log, birth);
+    let best = births.iter().max_by(|a, b| {
+        let wide = |birth: &Birth| birth.dims.first() < birth.dims.last();
+        score(a).total_cmp(&score(b)).then(wide(a).cmp(&wide(b)))
+    })?;
+    let mut alternatives: Vec<String> = Vec::new();
+    for other in births.iter().filter(|other| other.name != best.name) {
+        let text = format!("{} {:?}", other.name, other.dims);
+        if alternatives.len() < TOLD && !alternatives.contains(&text) {
+            alternatives.push(text);
+        }
+    }
+    let in_phase = is_phase(log.trace.phase, best.phase) && log.trace.phase != LogPhase::Unknown;
+    let named_by_code = log.trace.buffer.is_some() || hinted(log, best);
+    let held = log.message.allocated.as_ref().map(|size| size.bytes as f64);
+    let held_fits = held.is_some_and(|held| (best.held as f64 / held.max(1.0) - 1.0).abs() < 0.1);
+    let confidence = match (in_phase, named_by_code || held_fits) {
+        (true, true) => Confidence::Certain,
+        (true, false) => Confidence::Likely,
+        (false, _) if alternatives.is_empty() => Confidence::Likely,
+        (false, _) => Confidence::Possible,
+    };
+    Some(Named {
+        name: best.name.clone(),
+        shape: best.dims.clone(),
+        dtype: best.dtype,
+        role: best.role,
+        confidence,
+        alternatives,
+        birth: Some(best.clone()),
+    })
+}
+
+fn hinted(log: &Log, birth: &Birth) -> bool {
+    HINTS.iter().any(|(frame, name)| log.trace.is_in(frame) && birth.name.contains(name))
+}
+
+/// How well a birth agrees with everything else that the log says.
+fn score(log: &Log, birth: &Birth) -> f64 {
+    let phase = if is_phase(log.trace.phase, birth.phase) { 4.0 } else { 0.0 };
+    let code = if hinted(log, birth) { 4.0 } else { 0.0 };
+    let near = log.message.allocated.as_ref().map_or(0.0, |size| {
+        let (held, said) = (birth.held as f64, size.bytes as f64);
+        2.0 * (1.0 - ((held - said).abs() / said.max(1.0)).min(1.0))
+    });
+    phase + code + near
+}
+
+/// Vocabularies that people train with.
+const VOCABULARIES: [u64; 9] =
+    [50304, 50257, 65536, 32000, 32768, 49152, 100_277, 128_256, 151_936];
+
+/// What has this size in general: logits of whole sequences, in 2 and 4 bytes; scores of attention.
+pub fn in_general(requested: &Size, vocabulary: Option<u64>) -> Option<Named> {
+    let mut found: Vec<(u32, Named)> = Vec::new();
+    let known: Vec<u64> = vocabulary.into_iter().chain(VOCABULARIES).collect();
+    for (order, &columns) in known.iter().enumerate() {
+        for (bytes, dtype) in [(2, Dtype::Bf16), (4, Dtype::F32)] {
+            let about = requested.bytes / (columns * bytes);
+            // Whole sequences: the nearest multiples of powers of two.
+            for unit in [1024u64, 512, 256, 128] {
+                let rows = about.saturating_add(unit / 2) / unit * unit;
+                if rows > 0 && requested.is(segment(rows.saturating_mul(columns * bytes))) {
+                    let power = if rows.is_power_of_two() { 0 } else { 4 };
+                    let rank = power + 2 * order as u32 + u32::from(bytes == 4);
+                    found.push((rank, logits(rows, columns, dtype)));
+                    break;
+                }
+            }
+        }
+    }
+    found.sort_by_key(|(rank, _)| *rank);
+    let mut named = found.into_iter().map(|(_, named)| named);
+    let mut best = named.next()?;
+    best.alternatives =
+        named.take(TOLD).map(|other| format!("{} {:?}", other.name, other.shape)).collect();
+    if best.alternatives.is_empty() {
+        best.confidence = Confidence::Likely;
+    }
+    Some(best)
+}
+
+fn logits(rows: u64, columns: u64, dtype: Dtype) -> Named {
+    let name = if dtype == Dtype::F32 { "logits in f32" } else { "logits" };
+    Named {
+        name: name.to_string(),
+        shape: vec![rows, columns],
+        dtype,
+        role: Role::Logits,
+        confidence: Confidence::Possible,
+        alternatives: Vec::new(),
+        birth: None,
+    }
+}
