@@ -2,7 +2,12 @@
 #![forbid(unsafe_code)]
 
 pub mod account;
+pub mod advice;
 pub mod case;
+pub mod diagnosis;
+pub mod fixes;
 pub mod log;
+pub mod report;
 pub mod tensor;
 pub mod torch;
+pub mod words;

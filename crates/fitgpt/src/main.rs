@@ -4,6 +4,7 @@
 mod bill;
 mod commands;
 mod device;
+mod doctor_document;
 mod flags;
 mod interrupt;
 mod measure;

@@ -23,6 +23,11 @@ pub fn is_terminal() -> bool {
     std::io::stdout().is_terminal()
 }
 
+/// Whether somebody types.
+pub fn is_input_terminal() -> bool {
+    std::io::stdin().is_terminal()
+}
+
 /// Text to standard output as it is.
 pub fn out(text: &str) -> std::io::Result<()> {
     let mut stdout = std::io::stdout().lock();

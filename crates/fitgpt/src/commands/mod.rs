@@ -1,5 +1,6 @@
 //! The table of commands, their help, and what every command needs of the outside world.
 
+mod doctor;
 pub mod plan;
 mod sample;
 mod train;
@@ -27,7 +28,7 @@ struct Command {
     run: fn(&[String]) -> Result<u8, TrainError>,
 }
 
-const COMMANDS: [Command; 3] = [
+const COMMANDS: [Command; 4] = [
     Command {
         name: "train",
         about: "train a model; without arguments, a small GPT on the built-in corpus",
@@ -75,6 +76,32 @@ missing, the largest tensors and settings that fit are told.
 ",
         keys: spec::Command::Train,
         run: plan::run,
+    },
+    Command {
+        name: "doctor",
+        about: "why a PyTorch run died of memory, and what to change",
+        help: "\
+Reads the log of a run that died with `CUDA out of memory` and says which tensor did not fit, in which
+phase, where the rest of the memory was, which of the usual advice helps here, what to change in
+nanoGPT, and the command that runs it with fitgpt as it was typed. No device, no network.
+
+  fitgpt doctor [LOG|-] [config.py|config.toml ...] [--key=value ...] [flags]
+
+  fitgpt doctor oom.log
+  python train.py config/mine.py 2>&1 | tee run.log; fitgpt doctor run.log config/mine.py
+  fitgpt doctor config/case_a_124m_b64.py --gpu 'RTX 4070'      would it die in PyTorch?
+
+flags:
+  --gpu NAME           the card, where the log does not name it
+  --vram SIZE          memory that the run could have had: '11.69GiB', '8GB'
+  --json               one JSON document (fitgpt.doctor/1, docs/doctor-json.md)
+  --markdown           the report as a document
+  --lang LANGUAGE      en, ja, zh, de, fr; else what LANG says
+
+Keys are nanoGPT's and complete what the log echoes.
+",
+        keys: spec::Command::Train,
+        run: doctor::run,
     },
     Command {
         name: "sample",
@@ -164,6 +191,11 @@ fn help(command: &'static Command) -> String {
 
 /// Settings from the arguments behind a command.
 fn settings(command: spec::Command, arguments: &[String]) -> Result<spec::Settings, TrainError> {
+    Ok(with_world(|world| spec::Settings::read(command, arguments, world))?)
+}
+
+/// Files and the clock, for those who read settings.
+fn with_world<T>(work: impl FnOnce(&World<'_>) -> T) -> T {
     let read = |path: &str| {
         let mut content = Vec::new();
         if !std::fs::metadata(path)?.is_file() {
@@ -173,7 +205,7 @@ fn settings(command: spec::Command, arguments: &[String]) -> Result<spec::Settin
         Ok(content)
     };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64());
-    Ok(spec::Settings::read(command, arguments, &World { read: &read, unix_time: now })?)
+    work(&World { read: &read, unix_time: now })
 }
 
 /// What the process was started with.

@@ -244,7 +244,8 @@ fn above_the_card(gpu: &Gpu, run: &RunSpec) -> Option<String> {
     }
 }
 
-fn find_gpu(name: &str) -> Result<&'static Gpu, SpecError> {
+/// A card of the table, or the names that are alike.
+pub fn find_gpu(name: &str) -> Result<&'static Gpu, SpecError> {
     Gpu::find(name).ok_or_else(|| {
         let shown: String = name.chars().take(40).collect();
         let nearest = Gpu::nearest(name, NEAREST).join(", ");

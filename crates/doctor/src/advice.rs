@@ -1,0 +1,339 @@
+//! The usual advice for an out-of-memory error, and what each piece of it is worth in this case:
+//! one table, each row judged by the model of the run's memory or by what the log says.
+
+use crate::case::Case;
+use crate::diagnosis::Cause;
+use crate::fixes::{device_bytes, needs};
+use crate::log::Log;
+use crate::torch::{Phase, TorchRun, peaks};
+use model::Dims;
+use spec::SpecError;
+
+/// What people advise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advice {
+    /// A smaller batch with more accumulation.
+    SmallerBatch,
+    /// `eval_batch_size`.
+    EvalBatchSize,
+    /// `eval_block_size`.
+    EvalBlockSize,
+    /// Fewer batches in an evaluation.
+    EvalIters,
+    /// Fewer evaluations.
+    EvalInterval,
+    /// Shorter sequences.
+    BlockSize,
+    /// A narrower model.
+    SmallerModel,
+    /// Gradient checkpointing.
+    GradCheckpoint,
+    /// `compile=False`.
+    CompileOff,
+    /// `torch.compile(mode='reduce-overhead')`.
+    ReduceOverhead,
+    /// `expandable_segments:True`.
+    ExpandableSegments,
+    /// `torch.cuda.empty_cache()`.
+    EmptyCache,
+    /// Evaluation on the CPU.
+    EvalOnCpu,
+    /// Ending other programs.
+    OtherPrograms,
+    /// float16 instead of bfloat16.
+    Float16,
+    /// More GPUs.
+    MoreGpus,
+    /// Loading the data set in another way.
+    Preloading,
+    /// A newer PyTorch or CUDA.
+    NewerTorch,
+    /// `device='cpu'`.
+    DeviceCpu,
+}
+
+impl Advice {
+    /// All, in the order of the table.
+    pub const ALL: [Advice; 19] = [
+        Advice::SmallerBatch,
+        Advice::EvalBatchSize,
+        Advice::EvalBlockSize,
+        Advice::EvalIters,
+        Advice::EvalInterval,
+        Advice::BlockSize,
+        Advice::SmallerModel,
+        Advice::GradCheckpoint,
+        Advice::CompileOff,
+        Advice::ReduceOverhead,
+        Advice::ExpandableSegments,
+        Advice::EmptyCache,
+        Advice::EvalOnCpu,
+        Advice::OtherPrograms,
+        Advice::Float16,
+        Advice::MoreGpus,
+        Advice::Preloading,
+        Advice::NewerTorch,
+        Advice::DeviceCpu,
+    ];
+
+    /// The words of documents.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Advice::SmallerBatch => "smaller batch_size, more gradient_accumulation_steps",
+            Advice::EvalBatchSize => "eval_batch_size",
+            Advice::EvalBlockSize => "eval_block_size",
+            Advice::EvalIters => "fewer eval_iters",
+            Advice::EvalInterval => "larger eval_interval",
+            Advice::BlockSize => "smaller block_size",
+            Advice::SmallerModel => "smaller n_embd",
+            Advice::GradCheckpoint => "gradient checkpointing",
+            Advice::CompileOff => "compile=False",
+            Advice::ReduceOverhead => "mode='reduce-overhead'",
+            Advice::ExpandableSegments => "expandable_segments:True",
+            Advice::EmptyCache => "torch.cuda.empty_cache()",
+            Advice::EvalOnCpu => "evaluation on the CPU",
+            Advice::OtherPrograms => "ending other programs on the GPU",
+            Advice::Float16 => "float16 instead of bfloat16",
+            Advice::MoreGpus => "more GPUs (DDP)",
+            Advice::Preloading => "another way to load the data set",
+            Advice::NewerTorch => "a newer PyTorch or CUDA",
+            Advice::DeviceCpu => "device='cpu'",
+        }
+    }
+}
+
+/// What a piece of advice is worth here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It lowers the peak.
+    Helps,
+    /// It would run, slowly.
+    CostsOnlyTime,
+    /// The peak stays.
+    DoesNothing,
+    /// It makes it worse, or is not what it seems.
+    Wrong,
+}
+
+impl Verdict {
+    /// The word of documents.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Verdict::Helps => "helps",
+            Verdict::CostsOnlyTime => "costs only time",
+            Verdict::DoesNothing => "does nothing here",
+            Verdict::Wrong => "wrong",
+        }
+    }
+}
+
+/// A piece of advice, judged.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Judged {
+    /// Which.
+    pub advice: Advice,
+    /// What it is worth.
+    pub verdict: Verdict,
+    /// Bytes that it saves at the fullest moment; negative if it takes more.
+    pub bytes: i64,
+    /// Why, in one sentence.
+    pub note: Note,
+}
+
+/// The reasons. Each has a sentence in every language.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// Halving the batch.
+    HalfBatch,
+    /// Already one sequence.
+    BatchIsOne,
+    /// nanoGPT has no such key, and training would die next.
+    NoSuchKeyAndTrainingDies,
+    /// nanoGPT has no such key; with it, evaluation alone would fit.
+    NoSuchKeyButEvalWouldFit,
+    /// Batches come one after another.
+    OneBatchAtATime,
+    /// It only moves the moment.
+    OnlyMovesTheMoment,
+    /// Half the context.
+    HalfContext,
+    /// One head narrower.
+    Narrower,
+    /// There is no narrower one.
+    NoNarrower,
+    /// Evaluation keeps no activations.
+    NothingToCheckpointInEval,
+    /// nanoGPT has none; it lowers activations only.
+    CheckpointLowersActivations,
+    /// Eager keeps more copies.
+    EagerTakesMore,
+    /// It is eager already.
+    AlreadyEager,
+    /// Its graphs have memory of their own.
+    GraphsTakeMore,
+    /// Enough is reserved, in pieces.
+    PiecesAreEnough,
+    /// The memory is needed, not in pieces.
+    NotFragmentation,
+    /// It is on.
+    AlreadyOn,
+    /// PyTorch empties its cache before it gives up.
+    CacheIsEmptied,
+    /// The first training step dies instead.
+    TrainingDiesInstead,
+    /// Evaluation leaves, slowly.
+    EvalLeaves,
+    /// They hold that much.
+    OthersHold,
+    /// None are seen.
+    NoOthers,
+    /// Two bytes either way.
+    SameBytes,
+    /// Every GPU holds all of it.
+    EachHoldsAll,
+    /// The data set is on the disk and in host memory.
+    DataIsNotThere,
+    /// The tensors are the same.
+    SameTensors,
+    /// It runs, many times slower.
+    ManyTimesSlower,
+}
+
+/// Every piece of advice, for this run.
+pub fn judge(
+    case: &Case,
+    log: Option<&Log>,
+    cause: Cause,
+    budget: u64,
+    others: u64,
+) -> Result<Vec<Judged>, SpecError> {
+    let before = device_bytes(&case.torch)?;
+    let judge =
+        Judge { case, log, cause, budget, others, before, training: training(&case.torch)? };
+    Advice::ALL.into_iter().map(|advice| judge.one(advice)).collect()
+}
+
+/// Bytes of the card that training alone takes.
+fn training(run: &TorchRun) -> Result<u64, SpecError> {
+    let evaluates = |phase: Phase| matches!(phase, Phase::FirstEval | Phase::Eval);
+    let peaks = peaks(run)?;
+    let largest = peaks.iter().filter(|peak| !evaluates(peak.phase)).map(|peak| peak.bytes).max();
+    Ok(needs(largest.unwrap_or(0)))
+}
+
+struct Judge<'a> {
+    case: &'a Case,
+    log: Option<&'a Log>,
+    cause: Cause,
+    budget: u64,
+    others: u64,
+    before: u64,
+    training: u64,
+}
+
+use Verdict::{CostsOnlyTime, DoesNothing, Helps, Wrong};
+
+impl Judge<'_> {
+    fn one(&self, advice: Advice) -> Result<Judged, SpecError> {
+        let (verdict, bytes, note) = match advice {
+            Advice::SmallerBatch => self.smaller_batch()?,
+            Advice::EvalBatchSize | Advice::EvalBlockSize => self.eval_key(),
+            Advice::EvalIters => (DoesNothing, 0, Note::OneBatchAtATime),
+            Advice::EvalInterval => (DoesNothing, 0, Note::OnlyMovesTheMoment),
+            Advice::BlockSize => self.half_context()?,
+            Advice::SmallerModel => self.narrower()?,
+            Advice::GradCheckpoint => self.checkpointing(),
+            Advice::CompileOff => self.eager()?,
+            Advice::ReduceOverhead => (Wrong, 0, Note::GraphsTakeMore),
+            Advice::ExpandableSegments => self.expandable(),
+            Advice::EmptyCache => (DoesNothing, 0, Note::CacheIsEmptied),
+            Advice::EvalOnCpu => self.eval_on_cpu(),
+            Advice::OtherPrograms if self.others > 0 => {
+                (Helps, self.others as i64, Note::OthersHold)
+            }
+            Advice::OtherPrograms => (DoesNothing, 0, Note::NoOthers),
+            Advice::Float16 => (DoesNothing, 0, Note::SameBytes),
+            Advice::MoreGpus => (DoesNothing, 0, Note::EachHoldsAll),
+            Advice::Preloading => (DoesNothing, 0, Note::DataIsNotThere),
+            Advice::NewerTorch => (DoesNothing, 0, Note::SameTensors),
+            Advice::DeviceCpu => (CostsOnlyTime, self.before as i64, Note::ManyTimesSlower),
+        };
+        Ok(Judged { advice, verdict, bytes, note })
+    }
+
+    fn saved(&self, run: &TorchRun) -> Result<i64, SpecError> {
+        Ok(self.before as i64 - device_bytes(run)? as i64)
+    }
+
+    fn smaller_batch(&self) -> Result<(Verdict, i64, Note), SpecError> {
+        let torch = &self.case.torch;
+        if torch.batch < 2 {
+            return Ok((DoesNothing, 0, Note::BatchIsOne));
+        }
+        let batch = torch.batch / 2;
+        let accumulation = torch.accumulation * 2;
+        let run = TorchRun { batch, eval_batch: batch, accumulation, ..torch.clone() };
+        Ok((Helps, self.saved(&run)?, Note::HalfBatch))
+    }
+
+    fn eval_key(&self) -> (Verdict, i64, Note) {
+        match self.training > self.budget {
+            true => (DoesNothing, 0, Note::NoSuchKeyAndTrainingDies),
+            false => (DoesNothing, 0, Note::NoSuchKeyButEvalWouldFit),
+        }
+    }
+
+    fn half_context(&self) -> Result<(Verdict, i64, Note), SpecError> {
+        let torch = &self.case.torch;
+        let positions = (torch.positions / 2).max(1);
+        let dims = Dims { block_size: positions, ..torch.dims };
+        let run = TorchRun { dims, positions, ..torch.clone() };
+        Ok((Helps, self.saved(&run)?, Note::HalfContext))
+    }
+
+    fn narrower(&self) -> Result<(Verdict, i64, Note), SpecError> {
+        let dims = self.case.dims;
+        let head = dims.n_embd / dims.n_head.max(1);
+        if dims.n_head < 2 {
+            return Ok((DoesNothing, 0, Note::NoNarrower));
+        }
+        let dims = Dims { n_head: dims.n_head - 1, n_embd: dims.n_embd - head, ..dims };
+        let run = TorchRun { dims, ..self.case.torch.clone() };
+        Ok((Helps, self.saved(&run)?, Note::Narrower))
+    }
+
+    fn checkpointing(&self) -> (Verdict, i64, Note) {
+        match self.cause {
+            Cause::StaleLogits => (DoesNothing, 0, Note::NothingToCheckpointInEval),
+            Cause::Activations => (Helps, 0, Note::CheckpointLowersActivations),
+            _ => (DoesNothing, 0, Note::CheckpointLowersActivations),
+        }
+    }
+
+    fn eager(&self) -> Result<(Verdict, i64, Note), SpecError> {
+        if !self.case.torch.compiled {
+            return Ok((DoesNothing, 0, Note::AlreadyEager));
+        }
+        let run = TorchRun { compiled: false, ..self.case.torch.clone() };
+        Ok((Wrong, self.saved(&run)?, Note::EagerTakesMore))
+    }
+
+    fn expandable(&self) -> (Verdict, i64, Note) {
+        let on = self.log.is_some_and(|log| log.message.expandable);
+        match (on, self.cause) {
+            (true, _) => (DoesNothing, 0, Note::AlreadyOn),
+            (false, Cause::Fragmentation) => {
+                let pieces = self.log.and_then(|log| log.message.unallocated.as_ref());
+                (Helps, pieces.map_or(0, |size| size.bytes as i64), Note::PiecesAreEnough)
+            }
+            (false, _) => (DoesNothing, 0, Note::NotFragmentation),
+        }
+    }
+
+    fn eval_on_cpu(&self) -> (Verdict, i64, Note) {
+        match self.training > self.budget {
+            true => (DoesNothing, 0, Note::TrainingDiesInstead),
+            false => (CostsOnlyTime, self.before as i64 - self.training as i64, Note::EvalLeaves),
+        }
+    }
+}

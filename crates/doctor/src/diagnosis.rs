@@ -1,0 +1,292 @@
+//! The whole answer: phase, tensor, cause, where the memory was, what to change, which command runs
+//! it here. What the log does not tell is listed, not guessed.
+
+use crate::account::{What, account, other_programs};
+use crate::advice::{Judged, judge};
+use crate::case::Case;
+use crate::fixes::{self, Fix};
+use crate::log::{Log, LogPhase};
+use crate::tensor::{Named, in_general, of_run};
+use crate::torch::{Peak, Played, play};
+use plan::device::Gpu;
+use plan::{Bytes, Role};
+use spec::{Machine, SpecError, plan_for, suggestions};
+
+/// Why it died.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// Scores of the next token, or what the loss makes of them.
+    Logits,
+    /// Those of the batch before are still referenced.
+    StaleLogits,
+    /// What is saved for backward.
+    Activations,
+    /// Positions x positions.
+    AttentionScores,
+    /// Adam's averages.
+    OptimizerState,
+    /// The model itself, or its gradients.
+    Weights,
+    /// Enough is reserved, not in one piece.
+    Fragmentation,
+    /// Other programs hold what is missing.
+    OtherProcess,
+    /// The log does not tell.
+    Unknown,
+}
+
+impl Cause {
+    /// The word of documents.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Cause::Logits => "logits",
+            Cause::StaleLogits => "stale_logits",
+            Cause::Activations => "activations",
+            Cause::AttentionScores => "attention_scores",
+            Cause::OptimizerState => "optimizer_state",
+            Cause::Weights => "weights",
+            Cause::Fragmentation => "fragmentation",
+            Cause::OtherProcess => "other_process",
+            Cause::Unknown => "unknown",
+        }
+    }
+}
+
+/// Something that the log does not tell, and what would settle it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unknown {
+    /// How much was asked for.
+    Requested,
+    /// How much memory there is.
+    Budget,
+    /// Which settings it ran with.
+    Settings,
+    /// What it was doing.
+    Phase,
+    /// Whether the echoed settings are the model's.
+    Model,
+}
+
+/// What is known about a death.
+pub struct Diagnosis {
+    /// The log, where there is one.
+    pub log: Option<Log>,
+    /// The run, where it is known.
+    pub case: Option<Case>,
+    /// What it was doing.
+    pub phase: LogPhase,
+    /// What did not fit.
+    pub tensor: Option<Named>,
+    /// Why.
+    pub cause: Cause,
+    /// Memory that this run could have had.
+    pub budget: Option<u64>,
+    /// Where the memory was.
+    pub memory: Vec<(What, u64)>,
+    /// The predicted peak of each phase in PyTorch.
+    pub peaks: Vec<Peak>,
+    /// The usual advice, judged.
+    pub advice: Vec<Judged>,
+    /// What to change in nanoGPT, the best first.
+    pub fixes: Vec<Fix>,
+    /// The command that runs it here.
+    pub fitgpt: Option<FitgptCommand>,
+    /// What is not known.
+    pub unknown: Vec<Unknown>,
+}
+
+/// How fitGPT runs the same.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FitgptCommand {
+    /// Behind `fitgpt train`.
+    pub arguments: Vec<String>,
+    /// Bytes of the device that its plan takes.
+    pub device_bytes: u64,
+    /// Whether it runs as it was typed.
+    pub unchanged: bool,
+}
+
+impl Diagnosis {
+    /// Of a log, of settings, or of both; `card` and `vram` are what the user says of the GPU.
+    pub fn new(
+        log: Option<Log>,
+        case: Option<Case>,
+        card: Option<&'static Gpu>,
+        vram: Option<u64>,
+    ) -> Result<Diagnosis, SpecError> {
+        let played = case.as_ref().map(|case| play(&case.torch)).transpose()?;
+        let peaks = played.as_ref().map_or(Vec::new(), Played::peaks);
+        let budget = budget(log.as_ref(), card, vram);
+        let tensor = log.as_ref().and_then(|log| name(log, case.as_ref(), played.as_ref()));
+        let moment = tensor.as_ref().and_then(|tensor| tensor.birth.as_ref()).zip(played.as_ref());
+        let moment = moment.map(|(birth, played)| (played, birth));
+        let memory = log.as_ref().map_or(Vec::new(), |log| account(log, moment));
+        let phase = phase(log.as_ref(), &peaks, budget);
+        let cause = cause(log.as_ref(), tensor.as_ref(), &memory, &peaks, phase);
+        let fixes = match (&case, budget) {
+            (Some(case), Some(budget)) => fixes::fixes(case, budget)?,
+            _ => Vec::new(),
+        };
+        let others = log.as_ref().and_then(other_programs).unwrap_or(0);
+        let advice = match (&case, budget) {
+            (Some(case), Some(budget)) => judge(case, log.as_ref(), cause, budget, others)?,
+            _ => Vec::new(),
+        };
+        let fitgpt = match (&case, budget) {
+            (Some(case), Some(budget)) => fitgpt(case, card, budget)?,
+            _ => None,
+        };
+        let unknown = unknown(log.as_ref(), case.as_ref(), budget);
+        Ok(Diagnosis {
+            log,
+            case,
+            phase,
+            tensor,
+            cause,
+            budget,
+            memory,
+            peaks,
+            advice,
+            fixes,
+            fitgpt,
+            unknown,
+        })
+    }
+}
+
+/// What the run could have had: what the user says, the cap, or the card less other programs.
+fn budget(log: Option<&Log>, card: Option<&Gpu>, vram: Option<u64>) -> Option<u64> {
+    if vram.is_some() {
+        return vram;
+    }
+    let said = log.and_then(|log| {
+        let limit = log.message.limit()?;
+        let others =
+            if log.message.allowed.is_some() { 0 } else { other_programs(log).unwrap_or(0) };
+        Some(limit.saturating_sub(others))
+    });
+    said.or_else(|| card.map(|card| card.device(false).memory.get()))
+}
+
+fn name(log: &Log, case: Option<&Case>, played: Option<&Played>) -> Option<Named> {
+    let requested = log.message.requested.as_ref()?;
+    let known = case.filter(|case| case.agrees_with(log)).and(played);
+    known.and_then(|played| of_run(log, played)).or_else(|| {
+        in_general(requested, log.run.vocab_size.or_else(|| case.map(|case| case.dims.vocab_size)))
+    })
+}
+
+/// The log's phase; without a log, the first phase that does not fit.
+fn phase(log: Option<&Log>, peaks: &[Peak], budget: Option<u64>) -> LogPhase {
+    use crate::torch::Phase;
+    if let Some(log) = log {
+        return log.trace.phase;
+    }
+    let over = |peak: &&Peak| budget.is_some_and(|budget| fixes::needs(peak.bytes) > budget);
+    match peaks.iter().find(over).map(|peak| peak.phase) {
+        Some(Phase::FirstEval) => LogPhase::FirstEval,
+        Some(Phase::Forward) => LogPhase::Forward,
+        Some(Phase::Backward) => LogPhase::Backward,
+        Some(Phase::Optimizer) => LogPhase::Optimizer,
+        Some(Phase::Eval) => LogPhase::Eval,
+        None => LogPhase::Unknown,
+    }
+}
+
+fn cause(
+    log: Option<&Log>,
+    tensor: Option<&Named>,
+    memory: &[(What, u64)],
+    peaks: &[Peak],
+    phase: LogPhase,
+) -> Cause {
+    let of =
+        |what: What| memory.iter().find(|(row, _)| *row == what).map_or(0, |(_, bytes)| *bytes);
+    if let Some(log) = log {
+        let message = &log.message;
+        let requested = message.requested.as_ref().map_or(0, |size| size.bytes);
+        if requested > 0 && of(What::Fragments) >= requested {
+            return Cause::Fragmentation;
+        }
+        let free = message.free.as_ref().map_or(u64::MAX, |size| size.bytes);
+        let others = of(What::Others);
+        if others > 0 && free < requested && free.saturating_add(others) >= requested {
+            return Cause::OtherProcess;
+        }
+        if log.trace.phase == LogPhase::Resume {
+            return Cause::Weights;
+        }
+    }
+    let from_role = |role: Role, name: &str| match role {
+        Role::Logits if name == "eval logits, next batch" => Cause::StaleLogits,
+        Role::Logits => Cause::Logits,
+        Role::Moment => Cause::OptimizerState,
+        Role::Weight | Role::Master | Role::Gradient => Cause::Weights,
+        Role::Activation => Cause::Activations,
+        _ => Cause::Unknown,
+    };
+    if let Some(tensor) = tensor {
+        return from_role(tensor.role, &tensor.name);
+    }
+    // Without a log: what is largest where it is predicted to die.
+    let dying = peaks.iter().find(|peak| peak.phase.name() == phase.name() && log.is_none());
+    let largest = dying.and_then(|peak| peak.asked.first().or(peak.alive.first()));
+    largest.map_or(Cause::Unknown, |alive| from_role(alive.role, &alive.name))
+}
+
+/// The same run here: as it was typed, or with the first suggestion that fits.
+fn fitgpt(
+    case: &Case,
+    card: Option<&'static Gpu>,
+    budget: u64,
+) -> Result<Option<FitgptCommand>, SpecError> {
+    let single = case.run.dtype == spec::DtypeChoice::Float32;
+    let device = card.or_else(|| Gpu::find("RTX 4070")).map(|gpu| gpu.device(single));
+    let (Some(device), Some(budget), Some(host)) =
+        (device, Bytes::new(budget), Bytes::new(1 << 50))
+    else {
+        return Ok(None);
+    };
+    let machine = Machine::gpu(device, &case.run, budget, host);
+    // Two decimals, rounded down: the budget as it is typed must not be more.
+    let hundredths = budget.get() * 100 / (1 << 30);
+    let vram = format!("--vram={}.{:02}GiB", hundredths / 100, hundredths % 100);
+    let command = |more: Vec<String>, device_bytes: u64, unchanged: bool| {
+        let files = case.files.iter().cloned();
+        let arguments = files.chain(case.arguments.clone()).chain(more).chain([vram.clone()]);
+        Some(FitgptCommand { arguments: arguments.collect(), device_bytes, unchanged })
+    };
+    match plan_for(&case.run, case.dims, &machine) {
+        Ok(planned) => Ok(command(Vec::new(), planned.device_bytes(&machine), true)),
+        Err(SpecError::DoesNotFit(_)) => {
+            let found = suggestions(&case.run, case.dims, &machine, &machine.device);
+            Ok(found.into_iter().next().and_then(|one| {
+                let more = one.arguments().split(' ').map(str::to_string).collect();
+                command(more, one.device_bytes, false)
+            }))
+        }
+        Err(other) => Err(other),
+    }
+}
+
+fn unknown(log: Option<&Log>, case: Option<&Case>, budget: Option<u64>) -> Vec<Unknown> {
+    let mut found = Vec::new();
+    if let Some(log) = log {
+        if log.message.requested.is_none() {
+            found.push(Unknown::Requested);
+        }
+        if log.trace.phase == LogPhase::Unknown {
+            found.push(Unknown::Phase);
+        }
+        if case.is_some_and(|case| !case.agrees_with(log)) {
+            found.push(Unknown::Model);
+        }
+    }
+    if case.is_none() {
+        found.push(Unknown::Settings);
+    }
+    if budget.is_none() {
+        found.push(Unknown::Budget);
+    }
+    found
+}

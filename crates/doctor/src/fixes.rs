@@ -1,0 +1,175 @@
+//! What to change in PyTorch's nanoGPT, each with the memory that it is predicted to take. Settings
+//! that keep the tokens of an iteration come first.
+
+use crate::case::Case;
+use crate::torch::{Peak, TorchRun, peaks};
+use model::Dims;
+use model::params::reported_parameters;
+use spec::SpecError;
+
+/// What a PyTorch process holds beside its tensors: context, kernels, cuBLAS (0.68 to 0.76 GiB
+/// measured).
+const CONTEXT: u64 = 768 << 20;
+
+/// Free pieces between tensors: some of every hundred bytes cannot be used.
+const FRAGMENTS: f64 = 1.03;
+
+/// Fixes that are told.
+const TOLD: usize = 4;
+
+/// A change of settings.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fix {
+    /// Keys with their values.
+    pub settings: Vec<(&'static str, String)>,
+    /// Whether it is predicted to fit.
+    pub fits: bool,
+    /// Bytes of the card, context included.
+    pub device_bytes: u64,
+    /// Tokens of an iteration.
+    pub tokens_per_iteration: u64,
+    /// What it is.
+    pub kind: FixKind,
+}
+
+/// What a fix is, for its sentence.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum FixKind {
+    /// A smaller micro-batch, more of them.
+    SmallerBatch,
+    /// Compiled code keeps fewer copies.
+    Compile,
+    /// Shorter sequences, more of them.
+    ShorterContext,
+    /// A model with so many million parameters.
+    SmallerModel(f64),
+}
+
+/// Bytes of the card for a peak of tensors.
+pub fn needs(peak: u64) -> u64 {
+    ((peak as f64 * FRAGMENTS) as u64).saturating_add(CONTEXT)
+}
+
+/// The largest peak of a run, as bytes of the card.
+pub fn device_bytes(run: &TorchRun) -> Result<u64, SpecError> {
+    let largest = peaks(run)?.iter().map(|peak: &Peak| peak.bytes).max().unwrap_or(0);
+    Ok(needs(largest))
+}
+
+/// Changes that fit, the best first.
+pub fn fixes(case: &Case, budget: u64) -> Result<Vec<Fix>, SpecError> {
+    let mut found = Vec::new();
+    let as_it_is = device_bytes(&case.torch)?;
+    if as_it_is <= budget {
+        return Ok(found);
+    }
+    if !case.torch.compiled {
+        let run = TorchRun { compiled: true, ..case.torch.clone() };
+        let settings = vec![("compile", "True".to_string())];
+        push(&mut found, case, &run, settings, FixKind::Compile, budget)?;
+    }
+    found.extend(smaller_batch(case, &case.torch, budget, Vec::new())?);
+    found.extend(shorter(case, budget)?);
+    found.extend(smaller_model(case, budget)?);
+    found.truncate(TOLD);
+    Ok(found)
+}
+
+fn push(
+    found: &mut Vec<Fix>,
+    case: &Case,
+    run: &TorchRun,
+    settings: Vec<(&'static str, String)>,
+    kind: FixKind,
+    budget: u64,
+) -> Result<(), SpecError> {
+    let device_bytes = device_bytes(run)?;
+    if device_bytes <= budget {
+        let tokens_per_iteration = case.run.tokens_per_iteration();
+        found.push(Fix { settings, fits: true, device_bytes, tokens_per_iteration, kind });
+    }
+    Ok(())
+}
+
+/// The largest micro-batch that fits and divides the iteration's sequences.
+fn smaller_batch(
+    case: &Case,
+    torch: &TorchRun,
+    budget: u64,
+    more: Vec<(&'static str, String)>,
+) -> Result<Option<Fix>, SpecError> {
+    let sequences = case.run.sequences_per_iteration();
+    let batches = (1..torch.batch).rev().filter(|batch| sequences.is_multiple_of(*batch));
+    for batch in batches {
+        let accumulation = sequences / batch;
+        let run = TorchRun { batch, eval_batch: batch, accumulation, ..torch.clone() };
+        let device_bytes = device_bytes(&run)?;
+        if device_bytes <= budget {
+            let mut settings = more;
+            settings.push(("batch_size", batch.to_string()));
+            settings.push(("gradient_accumulation_steps", accumulation.to_string()));
+            let tokens_per_iteration = case.run.tokens_per_iteration();
+            let kind = FixKind::SmallerBatch;
+            return Ok(Some(Fix {
+                settings,
+                fits: true,
+                device_bytes,
+                tokens_per_iteration,
+                kind,
+            }));
+        }
+    }
+    Ok(None)
+}
+
+/// Half the context and twice the micro-batches, as often as it takes.
+fn shorter(case: &Case, budget: u64) -> Result<Option<Fix>, SpecError> {
+    let (mut positions, mut accumulation) =
+        (case.torch.positions, case.run.gradient_accumulation_steps);
+    while positions >= 256 && accumulation < 1 << 20 {
+        (positions, accumulation) = (positions / 2, accumulation * 2);
+        let dims = Dims { block_size: positions, ..case.dims };
+        let run = TorchRun { dims, positions, accumulation, ..case.torch.clone() };
+        let device_bytes = device_bytes(&run)?;
+        if device_bytes <= budget {
+            let settings = vec![
+                ("block_size", positions.to_string()),
+                ("gradient_accumulation_steps", accumulation.to_string()),
+            ];
+            let tokens_per_iteration = case.run.batch_size * accumulation * positions;
+            let kind = FixKind::ShorterContext;
+            return Ok(Some(Fix {
+                settings,
+                fits: true,
+                device_bytes,
+                tokens_per_iteration,
+                kind,
+            }));
+        }
+    }
+    Ok(None)
+}
+
+/// The widest model of the same head size that fits with the batch as it is.
+fn smaller_model(case: &Case, budget: u64) -> Result<Option<Fix>, SpecError> {
+    let head = case.dims.n_embd / case.dims.n_head.max(1);
+    for heads in (1..case.dims.n_head).rev() {
+        let dims = Dims { n_head: heads, n_embd: heads * head, ..case.dims };
+        let run = TorchRun { dims, ..case.torch.clone() };
+        let device_bytes = device_bytes(&run)?;
+        if device_bytes <= budget {
+            let parameters = reported_parameters(&dims)? as f64 / 1e6;
+            let settings = vec![("n_head", heads.to_string()), ("n_embd", dims.n_embd.to_string())];
+            let tokens_per_iteration = case.run.tokens_per_iteration();
+            let kind = FixKind::SmallerModel(parameters);
+            return Ok(Some(Fix {
+                settings,
+                fits: true,
+                device_bytes,
+                tokens_per_iteration,
+                kind,
+            }));
+        }
+    }
+    Ok(None)
+}

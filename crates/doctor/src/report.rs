@@ -1,0 +1,237 @@
+//! The answer for people: half a screen of plain words, the tables under it, the two commands last;
+//! and the same as a Markdown document.
+
+use crate::diagnosis::Diagnosis;
+use crate::fixes::{Fix, needs};
+use crate::log::{Dialect, LogPhase};
+use crate::tensor::Named;
+use crate::words::{Catalogue, Language, fill};
+use plan::Bytes;
+
+/// A report in one language.
+pub struct Report<'a> {
+    /// What it tells.
+    pub diagnosis: &'a Diagnosis,
+    /// In which language.
+    pub language: Language,
+    /// How this program is called.
+    pub program: &'a str,
+}
+
+/// Bytes as people read them.
+pub fn bytes(count: u64) -> String {
+    Bytes::new(count).map_or_else(|| count.to_string(), |bytes| bytes.to_string())
+}
+
+impl Report<'_> {
+    fn words(&self) -> &'static dyn Catalogue {
+        self.language.words()
+    }
+
+    /// Plain words: what did not fit, when, why.
+    pub fn summary(&self) -> Vec<String> {
+        let Diagnosis { log, tensor, cause, phase, budget, .. } = self.diagnosis;
+        let (words, labels) = (self.words(), self.words().labels());
+        let mut lines = Vec::new();
+        match log {
+            Some(log) if log.message.dialect == Dialect::None => {
+                lines.push(labels.no_log.to_string())
+            }
+            Some(log) => {
+                let asked =
+                    log.message.requested.as_ref().map_or("?".to_string(), ToString::to_string);
+                let when = words.phase(*phase);
+                lines.push(fill(labels.did_not_fit, &[("bytes", &asked), ("phase", when)]));
+            }
+            None if budget.is_some() && *phase == LogPhase::Unknown => {
+                lines.push(labels.fits.to_string());
+            }
+            None if budget.is_some() => {
+                lines.push(fill(labels.dies, &[("phase", words.phase(*phase))]));
+            }
+            None => {}
+        }
+        if let Some(tensor) = tensor {
+            lines.push(self.tensor(tensor));
+        }
+        let says_nothing = log.is_none() && *phase == LogPhase::Unknown;
+        if !says_nothing {
+            lines.push(words.cause(*cause).to_string());
+        }
+        lines.extend(self.asides());
+        lines
+    }
+
+    fn tensor(&self, tensor: &Named) -> String {
+        let labels = self.words().labels();
+        let shape = format!("{:?}", tensor.shape).replace('[', "(").replace(']', ")");
+        let dtype = tensor.dtype.to_string();
+        let confidence = tensor.confidence.name();
+        let named = [
+            ("name", tensor.name.as_str()),
+            ("shape", shape.as_str()),
+            ("dtype", dtype.as_str()),
+            ("confidence", confidence),
+        ];
+        let mut text = fill(labels.which, &named);
+        if !tensor.alternatives.is_empty() && confidence != "certain" {
+            let others = tensor.alternatives.join(", ");
+            text += &format!(" ({})", fill(labels.same_size, &[("others", &others)]));
+        }
+        text
+    }
+
+    fn asides(&self) -> Vec<String> {
+        let labels = self.words().labels();
+        let mut lines = Vec::new();
+        if let Some(log) = &self.diagnosis.log {
+            for what in &log.run.unrelated {
+                lines.push(fill(labels.unrelated, &[("what", what)]));
+            }
+            if !log.message.nonsense.is_empty() {
+                let numbers = log.message.nonsense.join(", ");
+                lines.push(fill(labels.nonsense, &[("numbers", &numbers)]));
+            }
+        }
+        if let Some(case) = self.diagnosis.case.as_ref().filter(|case| !case.foreign.is_empty()) {
+            let keys = case.foreign.join(", ");
+            lines.push(fill(labels.foreign, &[("keys", &keys)]));
+        }
+        lines
+    }
+
+    /// Rows of the table of memory.
+    pub fn memory(&self) -> Vec<(String, u64)> {
+        let words = self.words();
+        self.diagnosis.memory.iter().map(|(what, n)| (words.what(*what).to_string(), *n)).collect()
+    }
+
+    /// Rows of the predicted peaks, context included.
+    pub fn peaks(&self) -> Vec<(String, u64)> {
+        let row = |peak: &crate::torch::Peak| (peak.phase.name().to_string(), needs(peak.bytes));
+        self.diagnosis.peaks.iter().map(row).collect()
+    }
+
+    /// Rows of the advice: verdict, advice, bytes, reason.
+    pub fn advice(&self) -> Vec<[String; 4]> {
+        let words = self.words();
+        let row = |judged: &crate::advice::Judged| {
+            let saved = match judged.bytes {
+                0 => String::new(),
+                n if n > 0 => format!("-{}", bytes(n as u64)),
+                n => format!("+{}", bytes(n.unsigned_abs())),
+            };
+            [
+                words.verdict(judged.verdict).to_string(),
+                judged.advice.name().to_string(),
+                saved,
+                words.note(judged.note).to_string(),
+            ]
+        };
+        self.diagnosis.advice.iter().map(row).collect()
+    }
+
+    /// A fix in one line.
+    pub fn fix(&self, fix: &Fix) -> String {
+        let (size, note) = (bytes(fix.device_bytes), self.words().fix(fix.kind));
+        format!("{} ({size}): {note}", arguments(fix))
+    }
+
+    /// nanoGPT's command with the best fix.
+    pub fn nanogpt_command(&self) -> Option<String> {
+        let case = self.diagnosis.case.as_ref()?;
+        let fix = self.diagnosis.fixes.first()?;
+        let changed = |argument: &&String| {
+            !fix.settings.iter().any(|(key, _)| argument.starts_with(&format!("--{key}=")))
+        };
+        let mut parts = vec!["python train.py".to_string()];
+        parts.extend(case.files.iter().cloned());
+        parts.extend(case.arguments.iter().filter(changed).cloned());
+        parts.push(arguments(fix));
+        Some(parts.join(" "))
+    }
+
+    /// Our command.
+    pub fn fitgpt_command(&self) -> Option<String> {
+        let command = self.diagnosis.fitgpt.as_ref()?;
+        Some(format!("{} train {}", self.program, command.arguments.join(" ")))
+    }
+
+    /// Keys and values to paste: the run with the best fix.
+    pub fn recommended(&self) -> Vec<(String, String)> {
+        let mut settings: Vec<(String, String)> = Vec::new();
+        let mut set = |key: &str, value: &str| {
+            settings.retain(|(known, _)| known != key);
+            settings.push((key.to_string(), value.to_string()));
+        };
+        for argument in self.diagnosis.case.iter().flat_map(|case| &case.arguments) {
+            if let Some((key, value)) = argument.trim_start_matches("--").split_once('=') {
+                set(key, value);
+            }
+        }
+        for (key, value) in self.diagnosis.fixes.iter().take(1).flat_map(|fix| &fix.settings) {
+            set(key, value);
+        }
+        settings
+    }
+
+    /// The whole report as a Markdown document.
+    pub fn markdown(&self) -> String {
+        let labels = self.words().labels();
+        let mut text = format!("# {}\n\n{}\n", labels.problem, self.summary().join("\n"));
+        text += &format!("\n## {}\n\n", labels.root);
+        for (what, count) in self.memory() {
+            text += &format!("- {what}: {}\n", bytes(count));
+        }
+        text += &format!("\n## {}\n\n", labels.fixes);
+        if self.diagnosis.fixes.is_empty() {
+            text += &format!("{}\n", labels.nothing);
+        }
+        for (index, fix) in self.diagnosis.fixes.iter().enumerate() {
+            let (note, size) = (self.words().fix(fix.kind), bytes(fix.device_bytes));
+            text += &format!("{}. {note} ({size})\n\n", index + 1);
+            let lines = fix.settings.iter().map(|(key, value)| format!("   {key} = {value}\n"));
+            text += &format!("   ```python\n{}   ```\n", lines.collect::<String>());
+        }
+        text += &format!("\n## {}\n\n", labels.advice);
+        for [verdict, advice, saved, note] in self.advice() {
+            let saved = if saved.is_empty() { saved } else { format!(" ({saved})") };
+            text += &format!("- **{verdict}** {advice}{saved}: {note}\n");
+        }
+        text += &format!("\n## {}\n\n```python\n", labels.config);
+        for (key, value) in self.recommended() {
+            text += &format!("{key} = {}\n", python(&value));
+        }
+        text += &format!("```\n\n## {}\n\n", labels.expected);
+        for (phase, count) in self.peaks() {
+            text += &format!("- {phase}: {}\n", bytes(count));
+        }
+        for (title, command) in self.commands() {
+            text += &format!("\n{title}:\n\n```\n{command}\n```\n");
+        }
+        text
+    }
+
+    /// The two commands with their titles.
+    pub fn commands(&self) -> Vec<(&'static str, String)> {
+        let labels = self.words().labels();
+        let ours = match self.diagnosis.fitgpt.as_ref().is_some_and(|command| command.unchanged) {
+            true => labels.fitgpt,
+            false => labels.fitgpt_changed,
+        };
+        let nanogpt = self.nanogpt_command().map(|command| (labels.nanogpt, command));
+        let fitgpt = self.fitgpt_command().map(|command| (ours, command));
+        nanogpt.into_iter().chain(fitgpt).collect()
+    }
+}
+
+fn arguments(fix: &Fix) -> String {
+    let typed = fix.settings.iter().map(|(key, value)| format!("--{key}={value}"));
+    typed.collect::<Vec<_>>().join(" ")
+}
+
+/// A value as Python writes it.
+fn python(value: &str) -> String {
+    let plain = value.parse::<f64>().is_ok() || value == "True" || value == "False";
+    if plain { value.to_string() } else { format!("'{}'", value.replace('\'', "\\'")) }
+}

@@ -1,0 +1,183 @@
+//! `fitgpt doctor`: an out-of-memory log in, the cause and the fix out. No device, no network.
+
+use super::{program, show};
+use crate::doctor_document;
+use crate::flags::{Flag, Given};
+use crate::screen::{self, coloured, faint, strong};
+use ::train::TrainError;
+use doctor::case::Case;
+use doctor::diagnosis::Diagnosis;
+use doctor::log::Log;
+use doctor::report::{Report, bytes};
+use doctor::words::Language;
+use plan::device::Gpu;
+use spec::{Memory, SpecError, Value};
+use std::io::Read;
+use std::path::Path;
+
+/// The flags beside keys.
+const FLAGS: [Flag; 5] = [
+    Flag { name: "--gpu", value: Some("name") },
+    Flag { name: "--vram", value: Some("size") },
+    Flag { name: "--json", value: None },
+    Flag { name: "--markdown", value: None },
+    Flag { name: "--lang", value: Some("language") },
+];
+
+/// Most bytes of a log; its end is what matters.
+const MOST_LOG_BYTES: u64 = 64 << 20;
+
+/// Columns of the longest bar.
+const BAR: f64 = 30.0;
+
+/// Runs the command.
+pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
+    let flags = Given::new(&FLAGS, arguments)?;
+    let (logs, rest): (Vec<String>, Vec<String>) =
+        flags.rest.iter().cloned().partition(|argument| is_log(argument));
+    let log = match logs.as_slice() {
+        [] if rest.is_empty() && !screen::is_input_terminal() => Some(read("-")?),
+        [] => None,
+        [one] => Some(read(one)?),
+        [_, second, ..] => {
+            let what = format!("one log at a time; '{second}' is a second one");
+            return Err(SpecError::Conflict { what }.into());
+        }
+    };
+    if log.is_none() && rest.is_empty() {
+        let what = "give a log (a file, or - for standard input), a config, or both; \
+                    fitgpt doctor --help";
+        return Err(SpecError::Conflict { what: what.to_string() }.into());
+    }
+    let language = language(flags.get("--lang"))?;
+    let log = log.map(|content| Log::read(&content));
+    let named = log.as_ref().and_then(|log| log.run.card.as_deref()).and_then(Gpu::find);
+    let card = match flags.get("--gpu") {
+        Some(name) => Some(super::plan::find_gpu(name)?),
+        None => named,
+    };
+    let vram = flags.get("--vram").map(|size| memory(size, card)).transpose()?;
+    let case = super::with_world(|world| {
+        Case::recover(log.as_ref(), &rest, world, card.map(|gpu| gpu.name))
+    })?;
+    let diagnosis = Diagnosis::new(log, case, card, vram)?;
+    let program = program();
+    let report = Report { diagnosis: &diagnosis, language, program: &program };
+    if flags.has("--json") {
+        show(&format!("{:#}\n", doctor_document::of(&report)))?;
+    } else if flags.has("--markdown") {
+        show(&report.markdown())?;
+    } else {
+        show(&text(&report))?;
+    }
+    Ok(0)
+}
+
+/// A log is standard input or a file that is no config.
+fn is_log(argument: &str) -> bool {
+    let config = argument.ends_with(".py") || argument.ends_with(".toml");
+    argument == "-" || (!argument.starts_with("--") && !config)
+}
+
+fn read(path: &str) -> Result<Vec<u8>, TrainError> {
+    let mut content = Vec::new();
+    let ended = match path {
+        "-" => std::io::stdin().lock().take(MOST_LOG_BYTES).read_to_end(&mut content),
+        path => std::fs::File::open(path)
+            .and_then(|file| file.take(MOST_LOG_BYTES).read_to_end(&mut content)),
+    };
+    let failed = |error| TrainError::Io {
+        path: Path::new(path).to_path_buf(),
+        doing: "read",
+        error,
+        advice: "give a log's file, or - and paste it",
+    };
+    ended.map_err(failed)?;
+    Ok(content)
+}
+
+fn language(asked: Option<&str>) -> Result<Language, SpecError> {
+    match asked {
+        Some(code) => Language::of(code).ok_or_else(|| {
+            let codes: Vec<&str> = Language::ALL.iter().map(|language| language.code()).collect();
+            let what = format!("--lang '{code}': there are {}", codes.join(", "));
+            SpecError::Conflict { what }
+        }),
+        None => {
+            let set = ["LC_ALL", "LC_MESSAGES", "LANG"].into_iter();
+            let first = set.filter_map(|name| std::env::var(name).ok()).find(|v| !v.is_empty());
+            Ok(first.and_then(|value| Language::of(&value)).unwrap_or(Language::English))
+        }
+    }
+}
+
+fn memory(size: &str, card: Option<&Gpu>) -> Result<u64, SpecError> {
+    let bad = || SpecError::Conflict {
+        what: format!("--vram '{size}': write a size such as '11.69GiB' or '8GB'"),
+    };
+    match Memory::parse(&Value::Str(size.to_string())).ok_or_else(bad)? {
+        Memory::Bytes(bytes) => Ok(bytes.get()),
+        Memory::Auto => card.map(|card| card.device(false).memory.get()).ok_or_else(bad),
+        Memory::Percent(percent) => {
+            let all = card.ok_or_else(bad)?.device(false).memory.get();
+            Ok((all as f64 * percent / 100.0) as u64)
+        }
+    }
+}
+
+/// Half a screen of words, then tables, then commands.
+fn text(report: &Report<'_>) -> String {
+    let labels = report.language.words().labels();
+    let width = screen::wrap_width();
+    let mut text = String::new();
+    for line in report.summary() {
+        text += &(screen::wrapped(&line, 0, width) + "\n");
+    }
+    text += &table(labels.memory, &report.memory(), None);
+    let budget = report.diagnosis.budget;
+    text += &table(labels.peaks, &report.peaks(), budget);
+    if !report.diagnosis.advice.is_empty() {
+        text += &format!("\n{}\n", strong(labels.advice));
+        for [verdict, advice, saved, note] in report.advice() {
+            let saved = if saved.is_empty() { saved } else { format!(" ({saved})") };
+            let line = format!("  {verdict}: {advice}{saved}; {note}");
+            text += &(screen::wrapped(&line, 6, width) + "\n");
+        }
+    }
+    if report.diagnosis.case.is_some() && budget.is_some() {
+        text += &format!("\n{}\n", strong(labels.fixes));
+        if report.diagnosis.fixes.is_empty() && report.diagnosis.log.is_some() {
+            text += &format!("  {}\n", labels.nothing);
+        }
+        for fix in &report.diagnosis.fixes {
+            text += &(screen::wrapped(&format!("  {}", report.fix(fix)), 6, width) + "\n");
+        }
+    }
+    if !report.diagnosis.unknown.is_empty() {
+        text += &format!("\n{}\n", strong(labels.unknown));
+        for unknown in &report.diagnosis.unknown {
+            let line = format!("  {}", report.language.words().unknown(*unknown));
+            text += &(screen::wrapped(&line, 4, width) + "\n");
+        }
+    }
+    for (title, command) in report.commands() {
+        text += &format!("\n{}\n  {command}\n", strong(title));
+    }
+    text
+}
+
+fn table(title: &str, rows: &[(String, u64)], budget: Option<u64>) -> String {
+    let largest = rows.iter().map(|(_, count)| *count).chain(budget).max().unwrap_or(1).max(1);
+    if rows.is_empty() {
+        return String::new();
+    }
+    let mut text = format!("\n{}\n", strong(title));
+    for (name, count) in rows {
+        let columns = (*count as f64 / largest as f64 * BAR).round() as usize;
+        let bar = coloured(&"█".repeat(columns.max(1)));
+        let over = budget.filter(|budget| count > budget);
+        let over = over.map_or_else(String::new, |budget| faint(&format!(" > {}", bytes(budget))));
+        text += &format!("  {:>11} {bar}{over} {}\n", bytes(*count), faint(name));
+    }
+    text
+}
