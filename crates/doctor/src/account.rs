@@ -102,7 +102,9 @@ pub fn account(log: &Log, moment: Option<(&Played, &Birth)>) -> Vec<(What, u64)>
         rows.push((What::Context, process.saturating_sub(torch)));
     }
     rows.extend(other_programs(log).map(|bytes| (What::Others, bytes)));
-    rows.extend(bytes(&message.free).map(|bytes| (What::Free, bytes)));
+    // Below a cap, what is free on the card is not for this run.
+    let free = bytes(&message.free).filter(|_| message.allowed.is_none());
+    rows.extend(free.map(|bytes| (What::Free, bytes)));
     rows.retain(|(what, bytes)| *bytes > 0 && (*what != What::Unexplained || *bytes > NOTHING));
     rows.sort_by_key(|(what, _)| *what);
     rows

@@ -122,7 +122,7 @@ impl Diagnosis {
         let moment = moment.map(|(birth, played)| (played, birth));
         let memory = log.as_ref().map_or(Vec::new(), |log| account(log, moment));
         let phase = phase(log.as_ref(), &peaks, budget);
-        let cause = cause(log.as_ref(), tensor.as_ref(), &memory, &peaks, phase);
+        let cause = cause(log.as_ref(), tensor.as_ref(), &memory, (&peaks, budget), phase);
         let fixes = match (&case, budget) {
             (Some(case), Some(budget)) => fixes::fixes(case, budget)?,
             _ => Vec::new(),
@@ -197,7 +197,7 @@ fn cause(
     log: Option<&Log>,
     tensor: Option<&Named>,
     memory: &[(What, u64)],
-    peaks: &[Peak],
+    (peaks, budget): (&[Peak], Option<u64>),
     phase: LogPhase,
 ) -> Cause {
     let of =
@@ -205,7 +205,14 @@ fn cause(
     if let Some(log) = log {
         let message = &log.message;
         let requested = message.requested.as_ref().map_or(0, |size| size.bytes);
-        if requested > 0 && of(What::Fragments) >= requested {
+        // Pieces are to blame only where the run would fit in one: a last small request finds some
+        // free pieces in every run that is too large.
+        let most = peaks.iter().map(|peak| fixes::needs(peak.bytes)).max();
+        let would_fit = match (most, budget) {
+            (Some(most), Some(budget)) => most <= budget,
+            _ => of(What::Fragments) >= message.allocated.as_ref().map_or(0, |a| a.bytes / 10),
+        };
+        if requested > 0 && would_fit && of(What::Fragments) >= requested {
             return Cause::Fragmentation;
         }
         let free = message.free.as_ref().map_or(u64::MAX, |size| size.bytes);
@@ -248,8 +255,9 @@ fn fitgpt(
         return Ok(None);
     };
     let machine = Machine::gpu(device, &case.run, budget, host);
-    // Two decimals, rounded down: the budget as it is typed must not be more.
-    let hundredths = budget.get() * 100 / (1 << 30);
+    // Two decimals, rounded down: the budget as it is typed must not be more. What was printed with
+    // two decimals comes out as it went in.
+    let hundredths = (budget.get() as f64 * 100.0 / (1u64 << 30) as f64 + 1e-3) as u64;
     let vram = format!("--vram={}.{:02}GiB", hundredths / 100, hundredths % 100);
     let command = |more: Vec<String>, device_bytes: u64, unchanged: bool| {
         let files = case.files.iter().cloned();

@@ -106,9 +106,10 @@ impl Report<'_> {
         self.diagnosis.memory.iter().map(|(what, n)| (words.what(*what).to_string(), *n)).collect()
     }
 
-    /// Rows of the predicted peaks, context included.
-    pub fn peaks(&self) -> Vec<(String, u64)> {
-        let row = |peak: &crate::torch::Peak| (peak.phase.name().to_string(), needs(peak.bytes));
+    /// Rows of the predicted peaks of PyTorch's tensors, with the bytes of the card that each
+    /// needs: context and free pieces included.
+    pub fn peaks(&self) -> Vec<(&'static str, u64, u64)> {
+        let row = |peak: &crate::torch::Peak| (peak.phase.name(), peak.bytes, needs(peak.bytes));
         self.diagnosis.peaks.iter().map(row).collect()
     }
 
@@ -203,8 +204,8 @@ impl Report<'_> {
             text += &format!("{key} = {}\n", python(&value));
         }
         text += &format!("```\n\n## {}\n\n", labels.expected);
-        for (phase, count) in self.peaks() {
-            text += &format!("- {phase}: {}\n", bytes(count));
+        for (phase, count, needed) in self.peaks() {
+            text += &format!("- {phase}: {} ({})\n", bytes(count), bytes(needed));
         }
         for (title, command) in self.commands() {
             text += &format!("\n{title}:\n\n```\n{command}\n```\n");

@@ -143,18 +143,18 @@ const VOCABULARIES: [u64; 9] =
 pub fn in_general(requested: &Size, vocabulary: Option<u64>) -> Option<Named> {
     let mut found: Vec<(u32, Named)> = Vec::new();
     let known: Vec<u64> = vocabulary.into_iter().chain(VOCABULARIES).collect();
+    // A printed size is an interval that many products fall into: rows are whole thousands for the
+    // vocabulary that is known, and powers of two for the others.
+    const UNIT: u64 = 1024;
     for (order, &columns) in known.iter().enumerate() {
         for (bytes, dtype) in [(2, Dtype::Bf16), (4, Dtype::F32)] {
-            let about = requested.bytes / (columns * bytes);
-            // Whole sequences: the nearest multiples of powers of two.
-            for unit in [1024u64, 512, 256, 128] {
-                let rows = about.saturating_add(unit / 2) / unit * unit;
-                if rows > 0 && requested.is(segment(rows.saturating_mul(columns * bytes))) {
-                    let power = if rows.is_power_of_two() { 0 } else { 4 };
-                    let rank = power + 2 * order as u32 + u32::from(bytes == 4);
-                    found.push((rank, logits(rows, columns, dtype)));
-                    break;
-                }
+            let row = columns * bytes;
+            let rows = (requested.bytes / row).saturating_add(UNIT / 2) / UNIT * UNIT;
+            let plausible = rows.is_power_of_two() || (vocabulary == Some(columns) && rows > 0);
+            if plausible && requested.is(segment(rows.saturating_mul(row))) {
+                let power = if rows.is_power_of_two() { 0 } else { 4 };
+                let rank = power + 2 * order as u32 + u32::from(bytes == 4);
+                found.push((rank, logits(rows, columns, dtype)));
             }
         }
     }

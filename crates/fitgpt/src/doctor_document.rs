@@ -45,7 +45,9 @@ pub fn of(report: &Report<'_>) -> Value {
         "predicted_peaks": report
             .peaks()
             .into_iter()
-            .map(|(phase, bytes)| json!({ "phase": phase, "device_bytes": bytes }))
+            .map(|(phase, allocated, needed)| {
+                json!({ "phase": phase, "allocated_bytes": allocated, "device_bytes": needed })
+            })
             .collect::<Vec<_>>(),
         "advice": advice.collect::<Vec<_>>(),
         "fixes": report.diagnosis.fixes.iter().map(|one| fix(report, one)).collect::<Vec<_>>(),

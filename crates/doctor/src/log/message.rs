@@ -135,16 +135,32 @@ impl Message {
             private_pools: None,
             others: Vec::new(),
             nonsense: Vec::new(),
-            expandable: set_expandable(lines),
+            expandable: set_expandable(
+                &lines[..first_of_last_message(lines).unwrap_or(lines.len())],
+            ),
         };
         for (field, at) in FIELDS {
             if let Some(size) = number(&text, at) {
                 message.take(field, size);
             }
         }
+        if message.dialect == Dialect::Fitgpt {
+            message.read_refusal(&text);
+        }
         message.others = other_processes(&text);
         message.drop_nonsense();
         message
+    }
+
+    /// `2.01 GiB of memory are missing: the smallest plan needs 13.70 GiB of 11.69 GiB`.
+    fn read_refusal(&mut self, text: &str) {
+        self.requested = number(text, Before(" of memory are missing"));
+        let behind = text.split_once("the smallest plan needs ").map(|(_, rest)| rest);
+        if let Some((needed, rest)) = behind.and_then(Size::read) {
+            self.process = Some(needed);
+            self.allowed =
+                rest.trim_start().strip_prefix("of ").and_then(Size::read).map(|(s, _)| s);
+        }
     }
 
     fn take(&mut self, field: Field, size: Size) {
@@ -192,8 +208,8 @@ impl Message {
     }
 }
 
-/// From the last beginning of a message to the end of the log, in one line.
-fn last_message(lines: &[String]) -> String {
+/// Where the last message begins.
+fn first_of_last_message(lines: &[String]) -> Option<usize> {
     const BEGINNINGS: [&str; 10] = [
         "CUDA out of memory",
         "OutOfMemoryError",
@@ -207,11 +223,16 @@ fn last_message(lines: &[String]) -> String {
         "of memory are missing",
     ];
     let begins = |line: &String| BEGINNINGS.iter().any(|words| line.contains(words));
-    let Some(last) = lines.iter().rposition(begins) else {
+    let last = lines.iter().rposition(begins)?;
+    // A wrapped message may begin lines above its `Tried to allocate`.
+    (last.saturating_sub(3)..=last).find(|&at| begins(&lines[at]))
+}
+
+/// From there to the end of the log, in one line.
+fn last_message(lines: &[String]) -> String {
+    let Some(first) = first_of_last_message(lines) else {
         return String::new();
     };
-    // A wrapped message may begin lines above its `Tried to allocate`.
-    let first = (last.saturating_sub(3)..=last).find(|&at| begins(&lines[at])).unwrap_or(last);
     let joined: Vec<&str> = lines[first..].iter().map(|line| line.trim()).collect();
     joined.join(" ").split_whitespace().collect::<Vec<_>>().join(" ")
 }

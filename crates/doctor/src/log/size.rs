@@ -34,21 +34,17 @@ impl Size {
         let (unit, after) = rest.split_at(word_end);
         let (name, scale) = UNITS.iter().find(|(name, _)| *name == unit)?;
         let value: f64 = number.parse().ok()?;
+        // Some drivers print more than 2^64 bytes; it stays that much too large.
         let bytes = value * *scale as f64;
-        if !(0.0..1e19).contains(&bytes) {
-            return None;
-        }
         Some((Size { printed: format!("{number} {name}"), bytes: bytes as u64 }, after))
     }
 
     /// The size at the end of a text.
     pub fn read_before(text: &str) -> Option<Size> {
         let text = text.trim_end();
-        let unit_at = text.rfind(|c: char| !c.is_ascii_alphabetic())? + 1;
+        let unit_at = text.trim_end_matches(|c: char| c.is_ascii_alphabetic()).len();
         let number = text[..unit_at].trim_end();
-        let number_at = number
-            .rfind(|c: char| !c.is_ascii_digit() && c != '.')
-            .map_or(0, |at| at + number[at..].chars().next().map_or(1, char::len_utf8));
+        let number_at = number.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.').len();
         Size::read(&text[number_at..]).filter(|(_, rest)| rest.is_empty()).map(|(size, _)| size)
     }
 

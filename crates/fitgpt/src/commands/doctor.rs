@@ -133,9 +133,11 @@ fn text(report: &Report<'_>) -> String {
     for line in report.summary() {
         text += &(screen::wrapped(&line, 0, width) + "\n");
     }
-    text += &table(labels.memory, &report.memory(), None);
     let budget = report.diagnosis.budget;
-    text += &table(labels.peaks, &report.peaks(), budget);
+    let memory: Vec<Row> = report.memory().into_iter().map(|(name, n)| (name, n, n)).collect();
+    text += &table(labels.memory, &memory, None);
+    let peaks = report.peaks().into_iter().map(|(phase, n, needed)| (phase.to_string(), n, needed));
+    text += &table(labels.peaks, &peaks.collect::<Vec<Row>>(), budget);
     if !report.diagnosis.advice.is_empty() {
         text += &format!("\n{}\n", strong(labels.advice));
         for [verdict, advice, saved, note] in report.advice() {
@@ -166,17 +168,20 @@ fn text(report: &Report<'_>) -> String {
     text
 }
 
-fn table(title: &str, rows: &[(String, u64)], budget: Option<u64>) -> String {
-    let largest = rows.iter().map(|(_, count)| *count).chain(budget).max().unwrap_or(1).max(1);
+/// A name, bytes that are shown, bytes that the card must have for it.
+type Row = (String, u64, u64);
+
+fn table(title: &str, rows: &[Row], budget: Option<u64>) -> String {
+    let largest = rows.iter().map(|(_, count, _)| *count).chain(budget).max().unwrap_or(1).max(1);
     if rows.is_empty() {
         return String::new();
     }
     let mut text = format!("\n{}\n", strong(title));
-    for (name, count) in rows {
+    for (name, count, needed) in rows {
         let columns = (*count as f64 / largest as f64 * BAR).round() as usize;
         let bar = coloured(&"█".repeat(columns.max(1)));
-        let over = budget.filter(|budget| count > budget);
-        let over = over.map_or_else(String::new, |budget| faint(&format!(" > {}", bytes(budget))));
+        let over = budget.filter(|budget| needed > budget);
+        let over = over.map_or_else(String::new, |budget| format!(" > {}", bytes(budget)));
         text += &format!("  {:>11} {bar}{over} {}\n", bytes(*count), faint(name));
     }
     text

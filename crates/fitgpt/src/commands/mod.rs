@@ -81,9 +81,9 @@ missing, the largest tensors and settings that fit are told.
         name: "doctor",
         about: "why a PyTorch run died of memory, and what to change",
         help: "\
-Reads the log of a run that died with `CUDA out of memory` and says which tensor did not fit, in which
-phase, where the rest of the memory was, which of the usual advice helps here, what to change in
-nanoGPT, and the command that runs it with fitgpt as it was typed. No device, no network.
+Reads the log of a run that died with `CUDA out of memory` and says which tensor did not fit, in
+which phase, where the rest of the memory was, which of the usual advice helps here, what to change
+in nanoGPT, and the command that runs it with fitgpt as it was typed. No device, no network.
 
   fitgpt doctor [LOG|-] [config.py|config.toml ...] [--key=value ...] [flags]
 

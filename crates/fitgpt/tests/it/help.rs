@@ -9,7 +9,7 @@ fn help_is_there_for_everything() {
     assert!(overview.contains("train") && overview.contains("Exit codes"), "{overview}");
     assert_eq!(place.run(&["help"]).succeeded().out, overview);
     assert_eq!(place.run(&["-h"]).succeeded().out, overview);
-    for command in ["train", "plan", "sample"] {
+    for command in ["train", "plan", "doctor", "sample"] {
         let help = place.run(&[command, "--help"]).succeeded().out;
         assert!(help.contains("--out_dir='out'"), "{help}");
         assert_eq!(place.run(&["help", command]).succeeded().out, help);
@@ -23,7 +23,7 @@ fn help_is_there_for_everything() {
 #[test]
 fn words_that_are_no_command() {
     let place = Place::empty("no-command");
-    place.run(&["trian"]).failed(2, &["'trian' is no command", "train, plan, sample"]);
+    place.run(&["trian"]).failed(2, &["'trian' is no command", "train, plan, doctor, sample"]);
     let nothing = place.run(&[]);
     assert_eq!(nothing.code, Some(2));
     assert!(nothing.out.contains("fitgpt <command>"), "{nothing:?}");

@@ -5,6 +5,7 @@
 mod bad_input;
 mod budgets;
 mod disk_full;
+mod doctor;
 mod fixture;
 mod help;
 mod interrupts;

@@ -1,0 +1,152 @@
+//! Whole answers: causes of real logs, predictions without a log, and suggestions that hold.
+
+use fitgpt_doctor::advice::{Advice, Verdict};
+use fitgpt_doctor::case::Case;
+use fitgpt_doctor::diagnosis::{Cause, Diagnosis};
+use fitgpt_doctor::fixes::device_bytes;
+use fitgpt_doctor::log::Log;
+use fitgpt_doctor::report::Report;
+use fitgpt_doctor::words::Language;
+use plan::Bytes;
+use plan::device::Gpu;
+use spec::{Machine, World, plan_for};
+
+fn recover(log: Option<&Log>, given: &[String]) -> Option<Case> {
+    let nothing = |_: &str| Err(std::io::ErrorKind::NotFound.into());
+    let world = World { read: &nothing, unix_time: 0.0 };
+    Case::recover(log, given, &world, None).unwrap()
+}
+
+fn diagnose(text: &str) -> Diagnosis {
+    let log = Log::read(text.as_bytes());
+    let case = recover(Some(&log), &[]);
+    Diagnosis::new(Some(log), case, None, None).unwrap()
+}
+
+fn verdict(diagnosis: &Diagnosis, advice: Advice) -> Verdict {
+    diagnosis.advice.iter().find(|judged| judged.advice == advice).unwrap().verdict
+}
+
+#[test]
+fn real_logs_have_their_causes() {
+    for (text, phase, cause) in [
+        (include_str!("../logs/eager_124m_batch_64.log"), "first_eval", Cause::Logits),
+        (include_str!("../logs/compiled_124m_batch_64.log"), "first_eval", Cause::StaleLogits),
+        (include_str!("../logs/eager_77m_float16_batch_16.log"), "forward", Cause::Logits),
+        (include_str!("../logs/eager_774m_batch_1.log"), "optimizer", Cause::OptimizerState),
+    ] {
+        let found = diagnose(text);
+        assert_eq!((found.phase.name(), found.cause), (phase, cause));
+        assert_eq!(found.budget.unwrap() * 100 / (1 << 30), 1168, "11.69 GiB were allowed");
+        assert!(found.unknown.is_empty());
+        assert_eq!(verdict(&found, Advice::EmptyCache), Verdict::DoesNothing);
+        assert_eq!(verdict(&found, Advice::ExpandableSegments), Verdict::DoesNothing);
+        assert_eq!(verdict(&found, Advice::EvalBatchSize), Verdict::DoesNothing);
+        for language in Language::ALL {
+            let report = Report { diagnosis: &found, language, program: "fitgpt" };
+            let text = report.markdown();
+            assert!(
+                !text.contains('{') && text.contains("6.14 GiB") || !text.contains('{'),
+                "{text}"
+            );
+            assert!(report.fitgpt_command().unwrap().contains("--vram=11.69GiB"));
+        }
+    }
+}
+
+/// The advice that everybody gives for case (a), with the memory that was measured for it.
+#[test]
+fn a_smaller_batch_is_predicted_as_measured() {
+    for (compile, gib) in [("False", 5.756), ("True", 4.678)] {
+        let arguments =
+            ["batch_size=4", "gradient_accumulation_steps=16"].map(|a| format!("--{a}"));
+        let given = [&arguments[..], &[format!("--compile={compile}")]].concat();
+        let case = recover(None, &given).unwrap();
+        let found = Diagnosis::new(None, Some(case), Gpu::find("H200"), None).unwrap();
+        let peak = found.peaks.iter().map(|peak| peak.bytes).max().unwrap() as f64;
+        let peak = peak / (1u64 << 30) as f64;
+        assert!((peak / gib - 1.0).abs() < 0.03, "{compile}: {peak} of {gib}");
+        let last = found.peaks.iter().max_by_key(|peak| peak.bytes).unwrap();
+        let logits = last.alive.iter().find(|alive| alive.name == "logits").unwrap().bytes;
+        assert!((logits as f64 / (1u64 << 30) as f64 - 0.38).abs() < 0.005);
+        assert!(found.fixes.is_empty(), "it fits");
+    }
+}
+
+/// What fragmentation and other programs look like.
+#[test]
+fn pieces_and_other_programs_are_told_apart_from_need() {
+    let message = |unallocated: &str, free: &str, process: &str| {
+        format!(
+            "Overriding: batch_size = 2\nnumber of parameters: 123.59M\n\
+             torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 196.00 MiB. GPU 0 has a \
+             total capacity of 11.69 GiB of which {free} is free. Including non-PyTorch memory, \
+             this process has {process} memory in use. Of the allocated memory 2.00 GiB is \
+             allocated by PyTorch, and {unallocated} is reserved by PyTorch but unallocated."
+        )
+    };
+    let pieces = diagnose(&message("2.50 GiB", "100.00 MiB", "11.50 GiB"));
+    assert_eq!(pieces.cause, Cause::Fragmentation);
+    assert_eq!(verdict(&pieces, Advice::ExpandableSegments), Verdict::Helps);
+    let others = diagnose(&message("10.00 MiB", "20.00 MiB", "2.70 GiB"));
+    assert_eq!(others.cause, Cause::OtherProcess);
+    assert_eq!(verdict(&others, Advice::OtherPrograms), Verdict::Helps);
+}
+
+/// A linear congruential generator: the same cases every time.
+struct Draws(u64);
+
+impl Draws {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
+        (self.0 >> 33) % n
+    }
+
+    fn of<'a>(&mut self, words: &[&'a str]) -> &'a str {
+        words[self.below(words.len() as u64) as usize]
+    }
+}
+
+#[test]
+fn what_is_suggested_fits_in_100_random_cases() {
+    let mut draws = Draws(5);
+    let (mut fixed, mut commanded) = (0, 0);
+    for round in 0..100 {
+        let heads = 2 + draws.below(15);
+        let given = vec![
+            format!("--n_layer={}", 2 + draws.below(30)),
+            format!("--n_head={heads}"),
+            format!("--n_embd={}", heads * 64),
+            format!("--batch_size={}", 1 << draws.below(7)),
+            format!("--gradient_accumulation_steps={}", 1 << draws.below(5)),
+            format!("--block_size={}", 256 << draws.below(3)),
+            format!("--compile={}", draws.of(&["True", "False"])),
+            format!("--dtype={}", draws.of(&["float16", "bfloat16", "float32"])),
+        ];
+        let budget = (3u64 << 30) + draws.below(20 << 30);
+        let case = recover(None, &given).unwrap();
+        let tokens = case.run.tokens_per_iteration();
+        let found = Diagnosis::new(None, Some(case), Gpu::find("RTX 4070"), Some(budget)).unwrap();
+        for fix in &found.fixes {
+            let typed = fix.settings.iter().map(|(key, value)| format!("--{key}={value}"));
+            let all: Vec<String> = given.iter().cloned().chain(typed).collect();
+            let changed = recover(None, &all).unwrap();
+            assert_eq!(device_bytes(&changed.torch).unwrap(), fix.device_bytes, "{round}: {fix:?}");
+            assert!(fix.device_bytes <= budget && fix.fits, "{round}: {fix:?}");
+            assert_eq!(fix.tokens_per_iteration, tokens, "{round}: {fix:?}");
+            fixed += 1;
+        }
+        if let Some(command) = &found.fitgpt {
+            let run = recover(None, &command.arguments).unwrap().run;
+            let single = run.dtype == spec::DtypeChoice::Float32;
+            let device = Gpu::find("RTX 4070").unwrap().device(single);
+            let all = Bytes::new(1 << 50).unwrap();
+            let machine = Machine::gpu(device, &run, Bytes::new(budget).unwrap(), all);
+            let planned = plan_for(&run, run.dims(50304).unwrap(), &machine).unwrap();
+            assert!(planned.device_bytes(&machine) <= budget, "{round}");
+            commanded += 1;
+        }
+    }
+    println!("{fixed} fixes, {commanded} commands");
+    assert!(fixed > 60 && commanded > 90, "{fixed} {commanded}");
+}

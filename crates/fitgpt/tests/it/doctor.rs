@@ -1,0 +1,144 @@
+//! `fitgpt doctor` as people call it: a file, a pipe, a config, a language; and in a fraction of a
+//! second.
+
+use crate::fixture::{Ended, Place};
+use serde_json::Value;
+use std::io::Write;
+use std::path::Path;
+use std::process::Stdio;
+
+fn log(name: &str) -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../doctor/tests/logs");
+    folder.join(name).to_str().unwrap().to_string()
+}
+
+fn config(name: &str) -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config");
+    folder.join(name).to_str().unwrap().to_string()
+}
+
+fn document(place: &Place, arguments: &[&str]) -> Value {
+    let ended = place.run(&[&["doctor"], arguments, &["--json"]].concat()).succeeded();
+    serde_json::from_str(&ended.out).unwrap()
+}
+
+#[test]
+fn the_document_has_every_field() {
+    let place = Place::empty("doctor-json");
+    let found = document(&place, &[&log("compiled_124m_batch_64.log")]);
+    let keys: Vec<&str> = found.as_object().unwrap().keys().map(String::as_str).collect();
+    assert_eq!(keys[0], "schema");
+    for key in [
+        "dialect",
+        "phase",
+        "requested_bytes",
+        "budget_bytes",
+        "tensor",
+        "cause",
+        "memory",
+        "advice",
+        "fixes",
+        "recommended_config",
+        "nanogpt_command",
+        "fitgpt_command",
+        "unknown",
+    ] {
+        assert!(keys.contains(&key) && !found[key].is_null(), "{key}");
+    }
+    assert_eq!(found["phase"], "first_eval");
+    assert_eq!(found["cause"], "stale_logits");
+    assert_eq!(found["tensor"]["shape"], serde_json::json!([65536, 50304]));
+    assert_eq!(found["tensor"]["dtype"], "bfloat16");
+    assert_eq!(found["advice"].as_array().unwrap().len(), 19);
+    for fix in found["fixes"].as_array().unwrap() {
+        assert_eq!(fix["fits"], true);
+        assert_eq!(fix["tokens_per_iteration"], 131_072);
+        assert!(fix["device_bytes"].as_u64() <= found["budget_bytes"].as_u64());
+    }
+    // Our command, given to `plan`, fits.
+    let command = found["fitgpt_command"].as_str().unwrap();
+    let arguments: Vec<&str> = command.split(" train ").nth(1).unwrap().split(' ').collect();
+    place.run(&[&["plan"], &arguments[..], &["--json"]].concat()).succeeded();
+}
+
+#[test]
+fn a_pipe_a_file_and_a_dash_are_the_same() {
+    let place = Place::empty("doctor-pipe");
+    let path = log("eager_77m_float16_batch_16.log");
+    let from_file = place.run(&["doctor", &path]).succeeded();
+    for arguments in [&["doctor"][..], &["doctor", "-"]] {
+        let mut command = place.command(arguments);
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut running = command.spawn().unwrap();
+        running.stdin.take().unwrap().write_all(&std::fs::read(&path).unwrap()).unwrap();
+        let ended = Ended::from(running.wait_with_output().unwrap()).succeeded();
+        assert_eq!(ended.out, from_file.out);
+    }
+    for words in
+        ["3.07 GiB did not fit in the forward pass", "log-softmax", "what to change in nanoGPT"]
+    {
+        assert!(from_file.out.contains(words), "{words}: {}", from_file.out);
+    }
+}
+
+#[test]
+fn a_config_alone_is_judged() {
+    let place = Place::empty("doctor-config");
+    let found = document(&place, &[&config("case_a_124m_b64.py"), "--gpu", "RTX 4070"]);
+    assert_eq!((&found["phase"], &found["dialect"]), (&"first_eval".into(), &"none".into()));
+    let fits = ["--dataset=x", "--batch_size=2", "--gpu=RTX 4090"];
+    let ended = place.run(&[&["doctor"], &fits[..]].concat()).succeeded();
+    assert!(ended.out.contains("the run fits"), "{}", ended.out);
+}
+
+#[test]
+fn every_language_is_spoken() {
+    let place = Place::empty("doctor-words");
+    let path = log("eager_774m_batch_1.log");
+    for (language, words) in [
+        ("en", "in the optimizer's step"),
+        ("de", "im Schritt des Optimierers"),
+        ("fr", "au pas de l'optimiseur"),
+        ("ja", "オプティマイザのステップで"),
+        ("zh", "在优化器的步骤中"),
+    ] {
+        let ended = place.run(&["doctor", &path, "--lang", language]).succeeded();
+        assert!(ended.out.contains(words), "{language}: {}", ended.out);
+        let mut command = place.command(&["doctor", &path, "--markdown"]);
+        let command = command.env("LC_ALL", format!("{language}_XX.UTF-8"));
+        let ended = Ended::from(command.output().unwrap()).succeeded();
+        assert!(ended.out.starts_with("# ") && ended.out.contains(words), "{}", ended.out);
+    }
+    place.run(&["doctor", &path, "--lang=tlh"]).failed(2, &["en, ja, zh, de, fr"]);
+}
+
+#[test]
+fn what_cannot_be_answered_is_told() {
+    let place = Place::empty("doctor-bad");
+    place.run(&["doctor", "no-such.log"]).failed(4, &["no-such.log"]);
+    place.run(&["doctor", "--batch_size=4", "--vram=lots"]).failed(2, &["11.69GiB"]);
+    place.run(&["doctor", "--batch_size=4", "--gpu=Voodoo"]).failed(2, &["nearest"]);
+    place.run(&["doctor", "a.log", "b.log"]).failed(2, &["one log at a time", "b.log"]);
+    place.write("empty.log", b"");
+    let found = document(&place, &["empty.log"]);
+    assert_eq!((&found["dialect"], &found["cause"]), (&"none".into(), &"unknown".into()));
+    assert_eq!(found["requested_bytes"], Value::Null);
+    assert!(!found["unknown"].as_array().unwrap().is_empty());
+    place.write("bare.log", b"RuntimeError: CUDA error: out of memory\n");
+    let found = document(&place, &["bare.log"]);
+    assert!(found["budget_bytes"].is_null() && found["fitgpt_command"].is_null());
+}
+
+#[test]
+fn it_is_quick() {
+    let place = Place::empty("doctor-quick");
+    let path = log("eager_774m_batch_1.log");
+    let time = |_: i32| {
+        let start = std::time::Instant::now();
+        document(&place, &[&path]);
+        start.elapsed().as_secs_f64()
+    };
+    let best = (0..3).map(time).fold(f64::INFINITY, f64::min);
+    let limit = if cfg!(debug_assertions) { 4.0 } else { 0.2 };
+    assert!(best < limit, "{best} s");
+}
