@@ -52,7 +52,7 @@ pub struct Named {
 const TOLD: usize = 3;
 
 /// Lines of code that tell what they make: part of a frame, part of a tensor's name.
-const HINTS: [(&str, &str); 10] = [
+const HINTS: [(&str, &str); 13] = [
     ("cross_entropy", "cross-entropy"),
     ("cross_entropy", "log-softmax"),
     ("exp_avg_sq", "exp_avg_sq"),
@@ -60,9 +60,12 @@ const HINTS: [(&str, &str); 10] = [
     ("_init_group", "Adam's"),
     ("lm_head", "logits"),
     ("c_fc", "MLP before"),
+    ("c_fc", "eval MLP"),
     ("gelu", "MLP after"),
+    ("gelu", "eval GELU"),
     ("c_attn", "q, k, v"),
     ("embedding", "embeddings"),
+    ("model.to(", "parameter "),
 ];
 
 /// The phases of a run that a log's phase may be.
@@ -81,9 +84,12 @@ fn is_phase(log: LogPhase, phase: Phase) -> bool {
 pub fn of_run(log: &Log, played: &Played) -> Option<Named> {
     let requested = log.message.requested.as_ref()?;
     let fits = |birth: &Birth| {
-        let shape = log.trace.buffer.as_ref();
-        let same =
-            shape.is_none_or(|b| b.shape == birth.dims && b.dtype.size() == birth.dtype.size());
+        // Compiled code may see the same elements in other dimensions.
+        let elements = |dims: &[u64]| dims.iter().fold(1u64, |all, dim| all.saturating_mul(*dim));
+        let same = log.trace.buffer.as_ref().is_none_or(|buffer| {
+            let agrees = elements(&buffer.shape) == elements(&birth.dims);
+            agrees && buffer.dtype.size() == birth.dtype.size()
+        });
         same && requested.is(segment(birth.bytes))
     };
     let births: Vec<Birth> = played.births().into_iter().filter(fits).collect();

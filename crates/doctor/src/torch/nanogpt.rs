@@ -27,6 +27,8 @@ pub struct TorchRun {
     pub dropout: f64,
     /// Micro-batches of an iteration.
     pub accumulation: u64,
+    /// It goes on from a checkpoint: Adam's state is there from the start.
+    pub resumed: bool,
     /// Bytes of a matrix library's workspace; forward and backward threads have one each.
     pub workspace: u64,
 }
@@ -42,13 +44,16 @@ pub fn play(run: &TorchRun) -> Result<Played, PlanError> {
     let too_large = || PlanError::ArenaTooLarge { at: "the PyTorch run".to_string() };
     let mut loop_ = Loop::new(run)?;
     loop_.tape.enter(Phase::FirstEval);
+    if run.resumed {
+        loop_.make_adam()?;
+    }
     loop_.evaluate(Phase::FirstEval)?;
     for iteration in 0..2 {
         for _ in 0..run.accumulation.clamp(1, 2) {
             loop_.micro_step()?;
         }
         loop_.tape.enter(Phase::Optimizer);
-        if iteration == 0 {
+        if iteration == 0 && !run.resumed {
             loop_.make_adam()?;
         }
         loop_.zero_gradients();

@@ -86,6 +86,8 @@ pub struct Birth {
     /// Bytes that are held already.
     pub held: u64,
     step: usize,
+    /// Itself and what its step asks for after it.
+    not_yet: Vec<TensorId>,
 }
 
 /// The fullest step of a phase.
@@ -199,7 +201,7 @@ impl Played {
                 .collect();
             let together: u64 = new.iter().map(|&tensor| self.row(tensor).bytes).sum();
             let mut held = self.live[step].saturating_sub(together);
-            for tensor in new {
+            for (index, &tensor) in new.iter().enumerate() {
                 let row = self.tensors.get(tensor);
                 let bytes = self.row(tensor).bytes;
                 found.push(Birth {
@@ -211,6 +213,7 @@ impl Played {
                     bytes,
                     held,
                     step,
+                    not_yet: new[index..].to_vec(),
                 });
                 held = held.saturating_add(bytes);
             }
@@ -220,11 +223,9 @@ impl Played {
 
     /// What is held when a tensor is asked for, itself not counted.
     pub fn held_at(&self, birth: &Birth) -> Vec<Alive> {
-        let mut alive = self.alive_at(birth.step);
-        if let Some(at) = alive.iter().position(|row| row.name == birth.name) {
-            alive.remove(at);
-        }
-        alive
+        let alive = self.lives.iter().filter(|(_, live)| live.contains(birth.step));
+        let here = alive.filter(|(tensor, _)| !birth.not_yet.contains(tensor));
+        sorted(here.map(|(&tensor, _)| self.row(tensor)).collect())
     }
 
     fn alive_at(&self, step: usize) -> Vec<Alive> {

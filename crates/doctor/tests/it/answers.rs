@@ -1,5 +1,6 @@
 //! Whole answers: causes of real logs, predictions without a log, and suggestions that hold.
 
+use fitgpt_doctor::account::What;
 use fitgpt_doctor::advice::{Advice, Verdict};
 use fitgpt_doctor::case::Case;
 use fitgpt_doctor::diagnosis::{Cause, Diagnosis};
@@ -51,6 +52,59 @@ fn real_logs_have_their_causes() {
             );
             assert!(report.fitgpt_command().unwrap().contains("--vram=11.69GiB"));
         }
+    }
+}
+
+/// More of them, made for this test with other caps: phase, cause, the tensor's name, and how much of
+/// PyTorch's memory is left unexplained.
+#[test]
+fn more_real_logs_have_their_causes() {
+    type Row = (&'static str, &'static str, Cause, &'static str);
+    let rows: [Row; 7] = [
+        (
+            include_str!("../logs/backward_124m_batch_12.log"),
+            "backward",
+            Cause::Logits,
+            "gradient of the log-softmax, f32",
+        ),
+        (
+            include_str!("../logs/compiled_backward_124m_batch_16.log"),
+            "backward",
+            Cause::Logits,
+            "gradient of the logits",
+        ),
+        (
+            include_str!("../logs/float32_124m_batch_8.log"),
+            "forward",
+            Cause::Logits,
+            "log-softmax of the logits, f32",
+        ),
+        (
+            include_str!("../logs/optimizer_350m_batch_1.log"),
+            "optimizer",
+            Cause::OptimizerState,
+            "Adam's ",
+        ),
+        (include_str!("../logs/characters_batch_1024.log"), "forward", Cause::Activations, "h."),
+        (
+            include_str!("../logs/resumed_124m_batch_2.log"),
+            "first_eval",
+            Cause::Activations,
+            "eval ",
+        ),
+        (include_str!("../logs/weights_1558m.log"), "unknown", Cause::Weights, "parameter "),
+    ];
+    for (text, phase, cause, name) in rows {
+        let found = diagnose(text);
+        let tensor = found.tensor.as_ref().unwrap();
+        assert_eq!((found.phase.name(), found.cause), (phase, cause), "{}", tensor.name);
+        assert!(tensor.name.starts_with(name), "{} is not {name}", tensor.name);
+        let of = |what: What| {
+            found.memory.iter().find(|(row, _)| *row == what).map_or(0, |(_, bytes)| *bytes)
+        };
+        let allocated = found.log.as_ref().unwrap().message.allocated.as_ref().unwrap().bytes;
+        let share = of(What::Unexplained) as f64 / allocated as f64;
+        assert!(share < 0.12, "{name}: {share} of it is unexplained");
     }
 }
 

@@ -96,6 +96,7 @@ fn predicted(row: &Measured) -> [f64; 5] {
         compiled: row.compiled,
         dropout: row.dropout,
         accumulation: row.accumulation,
+        resumed: false,
         workspace: WORKSPACE_HOPPER,
     };
     let found = peaks(&run).unwrap();
