@@ -1,7 +1,7 @@
 //! Where the memory was: a table that adds up to the message's numbers, or says what is left.
 
 use crate::log::Log;
-use crate::torch::{Alive, Birth, Played};
+use crate::torch::{Alive, Birth, Phase, Played};
 use plan::Role;
 
 /// A row's meaning.
@@ -89,8 +89,11 @@ pub fn account(log: &Log, moment: Option<(&Played, &Birth)>) -> Vec<(What, u64)>
     if let Some((played, birth)) = moment {
         rows.extend(by_kind(&played.held_at(birth), birth));
     }
-    let explained: u64 = rows.iter().map(|(_, bytes)| bytes).sum();
     if let Some(allocated) = bytes(&message.allocated) {
+        let sum = |rows: &[(What, u64)]| rows.iter().map(|(_, bytes)| *bytes).sum::<u64>();
+        let too_much = sum(&rows).saturating_sub(allocated);
+        take_off(&mut rows, too_much);
+        let explained = sum(&rows);
         rows.push((What::Unexplained, allocated.saturating_sub(explained)));
     }
     let reserved = bytes(&message.reserved);
@@ -110,11 +113,29 @@ pub fn account(log: &Log, moment: Option<(&Played, &Birth)>) -> Vec<(What, u64)>
     rows
 }
 
+/// The model of the run may say a little more than there was: it is taken off the activations,
+/// which it knows least well, or a trifle off the largest row. If it says much more, it is not this
+/// run's, and nothing is explained.
+fn take_off(rows: &mut Vec<(What, u64)>, too_much: u64) {
+    if too_much == 0 {
+        return;
+    }
+    let spare =
+        |what: What, bytes: u64| if what == What::Activations { bytes / 4 } else { bytes / 20 };
+    let roomiest = rows.iter_mut().max_by_key(|(what, bytes)| spare(*what, *bytes));
+    match roomiest {
+        Some((what, bytes)) if too_much <= spare(*what, *bytes) => *bytes -= too_much,
+        _ => rows.clear(),
+    }
+}
+
 /// Bytes of the card that are neither free nor this process's.
 pub fn other_programs(log: &Log) -> Option<u64> {
     let message = &log.message;
     let listed: u64 = message.others.iter().map(|(_, size)| size.bytes).sum();
     let counted = match (&message.capacity, &message.free, &message.process) {
+        // Drivers that print nonsense print 0 bytes free, too.
+        (_, Some(free), _) if free.bytes == 0 || !message.nonsense.is_empty() => 0,
         (Some(capacity), Some(free), Some(process)) => {
             capacity.bytes.saturating_sub(free.bytes).saturating_sub(process.bytes)
         }
@@ -129,7 +150,7 @@ fn by_kind(held: &[Alive], birth: &Birth) -> Vec<(What, u64)> {
         Role::Weight => What::Parameters,
         Role::Gradient => What::Gradients,
         Role::Moment => What::Adam,
-        Role::Logits if is_stale(&alive.name, birth) => What::StaleLogits,
+        Role::Logits if is_stale(alive, held, birth) => What::StaleLogits,
         Role::Logits => What::Logits,
         Role::Workspace => What::Workspace,
         Role::Tokens => What::Tokens,
@@ -142,8 +163,13 @@ fn by_kind(held: &[Alive], birth: &Birth) -> Vec<(What, u64)> {
     What::ALL.map(sum).into_iter().filter(|(_, bytes)| *bytes > 0).collect()
 }
 
-/// Logits of a batch that is over, when the next one's are asked for.
-pub fn is_stale(name: &str, birth: &Birth) -> bool {
-    let asks_for_logits = birth.role == Role::Logits;
-    asks_for_logits && name == "eval logits" && birth.name == "eval logits, next batch"
+/// Logits of a batch that is over, while the next one's are made: in an evaluation the loop's
+/// variable holds them, in training the same until the forward pass has ended.
+fn is_stale(alive: &Alive, held: &[Alive], birth: &Birth) -> bool {
+    let evaluation = alive.name == "eval logits" && birth.name == "eval logits, next batch";
+    let forward = birth.phase == Phase::Forward && alive.name == "logits";
+    let first = held.iter().find(|other| other.name == "logits");
+    let is_first = first.is_some_and(|first| std::ptr::eq(first, alive));
+    let count = held.iter().filter(|other| other.name == "logits").count();
+    evaluation || (forward && (birth.name == "logits" || (count > 1 && is_first)))
 }

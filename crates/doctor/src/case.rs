@@ -41,8 +41,11 @@ impl Case {
         let echoed: Vec<String> = log
             .map_or(Vec::new(), |log| log.run.settings.clone())
             .into_iter()
-            .filter(|(key, _)| KEYS.iter().any(|known| known.name == key))
+            .filter(|(key, _)| {
+                KEYS.iter().any(|known| known.name == key && known.used_by(Command::Train))
+            })
             .map(|(key, value)| format!("--{key}={value}"))
+            .filter(|argument| is_readable(argument, world))
             .collect();
         let told = log.is_some_and(|log| log.run.parameters.is_some() || log.run.has_beginning);
         if echoed.is_empty() && given.is_empty() && !told {
@@ -73,14 +76,19 @@ impl Case {
         }))
     }
 
-    /// Whether the log's count of parameters is this model's.
+    /// Whether the log's count of parameters and its tokens of an iteration are this run's.
     pub fn agrees_with(&self, log: &Log) -> bool {
-        let (Some(said), Ok(counted)) = (log.run.parameters, reported_parameters(&self.dims))
-        else {
-            return true;
-        };
-        (counted as f64 / 1e6 - said).abs() < 0.006
+        let counted = reported_parameters(&self.dims).map_or(0.0, |n| n as f64 / 1e6);
+        let model = log.run.parameters.is_none_or(|said| (counted - said).abs() < 0.006);
+        let tokens = self.run.tokens_per_iteration();
+        model && log.run.tokens_per_iteration.is_none_or(|said| said == tokens)
     }
+}
+
+/// An echoed line may be Python that only Python understands; it is left out then.
+fn is_readable(argument: &str, world: &World<'_>) -> bool {
+    let all = ["--dataset=x".to_string(), argument.to_string()];
+    Settings::read(Command::Train, &all, world).is_ok()
 }
 
 fn torch_run(run: &RunSpec, dims: Dims, log: Option<&Log>, card: Option<&str>) -> TorchRun {
@@ -88,9 +96,8 @@ fn torch_run(run: &RunSpec, dims: Dims, log: Option<&Log>, card: Option<&str>) -
     let large = log.and_then(|log| log.message.capacity.as_ref()).map_or(0, |size| size.bytes);
     let hopper = hopper || large > 100 << 30;
     let compiled = match log {
-        Some(log) if !log.trace.frames.is_empty() => {
-            log.trace.compiled || (log.run.compiling && run.compile)
-        }
+        Some(log) if log.trace.compiled => true,
+        Some(log) if log.trace.is_eager() => false,
         _ => run.compile,
     };
     TorchRun {

@@ -6,7 +6,7 @@ use crate::advice::{Judged, judge};
 use crate::case::Case;
 use crate::fixes::{self, Fix};
 use crate::log::{Log, LogPhase};
-use crate::tensor::{Named, in_general, of_run};
+use crate::tensor::{Named, in_general, of_code, of_run};
 use crate::torch::{Peak, Played, play};
 use plan::device::Gpu;
 use plan::{Bytes, Role};
@@ -114,26 +114,34 @@ impl Diagnosis {
         card: Option<&'static Gpu>,
         vram: Option<u64>,
     ) -> Result<Diagnosis, SpecError> {
-        let played = case.as_ref().map(|case| play(&case.torch)).transpose()?;
+        // Settings that contradict the log are not the run's: nothing is said of them.
+        let agrees = match (&case, &log) {
+            (Some(case), Some(log)) => case.agrees_with(log),
+            _ => true,
+        };
+        let known = case.as_ref().filter(|_| agrees);
+        let played = known.map(|case| play(&case.torch)).transpose()?;
         let peaks = played.as_ref().map_or(Vec::new(), Played::peaks);
         let budget = budget(log.as_ref(), card, vram);
-        let tensor = log.as_ref().and_then(|log| name(log, case.as_ref(), played.as_ref()));
+        let tensor = log.as_ref().and_then(|log| name(log, known, played.as_ref()));
         let moment = tensor.as_ref().and_then(|tensor| tensor.birth.as_ref()).zip(played.as_ref());
         let moment = moment.map(|(birth, played)| (played, birth));
         let memory = log.as_ref().map_or(Vec::new(), |log| account(log, moment));
         let phase = phase(log.as_ref(), &peaks, budget);
         let cause = cause(log.as_ref(), tensor.as_ref(), &memory, (&peaks, budget), phase);
-        let fixes = match (&case, budget) {
+        let fixes = match (known, budget) {
             (Some(case), Some(budget)) => fixes::fixes(case, budget)?,
             _ => Vec::new(),
         };
         let others = log.as_ref().and_then(other_programs).unwrap_or(0);
-        let advice = match (&case, budget) {
+        let advice = match (known, budget) {
             (Some(case), Some(budget)) => judge(case, log.as_ref(), cause, budget, others)?,
             _ => Vec::new(),
         };
-        let fitgpt = match (&case, budget) {
-            (Some(case), Some(budget)) => fitgpt(case, card, budget)?,
+        let resumes = known.is_some_and(|case| case.run.init_from != spec::InitFrom::Scratch);
+        let fitgpt = match (known, budget) {
+            // PyTorch's checkpoints cannot be read yet.
+            (Some(case), Some(budget)) if !resumes => fitgpt(case, card, budget)?,
             _ => None,
         };
         let unknown = unknown(log.as_ref(), case.as_ref(), budget);
@@ -171,7 +179,7 @@ fn budget(log: Option<&Log>, card: Option<&Gpu>, vram: Option<u64>) -> Option<u6
 fn name(log: &Log, case: Option<&Case>, played: Option<&Played>) -> Option<Named> {
     let requested = log.message.requested.as_ref()?;
     let known = case.filter(|case| case.agrees_with(log)).and(played);
-    known.and_then(|played| of_run(log, played)).or_else(|| {
+    known.and_then(|played| of_run(log, played)).or_else(|| of_code(log)).or_else(|| {
         in_general(requested, log.run.vocab_size.or_else(|| case.map(|case| case.dims.vocab_size)))
     })
 }
@@ -217,7 +225,13 @@ fn cause(
         }
         let free = message.free.as_ref().map_or(u64::MAX, |size| size.bytes);
         let others = of(What::Others);
-        if others > 0 && free < requested && free.saturating_add(others) >= requested {
+        // Likewise: to blame only where the run would fit without them.
+        let enough = free.saturating_add(others) >= requested;
+        let alone = match (most, budget) {
+            (Some(most), Some(budget)) => most <= budget.saturating_add(others),
+            _ => enough,
+        };
+        if others > 0 && free < requested && enough && alone {
             return Cause::OtherProcess;
         }
         if log.trace.phase == LogPhase::Resume {

@@ -14,6 +14,10 @@ const CONTEXT: u64 = 768 << 20;
 /// Free pieces between tensors: some of every hundred bytes cannot be used.
 const FRAGMENTS: f64 = 1.03;
 
+/// Larger micro-batches and more heads are not tried.
+const LARGEST_BATCH: u64 = 1024;
+const MOST_HEADS: u64 = 128;
+
 /// Fixes that are told.
 const TOLD: usize = 4;
 
@@ -99,7 +103,8 @@ fn smaller_batch(
     more: Vec<(&'static str, String)>,
 ) -> Result<Option<Fix>, SpecError> {
     let sequences = case.run.sequences_per_iteration();
-    let batches = (1..torch.batch).rev().filter(|batch| sequences.is_multiple_of(*batch));
+    let largest = torch.batch.min(LARGEST_BATCH + 1);
+    let batches = (1..largest).rev().filter(|batch| sequences.is_multiple_of(*batch));
     for batch in batches {
         let accumulation = sequences / batch;
         let run = TorchRun { batch, eval_batch: batch, accumulation, ..torch.clone() };
@@ -153,7 +158,7 @@ fn shorter(case: &Case, budget: u64) -> Result<Option<Fix>, SpecError> {
 /// The widest model of the same head size that fits with the batch as it is.
 fn smaller_model(case: &Case, budget: u64) -> Result<Option<Fix>, SpecError> {
     let head = case.dims.n_embd / case.dims.n_head.max(1);
-    for heads in (1..case.dims.n_head).rev() {
+    for heads in (1..case.dims.n_head.min(MOST_HEADS)).rev() {
         let dims = Dims { n_head: heads, n_embd: heads * head, ..case.dims };
         let run = TorchRun { dims, ..case.torch.clone() };
         let device_bytes = device_bytes(&run)?;

@@ -2,7 +2,7 @@
 //! and the same as a Markdown document.
 
 use crate::diagnosis::Diagnosis;
-use crate::fixes::{Fix, needs};
+use crate::fixes::{Fix, FixKind, needs};
 use crate::log::{Dialect, LogPhase};
 use crate::tensor::Named;
 use crate::words::{Catalogue, Language, fill};
@@ -134,8 +134,17 @@ impl Report<'_> {
 
     /// A fix in one line.
     pub fn fix(&self, fix: &Fix) -> String {
-        let (size, note) = (bytes(fix.device_bytes), self.words().fix(fix.kind));
+        let (size, note) = (bytes(fix.device_bytes), self.note(fix));
         format!("{} ({size}): {note}", arguments(fix))
+    }
+
+    /// What a fix means; of a smaller model, how small.
+    pub fn note(&self, fix: &Fix) -> String {
+        let note = self.words().fix(fix.kind);
+        match fix.kind {
+            FixKind::SmallerModel(millions) => format!("{note} ({millions:.1}M)"),
+            _ => note.to_string(),
+        }
     }
 
     /// nanoGPT's command with the best fix.
@@ -146,8 +155,8 @@ impl Report<'_> {
             !fix.settings.iter().any(|(key, _)| argument.starts_with(&format!("--{key}=")))
         };
         let mut parts = vec!["python train.py".to_string()];
-        parts.extend(case.files.iter().cloned());
-        parts.extend(case.arguments.iter().filter(changed).cloned());
+        parts.extend(case.files.iter().map(|file| quoted(file)));
+        parts.extend(case.arguments.iter().filter(changed).map(|argument| quoted(argument)));
         parts.push(arguments(fix));
         Some(parts.join(" "))
     }
@@ -155,7 +164,8 @@ impl Report<'_> {
     /// Our command.
     pub fn fitgpt_command(&self) -> Option<String> {
         let command = self.diagnosis.fitgpt.as_ref()?;
-        Some(format!("{} train {}", self.program, command.arguments.join(" ")))
+        let typed: Vec<String> = command.arguments.iter().map(|word| quoted(word)).collect();
+        Some(format!("{} train {}", self.program, typed.join(" ")))
     }
 
     /// Keys and values to paste: the run with the best fix.
@@ -180,7 +190,8 @@ impl Report<'_> {
     pub fn markdown(&self) -> String {
         let labels = self.words().labels();
         let mut text = format!("# {}\n\n{}\n", labels.problem, self.summary().join("\n"));
-        text += &format!("\n## {}\n\n", labels.root);
+        text +=
+            &format!("\n## {}\n\n{}\n\n", labels.root, self.words().cause(self.diagnosis.cause));
         for (what, count) in self.memory() {
             text += &format!("- {what}: {}\n", bytes(count));
         }
@@ -189,7 +200,7 @@ impl Report<'_> {
             text += &format!("{}\n", labels.nothing);
         }
         for (index, fix) in self.diagnosis.fixes.iter().enumerate() {
-            let (note, size) = (self.words().fix(fix.kind), bytes(fix.device_bytes));
+            let (note, size) = (self.note(fix), bytes(fix.device_bytes));
             text += &format!("{}. {note} ({size})\n\n", index + 1);
             let lines = fix.settings.iter().map(|(key, value)| format!("   {key} = {value}\n"));
             text += &format!("   ```python\n{}   ```\n", lines.collect::<String>());
@@ -203,9 +214,15 @@ impl Report<'_> {
         for (key, value) in self.recommended() {
             text += &format!("{key} = {}\n", python(&value));
         }
-        text += &format!("```\n\n## {}\n\n", labels.expected);
-        for (phase, count, needed) in self.peaks() {
-            text += &format!("- {phase}: {} ({})\n", bytes(count), bytes(needed));
+        text += "```\n";
+        if let Some(fix) = self.diagnosis.fixes.first() {
+            text += &format!("\n## {}\n\n{}\n", labels.expected, bytes(fix.device_bytes));
+        }
+        if !self.diagnosis.unknown.is_empty() {
+            text += &format!("\n## {}\n\n", labels.unknown);
+            for unknown in &self.diagnosis.unknown {
+                text += &format!("- {}\n", self.words().unknown(*unknown));
+            }
         }
         for (title, command) in self.commands() {
             text += &format!("\n{title}:\n\n```\n{command}\n```\n");
@@ -229,6 +246,15 @@ impl Report<'_> {
 fn arguments(fix: &Fix) -> String {
     let typed = fix.settings.iter().map(|(key, value)| format!("--{key}={value}"));
     typed.collect::<Vec<_>>().join(" ")
+}
+
+/// A word as a shell wants it.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:+@%,".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_string();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
 }
 
 /// A value as Python writes it.

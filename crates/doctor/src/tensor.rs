@@ -69,14 +69,16 @@ const HINTS: [(&str, &str); 13] = [
 ];
 
 /// The phases of a run that a log's phase may be.
-fn is_phase(log: LogPhase, phase: Phase) -> bool {
+fn is_phase(log: LogPhase, birth: &Birth) -> bool {
+    let phase = birth.phase;
     match log {
         LogPhase::FirstEval => phase == Phase::FirstEval,
         LogPhase::Eval => matches!(phase, Phase::Eval | Phase::FirstEval),
         LogPhase::Forward => phase == Phase::Forward,
         LogPhase::Backward => phase == Phase::Backward,
         LogPhase::Optimizer => phase == Phase::Optimizer,
-        LogPhase::Resume | LogPhase::Sample | LogPhase::Unknown => true,
+        LogPhase::Resume => matches!(birth.role, Role::Weight | Role::Moment),
+        LogPhase::Sample | LogPhase::Unknown => true,
     }
 }
 
@@ -90,7 +92,8 @@ pub fn of_run(log: &Log, played: &Played) -> Option<Named> {
             let agrees = elements(&buffer.shape) == elements(&birth.dims);
             agrees && buffer.dtype.size() == birth.dtype.size()
         });
-        same && requested.is(segment(birth.bytes))
+        let possible = log.trace.phase != LogPhase::Resume || is_phase(LogPhase::Resume, birth);
+        same && possible && requested.is(segment(birth.bytes))
     };
     let births: Vec<Birth> = played.births().into_iter().filter(fits).collect();
     let score = |birth: &Birth| score(log, birth);
@@ -105,7 +108,7 @@ pub fn of_run(log: &Log, played: &Played) -> Option<Named> {
             alternatives.push(text);
         }
     }
-    let in_phase = is_phase(log.trace.phase, best.phase) && log.trace.phase != LogPhase::Unknown;
+    let in_phase = is_phase(log.trace.phase, best) && log.trace.phase != LogPhase::Unknown;
     let named_by_code = log.trace.buffer.is_some() || hinted(log, best);
     let held = log.message.allocated.as_ref().map(|size| size.bytes as f64);
     let held_fits = held.is_some_and(|held| (best.held as f64 / held.max(1.0) - 1.0).abs() < 0.1);
@@ -115,8 +118,13 @@ pub fn of_run(log: &Log, played: &Played) -> Option<Named> {
         (false, _) if alternatives.is_empty() => Confidence::Likely,
         (false, _) => Confidence::Possible,
     };
+    // Layers are alike: where several have this tensor, none of them is named.
+    let kind = without_layer(&best.name);
+    let others = births.iter().filter(|other| without_layer(&other.name) == kind);
+    let several = others.map(|other| &other.name).any(|name| *name != best.name);
+    alternatives.retain(|text| !several || !without_layer(text).starts_with(&kind));
     Some(Named {
-        name: best.name.clone(),
+        name: if several { kind } else { best.name.clone() },
         shape: best.dims.clone(),
         dtype: best.dtype,
         role: best.role,
@@ -126,13 +134,26 @@ pub fn of_run(log: &Log, played: &Played) -> Option<Named> {
     })
 }
 
+/// `h.32.mlp.c_proj.weight` is one of many `h.*.mlp.c_proj.weight`.
+fn without_layer(name: &str) -> String {
+    let Some(at) = name.find("h.") else {
+        return name.to_string();
+    };
+    let (before, rest) = name.split_at(at + 2);
+    let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    match digits {
+        0 => name.to_string(),
+        digits => format!("{before}*{}", &rest[digits..]),
+    }
+}
+
 fn hinted(log: &Log, birth: &Birth) -> bool {
     HINTS.iter().any(|(frame, name)| log.trace.is_in(frame) && birth.name.contains(name))
 }
 
 /// How well a birth agrees with everything else that the log says.
 fn score(log: &Log, birth: &Birth) -> f64 {
-    let phase = if is_phase(log.trace.phase, birth.phase) { 4.0 } else { 0.0 };
+    let phase = if is_phase(log.trace.phase, birth) { 4.0 } else { 0.0 };
     let code = if hinted(log, birth) { 4.0 } else { 0.0 };
     let near = log.message.allocated.as_ref().map_or(0.0, |size| {
         let (held, said) = (birth.held as f64, size.bytes as f64);
@@ -145,10 +166,34 @@ fn score(log: &Log, birth: &Birth) -> f64 {
 const VOCABULARIES: [u64; 9] =
     [50304, 50257, 65536, 32000, 32768, 49152, 100_277, 128_256, 151_936];
 
+/// The buffer that compiled code names, where the run is not known.
+pub fn of_code(log: &Log) -> Option<Named> {
+    let buffer = log.trace.buffer.as_ref()?;
+    let requested = log.message.requested.as_ref()?;
+    let elements = buffer.shape.iter().try_fold(1u64, |all, dim| all.checked_mul(*dim))?;
+    if !requested.is(segment(elements.checked_mul(buffer.dtype.size())?)) {
+        return None;
+    }
+    let last = *buffer.shape.last()?;
+    let rows = elements / last.max(1);
+    let known = log.run.vocab_size == Some(last) || VOCABULARIES.contains(&last);
+    let mut named = logits(rows, last, buffer.dtype);
+    if !known {
+        named.name = "a buffer of compiled code".to_string();
+        named.role = Role::Activation;
+    }
+    named.shape = buffer.shape.clone();
+    named.confidence = Confidence::Certain;
+    Some(named)
+}
+
 /// What has this size in general: logits of whole sequences, in 2 and 4 bytes; scores of attention.
 pub fn in_general(requested: &Size, vocabulary: Option<u64>) -> Option<Named> {
     let mut found: Vec<(u32, Named)> = Vec::new();
-    let known: Vec<u64> = vocabulary.into_iter().chain(VOCABULARIES).collect();
+    let known: Vec<u64> = match vocabulary {
+        Some(columns) => vec![columns],
+        None => VOCABULARIES.to_vec(),
+    };
     // A printed size is an interval that many products fall into: rows are whole thousands for the
     // vocabulary that is known, and powers of two for the others.
     const UNIT: u64 = 1024;

@@ -73,7 +73,7 @@ fn fix(report: &Report<'_>, fix: &Fix) -> Value {
         "device_bytes": fix.device_bytes,
         "tokens_per_iteration": fix.tokens_per_iteration,
         "predicted_tokens_per_second": null,
-        "note": report.language.words().fix(fix.kind),
+        "note": report.note(fix),
     })
 }
 

@@ -148,6 +148,7 @@ impl Message {
             message.read_refusal(&text);
         }
         message.others = other_processes(&text);
+        message.find_own_process();
         message.drop_nonsense();
         message
     }
@@ -178,9 +179,22 @@ impl Message {
         place.get_or_insert(size);
     }
 
+    /// Some versions list this process among the others and do not say that it is this one: it is
+    /// the one that holds at least what PyTorch has.
+    fn find_own_process(&mut self) {
+        let held = self.reserved.as_ref().or(self.allocated.as_ref()).map(|size| size.bytes);
+        if let (None, Some(held)) = (&self.process, held) {
+            let own = self.others.iter().position(|(_, size)| size.bytes >= held);
+            self.process = own.map(|at| self.others.remove(at).1);
+        }
+    }
+
     /// Numbers that contradict each other or the world are set aside, and named.
     fn drop_nonsense(&mut self) {
         const LARGEST: u64 = 1 << 43; // 8 TiB
+        if self.requested.as_ref().is_some_and(|size| size.bytes > LARGEST) {
+            self.nonsense.extend(self.requested.take().map(|size| size.to_string()));
+        }
         let Some(capacity) = self.capacity.as_ref().map(|size| size.bytes) else {
             self.others.retain(|(_, size)| size.bytes < LARGEST);
             return;
@@ -209,7 +223,7 @@ impl Message {
 }
 
 /// Where the last message begins.
-fn first_of_last_message(lines: &[String]) -> Option<usize> {
+pub(super) fn first_of_last_message(lines: &[String]) -> Option<usize> {
     const BEGINNINGS: [&str; 10] = [
         "CUDA out of memory",
         "OutOfMemoryError",
@@ -228,13 +242,24 @@ fn first_of_last_message(lines: &[String]) -> Option<usize> {
     (last.saturating_sub(3)..=last).find(|&at| begins(&lines[at]))
 }
 
-/// From there to the end of the log, in one line.
+/// From there to the end of the log, in one line. Where several lines are as long as the longest,
+/// the text was cut at a width, in the middle of words and numbers; else at spaces.
 fn last_message(lines: &[String]) -> String {
     let Some(first) = first_of_last_message(lines) else {
         return String::new();
     };
-    let joined: Vec<&str> = lines[first..].iter().map(|line| line.trim()).collect();
-    joined.join(" ").split_whitespace().collect::<Vec<_>>().join(" ")
+    let width = |line: &String| line.chars().count();
+    let message = &lines[first..];
+    let longest = message.iter().map(width).max().unwrap_or(0);
+    let cut = longest > 1 && message.iter().filter(|line| width(line) == longest).count() > 1;
+    let mut text = String::new();
+    for line in message {
+        text.push_str(line);
+        if !(cut && width(line) == longest) {
+            text.push(' ');
+        }
+    }
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn dialect(text: &str) -> Dialect {

@@ -55,7 +55,27 @@ impl RunLines {
         self.settings.iter().rev().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
     }
 
+    /// `$ python train.py config/mine.py --batch_size=64`.
+    fn typed(&mut self, line: &str) {
+        let Some((_, behind)) = line.split_once("train.py ") else {
+            return;
+        };
+        if line.trim_start().starts_with("File ") {
+            return;
+        }
+        for word in behind.split_whitespace() {
+            match word.strip_prefix("--") {
+                Some(setting) => self.assignment(setting),
+                None if word.ends_with(".py") && !self.files.iter().any(|file| file == word) => {
+                    self.files.push(word.to_string());
+                }
+                None => {}
+            }
+        }
+    }
+
     fn settings_of(&mut self, line: &str, in_file: &mut bool) {
+        self.typed(line);
         if let Some(rest) = line.strip_prefix("Overriding config with ") {
             self.files.push(rest.trim_end_matches(':').trim().to_string());
             (*in_file, self.has_beginning) = (true, true);

@@ -1,17 +1,44 @@
 //! A log as it was pasted becomes plain lines: colours, carriage returns and prefixes of loggers
 //! and ranks are taken off. Nothing is added.
 
-/// Longer logs are read from their end, where the death is.
-const MOST_BYTES: usize = 4 << 20;
+/// Of longer logs the beginning, where the settings are, and the end, where the death is.
+const HEAD: usize = 1 << 20;
+const TAIL: usize = 3 << 20;
 
 /// Plain lines of what was pasted.
 pub fn lines(pasted: &[u8]) -> Vec<String> {
-    let from = pasted.len().saturating_sub(MOST_BYTES);
-    let text = String::from_utf8_lossy(&pasted[from..]);
-    without_escapes(&text)
-        .split(['\n', '\r'])
-        .map(|line| without_prefix(line).to_string())
-        .collect()
+    let from = pasted.len().saturating_sub(TAIL);
+    let mut text = String::from_utf8_lossy(&pasted[..from.min(HEAD)]).into_owned();
+    text.push_str(if from > HEAD { "\n" } else { "" });
+    text.push_str(&String::from_utf8_lossy(&pasted[from..]));
+    let plain = without_escapes(&text);
+    let lines = plain.split(['\n', '\r']).map(str::to_string).collect();
+    unfolded(lines).iter().map(|line| without_prefix(line).to_string()).collect()
+}
+
+/// Lines of the full width before it is believed that all were cut at it.
+const FOLDED: usize = 3;
+
+/// A terminal cuts long lines at its width. Where several lines have exactly the length of the
+/// longest, each of them goes on in the next.
+fn unfolded(lines: Vec<String>) -> Vec<String> {
+    let width = |line: &String| line.chars().count();
+    let longest = lines.iter().map(width).max().unwrap_or(0);
+    let full = lines.iter().filter(|line| width(line) == longest).count();
+    if full < FOLDED || longest < 20 {
+        return lines;
+    }
+    let mut joined: Vec<String> = Vec::new();
+    let mut goes_on = false;
+    for line in lines {
+        let full = width(&line) == longest;
+        match joined.last_mut() {
+            Some(last) if goes_on => last.push_str(&line),
+            _ => joined.push(line),
+        }
+        goes_on = full;
+    }
+    joined
 }
 
 /// Without terminal escape sequences: `ESC [ … letter`, `ESC ] … BEL`, and two-character ones.
@@ -60,7 +87,8 @@ fn without_one_prefix(line: &str) -> &str {
     let (word, rest) = trimmed.split_once(' ').unwrap_or((trimmed, ""));
     let digits = word.chars().filter(char::is_ascii_digit).count();
     let dated = digits >= 6 && word.chars().all(|c| c.is_ascii_digit() || "-:.,TZ/+".contains(c));
-    if dated || is_level(word.trim_end_matches(':')) {
+    let rank = word.strip_suffix(':').is_some_and(|n| n.len() < 4 && n.parse::<u32>().is_ok());
+    if dated || rank || word == "|" || is_level(word.trim_end_matches(':')) {
         return rest;
     }
     trimmed

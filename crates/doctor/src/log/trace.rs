@@ -97,15 +97,22 @@ const SIGNS: [(&str, LogPhase); 15] = [
 impl Trace {
     /// The last traceback of a log.
     pub fn find(lines: &[String], run: &RunLines) -> Trace {
-        let last =
-            lines.iter().rposition(|line| line.contains("Traceback (most recent call last)"));
+        // The one that ends at the message: launchers add tracebacks of their own behind it.
+        let end = super::message::first_of_last_message(lines).unwrap_or(lines.len());
+        let starts = |line: &String| line.contains("Traceback (most recent call last)");
+        let last = lines[..end].iter().rposition(starts);
         // A log may begin inside its traceback.
-        let frames = frames(&lines[last.unwrap_or(0)..]);
+        let frames = frames(&lines[last.unwrap_or(0)..end]);
         let compiled = frames.iter().any(|frame| {
             frame.code.contains("empty_strided_cuda") || frame.function == "compile_wrapper"
         });
         let phase = phase(&frames, run);
         Trace { buffer: buffer(lines), compiled, phase, frames }
+    }
+
+    /// Whether the model's own code ran line by line.
+    pub fn is_eager(&self) -> bool {
+        !self.compiled && self.frames.iter().any(|frame| frame.file == "model.py")
     }
 
     /// Whether a function of this name is on the stack.

@@ -172,7 +172,7 @@ impl Catalogue for English {
             which: "It was {name} {shape} in {dtype} ({confidence}).",
             same_size: "the same size: {others}",
             memory: "where the memory was",
-            peaks: "what nanoGPT needs for this run in PyTorch, by phase",
+            peaks: "nanoGPT's tensors in PyTorch, by phase (±7 %) → with context",
             of_budget: "of {budget}",
             advice: "the usual advice, for this case",
             fixes: "what to change in nanoGPT",

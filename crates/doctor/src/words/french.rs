@@ -18,11 +18,11 @@ impl Catalogue for French {
             }
             Note::BatchIsOne => "c'est déjà une seule séquence",
             Note::NoSuchKeyAndTrainingDies => {
-                "nanoGPT ne connaît pas cette clé (un fichier qui la donne est ignoré), et \
+                "nanoGPT ne connaît pas cette clé (dans un fichier elle est ignorée), et \
                  l'entraînement lui-même ne tiendrait pas"
             }
             Note::NoSuchKeyButEvalWouldFit => {
-                "nanoGPT ne connaît pas cette clé (un fichier qui la donne est ignoré) ; avec \
+                "nanoGPT ne connaît pas cette clé (dans un fichier elle est ignorée) ; avec \
                  elle l'évaluation tiendrait, l'entraînement tient"
             }
             Note::OneBatchAtATime => {
@@ -165,7 +165,7 @@ impl Catalogue for French {
     fn fix(&self, fix: FixKind) -> &'static str {
         match fix {
             FixKind::SmallerBatch => {
-                "un micro-lot plus petit, plus nombreux : autant de tokens par mise à jour"
+                "des micro-lots plus petits et plus nombreux : autant de tokens par mise à jour"
             }
             FixKind::Compile => "le code compilé garde moins de copies des logits",
             FixKind::ShorterContext => {
@@ -181,7 +181,7 @@ impl Catalogue for French {
             which: "C'était {name} {shape} en {dtype} ({confidence}).",
             same_size: "la même taille : {others}",
             memory: "où était la mémoire",
-            peaks: "ce qu'il faut à nanoGPT dans PyTorch, par phase",
+            peaks: "les tenseurs de nanoGPT dans PyTorch, par phase (±7 %) → avec contexte",
             of_budget: "sur {budget}",
             advice: "les conseils habituels, pour ce cas",
             fixes: "ce qu'il faut changer dans nanoGPT",

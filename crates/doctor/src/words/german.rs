@@ -193,7 +193,7 @@ impl Catalogue for German {
             which: "Es war {name} {shape} in {dtype} ({confidence}).",
             same_size: "dieselbe Größe: {others}",
             memory: "wo der Speicher war",
-            peaks: "was nanoGPT in PyTorch für diesen Lauf braucht, je Phase",
+            peaks: "nanoGPTs Tensoren in PyTorch, je Phase (±7 %) → mit Kontext",
             of_budget: "von {budget}",
             advice: "die üblichen Ratschläge, für diesen Fall",
             fixes: "was in nanoGPT zu ändern ist",

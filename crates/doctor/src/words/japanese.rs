@@ -32,7 +32,7 @@ impl Catalogue for Japanese {
                 "評価は勾配なしで動き、再計算できる保存値はありません"
             }
             Note::CheckpointLowersActivations => {
-                "nanoGPTにこのキーはありません。実装すれば活性は減りますが、ロジットやオプティマイザ状態は減りません"
+                "nanoGPTにこのキーはありません。実装すれば活性化値は減りますが、ロジットやオプティマイザ状態は減りません"
             }
             Note::EagerTakesMore => "compileなしではロジットのコピーが増えます",
             Note::AlreadyEager => "すでにcompileなしです",
@@ -61,7 +61,7 @@ impl Catalogue for Japanese {
             What::Copies => "重みの16ビットコピー（autocast）",
             What::Gradients => "勾配",
             What::Adam => "Adamの平均",
-            What::Activations => "逆伝播のために保存した活性",
+            What::Activations => "逆伝播のために保存した活性化値",
             What::Logits => "ロジットと損失計算での派生",
             What::StaleLogits => "前のバッチのロジット（まだ参照中）",
             What::Workspace => "cuBLASの作業領域",
@@ -157,7 +157,7 @@ impl Catalogue for Japanese {
             which: "それは{name} {shape} {dtype}です（{confidence}）。",
             same_size: "同じ大きさ：{others}",
             memory: "メモリの内訳",
-            peaks: "この実行でPyTorchのnanoGPTが必要とする量（段階別）",
+            peaks: "PyTorchでのnanoGPTのテンソル（段階別、±7 %）→ コンテキスト込み",
             of_budget: "/ {budget}",
             advice: "よくある助言、この場合の評価",
             fixes: "nanoGPTで変えること",

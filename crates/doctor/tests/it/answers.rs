@@ -204,3 +204,52 @@ fn what_is_suggested_fits_in_100_random_cases() {
     println!("{fixed} fixes, {commanded} commands");
     assert!(fixed > 60 && commanded > 90, "{fixed} {commanded}");
 }
+
+/// Settings that the log contradicts are not used, and that is said.
+#[test]
+fn contradictions_are_unknown_not_defaults() {
+    let text = include_str!("../logs/compiled_124m_batch_64.log");
+    let without: String = text
+        .lines()
+        .filter(|line| !line.contains("batch_size"))
+        .fold(String::new(), |all, line| all + line + "\n");
+    let found = diagnose(&without);
+    assert!(!found.unknown.is_empty());
+    assert!(found.fixes.is_empty() && found.fitgpt.is_none() && found.advice.is_empty());
+    let tensor = found.tensor.unwrap();
+    assert_eq!(tensor.shape, [65536, 50304], "the code names it");
+}
+
+/// Sums of the table are the message's.
+#[test]
+fn tables_add_up() {
+    for text in [
+        include_str!("../logs/eager_124m_batch_64.log"),
+        include_str!("../logs/compiled_124m_batch_64.log"),
+        include_str!("../logs/eager_77m_float16_batch_16.log"),
+        include_str!("../logs/eager_774m_batch_1.log"),
+        include_str!("../logs/backward_124m_batch_12.log"),
+        include_str!("../logs/float32_124m_batch_8.log"),
+        include_str!("../logs/characters_batch_1024.log"),
+    ] {
+        let found = diagnose(text);
+        let message = &found.log.as_ref().unwrap().message;
+        let sum: u64 = found.memory.iter().map(|(_, bytes)| bytes).sum();
+        let process = message.process.as_ref().unwrap().bytes;
+        let off = sum.abs_diff(process) as f64 / (1u64 << 20) as f64;
+        assert!(off < 64.0, "{off} MiB: {:?}", found.memory);
+    }
+}
+
+/// A log never ends in a usage error.
+#[test]
+fn lines_that_only_python_understands_are_left_out() {
+    let text = "Overriding config with config/finetune.py:\nimport time\nwandb_run_name = 'ft-' + \
+        str(time.time())\nlr_decay_iters = max_iters\ngradient_accumulation_steps = 5 * 8\n\
+        Overriding: num_samples = 1\nnumber of parameters: 123.59M\nTraceback (most recent call last):\n\
+        \u{20} File \"sample.py\", line 89, in <module>\n    y = model.generate(x, 5)\n\
+        torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0";
+    let found = diagnose(text);
+    assert_eq!(found.phase.name(), "sample");
+    assert_eq!(found.case.unwrap().run.gradient_accumulation_steps, 40);
+}

@@ -175,3 +175,45 @@ proptest! {
         let _ = Log::read(words.concat().as_bytes());
     }
 }
+
+/// A terminal cuts lines in the middle of numbers; a number is then read whole or not at all.
+#[test]
+fn any_width_gives_the_same_numbers_or_none() {
+    let whole = include_str!("../logs/compiled_124m_batch_64.log");
+    let full = Log::read(whole.as_bytes()).message;
+    for width in 40..=200 {
+        let mut cut = String::new();
+        for line in whole.lines() {
+            let characters: Vec<char> = line.chars().collect();
+            for part in characters.chunks(width) {
+                cut.extend(part);
+                cut.push('\n');
+            }
+        }
+        let found = Log::read(cut.as_bytes()).message;
+        let pairs = [
+            (&found.requested, &full.requested),
+            (&found.capacity, &full.capacity),
+            (&found.free, &full.free),
+            (&found.process, &full.process),
+            (&found.allowed, &full.allowed),
+            (&found.allocated, &full.allocated),
+            (&found.unallocated, &full.unallocated),
+        ];
+        for (found, full) in pairs {
+            assert!(found.is_none() || found == full, "{width}: {found:?} of {full:?}");
+        }
+        assert!(found.requested.is_some() && found.allocated.is_some(), "{width}");
+    }
+}
+
+#[test]
+fn a_process_that_is_not_said_to_be_this_one_is_found() {
+    let text = "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total \
+        capacity of 23.69 GiB of which 1.29 GiB is free. Process 1234 has 22.40 GiB memory in use. \
+        Of the allocated memory 21.00 GiB is allocated by PyTorch, and 0.50 GiB is reserved by \
+        PyTorch but unallocated.";
+    let log = Log::read(text.as_bytes());
+    assert_eq!(log.message.process.as_ref().unwrap().bytes, bytes(22.40));
+    assert_eq!(other_programs(&log), None);
+}

@@ -12,7 +12,7 @@ use doctor::report::{Report, bytes};
 use doctor::words::Language;
 use plan::device::Gpu;
 use spec::{Memory, SpecError, Value};
-use std::io::Read;
+use std::io::{Read, Seek};
 use std::path::Path;
 
 /// The flags beside keys.
@@ -83,8 +83,7 @@ fn read(path: &str) -> Result<Vec<u8>, TrainError> {
     let mut content = Vec::new();
     let ended = match path {
         "-" => std::io::stdin().lock().take(MOST_LOG_BYTES).read_to_end(&mut content),
-        path => std::fs::File::open(path)
-            .and_then(|file| file.take(MOST_LOG_BYTES).read_to_end(&mut content)),
+        path => read_ends(path, &mut content),
     };
     let failed = |error| TrainError::Io {
         path: Path::new(path).to_path_buf(),
@@ -94,6 +93,19 @@ fn read(path: &str) -> Result<Vec<u8>, TrainError> {
     };
     ended.map_err(failed)?;
     Ok(content)
+}
+
+/// Of a long file the beginning and the end: settings and death.
+fn read_ends(path: &str, content: &mut Vec<u8>) -> std::io::Result<usize> {
+    let mut file = std::fs::File::open(path)?;
+    let length = file.metadata()?.len();
+    if length <= MOST_LOG_BYTES {
+        return file.take(MOST_LOG_BYTES).read_to_end(content);
+    }
+    let mut head = file.by_ref().take(MOST_LOG_BYTES / 4);
+    let read = head.read_to_end(content)?;
+    file.seek(std::io::SeekFrom::End(-((MOST_LOG_BYTES / 2) as i64)))?;
+    Ok(read + file.take(MOST_LOG_BYTES / 2).read_to_end(content)?)
 }
 
 fn language(asked: Option<&str>) -> Result<Language, SpecError> {
@@ -182,7 +194,8 @@ fn table(title: &str, rows: &[Row], budget: Option<u64>) -> String {
         let bar = coloured(&"█".repeat(columns.max(1)));
         let over = budget.filter(|budget| needed > budget);
         let over = over.map_or_else(String::new, |budget| format!(" > {}", bytes(budget)));
-        text += &format!("  {:>11} {bar}{over} {}\n", bytes(*count), faint(name));
+        let with = if needed == count { String::new() } else { format!(" → {}", bytes(*needed)) };
+        text += &format!("  {:>11} {bar} {}{with}{over}\n", bytes(*count), faint(name));
     }
     text
 }
