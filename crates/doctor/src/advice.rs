@@ -7,6 +7,7 @@ use crate::fixes::{device_bytes, needs};
 use crate::log::Log;
 use crate::torch::{Phase, TorchRun, peaks};
 use model::Dims;
+use plan::Dtype;
 use spec::SpecError;
 
 /// What people advise.
@@ -197,6 +198,14 @@ pub enum Note {
     SameTensors,
     /// It runs, many times slower.
     ManyTimesSlower,
+    /// Nothing needs to be saved.
+    FitsAlready,
+    /// Weights, gradients and Adam's state are too much by themselves.
+    StateAlone,
+    /// 16-bit activations and logits.
+    HalfTheBytes,
+    /// Attention without T x T.
+    FlashAttention,
 }
 
 /// Every piece of advice, for this run.
@@ -242,7 +251,7 @@ impl Judge<'_> {
             Advice::EvalInterval => (DoesNothing, 0, Note::OnlyMovesTheMoment),
             Advice::BlockSize => self.half_context()?,
             Advice::SmallerModel => self.narrower()?,
-            Advice::GradCheckpoint => self.checkpointing(),
+            Advice::GradCheckpoint => self.checkpointing()?,
             Advice::CompileOff => self.eager()?,
             Advice::ReduceOverhead => (Wrong, 0, Note::GraphsTakeMore),
             Advice::ExpandableSegments => self.expandable(),
@@ -252,9 +261,12 @@ impl Judge<'_> {
                 (Helps, self.others as i64, Note::OthersHold)
             }
             Advice::OtherPrograms => (DoesNothing, 0, Note::NoOthers),
-            Advice::Float16 => (DoesNothing, 0, Note::SameBytes),
+            Advice::Float16 => self.float16()?,
             Advice::MoreGpus => (DoesNothing, 0, Note::EachHoldsAll),
             Advice::Preloading => (DoesNothing, 0, Note::DataIsNotThere),
+            Advice::NewerTorch if self.log.is_some_and(|log| log.run.slow_attention) => {
+                (Helps, 0, Note::FlashAttention)
+            }
             Advice::NewerTorch => (DoesNothing, 0, Note::SameTensors),
             Advice::DeviceCpu => (CostsOnlyTime, self.before as i64, Note::ManyTimesSlower),
         };
@@ -265,10 +277,20 @@ impl Judge<'_> {
         Ok(self.before as i64 - device_bytes(run)? as i64)
     }
 
+    /// Whether what every batch needs is too much already.
+    fn state_alone(&self) -> Result<bool, SpecError> {
+        let one = TorchRun { batch: 1, eval_batch: 1, ..self.case.torch.clone() };
+        let state = peaks(&one)?.into_iter().find(|peak| peak.phase == Phase::Optimizer);
+        Ok(state.is_some_and(|peak| needs(peak.bytes) > self.budget))
+    }
+
     fn smaller_batch(&self) -> Result<(Verdict, i64, Note), SpecError> {
         let torch = &self.case.torch;
         if torch.batch < 2 {
             return Ok((DoesNothing, 0, Note::BatchIsOne));
+        }
+        if self.state_alone()? {
+            return Ok((DoesNothing, 0, Note::StateAlone));
         }
         let batch = torch.batch / 2;
         let accumulation = torch.accumulation * 2;
@@ -276,8 +298,17 @@ impl Judge<'_> {
         Ok((Helps, self.saved(&run)?, Note::HalfBatch))
     }
 
+    fn float16(&self) -> Result<(Verdict, i64, Note), SpecError> {
+        if self.case.torch.compute != Dtype::F32 {
+            return Ok((DoesNothing, 0, Note::SameBytes));
+        }
+        let run = TorchRun { compute: Dtype::F16, ..self.case.torch.clone() };
+        Ok((Helps, self.saved(&run)?, Note::HalfTheBytes))
+    }
+
     fn eval_key(&self) -> (Verdict, i64, Note) {
         match self.training > self.budget {
+            _ if self.before <= self.budget => (DoesNothing, 0, Note::FitsAlready),
             true => (DoesNothing, 0, Note::NoSuchKeyAndTrainingDies),
             false => (DoesNothing, 0, Note::NoSuchKeyButEvalWouldFit),
         }
@@ -285,6 +316,9 @@ impl Judge<'_> {
 
     fn half_context(&self) -> Result<(Verdict, i64, Note), SpecError> {
         let torch = &self.case.torch;
+        if self.state_alone()? {
+            return Ok((DoesNothing, 0, Note::StateAlone));
+        }
         let positions = (torch.positions / 2).max(1);
         let dims = Dims { block_size: positions, ..torch.dims };
         let run = TorchRun { dims, positions, ..torch.clone() };
@@ -302,12 +336,15 @@ impl Judge<'_> {
         Ok((Helps, self.saved(&run)?, Note::Narrower))
     }
 
-    fn checkpointing(&self) -> (Verdict, i64, Note) {
-        match self.cause {
-            Cause::StaleLogits => (DoesNothing, 0, Note::NothingToCheckpointInEval),
-            Cause::Activations => (Helps, 0, Note::CheckpointLowersActivations),
-            _ => (DoesNothing, 0, Note::CheckpointLowersActivations),
+    /// Judged where it could act: by what training takes with it and without.
+    fn checkpointing(&self) -> Result<(Verdict, i64, Note), SpecError> {
+        if self.training <= self.budget {
+            return Ok((DoesNothing, 0, Note::NothingToCheckpointInEval));
         }
+        let run = TorchRun { checkpointed: true, ..self.case.torch.clone() };
+        let saved = self.training as i64 - training(&run)? as i64;
+        let verdict = if saved > self.training as i64 / 50 { Helps } else { DoesNothing };
+        Ok((verdict, saved.max(0), Note::CheckpointLowersActivations))
     }
 
     fn eager(&self) -> Result<(Verdict, i64, Note), SpecError> {

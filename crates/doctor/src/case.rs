@@ -112,6 +112,7 @@ fn torch_run(run: &RunSpec, dims: Dims, log: Option<&Log>, card: Option<&str>) -
         compiled,
         dropout: run.dropout,
         accumulation: run.gradient_accumulation_steps,
+        checkpointed: false,
         resumed: run.init_from == spec::InitFrom::Resume,
         workspace: if hopper { WORKSPACE_HOPPER } else { WORKSPACE },
     }

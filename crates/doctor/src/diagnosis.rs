@@ -6,7 +6,9 @@ use crate::advice::{Judged, judge};
 use crate::case::Case;
 use crate::fixes::{self, Fix};
 use crate::log::{Log, LogPhase};
-use crate::tensor::{Named, in_general, of_code, of_run};
+use crate::tensor::{
+    ATTENTION_SCORES, Confidence, Named, attention_scores, in_general, of_code, of_run,
+};
 use crate::torch::{Peak, Played, play};
 use plan::device::Gpu;
 use plan::{Bytes, Role};
@@ -128,6 +130,10 @@ impl Diagnosis {
         let moment = moment.map(|(birth, played)| (played, birth));
         let memory = log.as_ref().map_or(Vec::new(), |log| account(log, moment));
         let phase = phase(log.as_ref(), &peaks, budget);
+        let tensor = match (&log, &played) {
+            (None, Some(played)) => predicted(played, &peaks, phase),
+            _ => tensor,
+        };
         let cause = cause(log.as_ref(), tensor.as_ref(), &memory, (&peaks, budget), phase);
         let fixes = match (known, budget) {
             (Some(case), Some(budget)) => fixes::fixes(case, budget)?,
@@ -179,6 +185,11 @@ fn budget(log: Option<&Log>, card: Option<&Gpu>, vram: Option<u64>) -> Option<u6
 fn name(log: &Log, case: Option<&Case>, played: Option<&Played>) -> Option<Named> {
     let requested = log.message.requested.as_ref()?;
     let known = case.filter(|case| case.agrees_with(log)).and(played);
+    if let Some(case) = case.filter(|_| log.run.slow_attention)
+        && let Some(scores) = attention_scores(requested, &case.torch)
+    {
+        return Some(scores);
+    }
     known.and_then(|played| of_run(log, played)).or_else(|| of_code(log)).or_else(|| {
         in_general(requested, log.run.vocab_size.or_else(|| case.map(|case| case.dims.vocab_size)))
     })
@@ -199,6 +210,24 @@ fn phase(log: Option<&Log>, peaks: &[Peak], budget: Option<u64>) -> LogPhase {
         Some(Phase::Eval) => LogPhase::Eval,
         None => LogPhase::Unknown,
     }
+}
+
+/// Without a log: what is asked for at the moment that does not fit.
+fn predicted(played: &Played, peaks: &[Peak], phase: LogPhase) -> Option<Named> {
+    let peak = peaks.iter().find(|peak| peak.phase.name() == phase.name())?;
+    let asked = peak.asked.first().or_else(|| {
+        peak.alive.iter().find(|alive| matches!(alive.role, Role::Logits | Role::Activation))
+    })?;
+    let birth = played.births().into_iter().find(|birth| birth.name == asked.name)?;
+    Some(Named {
+        name: birth.name.clone(),
+        shape: birth.dims.clone(),
+        dtype: birth.dtype,
+        role: birth.role,
+        confidence: Confidence::Likely,
+        alternatives: Vec::new(),
+        birth: Some(birth),
+    })
 }
 
 fn cause(
@@ -243,6 +272,7 @@ fn cause(
         Role::Logits => Cause::Logits,
         Role::Moment => Cause::OptimizerState,
         Role::Weight | Role::Master | Role::Gradient => Cause::Weights,
+        Role::Activation if name == ATTENTION_SCORES => Cause::AttentionScores,
         Role::Activation => Cause::Activations,
         _ => Cause::Unknown,
     };

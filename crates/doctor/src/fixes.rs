@@ -5,7 +5,7 @@ use crate::case::Case;
 use crate::torch::{Peak, TorchRun, peaks};
 use model::Dims;
 use model::params::reported_parameters;
-use spec::SpecError;
+use spec::{InitFrom, SpecError};
 
 /// What a PyTorch process holds beside its tensors: context, kernels, cuBLAS (0.68 to 0.76 GiB
 /// measured).
@@ -155,16 +155,33 @@ fn shorter(case: &Case, budget: u64) -> Result<Option<Fix>, SpecError> {
     Ok(None)
 }
 
-/// The widest model of the same head size that fits with the batch as it is.
+/// The widest model of the same head size that fits: with the batch as it is if that keeps half the
+/// width, else with single sequences. OpenAI's models and resumed ones have their sizes.
 fn smaller_model(case: &Case, budget: u64) -> Result<Option<Fix>, SpecError> {
-    let head = case.dims.n_embd / case.dims.n_head.max(1);
-    for heads in (1..case.dims.n_head.min(MOST_HEADS)).rev() {
-        let dims = Dims { n_head: heads, n_embd: heads * head, ..case.dims };
-        let run = TorchRun { dims, ..case.torch.clone() };
-        let device_bytes = device_bytes(&run)?;
-        if device_bytes <= budget {
+    if case.run.init_from != InitFrom::Scratch {
+        return Ok(None);
+    }
+    let dims = case.dims;
+    let head = dims.n_embd / dims.n_head.max(1);
+    let sequences = case.run.sequences_per_iteration();
+    let as_it_is = (case.torch.batch, case.run.gradient_accumulation_steps);
+    let half = dims.n_head.div_ceil(2);
+    for ((batch, accumulation), least) in [(as_it_is, half), ((1, sequences), 1)] {
+        for heads in (least..dims.n_head.min(MOST_HEADS)).rev() {
+            let dims = Dims { n_head: heads, n_embd: heads * head, ..dims };
+            let run =
+                TorchRun { dims, batch, eval_batch: batch, accumulation, ..case.torch.clone() };
+            let device_bytes = device_bytes(&run)?;
+            if device_bytes > budget {
+                continue;
+            }
             let parameters = reported_parameters(&dims)? as f64 / 1e6;
-            let settings = vec![("n_head", heads.to_string()), ("n_embd", dims.n_embd.to_string())];
+            let mut settings =
+                vec![("n_head", heads.to_string()), ("n_embd", dims.n_embd.to_string())];
+            if (batch, accumulation) != as_it_is {
+                settings.push(("batch_size", batch.to_string()));
+                settings.push(("gradient_accumulation_steps", accumulation.to_string()));
+            }
             let tokens_per_iteration = case.run.tokens_per_iteration();
             let kind = FixKind::SmallerModel(parameters);
             return Ok(Some(Fix {

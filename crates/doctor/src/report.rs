@@ -4,7 +4,7 @@
 use crate::diagnosis::Diagnosis;
 use crate::fixes::{Fix, FixKind, needs};
 use crate::log::{Dialect, LogPhase};
-use crate::tensor::Named;
+use crate::tensor::{Confidence, Named};
 use crate::words::{Catalogue, Language, fill};
 use plan::Bytes;
 
@@ -66,7 +66,7 @@ impl Report<'_> {
         let labels = self.words().labels();
         let shape = format!("{:?}", tensor.shape).replace('[', "(").replace(']', ")");
         let dtype = tensor.dtype.to_string();
-        let confidence = tensor.confidence.name();
+        let confidence = self.words().confidence(tensor.confidence);
         let named = [
             ("name", tensor.name.as_str()),
             ("shape", shape.as_str()),
@@ -74,7 +74,7 @@ impl Report<'_> {
             ("confidence", confidence),
         ];
         let mut text = fill(labels.which, &named);
-        if !tensor.alternatives.is_empty() && confidence != "certain" {
+        if !tensor.alternatives.is_empty() && tensor.confidence != Confidence::Certain {
             let others = tensor.alternatives.join(", ");
             text += &format!(" ({})", fill(labels.same_size, &[("others", &others)]));
         }
@@ -124,7 +124,7 @@ impl Report<'_> {
             };
             [
                 words.verdict(judged.verdict).to_string(),
-                judged.advice.name().to_string(),
+                words.advice(judged.advice).to_string(),
                 saved,
                 words.note(judged.note).to_string(),
             ]

@@ -4,7 +4,7 @@
 
 use crate::log::size::segment;
 use crate::log::{Log, LogPhase, Size};
-use crate::torch::{Birth, Phase, Played};
+use crate::torch::{Birth, Phase, Played, TorchRun};
 use plan::{Dtype, Role};
 
 /// How sure a name is.
@@ -165,6 +165,27 @@ fn score(log: &Log, birth: &Birth) -> f64 {
 /// Vocabularies that people train with.
 const VOCABULARIES: [u64; 9] =
     [50304, 50257, 65536, 32000, 32768, 49152, 100_277, 128_256, 151_936];
+
+/// Scores of attention, batch x heads x positions x positions, in 4 or 2 bytes.
+pub fn attention_scores(requested: &Size, run: &TorchRun) -> Option<Named> {
+    let shape = vec![run.batch, run.dims.n_head, run.positions, run.positions];
+    let elements = shape.iter().try_fold(1u64, |all, dim| all.checked_mul(*dim))?;
+    let dtype = [Dtype::F32, run.compute]
+        .into_iter()
+        .find(|dtype| requested.is(segment(elements.saturating_mul(dtype.size()))))?;
+    Some(Named {
+        name: ATTENTION_SCORES.to_string(),
+        shape,
+        dtype,
+        role: Role::Activation,
+        confidence: Confidence::Likely,
+        alternatives: Vec::new(),
+        birth: None,
+    })
+}
+
+/// The name of what flash attention never makes.
+pub const ATTENTION_SCORES: &str = "attention scores";
 
 /// The buffer that compiled code names, where the run is not known.
 pub fn of_code(log: &Log) -> Option<Named> {

@@ -23,6 +23,8 @@ pub struct RunLines {
     pub compiling: bool,
     /// Lines that look like warnings of this death and are not.
     pub unrelated: Vec<&'static str>,
+    /// It says that attention makes positions x positions.
+    pub slow_attention: bool,
     /// A card that is named.
     pub card: Option<String>,
 }
@@ -130,6 +132,7 @@ impl RunLines {
             let number = rest.split_once(':').and_then(|(n, _)| whole(n));
             self.last_iteration = number.or(self.last_iteration);
         }
+        self.slow_attention |= line.contains("using slow attention");
         self.compiling |= line.contains("compiling the model...");
         if let Some(at) = line.find("NVIDIA GeForce ").or_else(|| line.find("NVIDIA RTX ")) {
             let name: String = line[at..].chars().take_while(|c| !"|,;()[]".contains(*c)).collect();

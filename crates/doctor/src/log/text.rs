@@ -7,6 +7,8 @@ const TAIL: usize = 3 << 20;
 
 /// Plain lines of what was pasted.
 pub fn lines(pasted: &[u8]) -> Vec<String> {
+    let decoded = from_utf16(pasted);
+    let pasted = decoded.as_deref().map_or(pasted, str::as_bytes);
     let from = pasted.len().saturating_sub(TAIL);
     let mut text = String::from_utf8_lossy(&pasted[..from.min(HEAD)]).into_owned();
     text.push_str(if from > HEAD { "\n" } else { "" });
@@ -14,6 +16,17 @@ pub fn lines(pasted: &[u8]) -> Vec<String> {
     let plain = without_escapes(&text);
     let lines = plain.split(['\n', '\r']).map(str::to_string).collect();
     unfolded(lines).iter().map(|line| without_prefix(line).to_string()).collect()
+}
+
+/// What PowerShell writes with `>`: UTF-16 with a mark in front.
+fn from_utf16(pasted: &[u8]) -> Option<String> {
+    let (pairs, from): (_, fn([u8; 2]) -> u16) = match pasted {
+        [0xff, 0xfe, rest @ ..] => (rest.as_chunks::<2>().0, u16::from_le_bytes),
+        [0xfe, 0xff, rest @ ..] => (rest.as_chunks::<2>().0, u16::from_be_bytes),
+        _ => return None,
+    };
+    let units: Vec<u16> = pairs.iter().map(|&pair| from(pair)).collect();
+    Some(String::from_utf16_lossy(&units))
 }
 
 /// Lines of the full width before it is believed that all were cut at it.
@@ -120,6 +133,8 @@ mod tests {
             assert_eq!(lines(pasted.as_bytes()), [want]);
         }
         assert_eq!(lines(b"a\r\nb"), ["a", "", "b"]);
-        assert_eq!(lines(b"\xff\xfe").len(), 1);
+        assert_eq!(lines(b"\xff\xfea\0b\0"), ["ab"]);
+        assert_eq!(lines(b"\xfe\xff\0a\0b"), ["ab"]);
+        assert_eq!(lines(b"\xff").len(), 1);
     }
 }

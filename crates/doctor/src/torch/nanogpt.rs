@@ -27,6 +27,8 @@ pub struct TorchRun {
     pub dropout: f64,
     /// Micro-batches of an iteration.
     pub accumulation: u64,
+    /// Every block is computed again in the backward pass (a change of nanoGPT's code).
+    pub checkpointed: bool,
     /// It goes on from a checkpoint: Adam's state is there from the start.
     pub resumed: bool,
     /// Bytes of a matrix library's workspace; forward and backward threads have one each.
@@ -242,7 +244,16 @@ impl<'a> Loop<'a> {
         self.tape.step(&outside);
         let mut layers = Vec::new();
         for layer in 0..run.dims.n_layer {
-            layers.push(self.layer(layer, rows)?);
+            let whole = self.layer(layer, rows)?;
+            match run.checkpointed {
+                true => {
+                    let name = format!("h.{layer}.input");
+                    let input = self.make(&name, &[rows, width], Dtype::F32)?;
+                    self.tape.step(&[input]);
+                    layers.push(vec![input]);
+                }
+                false => layers.push(whole),
+            }
         }
         let half = self.half();
         outside.push(self.make("ln_f", &[rows, width], half)?);
@@ -342,6 +353,9 @@ impl<'a> Loop<'a> {
         let stream = self.make("gradient of the residual", &[rows, width], Dtype::F32)?;
         self.tape.step(&[stream, outside[0]]);
         for (layer, mut kept) in layers.into_iter().enumerate().rev() {
+            if run.checkpointed {
+                kept.extend(self.layer(layer as u64, rows)?);
+            }
             let wide = self.make("gradient of the MLP", &[rows, 4 * width], half)?;
             let wide2 = self.make("gradient before GELU", &[rows, 4 * width], half)?;
             kept.extend([wide, wide2, stream]);

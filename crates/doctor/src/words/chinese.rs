@@ -1,10 +1,11 @@
 //! The texts in Chinese.
 
 use crate::account::What;
-use crate::advice::{Note, Verdict};
+use crate::advice::{Advice, Note, Verdict};
 use crate::diagnosis::{Cause, Unknown};
 use crate::fixes::FixKind;
 use crate::log::LogPhase;
+use crate::tensor::Confidence;
 use crate::words::{Catalogue, Labels};
 
 /// Chinese.
@@ -46,6 +47,42 @@ impl Catalogue for Chinese {
             Note::DataIsNotThere => "nanoGPT的数据是磁盘上的文件，不在GPU内存里",
             Note::SameTensors => "各个版本的张量都一样",
             Note::ManyTimesSlower => "可以运行，但慢几百倍",
+            Note::FitsAlready => "此运行照原样放得下",
+            Note::StateAlone => "权重、梯度和Adam状态本身就放不下",
+            Note::HalfTheBytes => "激活和logits变为16位",
+            Note::FlashAttention => "flash attention不产生位置×位置",
+        }
+    }
+
+    fn advice(&self, advice: Advice) -> &'static str {
+        match advice {
+            Advice::SmallerBatch => "减小batch_size，增加gradient_accumulation_steps",
+            Advice::EvalBatchSize => "eval_batch_size",
+            Advice::EvalBlockSize => "eval_block_size",
+            Advice::EvalIters => "减少eval_iters",
+            Advice::EvalInterval => "增大eval_interval",
+            Advice::BlockSize => "减小block_size",
+            Advice::SmallerModel => "减小n_embd",
+            Advice::GradCheckpoint => "梯度检查点",
+            Advice::CompileOff => "compile=False",
+            Advice::ReduceOverhead => "mode='reduce-overhead'",
+            Advice::ExpandableSegments => "expandable_segments:True",
+            Advice::EmptyCache => "torch.cuda.empty_cache()",
+            Advice::EvalOnCpu => "在CPU上评估",
+            Advice::OtherPrograms => "结束GPU上的其他程序",
+            Advice::Float16 => "用float16代替bfloat16",
+            Advice::MoreGpus => "更多GPU（DDP）",
+            Advice::Preloading => "换一种方式加载数据",
+            Advice::NewerTorch => "更新PyTorch或CUDA",
+            Advice::DeviceCpu => "device='cpu'",
+        }
+    }
+
+    fn confidence(&self, confidence: Confidence) -> &'static str {
+        match confidence {
+            Confidence::Possible => "可能",
+            Confidence::Likely => "很可能",
+            Confidence::Certain => "确定",
         }
     }
 

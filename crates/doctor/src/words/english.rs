@@ -1,10 +1,11 @@
 //! The texts in English.
 
 use crate::account::What;
-use crate::advice::{Note, Verdict};
+use crate::advice::{Advice, Note, Verdict};
 use crate::diagnosis::{Cause, Unknown};
 use crate::fixes::FixKind;
 use crate::log::LogPhase;
+use crate::tensor::Confidence;
 use crate::words::{Catalogue, Labels};
 
 /// English.
@@ -62,6 +63,42 @@ impl Catalogue for English {
             }
             Note::SameTensors => "the tensors are the same in every version",
             Note::ManyTimesSlower => "it would run, hundreds of times slower",
+            Note::FitsAlready => "the run fits as it is",
+            Note::StateAlone => "weights, gradients and Adam's state alone do not fit",
+            Note::HalfTheBytes => "activations and logits in 16 bits",
+            Note::FlashAttention => "flash attention makes no positions x positions",
+        }
+    }
+
+    fn advice(&self, advice: Advice) -> &'static str {
+        match advice {
+            Advice::SmallerBatch => "smaller batch_size, more gradient_accumulation_steps",
+            Advice::EvalBatchSize => "eval_batch_size",
+            Advice::EvalBlockSize => "eval_block_size",
+            Advice::EvalIters => "fewer eval_iters",
+            Advice::EvalInterval => "larger eval_interval",
+            Advice::BlockSize => "smaller block_size",
+            Advice::SmallerModel => "smaller n_embd",
+            Advice::GradCheckpoint => "gradient checkpointing",
+            Advice::CompileOff => "compile=False",
+            Advice::ReduceOverhead => "mode='reduce-overhead'",
+            Advice::ExpandableSegments => "expandable_segments:True",
+            Advice::EmptyCache => "torch.cuda.empty_cache()",
+            Advice::EvalOnCpu => "evaluation on the CPU",
+            Advice::OtherPrograms => "ending other programs on the GPU",
+            Advice::Float16 => "float16 instead of bfloat16",
+            Advice::MoreGpus => "more GPUs (DDP)",
+            Advice::Preloading => "another way to load the data set",
+            Advice::NewerTorch => "a newer PyTorch or CUDA",
+            Advice::DeviceCpu => "device='cpu'",
+        }
+    }
+
+    fn confidence(&self, confidence: Confidence) -> &'static str {
+        match confidence {
+            Confidence::Possible => "possible",
+            Confidence::Likely => "likely",
+            Confidence::Certain => "certain",
         }
     }
 

@@ -1,10 +1,11 @@
 //! The texts in French.
 
 use crate::account::What;
-use crate::advice::{Note, Verdict};
+use crate::advice::{Advice, Note, Verdict};
 use crate::diagnosis::{Cause, Unknown};
 use crate::fixes::FixKind;
 use crate::log::LogPhase;
+use crate::tensor::Confidence;
 use crate::words::{Catalogue, Labels};
 
 /// French.
@@ -68,6 +69,42 @@ impl Catalogue for French {
             }
             Note::SameTensors => "les tenseurs sont les mêmes dans toutes les versions",
             Note::ManyTimesSlower => "cela tournerait, des centaines de fois plus lentement",
+            Note::FitsAlready => "cela tient tel quel",
+            Note::StateAlone => "les poids, les gradients et l'état d'Adam seuls ne tiennent pas",
+            Note::HalfTheBytes => "activations et logits en 16 bits",
+            Note::FlashAttention => "flash attention ne fait pas de positions x positions",
+        }
+    }
+
+    fn advice(&self, advice: Advice) -> &'static str {
+        match advice {
+            Advice::SmallerBatch => "batch_size plus petit, plus de gradient_accumulation_steps",
+            Advice::EvalBatchSize => "eval_batch_size",
+            Advice::EvalBlockSize => "eval_block_size",
+            Advice::EvalIters => "moins d'eval_iters",
+            Advice::EvalInterval => "eval_interval plus grand",
+            Advice::BlockSize => "block_size plus petit",
+            Advice::SmallerModel => "n_embd plus petit",
+            Advice::GradCheckpoint => "recalcul des activations (gradient checkpointing)",
+            Advice::CompileOff => "compile=False",
+            Advice::ReduceOverhead => "mode='reduce-overhead'",
+            Advice::ExpandableSegments => "expandable_segments:True",
+            Advice::EmptyCache => "torch.cuda.empty_cache()",
+            Advice::EvalOnCpu => "évaluer sur le CPU",
+            Advice::OtherPrograms => "fermer d'autres programmes sur le GPU",
+            Advice::Float16 => "float16 au lieu de bfloat16",
+            Advice::MoreGpus => "plus de GPU (DDP)",
+            Advice::Preloading => "charger les données autrement",
+            Advice::NewerTorch => "un PyTorch ou CUDA plus récent",
+            Advice::DeviceCpu => "device='cpu'",
+        }
+    }
+
+    fn confidence(&self, confidence: Confidence) -> &'static str {
+        match confidence {
+            Confidence::Possible => "possible",
+            Confidence::Likely => "probable",
+            Confidence::Certain => "certain",
         }
     }
 

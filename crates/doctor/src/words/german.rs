@@ -1,10 +1,11 @@
 //! The texts in German.
 
 use crate::account::What;
-use crate::advice::{Note, Verdict};
+use crate::advice::{Advice, Note, Verdict};
 use crate::diagnosis::{Cause, Unknown};
 use crate::fixes::FixKind;
 use crate::log::LogPhase;
+use crate::tensor::Confidence;
 use crate::words::{Catalogue, Labels};
 
 /// German.
@@ -74,6 +75,42 @@ impl Catalogue for German {
             }
             Note::SameTensors => "die Tensoren sind in jeder Version dieselben",
             Note::ManyTimesSlower => "es liefe, hunderte Male langsamer",
+            Note::FitsAlready => "der Lauf passt, wie er ist",
+            Note::StateAlone => "Gewichte, Gradienten und Adams Zustand passen schon allein nicht",
+            Note::HalfTheBytes => "Aktivierungen und Logits in 16 Bit",
+            Note::FlashAttention => "Flash Attention braucht kein Positionen x Positionen",
+        }
+    }
+
+    fn advice(&self, advice: Advice) -> &'static str {
+        match advice {
+            Advice::SmallerBatch => "kleineres batch_size, mehr gradient_accumulation_steps",
+            Advice::EvalBatchSize => "eval_batch_size",
+            Advice::EvalBlockSize => "eval_block_size",
+            Advice::EvalIters => "weniger eval_iters",
+            Advice::EvalInterval => "größeres eval_interval",
+            Advice::BlockSize => "kleineres block_size",
+            Advice::SmallerModel => "kleineres n_embd",
+            Advice::GradCheckpoint => "Gradient Checkpointing",
+            Advice::CompileOff => "compile=False",
+            Advice::ReduceOverhead => "mode='reduce-overhead'",
+            Advice::ExpandableSegments => "expandable_segments:True",
+            Advice::EmptyCache => "torch.cuda.empty_cache()",
+            Advice::EvalOnCpu => "Auswertung auf der CPU",
+            Advice::OtherPrograms => "andere Programme auf der GPU beenden",
+            Advice::Float16 => "float16 statt bfloat16",
+            Advice::MoreGpus => "mehr GPUs (DDP)",
+            Advice::Preloading => "die Daten anders laden",
+            Advice::NewerTorch => "neueres PyTorch oder CUDA",
+            Advice::DeviceCpu => "device='cpu'",
+        }
+    }
+
+    fn confidence(&self, confidence: Confidence) -> &'static str {
+        match confidence {
+            Confidence::Possible => "möglich",
+            Confidence::Likely => "wahrscheinlich",
+            Confidence::Certain => "sicher",
         }
     }
 

@@ -1,10 +1,11 @@
 //! The texts in Japanese.
 
 use crate::account::What;
-use crate::advice::{Note, Verdict};
+use crate::advice::{Advice, Note, Verdict};
 use crate::diagnosis::{Cause, Unknown};
 use crate::fixes::FixKind;
 use crate::log::LogPhase;
+use crate::tensor::Confidence;
 use crate::words::{Catalogue, Labels};
 
 /// Japanese.
@@ -52,6 +53,42 @@ impl Catalogue for Japanese {
             }
             Note::SameTensors => "どのバージョンでもテンソルは同じです",
             Note::ManyTimesSlower => "動きますが、何百倍も遅くなります",
+            Note::FitsAlready => "この実行はそのまま収まります",
+            Note::StateAlone => "重み、勾配、Adamの状態だけで収まりません",
+            Note::HalfTheBytes => "活性化値とロジットが16ビットになります",
+            Note::FlashAttention => "flash attentionは位置×位置を作りません",
+        }
+    }
+
+    fn advice(&self, advice: Advice) -> &'static str {
+        match advice {
+            Advice::SmallerBatch => "batch_sizeを小さく、gradient_accumulation_stepsを多く",
+            Advice::EvalBatchSize => "eval_batch_size",
+            Advice::EvalBlockSize => "eval_block_size",
+            Advice::EvalIters => "eval_itersを減らす",
+            Advice::EvalInterval => "eval_intervalを大きく",
+            Advice::BlockSize => "block_sizeを小さく",
+            Advice::SmallerModel => "n_embdを小さく",
+            Advice::GradCheckpoint => "勾配チェックポイント",
+            Advice::CompileOff => "compile=False",
+            Advice::ReduceOverhead => "mode='reduce-overhead'",
+            Advice::ExpandableSegments => "expandable_segments:True",
+            Advice::EmptyCache => "torch.cuda.empty_cache()",
+            Advice::EvalOnCpu => "CPUで評価",
+            Advice::OtherPrograms => "GPUの他のプログラムを終了",
+            Advice::Float16 => "bfloat16の代わりにfloat16",
+            Advice::MoreGpus => "GPUを増やす（DDP）",
+            Advice::Preloading => "データの読み込み方を変える",
+            Advice::NewerTorch => "新しいPyTorchやCUDA",
+            Advice::DeviceCpu => "device='cpu'",
+        }
+    }
+
+    fn confidence(&self, confidence: Confidence) -> &'static str {
+        match confidence {
+            Confidence::Possible => "可能性あり",
+            Confidence::Likely => "おそらく",
+            Confidence::Certain => "確実",
         }
     }
 

@@ -8,10 +8,11 @@ mod german;
 mod japanese;
 
 use crate::account::What;
-use crate::advice::{Note, Verdict};
+use crate::advice::{Advice, Note, Verdict};
 use crate::diagnosis::{Cause, Unknown};
 use crate::fixes::FixKind;
 use crate::log::LogPhase;
+use crate::tensor::Confidence;
 
 /// A language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +72,10 @@ impl Language {
 pub trait Catalogue {
     /// The reason of a verdict.
     fn note(&self, note: Note) -> &'static str;
+    /// A piece of advice.
+    fn advice(&self, advice: Advice) -> &'static str;
+    /// How sure a name is.
+    fn confidence(&self, confidence: Confidence) -> &'static str;
     /// A row of the table of memory.
     fn what(&self, what: What) -> &'static str;
     /// Why it died, in a sentence or two.

@@ -209,10 +209,10 @@ fn any_width_gives_the_same_numbers_or_none() {
 
 #[test]
 fn a_process_that_is_not_said_to_be_this_one_is_found() {
-    let text = "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total \
-        capacity of 23.69 GiB of which 1.29 GiB is free. Process 1234 has 22.40 GiB memory in use. \
-        Of the allocated memory 21.00 GiB is allocated by PyTorch, and 0.50 GiB is reserved by \
-        PyTorch but unallocated.";
+    let text = "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a \
+        total capacity of 23.69 GiB of which 1.29 GiB is free. Process 1234 has 22.40 GiB memory \
+        in use. Of the allocated memory 21.00 GiB is allocated by PyTorch, and 0.50 GiB is \
+        reserved by PyTorch but unallocated.";
     let log = Log::read(text.as_bytes());
     assert_eq!(log.message.process.as_ref().unwrap().bytes, bytes(22.40));
     assert_eq!(other_programs(&log), None);

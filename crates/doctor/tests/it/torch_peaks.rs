@@ -96,6 +96,7 @@ fn predicted(row: &Measured) -> [f64; 5] {
         compiled: row.compiled,
         dropout: row.dropout,
         accumulation: row.accumulation,
+        checkpointed: false,
         resumed: false,
         workspace: WORKSPACE_HOPPER,
     };
