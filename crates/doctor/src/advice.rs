@@ -222,6 +222,33 @@ pub fn judge(
     Advice::ALL.into_iter().map(|advice| judge.one(advice)).collect()
 }
 
+/// Those that a message alone can judge.
+pub fn judge_message(log: &Log, cause: Cause, others: u64) -> Vec<Judged> {
+    let expandable = match (log.message.expandable, cause, log.message.unallocated.as_ref()) {
+        (true, _, _) => (DoesNothing, 0, Note::AlreadyOn),
+        (false, Cause::Fragmentation, Some(size)) => {
+            (Helps, size.bytes as i64, Note::PiecesAreEnough)
+        }
+        _ => (DoesNothing, 0, Note::NotFragmentation),
+    };
+    let programs = match others {
+        0 => (DoesNothing, 0, Note::NoOthers),
+        others => (Helps, others as i64, Note::OthersHold),
+    };
+    let rows = [
+        (Advice::EvalIters, (DoesNothing, 0, Note::OneBatchAtATime)),
+        (Advice::EvalInterval, (DoesNothing, 0, Note::OnlyMovesTheMoment)),
+        (Advice::ReduceOverhead, (Wrong, 0, Note::GraphsTakeMore)),
+        (Advice::ExpandableSegments, expandable),
+        (Advice::EmptyCache, (DoesNothing, 0, Note::CacheIsEmptied)),
+        (Advice::OtherPrograms, programs),
+        (Advice::MoreGpus, (DoesNothing, 0, Note::EachHoldsAll)),
+        (Advice::Preloading, (DoesNothing, 0, Note::DataIsNotThere)),
+        (Advice::DeviceCpu, (CostsOnlyTime, 0, Note::ManyTimesSlower)),
+    ];
+    rows.map(|(advice, (verdict, bytes, note))| Judged { advice, verdict, bytes, note }).to_vec()
+}
+
 /// Bytes of the card that training alone takes.
 fn training(run: &TorchRun) -> Result<u64, SpecError> {
     let evaluates = |phase: Phase| matches!(phase, Phase::FirstEval | Phase::Eval);
@@ -338,7 +365,10 @@ impl Judge<'_> {
 
     /// Judged where it could act: by what training takes with it and without.
     fn checkpointing(&self) -> Result<(Verdict, i64, Note), SpecError> {
-        if self.training <= self.budget {
+        let evaluates = |phase: Phase| matches!(phase, Phase::FirstEval | Phase::Eval);
+        let evaluation = peaks(&self.case.torch)?.into_iter().filter(|peak| evaluates(peak.phase));
+        let evaluation = evaluation.map(|peak| needs(peak.bytes)).max().unwrap_or(0);
+        if self.training <= self.budget || evaluation > self.budget {
             return Ok((DoesNothing, 0, Note::NothingToCheckpointInEval));
         }
         let run = TorchRun { checkpointed: true, ..self.case.torch.clone() };

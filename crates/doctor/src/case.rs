@@ -22,6 +22,8 @@ pub struct Case {
     pub foreign: Vec<String>,
     /// Config files that were named.
     pub files: Vec<String>,
+    /// Every key that was given, in files too, with its value.
+    pub settings: Vec<(String, String)>,
     /// What was changed from nanoGPT's defaults, as arguments.
     pub arguments: Vec<String>,
 }
@@ -66,7 +68,11 @@ impl Case {
         let dims = run.dims(rows)?;
         let foreign =
             NOT_NANOGPT.iter().filter(|key| settings.get(key).is_some_and(|s| s.is_given()));
+        let named = settings.iter().filter(|setting| setting.is_given());
+        let named = named.filter(|setting| setting.key.name != "device");
+        let named = named.map(|setting| (setting.key.name.to_string(), setting.value.plain()));
         Ok(Some(Case {
+            settings: named.collect(),
             torch: torch_run(&run, dims, log, card),
             foreign: foreign.map(ToString::to_string).collect(),
             files: log.map_or(Vec::new(), |log| log.run.files.clone()),

@@ -2,10 +2,10 @@
 //! it here. What the log does not tell is listed, not guessed.
 
 use crate::account::{What, account, other_programs};
-use crate::advice::{Judged, judge};
+use crate::advice::{Judged, judge, judge_message};
 use crate::case::Case;
 use crate::fixes::{self, Fix};
-use crate::log::{Log, LogPhase};
+use crate::log::{Dialect, Log, LogPhase};
 use crate::tensor::{
     ATTENTION_SCORES, Confidence, Named, attention_scores, in_general, of_code, of_run,
 };
@@ -140,8 +140,11 @@ impl Diagnosis {
             _ => Vec::new(),
         };
         let others = log.as_ref().and_then(other_programs).unwrap_or(0);
-        let advice = match (known, budget) {
-            (Some(case), Some(budget)) => judge(case, log.as_ref(), cause, budget, others)?,
+        let advice = match (known, budget, &log) {
+            (Some(case), Some(budget), _) => judge(case, log.as_ref(), cause, budget, others)?,
+            (_, _, Some(log)) if log.message.requested.is_some() => {
+                judge_message(log, cause, others)
+            }
             _ => Vec::new(),
         };
         let resumes = known.is_some_and(|case| case.run.init_from != spec::InitFrom::Scratch);
@@ -237,6 +240,9 @@ fn cause(
     (peaks, budget): (&[Peak], Option<u64>),
     phase: LogPhase,
 ) -> Cause {
+    if let Some(log) = log.filter(|log| log.message.dialect == Dialect::Fitgpt) {
+        return of_own_refusal(log);
+    }
     let of =
         |what: What| memory.iter().find(|(row, _)| *row == what).map_or(0, |(_, bytes)| *bytes);
     if let Some(log) = log {
@@ -285,6 +291,17 @@ fn cause(
     largest.map_or(Cause::Unknown, |alive| from_role(alive.role, &alive.name))
 }
 
+/// This program names the largest tensors itself.
+fn of_own_refusal(log: &Log) -> Cause {
+    match log.message.largest.first().map(String::as_str) {
+        Some("m" | "v") => Cause::OptimizerState,
+        Some("weights" | "master" | "gradients") => Cause::Weights,
+        Some("logits") => Cause::Logits,
+        Some(_) => Cause::Activations,
+        None => Cause::Unknown,
+    }
+}
+
 /// The same run here: as it was typed, or with the first suggestion that fits.
 fn fitgpt(
     case: &Case,
@@ -327,7 +344,8 @@ fn unknown(log: Option<&Log>, case: Option<&Case>, budget: Option<u64>) -> Vec<U
         if log.message.requested.is_none() {
             found.push(Unknown::Requested);
         }
-        if log.trace.phase == LogPhase::Unknown {
+        let own = log.message.dialect == Dialect::Fitgpt;
+        if log.trace.phase == LogPhase::Unknown && !own {
             found.push(Unknown::Phase);
         }
         if case.is_some_and(|case| !case.agrees_with(log)) {

@@ -58,6 +58,7 @@ impl Report<'_> {
         if !says_nothing {
             lines.push(words.cause(*cause).to_string());
         }
+        lines.extend(log.iter().flat_map(|log| log.message.refusal.clone()));
         lines.extend(self.asides());
         lines
     }
@@ -175,10 +176,8 @@ impl Report<'_> {
             settings.retain(|(known, _)| known != key);
             settings.push((key.to_string(), value.to_string()));
         };
-        for argument in self.diagnosis.case.iter().flat_map(|case| &case.arguments) {
-            if let Some((key, value)) = argument.trim_start_matches("--").split_once('=') {
-                set(key, value);
-            }
+        for (key, value) in self.diagnosis.case.iter().flat_map(|case| &case.settings) {
+            set(key, value);
         }
         for (key, value) in self.diagnosis.fixes.iter().take(1).flat_map(|fix| &fix.settings) {
             set(key, value);

@@ -114,6 +114,10 @@ pub struct Message {
     pub others: Vec<(String, Size)>,
     /// Numbers that cannot be true: WSL and WDDM print such.
     pub nonsense: Vec<String>,
+    /// Of this program's refusals: the largest tensors by name.
+    pub largest: Vec<String>,
+    /// And its lines behind the first.
+    pub refusal: Vec<String>,
     /// `expandable_segments` is on already, as far as the log shows.
     pub expandable: bool,
 }
@@ -135,6 +139,8 @@ impl Message {
             private_pools: None,
             others: Vec::new(),
             nonsense: Vec::new(),
+            largest: Vec::new(),
+            refusal: Vec::new(),
             expandable: set_expandable(
                 &lines[..first_of_last_message(lines).unwrap_or(lines.len())],
             ),
@@ -146,6 +152,9 @@ impl Message {
         }
         if message.dialect == Dialect::Fitgpt {
             message.read_refusal(&text);
+            let first = first_of_last_message(lines).unwrap_or(lines.len());
+            let behind = lines.iter().skip(first + 1).filter(|line| !line.trim().is_empty());
+            message.refusal = behind.cloned().collect();
         }
         message.others = other_processes(&text);
         message.find_own_process();
@@ -155,6 +164,10 @@ impl Message {
 
     /// `2.01 GiB of memory are missing: the smallest plan needs 13.70 GiB of 11.69 GiB`.
     fn read_refusal(&mut self, text: &str) {
+        if let Some((_, rest)) = text.split_once("largest at its fullest moment: ") {
+            let names = rest.split(", ").filter_map(|part| part.split(' ').next());
+            self.largest = names.map(str::to_string).take(5).collect();
+        }
         self.requested = number(text, Before(" of memory are missing"));
         let behind = text.split_once("the smallest plan needs ").map(|(_, rest)| rest);
         if let Some((needed, rest)) = behind.and_then(Size::read) {

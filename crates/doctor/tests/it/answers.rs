@@ -43,6 +43,9 @@ fn real_logs_have_their_causes() {
         assert_eq!(verdict(&found, Advice::EmptyCache), Verdict::DoesNothing);
         assert_eq!(verdict(&found, Advice::ExpandableSegments), Verdict::DoesNothing);
         assert_eq!(verdict(&found, Advice::EvalBatchSize), Verdict::DoesNothing);
+        let evaluates = phase == "first_eval";
+        let checkpointing = verdict(&found, Advice::GradCheckpoint);
+        assert!(!evaluates || checkpointing == Verdict::DoesNothing, "it dies in evaluation");
         for language in Language::ALL {
             let report = Report { diagnosis: &found, language, program: "fitgpt" };
             let text = report.markdown();
@@ -215,7 +218,8 @@ fn contradictions_are_unknown_not_defaults() {
         .fold(String::new(), |all, line| all + line + "\n");
     let found = diagnose(&without);
     assert!(!found.unknown.is_empty());
-    assert!(found.fixes.is_empty() && found.fitgpt.is_none() && found.advice.is_empty());
+    assert!(found.fixes.is_empty() && found.fitgpt.is_none());
+    assert!(found.advice.len() < Advice::ALL.len(), "only what the message tells");
     let tensor = found.tensor.unwrap();
     assert_eq!(tensor.shape, [65536, 50304], "the code names it");
 }
@@ -280,4 +284,33 @@ fn slow_attention_is_named() {
     assert_eq!(found.cause, Cause::AttentionScores);
     assert_eq!(found.tensor.as_ref().unwrap().shape, [16, 12, 1024, 1024]);
     assert_eq!(verdict(&found, Advice::NewerTorch), Verdict::Helps);
+}
+
+/// This program's own refusals are read, too.
+#[test]
+fn own_refusals_are_read() {
+    let text = "Overriding: n_layer = 36\nOverriding: n_head = 20\nOverriding: n_embd = 1280\n\
+        error: 2.01 GiB of memory are missing: the smallest plan needs 13.70 GiB of 11.69 GiB\n\
+        \u{20} largest at its fullest moment: m 2.88 GiB, v 2.88 GiB, gradients 2.88 GiB\n\
+        \u{20} what fits:\n    --optimizer_state=bfloat16\n";
+    let found = diagnose(text);
+    assert_eq!(found.cause, Cause::OptimizerState);
+    assert_eq!(found.budget.unwrap() * 100 / (1 << 30), 1168);
+    let report = Report { diagnosis: &found, language: Language::English, program: "fitgpt" };
+    assert!(report.summary().iter().any(|line| line.contains("--optimizer_state=bfloat16")));
+}
+
+/// Without settings a message still tells what does nothing.
+#[test]
+fn a_message_alone_is_judged_as_far_as_it_goes() {
+    let found = diagnose(
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 6.14 GiB. GPU 0 has a total \
+         capacity of 11.69 GiB of which 2.68 GiB is free. Including non-PyTorch memory, this \
+         process has 7.04 GiB memory in use. Of the allocated memory 6.78 GiB is allocated by \
+         PyTorch, and 35.10 MiB is reserved by PyTorch but unallocated.",
+    );
+    assert_eq!(verdict(&found, Advice::EmptyCache), Verdict::DoesNothing);
+    assert_eq!(verdict(&found, Advice::OtherPrograms), Verdict::Helps);
+    assert!(found.fitgpt.is_none() && !found.unknown.is_empty());
+    assert!((found.budget.unwrap() as f64 / (1u64 << 30) as f64 - 9.72).abs() < 0.01);
 }
