@@ -8,11 +8,12 @@ use crate::fixes::{self, Fix};
 use crate::log::{Dialect, Log, LogPhase};
 use crate::tensor::{
     ATTENTION_SCORES, Confidence, Named, attention_scores, in_general, of_code, of_run,
+    parameter_in_general,
 };
 use crate::torch::{Peak, Played, play};
 use plan::device::Gpu;
 use plan::{Bytes, Role};
-use spec::{Machine, SpecError, plan_for, suggestions};
+use spec::{Machine, SpecError, first_suggestion, plan_for};
 
 /// Why it died.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,7 +137,7 @@ impl Diagnosis {
         };
         let cause = cause(log.as_ref(), tensor.as_ref(), &memory, (&peaks, budget), phase);
         let fixes = match (known, budget) {
-            (Some(case), Some(budget)) => fixes::fixes(case, budget)?,
+            (Some(case), Some(budget)) => fixes::fixes(case, budget, card)?,
             _ => Vec::new(),
         };
         let others = log.as_ref().and_then(other_programs).unwrap_or(0);
@@ -194,7 +195,9 @@ fn name(log: &Log, case: Option<&Case>, played: Option<&Played>) -> Option<Named
         return Some(scores);
     }
     known.and_then(|played| of_run(log, played)).or_else(|| of_code(log)).or_else(|| {
-        in_general(requested, log.run.vocab_size.or_else(|| case.map(|case| case.dims.vocab_size)))
+        let vocabulary = log.run.vocab_size.or_else(|| case.map(|case| case.dims.vocab_size));
+        let general = in_general(requested, vocabulary);
+        general.or_else(|| parameter_in_general(requested, log))
     })
 }
 
@@ -328,8 +331,8 @@ fn fitgpt(
     match plan_for(&case.run, case.dims, &machine) {
         Ok(planned) => Ok(command(Vec::new(), planned.device_bytes(&machine), true)),
         Err(SpecError::DoesNotFit(_)) => {
-            let found = suggestions(&case.run, case.dims, &machine, &machine.device);
-            Ok(found.into_iter().next().and_then(|one| {
+            let found = first_suggestion(&case.run, case.dims, &machine, &machine.device);
+            Ok(found.and_then(|one| {
                 let more = one.arguments().split(' ').map(str::to_string).collect();
                 command(more, one.device_bytes, false)
             }))

@@ -3,9 +3,11 @@
 
 use crate::case::Case;
 use crate::torch::{Peak, TorchRun, peaks};
-use model::Dims;
 use model::params::reported_parameters;
-use spec::{InitFrom, SpecError};
+use model::{Dims, Level};
+use plan::device::Gpu;
+use plan::{Bytes, Dtype};
+use spec::{Choice, InitFrom, Levers, Machine, RunSpec, SpecError, plan_again};
 
 /// What a PyTorch process holds beside its tensors: context, kernels, cuBLAS (0.68 to 0.76 GiB
 /// measured).
@@ -32,6 +34,8 @@ pub struct Fix {
     pub device_bytes: u64,
     /// Tokens of an iteration.
     pub tokens_per_iteration: u64,
+    /// Predicted for nanoGPT on the card, where that is known.
+    pub tokens_per_second: Option<f64>,
     /// What it is.
     pub kind: FixKind,
 }
@@ -60,8 +64,40 @@ pub fn device_bytes(run: &TorchRun) -> Result<u64, SpecError> {
     Ok(needs(largest))
 }
 
+/// What nanoGPT reaches of the speed that our cost model gives the same work: 0.92 compiled and
+/// 0.68 eager, by runs of 124M on an H200 (`docs/experiments.md`).
+const COMPILED_SHARE: f64 = 0.92;
+const EAGER_SHARE: f64 = 0.68;
+
+/// Predicted speed of a changed run on a card: the cost model's time for slices of its micro-batch.
+fn speed(case: &Case, torch: &TorchRun, card: Option<&Gpu>) -> Result<Option<f64>, SpecError> {
+    let Some(card) = card else {
+        return Ok(None);
+    };
+    let accumulation = torch.accumulation.clamp(1, 8); // the update's share is small beyond
+    let run = RunSpec {
+        batch_size: torch.batch,
+        gradient_accumulation_steps: accumulation,
+        block_size: torch.positions,
+        eval_block_size: torch.positions,
+        ..case.run.clone()
+    };
+    let all = Bytes::new(1 << 60).unwrap_or(Bytes::ZERO);
+    let machine = Machine::gpu(card.device(torch.compute == Dtype::F32), &run, all, all);
+    let choice = Choice {
+        slices: vec![torch.batch; accumulation as usize],
+        head_chunk: torch.batch.saturating_mul(torch.positions),
+        levels: vec![Level::R0; torch.dims.n_layer as usize],
+        levers: Levers::NONE,
+    };
+    let planned = plan_again(&run, torch.dims, &machine, &choice)?.ok();
+    let share = if torch.compiled { COMPILED_SHARE } else { EAGER_SHARE };
+    let rate = planned.and_then(|planned| planned.predict(&run, &machine.device).tokens_per_second);
+    Ok(rate.map(|rate| rate * share))
+}
+
 /// Changes that fit, the best first.
-pub fn fixes(case: &Case, budget: u64) -> Result<Vec<Fix>, SpecError> {
+pub fn fixes(case: &Case, budget: u64, card: Option<&Gpu>) -> Result<Vec<Fix>, SpecError> {
     let mut found = Vec::new();
     let as_it_is = device_bytes(&case.torch)?;
     if as_it_is <= budget {
@@ -70,11 +106,11 @@ pub fn fixes(case: &Case, budget: u64) -> Result<Vec<Fix>, SpecError> {
     if !case.torch.compiled {
         let run = TorchRun { compiled: true, ..case.torch.clone() };
         let settings = vec![("compile", "True".to_string())];
-        push(&mut found, case, &run, settings, FixKind::Compile, budget)?;
+        push(&mut found, case, &run, settings, (budget, card))?;
     }
-    found.extend(smaller_batch(case, &case.torch, budget, Vec::new())?);
-    found.extend(shorter(case, budget)?);
-    found.extend(smaller_model(case, budget)?);
+    found.extend(smaller_batch(case, budget, card)?);
+    found.extend(shorter(case, budget, card)?);
+    found.extend(smaller_model(case, budget, card)?);
     found.truncate(TOLD);
     Ok(found)
 }
@@ -84,24 +120,28 @@ fn push(
     case: &Case,
     run: &TorchRun,
     settings: Vec<(&'static str, String)>,
-    kind: FixKind,
-    budget: u64,
+    (budget, card): (u64, Option<&Gpu>),
 ) -> Result<(), SpecError> {
     let device_bytes = device_bytes(run)?;
     if device_bytes <= budget {
         let tokens_per_iteration = case.run.tokens_per_iteration();
-        found.push(Fix { settings, fits: true, device_bytes, tokens_per_iteration, kind });
+        let tokens_per_second = speed(case, run, card)?;
+        let kind = FixKind::Compile;
+        found.push(Fix {
+            settings,
+            fits: true,
+            device_bytes,
+            tokens_per_iteration,
+            tokens_per_second,
+            kind,
+        });
     }
     Ok(())
 }
 
 /// The largest micro-batch that fits and divides the iteration's sequences.
-fn smaller_batch(
-    case: &Case,
-    torch: &TorchRun,
-    budget: u64,
-    more: Vec<(&'static str, String)>,
-) -> Result<Option<Fix>, SpecError> {
+fn smaller_batch(case: &Case, budget: u64, card: Option<&Gpu>) -> Result<Option<Fix>, SpecError> {
+    let torch = &case.torch;
     let sequences = case.run.sequences_per_iteration();
     let largest = torch.batch.min(LARGEST_BATCH + 1);
     let batches = (1..largest).rev().filter(|batch| sequences.is_multiple_of(*batch));
@@ -110,16 +150,19 @@ fn smaller_batch(
         let run = TorchRun { batch, eval_batch: batch, accumulation, ..torch.clone() };
         let device_bytes = device_bytes(&run)?;
         if device_bytes <= budget {
-            let mut settings = more;
-            settings.push(("batch_size", batch.to_string()));
-            settings.push(("gradient_accumulation_steps", accumulation.to_string()));
+            let settings = vec![
+                ("batch_size", batch.to_string()),
+                ("gradient_accumulation_steps", accumulation.to_string()),
+            ];
             let tokens_per_iteration = case.run.tokens_per_iteration();
+            let tokens_per_second = speed(case, &run, card)?;
             let kind = FixKind::SmallerBatch;
             return Ok(Some(Fix {
                 settings,
                 fits: true,
                 device_bytes,
                 tokens_per_iteration,
+                tokens_per_second,
                 kind,
             }));
         }
@@ -128,7 +171,7 @@ fn smaller_batch(
 }
 
 /// Half the context and twice the micro-batches, as often as it takes.
-fn shorter(case: &Case, budget: u64) -> Result<Option<Fix>, SpecError> {
+fn shorter(case: &Case, budget: u64, card: Option<&Gpu>) -> Result<Option<Fix>, SpecError> {
     let (mut positions, mut accumulation) =
         (case.torch.positions, case.run.gradient_accumulation_steps);
     while positions >= 256 && accumulation < 1 << 20 {
@@ -142,12 +185,14 @@ fn shorter(case: &Case, budget: u64) -> Result<Option<Fix>, SpecError> {
                 ("gradient_accumulation_steps", accumulation.to_string()),
             ];
             let tokens_per_iteration = case.run.batch_size * accumulation * positions;
+            let tokens_per_second = speed(case, &run, card)?;
             let kind = FixKind::ShorterContext;
             return Ok(Some(Fix {
                 settings,
                 fits: true,
                 device_bytes,
                 tokens_per_iteration,
+                tokens_per_second,
                 kind,
             }));
         }
@@ -157,7 +202,7 @@ fn shorter(case: &Case, budget: u64) -> Result<Option<Fix>, SpecError> {
 
 /// The widest model of the same head size that fits: with the batch as it is if that keeps half the
 /// width, else with single sequences. OpenAI's models and resumed ones have their sizes.
-fn smaller_model(case: &Case, budget: u64) -> Result<Option<Fix>, SpecError> {
+fn smaller_model(case: &Case, budget: u64, card: Option<&Gpu>) -> Result<Option<Fix>, SpecError> {
     if case.run.init_from != InitFrom::Scratch {
         return Ok(None);
     }
@@ -183,12 +228,14 @@ fn smaller_model(case: &Case, budget: u64) -> Result<Option<Fix>, SpecError> {
                 settings.push(("gradient_accumulation_steps", accumulation.to_string()));
             }
             let tokens_per_iteration = case.run.tokens_per_iteration();
+            let tokens_per_second = speed(case, &run, card)?;
             let kind = FixKind::SmallerModel(parameters);
             return Ok(Some(Fix {
                 settings,
                 fits: true,
                 device_bytes,
                 tokens_per_iteration,
+                tokens_per_second,
                 kind,
             }));
         }

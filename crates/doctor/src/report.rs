@@ -136,7 +136,8 @@ impl Report<'_> {
     /// A fix in one line.
     pub fn fix(&self, fix: &Fix) -> String {
         let (size, note) = (bytes(fix.device_bytes), self.note(fix));
-        format!("{} ({size}): {note}", arguments(fix))
+        let rate = fix.tokens_per_second.map(|rate| format!(", {:.1}k tok/s", rate / 1e3));
+        format!("{} ({size}{}): {note}", arguments(fix), rate.unwrap_or_default())
     }
 
     /// What a fix means; of a smaller model, how small.

@@ -241,6 +241,33 @@ pub fn in_general(requested: &Size, vocabulary: Option<u64>) -> Option<Named> {
     Some(best)
 }
 
+/// Widths of GPT-2's four sizes.
+const WIDTHS: [u64; 4] = [768, 1024, 1280, 1600];
+
+/// A weight of a GPT-2, its gradient or one of Adam's averages, in f32: embeddings and the three
+/// kinds of a block's products.
+pub fn parameter_in_general(requested: &Size, log: &Log) -> Option<Named> {
+    let state = log.trace.phase == LogPhase::Optimizer;
+    let (name, role) = match state {
+        true => ("one of Adam's averages", Role::Moment),
+        false => ("a weight or its gradient", Role::Weight),
+    };
+    let shapes = WIDTHS.iter().flat_map(|&width| {
+        [[50304, width], [4 * width, width], [3 * width, width], [width, width]]
+    });
+    let mut fitting = shapes.filter(|[rows, width]| requested.is(segment(rows * width * 4)));
+    let shape = fitting.next()?;
+    Some(Named {
+        name: name.to_string(),
+        shape: shape.to_vec(),
+        dtype: Dtype::F32,
+        role,
+        confidence: Confidence::Possible,
+        alternatives: fitting.take(TOLD).map(|shape| format!("{name} {shape:?}")).collect(),
+        birth: None,
+    })
+}
+
 fn logits(rows: u64, columns: u64, dtype: Dtype) -> Named {
     let name = if dtype == Dtype::F32 { "logits in f32" } else { "logits" };
     Named {

@@ -72,7 +72,7 @@ fn fix(report: &Report<'_>, fix: &Fix) -> Value {
         "fits": fix.fits,
         "device_bytes": fix.device_bytes,
         "tokens_per_iteration": fix.tokens_per_iteration,
-        "predicted_tokens_per_second": null,
+        "predicted_tokens_per_second": fix.tokens_per_second.map(|rate| rate.round() as u64),
         "note": report.note(fix),
     })
 }

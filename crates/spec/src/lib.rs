@@ -57,5 +57,5 @@ pub use run_spec::{
     RunSpec, Sampler, SamplingKeys,
 };
 pub use settings::{Origin, Setting, Settings, World};
-pub use suggest::{Suggestion, suggestions};
+pub use suggest::{Suggestion, first_suggestion, suggestions};
 pub use value::Value;

@@ -74,6 +74,21 @@ pub fn suggestions(
     found
 }
 
+/// The nearest one alone.
+pub fn first_suggestion(
+    run: &RunSpec,
+    dims: Dims,
+    machine: &Machine,
+    rates: &Device,
+) -> Option<Suggestion> {
+    let near = candidates(run, dims, machine).into_iter();
+    let first = near.filter_map(|candidate| suggestion(candidate, machine, rates)).next();
+    first.or_else(|| {
+        let smaller = smaller(run, dims, machine).into_iter().take(SMALLER_TRIED);
+        smaller.filter_map(|one| suggestion(one, machine, rates)).next()
+    })
+}
+
 fn suggestion(candidate: Candidate, machine: &Machine, rates: &Device) -> Option<Suggestion> {
     let Candidate { run, dims, settings, note } = candidate;
     let planned = plan_if_it_fits(&run, dims, machine).ok()??;

@@ -314,3 +314,28 @@ fn a_message_alone_is_judged_as_far_as_it_goes() {
     assert!(found.fitgpt.is_none() && !found.unknown.is_empty());
     assert!((found.budget.unwrap() as f64 / (1u64 << 30) as f64 - 9.72).abs() < 0.01);
 }
+
+/// Speeds of nanoGPT on an H200 (tokens a second): compiled 4 x 1024 409k, 8 x 1024 459k.
+#[test]
+fn fixes_have_their_price_on_a_card_that_is_known() {
+    let given = ["--batch_size=64", "--gradient_accumulation_steps=1"].map(String::from);
+    let case = recover(None, &given).unwrap();
+    let card = Gpu::find("H200");
+    let found = Diagnosis::new(None, Some(case), card, Some(8 << 30)).unwrap();
+    let batch = &found.fixes[0];
+    let rate = batch.tokens_per_second.unwrap();
+    assert!((380e3..520e3).contains(&rate), "{batch:?}");
+}
+
+/// Without settings, sizes of weights and of Adam's averages are named, too.
+#[test]
+fn weights_are_named_by_size() {
+    let found = diagnose(
+        "  File \"adam.py\", line 178, in _init_group\n    state[\"exp_avg\"] = torch.zeros_like(\n\
+         OutOfMemoryError: CUDA out of memory. Tried to allocate 26.00 MiB. GPU 0 has a total \
+         capacity of 11.69 GiB of which 2.00 MiB is free.",
+    );
+    let tensor = found.tensor.unwrap();
+    assert_eq!((found.phase.name(), found.cause), ("optimizer", Cause::OptimizerState));
+    assert_eq!(tensor.shape, [5120, 1280]);
+}
