@@ -320,7 +320,7 @@ impl Judge<'_> {
             return Ok((DoesNothing, 0, Note::StateAlone));
         }
         let batch = torch.batch / 2;
-        let accumulation = torch.accumulation * 2;
+        let accumulation = torch.accumulation.saturating_mul(2);
         let run = TorchRun { batch, eval_batch: batch, accumulation, ..torch.clone() };
         Ok((Helps, self.saved(&run)?, Note::HalfBatch))
     }

@@ -28,8 +28,6 @@ const TOLD: usize = 4;
 pub struct Fix {
     /// Keys with their values.
     pub settings: Vec<(&'static str, String)>,
-    /// Whether it is predicted to fit.
-    pub fits: bool,
     /// Bytes of the card, context included.
     pub device_bytes: u64,
     /// Tokens of an iteration.
@@ -98,147 +96,121 @@ fn speed(case: &Case, torch: &TorchRun, card: Option<&Gpu>) -> Result<Option<f64
 
 /// Changes that fit, the best first.
 pub fn fixes(case: &Case, budget: u64, card: Option<&Gpu>) -> Result<Vec<Fix>, SpecError> {
-    let mut found = Vec::new();
-    let as_it_is = device_bytes(&case.torch)?;
-    if as_it_is <= budget {
-        return Ok(found);
+    if device_bytes(&case.torch)? <= budget {
+        return Ok(Vec::new());
     }
+    let search = Search { case, budget, card };
+    let mut found = Vec::new();
     if !case.torch.compiled {
         let run = TorchRun { compiled: true, ..case.torch.clone() };
         let settings = vec![("compile", "True".to_string())];
-        push(&mut found, case, &run, settings, (budget, card))?;
+        found.extend(search.tried(&run, settings, FixKind::Compile)?);
     }
-    found.extend(smaller_batch(case, budget, card)?);
-    found.extend(shorter(case, budget, card)?);
-    found.extend(smaller_model(case, budget, card)?);
+    found.extend(search.smaller_batch()?);
+    found.extend(search.shorter()?);
+    found.extend(search.smaller_model()?);
     found.truncate(TOLD);
     Ok(found)
 }
 
-fn push(
-    found: &mut Vec<Fix>,
-    case: &Case,
-    run: &TorchRun,
-    settings: Vec<(&'static str, String)>,
-    (budget, card): (u64, Option<&Gpu>),
-) -> Result<(), SpecError> {
-    let device_bytes = device_bytes(run)?;
-    if device_bytes <= budget {
-        let tokens_per_iteration = case.run.tokens_per_iteration();
-        let tokens_per_second = speed(case, run, card)?;
-        let kind = FixKind::Compile;
-        found.push(Fix {
-            settings,
-            fits: true,
-            device_bytes,
-            tokens_per_iteration,
-            tokens_per_second,
-            kind,
-        });
-    }
-    Ok(())
+/// For whom changes are sought.
+struct Search<'a> {
+    case: &'a Case,
+    budget: u64,
+    card: Option<&'a Gpu>,
 }
 
-/// The largest micro-batch that fits and divides the iteration's sequences.
-fn smaller_batch(case: &Case, budget: u64, card: Option<&Gpu>) -> Result<Option<Fix>, SpecError> {
-    let torch = &case.torch;
-    let sequences = case.run.sequences_per_iteration();
-    let largest = torch.batch.min(LARGEST_BATCH + 1);
-    let batches = (1..largest).rev().filter(|batch| sequences.is_multiple_of(*batch));
-    for batch in batches {
-        let accumulation = sequences / batch;
-        let run = TorchRun { batch, eval_batch: batch, accumulation, ..torch.clone() };
-        let device_bytes = device_bytes(&run)?;
-        if device_bytes <= budget {
-            let settings = vec![
-                ("batch_size", batch.to_string()),
-                ("gradient_accumulation_steps", accumulation.to_string()),
-            ];
-            let tokens_per_iteration = case.run.tokens_per_iteration();
-            let tokens_per_second = speed(case, &run, card)?;
-            let kind = FixKind::SmallerBatch;
-            return Ok(Some(Fix {
-                settings,
-                fits: true,
-                device_bytes,
-                tokens_per_iteration,
-                tokens_per_second,
-                kind,
-            }));
+impl Search<'_> {
+    /// A change, if it fits.
+    fn tried(
+        &self,
+        run: &TorchRun,
+        settings: Vec<(&'static str, String)>,
+        kind: FixKind,
+    ) -> Result<Option<Fix>, SpecError> {
+        let device_bytes = device_bytes(run)?;
+        if device_bytes > self.budget {
+            return Ok(None);
         }
+        let sequences = run.batch.saturating_mul(run.accumulation);
+        Ok(Some(Fix {
+            settings,
+            device_bytes,
+            tokens_per_iteration: sequences.saturating_mul(run.positions),
+            tokens_per_second: speed(self.case, run, self.card)?,
+            kind,
+        }))
     }
-    Ok(None)
-}
 
-/// Half the context and twice the micro-batches, as often as it takes.
-fn shorter(case: &Case, budget: u64, card: Option<&Gpu>) -> Result<Option<Fix>, SpecError> {
-    let (mut positions, mut accumulation) =
-        (case.torch.positions, case.run.gradient_accumulation_steps);
-    while positions >= 256 && accumulation < 1 << 20 {
-        (positions, accumulation) = (positions / 2, accumulation * 2);
-        let dims = Dims { block_size: positions, ..case.dims };
-        let run = TorchRun { dims, positions, accumulation, ..case.torch.clone() };
-        let device_bytes = device_bytes(&run)?;
-        if device_bytes <= budget {
+    /// The largest micro-batch that fits and divides the iteration's sequences.
+    fn smaller_batch(&self) -> Result<Option<Fix>, SpecError> {
+        let torch = &self.case.torch;
+        let sequences = self.case.run.sequences_per_iteration();
+        let largest = torch.batch.min(LARGEST_BATCH + 1);
+        for batch in (1..largest).rev().filter(|batch| sequences.is_multiple_of(*batch)) {
+            let accumulation = sequences / batch;
+            let run = TorchRun { batch, eval_batch: batch, accumulation, ..torch.clone() };
+            let settings = cut(batch, accumulation);
+            if let Some(fix) = self.tried(&run, settings, FixKind::SmallerBatch)? {
+                return Ok(Some(fix));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Half the context and twice the micro-batches, as often as it takes.
+    fn shorter(&self) -> Result<Option<Fix>, SpecError> {
+        let torch = &self.case.torch;
+        let (mut positions, mut accumulation) = (torch.positions, torch.accumulation);
+        while positions >= 256 && accumulation < 1 << 20 {
+            (positions, accumulation) = (positions / 2, accumulation * 2);
+            let dims = Dims { block_size: positions, ..self.case.dims };
+            let run = TorchRun { dims, positions, accumulation, ..torch.clone() };
             let settings = vec![
                 ("block_size", positions.to_string()),
                 ("gradient_accumulation_steps", accumulation.to_string()),
             ];
-            let tokens_per_iteration = case.run.batch_size * accumulation * positions;
-            let tokens_per_second = speed(case, &run, card)?;
-            let kind = FixKind::ShorterContext;
-            return Ok(Some(Fix {
-                settings,
-                fits: true,
-                device_bytes,
-                tokens_per_iteration,
-                tokens_per_second,
-                kind,
-            }));
+            if let Some(fix) = self.tried(&run, settings, FixKind::ShorterContext)? {
+                return Ok(Some(fix));
+            }
         }
+        Ok(None)
     }
-    Ok(None)
+
+    /// The widest model of the same head size that fits: with the batch as it is if that keeps half
+    /// the width, else with single sequences. OpenAI's models and resumed ones have their sizes.
+    fn smaller_model(&self) -> Result<Option<Fix>, SpecError> {
+        let (case, torch) = (self.case, &self.case.torch);
+        if case.run.init_from != InitFrom::Scratch {
+            return Ok(None);
+        }
+        let dims = case.dims;
+        let head = dims.n_embd / dims.n_head.max(1);
+        let as_it_is = (torch.batch, torch.accumulation);
+        let single = (1, case.run.sequences_per_iteration());
+        for ((batch, accumulation), least) in [(as_it_is, dims.n_head.div_ceil(2)), (single, 1)] {
+            for heads in (least..dims.n_head.min(MOST_HEADS)).rev() {
+                let dims = Dims { n_head: heads, n_embd: heads * head, ..dims };
+                let run =
+                    TorchRun { dims, batch, eval_batch: batch, accumulation, ..torch.clone() };
+                let kind = FixKind::SmallerModel(reported_parameters(&dims)? as f64 / 1e6);
+                let mut settings =
+                    vec![("n_head", heads.to_string()), ("n_embd", dims.n_embd.to_string())];
+                if (batch, accumulation) != as_it_is {
+                    settings.extend(cut(batch, accumulation));
+                }
+                if let Some(fix) = self.tried(&run, settings, kind)? {
+                    return Ok(Some(fix));
+                }
+            }
+        }
+        Ok(None)
+    }
 }
 
-/// The widest model of the same head size that fits: with the batch as it is if that keeps half the
-/// width, else with single sequences. OpenAI's models and resumed ones have their sizes.
-fn smaller_model(case: &Case, budget: u64, card: Option<&Gpu>) -> Result<Option<Fix>, SpecError> {
-    if case.run.init_from != InitFrom::Scratch {
-        return Ok(None);
-    }
-    let dims = case.dims;
-    let head = dims.n_embd / dims.n_head.max(1);
-    let sequences = case.run.sequences_per_iteration();
-    let as_it_is = (case.torch.batch, case.run.gradient_accumulation_steps);
-    let half = dims.n_head.div_ceil(2);
-    for ((batch, accumulation), least) in [(as_it_is, half), ((1, sequences), 1)] {
-        for heads in (least..dims.n_head.min(MOST_HEADS)).rev() {
-            let dims = Dims { n_head: heads, n_embd: heads * head, ..dims };
-            let run =
-                TorchRun { dims, batch, eval_batch: batch, accumulation, ..case.torch.clone() };
-            let device_bytes = device_bytes(&run)?;
-            if device_bytes > budget {
-                continue;
-            }
-            let parameters = reported_parameters(&dims)? as f64 / 1e6;
-            let mut settings =
-                vec![("n_head", heads.to_string()), ("n_embd", dims.n_embd.to_string())];
-            if (batch, accumulation) != as_it_is {
-                settings.push(("batch_size", batch.to_string()));
-                settings.push(("gradient_accumulation_steps", accumulation.to_string()));
-            }
-            let tokens_per_iteration = case.run.tokens_per_iteration();
-            let tokens_per_second = speed(case, &run, card)?;
-            let kind = FixKind::SmallerModel(parameters);
-            return Ok(Some(Fix {
-                settings,
-                fits: true,
-                device_bytes,
-                tokens_per_iteration,
-                tokens_per_second,
-                kind,
-            }));
-        }
-    }
-    Ok(None)
+fn cut(batch: u64, accumulation: u64) -> Vec<(&'static str, String)> {
+    vec![
+        ("batch_size", batch.to_string()),
+        ("gradient_accumulation_steps", accumulation.to_string()),
+    ]
 }

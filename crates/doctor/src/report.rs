@@ -7,6 +7,7 @@ use crate::log::{Dialect, LogPhase};
 use crate::tensor::{Confidence, Named};
 use crate::words::{Catalogue, Language, fill};
 use plan::Bytes;
+use spec::shell::quoted;
 
 /// A report in one language.
 pub struct Report<'a> {
@@ -246,15 +247,6 @@ impl Report<'_> {
 fn arguments(fix: &Fix) -> String {
     let typed = fix.settings.iter().map(|(key, value)| format!("--{key}={value}"));
     typed.collect::<Vec<_>>().join(" ")
-}
-
-/// A word as a shell wants it.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:+@%,".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        return word.to_string();
-    }
-    format!("'{}'", word.replace('\'', "'\\''"))
 }
 
 /// A value as Python writes it.

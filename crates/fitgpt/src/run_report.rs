@@ -1,12 +1,13 @@
 //! What `train` says before the first step and after the last: nanoGPT's lines, what its users
 //! miss, how good the result is, and which command comes next.
 
-use crate::commands::{program, quoted};
+use crate::commands::program;
 use crate::device::Device;
 use crate::numbers::{duration, grouped};
 use crate::screen;
 use data::corpus::FIVE_GRAM_LOSS;
 use data::{GPT2_IDS, Split};
+use spec::shell::quoted;
 use spec::{Origin, RunSpec, Settings};
 use std::path::Path;
 use train::TrainError;

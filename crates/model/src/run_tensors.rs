@@ -127,10 +127,7 @@ fn flat_role(
     (role, scope): (Role, Scope),
 ) -> Result<FlatRole, PlanError> {
     let shape = Shape::new(&[layout.total])?;
-    let root = match scope {
-        Scope::Host => b.offloaded_tensor(name, dtype, shape, role)?,
-        _ => b.run_tensor(name, dtype, shape, role)?,
-    };
+    let root = b.held_tensor(name, dtype, shape, role, scope)?;
     let windows = table
         .iter()
         .zip(&layout.offsets)

@@ -163,36 +163,20 @@ impl ScheduleBuilder {
         shape: Shape,
         role: Role,
     ) -> Result<TensorId, PlanError> {
-        self.tensor(Tensor {
-            name: name.to_string(),
-            dtype,
-            shape,
-            role,
-            scope: Scope::Run,
-            layer: None,
-            io: Io::Device,
-            view: None,
-        })
+        self.held_tensor(name, dtype, shape, role, Scope::Run)
     }
 
-    /// The same in the host's memory.
-    pub fn offloaded_tensor(
+    /// The same in the memory that a scope says, the device's or the host's.
+    pub fn held_tensor(
         &mut self,
         name: &str,
         dtype: Dtype,
         shape: Shape,
         role: Role,
+        scope: Scope,
     ) -> Result<TensorId, PlanError> {
-        self.tensor(Tensor {
-            name: name.to_string(),
-            dtype,
-            shape,
-            role,
-            scope: Scope::Host,
-            layer: None,
-            io: Io::Device,
-            view: None,
-        })
+        let (name, layer, io, view) = (name.to_string(), None, Io::Device, None);
+        self.tensor(Tensor { name, dtype, shape, role, scope, layer, io, view })
     }
 
     /// A named window into a run-wide tensor, of the same type.

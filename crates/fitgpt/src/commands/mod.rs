@@ -7,6 +7,7 @@ mod train;
 
 use crate::screen;
 use ::train::TrainError;
+use spec::shell::quoted;
 use spec::{Environment, SpecError, World, documents};
 use std::io::{ErrorKind, Read};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -213,15 +214,6 @@ fn environment() -> Environment {
     Environment { world_size: std::env::var("WORLD_SIZE").ok(), cuda_devices: 0 }
 }
 
-/// A word as a shell wants it.
-pub fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:+@%,".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        return word.to_string();
-    }
-    format!("'{}'", word.replace('\'', "'\\''"))
-}
-
 /// How this program was started, for commands that are printed to be typed.
 pub fn program() -> String {
     if std::env::var_os("CARGO_MANIFEST_DIR").is_some() {
@@ -229,22 +221,4 @@ pub fn program() -> String {
     }
     let typed = std::env::args_os().next().map(|name| name.to_string_lossy().into_owned());
     quoted(&typed.unwrap_or_else(|| "fitgpt".to_string()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::quoted;
-
-    #[test]
-    fn words_survive_a_shell() {
-        for (word, want) in [
-            ("--out_dir=out/a-1", "--out_dir=out/a-1"),
-            ("--out_dir=a b", "'--out_dir=a b'"),
-            ("it's", "'it'\\''s'"),
-            ("$x", "'$x'"),
-            ("", "''"),
-        ] {
-            assert_eq!(quoted(word), want);
-        }
-    }
 }

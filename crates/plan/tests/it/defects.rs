@@ -472,7 +472,7 @@ fn what_outlives_segments() {
 fn host_memory_is_checked_too() {
     let mut builder = ScheduleBuilder::new();
     let shape = fixture::shape(&[64]);
-    let kept = builder.offloaded_tensor("kept", Dtype::F32, shape, Role::Moment).unwrap();
+    let kept = builder.held_tensor("kept", Dtype::F32, shape, Role::Moment, Scope::Host).unwrap();
     let out = builder.run_tensor("out", Dtype::F32, shape, Role::Moment).unwrap();
     let mut segment = builder.segment("s", Phase::Train);
     let here = segment.local("here", Dtype::F32, shape, Role::Moment).unwrap();
