@@ -147,15 +147,32 @@ impl Search<'_> {
         let torch = &self.case.torch;
         let sequences = self.case.run.sequences_per_iteration();
         let largest = torch.batch.min(LARGEST_BATCH + 1);
-        for batch in (1..largest).rev().filter(|batch| sequences.is_multiple_of(*batch)) {
+        let batches = (1..largest).rev().filter(|batch| sequences.is_multiple_of(*batch));
+        let change = |batch: u64| {
             let accumulation = sequences / batch;
-            let run = TorchRun { batch, eval_batch: batch, accumulation, ..torch.clone() };
-            let settings = cut(batch, accumulation);
-            if let Some(fix) = self.tried(&run, settings, FixKind::SmallerBatch)? {
-                return Ok(Some(fix));
+            TorchRun { batch, eval_batch: batch, accumulation, ..torch.clone() }
+        };
+        let Some(batch) = self.largest(batches.collect(), change)? else {
+            return Ok(None);
+        };
+        self.tried(&change(batch), cut(batch, sequences / batch), FixKind::SmallerBatch)
+    }
+
+    /// The first of falling sizes that fits; smaller ones need less, so few are looked at.
+    fn largest(
+        &self,
+        falling: Vec<u64>,
+        change: impl Fn(u64) -> TorchRun,
+    ) -> Result<Option<u64>, SpecError> {
+        let (mut low, mut high) = (0, falling.len());
+        while low < high {
+            let middle = (low + high) / 2;
+            match device_bytes(&change(falling[middle]))? <= self.budget {
+                true => high = middle,
+                false => low = middle + 1,
             }
         }
-        Ok(None)
+        Ok(falling.get(low).copied())
     }
 
     /// Half the context and twice the micro-batches, as often as it takes.
@@ -189,20 +206,22 @@ impl Search<'_> {
         let as_it_is = (torch.batch, torch.accumulation);
         let single = (1, case.run.sequences_per_iteration());
         for ((batch, accumulation), least) in [(as_it_is, dims.n_head.div_ceil(2)), (single, 1)] {
-            for heads in (least..dims.n_head.min(MOST_HEADS)).rev() {
+            let change = |heads: u64| {
                 let dims = Dims { n_head: heads, n_embd: heads * head, ..dims };
-                let run =
-                    TorchRun { dims, batch, eval_batch: batch, accumulation, ..torch.clone() };
-                let kind = FixKind::SmallerModel(reported_parameters(&dims)? as f64 / 1e6);
-                let mut settings =
-                    vec![("n_head", heads.to_string()), ("n_embd", dims.n_embd.to_string())];
-                if (batch, accumulation) != as_it_is {
-                    settings.extend(cut(batch, accumulation));
-                }
-                if let Some(fix) = self.tried(&run, settings, kind)? {
-                    return Ok(Some(fix));
-                }
+                TorchRun { dims, batch, eval_batch: batch, accumulation, ..torch.clone() }
+            };
+            let falling = (least..dims.n_head.min(MOST_HEADS)).rev().collect();
+            let Some(heads) = self.largest(falling, change)? else {
+                continue;
+            };
+            let run = change(heads);
+            let kind = FixKind::SmallerModel(reported_parameters(&run.dims)? as f64 / 1e6);
+            let mut settings =
+                vec![("n_head", heads.to_string()), ("n_embd", run.dims.n_embd.to_string())];
+            if (batch, accumulation) != as_it_is {
+                settings.extend(cut(batch, accumulation));
             }
+            return self.tried(&run, settings, kind);
         }
         Ok(None)
     }
