@@ -85,17 +85,17 @@ impl fmt::Display for Summary {
 
 /// A check on its way.
 #[derive(Default)]
-struct Report {
-    summary: Summary,
+pub(crate) struct Report {
+    pub(crate) summary: Summary,
     failures: Vec<Failure>,
 }
 
 impl Report {
-    fn fail(&mut self, case: &str, problem: Problem) {
+    pub(crate) fn fail(&mut self, case: &str, problem: Problem) {
         self.failures.push(Failure { case: case.to_string(), problem });
     }
 
-    fn pass(&mut self, case: &str, label: &str, values: usize, used: f64) {
+    pub(crate) fn pass(&mut self, case: &str, label: &str, values: usize, used: f64) {
         self.summary.values += values;
         if self.summary.closest.as_ref().is_none_or(|(_, most)| used > *most) {
             self.summary.closest = Some((format!("{case} {label}"), used));
@@ -120,7 +120,7 @@ impl Report {
         }
     }
 
-    fn finish(self) -> Result<Summary, Vec<Failure>> {
+    pub(crate) fn finish(self) -> Result<Summary, Vec<Failure>> {
         if self.failures.is_empty() { Ok(self.summary) } else { Err(self.failures) }
     }
 }
@@ -209,7 +209,7 @@ fn check_goldens(
     report.finish()
 }
 
-fn built(cases: Result<Vec<Case>, PlanError>) -> Result<Vec<Case>, Vec<Failure>> {
+pub(crate) fn built(cases: Result<Vec<Case>, PlanError>) -> Result<Vec<Case>, Vec<Failure>> {
     cases.map_err(|error| {
         vec![Failure { case: "all cases".to_string(), problem: Problem::Build(error) }]
     })

@@ -47,11 +47,13 @@ pub mod run;
 
 pub mod check;
 pub mod finite_difference;
+pub mod formats;
 
 pub use case::{Action, Case, Form, Input, Reading, Tolerance};
 pub use check::{
     Failure, Problem, Summary, check_agreement, check_finite_differences, check_models, check_ops,
 };
+pub use formats::check_formats;
 pub use golden::Goldens;
 pub use run::{LoadBackend, Runner, run_case};
 pub use values::Values;

@@ -2,8 +2,10 @@
 //! that a kernel which reads scratch or skips an output cannot pass by luck.
 
 use crate::case::{Action, Case, Form, Reading, state_fields};
-use crate::values::{Values, floats};
-use plan::{Backend, BackendError, Dtype, Plan, PlanError, Scope, StepState, TensorId, verify};
+use crate::values::Values;
+use plan::{
+    Backend, BackendError, Dtype, Plan, PlanError, Scope, StepState, TensorId, half, verify,
+};
 use std::fmt;
 
 /// Makes a backend for a plan.
@@ -82,7 +84,11 @@ impl<'a> Runner<'a> {
                         Some((name, values)) if name == input.name => values,
                         _ => &input.values,
                     };
-                    self.backend.write(*tensor, &values.to_bytes())?;
+                    let content = match values {
+                        Values::F32(numbers) => self.encoded(*tensor, numbers),
+                        Values::I32(_) | Values::U32(_) => values.to_bytes(),
+                    };
+                    self.backend.write(*tensor, &content)?;
                 }
                 Action::Clear { tensor } => {
                     let zeros = vec![0; self.bytes(*tensor)];
@@ -101,6 +107,13 @@ impl<'a> Runner<'a> {
     /// The backend, for callers that time single segments of [`Case::script`].
     pub fn backend(&mut self) -> &mut dyn Backend {
         &mut *self.backend
+    }
+
+    /// In the tensor's format.
+    fn encoded(&self, tensor: TensorId, numbers: &[f32]) -> Vec<u8> {
+        let mut content = Vec::new();
+        half::encode(self.case.schedule.tensors.get(tensor).dtype, numbers, &mut content);
+        content
     }
 
     fn bytes(&self, tensor: TensorId) -> usize {
@@ -125,11 +138,13 @@ impl<'a> Runner<'a> {
     fn read(&mut self, reading: &Reading) -> Result<Vec<f32>, RunError> {
         let mut content = vec![0; self.bytes(reading.tensor)];
         self.backend.read(reading.tensor, &mut content)?;
+        let mut numbers = Vec::new();
+        half::decode(self.case.schedule.tensors.get(reading.tensor).dtype, &content, &mut numbers);
         Ok(match reading.form {
-            Form::Elements => floats(&content),
-            Form::Part { from, to } => floats(&content).into_iter().take(to).skip(from).collect(),
+            Form::Elements => numbers,
+            Form::Part { from, to } => numbers.into_iter().take(to).skip(from).collect(),
             Form::Total { factor } => {
-                let total: f64 = floats(&content).into_iter().map(f64::from).sum();
+                let total: f64 = numbers.into_iter().map(f64::from).sum();
                 vec![(total * f64::from(factor)) as f32]
             }
             Form::State => {

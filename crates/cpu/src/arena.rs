@@ -3,7 +3,9 @@
 
 use crate::system_memory::available_bytes;
 use plan::ops::{Access, Operand};
-use plan::{ALIGNMENT, BackendError, Bytes, Dtype, Io, Phase, Plan, Scope, SegmentId, TensorId};
+use plan::{
+    ALIGNMENT, BackendError, Bytes, Dtype, HostAccess, Io, Phase, Plan, Scope, SegmentId, TensorId,
+};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::Cell;
 
@@ -77,14 +79,11 @@ struct Bound {
 pub(crate) struct Memory {
     blocks: Vec<Block>,
     bytes: Bytes,
-    /// For host access: run-wide tensors, inputs and outputs.
-    host: Vec<Option<HostAccess>>,
-    /// Whose own inputs or outputs stand in memory now.
-    standing: Standing,
-    /// Of the segment whose inputs stand there: which of them were written.
-    written: Vec<bool>,
-    /// The phase of the last segment that ran, and what each phase keeps between its segments.
-    phase: Option<Phase>,
+    /// What the host may do.
+    access: HostAccess,
+    /// By tensor: where it is, for those that the host sees.
+    host: Vec<Option<Region>>,
+    /// What each phase keeps between its segments.
     kept: Vec<(Phase, Region)>,
     /// By segment, by step.
     steps: Vec<Vec<Vec<Bound>>>,
@@ -98,10 +97,8 @@ impl Memory {
         let mut memory = Memory {
             blocks: Vec::new(),
             bytes: Bytes::ZERO,
+            access: HostAccess::new(plan),
             host: vec![None; plan.schedule.tensors.len()],
-            standing: Standing::Nothing,
-            written: vec![false; plan.schedule.tensors.len()],
-            phase: None,
             kept: Vec::new(),
             steps: Vec::new(),
             dying: Vec::new(),
@@ -159,11 +156,7 @@ impl Memory {
         }
         let regions = Regions { plan, segment, owners };
         for id in plan.schedule.tensors.ids().filter(|&id| regions.host_sees(id)) {
-            let (io, scope) =
-                (plan.schedule.tensors.get(id).io, plan.schedule.tensors.get(id).scope);
-            let only = matches!(scope, Scope::Segment(_)).then_some((segment, io));
-            let phase = if let Scope::Phase(phase) = scope { Some(phase) } else { None };
-            self.host[id.index()] = regions.of(id).map(|region| HostAccess { region, only, phase });
+            self.host[id.index()] = regions.of(id);
         }
         for place in &plan.layout(segment).placements {
             let scope = plan.schedule.tensors.get(place.tensor).scope;
@@ -208,22 +201,9 @@ impl Memory {
         offset: u64,
         content: &[u8],
     ) -> Result<(), BackendError> {
-        let access = self.host_access(tensor)?;
-        if let Some((_, Io::Output)) = access.only {
-            return Err(refusal(tensor, "is an output, not to be written"));
-        }
-        let start = access.region.part(tensor, offset, content.len())?;
-        if let Some((segment, _)) = access.only {
-            // From now on no other segment's inputs or outputs are believed.
-            if self.standing != Standing::Inputs(segment) {
-                self.standing = Standing::Inputs(segment);
-                self.written.fill(false);
-            }
-            self.written[tensor.index()] = true;
-        }
-        if let Some(phase) = access.phase {
-            self.enter(phase);
-        }
+        let entered = self.access.write(tensor, offset, content.len())?;
+        self.poison_kept(entered);
+        let start = self.part(tensor, offset)?;
         // SAFETY: `part` lies in a block of ours and has this size, and `&mut self` excludes any
         // other use of it; `content` is borrowed from elsewhere.
         unsafe { std::ptr::copy_nonoverlapping(content.as_ptr(), start, content.len()) };
@@ -237,81 +217,38 @@ impl Memory {
         offset: u64,
         content: &mut [u8],
     ) -> Result<(), BackendError> {
-        let access = self.host_access(tensor)?;
-        match access.only {
-            Some((_, Io::Input)) => return Err(refusal(tensor, "is an input, not to be read")),
-            Some((segment, _)) if self.standing != Standing::Outputs(segment) => {
-                return Err(refusal(tensor, "was overwritten by what was written or run since"));
-            }
-            _ => {}
-        }
-        if access.phase.is_some_and(|phase| self.phase != Some(phase)) {
-            return Err(refusal(tensor, "was overwritten by what was written or run since"));
-        }
-        let start = access.region.part(tensor, offset, content.len())?;
+        self.access.read(tensor, offset, content.len())?;
+        let start = self.part(tensor, offset)?;
         // SAFETY: as in `write_at`, the other way round.
         unsafe { std::ptr::copy_nonoverlapping(start, content.as_mut_ptr(), content.len()) };
         Ok(())
     }
 
-    fn host_access(&self, tensor: TensorId) -> Result<HostAccess, BackendError> {
-        let access = self.host.get(tensor.index()).copied().flatten();
-        access.ok_or_else(|| refusal(tensor, "exists only while its segment runs"))
+    /// Where a part of a tensor starts, of which `access` has said that it is inside.
+    fn part(&self, tensor: TensorId, offset: u64) -> Result<*mut u8, BackendError> {
+        let unplaced = || BackendError::BadPlan { defects: "a tensor has no place".into() };
+        let region = self.host[tensor.index()].ok_or_else(unplaced)?;
+        // SAFETY: the offset is inside the region.
+        Ok(unsafe { region.start.add(offset as usize) })
     }
 
-    /// A segment is about to run: each of its own inputs must stand in memory. What a phase keeps
-    /// shares bytes with other phases, so on entering it all of that becomes NaN: a result that
-    /// leans on what is gone is then seen to.
+    /// A segment is about to run.
     pub(crate) fn begin(&mut self, segment: SegmentId, phase: Phase) -> Result<(), BackendError> {
-        let stands = self.standing == Standing::Inputs(segment);
-        for (index, access) in self.host.iter().enumerate() {
-            let own = access.is_some_and(|a| a.only == Some((segment, Io::Input)));
-            if own && !(stands && self.written[index]) {
-                let what = format!("tensor {index}, an input of the segment, was not written");
-                return Err(BackendError::HostAccess { what });
-            }
-        }
-        self.standing = Standing::Nothing;
-        self.enter(phase);
+        let entered = self.access.begin(segment, phase)?;
+        self.poison_kept(entered);
         Ok(())
     }
 
-    fn enter(&mut self, phase: Phase) {
-        if self.phase.replace(phase) != Some(phase) {
-            for (_, region) in self.kept.iter().filter(|(of, _)| *of == phase) {
-                region.poison();
-            }
+    fn poison_kept(&mut self, entered: Option<Phase>) {
+        for (_, region) in self.kept.iter().filter(|(of, _)| Some(*of) == entered) {
+            region.poison();
         }
     }
 
-    /// A segment has run: its outputs stand in memory.
+    /// A segment has run.
     pub(crate) fn end(&mut self, segment: SegmentId) {
-        self.standing = Standing::Outputs(segment);
+        self.access.end(segment);
     }
-}
-
-/// Segments share bytes: at any time the own inputs or outputs of one of them are there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
-    Nothing,
-    /// The host has begun to write these.
-    Inputs(SegmentId),
-    /// The segment was the last to run, and ran to its end.
-    Outputs(SegmentId),
-}
-
-fn refusal(tensor: TensorId, why: &str) -> BackendError {
-    BackendError::HostAccess { what: format!("tensor {} {why}", tensor.index()) }
-}
-
-/// What the host may do with a tensor.
-#[derive(Clone, Copy)]
-struct HostAccess {
-    region: Region,
-    /// The segment that it belongs to, and on which side of its run it is touched.
-    only: Option<(SegmentId, Io)>,
-    /// The phase that keeps it.
-    phase: Option<Phase>,
 }
 
 // SAFETY: the pointers lead into blocks that the value owns; nobody else has them.
@@ -334,14 +271,13 @@ impl Regions<'_> {
         Some(Region { start: unsafe { start.add(offset.get() as usize) }, bytes, dtype })
     }
 
-    /// Whether the host may read or write a tensor around a run of this segment.
+    /// Whether the tensor has a place here that the host may touch.
     fn host_sees(&self, id: TensorId) -> bool {
-        let tensor = self.plan.schedule.tensors.get(id);
-        match tensor.scope {
+        match self.plan.schedule.tensors.get(id).scope {
+            Scope::Segment(owner) => owner == self.segment,
             Scope::Run | Scope::Host | Scope::Phase(_) => {
                 self.plan.schedule.is_held(id, self.segment)
             }
-            Scope::Segment(owner) => owner == self.segment && tensor.io != Io::Device,
         }
     }
 
@@ -372,17 +308,6 @@ impl Regions<'_> {
 }
 
 impl Region {
-    /// Where a part starts, if all of it is inside.
-    fn part(&self, tensor: TensorId, offset: u64, len: usize) -> Result<*mut u8, BackendError> {
-        let end = usize::try_from(offset).ok().and_then(|offset| offset.checked_add(len));
-        if end.is_none_or(|end| end > self.bytes) {
-            let why = format!("has {} bytes, {len} from {offset} were asked for", self.bytes);
-            return Err(refusal(tensor, &why));
-        }
-        // SAFETY: the offset was just shown to be inside the region.
-        Ok(unsafe { self.start.add(offset as usize) })
-    }
-
     fn poison(&self) {
         if self.dtype.size() == 2 {
             for half in 0..self.bytes / 2 {

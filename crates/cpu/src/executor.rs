@@ -5,7 +5,7 @@ use crate::arena::{Memory, MemoryMode, StepMemory};
 use crate::isa::Isa;
 use crate::kernels;
 use crate::pool::Pool;
-use plan::ops::{AdamW, Op};
+use plan::ops::{AdamW, Op, TOKEN_BLOCK};
 use plan::{
     Backend, BackendError, Bytes, Dtype, Plan, Scratch, SegmentId, StepInputs, StepState, TensorId,
     Tensors,
@@ -41,6 +41,11 @@ pub struct CpuScratch {
 
 impl Scratch for CpuScratch {
     fn bytes(&self, op: &Op, tensors: &Tensors) -> Option<Bytes> {
+        if let Op::LayerNormBackward(op) = op {
+            let shape = tensors.get(op.x).shape;
+            let partials = shape.rows().div_ceil(TOKEN_BLOCK).checked_mul(shape.width())?;
+            return partials.checked_mul(8).and_then(Bytes::new); // gain's and bias's, for all
+        }
         let each = scratch_of_a_thread(op, tensors)?;
         each.checked_mul(4)?.checked_mul(self.threads.max(1) as u64).and_then(Bytes::new)
     }

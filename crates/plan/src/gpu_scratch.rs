@@ -3,15 +3,20 @@
 
 use crate::backend::Scratch;
 use crate::bytes::Bytes;
-use crate::ops::{Op, TOKEN_BLOCK};
+use crate::ops::Op;
 use crate::tensor::Tensors;
 
 /// What a library of products may use; its fast algorithms want no more.
 const PRODUCTS: u64 = 32 << 20;
 
-/// Sums over tokens (biases, gains) are made in so many parts, whatever the GPU, and then added in
-/// order: the same bits on every run.
-const PARTIAL_SUMS: u64 = 128;
+/// Sums over tokens (biases, gains) are made over so many at a time, whatever the GPU, and then
+/// added in order: the same bits on every run.
+pub const TOKENS_OF_A_PARTIAL_SUM: u64 = 64;
+
+/// Rows of partial sums over so many tokens.
+pub fn partial_sums(tokens: u64) -> u64 {
+    tokens.div_ceil(TOKENS_OF_A_PARTIAL_SUM)
+}
 
 /// Scratch of the kernels for NVIDIA GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,12 +30,17 @@ impl Scratch for GpuScratch {
                 PRODUCTS
             }
             Op::LinearBackwardWeight(op) => {
-                let width = tensors.get(op.d_out).shape.width();
-                PRODUCTS.max(width.checked_mul(4 * PARTIAL_SUMS)?)
+                let shape = tensors.get(op.d_out).shape;
+                let partials = partial_sums(shape.rows()).checked_mul(shape.width())?;
+                PRODUCTS.max(partials.checked_mul(4)?)
             }
-            // The gradient of queries is summed over blocks of keys in f32.
-            Op::AttentionBackward(op) => (elements(op.qkv) / 3).checked_mul(4)?,
-            Op::AttentionDecode(op) => elements(op.cache).div_ceil(TOKEN_BLOCK).checked_mul(8)?,
+            // Gain's and bias's.
+            Op::LayerNormBackward(op) => {
+                let shape = tensors.get(op.x).shape;
+                partial_sums(shape.rows()).checked_mul(shape.width())?.checked_mul(8)?
+            }
+            // Two arrays of ids and two of places, while they are sorted.
+            Op::EmbedBackward(op) => elements(op.tokens).checked_mul(16)?,
             _ => 0,
         };
         Bytes::new(needed)

@@ -31,6 +31,8 @@ pub mod cost;
 pub mod device;
 pub mod error;
 pub mod gpu_scratch;
+pub mod half;
+pub mod host_access;
 pub mod lifetimes;
 pub mod op_times;
 pub mod ops;
@@ -45,6 +47,7 @@ pub use backend::{Backend, BackendError, NoScratch, Scratch, StepInputs, StepSta
 pub use bytes::{ALIGNMENT, Bytes};
 pub use error::PlanError;
 pub use gpu_scratch::GpuScratch;
+pub use host_access::HostAccess;
 pub use lifetimes::Live;
 pub use schedule::{Pass, Schedule, ScheduleBuilder, Segment, SegmentBuilder, SegmentId, Step};
 pub use tensor::{Dtype, Io, Phase, Role, Scope, Shape, Tensor, TensorId, Tensors, View};

@@ -450,6 +450,11 @@ impl Backward<'_> {
         self.segment.shape(tensor)
     }
 
+    /// The element type of a tensor.
+    pub fn dtype(&self, tensor: TensorId) -> Dtype {
+        self.segment.tensor(tensor).dtype
+    }
+
     /// Appends a backward step.
     pub fn push(&mut self, op: impl Into<Op>) -> Result<(), PlanError> {
         self.segment.push(op)

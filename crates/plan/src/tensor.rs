@@ -314,6 +314,20 @@ impl Tensors {
         Ok(())
     }
 
+    /// The same tensor in another format: how a case is run in formats that it was not written
+    /// for. Views keep that of their root, so neither of them can be changed.
+    pub fn set_dtype(&mut self, id: TensorId, dtype: Dtype) -> Result<(), PlanError> {
+        let changed = Tensor { dtype, ..self.get(id).clone() };
+        let seen = |row: &Tensor| row.view.is_some_and(|view| view.root == id);
+        if changed.view.is_some() || self.rows.iter().any(seen) {
+            let problem = format!("{} shares its bytes", changed.name);
+            return Err(PlanError::Attribute { op: "set_dtype", problem });
+        }
+        self.bytes[id.index()] = changed.checked_bytes()?;
+        self.rows[id.index()] = changed;
+        Ok(())
+    }
+
     /// The row of a tensor. Ids come from [`Tensors::add`] on the same table.
     pub fn get(&self, id: TensorId) -> &Tensor {
         &self.rows[id.index()]

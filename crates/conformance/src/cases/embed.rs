@@ -5,7 +5,8 @@ use crate::case_builder::{CaseBuilder, STANDARD, backward};
 use crate::masks::{MaskPlace, mask};
 use crate::values::Values;
 use plan::ops::{Dropout, DropoutSite, Embed, PositionFrom};
-use plan::{PlanError, StepInputs};
+use plan::{PlanError, Scratch, StepInputs};
+use std::rc::Rc;
 
 const TOLERANCE: Tolerance = Tolerance {
     absolute: 4e-6,
@@ -78,15 +79,15 @@ const STEP: StepInputs = StepInputs {
     position: 0,
 };
 
-pub fn cases() -> Result<Vec<Case>, PlanError> {
-    let mut all = TABLE.iter().map(case).collect::<Result<Vec<_>, _>>()?;
+pub fn cases(scratch: &Rc<dyn Scratch>) -> Result<Vec<Case>, PlanError> {
+    let mut all = TABLE.iter().map(|sizes| case(sizes, scratch)).collect::<Result<Vec<_>, _>>()?;
     all.push(decode()?);
     Ok(all)
 }
 
-fn case(sizes: &Sizes) -> Result<Case, PlanError> {
+fn case(sizes: &Sizes, scratch: &Rc<dyn Scratch>) -> Result<Case, PlanError> {
     let &Sizes { rows, positions, block, vocabulary, width, used, .. } = sizes;
-    let mut case = CaseBuilder::new(sizes.name, "embed", TOLERANCE);
+    let mut case = CaseBuilder::with_scratch(sizes.name, "embed", TOLERANCE, scratch);
     case.attribute("position", Attribute::Int(0));
     let ids = case.drawn_ids("tokens", &[rows, positions], used)?;
     let tokens = case.ids("tokens", &[rows, positions], ids)?;

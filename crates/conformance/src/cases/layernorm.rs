@@ -5,7 +5,8 @@ use crate::case_builder::{CaseBuilder, NEAR_ONE, Normal, STANDARD, backward, spr
 use crate::masks::{MaskPlace, mask};
 use crate::values::Values;
 use plan::ops::{Branch, Dropout, DropoutSite, LayerNorm};
-use plan::{PlanError, StepInputs};
+use plan::{PlanError, Scratch, StepInputs};
+use std::rc::Rc;
 
 const TOLERANCE: Tolerance = Tolerance {
     absolute: 2e-5,
@@ -91,13 +92,13 @@ const STEP: StepInputs = StepInputs {
     position: 0,
 };
 
-pub fn cases() -> Result<Vec<Case>, PlanError> {
-    TABLE.iter().map(case).collect()
+pub fn cases(scratch: &Rc<dyn Scratch>) -> Result<Vec<Case>, PlanError> {
+    TABLE.iter().map(|sizes| case(sizes, scratch)).collect()
 }
 
-fn case(sizes: &Sizes) -> Result<Case, PlanError> {
+fn case(sizes: &Sizes, scratch: &Rc<dyn Scratch>) -> Result<Case, PlanError> {
     let width = sizes.dims[2];
-    let mut case = CaseBuilder::new(sizes.name, "layernorm", sizes.tolerance);
+    let mut case = CaseBuilder::with_scratch(sizes.name, "layernorm", sizes.tolerance, scratch);
     case.attribute("residual", Attribute::Int((sizes.residual == Delivered).into()));
     let op = operation(&mut case, sizes)?;
     let d_gain = case.input("d_gain", &[width], STANDARD)?;

@@ -17,8 +17,8 @@ use std::rc::Rc;
 /// All op cases, with the scratch that the backend needs.
 pub fn cases(scratch: &Rc<dyn Scratch>) -> Result<Vec<Case>, PlanError> {
     let families = [
-        embed::cases()?,
-        layernorm::cases()?,
+        embed::cases(scratch)?,
+        layernorm::cases(scratch)?,
         linear::cases(scratch)?,
         attention::cases(scratch)?,
         gelu::cases()?,

@@ -125,7 +125,7 @@ pub fn layernorm_backward(b: &mut Naive, op: &LayerNormBackward, inputs: &StepIn
     }
     b.put(op.d_x, &d_x);
     if let Some(branch) = &op.branch {
-        let dropout = Some(branch.dropout);
+        let dropout = branch.dropout;
         let masked = |(i, d): (usize, f64)| {
             d * kept(dropout, inputs, mask_row(&dims, inputs, i / width), i % width)
         };

@@ -48,17 +48,18 @@ pub(crate) fn backward(cx: &Context<'_>, op: &LayerNormBackward) -> Result<(), B
     let (d_out, x) = (cx.memory.read(op.d_out), cx.memory.read(op.x));
     let statistics = [cx.memory.read(op.mean), cx.memory.read(op.rstd)];
     let gain = cx.memory.read(op.gain);
-    let partials = cx.memory.write(op.partials);
+    let partials = cx.memory.write(op.workspace);
     let block = TOKEN_BLOCK as usize;
     let blocks = (x.len() / width).div_ceil(block);
     let first_row = cx.first_token(op.x);
-    let mask = Mask::new(cx, op.branch.as_ref().map(|branch| branch.dropout));
+    let mask = Mask::new(cx, op.branch.as_ref().and_then(|branch| branch.dropout));
     let mut nothing = [];
     let d_branch = match &op.branch {
         Some(branch) => Output::new(cx.memory.write(branch.d_branch), block * width),
         None => Output::new(&mut nothing, 0),
     };
     let d_x = Output::new(cx.memory.write(op.d_x), block * width);
+    let (partials, _) = partials.split_at_mut(blocks * 2 * width);
     let sums = Output::new(&mut *partials, 2 * width);
     cx.pool.split(blocks, [d_x, d_branch, sums], |_, units, [d_x, d_branch, sums]| {
         for (index, unit) in units.clone().enumerate() {
@@ -74,9 +75,13 @@ pub(crate) fn backward(cx: &Context<'_>, op: &LayerNormBackward) -> Result<(), B
                 write: op.write,
             };
             gradient(isa, work, d_x, &mut sums[index * 2 * width..][..2 * width]);
-            if let Some(mask) = mask {
-                let first_row = first_row + rows.start as u64;
-                copy_masked(isa, d_x, mask, first_row, width, &mut d_branch[here]);
+            match mask {
+                Some(mask) => {
+                    let first_row = first_row + rows.start as u64;
+                    copy_masked(isa, d_x, mask, first_row, width, &mut d_branch[here]);
+                }
+                None if !d_branch.is_empty() => d_branch[here].copy_from_slice(d_x),
+                None => {}
             }
         }
     });

@@ -128,7 +128,7 @@ fn dropout_of(op: &Op) -> Option<Dropout> {
         Op::Embed(op) => op.dropout,
         Op::EmbedBackward(op) => op.dropout,
         Op::LayerNorm(op) => op.add.as_ref().and_then(|add| add.dropout),
-        Op::LayerNormBackward(op) => op.branch.as_ref().map(|branch| branch.dropout),
+        Op::LayerNormBackward(op) => op.branch.as_ref().and_then(|branch| branch.dropout),
         Op::Attention(op) => op.dropout,
         Op::AttentionBackward(op) => op.dropout,
         _ => None,

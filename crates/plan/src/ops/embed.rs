@@ -45,6 +45,8 @@ pub struct EmbedBackward {
     pub d_wpe: TensorId,
     /// The forward's dropout.
     pub dropout: Option<Dropout>,
+    /// The backend's own scratch: tokens in the order of their ids.
+    pub workspace: TensorId,
 }
 
 fn check_tables(
@@ -119,7 +121,14 @@ impl Operation for Embed {
         let d_wte = backward.parameter_gradient(self.name(), self.wte)?;
         let d_wpe = backward.parameter_gradient(self.name(), self.wpe)?;
         let (tokens, dropout) = (self.tokens, self.dropout);
-        backward.push(EmbedBackward { tokens, d_out, d_wte, d_wpe, dropout })
+        backward.push_with_workspace(|workspace| EmbedBackward {
+            tokens,
+            d_out,
+            d_wte,
+            d_wpe,
+            dropout,
+            workspace,
+        })
     }
 }
 
@@ -134,12 +143,13 @@ impl Operation for EmbedBackward {
             Operand::read("d_out", self.d_out),
             Operand::update("d_wte", self.d_wte),
             Operand::update("d_wpe", self.d_wpe),
+            Operand::write("workspace", self.workspace).of(Elements::Single),
         ]
     }
 
     fn tensors_mut(&mut self) -> Vec<&mut TensorId> {
-        let Self { tokens, d_out, d_wte, d_wpe, .. } = self;
-        vec![tokens, d_out, d_wte, d_wpe]
+        let Self { tokens, d_out, d_wte, d_wpe, workspace, .. } = self;
+        vec![tokens, d_out, d_wte, d_wpe, workspace]
     }
 
     fn attributes(&self) -> Vec<String> {

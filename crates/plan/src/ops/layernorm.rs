@@ -1,10 +1,10 @@
 //! Layer normalisation, fused with the residual addition that precedes it everywhere but at the
 //! first layer; and its backward, which walks the residual gradient in place.
 
-use super::{Check, Dropout, Elements, Operand, Operation, TOKEN_BLOCK, Write};
+use super::{Check, Dropout, Elements, Operand, Operation, Write};
 use crate::error::PlanError;
 use crate::schedule::Backward;
-use crate::tensor::{Role, Shape, TensorId, Tensors};
+use crate::tensor::{TensorId, Tensors};
 
 /// `x` joined by a branch: `sum = x + dropout(branch)`. The normalisation reads the stored sum.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,13 +36,14 @@ pub struct LayerNorm {
     pub rstd: TensorId,
 }
 
-/// The gradient of a dropped-out branch needs a tensor of its own.
+/// The gradient of a branch that is dropped out, or of another format than the stream that it
+/// joins, needs a tensor of its own.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BranchGradient {
     /// `d_branch = dropout(d_x)`.
     pub d_branch: TensorId,
     /// The forward's dropout.
-    pub dropout: Dropout,
+    pub dropout: Option<Dropout>,
 }
 
 /// `d_x (+)= d(layernorm)`, gradients of gain and bias, and the branch's gradient.
@@ -66,14 +67,10 @@ pub struct LayerNormBackward {
     pub d_x: TensorId,
     /// Whether it has.
     pub write: Write,
-    /// Only with dropout: without, the branch's gradient is `d_x` itself.
+    /// Where the branch's gradient is not `d_x` itself.
     pub branch: Option<BranchGradient>,
-    /// `[token blocks, 2, width]` partial sums of gain's and bias's gradients.
-    pub partials: TensorId,
-}
-
-fn token_blocks(rows: u64) -> u64 {
-    rows.div_ceil(TOKEN_BLOCK)
+    /// The backend's own scratch: partial sums of gain's and bias's gradients.
+    pub workspace: TensorId,
 }
 
 impl LayerNorm {
@@ -148,17 +145,17 @@ impl Operation for LayerNorm {
         let name = self.name();
         let d_out = backward.gradient_of(name, self.out)?;
         let normalised = self.add.as_ref().map_or(self.x, |add| add.sum);
-        let shape = backward.shape(normalised);
         let (d_x, write) = match backward.delivered(normalised) {
             Some(d_x) => (d_x, Write::Accumulate),
             None => (backward.new_gradient(normalised)?, Write::Overwrite),
         };
-        let partial_shape = Shape::new(&[token_blocks(shape.rows()), 2, shape.width()])?;
-        let partials = backward.scratch("layernorm_partials", partial_shape, Role::Workspace)?;
-        let dropped = self.add.as_ref().and_then(|add| Some((add.branch, add.dropout?)));
-        let branch = match dropped {
-            Some((branch, dropout)) => {
-                Some(BranchGradient { d_branch: backward.new_gradient(branch)?, dropout })
+        let is_apart = |add: &&Branch| {
+            add.dropout.is_some() || backward.dtype(add.branch) != backward.dtype(normalised)
+        };
+        let branch = match self.add.as_ref().filter(is_apart) {
+            Some(add) => {
+                let d_branch = backward.new_gradient(add.branch)?;
+                Some(BranchGradient { d_branch, dropout: add.dropout })
             }
             None => None,
         };
@@ -171,7 +168,7 @@ impl Operation for LayerNorm {
                 backward.deliver(add.branch, d_x)?;
             }
         }
-        backward.push(LayerNormBackward {
+        backward.push_with_workspace(|workspace| LayerNormBackward {
             d_out,
             x,
             mean,
@@ -182,7 +179,7 @@ impl Operation for LayerNorm {
             d_x,
             write,
             branch,
-            partials,
+            workspace,
         })
     }
 }
@@ -204,20 +201,20 @@ impl Operation for LayerNormBackward {
         operands.extend(self.d_bias.map(|d_bias| Operand::update("d_bias", d_bias)));
         operands.push(Operand::new("d_x", self.d_x, self.write.access()));
         operands.extend(self.branch.as_ref().map(|b| Operand::write("d_branch", b.d_branch)));
-        operands.push(Operand::write("partials", self.partials).of(Elements::Single));
+        operands.push(Operand::write("workspace", self.workspace).of(Elements::Single));
         operands
     }
 
     fn tensors_mut(&mut self) -> Vec<&mut TensorId> {
-        let Self { d_out, x, mean, rstd, gain, d_gain, d_x, partials, d_bias, branch, .. } = self;
-        let mut all = vec![d_out, x, mean, rstd, gain, d_gain, d_x, partials];
+        let Self { d_out, x, mean, rstd, gain, d_gain, d_x, workspace, d_bias, branch, .. } = self;
+        let mut all = vec![d_out, x, mean, rstd, gain, d_gain, d_x, workspace];
         all.extend(d_bias);
         all.extend(branch.iter_mut().map(|branch| &mut branch.d_branch));
         all
     }
 
     fn attributes(&self) -> Vec<String> {
-        let dropout = self.branch.as_ref().map(|branch| &branch.dropout);
+        let dropout = self.branch.as_ref().and_then(|branch| branch.dropout.as_ref());
         let words = [format!("d_x={}", self.write.name())].into_iter();
         words.chain(Dropout::word(dropout)).collect()
     }
@@ -229,7 +226,7 @@ impl Operation for LayerNormBackward {
         check.dims("d_x", self.d_x, shape.dims())?;
         if let Some(branch) = &self.branch {
             check.dims("d_branch", branch.d_branch, shape.dims())?;
-            check.attribute(branch.dropout.is_valid(), || {
+            check.attribute(branch.dropout.is_none_or(|d| d.is_valid()), || {
                 format!("dropout {:?} is outside [0, 1)", branch.dropout)
             })?;
         }
@@ -241,7 +238,7 @@ impl Operation for LayerNormBackward {
         if let Some(d_bias) = self.d_bias {
             check.dims("d_bias", d_bias, &[shape.width()])?;
         }
-        check.dims("partials", self.partials, &[token_blocks(shape.rows()), 2, shape.width()])
+        Ok(())
     }
 
     fn flops(&self, tensors: &Tensors) -> u64 {

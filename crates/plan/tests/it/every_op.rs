@@ -88,6 +88,7 @@ fn embed_backward(o: &mut Operands<'_>) -> Op {
         d_wte: o.f("d_wte", &[11, 4]),
         d_wpe: o.f("d_wpe", &[8, 4]),
         dropout: Some(HALF),
+        workspace: o.workspace(),
     })
 }
 
@@ -116,8 +117,8 @@ fn layernorm_backward(o: &mut Operands<'_>) -> Op {
         d_bias: Some(o.f("d_bias", &[4])),
         d_x: o.f("d_x", &[2, 3, 4]),
         write: Write::Accumulate,
-        branch: Some(BranchGradient { d_branch, dropout: HALF }),
-        partials: o.f("partials", &[1, 2, 4]),
+        branch: Some(BranchGradient { d_branch, dropout: Some(HALF) }),
+        workspace: o.workspace(),
     })
 }
 

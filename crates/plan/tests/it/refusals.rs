@@ -189,7 +189,7 @@ fn dropout(op: &mut Op, probability: f32) {
         Op::Attention(op) => op.dropout.as_mut(),
         Op::EmbedBackward(op) => op.dropout.as_mut(),
         Op::AttentionBackward(op) => op.dropout.as_mut(),
-        Op::LayerNormBackward(op) => op.branch.as_mut().map(|branch| &mut branch.dropout),
+        Op::LayerNormBackward(op) => op.branch.as_mut().and_then(|branch| branch.dropout.as_mut()),
         _ => None,
     };
     place.expect("the op drops out").probability = probability;

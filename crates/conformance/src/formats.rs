@@ -1,0 +1,111 @@
+//! Op cases in 16-bit formats: one backend computes in such a format, the other in f32 on the same
+//! numbers, already rounded to it. What may differ is what the format itself costs.
+
+use crate::case::{Action, Case, Tolerance};
+use crate::cases;
+use crate::check::{Failure, Problem, Report, Summary, built};
+use crate::compare::compare;
+use crate::run::{LoadBackend, run_case};
+use crate::values::Values;
+use plan::ops::Elements;
+use plan::{Dtype, PlanError, Role, Scratch, TensorId, half};
+use std::rc::Rc;
+
+/// What stays f32 whatever the format of a model: accumulated gradients of parameters.
+const ACCUMULATORS: [&str; 5] = ["d_w", "d_bias", "d_gain", "d_wte", "d_wpe"];
+
+/// Results may be off by so many roundings of the largest number of their tensor: one for storing
+/// it, and a few for what was stored in between (probabilities, scores, gradients of logits).
+const ROUNDINGS: f64 = 4.0;
+
+/// Attention's gradient subtracts two rounded numbers, `d_out · v` and `d_out · out`, that nearly
+/// cancel where softmax is sharp.
+const ROUNDINGS_OF_ATTENTION: f64 = 12.0;
+
+const REASON: &str = "a few roundings of the format, of the largest number of the tensor";
+
+/// Every op case in `dtype` on one backend against f32 on the other.
+pub fn check_formats(
+    load: LoadBackend<'_>,
+    reference: LoadBackend<'_>,
+    dtype: Dtype,
+    scratch: &Rc<dyn Scratch>,
+) -> Result<Summary, Vec<Failure>> {
+    let mut report = Report::default();
+    for case in built(cases::cases(scratch))? {
+        let rounded = with_rounded_inputs(&case, dtype);
+        let Ok(Some(narrow)) = in_format(&rounded, dtype) else { continue };
+        report.summary.cases += 1;
+        match (run_case(&narrow, load), run_case(&rounded, reference)) {
+            (Ok(got), Ok(want)) => {
+                for (got, want) in got.iter().zip(&want) {
+                    let tolerance = tolerance(&case, &want.elements, dtype);
+                    match compare(&got.elements, &want.elements, &tolerance) {
+                        Ok(used) => report.pass(&case.name, &got.label, want.elements.len(), used),
+                        Err(difference) => {
+                            let label = got.label.clone();
+                            let problem = Problem::Value { label, difference, tolerance };
+                            report.fail(&case.name, problem);
+                        }
+                    }
+                }
+            }
+            (Err(error), _) | (_, Err(error)) => report.fail(&case.name, Problem::Run(error)),
+        }
+    }
+    report.finish()
+}
+
+/// Half the distance between neighbours at 1.
+fn rounding(dtype: Dtype) -> f64 {
+    match dtype {
+        Dtype::Bf16 => f64::powi(2.0, -9),
+        Dtype::F16 => f64::powi(2.0, -12),
+        Dtype::F32 | Dtype::I32 | Dtype::U32 => f64::powi(2.0, -24),
+    }
+}
+
+fn tolerance(case: &Case, want: &[f32], dtype: Dtype) -> Tolerance {
+    let largest = want.iter().filter(|x| x.is_finite()).fold(0f32, |most, x| most.max(x.abs()));
+    let roundings = if case.kind == "attention" { ROUNDINGS_OF_ATTENTION } else { ROUNDINGS };
+    let allowed = roundings * rounding(dtype);
+    Tolerance { absolute: allowed * f64::from(largest) + 1e-7, relative: 0.0, reason: REASON }
+}
+
+/// The case with numbers that the format can hold.
+fn with_rounded_inputs(case: &Case, dtype: Dtype) -> Case {
+    let mut rounded = case.clone();
+    for input in &mut rounded.inputs {
+        if let Values::F32(numbers) = &mut input.values {
+            let mut bytes = Vec::new();
+            half::encode(dtype, numbers, &mut bytes);
+            half::decode(dtype, &bytes, numbers);
+        }
+    }
+    rounded
+}
+
+/// The case with every float operand in the format, those excepted that are f32 in every model;
+/// none where there is no such operand or where it shares bytes.
+fn in_format(case: &Case, dtype: Dtype) -> Result<Option<Case>, PlanError> {
+    let mut narrow = case.clone();
+    let mut changed = false;
+    let ids: Vec<TensorId> = case.schedule.tensors.ids().collect();
+    for id in ids {
+        let tensor = case.schedule.tensors.get(id);
+        let is_float = tensor.dtype == Dtype::F32 && tensor.role != Role::Workspace;
+        if is_float && is_free(case, id) {
+            narrow.schedule.tensors.set_dtype(id, dtype)?;
+            changed = true;
+        }
+    }
+    let is_read = |action: &Action| matches!(action, Action::Read(_));
+    Ok((changed && narrow.script.iter().any(is_read)).then_some(narrow))
+}
+
+/// Whether every use of a tensor lets its format be chosen.
+fn is_free(case: &Case, id: TensorId) -> bool {
+    let steps = case.schedule.segments.iter().flat_map(|segment| &segment.steps);
+    let mut uses = steps.flat_map(|step| step.operands()).filter(|operand| operand.tensor == id);
+    uses.all(|operand| operand.elements == Elements::Float && !ACCUMULATORS.contains(&operand.name))
+}

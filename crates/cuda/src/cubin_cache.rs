@@ -1,0 +1,117 @@
+//! Compiled kernels on disk, by source, architecture and compiler. A cache that cannot be read,
+//! written or trusted only costs time: the kernel is compiled again.
+
+use crate::driver::CudaError;
+use crate::lowering::ModuleSpec;
+use crate::nvrtc::Compiler;
+use std::path::{Path, PathBuf};
+
+/// What a cached file starts with; the last byte counts changes of its form.
+const MAGIC: &[u8; 8] = b"fitgpt\0\x01";
+
+/// Where compiled kernels are kept.
+#[derive(Clone, Debug, Default)]
+pub struct CubinCache {
+    folder: Option<PathBuf>,
+}
+
+impl CubinCache {
+    /// In `FITGPT_CACHE`, else where the system keeps caches; nowhere if neither is known.
+    pub fn standard() -> CubinCache {
+        let folder =
+            |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+        let own = folder("FITGPT_CACHE");
+        let system = folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")));
+        let folder = own.or_else(|| Some(system?.join("fitgpt")));
+        CubinCache { folder: folder.map(|folder| folder.join("kernels")) }
+    }
+
+    /// A cache in a folder of its own.
+    pub fn at(folder: &Path) -> CubinCache {
+        CubinCache { folder: Some(folder.to_path_buf()) }
+    }
+
+    /// The module's machine code: from the cache, or compiled and kept.
+    pub fn get(
+        &self,
+        compiler: &Compiler,
+        module: &ModuleSpec,
+        sm: u32,
+    ) -> Result<Vec<u8>, CudaError> {
+        let text = module.text();
+        let (major, minor) = compiler.version();
+        let key = hash(format!("sm_{sm} nvrtc {major}.{minor}\n{text}").as_bytes());
+        let stem = module.file().trim_end_matches(".cu");
+        let path = self.folder.as_ref().map(|f| f.join(format!("{stem}-sm{sm}-{key:016x}.cubin")));
+        if let Some(cubin) = path.as_deref().and_then(|path| read(path, key)) {
+            return Ok(cubin);
+        }
+        let cubin = compiler.compile(module.file(), &text, sm)?.cubin;
+        if let Some(path) = path {
+            // A full or read-only disk must not stop a run.
+            let _ = write(&path, key, &cubin);
+        }
+        Ok(cubin)
+    }
+}
+
+/// The file's content, if it is whole and of this key.
+fn read(path: &Path, key: u64) -> Option<Vec<u8>> {
+    let content = std::fs::read(path).ok()?;
+    let (head, cubin) = content.split_at_checked(24)?;
+    let word = |at: usize| head.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes);
+    let whole = head.starts_with(MAGIC) && word(8)? == key && word(16)? == hash(cubin);
+    whole.then(|| cubin.to_vec())
+}
+
+/// Written beside and renamed: another process never sees half of it.
+fn write(path: &Path, key: u64, cubin: &[u8]) -> std::io::Result<()> {
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    let mut content = MAGIC.to_vec();
+    content.extend(key.to_le_bytes());
+    content.extend(hash(cubin).to_le_bytes());
+    content.extend(cubin);
+    let beside = path.with_extension(format!("{}.part", std::process::id()));
+    std::fs::write(&beside, content)?;
+    std::fs::rename(&beside, path)
+}
+
+/// FNV-1a with a last stir: enough to tell sources apart and to see damage.
+fn hash(bytes: &[u8]) -> u64 {
+    let sum = bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325u64, |h, &b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
+    (sum ^ sum >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_damaged_or_of_another_key_is_not_used() {
+        let folder = std::env::temp_dir().join(format!("fitgpt-cubins-{}", std::process::id()));
+        let path = folder.join("a.cubin");
+        assert_eq!(read(&path, 7), None);
+        write(&path, 7, b"machine code").unwrap();
+        assert_eq!(read(&path, 7).as_deref(), Some(&b"machine code"[..]));
+        assert_eq!(read(&path, 8), None);
+        let mut content = std::fs::read(&path).unwrap();
+        for at in 0..content.len() {
+            content[at] ^= 1;
+            std::fs::write(&path, &content).unwrap();
+            assert_eq!(read(&path, 7), None, "byte {at}");
+            content[at] ^= 1;
+        }
+        std::fs::write(&path, &content[..content.len() - 1]).unwrap();
+        assert_eq!(read(&path, 7), None, "cut short");
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_written_is_an_error_that_the_caller_drops() {
+        assert!(write(Path::new("/proc/fitgpt/a.cubin"), 1, b"x").is_err());
+    }
+}

@@ -1,0 +1,477 @@
+//! cuBLASLt: matrix products with a workspace of ours and an algorithm that is chosen once for
+//! each shape. Matrices are described row-major; the library's own order is column-major, so that
+//! every product is asked for transposed.
+
+use crate::driver::{Context, CudaError};
+use crate::library::{Library, Wanted, function_table};
+use plan::Dtype;
+use std::ffi::c_void;
+use std::sync::Arc;
+
+/// The library.
+const CUBLASLT: Wanted = Wanted {
+    name: "cuBLASLt (NVIDIA's matrix products)",
+    stem: "libcublasLt.so",
+    majors: &[13, 12],
+    before: &[],
+    wheels: &["cu13/lib", "cublas/lib"],
+    install: "`pip install nvidia-cublas` (CUDA 12: nvidia-cublas-cu12), PyTorch or the CUDA \
+              toolkit brings it",
+};
+
+type Handle = *mut c_void;
+
+function_table! {
+    /// What we call of cuBLASLt.
+    LtApi {
+        cublasLtCreate: fn(*mut Handle) -> i32,
+        cublasLtDestroy: fn(Handle) -> i32,
+        cublasLtGetVersion: fn() -> usize,
+        cublasLtMatmulDescCreate: fn(*mut Handle, i32, i32) -> i32,
+        cublasLtMatmulDescDestroy: fn(Handle) -> i32,
+        cublasLtMatmulDescSetAttribute: fn(Handle, i32, *const c_void, usize) -> i32,
+        cublasLtMatrixLayoutCreate: fn(*mut Handle, i32, u64, u64, i64) -> i32,
+        cublasLtMatrixLayoutDestroy: fn(Handle) -> i32,
+        cublasLtMatmulPreferenceCreate: fn(*mut Handle) -> i32,
+        cublasLtMatmulPreferenceDestroy: fn(Handle) -> i32,
+        cublasLtMatmulPreferenceSetAttribute: fn(Handle, i32, *const c_void, usize) -> i32,
+        cublasLtMatmulAlgoGetHeuristic: fn(
+            Handle, Handle, Handle, Handle, Handle, Handle, Handle, i32, *mut Found, *mut i32,
+        ) -> i32,
+        cublasLtMatmulAlgoCheck: fn(
+            Handle, Handle, Handle, Handle, Handle, Handle, *const [u64; 8], *mut Found,
+        ) -> i32,
+        cublasLtMatmul: fn(
+            Handle, Handle, *const c_void, *const c_void, Handle, *const c_void, Handle,
+            *const c_void, *const c_void, Handle, *mut c_void, Handle, *const [u64; 8],
+            *mut c_void, usize, Handle,
+        ) -> i32,
+    }
+}
+
+/// What the heuristic answers.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Found {
+    algorithm: [u64; 8],
+    workspace: usize,
+    state: i32,
+    waves: f32,
+    reserved: [i32; 4],
+}
+
+/// How many answers of the heuristic are looked at.
+const ANSWERS: usize = 8;
+
+/// Which operand is read transposed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Orientation {
+    /// `out[m, n] = a[m, k] b[n, k]ᵀ`: a linear layer.
+    TimesTransposed,
+    /// `out[m, n] = a[m, k] b[k, n]`: the gradient of its input.
+    Plain,
+    /// `out[m, n] = a[k, m]ᵀ b[k, n]`: the gradient of its weight.
+    TransposedTimes,
+}
+
+/// Everything that the choice of an algorithm depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ProductShape {
+    pub(crate) orientation: Orientation,
+    pub(crate) m: u64,
+    pub(crate) n: u64,
+    pub(crate) k: u64,
+    pub(crate) inputs: Dtype,
+    pub(crate) output: Dtype,
+    /// A bias of the inputs' format joins each row.
+    pub(crate) bias: bool,
+    /// The result is added to what is there.
+    pub(crate) accumulate: bool,
+    /// alpha and beta are read from device memory.
+    pub(crate) device_scalars: bool,
+    /// Bytes to which all addresses and rows are aligned, at most 16.
+    pub(crate) alignment: u32,
+    /// Whether f32 inputs may be rounded to tf32 on their way.
+    pub(crate) tf32: bool,
+}
+
+impl ProductShape {
+    /// Bytes of the largest operand.
+    pub(crate) fn largest_operand(&self) -> u64 {
+        let (m, n, k) = (self.m, self.n, self.k);
+        let inputs = (m * k).max(n * k) * self.inputs.size();
+        inputs.max(m * n * self.output.size())
+    }
+
+    /// For people and for the cache: one line that says it all.
+    pub fn key(&self) -> String {
+        let ProductShape { m, n, k, inputs, output, alignment, .. } = self;
+        let orientation = match self.orientation {
+            Orientation::TimesTransposed => "nt",
+            Orientation::Plain => "nn",
+            Orientation::TransposedTimes => "tn",
+        };
+        let flags = [
+            (self.bias, "+bias"),
+            (self.accumulate, "+add"),
+            (self.device_scalars, "+alpha"),
+            (self.tf32, "+tf32"),
+        ];
+        let flags: String = flags.iter().filter(|(set, _)| *set).map(|(_, word)| *word).collect();
+        format!("{orientation} {m}x{n}x{k} {inputs}>{output} a{alignment}{flags}")
+    }
+}
+
+/// The loaded library with its handle.
+pub struct Products {
+    api: LtApi,
+    handle: Handle,
+    context: Arc<Context>,
+}
+
+// SAFETY: the handle may be used from any thread, one at a time; the context is made current first.
+unsafe impl Send for Products {}
+// SAFETY: cuBLASLt's handle holds no state that calls change.
+unsafe impl Sync for Products {}
+
+impl std::fmt::Debug for Products {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "cuBLASLt {}", self.version())
+    }
+}
+
+impl Products {
+    pub(crate) fn load(context: &Arc<Context>, newest: u32) -> Result<Products, CudaError> {
+        context.enter()?;
+        let api = LtApi::load(Library::find(&CUBLASLT, Some(newest))?)?;
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: the pointer is to a local; the context is current.
+        check("cublasLtCreate", unsafe { (api.cublasLtCreate)(&raw mut handle) })?;
+        Ok(Products { api, handle, context: context.clone() })
+    }
+
+    /// Its version: 130100 is 13.1.0.
+    pub fn version(&self) -> usize {
+        // SAFETY: takes nothing.
+        unsafe { (self.api.cublasLtGetVersion)() }
+    }
+
+    /// Where it was found.
+    pub fn path(&self) -> &str {
+        self.api.library.path()
+    }
+}
+
+impl Drop for Products {
+    fn drop(&mut self) {
+        let _ = self.context.enter();
+        // SAFETY: made once in `load`.
+        unsafe { (self.api.cublasLtDestroy)(self.handle) };
+    }
+}
+
+fn check(call: &'static str, code: i32) -> Result<(), CudaError> {
+    let said = match code {
+        0 => return Ok(()),
+        1 => "not initialised",
+        3 => "out of memory",
+        7 => "invalid value",
+        8 => "not supported on this GPU",
+        13 => "the GPU failed to execute it",
+        14 => "internal error",
+        15 => "not supported",
+        _ => "failed",
+    };
+    Err(CudaError::Call { call, code, said: said.to_string() })
+}
+
+/// A product of one shape with its algorithm; it can be launched any number of times.
+pub(crate) struct Product {
+    library: Arc<Products>,
+    shape: ProductShape,
+    description: Handle,
+    /// Of `a`, `b` and the output, in the library's order.
+    layouts: [Handle; 3],
+    algorithm: [u64; 8],
+    workspace: usize,
+}
+
+// SAFETY: as for `Products`.
+unsafe impl Send for Product {}
+
+/// Where a product's operands are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Operands {
+    pub(crate) a: u64,
+    pub(crate) b: u64,
+    pub(crate) out: u64,
+    pub(crate) bias: Option<u64>,
+    pub(crate) workspace: u64,
+    /// Device address of alpha and, 4 bytes on, beta; only with `device_scalars`.
+    pub(crate) scalars: u64,
+}
+
+impl Product {
+    /// Asks for an algorithm: the one that is given, if the library still knows it, or the first
+    /// of the heuristic's answers whose sums have one order.
+    pub(crate) fn new(
+        library: &Arc<Products>,
+        shape: ProductShape,
+        workspace: u64,
+        known: Option<[u64; 8]>,
+    ) -> Result<Product, CudaError> {
+        library.context.enter()?;
+        let mut product = Product {
+            library: library.clone(),
+            shape,
+            description: std::ptr::null_mut(),
+            layouts: [std::ptr::null_mut(); 3],
+            algorithm: [0; 8],
+            workspace: workspace as usize,
+        };
+        product.describe()?;
+        match known.filter(|algorithm| product.still_knows(algorithm)) {
+            Some(algorithm) => product.algorithm = algorithm,
+            None => product.algorithm = product.heuristic()?,
+        }
+        Ok(product)
+    }
+
+    pub(crate) fn shape(&self) -> &ProductShape {
+        &self.shape
+    }
+
+    /// Bytes that it may use.
+    pub(crate) fn workspace(&self) -> u64 {
+        self.workspace as u64
+    }
+
+    pub(crate) fn algorithm(&self) -> [u64; 8] {
+        self.algorithm
+    }
+
+    /// In the library's order the output is `[n, m]`, its left factor our `b`, its right one our
+    /// `a`.
+    fn describe(&mut self) -> Result<(), CudaError> {
+        const TRANS_A: i32 = 3;
+        const TRANS_B: i32 = 4;
+        const EPILOGUE: i32 = 7;
+        const POINTER_MODE: i32 = 2;
+        let shape = self.shape;
+        let compute = match (shape.inputs, shape.tf32) {
+            (Dtype::F32, true) => 77, // 32F_FAST_TF32
+            _ => 68,                  // 32F
+        };
+        let api = &self.library.api;
+        // SAFETY: pointers to fields and locals of `self`; 0 is CUDA_R_32F.
+        check("cublasLtMatmulDescCreate", unsafe {
+            (api.cublasLtMatmulDescCreate)(&raw mut self.description, compute, 0)
+        })?;
+        let transposed = |is: bool| i32::from(is);
+        let (left, right) = match shape.orientation {
+            Orientation::TimesTransposed => (transposed(true), transposed(false)),
+            Orientation::Plain => (transposed(false), transposed(false)),
+            Orientation::TransposedTimes => (transposed(false), transposed(true)),
+        };
+        self.set(TRANS_A, &left)?;
+        self.set(TRANS_B, &right)?;
+        if shape.bias {
+            self.set(EPILOGUE, &4i32)?; // BIAS
+        }
+        if shape.device_scalars {
+            self.set(POINTER_MODE, &1i32)?; // DEVICE
+        }
+        let ProductShape { m, n, k, .. } = shape;
+        let inputs = data_type(shape.inputs);
+        let left = if left == 1 { (k, n) } else { (n, k) };
+        let right = if right == 1 { (m, k) } else { (k, m) };
+        let sizes = [(inputs, left), (inputs, right), (data_type(shape.output), (n, m))];
+        for (layout, (kind, (rows, columns))) in self.layouts.iter_mut().zip(sizes) {
+            // SAFETY: the pointer is to a field; columns of `rows` elements lie one behind another.
+            check("cublasLtMatrixLayoutCreate", unsafe {
+                let api = &self.library.api;
+                (api.cublasLtMatrixLayoutCreate)(&raw mut *layout, kind, rows, columns, rows as i64)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn set<V>(&self, attribute: i32, value: &V) -> Result<(), CudaError> {
+        let (from, bytes) = (std::ptr::from_ref(value).cast(), size_of::<V>());
+        // SAFETY: the attribute has the type of the value (see the callers).
+        check("cublasLtMatmulDescSetAttribute", unsafe {
+            (self.library.api.cublasLtMatmulDescSetAttribute)(
+                self.description,
+                attribute,
+                from,
+                bytes,
+            )
+        })
+    }
+
+    fn still_knows(&self, algorithm: &[u64; 8]) -> bool {
+        let mut found = Found::empty();
+        let [a, b, out] = self.layouts;
+        // SAFETY: all handles are ours, the pointers are to locals.
+        let code = unsafe {
+            (self.library.api.cublasLtMatmulAlgoCheck)(
+                self.library.handle,
+                self.description,
+                a,
+                b,
+                out,
+                out,
+                algorithm,
+                &raw mut found,
+            )
+        };
+        code == 0 && found.state == 0 && found.workspace <= self.workspace
+    }
+
+    fn heuristic(&self) -> Result<[u64; 8], CudaError> {
+        let api = &self.library.api;
+        let preference = Preference::new(api)?;
+        preference.limit(&self.shape, self.workspace)?;
+        let (mut found, mut count) = ([Found::empty(); ANSWERS], 0);
+        let [a, b, out] = self.layouts;
+        // SAFETY: all handles are ours; room for as many answers as are asked for.
+        let code = unsafe {
+            (api.cublasLtMatmulAlgoGetHeuristic)(
+                self.library.handle,
+                self.description,
+                a,
+                b,
+                out,
+                out,
+                preference.handle,
+                ANSWERS as i32,
+                found.as_mut_ptr(),
+                &raw mut count,
+            )
+        };
+        let answers = &found[..(count.max(0) as usize).min(ANSWERS)];
+        match answers.iter().find(|found| found.state == 0) {
+            Some(found) if code == 0 => Ok(found.algorithm),
+            _ => {
+                let said = format!("no algorithm for {}", self.shape.key());
+                let call = "cublasLtMatmulAlgoGetHeuristic";
+                Err(CudaError::Call { call, code, said })
+            }
+        }
+    }
+
+    /// Puts the product on the stream.
+    ///
+    /// # Safety
+    /// The operands have the sizes of the shape, and the workspace that of `new`.
+    pub(crate) unsafe fn launch(&self, operands: &Operands) -> Result<(), CudaError> {
+        const BIAS_POINTER: i32 = 8;
+        if let Some(bias) = operands.bias {
+            self.set(BIAS_POINTER, &bias)?;
+        }
+        let host = [1.0f32, if self.shape.accumulate { 1.0 } else { 0.0 }];
+        let scalar = |index: usize| -> *const c_void {
+            match self.shape.device_scalars {
+                true => (operands.scalars + 4 * index as u64) as *const c_void,
+                false => std::ptr::from_ref(&host[index]).cast(),
+            }
+        };
+        let [a, b, out] = self.layouts;
+        // SAFETY: the caller's promise; scalars on the host are read before the call returns.
+        check("cublasLtMatmul", unsafe {
+            (self.library.api.cublasLtMatmul)(
+                self.library.handle,
+                self.description,
+                scalar(0),
+                operands.b as *const c_void,
+                a,
+                operands.a as *const c_void,
+                b,
+                scalar(1),
+                operands.out as *const c_void,
+                out,
+                operands.out as *mut c_void,
+                out,
+                &raw const self.algorithm,
+                operands.workspace as *mut c_void,
+                self.workspace,
+                self.library.context.stream(),
+            )
+        })
+    }
+}
+
+impl Drop for Product {
+    fn drop(&mut self) {
+        let api = &self.library.api;
+        for layout in self.layouts.into_iter().filter(|layout| !layout.is_null()) {
+            // SAFETY: made in `describe`, destroyed once.
+            unsafe { (api.cublasLtMatrixLayoutDestroy)(layout) };
+        }
+        if !self.description.is_null() {
+            // SAFETY: as above.
+            unsafe { (api.cublasLtMatmulDescDestroy)(self.description) };
+        }
+    }
+}
+
+impl Found {
+    fn empty() -> Found {
+        Found { algorithm: [0; 8], workspace: 0, state: -1, waves: 0.0, reserved: [0; 4] }
+    }
+}
+
+fn data_type(dtype: Dtype) -> i32 {
+    match dtype {
+        Dtype::F16 => 2,
+        Dtype::Bf16 => 14,
+        Dtype::F32 | Dtype::I32 | Dtype::U32 => 0,
+    }
+}
+
+/// What the heuristic may choose from.
+struct Preference<'a> {
+    api: &'a LtApi,
+    handle: Handle,
+}
+
+impl Preference<'_> {
+    fn new(api: &LtApi) -> Result<Preference<'_>, CudaError> {
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: the pointer is to a local.
+        check("cublasLtMatmulPreferenceCreate", unsafe {
+            (api.cublasLtMatmulPreferenceCreate)(&raw mut handle)
+        })?;
+        Ok(Preference { api, handle })
+    }
+
+    /// Our workspace, our alignment, and no sum whose order is left to chance: parts of a split
+    /// sum meet in the workspace or not at all, never in the output.
+    fn limit(&self, shape: &ProductShape, workspace: usize) -> Result<(), CudaError> {
+        const MAX_WORKSPACE: i32 = 1;
+        const REDUCTION_SCHEMES: i32 = 3;
+        const ALIGNMENT_OF_A: i32 = 5;
+        const IN_COMPUTE_TYPE: u32 = 2;
+        self.set(MAX_WORKSPACE, &(workspace as u64))?;
+        self.set(REDUCTION_SCHEMES, &IN_COMPUTE_TYPE)?;
+        for operand in 0..4 {
+            self.set(ALIGNMENT_OF_A + operand, &shape.alignment)?;
+        }
+        Ok(())
+    }
+
+    fn set<V>(&self, attribute: i32, value: &V) -> Result<(), CudaError> {
+        let (from, bytes) = (std::ptr::from_ref(value).cast(), size_of::<V>());
+        // SAFETY: the attribute has the type of the value (see `limit`).
+        check("cublasLtMatmulPreferenceSetAttribute", unsafe {
+            (self.api.cublasLtMatmulPreferenceSetAttribute)(self.handle, attribute, from, bytes)
+        })
+    }
+}
+
+impl Drop for Preference<'_> {
+    fn drop(&mut self) {
+        // SAFETY: made in `new`, destroyed once.
+        unsafe { (self.api.cublasLtMatmulPreferenceDestroy)(self.handle) };
+    }
+}

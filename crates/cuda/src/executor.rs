@@ -1,0 +1,566 @@
+//! The executor: a plan's launches on one stream, one by one or as captured graphs. It knows the
+//! plan and nothing else. Everything that takes memory happens in `new`, in the order in which it
+//! can be measured.
+
+use crate::cublaslt::{Operands, Product, ProductShape};
+use crate::device::Gpu;
+use crate::driver::{
+    Context, CudaError, DeviceMemory, Event, Function, Graph, Module, PinnedMemory,
+};
+use crate::limits::Limits;
+use crate::lowering::{Argument, Lowered, LoweringOptions, Place, Work, lower, place_of};
+use crate::staging::Staging;
+use crate::tiles::Tiles;
+use plan::{
+    Backend, BackendError, Bytes, Dtype, HostAccess, Phase, Plan, Scope, SegmentId, StepInputs,
+    TensorId,
+};
+use rng::dropout::{MaskKey, Site};
+use std::fmt;
+use std::sync::Arc;
+
+/// How to run.
+#[derive(Clone, Debug)]
+pub struct CudaOptions {
+    /// Segments run as captured graphs.
+    pub graphs: bool,
+    /// Products of f32 may round their inputs to tf32, as nanoGPT lets them.
+    pub tf32: bool,
+    /// Tile sizes of attention.
+    pub tiles: Tiles,
+    /// Bytes that the process may hold on the device in all.
+    pub budget: Option<u64>,
+    /// Algorithms of products that were chosen before, by [`ProductShape::key`].
+    pub algorithms: Vec<(String, [u64; 8])>,
+}
+
+impl CudaOptions {
+    /// Graphs, tf32, the GPU's own tiles, no limit.
+    pub fn new(gpu: &Gpu) -> CudaOptions {
+        let tiles = gpu.tiles();
+        CudaOptions { graphs: true, tf32: true, tiles, budget: None, algorithms: Vec::new() }
+    }
+}
+
+/// Why a plan could not be loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LoadError {
+    /// It cannot be executed.
+    Backend(BackendError),
+    /// It can, but context, code and arena together would pass the budget: a plan that counts with
+    /// `beside` is needed.
+    OverBudget {
+        /// Bytes that the process holds beside the arena, measured.
+        beside: u64,
+        /// Bytes of the arena.
+        arena: u64,
+        /// The limit.
+        budget: u64,
+    },
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LoadError::Backend(error) => error.fmt(f),
+            LoadError::OverBudget { beside, arena, budget } => {
+                let shown = |bytes: &u64| Bytes::new(*bytes).unwrap_or(Bytes::ZERO);
+                let (beside, arena, budget) = (shown(beside), shown(arena), shown(budget));
+                write!(f, "context and code take {beside} and the arena {arena}, ")?;
+                write!(f, "together more than the {budget} that this run may use")
+            }
+        }
+    }
+}
+
+impl std::error::Error for LoadError {}
+
+impl From<BackendError> for LoadError {
+    fn from(error: BackendError) -> LoadError {
+        LoadError::Backend(error)
+    }
+}
+
+impl From<CudaError> for LoadError {
+    fn from(error: CudaError) -> LoadError {
+        LoadError::Backend(failed(error))
+    }
+}
+
+/// A failed call as the trait's error.
+fn failed(error: CudaError) -> BackendError {
+    BackendError::Device { what: error.to_string() }
+}
+
+/// Bytes that graphs may take when they are made; part of every budget, measured afterwards.
+pub const GRAPH_RESERVE: u64 = 32 << 20;
+
+/// The driver gives memory in pieces of this size.
+pub const GRANULE: u64 = 2 << 20;
+
+/// Bytes of the driver's error for "out of memory".
+const OUT_OF_MEMORY: i32 = 2;
+
+/// Our own few bytes on the device: what the host gives a run, and the head's scalars.
+const CONTROL_BYTES: u64 = 4096;
+const SCALARS_AT: u64 = 256;
+
+/// Bytes that a process holds on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// Before the arena was taken: context, code, libraries, our own few.
+    pub beside: u64,
+    /// With arena and graphs.
+    pub total: u64,
+}
+
+/// What a launch needs, ready.
+enum Bound {
+    Kernel { function: Function, grid: u32, block: u32, shared: u32, arguments: Vec<u64> },
+    Product { product: usize, operands: Operands },
+    Upload { to: u64, from: *const u8, bytes: usize },
+    Download { to: *mut u8, from: u64, bytes: usize },
+}
+
+/// A plan on a GPU.
+pub struct CudaBackend {
+    plan: Plan,
+    access: HostAccess,
+    limits: Limits,
+    graphs: Vec<Option<Graph>>,
+    /// By segment, by step.
+    segments: Vec<Vec<Vec<Bound>>>,
+    products: Vec<Product>,
+    staging: Staging,
+    held: Held,
+    memory: DeviceArena,
+    // Dropped after everything that uses it.
+    _modules: Vec<Module>,
+    context: Arc<Context>,
+}
+
+// SAFETY: raw pointers in `Bound` lead into pinned memory that the value owns.
+unsafe impl Send for CudaBackend {}
+
+/// All memory of a backend.
+struct DeviceArena {
+    arena: DeviceMemory,
+    control: DeviceMemory,
+    host: PinnedMemory,
+}
+
+impl DeviceArena {
+    fn address(&self, place: Place) -> u64 {
+        match place {
+            Place::Arena(offset) => self.arena.address() + offset,
+            Place::Host(offset) => self.host.start() as u64 + offset,
+            Place::Step => self.control.address(),
+            Place::Scalars => self.control.address() + SCALARS_AT,
+            Place::Nowhere => 0,
+        }
+    }
+}
+
+impl CudaBackend {
+    /// Proves the plan, loads all its code, runs every kernel and product once, measures, takes
+    /// the arena, records graphs, and measures again.
+    pub fn new(gpu: &Gpu, plan: Plan, options: &CudaOptions) -> Result<CudaBackend, LoadError> {
+        plan::verify::verify(&plan).map_err(|defects| {
+            let first: Vec<String> = defects.iter().take(3).map(ToString::to_string).collect();
+            BackendError::BadPlan { defects: first.join("; ") }
+        })?;
+        let context = gpu.context.clone();
+        let lowering = LoweringOptions { tf32: options.tf32, tiles: options.tiles };
+        let lowered = lower(&plan, lowering)?;
+        let modules = load_modules(gpu, &lowered)?;
+        let products = load_products(gpu, &plan, &lowered, options)?;
+        let control = DeviceMemory::new(&context, CONTROL_BYTES)?;
+        let staging = Staging::new(&context)?;
+        run_once(&context, &lowered, &modules, &products, control.address())?;
+        let beside = gpu.held_bytes()?;
+        let arena_bytes = plan.arena_bytes.get();
+        let reserve = if options.graphs { GRAPH_RESERVE } else { 0 };
+        let wanted = beside + arena_bytes.next_multiple_of(GRANULE) + reserve;
+        if let Some(budget) = options.budget.filter(|&budget| wanted > budget) {
+            return Err(LoadError::OverBudget {
+                beside: beside + reserve,
+                arena: arena_bytes,
+                budget,
+            });
+        }
+        let arena = DeviceMemory::new(&context, arena_bytes).map_err(|error| match error {
+            CudaError::Call { code: OUT_OF_MEMORY, .. } => {
+                BackendError::OutOfMemory { wanted: plan.arena_bytes }
+            }
+            other => failed(other),
+        })?;
+        let host = PinnedMemory::new(&context, plan.host_bytes.get())?;
+        // SAFETY: both ranges are ours.
+        unsafe { context.fill(arena.address(), 0, arena.bytes() as usize) }?;
+        // SAFETY: the memory is ours and nobody reads it yet.
+        unsafe { std::ptr::write_bytes(host.start(), 0, host.bytes()) };
+        let memory = DeviceArena { arena, control, host };
+        let segments = bind(&lowered, &modules, &memory)?;
+        let mut backend = CudaBackend {
+            access: HostAccess::new(&plan),
+            limits: Limits::new(&plan),
+            plan,
+            graphs: Vec::new(),
+            segments,
+            products,
+            staging,
+            held: Held { beside, total: beside },
+            memory,
+            _modules: modules,
+            context,
+        };
+        backend.record_graphs(options.graphs)?;
+        backend.context.synchronize()?;
+        backend.held.total = gpu.held_bytes()?;
+        Ok(backend)
+    }
+
+    /// What the process holds on the device.
+    pub fn held(&self) -> Held {
+        self.held
+    }
+
+    /// The algorithm of every product, by its shape's key.
+    pub fn algorithms(&self) -> Vec<(String, [u64; 8])> {
+        self.products.iter().map(|product| (product.shape().key(), product.algorithm())).collect()
+    }
+
+    fn record_graphs(&mut self, wanted: bool) -> Result<(), CudaError> {
+        for steps in &self.segments {
+            let graph = match wanted {
+                true => Some(Graph::capture(&self.context, || {
+                    steps.iter().flatten().try_for_each(|work| self.launch(work))
+                })?),
+                false => None,
+            };
+            self.graphs.push(graph);
+        }
+        Ok(())
+    }
+
+    fn launch(&self, work: &Bound) -> Result<(), CudaError> {
+        match work {
+            Bound::Kernel { function, grid, block, shared, arguments } => {
+                // SAFETY: lowering wrote the arguments for this kernel's signature; `verify` has
+                // shown that its operands lie in the arena.
+                unsafe { self.context.launch(*function, *grid, *block, *shared, arguments) }
+            }
+            // SAFETY: the operands are tensors of the shape that the product was made for.
+            Bound::Product { product, operands } => unsafe {
+                self.products[*product].launch(operands)
+            },
+            // SAFETY: both sides are tensors of that size, one of them in our pinned memory.
+            Bound::Upload { to, from, bytes } => unsafe { self.context.upload(*to, *from, *bytes) },
+            // SAFETY: as above.
+            Bound::Download { to, from, bytes } => unsafe {
+                self.context.download(*to, *from, *bytes)
+            },
+        }
+    }
+
+    /// Before a run: what the host gives it, in the order of the stream.
+    fn begin(&mut self, segment: SegmentId, inputs: &StepInputs) -> Result<(), BackendError> {
+        self.limits.check_step(segment, inputs)?;
+        self.context.enter().map_err(failed)?;
+        let phase = self.plan.schedule.segment(segment).phase;
+        let entered = self.access.begin(segment, phase)?;
+        self.poison(entered)?;
+        let step = step_bytes(inputs);
+        // SAFETY: the control memory has room for it.
+        unsafe { self.staging.upload(self.memory.control.address(), &step) }.map_err(failed)
+    }
+
+    /// What a phase keeps becomes NaN when it is entered.
+    fn poison(&mut self, entered: Option<Phase>) -> Result<(), BackendError> {
+        let Some(phase) = entered else {
+            return Ok(());
+        };
+        let tensors = &self.plan.schedule.tensors;
+        let kept = |id: &TensorId| tensors.get(*id).scope == Scope::Phase(phase);
+        for id in tensors.ids().filter(|id| tensors.get(*id).view.is_none() && kept(id)) {
+            if let Some(Place::Arena(offset)) = self.held_place(id) {
+                let (at, bytes) = (self.memory.arena.address() + offset, tensors.bytes(id).get());
+                // SAFETY: a tensor of the arena.
+                unsafe { self.context.fill(at, 0xff, bytes as usize) }.map_err(failed)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where a tensor that the host sees is.
+    fn held_place(&self, tensor: TensorId) -> Option<Place> {
+        let schedule = &self.plan.schedule;
+        let (root, _) = schedule.tensors.root(tensor);
+        let holds = |segment: &SegmentId| match schedule.tensors.get(root).scope {
+            Scope::Segment(owner) => owner == *segment,
+            Scope::Run | Scope::Host | Scope::Phase(_) => schedule.is_held(root, *segment),
+        };
+        let segment = schedule.segment_ids().find(holds)?;
+        place_of(&self.plan, segment, tensor)
+    }
+}
+
+impl Drop for CudaBackend {
+    fn drop(&mut self) {
+        // Nothing of ours may still be in use when its memory goes; a lost GPU uses nothing.
+        let _ = self.context.synchronize();
+    }
+}
+
+impl Backend for CudaBackend {
+    fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    fn arena_bytes(&self) -> Bytes {
+        self.plan.arena_bytes
+    }
+
+    fn write_at(
+        &mut self,
+        tensor: TensorId,
+        offset: u64,
+        content: &[u8],
+    ) -> Result<(), BackendError> {
+        self.limits.check_ids(tensor, content)?;
+        let entered = self.access.write(tensor, offset, content.len())?;
+        self.context.enter().map_err(failed)?;
+        self.poison(entered)?;
+        let place = self.held_place(tensor).ok_or_else(no_place)?.plus(offset);
+        let address = self.memory.address(place);
+        if let Place::Host(_) = place {
+            self.context.synchronize().map_err(failed)?;
+            // SAFETY: the range was checked to be inside the tensor, which is in our pinned
+            // memory; no copy of the device is on its way.
+            unsafe {
+                let to = address as *mut u8;
+                std::ptr::copy_nonoverlapping(content.as_ptr(), to, content.len());
+            }
+            return Ok(());
+        }
+        // SAFETY: the range was checked to be inside the tensor.
+        unsafe { self.staging.upload(address, content) }.map_err(failed)
+    }
+
+    fn read_at(
+        &mut self,
+        tensor: TensorId,
+        offset: u64,
+        content: &mut [u8],
+    ) -> Result<(), BackendError> {
+        self.access.read(tensor, offset, content.len())?;
+        self.context.enter().map_err(failed)?;
+        let place = self.held_place(tensor).ok_or_else(no_place)?.plus(offset);
+        let address = self.memory.address(place);
+        if let Place::Host(_) = place {
+            self.context.synchronize().map_err(failed)?;
+            // SAFETY: as in `write_at`, the other way round.
+            unsafe {
+                let from = address as *const u8;
+                std::ptr::copy_nonoverlapping(from, content.as_mut_ptr(), content.len());
+            }
+            return Ok(());
+        }
+        // SAFETY: the range was checked to be inside the tensor.
+        unsafe { self.staging.download(content, address) }.map_err(failed)
+    }
+
+    fn run(&mut self, segment: SegmentId, inputs: &StepInputs) -> Result<(), BackendError> {
+        self.begin(segment, inputs)?;
+        let ran = match &self.graphs[segment.index()] {
+            Some(graph) => graph.launch(),
+            None => {
+                let steps = &self.segments[segment.index()];
+                steps.iter().flatten().try_for_each(|work| self.launch(work))
+            }
+        };
+        ran.map_err(failed)?;
+        self.access.end(segment);
+        Ok(())
+    }
+
+    fn run_timed(
+        &mut self,
+        segment: SegmentId,
+        inputs: &StepInputs,
+    ) -> Result<Vec<f64>, BackendError> {
+        self.begin(segment, inputs)?;
+        let seconds = self.timed(segment).map_err(failed)?;
+        self.access.end(segment);
+        Ok(seconds)
+    }
+}
+
+impl CudaBackend {
+    /// Plain launches with a mark behind each step.
+    fn timed(&self, segment: SegmentId) -> Result<Vec<f64>, CudaError> {
+        let steps = &self.segments[segment.index()];
+        let marks = (0..=steps.len())
+            .map(|_| Event::new(&self.context, true))
+            .collect::<Result<Vec<_>, _>>()?;
+        marks[0].record()?;
+        for (step, mark) in steps.iter().zip(&marks[1..]) {
+            step.iter().try_for_each(|work| self.launch(work))?;
+            mark.record()?;
+        }
+        self.context.synchronize()?;
+        marks.windows(2).map(|pair| pair[1].seconds_since(&pair[0])).collect()
+    }
+}
+
+fn no_place() -> BackendError {
+    BackendError::BadPlan { defects: "a tensor has no place".into() }
+}
+
+/// What kernels read as `Step`, byte for byte.
+fn step_bytes(inputs: &StepInputs) -> [u8; 64] {
+    let key = MaskKey::new(inputs.seed, inputs.iteration, 0, Site::Embedding).key();
+    let words: [u64; 8] = [
+        inputs.lr.to_bits(),
+        inputs.grad_clip.to_bits(),
+        inputs.iteration,
+        inputs.seed,
+        inputs.first_row,
+        inputs.position,
+        u64::from(inputs.inverse_tokens.to_bits()) | u64::from(key[0]) << 32,
+        u64::from(key[1]),
+    ];
+    let mut bytes = [0; 64];
+    for (slot, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(words) {
+        *slot = word.to_le_bytes();
+    }
+    bytes
+}
+
+fn load_modules(gpu: &Gpu, lowered: &Lowered) -> Result<Vec<Module>, LoadError> {
+    let mut modules = Vec::new();
+    for spec in &lowered.modules {
+        let cubin = gpu.cache.get(&gpu.compiler, spec, gpu.info().sm)?;
+        modules.push(Module::new(&gpu.context, &cubin)?);
+    }
+    Ok(modules)
+}
+
+fn load_products(
+    gpu: &Gpu,
+    plan: &Plan,
+    lowered: &Lowered,
+    options: &CudaOptions,
+) -> Result<Vec<Product>, LoadError> {
+    let tensors = &plan.schedule.tensors;
+    let is_workspace = |id: &TensorId| {
+        let tensor = tensors.get(*id);
+        tensor.name == "workspace" && tensor.dtype == Dtype::F32
+    };
+    let workspace = tensors.ids().find(is_workspace).map_or(0, |id| tensors.bytes(id).get());
+    let known = |shape: &ProductShape| {
+        let key = shape.key();
+        options.algorithms.iter().find(|(name, _)| *name == key).map(|(_, algorithm)| *algorithm)
+    };
+    let mut products = Vec::new();
+    for shape in &lowered.products {
+        products.push(Product::new(&gpu.products, *shape, workspace, known(shape))?);
+    }
+    Ok(products)
+}
+
+/// Every kernel once without work, every product once on memory that is given back: what the
+/// driver loads at first use it loads now.
+fn run_once(
+    context: &Arc<Context>,
+    lowered: &Lowered,
+    modules: &[Module],
+    products: &[Product],
+    control: u64,
+) -> Result<(), LoadError> {
+    let mut seen = Vec::new();
+    for work in lowered.segments.iter().flatten().flatten() {
+        let Work::Kernel(kernel) = work else { continue };
+        if seen.contains(&(kernel.module, kernel.entry)) {
+            continue;
+        }
+        seen.push((kernel.module, kernel.entry));
+        let function = modules[kernel.module].function(kernel.entry, kernel.shared)?;
+        let local = modules[kernel.module].local_bytes(function)?;
+        if local > 0 {
+            let (entry, file) = (kernel.entry, lowered.modules[kernel.module].file());
+            let what = format!("{entry} of {file} has a stack frame of {local} bytes");
+            return Err(BackendError::Unsupported { what }.into());
+        }
+        let nothing = [0; crate::driver::MOST_ARGUMENTS];
+        // SAFETY: a count of 0 comes first: the kernel follows no pointer.
+        unsafe { context.launch(function, 1, kernel.block, kernel.shared, &nothing) }?;
+    }
+    let room = products.iter().map(|product| product.shape().largest_operand()).max().unwrap_or(0);
+    let workspace = products.iter().map(Product::workspace).max().unwrap_or(0);
+    let scratch = DeviceMemory::new(context, room + workspace + GRANULE)?;
+    let (start, behind) = (scratch.address(), scratch.address() + room.next_multiple_of(256));
+    for product in products {
+        let bias = product.shape().bias.then_some(start);
+        let operands =
+            Operands { a: start, b: start, out: start, bias, workspace: behind, scalars: control };
+        // SAFETY: each operand alone fits the scratch; that they share bytes only spoils results
+        // that nobody reads.
+        unsafe { product.launch(&operands) }?;
+    }
+    context.synchronize()?;
+    Ok(())
+}
+
+/// Addresses for places.
+fn bind(
+    lowered: &Lowered,
+    modules: &[Module],
+    memory: &DeviceArena,
+) -> Result<Vec<Vec<Vec<Bound>>>, CudaError> {
+    let bind_one = |work: &Work| -> Result<Bound, CudaError> {
+        Ok(match work {
+            Work::Kernel(kernel) => Bound::Kernel {
+                function: modules[kernel.module].function(kernel.entry, kernel.shared)?,
+                grid: kernel.grid,
+                block: kernel.block,
+                shared: kernel.shared,
+                arguments: kernel
+                    .arguments
+                    .iter()
+                    .map(|argument| match *argument {
+                        Argument::Word(word) => word,
+                        Argument::At(place) => memory.address(place),
+                    })
+                    .collect(),
+            },
+            Work::Product(launch) => Bound::Product {
+                product: launch.product,
+                operands: Operands {
+                    a: memory.address(launch.a),
+                    b: memory.address(launch.b),
+                    out: memory.address(launch.out),
+                    bias: launch.bias.map(|bias| memory.address(bias)),
+                    workspace: memory.address(launch.workspace),
+                    scalars: memory.address(Place::Scalars) + launch.scalars,
+                },
+            },
+            Work::Copy { from, to, bytes } => {
+                let (source, target) = (memory.address(*from), memory.address(*to));
+                let bytes = *bytes as usize;
+                match from {
+                    Place::Host(_) => {
+                        Bound::Upload { to: target, from: source as *const u8, bytes }
+                    }
+                    _ => Bound::Download { to: target as *mut u8, from: source, bytes },
+                }
+            }
+        })
+    };
+    let bind_step = |step: &Vec<Work>| step.iter().map(bind_one).collect::<Result<Vec<_>, _>>();
+    lowered
+        .segments
+        .iter()
+        .map(|steps| steps.iter().map(bind_step).collect::<Result<Vec<_>, _>>())
+        .collect()
+}

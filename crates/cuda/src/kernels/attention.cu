@@ -1,0 +1,832 @@
+// Causal attention in a 16-bit format on tensor cores. The forward pass keeps a running softmax.
+// The backward pass is two kernels, one whose blocks own queries and one whose blocks own keys;
+// each recomputes the scores, so that no sum needs atomics and nothing of size positions x
+// positions is ever in memory.
+//
+// The host defines T, HEADS, HEAD_SIZE, DROPOUT, and for each kernel the rows a block owns, the
+// columns of the tile it walks over and its warps. Dynamic shared memory, in lines of LINE numbers:
+//     forward  FORWARD_ROWS + 4 FORWARD_COLUMNS
+//     query    2 QUERY_ROWS + 4 QUERY_COLUMNS
+//     key      2 KEY_ROWS + 4 KEY_COLUMNS, and 16 bytes for each of KEY_COLUMNS
+
+constexpr int HEAD_PAD = (HEAD_SIZE + 15) / 16 * 16;
+constexpr int CHANNEL_TILES = HEAD_PAD / 16;
+// A row in shared memory. The eight extra numbers move each row by 16 bytes against the banks, so
+// that the eight rows of one matrix load never meet in a bank.
+constexpr int LINE = HEAD_PAD + 8;
+constexpr u32 LINE_BYTES = LINE * sizeof(T);
+constexpr u32 WIDTH = HEADS * HEAD_SIZE;
+constexpr u32 QKV_WIDTH = 3 * WIDTH;
+// Whether every head begins where a 16-byte copy may begin.
+constexpr bool ALIGNED = HEAD_SIZE % 8 == 0;
+
+constexpr float LOG2_E = 1.44269504f;
+constexpr float LN_2 = 0.69314718f;
+// Below every score, and finite: the difference of two of them is not NaN.
+constexpr float LOWEST = -1e37f;
+
+// Tiles of 16 rows that a warp owns: each fragment of the walked tile serves all of them.
+constexpr int FORWARD_TILES = FORWARD_ROWS / (16 * FORWARD_WARPS);
+constexpr int QUERY_TILES = QUERY_ROWS / (16 * QUERY_WARPS);
+constexpr int KEY_TILES = KEY_ROWS / (16 * KEY_WARPS);
+
+// What follows may be defined by the host too, to try variants. HELD: the owned rows stay in
+// registers; else they are read again for each tile. SLICE: the walked rows that are in registers
+// at a time. BLOCKS: how many blocks a multiprocessor must be able to hold, which bounds registers.
+// Draws need registers too.
+constexpr int ROOM = DROPOUT ? 6 : 8;
+#ifndef FORWARD_HELD
+#define FORWARD_HELD (FORWARD_TILES * CHANNEL_TILES <= ROOM)
+#endif
+#ifndef QUERY_HELD
+#define QUERY_HELD (QUERY_TILES * CHANNEL_TILES <= ROOM)
+#endif
+#ifndef KEY_HELD
+#define KEY_HELD (KEY_TILES * CHANNEL_TILES <= 4)
+#endif
+#ifndef QUERY_SLICE
+#define QUERY_SLICE (QUERY_COLUMNS % 32 == 0 && QUERY_TILES * CHANNEL_TILES <= 8 ? 32 : 16)
+#endif
+#ifndef KEY_SLICE
+#define KEY_SLICE (KEY_COLUMNS % 32 == 0 && KEY_TILES * CHANNEL_TILES <= ROOM ? 32 : 16)
+#endif
+#ifndef FORWARD_BLOCKS
+#define FORWARD_BLOCKS 1
+#endif
+#ifndef QUERY_BLOCKS
+#define QUERY_BLOCKS 1
+#endif
+#ifndef KEY_BLOCKS
+#define KEY_BLOCKS 1
+#endif
+
+static_assert(sizeof(T) == 2, "tensor cores read 16-bit numbers");
+static_assert(HEAD_SIZE >= 1 && HEAD_SIZE <= 128, "a larger head does not fit the registers");
+static_assert(FORWARD_ROWS == 16 * FORWARD_WARPS * FORWARD_TILES && FORWARD_TILES > 0, "rows");
+static_assert(QUERY_ROWS == 16 * QUERY_WARPS * QUERY_TILES && QUERY_TILES > 0, "rows");
+static_assert(KEY_ROWS == 16 * KEY_WARPS * KEY_TILES && KEY_TILES > 0, "rows");
+static_assert(FORWARD_COLUMNS % 16 == 0 && FORWARD_COLUMNS > 0, "columns");
+static_assert(QUERY_COLUMNS % QUERY_SLICE == 0 && QUERY_SLICE % 16 == 0, "columns");
+static_assert(KEY_COLUMNS % KEY_SLICE == 0 && KEY_SLICE % 16 == 0, "columns");
+static_assert((FORWARD_ROWS + 4 * FORWARD_COLUMNS) * LINE_BYTES <= 101376, "shared memory");
+static_assert((2 * QUERY_ROWS + 4 * QUERY_COLUMNS) * LINE_BYTES <= 101376, "shared memory");
+static_assert((2 * KEY_ROWS + 4 * KEY_COLUMNS) * LINE_BYTES + 16 * KEY_COLUMNS <= 101376,
+              "shared memory");
+
+// Instructions that C++ lacks. Shared memory is addressed by 32 bits throughout.
+
+extern __shared__ Pack<u32, 4> shared_memory[];
+
+DEVICE u32 shared_start() {
+    u64 address;
+    asm volatile("cvta.to.shared.u64 %0, %1;" : "=l"(address) : "l"(shared_memory));
+    return (u32)address;
+}
+
+// Starts a copy of 16 bytes, of which those from `size` on become zero.
+DEVICE void copy_16(u32 to, const void *from, u32 size) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(size)
+                 : "memory");
+}
+
+DEVICE void copy_4(u32 to, const void *from, u32 size) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(size)
+                 : "memory");
+}
+
+DEVICE void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
+DEVICE void store_shared(u32 to, T x) {
+    asm volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"(x.bits) : "memory");
+}
+
+DEVICE Pack<float, 2> load_shared(u32 from) {
+    Pack<float, 2> x;
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.at[0]), "=f"(x.at[1]) : "r"(from));
+    return x;
+}
+
+// Four 8 x 8 matrices; lane 8 i + j gives the address of row j of matrix i.
+DEVICE void load_matrices(u32 (&to)[4], u32 from) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(from));
+}
+
+DEVICE void load_transposed(u32 (&to)[4], u32 from) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(from));
+}
+
+// sum (16 x 8) += a (16 x 16) b (16 x 8). The last argument only chooses the format. Sums are read
+// and written apart, so that a first sum, zero, needs no registers.
+DEVICE void multiply_add(float (&sum)[4], const u32 (&a)[4], u32 b0, u32 b1, bf16) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
+                 "{%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"
+                 : "=f"(sum[0]), "=f"(sum[1]), "=f"(sum[2]), "=f"(sum[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(sum[0]),
+                   "f"(sum[1]), "f"(sum[2]), "f"(sum[3]));
+}
+
+DEVICE void multiply_add(float (&sum)[4], const u32 (&a)[4], u32 b0, u32 b1, f16) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, "
+                 "{%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"
+                 : "=f"(sum[0]), "=f"(sum[1]), "=f"(sum[2]), "=f"(sum[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(sum[0]),
+                   "f"(sum[1]), "f"(sum[2]), "f"(sum[3]));
+}
+
+DEVICE u32 pair(float low, float high, bf16) {
+    u32 both;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+    return both;
+}
+
+DEVICE u32 pair(float low, float high, f16) {
+    u32 both;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+    return both;
+}
+
+DEVICE float fast_exp2(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+DEVICE float fast_log2(float x) {
+    float y;
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// Lanes and blocks.
+
+// In the result of a product, a lane has rows lane / 4 and that + 8, columns 2 (lane % 4) and the
+// next, of each tile of 16 x 8: numbers 0, 1 in the upper row, 2, 3 in the lower.
+DEVICE u32 lane_row() { return threadIdx.x % 32 / 4; }
+
+DEVICE u32 lane_column() { return threadIdx.x % 4 * 2; }
+
+DEVICE float quad_sum(float x) {
+    x += __shfl_xor_sync(0xffffffffu, x, 1);
+    return x + __shfl_xor_sync(0xffffffffu, x, 2);
+}
+
+DEVICE float quad_max(float x) {
+    x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
+    return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+}
+
+// Word i becomes word i ^ place; selects, since registers have no index.
+DEVICE void permute_words(u32 (&words)[4], u32 place) {
+    const bool odd = place & 1, upper = place & 2;
+    u32 w0 = odd ? words[1] : words[0], w1 = odd ? words[0] : words[1];
+    u32 w2 = odd ? words[3] : words[2], w3 = odd ? words[2] : words[3];
+    words[0] = upper ? w2 : w0, words[1] = upper ? w3 : w1;
+    words[2] = upper ? w0 : w2, words[3] = upper ? w1 : w3;
+}
+
+// Four lanes, STRIDE apart, exchange words: word i becomes what lane i had at this lane's place.
+template <int STRIDE> DEVICE void transpose_words(u32 (&words)[4]) {
+    const u32 place = threadIdx.x / STRIDE % 4;
+    permute_words(words, place);
+    UNROLL for (int i = 1; i < 4; ++i) {
+        words[i] = __shfl_xor_sync(0xffffffffu, words[i], i * STRIDE);
+    }
+    permute_words(words, place);
+}
+
+// The heads of a sequence run side by side, then its tiles in order of rank, then the next
+// sequence: what neighbours read is still in the cache.
+struct Place {
+    u32 row;
+    u32 head;
+    u32 rank;
+};
+
+DEVICE Place place_of_block(u32 tiles) {
+    const u32 rest = blockIdx.x / HEADS;
+    return {rest / tiles, blockIdx.x % HEADS, rest % tiles};
+}
+
+DEVICE u64 qkv_start(const Place &place, u32 positions) {
+    return (u64)place.row * positions * QKV_WIDTH + place.head * HEAD_SIZE;
+}
+
+DEVICE u64 out_start(const Place &place, u32 positions) {
+    return (u64)place.row * positions * WIDTH + place.head * HEAD_SIZE;
+}
+
+DEVICE u64 line_start(const Place &place, u32 positions) {
+    return ((u64)place.row * HEADS + place.head) * positions;
+}
+
+DEVICE constexpr u32 ceil_divide(u32 x, u32 y) { return (x + y - 1) / y; }
+
+DEVICE float score_scale() { return 1.0f / sqrtf((float)HEAD_SIZE); }
+
+// Tiles between global and shared memory.
+
+// For heads no 16-byte copy can read.
+template <int COUNT, int THREADS, u32 STRIDE>
+DEVICE void copy_numbers(u32 to, const T *from, u32 first, u32 limit) {
+    for (u32 i = threadIdx.x; i < COUNT * HEAD_PAD; i += THREADS) {
+        const u32 row = i / HEAD_PAD, channel = i % HEAD_PAD;
+        T x = {0};
+        if (first + row < limit && channel < HEAD_SIZE) {
+            x = from[(u64)(first + row) * STRIDE + channel];
+        }
+        store_shared(to + row * LINE_BYTES + channel * sizeof(T), x);
+    }
+}
+
+// Starts to copy rows `first ..` of one head. Rows from `limit` on, and channels past the head's
+// size, become zero.
+template <int COUNT, int THREADS, u32 STRIDE>
+DEVICE void copy_rows(u32 to, const T *from, u32 first, u32 limit) {
+    if (!ALIGNED) return copy_numbers<COUNT, THREADS, STRIDE>(to, from, first, limit);
+    constexpr u32 CHUNKS = HEAD_PAD / 8;
+    // When the threads fill whole rows, a thread stays in its column and addresses are constants.
+    constexpr bool STRAIGHT = THREADS % CHUNKS == 0;
+    from += (u64)first * STRIDE;
+    UNROLL for (u32 i = 0; i < ceil_divide(COUNT * CHUNKS, THREADS); ++i) {
+        u32 row = threadIdx.x / CHUNKS + i * (THREADS / CHUNKS), chunk = threadIdx.x % CHUNKS;
+        if (!STRAIGHT) {
+            row = (threadIdx.x + i * THREADS) / CHUNKS;
+            chunk = (threadIdx.x + i * THREADS) % CHUNKS;
+        }
+        if (COUNT * CHUNKS % THREADS != 0 && row >= COUNT) break;
+        const bool inside = first + row < limit && chunk * 8 < HEAD_SIZE;
+        copy_16(to + row * LINE_BYTES + chunk * 16, from + (u64)row * STRIDE + chunk * 8,
+                inside ? 16 : 0);
+    }
+}
+
+// Writes eight channels of a row, as far as the head has them.
+DEVICE void store_chunk(T *row, u32 channel, const u32 (&words)[4]) {
+    if (ALIGNED && channel < HEAD_SIZE) {
+        store<u32, 4>((u32 *)(row + channel), {{words[0], words[1], words[2], words[3]}});
+    }
+    UNROLL for (u32 i = 0; !ALIGNED && i < 8; ++i) {
+        if (channel + i < HEAD_SIZE) row[channel + i].bits = (u16)(words[i / 2] >> (i % 2 * 16));
+    }
+}
+
+// Writes 16 rows, each half of them times its factor; only the first `limit` exist. Lanes exchange
+// pairs so that each writes 16 bytes.
+template <u32 STRIDE>
+DEVICE void store_rows(T *to, int limit, const float (&rows)[CHANNEL_TILES * 2][4], float upper,
+                       float lower) {
+    UNROLL for (int half = 0; half < 2; ++half) {
+        const float factor = half ? lower : upper;
+        const int row = lane_row() + 8 * half;
+        UNROLL for (int tile = 0; tile < CHANNEL_TILES * 2; tile += 4) {
+            u32 words[4];
+            UNROLL for (int i = 0; i < 4; ++i) {
+                const int from = tile + i < CHANNEL_TILES * 2 ? tile + i : tile;
+                words[i] = pair(rows[from][2 * half] * factor, rows[from][2 * half + 1] * factor,
+                                T());
+            }
+            transpose_words<1>(words);
+            const u32 channel = (tile + threadIdx.x % 4) * 8;
+            if (row < limit) store_chunk(to + (u64)row * STRIDE, channel, words);
+        }
+    }
+}
+
+// Products.
+
+// Where a lane reads 16 x 16 numbers: its matrices are the upper and the lower rows of the first
+// eight columns, then of the others. This is the order of a left operand, and of a right operand
+// that is transposed on the way.
+DEVICE u32 left_offset() {
+    return threadIdx.x % 16 * LINE_BYTES + threadIdx.x / 16 % 2 * 16;
+}
+
+// The same with the columns first, the order of a right operand that is read as it is: a product
+// takes two registers of it that must be neighbours.
+DEVICE u32 right_offset() {
+    return (threadIdx.x % 8 + threadIdx.x / 16 % 2 * 8) * LINE_BYTES + threadIdx.x / 8 % 2 * 16;
+}
+
+// TILES x 16 rows that a warp owns, the left operand of its products.
+template <int TILES, bool HELD> struct Rows {
+    u32 address;
+    u32 held[HELD ? TILES : 1][HELD ? CHANNEL_TILES : 1][4];
+};
+
+template <int TILES, bool HELD> DEVICE void hold(Rows<TILES, HELD> &rows, u32 address) {
+    rows.address = address + left_offset();
+    UNROLL for (int tile = 0; HELD && tile < TILES; ++tile) {
+        UNROLL for (int k = 0; k < CHANNEL_TILES; ++k) {
+            load_matrices(rows.held[HELD ? tile : 0][HELD ? k : 0],
+                          rows.address + tile * 16 * LINE_BYTES + k * 32);
+        }
+    }
+}
+
+template <int TILES, bool HELD>
+DEVICE void fetch(u32 (&to)[TILES][4], const Rows<TILES, HELD> &rows, int k) {
+    UNROLL for (int tile = 0; tile < TILES; ++tile) {
+        if (!HELD) load_matrices(to[tile], rows.address + tile * 16 * LINE_BYTES + k * 32);
+        UNROLL for (int i = 0; HELD && i < 4; ++i) {
+            to[tile][i] = rows.held[HELD ? tile : 0][HELD ? k : 0][i];
+        }
+    }
+}
+
+// sums += rows columns^T, for COUNT rows of shared memory from `columns` on.
+template <int COUNT, int TILES, bool HELD>
+DEVICE void multiply_by_transposed(float (&sums)[TILES][COUNT / 8][4],
+                                   const Rows<TILES, HELD> &rows, u32 columns) {
+    UNROLL for (int k = 0; k < CHANNEL_TILES; ++k) {
+        u32 a[TILES][4];
+        fetch(a, rows, k);
+        UNROLL for (int n = 0; n < COUNT / 16; ++n) {
+            u32 b[4];
+            load_matrices(b, columns + right_offset() + n * 16 * LINE_BYTES + k * 32);
+            UNROLL for (int tile = 0; tile < TILES; ++tile) {
+                multiply_add(sums[tile][2 * n], a[tile], b[0], b[1], T());
+                multiply_add(sums[tile][2 * n + 1], a[tile], b[2], b[3], T());
+            }
+        }
+    }
+}
+
+// sums += weights rows, for COUNT rows of shared memory from `rows` on.
+template <int COUNT, int TILES>
+DEVICE void multiply(float (&sums)[TILES][CHANNEL_TILES * 2][4],
+                     const u32 (&weights)[TILES][COUNT / 16][4], u32 rows) {
+    UNROLL for (int k = 0; k < COUNT / 16; ++k) {
+        UNROLL for (int n = 0; n < CHANNEL_TILES; ++n) {
+            u32 b[4];
+            load_transposed(b, rows + left_offset() + k * 16 * LINE_BYTES + n * 32);
+            UNROLL for (int tile = 0; tile < TILES; ++tile) {
+                multiply_add(sums[tile][2 * n], weights[tile][k], b[0], b[1], T());
+                multiply_add(sums[tile][2 * n + 1], weights[tile][k], b[2], b[3], T());
+            }
+        }
+    }
+}
+
+// A result of a product becomes the left operand of the next: a lane has the same places in both.
+template <int COUNT>
+DEVICE void weights_from(u32 (&weights)[COUNT / 16][4], const float (&tiles)[COUNT / 8][4]) {
+    UNROLL for (int n = 0; n < COUNT / 8; ++n) {
+        weights[n / 2][n % 2 * 2] = pair(tiles[n][0], tiles[n][1], T());
+        weights[n / 2][n % 2 * 2 + 1] = pair(tiles[n][2], tiles[n][3], T());
+    }
+}
+
+// Which keys a query sees.
+
+// Keys after their query get no weight. `row` and `column` are what the lane's first number is of;
+// KEYS_DOWN when rows are keys.
+template <int COUNT, bool KEYS_DOWN>
+DEVICE void hide_later_keys(float (&scores)[COUNT / 8][4], u32 row, u32 column) {
+    const int ahead = (int)(column - row);
+    UNROLL for (int n = 0; n < COUNT / 8; ++n) {
+        UNROLL for (int i = 0; i < 4; ++i) {
+            const int difference = ahead + n * 8 + i % 2 - i / 2 * 8;
+            const bool later = KEYS_DOWN ? difference < 0 : difference > 0;
+            if (later) scores[n][i] = __int_as_float(0xff800000);
+        }
+    }
+}
+
+// The dropout of one head; `row` is the key of its query 0.
+struct HeadDropout {
+    const Step *step;
+    Dropout dropout;
+    u64 row;
+};
+
+DEVICE HeadDropout head_dropout(const Step *step, const Dropout &dropout, const Place &place,
+                                u32 positions) {
+    if (!DROPOUT) return {step, dropout, 0};
+    return {step, dropout, ((step->first_row + place.row) * HEADS + place.head) * positions};
+}
+
+DEVICE u32 kept_bits(const HeadDropout &head, const u32 (&draws)[4]) {
+    u32 bits = 0;
+    UNROLL for (int i = 0; i < 4; ++i) bits |= (draws[i] >= head.dropout.threshold ? 1 : 0) << i;
+    return bits;
+}
+
+// Which of a lane's four numbers in 16 queries x 8 keys are kept. Two lanes share four keys: the
+// even one draws for the upper row, the odd one for the lower, and each gives the other its half.
+DEVICE u32 draw_for_queries(const HeadDropout &head, u32 query, u32 key) {
+    const bool odd = threadIdx.x & 1;
+    const Words draws =
+        dropout_draws(head.step, head.dropout, head.row + query + (odd ? 8 : 0), key / 4);
+    u32 mine[4];
+    UNROLL for (int i = 0; i < 2; ++i) {
+        const u32 given = __shfl_xor_sync(0xffffffffu, odd ? draws.at[i] : draws.at[i + 2], 1);
+        mine[i] = odd ? given : draws.at[i];
+        mine[i + 2] = odd ? draws.at[i + 2] : given;
+    }
+    return kept_bits(head, mine);
+}
+
+// The same in 16 keys x 8 queries, where four lanes share each group of four keys: each of them
+// draws for one of the four numbers.
+DEVICE u32 draw_for_keys(const HeadDropout &head, u32 query, u32 key) {
+    const u32 mine = threadIdx.x / 4 % 4;
+    Words draws = dropout_draws(head.step, head.dropout, head.row + query + mine % 2,
+                                (key + mine / 2 * 8) / 4);
+    transpose_words<4>(draws.at);
+    return kept_bits(head, draws.at);
+}
+
+// What dropout keeps of a warp's tiles: bit 4 n + i for number i of the n-th eight columns.
+template <int COUNT, bool KEYS_DOWN, int TILES>
+DEVICE void draw_tiles(u32 (&kept)[TILES], const HeadDropout &head, u32 row, u32 column) {
+    static_assert(!DROPOUT || COUNT <= 64, "the bits of a tile fill a word");
+    UNROLL for (int tile = 0; tile < TILES; ++tile) kept[tile] = 0;
+    // Not unrolled: many draws at once would fill the registers.
+    _Pragma("unroll 1") for (u32 n = 0; DROPOUT && n < COUNT / 8; ++n) {
+        UNROLL for (int tile = 0; tile < TILES; ++tile) {
+            const u32 down = row + tile * 16, across = column + n * 8;
+            const u32 bits = KEYS_DOWN ? draw_for_keys(head, across, down)
+                                       : draw_for_queries(head, down, across);
+            kept[tile] |= bits << 4 * n;
+        }
+    }
+}
+
+DEVICE float dropped(float x, const HeadDropout &head, u32 kept, int n, int i) {
+    if (!DROPOUT) return x;
+    return kept >> (4 * n + i) & 1 ? x * head.dropout.scale : 0;
+}
+
+// Forward.
+
+// What a lane knows of its two rows in a tile: the largest score so far, and its own share of the
+// sum of probabilities relative to it.
+struct Softmax {
+    float most[2];
+    float sum[2];
+};
+
+// Turns scores into probabilities relative to the largest score so far, and brings what was summed
+// before to the same scale.
+template <int COUNT>
+DEVICE void softmax_step(float (&scores)[COUNT / 8][4], float (&sums)[CHANNEL_TILES * 2][4],
+                         Softmax &softmax, float scale) {
+    UNROLL for (int half = 0; half < 2; ++half) {
+        float most = softmax.most[half];
+        UNROLL for (int n = 0; n < COUNT / 8; ++n) {
+            most = fmaxf(most, fmaxf(scores[n][2 * half], scores[n][2 * half + 1]));
+        }
+        most = quad_max(most);
+        const float shift = most * scale;
+        const float shrink = fast_exp2(softmax.most[half] * scale - shift);
+        float sum = softmax.sum[half] * shrink;
+        UNROLL for (int n = 0; n < CHANNEL_TILES * 2; ++n) {
+            sums[n][2 * half] *= shrink;
+            sums[n][2 * half + 1] *= shrink;
+        }
+        UNROLL for (int n = 0; n < COUNT / 8; ++n) {
+            UNROLL for (int i = 2 * half; i < 2 * half + 2; ++i) {
+                scores[n][i] = fast_exp2(scores[n][i] * scale - shift);
+                sum += scores[n][i];
+            }
+        }
+        softmax.most[half] = most;
+        softmax.sum[half] = sum;
+    }
+}
+
+// Adds the keys of one tile to what a warp's queries have; `query` and `key` are the first of the
+// warp and of the tile.
+DEVICE void forward_tile(float (&sums)[FORWARD_TILES][CHANNEL_TILES * 2][4],
+                         Softmax (&softmax)[FORWARD_TILES],
+                         const Rows<FORWARD_TILES, FORWARD_HELD> &queries, u32 keys, u32 values,
+                         u32 query, u32 key, const HeadDropout &dropout, float scale) {
+    constexpr int COUNT = FORWARD_COLUMNS;
+    const u32 row = query + lane_row(), column = key + lane_column();
+    u32 kept[FORWARD_TILES];
+    draw_tiles<COUNT, false>(kept, dropout, row, column);
+    float scores[FORWARD_TILES][COUNT / 8][4] = {};
+    multiply_by_transposed<COUNT>(scores, queries, keys);
+    if (key + COUNT - 1 > query) {
+        UNROLL for (int tile = 0; tile < FORWARD_TILES; ++tile) {
+            hide_later_keys<COUNT, false>(scores[tile], row + tile * 16, column);
+        }
+    }
+    u32 weights[FORWARD_TILES][COUNT / 16][4];
+    UNROLL for (int tile = 0; tile < FORWARD_TILES; ++tile) {
+        softmax_step<COUNT>(scores[tile], sums[tile], softmax[tile], scale);
+        UNROLL for (int n = 0; DROPOUT && n < COUNT / 8; ++n) {
+            UNROLL for (int i = 0; i < 4; ++i) {
+                scores[tile][n][i] = dropped(scores[tile][n][i], dropout, kept[tile], n, i);
+            }
+        }
+        weights_from<COUNT>(weights[tile], scores[tile]);
+    }
+    multiply<COUNT>(sums, weights, values);
+}
+
+KERNEL __launch_bounds__(32 * FORWARD_WARPS, FORWARD_BLOCKS)
+    attention_forward(u32 blocks, const T *qkv, T *out, float *lse, u32 positions,
+                      const Step *step, u32 threshold, u32 tag, float scale) {
+    if (blockIdx.x >= blocks) return;
+    constexpr u32 TILE_BYTES = FORWARD_COLUMNS * LINE_BYTES;
+    const u32 tiles = ceil_divide(positions, FORWARD_ROWS);
+    const Place place = place_of_block(tiles);
+    const u32 first = (tiles - 1 - place.rank) * FORWARD_ROWS;
+    const u32 query = first + threadIdx.x / 32 * (16 * FORWARD_TILES);
+    const HeadDropout dropout = head_dropout(step, {threshold, tag, scale}, place, positions);
+    qkv += qkv_start(place, positions);
+    const u32 own = shared_start(), keys = own + FORWARD_ROWS * LINE_BYTES;
+    auto copy_tile = [&](u32 tile, u32 to) {
+        copy_rows<FORWARD_COLUMNS, 32 * FORWARD_WARPS, QKV_WIDTH>(
+            to, qkv + WIDTH, tile * FORWARD_COLUMNS, positions);
+        copy_rows<FORWARD_COLUMNS, 32 * FORWARD_WARPS, QKV_WIDTH>(
+            to + TILE_BYTES, qkv + 2 * WIDTH, tile * FORWARD_COLUMNS, positions);
+    };
+    const u32 end = first + FORWARD_ROWS < positions ? first + FORWARD_ROWS : positions;
+    u32 tile = ceil_divide(end, FORWARD_COLUMNS) - 1;
+    copy_rows<FORWARD_ROWS, 32 * FORWARD_WARPS, QKV_WIDTH>(own, qkv, first, positions);
+    copy_tile(tile, keys);
+    wait_for_copies();
+    __syncthreads();
+    Rows<FORWARD_TILES, FORWARD_HELD> queries;
+    hold(queries, own + (query - first) * LINE_BYTES);
+
+    float sums[FORWARD_TILES][CHANNEL_TILES * 2][4] = {};
+    Softmax softmax[FORWARD_TILES];
+    UNROLL for (int i = 0; i < FORWARD_TILES; ++i) softmax[i] = {{LOWEST, LOWEST}, {0, 0}};
+    // The next tile is copied while this one is used; one barrier says both that this one is there
+    // and that nobody still reads what the copy overwrites.
+    for (u32 stage = 0;; stage ^= 1, --tile) {
+        if (tile > 0) copy_tile(tile - 1, keys + (stage ^ 1) * 2 * TILE_BYTES);
+        const u32 key = tile * FORWARD_COLUMNS;
+        if (key < query + 16 * FORWARD_TILES) {
+            const u32 from = keys + stage * 2 * TILE_BYTES;
+            forward_tile(sums, softmax, queries, from, from + TILE_BYTES, query, key, dropout,
+                         score_scale() * LOG2_E);
+        }
+        if (tile == 0) break;
+        wait_for_copies();
+        __syncthreads();
+    }
+
+    out += out_start(place, positions);
+    lse += line_start(place, positions);
+    UNROLL for (int i = 0; i < FORWARD_TILES; ++i) {
+        const u32 row = query + i * 16 + lane_row();
+        float sum[2] = {quad_sum(softmax[i].sum[0]), quad_sum(softmax[i].sum[1])};
+        UNROLL for (int half = 0; half < 2; ++half) {
+            if (threadIdx.x % 4 != 0 || row + 8 * half >= positions) continue;
+            const float log_sum = fast_log2(sum[half]) * LN_2;
+            lse[row + 8 * half] = softmax[i].most[half] * score_scale() + log_sum;
+        }
+        store_rows<WIDTH>(out + (u64)(query + i * 16) * WIDTH, (int)(positions - query) - i * 16,
+                          sums[i], 1.0f / sum[0], 1.0f / sum[1]);
+    }
+}
+
+// Backward, by queries.
+
+// What a lane knows of its two rows in a tile: log2 of the sum of exponentials, and delta.
+struct QueryRows {
+    float log_sum[2];
+    float delta[2];
+};
+
+// The dot product of two rows, by the four lanes of a row.
+DEVICE float quad_dot(const T *a, const T *b) {
+    constexpr u32 STEP = ALIGNED ? 8 : 1;
+    float sum = 0;
+    for (u32 channel = threadIdx.x % 4 * STEP; channel < HEAD_SIZE; channel += 4 * STEP) {
+        const Pack<T, STEP> x = load<T, STEP>(a + channel), y = load<T, STEP>(b + channel);
+        UNROLL for (int i = 0; i < STEP; ++i) sum += widen(x.at[i]) * widen(y.at[i]);
+    }
+    return quad_sum(sum);
+}
+
+// Reads what belongs to the lane's rows and writes delta. Queries that do not exist get zeros.
+DEVICE void query_rows(QueryRows (&rows)[QUERY_TILES], const T *out, const T *d_out,
+                       const float *lse, float *delta, u32 query, u32 positions) {
+    UNROLL for (int i = 0; i < QUERY_TILES * 2; ++i) {
+        const u32 row = query + i * 8 + lane_row();
+        const bool inside = row < positions;
+        // All four lanes of a row must take part in its sum.
+        const u64 start = (u64)(inside ? row : 0) * WIDTH;
+        const float dot = quad_dot(out + start, d_out + start);
+        rows[i / 2].log_sum[i % 2] = inside ? lse[row] * LOG2_E : 0;
+        rows[i / 2].delta[i % 2] = inside ? dot : 0;
+        if (inside && threadIdx.x % 4 == 0) delta[row] = dot;
+    }
+}
+
+// Adds a slice of keys to the derivatives of a warp's queries.
+DEVICE void query_slice(float (&d_queries)[QUERY_TILES][CHANNEL_TILES * 2][4],
+                        const Rows<QUERY_TILES, QUERY_HELD> &queries,
+                        const Rows<QUERY_TILES, QUERY_HELD> &d_out,
+                        const QueryRows (&rows)[QUERY_TILES], u32 keys, u32 values, u32 query,
+                        u32 key, const HeadDropout &dropout, float scale) {
+    constexpr int COUNT = QUERY_SLICE;
+    const u32 row = query + lane_row(), column = key + lane_column();
+    u32 kept[QUERY_TILES];
+    draw_tiles<COUNT, false>(kept, dropout, row, column);
+    float scores[QUERY_TILES][COUNT / 8][4] = {}, slopes[QUERY_TILES][COUNT / 8][4] = {};
+    multiply_by_transposed<COUNT>(scores, queries, keys);
+    if (key + COUNT - 1 > query) {
+        UNROLL for (int tile = 0; tile < QUERY_TILES; ++tile) {
+            hide_later_keys<COUNT, false>(scores[tile], row + tile * 16, column);
+        }
+    }
+    multiply_by_transposed<COUNT>(slopes, d_out, values);
+    u32 weights[QUERY_TILES][COUNT / 16][4];
+    UNROLL for (int tile = 0; tile < QUERY_TILES; ++tile) {
+        UNROLL for (int n = 0; n < COUNT / 8; ++n) {
+            UNROLL for (int i = 0; i < 4; ++i) {
+                const float p = fast_exp2(scores[tile][n][i] * scale - rows[tile].log_sum[i / 2]);
+                const float slope = dropped(slopes[tile][n][i], dropout, kept[tile], n, i);
+                slopes[tile][n][i] = p * (slope - rows[tile].delta[i / 2]);
+            }
+        }
+        weights_from<COUNT>(weights[tile], slopes[tile]);
+    }
+    multiply<COUNT>(d_queries, weights, keys);
+}
+
+KERNEL __launch_bounds__(32 * QUERY_WARPS, QUERY_BLOCKS)
+    attention_backward_query(u32 blocks, const T *qkv, const T *out, const T *d_out,
+                             const float *lse, float *delta, T *d_qkv, u32 positions,
+                             const Step *step, u32 threshold, u32 tag, float scale) {
+    if (blockIdx.x >= blocks) return;
+    constexpr u32 TILE_BYTES = QUERY_COLUMNS * LINE_BYTES;
+    const u32 tiles = ceil_divide(positions, QUERY_ROWS);
+    const Place place = place_of_block(tiles);
+    const u32 first = (tiles - 1 - place.rank) * QUERY_ROWS;
+    const u32 query = first + threadIdx.x / 32 * (16 * QUERY_TILES);
+    const HeadDropout dropout = head_dropout(step, {threshold, tag, scale}, place, positions);
+    qkv += qkv_start(place, positions);
+    d_out += out_start(place, positions);
+    const u32 own = shared_start(), keys = own + 2 * QUERY_ROWS * LINE_BYTES;
+    auto copy_tile = [&](u32 tile, u32 to) {
+        copy_rows<QUERY_COLUMNS, 32 * QUERY_WARPS, QKV_WIDTH>(to, qkv + WIDTH,
+                                                              tile * QUERY_COLUMNS, positions);
+        copy_rows<QUERY_COLUMNS, 32 * QUERY_WARPS, QKV_WIDTH>(to + TILE_BYTES, qkv + 2 * WIDTH,
+                                                              tile * QUERY_COLUMNS, positions);
+    };
+    const u32 end = first + QUERY_ROWS < positions ? first + QUERY_ROWS : positions;
+    u32 tile = ceil_divide(end, QUERY_COLUMNS) - 1;
+    copy_rows<QUERY_ROWS, 32 * QUERY_WARPS, QKV_WIDTH>(own, qkv, first, positions);
+    copy_rows<QUERY_ROWS, 32 * QUERY_WARPS, WIDTH>(own + QUERY_ROWS * LINE_BYTES, d_out, first,
+                                                   positions);
+    copy_tile(tile, keys);
+    QueryRows rows[QUERY_TILES];
+    const u64 line = line_start(place, positions);
+    query_rows(rows, out + out_start(place, positions), d_out, lse + line, delta + line, query,
+               positions);
+    wait_for_copies();
+    __syncthreads();
+    Rows<QUERY_TILES, QUERY_HELD> queries, d_outs;
+    hold(queries, own + (query - first) * LINE_BYTES);
+    hold(d_outs, own + (QUERY_ROWS + query - first) * LINE_BYTES);
+
+    float d_queries[QUERY_TILES][CHANNEL_TILES * 2][4] = {};
+    for (u32 stage = 0;; stage ^= 1, --tile) {
+        if (tile > 0) copy_tile(tile - 1, keys + (stage ^ 1) * 2 * TILE_BYTES);
+        u32 from = keys + stage * 2 * TILE_BYTES;
+        for (u32 key = tile * QUERY_COLUMNS; key < (tile + 1) * QUERY_COLUMNS;
+             key += QUERY_SLICE, from += QUERY_SLICE * LINE_BYTES) {
+            if (key >= query + 16 * QUERY_TILES) break;
+            query_slice(d_queries, queries, d_outs, rows, from, from + TILE_BYTES, query, key,
+                        dropout, score_scale() * LOG2_E);
+        }
+        if (tile == 0) break;
+        wait_for_copies();
+        __syncthreads();
+    }
+
+    d_qkv += qkv_start(place, positions);
+    UNROLL for (int i = 0; i < QUERY_TILES; ++i) {
+        store_rows<QKV_WIDTH>(d_qkv + (u64)(query + i * 16) * QKV_WIDTH,
+                              (int)(positions - query) - i * 16, d_queries[i], score_scale(),
+                              score_scale());
+    }
+}
+
+// Backward, by keys. Scores have keys as rows, so that probabilities and the derivatives of scores
+// are left operands as they are.
+
+// Where a slice of queries is in shared memory; log sums and deltas from the lane's column on.
+struct QuerySlice {
+    u32 queries;
+    u32 d_out;
+    u32 log_sums;
+    u32 deltas;
+};
+
+// Adds a slice of queries to the derivatives of a warp's keys and values.
+DEVICE void key_slice(float (&d_keys)[KEY_TILES][CHANNEL_TILES * 2][4],
+                      float (&d_values)[KEY_TILES][CHANNEL_TILES * 2][4],
+                      const Rows<KEY_TILES, KEY_HELD> &keys,
+                      const Rows<KEY_TILES, KEY_HELD> &values, const QuerySlice &from, u32 key,
+                      u32 query, const HeadDropout &dropout, float scale) {
+    constexpr int COUNT = KEY_SLICE;
+    const u32 row = key + lane_row(), column = query + lane_column();
+    u32 kept[KEY_TILES];
+    draw_tiles<COUNT, true>(kept, dropout, row, column);
+    float scores[KEY_TILES][COUNT / 8][4] = {}, slopes[KEY_TILES][COUNT / 8][4] = {};
+    multiply_by_transposed<COUNT>(scores, keys, from.queries);
+    if (query < key + 16 * KEY_TILES - 1) {
+        UNROLL for (int tile = 0; tile < KEY_TILES; ++tile) {
+            hide_later_keys<COUNT, true>(scores[tile], row + tile * 16, column);
+        }
+    }
+    multiply_by_transposed<COUNT>(slopes, values, from.d_out);
+    UNROLL for (int n = 0; n < COUNT / 8; ++n) {
+        const Pack<float, 2> log_sum = load_shared(from.log_sums + n * 32);
+        const Pack<float, 2> delta = load_shared(from.deltas + n * 32);
+        UNROLL for (int tile = 0; tile < KEY_TILES; ++tile) {
+            UNROLL for (int i = 0; i < 4; ++i) {
+                const float shift = log_sum.at[i % 2] * LOG2_E;
+                const float p = fast_exp2(scores[tile][n][i] * scale - shift);
+                const float slope = dropped(slopes[tile][n][i], dropout, kept[tile], n, i);
+                scores[tile][n][i] = dropped(p, dropout, kept[tile], n, i);
+                slopes[tile][n][i] = p * (slope - delta.at[i % 2]);
+            }
+        }
+    }
+    u32 weights[KEY_TILES][COUNT / 16][4], changes[KEY_TILES][COUNT / 16][4];
+    UNROLL for (int tile = 0; tile < KEY_TILES; ++tile) {
+        weights_from<COUNT>(weights[tile], scores[tile]);
+        weights_from<COUNT>(changes[tile], slopes[tile]);
+    }
+    multiply<COUNT>(d_values, weights, from.d_out);
+    multiply<COUNT>(d_keys, changes, from.queries);
+}
+
+KERNEL __launch_bounds__(32 * KEY_WARPS, KEY_BLOCKS)
+    attention_backward_key(u32 blocks, const T *qkv, const T *d_out, const float *lse,
+                           const float *delta, T *d_qkv, u32 positions, const Step *step,
+                           u32 threshold, u32 tag, float scale) {
+    if (blockIdx.x >= blocks) return;
+    constexpr int THREADS = 32 * KEY_WARPS;
+    constexpr u32 TILE_BYTES = KEY_COLUMNS * LINE_BYTES;
+    const Place place = place_of_block(ceil_divide(positions, KEY_ROWS));
+    const u32 first = place.rank * KEY_ROWS;
+    const u32 key = first + threadIdx.x / 32 * (16 * KEY_TILES);
+    const HeadDropout dropout = head_dropout(step, {threshold, tag, scale}, place, positions);
+    qkv += qkv_start(place, positions);
+    d_out += out_start(place, positions);
+    lse += line_start(place, positions);
+    delta += line_start(place, positions);
+    const u32 own = shared_start(), walked = own + 2 * KEY_ROWS * LINE_BYTES;
+    const u32 lines = walked + 4 * TILE_BYTES;
+    auto copy_tile = [&](u32 start, u32 stage) {
+        const u32 to = walked + stage * 2 * TILE_BYTES, line = lines + stage * 8 * KEY_COLUMNS;
+        copy_rows<KEY_COLUMNS, THREADS, QKV_WIDTH>(to, qkv, start, positions);
+        copy_rows<KEY_COLUMNS, THREADS, WIDTH>(to + TILE_BYTES, d_out, start, positions);
+        for (u32 i = threadIdx.x; i < KEY_COLUMNS; i += THREADS) {
+            const u32 size = start + i < positions ? 4 : 0;
+            copy_4(line + i * 4, lse + start + i, size);
+            copy_4(line + (KEY_COLUMNS + i) * 4, delta + start + i, size);
+        }
+    };
+    u32 start = first / KEY_COLUMNS * KEY_COLUMNS;
+    copy_rows<KEY_ROWS, THREADS, QKV_WIDTH>(own, qkv + WIDTH, first, positions);
+    copy_rows<KEY_ROWS, THREADS, QKV_WIDTH>(own + KEY_ROWS * LINE_BYTES, qkv + 2 * WIDTH, first,
+                                            positions);
+    copy_tile(start, 0);
+    wait_for_copies();
+    __syncthreads();
+    Rows<KEY_TILES, KEY_HELD> keys, values;
+    hold(keys, own + (key - first) * LINE_BYTES);
+    hold(values, own + (KEY_ROWS + key - first) * LINE_BYTES);
+
+    float d_keys[KEY_TILES][CHANNEL_TILES * 2][4] = {};
+    float d_values[KEY_TILES][CHANNEL_TILES * 2][4] = {};
+    for (u32 stage = 0;; stage ^= 1, start += KEY_COLUMNS) {
+        const bool last = positions - start <= KEY_COLUMNS;
+        if (!last) copy_tile(start + KEY_COLUMNS, stage ^ 1);
+        const u32 queries = walked + stage * 2 * TILE_BYTES;
+        const u32 line = lines + stage * 8 * KEY_COLUMNS + lane_column() * 4;
+        for (u32 i = 0; i < KEY_COLUMNS; i += KEY_SLICE) {
+            if (start + i + KEY_SLICE <= key) continue;
+            const u32 from = queries + i * LINE_BYTES;
+            key_slice(d_keys, d_values, keys, values,
+                      {from, from + TILE_BYTES, line + i * 4, line + (KEY_COLUMNS + i) * 4}, key,
+                      start + i, dropout, score_scale() * LOG2_E);
+        }
+        if (last) break;
+        wait_for_copies();
+        __syncthreads();
+    }
+
+    d_qkv += qkv_start(place, positions) + WIDTH;
+    UNROLL for (int i = 0; i < KEY_TILES; ++i) {
+        T *to = d_qkv + (u64)(key + i * 16) * QKV_WIDTH;
+        const int limit = (int)(positions - key) - i * 16;
+        store_rows<QKV_WIDTH>(to, limit, d_keys[i], score_scale(), score_scale());
+        store_rows<QKV_WIDTH>(to + WIDTH, limit, d_values[i], 1, 1);
+    }
+}

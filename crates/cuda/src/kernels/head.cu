@@ -1,0 +1,119 @@
+// Cross-entropy over a slab of logits: each row is read once into registers, gives its loss and,
+// in training, turns into its own gradient in place.
+//
+// Defined by the host: T, VOCABULARY, VEC, THREADS, HELD (a row fits registers), TRAIN,
+// EXTRA_SCALE.
+
+constexpr int PACKS = VOCABULARY / VEC;
+constexpr int ITEMS = (PACKS + THREADS - 1) / THREADS;
+
+#define DEVICE_MEMBER __device__ __forceinline__
+
+DEVICE float exponential(float x) {
+    // The row's numbers have 16 bits or 32; the fast form is exact enough for 16.
+    if constexpr (sizeof(T) == 4) return expf(x);
+    else return __expf(x);
+}
+
+// What the loss's gradient is multiplied by: 1 / tokens and the loss scale.
+DEVICE float gradient_scale(const Step *step, const State *state) {
+    return step->inverse_tokens * state->loss_scale;
+}
+
+// fp16 gradients of logits would be subnormal: a power of two lifts the scale to [128, 256), and
+// the products that read them take it away again.
+DEVICE float extra_scale(float scale) {
+    int exponent = (int)(__float_as_uint(scale) >> 23 & 0xff) - 127;
+    int lift = 7 - exponent;
+    lift = lift > 100 ? 100 : lift < -100 ? -100 : lift;
+    return __uint_as_float((u32)(lift + 127) << 23);
+}
+
+// alpha and beta of the two products behind: the weight's gradient adds, the input's does not.
+KERNEL head_scalars(u32 blocks, const Step *step, const State *state, float *scalars) {
+    if (blockIdx.x >= blocks || threadIdx.x > 0) return;
+    float alpha = 1.0f / extra_scale(gradient_scale(step, state));
+    scalars[0] = alpha;
+    scalars[1] = 1.0f;
+    scalars[2] = alpha;
+    scalars[3] = 0.0f;
+}
+
+// The row's numbers: from registers, or from memory again where a row is too long for them.
+struct Row {
+#if HELD
+    Pack<T, VEC> held[ITEMS];
+#endif
+    T *start;
+
+    DEVICE_MEMBER void fetch(int item) {
+#if HELD
+        held[item] = load<T, VEC>(start + (item * THREADS + threadIdx.x) * VEC);
+#endif
+    }
+
+    DEVICE_MEMBER Pack<T, VEC> pack(int item) const {
+#if HELD
+        return held[item];
+#else
+        return load<T, VEC>(start + (item * THREADS + threadIdx.x) * VEC);
+#endif
+    }
+};
+
+DEVICE bool is_inside(int item) { return item * THREADS + (int)threadIdx.x < PACKS; }
+
+#if HELD
+#define FOR_ITEMS UNROLL for (int item = 0; item < ITEMS; ++item)
+#else
+#define FOR_ITEMS for (int item = 0; item < ITEMS; ++item)
+#endif
+
+KERNEL __launch_bounds__(THREADS) cross_entropy(u32 rows, T *slab, const int *targets,
+                                                float *token_loss, const Step *step,
+                                                const State *state) {
+    if (blockIdx.x >= rows) return;
+    Row row;
+    row.start = slab + (u64)blockIdx.x * VOCABULARY;
+    int target = targets[blockIdx.x];
+    float most = __uint_as_float(0xff800000u);
+    FOR_ITEMS {
+        if (!is_inside(item)) continue;
+        row.fetch(item);
+        Pack<T, VEC> logits = row.pack(item);
+        UNROLL for (int i = 0; i < VEC; ++i) most = fmaxf(most, widen(logits.at[i]));
+    }
+    most = block_max<THREADS>(most);
+    float sum = 0.0f;
+    FOR_ITEMS {
+        if (!is_inside(item)) continue;
+        Pack<T, VEC> logits = row.pack(item);
+        UNROLL for (int i = 0; i < VEC; ++i) sum += exponential(widen(logits.at[i]) - most);
+    }
+    sum = block_sum<THREADS>(sum);
+    if (threadIdx.x == 0) {
+        // -1 is "no target"; what the host wrote was checked to be below the vocabulary.
+        float wanted = target < 0 ? 0.0f : widen(row.start[target]);
+        token_loss[blockIdx.x] = target < 0 ? 0.0f : logf(sum) + (most - wanted);
+    }
+#if TRAIN
+    // The target's logit is read above before its gradient is written below.
+    __syncthreads();
+    float scale = target < 0 ? 0.0f : gradient_scale(step, state);
+#if EXTRA_SCALE
+    scale *= extra_scale(gradient_scale(step, state));
+#endif
+    float share = scale / sum;
+    FOR_ITEMS {
+        if (!is_inside(item)) continue;
+        Pack<T, VEC> logits = row.pack(item);
+        int first = (item * THREADS + threadIdx.x) * VEC;
+        UNROLL for (int i = 0; i < VEC; ++i) {
+            float gradient = exponential(widen(logits.at[i]) - most) * share;
+            if (first + i == target) gradient -= scale;
+            narrow(gradient, logits.at[i]);
+        }
+        store<T, VEC>(row.start + first, logits);
+    }
+#endif
+}

@@ -1,0 +1,62 @@
+//! The kernels: for each family of ops a `.cu` file and the lines that launch it. One exhaustive
+//! `match`; which op runs when was decided by the plan.
+
+mod attention;
+mod decode;
+mod embed;
+mod gelu;
+mod head;
+mod layernorm;
+mod linear;
+mod sums;
+mod update;
+
+use crate::lowering::Lowering;
+use plan::BackendError;
+use plan::ops::{Op, Transfer};
+
+/// What stands before every file.
+pub(crate) const PRELUDE: &str = include_str!("prelude.cuh");
+
+/// Adds the launches of one op.
+pub(crate) fn lower(cx: &mut Lowering<'_>, op: &Op) -> Result<(), BackendError> {
+    match op {
+        Op::Embed(op) => embed::forward(cx, op),
+        Op::EmbedBackward(op) => embed::backward(cx, op),
+        Op::LayerNorm(op) => layernorm::forward(cx, op),
+        Op::LayerNormBackward(op) => layernorm::backward(cx, op),
+        Op::Linear(op) => linear::forward(cx, op),
+        Op::LinearBackwardInput(op) => linear::backward_input(cx, op),
+        Op::LinearBackwardWeight(op) => linear::backward_weight(cx, op),
+        Op::Attention(op) => attention::forward(cx, op),
+        Op::AttentionBackward(op) => attention::backward(cx, op),
+        Op::Gelu(op) => gelu::forward(cx, op),
+        Op::GeluBackward(op) => gelu::backward(cx, op),
+        Op::HeadTrain(op) => head::train(cx, op),
+        Op::HeadEval(op) => head::eval(cx, op),
+        Op::CacheStore(op) => decode::store(cx, op),
+        Op::AttentionDecode(op) => decode::attention(cx, op),
+        Op::SelectPosition(op) => decode::select(cx, op),
+        Op::GradNorm(op) => update::grad_norm(cx, op),
+        Op::LossScaler(op) => update::loss_scaler(cx, op),
+        Op::AdamW(op) => update::adamw(cx, op),
+        Op::Transfer(op) => transfer(cx, op),
+    }
+}
+
+fn transfer(cx: &mut Lowering<'_>, op: &Transfer) -> Result<(), BackendError> {
+    let (from, to, bytes) = (cx.place(op.from)?, cx.place(op.to)?, cx.bytes(op.from));
+    cx.copy(from, to, bytes);
+    Ok(())
+}
+
+/// A refusal of what no kernel here does.
+fn unsupported(what: String) -> BackendError {
+    BackendError::Unsupported { what }
+}
+
+/// A count that a kernel takes as 32 bits.
+fn count(number: u64, what: &str) -> Result<u32, BackendError> {
+    u32::try_from(number)
+        .map_err(|_| unsupported(format!("{number} {what}: lower batch_size or block_size")))
+}

@@ -1,0 +1,159 @@
+// What every kernel shares: number formats, what the host gives a run, sums within a block, and
+// keyed random draws. No CUDA header is included anywhere: NVRTC alone compiles these files.
+//
+// Constants of a plan (widths, head sizes, formats) are defined by the host behind this text.
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef long long i64;
+
+#define DEVICE static __device__ __forceinline__
+#define KERNEL extern "C" __global__ void
+#define UNROLL _Pragma("unroll")
+
+// Number formats. 16-bit formats are storage only: every computation is in f32.
+
+struct bf16 {
+    u16 bits;
+};
+
+struct f16 {
+    u16 bits;
+};
+
+DEVICE float widen(float x) { return x; }
+
+DEVICE float widen(bf16 x) { return __uint_as_float((u32)x.bits << 16); }
+
+DEVICE float widen(f16 x) {
+    float y;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
+    return y;
+}
+
+// To nearest, ties to even.
+DEVICE void narrow(float x, float &y) { y = x; }
+
+DEVICE void narrow(float x, bf16 &y) { asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.bits) : "f"(x)); }
+
+DEVICE void narrow(float x, f16 &y) { asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(x)); }
+
+template <class T> DEVICE T rounded(float x) {
+    T y;
+    narrow(x, y);
+    return y;
+}
+
+// COUNT numbers that move together; memory is aligned to all of them.
+template <class T, int COUNT> struct alignas(sizeof(T) * COUNT) Pack {
+    T at[COUNT];
+};
+
+template <class T, int COUNT> DEVICE Pack<T, COUNT> load(const T *from) {
+    return *reinterpret_cast<const Pack<T, COUNT> *>(from);
+}
+
+template <class T, int COUNT> DEVICE void store(T *to, const Pack<T, COUNT> &pack) {
+    *reinterpret_cast<Pack<T, COUNT> *>(to) = pack;
+}
+
+// What the host gives each run of a segment; `executor/inputs.rs` writes the same bytes.
+struct Step {
+    double lr;
+    double grad_clip;
+    u64 iteration;
+    u64 seed;
+    u64 first_row;
+    u64 position;
+    float inverse_tokens;
+    u32 dropout_key[2];
+    u32 unused;
+};
+
+// The step state's words; `plan::StepState` says what they are.
+struct State {
+    u32 adam_t[2];
+    float loss_scale;
+    u32 growth;
+    u32 found_inf;
+    float grad_norm;
+    float grad_multiplier;
+    u32 skipped;
+    u32 unused[8];
+};
+
+// Sums within a block, in an order that depends on the number of threads alone.
+
+template <class Number> DEVICE Number warp_sum(Number x) {
+    UNROLL for (int lane = 16; lane > 0; lane /= 2) x += __shfl_xor_sync(0xffffffffu, x, lane);
+    return x;
+}
+
+DEVICE float warp_max(float x) {
+    UNROLL for (int lane = 16; lane > 0; lane /= 2) {
+        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, lane));
+    }
+    return x;
+}
+
+// Every thread gets the sum. THREADS is a multiple of 32, at most 1024.
+template <int THREADS, class Number> DEVICE Number block_sum(Number x) {
+    __shared__ Number parts[THREADS / 32];
+    x = warp_sum(x);
+    if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = x;
+    __syncthreads();
+    Number sum = 0;
+    UNROLL for (int warp = 0; warp < THREADS / 32; ++warp) sum += parts[warp];
+    __syncthreads();
+    return sum;
+}
+
+template <int THREADS> DEVICE float block_max(float x) {
+    __shared__ float parts[THREADS / 32];
+    x = warp_max(x);
+    if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = x;
+    __syncthreads();
+    float most = parts[0];
+    UNROLL for (int warp = 1; warp < THREADS / 32; ++warp) most = fmaxf(most, parts[warp]);
+    __syncthreads();
+    return most;
+}
+
+// Philox4x32-10, as in the crate `rng`.
+
+struct Words {
+    u32 at[4];
+};
+
+DEVICE Words philox(u32 c0, u32 c1, u32 c2, u32 c3, u32 k0, u32 k1) {
+    UNROLL for (int round = 0; round < 10; ++round) {
+        u32 high0 = __umulhi(0xD2511F53u, c0), low0 = 0xD2511F53u * c0;
+        u32 high1 = __umulhi(0xCD9E8D57u, c2), low1 = 0xCD9E8D57u * c2;
+        c0 = high1 ^ c1 ^ k0;
+        c1 = low1;
+        c2 = high0 ^ c3 ^ k1;
+        c3 = low0;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    return {{c0, c1, c2, c3}};
+}
+
+// One op's dropout. An element is kept when its draw reaches the threshold.
+struct Dropout {
+    u32 threshold;
+    u32 tag;
+    float scale;
+};
+
+// The draws of columns `4 group ..` of a row.
+DEVICE Words dropout_draws(const Step *step, const Dropout &dropout, u64 row, u32 group) {
+    return philox((u32)row, (u32)(row >> 32), group, dropout.tag, step->dropout_key[0],
+                  step->dropout_key[1]);
+}
+
+DEVICE float dropout_factor(const Dropout &dropout, u32 draw) {
+    return draw >= dropout.threshold ? dropout.scale : 0.0f;
+}

@@ -1,0 +1,197 @@
+// The update: norm of all gradients, loss scale and clip factor, AdamW. What changes from step to
+// step is read from device memory, so nothing of it waits for the host.
+//
+// Defined by the host: NORM_BLOCK (elements of a partial sum), MOMENT (format of m and v), COPY
+// (format of the weights' copy), HAS_COPY, ROUND_STOCHASTICALLY.
+
+constexpr int THREADS = 512;
+
+// In f64: no square of a finite f32 overflows or vanishes.
+KERNEL norm_partials(u32 blocks, u64 elements, const float *gradients, double *partials) {
+    if (blockIdx.x >= blocks) return;
+    u64 first = (u64)blockIdx.x * NORM_BLOCK;
+    u64 last = elements - first < NORM_BLOCK ? elements : first + NORM_BLOCK;
+    double sum = 0.0;
+    for (u64 i = first + threadIdx.x; i < last; i += THREADS) {
+        double x = gradients[i];
+        sum = fma(x, x, sum);
+    }
+    sum = block_sum<THREADS>(sum);
+    if (threadIdx.x == 0) partials[blockIdx.x] = sum;
+}
+
+KERNEL norm_total(u32 blocks, const double *partials, State *state) {
+    if (blocks == 0) return;
+    double sum = 0.0;
+    for (u32 i = threadIdx.x; i < blocks; i += THREADS) sum += partials[i];
+    sum = block_sum<THREADS>(sum);
+    if (threadIdx.x > 0) return;
+    float norm = (float)(sqrt(sum) / state->loss_scale);
+    state->grad_norm = norm;
+    state->found_inf = (__float_as_uint(norm) & 0x7f800000u) == 0x7f800000u;
+}
+
+// PyTorch's GradScaler and clip_grad_norm_. An interval of 0: the loss is not scaled.
+KERNEL loss_scaler(u32 blocks, State *state, const Step *step, u32 growth_interval) {
+    if (blocks == 0 || threadIdx.x > 0) return;
+    float clip = 1.0f;
+    if (step->grad_clip > 0.0) {
+        float factor = (float)step->grad_clip / (state->grad_norm + 1e-6f);
+        // Not a minimum, which would turn a NaN norm into a step: nanoGPT's goes through.
+        clip = factor > 1.0f ? 1.0f : factor;
+    }
+    state->grad_multiplier = clip / state->loss_scale;
+    state->skipped = 0;
+    if (growth_interval > 0) {
+        state->skipped = state->found_inf;
+        u32 growth = state->growth == 0xffffffffu ? state->growth : state->growth + 1;
+        if (state->found_inf) {
+            state->loss_scale *= 0.5f;
+            growth = 0;
+        } else if (growth >= growth_interval) {
+            float doubled = state->loss_scale * 2.0f;
+            if ((__float_as_uint(doubled) & 0x7f800000u) != 0x7f800000u) {
+                state->loss_scale = doubled;
+            }
+            growth = 0;
+        }
+        state->growth = growth;
+    }
+    if (!state->skipped) {
+        u64 t = (u64)state->adam_t[0] | (u64)state->adam_t[1] << 32;
+        ++t;
+        state->adam_t[0] = (u32)t;
+        state->adam_t[1] = (u32)(t >> 32);
+    }
+}
+
+// By squaring, as on the CPU: the same bits for the same count.
+DEVICE double power(double base, u64 exponent) {
+    double result = 1.0;
+    for (; exponent > 0; exponent >>= 1) {
+        if (exponent & 1) result *= base;
+        base *= base;
+    }
+    return result;
+}
+
+struct Factors {
+    float multiplier, toward1, beta2, toward2, eps, decay, step, inverse_root;
+};
+
+DEVICE Factors factors(const Step *step, const State *state, double beta1, double beta2,
+                       double eps, double weight_decay) {
+    u64 t = (u64)state->adam_t[0] | (u64)state->adam_t[1] << 32;
+    double lr = step->lr;
+    Factors made;
+    made.multiplier = state->grad_multiplier;
+    made.toward1 = (float)(1.0 - beta1);
+    made.beta2 = (float)beta2;
+    made.toward2 = (float)(1.0 - beta2);
+    made.eps = (float)eps;
+    made.decay = (float)(1.0 - lr * weight_decay);
+    made.step = (float)(lr / (1.0 - power(beta1, t)));
+    made.inverse_root = (float)(1.0 / sqrt(1.0 - power(beta2, t)));
+    return made;
+}
+
+// The upper half of an f32, rounded up as often as 16 random bits say.
+DEVICE bf16 round_stochastically(float number, u32 random) {
+    u32 bits = __float_as_uint(number);
+    u16 up = (u16)(bits + (random & 0xffffu) >> 16), down = (u16)(bits >> 16);
+    bool overflows = (up & 0x7f80) == 0x7f80;
+    bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
+    // A NaN whose upper bits are zero would become infinity.
+    return {overflows ? (u16)(is_nan ? down | 1 : down) : up};
+}
+
+DEVICE void keep(float number, u32 random, float &to) { to = number; }
+DEVICE void keep(float number, u32 random, bf16 &to) { to = round_stochastically(number, random); }
+
+DEVICE float update_one(const Factors &f, float p, float gradient, float &m, float &v) {
+    gradient *= f.multiplier;
+    m = fmaf(f.toward1, gradient - m, m);
+    v = fmaf(gradient * gradient, f.toward2, v * f.beta2);
+    float root = fmaf(sqrtf(v), f.inverse_root, f.eps);
+    return fmaf(-f.step, m / root, p * f.decay);
+}
+
+constexpr int FOUR = 4;
+
+// Four elements at a time; the last ones one by one. Gradients become zero, also where the update
+// is skipped. `first` is the index of the first element among all parameters.
+KERNEL adamw(u64 elements, float *weights, COPY *copy, float *gradients, MOMENT *m, MOMENT *v,
+             const State *state, const Step *step, double beta1, double beta2, double eps,
+             double weight_decay, u64 first) {
+    if (elements == 0) return;
+    __shared__ Factors shared;
+    bool skipped = state->skipped;
+    if (threadIdx.x == 0) shared = factors(step, state, beta1, beta2, eps, weight_decay);
+    __syncthreads();
+    Factors f = shared;
+    u32 seed[2] = {(u32)step->seed, (u32)(step->seed >> 32)};
+    u64 stride = (u64)gridDim.x * THREADS;
+    u64 packs = (elements + FOUR - 1) / FOUR;
+    for (u64 pack = (u64)blockIdx.x * THREADS + threadIdx.x; pack < packs; pack += stride) {
+        u64 at = pack * FOUR;
+        int count = elements - at < FOUR ? (int)(elements - at) : FOUR;
+        Pack<float, FOUR> p, g;
+        Pack<MOMENT, FOUR> first_moment, second_moment;
+        if (count == FOUR) {
+            p = load<float, FOUR>(weights + at);
+            g = load<float, FOUR>(gradients + at);
+            first_moment = load<MOMENT, FOUR>(m + at);
+            second_moment = load<MOMENT, FOUR>(v + at);
+        } else {
+            UNROLL for (int i = 0; i < FOUR; ++i) {
+                if (i >= count) continue;
+                p.at[i] = weights[at + i];
+                g.at[i] = gradients[at + i];
+                first_moment.at[i] = m[at + i];
+                second_moment.at[i] = v[at + i];
+            }
+        }
+        Pack<COPY, FOUR> rounded_copy;
+        UNROLL for (int i = 0; i < FOUR; ++i) {
+            if (!skipped && i < count) {
+                u32 random = 0;
+#if ROUND_STOCHASTICALLY
+                u64 index = first + at + i, block = index / 4;
+                Words words = philox((u32)block, state->adam_t[0], state->adam_t[1],
+                                     4u << 24 | (u32)(block >> 32) & 0xffffffu, seed[0], seed[1]);
+                u32 low = index & 1 ? words.at[1] : words.at[0];
+                u32 high = index & 1 ? words.at[3] : words.at[2];
+                random = index & 2 ? high : low;
+#endif
+                float wide_m = widen(first_moment.at[i]), wide_v = widen(second_moment.at[i]);
+                p.at[i] = update_one(f, p.at[i], g.at[i], wide_m, wide_v);
+                keep(wide_m, random, first_moment.at[i]);
+                keep(wide_v, random >> 16, second_moment.at[i]);
+            }
+            narrow(p.at[i], rounded_copy.at[i]);
+            g.at[i] = 0.0f;
+        }
+        if (count == FOUR) {
+            store<float, FOUR>(gradients + at, g);
+            if (skipped) continue;
+            store<float, FOUR>(weights + at, p);
+            store<MOMENT, FOUR>(m + at, first_moment);
+            store<MOMENT, FOUR>(v + at, second_moment);
+#if HAS_COPY
+            store<COPY, FOUR>(copy + at, rounded_copy);
+#endif
+        } else {
+            UNROLL for (int i = 0; i < FOUR; ++i) {
+                if (i >= count) continue;
+                gradients[at + i] = 0.0f;
+                if (skipped) continue;
+                weights[at + i] = p.at[i];
+                m[at + i] = first_moment.at[i];
+                v[at + i] = second_moment.at[i];
+#if HAS_COPY
+                copy[at + i] = rounded_copy.at[i];
+#endif
+            }
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! What the kernels trust without looking: ids below the vocabulary, positions and rows inside
+//! their tensors. The host checks each before it reaches the device.
+
+use plan::ops::{Op, PositionFrom};
+use plan::{BackendError, Plan, SegmentId, StepInputs, TensorId};
+use std::collections::BTreeMap;
+
+/// More sequences than any iteration has: rows times heads times positions stay far from 2^64.
+const MOST_ROWS: u64 = 1 << 24;
+
+/// The bounds of a plan's inputs.
+pub(crate) struct Limits {
+    /// Ids of a tensor: whether -1 counts, and the first id that is too large.
+    ids: BTreeMap<TensorId, (bool, u64)>,
+    /// By segment: the first `first_row` and the first `position` that are too large.
+    segments: Vec<(u64, u64)>,
+}
+
+impl Limits {
+    pub(crate) fn new(plan: &Plan) -> Limits {
+        let mut limits = Limits { ids: BTreeMap::new(), segments: Vec::new() };
+        for segment in plan.schedule.segment_ids() {
+            let mut bounds = (MOST_ROWS, u64::MAX);
+            for step in &plan.schedule.segment(segment).steps {
+                limits.add(plan, &step.op, &mut bounds);
+            }
+            limits.segments.push(bounds);
+        }
+        limits
+    }
+
+    fn add(&mut self, plan: &Plan, op: &Op, (rows, positions): &mut (u64, u64)) {
+        let shape = |id: TensorId| plan.schedule.tensors.get(id).shape;
+        match op {
+            Op::Embed(op) => {
+                self.ids.insert(op.tokens, (false, shape(op.wte).rows()));
+                if op.position == PositionFrom::Step {
+                    let last = shape(op.wpe).rows() + 1 - shape(op.tokens).width();
+                    *positions = (*positions).min(last);
+                }
+            }
+            Op::EmbedBackward(op) => {
+                self.ids.insert(op.tokens, (false, shape(op.d_wte).rows()));
+            }
+            Op::HeadTrain(op) => {
+                self.ids.insert(op.targets, (true, shape(op.w).rows()));
+                let room =
+                    (shape(op.row_loss).width() + 1).saturating_sub(shape(op.targets).rows());
+                *rows = (*rows).min(room);
+            }
+            Op::HeadEval(op) => {
+                self.ids.insert(op.targets, (true, shape(op.w).rows()));
+                let room =
+                    (shape(op.row_loss).width() + 1).saturating_sub(shape(op.targets).rows());
+                *rows = (*rows).min(room);
+            }
+            Op::AttentionDecode(op) => {
+                let block = shape(op.cache).dims().get(3).copied().unwrap_or(0);
+                *positions = (*positions).min(block);
+            }
+            Op::SelectPosition(op) => {
+                let length = shape(op.x).dims().get(1).copied().unwrap_or(0);
+                *positions = (*positions).min(length);
+            }
+            _ => {}
+        }
+    }
+
+    /// Ids that the host writes.
+    pub(crate) fn check_ids(&self, tensor: TensorId, content: &[u8]) -> Result<(), BackendError> {
+        let Some(&(with_none, limit)) = self.ids.get(&tensor) else {
+            return Ok(());
+        };
+        let lowest = if with_none { -1 } else { 0 };
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        for id in content.as_chunks::<4>().0 {
+            let given = i64::from(i32::from_le_bytes(*id));
+            if given < lowest || given >= limit {
+                let what = if with_none { "target" } else { "token id" };
+                return Err(BackendError::BadInput { what, given, limit });
+            }
+        }
+        Ok(())
+    }
+
+    /// What a run is given.
+    pub(crate) fn check_step(
+        &self,
+        segment: SegmentId,
+        inputs: &StepInputs,
+    ) -> Result<(), BackendError> {
+        let count = self.segments.len();
+        let Some(&(rows, positions)) = self.segments.get(segment.index()) else {
+            let (given, limit) = (segment.index() as i64, count as i64);
+            return Err(BackendError::BadInput { what: "segment", given, limit });
+        };
+        below("first_row", inputs.first_row, rows)?;
+        below("position", inputs.position, positions)
+    }
+}
+
+fn below(what: &'static str, given: u64, limit: u64) -> Result<(), BackendError> {
+    if given < limit {
+        return Ok(());
+    }
+    let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    Err(BackendError::BadInput { what, given: signed(given), limit: signed(limit) })
+}

@@ -1,0 +1,194 @@
+//! NVML, the library behind nvidia-smi: how much of a GPU's memory is used, and by whom.
+
+use crate::library::{Library, LibraryError, Wanted, function_table};
+use std::ffi::{CString, c_char, c_void};
+
+/// The library; it comes with the driver.
+const NVML: Wanted = Wanted {
+    name: "NVML (libnvidia-ml.so.1)",
+    stem: "libnvidia-ml.so.1",
+    majors: &[],
+    before: &[],
+    wheels: &[],
+    install: "it comes with NVIDIA's driver",
+};
+
+type Handle = *mut c_void;
+
+function_table! {
+    /// What we call of NVML.
+    NvmlApi {
+        nvmlInit_v2: fn() -> i32,
+        nvmlShutdown: fn() -> i32,
+        nvmlSystemGetDriverVersion: fn(*mut c_char, u32) -> i32,
+        nvmlDeviceGetHandleByPciBusId_v2: fn(*const c_char, *mut Handle) -> i32,
+        nvmlDeviceGetMemoryInfo: fn(Handle, *mut MemoryInfo) -> i32,
+        nvmlDeviceGetComputeRunningProcesses_v3: fn(Handle, *mut u32, *mut ProcessInfo) -> i32,
+        nvmlDeviceGetGraphicsRunningProcesses_v3: fn(Handle, *mut u32, *mut ProcessInfo) -> i32,
+        nvmlDeviceGetUtilizationRates: fn(Handle, *mut [u32; 2]) -> i32,
+        nvmlDeviceGetTemperature: fn(Handle, i32, *mut u32) -> i32,
+        nvmlDeviceGetPowerUsage: fn(Handle, *mut u32) -> i32,
+    }
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(crate) struct MemoryInfo {
+    total: u64,
+    free: u64,
+    used: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(crate) struct ProcessInfo {
+    pid: u32,
+    bytes: u64,
+    gpu_instance: u32,
+    compute_instance: u32,
+}
+
+/// A process that holds memory of a GPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GpuProcess {
+    /// Its number.
+    pub pid: u32,
+    /// Its name, where this process may see it.
+    pub name: Option<String>,
+    /// What it holds; none where the driver does not tell.
+    pub bytes: Option<u64>,
+}
+
+/// How a GPU fares now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GpuLoad {
+    /// Per cent of time in which a kernel ran.
+    pub busy_percent: Option<u32>,
+    /// Degrees Celsius.
+    pub temperature: Option<u32>,
+    /// Milliwatts.
+    pub power: Option<u32>,
+}
+
+/// The loaded library.
+pub struct Nvml {
+    api: NvmlApi,
+}
+
+impl std::fmt::Debug for Nvml {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("NVML")
+    }
+}
+
+/// One GPU as NVML knows it.
+#[derive(Clone, Copy, Debug)]
+pub struct NvmlGpu(Handle);
+
+// SAFETY: a handle that any thread may use.
+unsafe impl Send for NvmlGpu {}
+
+impl Nvml {
+    /// Finds and starts the library.
+    pub fn load() -> Result<Nvml, LibraryError> {
+        let api = NvmlApi::load(Library::find(&NVML, None)?)?;
+        // SAFETY: takes nothing.
+        match unsafe { (api.nvmlInit_v2)() } {
+            0 => Ok(Nvml { api }),
+            _ => Err(LibraryError::Missing {
+                name: NVML.name,
+                install: NVML.install,
+                tried: vec!["it does not start".to_string()],
+            }),
+        }
+    }
+
+    /// The driver's own version: "580.95.05".
+    pub fn driver_version(&self) -> Option<String> {
+        let mut text = [0u8; 96];
+        // SAFETY: the buffer has the length that is given.
+        let code = unsafe { (self.api.nvmlSystemGetDriverVersion)(text.as_mut_ptr().cast(), 95) };
+        let text = std::ffi::CStr::from_bytes_until_nul(&text).ok()?;
+        (code == 0).then(|| text.to_string_lossy().into_owned())
+    }
+
+    /// The GPU at a PCI address as CUDA writes it.
+    pub fn gpu(&self, pci_bus_id: &str) -> Option<NvmlGpu> {
+        let id = CString::new(pci_bus_id).ok()?;
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: a NUL-terminated string and a pointer to a local.
+        let code =
+            unsafe { (self.api.nvmlDeviceGetHandleByPciBusId_v2)(id.as_ptr(), &raw mut handle) };
+        (code == 0).then_some(NvmlGpu(handle))
+    }
+
+    /// Bytes of a GPU's memory in use, by all processes.
+    pub fn used(&self, gpu: NvmlGpu) -> Option<u64> {
+        let mut info = MemoryInfo::default();
+        // SAFETY: the pointer is to a local of the library's layout.
+        let code = unsafe { (self.api.nvmlDeviceGetMemoryInfo)(gpu.0, &raw mut info) };
+        (code == 0).then_some(info.used)
+    }
+
+    /// Who holds memory of a GPU, the largest first.
+    pub fn processes(&self, gpu: NvmlGpu) -> Vec<GpuProcess> {
+        let lists = [
+            self.api.nvmlDeviceGetComputeRunningProcesses_v3,
+            self.api.nvmlDeviceGetGraphicsRunningProcesses_v3,
+        ];
+        let mut found: Vec<GpuProcess> = Vec::new();
+        for list in lists {
+            let mut all = [ProcessInfo::default(); 128];
+            let mut count = all.len() as u32;
+            // SAFETY: room for as many entries as `count` says.
+            let code = unsafe { list(gpu.0, &raw mut count, all.as_mut_ptr()) };
+            let count = if code == 0 { count as usize } else { 0 };
+            for info in all.iter().take(count) {
+                if found.iter().all(|known| known.pid != info.pid) {
+                    let bytes = (info.bytes != u64::MAX).then_some(info.bytes);
+                    found.push(GpuProcess { pid: info.pid, name: name_of(info.pid), bytes });
+                }
+            }
+        }
+        found.sort_by_key(|process| (std::cmp::Reverse(process.bytes), process.pid));
+        found
+    }
+
+    /// What this process holds on a GPU, where the driver tells it.
+    pub fn own_bytes(&self, gpu: NvmlGpu) -> Option<u64> {
+        let own = std::process::id();
+        let found = self.processes(gpu).into_iter().find(|process| process.pid == own)?;
+        found.bytes.filter(|&bytes| bytes > 0)
+    }
+
+    /// How a GPU fares.
+    pub fn load_of(&self, gpu: NvmlGpu) -> GpuLoad {
+        let (mut rates, mut degrees, mut power) = ([0; 2], 0, 0);
+        // SAFETY: pointers to locals of the library's layouts.
+        let codes = unsafe {
+            [
+                (self.api.nvmlDeviceGetUtilizationRates)(gpu.0, &raw mut rates),
+                (self.api.nvmlDeviceGetTemperature)(gpu.0, 0, &raw mut degrees),
+                (self.api.nvmlDeviceGetPowerUsage)(gpu.0, &raw mut power),
+            ]
+        };
+        GpuLoad {
+            busy_percent: (codes[0] == 0).then_some(rates[0]),
+            temperature: (codes[1] == 0).then_some(degrees),
+            power: (codes[2] == 0).then_some(power),
+        }
+    }
+}
+
+impl Drop for Nvml {
+    fn drop(&mut self) {
+        // SAFETY: started once in `load`.
+        unsafe { (self.api.nvmlShutdown)() };
+    }
+}
+
+/// A process's name, where the system tells.
+fn name_of(pid: u32) -> Option<String> {
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    Some(name.trim().to_string())
+}

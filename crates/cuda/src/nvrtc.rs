@@ -1,0 +1,180 @@
+//! NVRTC: CUDA source in, machine code for one architecture out, with the compiler's own account
+//! of registers and spills. It needs no GPU.
+
+use crate::driver::CudaError;
+use crate::library::{Library, LibraryError, Wanted, function_table};
+use std::ffi::{CStr, CString, c_char, c_void};
+
+/// The compiler's library.
+const NVRTC: Wanted = Wanted {
+    name: "NVRTC (NVIDIA's run-time compiler)",
+    stem: "libnvrtc.so",
+    majors: &[13, 12],
+    before: &["libnvrtc-builtins.so."],
+    wheels: &["cu13/lib", "cuda_nvrtc/lib"],
+    install: "`pip install nvidia-cuda-nvrtc` (CUDA 12: nvidia-cuda-nvrtc-cu12), PyTorch or the \
+              CUDA toolkit brings it",
+};
+
+type Program = *mut c_void;
+
+function_table! {
+    /// What we call of NVRTC.
+    NvrtcApi {
+        nvrtcVersion: fn(*mut i32, *mut i32) -> i32,
+        nvrtcGetErrorString: fn(i32) -> *const c_char,
+        nvrtcCreateProgram: fn(
+            *mut Program, *const c_char, *const c_char, i32, *const *const c_char,
+            *const *const c_char,
+        ) -> i32,
+        nvrtcDestroyProgram: fn(*mut Program) -> i32,
+        nvrtcCompileProgram: fn(Program, i32, *const *const c_char) -> i32,
+        nvrtcGetProgramLogSize: fn(Program, *mut usize) -> i32,
+        nvrtcGetProgramLog: fn(Program, *mut c_char) -> i32,
+        nvrtcGetCUBINSize: fn(Program, *mut usize) -> i32,
+        nvrtcGetCUBIN: fn(Program, *mut c_char) -> i32,
+    }
+}
+
+/// The loaded compiler.
+pub struct Compiler {
+    api: NvrtcApi,
+    version: (i32, i32),
+}
+
+impl std::fmt::Debug for Compiler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "NVRTC {}.{}", self.version.0, self.version.1)
+    }
+}
+
+/// What the compiler made.
+#[derive(Clone, Debug)]
+pub struct Compiled {
+    /// Machine code.
+    pub cubin: Vec<u8>,
+    /// What the compiler said: registers, spills, shared memory of each kernel.
+    pub log: String,
+}
+
+/// Oldest version that the kernels are written for.
+const OLDEST: (i32, i32) = (12, 1);
+
+impl Compiler {
+    /// Finds the compiler; `newest` is the driver's CUDA major version, if there is a driver.
+    pub fn load(newest: Option<u32>) -> Result<Compiler, CudaError> {
+        let api = NvrtcApi::load(Library::find(&NVRTC, newest)?)?;
+        let mut version = (0, 0);
+        // SAFETY: the pointers are to locals.
+        let code = unsafe { (api.nvrtcVersion)(&raw mut version.0, &raw mut version.1) };
+        if code != 0 || version < OLDEST {
+            let (name, path) = (NVRTC.name, api.library.path().to_string());
+            let symbol = format!("version {}.{} or newer", OLDEST.0, OLDEST.1);
+            return Err(LibraryError::Symbol { name, path, symbol }.into());
+        }
+        Ok(Compiler { api, version })
+    }
+
+    /// Its version.
+    pub fn version(&self) -> (i32, i32) {
+        self.version
+    }
+
+    /// Where it was found.
+    pub fn path(&self) -> &str {
+        self.api.library.path()
+    }
+
+    /// Compiles one file for `sm`, the compute capability times ten.
+    pub fn compile(&self, file: &str, source: &str, sm: u32) -> Result<Compiled, CudaError> {
+        let refused = |log: String| CudaError::Compiler { file: file.to_string(), log };
+        let inner_nul = |_| refused("the source has a NUL".to_string());
+        let source = CString::new(source).map_err(inner_nul)?;
+        let name = CString::new(file).map_err(inner_nul)?;
+        let options = [
+            format!("--gpu-architecture=sm_{sm}"),
+            "--std=c++17".to_string(),
+            "--fmad=false".to_string(),
+            "--ptxas-options=-v".to_string(),
+        ];
+        let options: Vec<CString> =
+            options.into_iter().map(CString::new).collect::<Result<_, _>>().map_err(inner_nul)?;
+        let pointers: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
+        let mut program = Owned { api: &self.api, program: std::ptr::null_mut() };
+        // SAFETY: pointers to a local and to NUL-terminated strings; no headers.
+        let code = unsafe {
+            (self.api.nvrtcCreateProgram)(
+                &raw mut program.program,
+                source.as_ptr(),
+                name.as_ptr(),
+                0,
+                std::ptr::null(),
+                std::ptr::null(),
+            )
+        };
+        self.check(code).map_err(refused)?;
+        // SAFETY: the program was made above; as many options as are counted.
+        let code = unsafe {
+            let count = pointers.len() as i32;
+            (self.api.nvrtcCompileProgram)(program.program, count, pointers.as_ptr())
+        };
+        let log = program.log();
+        self.check(code).map_err(|said| refused(format!("{said}\n{log}")))?;
+        let cubin = program.cubin().map_err(refused)?;
+        Ok(Compiled { cubin, log })
+    }
+
+    fn check(&self, code: i32) -> Result<(), String> {
+        self.api.check(code)
+    }
+}
+
+impl NvrtcApi {
+    fn check(&self, code: i32) -> Result<(), String> {
+        if code == 0 {
+            return Ok(());
+        }
+        // SAFETY: the library returns a constant string for any number.
+        let text = unsafe { CStr::from_ptr((self.nvrtcGetErrorString)(code)) };
+        Err(text.to_string_lossy().into_owned())
+    }
+}
+
+/// A program that is destroyed when it is left.
+struct Owned<'a> {
+    api: &'a NvrtcApi,
+    program: Program,
+}
+
+impl Owned<'_> {
+    fn log(&self) -> String {
+        let mut size = 0;
+        // SAFETY: the pointer is to a local.
+        let code = unsafe { (self.api.nvrtcGetProgramLogSize)(self.program, &raw mut size) };
+        if code != 0 || size == 0 {
+            return String::new();
+        }
+        let mut text = vec![0u8; size];
+        // SAFETY: the buffer has the size that was asked for.
+        unsafe { (self.api.nvrtcGetProgramLog)(self.program, text.as_mut_ptr().cast()) };
+        String::from_utf8_lossy(&text).trim_end_matches('\0').trim().to_string()
+    }
+
+    fn cubin(&self) -> Result<Vec<u8>, String> {
+        let mut size = 0;
+        // SAFETY: the pointer is to a local.
+        self.api.check(unsafe { (self.api.nvrtcGetCUBINSize)(self.program, &raw mut size) })?;
+        let mut cubin = vec![0u8; size];
+        // SAFETY: the buffer has the size that was asked for.
+        let code = unsafe { (self.api.nvrtcGetCUBIN)(self.program, cubin.as_mut_ptr().cast()) };
+        self.api.check(code)?;
+        Ok(cubin)
+    }
+}
+
+impl Drop for Owned<'_> {
+    fn drop(&mut self) {
+        // SAFETY: made by `nvrtcCreateProgram`, or null where that failed.
+        unsafe { (self.api.nvrtcDestroyProgram)(&raw mut self.program) };
+    }
+}

@@ -1,0 +1,132 @@
+//! Tile sizes of attention by head size and architecture. They decide speed, never whether a
+//! result is right; each set stays within the 99 KiB of shared memory that every GPU has.
+
+use plan::Dtype;
+
+/// The rows that a block owns, the columns that it walks over at a time, and its warps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tile {
+    /// Queries in the forward and for their gradient, keys for theirs.
+    pub rows: u32,
+    /// The other side.
+    pub columns: u32,
+    /// Warps of 32 threads.
+    pub warps: u32,
+}
+
+/// The tiles of the three kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AttentionTiles {
+    /// Of the forward.
+    pub forward: Tile,
+    /// Of the gradient of queries.
+    pub query: Tile,
+    /// Of the gradients of keys and values.
+    pub key: Tile,
+}
+
+/// Whose tiles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tiles {
+    /// sm_80, sm_86, sm_89, sm_120: the GPUs that most people own.
+    Common,
+    /// sm_90.
+    Hopper,
+}
+
+/// One size for all three.
+const fn same(rows: u32, columns: u32, warps: u32) -> AttentionTiles {
+    let tile = Tile { rows, columns, warps };
+    AttentionTiles { forward: tile, query: tile, key: tile }
+}
+
+/// The forward's, and one for both gradients.
+const fn two(forward: [u32; 3], backward: [u32; 3]) -> AttentionTiles {
+    let gradients = same(backward[0], backward[1], backward[2]);
+    let forward = Tile { rows: forward[0], columns: forward[1], warps: forward[2] };
+    AttentionTiles { forward, ..gradients }
+}
+
+/// By the largest padded head size that they serve.
+const TENSOR_CORES: [(u64, AttentionTiles); 2] =
+    [(64, same(128, 64, 4)), (128, two([64, 64, 4], [64, 32, 4]))];
+const HOPPER: [(u64, AttentionTiles); 2] = TENSOR_CORES;
+const PLAIN: [(u64, AttentionTiles); 3] =
+    [(64, same(64, 64, 8)), (128, same(32, 32, 4)), (256, same(16, 16, 4))];
+
+impl Tiles {
+    /// The tiles that suit an architecture.
+    pub fn of(sm: u32) -> Tiles {
+        if sm / 10 == 9 { Tiles::Hopper } else { Tiles::Common }
+    }
+
+    /// Those for heads of a size.
+    pub fn attention(self, head_size: u64, dtype: Dtype) -> AttentionTiles {
+        let table: &[(u64, AttentionTiles)] = match (dtype, self) {
+            (Dtype::F32, _) => &PLAIN,
+            (_, Tiles::Common) => &TENSOR_CORES,
+            (_, Tiles::Hopper) => &HOPPER,
+        };
+        let pad = padded(head_size);
+        let row = table.iter().find(|(most, _)| pad <= *most).or(table.last());
+        row.map_or(same(16, 16, 4), |(_, tiles)| *tiles)
+    }
+}
+
+/// Heads are padded to the 16 numbers that tensor cores take at a time.
+fn padded(head_size: u64) -> u64 {
+    head_size.next_multiple_of(16)
+}
+
+/// Bytes of shared memory, as the files of kernels say them: arrays of owned and walked lines,
+/// and for f32 a tile of weights.
+impl Tile {
+    fn bytes(self, owned: u64, head_size: u64, dtype: Dtype, each_column: u64) -> u32 {
+        let (rows, columns) = (u64::from(self.rows), u64::from(self.columns));
+        let pad = padded(head_size);
+        let bytes = match dtype {
+            Dtype::F32 => 4 * ((owned * rows + 2 * columns) * (pad + 4) + rows * (columns + 4)),
+            _ => 2 * (owned * rows + 4 * columns) * (pad + 8) + each_column * columns,
+        };
+        bytes as u32
+    }
+
+    /// Of the forward.
+    pub fn forward_bytes(self, head_size: u64, dtype: Dtype) -> u32 {
+        self.bytes(1, head_size, dtype, 0)
+    }
+
+    /// Of the gradient of queries.
+    pub fn query_bytes(self, head_size: u64, dtype: Dtype) -> u32 {
+        self.bytes(2, head_size, dtype, 0)
+    }
+
+    /// Of the gradients of keys and values.
+    pub fn key_bytes(self, head_size: u64, dtype: Dtype) -> u32 {
+        self.bytes(2, head_size, dtype, 16)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_tile_fits_the_shared_memory_that_every_gpu_has() {
+        const EVERYWHERE: u32 = 99 << 10;
+        for tiles in [Tiles::Common, Tiles::Hopper] {
+            for dtype in [Dtype::F32, Dtype::Bf16] {
+                let most = if dtype == Dtype::F32 { 256 } else { 128 };
+                for size in 1..=most {
+                    let AttentionTiles { forward, query, key } = tiles.attention(size, dtype);
+                    let bytes = [
+                        forward.forward_bytes(size, dtype),
+                        query.query_bytes(size, dtype),
+                        key.key_bytes(size, dtype),
+                    ];
+                    assert!(bytes.iter().all(|&b| b <= EVERYWHERE), "{size} {dtype}: {bytes:?}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! The cases and goldens that every backend must pass, in true f32, and the ops in both 16-bit
+//! formats against the CPU: launched one by one, as graphs, and with each set of tiles.
+
+use crate::fixture::{BothScratch, gpu, load};
+use conformance::{
+    Failure, Summary, check_agreement, check_finite_differences, check_formats, check_models,
+    check_ops,
+};
+use cpu::{CpuBackend, CpuOptions, CpuScratch};
+use fitgpt_cuda::{CudaOptions, Tiles};
+use plan::{Backend, BackendError, Dtype, Plan, Scratch};
+use std::rc::Rc;
+
+const THREADS: usize = 2;
+
+type Check = fn(conformance::LoadBackend<'_>, &Rc<dyn Scratch>) -> Result<Summary, Vec<Failure>>;
+
+fn scratch() -> Rc<dyn Scratch> {
+    Rc::new(BothScratch(CpuScratch { threads: THREADS }))
+}
+
+fn on_cpu(plan: Plan) -> Result<Box<dyn Backend>, BackendError> {
+    Ok(Box::new(CpuBackend::new(plan, CpuOptions::new(THREADS))?))
+}
+
+fn report(what: &str, result: Result<Summary, Vec<Failure>>) {
+    match result {
+        Ok(summary) => println!("{what}: {summary}"),
+        Err(failures) => {
+            let lines: Vec<String> = failures.iter().map(ToString::to_string).collect();
+            panic!("{what}: {} failures\n{}", lines.len(), lines.join("\n"));
+        }
+    }
+}
+
+fn passes(check: Check, graphs: bool) {
+    let Some(gpu) = gpu() else { return };
+    let options = CudaOptions { graphs, tf32: false, ..CudaOptions::new(&gpu) };
+    report("f32", check(&|plan| load(&gpu, plan, &options), &scratch()));
+}
+
+#[test]
+fn every_op_matches_pytorch() {
+    passes(check_ops, false);
+}
+
+#[test]
+fn every_op_matches_finite_differences() {
+    passes(check_finite_differences, false);
+}
+
+#[test]
+fn whole_models_match_pytorch_as_graphs() {
+    passes(check_models, true);
+}
+
+#[test]
+fn every_op_agrees_with_the_cpu() {
+    let Some(gpu) = gpu() else { return };
+    let options = CudaOptions { graphs: true, tf32: false, ..CudaOptions::new(&gpu) };
+    let on_gpu = |plan| load(&gpu, plan, &options);
+    report("gpu and cpu", check_agreement(&on_gpu, &on_cpu, &scratch()));
+}
+
+#[test]
+fn sixteen_bit_ops_agree_with_f32_on_the_cpu() {
+    let Some(gpu) = gpu() else { return };
+    for tiles in [Tiles::Common, Tiles::Hopper] {
+        for dtype in [Dtype::Bf16, Dtype::F16] {
+            let options = CudaOptions { graphs: false, tiles, ..CudaOptions::new(&gpu) };
+            let on_gpu = |plan| load(&gpu, plan, &options);
+            let result = check_formats(&on_gpu, &on_cpu, dtype, &scratch());
+            report(&format!("{dtype}, {tiles:?} tiles"), result);
+        }
+    }
+}

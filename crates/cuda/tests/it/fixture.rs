@@ -1,0 +1,38 @@
+//! A GPU for tests, or the word that there is none.
+
+use fitgpt_cuda::{CubinCache, CudaBackend, CudaOptions, Gpu};
+use plan::ops::Op;
+use plan::{Backend, BackendError, Bytes, GpuScratch, Plan, Scratch, Tensors};
+
+/// The first GPU. Tests without one pass, and say why they did nothing.
+pub fn gpu() -> Option<Gpu> {
+    match Gpu::open(0, CubinCache::standard()) {
+        Ok(gpu) => Some(gpu),
+        Err(error) => {
+            println!("skipped: {error}");
+            None
+        }
+    }
+}
+
+/// A backend for a plan.
+pub fn load(
+    gpu: &Gpu,
+    plan: Plan,
+    options: &CudaOptions,
+) -> Result<Box<dyn Backend>, BackendError> {
+    match CudaBackend::new(gpu, plan, options) {
+        Ok(backend) => Ok(Box::new(backend)),
+        Err(error) => Err(BackendError::Device { what: error.to_string() }),
+    }
+}
+
+/// Scratch that is enough for GPU and CPU.
+#[derive(Debug)]
+pub struct BothScratch(pub cpu::CpuScratch);
+
+impl Scratch for BothScratch {
+    fn bytes(&self, op: &Op, tensors: &Tensors) -> Option<Bytes> {
+        Some(self.0.bytes(op, tensors)?.max(GpuScratch.bytes(op, tensors)?))
+    }
+}

@@ -1,0 +1,192 @@
+//! Every kernel of typical plans, compiled for every architecture that people own. No GPU is
+//! needed, only NVRTC: no kernel may spill registers, have a stack frame, or want more shared
+//! memory than the architecture has.
+
+use fitgpt_cuda::{Compiler, LoweringOptions, ModuleSpec, Tiles, modules};
+use model::{
+    Dims, EvalSpec, GenerateSpec, ModelSpec, OptimizerSpec, Program, ProgramSpec, TrainSpec, Types,
+};
+use plan::ops::{GeluKind, Scaling};
+use plan::{Dtype, GpuScratch, Plan};
+use std::rc::Rc;
+
+const ARCHITECTURES: [u32; 5] = [80, 86, 89, 90, 120];
+/// Bytes of static shared memory that a kernel may have beside its dynamic part: 48 KiB is what
+/// the compiler itself allows.
+const MOST_STATIC: u64 = 48 << 10;
+
+/// A model that people train, small enough in layers to be planned quickly.
+struct Run {
+    name: &'static str,
+    dims: Dims,
+    types: Types,
+    dropout: f32,
+    gelu: GeluKind,
+}
+
+const fn dims(n_head: u64, n_embd: u64, vocab_size: u64, bias: bool) -> Dims {
+    Dims { n_layer: 1, n_head, n_embd, block_size: 1024, vocab_size, bias }
+}
+
+const fn types(compute: Dtype, residual: Dtype, moments: Dtype) -> Types {
+    Types { compute, residual, moments }
+}
+
+const RUNS: [Run; 6] = [
+    Run {
+        name: "124M bf16",
+        dims: dims(12, 768, 50304, false),
+        types: types(Dtype::Bf16, Dtype::Bf16, Dtype::F32),
+        dropout: 0.0,
+        gelu: GeluKind::Erf,
+    },
+    Run {
+        name: "77M fp16",
+        dims: dims(12, 576, 50304, false),
+        types: types(Dtype::F16, Dtype::F16, Dtype::F32),
+        dropout: 0.0,
+        gelu: GeluKind::Erf,
+    },
+    Run {
+        name: "1558M bf16, bf16 moments, f32 residual",
+        dims: dims(25, 1600, 50304, true),
+        types: types(Dtype::Bf16, Dtype::F32, Dtype::Bf16),
+        dropout: 0.1,
+        gelu: GeluKind::Tanh,
+    },
+    Run {
+        name: "characters f32",
+        dims: dims(6, 384, 65, false),
+        types: Types::F32,
+        dropout: 0.2,
+        gelu: GeluKind::Erf,
+    },
+    Run {
+        name: "GPT-2's own vocabulary, wide heads",
+        dims: dims(6, 768, 50257, true),
+        types: types(Dtype::Bf16, Dtype::Bf16, Dtype::F32),
+        dropout: 0.1,
+        gelu: GeluKind::Tanh,
+    },
+    Run {
+        name: "odd sizes",
+        dims: dims(3, 33, 61, true),
+        types: types(Dtype::Bf16, Dtype::F32, Dtype::F32),
+        dropout: 0.1,
+        gelu: GeluKind::Erf,
+    },
+];
+
+fn plan_of(run: &Run) -> Plan {
+    let spec = ProgramSpec {
+        model: ModelSpec { dims: run.dims, dropout: run.dropout, gelu: run.gelu, types: run.types },
+        train: Some(TrainSpec {
+            slices: vec![2],
+            positions: 1024,
+            head_chunk: 1024,
+            loss_rows: 2,
+            levels: Vec::new(),
+            optimizer: OptimizerSpec {
+                beta1: 0.9,
+                beta2: 0.95,
+                eps: 1e-8,
+                weight_decay: 0.1,
+                scaling: Scaling::Off,
+                offload: None,
+            },
+        }),
+        eval: Some(EvalSpec { slices: vec![2], positions: 1024, head_chunk: 1024, loss_rows: 2 }),
+        generate: Some(GenerateSpec { rows: 1, prefill: Vec::new() }),
+    };
+    let program = Program::new(&spec, Rc::new(GpuScratch)).unwrap();
+    Plan::new(program.schedule).unwrap()
+}
+
+/// What the compiler says of one kernel.
+#[derive(Debug)]
+struct Usage {
+    kernel: String,
+    registers: u64,
+    stack: u64,
+    spilled: u64,
+    shared: u64,
+}
+
+/// The number before a word.
+fn before(line: &str, word: &str) -> u64 {
+    let Some(at) = line.find(word) else { return 0 };
+    let number = line[..at].trim_end().rsplit(|c: char| !c.is_ascii_digit()).next();
+    number.and_then(|digits| digits.parse().ok()).unwrap_or(0)
+}
+
+fn usages(log: &str) -> Vec<Usage> {
+    let mut found: Vec<Usage> = Vec::new();
+    for line in log.lines() {
+        if let Some(rest) = line.split("Compiling entry function '").nth(1) {
+            let kernel = rest.split('\'').next().unwrap_or_default().to_string();
+            found.push(Usage { kernel, registers: 0, stack: 0, spilled: 0, shared: 0 });
+        }
+        let Some(last) = found.last_mut() else { continue };
+        last.stack += before(line, "bytes stack frame");
+        last.spilled += before(line, "bytes spill stores") + before(line, "bytes spill loads");
+        if line.contains("Used ") {
+            last.registers = before(line, "registers");
+            last.shared = before(line, "bytes smem");
+        }
+    }
+    found
+}
+
+fn check(
+    compiler: &Compiler,
+    module: &ModuleSpec,
+    sm: u32,
+    table: &mut Vec<String>,
+) -> Vec<String> {
+    let (file, constants) = (module.file(), module.constants());
+    let compiled = match compiler.compile(file, &module.text(), sm) {
+        Ok(compiled) => compiled,
+        Err(error) => return vec![format!("sm_{sm} {file} {constants}: {error}")],
+    };
+    let usages = usages(&compiled.log);
+    let mut problems = Vec::new();
+    if usages.is_empty() {
+        problems.push(format!("sm_{sm} {file}: the log names no kernel: {}", compiled.log));
+    }
+    for usage in usages {
+        let Usage { kernel, registers, stack, spilled, shared } = &usage;
+        table.push(format!("sm_{sm} {kernel}: {registers} registers, {shared} bytes shared"));
+        if *stack > 0 || *spilled > 0 || *shared > MOST_STATIC {
+            problems.push(format!("sm_{sm} {file} {constants}: {usage:?}"));
+        }
+    }
+    problems
+}
+
+#[test]
+fn no_kernel_spills_on_any_architecture() {
+    let compiler = match Compiler::load(None) {
+        Ok(compiler) => compiler,
+        Err(error) => return println!("skipped: {error}"),
+    };
+    let mut all: Vec<ModuleSpec> = Vec::new();
+    for run in &RUNS {
+        let plan = plan_of(run);
+        for tiles in [Tiles::Common, Tiles::Hopper] {
+            let options = LoweringOptions { tf32: true, tiles };
+            let found = modules(&plan, options).unwrap_or_else(|e| panic!("{}: {e}", run.name));
+            all.extend(
+                found.into_iter().filter(|module| !all.contains(module)).collect::<Vec<_>>(),
+            );
+        }
+    }
+    let (mut table, mut problems) = (Vec::new(), Vec::new());
+    for sm in ARCHITECTURES {
+        for module in &all {
+            problems.extend(check(&compiler, module, sm, &mut table));
+        }
+    }
+    println!("{compiler:?}: {} modules, {} kernels", all.len(), table.len());
+    table.iter().for_each(|line| println!("{line}"));
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
