@@ -162,6 +162,15 @@ impl Products {
     }
 }
 
+/// Version and place of the library, without a context: for those who only want to know whether it
+/// is there. `newest` is the driver's CUDA major version, if there is a driver.
+pub fn find_products(newest: Option<u32>) -> Result<(usize, String), CudaError> {
+    let api = LtApi::load(Library::find(&CUBLASLT, newest)?)?;
+    // SAFETY: takes nothing, needs no handle and no context.
+    let version = unsafe { (api.cublasLtGetVersion)() };
+    Ok((version, api.library.path().to_string()))
+}
+
 impl Drop for Products {
     fn drop(&mut self) {
         let _ = self.context.enter();

@@ -24,7 +24,7 @@ mod staging;
 mod tiles;
 
 pub use cubin_cache::CubinCache;
-pub use cublaslt::{ProductShape, Products};
+pub use cublaslt::{ProductShape, Products, find_products};
 pub use device::{Gpu, GpuInfo, OLDEST_SM, gpus};
 pub use driver::{CudaError, Driver};
 pub use executor::{CudaBackend, CudaOptions, GRANULE, GRAPH_RESERVE, Held, LoadError};

@@ -3,6 +3,7 @@
 //! error value that says what to install.
 
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 
 /// A library that could not be had, and what to do about it.
@@ -64,10 +65,10 @@ pub struct Wanted {
     pub install: &'static str,
 }
 
-/// A loaded library; it stays loaded as long as this lives.
+/// A loaded library. It is never unloaded: NVIDIA's libraries start threads of their own.
 pub struct Library {
-    handle: libloading::os::unix::Library,
-    before: Vec<libloading::os::unix::Library>,
+    handle: ManuallyDrop<libloading::os::unix::Library>,
+    before: ManuallyDrop<Vec<libloading::os::unix::Library>>,
     name: &'static str,
     path: String,
 }
@@ -206,6 +207,7 @@ fn load(wanted: &Wanted, path: &Path) -> Result<Library, String> {
     }
     let handle = open(path)?;
     let path = path.to_string_lossy().into_owned();
+    let (handle, before) = (ManuallyDrop::new(handle), ManuallyDrop::new(before));
     Ok(Library { handle, before, name: wanted.name, path })
 }
 

@@ -124,10 +124,20 @@ impl Nvml {
 
     /// Bytes of a GPU's memory in use, by all processes.
     pub fn used(&self, gpu: NvmlGpu) -> Option<u64> {
+        self.memory(gpu).map(|(_, _, used)| used)
+    }
+
+    /// Bytes of a GPU's memory: all, free, in use. What the driver keeps for itself is in use.
+    pub fn memory(&self, gpu: NvmlGpu) -> Option<(u64, u64, u64)> {
         let mut info = MemoryInfo::default();
         // SAFETY: the pointer is to a local of the library's layout.
         let code = unsafe { (self.api.nvmlDeviceGetMemoryInfo)(gpu.0, &raw mut info) };
-        (code == 0).then_some(info.used)
+        (code == 0).then_some((info.total, info.free, info.used))
+    }
+
+    /// Where it was found.
+    pub fn path(&self) -> &str {
+        self.api.library.path()
     }
 
     /// Who holds memory of a GPU, the largest first.

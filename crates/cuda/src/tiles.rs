@@ -28,10 +28,11 @@ pub struct AttentionTiles {
 /// Whose tiles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tiles {
-    /// sm_80, sm_86, sm_89, sm_120: the GPUs that most people own.
-    Common,
-    /// sm_90.
-    Hopper,
+    /// sm_86, sm_89, sm_120, the GPUs that most people own: 100 KiB of shared memory on a
+    /// multiprocessor, tiles such that eight warps fit.
+    Small,
+    /// sm_80 and sm_90: 164 KiB and more, two blocks of large tiles.
+    Large,
 }
 
 /// One size for all three.
@@ -48,28 +49,39 @@ const fn two(forward: [u32; 3], backward: [u32; 3]) -> AttentionTiles {
 }
 
 /// By the largest padded head size that they serve.
-const TENSOR_CORES: [(u64, AttentionTiles); 2] =
-    [(64, same(128, 64, 4)), (128, two([64, 64, 4], [64, 32, 4]))];
-const HOPPER: [(u64, AttentionTiles); 2] = TENSOR_CORES;
-const PLAIN: [(u64, AttentionTiles); 3] =
-    [(64, same(64, 64, 8)), (128, same(32, 32, 4)), (256, same(16, 16, 4))];
+type Table = [(u64, AttentionTiles)];
+const SMALL: &Table = &[
+    (32, same(128, 64, 4)),
+    (64, two([128, 32, 4], [64, 32, 4])),
+    (96, two([128, 64, 8], [128, 32, 8])),
+    (128, two([128, 32, 8], [128, 16, 8])),
+];
+const LARGE: &Table = &[(64, same(128, 64, 4)), (128, two([64, 64, 4], [64, 32, 4]))];
+const PLAIN: &Table = &[(64, same(64, 64, 8)), (128, same(32, 32, 4)), (256, same(16, 16, 4))];
+
+/// With dropout the forward needs its registers for masks.
+const COLUMNS_WITH_DROPOUT: u32 = 32;
 
 impl Tiles {
     /// The tiles that suit an architecture.
     pub fn of(sm: u32) -> Tiles {
-        if sm / 10 == 9 { Tiles::Hopper } else { Tiles::Common }
+        if sm == 80 || sm / 10 == 9 { Tiles::Large } else { Tiles::Small }
     }
 
     /// Those for heads of a size.
-    pub fn attention(self, head_size: u64, dtype: Dtype) -> AttentionTiles {
-        let table: &[(u64, AttentionTiles)] = match (dtype, self) {
-            (Dtype::F32, _) => &PLAIN,
-            (_, Tiles::Common) => &TENSOR_CORES,
-            (_, Tiles::Hopper) => &HOPPER,
+    pub fn attention(self, head_size: u64, dtype: Dtype, dropout: bool) -> AttentionTiles {
+        let table = match (dtype, self) {
+            (Dtype::F32, _) => PLAIN,
+            (_, Tiles::Small) => SMALL,
+            (_, Tiles::Large) => LARGE,
         };
         let pad = padded(head_size);
         let row = table.iter().find(|(most, _)| pad <= *most).or(table.last());
-        row.map_or(same(16, 16, 4), |(_, tiles)| *tiles)
+        let mut tiles = row.map_or(same(16, 16, 4), |(_, tiles)| *tiles);
+        if dropout && dtype != Dtype::F32 {
+            tiles.forward.columns = tiles.forward.columns.min(COLUMNS_WITH_DROPOUT);
+        }
+        tiles
     }
 }
 
@@ -114,11 +126,12 @@ mod tests {
     #[test]
     fn every_tile_fits_the_shared_memory_that_every_gpu_has() {
         const EVERYWHERE: u32 = 99 << 10;
-        for tiles in [Tiles::Common, Tiles::Hopper] {
+        for tiles in [Tiles::Small, Tiles::Large] {
             for dtype in [Dtype::F32, Dtype::Bf16] {
                 let most = if dtype == Dtype::F32 { 256 } else { 128 };
                 for size in 1..=most {
-                    let AttentionTiles { forward, query, key } = tiles.attention(size, dtype);
+                    let AttentionTiles { forward, query, key } =
+                        tiles.attention(size, dtype, false);
                     let bytes = [
                         forward.forward_bytes(size, dtype),
                         query.query_bytes(size, dtype),

@@ -2,12 +2,12 @@
 //! took, and finds it again for later predictions. The choice of a plan never looks at it: two
 //! runs of the same settings are cut the same way, measured or not.
 
-use crate::device::Device;
+use crate::device::{Device, backend_error};
 use plan::cost::step_seconds;
 use plan::op_times::{OpTimes, Sample, key};
 use plan::{Plan, SegmentId, StepInputs, TensorId};
 use serde_json::{Map, Value, json};
-use spec::Planned;
+use spec::{Machine, Planned, RunSpec};
 use std::path::PathBuf;
 use train::TrainError;
 
@@ -20,9 +20,15 @@ const SCHEMA: &str = "fitgpt.op_times/1";
 const MOST_BYTES: u64 = 16 << 20;
 
 /// Runs training slices, update and evaluation of a plan and times their steps.
-pub fn measure(planned: &Planned, vocabulary: u64, device: &Device) -> Result<OpTimes, TrainError> {
+pub fn measure(
+    planned: &Planned,
+    case: (&RunSpec, &Machine),
+    vocabulary: u64,
+    device: &Device,
+) -> Result<OpTimes, TrainError> {
     let program = &planned.program;
-    let mut backend = device.load(planned.plan.clone())?;
+    let (run, machine) = case;
+    let mut backend = device.load(planned.plan.clone(), run, machine).map_err(backend_error)?;
     let mut samples = Vec::new();
     let losses = program.train.iter().chain(&program.eval);
     let mut segments: Vec<(SegmentId, Vec<TensorId>)> =

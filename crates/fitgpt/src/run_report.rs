@@ -7,6 +7,7 @@ use crate::numbers::{duration, grouped};
 use crate::screen;
 use data::corpus::FIVE_GRAM_LOSS;
 use data::{GPT2_IDS, Split};
+use plan::Bytes;
 use spec::shell::quoted;
 use spec::{Origin, RunSpec, Settings};
 use std::path::Path;
@@ -52,6 +53,20 @@ pub fn introduce(setup: &Setup, device: &Device) -> Result<(), TrainError> {
         }
     }
     parameters(dims)
+}
+
+/// What the device's driver says is held, beside what was planned.
+pub fn held(device: &Device, arena: Bytes, budget: Bytes) {
+    let Some(held) = device.held_bytes() else {
+        return;
+    };
+    let shown = |bytes: u64| Bytes::new(bytes).unwrap_or(Bytes::ZERO);
+    let beside = shown(held.saturating_sub(arena.get()));
+    screen::line(&format!(
+        "device memory by the driver's count: {} of {budget} (arena {arena}, driver and code \
+         {beside})\n",
+        shown(held)
+    ));
 }
 
 fn overrides(settings: &Settings) {

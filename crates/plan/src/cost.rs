@@ -11,13 +11,58 @@ use crate::tensor::Tensors;
 /// H200 (`docs/experiments.md`), which it follows with an error of 12 % (root mean square).
 const NOT_HIDDEN: f64 = 0.26;
 
+/// What a step cannot be faster than.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Ceiling {
+    /// The rate of matrix products.
+    Products,
+    /// The rate of attention.
+    Attention,
+    /// Memory traffic.
+    Memory,
+    /// The way to the host's memory.
+    Link,
+}
+
+impl Ceiling {
+    /// One word for reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Ceiling::Products => "products",
+            Ceiling::Attention => "attention",
+            Ceiling::Memory => "memory",
+            Ceiling::Link => "link",
+        }
+    }
+}
+
+/// Which ceiling bounds a step, and its seconds at that ceiling: everything else hidden, nothing
+/// launched.
+pub fn ceiling(op: &Op, tensors: &Tensors, device: &Device) -> (Ceiling, f64) {
+    let operation = op.operation();
+    let bytes = operation.bytes(tensors) as f64;
+    if let Op::Transfer(_) = op {
+        return (Ceiling::Link, bytes / device.link);
+    }
+    let (computing, rate) = rate(op, device);
+    let (computed, moved) = (operation.flops(tensors) as f64 / rate, bytes / device.bandwidth);
+    if computed >= moved { (computing, computed) } else { (Ceiling::Memory, moved) }
+}
+
+/// Which units do an op's operations, and how many they do a second.
+fn rate(op: &Op, device: &Device) -> (Ceiling, f64) {
+    match op {
+        Op::Attention(_) | Op::AttentionBackward(_) | Op::AttentionDecode(_) => {
+            (Ceiling::Attention, device.attention)
+        }
+        _ => (Ceiling::Products, device.products),
+    }
+}
+
 /// Predicted seconds of one step.
 pub fn step_seconds(op: &Op, tensors: &Tensors, device: &Device) -> f64 {
     let operation = op.operation();
-    let rate = match op {
-        Op::Attention(_) | Op::AttentionBackward(_) | Op::AttentionDecode(_) => device.attention,
-        _ => device.products,
-    };
+    let (_, rate) = rate(op, device);
     let computing = operation.flops(tensors) as f64 / rate;
     let moving = |bytes: u64| bytes as f64 / device.bandwidth;
     let seconds = match op {

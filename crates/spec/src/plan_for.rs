@@ -142,7 +142,7 @@ pub(crate) fn may_fit(run: &RunSpec, dims: Dims, machine: &Machine) -> Result<bo
 /// The program and plan of generation alone.
 pub fn plan_for_sample(run: &RunSpec, dims: Dims, machine: &Machine) -> Result<Planned, SpecError> {
     let spec = ProgramSpec {
-        model: model(run, dims, Types::F32),
+        model: model(run, dims, machine.types(run, Levers::NONE)),
         train: None,
         eval: None,
         generate: Some(generate(&dims)),

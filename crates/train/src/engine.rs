@@ -5,7 +5,11 @@ use crate::error::TrainError;
 use crate::host::{ids_to_bytes, room, words_to_floats};
 use model::gpt2::LossSegment;
 use model::{Dims, Program};
-use plan::{Backend, StepInputs, StepState, TensorId};
+use plan::ops::{Op, Scaling};
+use plan::{Backend, StepInputs, StepState, TensorId, half};
+
+/// PyTorch's GradScaler starts so; without scaling the loss is as it is.
+const FIRST_LOSS_SCALE: f32 = 65536.0;
 
 /// A backend with its program and the host's buffers, made once.
 pub struct Engine {
@@ -66,14 +70,41 @@ impl Engine {
         let table: Vec<_> = program.parameters.iter().map(|row| row.param.clone()).collect();
         let mut result = Ok(());
         model::init::nanogpt(dims, &table, generator, |index, first, values| {
-            bytes.clear();
-            bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
-            if result.is_ok() {
-                result = backend.write_at(program.parameters[index].weight, first * 4, bytes);
+            let row = &program.parameters[index];
+            let copies = [Some(row.weight), Some(row.compute).filter(|&id| id != row.weight)];
+            for id in copies.into_iter().flatten() {
+                let dtype = program.schedule.tensors.get(id).dtype;
+                bytes.clear();
+                half::encode(dtype, values, bytes);
+                if result.is_ok() {
+                    result = backend.write_at(id, first * dtype.size(), bytes);
+                }
             }
         });
         result?;
-        self.set_state(&StepState::initial(1.0))
+        let scale = self.first_loss_scale();
+        self.set_state(&StepState::initial(scale))
+    }
+
+    /// What the loss is multiplied by at the beginning of a run.
+    fn first_loss_scale(&self) -> f32 {
+        let schedule = &self.program.schedule;
+        let steps = self.program.update.map_or(&[][..], |id| &schedule.segment(id).steps);
+        let scales = |step: &plan::Step| match &step.op {
+            Op::LossScaler(op) => matches!(op.scaling, Scaling::Dynamic { .. }),
+            _ => false,
+        };
+        if steps.iter().any(scales) { FIRST_LOSS_SCALE } else { 1.0 }
+    }
+
+    /// After a checkpoint of a run in another format: a scale where there was none, or none where
+    /// there was one.
+    pub fn settle_loss_scale(&mut self) -> Result<(), TrainError> {
+        let (state, first) = (self.state()?, self.first_loss_scale());
+        if (state.loss_scale == 1.0) == (first == 1.0) {
+            return Ok(());
+        }
+        self.set_state(&StepState { loss_scale: first, growth: 0, ..state })
     }
 
     /// Writes the step state.

@@ -4,10 +4,10 @@
 
 use crate::engine::Engine;
 use crate::error::TrainError;
-use crate::host::{ids_to_bytes, words_to_floats};
+use crate::host::ids_to_bytes;
 use crate::sampling::{Choice, draw};
 use model::gpt2::LogitsSegment;
-use plan::{Backend, StepInputs};
+use plan::{Backend, StepInputs, half};
 use rng::{Purpose, Stream};
 
 /// What to generate.
@@ -73,6 +73,7 @@ impl Generator<'_> {
         let input = tensors.bytes(segment.tokens).get() as usize;
         let output = tensors.bytes(segment.logits).get() as usize;
         let rows = tensors.get(segment.logits).shape.dims()[0] as usize;
+        let dtype = tensors.get(segment.logits).dtype;
         self.content.clear();
         ids_to_bytes(tokens, &mut self.content);
         self.content.resize(input, 0); // what stands behind the context cannot be seen
@@ -81,7 +82,7 @@ impl Generator<'_> {
         self.backend.run(segment.segment, &inputs)?;
         self.content.resize(output, 0);
         self.backend.read(segment.logits, &mut self.content)?;
-        words_to_floats(&self.content[..output / rows], &mut self.logits);
+        half::decode(dtype, &self.content[..output / rows], &mut self.logits);
         Ok(())
     }
 }

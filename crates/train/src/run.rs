@@ -77,6 +77,8 @@ pub struct Run<'a> {
     pub log: &'a mut RunLog,
     /// What its checkpoints say; the progress in it is where the run stands.
     pub document: Document,
+    /// Bytes that the process holds on its device, where that is another memory than the host's.
+    pub device_bytes: &'a dyn Fn() -> Option<u64>,
     /// Whether to evaluate once more after the last iteration where none was due there.
     pub evaluate_at_end: bool,
     /// Set from outside to end after the iteration that runs.
@@ -221,6 +223,7 @@ impl Run<'_> {
             "val_standard_error": found.val.standard_error,
             "tokens": found.tokens,
             "arena_bytes": self.engine.arena_bytes(),
+            "device_bytes_seen": (self.device_bytes)(),
             "note": self.note(),
         }));
         if let Some(error) = failed {
@@ -299,6 +302,7 @@ impl Run<'_> {
             "tokens_per_second": report.tokens_per_second,
             "ms": report.ms,
             "arena_bytes": self.engine.arena_bytes(),
+            "device_bytes_seen": (self.device_bytes)(),
             "resident_bytes": report.resident_bytes,
         }))
     }

@@ -8,7 +8,7 @@ use crate::plan_json;
 use checkpoint::{Dtype, Reader, TensorInfo};
 use data::{CharTokenizer, Tokenizer};
 use model::{Dims, Program};
-use plan::TensorId;
+use plan::{TensorId, half};
 use serde_json::{Value, json};
 use spec::Choice;
 use std::path::{Path, PathBuf};
@@ -155,37 +155,51 @@ pub fn best_path(out_dir: &Path) -> PathBuf {
     out_dir.join("best.safetensors")
 }
 
+/// A tensor of a checkpoint.
+struct Kept {
+    info: TensorInfo,
+    id: TensorId,
+    /// Its copy in the compute format, which a checkpoint does not keep.
+    copy: Option<TensorId>,
+}
+
+/// How a checkpoint calls a format.
+fn stored_dtype(dtype: plan::Dtype) -> Dtype {
+    match dtype {
+        plan::Dtype::F32 => Dtype::F32,
+        plan::Dtype::Bf16 => Dtype::BF16,
+        plan::Dtype::F16 => Dtype::F16,
+        plan::Dtype::I32 => Dtype::I32,
+        plan::Dtype::U32 => Dtype::U32,
+    }
+}
+
 /// Every tensor of a checkpoint. The names' prefixes are roles; gradients are zero between
 /// iterations and are not kept.
-fn tensors(program: &Program) -> Vec<(TensorInfo, TensorId)> {
+fn tensors(program: &Program) -> Vec<Kept> {
     let schedule = &program.schedule;
     let mut all = Vec::new();
-    let mut add = |name: String, id: TensorId| {
+    let mut add = |name: String, id: TensorId, copy: Option<TensorId>| {
         let tensor = schedule.tensors.get(id);
-        let dtype = match tensor.dtype {
-            plan::Dtype::F32 => Dtype::F32,
-            plan::Dtype::Bf16 => Dtype::BF16,
-            plan::Dtype::F16 => Dtype::F16,
-            plan::Dtype::I32 => Dtype::I32,
-            plan::Dtype::U32 => Dtype::U32,
-        };
-        all.push((TensorInfo::new(name, dtype, tensor.shape.dims()), id));
+        let info = TensorInfo::new(name, stored_dtype(tensor.dtype), tensor.shape.dims());
+        all.push(Kept { info, id, copy });
     };
     for row in &program.parameters {
         let name = &row.param.name;
-        add(format!("weights/{name}"), row.weight);
+        let copy = Some(row.compute).filter(|&id| id != row.weight);
+        add(format!("weights/{name}"), row.weight, copy);
         if let Some([m, v]) = row.moments {
-            add(format!("m/{name}"), m);
-            add(format!("v/{name}"), v);
+            add(format!("m/{name}"), m, None);
+            add(format!("v/{name}"), v, None);
         }
     }
-    add("state".to_string(), program.state);
+    add("state".to_string(), program.state, None);
     all
 }
 
 /// Size of the largest tensor.
 pub fn buffer_bytes(program: &Program) -> u64 {
-    let infos: Vec<TensorInfo> = tensors(program).into_iter().map(|(info, _)| info).collect();
+    let infos: Vec<TensorInfo> = tensors(program).into_iter().map(|kept| kept.info).collect();
     checkpoint::largest_bytes(&infos).unwrap_or(0)
 }
 
@@ -202,7 +216,7 @@ pub fn save(
     buffer: &mut [u8],
 ) -> Result<(), TrainError> {
     let (infos, ids): (Vec<TensorInfo>, Vec<TensorId>) =
-        tensors(engine.program()).into_iter().unzip();
+        tensors(engine.program()).into_iter().map(|kept| (kept.info, kept.id)).unzip();
     let backend = engine.backend();
     checkpoint::save(path, &document.to_json(), &infos, buffer, |index, content| {
         backend.read(ids[index], content)
@@ -244,23 +258,25 @@ fn read_as(
 }
 
 /// The same where the stored numbers are wider than the wanted ones.
-fn read_narrower(reader: &Reader, index: usize, content: &mut [u8]) -> Result<(), TrainError> {
+fn read_narrower(
+    reader: &Reader,
+    index: usize,
+    wanted: plan::Dtype,
+    content: &mut [u8],
+) -> Result<(), TrainError> {
     reader.read(index, content)?;
-    for element in 0..content.len() / 4 {
-        let word = [0, 1, 2, 3].map(|byte| content[4 * element + byte]);
-        let half = nearest_half(f32::from_le_bytes(word)).to_le_bytes();
-        content[2 * element..2 * element + 2].copy_from_slice(&half);
-    }
+    narrow(wanted, content);
     Ok(())
 }
 
-/// The upper half of an f32, rounded to nearest, ties to even.
-fn nearest_half(number: f32) -> u16 {
-    let bits = number.to_bits();
-    if number.is_nan() {
-        return (bits >> 16) as u16 | 0x40;
+/// Turns f32 at the buffer's beginning into a 16-bit format, in place.
+fn narrow(wanted: plan::Dtype, content: &mut [u8]) {
+    let round = if wanted == plan::Dtype::F16 { half::to_f16 } else { half::to_bf16 };
+    for element in 0..content.len() / 4 {
+        let word = [0, 1, 2, 3].map(|byte| content[4 * element + byte]);
+        let half = round(f32::from_le_bytes(word)).to_le_bytes();
+        content[2 * element..2 * element + 2].copy_from_slice(&half);
     }
-    (bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16) as u16
 }
 
 /// Fills the engine from a checkpoint. Moments may be missing on both sides (sampling). `buffer` is
@@ -271,7 +287,7 @@ pub fn load(
     path: &Path,
     buffer: &mut [u8],
 ) -> Result<(), TrainError> {
-    for (info, id) in tensors(engine.program()) {
+    for Kept { info, id, copy } in tensors(engine.program()) {
         let found = reader.find(&info.name).map(|index| (index, &reader.tensors()[index]));
         let (index, stored) = found.ok_or_else(|| {
             mismatch(path, format!("it has no tensor {}; it is not a whole run", info.name))
@@ -290,12 +306,18 @@ pub fn load(
             return Err(refused());
         }
         let wanted = want.0 as usize;
-        if (stored.dtype, info.dtype) == (Dtype::F32, Dtype::BF16) {
-            read_narrower(reader, index, &mut buffer[..have.0 as usize])?;
+        let format = engine.program().schedule.tensors.get(id).dtype;
+        if stored.dtype == Dtype::F32 && matches!(info.dtype, Dtype::BF16 | Dtype::F16) {
+            read_narrower(reader, index, format, &mut buffer[..have.0 as usize])?;
         } else if !read_as(reader, index, info.dtype, &mut buffer[..wanted])? {
             return Err(refused());
         }
         engine.backend().write(id, &buffer[..wanted])?;
+        if let Some(copy) = copy {
+            let format = engine.program().schedule.tensors.get(copy).dtype;
+            narrow(format, &mut buffer[..wanted]);
+            engine.backend().write(copy, &buffer[..wanted / 2])?;
+        }
     }
-    Ok(())
+    engine.settle_loss_scale()
 }

@@ -34,7 +34,7 @@ constexpr int KEY_TILES = KEY_ROWS / (16 * KEY_WARPS);
 // registers; else they are read again for each tile. SLICE: the walked rows that are in registers
 // at a time. BLOCKS: how many blocks a multiprocessor must be able to hold, which bounds registers.
 // Draws need registers too.
-constexpr int ROOM = DROPOUT ? 6 : 8;
+constexpr int ROOM = DROPOUT ? 4 : 8;
 #ifndef FORWARD_HELD
 #define FORWARD_HELD (FORWARD_TILES * CHANNEL_TILES <= ROOM)
 #endif

@@ -13,6 +13,8 @@ static ATTENTION: Source = Source { file: "attention.cu", text: include_str!("at
 static ATTENTION_F32: Source =
     Source { file: "attention_f32.cu", text: include_str!("attention_f32.cu") };
 
+/// The compiler keeps a smaller one on a stack, which no kernel may have.
+const SMALLEST_HEAD: u64 = 2;
 /// The largest head that the tensor cores' kernels keep in registers.
 const LARGEST_HEAD: u64 = 128;
 /// And the others in shared memory.
@@ -43,12 +45,19 @@ impl Heads {
         };
         let size = shape.width() / heads.max(1);
         let most = if dtype == Dtype::F32 { LARGEST_HEAD_F32 } else { LARGEST_HEAD };
+        let least = if dtype == Dtype::F32 { 1 } else { SMALLEST_HEAD };
+        if size < least {
+            return Err(unsupported(format!(
+                "heads of {size} in {dtype}: n_embd / n_head must be at least {least}; \
+                 lower n_head"
+            )));
+        }
         if size > most {
             return Err(unsupported(format!(
                 "heads of {size} in {dtype}: n_embd / n_head may be at most {most}; raise n_head"
             )));
         }
-        let tiles = cx.options().tiles.attention(size, dtype);
+        let tiles = cx.options().tiles.attention(size, dtype, dropout.is_some());
         Ok(Heads { sequences, positions, heads, size, dtype, dropout, tiles })
     }
 

@@ -65,7 +65,7 @@ fn every_op_agrees_with_the_cpu() {
 #[test]
 fn sixteen_bit_ops_agree_with_f32_on_the_cpu() {
     let Some(gpu) = gpu() else { return };
-    for tiles in [Tiles::Common, Tiles::Hopper] {
+    for tiles in [Tiles::Small, Tiles::Large] {
         for dtype in [Dtype::Bf16, Dtype::F16] {
             let options = CudaOptions { graphs: false, tiles, ..CudaOptions::new(&gpu) };
             let on_gpu = |plan| load(&gpu, plan, &options);

@@ -1,6 +1,6 @@
 //! A GPU for tests, or the word that there is none.
 
-use fitgpt_cuda::{CubinCache, CudaBackend, CudaOptions, Gpu};
+use fitgpt_cuda::{CubinCache, CudaBackend, CudaOptions, Gpu, LoadError};
 use plan::ops::Op;
 use plan::{Backend, BackendError, Bytes, GpuScratch, Plan, Scratch, Tensors};
 
@@ -23,6 +23,7 @@ pub fn load(
 ) -> Result<Box<dyn Backend>, BackendError> {
     match CudaBackend::new(gpu, plan, options) {
         Ok(backend) => Ok(Box::new(backend)),
+        Err(LoadError::Backend(error)) => Err(error),
         Err(error) => Err(BackendError::Device { what: error.to_string() }),
     }
 }

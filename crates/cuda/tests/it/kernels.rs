@@ -172,7 +172,7 @@ fn no_kernel_spills_on_any_architecture() {
     let mut all: Vec<ModuleSpec> = Vec::new();
     for run in &RUNS {
         let plan = plan_of(run);
-        for tiles in [Tiles::Common, Tiles::Hopper] {
+        for tiles in [Tiles::Small, Tiles::Large] {
             let options = LoweringOptions { tf32: true, tiles };
             let found = modules(&plan, options).unwrap_or_else(|e| panic!("{}: {e}", run.name));
             all.extend(

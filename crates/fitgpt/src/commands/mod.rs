@@ -211,7 +211,10 @@ fn with_world<T>(work: impl FnOnce(&World<'_>) -> T) -> T {
 
 /// What the process was started with.
 fn environment() -> Environment {
-    Environment { world_size: std::env::var("WORLD_SIZE").ok(), cuda_devices: 0 }
+    Environment {
+        world_size: std::env::var("WORLD_SIZE").ok(),
+        cuda_devices: crate::device::gpu_count(),
+    }
 }
 
 /// How this program was started, for commands that are printed to be typed.

@@ -96,7 +96,7 @@ pub struct Case {
     /// Whether predictions can be made.
     pub named: bool,
     /// This machine, where the plan is for it.
-    here: Option<Device>,
+    pub here: Option<Device>,
     /// The run that is to go on.
     before: Option<Document>,
     notices: Vec<String>,
@@ -115,8 +115,11 @@ impl Case {
         }
         let mut settings = settings(Command::Train, &arguments)?;
         let preset = settings.uses_preset();
-        let on_gpu = gpu.is_some() || flags.has("--vram") || speaks_of_a_gpu(&settings)?;
-        let environment = Environment { cuda_devices: u32::from(on_gpu), ..environment() };
+        let elsewhere = gpu.is_some() || flags.has("--vram");
+        let present = if elsewhere { 0 } else { device::gpu_count() };
+        let on_gpu = elsewhere || (present == 0 && speaks_of_a_gpu(&settings)?);
+        let environment =
+            Environment { cuda_devices: present.max(u32::from(on_gpu)), ..environment() };
         let saved = setup::checkpoint_to_resume(&mut settings, &environment)?;
         let (mut run, found) = resolve(&settings, &environment)?;
         let mut notices: Vec<String> = found.iter().map(ToString::to_string).collect();
@@ -134,7 +137,7 @@ impl Case {
         let before = saved.filter(|_| !run.eval_only);
         if !on_gpu {
             let here = Device::find(run.device)?;
-            let machine = here.machine(run.ram);
+            let machine = here.machine(&run)?;
             return Ok(Case { run, dims, machine, named: true, here: Some(here), before, notices });
         }
         if let Some(gpu) = gpu.filter(|gpu| !gpu.is_supported()) {
@@ -160,7 +163,8 @@ impl Case {
             return Err(SpecError::Conflict { what: what.to_string() }.into());
         };
         let planned = self.planned()?;
-        let times = measure::measure(&planned, self.dims.vocab_size, here)?;
+        let times =
+            measure::measure(&planned, (&self.run, &self.machine), self.dims.vocab_size, here)?;
         let kept = measure::keep(&times, here)?;
         let place =
             kept.map_or("nowhere: HOME is not set".to_string(), |p| p.display().to_string());
@@ -172,7 +176,7 @@ impl Case {
     }
 
     /// The plan that a resumed run was saved with, if it still serves; else a new one.
-    fn planned(&self) -> Result<Planned, TrainError> {
+    pub fn planned(&self) -> Result<Planned, TrainError> {
         let Case { run, dims, machine, .. } = self;
         let stored = self.before.as_ref().and_then(|document| document.plan.as_ref());
         let again = stored.map(|choice| plan_again(run, *dims, machine, choice)).transpose()?;

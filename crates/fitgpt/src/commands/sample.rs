@@ -1,7 +1,7 @@
 //! `fitgpt sample`: text from a trained model, token by token as it is made.
 
 use super::{INTERRUPTED, environment, settings, show};
-use crate::device::Device;
+use crate::device::{Device, backend_error};
 use crate::speak::{Speech, speak};
 use crate::{interrupt, screen};
 use ::train::TrainError;
@@ -32,9 +32,11 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
         return Err(TrainError::EmptyPrompt);
     }
     let device = Device::find(spec.device)?;
-    let Planned { program, plan, .. } = plan_for_sample(spec, *dims, &device.machine(spec.ram))?;
+    let machine = device.machine(spec)?;
+    let Planned { program, plan, .. } = plan_for_sample(spec, *dims, &machine)?;
     let arena = plan.arena_bytes;
-    let mut engine = Engine::new(device.load(plan)?, program, *dims);
+    let backend = device.load(plan, spec, &machine).map_err(backend_error)?;
+    let mut engine = Engine::new(backend, program, *dims);
     let mut buffer = save::buffer(&engine)?;
     save::load(&mut engine, &saved.reader, &saved.path, &mut buffer)?;
     drop(buffer);

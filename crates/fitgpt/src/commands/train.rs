@@ -15,6 +15,7 @@ use ::train::run::{HostBuffers, Outcome, Run};
 use ::train::runlog::RunLog;
 use ::train::save::{self, Document};
 use ::train::setup::Setup;
+use cuda::LoadError;
 use data::Split;
 use plan::report::{Bill, steps_hash};
 use plan::{Bytes, Phase, Plan};
@@ -24,6 +25,9 @@ use std::time::Instant;
 
 const STOPPING: &str = "stopping after this step, saving it (Ctrl-C again: leave at once)";
 
+/// What a plan counts with grows by at least so much each time that it was too little.
+const STEP: Option<Bytes> = Bytes::new(1 << 20);
+
 /// Tokens of the text at the end.
 const SAMPLE_TOKENS: u64 = 350;
 
@@ -32,25 +36,16 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     let setup = Setup::new(settings(Command::Train, arguments)?, &environment())?;
     let device = Device::find(setup.spec.device)?;
     run_report::introduce(&setup, &device)?;
-    let machine = device.machine(setup.spec.ram);
-    let planned = planned(&setup, &device, &machine)?;
-    let host = host_memory(&setup, &planned);
-    show_bill(&planned.plan, &host);
-    show_plan(&planned, &machine);
-    let Planned { program, plan, choice, .. } = planned;
-    let steps = format!("{:016x}", steps_hash(&plan.schedule, Phase::Train));
-    let document = setup.document(choice, steps, device.kind());
-    if let Some(text) = setup.saved.as_ref().and_then(|saved| saved.other_bits(&document)) {
-        screen::notice(&text);
-    }
-    let mut engine = Engine::new(device.load(plan)?, program, setup.dims);
+    let Loaded { mut engine, document, host } = load(&setup, &device)?;
     device.check_host_memory(&host)?;
     let mut buffers = HostBuffers::new(&setup.spec, &engine)?;
     let log = &mut setup.claim()?;
     let mut progress = Progress::new(progress_spec(&setup, &device)?);
     let stop = interrupt::catch(STOPPING);
     let start = Instant::now();
-    let ended = train(&setup, &mut engine, log, document, &mut buffers, (&stop, &mut progress));
+    let seen = || device.held_bytes();
+    let ended =
+        train(&setup, &mut engine, log, document, &mut buffers, (&stop, &mut progress, &seen));
     progress.finish();
     let outcome = ended?;
     run_report::conclude(&setup.spec, &outcome, start.elapsed().as_secs_f64());
@@ -61,6 +56,51 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     }
     let interrupted = outcome.interrupted || stop.load(Ordering::Relaxed);
     Ok(if interrupted { INTERRUPTED } else { 0 })
+}
+
+/// A run whose memory is taken.
+struct Loaded {
+    engine: Engine,
+    document: Document,
+    host: Vec<HostMemory>,
+}
+
+/// Plans and takes the memory. Where driver and code turn out to hold more than was counted with,
+/// it plans again with what was measured.
+fn load(setup: &Setup, device: &Device) -> Result<Loaded, TrainError> {
+    let mut machine = device.machine(&setup.spec)?;
+    loop {
+        let planned = planned(setup, device, &machine)?;
+        let host = host_memory(setup, &planned);
+        show_bill(&planned.plan, &host);
+        show_plan(&planned, &machine);
+        let Planned { program, plan, choice, .. } = planned;
+        let steps = format!("{:016x}", steps_hash(&plan.schedule, Phase::Train));
+        let document = setup.document(choice, steps, device.kind());
+        if let Some(text) = setup.saved.as_ref().and_then(|saved| saved.other_bits(&document)) {
+            screen::notice(&text);
+        }
+        match device.load(plan, &setup.spec, &machine) {
+            Ok(backend) => {
+                run_report::held(device, backend.arena_bytes(), machine.budget);
+                let engine = Engine::new(backend, program, setup.dims);
+                return Ok(Loaded { engine, document, host });
+            }
+            Err(LoadError::Backend(error)) => return Err(error.into()),
+            Err(LoadError::OverBudget { beside, .. }) => {
+                screen::notice(&count_with(&mut machine, beside));
+            }
+        }
+    }
+}
+
+/// What driver and code turned out to hold becomes what the next plan counts with; gives the line
+/// to say. Each turn leaves less to the arena: it ends in a plan or in a refusal.
+pub(super) fn count_with(machine: &mut Machine, beside: u64) -> String {
+    let beside = Bytes::new(beside).unwrap_or(machine.device.context);
+    let more = STEP.and_then(|step| machine.device.context.plus(step)).unwrap_or(beside);
+    machine.device.context = beside.max(more);
+    format!("driver and code hold {beside}: planned again with that")
 }
 
 /// The plan that the run was saved with, if it still serves; else a new one, or a refusal with
@@ -86,7 +126,7 @@ fn train(
     log: &mut RunLog,
     document: Document,
     buffers: &mut HostBuffers,
-    (stop, progress): (&AtomicBool, &mut Progress),
+    (stop, progress, device_bytes): (&AtomicBool, &mut Progress, &dyn Fn() -> Option<u64>),
 ) -> Result<Outcome, TrainError> {
     let Setup { spec, dataset, saved, .. } = setup;
     let mut generator = rng::torch::Generator::new(spec.seed);
@@ -97,7 +137,8 @@ fn train(
         feed.restore(&document.feed)?;
     }
     let evaluate_at_end = dataset.floor().is_some();
-    let run = Run { spec, engine, feed: &mut *feed, log, document, evaluate_at_end, stop };
+    let run =
+        Run { spec, engine, feed: &mut *feed, log, document, evaluate_at_end, stop, device_bytes };
     run.go(buffers, progress)
 }
 

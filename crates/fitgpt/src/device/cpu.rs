@@ -1,33 +1,22 @@
-//! Which device computes: found by what the run asks for and what is there.
+//! The CPU as a device: its threads, the host's memory as its budget, rates measured in passing.
 
-use crate::bill::HostMemory;
+use super::{host_budget, share};
 use cpu::{CpuBackend, CpuOptions, CpuScratch, Isa};
 use plan::op_times::OpTimes;
 use plan::{Backend, BackendError, Bytes, Dtype, Plan, Scratch};
 use spec::{Machine, Memory};
 use std::rc::Rc;
 
-/// Per cent of the free memory that are taken unasked; the rest is for what the host keeps beside.
-const USABLE: f64 = 90.0;
-
-/// A device that can run plans.
-pub struct Device {
+/// The CPU.
+pub struct CpuDevice {
     threads: usize,
     isa: Isa,
 }
 
-impl Device {
-    /// The device that was asked for, or why it cannot be had.
-    pub fn find(asked: spec::Device) -> Result<Device, BackendError> {
-        match asked {
-            spec::Device::Auto | spec::Device::Cpu => {
-                Ok(Device { threads: threads(), isa: Isa::best() })
-            }
-            spec::Device::Cuda(_) => {
-                let what = "device='cuda': this version computes on the CPU only; use --device=cpu";
-                Err(BackendError::Device { what: what.to_string() })
-            }
-        }
+impl CpuDevice {
+    /// All threads that the process may use.
+    pub fn new() -> CpuDevice {
+        CpuDevice { threads: threads(), isa: Isa::best() }
     }
 
     /// Its kind, as checkpoints keep it: runs of one kind give the same bits.
@@ -43,6 +32,21 @@ impl Device {
             Some(processor) => format!("{processor}, {threads} thread{s}, {isa}"),
             None => format!("CPU, {threads} thread{s}, {isa}"),
         }
+    }
+
+    /// Threads that compute.
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// Its vector instructions.
+    pub fn instruction_set(&self) -> &'static str {
+        self.isa.name()
+    }
+
+    /// The processor in its maker's words, where the system tells.
+    pub fn processor(&self) -> Option<String> {
+        processor()
     }
 
     /// What it needs of the arena for itself.
@@ -84,37 +88,10 @@ impl Device {
         Ok(Box::new(CpuBackend::new(plan, CpuOptions::new(self.threads))?))
     }
 
-    /// Whether the host's memory beside the arena can be had, arena already taken.
-    pub fn check_host_memory(&self, host: &[HostMemory]) -> Result<(), BackendError> {
-        let wanted = Bytes::sum(host.iter().map(|item| item.bytes)).unwrap_or(Bytes::ZERO);
-        match cpu::available_bytes() {
-            Some(available) if wanted.get() > available => {
-                Err(BackendError::OutOfMemory { wanted })
-            }
-            _ => Ok(()),
-        }
-    }
-
     /// Floating-point operations a second that it can do, measured now.
     pub fn peak_flops(&self) -> Option<f64> {
         cpu::peak_flops(self.threads, self.isa).ok()
     }
-}
-
-/// Bytes of the host that a run may use.
-pub fn host_budget(asked: Memory) -> Bytes {
-    let free = cpu::available_bytes().unwrap_or(i64::MAX as u64);
-    match asked {
-        Memory::Auto => share(free, USABLE),
-        Memory::Bytes(bytes) => bytes,
-        Memory::Percent(percent) => share(cpu::total_bytes().unwrap_or(free), percent),
-    }
-}
-
-/// So many per cent of bytes.
-pub fn share(bytes: u64, percent: f64) -> Bytes {
-    let part = (bytes as f64 * percent / 100.0) as u64;
-    Bytes::new(part.min(i64::MAX as u64)).unwrap_or(Bytes::ZERO)
 }
 
 /// All that the system gives this process, or fewer where OMP_NUM_THREADS says so, as for PyTorch.

@@ -1,0 +1,157 @@
+//! An NVIDIA GPU as a device: its budget from what is free now, its context as measured, its rates
+//! from the table of GPUs.
+
+use super::host_budget;
+use ::cuda::{
+    CubinCache, CudaBackend, CudaError, CudaOptions, GRANULE, GRAPH_RESERVE, Gpu, GpuProcess,
+    LoadError,
+};
+use plan::{Backend, BackendError, Bytes, Plan};
+use spec::{DtypeChoice, Machine, Memory, RunSpec};
+
+/// Left to others where `vram` is 'auto': a browser or a desktop grows by as much in passing.
+const LEFT_TO_OTHERS: u64 = 256 << 20;
+
+/// What kernels and products take when they are first run, on the large side; it is measured when
+/// the plan is loaded.
+const CODE_RESERVE: u64 = 64 << 20;
+
+/// Rates of a GPU that the table does not know, for each of its multiprocessors: those of this row.
+const UNKNOWN: (&str, f64) = ("RTX 4070", 46.0);
+
+/// A GPU.
+pub struct CudaDevice {
+    gpu: Gpu,
+}
+
+impl CudaDevice {
+    /// Opens a GPU by its index.
+    pub fn open(index: u32) -> Result<CudaDevice, CudaError> {
+        Ok(CudaDevice { gpu: Gpu::open(index, CubinCache::standard())? })
+    }
+
+    /// The GPU itself.
+    pub fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
+
+    /// Architecture and libraries: with the same of all, the same bits.
+    pub fn kind(&self) -> String {
+        let info = self.gpu.info();
+        let (major, minor) = self.gpu.compiler().version();
+        let products = self.gpu.products().version();
+        let sms = info.multiprocessors;
+        format!("cuda sm_{} x{sms}, nvrtc {major}.{minor}, cublasLt {products}", info.sm)
+    }
+
+    /// For people.
+    pub fn name(&self) -> String {
+        let info = self.gpu.info();
+        let memory = Bytes::new(info.memory).unwrap_or(Bytes::ZERO);
+        let (major, minor) = (info.sm / 10, info.sm % 10);
+        format!("{} ({memory}, compute capability {major}.{minor})", info.name)
+    }
+
+    /// The GPU with so much of its memory, driver and libraries counted in.
+    pub fn machine(&self, run: &RunSpec) -> Result<Machine, BackendError> {
+        let failed = |error: CudaError| BackendError::Device { what: error.to_string() };
+        let (free, total) = self.gpu.memory().map_err(failed)?;
+        let held = self.gpu.held_bytes().map_err(failed)?;
+        let available = free.saturating_add(held);
+        let budget = match run.vram {
+            Memory::Auto => available.saturating_sub(LEFT_TO_OTHERS),
+            Memory::Bytes(bytes) => bytes.get(),
+            Memory::Percent(percent) => super::share(total, percent).get(),
+        };
+        if budget > available {
+            return Err(self.taken(budget, available));
+        }
+        let context = held.saturating_add(CODE_RESERVE + GRAPH_RESERVE).next_multiple_of(GRANULE);
+        let single = run.dtype == DtypeChoice::Float32;
+        let device = plan::device::Device { context: bytes(context), ..self.table(single) };
+        Ok(Machine::gpu(device, run, bytes(budget), host_budget(run.ram)))
+    }
+
+    /// The refusal where others hold what was asked for.
+    fn taken(&self, budget: u64, available: u64) -> BackendError {
+        let (budget, available) = (bytes(budget), bytes(available));
+        let others: Vec<String> = self.gpu.others().iter().map(process).collect();
+        let others = match others.is_empty() {
+            true => String::new(),
+            false => format!("; others hold the rest: {}", others.join(", ")),
+        };
+        let name = &self.gpu.info().name;
+        let what = format!(
+            "vram={budget} was asked for, {name} has {available} free{others}; \
+             end them, or lower vram"
+        );
+        BackendError::Device { what }
+    }
+
+    /// Its row of the table, with the memory that it really has.
+    fn table(&self, single: bool) -> plan::device::Device {
+        let info = self.gpu.info();
+        let row = plan::device::Gpu::find(&info.name);
+        let base = row.or_else(|| plan::device::Gpu::find(UNKNOWN.0)).map(|row| row.device(single));
+        let scale = if row.is_some() { 1.0 } else { f64::from(info.multiprocessors) / UNKNOWN.1 };
+        let name = info.name.clone();
+        let memory = bytes(info.memory);
+        match base {
+            Some(base) => plan::device::Device {
+                name,
+                memory,
+                products: base.products * scale,
+                attention: base.attention * scale,
+                bandwidth: base.bandwidth * scale,
+                ..base
+            },
+            None => plan::device::Device {
+                name,
+                memory,
+                context: Bytes::ZERO,
+                products: 5e13,
+                attention: 2e13,
+                bandwidth: 4e11,
+                link: 2e10,
+                launch: 5e-6,
+                times: plan::op_times::OpTimes::default(),
+            },
+        }
+    }
+
+    /// Its rates, for predictions.
+    pub fn rates(&self) -> plan::device::Device {
+        self.table(false)
+    }
+
+    /// Loads a plan inside the machine's budget.
+    pub fn load(
+        &self,
+        plan: Plan,
+        run: &RunSpec,
+        machine: &Machine,
+    ) -> Result<Box<dyn Backend>, LoadError> {
+        let options = CudaOptions {
+            graphs: run.compile,
+            budget: Some(machine.budget.get()),
+            ..CudaOptions::new(&self.gpu)
+        };
+        Ok(Box::new(CudaBackend::new(&self.gpu, plan, &options)?))
+    }
+
+    /// Bytes that this process holds on the GPU.
+    pub fn held_bytes(&self) -> Option<u64> {
+        self.gpu.held_bytes().ok()
+    }
+}
+
+fn bytes(count: u64) -> Bytes {
+    Bytes::new(count).unwrap_or(Bytes::ZERO)
+}
+
+/// "python3 (PID 4242) 1.97 GiB".
+pub fn process(process: &GpuProcess) -> String {
+    let name = process.name.as_deref().unwrap_or("a process");
+    let held = process.bytes.map_or(String::new(), |held| format!(" {}", bytes(held)));
+    format!("{name} (PID {}){held}", process.pid)
+}
