@@ -60,7 +60,7 @@ const TASKS: [Task; 6] = [
     Task {
         name: "bench",
         flags: bench::FLAGS,
-        about: "time the CPU step, next to nanoGPT if it is given, and keep the figures",
+        about: "time the CPU's step or a case on a GPU beside nanoGPT's, and keep the figures",
         run: bench::run,
     },
 ];

@@ -208,6 +208,17 @@ pub(crate) struct Product {
 // SAFETY: as for `Products`.
 unsafe impl Send for Product {}
 
+/// An algorithm from a checkpoint, if the text is one.
+pub(crate) fn algorithm_of(text: &str) -> Option<[u64; 8]> {
+    let (words, rest) = text.as_bytes().as_chunks::<16>();
+    let words: &[[u8; 16]; 8] = words.try_into().ok()?;
+    let mut algorithm = [0; 8];
+    for (word, digits) in algorithm.iter_mut().zip(words) {
+        *word = u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
+    }
+    rest.is_empty().then_some(algorithm)
+}
+
 /// Where a product's operands are.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Operands {
@@ -255,8 +266,9 @@ impl Product {
         self.workspace as u64
     }
 
-    pub(crate) fn algorithm(&self) -> [u64; 8] {
-        self.algorithm
+    /// Its algorithm, for a checkpoint.
+    pub(crate) fn algorithm_text(&self) -> String {
+        self.algorithm.iter().map(|word| format!("{word:016x}")).collect()
     }
 
     /// In the library's order the output is `[n, m]`, its left factor our `b`, its right one our
@@ -482,5 +494,19 @@ impl Drop for Preference<'_> {
     fn drop(&mut self) {
         // SAFETY: made in `new`, destroyed once.
         unsafe { (self.api.cublasLtMatmulPreferenceDestroy)(self.handle) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_algorithms_are_read() {
+        let text: String = (1..=8u64).map(|word| format!("{word:016x}")).collect();
+        assert_eq!(algorithm_of(&text), Some([1, 2, 3, 4, 5, 6, 7, 8]));
+        for bad in ["", "12", &text[1..], &format!("{text}0"), &text.replace('1', "g")] {
+            assert_eq!(algorithm_of(bad), None, "{bad}");
+        }
     }
 }

@@ -2,7 +2,7 @@
 //! plan and nothing else. Everything that takes memory happens in `new`, in the order in which it
 //! can be measured.
 
-use crate::cublaslt::{Operands, Product, ProductShape};
+use crate::cublaslt::{Operands, Product, ProductShape, algorithm_of};
 use crate::device::Gpu;
 use crate::driver::{
     Context, CudaError, DeviceMemory, Event, Function, Graph, Module, PinnedMemory,
@@ -30,15 +30,15 @@ pub struct CudaOptions {
     pub tiles: Tiles,
     /// Bytes that the process may hold on the device in all.
     pub budget: Option<u64>,
-    /// Algorithms of products that were chosen before, by [`ProductShape::key`].
-    pub algorithms: Vec<(String, [u64; 8])>,
+    /// What [`Backend::choices`] said of an earlier run; used again where it can be.
+    pub choices: Vec<(String, String)>,
 }
 
 impl CudaOptions {
     /// Graphs, tf32, the GPU's own tiles, no limit.
     pub fn new(gpu: &Gpu) -> CudaOptions {
         let tiles = gpu.tiles();
-        CudaOptions { graphs: true, tf32: true, tiles, budget: None, algorithms: Vec::new() }
+        CudaOptions { graphs: true, tf32: true, tiles, budget: None, choices: Vec::new() }
     }
 }
 
@@ -225,11 +225,6 @@ impl CudaBackend {
         self.held
     }
 
-    /// The algorithm of every product, by its shape's key.
-    pub fn algorithms(&self) -> Vec<(String, [u64; 8])> {
-        self.products.iter().map(|product| (product.shape().key(), product.algorithm())).collect()
-    }
-
     fn record_graphs(&mut self, wanted: bool) -> Result<(), CudaError> {
         for steps in &self.segments {
             let graph = match wanted {
@@ -319,6 +314,12 @@ impl Backend for CudaBackend {
 
     fn arena_bytes(&self) -> Bytes {
         self.plan.arena_bytes
+    }
+
+    /// The algorithm of every product, by its shape's key.
+    fn choices(&self) -> Vec<(String, String)> {
+        let choice = |product: &Product| (product.shape().key(), product.algorithm_text());
+        self.products.iter().map(choice).collect()
     }
 
     fn write_at(
@@ -460,7 +461,8 @@ fn load_products(
     let workspace = tensors.ids().find(is_workspace).map_or(0, |id| tensors.bytes(id).get());
     let known = |shape: &ProductShape| {
         let key = shape.key();
-        options.algorithms.iter().find(|(name, _)| *name == key).map(|(_, algorithm)| *algorithm)
+        let found = options.choices.iter().find(|(name, _)| *name == key);
+        found.and_then(|(_, text)| algorithm_of(text))
     };
     let mut products = Vec::new();
     for shape in &lowered.products {

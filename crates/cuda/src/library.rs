@@ -221,7 +221,10 @@ fn open(path: &Path) -> Result<libloading::os::unix::Library, String> {
 /// Declares a table of C functions that all come from one library: a struct with a field for each,
 /// and `load`, which fails by name when one is missing.
 macro_rules! function_table {
-    ($(#[$doc:meta])* $table:ident { $($symbol:ident : fn($($arg:ty),* $(,)?) -> $out:ty),+ $(,)? }) => {
+    (
+        $(#[$doc:meta])*
+        $table:ident { $($symbol:ident : fn($($arg:ty),* $(,)?) -> $out:ty),+ $(,)? }
+    ) => {
         $(#[$doc])*
         #[allow(non_snake_case)]
         pub(crate) struct $table {

@@ -1,6 +1,7 @@
 //! The binary: finds the command, runs it, turns its end into an exit code. One file per command.
 #![forbid(unsafe_code)]
 
+mod bench_report;
 mod bill;
 mod commands;
 mod device;
@@ -15,6 +16,7 @@ mod refusal;
 mod run_report;
 mod screen;
 mod speak;
+mod survey;
 mod sweep;
 
 use spec::SpecError;

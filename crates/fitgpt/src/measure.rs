@@ -1,13 +1,14 @@
-//! `fitgpt plan --measure`: runs the plan's segments on this machine, keeps how long each step
-//! took, and finds it again for later predictions. The choice of a plan never looks at it: two
-//! runs of the same settings are cut the same way, measured or not.
+//! `fitgpt plan --measure` and `bench`: runs the plan's segments on this machine, keeps how long
+//! each step took, and finds it again for later predictions. The choice of a plan never looks at
+//! it: two runs of the same settings are cut the same way, measured or not.
 
 use crate::device::{Device, backend_error};
+use model::Program;
 use plan::cost::step_seconds;
 use plan::op_times::{OpTimes, Sample, key};
-use plan::{Plan, SegmentId, StepInputs, TensorId};
+use plan::{Backend, Plan, SegmentId, StepInputs, TensorId};
 use serde_json::{Map, Value, json};
-use spec::{Machine, Planned, RunSpec};
+use spec::{DtypeChoice, Machine, Planned, RunSpec};
 use std::path::PathBuf;
 use train::TrainError;
 
@@ -19,47 +20,84 @@ const SCHEMA: &str = "fitgpt.op_times/1";
 /// Larger files are not ours.
 const MOST_BYTES: u64 = 16 << 20;
 
-/// Runs training slices, update and evaluation of a plan and times their steps.
+/// How long each step of a segment took, round by round, without the round that warms up.
+pub struct SegmentTimes {
+    /// Which segment.
+    pub segment: SegmentId,
+    rounds: Vec<Vec<f64>>,
+}
+
+impl SegmentTimes {
+    /// Seconds of each step in its quickest round: what disturbs a step only adds to it.
+    pub fn quickest(&self) -> Vec<f64> {
+        let steps = self.rounds.first().map_or(0, Vec::len);
+        let of = |step: usize| self.rounds.iter().map(|round| round[step]).fold(f64::MAX, f64::min);
+        (0..steps).map(of).collect()
+    }
+}
+
+/// Loads a plan and times its steps.
 pub fn measure(
     planned: &Planned,
     case: (&RunSpec, &Machine),
     vocabulary: u64,
     device: &Device,
 ) -> Result<OpTimes, TrainError> {
-    let program = &planned.program;
     let (run, machine) = case;
-    let mut backend = device.load(planned.plan.clone(), run, machine).map_err(backend_error)?;
-    let mut samples = Vec::new();
+    let loaded = device.load(planned.plan.clone(), run, machine, Vec::new());
+    let mut backend = loaded.map_err(backend_error)?;
+    let times = time_segments(&mut *backend, &planned.program, vocabulary)?;
+    Ok(op_times(&planned.plan, &times, &device.measured(run.dtype)))
+}
+
+/// Runs training slices, evaluation and update of a loaded program and times their steps.
+pub fn time_segments(
+    backend: &mut dyn Backend,
+    program: &Program,
+    vocabulary: u64,
+) -> Result<Vec<SegmentTimes>, TrainError> {
     let losses = program.train.iter().chain(&program.eval);
     let mut segments: Vec<(SegmentId, Vec<TensorId>)> =
         losses.map(|slice| (slice.segment, vec![slice.tokens, slice.targets])).collect();
     segments.extend(program.update.map(|update| (update, Vec::new())));
-    let rates = device.measured();
+    let tensors = &program.schedule.tensors;
+    let count = |input: TensorId| tensors.get(input).shape.elements();
+    let mut found = Vec::new();
     for (segment, inputs) in segments {
-        for round in 0..ROUNDS {
+        // The mean of the slice: a sum over all its tokens could pass what 16 bits hold.
+        let tokens = inputs.first().map_or(1, |&input| count(input));
+        let inverse_tokens = 1.0 / tokens as f32;
+        let step = StepInputs { lr: 1e-4, grad_clip: 1.0, inverse_tokens, ..StepInputs::default() };
+        let mut rounds = Vec::new();
+        for _ in 0..ROUNDS {
             for &input in &inputs {
-                let ids = planned.plan.schedule.tensors.get(input).shape.elements();
-                backend.write(input, &spread(ids, vocabulary))?;
+                let ids = spread(count(input), vocabulary).flat_map(i32::to_le_bytes);
+                backend.write(input, &ids.collect::<Vec<u8>>())?;
             }
-            let step = StepInputs { lr: 1e-4, grad_clip: 1.0, ..StepInputs::default() };
-            let seconds = backend.run_timed(segment, &step)?;
-            if round > 0 {
-                samples.extend(of_segment(&planned.plan, segment, &seconds, &rates));
-            }
+            rounds.push(backend.run_timed(segment, &step)?);
         }
+        found.push(SegmentTimes { segment, rounds: rounds.split_off(1) });
     }
-    Ok(OpTimes::new(&samples))
+    Ok(found)
+}
+
+/// Times of kinds of steps, for predictions.
+pub fn op_times(plan: &Plan, times: &[SegmentTimes], rates: &plan::device::Device) -> OpTimes {
+    let of = |times: &SegmentTimes| {
+        let rounds = times.rounds.iter();
+        rounds.flat_map(|round| of_segment(plan, times.segment, round, rates)).collect::<Vec<_>>()
+    };
+    OpTimes::new(&times.iter().flat_map(of).collect::<Vec<_>>())
 }
 
 /// Ids all over the vocabulary, as text has them: a gradient of one row would be quicker.
-fn spread(count: u64, vocabulary: u64) -> Vec<u8> {
-    let id = |index: u64| (index.wrapping_mul(7919) % vocabulary.max(1)) as i32;
-    (0..count).flat_map(|index| id(index).to_le_bytes()).collect()
+pub fn spread(count: u64, vocabulary: u64) -> impl Iterator<Item = i32> {
+    (0..count).map(move |index| (index.wrapping_mul(7919) % vocabulary.max(1)) as i32)
 }
 
 /// The rates of this machine: measured now, with the times of steps that were kept.
-pub fn rates(device: &Device) -> plan::device::Device {
-    plan::device::Device { times: find(device), ..device.measured() }
+pub fn rates(device: &Device, dtype: DtypeChoice) -> plan::device::Device {
+    plan::device::Device { times: find(device), ..device.measured(dtype) }
 }
 
 /// What times are valid for: this very program.

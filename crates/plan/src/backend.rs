@@ -214,6 +214,12 @@ pub trait Backend: Send {
         content: &mut [u8],
     ) -> Result<(), BackendError>;
 
+    /// What the backend chose beside the plan and what decides its bits, by name: algorithms of
+    /// products. The same choices given again give the same bits.
+    fn choices(&self) -> Vec<(String, String)> {
+        Vec::new()
+    }
+
     /// Fills a whole tensor; `content` has exactly its size.
     fn write(&mut self, tensor: TensorId, content: &[u8]) -> Result<(), BackendError> {
         whole(self.plan(), tensor, content.len())?;

@@ -40,6 +40,8 @@ pub struct Document {
     /// Hash of the steps that train: the same steps on the same kind of device, by the same
     /// version, continue bit for bit.
     pub steps_hash: String,
+    /// What the backend chose beside the plan: algorithms of products, by shape.
+    pub choices: Vec<(String, String)>,
     /// Kind of the device.
     pub device: String,
     /// Of this program, when it was saved.
@@ -58,6 +60,7 @@ impl Document {
             "feed": self.feed,
             "plan": plan_json::to_json(self.plan.as_ref()),
             "steps_hash": self.steps_hash,
+            "choices": choices_to_json(&self.choices),
             "device": self.device,
             "version": self.version,
         })
@@ -89,10 +92,21 @@ impl Document {
             feed: json.get("feed").cloned().ok_or_else(|| bad("batch stream"))?,
             plan: json.get("plan").and_then(plan_json::from_json).ok_or_else(|| bad("plan"))?,
             steps_hash: word("steps_hash").ok_or_else(|| bad("hash of its steps"))?,
+            choices: choices_from_json(json.get("choices")),
             device: word("device").ok_or_else(|| bad("device"))?,
             version: word("version").ok_or_else(|| bad("version"))?,
         })
     }
+}
+
+fn choices_to_json(choices: &[(String, String)]) -> Value {
+    choices.iter().map(|(name, choice)| (name.clone(), json!(choice))).collect()
+}
+
+/// None where there are none: then the backend chooses anew.
+fn choices_from_json(json: Option<&Value>) -> Vec<(String, String)> {
+    let fields = json.and_then(Value::as_object).into_iter().flatten();
+    fields.filter_map(|(name, choice)| Some((name.clone(), choice.as_str()?.into()))).collect()
 }
 
 fn dims_to_json(dims: &Dims) -> Value {
@@ -197,10 +211,13 @@ fn tensors(program: &Program) -> Vec<Kept> {
     all
 }
 
-/// Size of the largest tensor.
+/// Size of the largest tensor, in f32 where the run keeps it in 16 bits: so a checkpoint may have
+/// it.
 pub fn buffer_bytes(program: &Program) -> u64 {
-    let infos: Vec<TensorInfo> = tensors(program).into_iter().map(|kept| kept.info).collect();
-    checkpoint::largest_bytes(&infos).unwrap_or(0)
+    let elements = |kept: &Kept| program.schedule.tensors.get(kept.id).shape.elements();
+    let widest = plan::Dtype::F32.size();
+    let bytes = tensors(program).iter().map(|kept| elements(kept).saturating_mul(widest)).max();
+    bytes.unwrap_or(0)
 }
 
 /// Room for the largest tensor: what [`save`] needs, to be had before the run starts.

@@ -43,10 +43,17 @@ impl Saved {
             ("device", &saved.device, &now.device),
             ("plan", &saved.steps_hash, &now.steps_hash),
         ];
-        let (what, old, new) = pairs.into_iter().find(|(_, old, new)| old != new)?;
-        Some(format!(
-            "the {what} is {new}, the run was saved with {old}: it goes on, but its bits may differ"
-        ))
+        if let Some((what, old, new)) = pairs.into_iter().find(|(_, old, new)| old != new) {
+            return Some(format!(
+                "the {what} is {new}, the run was saved with {old}: it goes on, but its bits may \
+                 differ"
+            ));
+        }
+        (saved.choices != now.choices).then(|| {
+            "products are computed by other algorithms than when the run was saved: it goes on, \
+             but its bits may differ"
+                .to_string()
+        })
     }
 }
 
@@ -135,6 +142,7 @@ impl Setup {
             feed: saved.map_or(Value::Null, |document| document.feed.clone()),
             plan,
             steps_hash,
+            choices: Vec::new(),
             device,
             version: env!("CARGO_PKG_VERSION").to_string(),
         }

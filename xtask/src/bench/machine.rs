@@ -1,4 +1,4 @@
-//! Where and when a measurement was made: CPU, commit, date.
+//! Where and when a measurement was made: CPU, GPU, commit, date.
 
 use crate::process;
 use std::process::Command;
@@ -11,6 +11,8 @@ pub struct Machine {
     pub cpu: String,
     /// Logical CPUs of the machine.
     pub cpus: usize,
+    /// The GPU that was measured, if it was one.
+    pub gpu: Option<String>,
     /// Short hash, with `-dirty` where the tree differs from it.
     pub commit: String,
     /// Today in UTC, as YYYY-MM-DD.
@@ -23,17 +25,19 @@ impl Machine {
         let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |past| past.as_secs());
         let (cpu, cpus) = cpu_of(&info);
-        Machine { cpu, cpus, commit: commit(), date: date_of(seconds / 86_400) }
+        Machine { cpu, cpus, gpu: None, commit: commit(), date: date_of(seconds / 86_400) }
     }
 
-    /// The CPU as part of a file name, with the number of logical CPUs.
+    /// What was measured as part of a file name: the GPU, or the CPU with the number of logical
+    /// CPUs.
     pub fn slug(&self) -> String {
-        let plain = self.cpu.replace("(R)", " ").replace("(TM)", " ").to_lowercase();
+        let name = match &self.gpu {
+            Some(gpu) => gpu.clone(),
+            None => format!("{} {}c", self.cpu, self.cpus),
+        };
+        let plain = name.replace("(R)", " ").replace("(TM)", " ").to_lowercase();
         let words = plain.split(|c: char| !c.is_ascii_alphanumeric());
-        let mut words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
-        let cpus = format!("{}c", self.cpus);
-        words.push(&cpus);
-        words.join("-")
+        words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join("-")
     }
 }
 
@@ -106,8 +110,11 @@ mod tests {
                     processor\t: 1\nmodel name\t: Intel(R) Xeon(R) CPU @ 2.80GHz\n";
         let (cpu, cpus) = cpu_of(info);
         assert_eq!((cpu.as_str(), cpus), ("Intel(R) Xeon(R) CPU @ 2.80GHz", 2));
-        let machine = Machine { cpu, cpus, commit: String::new(), date: String::new() };
+        let (commit, date) = (String::new(), String::new());
+        let mut machine = Machine { cpu, cpus, gpu: None, commit, date };
         assert_eq!(machine.slug(), "intel-xeon-cpu-2-80ghz-2c");
+        machine.gpu = Some("NVIDIA H200".to_owned());
+        assert_eq!(machine.slug(), "nvidia-h200");
         assert!(cpu_of("").0.starts_with("unknown "));
     }
 }

@@ -1,8 +1,10 @@
-//! `cargo xtask bench`: our CPU training step timed next to nanoGPT's, and the figures kept.
+//! `cargo xtask bench`: our training step timed next to nanoGPT's, and the figures kept: the CPU's
+//! step, or with `--case` a whole run's iteration on a GPU.
 //!
 //! The two take turns, so that a machine that slows down slows both. Each program prints one line
 //! of JSON; the record in `bench-history/` keeps those lines whole.
 
+mod cases;
 mod machine;
 mod options;
 mod record;
@@ -29,6 +31,9 @@ const PEER_SCRIPT: &str = "xtask/peers/nanogpt_cpu.py";
 /// Times both programs, prints the table, writes the record.
 pub fn run(args: &[String]) -> Result<(), Failure> {
     let options = Options::parse(args).map_err(Failure::Usage)?;
+    if let Some(case) = &options.case {
+        return cases::run(case, &options, args);
+    }
     let build = ["build", "--release", "-p", "fitgpt-cpu", "--example", "bench_step"];
     process::run(process::cargo().args(build))?;
 
@@ -42,9 +47,12 @@ pub fn run(args: &[String]) -> Result<(), Failure> {
     let record = Record {
         machine: Machine::read(),
         command: args.to_vec(),
-        threads: options.threads,
-        steps: options.steps,
-        warmup: options.warmup,
+        settings: vec![
+            ("threads", options.threads.to_string()),
+            ("steps", options.steps.to_string()),
+            ("warmup", options.warmup.to_string()),
+            ("model", model_json()),
+        ],
         runs,
     };
     println!("\n{}", record.table());
@@ -69,6 +77,12 @@ fn theirs(options: &Options, nanogpt: &str) -> Command {
     command
 }
 
+fn model_json() -> String {
+    let model: Vec<String> =
+        MODEL.iter().map(|(key, value)| format!("\"{key}\": {value}")).collect();
+    format!("{{{}}}", model.join(", "))
+}
+
 fn shared_flags(options: &Options) -> Vec<String> {
     let run = [("threads", options.threads), ("steps", options.steps), ("warmup", options.warmup)];
     let flags = MODEL.into_iter().chain(run);
@@ -77,7 +91,7 @@ fn shared_flags(options: &Options) -> Vec<String> {
 
 fn timed(who: Who, round: u32, command: &mut Command) -> Result<Run, Failure> {
     let printed = process::capture(command)?;
-    let run = Run::read(who, round, &printed)
+    let run = Run::of_output(who, round, &printed)
         .map_err(|problem| Failure::Task(format!("{}: {problem}", process::shown(command))))?;
     println!("round {round}: {:<8} {:>12.1} tokens/s", who.name(), run.tokens_per_second);
     Ok(run)

@@ -1,12 +1,24 @@
 //! The command line of `cargo xtask bench`.
 
+use super::cases::CASES;
 use crate::{flags, process};
 
 /// The flags, for the usage text.
-pub const FLAGS: &str =
-    "[--nanogpt DIR] [--python PY] [--steps N] [--warmup N] [--rounds R] [--threads N]";
+pub const FLAGS: &str = "[--nanogpt DIR] [--python PY] [--steps N] [--warmup N] [--rounds R] \
+     [--threads N] [--case a|b|gpt2 [--fitgpt PATH] [--vram SIZE] [--compile 0|1]]";
 
-const KNOWN: [&str; 6] = ["--nanogpt", "--python", "--steps", "--warmup", "--rounds", "--threads"];
+const KNOWN: [&str; 10] = [
+    "--nanogpt",
+    "--python",
+    "--steps",
+    "--warmup",
+    "--rounds",
+    "--threads",
+    "--case",
+    "--fitgpt",
+    "--vram",
+    "--compile",
+];
 
 /// What to run, and how often.
 #[derive(Debug, PartialEq, Eq)]
@@ -21,24 +33,44 @@ pub struct Options {
     pub warmup: u32,
     /// How often each program runs.
     pub rounds: u32,
-    /// Threads of each program.
+    /// Threads of each program, on the CPU.
     pub threads: u32,
+    /// A run on a GPU instead of the CPU's step.
+    pub case: Option<String>,
+    /// Our binary, from the workspace's root.
+    pub fitgpt: String,
+    /// Memory that ours may use of the GPU.
+    pub vram: Option<String>,
+    /// Whether nanoGPT's model is compiled.
+    pub compile: bool,
 }
 
 impl Options {
     /// Reads `--flag value` and `--flag=value`.
     pub fn parse(args: &[String]) -> Result<Options, String> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let given = flags::read("bench", &KNOWN, FLAGS, args)?;
+        // A GPU's iteration is short and steady: more of them, and one turn is enough.
+        let (steps, warmup, rounds) =
+            if given.contains_key("--case") { (20, 3, 1) } else { (5, 1, 3) };
         let mut options = Options {
             nanogpt: None,
             python: process::default_python(),
-            steps: 5,
-            warmup: 1,
-            rounds: 3,
+            steps,
+            warmup,
+            rounds,
             threads: u32::try_from(cores).unwrap_or(1),
+            case: None,
+            fitgpt: "target/release/fitgpt".to_owned(),
+            vram: None,
+            compile: true,
         };
-        for (flag, value) in flags::read("bench", &KNOWN, FLAGS, args)? {
+        for (flag, value) in given {
             match flag.as_str() {
+                "--case" => options.case = Some(case(&value)?),
+                "--fitgpt" => options.fitgpt = value,
+                "--vram" => options.vram = Some(value),
+                "--compile" => options.compile = switch(&flag, &value)?,
                 "--nanogpt" => options.nanogpt = Some(value),
                 "--python" => options.python = value,
                 "--steps" => options.steps = at_least(1, &flag, &value)?,
@@ -48,6 +80,22 @@ impl Options {
             }
         }
         Ok(options)
+    }
+}
+
+fn case(name: &str) -> Result<String, String> {
+    let names = CASES.map(|(name, _)| name);
+    match names.contains(&name) {
+        true => Ok(name.to_owned()),
+        false => Err(format!("--case is one of {}, not '{name}'", names.join(", "))),
+    }
+}
+
+fn switch(flag: &str, text: &str) -> Result<bool, String> {
+    match text {
+        "0" => Ok(false),
+        "1" => Ok(true),
+        _ => Err(format!("{flag} needs 0 or 1, not '{text}'")),
     }
 }
 
@@ -83,6 +131,8 @@ mod tests {
             ("--steps x", "--steps needs a whole number of at least 1, not 'x'"),
             ("--rounds=0", "--rounds needs a whole number of at least 1, not '0'"),
             ("fast", "bench has no flag 'fast'"),
+            ("--case c", "--case is one of a, b, gpt2, not 'c'"),
+            ("--compile yes", "--compile needs 0 or 1, not 'yes'"),
         ] {
             let problem = parse(line).unwrap_err();
             assert!(problem.starts_with(want), "{problem}");

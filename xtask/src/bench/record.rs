@@ -1,11 +1,11 @@
 //! The figures of a bench: reading what the programs print, medians, the table, the kept file.
 
-use super::MODEL;
 use super::machine::Machine;
 use crate::process::Failure;
 use std::path::{Path, PathBuf};
 
-const SCHEMA: &str = "fitgpt.bench/1";
+/// `fitgpt.bench/1` is what `fitgpt bench` prints: here it is the report of a run.
+const SCHEMA: &str = "fitgpt.bench_history/1";
 
 /// Whose step was timed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,12 +57,8 @@ pub struct Record {
     pub machine: Machine,
     /// Arguments after `cargo xtask bench`.
     pub command: Vec<String>,
-    /// Threads of each program.
-    pub threads: u32,
-    /// Timed iterations of each run.
-    pub steps: u32,
-    /// Iterations before them.
-    pub warmup: u32,
+    /// What was run and how often: keys with their values as JSON.
+    pub settings: Vec<(&'static str, String)>,
     /// Every run, in the order they ran.
     pub runs: Vec<Run>,
 }
@@ -103,8 +99,6 @@ impl Record {
 
     /// The result for programs.
     fn json(&self) -> String {
-        let model: Vec<String> =
-            MODEL.iter().map(|(key, value)| format!("\"{key}\": {value}")).collect();
         let told = |run: &Run| {
             let (who, round) = (run.who.name(), run.round);
             format!("    {{\"who\": \"{who}\", \"round\": {round}, \"report\": {}}}", run.report)
@@ -112,21 +106,21 @@ impl Record {
         let runs: Vec<String> = self.runs.iter().map(told).collect();
         let mut command = vec!["cargo xtask bench".to_owned()];
         command.extend(self.command.iter().cloned());
-        let fields = [
+        let mut fields = vec![
             ("schema", quoted(SCHEMA)),
             ("command", quoted(&command.join(" "))),
             ("date", quoted(&self.machine.date)),
             ("commit", quoted(&self.machine.commit)),
             ("cpu", quoted(&self.machine.cpu)),
             ("cpus", self.machine.cpus.to_string()),
-            ("threads", self.threads.to_string()),
-            ("steps", self.steps.to_string()),
-            ("warmup", self.warmup.to_string()),
-            ("model", format!("{{{}}}", model.join(", "))),
+            ("gpu", self.machine.gpu.as_deref().map_or("null".to_owned(), quoted)),
+        ];
+        fields.extend(self.settings.iter().cloned());
+        fields.extend([
             ("runs", format!("[\n{}\n  ]", runs.join(",\n"))),
             ("median_tokens_per_second", self.medians_json()),
             ("ratio", self.ratio().map_or("null".to_owned(), |ratio| ratio.to_string())),
-        ];
+        ]);
         let fields: Vec<String> =
             fields.iter().map(|(key, value)| format!("  \"{key}\": {value}")).collect();
         format!("{{\n{}\n}}\n", fields.join(",\n"))
@@ -171,7 +165,8 @@ fn number(json: &str, key: &str) -> Option<f64> {
     value[..end.unwrap_or(value.len())].parse().ok()
 }
 
-fn quoted(text: &str) -> String {
+/// A string of JSON.
+pub fn quoted(text: &str) -> String {
     let mut json = String::from("\"");
     for c in text.chars() {
         match c {
@@ -198,13 +193,12 @@ mod tests {
             machine: Machine {
                 cpu: "Test \"CPU\"".to_owned(),
                 cpus: 2,
+                gpu: None,
                 commit: "abc1234-dirty".to_owned(),
                 date: "2026-01-02".to_owned(),
             },
             command: vec!["--rounds".to_owned(), "2".to_owned()],
-            threads: 2,
-            steps: 5,
-            warmup: 1,
+            settings: vec![("steps", "5".to_owned())],
             runs: figures.iter().enumerate().map(run).collect(),
         }
     }
@@ -269,7 +263,8 @@ mod tests {
         let text = std::fs::read_to_string(&paths[0]).unwrap();
         std::fs::remove_dir_all(&folder).unwrap();
         for part in [
-            "{\n  \"schema\": \"fitgpt.bench/1\",\n",
+            "{\n  \"schema\": \"fitgpt.bench_history/1\",\n",
+            "\"gpu\": null,\n  \"steps\": 5,\n",
             "\"command\": \"cargo xtask bench --rounds 2\"",
             "\"cpu\": \"Test \\\"CPU\\\"\"",
             "{\"who\": \"nanogpt\", \"round\": 1, \"report\": {\"tokens_per_second\": 20}}\n",

@@ -9,6 +9,8 @@ use model::{
 use plan::ops::{GeluKind, Scaling};
 use plan::{Dtype, GpuScratch, Plan};
 use std::rc::Rc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 const ARCHITECTURES: [u32; 5] = [80, 86, 89, 90, 120];
 /// Bytes of static shared memory that a kernel may have beside its dynamic part: 48 KiB is what
@@ -163,30 +165,49 @@ fn check(
     problems
 }
 
+/// Every module of every run, with the tiles of an architecture.
+fn modules_for(sm: u32) -> Vec<ModuleSpec> {
+    let mut all: Vec<ModuleSpec> = Vec::new();
+    for run in &RUNS {
+        let options = LoweringOptions { tf32: true, tiles: Tiles::of(sm) };
+        let found = modules(&plan_of(run), options).unwrap_or_else(|e| panic!("{}: {e}", run.name));
+        for module in found {
+            if !all.contains(&module) {
+                all.push(module);
+            }
+        }
+    }
+    all
+}
+
 #[test]
 fn no_kernel_spills_on_any_architecture() {
     let compiler = match Compiler::load(None) {
         Ok(compiler) => compiler,
         Err(error) => return println!("skipped: {error}"),
     };
-    let mut all: Vec<ModuleSpec> = Vec::new();
-    for run in &RUNS {
-        let plan = plan_of(run);
-        for tiles in [Tiles::Small, Tiles::Large] {
-            let options = LoweringOptions { tf32: true, tiles };
-            let found = modules(&plan, options).unwrap_or_else(|e| panic!("{}: {e}", run.name));
-            all.extend(
-                found.into_iter().filter(|module| !all.contains(module)).collect::<Vec<_>>(),
-            );
+    let work: Vec<(u32, ModuleSpec)> = ARCHITECTURES
+        .iter()
+        .flat_map(|&sm| modules_for(sm).into_iter().map(move |module| (sm, module)))
+        .collect();
+    let next = AtomicUsize::new(0);
+    let found = Mutex::new((Vec::new(), Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                while let Some((sm, module)) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let mut table = Vec::new();
+                    let problems = check(&compiler, module, *sm, &mut table);
+                    let mut found = found.lock().unwrap();
+                    found.0.extend(table);
+                    found.1.extend(problems);
+                }
+            });
         }
-    }
-    let (mut table, mut problems) = (Vec::new(), Vec::new());
-    for sm in ARCHITECTURES {
-        for module in &all {
-            problems.extend(check(&compiler, module, sm, &mut table));
-        }
-    }
-    println!("{compiler:?}: {} modules, {} kernels", all.len(), table.len());
+    });
+    let (mut table, problems) = found.into_inner().unwrap();
+    table.sort();
+    println!("{compiler:?}: {} modules, {} kernels", work.len(), table.len());
     table.iter().for_each(|line| println!("{line}"));
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }

@@ -1,5 +1,10 @@
 //! Tests of the CUDA backend. Those that need NVRTC or a GPU say so and pass where it is not.
+#![allow(clippy::unwrap_used, clippy::panic)]
 
+mod bits;
 mod conformance_suite;
 mod fixture;
 mod kernels;
+mod loss_scale;
+mod random_plans;
+mod small_run;

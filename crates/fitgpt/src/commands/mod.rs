@@ -1,5 +1,7 @@
 //! The table of commands, their help, and what every command needs of the outside world.
 
+mod bench;
+mod devices;
 mod doctor;
 pub mod plan;
 mod sample;
@@ -25,11 +27,12 @@ struct Command {
     about: &'static str,
     /// What `--help` says before the keys.
     help: &'static str,
-    keys: spec::Command,
+    /// Whose keys it takes; none where it takes none.
+    keys: Option<spec::Command>,
     run: fn(&[String]) -> Result<u8, TrainError>,
 }
 
-const COMMANDS: [Command; 4] = [
+const COMMANDS: [Command; 6] = [
     Command {
         name: "train",
         about: "train a model; without arguments, a small GPT on the built-in corpus",
@@ -47,7 +50,7 @@ two cores. With a config file (nanoGPT's .py, or .toml) or keys: nanoGPT's train
 Arguments are read from left to right, later wins. Ctrl-C finishes the step, saves and leaves with
 exit code 130; a second Ctrl-C leaves at once. OMP_NUM_THREADS limits the threads.
 ",
-        keys: spec::Command::Train,
+        keys: Some(spec::Command::Train),
         run: train::run,
     },
     Command {
@@ -75,7 +78,7 @@ flags:
 Both --gpu and --vram plan for CUDA in the config's dtype. Exit code 3: it does not fit; what is
 missing, the largest tensors and settings that fit are told.
 ",
-        keys: spec::Command::Train,
+        keys: Some(spec::Command::Train),
         run: plan::run,
     },
     Command {
@@ -101,7 +104,7 @@ flags:
 
 Keys are nanoGPT's and complete what the log echoes.
 ",
-        keys: spec::Command::Train,
+        keys: Some(spec::Command::Train),
         run: doctor::run,
     },
     Command {
@@ -119,8 +122,51 @@ it is made, everything else to standard error.
 
 Of a folder, best.safetensors is taken, or last.safetensors where there is no best one.
 ",
-        keys: spec::Command::Sample,
+        keys: Some(spec::Command::Sample),
         run: sample::run,
+    },
+    Command {
+        name: "devices",
+        about: "what computes here, what it can do, who holds its memory",
+        help: "\
+Lists the CPU, every NVIDIA GPU and the libraries that plans need on one: memory, number formats,
+load, and which processes hold memory. What is missing is a line that says what to install.
+Nothing is taken of a GPU.
+
+  fitgpt devices [flags]
+
+  fitgpt devices
+  fitgpt devices --watch 1                               a live view until Ctrl-C
+
+flags:
+  --watch SECONDS      look again every so many seconds; in a pipe a block each time
+  --json               one JSON document (fitgpt.devices/1, docs/devices-json.md) on standard
+                       output; with --watch one in each line
+",
+        keys: None,
+        run: devices::run,
+    },
+    Command {
+        name: "bench",
+        about: "time a run's iterations and steps here, beside what bounds them",
+        help: "\
+Plans a training run as `train` does and times it on random tokens: whole iterations, evaluation
+batches, then each step beside the ceiling that bounds it. It needs no data set and writes no
+checkpoint. The times of steps are kept, and `plan` predicts by them.
+
+  fitgpt bench [config.py|config.toml ...] [--key=value ...] [flags]
+
+  fitgpt bench                                           the built-in run
+  fitgpt bench config/case_a_124m_b64.py --vram=11.69GiB --json
+
+flags:
+  --iterations N       so many timed iterations; else up to 20 that fit in about ten seconds, at
+                       least 5
+  --json               one JSON document (fitgpt.bench/1, docs/bench-json.md) on standard output
+  --no-keep            leave the kept times as they are
+",
+        keys: Some(spec::Command::Train),
+        run: bench::run,
     },
 ];
 
@@ -187,7 +233,8 @@ fn overview() -> String {
 }
 
 fn help(command: &'static Command) -> String {
-    format!("{}{}", command.help, documents::help(command.keys, screen::width()))
+    let keys = command.keys.map(|keys| documents::help(keys, screen::width()));
+    format!("{}{}", command.help, keys.unwrap_or_default())
 }
 
 /// Settings from the arguments behind a command.

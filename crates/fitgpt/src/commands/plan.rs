@@ -197,7 +197,7 @@ impl Case {
         let left = &RunSpec { max_iters: run.max_iters.saturating_sub(done), ..run.clone() };
         let (prediction, basis) = match &self.here {
             Some(here) => {
-                let rates = measure::rates(here);
+                let rates = measure::rates(here, run.dtype);
                 let basis = if rates.times.is_empty() { QUICK } else { STEP_TIMES };
                 (Some(planned.predict(left, &rates)), basis)
             }
@@ -218,7 +218,8 @@ pub fn plan_or_suggest(
 ) -> Result<Planned, SpecError> {
     plan_for(run, dims, machine).map_err(|error| match error {
         SpecError::DoesNotFit(mut refusal) => {
-            let rates = here.map_or_else(|| machine.device.clone(), measure::rates);
+            let rates =
+                here.map_or_else(|| machine.device.clone(), |here| measure::rates(here, run.dtype));
             refusal.suggestions = suggestions(run, dims, machine, &rates);
             SpecError::DoesNotFit(refusal)
         }

@@ -35,7 +35,7 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     let machine = device.machine(spec)?;
     let Planned { program, plan, .. } = plan_for_sample(spec, *dims, &machine)?;
     let arena = plan.arena_bytes;
-    let backend = device.load(plan, spec, &machine).map_err(backend_error)?;
+    let backend = device.load(plan, spec, &machine, Vec::new()).map_err(backend_error)?;
     let mut engine = Engine::new(backend, program, *dims);
     let mut buffer = save::buffer(&engine)?;
     save::load(&mut engine, &saved.reader, &saved.path, &mut buffer)?;

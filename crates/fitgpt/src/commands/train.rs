@@ -18,8 +18,8 @@ use ::train::setup::Setup;
 use cuda::LoadError;
 use data::Split;
 use plan::report::{Bill, steps_hash};
-use plan::{Bytes, Phase, Plan};
-use spec::{Command, Machine, Planned, SamplingKeys, plan_again};
+use plan::{BackendError, Bytes, Phase, Plan};
+use spec::{Command, Machine, Memory, Planned, SamplingKeys, plan_again};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
@@ -76,17 +76,27 @@ fn load(setup: &Setup, device: &Device) -> Result<Loaded, TrainError> {
         show_plan(&planned, &machine);
         let Planned { program, plan, choice, .. } = planned;
         let steps = format!("{:016x}", steps_hash(&plan.schedule, Phase::Train));
-        let document = setup.document(choice, steps, device.kind());
-        if let Some(text) = setup.saved.as_ref().and_then(|saved| saved.other_bits(&document)) {
-            screen::notice(&text);
-        }
-        match device.load(plan, &setup.spec, &machine) {
+        let mut document = setup.document(choice, steps, device.kind());
+        let before = setup.saved.as_ref().filter(|saved| saved.document.device == document.device);
+        let choices = before.map_or(Vec::new(), |saved| saved.document.choices.clone());
+        match device.load(plan, &setup.spec, &machine, choices) {
             Ok(backend) => {
                 run_report::held(device, backend.arena_bytes(), machine.budget);
+                document.choices = backend.choices();
+                if let Some(text) = setup.saved.as_ref().and_then(|s| s.other_bits(&document)) {
+                    screen::notice(&text);
+                }
                 let engine = Engine::new(backend, program, setup.dims);
                 return Ok(Loaded { engine, document, host });
             }
-            Err(LoadError::Backend(error)) => return Err(error.into()),
+            // Somebody took the memory since it was counted: with what is left, or not at all.
+            Err(LoadError::Backend(BackendError::OutOfMemory { .. }))
+                if setup.spec.vram == Memory::Auto && device.has_less_than(&machine) =>
+            {
+                screen::notice("another program took memory meanwhile: planned again");
+                machine = device.machine(&setup.spec)?;
+            }
+            Err(LoadError::Backend(error)) => return Err(device.named_holders(error).into()),
             Err(LoadError::OverBudget { beside, .. }) => {
                 screen::notice(&count_with(&mut machine, beside));
             }
@@ -172,7 +182,7 @@ fn progress_spec(setup: &Setup, device: &Device) -> Result<ProgressSpec, TrainEr
         log_interval: spec.log_interval,
         eval_interval: spec.eval_interval,
         flops_per_token: flops.map_err(spec::SpecError::from)?,
-        peak_flops: device.peak_flops(),
+        peak_flops: device.peak_flops(spec.dtype),
     })
 }
 

@@ -30,11 +30,6 @@ impl CudaDevice {
         Ok(CudaDevice { gpu: Gpu::open(index, CubinCache::standard())? })
     }
 
-    /// The GPU itself.
-    pub fn gpu(&self) -> &Gpu {
-        &self.gpu
-    }
-
     /// Architecture and libraries: with the same of all, the same bits.
     pub fn kind(&self) -> String {
         let info = self.gpu.info();
@@ -72,14 +67,26 @@ impl CudaDevice {
         Ok(Machine::gpu(device, run, bytes(budget), host_budget(run.ram)))
     }
 
+    /// Whether less is free by now than a machine was given.
+    pub fn has_less_than(&self, machine: &Machine) -> bool {
+        let free = self.gpu.memory().map(|(free, _)| free);
+        let held = self.gpu.held_bytes();
+        matches!((free, held), (Ok(free), Ok(held)) if free + held < machine.budget.get())
+    }
+
+    /// Others that hold memory, for a refusal: "; others hold the rest: …", or nothing.
+    pub fn holders(&self) -> String {
+        let others: Vec<String> = self.gpu.others().iter().map(process).collect();
+        match others.is_empty() {
+            true => String::new(),
+            false => format!("; others hold the rest: {}", others.join(", ")),
+        }
+    }
+
     /// The refusal where others hold what was asked for.
     fn taken(&self, budget: u64, available: u64) -> BackendError {
         let (budget, available) = (bytes(budget), bytes(available));
-        let others: Vec<String> = self.gpu.others().iter().map(process).collect();
-        let others = match others.is_empty() {
-            true => String::new(),
-            false => format!("; others hold the rest: {}", others.join(", ")),
-        };
+        let others = self.holders();
         let name = &self.gpu.info().name;
         let what = format!(
             "vram={budget} was asked for, {name} has {available} free{others}; \
@@ -89,7 +96,7 @@ impl CudaDevice {
     }
 
     /// Its row of the table, with the memory that it really has.
-    fn table(&self, single: bool) -> plan::device::Device {
+    pub fn table(&self, single: bool) -> plan::device::Device {
         let info = self.gpu.info();
         let row = plan::device::Gpu::find(&info.name);
         let base = row.or_else(|| plan::device::Gpu::find(UNKNOWN.0)).map(|row| row.device(single));
@@ -119,21 +126,18 @@ impl CudaDevice {
         }
     }
 
-    /// Its rates, for predictions.
-    pub fn rates(&self) -> plan::device::Device {
-        self.table(false)
-    }
-
     /// Loads a plan inside the machine's budget.
     pub fn load(
         &self,
         plan: Plan,
         run: &RunSpec,
         machine: &Machine,
+        choices: Vec<(String, String)>,
     ) -> Result<Box<dyn Backend>, LoadError> {
         let options = CudaOptions {
             graphs: run.compile,
             budget: Some(machine.budget.get()),
+            choices,
             ..CudaOptions::new(&self.gpu)
         };
         Ok(Box::new(CudaBackend::new(&self.gpu, plan, &options)?))

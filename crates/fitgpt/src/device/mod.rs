@@ -8,9 +8,9 @@ use crate::bill::HostMemory;
 use crate::screen;
 use ::cuda::LoadError;
 use cpu::CpuDevice;
-pub use cuda::CudaDevice;
+pub use cuda::{CudaDevice, process as gpu_process};
 use plan::{Backend, BackendError, Bytes, Plan};
-use spec::{Machine, Memory, RunSpec};
+use spec::{DtypeChoice, Machine, Memory, RunSpec};
 
 /// Per cent of the free memory that are taken unasked; the rest is for what the host keeps beside.
 const USABLE: f64 = 90.0;
@@ -47,7 +47,7 @@ impl Device {
         match CudaDevice::open(0) {
             Ok(found) => Device::Cuda(Box::new(found)),
             Err(error) => {
-                screen::notice(&format!("the GPU is not used: {error}"));
+                screen::note(&format!("note: the GPU is not used: {error}"));
                 Device::Cpu(CpuDevice::new())
             }
         }
@@ -77,25 +77,47 @@ impl Device {
         }
     }
 
-    /// Its rates for predictions: measured now, or of the table.
-    pub fn measured(&self) -> plan::device::Device {
+    /// Its rates in a run's format, for predictions: measured now, or of the table.
+    pub fn measured(&self, dtype: DtypeChoice) -> plan::device::Device {
         match self {
             Device::Cpu(device) => device.measured(),
-            Device::Cuda(device) => device.rates(),
+            Device::Cuda(device) => device.table(dtype == DtypeChoice::Float32),
         }
     }
 
     /// Takes the plan's memory. `machine` is what the plan was made for; a plan that does not fit
-    /// beside what driver and libraries really hold comes back with that figure.
+    /// beside what driver and libraries really hold comes back with that figure. `choices` are
+    /// those of the run that goes on.
     pub fn load(
         &self,
         plan: Plan,
         run: &RunSpec,
         machine: &Machine,
+        choices: Vec<(String, String)>,
     ) -> Result<Box<dyn Backend>, LoadError> {
         match self {
             Device::Cpu(device) => Ok(device.load(plan)?),
-            Device::Cuda(device) => device.load(plan, run, machine),
+            Device::Cuda(device) => device.load(plan, run, machine, choices),
+        }
+    }
+
+    /// Whether less memory is free by now than a machine was given.
+    pub fn has_less_than(&self, machine: &Machine) -> bool {
+        match self {
+            Device::Cpu(_) => false,
+            Device::Cuda(device) => device.has_less_than(machine),
+        }
+    }
+
+    /// A lack of memory, with the names of those who hold it.
+    pub fn named_holders(&self, error: BackendError) -> BackendError {
+        match (self, error) {
+            (Device::Cuda(device), BackendError::OutOfMemory { wanted }) => {
+                let holders = device.holders();
+                let what = format!("{wanted} for the arena cannot be had any more{holders}");
+                BackendError::Device { what }
+            }
+            (_, error) => error,
         }
     }
 
@@ -119,10 +141,10 @@ impl Device {
     }
 
     /// Floating-point operations a second that it can do.
-    pub fn peak_flops(&self) -> Option<f64> {
+    pub fn peak_flops(&self, dtype: DtypeChoice) -> Option<f64> {
         match self {
             Device::Cpu(device) => device.peak_flops(),
-            Device::Cuda(device) => Some(device.rates().products),
+            Device::Cuda(_) => Some(self.measured(dtype).products),
         }
     }
 }

@@ -143,7 +143,8 @@ fn whole(number: f64) -> u64 {
     number.round().clamp(0.0, 1e18) as u64
 }
 
-fn plain(value: &spec::Value) -> Value {
+/// A setting's value.
+pub fn plain(value: &spec::Value) -> Value {
     match value {
         spec::Value::Int(number) => json!(number),
         spec::Value::Float(number) => json!(number),

@@ -9,7 +9,7 @@ fn help_is_there_for_everything() {
     assert!(overview.contains("train") && overview.contains("Exit codes"), "{overview}");
     assert_eq!(place.run(&["help"]).succeeded().out, overview);
     assert_eq!(place.run(&["-h"]).succeeded().out, overview);
-    for command in ["train", "plan", "doctor", "sample"] {
+    for command in ["train", "plan", "doctor", "sample", "bench"] {
         let help = place.run(&[command, "--help"]).succeeded().out;
         assert!(help.contains("--out_dir='out'"), "{help}");
         assert_eq!(place.run(&["help", command]).succeeded().out, help);
@@ -17,6 +17,8 @@ fn help_is_there_for_everything() {
         let longest = help.lines().map(|line| line.chars().count()).max();
         assert!(longest <= Some(100), "{longest:?}");
     }
+    let without_keys = place.run(&["devices", "--help"]).succeeded().out;
+    assert!(without_keys.contains("--watch") && !without_keys.contains("--out_dir"));
     assert!(place.run(&["--version"]).succeeded().out.starts_with("fitgpt "));
 }
 

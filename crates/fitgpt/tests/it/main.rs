@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod bad_input;
+mod bench_and_devices;
 mod budgets;
 mod disk_full;
 mod doctor;

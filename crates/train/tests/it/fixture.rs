@@ -231,13 +231,22 @@ fn go_with(
         feed: Value::Null,
         plan: None,
         steps_hash: String::new(),
+        choices: Vec::new(),
         version: String::new(),
         device: "test".to_string(),
     };
     let log = &mut RunLog::open(Path::new(&spec.out_dir)).unwrap();
     let mut host = HostBuffers::new(spec, &engine).unwrap();
-    let run =
-        Run { spec, engine: &mut engine, feed, log, document, evaluate_at_end: false, stop: &stop };
+    let run = Run {
+        spec,
+        engine: &mut engine,
+        feed,
+        log,
+        document,
+        evaluate_at_end: false,
+        stop: &stop,
+        device_bytes: &|| None,
+    };
     let outcome = run.go(&mut host, &mut watcher).unwrap();
     (outcome, engine, watcher.losses)
 }

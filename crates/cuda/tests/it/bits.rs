@@ -1,0 +1,62 @@
+//! The same bits: of two runs, of graphs and single launches, and at every level of recompute.
+
+use crate::fixture::gpu;
+use crate::small_run::{LAYERS, SmallRun, small_run};
+use fitgpt_cuda::CudaOptions;
+use model::{Level, Types};
+use plan::Dtype;
+
+const ITERATIONS: u64 = 4;
+
+fn formats() -> Vec<SmallRun> {
+    let types = |compute, residual, moments| Types { compute, residual, moments };
+    let all = [
+        types(Dtype::Bf16, Dtype::Bf16, Dtype::F32),
+        types(Dtype::Bf16, Dtype::F32, Dtype::Bf16),
+        types(Dtype::F16, Dtype::F16, Dtype::F32),
+        types(Dtype::F32, Dtype::F32, Dtype::F32),
+    ];
+    all.map(|types| SmallRun { types, dropout: 0.1, ..small_run() }).to_vec()
+}
+
+fn assert_same(what: &str, got: &[u8], want: &[u8]) {
+    let differ = got.iter().zip(want).filter(|(a, b)| a != b).count();
+    assert!(got.len() == want.len() && differ == 0, "{what}: {differ} of {} bytes", want.len());
+}
+
+#[test]
+fn two_runs_and_graphs_give_the_same_bits() {
+    let Some(gpu) = gpu() else { return };
+    let options = CudaOptions::new(&gpu);
+    for run in formats() {
+        let want = run.trace(&gpu, &options, ITERATIONS);
+        assert_same("a second run", &run.trace(&gpu, &options, ITERATIONS), &want);
+        let plain = CudaOptions { graphs: false, ..options.clone() };
+        assert_same("without graphs", &run.trace(&gpu, &plain, ITERATIONS), &want);
+    }
+}
+
+#[test]
+fn every_level_gives_the_same_bits() {
+    let Some(gpu) = gpu() else { return };
+    let options = CudaOptions::new(&gpu);
+    for run in formats() {
+        let want = run.trace(&gpu, &options, ITERATIONS);
+        for level in Level::ALL {
+            let levels = vec![level; LAYERS as usize];
+            let again = SmallRun { levels, ..run.clone() };
+            assert_same(level.name(), &again.trace(&gpu, &options, ITERATIONS), &want);
+        }
+    }
+}
+
+#[test]
+fn state_in_host_memory_gives_the_same_bits() {
+    let Some(gpu) = gpu() else { return };
+    let options = CudaOptions::new(&gpu);
+    for run in formats() {
+        let want = run.trace(&gpu, &options, ITERATIONS);
+        let offloaded = SmallRun { offload: Some(1 << 16), ..run.clone() };
+        assert_same("offloaded", &offloaded.trace(&gpu, &options, ITERATIONS), &want);
+    }
+}

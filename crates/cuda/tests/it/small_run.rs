@@ -1,0 +1,139 @@
+//! A small model on the GPU: made from a few settings, with weights drawn as a run draws them,
+//! and what it computed read back bit for bit.
+
+use crate::fixture::load;
+use fitgpt_cuda::{CudaOptions, Gpu};
+use model::{
+    Dims, EvalSpec, Level, ModelSpec, OptimizerSpec, Program, ProgramSpec, TrainSpec, Types,
+};
+use plan::ops::{GeluKind, Scaling};
+use plan::{Dtype, GpuScratch, Plan, StepInputs, StepState};
+use std::rc::Rc;
+use train::engine::{Engine, Rows};
+
+/// What a test varies.
+#[derive(Clone, Debug)]
+pub struct SmallRun {
+    pub types: Types,
+    pub dropout: f32,
+    pub levels: Vec<Level>,
+    pub offload: Option<u64>,
+    pub slices: Vec<u64>,
+    pub head_chunk: u64,
+}
+
+pub const LAYERS: u64 = 3;
+const POSITIONS: u64 = 128;
+const ROWS: u64 = 6;
+const VOCABULARY: u64 = 259;
+
+const DIMS: Dims = Dims {
+    n_layer: LAYERS,
+    n_head: 4,
+    n_embd: 128,
+    block_size: POSITIONS,
+    vocab_size: VOCABULARY,
+    bias: true,
+};
+
+/// bf16, one slice, everything kept.
+pub fn small_run() -> SmallRun {
+    SmallRun {
+        types: Types { compute: Dtype::Bf16, residual: Dtype::Bf16, moments: Dtype::F32 },
+        dropout: 0.0,
+        levels: Vec::new(),
+        offload: None,
+        slices: vec![ROWS],
+        head_chunk: 512,
+    }
+}
+
+impl SmallRun {
+    fn program(&self) -> Program {
+        let scaling = match self.types.compute {
+            Dtype::F16 => Scaling::Dynamic { growth_interval: 2000 },
+            _ => Scaling::Off,
+        };
+        let optimizer = OptimizerSpec {
+            beta1: 0.9,
+            beta2: 0.95,
+            eps: 1e-8,
+            weight_decay: 0.1,
+            scaling,
+            offload: self.offload,
+        };
+        let spec = ProgramSpec {
+            model: ModelSpec {
+                dims: DIMS,
+                dropout: self.dropout,
+                gelu: GeluKind::Erf,
+                types: self.types,
+            },
+            train: Some(TrainSpec {
+                slices: self.slices.clone(),
+                positions: POSITIONS,
+                head_chunk: self.head_chunk,
+                loss_rows: ROWS,
+                levels: self.levels.clone(),
+                optimizer,
+            }),
+            eval: Some(EvalSpec {
+                slices: self.slices.clone(),
+                positions: POSITIONS,
+                head_chunk: self.head_chunk,
+                loss_rows: ROWS,
+            }),
+            generate: None,
+        };
+        Program::new(&spec, Rc::new(GpuScratch)).unwrap()
+    }
+
+    /// The program on the GPU with its first weights.
+    pub fn engine(&self, gpu: &Gpu, options: &CudaOptions) -> Engine {
+        let program = self.program();
+        let plan = Plan::new(program.schedule.clone()).unwrap();
+        let mut engine = Engine::new(load(gpu, plan, options).unwrap(), program, DIMS);
+        engine.initialise(&mut rng::torch::Generator::new(1337)).unwrap();
+        engine
+    }
+
+    /// Losses, state and every weight after some iterations, as bits.
+    pub fn trace(&self, gpu: &Gpu, options: &CudaOptions, iterations: u64) -> Vec<u8> {
+        let mut engine = self.engine(gpu, options);
+        let mut trace = Vec::new();
+        for iteration in 0..iterations {
+            iterate(&mut engine, iteration);
+            let losses = engine.row_losses(ROWS).unwrap().to_vec();
+            trace.extend(losses.iter().flat_map(|loss| loss.to_le_bytes()));
+        }
+        let state = engine.state().unwrap();
+        trace.extend(state.to_words().iter().flat_map(|word| word.to_le_bytes()));
+        let weights: Vec<_> = engine.program().parameters.iter().map(|row| row.weight).collect();
+        for weight in weights {
+            let bytes = engine.program().schedule.tensors.bytes(weight).get();
+            let mut content = vec![0; bytes as usize];
+            engine.backend().read(weight, &mut content).unwrap();
+            trace.extend(content);
+        }
+        trace
+    }
+}
+
+/// One iteration on ids that depend on its number alone.
+pub fn iterate(engine: &mut Engine, iteration: u64) -> StepState {
+    let mut rows = Rows::new(ROWS, POSITIONS).unwrap();
+    let mut stream = rng::Stream::new(5, rng::Purpose::TrainBatch, iteration);
+    rows.tokens.fill_with(|| stream.below(VOCABULARY) as i32);
+    rows.targets.fill_with(|| stream.below(VOCABULARY) as i32);
+    let step = StepInputs {
+        lr: 1e-3,
+        grad_clip: 1.0,
+        iteration,
+        seed: 7,
+        inverse_tokens: 1.0 / (ROWS * POSITIONS) as f32,
+        ..StepInputs::default()
+    };
+    engine.train_rows(&rows, &step).unwrap();
+    engine.update(&step).unwrap();
+    engine.state().unwrap()
+}

@@ -1,0 +1,350 @@
+//! `fitgpt devices`: what computes here, what it can do and who holds its memory; once, or as a
+//! live view. It makes no context, so it takes nothing of what it shows.
+
+use super::plan::show_json;
+use super::show;
+use crate::device::gpu_process;
+use crate::flags::{Flag, Given};
+use crate::survey::{CpuFacts, GpuFacts, LibraryFacts, Reading, Survey};
+use crate::{interrupt, screen};
+use ::train::TrainError;
+use console::Term;
+use cuda::{GpuProcess, OLDEST_SM};
+use plan::Bytes;
+use serde_json::{Map, Value, json};
+use spec::SpecError;
+use std::io::ErrorKind;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+const FLAGS: [Flag; 2] = [
+    Flag { name: "--watch", value: Some("number of seconds") },
+    Flag { name: "--json", value: None },
+];
+
+const SCHEMA: &str = "fitgpt.devices/1";
+
+/// Seconds between two readings that make sense.
+const PAUSES: std::ops::RangeInclusive<f64> = 0.1..=3600.0;
+
+/// How long a Ctrl-C may go unseen.
+const GLANCE: Duration = Duration::from_millis(50);
+
+/// Columns before what is said of a device or a library.
+const MARGIN: usize = 10;
+
+/// Formats that plans run in, as `dtype` names them.
+const CPU_FORMATS: [&str; 1] = ["float32"];
+const GPU_FORMATS: [&str; 3] = ["bfloat16", "float16", "float32"];
+
+/// Runs the command.
+pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
+    let flags = Given::new(&FLAGS, arguments)?;
+    if let Some(other) = flags.rest.first() {
+        let shown: String = other.chars().take(40).collect();
+        let what = format!("devices takes no '{shown}'; it has --watch SECONDS and --json");
+        return Err(SpecError::Conflict { what }.into());
+    }
+    let pause = flags.get("--watch").map(seconds).transpose()?;
+    let survey = Survey::new();
+    let json = flags.has("--json");
+    let Some(pause) = pause else {
+        let reading = survey.read()?;
+        match json {
+            true => show_json(&document(&reading))?,
+            false => show(&text(&reading, screen::wrap_width()))?,
+        }
+        return Ok(0);
+    };
+    watch(&survey, Duration::from_secs_f64(pause), json)?;
+    Ok(0)
+}
+
+fn seconds(given: &str) -> Result<f64, SpecError> {
+    let number = given.parse().ok().filter(|number| PAUSES.contains(number));
+    number.ok_or_else(|| {
+        let shown: String = given.chars().take(40).collect();
+        let (least, most) = (PAUSES.start(), PAUSES.end());
+        let what = format!("--watch needs seconds between {least} and {most}, not '{shown}'");
+        SpecError::Conflict { what }
+    })
+}
+
+/// Reads and shows until somebody stops it or stops reading.
+fn watch(survey: &Survey, pause: Duration, json: bool) -> Result<(), TrainError> {
+    let stop = interrupt::catch("");
+    let mut drawn = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let start = Instant::now();
+        let reading = survey.read()?;
+        let shown = if json {
+            format!("{}\n", document(&reading))
+        } else if screen::is_terminal() {
+            let (frame, lines) = redrawn(&text(&reading, screen::width()), drawn);
+            drawn = lines;
+            frame
+        } else {
+            text(&reading, screen::wrap_width()) + "\n"
+        };
+        match screen::out(&shown) {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
+            Err(error) => return Err(TrainError::Output(error)),
+        }
+        rest(&stop, pause.saturating_sub(start.elapsed()));
+    }
+    Ok(())
+}
+
+fn rest(stop: &AtomicBool, pause: Duration) {
+    let end = Instant::now() + pause;
+    while !stop.load(Ordering::Relaxed) {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return;
+        }
+        std::thread::sleep(left.min(GLANCE));
+    }
+}
+
+/// The text over the one before, of so many lines; and its own number of lines. Lines are cut, not
+/// wrapped, and never more than the screen has: else the next frame would begin too low.
+fn redrawn(text: &str, before: usize) -> (String, usize) {
+    let (rows, columns) = Term::stdout().size();
+    let room = usize::from(rows).saturating_sub(1).max(1);
+    let lines: Vec<&str> = text.lines().take(room).collect();
+    let mut frame = String::new();
+    if before > 0 {
+        frame += &format!("\x1b[{before}A\r");
+    }
+    for line in &lines {
+        frame += &format!("{}\x1b[K\n", console::truncate_str(line, columns.into(), "…"));
+    }
+    frame += "\x1b[J";
+    (frame, lines.len())
+}
+
+/// For people.
+fn text(reading: &Reading, width: usize) -> String {
+    let mut text = cpu_text(&reading.cpu, width);
+    for gpu in &reading.gpus {
+        text += &gpu_text(gpu, width);
+    }
+    text += &format!("\n{}\n", screen::strong("libraries for NVIDIA GPUs"));
+    for library in &reading.libraries {
+        text += &library_text(library, width);
+    }
+    text
+}
+
+/// A line in the column of a device or a library.
+fn line(label: &str, said: &str, width: usize) -> String {
+    let wrapped = screen::wrapped(said, 0, width.saturating_sub(MARGIN));
+    let mut rows = wrapped.lines();
+    let mut text = format!("{label:<MARGIN$}{}\n", rows.next().unwrap_or_default());
+    for row in rows {
+        text += &format!("{:MARGIN$}{row}\n", "");
+    }
+    text
+}
+
+fn cpu_text(cpu: &CpuFacts, width: usize) -> String {
+    let name = cpu.name.as_deref().unwrap_or("its name is not known");
+    let s = if cpu.threads == 1 { "" } else { "s" };
+    let (free, memory) = (bytes(cpu.free), bytes(cpu.memory));
+    let mut text = line("CPU", &screen::strong(name), width);
+    text += &line("", &format!("{} thread{s}, {}", cpu.threads, cpu.instruction_set), width);
+    text += &line("", &format!("memory {memory}: {free} free"), width);
+    text + &line("", "trains in float32", width)
+}
+
+fn gpu_text(gpu: &GpuFacts, width: usize) -> String {
+    let info = &gpu.info;
+    let (free, used) = (gpu.memory.map(|(free, _)| free), gpu.memory.map(|(_, used)| used));
+    let memory = bytes(Some(info.memory));
+    let sm = capability(info.sm);
+    let sms = info.multiprocessors;
+    let mut text = String::from("\n");
+    text += &line(&format!("GPU {}", info.index), &screen::strong(&info.name), width);
+    text += &line("", &format!("compute capability {sm}, {sms} multiprocessors"), width);
+    let memory = format!("memory {memory}: {} free, {} in use", bytes(free), bytes(used));
+    text += &line("", &memory, width);
+    text += &line("", &ability(gpu), width);
+    let load = load_text(gpu);
+    text += &line("", &format!("at {}{load}", info.pci_bus_id), width);
+    for process in &gpu.processes {
+        text += &line("", &format!("held by {}", gpu_process(process)), width);
+    }
+    text
+}
+
+/// What a GPU can do.
+fn ability(gpu: &GpuFacts) -> String {
+    match too_old(gpu) {
+        Some(why) => why,
+        None => "trains in bfloat16, float16 and float32 (TF32)".to_string(),
+    }
+}
+
+fn too_old(gpu: &GpuFacts) -> Option<String> {
+    let needed = format!("too old: sm_{OLDEST_SM} is needed, this is sm_{}", gpu.info.sm);
+    (!gpu.info.is_supported()).then_some(needed)
+}
+
+/// What NVML tells of its load, each with a comma before it.
+fn load_text(gpu: &GpuFacts) -> String {
+    let Some(load) = gpu.load else {
+        return String::new();
+    };
+    let parts = [
+        load.busy_percent.map(|percent| format!(", busy {percent} %")),
+        load.temperature.map(|degrees| format!(", {degrees} °C")),
+        load.power.map(|milliwatts| format!(", {:.0} W", f64::from(milliwatts) / 1e3)),
+    ];
+    parts.into_iter().flatten().collect()
+}
+
+fn library_text(library: &LibraryFacts, width: usize) -> String {
+    let said = match &library.problem {
+        Some(problem) => problem.clone(),
+        None => {
+            let cuda = library.cuda.as_ref().map(|version| format!("CUDA {version}"));
+            let parts = [library.version.clone(), cuda, library.path.clone()];
+            parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+        }
+    };
+    line(library.name, &said, width)
+}
+
+fn bytes(count: Option<u64>) -> String {
+    count.and_then(Bytes::new).map_or("?".to_string(), |bytes| bytes.to_string())
+}
+
+/// 89 is 8.9.
+fn capability(sm: u32) -> String {
+    format!("{}.{}", sm / 10, sm % 10)
+}
+
+/// For programs: `docs/devices-json.md`.
+fn document(reading: &Reading) -> Value {
+    let cpu = &reading.cpu;
+    let library = |facts: &LibraryFacts| {
+        let LibraryFacts { key, version, cuda, path, problem, .. } = facts;
+        let mut fields = Map::new();
+        fields.insert("version".to_string(), json!(version));
+        if *key == "driver" {
+            fields.insert("cuda_version".to_string(), json!(cuda));
+        }
+        fields.insert("path".to_string(), json!(path));
+        fields.insert("problem".to_string(), json!(problem));
+        (key.to_string(), Value::Object(fields))
+    };
+    json!({
+        "schema": SCHEMA,
+        "cpu": {
+            "name": cpu.name,
+            "threads": cpu.threads,
+            "instruction_set": cpu.instruction_set,
+            "memory_bytes": cpu.memory,
+            "free_bytes": cpu.free,
+            "dtypes": CPU_FORMATS,
+        },
+        "gpus": reading.gpus.iter().map(gpu_document).collect::<Vec<_>>(),
+        "libraries": Map::from_iter(reading.libraries.iter().map(library)),
+    })
+}
+
+fn gpu_document(gpu: &GpuFacts) -> Value {
+    let GpuFacts { info, memory, load, processes } = gpu;
+    let supported = info.is_supported();
+    let process = |process: &GpuProcess| {
+        let GpuProcess { pid, name, bytes } = process;
+        json!({ "pid": pid, "name": name, "bytes": bytes })
+    };
+    json!({
+        "index": info.index,
+        "name": info.name,
+        "compute_capability": capability(info.sm),
+        "multiprocessors": info.multiprocessors,
+        "memory_bytes": info.memory,
+        "free_bytes": memory.map(|(free, _)| free),
+        "used_bytes": memory.map(|(_, used)| used),
+        "supported": supported,
+        "dtypes": if supported { &GPU_FORMATS[..] } else { &[] },
+        "problem": too_old(gpu),
+        "pci_bus_id": info.pci_bus_id,
+        "busy_percent": load.and_then(|load| load.busy_percent),
+        "temperature_celsius": load.and_then(|load| load.temperature),
+        "power_watts": load.and_then(|load| load.power).map(|power| f64::from(power) / 1e3),
+        "processes": processes.iter().map(process).collect::<Vec<_>>(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cuda::{GpuInfo, GpuLoad};
+
+    fn gpu(sm: u32) -> GpuFacts {
+        let info = GpuInfo {
+            index: 1,
+            name: "NVIDIA Test".to_string(),
+            sm,
+            memory: 12 << 30,
+            multiprocessors: 46,
+            shared_per_block: 0,
+            l2_bytes: 0,
+            integrated: false,
+            pci_bus_id: "0000:01:00.0".to_string(),
+        };
+        let load = GpuLoad { busy_percent: Some(7), temperature: None, power: Some(31_400) };
+        let process = GpuProcess { pid: 42, name: Some("python3".to_string()), bytes: None };
+        let memory = Some((10 << 30, 2 << 30));
+        GpuFacts { info, memory, load: Some(load), processes: vec![process] }
+    }
+
+    #[test]
+    fn a_gpu_is_told_in_lines_that_fit() {
+        let said = console::strip_ansi_codes(&gpu_text(&gpu(89), 60)).into_owned();
+        for part in [
+            "GPU 1     NVIDIA Test\n",
+            "compute capability 8.9, 46 multiprocessors",
+            "memory 12.00 GiB: 10.00 GiB free, 2.00 GiB in use",
+            "trains in bfloat16, float16 and float32 (TF32)",
+            "at 0000:01:00.0, busy 7 %, 31 W",
+            "held by python3 (PID 42)\n",
+        ] {
+            assert!(said.contains(part), "{part:?} in {said}");
+        }
+        assert!(said.lines().all(|line| line.chars().count() <= 60), "{said}");
+        assert!(gpu_text(&gpu(75), 60).contains("too old: sm_80 is needed, this is sm_75"));
+    }
+
+    #[test]
+    fn a_gpu_is_told_to_programs_with_null_for_what_is_unknown() {
+        let mut facts = gpu(75);
+        facts.memory = None;
+        let document = gpu_document(&facts);
+        assert_eq!(document["compute_capability"], "7.5");
+        assert_eq!(document["supported"], false);
+        assert_eq!(document["dtypes"], json!([]));
+        assert!(document["free_bytes"].is_null() && document["temperature_celsius"].is_null());
+        assert_eq!(document["power_watts"], 31.4);
+        assert_eq!(document["processes"][0], json!({"pid": 42, "name": "python3", "bytes": null}));
+    }
+
+    #[test]
+    fn only_seconds_that_make_sense_are_taken() {
+        assert_eq!(seconds("0.5").unwrap(), 0.5);
+        for given in ["0", "-1", "x", "NaN", "1e9", ""] {
+            assert!(seconds(given).is_err(), "{given}");
+        }
+    }
+
+    #[test]
+    fn a_frame_goes_up_over_the_one_before() {
+        let (first, lines) = redrawn("a\nb\n", 0);
+        assert_eq!((first.as_str(), lines), ("a\x1b[K\nb\x1b[K\n\x1b[J", 2));
+        assert!(redrawn("a\n", 2).0.starts_with("\x1b[2A\r"));
+    }
+}

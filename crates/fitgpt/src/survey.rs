@@ -1,0 +1,176 @@
+//! What computes here, as it is read now: the CPU, every NVIDIA GPU, and the libraries that plans
+//! need on one. No context is made on a GPU, so that looking takes none of its memory.
+
+use crate::device::Device;
+use ::cuda::{
+    Compiler, CudaError, Driver, GpuInfo, GpuLoad, GpuProcess, Nvml, NvmlGpu, find_products, gpus,
+};
+use plan::BackendError;
+use std::sync::Arc;
+
+/// What is found once: libraries stay where they are.
+pub struct Survey {
+    driver: Result<Arc<Driver>, CudaError>,
+    compiler: Result<Compiler, CudaError>,
+    products: Result<(usize, String), CudaError>,
+    nvml: Result<Nvml, CudaError>,
+}
+
+/// A library that plans on a GPU need.
+pub struct LibraryFacts {
+    /// Its key in JSON.
+    pub key: &'static str,
+    /// For people.
+    pub name: &'static str,
+    /// Its version, where it is there and tells.
+    pub version: Option<String>,
+    /// The CUDA version that it speaks: the driver's.
+    pub cuda: Option<String>,
+    /// Where it was found.
+    pub path: Option<String>,
+    /// Why it cannot be used, and what to install.
+    pub problem: Option<String>,
+}
+
+/// The CPU now.
+pub struct CpuFacts {
+    /// In its maker's words.
+    pub name: Option<String>,
+    /// Threads that would compute.
+    pub threads: usize,
+    /// Its vector instructions.
+    pub instruction_set: &'static str,
+    /// Bytes of memory that this process could have at most.
+    pub memory: Option<u64>,
+    /// Bytes of it that are free.
+    pub free: Option<u64>,
+}
+
+/// A GPU now.
+pub struct GpuFacts {
+    /// What it is.
+    pub info: GpuInfo,
+    /// Bytes free and in use, by all processes.
+    pub memory: Option<(u64, u64)>,
+    /// How it fares.
+    pub load: Option<GpuLoad>,
+    /// Who holds its memory, the largest first.
+    pub processes: Vec<GpuProcess>,
+}
+
+/// What is read at one moment.
+pub struct Reading {
+    /// The CPU.
+    pub cpu: CpuFacts,
+    /// GPUs that this process may see.
+    pub gpus: Vec<GpuFacts>,
+    /// What plans on a GPU need.
+    pub libraries: [LibraryFacts; 4],
+}
+
+impl Survey {
+    /// Looks for the libraries.
+    pub fn new() -> Survey {
+        let driver = Driver::load();
+        let newest = driver.as_ref().ok().map(|driver| (driver.version() / 1000) as u32);
+        Survey {
+            compiler: Compiler::load(newest),
+            products: find_products(newest),
+            nvml: Nvml::load().map_err(CudaError::from),
+            driver,
+        }
+    }
+
+    /// Reads everything that changes.
+    pub fn read(&self) -> Result<Reading, BackendError> {
+        let (gpus, problem) = match self.driver.as_ref().map(|driver| gpus(driver)) {
+            Ok(Ok(found)) if !found.is_empty() => (found, None),
+            Ok(Ok(_)) => (Vec::new(), Some(CudaError::NoDevice)),
+            Ok(Err(error)) => (Vec::new(), Some(error)),
+            Err(error) => (Vec::new(), Some(error.clone())),
+        };
+        let gpus = gpus.into_iter().map(|info| self.gpu(info)).collect();
+        Ok(Reading { cpu: cpu_facts()?, gpus, libraries: self.libraries(problem) })
+    }
+
+    fn gpu(&self, info: GpuInfo) -> GpuFacts {
+        let known: Option<(&Nvml, NvmlGpu)> =
+            self.nvml.as_ref().ok().and_then(|nvml| Some((nvml, nvml.gpu(&info.pci_bus_id)?)));
+        let memory = known.and_then(|(nvml, gpu)| nvml.memory(gpu));
+        GpuFacts {
+            memory: memory.map(|(_, free, used)| (free, used)),
+            load: known.map(|(nvml, gpu)| nvml.load_of(gpu)),
+            processes: known.map_or_else(Vec::new, |(nvml, gpu)| nvml.processes(gpu)),
+            info,
+        }
+    }
+
+    fn libraries(&self, driver_problem: Option<CudaError>) -> [LibraryFacts; 4] {
+        let nvml = self.nvml.as_ref();
+        let driver = self.driver.as_ref().ok();
+        let compiler = self.compiler.as_ref().map(|compiler| {
+            let (major, minor) = compiler.version();
+            (Some(format!("{major}.{minor}")), compiler.path())
+        });
+        let products = self.products.as_ref();
+        let products = products.map(|(version, path)| (Some(dotted(*version)), path.as_str()));
+        [
+            LibraryFacts {
+                key: "driver",
+                name: "driver",
+                version: nvml.ok().and_then(Nvml::driver_version),
+                cuda: driver.map(|driver| cuda_version(driver.version())),
+                path: driver.map(|driver| driver.path().to_string()),
+                problem: driver_problem.map(|error| error.to_string()),
+            },
+            library("nvrtc", "NVRTC", compiler),
+            library("cublaslt", "cuBLASLt", products),
+            library("nvml", "NVML", nvml.map(|nvml| (None, nvml.path()))),
+        ]
+    }
+}
+
+fn library(
+    key: &'static str,
+    name: &'static str,
+    found: Result<(Option<String>, &str), &CudaError>,
+) -> LibraryFacts {
+    let empty = LibraryFacts { key, name, version: None, cuda: None, path: None, problem: None };
+    match found {
+        Ok((version, path)) => LibraryFacts { version, path: Some(path.to_string()), ..empty },
+        Err(error) => LibraryFacts { problem: Some(error.to_string()), ..empty },
+    }
+}
+
+fn cpu_facts() -> Result<CpuFacts, BackendError> {
+    let found = Device::find(spec::Device::Cpu)?;
+    let (name, threads, instruction_set) = match &found {
+        Device::Cpu(cpu) => (cpu.processor(), cpu.threads(), cpu.instruction_set()),
+        Device::Cuda(_) => (None, 0, ""),
+    };
+    let (memory, free) = (::cpu::total_bytes(), ::cpu::available_bytes());
+    Ok(CpuFacts { name, threads, instruction_set, memory, free })
+}
+
+/// 13010 is 13.1.
+fn cuda_version(number: i32) -> String {
+    format!("{}.{}", number / 1000, number % 1000 / 10)
+}
+
+/// 130102 is 13.1.2.
+fn dotted(number: usize) -> String {
+    format!("{}.{}.{}", number / 10_000, number / 100 % 100, number % 100)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_written_with_dots() {
+        assert_eq!(cuda_version(13_010), "13.1");
+        assert_eq!(cuda_version(12_080), "12.8");
+        assert_eq!(dotted(130_102), "13.1.2");
+        assert_eq!(dotted(120_804), "12.8.4");
+    }
+}

@@ -1,0 +1,151 @@
+//! `fitgpt devices` and `fitgpt bench`: what they print for people and for programs, what they
+//! leave behind, and flags that make no sense.
+
+use crate::fixture::{Place, TINY};
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+/// Whether the driver sees a GPU here.
+fn has_gpu() -> bool {
+    cuda::Driver::load().is_ok()
+}
+
+fn document(text: &str) -> Value {
+    serde_json::from_str(text).unwrap()
+}
+
+#[test]
+fn devices_are_told_in_lines() {
+    let place = Place::empty("devices");
+    let said = place.run(&["devices"]).succeeded().out;
+    assert!(said.starts_with("CPU "), "{said}");
+    for part in ["2 threads, ", "memory ", " free", "trains in float32", "NVRTC ", "cuBLASLt "] {
+        assert!(said.contains(part), "{part} in {said}");
+    }
+    let absent = said.lines().any(|line| line.starts_with("driver  ") && line.contains("install"));
+    assert_eq!(absent, !has_gpu(), "{said}");
+    assert_eq!(said.contains("\nGPU 0"), has_gpu(), "{said}");
+}
+
+#[test]
+fn devices_are_told_to_programs() {
+    let place = Place::empty("devices-json");
+    let found = document(&place.run(&["devices", "--json"]).succeeded().out);
+    assert_eq!(found.as_object().unwrap().keys().next().unwrap(), "schema");
+    assert_eq!(found["schema"], "fitgpt.devices/1");
+    assert_eq!(found["cpu"]["threads"], 2);
+    let bytes = |key: &str| found["cpu"][key].as_u64().unwrap();
+    assert!(bytes("free_bytes") <= bytes("memory_bytes"));
+    assert_eq!(found["gpus"].as_array().unwrap().is_empty(), !has_gpu());
+    for library in ["driver", "nvrtc", "cublaslt", "nvml"] {
+        let facts = &found["libraries"][library];
+        // Either it is there, or it is told what to install.
+        assert_ne!(facts["path"].is_null(), facts["problem"].is_null(), "{facts}");
+    }
+}
+
+#[test]
+fn the_live_view_ends_without_complaint() {
+    let place = Place::empty("devices-watch");
+    let mut command = place.command(&["devices", "--watch", "0.1", "--json"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    for _ in 0..2 {
+        let found = document(&lines.next().unwrap().unwrap());
+        assert_eq!(found["schema"], "fitgpt.devices/1");
+    }
+    let status = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(status.success());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn bench_tells_programs_everything() {
+    let place = Place::new("bench-json");
+    let more = ["--iterations", "2", "--json", "--no-keep"];
+    let ended = place.run(&[&["bench"], TINY, &more].concat()).succeeded();
+    let found = document(&ended.out);
+    assert_eq!(found.as_object().unwrap().keys().next().unwrap(), "schema");
+    assert_eq!(found["schema"], "fitgpt.bench/1");
+    for key in [
+        "device",
+        "plan_hash",
+        "ms_per_iteration",
+        "tokens_per_second",
+        "predicted_tokens_per_second",
+        "eval_tokens_per_second",
+        "arena_bytes",
+        "slices",
+    ] {
+        assert!(!found[key].is_null(), "{key}: {found:#}");
+    }
+    // On the CPU, device and host are one.
+    for key in ["context_bytes", "device_bytes_seen"] {
+        assert!(found.get(key).is_some_and(Value::is_null), "{key}: {found:#}");
+    }
+    assert_eq!(found["iterations"], 2);
+    assert_eq!(found["tokens_per_iteration"], 4 * 2 * 16);
+    assert_eq!(found["config"]["n_embd"], 32);
+    let ops = found["ops"].as_array().unwrap();
+    let number = |op: &Value, key: &str| op[key].as_f64().unwrap();
+    let shares: f64 = ops.iter().map(|op| number(op, "share")).sum();
+    assert!((shares - 1.0).abs() < 1e-9, "{shares}");
+    let longest_first = ops.windows(2).all(|pair| number(&pair[0], "ms") >= number(&pair[1], "ms"));
+    assert!(longest_first, "{found:#}");
+    let bounds = ["products", "attention", "memory", "link"];
+    assert!(ops.iter().all(|op| bounds.contains(&op["bound_by"].as_str().unwrap())));
+    assert!(ops.iter().any(|op| op["name"] == "adamw"), "the update is part of an iteration");
+    assert!(!ops.iter().any(|op| op["name"] == "head_eval"), "an evaluation is not");
+    let planned = place.run(&[&["plan"], TINY, &["--json"]].concat()).succeeded();
+    let planned = document(&planned.out);
+    assert_eq!(found["plan_hash"], planned["hash"]);
+    assert_eq!(found["arena_bytes"], planned["arena_bytes"]);
+    assert!(!place.path("no-cache").exists() && !place.path("out").exists());
+}
+
+#[test]
+fn bench_tells_people_and_keeps_times_for_plan() {
+    let place = Place::new("bench-text");
+    let said = place.run(&[&["bench", "--iterations=1"], TINY].concat()).succeeded().out;
+    for part in ["% ceiling  bound by", "iteration: ", "training: ", "predicted: ", "kept in "] {
+        assert!(said.contains(part), "{part} in {said}");
+    }
+    let (_, table) = said.split_once("\nop ").unwrap();
+    let rows: Vec<&str> = table.lines().take_while(|line| !line.is_empty()).collect();
+    assert!(rows.iter().all(|row| row.chars().count() <= 60), "{said}");
+    let planned = place.run(&[&["plan"], TINY, &["--json"]].concat()).succeeded();
+    assert_eq!(document(&planned.out)["predicted_by"], "measured step times");
+}
+
+#[test]
+fn flags_that_make_no_sense() {
+    let place = Place::empty("bench-flags");
+    for (arguments, words) in [
+        (&["devices", "--watch"][..], "--watch needs a number of seconds behind it"),
+        (&["devices", "--watch=0"], "--watch needs seconds between 0.1 and 3600, not '0'"),
+        (&["devices", "--json=yes"], "--json takes no 'yes'"),
+        (&["devices", "--seed=1"], "devices takes no '--seed=1'"),
+        (&["bench", "--iterations=0"], "--iterations needs a whole number of at least 1"),
+        (&["bench", "--iterations"], "--iterations needs a number behind it"),
+        (&["bench", "--gpu=L4"], "gpu"),
+        (&["bench", "--eval_only=True"], "bench times training"),
+    ] {
+        place.run(arguments).failed(2, &[words]);
+    }
+    if !has_gpu() {
+        let refused = place.run(&["bench", "--device=cuda"]);
+        refused.failed(5, &["the NVIDIA driver", "--device=cpu runs without"]);
+    }
+}
+
+/// A program gets a document also where nothing fits.
+#[test]
+fn what_does_not_fit_is_told_to_programs() {
+    let place = Place::new("bench-refusal");
+    let ended = place.run(&[&["bench"], TINY, &["--ram=64KiB", "--json"]].concat());
+    assert_eq!(ended.code, Some(3), "{ended:?}");
+    let found = document(&ended.out);
+    assert_eq!(found["schema"], "fitgpt.bench/1");
+    assert!(found["error"].as_str().unwrap().contains("missing"), "{found:#}");
+}
