@@ -93,7 +93,7 @@ fn failed(error: CudaError) -> BackendError {
 }
 
 /// Bytes that graphs may take when they are made; part of every budget, measured afterwards.
-pub const GRAPH_RESERVE: u64 = 32 << 20;
+pub const GRAPH_RESERVE: u64 = 8 << 20;
 
 /// The driver gives memory in pieces of this size.
 pub const GRANULE: u64 = 2 << 20;
@@ -217,6 +217,11 @@ impl CudaBackend {
         backend.record_graphs(options.graphs)?;
         backend.context.synchronize()?;
         backend.held.total = gpu.held_bytes()?;
+        let total = backend.held.total;
+        if let Some(budget) = options.budget.filter(|&budget| total > budget) {
+            let beside = total.saturating_sub(arena_bytes);
+            return Err(LoadError::OverBudget { beside, arena: arena_bytes, budget });
+        }
         Ok(backend)
     }
 

@@ -15,7 +15,7 @@ use train::TrainError;
 /// How often each segment runs; the first round warms caches.
 const ROUNDS: usize = 3;
 
-const SCHEMA: &str = "fitgpt.op_times/1";
+const SCHEMA: &str = "fitgpt.op_times/2";
 
 /// Larger files are not ours.
 const MOST_BYTES: u64 = 16 << 20;
@@ -144,14 +144,12 @@ pub fn keep(times: &OpTimes, device: &Device) -> Result<Option<PathBuf>, TrainEr
         return Ok(None);
     };
     let mut all = find(device);
-    all.steps.extend(times.steps.clone());
-    all.factors.extend(times.factors.clone());
-    let map = |map: &std::collections::BTreeMap<String, f64>| {
-        Map::from_iter(map.iter().map(|(key, value)| (key.clone(), json!(value))))
-    };
+    all.join(times);
+    let steps = Map::from_iter(all.steps.iter().map(|(key, time)| (key.clone(), json!(time))));
+    let sums = Map::from_iter(all.sums.iter().map(|(op, sums)| (op.clone(), json!(sums))));
     let document = json!({
         "schema": SCHEMA, "device": device.name(), "build": build(),
-        "steps": map(&all.steps), "factors": map(&all.factors),
+        "steps": steps, "sums": sums,
     });
     let failed = |error| TrainError::Io {
         path: path.clone(),
@@ -179,13 +177,14 @@ fn read(path: &std::path::Path) -> Option<OpTimes> {
     let text = small.then(|| std::fs::read_to_string(path).ok())??;
     let json: Value = serde_json::from_str(&text).ok()?;
     let ours = json["schema"] == SCHEMA && json["build"] == build().as_str();
-    let map = |key: &str| {
-        let fields = json[key].as_object()?.iter();
-        let entry = |(key, value): (&String, &Value)| {
-            let number = value.as_f64().filter(|number| number.is_finite() && *number > 0.0)?;
-            Some((key.clone(), number))
-        };
-        fields.map(entry).collect::<Option<_>>()
-    };
-    ours.then(|| Some(OpTimes { steps: map("steps")?, factors: map("factors")? }))?
+    let time = |value: &Value| value.as_f64().filter(|time| time.is_finite() && *time >= 0.0);
+    let steps = json["steps"].as_object()?.iter();
+    let steps = steps.map(|(key, value)| Some((key.clone(), time(value)?)));
+    let sums = json["sums"].as_object()?.iter().map(|(op, sums)| {
+        let sums = [time(sums.get(0)?)?, time(sums.get(1)?)?];
+        Some((op.clone(), sums))
+    });
+    let times =
+        OpTimes { steps: steps.collect::<Option<_>>()?, sums: sums.collect::<Option<_>>()? };
+    ours.then_some(times)
 }

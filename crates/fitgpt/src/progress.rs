@@ -116,7 +116,7 @@ impl Observer for Progress {
         let tokens_per_second = report.tokens_per_second * now / smooth;
         let rate = short(tokens_per_second);
         let mfu = self.mfu(tokens_per_second);
-        self.memory = report.resident_bytes.and_then(Bytes::new).or(self.memory);
+        self.memory = report.memory_bytes.and_then(Bytes::new).or(self.memory);
         let memory = self.memory.map_or(String::new(), |bytes| format!("{bytes}  "));
         self.message = format!("loss {:.4}  {rate} tok/s  {memory}{left} left", report.loss);
         self.bar.set_position(report.iteration + 1);

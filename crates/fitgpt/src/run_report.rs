@@ -124,6 +124,19 @@ pub fn conclude(spec: &RunSpec, outcome: &Outcome, seconds: f64) {
     }
 }
 
+/// After a device that failed in the middle: what was saved is safe, and how to go on.
+pub fn rescue(spec: &RunSpec, error: &TrainError) {
+    let last = save::last_path(Path::new(&spec.out_dir));
+    let TrainError::Backend(_) = error else {
+        return;
+    };
+    if last.exists() {
+        let (program, out_dir) = (program(), quoted(&format!("--out_dir={}", spec.out_dir)));
+        screen::line(&format!("\nwhat was saved is whole: {}; go on with:", last.display()));
+        screen::line(&format!("  {program} train --init_from=resume {out_dir}"));
+    }
+}
+
 /// The loss beside what is possible and what is easy, where both are known: the built-in corpus, in
 /// contexts as long as those it was trained with.
 pub fn compare(setup: &Setup, outcome: &Outcome) {

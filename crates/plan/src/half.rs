@@ -81,12 +81,13 @@ pub fn decode(dtype: Dtype, bytes: &[u8], numbers: &mut Vec<f32>) {
 mod tests {
     use super::*;
 
+    type Narrow = fn(f32) -> u16;
+    type Widen = fn(u16) -> f32;
+
     /// Every half is its own nearest, and the middle between neighbours goes to the even one.
     #[test]
     fn rounding_is_to_nearest_and_even() {
-        let formats: [(fn(f32) -> u16, fn(u16) -> f32); 2] =
-            [(to_bf16, from_bf16), (to_f16, from_f16)];
-        for (narrow, widen) in formats {
+        for (narrow, widen) in [(to_bf16 as Narrow, from_bf16 as Widen), (to_f16, from_f16)] {
             for bits in 0..=u16::MAX {
                 let number = widen(bits);
                 if number.is_nan() {

@@ -12,8 +12,9 @@ use std::fmt::Write as _;
 pub struct OpTimes {
     /// Seconds by [`key`].
     pub steps: BTreeMap<String, f64>,
-    /// Measured over predicted seconds, by op.
-    pub factors: BTreeMap<String, f64>,
+    /// Seconds measured and seconds predicted, summed by op: what another step of the op is
+    /// corrected by. As sums, so that what is large decides, and not what was measured last.
+    pub sums: BTreeMap<String, [f64; 2]>,
 }
 
 /// One measured step.
@@ -46,9 +47,16 @@ impl OpTimes {
             sum[0] += best.measured;
             sum[1] += best.predicted;
         }
-        let factor = |(op, [measured, predicted]): (String, [f64; 2])| (op, measured / predicted);
-        let factors = sums.into_iter().filter(|(_, sum)| sum[1] > 0.0).map(factor).collect();
-        OpTimes { steps, factors }
+        OpTimes { steps, sums }
+    }
+
+    /// Takes in what was measured at another time.
+    pub fn join(&mut self, other: &OpTimes) {
+        self.steps.extend(other.steps.clone());
+        for (op, [measured, predicted]) in &other.sums {
+            let sum = self.sums.entry(op.clone()).or_default();
+            *sum = [sum[0] + measured, sum[1] + predicted];
+        }
     }
 
     /// Whether nothing was measured.
@@ -64,7 +72,10 @@ impl OpTimes {
         if let Some(&seconds) = self.steps.get(&key(op, tensors)) {
             return seconds;
         }
-        predicted * self.factors.get(op.operation().name()).copied().unwrap_or(1.0)
+        match self.sums.get(op.operation().name()) {
+            Some([measured, total]) if *total > 0.0 => predicted * measured / total,
+            _ => predicted,
+        }
     }
 }
 
@@ -119,5 +130,10 @@ mod tests {
         let times = OpTimes::new(&[sample(3.0), sample(2.0)]);
         assert_eq!(times.seconds(&gelu, tensors, 5.0), 2.0);
         assert_eq!(times.seconds(&other, tensors, 4.0), 8.0);
+        let small = Sample { key: "gelu small".into(), op: "gelu", measured: 1.0, predicted: 0.1 };
+        let mut joined = OpTimes::new(&[sample(20.0)]);
+        joined.sums.insert("gelu".into(), [20.0, 10.0]);
+        joined.join(&OpTimes::new(&[small]));
+        assert!((joined.seconds(&other, tensors, 1.0) - 21.0 / 10.1).abs() < 1e-12);
     }
 }

@@ -32,8 +32,9 @@ pub struct IterationReport {
     pub ms: f64,
     /// Tokens a second.
     pub tokens_per_second: f64,
-    /// Resident memory of the process, where the system tells and the iteration is logged.
-    pub resident_bytes: Option<u64>,
+    /// Memory of the process where it computes, if the iteration is logged: what it holds on the
+    /// device by the driver's count, or its resident memory on the host.
+    pub memory_bytes: Option<u64>,
 }
 
 /// What a run tells whoever shows it.
@@ -271,6 +272,7 @@ impl Run<'_> {
         let sum: f64 = last.iter().map(|&loss| f64::from(loss)).sum();
         let seconds = start.elapsed().as_secs_f64();
         let is_logged = iteration.is_multiple_of(spec.log_interval);
+        let device_bytes = is_logged.then(self.device_bytes).flatten();
         let report = IterationReport {
             iteration,
             loss: sum / (spec.batch_size * spec.block_size) as f64,
@@ -279,16 +281,20 @@ impl Run<'_> {
             loss_scale: state.loss_scale,
             ms: seconds * 1e3,
             tokens_per_second: tokens as f64 / seconds,
-            resident_bytes: is_logged.then(resident_bytes).flatten(),
+            memory_bytes: is_logged.then(|| device_bytes.or_else(resident_bytes)).flatten(),
         };
-        if let Some(error) = self.log_iteration(&report) {
+        if let Some(error) = self.log_iteration(&report, device_bytes) {
             observer.trouble(&error);
         }
         observer.iteration(&report);
         Ok(())
     }
 
-    fn log_iteration(&mut self, report: &IterationReport) -> Option<TrainError> {
+    fn log_iteration(
+        &mut self,
+        report: &IterationReport,
+        device_bytes: Option<u64>,
+    ) -> Option<TrainError> {
         if !report.iteration.is_multiple_of(self.spec.log_interval) {
             return None;
         }
@@ -302,8 +308,8 @@ impl Run<'_> {
             "tokens_per_second": report.tokens_per_second,
             "ms": report.ms,
             "arena_bytes": self.engine.arena_bytes(),
-            "device_bytes_seen": (self.device_bytes)(),
-            "resident_bytes": report.resident_bytes,
+            "device_bytes_seen": device_bytes,
+            "resident_bytes": resident_bytes(),
         }))
     }
 

@@ -60,7 +60,8 @@ fn load(
     dims: Dims,
     mut machine: Machine,
 ) -> Result<Option<(Planned, CudaBackend)>, String> {
-    for _ in 0..4 {
+    // The library loads code for each new shape and keeps it: what is beside the arena grows.
+    for _ in 0..12 {
         let planned = match plan_for(run, dims, &machine) {
             Ok(planned) => planned,
             Err(SpecError::DoesNotFit(_)) => return Ok(None),
@@ -70,12 +71,13 @@ fn load(
         match CudaBackend::new(gpu, planned.plan.clone(), &options) {
             Ok(backend) => return Ok(Some((planned, backend))),
             Err(LoadError::OverBudget { beside, .. }) => {
-                machine.device.context = Bytes::new(beside).unwrap();
+                let more = machine.device.context.get() + (1 << 20);
+                machine.device.context = Bytes::new(beside.max(more)).unwrap();
             }
             Err(error) => return Err(error.to_string()),
         }
     }
-    Err("planned again four times".to_string())
+    Err("planned again twelve times".to_string())
 }
 
 fn rows(count: u64, positions: u64, vocabulary: u64) -> Rows {

@@ -69,7 +69,8 @@ is cut, what is recomputed, how fast it will be. It needs no data set and no GPU
 
 flags:
   --gpu NAME           a card by name, with the memory a program gets of it
-  --vram SIZE          so much memory: '11.69GiB', '8GB', or '80%' of the card that --gpu names
+  --vram SIZE          so much memory: '11.69GiB', '8GB', or '80%' of the card that --gpu names;
+                       without --gpu, of the GPU that is here if it has as much
   --json               one JSON document (fitgpt.plan/1, docs/plan-json.md) on standard output
   --svg FILE           the arena as a picture: time across, address up, coloured by role
   --sweep KEY=A,B,C    a row for each value of a key; a width gets heads that divide it

@@ -115,7 +115,8 @@ impl Case {
         }
         let mut settings = settings(Command::Train, &arguments)?;
         let preset = settings.uses_preset();
-        let elsewhere = gpu.is_some() || flags.has("--vram");
+        // `--vram` alone is a limit on the GPU that is here, unless it has less than that.
+        let elsewhere = gpu.is_some() || (flags.has("--vram") && !is_here(&settings)?);
         let present = if elsewhere { 0 } else { device::gpu_count() };
         let on_gpu = elsewhere || (present == 0 && speaks_of_a_gpu(&settings)?);
         let environment =
@@ -224,6 +225,16 @@ pub fn plan_or_suggest(
             SpecError::DoesNotFit(refusal)
         }
         other => other,
+    })
+}
+
+/// Whether the first GPU of this machine has the memory that settings ask for.
+fn is_here(settings: &Settings) -> Result<bool, SpecError> {
+    let (run, _) = resolve(settings, &Environment { cuda_devices: 1, ..environment() })?;
+    let memory = device::gpu_memory();
+    Ok(match run.vram {
+        Memory::Bytes(asked) => memory.is_some_and(|memory| asked.get() <= memory),
+        Memory::Auto | Memory::Percent(_) => memory.is_some(),
     })
 }
 

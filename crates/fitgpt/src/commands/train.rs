@@ -47,7 +47,7 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     let ended =
         train(&setup, &mut engine, log, document, &mut buffers, (&stop, &mut progress, &seen));
     progress.finish();
-    let outcome = ended?;
+    let outcome = ended.inspect_err(|error| run_report::rescue(&setup.spec, error))?;
     run_report::conclude(&setup.spec, &outcome, start.elapsed().as_secs_f64());
     if !outcome.interrupted {
         run_report::compare(&setup, &outcome);

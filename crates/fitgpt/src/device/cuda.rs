@@ -14,7 +14,7 @@ const LEFT_TO_OTHERS: u64 = 256 << 20;
 
 /// What kernels and products take when they are first run, on the large side; it is measured when
 /// the plan is loaded.
-const CODE_RESERVE: u64 = 64 << 20;
+const CODE_RESERVE: u64 = 16 << 20;
 
 /// Rates of a GPU that the table does not know, for each of its multiprocessors: those of this row.
 const UNKNOWN: (&str, f64) = ("RTX 4070", 46.0);

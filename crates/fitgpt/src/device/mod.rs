@@ -157,10 +157,20 @@ pub fn backend_error(error: LoadError) -> BackendError {
     }
 }
 
-/// GPUs that plans can run on; 0 without a driver.
-pub fn gpu_count() -> u32 {
+/// GPUs that plans can run on; none without a driver.
+fn usable_gpus() -> Vec<::cuda::GpuInfo> {
     let found = ::cuda::Driver::load().and_then(|driver| ::cuda::gpus(&driver));
-    found.map_or(0, |gpus| gpus.iter().filter(|gpu| gpu.is_supported()).count() as u32)
+    found.unwrap_or_default().into_iter().filter(::cuda::GpuInfo::is_supported).collect()
+}
+
+/// How many GPUs there are that plans can run on.
+pub fn gpu_count() -> u32 {
+    usable_gpus().len() as u32
+}
+
+/// Bytes of the first of them.
+pub fn gpu_memory() -> Option<u64> {
+    usable_gpus().first().map(|gpu| gpu.memory)
 }
 
 /// Bytes of the host that a run may use.
