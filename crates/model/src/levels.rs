@@ -58,19 +58,32 @@ impl Level {
 
     /// The activations of a layer that are not kept, by their names in the schedule.
     pub fn dropped(self) -> Vec<&'static str> {
-        const NORMS: [&str; 6] =
-            ["ln_1", "ln_1_mean", "ln_1_rstd", "ln_2", "ln_2_mean", "ln_2_rstd"];
-        let products: &[&str] = match self {
+        // A norm's mean and deviation are 8 bytes of a token: with them, its gradient makes its
+        // output again on the way. They go where the norm has to be done again anyway.
+        const LIGHT: [&str; 3] = ["gelu", "ln_1", "ln_2"];
+        let more: &[&str] = match self {
             Level::R0 => return Vec::new(),
             Level::R1 => return vec!["gelu"],
             Level::R2 => &[],
-            Level::R3 => &["fch"],
-            Level::R3q => &["qkv"],
-            Level::R4 => &["fch", "qkv"],
-            Level::R5 => &["fch", "qkv", "x_mid"],
-            Level::R6 => &["fch", "qkv", "x_mid", "att", "lse"],
+            Level::R3 => &["fch", "ln_2_mean", "ln_2_rstd"],
+            Level::R3q => &["qkv", "ln_1_mean", "ln_1_rstd"],
+            Level::R4 => &["fch", "qkv", "ln_1_mean", "ln_1_rstd", "ln_2_mean", "ln_2_rstd"],
+            Level::R5 => {
+                &["fch", "qkv", "x_mid", "ln_1_mean", "ln_1_rstd", "ln_2_mean", "ln_2_rstd"]
+            }
+            Level::R6 => &[
+                "fch",
+                "qkv",
+                "x_mid",
+                "att",
+                "lse",
+                "ln_1_mean",
+                "ln_1_rstd",
+                "ln_2_mean",
+                "ln_2_rstd",
+            ],
         };
-        ["gelu"].iter().chain(&NORMS).chain(products).copied().collect()
+        LIGHT.iter().chain(more).copied().collect()
     }
 }
 

@@ -1,9 +1,13 @@
 //! Recompute as a rewrite: tensors that the backward would read from the forward are not kept; the
 //! steps that made them are put in again, in front of the first backward step that wants them. The
-//! same op on the same inputs gives the same bits, so only memory and time change.
+//! same op on the same inputs gives the same bits, so only memory and time change. Where the only
+//! reader is a weight's gradient and the gradient's own next step passes over the same numbers,
+//! that step makes the tensor again on its way (the re-emitting form), and the reader waits for it.
 
 use crate::error::PlanError;
-use crate::ops::{Access, Op};
+use crate::ops::{
+    Access, GeluBackward, LayerNormBackward, LinearBackwardWeight, NormalisedAgain, Op,
+};
 use crate::schedule::{Pass, Schedule, SegmentId, Step};
 use crate::tensor::{Role, Scope, TensorId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +29,13 @@ pub fn recompute(
     let made = BTreeMap::new();
     let out = forward.to_vec();
     let mut rewrite = Rewrite { schedule, segment, forward, kept, made, out };
-    for step in backward {
+    let mut rest = backward;
+    while let [step, behind @ ..] = rest {
+        if let Some(count) = rewrite.re_emit(rest)? {
+            rest = &rest[count..];
+            continue;
+        }
+        rest = behind;
         for tensor in reads(&step.op) {
             rewrite.make(tensor, 0)?;
         }
@@ -59,6 +69,17 @@ fn reads(op: &Op) -> Vec<TensorId> {
     operands.filter(|operand| operand.access != Access::Write).map(|o| o.tensor).collect()
 }
 
+/// Whether an op makes a tensor.
+fn writes(op: &Op, tensor: TensorId) -> bool {
+    let operands = op.operation().operands();
+    operands.iter().any(|operand| operand.tensor == tensor && operand.access == Access::Write)
+}
+
+/// Whether a step reads or changes a tensor.
+fn touches(step: &Step, tensor: TensorId) -> bool {
+    step.operands().iter().any(|o| o.tensor == tensor && o.access != Access::Write)
+}
+
 /// A segment while it is rewritten.
 struct Rewrite<'a> {
     schedule: &'a mut Schedule,
@@ -82,11 +103,8 @@ impl Rewrite<'_> {
         if self.is_there(tensor) {
             return Ok(());
         }
-        let writes = |step: &&Step| {
-            step.operands().iter().any(|o| o.tensor == tensor && o.access == Access::Write)
-        };
-        let Some(producer) =
-            self.forward.iter().find(writes).filter(|_| depth < self.forward.len())
+        let makes = |step: &&Step| writes(&step.op, tensor);
+        let Some(producer) = self.forward.iter().find(makes).filter(|_| depth < self.forward.len())
         else {
             let name = self.schedule.tensors.get(tensor).name.clone();
             let problem = format!("no step of the forward makes {name}");
@@ -107,6 +125,61 @@ impl Rewrite<'_> {
         self.redirect(&mut step.op);
         self.out.push(step);
         Ok(())
+    }
+
+    /// A weight's gradient, the input's, and the next step of that one, where the input was dropped
+    /// and the third can make it again. Gives how many steps were taken.
+    fn re_emit(&mut self, rest: &[Step]) -> Result<Option<usize>, PlanError> {
+        let [weight, input, next, behind @ ..] = rest else {
+            return Ok(None);
+        };
+        let (Op::LinearBackwardWeight(weight_op), Op::LinearBackwardInput(input_op)) =
+            (&weight.op, &input.op)
+        else {
+            return Ok(None);
+        };
+        let dropped = weight_op.x;
+        let read_behind = |tensor: TensorId| behind.iter().any(|step| touches(step, tensor));
+        if self.is_there(dropped) || weight_op.d_out != input_op.d_out || read_behind(dropped) {
+            return Ok(None);
+        }
+        let producer = self.forward.iter().map(|step| &step.op).find(|op| writes(op, dropped));
+        let emitted = match (producer, &next.op) {
+            (Some(Op::Gelu(made)), Op::GeluBackward(gradient))
+                if gradient.d == input_op.d_x && gradient.x == made.x && !read_behind(made.x) =>
+            {
+                self.make(made.x, 0)?;
+                Some((made.x, Op::GeluBackward(GeluBackward { again: true, ..gradient.clone() })))
+            }
+            (Some(Op::LayerNorm(made)), Op::LayerNormBackward(gradient))
+                if gradient.d_out == input_op.d_x
+                    && [gradient.x, gradient.mean, gradient.rstd].map(|t| self.is_there(t))
+                        == [true; 3]
+                    && !read_behind(input_op.d_x) =>
+            {
+                let again = Some(NormalisedAgain { bias: made.bias });
+                let op = LayerNormBackward { again, ..gradient.clone() };
+                Some((input_op.d_x, Op::LayerNormBackward(op)))
+            }
+            _ => None,
+        };
+        let Some((stands_at, op)) = emitted else {
+            return Ok(None);
+        };
+        let weight_op = LinearBackwardWeight { x: stands_at, ..weight_op.clone() };
+        let steps = [
+            input.clone(),
+            Step { op, ..next.clone() },
+            Step { op: weight_op.into(), ..weight.clone() },
+        ];
+        for mut step in steps {
+            for tensor in reads(&step.op) {
+                self.make(tensor, 0)?;
+            }
+            self.redirect(&mut step.op);
+            self.out.push(step);
+        }
+        Ok(Some(3))
     }
 
     /// A tensor like the one that was dropped.

@@ -99,6 +99,7 @@ pub fn layernorm(b: &mut Naive, op: &LayerNorm, inputs: &StepInputs) {
 pub fn layernorm_backward(b: &mut Naive, op: &LayerNormBackward, inputs: &StepInputs) {
     let dims = b.dims(op.x);
     let width = *dims.last().unwrap();
+    assert!(op.again.is_none(), "cases keep what the backward reads");
     let (d_out, x, gain) = (b.get(op.d_out), b.get(op.x), b.get(op.gain));
     let (mean, rstd) = (b.get(op.mean), b.get(op.rstd));
     let mut d_gain = b.get(op.d_gain);
@@ -320,6 +321,7 @@ pub fn gelu_backward(b: &mut Naive, op: &GeluBackward) {
             0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * inner
         }
     };
+    assert!(!op.again, "cases keep what the backward reads");
     let d: Vec<f64> = b.get(op.d).iter().zip(b.get(op.x)).map(|(d, x)| d * slope(x)).collect();
     b.put(op.d, &d);
 }

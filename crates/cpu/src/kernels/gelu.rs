@@ -34,7 +34,24 @@ pub(crate) fn forward(cx: &Context<'_>, op: &Gelu) -> Result<(), BackendError> {
 /// `d *= gelu'(x)`.
 pub(crate) fn backward(cx: &Context<'_>, op: &GeluBackward) -> Result<(), BackendError> {
     let isa = cx.isa;
-    let (x, d) = (cx.memory.read(op.x), cx.memory.write(op.d));
+    let d = cx.memory.write(op.d);
+    if op.again {
+        let x = cx.memory.write(op.x);
+        let units = x.len().div_ceil(UNIT);
+        let outputs = [Output::new(d, UNIT), Output::new(x, UNIT)];
+        cx.pool.split(units, outputs, |_, _, [d, x]| match op.kind {
+            GeluKind::Erf => {
+                erf_backward(isa, x, d);
+                in_place(x, |x, out| erf_forward(isa, x, out));
+            }
+            GeluKind::Tanh => {
+                tanh_backward(isa, x, d);
+                in_place(x, |x, out| tanh_forward(isa, x, out));
+            }
+        });
+        return Ok(());
+    }
+    let x = cx.memory.read(op.x);
     cx.pool.split(x.len().div_ceil(UNIT), [Output::new(d, UNIT)], |_, units, [d]| {
         let x = &x[units.start * UNIT..][..d.len()];
         match op.kind {
@@ -43,6 +60,19 @@ pub(crate) fn backward(cx: &Context<'_>, op: &GeluBackward) -> Result<(), Backen
         }
     });
     Ok(())
+}
+
+/// Numbers of a piece that pass through the stack.
+const PIECE: usize = 256;
+
+/// Replaces numbers by a function of them.
+fn in_place(x: &mut [f32], function: impl Fn(&[f32], &mut [f32])) {
+    let mut piece = [0.0; PIECE];
+    for part in x.chunks_mut(PIECE) {
+        let before = &mut piece[..part.len()];
+        before.copy_from_slice(part);
+        function(before, part);
+    }
 }
 
 for_each_isa! {

@@ -45,7 +45,7 @@ pub(crate) fn forward(cx: &Context<'_>, op: &LayerNorm) -> Result<(), BackendErr
 pub(crate) fn backward(cx: &Context<'_>, op: &LayerNormBackward) -> Result<(), BackendError> {
     let isa = cx.isa;
     let width = cx.width(op.x);
-    let (d_out, x) = (cx.memory.read(op.d_out), cx.memory.read(op.x));
+    let x = cx.memory.read(op.x);
     let statistics = [cx.memory.read(op.mean), cx.memory.read(op.rstd)];
     let gain = cx.memory.read(op.gain);
     let partials = cx.memory.write(op.workspace);
@@ -53,7 +53,12 @@ pub(crate) fn backward(cx: &Context<'_>, op: &LayerNormBackward) -> Result<(), B
     let blocks = (x.len() / width).div_ceil(block);
     let first_row = cx.first_token(op.x);
     let mask = Mask::new(cx, op.branch.as_ref().and_then(|branch| branch.dropout));
-    let mut nothing = [];
+    let (mut nothing, mut nothing_else) = ([], []);
+    let (d_out, emitted) = match op.again {
+        None => (cx.memory.read(op.d_out), Output::new(&mut nothing_else, 0)),
+        Some(_) => (&[][..], Output::new(cx.memory.write(op.d_out), block * width)),
+    };
+    let bias = op.again.as_ref().and_then(|again| again.bias).map(|bias| cx.memory.read(bias));
     let d_branch = match &op.branch {
         Some(branch) => Output::new(cx.memory.write(branch.d_branch), block * width),
         None => Output::new(&mut nothing, 0),
@@ -61,20 +66,24 @@ pub(crate) fn backward(cx: &Context<'_>, op: &LayerNormBackward) -> Result<(), B
     let d_x = Output::new(cx.memory.write(op.d_x), block * width);
     let (partials, _) = partials.split_at_mut(blocks * 2 * width);
     let sums = Output::new(&mut *partials, 2 * width);
-    cx.pool.split(blocks, [d_x, d_branch, sums], |_, units, [d_x, d_branch, sums]| {
+    let outputs = [d_x, d_branch, sums, emitted];
+    cx.pool.split(blocks, outputs, |_, units, [d_x, d_branch, sums, emitted]| {
         for (index, unit) in units.clone().enumerate() {
             let rows = unit * block..((unit + 1) * block).min(x.len() / width);
             let range = rows.start * width..rows.end * width;
             let here = index * block * width..index * block * width + range.len();
             let d_x = &mut d_x[here.clone()];
-            let work = BlockGradient {
-                d_out: &d_out[range.clone()],
-                x: &x[range],
-                statistics: statistics.map(|s| &s[rows.clone()]),
-                gain,
-                write: op.write,
+            let d_out = match op.again {
+                None => &d_out[range.clone()],
+                Some(_) => &emitted[here.clone()],
             };
+            let statistics = statistics.map(|s| &s[rows.clone()]);
+            let x = &x[range];
+            let work = BlockGradient { d_out, x, statistics, gain, write: op.write };
             gradient(isa, work, d_x, &mut sums[index * 2 * width..][..2 * width]);
+            if op.again.is_some() {
+                emit_normalised(isa, x, statistics, gain, bias, &mut emitted[here.clone()]);
+            }
             match mask {
                 Some(mask) => {
                     let first_row = first_row + rows.start as u64;
@@ -162,15 +171,44 @@ for_each_isa! {
             let centre = *mean;
             let variance = lanes::sum(x, |x| (x - centre) * (x - centre)) / width as f32;
             *rstd = 1.0 / (variance + EPSILON).sqrt();
-            let scale = *rstd;
-            for (out, (&x, &gain)) in out.iter_mut().zip(x.iter().zip(gain)) {
-                *out = (x - centre) * scale * gain;
-            }
-            if let Some(bias) = bias {
-                for (out, &bias) in out.iter_mut().zip(bias) {
-                    *out += bias;
-                }
-            }
+            normalise_row(x, [centre, *rstd], gain, bias, out);
+        }
+    }
+}
+
+/// One row of the output: the same bits in the forward and where it is made again.
+#[inline(always)]
+fn normalise_row(
+    x: &[f32],
+    [centre, scale]: [f32; 2],
+    gain: &[f32],
+    bias: Option<&[f32]>,
+    out: &mut [f32],
+) {
+    for (out, (&x, &gain)) in out.iter_mut().zip(x.iter().zip(gain)) {
+        *out = (x - centre) * scale * gain;
+    }
+    if let Some(bias) = bias {
+        for (out, &bias) in out.iter_mut().zip(bias) {
+            *out += bias;
+        }
+    }
+}
+
+for_each_isa! {
+    /// The output from what the forward kept.
+    fn emit_normalised(
+        x: &[f32],
+        statistics: [&[f32]; 2],
+        gain: &[f32],
+        bias: Option<&[f32]>,
+        out: &mut [f32],
+    ) {
+        let width = gain.len();
+        let [means, rstds] = statistics;
+        let rows = x.chunks_exact(width).zip(out.chunks_exact_mut(width));
+        for ((x, out), (&mean, &rstd)) in rows.zip(means.iter().zip(rstds)) {
+            normalise_row(x, [mean, rstd], gain, bias, out);
         }
     }
 }

@@ -1,6 +1,6 @@
 // GELU, exact or in the tanh form, and its gradient in place.
 //
-// Defined by the host: T, VEC, TANH.
+// Defined by the host: T, VEC, TANH, AGAIN (the gradient leaves GELU where its input stood).
 
 constexpr int THREADS = 256;
 constexpr float ROOT_HALF = 0.70710678118654752f;
@@ -36,13 +36,15 @@ KERNEL gelu_forward(u64 packs, const T *x, T *out) {
     store<T, VEC>(out + pack * VEC, values);
 }
 
-KERNEL gelu_backward(u64 packs, const T *x, T *d) {
+KERNEL gelu_backward(u64 packs, T *x, T *d) {
     u64 pack = (u64)blockIdx.x * THREADS + threadIdx.x;
     if (pack >= packs) return;
     Pack<T, VEC> values = load<T, VEC>(x + pack * VEC);
     Pack<T, VEC> gradients = load<T, VEC>(d + pack * VEC);
     UNROLL for (int i = 0; i < VEC; ++i) {
         narrow(widen(gradients.at[i]) * gelu_slope(widen(values.at[i])), gradients.at[i]);
+        if (AGAIN) narrow(gelu(widen(values.at[i])), values.at[i]);
     }
     store<T, VEC>(d + pack * VEC, gradients);
+    if (AGAIN) store<T, VEC>(x + pack * VEC, values);
 }

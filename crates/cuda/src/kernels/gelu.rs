@@ -11,7 +11,7 @@ const THREADS: u32 = 256;
 fn launch(
     cx: &mut Lowering<'_>,
     entry: &'static str,
-    kind: GeluKind,
+    (kind, again): (GeluKind, bool),
     [x, other]: [TensorId; 2],
 ) -> Result<(), BackendError> {
     let (elements, dtype) = (cx.shape(x).elements(), cx.dtype(x));
@@ -20,6 +20,7 @@ fn launch(
         ("T", format_name(dtype).to_string()),
         ("VEC", pack.to_string()),
         ("TANH", flag(kind == GeluKind::Tanh)),
+        ("AGAIN", flag(again)),
     ];
     let packs = elements / pack;
     let arguments = arguments![packs, cx.place(x)?, cx.place(other)?];
@@ -28,9 +29,9 @@ fn launch(
 }
 
 pub(super) fn forward(cx: &mut Lowering<'_>, op: &Gelu) -> Result<(), BackendError> {
-    launch(cx, "gelu_forward", op.kind, [op.x, op.out])
+    launch(cx, "gelu_forward", (op.kind, false), [op.x, op.out])
 }
 
 pub(super) fn backward(cx: &mut Lowering<'_>, op: &GeluBackward) -> Result<(), BackendError> {
-    launch(cx, "gelu_backward", op.kind, [op.x, op.d])
+    launch(cx, "gelu_backward", (op.kind, op.again), [op.x, op.d])
 }

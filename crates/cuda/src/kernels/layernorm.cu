@@ -2,7 +2,8 @@
 //
 // Defined by the host: T (branch, gain, output), R (residual stream), WIDTH, VEC (numbers that
 // move together, a divisor of WIDTH), ROW_THREADS (32, or a block for wide rows), ADD, BIAS,
-// DROPOUT, ACCUMULATE, BRANCH_GRADIENT, PARTIAL_TOKENS.
+// DROPOUT, ACCUMULATE, BRANCH_GRADIENT, AGAIN (the gradient leaves the output where its own
+// gradient stood), PARTIAL_TOKENS.
 
 constexpr int PACKS = WIDTH / VEC;
 constexpr int ITEMS = (PACKS + ROW_THREADS - 1) / ROW_THREADS;
@@ -32,6 +33,12 @@ DEVICE void mask(const Step *step, const Dropout &dropout, u64 row, int column, 
             factors[i] = dropout_factor(dropout, word & 2 ? high : low);
         }
     }
+}
+
+// One number of the output: the same bits in the forward and where it is made again.
+DEVICE float normalised(float x, float centre, float factor, float gain, float bias) {
+    float normal = (x - centre) * factor * gain;
+    return BIAS ? normal + bias : normal;
 }
 
 // The normalisation reads the sum as it is stored, so that doing it again gives the same bits.
@@ -93,11 +100,13 @@ KERNEL layernorm_forward(u32 rows, const R *x, const T *branch, R *sum, const T 
 #endif
         Pack<T, VEC> result;
         UNROLL for (int i = 0; i < VEC; ++i) {
-            float normal = (values[item][i] - centre) * factor * widen(gains.at[i]);
 #if BIAS
-            normal += widen(biases.at[i]);
+            float shift = widen(biases.at[i]);
+#else
+            float shift = 0.0f;
 #endif
-            narrow(normal, result.at[i]);
+            narrow(normalised(values[item][i], centre, factor, widen(gains.at[i]), shift),
+                   result.at[i]);
         }
         store<T, VEC>(out + start + pack * VEC, result);
     }
@@ -167,9 +176,10 @@ constexpr int GROUPS = PACKS >= THREADS ? 1 : (THREADS / PACKS < 8 ? THREADS / P
 
 // A block has PARTIAL_TOKENS rows. First their gradients, a warp (or the block) for each row; then,
 // from caches, their shares of the gradients of gain and bias, a thread for each pack of columns.
-KERNEL layernorm_backward(u32 blocks, u32 rows, const T *d_out, const R *x, const float *mean,
-                          const float *rstd, const T *gain, R *d_x, T *d_branch, float *partials,
-                          const Step *step, u32 positions, u32 threshold, u32 tag, float scale) {
+KERNEL layernorm_backward(u32 blocks, u32 rows, T *d_out, const R *x, const float *mean,
+                          const float *rstd, const T *gain, const T *bias, R *d_x, T *d_branch,
+                          float *partials, const Step *step, u32 positions, u32 threshold, u32 tag,
+                          float scale) {
     if (blockIdx.x >= blocks) return;
     __shared__ float centres[PARTIAL_TOKENS], factors[PARTIAL_TOKENS];
     __shared__ float parts[GROUPS > 1 ? GROUPS - 1 : 1][2][GROUPS > 1 ? WIDTH : 1];
@@ -188,6 +198,10 @@ KERNEL layernorm_backward(u32 blocks, u32 rows, const T *d_out, const R *x, cons
         row_gradient(first + i, threadIdx.x % ROW_THREADS, d_out, x, centres[i], factors[i], gain,
                      d_x, d_branch, step, mask_first + i, {threshold, tag, scale});
     }
+#if AGAIN
+    // What follows overwrites what other warps have just read.
+    __syncthreads();
+#endif
     int group = threadIdx.x / PACKS;
     for (int pack = GROUPS > 1 ? threadIdx.x % PACKS : threadIdx.x; pack < PACKS; pack += THREADS) {
         float gains[VEC], biases[VEC];
@@ -202,7 +216,16 @@ KERNEL layernorm_backward(u32 blocks, u32 rows, const T *d_out, const R *x, cons
                 float d = widen(gradient.at[i]);
                 gains[i] = fmaf(d, (widen(input.at[i]) - centres[row]) * factors[row], gains[i]);
                 biases[i] += d;
+#if AGAIN
+                float shift = BIAS ? widen(bias[pack * VEC + i]) : 0.0f;
+                narrow(normalised(widen(input.at[i]), centres[row], factors[row],
+                                  widen(gain[pack * VEC + i]), shift),
+                       gradient.at[i]);
+#endif
             }
+#if AGAIN
+            store<T, VEC>(d_out + at, gradient);
+#endif
         }
         if constexpr (GROUPS > 1) {
             if (group > 0 && group < GROUPS) {

@@ -41,7 +41,7 @@ impl Rows {
         if self.threads == 32 { 256 } else { self.threads }
     }
 
-    fn kernel(self, flags: [(&'static str, bool); 5], entry: &'static str) -> Kernel {
+    fn kernel(self, flags: [(&'static str, bool); 6], entry: &'static str) -> Kernel {
         let mut constants = self.constants;
         constants.extend(flags.map(|(name, is)| (name, flag(is))));
         Kernel { source: &LAYERNORM, constants, entry }
@@ -69,6 +69,7 @@ pub(super) fn forward(cx: &mut Lowering<'_>, op: &LayerNorm) -> Result<(), Backe
             ("DROPOUT", dropout.is_some()),
             ("ACCUMULATE", false),
             ("BRANCH_GRADIENT", false),
+            ("AGAIN", false),
         ],
         "layernorm_forward",
     );
@@ -96,13 +97,15 @@ pub(super) fn backward(cx: &mut Lowering<'_>, op: &LayerNormBackward) -> Result<
     let threads = rows.threads_of_a_block();
     let parts = partial_sums(shape.rows());
     let dropout = op.branch.as_ref().and_then(|branch| branch.dropout);
+    let bias = op.again.as_ref().and_then(|again| again.bias);
     let kernel = rows.kernel(
         [
             ("ADD", false),
-            ("BIAS", false),
+            ("BIAS", bias.is_some()),
             ("DROPOUT", dropout.is_some()),
             ("ACCUMULATE", op.write == Write::Accumulate),
             ("BRANCH_GRADIENT", op.branch.is_some()),
+            ("AGAIN", op.again.is_some()),
         ],
         "layernorm_backward",
     );
@@ -115,6 +118,7 @@ pub(super) fn backward(cx: &mut Lowering<'_>, op: &LayerNormBackward) -> Result<
         cx.place(op.mean)?,
         cx.place(op.rstd)?,
         cx.place(op.gain)?,
+        cx.maybe(bias)?,
         cx.place(op.d_x)?,
         cx.maybe(op.branch.as_ref().map(|branch| branch.d_branch))?,
         partials,

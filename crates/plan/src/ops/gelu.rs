@@ -1,6 +1,6 @@
 //! GELU, exact (nanoGPT) or in the tanh form (OpenAI's weights), and its backward in place.
 
-use super::{Check, Operand, Operation};
+use super::{Access, Check, Operand, Operation};
 use crate::error::PlanError;
 use crate::schedule::Backward;
 use crate::tensor::{TensorId, Tensors};
@@ -38,12 +38,15 @@ pub struct Gelu {
 /// `d = d · gelu'(x)`, in place: the gradient of the output becomes that of the input.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GeluBackward {
-    /// The forward's input.
+    /// The forward's input; in the re-emitting form it turns into the forward's output.
     pub x: TensorId,
     /// Gradient, in and out.
     pub d: TensorId,
     /// Which GELU.
     pub kind: GeluKind,
+    /// Whether the forward's output is made again on the way, where `x` stands: it was not kept,
+    /// and what reads it comes behind.
+    pub again: bool,
 }
 
 impl Operation for Gelu {
@@ -76,7 +79,7 @@ impl Operation for Gelu {
     fn emit_backward(&self, backward: &mut Backward<'_>) -> Result<(), PlanError> {
         let d = backward.own_gradient_of(self.name(), self.out)?;
         backward.deliver(self.x, d)?;
-        backward.push(GeluBackward { x: self.x, d, kind: self.kind })
+        backward.push(GeluBackward { x: self.x, d, kind: self.kind, again: false })
     }
 }
 
@@ -86,7 +89,8 @@ impl Operation for GeluBackward {
     }
 
     fn operands(&self) -> Vec<Operand> {
-        vec![Operand::read("x", self.x), Operand::update("d", self.d)]
+        let access = if self.again { Access::Update } else { Access::Read };
+        vec![Operand::new("x", self.x, access), Operand::update("d", self.d)]
     }
 
     fn tensors_mut(&mut self) -> Vec<&mut TensorId> {
@@ -95,7 +99,8 @@ impl Operation for GeluBackward {
     }
 
     fn attributes(&self) -> Vec<String> {
-        vec![format!("kind={}", self.kind.name())]
+        let again = self.again.then(|| "again=gelu".to_string());
+        [format!("kind={}", self.kind.name())].into_iter().chain(again).collect()
     }
 
     fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {

@@ -1,7 +1,7 @@
 //! Layer normalisation, fused with the residual addition that precedes it everywhere but at the
 //! first layer; and its backward, which walks the residual gradient in place.
 
-use super::{Check, Dropout, Elements, Operand, Operation, Write};
+use super::{Access, Check, Dropout, Elements, Operand, Operation, Write};
 use crate::error::PlanError;
 use crate::schedule::Backward;
 use crate::tensor::{TensorId, Tensors};
@@ -46,10 +46,18 @@ pub struct BranchGradient {
     pub dropout: Option<Dropout>,
 }
 
+/// The forward's output made again on the way of the gradient, where `d_out` stands: it was not
+/// kept, and what reads it comes behind.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NormalisedAgain {
+    /// The forward's bias.
+    pub bias: Option<TensorId>,
+}
+
 /// `d_x (+)= d(layernorm)`, gradients of gain and bias, and the branch's gradient.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LayerNormBackward {
-    /// Gradient of the normalised output.
+    /// Gradient of the normalised output; in the re-emitting form it turns into that output.
     pub d_out: TensorId,
     /// What was normalised.
     pub x: TensorId,
@@ -69,6 +77,8 @@ pub struct LayerNormBackward {
     pub write: Write,
     /// Where the branch's gradient is not `d_x` itself.
     pub branch: Option<BranchGradient>,
+    /// In the re-emitting form.
+    pub again: Option<NormalisedAgain>,
     /// The backend's own scratch: partial sums of gain's and bias's gradients.
     pub workspace: TensorId,
 }
@@ -179,6 +189,7 @@ impl Operation for LayerNorm {
             d_x,
             write,
             branch,
+            again: None,
             workspace,
         })
     }
@@ -190,8 +201,9 @@ impl Operation for LayerNormBackward {
     }
 
     fn operands(&self) -> Vec<Operand> {
+        let access = if self.again.is_some() { Access::Update } else { Access::Read };
         let mut operands = vec![
-            Operand::read("d_out", self.d_out),
+            Operand::new("d_out", self.d_out, access),
             Operand::read("x", self.x),
             Operand::read("mean", self.mean).of(Elements::Single),
             Operand::read("rstd", self.rstd).of(Elements::Single),
@@ -201,21 +213,27 @@ impl Operation for LayerNormBackward {
         operands.extend(self.d_bias.map(|d_bias| Operand::update("d_bias", d_bias)));
         operands.push(Operand::new("d_x", self.d_x, self.write.access()));
         operands.extend(self.branch.as_ref().map(|b| Operand::write("d_branch", b.d_branch)));
+        let bias = self.again.as_ref().and_then(|again| again.bias);
+        operands.extend(bias.map(|bias| Operand::read("bias", bias)));
         operands.push(Operand::write("workspace", self.workspace).of(Elements::Single));
         operands
     }
 
     fn tensors_mut(&mut self) -> Vec<&mut TensorId> {
-        let Self { d_out, x, mean, rstd, gain, d_gain, d_x, workspace, d_bias, branch, .. } = self;
+        let Self {
+            d_out, x, mean, rstd, gain, d_gain, d_x, workspace, d_bias, branch, again, ..
+        } = self;
         let mut all = vec![d_out, x, mean, rstd, gain, d_gain, d_x, workspace];
         all.extend(d_bias);
         all.extend(branch.iter_mut().map(|branch| &mut branch.d_branch));
+        all.extend(again.iter_mut().filter_map(|again| again.bias.as_mut()));
         all
     }
 
     fn attributes(&self) -> Vec<String> {
         let dropout = self.branch.as_ref().and_then(|branch| branch.dropout.as_ref());
-        let words = [format!("d_x={}", self.write.name())].into_iter();
+        let again = self.again.as_ref().map(|_| "again=normalised".to_string());
+        let words = [format!("d_x={}", self.write.name())].into_iter().chain(again);
         words.chain(Dropout::word(dropout)).collect()
     }
 
@@ -238,7 +256,10 @@ impl Operation for LayerNormBackward {
         if let Some(d_bias) = self.d_bias {
             check.dims("d_bias", d_bias, &[shape.width()])?;
         }
-        Ok(())
+        match self.again.as_ref().and_then(|again| again.bias) {
+            Some(bias) => check.dims("bias", bias, &[shape.width()]),
+            None => Ok(()),
+        }
     }
 
     fn flops(&self, tensors: &Tensors) -> u64 {

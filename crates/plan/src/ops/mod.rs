@@ -23,7 +23,7 @@ pub use embed::{Embed, EmbedBackward, PositionFrom};
 pub use gelu::{Gelu, GeluBackward, GeluKind};
 pub use grad_norm::{GRAD_NORM_BLOCK, GradNorm};
 pub use head::{HeadEval, HeadTrain};
-pub use layernorm::{Branch, BranchGradient, LayerNorm, LayerNormBackward};
+pub use layernorm::{Branch, BranchGradient, LayerNorm, LayerNormBackward, NormalisedAgain};
 pub use linear::{Linear, LinearBackwardInput, LinearBackwardWeight};
 pub use loss_scaler::{LossScaler, Scaling};
 pub use transfer::Transfer;

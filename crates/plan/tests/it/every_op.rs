@@ -5,7 +5,7 @@ use fitgpt_plan::ops::{
     AdamW, Attention, AttentionBackward, AttentionDecode, Branch, BranchGradient, CacheStore,
     Dropout, DropoutSite, Embed, EmbedBackward, Gelu, GeluBackward, GeluKind, GradNorm, HeadEval,
     HeadTrain, LayerNorm, LayerNormBackward, Linear, LinearBackwardInput, LinearBackwardWeight,
-    LossScaler, Op, PositionFrom, Scaling, SelectPosition, Transfer, Write,
+    LossScaler, NormalisedAgain, Op, PositionFrom, Scaling, SelectPosition, Transfer, Write,
 };
 use fitgpt_plan::{Dtype, Role, SegmentBuilder, TensorId};
 
@@ -118,6 +118,7 @@ fn layernorm_backward(o: &mut Operands<'_>) -> Op {
         d_x: o.f("d_x", &[2, 3, 4]),
         write: Write::Accumulate,
         branch: Some(BranchGradient { d_branch, dropout: Some(HALF) }),
+        again: Some(NormalisedAgain { bias: Some(o.f("bias", &[4])) }),
         workspace: o.workspace(),
     })
 }
@@ -183,7 +184,7 @@ fn gelu(o: &mut Operands<'_>) -> Op {
 
 fn gelu_backward(o: &mut Operands<'_>) -> Op {
     let (x, d) = (o.f("x", &[2, 3, 4]), o.f("d", &[2, 3, 4]));
-    Op::GeluBackward(GeluBackward { x, d, kind: GeluKind::Tanh })
+    Op::GeluBackward(GeluBackward { x, d, kind: GeluKind::Tanh, again: true })
 }
 
 fn head_train(o: &mut Operands<'_>) -> Op {

@@ -88,7 +88,7 @@ fn train(b: &mut ScheduleBuilder, held: &Held, kind: GeluKind) -> Result<(), Pla
     segment.push(Gelu { x: h, out: g, kind })?;
     let add = Some(Branch { branch: late, dropout: None, sum });
     segment.push(LayerNorm { x: g, add, gain, bias: None, out: n, mean, rstd })?;
-    segment.push(GeluBackward { x: h, d: n, kind })?;
+    segment.push(GeluBackward { x: h, d: n, kind, again: false })?;
     segment.push(Gelu { x: n, out: y, kind })?;
     segment.finish();
     Ok(())

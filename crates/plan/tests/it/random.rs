@@ -185,7 +185,7 @@ impl Chain<'_> {
                 self.segment.push(Gelu { x, out, kind })
             }
             Recipe::GeluBackward { x, d } => match self.like(pick(x), d) {
-                Some(d) => self.segment.push(GeluBackward { x: pick(x).0, d, kind }),
+                Some(d) => self.segment.push(GeluBackward { x: pick(x).0, d, kind, again: false }),
                 None => Ok(()),
             },
             Recipe::Linear { x, width, bias, output } => {

@@ -117,7 +117,7 @@ fn refusals_name_the_operand_and_both_shapes() {
         ("layernorm", "rstd", F32, &[5], "[6]"),
         ("layernorm", "mean", Bf16, &[6], "f32"),
         ("layernorm_backward", "d_x", F32, &[2, 3, 5], "[2, 3, 4]"),
-        ("layernorm_backward", "partials", F32, &[2, 2, 4], "[1, 2, 4]"),
+        ("layernorm_backward", "bias", F32, &[5], "[4]"),
         ("linear", "w", F32, &[4, 5], "[5, 4]"),
         ("linear", "out", F32, &[3, 2, 5], "[2, 3, 5]"),
         ("linear", "bias", F32, &[4], "[5]"),
