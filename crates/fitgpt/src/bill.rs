@@ -50,7 +50,7 @@ pub fn whole(report: &PlanReport, width: usize) -> String {
     arena(&mut text, &report.bill, width);
     let context = report.machine.device.context;
     if context > Bytes::ZERO {
-        let what = faint("driver and libraries, an allowance");
+        let what = faint("driver, libraries and code");
         let _ = writeln!(text, "  {:<12} {:>11}  {what}", "context", context.to_string());
         let all = Bytes::new(report.device_bytes()).unwrap_or(Bytes::ZERO);
         let label = strong(&format!("{:<12}", "device")).trim_end().to_string();
