@@ -473,6 +473,8 @@ impl Module {
     /// A kernel by name, permitted so much dynamic shared memory.
     pub(crate) fn function(&self, name: &str, shared: u32) -> Result<Function, CudaError> {
         const MAX_DYNAMIC_SHARED: i32 = 8;
+        const SHARED_CARVEOUT: i32 = 9;
+        const ALL: i32 = 100;
         let symbol = CString::new(name).unwrap_or_default();
         let mut function = std::ptr::null_mut();
         let context = &self.context;
@@ -484,6 +486,11 @@ impl Module {
             // SAFETY: the function is that of the module.
             context.check("cuFuncSetAttribute", unsafe {
                 (context.api().cuFuncSetAttribute)(function, MAX_DYNAMIC_SHARED, shared as i32)
+            })?;
+            // Else the driver may leave room for one block where two would fit.
+            // SAFETY: as above.
+            context.check("cuFuncSetAttribute", unsafe {
+                (context.api().cuFuncSetAttribute)(function, SHARED_CARVEOUT, ALL)
             })?;
         }
         Ok(Function(function))

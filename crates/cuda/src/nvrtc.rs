@@ -23,6 +23,8 @@ function_table! {
     NvrtcApi {
         nvrtcVersion: fn(*mut i32, *mut i32) -> i32,
         nvrtcGetErrorString: fn(i32) -> *const c_char,
+        nvrtcGetNumSupportedArchs: fn(*mut i32) -> i32,
+        nvrtcGetSupportedArchs: fn(*mut i32) -> i32,
         nvrtcCreateProgram: fn(
             *mut Program, *const c_char, *const c_char, i32, *const *const c_char,
             *const *const c_char,
@@ -85,9 +87,29 @@ impl Compiler {
         self.api.library.path()
     }
 
+    /// The architectures that it compiles for, as compute capabilities times ten.
+    pub fn architectures(&self) -> Vec<u32> {
+        let mut count = 0;
+        // SAFETY: the pointer is to a local.
+        if unsafe { (self.api.nvrtcGetNumSupportedArchs)(&raw mut count) } != 0 {
+            return Vec::new();
+        }
+        let mut found = vec![0; count.max(0) as usize];
+        // SAFETY: room for as many as were counted.
+        match unsafe { (self.api.nvrtcGetSupportedArchs)(found.as_mut_ptr()) } {
+            0 => found.into_iter().map(|sm| sm.max(0) as u32).collect(),
+            _ => Vec::new(),
+        }
+    }
+
     /// Compiles one file for `sm`, the compute capability times ten.
     pub fn compile(&self, file: &str, source: &str, sm: u32) -> Result<Compiled, CudaError> {
         let refused = |log: String| CudaError::Compiler { file: file.to_string(), log };
+        if !self.architectures().contains(&sm) {
+            let (major, minor) = self.version;
+            let log = format!("NVRTC {major}.{minor} does not know sm_{sm}; install a newer one");
+            return Err(refused(log));
+        }
         let inner_nul = |_| refused("the source has a NUL".to_string());
         let source = CString::new(source).map_err(inner_nul)?;
         let name = CString::new(file).map_err(inner_nul)?;
