@@ -3,7 +3,7 @@
 
 use crate::driver::CudaError;
 use crate::lowering::ModuleSpec;
-use crate::nvrtc::Compiler;
+use crate::nvrtc::{Compiler, OPTIONS};
 use std::path::{Path, PathBuf};
 
 /// What a cached file starts with; the last byte counts changes of its form.
@@ -31,18 +31,37 @@ impl CubinCache {
         CubinCache { folder: Some(folder.to_path_buf()) }
     }
 
-    /// The module's machine code: from the cache, or compiled and kept.
-    pub fn get(
+    /// The machine code of modules: from the cache, or compiled by all cores and kept.
+    pub fn get_all(
         &self,
         compiler: &Compiler,
-        module: &ModuleSpec,
+        modules: &[ModuleSpec],
         sm: u32,
-    ) -> Result<Vec<u8>, CudaError> {
-        let text = module.text();
-        let (major, minor) = compiler.version();
-        let key = hash(format!("sm_{sm} nvrtc {major}.{minor}\n{text}").as_bytes());
-        let stem = module.file().trim_end_matches(".cu");
-        let path = self.folder.as_ref().map(|f| f.join(format!("{stem}-sm{sm}-{key:016x}.cubin")));
+    ) -> Result<Vec<Vec<u8>>, CudaError> {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let each = modules.len().div_ceil(threads).max(1);
+        let parts: Vec<Result<Vec<Vec<u8>>, CudaError>> = std::thread::scope(|scope| {
+            let start = |part: &'_ [ModuleSpec]| -> Result<Vec<Vec<u8>>, CudaError> {
+                part.iter().map(|module| self.get(compiler, module, sm)).collect()
+            };
+            let running: Vec<_> =
+                modules.chunks(each).map(|part| scope.spawn(move || start(part))).collect();
+            running
+                .into_iter()
+                .map(|thread| thread.join().unwrap_or_else(|_| Err(died())))
+                .collect()
+        });
+        Ok(parts.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+    }
+
+    /// Whether a module need not be compiled.
+    pub fn holds(&self, compiler: &Compiler, module: &ModuleSpec, sm: u32) -> bool {
+        let (path, key, _) = self.entry(compiler, module, sm);
+        path.is_some_and(|path| read(&path, key).is_some())
+    }
+
+    fn get(&self, compiler: &Compiler, module: &ModuleSpec, sm: u32) -> Result<Vec<u8>, CudaError> {
+        let (path, key, text) = self.entry(compiler, module, sm);
         if let Some(cubin) = path.as_deref().and_then(|path| read(path, key)) {
             return Ok(cubin);
         }
@@ -53,6 +72,28 @@ impl CubinCache {
         }
         Ok(cubin)
     }
+
+    /// Where a module is kept, under which key, and its text.
+    fn entry(
+        &self,
+        compiler: &Compiler,
+        module: &ModuleSpec,
+        sm: u32,
+    ) -> (Option<PathBuf>, u64, String) {
+        let text = module.text();
+        let (major, minor) = compiler.version();
+        let made_by = format!("{} sm_{sm} nvrtc {major}.{minor}", OPTIONS.join(" "));
+        let key = hash(format!("{made_by}\n{text}").as_bytes());
+        let stem = module.file().trim_end_matches(".cu");
+        let path = self.folder.as_ref().map(|f| f.join(format!("{stem}-sm{sm}-{key:016x}.cubin")));
+        (path, key, text)
+    }
+}
+
+/// A thread that compiled ended by itself.
+fn died() -> CudaError {
+    let log = "the compiler's thread died".to_string();
+    CudaError::Compiler { file: "a kernel".to_string(), log }
 }
 
 /// The file's content, if it is whole and of this key.

@@ -3,7 +3,7 @@
 
 use crate::cubin_cache::CubinCache;
 use crate::cublaslt::Products;
-use crate::driver::{Attribute, Context, CudaError, Driver};
+use crate::driver::{Attribute, Context, CudaError, Driver, OUT_OF_MEMORY};
 use crate::nvml::{Nvml, NvmlGpu};
 use crate::nvrtc::Compiler;
 use crate::tiles::Tiles;
@@ -25,12 +25,6 @@ pub struct GpuInfo {
     pub memory: u64,
     /// Multiprocessors.
     pub multiprocessors: u32,
-    /// Bytes of shared memory that a block may have.
-    pub shared_per_block: u32,
-    /// Bytes of its second cache.
-    pub l2_bytes: u32,
-    /// Whether its memory is the host's.
-    pub integrated: bool,
     /// Where it is on the bus.
     pub pci_bus_id: String,
 }
@@ -56,9 +50,6 @@ fn info(driver: &Driver, index: u32) -> Result<GpuInfo, CudaError> {
         sm: attribute(Attribute::Major)? * 10 + attribute(Attribute::Minor)?,
         memory: driver.total_memory(device)?,
         multiprocessors: attribute(Attribute::Multiprocessors)?,
-        shared_per_block: attribute(Attribute::SharedPerBlock)?,
-        l2_bytes: attribute(Attribute::L2Bytes)?,
-        integrated: attribute(Attribute::Integrated)? != 0,
         pci_bus_id: driver.pci_bus_id(device)?,
     })
 }
@@ -70,10 +61,9 @@ pub struct Gpu {
     pub(crate) compiler: Compiler,
     pub(crate) cache: CubinCache,
     info: GpuInfo,
-    driver: Arc<Driver>,
     nvml: Option<(Nvml, NvmlGpu)>,
-    /// Bytes in use by others before the context was made.
-    used_before: Option<u64>,
+    /// Bytes of the context, by how much more was in use after it was made.
+    context_bytes: u64,
     /// Bytes in use by all right after the context was made, by the driver's count.
     used_with_context: u64,
 }
@@ -98,9 +88,24 @@ impl Gpu {
             let gpu = nvml.gpu(&info.pci_bus_id)?;
             Some((nvml, gpu))
         });
-        let used_before = nvml.as_ref().and_then(|(nvml, gpu)| nvml.used(*gpu));
-        let context = Context::new(driver.clone(), driver.device(index)?)?;
+        if !compiler.architectures().contains(&info.sm) {
+            let (major, minor) = compiler.version();
+            return Err(CudaError::CompilerTooOld { major, minor, sm: info.sm });
+        }
+        let used = || nvml.as_ref().and_then(|(nvml, gpu)| nvml.used(*gpu));
+        let before = used();
+        let context = Context::new(driver.clone(), driver.device(index)?).map_err(|error| {
+            let holders = nvml.as_ref().map_or(Vec::new(), |(nvml, gpu)| nvml.processes(*gpu));
+            match error {
+                CudaError::Call { code: OUT_OF_MEMORY, .. } => CudaError::Full { holders },
+                other => other,
+            }
+        })?;
         let (free, total) = context.memory()?;
+        let grown = before.zip(used()).map(|(before, now)| now.saturating_sub(before));
+        // Somebody else may have freed memory in between: no context is that small.
+        let context_bytes =
+            grown.filter(|&grown| grown >= LEAST_CONTEXT).unwrap_or(ASSUMED_CONTEXT);
         let products = Arc::new(Products::load(&context, newest)?);
         Ok(Gpu {
             context,
@@ -108,9 +113,8 @@ impl Gpu {
             compiler,
             cache,
             info,
-            driver,
             nvml,
-            used_before,
+            context_bytes,
             used_with_context: total - free,
         })
     }
@@ -118,11 +122,6 @@ impl Gpu {
     /// What it is.
     pub fn info(&self) -> &GpuInfo {
         &self.info
-    }
-
-    /// The driver.
-    pub fn driver(&self) -> &Driver {
-        &self.driver
     }
 
     /// The compiler.
@@ -149,16 +148,12 @@ impl Gpu {
     /// driver's count of this process where it tells, else by how much more is in use than before.
     pub fn held_bytes(&self) -> Result<u64, CudaError> {
         let (free, total) = self.context.memory()?;
-        let used = total - free;
+        let since = (total - free).saturating_sub(self.used_with_context);
         let own = self.nvml.as_ref().and_then(|(nvml, gpu)| nvml.own_bytes(*gpu));
-        let since = match self.used_before {
-            Some(before) => used.saturating_sub(before),
-            None => used.saturating_sub(self.used_with_context) + ASSUMED_CONTEXT,
-        };
-        Ok(own.unwrap_or(since))
+        Ok(held(own, self.context_bytes, since, self.context.allocated()))
     }
 
-    /// Others that hold memory of it, in words for a refusal: "python3 (PID 4242) 1.97 GiB".
+    /// Others that hold memory of it.
     pub fn others(&self) -> Vec<crate::nvml::GpuProcess> {
         let own = std::process::id();
         let Some((nvml, gpu)) = &self.nvml else {
@@ -170,3 +165,41 @@ impl Gpu {
 
 /// What a context is taken to hold where the driver cannot be asked: more than was seen anywhere.
 const ASSUMED_CONTEXT: u64 = 640 << 20;
+
+/// Less than any context holds.
+const LEAST_CONTEXT: u64 = 64 << 20;
+
+/// What a process holds, from several counts. The driver's own (`own`) is believed unless it is
+/// less than what we took ourselves: then it is another process with our number, in another
+/// container. What is in use `since` the context was made is short by what others have freed in
+/// between, but never below what we took.
+fn held(own: Option<u64>, context: u64, since: u64, allocated: u64) -> u64 {
+    let least = context.saturating_add(allocated);
+    let own = own.filter(|&own| own >= allocated.saturating_add(LEAST_CONTEXT));
+    own.unwrap_or(context.saturating_add(since).max(least))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::held;
+
+    #[test]
+    fn no_count_can_hide_what_we_took() {
+        const MIB: u64 = 1 << 20;
+        let cases = [
+            // The driver tells.
+            (Some(9000), 520, 8400, 8400, 9000),
+            // It does not: context and what came since.
+            (None, 520, 8410, 8400, 8930),
+            // Others freed 1000 in between.
+            (None, 520, 7410, 8400, 8920),
+            // A foreign process has our number.
+            (Some(30), 520, 8410, 8400, 8930),
+        ];
+        for (own, context, since, allocated, want) in cases {
+            let got =
+                held(own.map(|own: u64| own * MIB), context * MIB, since * MIB, allocated * MIB);
+            assert_eq!(got / MIB, want);
+        }
+    }
+}

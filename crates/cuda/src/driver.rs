@@ -2,9 +2,11 @@
 //! Nothing newer than CUDA 12.0 is called. Every call that fails says which, in the driver's words.
 
 use crate::library::{Library, LibraryError, Wanted, function_table};
+use crate::nvml::GpuProcess;
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The driver's library.
 const DRIVER: Wanted = Wanted {
@@ -56,7 +58,6 @@ function_table! {
         cuModuleUnload: fn(Handle) -> i32,
         cuModuleGetFunction: fn(*mut Handle, Handle, *const c_char) -> i32,
         cuFuncSetAttribute: fn(Handle, i32, i32) -> i32,
-        cuFuncGetAttribute: fn(*mut i32, i32, Handle) -> i32,
         cuLaunchKernel: fn(
             Handle, u32, u32, u32, u32, u32, u32, u32, Handle, *mut *mut c_void, *mut *mut c_void,
         ) -> i32,
@@ -96,6 +97,20 @@ pub enum CudaError {
         /// Its compute capability times ten.
         sm: u32,
     },
+    /// There is no room for a context.
+    Full {
+        /// Who holds the memory.
+        holders: Vec<GpuProcess>,
+    },
+    /// The compiler does not know the GPU's architecture.
+    CompilerTooOld {
+        /// The compiler's version.
+        major: i32,
+        /// Its second part.
+        minor: i32,
+        /// The architecture, times ten.
+        sm: u32,
+    },
     /// A call failed.
     Call {
         /// Which.
@@ -128,7 +143,7 @@ impl fmt::Display for CudaError {
             }
             CudaError::NoSuchDevice { asked, count } => {
                 let s = if *count == 1 { "" } else { "s" };
-                write!(f, "there is no GPU {asked}: this machine has {count} GPU{s}, ")?;
+                write!(f, "there is no GPU {asked}: this process sees {count} GPU{s}, ")?;
                 f.write_str("counted from 0 (see `fitgpt devices`)")
             }
             CudaError::Architecture { name, sm } => {
@@ -136,7 +151,25 @@ impl fmt::Display for CudaError {
                 write!(f, "{name} has compute capability {major}.{minor}, 8.0 is needed: ")?;
                 f.write_str("RTX 30 series, A100 or newer")
             }
-            CudaError::Call { call, code, said } => write!(f, "{call}: {said} (error {code})"),
+            CudaError::Full { holders } => {
+                f.write_str("the GPU has no room for a context")?;
+                let names: Vec<String> = holders.iter().map(ToString::to_string).collect();
+                match names.is_empty() {
+                    true => f.write_str("; end programs that use it"),
+                    false => write!(f, "; its memory is held by {}", names.join(", ")),
+                }
+            }
+            CudaError::CompilerTooOld { major, minor, sm } => {
+                write!(f, "NVRTC {major}.{minor} does not know sm_{sm}; install a newer one, ")?;
+                f.write_str("`pip install nvidia-cuda-nvrtc`")
+            }
+            CudaError::Call { call, code, said } => {
+                write!(f, "{call}: {said} (error {code})")?;
+                match STOPPED.contains(code) {
+                    true => f.write_str("; the GPU stopped working in this run, see nvidia-smi"),
+                    false => Ok(()),
+                }
+            }
             CudaError::Compiler { file, log } => write!(f, "NVRTC refused {file}: {log}"),
         }
     }
@@ -150,15 +183,19 @@ impl From<LibraryError> for CudaError {
     }
 }
 
+/// The driver's number for memory that cannot be had.
+pub(crate) const OUT_OF_MEMORY: i32 = 2;
+
+/// The driver's numbers after which nothing works any more: a fault of memory or of a launch, an
+/// uncorrectable error, a GPU that fell off the bus.
+const STOPPED: [i32; 6] = [214, 700, 702, 715, 719, 999];
+
 /// What a GPU is asked about, by the driver's numbers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Attribute {
     Multiprocessors = 16,
-    Integrated = 18,
     Major = 75,
     Minor = 76,
-    SharedPerBlock = 97,
-    L2Bytes = 38,
 }
 
 /// The loaded driver.
@@ -287,10 +324,12 @@ pub(crate) struct Context {
     device: i32,
     context: Handle,
     stream: Handle,
+    /// Bytes of device memory that are taken through it now.
+    allocated: AtomicU64,
 }
 
 // SAFETY: the handles may be used from any thread that has made the context its current one, which
-// every call here does first.
+// everybody here does with `enter` before a call or a series of them.
 unsafe impl Send for Context {}
 // SAFETY: as above; the driver's calls are safe to make from several threads.
 unsafe impl Sync for Context {}
@@ -303,7 +342,8 @@ impl Context {
         driver.check("cuDevicePrimaryCtxRetain", unsafe {
             (driver.api.cuDevicePrimaryCtxRetain)(&raw mut context, device)
         })?;
-        let mut made = Context { driver, device, context, stream };
+        let allocated = AtomicU64::new(0);
+        let mut made = Context { driver, device, context, stream, allocated };
         made.enter()?;
         // SAFETY: the pointer is to a local. 1: it does not wait for the default stream.
         made.check("cuStreamCreate", unsafe { (made.api().cuStreamCreate)(&raw mut stream, 1) })?;
@@ -323,6 +363,11 @@ impl Context {
     pub(crate) fn enter(&self) -> Result<(), CudaError> {
         // SAFETY: the context lives as long as `self`.
         self.check("cuCtxSetCurrent", unsafe { (self.api().cuCtxSetCurrent)(self.context) })
+    }
+
+    /// Bytes of device memory that are taken through it now.
+    pub(crate) fn allocated(&self) -> u64 {
+        self.allocated.load(Ordering::Relaxed)
     }
 
     /// The stream, for a library that launches on it.
@@ -495,17 +540,6 @@ impl Module {
         }
         Ok(Function(function))
     }
-
-    /// Bytes of local memory that a thread of the kernel has: a stack frame or spilled registers.
-    pub(crate) fn local_bytes(&self, function: Function) -> Result<u32, CudaError> {
-        const LOCAL_SIZE: i32 = 3;
-        let mut bytes = 0;
-        // SAFETY: the pointer is to a local, the function is that of the module.
-        self.context.check("cuFuncGetAttribute", unsafe {
-            (self.context.api().cuFuncGetAttribute)(&raw mut bytes, LOCAL_SIZE, function.0)
-        })?;
-        Ok(bytes.max(0) as u32)
-    }
 }
 
 impl Drop for Module {
@@ -532,6 +566,7 @@ impl DeviceMemory {
         context.check("cuMemAlloc", unsafe {
             (context.api().cuMemAlloc_v2)(&raw mut address, bytes.max(1) as usize)
         })?;
+        context.allocated.fetch_add(bytes, Ordering::Relaxed);
         Ok(DeviceMemory { context: context.clone(), address, bytes })
     }
 
@@ -547,6 +582,7 @@ impl DeviceMemory {
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
         let _ = self.context.enter();
+        self.context.allocated.fetch_sub(self.bytes, Ordering::Relaxed);
         // SAFETY: ours, and freed once.
         unsafe { (self.context.api().cuMemFree_v2)(self.address) };
     }

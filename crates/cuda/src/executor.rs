@@ -5,10 +5,12 @@
 use crate::cublaslt::{Operands, Product, ProductShape, algorithm_of};
 use crate::device::Gpu;
 use crate::driver::{
-    Context, CudaError, DeviceMemory, Event, Function, Graph, Module, PinnedMemory,
+    Context, CudaError, DeviceMemory, Event, Function, Graph, Module, OUT_OF_MEMORY, PinnedMemory,
 };
 use crate::limits::Limits;
-use crate::lowering::{Argument, Lowered, LoweringOptions, Place, Work, lower, place_of};
+use crate::lowering::{
+    Argument, Lowered, LoweringOptions, ModuleSpec, Place, Work, lower, place_of,
+};
 use crate::staging::Staging;
 use crate::tiles::Tiles;
 use plan::{
@@ -47,6 +49,8 @@ impl CudaOptions {
 pub enum LoadError {
     /// It cannot be executed.
     Backend(BackendError),
+    /// A call failed on the way; `new` turns it into one of the others.
+    Cuda(CudaError),
     /// It can, but context, code and arena together would pass the budget: a plan that counts with
     /// `beside` is needed.
     OverBudget {
@@ -63,6 +67,7 @@ impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             LoadError::Backend(error) => error.fmt(f),
+            LoadError::Cuda(error) => error.fmt(f),
             LoadError::OverBudget { beside, arena, budget } => {
                 let shown = |bytes: &u64| Bytes::new(*bytes).unwrap_or(Bytes::ZERO);
                 let (beside, arena, budget) = (shown(beside), shown(arena), shown(budget));
@@ -83,7 +88,7 @@ impl From<BackendError> for LoadError {
 
 impl From<CudaError> for LoadError {
     fn from(error: CudaError) -> LoadError {
-        LoadError::Backend(failed(error))
+        LoadError::Cuda(error)
     }
 }
 
@@ -97,9 +102,6 @@ pub const GRAPH_RESERVE: u64 = 8 << 20;
 
 /// The driver gives memory in pieces of this size.
 pub const GRANULE: u64 = 2 << 20;
-
-/// Bytes of the driver's error for "out of memory".
-const OUT_OF_MEMORY: i32 = 2;
 
 /// Our own few bytes on the device: what the host gives a run, and the head's scalars.
 const CONTROL_BYTES: u64 = 4096;
@@ -165,6 +167,17 @@ impl CudaBackend {
     /// Proves the plan, loads all its code, runs every kernel and product once, measures, takes
     /// the arena, records graphs, and measures again.
     pub fn new(gpu: &Gpu, plan: Plan, options: &CudaOptions) -> Result<CudaBackend, LoadError> {
+        let wanted = plan.arena_bytes;
+        CudaBackend::load(gpu, plan, options).map_err(|error| match error {
+            LoadError::Cuda(CudaError::Call { code: OUT_OF_MEMORY, .. }) => {
+                BackendError::OutOfMemory { wanted }.into()
+            }
+            LoadError::Cuda(error) => failed(error).into(),
+            other => other,
+        })
+    }
+
+    fn load(gpu: &Gpu, plan: Plan, options: &CudaOptions) -> Result<CudaBackend, LoadError> {
         plan::verify::verify(&plan).map_err(|defects| {
             let first: Vec<String> = defects.iter().take(3).map(ToString::to_string).collect();
             BackendError::BadPlan { defects: first.join("; ") }
@@ -188,14 +201,13 @@ impl CudaBackend {
                 budget,
             });
         }
-        let arena = DeviceMemory::new(&context, arena_bytes).map_err(|error| match error {
-            CudaError::Call { code: OUT_OF_MEMORY, .. } => {
-                BackendError::OutOfMemory { wanted: plan.arena_bytes }
-            }
-            other => failed(other),
-        })?;
+        // Where the driver would lend the host's memory instead (WDDM), it must not be asked.
+        if arena_bytes > context.memory()?.0 {
+            return Err(BackendError::OutOfMemory { wanted: plan.arena_bytes }.into());
+        }
+        let arena = DeviceMemory::new(&context, arena_bytes)?;
         let host = PinnedMemory::new(&context, plan.host_bytes.get())?;
-        // SAFETY: both ranges are ours.
+        // SAFETY: the range is ours.
         unsafe { context.fill(arena.address(), 0, arena.bytes() as usize) }?;
         // SAFETY: the memory is ours and nobody reads it yet.
         unsafe { std::ptr::write_bytes(host.start(), 0, host.bytes()) };
@@ -223,6 +235,18 @@ impl CudaBackend {
             return Err(LoadError::OverBudget { beside, arena: arena_bytes, budget });
         }
         Ok(backend)
+    }
+
+    /// How many files of kernels a plan would have to compile first.
+    pub fn to_compile(
+        gpu: &Gpu,
+        plan: &Plan,
+        options: &CudaOptions,
+    ) -> Result<usize, BackendError> {
+        let lowered = lower(plan, LoweringOptions { tf32: options.tf32, tiles: options.tiles })?;
+        let is_missing =
+            |module: &&ModuleSpec| !gpu.cache.holds(&gpu.compiler, module, gpu.info().sm);
+        Ok(lowered.modules.iter().filter(is_missing).count())
     }
 
     /// What the process holds on the device.
@@ -333,7 +357,7 @@ impl Backend for CudaBackend {
         offset: u64,
         content: &[u8],
     ) -> Result<(), BackendError> {
-        self.limits.check_ids(tensor, content)?;
+        self.limits.check_ids(tensor, offset, content)?;
         let entered = self.access.write(tensor, offset, content.len())?;
         self.context.enter().map_err(failed)?;
         self.poison(entered)?;
@@ -444,12 +468,9 @@ fn step_bytes(inputs: &StepInputs) -> [u8; 64] {
 }
 
 fn load_modules(gpu: &Gpu, lowered: &Lowered) -> Result<Vec<Module>, LoadError> {
-    let mut modules = Vec::new();
-    for spec in &lowered.modules {
-        let cubin = gpu.cache.get(&gpu.compiler, spec, gpu.info().sm)?;
-        modules.push(Module::new(&gpu.context, &cubin)?);
-    }
-    Ok(modules)
+    let cubins = gpu.cache.get_all(&gpu.compiler, &lowered.modules, gpu.info().sm)?;
+    let load = |cubin: &Vec<u8>| Module::new(&gpu.context, cubin);
+    Ok(cubins.iter().map(load).collect::<Result<_, _>>()?)
 }
 
 fn load_products(
@@ -493,12 +514,6 @@ fn run_once(
         }
         seen.push((kernel.module, kernel.entry));
         let function = modules[kernel.module].function(kernel.entry, kernel.shared)?;
-        let local = modules[kernel.module].local_bytes(function)?;
-        if local > 0 {
-            let (entry, file) = (kernel.entry, lowered.modules[kernel.module].file());
-            let what = format!("{entry} of {file} has a stack frame of {local} bytes");
-            return Err(BackendError::Unsupported { what }.into());
-        }
         let nothing = [0; crate::driver::MOST_ARGUMENTS];
         // SAFETY: a count of 0 comes first: the kernel follows no pointer.
         unsafe { context.launch(function, 1, kernel.block, kernel.shared, &nothing) }?;

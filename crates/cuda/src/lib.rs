@@ -36,7 +36,35 @@ pub use tiles::{AttentionTiles, Tile, Tiles};
 
 use plan::{BackendError, Plan};
 
+/// The largest head that attention has kernels for.
+pub fn largest_head(dtype: plan::Dtype) -> u64 {
+    kernels::attention::largest_head(dtype)
+}
+
+/// A module that a plan needs, and the dynamic shared memory of its kernels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModuleUse {
+    /// The module.
+    pub module: ModuleSpec,
+    /// The most bytes that a launch of each kernel asks for.
+    pub shared: Vec<(&'static str, u32)>,
+}
+
 /// The modules that a plan needs: what a check compiles where there is no GPU.
-pub fn modules(plan: &Plan, options: LoweringOptions) -> Result<Vec<ModuleSpec>, BackendError> {
-    Ok(lowering::lower(plan, options)?.modules)
+pub fn modules(plan: &Plan, options: LoweringOptions) -> Result<Vec<ModuleUse>, BackendError> {
+    let lowered = lowering::lower(plan, options)?;
+    let mut uses: Vec<ModuleUse> = lowered
+        .modules
+        .into_iter()
+        .map(|module| ModuleUse { module, shared: Vec::new() })
+        .collect();
+    for work in lowered.segments.iter().flatten().flatten() {
+        let lowering::Work::Kernel(launch) = work else { continue };
+        let shared = &mut uses[launch.module].shared;
+        match shared.iter_mut().find(|(entry, _)| *entry == launch.entry) {
+            Some((_, most)) => *most = launch.shared.max(*most),
+            None => shared.push((launch.entry, launch.shared)),
+        }
+    }
+    Ok(uses)
 }

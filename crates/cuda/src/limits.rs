@@ -10,10 +10,21 @@ const MOST_ROWS: u64 = 1 << 24;
 
 /// The bounds of a plan's inputs.
 pub(crate) struct Limits {
-    /// Ids of a tensor: whether -1 counts, and the first id that is too large.
-    ids: BTreeMap<TensorId, (bool, u64)>,
+    /// By tensor of ids.
+    ids: BTreeMap<TensorId, Ids>,
     /// By segment: the first `first_row` and the first `position` that are too large.
     segments: Vec<(u64, u64)>,
+}
+
+/// What ids of a tensor may be.
+#[derive(Clone, Copy)]
+struct Ids {
+    /// Whether -1 counts: no target.
+    with_none: bool,
+    /// The first id that is too large.
+    limit: u64,
+    /// Bytes of the tensor.
+    bytes: u64,
 }
 
 impl Limits {
@@ -31,25 +42,27 @@ impl Limits {
 
     fn add(&mut self, plan: &Plan, op: &Op, (rows, positions): &mut (u64, u64)) {
         let shape = |id: TensorId| plan.schedule.tensors.get(id).shape;
+        let mut limit = |tensor: TensorId, with_none: bool, limit: u64| {
+            let bytes = plan.schedule.tensors.bytes(tensor).get();
+            self.ids.insert(tensor, Ids { with_none, limit, bytes });
+        };
         match op {
             Op::Embed(op) => {
-                self.ids.insert(op.tokens, (false, shape(op.wte).rows()));
+                limit(op.tokens, false, shape(op.wte).rows());
                 if op.position == PositionFrom::Step {
                     let last = shape(op.wpe).rows() + 1 - shape(op.tokens).width();
                     *positions = (*positions).min(last);
                 }
             }
-            Op::EmbedBackward(op) => {
-                self.ids.insert(op.tokens, (false, shape(op.d_wte).rows()));
-            }
+            Op::EmbedBackward(op) => limit(op.tokens, false, shape(op.d_wte).rows()),
             Op::HeadTrain(op) => {
-                self.ids.insert(op.targets, (true, shape(op.w).rows()));
+                limit(op.targets, true, shape(op.w).rows());
                 let room =
                     (shape(op.row_loss).width() + 1).saturating_sub(shape(op.targets).rows());
                 *rows = (*rows).min(room);
             }
             Op::HeadEval(op) => {
-                self.ids.insert(op.targets, (true, shape(op.w).rows()));
+                limit(op.targets, true, shape(op.w).rows());
                 let room =
                     (shape(op.row_loss).width() + 1).saturating_sub(shape(op.targets).rows());
                 *rows = (*rows).min(room);
@@ -66,11 +79,20 @@ impl Limits {
         }
     }
 
-    /// Ids that the host writes.
-    pub(crate) fn check_ids(&self, tensor: TensorId, content: &[u8]) -> Result<(), BackendError> {
-        let Some(&(with_none, limit)) = self.ids.get(&tensor) else {
+    /// Ids that the host writes: all of a tensor at once, or kernels would meet what stood there.
+    pub(crate) fn check_ids(
+        &self,
+        tensor: TensorId,
+        offset: u64,
+        content: &[u8],
+    ) -> Result<(), BackendError> {
+        let Some(&Ids { with_none, limit, bytes }) = self.ids.get(&tensor) else {
             return Ok(());
         };
+        if offset != 0 || content.len() as u64 != bytes {
+            let what = format!("ids are written whole: {bytes} bytes, not {}", content.len());
+            return Err(BackendError::HostAccess { what });
+        }
         let lowest = if with_none { -1 } else { 0 };
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         for id in content.as_chunks::<4>().0 {

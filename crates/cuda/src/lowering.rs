@@ -3,6 +3,7 @@
 //! that the check of all kernels for all architectures lowers the same plans as a run does.
 
 use crate::cublaslt::{Orientation, ProductShape};
+use crate::driver::MOST_ARGUMENTS;
 use crate::kernels;
 use crate::tiles::Tiles;
 use plan::ops::{Dropout, DropoutSite};
@@ -292,6 +293,10 @@ impl Lowering<'_> {
             let what = format!("{} blocks of {entry}: lower batch_size or block_size", extent.grid);
             BackendError::Unsupported { what }
         })?;
+        if arguments.len() > MOST_ARGUMENTS {
+            let what = format!("{} arguments of {entry}", arguments.len());
+            return Err(BackendError::Unsupported { what });
+        }
         let (block, shared) = (extent.block, extent.shared);
         let launch = KernelLaunch { module, entry, grid, block, shared, arguments };
         self.work.push(Work::Kernel(launch));

@@ -59,6 +59,17 @@ pub struct GpuProcess {
     pub bytes: Option<u64>,
 }
 
+/// "python3 (PID 4242) 1.97 GiB".
+impl std::fmt::Display for GpuProcess {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} (PID {})", self.name.as_deref().unwrap_or("a process"), self.pid)?;
+        match self.bytes.and_then(plan::Bytes::new) {
+            Some(bytes) => write!(f, " {bytes}"),
+            None => Ok(()),
+        }
+    }
+}
+
 /// How a GPU fares now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GpuLoad {

@@ -59,6 +59,10 @@ pub struct Compiled {
     pub log: String,
 }
 
+/// How kernels are compiled. Multiply-adds are written where they are wanted, so that two forms of
+/// one kernel cannot differ in them; the last makes the compiler tell what each kernel uses.
+pub(crate) const OPTIONS: [&str; 3] = ["--std=c++17", "--fmad=false", "--ptxas-options=-v"];
+
 /// Oldest version that the kernels are written for.
 const OLDEST: (i32, i32) = (12, 1);
 
@@ -113,14 +117,13 @@ impl Compiler {
         let inner_nul = |_| refused("the source has a NUL".to_string());
         let source = CString::new(source).map_err(inner_nul)?;
         let name = CString::new(file).map_err(inner_nul)?;
-        let options = [
-            format!("--gpu-architecture=sm_{sm}"),
-            "--std=c++17".to_string(),
-            "--fmad=false".to_string(),
-            "--ptxas-options=-v".to_string(),
-        ];
-        let options: Vec<CString> =
-            options.into_iter().map(CString::new).collect::<Result<_, _>>().map_err(inner_nul)?;
+        let target = format!("--gpu-architecture=sm_{sm}");
+        let options: Vec<CString> = OPTIONS
+            .into_iter()
+            .chain([target.as_str()])
+            .map(CString::new)
+            .collect::<Result<_, _>>()
+            .map_err(inner_nul)?;
         let pointers: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
         let mut program = Owned { api: &self.api, program: std::ptr::null_mut() };
         // SAFETY: pointers to a local and to NUL-terminated strings; no headers.

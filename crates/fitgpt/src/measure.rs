@@ -2,13 +2,13 @@
 //! each step took, and finds it again for later predictions. The choice of a plan never looks at
 //! it: two runs of the same settings are cut the same way, measured or not.
 
-use crate::device::{Device, backend_error};
+use crate::device::Device;
 use model::Program;
 use plan::cost::step_seconds;
 use plan::op_times::{OpTimes, Sample, key};
 use plan::{Backend, Plan, SegmentId, StepInputs, TensorId};
 use serde_json::{Map, Value, json};
-use spec::{DtypeChoice, Machine, Planned, RunSpec};
+use spec::DtypeChoice;
 use std::path::PathBuf;
 use train::TrainError;
 
@@ -34,20 +34,6 @@ impl SegmentTimes {
         let of = |step: usize| self.rounds.iter().map(|round| round[step]).fold(f64::MAX, f64::min);
         (0..steps).map(of).collect()
     }
-}
-
-/// Loads a plan and times its steps.
-pub fn measure(
-    planned: &Planned,
-    case: (&RunSpec, &Machine),
-    vocabulary: u64,
-    device: &Device,
-) -> Result<OpTimes, TrainError> {
-    let (run, machine) = case;
-    let loaded = device.load(planned.plan.clone(), run, machine, Vec::new());
-    let mut backend = loaded.map_err(backend_error)?;
-    let times = time_segments(&mut *backend, &planned.program, vocabulary)?;
-    Ok(op_times(&planned.plan, &times, &device.measured(run.dtype)))
 }
 
 /// Runs training slices, evaluation and update of a loaded program and times their steps.

@@ -155,6 +155,12 @@ pub enum BackendError {
         /// The first value that is not allowed.
         limit: i64,
     },
+    /// It cannot be done here and now, and nothing has failed: memory that others hold, a library
+    /// that is missing.
+    Refused {
+        /// What, and what to do.
+        what: String,
+    },
     /// The device failed.
     Device {
         /// Its words.
@@ -176,6 +182,7 @@ impl fmt::Display for BackendError {
             BackendError::BadInput { what, given, limit } => {
                 write!(f, "{what} is {given}, it must be 0 or more and below {limit}")
             }
+            BackendError::Refused { what } => f.write_str(what),
             BackendError::Device { what } => write!(f, "the device failed: {what}"),
         }
     }

@@ -101,7 +101,9 @@ impl Engine {
     /// there was one.
     pub fn settle_loss_scale(&mut self) -> Result<(), TrainError> {
         let (state, first) = (self.state()?, self.first_loss_scale());
-        if (state.loss_scale == 1.0) == (first == 1.0) {
+        // A scale that fell to 1 was halved just now, or has been counting clean updates since.
+        let was_scaled = state.loss_scale != 1.0 || state.growth > 0 || state.skipped;
+        if was_scaled == (first != 1.0) {
             return Ok(());
         }
         self.set_state(&StepState { loss_scale: first, growth: 0, ..state })

@@ -13,12 +13,13 @@ static ATTENTION: Source = Source { file: "attention.cu", text: include_str!("at
 static ATTENTION_F32: Source =
     Source { file: "attention_f32.cu", text: include_str!("attention_f32.cu") };
 
-/// The compiler keeps a smaller one on a stack, which no kernel may have.
-const SMALLEST_HEAD: u64 = 2;
-/// The largest head that the tensor cores' kernels keep in registers.
-const LARGEST_HEAD: u64 = 128;
-/// And the others in shared memory.
-const LARGEST_HEAD_F32: u64 = 256;
+/// The largest head: the tensor cores' kernels keep it in registers, those of f32 in shared memory.
+pub(crate) const fn largest_head(dtype: Dtype) -> u64 {
+    match dtype {
+        Dtype::F32 => 256,
+        _ => 128,
+    }
+}
 
 /// The sizes of one attention, and its kernels.
 struct Heads {
@@ -44,14 +45,7 @@ impl Heads {
             _ => return Err(unsupported("attention over no sequences".to_string())),
         };
         let size = shape.width() / heads.max(1);
-        let most = if dtype == Dtype::F32 { LARGEST_HEAD_F32 } else { LARGEST_HEAD };
-        let least = if dtype == Dtype::F32 { 1 } else { SMALLEST_HEAD };
-        if size < least {
-            return Err(unsupported(format!(
-                "heads of {size} in {dtype}: n_embd / n_head must be at least {least}; \
-                 lower n_head"
-            )));
-        }
+        let most = largest_head(dtype);
         if size > most {
             return Err(unsupported(format!(
                 "heads of {size} in {dtype}: n_embd / n_head may be at most {most}; raise n_head"

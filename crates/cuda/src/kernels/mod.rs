@@ -1,7 +1,7 @@
 //! The kernels: for each family of ops a `.cu` file and the lines that launch it. One exhaustive
 //! `match`; which op runs when was decided by the plan.
 
-mod attention;
+pub(crate) mod attention;
 mod decode;
 mod embed;
 mod gelu;
@@ -11,7 +11,7 @@ mod linear;
 mod sums;
 mod update;
 
-use crate::lowering::Lowering;
+use crate::lowering::{Lowering, Place};
 use plan::BackendError;
 use plan::ops::{Op, Transfer};
 
@@ -46,6 +46,10 @@ pub(crate) fn lower(cx: &mut Lowering<'_>, op: &Op) -> Result<(), BackendError> 
 
 fn transfer(cx: &mut Lowering<'_>, op: &Transfer) -> Result<(), BackendError> {
     let (from, to, bytes) = (cx.place(op.from)?, cx.place(op.to)?, cx.bytes(op.from));
+    let on_host = [from, to].iter().filter(|place| matches!(place, Place::Host(_))).count();
+    if on_host != 1 {
+        return Err(unsupported("a transfer that is not between host and device".to_string()));
+    }
     cx.copy(from, to, bytes);
     Ok(())
 }

@@ -59,7 +59,7 @@ template <class T, int COUNT> DEVICE void store(T *to, const Pack<T, COUNT> &pac
     *reinterpret_cast<Pack<T, COUNT> *>(to) = pack;
 }
 
-// What the host gives each run of a segment; `executor/inputs.rs` writes the same bytes.
+// What the host gives each run of a segment; `step_bytes` in `executor.rs` writes the same bytes.
 struct Step {
     double lr;
     double grad_clip;

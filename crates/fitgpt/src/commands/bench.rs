@@ -2,7 +2,6 @@
 //! take, on random tokens, then every step by itself beside the ceiling that bounds it.
 
 use super::plan::{Case, host_memory, show_json};
-use super::train::count_with;
 use super::{environment, settings, show};
 use crate::bench_report::{BenchReport, MemoryFacts, OpRow, Predictions};
 use crate::device::Device;
@@ -11,10 +10,9 @@ use crate::plan_report::document::plain;
 use crate::{measure, screen};
 use ::train::TrainError;
 use ::train::engine::{Engine, Rows};
-use cuda::LoadError;
 use plan::StepInputs;
 use serde_json::{Map, Value};
-use spec::{Command, Memory, Planned, RunSpec, Settings, SpecError, resolve};
+use spec::{Command, Machine, Memory, Planned, RunSpec, Settings, SpecError, resolve};
 use std::time::Instant;
 
 const FLAGS: [Flag; 3] = [
@@ -145,23 +143,18 @@ fn here(case: &Case) -> Result<&Device, TrainError> {
 
 /// Plans and takes the memory, as `train` does.
 fn load(case: &mut Case, quiet: bool) -> Result<(Planned, Engine), TrainError> {
-    loop {
-        let device = here(case)?;
-        let planned = case.planned()?;
-        match device.load(planned.plan.clone(), &case.run, &case.machine, Vec::new()) {
-            Ok(backend) => {
-                let engine = Engine::new(backend, planned.program.clone(), case.dims);
-                return Ok((planned, engine));
-            }
-            Err(LoadError::Backend(error)) => return Err(device.named_holders(error).into()),
-            Err(LoadError::OverBudget { beside, .. }) => {
-                let said = count_with(&mut case.machine, beside);
-                if !quiet {
-                    screen::notice(&said);
-                }
-            }
+    let mut machine = case.machine.clone();
+    let say = |text: &str| {
+        if !quiet {
+            screen::notice(text);
         }
-    }
+    };
+    let plan = |machine: &Machine| case.planned(machine);
+    let loaded = here(case)?.load_planned(&case.run, &mut machine, &[], &say, plan)?;
+    let (planned, backend) = loaded;
+    let engine = Engine::new(backend, planned.program.clone(), case.dims);
+    case.machine = machine;
+    Ok((planned, engine))
 }
 
 /// Seconds of whole iterations, as `train` runs them but for reading text: the state is read at the

@@ -3,7 +3,6 @@
 
 use super::plan::show_json;
 use super::show;
-use crate::device::gpu_process;
 use crate::flags::{Flag, Given};
 use crate::survey::{CpuFacts, GpuFacts, LibraryFacts, Reading, Survey};
 use crate::{interrupt, screen};
@@ -173,7 +172,7 @@ fn gpu_text(gpu: &GpuFacts, width: usize) -> String {
     let load = load_text(gpu);
     text += &line("", &format!("at {}{load}", info.pci_bus_id), width);
     for process in &gpu.processes {
-        text += &line("", &format!("held by {}", gpu_process(process)), width);
+        text += &line("", &format!("held by {process}"), width);
     }
     text
 }
@@ -292,9 +291,6 @@ mod tests {
             sm,
             memory: 12 << 30,
             multiprocessors: 46,
-            shared_per_block: 0,
-            l2_bytes: 0,
-            integrated: false,
             pci_bus_id: "0000:01:00.0".to_string(),
         };
         let load = GpuLoad { busy_percent: Some(7), temperature: None, power: Some(31_400) };

@@ -147,6 +147,11 @@ impl Case {
         }
         notices.extend(gpu.and_then(|gpu| above_the_card(gpu, &run)));
         let machine = gpu_machine(gpu, &run)?;
+        let (head, most) = (dims.n_embd / dims.n_head, cuda::largest_head(machine.compute));
+        if head > most {
+            let what = "`train` has kernels for heads of at most";
+            notices.push(format!("heads of {head} ({}): {what} {most}", machine.compute));
+        }
         Ok(Case { run, dims, machine, named: gpu.is_some(), here: None, before, notices })
     }
 
@@ -163,9 +168,14 @@ impl Case {
             let what = "--measure runs the plan here: leave out --gpu, --vram and device='cuda'";
             return Err(SpecError::Conflict { what: what.to_string() }.into());
         };
-        let planned = self.planned()?;
-        let times =
-            measure::measure(&planned, (&self.run, &self.machine), self.dims.vocab_size, here)?;
+        let say = |text: &str| screen::note(&format!("note: {text}"));
+        let plan = |machine: &Machine| self.planned(machine);
+        let mut machine = self.machine.clone();
+        let loaded = here.load_planned(&self.run, &mut machine, &[], &say, plan)?;
+        let (planned, mut backend) = loaded;
+        let vocabulary = self.dims.vocab_size;
+        let times = measure::time_segments(&mut *backend, &planned.program, vocabulary)?;
+        let times = measure::op_times(&planned.plan, &times, &here.measured(self.run.dtype));
         let kept = measure::keep(&times, here)?;
         let place =
             kept.map_or("nowhere: HOME is not set".to_string(), |p| p.display().to_string());
@@ -177,8 +187,8 @@ impl Case {
     }
 
     /// The plan that a resumed run was saved with, if it still serves; else a new one.
-    pub fn planned(&self) -> Result<Planned, TrainError> {
-        let Case { run, dims, machine, .. } = self;
+    pub fn planned(&self, machine: &Machine) -> Result<Planned, TrainError> {
+        let Case { run, dims, .. } = self;
         let stored = self.before.as_ref().and_then(|document| document.plan.as_ref());
         let again = stored.map(|choice| plan_again(run, *dims, machine, choice)).transpose()?;
         if let Some(Err(why)) = &again {
@@ -193,7 +203,7 @@ impl Case {
     /// The plan, or a refusal with suggestions.
     pub fn plan(&self) -> Result<PlanReport, TrainError> {
         let Case { run, dims, machine, .. } = self;
-        let planned = self.planned()?;
+        let planned = self.planned(machine)?;
         let done = self.before.as_ref().map_or(0, |document| document.progress.iteration);
         let left = &RunSpec { max_iters: run.max_iters.saturating_sub(done), ..run.clone() };
         let (prediction, basis) = match &self.here {
@@ -231,7 +241,7 @@ pub fn plan_or_suggest(
 /// Whether the first GPU of this machine has the memory that settings ask for.
 fn is_here(settings: &Settings) -> Result<bool, SpecError> {
     let (run, _) = resolve(settings, &Environment { cuda_devices: 1, ..environment() })?;
-    let memory = device::gpu_memory();
+    let memory = device::gpu_memory(run.device);
     Ok(match run.vram {
         Memory::Bytes(asked) => memory.is_some_and(|memory| asked.get() <= memory),
         Memory::Auto | Memory::Percent(_) => memory.is_some(),

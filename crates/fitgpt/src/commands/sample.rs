@@ -1,7 +1,7 @@
 //! `fitgpt sample`: text from a trained model, token by token as it is made.
 
 use super::{INTERRUPTED, environment, settings, show};
-use crate::device::{Device, backend_error};
+use crate::device::Device;
 use crate::speak::{Speech, speak};
 use crate::{interrupt, screen};
 use ::train::TrainError;
@@ -9,7 +9,7 @@ use ::train::engine::Engine;
 use ::train::save;
 use ::train::setup::SampleSetup;
 use plan::Bytes;
-use spec::{Command, Planned, plan_for_sample};
+use spec::{Command, Machine, plan_for_sample};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
@@ -32,11 +32,12 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
         return Err(TrainError::EmptyPrompt);
     }
     let device = Device::find(spec.device)?;
-    let machine = device.machine(spec)?;
-    let Planned { program, plan, .. } = plan_for_sample(spec, *dims, &machine)?;
-    let arena = plan.arena_bytes;
-    let backend = device.load(plan, spec, &machine, Vec::new()).map_err(backend_error)?;
-    let mut engine = Engine::new(backend, program, *dims);
+    let plan = |machine: &Machine| Ok::<_, TrainError>(plan_for_sample(spec, *dims, machine)?);
+    let mut machine = device.machine(spec)?;
+    let say = |text: &str| screen::note(&format!("note: {text}"));
+    let (planned, backend) = device.load_planned(spec, &mut machine, &[], &say, plan)?;
+    let arena = planned.plan.arena_bytes;
+    let mut engine = Engine::new(backend, planned.program, *dims);
     let mut buffer = save::buffer(&engine)?;
     save::load(&mut engine, &saved.reader, &saved.path, &mut buffer)?;
     drop(buffer);

@@ -15,18 +15,14 @@ use ::train::run::{HostBuffers, Outcome, Run};
 use ::train::runlog::RunLog;
 use ::train::save::{self, Document};
 use ::train::setup::Setup;
-use cuda::LoadError;
 use data::Split;
 use plan::report::{Bill, steps_hash};
-use plan::{BackendError, Bytes, Phase, Plan};
-use spec::{Command, Machine, Memory, Planned, SamplingKeys, plan_again};
+use plan::{Bytes, Phase, Plan};
+use spec::{Command, Machine, Planned, SamplingKeys, plan_again};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 const STOPPING: &str = "stopping after this step, saving it (Ctrl-C again: leave at once)";
-
-/// What a plan counts with grows by at least so much each time that it was too little.
-const STEP: Option<Bytes> = Bytes::new(1 << 20);
 
 /// Tokens of the text at the end.
 const SAMPLE_TOKENS: u64 = 350;
@@ -65,52 +61,29 @@ struct Loaded {
     host: Vec<HostMemory>,
 }
 
-/// Plans and takes the memory. Where driver and code turn out to hold more than was counted with,
-/// it plans again with what was measured.
+/// Plans, shows the plan, and takes the memory.
 fn load(setup: &Setup, device: &Device) -> Result<Loaded, TrainError> {
     let mut machine = device.machine(&setup.spec)?;
-    loop {
-        let planned = planned(setup, device, &machine)?;
-        let host = host_memory(setup, &planned);
-        show_bill(&planned.plan, &host);
-        show_plan(&planned, &machine);
-        let Planned { program, plan, choice, .. } = planned;
-        let steps = format!("{:016x}", steps_hash(&plan.schedule, Phase::Train));
-        let mut document = setup.document(choice, steps, device.kind());
-        let before = setup.saved.as_ref().filter(|saved| saved.document.device == document.device);
-        let choices = before.map_or(Vec::new(), |saved| saved.document.choices.clone());
-        match device.load(plan, &setup.spec, &machine, choices) {
-            Ok(backend) => {
-                run_report::held(device, backend.arena_bytes(), machine.budget);
-                document.choices = backend.choices();
-                if let Some(text) = setup.saved.as_ref().and_then(|s| s.other_bits(&document)) {
-                    screen::notice(&text);
-                }
-                let engine = Engine::new(backend, program, setup.dims);
-                return Ok(Loaded { engine, document, host });
-            }
-            // Somebody took the memory since it was counted: with what is left, or not at all.
-            Err(LoadError::Backend(BackendError::OutOfMemory { .. }))
-                if setup.spec.vram == Memory::Auto && device.has_less_than(&machine) =>
-            {
-                screen::notice("another program took memory meanwhile: planned again");
-                machine = device.machine(&setup.spec)?;
-            }
-            Err(LoadError::Backend(error)) => return Err(device.named_holders(error).into()),
-            Err(LoadError::OverBudget { beside, .. }) => {
-                screen::notice(&count_with(&mut machine, beside));
-            }
-        }
+    let before = setup.saved.as_ref().filter(|saved| saved.document.device == device.kind());
+    let choices = before.map_or(&[][..], |saved| &saved.document.choices);
+    let plan = |machine: &Machine| {
+        let planned = planned(setup, device, machine)?;
+        show_bill(&planned.plan, &host_memory(setup, &planned));
+        show_plan(&planned, machine);
+        Ok::<_, TrainError>(planned)
+    };
+    let loaded = device.load_planned(&setup.spec, &mut machine, choices, &screen::notice, plan)?;
+    let (planned, backend) = loaded;
+    let host = host_memory(setup, &planned);
+    run_report::held(device, backend.arena_bytes(), machine.budget);
+    let Planned { program, plan, choice, .. } = planned;
+    let steps = format!("{:016x}", steps_hash(&plan.schedule, Phase::Train));
+    let mut document = setup.document(choice, steps, device.kind());
+    document.choices = backend.choices();
+    if let Some(text) = setup.saved.as_ref().and_then(|saved| saved.other_bits(&document)) {
+        screen::notice(&text);
     }
-}
-
-/// What driver and code turned out to hold becomes what the next plan counts with; gives the line
-/// to say. Each turn leaves less to the arena: it ends in a plan or in a refusal.
-pub(super) fn count_with(machine: &mut Machine, beside: u64) -> String {
-    let beside = Bytes::new(beside).unwrap_or(machine.device.context);
-    let more = STEP.and_then(|step| machine.device.context.plus(step)).unwrap_or(beside);
-    machine.device.context = beside.max(more);
-    format!("driver and code hold {beside}: planned again with that")
+    Ok(Loaded { engine: Engine::new(backend, program, setup.dims), document, host })
 }
 
 /// The plan that the run was saved with, if it still serves; else a new one, or a refusal with

@@ -2,9 +2,9 @@
 //! from the table of GPUs.
 
 use super::host_budget;
+use crate::screen;
 use ::cuda::{
-    CubinCache, CudaBackend, CudaError, CudaOptions, GRANULE, GRAPH_RESERVE, Gpu, GpuProcess,
-    LoadError,
+    CubinCache, CudaBackend, CudaError, CudaOptions, GRANULE, GRAPH_RESERVE, Gpu, LoadError,
 };
 use plan::{Backend, BackendError, Bytes, Plan};
 use spec::{DtypeChoice, Machine, Memory, RunSpec};
@@ -76,23 +76,27 @@ impl CudaDevice {
 
     /// Others that hold memory, for a refusal: "; others hold the rest: …", or nothing.
     pub fn holders(&self) -> String {
-        let others: Vec<String> = self.gpu.others().iter().map(process).collect();
+        let others: Vec<String> = self.gpu.others().iter().map(ToString::to_string).collect();
         match others.is_empty() {
             true => String::new(),
             false => format!("; others hold the rest: {}", others.join(", ")),
         }
     }
 
-    /// The refusal where others hold what was asked for.
+    /// The refusal where more is asked for than is free, or than there is.
     fn taken(&self, budget: u64, available: u64) -> BackendError {
-        let (budget, available) = (bytes(budget), bytes(available));
-        let others = self.holders();
-        let name = &self.gpu.info().name;
-        let what = format!(
-            "vram={budget} was asked for, {name} has {available} free{others}; \
-             end them, or lower vram"
-        );
-        BackendError::Device { what }
+        let (name, total) = (&self.gpu.info().name, self.gpu.info().memory);
+        let (asked, free, all) = (bytes(budget), bytes(available), bytes(total));
+        let what = match (budget > total, self.holders()) {
+            (true, _) => format!("vram={asked} was asked for, {name} has {all}; lower vram"),
+            (false, others) if others.is_empty() => {
+                format!("vram={asked} was asked for, {name} has {free} free; lower vram")
+            }
+            (false, others) => format!(
+                "vram={asked} was asked for, {name} has {free} free{others}; end them or lower vram"
+            ),
+        };
+        BackendError::Refused { what }
     }
 
     /// Its row of the table, with the memory that it really has.
@@ -134,12 +138,25 @@ impl CudaDevice {
         machine: &Machine,
         choices: Vec<(String, String)>,
     ) -> Result<Box<dyn Backend>, LoadError> {
+        // Pinned memory cannot be swapped out: what is not free now would stop the machine.
+        if ::cpu::available_bytes().is_some_and(|free| plan.host_bytes.get() > free) {
+            let wanted = plan.host_bytes;
+            let what = format!("{wanted} of host memory for the optimizer's state are not free");
+            return Err(
+                BackendError::Refused { what: what + "; lower ram, or offload=False" }.into()
+            );
+        }
         let options = CudaOptions {
             graphs: run.compile,
             budget: Some(machine.budget.get()),
             choices,
             ..CudaOptions::new(&self.gpu)
         };
+        let missing = CudaBackend::to_compile(&self.gpu, &plan, &options)?;
+        if missing > 0 {
+            let sm = self.gpu.info().sm;
+            screen::note(&format!("compiling {missing} files of kernels for sm_{sm}, once …"));
+        }
         Ok(Box::new(CudaBackend::new(&self.gpu, plan, &options)?))
     }
 
@@ -151,11 +168,4 @@ impl CudaDevice {
 
 fn bytes(count: u64) -> Bytes {
     Bytes::new(count).unwrap_or(Bytes::ZERO)
-}
-
-/// "python3 (PID 4242) 1.97 GiB".
-pub fn process(process: &GpuProcess) -> String {
-    let name = process.name.as_deref().unwrap_or("a process");
-    let held = process.bytes.map_or(String::new(), |held| format!(" {}", bytes(held)));
-    format!("{name} (PID {}){held}", process.pid)
 }

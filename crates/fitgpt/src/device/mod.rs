@@ -6,14 +6,17 @@ mod cuda;
 
 use crate::bill::HostMemory;
 use crate::screen;
-use ::cuda::LoadError;
+use ::cuda::{CudaError, LoadError};
 use cpu::CpuDevice;
-pub use cuda::{CudaDevice, process as gpu_process};
+pub use cuda::CudaDevice;
 use plan::{Backend, BackendError, Bytes, Plan};
-use spec::{DtypeChoice, Machine, Memory, RunSpec};
+use spec::{DtypeChoice, Machine, Memory, Planned, RunSpec};
 
 /// Per cent of the free memory that are taken unasked; the rest is for what the host keeps beside.
 const USABLE: f64 = 90.0;
+
+/// What a plan counts with grows by at least so much each time that it was too little.
+const STEP: Option<Bytes> = Bytes::new(1 << 20);
 
 /// A device that can run plans.
 pub enum Device {
@@ -32,24 +35,41 @@ impl Device {
             spec::Device::Cuda(index) => match CudaDevice::open(index) {
                 Ok(found) => Ok(Device::Cuda(Box::new(found))),
                 Err(error) => {
-                    let what = format!("device='cuda': {error}; --device=cpu runs without");
-                    Err(BackendError::Device { what })
+                    let what = format!("device='cuda:{index}': {error}; --device=cpu runs without");
+                    Err(BackendError::Refused { what })
                 }
             },
-            spec::Device::Auto => Ok(Device::best()),
+            spec::Device::Auto => Device::best(),
         }
     }
 
-    fn best() -> Device {
-        if gpu_count() == 0 {
-            return Device::Cpu(CpuDevice::new());
-        }
-        match CudaDevice::open(0) {
-            Ok(found) => Device::Cuda(Box::new(found)),
-            Err(error) => {
-                screen::note(&format!("note: the GPU is not used: {error}"));
-                Device::Cpu(CpuDevice::new())
+    fn best() -> Result<Device, BackendError> {
+        let on_cpu = |why: Option<String>| {
+            if let Some(why) = why {
+                screen::note(&format!("note: the GPU is not used: {why}"));
             }
+            Ok(Device::Cpu(CpuDevice::new()))
+        };
+        let all = match all_gpus() {
+            Ok(all) => all,
+            // A machine without such a GPU: nothing to say.
+            Err(CudaError::Library(_) | CudaError::NoDevice) => return on_cpu(None),
+            Err(error) => return on_cpu(Some(error.to_string())),
+        };
+        let Some(gpu) = all.iter().find(|gpu| gpu.is_supported()) else {
+            let old = all.first().map(|gpu| {
+                CudaError::Architecture { name: gpu.name.clone(), sm: gpu.sm }.to_string()
+            });
+            return on_cpu(old);
+        };
+        match CudaDevice::open(gpu.index) {
+            Ok(found) => Ok(Device::Cuda(Box::new(found))),
+            // Its user wants the GPU, not a run that takes a hundred times as long.
+            Err(error @ CudaError::Full { .. }) => {
+                let what = format!("{}: {error}; --device=cpu runs without", gpu.name);
+                Err(BackendError::Refused { what })
+            }
+            Err(error) => on_cpu(Some(error.to_string())),
         }
     }
 
@@ -85,10 +105,40 @@ impl Device {
         }
     }
 
+    /// Plans and takes the memory. Where driver and code turn out to hold more than was counted
+    /// with, or another program took memory meanwhile, it plans again with what is so; each turn
+    /// leaves less to the arena, so that it ends in a plan or in a refusal.
+    pub fn load_planned<E: From<BackendError>>(
+        &self,
+        run: &RunSpec,
+        machine: &mut Machine,
+        choices: &[(String, String)],
+        say: &dyn Fn(&str),
+        mut plan: impl FnMut(&Machine) -> Result<Planned, E>,
+    ) -> Result<(Planned, Box<dyn Backend>), E> {
+        loop {
+            let planned = plan(machine)?;
+            match self.load(planned.plan.clone(), run, machine, choices.to_vec()) {
+                Ok(backend) => return Ok((planned, backend)),
+                Err(LoadError::OverBudget { beside, .. }) => say(&count_with(machine, beside)),
+                Err(LoadError::Backend(BackendError::OutOfMemory { .. }))
+                    if run.vram == Memory::Auto && self.has_less_than(machine) =>
+                {
+                    say("another program took memory meanwhile: planned again");
+                    *machine = self.machine(run)?;
+                }
+                Err(LoadError::Backend(error)) => return Err(self.named_holders(error).into()),
+                Err(LoadError::Cuda(error)) => {
+                    return Err(BackendError::Device { what: error.to_string() }.into());
+                }
+            }
+        }
+    }
+
     /// Takes the plan's memory. `machine` is what the plan was made for; a plan that does not fit
     /// beside what driver and libraries really hold comes back with that figure. `choices` are
     /// those of the run that goes on.
-    pub fn load(
+    fn load(
         &self,
         plan: Plan,
         run: &RunSpec,
@@ -102,7 +152,7 @@ impl Device {
     }
 
     /// Whether less memory is free by now than a machine was given.
-    pub fn has_less_than(&self, machine: &Machine) -> bool {
+    fn has_less_than(&self, machine: &Machine) -> bool {
         match self {
             Device::Cpu(_) => false,
             Device::Cuda(device) => device.has_less_than(machine),
@@ -110,12 +160,12 @@ impl Device {
     }
 
     /// A lack of memory, with the names of those who hold it.
-    pub fn named_holders(&self, error: BackendError) -> BackendError {
+    fn named_holders(&self, error: BackendError) -> BackendError {
         match (self, error) {
             (Device::Cuda(device), BackendError::OutOfMemory { wanted }) => {
                 let holders = device.holders();
                 let what = format!("{wanted} for the arena cannot be had any more{holders}");
-                BackendError::Device { what }
+                BackendError::Refused { what }
             }
             (_, error) => error,
         }
@@ -149,28 +199,34 @@ impl Device {
     }
 }
 
-/// A refusal to load as an error of the backend, for callers that do not plan again.
-pub fn backend_error(error: LoadError) -> BackendError {
-    match error {
-        LoadError::Backend(error) => error,
-        over => BackendError::Device { what: format!("{over}; raise vram") },
-    }
+/// What driver and code turned out to hold becomes what the next plan counts with; gives the line
+/// to say.
+fn count_with(machine: &mut Machine, beside: u64) -> String {
+    let beside = Bytes::new(beside).unwrap_or(machine.device.context);
+    let more = STEP.and_then(|step| machine.device.context.plus(step)).unwrap_or(beside);
+    machine.device.context = beside.max(more);
+    format!("driver and code hold {beside}: planned again with that")
 }
 
-/// GPUs that plans can run on; none without a driver.
-fn usable_gpus() -> Vec<::cuda::GpuInfo> {
-    let found = ::cuda::Driver::load().and_then(|driver| ::cuda::gpus(&driver));
-    found.unwrap_or_default().into_iter().filter(::cuda::GpuInfo::is_supported).collect()
+/// All GPUs that this process sees.
+fn all_gpus() -> Result<Vec<::cuda::GpuInfo>, CudaError> {
+    ::cuda::gpus(&*::cuda::Driver::load()?)
 }
 
-/// How many GPUs there are that plans can run on.
+/// How many GPUs there are that plans can run on; none without a driver.
 pub fn gpu_count() -> u32 {
-    usable_gpus().len() as u32
+    all_gpus().map_or(0, |all| all.iter().filter(|gpu| gpu.is_supported()).count() as u32)
 }
 
-/// Bytes of the first of them.
-pub fn gpu_memory() -> Option<u64> {
-    usable_gpus().first().map(|gpu| gpu.memory)
+/// Bytes of the GPU that is asked for, if it is there and can be used.
+pub fn gpu_memory(asked: spec::Device) -> Option<u64> {
+    let all = all_gpus().ok()?;
+    let wanted = |gpu: &&::cuda::GpuInfo| match asked {
+        spec::Device::Cuda(index) => gpu.index == index,
+        spec::Device::Auto => true,
+        spec::Device::Cpu => false,
+    };
+    all.iter().filter(|gpu| gpu.is_supported()).find(wanted).map(|gpu| gpu.memory)
 }
 
 /// Bytes of the host that a run may use.
