@@ -1,7 +1,7 @@
 //! Compiled kernels on disk, by source, architecture and compiler. A cache that cannot be read,
 //! written or trusted only costs time: the kernel is compiled again.
 
-use crate::driver::CudaError;
+use crate::error::CudaError;
 use crate::lowering::ModuleSpec;
 use crate::nvrtc::{Compiler, OPTIONS};
 use std::path::{Path, PathBuf};

@@ -2,7 +2,8 @@
 //! each shape. Matrices are described row-major; the library's own order is column-major, so that
 //! every product is asked for transposed.
 
-use crate::driver::{Context, CudaError};
+use crate::context::Context;
+use crate::error::CudaError;
 use crate::library::{Library, Wanted, function_table};
 use plan::Dtype;
 use std::ffi::c_void;

@@ -1,9 +1,11 @@
 //! A GPU that is there: what it is, and its context with the libraries that compute on it. Memory
 //! is measured by the driver's own word from before the context on, never assumed.
 
+use crate::context::Context;
 use crate::cubin_cache::CubinCache;
 use crate::cublaslt::Products;
-use crate::driver::{Attribute, Context, CudaError, Driver, OUT_OF_MEMORY};
+use crate::driver::{Attribute, Driver};
+use crate::error::{CudaError, OUT_OF_MEMORY};
 use crate::nvml::{Nvml, NvmlGpu};
 use crate::nvrtc::Compiler;
 use crate::tiles::Tiles;

@@ -6,27 +6,35 @@
 //! The same plan on the same GPU and libraries gives the same bits: no float atomics, sums over
 //! tokens in fixed shares, one algorithm for each shape of product.
 //!
-//! `unsafe` stands behind the doors to C: `library`, `driver`, `nvrtc`, `cublaslt`, `nvml`, and
-//! the two that use them on memory, `staging` and `executor`.
+//! `unsafe` stands behind the doors to C (`library`, `driver`, `nvrtc`, `cublaslt`, `nvml`), in the
+//! faces of what the driver manages (`context`, `module`, `memory`, `stream`), and in the three that
+//! use them on memory: `staging`, `setup` and `executor`.
 
+mod context;
 mod cubin_cache;
 mod cublaslt;
 mod device;
 mod driver;
+mod error;
 mod executor;
 mod kernels;
 mod library;
 mod limits;
 mod lowering;
+mod memory;
+mod module;
 mod nvml;
 mod nvrtc;
+mod setup;
 mod staging;
+mod stream;
 mod tiles;
 
 pub use cubin_cache::CubinCache;
 pub use cublaslt::{ProductShape, Products, find_products};
 pub use device::{Gpu, GpuInfo, OLDEST_SM, gpus};
-pub use driver::{CudaError, Driver};
+pub use driver::Driver;
+pub use error::CudaError;
 pub use executor::{CudaBackend, CudaOptions, GRANULE, GRAPH_RESERVE, Held, LoadError};
 pub use library::LibraryError;
 pub use lowering::{LoweringOptions, ModuleSpec};

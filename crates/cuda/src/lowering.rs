@@ -2,8 +2,8 @@
 //! products of which shapes. No GPU is needed for it: addresses are still places in the plan, so
 //! that the check of all kernels for all architectures lowers the same plans as a run does.
 
+use crate::context::MOST_ARGUMENTS;
 use crate::cublaslt::{Orientation, ProductShape};
-use crate::driver::MOST_ARGUMENTS;
 use crate::kernels;
 use crate::tiles::Tiles;
 use plan::ops::{Dropout, DropoutSite};

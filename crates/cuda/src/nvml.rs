@@ -92,6 +92,9 @@ impl std::fmt::Debug for Nvml {
     }
 }
 
+/// More processes than share any GPU.
+const MOST_PROCESSES: usize = 512;
+
 /// One GPU as NVML knows it.
 #[derive(Clone, Copy, Debug)]
 pub struct NvmlGpu(Handle);
@@ -153,24 +156,8 @@ impl Nvml {
 
     /// Who holds memory of a GPU, the largest first.
     pub fn processes(&self, gpu: NvmlGpu) -> Vec<GpuProcess> {
-        let lists = [
-            self.api.nvmlDeviceGetComputeRunningProcesses_v3,
-            self.api.nvmlDeviceGetGraphicsRunningProcesses_v3,
-        ];
-        let mut found: Vec<GpuProcess> = Vec::new();
-        for list in lists {
-            let mut all = [ProcessInfo::default(); 128];
-            let mut count = all.len() as u32;
-            // SAFETY: room for as many entries as `count` says.
-            let code = unsafe { list(gpu.0, &raw mut count, all.as_mut_ptr()) };
-            let count = if code == 0 { count as usize } else { 0 };
-            for info in all.iter().take(count) {
-                if found.iter().all(|known| known.pid != info.pid) {
-                    let bytes = (info.bytes != u64::MAX).then_some(info.bytes);
-                    found.push(GpuProcess { pid: info.pid, name: name_of(info.pid), bytes });
-                }
-            }
-        }
+        let named = |(pid, bytes)| GpuProcess { pid, name: name_of(pid), bytes };
+        let mut found: Vec<GpuProcess> = self.holders(gpu).into_iter().map(named).collect();
         found.sort_by_key(|process| (std::cmp::Reverse(process.bytes), process.pid));
         found
     }
@@ -178,8 +165,30 @@ impl Nvml {
     /// What this process holds on a GPU, where the driver tells it.
     pub fn own_bytes(&self, gpu: NvmlGpu) -> Option<u64> {
         let own = std::process::id();
-        let found = self.processes(gpu).into_iter().find(|process| process.pid == own)?;
-        found.bytes.filter(|&bytes| bytes > 0)
+        let found = self.holders(gpu).into_iter().find(|(pid, _)| *pid == own)?;
+        found.1.filter(|&bytes| bytes > 0)
+    }
+
+    /// Numbers of processes that hold memory, each once, and how much.
+    fn holders(&self, gpu: NvmlGpu) -> Vec<(u32, Option<u64>)> {
+        let lists = [
+            self.api.nvmlDeviceGetComputeRunningProcesses_v3,
+            self.api.nvmlDeviceGetGraphicsRunningProcesses_v3,
+        ];
+        let mut found: Vec<(u32, Option<u64>)> = Vec::new();
+        for list in lists {
+            let mut all = [ProcessInfo::default(); MOST_PROCESSES];
+            let mut count = all.len() as u32;
+            // SAFETY: room for as many entries as `count` says.
+            let code = unsafe { list(gpu.0, &raw mut count, all.as_mut_ptr()) };
+            let count = if code == 0 { count as usize } else { 0 };
+            for info in all.iter().take(count) {
+                if found.iter().all(|(pid, _)| *pid != info.pid) {
+                    found.push((info.pid, (info.bytes != u64::MAX).then_some(info.bytes)));
+                }
+            }
+        }
+        found
     }
 
     /// How a GPU fares.

@@ -1,7 +1,7 @@
 //! NVRTC: CUDA source in, machine code for one architecture out, with the compiler's own account
 //! of registers and spills. It needs no GPU.
 
-use crate::driver::CudaError;
+use crate::error::CudaError;
 use crate::library::{Library, LibraryError, Wanted, function_table};
 use std::ffi::{CStr, CString, c_char, c_void};
 

@@ -1,7 +1,10 @@
 //! The way between host and device: a ring of pinned buffers, so that the host can write the next
 //! tokens while the device works on the last.
 
-use crate::driver::{Context, CudaError, Event, PinnedMemory};
+use crate::context::Context;
+use crate::error::CudaError;
+use crate::memory::PinnedMemory;
+use crate::stream::Event;
 use std::sync::Arc;
 
 /// Bytes of a slot. Longer content passes in pieces.

@@ -1,0 +1,178 @@
+//! A GPU's context and its one stream: copies, fills and launches in one order.
+
+use crate::driver::{Driver, DriverApi, Handle};
+use crate::error::CudaError;
+use crate::module::Function;
+use std::ffi::c_void;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The most parameters that a kernel of ours has.
+pub(crate) const MOST_ARGUMENTS: usize = 20;
+
+/// A GPU's context with the one stream that everything runs on.
+pub(crate) struct Context {
+    driver: Arc<Driver>,
+    device: i32,
+    context: Handle,
+    stream: Handle,
+    /// Bytes of device memory that are taken through it now.
+    pub(crate) allocated: AtomicU64,
+}
+
+// SAFETY: the handles may be used from any thread that has made the context its current one, which
+// everybody here does with `enter` before a call or a series of them.
+unsafe impl Send for Context {}
+// SAFETY: as above; the driver's calls are safe to make from several threads.
+unsafe impl Sync for Context {}
+
+impl Context {
+    /// Starts the GPU's context.
+    pub(crate) fn new(driver: Arc<Driver>, device: i32) -> Result<Arc<Context>, CudaError> {
+        let (mut context, mut stream) = (std::ptr::null_mut(), std::ptr::null_mut());
+        // SAFETY: the pointer is to a local.
+        driver.check("cuDevicePrimaryCtxRetain", unsafe {
+            (driver.api.cuDevicePrimaryCtxRetain)(&raw mut context, device)
+        })?;
+        let allocated = AtomicU64::new(0);
+        let mut made = Context { driver, device, context, stream, allocated };
+        made.enter()?;
+        // SAFETY: the pointer is to a local. 1: it does not wait for the default stream.
+        made.check("cuStreamCreate", unsafe { (made.api().cuStreamCreate)(&raw mut stream, 1) })?;
+        made.stream = stream;
+        Ok(Arc::new(made))
+    }
+
+    /// The driver's functions.
+    pub(crate) fn api(&self) -> &DriverApi {
+        &self.driver.api
+    }
+
+    /// A call's result, in words where it failed.
+    pub(crate) fn check(&self, call: &'static str, code: i32) -> Result<(), CudaError> {
+        self.driver.check(call, code)
+    }
+
+    /// Makes the context the calling thread's.
+    pub(crate) fn enter(&self) -> Result<(), CudaError> {
+        // SAFETY: the context lives as long as `self`.
+        self.check("cuCtxSetCurrent", unsafe { (self.api().cuCtxSetCurrent)(self.context) })
+    }
+
+    /// Bytes of device memory that are taken through it now.
+    pub(crate) fn allocated(&self) -> u64 {
+        self.allocated.load(Ordering::Relaxed)
+    }
+
+    /// The stream, for a library that launches on it.
+    pub(crate) fn stream(&self) -> Handle {
+        self.stream
+    }
+
+    /// Bytes of the device's memory that are free, and all of them.
+    pub(crate) fn memory(&self) -> Result<(u64, u64), CudaError> {
+        self.enter()?;
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: the pointers are to locals; the context is current.
+        self.check("cuMemGetInfo", unsafe {
+            (self.api().cuMemGetInfo_v2)(&raw mut free, &raw mut total)
+        })?;
+        Ok((free as u64, total as u64))
+    }
+
+    /// Waits until everything launched has ended. A GPU that failed says so here.
+    pub(crate) fn synchronize(&self) -> Result<(), CudaError> {
+        self.enter()?;
+        // SAFETY: the stream is ours.
+        self.check("cuStreamSynchronize", unsafe { (self.api().cuStreamSynchronize)(self.stream) })
+    }
+
+    /// Copies host bytes to the device; done when the stream gets there.
+    ///
+    /// # Safety
+    /// `to` has room for all of `from`. `from` is pinned and unchanged until the copy is done, or
+    /// pageable: then the call itself waits.
+    pub(crate) unsafe fn upload(
+        &self,
+        to: u64,
+        from: *const u8,
+        bytes: usize,
+    ) -> Result<(), CudaError> {
+        // SAFETY: the caller's promise.
+        self.check("cuMemcpyHtoD", unsafe {
+            (self.api().cuMemcpyHtoDAsync_v2)(to, from.cast(), bytes, self.stream)
+        })
+    }
+
+    /// Copies device bytes to the host; done when the stream gets there.
+    ///
+    /// # Safety
+    /// `to` has room for `bytes` and is not touched until the stream was waited for.
+    pub(crate) unsafe fn download(
+        &self,
+        to: *mut u8,
+        from: u64,
+        bytes: usize,
+    ) -> Result<(), CudaError> {
+        // SAFETY: the caller's promise.
+        self.check("cuMemcpyDtoH", unsafe {
+            (self.api().cuMemcpyDtoHAsync_v2)(to.cast(), from, bytes, self.stream)
+        })
+    }
+
+    /// Sets device bytes.
+    ///
+    /// # Safety
+    /// The range is ours.
+    pub(crate) unsafe fn fill(&self, at: u64, byte: u8, bytes: usize) -> Result<(), CudaError> {
+        // SAFETY: the caller's promise.
+        self.check("cuMemset", unsafe {
+            (self.api().cuMemsetD8Async)(at, byte, bytes, self.stream)
+        })
+    }
+
+    /// Launches a kernel. `arguments` has a slot of 8 bytes for each parameter.
+    ///
+    /// # Safety
+    /// The arguments are what the kernel's signature says, and its pointers lead to memory of ours.
+    pub(crate) unsafe fn launch(
+        &self,
+        function: Function,
+        grid: u32,
+        block: u32,
+        shared: u32,
+        arguments: &[u64],
+    ) -> Result<(), CudaError> {
+        let mut slots = [std::ptr::null_mut::<c_void>(); MOST_ARGUMENTS];
+        for (slot, argument) in slots.iter_mut().zip(arguments) {
+            *slot = std::ptr::from_ref(argument).cast_mut().cast();
+        }
+        // SAFETY: the caller's promise; the driver reads each slot before it returns.
+        self.check("cuLaunchKernel", unsafe {
+            (self.api().cuLaunchKernel)(
+                function.handle(),
+                grid,
+                1,
+                1,
+                block,
+                1,
+                1,
+                shared,
+                self.stream,
+                slots.as_mut_ptr(),
+                std::ptr::null_mut(),
+            )
+        })
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // Nothing can be done about a failure here: the process ends or the GPU is lost.
+        let _ = self.enter();
+        // SAFETY: the stream is ours and nobody uses it after this.
+        unsafe { (self.api().cuStreamDestroy_v2)(self.stream) };
+        // SAFETY: retained once, in `new`.
+        unsafe { (self.api().cuDevicePrimaryCtxRelease_v2)(self.device) };
+    }
+}

@@ -1,0 +1,133 @@
+//! Before the first step: code loaded, products chosen, everything run once so that the driver takes
+//! what it will ever take, and addresses for places.
+
+use crate::context::{Context, MOST_ARGUMENTS};
+use crate::cublaslt::{Operands, Product, ProductShape, algorithm_of};
+use crate::device::Gpu;
+use crate::error::CudaError;
+use crate::executor::{Bound, CudaOptions, DeviceArena, GRANULE, LoadError};
+use crate::lowering::{Argument, Lowered, Place, Work};
+use crate::memory::DeviceMemory;
+use crate::module::Module;
+use plan::{Dtype, Plan, TensorId};
+use std::sync::Arc;
+
+pub(crate) fn load_modules(gpu: &Gpu, lowered: &Lowered) -> Result<Vec<Module>, LoadError> {
+    let cubins = gpu.cache.get_all(&gpu.compiler, &lowered.modules, gpu.info().sm)?;
+    let load = |cubin: &Vec<u8>| Module::new(&gpu.context, cubin);
+    Ok(cubins.iter().map(load).collect::<Result<_, _>>()?)
+}
+
+pub(crate) fn load_products(
+    gpu: &Gpu,
+    plan: &Plan,
+    lowered: &Lowered,
+    options: &CudaOptions,
+) -> Result<Vec<Product>, LoadError> {
+    let tensors = &plan.schedule.tensors;
+    let is_workspace = |id: &TensorId| {
+        let tensor = tensors.get(*id);
+        tensor.name == "workspace" && tensor.dtype == Dtype::F32
+    };
+    let workspace = tensors.ids().find(is_workspace).map_or(0, |id| tensors.bytes(id).get());
+    let known = |shape: &ProductShape| {
+        let key = shape.key();
+        let found = options.choices.iter().find(|(name, _)| *name == key);
+        found.and_then(|(_, text)| algorithm_of(text))
+    };
+    let mut products = Vec::new();
+    for shape in &lowered.products {
+        products.push(Product::new(&gpu.products, *shape, workspace, known(shape))?);
+    }
+    Ok(products)
+}
+
+/// Every kernel once without work, every product once on memory that is given back: what the
+/// driver loads at first use it loads now.
+pub(crate) fn run_once(
+    context: &Arc<Context>,
+    lowered: &Lowered,
+    modules: &[Module],
+    products: &[Product],
+    control: u64,
+) -> Result<(), LoadError> {
+    let mut seen = Vec::new();
+    for work in lowered.segments.iter().flatten().flatten() {
+        let Work::Kernel(kernel) = work else { continue };
+        if seen.contains(&(kernel.module, kernel.entry)) {
+            continue;
+        }
+        seen.push((kernel.module, kernel.entry));
+        let function = modules[kernel.module].function(kernel.entry, kernel.shared)?;
+        let nothing = [0; MOST_ARGUMENTS];
+        // SAFETY: a count of 0 comes first: the kernel follows no pointer.
+        unsafe { context.launch(function, 1, kernel.block, kernel.shared, &nothing) }?;
+    }
+    let room = products.iter().map(|product| product.shape().largest_operand()).max().unwrap_or(0);
+    let workspace = products.iter().map(Product::workspace).max().unwrap_or(0);
+    let scratch = DeviceMemory::new(context, room + workspace + GRANULE)?;
+    let (start, behind) = (scratch.address(), scratch.address() + room.next_multiple_of(256));
+    for product in products {
+        let bias = product.shape().bias.then_some(start);
+        let operands =
+            Operands { a: start, b: start, out: start, bias, workspace: behind, scalars: control };
+        // SAFETY: each operand alone fits the scratch; that they share bytes only spoils results
+        // that nobody reads.
+        unsafe { product.launch(&operands) }?;
+    }
+    context.synchronize()?;
+    Ok(())
+}
+
+/// Addresses for places.
+pub(crate) fn bind(
+    lowered: &Lowered,
+    modules: &[Module],
+    memory: &DeviceArena,
+) -> Result<Vec<Vec<Vec<Bound>>>, CudaError> {
+    let bind_one = |work: &Work| -> Result<Bound, CudaError> {
+        Ok(match work {
+            Work::Kernel(kernel) => Bound::Kernel {
+                function: modules[kernel.module].function(kernel.entry, kernel.shared)?,
+                grid: kernel.grid,
+                block: kernel.block,
+                shared: kernel.shared,
+                arguments: kernel
+                    .arguments
+                    .iter()
+                    .map(|argument| match *argument {
+                        Argument::Word(word) => word,
+                        Argument::At(place) => memory.address(place),
+                    })
+                    .collect(),
+            },
+            Work::Product(launch) => Bound::Product {
+                product: launch.product,
+                operands: Operands {
+                    a: memory.address(launch.a),
+                    b: memory.address(launch.b),
+                    out: memory.address(launch.out),
+                    bias: launch.bias.map(|bias| memory.address(bias)),
+                    workspace: memory.address(launch.workspace),
+                    scalars: memory.address(Place::Scalars) + launch.scalars,
+                },
+            },
+            Work::Copy { from, to, bytes } => {
+                let (source, target) = (memory.address(*from), memory.address(*to));
+                let bytes = *bytes as usize;
+                match from {
+                    Place::Host(_) => {
+                        Bound::Upload { to: target, from: source as *const u8, bytes }
+                    }
+                    _ => Bound::Download { to: target as *mut u8, from: source, bytes },
+                }
+            }
+        })
+    };
+    let bind_step = |step: &Vec<Work>| step.iter().map(bind_one).collect::<Result<Vec<_>, _>>();
+    lowered
+        .segments
+        .iter()
+        .map(|steps| steps.iter().map(bind_step).collect::<Result<Vec<_>, _>>())
+        .collect()
+}
