@@ -7,8 +7,8 @@
 //! tokens in fixed shares, one algorithm for each shape of product.
 //!
 //! `unsafe` stands behind the doors to C (`library`, `driver`, `nvrtc`, `cublaslt`, `nvml`), in the
-//! faces of what the driver manages (`context`, `module`, `memory`, `stream`), and in the three that
-//! use them on memory: `staging`, `setup` and `executor`.
+//! faces of what the driver manages (`context`, `module`, `memory`, `stream`), and in the three
+//! that use them on memory: `staging`, `setup` and `executor`.
 
 mod context;
 mod cubin_cache;

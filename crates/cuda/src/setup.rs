@@ -1,5 +1,5 @@
-//! Before the first step: code loaded, products chosen, everything run once so that the driver takes
-//! what it will ever take, and addresses for places.
+//! Before the first step: code loaded, products chosen, everything run once so that the driver
+//! takes what it will ever take, and addresses for places.
 
 use crate::context::{Context, MOST_ARGUMENTS};
 use crate::cublaslt::{Operands, Product, ProductShape, algorithm_of};
