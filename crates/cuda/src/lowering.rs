@@ -14,7 +14,8 @@ use rng::dropout::{MaskKey, Site, threshold};
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Source {
     pub(crate) file: &'static str,
-    pub(crate) text: &'static str,
+    /// What it consists of, the file itself last.
+    pub(crate) parts: &'static [&'static str],
 }
 
 /// A file of kernels with the constants of a plan.
@@ -44,7 +45,7 @@ impl ModuleSpec {
             .iter()
             .map(|(name, value)| format!("#define {name} {value}\n"))
             .collect();
-        format!("{}\n{constants}{}", kernels::PRELUDE, self.source.text)
+        format!("{}\n{constants}{}", kernels::PRELUDE, self.source.parts.join("\n"))
     }
 }
 

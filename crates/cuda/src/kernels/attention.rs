@@ -9,9 +9,14 @@ use crate::tiles::{AttentionTiles, Tile};
 use plan::ops::{Attention, AttentionBackward, Dropout};
 use plan::{BackendError, Dtype, TensorId};
 
-static ATTENTION: Source = Source { file: "attention.cu", text: include_str!("attention.cu") };
+const HEADS: &str = include_str!("attention_heads.cuh");
+
+static ATTENTION: Source = Source {
+    file: "attention.cu",
+    parts: &[HEADS, include_str!("tensor_cores.cuh"), include_str!("attention.cu")],
+};
 static ATTENTION_F32: Source =
-    Source { file: "attention_f32.cu", text: include_str!("attention_f32.cu") };
+    Source { file: "attention_f32.cu", parts: &[HEADS, include_str!("attention_f32.cu")] };
 
 /// The largest head: the tensor cores' kernels keep it in registers, those of f32 in shared memory.
 pub(crate) const fn largest_head(dtype: Dtype) -> u64 {

@@ -6,16 +6,11 @@
 //     forward     (ROWS + 2 COLUMNS) LINE + ROWS (COLUMNS + 4)
 //     query, key  (2 ROWS + 2 COLUMNS) LINE + ROWS (COLUMNS + 4)
 
-constexpr int HEAD_PAD = (HEAD_SIZE + 15) / 16 * 16;
 // A row in shared memory. The four extra numbers move each row by 16 bytes against the banks.
 constexpr int LINE = HEAD_PAD + 4;
-constexpr u32 WIDTH = HEADS * HEAD_SIZE;
-constexpr u32 QKV_WIDTH = 3 * WIDTH;
 // Sixteen threads share a row: each has every 16th column of a tile and every 16th channel.
 constexpr int LANES = 16;
 constexpr int CHANNELS = HEAD_PAD / LANES;
-// Below every score, and finite: the difference of two of them is not NaN.
-constexpr float LOWEST = -1e37f;
 
 // A block's tile: what a thread has of it, and where shared memory for weights begins.
 template <int ROWS_, int COLUMNS_, int WARPS, int OWNED> struct Tile {
@@ -40,10 +35,6 @@ static_assert(HEAD_SIZE >= 1 && HEAD_SIZE <= 256, "a larger head does not fit sh
 
 extern __shared__ Pack<float, 4> shared_memory[];
 
-DEVICE u32 ceil_divide(u32 x, u32 y) { return (x + y - 1) / y; }
-
-DEVICE float score_scale() { return 1.0f / sqrtf((float)HEAD_SIZE); }
-
 DEVICE u32 lane() { return threadIdx.x % LANES; }
 
 // The first row of this thread; its rows follow one another.
@@ -61,48 +52,9 @@ DEVICE float row_max(float x) {
     return x;
 }
 
-// The heads of a sequence run side by side, then its tiles in order of rank, then the next
-// sequence: what neighbours read is still in the cache.
-struct Place {
-    u32 row;
-    u32 head;
-    u32 rank;
-};
-
-DEVICE Place place_of_block(u32 tiles) {
-    const u32 rest = blockIdx.x / HEADS;
-    return {rest / tiles, blockIdx.x % HEADS, rest % tiles};
-}
-
-DEVICE u64 qkv_start(const Place &place, u32 positions) {
-    return (u64)place.row * positions * QKV_WIDTH + place.head * HEAD_SIZE;
-}
-
-DEVICE u64 out_start(const Place &place, u32 positions) {
-    return (u64)place.row * positions * WIDTH + place.head * HEAD_SIZE;
-}
-
-DEVICE u64 line_start(const Place &place, u32 positions) {
-    return ((u64)place.row * HEADS + place.head) * positions;
-}
-
-// The dropout of one head; `row` is the key of its query 0.
-struct HeadDropout {
-    const Step *step;
-    Dropout dropout;
-    u64 row;
-};
-
-DEVICE HeadDropout head_dropout(const Step *step, const Dropout &dropout, const Place &place,
-                                u32 positions) {
-    if (!DROPOUT) return {step, dropout, 0};
-    return {step, dropout, ((step->first_row + place.row) * HEADS + place.head) * positions};
-}
-
 DEVICE u32 draw(const HeadDropout &head, u32 query, u32 key) {
     const Words draws = dropout_draws(head.step, head.dropout, head.row + query, key / 4);
-    const u32 low = key & 1 ? draws.at[1] : draws.at[0], high = key & 1 ? draws.at[3] : draws.at[2];
-    return key & 2 ? high : low;
+    return draw_of(draws, key);
 }
 
 // What dropout keeps of a thread's numbers: bit i ACROSS + j for row i, column j.

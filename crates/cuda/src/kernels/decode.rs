@@ -5,7 +5,7 @@ use crate::lowering::{Extent, Kernel, Lowering, Place, Source, arguments, format
 use plan::ops::{AttentionDecode, CacheStore, SelectPosition};
 use plan::{BackendError, Dtype, TensorId};
 
-static DECODE: Source = Source { file: "decode.cu", text: include_str!("decode.cu") };
+static DECODE: Source = Source { file: "decode.cu", parts: &[include_str!("decode.cu")] };
 
 const THREADS: u32 = 128;
 /// Bytes of scores that a block can keep: what every architecture has, less what is static.

@@ -8,9 +8,7 @@ constexpr int THREADS = 128;
 
 DEVICE float factor_of(const Step *step, const Dropout &dropout, u64 row, int column) {
     Words draws = dropout_draws(step, dropout, row, column / 4);
-    u32 low = column & 1 ? draws.at[1] : draws.at[0];
-    u32 high = column & 1 ? draws.at[3] : draws.at[2];
-    return dropout_factor(dropout, column & 2 ? high : low);
+    return dropout_factor(dropout, draw_of(draws, column));
 }
 
 // `from_step` is 1 where the first position is the step's.

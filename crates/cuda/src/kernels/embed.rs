@@ -8,7 +8,7 @@ use crate::lowering::{
 use plan::ops::{Embed, EmbedBackward, PositionFrom};
 use plan::{BackendError, Dtype};
 
-static EMBED: Source = Source { file: "embed.cu", text: include_str!("embed.cu") };
+static EMBED: Source = Source { file: "embed.cu", parts: &[include_str!("embed.cu")] };
 
 const THREADS: u32 = 128;
 const SORT_THREADS: u32 = 512;

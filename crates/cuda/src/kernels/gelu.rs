@@ -4,7 +4,7 @@ use crate::lowering::{Extent, Kernel, Lowering, Source, arguments, flag, format_
 use plan::ops::{Gelu, GeluBackward, GeluKind};
 use plan::{BackendError, TensorId};
 
-static GELU: Source = Source { file: "gelu.cu", text: include_str!("gelu.cu") };
+static GELU: Source = Source { file: "gelu.cu", parts: &[include_str!("gelu.cu")] };
 
 const THREADS: u32 = 256;
 

@@ -9,7 +9,7 @@ use crate::lowering::{
 use plan::ops::{HeadEval, HeadTrain};
 use plan::{BackendError, Dtype, TensorId};
 
-static HEAD: Source = Source { file: "head.cu", text: include_str!("head.cu") };
+static HEAD: Source = Source { file: "head.cu", parts: &[include_str!("head.cu")] };
 
 /// Packs of a row that a thread holds in registers; longer rows are read twice.
 const PACKS_OF_A_THREAD: u64 = 13;

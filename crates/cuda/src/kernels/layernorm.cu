@@ -27,10 +27,7 @@ DEVICE void mask(const Step *step, const Dropout &dropout, u64 row, int column, 
     } else {
         UNROLL for (int i = 0; i < VEC; ++i) {
             Words draws = dropout_draws(step, dropout, row, (column + i) / 4);
-            u32 word = (column + i) % 4;
-            u32 low = word & 1 ? draws.at[1] : draws.at[0];
-            u32 high = word & 1 ? draws.at[3] : draws.at[2];
-            factors[i] = dropout_factor(dropout, word & 2 ? high : low);
+            factors[i] = dropout_factor(dropout, draw_of(draws, column + i));
         }
     }
 }

@@ -9,7 +9,7 @@ use plan::gpu_scratch::{TOKENS_OF_A_PARTIAL_SUM, partial_sums};
 use plan::ops::{LayerNorm, LayerNormBackward, Write};
 use plan::{BackendError, Dtype, Shape};
 
-static LAYERNORM: Source = Source { file: "layernorm.cu", text: include_str!("layernorm.cu") };
+static LAYERNORM: Source = Source { file: "layernorm.cu", parts: &[include_str!("layernorm.cu")] };
 
 /// Packs of a row that one thread holds in registers.
 const PACKS_OF_A_THREAD: u64 = 8;

@@ -157,3 +157,10 @@ DEVICE Words dropout_draws(const Step *step, const Dropout &dropout, u64 row, u3
 DEVICE float dropout_factor(const Dropout &dropout, u32 draw) {
     return draw >= dropout.threshold ? dropout.scale : 0.0f;
 }
+
+// The draw of a column among those of its group; selects, since registers have no index.
+DEVICE u32 draw_of(const Words &draws, u32 column) {
+    u32 low = column & 1 ? draws.at[1] : draws.at[0];
+    u32 high = column & 1 ? draws.at[3] : draws.at[2];
+    return column & 2 ? high : low;
+}

@@ -6,7 +6,7 @@ use crate::lowering::{Extent, Kernel, Lowering, Place, Source, arguments, format
 use plan::gpu_scratch::{TOKENS_OF_A_PARTIAL_SUM, partial_sums};
 use plan::{BackendError, Dtype, TensorId};
 
-static SUMS: Source = Source { file: "sums.cu", text: include_str!("sums.cu") };
+static SUMS: Source = Source { file: "sums.cu", parts: &[include_str!("sums.cu")] };
 
 const THREADS: u32 = 128;
 const SUM_COLUMNS: u64 = 32;

@@ -159,9 +159,7 @@ KERNEL __launch_bounds__(THREADS) adamw(u64 elements, float *weights, COPY *copy
                 u64 index = first + at + i, block = index / 4;
                 Words words = philox((u32)block, state->adam_t[0], state->adam_t[1],
                                      4u << 24 | (u32)(block >> 32) & 0xffffffu, seed[0], seed[1]);
-                u32 low = index & 1 ? words.at[1] : words.at[0];
-                u32 high = index & 1 ? words.at[3] : words.at[2];
-                random = index & 2 ? high : low;
+                random = draw_of(words, (u32)index);
 #endif
                 float wide_m = widen(first_moment.at[i]), wide_v = widen(second_moment.at[i]);
                 p.at[i] = update_one(f, p.at[i], g.at[i], wide_m, wide_v);

@@ -5,7 +5,7 @@ use crate::lowering::{Extent, Kernel, Lowering, Place, Source, arguments, flag, 
 use plan::ops::{AdamW, GRAD_NORM_BLOCK, GradNorm, LossScaler, Scaling};
 use plan::{BackendError, Dtype};
 
-static UPDATE: Source = Source { file: "update.cu", text: include_str!("update.cu") };
+static UPDATE: Source = Source { file: "update.cu", parts: &[include_str!("update.cu")] };
 
 const THREADS: u32 = 512;
 /// Enough blocks for any GPU; each walks on in strides.

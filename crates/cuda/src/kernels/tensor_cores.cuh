@@ -1,0 +1,290 @@
+// Products on tensor cores for attention: instructions that C++ lacks, who of a warp has which
+// numbers, tiles between global and shared memory, and the two kinds of products.
+//
+// Behind `attention_heads.cuh`. Defined by the host: T, a 16-bit format.
+
+constexpr int CHANNEL_TILES = HEAD_PAD / 16;
+// A row in shared memory. The eight extra numbers move each row by 16 bytes against the banks, so
+// that the eight rows of one matrix load never meet in a bank.
+constexpr int LINE = HEAD_PAD + 8;
+constexpr u32 LINE_BYTES = LINE * sizeof(T);
+// Whether every head begins where a 16-byte copy may begin.
+constexpr bool ALIGNED = HEAD_SIZE % 8 == 0;
+
+// Instructions that C++ lacks. Shared memory is addressed by 32 bits throughout.
+
+extern __shared__ Pack<u32, 4> shared_memory[];
+
+DEVICE u32 shared_start() {
+    u64 address;
+    asm volatile("cvta.to.shared.u64 %0, %1;" : "=l"(address) : "l"(shared_memory));
+    return (u32)address;
+}
+
+// Starts a copy of 16 bytes, of which those from `size` on become zero.
+DEVICE void copy_16(u32 to, const void *from, u32 size) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(size)
+                 : "memory");
+}
+
+DEVICE void copy_4(u32 to, const void *from, u32 size) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(size)
+                 : "memory");
+}
+
+DEVICE void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
+DEVICE void store_shared(u32 to, T x) {
+    asm volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"(x.bits) : "memory");
+}
+
+DEVICE Pack<float, 2> load_shared(u32 from) {
+    Pack<float, 2> x;
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.at[0]), "=f"(x.at[1]) : "r"(from));
+    return x;
+}
+
+// Four 8 x 8 matrices; lane 8 i + j gives the address of row j of matrix i.
+DEVICE void load_matrices(u32 (&to)[4], u32 from) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(from));
+}
+
+DEVICE void load_transposed(u32 (&to)[4], u32 from) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(from));
+}
+
+// sum (16 x 8) += a (16 x 16) b (16 x 8). The last argument only chooses the format. Sums are read
+// and written apart, so that a first sum, zero, needs no registers.
+DEVICE void multiply_add(float (&sum)[4], const u32 (&a)[4], u32 b0, u32 b1, bf16) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
+                 "{%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"
+                 : "=f"(sum[0]), "=f"(sum[1]), "=f"(sum[2]), "=f"(sum[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(sum[0]),
+                   "f"(sum[1]), "f"(sum[2]), "f"(sum[3]));
+}
+
+DEVICE void multiply_add(float (&sum)[4], const u32 (&a)[4], u32 b0, u32 b1, f16) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, "
+                 "{%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"
+                 : "=f"(sum[0]), "=f"(sum[1]), "=f"(sum[2]), "=f"(sum[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(sum[0]),
+                   "f"(sum[1]), "f"(sum[2]), "f"(sum[3]));
+}
+
+DEVICE u32 pair(float low, float high, bf16) {
+    u32 both;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+    return both;
+}
+
+DEVICE u32 pair(float low, float high, f16) {
+    u32 both;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+    return both;
+}
+
+DEVICE float fast_exp2(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+DEVICE float fast_log2(float x) {
+    float y;
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// Lanes and blocks.
+
+// In the result of a product, a lane has rows lane / 4 and that + 8, columns 2 (lane % 4) and the
+// next, of each tile of 16 x 8: numbers 0, 1 in the upper row, 2, 3 in the lower.
+DEVICE u32 lane_row() { return threadIdx.x % 32 / 4; }
+
+DEVICE u32 lane_column() { return threadIdx.x % 4 * 2; }
+
+DEVICE float quad_sum(float x) {
+    x += __shfl_xor_sync(0xffffffffu, x, 1);
+    return x + __shfl_xor_sync(0xffffffffu, x, 2);
+}
+
+DEVICE float quad_max(float x) {
+    x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
+    return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+}
+
+// Word i becomes word i ^ place; selects, since registers have no index.
+DEVICE void permute_words(u32 (&words)[4], u32 place) {
+    const bool odd = place & 1, upper = place & 2;
+    u32 w0 = odd ? words[1] : words[0], w1 = odd ? words[0] : words[1];
+    u32 w2 = odd ? words[3] : words[2], w3 = odd ? words[2] : words[3];
+    words[0] = upper ? w2 : w0, words[1] = upper ? w3 : w1;
+    words[2] = upper ? w0 : w2, words[3] = upper ? w1 : w3;
+}
+
+// Four lanes, STRIDE apart, exchange words: word i becomes what lane i had at this lane's place.
+template <int STRIDE> DEVICE void transpose_words(u32 (&words)[4]) {
+    const u32 place = threadIdx.x / STRIDE % 4;
+    permute_words(words, place);
+    UNROLL for (int i = 1; i < 4; ++i) {
+        words[i] = __shfl_xor_sync(0xffffffffu, words[i], i * STRIDE);
+    }
+    permute_words(words, place);
+}
+
+// Tiles between global and shared memory.
+
+// For heads no 16-byte copy can read.
+template <int COUNT, int THREADS, u32 STRIDE>
+DEVICE void copy_numbers(u32 to, const T *from, u32 first, u32 limit) {
+    for (u32 i = threadIdx.x; i < COUNT * HEAD_PAD; i += THREADS) {
+        const u32 row = i / HEAD_PAD, channel = i % HEAD_PAD;
+        T x = {0};
+        if (first + row < limit && channel < HEAD_SIZE) {
+            x = from[(u64)(first + row) * STRIDE + channel];
+        }
+        store_shared(to + row * LINE_BYTES + channel * sizeof(T), x);
+    }
+}
+
+// Starts to copy rows `first ..` of one head. Rows from `limit` on, and channels past the head's
+// size, become zero.
+template <int COUNT, int THREADS, u32 STRIDE>
+DEVICE void copy_rows(u32 to, const T *from, u32 first, u32 limit) {
+    if (!ALIGNED) return copy_numbers<COUNT, THREADS, STRIDE>(to, from, first, limit);
+    constexpr u32 CHUNKS = HEAD_PAD / 8;
+    // When the threads fill whole rows, a thread stays in its column and addresses are constants.
+    constexpr bool STRAIGHT = THREADS % CHUNKS == 0;
+    from += (u64)first * STRIDE;
+    UNROLL for (u32 i = 0; i < ceil_divide(COUNT * CHUNKS, THREADS); ++i) {
+        u32 row = threadIdx.x / CHUNKS + i * (THREADS / CHUNKS), chunk = threadIdx.x % CHUNKS;
+        if (!STRAIGHT) {
+            row = (threadIdx.x + i * THREADS) / CHUNKS;
+            chunk = (threadIdx.x + i * THREADS) % CHUNKS;
+        }
+        if (COUNT * CHUNKS % THREADS != 0 && row >= COUNT) break;
+        const bool inside = first + row < limit && chunk * 8 < HEAD_SIZE;
+        copy_16(to + row * LINE_BYTES + chunk * 16, from + (u64)row * STRIDE + chunk * 8,
+                inside ? 16 : 0);
+    }
+}
+
+// Writes eight channels of a row, as far as the head has them.
+DEVICE void store_chunk(T *row, u32 channel, const u32 (&words)[4]) {
+    if (ALIGNED && channel < HEAD_SIZE) {
+        store<u32, 4>((u32 *)(row + channel), {{words[0], words[1], words[2], words[3]}});
+    }
+    UNROLL for (u32 i = 0; !ALIGNED && i < 8; ++i) {
+        if (channel + i < HEAD_SIZE) row[channel + i].bits = (u16)(words[i / 2] >> (i % 2 * 16));
+    }
+}
+
+// Writes 16 rows, each half of them times its factor; only the first `limit` exist. Lanes exchange
+// pairs so that each writes 16 bytes.
+template <u32 STRIDE>
+DEVICE void store_rows(T *to, int limit, const float (&rows)[CHANNEL_TILES * 2][4], float upper,
+                       float lower) {
+    UNROLL for (int half = 0; half < 2; ++half) {
+        const float factor = half ? lower : upper;
+        const int row = lane_row() + 8 * half;
+        UNROLL for (int tile = 0; tile < CHANNEL_TILES * 2; tile += 4) {
+            u32 words[4];
+            UNROLL for (int i = 0; i < 4; ++i) {
+                const int from = tile + i < CHANNEL_TILES * 2 ? tile + i : tile;
+                words[i] = pair(rows[from][2 * half] * factor, rows[from][2 * half + 1] * factor,
+                                T());
+            }
+            transpose_words<1>(words);
+            const u32 channel = (tile + threadIdx.x % 4) * 8;
+            if (row < limit) store_chunk(to + (u64)row * STRIDE, channel, words);
+        }
+    }
+}
+
+// Products.
+
+// Where a lane reads 16 x 16 numbers: its matrices are the upper and the lower rows of the first
+// eight columns, then of the others. This is the order of a left operand, and of a right operand
+// that is transposed on the way.
+DEVICE u32 left_offset() {
+    return threadIdx.x % 16 * LINE_BYTES + threadIdx.x / 16 % 2 * 16;
+}
+
+// The same with the columns first, the order of a right operand that is read as it is: a product
+// takes two registers of it that must be neighbours.
+DEVICE u32 right_offset() {
+    return (threadIdx.x % 8 + threadIdx.x / 16 % 2 * 8) * LINE_BYTES + threadIdx.x / 8 % 2 * 16;
+}
+
+// TILES x 16 rows that a warp owns, the left operand of its products.
+template <int TILES, bool HELD> struct Rows {
+    u32 address;
+    u32 held[HELD ? TILES : 1][HELD ? CHANNEL_TILES : 1][4];
+};
+
+template <int TILES, bool HELD> DEVICE void hold(Rows<TILES, HELD> &rows, u32 address) {
+    rows.address = address + left_offset();
+    UNROLL for (int tile = 0; HELD && tile < TILES; ++tile) {
+        UNROLL for (int k = 0; k < CHANNEL_TILES; ++k) {
+            load_matrices(rows.held[HELD ? tile : 0][HELD ? k : 0],
+                          rows.address + tile * 16 * LINE_BYTES + k * 32);
+        }
+    }
+}
+
+template <int TILES, bool HELD>
+DEVICE void fetch(u32 (&to)[TILES][4], const Rows<TILES, HELD> &rows, int k) {
+    UNROLL for (int tile = 0; tile < TILES; ++tile) {
+        if (!HELD) load_matrices(to[tile], rows.address + tile * 16 * LINE_BYTES + k * 32);
+        UNROLL for (int i = 0; HELD && i < 4; ++i) {
+            to[tile][i] = rows.held[HELD ? tile : 0][HELD ? k : 0][i];
+        }
+    }
+}
+
+// sums += rows columns^T, for COUNT rows of shared memory from `columns` on.
+template <int COUNT, int TILES, bool HELD>
+DEVICE void multiply_by_transposed(float (&sums)[TILES][COUNT / 8][4],
+                                   const Rows<TILES, HELD> &rows, u32 columns) {
+    UNROLL for (int k = 0; k < CHANNEL_TILES; ++k) {
+        u32 a[TILES][4];
+        fetch(a, rows, k);
+        UNROLL for (int n = 0; n < COUNT / 16; ++n) {
+            u32 b[4];
+            load_matrices(b, columns + right_offset() + n * 16 * LINE_BYTES + k * 32);
+            UNROLL for (int tile = 0; tile < TILES; ++tile) {
+                multiply_add(sums[tile][2 * n], a[tile], b[0], b[1], T());
+                multiply_add(sums[tile][2 * n + 1], a[tile], b[2], b[3], T());
+            }
+        }
+    }
+}
+
+// sums += weights rows, for COUNT rows of shared memory from `rows` on.
+template <int COUNT, int TILES>
+DEVICE void multiply(float (&sums)[TILES][CHANNEL_TILES * 2][4],
+                     const u32 (&weights)[TILES][COUNT / 16][4], u32 rows) {
+    UNROLL for (int k = 0; k < COUNT / 16; ++k) {
+        UNROLL for (int n = 0; n < CHANNEL_TILES; ++n) {
+            u32 b[4];
+            load_transposed(b, rows + left_offset() + k * 16 * LINE_BYTES + n * 32);
+            UNROLL for (int tile = 0; tile < TILES; ++tile) {
+                multiply_add(sums[tile][2 * n], weights[tile][k], b[0], b[1], T());
+                multiply_add(sums[tile][2 * n + 1], weights[tile][k], b[2], b[3], T());
+            }
+        }
+    }
+}
+
+// A result of a product becomes the left operand of the next: a lane has the same places in both.
+template <int COUNT>
+DEVICE void weights_from(u32 (&weights)[COUNT / 16][4], const float (&tiles)[COUNT / 8][4]) {
+    UNROLL for (int n = 0; n < COUNT / 8; ++n) {
+        weights[n / 2][n % 2 * 2] = pair(tiles[n][0], tiles[n][1], T());
+        weights[n / 2][n % 2 * 2 + 1] = pair(tiles[n][2], tiles[n][3], T());
+    }
+}
