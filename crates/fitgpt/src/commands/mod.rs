@@ -44,11 +44,13 @@ two cores. With a config file (nanoGPT's .py, or .toml) or keys: nanoGPT's train
 
   fitgpt train                                         the built-in run
   fitgpt train --max_iters=300 --out_dir=out-short     the same, shorter
-  fitgpt train config/train_shakespeare_char.py --device=cpu
+  fitgpt train config/train_shakespeare_char.py        on the GPU, if there is one
+  fitgpt train config/case_a_124m_b64.py --vram=8GiB   never more than that of the GPU's memory
   fitgpt train --init_from=resume --out_dir=out        go on where a run stopped
 
 Arguments are read from left to right, later wins. Ctrl-C finishes the step, saves and leaves with
-exit code 130; a second Ctrl-C leaves at once. OMP_NUM_THREADS limits the threads.
+exit code 130; a second Ctrl-C leaves at once. `fitgpt devices` shows what computes here; --device=cpu
+leaves the GPU alone. OMP_NUM_THREADS limits the threads on the CPU.
 ",
         keys: Some(spec::Command::Train),
         run: train::run,
