@@ -49,8 +49,8 @@ two cores. With a config file (nanoGPT's .py, or .toml) or keys: nanoGPT's train
   fitgpt train --init_from=resume --out_dir=out        go on where a run stopped
 
 Arguments are read from left to right, later wins. Ctrl-C finishes the step, saves and leaves with
-exit code 130; a second Ctrl-C leaves at once. `fitgpt devices` shows what computes here; --device=cpu
-leaves the GPU alone. OMP_NUM_THREADS limits the threads on the CPU.
+exit code 130; a second Ctrl-C leaves at once. `fitgpt devices` shows what computes here;
+--device=cpu leaves the GPU alone. OMP_NUM_THREADS limits the threads on the CPU.
 ",
         keys: Some(spec::Command::Train),
         run: train::run,
