@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// The usual time from one safe state to the next.
-const PAUSE: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_millis(100);
 /// Longest share of the time that making states safe may take.
 const SHARE: u32 = 20;
 /// Bytes written at a time.

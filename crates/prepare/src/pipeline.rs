@@ -15,7 +15,7 @@ use std::time::Duration;
 /// Most workers: beyond, the batches in flight alone could take a GiB.
 pub const MOST_WORKERS: usize = 64;
 /// Batches beside those in the workers' hands.
-const SPARE: usize = 4;
+const SPARE: usize = 16;
 /// How long the caller may go without a word.
 const GLANCE: Duration = Duration::from_millis(100);
 
