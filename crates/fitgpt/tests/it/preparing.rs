@@ -72,8 +72,10 @@ fn from_a_text_to_a_model() {
 #[test]
 fn standard_input_and_documents() {
     let place = Place::empty("prepare-stdin");
-    let script = "for i in 1 2 3 4; do echo \"{\\\"body\\\": \\\"text number $i\\\"}\"; done | gzip \
+    let script = "gzip < lines \
                   | \"$0\" prepare - --format jsonl --field body --out data/d --val 0.5";
+    let line = |number| format!("{{\"body\": \"text number {number}\"}}\n");
+    place.write("lines", (1..=4).map(line).collect::<String>().as_bytes());
     let binary = place.command(&[]);
     let mut shell = Command::new("sh");
     shell.args(["-c", script]).arg(binary.get_program());

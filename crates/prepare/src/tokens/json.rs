@@ -54,7 +54,8 @@ pub fn parse(bytes: &[u8]) -> Result<Tokens, String> {
         format!("names no token that ends a document (looked for {})", ENDS.join(", "))
     })?;
     let meta = Some(Meta::new(pieces.len() as u32, None));
-    Ok(Tokens::Bpe { bpe: Bpe::ranked(pieces, single, &merges), end_of_text, meta })
+    let bpe = Box::new(Bpe::ranked(pieces, single, &merges));
+    Ok(Tokens::Bpe { bpe, end_of_text, meta })
 }
 
 /// Keeps only names that live as long as the constants they equal.

@@ -20,7 +20,7 @@ pub enum Tokens {
     /// Byte pairs, with the id that ends a document.
     Bpe {
         /// The vocabulary.
-        bpe: Bpe,
+        bpe: Box<Bpe>,
         /// Behind each document.
         end_of_text: u16,
         /// What `meta.pkl` says; none for GPT-2, whose size nanoGPT assumes.
@@ -34,7 +34,7 @@ impl Tokens {
     /// GPT-2's.
     #[must_use]
     pub fn gpt2() -> Tokens {
-        Tokens::Bpe { bpe: Bpe::gpt2(), end_of_text: (GPT2_IDS - 1) as u16, meta: None }
+        Tokens::Bpe { bpe: Box::new(Bpe::gpt2()), end_of_text: (GPT2_IDS - 1) as u16, meta: None }
     }
 
     /// Those of a tokenizer.json with byte-level pairs.
