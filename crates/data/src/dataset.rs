@@ -12,8 +12,10 @@ use std::path::{Path, PathBuf};
 /// The name of the data set that this program brings along.
 pub const BUILTIN: &str = "builtin";
 
-/// Data sets that nanoGPT has a script for; a longer name before its own beginning.
-const KNOWN: [&str; 3] = ["shakespeare_char", "shakespeare", "openwebtext"];
+/// Data sets that `fitgpt prepare` makes by name; a longer name before its own beginning. What
+/// they are stands in the table of the crate `prepare`, which has the same names.
+pub const KNOWN_DATASETS: [&str; 6] =
+    ["shakespeare_char", "shakespeare", "openwebtext", "fineweb-edu", "fineweb", "tinystories"];
 
 /// One half of a data set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -198,11 +200,12 @@ fn shards(dir: &Path, split: Split) -> Result<Vec<PathBuf>, DataError> {
     Ok(found)
 }
 
-/// What makes the data set: by name where the name begins like a known one.
+/// What makes the data set: by name where the name begins like a known one, whichever way its
+/// words are joined.
 fn maker(dir: &Path) -> String {
     let name = dir.file_name().unwrap_or_default().to_string_lossy();
-    match KNOWN.iter().find(|known| name.starts_with(*known)) {
-        Some(known) => format!("nanoGPT's data/{known}/prepare.py makes it"),
-        None => "a script like nanoGPT's data/shakespeare_char/prepare.py makes it".to_owned(),
-    }
+    let plain = |name: &str| name.to_lowercase().replace('_', "-");
+    let known = KNOWN_DATASETS.iter().find(|known| plain(&name).starts_with(&plain(known)));
+    let source = known.copied().unwrap_or("TEXT");
+    format!("`fitgpt prepare {source} --out {}` makes it", dir.display())
 }

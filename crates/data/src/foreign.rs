@@ -15,7 +15,7 @@ const WIDE_NUMBERS: usize = 16;
 /// A kind of file, and what to do with it instead.
 pub(crate) type Kind = (&'static str, &'static str);
 
-const PREPARE: &str = "turn text into token ids as nanoGPT's prepare.py does";
+const PREPARE: &str = "`fitgpt prepare` makes token files of text";
 const GPT2_ONLY: &str = "only GPT-2 shards (16-bit tokens, magic 20240520) can be read";
 
 /// Beginnings of files that people have lying beside their data.

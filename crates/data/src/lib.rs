@@ -27,7 +27,7 @@ mod ngram;
 pub mod corpus;
 
 pub use batches::{Batch, Sampler, Use, fill_rows};
-pub use dataset::{BUILTIN, Dataset, Split};
+pub use dataset::{BUILTIN, Dataset, KNOWN_DATASETS, Split};
 pub use error::DataError;
 pub use meta::Meta;
 pub use nanogpt_sampler::{NanogptSampler, NanogptSpec, NanogptState};

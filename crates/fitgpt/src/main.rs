@@ -11,6 +11,7 @@ mod interrupt;
 mod measure;
 mod numbers;
 mod plan_report;
+mod preparation;
 mod progress;
 mod refusal;
 mod run_report;

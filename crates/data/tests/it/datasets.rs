@@ -52,15 +52,19 @@ fn shards_by_name() {
 #[test]
 fn a_missing_data_set_names_what_makes_it() {
     let cases = [
-        ("data/openwebtext_local", "nanoGPT's data/openwebtext/prepare.py"),
-        ("data/shakespeare_char", "nanoGPT's data/shakespeare_char/prepare.py"),
-        ("data/shakespeare", "nanoGPT's data/shakespeare/prepare.py"),
-        ("data/mine", "a script like nanoGPT's data/shakespeare_char/prepare.py"),
+        ("data/openwebtext_local", "openwebtext"),
+        ("data/shakespeare_char", "shakespeare_char"),
+        ("data/shakespeare", "shakespeare"),
+        ("data/fineweb_edu10B", "fineweb-edu"),
+        ("data/fineweb", "fineweb"),
+        ("data/TinyStories", "tinystories"),
+        ("data/mine", "TEXT"),
     ];
-    for (dir, maker) in cases {
+    for (dir, source) in cases {
         let message = message(Path::new(dir));
         let want = format!("{dir} does not exist: no train.bin or *_train_*.bin; ");
-        assert_eq!(message, want + maker + " makes it, --dataset=builtin needs no files");
+        let maker = format!("`fitgpt prepare {source} --out {dir}` makes it");
+        assert_eq!(message, want + &maker + ", --dataset=builtin needs no files");
     }
 }
 
@@ -69,7 +73,7 @@ fn half_a_data_set_is_missing_the_other_half() {
     let scratch = Scratch::new();
     scratch.write("d/train.bin", &raw(&[1, 2]));
     let found = message(&scratch.path().join("d"));
-    assert!(found.contains("d holds no val.bin or *_val_*.bin; a script"), "{found}");
+    assert!(found.contains("d holds no val.bin or *_val_*.bin; `fitgpt prepare`"), "{found}");
     scratch.write("d/val.bin", &[]);
     let found = message(&scratch.path().join("d"));
     assert!(found.contains("val.bin is empty"), "{found}");

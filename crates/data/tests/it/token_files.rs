@@ -103,7 +103,7 @@ fn broken_and_foreign_files_are_refused() {
         (&shard_with(20240520, 2, 100, &tokens), "shard of version 2, only version 1"),
         (&shard_with(20240801, 7, 100, &tokens), "llama-3 shard"),
         (b"PK\x03\x04\x00\x00\x08\x08archive/data.pkl", "a zip or PyTorch file"),
-        (text, "plain text; turn text into token ids"),
+        (text, "plain text; `fitgpt prepare` makes token files"),
         (b"BIN.TOK\n\x02\0\0\0\x04\0\0\0", "an llmq token file"),
         (frame, "a Python pickle"),
         (b"\x93NUMPY\x01\x00v\x00", "a numpy .npy file"),

@@ -1,9 +1,11 @@
 //! The table of commands, their help, and what every command needs of the outside world.
 
 mod bench;
+mod data;
 mod devices;
 mod doctor;
 pub mod plan;
+mod prepare;
 mod sample;
 mod train;
 
@@ -32,7 +34,7 @@ struct Command {
     run: fn(&[String]) -> Result<u8, TrainError>,
 }
 
-const COMMANDS: [Command; 6] = [
+const COMMANDS: [Command; 8] = [
     Command {
         name: "train",
         about: "train a model; without arguments, a small GPT on the built-in corpus",
@@ -127,6 +129,60 @@ Of a folder, best.safetensors is taken, or last.safetensors where there is no be
 ",
         keys: Some(spec::Command::Sample),
         run: sample::run,
+    },
+    Command {
+        name: "prepare",
+        about: "text, JSON lines, parquet or a known data set into train.bin and val.bin",
+        help: "\
+Turns text into nanoGPT's files: train.bin, val.bin and, for characters, meta.pkl. All cores, less
+than 1 GiB of memory whatever the size. Ctrl-C, kill -9 or a full disk lose nothing: the same
+command goes on where it stopped, and gives the same bytes.
+
+  fitgpt prepare SOURCE ... --out FOLDER [flags]
+
+  fitgpt prepare shakespeare_char                        into data/shakespeare_char
+  fitgpt prepare book.txt --out data/book --tokenizer char
+  fitgpt prepare fineweb-edu --out data/fineweb-edu --max-tokens 1B
+  fitgpt prepare 'corpus/*.jsonl.zst' --field content --out data/mine
+  zcat notes.gz | fitgpt prepare - --out data/notes
+
+A source is a file, a folder, a pattern, an http(s) address, - for standard input, or a known name:
+shakespeare_char, shakespeare, openwebtext, fineweb-edu, fineweb (sample-10BT, or another config
+behind a slash: fineweb/sample-100BT), tinystories. .jsonl, .parquet, .gz and .zst are known by
+their endings; everything else is text, a file a document. A single text is divided by position, as
+nanoGPT's shakespeare scripts do; documents as a whole, each followed by <|endoftext|>.
+
+flags:
+  --out FOLDER         the data set's folder; a known name goes to data/NAME without it
+  --tokenizer NAME     gpt2, char, or the path of a tokenizer.json with byte-level BPE
+  --val SHARE          for validation: 0.1 of a single text, 0.0005 of documents
+  --field NAME         the field with the text in JSON lines: text
+  --column NAME        the column with the text in parquet: text
+  --format FORMAT      of standard input: text, jsonl or parquet
+  --max-tokens N       enough to train on, such as 50M or 1B
+  --seed N             of the split of documents: 2357, as nanoGPT's
+  --workers N          threads that encode: as many as there are cores, at most 64
+  --dry-run            show what would be done
+  --keep-downloads     leave downloaded files in FOLDER/downloads
+  --overwrite          replace another data set in FOLDER
+  --ignore-space       begin though the disk looks too small
+
+HF_ENDPOINT names another hub, HF_TOKEN who asks it.
+",
+        keys: None,
+        run: prepare::run,
+    },
+    Command {
+        name: "data",
+        about: "a look into a data set: its size, its first documents",
+        help: "\
+Looks into a data set, whoever made it.
+
+  fitgpt data stats FOLDER                               tokens, documents, ids
+  fitgpt data head FOLDER [--documents N] [--split val]  the first documents as text
+",
+        keys: None,
+        run: data::run,
     },
     Command {
         name: "devices",

@@ -39,9 +39,13 @@ fn settings() {
 #[test]
 fn data_sets() {
     let place = Place::new("bad-data");
-    place
-        .run(&["train", "--dataset=openwebtext_local"])
-        .failed(4, &["data/openwebtext_local", "data/openwebtext/prepare.py makes it"]);
+    place.run(&["train", "--dataset=openwebtext_local"]).failed(
+        4,
+        &[
+            "data/openwebtext_local",
+            "`fitgpt prepare openwebtext --out data/openwebtext_local` makes it",
+        ],
+    );
     let meta = place.read("data/tiny/meta.pkl");
     let good = walk(1, 100, 20);
     place.data_set("beyond", &[&good[..], &[40]].concat(), &good);

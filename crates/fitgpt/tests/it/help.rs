@@ -19,6 +19,10 @@ fn help_is_there_for_everything() {
     }
     let without_keys = place.run(&["devices", "--help"]).succeeded().out;
     assert!(without_keys.contains("--watch") && !without_keys.contains("--out_dir"));
+    for command in ["prepare", "data"] {
+        let help = place.run(&[command, "--help"]).succeeded().out;
+        assert!(help.lines().all(|line| line.chars().count() <= 100), "{help}");
+    }
     assert!(place.run(&["--version"]).succeeded().out.starts_with("fitgpt "));
 }
 

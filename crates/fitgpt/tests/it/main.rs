@@ -13,6 +13,7 @@ mod interrupts;
 mod kills;
 mod parity;
 mod planning;
+mod preparing;
 mod resident;
 mod resuming;
 mod sampling;

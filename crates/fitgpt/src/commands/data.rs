@@ -1,0 +1,213 @@
+//! `fitgpt data`: a look into token files: how much there is, and the first documents as text.
+
+use super::show;
+use crate::flags::{Flag, Given};
+use crate::numbers::grouped;
+use crate::preparation::size;
+use crate::screen;
+use ::train::TrainError;
+use data::{Dataset, GPT2_IDS, Split, Tokenizer};
+use prepare::Tokens;
+use spec::SpecError;
+use std::path::Path;
+
+const FLAGS: [Flag; 2] = [
+    Flag { name: "--documents", value: Some("number") },
+    Flag { name: "--split", value: Some("train or val") },
+];
+
+/// Documents shown where nobody says.
+const DOCUMENTS: usize = 3;
+/// Tokens of a document that are shown; of text without ends of documents, all in all.
+const SHOWN: usize = 400;
+/// Tokens read at a time.
+const CHUNK: usize = 1 << 16;
+
+/// Runs the command.
+pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
+    let given = Given::new(&FLAGS, arguments)?;
+    let wrong = |what: &str| -> TrainError { SpecError::Conflict { what: what.to_owned() }.into() };
+    let [action, folder] = &given.rest[..] else {
+        return Err(wrong(
+            "data needs an action and a folder: `data stats DIR` or `data head DIR`",
+        ));
+    };
+    let folder = Path::new(folder);
+    let dataset = Dataset::open(folder).map_err(TrainError::Data)?;
+    match action.as_str() {
+        "stats" => show(&stats(&dataset)?)?,
+        "head" => {
+            let documents = given.get("--documents").map_or(Some(DOCUMENTS), |n| n.parse().ok());
+            let documents = documents.filter(|count| (1..=1000).contains(count));
+            let documents = documents.ok_or_else(|| wrong("--documents needs 1 to 1000"))?;
+            let split = match given.get("--split") {
+                None | Some("train") => Split::Train,
+                Some("val") => Split::Val,
+                Some(_) => return Err(wrong("--split needs train or val")),
+            };
+            show(&head(&dataset, folder, split, documents)?)?;
+        }
+        other => {
+            let shown: String = other.chars().take(40).collect();
+            return Err(wrong(&format!("data has no '{shown}'; it has stats and head")));
+        }
+    }
+    Ok(0)
+}
+
+/// The way from ids to text, and the id that ends a document where there is one.
+enum Text {
+    Known(Tokenizer),
+    Json(Box<Tokens>),
+    Unknown,
+}
+
+impl Text {
+    fn of(dataset: &Dataset, folder: &Path) -> Text {
+        let json = folder.join("tokenizer.json");
+        match dataset.tokenizer() {
+            Some(tokenizer) => Text::Known(tokenizer),
+            None if json.exists() => match Tokens::from_json(&json) {
+                Ok(tokens) => Text::Json(Box::new(tokens)),
+                Err(_) => Text::Unknown,
+            },
+            None => Text::Unknown,
+        }
+    }
+
+    fn end_of_text(&self) -> Option<i32> {
+        match self {
+            Text::Known(Tokenizer::Gpt2) => Some(GPT2_IDS.cast_signed() - 1),
+            Text::Json(tokens) => tokens.end_of_text().map(i32::from),
+            Text::Known(Tokenizer::Char(_)) | Text::Unknown => None,
+        }
+    }
+
+    fn decode(&self, ids: &[i32]) -> String {
+        match self {
+            Text::Known(tokenizer) => tokenizer.decode(ids),
+            Text::Json(tokens) => match &**tokens {
+                Tokens::Bpe { bpe, .. } => {
+                    let piece = |id: &i32| bpe.piece(u16::try_from(*id).unwrap_or(u16::MAX));
+                    let bytes: Vec<u8> = ids.iter().flat_map(piece).copied().collect();
+                    String::from_utf8_lossy(&bytes).into_owned()
+                }
+                Tokens::Char(_) => String::new(),
+            },
+            Text::Unknown => {
+                let ids: Vec<String> = ids.iter().map(i32::to_string).collect();
+                ids.join(" ")
+            }
+        }
+    }
+}
+
+fn stats(dataset: &Dataset) -> Result<String, TrainError> {
+    let text = Text::of(dataset, dataset.folder());
+    let kind = match &text {
+        Text::Known(Tokenizer::Gpt2) => "GPT-2's byte pairs (there is no meta.pkl)".to_owned(),
+        Text::Known(Tokenizer::Char(table)) => format!("{} characters", table.vocab_size()),
+        Text::Json(_) => "tokenizer.json".to_owned(),
+        Text::Unknown => "unknown: meta.pkl gives only a size".to_owned(),
+    };
+    let vocab = dataset.meta().map_or(GPT2_IDS, |meta| meta.vocab_size);
+    let mut out = format!("{}\n", screen::strong(dataset.name()));
+    out += &format!("{:<12}{kind}, vocab_size {}\n", "tokens", grouped(vocab.into()));
+    for split in [Split::Train, Split::Val] {
+        let counts = count(dataset, split, text.end_of_text())?;
+        let tokens = dataset.split(split).len();
+        let documents = match text.end_of_text() {
+            Some(_) if counts.ends > 0 => {
+                let mean = tokens as f64 / counts.ends as f64;
+                format!(", {} documents of {mean:.0} tokens", grouped(counts.ends))
+            }
+            _ => String::new(),
+        };
+        out += &format!(
+            "{:<12}{} tokens ({}){documents}, {} different ids, the highest {}\n",
+            split.name(),
+            grouped(tokens),
+            size(2 * tokens),
+            grouped(counts.different),
+            counts.highest
+        );
+    }
+    Ok(out)
+}
+
+struct Counts {
+    ends: u64,
+    different: u64,
+    highest: i32,
+}
+
+/// Reads all of a half once.
+fn count(dataset: &Dataset, split: Split, end: Option<i32>) -> Result<Counts, TrainError> {
+    let stream = dataset.split(split);
+    let mut seen = vec![0_u64; 1 << 16];
+    let mut buffer = vec![0; CHUNK];
+    let mut start = 0;
+    while start < stream.len() {
+        let some = (stream.len() - start).min(CHUNK as u64) as usize;
+        stream.read(start, &mut buffer[..some]).map_err(TrainError::Data)?;
+        for &id in &buffer[..some] {
+            seen[id as usize & 0xffff] += 1;
+        }
+        start += some as u64;
+    }
+    let of_id = |id: i32| seen[id as usize & 0xffff];
+    let highest = seen.iter().rposition(|count| *count > 0).unwrap_or(0) as i32;
+    let different = seen.iter().filter(|count| **count > 0).count() as u64;
+    Ok(Counts { ends: end.map_or(0, of_id), different, highest })
+}
+
+fn head(
+    dataset: &Dataset,
+    folder: &Path,
+    split: Split,
+    documents: usize,
+) -> Result<String, TrainError> {
+    let text = Text::of(dataset, folder);
+    let stream = dataset.split(split);
+    let end = text.end_of_text();
+    let mut out = String::new();
+    let mut start = 0;
+    for number in 0..documents {
+        if start >= stream.len() || (end.is_none() && number > 0) {
+            break;
+        }
+        let (ids, whole) = document(dataset, split, start, end)?;
+        let shown = ids.len().min(SHOWN);
+        out += &screen::faint(&format!("--- document {number}, from token {start}"));
+        out += &format!("\n{}", text.decode(&ids[..shown]));
+        out += if shown < ids.len() || !whole { " …\n" } else { "\n" };
+        start += ids.len() as u64 + 1;
+        if !whole {
+            break;
+        }
+    }
+    Ok(out)
+}
+
+/// The ids of a document without its end, as far as a chunk goes; whether that was all of it.
+fn document(
+    dataset: &Dataset,
+    split: Split,
+    start: u64,
+    end: Option<i32>,
+) -> Result<(Vec<i32>, bool), TrainError> {
+    let stream = dataset.split(split);
+    let some = (stream.len() - start).min(CHUNK as u64) as usize;
+    let mut ids = vec![0; some];
+    stream.read(start, &mut ids).map_err(TrainError::Data)?;
+    match end.and_then(|end| ids.iter().position(|id| *id == end)) {
+        Some(at) => {
+            ids.truncate(at);
+            Ok((ids, true))
+        }
+        None => {
+            let whole = start + some as u64 == stream.len();
+            Ok((ids, whole))
+        }
+    }
+}

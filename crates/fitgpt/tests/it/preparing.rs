@@ -1,0 +1,263 @@
+//! `prepare` and `data` as a person uses them: from text to a trained model, kills, Ctrl-C, a full
+//! disk, and the memory that it takes.
+
+use crate::fixture::{Ended, Place};
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Kills of the usual test; `FITGPT_KILLS` asks for more.
+const KILLS: u32 = 8;
+
+/// A generator whose numbers anybody may have.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, most: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (self.0 >> 33) % most
+    }
+}
+
+/// So many bytes of words, in lines of JSON or as one text.
+fn write_text(place: &Place, name: &str, bytes: usize) {
+    let mut numbers = Numbers(bytes as u64);
+    let words: Vec<String> = (0..4000)
+        .map(|_| {
+            let letters = 2 + numbers.below(9);
+            (0..letters).map(|_| char::from(b'a' + numbers.below(26) as u8)).collect()
+        })
+        .collect();
+    let mut file = BufWriter::new(File::create(place.path(name)).unwrap());
+    let lines = name.ends_with(".jsonl");
+    let mut written = 0;
+    while written < bytes {
+        let mut text = String::new();
+        for _ in 0..200 + numbers.below(2000) {
+            text += &words[numbers.below(4000) as usize];
+            text.push(' ');
+        }
+        written += text.len();
+        match lines {
+            true => writeln!(file, "{{\"text\": \"{text}\"}}").unwrap(),
+            false => file.write_all(text.as_bytes()).unwrap(),
+        }
+    }
+    file.into_inner().unwrap().sync_all().unwrap();
+}
+
+#[test]
+fn from_a_text_to_a_model() {
+    let place = Place::empty("prepare-train");
+    place.write("book.txt", "To be, or not to be: that is the question.\n".repeat(60).as_bytes());
+    let made = place.run(&["prepare", "book.txt", "--out", "data/book", "--tokenizer=char"]);
+    let out = made.succeeded().out;
+    assert!(out.contains("train.bin       2,322 tokens"), "{out}");
+    assert!(out.contains("train --dataset=book"), "{out}");
+    let small = ["--n_layer=1", "--n_head=1", "--n_embd=8", "--block_size=8", "--batch_size=2"];
+    let run = ["--max_iters=2", "--eval_iters=1", "--device=cpu", "--out_dir=out"];
+    let tokens = "--gradient_accumulation_steps=1";
+    let train = place.run(&[&["train", "--dataset=book", tokens], &small[..], &run[..]].concat());
+    assert!(train.succeeded().out.contains("found vocab_size = 18"));
+    let stats = place.run(&["data", "stats", "data/book"]).succeeded().out;
+    assert!(stats.contains("18 characters") && stats.contains("2,322 tokens"), "{stats}");
+    let head = place.run(&["data", "head", "data/book"]).succeeded().out;
+    assert!(head.contains("To be, or not to be: that"), "{head}");
+    place.run(&["data", "tail", "data/book"]).failed(2, &["data has no 'tail'"]);
+    let dry = place.run(&["prepare", "book.txt", "--out=data/dry", "--dry-run"]).succeeded().out;
+    assert!(dry.contains("nothing was written") && !place.path("data/dry").exists(), "{dry}");
+}
+
+#[test]
+fn standard_input_and_documents() {
+    let place = Place::empty("prepare-stdin");
+    let script = "gzip < lines \
+                  | \"$0\" prepare - --format jsonl --field body --out data/d --val 0.5";
+    let line = |number| format!("{{\"body\": \"text number {number}\"}}\n");
+    place.write("lines", (1..=4).map(line).collect::<String>().as_bytes());
+    let binary = place.command(&[]);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script]).arg(binary.get_program());
+    let ended = shell.current_dir(&place.0).output().unwrap();
+    let out = Ended::from(ended).succeeded().out;
+    assert!(out.contains("documents       4 ("), "{out}");
+    assert!(!place.path("data/d/downloads").exists());
+    let head = place.run(&["data", "head", "data/d", "--split", "val"]).succeeded().out;
+    assert!(head.contains("text number 1\n"), "{head}");
+}
+
+#[test]
+fn words_that_make_no_request() {
+    let place = Place::empty("prepare-words");
+    place.write("a.txt", b"text");
+    for (arguments, words) in [
+        (&["--out", "d"][..], &["needs a text", "openwebtext"][..]),
+        (&["a.txt"], &["needs --out"]),
+        (&["a.txt", "--out=d", "--val=2"], &["--val needs a share"]),
+        (&["a.txt", "--out=d", "--wrokers=2"], &["takes no '--wrokers=2'", "--workers"]),
+        (&["a.txt", "--out=d", "--max-tokens=x"], &["such as 500000, 50M or 1B"]),
+        (&["a.txt", "--out=d", "--tokenizer=bert"], &["gpt2, char or a tokenizer.json"]),
+        (&["b.txt", "--out=d"], &["'b.txt' is no file"]),
+    ] {
+        place.run(&[&["prepare"], arguments].concat()).failed(2, words);
+    }
+    assert!(!place.path("d").exists(), "nothing was written");
+}
+
+fn arguments<'a>(source: &'a str, out: &'a str) -> [&'a str; 7] {
+    ["prepare", source, "--out", out, "--val=0.05", "--workers", "1"]
+}
+
+/// Both files of a data set.
+fn halves(place: &Place, out: &str) -> [Vec<u8>; 2] {
+    ["train", "val"].map(|half| place.read(&format!("{out}/{half}.bin")))
+}
+
+#[test]
+fn kills_change_no_byte() {
+    let place = Place::empty("prepare-kills");
+    let kills: u32 = std::env::var("FITGPT_KILLS").map_or(KILLS, |n| n.parse().unwrap());
+    let sources = ["a.jsonl", "a.txt"];
+    let mut whole = Vec::new();
+    let start = Instant::now();
+    for source in sources {
+        write_text(&place, source, 40 << 20);
+        place.run(&arguments(source, &format!("whole-{source}"))).succeeded();
+        whole.push(halves(&place, &format!("whole-{source}")));
+    }
+    let once = start.elapsed() / 2;
+    let mut numbers = Numbers(7);
+    let (mut killed, mut round, mut resumed) = (0, 0, 0);
+    while killed < kills || round < sources.len() {
+        let source = sources[round % 2];
+        let out = format!("out{round}");
+        loop {
+            let mut command = place.command(&arguments(source, &out));
+            let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+            let patience = once.mul_f64(numbers.below(1000) as f64 / 1500.0);
+            std::thread::sleep(patience + Duration::from_millis(20));
+            let ended = child.try_wait().unwrap();
+            let _ = child.kill();
+            let output = Ended::from(child.wait_with_output().unwrap());
+            resumed += u32::from(output.out.contains("going on where the last call stopped"));
+            match ended {
+                Some(status) => break assert!(status.success(), "{output:?}"),
+                None => killed += 1,
+            }
+            assert!(!place.path(&format!("{out}/train.bin")).exists() || output.code == Some(0));
+        }
+        assert!(halves(&place, &out) == whole[round % 2], "round {round}");
+        assert!(!place.path(&format!("{out}/train.bin.part")).exists());
+        std::fs::remove_dir_all(place.path(&out)).unwrap();
+        round += 1;
+    }
+    println!("{killed} kills, {resumed} resumed, {round} data sets");
+    assert!(resumed > 0);
+}
+
+#[test]
+fn ctrl_c_keeps_what_is_done() {
+    let place = Place::empty("prepare-ctrl-c");
+    write_text(&place, "a.jsonl", 60 << 20);
+    let mut command = place.command(&arguments("a.jsonl", "out"));
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let some = || {
+        let journal = std::fs::read(place.path("out/prepare.json")).unwrap_or_default();
+        let journal: serde_json::Value = serde_json::from_slice(&journal).unwrap_or_default();
+        journal["train_tokens"].as_u64() > Some(0)
+    };
+    while !some() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let status = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(status.success());
+    let ended = Ended::from(child.wait_with_output().unwrap());
+    assert_eq!(ended.code, Some(130), "{ended:?}");
+    assert!(ended.error.contains("the same command goes on"), "{ended:?}");
+    assert!(!place.path("out/train.bin").exists());
+    let out = place.run(&arguments("a.jsonl", "out")).succeeded().out;
+    assert!(out.contains("going on where the last call stopped"), "{out}");
+    place.run(&arguments("a.jsonl", "whole")).succeeded();
+    assert!(halves(&place, "out") == halves(&place, "whole"));
+}
+
+/// Runs in a mount namespace of its own, with a small file system that grows.
+const SCRIPT: &str = "\
+mount -t tmpfs -o size=4m tmpfs out || { echo cannot mount >&2; exit 77; }
+\"$@\"; echo \"refused $?\"
+\"$@\" --ignore-space; echo \"full $?\"
+ls out
+mount -o remount,size=64m out
+\"$@\" && cp out/train.bin out/val.bin kept/
+";
+
+#[test]
+fn a_full_disk_is_gone_on_from() {
+    let place = Place::empty("prepare-full");
+    write_text(&place, "a.jsonl", 12 << 20);
+    std::fs::create_dir_all(place.path("out")).unwrap();
+    std::fs::create_dir_all(place.path("kept")).unwrap();
+    place.run(&arguments("a.jsonl", "whole")).succeeded();
+    let inner = place.command(&arguments("a.jsonl", "out"));
+    for namespaces in ["-rm", "-m"] {
+        let mut command = Command::new("unshare");
+        command.args([namespaces, "sh", "-c", SCRIPT, "sh"]);
+        command.arg(inner.get_program()).args(inner.get_args()).current_dir(&place.0);
+        let Ok(output) = command.output() else {
+            return println!("skipped: there is no unshare here");
+        };
+        let ended = Ended::from(output);
+        if ended.code == Some(77) || ended.error.contains("unshare") {
+            continue;
+        }
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        assert!(ended.out.contains("refused 4") && ended.out.contains("full 4"), "{ended:?}");
+        assert!(ended.error.contains("are free"), "{ended:?}");
+        assert!(ended.error.contains("the disk is full: make room"), "{ended:?}");
+        assert!(ended.out.contains("train.bin.part\n") && !ended.out.contains("train.bin\n"));
+        assert!(halves(&place, "kept") == halves(&place, "whole"));
+        return;
+    }
+    println!("skipped: mounting is not allowed here");
+}
+
+/// The most memory that a preparation held at any time, in MiB.
+fn peak(place: &Place, arguments: &[&str]) -> u64 {
+    let mut child = place.command(arguments).stdout(Stdio::null()).spawn().unwrap();
+    let path = format!("/proc/{}/status", child.id());
+    let mut peak = 0;
+    while child.try_wait().unwrap().is_none() {
+        let status = std::fs::read_to_string(&path).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse().ok());
+        peak = peak.max(kib.unwrap_or(0));
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    assert!(child.wait().unwrap().success());
+    peak / 1024
+}
+
+/// Text of another size takes the same memory; a single line of 100 MB, too; as many workers as
+/// there may be stay under the GiB that is promised.
+#[test]
+fn memory_does_not_grow_with_the_text() {
+    let place = Place::empty("prepare-memory");
+    write_text(&place, "a.txt", 40 << 20);
+    write_text(&place, "line.txt", 100 << 20);
+    let text = place.read("line.txt");
+    let line = [b"{\"text\": \"a\"}\n{\"text\": \"", &text[..], b"\"}\n"].concat();
+    place.write("line.jsonl", &line);
+    drop((text, line));
+    for (source, workers, most) in [
+        ("a.txt", "2", 100),
+        ("line.txt", "2", 100),
+        ("line.jsonl", "2", 100),
+        ("line.jsonl", "64", 1024),
+    ] {
+        let out = format!("{source}-{workers}");
+        let found = peak(&place, &["prepare", source, "--out", &out, "--workers", workers]);
+        println!("{source}, {workers} workers: {found} MiB");
+        assert!(found < most, "{source}, {workers} workers: {found} MiB");
+    }
+}

@@ -1,0 +1,60 @@
+//! Megabytes a second of GPT-2's byte pairs on a text, whole and line by line, on one core and on
+//! all: `cargo run --release -p fitgpt-prepare --example tokenizer_speed -- TEXT`. Beside it,
+//! `tests/golden/speed.py` times Python's tiktoken on the same text and machine.
+#![allow(clippy::unwrap_used)]
+
+use fitgpt_prepare::{Bpe, BpeEncoder};
+use std::time::Instant;
+
+/// Best of so many: other programs only ever make it slower.
+const ROUNDS: usize = 3;
+
+fn main() {
+    let path = std::env::args().nth(1).unwrap_or_else(|| "text.txt".to_owned());
+    let text = std::fs::read_to_string(path).unwrap();
+    let megabytes = text.len() as f64 / 1e6;
+    let bpe = Bpe::gpt2();
+    let best = |work: &dyn Fn() -> usize| {
+        let time = |_| {
+            let start = Instant::now();
+            let tokens = work();
+            (start.elapsed().as_secs_f64(), tokens)
+        };
+        (0..ROUNDS).map(time).min_by(|a, b| a.0.total_cmp(&b.0)).unwrap()
+    };
+    let encode = |part: &str| {
+        let mut ids = Vec::with_capacity(part.len() / 3);
+        BpeEncoder::new(&bpe).encode(part, &mut ids);
+        ids.len()
+    };
+    let by_line = |part: &str| {
+        let mut encoder = BpeEncoder::new(&bpe);
+        let (mut tokens, mut ids) = (0, Vec::new());
+        for line in part.split_inclusive('\n') {
+            ids.clear();
+            encoder.encode(line, &mut ids);
+            tokens += ids.len();
+        }
+        tokens
+    };
+    for (name, work) in [("whole", &encode as &(dyn Fn(&str) -> usize + Sync)), ("lines", &by_line)]
+    {
+        let (seconds, tokens) = best(&|| work(&text));
+        println!("{name}, 1 core: {:.1} MB/s, {tokens} tokens", megabytes / seconds);
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let size = text.len().div_ceil(cores);
+        let cut = |index: usize| text.floor_char_boundary((index * size).min(text.len()));
+        let (seconds, _) = best(&|| {
+            std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..cores)
+                    .map(|index| {
+                        let part = &text[cut(index)..cut(index + 1)];
+                        scope.spawn(move || work(part))
+                    })
+                    .collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+            })
+        });
+        println!("{name}, {cores} cores: {:.1} MB/s", megabytes / seconds);
+    }
+}

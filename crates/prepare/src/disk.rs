@@ -1,0 +1,31 @@
+//! Room on the disk: what will be needed, what there is, said before anything is written.
+
+use crate::error::{PrepareError, Result};
+use crate::readers::Packing;
+use crate::sources::{Format, Source};
+use std::path::Path;
+
+/// Bytes of token files that a byte of a source becomes, by experience with English text: three
+/// bytes of text to a token of two, unpacked first.
+#[must_use]
+pub fn tokens_per_byte(source: &Source, by_characters: bool) -> f64 {
+    let unpacked = match (source.format, source.packing) {
+        (Format::Parquet, _) => 1.8,
+        (_, Packing::None) => 1.0,
+        (_, Packing::Gzip | Packing::Zstd) => 3.2,
+    };
+    unpacked * if by_characters { 2.0 } else { 0.6 }
+}
+
+/// Bytes that a program may still write where `folder` is or will be.
+///
+/// # Errors
+///
+/// When the file system does not tell.
+pub fn free(folder: &Path) -> Result<u64> {
+    let there = folder.ancestors().find(|path| path.is_dir()).unwrap_or(Path::new("."));
+    let stats = rustix::fs::statvfs(there).map_err(|error| {
+        PrepareError::io(there, "read the free space of its disk")(error.into())
+    })?;
+    Ok(stats.f_bavail.saturating_mul(stats.f_frsize))
+}

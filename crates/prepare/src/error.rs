@@ -1,0 +1,87 @@
+//! What can stop a preparation: each message one line, with the file, the number, the next move.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why token files could not be made.
+#[derive(Debug)]
+pub enum PrepareError {
+    /// What was asked for makes no sense; nothing was touched.
+    Usage(String),
+    /// The operating system refused.
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// What was tried.
+        doing: &'static str,
+        /// Its answer.
+        source: io::Error,
+    },
+    /// A source is not what its name says, or is damaged.
+    Source {
+        /// The file, as the user knows it.
+        name: String,
+        /// What is wrong with it, with the next move.
+        what: String,
+    },
+    /// A server did not give what was asked for.
+    Network {
+        /// The address.
+        url: String,
+        /// What happened, with the next move.
+        what: String,
+    },
+    /// The folder that is written to is not as it must be.
+    Output {
+        /// The folder or file.
+        path: PathBuf,
+        /// What is wrong, with the next move.
+        what: String,
+    },
+}
+
+/// The usual shorthand of this crate.
+pub type Result<T> = std::result::Result<T, PrepareError>;
+
+impl PrepareError {
+    /// For `map_err` on a call of the operating system.
+    pub(crate) fn io(path: &Path, doing: &'static str) -> impl Fn(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { path: path.clone(), doing, source }
+    }
+
+    /// A source that is not what it should be.
+    pub(crate) fn source(name: &str, what: impl Into<String>) -> Self {
+        Self::Source { name: name.to_owned(), what: what.into() }
+    }
+}
+
+impl fmt::Display for PrepareError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Usage(what) => f.write_str(what),
+            Self::Io { path, doing, source } => {
+                let advice = match source.kind() {
+                    io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                        "the disk is full: make room and give the same command again, it goes on"
+                    }
+                    _ => "check the path and its permissions",
+                };
+                write!(f, "{}: cannot {doing}: {source}; {advice}", path.display())
+            }
+            Self::Source { name, what } => write!(f, "{name}: {what}"),
+            Self::Network { url, what } => write!(f, "{url}: {what}"),
+            Self::Output { path, what } => write!(f, "{}: {what}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for PrepareError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! The data sets that are known by name: one table, from which everything else follows.
+//!
+//! `data::KNOWN_DATASETS` has the same names, for `train`'s advice; a test compares them.
+
+use data::Split;
+
+/// A row of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Known {
+    /// What the user types.
+    pub name: &'static str,
+    /// What it is, in a few words.
+    pub about: &'static str,
+    /// The tokenizer where none is named.
+    pub tokenizer: &'static str,
+    /// Where it comes from.
+    pub origin: Origin,
+}
+
+/// Where a data set comes from.
+#[derive(Clone, Copy, Debug)]
+pub enum Origin {
+    /// One text at an address, divided by position.
+    Text(&'static str),
+    /// Parquet files of a repository on the hub.
+    Hub {
+        /// Owner and name.
+        repository: &'static str,
+        /// The first one is taken where none is named.
+        configs: &'static [Config],
+        /// The column with the text.
+        column: &'static str,
+        /// Beginnings of file names that belong to one half; without any, documents are divided.
+        halves: &'static [(&'static str, Split)],
+    },
+}
+
+/// A part of a repository that is used by itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// What the user types behind the name and a slash; a final `*` stands for any ending.
+    pub name: &'static str,
+    /// Revision and folder, in the order they are looked at; `*` as in the name.
+    pub folders: &'static [(&'static str, &'static str)],
+}
+
+const MAIN: &str = "main";
+/// Where the hub keeps its own conversions to parquet.
+const CONVERTED: &str = "refs/convert/parquet";
+
+const fn config(name: &'static str, folders: &'static [(&'static str, &'static str)]) -> Config {
+    Config { name, folders }
+}
+
+const SHAKESPEARE: &str =
+    "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt";
+
+const FINEWEB: &[Config] = &[
+    config("sample-10BT", &[(MAIN, "sample/10BT")]),
+    config("sample-100BT", &[(MAIN, "sample/100BT")]),
+    config("sample-350BT", &[(MAIN, "sample/350BT")]),
+    config("CC-MAIN-*", &[(MAIN, "data/CC-MAIN-*")]),
+    config("default", &[(MAIN, "data")]),
+];
+
+/// All of them; a name before those that it begins with.
+pub const TABLE: [Known; 6] = [
+    Known {
+        name: "shakespeare_char",
+        about: "tinyshakespeare by characters, 1.1 MB",
+        tokenizer: "char",
+        origin: Origin::Text(SHAKESPEARE),
+    },
+    Known {
+        name: "shakespeare",
+        about: "tinyshakespeare by GPT-2's byte pairs, 1.1 MB",
+        tokenizer: "gpt2",
+        origin: Origin::Text(SHAKESPEARE),
+    },
+    Known {
+        name: "openwebtext",
+        about: "the open copy of GPT-2's training text, about 9 billion tokens",
+        tokenizer: "gpt2",
+        origin: Origin::Hub {
+            repository: "Skylion007/openwebtext",
+            configs: &[config("plain_text", &[(MAIN, "plain_text"), (CONVERTED, "plain_text")])],
+            column: "text",
+            halves: &[],
+        },
+    },
+    Known {
+        name: "fineweb-edu",
+        about: "educational web text; sample-10BT unless another config is named",
+        tokenizer: "gpt2",
+        origin: Origin::Hub {
+            repository: "HuggingFaceFW/fineweb-edu",
+            configs: FINEWEB,
+            column: "text",
+            halves: &[],
+        },
+    },
+    Known {
+        name: "fineweb",
+        about: "web text; sample-10BT unless another config is named",
+        tokenizer: "gpt2",
+        origin: Origin::Hub {
+            repository: "HuggingFaceFW/fineweb",
+            configs: FINEWEB,
+            column: "text",
+            halves: &[],
+        },
+    },
+    Known {
+        name: "tinystories",
+        about: "two million short stories in simple words, about 0.5 billion tokens",
+        tokenizer: "gpt2",
+        origin: Origin::Hub {
+            repository: "roneneldan/TinyStories",
+            configs: &[config("default", &[(MAIN, "data"), (CONVERTED, "default")])],
+            column: "text",
+            halves: &[("train", Split::Train), ("validation", Split::Val)],
+        },
+    },
+];
+
+/// The row that an argument names, and the config behind its slash.
+#[must_use]
+pub fn find(argument: &str) -> Option<(&'static Known, Option<&str>)> {
+    let (name, config) = match argument.split_once('/') {
+        Some((name, config)) => (name, Some(config)),
+        None => (argument, None),
+    };
+    let row = TABLE.iter().find(|row| row.name == name)?;
+    Some((row, config))
+}
+
+/// All names, for messages.
+#[must_use]
+pub fn names() -> String {
+    TABLE.map(|row| row.name).join(", ")
+}
+
+impl Config {
+    /// The folders of this config under the name that was typed; none if it is another's.
+    #[must_use]
+    pub fn folders(&self, typed: &str) -> Option<Vec<(&'static str, String)>> {
+        let filling = match self.name.strip_suffix('*') {
+            Some(beginning) => typed.strip_prefix(beginning).filter(|end| !end.contains('/'))?,
+            None if self.name == typed => "",
+            None => return None,
+        };
+        let folder = |folder: &str| folder.replace('*', filling);
+        Some(self.folders.iter().map(|(revision, name)| (*revision, folder(name))).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_names_are_those_that_train_advises() {
+        assert_eq!(TABLE.map(|row| row.name), data::KNOWN_DATASETS);
+    }
+
+    #[test]
+    fn a_config_may_be_named() {
+        let (row, config) = find("fineweb-edu/CC-MAIN-2024-10").unwrap();
+        assert_eq!((row.name, config), ("fineweb-edu", Some("CC-MAIN-2024-10")));
+        let folders: Vec<_> =
+            FINEWEB.iter().filter_map(|c| c.folders("CC-MAIN-2024-10")).flatten().collect();
+        assert_eq!(folders, [(MAIN, "data/CC-MAIN-2024-10".to_string())]);
+        assert!(find("fineweb2").is_none());
+    }
+}

@@ -1,0 +1,45 @@
+//! From any text to nanoGPT's token files, in memory that does not grow with the text.
+//!
+//! A [`Request`] becomes a [`Job`] (what will be read, how it is divided, whether there is room),
+//! and [`run()`] makes the data set: one thread reads documents as streams, all cores encode
+//! batches of about a mebibyte, one writes them in order and keeps a journal. Peak memory stays
+//! under a GiB whatever the sources are; the one exception is parquet with pages of hundreds of
+//! megabytes, which are read one at a time and as a whole.
+
+#![forbid(unsafe_code)]
+
+mod error;
+
+mod known;
+mod sources;
+
+mod download;
+mod hub;
+mod shelf;
+
+mod readers;
+mod segment;
+mod split;
+mod survey;
+
+mod tokens;
+
+mod journal;
+mod output;
+mod pipeline;
+
+mod disk;
+mod request;
+mod run;
+
+pub use download::Client;
+pub use error::{PrepareError, Result};
+pub use hub::{ENDPOINT, Hub};
+pub use journal::Totals;
+pub use known::{Known, TABLE as KNOWN};
+pub use pipeline::MOST_WORKERS;
+pub use request::{Choice, Job, Request};
+pub use run::{Observer, Outcome, Progress, run};
+pub use sources::{Format, Place, Source};
+pub use split::{DOCUMENTS, SEED, TAIL};
+pub use tokens::{Bpe, BpeEncoder, Encoder, Tokens};

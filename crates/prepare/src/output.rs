@@ -1,0 +1,220 @@
+//! The data set's folder: token files that grow under other names, and get their own when whole.
+//!
+//! `train.bin` gets its name last. So a folder with a `train.bin` has all the rest, and a folder
+//! without one says to everybody that it is no data set yet.
+
+use crate::error::{PrepareError, Result};
+use crate::journal::{self, Journal, Totals};
+use data::{Meta, Split};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{BufWriter, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// The usual time from one safe state to the next.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Longest share of the time that making states safe may take.
+const SHARE: u32 = 20;
+/// Bytes written at a time.
+const BUFFER: usize = 1 << 20;
+
+/// What a folder holds before anything is done.
+#[derive(Debug)]
+pub enum Found {
+    /// This very data set, complete.
+    Done(Totals),
+    /// A part of it.
+    Begun(Journal),
+    /// Nothing of it; a part of another one where `other` is set.
+    Nothing {
+        /// Whether an unfinished preparation with other settings is replaced.
+        other: bool,
+    },
+}
+
+/// Looks at a folder.
+///
+/// # Errors
+///
+/// When it holds another data set, which is not replaced unless that is wished.
+pub fn look(folder: &Path, settings: &str, overwrite: bool) -> Result<Found> {
+    let journal = Journal::read(folder);
+    let same = journal.as_ref().filter(|journal| journal.settings == settings);
+    let whole = folder.join("train.bin").exists();
+    match same {
+        Some(journal) if journal.complete && whole && !overwrite => {
+            return Ok(Found::Done(journal.totals));
+        }
+        Some(journal) if !whole => return Ok(Found::Begun(journal.clone())),
+        _ => {}
+    }
+    if whole && !overwrite {
+        let what = "holds a data set made in another way; give another --out, or --overwrite";
+        return Err(PrepareError::Output { path: folder.to_owned(), what: what.to_owned() });
+    }
+    let other = journal.is_some_and(|journal| !journal.complete);
+    Ok(Found::Nothing { other })
+}
+
+/// Token files in the making.
+pub struct Output {
+    folder: PathBuf,
+    train: BufWriter<File>,
+    val: BufWriter<File>,
+    /// What is written, safely or not.
+    pub journal: Journal,
+    safe_since: Instant,
+    pause: Duration,
+}
+
+fn part(folder: &Path, split: Split) -> PathBuf {
+    folder.join(format!("{}.bin.part", split.name()))
+}
+
+impl Output {
+    /// Opens the parts at the state of `journal`; what was written after it is cut off.
+    ///
+    /// # Errors
+    ///
+    /// When the disk refuses, another process prepares here, or a part is shorter than the
+    /// journal says.
+    pub fn open(folder: &Path, journal: Journal) -> Result<Output> {
+        std::fs::create_dir_all(folder).map_err(PrepareError::io(folder, "make the folder"))?;
+        let Totals { train_tokens, val_tokens, .. } = journal.totals;
+        let train = open_part(folder, Split::Train, train_tokens)?;
+        let val = open_part(folder, Split::Val, val_tokens)?;
+        if journal.totals == Totals::default() {
+            // A new beginning: what an older data set left is no part of this one.
+            for name in ["train.bin", "val.bin", "meta.pkl", "tokenizer.json"] {
+                remove(&folder.join(name))?;
+            }
+            journal.write(folder)?;
+        }
+        let buffered = |file| BufWriter::with_capacity(BUFFER, file);
+        let (train, val) = (buffered(train), buffered(val));
+        let folder = folder.to_owned();
+        Ok(Output { folder, train, val, journal, safe_since: Instant::now(), pause: PAUSE })
+    }
+
+    /// Appends tokens.
+    ///
+    /// # Errors
+    ///
+    /// When the disk refuses.
+    pub fn append(&mut self, split: Split, tokens: &[u16]) -> Result<()> {
+        let (writer, count) = match split {
+            Split::Train => (&mut self.train, &mut self.journal.totals.train_tokens),
+            Split::Val => (&mut self.val, &mut self.journal.totals.val_tokens),
+        };
+        let path = part(&self.folder, split);
+        for some in tokens.chunks(4096) {
+            let mut bytes = [0; 8192];
+            for (pair, token) in bytes.chunks_exact_mut(2).zip(some) {
+                pair.copy_from_slice(&token.to_le_bytes());
+            }
+            let written = writer.write_all(&bytes[..some.len() * 2]);
+            written.map_err(PrepareError::io(&path, "write tokens"))?;
+        }
+        *count += tokens.len() as u64;
+        Ok(())
+    }
+
+    /// Makes what was written safe if the last time is a while ago; whether it did.
+    ///
+    /// # Errors
+    ///
+    /// When the disk refuses.
+    pub fn save_sometimes(&mut self) -> Result<bool> {
+        if self.safe_since.elapsed() < self.pause {
+            return Ok(false);
+        }
+        let start = Instant::now();
+        self.save()?;
+        self.pause = PAUSE.max(start.elapsed() * SHARE);
+        Ok(true)
+    }
+
+    /// Makes what was written safe: after this, not even a power cut loses it.
+    ///
+    /// # Errors
+    ///
+    /// When the disk refuses.
+    pub fn save(&mut self) -> Result<()> {
+        for (writer, split) in [(&mut self.train, Split::Train), (&mut self.val, Split::Val)] {
+            let synced = writer.flush().and_then(|()| writer.get_ref().sync_data());
+            synced.map_err(PrepareError::io(&part(&self.folder, split), "write tokens"))?;
+        }
+        self.journal.write(&self.folder)?;
+        self.safe_since = Instant::now();
+        Ok(())
+    }
+
+    /// Everything is written: the files get their names.
+    ///
+    /// # Errors
+    ///
+    /// When the disk refuses; a later call goes on from there.
+    pub fn finish(mut self, meta: Option<&Meta>, tokenizer: Option<&[u8]>) -> Result<()> {
+        let meta_path = self.folder.join("meta.pkl");
+        match meta {
+            Some(meta) => journal::replace(&meta_path, &meta.to_pickle())?,
+            None => remove(&meta_path)?,
+        }
+        if let Some(content) = tokenizer {
+            journal::replace(&self.folder.join("tokenizer.json"), content)?;
+        }
+        self.journal.complete = true;
+        self.save()?;
+        for split in [Split::Val, Split::Train] {
+            let (from, to) = (part(&self.folder, split), self.folder.join(split.name()));
+            let to = to.with_extension("bin");
+            if from.exists() {
+                std::fs::rename(&from, &to).map_err(PrepareError::io(&to, "name it"))?;
+            }
+        }
+        let synced = journal::sync_folder(&self.folder);
+        synced.map_err(PrepareError::io(&self.folder, "write its names"))
+    }
+}
+
+fn open_part(folder: &Path, split: Split, tokens: u64) -> Result<File> {
+    let path = part(folder, split);
+    let named = folder.join(split.name()).with_extension("bin");
+    if tokens > 0 && !path.exists() && named.exists() {
+        // A kill between the two renames of a finished preparation.
+        std::fs::rename(&named, &path).map_err(PrepareError::io(&named, "take it back"))?;
+    }
+    let opened = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
+    let mut file = opened.map_err(PrepareError::io(&path, "open it"))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let what = "another process prepares here; wait for it, or give another --out";
+            return Err(PrepareError::Output { path: folder.to_owned(), what: what.to_owned() });
+        }
+        Err(TryLockError::Error(error)) => {
+            return Err(PrepareError::io(&path, "lock it")(error));
+        }
+    }
+    let (have, want) = (file.metadata().map_or(0, |metadata| metadata.len()), tokens * 2);
+    if have < want {
+        let what = format!(
+            "has {have} bytes, but the journal counts {want}: it was changed; remove \
+             {} to begin anew",
+            folder.join(journal::NAME).display()
+        );
+        return Err(PrepareError::Output { path, what });
+    }
+    let cut = file.set_len(want).and_then(|()| file.seek(SeekFrom::End(0)));
+    cut.map_err(PrepareError::io(&path, "cut off what the journal does not count"))?;
+    Ok(file)
+}
+
+fn remove(path: &Path) -> Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(PrepareError::io(path, "remove it")(error))
+        }
+        _ => Ok(()),
+    }
+}

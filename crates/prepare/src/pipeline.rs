@@ -1,0 +1,232 @@
+//! One thread reads, many encode, the caller's writes in order.
+//!
+//! Batches in flight are counted: the reader waits until one is written before it makes another
+//! beyond the limit, so memory does not grow with the text, nor with a slow worker.
+
+use crate::error::{PrepareError, Result};
+use crate::segment::Batch;
+use crate::tokens::Tokens;
+use data::Split;
+use std::collections::BTreeMap;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, channel, sync_channel};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// Most workers: beyond, the batches in flight alone could take a GiB.
+pub const MOST_WORKERS: usize = 64;
+/// Batches beside those in the workers' hands.
+const SPARE: usize = 16;
+/// How long the caller may go without a word.
+const GLANCE: Duration = Duration::from_millis(100);
+
+/// What goes through, in order.
+pub enum Item<T> {
+    /// Text, or what it became.
+    Batch(T),
+    /// A source is complete; the number of the next document.
+    SourceEnd(u64),
+}
+
+/// The end of a document in a batch.
+#[derive(Clone, Copy, Debug)]
+pub struct DocumentEnd {
+    /// The half it is in.
+    pub split: Split,
+    /// Tokens of the batch up to here, of either half.
+    pub train: usize,
+    /// As `train`.
+    pub val: usize,
+    /// Bytes of the batch's text up to here.
+    pub text: usize,
+}
+
+/// Tokens of a batch.
+#[derive(Debug, Default)]
+pub struct Encoded {
+    /// Of the half that is trained on.
+    pub train: Vec<u16>,
+    /// Of the other.
+    pub val: Vec<u16>,
+    /// Ends of documents, in order.
+    pub ends: Vec<DocumentEnd>,
+    /// Bytes of text.
+    pub text: usize,
+    /// As in the batch.
+    pub replaced: u64,
+    /// As in the batch.
+    pub skipped: u64,
+    /// As in the batch.
+    pub position: u64,
+}
+
+/// The reader's end.
+pub struct Feed {
+    permits: SyncSender<()>,
+    jobs: SyncSender<(u64, Item<Batch>)>,
+    index: u64,
+}
+
+/// The other end is gone: an error of the writer, or nobody wants more. Never shown.
+fn nobody() -> PrepareError {
+    PrepareError::Usage("stopped".to_owned())
+}
+
+impl Feed {
+    /// Hands on, waiting for room.
+    ///
+    /// # Errors
+    ///
+    /// When nobody wants more.
+    pub fn give(&mut self, item: Item<Batch>) -> Result<()> {
+        self.permits.send(()).map_err(|_| nobody())?;
+        self.jobs.send((self.index, item)).map_err(|_| nobody())?;
+        self.index += 1;
+        Ok(())
+    }
+}
+
+/// What the caller's function says to an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// More, please.
+    GoOn,
+    /// It is enough.
+    Enough,
+}
+
+/// What comes to the caller's function.
+pub enum Event {
+    /// In order.
+    Item(Item<Encoded>),
+    /// Nothing came for a moment.
+    Nothing,
+}
+
+/// Runs `read` in a thread of its own, encodes in `workers` threads, and calls `write` here.
+///
+/// # Errors
+///
+/// The writer's, a worker's or the reader's error; what came before it was written.
+pub fn run(
+    tokens: &Tokens,
+    workers: usize,
+    read: impl FnOnce(&mut Feed) -> Result<()> + Send,
+    mut write: impl FnMut(Event) -> Result<Next>,
+) -> Result<()> {
+    let workers = workers.clamp(1, MOST_WORKERS);
+    let (permits, written) = sync_channel(workers + SPARE);
+    let (jobs, queue) = sync_channel(workers + SPARE);
+    let (results, finished) = channel();
+    let queue = Mutex::new(queue);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(move || read(&mut Feed { permits, jobs, index: 0 }));
+        let threads: Vec<_> = (0..workers)
+            .map(|_| {
+                let (results, queue) = (results.clone(), &queue);
+                scope.spawn(move || work(tokens, queue, |made| results.send(made).is_ok()))
+            })
+            .collect();
+        drop(results);
+        let outcome = in_order(&finished, &written, &mut write);
+        // Whoever still gives, gives to nobody from here on, and ends.
+        drop((finished, written));
+        for thread in threads {
+            let _ = thread.join();
+        }
+        // The queue ends with its workers, so that the reader does not wait for room in it.
+        while queue.lock().unwrap_or_else(PoisonError::into_inner).try_recv().is_ok() {}
+        let read = reader.join().unwrap_or_else(|_| Err(nobody()));
+        match outcome {
+            Ok(Next::Enough) => Ok(()),
+            Ok(Next::GoOn) => read,
+            Err(error) => Err(error),
+        }
+    })
+}
+
+type Made = (u64, Result<Item<Encoded>>);
+
+fn in_order(
+    finished: &Receiver<Made>,
+    written: &Receiver<()>,
+    write: &mut impl FnMut(Event) -> Result<Next>,
+) -> Result<Next> {
+    let mut early: BTreeMap<u64, Result<Item<Encoded>>> = BTreeMap::new();
+    let mut expected = 0;
+    loop {
+        match finished.recv_timeout(GLANCE) {
+            Ok((index, made)) => {
+                early.insert(index, made);
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                if write(Event::Nothing)? == Next::Enough {
+                    return Ok(Next::Enough);
+                }
+            }
+            Err(RecvTimeoutError::Disconnected) => return Ok(Next::GoOn),
+        }
+        while let Some(made) = early.remove(&expected) {
+            let next = write(Event::Item(made?))?;
+            expected += 1;
+            let _ = written.recv();
+            if next == Next::Enough {
+                return Ok(next);
+            }
+        }
+    }
+}
+
+/// Takes and encodes until there is nothing more, or nobody wants it.
+fn work(tokens: &Tokens, queue: &Mutex<Receiver<(u64, Item<Batch>)>>, give: impl Fn(Made) -> bool) {
+    let mut encoder = tokens.encoder();
+    loop {
+        let taken = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok((index, item)) = taken else {
+            return;
+        };
+        let made = match item {
+            Item::SourceEnd(document) => Ok(Item::SourceEnd(document)),
+            Item::Batch(batch) => encode(&mut encoder, tokens, &batch).map(Item::Batch),
+        };
+        if !give((index, made)) {
+            return;
+        }
+    }
+}
+
+fn encode(
+    encoder: &mut crate::tokens::Encoder<'_>,
+    tokens: &Tokens,
+    batch: &Batch,
+) -> Result<Encoded> {
+    let Batch { text, pieces, replaced, skipped, position } = batch;
+    let mut made = Encoded {
+        train: Vec::with_capacity(text.len() / 3),
+        text: text.len(),
+        replaced: *replaced,
+        skipped: *skipped,
+        position: *position,
+        ..Encoded::default()
+    };
+    let mut start = 0;
+    for piece in pieces {
+        let out = match piece.split {
+            Split::Train => &mut made.train,
+            Split::Val => &mut made.val,
+        };
+        encoder.encode(&text[start..piece.end], out).map_err(|character| {
+            let what = format!(
+                "the text has {character:?}, which was not there when its characters were \
+                 collected: it changed meanwhile; give the same command again"
+            );
+            PrepareError::Usage(what)
+        })?;
+        start = piece.end;
+        if piece.ends_document {
+            out.extend(tokens.end_of_text());
+            let (train, val) = (made.train.len(), made.val.len());
+            made.ends.push(DocumentEnd { split: piece.split, train, val, text: start });
+        }
+    }
+    Ok(made)
+}

@@ -1,0 +1,295 @@
+//! JSON lines: of each object the one field with the text, streamed.
+//!
+//! A line is never held: a string passes as it is read, whatever its length, and what is not
+//! wanted is stepped over. So the first of two fields of one name counts.
+
+use super::ReadSpec;
+use super::packing::{Unpacked, broken};
+use crate::error::{PrepareError, Result};
+use crate::segment::Sink;
+use std::io::{BufRead, BufReader};
+
+/// Bytes of a field's name that are kept; longer names are cut.
+const NAME: usize = 256;
+/// Nested lists and objects in a field that is stepped over.
+const DEPTH: u32 = 512;
+
+/// Pushes the documents.
+pub fn read(spec: &ReadSpec<'_>, sink: &mut dyn Sink) -> Result<()> {
+    let file = Unpacked::open(spec.path, spec.packing)?;
+    let reader = BufReader::with_capacity(256 << 10, file);
+    let mut lines = Lines { spec, reader, line: 1 };
+    while lines.document(sink)? {
+        sink.position(lines.reader.get_ref().position());
+    }
+    sink.position(lines.reader.get_ref().position());
+    Ok(())
+}
+
+struct Lines<'a> {
+    spec: &'a ReadSpec<'a>,
+    reader: BufReader<Unpacked>,
+    line: u64,
+}
+
+/// Where the bytes of a string go.
+enum Into<'s> {
+    Nowhere,
+    Name(Vec<u8>),
+    Text(&'s mut dyn Sink),
+}
+
+impl Into<'_> {
+    fn push(&mut self, bytes: &[u8]) -> Result<()> {
+        match self {
+            Into::Nowhere => {}
+            Into::Name(name) => {
+                let room = NAME.saturating_sub(name.len());
+                name.extend(&bytes[..bytes.len().min(room)]);
+            }
+            Into::Text(sink) => sink.bytes(bytes)?,
+        }
+        Ok(())
+    }
+
+    fn push_char(&mut self, character: char) -> Result<()> {
+        self.push(character.encode_utf8(&mut [0; 4]).as_bytes())
+    }
+
+    fn push_replacement(&mut self) -> Result<()> {
+        if let Into::Text(sink) = self {
+            sink.replaced();
+        }
+        self.push_char(char::REPLACEMENT_CHARACTER)
+    }
+}
+
+impl Lines<'_> {
+    /// One object; false at the end of the file.
+    fn document(&mut self, sink: &mut dyn Sink) -> Result<bool> {
+        match self.next_solid()? {
+            None => return Ok(false),
+            Some(b'{') => {}
+            Some(byte) => return Err(self.wrong(&format!("begins with {}", shown(byte)))),
+        }
+        let mut names: Vec<String> = Vec::new();
+        let mut found = false;
+        let mut next = self.solid()?;
+        while next != b'}' {
+            if next != b'"' {
+                return Err(self.wrong(&format!("has {} where a name belongs", shown(next))));
+            }
+            let mut name = Into::Name(Vec::new());
+            self.string(&mut name)?;
+            let Into::Name(name) = name else { return Ok(false) };
+            self.expect(b':')?;
+            let first = self.solid()?;
+            if !found && name == self.spec.field.as_bytes() {
+                found = true;
+                self.text(first, sink)?;
+            } else {
+                self.step_over(first)?;
+                if names.len() < 8 {
+                    names.push(String::from_utf8_lossy(&name).into_owned());
+                }
+            }
+            next = match self.solid()? {
+                b',' => self.solid()?,
+                b'}' => b'}',
+                byte => return Err(self.wrong(&format!("has {} behind a value", shown(byte)))),
+            };
+        }
+        if found {
+            return Ok(true);
+        }
+        let (field, names) = (self.spec.field, names.join(", "));
+        Err(self.wrong(&format!(
+            "has no field '{field}' (it has: {names}); name the one with the text by --field"
+        )))
+    }
+
+    /// The wanted field: a string is a document, null is none.
+    fn text(&mut self, first: u8, sink: &mut dyn Sink) -> Result<()> {
+        match first {
+            b'"' => {
+                self.string(&mut Into::Text(sink))?;
+                sink.end_document()
+            }
+            b'n' => {
+                self.step_over(first)?;
+                sink.skip_document();
+                Ok(())
+            }
+            byte => {
+                let field = self.spec.field;
+                let what =
+                    format!("has no text in field '{field}': it begins with {}", shown(byte));
+                Err(self.wrong(&what))
+            }
+        }
+    }
+
+    /// A value that is not wanted, whose first byte was read.
+    fn step_over(&mut self, first: u8) -> Result<()> {
+        let mut depth = 0;
+        let mut byte = first;
+        loop {
+            match byte {
+                b'"' => self.string(&mut Into::Nowhere)?,
+                b'{' | b'[' => depth += 1,
+                b'}' | b']' if depth > 0 => depth -= 1,
+                b',' | b':' if depth > 0 => {}
+                b'-' | b'0'..=b'9' | b'a'..=b'z' | b'I' | b'N' => self.bare()?,
+                _ => return Err(self.wrong(&format!("has {} in a value", shown(byte)))),
+            }
+            if depth == 0 {
+                return Ok(());
+            }
+            if depth > DEPTH {
+                return Err(self.wrong(&format!("nests deeper than {DEPTH}")));
+            }
+            byte = self.solid()?;
+        }
+    }
+
+    /// The rest of a number or a word.
+    fn bare(&mut self) -> Result<()> {
+        while let Some(byte) = self.peek()? {
+            if !(byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.')) {
+                break;
+            }
+            self.reader.consume(1);
+        }
+        Ok(())
+    }
+
+    /// The rest of a string, whose opening quote was read.
+    fn string(&mut self, into: &mut Into<'_>) -> Result<()> {
+        loop {
+            let position = self.reader.get_ref().position();
+            let buffer = self.reader.fill_buf().map_err(broken(self.spec, position))?;
+            if buffer.is_empty() {
+                return Err(self.cut_off());
+            }
+            let Some(at) = memchr::memchr3(b'"', b'\\', b'\n', buffer) else {
+                let count = buffer.len();
+                into.push(buffer)?;
+                self.reader.consume(count);
+                continue;
+            };
+            let end = buffer[at];
+            into.push(&buffer[..at])?;
+            self.reader.consume(at + 1);
+            match end {
+                b'"' => return Ok(()),
+                b'\\' => self.escape(into)?,
+                _ => return Err(self.wrong("ends inside a string")),
+            }
+        }
+    }
+
+    fn escape(&mut self, into: &mut Into<'_>) -> Result<()> {
+        let byte = self.byte()?;
+        let character = match byte {
+            b'"' | b'\\' | b'/' => char::from(byte),
+            b'b' => '\u{8}',
+            b'f' => '\u{c}',
+            b'n' => '\n',
+            b'r' => '\r',
+            b't' => '\t',
+            b'u' => return self.unicode(into),
+            _ => return Err(self.wrong(&format!("has \\ before {}", shown(byte)))),
+        };
+        into.push_char(character)
+    }
+
+    /// Behind `\u`: a character, or two halves of one; half a character is replaced.
+    fn unicode(&mut self, into: &mut Into<'_>) -> Result<()> {
+        let mut unit = self.hex()?;
+        while (0xd800..0xdc00).contains(&unit) {
+            if self.peek()? != Some(b'\\') {
+                return into.push_replacement();
+            }
+            self.reader.consume(1);
+            if self.peek()? != Some(b'u') {
+                into.push_replacement()?;
+                return self.escape(into);
+            }
+            self.reader.consume(1);
+            let second = self.hex()?;
+            if (0xdc00..0xe000).contains(&second) {
+                unit = 0x10000 + ((unit - 0xd800) << 10) + (second - 0xdc00);
+                break;
+            }
+            into.push_replacement()?;
+            unit = second;
+        }
+        match char::from_u32(unit) {
+            Some(character) => into.push_char(character),
+            None => into.push_replacement(),
+        }
+    }
+
+    fn hex(&mut self) -> Result<u32> {
+        let mut unit = 0;
+        for _ in 0..4 {
+            let byte = self.byte()?;
+            let digit = char::from(byte).to_digit(16);
+            unit = unit * 16 + digit.ok_or_else(|| self.wrong("has a bad \\u escape"))?;
+        }
+        Ok(unit)
+    }
+
+    fn expect(&mut self, wanted: u8) -> Result<()> {
+        match self.solid()? {
+            byte if byte == wanted => Ok(()),
+            byte => {
+                Err(self.wrong(&format!("has {} where {} belongs", shown(byte), shown(wanted))))
+            }
+        }
+    }
+
+    /// The next byte that is no white space.
+    fn solid(&mut self) -> Result<u8> {
+        self.next_solid()?.ok_or_else(|| self.cut_off())
+    }
+
+    fn next_solid(&mut self) -> Result<Option<u8>> {
+        while let Some(byte) = self.peek()? {
+            self.reader.consume(1);
+            match byte {
+                b'\n' => self.line += 1,
+                b' ' | b'\t' | b'\r' => {}
+                // A byte order mark, which some editors put first.
+                0xef | 0xbb | 0xbf if self.line == 1 => {}
+                _ => return Ok(Some(byte)),
+            }
+        }
+        Ok(None)
+    }
+
+    fn byte(&mut self) -> Result<u8> {
+        let byte = self.peek()?.ok_or_else(|| self.cut_off())?;
+        self.reader.consume(1);
+        Ok(byte)
+    }
+
+    #[inline]
+    fn peek(&mut self) -> Result<Option<u8>> {
+        let position = self.reader.get_ref().position();
+        let buffer = self.reader.fill_buf().map_err(broken(self.spec, position))?;
+        Ok(buffer.first().copied())
+    }
+
+    fn wrong(&self, what: &str) -> PrepareError {
+        PrepareError::source(self.spec.name, format!("line {} {what}", self.line))
+    }
+
+    fn cut_off(&self) -> PrepareError {
+        self.wrong("ends before its object does: the file is cut off; get it again")
+    }
+}
+
+fn shown(byte: u8) -> String {
+    format!("'{}'", byte.escape_ascii())
+}

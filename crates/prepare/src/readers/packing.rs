@@ -1,0 +1,103 @@
+//! gzip and zstd, unpacked as a stream, with the number of packed bytes read so far.
+
+use super::ReadSpec;
+use crate::error::{PrepareError, Result};
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How a file is packed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Packing {
+    /// Not at all.
+    None,
+    /// gzip, also several members.
+    Gzip,
+    /// zstd, also several frames; windows of up to 128 MiB.
+    Zstd,
+}
+
+/// Bytes asked of the disk at a time.
+const BUFFER: usize = 256 << 10;
+
+impl Packing {
+    /// What the first bytes of a file show.
+    #[must_use]
+    pub fn of_first_bytes(bytes: &[u8]) -> Packing {
+        match bytes {
+            [0x1f, 0x8b, ..] => Packing::Gzip,
+            [0x28, 0xb5, 0x2f, 0xfd, ..] => Packing::Zstd,
+            _ => Packing::None,
+        }
+    }
+}
+
+/// A file as it unpacks.
+pub struct Unpacked {
+    reader: Box<dyn Read>,
+    read: Arc<AtomicU64>,
+}
+
+impl Unpacked {
+    /// Opens a file.
+    pub fn open(path: &Path, packing: Packing) -> Result<Unpacked> {
+        let file = File::open(path).map_err(PrepareError::io(path, "open it"))?;
+        let read = Arc::new(AtomicU64::new(0));
+        let counted = Counted { file, read: Arc::clone(&read) };
+        let reader: Box<dyn Read> = match packing {
+            Packing::None => Box::new(counted),
+            Packing::Gzip => {
+                let buffered = BufReader::with_capacity(BUFFER, counted);
+                Box::new(flate2::bufread::MultiGzDecoder::new(buffered))
+            }
+            Packing::Zstd => {
+                let decoder = zstd::stream::read::Decoder::new(counted);
+                Box::new(decoder.map_err(PrepareError::io(path, "unpack it"))?)
+            }
+        };
+        Ok(Unpacked { reader, read })
+    }
+
+    /// Bytes of the file that were read.
+    pub fn position(&self) -> u64 {
+        self.read.load(Ordering::Relaxed)
+    }
+}
+
+impl Read for Unpacked {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.reader.read(buffer)
+    }
+}
+
+struct Counted {
+    file: File,
+    read: Arc<AtomicU64>,
+}
+
+impl Read for Counted {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.file.read(buffer)?;
+        self.read.fetch_add(count as u64, Ordering::Relaxed);
+        Ok(count)
+    }
+}
+
+/// What an error while reading means for the one who has the file.
+pub fn broken(spec: &ReadSpec<'_>, position: u64) -> impl Fn(io::Error) -> PrepareError {
+    let name = spec.name.to_owned();
+    let packed = spec.packing;
+    move |error| {
+        let kind = match packed {
+            Packing::None => "cannot be read",
+            Packing::Gzip => "its gzip data is cut off or damaged",
+            Packing::Zstd => "its zstd data is cut off or damaged",
+        };
+        let what = format!(
+            "{kind} near byte {position}: {error}; get the file again, then give the same command"
+        );
+        PrepareError::source(&name, what)
+    }
+}

@@ -1,0 +1,211 @@
+//! What is asked for, and what it comes to: sources, tokenizer, split, room on the disk. Nothing
+//! is written here; `--dry-run` stops behind it.
+
+use crate::disk;
+use crate::download::{Client, hex};
+use crate::error::{PrepareError, Result};
+use crate::known::{self, Origin};
+use crate::readers::Packing;
+use crate::sources::{Format, Listing, Place, Source, is_url};
+use crate::split;
+use sha2::{Digest, Sha256};
+use std::path::PathBuf;
+use std::time::UNIX_EPOCH;
+
+/// How text becomes tokens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// GPT-2's byte pairs.
+    Gpt2,
+    /// One id per character.
+    Char,
+    /// A tokenizer.json.
+    Json(PathBuf),
+}
+
+/// What the user asked for.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Files, folders, patterns, addresses, known names, or `-`.
+    pub sources: Vec<String>,
+    /// The data set's folder.
+    pub out: PathBuf,
+    /// None: what a known data set wants, else GPT-2's.
+    pub tokenizer: Option<Choice>,
+    /// Share for validation; none for nanoGPT's.
+    pub val: Option<f64>,
+    /// Of JSON lines.
+    pub field: String,
+    /// Of parquet; none for what a known data set wants, else `text`.
+    pub column: Option<String>,
+    /// Of standard input.
+    pub format: Option<Format>,
+    /// Of the split of documents.
+    pub seed: u64,
+    /// Threads that encode.
+    pub workers: usize,
+    /// Tokens to train on after which it is enough.
+    pub max_tokens: Option<u64>,
+    /// Whether downloads stay.
+    pub keep_downloads: bool,
+    /// Whether another data set in the folder is replaced.
+    pub overwrite: bool,
+    /// Whether it may begin though the disk looks too small.
+    pub ignore_space: bool,
+}
+
+/// What it comes to.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// As asked for.
+    pub request: Request,
+    /// In the order in which they are read.
+    pub sources: Vec<Source>,
+    /// Files that were left out because they hold no text.
+    pub left_out: Vec<PathBuf>,
+    /// How text becomes tokens.
+    pub tokenizer: Choice,
+    /// The column of parquet files.
+    pub column: String,
+    /// Whether it is one text that is divided by position.
+    pub by_position: bool,
+    /// The share for validation.
+    pub val: f64,
+    /// Bytes of all sources, as far as sizes are known.
+    pub bytes: u64,
+    /// Whether the size of each source is known.
+    pub sizes_known: bool,
+    /// Bytes on disk that it will take, by experience.
+    pub needed: u64,
+    /// Bytes that are free.
+    pub free: u64,
+}
+
+impl Job {
+    /// Finds out what a request comes to; asks the hub where a known name is among the sources.
+    ///
+    /// # Errors
+    ///
+    /// When a source is not there, or the request contradicts itself.
+    pub fn new(request: Request, client: &Client) -> Result<Job> {
+        let mut listing = Listing::default();
+        let mut known_tokenizer = None;
+        let mut column = request.column.clone();
+        for argument in &request.sources {
+            let exists = std::path::Path::new(argument).exists();
+            match known::find(argument).filter(|_| !exists) {
+                Some((row, config)) => {
+                    known_tokenizer = Some(row.tokenizer);
+                    match row.origin {
+                        Origin::Text(url) => listing.sources.push(Source::of_url(url)),
+                        Origin::Hub { column: named, .. } => {
+                            column.get_or_insert_with(|| named.to_owned());
+                            listing.sources.extend(client.hub().list(row, config, client)?);
+                        }
+                    }
+                }
+                None if argument == "-" => listing.sources.push(standard_input(&request)),
+                None if is_url(argument) => listing.sources.push(Source::of_url(argument)),
+                None => listing.add(argument)?,
+            }
+        }
+        let tokenizer = match (&request.tokenizer, known_tokenizer) {
+            (Some(choice), _) => choice.clone(),
+            (None, Some("char")) => Choice::Char,
+            (None, _) => Choice::Gpt2,
+        };
+        let by_position = matches!(&listing.sources[..], [one] if one.format == Format::Text);
+        let usual = if by_position { split::TAIL } else { split::DOCUMENTS };
+        let val = request.val.unwrap_or(usual);
+        let by_characters = tokenizer == Choice::Char;
+        let (bytes, needed) = sizes(&listing.sources, by_characters, &request);
+        Ok(Job {
+            sizes_known: listing.sources.iter().all(|source| source.bytes.is_some()),
+            free: disk::free(&request.out)?,
+            column: column.unwrap_or_else(|| "text".to_owned()),
+            sources: listing.sources,
+            left_out: listing.left_out,
+            request,
+            tokenizer,
+            by_position,
+            val,
+            bytes,
+            needed,
+        })
+    }
+
+    /// Whether there is room.
+    ///
+    /// # Errors
+    ///
+    /// When there is not, with both numbers.
+    pub fn check_space(&self) -> Result<()> {
+        if self.request.ignore_space || self.needed <= self.free {
+            return Ok(());
+        }
+        let gib = |bytes: u64| format!("{:.2} GiB", bytes as f64 / f64::from(1 << 30));
+        let what = format!(
+            "about {} will be needed and {} are free; make room, choose another --out, take \
+             less with --max-tokens, or try it with --ignore-space",
+            gib(self.needed),
+            gib(self.free)
+        );
+        Err(PrepareError::Output { path: self.request.out.clone(), what })
+    }
+
+    /// A checksum of everything that decides the bytes of the result.
+    ///
+    /// # Errors
+    ///
+    /// When a file is gone.
+    pub fn settings(&self) -> Result<String> {
+        let Job { request, tokenizer, column, by_position, val, .. } = self;
+        let Request { field, seed, max_tokens, .. } = request;
+        let mut hash = Sha256::new();
+        let how = (by_position, val.to_bits(), seed, max_tokens, field, column);
+        hash.update(format!("1 {how:?} {:?}", (crate::segment::WINDOW, crate::segment::BATCH)));
+        match tokenizer {
+            Choice::Json(path) => hash.update(crate::download::sha256_of(path)?),
+            choice => hash.update(format!("{choice:?}")),
+        }
+        for source in &self.sources {
+            let Source { name, place, format, packing, bytes, split } = source;
+            hash.update(format!("{name:?} {format:?} {packing:?} {bytes:?} {split:?}"));
+            match place {
+                Place::File(path) => {
+                    let metadata =
+                        path.metadata().map_err(PrepareError::io(path, "read its size"))?;
+                    let changed = metadata.modified().ok();
+                    let changed = changed.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+                    hash.update(format!("{} {changed:?}", metadata.len()));
+                }
+                Place::Stdin => {}
+                Place::Url { url, sha256 } => hash.update(format!("{url} {sha256:?}")),
+            }
+        }
+        Ok(hex(&hash.finalize()))
+    }
+}
+
+fn standard_input(request: &Request) -> Source {
+    let format = request.format.unwrap_or(Format::Text);
+    let (name, place) = ("standard input".to_owned(), Place::Stdin);
+    Source { name, place, format, packing: Packing::None, bytes: None, split: None }
+}
+
+/// Bytes of the sources, and those that the data set and the downloads will take.
+fn sizes(sources: &[Source], by_characters: bool, request: &Request) -> (u64, u64) {
+    let size = |source: &Source| source.bytes.unwrap_or(0);
+    let bytes = sources.iter().map(size).sum();
+    let tokens = |source| size(source) as f64 * disk::tokens_per_byte(source, by_characters);
+    let mut needed = sources.iter().map(tokens).sum::<f64>() as u64;
+    if let Some(most) = request.max_tokens {
+        needed = needed.min(most.saturating_mul(2).saturating_add(1 << 20));
+    }
+    let mut downloads: Vec<u64> =
+        sources.iter().filter(|s| matches!(s.place, Place::Url { .. })).map(size).collect();
+    downloads.sort_unstable();
+    // The one in use and the one behind it.
+    let at_once = if request.keep_downloads { downloads.len() } else { 2 };
+    (bytes, needed + downloads.iter().rev().take(at_once).sum::<u64>())
+}

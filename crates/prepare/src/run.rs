@@ -1,0 +1,393 @@
+//! A preparation from beginning to end: look at the folder, survey, read and encode, finish.
+
+use crate::download::{Client, hex};
+use crate::error::{PrepareError, Result};
+use crate::journal::{Journal, Totals};
+use crate::output::{Found, Output, look};
+use crate::pipeline::{self, Encoded, Event, Feed, Item, Next};
+use crate::readers::{Packing, ReadSpec, read};
+use crate::request::{Choice, Job};
+use crate::segment::{Batch, Layout, Segmenter};
+use crate::shelf::{Ahead, Shelf};
+use crate::sources::{Format, Place};
+use crate::split::{Rule, train_characters};
+use crate::survey::Survey;
+use crate::tokens::Tokens;
+use data::Split;
+use sha2::{Digest, Sha256};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// How far it is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Progress {
+    /// Bytes of the sources that were read.
+    pub bytes: u64,
+    /// Everything that was written.
+    pub totals: Totals,
+    /// Bytes that came over the network.
+    pub received: u64,
+    /// Whether this is the first of two passes.
+    pub surveying: bool,
+}
+
+/// Who watches.
+pub trait Observer {
+    /// Something to know.
+    fn note(&mut self, text: &str);
+    /// Called some times a second.
+    fn progress(&mut self, progress: &Progress);
+}
+
+/// How it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The data set is there.
+    Done(Totals),
+    /// It was there before.
+    Already(Totals),
+    /// It was asked to stop; the same call goes on.
+    Interrupted(Totals),
+}
+
+/// Makes the data set.
+///
+/// # Errors
+///
+/// When a source, the network or the disk fails. What was written safely is gone on with by the
+/// next call.
+pub fn run(mut job: Job, client: &Client, observer: &mut dyn Observer) -> Result<Outcome> {
+    job.check_space()?;
+    let out = job.request.out.clone();
+    let mut settings = String::new();
+    for index in 0..job.sources.len() {
+        if job.sources[index].place == Place::Stdin {
+            settings += &keep_standard_input(&mut job, index, client)?;
+        }
+    }
+    if client.is_stopped() {
+        return Ok(Outcome::Interrupted(Totals::default()));
+    }
+    settings += &job.settings()?;
+    let journal = match look(&out, &settings, job.request.overwrite)? {
+        Found::Done(totals) => return Ok(Outcome::Already(totals)),
+        Found::Begun(journal) => {
+            if journal.totals.text_bytes > 0 {
+                observer.note("going on where the last call stopped");
+            }
+            journal
+        }
+        Found::Nothing { other } => {
+            if other {
+                observer.note(
+                    "the unfinished preparation in the folder had other settings or \
+                               sources; this one begins anew",
+                );
+            }
+            Journal { settings, ..Journal::default() }
+        }
+    };
+    let output = Output::open(&out, journal)?;
+    let shelf = Shelf::new(job.sources.clone().into(), client.clone(), &out);
+    Work { job: &job, shelf, client, observer }.run(output)
+}
+
+/// A preparation under way.
+struct Work<'a> {
+    job: &'a Job,
+    shelf: Shelf,
+    client: &'a Client,
+    observer: &'a mut dyn Observer,
+}
+
+impl Work<'_> {
+    fn run(&mut self, mut output: Output) -> Result<Outcome> {
+        let prepared = self.prepare();
+        let (tokens, rule) = match prepared {
+            Ok(prepared) => prepared,
+            Err(_) if self.client.is_stopped() => {
+                return Ok(Outcome::Interrupted(output.journal.totals));
+            }
+            Err(error) => return Err(error),
+        };
+        if !output.journal.complete {
+            let result = self.encode(&tokens, rule, &mut output);
+            let saved = output.save();
+            result?;
+            saved?;
+            if self.client.is_stopped() {
+                return Ok(Outcome::Interrupted(output.journal.totals));
+            }
+        }
+        let totals = output.journal.totals;
+        self.check_halves(&totals)?;
+        let tokenizer = match &self.job.tokenizer {
+            Choice::Json(path) => {
+                Some(std::fs::read(path).map_err(PrepareError::io(path, "read it"))?)
+            }
+            _ => None,
+        };
+        output.finish(tokens.meta().as_ref(), tokenizer.as_deref())?;
+        for index in 0..self.job.sources.len() {
+            if !self.job.request.keep_downloads {
+                self.shelf.discard(index);
+            }
+        }
+        Ok(Outcome::Done(totals))
+    }
+
+    /// Neither half may be empty: nothing could be done with such a data set.
+    fn check_halves(&self, totals: &Totals) -> Result<()> {
+        let empty = match (totals.train_tokens, totals.val_tokens) {
+            (0, _) => "train",
+            (_, 0) => "val",
+            _ => return Ok(()),
+        };
+        let Totals { train_documents, val_documents, text_bytes, .. } = totals;
+        let documents = train_documents + val_documents;
+        Err(PrepareError::Usage(format!(
+            "nothing is left for {empty}: {text_bytes} bytes of text in {documents} documents, \
+             of which --val {} go to validation; give more text or another --val",
+            self.job.val
+        )))
+    }
+
+    /// The tokenizer and the rule of the split, after a first pass where they need one.
+    fn prepare(&mut self) -> Result<(Tokens, Rule)> {
+        let job = self.job;
+        let by_characters = job.tokenizer == Choice::Char;
+        let documents = Rule::Documents { seed: job.request.seed, share: job.val };
+        if !by_characters && !job.by_position {
+            return Ok((self.byte_pairs()?, documents));
+        }
+        let (client, observer) = (self.client, &mut *self.observer);
+        let mut progress = |bytes: u64| {
+            if client.is_stopped() {
+                return Err(PrepareError::Usage("stopped".to_owned()));
+            }
+            observer.progress(&Progress { bytes, surveying: true, ..Progress::default() });
+            Ok(())
+        };
+        let mut survey = Survey::new(by_characters, !job.by_position, &mut progress);
+        for index in 0..job.sources.len() {
+            let path = self.shelf.bring(index)?;
+            survey.add(&spec_of(job, index, &path))?;
+        }
+        let characters = survey.characters;
+        let table = if by_characters { Some(survey.table()?) } else { None };
+        let rule = match job.by_position {
+            true => Rule::Position { train: train_characters(characters, job.val) },
+            false => documents,
+        };
+        let tokens = match table {
+            Some(table) => Tokens::Char(table),
+            None => self.byte_pairs()?,
+        };
+        Ok((tokens, rule))
+    }
+
+    fn byte_pairs(&self) -> Result<Tokens> {
+        match &self.job.tokenizer {
+            Choice::Json(path) => Tokens::from_json(path),
+            _ => Ok(Tokens::gpt2()),
+        }
+    }
+
+    /// Reads, encodes and writes what the journal does not count yet.
+    fn encode(&mut self, tokens: &Tokens, rule: Rule, output: &mut Output) -> Result<()> {
+        let job = self.job;
+        let start = output.journal.clone();
+        let reader =
+            Reader { job, rule, shelf: self.shelf.clone(), start, halt: &self.client.halt };
+        let sizes: Vec<u64> = job.sources.iter().map(|s| s.bytes.unwrap_or(0)).collect();
+        let mut writer = Writer {
+            job,
+            before: sizes.iter().take(output.journal.source as usize).sum(),
+            sizes,
+            output,
+            surveyed: job.by_position || job.tokenizer == Choice::Char,
+            progress: Progress::default(),
+        };
+        let client = self.client;
+        let (shelf, observer) = (&self.shelf, &mut *self.observer);
+        let result = pipeline::run(
+            tokens,
+            job.request.workers,
+            |feed| reader.run(feed),
+            |event| {
+                let next = match event {
+                    _ if client.is_stopped() => Ok(Next::Enough),
+                    Event::Nothing => Ok(Next::GoOn),
+                    Event::Item(item) => writer.write(item, shelf),
+                };
+                writer.progress.received = client.received.load(Ordering::Relaxed);
+                writer.progress.totals = writer.output.journal.totals;
+                observer.progress(&writer.progress);
+                if !matches!(next, Ok(Next::GoOn)) {
+                    client.halt.store(true, Ordering::Relaxed);
+                }
+                next
+            },
+        );
+        match result {
+            Err(_) if client.is_stopped() => Ok(()),
+            result => result,
+        }
+    }
+}
+
+/// The thread that reads.
+struct Reader<'a> {
+    job: &'a Job,
+    rule: Rule,
+    shelf: Shelf,
+    start: Journal,
+    halt: &'a AtomicBool,
+}
+
+impl Reader<'_> {
+    fn run(self, feed: &mut Feed) -> Result<()> {
+        let mut document = self.start.first_document;
+        let mut ahead = Ahead::new(self.shelf.clone());
+        for index in self.start.source as usize..self.job.sources.len() {
+            let path = ahead.get(index)?;
+            let is_first = index as u64 == self.start.source;
+            let written = if is_first { self.start.batches } else { 0 };
+            let mut count = 0;
+            let mut give = |batch: Batch| {
+                count += 1;
+                if self.halt.load(Ordering::Relaxed) {
+                    return Err(PrepareError::Usage("stopped".to_owned()));
+                }
+                if count <= written { Ok(()) } else { feed.give(Item::Batch(batch)) }
+            };
+            let layout = Layout {
+                rule: self.rule,
+                fixed: self.job.sources[index].split,
+                end_lines: self.job.tokenizer == Choice::Char && !self.job.by_position,
+            };
+            let mut segmenter = Segmenter::new(layout, document, &mut give);
+            read(&spec_of(self.job, index, &path), &mut segmenter)?;
+            document = segmenter.finish()?;
+            feed.give(Item::SourceEnd(document))?;
+        }
+        Ok(())
+    }
+}
+
+/// The end that writes, in the caller's thread.
+struct Writer<'a> {
+    job: &'a Job,
+    output: &'a mut Output,
+    /// Bytes of sources before the one that is read.
+    before: u64,
+    sizes: Vec<u64>,
+    /// Whether a first pass needs the sources again if this one is interrupted.
+    surveyed: bool,
+    progress: Progress,
+}
+
+impl Writer<'_> {
+    fn write(&mut self, item: Item<Encoded>, shelf: &Shelf) -> Result<Next> {
+        let mut next = Next::GoOn;
+        match item {
+            Item::Batch(encoded) => {
+                next = self.write_batch(&encoded)?;
+                self.output.journal.batches += 1;
+                self.progress.bytes = self.before + encoded.position;
+            }
+            Item::SourceEnd(document) => {
+                let journal = &mut self.output.journal;
+                self.before += self.sizes.get(journal.source as usize).copied().unwrap_or(0);
+                self.progress.bytes = self.before;
+                journal.source += 1;
+                journal.batches = 0;
+                journal.first_document = document;
+            }
+        }
+        if self.output.save_sometimes()? && !self.job.request.keep_downloads && !self.surveyed {
+            for index in 0..self.output.journal.source as usize {
+                shelf.discard(index);
+            }
+        }
+        Ok(next)
+    }
+
+    fn write_batch(&mut self, encoded: &Encoded) -> Result<Next> {
+        let Encoded { train, val, ends, text, replaced, skipped, .. } = encoded;
+        let most = self.job.request.max_tokens.unwrap_or(u64::MAX);
+        let room = most.saturating_sub(self.output.journal.totals.train_tokens);
+        let (mut train, mut val, mut text) = (&train[..], &val[..], *text);
+        let mut next = Next::GoOn;
+        let mut counted = ends.len();
+        if self.job.by_position {
+            // The tail is for validation, so reading goes on to the end.
+            train = &train[..train.len().min(usize::try_from(room).unwrap_or(usize::MAX))];
+        } else if let Some(last) = ends.iter().position(|end| end.train as u64 >= room) {
+            let end = &ends[last];
+            (train, val, text) = (&train[..end.train], &val[..end.val], end.text);
+            counted = last + 1;
+            next = Next::Enough;
+        }
+        self.output.append(Split::Train, train)?;
+        self.output.append(Split::Val, val)?;
+        let totals = &mut self.output.journal.totals;
+        let of_train = ends[..counted].iter().filter(|end| end.split == Split::Train).count();
+        totals.train_documents += of_train as u64;
+        totals.val_documents += (counted - of_train) as u64;
+        totals.text_bytes += text as u64;
+        totals.replaced += replaced;
+        totals.skipped += skipped;
+        Ok(next)
+    }
+}
+
+fn spec_of<'a>(job: &'a Job, index: usize, path: &'a Path) -> ReadSpec<'a> {
+    let source = &job.sources[index];
+    let field = match source.format {
+        Format::Parquet => &job.column,
+        Format::Jsonl | Format::Text => &job.request.field,
+    };
+    ReadSpec {
+        path,
+        name: &source.name,
+        format: source.format,
+        packing: source.packing,
+        field,
+        ends_documents: !job.by_position,
+    }
+}
+
+/// Copies standard input to disk: a pipe can be read only once, and a second call must find the
+/// same. Gives its checksum.
+fn keep_standard_input(job: &mut Job, index: usize, client: &Client) -> Result<String> {
+    let folder = job.request.out.join(crate::shelf::FOLDER);
+    std::fs::create_dir_all(&folder).map_err(PrepareError::io(&folder, "make the folder"))?;
+    let path = folder.join("stdin");
+    let writing = PrepareError::io(&path, "keep standard input");
+    let mut file = File::create(&path).map_err(&writing)?;
+    let mut input = std::io::stdin().lock();
+    let mut hash = Sha256::new();
+    let mut buffer = vec![0; 256 << 10];
+    let mut bytes = 0;
+    while !client.is_stopped() {
+        let count = match input.read(&mut buffer) {
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            result => result.map_err(PrepareError::io(Path::new("-"), "read standard input"))?,
+        };
+        if count == 0 {
+            break;
+        }
+        if bytes == 0 {
+            job.sources[index].packing = Packing::of_first_bytes(&buffer[..count]);
+        }
+        hash.update(&buffer[..count]);
+        file.write_all(&buffer[..count]).map_err(&writing)?;
+        bytes += count as u64;
+    }
+    job.sources[index].bytes = Some(bytes);
+    job.bytes += bytes;
+    Ok(hex(&hash.finalize()))
+}

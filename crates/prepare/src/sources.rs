@@ -1,0 +1,330 @@
+//! What is read, in which order: files, folders, patterns and addresses as the user names them.
+//!
+//! The order is the same on every machine: as the arguments stand, and within a folder or pattern
+//! by name, where numbers count as numbers (`part2` before `part10`).
+
+use crate::error::{PrepareError, Result};
+use crate::readers::Packing;
+use data::Split;
+use std::cmp::Ordering;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// What is in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Text; the file is one document.
+    Text,
+    /// A JSON object for each document.
+    Jsonl,
+    /// A table with a column of documents.
+    Parquet,
+}
+
+/// Where a source is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// On disk.
+    File(PathBuf),
+    /// Standard input, kept on disk while it is used: it can be read only once.
+    Stdin,
+    /// Elsewhere.
+    Url {
+        /// The address.
+        url: String,
+        /// What its bytes must give, where it is known.
+        sha256: Option<String>,
+    },
+}
+
+/// One file, wherever it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// As the user knows it.
+    pub name: String,
+    /// Where it is.
+    pub place: Place,
+    /// What is in it.
+    pub format: Format,
+    /// How it is packed.
+    pub packing: Packing,
+    /// Its size, where it is known.
+    pub bytes: Option<u64>,
+    /// The half that all of it belongs to, where its maker says so.
+    pub split: Option<Split>,
+}
+
+/// Endings that a folder may hold and that are no text.
+const NO_TEXT: [&str; 20] = [
+    "bin",
+    "pkl",
+    "pt",
+    "safetensors",
+    "gguf",
+    "png",
+    "jpg",
+    "jpeg",
+    "gif",
+    "pdf",
+    "zip",
+    "tar",
+    "xz",
+    "bz2",
+    "so",
+    "o",
+    "exe",
+    "npy",
+    "ckpt",
+    "part",
+];
+
+/// Bytes in which a zero says that a file is no text.
+const SNIFFED: u64 = 8 << 10;
+
+/// What was found for the arguments.
+#[derive(Debug, Default)]
+pub struct Listing {
+    /// In the order in which they are read.
+    pub sources: Vec<Source>,
+    /// Files of folders and patterns that were left out because they hold no text.
+    pub left_out: Vec<PathBuf>,
+}
+
+/// Whether an argument is an address.
+#[must_use]
+pub fn is_url(argument: &str) -> bool {
+    argument.starts_with("http://") || argument.starts_with("https://")
+}
+
+impl Listing {
+    /// Adds what one argument names: a file, a folder or a pattern.
+    ///
+    /// # Errors
+    ///
+    /// When there is nothing of that name, or it is no text.
+    pub fn add(&mut self, argument: &str) -> Result<()> {
+        let path = Path::new(argument);
+        if path.is_dir() {
+            let mut found = Vec::new();
+            walk(path, &mut found)?;
+            return self.add_found(argument, found);
+        }
+        if path.exists() {
+            let source = Source::of_file(path)?;
+            if source.format == Format::Text && source.packing == Packing::None && is_binary(path)?
+            {
+                let what = "holds zero bytes, so it is no text; \
+                            .jsonl, .parquet, .gz and .zst are known by their endings";
+                return Err(PrepareError::source(&source.name, what));
+            }
+            self.sources.push(source);
+            return Ok(());
+        }
+        if argument.contains(['*', '?']) {
+            let root: PathBuf = path.components().take_while(|part| !has_pattern(part)).collect();
+            let root = if root.as_os_str().is_empty() { PathBuf::from(".") } else { root };
+            let mut found = Vec::new();
+            if root.is_dir() {
+                walk(&root, &mut found)?;
+            }
+            let wanted = argument.strip_prefix("./").unwrap_or(argument);
+            let fits = |path: &PathBuf| {
+                let path = path.strip_prefix(".").unwrap_or(path);
+                matches(wanted.as_bytes(), path.as_os_str().as_encoded_bytes())
+            };
+            return self.add_found(argument, found.into_iter().filter(fits).collect());
+        }
+        Err(PrepareError::Usage(format!(
+            "'{argument}' is no file, folder, pattern or known data set; known are {}",
+            crate::known::names()
+        )))
+    }
+
+    fn add_found(&mut self, argument: &str, mut found: Vec<PathBuf>) -> Result<()> {
+        found.sort_by(|a, b| natural(&a.to_string_lossy(), &b.to_string_lossy()));
+        let before = self.sources.len();
+        for path in found {
+            let source = Source::of_file(&path)?;
+            let plain = source.format == Format::Text && source.packing == Packing::None;
+            if plain && is_binary(&path)? {
+                self.left_out.push(path);
+            } else {
+                self.sources.push(source);
+            }
+        }
+        if self.sources.len() == before {
+            let left_out = self.left_out.len();
+            let what = format!("'{argument}' names no text ({left_out} files that are none)");
+            return Err(PrepareError::Usage(what));
+        }
+        Ok(())
+    }
+}
+
+impl Source {
+    /// A file on disk, known by its ending.
+    pub(crate) fn of_file(path: &Path) -> Result<Source> {
+        let metadata = path.metadata().map_err(PrepareError::io(path, "read its size"))?;
+        let name = path.display().to_string();
+        let (format, packing) = by_ending(&name);
+        let place = Place::File(path.to_owned());
+        Ok(Source { name, place, format, packing, bytes: Some(metadata.len()), split: None })
+    }
+
+    /// A file elsewhere, known by its ending.
+    #[must_use]
+    pub fn of_url(url: &str) -> Source {
+        let path = url.split(['?', '#']).next().unwrap_or(url);
+        let (format, packing) = by_ending(path);
+        let place = Place::Url { url: url.to_owned(), sha256: None };
+        Source { name: url.to_owned(), place, format, packing, bytes: None, split: None }
+    }
+
+    /// The name of its copy on disk.
+    #[must_use]
+    pub fn file_name(&self) -> String {
+        let path = self.name.split(['?', '#']).next().unwrap_or_default();
+        let last = path.rsplit('/').next().unwrap_or_default();
+        let clean = |c: char| if c.is_alphanumeric() || "._-".contains(c) { c } else { '_' };
+        last.chars().map(clean).collect()
+    }
+}
+
+/// What a name says of its content.
+#[must_use]
+pub fn by_ending(name: &str) -> (Format, Packing) {
+    let name = name.to_lowercase();
+    let (inner, packing) = match (name.strip_suffix(".gz"), name.strip_suffix(".zst")) {
+        (Some(inner), _) => (inner, Packing::Gzip),
+        (_, Some(inner)) => (inner, Packing::Zstd),
+        _ => (name.as_str(), Packing::None),
+    };
+    let format = match inner.rsplit('.').next() {
+        Some("jsonl" | "ndjson") => Format::Jsonl,
+        Some("parquet") => Format::Parquet,
+        _ => Format::Text,
+    };
+    (format, packing)
+}
+
+fn has_pattern(part: &std::path::Component<'_>) -> bool {
+    part.as_os_str().to_string_lossy().contains(['*', '?'])
+}
+
+/// All files below a folder but hidden ones. Links to folders are not followed: they may lead
+/// back.
+fn walk(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
+    let listed = PrepareError::io(folder, "list it");
+    for entry in std::fs::read_dir(folder).map_err(&listed)? {
+        let entry = entry.map_err(&listed)?;
+        if entry.file_name().as_encoded_bytes().starts_with(b".") {
+            continue;
+        }
+        let path = entry.path();
+        if entry.file_type().map_err(&listed)?.is_dir() {
+            walk(&path, found)?;
+        } else if path.is_file() {
+            found.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// Whether a file is no text, by its ending or its first bytes.
+fn is_binary(path: &Path) -> Result<bool> {
+    let ending = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
+    if NO_TEXT.contains(&ending.as_str()) {
+        return Ok(true);
+    }
+    let mut start = Vec::new();
+    let file = File::open(path).map_err(PrepareError::io(path, "open it"))?;
+    file.take(SNIFFED).read_to_end(&mut start).map_err(PrepareError::io(path, "read it"))?;
+    Ok(start.contains(&0))
+}
+
+/// `*` and `?` within a name, `**` across folders.
+fn matches(pattern: &[u8], name: &[u8]) -> bool {
+    match (pattern, name) {
+        ([], []) => true,
+        ([b'*', b'*', rest @ ..], _) => {
+            let rest_or_below = rest.strip_prefix(b"/").unwrap_or(rest);
+            matches(rest_or_below, name)
+                || name.split_first().is_some_and(|(_, behind)| matches(pattern, behind))
+        }
+        ([b'*', rest @ ..], _) => {
+            let here = name.split_first().filter(|(first, _)| **first != b'/');
+            matches(rest, name) || here.is_some_and(|(_, behind)| matches(pattern, behind))
+        }
+        ([b'?', rest @ ..], [first, behind @ ..]) => *first != b'/' && matches(rest, behind),
+        ([wanted, rest @ ..], [first, behind @ ..]) => wanted == first && matches(rest, behind),
+        _ => false,
+    }
+}
+
+/// By name, where runs of digits count by their value.
+#[must_use]
+pub fn natural(a: &str, b: &str) -> Ordering {
+    let (mut a, mut b) = (a, b);
+    loop {
+        let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
+        let (in_a, in_b) = (digits(a), digits(b));
+        let order = if in_a > 0 && in_b > 0 {
+            let (left, right) =
+                (a[..in_a].trim_start_matches('0'), b[..in_b].trim_start_matches('0'));
+            let order = left.len().cmp(&right.len()).then(left.cmp(right)).then(in_a.cmp(&in_b));
+            (a, b) = (&a[in_a..], &b[in_b..]);
+            order
+        } else {
+            let (mut left, mut right) = (a.chars(), b.chars());
+            let order = left.next().cmp(&right.next());
+            (a, b) = (left.as_str(), right.as_str());
+            order
+        };
+        if order.is_ne() || a.is_empty() && b.is_empty() {
+            return order;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_count_as_numbers() {
+        let mut names = vec!["p10.txt", "p9.txt", "p1.txt", "p01.txt", "a", "p9.md", ""];
+        names.sort_by(|a, b| natural(a, b));
+        assert_eq!(names, ["", "a", "p1.txt", "p01.txt", "p9.md", "p9.txt", "p10.txt"]);
+    }
+
+    #[test]
+    fn patterns_keep_to_their_folder_unless_doubled() {
+        for (pattern, name, want) in [
+            ("a/*.txt", "a/b.txt", true),
+            ("a/*.txt", "a/b/c.txt", false),
+            ("a/**/*.txt", "a/b/c.txt", true),
+            ("a/**/*.txt", "a/c.txt", true),
+            ("?.md", "x.md", true),
+            ("?.md", "xy.md", false),
+        ] {
+            assert_eq!(matches(pattern.as_bytes(), name.as_bytes()), want, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn endings_tell_what_is_inside() {
+        for (name, want) in [
+            ("a.txt", (Format::Text, Packing::None)),
+            ("a.JSONL.GZ", (Format::Jsonl, Packing::Gzip)),
+            ("a.jsonl.zst", (Format::Jsonl, Packing::Zstd)),
+            ("x.parquet", (Format::Parquet, Packing::None)),
+            ("b.rs", (Format::Text, Packing::None)),
+            ("b.txt.zst", (Format::Text, Packing::Zstd)),
+        ] {
+            assert_eq!(by_ending(name), want, "{name}");
+        }
+        let source = Source::of_url("https://h/a/b%20c.jsonl?x=1");
+        assert_eq!((source.format, source.file_name().as_str()), (Format::Jsonl, "b_20c.jsonl"));
+    }
+}

@@ -1,0 +1,77 @@
+//! Which part of the text is trained on and which is only evaluated on.
+
+use data::Split;
+
+/// nanoGPT's seed for the split of documents.
+pub const SEED: u64 = 2357;
+/// nanoGPT's share of validation documents.
+pub const DOCUMENTS: f64 = 0.0005;
+/// nanoGPT's share of validation characters of one text.
+pub const TAIL: f64 = 0.1;
+
+/// How text is divided.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Rule {
+    /// One text: its last characters are for validation.
+    Position {
+        /// Characters before them.
+        train: u64,
+    },
+    /// Each document as a whole, by its place in the order of all.
+    Documents {
+        /// Key of the choice.
+        seed: u64,
+        /// Share of documents for validation.
+        share: f64,
+    },
+}
+
+/// Characters of one text that are trained on: `int(n * 0.9)` in nanoGPT's scripts.
+#[must_use]
+pub fn train_characters(all: u64, share: f64) -> u64 {
+    (all as f64 * (1.0 - share)) as u64
+}
+
+/// Where document `index` goes. It depends on nothing else, so neither threads nor restarts
+/// change it. The first one is always for validation: a small collection has some, too.
+#[must_use]
+pub fn of_document(seed: u64, share: f64, index: u64) -> Split {
+    let unit = (mixed(seed, index) >> 11) as f64 / (1u64 << 53) as f64;
+    if share > 0.0 && (index == 0 || unit < share) { Split::Val } else { Split::Train }
+}
+
+/// Steele, Lea and Flood's mixing function over the index, begun at the mixed seed.
+fn mixed(seed: u64, index: u64) -> u64 {
+    let step = |state: u64| {
+        let z = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    };
+    step(step(seed) ^ index)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tail_is_pythons() {
+        for (all, want) in [(1_115_394, 1_003_854), (10, 9), (0, 0), (11, 9)] {
+            assert_eq!(train_characters(all, TAIL), want);
+        }
+    }
+
+    #[test]
+    fn documents_are_chosen_by_seed_and_place() {
+        let chosen = |seed, share| {
+            (0..100_000).filter(|&i| of_document(seed, share, i) == Split::Val).collect::<Vec<_>>()
+        };
+        let first = chosen(SEED, 0.01);
+        assert!((900..1100).contains(&first.len()), "{}", first.len());
+        assert_eq!(first, chosen(SEED, 0.01));
+        assert_ne!(first, chosen(SEED + 1, 0.01));
+        assert!(chosen(SEED, 0.0).is_empty());
+        assert_eq!(chosen(SEED, 1e-9), [0]);
+    }
+}

@@ -1,0 +1,276 @@
+//! Byte-pair encoding: words into ids by merging the pair of lowest rank until none is left.
+//!
+//! Two tables say all: the bytes of each id, and for each pair of ids the rank of its merge and
+//! what it becomes. GPT-2's come from the vocabulary in the binary, others from a tokenizer.json.
+//! An [`Encoder`] adds a small memory of words, because most words of a text come again.
+
+use super::words::Words;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
+
+/// Ids that 16-bit token files can hold.
+pub const MOST_IDS: usize = 1 << 16;
+
+/// Words up to so many bytes are keys of one number.
+const SHORT: usize = 15;
+/// Words that an encoder remembers: with 48 bytes each they stay in a core's own cache.
+const SLOTS: usize = 1 << 14;
+/// Up to so many bytes, looking at all pairs is faster than a heap of them.
+const FEW: usize = 96;
+
+/// A vocabulary with its merges.
+#[derive(Debug)]
+pub struct Bpe {
+    /// Bytes by id; empty where an id is unused or stands for no text.
+    pieces: Vec<Vec<u8>>,
+    /// The id of each single byte.
+    bytes: [u16; 256],
+    merges: HashMap<u32, (u32, u16), Fast>,
+    /// Words that are one token as they stand, up to `SHORT` bytes.
+    whole: HashMap<u128, u16, Fast>,
+}
+
+/// Multiplies and folds: the keys are numbers already, and nobody attacks a vocabulary.
+#[derive(Default)]
+pub struct Fold(u64);
+
+type Fast = BuildHasherDefault<Fold>;
+
+const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+
+impl Hasher for Fold {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(u64::from(byte));
+        }
+    }
+    fn write_u32(&mut self, number: u32) {
+        self.write_u64(u64::from(number));
+    }
+    fn write_u64(&mut self, number: u64) {
+        let mixed = (self.0 ^ number).wrapping_mul(FACTOR);
+        self.0 = mixed ^ (mixed >> 29);
+    }
+    fn write_u128(&mut self, number: u128) {
+        self.write_u64(number as u64);
+        self.write_u64((number >> 64) as u64);
+    }
+}
+
+/// A merge: what stands left and right, and what comes of it; their order is their rank.
+pub type Merge = (u16, u16, u16);
+
+impl Bpe {
+    /// GPT-2's vocabulary: a pair merges where its bytes together are a token, ranked by its id,
+    /// as in tiktoken.
+    pub fn gpt2() -> Bpe {
+        let core = tiktoken::encoding::gpt2();
+        let pieces: Vec<Vec<u8>> = (0..data::GPT2_IDS - 1).map(|id| core.decode(&[id])).collect();
+        let ids: HashMap<&[u8], u16> =
+            pieces.iter().zip(0..).map(|(piece, id)| (piece.as_slice(), id)).collect();
+        let mut merges = Vec::new();
+        for (piece, id) in pieces.iter().zip(0..) {
+            for (left, right) in (1..piece.len()).map(|at| piece.split_at(at)) {
+                if let (Some(&left), Some(&right)) = (ids.get(left), ids.get(right)) {
+                    merges.push((left, right, id));
+                }
+            }
+        }
+        let bytes = std::array::from_fn(|byte| {
+            ids.get(&[byte as u8][..]).copied().unwrap_or_default() // every byte is a token
+        });
+        Bpe::new(pieces, bytes, &merges, |(_, _, id)| u32::from(id))
+    }
+
+    /// A vocabulary whose merges are ranked by their order.
+    pub fn ranked(pieces: Vec<Vec<u8>>, bytes: [u16; 256], merges: &[Merge]) -> Bpe {
+        let mut order: HashMap<(u16, u16), u32> = HashMap::new();
+        for (&(left, right, _), rank) in merges.iter().zip(0..) {
+            order.entry((left, right)).or_insert(rank);
+        }
+        Bpe::new(pieces, bytes, merges, |(left, right, _)| order[&(left, right)])
+    }
+
+    fn new(
+        pieces: Vec<Vec<u8>>,
+        bytes: [u16; 256],
+        merges: &[Merge],
+        rank: impl Fn(Merge) -> u32,
+    ) -> Bpe {
+        let mut table: HashMap<u32, (u32, u16), Fast> = HashMap::default();
+        for &merge in merges {
+            table.insert(pair(merge.0, merge.1), (rank(merge), merge.2));
+        }
+        let mut bpe = Bpe { pieces, bytes, merges: table, whole: HashMap::default() };
+        let mut whole: HashMap<u128, u16, Fast> = HashMap::default();
+        let mut ids = Vec::new();
+        for (piece, id) in bpe.pieces.iter().zip(0..) {
+            ids.clear();
+            bpe.merge(piece, &mut ids);
+            // A token that its own merges do not reach is never made of text.
+            if piece.len() <= SHORT && ids == [id] {
+                whole.insert(key(piece, 0, piece.len()), id);
+            }
+        }
+        bpe.whole = whole;
+        bpe
+    }
+
+    /// The bytes of an id; empty where it stands for no text.
+    #[must_use]
+    pub fn piece(&self, id: u16) -> &[u8] {
+        self.pieces.get(usize::from(id)).map_or(&[], Vec::as_slice)
+    }
+
+    /// Ids in the vocabulary, those of special tokens included.
+    #[must_use]
+    pub fn vocab_size(&self) -> u32 {
+        self.pieces.len() as u32
+    }
+
+    /// Appends the ids of one word.
+    fn merge(&self, word: &[u8], out: &mut Vec<u16>) {
+        if word.len() > FEW {
+            return self.merge_long(word, out);
+        }
+        let first = out.len();
+        out.extend(word.iter().map(|&byte| self.bytes[usize::from(byte)]));
+        loop {
+            let mut best: Option<(u32, u16, usize)> = None;
+            for at in first..out.len().saturating_sub(1) {
+                if let Some(&(rank, id)) = self.merges.get(&pair(out[at], out[at + 1]))
+                    && best.is_none_or(|(lowest, ..)| rank < lowest)
+                {
+                    best = Some((rank, id, at));
+                }
+            }
+            let Some((_, id, at)) = best else {
+                return;
+            };
+            out[at] = id;
+            out.remove(at + 1);
+        }
+    }
+
+    /// As [`Bpe::merge`], in time that hardly grows faster than the word: tokens are a linked
+    /// list, and a heap keeps the pairs by rank, then by place.
+    fn merge_long(&self, word: &[u8], out: &mut Vec<u16>) {
+        const NONE: u32 = u32::MAX;
+        let count = word.len() as u32;
+        let mut ids: Vec<u16> = word.iter().map(|&byte| self.bytes[usize::from(byte)]).collect();
+        let mut next: Vec<u32> = (1..=count).collect();
+        let mut before: Vec<u32> = (0..count).map(|at| at.wrapping_sub(1)).collect();
+        if let Some(last) = next.last_mut() {
+            *last = NONE;
+        }
+        let mut heap = BinaryHeap::new();
+        let offer = |ids: &[u16], left: u32, right: u32, heap: &mut BinaryHeap<_>| {
+            if left == NONE || right == NONE {
+                return;
+            }
+            let pair = pair(ids[left as usize], ids[right as usize]);
+            if let Some(&(rank, id)) = self.merges.get(&pair) {
+                heap.push(Reverse((rank, left, pair, id)));
+            }
+        };
+        for left in 0..count.saturating_sub(1) {
+            offer(&ids, left, left + 1, &mut heap);
+        }
+        let mut gone = vec![false; word.len()];
+        while let Some(Reverse((_, left, seen, id))) = heap.pop() {
+            let right = next[left as usize];
+            let stale = gone[left as usize]
+                || right == NONE
+                || pair(ids[left as usize], ids[right as usize]) != seen;
+            if stale {
+                continue;
+            }
+            ids[left as usize] = id;
+            gone[right as usize] = true;
+            let behind = next[right as usize];
+            next[left as usize] = behind;
+            if behind != NONE {
+                before[behind as usize] = left;
+            }
+            offer(&ids, left, behind, &mut heap);
+            offer(&ids, before[left as usize], left, &mut heap);
+        }
+        out.extend(ids.iter().zip(&gone).filter(|(_, gone)| !**gone).map(|(id, _)| id));
+    }
+}
+
+#[inline]
+fn pair(left: u16, right: u16) -> u32 {
+    u32::from(left) << 16 | u32::from(right)
+}
+
+/// A short word as a number, its length in the highest byte.
+#[inline]
+fn key(text: &[u8], start: usize, end: usize) -> u128 {
+    let length = end - start;
+    let bytes = match text.get(start..start + 16).map(<[u8; 16]>::try_from) {
+        Some(Ok(bytes)) => u128::from_le_bytes(bytes) & ((1 << (8 * length)) - 1),
+        _ => {
+            let mut padded = [0; 16];
+            padded[..length].copy_from_slice(&text[start..end]);
+            u128::from_le_bytes(padded)
+        }
+    };
+    bytes | (length as u128) << 120
+}
+
+/// A word that was encoded before.
+#[derive(Clone, Copy, Default)]
+struct Remembered {
+    key: u128,
+    count: u8,
+    ids: [u16; SHORT],
+}
+
+/// A vocabulary in use by one thread.
+pub struct Encoder<'a> {
+    bpe: &'a Bpe,
+    memory: Vec<Remembered>,
+}
+
+impl<'a> Encoder<'a> {
+    /// One that remembers nothing yet.
+    #[must_use]
+    pub fn new(bpe: &'a Bpe) -> Self {
+        Self { bpe, memory: vec![Remembered::default(); SLOTS] }
+    }
+
+    /// Appends the ids of `text`, in which nothing is special.
+    pub fn encode(&mut self, text: &str, out: &mut Vec<u16>) {
+        let bytes = text.as_bytes();
+        for (start, end) in Words::new(text) {
+            if end - start > SHORT {
+                self.bpe.merge(&bytes[start..end], out);
+                continue;
+            }
+            let key = key(bytes, start, end);
+            let mixed = (key as u64 ^ ((key >> 64) as u64).rotate_left(32)).wrapping_mul(FACTOR);
+            let slot = &mut self.memory[(mixed >> 50) as usize % SLOTS];
+            if slot.key != key {
+                let first = out.len();
+                match self.bpe.whole.get(&key) {
+                    Some(&id) => out.push(id),
+                    None => self.bpe.merge(&bytes[start..end], out),
+                }
+                let made = &out[first..];
+                slot.key = key;
+                slot.count = made.len() as u8;
+                slot.ids[..made.len()].copy_from_slice(made);
+                continue;
+            }
+            match slot.count {
+                1 => out.push(slot.ids[0]),
+                count => out.extend_from_slice(&slot.ids[..usize::from(count)]),
+            }
+        }
+    }
+}

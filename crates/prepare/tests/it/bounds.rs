@@ -1,0 +1,63 @@
+//! Long documents, empty ones, and texts without a single space.
+
+use crate::fixture::{Place, documents, jsonl, parquet, run, some, twentieth};
+use ::parquet::basic::Compression;
+
+/// A document that is much longer than a piece gives the tokens of the whole.
+#[test]
+fn a_long_line_is_encoded_as_a_whole() {
+    let place = Place::new("long-line");
+    let long = documents(2000).join(" ").replace('\n', " ");
+    assert!(long.len() > 1_500_000, "{}", long.len());
+    let whole: Vec<u32> = tiktoken::encoding::gpt2().encode(&long);
+    let all = ["first".to_owned(), long, String::new(), "last".to_owned()];
+    let lines = place.write("a.jsonl", &jsonl(&all));
+    parquet(&place.path("a.parquet"), &some(&all), Compression::UNCOMPRESSED);
+    let table = place.path("a.parquet").to_str().unwrap().to_owned();
+    for source in [lines, table] {
+        let out = if source.ends_with('l') { "lines" } else { "table" };
+        run(twentieth(place.request(&source, out))).unwrap();
+        let train = place.ids(&format!("{out}/train.bin"));
+        let train: Vec<u32> = train.into_iter().map(u32::from).collect();
+        assert!(train[..whole.len()] == whole);
+        // An empty document is its end alone, as in nanoGPT's script.
+        assert_eq!(train[whole.len()..], [50256, 50256, 12957, 50256]);
+    }
+}
+
+/// A word of a megabyte is cut, always at the same places, and decodes to itself.
+#[test]
+fn a_word_without_end_is_cut() {
+    let place = Place::new("long-word");
+    let word = "ab".repeat(500_000) + &"é".repeat(300_000) + &" ".repeat(300_000);
+    let source = place.write("a.txt", word.as_bytes());
+    let mut found = Vec::new();
+    for workers in [1, 3] {
+        let out = format!("out{workers}");
+        let mut request = place.request(&source, &out);
+        request.workers = workers;
+        run(request).unwrap();
+        let halves = ["train", "val"].map(|half| place.ids(&format!("{out}/{half}.bin")));
+        found.push(halves.concat());
+    }
+    assert_eq!(found[0], found[1]);
+    let ids: Vec<u32> = found[0].iter().copied().map(u32::from).collect();
+    assert!(tiktoken::encoding::gpt2().decode_to_string(&ids).unwrap() == word);
+}
+
+#[test]
+fn a_second_call_finds_the_work_done() {
+    let place = Place::new("twice");
+    let source = place.write("a.txt", "word ".repeat(100).as_bytes());
+    let first = run(place.request(&source, "out")).unwrap();
+    let modified = || place.path("out/train.bin").metadata().unwrap().modified().unwrap();
+    let before = modified();
+    assert_eq!(run(place.request(&source, "out")).unwrap(), first);
+    assert_eq!(modified(), before);
+    let mut other = place.request(&source, "out");
+    other.val = Some(0.5);
+    let refused = run(other.clone()).unwrap_err().to_string();
+    assert!(refused.contains("--overwrite"), "{refused}");
+    other.overwrite = true;
+    assert!(run(other).unwrap().val_tokens > first.val_tokens);
+}

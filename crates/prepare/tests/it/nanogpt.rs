@@ -1,0 +1,45 @@
+//! Byte for byte what nanoGPT's scripts make, by the goldens of `tests/golden/reference.py`.
+
+use crate::fixture::{Place, by_characters, run};
+use sha2::{Digest, Sha256};
+use std::path::Path;
+
+fn check(text: &str, name: &str, wanted: [(u64, &str); 4]) {
+    let place = Place::new(name);
+    run(place.request(text, "bpe")).unwrap();
+    run(by_characters(place.request(text, "char"))).unwrap();
+    let files = ["bpe/train.bin", "bpe/val.bin", "char/train.bin", "char/val.bin"];
+    for (file, (tokens, sum)) in files.into_iter().zip(wanted) {
+        let bytes = place.read(file);
+        let hash = Sha256::digest(&bytes);
+        let found: String = hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!((bytes.len() as u64 / 2, found.as_str()), (tokens, sum), "{file}");
+    }
+    assert!(!place.path("bpe/meta.pkl").exists());
+    let meta = data::Meta::read(&place.path("char/meta.pkl")).unwrap();
+    let content = std::fs::read_to_string(text).unwrap();
+    let mut characters: Vec<char> = content.chars().collect();
+    characters.sort_unstable();
+    characters.dedup();
+    assert_eq!(meta.characters.unwrap().characters(), characters);
+}
+
+#[test]
+fn a_small_text_of_all_kinds() {
+    let text = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/small.txt");
+    let bpe = [(1796, "fb19b6c05098b2e1"), (226, "bd1fb127df200c95")];
+    let char = [(4292, "7af4ccec115ae94b"), (477, "eac0273ab609b25e")];
+    check(text, "golden-small", [bpe[0], bpe[1], char[0], char[1]]);
+}
+
+/// Where the text is at hand: `FITGPT_SHAKESPEARE` names it.
+#[test]
+fn tinyshakespeare() {
+    let text = std::env::var("FITGPT_SHAKESPEARE").unwrap_or_default();
+    if !Path::new(&text).is_file() {
+        return println!("skipped: FITGPT_SHAKESPEARE names no file");
+    }
+    let bpe = [(301_966, "502a2bdc8210d1ac"), (36_059, "68a53422394c26a6")];
+    let char = [(1_003_854, "6ec305602a99ac28"), (111_540, "d37d30cc0c8327c2")];
+    check(&text, "golden-shakespeare", [bpe[0], bpe[1], char[0], char[1]]);
+}
