@@ -29,3 +29,15 @@ pub fn free(folder: &Path) -> Result<u64> {
     })?;
     Ok(stats.f_bavail.saturating_mul(stats.f_frsize))
 }
+
+/// Bytes of an unfinished or finished preparation in a folder: they need no room any more.
+pub fn already_written(out: &Path) -> u64 {
+    let files = |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let size = |entry: std::fs::DirEntry| entry.metadata().map_or(0, |metadata| metadata.len());
+    let is_ours = |entry: &std::fs::DirEntry| {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        name.ends_with(".bin") || name.ends_with(".bin.part")
+    };
+    let tokens = files(out).filter(is_ours).map(size).sum::<u64>();
+    tokens + files(&out.join(crate::shelf::FOLDER)).map(size).sum::<u64>()
+}

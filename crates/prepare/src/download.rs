@@ -67,9 +67,12 @@ impl Client {
             .http_status_as_error(false)
             .timeout_connect(Some(Duration::from_secs(30)))
             .timeout_recv_response(Some(Duration::from_secs(60)))
+            // The token goes along where the hub sends us to another of its own addresses, and
+            // nowhere else.
+            .redirect_auth_headers(ureq::config::RedirectAuthHeaders::SameHost)
             // A connection that stalls is an error after this time; the download goes on from
             // where it was.
-            .timeout_recv_body(Some(Duration::from_secs(600)))
+            .timeout_per_read(Some(Duration::from_secs(60)))
             .user_agent("fitgpt-prepare")
             .build();
         let received = Arc::new(AtomicU64::new(0));

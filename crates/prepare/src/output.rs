@@ -65,6 +65,8 @@ pub struct Output {
     pub journal: Journal,
     safe_since: Instant,
     pause: Duration,
+    /// Whether a write failed: what the journal counts may not be there, so it is not saved again.
+    failed: bool,
 }
 
 fn part(folder: &Path, split: Split) -> PathBuf {
@@ -93,7 +95,15 @@ impl Output {
         let buffered = |file| BufWriter::with_capacity(BUFFER, file);
         let (train, val) = (buffered(train), buffered(val));
         let folder = folder.to_owned();
-        Ok(Output { folder, train, val, journal, safe_since: Instant::now(), pause: PAUSE })
+        Ok(Output {
+            folder,
+            train,
+            val,
+            journal,
+            safe_since: Instant::now(),
+            pause: PAUSE,
+            failed: false,
+        })
     }
 
     /// Appends tokens.
@@ -113,6 +123,7 @@ impl Output {
                 pair.copy_from_slice(&token.to_le_bytes());
             }
             let written = writer.write_all(&bytes[..some.len() * 2]);
+            self.failed |= written.is_err();
             written.map_err(PrepareError::io(&path, "write tokens"))?;
         }
         *count += tokens.len() as u64;
@@ -140,8 +151,12 @@ impl Output {
     ///
     /// When the disk refuses.
     pub fn save(&mut self) -> Result<()> {
+        if self.failed {
+            return Ok(());
+        }
         for (writer, split) in [(&mut self.train, Split::Train), (&mut self.val, Split::Val)] {
             let synced = writer.flush().and_then(|()| writer.get_ref().sync_data());
+            self.failed |= synced.is_err();
             synced.map_err(PrepareError::io(&part(&self.folder, split), "write tokens"))?;
         }
         self.journal.write(&self.folder)?;

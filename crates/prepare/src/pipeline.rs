@@ -8,6 +8,7 @@ use crate::segment::Batch;
 use crate::tokens::Tokens;
 use data::Split;
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, channel, sync_channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -69,6 +70,12 @@ pub struct Feed {
 /// The other end is gone: an error of the writer, or nobody wants more. Never shown.
 fn nobody() -> PrepareError {
     PrepareError::Usage("stopped".to_owned())
+}
+
+/// A fault of ours, or of a library, in the middle of a text.
+fn broken(who: &str) -> PrepareError {
+    let what = "failed on this text; what was written is safe, please report it";
+    PrepareError::source(who, what)
 }
 
 impl Feed {
@@ -135,7 +142,7 @@ pub fn run(
         }
         // The queue ends with its workers, so that the reader does not wait for room in it.
         while queue.lock().unwrap_or_else(PoisonError::into_inner).try_recv().is_ok() {}
-        let read = reader.join().unwrap_or_else(|_| Err(nobody()));
+        let read = reader.join().unwrap_or_else(|_| Err(broken("the reader")));
         match outcome {
             Ok(Next::Enough) => Ok(()),
             Ok(Next::GoOn) => read,
@@ -163,7 +170,8 @@ fn in_order(
                     return Ok(Next::Enough);
                 }
             }
-            Err(RecvTimeoutError::Disconnected) => return Ok(Next::GoOn),
+            Err(RecvTimeoutError::Disconnected) if early.is_empty() => return Ok(Next::GoOn),
+            Err(RecvTimeoutError::Disconnected) => return Err(broken("a worker")),
         }
         while let Some(made) = early.remove(&expected) {
             let next = write(Event::Item(made?))?;
@@ -186,7 +194,13 @@ fn work(tokens: &Tokens, queue: &Mutex<Receiver<(u64, Item<Batch>)>>, give: impl
         };
         let made = match item {
             Item::SourceEnd(document) => Ok(Item::SourceEnd(document)),
-            Item::Batch(batch) => encode(&mut encoder, tokens, &batch).map(Item::Batch),
+            // A worker that died would leave a hole that nobody sees.
+            Item::Batch(batch) => {
+                let encoded = AssertUnwindSafe(|| encode(&mut encoder, tokens, &batch));
+                catch_unwind(encoded)
+                    .unwrap_or_else(|_| Err(broken("the tokenizer")))
+                    .map(Item::Batch)
+            }
         };
         if !give((index, made)) {
             return;

@@ -8,6 +8,7 @@ use crate::known::{self, Origin};
 use crate::readers::Packing;
 use crate::sources::{Format, Listing, Place, Source, is_url};
 use crate::split;
+use data::Split;
 use sha2::{Digest, Sha256};
 use std::path::PathBuf;
 use std::time::UNIX_EPOCH;
@@ -109,6 +110,12 @@ impl Job {
                 None => listing.add(argument)?,
             }
         }
+        leave_own_files_out(&mut listing, &request.out)?;
+        for source in listing.sources.iter_mut().filter(|source| source.format == Format::Text) {
+            source.format = request.format.unwrap_or(Format::Text);
+        }
+        // What is for validation comes first: --max-tokens may end before the rest is read.
+        listing.sources.sort_by_key(|source| source.split != Some(Split::Val));
         let tokenizer = match (&request.tokenizer, known_tokenizer) {
             (Some(choice), _) => choice.clone(),
             (None, Some("char")) => Choice::Char,
@@ -118,7 +125,8 @@ impl Job {
         let usual = if by_position { split::TAIL } else { split::DOCUMENTS };
         let val = request.val.unwrap_or(usual);
         let by_characters = tokenizer == Choice::Char;
-        let (bytes, needed) = sizes(&listing.sources, by_characters, &request);
+        let twice = by_characters || by_position;
+        let (bytes, needed) = sizes(&listing.sources, (by_characters, twice), &request);
         Ok(Job {
             sizes_known: listing.sources.iter().all(|source| source.bytes.is_some()),
             free: disk::free(&request.out)?,
@@ -134,20 +142,21 @@ impl Job {
         })
     }
 
-    /// Whether there is room.
+    /// Whether there is room for what is not there yet.
     ///
     /// # Errors
     ///
     /// When there is not, with both numbers.
     pub fn check_space(&self) -> Result<()> {
-        if self.request.ignore_space || self.needed <= self.free {
+        let missing = self.needed.saturating_sub(disk::already_written(&self.request.out));
+        if self.request.ignore_space || missing <= self.free {
             return Ok(());
         }
         let gib = |bytes: u64| format!("{:.2} GiB", bytes as f64 / f64::from(1 << 30));
         let what = format!(
             "about {} will be needed and {} are free; make room, choose another --out, take \
              less with --max-tokens, or try it with --ignore-space",
-            gib(self.needed),
+            gib(missing),
             gib(self.free)
         );
         Err(PrepareError::Output { path: self.request.out.clone(), what })
@@ -187,6 +196,31 @@ impl Job {
     }
 }
 
+/// A folder that is prepared in place holds our own files, too: they are no text.
+fn leave_own_files_out(listing: &mut Listing, out: &std::path::Path) -> Result<()> {
+    let Ok(out) = out.canonicalize() else {
+        return Ok(()); // not there yet: nothing of ours
+    };
+    let is_own = |source: &Source| {
+        let Place::File(path) = &source.place else {
+            return false;
+        };
+        let Ok(path) = path.canonicalize() else {
+            return false;
+        };
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let made = ["prepare.json", "tokenizer.json", "meta.pkl"].contains(&name.as_ref())
+            || name.ends_with(".bin")
+            || name.ends_with(".part");
+        path.starts_with(out.join(crate::shelf::FOLDER)) || (path.parent() == Some(&out) && made)
+    };
+    listing.sources.retain(|source| !is_own(source));
+    match listing.sources.is_empty() {
+        true => Err(PrepareError::Usage("there is no text but what prepare made itself".into())),
+        false => Ok(()),
+    }
+}
+
 fn standard_input(request: &Request) -> Source {
     let format = request.format.unwrap_or(Format::Text);
     let (name, place) = ("standard input".to_owned(), Place::Stdin);
@@ -194,7 +228,11 @@ fn standard_input(request: &Request) -> Source {
 }
 
 /// Bytes of the sources, and those that the data set and the downloads will take.
-fn sizes(sources: &[Source], by_characters: bool, request: &Request) -> (u64, u64) {
+fn sizes(
+    sources: &[Source],
+    (by_characters, twice): (bool, bool),
+    request: &Request,
+) -> (u64, u64) {
     let size = |source: &Source| source.bytes.unwrap_or(0);
     let bytes = sources.iter().map(size).sum();
     let tokens = |source| size(source) as f64 * disk::tokens_per_byte(source, by_characters);
@@ -205,7 +243,7 @@ fn sizes(sources: &[Source], by_characters: bool, request: &Request) -> (u64, u6
     let mut downloads: Vec<u64> =
         sources.iter().filter(|s| matches!(s.place, Place::Url { .. })).map(size).collect();
     downloads.sort_unstable();
-    // The one in use and the one behind it.
-    let at_once = if request.keep_downloads { downloads.len() } else { 2 };
+    // The one in use and the one behind it; all of them where they are read twice.
+    let at_once = if request.keep_downloads || twice { downloads.len() } else { 2 };
     (bytes, needed + downloads.iter().rev().take(at_once).sum::<u64>())
 }

@@ -59,7 +59,6 @@ pub enum Outcome {
 /// When a source, the network or the disk fails. What was written safely is gone on with by the
 /// next call.
 pub fn run(mut job: Job, client: &Client, observer: &mut dyn Observer) -> Result<Outcome> {
-    job.check_space()?;
     let out = job.request.out.clone();
     let mut settings = String::new();
     for index in 0..job.sources.len() {
@@ -89,6 +88,7 @@ pub fn run(mut job: Job, client: &Client, observer: &mut dyn Observer) -> Result
             Journal { settings, ..Journal::default() }
         }
     };
+    job.check_space()?;
     let output = Output::open(&out, journal)?;
     let shelf = Shelf::new(job.sources.clone().into(), client.clone(), &out);
     Work { job: &job, shelf, client, observer }.run(output)
@@ -117,7 +117,7 @@ impl Work<'_> {
             let saved = output.save();
             result?;
             saved?;
-            if self.client.is_stopped() {
+            if self.client.is_stopped() && !output.journal.complete {
                 return Ok(Outcome::Interrupted(output.journal.totals));
             }
         }
@@ -135,6 +135,7 @@ impl Work<'_> {
                 self.shelf.discard(index);
             }
         }
+        self.shelf.close();
         Ok(Outcome::Done(totals))
     }
 
@@ -269,7 +270,14 @@ impl Reader<'_> {
                 end_lines: self.job.tokenizer == Choice::Char && !self.job.by_position,
             };
             let mut segmenter = Segmenter::new(layout, document, &mut give);
-            read(&spec_of(self.job, index, &path), &mut segmenter)?;
+            let result = read(&spec_of(self.job, index, &path), &mut segmenter);
+            if result.is_err() && !self.halt.load(Ordering::Relaxed) {
+                // A copy that is damaged is fetched again by the next call.
+                if let Place::Url { .. } = self.job.sources[index].place {
+                    self.shelf.discard(index);
+                }
+            }
+            result?;
             document = segmenter.finish()?;
             feed.give(Item::SourceEnd(document))?;
         }
@@ -296,6 +304,8 @@ impl Writer<'_> {
             Item::Batch(encoded) => {
                 next = self.write_batch(&encoded)?;
                 self.output.journal.batches += 1;
+                // With --max-tokens this is the end: a later call must add nothing.
+                self.output.journal.complete |= next == Next::Enough;
                 self.progress.bytes = self.before + encoded.position;
             }
             Item::SourceEnd(document) => {

@@ -1,10 +1,12 @@
 //! Sources as files on disk: those from elsewhere are brought one ahead of their use.
 
-use crate::download::Client;
+use crate::download::{Client, hex};
 use crate::error::{PrepareError, Result};
 use crate::sources::{Place, Source};
+use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
 /// The folder for downloads within the data set's.
@@ -32,7 +34,11 @@ impl Shelf {
         match &source.place {
             Place::File(path) => path.clone(),
             Place::Stdin => self.folder.join("stdin"),
-            Place::Url { .. } => self.folder.join(format!("{index:05}-{}", source.file_name())),
+            // Shards of two data sets may have one name: the address is part of the copy's.
+            Place::Url { url, sha256 } => {
+                let whose = hex(&Sha256::digest(format!("{url} {sha256:?}")));
+                self.folder.join(format!("{index:05}-{}-{}", &whose[..12], source.file_name()))
+            }
         }
     }
 
@@ -56,8 +62,12 @@ impl Shelf {
         if !matches!(self.sources[index].place, Place::File(_)) {
             // A file that stays is untidy, not wrong.
             let _ = std::fs::remove_file(self.path(index));
-            let _ = std::fs::remove_dir(&self.folder);
         }
+    }
+
+    /// Removes the folder, if it is empty: when no download can begin any more.
+    pub fn close(&self) {
+        let _ = std::fs::remove_dir(&self.folder);
     }
 }
 
@@ -101,6 +111,8 @@ impl Ahead {
 impl Drop for Ahead {
     fn drop(&mut self) {
         if let Some((_, thread)) = self.coming.take() {
+            // Nobody waits for it any more.
+            self.shelf.client.halt.store(true, Ordering::Relaxed);
             let _ = thread.join();
         }
     }

@@ -110,6 +110,10 @@ impl Listing {
             walk(path, &mut found)?;
             return self.add_found(argument, found);
         }
+        if path.exists() && !path.is_file() {
+            let what = "is a pipe or a device, which can be read only once; give it as `-`";
+            return Err(PrepareError::source(argument, what));
+        }
         if path.exists() {
             let source = Source::of_file(path)?;
             if source.format == Format::Text && source.packing == Packing::None && is_binary(path)?
