@@ -134,13 +134,15 @@ impl Job {
         })
     }
 
-    /// Whether there is room.
+    /// Whether there is room, what an earlier call wrote counted as such.
     ///
     /// # Errors
     ///
     /// When there is not, with both numbers.
     pub fn check_space(&self) -> Result<()> {
-        if self.request.ignore_space || self.needed <= self.free {
+        let size = |name: &str| self.request.out.join(name).metadata().map_or(0, |m| m.len());
+        let written = size("train.bin.part") + size("val.bin.part");
+        if self.request.ignore_space || self.needed <= self.free.saturating_add(written) {
             return Ok(());
         }
         let gib = |bytes: u64| format!("{:.2} GiB", bytes as f64 / f64::from(1 << 30));

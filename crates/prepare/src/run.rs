@@ -295,6 +295,8 @@ impl Writer<'_> {
         match item {
             Item::Batch(encoded) => {
                 next = self.write_batch(&encoded)?;
+                // A call that goes on from here must not read another document.
+                self.output.journal.complete = next == Next::Enough;
                 self.output.journal.batches += 1;
                 self.progress.bytes = self.before + encoded.position;
             }
