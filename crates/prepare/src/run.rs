@@ -303,9 +303,9 @@ impl Writer<'_> {
         match item {
             Item::Batch(encoded) => {
                 next = self.write_batch(&encoded)?;
+                // A call that goes on from here must not read another document.
+                self.output.journal.complete = next == Next::Enough;
                 self.output.journal.batches += 1;
-                // With --max-tokens this is the end: a later call must add nothing.
-                self.output.journal.complete |= next == Next::Enough;
                 self.progress.bytes = self.before + encoded.position;
             }
             Item::SourceEnd(document) => {

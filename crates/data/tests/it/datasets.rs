@@ -73,7 +73,7 @@ fn half_a_data_set_is_missing_the_other_half() {
     let scratch = Scratch::new();
     scratch.write("d/train.bin", &raw(&[1, 2]));
     let found = message(&scratch.path().join("d"));
-    assert!(found.contains("d holds no val.bin or *_val_*.bin; `fitgpt prepare`"), "{found}");
+    assert!(found.contains("d holds no val.bin or *_val_*.bin; `fitgpt prepare TEXT"), "{found}");
     scratch.write("d/val.bin", &[]);
     let found = message(&scratch.path().join("d"));
     assert!(found.contains("val.bin is empty"), "{found}");

@@ -175,6 +175,9 @@ impl Lines<'_> {
                 let count = buffer.len();
                 into.push(buffer)?;
                 self.reader.consume(count);
+                if let Into::Text(sink) = into {
+                    sink.position(position);
+                }
                 continue;
             };
             let end = buffer[at];

@@ -61,3 +61,22 @@ fn a_second_call_finds_the_work_done() {
     other.overwrite = true;
     assert!(run(other).unwrap().val_tokens > first.val_tokens);
 }
+
+/// A kill between the last token and the last name, with and without a limit of tokens.
+#[test]
+fn names_are_given_by_the_next_call() {
+    let place = Place::new("names");
+    let source = place.write("a.jsonl", &jsonl(&documents(200)));
+    for max_tokens in [None, Some(2000)] {
+        let out = format!("out{max_tokens:?}");
+        let mut request = twentieth(place.request(&source, &out));
+        request.max_tokens = max_tokens;
+        let totals = run(request.clone()).unwrap();
+        let file = |name: &str| place.path(&format!("{out}/{name}"));
+        let (train, val) = (std::fs::read(file("train.bin")), std::fs::read(file("val.bin")));
+        std::fs::rename(file("train.bin"), file("train.bin.part")).unwrap();
+        assert_eq!(run(request.clone()).unwrap(), totals);
+        assert_eq!(std::fs::read(file("train.bin")).unwrap(), train.unwrap());
+        assert_eq!(std::fs::read(file("val.bin")).unwrap(), val.unwrap());
+    }
+}
