@@ -9,7 +9,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -135,7 +135,7 @@ impl Client {
         if path.is_file() {
             return Ok(());
         }
-        let part = PathBuf::from(format!("{}.part", path.display()));
+        let part = path.with_added_extension("part");
         if sha256.is_none() {
             let _ = std::fs::remove_file(&part);
         }

@@ -130,12 +130,9 @@ impl Work<'_> {
             _ => None,
         };
         output.finish(tokens.meta().as_ref(), tokenizer.as_deref())?;
-        for index in 0..self.job.sources.len() {
-            if !self.job.request.keep_downloads {
-                self.shelf.discard(index);
-            }
+        if !self.job.request.keep_downloads {
+            self.shelf.clear();
         }
-        self.shelf.close();
         Ok(Outcome::Done(totals))
     }
 

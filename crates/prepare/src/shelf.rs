@@ -57,16 +57,22 @@ impl Shelf {
         Ok(path)
     }
 
-    /// Removes the copy of a source that is used up.
+    /// Removes the copy of a source that is used up, or was begun and is not needed any more.
     pub fn discard(&self, index: usize) {
         if !matches!(self.sources[index].place, Place::File(_)) {
             // A file that stays is untidy, not wrong.
-            let _ = std::fs::remove_file(self.path(index));
+            let path = self.path(index);
+            let _ = std::fs::remove_file(path.with_added_extension("part"));
+            let _ = std::fs::remove_file(path);
         }
     }
 
-    /// Removes the folder, if it is empty: when no download can begin any more.
-    pub fn close(&self) {
+    /// Removes all copies, and their folder if nothing else is in it: it may be the user's.
+    pub fn clear(&self) {
+        if self.sources.iter().all(|source| matches!(source.place, Place::File(_))) {
+            return;
+        }
+        (0..self.sources.len()).for_each(|index| self.discard(index));
         let _ = std::fs::remove_dir(&self.folder);
     }
 }

@@ -250,9 +250,9 @@ fn memory_does_not_grow_with_the_text() {
     place.write("line.jsonl", &line);
     drop((text, line));
     for (source, workers, most) in [
-        ("a.txt", "2", 100),
-        ("line.txt", "2", 100),
-        ("line.jsonl", "2", 100),
+        ("a.txt", "2", 160),
+        ("line.txt", "2", 160),
+        ("line.jsonl", "2", 160),
         ("line.jsonl", "64", 1024),
     ] {
         let out = format!("{source}-{workers}");

@@ -5,6 +5,7 @@ use crate::fixture::{
 };
 use crate::server::{Fault, Server};
 use ::parquet::basic::{Compression, ZstdLevel};
+use sha2::{Digest, Sha256};
 
 const FINEWEB: &str = "HuggingFaceFW/fineweb-edu";
 
@@ -59,13 +60,22 @@ fn a_part_of_an_earlier_run_is_gone_on_with() {
     let server = Server::new();
     let (documents, shards) = shards(&place);
     serve(&server, "sample/10BT", &shards);
-    place.write("out/downloads/00000-000_00001.parquet.part", &shards[0][..1500]);
+    let copy = |index: usize, name: &str| {
+        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let (url, sum) = (format!("{}{}", server.address, resolved(name)), &shards[index]);
+        let sum = Some(hex(&Sha256::digest(sum)));
+        let whose = hex(&Sha256::digest(format!("{url} {sum:?}")));
+        format!("out/downloads/{index:05}-{}-{name}", &whose[..12])
+    };
+    // Another data set's shard of the same name is not taken for it.
+    place.write("out/downloads/00000-000000000000-000_00001.parquet", b"another one");
+    place.write(&(copy(0, "000_00001.parquet") + ".part"), &shards[0][..1500]);
     let mut request = twentieth(place.request("fineweb-edu", "out"));
     request.keep_downloads = true;
     run_with(request, &client(&server.address)).unwrap();
     assert!(place.ids("out/train.bin") == expected(&documents).0);
     assert_eq!(server.asked(&resolved("000_00001.parquet")), [1500]);
-    assert_eq!(place.read("out/downloads/00002-000_00010.parquet"), shards[2]);
+    assert_eq!(place.read(&copy(2, "000_00010.parquet")), shards[2]);
 }
 
 #[test]
@@ -118,16 +128,18 @@ fn halves_addresses_and_silence() {
     assert!(message.contains("failed 6 times"), "{message}");
 }
 
-/// Enough tokens: later shards are never asked for whole, and nothing stays behind.
+/// Enough tokens: what is still on its way is given up, and nothing of it stays behind.
 #[test]
 fn enough_ends_downloads() {
     let place = Place::new("enough-shards");
     let server = Server::new();
     let (_, shards) = shards(&place);
     serve(&server, "sample/10BT", &shards);
+    // The last shard never comes whole: whoever waited for it would fail.
+    server.fault(&resolved("000_00010.parquet"), &[Fault::Cut(10); 99]);
     let mut request = twentieth(place.request("fineweb-edu", "out"));
     request.max_tokens = Some(100);
     run_with(request, &client(&server.address)).unwrap();
-    assert!(server.asked(&resolved("000_00010.parquet")).is_empty());
     assert!(place.path("out/train.bin").exists());
+    assert!(!place.path("out/downloads").exists());
 }
