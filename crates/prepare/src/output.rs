@@ -83,14 +83,18 @@ impl Output {
     pub fn open(folder: &Path, journal: Journal) -> Result<Output> {
         std::fs::create_dir_all(folder).map_err(PrepareError::io(folder, "make the folder"))?;
         let Totals { train_tokens, val_tokens, .. } = journal.totals;
+        let is_new = journal.totals == Totals::default();
+        if is_new {
+            // Before the parts are cut: an older journal counts what is in them.
+            journal.write(folder)?;
+        }
         let train = open_part(folder, Split::Train, train_tokens)?;
         let val = open_part(folder, Split::Val, val_tokens)?;
-        if journal.totals == Totals::default() {
-            // A new beginning: what an older data set left is no part of this one.
+        if is_new {
+            // What an older data set left is no part of this one.
             for name in ["train.bin", "val.bin", "meta.pkl", "tokenizer.json"] {
                 remove(&folder.join(name))?;
             }
-            journal.write(folder)?;
         }
         let buffered = |file| BufWriter::with_capacity(BUFFER, file);
         let (train, val) = (buffered(train), buffered(val));

@@ -1,4 +1,5 @@
-//! A plain text: one document.
+//! A plain text: one document. Ends of lines become `\n`, as in every text that Python opens, and
+//! so in nanoGPT's files.
 
 use super::ReadSpec;
 use super::packing::{Unpacked, broken};
@@ -10,6 +11,7 @@ use std::io::{ErrorKind, Read};
 pub fn read(spec: &ReadSpec<'_>, sink: &mut dyn Sink) -> Result<()> {
     let mut file = Unpacked::open(spec.path, spec.packing)?;
     let mut buffer = vec![0; 256 << 10];
+    let mut lines = LineEnds::default();
     loop {
         let count = match file.read(&mut buffer) {
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
@@ -19,7 +21,52 @@ pub fn read(spec: &ReadSpec<'_>, sink: &mut dyn Sink) -> Result<()> {
         if count == 0 {
             break;
         }
+        let count = lines.translate(&mut buffer[..count]);
         sink.bytes(&buffer[..count])?;
     }
     if spec.ends_documents { sink.end_document() } else { Ok(()) }
+}
+
+/// Python's universal newlines: `\r\n` and a `\r` alone are `\n`.
+#[derive(Default)]
+struct LineEnds {
+    /// Whether the last byte was a `\r`: a `\n` behind it belongs to it.
+    after_return: bool,
+}
+
+impl LineEnds {
+    /// Translates in place; gives how many bytes are left.
+    fn translate(&mut self, bytes: &mut [u8]) -> usize {
+        let mut kept = 0;
+        for at in 0..bytes.len() {
+            let byte = bytes[at];
+            let belongs = byte == b'\n' && self.after_return;
+            self.after_return = byte == b'\r';
+            if !belongs {
+                bytes[kept] = if byte == b'\r' { b'\n' } else { byte };
+                kept += 1;
+            }
+        }
+        kept
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_end_as_in_python_however_the_text_arrives() {
+        let text = b"a\r\nb\rc\n\r\r\nd\r";
+        for cut in 0..=text.len() {
+            let mut lines = LineEnds::default();
+            let mut got = Vec::new();
+            for part in [&text[..cut], &text[cut..]] {
+                let mut part = part.to_vec();
+                let count = lines.translate(&mut part);
+                got.extend_from_slice(&part[..count]);
+            }
+            assert_eq!(got, b"a\nb\nc\n\n\nd\n", "cut at {cut}");
+        }
+    }
 }

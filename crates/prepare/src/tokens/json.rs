@@ -39,6 +39,12 @@ pub fn parse(bytes: &[u8]) -> Result<Tokens, String> {
     }
     for token in file["added_tokens"].as_array().unwrap_or(&Vec::new()) {
         let Some(name) = token["content"].as_str() else { continue };
+        // Such a token is cut out of the text before anything else: other ids than ours.
+        if token["special"].as_bool() == Some(false) {
+            return Err(format!(
+                "has an added token '{name}' that is not special; only such are read"
+            ));
+        }
         let id = place(name, &token["id"], Vec::new())?;
         ends_insert(&mut ids, name, id);
     }

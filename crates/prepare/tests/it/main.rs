@@ -7,5 +7,6 @@ mod downloads;
 mod fixture;
 mod formats;
 mod nanogpt;
+mod own_files;
 mod server;
 mod tokenizers;
