@@ -89,6 +89,10 @@ impl Job {
     ///
     /// When a source is not there, or the request contradicts itself.
     pub fn new(request: Request, client: &Client) -> Result<Job> {
+        if request.sources.iter().filter(|source| *source == "-").count() > 1 {
+            let what = "standard input (`-`) can be read only once".to_owned();
+            return Err(PrepareError::Usage(what));
+        }
         let mut listing = Listing::default();
         let mut known_tokenizer = None;
         let mut column = request.column.clone();

@@ -10,6 +10,7 @@ use prepare::{Request, SEED};
 use spec::SpecError;
 use spec::shell::quoted;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 const fn flag(name: &'static str, value: Option<&'static str>) -> Flag {
@@ -40,9 +41,10 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     let given = Given::new(&FLAGS, arguments)?;
     let request = request(&given)?;
     let stop = interrupt::catch("stopping; what is done is kept");
-    let client = Client::new(Hub::from_environment(), stop);
+    let client = Client::new(Hub::from_environment(), stop.clone());
     match prepared(request, &client, given.has("--dry-run")) {
         Ok(code) => Ok(code?),
+        Err(_) if stop.load(Ordering::Relaxed) => Ok(INTERRUPTED),
         Err(error) => {
             screen::error(&error.to_string());
             Ok(if matches!(error, PrepareError::Usage(_)) { 2 } else { 4 })
