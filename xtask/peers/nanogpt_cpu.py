@@ -8,7 +8,6 @@ line of JSON; the time of an iteration is the median over the timed ones.
 import argparse
 import contextlib
 import hashlib
-import importlib.util
 import json
 import os
 import statistics
@@ -17,6 +16,8 @@ import time
 from pathlib import Path
 
 import torch
+
+from nanogpt_model import checked, load_model_module
 
 
 def arguments():
@@ -33,21 +34,7 @@ def arguments():
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--steps", type=int, default=5, help="timed iterations")
     parser.add_argument("--warmup", type=int, default=1, help="iterations before them")
-    args = parser.parse_args()
-    if not (args.nanogpt / "model.py").is_file():
-        parser.error(f"{args.nanogpt} has no model.py; give a checkout of nanoGPT")
-    if args.steps < 1:
-        parser.error("--steps must be at least 1")
-    return args
-
-
-def load_model_module(path):
-    spec = importlib.util.spec_from_file_location("model", path)
-    module = importlib.util.module_from_spec(spec)
-    # Its dataclass looks its own module up by name.
-    sys.modules["model"] = module
-    spec.loader.exec_module(module)
-    return module
+    return checked(parser)
 
 
 def build(module, args):

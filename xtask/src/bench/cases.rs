@@ -9,7 +9,7 @@ use crate::process::{self, Failure};
 use std::path::PathBuf;
 use std::process::Command;
 
-const PEER_SCRIPT: &str = "xtask/src/bench/nanogpt_step.py";
+const PEER_SCRIPT: &str = "xtask/peers/nanogpt_gpu.py";
 
 /// Prints the name of the GPU that torch would take, or an empty line.
 const PROBE: &str = "import torch; c = torch.cuda; \

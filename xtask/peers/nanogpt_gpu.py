@@ -10,7 +10,6 @@ iterations.
 import argparse
 import contextlib
 import hashlib
-import importlib.util
 import json
 import statistics
 import sys
@@ -18,6 +17,8 @@ import time
 from pathlib import Path
 
 import torch
+
+from nanogpt_model import checked, load_model_module
 
 # train.py's values; a config file changes what it names.
 DEFAULTS = {
@@ -40,12 +41,7 @@ def arguments():
     parser.add_argument("--steps", type=int, default=20, help="timed iterations")
     parser.add_argument("--warmup", type=int, default=3, help="iterations before them")
     parser.add_argument("--compile", type=int, choices=(0, 1), default=1, help="torch.compile")
-    args = parser.parse_args()
-    if not (args.nanogpt / "model.py").is_file():
-        parser.error(f"{args.nanogpt} has no model.py; give a checkout of nanoGPT")
-    if args.steps < 1:
-        parser.error("--steps must be at least 1")
-    return args
+    return checked(parser)
 
 
 def read_config(path):
@@ -53,15 +49,6 @@ def read_config(path):
     names = dict(DEFAULTS)
     exec(compile(path.read_text(), str(path), "exec"), names)
     return argparse.Namespace(**{key: names[key] for key in DEFAULTS})
-
-
-def load_model_module(path):
-    spec = importlib.util.spec_from_file_location("model", path)
-    module = importlib.util.module_from_spec(spec)
-    # Its dataclass looks its own module up by name.
-    sys.modules["model"] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def random_batches(config):
