@@ -1,40 +1,132 @@
-//! Threads with a fixed partition of work. A slice is cut into units, each thread gets one
-//! contiguous range of them: which thread computes a unit can never change its value. Running a
-//! job allocates nothing.
+//! Threads with a fixed partition of work. A slice is cut into units, and these into one contiguous
+//! share per thread: who computes a unit can never change its value. A share that its own thread
+//! has not begun, because the system runs another program there, is taken over by a thread that has
+//! finished; whoever waits spins briefly, then sleeps. Beside other programs a run loses its part of
+//! the processor and no more. Running a job allocates nothing.
 
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::thread::{JoinHandle, Thread};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
-/// A job as the workers see it: a pointer whose lifetime `Pool::run` guards.
+/// A job as the threads see it: a pointer whose lifetime `Pool::run` guards.
 #[derive(Clone, Copy)]
 struct Job(*const (dyn Fn(usize) + Sync));
 
+/// A number that one thread writes while others read theirs: alone on its cache line.
+#[repr(align(64))]
+struct Line(AtomicU64);
+
 struct Shared {
-    /// Written only while no worker runs, read only after `epoch` has changed.
+    /// Written only while no share is unfinished, read only by a thread that has claimed one.
     job: std::cell::UnsafeCell<Job>,
+    /// Number of the newest job.
     epoch: AtomicU64,
-    running: AtomicUsize,
+    /// For each share, the newest job in which it was claimed.
+    claims: Vec<Line>,
+    /// Shares of the newest job that are not done.
+    unfinished: AtomicUsize,
+    /// Where workers wait for a job.
+    begin: Gate,
+    /// Where the caller waits for the shares of others.
+    end: Gate,
+    /// Workers that have started.
+    started: AtomicUsize,
     stop: AtomicBool,
     panicked: AtomicBool,
     /// Held while a job runs: a job inside a job would change what the workers are reading.
     busy: AtomicBool,
 }
 
-// SAFETY: `job` is written by `Pool::run` while `running` is 0 and read by workers after they have
-// seen the new `epoch` (release/acquire), before they decrement `running`.
+// SAFETY: `job` is written by `Pool::run` while `unfinished` is 0 and read by threads that have
+// claimed a share of it (which acquires what was released with `epoch`), before they count that
+// share as done.
 unsafe impl Sync for Shared {}
 // SAFETY: the pointer is only dereferenced while `Pool::run`, which borrows the closure, waits.
 unsafe impl Send for Shared {}
 
-/// Rounds of waiting before a worker sleeps: about the gap between two steps of a small model.
-const SPINS: u32 = 20_000;
+impl Shared {
+    /// Claims a share of a job and does it. Does nothing if somebody else has claimed it.
+    fn take(&self, epoch: u64, share: usize) {
+        let claim = &self.claims[share].0;
+        // All shares of the job before are done, so each was claimed: the numbers rise by one.
+        let mine = claim.compare_exchange(epoch - 1, epoch, Ordering::AcqRel, Ordering::Relaxed);
+        if mine.is_err() {
+            return;
+        }
+        // SAFETY: the claimed share is unfinished, so `Pool::run` keeps this job alive and in place.
+        let job = unsafe { &*(*self.job.get()).0 };
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| job(share)));
+        if result.is_err() {
+            self.panicked.store(true, Ordering::Relaxed);
+        }
+        if self.unfinished.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.end.wake();
+        }
+    }
+
+    /// Does a thread's own share and then whatever nobody has begun.
+    fn help(&self, epoch: u64, thread: usize) {
+        let shares = self.claims.len();
+        for offset in 0..shares {
+            self.take(epoch, (thread + offset) % shares);
+        }
+    }
+}
+
+/// How long a thread spins before it sleeps: longer than the gaps between the steps of a small
+/// model, and about what sleeping and being woken costs.
+const SPIN: Duration = Duration::from_micros(50);
+
+/// Rounds of spinning between two looks at the clock.
+const ROUNDS: u32 = 32;
+
+/// A place to wait at: first spinning, then asleep.
+#[derive(Default)]
+struct Gate {
+    sleepers: AtomicUsize,
+    lock: Mutex<()>,
+    changed: Condvar,
+}
+
+impl Gate {
+    /// Waits until `ready` holds; whoever makes it hold calls [`Gate::wake`] afterwards. What
+    /// `ready` reads and what its writer writes is sequentially consistent, as `sleepers` is: either
+    /// the writer sees the sleeper or the sleeper sees what was written.
+    fn wait(&self, ready: impl Fn() -> bool) {
+        let mut began = None;
+        loop {
+            for _ in 0..ROUNDS {
+                if ready() {
+                    return;
+                }
+                std::hint::spin_loop();
+            }
+            if began.get_or_insert_with(Instant::now).elapsed() > SPIN {
+                break;
+            }
+        }
+        let mut guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        while !ready() {
+            guard = self.changed.wait(guard).unwrap_or_else(PoisonError::into_inner);
+        }
+        self.sleepers.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    fn wake(&self) {
+        if self.sleepers.load(Ordering::SeqCst) > 0 {
+            // Through the lock: a sleeper that has looked is then already waiting.
+            drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner));
+            self.changed.notify_all();
+        }
+    }
+}
 
 /// The threads of one backend. The calling thread is number 0.
 pub(crate) struct Pool {
     shared: Arc<Shared>,
-    workers: Vec<Thread>,
     handles: Vec<JoinHandle<()>>,
 }
 
@@ -61,55 +153,60 @@ pub(crate) fn share(units: usize, threads: usize, thread: usize) -> Range<usize>
 impl Pool {
     /// A pool of `threads` threads, this one included; at least 1.
     pub(crate) fn new(threads: usize) -> std::io::Result<Pool> {
+        let threads = threads.max(1);
         let shared = Arc::new(Shared {
             job: std::cell::UnsafeCell::new(Job(&|_: usize| {})),
             epoch: AtomicU64::new(0),
-            running: AtomicUsize::new(0),
+            claims: (0..threads).map(|_| Line(AtomicU64::new(0))).collect(),
+            unfinished: AtomicUsize::new(0),
+            begin: Gate::default(),
+            end: Gate::default(),
+            started: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
             panicked: AtomicBool::new(false),
             busy: AtomicBool::new(false),
         });
-        let mut pool = Pool { shared, workers: Vec::new(), handles: Vec::new() };
-        for thread in 1..threads.max(1) {
+        let mut pool = Pool { shared, handles: Vec::new() };
+        for thread in 1..threads {
             let shared = Arc::clone(&pool.shared);
             let handle = std::thread::Builder::new()
                 .name(format!("fitgpt-cpu-{thread}"))
                 .spawn(move || work(&shared, thread))?;
-            pool.workers.push(handle.thread().clone());
             pool.handles.push(handle);
         }
-        // A thread allocates when it starts: that belongs to set-up, so an empty job waits for it.
-        pool.run(&|_| {});
+        // A thread allocates when it starts: that belongs to set-up.
+        let shared = &pool.shared;
+        shared.end.wait(|| shared.started.load(Ordering::SeqCst) == threads - 1);
         Ok(pool)
     }
 
     /// Number of threads.
     pub(crate) fn threads(&self) -> usize {
-        self.workers.len() + 1
+        self.handles.len() + 1
     }
 
-    /// Calls `job` once on every thread with the thread's number, and waits for all.
+    /// Calls `job` once with the number of each thread, and waits for all calls. A thread may make
+    /// the call of another one that is late.
     pub(crate) fn run(&self, job: &(dyn Fn(usize) + Sync)) {
-        if self.workers.is_empty() {
+        if self.handles.is_empty() {
             return job(0);
         }
-        assert!(!self.shared.busy.swap(true, Ordering::Acquire), "a pool runs one job at a time");
-        self.shared.panicked.store(false, Ordering::Relaxed);
-        // SAFETY: the lifetime is erased, but no worker touches the job after `running` is 0
-        // again, and this function does not return (nor unwind, see `WaitForAll`) before that.
+        let shared = &*self.shared;
+        assert!(!shared.busy.swap(true, Ordering::Acquire), "a pool runs one job at a time");
+        shared.panicked.store(false, Ordering::Relaxed);
+        // SAFETY: the lifetime is erased, but nobody touches the job after `unfinished` is 0 again,
+        // and this function neither returns nor unwinds before that.
         let erased: &'static (dyn Fn(usize) + Sync) = unsafe { std::mem::transmute(job) };
-        // SAFETY: `busy` was free, so `running` is 0: no worker reads the job now.
-        unsafe { *self.shared.job.get() = Job(erased) };
-        self.shared.running.store(self.workers.len(), Ordering::Relaxed);
-        self.shared.epoch.fetch_add(1, Ordering::Release);
-        for worker in &self.workers {
-            worker.unpark();
-        }
-        let wait = WaitForAll(&self.shared);
-        job(0);
-        drop(wait);
-        if self.shared.panicked.load(Ordering::Relaxed) {
-            std::panic::resume_unwind(Box::new("a worker thread panicked"));
+        // SAFETY: `busy` was free, so `unfinished` is 0: nobody reads the job now.
+        unsafe { *shared.job.get() = Job(erased) };
+        shared.unfinished.store(self.threads(), Ordering::SeqCst);
+        let epoch = shared.epoch.fetch_add(1, Ordering::SeqCst) + 1;
+        shared.begin.wake();
+        shared.help(epoch, 0);
+        shared.end.wait(|| shared.unfinished.load(Ordering::SeqCst) == 0);
+        shared.busy.store(false, Ordering::Release);
+        if shared.panicked.load(Ordering::Relaxed) {
+            std::panic::resume_unwind(Box::new("a part of a job panicked"));
         }
     }
 
@@ -287,57 +384,25 @@ impl<T, const N: usize> Parts<T, N> {
     }
 }
 
-/// Waits for the workers when dropped: also when the caller's own part of a job panics.
-struct WaitForAll<'a>(&'a Shared);
-
-impl Drop for WaitForAll<'_> {
-    fn drop(&mut self) {
-        let mut spins = 0u32;
-        while self.0.running.load(Ordering::Acquire) != 0 {
-            spins = spins.saturating_add(1);
-            if spins > SPINS {
-                std::thread::yield_now();
-            } else {
-                std::hint::spin_loop();
-            }
-        }
-        self.0.busy.store(false, Ordering::Release);
-    }
-}
-
 fn work(shared: &Shared, thread: usize) {
+    shared.started.fetch_add(1, Ordering::SeqCst);
+    shared.end.wake();
     let mut seen = 0;
     loop {
-        let mut spins = 0u32;
-        while shared.epoch.load(Ordering::Acquire) == seen {
-            if shared.stop.load(Ordering::Acquire) {
-                return;
-            }
-            spins = spins.saturating_add(1);
-            if spins > SPINS {
-                std::thread::park();
-            } else {
-                std::hint::spin_loop();
-            }
+        let stops = || shared.stop.load(Ordering::SeqCst);
+        shared.begin.wait(|| shared.epoch.load(Ordering::SeqCst) != seen || stops());
+        if stops() {
+            return;
         }
-        seen += 1;
-        // SAFETY: the epoch was seen, so the job is published; `Pool::run` keeps it alive until
-        // `running` has been decremented below.
-        let job = unsafe { &*(*shared.job.get()).0 };
-        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| job(thread)));
-        if result.is_err() {
-            shared.panicked.store(true, Ordering::Relaxed);
-        }
-        shared.running.fetch_sub(1, Ordering::Release);
+        seen = shared.epoch.load(Ordering::SeqCst);
+        shared.help(seen, thread);
     }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        self.shared.stop.store(true, Ordering::Release);
-        for worker in &self.workers {
-            worker.unpark();
-        }
+        self.shared.stop.store(true, Ordering::SeqCst);
+        self.shared.begin.wake();
         for handle in self.handles.drain(..) {
             let _ = handle.join();
         }
