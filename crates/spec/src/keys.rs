@@ -100,7 +100,7 @@ pub enum Group {
     Wandb,
     /// Tokens of an iteration.
     Data,
-    /// The model itself; giving one of these leaves the built-in preset.
+    /// The model itself.
     Model,
     /// AdamW.
     Optimizer,
@@ -227,7 +227,10 @@ impl Key {
             Kind::Str => None,
             Kind::BoolOrStr => flag,
             Kind::Int | Kind::Float | Kind::Bool | Kind::IntOrStr => {
-                flag.or_else(|| py_file::literal(text))
+                flag.or_else(|| py_file::literal(text)).filter(|value| {
+                    // `--vram=8.5`: kept as it was typed, for the message about its unit.
+                    self.kind != Kind::IntOrStr || !matches!(value, Value::Float(_))
+                })
             }
         };
         self.accept(value.unwrap_or_else(string))
@@ -301,7 +304,7 @@ pub static KEYS: &[Key] = &[
     int(Output, "eval_iters", 200, "batches of each split in an evaluation"),
     flag(Output, "eval_only", false, "evaluate once and stop"),
     flag(Output, "always_save_checkpoint", true,
-         "nanoGPT's; here `last` is kept at every evaluation and `best` when it improves, always"),
+         "accepted: either value saves `last` at every evaluation, `best` when val loss improves"),
     text(Output, "init_from", "scratch",
          "start from new weights, from out_dir's checkpoint, or from OpenAI's weights")
         .words(&["scratch", "resume", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"])
@@ -354,7 +357,7 @@ pub static KEYS: &[Key] = &[
          "recompute activations: 'auto' as the budget needs, True everywhere, False never")
         .of(Kind::BoolOrStr).words(&["auto", "True", "False"]),
     text(Memory, "vram", "auto",
-         "memory of the GPU to use: 'auto' (what is free), '11.69GiB', '80%'")
+         "memory of the GPU to use: 'auto' (what is free), '11.69GiB', '8G', '80%'")
         .of(Kind::IntOrStr).shared(),
     text(Memory, "ram", "auto", "memory of the host to use: 'auto' (what is free), '24GiB', '50%'")
         .of(Kind::IntOrStr).shared(),

@@ -40,6 +40,7 @@ mod levels_search;
 mod nearest;
 mod overrides;
 mod py_file;
+mod py_format;
 mod py_tokens;
 mod toml_file;
 

@@ -1,4 +1,4 @@
-//! A budget of memory as a user writes it: 'auto', '11.69GiB', '8GB', '80%' or plain bytes.
+//! A budget of memory as a user writes it: 'auto', '11.69GiB', '8G', '8GB', '80%' or plain bytes.
 
 use crate::value::Value;
 use plan::Bytes;
@@ -15,8 +15,9 @@ pub enum Memory {
     Percent(f64),
 }
 
-/// Decimal and binary units; the larger of two that fit comes first.
-const UNITS: [(&str, u64); 9] = [
+/// Decimal and binary units, the longer spelling first. One letter is binary, as `nvidia-smi`, `ulimit`
+/// and PyTorch mean it.
+const UNITS: [(&str, u64); 13] = [
     ("kib", 1 << 10),
     ("mib", 1 << 20),
     ("gib", 1 << 30),
@@ -26,14 +27,22 @@ const UNITS: [(&str, u64); 9] = [
     ("gb", 1_000_000_000),
     ("tb", 1_000_000_000_000),
     ("b", 1),
+    ("k", 1 << 10),
+    ("m", 1 << 20),
+    ("g", 1 << 30),
+    ("t", 1 << 40),
 ];
 
 impl Memory {
     /// What messages say is accepted.
     pub const FORMS: &str = "'auto', a size such as '11.69GiB' or '8GB', or a part such as '80%'";
 
-    /// The budget that a value names, if it names one.
+    /// The budget that a value names, if it names one. A number without a unit is bytes, and below
+    /// 1024 a mistake ([`Memory::lacks_unit`]).
     pub fn parse(value: &Value) -> Option<Memory> {
+        if Memory::lacks_unit(value) {
+            return None;
+        }
         match value {
             Value::Int(count) => {
                 let count = u64::try_from(*count).ok().filter(|&count| count > 0)?;
@@ -43,7 +52,20 @@ impl Memory {
             Value::Float(_) | Value::Bool(_) => None,
         }
     }
+
+    /// Whether a value is a bare number that nobody means as bytes, such as 8 or '11.69'.
+    pub fn lacks_unit(value: &Value) -> bool {
+        let count = match value {
+            Value::Int(count) => Some(*count as f64),
+            Value::Str(text) => number(text),
+            Value::Float(_) | Value::Bool(_) => None,
+        };
+        count.is_some_and(|count| count > 0.0 && count < SMALLEST)
+    }
 }
+
+/// Fewer bytes are a number whose unit was forgotten.
+const SMALLEST: f64 = 1024.0;
 
 fn from_text(text: &str) -> Option<Memory> {
     if text == "auto" {
@@ -110,7 +132,12 @@ mod tests {
             ("-1GiB", None),
             ("1.5", None),
             ("1e9", None),
-            ("8G", None),
+            ("8G", size(8 << 30)),
+            ("512m", size(512 << 20)),
+            ("8", None),
+            ("11.69", None),
+            ("1023", None),
+            ("1024", size(1024)),
             ("GiB", None),
             ("", None),
             ("inf", None),

@@ -1,7 +1,7 @@
-//! The built-in preset: what `train` does when it is told neither what to learn from nor what to
-//! build. A small character model of the built-in corpus, minutes on two cores.
+//! The built-in preset: what `train` does when it is not told what to learn from. A small character
+//! model of the built-in corpus, minutes on two cores. Keys on the command line change it.
 
-use crate::keys::{Command, Group, Literal};
+use crate::keys::{Command, Literal};
 use crate::settings::{Origin, Setting, Settings};
 use crate::value::Value;
 use Literal::{Float, Int, Str};
@@ -41,14 +41,11 @@ pub const PRESET: [(&str, Row); 18] = [
     ("log_interval", Is(Int(1000))),
 ];
 
-/// Only for `train`, and only when no config file and no dataset, init_from or model key is given.
+/// Only for `train`, and only when no config file, no dataset and no init_from is given.
 pub fn applies(settings: &Settings) -> bool {
-    let leaves = |setting: &&Setting| {
-        let key = setting.key;
-        setting.is_given() && (key.group == Group::Model || is_source(key.name))
-    };
+    let leaves = |setting: &Setting| setting.is_given() && is_source(setting.key.name);
     let train = settings.command() == Command::Train;
-    train && settings.files().is_empty() && !settings.iter().any(|setting| leaves(&setting))
+    train && settings.files().is_empty() && !settings.iter().any(leaves)
 }
 
 /// Keys that say what to learn from.

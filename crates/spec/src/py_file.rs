@@ -1,8 +1,9 @@
 //! nanoGPT-style config files, evaluated without running Python: assignments of literals,
-//! arithmetic, earlier names, joined strings, `str`, `int`, `float` and `time.time()`. Everything
-//! else is an error that names the file, the line and the construct.
+//! arithmetic, earlier names, joined strings, f-strings, `str`, `int`, `float` and `time.time()`.
+//! Everything else is an error that names the file, the line and the construct.
 
 use crate::error::{SpecError, shown};
+use crate::py_format::{Piece, formatted, pieces};
 use crate::py_tokens::{Fault, Placed, Token, Words, tokens};
 use crate::value::Value;
 use std::collections::BTreeMap;
@@ -153,7 +154,7 @@ impl Reader<'_> {
                 self.next += 1;
                 return Ok(());
             }
-            (Token::Str(_), _) => self.docstring()?,
+            (Token::Str(_) | Token::Format(_), _) => self.docstring()?,
             (Token::Name(word), _) if word == "import" => self.import()?,
             (Token::Name(word), _) if is_keyword(word) => return Err(self.refuse()),
             (Token::Name(_), Token::Mark("=")) => self.assignment()?,
@@ -170,7 +171,7 @@ impl Reader<'_> {
 
     /// A string that stands alone says something to people only.
     fn docstring(&mut self) -> Result<(), Stop> {
-        while matches!(self.peek(), Token::Str(_)) {
+        while matches!(self.peek(), Token::Str(_) | Token::Format(_)) {
             self.next += 1;
         }
         Ok(())
@@ -262,7 +263,7 @@ impl Reader<'_> {
         let value = match self.peek() {
             Token::Int(number) => Value::Int(*number),
             Token::Float(number) => Value::Float(*number),
-            Token::Str(_) => return self.strings(),
+            Token::Str(_) | Token::Format(_) => return self.strings(),
             Token::Mark("(") if *self.ahead(1) != Token::Mark(")") => {
                 self.next += 1;
                 let value = self.sum()?;
@@ -288,11 +289,62 @@ impl Reader<'_> {
     /// Adjacent strings are one.
     fn strings(&mut self) -> Result<Value, Stop> {
         let mut joined = String::new();
-        while let Token::Str(text) = self.peek() {
-            joined += text;
+        loop {
+            match self.peek() {
+                Token::Str(text) => joined += text,
+                Token::Format(text) => joined += &self.format(&text.clone())?,
+                _ => return self.bounded(joined),
+            }
             self.next += 1;
         }
-        self.bounded(joined)
+    }
+
+    /// An f-string with its fields filled in.
+    fn format(&mut self, text: &str) -> Result<String, Stop> {
+        let refused = |what: String| format!("{what} {ADVICE}");
+        let pieces = pieces(text).map_err(|what| self.stop(refused(what)))?;
+        let mut whole = String::new();
+        for piece in pieces {
+            match piece {
+                Piece::Text(text) => whole += &text,
+                Piece::Field { expression, format } => {
+                    let value = self.field(&expression)?;
+                    let what = || refused(format!("the f-string format `{}`", shown(&format)));
+                    whole += &formatted(&value, &format).ok_or_else(|| self.stop(what()))?;
+                }
+            }
+            if whole.len() > LONGEST_STRING {
+                return self.bounded(whole).map(|_| String::new());
+            }
+        }
+        Ok(whole)
+    }
+
+    /// The value of an expression inside an f-string, on the line of the f-string.
+    fn field(&mut self, expression: &str) -> Result<Value, Stop> {
+        let line = self.line();
+        let mut words = whole_words(expression)
+            .ok_or_else(|| self.stop(format!("`{}` in an f-string {ADVICE}", shown(expression))))?;
+        words.iter_mut().for_each(|placed| placed.line = line);
+        self.depth += 1;
+        if self.depth > DEEPEST {
+            return Err(self.stop(format!("more than {DEEPEST} levels of brackets or signs")));
+        }
+        let mut inner = Reader {
+            tokens: &words,
+            next: 0,
+            depth: self.depth,
+            unix_time: self.unix_time,
+            names: &mut *self.names,
+            own: std::mem::take(&mut self.own),
+        };
+        let value = inner.sum();
+        let rest = inner.next + 1 < words.len();
+        let refusal = inner.refuse();
+        self.own = inner.own;
+        self.depth -= 1;
+        let value = value?;
+        if rest { Err(refusal) } else { Ok(value) }
     }
 
     fn bounded(&self, text: String) -> Result<Value, Stop> {
@@ -475,7 +527,7 @@ fn construct(token: &Token) -> String {
         Token::Mark(mark) => format!("`{mark}` here"),
         Token::Name(name) if name == "if" => "an `if`".into(),
         Token::Name(name) => format!("`{name}` here"),
-        Token::Str(_) => "a string here".into(),
+        Token::Str(_) | Token::Format(_) => "a string here".into(),
         Token::Int(_) | Token::Float(_) => "a number here".into(),
         Token::Newline => "the end of the line here".into(),
     }
@@ -617,7 +669,9 @@ mod tests {
             ("a = not True", 1, "`not` here"),
             ("a = 1 < 2", 1, "a comparison"),
             ("a = lambda: 1", 1, "`lambda` here"),
-            ("a = f'x'", 1, "an f-string"),
+            ("a = f'{x}'", 1, "the name `x` is neither a key nor assigned above"),
+            ("a = f'{max_iters:>4}'", 1, "the f-string format `>4`"),
+            ("a = f'{max_iters!r}'", 1, "the f-string field"),
             ("a = open('x')", 1, "a call of `open`"),
             ("a = os.environ", 1, "an attribute of `os`"),
             ("a = max_iters[0]", 1, "an index into `max_iters`"),

@@ -15,6 +15,8 @@ pub enum Token {
     Float(f64),
     /// A string, escapes resolved.
     Str(String),
+    /// What stands between the quotes of an f-string, escapes resolved.
+    Format(String),
     /// An operator or bracket.
     Mark(&'static str),
     /// End of a logical line.
@@ -125,7 +127,7 @@ impl Lexer<'_> {
                     return Err(self.fault("a backslash that does not end its line"));
                 }
             }
-            '"' | '\'' => return self.string(false),
+            '"' | '\'' => return self.string(false, Token::Str),
             '0'..='9' => return self.number(),
             '.' if self.rest[1..].starts_with(|c: char| c.is_ascii_digit()) => {
                 return self.number();
@@ -192,9 +194,10 @@ impl Lexer<'_> {
         if quote_follows {
             self.skip(name.len());
             return match name.to_ascii_lowercase().as_str() {
-                "r" => self.string(true),
-                "u" => self.string(false),
-                "f" | "fr" | "rf" => Err(self.fault("an f-string")),
+                "r" => self.string(true, Token::Str),
+                "u" => self.string(false, Token::Str),
+                "f" => self.string(false, Token::Format),
+                "fr" | "rf" => self.string(true, Token::Format),
                 "b" | "br" | "rb" => Err(self.fault("a bytes string")),
                 _ => Err(self.fault(format!("the string prefix `{name}`"))),
             };
@@ -233,7 +236,7 @@ impl Lexer<'_> {
     }
 
     /// A string that starts at the quote.
-    fn string(&mut self, raw: bool) -> Result<(), Fault> {
+    fn string(&mut self, raw: bool, kind: fn(String) -> Token) -> Result<(), Fault> {
         let start = self.line;
         let triple = ["\"\"\"", "'''"].into_iter().find(|quote| self.rest.starts_with(quote));
         let quote = triple.unwrap_or(&self.rest[..1]).to_string();
@@ -242,7 +245,7 @@ impl Lexer<'_> {
         loop {
             if self.rest.starts_with(&quote) {
                 self.skip(quote.len());
-                self.found.push(Placed { token: Token::Str(text), line: start });
+                self.found.push(Placed { token: kind(text), line: start });
                 return Ok(());
             }
             let open = || Fault { line: start, what: "a string that never ends".into() };
@@ -430,7 +433,6 @@ mod tests {
             (r"'\x4'", "an escape in a string that is no character"),
             (r"'\x+4'", "an escape in a string that is no character"),
             (r"'\N{DASH}'", "a character by name (\\N) in a string"),
-            ("f'{x}'", "an f-string"),
             ("rb'x'", "a bytes string"),
             ("zz'x'", "the string prefix `zz`"),
         ] {

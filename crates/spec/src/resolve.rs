@@ -173,14 +173,25 @@ impl Typed<'_> {
     }
 
     fn memory(&self, name: &str) -> Result<Memory, SpecError> {
-        let parsed = Memory::parse(&self.setting(name).value);
-        parsed.ok_or_else(|| self.unknown_word(name, Memory::FORMS.to_string()))
+        let value = &self.setting(name).value;
+        if Memory::lacks_unit(value) {
+            let needs =
+                format!("a bare number is bytes; did you mean {}GiB?", value.plain().trim());
+            return Err(self.out_of_range(name, needs));
+        }
+        Memory::parse(value).ok_or_else(|| self.unknown_word(name, Memory::FORMS.to_string()))
     }
 
     fn device(&self) -> Result<Device, SpecError> {
+        let text = self.text("device");
         let allowed = "'auto', 'cpu', 'cuda' or a GPU by number, e.g. 'cuda:1'";
-        parse_device(&self.text("device"))
-            .ok_or_else(|| self.unknown_word("device", allowed.to_string()))
+        parse_device(&text).ok_or_else(|| match text.split(':').next() {
+            Some(other @ ("mps" | "xpu" | "hip" | "rocm" | "xla" | "tpu")) => {
+                let needs = format!("there is no {other} backend; there is cpu, and cuda on Linux");
+                self.out_of_range("device", needs)
+            }
+            _ => self.unknown_word("device", allowed.to_string()),
+        })
     }
 
     fn init_from(&self) -> Result<InitFrom, SpecError> {

@@ -36,6 +36,12 @@ impl Value {
     }
 }
 
+impl From<String> for Value {
+    fn from(text: String) -> Value {
+        Value::Str(text)
+    }
+}
+
 impl fmt::Display for Value {
     /// Python's `repr(value)`: reading it back gives the same value.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

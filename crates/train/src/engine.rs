@@ -122,25 +122,36 @@ impl Engine {
         Ok(StepState::from_words(&bytes.map(u32::from_le_bytes)))
     }
 
-    /// Forward and backward of an iteration's sequences, slice by slice; gradients add up.
-    pub fn train_rows(&mut self, rows: &Rows, step: &StepInputs) -> Result<(), TrainError> {
+    /// Forward and backward of an iteration's sequences, slice by slice; gradients add up. Before
+    /// each slice `go_on` hears which share is done; where it answers no, the rest is left out and
+    /// the answer is false.
+    pub fn train_rows(
+        &mut self,
+        rows: &Rows,
+        step: &StepInputs,
+        go_on: &mut dyn FnMut(f64) -> bool,
+    ) -> Result<bool, TrainError> {
         let (segments, slices) = (self.program.train.clone(), self.program.train_slices.clone());
-        self.run_rows(&segments, &slices, rows, step)
+        self.run_rows((&segments, &slices), rows, step, go_on)
     }
 
-    /// Losses of sequences, without gradients.
-    pub fn eval_rows(&mut self, rows: &Rows, step: &StepInputs) -> Result<(), TrainError> {
+    /// Losses of sequences, without gradients; `go_on` as for training.
+    pub fn eval_rows(
+        &mut self,
+        rows: &Rows,
+        go_on: &mut dyn FnMut(f64) -> bool,
+    ) -> Result<bool, TrainError> {
         let (segments, slices) = (self.program.eval.clone(), self.program.eval_slices.clone());
-        self.run_rows(&segments, &slices, rows, step)
+        self.run_rows((&segments, &slices), rows, &StepInputs::default(), go_on)
     }
 
     fn run_rows(
         &mut self,
-        segments: &[LossSegment],
-        slices: &[u64],
+        (segments, slices): (&[LossSegment], &[u64]),
         rows: &Rows,
         step: &StepInputs,
-    ) -> Result<(), TrainError> {
+        go_on: &mut dyn FnMut(f64) -> bool,
+    ) -> Result<bool, TrainError> {
         let total = (rows.tokens.len() / rows.positions) as u64;
         if slices.iter().sum::<u64>() != total {
             let what = format!("{total} sequences in slices of {slices:?}");
@@ -148,6 +159,9 @@ impl Engine {
         }
         let mut first_row = 0;
         for size in slices {
+            if !go_on(first_row as f64 / total as f64) {
+                return Ok(false);
+            }
             let Some(slice) = segments.iter().find(|segment| segment.rows == *size) else {
                 let what = format!("no slice of {size} sequences");
                 return Err(plan::BackendError::Unsupported { what }.into());
@@ -159,7 +173,7 @@ impl Engine {
             self.backend.run(slice.segment, &StepInputs { first_row, ..*step })?;
             first_row += slice.rows;
         }
-        Ok(())
+        Ok(true)
     }
 
     fn write_ids(&mut self, tensor: TensorId, ids: &[i32]) -> Result<(), TrainError> {

@@ -5,7 +5,6 @@ use crate::engine::{Engine, Rows};
 use crate::error::TrainError;
 use crate::feed::Feed;
 use data::Split;
-use plan::StepInputs;
 
 /// Loss of one split.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -28,7 +27,7 @@ pub struct Evaluation {
 }
 
 /// Evaluates `batches` batches of both splits, training text first, as nanoGPT does. `rows` is the
-/// room for one batch and says how large it is. Before each batch `go_on` hears which share is
+/// room for one batch and says how large it is. Before each slice `go_on` hears which share is
 /// done; where it answers no, there is no evaluation.
 pub fn evaluate(
     engine: &mut Engine,
@@ -43,12 +42,14 @@ pub fn evaluate(
     for (half, split) in [Split::Train, Split::Val].into_iter().enumerate() {
         let mut means = Running::default();
         for batch in 0..batches {
-            let share = batch as f64 / batches as f64;
-            if !go_on((half as f64 + share) / 2.0) {
+            feed.eval(split, iteration, batch, rows)?;
+            let mut go_on = |share: f64| {
+                let share = (batch as f64 + share) / batches as f64;
+                go_on((half as f64 + share) / 2.0)
+            };
+            if !engine.eval_rows(rows, &mut go_on)? {
                 return Ok(None);
             }
-            feed.eval(split, iteration, batch, rows)?;
-            engine.eval_rows(rows, &StepInputs::default())?;
             let losses = engine.row_losses(sequences)?;
             losses.iter().for_each(|&loss| means.add(f64::from(loss) / rows.positions as f64));
         }

@@ -15,6 +15,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+/// Seconds that whoever asked to stop waits for the iteration; if it would take longer, it is given
+/// up.
+const PATIENCE: f64 = 2.0;
+
 /// One iteration as it is printed and logged.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct IterationReport {
@@ -140,22 +144,25 @@ impl Run<'_> {
         observer: &mut dyn Observer,
     ) -> Result<(Option<Evaluation>, bool), TrainError> {
         let (started_at, interval) = (self.document.progress.iteration, self.spec.eval_interval);
-        let mut last = None;
+        let (mut last, mut saved_at) = (None, started_at);
         while self.document.progress.iteration <= self.spec.max_iters {
             let iteration = self.document.progress.iteration;
             if iteration.is_multiple_of(interval) {
                 if iteration > started_at {
                     self.save(host, observer)?;
+                    saved_at = iteration;
                 }
                 match self.evaluate(host, observer)? {
                     Some(evaluation) => last = Some(evaluation),
                     None => return Ok((last, true)),
                 }
             }
-            self.iteration(host, observer)?;
-            self.document.progress.iteration += 1;
+            let done = self.iteration(host, observer)?;
+            self.document.progress.iteration += u64::from(done);
             if self.stop.load(Ordering::Relaxed) {
-                self.save(host, observer)?;
+                if self.document.progress.iteration > saved_at {
+                    self.save(host, observer)?;
+                }
                 return Ok((last, true));
             }
             if self.document.progress.iteration > self.spec.max_iters {
@@ -241,11 +248,13 @@ impl Run<'_> {
         })
     }
 
+    /// One iteration. False when it was asked to stop and the rest would have taken long: then the
+    /// run stands where it stood before.
     fn iteration(
         &mut self,
         host: &mut HostBuffers,
         observer: &mut dyn Observer,
-    ) -> Result<(), TrainError> {
+    ) -> Result<bool, TrainError> {
         let start = Instant::now();
         let (spec, iteration) = (self.spec, self.document.progress.iteration);
         let lr = learning_rate(&schedule(spec), iteration);
@@ -258,8 +267,18 @@ impl Run<'_> {
             inverse_tokens: 1.0 / tokens as f32,
             ..StepInputs::default()
         };
+        let has_slices = self.engine.program().train_slices.len() > 1;
+        let before = has_slices.then(|| self.feed.state());
         self.feed.train(iteration, &mut host.rows)?;
-        self.engine.train_rows(&host.rows, &step)?;
+        let mut go_on = |share: f64| {
+            let elapsed = start.elapsed().as_secs_f64();
+            let rest = if share > 0.0 { elapsed * (1.0 - share) / share } else { 0.0 };
+            rest < PATIENCE || !self.stop.load(Ordering::Relaxed)
+        };
+        if !self.engine.train_rows(&host.rows, &step, &mut go_on)? {
+            self.feed.restore(&before.unwrap_or_default())?;
+            return Ok(false);
+        }
         self.engine.update(&step)?;
         let state = self.engine.state()?;
         let losses = self.engine.row_losses(spec.sequences_per_iteration())?;
@@ -287,7 +306,7 @@ impl Run<'_> {
             observer.trouble(&error);
         }
         observer.iteration(&report);
-        Ok(())
+        Ok(true)
     }
 
     fn log_iteration(

@@ -3,10 +3,14 @@
 
 use crate::error::TrainError;
 use serde_json::{Map, Number, Value as Json};
-use spec::{Command, Origin, Setting, Settings, Value};
+use spec::{Command, Notice, Origin, Setting, Settings, Value};
 
 /// Keys that say how this very command is to be done, not what the run is.
 const OF_THE_CALL: [&str; 3] = ["out_dir", "init_from", "eval_only"];
+
+/// Keys that a model has once and for all: as in nanoGPT, a resumed run takes them from its
+/// checkpoint whatever is given.
+const OF_THE_MODEL: [&str; 4] = ["n_layer", "n_head", "n_embd", "bias"];
 
 /// All keys of `train`.
 pub fn to_json(settings: &Settings) -> Json {
@@ -32,24 +36,31 @@ fn json(value: &Value) -> Json {
     }
 }
 
-/// Takes over what a checkpoint says, for `train` whatever was not given, for `sample` whatever is
-/// not a key of its own. Keys that this version does not have are left out: an older version's.
-pub fn fill_in(settings: &mut Settings, config: &Json) -> Result<(), TrainError> {
-    let of_call = |setting: &Setting| match settings.command() {
+/// Takes over what a checkpoint says: for `train` the model's sizes and whatever was not given, for
+/// `sample` whatever is not a key of its own. Keys that this version does not have are left out: an
+/// older version's. Gives back what was given and is not used.
+pub fn fill_in(settings: &mut Settings, config: &Json) -> Result<Vec<Notice>, TrainError> {
+    let is_kept = |setting: &Setting| match settings.command() {
+        Command::Train if OF_THE_MODEL.contains(&setting.key.name) => false,
         Command::Train => setting.is_given() || OF_THE_CALL.contains(&setting.key.name),
         Command::Sample => setting.key.used_by(Command::Sample),
     };
-    let names: Vec<&str> = settings
-        .iter()
-        .filter(|setting| !of_call(setting))
-        .map(|setting| setting.key.name)
-        .collect();
-    for name in names {
-        if let Some(value) = config.get(name).and_then(value) {
-            settings.set(name, value, Origin::Checkpoint)?;
+    let replaced: Vec<Setting> =
+        settings.iter().filter(|setting| !is_kept(setting)).cloned().collect();
+    let mut unused = Vec::new();
+    for Setting { key, value: given, origin } in replaced {
+        let Some(stored) = config.get(key.name).and_then(value) else {
+            continue;
+        };
+        let is_given = matches!(origin, Origin::File { .. } | Origin::Argument { .. });
+        if is_given && given != stored {
+            let name = key.name;
+            let text = format!("{name}={given} is not used: the checkpoint's model has {stored}");
+            unused.push(Notice { key: name, text });
         }
+        settings.set(key.name, stored, Origin::Checkpoint)?;
     }
-    Ok(())
+    Ok(unused)
 }
 
 fn value(json: &Json) -> Option<Value> {

@@ -78,18 +78,15 @@ impl Setup {
     pub fn new(mut settings: Settings, environment: &Environment) -> Result<Setup, TrainError> {
         let (first, _) = resolve(&settings, environment)?;
         refuse_openai(&first)?;
-        let out_dir = PathBuf::from(&first.out_dir);
-        let saved = match first.init_from {
-            InitFrom::Resume => Some(Saved::open(existing(last_path(&out_dir), &out_dir)?)?),
-            InitFrom::Scratch | InitFrom::Gpt2(_) => None,
-        };
-        if let Some(saved) = &saved {
-            settings_json::fill_in(&mut settings, &saved.document.config)?;
-        }
+        let resumed = resume(&mut settings, &first)?;
         let (mut spec, mut notices) = resolve(&settings, environment)?;
-        if let Some(saved) = &saved {
-            keep_format(&mut spec, &saved.document);
-            notices.extend(changes(&settings, &saved.document.config));
+        let out_dir = PathBuf::from(&spec.out_dir);
+        let mut saved = None;
+        if let Some((found, unused)) = resumed {
+            keep_format(&mut spec, &found.document);
+            notices.extend(unused);
+            notices.extend(changes(&settings, &found.document.config));
+            saved = Some(found);
         }
         // An impossible model is told before a missing data set: no download mends it.
         let mut dataset = open_dataset(&spec.dataset)
@@ -124,7 +121,9 @@ impl Setup {
         // Now nobody else writes here; somebody may have since the checks above.
         match &self.saved {
             None => refuse_checkpoints(out_dir)?,
-            Some(saved) if save::open(&saved.path)?.1 == saved.document => {}
+            Some(saved) if save::open(&saved.path)?.1 == saved.document => {
+                set_aside(&saved.path, out_dir, self.spec.eval_only)?;
+            }
             Some(_) => return Err(TrainError::OutDirBusy { path: out_dir.to_path_buf() }),
         }
         Ok(log)
@@ -185,19 +184,63 @@ impl SampleSetup {
     }
 }
 
-/// Where settings ask to resume: fills in what the checkpoint says and gives its document.
+/// Where settings ask to resume: fills in what the checkpoint says and gives its document, and what
+/// of the settings is not used.
 pub fn checkpoint_to_resume(
     settings: &mut Settings,
     environment: &Environment,
-) -> Result<Option<Document>, TrainError> {
+) -> Result<Option<(Document, Vec<Notice>)>, TrainError> {
     let (first, _) = resolve(settings, environment)?;
+    let resumed = resume(settings, &first)?;
+    Ok(resumed.map(|(saved, unused)| (saved.document, unused)))
+}
+
+/// The checkpoint to go on from, if settings ask for one: `out_dir`'s last one, or the file that
+/// `out_dir` names, in whose folder the run then goes on. Fills in what it says.
+fn resume(
+    settings: &mut Settings,
+    first: &RunSpec,
+) -> Result<Option<(Saved, Vec<Notice>)>, TrainError> {
     if first.init_from != InitFrom::Resume {
         return Ok(None);
     }
-    let out_dir = PathBuf::from(&first.out_dir);
-    let saved = Saved::open(existing(last_path(&out_dir), &out_dir)?)?;
-    settings_json::fill_in(settings, &saved.document.config)?;
-    Ok(Some(saved.document))
+    let out_dir = Path::new(&first.out_dir);
+    let path = match out_dir.is_file() {
+        true => out_dir.to_path_buf(),
+        false => existing(last_path(out_dir), out_dir)?,
+    };
+    let saved = Saved::open(path)?;
+    let unused = settings_json::fill_in(settings, &saved.document.config)?;
+    if out_dir.is_file()
+        && let (Some(folder), Some(setting)) = (out_dir.parent(), settings.get("out_dir"))
+    {
+        let folder = if folder == Path::new("") { Path::new(".") } else { folder };
+        let origin = setting.origin.clone();
+        settings.set("out_dir", folder.to_string_lossy().into_owned().into(), origin)?;
+    }
+    Ok(Some((saved, unused)))
+}
+
+/// A run that goes on from another checkpoint than its folder's last one will replace that one: it
+/// is kept under the number of its iteration.
+fn set_aside(from: &Path, out_dir: &Path, eval_only: bool) -> Result<(), TrainError> {
+    let last = last_path(out_dir);
+    if eval_only || from == last || !last.exists() {
+        return Ok(());
+    }
+    let iteration = save::open(&last)?.1.progress.iteration;
+    let kept = out_dir.join(format!("last-{iteration}.safetensors"));
+    if kept.exists() {
+        return Ok(());
+    }
+    std::fs::hard_link(&last, &kept).or_else(|_| std::fs::copy(&last, &kept).map(|_| ())).map_err(
+        |error| TrainError::Io {
+            path: kept,
+            doing: "keep the newer checkpoint",
+            error,
+            advice: "make room, or copy the checkpoint to another folder and resume there",
+        },
+    )
 }
 
 /// The sizes of the model that a run goes on with; what the planner chose for it stays.

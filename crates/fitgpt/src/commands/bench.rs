@@ -177,7 +177,7 @@ fn time_training(
             inverse_tokens,
             ..StepInputs::default()
         };
-        engine.train_rows(&rows, &step)?;
+        engine.train_rows(&rows, &step, &mut |_| true)?;
         engine.update(&step)?;
         engine.state()?;
         let losses = engine.row_losses(sequences)?;
@@ -201,7 +201,7 @@ fn time_evaluation(
     }
     let rows = random_rows(run.eval_batch_size, run.eval_block_size, vocabulary)?;
     timed(count, |_| {
-        engine.eval_rows(&rows, &StepInputs::default())?;
+        engine.eval_rows(&rows, &mut |_| true)?;
         engine.row_losses(run.eval_batch_size)?;
         Ok(())
     })

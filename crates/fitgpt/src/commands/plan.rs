@@ -121,9 +121,11 @@ impl Case {
         let on_gpu = elsewhere || (present == 0 && speaks_of_a_gpu(&settings)?);
         let environment =
             Environment { cuda_devices: present.max(u32::from(on_gpu)), ..environment() };
-        let saved = setup::checkpoint_to_resume(&mut settings, &environment)?;
+        let resumed = setup::checkpoint_to_resume(&mut settings, &environment)?;
+        let (saved, unused) = resumed.unzip();
         let (mut run, found) = resolve(&settings, &environment)?;
-        let mut notices: Vec<String> = found.iter().map(ToString::to_string).collect();
+        let found = found.into_iter().chain(unused.into_iter().flatten());
+        let mut notices: Vec<String> = found.map(|notice| notice.to_string()).collect();
         if preset {
             notices.push("no config, no dataset: the built-in preset of `train`".to_string());
         }

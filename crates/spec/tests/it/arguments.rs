@@ -133,7 +133,7 @@ fn wrong_types_show_what_was_given_and_what_is_needed() {
         ),
         ("--compile=1", "compile=1 is a whole number, it needs True or False, e.g. --compile=True"),
         ("--dropout=off", "dropout='off' is a string, it needs a number, e.g. --dropout=0.0"),
-        ("--vram=1.5", "it needs a string or a whole number, e.g. --vram=11.69GiB"),
+        ("--vram=True", "it needs a string or a whole number, e.g. --vram=11.69GiB"),
         (
             "a.py",
             "a.py:2: max_iters=10000.0 is a float, it needs a whole number, e.g. max_iters = \

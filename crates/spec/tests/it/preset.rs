@@ -4,7 +4,7 @@ use crate::typing::{read, train, value};
 use fitgpt_spec::{Command, Origin};
 
 #[test]
-fn it_applies_only_without_file_source_and_model() {
+fn it_applies_only_without_file_and_source() {
     let files = [("a.py", "# nothing"), ("b.toml", "")];
     for (arguments, want) in [
         (&[] as &[&str], true),
@@ -15,13 +15,11 @@ fn it_applies_only_without_file_source_and_model() {
         (&["--dataset=builtin"], false),
         (&["--init_from=resume"], false),
         (&["--init_from=scratch"], false),
-        (&["--n_layer=12"], false),
-        (&["--n_head=12"], false),
-        (&["--n_embd=768"], false),
-        (&["--block_size=1024"], false),
-        (&["--bias=False"], false),
-        (&["--dropout=0"], false),
-        (&["--gelu=erf"], false),
+        (&["--n_layer=4"], true),
+        (&["--n_head=4", "--n_embd=128"], true),
+        (&["--block_size=1024"], true),
+        (&["--bias=True", "--dropout=0.1", "--gelu=erf"], true),
+        (&["--n_layer=4", "--dataset=mine"], false),
     ] {
         let settings = train(arguments, &files);
         assert_eq!(settings.uses_preset(), want, "{arguments:?}");
@@ -46,6 +44,11 @@ fn what_is_given_stays_and_the_decay_follows_the_iterations() {
         ("weight_decay", "0.1", Origin::Default),
     ] {
         assert_eq!((value(&settings, key).as_str(), origin(key)), (want, from), "{key}");
+    }
+    let settings = train(&["--n_layer=4", "--dropout=0.1"], &[]);
+    for (key, want) in [("n_layer", "4"), ("dropout", "0.1"), ("n_embd", "64"), ("batch_size", "2")]
+    {
+        assert_eq!(value(&settings, key), want, "{key}");
     }
     let settings = train(&["--lr_decay_iters=5"], &[]);
     assert_eq!(value(&settings, "lr_decay_iters"), "5");

@@ -36,7 +36,7 @@ fn values_outside_their_range() {
         ("out_dir=", "out_dir='' (argument 1): it must name something; the default is 'out'"),
         ("dataset=", "it must name something"),
     ] {
-        let arguments = [&format!("--{argument}"), "--bias=False"];
+        let arguments = [&format!("--{argument}"), "--init_from=scratch"];
         let message = run_of(Command::Train, &arguments).unwrap_err().to_string();
         assert!(message.contains(want), "{argument}: {message}");
         assert!(!message.contains('\n'), "{message}");
@@ -69,11 +69,15 @@ fn unknown_words_list_the_known() {
         ("grad_checkpoint=yes", "choose 'auto', True or False"),
         ("residual=bfloat16", "choose 'auto' or 'float32'"),
         ("gelu=relu", "choose 'auto', 'erf' or 'tanh'"),
-        ("device=mps", "choose 'auto', 'cpu', 'cuda' or a GPU by number, e.g. 'cuda:1'"),
+        ("device=gpu", "choose 'auto', 'cpu', 'cuda' or a GPU by number, e.g. 'cuda:1'"),
+        ("device=mps", "there is no mps backend; there is cpu, and cuda on Linux"),
         ("device=cuda:", "choose 'auto', 'cpu', 'cuda'"),
         ("device=cuda:+1", "choose 'auto', 'cpu', 'cuda'"),
         ("vram=lots", "vram='lots' (argument 1): choose 'auto', a size such as '11.69GiB'"),
         ("ram=0", "ram=0 (argument 1): choose 'auto', a size"),
+        ("vram=8", "vram=8 (argument 1): a bare number is bytes; did you mean 8GiB?"),
+        ("vram=11.69", "did you mean 11.69GiB?"),
+        ("vram='8'", "did you mean 8GiB?"),
     ] {
         let argument = format!("--{argument}");
         let message = run_of(Command::Train, &[&argument]).unwrap_err().to_string();
@@ -134,9 +138,12 @@ fn more_than_one_process() {
 #[test]
 fn widths_that_heads_do_not_divide() {
     for (arguments, want) in [
-        (["--n_embd=512", "--n_head=12"], "n_head=8 (63.5M parameters), n_embd=576 (76.8M)"),
-        (["--n_embd=448", "--n_head=12"], "n_head=7 (51.4M parameters)"),
-        (["--n_embd=448", "--n_head=12"], "n_embd=576 (76.8M)"),
+        (
+            ["--n_layer=12", "--n_embd=512", "--n_head=12"],
+            "n_head=8 (63.5M parameters), n_embd=576 (76.8M)",
+        ),
+        (["--n_layer=12", "--n_embd=448", "--n_head=12"], "n_head=7 (51.4M parameters)"),
+        (["--n_layer=12", "--n_embd=448", "--n_head=12"], "n_embd=576 (76.8M)"),
     ] {
         let (run, _) = run_of(Command::Train, &arguments).unwrap();
         let message = run.dims(50304).unwrap_err().to_string();
