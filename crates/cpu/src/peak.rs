@@ -4,6 +4,7 @@
 use crate::isa::Isa;
 use crate::kernels::gemm::{Matrix, Product, SCRATCH, product};
 use crate::pool::{Output, Pool};
+use crate::system_memory::available_bytes;
 use plan::ops::Write;
 use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant};
@@ -58,11 +59,25 @@ fn processor_seconds() -> f64 {
 /// Bytes of each of the two buffers that are copied: more than caches hold.
 const COPIED: usize = 64 << 20;
 
-/// Bytes a second through memory, read and written, on so many threads. Takes about 60 ms.
+/// Free bytes below which nothing is taken for a measurement.
+const PLENTY: u64 = 1 << 30;
+
+fn filled(value: f32) -> std::io::Result<Vec<f32>> {
+    let mut buffer = Vec::new();
+    buffer.try_reserve_exact(COPIED / 4).map_err(std::io::Error::other)?;
+    buffer.resize(COPIED / 4, value);
+    Ok(buffer)
+}
+
+/// Bytes a second through memory, read and written, on so many threads. Takes about 60 ms. An error
+/// where memory is too scarce to take some for this.
 pub fn memory_bandwidth(threads: usize) -> std::io::Result<f64> {
+    if available_bytes().is_some_and(|free| free < PLENTY) {
+        return Err(std::io::ErrorKind::OutOfMemory.into());
+    }
     let pool = Pool::new(threads)?;
-    let from = vec![1.0f32; COPIED / 4];
-    let mut to = vec![0.0f32; COPIED / 4];
+    let from = filled(1.0)?;
+    let mut to = filled(0.0)?;
     let unit = 1 << 14;
     let units = from.len() / unit;
     let mut best = f64::INFINITY;

@@ -3,13 +3,14 @@
 
 use crate::numbers::grouped;
 use crate::plan_report::{PlanReport, phases};
-use crate::screen::{coloured, faint, strong};
+use crate::screen::{coloured, faint, strong, wrap_width, wrapped};
 use plan::report::{Bill, BillSegment};
 use plan::{Bytes, Plan, Role, Scope};
 use std::fmt::Write;
 
-/// Columns of the longest bar.
+/// Columns of the longest bar, and what stands before it.
 const BAR: usize = 24;
+const BEFORE_BAR: usize = 27;
 
 /// Columns from which each row says what its role is for.
 const WIDE: usize = 80;
@@ -39,7 +40,8 @@ pub fn text(plan: &Plan, bill: &Bill, host: &[HostMemory], width: usize) -> Stri
             phase => format!("{phase} {bytes}"),
         })
         .collect();
-    let _ = writeln!(text, "  {}", faint(&format!("peaks: {}", peaks.join(", "))));
+    let peaks = format!("  peaks: {}", peaks.join(", "));
+    let _ = writeln!(text, "{}", faint(&wrapped(&peaks, 4, wrap_width())));
     beside(&mut text, plan.host_bytes, host);
     text
 }
@@ -62,7 +64,7 @@ pub fn whole(report: &PlanReport, width: usize) -> String {
     for (phase, bytes) in report.phases().into_iter().filter(|(_, bytes)| *bytes > Bytes::ZERO) {
         let share = bytes.get() as f64 / report.bill.arena_bytes.get().max(1) as f64;
         let _ =
-            writeln!(text, "  {phase:<12} {:>11}  {}", bytes.to_string(), coloured(&bar(share)));
+            writeln!(text, "  {phase:<12} {:>11}  {}", bytes.to_string(), coloured(&bar(share, longest(width))));
     }
     text
 }
@@ -70,7 +72,7 @@ pub fn whole(report: &PlanReport, width: usize) -> String {
 fn arena(text: &mut String, bill: &Bill, width: usize) {
     let fullest = bill.segments.iter().max_by_key(|segment| segment.top);
     if let Some(segment) = fullest {
-        rows(text, segment, bill.arena_bytes, width >= WIDE);
+        rows(text, segment, bill.arena_bytes, width);
     }
     let _ = writeln!(
         text,
@@ -93,11 +95,12 @@ fn beside(text: &mut String, pinned: Bytes, host: &[HostMemory]) {
         .map(|item| format!("{} {}", item.name, item.bytes))
         .collect();
     if !kept.is_empty() {
-        let _ = writeln!(text, "  {}", faint(&format!("beside it: {}", kept.join(", "))));
+        let kept = format!("  beside it: {}", kept.join(", "));
+        let _ = writeln!(text, "{}", faint(&wrapped(&kept, 4, wrap_width())));
     }
 }
 
-fn rows(text: &mut String, segment: &BillSegment, arena: Bytes, with_meanings: bool) {
+fn rows(text: &mut String, segment: &BillSegment, arena: Bytes, width: usize) {
     let counted = Bytes::sum(segment.by_role.iter().map(|(_, bytes)| *bytes));
     let unused = counted.and_then(|counted| arena.minus(counted)).unwrap_or(Bytes::ZERO);
     let named = segment.by_role.iter().map(|(role, bytes)| (role.name(), *bytes, meaning(*role)));
@@ -106,11 +109,11 @@ fn rows(text: &mut String, segment: &BillSegment, arena: Bytes, with_meanings: b
             continue;
         }
         let share = bytes.get() as f64 / arena.get().max(1) as f64;
-        let bar = bar(share);
+        let bar = bar(share, longest(width));
         let room = " ".repeat(BAR.saturating_sub(bar.chars().count()));
         let bar = coloured(&bar);
         let _ = write!(text, "  {name:<12} {:>11}  {bar}", bytes.to_string());
-        if with_meanings {
+        if width >= WIDE {
             let _ = write!(text, "{room} {}", faint(meaning));
         }
         text.push('\n');
@@ -133,12 +136,17 @@ fn meaning(role: Role) -> &'static str {
     }
 }
 
+/// The longest bar on a screen of so many columns.
+fn longest(width: usize) -> usize {
+    width.saturating_sub(BEFORE_BAR).clamp(1, BAR)
+}
+
 /// Eighths of a column, so that small roles are seen too.
-fn bar(share: f64) -> String {
+fn bar(share: f64, longest: usize) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     if share <= 0.0 {
         return String::new();
     }
-    let eighths = ((share * (8 * BAR) as f64).round() as usize).max(1);
+    let eighths = ((share * (8 * longest) as f64).round() as usize).max(1);
     "█".repeat(eighths / 8) + EIGHTHS[eighths % 8]
 }

@@ -54,6 +54,12 @@ impl Given {
         of_name.map(|(_, value)| value.as_str())
     }
 
+    /// All values of a flag, in order.
+    pub fn all(&self, name: &str) -> Vec<&str> {
+        let of_name = self.flags.iter().filter(|(given, _)| *given == name);
+        of_name.map(|(_, value)| value.as_str()).collect()
+    }
+
     /// Whether a flag was given.
     pub fn has(&self, name: &str) -> bool {
         self.get(name).is_some()

@@ -10,15 +10,18 @@ mod flags;
 mod interrupt;
 mod measure;
 mod numbers;
+mod own_text;
 mod plan_report;
 mod preparation;
 mod progress;
 mod refusal;
+mod run_length;
 mod run_report;
 mod screen;
 mod speak;
 mod survey;
 mod sweep;
+mod timing;
 
 use spec::SpecError;
 use std::ffi::OsString;

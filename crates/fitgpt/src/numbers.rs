@@ -23,15 +23,64 @@ pub fn short(number: f64) -> String {
     }
 }
 
-/// `12s`, `3m20s`, `1h02m`, `4d03h`.
+/// Days from which a time is told in years.
+const MANY_DAYS: u64 = 1000;
+
+/// `12s`, `3m20s`, `1h02m`, `4d03h`, `85 years`.
 pub fn duration(seconds: f64) -> String {
     let whole = seconds.max(0.0).round() as u64;
     match (whole / 86_400, whole / 3600 % 24, whole / 60 % 60, whole % 60) {
         (0, 0, 0, s) => format!("{s}s"),
         (0, 0, m, s) => format!("{m}m{s:02}s"),
         (0, h, m, _) => format!("{h}h{m:02}m"),
-        (d, h, _, _) => format!("{d}d{h:02}h"),
+        (d, h, _, _) if d < MANY_DAYS => format!("{d}d{h:02}h"),
+        (d, ..) => format!("{:.0} years", d as f64 / 365.25),
     }
+}
+
+/// Seconds of `90s`, `10min`, `1h30m`, `2h`, `1d`; none without a unit.
+pub fn parse_duration(text: &str) -> Option<f64> {
+    const UNITS: [(&str, f64); 11] = [
+        ("seconds", 1.0),
+        ("sec", 1.0),
+        ("s", 1.0),
+        ("minutes", 60.0),
+        ("min", 60.0),
+        ("m", 60.0),
+        ("hours", 3600.0),
+        ("h", 3600.0),
+        ("days", 86_400.0),
+        ("day", 86_400.0),
+        ("d", 86_400.0),
+    ];
+    let mut rest = text.trim();
+    let mut seconds = 0.0;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+        let (number, behind) = rest.split_at(digits);
+        let behind = behind.trim_start();
+        let word = behind.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(behind.len());
+        let (_, scale) = UNITS.iter().find(|(unit, _)| *unit == &behind[..word])?;
+        seconds += number.parse::<f64>().ok()? * scale;
+        rest = behind[word..].trim_start();
+    }
+    (seconds > 0.0).then_some(seconds)
+}
+
+/// `2026-11-16 14:05 UTC`, from seconds since 1970.
+pub fn date(unix_seconds: f64) -> String {
+    let minutes = (unix_seconds.max(0.0) / 60.0) as i64;
+    let (days, minute) = (minutes.div_euclid(1440), minutes.rem_euclid(1440));
+    // Years that begin in March, so that the day of a leap year is the last; eras of 400 years.
+    let day = days + 719_468;
+    let (era, of_era) = (day.div_euclid(146_097), day.rem_euclid(146_097));
+    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let march_month = (5 * of_year + 2) / 153;
+    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
+    let year = era * 400 + year + i64::from(month <= 2);
+    let day = of_year - (153 * march_month + 2) / 5 + 1;
+    format!("{year}-{month:02}-{day:02} {:02}:{:02} UTC", minute / 60, minute % 60)
 }
 
 #[cfg(test)]
@@ -41,9 +90,32 @@ mod tests {
     #[test]
     fn numbers_are_short() {
         for (seconds, want) in
-            [(0.4, "0s"), (61.0, "1m01s"), (3725.0, "1h02m"), (2.6e5, "3d00h"), (-1.0, "0s")]
+            [(0.4, "0s"), (61.0, "1m01s"), (3725.0, "1h02m"), (2.6e5, "3d00h"), (-1.0, "0s"),
+            (999.5 * 86_400.0, "999d12h"), (31_026.8 * 86_400.0, "85 years"), (1e30, "50542025270 years")]
         {
             assert_eq!(duration(seconds), want);
+        }
+        for (seconds, want) in [
+            (0.0, "1970-01-01 00:00 UTC"),
+            (951_782_399.0, "2000-02-28 23:59 UTC"),
+            (951_782_400.0, "2000-02-29 00:00 UTC"),
+            (1_794_837_900.0, "2026-11-16 14:05 UTC"),
+            (4_107_542_400.0, "2100-03-01 00:00 UTC"),
+        ] {
+            assert_eq!(date(seconds), want);
+        }
+        for (text, want) in [
+            ("90s", Some(90.0)),
+            ("10min", Some(600.0)),
+            ("1h30m", Some(5400.0)),
+            ("1.5 h", Some(5400.0)),
+            ("10", None),
+            ("", None),
+            ("min", None),
+            ("10 parsecs", None),
+            ("1e9s", None),
+        ] {
+            assert_eq!(parse_duration(text), want, "{text}");
         }
         for (number, want) in [(812.4, "812"), (24_700.0, "24.7k"), (1.25e6, "1.25M")] {
             assert_eq!(short(number), want);

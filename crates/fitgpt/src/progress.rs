@@ -14,8 +14,8 @@ use train::run::{IterationReport, Observer};
 /// Weight of the newest iteration in the smoothed time of one.
 const NEWEST: f64 = 0.1;
 
-/// Columns from which a line also has learning rate and norm.
-const WIDE: usize = 110;
+/// Columns below which there is no room for a bar beside the figures.
+const NARROW: usize = 60;
 
 /// What it takes to show a run.
 pub struct ProgressSpec {
@@ -37,7 +37,8 @@ pub struct ProgressSpec {
 pub struct Progress {
     spec: ProgressSpec,
     bar: ProgressBar,
-    is_wide: bool,
+    /// Columns of a line.
+    width: usize,
     /// Seconds of an iteration, smoothed.
     seconds: Option<f64>,
     /// When the evaluation began, and how long the last one took.
@@ -57,15 +58,19 @@ impl Progress {
         } else {
             ProgressDrawTarget::hidden()
         });
-        if let Ok(style) = ProgressStyle::with_template("{wide_bar:.cyan} {pos}/{len}  {msg}") {
+        let width = if screen::is_terminal() { screen::width() } else { usize::MAX };
+        let template = match width < NARROW {
+            true => "{pos}/{len}  {msg}",
+            false => "{wide_bar:.cyan} {pos}/{len}  {msg}",
+        };
+        if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style.progress_chars("━╸ "));
         }
         bar.set_position(spec.started_at);
-        let is_wide = !screen::is_terminal() || screen::width() >= WIDE;
         Progress {
             spec,
             bar,
-            is_wide,
+            width,
             seconds: None,
             evaluation_began: None,
             evaluation_seconds: 0.0,
@@ -95,7 +100,7 @@ impl Progress {
             return String::new();
         };
         *peak = peak.max(rate);
-        format!(", mfu {:.2}%", 100.0 * rate / *peak)
+        format!("mfu {:.2}%", 100.0 * rate / *peak)
     }
 
     /// Seconds to the end, evaluations included.
@@ -105,6 +110,27 @@ impl Progress {
         let evaluations = (max_iters / eval_interval).saturating_sub(iteration / eval_interval);
         iterations as f64 * seconds + evaluations as f64 * self.evaluation_seconds
     }
+}
+
+/// A line of at most so many columns: its beginning, and behind commas as many of the parts as there
+/// is room for, the smallest numbers first.
+fn fitted(begin: String, parts: &[(u8, String)], width: usize) -> String {
+    let mut room = width.saturating_sub(begin.chars().count());
+    let mut ranks: Vec<u8> = parts.iter().map(|(rank, _)| *rank).collect();
+    ranks.sort_unstable();
+    let mut kept = Vec::new();
+    for rank in ranks {
+        let part = parts.iter().find(|(found, _)| *found == rank);
+        let columns = part.map_or(0, |(_, text)| text.chars().count() + 2);
+        if columns <= room {
+            room -= columns;
+            kept.push(rank);
+        } else {
+            break;
+        }
+    }
+    let chosen = parts.iter().filter(|(rank, text)| kept.contains(rank) && !text.is_empty());
+    chosen.fold(begin, |line, (_, text)| format!("{line}, {text}"))
 }
 
 impl Observer for Progress {
@@ -118,27 +144,34 @@ impl Observer for Progress {
         let mfu = self.mfu(tokens_per_second);
         self.memory = report.memory_bytes.and_then(Bytes::new).or(self.memory);
         let memory = self.memory.map_or(String::new(), |bytes| format!("{bytes}  "));
-        self.message = format!("loss {:.4}  {rate} tok/s  {memory}{left} left", report.loss);
+        self.message = match self.width < NARROW {
+            true => format!("loss {:.4}  {left} left", report.loss),
+            false => format!("loss {:.4}  {rate} tok/s  {memory}{left} left", report.loss),
+        };
         self.bar.set_position(report.iteration + 1);
         self.bar.set_message(self.message.clone());
         if !report.iteration.is_multiple_of(self.spec.log_interval) {
             return;
         }
-        let more = if self.is_wide {
-            let memory = self.memory.map_or(String::new(), |bytes| format!(", {bytes}"));
-            format!("{memory}, lr {:.2e}, norm {:.3}", report.lr, report.grad_norm)
-        } else {
-            String::new()
-        };
-        self.line(&format!(
-            "iter {}: loss {:.4}, time {:.2}ms{mfu}, {rate} tok/s{more}, {left} left",
-            report.iteration, report.loss, report.ms
-        ));
+        let memory = self.memory.map_or(String::new(), |bytes| bytes.to_string());
+        // What is told first when there is little room; then the order on the line is nanoGPT's.
+        let parts = [
+            (2, format!("time {:.2}ms", report.ms)),
+            (3, mfu),
+            (1, format!("{rate} tok/s")),
+            (4, memory),
+            (5, format!("lr {:.2e}", report.lr)),
+            (6, format!("norm {:.3}", report.grad_norm)),
+            (0, format!("{left} left")),
+        ];
+        let begin = format!("iter {}: loss {:.4}", report.iteration, report.loss);
+        self.line(&fitted(begin, &parts, self.width));
     }
 
     fn evaluating(&mut self, _: u64, share: f64) {
         self.evaluation_began.get_or_insert_with(Instant::now);
-        self.bar.set_message(format!("evaluating {:.0}%  {}", 100.0 * share, self.message));
+        let more = if self.width < NARROW { "" } else { &self.message };
+        self.bar.set_message(format!("evaluating {:.0}%  {more}", 100.0 * share));
         self.bar.tick();
     }
 
@@ -146,11 +179,16 @@ impl Observer for Progress {
         let began = self.evaluation_began.take();
         self.evaluation_seconds = began.map_or(0.0, |began| began.elapsed().as_secs_f64());
         let Evaluation { train, val, .. } = evaluation;
-        let best = if best && iteration > 0 { ", best so far" } else { "" };
-        let text = format!(
-            "step {iteration}: train loss {:.4}, val loss {:.4} (± {:.4}){best}",
-            train.loss, val.loss, val.standard_error
-        );
+        let best = if best && iteration > 0 { "best so far" } else { "" };
+        let parts = [
+            (1, format!("train loss {:.4}", train.loss)),
+            (0, format!("val loss {:.4}", val.loss)),
+            (3, format!("± {:.4}", val.standard_error)),
+            (2, best.to_string()),
+        ];
+        let begin = format!("step {iteration}:");
+        // nanoGPT's line, and the figures it lacks behind it.
+        let text = fitted(begin, &parts, self.width).replacen(":,", ":", 1).replacen(", ±", " ±", 1);
         self.line(&screen::strong(&text));
     }
 
@@ -161,5 +199,22 @@ impl Observer for Progress {
     fn saved(&mut self, _: u64, path: &Path) {
         let folder = path.parent().unwrap_or(path);
         self.line(&screen::faint(&format!("saving checkpoint to {}", folder.display())));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fitted;
+
+    #[test]
+    fn what_has_no_room_is_left_out() {
+        let parts = [(1, "time 5ms".to_string()), (2, String::new()), (0, "9s left".to_string())];
+        for (width, want) in [
+            (usize::MAX, "iter 1: loss 2.0, time 5ms, 9s left"),
+            (34, "iter 1: loss 2.0, 9s left"),
+            (20, "iter 1: loss 2.0"),
+        ] {
+            assert_eq!(fitted("iter 1: loss 2.0".to_string(), &parts, width), want);
+        }
     }
 }

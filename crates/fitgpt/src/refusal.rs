@@ -12,7 +12,7 @@ pub fn show(refusal: &Refusal, named: bool) {
     let largest = largest.collect::<Vec<_>>().join(", ");
     let width = screen::wrap_width();
     let wrapped = |text: &str, indent: usize| screen::note(&screen::wrapped(text, indent, width));
-    wrapped(&format!("  largest at its fullest moment: {largest}"), 4);
+    wrapped(&format!("  largest tensors at the peak: {largest}"), 4);
     if refusal.suggestions.is_empty() {
         screen::note(
             "  no setting near this one fits: make the model much smaller, or free memory",

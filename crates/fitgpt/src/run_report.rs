@@ -9,7 +9,7 @@ use data::corpus::FIVE_GRAM_LOSS;
 use data::{GPT2_IDS, Split};
 use plan::Bytes;
 use spec::shell::quoted;
-use spec::{Origin, RunSpec, Settings};
+use spec::{Origin, RunSpec, Setting, Settings};
 use std::path::Path;
 use train::TrainError;
 use train::run::Outcome;
@@ -74,6 +74,10 @@ fn overrides(settings: &Settings) {
         screen::line(
             "no config, no dataset: the built-in preset, a small GPT on the built-in corpus",
         );
+        let is_changed = settings.iter().any(Setting::is_given);
+        if is_changed {
+            screen::line("  (nanoGPT's bare train.py is `train config/train_gpt2.py`)");
+        }
     }
     for path in settings.files() {
         screen::line(&format!("Overriding config with {path}:"));
@@ -111,16 +115,38 @@ pub fn conclude(spec: &RunSpec, outcome: &Outcome, seconds: f64) {
     screen::line("");
     if outcome.interrupted {
         screen::line(&format!("interrupted before iteration {}, after {time}", outcome.iteration));
+        screen::line(&match &outcome.checkpoint {
+            Some(path) if done > 0 => format!("saved: {}", path.display()),
+            Some(path) => format!("nothing new to save; the run is in {}", path.display()),
+            None => "nothing was saved: no iteration is done yet".to_string(),
+        });
     } else if done > 0 {
         screen::line(&format!("{} iterations, {tokens} tokens in {time}", grouped(done)));
     } else if !spec.eval_only {
         let last = spec.max_iters;
-        screen::line(&format!("nothing left to do: the run is past max_iters={last}"));
+        screen::line(&format!("nothing left to do: the run has reached max_iters={last}"));
+        screen::line("Go further with:");
+        screen::line(&format!("  {} {}", resume_command(spec), further(spec)));
     }
     if outcome.interrupted && outcome.checkpoint.is_some() {
-        let (program, out_dir) = (program(), quoted(&format!("--out_dir={}", spec.out_dir)));
-        screen::line("go on with:");
-        screen::line(&format!("  {program} train --init_from=resume {out_dir}"));
+        screen::line("Resume with:");
+        screen::line(&format!("  {}", resume_command(spec)));
+    }
+}
+
+/// The command that goes on with a run.
+pub fn resume_command(spec: &RunSpec) -> String {
+    let (program, out_dir) = (program(), quoted(&format!("--out_dir={}", spec.out_dir)));
+    format!("{program} train --init_from=resume {out_dir}")
+}
+
+/// Keys that take a finished run as far again. The learning rate then decays over the whole of it:
+/// without that all further iterations would run at min_lr.
+pub fn further(spec: &RunSpec) -> String {
+    let twice = spec.max_iters.saturating_mul(2).clamp(1, u64::from(u32::MAX));
+    match spec.decay_lr && spec.lr_decay_iters < twice {
+        true => format!("--max_iters={twice} --lr_decay_iters={twice}"),
+        false => format!("--max_iters={twice}"),
     }
 }
 
@@ -131,9 +157,8 @@ pub fn rescue(spec: &RunSpec, error: &TrainError) {
         return;
     };
     if last.exists() {
-        let (program, out_dir) = (program(), quoted(&format!("--out_dir={}", spec.out_dir)));
-        screen::line(&format!("\nwhat was saved is whole: {}; go on with:", last.display()));
-        screen::line(&format!("  {program} train --init_from=resume {out_dir}"));
+        screen::line(&format!("\nsaved: {}. Resume with:", last.display()));
+        screen::line(&format!("  {}", resume_command(spec)));
     }
 }
 
@@ -167,8 +192,8 @@ pub fn next_commands(spec: &RunSpec, outcome: &Outcome) {
     let (program, out_dir) = (program(), &spec.out_dir);
     let best = save::best_path(Path::new(out_dir));
     let best = if best.exists() { format!(", best: {}", best.display()) } else { String::new() };
-    screen::line(&format!("\ncheckpoint: {}{best}", checkpoint.display()));
-    screen::line(&format!("figures:    {out_dir}/log.jsonl"));
-    screen::line("write more with:");
+    screen::line(&format!("\nCheckpoint: {}{best}", checkpoint.display()));
+    screen::line(&format!("Metrics: {out_dir}/log.jsonl"));
+    screen::line("Generate text with:");
     screen::line(&format!("  {program} sample {}", quoted(&format!("--out_dir={out_dir}"))));
 }

@@ -1,4 +1,4 @@
-//! `fitgpt plan --sweep key=a,b,c`: the same run with one key changed, side by side.
+//! `fitgpt plan --sweep key=a,b,c`: the same run with one key changed, or two, side by side.
 
 use crate::commands::plan::{Case, show_json};
 use crate::flags::Given;
@@ -24,34 +24,39 @@ struct Row {
     plan: Result<Box<PlanReport>, TrainError>,
 }
 
-/// Plans every value and shows the table; 3 when none of them fits.
-pub fn run(flags: &Given, wanted: &str) -> Result<u8, TrainError> {
-    let bad = || SpecError::Conflict {
-        what: format!("--sweep '{wanted}': write key=a,b,c, e.g. --sweep n_embd=576,512,448"),
-    };
-    let (key, values) = wanted.split_once('=').ok_or_else(bad)?;
-    let key = key.trim().trim_start_matches("--");
-    let values: Vec<&str> = values.split(',').map(str::trim).filter(|v| !v.is_empty()).collect();
-    if key.is_empty() || values.is_empty() || values.len() > MOST {
-        return Err(bad().into());
-    }
+/// A key and the values that it is to have.
+struct Axis<'a> {
+    key: &'a str,
+    values: Vec<&'a str>,
+}
+
+/// Plans every value, or every pair of values of two keys, and shows the table; 3 when none of them
+/// fits.
+pub fn run(flags: &Given) -> Result<u8, TrainError> {
+    let axes: Vec<Axis> = flags.all("--sweep").into_iter().map(axis).collect::<Result<_, _>>()?;
     let refuse = |what: String| Err(SpecError::Conflict { what }.into());
     for flag in ["--svg", "--measure"] {
         if flags.has(flag) {
             return refuse(format!("{flag} is for one plan: leave out --sweep"));
         }
     }
-    let fixed = [("vram", "--vram"), ("device", "--gpu"), ("device", "--vram")];
-    if let Some((_, flag)) = fixed.iter().find(|(swept, flag)| *swept == key && flags.has(flag)) {
-        return refuse(format!(
-            "--sweep {key}=…: {flag} says what {key} is; leave one of them out"
-        ));
+    let mut points: Vec<Vec<(String, String)>> = vec![Vec::new()];
+    for (index, Axis { key, values }) in axes.iter().enumerate() {
+        if axes[..index].iter().any(|other| other.key == *key) {
+            return refuse(format!("--sweep {key}: given twice; put all its values into one"));
+        }
+        check(flags, key, values)?;
+        let with = |point: &Vec<(String, String)>| {
+            let pair = |value: &&str| ((*key).to_string(), (*value).to_string());
+            let one = |value| point.iter().cloned().chain([pair(value)]).collect::<Vec<_>>();
+            values.iter().map(one).collect::<Vec<_>>()
+        };
+        points = points.iter().flat_map(with).collect();
+        if points.len() > MOST {
+            return refuse(format!("--sweep: {} plans, at most {MOST} at a time", points.len()));
+        }
     }
-    if !KEYS.iter().any(|known| known.name == key) {
-        // Told as any unknown key is, with the nearest one.
-        case(flags, &[(key.to_string(), values[0].to_string())])?;
-    }
-    let rows: Vec<Row> = values.iter().map(|value| row(flags, key, value)).collect();
+    let rows: Vec<Row> = points.into_iter().map(|settings| row(flags, settings)).collect();
     if flags.has("--json") {
         let all: Vec<Value> = rows.iter().map(as_json).collect();
         show_json(&json!({ "schema": document::SCHEMA, "sweep": all }))?;
@@ -59,17 +64,45 @@ pub fn run(flags: &Given, wanted: &str) -> Result<u8, TrainError> {
         if let Some(first) = rows.iter().find_map(|row| row.case.as_ref()) {
             first.introduce();
         }
-        table(key, &rows);
+        let keys: Vec<&str> = axes.iter().map(|axis| axis.key).collect();
+        table(&keys, &rows);
     }
     Ok(if rows.iter().any(|row| row.plan.is_ok()) { 0 } else { 3 })
 }
 
-/// One value; where the heads do not divide the width, with heads that do.
-fn row(flags: &Given, key: &str, value: &str) -> Row {
-    let mut settings = vec![(key.to_string(), value.to_string())];
+fn axis(wanted: &str) -> Result<Axis<'_>, SpecError> {
+    let bad = || SpecError::Conflict {
+        what: format!("--sweep '{wanted}': write key=a,b,c, e.g. --sweep n_embd=576,512,448"),
+    };
+    let (key, values) = wanted.split_once('=').ok_or_else(bad)?;
+    let key = key.trim().trim_start_matches("--");
+    let values: Vec<&str> = values.split(',').map(str::trim).filter(|v| !v.is_empty()).collect();
+    match key.is_empty() || values.is_empty() || values.len() > MOST {
+        true => Err(bad()),
+        false => Ok(Axis { key, values }),
+    }
+}
+
+fn check(flags: &Given, key: &str, values: &[&str]) -> Result<(), TrainError> {
+    let fixed = [("vram", "--vram"), ("device", "--gpu"), ("device", "--vram")];
+    if let Some((_, flag)) = fixed.iter().find(|(swept, flag)| *swept == key && flags.has(flag)) {
+        let what = format!("--sweep {key}=…: {flag} says what {key} is; leave one of them out");
+        return Err(SpecError::Conflict { what }.into());
+    }
+    if !KEYS.iter().any(|known| known.name == key) {
+        // Told as any unknown key is, with the nearest one.
+        case(flags, &[(key.to_string(), values[0].to_string())])?;
+    }
+    Ok(())
+}
+
+/// One point; where the heads do not divide a swept width, with heads that do.
+fn row(flags: &Given, mut settings: Vec<(String, String)>) -> Row {
     let mut found = case(flags, &settings);
-    if let (Err(TrainError::Spec(SpecError::Heads { n_embd, nearest, .. })), "n_embd") =
-        (&found, key)
+    let is_swept = |key: &str| settings.iter().any(|(swept, _)| swept == key);
+    let heads_are_free = is_swept("n_embd") && !is_swept("n_head");
+    if let (Err(TrainError::Spec(SpecError::Heads { n_embd, nearest, .. })), true) =
+        (&found, heads_are_free)
     {
         let usable = |pair: &&Pair| pair.n_embd == *n_embd && n_embd / pair.n_head <= WIDEST_HEAD;
         if let Some(pair) = nearest.iter().find(usable) {
@@ -105,9 +138,10 @@ fn as_json(row: &Row) -> Value {
     document
 }
 
-fn table(key: &str, rows: &[Row]) {
-    let head = [key, "params", "memory", "slices", "chunk", "recompute", "tok/s", "whole run"];
-    let cells: Vec<Vec<String>> = rows.iter().map(cells).collect();
+fn table(keys: &[&str], rows: &[Row]) {
+    let columns = ["params", "memory", "slices", "chunk", "recompute", "tok/s", "whole run"];
+    let head: Vec<String> = keys.iter().chain(&columns).map(|name| name.to_string()).collect();
+    let cells: Vec<Vec<String>> = rows.iter().map(|row| cells(row, keys.len())).collect();
     let width = |column: usize| {
         let all = cells.iter().map(|row| row[column].chars().count());
         all.chain([head[column].chars().count()]).max().unwrap_or(0)
@@ -117,7 +151,7 @@ fn table(key: &str, rows: &[Row]) {
         let padded = row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:<width$}"));
         padded.collect::<Vec<_>>().join("  ").trim_end().to_string()
     };
-    screen::line(&screen::strong(&line(&head.map(String::from))));
+    screen::line(&screen::strong(&line(&head)));
     for row in &cells {
         screen::line(&line(row));
     }
@@ -130,21 +164,20 @@ fn table(key: &str, rows: &[Row]) {
     }
 }
 
-fn cells(row: &Row) -> Vec<String> {
-    let values: Vec<String> = row
-        .settings
-        .iter()
-        .enumerate()
-        .map(|(index, (key, value))| match index {
-            0 => value.clone(),
-            _ => format!("{key}={value}"),
-        })
-        .collect();
+fn cells(row: &Row, keys: usize) -> Vec<String> {
+    let mut cells: Vec<String> =
+        row.settings.iter().take(keys).map(|(_, value)| value.clone()).collect();
+    // Heads that were chosen stand beside the width.
+    for (key, value) in row.settings.iter().skip(keys) {
+        if let Some(last) = cells.last_mut() {
+            *last += &format!(" {key}={value}");
+        }
+    }
     let dims = row.case.as_ref().map(|case| case.dims);
     let parameters = dims.and_then(|dims| model::params::reported_parameters(&dims).ok());
     let parameters = parameters.map_or("-".to_string(), |n| format!("{:.1}M", n as f64 / 1e6));
     let none = || "-".to_string();
-    let mut cells = vec![values.join(" "), parameters];
+    cells.push(parameters);
     match &row.plan {
         Ok(report) => {
             let choice = report.planned.choice.as_ref();
@@ -165,6 +198,6 @@ fn cells(row: &Row) -> Vec<String> {
         }
         Err(error) => cells.push(error.to_string()),
     }
-    cells.resize_with(8, String::new);
+    cells.resize_with(keys + 7, String::new);
     cells
 }

@@ -33,6 +33,7 @@ pub mod resolve;
 pub mod run_spec;
 pub mod settings;
 pub mod shell;
+pub mod sizing;
 pub mod suggest;
 pub mod value;
 

@@ -55,15 +55,12 @@ impl Refusal {
     /// The first part of the message: how much is missing of what.
     pub fn headline(&self) -> String {
         let Refusal { budget, needed, missing, host, missing_host, .. } = self;
-        let device = format!(
-            "{missing} of memory are missing: the smallest plan needs {needed} of {budget}"
-        );
-        let host =
-            format!("{missing_host} of host memory are missing: {host} are needed beside it");
+        let device = format!("needs at least {needed}, the budget is {budget}");
+        let host = format!("needs {host} of host memory, {missing_host} more than may be used");
         match (*missing > Bytes::ZERO, *missing_host > Bytes::ZERO) {
-            (true, true) => format!("{device}; and {host}"),
-            (false, true) => host,
-            _ => device,
+            (true, true) => format!("does not fit: {device}; and it {host}"),
+            (false, true) => format!("does not fit: {host}"),
+            _ => format!("does not fit: {device}"),
         }
     }
 }

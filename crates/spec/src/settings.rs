@@ -23,6 +23,10 @@ pub enum Origin {
     Default,
     /// The built-in preset.
     Preset,
+    /// Chosen by the program for this machine, this text and the time there is.
+    Sized,
+    /// The newest run that was found.
+    Newest,
     /// The checkpoint that the run goes on from.
     Checkpoint,
     /// A config file.
@@ -44,6 +48,8 @@ impl fmt::Display for Origin {
         match self {
             Origin::Default => f.write_str("default"),
             Origin::Preset => f.write_str("built-in preset"),
+            Origin::Sized => f.write_str("sized for this machine"),
+            Origin::Newest => f.write_str("newest run"),
             Origin::Checkpoint => f.write_str("checkpoint"),
             Origin::File { path, line } => write!(f, "{path}:{line}"),
             Origin::Argument { index } => write!(f, "argument {index}"),
@@ -128,6 +134,19 @@ impl Settings {
     /// Whether the built-in preset filled in what was not given.
     pub fn uses_preset(&self) -> bool {
         self.preset
+    }
+
+    /// What the user typed that only a GPU can give, where the device was left open: a limit for its
+    /// memory, or a 16-bit format.
+    pub fn asks_for_gpu(&self) -> Option<String> {
+        let given = |name: &str| self.get(name).filter(|setting| setting.is_given());
+        let word = |setting: &&Setting, words: &[&str]| words.contains(&setting.value.plain().as_str());
+        if given("device").is_some_and(|device| !word(&device, &["auto"])) {
+            return None;
+        }
+        let vram = given("vram").filter(|vram| !word(vram, &["auto"]));
+        let dtype = given("dtype").filter(|dtype| word(dtype, &["bfloat16", "float16"]));
+        vram.or(dtype).map(|setting| format!("{}={}", setting.key.name, setting.value))
     }
 
     /// Changes one key.

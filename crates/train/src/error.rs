@@ -65,6 +65,11 @@ pub enum TrainError {
         /// Learning rate at that time.
         lr: f64,
     },
+    /// The text that was given cannot be trained on.
+    Text {
+        /// Why, and what to do.
+        what: String,
+    },
     /// Asked for, and not in this version.
     NotYet {
         /// What it is and what to do instead.
@@ -90,6 +95,7 @@ impl TrainError {
             TrainError::HostMemory { .. }
             | TrainError::Backend(plan::BackendError::OutOfMemory { .. }) => 3,
             TrainError::Data(_)
+            | TrainError::Text { .. }
             | TrainError::Save(_)
             | TrainError::Read(_)
             | TrainError::Mismatch { .. }
@@ -145,7 +151,7 @@ impl fmt::Display for TrainError {
                 "iteration {iteration}: the loss is no number any more (learning rate {lr:.1e}); \
                  what was saved is kept: lower learning_rate or lengthen warmup_iters"
             ),
-            TrainError::NotYet { what } => f.write_str(what),
+            TrainError::Text { what } | TrainError::NotYet { what } => f.write_str(what),
             TrainError::Prompt(error) => error.fmt(f),
             TrainError::EmptyPrompt => f.write_str("the prompt is empty: give at least one token"),
         }

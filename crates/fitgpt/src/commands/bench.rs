@@ -7,13 +7,12 @@ use crate::bench_report::{BenchReport, MemoryFacts, OpRow, Predictions};
 use crate::device::Device;
 use crate::flags::{Flag, Given};
 use crate::plan_report::document::plain;
+use crate::timing::{self, Count, median};
 use crate::{measure, screen};
 use ::train::TrainError;
-use ::train::engine::{Engine, Rows};
-use plan::StepInputs;
+use ::train::engine::Engine;
 use serde_json::{Map, Value};
-use spec::{Command, Machine, Memory, Planned, RunSpec, Settings, SpecError, resolve};
-use std::time::Instant;
+use spec::{Command, Machine, Planned, Settings, SpecError, resolve};
 
 const FLAGS: [Flag; 3] = [
     Flag { name: "--iterations", value: Some("number") },
@@ -21,19 +20,8 @@ const FLAGS: [Flag; 3] = [
     Flag { name: "--no-keep", value: None },
 ];
 
-/// Iterations before the timed ones: caches, clocks and graphs settle.
-const WARM_UP: u64 = 3;
-
-/// Timed iterations where nobody says: as many as fit these seconds, between least and most.
-const LEAST: usize = 5;
-const MOST: usize = 20;
-const PATIENCE: f64 = 10.0;
-
 /// Iterations that may be asked for.
 const ITERATIONS: std::ops::RangeInclusive<usize> = 1..=1_000_000;
-
-/// Small, so that the weights stay where numbers are usual.
-const LEARNING_RATE: f64 = 1e-4;
 
 /// Runs the command.
 pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
@@ -68,8 +56,9 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     let (rates, kept) = (device.measured(case.run.dtype), measure::find(device));
     let predictions = Predictions::new(&planned, &case.run, &rates, kept);
     let vocabulary = case.dims.vocab_size;
-    let seconds = time_training(&mut engine, &case.run, vocabulary, count)?;
-    let eval_seconds = time_evaluation(&mut engine, &case.run, vocabulary, count)?;
+    let count = count.map_or(Count::USUAL, Count::exactly);
+    let seconds = timing::training(&mut engine, &case.run, vocabulary, count)?;
+    let eval_seconds = timing::evaluation(&mut engine, &case.run, vocabulary, count)?;
     let device_bytes_seen = device.held_bytes();
     let times = measure::time_segments(engine.backend(), &planned.program, vocabulary)?;
     let report = BenchReport {
@@ -124,10 +113,8 @@ fn here_alone(settings: &Settings, mut rest: Vec<String>) -> Result<Vec<String>,
     let environment = environment();
     let (run, _) = resolve(settings, &environment)?;
     match run.device {
-        spec::Device::Cuda(_) if environment.cuda_devices == 0 => {
-            Device::find(run.device)?;
-        }
-        spec::Device::Auto if environment.cuda_devices == 0 && run.vram != Memory::Auto => {
+        spec::Device::Cuda(_) | spec::Device::Auto if environment.cuda_devices == 0 => {
+            Device::find(run.device, settings.asks_for_gpu())?;
             rest.push("--device=cpu".to_string());
         }
         _ => {}
@@ -155,129 +142,4 @@ fn load(case: &mut Case, quiet: bool) -> Result<(Planned, Engine), TrainError> {
     let engine = Engine::new(backend, planned.program.clone(), case.dims);
     case.machine = machine;
     Ok((planned, engine))
-}
-
-/// Seconds of whole iterations, as `train` runs them but for reading text: the state is read at the
-/// end of each, which waits for the device.
-fn time_training(
-    engine: &mut Engine,
-    run: &RunSpec,
-    vocabulary: u64,
-    count: Option<usize>,
-) -> Result<Vec<f64>, TrainError> {
-    let sequences = run.sequences_per_iteration();
-    let rows = random_rows(sequences, run.block_size, vocabulary)?;
-    let inverse_tokens = 1.0 / run.tokens_per_iteration() as f32;
-    timed(count, |iteration| {
-        let step = StepInputs {
-            lr: LEARNING_RATE,
-            grad_clip: run.grad_clip.unwrap_or(0.0),
-            iteration,
-            seed: run.seed,
-            inverse_tokens,
-            ..StepInputs::default()
-        };
-        engine.train_rows(&rows, &step, &mut |_| true)?;
-        engine.update(&step)?;
-        engine.state()?;
-        let losses = engine.row_losses(sequences)?;
-        // Times of numbers that are none would tell nothing.
-        match losses.iter().all(|loss| loss.is_finite()) {
-            true => Ok(()),
-            false => Err(TrainError::Diverged { iteration, lr: LEARNING_RATE }),
-        }
-    })
-}
-
-/// Seconds of evaluation batches.
-fn time_evaluation(
-    engine: &mut Engine,
-    run: &RunSpec,
-    vocabulary: u64,
-    count: Option<usize>,
-) -> Result<Vec<f64>, TrainError> {
-    if engine.program().eval.is_empty() {
-        return Ok(Vec::new());
-    }
-    let rows = random_rows(run.eval_batch_size, run.eval_block_size, vocabulary)?;
-    timed(count, |_| {
-        engine.eval_rows(&rows, &mut |_| true)?;
-        engine.row_losses(run.eval_batch_size)?;
-        Ok(())
-    })
-}
-
-/// Sequences with ids all over the vocabulary, each followed by another.
-fn random_rows(sequences: u64, positions: u64, vocabulary: u64) -> Result<Rows, TrainError> {
-    let mut rows = Rows::new(sequences, positions)?;
-    let (tokens, targets) = (&mut rows.tokens, &mut rows.targets);
-    let mut ids = measure::spread(tokens.len() as u64 + 1, vocabulary);
-    let mut last = ids.next().unwrap_or(0);
-    for ((token, target), id) in tokens.iter_mut().zip(targets).zip(ids) {
-        (*token, *target) = (last, id);
-        last = id;
-    }
-    Ok(rows)
-}
-
-/// Seconds of each run of some work, warmed up.
-fn timed(
-    count: Option<usize>,
-    mut work: impl FnMut(u64) -> Result<(), TrainError>,
-) -> Result<Vec<f64>, TrainError> {
-    (0..WARM_UP).try_for_each(&mut work)?;
-    let start = Instant::now();
-    let mut seconds: Vec<f64> = Vec::new();
-    loop {
-        let done = seconds.len();
-        let enough = match count {
-            Some(count) => done >= count,
-            None => done >= MOST || (done >= LEAST && start.elapsed().as_secs_f64() > PATIENCE),
-        };
-        if enough {
-            return Ok(seconds);
-        }
-        let before = Instant::now();
-        work(WARM_UP + done as u64)?;
-        seconds.push(before.elapsed().as_secs_f64());
-    }
-}
-
-/// The middle one, or the mean of the middle two; none of none.
-fn median(mut seconds: Vec<f64>) -> Option<f64> {
-    seconds.sort_by(f64::total_cmp);
-    let upper = *seconds.get(seconds.len() / 2)?;
-    let lower = *seconds.get((seconds.len() - 1) / 2)?;
-    Some(f64::midpoint(lower, upper))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn medians_are_of_the_middle() {
-        assert_eq!(median(Vec::new()), None);
-        assert_eq!(median(vec![9.0, 1.0, 2.0]), Some(2.0));
-        assert_eq!(median(vec![4.0, 1.0, 2.0, 9.0]), Some(3.0));
-    }
-
-    #[test]
-    fn work_is_warmed_up_and_counted() {
-        let mut seen = Vec::new();
-        let seconds = timed(Some(2), |iteration| {
-            seen.push(iteration);
-            Ok(())
-        });
-        assert_eq!(seconds.unwrap().len(), 2);
-        assert_eq!(seen, [0, 1, 2, 3, 4]);
-        assert_eq!(timed(None, |_| Ok(())).unwrap().len(), MOST);
-    }
-
-    #[test]
-    fn every_id_is_followed_by_its_target() {
-        let rows = random_rows(2, 3, 65).unwrap();
-        assert_eq!(rows.tokens[1..], rows.targets[..5]);
-        assert!(rows.tokens.iter().chain(&rows.targets).all(|id| (0..65).contains(id)));
-    }
 }

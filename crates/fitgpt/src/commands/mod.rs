@@ -39,20 +39,30 @@ const COMMANDS: [Command; 8] = [
         name: "train",
         about: "train a model; without arguments, a small GPT on the built-in corpus",
         help: "\
-Trains a GPT. Without arguments: a small one, of characters, on the built-in corpus, in minutes on
-two cores. With a config file (nanoGPT's .py, or .toml) or keys: nanoGPT's train.py.
+Trains a GPT: without arguments a small character model on the built-in corpus, in two minutes on
+two cores; on your own text with a model sized for this machine and the time you give it; or what a
+config file says (nanoGPT's .py, or .toml), as nanoGPT's train.py does.
 
-  fitgpt train [config.py|config.toml ...] [--key=value ...]
+  fitgpt train [--key=value ...]                                        the built-in run
+  fitgpt train TEXT|FOLDER|DATA_SET [--time 10min] [--key=value ...]    your own text
+  fitgpt train config.py|config.toml ... [--key=value ...]              a config file
 
-  fitgpt train                                         the built-in run
-  fitgpt train --max_iters=300 --out_dir=out-short     the same, shorter
+  fitgpt train --n_layer=4 --dropout=0.1               the built-in run with another model
+  fitgpt train book.txt --time 30min                   prepares data/book, trains into out-book
+  fitgpt train book.txt                                again: resumes what was interrupted
   fitgpt train config/train_shakespeare_char.py        on the GPU, if there is one
   fitgpt train config/case_a_124m_b64.py --vram=8GiB   never more than that of the GPU's memory
   fitgpt train --init_from=resume --out_dir=out        go on where a run stopped
 
-Arguments are read from left to right, later wins. Ctrl-C finishes the step, saves and leaves with
-exit code 130; a second Ctrl-C leaves at once. `fitgpt devices` shows what computes here;
---device=cpu leaves the GPU alone. OMP_NUM_THREADS limits the threads on the CPU.
+Arguments are read from left to right, later wins. Ctrl-C saves and leaves with exit code 130; a
+second Ctrl-C leaves at once. nanoGPT's bare train.py is `train config/train_gpt2.py`.
+`fitgpt devices` shows what computes here; --device=cpu leaves the GPU alone. OMP_NUM_THREADS limits
+the threads on the CPU.
+
+flags:
+  --time DURATION      for your own text: how long the whole thing may take, such as 90s, 10min
+                       (the default), 2h
+  --yes                start a run of more than a week without asking
 ",
         keys: Some(spec::Command::Train),
         run: train::run,
@@ -72,12 +82,14 @@ is cut, what is recomputed, how fast it will be. It needs no data set and no GPU
   fitgpt plan config/train_gpt2.py --gpu 'RTX 3060' --sweep batch_size=8,16,32
 
 flags:
-  --gpu NAME           a card by name, with the memory a program gets of it
+  --gpu NAME           a card by name, with the memory a program gets of it; `--gpu list` lists them
   --vram SIZE          so much memory: '11.69GiB', '8GB', or '80%' of the card that --gpu names;
                        without --gpu, of the GPU that is here if it has as much
   --json               one JSON document (fitgpt.plan/1, docs/plan-json.md) on standard output
-  --svg FILE           the arena as a picture: time across, address up, coloured by role
-  --sweep KEY=A,B,C    a row for each value of a key; a width gets heads that divide it
+  --svg FILE           the arena as a picture: time across, address up, coloured by role; - is
+                       standard output
+  --sweep KEY=A,B,C    a row for each value of a key; a width gets heads that divide it; twice, for
+                       a grid
   --measure            run the plan's steps here once, and predict by their times from now on
 
 Both --gpu and --vram plan for CUDA in the config's dtype. Exit code 3: it does not fit; what is
@@ -121,6 +133,7 @@ it is made, everything else to standard error.
 
   fitgpt sample [config.py|config.toml ...] [--key=value ...]
 
+  fitgpt sample                                        the newest run in this folder
   fitgpt sample --out_dir=out --num_samples=1 --start='Once upon a time'
   fitgpt sample --out_dir=out --start=FILE:prompt.txt --temperature=1.0 --top_k=0
   fitgpt sample --out_dir=out/last.safetensors         this very checkpoint
@@ -272,7 +285,7 @@ fn find(name: &str) -> Option<&'static Command> {
 fn unknown(first: &str) -> TrainError {
     let names: Vec<&str> = COMMANDS.iter().map(|command| command.name).collect();
     let shown: String = first.chars().take(40).collect();
-    let what = format!("'{shown}' is no command; there are {} (fitgpt --help)", names.join(", "));
+    let what = format!("unknown command '{shown}'; commands: {} (fitgpt --help)", names.join(", "));
     SpecError::Conflict { what }.into()
 }
 
@@ -297,7 +310,7 @@ fn help(command: &'static Command) -> String {
 }
 
 /// Settings from the arguments behind a command.
-fn settings(command: spec::Command, arguments: &[String]) -> Result<spec::Settings, TrainError> {
+pub fn settings(command: spec::Command, arguments: &[String]) -> Result<spec::Settings, TrainError> {
     Ok(with_world(|world| spec::Settings::read(command, arguments, world))?)
 }
 
@@ -316,7 +329,7 @@ fn with_world<T>(work: impl FnOnce(&World<'_>) -> T) -> T {
 }
 
 /// What the process was started with.
-fn environment() -> Environment {
+pub fn environment() -> Environment {
     Environment {
         world_size: std::env::var("WORLD_SIZE").ok(),
         cuda_devices: crate::device::gpu_count(),

@@ -6,13 +6,13 @@ use crate::bill::{self, HostMemory};
 use crate::device::{self, Device};
 use crate::flags::{Flag, Given};
 use crate::plan_report::{PlanReport, arena_map, document, sentence, timeline};
-use crate::{measure, refusal, screen, sweep};
+use crate::{measure, refusal, run_length, screen, sweep};
 use ::train::save::Document;
 use ::train::{TrainError, setup};
 use model::Dims;
-use plan::device::Gpu;
+use plan::device::{GPUS, Gpu};
 use plan::report::Bill;
-use serde_json::Value;
+use serde_json::{Value, json};
 use spec::{
     Command, Environment, InitFrom, Machine, Memory, Planned, RunSpec, Settings, SpecError,
     plan_again, plan_for, resolve, suggestions,
@@ -44,12 +44,16 @@ const TABLE: &str = "the table of GPUs";
 /// Runs the command.
 pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     let flags = Given::new(&FLAGS, arguments)?;
-    if let Some(wanted) = flags.get("--sweep") {
-        return sweep::run(&flags, wanted);
+    if flags.get("--gpu") == Some("list") {
+        return list_gpus(flags.has("--json"));
+    }
+    if flags.has("--sweep") {
+        return sweep::run(&flags);
     }
     let case = Case::new(&flags, &flags.rest)?;
     let json = flags.has("--json");
-    if !json {
+    let is_picture = flags.get("--svg") == Some("-");
+    if !json && !is_picture {
         case.introduce();
     }
     if flags.has("--measure") {
@@ -71,8 +75,14 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
             return Err(other);
         }
     };
-    if let Some(path) = flags.get("--svg") {
-        write_picture(path, &arena_map::svg(&report))?;
+    match flags.get("--svg") {
+        Some("-") if json => {
+            let what = "--svg - and --json both write to standard output: give --svg a file";
+            return Err(SpecError::Conflict { what: what.to_string() }.into());
+        }
+        Some("-") => return show(&arena_map::svg(&report)).map(|()| 0),
+        Some(path) => write_picture(path, &arena_map::svg(&report))?,
+        None => {}
     }
     if json {
         show_json(&document::of(&report))?;
@@ -82,6 +92,28 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     if let Some(path) = flags.get("--svg") {
         screen::line(&format!("arena map: {path}"));
     }
+    Ok(0)
+}
+
+/// The cards that `--gpu` knows.
+fn list_gpus(json: bool) -> Result<u8, TrainError> {
+    if json {
+        let row = |gpu: &Gpu| {
+            json!({
+                "name": gpu.name,
+                "memory_bytes": gpu.device(false).memory.get(),
+                "supported": gpu.is_supported(),
+            })
+        };
+        let all: Vec<Value> = GPUS.iter().map(row).collect();
+        return show_json(&json!({ "schema": document::SCHEMA, "gpus": all })).map(|()| 0);
+    }
+    let row = |gpu: &Gpu| {
+        let memory = gpu.device(false).memory.to_string();
+        let mark = if gpu.is_supported() { "" } else { "  plan only: `train` refuses it" };
+        format!("{:<22} {memory:>10}{mark}\n", gpu.name)
+    };
+    show(&GPUS.iter().map(row).collect::<String>())?;
     Ok(0)
 }
 
@@ -137,15 +169,25 @@ impl Case {
                 run.dims(rows)?
             }
         };
+        if let InitFrom::Gpt2(name) = run.init_from {
+            notices.push(format!(
+                "init_from='{}': planned with its sizes, but `train` refuses it: this version cannot \
+                 read OpenAI's weights yet",
+                name.name()
+            ));
+        }
         let before = saved.filter(|_| !run.eval_only);
         if !on_gpu {
-            let here = Device::find(run.device)?;
+            let here = Device::find(run.device, None)?;
             let machine = here.machine(&run)?;
             return Ok(Case { run, dims, machine, named: true, here: Some(here), before, notices });
         }
         if let Some(gpu) = gpu.filter(|gpu| !gpu.is_supported()) {
             let name = gpu.name;
-            notices.push(format!("{name}: older than sm_80, `train` will refuse it"));
+            notices.push(format!(
+                "`train` refuses the {name}: its kernels need compute capability 8.0 (RTX 30 series, \
+                 A100 or newer). This plan is for memory only; no speed is predicted"
+            ));
         }
         notices.extend(gpu.and_then(|gpu| above_the_card(gpu, &run)));
         let machine = gpu_machine(gpu, &run)?;
@@ -154,7 +196,8 @@ impl Case {
             let what = "`train` has kernels for heads of at most";
             notices.push(format!("heads of {head} ({}): {what} {most}", machine.compute));
         }
-        Ok(Case { run, dims, machine, named: gpu.is_some(), here: None, before, notices })
+        let named = gpu.is_some_and(Gpu::is_supported);
+        Ok(Case { run, dims, machine, named, here: None, before, notices })
     }
 
     /// The lines before the bill.
@@ -207,7 +250,7 @@ impl Case {
         let Case { run, dims, machine, .. } = self;
         let planned = self.planned(machine)?;
         let done = self.before.as_ref().map_or(0, |document| document.progress.iteration);
-        let left = &RunSpec { max_iters: run.max_iters.saturating_sub(done), ..run.clone() };
+        let left = &run_length::left_of(run, done);
         let (prediction, basis) = match &self.here {
             Some(here) => {
                 let rates = measure::rates(here, run.dtype);
@@ -277,7 +320,9 @@ pub fn find_gpu(name: &str) -> Result<&'static Gpu, SpecError> {
     Gpu::find(name).ok_or_else(|| {
         let shown: String = name.chars().take(40).collect();
         let nearest = Gpu::nearest(name, NEAREST).join(", ");
-        let what = format!("--gpu '{shown}' is not in the table; the nearest are {nearest}");
+        let what = format!(
+            "--gpu '{shown}' is not in the table; the nearest are {nearest} (--gpu list lists all)"
+        );
         SpecError::Conflict { what }
     })
 }
@@ -378,5 +423,8 @@ fn show_text(report: &PlanReport) -> Result<(), TrainError> {
         last += &format!(", speed by {}", report.basis);
     }
     text += &(screen::faint(&last) + "\n");
+    if let Some(long) = report.prediction.and_then(|found| run_length::of(&report.run, &found)) {
+        text += &(screen::wrapped(&long, 6, screen::wrap_width()) + "\n");
+    }
     show(&text)
 }

@@ -9,8 +9,8 @@ use ::train::engine::Engine;
 use ::train::save;
 use ::train::setup::SampleSetup;
 use plan::Bytes;
-use spec::{Command, Machine, plan_for_sample};
-use std::path::Path;
+use spec::{Command, Machine, Origin, plan_for_sample};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 /// nanoGPT's line after each text.
@@ -21,7 +21,14 @@ const MOST_PROMPT_BYTES: u64 = 64 << 20;
 
 /// Runs the command.
 pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
-    let settings = settings(Command::Sample, arguments)?;
+    let mut settings = settings(Command::Sample, arguments)?;
+    if settings.get("out_dir").is_some_and(|out_dir| !out_dir.is_given())
+        && let Some(newest) = newest_run(Path::new("."))
+    {
+        screen::note(&format!("note: {newest} is the newest run in this folder (--out_dir names another)"));
+        settings.set("out_dir", newest.into(), Origin::Newest)?;
+    }
+    let gpu_setting = settings.asks_for_gpu();
     let setup = SampleSetup::new(settings, &environment())?;
     let SampleSetup { spec, dims, tokenizer, saved, .. } = &setup;
     for notice in &setup.notices {
@@ -31,7 +38,7 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     if prompt.is_empty() {
         return Err(TrainError::EmptyPrompt);
     }
-    let device = Device::find(spec.device)?;
+    let device = Device::find(spec.device, gpu_setting)?;
     let plan = |machine: &Machine| Ok::<_, TrainError>(plan_for_sample(spec, *dims, machine)?);
     let mut machine = device.machine(spec)?;
     let say = |text: &str| screen::note(&format!("note: {text}"));
@@ -52,6 +59,17 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
         show(&format!("\n{LINE}\n"))?;
     }
     Ok(0)
+}
+
+/// The folder with the newest checkpoint, of those that lie in `folder`.
+fn newest_run(folder: &Path) -> Option<String> {
+    let changed = |path: &Path| path.metadata().and_then(|file| file.modified()).ok();
+    let saved = |run: PathBuf| {
+        let newest = [save::last_path(&run), save::best_path(&run)].iter().filter_map(|p| changed(p)).max();
+        Some((newest?, run.file_name()?.to_str()?.to_string()))
+    };
+    let entries = std::fs::read_dir(folder).ok()?;
+    entries.filter_map(|entry| saved(entry.ok()?.path())).max().map(|(_, name)| name)
 }
 
 fn introduce(setup: &SampleSetup, arena: Bytes) -> Result<(), TrainError> {

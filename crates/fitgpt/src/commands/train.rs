@@ -4,8 +4,12 @@ use super::plan::{host_memory as host_memory_of, plan_or_suggest};
 use super::{INTERRUPTED, environment, settings};
 use crate::bill::{self, HostMemory};
 use crate::device::Device;
+use crate::flags::{Flag, Given};
+use crate::numbers::{duration, parse_duration};
+use crate::own_text::{self, OwnText};
 use crate::plan_report::sentence;
 use crate::progress::{Progress, ProgressSpec};
+use crate::run_length::RunLength;
 use crate::speak::{Speech, speak};
 use crate::{interrupt, run_report, screen};
 use ::train::TrainError;
@@ -15,24 +19,67 @@ use ::train::run::{HostBuffers, Outcome, Run};
 use ::train::runlog::RunLog;
 use ::train::save::{self, Document};
 use ::train::setup::Setup;
-use data::Split;
+use data::{Dataset, Split};
 use plan::report::{Bill, steps_hash};
 use plan::{Bytes, Phase, Plan};
-use spec::{Command, Machine, Planned, SamplingKeys, plan_again};
+use spec::{Command, Machine, Planned, SamplingKeys, Settings, SpecError, plan_again};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-const STOPPING: &str = "stopping after this step, saving it (Ctrl-C again: leave at once)";
+const STOPPING: &str = "stopping (Ctrl-C again: leave at once, without saving)";
 
 /// Tokens of the text at the end.
 const SAMPLE_TOKENS: u64 = 350;
 
+const FLAGS: [Flag; 2] =
+    [Flag { name: "--time", value: Some("duration") }, Flag { name: "--yes", value: None }];
+
+/// How long `train TEXT` may take where nobody says.
+const USUAL_SECONDS: f64 = 600.0;
+
 /// Runs the command.
 pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
-    let setup = Setup::new(settings(Command::Train, arguments)?, &environment())?;
-    let device = Device::find(setup.spec.device)?;
+    let flags = Given::new(&FLAGS, arguments)?;
+    let seconds = flags.get("--time").map(seconds_of).transpose()?;
+    let Some((index, path)) = own_text::path_among(&flags.rest) else {
+        if let Some(seconds) = seconds {
+            let time = duration(seconds);
+            let what = format!("--time {time} is for your own text: fitgpt train book.txt --time {time}");
+            return Err(SpecError::Conflict { what }.into());
+        }
+        let typed = Typed { settings: settings(Command::Train, &flags.rest)?, device: None };
+        return run_settings(typed, flags.has("--yes"), None);
+    };
+    let mut keys = flags.rest.clone();
+    keys.remove(index);
+    match own_text::prepared_run(path, &keys, seconds.unwrap_or(USUAL_SECONDS))? {
+        OwnText::Run(settings, device) => {
+            let typed = Typed { settings: *settings, device };
+            run_settings(typed, flags.has("--yes"), Some(path))
+        }
+        OwnText::Finished => Ok(0),
+        OwnText::Interrupted => Ok(INTERRUPTED),
+    }
+}
+
+/// What was typed, and the device where it was opened already.
+struct Typed {
+    settings: Settings,
+    device: Option<Device>,
+}
+
+/// Trains what settings say; `own_text` is the text that they were made for.
+fn run_settings(typed: Typed, yes: bool, own_text: Option<&str>) -> Result<u8, TrainError> {
+    let setup = Setup::new(typed.settings, &environment())?;
+    let device = match typed.device {
+        Some(device) => device,
+        None => Device::find(setup.spec.device, setup.settings.asks_for_gpu())?,
+    };
     run_report::introduce(&setup, &device)?;
-    let Loaded { mut engine, document, host } = load(&setup, &device)?;
+    let Loaded { mut engine, document, host, planned_length } = load(&setup, &device)?;
+    if !planned_length.is_confirmed(yes) {
+        return Ok(INTERRUPTED);
+    }
     device.check_host_memory(&host)?;
     let mut buffers = HostBuffers::new(&setup.spec, &engine)?;
     let log = &mut setup.claim()?;
@@ -40,14 +87,17 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     let stop = interrupt::catch(STOPPING);
     let start = Instant::now();
     let seen = || device.held_bytes();
-    let ended =
-        train(&setup, &mut engine, log, document, &mut buffers, (&stop, &mut progress, &seen));
+    let shows_end = own_text.is_some() || setup.dataset.floor().is_some();
+    let watch = Watch { stop: &stop, progress: &mut progress, device_bytes: &seen };
+    let ended = train(&setup, &mut engine, log, document, &mut buffers, watch, shows_end);
     progress.finish();
     let outcome = ended.inspect_err(|error| run_report::rescue(&setup.spec, error))?;
     run_report::conclude(&setup.spec, &outcome, start.elapsed().as_secs_f64());
     if !outcome.interrupted {
         run_report::compare(&setup, &outcome);
-        show_sample(&setup, &mut engine, &outcome, &stop)?;
+        if shows_end {
+            show_sample(&setup, &mut engine, &outcome, &stop)?;
+        }
         run_report::next_commands(&setup.spec, &outcome);
     }
     let interrupted = outcome.interrupted || stop.load(Ordering::Relaxed);
@@ -59,6 +109,23 @@ struct Loaded {
     engine: Engine,
     document: Document,
     host: Vec<HostMemory>,
+    planned_length: RunLength,
+}
+
+/// What a run is watched by.
+struct Watch<'a> {
+    stop: &'a AtomicBool,
+    progress: &'a mut Progress,
+    device_bytes: &'a dyn Fn() -> Option<u64>,
+}
+
+/// `90s`, `10min`, `1h30m`, `2h`, `1d`.
+fn seconds_of(given: &str) -> Result<f64, SpecError> {
+    let shown: String = given.chars().take(40).collect();
+    parse_duration(given).filter(|seconds| (1.0..=1e9).contains(seconds)).ok_or_else(|| {
+        let what = format!("--time '{shown}': write a duration such as 90s, 10min, 1h30m or 2h");
+        SpecError::Conflict { what }
+    })
 }
 
 /// Plans, shows the plan, and takes the memory.
@@ -76,6 +143,8 @@ fn load(setup: &Setup, device: &Device) -> Result<Loaded, TrainError> {
     let (planned, backend) = loaded;
     let host = host_memory(setup, &planned);
     run_report::held(device, backend.arena_bytes(), machine.budget);
+    let planned_length = RunLength::new(setup, &planned, &machine, device);
+    planned_length.show();
     let Planned { program, plan, choice, .. } = planned;
     let steps = format!("{:016x}", steps_hash(&plan.schedule, Phase::Train));
     let mut document = setup.document(choice, steps, device.kind());
@@ -83,7 +152,8 @@ fn load(setup: &Setup, device: &Device) -> Result<Loaded, TrainError> {
     if let Some(text) = setup.saved.as_ref().and_then(|saved| saved.other_bits(&document)) {
         screen::notice(&text);
     }
-    Ok(Loaded { engine: Engine::new(backend, program, setup.dims), document, host })
+    let engine = Engine::new(backend, program, setup.dims);
+    Ok(Loaded { engine, document, host, planned_length })
 }
 
 /// The plan that the run was saved with, if it still serves; else a new one, or a refusal with
@@ -109,7 +179,8 @@ fn train(
     log: &mut RunLog,
     document: Document,
     buffers: &mut HostBuffers,
-    (stop, progress, device_bytes): (&AtomicBool, &mut Progress, &dyn Fn() -> Option<u64>),
+    Watch { stop, progress, device_bytes }: Watch<'_>,
+    evaluate_at_end: bool,
 ) -> Result<Outcome, TrainError> {
     let Setup { spec, dataset, saved, .. } = setup;
     let mut generator = rng::torch::Generator::new(spec.seed);
@@ -119,7 +190,6 @@ fn train(
         save::load(engine, &saved.reader, &saved.path, buffers.tensor())?;
         feed.restore(&document.feed)?;
     }
-    let evaluate_at_end = dataset.floor().is_some();
     let run =
         Run { spec, engine, feed: &mut *feed, log, document, evaluate_at_end, stop, device_bytes };
     run.go(buffers, progress)
@@ -159,7 +229,7 @@ fn progress_spec(setup: &Setup, device: &Device) -> Result<ProgressSpec, TrainEr
     })
 }
 
-/// The built-in run ends with a text of its own.
+/// The built-in run and runs on one's own text end with a text that the model writes.
 fn show_sample(
     setup: &Setup,
     engine: &mut Engine,
@@ -167,16 +237,22 @@ fn show_sample(
     stop: &AtomicBool,
 ) -> Result<(), TrainError> {
     let Setup { spec, dataset, .. } = setup;
-    let (Some(tokenizer), Some(_), Some(_)) =
-        (dataset.tokenizer(), dataset.floor(), &outcome.evaluation)
-    else {
+    let (Some(tokenizer), Some(_)) = (dataset.tokenizer(), &outcome.evaluation) else {
         return Ok(());
     };
     screen::line(&screen::strong("\nwhat it writes"));
     let keys = SamplingKeys { max_new_tokens: SAMPLE_TOKENS, ..spec.sampling.clone() };
-    let prompt = tokenizer.encode(&keys.start)?;
+    // A text without line ends has none to begin with; any of its own characters will do.
+    let prompt = tokenizer.encode(&keys.start).or_else(|_| first_token(dataset))?;
     let speech = Speech { tokenizer: &tokenizer, keys: &keys, seed: spec.seed, index: 0 };
     speak(engine, &speech, &prompt, &|| !stop.load(Ordering::Relaxed))?;
     screen::line("");
     Ok(())
+}
+
+/// The first token of the validation text.
+fn first_token(dataset: &Dataset) -> Result<Vec<i32>, TrainError> {
+    let mut ids = [0];
+    dataset.split(Split::Val).read(0, &mut ids)?;
+    Ok(ids.to_vec())
 }

@@ -27,9 +27,11 @@ pub enum Device {
 }
 
 impl Device {
-    /// The device that was asked for, or why it cannot be had. Without a wish: the first GPU that
-    /// can be used, else the CPU, and a line that says what a GPU that is there lacks.
-    pub fn find(asked: spec::Device) -> Result<Device, BackendError> {
+    /// The device that was asked for, or why it cannot be had. Where it was left open: the first GPU
+    /// that can be used, else the CPU, and a line that says what a GPU that is there lacks. Settings
+    /// that only a GPU can give (`gpu_setting`) refuse the CPU: nobody wants a run that takes a
+    /// hundred times as long.
+    pub fn find(asked: spec::Device, gpu_setting: Option<String>) -> Result<Device, BackendError> {
         match asked {
             spec::Device::Cpu => Ok(Device::Cpu(CpuDevice::new())),
             spec::Device::Cuda(index) => match CudaDevice::open(index) {
@@ -39,28 +41,35 @@ impl Device {
                     Err(BackendError::Refused { what })
                 }
             },
-            spec::Device::Auto => Device::best(),
+            spec::Device::Auto => Device::best(gpu_setting),
         }
     }
 
-    fn best() -> Result<Device, BackendError> {
-        let on_cpu = |why: Option<String>| {
-            if let Some(why) = why {
-                screen::note(&format!("note: the GPU is not used: {why}"));
+    fn best(gpu_setting: Option<String>) -> Result<Device, BackendError> {
+        let on_cpu = |error: CudaError| {
+            if let Some(setting) = &gpu_setting {
+                let what = format!(
+                    "{setting} asks for a GPU, and there is none to use: {error}; --device=cpu \
+                     trains on the CPU all the same"
+                );
+                return Err(BackendError::Refused { what });
+            }
+            // On a machine without such a GPU there is nothing to say.
+            if !matches!(error, CudaError::Library(_) | CudaError::NoDevice) {
+                screen::note(&format!("note: the GPU is not used: {error}"));
             }
             Ok(Device::Cpu(CpuDevice::new()))
         };
         let all = match all_gpus() {
             Ok(all) => all,
-            // A machine without such a GPU: nothing to say.
-            Err(CudaError::Library(_) | CudaError::NoDevice) => return on_cpu(None),
-            Err(error) => return on_cpu(Some(error.to_string())),
+            Err(error) => return on_cpu(error),
         };
         let Some(gpu) = all.iter().find(|gpu| gpu.is_supported()) else {
-            let old = all.first().map(|gpu| {
-                CudaError::Architecture { name: gpu.name.clone(), sm: gpu.sm }.to_string()
-            });
-            return on_cpu(old);
+            let old = |gpu: &::cuda::GpuInfo| CudaError::Architecture {
+                name: gpu.name.clone(),
+                sm: gpu.sm,
+            };
+            return on_cpu(all.first().map_or(CudaError::NoDevice, old));
         };
         match CudaDevice::open(gpu.index) {
             Ok(found) => Ok(Device::Cuda(Box::new(found))),
@@ -69,7 +78,7 @@ impl Device {
                 let what = format!("{}: {error}; --device=cpu runs without", gpu.name);
                 Err(BackendError::Refused { what })
             }
-            Err(error) => on_cpu(Some(error.to_string())),
+            Err(error) => on_cpu(error),
         }
     }
 

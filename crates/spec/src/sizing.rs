@@ -1,0 +1,271 @@
+//! A run for a text, a machine and a time: which model, how many tokens per update, how many
+//! updates. The rule is a published one (Chinchilla's loss of model size and tokens seen, Hoffmann et
+//! al. 2022); what the machine manages in the time comes from whoever asks.
+
+use crate::value::Value;
+
+/// What is to be learnt from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Text {
+    /// Tokens to train on.
+    pub train_tokens: u64,
+    /// Tokens to evaluate on.
+    pub val_tokens: u64,
+    /// Whether tokens are characters, of which a context needs more.
+    pub is_characters: bool,
+}
+
+/// A model of the ladder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Transformer blocks.
+    pub n_layer: u64,
+    /// Attention heads.
+    pub n_head: u64,
+    /// Width of the residual stream.
+    pub n_embd: u64,
+}
+
+const fn shape(n_layer: u64, n_head: u64, n_embd: u64) -> Shape {
+    Shape { n_layer, n_head, n_embd }
+}
+
+/// From the smallest that writes words to GPT-2 medium, each about twice as large as the one before.
+pub const LADDER: [Shape; 12] = [
+    shape(2, 2, 64),
+    shape(3, 3, 96),
+    shape(4, 4, 128),
+    shape(5, 5, 160),
+    shape(6, 6, 192),
+    shape(6, 4, 256),
+    shape(6, 5, 320),
+    shape(6, 6, 384),
+    shape(8, 8, 512),
+    shape(10, 10, 640),
+    shape(12, 12, 768),
+    shape(24, 16, 1024),
+];
+
+impl Shape {
+    /// Weights of its blocks; embeddings are a table, not a part of the network's depth.
+    pub fn block_parameters(self) -> u64 {
+        12 * self.n_layer * self.n_embd * self.n_embd
+    }
+
+    /// Tokens of a context, as far as the text has them: the shorter half must hold some contexts.
+    fn block_size(self, text: &Text) -> u64 {
+        let usual = match (text.is_characters, self.n_embd) {
+            (true, _) | (false, ..512) => 256,
+            (false, 512..768) => 512,
+            (false, _) => 1024,
+        };
+        let most = text.val_tokens.min(text.train_tokens) / 4;
+        let fits = (SHORTEST_LOG..).take_while(|&log| 1 << log <= most.min(usual)).last();
+        fits.map_or(1 << SHORTEST_LOG, |log| 1 << log)
+    }
+}
+
+/// The shortest context, as a power of two: below it there is nothing to learn.
+const SHORTEST_LOG: u32 = 3;
+
+/// Fewer tokens in the smaller half are no text.
+pub const FEWEST_TOKENS: u64 = 4 << SHORTEST_LOG;
+
+/// Passes over the text after which more of the same teach nothing but the text itself, with dropout.
+const MOST_PASSES: f64 = 30.0;
+
+/// Weights of a model for each token of its text: larger ones learn it by heart at once.
+const MOST_WEIGHTS_PER_TOKEN: u64 = 12;
+
+/// Updates of a run: with fewer a small batch is better, with more a larger one.
+const MOST_UPDATES: f64 = 12_000.0;
+
+/// Tokens of an update, as powers of two.
+const UPDATE_LOGS: std::ops::RangeInclusive<u32> = 9..=19;
+
+/// A run that was chosen, before its iterations are counted by measurement.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SizedRun {
+    /// The model.
+    pub shape: Shape,
+    /// Tokens of a context.
+    pub block_size: u64,
+    /// Sequences of an update.
+    pub batch_size: u64,
+    /// Tokens that are seen in the time, or that are worth seeing.
+    pub tokens: f64,
+    /// Times that each token of the text is seen.
+    pub passes: f64,
+}
+
+impl SizedRun {
+    /// Tokens of an update.
+    pub fn tokens_per_iteration(&self) -> u64 {
+        self.block_size * self.batch_size
+    }
+
+    /// Whether there is more time than the text is worth.
+    pub fn is_limited_by_text(&self) -> bool {
+        self.passes >= MOST_PASSES
+    }
+}
+
+/// The least of all runs: the smallest model, one sequence at a time.
+pub fn smallest() -> SizedRun {
+    let (shape, block_size) = (LADDER[0], 1 << SHORTEST_LOG);
+    SizedRun { shape, block_size, batch_size: 1, tokens: 0.0, passes: 0.0 }
+}
+
+/// The run with the lowest loss to be expected. `iteration_seconds` says how long an update of a
+/// model takes, with a batch, here; none where it does not fit.
+pub fn choose(
+    text: &Text,
+    seconds: f64,
+    mut iteration_seconds: impl FnMut(&SizedRun) -> Option<f64>,
+) -> Option<SizedRun> {
+    let mut best: Option<(f64, SizedRun)> = None;
+    let largest = text.train_tokens.saturating_mul(MOST_WEIGHTS_PER_TOKEN);
+    for (index, &shape) in LADDER.iter().enumerate() {
+        if index > 0 && shape.block_parameters() > largest {
+            break;
+        }
+        let Some(sized) = batched(shape, text, seconds, &mut iteration_seconds) else {
+            break;
+        };
+        let loss = expected_loss(shape, sized.tokens);
+        match &best {
+            Some((lowest, _)) if loss >= *lowest => break,
+            _ => best = Some((loss, sized)),
+        }
+    }
+    best.map(|(_, sized)| sized)
+}
+
+/// A shape with the smallest batch that leaves no more updates than are useful.
+fn batched(
+    shape: Shape,
+    text: &Text,
+    seconds: f64,
+    iteration_seconds: &mut impl FnMut(&SizedRun) -> Option<f64>,
+) -> Option<SizedRun> {
+    let block_size = shape.block_size(text);
+    let worth = MOST_PASSES * text.train_tokens as f64;
+    let mut found = None;
+    for log in UPDATE_LOGS {
+        let batch_size = ((1u64 << log) / block_size).max(1);
+        let mut sized = SizedRun { shape, block_size, batch_size, tokens: 0.0, passes: 0.0 };
+        let Some(each) = iteration_seconds(&sized).filter(|each| *each > 0.0) else {
+            break;
+        };
+        let per_update = sized.tokens_per_iteration() as f64;
+        sized.tokens = (seconds / each * per_update).min(worth);
+        sized.passes = sized.tokens / text.train_tokens.max(1) as f64;
+        let updates = sized.tokens / per_update;
+        found = Some(sized);
+        if updates <= MOST_UPDATES {
+            break;
+        }
+    }
+    found
+}
+
+/// Chinchilla's law, without the part that no run changes.
+fn expected_loss(shape: Shape, tokens: f64) -> f64 {
+    let parameters = shape.block_parameters() as f64;
+    406.4 / parameters.powf(0.34) + 410.7 / tokens.max(1.0).powf(0.28)
+}
+
+/// The keys of a chosen run with so many iterations, evaluated some times with so many batches.
+pub fn keys(sized: &SizedRun, iterations: u64, eval_iters: u64) -> Vec<(&'static str, Value)> {
+    let SizedRun { shape: Shape { n_layer, n_head, n_embd }, block_size, batch_size, .. } = *sized;
+    let whole = |number: u64| Value::Int(i64::try_from(number).unwrap_or(i64::MAX));
+    let dropout = match sized.passes {
+        few if few <= 4.0 => 0.0,
+        some if some <= 10.0 => 0.1,
+        _ => 0.2,
+    };
+    // 1e-3 is right for nanoGPT's 384 wide model, 4e-3 for 64 (docs/experiments.md).
+    let rate = 1e-3 * (384.0 / n_embd as f64).powf(0.77);
+    let rate = (rate * 1e5).round() / 1e5;
+    let small_updates = sized.tokens_per_iteration() < 1 << 15;
+    vec![
+        ("n_layer", whole(n_layer)),
+        ("n_head", whole(n_head)),
+        ("n_embd", whole(n_embd)),
+        ("block_size", whole(block_size)),
+        ("batch_size", whole(batch_size)),
+        ("gradient_accumulation_steps", whole(1)),
+        ("dropout", Value::Float(dropout)),
+        ("learning_rate", Value::Float(rate)),
+        ("min_lr", Value::Float((rate * 1e5 / 20.0).round() / 1e5)),
+        ("beta2", Value::Float(if small_updates { 0.99 } else { 0.95 })),
+        ("max_iters", whole(iterations)),
+        ("lr_decay_iters", whole(iterations)),
+        ("warmup_iters", whole((iterations / 50).clamp(1, 1000))),
+        ("eval_interval", whole((iterations / EVALUATIONS).max(1))),
+        ("eval_iters", whole(eval_iters.max(1))),
+        ("log_interval", whole(round_number(iterations / 50))),
+    ]
+}
+
+/// Evaluations of a run, beside the one at its beginning.
+pub const EVALUATIONS: u64 = 10;
+
+/// 1, 2 or 5 times a power of ten, at most the number given.
+fn round_number(number: u64) -> u64 {
+    let power = 10u64.pow(number.max(1).ilog10());
+    [5, 2, 1].map(|step| step * power).into_iter().find(|&round| round <= number).unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHAKESPEARE: Text =
+        Text { train_tokens: 1_003_854, val_tokens: 111_540, is_characters: true };
+
+    /// A machine of so many operations a second that needs so long for the smallest update.
+    fn machine(flops: f64, least: f64) -> impl FnMut(&SizedRun) -> Option<f64> {
+        move |sized| {
+            let work = 6.0 * sized.shape.block_parameters() as f64;
+            Some(least.max(work * sized.tokens_per_iteration() as f64 / flops))
+        }
+    }
+
+    #[test]
+    fn more_time_buys_a_larger_model_and_the_text_ends_it() {
+        let of = |seconds: f64| choose(&SHAKESPEARE, seconds, machine(8e10, 1e-3)).unwrap();
+        let (short, long) = (of(60.0), of(3600.0));
+        assert!(short.shape.n_embd < long.shape.n_embd, "{short:?} {long:?}");
+        assert!(short.passes < 30.0);
+        let gpu = choose(&SHAKESPEARE, 3600.0, machine(2e14, 2e-3)).unwrap();
+        assert!(gpu.is_limited_by_text() && gpu.shape.block_parameters() < 13_000_000, "{gpu:?}");
+        assert!(gpu.tokens <= 30.0 * 1_003_854.0);
+    }
+
+    #[test]
+    fn short_texts_get_short_contexts() {
+        for (val_tokens, want) in [(111_540, 256), (1000, 128), (40, 8), (1, 8)] {
+            let text = Text { val_tokens, ..SHAKESPEARE };
+            let sized = choose(&text, 60.0, machine(8e10, 1e-3)).unwrap();
+            assert_eq!(sized.block_size, want, "{val_tokens}");
+        }
+    }
+
+    #[test]
+    fn keys_are_of_the_table() {
+        let sized = choose(&SHAKESPEARE, 60.0, machine(8e10, 1e-3)).unwrap();
+        for (name, value) in keys(&sized, 1234, 50) {
+            let key = crate::keys::Key::find(name).unwrap();
+            assert_eq!(key.accept(value.clone()), Ok(value), "{name}");
+        }
+        assert_eq!([0, 1, 7, 24, 99, 1234].map(round_number), [1, 1, 5, 20, 50, 1000]);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_not_chosen() {
+        let small = |sized: &SizedRun| (sized.shape.n_embd <= 128).then_some(1e-3);
+        assert!(choose(&SHAKESPEARE, 600.0, small).unwrap().shape.n_embd <= 128);
+        assert_eq!(choose(&SHAKESPEARE, 600.0, |_| None), None);
+    }
+}
