@@ -88,6 +88,20 @@ fn standard_input_and_documents() {
 }
 
 #[test]
+fn offline_is_told_within_seconds() {
+    let place = Place::empty("prepare-offline");
+    let start = Instant::now();
+    let mut command = place.command(&["prepare", "tinystories", "--out", "d"]);
+    command.env("HF_ENDPOINT", "http://127.0.0.1:1");
+    for proxy in ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"] {
+        command.env_remove(proxy);
+    }
+    let ended = Ended::from(command.output().unwrap());
+    ended.failed(4, &["cannot be reached", "check the network", "HF_ENDPOINT"]);
+    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+}
+
+#[test]
 fn words_that_make_no_request() {
     let place = Place::empty("prepare-words");
     place.write("a.txt", b"text");
