@@ -25,6 +25,7 @@ mod survey;
 mod tokens;
 
 mod journal;
+mod lock;
 mod output;
 mod pipeline;
 

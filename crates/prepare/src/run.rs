@@ -3,6 +3,7 @@
 use crate::download::{Client, hex};
 use crate::error::{PrepareError, Result};
 use crate::journal::{Journal, Totals};
+use crate::lock::Lock;
 use crate::output::{Found, Output, look};
 use crate::pipeline::{self, Encoded, Event, Feed, Item, Next};
 use crate::readers::{Packing, ReadSpec, read};
@@ -60,17 +61,28 @@ pub enum Outcome {
 /// next call.
 pub fn run(mut job: Job, client: &Client, observer: &mut dyn Observer) -> Result<Outcome> {
     let out = job.request.out.clone();
+    let stdin = job.sources.iter().position(|source| source.place == Place::Stdin);
+    if stdin.is_none()
+        && let Found::Done(totals) = look(&out, &job.settings()?, job.request.overwrite)?
+    {
+        return Ok(Outcome::Already(totals)); // a folder that may not be written to is as good
+    }
+    // Before anything is written: who prepares here already must not lose a byte.
+    let lock = Lock::take(&out)?;
     let mut settings = String::new();
-    for index in 0..job.sources.len() {
-        if job.sources[index].place == Place::Stdin {
-            settings += &keep_standard_input(&mut job, index, client)?;
-        }
+    if let Some(index) = stdin {
+        settings += &keep_standard_input(&mut job, index, client)?;
     }
     if client.is_stopped() {
         return Ok(Outcome::Interrupted(Totals::default()));
     }
     settings += &job.settings()?;
-    let journal = match look(&out, &settings, job.request.overwrite)? {
+    let shelf = Shelf::new(job.sources.clone().into(), client.clone(), &out);
+    let found = look(&out, &settings, job.request.overwrite);
+    if matches!(found, Err(_) | Ok(Found::Done(_))) && !job.request.keep_downloads {
+        shelf.clear(); // the copy of standard input is not needed
+    }
+    let journal = match found? {
         Found::Done(totals) => return Ok(Outcome::Already(totals)),
         Found::Begun(journal) => {
             if journal.totals.text_bytes > 0 {
@@ -89,8 +101,7 @@ pub fn run(mut job: Job, client: &Client, observer: &mut dyn Observer) -> Result
         }
     };
     job.check_space()?;
-    let output = Output::open(&out, journal)?;
-    let shelf = Shelf::new(job.sources.clone().into(), client.clone(), &out);
+    let output = Output::open(&out, journal, &lock)?;
     Work { job: &job, shelf, client, observer }.run(output)
 }
 
@@ -372,7 +383,7 @@ fn spec_of<'a>(job: &'a Job, index: usize, path: &'a Path) -> ReadSpec<'a> {
 fn keep_standard_input(job: &mut Job, index: usize, client: &Client) -> Result<String> {
     let folder = job.request.out.join(crate::shelf::FOLDER);
     std::fs::create_dir_all(&folder).map_err(PrepareError::io(&folder, "make the folder"))?;
-    let path = folder.join("stdin");
+    let path = folder.join(crate::shelf::STDIN);
     let writing = PrepareError::io(&path, "keep standard input");
     let mut file = File::create(&path).map_err(&writing)?;
     let mut input = std::io::stdin().lock();

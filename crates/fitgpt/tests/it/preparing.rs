@@ -87,6 +87,14 @@ fn standard_input_and_documents() {
     assert!(head.contains("text number 1\n"), "{head}");
 }
 
+/// A shell, in a folder, with the binary as `$0`.
+fn shell(place: &Place, script: &str) -> Command {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script]).arg(place.command(&[]).get_program()).current_dir(&place.0);
+    shell.env_remove("CARGO_MANIFEST_DIR");
+    shell
+}
+
 #[test]
 fn offline_is_told_within_seconds() {
     let place = Place::empty("prepare-offline");
@@ -99,6 +107,47 @@ fn offline_is_told_within_seconds() {
     let ended = Ended::from(command.output().unwrap());
     ended.failed(4, &["cannot be reached", "check the network", "HF_ENDPOINT"]);
     assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+}
+
+/// Whoever comes second to a folder touches nothing, whatever it wanted there.
+#[test]
+fn a_second_preparation_leaves_the_first_alone() {
+    let place = Place::empty("prepare-two");
+    let text = "It was the best of times, it was the worst of times.\n".repeat(400);
+    place.write("whole.txt", text.as_bytes());
+    place.write("other.txt", "something else ".repeat(500).as_bytes());
+    let (begin, end) = text.as_bytes().split_at(10_000);
+    let mut command = place.command(&["prepare", "-", "--out", "d", "--format", "text"]);
+    let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut first = command.spawn().unwrap();
+    let mut input = first.stdin.take().unwrap();
+    input.write_all(begin).unwrap();
+    let kept = || std::fs::read(place.path("d/downloads/stdin")).unwrap_or_default();
+    while kept().len() < begin.len() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    place.write("d/prepare.json", b"as it was");
+    for script in [
+        "\"$0\" prepare - --out d --format text < other.txt",
+        "\"$0\" prepare other.txt --out d",
+        "\"$0\" prepare other.txt --out d --overwrite",
+    ] {
+        let second = Ended::from(shell(&place, script).output().unwrap());
+        second.failed(4, &["another process", "another --out"]);
+        assert!(kept() == begin, "{script}");
+        assert_eq!(place.read("d/prepare.json"), b"as it was", "{script}");
+    }
+    input.write_all(end).unwrap();
+    drop(input);
+    Ended::from(first.wait_with_output().unwrap()).succeeded();
+    // The same again: nothing is done, and no copy of the input stays.
+    let mut again = shell(&place, "\"$0\" prepare - --out d --format text < whole.txt");
+    let again = Ended::from(again.output().unwrap()).succeeded().out;
+    assert!(again.contains("holds this data set already"), "{again}");
+    place.run(&["prepare", "whole.txt", "--out", "whole"]).succeeded();
+    assert!(halves(&place, "d") == halves(&place, "whole"));
+    let left: Vec<_> = std::fs::read_dir(place.path("d")).unwrap().flatten().collect();
+    assert_eq!(left.len(), 3, "{left:?}");
 }
 
 #[test]
