@@ -11,6 +11,7 @@
 mod error;
 
 mod known;
+mod sniff;
 mod sources;
 
 mod download;

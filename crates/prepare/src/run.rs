@@ -7,9 +7,10 @@ use crate::lock::Lock;
 use crate::output::{Found, Output, look};
 use crate::pipeline::{self, Encoded, Event, Feed, Item, Next};
 use crate::readers::{Packing, ReadSpec, read};
-use crate::request::{Choice, Job};
+use crate::request::{Choice, Job, Request};
 use crate::segment::{Batch, Layout, Segmenter};
 use crate::shelf::{Ahead, Shelf};
+use crate::sniff::shape_of_file;
 use crate::sources::{Format, Place};
 use crate::split::{Rule, train_characters};
 use crate::survey::Survey;
@@ -75,6 +76,9 @@ pub fn run(mut job: Job, client: &Client, observer: &mut dyn Observer) -> Result
     }
     if client.is_stopped() {
         return Ok(Outcome::Interrupted(Totals::default()));
+    }
+    if let Some(index) = stdin {
+        recognise_standard_input(&mut job, index, observer)?;
     }
     settings += &job.settings()?;
     let shelf = Shelf::new(job.sources.clone().into(), client.clone(), &out);
@@ -364,9 +368,11 @@ impl Writer<'_> {
 
 fn spec_of<'a>(job: &'a Job, index: usize, path: &'a Path) -> ReadSpec<'a> {
     let source = &job.sources[index];
+    let Request { field, column, .. } = &job.request;
     let field = match source.format {
         Format::Parquet => &job.column,
-        Format::Jsonl | Format::Text => &job.request.field,
+        Format::Csv | Format::Tsv => column.as_ref().unwrap_or(field),
+        Format::Jsonl | Format::Json | Format::Text => field,
     };
     ReadSpec {
         path,
@@ -376,6 +382,24 @@ fn spec_of<'a>(job: &'a Job, index: usize, path: &'a Path) -> ReadSpec<'a> {
         field,
         ends_documents: !job.by_position,
     }
+}
+
+/// Tells JSON on standard input from text: there is no ending that would.
+fn recognise_standard_input(
+    job: &mut Job,
+    index: usize,
+    observer: &mut dyn Observer,
+) -> Result<()> {
+    let path = job.request.out.join(crate::shelf::FOLDER).join(crate::shelf::STDIN);
+    let shape = shape_of_file(&path, job.sources[index].packing)?;
+    if job.recognise(index, shape) {
+        let field = &job.request.field;
+        observer.note(&format!(
+            "standard input is JSON: the field '{field}' of each object is a document (--field \
+             names another, --format text reads it as plain text)"
+        ));
+    }
+    Ok(())
 }
 
 /// Copies standard input to disk: a pipe can be read only once, and a second call must find the

@@ -1,4 +1,4 @@
-//! `fitgpt prepare`: text, JSON lines, parquet or a known data set into token files.
+//! `fitgpt prepare`: text, JSON, tables, parquet or a known data set into token files.
 
 use super::{INTERRUPTED, program, show};
 use crate::flags::{Flag, Given};
@@ -23,7 +23,7 @@ const FLAGS: [Flag; 13] = [
     flag("--val", Some("share")),
     flag("--field", Some("name")),
     flag("--column", Some("name")),
-    flag("--format", Some("text, jsonl or parquet")),
+    flag("--format", Some(FORMATS)),
     flag("--seed", Some("number")),
     flag("--workers", Some("number")),
     flag("--max-tokens", Some("number")),
@@ -32,6 +32,9 @@ const FLAGS: [Flag; 13] = [
     flag("--overwrite", None),
     flag("--ignore-space", None),
 ];
+
+/// What `--format` takes.
+const FORMATS: &str = "text, jsonl, json, csv, tsv or parquet";
 
 /// Files listed by `--dry-run`.
 const LISTED: usize = 20;
@@ -68,12 +71,12 @@ fn prepared(request: Request, client: &Client, dry_run: bool) -> Result<Shown, P
     watching.finish();
     let text = match outcome? {
         Outcome::Done(totals) => {
-            summary(&job, &totals, Some(start.elapsed().as_secs_f64())) + &next_step(&job)
+            summary(&totals, Some(start.elapsed().as_secs_f64())) + &next_step(&job)
         }
         Outcome::Already(totals) => {
             let out = job.request.out.display();
             screen::notice(&format!("{out} holds this data set already; nothing was done"));
-            summary(&job, &totals, None) + &next_step(&job)
+            summary(&totals, None) + &next_step(&job)
         }
         Outcome::Interrupted(totals) => {
             let tokens = totals.train_tokens + totals.val_tokens;
@@ -167,8 +170,11 @@ fn format(given: &str) -> Result<Format, SpecError> {
     match given {
         "text" => Ok(Format::Text),
         "jsonl" => Ok(Format::Jsonl),
+        "json" => Ok(Format::Json),
+        "csv" => Ok(Format::Csv),
+        "tsv" => Ok(Format::Tsv),
         "parquet" => Ok(Format::Parquet),
-        _ => Err(refused("--format", "text, jsonl or parquet", given)),
+        _ => Err(refused("--format", FORMATS, given)),
     }
 }
 

@@ -95,6 +95,36 @@ fn shell(place: &Place, script: &str) -> Command {
     shell
 }
 
+/// JSON on standard input is documents, by its content; an explicit format is obeyed.
+#[test]
+fn json_on_standard_input_is_recognised() {
+    let place = Place::empty("prepare-stdin-json");
+    let line = |number| format!("{{\"text\": \"text number {number}\"}}\n");
+    let lines: String = (1..=40).map(line).collect();
+    place.write("lines", lines.as_bytes());
+    place.write("list", format!("[{}]", lines.trim_end().replace('\n', ",\n")).as_bytes());
+    place.write("table", b"text,n\none,1\ntwo,2\nthree,3\n");
+    for (input, flags, documents) in [
+        ("cat lines", "", Some("40 (")),
+        ("gzip < lines", "", Some("40 (")),
+        ("cat list", "", Some("40 (")),
+        ("cat table", "--format csv", Some("3 (")),
+        ("cat lines", "--format text", None),
+        ("echo {hello} world, this is no JSON", "", None),
+    ] {
+        let script = format!("{input} | \"$0\" prepare - --out d --overwrite --val 0.5 {flags}");
+        let out = Ended::from(shell(&place, &script).output().unwrap()).succeeded().out;
+        let row = out.lines().find_map(|line| line.strip_prefix("documents "));
+        let found = row.map(|row| row.trim_start().starts_with(documents.unwrap_or("none")));
+        assert_eq!(found, documents.map(|_| true), "{script}: {out}");
+        let is_told = out.contains("standard input is JSON");
+        assert_eq!(is_told, documents == Some("40 ("), "{script}: {out}");
+    }
+    let script = "cat lines | \"$0\" prepare - --out e --field body";
+    let ended = Ended::from(shell(&place, script).output().unwrap());
+    ended.failed(4, &["line 1 has no field 'body'", "--field", "--format text"]);
+}
+
 #[test]
 fn offline_is_told_within_seconds() {
     let place = Place::empty("prepare-offline");

@@ -1,5 +1,6 @@
-//! Sources into documents: plain text, JSON lines and parquet, packed or not, as streams.
+//! Sources into documents: plain text, JSON, tables and parquet, packed or not, as streams.
 
+mod csv;
 mod jsonl;
 mod packing;
 mod parquet;
@@ -10,7 +11,7 @@ use crate::segment::Sink;
 use crate::sources::Format;
 use std::path::Path;
 
-pub use packing::Packing;
+pub use packing::{Packing, Unpacked};
 
 /// What a reader needs to know of a source that lies on disk.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +38,8 @@ pub struct ReadSpec<'a> {
 pub fn read(spec: &ReadSpec<'_>, sink: &mut dyn Sink) -> Result<()> {
     match spec.format {
         Format::Text => text::read(spec, sink),
-        Format::Jsonl => jsonl::read(spec, sink),
+        Format::Jsonl | Format::Json => jsonl::read(spec, sink),
+        Format::Csv | Format::Tsv => csv::read(spec, sink),
         Format::Parquet => parquet::read(spec, sink),
     }
 }
