@@ -4,7 +4,7 @@
 use crate::numbers::{duration, grouped, short};
 use crate::screen;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use prepare::{Choice, Job, Observer, Place, Progress, Totals};
+use prepare::{Choice, ENOUGH, Job, Observer, Place, Progress, Totals};
 use std::time::{Duration, Instant};
 
 /// Between two lines where nobody watches.
@@ -166,4 +166,22 @@ pub fn summary(totals: &Totals, seconds: Option<f64>) -> String {
         text += &row("took", duration(seconds));
     }
     text
+}
+
+/// A warning where the validation loss would say little, with what helps.
+pub fn few_val_tokens(job: &Job, totals: &Totals) -> Option<String> {
+    let tokens = totals.val_tokens;
+    if tokens >= ENOUGH {
+        return None;
+    }
+    let help = match job.larger_val(totals) {
+        Some(share) => format!("Make it again with --val {share} --overwrite, or give more text."),
+        None => "Even half of this text would be too little for --val: give more text.".to_owned(),
+    };
+    Some(format!(
+        "val.bin has only {} tokens. With fewer than {} the validation loss is mostly noise. \
+         {help}",
+        grouped(tokens),
+        grouped(ENOUGH)
+    ))
 }

@@ -4,6 +4,7 @@
 use crate::disk;
 use crate::download::{Client, hex};
 use crate::error::{PrepareError, Result};
+use crate::journal::Totals;
 use crate::known::{self, Origin};
 use crate::readers::Packing;
 use crate::sniff::Shape;
@@ -175,6 +176,14 @@ impl Job {
             gib(self.free)
         );
         Err(PrepareError::Output { path: self.request.out.clone(), what })
+    }
+
+    /// A share for `--val` that would do, where validation got too few tokens and one would.
+    #[must_use]
+    pub fn larger_val(&self, totals: &Totals) -> Option<f64> {
+        let is_fixed = self.sources.iter().any(|source| source.split.is_some());
+        let share = split::share_for_enough(totals, self.request.seed);
+        share.filter(|_| !is_fixed)
     }
 
     /// A checksum of everything that decides the bytes of the result.

@@ -182,6 +182,8 @@ Looks into a data set, whoever made it.
 
   fitgpt data stats FOLDER                               tokens, documents, ids
   fitgpt data head FOLDER [--documents N] [--split val]  the first documents as text
+
+A name that is no data set here is looked for in data/.
 ",
         keys: None,
         run: data::run,

@@ -54,7 +54,7 @@ fn from_a_text_to_a_model() {
     let made = place.run(&["prepare", "book.txt", "--out", "data/book", "--tokenizer=char"]);
     let out = made.succeeded().out;
     assert!(out.contains("train.bin       2,322 tokens"), "{out}");
-    assert!(out.contains("train --dataset=book"), "{out}");
+    assert!(out.ends_with(" train data/book\n"), "{out}");
     let small = ["--n_layer=1", "--n_head=1", "--n_embd=8", "--block_size=8", "--batch_size=2"];
     let run = ["--max_iters=2", "--eval_iters=1", "--device=cpu", "--out_dir=out"];
     let tokens = "--gradient_accumulation_steps=1";
@@ -93,6 +93,50 @@ fn shell(place: &Place, script: &str) -> Command {
     shell.args(["-c", script]).arg(place.command(&[]).get_program()).current_dir(&place.0);
     shell.env_remove("CARGO_MANIFEST_DIR");
     shell
+}
+
+/// The last line, given to a shell in the same folder, names this program and the data set.
+#[test]
+fn the_closing_command_works_where_it_was_typed() {
+    let place = Place::empty("prepare-closing");
+    place.write("book.txt", "To be, or not to be.\n".repeat(60).as_bytes());
+    let absolute = place.path("abs").display().to_string();
+    for out in ["data/book", "elsewhere/deep", "./data/b2/", "data/my 'books", &absolute, "-dash"] {
+        let flag = format!("--out={out}");
+        let said = place.run(&["prepare", "book.txt", &flag]).succeeded().out;
+        let command = said.trim_end().lines().last().unwrap();
+        let script = format!(
+            "set -- {command}; [ $# = 3 ] && \"$1\" --version && \
+                              [ \"$2\" = train ] && [ -f \"$3/train.bin\" ] && echo works"
+        );
+        let ended = Ended::from(shell(&place, &script).output().unwrap()).succeeded();
+        assert!(ended.out.ends_with("works\n"), "{command}: {ended:?}");
+        assert!(!command.contains("--dataset"), "{command}");
+    }
+}
+
+/// Too little to validate on is told, with a share that is enough.
+#[test]
+fn a_short_validation_part_is_told() {
+    let place = Place::empty("prepare-short-val");
+    place.write("book.txt", "To be, or not to be: that is it.\n".repeat(200).as_bytes());
+    let line = |number| format!("{{\"text\": \"text number {number} of a small collection\"}}\n");
+    place.write("many.jsonl", (0..500).map(line).collect::<String>().as_bytes());
+    place.write("tiny.txt", "word ".repeat(50).as_bytes());
+    for (source, tokenizer) in [("book.txt", "char"), ("book.txt", "gpt2"), ("many.jsonl", "gpt2")]
+    {
+        let out = format!("data/{source}-{tokenizer}");
+        let first = ["prepare", source, "--out", &out, "--tokenizer", tokenizer];
+        let said = place.run(&first).succeeded().out;
+        assert!(said.contains("val.bin has only "), "{said}");
+        let share = said.split("--val ").nth(1).unwrap().split(' ').next().unwrap();
+        let again = [&first[..], &["--val", share, "--overwrite"]].concat();
+        let said = place.run(&again).succeeded().out;
+        assert!(!said.contains("val.bin has only "), "--val {share}: {said}");
+    }
+    let said = place.run(&["prepare", "tiny.txt", "--out=data/tiny"]).succeeded().out;
+    assert!(said.contains("val.bin has only ") && said.contains("give more text"), "{said}");
+    assert!(!said.contains("--overwrite"), "{said}");
 }
 
 /// JSON on standard input is documents, by its content; an explicit format is obeyed.
@@ -137,6 +181,24 @@ fn offline_is_told_within_seconds() {
     let ended = Ended::from(command.output().unwrap());
     ended.failed(4, &["cannot be reached", "check the network", "HF_ENDPOINT"]);
     assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+}
+
+#[test]
+fn data_looks_in_the_folder_data() {
+    let place = Place::empty("prepare-names");
+    place.write("book/a.txt", "To be, or not to be.\n".repeat(60).as_bytes());
+    let made = place.run(&["prepare", "book", "--out=data/book", "--tokenizer=char"]);
+    assert!(made.succeeded().out.contains("train data/book"));
+    place.write("other/book.txt", b"x");
+    for (name, folder) in [("data/book", "data/book"), ("book", "data/book")] {
+        let stats = place.run(&["data", "stats", name]).succeeded().out;
+        assert!(stats.starts_with(&format!("{folder}\n")), "{stats}");
+        let head = place.run(&["data", "head", name]).succeeded().out;
+        assert!(head.starts_with(&format!("{folder}\n")), "{head}");
+        assert!(head.contains("To be, or not"), "{head}");
+    }
+    let nowhere = place.run(&["data", "stats", "bok"]);
+    nowhere.failed(4, &["data/bok does not exist", "--out data/bok"]);
 }
 
 /// Whoever comes second to a folder touches nothing, whatever it wanted there.
@@ -192,6 +254,8 @@ fn words_that_make_no_request() {
         (&["a.txt", "--out=d", "--max-tokens=x"], &["such as 500000, 50M or 1B"]),
         (&["a.txt", "--out=d", "--tokenizer=bert"], &["gpt2, char or a tokenizer.json"]),
         (&["b.txt", "--out=d"], &["'b.txt' is no file"]),
+        (&["a.txt", "--out="], &["--out needs a folder"]),
+        (&["a.txt", "--out=d", "--format=xml"], &["--format needs text, jsonl, json, csv"]),
     ] {
         place.run(&[&["prepare"], arguments].concat()).failed(2, words);
     }
