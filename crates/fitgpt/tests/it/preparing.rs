@@ -395,8 +395,8 @@ fn peak(place: &Place, arguments: &[&str]) -> u64 {
     peak / 1024
 }
 
-/// Text of another size takes the same memory; a single line of 100 MB, too; as many workers as
-/// there may be stay under the GiB that is promised.
+/// Text of another size takes the same memory; a single line or field of 100 MB, too; as many
+/// workers as there may be stay under the GiB that is promised.
 #[test]
 fn memory_does_not_grow_with_the_text() {
     let place = Place::empty("prepare-memory");
@@ -405,11 +405,14 @@ fn memory_does_not_grow_with_the_text() {
     let text = place.read("line.txt");
     let line = [b"{\"text\": \"a\"}\n{\"text\": \"", &text[..], b"\"}\n"].concat();
     place.write("line.jsonl", &line);
-    drop((text, line));
+    let field = [b"id,text\n1,a\n2,\"", &text[..], b"\"\n"].concat();
+    place.write("field.csv", &field);
+    drop((text, line, field));
     for (source, workers, most) in [
         ("a.txt", "2", 160),
         ("line.txt", "2", 160),
         ("line.jsonl", "2", 160),
+        ("field.csv", "2", 160),
         ("line.jsonl", "64", 1024),
     ] {
         let out = format!("{source}-{workers}");
