@@ -4,7 +4,7 @@
 use crate::numbers::{duration, grouped, short};
 use crate::screen;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use prepare::{Choice, Job, Observer, Progress, Totals};
+use prepare::{Choice, ENOUGH, Job, Observer, Place, Progress, Totals};
 use std::time::{Duration, Instant};
 
 /// Between two lines where nobody watches.
@@ -117,11 +117,14 @@ pub fn introduction(job: &Job) -> String {
         Choice::Char => "characters".to_owned(),
         Choice::Json(path) => path.display().to_string(),
     };
+    let is_stdin = job.sources.iter().any(|source| source.place == Place::Stdin);
     let split = match job.by_position {
-        true => format!("the last {} % of the characters are val", percent(job.val)),
-        false => format!("{} % of the documents are val", percent(job.val)),
+        // It may turn out to be documents.
+        true if is_stdin && job.request.format.is_none() => String::new(),
+        true => format!("; the last {} % of the characters are val", percent(job.val)),
+        false => format!("; {} % of the documents are val", percent(job.val)),
     };
-    let mut text = format!("{count} file{s}, {known}; {tokenizer}; {split}\n");
+    let mut text = format!("{count} file{s}, {known}; {tokenizer}{split}\n");
     if !job.left_out.is_empty() {
         let count = job.left_out.len();
         text += &format!("{count} files are left out because they hold no text\n");
@@ -136,13 +139,14 @@ fn percent(share: f64) -> String {
 }
 
 /// What was done.
-pub fn summary(job: &Job, totals: &Totals, seconds: Option<f64>) -> String {
+pub fn summary(totals: &Totals, seconds: Option<f64>) -> String {
     let Totals { train_tokens, val_tokens, train_documents, val_documents, .. } = *totals;
     let tokens = train_tokens + val_tokens;
     let row = |name: &str, said: String| format!("{name:<16}{said}\n");
     let mut text = String::new();
-    if !job.by_position {
-        let all = grouped(train_documents + val_documents);
+    let all = train_documents + val_documents;
+    if all > 0 {
+        let all = grouped(all);
         let (train, val) = (grouped(train_documents), grouped(val_documents));
         text += &row("documents", format!("{all} ({train} train, {val} val)"));
     }
@@ -156,10 +160,28 @@ pub fn summary(job: &Job, totals: &Totals, seconds: Option<f64>) -> String {
     }
     if totals.skipped > 0 {
         let count = grouped(totals.skipped);
-        text += &row("left out", format!("{count} documents without text (null)"));
+        text += &row("left out", format!("{count} documents without text"));
     }
     if let Some(seconds) = seconds {
         text += &row("took", duration(seconds));
     }
     text
+}
+
+/// A warning where the validation loss would say little, with what helps.
+pub fn few_val_tokens(job: &Job, totals: &Totals) -> Option<String> {
+    let tokens = totals.val_tokens;
+    if tokens >= ENOUGH {
+        return None;
+    }
+    let help = match job.larger_val(totals) {
+        Some(share) => format!("Make it again with --val {share} --overwrite, or give more text."),
+        None => "Even half of this text would be too little for --val: give more text.".to_owned(),
+    };
+    Some(format!(
+        "val.bin has only {} tokens. With fewer than {} the validation loss is mostly noise. \
+         {help}",
+        grouped(tokens),
+        grouped(ENOUGH)
+    ))
 }

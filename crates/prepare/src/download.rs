@@ -17,6 +17,8 @@ use ureq::http::{HeaderMap, Response};
 
 /// Failures in a row, without a byte between them, that end a download.
 const ATTEMPTS: u32 = 6;
+/// Longest time to find a server, and to connect to it.
+const CONNECT: Duration = Duration::from_secs(10);
 /// Bytes written at a time.
 const BUFFER: usize = 256 << 10;
 /// Most bytes of an answer of the hub's interface.
@@ -53,6 +55,9 @@ pub struct Client {
     stop: Arc<AtomicBool>,
     /// Ends downloads that nobody needs any more.
     pub(crate) halt: Arc<AtomicBool>,
+    /// Whether any server answered yet. Until then a failure to connect is final: who is offline
+    /// wants to know it now.
+    answered: Arc<AtomicBool>,
     /// Bytes received so far, by all that share this client.
     pub received: Arc<AtomicU64>,
     /// The pause after a first failure; it doubles with each.
@@ -65,7 +70,8 @@ impl Client {
     pub fn new(hub: Hub, stop: Arc<AtomicBool>) -> Client {
         let config = ureq::Agent::config_builder()
             .http_status_as_error(false)
-            .timeout_connect(Some(Duration::from_secs(30)))
+            .timeout_resolve(Some(CONNECT))
+            .timeout_connect(Some(CONNECT))
             .timeout_recv_response(Some(Duration::from_secs(60)))
             // The token goes along where the hub sends us to another of its own addresses, and
             // nowhere else.
@@ -77,8 +83,8 @@ impl Client {
             .build();
         let received = Arc::new(AtomicU64::new(0));
         let first_pause = Duration::from_secs(1);
-        let halt = Arc::new(AtomicBool::new(false));
-        Client { agent: config.into(), hub, stop, halt, received, first_pause }
+        let (halt, answered) = (Arc::default(), Arc::default());
+        Client { agent: config.into(), hub, stop, halt, answered, received, first_pause }
     }
 
     /// Where the hub is.
@@ -104,7 +110,7 @@ impl Client {
     pub fn json(&self, url: &str) -> std::result::Result<(Value, Option<String>), Failure> {
         let mut failures = 0;
         loop {
-            let problem = match self.ask(url, 0) {
+            let problem = match self.ask(url, 0)? {
                 Ok(response) if response.status().as_u16() == 200 => {
                     let next = next_page(response.headers());
                     let mut text = Vec::new();
@@ -119,7 +125,7 @@ impl Client {
                     }
                 }
                 Ok(response) => refused(url, &response)?,
-                Err(error) => error.to_string(),
+                Err(problem) => problem,
             };
             failures += 1;
             self.wait(url, failures, &problem)?;
@@ -164,9 +170,9 @@ impl Client {
     /// Appends what is missing of the part; the problem where it is still not whole.
     fn receive(&self, url: &str, part: &Path) -> Result<Option<String>> {
         let have = size(part);
-        let response = match self.ask(url, have) {
+        let response = match self.ask(url, have)? {
             Ok(response) => response,
-            Err(error) => return Ok(Some(error.to_string())),
+            Err(problem) => return Ok(Some(problem)),
         };
         let whole = whole_size(response.headers());
         let mut at = match response.status().as_u16() {
@@ -206,7 +212,8 @@ impl Client {
         }
     }
 
-    fn ask(&self, url: &str, from: u64) -> std::result::Result<Response<ureq::Body>, ureq::Error> {
+    /// The answer, or the problem where another try may help.
+    fn ask(&self, url: &str, from: u64) -> Result<Asked> {
         let mut request = self.agent.get(url);
         if from > 0 {
             request = request.header("range", format!("bytes={from}-"));
@@ -216,7 +223,31 @@ impl Client {
         {
             request = request.header("authorization", format!("Bearer {token}"));
         }
-        request.call()
+        match request.call() {
+            Ok(response) => {
+                self.answered.store(true, Ordering::Relaxed);
+                Ok(Ok(response))
+            }
+            Err(error) if !self.answered.load(Ordering::Relaxed) && is_unreachable(&error) => {
+                Err(self.unreachable(url, &error))
+            }
+            Err(error) => Ok(Err(error.to_string())),
+        }
+    }
+
+    /// Nobody was reached at all.
+    fn unreachable(&self, url: &str, error: &ureq::Error) -> PrepareError {
+        let problem = error.to_string();
+        let problem = problem.trim_start_matches("io: ");
+        let mirror = match url.starts_with(&self.hub.endpoint) {
+            true => ", set HF_ENDPOINT if you use a mirror of the hub",
+            false => "",
+        };
+        let what = format!(
+            "the server cannot be reached ({problem}); check the network{mirror}, or give a file \
+             that is on this machine"
+        );
+        wrong(url, &what)
     }
 
     /// Waits before another try, or gives up.
@@ -238,6 +269,33 @@ impl Client {
             left -= step;
         }
         Ok(())
+    }
+}
+
+/// A response, or what went wrong.
+type Asked = std::result::Result<Response<ureq::Body>, String>;
+
+/// Whether there was no connection at all, as opposed to one that broke.
+fn is_unreachable(error: &ureq::Error) -> bool {
+    use std::io::ErrorKind;
+    match error {
+        ureq::Error::Io(error) => !matches!(
+            error.kind(),
+            ErrorKind::ConnectionReset
+                | ErrorKind::ConnectionAborted
+                | ErrorKind::BrokenPipe
+                | ErrorKind::UnexpectedEof
+                | ErrorKind::Interrupted
+        ),
+        ureq::Error::Timeout(phase) => {
+            matches!(phase, ureq::Timeout::Resolve | ureq::Timeout::Connect)
+        }
+        ureq::Error::HostNotFound
+        | ureq::Error::ConnectionFailed
+        | ureq::Error::ConnectProxyFailed(_)
+        | ureq::Error::BadUri(_)
+        | ureq::Error::Http(_) => true,
+        _ => false,
     }
 }
 

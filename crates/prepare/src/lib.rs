@@ -11,6 +11,7 @@
 mod error;
 
 mod known;
+mod sniff;
 mod sources;
 
 mod download;
@@ -25,6 +26,7 @@ mod survey;
 mod tokens;
 
 mod journal;
+mod lock;
 mod output;
 mod pipeline;
 
@@ -41,5 +43,5 @@ pub use pipeline::MOST_WORKERS;
 pub use request::{Choice, Job, Request};
 pub use run::{Observer, Outcome, Progress, run};
 pub use sources::{Format, Place, Source};
-pub use split::{DOCUMENTS, SEED, TAIL};
+pub use split::{DOCUMENTS, ENOUGH, SEED, TAIL};
 pub use tokens::{Bpe, BpeEncoder, Encoder, Tokens};

@@ -5,8 +5,9 @@
 
 use crate::error::{PrepareError, Result};
 use crate::journal::{self, Journal, Totals};
+use crate::lock::Lock;
 use data::{Meta, Split};
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -52,7 +53,8 @@ pub fn look(folder: &Path, settings: &str, overwrite: bool) -> Result<Found> {
         let what = "holds a data set made in another way; give another --out, or --overwrite";
         return Err(PrepareError::Output { path: folder.to_owned(), what: what.to_owned() });
     }
-    let other = journal.is_some_and(|journal| !journal.complete);
+    let is_begun = |journal: &Journal| !journal.complete && journal.totals != Totals::default();
+    let other = journal.as_ref().is_some_and(is_begun);
     Ok(Found::Nothing { other })
 }
 
@@ -78,10 +80,8 @@ impl Output {
     ///
     /// # Errors
     ///
-    /// When the disk refuses, another process prepares here, or a part is shorter than the
-    /// journal says.
-    pub fn open(folder: &Path, journal: Journal) -> Result<Output> {
-        std::fs::create_dir_all(folder).map_err(PrepareError::io(folder, "make the folder"))?;
+    /// When the disk refuses, or a part is shorter than the journal says.
+    pub fn open(folder: &Path, journal: Journal, _: &Lock) -> Result<Output> {
         let Totals { train_tokens, val_tokens, .. } = journal.totals;
         let is_new = journal.totals == Totals::default();
         if is_new {
@@ -205,16 +205,6 @@ fn open_part(folder: &Path, split: Split, tokens: u64) -> Result<File> {
     }
     let opened = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
     let mut file = opened.map_err(PrepareError::io(&path, "open it"))?;
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => {
-            let what = "another process prepares here; wait for it, or give another --out";
-            return Err(PrepareError::Output { path: folder.to_owned(), what: what.to_owned() });
-        }
-        Err(TryLockError::Error(error)) => {
-            return Err(PrepareError::io(&path, "lock it")(error));
-        }
-    }
     let (have, want) = (file.metadata().map_or(0, |metadata| metadata.len()), tokens * 2);
     if have < want {
         let what = format!(

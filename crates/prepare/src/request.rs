@@ -4,8 +4,10 @@
 use crate::disk;
 use crate::download::{Client, hex};
 use crate::error::{PrepareError, Result};
+use crate::journal::Totals;
 use crate::known::{self, Origin};
 use crate::readers::Packing;
+use crate::sniff::Shape;
 use crate::sources::{Format, Listing, Place, Source, is_url};
 use crate::split;
 use data::Split;
@@ -35,11 +37,12 @@ pub struct Request {
     pub tokenizer: Option<Choice>,
     /// Share for validation; none for nanoGPT's.
     pub val: Option<f64>,
-    /// Of JSON lines.
+    /// Of JSON.
     pub field: String,
-    /// Of parquet; none for what a known data set wants, else `text`.
+    /// Of parquet and tables; none for what a known data set wants, else `text`, and in tables
+    /// what the field is called.
     pub column: Option<String>,
-    /// Of standard input.
+    /// Of standard input, and of files whose ending does not tell.
     pub format: Option<Format>,
     /// Of the split of documents.
     pub seed: u64,
@@ -115,8 +118,8 @@ impl Job {
             }
         }
         leave_own_files_out(&mut listing, &request.out)?;
-        for source in listing.sources.iter_mut().filter(|source| source.format == Format::Text) {
-            source.format = request.format.unwrap_or(Format::Text);
+        for source in &mut listing.sources {
+            source.format = wanted_format(source.format, request.format);
         }
         // What is for validation comes first: --max-tokens may end before the rest is read.
         listing.sources.sort_by_key(|source| source.split != Some(Split::Val));
@@ -125,9 +128,7 @@ impl Job {
             (None, Some("char")) => Choice::Char,
             (None, _) => Choice::Gpt2,
         };
-        let by_position = matches!(&listing.sources[..], [one] if one.format == Format::Text);
-        let usual = if by_position { split::TAIL } else { split::DOCUMENTS };
-        let val = request.val.unwrap_or(usual);
+        let (by_position, val) = divided(&listing.sources, request.val);
         let by_characters = tokenizer == Choice::Char;
         let twice = by_characters || by_position;
         let (bytes, needed) = sizes(&listing.sources, (by_characters, twice), &request);
@@ -144,6 +145,17 @@ impl Job {
             bytes,
             needed,
         })
+    }
+
+    /// What standard input holds is known once it is at hand: whether it is JSON, which changes
+    /// how it is divided. An explicit format stays.
+    pub(crate) fn recognise(&mut self, index: usize, shape: Shape) -> bool {
+        let is_json = self.request.format.is_none() && shape != Shape::Other;
+        if is_json {
+            self.sources[index].format = Format::Json;
+            (self.by_position, self.val) = divided(&self.sources, self.request.val);
+        }
+        is_json
     }
 
     /// Whether there is room for what is not there yet.
@@ -164,6 +176,14 @@ impl Job {
             gib(self.free)
         );
         Err(PrepareError::Output { path: self.request.out.clone(), what })
+    }
+
+    /// A share for `--val` that would do, where validation got too few tokens and one would.
+    #[must_use]
+    pub fn larger_val(&self, totals: &Totals) -> Option<f64> {
+        let is_fixed = self.sources.iter().any(|source| source.split.is_some());
+        let share = split::share_for_enough(totals, self.request.seed);
+        share.filter(|_| !is_fixed)
     }
 
     /// A checksum of everything that decides the bytes of the result.
@@ -222,6 +242,23 @@ fn leave_own_files_out(listing: &mut Listing, out: &std::path::Path) -> Result<(
     match listing.sources.is_empty() {
         true => Err(PrepareError::Usage("there is no text but what prepare made itself".into())),
         false => Ok(()),
+    }
+}
+
+/// Whether it is one text that is divided by position, and the share for validation.
+fn divided(sources: &[Source], val: Option<f64>) -> (bool, f64) {
+    let by_position = matches!(sources, [one] if one.format == Format::Text);
+    let usual = if by_position { split::TAIL } else { split::DOCUMENTS };
+    (by_position, val.unwrap_or(usual))
+}
+
+/// What a file is read as: one whose ending does not tell as asked for, JSON and tables as plain
+/// text where that is asked for.
+fn wanted_format(found: Format, asked: Option<Format>) -> Format {
+    match (found, asked) {
+        (Format::Text, Some(asked)) => asked,
+        (Format::Json | Format::Csv | Format::Tsv, Some(Format::Text)) => Format::Text,
+        (found, _) => found,
     }
 }
 

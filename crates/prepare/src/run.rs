@@ -3,12 +3,14 @@
 use crate::download::{Client, hex};
 use crate::error::{PrepareError, Result};
 use crate::journal::{Journal, Totals};
+use crate::lock::Lock;
 use crate::output::{Found, Output, look};
 use crate::pipeline::{self, Encoded, Event, Feed, Item, Next};
 use crate::readers::{Packing, ReadSpec, read};
-use crate::request::{Choice, Job};
+use crate::request::{Choice, Job, Request};
 use crate::segment::{Batch, Layout, Segmenter};
 use crate::shelf::{Ahead, Shelf};
+use crate::sniff::shape_of_file;
 use crate::sources::{Format, Place};
 use crate::split::{Rule, train_characters};
 use crate::survey::Survey;
@@ -60,17 +62,31 @@ pub enum Outcome {
 /// next call.
 pub fn run(mut job: Job, client: &Client, observer: &mut dyn Observer) -> Result<Outcome> {
     let out = job.request.out.clone();
+    let stdin = job.sources.iter().position(|source| source.place == Place::Stdin);
+    if stdin.is_none()
+        && let Found::Done(totals) = look(&out, &job.settings()?, job.request.overwrite)?
+    {
+        return Ok(Outcome::Already(totals)); // a folder that may not be written to is as good
+    }
+    // Before anything is written: who prepares here already must not lose a byte.
+    let lock = Lock::take(&out)?;
     let mut settings = String::new();
-    for index in 0..job.sources.len() {
-        if job.sources[index].place == Place::Stdin {
-            settings += &keep_standard_input(&mut job, index, client)?;
-        }
+    if let Some(index) = stdin {
+        settings += &keep_standard_input(&mut job, index, client)?;
     }
     if client.is_stopped() {
         return Ok(Outcome::Interrupted(Totals::default()));
     }
+    if let Some(index) = stdin {
+        recognise_standard_input(&mut job, index, observer)?;
+    }
     settings += &job.settings()?;
-    let journal = match look(&out, &settings, job.request.overwrite)? {
+    let shelf = Shelf::new(job.sources.clone().into(), client.clone(), &out);
+    let found = look(&out, &settings, job.request.overwrite);
+    if matches!(found, Err(_) | Ok(Found::Done(_))) && !job.request.keep_downloads {
+        shelf.clear(); // the copy of standard input is not needed
+    }
+    let journal = match found? {
         Found::Done(totals) => return Ok(Outcome::Already(totals)),
         Found::Begun(journal) => {
             if journal.totals.text_bytes > 0 {
@@ -89,8 +105,7 @@ pub fn run(mut job: Job, client: &Client, observer: &mut dyn Observer) -> Result
         }
     };
     job.check_space()?;
-    let output = Output::open(&out, journal)?;
-    let shelf = Shelf::new(job.sources.clone().into(), client.clone(), &out);
+    let output = Output::open(&out, journal, &lock)?;
     Work { job: &job, shelf, client, observer }.run(output)
 }
 
@@ -353,9 +368,11 @@ impl Writer<'_> {
 
 fn spec_of<'a>(job: &'a Job, index: usize, path: &'a Path) -> ReadSpec<'a> {
     let source = &job.sources[index];
+    let Request { field, column, .. } = &job.request;
     let field = match source.format {
         Format::Parquet => &job.column,
-        Format::Jsonl | Format::Text => &job.request.field,
+        Format::Csv | Format::Tsv => column.as_ref().unwrap_or(field),
+        Format::Jsonl | Format::Json | Format::Text => field,
     };
     ReadSpec {
         path,
@@ -367,12 +384,30 @@ fn spec_of<'a>(job: &'a Job, index: usize, path: &'a Path) -> ReadSpec<'a> {
     }
 }
 
+/// Tells JSON on standard input from text: there is no ending that would.
+fn recognise_standard_input(
+    job: &mut Job,
+    index: usize,
+    observer: &mut dyn Observer,
+) -> Result<()> {
+    let path = job.request.out.join(crate::shelf::FOLDER).join(crate::shelf::STDIN);
+    let shape = shape_of_file(&path, job.sources[index].packing)?;
+    if job.recognise(index, shape) {
+        let field = &job.request.field;
+        observer.note(&format!(
+            "standard input is JSON: the field '{field}' of each object is a document (--field \
+             names another, --format text reads it as plain text)"
+        ));
+    }
+    Ok(())
+}
+
 /// Copies standard input to disk: a pipe can be read only once, and a second call must find the
 /// same. Gives its checksum.
 fn keep_standard_input(job: &mut Job, index: usize, client: &Client) -> Result<String> {
     let folder = job.request.out.join(crate::shelf::FOLDER);
     std::fs::create_dir_all(&folder).map_err(PrepareError::io(&folder, "make the folder"))?;
-    let path = folder.join("stdin");
+    let path = folder.join(crate::shelf::STDIN);
     let writing = PrepareError::io(&path, "keep standard input");
     let mut file = File::create(&path).map_err(&writing)?;
     let mut input = std::io::stdin().lock();

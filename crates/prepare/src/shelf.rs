@@ -11,6 +11,8 @@ use std::thread::JoinHandle;
 
 /// The folder for downloads within the data set's.
 pub const FOLDER: &str = "downloads";
+/// The copy of standard input in there.
+pub const STDIN: &str = "stdin";
 
 /// All sources of a preparation.
 #[derive(Clone)]
@@ -33,7 +35,7 @@ impl Shelf {
         let source = &self.sources[index];
         match &source.place {
             Place::File(path) => path.clone(),
-            Place::Stdin => self.folder.join("stdin"),
+            Place::Stdin => self.folder.join(STDIN),
             // Shards of two data sets may have one name: the address is part of the copy's.
             Place::Url { url, sha256 } => {
                 let whose = hex(&Sha256::digest(format!("{url} {sha256:?}")));

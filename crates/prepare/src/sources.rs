@@ -5,6 +5,7 @@
 
 use crate::error::{PrepareError, Result};
 use crate::readers::Packing;
+use crate::sniff::{Shape, shape_of_file};
 use data::Split;
 use std::cmp::Ordering;
 use std::fs::File;
@@ -18,6 +19,12 @@ pub enum Format {
     Text,
     /// A JSON object for each document.
     Jsonl,
+    /// JSON by its ending or its beginning: objects one after the other, or in a list.
+    Json,
+    /// A table in text, with a column of documents.
+    Csv,
+    /// The same with tabs.
+    Tsv,
     /// A table with a column of documents.
     Parquet,
 }
@@ -116,8 +123,7 @@ impl Listing {
         }
         if path.exists() {
             let source = Source::of_file(path)?;
-            if source.format == Format::Text && source.packing == Packing::None && is_binary(path)?
-            {
+            if source.is_plain() && is_binary(path)? {
                 let what = "holds zero bytes, so it is no text; \
                             .jsonl, .parquet, .gz and .zst are known by their endings";
                 return Err(PrepareError::source(&source.name, what));
@@ -149,13 +155,18 @@ impl Listing {
         found.sort_by(|a, b| natural(&a.to_string_lossy(), &b.to_string_lossy()));
         let before = self.sources.len();
         for path in found {
-            let source = Source::of_file(&path)?;
-            let plain = source.format == Format::Text && source.packing == Packing::None;
-            if plain && is_binary(&path)? {
+            let mut source = Source::of_file(&path)?;
+            if source.is_plain() && is_binary(&path)? {
                 self.left_out.push(path);
-            } else {
-                self.sources.push(source);
+                continue;
             }
+            if source.format == Format::Json
+                && shape_of_file(&path, source.packing)? != Shape::Records
+            {
+                // Settings among other files: text like them.
+                source.format = Format::Text;
+            }
+            self.sources.push(source);
         }
         if self.sources.len() == before {
             let left_out = self.left_out.len();
@@ -185,6 +196,12 @@ impl Source {
         Source { name: url.to_owned(), place, format, packing, bytes: None, split: None }
     }
 
+    /// Whether its bytes are text as they lie.
+    fn is_plain(&self) -> bool {
+        let is_text = !matches!(self.format, Format::Jsonl | Format::Parquet);
+        is_text && self.packing == Packing::None
+    }
+
     /// The name of its copy on disk.
     #[must_use]
     pub fn file_name(&self) -> String {
@@ -206,6 +223,9 @@ pub fn by_ending(name: &str) -> (Format, Packing) {
     };
     let format = match inner.rsplit('.').next() {
         Some("jsonl" | "ndjson") => Format::Jsonl,
+        Some("json") => Format::Json,
+        Some("csv") => Format::Csv,
+        Some("tsv") => Format::Tsv,
         Some("parquet") => Format::Parquet,
         _ => Format::Text,
     };
@@ -325,6 +345,9 @@ mod tests {
             ("x.parquet", (Format::Parquet, Packing::None)),
             ("b.rs", (Format::Text, Packing::None)),
             ("b.txt.zst", (Format::Text, Packing::Zstd)),
+            ("a.json", (Format::Json, Packing::None)),
+            ("a.csv.gz", (Format::Csv, Packing::Gzip)),
+            ("a.TSV", (Format::Tsv, Packing::None)),
         ] {
             assert_eq!(by_ending(name), want, "{name}");
         }

@@ -1,5 +1,6 @@
 //! Which part of the text is trained on and which is only evaluated on.
 
+use crate::journal::Totals;
 use data::Split;
 
 /// nanoGPT's seed for the split of documents.
@@ -8,6 +9,13 @@ pub const SEED: u64 = 2357;
 pub const DOCUMENTS: f64 = 0.0005;
 /// nanoGPT's share of validation characters of one text.
 pub const TAIL: f64 = 0.1;
+
+/// Tokens below which a loss on them is mostly noise: four short blocks, or one of GPT-2's.
+pub const ENOUGH: u64 = 1024;
+
+/// Shares that are proposed.
+const SHARES: [f64; 13] =
+    [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5];
 
 /// How text is divided.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -40,6 +48,32 @@ pub fn of_document(seed: u64, share: f64, index: u64) -> Split {
     if share > 0.0 && (index == 0 || unit < share) { Split::Val } else { Split::Train }
 }
 
+/// The smallest share that would give validation [`ENOUGH`] tokens and a quarter more, since texts
+/// differ; none where half of the text is too little. What is there in documents was chosen by
+/// `seed`; without documents it was divided by position.
+#[must_use]
+pub fn share_for_enough(totals: &Totals, seed: u64) -> Option<f64> {
+    let tokens = (totals.train_tokens + totals.val_tokens) as f64;
+    let documents = totals.train_documents + totals.val_documents;
+    let wanted = 1.25 * ENOUGH as f64;
+    let tokens_with = |share: f64| match documents {
+        0 => tokens * share,
+        _ => {
+            // A larger share chooses the same documents and more. More than a million tell enough.
+            let seen = documents.min(1 << 20);
+            let chosen = (0..seen).filter(|&i| of_document(seed, share, i) == Split::Val).count();
+            let more = (chosen as u64).saturating_sub(totals.val_documents) as f64;
+            let leaves_some = (chosen as u64) < seen;
+            if leaves_some {
+                totals.val_tokens as f64 + more * tokens / documents as f64
+            } else {
+                0.0
+            }
+        }
+    };
+    SHARES.into_iter().find(|&share| tokens_with(share) >= wanted)
+}
+
 /// Steele, Lea and Flood's mixing function over the index, begun at the mixed seed.
 fn mixed(seed: u64, index: u64) -> u64 {
     let step = |state: u64| {
@@ -59,6 +93,26 @@ mod tests {
     fn the_tail_is_pythons() {
         for (all, want) in [(1_115_394, 1_003_854), (10, 9), (0, 0), (11, 9)] {
             assert_eq!(train_characters(all, TAIL), want);
+        }
+    }
+
+    #[test]
+    fn a_share_is_proposed_where_one_does() {
+        let totals = |train_tokens, val_tokens, train_documents, val_documents| Totals {
+            train_tokens,
+            val_tokens,
+            train_documents,
+            val_documents,
+            ..Totals::default()
+        };
+        for (totals, want) in [
+            (totals(9_000, 1_000, 0, 0), Some(0.15)),
+            (totals(2_322, 258, 0, 0), Some(0.5)),
+            (totals(900, 100, 0, 0), None),
+            (totals(199_800, 200, 999, 1), Some(0.02)),
+            (totals(10_000, 5, 1, 1), None),
+        ] {
+            assert_eq!(share_for_enough(&totals, SEED), want, "{totals:?}");
         }
     }
 

@@ -6,10 +6,10 @@ use crate::numbers::grouped;
 use crate::preparation::size;
 use crate::screen;
 use ::train::TrainError;
-use data::{Dataset, GPT2_IDS, Split, Tokenizer};
+use data::{DataError, Dataset, GPT2_IDS, Split, Tokenizer};
 use prepare::Tokens;
 use spec::SpecError;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 const FLAGS: [Flag; 2] = [
     Flag { name: "--documents", value: Some("number") },
@@ -32,10 +32,9 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
             "data needs an action and a folder: `data stats DIR` or `data head DIR`",
         ));
     };
-    let folder = Path::new(folder);
-    let dataset = Dataset::open(folder).map_err(TrainError::Data)?;
+    let (folder, dataset) = found(folder)?;
     match action.as_str() {
-        "stats" => show(&stats(&dataset)?)?,
+        "stats" => show(&stats(&dataset, &folder)?)?,
         "head" => {
             let documents = given.get("--documents").map_or(Some(DOCUMENTS), |n| n.parse().ok());
             let documents = documents.filter(|count| (1..=1000).contains(count));
@@ -45,7 +44,8 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
                 Some("val") => Split::Val,
                 Some(_) => return Err(wrong("--split needs train or val")),
             };
-            show(&head(&dataset, folder, split, documents)?)?;
+            let place = screen::faint(&folder.display().to_string());
+            show(&format!("{place}\n{}", head(&dataset, &folder, split, documents)?))?;
         }
         other => {
             let shown: String = other.chars().take(40).collect();
@@ -53,6 +53,22 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
         }
     }
     Ok(0)
+}
+
+/// The data set of that name: a folder here, or else one in `data`, where `prepare` and nanoGPT
+/// put them.
+fn found(name: &str) -> Result<(PathBuf, Dataset), TrainError> {
+    let here = PathBuf::from(name);
+    let in_data = Path::new("data").join(name);
+    match Dataset::open(&here) {
+        Ok(dataset) => Ok((here, dataset)),
+        // Where neither is there, the advice is on the one in `data`.
+        Err(DataError::Missing { .. }) if in_data.is_dir() || !here.exists() => {
+            let dataset = Dataset::open(&in_data).map_err(TrainError::Data)?;
+            Ok((in_data, dataset))
+        }
+        Err(error) => Err(TrainError::Data(error)),
+    }
 }
 
 /// The way from ids to text, and the id that ends a document where there is one.
@@ -102,8 +118,8 @@ impl Text {
     }
 }
 
-fn stats(dataset: &Dataset) -> Result<String, TrainError> {
-    let text = Text::of(dataset, dataset.folder());
+fn stats(dataset: &Dataset, folder: &Path) -> Result<String, TrainError> {
+    let text = Text::of(dataset, folder);
     let kind = match &text {
         Text::Known(Tokenizer::Gpt2) => "GPT-2's byte pairs (there is no meta.pkl)".to_owned(),
         Text::Known(Tokenizer::Char(table)) => format!("{} characters", table.vocab_size()),
@@ -111,7 +127,7 @@ fn stats(dataset: &Dataset) -> Result<String, TrainError> {
         Text::Unknown => "unknown: meta.pkl gives only a size".to_owned(),
     };
     let vocab = dataset.meta().map_or(GPT2_IDS, |meta| meta.vocab_size);
-    let mut out = format!("{}\n", screen::strong(dataset.name()));
+    let mut out = format!("{}\n", screen::strong(&folder.display().to_string()));
     out += &format!("{:<12}{kind}, vocab_size {}\n", "tokens", grouped(vocab.into()));
     for split in [Split::Train, Split::Val] {
         let counts = count(dataset, split, text.end_of_text())?;

@@ -145,7 +145,7 @@ Of a folder, best.safetensors is taken, or last.safetensors where there is no be
     },
     Command {
         name: "prepare",
-        about: "text, JSON lines, parquet or a known data set into train.bin and val.bin",
+        about: "text, JSON, CSV, parquet or a known data set into train.bin and val.bin",
         help: "\
 Turns text into nanoGPT's files: train.bin, val.bin and, for characters, meta.pkl. All cores, less
 than 1 GiB of memory whatever the size. Ctrl-C, kill -9 or a full disk lose nothing: the same
@@ -161,17 +161,19 @@ command goes on where it stopped, and gives the same bytes.
 
 A source is a file, a folder, a pattern, an http(s) address, - for standard input, or a known name:
 shakespeare_char, shakespeare, openwebtext, fineweb-edu, fineweb (sample-10BT, or another config
-behind a slash: fineweb/sample-100BT), tinystories. .jsonl, .parquet, .gz and .zst are known by
-their endings; everything else is text, a file a document. A single text is divided by position, as
-nanoGPT's shakespeare scripts do; documents as a whole, each followed by <|endoftext|>.
+behind a slash: fineweb/sample-100BT), tinystories. .jsonl, .json (one object per line, or a list of
+objects), .csv, .tsv, .parquet, .gz and .zst are known by their endings, JSON on standard input by
+its first bytes; everything else is text, a file a document. A single text is divided by position,
+as nanoGPT's shakespeare scripts do; documents as a whole, each followed by <|endoftext|>.
 
 flags:
   --out FOLDER         the data set's folder; a known name goes to data/NAME without it
   --tokenizer NAME     gpt2, char, or the path of a tokenizer.json with byte-level BPE
   --val SHARE          for validation: 0.1 of a single text, 0.0005 of documents
-  --field NAME         the field with the text in JSON lines: text
-  --column NAME        the column with the text in parquet: text
-  --format FORMAT      of standard input: text, jsonl or parquet
+  --field NAME         the field with the text in JSON: text
+  --column NAME        the column with the text in parquet, .csv and .tsv: text
+  --format FORMAT      of standard input and files of unknown ending: text, jsonl, json, csv, tsv or
+                       parquet; text also reads .json, .csv and .tsv as plain text
   --max-tokens N       enough to train on, such as 50M or 1B
   --seed N             of the split of documents: 2357, as nanoGPT's
   --workers N          threads that encode: as many as there are cores, at most 64
@@ -193,6 +195,8 @@ Looks into a data set, whoever made it.
 
   fitgpt data stats FOLDER                               tokens, documents, ids
   fitgpt data head FOLDER [--documents N] [--split val]  the first documents as text
+
+A name that is no data set here is looked for in data/.
 ",
         keys: None,
         run: data::run,

@@ -1,8 +1,8 @@
-//! `fitgpt prepare`: text, JSON lines, parquet or a known data set into token files.
+//! `fitgpt prepare`: text, JSON, tables, parquet or a known data set into token files.
 
 use super::{INTERRUPTED, program, show};
 use crate::flags::{Flag, Given};
-use crate::preparation::{Preparation, introduction, size, summary};
+use crate::preparation::{Preparation, few_val_tokens, introduction, size, summary};
 use crate::{interrupt, screen};
 use ::train::TrainError;
 use prepare::{Choice, Client, Format, Hub, Job, KNOWN, MOST_WORKERS, Outcome, PrepareError};
@@ -23,7 +23,7 @@ const FLAGS: [Flag; 13] = [
     flag("--val", Some("share")),
     flag("--field", Some("name")),
     flag("--column", Some("name")),
-    flag("--format", Some("text, jsonl or parquet")),
+    flag("--format", Some(FORMATS)),
     flag("--seed", Some("number")),
     flag("--workers", Some("number")),
     flag("--max-tokens", Some("number")),
@@ -32,6 +32,9 @@ const FLAGS: [Flag; 13] = [
     flag("--overwrite", None),
     flag("--ignore-space", None),
 ];
+
+/// What `--format` takes.
+const FORMATS: &str = "text, jsonl, json, csv, tsv or parquet";
 
 /// Files listed by `--dry-run`.
 const LISTED: usize = 20;
@@ -66,14 +69,12 @@ fn prepared(request: Request, client: &Client, dry_run: bool) -> Result<Shown, P
     let mut watching = Preparation::new(&job);
     let outcome = prepare::run(job.clone(), client, &mut watching);
     watching.finish();
-    let text = match outcome? {
-        Outcome::Done(totals) => {
-            summary(&job, &totals, Some(start.elapsed().as_secs_f64())) + &next_step(&job)
-        }
+    let (totals, seconds) = match outcome? {
+        Outcome::Done(totals) => (totals, Some(start.elapsed().as_secs_f64())),
         Outcome::Already(totals) => {
             let out = job.request.out.display();
             screen::notice(&format!("{out} holds this data set already; nothing was done"));
-            summary(&job, &totals, None) + &next_step(&job)
+            (totals, None)
         }
         Outcome::Interrupted(totals) => {
             let tokens = totals.train_tokens + totals.val_tokens;
@@ -81,7 +82,12 @@ fn prepared(request: Request, client: &Client, dry_run: bool) -> Result<Shown, P
             return Ok(Ok(INTERRUPTED));
         }
     };
-    Ok(show(&text).map(|()| 0))
+    Ok(show(&summary(&totals, seconds)).and_then(|()| {
+        if let Some(warning) = few_val_tokens(&job, &totals) {
+            screen::notice(&warning);
+        }
+        show(&next_step(&job.request.out)).map(|()| 0)
+    }))
 }
 
 /// What `--dry-run` adds.
@@ -100,13 +106,16 @@ fn listing(job: &Job) -> String {
     text
 }
 
-/// The command that trains on it. `--dataset` names a folder in `data`.
-fn next_step(job: &Job) -> String {
-    let out = &job.request.out;
-    let name = out.file_name().unwrap_or(out.as_os_str()).to_string_lossy();
-    let in_data = out.parent().is_some_and(|parent| parent == Path::new("data"));
-    let place = if in_data { "" } else { "   # from the folder in which it lies in data/" };
-    format!("\n{} train --dataset={}{place}\n", program(), quoted(&name))
+/// The command that trains on it, typed where this one was.
+fn next_step(out: &Path) -> String {
+    let typed = out.to_string_lossy();
+    let folder = match typed.trim_end_matches('/') {
+        "" => typed.to_string(),
+        // What begins with a dash would be a flag.
+        folder if folder.starts_with('-') => format!("./{folder}"),
+        folder => folder.to_owned(),
+    };
+    format!("\n{} train {}\n", program(), quoted(&folder))
 }
 
 fn request(given: &Given) -> Result<Request, SpecError> {
@@ -124,6 +133,7 @@ fn request(given: &Given) -> Result<Request, SpecError> {
         return Err(conflict(what));
     }
     let out = match (given.get("--out"), &given.rest[..]) {
+        (Some(""), _) => return Err(refused("--out", "a folder, such as data/mine", "")),
         (Some(out), _) => PathBuf::from(out),
         // A known name is a good folder's name.
         (None, [name]) if KNOWN.iter().any(|known| known.name == name) => {
@@ -167,8 +177,11 @@ fn format(given: &str) -> Result<Format, SpecError> {
     match given {
         "text" => Ok(Format::Text),
         "jsonl" => Ok(Format::Jsonl),
+        "json" => Ok(Format::Json),
+        "csv" => Ok(Format::Csv),
+        "tsv" => Ok(Format::Tsv),
         "parquet" => Ok(Format::Parquet),
-        _ => Err(refused("--format", "text, jsonl or parquet", given)),
+        _ => Err(refused("--format", FORMATS, given)),
     }
 }
 
@@ -221,6 +234,21 @@ mod tests {
         }
         for given in ["", "0", "-1", "B", "1T", "nan"] {
             assert!(count(given).is_err(), "{given}");
+        }
+    }
+
+    #[test]
+    fn the_next_command_names_the_folder_as_it_was_typed() {
+        for (out, want) in [
+            ("data/book", "train data/book\n"),
+            ("./data/book/", "train ./data/book\n"),
+            ("/tmp/my books", "train '/tmp/my books'\n"),
+            ("../it's", "train '../it'\\''s'\n"),
+            ("-x", "train ./-x\n"),
+            ("/", "train /\n"),
+        ] {
+            let shown = next_step(Path::new(out));
+            assert!(shown.ends_with(&format!(" {want}")), "{shown}");
         }
     }
 

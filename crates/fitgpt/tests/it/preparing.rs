@@ -54,7 +54,7 @@ fn from_a_text_to_a_model() {
     let made = place.run(&["prepare", "book.txt", "--out", "data/book", "--tokenizer=char"]);
     let out = made.succeeded().out;
     assert!(out.contains("train.bin       2,322 tokens"), "{out}");
-    assert!(out.contains("train --dataset=book"), "{out}");
+    assert!(out.ends_with(" train data/book\n"), "{out}");
     let small = ["--n_layer=1", "--n_head=1", "--n_embd=8", "--block_size=8", "--batch_size=2"];
     let run = ["--max_iters=2", "--eval_iters=1", "--device=cpu", "--out_dir=out"];
     let tokens = "--gradient_accumulation_steps=1";
@@ -87,6 +87,161 @@ fn standard_input_and_documents() {
     assert!(head.contains("text number 1\n"), "{head}");
 }
 
+/// A shell, in a folder, with the binary as `$0`.
+fn shell(place: &Place, script: &str) -> Command {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script]).arg(place.command(&[]).get_program()).current_dir(&place.0);
+    shell.env_remove("CARGO_MANIFEST_DIR");
+    shell
+}
+
+/// The last line, given to a shell in the same folder, names this program and the data set.
+#[test]
+fn the_closing_command_works_where_it_was_typed() {
+    let place = Place::empty("prepare-closing");
+    place.write("book.txt", "To be, or not to be.\n".repeat(60).as_bytes());
+    let absolute = place.path("abs").display().to_string();
+    for out in ["data/book", "elsewhere/deep", "./data/b2/", "data/my 'books", &absolute, "-dash"] {
+        let flag = format!("--out={out}");
+        let said = place.run(&["prepare", "book.txt", &flag]).succeeded().out;
+        let command = said.trim_end().lines().last().unwrap();
+        let script = format!(
+            "set -- {command}; [ $# = 3 ] && \"$1\" --version && \
+                              [ \"$2\" = train ] && [ -f \"$3/train.bin\" ] && echo works"
+        );
+        let ended = Ended::from(shell(&place, &script).output().unwrap()).succeeded();
+        assert!(ended.out.ends_with("works\n"), "{command}: {ended:?}");
+        assert!(!command.contains("--dataset"), "{command}");
+    }
+}
+
+/// Too little to validate on is told, with a share that is enough.
+#[test]
+fn a_short_validation_part_is_told() {
+    let place = Place::empty("prepare-short-val");
+    place.write("book.txt", "To be, or not to be: that is it.\n".repeat(200).as_bytes());
+    let line = |number| format!("{{\"text\": \"text number {number} of a small collection\"}}\n");
+    place.write("many.jsonl", (0..500).map(line).collect::<String>().as_bytes());
+    place.write("tiny.txt", "word ".repeat(50).as_bytes());
+    for (source, tokenizer) in [("book.txt", "char"), ("book.txt", "gpt2"), ("many.jsonl", "gpt2")]
+    {
+        let out = format!("data/{source}-{tokenizer}");
+        let first = ["prepare", source, "--out", &out, "--tokenizer", tokenizer];
+        let said = place.run(&first).succeeded().out;
+        assert!(said.contains("val.bin has only "), "{said}");
+        let share = said.split("--val ").nth(1).unwrap().split(' ').next().unwrap();
+        let again = [&first[..], &["--val", share, "--overwrite"]].concat();
+        let said = place.run(&again).succeeded().out;
+        assert!(!said.contains("val.bin has only "), "--val {share}: {said}");
+    }
+    let said = place.run(&["prepare", "tiny.txt", "--out=data/tiny"]).succeeded().out;
+    assert!(said.contains("val.bin has only ") && said.contains("give more text"), "{said}");
+    assert!(!said.contains("--overwrite"), "{said}");
+}
+
+/// JSON on standard input is documents, by its content; an explicit format is obeyed.
+#[test]
+fn json_on_standard_input_is_recognised() {
+    let place = Place::empty("prepare-stdin-json");
+    let line = |number| format!("{{\"text\": \"text number {number}\"}}\n");
+    let lines: String = (1..=40).map(line).collect();
+    place.write("lines", lines.as_bytes());
+    place.write("list", format!("[{}]", lines.trim_end().replace('\n', ",\n")).as_bytes());
+    place.write("table", b"text,n\none,1\ntwo,2\nthree,3\n");
+    for (input, flags, documents) in [
+        ("cat lines", "", Some("40 (")),
+        ("gzip < lines", "", Some("40 (")),
+        ("cat list", "", Some("40 (")),
+        ("cat table", "--format csv", Some("3 (")),
+        ("cat lines", "--format text", None),
+        ("echo {hello} world, this is no JSON", "", None),
+    ] {
+        let script = format!("{input} | \"$0\" prepare - --out d --overwrite --val 0.5 {flags}");
+        let out = Ended::from(shell(&place, &script).output().unwrap()).succeeded().out;
+        let row = out.lines().find_map(|line| line.strip_prefix("documents "));
+        let found = row.map(|row| row.trim_start().starts_with(documents.unwrap_or("none")));
+        assert_eq!(found, documents.map(|_| true), "{script}: {out}");
+        let is_told = out.contains("standard input is JSON");
+        assert_eq!(is_told, documents == Some("40 ("), "{script}: {out}");
+    }
+    let script = "cat lines | \"$0\" prepare - --out e --field body";
+    let ended = Ended::from(shell(&place, script).output().unwrap());
+    ended.failed(4, &["line 1 has no field 'body'", "--field", "--format text"]);
+}
+
+#[test]
+fn offline_is_told_within_seconds() {
+    let place = Place::empty("prepare-offline");
+    let start = Instant::now();
+    let mut command = place.command(&["prepare", "tinystories", "--out", "d"]);
+    command.env("HF_ENDPOINT", "http://127.0.0.1:1");
+    for proxy in ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"] {
+        command.env_remove(proxy);
+    }
+    let ended = Ended::from(command.output().unwrap());
+    ended.failed(4, &["cannot be reached", "check the network", "HF_ENDPOINT"]);
+    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+}
+
+#[test]
+fn data_looks_in_the_folder_data() {
+    let place = Place::empty("prepare-names");
+    place.write("book/a.txt", "To be, or not to be.\n".repeat(60).as_bytes());
+    let made = place.run(&["prepare", "book", "--out=data/book", "--tokenizer=char"]);
+    assert!(made.succeeded().out.contains("train data/book"));
+    place.write("other/book.txt", b"x");
+    for (name, folder) in [("data/book", "data/book"), ("book", "data/book")] {
+        let stats = place.run(&["data", "stats", name]).succeeded().out;
+        assert!(stats.starts_with(&format!("{folder}\n")), "{stats}");
+        let head = place.run(&["data", "head", name]).succeeded().out;
+        assert!(head.starts_with(&format!("{folder}\n")), "{head}");
+        assert!(head.contains("To be, or not"), "{head}");
+    }
+    let nowhere = place.run(&["data", "stats", "bok"]);
+    nowhere.failed(4, &["data/bok does not exist", "--out data/bok"]);
+}
+
+/// Whoever comes second to a folder touches nothing, whatever it wanted there.
+#[test]
+fn a_second_preparation_leaves_the_first_alone() {
+    let place = Place::empty("prepare-two");
+    let text = "It was the best of times, it was the worst of times.\n".repeat(400);
+    place.write("whole.txt", text.as_bytes());
+    place.write("other.txt", "something else ".repeat(500).as_bytes());
+    let (begin, end) = text.as_bytes().split_at(10_000);
+    let mut command = place.command(&["prepare", "-", "--out", "d", "--format", "text"]);
+    let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut first = command.spawn().unwrap();
+    let mut input = first.stdin.take().unwrap();
+    input.write_all(begin).unwrap();
+    let kept = || std::fs::read(place.path("d/downloads/stdin")).unwrap_or_default();
+    while kept().len() < begin.len() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    place.write("d/prepare.json", b"as it was");
+    for script in [
+        "\"$0\" prepare - --out d --format text < other.txt",
+        "\"$0\" prepare other.txt --out d",
+        "\"$0\" prepare other.txt --out d --overwrite",
+    ] {
+        let second = Ended::from(shell(&place, script).output().unwrap());
+        second.failed(4, &["another process", "another --out"]);
+        assert!(kept() == begin, "{script}");
+        assert_eq!(place.read("d/prepare.json"), b"as it was", "{script}");
+    }
+    input.write_all(end).unwrap();
+    drop(input);
+    Ended::from(first.wait_with_output().unwrap()).succeeded();
+    // The same again: nothing is done, and no copy of the input stays.
+    let mut again = shell(&place, "\"$0\" prepare - --out d --format text < whole.txt");
+    let again = Ended::from(again.output().unwrap()).succeeded().out;
+    assert!(again.contains("holds this data set already"), "{again}");
+    place.run(&["prepare", "whole.txt", "--out", "whole"]).succeeded();
+    assert!(halves(&place, "d") == halves(&place, "whole"));
+    let left: Vec<_> = std::fs::read_dir(place.path("d")).unwrap().flatten().collect();
+    assert_eq!(left.len(), 3, "{left:?}");
+}
+
 #[test]
 fn words_that_make_no_request() {
     let place = Place::empty("prepare-words");
@@ -99,6 +254,8 @@ fn words_that_make_no_request() {
         (&["a.txt", "--out=d", "--max-tokens=x"], &["such as 500000, 50M or 1B"]),
         (&["a.txt", "--out=d", "--tokenizer=bert"], &["gpt2, char or a tokenizer.json"]),
         (&["b.txt", "--out=d"], &["'b.txt' is no file"]),
+        (&["a.txt", "--out="], &["--out needs a folder"]),
+        (&["a.txt", "--out=d", "--format=xml"], &["--format needs text, jsonl, json, csv"]),
     ] {
         place.run(&[&["prepare"], arguments].concat()).failed(2, words);
     }
@@ -238,8 +395,8 @@ fn peak(place: &Place, arguments: &[&str]) -> u64 {
     peak / 1024
 }
 
-/// Text of another size takes the same memory; a single line of 100 MB, too; as many workers as
-/// there may be stay under the GiB that is promised.
+/// Text of another size takes the same memory; a single line or field of 100 MB, too; as many
+/// workers as there may be stay under the GiB that is promised.
 #[test]
 fn memory_does_not_grow_with_the_text() {
     let place = Place::empty("prepare-memory");
@@ -248,11 +405,14 @@ fn memory_does_not_grow_with_the_text() {
     let text = place.read("line.txt");
     let line = [b"{\"text\": \"a\"}\n{\"text\": \"", &text[..], b"\"}\n"].concat();
     place.write("line.jsonl", &line);
-    drop((text, line));
+    let field = [b"id,text\n1,a\n2,\"", &text[..], b"\"\n"].concat();
+    place.write("field.csv", &field);
+    drop((text, line, field));
     for (source, workers, most) in [
         ("a.txt", "2", 160),
         ("line.txt", "2", 160),
         ("line.jsonl", "2", 160),
+        ("field.csv", "2", 160),
         ("line.jsonl", "64", 1024),
     ] {
         let out = format!("{source}-{workers}");

@@ -1,4 +1,5 @@
-//! JSON lines: of each object the one field with the text, streamed.
+//! JSON: of each object the one field with the text, streamed. Objects stand on lines of their own,
+//! or in one list around all of them, which may also hold plain strings.
 //!
 //! A line is never held: a string passes as it is read, whatever its length, and what is not
 //! wanted is stepped over. So the first of two fields of one name counts.
@@ -7,6 +8,7 @@ use super::ReadSpec;
 use super::packing::{Unpacked, broken};
 use crate::error::{PrepareError, Result};
 use crate::segment::Sink;
+use crate::sources::Format;
 use std::io::{BufRead, BufReader};
 
 /// Bytes of a field's name that are kept; longer names are cut.
@@ -19,8 +21,18 @@ pub fn read(spec: &ReadSpec<'_>, sink: &mut dyn Sink) -> Result<()> {
     let file = Unpacked::open(spec.path, spec.packing)?;
     let reader = BufReader::with_capacity(256 << 10, file);
     let mut lines = Lines { spec, reader, line: 1 };
-    while lines.document(sink)? {
+    let mut next = lines.next_solid()?;
+    if next == Some(b'[') {
+        lines.list(sink)?;
+        next = None;
+    }
+    while let Some(first) = next {
+        if first != b'{' {
+            return Err(lines.wrong(&format!("begins with {}", shown(first))));
+        }
+        lines.object(sink)?;
         sink.position(lines.reader.get_ref().position());
+        next = lines.next_solid()?;
     }
     sink.position(lines.reader.get_ref().position());
     Ok(())
@@ -65,14 +77,38 @@ impl Into<'_> {
 }
 
 impl Lines<'_> {
-    /// One object; false at the end of the file.
-    fn document(&mut self, sink: &mut dyn Sink) -> Result<bool> {
-        match self.next_solid()? {
-            None => return Ok(false),
-            Some(b'{') => {}
-            Some(byte) => return Err(self.wrong(&format!("begins with {}", shown(byte)))),
+    /// A list of documents, whose opening bracket was read.
+    fn list(&mut self, sink: &mut dyn Sink) -> Result<()> {
+        let mut first = self.solid()?;
+        while first != b']' {
+            match first {
+                b'{' => self.object(sink)?,
+                b'"' => {
+                    self.string(&mut Into::Text(sink))?;
+                    sink.end_document()?;
+                }
+                _ => {
+                    let what = format!("has {} in the list where an object belongs", shown(first));
+                    return Err(self.wrong(&what));
+                }
+            }
+            sink.position(self.reader.get_ref().position());
+            first = match self.solid()? {
+                b',' => self.solid()?,
+                b']' => b']',
+                byte => return Err(self.wrong(&format!("has {} behind a value", shown(byte)))),
+            };
         }
+        match self.next_solid()? {
+            None => Ok(()),
+            Some(byte) => Err(self.wrong(&format!("has {} after the list's end", shown(byte)))),
+        }
+    }
+
+    /// One object, whose opening brace was read.
+    fn object(&mut self, sink: &mut dyn Sink) -> Result<()> {
         let mut names: Vec<String> = Vec::new();
+        let mut list = None;
         let mut found = false;
         let mut next = self.solid()?;
         while next != b'}' {
@@ -81,7 +117,7 @@ impl Lines<'_> {
             }
             let mut name = Into::Name(Vec::new());
             self.string(&mut name)?;
-            let Into::Name(name) = name else { return Ok(false) };
+            let Into::Name(name) = name else { return Ok(()) };
             self.expect(b':')?;
             let first = self.solid()?;
             if !found && name == self.spec.field.as_bytes() {
@@ -89,8 +125,12 @@ impl Lines<'_> {
                 self.text(first, sink)?;
             } else {
                 self.step_over(first)?;
+                let name = String::from_utf8_lossy(&name).into_owned();
+                if first == b'[' && list.is_none() {
+                    list = Some(name.clone());
+                }
                 if names.len() < 8 {
-                    names.push(String::from_utf8_lossy(&name).into_owned());
+                    names.push(name);
                 }
             }
             next = match self.solid()? {
@@ -99,13 +139,23 @@ impl Lines<'_> {
                 byte => return Err(self.wrong(&format!("has {} behind a value", shown(byte)))),
             };
         }
-        if found {
-            return Ok(true);
-        }
+        if found { Ok(()) } else { Err(self.no_field(&names, list.as_deref())) }
+    }
+
+    /// The wanted field is not among the names; `list` is the first of them that holds a list.
+    fn no_field(&self, names: &[String], list: Option<&str>) -> PrepareError {
         let (field, names) = (self.spec.field, names.join(", "));
-        Err(self.wrong(&format!(
-            "has no field '{field}' (it has: {names}); name the one with the text by --field"
-        )))
+        let mut what = format!(
+            "has no field '{field}' (it has: {names}); say which one holds the text with --field"
+        );
+        if self.spec.format == Format::Json {
+            let is_word = |name: &&str| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+            if let Some(list) = list.filter(is_word) {
+                what += &format!(", take the list out first (jq -c '.{list}[]' IN > OUT.jsonl)");
+            }
+            what += ", or read it as plain text with --format text";
+        }
+        self.wrong(&what)
     }
 
     /// The wanted field: a string is a document, null is none.

@@ -1,5 +1,6 @@
-//! Sources into documents: plain text, JSON lines and parquet, packed or not, as streams.
+//! Sources into documents: plain text, JSON, tables and parquet, packed or not, as streams.
 
+mod csv;
 mod jsonl;
 mod packing;
 mod parquet;
@@ -10,7 +11,7 @@ use crate::segment::Sink;
 use crate::sources::Format;
 use std::path::Path;
 
-pub use packing::Packing;
+pub use packing::{Packing, Unpacked};
 
 /// What a reader needs to know of a source that lies on disk.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +38,57 @@ pub struct ReadSpec<'a> {
 pub fn read(spec: &ReadSpec<'_>, sink: &mut dyn Sink) -> Result<()> {
     match spec.format {
         Format::Text => text::read(spec, sink),
-        Format::Jsonl => jsonl::read(spec, sink),
+        Format::Jsonl | Format::Json => jsonl::read(spec, sink),
+        Format::Csv | Format::Tsv => csv::read(spec, sink),
         Format::Parquet => parquet::read(spec, sink),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    struct Nowhere;
+
+    impl Sink for Nowhere {
+        fn bytes(&mut self, _: &[u8]) -> Result<()> {
+            Ok(())
+        }
+        fn end_document(&mut self) -> Result<()> {
+            Ok(())
+        }
+        fn skip_document(&mut self) {}
+        fn replaced(&mut self) {}
+        fn position(&mut self, _: u64) {}
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+        /// Whatever is in a file: documents or an error that names it, never a panic.
+        #[test]
+        fn any_bytes(
+            soup in "[\\[\\]{}:,;\"\\\\ut0a\n\r\t é]{0,60}",
+            raw: Vec<u8>,
+            start in prop::sample::select(vec!["", "text,", "[{\"text\":", "{\"", "a\ttext\n"]),
+        ) {
+            let path = std::env::temp_dir().join(format!("fitgpt-any-{}", std::process::id()));
+            for rest in [soup.as_bytes(), &raw] {
+                std::fs::write(&path, [start.as_bytes(), rest].concat()).unwrap();
+                for format in [Format::Json, Format::Csv, Format::Tsv, Format::Text] {
+                    for packing in [Packing::None, Packing::Gzip, Packing::Zstd] {
+                        let (name, field) = ("it", "text");
+                        let path = &path;
+                        let ends_documents = true;
+                        let spec = ReadSpec { path, name, format, packing, field, ends_documents };
+                        if let Err(error) = read(&spec, &mut Nowhere) {
+                            prop_assert!(error.to_string().starts_with("it: "), "{error}");
+                        }
+                    }
+                }
+            }
+            std::fs::remove_file(&path).unwrap();
+        }
     }
 }

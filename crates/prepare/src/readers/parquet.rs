@@ -26,10 +26,17 @@ pub fn read(spec: &ReadSpec<'_>, sink: &mut dyn Sink) -> Result<()> {
     let file = File::open(spec.path).map_err(PrepareError::io(spec.path, "open it"))?;
     let bytes = file.metadata().map_err(PrepareError::io(spec.path, "read its size"))?.len();
     let damaged = |error: ParquetError| {
-        let what = format!(
-            "is cut off or damaged parquet ({bytes} bytes): {error}; get the file again, then \
-             give the same command"
-        );
+        let what = match error {
+            // A codec that is not built in, or a kind of page that nobody knows yet.
+            ParquetError::NYI(what) => format!(
+                "is parquet of a kind that is not supported ({what}); write it again with snappy \
+                 or zstd compression"
+            ),
+            error => format!(
+                "is cut off or damaged parquet ({bytes} bytes): {error}; get the file again, then \
+                 give the same command"
+            ),
+        };
         PrepareError::source(spec.name, what)
     };
     let reader = SerializedFileReader::new(file).map_err(damaged)?;
@@ -94,7 +101,7 @@ fn column(spec: &ReadSpec<'_>, schema: &SchemaDescriptor) -> Result<usize> {
     let Some(index) = names.iter().position(|name| name == spec.field) else {
         let (field, names) = (spec.field, names.join(", "));
         let what = format!(
-            "has no column '{field}' (it has: {names}); name the one with the text by --column"
+            "has no column '{field}' (it has: {names}); say which one holds the text with --column"
         );
         return Err(PrepareError::source(spec.name, what));
     };
@@ -106,6 +113,6 @@ fn column(spec: &ReadSpec<'_>, schema: &SchemaDescriptor) -> Result<usize> {
 }
 
 fn no_text(spec: &ReadSpec<'_>) -> PrepareError {
-    let what = format!("column '{}' holds no text; name another by --column", spec.field);
+    let what = format!("column '{}' holds no text; name another one with --column", spec.field);
     PrepareError::source(spec.name, what)
 }

@@ -46,6 +46,25 @@ fn parquet_that_is_cut_damaged_or_without_the_column() {
     fails(request, &["column 'id' holds no text"]);
 }
 
+/// Of the codecs that the format names, LZO is the one that is not built in.
+#[test]
+fn parquet_in_an_unknown_packing_is_not_called_damaged() {
+    let place = Place::new("lzo");
+    parquet(&place.path("a.parquet"), &some(&documents(200)), Compression::SNAPPY);
+    let mut bytes = place.read("a.parquet");
+    let (column, codec) = (b"\x18\x04text\x15\x02", b"\x18\x04text\x15\x06");
+    for at in 0..bytes.len() - column.len() {
+        if bytes[at..].starts_with(column) {
+            bytes[at..at + codec.len()].copy_from_slice(codec);
+        }
+    }
+    let source = place.write("lzo.parquet", &bytes);
+    let words = ["not supported", "LZO", "snappy or zstd"];
+    fails(place.request(&source, "out"), &words);
+    let message = run(place.request(&source, "out")).unwrap_err().to_string();
+    assert!(!message.contains("damaged"), "{message}");
+}
+
 #[test]
 fn lines_that_are_no_json() {
     let place = Place::new("lines");

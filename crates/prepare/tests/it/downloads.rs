@@ -102,9 +102,9 @@ fn what_cannot_be_had_is_told() {
     assert!(!place.path("out/train.bin").exists());
 }
 
-/// The halves of a data set that has its own; an address; and a server that is not there.
+/// The halves of a data set that has its own; an address.
 #[test]
-fn halves_addresses_and_silence() {
+fn halves_and_addresses() {
     let place = Place::new("halves");
     let server = Server::new();
     let (documents, shards) = shards(&place);
@@ -123,9 +123,33 @@ fn halves_addresses_and_silence() {
     server.fault("/some/a.jsonl", &[Fault::Cut(5000)]);
     run_with(twentieth(place.request(&address, "address")), &with_server).unwrap();
     assert!(place.ids("address/train.bin") == expected(&documents).0);
-    let nobody = client("http://127.0.0.1:1");
-    let message = run_with(place.request("tinystories", "none"), &nobody).unwrap_err().to_string();
-    assert!(message.contains("failed 6 times"), "{message}");
+}
+
+/// Who cannot be reached at all is not asked again: the pauses between six tries would be 31 s.
+#[test]
+fn offline_is_told_at_once() {
+    let place = Place::new("offline");
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let refusing = format!("http://127.0.0.1:{port}");
+    for endpoint in [&refusing[..], "http://no-such-host.invalid", "http://no hub"] {
+        let mut nobody = client(endpoint);
+        nobody.first_pause = std::time::Duration::from_secs(1);
+        let file = format!("{endpoint}/a.txt");
+        for source in ["tinystories", &file] {
+            let start = std::time::Instant::now();
+            let asked = run_with(place.request(source, "none"), &nobody);
+            let message = asked.unwrap_err().to_string();
+            assert!(start.elapsed().as_secs() < 5, "{:?}", start.elapsed());
+            assert!(message.contains("cannot be reached"), "{message}");
+            assert!(message.contains("on this machine"), "{message}");
+            assert!(message.contains("HF_ENDPOINT"), "{message}");
+        }
+    }
+    let mut elsewhere = client("https://hub.invalid");
+    elsewhere.first_pause = std::time::Duration::from_secs(1);
+    let asked = run_with(place.request(&format!("{refusing}/a.txt"), "none"), &elsewhere);
+    let message = asked.unwrap_err().to_string();
+    assert!(message.contains("check the network, or"), "{message}");
 }
 
 /// Enough tokens: what is still on its way is given up, and nothing of it stays behind.

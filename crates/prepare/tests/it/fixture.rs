@@ -148,6 +148,29 @@ pub fn jsonl(documents: &[String]) -> Vec<u8> {
     out
 }
 
+/// The same objects in one list, over many lines.
+pub fn json_list(documents: &[String]) -> Vec<u8> {
+    let lines: Vec<serde_json::Value> = String::from_utf8(jsonl(documents))
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    serde_json::to_vec_pretty(&lines).unwrap()
+}
+
+/// A table with an id before the text and a column behind it; every other row is quoted where it
+/// need not be.
+pub fn table(documents: &[String], separator: char, line_end: &str) -> Vec<u8> {
+    let quoted = |text: &str| format!("\"{}\"", text.replace('"', "\"\""));
+    let mut out = format!("id{separator}text{separator}\"what is \"\"left\"\"\"{line_end}");
+    for (index, text) in documents.iter().enumerate() {
+        let is_odd = index % 2 == 1 || text.contains(['"', '\n', '\r', ',', ';', '\t']);
+        let text = if is_odd { quoted(text) } else { text.clone() };
+        out += &format!("{index}{separator}{text}{separator}end{line_end}");
+    }
+    out.into_bytes()
+}
+
 pub fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     encoder.write_all(bytes).unwrap();

@@ -3,7 +3,7 @@
 use crate::fixture::{
     Place, documents, expected, gzip, jsonl, parquet, run, some, twentieth, zstd,
 };
-use ::parquet::basic::{Compression, ZstdLevel};
+use ::parquet::basic::{BrotliLevel, Compression, ZstdLevel};
 
 #[test]
 fn every_format_gives_the_same_tokens() {
@@ -20,11 +20,26 @@ fn every_format_gives_the_same_tokens() {
     parquet(&place.path("a.parquet"), &some(&documents), Compression::SNAPPY);
     let zstd = Compression::ZSTD(ZstdLevel::default());
     parquet(&place.path("b.parquet"), &some(&documents), zstd);
+    let brotli = Compression::BROTLI(BrotliLevel::default());
+    let rarer = [("c", Compression::LZ4_RAW), ("d", brotli), ("e", Compression::LZ4)];
+    for (name, codec) in rarer {
+        parquet(&place.path(&format!("{name}.parquet")), &some(&documents), codec);
+    }
     for (index, text) in documents.iter().enumerate() {
         // A zero would make a file binary; documents in the other formats may have them.
         place.write(&format!("txt/d{index}.md.gz"), &gzip(text.as_bytes()));
     }
-    for source in ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst", "a.parquet", "b.parquet", "txt"] {
+    for source in [
+        "a.jsonl",
+        "a.jsonl.gz",
+        "a.jsonl.zst",
+        "a.parquet",
+        "b.parquet",
+        "c.parquet",
+        "d.parquet",
+        "e.parquet",
+        "txt",
+    ] {
         for workers in [1, 4] {
             let out = format!("{source}-{workers}");
             let from = place.path(source);

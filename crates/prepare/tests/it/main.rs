@@ -9,4 +9,5 @@ mod formats;
 mod nanogpt;
 mod own_files;
 mod server;
+mod tables;
 mod tokenizers;
