@@ -63,8 +63,12 @@ pub fn whole(report: &PlanReport, width: usize) -> String {
     let _ = writeln!(text, "\n{}", strong("peak of each phase, all in the same arena"));
     for (phase, bytes) in report.phases().into_iter().filter(|(_, bytes)| *bytes > Bytes::ZERO) {
         let share = bytes.get() as f64 / report.bill.arena_bytes.get().max(1) as f64;
-        let _ =
-            writeln!(text, "  {phase:<12} {:>11}  {}", bytes.to_string(), coloured(&bar(share, longest(width))));
+        let _ = writeln!(
+            text,
+            "  {phase:<12} {:>11}  {}",
+            bytes.to_string(),
+            coloured(&bar(share, longest(width)))
+        );
     }
     text
 }

@@ -89,10 +89,16 @@ mod tests {
 
     #[test]
     fn numbers_are_short() {
-        for (seconds, want) in
-            [(0.4, "0s"), (61.0, "1m01s"), (3725.0, "1h02m"), (2.6e5, "3d00h"), (-1.0, "0s"),
-            (999.5 * 86_400.0, "999d12h"), (31_026.8 * 86_400.0, "85 years"), (1e30, "50542025270 years")]
-        {
+        for (seconds, want) in [
+            (0.4, "0s"),
+            (61.0, "1m01s"),
+            (3725.0, "1h02m"),
+            (2.6e5, "3d00h"),
+            (-1.0, "0s"),
+            (999.5 * 86_400.0, "999d12h"),
+            (31_026.8 * 86_400.0, "85 years"),
+            (1e12, "31688 years"),
+        ] {
             assert_eq!(duration(seconds), want);
         }
         for (seconds, want) in [

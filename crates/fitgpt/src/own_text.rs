@@ -35,9 +35,11 @@ const ENOUGH_FOR_VALIDATION: f64 = 1e6;
 /// Shares of the documents of a folder that are tried for validation, if the first leaves none.
 const LARGER_SHARES: [f64; 3] = [0.1, 0.25, 0.5];
 
-/// Seconds in which a sized run is timed before its iterations are counted.
-const MEASURED: Count = Count { least: 5, most: 2000, seconds: 1.5 };
-const EVALUATION_MEASURED: Count = Count { least: 3, most: 200, seconds: 0.5 };
+/// Share of the time in which a sized run is timed before its iterations are counted, and its limits
+/// in seconds.
+const FOR_TIMING: f64 = 0.02;
+const TIMED: std::ops::RangeInclusive<f64> = 0.5..=6.0;
+const EVALUATION_TIMED: Count = Count { least: 3, most: 200, seconds: 0.5 };
 
 /// Share of the time for evaluations, and what the end takes: a checkpoint and a sample.
 const FOR_EVALUATION: f64 = 0.08;
@@ -119,7 +121,8 @@ fn stem_of(path: &str) -> String {
     let name = Path::new(path).canonicalize().ok();
     let name = name.as_deref().unwrap_or(Path::new(path)).file_name();
     let name = name.map_or("text".into(), |name| name.to_string_lossy().into_owned());
-    let stem = if Path::new(path).is_dir() { &name } else { name.split('.').next().unwrap_or(&name) };
+    let stem =
+        if Path::new(path).is_dir() { &name } else { name.split('.').next().unwrap_or(&name) };
     match stem.is_empty() {
         true => name.trim_start_matches('.').to_string(),
         false => stem.to_string(),
@@ -288,7 +291,8 @@ fn sized(
     };
     let time = |sized: &SizedRun| {
         let (_, trial) = with_keys(settings, &sizing::keys(sized, 1, 1))?;
-        timed(&trial, rows, &machine, &device)
+        let seconds = (seconds * FOR_TIMING).clamp(*TIMED.start(), *TIMED.end());
+        timed(&trial, rows, &machine, &device, seconds)
     };
     let mut sized = choose(seconds)?;
     let (mut each, mut each_eval) = time(&sized)?;
@@ -303,7 +307,8 @@ fn sized(
     let eval_iters = (left * FOR_EVALUATION / (2.0 * EVALUATIONS as f64) / each_eval) as u64;
     let eval_iters = eval_iters.clamp(*EVAL_ITERS.start(), *EVAL_ITERS.end());
     let evaluations = (EVALUATIONS + 2) as f64 * 2.0 * eval_iters as f64 * each_eval;
-    let worth = sized.tokens / sized.tokens_per_iteration() as f64;
+    let (_, run) = with_keys(settings, &sizing::keys(&sized, 1, 1))?;
+    let worth = sized.tokens / run.tokens_per_iteration() as f64;
     let fits = ((left - evaluations) / each).max(1.0);
     let iterations = if sized.is_limited_by_text() { fits.min(worth) } else { fits } as u64;
     let (chosen, run) = with_keys(settings, &sizing::keys(&sized, iterations, eval_iters))?;
@@ -344,6 +349,7 @@ fn timed(
     rows: u64,
     machine: &Machine,
     device: &Device,
+    seconds: f64,
 ) -> Result<(f64, f64), TrainError> {
     let dims = run.dims(rows)?;
     let mut machine = machine.clone();
@@ -353,8 +359,9 @@ fn timed(
     let (planned, backend) = loaded;
     let mut engine = Engine::new(backend, planned.program, dims);
     engine.initialise(&mut rng::torch::Generator::new(run.seed))?;
-    let training = timing::training(&mut engine, run, rows, MEASURED)?;
-    let evaluation = timing::evaluation(&mut engine, run, rows, EVALUATION_MEASURED)?;
+    let count = Count { least: 5, most: usize::MAX, seconds };
+    let training = timing::training(&mut engine, run, rows, count)?;
+    let evaluation = timing::evaluation(&mut engine, run, rows, EVALUATION_TIMED)?;
     // The mean, not the median: what disturbs an iteration now and then will go on doing so.
     let mean = training.iter().sum::<f64>() / training.len().max(1) as f64;
     Ok((mean, median(evaluation).unwrap_or(mean)))
@@ -368,7 +375,8 @@ fn explain(
     seconds: f64,
     each: f64,
 ) -> Result<(), TrainError> {
-    let parameters = model::params::reported_parameters(&run.dims(rows)?).map_err(SpecError::from)?;
+    let parameters =
+        model::params::reported_parameters(&run.dims(rows)?).map_err(SpecError::from)?;
     let tokens = (run.max_iters * run.tokens_per_iteration()) as f64;
     let passes = sized.passes * tokens / sized.tokens.max(1.0);
     let why = match sized.is_limited_by_text() {

@@ -188,7 +188,8 @@ impl Observer for Progress {
         ];
         let begin = format!("step {iteration}:");
         // nanoGPT's line, and the figures it lacks behind it.
-        let text = fitted(begin, &parts, self.width).replacen(":,", ":", 1).replacen(", ±", " ±", 1);
+        let text =
+            fitted(begin, &parts, self.width).replacen(":,", ":", 1).replacen(", ±", " ±", 1);
         self.line(&screen::strong(&text));
     }
 

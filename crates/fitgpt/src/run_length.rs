@@ -86,9 +86,8 @@ pub fn of(run: &RunSpec, prediction: &Prediction) -> Option<String> {
     };
     let iterations = run.max_iters + 1;
     let tokens = iterations as f64 * run.tokens_per_iteration() as f64;
-    let each = prediction.tokens_per_second.map_or(0.0, |rate| {
-        run.tokens_per_iteration() as f64 / rate
-    });
+    let each =
+        prediction.tokens_per_second.map_or(0.0, |rate| run.tokens_per_iteration() as f64 / rate);
     let each = match each < 60.0 {
         true if each < 1.0 => format!("{:.0} ms", each * 1e3),
         true => format!("{each:.1} s"),

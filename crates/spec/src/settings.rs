@@ -140,7 +140,8 @@ impl Settings {
     /// memory, or a 16-bit format.
     pub fn asks_for_gpu(&self) -> Option<String> {
         let given = |name: &str| self.get(name).filter(|setting| setting.is_given());
-        let word = |setting: &&Setting, words: &[&str]| words.contains(&setting.value.plain().as_str());
+        let word =
+            |setting: &&Setting, words: &[&str]| words.contains(&setting.value.plain().as_str());
         if given("device").is_some_and(|device| !word(&device, &["auto"])) {
             return None;
         }

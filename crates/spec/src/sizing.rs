@@ -1,6 +1,7 @@
-//! A run for a text, a machine and a time: which model, how many tokens per update, how many
-//! updates. The rule is a published one (Chinchilla's loss of model size and tokens seen, Hoffmann et
-//! al. 2022); what the machine manages in the time comes from whoever asks.
+//! A run for a text, a machine and a time: which model, which context, how many tokens per update.
+//! The rule has the form of Chinchilla's (Hoffmann et al. 2022: loss by model size and tokens seen);
+//! its weights and the limits below were measured on small models (`docs/experiments.md`). What the
+//! machine manages in the time comes from whoever asks.
 
 use crate::value::Value;
 
@@ -51,18 +52,21 @@ impl Shape {
     pub fn block_parameters(self) -> u64 {
         12 * self.n_layer * self.n_embd * self.n_embd
     }
+}
 
-    /// Tokens of a context, as far as the text has them: the shorter half must hold some contexts.
-    fn block_size(self, text: &Text) -> u64 {
-        let usual = match (text.is_characters, self.n_embd) {
-            (true, _) | (false, ..512) => 256,
-            (false, 512..768) => 512,
-            (false, _) => 1024,
-        };
-        let most = text.val_tokens.min(text.train_tokens) / 4;
-        let fits = (SHORTEST_LOG..).take_while(|&log| 1 << log <= most.min(usual)).last();
-        fits.map_or(1 << SHORTEST_LOG, |log| 1 << log)
-    }
+/// Contexts, and the tokens that a run must see for each to be worth its while: every position learns
+/// from its own tokens only, so that a short run learns sooner in a short context.
+const CONTEXTS: [(u64, f64); 5] = [(1024, 5e8), (512, 2e8), (256, 2e7), (128, 1e7), (64, 0.0)];
+
+/// The longest context of characters that a small model makes use of.
+const LONGEST_OF_CHARACTERS: u64 = 256;
+
+/// The longest context that a text allows: its shorter half must hold some of them.
+fn longest_context(text: &Text) -> u64 {
+    let most = text.val_tokens.min(text.train_tokens) / 4;
+    let usual = if text.is_characters { LONGEST_OF_CHARACTERS } else { CONTEXTS[0].0 };
+    let fits = (SHORTEST_LOG..).take_while(|&log| 1 << log <= most.min(usual)).last();
+    fits.map_or(1 << SHORTEST_LOG, |log| 1 << log)
 }
 
 /// The shortest context, as a power of two: below it there is nothing to learn.
@@ -129,7 +133,7 @@ pub fn choose(
         if index > 0 && shape.block_parameters() > largest {
             break;
         }
-        let Some(sized) = batched(shape, text, seconds, &mut iteration_seconds) else {
+        let Some(sized) = with_context(shape, text, seconds, &mut iteration_seconds) else {
             break;
         };
         let loss = expected_loss(shape, sized.tokens);
@@ -141,14 +145,32 @@ pub fn choose(
     best.map(|(_, sized)| sized)
 }
 
-/// A shape with the smallest batch that leaves no more updates than are useful.
-fn batched(
+/// A shape with the longest context that the tokens of its run are enough for.
+fn with_context(
     shape: Shape,
     text: &Text,
     seconds: f64,
     iteration_seconds: &mut impl FnMut(&SizedRun) -> Option<f64>,
 ) -> Option<SizedRun> {
-    let block_size = shape.block_size(text);
+    let longest = longest_context(text);
+    let contexts = CONTEXTS.iter().filter(|(context, _)| *context <= longest);
+    let mut found = None;
+    for &(context, least) in contexts {
+        found = batched((shape, context), text, seconds, iteration_seconds);
+        if found.is_some_and(|sized| sized.tokens >= least) {
+            return found;
+        }
+    }
+    found.or_else(|| batched((shape, longest), text, seconds, iteration_seconds))
+}
+
+/// A model with the smallest batch that leaves no more updates than are useful.
+fn batched(
+    (shape, block_size): (Shape, u64),
+    text: &Text,
+    seconds: f64,
+    iteration_seconds: &mut impl FnMut(&SizedRun) -> Option<f64>,
+) -> Option<SizedRun> {
     let worth = MOST_PASSES * text.train_tokens as f64;
     let mut found = None;
     for log in UPDATE_LOGS {
@@ -169,23 +191,18 @@ fn batched(
     found
 }
 
-/// Chinchilla's law, without the part that no run changes.
+/// Chinchilla's law, without the part that no run changes. Tokens weigh twice as much as there: the
+/// runs of minutes that were measured are far from where its models were.
 fn expected_loss(shape: Shape, tokens: f64) -> f64 {
     let parameters = shape.block_parameters() as f64;
-    406.4 / parameters.powf(0.34) + 410.7 / tokens.max(1.0).powf(0.28)
+    406.4 / parameters.powf(0.34) + 2.0 * 410.7 / tokens.max(1.0).powf(0.28)
 }
 
 /// The keys of a chosen run with so many iterations, evaluated some times with so many batches.
 pub fn keys(sized: &SizedRun, iterations: u64, eval_iters: u64) -> Vec<(&'static str, Value)> {
     let SizedRun { shape: Shape { n_layer, n_head, n_embd }, block_size, batch_size, .. } = *sized;
     let whole = |number: u64| Value::Int(i64::try_from(number).unwrap_or(i64::MAX));
-    let dropout = match sized.passes {
-        few if few <= 4.0 => 0.0,
-        some if some <= 10.0 => 0.1,
-        _ => 0.2,
-    };
-    // 1e-3 is right for nanoGPT's 384 wide model, 4e-3 for 64 (docs/experiments.md).
-    let rate = 1e-3 * (384.0 / n_embd as f64).powf(0.77);
+    let rate = (1e-3 * (384.0 / n_embd as f64).powf(1.1)).min(HIGHEST_RATE);
     let rate = (rate * 1e5).round() / 1e5;
     let small_updates = sized.tokens_per_iteration() < 1 << 15;
     vec![
@@ -195,7 +212,7 @@ pub fn keys(sized: &SizedRun, iterations: u64, eval_iters: u64) -> Vec<(&'static
         ("block_size", whole(block_size)),
         ("batch_size", whole(batch_size)),
         ("gradient_accumulation_steps", whole(1)),
-        ("dropout", Value::Float(dropout)),
+        ("dropout", Value::Float(dropout(sized))),
         ("learning_rate", Value::Float(rate)),
         ("min_lr", Value::Float((rate * 1e5 / 20.0).round() / 1e5)),
         ("beta2", Value::Float(if small_updates { 0.99 } else { 0.95 })),
@@ -206,6 +223,19 @@ pub fn keys(sized: &SizedRun, iterations: u64, eval_iters: u64) -> Vec<(&'static
         ("eval_iters", whole(eval_iters.max(1))),
         ("log_interval", whole(round_number(iterations / 50))),
     ]
+}
+
+/// The highest learning rate; 1e-3 is nanoGPT's for a width of 384, narrower models bear more.
+const HIGHEST_RATE: f64 = 4e-3;
+
+/// Only a model that could hold its text needs to be kept from it, and only after some passes.
+fn dropout(sized: &SizedRun) -> f64 {
+    let text = sized.tokens / sized.passes.max(1e-9);
+    match (sized.shape.block_parameters() as f64 > text, sized.passes) {
+        (true, passes) if passes > 15.0 => 0.2,
+        (true, passes) if passes > 8.0 => 0.1,
+        _ => 0.0,
+    }
 }
 
 /// Evaluations of a run, beside the one at its beginning.
@@ -245,11 +275,13 @@ mod tests {
 
     #[test]
     fn short_texts_get_short_contexts() {
-        for (val_tokens, want) in [(111_540, 256), (1000, 128), (40, 8), (1, 8)] {
+        for (val_tokens, want) in [(111_540, 64), (1000, 64), (200, 32), (40, 8), (1, 8)] {
             let text = Text { val_tokens, ..SHAKESPEARE };
             let sized = choose(&text, 60.0, machine(8e10, 1e-3)).unwrap();
             assert_eq!(sized.block_size, want, "{val_tokens}");
         }
+        let gpu = choose(&SHAKESPEARE, 3600.0, machine(2e14, 2e-3)).unwrap();
+        assert_eq!(gpu.block_size, 256);
     }
 
     #[test]

@@ -314,7 +314,10 @@ fn help(command: &'static Command) -> String {
 }
 
 /// Settings from the arguments behind a command.
-pub fn settings(command: spec::Command, arguments: &[String]) -> Result<spec::Settings, TrainError> {
+pub fn settings(
+    command: spec::Command,
+    arguments: &[String],
+) -> Result<spec::Settings, TrainError> {
     Ok(with_world(|world| spec::Settings::read(command, arguments, world))?)
 }
 

@@ -25,7 +25,9 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     if settings.get("out_dir").is_some_and(|out_dir| !out_dir.is_given())
         && let Some(newest) = newest_run(Path::new("."))
     {
-        screen::note(&format!("note: {newest} is the newest run in this folder (--out_dir names another)"));
+        screen::note(&format!(
+            "note: {newest} is the newest run in this folder (--out_dir names another)"
+        ));
         settings.set("out_dir", newest.into(), Origin::Newest)?;
     }
     let gpu_setting = settings.asks_for_gpu();
@@ -65,7 +67,8 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
 fn newest_run(folder: &Path) -> Option<String> {
     let changed = |path: &Path| path.metadata().and_then(|file| file.modified()).ok();
     let saved = |run: PathBuf| {
-        let newest = [save::last_path(&run), save::best_path(&run)].iter().filter_map(|p| changed(p)).max();
+        let newest =
+            [save::last_path(&run), save::best_path(&run)].iter().filter_map(|p| changed(p)).max();
         Some((newest?, run.file_name()?.to_str()?.to_string()))
     };
     let entries = std::fs::read_dir(folder).ok()?;

@@ -44,7 +44,8 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     let Some((index, path)) = own_text::path_among(&flags.rest) else {
         if let Some(seconds) = seconds {
             let time = duration(seconds);
-            let what = format!("--time {time} is for your own text: fitgpt train book.txt --time {time}");
+            let what =
+                format!("--time {time} is for your own text: fitgpt train book.txt --time {time}");
             return Err(SpecError::Conflict { what }.into());
         }
         let typed = Typed { settings: settings(Command::Train, &flags.rest)?, device: None };

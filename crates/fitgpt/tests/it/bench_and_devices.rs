@@ -147,5 +147,5 @@ fn what_does_not_fit_is_told_to_programs() {
     assert_eq!(ended.code, Some(3), "{ended:?}");
     let found = document(&ended.out);
     assert_eq!(found["schema"], "fitgpt.bench/1");
-    assert!(found["error"].as_str().unwrap().contains("missing"), "{found:#}");
+    assert!(found["error"].as_str().unwrap().contains("does not fit: needs at least"), "{found:#}");
 }

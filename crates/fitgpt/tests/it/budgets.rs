@@ -41,8 +41,12 @@ fn a_budget_below_the_weights_is_refused() {
     let refused = place.train(&["--ram=300KiB"]);
     assert_eq!(refused.code, Some(3), "{refused:?}");
     assert!(refused.error.starts_with("error: "), "{refused:?}");
-    for words in ["missing", "smallest plan needs", "largest at its fullest moment: ", "no setting"]
-    {
+    for words in [
+        "does not fit: needs at least",
+        "the budget is 300.00 KiB",
+        "largest tensors at the peak: ",
+        "no setting",
+    ] {
         assert!(refused.error.contains(words), "{words}: {}", refused.error);
     }
     place.train(&["--ram=lots"]).failed(2, &["ram", "11.69GiB"]);

@@ -29,7 +29,7 @@ fn help_is_there_for_everything() {
 #[test]
 fn words_that_are_no_command() {
     let place = Place::empty("no-command");
-    place.run(&["trian"]).failed(2, &["'trian' is no command", "train, plan, doctor, sample"]);
+    place.run(&["trian"]).failed(2, &["unknown command 'trian'", "train, plan, doctor, sample"]);
     let nothing = place.run(&[]);
     assert_eq!(nothing.code, Some(2));
     assert!(nothing.out.contains("fitgpt <command>"), "{nothing:?}");

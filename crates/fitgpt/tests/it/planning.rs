@@ -252,7 +252,11 @@ fn what_cannot_be_planned_is_told() {
     }
     let below_the_weights = plan(&[&a, "--vram=700MiB"]);
     assert_eq!(below_the_weights.code, Some(3));
-    assert!(below_the_weights.error.contains("missing"), "{}", below_the_weights.error);
+    assert!(
+        below_the_weights.error.contains("does not fit: needs at least"),
+        "{}",
+        below_the_weights.error
+    );
     let old = plan(&[&a, "--gpu=RTX 2080 Ti"]).succeeded();
     assert!(old.out.contains("older than sm_80"), "{}", old.out);
 }
@@ -376,7 +380,11 @@ fn the_host_has_a_budget_too() {
     let found: Value = serde_json::from_str(&refused.out).unwrap();
     assert_eq!(number(&found, "missing_bytes"), 0);
     assert!(number(&found, "missing_host_bytes") as f64 > 13.0 * GIB, "{found:#}");
-    assert!(refused.error.contains("of host memory are missing"), "{}", refused.error);
+    assert!(
+        refused.error.contains("of host memory, 13.71 GiB more than may be used"),
+        "{}",
+        refused.error
+    );
     let batches = ["--dataset=x", "--batch_size=1000000", "--gpu=RTX 4070", "--ram=1GiB", "--json"];
     assert_eq!(plan(&batches).code, Some(3), "batches are host memory");
     let too_many = plan(&["--dataset=x", "--batch_size=5000000", "--gpu=L4", "--json"]);

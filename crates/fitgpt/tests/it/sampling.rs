@@ -46,10 +46,10 @@ fn a_prompt_may_be_a_file_and_out_dir_a_checkpoint() {
 #[test]
 fn wrong_prompts_are_named() {
     let place = trained("sample-wrong");
-    place.run(&["sample", "--start=one Two"]).failed(2, &["'T'", "position 4"]);
-    place.run(&["sample", "--start="]).failed(2, &["prompt is empty"]);
-    place.run(&["sample", "--start=FILE:none.txt"]).failed(4, &["none.txt"]);
-    place.run(&["sample", "--temperature=0"]).failed(2, &["temperature"]);
+    place.run(&["sample", "--out_dir=out", "--start=one Two"]).failed(2, &["'T'", "position 4"]);
+    place.run(&["sample", "--out_dir=out", "--start="]).failed(2, &["prompt is empty"]);
+    place.run(&["sample", "--out_dir=out", "--start=FILE:none.txt"]).failed(4, &["none.txt"]);
+    place.run(&["sample", "--out_dir=out", "--temperature=0"]).failed(2, &["temperature"]);
     place.run(&["sample", "--out_dir=elsewhere"]).failed(4, &["elsewhere", "no checkpoint"]);
 }
 

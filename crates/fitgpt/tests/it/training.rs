@@ -32,7 +32,9 @@ fn a_run_prints_nanogpts_lines_and_leaves_its_files() {
         "iter 30: loss ",
         "saving checkpoint to out\n",
         "31 iterations, 3,968 tokens in ",
-        "checkpoint: out/last.safetensors, best: out/best.safetensors\n",
+        "Checkpoint: out/last.safetensors, best: out/best.safetensors\n",
+        "Metrics: out/log.jsonl\n",
+        "Generate text with:\n",
         " sample --out_dir=out\n",
     ] {
         let at = rest.find(expected);

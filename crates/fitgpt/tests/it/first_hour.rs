@@ -1,0 +1,263 @@
+//! The first hour of somebody new: keys beside the preset, GPUs that are not there, long runs,
+//! resuming as nanoGPT does, words on the screen.
+
+use crate::fixture::{Ended, Place, TINY, document, tensors};
+use std::process::Stdio;
+
+/// A short run of the preset; more keys change it.
+const SHORT: [&str; 5] =
+    ["train", "--max_iters=3", "--eval_iters=1", "--eval_interval=1000", "--device=cpu"];
+
+#[test]
+fn keys_change_the_built_in_preset() {
+    let place = Place::empty("preset-keys");
+    let more = ["--dropout=0.1", "--n_layer=4", "--n_embd=32", "--out_dir=out"];
+    let ended = place.run(&[&SHORT[..], &more].concat()).succeeded();
+    assert!(ended.out.contains("the built-in preset"), "{}", ended.out);
+    let hint = "nanoGPT's bare train.py is `train config/train_gpt2.py`";
+    assert_eq!(ended.out.matches(hint).count(), 1, "{}", ended.out);
+    let config = document(&place.path("out/last.safetensors"))["config"].clone();
+    assert_eq!((&config["n_layer"], &config["batch_size"]), (&4.into(), &2.into()));
+    assert_eq!((&config["dropout"], &config["dataset"]), (&0.1.into(), &"builtin".into()));
+    // `plan` speaks of the same run.
+    let planned = place.run(&["plan", "--dropout=0.1", "--n_layer=4", "--n_embd=32"]).succeeded();
+    assert!(planned.out.contains("4 layers, 2 heads, width 32"), "{}", planned.out);
+    let plain = place.run(&[&SHORT[..4], &["--out_dir=plain"]].concat());
+    assert!(plain.out.contains("the built-in preset"), "{}", plain.out);
+}
+
+/// Without a GPU (these tests hide it) what only a GPU can give is refused, unless the CPU is asked
+/// for.
+#[test]
+fn a_gpu_that_was_asked_for_is_not_replaced() {
+    let place = Place::new("no-gpu");
+    place.write("half.py", b"dtype = 'float16'\n");
+    let without_device: Vec<&str> =
+        TINY.iter().copied().filter(|key| !key.starts_with("--device")).collect();
+    let hidden = |more: &[&str]| {
+        let mut command = place.command(&[&["train"], &without_device[..], more].concat());
+        Ended::from(command.env("CUDA_VISIBLE_DEVICES", "").output().unwrap())
+    };
+    for (more, word) in [
+        (&["--vram=8GiB"][..], "vram='8GiB' asks for a GPU"),
+        (&["--dtype=bfloat16"], "dtype='bfloat16' asks for a GPU"),
+        (&["half.py"], "dtype='float16' asks for a GPU"),
+    ] {
+        hidden(more).failed(5, &[word, "--device=cpu"]);
+    }
+    assert!(!place.path("out").exists(), "nothing was written");
+    let insisted = hidden(&["--vram=8GiB", "--device=cpu", "--max_iters=1"]).succeeded();
+    assert!(insisted.out.contains("of no effect on the CPU"), "{}", insisted.out);
+}
+
+#[test]
+fn old_cards_are_planned_without_a_speed_and_all_cards_are_listed() {
+    let place = Place::empty("cards");
+    for card in ["RTX 2080", "T4"] {
+        let ended = place.run(&["plan", "config.toml", "--gpu", card, "--json"]);
+        assert_eq!(ended.code, Some(2), "a config that is missing: {ended:?}");
+        let arguments = ["plan", "--dataset=openwebtext", "--batch_size=1", "--gpu", card];
+        let ended = place.run(&arguments).succeeded();
+        assert!(ended.out.contains(&format!("`train` refuses the {card}")), "{}", ended.out);
+        assert!(!ended.out.contains("tok/s"), "{}", ended.out);
+    }
+    let list = place.run(&["plan", "--gpu", "list"]).succeeded().out;
+    assert!(list.lines().count() >= 67, "{list}");
+    let row = |name: &str| list.lines().find(|line| line.starts_with(name)).unwrap().to_string();
+    assert!(row("RTX 4070 ").contains("11.69 GiB") && !row("RTX 4070 ").contains("refuses"));
+    assert!(row("T4 ").contains("refuses"));
+    place.run(&["plan", "--gpu", "RTX 9999"]).failed(2, &["--gpu list"]);
+}
+
+#[test]
+fn plan_says_what_train_does_with_openais_weights() {
+    let place = Place::empty("plan-gpt2");
+    let ended = place.run(&["plan", "--init_from=gpt2", "--gpu", "RTX 4090"]).succeeded();
+    assert!(ended.out.contains("`train` refuses it"), "{}", ended.out);
+}
+
+#[test]
+fn long_runs_are_told_before_they_start() {
+    let place = Place::new("long");
+    let years = ["--max_iters=4000000000", "--lr_decay_iters=4000000000"];
+    let mut command = place.command(&[&["train"], TINY, &years].concat());
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let first = first_lines(child, "step 0");
+    let told = "a long run: 512.00B tokens, 4,000,000,001 iterations of about ";
+    assert!(first.contains(told), "{first}");
+    let planned = place.run(&[&["plan"], TINY, &years].concat()).succeeded();
+    assert!(planned.out.contains(told), "{}", planned.out);
+    let short = place.run(&[&["plan"], TINY].concat()).succeeded();
+    assert!(!short.out.contains("a long run"), "{}", short.out);
+}
+
+/// What a run prints up to a line; then it is killed.
+fn first_lines(mut child: std::process::Child, last: &str) -> String {
+    use std::io::{BufRead, BufReader};
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut text = String::new();
+    for line in lines.map_while(Result::ok) {
+        text += &(line.clone() + "\n");
+        if line.starts_with(last) {
+            break;
+        }
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    text
+}
+
+/// A run of more than a week asks once, at a terminal only.
+#[test]
+fn very_long_runs_ask_at_a_terminal() {
+    let place = Place::new("very-long");
+    let years = ["--max_iters=4000000000", "--lr_decay_iters=4000000000"];
+    let run = place.command(&[&["train"], TINY, &years].concat());
+    let words = std::iter::once(run.get_program()).chain(run.get_args());
+    let words: Vec<String> = words.map(|word| format!("'{}'", word.to_string_lossy())).collect();
+    let mut command = std::process::Command::new("script");
+    command.args(["-qec", &words.join(" "), "/dev/null"]).current_dir(&place.0);
+    let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let Ok(mut child) = piped else {
+        return println!("skipped: there is no script here");
+    };
+    use std::io::Write;
+    child.stdin.as_mut().unwrap().write_all(b"n\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    if !text.contains("tokens per iteration") {
+        return println!("skipped: script does not run here");
+    }
+    assert!(text.contains("[y/N]") && text.contains("not started"), "{text}");
+    assert!(!place.path("out").exists(), "nothing was written");
+}
+
+#[test]
+fn a_resumed_run_keeps_its_models_sizes_with_a_note() {
+    let place = Place::new("resume-sizes");
+    place.train(&["--max_iters=10"]).succeeded();
+    place.write("x.py", b"n_layer = 6\nn_embd = 64\nmax_iters = 12\n");
+    let ended = place.run(&["train", "x.py", "--init_from=resume"]).succeeded();
+    for note in [
+        "n_layer=6 is not used: the checkpoint's model has 2",
+        "n_embd=64 is not used: the checkpoint's model has 32",
+        "max_iters was 10 when the run was saved, now it is 12",
+    ] {
+        assert!(ended.out.contains(note), "{}", ended.out);
+    }
+    assert_eq!(document(&place.path("out/last.safetensors"))["iteration"], 13);
+    let planned = place.run(&["plan", "x.py", "--init_from=resume"]).succeeded();
+    assert!(planned.out.contains("n_layer=6 is not used"), "{}", planned.out);
+}
+
+#[test]
+fn a_checkpoint_file_can_be_named_wherever_one_is_read() {
+    let place = Place::new("named-checkpoint");
+    place.train(&["--max_iters=15"]).succeeded();
+    let best = "--out_dir=out/best.safetensors";
+    let at = document(&place.path("out/best.safetensors"))["iteration"].as_u64().unwrap();
+    let last = tensors(&place.path("out/last.safetensors"));
+    place.run(&["sample", best, "--num_samples=1", "--max_new_tokens=5"]);
+    place.run(&["plan", "--init_from=resume", best]).succeeded();
+    let only = ["train", "--init_from=resume", best, "--eval_only=True"];
+    place.run(&only).succeeded();
+    assert!(!place.path("out/last-16.safetensors").exists());
+    let resumed = place.run(&["train", "--init_from=resume", best, "--max_iters=20"]).succeeded();
+    let line = format!("Resuming training from out at {at}");
+    assert!(resumed.out.contains(&line), "{}", resumed.out);
+    assert_eq!(document(&place.path("out/last.safetensors"))["iteration"], 21);
+    assert!(tensors(&place.path("out/last-16.safetensors")) == last, "the newer one is kept");
+}
+
+#[test]
+fn a_finished_run_says_how_to_go_further() {
+    let place = Place::new("finished");
+    place.train(&["--max_iters=5"]).succeeded();
+    let ended = place.run(&["train", "--init_from=resume"]).succeeded();
+    assert!(ended.out.contains("the run has reached max_iters=5"), "{}", ended.out);
+    assert!(ended.out.contains("--init_from=resume --out_dir=out --max_iters=10"), "{}", ended.out);
+}
+
+#[test]
+fn sample_takes_the_newest_run_of_the_folder() {
+    let place = Place::new("newest");
+    place.train(&["--max_iters=5", "--out_dir=first"]).succeeded();
+    place.train(&["--max_iters=5", "--out_dir=second"]).succeeded();
+    let ended = place.run(&["sample", "--num_samples=1", "--max_new_tokens=5"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.error.contains("second is the newest run in this folder"), "{}", ended.error);
+    let empty = Place::empty("no-run");
+    empty.run(&["sample"]).failed(4, &["no checkpoint"]);
+}
+
+#[test]
+fn a_picture_on_standard_output_and_a_grid_of_sweeps() {
+    let place = Place::empty("picture");
+    let svg = place.run(&["plan", "--svg", "-"]).succeeded().out;
+    assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"), "{svg}");
+    place.run(&["plan", "--svg", "-", "--json"]).failed(2, &["--svg - and --json"]);
+    let grid = ["plan", "--sweep", "n_layer=2,4", "--sweep", "n_embd=64,66,128"];
+    let table = place.run(&grid).succeeded().out;
+    let rows: Vec<&str> = table.lines().filter(|line| line.starts_with(['2', '4'])).collect();
+    assert_eq!(rows.len(), 6, "{table}");
+    assert!(table.contains("n_layer  n_embd"), "{table}");
+    assert!(rows[5].starts_with("4        128"), "{table}");
+    place.run(&["plan", "--sweep", "n_layer=1", "--sweep", "n_layer=2"]).failed(2, &["twice"]);
+}
+
+/// Half a billion tokens of evaluation batch: the stop is heard between slices.
+#[test]
+fn a_signal_inside_an_evaluation_batch_is_heard() {
+    let place = Place::new("signal-slice");
+    let slow = ["--eval_batch_size=200000", "--eval_iters=50"];
+    let arguments = [&["train"], TINY, &slow].concat();
+    let mut command = place.command(&arguments);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    use std::io::{BufRead, BufReader, Read};
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    while !line.starts_with("plan: ") {
+        line.clear();
+        assert!(output.read_line(&mut line).unwrap() > 0, "the run ended early");
+    }
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    let begin = std::time::Instant::now();
+    let pid = child.id().to_string();
+    assert!(std::process::Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    let mut rest = String::new();
+    output.read_to_string(&mut rest).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(begin.elapsed().as_secs_f64() < 2.0, "{:?}", begin.elapsed());
+    assert!(rest.contains("nothing was saved: no iteration is done yet"), "{rest}");
+}
+
+/// An iteration of many minutes is given up too; the run stands where it stood.
+#[test]
+fn a_long_iteration_is_given_up_and_repeated_bit_for_bit() {
+    let place = Place::new("signal-iteration");
+    place.train(&["--max_iters=9", "--sampler=nanogpt", "--eval_interval=1000"]).succeeded();
+    let before = tensors(&place.path("out/last.safetensors"));
+    let slow = ["--gradient_accumulation_steps=60000", "--max_iters=12"];
+    let mut command = place.command(&[&["train", "--init_from=resume"], &slow[..]].concat());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    use std::io::{BufRead, BufReader, Read};
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    while !line.starts_with("plan: ") {
+        line.clear();
+        assert!(output.read_line(&mut line).unwrap() > 0, "the run ended early");
+    }
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    let pid = child.id().to_string();
+    assert!(std::process::Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    let mut rest = String::new();
+    output.read_to_string(&mut rest).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130), "{rest}");
+    assert!(rest.contains("interrupted before iteration 10"), "{rest}");
+    assert!(tensors(&place.path("out/last.safetensors")) == before);
+    place.run(&["train", "--init_from=resume", "--max_iters=12"]).succeeded();
+    let whole = ["--max_iters=12", "--sampler=nanogpt", "--eval_interval=1000", "--out_dir=whole"];
+    place.train(&whole).succeeded();
+    let [one, two] = ["out", "whole"].map(|run| place.path(&format!("{run}/last.safetensors")));
+    assert!(tensors(&one) == tensors(&two));
+}
