@@ -1,4 +1,4 @@
-//! The project's own tasks: `cargo xtask check`, `tidy`, `golden`, `parity`, `fuzz`, `bench`.
+//! The project's own tasks: `cargo xtask check`, `tidy`, `golden`, `parity`, `fuzz`, `bench`, `company`.
 //!
 //! No dependency, so that it builds in seconds and is never what breaks the build.
 //! `TASKS` is the one list of commands: dispatch and usage text both come from it.
@@ -7,6 +7,7 @@
 
 mod bench;
 mod check;
+mod company;
 mod flags;
 mod fuzz;
 mod golden;
@@ -26,7 +27,7 @@ struct Task {
     run: fn(&[String]) -> Result<(), Failure>,
 }
 
-const TASKS: [Task; 6] = [
+const TASKS: [Task; 7] = [
     Task {
         name: "check",
         flags: "",
@@ -62,6 +63,12 @@ const TASKS: [Task; 6] = [
         flags: bench::FLAGS,
         about: "time the CPU's step or a case on a GPU beside nanoGPT's, and keep the figures",
         run: bench::run,
+    },
+    Task {
+        name: "company",
+        flags: company::FLAGS,
+        about: "the default run beside others on the same cores: what it keeps of its speed",
+        run: company::run,
     },
 ];
 

@@ -325,7 +325,16 @@ fn fitgpt(
     let vram = format!("--vram={}.{:02}GiB", hundredths / 100, hundredths % 100);
     let command = |more: Vec<String>, device_bytes: u64, unchanged: bool| {
         let files = case.files.iter().cloned();
-        let arguments = files.chain(case.arguments.clone()).chain(more).chain([vram.clone()]);
+        let typed: Vec<String> = files.chain(case.arguments.clone()).collect();
+        // Without a config or a data set `train` would run its own demo.
+        let is_source = |word: &String| {
+            !word.starts_with("--")
+                || word.starts_with("--dataset=")
+                || word.starts_with("--init_from=")
+        };
+        let dataset =
+            (!typed.iter().any(is_source)).then(|| format!("--dataset={}", case.run.dataset));
+        let arguments = dataset.into_iter().chain(typed).chain(more).chain([vram.clone()]);
         Some(FitgptCommand { arguments: arguments.collect(), device_bytes, unchanged })
     };
     match plan_for(&case.run, case.dims, &machine) {

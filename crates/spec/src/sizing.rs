@@ -191,15 +191,19 @@ fn batched(
     found
 }
 
-/// Chinchilla's law, without the part that no run changes. Tokens weigh twice as much as there: the
-/// runs of minutes that were measured are far from where its models were.
+/// Chinchilla's law, without the part that no run changes. Tokens weigh half as much again as there:
+/// the runs of minutes that were measured are far from where its models were.
 fn expected_loss(shape: Shape, tokens: f64) -> f64 {
     let parameters = shape.block_parameters() as f64;
-    406.4 / parameters.powf(0.34) + 2.0 * 410.7 / tokens.max(1.0).powf(0.28)
+    406.4 / parameters.powf(0.34) + 1.5 * 410.7 / tokens.max(1.0).powf(0.28)
 }
 
-/// The keys of a chosen run with so many iterations, evaluated some times with so many batches.
+/// The keys of a chosen run with about so many iterations, evaluated some times with so many batches.
+/// The last evaluation falls on the last iteration.
 pub fn keys(sized: &SizedRun, iterations: u64, eval_iters: u64) -> Vec<(&'static str, Value)> {
+    let eval_interval = (iterations / EVALUATIONS).max(1);
+    let iterations =
+        if iterations < EVALUATIONS { iterations } else { eval_interval * EVALUATIONS };
     let SizedRun { shape: Shape { n_layer, n_head, n_embd }, block_size, batch_size, .. } = *sized;
     let whole = |number: u64| Value::Int(i64::try_from(number).unwrap_or(i64::MAX));
     let rate = (1e-3 * (384.0 / n_embd as f64).powf(1.1)).min(HIGHEST_RATE);
@@ -219,7 +223,7 @@ pub fn keys(sized: &SizedRun, iterations: u64, eval_iters: u64) -> Vec<(&'static
         ("max_iters", whole(iterations)),
         ("lr_decay_iters", whole(iterations)),
         ("warmup_iters", whole((iterations / 50).clamp(1, 1000))),
-        ("eval_interval", whole((iterations / EVALUATIONS).max(1))),
+        ("eval_interval", whole(eval_interval)),
         ("eval_iters", whole(eval_iters.max(1))),
         ("log_interval", whole(round_number(iterations / 50))),
     ]

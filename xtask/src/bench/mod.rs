@@ -10,9 +10,10 @@ mod options;
 mod record;
 
 use crate::process::{self, Failure};
-use machine::Machine;
+pub use machine::Machine;
 pub use options::FLAGS;
 use options::Options;
+pub use record::quoted;
 use record::{Record, Run, Who};
 use std::process::Command;
 

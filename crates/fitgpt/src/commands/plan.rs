@@ -254,7 +254,11 @@ impl Case {
         let (prediction, basis) = match &self.here {
             Some(here) => {
                 let rates = measure::rates(here, run.dtype);
-                let basis = if rates.times.is_empty() { QUICK } else { STEP_TIMES };
+                let basis = match (rates.times.is_empty(), here) {
+                    (true, Device::Cpu(_)) => QUICK,
+                    (true, Device::Cuda(_)) => TABLE,
+                    (false, _) => STEP_TIMES,
+                };
                 (Some(planned.predict(left, &rates)), basis)
             }
             None => (self.named.then(|| planned.predict(left, &machine.device)), TABLE),

@@ -62,7 +62,7 @@ pub fn memory(used: u64, budget: Bytes) -> String {
 
 /// `an RTX 4070`, `a T4`, `this CPU`.
 fn with_article(name: &str) -> String {
-    const SPOKEN_WITH_A_VOWEL: [char; 6] = ['A', 'H', 'L', 'R', 'M', 'X'];
+    const SPOKEN_WITH_A_VOWEL: [char; 7] = ['A', 'H', 'L', 'R', 'M', 'N', 'X'];
     match name.chars().next() {
         _ if name.contains("thread") => "this CPU".to_string(),
         Some(first) if SPOKEN_WITH_A_VOWEL.contains(&first) => format!("an {name}"),
@@ -95,6 +95,7 @@ mod tests {
     fn names_have_their_article() {
         assert_eq!(with_article("RTX 4070"), "an RTX 4070");
         assert_eq!(with_article("T4"), "a T4");
+        assert_eq!(with_article("NVIDIA H200"), "an NVIDIA H200");
         assert_eq!(with_article("Zen, 2 threads, AVX2"), "this CPU");
     }
 }

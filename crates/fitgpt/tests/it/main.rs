@@ -16,6 +16,7 @@ mod own_text;
 mod parity;
 mod planning;
 mod preparing;
+mod readme;
 mod resident;
 mod resuming;
 mod sampling;

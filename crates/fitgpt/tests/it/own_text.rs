@@ -28,7 +28,7 @@ fn a_text_becomes_a_model_and_a_sample_in_the_time_given() {
     let seconds = start.elapsed().as_secs_f64();
     assert!((4.0..16.0).contains(&seconds), "{seconds} s of 8 on a machine that others use too");
     for words in [
-        "characters in data/my book (characters below 10.0 MB, GPT-2's tokens above)",
+        "characters in data/my book (characters below 10.00 MB, GPT-2's tokens above)",
         "sized: ",
         "passes over the text",
         "what it writes",

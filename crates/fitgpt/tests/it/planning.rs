@@ -258,7 +258,7 @@ fn what_cannot_be_planned_is_told() {
         below_the_weights.error
     );
     let old = plan(&[&a, "--gpu=RTX 2080 Ti"]).succeeded();
-    assert!(old.out.contains("older than sm_80"), "{}", old.out);
+    assert!(old.out.contains("`train` refuses the RTX 2080 Ti"), "{}", old.out);
 }
 
 /// What people see, in the width they have.

@@ -61,6 +61,28 @@ fn a_bar_and_lines_that_fit() {
     }
 }
 
+/// In a narrow window each line of the run keeps what matters most, and none is folded.
+#[test]
+fn progress_fits_forty_columns() {
+    let place = Place::new("terminal-narrow");
+    let Some(text) = seen(&place, 40, false, "--out_dir=out") else {
+        return println!("skipped: there is no script here");
+    };
+    let lines = plain(&text);
+    let from = lines.iter().position(|line| line.starts_with("step 0")).unwrap();
+    let to = lines.iter().position(|line| line.contains(" iterations, ")).unwrap();
+    for line in &lines[from..to] {
+        // A line above the bar is filled up to the edge; what follows it is the bar's own line.
+        let row: String = line.chars().take(40).collect();
+        let rest: String = line.chars().skip(40).collect();
+        let ends = row.trim_end().chars().count() <= 40;
+        let is_bar = rest.trim().is_empty() || rest.contains("/31  ");
+        assert!(ends && is_bar && rest.trim_end().chars().count() <= 40, "{line:?}");
+    }
+    let iter = lines.iter().find(|line| line.starts_with("iter 5:")).unwrap();
+    assert!(iter.contains("loss ") && iter.contains(" left"), "{iter:?}");
+}
+
 #[test]
 fn no_color_means_no_colours() {
     let place = Place::new("terminal-plain");

@@ -1,0 +1,149 @@
+//! The README's commands, in order, in a folder that looks like a fresh clone. What would take
+//! minutes is made shorter by more keys; what needs a GPU is planned for one; what needs the network
+//! gets as far as the network.
+
+use crate::fixture::{Ended, Place};
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The lines between ```sh fences, split into words as a shell does.
+fn commands() -> Vec<Vec<String>> {
+    let text = std::fs::read_to_string(root().join("README.md")).unwrap();
+    let mut fenced = false;
+    let mut found = Vec::new();
+    for line in text.lines() {
+        match line.trim() {
+            "```sh" => fenced = true,
+            "```" => fenced = false,
+            command if fenced && !command.is_empty() => found.push(words(command)),
+            _ => {}
+        }
+    }
+    found
+}
+
+/// Words, with single quotes; a comment ends the line.
+fn words(line: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut quoted = false;
+    for letter in line.chars() {
+        match letter {
+            '\'' => quoted = !quoted,
+            '#' if !quoted => break,
+            ' ' if !quoted => words.push(String::new()),
+            letter => words.last_mut().unwrap().push(letter),
+        }
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+/// A folder with what a clone has and the commands use.
+fn clone() -> Place {
+    let place = Place::empty("readme");
+    for name in ["LICENSE-APACHE", "LICENSE-MIT", "README.md"] {
+        place.write(name, &std::fs::read(root().join(name)).unwrap());
+    }
+    for file in std::fs::read_dir(root().join("config")).unwrap() {
+        let file = file.unwrap();
+        let name = format!("config/{}", file.file_name().to_string_lossy());
+        place.write(&name, &std::fs::read(file.path()).unwrap());
+    }
+    place
+}
+
+const SHORT_MODEL: [&str; 8] = [
+    "--n_layer=1",
+    "--n_head=1",
+    "--n_embd=16",
+    "--batch_size=2",
+    "--eval_iters=1",
+    "--eval_interval=1000",
+    "--lr_decay_iters=7000",
+    "--device=cpu",
+];
+
+/// Runs one command as far as this machine can.
+fn run(place: &Place, command: &[String]) -> Ended {
+    let words: Vec<&str> = command.iter().map(String::as_str).collect();
+    let with = |more: &[&str]| place.run(&[&words[..], more].concat());
+    match &words[..] {
+        // A GPU: the same keys are planned for one.
+        ["train", rest @ ..] if rest.iter().any(|word| word.starts_with("--vram")) => {
+            let planned = [&["plan"], rest].concat();
+            let planned: Vec<&str> =
+                planned.into_iter().map(|word| word.trim_start_matches("train")).collect();
+            place.run(&planned)
+        }
+        ["train", text, ..] if !text.starts_with('-') && !text.contains('.') => {
+            with(&["--time=3s", "--device=cpu"])
+        }
+        ["train", config, rest @ ..] if config.ends_with(".py") && rest.is_empty() => {
+            with(&[&SHORT_MODEL[..], &["--max_iters=3", "--warmup_iters=1"]].concat())
+        }
+        ["train", _, "--init_from=resume", ..] => with(&["--max_iters=5", "--device=cpu"]),
+        ["train", ..] => with(&["--max_iters=3", "--eval_iters=1", "--device=cpu"]),
+        ["sample", ..] => with(&["--max_new_tokens=5"]),
+        // The hub: nobody listens there, and the command says so.
+        ["prepare", "fineweb-edu" | "shakespeare_char", ..] => {
+            let mut command = place.command(&words);
+            let ended =
+                Ended::from(command.env("HF_ENDPOINT", "http://127.0.0.1:9").output().unwrap());
+            let offline = ended.code == Some(4) && ended.error.contains("cannot be reached");
+            assert!(offline || ended.code == Some(0), "{words:?}: {ended:?}");
+            Ended { code: Some(0), ..ended }
+        }
+        _ => place.run(&words),
+    }
+}
+
+#[test]
+fn every_command_of_the_readme_works_in_order() {
+    let place = clone();
+    let all = commands();
+    let fitgpt = |command: &Vec<String>| match command.first().map(String::as_str) {
+        Some("fitgpt") => Some(command[1..].to_vec()),
+        Some("cargo") if command[1] == "run" => Some(command[4..].to_vec()),
+        _ => None,
+    };
+    let ours: Vec<Vec<String>> = all.iter().filter_map(fitgpt).collect();
+    assert!(ours.len() >= 12, "{all:?}");
+    for command in ours {
+        let ended = run(&place, &command);
+        assert_eq!(ended.code, Some(0), "fitgpt {}: {ended:?}", command.join(" "));
+        let is_missing = !place.path("data/shakespeare_char/train.bin").exists();
+        if command[..] == ["prepare", "shakespeare_char"] && is_missing {
+            stand_in(&place);
+        }
+    }
+}
+
+/// A data set instead of the one that the network would have brought.
+fn stand_in(place: &Place) {
+    let text = std::fs::read_to_string(place.path("README.md")).unwrap();
+    place.write("input.txt", format!("ROMEO:{text}").as_bytes());
+    let out = ["--out", "data/shakespeare_char", "--tokenizer=char", "--overwrite"];
+    place.run(&[&["prepare", "input.txt"], &out[..]].concat()).succeeded();
+}
+
+/// Files that the README shows or links to.
+#[test]
+fn links_of_the_readme_lead_somewhere() {
+    let text = std::fs::read_to_string(root().join("README.md")).unwrap();
+    let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    for target in targets.filter(|target| !target.starts_with("http")) {
+        let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
+        let path = root().join(file);
+        assert!(path.exists(), "{target}");
+        if !anchor.is_empty() {
+            let page = std::fs::read_to_string(path).unwrap();
+            let slug =
+                |line: &str| line.trim_start_matches(['#', ' ']).to_lowercase().replace(' ', "-");
+            let found = page.lines().any(|line| line.starts_with('#') && slug(line) == anchor);
+            assert!(found, "{target}: no such heading");
+        }
+    }
+}
