@@ -172,7 +172,10 @@ impl fmt::Display for DataError {
             }
             Self::Missing { dir_exists, looked_for, maker, .. } => {
                 let place = if *dir_exists { "holds no" } else { "does not exist: no" };
-                write!(f, " {place} {looked_for}; {maker}, --dataset=builtin needs no files")
+                write!(
+                    f,
+                    " {place} {looked_for}; {maker}; `fitgpt train TEXT` trains on a text of your own"
+                )
             }
             Self::Empty { .. } => write!(f, " is empty (0 bytes); copy or prepare it again"),
             Self::OddSize { bytes, .. } => {

@@ -64,7 +64,7 @@ fn a_missing_data_set_names_what_makes_it() {
         let message = message(Path::new(dir));
         let want = format!("{dir} does not exist: no train.bin or *_train_*.bin; ");
         let maker = format!("`fitgpt prepare {source} --out {dir}` makes it");
-        assert_eq!(message, want + &maker + ", --dataset=builtin needs no files");
+        assert_eq!(message, want + &maker + "; `fitgpt train TEXT` trains on a text of your own");
     }
 }
 

@@ -261,3 +261,33 @@ fn a_long_iteration_is_given_up_and_repeated_bit_for_bit() {
     let [one, two] = ["out", "whole"].map(|run| place.path(&format!("{run}/last.safetensors")));
     assert!(tensors(&one) == tensors(&two));
 }
+
+#[test]
+fn f_strings_of_known_values_are_read() {
+    let place = Place::new("f-string");
+    let config =
+        "n_layer = 1\nlearning_rate = 6e-4\nout_dir = f'out-{n_layer}L-{learning_rate:.0e}'\n";
+    place.write("x.py", config.as_bytes());
+    let keys: Vec<&str> = TINY.iter().copied().filter(|key| !key.contains("n_layer")).collect();
+    let ended = place.run(&[&["train"], &keys[..], &["x.py", "--max_iters=1"]].concat());
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(place.path("out-1L-6e-04/last.safetensors").exists());
+    place.write("y.py", b"out_dir = f'out-{missing}'\n");
+    place.run(&["train", "y.py"]).failed(2, &["y.py:1", "`missing` is neither a key nor"]);
+}
+
+#[test]
+fn sizes_and_devices_that_are_mistyped() {
+    let place = Place::new("mistyped");
+    place.train(&["--vram=8"]).failed(2, &["vram=8", "did you mean 8GiB?"]);
+    place.train(&["--ram=0.5"]).failed(2, &["did you mean 0.5GiB?"]);
+    place.train(&["--device=mps"]).failed(2, &["there is no mps backend", "cpu", "cuda"]);
+    let planned = ["plan", "--dataset=openwebtext", "--batch_size=1", "--vram"];
+    let [with, without] = ["8G", "8GiB"].map(|size| place.run(&[&planned[..], &[size]].concat()));
+    assert_eq!((with.code, with.out), (Some(0), without.out));
+    let ended = place.run(&["plan", "--dataset=tiny", "--max_iters=4000000000"]).succeeded();
+    assert!(ended.out.contains(" years"), "{}", ended.out);
+    let help = place.run(&["train", "--help"]).succeeded().out;
+    assert!(help.contains("saves `last` at every evaluation"), "{help}");
+    assert!(help.contains("--time DURATION") && help.contains("--yes"), "{help}");
+}
