@@ -1,5 +1,5 @@
-//! `cargo xtask company`: the default run beside others. It is timed alone, then two, three and four
-//! at once, then beside a busy loop; each figure is a ratio to the run alone just before it.
+//! `cargo xtask company`: the default run beside others. It is timed alone, then two, three and
+//! four at once, then beside a busy loop; each figure is a ratio to the run alone just before it.
 
 use crate::bench::{Machine, quoted};
 use crate::flags;

@@ -1,4 +1,5 @@
-//! The project's own tasks: `cargo xtask check`, `tidy`, `golden`, `parity`, `fuzz`, `bench`, `company`.
+//! The project's own tasks: `cargo xtask check`, `tidy`, `golden`, `parity`, `fuzz`, `bench`,
+//! `company`.
 //!
 //! No dependency, so that it builds in seconds and is never what breaks the build.
 //! `TASKS` is the one list of commands: dispatch and usage text both come from it.

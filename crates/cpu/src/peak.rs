@@ -14,8 +14,8 @@ const SIZE: usize = 480;
 /// Long enough to reach the clock rate that a run will have.
 const LASTS: Duration = Duration::from_millis(60);
 
-/// Floating-point operations a second on so many threads. Takes about 60 ms. Each thread is timed by
-/// its own processor clock, which stands still while another program runs: the peak is the
+/// Floating-point operations a second on so many threads. Takes about 60 ms. Each thread is timed
+/// by its own processor clock, which stands still while another program runs: the peak is the
 /// machine's, however busy it is.
 pub fn peak_flops(threads: usize, isa: Isa) -> std::io::Result<f64> {
     std::thread::scope(|scope| {

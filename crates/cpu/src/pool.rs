@@ -1,8 +1,8 @@
-//! Threads with a fixed partition of work. A slice is cut into units, and these into one contiguous
-//! share per thread: who computes a unit can never change its value. A share that its own thread
-//! has not begun, because the system runs another program there, is taken over by a thread that has
-//! finished; whoever waits spins briefly, then sleeps. Beside other programs a run loses its part of
-//! the processor and no more. Running a job allocates nothing.
+//! Threads with a fixed partition of work. A slice is cut into units, and these into one
+//! contiguous share per thread: who computes a unit can never change its value. A share that its
+//! own thread has not begun, because the system runs another program there, is taken over by a
+//! thread that has finished; whoever waits spins briefly, then sleeps. Beside other programs a run
+//! loses its part of the processor and no more. Running a job allocates nothing.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -40,13 +40,28 @@ struct Shared {
 }
 
 // SAFETY: `job` is written by `Pool::run` while `unfinished` is 0 and read by threads that have
-// claimed a share of it (which acquires what was released with `epoch`), before they count that
-// share as done.
+// claimed a share of it, having loaded its `epoch` (which acquires the write), before they count
+// that share as done.
 unsafe impl Sync for Shared {}
 // SAFETY: the pointer is only dereferenced while `Pool::run`, which borrows the closure, waits.
 unsafe impl Send for Shared {}
 
 impl Shared {
+    fn new(threads: usize) -> Shared {
+        Shared {
+            job: std::cell::UnsafeCell::new(Job(&|_: usize| {})),
+            epoch: AtomicU64::new(0),
+            claims: (0..threads).map(|_| Line(AtomicU64::new(0))).collect(),
+            unfinished: AtomicUsize::new(0),
+            begin: Gate::default(),
+            end: Gate::default(),
+            started: AtomicUsize::new(0),
+            stop: AtomicBool::new(false),
+            panicked: AtomicBool::new(false),
+            busy: AtomicBool::new(false),
+        }
+    }
+
     /// Claims a share of a job and does it. Does nothing if somebody else has claimed it.
     fn take(&self, epoch: u64, share: usize) {
         let claim = &self.claims[share].0;
@@ -55,7 +70,8 @@ impl Shared {
         if mine.is_err() {
             return;
         }
-        // SAFETY: the claimed share is unfinished, so `Pool::run` keeps this job alive and in place.
+        // SAFETY: the claimed share is unfinished, so `Pool::run` keeps this job alive and in
+        // place.
         let job = unsafe { &*(*self.job.get()).0 };
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| job(share)));
         if result.is_err() {
@@ -92,8 +108,8 @@ struct Gate {
 
 impl Gate {
     /// Waits until `ready` holds; whoever makes it hold calls [`Gate::wake`] afterwards. What
-    /// `ready` reads and what its writer writes is sequentially consistent, as `sleepers` is: either
-    /// the writer sees the sleeper or the sleeper sees what was written.
+    /// `ready` reads and what its writer writes is sequentially consistent, as `sleepers` is:
+    /// either the writer sees the sleeper or the sleeper sees what was written.
     fn wait(&self, ready: impl Fn() -> bool) {
         let mut began = None;
         loop {
@@ -154,18 +170,7 @@ impl Pool {
     /// A pool of `threads` threads, this one included; at least 1.
     pub(crate) fn new(threads: usize) -> std::io::Result<Pool> {
         let threads = threads.max(1);
-        let shared = Arc::new(Shared {
-            job: std::cell::UnsafeCell::new(Job(&|_: usize| {})),
-            epoch: AtomicU64::new(0),
-            claims: (0..threads).map(|_| Line(AtomicU64::new(0))).collect(),
-            unfinished: AtomicUsize::new(0),
-            begin: Gate::default(),
-            end: Gate::default(),
-            started: AtomicUsize::new(0),
-            stop: AtomicBool::new(false),
-            panicked: AtomicBool::new(false),
-            busy: AtomicBool::new(false),
-        });
+        let shared = Arc::new(Shared::new(threads));
         let mut pool = Pool { shared, handles: Vec::new() };
         for thread in 1..threads {
             let shared = Arc::clone(&pool.shared);
@@ -438,6 +443,55 @@ mod tests {
                 assert!(out.iter().all(|&x| x == round as f32 + 1.0));
             }
         }
+    }
+
+    /// A thread that is not running holds nobody up: the caller does its share.
+    #[test]
+    fn shares_that_nobody_begins_are_taken_over() {
+        let pool = Pool::new(4).unwrap();
+        let by_caller = AtomicUsize::new(0);
+        let caller = std::thread::current().id();
+        // Each thread that comes first sleeps: whoever is quick does what is left meanwhile.
+        let first = AtomicBool::new(true);
+        let start = Instant::now();
+        pool.run(&|_| {
+            let is_caller = std::thread::current().id() == caller;
+            by_caller.fetch_add(usize::from(is_caller), Ordering::Relaxed);
+            if !is_caller && first.swap(false, Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        });
+        assert!(start.elapsed() < Duration::from_secs(5));
+        assert!(by_caller.load(Ordering::Relaxed) >= 1);
+        // Directly: one thread that helps does every share exactly once.
+        let done: Vec<AtomicUsize> = (0..4).map(|_| AtomicUsize::new(0)).collect();
+        let job: &(dyn Fn(usize) + Sync) = &|share| {
+            done[share].fetch_add(1, Ordering::Relaxed);
+        };
+        let lone = Shared::new(4);
+        // SAFETY: only this thread sees `lone`, and the job outlives it.
+        unsafe {
+            *lone.job.get() = Job(std::mem::transmute::<_, &'static (dyn Fn(usize) + Sync)>(job))
+        };
+        lone.unfinished.store(4, Ordering::SeqCst);
+        lone.help(1, 2);
+        assert!(done.iter().all(|count| count.load(Ordering::Relaxed) == 1));
+        lone.help(1, 0);
+        assert!(done.iter().all(|count| count.load(Ordering::Relaxed) == 1), "claimed once");
+        assert_eq!(lone.unfinished.load(Ordering::SeqCst), 0);
+    }
+
+    /// Far more threads than processors, many jobs: nobody is left waiting.
+    #[test]
+    fn many_threads_and_many_jobs_come_to_an_end() {
+        let pool = Pool::new(16).unwrap();
+        let count = AtomicUsize::new(0);
+        for _ in 0..3000 {
+            pool.run(&|_| {
+                count.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+        assert_eq!(count.load(Ordering::Relaxed), 3000 * 16);
     }
 
     #[test]

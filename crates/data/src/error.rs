@@ -174,7 +174,8 @@ impl fmt::Display for DataError {
                 let place = if *dir_exists { "holds no" } else { "does not exist: no" };
                 write!(
                     f,
-                    " {place} {looked_for}; {maker}; `fitgpt train TEXT` trains on a text of your own"
+                    " {place} {looked_for}; {maker}; `fitgpt train TEXT` trains on a text of your \
+                     own"
                 )
             }
             Self::Empty { .. } => write!(f, " is empty (0 bytes); copy or prepare it again"),

@@ -4,11 +4,14 @@
 use crate::numbers::{duration, grouped, short};
 use crate::screen;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use prepare::{Choice, ENOUGH, Job, Observer, Place, Progress, Totals};
+use prepare::{Choice, Job, Observer, Place, Progress, Totals};
 use std::time::{Duration, Instant};
 
 /// Between two lines where nobody watches.
 const PAUSE: Duration = Duration::from_secs(5);
+
+/// Columns below which there is no room for a bar beside the figures.
+const NARROW: usize = 70;
 
 /// Shows a preparation.
 pub struct Preparation {
@@ -37,7 +40,11 @@ impl Preparation {
             true => ProgressDrawTarget::stdout_with_hz(5),
             false => ProgressDrawTarget::hidden(),
         });
-        if let Ok(style) = ProgressStyle::with_template("{wide_bar:.cyan} {percent}%  {msg}") {
+        let template = match screen::width() < NARROW {
+            true => "{percent}%  {msg}",
+            false => "{wide_bar:.cyan} {percent}%  {msg}",
+        };
+        if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style.progress_chars("━╸ "));
         }
         Preparation { bar, whole, began: None, last_line: Instant::now() }
@@ -170,8 +177,8 @@ pub fn summary(totals: &Totals, seconds: Option<f64>) -> String {
 
 /// A warning where the validation loss would say little, with what helps.
 pub fn few_val_tokens(job: &Job, totals: &Totals) -> Option<String> {
-    let tokens = totals.val_tokens;
-    if tokens >= ENOUGH {
+    let (tokens, enough) = (totals.val_tokens, job.enough_val());
+    if tokens >= enough {
         return None;
     }
     let help = match job.larger_val(totals) {
@@ -182,6 +189,6 @@ pub fn few_val_tokens(job: &Job, totals: &Totals) -> Option<String> {
         "val.bin has only {} tokens. With fewer than {} the validation loss is mostly noise. \
          {help}",
         grouped(tokens),
-        grouped(ENOUGH)
+        grouped(enough)
     ))
 }

@@ -112,8 +112,8 @@ impl Progress {
     }
 }
 
-/// A line of at most so many columns: its beginning, and behind commas as many of the parts as there
-/// is room for, the smallest numbers first.
+/// A line of at most so many columns: its beginning, and behind commas as many of the parts as
+/// there is room for, the smallest numbers first.
 fn fitted(begin: String, parts: &[(u8, String)], width: usize) -> String {
     let mut room = width.saturating_sub(begin.chars().count());
     let mut ranks: Vec<u8> = parts.iter().map(|(rank, _)| *rank).collect();

@@ -84,7 +84,7 @@ pub fn of(run: &RunSpec, prediction: &Prediction) -> Option<String> {
         true => format!(", until {}", date(now + seconds)),
         false => String::new(),
     };
-    let iterations = run.max_iters + 1;
+    let iterations = run.max_iters;
     let tokens = iterations as f64 * run.tokens_per_iteration() as f64;
     let each =
         prediction.tokens_per_second.map_or(0.0, |rate| run.tokens_per_iteration() as f64 / rate);

@@ -168,9 +168,10 @@ fn cells(row: &Row, keys: usize) -> Vec<String> {
     let mut cells: Vec<String> =
         row.settings.iter().take(keys).map(|(_, value)| value.clone()).collect();
     // Heads that were chosen stand beside the width.
+    let width = row.settings.iter().position(|(key, _)| key == "n_embd");
     for (key, value) in row.settings.iter().skip(keys) {
-        if let Some(last) = cells.last_mut() {
-            *last += &format!(" {key}={value}");
+        if let Some(cell) = width.and_then(|width| cells.get_mut(width)) {
+            *cell += &format!(" {key}={value}");
         }
     }
     let dims = row.case.as_ref().map(|case| case.dims);

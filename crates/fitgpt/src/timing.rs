@@ -1,5 +1,5 @@
-//! Times of whole iterations and evaluation batches on a loaded plan, with random tokens: for `bench`,
-//! and for `train TEXT`, which sizes a run by them.
+//! Times of whole iterations and evaluation batches on a loaded plan, with random tokens: for
+//! `bench`, and for `train TEXT`, which sizes a run by them.
 
 use crate::measure;
 use plan::StepInputs;

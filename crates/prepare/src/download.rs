@@ -17,8 +17,8 @@ use ureq::http::{HeaderMap, Response};
 
 /// Failures in a row, without a byte between them, that end a download.
 const ATTEMPTS: u32 = 6;
-/// Longest time to find a server, and to connect to it.
-const CONNECT: Duration = Duration::from_secs(10);
+/// Longest time to find a server, and to connect to it: who is offline wants to know it now.
+const CONNECT: Duration = Duration::from_secs(2);
 /// Bytes written at a time.
 const BUFFER: usize = 256 << 10;
 /// Most bytes of an answer of the hub's interface.

@@ -32,6 +32,11 @@ pub enum PrepareError {
         /// What happened, with the next move.
         what: String,
     },
+    /// The folder holds another data set, which is not replaced unasked.
+    OtherDataSet {
+        /// The folder.
+        path: PathBuf,
+    },
     /// The folder that is written to is not as it must be.
     Output {
         /// The folder or file.
@@ -72,6 +77,11 @@ impl fmt::Display for PrepareError {
             }
             Self::Source { name, what } => write!(f, "{name}: {what}"),
             Self::Network { url, what } => write!(f, "{url}: {what}"),
+            Self::OtherDataSet { path } => write!(
+                f,
+                "{}: holds a data set made in another way; give another --out, or --overwrite",
+                path.display()
+            ),
             Self::Output { path, what } => write!(f, "{}: {what}", path.display()),
         }
     }

@@ -43,5 +43,5 @@ pub use pipeline::MOST_WORKERS;
 pub use request::{Choice, Job, Request};
 pub use run::{Observer, Outcome, Progress, run};
 pub use sources::{Format, Place, Source};
-pub use split::{DOCUMENTS, ENOUGH, SEED, TAIL};
+pub use split::{DOCUMENTS, SEED, TAIL};
 pub use tokens::{Bpe, BpeEncoder, Encoder, Tokens};

@@ -50,8 +50,7 @@ pub fn look(folder: &Path, settings: &str, overwrite: bool) -> Result<Found> {
         _ => {}
     }
     if whole && !overwrite {
-        let what = "holds a data set made in another way; give another --out, or --overwrite";
-        return Err(PrepareError::Output { path: folder.to_owned(), what: what.to_owned() });
+        return Err(PrepareError::OtherDataSet { path: folder.to_owned() });
     }
     let is_begun = |journal: &Journal| !journal.complete && journal.totals != Totals::default();
     let other = journal.as_ref().is_some_and(is_begun);

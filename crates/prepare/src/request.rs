@@ -96,7 +96,8 @@ impl Job {
             let what = "standard input (`-`) can be read only once".to_owned();
             return Err(PrepareError::Usage(what));
         }
-        let mut listing = Listing::default();
+        let columns = request.column.clone().into_iter().chain([request.field.clone()]).collect();
+        let mut listing = Listing { columns, ..Listing::default() };
         let mut known_tokenizer = None;
         let mut column = request.column.clone();
         for argument in &request.sources {
@@ -178,11 +179,17 @@ impl Job {
         Err(PrepareError::Output { path: self.request.out.clone(), what })
     }
 
+    /// Tokens that validation should have at least.
+    #[must_use]
+    pub fn enough_val(&self) -> u64 {
+        split::enough(self.tokenizer == Choice::Char)
+    }
+
     /// A share for `--val` that would do, where validation got too few tokens and one would.
     #[must_use]
     pub fn larger_val(&self, totals: &Totals) -> Option<f64> {
         let is_fixed = self.sources.iter().any(|source| source.split.is_some());
-        let share = split::share_for_enough(totals, self.request.seed);
+        let share = split::share_for_enough(totals, self.request.seed, self.enough_val());
         share.filter(|_| !is_fixed)
     }
 

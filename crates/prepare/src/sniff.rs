@@ -33,11 +33,26 @@ pub fn shape_of_file(path: &Path, packing: Packing) -> Result<Shape> {
     }
 }
 
+/// Whether the first line of a table names one of these columns.
+///
+/// # Errors
+///
+/// When it cannot be opened.
+pub fn has_column(path: &Path, packing: Packing, columns: &[String]) -> Result<bool> {
+    let mut start = Vec::new();
+    let _ = Unpacked::open(path, packing)?.take(START).read_to_end(&mut start);
+    let text = String::from_utf8_lossy(&start);
+    let first = text.trim_start_matches('\u{feff}').lines().next().unwrap_or_default();
+    let mut names = first.split([',', ';', '\t']).map(|name| name.trim().trim_matches('"'));
+    Ok(names.any(|name| columns.iter().any(|column| column == name)))
+}
+
 /// The shape of what begins like this.
 fn shape(start: &[u8]) -> Shape {
     let start = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start).trim_ascii_start();
     match start {
         [b'[', rest @ ..] if rest.trim_ascii_start().starts_with(b"{") => Shape::Records,
+        [b'[', rest @ ..] if rest.trim_ascii_start().starts_with(b"\"") => Shape::Records,
         [b'{', rest @ ..] => match rest.trim_ascii_start().first() {
             Some(b'"' | b'}') | None => object(start),
             Some(_) => Shape::Other,

@@ -5,7 +5,7 @@
 
 use crate::error::{PrepareError, Result};
 use crate::readers::Packing;
-use crate::sniff::{Shape, shape_of_file};
+use crate::sniff::{Shape, has_column, shape_of_file};
 use data::Split;
 use std::cmp::Ordering;
 use std::fs::File;
@@ -92,6 +92,8 @@ const SNIFFED: u64 = 8 << 10;
 /// What was found for the arguments.
 #[derive(Debug, Default)]
 pub struct Listing {
+    /// Columns of tables that hold text: tables in folders that have none are left out.
+    pub columns: Vec<String>,
     /// In the order in which they are read.
     pub sources: Vec<Source>,
     /// Files of folders and patterns that were left out because they hold no text.
@@ -160,6 +162,12 @@ impl Listing {
                 self.left_out.push(path);
                 continue;
             }
+            let is_table = matches!(source.format, Format::Csv | Format::Tsv);
+            if is_table && !has_column(&path, source.packing, &self.columns)? {
+                // A table of figures among the texts.
+                self.left_out.push(path);
+                continue;
+            }
             if source.format == Format::Json
                 && shape_of_file(&path, source.packing)? != Shape::Records
             {
@@ -170,7 +178,10 @@ impl Listing {
         }
         if self.sources.len() == before {
             let left_out = self.left_out.len();
-            let what = format!("'{argument}' names no text ({left_out} files that are none)");
+            let what = match left_out {
+                0 => format!("'{argument}' contains no files"),
+                _ => format!("'{argument}' contains no text ({left_out} files of other kinds)"),
+            };
             return Err(PrepareError::Usage(what));
         }
         Ok(())
@@ -238,6 +249,9 @@ fn has_pattern(part: &std::path::Component<'_>) -> bool {
 
 /// All files below a folder but hidden ones. Links to folders are not followed: they may lead
 /// back.
+/// Files by which a folder is known that was made of text by this program.
+const MADE: [&str; 3] = ["train.bin", "prepare.json", "last.safetensors"];
+
 fn walk(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
     let listed = PrepareError::io(folder, "list it");
     for entry in std::fs::read_dir(folder).map_err(&listed)? {
@@ -247,7 +261,11 @@ fn walk(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
         }
         let path = entry.path();
         if entry.file_type().map_err(&listed)?.is_dir() {
-            walk(&path, found)?;
+            // Data sets and runs among the texts are no text.
+            let is_made = MADE.iter().any(|file| path.join(file).exists());
+            if !is_made {
+                walk(&path, found)?;
+            }
         } else if path.is_file() {
             found.push(path);
         }

@@ -10,8 +10,12 @@ pub const DOCUMENTS: f64 = 0.0005;
 /// nanoGPT's share of validation characters of one text.
 pub const TAIL: f64 = 0.1;
 
-/// Tokens below which a loss on them is mostly noise: four short blocks, or one of GPT-2's.
-pub const ENOUGH: u64 = 1024;
+/// Tokens below which a loss on them is mostly noise: four blocks of 256 characters, or of 1024 of
+/// GPT-2's tokens.
+#[must_use]
+pub fn enough(is_characters: bool) -> u64 {
+    if is_characters { 4 * 256 } else { 4 * 1024 }
+}
 
 /// Shares that are proposed.
 const SHARES: [f64; 13] =
@@ -48,14 +52,14 @@ pub fn of_document(seed: u64, share: f64, index: u64) -> Split {
     if share > 0.0 && (index == 0 || unit < share) { Split::Val } else { Split::Train }
 }
 
-/// The smallest share that would give validation [`ENOUGH`] tokens and a quarter more, since texts
+/// The smallest share that would give validation `enough` tokens and a quarter more, since texts
 /// differ; none where half of the text is too little. What is there in documents was chosen by
 /// `seed`; without documents it was divided by position.
 #[must_use]
-pub fn share_for_enough(totals: &Totals, seed: u64) -> Option<f64> {
+pub fn share_for_enough(totals: &Totals, seed: u64, enough: u64) -> Option<f64> {
     let tokens = (totals.train_tokens + totals.val_tokens) as f64;
     let documents = totals.train_documents + totals.val_documents;
-    let wanted = 1.25 * ENOUGH as f64;
+    let wanted = 1.25 * enough as f64;
     let tokens_with = |share: f64| match documents {
         0 => tokens * share,
         _ => {
@@ -112,7 +116,7 @@ mod tests {
             (totals(199_800, 200, 999, 1), Some(0.02)),
             (totals(10_000, 5, 1, 1), None),
         ] {
-            assert_eq!(share_for_enough(&totals, SEED), want, "{totals:?}");
+            assert_eq!(share_for_enough(&totals, SEED, 1024), want, "{totals:?}");
         }
     }
 

@@ -304,7 +304,7 @@ pub static KEYS: &[Key] = &[
     int(Output, "eval_iters", 200, "batches of each split in an evaluation"),
     flag(Output, "eval_only", false, "evaluate once and stop"),
     flag(Output, "always_save_checkpoint", true,
-         "accepted: either value saves `last` at every evaluation, `best` when val loss improves"),
+         "ignored: `last` is saved at every evaluation, `best` when val loss improves, either way"),
     text(Output, "init_from", "scratch",
          "start from new weights, from out_dir's checkpoint, or from OpenAI's weights")
         .words(&["scratch", "resume", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"])

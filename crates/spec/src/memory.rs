@@ -15,8 +15,8 @@ pub enum Memory {
     Percent(f64),
 }
 
-/// Decimal and binary units, the longer spelling first. One letter is binary, as `nvidia-smi`, `ulimit`
-/// and PyTorch mean it.
+/// Decimal and binary units, the longer spelling first. One letter is binary, as `nvidia-smi`,
+/// `ulimit` and PyTorch mean it.
 const UNITS: [(&str, u64); 13] = [
     ("kib", 1 << 10),
     ("mib", 1 << 20),

@@ -70,8 +70,8 @@ fn file(
     let is_python = path.ends_with(".py");
     if !is_python && !path.ends_with(".toml") {
         let instead =
-            "a config file ends in .py or .toml, a key is written --key=value; `train` also takes a \
-             text or a folder that exists"
+            "a config file ends in .py or .toml, a key is written --key=value; `train` also takes \
+             a text or a folder that exists"
                 .to_string();
         return Err(SpecError::Argument { given: path.to_string(), index, instead });
     }

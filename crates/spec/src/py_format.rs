@@ -1,6 +1,6 @@
 //! Python's f-strings, as far as names of runs and folders need them: `{name}`, arithmetic in
-//! braces, `{{`, and the formats people give numbers (`.2f`, `.0e`, `03d`, `,`, `.1%`). A format that
-//! is not known is an error, never a guess.
+//! braces, `{{`, and the formats people give numbers (`.2f`, `.0e`, `03d`, `,`, `.1%`). A format
+//! that is not known is an error, never a guess.
 
 use crate::value::Value;
 
@@ -34,8 +34,15 @@ pub fn pieces(text: &str) -> Result<Vec<Piece>, String> {
             }
             '{' => {
                 found.push(Piece::Text(std::mem::take(&mut plain)));
-                let field: String = rest.by_ref().take_while(|&next| next != '}').collect();
-                found.push(field_of(&field, text)?);
+                let mut field = String::new();
+                let closed = rest.by_ref().any(|next| {
+                    let ends = next == '}';
+                    if !ends {
+                        field.push(next);
+                    }
+                    ends
+                });
+                found.push(field_of(&field, closed)?);
             }
             '}' => return Err("an f-string with a single `}`".to_string()),
             _ => plain.push(letter),
@@ -45,8 +52,7 @@ pub fn pieces(text: &str) -> Result<Vec<Piece>, String> {
     Ok(found)
 }
 
-fn field_of(field: &str, text: &str) -> Result<Piece, String> {
-    let closed = text.matches('}').count() >= text.matches('{').count();
+fn field_of(field: &str, closed: bool) -> Result<Piece, String> {
     let (expression, format) = field.split_once(':').unwrap_or((field, ""));
     if !closed || expression.trim().is_empty() {
         return Err("an f-string with an empty or open `{`".to_string());
@@ -78,12 +84,17 @@ pub fn formatted(value: &Value, format: &str) -> Option<String> {
         }
         None => (None, rest),
     };
-    if width > WIDEST || places.is_some_and(|places| places > WIDEST) {
+    let is_text = matches!(value, Value::Str(_));
+    // Zeros among commas and before text are rules of their own.
+    if width > WIDEST
+        || places.is_some_and(|places| places > WIDEST)
+        || zeros && (commas || is_text)
+    {
         return None;
     }
     let text = number(value, kind, places)?;
     let text = if commas { with_commas(&text) } else { text };
-    Some(padded(text, width, zeros, matches!(value, Value::Str(_))))
+    Some(padded(text, width, zeros, is_text))
 }
 
 fn number(value: &Value, kind: &str, places: Option<usize>) -> Option<String> {
@@ -169,6 +180,8 @@ mod tests {
             (Value::Str("a".into()), ".1f"),
             (Value::Int(1), "999999999d"),
             (Value::Int(1), "."),
+            (Value::Int(1234), "010,"),
+            (Value::Str("a".into()), "05"),
         ] {
             assert_eq!(formatted(&value, format), None, "{value}:{format}");
         }
@@ -185,7 +198,8 @@ mod tests {
             pieces("a-{n_embd}x{ 2*3 :03d}{{z}}"),
             Ok(vec![text("a-"), field("n_embd", ""), text("x"), field("2*3", "03d"), text("{z}")])
         );
-        for bad in ["{", "{}", "a}", "{x!r}", "{x=}", "{x:{y}}", "{a"] {
+        assert_eq!(pieces("{{{x}").unwrap()[1], field("x", ""));
+        for bad in ["{", "{}", "a}", "{x!r}", "{x=}", "{x:{y}}", "{a", "}}{x"] {
             assert!(pieces(bad).is_err(), "{bad}");
         }
     }

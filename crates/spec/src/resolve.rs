@@ -175,8 +175,10 @@ impl Typed<'_> {
     fn memory(&self, name: &str) -> Result<Memory, SpecError> {
         let value = &self.setting(name).value;
         if Memory::lacks_unit(value) {
-            let needs =
-                format!("a bare number is bytes; did you mean {}GiB?", value.plain().trim());
+            let number = value.plain().trim().to_string();
+            // Cards and machines have gigabytes up to here, megabytes beyond.
+            let unit = if number.parse::<f64>().is_ok_and(|n| n < 200.0) { "GiB" } else { "MiB" };
+            let needs = format!("a bare number is bytes; did you mean {number}{unit}?");
             return Err(self.out_of_range(name, needs));
         }
         Memory::parse(value).ok_or_else(|| self.unknown_word(name, Memory::FORMS.to_string()))

@@ -136,8 +136,8 @@ impl Settings {
         self.preset
     }
 
-    /// What the user typed that only a GPU can give, where the device was left open: a limit for its
-    /// memory, or a 16-bit format.
+    /// What the user typed that only a GPU can give, where the device was left open: a limit for
+    /// its memory, or a 16-bit format.
     pub fn asks_for_gpu(&self) -> Option<String> {
         let given = |name: &str| self.get(name).filter(|setting| setting.is_given());
         let word =

@@ -1,7 +1,7 @@
 //! A run for a text, a machine and a time: which model, which context, how many tokens per update.
-//! The rule has the form of Chinchilla's (Hoffmann et al. 2022: loss by model size and tokens seen);
-//! its weights and the limits below were measured on small models (`docs/experiments.md`). What the
-//! machine manages in the time comes from whoever asks.
+//! The rule has the form of Chinchilla's (Hoffmann et al. 2022: loss by model size and tokens
+//! seen); its weights and the limits below were measured on small models (`docs/experiments.md`).
+//! What the machine manages in the time comes from whoever asks.
 
 use crate::value::Value;
 
@@ -31,7 +31,8 @@ const fn shape(n_layer: u64, n_head: u64, n_embd: u64) -> Shape {
     Shape { n_layer, n_head, n_embd }
 }
 
-/// From the smallest that writes words to GPT-2 medium, each about twice as large as the one before.
+/// From the smallest that writes words to GPT-2 medium, each about twice as large as the one
+/// before.
 pub const LADDER: [Shape; 12] = [
     shape(2, 2, 64),
     shape(3, 3, 96),
@@ -54,8 +55,8 @@ impl Shape {
     }
 }
 
-/// Contexts, and the tokens that a run must see for each to be worth its while: every position learns
-/// from its own tokens only, so that a short run learns sooner in a short context.
+/// Contexts, and the tokens that a run must see for each to be worth its while: every position
+/// learns from its own tokens only, so that a short run learns sooner in a short context.
 const CONTEXTS: [(u64, f64); 5] = [(1024, 5e8), (512, 2e8), (256, 2e7), (128, 1e7), (64, 0.0)];
 
 /// The longest context of characters that a small model makes use of.
@@ -75,7 +76,8 @@ const SHORTEST_LOG: u32 = 3;
 /// Fewer tokens in the smaller half are no text.
 pub const FEWEST_TOKENS: u64 = 4 << SHORTEST_LOG;
 
-/// Passes over the text after which more of the same teach nothing but the text itself, with dropout.
+/// Passes over the text after which more of the same teach nothing but the text itself, with
+/// dropout.
 const MOST_PASSES: f64 = 30.0;
 
 /// Weights of a model for each token of its text: larger ones learn it by heart at once.
@@ -94,8 +96,10 @@ pub struct SizedRun {
     pub shape: Shape,
     /// Tokens of a context.
     pub block_size: u64,
-    /// Sequences of an update.
+    /// Sequences of a micro-batch.
     pub batch_size: u64,
+    /// Micro-batches of an update.
+    pub accumulation: u64,
     /// Tokens that are seen in the time, or that are worth seeing.
     pub tokens: f64,
     /// Times that each token of the text is seen.
@@ -105,7 +109,7 @@ pub struct SizedRun {
 impl SizedRun {
     /// Tokens of an update.
     pub fn tokens_per_iteration(&self) -> u64 {
-        self.block_size * self.batch_size
+        self.block_size.saturating_mul(self.batch_size).saturating_mul(self.accumulation)
     }
 
     /// Whether there is more time than the text is worth.
@@ -114,26 +118,68 @@ impl SizedRun {
     }
 }
 
+/// What the user has decided already.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Given {
+    /// Transformer blocks.
+    pub n_layer: Option<u64>,
+    /// Attention heads.
+    pub n_head: Option<u64>,
+    /// Width of the residual stream.
+    pub n_embd: Option<u64>,
+    /// Tokens of a context.
+    pub block_size: Option<u64>,
+    /// Sequences of a micro-batch.
+    pub batch_size: Option<u64>,
+    /// Micro-batches of an update.
+    pub accumulation: Option<u64>,
+}
+
+impl Given {
+    fn shape(&self, shape: Shape) -> Shape {
+        Shape {
+            n_layer: self.n_layer.unwrap_or(shape.n_layer),
+            n_head: self.n_head.unwrap_or(shape.n_head),
+            n_embd: self.n_embd.unwrap_or(shape.n_embd),
+        }
+    }
+
+    /// A run with what was given instead of what was chosen.
+    fn run(&self, shape: Shape, block_size: u64, tokens_per_update: u64) -> SizedRun {
+        let block_size = self.block_size.unwrap_or(block_size).max(1);
+        let accumulation = self.accumulation.unwrap_or(1).max(1);
+        let chosen = (tokens_per_update / block_size / accumulation).max(1);
+        let batch_size = self.batch_size.unwrap_or(chosen);
+        SizedRun { shape, block_size, batch_size, accumulation, tokens: 0.0, passes: 0.0 }
+    }
+}
+
 /// The least of all runs: the smallest model, one sequence at a time.
-pub fn smallest() -> SizedRun {
-    let (shape, block_size) = (LADDER[0], 1 << SHORTEST_LOG);
-    SizedRun { shape, block_size, batch_size: 1, tokens: 0.0, passes: 0.0 }
+pub fn smallest(given: &Given) -> SizedRun {
+    given.run(given.shape(LADDER[0]), 1 << SHORTEST_LOG, 1)
 }
 
 /// The run with the lowest loss to be expected. `iteration_seconds` says how long an update of a
 /// model takes, with a batch, here; none where it does not fit.
 pub fn choose(
     text: &Text,
+    given: &Given,
     seconds: f64,
     mut iteration_seconds: impl FnMut(&SizedRun) -> Option<f64>,
 ) -> Option<SizedRun> {
     let mut best: Option<(f64, SizedRun)> = None;
     let largest = text.train_tokens.saturating_mul(MOST_WEIGHTS_PER_TOKEN);
-    for (index, &shape) in LADDER.iter().enumerate() {
-        if index > 0 && shape.block_parameters() > largest {
+    for shape in LADDER.map(|shape| given.shape(shape)) {
+        let is_valid = shape.n_head > 0 && shape.n_embd.is_multiple_of(shape.n_head);
+        if !is_valid {
+            continue; // a larger rung may divide by the heads that were given
+        }
+        if best.is_some() && shape.block_parameters() > largest {
             break;
         }
-        let Some(sized) = with_context(shape, text, seconds, &mut iteration_seconds) else {
+        let mut batched =
+            |context: u64| batched((shape, context), text, given, seconds, &mut iteration_seconds);
+        let Some(sized) = with_context(text, &mut batched) else {
             break;
         };
         let loss = expected_loss(shape, sized.tokens);
@@ -145,37 +191,32 @@ pub fn choose(
     best.map(|(_, sized)| sized)
 }
 
-/// A shape with the longest context that the tokens of its run are enough for.
-fn with_context(
-    shape: Shape,
-    text: &Text,
-    seconds: f64,
-    iteration_seconds: &mut impl FnMut(&SizedRun) -> Option<f64>,
-) -> Option<SizedRun> {
+/// A run with the longest context that its tokens are enough for.
+fn with_context(text: &Text, batched: &mut dyn FnMut(u64) -> Option<SizedRun>) -> Option<SizedRun> {
     let longest = longest_context(text);
     let contexts = CONTEXTS.iter().filter(|(context, _)| *context <= longest);
     let mut found = None;
     for &(context, least) in contexts {
-        found = batched((shape, context), text, seconds, iteration_seconds);
+        found = batched(context);
         if found.is_some_and(|sized| sized.tokens >= least) {
             return found;
         }
     }
-    found.or_else(|| batched((shape, longest), text, seconds, iteration_seconds))
+    found.or_else(|| batched(longest))
 }
 
 /// A model with the smallest batch that leaves no more updates than are useful.
 fn batched(
     (shape, block_size): (Shape, u64),
     text: &Text,
+    given: &Given,
     seconds: f64,
     iteration_seconds: &mut impl FnMut(&SizedRun) -> Option<f64>,
 ) -> Option<SizedRun> {
     let worth = MOST_PASSES * text.train_tokens as f64;
     let mut found = None;
     for log in UPDATE_LOGS {
-        let batch_size = ((1u64 << log) / block_size).max(1);
-        let mut sized = SizedRun { shape, block_size, batch_size, tokens: 0.0, passes: 0.0 };
+        let mut sized = given.run(shape, block_size, 1 << log);
         let Some(each) = iteration_seconds(&sized).filter(|each| *each > 0.0) else {
             break;
         };
@@ -191,19 +232,15 @@ fn batched(
     found
 }
 
-/// Chinchilla's law, without the part that no run changes. Tokens weigh half as much again as there:
-/// the runs of minutes that were measured are far from where its models were.
+/// Chinchilla's law, without the part that no run changes. Tokens weigh half as much again as
+/// there: the runs of minutes that were measured are far from where its models were.
 fn expected_loss(shape: Shape, tokens: f64) -> f64 {
     let parameters = shape.block_parameters() as f64;
     406.4 / parameters.powf(0.34) + 1.5 * 410.7 / tokens.max(1.0).powf(0.28)
 }
 
-/// The keys of a chosen run with about so many iterations, evaluated some times with so many batches.
-/// The last evaluation falls on the last iteration.
+/// The keys of a chosen run with so many iterations, evaluated some times with so many batches.
 pub fn keys(sized: &SizedRun, iterations: u64, eval_iters: u64) -> Vec<(&'static str, Value)> {
-    let eval_interval = (iterations / EVALUATIONS).max(1);
-    let iterations =
-        if iterations < EVALUATIONS { iterations } else { eval_interval * EVALUATIONS };
     let SizedRun { shape: Shape { n_layer, n_head, n_embd }, block_size, batch_size, .. } = *sized;
     let whole = |number: u64| Value::Int(i64::try_from(number).unwrap_or(i64::MAX));
     let rate = (1e-3 * (384.0 / n_embd as f64).powf(1.1)).min(HIGHEST_RATE);
@@ -215,7 +252,7 @@ pub fn keys(sized: &SizedRun, iterations: u64, eval_iters: u64) -> Vec<(&'static
         ("n_embd", whole(n_embd)),
         ("block_size", whole(block_size)),
         ("batch_size", whole(batch_size)),
-        ("gradient_accumulation_steps", whole(1)),
+        ("gradient_accumulation_steps", whole(sized.accumulation)),
         ("dropout", Value::Float(dropout(sized))),
         ("learning_rate", Value::Float(rate)),
         ("min_lr", Value::Float((rate * 1e5 / 20.0).round() / 1e5)),
@@ -223,7 +260,7 @@ pub fn keys(sized: &SizedRun, iterations: u64, eval_iters: u64) -> Vec<(&'static
         ("max_iters", whole(iterations)),
         ("lr_decay_iters", whole(iterations)),
         ("warmup_iters", whole((iterations / 50).clamp(1, 1000))),
-        ("eval_interval", whole(eval_interval)),
+        ("eval_interval", whole((iterations / EVALUATIONS).max(1))),
         ("eval_iters", whole(eval_iters.max(1))),
         ("log_interval", whole(round_number(iterations / 50))),
     ]
@@ -268,11 +305,13 @@ mod tests {
 
     #[test]
     fn more_time_buys_a_larger_model_and_the_text_ends_it() {
-        let of = |seconds: f64| choose(&SHAKESPEARE, seconds, machine(8e10, 1e-3)).unwrap();
+        let of = |seconds: f64| {
+            choose(&SHAKESPEARE, &Given::default(), seconds, machine(8e10, 1e-3)).unwrap()
+        };
         let (short, long) = (of(60.0), of(3600.0));
         assert!(short.shape.n_embd < long.shape.n_embd, "{short:?} {long:?}");
         assert!(short.passes < 30.0);
-        let gpu = choose(&SHAKESPEARE, 3600.0, machine(2e14, 2e-3)).unwrap();
+        let gpu = choose(&SHAKESPEARE, &Given::default(), 3600.0, machine(2e14, 2e-3)).unwrap();
         assert!(gpu.is_limited_by_text() && gpu.shape.block_parameters() < 13_000_000, "{gpu:?}");
         assert!(gpu.tokens <= 30.0 * 1_003_854.0);
     }
@@ -281,16 +320,16 @@ mod tests {
     fn short_texts_get_short_contexts() {
         for (val_tokens, want) in [(111_540, 64), (1000, 64), (200, 32), (40, 8), (1, 8)] {
             let text = Text { val_tokens, ..SHAKESPEARE };
-            let sized = choose(&text, 60.0, machine(8e10, 1e-3)).unwrap();
+            let sized = choose(&text, &Given::default(), 60.0, machine(8e10, 1e-3)).unwrap();
             assert_eq!(sized.block_size, want, "{val_tokens}");
         }
-        let gpu = choose(&SHAKESPEARE, 3600.0, machine(2e14, 2e-3)).unwrap();
+        let gpu = choose(&SHAKESPEARE, &Given::default(), 3600.0, machine(2e14, 2e-3)).unwrap();
         assert_eq!(gpu.block_size, 256);
     }
 
     #[test]
     fn keys_are_of_the_table() {
-        let sized = choose(&SHAKESPEARE, 60.0, machine(8e10, 1e-3)).unwrap();
+        let sized = choose(&SHAKESPEARE, &Given::default(), 60.0, machine(8e10, 1e-3)).unwrap();
         for (name, value) in keys(&sized, 1234, 50) {
             let key = crate::keys::Key::find(name).unwrap();
             assert_eq!(key.accept(value.clone()), Ok(value), "{name}");
@@ -301,7 +340,23 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_not_chosen() {
         let small = |sized: &SizedRun| (sized.shape.n_embd <= 128).then_some(1e-3);
-        assert!(choose(&SHAKESPEARE, 600.0, small).unwrap().shape.n_embd <= 128);
-        assert_eq!(choose(&SHAKESPEARE, 600.0, |_| None), None);
+        assert!(choose(&SHAKESPEARE, &Given::default(), 600.0, small).unwrap().shape.n_embd <= 128);
+        assert_eq!(choose(&SHAKESPEARE, &Given::default(), 600.0, |_| None), None);
+    }
+
+    #[test]
+    fn what_was_given_is_followed() {
+        let given = Given { n_embd: Some(768), n_head: Some(6), ..Given::default() };
+        let sized = choose(&SHAKESPEARE, &given, 60.0, machine(8e10, 1e-3)).unwrap();
+        assert_eq!((sized.shape.n_embd, sized.shape.n_head), (768, 6));
+        let rate = keys(&sized, 100, 10).into_iter().find(|(name, _)| *name == "learning_rate");
+        assert_eq!(rate, Some(("learning_rate", Value::Float(0.00047))), "that of its width");
+        // The first rungs are not divided by six heads; later ones are.
+        let heads = Given { n_head: Some(6), ..Given::default() };
+        let sized = choose(&SHAKESPEARE, &heads, 600.0, machine(8e10, 1e-3)).unwrap();
+        assert!(sized.shape.n_embd.is_multiple_of(6));
+        let batch = Given { batch_size: Some(3), accumulation: Some(5), ..Given::default() };
+        let sized = choose(&SHAKESPEARE, &batch, 60.0, machine(8e10, 1e-3)).unwrap();
+        assert_eq!(sized.tokens_per_iteration(), 15 * sized.block_size);
     }
 }

@@ -225,14 +225,19 @@ fn resume(
 /// is kept under the number of its iteration.
 fn set_aside(from: &Path, out_dir: &Path, eval_only: bool) -> Result<(), TrainError> {
     let last = last_path(out_dir);
-    if eval_only || from == last || !last.exists() {
+    let is_last = matches!((from.canonicalize(), last.canonicalize()), (Ok(a), Ok(b)) if a == b);
+    if eval_only || is_last || !last.exists() {
         return Ok(());
     }
     let iteration = save::open(&last)?.1.progress.iteration;
-    let kept = out_dir.join(format!("last-{iteration}.safetensors"));
-    if kept.exists() {
-        return Ok(());
-    }
+    let name = |copy: u32| match copy {
+        1 => format!("last-{iteration}.safetensors"),
+        copy => format!("last-{iteration}-{copy}.safetensors"),
+    };
+    let free = (1..).map(|copy| out_dir.join(name(copy))).find(|path| !path.exists());
+    let Some(kept) = free else {
+        return Ok(()); // there is always a number left
+    };
     std::fs::hard_link(&last, &kept).or_else(|_| std::fs::copy(&last, &kept).map(|_| ())).map_err(
         |error| TrainError::Io {
             path: kept,

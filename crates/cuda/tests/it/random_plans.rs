@@ -105,7 +105,9 @@ fn execute(
         ..StepInputs::default()
     };
     let sequences = run.sequences_per_iteration();
-    engine.train_rows(&rows(sequences, run.block_size, dims.vocab_size), &step).map_err(said)?;
+    engine
+        .train_rows(&rows(sequences, run.block_size, dims.vocab_size), &step, &mut |_| true)
+        .map_err(said)?;
     engine.update(&step).map_err(said)?;
     let state = engine.state().map_err(said)?;
     let losses = engine.row_losses(sequences).map_err(said)?;
@@ -116,7 +118,7 @@ fn execute(
         return Err(format!("loss {mean}, {guess} expected; norm {}", state.grad_norm));
     }
     let eval = rows(run.eval_batch_size, run.eval_block_size, dims.vocab_size);
-    engine.eval_rows(&eval, &step).map_err(said)?;
+    engine.eval_rows(&eval, &mut |_| true).map_err(said)?;
     let choice = Choice { temperature: 1.0, top_k: 0 };
     let request = Request { prompt: vec![1, 2, 3], max_new_tokens: 3, choice, seed: 1, index: 0 };
     generate(&mut engine, &request, |_| true).map_err(said)?;

@@ -133,7 +133,7 @@ pub fn iterate(engine: &mut Engine, iteration: u64) -> StepState {
         inverse_tokens: 1.0 / (ROWS * POSITIONS) as f32,
         ..StepInputs::default()
     };
-    engine.train_rows(&rows, &step).unwrap();
+    engine.train_rows(&rows, &step, &mut |_| true).unwrap();
     engine.update(&step).unwrap();
     engine.state().unwrap()
 }

@@ -60,8 +60,8 @@ second Ctrl-C leaves at once. nanoGPT's bare train.py is `train config/train_gpt
 the threads on the CPU.
 
 flags:
-  --time DURATION      for your own text: how long the whole thing may take, such as 90s, 10min
-                       (the default), 2h
+  --time DURATION      for your own text: total time, preparation included, such as 90s, 10min (the
+                       default), 2h
   --yes                start a run of more than a week without asking
 ",
         keys: Some(spec::Command::Train),
@@ -88,8 +88,8 @@ flags:
   --json               one JSON document (fitgpt.plan/1, docs/plan-json.md) on standard output
   --svg FILE           the arena as a picture: time across, address up, coloured by role; - is
                        standard output
-  --sweep KEY=A,B,C    a row for each value of a key; a width gets heads that divide it; twice, for
-                       a grid
+  --sweep KEY=A,B,C    a row for each value of a key; a width gets heads that divide it; repeat
+                       it for a grid
   --measure            run the plan's steps here once, and predict by their times from now on
 
 Both --gpu and --vram plan for CUDA in the config's dtype. Exit code 3: it does not fit; what is

@@ -171,8 +171,8 @@ impl Case {
         };
         if let InitFrom::Gpt2(name) = run.init_from {
             notices.push(format!(
-                "init_from='{}': planned with its sizes, but `train` refuses it: this version cannot \
-                 read OpenAI's weights yet",
+                "init_from='{}': planned with its sizes, but `train` refuses it: this version \
+                 cannot read OpenAI's weights yet",
                 name.name()
             ));
         }
@@ -185,8 +185,8 @@ impl Case {
         if let Some(gpu) = gpu.filter(|gpu| !gpu.is_supported()) {
             let name = gpu.name;
             notices.push(format!(
-                "`train` refuses the {name}: its kernels need compute capability 8.0 (RTX 30 series, \
-                 A100 or newer). This plan is for memory only; no speed is predicted"
+                "`train` refuses the {name}: its kernels need compute capability 8.0 (RTX 30 \
+                 series, A100 or newer). This plan is for memory only; no speed is predicted"
             ));
         }
         notices.extend(gpu.and_then(|gpu| above_the_card(gpu, &run)));

@@ -18,11 +18,12 @@ use ::train::feed;
 use ::train::run::{HostBuffers, Outcome, Run};
 use ::train::runlog::RunLog;
 use ::train::save::{self, Document};
-use ::train::setup::Setup;
+use ::train::setup::{Saved, Setup};
 use data::{Dataset, Split};
 use plan::report::{Bill, steps_hash};
 use plan::{Bytes, Phase, Plan};
 use spec::{Command, Machine, Planned, SamplingKeys, Settings, SpecError, plan_again};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
@@ -33,9 +34,6 @@ const SAMPLE_TOKENS: u64 = 350;
 
 const FLAGS: [Flag; 2] =
     [Flag { name: "--time", value: Some("duration") }, Flag { name: "--yes", value: None }];
-
-/// How long `train TEXT` may take where nobody says.
-const USUAL_SECONDS: f64 = 600.0;
 
 /// Runs the command.
 pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
@@ -48,15 +46,18 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
                 format!("--time {time} is for your own text: fitgpt train book.txt --time {time}");
             return Err(SpecError::Conflict { what }.into());
         }
-        let typed = Typed { settings: settings(Command::Train, &flags.rest)?, device: None };
-        return run_settings(typed, flags.has("--yes"), None);
+        let settings = settings(Command::Train, &flags.rest)?;
+        let typed = Typed { settings, device: None, is_own_text: false };
+        return run_settings(typed, flags.has("--yes"), &interrupt::catch(STOPPING));
     };
     let mut keys = flags.rest.clone();
     keys.remove(index);
-    match own_text::prepared_run(path, &keys, seconds.unwrap_or(USUAL_SECONDS))? {
+    let stop = interrupt::catch(STOPPING);
+    let request = own_text::Request { path, keys: &keys, seconds };
+    match own_text::settings_for(&request, &stop)? {
         OwnText::Run(settings, device) => {
-            let typed = Typed { settings: *settings, device };
-            run_settings(typed, flags.has("--yes"), Some(path))
+            let typed = Typed { settings: *settings, device, is_own_text: true };
+            run_settings(typed, flags.has("--yes"), &stop)
         }
         OwnText::Finished => Ok(0),
         OwnText::Interrupted => Ok(INTERRUPTED),
@@ -67,14 +68,16 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
 struct Typed {
     settings: Settings,
     device: Option<Device>,
+    /// Whether the settings were made for a text.
+    is_own_text: bool,
 }
 
-/// Trains what settings say; `own_text` is the text that they were made for.
-fn run_settings(typed: Typed, yes: bool, own_text: Option<&str>) -> Result<u8, TrainError> {
+/// Trains what settings say.
+fn run_settings(typed: Typed, yes: bool, stop: &AtomicBool) -> Result<u8, TrainError> {
     let setup = Setup::new(typed.settings, &environment())?;
     let device = match typed.device {
         Some(device) => device,
-        None => Device::find(setup.spec.device, setup.settings.asks_for_gpu())?,
+        None => Device::find(setup.spec.device, gpu_setting(&setup))?,
     };
     run_report::introduce(&setup, &device)?;
     let Loaded { mut engine, document, host, planned_length } = load(&setup, &device)?;
@@ -85,11 +88,10 @@ fn run_settings(typed: Typed, yes: bool, own_text: Option<&str>) -> Result<u8, T
     let mut buffers = HostBuffers::new(&setup.spec, &engine)?;
     let log = &mut setup.claim()?;
     let mut progress = Progress::new(progress_spec(&setup, &device)?);
-    let stop = interrupt::catch(STOPPING);
     let start = Instant::now();
     let seen = || device.held_bytes();
-    let shows_end = own_text.is_some() || setup.dataset.floor().is_some();
-    let watch = Watch { stop: &stop, progress: &mut progress, device_bytes: &seen };
+    let shows_end = typed.is_own_text || setup.dataset.floor().is_some();
+    let watch = Watch { stop, progress: &mut progress, device_bytes: &seen };
     let ended = train(&setup, &mut engine, log, document, &mut buffers, watch, shows_end);
     progress.finish();
     let outcome = ended.inspect_err(|error| run_report::rescue(&setup.spec, error))?;
@@ -97,12 +99,20 @@ fn run_settings(typed: Typed, yes: bool, own_text: Option<&str>) -> Result<u8, T
     if !outcome.interrupted {
         run_report::compare(&setup, &outcome);
         if shows_end {
-            show_sample(&setup, &mut engine, &outcome, &stop)?;
+            show_sample(&setup, &mut engine, &outcome, stop)?;
         }
         run_report::next_commands(&setup.spec, &outcome);
     }
     let interrupted = outcome.interrupted || stop.load(Ordering::Relaxed);
     Ok(if interrupted { INTERRUPTED } else { 0 })
+}
+
+/// What only a GPU can give: a key that was typed, or a run that was trained on one.
+fn gpu_setting(setup: &Setup) -> Option<String> {
+    let on_gpu = |saved: &Saved| saved.document.device.starts_with("cuda");
+    let resumed = setup.saved.as_ref().filter(|saved| on_gpu(saved));
+    let resumed = resumed.map(|_| "a run that was trained on a GPU".to_string());
+    setup.settings.asks_for_gpu().or(resumed)
 }
 
 /// A run whose memory is taken.
@@ -191,8 +201,18 @@ fn train(
         save::load(engine, &saved.reader, &saved.path, buffers.tensor())?;
         feed.restore(&document.feed)?;
     }
-    let run =
-        Run { spec, engine, feed: &mut *feed, log, document, evaluate_at_end, stop, device_bytes };
+    let last = save::last_path(Path::new(&spec.out_dir));
+    let run = Run {
+        spec,
+        engine,
+        feed: &mut *feed,
+        log,
+        document,
+        last_is_current: saved.as_ref().is_none_or(|saved| saved.path == last),
+        evaluate_at_end,
+        stop,
+        device_bytes,
+    };
     run.go(buffers, progress)
 }
 

@@ -27,10 +27,10 @@ pub enum Device {
 }
 
 impl Device {
-    /// The device that was asked for, or why it cannot be had. Where it was left open: the first GPU
-    /// that can be used, else the CPU, and a line that says what a GPU that is there lacks. Settings
-    /// that only a GPU can give (`gpu_setting`) refuse the CPU: nobody wants a run that takes a
-    /// hundred times as long.
+    /// The device that was asked for, or why it cannot be had. Where it was left open: the first
+    /// GPU that can be used, else the CPU, and a line that says what a GPU that is there lacks.
+    /// Settings that only a GPU can give (`gpu_setting`) refuse the CPU: nobody wants a run that
+    /// takes a hundred times as long.
     pub fn find(asked: spec::Device, gpu_setting: Option<String>) -> Result<Device, BackendError> {
         match asked {
             spec::Device::Cpu => Ok(Device::Cpu(CpuDevice::new())),
@@ -49,8 +49,8 @@ impl Device {
         let on_cpu = |error: CudaError| {
             if let Some(setting) = &gpu_setting {
                 let what = format!(
-                    "{setting} asks for a GPU, and there is none to use: {error}; --device=cpu \
-                     trains on the CPU all the same"
+                    "{setting} needs a GPU, and none can be used: {error}; use --device=cpu to run \
+                     on the CPU anyway"
                 );
                 return Err(BackendError::Refused { what });
             }

@@ -39,9 +39,9 @@ fn a_gpu_that_was_asked_for_is_not_replaced() {
         Ended::from(command.env("CUDA_VISIBLE_DEVICES", "").output().unwrap())
     };
     for (more, word) in [
-        (&["--vram=8GiB"][..], "vram='8GiB' asks for a GPU"),
-        (&["--dtype=bfloat16"], "dtype='bfloat16' asks for a GPU"),
-        (&["half.py"], "dtype='float16' asks for a GPU"),
+        (&["--vram=8GiB"][..], "vram='8GiB' needs a GPU, and none can be used"),
+        (&["--dtype=bfloat16"], "dtype='bfloat16' needs a GPU, and none can be used"),
+        (&["half.py"], "dtype='float16' needs a GPU, and none can be used"),
     ] {
         hidden(more).failed(5, &[word, "--device=cpu"]);
     }
@@ -83,7 +83,7 @@ fn long_runs_are_told_before_they_start() {
     let mut command = place.command(&[&["train"], TINY, &years].concat());
     let child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let first = first_lines(child, "step 0");
-    let told = "a long run: 512.00B tokens, 4,000,000,001 iterations of about ";
+    let told = "a long run: 512.00B tokens, 4,000,000,000 iterations of about ";
     assert!(first.contains(told), "{first}");
     let planned = place.run(&[&["plan"], TINY, &years].concat()).succeeded();
     assert!(planned.out.contains(told), "{}", planned.out);
@@ -130,6 +130,17 @@ fn very_long_runs_ask_at_a_terminal() {
     }
     assert!(text.contains("[y/N]") && text.contains("not started"), "{text}");
     assert!(!place.path("out").exists(), "nothing was written");
+    for (more, answer) in [("", "y\n"), (" '--yes'", "")] {
+        let line = format!("timeout 5 {}{more} '--out_dir=out{}'", words.join(" "), answer.len());
+        let mut command = std::process::Command::new("script");
+        command.args(["-qec", &line, "/dev/null"]).current_dir(&place.0);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        child.stdin.as_mut().unwrap().write_all(answer.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.contains("iter 0:"), "{more:?}: {text}");
+        assert_eq!(text.contains("[y/N]"), more.is_empty(), "{text}");
+    }
 }
 
 #[test]
@@ -157,16 +168,30 @@ fn a_checkpoint_file_can_be_named_wherever_one_is_read() {
     let best = "--out_dir=out/best.safetensors";
     let at = document(&place.path("out/best.safetensors"))["iteration"].as_u64().unwrap();
     let last = tensors(&place.path("out/last.safetensors"));
-    place.run(&["sample", best, "--num_samples=1", "--max_new_tokens=5"]);
+    let sampled = place.run(&["sample", best, "--num_samples=1", "--max_new_tokens=5"]);
+    assert_eq!(sampled.code, Some(0), "{sampled:?}");
+    let best_before = tensors(&place.path("out/best.safetensors"));
     place.run(&["plan", "--init_from=resume", best]).succeeded();
     let only = ["train", "--init_from=resume", best, "--eval_only=True"];
     place.run(&only).succeeded();
     assert!(!place.path("out/last-16.safetensors").exists());
-    let resumed = place.run(&["train", "--init_from=resume", best, "--max_iters=20"]).succeeded();
+    // Its loss is on record already: what it evaluates first does not make `last` the best.
+    let none = ["--max_iters=20", "--eval_interval=1000"];
+    let again = [&["train", "--init_from=resume", best], &none[..]].concat();
+    let resumed = place.run(&again).succeeded();
+    assert!(tensors(&place.path("out/best.safetensors")) == best_before);
     let line = format!("Resuming training from out at {at}");
     assert!(resumed.out.contains(&line), "{}", resumed.out);
     assert_eq!(document(&place.path("out/last.safetensors"))["iteration"], 21);
     assert!(tensors(&place.path("out/last-16.safetensors")) == last, "the newer one is kept");
+    // And again: nothing that was saved is lost.
+    let second = tensors(&place.path("out/last.safetensors"));
+    let from = "--out_dir=out/last-16.safetensors";
+    place.run(&["train", "--init_from=resume", from, "--max_iters=17"]).succeeded();
+    assert!(tensors(&place.path("out/last-21.safetensors")) == second);
+    place.run(&["train", "--init_from=resume", from, "--max_iters=20"]).succeeded();
+    place.run(&["train", "--init_from=resume", from, "--max_iters=17"]).succeeded();
+    assert!(place.path("out/last-21-2.safetensors").exists());
 }
 
 #[test]
@@ -205,7 +230,7 @@ fn a_picture_on_standard_output_and_a_grid_of_sweeps() {
     place.run(&["plan", "--sweep", "n_layer=1", "--sweep", "n_layer=2"]).failed(2, &["twice"]);
 }
 
-/// Half a billion tokens of evaluation batch: the stop is heard between slices.
+/// An evaluation batch of 3.2 million tokens: the stop is heard between slices.
 #[test]
 fn a_signal_inside_an_evaluation_batch_is_heard() {
     let place = Place::new("signal-slice");
@@ -280,6 +305,7 @@ fn f_strings_of_known_values_are_read() {
 fn sizes_and_devices_that_are_mistyped() {
     let place = Place::new("mistyped");
     place.train(&["--vram=8"]).failed(2, &["vram=8", "did you mean 8GiB?"]);
+    place.train(&["--vram=512"]).failed(2, &["did you mean 512MiB?"]);
     place.train(&["--ram=0.5"]).failed(2, &["did you mean 0.5GiB?"]);
     place.train(&["--device=mps"]).failed(2, &["there is no mps backend", "cpu", "cuda"]);
     let planned = ["plan", "--dataset=openwebtext", "--batch_size=1", "--vram"];
@@ -288,6 +314,6 @@ fn sizes_and_devices_that_are_mistyped() {
     let ended = place.run(&["plan", "--dataset=tiny", "--max_iters=4000000000"]).succeeded();
     assert!(ended.out.contains(" years"), "{}", ended.out);
     let help = place.run(&["train", "--help"]).succeeded().out;
-    assert!(help.contains("saves `last` at every evaluation"), "{help}");
+    assert!(help.contains("ignored: `last` is saved at every evaluation"), "{help}");
     assert!(help.contains("--time DURATION") && help.contains("--yes"), "{help}");
 }

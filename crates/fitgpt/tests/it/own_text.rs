@@ -1,5 +1,5 @@
-//! `fitgpt train TEXT`: prepares, sizes, trains in the time it was given, samples; goes on when it is
-//! repeated, and says how to go further when it is done.
+//! `fitgpt train TEXT`: prepares, sizes, trains in the time it was given, samples; goes on when it
+//! is repeated, and says how to go further when it is done.
 
 use crate::fixture::{Ended, Place, document};
 use std::time::Instant;
@@ -28,7 +28,7 @@ fn a_text_becomes_a_model_and_a_sample_in_the_time_given() {
     let seconds = start.elapsed().as_secs_f64();
     assert!((4.0..16.0).contains(&seconds), "{seconds} s of 8 on a machine that others use too");
     for words in [
-        "characters in data/my book (characters below 10.00 MB, GPT-2's tokens above)",
+        "characters in data/my book (characters below 10.00 MB, GPT-2 tokens above)",
         "sized: ",
         "passes over the text",
         "what it writes",
@@ -44,6 +44,13 @@ fn a_text_becomes_a_model_and_a_sample_in_the_time_given() {
     for words in ["finished", "Generate text with:", "Go further with:", "Start over with:"] {
         assert!(again.out.contains(words), "{words}: {}", again.out);
     }
+    // However the text is named.
+    for name in ["./my book.txt", place.path("my book.txt").to_str().unwrap()] {
+        let again = train(&place, &[name]).succeeded();
+        assert!(again.out.contains("finished"), "{name}: {}", again.out);
+    }
+    let timed = train(&place, &["data/my book", "--time=5s"]).succeeded();
+    assert!(timed.out.contains("--time is not used") && timed.out.contains("finished"));
     let further = again.out.lines().find(|line| line.contains("--max_iters=")).unwrap();
     assert!(further.contains("train 'my book.txt' --max_iters="), "{further}");
     let iterations = last["iteration"].as_u64().unwrap();
@@ -52,6 +59,22 @@ fn a_text_becomes_a_model_and_a_sample_in_the_time_given() {
     assert!(longer.out.contains("Resuming training from out-my book"), "{}", longer.out);
     let last = document(&place.path("out-my book/last.safetensors"));
     assert_eq!(last["iteration"].as_u64(), Some(iterations + 6));
+    // Another text of the same name is not taken for this one.
+    place.write("other/my book.txt", b"something else entirely. ".repeat(500).as_slice());
+    let moves = ["train 'data/my book'", "--overwrite"];
+    train(&place, &["other/my book.txt", "--out_dir=else"]).failed(4, &moves);
+}
+
+#[test]
+fn a_folder_with_its_own_runs_in_it_is_trained_on_again() {
+    let place = Place::empty("own-dot");
+    place.write("a.txt", story(300).as_bytes());
+    place.write("b.txt", story(200).as_bytes());
+    place.write("figures.csv", b"day,price\n1,2\n");
+    let short = [".", "--time=2s", "--max_iters=3", "--eval_iters=1", "--out_dir=out-here"];
+    train(&place, &short).succeeded();
+    let again = train(&place, &[".", "--max_iters=5", "--out_dir=out-here"]).succeeded();
+    assert!(again.out.contains("Resuming training from out-here"), "{}", again.out);
 }
 
 #[test]
@@ -74,7 +97,6 @@ fn an_interrupted_run_is_resumed_by_the_same_command() {
     let at = document(&place.path("out-book/last.safetensors"))["iteration"].as_u64().unwrap();
     let end = format!("--max_iters={}", at + 3);
     let ended = train(&place, &["book.txt", &end]).succeeded();
-    assert!(ended.out.contains("prepared before, in data/book"), "{}", ended.out);
     assert!(ended.out.contains(&format!("Resuming training from out-book at {at}")));
 }
 
@@ -104,6 +126,11 @@ fn keys_override_what_was_sized() {
     train(&place, &[&["book.txt", "--time=2s"], &keys[..]].concat()).succeeded();
     let config = document(&place.path("out-book/last.safetensors"))["config"].clone();
     assert_eq!((&config["n_layer"], &config["n_embd"]), (&1.into(), &16.into()));
+    assert_eq!((&config["lr_decay_iters"], &config["learning_rate"]), (&4.into(), &0.004.into()));
+    // Keys that are wrong are told before the text is prepared.
+    place.write("large.txt", story(500).as_bytes());
+    train(&place, &["large.txt", "--n_leyer=4"]).failed(2, &["n_layer"]);
+    train(&place, &["large.txt", "--n_embd=65", "--n_head=2"]).failed(2, &["n_embd=65"]);
 }
 
 #[test]
@@ -124,5 +151,6 @@ fn what_makes_no_run_is_told() {
     }
     // A folder of another run is left alone.
     place.train(&["--out_dir=out-book", "--max_iters=2"]).succeeded();
-    train(&place, &["book.txt"]).failed(2, &["out-book holds a run on the data set", "--out_dir"]);
+    train(&place, &["book.txt"])
+        .failed(2, &["out-book holds a run on the data set 'tiny'", "--out_dir"]);
 }

@@ -1,6 +1,6 @@
 //! The README's commands, in order, in a folder that looks like a fresh clone. What would take
-//! minutes is made shorter by more keys; what needs a GPU is planned for one; what needs the network
-//! gets as far as the network.
+//! minutes is made shorter by more keys; what needs a GPU is planned for one; what needs the
+//! network gets as far as the network.
 
 use crate::fixture::{Ended, Place};
 use std::path::{Path, PathBuf};
@@ -73,10 +73,7 @@ fn run(place: &Place, command: &[String]) -> Ended {
     match &words[..] {
         // A GPU: the same keys are planned for one.
         ["train", rest @ ..] if rest.iter().any(|word| word.starts_with("--vram")) => {
-            let planned = [&["plan"], rest].concat();
-            let planned: Vec<&str> =
-                planned.into_iter().map(|word| word.trim_start_matches("train")).collect();
-            place.run(&planned)
+            place.run(&[&["plan"], rest].concat())
         }
         ["train", text, ..] if !text.starts_with('-') && !text.contains('.') => {
             with(&["--time=3s", "--device=cpu"])

@@ -1,0 +1,146 @@
+//! `fitgpt train TEXT`: from a text, a folder of texts or a data set to settings. What can be
+//! refused is refused before the text is prepared; a run that was begun is resumed.
+
+mod data_set;
+mod size;
+
+use crate::commands::{environment, program, settings};
+use crate::device::Device;
+use crate::numbers::grouped;
+use crate::run_report::further;
+use crate::screen;
+use data_set::{dataset_name, is_data_set, prepared, same_folder, stem_of};
+use size::sized;
+use spec::shell::quoted;
+use spec::{Command, Origin, RunSpec, Settings, SpecError, resolve};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+use train::TrainError;
+use train::save::{self, Document};
+use train::setup::checkpoint_to_resume;
+
+/// How long it may take where nobody says.
+const USUAL_SECONDS: f64 = 600.0;
+
+/// What was typed behind `train`.
+pub struct Request<'a> {
+    /// The text, folder or data set.
+    pub path: &'a str,
+    /// The keys.
+    pub keys: &'a [String],
+    /// What `--time` says.
+    pub seconds: Option<f64>,
+}
+
+/// What `train TEXT` came to.
+pub enum OwnText {
+    /// A run to start or to resume, with its device where that was opened already.
+    Run(Box<Settings>, Option<Device>),
+    /// The run is finished, and its user was told how to go on.
+    Finished,
+    /// Asked to stop before training began.
+    Interrupted,
+}
+
+/// The argument that names a text, if there is one: it exists, and is neither key nor config file.
+pub fn path_among(arguments: &[String]) -> Option<(usize, &str)> {
+    let is_path = |argument: &&String| {
+        let config = argument.ends_with(".py") || argument.ends_with(".toml");
+        !argument.starts_with('-') && !config && Path::new(argument.as_str()).exists()
+    };
+    let found = arguments.iter().enumerate().find(|(_, argument)| is_path(argument));
+    found.map(|(index, argument)| (index, argument.as_str()))
+}
+
+/// From the text to settings.
+pub fn settings_for(request: &Request<'_>, stop: &Arc<AtomicBool>) -> Result<OwnText, TrainError> {
+    let start = Instant::now();
+    let path = request.path;
+    let folder = match is_data_set(Path::new(path)) {
+        true => PathBuf::from(path),
+        false => Path::new("data").join(stem_of(path)),
+    };
+    let mut settings = typed(request, &folder)?;
+    let (run, _) = resolve(&settings, &environment())?;
+    let is_begun = save::last_path(Path::new(&run.out_dir)).exists();
+    if is_begun || Path::new(&run.out_dir).is_file() {
+        settings.set("init_from", "resume".to_string().into(), Origin::Sized)?;
+        if request.seconds.is_some() {
+            screen::notice("--time is not used: the run was sized when it started");
+        }
+        return resumed(path, &folder, settings);
+    }
+    let device = Device::find(run.device, settings.asks_for_gpu())?;
+    if !is_data_set(Path::new(path)) && !prepared(path, &folder, stop)? {
+        return Ok(OwnText::Interrupted);
+    }
+    let seconds = request.seconds.unwrap_or(USUAL_SECONDS);
+    sized(&folder, &mut settings, &device, (seconds, start))?;
+    match stop.load(Ordering::Relaxed) {
+        true => Ok(OwnText::Interrupted),
+        false => Ok(OwnText::Run(Box::new(settings), Some(device))),
+    }
+}
+
+/// The keys as settings of a run on a folder, which they must not contradict.
+fn typed(request: &Request<'_>, folder: &Path) -> Result<Settings, TrainError> {
+    let Request { path, keys, .. } = request;
+    let conflict = |what: String| Err(SpecError::Conflict { what }.into());
+    for key in *keys {
+        if !key.starts_with('-') {
+            return conflict(format!(
+                "'{path}' and '{key}': give one text or folder, or config files, not both; to use \
+                 a config with your text, run `fitgpt prepare` and pass --dataset=NAME"
+            ));
+        }
+        if key.starts_with("--dataset=") || key.starts_with("--init_from=") {
+            return conflict(format!("'{path}' is the text to train on: leave out {key}"));
+        }
+    }
+    let dataset = format!("--dataset={}", dataset_name(folder));
+    let mut settings = settings(Command::Train, &[*keys, &[dataset]].concat())?;
+    if settings.get("out_dir").is_some_and(|out_dir| !out_dir.is_given()) {
+        settings.set("out_dir", format!("out-{}", stem_of(path)).into(), Origin::Sized)?;
+    }
+    Ok(settings)
+}
+
+/// A run that was begun: resumed, or finished.
+fn resumed(path: &str, folder: &Path, settings: Settings) -> Result<OwnText, TrainError> {
+    let mut filled = settings.clone();
+    let Some((document, _)) = checkpoint_to_resume(&mut filled, &environment())? else {
+        return Ok(OwnText::Run(Box::new(settings), None));
+    };
+    let (run, _) = resolve(&filled, &environment())?;
+    let stored = document.config["dataset"].as_str().unwrap_or_default();
+    if !same_folder(&Path::new("data").join(stored), folder) {
+        let (out_dir, folder) = (&run.out_dir, folder.display());
+        let what = format!(
+            "{out_dir} holds a run on the data set '{stored}', not on {folder}: give another \
+             --out_dir"
+        );
+        return Err(SpecError::Conflict { what }.into());
+    }
+    if document.progress.iteration <= run.max_iters {
+        return Ok(OwnText::Run(Box::new(settings), None));
+    }
+    tell_finished(path, &run, &document);
+    Ok(OwnText::Finished)
+}
+
+fn tell_finished(path: &str, run: &RunSpec, document: &Document) {
+    let (program, path) = (program(), quoted(path));
+    let out_dir = quoted(&format!("--out_dir={}", run.out_dir));
+    screen::line(&format!(
+        "{}: this run is finished ({} iterations, best validation loss {:.4}).",
+        run.out_dir,
+        grouped(document.progress.iteration),
+        document.progress.best_val_loss
+    ));
+    screen::line(&format!("Generate text with:\n  {program} sample {out_dir}"));
+    screen::line(&format!("Go further with:\n  {program} train {path} {}", further(run)));
+    let again = quoted(&format!("--out_dir={}-2", run.out_dir));
+    screen::line(&format!("Start over with:\n  {program} train {path} {again}"));
+}
