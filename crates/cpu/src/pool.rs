@@ -470,9 +470,9 @@ mod tests {
         };
         let lone = Shared::new(4);
         // SAFETY: only this thread sees `lone`, and the job outlives it.
-        unsafe {
-            *lone.job.get() = Job(std::mem::transmute::<_, &'static (dyn Fn(usize) + Sync)>(job))
-        };
+        let erased: &'static (dyn Fn(usize) + Sync) = unsafe { std::mem::transmute(job) };
+        // SAFETY: nobody else reads the job.
+        unsafe { *lone.job.get() = Job(erased) };
         lone.unfinished.store(4, Ordering::SeqCst);
         lone.help(1, 2);
         assert!(done.iter().all(|count| count.load(Ordering::Relaxed) == 1));

@@ -108,7 +108,9 @@ fn parameters(dims: &model::Dims) -> Result<(), TrainError> {
     Ok(())
 }
 
-pub fn conclude(spec: &RunSpec, outcome: &Outcome, seconds: f64) {
+/// How the run ended; `resume` is the command that goes on with it.
+pub fn conclude(setup: &Setup, outcome: &Outcome, seconds: f64, resume: &str) {
+    let spec = &setup.spec;
     let done = outcome.iteration - outcome.started_at;
     let tokens = grouped(done * spec.tokens_per_iteration());
     let time = duration(seconds);
@@ -122,22 +124,29 @@ pub fn conclude(spec: &RunSpec, outcome: &Outcome, seconds: f64) {
         });
     } else if done > 0 {
         screen::line(&format!("{} iterations, {tokens} tokens in {time}", grouped(done)));
+        if let (Some(found), None) = (&outcome.evaluation, setup.dataset.floor()) {
+            let (val, train) = (found.val.loss, found.train.loss);
+            screen::line(&format!("validation loss {val:.4}, training loss {train:.4}"));
+        }
     } else if !spec.eval_only {
         let last = spec.max_iters;
         screen::line(&format!("nothing left to do: the run has reached max_iters={last}"));
         screen::line("Go further with:");
-        screen::line(&format!("  {} {}", resume_command(spec), further(spec)));
+        screen::line(&format!("  {resume} {}", further(spec)));
     }
     if outcome.interrupted && outcome.checkpoint.is_some() {
         screen::line("Resume with:");
-        screen::line(&format!("  {}", resume_command(spec)));
+        screen::line(&format!("  {resume}"));
     }
 }
 
-/// The command that goes on with a run.
-pub fn resume_command(spec: &RunSpec) -> String {
+/// The command that goes on with a run: for one's own text the one that began it.
+pub fn resume_command(spec: &RunSpec, own_text: Option<&str>) -> String {
     let (program, out_dir) = (program(), quoted(&format!("--out_dir={}", spec.out_dir)));
-    format!("{program} train --init_from=resume {out_dir}")
+    match own_text {
+        Some(path) => format!("{program} train {} {out_dir}", quoted(path)),
+        None => format!("{program} train --init_from=resume {out_dir}"),
+    }
 }
 
 /// Keys that take a finished run as far again. The learning rate then decays over the whole of it:
@@ -158,7 +167,7 @@ pub fn rescue(spec: &RunSpec, error: &TrainError) {
     };
     if last.exists() {
         screen::line(&format!("\nsaved: {}. Resume with:", last.display()));
-        screen::line(&format!("  {}", resume_command(spec)));
+        screen::line(&format!("  {}", resume_command(spec, None)));
     }
 }
 
@@ -182,7 +191,9 @@ pub fn compare(setup: &Setup, outcome: &Outcome) {
     let by = percent(FIVE_GRAM_LOSS, loss);
     let word = if by < 0.0 { "better" } else { "worse" };
     let (five_gram, by) = (FIVE_GRAM_LOSS, by.abs());
-    screen::line(&format!("  {five_gram:.4}  a 5-gram model of the same text: {by:.1}% {word}"));
+    screen::line(&format!(
+        "  {five_gram:.4}  what a 5-gram model of the same text reaches: {by:.1}% {word} than ours"
+    ));
 }
 
 pub fn next_commands(spec: &RunSpec, outcome: &Outcome) {

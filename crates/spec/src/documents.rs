@@ -132,7 +132,7 @@ else is an error with file and line. Unknown keys are errors everywhere.
 const PRESET_INTRODUCTION: &str = "
 ## The built-in preset
 
-`train` without a config file and without `dataset`, `init_from` or a key of the model uses these
+`train` without a config file and without `dataset` or `init_from` uses these
 values for what is not given:
 
 ";

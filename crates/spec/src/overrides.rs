@@ -2,7 +2,7 @@
 //! argument without `=` and without leading dashes is a config file.
 
 use crate::error::SpecError;
-use crate::keys::Key;
+use crate::keys::{Command, Key};
 use crate::py_file::{self, Names};
 use crate::settings::{Origin, Settings, World};
 use crate::toml_file;
@@ -68,6 +68,10 @@ fn file(
     world: &World<'_>,
 ) -> Result<(), SpecError> {
     let is_python = path.ends_with(".py");
+    if !is_python && !path.ends_with(".toml") && settings.command() == Command::Sample {
+        let instead = format!("a run is named by its folder: --out_dir={path}");
+        return Err(SpecError::Argument { given: path.to_string(), index, instead });
+    }
     if !is_python && !path.ends_with(".toml") {
         let instead =
             "a config file ends in .py or .toml, a key is written --key=value; `train` also takes \

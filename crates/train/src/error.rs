@@ -131,8 +131,9 @@ impl fmt::Display for TrainError {
             TrainError::Mismatch { path, what } => write!(f, "{}: {what}", path.display()),
             TrainError::OutDirInUse { path } => write!(
                 f,
-                "{} holds a run already: --init_from=resume goes on with it, another --out_dir \
-                 starts a new one",
+                "{} holds a run already: add --init_from=resume --out_dir={} to resume it, or give \
+                 another --out_dir to start a new one",
+                path.display(),
                 path.display()
             ),
             TrainError::OutDirBusy { path } => write!(

@@ -84,8 +84,8 @@ pub struct Run<'a> {
     pub document: Document,
     /// Bytes that the process holds on its device, where that is another memory than the host's.
     pub device_bytes: &'a dyn Fn() -> Option<u64>,
-    /// Whether the folder's last checkpoint is where the run stands: not so where it goes on from an
-    /// older one, until it saves.
+    /// Whether the folder's last checkpoint is where the run stands: not so where it goes on from
+    /// an older one, until it saves.
     pub last_is_current: bool,
     /// Whether to evaluate once more after the last iteration where none was due there.
     pub evaluate_at_end: bool,
@@ -220,8 +220,9 @@ impl Run<'_> {
         if best {
             self.document.progress.best_val_loss = found.val.loss;
             let (last, best) = (last_path(&self.out_dir()), best_path(&self.out_dir()));
-            // Iteration 0 has no checkpoint: nothing was learnt yet. And until it saves, a run that
-            // goes on from an older checkpoint finds a newer `last`, which is not what it evaluated.
+            // Iteration 0 has no checkpoint: nothing was learnt yet. And until it saves, a run
+            // that goes on from an older checkpoint finds a newer `last`, which is not what it
+            // evaluated.
             if iteration > 0 && self.last_is_current && !self.spec.eval_only && last.exists() {
                 checkpoint::link_best(&last, &best)?;
             }

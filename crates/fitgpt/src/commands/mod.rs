@@ -37,7 +37,7 @@ struct Command {
 const COMMANDS: [Command; 8] = [
     Command {
         name: "train",
-        about: "train a model; without arguments, a small GPT on the built-in corpus",
+        about: "train on your text (train book.txt), by a config, or the built-in demo",
         help: "\
 Trains a GPT: without arguments a small character model on the built-in corpus, in two minutes on
 two cores; on your own text with a model sized for this machine and the time you give it; or what a

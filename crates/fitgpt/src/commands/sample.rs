@@ -9,7 +9,7 @@ use ::train::engine::Engine;
 use ::train::save;
 use ::train::setup::SampleSetup;
 use plan::Bytes;
-use spec::{Command, Machine, Origin, plan_for_sample};
+use spec::{Command, Machine, Origin, Setting, plan_for_sample};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
@@ -31,12 +31,15 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
         settings.set("out_dir", newest.into(), Origin::Newest)?;
     }
     let gpu_setting = settings.asks_for_gpu();
+    let has_start = settings.get("start").is_some_and(Setting::is_given);
     let setup = SampleSetup::new(settings, &environment())?;
     let SampleSetup { spec, dims, tokenizer, saved, .. } = &setup;
     for notice in &setup.notices {
         screen::note(&format!("note: {notice}"));
     }
-    let prompt = tokenizer.encode(&start(&spec.sampling.start)?)?;
+    let encoded = tokenizer.encode(&start(&spec.sampling.start)?);
+    // A text without line ends does not know the usual start; any of its characters will do.
+    let prompt = if has_start { encoded? } else { encoded.unwrap_or_else(|_| vec![0]) };
     if prompt.is_empty() {
         return Err(TrainError::EmptyPrompt);
     }
@@ -80,7 +83,7 @@ fn introduce(setup: &SampleSetup, arena: Bytes) -> Result<(), TrainError> {
         model::params::reported_parameters(&setup.dims).map_err(spec::SpecError::from)?;
     let progress = &setup.saved.document.progress;
     screen::note(&screen::faint(&format!(
-        "{}: {:.2}M parameters, before iteration {}, {arena} of memory",
+        "{}: {:.2}M parameters, after {} iterations, {arena} of memory",
         setup.saved.path.display(),
         reported as f64 / 1e6,
         progress.iteration

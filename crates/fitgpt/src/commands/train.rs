@@ -39,7 +39,7 @@ const FLAGS: [Flag; 2] =
 pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     let flags = Given::new(&FLAGS, arguments)?;
     let seconds = flags.get("--time").map(seconds_of).transpose()?;
-    let Some((index, path)) = own_text::path_among(&flags.rest) else {
+    let Some((index, path)) = own_text::path_among(&flags.rest)? else {
         if let Some(seconds) = seconds {
             let time = duration(seconds);
             let what =
@@ -47,16 +47,16 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
             return Err(SpecError::Conflict { what }.into());
         }
         let settings = settings(Command::Train, &flags.rest)?;
-        let typed = Typed { settings, device: None, is_own_text: false };
+        let typed = Typed { device: asked_gpu(&settings)?, settings, own_text: None };
         return run_settings(typed, flags.has("--yes"), &interrupt::catch(STOPPING));
     };
     let mut keys = flags.rest.clone();
     keys.remove(index);
     let stop = interrupt::catch(STOPPING);
-    let request = own_text::Request { path, keys: &keys, seconds };
+    let request = own_text::Request { path: &path, keys: &keys, seconds };
     match own_text::settings_for(&request, &stop)? {
         OwnText::Run(settings, device) => {
-            let typed = Typed { settings: *settings, device, is_own_text: true };
+            let typed = Typed { settings: *settings, device, own_text: Some(path) };
             run_settings(typed, flags.has("--yes"), &stop)
         }
         OwnText::Finished => Ok(0),
@@ -68,8 +68,14 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
 struct Typed {
     settings: Settings,
     device: Option<Device>,
-    /// Whether the settings were made for a text.
-    is_own_text: bool,
+    /// The text that the settings were made for.
+    own_text: Option<String>,
+}
+
+/// The device where a GPU is asked for: whether there is one is told before data is missed.
+fn asked_gpu(settings: &Settings) -> Result<Option<Device>, TrainError> {
+    let asked = settings.asks_for_gpu();
+    Ok(asked.map(|asked| Device::find(spec::Device::Auto, Some(asked))).transpose()?)
 }
 
 /// Trains what settings say.
@@ -90,12 +96,13 @@ fn run_settings(typed: Typed, yes: bool, stop: &AtomicBool) -> Result<u8, TrainE
     let mut progress = Progress::new(progress_spec(&setup, &device)?);
     let start = Instant::now();
     let seen = || device.held_bytes();
-    let shows_end = typed.is_own_text || setup.dataset.floor().is_some();
+    let shows_end = typed.own_text.is_some() || setup.dataset.floor().is_some();
     let watch = Watch { stop, progress: &mut progress, device_bytes: &seen };
     let ended = train(&setup, &mut engine, log, document, &mut buffers, watch, shows_end);
     progress.finish();
     let outcome = ended.inspect_err(|error| run_report::rescue(&setup.spec, error))?;
-    run_report::conclude(&setup.spec, &outcome, start.elapsed().as_secs_f64());
+    let resume = run_report::resume_command(&setup.spec, typed.own_text.as_deref());
+    run_report::conclude(&setup, &outcome, start.elapsed().as_secs_f64(), &resume);
     if !outcome.interrupted {
         run_report::compare(&setup, &outcome);
         if shows_end {

@@ -125,7 +125,10 @@ fn tell(path: &str, out: &Path, words: &str, job: &Job, totals: &Totals) {
     screen::line(&screen::wrapped(&text, 2, screen::wrap_width()));
     if totals.replaced > 0 {
         let places = grouped(totals.replaced);
-        screen::notice(&format!("{places} places that are not UTF-8 became U+FFFD; is it text?"));
+        screen::notice(&format!(
+            "{places} places were not UTF-8 and became U+FFFD; if it is Latin-1, convert it with \
+             iconv -f latin1 -t utf-8 and prepare it again"
+        ));
     }
     if let Some(warning) = few_val_tokens(job, totals) {
         screen::notice(&warning);
@@ -149,7 +152,10 @@ fn failed(error: &PrepareError, path: &str, out: &Path) -> TrainError {
              --tokenizer char --overwrite`",
             out.display()
         ),
-        other => format!("{other}; `{prepare}` has flags for other formats"),
+        PrepareError::Source { .. } => {
+            format!("{error}; `{prepare}` has flags for other formats")
+        }
+        other => other.to_string(),
     };
     TrainError::Text { what }
 }

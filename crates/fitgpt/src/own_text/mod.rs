@@ -10,6 +10,7 @@ use crate::numbers::grouped;
 use crate::run_report::further;
 use crate::screen;
 use data_set::{dataset_name, is_data_set, prepared, same_folder, stem_of};
+use prepare::KNOWN;
 use size::sized;
 use spec::shell::quoted;
 use spec::{Command, Origin, RunSpec, Settings, SpecError, resolve};
@@ -44,14 +45,39 @@ pub enum OwnText {
     Interrupted,
 }
 
-/// The argument that names a text, if there is one: it exists, and is neither key nor config file.
-pub fn path_among(arguments: &[String]) -> Option<(usize, &str)> {
+/// The argument that names a text, if there is one, and its path: neither key nor config file. A
+/// data set may be named without `data/`.
+pub fn path_among(arguments: &[String]) -> Result<Option<(usize, String)>, SpecError> {
     let is_path = |argument: &&String| {
         let config = argument.ends_with(".py") || argument.ends_with(".toml");
-        !argument.starts_with('-') && !config && Path::new(argument.as_str()).exists()
+        !argument.starts_with('-') && !argument.contains('=') && !config
     };
     let found = arguments.iter().enumerate().find(|(_, argument)| is_path(argument));
-    found.map(|(index, argument)| (index, argument.as_str()))
+    let Some((index, argument)) = found else {
+        return Ok(None);
+    };
+    let in_data = Path::new("data").join(argument);
+    match (Path::new(argument).exists(), is_data_set(&in_data)) {
+        (true, _) => Ok(Some((index, argument.clone()))),
+        (false, true) => Ok(Some((index, in_data.to_string_lossy().into_owned()))),
+        (false, false) => Err(SpecError::Conflict { what: missing(argument) }),
+    }
+}
+
+/// What to say of a text that is not there.
+fn missing(argument: &str) -> String {
+    let shown: String = argument.chars().take(60).collect();
+    let is_known = KNOWN.iter().any(|known| known.name == argument);
+    match is_known || argument.starts_with("http") {
+        true => format!(
+            "'{shown}' is not here yet: `fitgpt prepare {shown} --out data/NAME` brings it, \
+             `fitgpt train data/NAME` trains on it"
+        ),
+        false => format!(
+            "'{shown}' does not exist; give a text file, a folder of text or a data set, a config \
+             that ends in .py or .toml, or --key=value"
+        ),
+    }
 }
 
 /// From the text to settings.
@@ -89,6 +115,9 @@ fn typed(request: &Request<'_>, folder: &Path) -> Result<Settings, TrainError> {
     let Request { path, keys, .. } = request;
     let conflict = |what: String| Err(SpecError::Conflict { what }.into());
     for key in *keys {
+        if key.starts_with('-') && !key.contains('=') {
+            settings(Command::Train, std::slice::from_ref(key))?; // says what it should be
+        }
         if !key.starts_with('-') {
             return conflict(format!(
                 "'{path}' and '{key}': give one text or folder, or config files, not both; to use \
@@ -110,7 +139,7 @@ fn typed(request: &Request<'_>, folder: &Path) -> Result<Settings, TrainError> {
 /// A run that was begun: resumed, or finished.
 fn resumed(path: &str, folder: &Path, settings: Settings) -> Result<OwnText, TrainError> {
     let mut filled = settings.clone();
-    let Some((document, _)) = checkpoint_to_resume(&mut filled, &environment())? else {
+    let Some((document, unused)) = checkpoint_to_resume(&mut filled, &environment())? else {
         return Ok(OwnText::Run(Box::new(settings), None));
     };
     let (run, _) = resolve(&filled, &environment())?;
@@ -126,6 +155,7 @@ fn resumed(path: &str, folder: &Path, settings: Settings) -> Result<OwnText, Tra
     if document.progress.iteration <= run.max_iters {
         return Ok(OwnText::Run(Box::new(settings), None));
     }
+    unused.iter().for_each(|notice| screen::notice(&notice.to_string()));
     tell_finished(path, &run, &document);
     Ok(OwnText::Finished)
 }

@@ -37,6 +37,7 @@ pub fn sized(
 ) -> Result<(), TrainError> {
     let dataset = Dataset::open(folder)?;
     let sizer = Sizer::new(&dataset, settings, device, seconds)?;
+    screen::line("measuring this machine …");
     let mut sized = sizer.choose(seconds)?;
     let mut times = sizer.timed(&sized)?;
     // A machine that is busier than the cost model assumes has less time to give.
@@ -212,7 +213,7 @@ fn explain(
     let time = each * run.max_iters as f64;
     let why = match (sized.is_limited_by_text(), time > 0.5 * seconds) {
         (_, true) => format!("what this machine manages in {}", duration(seconds)),
-        (true, false) => "more would only learn the text by heart".to_string(),
+        (true, false) => "more usually learn the text by heart".to_string(),
         (false, false) => "as many as you asked for".to_string(),
     };
     let text = format!(

@@ -20,7 +20,7 @@ fn settings() {
         (&["loop.py"], &["loop.py:1"]),
         (&["binary.py"], &["binary.py:1", "UTF-8"]),
         (&["none.py"], &["none.py", "No such file"]),
-        (&["nothing.txt"], &[".py or .toml", "`train` also takes a text"]),
+        (&["nothing.txt"], &["'nothing.txt' does not exist", ".py or .toml"]),
         (&["--n_embd=520", "--n_head=12"], &["n_embd=520", "n_head"]),
         (&["--init_from=gpt2"], &["gpt2", "yet"]),
         (&["--start=x"], &["start", "sample"]),

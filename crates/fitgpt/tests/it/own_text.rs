@@ -31,6 +31,7 @@ fn a_text_becomes_a_model_and_a_sample_in_the_time_given() {
         "characters in data/my book (characters below 10.00 MB, GPT-2 tokens above)",
         "sized: ",
         "passes over the text",
+        "validation loss ",
         "what it writes",
         "sample '--out_dir=out-my book'",
     ] {
@@ -110,7 +111,7 @@ fn folders_and_data_sets_are_taken_too() {
     let ended = train(&place, &[&["texts"], &short[..]].concat()).succeeded();
     assert!(ended.out.contains("data: texts, "), "{}", ended.out);
     assert!(place.path("out-texts/last.safetensors").exists());
-    let ended = train(&place, &[&["data/tiny"], &short[..]].concat()).succeeded();
+    let ended = train(&place, &[&["tiny"], &short[..]].concat()).succeeded();
     assert!(ended.out.contains("data: tiny, 3,000 training"), "{}", ended.out);
     assert!(place.path("out-tiny/last.safetensors").exists());
     std::fs::rename(place.path("data/tiny"), place.path("elsewhere")).unwrap();
@@ -145,7 +146,9 @@ fn what_makes_no_run_is_told() {
         (&["book.txt", "--time", "10"], 2, &["--time '10'", "10min"]),
         (&["--time", "1h"], 2, &["fitgpt train book.txt"]),
         (&["tiny.txt"], 4, &["tiny"]),
-        (&["missing.txt"], 2, &["missing.txt", "text or a folder that exists"]),
+        (&["missing.txt"], 2, &["'missing.txt' does not exist"]),
+        (&["shakespeare"], 2, &["`fitgpt prepare shakespeare --out data/NAME`"]),
+        (&["book.txt", "--tme", "1min"], 2, &["--tme"]),
     ] {
         train(&place, arguments).failed(code, words);
     }

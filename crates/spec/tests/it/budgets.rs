@@ -72,7 +72,10 @@ fn smaller_cards_and_larger_models() {
     let large = ["--n_layer=36", "--n_head=20", "--n_embd=1280", "--batch_size=1"];
     let refused = plan(&run(&large), &card("RTX 4070", 11.69, Dtype::Bf16)).unwrap_err();
     let message = refused.to_string();
-    assert!(message.contains("missing") && message.contains("master"), "{message}");
+    assert!(
+        message.contains("needs at least 13.70 GiB") && message.contains("master"),
+        "{message}"
+    );
 }
 
 /// GPT-2 large and XL on a 12 GB card: refused as they are, with settings that fit; planned where
