@@ -66,8 +66,10 @@ impl Shared {
     fn take(&self, epoch: u64, share: usize) {
         let claim = &self.claims[share].0;
         // All shares of the job before are done, so each was claimed: the numbers rise by one.
-        let mine = claim.compare_exchange(epoch - 1, epoch, Ordering::AcqRel, Ordering::Relaxed);
-        if mine.is_err() {
+        // Looked at first: a try that must fail would still take the line from its owner.
+        let is_free = claim.load(Ordering::Relaxed) == epoch - 1;
+        let mine = || claim.compare_exchange(epoch - 1, epoch, Ordering::AcqRel, Ordering::Relaxed);
+        if !is_free || mine().is_err() {
             return;
         }
         // SAFETY: the claimed share is unfinished, so `Pool::run` keeps this job alive and in
@@ -93,7 +95,7 @@ impl Shared {
 
 /// How long a thread spins before it sleeps: longer than the gaps between the steps of a small
 /// model, and about what sleeping and being woken costs.
-const SPIN: Duration = Duration::from_micros(50);
+const SPIN: Duration = Duration::from_micros(200);
 
 /// Rounds of spinning between two looks at the clock.
 const ROUNDS: u32 = 32;
