@@ -93,19 +93,35 @@ impl Shared {
     }
 }
 
-/// How long a thread spins before it sleeps: longer than the gaps between the steps of a small
-/// model, and about what sleeping and being woken costs.
-const SPIN: Duration = Duration::from_micros(200);
+/// How long a thread spins before it sleeps, in nanoseconds. Alone, spinning over the gap between two
+/// steps is cheaper than sleeping; beside other programs it keeps them from the processor that the
+/// awaited thread needs. So the time is halved whenever it was in vain, and grows a little whenever
+/// it was not.
+const LONGEST_SPIN: u64 = 200_000;
+const SHORTEST_SPIN: u64 = 40_000;
+const SPIN_GROWTH: u64 = 100;
 
 /// Rounds of spinning between two looks at the clock.
 const ROUNDS: u32 = 32;
 
 /// A place to wait at: first spinning, then asleep.
-#[derive(Default)]
 struct Gate {
+    /// Nanoseconds to spin.
+    spin: AtomicU64,
     sleepers: AtomicUsize,
     lock: Mutex<()>,
     changed: Condvar,
+}
+
+impl Default for Gate {
+    fn default() -> Gate {
+        Gate {
+            spin: AtomicU64::new(LONGEST_SPIN),
+            sleepers: AtomicUsize::new(0),
+            lock: Mutex::new(()),
+            changed: Condvar::new(),
+        }
+    }
 }
 
 impl Gate {
@@ -113,17 +129,8 @@ impl Gate {
     /// `ready` reads and what its writer writes is sequentially consistent, as `sleepers` is:
     /// either the writer sees the sleeper or the sleeper sees what was written.
     fn wait(&self, ready: impl Fn() -> bool) {
-        let mut began = None;
-        loop {
-            for _ in 0..ROUNDS {
-                if ready() {
-                    return;
-                }
-                std::hint::spin_loop();
-            }
-            if began.get_or_insert_with(Instant::now).elapsed() > SPIN {
-                break;
-            }
+        if self.spins(&ready) {
+            return;
         }
         let mut guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         self.sleepers.fetch_add(1, Ordering::SeqCst);
@@ -131,6 +138,28 @@ impl Gate {
             guard = self.changed.wait(guard).unwrap_or_else(PoisonError::into_inner);
         }
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Spins for a while; whether `ready` holds.
+    fn spins(&self, ready: &impl Fn() -> bool) -> bool {
+        if ready() {
+            return true;
+        }
+        let (began, patience) = (Instant::now(), self.spin.load(Ordering::Relaxed));
+        loop {
+            for _ in 0..ROUNDS {
+                if ready() {
+                    let longer = (patience + SPIN_GROWTH).min(LONGEST_SPIN);
+                    self.spin.store(longer, Ordering::Relaxed);
+                    return true;
+                }
+                std::hint::spin_loop();
+            }
+            if began.elapsed() > Duration::from_nanos(patience) {
+                self.spin.store((patience / 2).max(SHORTEST_SPIN), Ordering::Relaxed);
+                return false;
+            }
+        }
     }
 
     fn wake(&self) {
