@@ -93,10 +93,10 @@ impl Shared {
     }
 }
 
-/// How long a thread spins before it sleeps, in nanoseconds. Alone, spinning over the gap between two
-/// steps is cheaper than sleeping; beside other programs it keeps them from the processor that the
-/// awaited thread needs. So the time is halved whenever it was in vain, and grows a little whenever
-/// it was not.
+/// How long a thread spins before it sleeps, in nanoseconds. Alone, spinning over the gap between
+/// two steps is cheaper than sleeping; beside other programs it keeps them from the processor that
+/// the awaited thread needs. So the time is halved whenever it was in vain, and grows a little
+/// whenever it was not.
 const LONGEST_SPIN: u64 = 200_000;
 const SHORTEST_SPIN: u64 = 40_000;
 const SPIN_GROWTH: u64 = 100;

@@ -47,10 +47,13 @@ fn clone() -> Place {
     for name in ["LICENSE-APACHE", "LICENSE-MIT", "README.md"] {
         place.write(name, &std::fs::read(root().join(name)).unwrap());
     }
-    for file in std::fs::read_dir(root().join("config")).unwrap() {
-        let file = file.unwrap();
-        let name = format!("config/{}", file.file_name().to_string_lossy());
-        place.write(&name, &std::fs::read(file.path()).unwrap());
+    for folder in ["config", "crates/plan/src", "crates/plan/src/ops"] {
+        for file in std::fs::read_dir(root().join(folder)).unwrap().map(Result::unwrap) {
+            if file.path().is_file() {
+                let name = format!("{folder}/{}", file.file_name().to_string_lossy());
+                place.write(&name, &std::fs::read(file.path()).unwrap());
+            }
+        }
     }
     place
 }
@@ -85,7 +88,7 @@ fn run(place: &Place, command: &[String]) -> Ended {
         ["train", ..] => with(&["--max_iters=3", "--eval_iters=1", "--device=cpu"]),
         ["sample", ..] => with(&["--max_new_tokens=5"]),
         // The hub: nobody listens there, and the command says so.
-        ["prepare", "fineweb-edu" | "shakespeare_char", ..] => {
+        ["prepare", "fineweb-edu" | "shakespeare_char" | "openwebtext", ..] => {
             let mut command = place.command(&words);
             let ended =
                 Ended::from(command.env("HF_ENDPOINT", "http://127.0.0.1:9").output().unwrap());
