@@ -140,8 +140,11 @@ fn links_of_the_readme_lead_somewhere() {
         assert!(path.exists(), "{target}");
         if !anchor.is_empty() {
             let page = std::fs::read_to_string(path).unwrap();
-            let slug =
-                |line: &str| line.trim_start_matches(['#', ' ']).to_lowercase().replace(' ', "-");
+            let kept = |c: &char| c.is_alphanumeric() || *c == ' ' || *c == '-';
+            let slug = |line: &str| {
+                let text = line.trim_start_matches(['#', ' ']).to_lowercase();
+                text.chars().filter(kept).collect::<String>().replace(' ', "-")
+            };
             let found = page.lines().any(|line| line.starts_with('#') && slug(line) == anchor);
             assert!(found, "{target}: no such heading");
         }
