@@ -178,6 +178,13 @@ pub fn summary(totals: &Totals, seconds: Option<f64>) -> String {
 /// A warning where the validation loss would say little, with what helps.
 pub fn few_val_tokens(job: &Job, totals: &Totals) -> Option<String> {
     let (tokens, enough) = (totals.val_tokens, job.enough_val());
+    if tokens > totals.train_tokens && totals.val_documents > 0 {
+        return Some(
+            "val.bin is larger than train.bin: of documents, the first is always for validation. \
+             Join the files into one text, or put a short one first."
+                .to_owned(),
+        );
+    }
     if tokens >= enough {
         return None;
     }

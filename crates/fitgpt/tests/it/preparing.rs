@@ -135,6 +135,10 @@ fn a_short_validation_part_is_told() {
         let said = place.run(&again).succeeded().out;
         assert!(!said.contains("val.bin has only "), "--val {share}: {said}");
     }
+    // Of two documents the larger one comes first.
+    let two = ["prepare", "book.txt", "tiny.txt", "--out=data/two", "--tokenizer=char"];
+    let said = place.run(&two).succeeded().out;
+    assert!(said.contains("val.bin is larger than train.bin"), "{said}");
     let said = place.run(&["prepare", "tiny.txt", "--out=data/tiny"]).succeeded().out;
     assert!(said.contains("val.bin has only ") && said.contains("give more text"), "{said}");
     assert!(!said.contains("--overwrite"), "{said}");
