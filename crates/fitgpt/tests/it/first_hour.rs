@@ -2,7 +2,8 @@
 //! resuming as nanoGPT does, words on the screen.
 
 use crate::fixture::{Ended, Place, TINY, document, tensors};
-use std::process::Stdio;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStdout, Stdio};
 
 /// A short run of the preset; more keys change it.
 const SHORT: [&str; 5] =
@@ -92,8 +93,7 @@ fn long_runs_are_told_before_they_start() {
 }
 
 /// What a run prints up to a line; then it is killed.
-fn first_lines(mut child: std::process::Child, last: &str) -> String {
-    use std::io::{BufRead, BufReader};
+fn first_lines(mut child: Child, last: &str) -> String {
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut text = String::new();
     for line in lines.map_while(Result::ok) {
@@ -121,7 +121,6 @@ fn very_long_runs_ask_at_a_terminal() {
     let Ok(mut child) = piped else {
         return println!("skipped: there is no script here");
     };
-    use std::io::Write;
     child.stdin.as_mut().unwrap().write_all(b"n\n").unwrap();
     let output = child.wait_with_output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
@@ -230,6 +229,17 @@ fn a_picture_on_standard_output_and_a_grid_of_sweeps() {
     place.run(&["plan", "--sweep", "n_layer=1", "--sweep", "n_layer=2"]).failed(2, &["twice"]);
 }
 
+/// Reads what a run prints up to its plan; gives the rest.
+fn read_to_the_plan(child: &mut Child) -> BufReader<ChildStdout> {
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    while !line.starts_with("plan: ") {
+        line.clear();
+        assert!(output.read_line(&mut line).unwrap() > 0, "the run ended early");
+    }
+    output
+}
+
 /// An evaluation batch of 3.2 million tokens: the stop is heard between slices.
 #[test]
 fn a_signal_inside_an_evaluation_batch_is_heard() {
@@ -238,13 +248,7 @@ fn a_signal_inside_an_evaluation_batch_is_heard() {
     let arguments = [&["train"], TINY, &slow].concat();
     let mut command = place.command(&arguments);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    use std::io::{BufRead, BufReader, Read};
-    let mut output = BufReader::new(child.stdout.take().unwrap());
-    let mut line = String::new();
-    while !line.starts_with("plan: ") {
-        line.clear();
-        assert!(output.read_line(&mut line).unwrap() > 0, "the run ended early");
-    }
+    let mut output = read_to_the_plan(&mut child);
     std::thread::sleep(std::time::Duration::from_secs(1));
     let begin = std::time::Instant::now();
     let pid = child.id().to_string();
@@ -265,13 +269,7 @@ fn a_long_iteration_is_given_up_and_repeated_bit_for_bit() {
     let slow = ["--gradient_accumulation_steps=60000", "--max_iters=12"];
     let mut command = place.command(&[&["train", "--init_from=resume"], &slow[..]].concat());
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    use std::io::{BufRead, BufReader, Read};
-    let mut output = BufReader::new(child.stdout.take().unwrap());
-    let mut line = String::new();
-    while !line.starts_with("plan: ") {
-        line.clear();
-        assert!(output.read_line(&mut line).unwrap() > 0, "the run ended early");
-    }
+    let mut output = read_to_the_plan(&mut child);
     std::thread::sleep(std::time::Duration::from_secs(1));
     let pid = child.id().to_string();
     assert!(std::process::Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
