@@ -2,11 +2,11 @@
 //! hour, and asked about where it is more than a week. `plan` and `train` say the same.
 
 use crate::device::Device;
+use crate::interrupt;
 use crate::measure;
 use crate::numbers::{date, duration, grouped, short};
 use crate::screen;
 use spec::{Machine, Planned, Prediction, RunSpec};
-use std::io::BufRead;
 use std::time::{SystemTime, UNIX_EPOCH};
 use train::setup::Setup;
 
@@ -57,10 +57,8 @@ impl RunLength {
         }
         let time = duration(self.seconds);
         let _ = screen::out(&format!("Start a run of about {time}? [y/N] (--yes skips this) "));
-        let mut answer = String::new();
-        let read = std::io::stdin().lock().read_line(&mut answer);
-        let is_yes = matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes");
-        if read.is_err() || !is_yes {
+        let answer = interrupt::answer().unwrap_or_default();
+        if !matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes") {
             screen::line("not started");
             return false;
         }

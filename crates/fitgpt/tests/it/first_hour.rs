@@ -115,31 +115,50 @@ fn very_long_runs_ask_at_a_terminal() {
     let run = place.command(&[&["train"], TINY, &years].concat());
     let words = std::iter::once(run.get_program()).chain(run.get_args());
     let words: Vec<String> = words.map(|word| format!("'{}'", word.to_string_lossy())).collect();
-    let mut command = std::process::Command::new("script");
-    command.args(["-qec", &words.join(" "), "/dev/null"]).current_dir(&place.0);
-    let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-    let Ok(mut child) = piped else {
-        return println!("skipped: there is no script here");
-    };
-    child.stdin.as_mut().unwrap().write_all(b"n\n").unwrap();
-    let output = child.wait_with_output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    if !text.contains("tokens per iteration") {
+    // `exec` and `--foreground`: a program in the background of its terminal may not read from it.
+    let line = format!("exec timeout --foreground 60 {}", words.join(" "));
+    let Some(text) = typed(&place, &line, "n\n") else {
         return println!("skipped: script does not run here");
-    }
+    };
     assert!(text.contains("[y/N]") && text.contains("not started"), "{text}");
     assert!(!place.path("out").exists(), "nothing was written");
+    // Ctrl-C (the terminal's character for it) at the question leaves at once.
+    let text = typed(&place, &line, "\x03").unwrap();
+    assert!(!text.contains("not started") && !text.contains("iter 0:"), "{text}");
+    assert!(!place.path("out").exists(), "nothing was written");
     for (more, answer) in [("", "y\n"), (" '--yes'", "")] {
-        let line = format!("timeout 5 {}{more} '--out_dir=out{}'", words.join(" "), answer.len());
-        let mut command = std::process::Command::new("script");
-        command.args(["-qec", &line, "/dev/null"]).current_dir(&place.0);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        child.stdin.as_mut().unwrap().write_all(answer.as_bytes()).unwrap();
-        let output = child.wait_with_output().unwrap();
-        let text = String::from_utf8_lossy(&output.stdout);
+        let line = format!(
+            "exec timeout --foreground 5 {}{more} '--out_dir=out{}'",
+            words.join(" "),
+            answer.len()
+        );
+        let text = typed(&place, &line, answer).unwrap();
         assert!(text.contains("iter 0:"), "{more:?}: {text}");
         assert_eq!(text.contains("[y/N]"), more.is_empty(), "{text}");
     }
+}
+
+/// What a terminal shows of a command and the answer typed into it. The answer follows once the
+/// program has had time to ask.
+fn typed(place: &Place, line: &str, answer: &str) -> Option<String> {
+    let mut command = std::process::Command::new("script");
+    command.args(["-qec", line, "/dev/null"]).current_dir(&place.0);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().ok()?;
+    let (mut stdin, mut stdout) = (child.stdin.take()?, child.stdout.take()?);
+    let mut seen = Vec::new();
+    let mut piece = [0; 4096];
+    let mut answer = (!answer.is_empty()).then_some(answer);
+    while let Ok(count @ 1..) = stdout.read(&mut piece) {
+        seen.extend_from_slice(&piece[..count]);
+        if seen.windows(5).any(|window| window == b"[y/N]")
+            && let Some(answer) = answer.take()
+        {
+            stdin.write_all(answer.as_bytes()).unwrap();
+        }
+    }
+    child.wait().ok()?;
+    let text = String::from_utf8_lossy(&seen).into_owned();
+    text.contains("tokens per iteration").then_some(text)
 }
 
 #[test]
