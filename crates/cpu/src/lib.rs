@@ -22,4 +22,4 @@ pub use arena::MemoryMode;
 pub use executor::{CpuBackend, CpuOptions, CpuScratch};
 pub use isa::Isa;
 pub use peak::{memory_bandwidth, peak_flops};
-pub use system_memory::{available_bytes, total_bytes};
+pub use system_memory::{available_bytes, held_bytes, total_bytes};

@@ -30,8 +30,8 @@ pub fn peak_flops(threads: usize, isa: Isa) -> std::io::Result<f64> {
 /// The rate of this thread alone.
 fn thread_peak(isa: Isa) -> std::io::Result<f64> {
     let pool = Pool::new(1)?;
-    let (a, b) = (vec![0.5f32; SIZE * SIZE], vec![0.25f32; SIZE * SIZE]);
-    let (mut c, mut scratch) = (vec![0.0f32; SIZE * SIZE], vec![0.0f32; SCRATCH]);
+    let (a, b) = (filled(SIZE * SIZE, 0.5)?, filled(SIZE * SIZE, 0.25)?);
+    let (mut c, mut scratch) = (filled(SIZE * SIZE, 0.0)?, filled(SCRATCH, 0.0)?);
     let factors = Product {
         a: Matrix::rows(&a, SIZE),
         b: Matrix::rows(&b, SIZE),
@@ -62,10 +62,11 @@ const COPIED: usize = 64 << 20;
 /// Free bytes below which nothing is taken for a measurement.
 const PLENTY: u64 = 1 << 30;
 
-fn filled(value: f32) -> std::io::Result<Vec<f32>> {
+/// A buffer, or an error where there is no memory for it.
+fn filled(count: usize, value: f32) -> std::io::Result<Vec<f32>> {
     let mut buffer = Vec::new();
-    buffer.try_reserve_exact(COPIED / 4).map_err(std::io::Error::other)?;
-    buffer.resize(COPIED / 4, value);
+    buffer.try_reserve_exact(count).map_err(std::io::Error::other)?;
+    buffer.resize(count, value);
     Ok(buffer)
 }
 
@@ -76,8 +77,8 @@ pub fn memory_bandwidth(threads: usize) -> std::io::Result<f64> {
         return Err(std::io::ErrorKind::OutOfMemory.into());
     }
     let pool = Pool::new(threads)?;
-    let from = filled(1.0)?;
-    let mut to = filled(0.0)?;
+    let from = filled(COPIED / 4, 1.0)?;
+    let mut to = filled(COPIED / 4, 0.0)?;
     let unit = 1 << 14;
     let units = from.len() / unit;
     let mut best = f64::INFINITY;

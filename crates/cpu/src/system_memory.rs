@@ -1,6 +1,6 @@
-//! What the system says can be had (Linux): the machine's memory, and what a container, a batch
-//! job or a slice may use of it. Limits of control groups hold for everything below them, so every
-//! group from the process's own up to the root is asked.
+//! What the system says can be had (Linux): the machine's memory, what a container, a batch job or
+//! a slice may use of it, and what `ulimit -v` leaves. Limits of control groups hold for everything
+//! below them, so every group from the process's own up to the root is asked.
 
 use std::path::{Path, PathBuf};
 
@@ -12,6 +12,17 @@ pub fn available_bytes() -> Option<u64> {
 /// The machine's memory, or what this process may use of it.
 pub fn total_bytes() -> Option<u64> {
     System::here().total()
+}
+
+/// Bytes that this process holds by now and cannot give back.
+pub fn held_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    kilobytes(status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?)
+}
+
+/// `  1234 kB`, in bytes.
+fn kilobytes(text: &str) -> Option<u64> {
+    text.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
 /// Where the system's words are read: the real folders, or a test's.
@@ -27,7 +38,7 @@ impl System {
 
     fn available(&self) -> Option<u64> {
         let rooms = self.limits().into_iter().map(|(limit, used)| limit.saturating_sub(used));
-        rooms.chain(self.meminfo("MemAvailable:")).min()
+        rooms.chain(self.meminfo("MemAvailable:")).chain(self.address_room()).min()
     }
 
     fn total(&self) -> Option<u64> {
@@ -38,8 +49,17 @@ impl System {
     /// A line of the machine's account, in bytes.
     fn meminfo(&self, name: &str) -> Option<u64> {
         let text = std::fs::read_to_string(self.proc.join("meminfo")).ok()?;
-        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-        line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+        kilobytes(text.lines().find_map(|line| line.strip_prefix(name))?)
+    }
+
+    /// What is left of the address space where it has a limit (`ulimit -v`).
+    fn address_room(&self) -> Option<u64> {
+        let limits = std::fs::read_to_string(self.proc.join("self/limits")).ok()?;
+        let line = limits.lines().find_map(|line| line.strip_prefix("Max address space"))?;
+        let limit: u64 = line.split_whitespace().next()?.parse().ok()?; // or "unlimited"
+        let status = std::fs::read_to_string(self.proc.join("self/status")).ok()?;
+        let used = kilobytes(status.lines().find_map(|line| line.strip_prefix("VmSize:"))?)?;
+        Some(limit.saturating_sub(used))
     }
 
     /// Limit and use of every group that this process is in and that has a limit.
@@ -179,6 +199,26 @@ mod tests {
             let system = system(name, cgroup, files);
             assert_eq!(system.available(), Some(available), "{name}");
             assert_eq!(system.total(), Some(total), "{name}");
+            let _ = std::fs::remove_dir_all(system.proc.parent().unwrap());
+        }
+    }
+
+    #[test]
+    fn a_limit_on_the_address_space_counts() {
+        let none = "Max address space         unlimited            unlimited            bytes\n";
+        let some = "Max address space         3221225472           unlimited            bytes\n";
+        let used = "Name:\tx\nVmPeak:\t 9 kB\nVmSize:\t 1048576 kB\n";
+        for (name, limits, status, free) in [
+            ("address-none", none, used, 48 * GIB),
+            ("address-some", some, used, 2 * GIB),
+            ("address-odd", "Max address space", used, 48 * GIB),
+            ("address-unknown", some, "", 48 * GIB),
+            ("address-over", some, "VmSize: 99999999 kB", 0),
+        ] {
+            let system = system(name, "0::/\n", &[]);
+            std::fs::write(system.proc.join("self/limits"), limits).unwrap();
+            std::fs::write(system.proc.join("self/status"), status).unwrap();
+            assert_eq!(system.available(), Some(free), "{name}");
             let _ = std::fs::remove_dir_all(system.proc.parent().unwrap());
         }
     }

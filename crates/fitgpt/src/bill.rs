@@ -5,7 +5,8 @@ use crate::numbers::grouped;
 use crate::plan_report::{PlanReport, phases};
 use crate::screen::{coloured, faint, strong, wrap_width, wrapped};
 use plan::report::{Bill, BillSegment};
-use plan::{Bytes, Plan, Role, Scope};
+use plan::{Bytes, Role, Scope};
+use spec::{Machine, Planned, RunSpec};
 use std::fmt::Write;
 
 /// Columns of the longest bar, and what stands before it.
@@ -28,7 +29,14 @@ pub struct HostMemory {
 }
 
 /// The bill for people, on a screen of so many columns.
-pub fn text(plan: &Plan, bill: &Bill, host: &[HostMemory], width: usize) -> String {
+pub fn text(
+    run: &RunSpec,
+    planned: &Planned,
+    machine: &Machine,
+    host: &[HostMemory],
+    width: usize,
+) -> String {
+    let (plan, bill) = (&planned.plan, &Bill::new(&planned.plan));
     let mut text = strong("memory, planned to the byte before anything is allocated") + "\n";
     arena(&mut text, bill, width);
     let held = plan.schedule.tensors.held_bytes(Scope::Run).unwrap_or(Bytes::ZERO);
@@ -43,23 +51,34 @@ pub fn text(plan: &Plan, bill: &Bill, host: &[HostMemory], width: usize) -> Stri
     let peaks = format!("  peaks: {}", peaks.join(", "));
     let _ = writeln!(text, "{}", faint(&wrapped(&peaks, 4, wrap_width())));
     beside(&mut text, plan.host_bytes, host);
+    if machine.host.is_none() {
+        in_all(&mut text, "in all", planned.device_bytes(run, machine), machine.budget);
+    }
     text
+}
+
+/// All that the budget bounds.
+fn in_all(text: &mut String, name: &str, bytes: u64, budget: Bytes) {
+    let all = Bytes::new(bytes).unwrap_or(Bytes::ZERO).to_string();
+    let label = strong(&format!("{name:<12}")).trim_end().to_string();
+    let what = faint(&format!("of a budget of {budget}"));
+    let _ = writeln!(text, "  {label:<12} {all:>11}  {what}");
 }
 
 /// The bill of `plan`: the same with a bar for each phase, and what the device keeps for itself.
 pub fn whole(report: &PlanReport, width: usize) -> String {
     let mut text = strong("memory, planned to the byte") + "\n";
     arena(&mut text, &report.bill, width);
-    let context = report.machine.device.context;
-    if context > Bytes::ZERO {
+    let (machine, context) = (&report.machine, report.machine.device.context);
+    if machine.host.is_some() && context > Bytes::ZERO {
         let what = faint("driver, libraries and code");
         let _ = writeln!(text, "  {:<12} {:>11}  {what}", "context", context.to_string());
-        let all = Bytes::new(report.device_bytes()).unwrap_or(Bytes::ZERO);
-        let label = strong(&format!("{:<12}", "device")).trim_end().to_string();
-        let what = faint(&format!("of a budget of {}", report.machine.budget));
-        let _ = writeln!(text, "  {label:<12} {:>11}  {what}", all.to_string());
+        in_all(&mut text, "device", report.device_bytes(), machine.budget);
     }
     beside(&mut text, report.planned.plan.host_bytes, &report.host);
+    if machine.host.is_none() {
+        in_all(&mut text, "in all", report.device_bytes(), machine.budget);
+    }
     let _ = writeln!(text, "\n{}", strong("peak of each phase, all in the same arena"));
     for (phase, bytes) in report.phases().into_iter().filter(|(_, bytes)| *bytes > Bytes::ZERO) {
         let share = bytes.get() as f64 / report.bill.arena_bytes.get().max(1) as f64;

@@ -359,7 +359,8 @@ pub static KEYS: &[Key] = &[
     text(Memory, "vram", "auto",
          "memory of the GPU to use: 'auto' (what is free), '11.69GiB', '8G', '80%'")
         .of(Kind::IntOrStr).shared(),
-    text(Memory, "ram", "auto", "memory of the host to use: 'auto' (what is free), '24GiB', '50%'")
+    text(Memory, "ram", "auto",
+         "host memory for the whole process: 'auto' (what is free), '24GiB', '50%'")
         .of(Kind::IntOrStr).shared(),
     text(Memory, "optimizer_state", "float32",
          "number format of AdamW's moments; 'auto': the planner may choose, once per run")

@@ -3,7 +3,7 @@
 use crate::budget::{Candidate, Choice, Search, Seen, cut, scratch_bytes};
 use crate::error::SpecError;
 use crate::machine::{Levers, Machine};
-use crate::planned::Planned;
+use crate::planned::{Planned, beside};
 use crate::refusal::Refusal;
 use crate::run_spec::{GradCheckpoint, RunSpec};
 use model::update::OFFLOAD_WINDOW;
@@ -148,7 +148,7 @@ pub fn plan_for_sample(run: &RunSpec, dims: Dims, machine: &Machine) -> Result<P
         generate: Some(generate(&dims)),
     };
     let planned = Planned::new(&spec, None, machine)?;
-    match planned.device_bytes(machine) <= machine.budget.get() {
+    match planned.device_bytes(run, machine) <= machine.budget.get() {
         true => Ok(planned),
         false => Err(SpecError::DoesNotFit(Box::new(Refusal::of(&planned, run, machine)))),
     }
@@ -282,15 +282,19 @@ impl<'a> Task<'a> {
         })
     }
 
-    /// Bytes of everything but training slices and the kernels' scratch: what outlives them, and
-    /// the device's context; and of state in host memory.
+    /// Bytes of everything but training slices and the kernels' scratch: what outlives them, the
+    /// device's context, and what the host keeps beside where device and host are one; and of state
+    /// in host memory.
     fn outside_training(&self) -> Result<[u64; 2], SpecError> {
         let train = TrainSpec { slices: Vec::new(), ..self.train_spec() };
         let spec = ProgramSpec { eval: None, generate: None, ..self.spec(Some(train), 1) };
         let program = Program::new(&spec, Rc::clone(&self.machine.scratch))?;
         let held = |scope| program.schedule.tensors.held_bytes(scope).map_or(u64::MAX, Bytes::get);
         let device = held(Scope::Run).saturating_sub(scratch_bytes(&program.schedule));
-        Ok([device.saturating_add(self.machine.device.context.get()), held(Scope::Host)])
+        let host = beside(&program, self.run).map(|(_, bytes)| bytes.get());
+        let counted = if self.machine.host.is_none() { host } else { [0, 0] };
+        let all = counted.into_iter().fold(device, u64::saturating_add);
+        Ok([all.saturating_add(self.machine.device.context.get()), held(Scope::Host)])
     }
 
     /// What is missing, counted from the smallest plan with any permitted levers.

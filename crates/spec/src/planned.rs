@@ -45,20 +45,19 @@ impl Planned {
         Ok(planned)
     }
 
-    /// Bytes of the device: the arena and what driver and libraries take.
-    pub fn device_bytes(&self, machine: &Machine) -> u64 {
-        self.plan.arena_bytes.get().saturating_add(machine.device.context.get())
+    /// Bytes of the device: the arena and its context. Where device and host are one, everything
+    /// that the host keeps for the run counts too: one budget bounds all of it.
+    pub fn device_bytes(&self, run: &RunSpec, machine: &Machine) -> u64 {
+        let own = self.plan.arena_bytes.get().saturating_add(machine.device.context.get());
+        match machine.host {
+            Some(_) => own,
+            None => own.saturating_add(self.host_bytes(run)),
+        }
     }
 
     /// What the host keeps outside the arena: batches, and room for one tensor of a checkpoint.
     pub fn beside(&self, run: &RunSpec) -> [(&'static str, Bytes); 2] {
-        let eval_tokens = run.eval_batch_size.saturating_mul(run.eval_block_size);
-        let tokens = run.tokens_per_iteration().saturating_add(eval_tokens);
-        let whole = |bytes: u64| Bytes::new(bytes.min(i64::MAX as u64)).unwrap_or(Bytes::ZERO);
-        let tensors = &self.program.schedule.tensors;
-        let sizes = self.program.parameters.iter().map(|row| tensors.bytes(row.weight));
-        let largest = sizes.max().unwrap_or(Bytes::ZERO);
-        [("batches", whole(tokens.saturating_mul(8))), ("buffer for saving", largest)]
+        beside(&self.program, run)
     }
 
     /// Bytes of host memory: offloaded state and what is beside the arena.
@@ -67,19 +66,11 @@ impl Planned {
         beside.fold(self.plan.host_bytes.get(), u64::saturating_add)
     }
 
-    /// Bytes beyond the device's budget, and beyond the host's. Where device and host are one, what
-    /// is beside the arena must find room in all that is free.
+    /// Bytes beyond the device's budget, and beyond the host's where it has one of its own.
     pub(crate) fn over(&self, run: &RunSpec, machine: &Machine) -> [u64; 2] {
-        let device = self.device_bytes(machine).saturating_sub(machine.budget.get());
-        let host = self.host_bytes(run);
-        let host = match machine.host {
-            Some(budget) => host.saturating_sub(budget.get()),
-            None => {
-                let all = self.plan.arena_bytes.get().saturating_add(host);
-                all.saturating_sub(machine.device.memory.max(machine.budget).get())
-            }
-        };
-        [device, host]
+        let device = self.device_bytes(run, machine).saturating_sub(machine.budget.get());
+        let over_host = |budget: Bytes| self.host_bytes(run).saturating_sub(budget.get());
+        [device, machine.host.map_or(0, over_host)]
     }
 
     pub(crate) fn fits(&self, run: &RunSpec, machine: &Machine) -> bool {
@@ -130,4 +121,17 @@ impl Planned {
             run_seconds: iterations * iteration + evaluations * evaluation,
         }
     }
+}
+
+/// What the host keeps outside the arena: batches of a program that has any, and room for one
+/// tensor of a checkpoint.
+pub(crate) fn beside(program: &Program, run: &RunSpec) -> [(&'static str, Bytes); 2] {
+    let whole = |bytes: u64| Bytes::new(bytes.min(i64::MAX as u64)).unwrap_or(Bytes::ZERO);
+    let eval_tokens = run.eval_batch_size.saturating_mul(run.eval_block_size);
+    let tokens = run.tokens_per_iteration().saturating_add(eval_tokens);
+    let has_batches = program.update.is_some() || !program.eval.is_empty();
+    let batches = if has_batches { whole(tokens.saturating_mul(8)) } else { Bytes::ZERO };
+    let tensors = &program.schedule.tensors;
+    let sizes = program.parameters.iter().map(|row| tensors.bytes(row.weight));
+    [("batches", batches), ("buffer for saving", sizes.max().unwrap_or(Bytes::ZERO))]
 }

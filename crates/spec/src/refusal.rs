@@ -42,7 +42,7 @@ impl Refusal {
         };
         Refusal {
             budget: machine.budget,
-            needed: whole(smallest.device_bytes(machine)),
+            needed: whole(smallest.device_bytes(run, machine)),
             arena: smallest.plan.arena_bytes,
             missing,
             host: whole(smallest.host_bytes(run)),

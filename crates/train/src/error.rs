@@ -36,6 +36,13 @@ pub enum TrainError {
         /// Its size.
         bytes: u128,
     },
+    /// Less memory is free than the program itself takes.
+    NoRoom {
+        /// What is free.
+        free: plan::Bytes,
+        /// What it takes.
+        wanted: plan::Bytes,
+    },
     /// The checkpoint does not belong to this run, or is not complete.
     Mismatch {
         /// The file.
@@ -93,6 +100,7 @@ impl TrainError {
             | TrainError::Prompt(_)
             | TrainError::NotYet { .. } => 2,
             TrainError::HostMemory { .. }
+            | TrainError::NoRoom { .. }
             | TrainError::Backend(plan::BackendError::OutOfMemory { .. }) => 3,
             TrainError::Data(_)
             | TrainError::Text { .. }
@@ -127,6 +135,11 @@ impl fmt::Display for TrainError {
                 f,
                 "{bytes} bytes of memory for {what} cannot be had; lower batch_size, \
                  gradient_accumulation_steps or block_size"
+            ),
+            TrainError::NoRoom { free, wanted } => write!(
+                f,
+                "{free} of memory are free, and the program itself takes {wanted}; raise the limit \
+                 (of the container, or `ulimit -v`) or end other programs"
             ),
             TrainError::Mismatch { path, what } => write!(f, "{}: {what}", path.display()),
             TrainError::OutDirInUse { path } => write!(

@@ -29,6 +29,9 @@ const SEED: u64 = 0x0066_6974_4750_5401;
 const TRAIN_BYTES: usize = 4_000_000;
 const VAL_BYTES: usize = 300_000;
 
+/// Bytes of memory that the corpus takes as tokens: it is made, not read.
+pub const MEMORY_BYTES: u64 = 2 * (TRAIN_BYTES + VAL_BYTES) as u64;
+
 /// Characters that occur in the built-in corpus.
 pub const VOCABULARY: u32 = 66;
 

@@ -180,6 +180,7 @@ impl Case {
         if !on_gpu {
             let here = Device::find(run.device, None)?;
             let machine = here.machine(&run)?;
+            notices.extend(device::host_notice(&run));
             return Ok(Case { run, dims, machine, named: true, here: Some(here), before, notices });
         }
         if let Some(gpu) = gpu.filter(|gpu| !gpu.is_supported()) {
@@ -263,13 +264,15 @@ impl Case {
             }
             None => (self.named.then(|| planned.predict(left, &machine.device)), TABLE),
         };
-        let (bill, host) = (Bill::new(&planned.plan), host_memory(run, &planned).to_vec());
+        let (bill, host) = (Bill::new(&planned.plan), host_memory(run, &planned, machine));
         let (run, machine) = (run.clone(), machine.clone());
         Ok(PlanReport { run, dims: *dims, machine, planned, bill, prediction, basis, host })
     }
 }
 
-/// A plan, or a refusal with settings that fit.
+/// A plan, or a refusal with settings that fit. A refusal measures nothing: memory is short. The
+/// table of GPUs, or step times that were kept, say how fast the suggestions are; round figures for
+/// any CPU do not.
 pub fn plan_or_suggest(
     run: &RunSpec,
     dims: Dims,
@@ -278,9 +281,13 @@ pub fn plan_or_suggest(
 ) -> Result<Planned, SpecError> {
     plan_for(run, dims, machine).map_err(|error| match error {
         SpecError::DoesNotFit(mut refusal) => {
-            let rates =
-                here.map_or_else(|| machine.device.clone(), |here| measure::rates(here, run.dtype));
+            let times = here.map(measure::find).unwrap_or_default();
+            let is_guess = times.is_empty() && matches!(here, Some(Device::Cpu(_)));
+            let rates = plan::device::Device { times, ..machine.device.clone() };
             refusal.suggestions = suggestions(run, dims, machine, &rates);
+            for one in refusal.suggestions.iter_mut().filter(|_| is_guess) {
+                one.tokens_per_second = None;
+            }
             SpecError::DoesNotFit(refusal)
         }
         other => other,
@@ -386,9 +393,13 @@ fn vocabulary(run: &RunSpec) -> Result<(u64, Option<String>), TrainError> {
     Ok((rows, Some(notice)))
 }
 
-/// What the host keeps outside the arena, whatever the data set.
-pub fn host_memory(run: &RunSpec, planned: &Planned) -> [HostMemory; 2] {
-    planned.beside(run).map(|(name, bytes)| HostMemory { name, bytes })
+/// What the host keeps outside the arena. Beside a GPU the program itself is not told: drivers take
+/// what they take there.
+pub fn host_memory(run: &RunSpec, planned: &Planned, machine: &Machine) -> Vec<HostMemory> {
+    let buffers = planned.beside(run).map(|(name, bytes)| HostMemory { name, bytes });
+    let [data, program] = device::beside_any_plan(run);
+    let program = machine.host.is_none().then_some(program);
+    buffers.into_iter().chain([data]).chain(program).collect()
 }
 
 /// A document to standard output.

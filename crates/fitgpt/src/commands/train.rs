@@ -1,9 +1,9 @@
 //! `fitgpt train`: from settings to a run and its end. What it says is in `run_report`.
 
-use super::plan::{host_memory as host_memory_of, plan_or_suggest};
+use super::plan::{host_memory, plan_or_suggest};
 use super::{INTERRUPTED, environment, settings};
-use crate::bill::{self, HostMemory};
-use crate::device::Device;
+use crate::bill;
+use crate::device::{Device, host_notice};
 use crate::flags::{Flag, Given};
 use crate::numbers::{duration, parse_duration};
 use crate::own_text::{self, OwnText};
@@ -20,9 +20,9 @@ use ::train::runlog::RunLog;
 use ::train::save::{self, Document};
 use ::train::setup::{Saved, Setup};
 use data::{Dataset, Split};
-use plan::report::{Bill, steps_hash};
-use plan::{Bytes, Phase, Plan};
-use spec::{Command, Machine, Planned, SamplingKeys, Settings, SpecError, plan_again};
+use plan::Phase;
+use plan::report::steps_hash;
+use spec::{Command, Machine, Planned, RunSpec, SamplingKeys, Settings, SpecError, plan_again};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -86,11 +86,10 @@ fn run_settings(typed: Typed, yes: bool, stop: &AtomicBool) -> Result<u8, TrainE
         None => Device::find(setup.spec.device, gpu_setting(&setup))?,
     };
     run_report::introduce(&setup, &device)?;
-    let Loaded { mut engine, document, host, planned_length } = load(&setup, &device)?;
+    let Loaded { mut engine, document, planned_length } = load(&setup, &device)?;
     if !planned_length.is_confirmed(yes) {
         return Ok(INTERRUPTED);
     }
-    device.check_host_memory(&host)?;
     let mut buffers = HostBuffers::new(&setup.spec, &engine)?;
     let log = &mut setup.claim()?;
     let mut progress = Progress::new(progress_spec(&setup, &device)?);
@@ -126,7 +125,6 @@ fn gpu_setting(setup: &Setup) -> Option<String> {
 struct Loaded {
     engine: Engine,
     document: Document,
-    host: Vec<HostMemory>,
     planned_length: RunLength,
 }
 
@@ -149,17 +147,19 @@ fn seconds_of(given: &str) -> Result<f64, SpecError> {
 /// Plans, shows the plan, and takes the memory.
 fn load(setup: &Setup, device: &Device) -> Result<Loaded, TrainError> {
     let mut machine = device.machine(&setup.spec)?;
+    if let Some(notice) = host_notice(&setup.spec) {
+        screen::notice(&notice);
+    }
     let before = setup.saved.as_ref().filter(|saved| saved.document.device == device.kind());
     let choices = before.map_or(&[][..], |saved| &saved.document.choices);
     let plan = |machine: &Machine| {
         let planned = planned(setup, device, machine)?;
-        show_bill(&planned.plan, &host_memory(setup, &planned));
-        show_plan(&planned, machine);
+        show_bill(&setup.spec, &planned, machine);
+        show_plan(&setup.spec, &planned, machine);
         Ok::<_, TrainError>(planned)
     };
     let loaded = device.load_planned(&setup.spec, &mut machine, choices, &screen::notice, plan)?;
     let (planned, backend) = loaded;
-    let host = host_memory(setup, &planned);
     run_report::held(device, backend.arena_bytes(), machine.budget);
     let planned_length = RunLength::new(setup, &planned, &machine, device);
     planned_length.show();
@@ -171,7 +171,7 @@ fn load(setup: &Setup, device: &Device) -> Result<Loaded, TrainError> {
         screen::notice(&text);
     }
     let engine = Engine::new(backend, program, setup.dims);
-    Ok(Loaded { engine, document, host, planned_length })
+    Ok(Loaded { engine, document, planned_length })
 }
 
 /// The plan that the run was saved with, if it still serves; else a new one, or a refusal with
@@ -223,25 +223,18 @@ fn train(
     run.go(buffers, progress)
 }
 
-fn show_bill(plan: &Plan, host: &[HostMemory]) {
+fn show_bill(run: &RunSpec, planned: &Planned, machine: &Machine) {
     screen::line("");
-    screen::line(&bill::text(plan, &Bill::new(plan), host, screen::width()));
+    let host = host_memory(run, planned, machine);
+    screen::line(&bill::text(run, planned, machine, &host, screen::width()));
 }
 
 /// How the run is cut, in what memory, under which number.
-fn show_plan(planned: &Planned, machine: &Machine) {
+fn show_plan(run: &RunSpec, planned: &Planned, machine: &Machine) {
     let cut = planned.choice.as_ref().map_or("evaluation only".to_string(), sentence::of_choice);
-    let memory = sentence::memory(planned.device_bytes(machine), machine.budget);
+    let memory = sentence::memory(planned.device_bytes(run, machine), machine.budget);
     let plan = format!("plan: {cut}: {memory}, hash {:016x}", planned.hash());
     screen::line(&(screen::wrapped(&plan, 6, screen::wrap_width()) + "\n"));
-}
-
-/// What the host keeps outside the arena.
-fn host_memory(setup: &Setup, planned: &Planned) -> Vec<HostMemory> {
-    let halves = [Split::Train, Split::Val].map(|split| setup.dataset.split(split).memory_bytes());
-    let bytes = Bytes::new(halves.iter().sum()).unwrap_or(Bytes::ZERO);
-    let data = HostMemory { name: "data set", bytes };
-    std::iter::once(data).chain(host_memory_of(&setup.spec, planned)).collect()
 }
 
 fn progress_spec(setup: &Setup, device: &Device) -> Result<ProgressSpec, TrainError> {

@@ -1,10 +1,10 @@
 //! The CPU as a device: its threads, the host's memory as its budget, rates measured in passing.
 
-use super::{host_budget, share};
+use super::{beside_any_plan, host_budget, share};
 use cpu::{CpuBackend, CpuOptions, CpuScratch, Isa};
 use plan::op_times::OpTimes;
 use plan::{Backend, BackendError, Bytes, Dtype, Plan, Scratch};
-use spec::{Machine, Memory};
+use spec::{Machine, RunSpec};
 use std::rc::Rc;
 
 /// The CPU.
@@ -57,10 +57,20 @@ impl CpuDevice {
     /// What plans are made for: this device with so much of its memory. The rates decide between
     /// ways to cut a run and must not depend on how busy the machine is, or two runs would be cut
     /// differently; so they are round figures, the same on every CPU.
-    pub fn machine(&self, asked: Memory) -> Machine {
-        let budget = host_budget(asked);
-        let free = cpu::available_bytes().unwrap_or(i64::MAX as u64);
+    pub fn machine(&self, run: &RunSpec) -> Machine {
+        let beside = beside_any_plan(run).map(|item| item.bytes);
         let device = plan::device::Device {
+            context: Bytes::sum(beside).unwrap_or(Bytes::ZERO),
+            ..self.table()
+        };
+        let (scratch, budget) = (self.scratch(), host_budget(run.ram));
+        Machine { device, scratch, budget, host: None, compute: Dtype::F32 }
+    }
+
+    /// Round figures.
+    fn table(&self) -> plan::device::Device {
+        let free = cpu::available_bytes().unwrap_or(i64::MAX as u64);
+        plan::device::Device {
             name: self.name(),
             memory: share(free, 100.0),
             context: Bytes::ZERO,
@@ -70,13 +80,12 @@ impl CpuDevice {
             link: 2e10,
             launch: 2e-5,
             times: OpTimes::default(),
-        };
-        Machine { device, scratch: self.scratch(), budget, host: None, compute: Dtype::F32 }
+        }
     }
 
     /// The same with rates that were measured now, for predictions.
     pub fn measured(&self) -> plan::device::Device {
-        let table = self.machine(Memory::Auto).device;
+        let table = self.table();
         let peak = self.peak_flops().unwrap_or(table.products);
         let bandwidth = cpu::memory_bandwidth(self.threads).unwrap_or(table.bandwidth);
         let attention = peak * table.attention / table.products;

@@ -64,7 +64,12 @@ impl CudaDevice {
         let context = held.saturating_add(CODE_RESERVE + GRAPH_RESERVE).next_multiple_of(GRANULE);
         let single = run.dtype == DtypeChoice::Float32;
         let device = plan::device::Device { context: bytes(context), ..self.table(single) };
-        Ok(Machine::gpu(device, run, bytes(budget), host_budget(run.ram)))
+        // Driver and libraries hold host memory too, and by now they do.
+        let held = ::cpu::held_bytes().unwrap_or(0);
+        let beside = super::beside_any_plan(run).map(|item| item.bytes.get());
+        let beside = beside.into_iter().fold(held, u64::saturating_add);
+        let host = bytes(host_budget(run.ram).get().saturating_sub(beside));
+        Ok(Machine::gpu(device, run, bytes(budget), host))
     }
 
     /// Whether less is free by now than a machine was given.

@@ -1,6 +1,8 @@
-//! `--ram`: a budget that the run holds to, or a refusal that says what is missing.
+//! `--ram`: a budget that the whole process holds to, or a refusal that says what is missing. The
+//! system's own limits (control groups, `ulimit -v`) are budgets too.
 
-use crate::fixture::{Ended, Place};
+use crate::fixture::{Ended, Place, TINY, walk};
+use std::process::{Command, Stdio};
 
 /// Bytes of the arena, as the bill says.
 pub fn arena(ended: &Ended) -> u64 {
@@ -8,6 +10,9 @@ pub fn arena(ended: &Ended) -> u64 {
     let number = line.split("one allocation of ").nth(1).unwrap();
     number.chars().filter(char::is_ascii_digit).collect::<String>().parse().unwrap()
 }
+
+/// What the bill of the tiny run has beside its arena: the program, batches, a buffer.
+const BESIDE: u64 = (24 << 20) + (64 << 10);
 
 #[test]
 fn less_memory_gives_another_plan_and_nearly_the_same_losses() {
@@ -20,9 +25,10 @@ fn less_memory_gives_another_plan_and_nearly_the_same_losses() {
     };
     let free = run("free", &["--grad_checkpoint=False"]);
     let bytes = arena(&free) * 9 / 10;
-    let ram = format!("--ram={bytes}");
+    let ram = format!("--ram={}", bytes + BESIDE);
     let tight = run("tight", &[&ram]);
     assert!(arena(&tight) <= bytes, "{} of {bytes}", arena(&tight));
+    assert!(tight.out.contains("layers at"), "{}", tight.out);
     let recomputed = run("recomputed", &["--grad_checkpoint=True"]);
     assert!(recomputed.out.contains("layers at 6 x R6"), "{}", recomputed.out);
     let losses = |ended: &Ended| -> Vec<f64> {
@@ -58,7 +64,7 @@ struct Group(std::path::PathBuf);
 
 impl Group {
     fn new(limit: u64) -> Option<Group> {
-        let name = format!("fitgpt-test-{}", std::process::id());
+        let name = format!("fitgpt-test-{}-{limit}", std::process::id());
         let roots = ["/sys/fs/cgroup/memory", "/sys/fs/cgroup"].map(std::path::Path::new);
         let (root, file) = match roots[0].join("memory.limit_in_bytes").exists() {
             true => (roots[0], "memory.limit_in_bytes"),
@@ -68,6 +74,15 @@ impl Group {
         std::fs::create_dir(&group.0).ok()?;
         std::fs::write(group.0.join(file), limit.to_string()).ok()?;
         Some(group)
+    }
+
+    /// Runs the binary in the group; none where the group cannot be entered.
+    fn run(&self, place: &Place, arguments: &[&str]) -> Option<Ended> {
+        let script = format!("echo $$ > {}/cgroup.procs || exit 77; exec \"$@\"", self.0.display());
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &script, "sh", env!("CARGO_BIN_EXE_fitgpt")]).args(arguments);
+        let ended = Ended::from(shell.current_dir(&place.0).output().unwrap());
+        (ended.code != Some(77)).then_some(ended)
     }
 }
 
@@ -86,19 +101,132 @@ fn the_limit_of_a_control_group_is_the_budget() {
         return;
     };
     let place = Place::new("budget-group");
-    let script = format!(
-        "echo $$ > {}/cgroup.procs || exit 77; exec {} plan --dataset=tiny --json",
-        group.0.display(),
-        env!("CARGO_BIN_EXE_fitgpt")
-    );
-    let mut shell = std::process::Command::new("sh");
-    let output = shell.args(["-c", &script]).current_dir(&place.0).output().unwrap();
-    if output.status.code() == Some(77) {
-        eprintln!("skipped: the group cannot be entered");
-        return;
-    }
-    let text = String::from_utf8(output.stdout).unwrap();
-    let document: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let Some(ended) = group.run(&place, &["plan", "--dataset=tiny", "--json"]) else {
+        return eprintln!("skipped: the group cannot be entered");
+    };
+    let document: serde_json::Value = serde_json::from_str(&ended.out).unwrap();
     let budget = document["budget_bytes"].as_u64().unwrap();
     assert!(budget <= limit && budget > limit / 2, "{budget} of {limit}");
+}
+
+/// A data set of GPT-2's vocabulary: the embedding is most of the model.
+fn words(place: &Place) -> [&'static str; 4] {
+    let ids = walk(3, 3000, 5000);
+    place.data_set("words", &ids, &ids);
+    ["--dataset=words", "--n_embd=64", "--max_iters=2", "--eval_iters=1"]
+}
+
+/// In a group of any size a run is refused or ends well: the system never has to kill it.
+#[test]
+fn no_group_is_too_small_for_a_refusal() {
+    let place = Place::new("budget-groups");
+    let words = words(&place);
+    let tiny = ["--max_iters=2", "--eval_iters=1"];
+    let runs: [(&[&str], &[u64]); 3] = [
+        (&tiny, &[8, 16, 23, 26, 30, 34, 40, 64]),
+        (&words, &[64, 100, 110, 115, 118, 121, 124, 128, 140]),
+        (&["--dataset=words", "--batch_size=1"], &[32, 48, 64, 128]), // 124M
+    ];
+    for (more, sizes) in runs {
+        let mut codes = Vec::new();
+        for &mib in sizes {
+            let Some(group) = Group::new(mib << 20) else {
+                return eprintln!("skipped: this machine lets nobody make control groups");
+            };
+            let base = if more.contains(&"--batch_size=1") { &[][..] } else { TINY };
+            let out_dir = format!("--out_dir=out-{}-{mib}", codes.len());
+            let arguments = [&["train"], base, more, &[&out_dir]].concat();
+            let Some(ended) = group.run(&place, &arguments) else {
+                return eprintln!("skipped: the group cannot be entered");
+            };
+            let is_told = ended.error.contains("does not fit") || ended.error.contains("are free");
+            assert!(
+                ended.code == Some(0) || (ended.code == Some(3) && is_told),
+                "{mib} MiB: {ended:?}"
+            );
+            codes.push(ended.code);
+        }
+        // Both are seen, or the sizes test nothing.
+        let ends_well = codes.last() == Some(&Some(0));
+        assert!(codes[0] == Some(3) && ends_well != more.contains(&"--batch_size=1"), "{codes:?}");
+    }
+}
+
+/// `ulimit -v` ends no refusal: nothing is measured in memory that is not there.
+#[test]
+fn a_limit_on_the_address_space_is_a_budget() {
+    let place = Place::new("budget-address");
+    let words = words(&place);
+    let train = [&["train"], TINY, &words[..], &["--ram=1MiB"]].concat();
+    let plan = ["plan", "--dataset=words", "--ram=1MiB"];
+    let roomy = [&["train"], TINY, &words[..]].concat();
+    let mut codes = Vec::new();
+    for kib in [20_000u64, 40_000, 60_000, 90_000, 120_000, 150_000, 200_000, 400_000, 800_000] {
+        for arguments in [&train[..], &plan, &roomy] {
+            let script = format!("ulimit -v {kib} || exit 77; exec \"$@\"");
+            let mut shell = Command::new("sh");
+            shell.args(["-c", &script, "sh", env!("CARGO_BIN_EXE_fitgpt")]).args(arguments);
+            shell.arg(format!("--out_dir=out-{kib}"));
+            let ended = Ended::from(shell.current_dir(&place.0).output().unwrap());
+            let is_told = ended.error.starts_with("error: ");
+            let is_refused = ended.code == Some(3) && is_told;
+            let may_end_well = arguments == &roomy[..];
+            assert!(is_refused || (may_end_well && ended.code == Some(0)), "{kib}: {ended:?}");
+            codes.push(ended.code);
+        }
+    }
+    assert_eq!(codes.last(), Some(&Some(0)), "the last one has room");
+}
+
+/// The largest resident size of a run, by the system's count.
+fn most_resident(place: &Place, arguments: &[&str]) -> u64 {
+    let mut run = place.command(arguments);
+    let mut run = run.stdout(Stdio::null()).spawn().unwrap();
+    let mut most = 0;
+    while run.try_wait().unwrap().is_none() {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", run.id()));
+        let status = status.unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+        most = most.max(kib.unwrap_or(0) * 1024);
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    assert!(run.wait().unwrap().success(), "{arguments:?}");
+    most
+}
+
+/// Arena, buffers and the program itself: `ram` bounds them all, and the bill says so.
+#[test]
+fn ram_bounds_the_whole_process() {
+    if !cfg!(target_os = "linux") {
+        return eprintln!("skipped: it reads /proc");
+    }
+    let place = Place::new("budget-process");
+    let words = words(&place);
+    for (index, (mib, more)) in [
+        (45u64, &["--dataset=builtin", "--max_iters=2"][..]),
+        (118, &words),
+        (160, &["--dataset=words", "--n_embd=64", "--n_layer=24", "--max_iters=2"]),
+        (210, &["--dataset=words", "--n_embd=128", "--max_iters=2", "--batch_size=12"]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let (ram, out_dir) = (format!("--ram={mib}MiB"), format!("--out_dir=out-{index}"));
+        let arguments = [&["train"], TINY, more, &[&ram, &out_dir]].concat();
+        let most = most_resident(&place, &arguments);
+        println!("{most} of {}", mib << 20);
+        assert!(most <= mib << 20, "{arguments:?}: {most} of {}", mib << 20);
+        let planned = [&["plan"], &arguments[1..], &["--json"]].concat();
+        let planned = place.run(&planned).succeeded();
+        let planned: serde_json::Value = serde_json::from_str(&planned.out).unwrap();
+        let bytes = |key: &str| planned[key].as_u64().unwrap();
+        let parts = bytes("arena_bytes") + bytes("context_bytes") + bytes("host_bytes");
+        assert_eq!(parts, bytes("device_bytes"));
+        assert!(parts <= bytes("budget_bytes") && bytes("budget_bytes") == mib << 20);
+    }
+    // More than there is: planned with what is free, and said.
+    let much = place.train(&["--ram=900TiB"]).succeeded();
+    assert!(much.out.contains("ram=900.00 TiB: only "), "{}", much.out);
+    assert!(much.out.contains("in all ") && much.out.contains("of a budget of"), "{}", much.out);
 }

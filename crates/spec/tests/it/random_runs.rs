@@ -130,7 +130,7 @@ fn plans_keep_to_their_budget_and_refusals_are_right() {
         let gpu: &Gpu = &GPUS[draws.below(GPUS.len() as u64) as usize];
         let single = run.dtype == fitgpt_spec::DtypeChoice::Float32;
         let spacious = Machine::gpu(gpu.device(single), &run, bytes(1e15), bytes(1e15));
-        let free = plan_for(&run, dims, &spacious).unwrap().device_bytes(&spacious) as f64;
+        let free = plan_for(&run, dims, &spacious).unwrap().device_bytes(&run, &spacious) as f64;
         // Around what it would take: some fit with room, some barely, some not at all.
         let budget = bytes(free * spread(&mut draws, 0.15, 1.3));
         let machine = Machine { budget, ..spacious };
@@ -139,7 +139,7 @@ fn plans_keep_to_their_budget_and_refusals_are_right() {
                 planned_runs += 1;
                 tight += u32::from((budget.get() as f64) < free);
                 assert_eq!(verify(&planned.plan), Ok(()), "{round}");
-                let needed = planned.device_bytes(&machine);
+                let needed = planned.device_bytes(&run, &machine);
                 assert!(needed <= budget.get(), "{round}: {needed} of {}", budget.get());
                 let choice = planned.choice.unwrap();
                 let sequences = run.sequences_per_iteration();
