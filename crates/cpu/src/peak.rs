@@ -71,9 +71,9 @@ fn filled(count: usize, value: f32) -> std::io::Result<Vec<f32>> {
 }
 
 /// Bytes a second through memory, read and written, on so many threads. Takes about 60 ms. An error
-/// where memory is too scarce to take some for this.
-pub fn memory_bandwidth(threads: usize) -> std::io::Result<f64> {
-    if available_bytes().is_some_and(|free| free < PLENTY) {
+/// where memory is too scarce to take some for this, in the system or in the caller's budget.
+pub fn memory_bandwidth(threads: usize, budget: u64) -> std::io::Result<f64> {
+    if available_bytes().map_or(budget, |free| free.min(budget)) < PLENTY {
         return Err(std::io::ErrorKind::OutOfMemory.into());
     }
     let pool = Pool::new(threads)?;

@@ -8,7 +8,7 @@ use plan::cost::step_seconds;
 use plan::op_times::{OpTimes, Sample, key};
 use plan::{Backend, Plan, SegmentId, StepInputs, TensorId};
 use serde_json::{Map, Value, json};
-use spec::DtypeChoice;
+use spec::RunSpec;
 use std::path::PathBuf;
 use train::TrainError;
 
@@ -82,8 +82,8 @@ pub fn spread(count: u64, vocabulary: u64) -> impl Iterator<Item = i32> {
 }
 
 /// The rates of this machine: measured now, with the times of steps that were kept.
-pub fn rates(device: &Device, dtype: DtypeChoice) -> plan::device::Device {
-    plan::device::Device { times: find(device), ..device.measured(dtype) }
+pub fn rates(device: &Device, run: &RunSpec) -> plan::device::Device {
+    plan::device::Device { times: find(device), ..device.measured(run) }
 }
 
 /// What times are valid for: this very program.

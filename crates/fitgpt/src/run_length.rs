@@ -37,7 +37,7 @@ impl RunLength {
         let by_table = planned.predict(&run, &machine.device);
         let prediction = match by_table.run_seconds * DOUBT < LONG {
             true => by_table,
-            false => planned.predict(&run, &measure::rates(device, run.dtype)),
+            false => planned.predict(&run, &measure::rates(device, &run)),
         };
         RunLength { text: of(&run, &prediction), seconds: prediction.run_seconds }
     }

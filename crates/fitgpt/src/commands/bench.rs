@@ -51,7 +51,7 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     if !json {
         show(&crate::bench_report::title(&case.run, &case.dims, &planned, &device.name())?)?;
     }
-    let (rates, kept) = (device.measured(case.run.dtype), measure::find(device));
+    let (rates, kept) = (device.measured(&case.run), measure::find(device));
     let predictions = Predictions::new(&planned, &case.run, &rates, kept);
     let vocabulary = case.dims.vocab_size;
     let count = count.map_or(Count::USUAL, Count::exactly);

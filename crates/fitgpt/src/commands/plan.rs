@@ -221,7 +221,7 @@ impl Case {
         let (planned, mut backend) = loaded;
         let vocabulary = self.dims.vocab_size;
         let times = measure::time_segments(&mut *backend, &planned.program, vocabulary)?;
-        let times = measure::op_times(&planned.plan, &times, &here.measured(self.run.dtype));
+        let times = measure::op_times(&planned.plan, &times, &here.measured(&self.run));
         let kept = measure::keep(&times, here)?;
         let place =
             kept.map_or("nowhere: HOME is not set".to_string(), |p| p.display().to_string());
@@ -254,7 +254,7 @@ impl Case {
         let left = &run_length::left_of(run, done);
         let (prediction, basis) = match &self.here {
             Some(here) => {
-                let rates = measure::rates(here, run.dtype);
+                let rates = measure::rates(here, run);
                 let basis = match (rates.times.is_empty(), here) {
                     (true, Device::Cpu(_)) => QUICK,
                     (true, Device::Cuda(_)) => TABLE,

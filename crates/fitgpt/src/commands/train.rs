@@ -246,7 +246,7 @@ fn progress_spec(setup: &Setup, device: &Device) -> Result<ProgressSpec, TrainEr
         log_interval: spec.log_interval,
         eval_interval: spec.eval_interval,
         flops_per_token: flops.map_err(spec::SpecError::from)?,
-        peak_flops: device.peak_flops(spec.dtype),
+        peak_flops: device.peak_flops(spec),
     })
 }
 

@@ -111,11 +111,12 @@ impl Device {
         }
     }
 
-    /// Its rates in a run's format, for predictions: measured now, or of the table.
-    pub fn measured(&self, dtype: DtypeChoice) -> plan::device::Device {
+    /// Its rates in a run's format, for predictions: measured now in no more memory than the run
+    /// may use, or of the table.
+    pub fn measured(&self, run: &RunSpec) -> plan::device::Device {
         match self {
-            Device::Cpu(device) => device.measured(),
-            Device::Cuda(device) => device.table(dtype == DtypeChoice::Float32),
+            Device::Cpu(device) => device.measured(host_budget(run.ram)),
+            Device::Cuda(device) => device.table(run.dtype == DtypeChoice::Float32),
         }
     }
 
@@ -194,10 +195,10 @@ impl Device {
     }
 
     /// Floating-point operations a second that it can do.
-    pub fn peak_flops(&self, dtype: DtypeChoice) -> Option<f64> {
+    pub fn peak_flops(&self, run: &RunSpec) -> Option<f64> {
         match self {
             Device::Cpu(device) => device.peak_flops(),
-            Device::Cuda(_) => Some(self.measured(dtype).products),
+            Device::Cuda(_) => Some(self.measured(run).products),
         }
     }
 }

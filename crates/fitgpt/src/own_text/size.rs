@@ -95,7 +95,7 @@ impl<'a> Sizer<'a> {
         let (run, _) = resolve(settings, &environment())?;
         Ok(Sizer {
             machine: device.machine(&run)?,
-            rates: measure::rates(device, run.dtype),
+            rates: measure::rates(device, &run),
             text: Text { train_tokens, val_tokens, is_characters },
             given: Given {
                 n_layer: whole_key(settings, "n_layer"),
