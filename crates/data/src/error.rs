@@ -211,7 +211,10 @@ impl fmt::Display for DataError {
             Self::TooShort { tokens, block_size, .. } => {
                 let (needed, most) = (u128::from(*block_size) + 1, tokens.saturating_sub(1));
                 write!(f, " has {tokens} tokens, but block_size={block_size} needs at least ")?;
-                write!(f, "{needed}; lower block_size to {most} or use more text")
+                match most {
+                    0 => write!(f, "{needed}; use more text"),
+                    _ => write!(f, "{needed}; lower block_size to {most} or use more text"),
+                }
             }
             Self::OutOfRange { start, count, tokens, .. } => {
                 write!(

@@ -10,6 +10,7 @@ use crate::error::PlanError;
 use crate::lifetimes::{Live, lifetimes, live_bytes};
 use crate::schedule::{Schedule, SegmentId};
 use crate::tensor::{Phase, Scope, TensorId};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// A tensor's place while one segment runs.
@@ -248,12 +249,12 @@ fn starting_orders(items: &[Item], fullest: usize) -> [Vec<usize>; 4] {
 /// Gives each item, in this order, the lowest address where it meets nothing placed before it.
 fn pack_in_order(items: &[Item], order: &[usize]) -> Option<(Vec<u64>, u64)> {
     let mut offsets = vec![0; items.len()];
-    let mut placed: Vec<usize> = Vec::with_capacity(items.len()); // by offset
+    let mut placed = Placed::new(items);
     let mut height = 0;
     for &index in order {
         let item = items[index];
         let mut at = 0u64;
-        for &other in &placed {
+        for &other in placed.near(&item.live, &offsets).iter() {
             if !items[other].live.meets(&item.live) {
                 continue;
             }
@@ -264,10 +265,59 @@ fn pack_in_order(items: &[Item], order: &[usize]) -> Option<(Vec<u64>, u64)> {
         }
         offsets[index] = at;
         height = height.max(at.checked_add(item.size)?);
-        let place = placed.partition_point(|&other| (offsets[other], other) < (at, index));
-        placed.insert(place, index);
+        placed.insert(index, &item.live, &offsets);
     }
     Some((offsets, height))
+}
+
+/// Parts that the time of a segment is cut into.
+const SPANS: usize = 512;
+
+/// An item that lives in more parts than this is compared with all others.
+const FEW_SPANS: usize = 4;
+
+/// Items that have their place, by offset. A segment may have a hundred thousand of them, nearly
+/// all short-lived (windows of offloaded state); so each part of its time has its own list too.
+struct Placed {
+    all: Vec<usize>,
+    spans: Vec<Vec<usize>>,
+    /// Steps of a part.
+    width: usize,
+}
+
+impl Placed {
+    fn new(items: &[Item]) -> Placed {
+        let steps = items.iter().map(|item| item.live.last + 1).max().unwrap_or(1);
+        let width = steps.div_ceil(SPANS);
+        Placed { all: Vec::with_capacity(items.len()), spans: vec![Vec::new(); SPANS], width }
+    }
+
+    fn spans_of(&self, live: &Live) -> std::ops::RangeInclusive<usize> {
+        live.first / self.width..=live.last / self.width
+    }
+
+    /// All that may be alive together with this, by offset.
+    fn near(&self, live: &Live, offsets: &[u64]) -> Cow<'_, [usize]> {
+        let spans = &self.spans[self.spans_of(live)];
+        match spans {
+            [one] => Cow::Borrowed(one),
+            few if few.len() <= FEW_SPANS => {
+                let mut near = few.concat();
+                near.sort_unstable_by_key(|&index| (offsets[index], index));
+                near.dedup();
+                Cow::Owned(near)
+            }
+            _ => Cow::Borrowed(&self.all),
+        }
+    }
+
+    fn insert(&mut self, index: usize, live: &Live, offsets: &[u64]) {
+        let spans = self.spans_of(live);
+        for list in self.spans[spans].iter_mut().chain([&mut self.all]) {
+            let key = |&other: &usize| (offsets[other], other) < (offsets[index], index);
+            list.insert(list.partition_point(key), index);
+        }
+    }
 }
 
 /// Moves the item that ends at the top to the front of the order. False when it is there already.

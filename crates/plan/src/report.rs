@@ -181,12 +181,13 @@ fn bill_segment(plan: &Plan, id: SegmentId) -> BillSegment {
     let segment = plan.schedule.segment(id);
     let layout = plan.layout(id);
     let on_device = |place: &&Placement| !plan.is_on_host(place.tensor);
-    let here: Vec<&Placement> = layout.placements.iter().filter(on_device).collect();
-    let alive = |step: usize| here.iter().copied().filter(move |p| p.live.contains(step));
-    let at = |step: usize| Bytes::sum(alive(step).map(aligned)).unwrap_or(plan.arena_bytes);
     let steps = segment.steps.len();
-    let peak_step = (0..steps).max_by_key(|&step| (at(step), std::cmp::Reverse(step))).unwrap_or(0);
-    let mut tensors: Vec<BillTensor> = alive(peak_step)
+    let live = live_bytes(plan, id);
+    let peak = live.iter().copied().max().unwrap_or(0);
+    let peak_step = live.iter().position(|&bytes| bytes == peak).unwrap_or(0);
+    let alive = layout.placements.iter().filter(on_device);
+    let mut tensors: Vec<BillTensor> = alive
+        .filter(|place| place.live.contains(peak_step))
         .map(|place| {
             let tensor = plan.schedule.tensors.get(place.tensor);
             BillTensor { name: tensor.name.clone(), role: tensor.role, bytes: aligned(place) }
@@ -204,7 +205,7 @@ fn bill_segment(plan: &Plan, id: SegmentId) -> BillSegment {
             peak_step,
             segment.steps.get(peak_step).map_or("empty", |s| s.op.operation().name()),
         ),
-        peak: at(peak_step),
+        peak: Bytes::new(peak).unwrap_or(plan.arena_bytes),
         top: layout.top,
         by_role: Role::ALL.map(of_role).into_iter().filter(|(_, b)| *b > Bytes::ZERO).collect(),
         tensors,

@@ -39,7 +39,7 @@ fn decide(mut state: StepState, scaling: Scaling, grad_clip: f64) -> StepState {
         }
     }
     if !state.skipped {
-        state.adam_t += 1;
+        state.adam_t = state.adam_t.saturating_add(1);
     }
     state
 }

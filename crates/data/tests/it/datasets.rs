@@ -91,6 +91,10 @@ fn a_block_larger_than_the_file_names_both_numbers() {
     assert!(message.contains(want), "{message}");
     let message = dataset.check_block_size(u64::MAX).unwrap_err().to_string();
     assert!(message.contains("train.bin has 1000 tokens"), "{message}");
+    scratch.write("d/val.bin", &raw(&[1]));
+    let dataset = Dataset::open(&scratch.path().join("d")).unwrap();
+    let message = dataset.check_block_size(64).unwrap_err().to_string();
+    assert!(message.ends_with("needs at least 65; use more text"), "{message}");
 }
 
 #[test]

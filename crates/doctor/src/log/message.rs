@@ -212,9 +212,9 @@ impl Message {
             self.others.retain(|(_, size)| size.bytes < LARGEST);
             return;
         };
-        let slack = capacity / 50 + (16 << 20);
+        let slack = (capacity / 50).saturating_add(16 << 20);
         for place in [&mut self.free, &mut self.process, &mut self.allocated, &mut self.reserved] {
-            if place.as_ref().is_some_and(|size| size.bytes > capacity + slack) {
+            if place.as_ref().is_some_and(|size| size.bytes > capacity.saturating_add(slack)) {
                 self.nonsense.extend(place.take().map(|size| size.to_string()));
             }
         }
@@ -324,4 +324,22 @@ fn set_expandable(lines: &[String]) -> bool {
         let advised = line.contains("try setting") || line.contains("to avoid fragmentation");
         line.contains("expandable_segments:True") && !advised
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_beyond_64_bits_are_no_sums() {
+        for capacity in ["16777215.99 TiB", "18446744073709551615 bytes", "99999999999.00 GiB"] {
+            let text = format!(
+                "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a \
+                 total capacity of {capacity} of which 17179869184.00 GiB is free. Including \
+                 non-PyTorch memory, this process has 17179869183.99 GiB memory in use."
+            );
+            let message = Message::find(&[text]);
+            assert!(message.capacity.is_some(), "{message:?}");
+        }
+    }
 }

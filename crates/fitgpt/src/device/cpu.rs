@@ -87,7 +87,8 @@ impl CpuDevice {
     pub fn measured(&self, budget: Bytes) -> plan::device::Device {
         let table = self.table();
         let peak = self.peak_flops().unwrap_or(table.products);
-        let bandwidth = cpu::memory_bandwidth(self.threads, budget.get()).unwrap_or(table.bandwidth);
+        let bandwidth =
+            cpu::memory_bandwidth(self.threads, budget.get()).unwrap_or(table.bandwidth);
         let attention = peak * table.attention / table.products;
         plan::device::Device { products: peak, attention, bandwidth, ..table }
     }

@@ -312,6 +312,20 @@ fn it_is_quick() {
     assert!(best < limit, "{best} s");
 }
 
+/// A hundred thousand windows of offloaded state: placed and billed in time that grows with their
+/// number, not with its square. It took more than two minutes.
+#[test]
+fn a_model_far_beyond_the_card_is_refused_in_seconds() {
+    let huge = ["--n_layer=261", "--n_embd=10252", "--n_head=4", "--dataset=x"];
+    for offload in ["--offload=optimizer", "--offload=auto"] {
+        let start = std::time::Instant::now();
+        let refused = plan(&[&huge[..], &["--gpu=RTX 4090", offload]].concat());
+        assert_eq!(refused.code, Some(3), "{refused:?}");
+        let seconds = start.elapsed().as_secs_f64();
+        assert!(seconds < 40.0, "{seconds} s");
+    }
+}
+
 /// Measured step times serve predictions and never the choice of a plan.
 #[test]
 fn times_that_were_measured_are_used() {
