@@ -1,34 +1,62 @@
-//! Compiled kernels on disk, by source, architecture and compiler. A cache that cannot be read,
-//! written or trusted only costs time: the kernel is compiled again.
+//! Compiled kernels on disk, by source, architecture and compiler. A file that cannot be read or
+//! trusted only costs time: the kernel is compiled again, and a notice says why.
 
 use crate::error::CudaError;
 use crate::lowering::ModuleSpec;
 use crate::nvrtc::{Compiler, OPTIONS};
+use cache::Ignored;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
 /// What a cached file starts with; the last byte counts changes of its form.
 const MAGIC: &[u8; 8] = b"fitgpt\0\x01";
+
+/// Longest file; ours have some hundred kilobytes.
+const MOST_BYTES: u64 = 64 << 20;
 
 /// Where compiled kernels are kept.
 #[derive(Clone, Debug, Default)]
 pub struct CubinCache {
     folder: Option<PathBuf>,
+    notices: Arc<Mutex<Vec<String>>>,
 }
 
 impl CubinCache {
-    /// In `FITGPT_CACHE`, else where the system keeps caches; nowhere if neither is known.
+    /// Beside the program's other caches; nowhere where the user has no home.
     pub fn standard() -> CubinCache {
-        let folder =
-            |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
-        let own = folder("FITGPT_CACHE");
-        let system = folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")));
-        let folder = own.or_else(|| Some(system?.join("fitgpt")));
-        CubinCache { folder: folder.map(|folder| folder.join("kernels")) }
+        let folder = cache::folder().map(|folder| folder.join("kernels"));
+        CubinCache { folder, ..CubinCache::default() }
     }
 
     /// A cache in a folder of its own.
     pub fn at(folder: &Path) -> CubinCache {
-        CubinCache { folder: Some(folder.to_path_buf()) }
+        CubinCache { folder: Some(folder.to_path_buf()), ..CubinCache::default() }
+    }
+
+    /// What was found and not used since this was asked last, in one sentence.
+    pub fn take_notice(&self) -> Option<String> {
+        let mut notices = self.notices.lock().ok()?;
+        let (count, first) = (notices.len(), notices.first().cloned());
+        notices.clear();
+        first.map(|first| match count {
+            1 => first,
+            _ => format!("{first}; and {} more of the kernel cache", count - 1),
+        })
+    }
+
+    /// The machine code of a file, if it is there and ours.
+    fn find(&self, path: &Path, key: u64) -> Option<Vec<u8>> {
+        match read(path, key) {
+            Ok(cubin) => Some(cubin),
+            Err(Ignored::Absent) => None,
+            Err(why) => {
+                let notice = format!("{} is ignored: {why}", path.display());
+                if let Ok(mut notices) = self.notices.lock() {
+                    notices.push(notice);
+                }
+                None
+            }
+        }
     }
 
     /// The machine code of modules: from the cache, or compiled by all cores and kept.
@@ -57,12 +85,12 @@ impl CubinCache {
     /// Whether a module need not be compiled.
     pub fn holds(&self, compiler: &Compiler, module: &ModuleSpec, sm: u32) -> bool {
         let (path, key, _) = self.entry(compiler, module, sm);
-        path.is_some_and(|path| read(&path, key).is_some())
+        path.is_some_and(|path| read(&path, key).is_ok())
     }
 
     fn get(&self, compiler: &Compiler, module: &ModuleSpec, sm: u32) -> Result<Vec<u8>, CudaError> {
         let (path, key, text) = self.entry(compiler, module, sm);
-        if let Some(cubin) = path.as_deref().and_then(|path| read(path, key)) {
+        if let Some(cubin) = path.as_deref().and_then(|path| self.find(path, key)) {
             return Ok(cubin);
         }
         let cubin = compiler.compile(module.file(), &text, sm)?.cubin;
@@ -97,26 +125,25 @@ fn died() -> CudaError {
 }
 
 /// The file's content, if it is whole and of this key.
-fn read(path: &Path, key: u64) -> Option<Vec<u8>> {
-    let content = std::fs::read(path).ok()?;
+fn read(path: &Path, key: u64) -> Result<Vec<u8>, Ignored> {
+    let content = cache::read(path, MOST_BYTES)?;
+    decode(&content, key).map(<[u8]>::to_vec).ok_or(Ignored::Content("it is damaged"))
+}
+
+/// The machine code in a file's content.
+pub fn decode(content: &[u8], key: u64) -> Option<&[u8]> {
     let (head, cubin) = content.split_at_checked(24)?;
     let word = |at: usize| head.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes);
     let whole = head.starts_with(MAGIC) && word(8)? == key && word(16)? == hash(cubin);
-    whole.then(|| cubin.to_vec())
+    whole.then_some(cubin)
 }
 
-/// Written beside and renamed: another process never sees half of it.
 fn write(path: &Path, key: u64, cubin: &[u8]) -> std::io::Result<()> {
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder)?;
-    }
     let mut content = MAGIC.to_vec();
     content.extend(key.to_le_bytes());
     content.extend(hash(cubin).to_le_bytes());
     content.extend(cubin);
-    let beside = path.with_extension(format!("{}.part", std::process::id()));
-    std::fs::write(&beside, content)?;
-    std::fs::rename(&beside, path)
+    cache::write(path, &content)
 }
 
 /// FNV-1a with a last stir: enough to tell sources apart and to see damage.
@@ -135,19 +162,25 @@ mod tests {
     fn what_is_damaged_or_of_another_key_is_not_used() {
         let folder = std::env::temp_dir().join(format!("fitgpt-cubins-{}", std::process::id()));
         let path = folder.join("a.cubin");
-        assert_eq!(read(&path, 7), None);
+        assert!(matches!(read(&path, 7), Err(Ignored::Absent)));
         write(&path, 7, b"machine code").unwrap();
-        assert_eq!(read(&path, 7).as_deref(), Some(&b"machine code"[..]));
-        assert_eq!(read(&path, 8), None);
+        assert_eq!(read(&path, 7).unwrap(), b"machine code");
+        assert!(matches!(read(&path, 8), Err(Ignored::Content(_))));
         let mut content = std::fs::read(&path).unwrap();
         for at in 0..content.len() {
             content[at] ^= 1;
             std::fs::write(&path, &content).unwrap();
-            assert_eq!(read(&path, 7), None, "byte {at}");
+            assert!(read(&path, 7).is_err(), "byte {at}");
             content[at] ^= 1;
         }
         std::fs::write(&path, &content[..content.len() - 1]).unwrap();
-        assert_eq!(read(&path, 7), None, "cut short");
+        assert!(read(&path, 7).is_err(), "cut short");
+        let cache = CubinCache::at(&folder);
+        assert_eq!(cache.find(&path, 7), None);
+        assert_eq!(cache.find(&folder.join("b.cubin"), 7), None);
+        let notice = cache.take_notice().unwrap();
+        assert!(notice.ends_with("a.cubin is ignored: it is damaged"), "{notice}");
+        assert_eq!(cache.take_notice(), None);
         std::fs::remove_dir_all(&folder).unwrap();
     }
 

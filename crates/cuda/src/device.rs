@@ -77,6 +77,11 @@ impl std::fmt::Debug for Gpu {
 }
 
 impl Gpu {
+    /// What of the kernel cache was not used, and why.
+    pub fn cache_notice(&self) -> Option<String> {
+        self.cache.take_notice()
+    }
+
     /// Opens a GPU: driver, compiler, context, products.
     pub fn open(index: u32, cache: CubinCache) -> Result<Gpu, CudaError> {
         let driver = Driver::load()?;

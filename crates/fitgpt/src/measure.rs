@@ -3,6 +3,8 @@
 //! it: two runs of the same settings are cut the same way, measured or not.
 
 use crate::device::Device;
+use crate::screen;
+use cache::Ignored;
 use model::Program;
 use plan::cost::step_seconds;
 use plan::op_times::{OpTimes, Sample, key};
@@ -10,6 +12,7 @@ use plan::{Backend, Plan, SegmentId, StepInputs, TensorId};
 use serde_json::{Map, Value, json};
 use spec::RunSpec;
 use std::path::PathBuf;
+use std::sync::Once;
 use train::TrainError;
 
 /// How often each segment runs; the first round warms caches.
@@ -17,8 +20,8 @@ const ROUNDS: usize = 3;
 
 const SCHEMA: &str = "fitgpt.op_times/2";
 
-/// Larger files are not ours.
-const MOST_BYTES: u64 = 16 << 20;
+/// Larger files are not ours: some thousand steps take a tenth of it.
+const MOST_BYTES: u64 = 1 << 20;
 
 /// How long each step of a segment took, round by round, without the round that warms up.
 pub struct SegmentTimes {
@@ -116,12 +119,9 @@ fn of_segment(
 
 /// Where times of a device are kept, if the user has a home.
 pub fn file(device: &Device) -> Option<PathBuf> {
-    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-    let cache = set("XDG_CACHE_HOME").map(PathBuf::from);
-    let cache = cache.or_else(|| set("HOME").map(|home| PathBuf::from(home).join(".cache")))?;
     let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
     let name: String = device.name().chars().map(plain).collect();
-    Some(cache.join("fitgpt").join(format!("op-times-{name}.json")))
+    Some(cache::folder()?.join(format!("op-times-{name}.json")))
 }
 
 /// Keeps times for later, together with those that were kept before.
@@ -141,28 +141,44 @@ pub fn keep(times: &OpTimes, device: &Device) -> Result<Option<PathBuf>, TrainEr
         path: path.clone(),
         doing: "write",
         error,
-        advice: "set XDG_CACHE_HOME to a folder that can be written",
+        advice: "set FITGPT_CACHE to a folder that can be written",
     };
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder).map_err(failed)?;
-    }
-    // Beside it first: another process may be reading.
-    let beside = path.with_extension(format!("{}.new", std::process::id()));
-    std::fs::write(&beside, format!("{document:#}\n")).map_err(failed)?;
-    std::fs::rename(&beside, &path).map_err(failed)?;
+    cache::write(&path, format!("{document:#}\n").as_bytes()).map_err(failed)?;
     Ok(Some(path))
 }
 
-/// Times that were kept; none where there are none, or where the file is not what it should be.
+/// Times that were kept; none where there are none. Where a file is there that is not believed, one
+/// line says why.
 pub fn find(device: &Device) -> OpTimes {
-    file(device).and_then(|path| read(&path)).unwrap_or_default()
+    static TOLD: Once = Once::new();
+    let Some(path) = file(device) else {
+        return OpTimes::default();
+    };
+    match cache::read(&path, MOST_BYTES).and_then(|content| decode(&content)) {
+        Ok(times) => times,
+        Err(Ignored::Absent) => OpTimes::default(),
+        Err(why) => {
+            TOLD.call_once(|| {
+                screen::note(&format!("note: {} is ignored: {why}", path.display()));
+            });
+            OpTimes::default()
+        }
+    }
 }
 
-fn read(path: &std::path::Path) -> Option<OpTimes> {
-    let small = std::fs::metadata(path).ok()?.len() <= MOST_BYTES;
-    let text = small.then(|| std::fs::read_to_string(path).ok())??;
-    let json: Value = serde_json::from_str(&text).ok()?;
-    let ours = json["schema"] == SCHEMA && json["build"] == build().as_str();
+/// The times in a file's content.
+fn decode(content: &[u8]) -> Result<OpTimes, Ignored> {
+    let damaged = Ignored::Content("it is damaged");
+    let json: Value = serde_json::from_slice(content).map_err(|_| damaged)?;
+    if json["schema"] != SCHEMA || json["build"] != build().as_str() {
+        return Err(Ignored::Content(
+            "another build of fitgpt measured it (plan --measure does it again)",
+        ));
+    }
+    times(&json).ok_or(Ignored::Content("it is damaged"))
+}
+
+fn times(json: &Value) -> Option<OpTimes> {
     let time = |value: &Value| value.as_f64().filter(|time| time.is_finite() && *time >= 0.0);
     let steps = json["steps"].as_object()?.iter();
     let steps = steps.map(|(key, value)| Some((key.clone(), time(value)?)));
@@ -170,7 +186,5 @@ fn read(path: &std::path::Path) -> Option<OpTimes> {
         let sums = [time(sums.get(0)?)?, time(sums.get(1)?)?];
         Some((op.clone(), sums))
     });
-    let times =
-        OpTimes { steps: steps.collect::<Option<_>>()?, sums: sums.collect::<Option<_>>()? };
-    ours.then_some(times)
+    Some(OpTimes { steps: steps.collect::<Option<_>>()?, sums: sums.collect::<Option<_>>()? })
 }

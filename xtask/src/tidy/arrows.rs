@@ -50,20 +50,21 @@ use Tests::{Any, AsCode};
 
 /// In reading order. `fitgpt` sees everything but the test suite; nothing sees `xtask`.
 #[rustfmt::skip]
-const ROWS: [Row; 15] = [
+const ROWS: [Row; 16] = [
     row("plan",        &[], Forbidden, AsCode),
     row("rng",         &[], Forbidden, AsCode),
     row("model",       &["plan", "rng"], Allowed, Any),
     row("spec",        &["plan", "model"], Allowed, AsCode),
     row("cpu",         &["plan", "rng"], Allowed, Any),
-    row("cuda",        &["plan", "rng"], Allowed, Any),
+    row("cache",       &[], Allowed, AsCode),
+    row("cuda",        &["plan", "rng", "cache"], Allowed, Any),
     row("pickle",      &[], Forbidden, AsCode),
     row("data",        &["rng", "pickle"], Allowed, AsCode),
     row("checkpoint",  &["model", "pickle"], Allowed, AsCode),
     row("train",       &["spec", "model", "plan", "data", "checkpoint", "rng"], Allowed, Any),
     row("prepare",     &["data"], Allowed, AsCode),
     row("doctor",      &["spec", "model", "plan"], Allowed, AsCode),
-    row("fitgpt",      &["plan", "rng", "model", "spec", "cpu", "cuda", "pickle", "data",
+    row("fitgpt",      &["plan", "rng", "model", "spec", "cpu", "cuda", "cache", "pickle", "data",
                          "checkpoint", "train", "prepare", "doctor"], Allowed, Any),
     row("conformance", &["plan", "model", "rng"], Allowed, Any),
     row("xtask",       &[], Forbidden, AsCode),

@@ -162,7 +162,11 @@ impl CudaDevice {
             let sm = self.gpu.info().sm;
             screen::note(&format!("compiling {missing} files of kernels for sm_{sm}, once …"));
         }
-        Ok(Box::new(CudaBackend::new(&self.gpu, plan, &options)?))
+        let loaded = CudaBackend::new(&self.gpu, plan, &options);
+        if let Some(notice) = self.gpu.cache_notice() {
+            screen::note(&format!("note: {notice}"));
+        }
+        Ok(Box::new(loaded?))
     }
 
     /// Bytes that this process holds on the GPU.

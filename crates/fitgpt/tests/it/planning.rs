@@ -3,6 +3,8 @@
 
 use crate::fixture::{Ended, Place, TINY};
 use serde_json::Value;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 /// A config of the repository.
@@ -330,12 +332,14 @@ fn a_model_far_beyond_the_card_is_refused_in_seconds() {
 #[test]
 fn times_that_were_measured_are_used() {
     let place = Place::new("plan-measure");
-    let plan = |more: &[&str]| {
+    let ended = |more: &[&str]| {
         let mut command = place.command(&[&["plan"], TINY, &["--json"], more].concat());
-        let ended =
-            Ended::from(command.env("XDG_CACHE_HOME", place.path("cache")).output().unwrap());
-        serde_json::from_str::<Value>(&ended.succeeded().out).unwrap()
+        let command = command.env("XDG_CACHE_HOME", place.path("cache"));
+        let ended = Ended::from(command.output().unwrap());
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        ended
     };
+    let plan = |more: &[&str]| serde_json::from_str::<Value>(&ended(more).out).unwrap();
     let before = plan(&[]);
     assert_eq!(before["predicted_by"], "a quick measurement");
     let measured = plan(&["--measure"]);
@@ -345,8 +349,36 @@ fn times_that_were_measured_are_used() {
         assert_eq!(before[key], measured[key], "{key}");
     }
     let file = std::fs::read_dir(place.path("cache/fitgpt")).unwrap().next().unwrap().unwrap();
-    std::fs::write(file.path(), "{").unwrap();
-    assert_eq!(plan(&[])["predicted_by"], "a quick measurement", "a broken file is no file");
+    let (file, content) = (file.path(), std::fs::read_to_string(file.path()).unwrap());
+    // A cache is an input: what is not certainly ours is ignored, and one line says so.
+    let mode = |mode| std::fs::set_permissions(&file, Permissions::from_mode(mode)).unwrap();
+    let ignored = |why: &str| {
+        let ended = ended(&[]);
+        let notes: Vec<&str> = ended.error.lines().filter(|l| l.contains("is ignored")).collect();
+        assert!(notes.len() == 1 && notes[0].contains(why), "{why}: {ended:?}");
+        assert!(ended.out.contains("a quick measurement"), "{why}");
+    };
+    for (broken, why) in [
+        ("{".to_string(), "damaged"),
+        (content[..content.len() / 2].to_string(), "damaged"),
+        (content.replace("op_times/2", "op_times/1"), "another build"),
+        (content.replace("\"build\": \"", "\"build\": \"9"), "another build"),
+        (content.replace("\"sums\"", "\"sum\""), "damaged"),
+        (content.clone() + &" ".repeat(1 << 20), "longer than"),
+    ] {
+        std::fs::write(&file, broken).unwrap();
+        ignored(why);
+    }
+    std::fs::write(&file, &content).unwrap();
+    mode(0o666);
+    ignored("others may write");
+    mode(0o600);
+    if std::os::unix::fs::chown(&file, Some(12345), None).is_ok() {
+        ignored("another user (uid 12345)");
+    }
+    std::fs::remove_file(&file).unwrap();
+    std::fs::create_dir(&file).unwrap();
+    ignored("no regular file");
     place.run(&["plan", "--gpu=L4", "--measure"]).failed(2, &["--measure", "leave out --gpu"]);
 }
 

@@ -1,0 +1,220 @@
+//! Files that only save time: compiled kernels, step times. A cache is an input like any other, and
+//! code from it is executed; so a file is believed only if nobody else could have written it.
+//! Whatever is wrong with one costs time, never a run: it is ignored, with a reason to tell.
+
+#![forbid(unsafe_code)]
+
+use std::fmt;
+use std::fs::{DirBuilder, File, Metadata, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// Why a cached file is not used.
+#[derive(Debug)]
+pub enum Ignored {
+    /// There is none: nothing to tell.
+    Absent,
+    /// Its owner, or its folder's, is neither this user nor root.
+    Foreign {
+        /// The owner's number.
+        owner: u32,
+    },
+    /// Others may write to it or to its folder.
+    Writable,
+    /// It is no regular file.
+    NotAFile,
+    /// It is longer than any that is written here.
+    TooLarge {
+        /// The longest.
+        limit: u64,
+    },
+    /// It is damaged, or another version's.
+    Content(&'static str),
+    /// It cannot be read.
+    Io(io::Error),
+}
+
+impl fmt::Display for Ignored {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Ignored::Absent => write!(f, "it is not there"),
+            Ignored::Foreign { owner } => write!(f, "it belongs to another user (uid {owner})"),
+            Ignored::Writable => write!(f, "others may write to it or its folder (chmod go-w)"),
+            Ignored::NotAFile => write!(f, "it is no regular file"),
+            Ignored::TooLarge { limit } => write!(f, "it is longer than {limit} bytes"),
+            Ignored::Content(what) => write!(f, "{what}"),
+            Ignored::Io(error) => error.fmt(f),
+        }
+    }
+}
+
+/// Where caches are kept: `FITGPT_CACHE`, else `fitgpt` where the system keeps them; none without a
+/// home.
+#[must_use]
+pub fn folder() -> Option<PathBuf> {
+    let named = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let system = || named("XDG_CACHE_HOME").or_else(|| Some(named("HOME")?.join(".cache")));
+    named("FITGPT_CACHE").or_else(|| Some(system()?.join("fitgpt")))
+}
+
+/// The content of a file that only this user, or root, can have written.
+///
+/// # Errors
+///
+/// Why it is not used.
+pub fn read(path: &Path, limit: u64) -> Result<Vec<u8>, Ignored> {
+    // Before it is opened: opening a pipe would wait for somebody who writes.
+    if !path.metadata().map_err(absent)?.is_file() {
+        return Err(Ignored::NotAFile);
+    }
+    let mut file = File::open(path).map_err(absent)?;
+    let metadata = file.metadata().map_err(Ignored::Io)?;
+    if !metadata.is_file() {
+        return Err(Ignored::NotAFile);
+    }
+    trust(&metadata)?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    trust(&folder.unwrap_or(Path::new(".")).metadata().map_err(Ignored::Io)?)?;
+    if metadata.len() > limit {
+        return Err(Ignored::TooLarge { limit });
+    }
+    let mut content = Vec::new();
+    (&mut file).take(limit + 1).read_to_end(&mut content).map_err(Ignored::Io)?;
+    match content.len() as u64 > limit {
+        true => Err(Ignored::TooLarge { limit }),
+        false => Ok(content),
+    }
+}
+
+/// Replaces a file: written beside it and renamed, so that another process never sees half of it.
+/// Only this user may read or write what is made here.
+///
+/// # Errors
+///
+/// When the disk refuses.
+pub fn write(path: &Path, content: &[u8]) -> io::Result<()> {
+    if let Some(folder) = path.parent() {
+        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    }
+    let beside = path.with_added_extension(format!("{}.part", std::process::id()));
+    let written = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&beside)
+        .and_then(|mut file| file.write_all(content))
+        .and_then(|()| std::fs::rename(&beside, path));
+    if written.is_err() {
+        let _ = std::fs::remove_file(&beside);
+    }
+    written
+}
+
+fn absent(error: io::Error) -> Ignored {
+    match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Ignored::Absent,
+        _ => Ignored::Io(error),
+    }
+}
+
+fn trust(metadata: &Metadata) -> Result<(), Ignored> {
+    let owner = metadata.uid();
+    if owner != 0 && owner != rustix::process::geteuid().as_raw() {
+        return Err(Ignored::Foreign { owner });
+    }
+    match metadata.mode() & 0o022 {
+        0 => Ok(()),
+        _ => Err(Ignored::Writable),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::Permissions;
+    use std::os::unix::fs::{PermissionsExt, chown};
+
+    struct Place(PathBuf);
+
+    impl Place {
+        fn new(name: &str) -> Place {
+            let name = format!("fitgpt-cache-{}-{name}", std::process::id());
+            let place = Place(std::env::temp_dir().join(name));
+            let _ = std::fs::remove_dir_all(&place.0);
+            write(&place.file(), b"content").unwrap();
+            place
+        }
+
+        fn file(&self) -> PathBuf {
+            self.0.join("kernels").join("a")
+        }
+
+        fn mode(&self, path: &Path, mode: u32) {
+            std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_read_back() {
+        let place = Place::new("own");
+        assert_eq!(read(&place.file(), 7).unwrap(), b"content");
+        assert!(matches!(read(&place.file(), 6), Err(Ignored::TooLarge { limit: 6 })));
+        assert!(matches!(read(&place.0.join("b"), 9), Err(Ignored::Absent)));
+        assert!(matches!(read(&place.file().join("c"), 9), Err(Ignored::Absent)));
+        assert!(matches!(read(&place.0, 9), Err(Ignored::NotAFile)));
+        write(&place.file(), b"other").unwrap();
+        assert_eq!(read(&place.file(), 7).unwrap(), b"other");
+        let names = std::fs::read_dir(place.0.join("kernels")).unwrap().count();
+        assert_eq!(names, 1, "nothing is left beside it");
+        assert!(write(Path::new("/proc/fitgpt/a"), b"x").is_err());
+    }
+
+    #[test]
+    fn what_others_may_write_is_ignored() {
+        let place = Place::new("writable");
+        let (file, folder) = (place.file(), place.0.join("kernels"));
+        for (path, mode, usual) in [(&file, 0o602, 0o600), (&file, 0o620, 0o600)]
+            .into_iter()
+            .chain([(&folder, 0o777, 0o700), (&folder, 0o770, 0o700)])
+        {
+            place.mode(path, mode);
+            assert!(matches!(read(&file, 9), Err(Ignored::Writable)), "{mode:o}");
+            place.mode(path, usual);
+            assert!(read(&file, 9).is_ok());
+        }
+    }
+
+    #[test]
+    fn what_belongs_to_somebody_else_is_ignored() {
+        let place = Place::new("foreign");
+        for path in [place.file(), place.0.join("kernels")] {
+            if chown(&path, Some(12345), None).is_err() {
+                return println!("skipped: only root gives files away");
+            }
+            assert!(matches!(read(&place.file(), 9), Err(Ignored::Foreign { owner: 12345 })));
+            chown(&path, Some(rustix::process::geteuid().as_raw()), None).unwrap();
+        }
+        assert!(read(&place.file(), 9).is_ok());
+    }
+
+    #[test]
+    fn a_pipe_and_a_device_are_no_files() {
+        let place = Place::new("pipe");
+        let pipe = place.0.join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        if made.is_ok_and(|status| status.success()) {
+            assert!(matches!(read(&pipe, 9), Err(Ignored::NotAFile)));
+        }
+        let link = place.0.join("zero");
+        std::os::unix::fs::symlink("/dev/zero", &link).unwrap();
+        assert!(matches!(read(&link, 9), Err(Ignored::NotAFile)));
+    }
+}
