@@ -110,8 +110,14 @@ impl CpuBackend {
         }
         check_supported(&plan, options.threads.max(1))?;
         let memory = Memory::new(&plan, options.memory)?;
-        let pool = Pool::new(options.threads)
-            .map_err(|error| BackendError::Device { what: format!("no thread: {error}") })?;
+        let pool = Pool::new(options.threads).map_err(|error| {
+            let threads = options.threads;
+            let what = format!(
+                "{threads} threads cannot be had ({error}); OMP_NUM_THREADS=1 takes one, or \
+                     raise the limit (ulimit -u)"
+            );
+            BackendError::Device { what }
+        })?;
         Ok(CpuBackend { plan, memory, pool, isa: options.isa, poison: options.poison })
     }
 }

@@ -7,6 +7,7 @@ use crate::nvrtc::{Compiler, OPTIONS};
 use cache::Ignored;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::thread::ScopedJoinHandle;
 
 /// What a cached file starts with; the last byte counts changes of its form.
 const MAGIC: &[u8; 8] = b"fitgpt\0\x01";
@@ -72,12 +73,19 @@ impl CubinCache {
             let start = |part: &'_ [ModuleSpec]| -> Result<Vec<Vec<u8>>, CudaError> {
                 part.iter().map(|module| self.get(compiler, module, sm)).collect()
             };
-            let running: Vec<_> =
-                modules.chunks(each).map(|part| scope.spawn(move || start(part))).collect();
-            running
-                .into_iter()
-                .map(|thread| thread.join().unwrap_or_else(|_| Err(died())))
-                .collect()
+            let running: Vec<_> = modules
+                .chunks(each)
+                .map(|part| {
+                    let thread = std::thread::Builder::new();
+                    // Where no thread can be had, this one compiles that part.
+                    thread.spawn_scoped(scope, move || start(part)).map_err(|_| part)
+                })
+                .collect();
+            let end = |started: Result<ScopedJoinHandle<'_, _>, &[ModuleSpec]>| match started {
+                Ok(thread) => thread.join().unwrap_or_else(|_| Err(died())),
+                Err(part) => start(part),
+            };
+            running.into_iter().map(end).collect()
         });
         Ok(parts.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
     }
