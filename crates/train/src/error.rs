@@ -37,7 +37,7 @@ pub enum TrainError {
         bytes: u128,
     },
     /// Less memory is free than the program itself takes.
-    NoRoom {
+    NoMemory {
         /// What is free.
         free: plan::Bytes,
         /// What it takes.
@@ -100,7 +100,7 @@ impl TrainError {
             | TrainError::Prompt(_)
             | TrainError::NotYet { .. } => 2,
             TrainError::HostMemory { .. }
-            | TrainError::NoRoom { .. }
+            | TrainError::NoMemory { .. }
             | TrainError::Backend(plan::BackendError::OutOfMemory { .. }) => 3,
             TrainError::Data(_)
             | TrainError::Text { .. }
@@ -136,7 +136,7 @@ impl fmt::Display for TrainError {
                 "{bytes} bytes of memory for {what} cannot be had; lower batch_size, \
                  gradient_accumulation_steps or block_size"
             ),
-            TrainError::NoRoom { free, wanted } => write!(
+            TrainError::NoMemory { free, wanted } => write!(
                 f,
                 "{free} of memory are free, and the program itself takes {wanted}; raise the limit \
                  (of the container, or `ulimit -v`) or end other programs"

@@ -318,7 +318,7 @@ pub fn settings(
     command: spec::Command,
     arguments: &[String],
 ) -> Result<spec::Settings, TrainError> {
-    crate::device::check_room()?;
+    crate::device::check_memory()?;
     Ok(with_world(|world| spec::Settings::read(command, arguments, world))?)
 }
 

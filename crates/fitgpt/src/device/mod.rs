@@ -270,11 +270,11 @@ pub fn beside_any_plan(run: &RunSpec) -> [HostMemory; 2] {
 }
 
 /// Refuses to begin where not even the program has room: the system would end it without a word.
-pub fn check_room() -> Result<(), TrainError> {
+pub fn check_memory() -> Result<(), TrainError> {
     match ::cpu::available_bytes() {
         Some(free) if free < PROCESS => {
             let (free, wanted) = (share(free, 100.0), share(PROCESS, 100.0));
-            Err(TrainError::NoRoom { free, wanted })
+            Err(TrainError::NoMemory { free, wanted })
         }
         _ => Ok(()),
     }
