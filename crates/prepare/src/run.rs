@@ -2,9 +2,9 @@
 
 use crate::download::{Client, hex};
 use crate::error::{PrepareError, Result};
-use crate::journal::{Journal, Totals};
+use crate::journal::{self, Journal, Totals};
 use crate::lock::Lock;
-use crate::output::{Found, Output, look};
+use crate::output::{Beside, Found, Output, Wanted, look};
 use crate::pipeline::{self, Encoded, Event, Feed, Item, Next};
 use crate::readers::{Packing, ReadSpec, read};
 use crate::request::{Choice, Job, Request};
@@ -14,7 +14,7 @@ use crate::sniff::shape_of_file;
 use crate::sources::{Format, Place};
 use crate::split::{Rule, train_characters};
 use crate::survey::Survey;
-use crate::tokens::Tokens;
+use crate::tokens::{Tokens, read_json};
 use data::Split;
 use sha2::{Digest, Sha256};
 use std::fs::File;
@@ -64,7 +64,7 @@ pub fn run(mut job: Job, client: &Client, observer: &mut dyn Observer) -> Result
     let out = job.request.out.clone();
     let stdin = job.sources.iter().position(|source| source.place == Place::Stdin);
     if stdin.is_none()
-        && let Found::Done(totals) = look(&out, &job.settings()?, job.request.overwrite)?
+        && let Found::Done(totals) = look(&out, &wanted(&job, &job.settings()?))?
     {
         return Ok(Outcome::Already(totals)); // a folder that may not be written to is as good
     }
@@ -82,7 +82,7 @@ pub fn run(mut job: Job, client: &Client, observer: &mut dyn Observer) -> Result
     }
     settings += &job.settings()?;
     let shelf = Shelf::new(job.sources.clone().into(), client.clone(), &out);
-    let found = look(&out, &settings, job.request.overwrite);
+    let found = look(&out, &wanted(&job, &settings));
     if matches!(found, Err(_) | Ok(Found::Done(_))) && !job.request.keep_downloads {
         shelf.clear(); // the copy of standard input is not needed
     }
@@ -104,9 +104,22 @@ pub fn run(mut job: Job, client: &Client, observer: &mut dyn Observer) -> Result
             Journal { settings, ..Journal::default() }
         }
     };
+    if journal.source > job.sources.len() as u64 {
+        let (at, all) = (journal.source, job.sources.len());
+        return Err(journal::damaged(&out, &format!("it is at source {at} of {all}")));
+    }
     job.check_space()?;
     let output = Output::open(&out, journal, &lock)?;
     Work { job: &job, shelf, client, observer }.run(output)
+}
+
+/// What the folder should hold.
+fn wanted<'a>(job: &Job, settings: &'a str) -> Wanted<'a> {
+    let beside = Beside {
+        meta: job.tokenizer != Choice::Gpt2,
+        tokenizer: matches!(job.tokenizer, Choice::Json(_)),
+    };
+    Wanted { settings, beside, overwrite: job.request.overwrite }
 }
 
 /// A preparation under way.
@@ -139,9 +152,7 @@ impl Work<'_> {
         let totals = output.journal.totals;
         self.check_halves(&totals)?;
         let tokenizer = match &self.job.tokenizer {
-            Choice::Json(path) => {
-                Some(std::fs::read(path).map_err(PrepareError::io(path, "read it"))?)
-            }
+            Choice::Json(path) => Some(read_json(path)?),
             _ => None,
         };
         output.finish(tokens.meta().as_ref(), tokenizer.as_deref())?;
@@ -217,7 +228,7 @@ impl Work<'_> {
         let sizes: Vec<u64> = job.sources.iter().map(|s| s.bytes.unwrap_or(0)).collect();
         let mut writer = Writer {
             job,
-            before: sizes.iter().take(output.journal.source as usize).sum(),
+            before: total(sizes.iter().take(output.journal.source as usize)),
             sizes,
             output,
             surveyed: job.by_position || job.tokenizer == Choice::Char,
@@ -291,6 +302,11 @@ impl Reader<'_> {
             }
             result?;
             document = segmenter.finish()?;
+            if count < written {
+                let name = &self.job.sources[index].name;
+                let what = format!("it counts {written} batches of {name}, which has {count}");
+                return Err(journal::damaged(&self.job.request.out, &what));
+            }
             feed.give(Item::SourceEnd(document))?;
         }
         Ok(())
@@ -318,11 +334,12 @@ impl Writer<'_> {
                 // A call that goes on from here must not read another document.
                 self.output.journal.complete = next == Next::Enough;
                 self.output.journal.batches += 1;
-                self.progress.bytes = self.before + encoded.position;
+                self.progress.bytes = self.before.saturating_add(encoded.position);
             }
             Item::SourceEnd(document) => {
                 let journal = &mut self.output.journal;
-                self.before += self.sizes.get(journal.source as usize).copied().unwrap_or(0);
+                let size = self.sizes.get(journal.source as usize).copied().unwrap_or(0);
+                self.before = self.before.saturating_add(size);
                 self.progress.bytes = self.before;
                 journal.source += 1;
                 journal.batches = 0;
@@ -364,6 +381,11 @@ impl Writer<'_> {
         totals.skipped += skipped;
         Ok(next)
     }
+}
+
+/// Sizes that a server tells may be anything: a sum that is too large is as large as can be.
+fn total<'a>(sizes: impl Iterator<Item = &'a u64>) -> u64 {
+    sizes.fold(0, |sum, size| sum.saturating_add(*size))
 }
 
 fn spec_of<'a>(job: &'a Job, index: usize, path: &'a Path) -> ReadSpec<'a> {
@@ -430,6 +452,6 @@ fn keep_standard_input(job: &mut Job, index: usize, client: &Client) -> Result<S
         bytes += count as u64;
     }
     job.sources[index].bytes = Some(bytes);
-    job.bytes += bytes;
+    job.bytes = job.bytes.saturating_add(bytes);
     Ok(hex(&hash.finalize()))
 }

@@ -1,8 +1,10 @@
 //! Sources into documents: plain text, JSON, tables and parquet, packed or not, as streams.
 
 mod csv;
+mod delta;
 mod jsonl;
 mod packing;
+mod pages;
 mod parquet;
 mod text;
 

@@ -1,9 +1,10 @@
 //! The same documents give the same tokens, whatever they come in and however many work on them.
 
 use crate::fixture::{
-    Place, documents, expected, gzip, jsonl, parquet, run, some, twentieth, zstd,
+    Place, delta, documents, expected, gzip, jsonl, parquet, parquet_with, run, some, twentieth,
+    zstd,
 };
-use ::parquet::basic::{BrotliLevel, Compression, ZstdLevel};
+use ::parquet::basic::{BrotliLevel, Compression, Encoding, GzipLevel, ZstdLevel};
 
 #[test]
 fn every_format_gives_the_same_tokens() {
@@ -21,9 +22,16 @@ fn every_format_gives_the_same_tokens() {
     let zstd = Compression::ZSTD(ZstdLevel::default());
     parquet(&place.path("b.parquet"), &some(&documents), zstd);
     let brotli = Compression::BROTLI(BrotliLevel::default());
-    let rarer = [("c", Compression::LZ4_RAW), ("d", brotli), ("e", Compression::LZ4)];
+    let gzip_codec = Compression::GZIP(GzipLevel::default());
+    let rarer =
+        [("c", Compression::LZ4_RAW), ("d", brotli), ("e", Compression::LZ4), ("f", gzip_codec)];
     for (name, codec) in rarer {
         parquet(&place.path(&format!("{name}.parquet")), &some(&documents), codec);
+    }
+    for (name, encoding) in
+        [("g", Encoding::DELTA_BYTE_ARRAY), ("h", Encoding::DELTA_LENGTH_BYTE_ARRAY)]
+    {
+        parquet_with(&place.path(&format!("{name}.parquet")), &some(&documents), delta(encoding));
     }
     for (index, text) in documents.iter().enumerate() {
         // A zero would make a file binary; documents in the other formats may have them.
@@ -38,6 +46,9 @@ fn every_format_gives_the_same_tokens() {
         "c.parquet",
         "d.parquet",
         "e.parquet",
+        "f.parquet",
+        "g.parquet",
+        "h.parquet",
         "txt",
     ] {
         for workers in [1, 4] {
