@@ -26,8 +26,6 @@ pub const LISTING: u64 = 8 * MIB;
 pub const LISTING_PAGES: usize = 64;
 /// Most files of a listing.
 pub const FILES: usize = 100_000;
-/// Most bytes of memory for each byte of a parquet footer, in the library that reads it.
-const FOOTER_GROWTH: u64 = 32;
 /// Largest logarithm of a zstd window, that of `zstd --ultra -22` and `--long`.
 const WINDOW_LOG: u32 = 27;
 
@@ -35,12 +33,6 @@ const WINDOW_LOG: u32 = 27;
 #[must_use]
 pub fn memory(file_bytes: u64) -> u64 {
     file_bytes.saturating_mul(PER_BYTE).saturating_add(BESIDE - BUFFERS)
-}
-
-/// Most bytes of the footer of a parquet file.
-#[must_use]
-pub fn footer(file_bytes: u64) -> u64 {
-    memory(file_bytes) / FOOTER_GROWTH
 }
 
 /// Logarithm of the largest window of a zstd file.
@@ -65,7 +57,6 @@ mod tests {
             format!("| `prepare.json` | {} KiB", JOURNAL / KIB),
             format!("| one page of a hub's listing | {} MiB", LISTING / MIB),
             format!("{FILES} files, {LISTING_PAGES} pages"),
-            format!("1/{} of that memory", FOOTER_GROWTH),
             format!("at most {} MiB", (1 << WINDOW_LOG) / MIB),
         ] {
             assert!(page.contains(&want), "docs/limits.md lacks {want:?}");

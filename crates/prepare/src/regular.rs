@@ -28,12 +28,16 @@ pub fn open(path: &Path) -> Result<File> {
 /// As [`open`], or when it is larger.
 pub fn read(path: &Path, most: u64, kind: &str) -> Result<Vec<u8>> {
     let file = open(path)?;
-    let size = file.metadata().map_or(0, |metadata| metadata.len());
-    let mut bytes = Vec::with_capacity(size.min(most) as usize + 1);
-    let mut start = file.take(most.saturating_add(1));
-    start.read_to_end(&mut bytes).map_err(PrepareError::io(path, "read it"))?;
-    if bytes.len() as u64 > most {
-        let what = format!("has more than {most} bytes: it is no {kind}");
+    let size = file.metadata().map_err(PrepareError::io(path, "read its size"))?.len();
+    let mut bytes = Vec::new();
+    if size <= most {
+        // A byte more, in case it grows meanwhile.
+        bytes.reserve_exact(size as usize + 1);
+        let mut start = file.take(most.saturating_add(1));
+        start.read_to_end(&mut bytes).map_err(PrepareError::io(path, "read it"))?;
+    }
+    if size.max(bytes.len() as u64) > most {
+        let what = format!("has {size} bytes, more than {most}: it is no {kind}");
         return Err(PrepareError::source(&path.display().to_string(), what));
     }
     Ok(bytes)

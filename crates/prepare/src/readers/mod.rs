@@ -2,11 +2,13 @@
 
 mod csv;
 mod delta;
+mod footer;
 mod jsonl;
 mod packing;
 mod pages;
 mod parquet;
 mod text;
+mod thrift;
 
 use crate::error::Result;
 use crate::segment::Sink;

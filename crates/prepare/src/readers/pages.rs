@@ -2,8 +2,9 @@
 //! them is read.
 //!
 //! The library takes what a header claims, and for some codecs whatever comes out. So the headers
-//! are read here first: a few bytes for each page, in Thrift's compact protocol.
+//! are read here first: a few bytes for each page.
 
+use super::thrift::{Thrift, kind};
 use parquet::basic::Compression;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 
@@ -11,8 +12,6 @@ use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 const PER_ENTRY: u64 = 32;
 /// Bytes for each value of a page that is packed by differences: two lengths.
 const PER_LENGTH: u64 = 8;
-/// Nested structures in a header.
-const DEPTH: u32 = 16;
 /// Most bytes of a header: it may hold the smallest and the largest value of the page.
 const HEADER: u64 = 16 << 20;
 
@@ -60,8 +59,8 @@ pub fn look(
     while at < end {
         reader.seek(SeekFrom::Start(at)).map_err(lost)?;
         let room = (end - at).min(HEADER);
-        let mut header = Header { input: (&mut reader).take(room) };
-        let page = header.page().map_err(lost)?;
+        let mut header = Thrift { input: (&mut reader).take(room) };
+        let page = read_page(&mut header).map_err(lost)?;
         let header_bytes = room - header.input.limit();
         at = at + header_bytes + page.packed;
         if at > end {
@@ -134,145 +133,35 @@ fn check_size(packed: &mut impl Read, codec: Compression, claimed: u64) -> Resul
 
 const LZ4_FRAME: u32 = 0x184d_2204;
 
-/// A page header as it is read.
-struct Header<R> {
-    input: io::Take<R>,
+/// The fields of a page header by their numbers in parquet.thrift.
+fn read_page<R: BufRead>(header: &mut Thrift<R>) -> io::Result<Page> {
+    let mut page = Page::default();
+    let mut last = 0;
+    while let Some((field, kind)) = header.field(&mut last)? {
+        match (field, kind) {
+            (1, kind::I16..=kind::I64) => page.kind = header.number()?,
+            (2, kind::I16..=kind::I64) => page.unpacked = header.size()?,
+            (3, kind::I16..=kind::I64) => page.packed = header.size()?,
+            (5 | 7 | 8, kind::STRUCT) => read_values(header, field, &mut page)?,
+            (_, kind) => header.skip(kind)?,
+        }
+    }
+    Ok(page)
 }
 
-/// Kinds of values in Thrift's compact protocol.
-mod kind {
-    pub const TRUE: u8 = 1;
-    pub const FALSE: u8 = 2;
-    pub const BYTE: u8 = 3;
-    pub const I16: u8 = 4;
-    pub const I64: u8 = 6;
-    pub const DOUBLE: u8 = 7;
-    pub const BINARY: u8 = 8;
-    pub const LIST: u8 = 9;
-    pub const SET: u8 = 10;
-    pub const STRUCT: u8 = 12;
-}
-
-fn odd(what: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, what.to_owned())
-}
-
-impl<R: BufRead> Header<R> {
-    /// The header's fields by their numbers in parquet.thrift.
-    fn page(&mut self) -> io::Result<Page> {
-        let mut page = Page::default();
-        let mut last = 0;
-        while let Some((field, kind)) = self.field(&mut last)? {
-            match (field, kind) {
-                (1, kind::I16..=kind::I64) => page.kind = self.number()?,
-                (2, kind::I16..=kind::I64) => page.unpacked = self.size()?,
-                (3, kind::I16..=kind::I64) => page.packed = self.size()?,
-                (5 | 7 | 8, kind::STRUCT) => self.of_kind(field, &mut page)?,
-                (_, kind) => self.skip(kind, DEPTH)?,
+/// The part of a header that only one kind of page has.
+fn read_values<R: BufRead>(header: &mut Thrift<R>, of: i64, page: &mut Page) -> io::Result<()> {
+    // Where the encoding stands: in data and dictionaries, or in data of version 2.
+    let encoding = if of == 8 { 4 } else { 2 };
+    let mut last = 0;
+    while let Some((field, kind)) = header.field(&mut last)? {
+        match (field, kind) {
+            (1, kind::I16..=kind::I64) => page.values = header.size()?,
+            (field, kind::I16..=kind::I64) if field == encoding => {
+                page.is_delta = DELTAS.contains(&header.number()?);
             }
-        }
-        Ok(page)
-    }
-
-    /// The part of a header that only one kind of page has.
-    fn of_kind(&mut self, of: i64, page: &mut Page) -> io::Result<()> {
-        // Where the encoding stands: data, dictionary, data of version 2.
-        let encoding = if of == 8 { 4 } else { 2 };
-        let mut last = 0;
-        while let Some((field, kind)) = self.field(&mut last)? {
-            match (field, kind) {
-                (1, kind::I16..=kind::I64) => page.values = self.size()?,
-                (field, kind::I16..=kind::I64) if field == encoding => {
-                    page.is_delta = DELTAS.contains(&self.number()?);
-                }
-                (_, kind) => self.skip(kind, DEPTH)?,
-            }
-        }
-        Ok(())
-    }
-
-    /// The next field of a structure and its kind; none at its end.
-    fn field(&mut self, last: &mut i64) -> io::Result<Option<(i64, u8)>> {
-        let head = self.byte()?;
-        if head == 0 {
-            return Ok(None);
-        }
-        *last = match head >> 4 {
-            0 => self.number()?,
-            step => last.saturating_add(i64::from(step)),
-        };
-        Ok(Some((*last, head & 0xf)))
-    }
-
-    /// Steps over a value.
-    fn skip(&mut self, kind: u8, depth: u32) -> io::Result<()> {
-        let depth = depth.checked_sub(1).ok_or_else(|| odd("it nests too deeply"))?;
-        match kind {
-            kind::TRUE | kind::FALSE => Ok(()),
-            kind::BYTE => self.byte().map(drop),
-            kind::I16..=kind::I64 => self.varint().map(drop),
-            kind::DOUBLE => self.pass(8),
-            kind::BINARY => {
-                let bytes = self.varint()?;
-                self.pass(bytes)
-            }
-            kind::LIST | kind::SET => {
-                let head = self.byte()?;
-                let count = if head >> 4 == 15 { self.varint()? } else { u64::from(head >> 4) };
-                let element = head & 0xf;
-                for _ in 0..count {
-                    match element {
-                        kind::TRUE | kind::FALSE => self.byte().map(drop)?,
-                        element => self.skip(element, depth)?,
-                    }
-                }
-                Ok(())
-            }
-            kind::STRUCT => {
-                let mut last = 0;
-                while let Some((_, kind)) = self.field(&mut last)? {
-                    self.skip(kind, depth)?;
-                }
-                Ok(())
-            }
-            _ => Err(odd("it has a field of an unknown kind")),
+            (_, kind) => header.skip(kind)?,
         }
     }
-
-    fn byte(&mut self) -> io::Result<u8> {
-        let mut byte = [0];
-        self.input.read_exact(&mut byte)?;
-        Ok(byte[0])
-    }
-
-    fn pass(&mut self, bytes: u64) -> io::Result<()> {
-        match io::copy(&mut self.input.by_ref().take(bytes), &mut io::sink())? {
-            passed if passed == bytes => Ok(()),
-            _ => Err(io::ErrorKind::UnexpectedEof.into()),
-        }
-    }
-
-    fn varint(&mut self) -> io::Result<u64> {
-        let mut value = 0;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
-            value |= u64::from(byte & 0x7f) << shift;
-            if byte < 0x80 {
-                return Ok(value);
-            }
-        }
-        Err(odd("it has a number without end"))
-    }
-
-    fn number(&mut self) -> io::Result<i64> {
-        let value = self.varint()?;
-        Ok((value >> 1).cast_signed() ^ -(value & 1).cast_signed())
-    }
-
-    fn size(&mut self) -> io::Result<u64> {
-        let number = self.number()?;
-        // Sizes are 32-bit numbers in the format.
-        let size = i32::try_from(number).ok().and_then(|size| u64::try_from(size).ok());
-        size.ok_or_else(|| odd(&format!("it has a size of {number}")))
-    }
+    Ok(())
 }

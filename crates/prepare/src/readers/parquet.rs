@@ -1,10 +1,11 @@
 //! Parquet: one column of text, page by page, without arrow.
 //!
 //! Only the pages at hand are in memory; their values are views into them. A row group as a whole
-//! is never read. What pages will take is known before they are read (`pages.rs`), and where the
+//! is never read. What footer and pages will take is known before they are read, and where the
 //! library panics over damaged bytes, that is an error like any other.
 
 use super::delta::Checked;
+use super::footer::{self, Footer};
 use super::pages::{self, Pages};
 use super::{Packing, ReadSpec};
 use crate::contained::contained;
@@ -18,15 +19,12 @@ use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::schema::types::SchemaDescriptor;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
 
 /// Most rows taken at a time.
 const ROWS: usize = 128;
 /// Bytes that the rows taken at a time may have: with some encodings each is a copy, and as large
 /// as its page at most.
 const TAKEN: u64 = 8 << 20;
-/// Length of the footer and the format's mark, at the end of each file.
-const END: u64 = 8;
 
 /// Pushes the column's values.
 pub fn read(spec: &ReadSpec<'_>, sink: &mut dyn Sink) -> Result<()> {
@@ -104,18 +102,14 @@ impl Table<'_> {
 
     /// The footer is read as a whole, and becomes much larger in memory.
     fn check_footer(&self, file: &mut File) -> Result<()> {
-        let mut end = [0; END as usize];
-        let start = self.bytes.checked_sub(END);
-        let start = start.ok_or_else(|| self.wrong("it is shorter than its own end"))?;
-        let read = file.seek(SeekFrom::Start(start)).and_then(|_| file.read_exact(&mut end));
-        read.map_err(PrepareError::io(self.spec.path, "read its end"))?;
-        let footer = u64::from(u32::from_le_bytes([end[0], end[1], end[2], end[3]]));
-        let most = limits::footer(self.bytes);
-        // One that is longer than its file is the library's to refuse.
-        if footer > most && footer <= self.bytes {
+        let found = footer::look(file, self.bytes).map_err(|what| self.wrong(&what))?;
+        let most = limits::memory(self.bytes);
+        if found.memory > most {
+            let Footer { bytes, elements, memory } = found;
             let what = format!(
-                "has a footer of {footer} bytes, larger than the {most} that a file of {} bytes \
-                 may have; write it again with fewer columns or row groups",
+                "has a footer of {bytes} bytes with {elements} columns, for which {memory} bytes \
+                 of memory may be needed: more than {most}, the bound for a file of {} bytes; \
+                 write it again with fewer columns or row groups",
                 self.bytes
             );
             return Err(PrepareError::source(self.spec.name, what));
@@ -191,7 +185,8 @@ impl Values {
 fn column(spec: &ReadSpec<'_>, schema: &SchemaDescriptor) -> Result<usize> {
     let names: Vec<String> = schema.columns().iter().map(|column| column.path().string()).collect();
     let Some(index) = names.iter().position(|name| name == spec.field) else {
-        let (field, names) = (spec.field, names.join(", "));
+        let shown: Vec<&str> = names.iter().take(20).map(String::as_str).collect();
+        let (field, names) = (spec.field, shown.join(", "));
         let what = format!(
             "has no column '{field}' (it has: {names}); say which one holds the text with --column"
         );

@@ -202,6 +202,58 @@ fn a_parquet_page_that_says_less_than_it_has() {
     assert!(said.as_ref().is_none_or(|said| said.contains(word)), "{said:?}");
 }
 
+/// A file that is a footer alone, with a schema of these elements: children of each.
+fn only_footer(path: &Path, elements: &[u32]) {
+    let varint = |mut left: u32| {
+        let mut bytes = Vec::new();
+        while left >= 0x80 {
+            bytes.push(left as u8 | 0x80);
+            left >>= 7;
+        }
+        bytes.push(left as u8);
+        bytes
+    };
+    let mut footer = vec![0x15, 2, 0x19, 0xfc]; // version 1, a list of structures
+    footer.extend(varint(elements.len() as u32));
+    for children in elements {
+        match children {
+            0 => footer.extend([0x15, 12, 0x25, 0, 0x18, 1, b'a', 0]), // a required text
+            _ => {
+                footer.extend([0x35, 0, 0x18, 1, b'a', 0x15]); // a required group
+                footer.extend([varint(children << 1), vec![0]].concat());
+            }
+        }
+    }
+    footer.extend([0x16, 0, 0x19, 0x0c, 0]); // no rows, no row groups
+    let length = (footer.len() as u32).to_le_bytes();
+    std::fs::write(path, [b"PAR1", &footer[..], &length, b"PAR1"].concat()).unwrap();
+}
+
+/// As many columns as are read; one more level than is.
+#[test]
+fn a_parquet_file_that_is_all_footer() {
+    let place = Place::new("footer");
+    let path = place.path("a.parquet");
+    if std::env::var_os(FILE).is_none() {
+        let columns = 43_000;
+        only_footer(&path, &[vec![columns], vec![0; columns as usize]].concat());
+    }
+    let work = |path: &Path| text_of(path, Format::Parquet, Packing::None);
+    let test = "memory::a_parquet_file_that_is_all_footer";
+    let Some(said) = within_the_promise(test, &path, work) else { return };
+    assert!(said.contains("has no column 'text'"), "{said:.200}");
+    only_footer(&path, &[vec![60_000], vec![0; 60_000]].concat());
+    let said = work(&path);
+    assert!(said.contains("with 60001 columns, for which"), "{said:.200}");
+    // Groups in groups by the thousand would end the process: nobody catches an overflow of the
+    // stack.
+    for depth in [65, 100_000] {
+        only_footer(&path, &[vec![1; depth], vec![0]].concat());
+        let said = work(&path);
+        assert!(said.contains("nested deeper than 64"), "{said:.200}");
+    }
+}
+
 #[test]
 fn a_zstd_file_with_a_large_window() {
     let place = Place::new("window");
@@ -247,7 +299,10 @@ fn what_is_no_file_or_too_large_is_refused() {
     std::fs::remove_file(&json).unwrap();
     let sparse = std::fs::File::create(&json).unwrap();
     sparse.set_len(200 * MIB).unwrap();
-    fails(request, &["tokenizer.json: has more than 134217728 bytes: it is no tokenizer.json"]);
+    fails(
+        request,
+        &["tokenizer.json: has 209715200 bytes, more than 134217728: it is no tokenizer.json"],
+    );
     std::fs::create_dir_all(place.path("set")).unwrap();
     std::os::unix::fs::symlink("/dev/zero", place.path("set/prepare.json")).unwrap();
     fails(place.request(&source, "set"), &["prepare.json: is a pipe or a device"]);
