@@ -25,6 +25,8 @@ pub struct Pages {
     pub memory: u64,
     /// Bytes of the largest one, unpacked.
     pub largest: u64,
+    /// Whether values may be copies, not views into their page.
+    pub has_copies: bool,
 }
 
 /// One page, as its header describes it.
@@ -68,6 +70,7 @@ pub fn look(
             return Err(format!("a page of {packed} bytes goes beyond its column"));
         }
         pages.largest = pages.largest.max(page.unpacked);
+        pages.has_copies |= page.is_delta;
         let own = page.memory(codec);
         // The page before is let go only when the next one is there.
         pages.memory = pages.memory.max(dictionary.saturating_add(before).saturating_add(own));

@@ -52,7 +52,10 @@ pub fn read(spec: &ReadSpec<'_>, sink: &mut dyn Sink) -> Result<()> {
             let pages = Box::new(Checked { pages, is_optional: optional > 0 });
             Ok((ColumnReaderImpl::<ByteArrayType>::new(descriptor, pages), optional))
         })?;
-        let at_once = usize::try_from(TAKEN / found.largest.max(1)).unwrap_or(ROWS);
+        let at_once = match found.has_copies {
+            true => usize::try_from(TAKEN / found.largest.max(1)).unwrap_or(ROWS),
+            false => ROWS,
+        };
         let mut values = Values { values, optional, at_once: at_once.clamp(1, ROWS) };
         while let Some(records) = values.push(sink, &table)? {
             rows = rows.saturating_add(records as u64);
@@ -134,7 +137,7 @@ impl Table<'_> {
         let found = pages::look(file, range, codec).map_err(|what| self.wrong(&what))?;
         let most = limits::memory(self.bytes);
         if found.memory > most {
-            let Pages { largest, memory } = found;
+            let Pages { largest, memory, .. } = found;
             let what = format!(
                 "has a page of {largest} bytes, for which {memory} bytes of memory are needed: \
                  more than {most}, the bound for a file of {} bytes; write it again with smaller \
