@@ -169,7 +169,8 @@ fn team<T>(wanted: usize, mut start: impl FnMut() -> io::Result<T>) -> Result<Ve
     Ok(threads)
 }
 
-fn no_thread(error: &io::Error) -> PrepareError {
+/// No thread is to be had.
+pub fn no_thread(error: &io::Error) -> PrepareError {
     let what = format!(
         "the system starts no more threads ({error}); end other programs, or raise the limits of \
          processes (`ulimit -u`) and of memory"

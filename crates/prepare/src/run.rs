@@ -21,6 +21,11 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::time::Duration;
+
+/// How often it is asked whether somebody wants to stop.
+const GLANCE: Duration = Duration::from_millis(50);
 
 /// How far it is.
 #[derive(Clone, Copy, Debug, Default)]
@@ -432,26 +437,47 @@ fn keep_standard_input(job: &mut Job, index: usize, client: &Client) -> Result<S
     let path = folder.join(crate::shelf::STDIN);
     let writing = PrepareError::io(&path, "keep standard input");
     let mut file = File::create(&path).map_err(&writing)?;
-    let mut input = std::io::stdin().lock();
+    let input = standard_input()?;
     let mut hash = Sha256::new();
-    let mut buffer = vec![0; 256 << 10];
     let mut bytes = 0;
     while !client.is_stopped() {
-        let count = match input.read(&mut buffer) {
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-            result => result.map_err(PrepareError::io(Path::new("-"), "read standard input"))?,
+        let piece = match input.recv_timeout(GLANCE) {
+            Err(RecvTimeoutError::Timeout) => continue,
+            Err(RecvTimeoutError::Disconnected) => break,
+            Ok(piece) => piece.map_err(PrepareError::io(Path::new("-"), "read standard input"))?,
         };
-        if count == 0 {
-            break;
-        }
         if bytes == 0 {
-            job.sources[index].packing = Packing::of_first_bytes(&buffer[..count]);
+            job.sources[index].packing = Packing::of_first_bytes(&piece);
         }
-        hash.update(&buffer[..count]);
-        file.write_all(&buffer[..count]).map_err(&writing)?;
-        bytes += count as u64;
+        hash.update(&piece);
+        file.write_all(&piece).map_err(&writing)?;
+        bytes += piece.len() as u64;
     }
     job.sources[index].bytes = Some(bytes);
     job.bytes = job.bytes.saturating_add(bytes);
     Ok(hex(&hash.finalize()))
+}
+
+/// Standard input, read by a thread of its own: whoever writes into it may be silent for long, and
+/// nobody who wants to stop waits for that.
+fn standard_input() -> Result<Receiver<std::io::Result<Vec<u8>>>> {
+    let (pieces, input) = sync_channel(2);
+    let reading = move || {
+        let mut stdin = std::io::stdin().lock();
+        let mut buffer = vec![0; 256 << 10];
+        loop {
+            let piece = match stdin.read(&mut buffer) {
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+                Ok(0) => return,
+                Ok(count) => Ok(buffer[..count].to_vec()),
+                Err(error) => Err(error),
+            };
+            if pieces.send(piece).is_err() {
+                return;
+            }
+        }
+    };
+    let thread = std::thread::Builder::new().name("stdin".to_owned());
+    thread.spawn(reading).map_err(|error| pipeline::no_thread(&error))?;
+    Ok(input)
 }
