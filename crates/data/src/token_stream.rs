@@ -43,8 +43,11 @@ impl TokenStream {
             if paths.len() > MOST_OPEN_FILES {
                 file.close();
             }
-            let before = tokens;
-            tokens += file.len();
+            let before: u64 = tokens;
+            // Sparse files may claim any size.
+            tokens = before.checked_add(file.len()).ok_or_else(|| DataError::Shape {
+                what: format!("{}: more tokens than can be counted", path.display()),
+            })?;
             files.push((before, file));
         }
         Ok(Self { source: Source::Files(files), tokens, vocab_size: ALL_IDS })

@@ -38,6 +38,7 @@ pub fn already_written(out: &Path) -> u64 {
         let name = entry.file_name().to_string_lossy().into_owned();
         name.ends_with(".bin") || name.ends_with(".bin.part")
     };
-    let tokens = files(out).filter(is_ours).map(size).sum::<u64>();
-    tokens + files(&out.join(crate::shelf::FOLDER)).map(size).sum::<u64>()
+    let downloads = out.join(crate::shelf::FOLDER);
+    let sizes = files(out).filter(is_ours).map(size).chain(files(&downloads).map(size));
+    sizes.fold(0, |sum, size| sum.saturating_add(size)) // sparse files may claim anything
 }

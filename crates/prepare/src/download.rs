@@ -1,11 +1,11 @@
 //! Files from elsewhere: whole, checked, resumed where a connection was cut, or an error.
 //!
 //! Bytes go to `<file>.part`; the file gets its name only when its length and checksum are right.
-//! A part is gone on with in a later run only where a checksum will prove the whole.
 
 use crate::error::{PrepareError, Result};
 use crate::hub::Hub;
-use serde_json::Value;
+use crate::part::Part;
+use crate::wire::{self, Answer, Failed, Question};
 use sha2::{Digest, Sha256};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -13,16 +13,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use ureq::http::{HeaderMap, Response};
+use ureq::http::HeaderMap;
 
 /// Failures in a row, without a byte between them, that end a download.
 const ATTEMPTS: u32 = 6;
 /// Longest time to find a server, and to connect to it: who is offline wants to know it now.
 const CONNECT: Duration = Duration::from_secs(2);
-/// Bytes written at a time.
+/// Bytes read at a time for a checksum.
 const BUFFER: usize = 256 << 10;
-/// Most bytes of an answer of the hub's interface.
-const MOST_JSON: u64 = 64 << 20;
 
 /// Why an address gave nothing.
 #[derive(Debug)]
@@ -73,9 +71,8 @@ impl Client {
             .timeout_resolve(Some(CONNECT))
             .timeout_connect(Some(CONNECT))
             .timeout_recv_response(Some(Duration::from_secs(60)))
-            // The token goes along where the hub sends us to another of its own addresses, and
-            // nowhere else.
-            .redirect_auth_headers(ureq::config::RedirectAuthHeaders::SameHost)
+            // They are followed one by one, with a look at where they lead.
+            .max_redirects(0)
             // A connection that stalls is an error after this time; the download goes on from
             // where it was.
             .timeout_per_read(Some(Duration::from_secs(60)))
@@ -102,29 +99,35 @@ impl Client {
         self.is_stopped() || self.halt.load(Ordering::Relaxed)
     }
 
-    /// A JSON answer and the address of the next page.
+    /// An error where the user wants it to stop. Never shown.
+    pub(crate) fn check_stopped(&self) -> Result<()> {
+        match self.is_stopped() {
+            true => Err(PrepareError::Usage("stopped".to_owned())),
+            false => Ok(()),
+        }
+    }
+
+    /// A short text and the address of the next page.
     ///
     /// # Errors
     ///
-    /// When the server cannot be asked, refuses, or answers something else.
-    pub fn json(&self, url: &str) -> std::result::Result<(Value, Option<String>), Failure> {
+    /// When the server cannot be asked, refuses, or answers more than `most` bytes.
+    pub(crate) fn page(
+        &self,
+        url: &str,
+        most: u64,
+    ) -> std::result::Result<(Vec<u8>, Option<String>), Failure> {
         let mut failures = 0;
         loop {
-            let problem = match self.ask(url, 0)? {
-                Ok(response) if response.status().as_u16() == 200 => {
-                    let next = next_page(response.headers());
-                    let mut text = Vec::new();
-                    let body = response.into_body().into_reader();
-                    match body.take(MOST_JSON).read_to_end(&mut text) {
-                        Ok(_) => {
-                            let value = serde_json::from_slice(&text)
-                                .map_err(|error| wrong(url, &format!("is no JSON: {error}")))?;
-                            return Ok((value, next));
-                        }
-                        Err(error) => error.to_string(),
+            let problem = match self.ask(url, 0, None)? {
+                Ok(answer) if answer.status == 200 => {
+                    let next = next_page(&answer.headers);
+                    match self.all(url, answer, most)? {
+                        Ok(text) => return Ok((text, next)),
+                        Err(problem) => problem,
                     }
                 }
-                Ok(response) => refused(url, &response)?,
+                Ok(answer) => refused(url, answer.status)?,
                 Err(problem) => problem,
             };
             failures += 1;
@@ -132,113 +135,157 @@ impl Client {
         }
     }
 
+    /// All bytes of an answer, or the problem where another try may help.
+    fn all(
+        &self,
+        url: &str,
+        mut answer: Answer,
+        most: u64,
+    ) -> Result<std::result::Result<Vec<u8>, String>> {
+        let mut text = Vec::new();
+        loop {
+            match self.next(url, &mut answer)? {
+                Ok(piece) if piece.is_empty() => return Ok(Ok(text)),
+                Ok(piece) => text.extend(piece),
+                Err(problem) => return Ok(Err(problem)),
+            }
+            if text.len() as u64 > most {
+                let what = format!("the answer has more than {most} bytes; is HF_ENDPOINT a hub?");
+                return Err(wrong(url, &what));
+            }
+        }
+    }
+
     /// Brings the file at `url` to `path`, if it is not there yet.
     ///
     /// # Errors
     ///
-    /// When the server refuses, the connection fails too often, or the bytes are not right.
+    /// When the server refuses, the connection fails too often, or the bytes are not right. What
+    /// came is kept where another call can go on with it.
     pub fn fetch(&self, url: &str, sha256: Option<&str>, path: &Path) -> Result<()> {
         if path.is_file() {
             return Ok(());
         }
-        let part = path.with_added_extension("part");
-        if sha256.is_none() {
-            let _ = std::fs::remove_file(&part);
+        let part = Part::new(path, sha256.is_some());
+        match self.fetch_part(url, sha256, &part) {
+            Ok(()) => part.finish(path),
+            Err(PrepareError::Network { url, what }) => {
+                Err(PrepareError::Network { url, what: what + &part.left() })
+            }
+            Err(error) => Err(error),
         }
+    }
+
+    fn fetch_part(&self, url: &str, sha256: Option<&str>, part: &Part) -> Result<()> {
         let mut failures = 0;
+        let mut furthest = part.bytes();
         loop {
-            let before = size(&part);
-            let problem = match self.receive(url, &part)? {
-                None => match check(&part, sha256)? {
-                    None => break,
+            let problem = match self.receive(url, part)? {
+                None => match check(&part.path, sha256)? {
+                    None => return Ok(()),
                     Some(problem) => {
-                        std::fs::remove_file(&part)
-                            .map_err(PrepareError::io(&part, "remove a damaged download"))?;
+                        part.clear();
                         failures += 2; // the whole again is dear
                         problem
                     }
                 },
                 Some(problem) => problem,
             };
-            // What brought bytes was no failure.
-            failures = if size(&part) > before { 1 } else { failures + 1 };
+            // What brought new bytes was no failure; the same ones again are.
+            let bytes = part.bytes();
+            failures = if bytes > furthest { 1 } else { failures + 1 };
+            furthest = furthest.max(bytes);
             self.wait(url, failures, &problem)?;
         }
-        std::fs::rename(&part, path).map_err(PrepareError::io(path, "name a whole download"))
     }
 
     /// Appends what is missing of the part; the problem where it is still not whole.
-    fn receive(&self, url: &str, part: &Path) -> Result<Option<String>> {
-        let have = size(part);
-        let response = match self.ask(url, have)? {
-            Ok(response) => response,
+    fn receive(&self, url: &str, part: &Part) -> Result<Option<String>> {
+        let have = part.bytes();
+        let version = if have > 0 { part.version() } else { None };
+        let mut answer = match self.ask(url, have, version)? {
+            Ok(answer) => answer,
             Err(problem) => return Ok(Some(problem)),
         };
-        let whole = whole_size(response.headers());
-        let mut at = match response.status().as_u16() {
-            206 => have,
-            200 => 0,
-            416 if whole == Some(have) => return Ok(None),
-            416 => {
-                let _ = std::fs::remove_file(part);
-                return Ok(Some("the part is longer than the file".to_owned()));
+        let range = content_range(&answer.headers);
+        let mut whole = range.and_then(|(_, whole)| whole);
+        let mut at = match (answer.status, range) {
+            (206, Some((Some(first), _))) if first == have => {
+                let rest = content_length(&answer.headers);
+                whole = whole.or_else(|| have.checked_add(rest?));
+                have
             }
-            _ => return refused(url, &response).map(Some).map_err(PrepareError::from),
+            (206, _) => {
+                part.clear();
+                return Ok(Some(format!("the server sent another part than that from {have} on")));
+            }
+            (200, _) => {
+                part.begin(&answer.headers)?;
+                whole = content_length(&answer.headers);
+                0
+            }
+            (416, _) if have > 0 && whole == Some(have) => return Ok(None),
+            (416, _) if have > 0 => {
+                part.clear();
+                return Ok(Some(format!("the server has nothing behind byte {have}")));
+            }
+            (status, _) => return refused(url, status).map(Some).map_err(PrepareError::from),
         };
-        let whole = whole.or_else(|| Some(at + content_length(response.headers())?));
-        let opened = OpenOptions::new().create(true).append(true).open(part);
-        let mut file = opened.map_err(PrepareError::io(part, "write a download"))?;
-        file.set_len(at).map_err(PrepareError::io(part, "write a download"))?;
-        let mut body = response.into_body().into_reader();
-        let mut buffer = vec![0; BUFFER];
+        let opened = OpenOptions::new().create(true).append(true).open(&part.path);
+        let mut file = opened.map_err(PrepareError::io(&part.path, "write a download"))?;
         loop {
-            if self.is_over() {
-                return Err(stopped(url));
-            }
-            match body.read(&mut buffer) {
-                Ok(0) => break,
-                Ok(count) => {
-                    let written = file.write_all(&buffer[..count]);
-                    written.map_err(PrepareError::io(part, "write a download"))?;
-                    at += count as u64;
-                    self.received.fetch_add(count as u64, Ordering::Relaxed);
-                }
-                Err(error) => return Ok(Some(format!("cut after {at} bytes: {error}"))),
-            }
+            let piece = match self.next(url, &mut answer)? {
+                Ok(piece) if piece.is_empty() => break,
+                Ok(piece) => piece,
+                Err(problem) => return Ok(Some(format!("cut after {at} bytes: {problem}"))),
+            };
+            let written = file.write_all(&piece);
+            written.map_err(PrepareError::io(&part.path, "write a download"))?;
+            at = at.saturating_add(piece.len() as u64);
+            self.received.fetch_add(piece.len() as u64, Ordering::Relaxed);
         }
         match whole {
             Some(whole) if whole != at => Ok(Some(format!("cut after {at} of {whole} bytes"))),
-            _ => file.sync_all().map(|()| None).map_err(PrepareError::io(part, "write it")),
+            _ => file.sync_all().map(|()| None).map_err(PrepareError::io(&part.path, "write it")),
         }
     }
 
     /// The answer, or the problem where another try may help.
-    fn ask(&self, url: &str, from: u64) -> Result<Asked> {
-        let mut request = self.agent.get(url);
-        if from > 0 {
-            request = request.header("range", format!("bytes={from}-"));
-        }
-        if let Some(token) = &self.hub.token
-            && url.starts_with(&format!("{}/", self.hub.endpoint))
-        {
-            request = request.header("authorization", format!("Bearer {token}"));
-        }
-        match request.call() {
-            Ok(response) => {
+    fn ask(
+        &self,
+        url: &str,
+        from: u64,
+        version: Option<String>,
+    ) -> Result<std::result::Result<Answer, String>> {
+        let is_hub = url.starts_with(&format!("{}/", self.hub.endpoint));
+        let token = self.hub.token.clone().filter(|_| is_hub);
+        let question = Question { url: url.to_owned(), from, version, token };
+        match wire::ask(self.agent.clone(), question, &|| self.is_over()) {
+            Ok(answer) => {
                 self.answered.store(true, Ordering::Relaxed);
-                Ok(Ok(response))
+                Ok(Ok(answer))
             }
-            Err(error) if !self.answered.load(Ordering::Relaxed) && is_unreachable(&error) => {
-                Err(self.unreachable(url, &error))
+            Err(Failed::Unreachable(problem)) if !self.answered.load(Ordering::Relaxed) => {
+                Err(self.unreachable(url, &problem))
             }
-            Err(error) => Ok(Err(error.to_string())),
+            Err(Failed::Address(problem)) => {
+                let problem = format!("this is no address: {problem}; check how it is typed");
+                Err(self.unreachable(url, &problem))
+            }
+            Err(failed) => passing(url, failed).map(Err),
+        }
+    }
+
+    /// The next bytes of an answer, or the problem where another try may help.
+    fn next(&self, url: &str, answer: &mut Answer) -> Result<std::result::Result<Vec<u8>, String>> {
+        match answer.next(&|| self.is_over()) {
+            Ok(piece) => Ok(Ok(piece)),
+            Err(failed) => passing(url, failed).map(Err),
         }
     }
 
     /// Nobody was reached at all.
-    fn unreachable(&self, url: &str, error: &ureq::Error) -> PrepareError {
-        let problem = error.to_string();
-        let problem = problem.trim_start_matches("io: ");
+    fn unreachable(&self, url: &str, problem: &str) -> PrepareError {
         let mirror = match url.starts_with(&self.hub.endpoint) {
             true => ", set HF_ENDPOINT if you use a mirror of the hub",
             false => "",
@@ -272,37 +319,18 @@ impl Client {
     }
 }
 
-/// A response, or what went wrong.
-type Asked = std::result::Result<Response<ureq::Body>, String>;
-
-/// Whether there was no connection at all, as opposed to one that broke.
-fn is_unreachable(error: &ureq::Error) -> bool {
-    use std::io::ErrorKind;
-    match error {
-        ureq::Error::Io(error) => !matches!(
-            error.kind(),
-            ErrorKind::ConnectionReset
-                | ErrorKind::ConnectionAborted
-                | ErrorKind::BrokenPipe
-                | ErrorKind::UnexpectedEof
-                | ErrorKind::Interrupted
-        ),
-        ureq::Error::Timeout(phase) => {
-            matches!(phase, ureq::Timeout::Resolve | ureq::Timeout::Connect)
-        }
-        ureq::Error::HostNotFound
-        | ureq::Error::ConnectionFailed
-        | ureq::Error::ConnectProxyFailed(_)
-        | ureq::Error::BadUri(_)
-        | ureq::Error::Http(_) => true,
-        _ => false,
+/// What another try may help with; the rest is an error.
+fn passing(url: &str, failed: Failed) -> Result<String> {
+    match failed {
+        Failed::Passing(problem) | Failed::Unreachable(problem) => Ok(problem),
+        Failed::Final(what) | Failed::Address(what) => Err(wrong(url, &what)),
+        Failed::Over => Err(stopped(url)),
     }
 }
 
 /// An answer that is no success: what may pass is a problem, what stays is a failure.
-fn refused(url: &str, response: &Response<ureq::Body>) -> std::result::Result<String, Failure> {
-    let status = response.status();
-    match status.as_u16() {
+fn refused(url: &str, status: u16) -> std::result::Result<String, Failure> {
+    match status {
         404 => Err(Failure::Missing(wrong(url, "is not there (404); check the name"))),
         401 | 403 => {
             let what = format!(
@@ -311,8 +339,8 @@ fn refused(url: &str, response: &Response<ureq::Body>) -> std::result::Result<St
             );
             Err(wrong(url, &what).into())
         }
-        408 | 425 | 429 | 500..=599 => Ok(format!("the server says {status}")),
-        _ => Err(wrong(url, &format!("the server says {status}")).into()),
+        408 | 429 | 500..=599 => Ok(format!("the server says {status}")),
+        _ => Err(wrong(url, &format!("the server says {status}; check the address")).into()),
     }
 }
 
@@ -353,17 +381,16 @@ pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn size(path: &Path) -> u64 {
-    path.metadata().map_or(0, |metadata| metadata.len())
-}
-
 fn content_length(headers: &HeaderMap) -> Option<u64> {
     headers.get("content-length")?.to_str().ok()?.parse().ok()
 }
 
-/// The length of the whole behind the slash of `content-range`.
-fn whole_size(headers: &HeaderMap) -> Option<u64> {
-    headers.get("content-range")?.to_str().ok()?.rsplit('/').next()?.parse().ok()
+/// The first byte and the length of the whole in `content-range: bytes 5-9/10` or `bytes */10`.
+fn content_range(headers: &HeaderMap) -> Option<(Option<u64>, Option<u64>)> {
+    let text = headers.get("content-range")?.to_str().ok()?.trim();
+    let (range, whole) = text.strip_prefix("bytes")?.trim_start().split_once('/')?;
+    let first = range.split_once('-').and_then(|(first, _)| first.trim().parse().ok());
+    Some((first, whole.trim().parse().ok()))
 }
 
 /// The address in `link: <…>; rel="next"`.

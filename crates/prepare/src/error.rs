@@ -32,6 +32,8 @@ pub enum PrepareError {
         /// What happened, with the next move.
         what: String,
     },
+    /// The system has none of something left, such as threads.
+    System(String),
     /// The folder holds another data set, which is not replaced unasked.
     OtherDataSet {
         /// The folder.
@@ -65,7 +67,7 @@ impl PrepareError {
 impl fmt::Display for PrepareError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Usage(what) => f.write_str(what),
+            Self::Usage(what) | Self::System(what) => f.write_str(what),
             Self::Io { path, doing, source } => {
                 let advice = match source.kind() {
                     io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {

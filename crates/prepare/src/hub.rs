@@ -3,9 +3,11 @@
 use crate::download::{Client, Failure};
 use crate::error::{PrepareError, Result};
 use crate::known::{Known, Origin, names};
+use crate::limits;
+use crate::pick::{self, Found, Pick, Scalar};
 use crate::readers::Packing;
 use crate::sources::{Format, Place, Source, natural};
-use serde_json::Value;
+use serde_core::de::{IgnoredAny, MapAccess, SeqAccess};
 
 /// Where the hub is, and who asks.
 #[derive(Clone, Debug)]
@@ -18,9 +20,6 @@ pub struct Hub {
 
 /// The hub that everybody uses.
 pub const ENDPOINT: &str = "https://huggingface.co";
-
-/// Most pages of a listing: a thousand files each.
-const PAGES: usize = 64;
 
 impl Hub {
     /// As `HF_ENDPOINT` and `HF_TOKEN` say.
@@ -88,14 +87,13 @@ impl Hub {
         let api = format!("{}/api/datasets/{repository}/tree/{revision}", self.endpoint);
         let mut url = format!("{api}/{folder}?recursive=true");
         let mut files = Vec::new();
-        for _ in 0..PAGES {
-            let (entries, next) = client.json(&url)?;
-            let wrong = || PrepareError::Network {
-                url: url.clone(),
-                what: "the answer is no list of files; is HF_ENDPOINT a hub?".to_owned(),
-            };
-            for entry in entries.as_array().ok_or_else(wrong)? {
-                files.extend(self.source(repository, &revision, entry));
+        for _ in 0..limits::LISTING_PAGES {
+            let (page, next) = client.page(&url, limits::LISTING)?;
+            let more = self.files(repository, &revision, &page);
+            files.extend(more.map_err(|what| PrepareError::Network { url: url.clone(), what })?);
+            if files.len() > limits::FILES {
+                let what = format!("the listing has more than {} files", limits::FILES);
+                return Err(PrepareError::Network { url, what }.into());
             }
             match next {
                 Some(next) => url = next,
@@ -105,20 +103,121 @@ impl Hub {
         Ok(files)
     }
 
-    /// A parquet file of a listing.
-    fn source(&self, repository: &str, revision: &str, entry: &Value) -> Option<Source> {
-        let path = entry["path"].as_str().filter(|path| path.ends_with(".parquet"))?;
-        let lfs = &entry["lfs"];
-        let bytes = lfs["size"].as_u64().or_else(|| entry["size"].as_u64());
-        let sha256 = lfs["oid"].as_str().map(|oid| oid.trim_start_matches("sha256:").to_owned());
-        let url = format!("{}/datasets/{repository}/resolve/{revision}/{path}", self.endpoint);
-        Some(Source {
-            name: format!("{repository}/{path}"),
-            place: Place::Url { url, sha256 },
-            format: Format::Parquet,
-            packing: Packing::None,
-            bytes,
-            split: None,
-        })
+    /// The parquet files of one page of a listing, as the hub's interface writes it. By itself, so
+    /// that any bytes can be given to it without a server.
+    ///
+    /// # Errors
+    ///
+    /// When it is no listing, or one of too many files.
+    pub fn files(
+        &self,
+        repository: &str,
+        revision: &str,
+        page: &[u8],
+    ) -> std::result::Result<Vec<Source>, String> {
+        let listing: Page = pick::read(page).map_err(|error| format!("is no JSON: {error}"))?;
+        if !listing.is_list {
+            return Err("the answer is no list of files; is HF_ENDPOINT a hub?".to_owned());
+        }
+        if listing.entries.len() > limits::FILES {
+            return Err(format!("the listing has more than {} files", limits::FILES));
+        }
+        let source = |entry: Entry| {
+            let Entry { path, bytes, lfs } = entry;
+            let url = format!("{}/datasets/{repository}/resolve/{revision}/{path}", self.endpoint);
+            Source {
+                name: format!("{repository}/{path}"),
+                place: Place::Url { url, sha256: lfs.sha256 },
+                format: Format::Parquet,
+                packing: Packing::None,
+                bytes: lfs.bytes.or(bytes),
+                split: None,
+            }
+        };
+        Ok(listing.entries.into_iter().map(source).collect())
+    }
+}
+
+/// A page of a listing: its parquet files, up to one more than there may be.
+#[derive(Default)]
+struct Page {
+    entries: Vec<Entry>,
+    is_list: bool,
+}
+
+impl Pick for Page {
+    fn element<'de, S: SeqAccess<'de>>(
+        &mut self,
+        list: &mut S,
+    ) -> std::result::Result<Option<()>, S::Error> {
+        self.is_list = true;
+        let Some(entry) = pick::element::<Entry, S>(list)? else {
+            return Ok(None);
+        };
+        if entry.path.ends_with(".parquet") && self.entries.len() <= limits::FILES {
+            self.entries.push(entry);
+        }
+        Ok(Some(()))
+    }
+}
+
+/// A file of a listing.
+#[derive(Default)]
+struct Entry {
+    path: String,
+    bytes: Option<u64>,
+    lfs: Stored,
+}
+
+impl Pick for Entry {
+    fn field<'de, M: MapAccess<'de>>(
+        &mut self,
+        name: &str,
+        map: &mut M,
+    ) -> std::result::Result<(), M::Error> {
+        match name {
+            "path" => self.path = pick::value::<Text, M>(map)?.0,
+            "size" => self.bytes = pick::value::<Scalar, M>(map)?.whole(),
+            "lfs" => self.lfs = pick::value(map)?,
+            _ => drop(map.next_value::<IgnoredAny>()?),
+        }
+        Ok(())
+    }
+}
+
+/// How large files are kept: with their checksum.
+#[derive(Default)]
+struct Stored {
+    bytes: Option<u64>,
+    sha256: Option<String>,
+}
+
+impl Pick for Stored {
+    fn field<'de, M: MapAccess<'de>>(
+        &mut self,
+        name: &str,
+        map: &mut M,
+    ) -> std::result::Result<(), M::Error> {
+        match name {
+            "size" => self.bytes = pick::value::<Scalar, M>(map)?.whole(),
+            "oid" => {
+                let oid: Scalar = pick::value(map)?;
+                self.sha256 = oid.text().map(|oid| oid.trim_start_matches("sha256:").to_owned());
+            }
+            _ => drop(map.next_value::<IgnoredAny>()?),
+        }
+        Ok(())
+    }
+}
+
+/// A whole string.
+#[derive(Default)]
+struct Text(String);
+
+impl Pick for Text {
+    fn scalar(&mut self, found: Found<'_>) {
+        if let Found::Text(text) = found {
+            self.0 = text.to_owned();
+        }
     }
 }

@@ -2,6 +2,7 @@
 //! after the tokens it counts are safely there.
 
 use crate::error::{PrepareError, Result};
+use crate::{limits, regular};
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::Write;
@@ -11,6 +12,9 @@ use std::path::Path;
 pub const NAME: &str = "prepare.json";
 
 const SCHEMA: &str = "fitgpt.prepare/1";
+
+/// Most of anything that is counted: the sum of a few does not wrap, nor do their bytes.
+const MOST: u64 = 1 << 56;
 
 /// What was read and written, all of it counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,11 +53,29 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// The journal in a folder; none where there is none, or none that can be read.
+    /// The journal in a folder; none where there is none, or none of ours.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read, or counts what cannot be.
+    pub fn read(folder: &Path) -> Result<Option<Journal>> {
+        let path = folder.join(NAME);
+        if !path.exists() {
+            return Ok(None);
+        }
+        let journal = Journal::parse(&regular::read(&path, limits::JOURNAL, "journal of ours")?);
+        match journal.as_ref().and_then(Journal::impossible) {
+            Some(what) => Err(damaged(folder, &what)),
+            None => Ok(journal),
+        }
+    }
+
+    /// What the bytes of a journal say; none where they are no journal of ours. The counts may be
+    /// anything: [`Journal::read`] looks at them.
     #[must_use]
-    pub fn read(folder: &Path) -> Option<Journal> {
-        let text = std::fs::read(folder.join(NAME)).ok()?;
-        let value: Value = serde_json::from_slice(&text).ok()?;
+    pub fn parse(bytes: &[u8]) -> Option<Journal> {
+        // A tree of values takes some ten times its text: the bound of the file bounds it.
+        let value: Value = serde_json::from_slice(bytes).ok()?;
         if value["schema"] != SCHEMA {
             return None;
         }
@@ -74,6 +96,28 @@ impl Journal {
             },
             complete: value["complete"].as_bool()?,
         })
+    }
+
+    /// What it counts that no preparation can have counted.
+    #[must_use]
+    pub fn impossible(&self) -> Option<String> {
+        let Totals { train_tokens, val_tokens, train_documents, val_documents, .. } = self.totals;
+        let Totals { text_bytes, replaced, skipped, .. } = self.totals;
+        let all = [train_tokens, val_tokens, train_documents, val_documents, text_bytes];
+        let others = [replaced, skipped, self.source, self.batches, self.first_document];
+        if let Some(count) = all.into_iter().chain(others).find(|count| *count > MOST) {
+            return Some(format!("it counts {count} of something, more than any disk holds"));
+        }
+        // None of these sums wraps: each part is at most MOST.
+        let (tokens, documents) = (train_tokens + val_tokens, train_documents + val_documents);
+        if tokens > text_bytes + documents {
+            return Some(format!(
+                "it counts {tokens} tokens of {text_bytes} bytes in {documents} documents"
+            ));
+        }
+        let (first, source) = (self.first_document, self.source);
+        (first > documents + source)
+            .then(|| format!("it counts {documents} documents, but is at number {first} or later"))
     }
 
     /// Replaces the journal in a folder.
@@ -100,6 +144,12 @@ impl Journal {
         });
         replace(&folder.join(NAME), format!("{value:#}\n").as_bytes())
     }
+}
+
+/// The journal of a folder cannot be right.
+pub fn damaged(folder: &Path, what: &str) -> PrepareError {
+    let advice = "remove it to begin anew, or give prepare --overwrite";
+    PrepareError::Output { path: folder.join(NAME), what: format!("is damaged: {what}; {advice}") }
 }
 
 /// Writes a file beside the old one, and swaps them when it is safely on disk.

@@ -18,6 +18,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 const SHARE: u32 = 20;
 /// Bytes written at a time.
 const BUFFER: usize = 1 << 20;
+/// Bytes of a token.
+const TOKEN_BYTES: u64 = 2;
 
 /// What a folder holds before anything is done.
 #[derive(Debug)]
@@ -33,18 +35,46 @@ pub enum Found {
     },
 }
 
+/// Files beside the tokens without which nobody knows what the tokens stand for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Beside {
+    /// Whether `meta.pkl` belongs to the data set.
+    pub meta: bool,
+    /// Whether `tokenizer.json` does.
+    pub tokenizer: bool,
+}
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// As in the journal.
+    pub settings: &'a str,
+    /// What else must be there.
+    pub beside: Beside,
+    /// Whether another data set is replaced.
+    pub overwrite: bool,
+}
+
 /// Looks at a folder.
 ///
 /// # Errors
 ///
-/// When it holds another data set, which is not replaced unless that is wished.
-pub fn look(folder: &Path, settings: &str, overwrite: bool) -> Result<Found> {
-    let journal = Journal::read(folder);
+/// When it holds another data set, or a damaged one, which is not replaced unless that is wished.
+pub fn look(folder: &Path, wanted: &Wanted<'_>) -> Result<Found> {
+    let Wanted { settings, beside, overwrite } = *wanted;
+    let journal = match Journal::read(folder) {
+        Err(_) if overwrite => None,
+        journal => journal?,
+    };
     let same = journal.as_ref().filter(|journal| journal.settings == settings);
     let whole = folder.join("train.bin").exists();
     match same {
         Some(journal) if journal.complete && whole && !overwrite => {
-            return Ok(Found::Done(journal.totals));
+            let missing = missing(folder, &journal.totals, beside);
+            return match missing.is_empty() {
+                true => Ok(Found::Done(journal.totals)),
+                false => Err(incomplete(folder, &missing)),
+            };
         }
         Some(journal) if !whole => return Ok(Found::Begun(journal.clone())),
         _ => {}
@@ -55,6 +85,37 @@ pub fn look(folder: &Path, settings: &str, overwrite: bool) -> Result<Found> {
     let is_begun = |journal: &Journal| !journal.complete && journal.totals != Totals::default();
     let other = journal.as_ref().is_some_and(is_begun);
     Ok(Found::Nothing { other })
+}
+
+/// What a complete data set lacks, each with its name.
+fn missing(folder: &Path, totals: &Totals, beside: Beside) -> Vec<String> {
+    let mut missing = Vec::new();
+    for (name, tokens) in [("train.bin", totals.train_tokens), ("val.bin", totals.val_tokens)] {
+        let want = tokens.saturating_mul(TOKEN_BYTES);
+        match folder.join(name).metadata().map(|metadata| metadata.len()) {
+            Err(_) => missing.push(format!("{name} is not there")),
+            Ok(have) if have != want => {
+                missing.push(format!("{name} has {have} bytes, but {want} were written"));
+            }
+            Ok(_) => {}
+        }
+    }
+    for (name, belongs) in [("meta.pkl", beside.meta), ("tokenizer.json", beside.tokenizer)] {
+        if belongs && !folder.join(name).is_file() {
+            missing.push(format!("{name} is not there"));
+        }
+    }
+    missing
+}
+
+fn incomplete(folder: &Path, missing: &[String]) -> PrepareError {
+    let what = format!(
+        "holds this data set, but not whole: {}; to make it again, remove train.bin and {} there \
+         and give the same command, or give prepare --overwrite",
+        missing.join(", "),
+        journal::NAME
+    );
+    PrepareError::Output { path: folder.to_owned(), what }
 }
 
 /// Token files in the making.
@@ -204,7 +265,9 @@ fn open_part(folder: &Path, split: Split, tokens: u64) -> Result<File> {
     }
     let opened = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
     let mut file = opened.map_err(PrepareError::io(&path, "open it"))?;
-    let (have, want) = (file.metadata().map_or(0, |metadata| metadata.len()), tokens * 2);
+    let want = tokens.checked_mul(TOKEN_BYTES);
+    let want = want.ok_or_else(|| journal::damaged(folder, &format!("{tokens} tokens")))?;
+    let have = file.metadata().map_or(0, |metadata| metadata.len());
     if have < want {
         let what = format!(
             "has {have} bytes, but the journal counts {want}: it was changed; remove \

@@ -8,6 +8,7 @@ use crate::segment::Batch;
 use crate::tokens::Tokens;
 use data::Split;
 use std::collections::BTreeMap;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, channel, sync_channel};
 use std::sync::{Mutex, PoisonError};
@@ -126,14 +127,18 @@ pub fn run(
     let (results, finished) = channel();
     let queue = Mutex::new(queue);
     std::thread::scope(|scope| {
-        let reader = scope.spawn(move || read(&mut Feed { permits, jobs, index: 0 }));
-        let threads: Vec<_> = (0..workers)
-            .map(|_| {
-                let (results, queue) = (results.clone(), &queue);
-                scope.spawn(move || work(tokens, queue, |made| results.send(made).is_ok()))
-            })
-            .collect();
+        let thread = || std::thread::Builder::new();
+        // Workers first: without any, nothing has begun yet.
+        let threads = team(workers, || {
+            let (results, queue) = (results.clone(), &queue);
+            let working = move || work(tokens, queue, |made| results.send(made).is_ok());
+            thread().name("worker".to_owned()).spawn_scoped(scope, working)
+        })?;
         drop(results);
+        // Where it cannot start, its ends of the channels go with it, and the workers end.
+        let reading = move || read(&mut Feed { permits, jobs, index: 0 });
+        let reader = thread().name("reader".to_owned()).spawn_scoped(scope, reading);
+        let reader = reader.map_err(|error| no_thread(&error))?;
         let outcome = in_order(&finished, &written, &mut write);
         // Whoever still gives, gives to nobody from here on, and ends.
         drop((finished, written));
@@ -149,6 +154,28 @@ pub fn run(
             Err(error) => Err(error),
         }
     })
+}
+
+/// As many threads as the system gives, up to `wanted`; fewer are slower, and do as well.
+fn team<T>(wanted: usize, mut start: impl FnMut() -> io::Result<T>) -> Result<Vec<T>> {
+    let mut threads = Vec::with_capacity(wanted);
+    for _ in 0..wanted {
+        match start() {
+            Ok(thread) => threads.push(thread),
+            Err(error) if threads.is_empty() => return Err(no_thread(&error)),
+            Err(_) => break,
+        }
+    }
+    Ok(threads)
+}
+
+/// No thread is to be had.
+pub fn no_thread(error: &io::Error) -> PrepareError {
+    let what = format!(
+        "the system starts no more threads ({error}); end other programs, or raise the limits of \
+         processes (`ulimit -u`) and of memory"
+    );
+    PrepareError::System(what)
 }
 
 type Made = (u64, Result<Item<Encoded>>);
@@ -243,4 +270,21 @@ fn encode(
         }
     }
     Ok(made)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fewer_threads_do_and_none_is_an_error() {
+        for (given, want) in [(9, Some(4)), (4, Some(4)), (1, Some(1)), (0, None)] {
+            let mut left: u32 = given;
+            let made = team(4, || {
+                left = left.checked_sub(1).ok_or(io::ErrorKind::WouldBlock)?;
+                Ok(())
+            });
+            assert_eq!(made.ok().map(|made| made.len()), want, "{given}");
+        }
+    }
 }

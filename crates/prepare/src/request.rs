@@ -115,7 +115,7 @@ impl Job {
                 }
                 None if argument == "-" => listing.sources.push(standard_input(&request)),
                 None if is_url(argument) => listing.sources.push(Source::of_url(argument)),
-                None => listing.add(argument)?,
+                None => listing.add(argument, client)?,
             }
         }
         leave_own_files_out(&mut listing, &request.out)?;
@@ -205,7 +205,9 @@ impl Job {
         let how = (by_position, val.to_bits(), seed, max_tokens, field, column);
         hash.update(format!("1 {how:?} {:?}", (crate::segment::WINDOW, crate::segment::BATCH)));
         match tokenizer {
-            Choice::Json(path) => hash.update(crate::download::sha256_of(path)?),
+            Choice::Json(path) => {
+                hash.update(hex(&Sha256::digest(crate::tokens::read_json(path)?)));
+            }
             choice => hash.update(format!("{choice:?}")),
         }
         for source in &self.sources {
@@ -282,7 +284,9 @@ fn sizes(
     request: &Request,
 ) -> (u64, u64) {
     let size = |source: &Source| source.bytes.unwrap_or(0);
-    let bytes = sources.iter().map(size).sum();
+    // A server tells sizes: their sum may be more than a number holds.
+    let total = |sum: u64, size: u64| sum.saturating_add(size);
+    let bytes = sources.iter().map(size).fold(0, total);
     let tokens = |source| size(source) as f64 * disk::tokens_per_byte(source, by_characters);
     let mut needed = sources.iter().map(tokens).sum::<f64>() as u64;
     if let Some(most) = request.max_tokens {
@@ -293,5 +297,6 @@ fn sizes(
     downloads.sort_unstable();
     // The one in use and the one behind it; all of them where they are read twice.
     let at_once = if request.keep_downloads || twice { downloads.len() } else { 2 };
-    (bytes, needed + downloads.iter().rev().take(at_once).sum::<u64>())
+    let downloads = downloads.into_iter().rev().take(at_once).fold(0, total);
+    (bytes, needed.saturating_add(downloads))
 }

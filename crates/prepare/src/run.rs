@@ -2,9 +2,9 @@
 
 use crate::download::{Client, hex};
 use crate::error::{PrepareError, Result};
-use crate::journal::{Journal, Totals};
+use crate::journal::{self, Journal, Totals};
 use crate::lock::Lock;
-use crate::output::{Found, Output, look};
+use crate::output::{Beside, Found, Output, Wanted, look};
 use crate::pipeline::{self, Encoded, Event, Feed, Item, Next};
 use crate::readers::{Packing, ReadSpec, read};
 use crate::request::{Choice, Job, Request};
@@ -14,13 +14,18 @@ use crate::sniff::shape_of_file;
 use crate::sources::{Format, Place};
 use crate::split::{Rule, train_characters};
 use crate::survey::Survey;
-use crate::tokens::Tokens;
+use crate::tokens::{Tokens, read_json};
 use data::Split;
 use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::time::Duration;
+
+/// How often it is asked whether somebody wants to stop.
+const GLANCE: Duration = Duration::from_millis(50);
 
 /// How far it is.
 #[derive(Clone, Copy, Debug, Default)]
@@ -64,7 +69,7 @@ pub fn run(mut job: Job, client: &Client, observer: &mut dyn Observer) -> Result
     let out = job.request.out.clone();
     let stdin = job.sources.iter().position(|source| source.place == Place::Stdin);
     if stdin.is_none()
-        && let Found::Done(totals) = look(&out, &job.settings()?, job.request.overwrite)?
+        && let Found::Done(totals) = look(&out, &wanted(&job, &job.settings()?))?
     {
         return Ok(Outcome::Already(totals)); // a folder that may not be written to is as good
     }
@@ -82,7 +87,7 @@ pub fn run(mut job: Job, client: &Client, observer: &mut dyn Observer) -> Result
     }
     settings += &job.settings()?;
     let shelf = Shelf::new(job.sources.clone().into(), client.clone(), &out);
-    let found = look(&out, &settings, job.request.overwrite);
+    let found = look(&out, &wanted(&job, &settings));
     if matches!(found, Err(_) | Ok(Found::Done(_))) && !job.request.keep_downloads {
         shelf.clear(); // the copy of standard input is not needed
     }
@@ -104,9 +109,22 @@ pub fn run(mut job: Job, client: &Client, observer: &mut dyn Observer) -> Result
             Journal { settings, ..Journal::default() }
         }
     };
+    if journal.source > job.sources.len() as u64 {
+        let (at, all) = (journal.source, job.sources.len());
+        return Err(journal::damaged(&out, &format!("it is at source {at} of {all}")));
+    }
     job.check_space()?;
     let output = Output::open(&out, journal, &lock)?;
     Work { job: &job, shelf, client, observer }.run(output)
+}
+
+/// What the folder should hold.
+fn wanted<'a>(job: &Job, settings: &'a str) -> Wanted<'a> {
+    let beside = Beside {
+        meta: job.tokenizer != Choice::Gpt2,
+        tokenizer: matches!(job.tokenizer, Choice::Json(_)),
+    };
+    Wanted { settings, beside, overwrite: job.request.overwrite }
 }
 
 /// A preparation under way.
@@ -139,9 +157,7 @@ impl Work<'_> {
         let totals = output.journal.totals;
         self.check_halves(&totals)?;
         let tokenizer = match &self.job.tokenizer {
-            Choice::Json(path) => {
-                Some(std::fs::read(path).map_err(PrepareError::io(path, "read it"))?)
-            }
+            Choice::Json(path) => Some(read_json(path)?),
             _ => None,
         };
         output.finish(tokens.meta().as_ref(), tokenizer.as_deref())?;
@@ -217,7 +233,7 @@ impl Work<'_> {
         let sizes: Vec<u64> = job.sources.iter().map(|s| s.bytes.unwrap_or(0)).collect();
         let mut writer = Writer {
             job,
-            before: sizes.iter().take(output.journal.source as usize).sum(),
+            before: total(sizes.iter().take(output.journal.source as usize)),
             sizes,
             output,
             surveyed: job.by_position || job.tokenizer == Choice::Char,
@@ -291,6 +307,11 @@ impl Reader<'_> {
             }
             result?;
             document = segmenter.finish()?;
+            if count < written {
+                let name = &self.job.sources[index].name;
+                let what = format!("it counts {written} batches of {name}, which has {count}");
+                return Err(journal::damaged(&self.job.request.out, &what));
+            }
             feed.give(Item::SourceEnd(document))?;
         }
         Ok(())
@@ -318,11 +339,12 @@ impl Writer<'_> {
                 // A call that goes on from here must not read another document.
                 self.output.journal.complete = next == Next::Enough;
                 self.output.journal.batches += 1;
-                self.progress.bytes = self.before + encoded.position;
+                self.progress.bytes = self.before.saturating_add(encoded.position);
             }
             Item::SourceEnd(document) => {
                 let journal = &mut self.output.journal;
-                self.before += self.sizes.get(journal.source as usize).copied().unwrap_or(0);
+                let size = self.sizes.get(journal.source as usize).copied().unwrap_or(0);
+                self.before = self.before.saturating_add(size);
                 self.progress.bytes = self.before;
                 journal.source += 1;
                 journal.batches = 0;
@@ -364,6 +386,11 @@ impl Writer<'_> {
         totals.skipped += skipped;
         Ok(next)
     }
+}
+
+/// Sizes that a server tells may be anything: a sum that is too large is as large as can be.
+fn total<'a>(sizes: impl Iterator<Item = &'a u64>) -> u64 {
+    sizes.fold(0, |sum, size| sum.saturating_add(*size))
 }
 
 fn spec_of<'a>(job: &'a Job, index: usize, path: &'a Path) -> ReadSpec<'a> {
@@ -410,26 +437,47 @@ fn keep_standard_input(job: &mut Job, index: usize, client: &Client) -> Result<S
     let path = folder.join(crate::shelf::STDIN);
     let writing = PrepareError::io(&path, "keep standard input");
     let mut file = File::create(&path).map_err(&writing)?;
-    let mut input = std::io::stdin().lock();
+    let input = standard_input()?;
     let mut hash = Sha256::new();
-    let mut buffer = vec![0; 256 << 10];
     let mut bytes = 0;
     while !client.is_stopped() {
-        let count = match input.read(&mut buffer) {
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-            result => result.map_err(PrepareError::io(Path::new("-"), "read standard input"))?,
+        let piece = match input.recv_timeout(GLANCE) {
+            Err(RecvTimeoutError::Timeout) => continue,
+            Err(RecvTimeoutError::Disconnected) => break,
+            Ok(piece) => piece.map_err(PrepareError::io(Path::new("-"), "read standard input"))?,
         };
-        if count == 0 {
-            break;
-        }
         if bytes == 0 {
-            job.sources[index].packing = Packing::of_first_bytes(&buffer[..count]);
+            job.sources[index].packing = Packing::of_first_bytes(&piece);
         }
-        hash.update(&buffer[..count]);
-        file.write_all(&buffer[..count]).map_err(&writing)?;
-        bytes += count as u64;
+        hash.update(&piece);
+        file.write_all(&piece).map_err(&writing)?;
+        bytes += piece.len() as u64;
     }
     job.sources[index].bytes = Some(bytes);
-    job.bytes += bytes;
+    job.bytes = job.bytes.saturating_add(bytes);
     Ok(hex(&hash.finalize()))
+}
+
+/// Standard input, read by a thread of its own: whoever writes into it may be silent for long, and
+/// nobody who wants to stop waits for that.
+fn standard_input() -> Result<Receiver<std::io::Result<Vec<u8>>>> {
+    let (pieces, input) = sync_channel(2);
+    let reading = move || {
+        let mut stdin = std::io::stdin().lock();
+        let mut buffer = vec![0; 256 << 10];
+        loop {
+            let piece = match stdin.read(&mut buffer) {
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+                Ok(0) => return,
+                Ok(count) => Ok(buffer[..count].to_vec()),
+                Err(error) => Err(error),
+            };
+            if pieces.send(piece).is_err() {
+                return;
+            }
+        }
+    };
+    let thread = std::thread::Builder::new().name("stdin".to_owned());
+    thread.spawn(reading).map_err(|error| pipeline::no_thread(&error))?;
+    Ok(input)
 }

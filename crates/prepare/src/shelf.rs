@@ -2,6 +2,7 @@
 
 use crate::download::{Client, hex};
 use crate::error::{PrepareError, Result};
+use crate::part;
 use crate::sources::{Place, Source};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
@@ -64,7 +65,7 @@ impl Shelf {
         if !matches!(self.sources[index].place, Place::File(_)) {
             // A file that stays is untidy, not wrong.
             let path = self.path(index);
-            let _ = std::fs::remove_file(path.with_added_extension("part"));
+            part::remove(&path);
             let _ = std::fs::remove_file(path);
         }
     }
@@ -109,8 +110,10 @@ impl Ahead {
         let next = self.shelf.sources.get(index + 1);
         if next.is_some_and(|next| matches!(next.place, Place::Url { .. })) {
             let shelf = self.shelf.clone();
-            let thread = std::thread::spawn(move || shelf.bring(index + 1));
-            self.coming = Some((index + 1, thread));
+            let thread = std::thread::Builder::new().name("ahead".to_owned());
+            // Where no thread is to be had, it is brought when its turn comes.
+            let thread = thread.spawn(move || shelf.bring(index + 1)).ok();
+            self.coming = thread.map(|thread| (index + 1, thread));
         }
         Ok(path)
     }

@@ -3,12 +3,14 @@
 //! The order is the same on every machine: as the arguments stand, and within a folder or pattern
 //! by name, where numbers count as numbers (`part2` before `part10`).
 
+use crate::download::Client;
 use crate::error::{PrepareError, Result};
+use crate::pattern::Pattern;
 use crate::readers::Packing;
+use crate::regular;
 use crate::sniff::{Shape, has_column, shape_of_file};
 use data::Split;
 use std::cmp::Ordering;
-use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -112,12 +114,12 @@ impl Listing {
     /// # Errors
     ///
     /// When there is nothing of that name, or it is no text.
-    pub fn add(&mut self, argument: &str) -> Result<()> {
+    pub fn add(&mut self, argument: &str, client: &Client) -> Result<()> {
         let path = Path::new(argument);
         if path.is_dir() {
             let mut found = Vec::new();
-            walk(path, &mut found)?;
-            return self.add_found(argument, found);
+            walk(path, client, &mut found)?;
+            return self.add_found(argument, found, client);
         }
         if path.exists() && !path.is_file() {
             let what = "is a pipe or a device, which can be read only once; give it as `-`";
@@ -134,18 +136,8 @@ impl Listing {
             return Ok(());
         }
         if argument.contains(['*', '?']) {
-            let root: PathBuf = path.components().take_while(|part| !has_pattern(part)).collect();
-            let root = if root.as_os_str().is_empty() { PathBuf::from(".") } else { root };
-            let mut found = Vec::new();
-            if root.is_dir() {
-                walk(&root, &mut found)?;
-            }
-            let wanted = argument.strip_prefix("./").unwrap_or(argument);
-            let fits = |path: &PathBuf| {
-                let path = path.strip_prefix(".").unwrap_or(path);
-                matches(wanted.as_bytes(), path.as_os_str().as_encoded_bytes())
-            };
-            return self.add_found(argument, found.into_iter().filter(fits).collect());
+            let found = fitting(argument, client)?;
+            return self.add_found(argument, found, client);
         }
         Err(PrepareError::Usage(format!(
             "'{argument}' is no file, folder, pattern or known data set; known are {}",
@@ -153,10 +145,16 @@ impl Listing {
         )))
     }
 
-    fn add_found(&mut self, argument: &str, mut found: Vec<PathBuf>) -> Result<()> {
+    fn add_found(
+        &mut self,
+        argument: &str,
+        mut found: Vec<PathBuf>,
+        client: &Client,
+    ) -> Result<()> {
         found.sort_by(|a, b| natural(&a.to_string_lossy(), &b.to_string_lossy()));
         let before = self.sources.len();
         for path in found {
+            client.check_stopped()?;
             let mut source = Source::of_file(&path)?;
             if source.is_plain() && is_binary(&path)? {
                 self.left_out.push(path);
@@ -247,14 +245,36 @@ fn has_pattern(part: &std::path::Component<'_>) -> bool {
     part.as_os_str().to_string_lossy().contains(['*', '?'])
 }
 
-/// All files below a folder but hidden ones. Links to folders are not followed: they may lead
-/// back.
+/// The files that a pattern names.
+fn fitting(argument: &str, client: &Client) -> Result<Vec<PathBuf>> {
+    let typed = Path::new(argument);
+    let root: PathBuf = typed.components().take_while(|part| !has_pattern(part)).collect();
+    let root = if root.as_os_str().is_empty() { PathBuf::from(".") } else { root };
+    let mut found = Vec::new();
+    if root.is_dir() {
+        walk(&root, client, &mut found)?;
+    }
+    let wanted = Pattern::new(argument.strip_prefix("./").unwrap_or(argument).as_bytes());
+    let mut fitting = Vec::new();
+    for path in found {
+        client.check_stopped()?;
+        let name = path.strip_prefix(".").unwrap_or(&path);
+        if wanted.matches(name.as_os_str().as_encoded_bytes()) {
+            fitting.push(path);
+        }
+    }
+    Ok(fitting)
+}
+
 /// Files by which a folder is known that was made of text by this program.
 const MADE: [&str; 3] = ["train.bin", "prepare.json", "last.safetensors"];
 
-fn walk(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
+/// All files below a folder but hidden ones. Links to folders are not followed: they may lead
+/// back.
+fn walk(folder: &Path, client: &Client, found: &mut Vec<PathBuf>) -> Result<()> {
     let listed = PrepareError::io(folder, "list it");
     for entry in std::fs::read_dir(folder).map_err(&listed)? {
+        client.check_stopped()?;
         let entry = entry.map_err(&listed)?;
         if entry.file_name().as_encoded_bytes().starts_with(b".") {
             continue;
@@ -264,7 +284,7 @@ fn walk(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
             // Data sets and runs among the texts are no text.
             let is_made = MADE.iter().any(|file| path.join(file).exists());
             if !is_made {
-                walk(&path, found)?;
+                walk(&path, client, found)?;
             }
         } else if path.is_file() {
             found.push(path);
@@ -280,28 +300,9 @@ fn is_binary(path: &Path) -> Result<bool> {
         return Ok(true);
     }
     let mut start = Vec::new();
-    let file = File::open(path).map_err(PrepareError::io(path, "open it"))?;
+    let file = regular::open(path)?;
     file.take(SNIFFED).read_to_end(&mut start).map_err(PrepareError::io(path, "read it"))?;
     Ok(start.contains(&0))
-}
-
-/// `*` and `?` within a name, `**` across folders.
-fn matches(pattern: &[u8], name: &[u8]) -> bool {
-    match (pattern, name) {
-        ([], []) => true,
-        ([b'*', b'*', rest @ ..], _) => {
-            let rest_or_below = rest.strip_prefix(b"/").unwrap_or(rest);
-            matches(rest_or_below, name)
-                || name.split_first().is_some_and(|(_, behind)| matches(pattern, behind))
-        }
-        ([b'*', rest @ ..], _) => {
-            let here = name.split_first().filter(|(first, _)| **first != b'/');
-            matches(rest, name) || here.is_some_and(|(_, behind)| matches(pattern, behind))
-        }
-        ([b'?', rest @ ..], [first, behind @ ..]) => *first != b'/' && matches(rest, behind),
-        ([wanted, rest @ ..], [first, behind @ ..]) => wanted == first && matches(rest, behind),
-        _ => false,
-    }
 }
 
 /// By name, where runs of digits count by their value.
@@ -338,20 +339,6 @@ mod tests {
         let mut names = vec!["p10.txt", "p9.txt", "p1.txt", "p01.txt", "a", "p9.md", ""];
         names.sort_by(|a, b| natural(a, b));
         assert_eq!(names, ["", "a", "p1.txt", "p01.txt", "p9.md", "p9.txt", "p10.txt"]);
-    }
-
-    #[test]
-    fn patterns_keep_to_their_folder_unless_doubled() {
-        for (pattern, name, want) in [
-            ("a/*.txt", "a/b.txt", true),
-            ("a/*.txt", "a/b/c.txt", false),
-            ("a/**/*.txt", "a/b/c.txt", true),
-            ("a/**/*.txt", "a/c.txt", true),
-            ("?.md", "x.md", true),
-            ("?.md", "xy.md", false),
-        ] {
-            assert_eq!(matches(pattern.as_bytes(), name.as_bytes()), want, "{pattern} {name}");
-        }
     }
 
     #[test]

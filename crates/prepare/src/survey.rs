@@ -52,7 +52,7 @@ impl<'a> Survey<'a> {
         read(spec, self)?;
         self.cleaner.finish(&mut self.text);
         self.count();
-        self.before += std::mem::take(&mut self.position);
+        self.before = self.before.saturating_add(std::mem::take(&mut self.position));
         Ok(())
     }
 
@@ -94,7 +94,7 @@ impl Sink for Survey<'_> {
             self.cleaner.push(part, &mut self.text);
             self.count();
         }
-        (self.progress)(self.before + self.position)
+        (self.progress)(self.before.saturating_add(self.position))
     }
 
     fn end_document(&mut self) -> Result<()> {

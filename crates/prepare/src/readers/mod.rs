@@ -1,10 +1,14 @@
 //! Sources into documents: plain text, JSON, tables and parquet, packed or not, as streams.
 
 mod csv;
+mod delta;
+mod footer;
 mod jsonl;
 mod packing;
+mod pages;
 mod parquet;
 mod text;
+mod thrift;
 
 use crate::error::Result;
 use crate::segment::Sink;

@@ -2,6 +2,7 @@
 
 use super::ReadSpec;
 use crate::error::{PrepareError, Result};
+use crate::{limits, regular};
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::Path;
@@ -15,7 +16,7 @@ pub enum Packing {
     None,
     /// gzip, also several members.
     Gzip,
-    /// zstd, also several frames; windows of up to 128 MiB.
+    /// zstd, also several frames; windows of up to 128 MiB, smaller ones in small files.
     Zstd,
 }
 
@@ -43,7 +44,8 @@ pub struct Unpacked {
 impl Unpacked {
     /// Opens a file.
     pub fn open(path: &Path, packing: Packing) -> Result<Unpacked> {
-        let file = File::open(path).map_err(PrepareError::io(path, "open it"))?;
+        let file = regular::open(path)?;
+        let bytes = file.metadata().map_err(PrepareError::io(path, "read its size"))?.len();
         let read = Arc::new(AtomicU64::new(0));
         let counted = Counted { file, read: Arc::clone(&read) };
         let reader: Box<dyn Read> = match packing {
@@ -53,8 +55,11 @@ impl Unpacked {
                 Box::new(flate2::bufread::MultiGzDecoder::new(buffered))
             }
             Packing::Zstd => {
-                let decoder = zstd::stream::read::Decoder::new(counted);
-                Box::new(decoder.map_err(PrepareError::io(path, "unpack it"))?)
+                let opened = zstd::stream::read::Decoder::new(counted).and_then(|mut decoder| {
+                    decoder.window_log_max(limits::window_log(bytes))?;
+                    Ok(decoder)
+                });
+                Box::new(opened.map_err(PrepareError::io(path, "unpack it"))?)
             }
         };
         Ok(Unpacked { reader, read })
@@ -90,6 +95,12 @@ pub fn broken(spec: &ReadSpec<'_>, position: u64) -> impl Fn(io::Error) -> Prepa
     let name = spec.name.to_owned();
     let packed = spec.packing;
     move |error| {
+        // zstd's own words; it gives no number.
+        if packed == Packing::Zstd && error.to_string().contains("too much memory") {
+            let what = "its zstd window is too large for so small a file; unpack it first \
+                        (unzstd FILE), and give what comes of it";
+            return PrepareError::source(&name, what);
+        }
         let kind = match packed {
             Packing::None => "cannot be read",
             Packing::Gzip => "its gzip data is cut off or damaged",

@@ -1,21 +1,30 @@
 //! Parquet: one column of text, page by page, without arrow.
 //!
 //! Only the pages at hand are in memory; their values are views into them. A row group as a whole
-//! is never read.
+//! is never read. What footer and pages will take is known before they are read, and where the
+//! library panics over damaged bytes, that is an error like any other.
 
+use super::delta::Checked;
+use super::footer::{self, Footer};
+use super::pages::{self, Pages};
 use super::{Packing, ReadSpec};
+use crate::contained::contained;
 use crate::error::{PrepareError, Result};
 use crate::segment::Sink;
+use crate::{limits, regular};
 use parquet::basic::Type;
-use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
+use parquet::column::reader::ColumnReaderImpl;
 use parquet::data_type::{ByteArray, ByteArrayType};
 use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::schema::types::SchemaDescriptor;
 use std::fs::File;
 
-/// Rows taken at a time.
+/// Most rows taken at a time.
 const ROWS: usize = 128;
+/// Bytes that the rows taken at a time may have: with some encodings each is a copy, and as large
+/// as its page at most.
+const TAKEN: u64 = 8 << 20;
 
 /// Pushes the column's values.
 pub fn read(spec: &ReadSpec<'_>, sink: &mut dyn Sink) -> Result<()> {
@@ -23,41 +32,122 @@ pub fn read(spec: &ReadSpec<'_>, sink: &mut dyn Sink) -> Result<()> {
         let what = "is packed around parquet, which has its own packing; unpack it first";
         return Err(PrepareError::source(spec.name, what));
     }
-    let file = File::open(spec.path).map_err(PrepareError::io(spec.path, "open it"))?;
+    let mut file = regular::open(spec.path)?;
     let bytes = file.metadata().map_err(PrepareError::io(spec.path, "read its size"))?.len();
-    let damaged = |error: ParquetError| {
-        let what = match error {
-            // A codec that is not built in, or a kind of page that nobody knows yet.
-            ParquetError::NYI(what) => format!(
-                "is parquet of a kind that is not supported ({what}); write it again with snappy \
-                 or zstd compression"
-            ),
-            error => format!(
-                "is cut off or damaged parquet ({bytes} bytes): {error}; get the file again, then \
-                 give the same command"
-            ),
-        };
-        PrepareError::source(spec.name, what)
-    };
-    let reader = SerializedFileReader::new(file).map_err(damaged)?;
+    let table = Table { spec, bytes };
+    table.check_footer(&mut file)?;
+    let opened = file.try_clone().map_err(PrepareError::io(spec.path, "open it"))?;
+    let reader = table.contained(|| SerializedFileReader::new(opened))?;
     let metadata = reader.metadata();
     let column = column(spec, metadata.file_metadata().schema_descr())?;
     let all_rows = metadata.file_metadata().num_rows().max(1) as f64;
-    let mut rows = 0;
+    let mut rows = 0_u64;
     for index in 0..metadata.num_row_groups() {
-        let group = reader.get_row_group(index).map_err(damaged)?;
-        let values = match group.get_column_reader(column).map_err(damaged)? {
-            ColumnReader::ByteArrayColumnReader(values) => values,
-            _ => return Err(no_text(spec)),
+        let found = table.pages(&mut file, &reader, (index, column))?;
+        let (values, optional) = table.contained(|| {
+            let group = reader.get_row_group(index)?;
+            let descriptor = group.metadata().column(column).column_descr_ptr();
+            let optional = descriptor.max_def_level();
+            let pages = group.get_column_page_reader(column)?;
+            let pages = Box::new(Checked { pages, is_optional: optional > 0 });
+            Ok((ColumnReaderImpl::<ByteArrayType>::new(descriptor, pages), optional))
+        })?;
+        let at_once = match found.has_copies {
+            true => usize::try_from(TAKEN / found.largest.max(1)).unwrap_or(ROWS),
+            false => ROWS,
         };
-        let optional = group.metadata().column(column).column_descr().max_def_level();
-        let mut values = Values { values, optional };
-        while let Some(records) = values.push(sink, damaged)? {
-            rows += records;
-            sink.position((bytes as f64 * (rows as f64 / all_rows)) as u64);
+        let mut values = Values { values, optional, at_once: at_once.clamp(1, ROWS) };
+        while let Some(records) = values.push(sink, &table)? {
+            rows = rows.saturating_add(records as u64);
+            sink.position((bytes as f64 * (rows as f64 / all_rows).min(1.0)) as u64);
         }
     }
     Ok(())
+}
+
+/// A file, for messages.
+struct Table<'a> {
+    spec: &'a ReadSpec<'a>,
+    bytes: u64,
+}
+
+impl Table<'_> {
+    /// A call of the library: its error or its panic is ours.
+    fn contained<T>(&self, call: impl FnOnce() -> parquet::errors::Result<T>) -> Result<T> {
+        match contained(call) {
+            Ok(result) => result.map_err(|error| self.damaged(error)),
+            Err(said) => Err(self.wrong(&said)),
+        }
+    }
+
+    fn damaged(&self, error: ParquetError) -> PrepareError {
+        match error {
+            // A codec that is not built in, or a kind of page that nobody knows yet.
+            ParquetError::NYI(what) => {
+                let what = format!(
+                    "is parquet of a kind that is not supported ({what}); write it again with \
+                     snappy or zstd compression"
+                );
+                PrepareError::source(self.spec.name, what)
+            }
+            error => self.wrong(&error.to_string()),
+        }
+    }
+
+    fn wrong(&self, what: &str) -> PrepareError {
+        let what = format!(
+            "is cut off or damaged parquet ({} bytes): {what}; get the file again, then give the \
+             same command",
+            self.bytes
+        );
+        PrepareError::source(self.spec.name, what)
+    }
+
+    /// The footer is read as a whole, and becomes much larger in memory.
+    fn check_footer(&self, file: &mut File) -> Result<()> {
+        let found = footer::look(file, self.bytes).map_err(|what| self.wrong(&what))?;
+        let most = limits::memory(self.bytes);
+        if found.memory > most {
+            let Footer { bytes, elements, memory } = found;
+            let what = format!(
+                "has a footer of {bytes} bytes with {elements} columns, for which {memory} bytes \
+                 of memory may be needed: more than {most}, the bound for a file of {} bytes; \
+                 write it again with fewer columns or row groups",
+                self.bytes
+            );
+            return Err(PrepareError::source(self.spec.name, what));
+        }
+        Ok(())
+    }
+
+    /// The pages of a column in a row group, if there is memory for them.
+    fn pages(
+        &self,
+        file: &mut File,
+        reader: &SerializedFileReader<File>,
+        (group, column): (usize, usize),
+    ) -> Result<Pages> {
+        let (range, codec) = self.contained(|| {
+            let chunk = reader.metadata().row_group(group).column(column);
+            Ok((chunk.byte_range(), chunk.compression()))
+        })?;
+        if range.0.checked_add(range.1).is_none_or(|end| end > self.bytes) {
+            return Err(self.wrong("a column goes beyond the file"));
+        }
+        let found = pages::look(file, range, codec).map_err(|what| self.wrong(&what))?;
+        let most = limits::memory(self.bytes);
+        if found.memory > most {
+            let Pages { largest, memory, .. } = found;
+            let what = format!(
+                "has a page of {largest} bytes, for which {memory} bytes of memory are needed: \
+                 more than {most}, the bound for a file of {} bytes; write it again with smaller \
+                 pages (pyarrow: data_page_size)",
+                self.bytes
+            );
+            return Err(PrepareError::source(self.spec.name, what));
+        }
+        Ok(found)
+    }
 }
 
 /// A column of one row group.
@@ -65,20 +155,19 @@ struct Values {
     values: ColumnReaderImpl<ByteArrayType>,
     /// The level of a value that is there; less is null.
     optional: i16,
+    /// Rows taken at a time.
+    at_once: usize,
 }
 
 impl Values {
     /// Pushes the next rows; none at the end.
-    fn push(
-        &mut self,
-        sink: &mut dyn Sink,
-        damaged: impl Fn(ParquetError) -> PrepareError,
-    ) -> Result<Option<usize>> {
-        let mut texts: Vec<ByteArray> = Vec::with_capacity(ROWS);
-        let mut levels: Vec<i16> = Vec::with_capacity(ROWS);
+    fn push(&mut self, sink: &mut dyn Sink, table: &Table<'_>) -> Result<Option<usize>> {
+        let mut texts: Vec<ByteArray> = Vec::with_capacity(self.at_once);
+        let mut levels: Vec<i16> = Vec::with_capacity(self.at_once);
         let wanted = (self.optional > 0).then_some(&mut levels);
+        let (values, rows) = (&mut self.values, self.at_once);
         let (records, ..) =
-            self.values.read_records(ROWS, wanted, None, &mut texts).map_err(damaged)?;
+            table.contained(|| values.read_records(rows, wanted, None, &mut texts))?;
         if records == 0 {
             return Ok(None);
         }
@@ -99,7 +188,8 @@ impl Values {
 fn column(spec: &ReadSpec<'_>, schema: &SchemaDescriptor) -> Result<usize> {
     let names: Vec<String> = schema.columns().iter().map(|column| column.path().string()).collect();
     let Some(index) = names.iter().position(|name| name == spec.field) else {
-        let (field, names) = (spec.field, names.join(", "));
+        let shown: Vec<&str> = names.iter().take(20).map(String::as_str).collect();
+        let (field, names) = (spec.field, shown.join(", "));
         let what = format!(
             "has no column '{field}' (it has: {names}); say which one holds the text with --column"
         );

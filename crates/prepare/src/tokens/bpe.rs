@@ -108,11 +108,12 @@ impl Bpe {
         let mut bpe = Bpe { pieces, bytes, merges: table, whole: HashMap::default() };
         let mut whole: HashMap<u128, u16, Fast> = HashMap::default();
         let mut ids = Vec::new();
-        for (piece, id) in bpe.pieces.iter().zip(0..) {
+        // Only short ones: a file may have a token of any length, and merging takes 27 times that.
+        for (piece, id) in bpe.pieces.iter().zip(0..).filter(|(piece, _)| piece.len() <= SHORT) {
             ids.clear();
             bpe.merge(piece, &mut ids);
             // A token that its own merges do not reach is never made of text.
-            if piece.len() <= SHORT && ids == [id] {
+            if ids == [id] {
                 whole.insert(key(piece, 0, piece.len()), id);
             }
         }

@@ -3,27 +3,200 @@
 
 use super::Tokens;
 use super::bpe::{Bpe, MOST_IDS, Merge};
+use crate::limits;
+use crate::pick::{self, Found, Pick, Scalar};
 use data::Meta;
-use serde_json::Value;
+use serde_core::de::{IgnoredAny, MapAccess, SeqAccess};
 use std::collections::HashMap;
 
 /// Names of the token that ends a document, in the order they are looked for.
 const ENDS: [&str; 5] =
     ["<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|end▁of▁sentence|>"];
 
+/// What is kept of the file.
+#[derive(Default)]
+struct Document {
+    normalizer: Scalar,
+    pre_tokenizer: Settings,
+    added_tokens: List<Settings>,
+    model: Model,
+}
+
+impl Pick for Document {
+    fn field<'de, M: MapAccess<'de>>(&mut self, name: &str, map: &mut M) -> Result<(), M::Error> {
+        match name {
+            "normalizer" => self.normalizer = pick::value(map)?,
+            "pre_tokenizer" => self.pre_tokenizer = pick::value(map)?,
+            "added_tokens" => self.added_tokens = pick::value(map)?,
+            "model" => self.model = pick::value(map)?,
+            _ => drop(map.next_value::<IgnoredAny>()?),
+        }
+        Ok(())
+    }
+}
+
+/// An object of words and numbers, of which the known ones are kept.
+#[derive(Default)]
+struct Settings([Scalar; SETTINGS.len()]);
+
+const SETTINGS: [&str; 6] = ["type", "use_regex", "add_prefix_space", "content", "special", "id"];
+
+impl Settings {
+    fn get(&self, name: &str) -> &Scalar {
+        let place = SETTINGS.iter().position(|known| *known == name);
+        place.map_or(&Scalar::Null, |place| &self.0[place])
+    }
+}
+
+impl Pick for Settings {
+    fn field<'de, M: MapAccess<'de>>(&mut self, name: &str, map: &mut M) -> Result<(), M::Error> {
+        match SETTINGS.iter().position(|known| *known == name) {
+            Some(place) => self.0[place] = pick::value(map)?,
+            None => drop(map.next_value::<IgnoredAny>()?),
+        }
+        Ok(())
+    }
+}
+
+/// The first elements of a list, up to one more than there can be ids.
+struct List<T>(Vec<T>);
+
+impl<T> Default for List<T> {
+    fn default() -> Self {
+        List(Vec::new())
+    }
+}
+
+impl<T: Pick> Pick for List<T> {
+    fn element<'de, S: SeqAccess<'de>>(&mut self, list: &mut S) -> Result<Option<()>, S::Error> {
+        if self.0.len() > MOST_IDS {
+            return Ok(list.next_element::<IgnoredAny>()?.map(drop));
+        }
+        let element = pick::element(list)?;
+        Ok(element.map(|element| self.0.push(element)))
+    }
+}
+
+/// Switches of a model that would change ids.
+const SWITCHES: [&str; 4] = ["dropout", "byte_fallback", "ignore_merges", "fuse_unk"];
+/// What another kind of pairs puts around words.
+const AFFIXES: [&str; 2] = ["continuing_subword_prefix", "end_of_word_suffix"];
+
+#[derive(Default)]
+struct Model {
+    kind: Scalar,
+    switches: [Scalar; SWITCHES.len()],
+    affixes: [Scalar; AFFIXES.len()],
+    vocab: Option<Vocab>,
+    merges: Option<Merges>,
+}
+
+impl Pick for Model {
+    fn field<'de, M: MapAccess<'de>>(&mut self, name: &str, map: &mut M) -> Result<(), M::Error> {
+        let place = |names: &[&str]| names.iter().position(|known| *known == name);
+        match (name, place(&SWITCHES), place(&AFFIXES)) {
+            ("type", ..) => self.kind = pick::value(map)?,
+            ("vocab", ..) => self.vocab = Some(pick::value(map)?),
+            ("merges", ..) => self.merges = Some(pick::value(map)?),
+            (_, Some(switch), _) => self.switches[switch] = pick::value(map)?,
+            (_, _, Some(affix)) => self.affixes[affix] = pick::value(map)?,
+            _ => drop(map.next_value::<IgnoredAny>()?),
+        }
+        Ok(())
+    }
+}
+
+/// Tokens with their ids, up to one more than there can be ids.
+#[derive(Default)]
+struct Vocab(Vec<(Box<str>, Option<u64>)>);
+
+impl Pick for Vocab {
+    fn field<'de, M: MapAccess<'de>>(&mut self, name: &str, map: &mut M) -> Result<(), M::Error> {
+        let id: Scalar = pick::value(map)?;
+        if self.0.len() <= MOST_IDS {
+            self.0.push((name.into(), id.whole()));
+        }
+        Ok(())
+    }
+}
+
+/// Pairs by rank, in one text: they may stand before the vocabulary that gives them ids.
+#[derive(Default)]
+struct Merges {
+    text: String,
+    /// Where the left and the right part of each end.
+    ends: Vec<(usize, usize)>,
+    /// The first that is no pair.
+    odd: Option<String>,
+}
+
+impl Pick for Merges {
+    fn element<'de, S: SeqAccess<'de>>(&mut self, list: &mut S) -> Result<Option<()>, S::Error> {
+        if self.ends.len() > limits::MERGES || self.odd.is_some() {
+            return Ok(list.next_element::<IgnoredAny>()?.map(drop));
+        }
+        let Some(pair) = pick::element::<Pair, S>(list)? else {
+            return Ok(None);
+        };
+        match &pair.0[..] {
+            [one] => match one.split_once(' ') {
+                Some((left, right)) => self.push(left, right),
+                None => self.odd = Some(format!("'{one}'")),
+            },
+            [left, right] => self.push(left, right),
+            _ => self.odd = Some("something that is no pair".to_owned()),
+        }
+        Ok(Some(()))
+    }
+}
+
+impl Merges {
+    fn push(&mut self, left: &str, right: &str) {
+        self.text.push_str(left);
+        let middle = self.text.len();
+        self.text.push_str(right);
+        self.ends.push((middle, self.text.len()));
+    }
+}
+
+/// One string with a space in it, or two strings.
+#[derive(Default)]
+struct Pair(Vec<String>);
+
+impl Pick for Pair {
+    fn element<'de, S: SeqAccess<'de>>(&mut self, list: &mut S) -> Result<Option<()>, S::Error> {
+        if self.0.len() > 2 {
+            return Ok(list.next_element::<IgnoredAny>()?.map(drop));
+        }
+        let part = pick::element::<Pair, S>(list)?;
+        Ok(part.map(|part| self.0.push(part.0.concat())))
+    }
+
+    fn scalar(&mut self, found: Found<'_>) {
+        if let Found::Text(text) = found {
+            self.0.push(text.to_owned());
+        }
+    }
+}
+
 /// The file's tokenizer.
 pub fn parse(bytes: &[u8]) -> Result<Tokens, String> {
-    let file: Value = serde_json::from_slice(bytes)
+    let file: Document = pick::read(bytes)
         .map_err(|error| format!("is no JSON: {error}; give Hugging Face's tokenizer.json"))?;
     check(&file)?;
-    let model = &file["model"];
-    let vocab = model["vocab"].as_object().ok_or("has no model.vocab: it is no tokenizer.json")?;
+    let model = &file.model;
+    let vocab = model.vocab.as_ref().ok_or("has no model.vocab: it is no tokenizer.json")?;
+    let most = file.added_tokens.0.len().max(vocab.0.len());
+    if most > MOST_IDS {
+        return Err(format!("has more than {MOST_IDS} tokens, which is what token files hold"));
+    }
     let letters = byte_letters();
     let mut ids: HashMap<&str, u16> = HashMap::new();
     let mut pieces: Vec<Vec<u8>> = Vec::new();
-    let mut place = |name: &str, id: &Value, piece: Vec<u8>| -> Result<u16, String> {
-        let id = id.as_u64().unwrap_or(u64::MAX);
+    let mut place = |name: &str, id: Option<u64>, piece: Vec<u8>| -> Result<u16, String> {
+        let id = id.unwrap_or(u64::MAX);
         let small = u16::try_from(id).map_err(|_| {
+            let name = shown(name);
             format!("token '{name}' has id {id}, but token files hold ids below {MOST_IDS}")
         })?;
         if pieces.len() <= usize::from(small) {
@@ -32,23 +205,23 @@ pub fn parse(bytes: &[u8]) -> Result<Tokens, String> {
         pieces[usize::from(small)] = piece;
         Ok(small)
     };
-    for (name, id) in vocab {
+    for (name, id) in &vocab.0 {
         let piece = name.chars().map(|c| letters.get(&c).copied()).collect::<Option<Vec<u8>>>();
         // Special tokens in the vocabulary are not made of byte letters, and stand for no text.
-        ids.insert(name, place(name, id, piece.unwrap_or_default())?);
+        ids.insert(name, place(name, *id, piece.unwrap_or_default())?);
     }
-    for token in file["added_tokens"].as_array().unwrap_or(&Vec::new()) {
-        let Some(name) = token["content"].as_str() else { continue };
+    for token in &file.added_tokens.0 {
+        let Some(name) = token.get("content").text() else { continue };
         // Such a token is cut out of the text before anything else: other ids than ours.
-        if token["special"].as_bool() == Some(false) {
+        if *token.get("special") == Scalar::Bool(false) {
             return Err(format!(
                 "has an added token '{name}' that is not special; only such are read"
             ));
         }
-        let id = place(name, &token["id"], Vec::new())?;
+        let id = place(name, token.get("id").whole(), Vec::new())?;
         ends_insert(&mut ids, name, id);
     }
-    let merges = merges(&model["merges"], &ids)?;
+    let merges = merges(model.merges.as_ref(), &ids)?;
     let mut single = [0; 256];
     for (letter, byte) in &letters {
         let id = ids.get(letter.to_string().as_str());
@@ -64,6 +237,11 @@ pub fn parse(bytes: &[u8]) -> Result<Tokens, String> {
     Ok(Tokens::Bpe { bpe, end_of_text, meta })
 }
 
+/// The beginning of a name, which may be of any length.
+fn shown(name: &str) -> &str {
+    &name[..name.floor_char_boundary(60)]
+}
+
 /// Keeps only names that live as long as the constants they equal.
 fn ends_insert(ids: &mut HashMap<&str, u16>, name: &str, id: u16) {
     if let Some(known) = ENDS.iter().find(|known| **known == name) {
@@ -72,56 +250,65 @@ fn ends_insert(ids: &mut HashMap<&str, u16>, name: &str, id: u16) {
 }
 
 /// Refuses what would change ids and is not done here.
-fn check(file: &Value) -> Result<(), String> {
-    let model = &file["model"];
-    let kind = model["type"].as_str().unwrap_or("BPE");
+fn check(file: &Document) -> Result<(), String> {
+    let model = &file.model;
+    let kind = model.kind.text().unwrap_or("BPE");
     if kind != "BPE" {
         return Err(format!("is a {kind} tokenizer; only byte-level BPE can be used"));
     }
-    if !file["normalizer"].is_null() {
+    if file.normalizer != Scalar::Null {
         return Err("normalises text before it encodes, which is not done here".to_owned());
     }
-    let truthy = |value: &Value| value.as_bool() == Some(true) || value.as_f64() > Some(0.0);
-    for key in ["dropout", "byte_fallback", "ignore_merges", "fuse_unk"] {
-        if truthy(&model[key]) {
-            return Err(format!("sets model.{key}, which is not known here"));
+    for (switch, value) in SWITCHES.iter().zip(&model.switches) {
+        let is_on = match value {
+            Scalar::Bool(value) => *value,
+            Scalar::Whole(number) => *number > 0,
+            Scalar::Number(number) => *number > 0.0,
+            _ => false,
+        };
+        if is_on {
+            return Err(format!("sets model.{switch}, which is not known here"));
         }
     }
-    for key in ["continuing_subword_prefix", "end_of_word_suffix"] {
-        if model[key].as_str().is_some_and(|text| !text.is_empty()) {
-            return Err(format!("sets model.{key}: it is not byte-level"));
+    for (affix, value) in AFFIXES.iter().zip(&model.affixes) {
+        if value.text().is_some_and(|text| !text.is_empty()) {
+            return Err(format!("sets model.{affix}: it is not byte-level"));
         }
     }
-    let before = &file["pre_tokenizer"];
-    if before["type"].as_str() != Some("ByteLevel") {
-        let kind = before["type"].as_str().unwrap_or("none");
+    let before = &file.pre_tokenizer;
+    if before.get("type").text() != Some("ByteLevel") {
+        let kind = before.get("type").text().unwrap_or("none");
         return Err(format!("cuts words by '{kind}'; only GPT-2's cut ('ByteLevel') can be used"));
     }
-    if before["use_regex"].as_bool() == Some(false) {
+    if *before.get("use_regex") == Scalar::Bool(false) {
         return Err("does not cut words (use_regex false), which is not known here".to_owned());
     }
-    if before["add_prefix_space"].as_bool() == Some(true) {
+    if *before.get("add_prefix_space") == Scalar::Bool(true) {
         return Err("puts a space before each text (add_prefix_space), which is not done".into());
     }
     Ok(())
 }
 
-/// Pairs as `"a b"` or `["a", "b"]`, by rank.
-fn merges(list: &Value, ids: &HashMap<&str, u16>) -> Result<Vec<Merge>, String> {
-    let list = list.as_array().ok_or("has no model.merges")?;
-    let mut merges = Vec::with_capacity(list.len());
-    for entry in list {
-        let parts = match (entry.as_str(), entry.as_array().map(Vec::as_slice)) {
-            (Some(text), _) => text.split_once(' '),
-            (_, Some([left, right])) => left.as_str().zip(right.as_str()),
-            _ => None,
-        };
-        let (left, right) = parts.ok_or_else(|| format!("has {entry} among its merges"))?;
-        let together = format!("{left}{right}");
-        let id = |name: &str| {
-            ids.get(name).copied().ok_or_else(|| format!("merges '{name}', which has no id"))
-        };
-        merges.push((id(left)?, id(right)?, id(&together)?));
+/// Pairs with their ids, by rank.
+fn merges(found: Option<&Merges>, ids: &HashMap<&str, u16>) -> Result<Vec<Merge>, String> {
+    let found = found.ok_or("has no model.merges")?;
+    if let Some(odd) = &found.odd {
+        return Err(format!("has {} among its merges", shown(odd)));
+    }
+    if found.ends.len() > limits::MERGES {
+        let most = limits::MERGES;
+        return Err(format!("has more than {most} merges, too many for {MOST_IDS} tokens"));
+    }
+    let id = |name: &str| {
+        let id = ids.get(name).copied();
+        id.ok_or_else(|| format!("merges '{}', which has no id", shown(name)))
+    };
+    let mut merges = Vec::with_capacity(found.ends.len());
+    let mut start = 0;
+    for &(middle, end) in &found.ends {
+        let (left, right) = (&found.text[start..middle], &found.text[middle..end]);
+        merges.push((id(left)?, id(right)?, id(&found.text[start..end])?));
+        start = end;
     }
     Ok(merges)
 }

@@ -8,11 +8,21 @@ mod json;
 mod words;
 
 use crate::error::{PrepareError, Result};
+use crate::{limits, regular};
 use data::{CharTokenizer, GPT2_IDS, Meta};
 use std::path::Path;
 
 pub use bpe::{Bpe, Encoder as BpeEncoder};
 pub use words::last_safe_cut;
+
+/// The bytes of a tokenizer.json, which is no device and not too large.
+///
+/// # Errors
+///
+/// When it cannot be read, or is something else.
+pub fn read_json(path: &Path) -> Result<Vec<u8>> {
+    regular::read(path, limits::TOKENIZER, "tokenizer.json")
+}
 
 /// How text becomes ids.
 #[derive(Debug)]
@@ -43,8 +53,17 @@ impl Tokens {
     ///
     /// When the file cannot be read or asks for what is not known here.
     pub fn from_json(path: &Path) -> Result<Tokens> {
-        let text = std::fs::read(path).map_err(PrepareError::io(path, "read the tokenizer"))?;
-        json::parse(&text).map_err(|what| PrepareError::source(&path.display().to_string(), what))
+        let name = path.display().to_string();
+        Tokens::parse_json(&read_json(path)?).map_err(|what| PrepareError::source(&name, what))
+    }
+
+    /// Those of the bytes of such a file, which need no file then.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tokens::from_json`], without the file's name.
+    pub fn parse_json(bytes: &[u8]) -> std::result::Result<Tokens, String> {
+        json::parse(bytes)
     }
 
     /// The id behind each document; characters have none.

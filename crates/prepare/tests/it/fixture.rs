@@ -91,6 +91,26 @@ pub fn run(request: Request) -> Result<Totals, PrepareError> {
     run_with(request, &client("http://127.0.0.1:1"))
 }
 
+/// Runs one test of this binary in a process of its own, in its main thread, with `set` in its
+/// environment; gives what it wrote. The test sees by `set` that it is the one that works.
+pub fn alone(test: &str, set: &[(&str, &str)]) -> String {
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture", "--test-threads=1"]);
+    let output = command.envs(set.iter().copied()).output().unwrap();
+    let text =
+        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    let text = text.concat();
+    assert!(output.status.success(), "{test} alone: {text}");
+    text
+}
+
+/// Bytes of memory that this process had at most; none where the system does not tell.
+pub fn peak_memory() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+    line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kib| kib << 10)
+}
+
 #[track_caller]
 pub fn fails(request: Request, words: &[&str]) {
     let out = request.out.clone();
@@ -183,11 +203,20 @@ pub fn zstd(bytes: &[u8]) -> Vec<u8> {
 
 /// A table with an id and an optional text, in row groups of some rows.
 pub fn parquet(path: &Path, documents: &[Option<String>], codec: parquet::basic::Compression) {
+    let properties = parquet::file::properties::WriterProperties::builder();
+    parquet_with(path, documents, properties.set_compression(codec).build());
+}
+
+/// The same in any way that parquet can be written.
+pub fn parquet_with(
+    path: &Path,
+    documents: &[Option<String>],
+    properties: parquet::file::properties::WriterProperties,
+) {
     use parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
     let schema = "message m { required int64 id; optional binary text (UTF8); }";
     let schema = Arc::new(parquet::schema::parser::parse_message_type(schema).unwrap());
-    let properties = parquet::file::properties::WriterProperties::builder();
-    let properties = Arc::new(properties.set_compression(codec).build());
+    let properties = Arc::new(properties);
     let file = std::fs::File::create(path).unwrap();
     let mut writer =
         parquet::file::writer::SerializedFileWriter::new(file, schema, properties).unwrap();
@@ -206,6 +235,18 @@ pub fn parquet(path: &Path, documents: &[Option<String>], codec: parquet::basic:
         row_group.close().unwrap();
     }
     writer.close().unwrap();
+}
+
+/// Lengths as differences, in pages of version 1 or 2.
+pub fn delta(encoding: parquet::basic::Encoding) -> parquet::file::properties::WriterProperties {
+    use parquet::basic::Encoding;
+    use parquet::file::properties::{WriterProperties, WriterVersion};
+    let version = match encoding {
+        Encoding::DELTA_BYTE_ARRAY => WriterVersion::PARQUET_2_0,
+        _ => WriterVersion::PARQUET_1_0,
+    };
+    let builder = WriterProperties::builder().set_dictionary_enabled(false);
+    builder.set_writer_version(version).set_column_encoding("text".into(), encoding).build()
 }
 
 pub fn some(documents: &[String]) -> Vec<Option<String>> {

@@ -1,9 +1,13 @@
 //! The same documents give the same tokens, whatever they come in and however many work on them.
 
 use crate::fixture::{
-    Place, documents, expected, gzip, jsonl, parquet, run, some, twentieth, zstd,
+    Place, client, delta, documents, expected, gzip, jsonl, parquet, parquet_with, run, some,
+    twentieth, zstd,
 };
-use ::parquet::basic::{BrotliLevel, Compression, ZstdLevel};
+use ::parquet::basic::{BrotliLevel, Compression, Encoding, GzipLevel, ZstdLevel};
+use fitgpt_prepare::{Client, Hub, Job};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 #[test]
 fn every_format_gives_the_same_tokens() {
@@ -21,9 +25,16 @@ fn every_format_gives_the_same_tokens() {
     let zstd = Compression::ZSTD(ZstdLevel::default());
     parquet(&place.path("b.parquet"), &some(&documents), zstd);
     let brotli = Compression::BROTLI(BrotliLevel::default());
-    let rarer = [("c", Compression::LZ4_RAW), ("d", brotli), ("e", Compression::LZ4)];
+    let gzip_codec = Compression::GZIP(GzipLevel::default());
+    let rarer =
+        [("c", Compression::LZ4_RAW), ("d", brotli), ("e", Compression::LZ4), ("f", gzip_codec)];
     for (name, codec) in rarer {
         parquet(&place.path(&format!("{name}.parquet")), &some(&documents), codec);
+    }
+    for (name, encoding) in
+        [("g", Encoding::DELTA_BYTE_ARRAY), ("h", Encoding::DELTA_LENGTH_BYTE_ARRAY)]
+    {
+        parquet_with(&place.path(&format!("{name}.parquet")), &some(&documents), delta(encoding));
     }
     for (index, text) in documents.iter().enumerate() {
         // A zero would make a file binary; documents in the other formats may have them.
@@ -38,6 +49,9 @@ fn every_format_gives_the_same_tokens() {
         "c.parquet",
         "d.parquet",
         "e.parquet",
+        "f.parquet",
+        "g.parquet",
+        "h.parquet",
         "txt",
     ] {
         for workers in [1, 4] {
@@ -91,4 +105,18 @@ fn enough_is_enough_at_the_end_of_a_document() {
     assert_eq!(found[..], train[..found.len()]);
     assert_eq!(found.last(), Some(&50256));
     assert_eq!(totals.train_tokens, found.len() as u64);
+}
+
+/// A folder may have millions of files: who asks to stop does not wait for the last of them.
+#[test]
+fn a_walk_ends_when_asked_to() {
+    let place = Place::new("walk");
+    place.write("c/a.txt", b"a few words");
+    let hub = Hub { endpoint: "http://127.0.0.1:1".to_owned(), token: None };
+    let stopped = Client::new(hub, Arc::new(AtomicBool::new(true)));
+    for source in ["c", "c/*.txt"] {
+        let request = place.request(place.path(source).to_str().unwrap(), "out");
+        assert!(Job::new(request.clone(), &client("http://127.0.0.1:1")).is_ok());
+        assert!(Job::new(request, &stopped).is_err(), "{source}");
+    }
 }

@@ -1,13 +1,18 @@
 //! The crate as the command uses it: sources in a folder, a request, the bytes that come of it.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod bit_flips;
 mod bounds;
 mod damaged;
 mod downloads;
 mod fixture;
 mod formats;
+mod hostile_servers;
+mod incomplete;
+mod memory;
 mod nanogpt;
 mod own_files;
 mod server;
 mod tables;
+mod threads;
 mod tokenizers;

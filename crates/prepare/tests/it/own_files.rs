@@ -1,7 +1,12 @@
-//! What is no text: our own files in a folder that is prepared in place, and pipes.
+//! What is no text: our own files in a folder that is prepared in place, and pipes; and standard
+//! input that says nothing.
 
 use crate::fixture::{Place, client, run_with};
-use fitgpt_prepare::Job;
+use fitgpt_prepare::{Client, Hub, Job, Observer, Outcome, Progress};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 const TEXT: &[u8] = b"It was the best of times, it was the worst of times. ".as_slice();
 
@@ -34,4 +39,54 @@ fn a_pipe_is_refused_with_the_way_that_works() {
     let request = place.request(pipe.to_str().unwrap(), "out");
     let message = Job::new(request, &client("http://127.0.0.1:9")).unwrap_err().to_string();
     assert!(message.contains("give it as `-`"), "{message}");
+}
+
+struct Nobody;
+
+impl Observer for Nobody {
+    fn note(&mut self, _: &str) {}
+    fn progress(&mut self, _: &Progress) {}
+}
+
+/// Whoever wants to stop does not wait for a silent writer. In a process of its own, whose
+/// standard input stays open.
+#[test]
+fn a_silent_standard_input_is_left_at_once() {
+    const SILENT: &str = "FITGPT_TEST_SILENT";
+    if std::env::var_os(SILENT).is_some() {
+        let place = Place::new("silent");
+        let stop = Arc::new(AtomicBool::new(false));
+        let hub = Hub { endpoint: "http://127.0.0.1:9".to_owned(), token: None };
+        let client = Client::new(hub, Arc::clone(&stop));
+        let job = Job::new(place.request("-", "out"), &client).unwrap();
+        std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(200));
+            stop.store(true, Ordering::Relaxed);
+        });
+        let outcome = fitgpt_prepare::run(job, &client, &mut Nobody).unwrap();
+        return assert!(matches!(outcome, Outcome::Interrupted(_)), "{outcome:?}");
+    }
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "own_files::a_silent_standard_input_is_left_at_once"])
+        .env(SILENT, "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let held = child.stdin.take();
+    let start = Instant::now();
+    let ended = loop {
+        match child.try_wait().unwrap() {
+            None if start.elapsed() < Duration::from_secs(15) => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            ended => break ended,
+        }
+    };
+    drop(held);
+    if ended.is_none() {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    assert!(ended.is_some_and(|status| status.success()), "{ended:?}");
 }

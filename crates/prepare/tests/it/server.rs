@@ -15,6 +15,12 @@ pub enum Fault {
     Status(u16),
     /// Some bytes of the body are other ones.
     Garbled,
+    /// A part of the file that begins so many bytes after the one that was asked for.
+    Elsewhere(usize),
+    /// After so many bytes nothing comes, and the connection stays.
+    Stall(usize),
+    /// Nothing comes at all.
+    Silence,
 }
 
 #[derive(Default)]
@@ -25,6 +31,14 @@ pub struct State {
     pub faults: HashMap<String, Vec<Fault>>,
     /// Paths that were asked for, with the beginning of the range.
     pub asked: Vec<(String, u64)>,
+    /// Whether each of them came with the token.
+    pub authorized: Vec<bool>,
+    /// Where paths are moved to.
+    pub moved: HashMap<String, String>,
+    /// Whether anybody may read.
+    pub is_open: bool,
+    /// The mark of the version of all files.
+    pub tag: Option<&'static str>,
 }
 
 pub struct Server {
@@ -57,6 +71,11 @@ impl Server {
         self.state.lock().unwrap().faults.insert(path.to_owned(), faults);
     }
 
+    /// Sends whoever asks for `path` to another address.
+    pub fn moved(&self, path: &str, to: &str) {
+        self.state.lock().unwrap().moved.insert(path.to_owned(), to.to_owned());
+    }
+
     /// A repository's folder with files, on both of the hub's paths.
     pub fn dataset(&self, repository: &str, folder: &str, files: &[(&str, Vec<u8>)]) {
         let mut entries = vec![serde_json::json!({"type": "directory", "path": folder})];
@@ -84,25 +103,39 @@ fn answer(mut stream: TcpStream, state: &Mutex<State>) {
     let Some(first) = lines.next() else { return };
     let path = first.split(' ').nth(1).unwrap_or_default();
     let path = path.split('?').next().unwrap_or_default().to_owned();
-    let (mut from, mut authorized) = (0, false);
+    let (mut from, mut authorized, mut version) = (0, false, None);
     for line in lines.by_ref().take_while(|line| !line.is_empty()) {
         let line = line.to_lowercase();
         if let Some(range) = line.strip_prefix("range: bytes=") {
             from = range.trim_end_matches('-').parse().unwrap();
         }
+        version = line.strip_prefix("if-range: ").map(str::to_owned).or(version);
         authorized |= line == "authorization: bearer secret";
     }
-    let (content, fault) = {
+    let (content, fault, moved, is_open, tag) = {
         let mut state = state.lock().unwrap();
         state.asked.push((path.clone(), from as u64));
+        state.authorized.push(authorized);
         let fault = state.faults.get_mut(&path).and_then(Vec::pop);
-        (state.files.get(&path).cloned(), fault)
+        let moved = state.moved.get(&path).cloned();
+        (state.files.get(&path).cloned(), fault, moved, state.is_open, state.tag)
     };
+    if version.is_some_and(|version| Some(version.as_str()) != tag) {
+        from = 0; // another version by now: all of it
+    }
+    if fault == Some(Fault::Silence) {
+        return drop(stream.read(&mut [0]));
+    }
     let (status, mut body) = match (content, fault) {
         (_, Some(Fault::Status(status))) => (status, Vec::new()),
+        _ if moved.is_some() => (302, Vec::new()),
         (None, _) => (404, Vec::new()),
-        (Some(_), _) if !authorized => (401, Vec::new()),
+        (Some(_), _) if !authorized && !is_open => (401, Vec::new()),
         (Some(content), _) if from > content.len() => (416, Vec::new()),
+        (Some(content), Some(Fault::Elsewhere(by))) => {
+            from += by;
+            (206, content[from..].to_vec())
+        }
         (Some(content), _) if from > 0 => (206, content[from..].to_vec()),
         (Some(content), _) => (200, content),
     };
@@ -115,11 +148,19 @@ fn answer(mut stream: TcpStream, state: &Mutex<State>) {
     if status == 206 {
         head += &format!("content-range: bytes {from}-{}/{whole}\r\n", whole - 1);
     }
+    if let Some(to) = moved {
+        head += &format!("location: {to}\r\n");
+    }
+    if let Some(tag) = tag {
+        head += &format!("etag: {tag}\r\n");
+    }
     head += "connection: close\r\n\r\n";
-    if let Some(Fault::Cut(count)) = fault {
+    if let Some(Fault::Cut(count) | Fault::Stall(count)) = fault {
         body.truncate(count);
     }
     let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body));
-    let _ = stream.shutdown(std::net::Shutdown::Write);
+    if !matches!(fault, Some(Fault::Stall(_))) {
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+    }
     let _ = stream.read(&mut [0]);
 }

@@ -1,0 +1,170 @@
+//! What the pages of a parquet column will take in memory, known from their headers before any of
+//! them is read.
+//!
+//! The library takes what a header claims, and for some codecs whatever comes out. So the headers
+//! are read here first: a few bytes for each page.
+
+use super::thrift::{Thrift, kind};
+use parquet::basic::Compression;
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+
+/// Bytes that the library keeps for each value of a dictionary.
+const PER_ENTRY: u64 = 32;
+/// Bytes for each value of a page that is packed by differences: two lengths.
+const PER_LENGTH: u64 = 8;
+/// Most bytes of a header: it may hold the smallest and the largest value of the page.
+const HEADER: u64 = 16 << 20;
+
+/// What is wrong with pages, for a message.
+pub type Wrong = String;
+
+/// The pages of a column in one row group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pages {
+    /// Most bytes that reading them takes at once.
+    pub memory: u64,
+    /// Bytes of the largest one, unpacked.
+    pub largest: u64,
+    /// Whether values may be copies, not views into their page.
+    pub has_copies: bool,
+}
+
+/// One page, as its header describes it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Page {
+    kind: i64,
+    unpacked: u64,
+    packed: u64,
+    values: u64,
+    is_delta: bool,
+}
+
+const DICTIONARY: i64 = 2;
+/// Delta encodings of parquet: of numbers, lengths and strings.
+const DELTAS: [i64; 3] = [5, 6, 7];
+
+/// Looks at the headers of the pages in `length` bytes from `start` on.
+///
+/// # Errors
+///
+/// When a header makes no sense, or a page unpacks to more than it says.
+pub fn look(
+    file: &mut (impl Read + Seek),
+    (start, length): (u64, u64),
+    codec: Compression,
+) -> Result<Pages, Wrong> {
+    let lost = |error: io::Error| format!("a page header cannot be read: {error}");
+    let end = start.checked_add(length).ok_or("a column is longer than a file can be")?;
+    let mut reader = BufReader::with_capacity(4 << 10, file);
+    let mut at = start;
+    let (mut pages, mut dictionary, mut before) = (Pages::default(), 0_u64, 0_u64);
+    while at < end {
+        reader.seek(SeekFrom::Start(at)).map_err(lost)?;
+        let room = (end - at).min(HEADER);
+        let mut header = Thrift { input: (&mut reader).take(room) };
+        let page = read_page(&mut header).map_err(lost)?;
+        let header_bytes = room - header.input.limit();
+        at = at + header_bytes + page.packed;
+        if at > end {
+            let packed = page.packed;
+            return Err(format!("a page of {packed} bytes goes beyond its column"));
+        }
+        pages.largest = pages.largest.max(page.unpacked);
+        pages.has_copies |= page.is_delta;
+        let own = page.memory(codec);
+        // The page before is let go only when the next one is there.
+        pages.memory = pages.memory.max(dictionary.saturating_add(before).saturating_add(own));
+        match page.kind {
+            DICTIONARY => dictionary = dictionary.saturating_add(own),
+            _ => before = own.saturating_sub(page.packed),
+        }
+        if grows_freely(codec) {
+            check_size(&mut reader.by_ref().take(page.packed), codec, page.unpacked)?;
+        }
+    }
+    Ok(pages)
+}
+
+impl Page {
+    /// Bytes that reading it takes: as it lies, as it unpacks, and what is made of its values.
+    fn memory(&self, codec: Compression) -> u64 {
+        let copies = match codec {
+            Compression::UNCOMPRESSED => 0,
+            Compression::BROTLI(_) => 2, // its input has a buffer of that size, too
+            _ => 1,
+        };
+        let per_value = match (self.kind, self.is_delta) {
+            (DICTIONARY, _) => PER_ENTRY,
+            (_, true) => PER_LENGTH,
+            _ => 0,
+        };
+        let values = self.values.saturating_mul(per_value);
+        self.packed.saturating_add(self.unpacked.saturating_mul(copies)).saturating_add(values)
+    }
+}
+
+/// Whether the library unpacks to the end, whatever the header says.
+fn grows_freely(codec: Compression) -> bool {
+    matches!(codec, Compression::GZIP(_) | Compression::BROTLI(_) | Compression::LZ4)
+}
+
+/// Unpacks a page to nowhere, to see that it has no more bytes than its header says.
+fn check_size(packed: &mut impl Read, codec: Compression, claimed: u64) -> Result<(), Wrong> {
+    let mut start = [0; 4];
+    let mut first = Vec::new();
+    let _ = packed.by_ref().take(start.len() as u64).read_to_end(&mut first);
+    start[..first.len()].copy_from_slice(&first);
+    let packed = first.as_slice().chain(packed);
+    let mut unpacked: Box<dyn Read> = match codec {
+        Compression::GZIP(_) => Box::new(flate2::read::MultiGzDecoder::new(packed)),
+        Compression::BROTLI(_) => Box::new(brotli::Decompressor::new(packed, 64 << 10)),
+        // Without the mark of a frame it is a block, which says how long it is.
+        _ if u32::from_le_bytes(start) != LZ4_FRAME => return Ok(()),
+        _ => Box::new(lz4_flex::frame::FrameDecoder::new(packed)),
+    };
+    let mut buffer = [0; 16 << 10];
+    let mut bytes = 0_u64;
+    while bytes <= claimed {
+        match unpacked.read(&mut buffer) {
+            // What is damaged is told by whoever reads it.
+            Ok(0) | Err(_) => return Ok(()),
+            Ok(count) => bytes += count as u64,
+        }
+    }
+    Err(format!("a page unpacks to more than the {claimed} bytes that it says"))
+}
+
+const LZ4_FRAME: u32 = 0x184d_2204;
+
+/// The fields of a page header by their numbers in parquet.thrift.
+fn read_page<R: BufRead>(header: &mut Thrift<R>) -> io::Result<Page> {
+    let mut page = Page::default();
+    let mut last = 0;
+    while let Some((field, kind)) = header.field(&mut last)? {
+        match (field, kind) {
+            (1, kind::I16..=kind::I64) => page.kind = header.number()?,
+            (2, kind::I16..=kind::I64) => page.unpacked = header.size()?,
+            (3, kind::I16..=kind::I64) => page.packed = header.size()?,
+            (5 | 7 | 8, kind::STRUCT) => read_values(header, field, &mut page)?,
+            (_, kind) => header.skip(kind)?,
+        }
+    }
+    Ok(page)
+}
+
+/// The part of a header that only one kind of page has.
+fn read_values<R: BufRead>(header: &mut Thrift<R>, of: i64, page: &mut Page) -> io::Result<()> {
+    // Where the encoding stands: in data and dictionaries, or in data of version 2.
+    let encoding = if of == 8 { 4 } else { 2 };
+    let mut last = 0;
+    while let Some((field, kind)) = header.field(&mut last)? {
+        match (field, kind) {
+            (1, kind::I16..=kind::I64) => page.values = header.size()?,
+            (field, kind::I16..=kind::I64) if field == encoding => {
+                page.is_delta = DELTAS.contains(&header.number()?);
+            }
+            (_, kind) => header.skip(kind)?,
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,309 @@
+//! Files that are small, or at least finite, and ask for memory without end.
+//!
+//! Each is read in a process of its own, whose peak is compared with the bound that is promised.
+
+use crate::fixture::{Place, alone, fails, parquet, peak_memory, zstd};
+use ::parquet::basic::{Compression, GzipLevel, ZstdLevel};
+use fitgpt_prepare::{Choice, Format, Hub, Packing, ReadSpec, Result, Sink, Tokens, read};
+use std::path::Path;
+
+const MIB: u64 = 1 << 20;
+/// The file that a process is to read.
+const FILE: &str = "FITGPT_TEST_FILE";
+
+/// Reads `file` in another process by running `test` there, where `work` does it. Its peak beyond
+/// that of an idle process must be within the promise; gives what it said.
+fn within_the_promise(
+    test: &str,
+    file: &Path,
+    work: impl FnOnce(&Path) -> String,
+) -> Option<String> {
+    if let Some(file) = std::env::var_os(FILE) {
+        let idle = peak_memory()?;
+        let said = work(Path::new(&file));
+        println!("<{said}> <{}>", peak_memory()? - idle);
+        return None;
+    }
+    if peak_memory().is_none() {
+        println!("skipped: no /proc/self/status");
+        return None;
+    }
+    let text = alone(test, &[(FILE, file.to_str().unwrap())]);
+    let mut found = text.split('<').skip(1).map(|part| part.split('>').next().unwrap());
+    let said = found.next().unwrap().to_owned();
+    let peak: u64 = found.next().unwrap().parse().unwrap();
+    let size = file.metadata().unwrap().len();
+    let most = 4 * size + 64 * MIB;
+    println!("{test}: {size} bytes took {peak} of {most}: {said}");
+    assert!(peak <= most, "{size} bytes took {peak}, more than {most}");
+    Some(said)
+}
+
+struct Nowhere(u64);
+
+impl Sink for Nowhere {
+    fn bytes(&mut self, bytes: &[u8]) -> Result<()> {
+        self.0 += bytes.len() as u64;
+        Ok(())
+    }
+    fn end_document(&mut self) -> Result<()> {
+        Ok(())
+    }
+    fn skip_document(&mut self) {}
+    fn replaced(&mut self) {}
+    fn position(&mut self, _: u64) {}
+}
+
+/// What a source gives: its bytes of text, or the error.
+fn text_of(path: &Path, format: Format, packing: Packing) -> String {
+    let (name, field) = ("it", "text");
+    let mut sink = Nowhere(0);
+    let spec = ReadSpec { path, name, format, packing, field, ends_documents: true };
+    match read(&spec, &mut sink) {
+        Ok(()) => format!("{} bytes", sink.0),
+        Err(error) => error.to_string(),
+    }
+}
+
+fn tokenizer(path: &Path) -> String {
+    match Tokens::from_json(path) {
+        Ok(_) => "a tokenizer".to_owned(),
+        Err(error) => error.to_string().chars().take(300).collect(),
+    }
+}
+
+const HEAD: &str = r#""pre_tokenizer":{"type":"ByteLevel"},"model":{"type":"BPE","#;
+
+#[test]
+fn a_wide_tokenizer_json() {
+    let place = Place::new("wide");
+    let path = place.path("tokenizer.json");
+    if std::env::var_os(FILE).is_none() {
+        let numbers = "[1,{\"a\":[]}],".repeat(800_000);
+        let text = format!("{{\"x\":[{numbers}0],{HEAD}\"vocab\":{{}},\"merges\":[]}}}}");
+        std::fs::write(&path, text).unwrap();
+    }
+    let said = within_the_promise("memory::a_wide_tokenizer_json", &path, tokenizer);
+    assert!(said.is_none_or(|said| said.contains("has no token for byte")));
+}
+
+#[test]
+fn many_tokens_and_merges() {
+    let place = Place::new("many");
+    let path = place.path("tokenizer.json");
+    if std::env::var_os(FILE).is_none() {
+        let vocab: String = (0..300_000).map(|id| format!("\"{id}\":{id},")).collect();
+        let merges = "\"0 1\",".repeat(800_000);
+        let text = format!("{{{HEAD}\"merges\":[{merges}\"0 1\"],\"vocab\":{{{vocab}\"x\":0}}}}}}");
+        std::fs::write(&path, text).unwrap();
+    }
+    let said = within_the_promise("memory::many_tokens_and_merges", &path, tokenizer);
+    assert!(said.is_none_or(|said| said.contains("more than 65536 tokens")));
+}
+
+#[test]
+fn one_token_of_many_bytes() {
+    let place = Place::new("one-token");
+    let path = place.path("tokenizer.json");
+    if std::env::var_os(FILE).is_none() {
+        // All bytes have a token, so that the tables are made.
+        let mut others = 0x100_u32..;
+        let letters: String = (0..=255_u8)
+            .map(|byte| match byte {
+                b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff => char::from(byte),
+                _ => char::from_u32(others.next().unwrap()).unwrap(),
+            })
+            .zip(1..)
+            .map(|(letter, id)| format!("{}:{id},", serde_json::json!(letter.to_string())))
+            .collect();
+        let long = "a".repeat(10 << 20);
+        let text = format!(
+            "{{{HEAD}\"vocab\":{{{letters}\"{long}\":300,\"aa\":301,\"<eos>\":0}},\
+             \"merges\":[\"a a\"]}}}}"
+        );
+        std::fs::write(&path, text).unwrap();
+    }
+    let said = within_the_promise("memory::one_token_of_many_bytes", &path, tokenizer);
+    assert!(said.is_none_or(|said| said == "a tokenizer"));
+}
+
+#[test]
+fn a_listing_of_many_files() {
+    let place = Place::new("listing");
+    let path = place.path("listing.json");
+    if std::env::var_os(FILE).is_none() {
+        let entries = "{\"path\":\"a.parquet\",\"x\":[[],[]]},".repeat(250_000);
+        std::fs::write(&path, format!("[{entries}{{}}]")).unwrap();
+    }
+    let work = |path: &Path| {
+        let hub = Hub { endpoint: "https://hub.invalid".to_owned(), token: None };
+        let files = hub.files("a/b", "main", &std::fs::read(path).unwrap());
+        files.map_or_else(|what| what, |files| format!("{} files", files.len()))
+    };
+    let said = within_the_promise("memory::a_listing_of_many_files", &path, work);
+    assert!(said.is_none_or(|said| said == "the listing has more than 100000 files"));
+}
+
+/// One document of zeros, which hardly takes any room.
+fn large_page(path: &Path, codec: Compression) {
+    if std::env::var_os(FILE).is_none() {
+        parquet(path, &[Some("0".repeat(128 << 20))], codec);
+        assert!(path.metadata().unwrap().len() < MIB);
+    }
+}
+
+#[test]
+fn a_parquet_file_with_one_large_page() {
+    let place = Place::new("page");
+    let path = place.path("a.parquet");
+    large_page(&path, Compression::ZSTD(ZstdLevel::default()));
+    let work = |path: &Path| text_of(path, Format::Parquet, Packing::None);
+    let said = within_the_promise("memory::a_parquet_file_with_one_large_page", &path, work);
+    for word in ["has a page of 134217", "bytes of memory are needed: more than", "smaller pages"] {
+        assert!(said.as_ref().is_none_or(|said| said.contains(word)), "{said:?}");
+    }
+}
+
+/// gzip is unpacked to its end by the library: a header that says less does not help.
+#[test]
+fn a_parquet_page_that_says_less_than_it_has() {
+    let place = Place::new("liar");
+    let path = place.path("a.parquet");
+    if std::env::var_os(FILE).is_none() {
+        large_page(&path, Compression::GZIP(GzipLevel::default()));
+        let mut bytes = std::fs::read(&path).unwrap();
+        let zigzag = |size: u64| {
+            let mut left = size << 1;
+            let mut varint = Vec::new();
+            while left >= 0x80 {
+                varint.push(left as u8 | 0x80);
+                left >>= 7;
+            }
+            [varint, vec![left as u8]].concat()
+        };
+        // The size in the page header, in as many bytes as before.
+        let real = (128 << 20) + 4..(128 << 20) + 32;
+        let size = real.map(zigzag).find_map(|real| {
+            let at = bytes.windows(real.len()).position(|window| window == real)?;
+            Some((at, real.len()))
+        });
+        let (at, length) = size.expect("the size stands in the header");
+        let mut small = zigzag(1000);
+        while small.len() < length {
+            *small.last_mut().unwrap() |= 0x80;
+            small.push(0);
+        }
+        bytes[at..at + length].copy_from_slice(&small);
+        std::fs::write(&path, bytes).unwrap();
+    }
+    let work = |path: &Path| text_of(path, Format::Parquet, Packing::None);
+    let said = within_the_promise("memory::a_parquet_page_that_says_less_than_it_has", &path, work);
+    let word = "a page unpacks to more than the 1000 bytes";
+    assert!(said.as_ref().is_none_or(|said| said.contains(word)), "{said:?}");
+}
+
+/// A file that is a footer alone, with a schema of these elements: children of each.
+fn only_footer(path: &Path, elements: &[u32]) {
+    let varint = |mut left: u32| {
+        let mut bytes = Vec::new();
+        while left >= 0x80 {
+            bytes.push(left as u8 | 0x80);
+            left >>= 7;
+        }
+        bytes.push(left as u8);
+        bytes
+    };
+    let mut footer = vec![0x15, 2, 0x19, 0xfc]; // version 1, a list of structures
+    footer.extend(varint(elements.len() as u32));
+    for children in elements {
+        match children {
+            0 => footer.extend([0x15, 12, 0x25, 0, 0x18, 1, b'a', 0]), // a required text
+            _ => {
+                footer.extend([0x35, 0, 0x18, 1, b'a', 0x15]); // a required group
+                footer.extend([varint(children << 1), vec![0]].concat());
+            }
+        }
+    }
+    footer.extend([0x16, 0, 0x19, 0x0c, 0]); // no rows, no row groups
+    let length = (footer.len() as u32).to_le_bytes();
+    std::fs::write(path, [b"PAR1", &footer[..], &length, b"PAR1"].concat()).unwrap();
+}
+
+/// As many columns as are read; one more level than is.
+#[test]
+fn a_parquet_file_that_is_all_footer() {
+    let place = Place::new("footer");
+    let path = place.path("a.parquet");
+    if std::env::var_os(FILE).is_none() {
+        let columns = 43_000;
+        only_footer(&path, &[vec![columns], vec![0; columns as usize]].concat());
+    }
+    let work = |path: &Path| text_of(path, Format::Parquet, Packing::None);
+    let test = "memory::a_parquet_file_that_is_all_footer";
+    let Some(said) = within_the_promise(test, &path, work) else { return };
+    assert!(said.contains("has no column 'text'"), "{said:.200}");
+    only_footer(&path, &[vec![60_000], vec![0; 60_000]].concat());
+    let said = work(&path);
+    assert!(said.contains("with 60001 columns, for which"), "{said:.200}");
+    // Groups in groups by the thousand would end the process: nobody catches an overflow of the
+    // stack.
+    for depth in [65, 100_000] {
+        only_footer(&path, &[vec![1; depth], vec![0]].concat());
+        let said = work(&path);
+        assert!(said.contains("nested deeper than 64"), "{said:.200}");
+    }
+}
+
+#[test]
+fn a_zstd_file_with_a_large_window() {
+    let place = Place::new("window");
+    let path = place.path("a.txt.zst");
+    if std::env::var_os(FILE).is_none() {
+        let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), 1).unwrap();
+        encoder.window_log(27).unwrap();
+        let block = vec![b'0'; 1 << 20];
+        (0..160).for_each(|_| std::io::Write::write_all(&mut encoder, &block).unwrap());
+        std::fs::write(&path, encoder.finish().unwrap()).unwrap();
+    }
+    let work = |path: &Path| text_of(path, Format::Text, Packing::Zstd);
+    let said = within_the_promise("memory::a_zstd_file_with_a_large_window", &path, work);
+    assert!(said.is_none_or(|said| said.contains("window is too large for so small a file")));
+}
+
+#[test]
+fn much_text_in_a_small_file_passes_through() {
+    let place = Place::new("bomb");
+    let path = place.path("a.jsonl.zst");
+    if std::env::var_os(FILE).is_none() {
+        let text = ["{\"text\": \"", &"0".repeat(128 << 20), "\"}"].concat();
+        std::fs::write(&path, zstd(text.as_bytes())).unwrap();
+    }
+    let work = |path: &Path| text_of(path, Format::Jsonl, Packing::Zstd);
+    let test = "memory::much_text_in_a_small_file_passes_through";
+    let said = within_the_promise(test, &path, work);
+    assert!(said.is_none_or(|said| said == format!("{} bytes", 128 << 20)));
+}
+
+/// Devices and files beyond the bound are refused before anything is read or made.
+#[test]
+fn what_is_no_file_or_too_large_is_refused() {
+    let place = Place::new("device");
+    let source = place.write("a.txt", b"a few words");
+    let json = place.path("tokenizer.json");
+    if std::os::unix::fs::symlink("/dev/zero", &json).is_err() || !Path::new("/dev/zero").exists() {
+        return println!("skipped: no links or no /dev/zero");
+    }
+    let mut request = place.request(&source, "out");
+    request.tokenizer = Some(Choice::Json(json.clone()));
+    fails(request.clone(), &["tokenizer.json: is a pipe or a device", "a regular file is needed"]);
+    std::fs::remove_file(&json).unwrap();
+    let sparse = std::fs::File::create(&json).unwrap();
+    sparse.set_len(200 * MIB).unwrap();
+    fails(
+        request,
+        &["tokenizer.json: has 209715200 bytes, more than 134217728: it is no tokenizer.json"],
+    );
+    std::fs::create_dir_all(place.path("set")).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", place.path("set/prepare.json")).unwrap();
+    fails(place.request(&source, "set"), &["prepare.json: is a pipe or a device"]);
+}
