@@ -65,6 +65,12 @@ pub enum TrainError {
         /// Learning rate at that time.
         lr: f64,
     },
+    /// Weights or moments are no numbers any more, or so large that nothing can be computed with
+    /// them.
+    Spoilt {
+        /// Where it was found.
+        tensor: String,
+    },
     /// The text that was given cannot be trained on.
     Text {
         /// Why, and what to do.
@@ -104,7 +110,7 @@ impl TrainError {
             | TrainError::OutDirBusy { .. }
             | TrainError::Io { .. } => 4,
             TrainError::Backend(_) => 5,
-            TrainError::Diverged { .. } | TrainError::Output(_) => 1,
+            TrainError::Diverged { .. } | TrainError::Spoilt { .. } | TrainError::Output(_) => 1,
         }
     }
 }
@@ -151,6 +157,11 @@ impl fmt::Display for TrainError {
                 f,
                 "iteration {iteration}: the loss is no number any more (learning rate {lr:.1e}); \
                  what was saved is kept: lower learning_rate or lengthen warmup_iters"
+            ),
+            TrainError::Spoilt { tensor } => write!(
+                f,
+                "{tensor} has values that are infinite or no numbers, or nearly so: they were not \
+                 saved, what was saved before is kept: lower learning_rate or lengthen warmup_iters"
             ),
             TrainError::Text { what } | TrainError::NotYet { what } => f.write_str(what),
             TrainError::Prompt(error) => error.fmt(f),

@@ -3,7 +3,7 @@
 
 use crate::engine::Engine;
 use crate::error::TrainError;
-use crate::host::room;
+use crate::host::{are_within, room};
 use crate::plan_json;
 use checkpoint::{Dtype, Reader, TensorInfo};
 use data::{CharTokenizer, Tokenizer};
@@ -12,6 +12,10 @@ use plan::{TensorId, half};
 use serde_json::{Value, json};
 use spec::Choice;
 use std::path::{Path, PathBuf};
+
+/// A weight beyond this has a square that is no f32: layer norms make zeros of it, so that its loss
+/// may be a number, but its gradients are none. Sound weights are smaller by many powers of ten.
+const LARGEST_WEIGHT: f32 = (1u64 << 62) as f32;
 
 /// Where a run stands between two iterations.
 #[derive(Clone, Debug, PartialEq)]
@@ -225,7 +229,8 @@ pub fn buffer(engine: &Engine) -> Result<Vec<u8>, TrainError> {
     room(buffer_bytes(engine.program()), "saving")
 }
 
-/// Saves everything; the old file survives any failure. `buffer` is from [`buffer`].
+/// Saves everything; the old file survives any failure, also when the weights or moments are
+/// spoilt: then nothing is saved. `buffer` is from [`buffer`].
 pub fn save(
     engine: &mut Engine,
     path: &Path,
@@ -235,10 +240,22 @@ pub fn save(
     let (infos, ids): (Vec<TensorInfo>, Vec<TensorId>) =
         tensors(engine.program()).into_iter().map(|kept| (kept.info, kept.id)).unzip();
     let backend = engine.backend();
-    checkpoint::save(path, &document.to_json(), &infos, buffer, |index, content| {
-        backend.read(ids[index], content)
-    })?;
-    Ok(())
+    let mut spoilt = None;
+    let fill = |index: usize, content: &mut [u8]| {
+        backend.read(ids[index], content)?;
+        let TensorInfo { name, dtype, .. } = &infos[index];
+        let largest = if name.starts_with("weights/") { LARGEST_WEIGHT } else { f32::MAX };
+        if are_within(largest, *dtype, content) {
+            return Ok(());
+        }
+        spoilt = Some(name.clone());
+        Err(Box::<dyn std::error::Error + Send + Sync>::from("its numbers are spoilt"))
+    };
+    let saved = checkpoint::save(path, &document.to_json(), &infos, buffer, fill);
+    match spoilt {
+        Some(tensor) => Err(TrainError::Spoilt { tensor }),
+        None => Ok(saved.map(drop)?),
+    }
 }
 
 /// Opens a checkpoint and reads its document.

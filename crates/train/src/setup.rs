@@ -2,6 +2,7 @@
 //! from, the data set, the model's sizes, the folder. What can be refused is refused here, before
 //! anything is written; [`Setup::claim`] then takes the folder.
 
+use crate::engine::Engine;
 use crate::error::TrainError;
 use crate::runlog::RunLog;
 use crate::save::{self, Document, Progress, best_path, last_path};
@@ -23,8 +24,8 @@ const LOOKED_AT: u64 = 1 << 26;
 pub struct Saved {
     /// Its file.
     pub path: PathBuf,
-    /// Its tensors.
-    pub reader: Reader,
+    /// Its tensors, until they are loaded.
+    reader: Option<Reader>,
     /// What it says of the run.
     pub document: Document,
 }
@@ -32,7 +33,17 @@ pub struct Saved {
 impl Saved {
     fn open(path: PathBuf) -> Result<Saved, TrainError> {
         let (reader, document) = save::open(&path)?;
-        Ok(Saved { path, reader, document })
+        Ok(Saved { path, reader: Some(reader), document })
+    }
+
+    /// Fills the engine, once, and closes the file: an open one keeps its room on the disk after a
+    /// save has replaced it. `buffer` is from [`save::buffer`].
+    pub fn load(&mut self, engine: &mut Engine, buffer: &mut [u8]) -> Result<(), TrainError> {
+        let reader = match self.reader.take() {
+            Some(reader) => reader,
+            None => Reader::open(&self.path)?,
+        };
+        save::load(engine, &reader, &self.path, buffer)
     }
 
     /// Why this run may give other bits than the one that was saved, if it may.
@@ -131,10 +142,9 @@ impl Setup {
 
     /// What checkpoints of this run say, at its beginning or where it goes on.
     pub fn document(&self, plan: Option<Choice>, steps_hash: String, device: String) -> Document {
-        let at_start = Progress { iteration: 0, best_val_loss: f64::INFINITY };
         let saved = self.saved.as_ref().map(|saved| &saved.document);
         Document {
-            progress: saved.map_or(at_start, |document| document.progress.clone()),
+            progress: self.progress(),
             config: settings_json::to_json(&self.settings),
             dims: self.dims,
             tokenizer: self.dataset.tokenizer(),
@@ -146,6 +156,31 @@ impl Setup {
             version: env!("CARGO_PKG_VERSION").to_string(),
         }
     }
+}
+
+impl Setup {
+    /// Where the run stands. The loss to beat is the one of the file that would be replaced: the
+    /// checkpoint that the run goes on from may be older.
+    fn progress(&self) -> Progress {
+        let Some(Saved { document, .. }) = &self.saved else {
+            return Progress { iteration: 0, best_val_loss: f64::INFINITY };
+        };
+        let best = best_path(Path::new(&self.spec.out_dir));
+        let best_val_loss = match best.exists().then(|| save::open(&best)) {
+            Some(Ok((_, held))) if is_same_run(&held, document) => held.progress.best_val_loss,
+            // A file that nobody can read is no loss to anybody.
+            Some(Err(_)) => f64::INFINITY,
+            Some(Ok(_)) | None => document.progress.best_val_loss,
+        };
+        Progress { best_val_loss, ..document.progress }
+    }
+}
+
+/// Whether losses of two checkpoints can be compared: one model on one text.
+fn is_same_run(one: &Document, other: &Document) -> bool {
+    one.dims == other.dims
+        && one.tokenizer == other.tokenizer
+        && one.config.get("dataset") == other.config.get("dataset")
 }
 
 /// Text generation before it is planned.

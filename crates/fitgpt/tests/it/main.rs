@@ -4,8 +4,10 @@
 
 mod bad_input;
 mod bench_and_devices;
+mod best;
 mod budgets;
 mod disk_full;
+mod divergence;
 mod doctor;
 mod first_hour;
 mod fixture;

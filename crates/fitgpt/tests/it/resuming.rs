@@ -133,3 +133,23 @@ fn the_plan_of_a_run_stays_with_it() {
         assert!(smaller.out.contains(words), "{words}: {}", smaller.out);
     }
 }
+
+/// The evaluation after the last iteration draws from nanoGPT's stream too, but a run that goes on
+/// must not see that: without the stop there would have been none.
+#[test]
+fn an_evaluation_at_the_end_does_not_move_the_stream() {
+    for sampler in ["--sampler=nanogpt", "--sampler=fitgpt"] {
+        let place = Place::empty("end-stream");
+        let tiny = ["train", "--n_layer=1", "--n_embd=16", "--n_head=2", "--block_size=16"];
+        let keys = ["--eval_interval=7", "--eval_iters=2", "--batch_size=2", sampler];
+        let run = |more: &[&str]| place.run(&[&tiny[..], &keys, more].concat()).succeeded();
+        let first = run(&["--max_iters=10", "--lr_decay_iters=20", "--out_dir=parts"]);
+        assert_eq!(first.lines("step ").len(), 3, "0, 7 and the end: {}", first.out);
+        let more = ["train", "--init_from=resume", "--out_dir=parts", "--max_iters=20"];
+        place.run(&more).succeeded();
+        run(&["--max_iters=20", "--lr_decay_iters=20", "--out_dir=whole"]);
+        let [whole, parts] = ["whole", "parts"].map(|run| place.path(run).join("last.safetensors"));
+        assert!(tensors(&whole) == tensors(&parts), "{sampler}");
+        assert_eq!(document(&whole)["feed"], document(&parts)["feed"], "{sampler}");
+    }
+}

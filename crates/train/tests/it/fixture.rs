@@ -238,7 +238,6 @@ fn go_with(
     let log = &mut RunLog::open(Path::new(&spec.out_dir)).unwrap();
     let mut host = HostBuffers::new(spec, &engine).unwrap();
     let run = Run {
-        last_is_current: true,
         spec,
         engine: &mut engine,
         feed,
