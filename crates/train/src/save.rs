@@ -1,6 +1,7 @@
 //! A run on disk: weights, moments and step state by name, and one document that says where the run
 //! stands. Written before every evaluation; read back, it continues bit for bit.
 
+use crate::data_marks::DataMarks;
 use crate::engine::Engine;
 use crate::error::TrainError;
 use crate::host::{are_within, room};
@@ -37,6 +38,8 @@ pub struct Document {
     pub dims: Dims,
     /// How ids become text; none where the data set does not say.
     pub tokenizer: Option<Tokenizer>,
+    /// The files it is trained on; none without files, and in checkpoints of older versions.
+    pub data: Option<DataMarks>,
     /// The batch stream's position.
     pub feed: Value,
     /// How an iteration is cut, where the run trains.
@@ -48,6 +51,8 @@ pub struct Document {
     pub choices: Vec<(String, String)>,
     /// Kind of the device.
     pub device: String,
+    /// Threads that computed, where that is the host's processor.
+    pub threads: Option<u64>,
     /// Of this program, when it was saved.
     pub version: String,
 }
@@ -61,11 +66,13 @@ impl Document {
             "config": self.config,
             "model": dims_to_json(&self.dims),
             "tokenizer": tokenizer_to_json(self.tokenizer.as_ref()),
+            "data": DataMarks::to_json(self.data.as_ref()),
             "feed": self.feed,
             "plan": plan_json::to_json(self.plan.as_ref()),
             "steps_hash": self.steps_hash,
             "choices": choices_to_json(&self.choices),
             "device": self.device,
+            "threads": self.threads,
             "version": self.version,
         })
         .to_string()
@@ -93,11 +100,13 @@ impl Document {
             config: config.ok_or_else(|| bad("config"))?,
             dims,
             tokenizer: tokenizer.ok_or_else(|| bad("tokenizer"))?,
+            data: DataMarks::from_json(json.get("data")),
             feed: json.get("feed").cloned().ok_or_else(|| bad("batch stream"))?,
             plan: json.get("plan").and_then(plan_json::from_json).ok_or_else(|| bad("plan"))?,
             steps_hash: word("steps_hash").ok_or_else(|| bad("hash of its steps"))?,
             choices: choices_from_json(json.get("choices")),
             device: word("device").ok_or_else(|| bad("device"))?,
+            threads: json.get("threads").and_then(Value::as_u64),
             version: word("version").ok_or_else(|| bad("version"))?,
         })
     }
@@ -256,6 +265,13 @@ pub fn save(
         Some(tensor) => Err(TrainError::Spoilt { tensor }),
         None => Ok(saved.map(drop)?),
     }
+}
+
+/// Size of the file that [`save`] would write.
+pub fn file_bytes(engine: &Engine, document: &Document, path: &Path) -> Result<u64, TrainError> {
+    let infos: Vec<TensorInfo> =
+        tensors(engine.program()).into_iter().map(|kept| kept.info).collect();
+    Ok(checkpoint::file_bytes(path, &document.to_json(), &infos)?)
 }
 
 /// Opens a checkpoint and reads its document.

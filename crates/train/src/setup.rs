@@ -2,6 +2,8 @@
 //! from, the data set, the model's sizes, the folder. What can be refused is refused here, before
 //! anything is written; [`Setup::claim`] then takes the folder.
 
+use crate::data_marks::{DataMarks, Difference};
+use crate::disk_room;
 use crate::engine::Engine;
 use crate::error::TrainError;
 use crate::runlog::RunLog;
@@ -78,6 +80,8 @@ pub struct Setup {
     pub notices: Vec<Notice>,
     /// The text.
     pub dataset: Dataset,
+    /// Its files as they are now.
+    data: Option<DataMarks>,
     /// The model's sizes.
     pub dims: Dims,
     /// What it goes on from.
@@ -103,6 +107,9 @@ impl Setup {
         let mut dataset = open_dataset(&spec.dataset)
             .map_err(|missing| spec.dims(GPT2_ROWS).err().map_or(missing, TrainError::from))?;
         let dims = dims(&spec, &dataset, saved.as_ref())?;
+        if let Some(saved) = &saved {
+            notices.extend(compare_data(&spec, &dataset, saved)?);
+        }
         dataset.split(Split::Train).check_block_size(spec.block_size)?;
         dataset.split(Split::Val).check_block_size(match spec.sampler {
             Sampler::Fitgpt => spec.eval_block_size,
@@ -115,7 +122,21 @@ impl Setup {
         if saved.is_none() {
             refuse_checkpoints(&out_dir)?;
         }
-        Ok(Setup { settings, spec, notices, dataset, dims, saved })
+        let data = DataMarks::of(&dataset)?;
+        Ok(Setup { settings, spec, notices, dataset, data, dims, saved })
+    }
+
+    /// Whether the run's checkpoints have room where they are to be written; `document` says where
+    /// it stands.
+    pub fn check_room(&self, engine: &Engine, document: &Document) -> Result<(), TrainError> {
+        let (spec, out_dir) = (&self.spec, Path::new(&self.spec.out_dir));
+        if spec.eval_only || document.progress.iteration > spec.max_iters {
+            return Ok(()); // it writes none
+        }
+        let last = last_path(out_dir);
+        let bytes = save::file_bytes(engine, document, &last)?;
+        let is_last = |saved: &Saved| is_same_file(&saved.path, &last);
+        disk_room::check(out_dir, bytes, self.saved.as_ref().is_some_and(is_last))
     }
 
     /// Makes the folder where it is missing and opens its log, which keeps other processes out: the
@@ -148,11 +169,13 @@ impl Setup {
             config: settings_json::to_json(&self.settings),
             dims: self.dims,
             tokenizer: self.dataset.tokenizer(),
+            data: self.data.clone(),
             feed: saved.map_or(Value::Null, |document| document.feed.clone()),
             plan,
             steps_hash,
             choices: Vec::new(),
             device,
+            threads: None,
             version: env!("CARGO_PKG_VERSION").to_string(),
         }
     }
@@ -260,8 +283,7 @@ fn resume(
 /// is kept under the number of its iteration.
 fn set_aside(from: &Path, out_dir: &Path, eval_only: bool) -> Result<(), TrainError> {
     let last = last_path(out_dir);
-    let is_last = matches!((from.canonicalize(), last.canonicalize()), (Ok(a), Ok(b)) if a == b);
-    if eval_only || is_last || !last.exists() {
+    if eval_only || is_same_file(from, &last) || !last.exists() {
         return Ok(());
     }
     let iteration = save::open(&last)?.1.progress.iteration;
@@ -281,6 +303,10 @@ fn set_aside(from: &Path, out_dir: &Path, eval_only: bool) -> Result<(), TrainEr
             advice: "make room, or copy the checkpoint to another folder and resume there",
         },
     )
+}
+
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other)
 }
 
 /// The sizes of the model that a run goes on with; what the planner chose for it stays.
@@ -333,6 +359,36 @@ fn open_dataset(name: &str) -> Result<Dataset, TrainError> {
         return Ok(Dataset::builtin());
     }
     Ok(Dataset::open(&Path::new("data").join(name))?)
+}
+
+/// What is to be said of data that is not what the run was saved with; an error where it would
+/// train on it unawares. A data set of another name was meant, and `changes` says so.
+fn compare_data(
+    spec: &RunSpec,
+    dataset: &Dataset,
+    saved: &Saved,
+) -> Result<Vec<Notice>, TrainError> {
+    let Document { data, config, .. } = &saved.document;
+    let same_name = config.get("dataset").and_then(Value::as_str) == Some(&spec.dataset);
+    let (Some(then), true) = (data, same_name) else {
+        return Ok(Vec::new());
+    };
+    let mut notices = Vec::new();
+    for difference in then.differences(dataset.folder())? {
+        let text = match difference {
+            Difference::Grown(text) => text,
+            Difference::Changed(text) if spec.accept_changed_data || spec.eval_only => text,
+            Difference::Changed(text) => {
+                let what = format!(
+                    "the data is not what the run was trained on: {text}; bring the old file back, \
+                     or add --accept_changed_data=True to resume with this one"
+                );
+                return Err(TrainError::Mismatch { path: saved.path.clone(), what });
+            }
+        };
+        notices.push(Notice { key: "dataset", text });
+    }
+    Ok(notices)
 }
 
 /// The sizes of the model: the checkpoint's where there is one, which settings and data set must

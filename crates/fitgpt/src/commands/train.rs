@@ -90,6 +90,7 @@ fn run_settings(typed: Typed, yes: bool, stop: &AtomicBool) -> Result<u8, TrainE
         return Ok(INTERRUPTED);
     }
     device.check_host_memory(&host)?;
+    setup.check_room(&engine, &document)?;
     let mut buffers = HostBuffers::new(&setup.spec, &engine)?;
     let log = &mut setup.claim()?;
     let mut progress = Progress::new(progress_spec(&setup, &device)?);
@@ -166,6 +167,7 @@ fn load(setup: &Setup, device: &Device) -> Result<Loaded, TrainError> {
     let steps = format!("{:016x}", steps_hash(&plan.schedule, Phase::Train));
     let mut document = setup.document(choice, steps, device.kind());
     document.choices = backend.choices();
+    document.threads = device.threads();
     if let Some(text) = setup.saved.as_ref().and_then(|saved| saved.other_bits(&document)) {
         screen::notice(&text);
     }
@@ -181,12 +183,28 @@ fn planned(setup: &Setup, device: &Device, machine: &Machine) -> Result<Planned,
     if let (Some(choice), false) = (before, run.eval_only) {
         match plan_again(run, dims, machine, choice)? {
             Ok(planned) => return Ok(planned),
-            Err(why) => screen::notice(&format!(
-                "the plan that the run was saved with is not used again: {why}"
-            )),
+            Err(why) => {
+                let hint = threads_hint(setup, device);
+                screen::notice(&format!(
+                    "the plan that the run was saved with is not used again: {why}{hint}"
+                ));
+            }
         }
     }
     Ok(plan_or_suggest(run, dims, machine, Some(device))?)
+}
+
+/// More threads need more scratch: which number may use the plan of the run again.
+fn threads_hint(setup: &Setup, device: &Device) -> String {
+    let then = setup.saved.as_ref().and_then(|saved| saved.document.threads);
+    match (then, device.threads()) {
+        (Some(then), Some(now)) if then < now => {
+            format!(
+                " (with {now} threads; OMP_NUM_THREADS={then}, as when it was saved, needs less)"
+            )
+        }
+        _ => String::new(),
+    }
 }
 
 /// Weights and batches from where the run stands, then the run.

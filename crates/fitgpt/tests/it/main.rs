@@ -6,6 +6,7 @@ mod bad_input;
 mod bench_and_devices;
 mod best;
 mod budgets;
+mod changed_data;
 mod disk_full;
 mod divergence;
 mod doctor;

@@ -228,12 +228,14 @@ fn go_with(
         config: json!({}),
         dims: *engine.dims(),
         tokenizer: None,
+        data: None,
         feed: Value::Null,
         plan: None,
         steps_hash: String::new(),
         choices: Vec::new(),
         version: String::new(),
         device: "test".to_string(),
+        threads: None,
     };
     let log = &mut RunLog::open(Path::new(&spec.out_dir)).unwrap();
     let mut host = HostBuffers::new(spec, &engine).unwrap();
