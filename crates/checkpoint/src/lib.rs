@@ -8,6 +8,7 @@
 
 mod tensor;
 
+pub mod bounded_json;
 pub mod checksum;
 pub mod header;
 

@@ -6,13 +6,17 @@ use crate::engine::Engine;
 use crate::error::TrainError;
 use crate::host::{are_within, room};
 use crate::plan_json;
-use checkpoint::{Dtype, Reader, TensorInfo};
+use checkpoint::{Dtype, Reader, TensorInfo, bounded_json};
 use data::{CharTokenizer, Tokenizer};
 use model::{Dims, Program};
 use plan::{TensorId, half};
 use serde_json::{Value, json};
 use spec::Choice;
 use std::path::{Path, PathBuf};
+
+/// What a document's values may take beyond its size: the largest are a place in nanoGPT's stream,
+/// of some hundred numbers and one for each sequence of a micro-batch.
+const VALUES_LIMIT: usize = 24 << 20;
 
 /// A weight beyond this has a square that is no f32: layer norms make zeros of it, so that its loss
 /// may be a number, but its gradients are none. Sound weights are smaller by many powers of ten.
@@ -82,11 +86,15 @@ impl Document {
         let bad = |what: &str| {
             mismatch(path, format!("its document has no valid {what}; use another checkpoint"))
         };
-        let json: Value = serde_json::from_str(text).map_err(|_| bad("JSON"))?;
+        let mut json = bounded_json::parse(text.as_bytes(), VALUES_LIMIT + text.len())
+            .map_err(|error| mismatch(path, format!("its document cannot be read: {error}")))?;
+        // Taken out, not copied: they may be large.
+        let mut part = |key: &str| json.get_mut(key).map(Value::take);
+        let (config, feed) = (part("config"), part("feed"));
         let word = |key: &str| json.get(key).and_then(Value::as_str).map(str::to_string);
         let bits = word("best_val_loss_bits").and_then(|bits| bits.parse::<u64>().ok());
         let iteration = json.get("iteration").and_then(Value::as_u64);
-        let config = json.get("config").filter(|config| config.is_object()).cloned();
+        let config = config.filter(Value::is_object);
         let dims = dims_from_json(json.get("model")).ok_or_else(|| bad("model"))?;
         let fits = |found: &Option<Tokenizer>| {
             found.as_ref().is_none_or(|found| u64::from(found.vocab_size()) <= dims.vocab_size)
@@ -101,7 +109,7 @@ impl Document {
             dims,
             tokenizer: tokenizer.ok_or_else(|| bad("tokenizer"))?,
             data: DataMarks::from_json(json.get("data")),
-            feed: json.get("feed").cloned().ok_or_else(|| bad("batch stream"))?,
+            feed: feed.ok_or_else(|| bad("batch stream"))?,
             plan: json.get("plan").and_then(plan_json::from_json).ok_or_else(|| bad("plan"))?,
             steps_hash: word("steps_hash").ok_or_else(|| bad("hash of its steps"))?,
             choices: choices_from_json(json.get("choices")),

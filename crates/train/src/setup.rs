@@ -38,6 +38,12 @@ impl Saved {
         Ok(Saved { path, reader: Some(reader), document })
     }
 
+    /// Whether its file still is the one that was opened.
+    fn is_as_it_was(&self) -> Result<bool, TrainError> {
+        let now = Reader::open(&self.path)?;
+        Ok(self.reader.as_ref().is_some_and(|then| then.document() == now.document()))
+    }
+
     /// Fills the engine, once, and closes the file: an open one keeps its room on the disk after a
     /// save has replaced it. `buffer` is from [`save::buffer`].
     pub fn load(&mut self, engine: &mut Engine, buffer: &mut [u8]) -> Result<(), TrainError> {
@@ -153,7 +159,7 @@ impl Setup {
         // Now nobody else writes here; somebody may have since the checks above.
         match &self.saved {
             None => refuse_checkpoints(out_dir)?,
-            Some(saved) if save::open(&saved.path)?.1 == saved.document => {
+            Some(saved) if saved.is_as_it_was()? => {
                 set_aside(&saved.path, out_dir, self.spec.eval_only)?;
             }
             Some(_) => return Err(TrainError::OutDirBusy { path: out_dir.to_path_buf() }),
