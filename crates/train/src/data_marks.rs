@@ -35,7 +35,7 @@ pub struct DataMarks(Vec<Mark>);
 /// How a file differs from what the run knew.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Difference {
-    /// It is longer and begins as it was.
+    /// It is longer and begins as it was, or is new.
     Grown(String),
     /// Anything else.
     Changed(String),
@@ -44,22 +44,33 @@ pub enum Difference {
 impl DataMarks {
     /// The files as they are now; none where the data set has no files.
     pub fn of(dataset: &Dataset) -> Result<Option<DataMarks>, TrainError> {
+        if dataset.folder() == Path::new("") {
+            return Ok(None);
+        }
         let halves = [Split::Train, Split::Val].map(|split| dataset.split(split).paths());
         let mut paths = halves.concat();
         let meta = dataset.folder().join("meta.pkl");
         if dataset.meta().is_some() {
             paths.push(&meta);
         }
-        if dataset.folder() == Path::new("") {
-            return Ok(None);
-        }
         let marks = paths.into_iter().map(|path| mark(path).map_err(unreadable(path)));
         Ok(Some(DataMarks(marks.collect::<Result<_, _>>()?)))
     }
 
-    /// What became of these files in the data set's folder, where it is not what they were.
-    pub fn differences(&self, folder: &Path) -> Result<Vec<Difference>, TrainError> {
-        let mut found = Vec::new();
+    /// What became of these files in the data set's folder, where it is not what they were; `now`
+    /// are those that it has.
+    pub fn differences(
+        &self,
+        now: &DataMarks,
+        folder: &Path,
+    ) -> Result<Vec<Difference>, TrainError> {
+        let was_there = |mark: &&Mark| self.0.iter().any(|then| then.name == mark.name);
+        let new = now.0.iter().filter(|mark| !was_there(mark)).map(|mark| {
+            let path = folder.join(&mark.name);
+            let what = "was not there when the run was saved: it goes on with it too";
+            Difference::Grown(format!("{} {what}", path.display()))
+        });
+        let mut found: Vec<Difference> = new.collect();
         for then in &self.0 {
             let path = folder.join(&then.name);
             let difference = then.difference(&path).map_err(unreadable(&path))?;

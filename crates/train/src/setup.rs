@@ -113,8 +113,9 @@ impl Setup {
         let mut dataset = open_dataset(&spec.dataset)
             .map_err(|missing| spec.dims(GPT2_ROWS).err().map_or(missing, TrainError::from))?;
         let dims = dims(&spec, &dataset, saved.as_ref())?;
+        let data = DataMarks::of(&dataset)?;
         if let Some(saved) = &saved {
-            notices.extend(compare_data(&spec, &dataset, saved)?);
+            notices.extend(compare_data(&spec, (&dataset, data.as_ref()), saved)?);
         }
         dataset.split(Split::Train).check_block_size(spec.block_size)?;
         dataset.split(Split::Val).check_block_size(match spec.sampler {
@@ -128,7 +129,6 @@ impl Setup {
         if saved.is_none() {
             refuse_checkpoints(&out_dir)?;
         }
-        let data = DataMarks::of(&dataset)?;
         Ok(Setup { settings, spec, notices, dataset, data, dims, saved })
     }
 
@@ -371,16 +371,16 @@ fn open_dataset(name: &str) -> Result<Dataset, TrainError> {
 /// train on it unawares. A data set of another name was meant, and `changes` says so.
 fn compare_data(
     spec: &RunSpec,
-    dataset: &Dataset,
+    (dataset, now): (&Dataset, Option<&DataMarks>),
     saved: &Saved,
 ) -> Result<Vec<Notice>, TrainError> {
     let Document { data, config, .. } = &saved.document;
     let same_name = config.get("dataset").and_then(Value::as_str) == Some(&spec.dataset);
-    let (Some(then), true) = (data, same_name) else {
+    let (Some(then), Some(now), true) = (data, now, same_name) else {
         return Ok(Vec::new());
     };
     let mut notices = Vec::new();
-    for difference in then.differences(dataset.folder())? {
+    for difference in then.differences(now, dataset.folder())? {
         let text = match difference {
             Difference::Grown(text) => text,
             Difference::Changed(text) if spec.accept_changed_data || spec.eval_only => text,

@@ -105,3 +105,26 @@ fn what_is_not_compared() {
     builtin.run(&short).succeeded();
     assert!(document(&builtin.path("out/last.safetensors"))["data"].is_null());
 }
+
+/// Shards are files of a data set too: one more is noted, one that is gone or another is refused.
+#[test]
+fn shards_are_compared_one_by_one() {
+    let place = Place::new("data-shards");
+    let bytes =
+        |seed| walk(seed, 500, 29).iter().flat_map(|id| id.to_le_bytes()).collect::<Vec<u8>>();
+    let shard = |number: u64| format!("data/shards/a_train_{number:03}.bin");
+    (1..=3).for_each(|number| place.write(&shard(number), &bytes(number)));
+    place.write("data/shards/a_val_000.bin", &bytes(9));
+    let meta = place.read("data/tiny/meta.pkl");
+    place.write("data/shards/meta.pkl", &meta);
+    place.train(&["--dataset=shards", "--max_iters=10"]).succeeded();
+    place.write(&shard(4), &bytes(4));
+    let ended = place.run(&["train", "--init_from=resume", "--max_iters=11"]).succeeded();
+    assert!(ended.out.contains("a_train_004.bin was not there"), "{}", ended.out);
+    place.write(&shard(2), &bytes(7));
+    resume(&place, &[]).failed(4, &["a_train_002.bin", "1000 bytes", "other content"]);
+    std::fs::remove_file(place.path(&shard(2))).unwrap();
+    resume(&place, &[]).failed(4, &["a_train_002.bin", "1000 bytes then, gone now"]);
+    place.write(&shard(2), &bytes(2));
+    resume(&place, &[]).succeeded();
+}
