@@ -1,6 +1,7 @@
 //! The header of a file: written from a list of tensors, and read with everything checked that the
 //! header alone can prove. Pure functions on bytes; the format is told at [`SCHEMA`].
 
+use crate::bounded_json;
 use crate::checksum::Checksum;
 use crate::error::{ReadProblem, SaveProblem, shown};
 use crate::tensor::{Dtype, TensorInfo};
@@ -32,9 +33,12 @@ pub const SCHEMA: &str = "fitgpt.checkpoint/1";
 /// What comes before the version in [`SCHEMA`].
 const SCHEMA_FAMILY: &str = "fitgpt.checkpoint/";
 
-/// Most bytes of a header. That of GPT-2 XL with both moments has half a million. Parsing takes
-/// memory of a few times its size; of a hundred times, where somebody made the file for that.
+/// Most bytes of a header. That of GPT-2 XL with both moments has half a million.
 pub const HEADER_LIMIT: u64 = 16 << 20;
+
+/// What a header's values may take beyond its size: GPT-2 XL's with both moments take a tenth. So
+/// a reader takes at most four times the file and 64 MiB, whatever the file says.
+const VALUES_LIMIT: usize = 48 << 20;
 
 /// Bytes of the length before the header.
 pub(crate) const LENGTH_BYTES: u64 = 8;
@@ -69,7 +73,7 @@ impl Header {
         document: &str,
         tensors: &[TensorInfo],
     ) -> Result<(Header, Vec<usize>), SaveProblem> {
-        serde_json::from_str::<Value>(document)
+        bounded_json::check(document)
             .map_err(|error| SaveProblem::BadDocument { why: error.to_string() })?;
         let mut order: Vec<usize> = (0..tensors.len()).collect();
         // Wide elements first: without gaps, nothing else keeps each tensor aligned.
@@ -138,8 +142,11 @@ impl Header {
 
     /// Reads and checks the header of a file of `file_bytes` bytes.
     pub fn decode(json: &[u8], file_bytes: u64) -> Result<Header, ReadProblem> {
-        let mut entries = match serde_json::from_slice(json) {
+        let mut entries = match bounded_json::parse(json, VALUES_LIMIT + json.len()) {
             Ok(Value::Object(entries)) => entries,
+            Err(error) if error.is_data() => {
+                return Err(damaged(format!("its header cannot be read: {error}")));
+            }
             // A cut or flipped header of ours, or a file that never was safetensors: the first
             // byte tells.
             Err(error) if json.first() == Some(&b'{') => {
@@ -168,7 +175,7 @@ impl Header {
                 "its header has checksum {found:016x}, {expected:016x} expected"
             )));
         }
-        if let Err(error) = serde_json::from_str::<Value>(&header.document) {
+        if let Err(error) = bounded_json::check(&header.document) {
             return Err(damaged(format!("its run document is not JSON: {error}")));
         }
         header.check_length(json.len() as u64, file_bytes)?;

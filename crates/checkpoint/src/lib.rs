@@ -8,6 +8,7 @@
 
 mod tensor;
 
+pub mod bounded_json;
 pub mod checksum;
 pub mod header;
 
@@ -24,5 +25,5 @@ mod faults;
 pub use error::{ReadError, ReadProblem, SaveError, SaveProblem};
 pub use header::{HEADER_LIMIT, SCHEMA};
 pub use read::Reader;
-pub use save::{BestLink, link_best, save};
+pub use save::{BestLink, file_bytes, link_best, save};
 pub use tensor::{Dtype, TensorInfo, largest_bytes};

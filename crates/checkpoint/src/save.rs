@@ -39,6 +39,18 @@ pub fn save<E: Into<Box<dyn Error + Send + Sync>>>(
     save_on(&RealDisk, path, &Content { document, tensors }, buffer, fill)
 }
 
+/// Size of the file that [`save()`] would write.
+///
+/// # Errors
+///
+/// When it could not be written whatever its tensors contain.
+pub fn file_bytes(path: &Path, document: &str, tensors: &[TensorInfo]) -> Result<u64, SaveError> {
+    let bytes = Header::lay_out(document, tensors).and_then(|(header, _)| {
+        Ok((header.encode()?.len() as u64).saturating_add(header.data_bytes()))
+    });
+    bytes.map_err(|problem| SaveError { path: path.to_owned(), problem })
+}
+
 /// How `best` came to be what `last` is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BestLink {

@@ -107,6 +107,15 @@ impl TokenStream {
         }
     }
 
+    /// The files that it consists of, in order; none in memory.
+    #[must_use]
+    pub fn paths(&self) -> Vec<&Path> {
+        match &self.source {
+            Source::Memory(..) => Vec::new(),
+            Source::Files(files) => files.iter().map(|(_, file)| file.path()).collect(),
+        }
+    }
+
     /// The first file, or the name of a stream in memory: what messages name.
     #[must_use]
     pub fn path(&self) -> &Path {

@@ -159,15 +159,46 @@ pub fn further(spec: &RunSpec) -> String {
     }
 }
 
-/// After a device that failed in the middle: what was saved is safe, and how to go on.
-pub fn rescue(spec: &RunSpec, error: &TrainError) {
-    let last = save::last_path(Path::new(&spec.out_dir));
-    let TrainError::Backend(_) = error else {
-        return;
+/// After a device that failed in the middle, or weights that were spoilt: what was saved is safe,
+/// and how to go on.
+pub fn rescue(setup: &Setup, error: &TrainError) {
+    let spec = &setup.spec;
+    let [last, best] =
+        [save::last_path, save::best_path].map(|path| path(Path::new(&spec.out_dir)));
+    let resumed =
+        setup.saved.as_ref().map(|saved| (saved.document.progress.iteration, &saved.path));
+    let (last_is_good, how, keys) = match error {
+        TrainError::Backend(_) => (true, "", String::new()),
+        // Where it ends at once, what it was resumed from gives no loss itself.
+        TrainError::Diverged { iteration, .. } => {
+            let is_good = resumed.is_none_or(|(at, path)| at != *iteration || *path == best);
+            (is_good, " a lower learning rate", format!(" {}", lower_rate(spec)))
+        }
+        TrainError::Spoilt { .. } => {
+            (true, " a lower learning rate", format!(" {}", lower_rate(spec)))
+        }
+        _ => return,
     };
-    if last.exists() {
-        screen::line(&format!("\nsaved: {}. Resume with:", last.display()));
-        screen::line(&format!("  {}", resume_command(spec, None)));
+    let (kept, out_dir) = match last_is_good {
+        true => (&last, spec.out_dir.clone()),
+        false => (&best, best.to_string_lossy().into_owned()),
+    };
+    if kept.exists() {
+        let (program, out_dir) = (program(), quoted(&format!("--out_dir={out_dir}")));
+        screen::line(&format!("\nsaved: {}. Resume with{how}:", kept.display()));
+        screen::line(&format!("  {program} train --init_from=resume {out_dir}{keys}"));
+    }
+}
+
+/// A tenth of the learning rate, as keys.
+fn lower_rate(spec: &RunSpec) -> String {
+    let tenth = |rate: f64| format!("{:.2e}", rate / 10.0);
+    let shown =
+        |rate: f64| tenth(rate).parse::<f64>().map_or(tenth(rate), |rate| format!("{rate:e}"));
+    let (rate, least) = (shown(spec.learning_rate), shown(spec.min_lr));
+    match spec.decay_lr {
+        true => format!("--learning_rate={rate} --min_lr={least}"),
+        false => format!("--learning_rate={rate}"),
     }
 }
 

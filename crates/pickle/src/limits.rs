@@ -17,8 +17,10 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// Several times what the largest `meta.pkl` needs (65,536 ids, each twice in two dicts).
+    /// What the largest `meta.pkl` needs (65,536 ids, each twice in two dicts: 262,150 values) and
+    /// some more. A value takes up to 130 bytes while it is made and copied out, so that a reader
+    /// takes at most four times its input and 64 MiB.
     fn default() -> Self {
-        Self { input_bytes: 16 << 20, values: 1 << 20, text_bytes: 16 << 20, depth: 64 }
+        Self { input_bytes: 16 << 20, values: 300_000, text_bytes: 16 << 20, depth: 64 }
     }
 }

@@ -31,7 +31,9 @@ pub(crate) fn run(bytes: &[u8], limits: &Limits) -> Result<Value, PickleError> {
     };
     while machine.step()? {}
     let result = machine.pop()?;
-    machine.heap.finish(result, limits, bytes.len())
+    let Machine { heap, stack, memo, .. } = machine;
+    drop((stack, memo)); // room for the copy
+    heap.finish(result, limits, bytes.len())
 }
 
 /// What an instruction adds to.
@@ -237,7 +239,8 @@ impl<'a> Machine<'a> {
 
     fn count_push(&mut self) -> Result<(), PickleError> {
         self.pushes += 1;
-        if self.pushes > self.limits.values.saturating_mul(2) {
+        // Beside the values of the result: its marks, and values that are taken off again.
+        if self.pushes > self.limits.values.saturating_add(self.limits.values / 4) {
             return Err(self.over("values in the making"));
         }
         Ok(())

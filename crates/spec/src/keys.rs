@@ -309,6 +309,8 @@ pub static KEYS: &[Key] = &[
          "start from new weights, from out_dir's checkpoint, or from OpenAI's weights")
         .words(&["scratch", "resume", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"])
         .shared_as(Literal::Str("resume")),
+    flag(Output, "accept_changed_data", false,
+         "resume though files of the data set are not what they were when the run was saved"),
 
     flag(Wandb, "wandb_log", false, "accepted and ignored: everything is in out_dir/log.jsonl"),
     text(Wandb, "wandb_project", "owt", "accepted and ignored"),

@@ -238,6 +238,7 @@ impl Typed<'_> {
             eval_only: self.flag("eval_only"),
             always_save_checkpoint: self.flag("always_save_checkpoint"),
             init_from: self.init_from()?,
+            accept_changed_data: self.flag("accept_changed_data"),
             dataset: self.filled("dataset")?,
             gradient_accumulation_steps: self.batches("gradient_accumulation_steps")?,
             batch_size,

@@ -175,6 +175,8 @@ pub struct RunSpec {
     pub always_save_checkpoint: bool,
     /// What the weights start from.
     pub init_from: InitFrom,
+    /// Resume though the data set's files have changed.
+    pub accept_changed_data: bool,
     /// Name of the data set.
     pub dataset: String,
     /// Micro-batches of an iteration.

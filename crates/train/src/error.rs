@@ -16,6 +16,26 @@ pub enum TrainError {
     Save(checkpoint::SaveError),
     /// A checkpoint could not be read.
     Read(checkpoint::ReadError),
+    /// The disk has no room for the run's checkpoints.
+    NoRoom {
+        /// The folder.
+        path: PathBuf,
+        /// Size of a checkpoint.
+        bytes: u64,
+        /// What all of them need, beyond what is there.
+        needed: u64,
+        /// What is free.
+        free: u64,
+    },
+    /// A checkpoint would be larger than the system lets this process write.
+    FileLimit {
+        /// The file.
+        path: PathBuf,
+        /// Its size.
+        bytes: u64,
+        /// The limit.
+        limit: u64,
+    },
     /// A file of the run could not be written or read.
     Io {
         /// The file.
@@ -72,6 +92,12 @@ pub enum TrainError {
         /// Learning rate at that time.
         lr: f64,
     },
+    /// Weights or moments are no numbers any more, or so large that nothing can be computed with
+    /// them.
+    Spoilt {
+        /// Where it was found.
+        tensor: String,
+    },
     /// The text that was given cannot be trained on.
     Text {
         /// Why, and what to do.
@@ -106,13 +132,15 @@ impl TrainError {
             | TrainError::Text { .. }
             | TrainError::Save(_)
             | TrainError::Read(_)
+            | TrainError::NoRoom { .. }
+            | TrainError::FileLimit { .. }
             | TrainError::Mismatch { .. }
             | TrainError::NoCheckpoint { .. }
             | TrainError::OutDirInUse { .. }
             | TrainError::OutDirBusy { .. }
             | TrainError::Io { .. } => 4,
             TrainError::Backend(_) => 5,
-            TrainError::Diverged { .. } | TrainError::Output(_) => 1,
+            TrainError::Diverged { .. } | TrainError::Spoilt { .. } | TrainError::Output(_) => 1,
         }
     }
 }
@@ -125,6 +153,23 @@ impl fmt::Display for TrainError {
             TrainError::Data(error) => error.fmt(f),
             TrainError::Save(error) => error.fmt(f),
             TrainError::Read(error) => error.fmt(f),
+            TrainError::NoRoom { path, bytes, needed, free } => write!(
+                f,
+                "{}: {} free on its disk, {} needed: up to three checkpoints of {} exist at one \
+                 time (last, the one that replaces it, best); make room or give another --out_dir",
+                path.display(),
+                size(*free),
+                size(*needed),
+                size(*bytes)
+            ),
+            TrainError::FileLimit { path, bytes, limit } => write!(
+                f,
+                "{} would have {}, and this process may write files of {} at most (`ulimit -f`): \
+                 raise that limit",
+                path.display(),
+                size(*bytes),
+                size(*limit)
+            ),
             TrainError::Io { path, doing, error, advice } => {
                 write!(f, "{}: cannot {doing}: {error}; {advice}", path.display())
             }
@@ -165,11 +210,21 @@ impl fmt::Display for TrainError {
                 "iteration {iteration}: the loss is no number any more (learning rate {lr:.1e}); \
                  what was saved is kept: lower learning_rate or lengthen warmup_iters"
             ),
+            TrainError::Spoilt { tensor } => write!(
+                f,
+                "{tensor} has values that are infinite or no numbers, or nearly so: they were not \
+                 saved, what was saved before is kept: lower learning_rate or lengthen warmup_iters"
+            ),
             TrainError::Text { what } | TrainError::NotYet { what } => f.write_str(what),
             TrainError::Prompt(error) => error.fmt(f),
             TrainError::EmptyPrompt => f.write_str("the prompt is empty: give at least one token"),
         }
     }
+}
+
+/// A size for people.
+fn size(bytes: u64) -> plan::Bytes {
+    plan::Bytes::new(bytes.min(i64::MAX as u64)).unwrap_or(plan::Bytes::ZERO)
 }
 
 impl std::error::Error for TrainError {}

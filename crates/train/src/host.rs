@@ -2,6 +2,7 @@
 //! reused.
 
 use crate::error::TrainError;
+use checkpoint::Dtype;
 
 /// A buffer of zeros, or the word that there is no memory for it.
 pub fn room<T: Clone + Default>(count: u64, what: &'static str) -> Result<Vec<T>, TrainError> {
@@ -27,9 +28,55 @@ pub fn words_to_floats(bytes: &[u8], floats: &mut Vec<f32>) {
     floats.extend(words.iter().map(|&word| f32::from_le_bytes(word)));
 }
 
+/// Whether all numbers of a stored tensor are finite and at most `largest`; integers are.
+pub fn are_within(largest: f32, dtype: Dtype, content: &[u8]) -> bool {
+    // Without their sign, bits are in the order of numbers, with infinities and NaNs at the end.
+    // Folds, not searches: without an early way out the compiler takes many words at a time.
+    let words = |most: u32| {
+        let fits = |word: &[u8; 4]| u32::from_le_bytes(*word) & !(1 << 31) <= most;
+        content.as_chunks::<4>().0.iter().fold(true, |all, word| all & fits(word))
+    };
+    let halves = |most: u16| {
+        let fits = |half: &[u8; 2]| u16::from_le_bytes(*half) & !(1 << 15) <= most;
+        content.as_chunks::<2>().0.iter().fold(true, |all, half| all & fits(half))
+    };
+    match dtype {
+        Dtype::F32 => words(largest.to_bits()),
+        Dtype::BF16 => halves((largest.to_bits() >> 16) as u16),
+        Dtype::F16 => halves(plan::half::to_f16(largest.min(65504.0))),
+        Dtype::I32 | Dtype::U32 | Dtype::U8 | Dtype::I64 => true,
+    }
+}
+
 /// Resident bytes of this process, where the system says so.
 pub fn resident_bytes() -> Option<u64> {
     let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
     let pages: u64 = statm.split_whitespace().nth(1)?.parse().ok()?;
     pages.checked_mul(4096)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_number_that_is_none_or_too_large_is_found() {
+        let floats = |values: &[f32]| -> Vec<u8> {
+            values.iter().flat_map(|value| value.to_le_bytes()).collect()
+        };
+        let good = floats(&[0.0, -1.5, f32::MAX, f32::MIN, f32::MIN_POSITIVE / 2.0]);
+        assert!(are_within(f32::MAX, Dtype::F32, &good));
+        assert!(!are_within(1e19, Dtype::F32, &good));
+        for bad in [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let mut values = vec![1.0; 100];
+            values[99] = bad;
+            assert!(!are_within(f32::MAX, Dtype::F32, &floats(&values)), "{bad}");
+            assert!(are_within(f32::MAX, Dtype::U32, &floats(&values)), "{bad}");
+        }
+        let halves = |values: [u16; 3]| values.map(u16::to_le_bytes).concat();
+        assert!(are_within(f32::MAX, Dtype::BF16, &halves([0x7f7f, 0x8000, 0x3f80])));
+        assert!(!are_within(f32::MAX, Dtype::BF16, &halves([0, 0, 0xff80])));
+        assert!(are_within(f32::MAX, Dtype::F16, &halves([0x7bff, 0x8000, 0x03ff])));
+        assert!(!are_within(f32::MAX, Dtype::F16, &halves([0, 0x7e00, 0])));
+    }
 }

@@ -5,6 +5,8 @@
 pub mod error;
 mod host;
 
+pub mod data_marks;
+mod disk_room;
 mod settings_json;
 pub mod setup;
 

@@ -31,15 +31,18 @@ pub fn from_json(json: &Value) -> Option<Option<Choice>> {
     if json.is_null() {
         return Some(None);
     }
-    let mut slices = Vec::new();
+    // Counted first: a short text may stand for many slices, which then are had at once.
+    let (mut runs, mut total) = (Vec::new(), 0u64);
     for run in json.get("slices")?.as_array()? {
         let (rows, times) = (run.get(0)?.as_u64()?, run.get(1)?.as_u64()?);
-        let total = times.checked_add(slices.len() as u64)?;
+        total = total.checked_add(times)?;
         if rows == 0 || total > MOST_SEQUENCES {
             return None;
         }
-        slices.resize(total as usize, rows);
+        runs.push((rows, times));
     }
+    let mut slices = Vec::with_capacity(total as usize);
+    runs.iter().for_each(|&(rows, times)| slices.resize(slices.len() + times as usize, rows));
     let level = |name: &Value| Level::parse(name.as_str()?);
     let moments = match json.get("optimizer_state")?.as_str()? {
         "float32" => Dtype::F32,

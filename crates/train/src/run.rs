@@ -8,8 +8,9 @@ use crate::host::resident_bytes;
 use crate::lr::{Schedule, learning_rate};
 use crate::runlog::RunLog;
 use crate::save::{self, Document, best_path, last_path};
+use data::Split;
 use plan::StepInputs;
-use serde_json::json;
+use serde_json::{Value, json};
 use spec::RunSpec;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -84,9 +85,6 @@ pub struct Run<'a> {
     pub document: Document,
     /// Bytes that the process holds on its device, where that is another memory than the host's.
     pub device_bytes: &'a dyn Fn() -> Option<u64>,
-    /// Whether the folder's last checkpoint is where the run stands: not so where it goes on from
-    /// an older one, until it saves.
-    pub last_is_current: bool,
     /// Whether to evaluate once more after the last iteration where none was due there.
     pub evaluate_at_end: bool,
     /// Set from outside to end after the iteration that runs.
@@ -188,8 +186,6 @@ impl Run<'_> {
             return Ok((last, false));
         }
         let found = self.evaluate(host, observer)?;
-        // The best loss so far is part of the run.
-        self.save(host, observer)?;
         Ok((found, found.is_none()))
     }
 
@@ -204,6 +200,8 @@ impl Run<'_> {
         observer: &mut dyn Observer,
     ) -> Result<Option<Evaluation>, TrainError> {
         let (iteration, batches) = (self.document.progress.iteration, self.spec.eval_iters);
+        // Evaluation may draw from the stream of training; a run that goes on evaluates again.
+        let stream = self.feed.state();
         let rows = &mut host.eval_rows;
         let found = evaluate(self.engine, self.feed, batches, rows, iteration, &mut |share| {
             observer.evaluating(iteration, share);
@@ -213,18 +211,14 @@ impl Run<'_> {
             return Ok(None);
         };
         if !(found.train.loss.is_finite() && found.val.loss.is_finite()) {
-            let lr = learning_rate(&schedule(self.spec), iteration);
-            return Err(TrainError::Diverged { iteration, lr });
+            return Err(self.diverged());
         }
         let best = found.val.loss < self.document.progress.best_val_loss;
         if best {
             self.document.progress.best_val_loss = found.val.loss;
-            let (last, best) = (last_path(&self.out_dir()), best_path(&self.out_dir()));
-            // Iteration 0 has no checkpoint: nothing was learnt yet. And until it saves, a run
-            // that goes on from an older checkpoint finds a newer `last`, which is not what it
-            // evaluated.
-            if iteration > 0 && self.last_is_current && !self.spec.eval_only && last.exists() {
-                checkpoint::link_best(&last, &best)?;
+            // Iteration 0 has no checkpoint: nothing was learnt yet.
+            if iteration > 0 && !self.spec.eval_only {
+                self.keep_best(host, stream)?;
             }
         }
         let failed = self.log.write(json!({
@@ -337,17 +331,48 @@ impl Run<'_> {
         }))
     }
 
+    /// Saves, unless the weights are spoilt: then `last` stays what it was.
     fn save(
         &mut self,
         host: &mut HostBuffers,
         observer: &mut dyn Observer,
     ) -> Result<(), TrainError> {
         self.document.feed = self.feed.state();
+        if !self.gives_a_loss(host)? {
+            return Err(self.diverged());
+        }
         let path = last_path(&self.out_dir());
         save::save(self.engine, &path, &self.document, &mut host.save)?;
-        self.last_is_current = true;
         observer.saved(self.document.progress.iteration, &path);
         Ok(())
+    }
+
+    /// Whether the weights still give a number, on one slice of an evaluation: an update may have
+    /// spoilt them after its own loss was found good, and the next loss would tell too late.
+    fn gives_a_loss(&mut self, host: &mut HostBuffers) -> Result<bool, TrainError> {
+        let rows = &mut host.eval_rows;
+        self.feed.eval(Split::Val, self.document.progress.iteration, 0, rows)?;
+        self.feed.restore(&self.document.feed)?;
+        self.engine.eval_rows(rows, &mut |share| share == 0.0)?;
+        let first = self.engine.program().eval_slices.first().copied().unwrap_or(0);
+        Ok(self.engine.row_losses(first)?.iter().all(|loss| loss.is_finite()))
+    }
+
+    /// Makes this state `best`. It is saved once more first: what is linked must say its own loss,
+    /// which is what later evaluations have to beat.
+    fn keep_best(&mut self, host: &mut HostBuffers, stream: Value) -> Result<(), TrainError> {
+        let (last, best) = (last_path(&self.out_dir()), best_path(&self.out_dir()));
+        self.document.feed = stream;
+        save::save(self.engine, &last, &self.document, &mut host.save)?;
+        checkpoint::link_best(&last, &best)?;
+        Ok(())
+    }
+
+    /// The loss is no number; the rate is that of the update before.
+    fn diverged(&self) -> TrainError {
+        let iteration = self.document.progress.iteration;
+        let lr = learning_rate(&schedule(self.spec), iteration.saturating_sub(1));
+        TrainError::Diverged { iteration, lr }
     }
 }
 

@@ -2,6 +2,7 @@
 //! iteration it begins with; a run that goes on appends. Programs read it; nothing in the run
 //! depends on it. While it is open, no other process can train in the same folder.
 
+use crate::disk_room::file_limit;
 use crate::error::TrainError;
 use crate::save::Document;
 use serde_json::{Value, json};
@@ -13,6 +14,8 @@ use std::path::{Path, PathBuf};
 pub struct RunLog {
     path: PathBuf,
     file: File,
+    /// Bytes that it may still get: the system ends a process that writes beyond its limit.
+    room: u64,
     failed: bool,
 }
 
@@ -30,7 +33,9 @@ impl RunLog {
         if let Err(TryLockError::WouldBlock) = file.try_lock() {
             return Err(TrainError::OutDirBusy { path: out_dir.to_path_buf() });
         }
-        Ok(RunLog { path, file, failed: false })
+        let bytes = file.metadata().map_or(0, |metadata| metadata.len());
+        let room = file_limit().map_or(u64::MAX, |limit| limit.saturating_sub(bytes));
+        Ok(RunLog { path, file, room, failed: false })
     }
 
     /// The line of a run that begins or goes on.
@@ -51,7 +56,13 @@ impl RunLog {
     /// is given back to be told.
     pub fn write(&mut self, line: Value) -> Option<TrainError> {
         let text = format!("{line}\n");
-        let error = self.file.write_all(text.as_bytes()).err()?;
+        let bytes = text.len() as u64;
+        let written = match bytes <= self.room {
+            true => self.file.write_all(text.as_bytes()),
+            false => Err(std::io::ErrorKind::FileTooLarge.into()),
+        };
+        self.room = self.room.saturating_sub(bytes);
+        let error = written.err()?;
         let is_first = !std::mem::replace(&mut self.failed, true);
         is_first.then(|| cannot_write(&self.path, error))
     }

@@ -1,17 +1,26 @@
 //! A run on disk: weights, moments and step state by name, and one document that says where the run
 //! stands. Written before every evaluation; read back, it continues bit for bit.
 
+use crate::data_marks::DataMarks;
 use crate::engine::Engine;
 use crate::error::TrainError;
-use crate::host::room;
+use crate::host::{are_within, room};
 use crate::plan_json;
-use checkpoint::{Dtype, Reader, TensorInfo};
+use checkpoint::{Dtype, Reader, TensorInfo, bounded_json};
 use data::{CharTokenizer, Tokenizer};
 use model::{Dims, Program};
 use plan::{TensorId, half};
 use serde_json::{Value, json};
 use spec::Choice;
 use std::path::{Path, PathBuf};
+
+/// What a document's values may take beyond its size: the largest are a place in nanoGPT's stream,
+/// of some hundred numbers and one for each sequence of a micro-batch.
+const VALUES_LIMIT: usize = 24 << 20;
+
+/// A weight beyond this has a square that is no f32: layer norms make zeros of it, so that its loss
+/// may be a number, but its gradients are none. Sound weights are smaller by many powers of ten.
+const LARGEST_WEIGHT: f32 = (1u64 << 62) as f32;
 
 /// Where a run stands between two iterations.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,6 +42,8 @@ pub struct Document {
     pub dims: Dims,
     /// How ids become text; none where the data set does not say.
     pub tokenizer: Option<Tokenizer>,
+    /// The files it is trained on; none without files, and in checkpoints of older versions.
+    pub data: Option<DataMarks>,
     /// The batch stream's position.
     pub feed: Value,
     /// How an iteration is cut, where the run trains.
@@ -44,6 +55,8 @@ pub struct Document {
     pub choices: Vec<(String, String)>,
     /// Kind of the device.
     pub device: String,
+    /// Threads that computed, where that is the host's processor.
+    pub threads: Option<u64>,
     /// Of this program, when it was saved.
     pub version: String,
 }
@@ -57,11 +70,13 @@ impl Document {
             "config": self.config,
             "model": dims_to_json(&self.dims),
             "tokenizer": tokenizer_to_json(self.tokenizer.as_ref()),
+            "data": DataMarks::to_json(self.data.as_ref()),
             "feed": self.feed,
             "plan": plan_json::to_json(self.plan.as_ref()),
             "steps_hash": self.steps_hash,
             "choices": choices_to_json(&self.choices),
             "device": self.device,
+            "threads": self.threads,
             "version": self.version,
         })
         .to_string()
@@ -71,11 +86,15 @@ impl Document {
         let bad = |what: &str| {
             mismatch(path, format!("its document has no valid {what}; use another checkpoint"))
         };
-        let json: Value = serde_json::from_str(text).map_err(|_| bad("JSON"))?;
+        let mut json = bounded_json::parse(text.as_bytes(), VALUES_LIMIT + text.len())
+            .map_err(|error| mismatch(path, format!("its document cannot be read: {error}")))?;
+        // Taken out, not copied: they may be large.
+        let mut part = |key: &str| json.get_mut(key).map(Value::take);
+        let (config, feed) = (part("config"), part("feed"));
         let word = |key: &str| json.get(key).and_then(Value::as_str).map(str::to_string);
         let bits = word("best_val_loss_bits").and_then(|bits| bits.parse::<u64>().ok());
         let iteration = json.get("iteration").and_then(Value::as_u64);
-        let config = json.get("config").filter(|config| config.is_object()).cloned();
+        let config = config.filter(Value::is_object);
         let dims = dims_from_json(json.get("model")).ok_or_else(|| bad("model"))?;
         let fits = |found: &Option<Tokenizer>| {
             found.as_ref().is_none_or(|found| u64::from(found.vocab_size()) <= dims.vocab_size)
@@ -89,11 +108,13 @@ impl Document {
             config: config.ok_or_else(|| bad("config"))?,
             dims,
             tokenizer: tokenizer.ok_or_else(|| bad("tokenizer"))?,
-            feed: json.get("feed").cloned().ok_or_else(|| bad("batch stream"))?,
+            data: DataMarks::from_json(json.get("data")),
+            feed: feed.ok_or_else(|| bad("batch stream"))?,
             plan: json.get("plan").and_then(plan_json::from_json).ok_or_else(|| bad("plan"))?,
             steps_hash: word("steps_hash").ok_or_else(|| bad("hash of its steps"))?,
             choices: choices_from_json(json.get("choices")),
             device: word("device").ok_or_else(|| bad("device"))?,
+            threads: json.get("threads").and_then(Value::as_u64),
             version: word("version").ok_or_else(|| bad("version"))?,
         })
     }
@@ -225,7 +246,8 @@ pub fn buffer(engine: &Engine) -> Result<Vec<u8>, TrainError> {
     room(buffer_bytes(engine.program()), "saving")
 }
 
-/// Saves everything; the old file survives any failure. `buffer` is from [`buffer`].
+/// Saves everything; the old file survives any failure, also when the weights or moments are
+/// spoilt: then nothing is saved. `buffer` is from [`buffer`].
 pub fn save(
     engine: &mut Engine,
     path: &Path,
@@ -235,10 +257,29 @@ pub fn save(
     let (infos, ids): (Vec<TensorInfo>, Vec<TensorId>) =
         tensors(engine.program()).into_iter().map(|kept| (kept.info, kept.id)).unzip();
     let backend = engine.backend();
-    checkpoint::save(path, &document.to_json(), &infos, buffer, |index, content| {
-        backend.read(ids[index], content)
-    })?;
-    Ok(())
+    let mut spoilt = None;
+    let fill = |index: usize, content: &mut [u8]| {
+        backend.read(ids[index], content)?;
+        let TensorInfo { name, dtype, .. } = &infos[index];
+        let largest = if name.starts_with("weights/") { LARGEST_WEIGHT } else { f32::MAX };
+        if are_within(largest, *dtype, content) {
+            return Ok(());
+        }
+        spoilt = Some(name.clone());
+        Err(Box::<dyn std::error::Error + Send + Sync>::from("its numbers are spoilt"))
+    };
+    let saved = checkpoint::save(path, &document.to_json(), &infos, buffer, fill);
+    match spoilt {
+        Some(tensor) => Err(TrainError::Spoilt { tensor }),
+        None => Ok(saved.map(drop)?),
+    }
+}
+
+/// Size of the file that [`save`] would write.
+pub fn file_bytes(engine: &Engine, document: &Document, path: &Path) -> Result<u64, TrainError> {
+    let infos: Vec<TensorInfo> =
+        tensors(engine.program()).into_iter().map(|kept| kept.info).collect();
+    Ok(checkpoint::file_bytes(path, &document.to_json(), &infos)?)
 }
 
 /// Opens a checkpoint and reads its document.

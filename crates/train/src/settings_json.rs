@@ -6,7 +6,7 @@ use serde_json::{Map, Number, Value as Json};
 use spec::{Command, Notice, Origin, Setting, Settings, Value};
 
 /// Keys that say how this very command is to be done, not what the run is.
-const OF_THE_CALL: [&str; 3] = ["out_dir", "init_from", "eval_only"];
+const OF_THE_CALL: [&str; 4] = ["out_dir", "init_from", "eval_only", "accept_changed_data"];
 
 /// Keys that a model has once and for all: as in nanoGPT, a resumed run takes them from its
 /// checkpoint whatever is given.

@@ -2,6 +2,9 @@
 //! from, the data set, the model's sizes, the folder. What can be refused is refused here, before
 //! anything is written; [`Setup::claim`] then takes the folder.
 
+use crate::data_marks::{DataMarks, Difference};
+use crate::disk_room;
+use crate::engine::Engine;
 use crate::error::TrainError;
 use crate::runlog::RunLog;
 use crate::save::{self, Document, Progress, best_path, last_path};
@@ -23,8 +26,8 @@ const LOOKED_AT: u64 = 1 << 26;
 pub struct Saved {
     /// Its file.
     pub path: PathBuf,
-    /// Its tensors.
-    pub reader: Reader,
+    /// Its tensors, until they are loaded.
+    reader: Option<Reader>,
     /// What it says of the run.
     pub document: Document,
 }
@@ -32,7 +35,23 @@ pub struct Saved {
 impl Saved {
     fn open(path: PathBuf) -> Result<Saved, TrainError> {
         let (reader, document) = save::open(&path)?;
-        Ok(Saved { path, reader, document })
+        Ok(Saved { path, reader: Some(reader), document })
+    }
+
+    /// Whether its file still is the one that was opened.
+    fn is_as_it_was(&self) -> Result<bool, TrainError> {
+        let now = Reader::open(&self.path)?;
+        Ok(self.reader.as_ref().is_some_and(|then| then.document() == now.document()))
+    }
+
+    /// Fills the engine, once, and closes the file: an open one keeps its room on the disk after a
+    /// save has replaced it. `buffer` is from [`save::buffer`].
+    pub fn load(&mut self, engine: &mut Engine, buffer: &mut [u8]) -> Result<(), TrainError> {
+        let reader = match self.reader.take() {
+            Some(reader) => reader,
+            None => Reader::open(&self.path)?,
+        };
+        save::load(engine, &reader, &self.path, buffer)
     }
 
     /// Why this run may give other bits than the one that was saved, if it may.
@@ -67,6 +86,8 @@ pub struct Setup {
     pub notices: Vec<Notice>,
     /// The text.
     pub dataset: Dataset,
+    /// Its files as they are now.
+    data: Option<DataMarks>,
     /// The model's sizes.
     pub dims: Dims,
     /// What it goes on from.
@@ -92,6 +113,10 @@ impl Setup {
         let mut dataset = open_dataset(&spec.dataset)
             .map_err(|missing| spec.dims(GPT2_ROWS).err().map_or(missing, TrainError::from))?;
         let dims = dims(&spec, &dataset, saved.as_ref())?;
+        let data = DataMarks::of(&dataset)?;
+        if let Some(saved) = &saved {
+            notices.extend(compare_data(&spec, (&dataset, data.as_ref()), saved)?);
+        }
         dataset.split(Split::Train).check_block_size(spec.block_size)?;
         dataset.split(Split::Val).check_block_size(match spec.sampler {
             Sampler::Fitgpt => spec.eval_block_size,
@@ -104,7 +129,20 @@ impl Setup {
         if saved.is_none() {
             refuse_checkpoints(&out_dir)?;
         }
-        Ok(Setup { settings, spec, notices, dataset, dims, saved })
+        Ok(Setup { settings, spec, notices, dataset, data, dims, saved })
+    }
+
+    /// Whether the run's checkpoints have room where they are to be written; `document` says where
+    /// it stands.
+    pub fn check_room(&self, engine: &Engine, document: &Document) -> Result<(), TrainError> {
+        let (spec, out_dir) = (&self.spec, Path::new(&self.spec.out_dir));
+        if spec.eval_only || document.progress.iteration > spec.max_iters {
+            return Ok(()); // it writes none
+        }
+        let last = last_path(out_dir);
+        let bytes = save::file_bytes(engine, document, &last)?;
+        let is_last = |saved: &Saved| is_same_file(&saved.path, &last);
+        disk_room::check(out_dir, bytes, self.saved.as_ref().is_some_and(is_last))
     }
 
     /// Makes the folder where it is missing and opens its log, which keeps other processes out: the
@@ -121,7 +159,7 @@ impl Setup {
         // Now nobody else writes here; somebody may have since the checks above.
         match &self.saved {
             None => refuse_checkpoints(out_dir)?,
-            Some(saved) if save::open(&saved.path)?.1 == saved.document => {
+            Some(saved) if saved.is_as_it_was()? => {
                 set_aside(&saved.path, out_dir, self.spec.eval_only)?;
             }
             Some(_) => return Err(TrainError::OutDirBusy { path: out_dir.to_path_buf() }),
@@ -131,21 +169,47 @@ impl Setup {
 
     /// What checkpoints of this run say, at its beginning or where it goes on.
     pub fn document(&self, plan: Option<Choice>, steps_hash: String, device: String) -> Document {
-        let at_start = Progress { iteration: 0, best_val_loss: f64::INFINITY };
         let saved = self.saved.as_ref().map(|saved| &saved.document);
         Document {
-            progress: saved.map_or(at_start, |document| document.progress.clone()),
+            progress: self.progress(),
             config: settings_json::to_json(&self.settings),
             dims: self.dims,
             tokenizer: self.dataset.tokenizer(),
+            data: self.data.clone(),
             feed: saved.map_or(Value::Null, |document| document.feed.clone()),
             plan,
             steps_hash,
             choices: Vec::new(),
             device,
+            threads: None,
             version: env!("CARGO_PKG_VERSION").to_string(),
         }
     }
+}
+
+impl Setup {
+    /// Where the run stands. The loss to beat is the one of the file that would be replaced: the
+    /// checkpoint that the run goes on from may be older.
+    fn progress(&self) -> Progress {
+        let Some(Saved { document, .. }) = &self.saved else {
+            return Progress { iteration: 0, best_val_loss: f64::INFINITY };
+        };
+        let best = best_path(Path::new(&self.spec.out_dir));
+        let best_val_loss = match best.exists().then(|| save::open(&best)) {
+            Some(Ok((_, held))) if is_same_run(&held, document) => held.progress.best_val_loss,
+            // A file that nobody can read is no loss to anybody.
+            Some(Err(_)) => f64::INFINITY,
+            Some(Ok(_)) | None => document.progress.best_val_loss,
+        };
+        Progress { best_val_loss, ..document.progress }
+    }
+}
+
+/// Whether losses of two checkpoints can be compared: one model on one text.
+fn is_same_run(one: &Document, other: &Document) -> bool {
+    one.dims == other.dims
+        && one.tokenizer == other.tokenizer
+        && one.config.get("dataset") == other.config.get("dataset")
 }
 
 /// Text generation before it is planned.
@@ -225,8 +289,7 @@ fn resume(
 /// is kept under the number of its iteration.
 fn set_aside(from: &Path, out_dir: &Path, eval_only: bool) -> Result<(), TrainError> {
     let last = last_path(out_dir);
-    let is_last = matches!((from.canonicalize(), last.canonicalize()), (Ok(a), Ok(b)) if a == b);
-    if eval_only || is_last || !last.exists() {
+    if eval_only || is_same_file(from, &last) || !last.exists() {
         return Ok(());
     }
     let iteration = save::open(&last)?.1.progress.iteration;
@@ -246,6 +309,10 @@ fn set_aside(from: &Path, out_dir: &Path, eval_only: bool) -> Result<(), TrainEr
             advice: "make room, or copy the checkpoint to another folder and resume there",
         },
     )
+}
+
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other)
 }
 
 /// The sizes of the model that a run goes on with; what the planner chose for it stays.
@@ -298,6 +365,36 @@ fn open_dataset(name: &str) -> Result<Dataset, TrainError> {
         return Ok(Dataset::builtin());
     }
     Ok(Dataset::open(&Path::new("data").join(name))?)
+}
+
+/// What is to be said of data that is not what the run was saved with; an error where it would
+/// train on it unawares. A data set of another name was meant, and `changes` says so.
+fn compare_data(
+    spec: &RunSpec,
+    (dataset, now): (&Dataset, Option<&DataMarks>),
+    saved: &Saved,
+) -> Result<Vec<Notice>, TrainError> {
+    let Document { data, config, .. } = &saved.document;
+    let same_name = config.get("dataset").and_then(Value::as_str) == Some(&spec.dataset);
+    let (Some(then), Some(now), true) = (data, now, same_name) else {
+        return Ok(Vec::new());
+    };
+    let mut notices = Vec::new();
+    for difference in then.differences(now, dataset.folder())? {
+        let text = match difference {
+            Difference::Grown(text) => text,
+            Difference::Changed(text) if spec.accept_changed_data || spec.eval_only => text,
+            Difference::Changed(text) => {
+                let what = format!(
+                    "the data is not what the run was trained on: {text}; bring the old file back, \
+                     or add --accept_changed_data=True to resume with this one"
+                );
+                return Err(TrainError::Mismatch { path: saved.path.clone(), what });
+            }
+        };
+        notices.push(Notice { key: "dataset", text });
+    }
+    Ok(notices)
 }
 
 /// The sizes of the model: the checkpoint's where there is one, which settings and data set must

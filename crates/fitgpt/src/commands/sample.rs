@@ -32,8 +32,8 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     }
     let gpu_setting = settings.asks_for_gpu();
     let has_start = settings.get("start").is_some_and(Setting::is_given);
-    let setup = SampleSetup::new(settings, &environment())?;
-    let SampleSetup { spec, dims, tokenizer, saved, .. } = &setup;
+    let mut setup = SampleSetup::new(settings, &environment())?;
+    let SampleSetup { spec, dims, tokenizer, .. } = &setup;
     for notice in &setup.notices {
         screen::note(&format!("note: {notice}"));
     }
@@ -51,9 +51,10 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     let arena = planned.plan.arena_bytes;
     let mut engine = Engine::new(backend, planned.program, *dims);
     let mut buffer = save::buffer(&engine)?;
-    save::load(&mut engine, &saved.reader, &saved.path, &mut buffer)?;
+    setup.saved.load(&mut engine, &mut buffer)?;
     drop(buffer);
     introduce(&setup, arena)?;
+    let SampleSetup { spec, tokenizer, .. } = &setup;
     let stop = interrupt::catch("");
     for index in 0..spec.sampling.num_samples {
         let go_on = || !stop.load(Ordering::Relaxed);

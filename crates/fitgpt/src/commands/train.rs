@@ -17,13 +17,12 @@ use ::train::engine::Engine;
 use ::train::feed;
 use ::train::run::{HostBuffers, Outcome, Run};
 use ::train::runlog::RunLog;
-use ::train::save::{self, Document};
+use ::train::save::Document;
 use ::train::setup::{Saved, Setup};
 use data::{Dataset, Split};
 use plan::Phase;
 use plan::report::steps_hash;
 use spec::{Command, Machine, Planned, RunSpec, SamplingKeys, Settings, SpecError, plan_again};
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
@@ -80,7 +79,7 @@ fn asked_gpu(settings: &Settings) -> Result<Option<Device>, TrainError> {
 
 /// Trains what settings say.
 fn run_settings(typed: Typed, yes: bool, stop: &AtomicBool) -> Result<u8, TrainError> {
-    let setup = Setup::new(typed.settings, &environment())?;
+    let mut setup = Setup::new(typed.settings, &environment())?;
     let device = match typed.device {
         Some(device) => device,
         None => Device::find(setup.spec.device, gpu_setting(&setup))?,
@@ -90,6 +89,7 @@ fn run_settings(typed: Typed, yes: bool, stop: &AtomicBool) -> Result<u8, TrainE
     if !planned_length.is_confirmed(yes) {
         return Ok(INTERRUPTED);
     }
+    setup.check_room(&engine, &document)?;
     let mut buffers = HostBuffers::new(&setup.spec, &engine)?;
     let log = &mut setup.claim()?;
     let mut progress = Progress::new(progress_spec(&setup, &device)?);
@@ -97,9 +97,9 @@ fn run_settings(typed: Typed, yes: bool, stop: &AtomicBool) -> Result<u8, TrainE
     let seen = || device.held_bytes();
     let shows_end = typed.own_text.is_some() || setup.dataset.floor().is_some();
     let watch = Watch { stop, progress: &mut progress, device_bytes: &seen };
-    let ended = train(&setup, &mut engine, log, document, &mut buffers, watch, shows_end);
+    let ended = train(&mut setup, &mut engine, log, document, &mut buffers, watch, shows_end);
     progress.finish();
-    let outcome = ended.inspect_err(|error| run_report::rescue(&setup.spec, error))?;
+    let outcome = ended.inspect_err(|error| run_report::rescue(&setup, error))?;
     let resume = run_report::resume_command(&setup.spec, typed.own_text.as_deref());
     run_report::conclude(&setup, &outcome, start.elapsed().as_secs_f64(), &resume);
     if !outcome.interrupted {
@@ -167,6 +167,7 @@ fn load(setup: &Setup, device: &Device) -> Result<Loaded, TrainError> {
     let steps = format!("{:016x}", steps_hash(&plan.schedule, Phase::Train));
     let mut document = setup.document(choice, steps, device.kind());
     document.choices = backend.choices();
+    document.threads = device.threads();
     if let Some(text) = setup.saved.as_ref().and_then(|saved| saved.other_bits(&document)) {
         screen::notice(&text);
     }
@@ -182,17 +183,33 @@ fn planned(setup: &Setup, device: &Device, machine: &Machine) -> Result<Planned,
     if let (Some(choice), false) = (before, run.eval_only) {
         match plan_again(run, dims, machine, choice)? {
             Ok(planned) => return Ok(planned),
-            Err(why) => screen::notice(&format!(
-                "the plan that the run was saved with is not used again: {why}"
-            )),
+            Err(why) => {
+                let hint = threads_hint(setup, device);
+                screen::notice(&format!(
+                    "the plan that the run was saved with is not used again: {why}{hint}"
+                ));
+            }
         }
     }
     Ok(plan_or_suggest(run, dims, machine, Some(device))?)
 }
 
+/// More threads need more scratch: which number may use the plan of the run again.
+fn threads_hint(setup: &Setup, device: &Device) -> String {
+    let then = setup.saved.as_ref().and_then(|saved| saved.document.threads);
+    match (then, device.threads()) {
+        (Some(then), Some(now)) if then < now => {
+            format!(
+                " (with {now} threads; OMP_NUM_THREADS={then}, as when it was saved, needs less)"
+            )
+        }
+        _ => String::new(),
+    }
+}
+
 /// Weights and batches from where the run stands, then the run.
 fn train(
-    setup: &Setup,
+    setup: &mut Setup,
     engine: &mut Engine,
     log: &mut RunLog,
     document: Document,
@@ -200,26 +217,18 @@ fn train(
     Watch { stop, progress, device_bytes }: Watch<'_>,
     evaluate_at_end: bool,
 ) -> Result<Outcome, TrainError> {
-    let Setup { spec, dataset, saved, .. } = setup;
-    let mut generator = rng::torch::Generator::new(spec.seed);
+    let mut generator = rng::torch::Generator::new(setup.spec.seed);
     engine.initialise(&mut generator)?;
+    if let Some(saved) = &mut setup.saved {
+        saved.load(engine, buffers.tensor())?;
+    }
+    let Setup { spec, dataset, saved, .. } = setup;
     let mut feed = feed::open(spec, dataset, generator)?;
-    if let Some(saved) = saved {
-        save::load(engine, &saved.reader, &saved.path, buffers.tensor())?;
+    if saved.is_some() {
         feed.restore(&document.feed)?;
     }
-    let last = save::last_path(Path::new(&spec.out_dir));
-    let run = Run {
-        spec,
-        engine,
-        feed: &mut *feed,
-        log,
-        document,
-        last_is_current: saved.as_ref().is_none_or(|saved| saved.path == last),
-        evaluate_at_end,
-        stop,
-        device_bytes,
-    };
+    let run =
+        Run { spec, engine, feed: &mut *feed, log, document, evaluate_at_end, stop, device_bytes };
     run.go(buffers, progress)
 }
 

@@ -186,6 +186,14 @@ impl Device {
         }
     }
 
+    /// Threads that compute, where that is the host's processor.
+    pub fn threads(&self) -> Option<u64> {
+        match self {
+            Device::Cpu(device) => Some(device.threads() as u64),
+            Device::Cuda(_) => None,
+        }
+    }
+
     /// Bytes that the process holds on the device, where that is another memory than the host's.
     pub fn held_bytes(&self) -> Option<u64> {
         match self {

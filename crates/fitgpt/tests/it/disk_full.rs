@@ -1,51 +1,121 @@
-//! A disk that is full when the run saves: the run ends with a clear word, the old checkpoint stays
-//! and the run goes on from it once there is room. Skipped where mounting is not allowed.
+//! A disk that is too small, or full when the run saves: too small is told before anything is
+//! written; full ends the run with a clear word, the old checkpoint stays, and the run goes on from
+//! it once there is room. Skipped where mounting is not allowed.
 
 use crate::fixture::{Ended, Place, TINY, tensors};
 use std::process::Command;
 
-/// Runs in a mount namespace of its own with a small file system in `out`; copies what is left.
-const SCRIPT: &str = "\
-mount -t tmpfs -o size=$SIZE tmpfs out || { echo cannot mount >&2; exit 77; }
-\"$@\" --max_iters=10 && head -c 200000 /dev/zero > out/filler
-\"$@\" --init_from=resume --max_iters=30
-code=$?
-cp out/last.safetensors kept/
-rm out/filler
-\"$@\" --init_from=resume --max_iters=30 > /dev/null && cp out/last.safetensors kept/whole
-exit $code
-";
+/// Runs a script in a mount namespace of its own, with a file system of so many bytes in `out`;
+/// `"$@"` is `train` with the tiny model. None where that is not allowed.
+fn on_small_disk(place: &Place, bytes: u64, script: &str) -> Option<Ended> {
+    std::fs::create_dir_all(place.path("out")).unwrap();
+    std::fs::create_dir_all(place.path("kept")).unwrap();
+    let mount = "mount -t tmpfs -o size=$SIZE tmpfs out || { echo cannot mount >&2; exit 77; }";
+    let script = format!("{mount}\n{script}");
+    let inner = place.command(&[&["train"], TINY].concat());
+    for namespaces in ["-rm", "-m"] {
+        let mut command = Command::new("unshare");
+        command.args([namespaces, "sh", "-c", &script, "sh"]);
+        command.arg(inner.get_program()).args(inner.get_args());
+        command.current_dir(&place.0).env("SIZE", bytes.to_string());
+        let ended = Ended::from(command.output().ok()?);
+        if ended.code != Some(77) && !ended.error.contains("unshare") {
+            return Some(ended);
+        }
+    }
+    None
+}
+
+/// Size of a checkpoint of the tiny model.
+fn checkpoint_bytes(place: &Place) -> u64 {
+    place.train(&["--out_dir=reference", "--max_iters=10"]).succeeded();
+    std::fs::metadata(place.path("reference/last.safetensors")).unwrap().len()
+}
 
 #[test]
 fn the_old_checkpoint_survives_a_full_disk() {
     let place = Place::new("disk-full");
-    std::fs::create_dir_all(place.path("out")).unwrap();
-    std::fs::create_dir_all(place.path("kept")).unwrap();
-    place.train(&["--out_dir=reference", "--max_iters=10"]).succeeded();
-    let saved = place.path("reference/last.safetensors");
-    // Room for the first run's two files while it saves, not for a third beside the filler.
-    let room = std::fs::metadata(&saved).unwrap().len() * 3 + 100_000;
-    let inner = place.command(&[&["train"], TINY].concat());
-    for namespaces in ["-rm", "-m"] {
-        let mut command = Command::new("unshare");
-        command.args([namespaces, "sh", "-c", SCRIPT, "sh"]);
-        command.arg(inner.get_program()).args(inner.get_args());
-        command.current_dir(&place.0).env("SIZE", room.to_string());
-        let Ok(output) = command.output() else {
-            return println!("skipped: there is no unshare here");
-        };
-        let ended = Ended::from(output);
-        if ended.code == Some(77) || ended.error.contains("unshare") {
-            continue;
-        }
-        assert_eq!(ended.code, Some(4), "{ended:?}");
-        assert!(ended.error.contains("last.safetensors"), "{ended:?}");
-        assert!(ended.error.contains("full"), "{ended:?}");
-        assert!(tensors(&place.path("kept/last.safetensors")) == tensors(&saved));
-        place.train(&["--out_dir=undisturbed"]).succeeded();
-        let undisturbed = place.path("undisturbed/last.safetensors");
-        assert!(tensors(&place.path("kept/whole")) == tensors(&undisturbed));
-        return;
+    // There is room at the start; somebody else takes it while the run goes on.
+    let script = "\
+\"$@\" --max_iters=10 || exit 1
+( while ! test -e out/filled; do
+    grep -q '\"kind\":\"iter\",\"iter\":12' out/log.jsonl && head -c 300000 /dev/zero > out/filler \
+        ; test -s out/filler && : > out/filled; sleep 0.01; done ) &
+\"$@\" --init_from=resume --max_iters=20000 --log_interval=1
+code=$?
+cp out/last.safetensors kept/
+: > out/filled
+wait
+rm out/filler
+\"$@\" --init_from=resume --max_iters=30 > /dev/null && cp out/last.safetensors kept/whole
+exit $code
+";
+    let room = checkpoint_bytes(&place) * 3 + 100_000;
+    let Some(ended) = on_small_disk(&place, room, script) else {
+        return println!("skipped: mounting is not allowed here");
+    };
+    assert_eq!(ended.code, Some(4), "{ended:?}");
+    assert!(ended.error.contains("last.safetensors"), "{ended:?}");
+    assert!(ended.error.contains("full"), "{ended:?}");
+    let at = crate::fixture::document(&place.path("kept/last.safetensors"))["iteration"].clone();
+    let end = format!("--max_iters={}", at.as_u64().unwrap() - 1);
+    place.train(&["--out_dir=so-far", &end]).succeeded();
+    let so_far = place.path("so-far/last.safetensors");
+    assert!(tensors(&place.path("kept/last.safetensors")) == tensors(&so_far));
+    place.train(&["--out_dir=undisturbed"]).succeeded();
+    let undisturbed = place.path("undisturbed/last.safetensors");
+    assert!(tensors(&place.path("kept/whole")) == tensors(&undisturbed));
+}
+
+/// `last`, the file that will replace it, and `best`: three checkpoints.
+#[test]
+fn a_disk_too_small_is_told_before_anything_is_written() {
+    let place = Place::new("disk-small");
+    let bytes = checkpoint_bytes(&place);
+    let script = "\"$@\"; code=$?; ls -A out > kept/list; exit $code";
+    let Some(ended) = on_small_disk(&place, bytes * 5 / 2, script) else {
+        return println!("skipped: mounting is not allowed here");
+    };
+    let ended = ended.failed(4, &["out", "free", "three checkpoints", "--out_dir"]);
+    assert!(ended.lines("step ").is_empty() && ended.lines("iter ").is_empty(), "{}", ended.out);
+    assert_eq!(place.read("kept/list"), b"", "nothing was written");
+    // A run that is there already needs room for one more file only.
+    let script = "\
+cp reference/last.safetensors reference/best.safetensors out/
+\"$@\" --init_from=resume --max_iters=20 && ls -A out > kept/list";
+    let ended = on_small_disk(&place, bytes * 13 / 4 + 50_000, script).unwrap().succeeded();
+    assert!(!ended.lines("iter ").is_empty(), "{}", ended.out);
+    // An evaluation alone writes none.
+    let script = "\
+cp reference/last.safetensors out/
+\"$@\" --init_from=resume --eval_only=True";
+    on_small_disk(&place, bytes * 3 / 2 + 50_000, script).unwrap().succeeded();
+}
+
+/// `ulimit -f`: the system ends a process that writes beyond it without a word.
+#[test]
+fn a_limit_on_file_sizes_is_told_before_anything_is_written() {
+    let place = Place::new("disk-limit");
+    let bytes = checkpoint_bytes(&place);
+    let limited = |bytes: u64, more: &[&str]| {
+        let inner = place.command(&[&["train"], TINY, more].concat());
+        let mut command = Command::new("sh");
+        let script = format!("ulimit -f {} || exit 77; exec \"$@\"", bytes / 512);
+        command.args(["-c", &script, "sh"]).arg(inner.get_program()).args(inner.get_args());
+        Ended::from(command.current_dir(&place.0).output().unwrap())
+    };
+    let ended = limited(bytes / 2, &[]);
+    if ended.code == Some(77) {
+        return println!("skipped: there is no ulimit -f here");
     }
-    println!("skipped: mounting is not allowed here");
+    ended.failed(4, &["ulimit -f", "last.safetensors"]);
+    assert!(!place.path("out").exists());
+    limited(bytes + 4096, &[]).succeeded();
+    // The log reaches the limit: the run goes on without it, and says so once.
+    let chatty = ["--out_dir=chatty", "--log_interval=1", "--max_iters=1500", "--eval_iters=1"];
+    let ended = limited(bytes + 4096, &[&chatty[..], &["--eval_interval=500"]].concat());
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(ended.out.matches("cannot write the log").count(), 1, "{ended:?}");
+    let log = place.read("chatty/log.jsonl");
+    assert!(log.len() as u64 <= bytes + 4096 && log.ends_with(b"\n"), "{} bytes", log.len());
 }

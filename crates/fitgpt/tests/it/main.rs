@@ -4,8 +4,11 @@
 
 mod bad_input;
 mod bench_and_devices;
+mod best;
 mod budgets;
+mod changed_data;
 mod disk_full;
+mod divergence;
 mod doctor;
 mod first_hour;
 mod fixture;

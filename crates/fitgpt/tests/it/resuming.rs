@@ -133,3 +133,54 @@ fn the_plan_of_a_run_stays_with_it() {
         assert!(smaller.out.contains(words), "{words}: {}", smaller.out);
     }
 }
+
+/// The evaluation after the last iteration draws from nanoGPT's stream too, but a run that goes on
+/// must not see that: without the stop there would have been none.
+#[test]
+fn an_evaluation_at_the_end_does_not_move_the_stream() {
+    for sampler in ["--sampler=nanogpt", "--sampler=fitgpt"] {
+        let place = Place::empty("end-stream");
+        let tiny = ["train", "--n_layer=1", "--n_embd=16", "--n_head=2", "--block_size=16"];
+        let keys = ["--eval_interval=7", "--eval_iters=2", "--batch_size=2", sampler];
+        let run = |more: &[&str]| place.run(&[&tiny[..], &keys, more].concat()).succeeded();
+        let first = run(&["--max_iters=10", "--lr_decay_iters=20", "--out_dir=parts"]);
+        assert_eq!(first.lines("step ").len(), 3, "0, 7 and the end: {}", first.out);
+        let more = ["train", "--init_from=resume", "--out_dir=parts", "--max_iters=20"];
+        place.run(&more).succeeded();
+        run(&["--max_iters=20", "--lr_decay_iters=20", "--out_dir=whole"]);
+        let [whole, parts] = ["whole", "parts"].map(|run| place.path(run).join("last.safetensors"));
+        assert!(tensors(&whole) == tensors(&parts), "{sampler}");
+        assert_eq!(document(&whole)["feed"], document(&parts)["feed"], "{sampler}");
+    }
+}
+
+/// More threads need more scratch. Where the plan does not fit for that reason, the run says which
+/// number of threads gives its bits.
+#[test]
+fn other_threads_that_change_the_plan_are_told() {
+    let place = Place::new("tight-threads");
+    let wide = ["--batch_size=16", "--n_layer=6", "--dropout=0.0", "--max_iters=3"];
+    let with = |threads: &str, arguments: &[&str]| {
+        let output = place.command(arguments).env("OMP_NUM_THREADS", threads).output().unwrap();
+        Ended::from(output).succeeded()
+    };
+    let start = [&["train"], crate::fixture::TINY, &wide].concat();
+    let free = with("1", &[&start[..], &["--out_dir=free"]].concat());
+    // What one thread needs, and not a page more.
+    let ram = format!("--ram={}", arena(&free));
+    let first = with("1", &[&start[..], &[&ram, "--out_dir=parts"]].concat());
+    assert_eq!(arena(&first), arena(&free), "a test of nothing");
+    let resume = ["train", "--init_from=resume", "--max_iters=6", "--out_dir=parts"];
+    std::fs::create_dir(place.path("again")).unwrap();
+    for name in ["last", "best"] {
+        let [from, to] = ["parts", "again"].map(|run| place.path(run).join(name));
+        let _ = std::fs::copy(from.with_extension("safetensors"), to.with_extension("safetensors"));
+    }
+    let more = with("2", &resume);
+    assert!(more.out.contains("is not used again"), "{}", more.out);
+    assert!(more.out.contains("OMP_NUM_THREADS=1"), "{}", more.out);
+    let resume = ["train", "--init_from=resume", "--max_iters=6", "--out_dir=again"];
+    let same = with("1", &resume);
+    assert!(!same.out.contains("OMP_NUM_THREADS"), "{}", same.out);
+    assert!(!same.out.contains("bits may differ"), "{}", same.out);
+}

@@ -210,6 +210,16 @@ fn go_with(
     stop_after: Option<u64>,
     feed: &mut dyn Feed,
 ) -> (Outcome, Engine, Vec<(u64, u64)>) {
+    let (outcome, engine, losses) = try_with(spec, stop_after, feed);
+    (outcome.unwrap(), engine, losses)
+}
+
+/// The same where it may fail.
+pub fn try_with(
+    spec: &RunSpec,
+    stop_after: Option<u64>,
+    feed: &mut dyn Feed,
+) -> (Result<Outcome, TrainError>, Engine, Vec<(u64, u64)>) {
     let stop = AtomicBool::new(false);
     let mut engine = engine(spec);
     let mut progress = Progress { iteration: 0, best_val_loss: f64::INFINITY };
@@ -228,17 +238,18 @@ fn go_with(
         config: json!({}),
         dims: *engine.dims(),
         tokenizer: None,
+        data: None,
         feed: Value::Null,
         plan: None,
         steps_hash: String::new(),
         choices: Vec::new(),
         version: String::new(),
         device: "test".to_string(),
+        threads: None,
     };
     let log = &mut RunLog::open(Path::new(&spec.out_dir)).unwrap();
     let mut host = HostBuffers::new(spec, &engine).unwrap();
     let run = Run {
-        last_is_current: true,
         spec,
         engine: &mut engine,
         feed,
@@ -248,7 +259,7 @@ fn go_with(
         stop: &stop,
         device_bytes: &|| None,
     };
-    let outcome = run.go(&mut host, &mut watcher).unwrap();
+    let outcome = run.go(&mut host, &mut watcher);
     (outcome, engine, watcher.losses)
 }
 

@@ -4,4 +4,5 @@
 mod documents;
 mod fixture;
 mod generation;
+mod memory;
 mod resume;

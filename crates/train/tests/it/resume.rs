@@ -1,6 +1,6 @@
 //! Promise 5: a run that was stopped goes on bit for bit; and evaluation changes nothing.
 
-use crate::fixture::{Folder, go, go_shared, run_spec, weights};
+use crate::fixture::{Folder, TinyFeed, go, go_shared, run_spec, try_with, weights};
 use fitgpt_train::engine::Engine;
 use fitgpt_train::run::Outcome;
 use spec::RunSpec;
@@ -81,4 +81,24 @@ fn the_log_has_a_line_for_everything() {
         assert!(iter[key].is_number(), "{key}: {iter}");
     }
     assert!(Path::new(&folder.0).join("best.safetensors").exists());
+}
+
+/// Asked to stop after a step that spoilt the weights: the save would be the last one.
+#[test]
+fn a_stop_after_a_spoilt_step_keeps_the_checkpoint_before() {
+    let folder = Folder::new("spoilt-stop");
+    go(&run_spec(&folder.0, &["--max_iters=3"]), None);
+    let last = folder.0.join("last.safetensors");
+    let before = std::fs::read(&last).unwrap();
+    for rate in ["1e15", "1e25", "1e38"] {
+        let rate = format!("--learning_rate={rate}");
+        let wild = [&rate, "--decay_lr=False", "--eval_interval=100"];
+        let (ended, _, losses) = try_with(&run_spec(&folder.0, &wild), Some(4), &mut TinyFeed);
+        assert_eq!(losses.len(), 1, "one step was done, and its loss was a number");
+        let error = ended.unwrap_err();
+        assert_eq!(error.exit_code(), 1, "{error}");
+        assert!(error.to_string().contains("lower learning_rate"), "{error}");
+        assert!(std::fs::read(&last).unwrap() == before, "{rate}");
+    }
+    assert_eq!(go(&run_spec(&folder.0, &[]), None).0.iteration, 9);
 }

@@ -1,0 +1,78 @@
+//! `best.safetensors` is never replaced by a worse one, however a run was stopped and resumed.
+
+use crate::fixture::{Place, TINY, document};
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::Stdio;
+
+/// The best loss that a checkpoint knows of.
+fn best_loss(path: &Path) -> f64 {
+    let bits = document(path)["best_val_loss_bits"].as_str().unwrap().parse().unwrap();
+    f64::from_bits(bits)
+}
+
+/// Validation losses by iteration, as they were printed.
+fn losses(out: &str) -> Vec<(u64, f64)> {
+    let steps = out.lines().filter_map(|line| line.strip_prefix("step "));
+    let number = |line: &str| {
+        let (step, rest) = line.split_once(':')?;
+        let loss = rest.split("val loss ").nth(1)?.split([' ', ',']).next()?;
+        Some((step.parse().ok()?, loss.parse().ok()?))
+    };
+    steps.filter_map(number).collect()
+}
+
+/// `last` may be older than `best`: the loss to beat is the one of the file itself.
+#[test]
+fn an_older_checkpoint_resumed_does_not_replace_a_better_one() {
+    let place = Place::new("best-older");
+    let first = place.train(&["--max_iters=10"]).succeeded();
+    let early = place.path("out/early.safetensors");
+    std::fs::copy(place.path("out/last.safetensors"), &early).unwrap();
+    let long = ["train", "--init_from=resume", "--max_iters=60", "--lr_decay_iters=60"];
+    let longer = place.run(&long).succeeded();
+    let best = place.path("out/best.safetensors");
+    let (at, loss) = (document(&best)["iteration"].as_u64().unwrap(), best_loss(&best));
+    assert!(at > 20, "{}", longer.out);
+    let printed = losses(&longer.out).into_iter().find(|(step, _)| *step == at).unwrap().1;
+    assert_eq!(format!("{loss:.4}"), format!("{printed:.4}"), "the file says its own loss");
+
+    let from = ["train", "--init_from=resume", "--out_dir=out/early.safetensors"];
+    let other = ["--max_iters=15", "--eval_interval=7"];
+    let again = place.run(&[&from[..], &other].concat()).succeeded();
+    let (known, found) = (losses(&first.out)[0].1, losses(&again.out)[0].1);
+    assert!(loss < found && found < known, "{loss} {found} {known}: a test of nothing");
+    assert_eq!(document(&best)["iteration"], at, "{}", again.out);
+    assert_eq!(best_loss(&best), loss);
+    assert_eq!(best_loss(&place.path("out/last.safetensors")), loss);
+}
+
+/// Killed after an evaluation that was the best so far, before the next save.
+#[test]
+fn a_kill_after_the_best_evaluation_does_not_forget_it() {
+    let place = Place::new("best-kill");
+    let keys = ["--eval_interval=20", "--max_iters=20000", "--learning_rate=1e-2"];
+    let more = ["--lr_decay_iters=20000", "--eval_iters=20"];
+    let mut command = place.command(&[&["train"], TINY, &keys, &more].concat());
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut out = String::new();
+    let seen = lines.find(|line| {
+        out += &format!("{}\n", line.as_ref().unwrap());
+        line.as_ref().unwrap().starts_with("iter 42:")
+    });
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(seen.is_some(), "{out}");
+    let [last, best] = ["last", "best"].map(|name| place.path(&format!("out/{name}.safetensors")));
+    let at = document(&best)["iteration"].as_u64().unwrap();
+    let before = losses(&out).into_iter().find(|(step, _)| *step == at).unwrap().1;
+    assert!(document(&last)["iteration"].as_u64().unwrap() >= 40);
+
+    // A rate that spoils much, but not all of it.
+    let worse = ["--eval_interval=7", "--learning_rate=3e-2", "--max_iters=84"];
+    let again = place.run(&[&["train", "--init_from=resume"], &worse[..]].concat()).succeeded();
+    let best_now = losses(&again.out).into_iter().map(|(_, loss)| loss).fold(before, f64::min);
+    let loss = best_loss(&best);
+    assert!((loss - best_now).abs() < 1e-3, "{loss}, but {best_now} was seen: {}", again.out);
+}

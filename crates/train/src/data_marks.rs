@@ -1,0 +1,204 @@
+//! The files of a data set as a run knew them: the length and a sampled checksum of each, kept in
+//! its checkpoints, so that a run is not resumed on other data without a word.
+
+use crate::error::TrainError;
+use checkpoint::checksum::Checksum;
+use data::{Dataset, Split};
+use serde_json::{Value, json};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// Bytes that are read at each place.
+const BLOCK: u64 = 4096;
+
+/// Places between the first block and the last. So 66 blocks, 264 KiB, are read of a file of any
+/// size; smaller files are read whole. A change that touches a share `s` of a large file at random
+/// is missed with probability (1 - s)^66: 1 in 1000 for a tenth.
+const PLACES: u64 = 64;
+
+/// One file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Mark {
+    /// Its name in the data set's folder.
+    name: String,
+    bytes: u64,
+    /// Of the sampled blocks.
+    checksum: u64,
+}
+
+/// All files of a data set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DataMarks(Vec<Mark>);
+
+/// How a file differs from what the run knew.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Difference {
+    /// It is longer and begins as it was, or is new.
+    Grown(String),
+    /// Anything else.
+    Changed(String),
+}
+
+impl DataMarks {
+    /// The files as they are now; none where the data set has no files.
+    pub fn of(dataset: &Dataset) -> Result<Option<DataMarks>, TrainError> {
+        if dataset.folder() == Path::new("") {
+            return Ok(None);
+        }
+        let halves = [Split::Train, Split::Val].map(|split| dataset.split(split).paths());
+        let mut paths = halves.concat();
+        let meta = dataset.folder().join("meta.pkl");
+        if dataset.meta().is_some() {
+            paths.push(&meta);
+        }
+        let marks = paths.into_iter().map(|path| mark(path).map_err(unreadable(path)));
+        Ok(Some(DataMarks(marks.collect::<Result<_, _>>()?)))
+    }
+
+    /// What became of these files in the data set's folder, where it is not what they were; `now`
+    /// are those that it has.
+    pub fn differences(
+        &self,
+        now: &DataMarks,
+        folder: &Path,
+    ) -> Result<Vec<Difference>, TrainError> {
+        let was_there = |mark: &&Mark| self.0.iter().any(|then| then.name == mark.name);
+        let new = now.0.iter().filter(|mark| !was_there(mark)).map(|mark| {
+            let path = folder.join(&mark.name);
+            let what = "was not there when the run was saved: it goes on with it too";
+            Difference::Grown(format!("{} {what}", path.display()))
+        });
+        let mut found: Vec<Difference> = new.collect();
+        for then in &self.0 {
+            let path = folder.join(&then.name);
+            let difference = then.difference(&path).map_err(unreadable(&path))?;
+            found.extend(difference);
+        }
+        Ok(found)
+    }
+
+    /// As a checkpoint keeps them.
+    pub fn to_json(marks: Option<&DataMarks>) -> Value {
+        let entry = |mark: &Mark| {
+            let value = json!({ "bytes": mark.bytes, "xxh64": format!("{:016x}", mark.checksum) });
+            (mark.name.clone(), value)
+        };
+        marks.map_or(Value::Null, |DataMarks(marks)| marks.iter().map(entry).collect())
+    }
+
+    /// The same back; none where a checkpoint says nothing that can be compared.
+    pub fn from_json(json: Option<&Value>) -> Option<DataMarks> {
+        let mark = |(name, mark): (&String, &Value)| {
+            // A name is that of a file in the folder, not a path to anywhere.
+            let name = Some(name).filter(|name| Path::new(name).file_name() == Some(name.as_ref()));
+            let checksum = u64::from_str_radix(mark.get("xxh64")?.as_str()?, 16).ok()?;
+            Some(Mark { name: name?.clone(), bytes: mark.get("bytes")?.as_u64()?, checksum })
+        };
+        json?.as_object()?.iter().map(mark).collect::<Option<_>>().map(DataMarks)
+    }
+}
+
+impl Mark {
+    fn difference(&self, path: &Path) -> io::Result<Option<Difference>> {
+        let then = self.bytes;
+        let file = match File::open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let what = format!("has changed: {then} bytes then, gone now");
+                return Ok(Some(Difference::Changed(format!("{} {what}", path.display()))));
+            }
+            Err(error) => return Err(error),
+        };
+        let now = file.metadata()?.len();
+        let begins_so = now >= then && checksum(&file, then)? == self.checksum;
+        let path = path.display();
+        Ok(match (begins_so, now == then) {
+            (true, true) => None,
+            (true, false) => Some(Difference::Grown(format!(
+                "{path} has grown since the run was saved, from {then} to {now} bytes: it goes on \
+                 with all of it"
+            ))),
+            (false, true) => Some(Difference::Changed(format!(
+                "{path} has changed: {then} bytes then and now, but other content"
+            ))),
+            (false, false) => Some(Difference::Changed(format!(
+                "{path} has changed: {then} bytes then, {now} bytes now"
+            ))),
+        })
+    }
+}
+
+fn unreadable(path: &Path) -> impl Fn(io::Error) -> TrainError {
+    let path = path.to_path_buf();
+    let (doing, advice) = ("read it", "is the disk that it lies on still there?");
+    move |error| TrainError::Io { path: path.clone(), doing, error, advice }
+}
+
+fn mark(path: &Path) -> io::Result<Mark> {
+    let file = File::open(path)?;
+    let bytes = file.metadata()?.len();
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    Ok(Mark { name, bytes, checksum: checksum(&file, bytes)? })
+}
+
+/// Of the sampled blocks of a file's first `bytes` bytes.
+fn checksum(file: &File, bytes: u64) -> io::Result<u64> {
+    let mut buffer = [0; BLOCK as usize];
+    let mut sum = Checksum::new();
+    for start in places(bytes) {
+        let block = &mut buffer[..(bytes - start).min(BLOCK) as usize];
+        file.read_exact_at(block, start)?;
+        sum.update(block);
+    }
+    Ok(sum.value())
+}
+
+/// Where blocks begin: all over a small file; else the first, the last, and places at equal
+/// distances between them.
+fn places(bytes: u64) -> Vec<u64> {
+    if bytes <= (PLACES + 2) * BLOCK {
+        return (0..bytes.div_ceil(BLOCK)).map(|block| block * BLOCK).collect();
+    }
+    let last = bytes - BLOCK;
+    let at = |place: u64| (u128::from(last) * u128::from(place) / u128::from(PLACES + 1)) as u64;
+    (0..=PLACES + 1).map(at).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_cover_small_files_and_span_large_ones() {
+        assert!(places(0).is_empty());
+        assert_eq!(places(1), [0]);
+        assert_eq!(places(BLOCK + 1), [0, BLOCK]);
+        let whole = places(66 * BLOCK);
+        assert_eq!((whole.len(), whole.last()), (66, Some(&(65 * BLOCK))));
+        for bytes in [66 * BLOCK + 1, 17 << 30, u64::MAX] {
+            let large = places(bytes);
+            assert_eq!((large.len(), large[0], large[65]), (66, 0, bytes - BLOCK));
+            assert!(large.windows(2).all(|pair| pair[0] < pair[1]), "{bytes}");
+        }
+    }
+
+    #[test]
+    fn marks_survive_their_json_and_nonsense_is_none() {
+        let mark = Mark { name: "train.bin".to_string(), bytes: 7, checksum: 0xab };
+        let marks = DataMarks(vec![mark]);
+        let json = DataMarks::to_json(Some(&marks));
+        assert_eq!(json["train.bin"]["xxh64"], "00000000000000ab");
+        assert_eq!(DataMarks::from_json(Some(&json)), Some(marks));
+        for json in [
+            json!(null),
+            json!({ "../x": { "bytes": 1, "xxh64": "0" } }),
+            json!({ "x": { "bytes": -1, "xxh64": "0" } }),
+            json!({ "x": { "bytes": 1, "xxh64": "no" } }),
+        ] {
+            assert_eq!(DataMarks::from_json(Some(&json)), None, "{json}");
+        }
+        assert_eq!(DataMarks::from_json(None), None);
+    }
+}
