@@ -12,7 +12,7 @@ pub fn arena(ended: &Ended) -> u64 {
 }
 
 /// What the bill of the tiny run has beside its arena: the program, batches, a buffer.
-const BESIDE: u64 = (24 << 20) + (64 << 10);
+pub const BESIDE: u64 = (24 << 20) + (64 << 10);
 
 #[test]
 fn less_memory_gives_another_plan_and_nearly_the_same_losses() {

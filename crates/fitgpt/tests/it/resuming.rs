@@ -1,7 +1,7 @@
 //! A run that goes on: the same bits as one that never stopped, the keys of the checkpoint where
 //! nothing else is given, and a word where the bits cannot be the same.
 
-use crate::budgets::arena;
+use crate::budgets::{BESIDE, arena};
 use crate::fixture::{Ended, Place, document, tensors};
 
 #[test]
@@ -120,7 +120,7 @@ fn the_plan_of_a_run_stays_with_it() {
     let sentence =
         |ended: &Ended| ended.lines("plan: ")[0].rsplit_once(": ").unwrap().0.to_string();
     let free = place.train(&[&wide[..], &["--max_iters=3", "--out_dir=free"]].concat()).succeeded();
-    let less = format!("--ram={}", arena(&free) * 9 / 10);
+    let less = format!("--ram={}", arena(&free) * 9 / 10 + BESIDE);
     let first = place.train(&[&wide[..], &[&less, "--max_iters=3"]].concat()).succeeded();
     assert_ne!(sentence(&first), sentence(&free), "less memory, another plan");
     let resume = ["train", "--init_from=resume", "--max_iters=6"];
@@ -167,7 +167,7 @@ fn other_threads_that_change_the_plan_are_told() {
     let start = [&["train"], crate::fixture::TINY, &wide].concat();
     let free = with("1", &[&start[..], &["--out_dir=free"]].concat());
     // What one thread needs, and not a page more.
-    let ram = format!("--ram={}", arena(&free));
+    let ram = format!("--ram={}", arena(&free) + BESIDE);
     let first = with("1", &[&start[..], &[&ram, "--out_dir=parts"]].concat());
     assert_eq!(arena(&first), arena(&free), "a test of nothing");
     let resume = ["train", "--init_from=resume", "--max_iters=6", "--out_dir=parts"];
