@@ -54,6 +54,23 @@ impl CubinCache {
         Ok(parts.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
     }
 
+    /// The machine code in a file's content, if the content is whole and of this key.
+    pub fn whole(content: &[u8], key: u64) -> Option<&[u8]> {
+        let (head, cubin) = content.split_at_checked(24)?;
+        let word = |at: usize| head.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes);
+        let whole = head.starts_with(MAGIC) && word(8)? == key && word(16)? == hash(cubin);
+        whole.then_some(cubin)
+    }
+
+    /// A file's content: a name, the key, a sum of the machine code, the code.
+    pub fn written(key: u64, cubin: &[u8]) -> Vec<u8> {
+        let mut content = MAGIC.to_vec();
+        content.extend(key.to_le_bytes());
+        content.extend(hash(cubin).to_le_bytes());
+        content.extend(cubin);
+        content
+    }
+
     /// Whether a module need not be compiled.
     pub fn holds(&self, compiler: &Compiler, module: &ModuleSpec, sm: u32) -> bool {
         let (path, key, _) = self.entry(compiler, module, sm);
@@ -98,11 +115,7 @@ fn died() -> CudaError {
 
 /// The file's content, if it is whole and of this key.
 fn read(path: &Path, key: u64) -> Option<Vec<u8>> {
-    let content = std::fs::read(path).ok()?;
-    let (head, cubin) = content.split_at_checked(24)?;
-    let word = |at: usize| head.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes);
-    let whole = head.starts_with(MAGIC) && word(8)? == key && word(16)? == hash(cubin);
-    whole.then(|| cubin.to_vec())
+    CubinCache::whole(&std::fs::read(path).ok()?, key).map(<[u8]>::to_vec)
 }
 
 /// Written beside and renamed: another process never sees half of it.
@@ -110,10 +123,7 @@ fn write(path: &Path, key: u64, cubin: &[u8]) -> std::io::Result<()> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder)?;
     }
-    let mut content = MAGIC.to_vec();
-    content.extend(key.to_le_bytes());
-    content.extend(hash(cubin).to_le_bytes());
-    content.extend(cubin);
+    let content = CubinCache::written(key, cubin);
     let beside = path.with_extension(format!("{}.part", std::process::id()));
     std::fs::write(&beside, content)?;
     std::fs::rename(&beside, path)

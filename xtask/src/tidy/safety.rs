@@ -1,11 +1,13 @@
-//! `unsafe` has two homes, `cpu` and `cuda`; every other crate root forbids it.
+//! `unsafe` has its homes: `cpu` and `cuda`, and for tests `counting`. Every other crate root
+//! forbids it.
 
 use super::Finding;
 use super::rust_source::Masked;
 use super::tree::{Tree, crate_of};
 
-/// Crates whose kernels and device calls need `unsafe`, each block with its `// SAFETY:` line.
-const HOMES: [&str; 2] = ["cpu", "cuda"];
+/// Crates whose kernels and device calls need `unsafe`, and the allocator that counts for tests;
+/// each block with its `// SAFETY:` line.
+const HOMES: [&str; 3] = ["cpu", "cuda", "counting"];
 
 const ATTRIBUTE: &str = "#![forbid(unsafe_code)]";
 
