@@ -19,12 +19,13 @@ pub fn run(args: &[String]) -> Result<(), Failure> {
     check(args).map_err(Failure::Usage)?;
     let mut build = process::cargo();
     build.args(["build", "--quiet", "--locked", "--profile", PROFILE]);
-    process::run(build.args(["-p", "fitgpt", "-p", "fitgpt-soak"]))?;
+    process::run(build.args(["-p", "fitgpt", "-p", "fitgpt-soak", "-p", "fitgpt-faults"]))?;
     let folder = process::workspace_root().join("target").join(PROFILE);
     let machine = Machine::read();
     let mut soak = std::process::Command::new(folder.join("fitgpt-soak"));
     soak.current_dir(process::workspace_root()).args(args);
     soak.arg(format!("--binary={}", folder.join("fitgpt").display()));
+    soak.arg(format!("--faults={}", folder.join("libfitgpt_faults.so").display()));
     soak.arg(format!("--commit={}", machine.commit)).arg(format!("--date={}", machine.date));
     process::run(soak.arg(format!("--cpu={}", machine.cpu)))
 }

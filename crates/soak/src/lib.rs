@@ -21,7 +21,11 @@ pub mod worker;
 
 mod mutate;
 
+mod jobs;
+
 pub mod bytes;
+pub mod files;
+pub mod kills;
 pub mod plans;
 
 pub use section::{Cases, Context, SECTIONS, Section};

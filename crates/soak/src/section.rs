@@ -1,7 +1,7 @@
 //! The table of sections, and what a section is made of.
 
 use crate::tally::Tally;
-use crate::{bytes, plans};
+use crate::{bytes, files, kills, plans};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -61,7 +61,7 @@ fn no_parts() -> Vec<&'static str> {
 }
 
 /// All sections, cheapest first.
-pub const SECTIONS: [Section; 2] = [
+pub const SECTIONS: [Section; 4] = [
     Section {
         name: "bytes",
         about: "hostile bytes for every reader: no panic, bounded time and memory",
@@ -79,6 +79,24 @@ pub const SECTIONS: [Section; 2] = [
         limit: Duration::from_secs(300),
         parts: no_parts,
         open: plans::open,
+    },
+    Section {
+        name: "kills",
+        about: "kill -9 at random moments of train and prepare, then on to the end",
+        share: 0.2,
+        workers: 2,
+        limit: Duration::from_secs(300),
+        parts: no_parts,
+        open: kills::open,
+    },
+    Section {
+        name: "files",
+        about: "errors, short writes, kills and power cuts at file system calls",
+        share: 0.2,
+        workers: 2,
+        limit: Duration::from_secs(300),
+        parts: no_parts,
+        open: files::open,
     },
 ];
 

@@ -50,7 +50,7 @@ use Tests::{Any, AsCode};
 
 /// In reading order. `fitgpt` sees everything but the test suite; nothing sees `xtask`.
 #[rustfmt::skip]
-const ROWS: [Row; 17] = [
+const ROWS: [Row; 18] = [
     row("plan",        &[], Forbidden, AsCode),
     row("rng",         &[], Forbidden, AsCode),
     row("model",       &["plan", "rng"], Allowed, Any),
@@ -67,6 +67,7 @@ const ROWS: [Row; 17] = [
                          "checkpoint", "train", "prepare", "doctor"], Allowed, Any),
     row("conformance", &["plan", "model", "rng"], Allowed, Any),
     row("counting",    &[], Forbidden, AsCode),
+    row("faults",      &[], Forbidden, AsCode),
     row("soak",        &["plan", "rng", "model", "spec", "cpu", "cuda", "pickle", "data",
                          "checkpoint", "train", "prepare", "doctor", "counting"], Allowed, AsCode),
     row("xtask",       &[], Forbidden, AsCode),
