@@ -27,7 +27,12 @@ pub fn run(args: &[String]) -> Result<(), Failure> {
     soak.arg(format!("--binary={}", folder.join("fitgpt").display()));
     soak.arg(format!("--faults={}", folder.join("libfitgpt_faults.so").display()));
     soak.arg(format!("--commit={}", machine.commit)).arg(format!("--date={}", machine.date));
-    process::run(soak.arg(format!("--cpu={}", machine.cpu)))
+    let status = soak.arg(format!("--cpu={}", machine.cpu)).status();
+    match status.map_err(|error| Failure::Task(format!("soak: {error}")))?.code() {
+        Some(0) => Ok(()),
+        Some(1) => Err(Failure::Task("soak: there are findings, see above".to_owned())),
+        code => Err(Failure::Task(format!("soak: ended with {code:?}"))),
+    }
 }
 
 /// Refuses what the program would refuse, before minutes of building.

@@ -7,6 +7,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// The folder in which workers make theirs: what a killed one leaves goes with it.
+pub const ROOT: &str = "FITGPT_SOAK_SCRATCH";
+
 /// A folder of one's own.
 #[derive(Debug)]
 pub struct Scratch {
@@ -22,7 +25,11 @@ impl Scratch {
     pub fn new(name: &str) -> io::Result<Scratch> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let memory = Path::new("/dev/shm");
-        let root = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+        let root = match std::env::var_os(ROOT) {
+            Some(root) => PathBuf::from(root),
+            None if memory.is_dir() => memory.to_owned(),
+            None => std::env::temp_dir(),
+        };
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let path = root.join(format!("fitgpt-soak-{name}-{}-{number}", std::process::id()));
         match std::fs::remove_dir_all(&path) {
@@ -74,4 +81,24 @@ pub fn copy_folder(from: &Path, to: &Path) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_goes_with_its_owner_and_files_are_replaced_whole() {
+        let scratch = Scratch::new("own").unwrap();
+        let file = scratch.path().join("a");
+        put(&file, b"longer").unwrap();
+        put(&file, b"new").unwrap();
+        assert_eq!(std::fs::read(&file).unwrap(), b"new");
+        let copy = Scratch::new("own").unwrap();
+        copy_folder(scratch.path(), &copy.path().join("b")).unwrap();
+        assert_eq!(std::fs::read(copy.path().join("b/a")).unwrap(), b"new");
+        let path = scratch.path().to_owned();
+        drop(scratch);
+        assert!(!path.exists() && copy.path().exists());
+    }
 }

@@ -2,7 +2,7 @@
 //! killed one. A line of progress every ten seconds; a finding is told at once.
 
 use crate::options::Options;
-use crate::scratch::Scratch;
+use crate::scratch::{ROOT, Scratch};
 use crate::section::Section;
 use crate::tally::Tally;
 use crate::worker::{Share, read_beat};
@@ -20,6 +20,9 @@ const PROGRESS: Duration = Duration::from_secs(10);
 
 /// Deaths of workers before a section is given up: something is wrong with all of it.
 const MOST_DEATHS: usize = 200;
+
+/// Findings of one name that are told and kept; more are only counted.
+const MOST_TOLD: usize = 40;
 
 /// Something that is wrong.
 #[derive(Clone, Debug, PartialEq)]
@@ -135,6 +138,7 @@ impl Watch<'_> {
         command.arg(format!("--binary={}", context.binary.display()));
         command.args(context.faults.iter().map(|path| format!("--faults={}", path.display())));
         command.args(context.cuda.then_some("--cuda"));
+        command.env(ROOT, share.beat.parent().unwrap_or(&share.beat));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // A group of its own: Ctrl-C reaches the supervisor alone, which ends all of them.
         let mut child = command.process_group(0).spawn().map_err(|error| error.to_string())?;
@@ -206,6 +210,10 @@ impl Watch<'_> {
     }
 
     fn found(&mut self, finding: Finding) {
+        let same = self.ended.findings.iter().filter(|other| other.name == finding.name).count();
+        if same >= MOST_TOLD {
+            return self.ended.tally.count("findings not told");
+        }
         let replay = finding.replay(self.options.context.seed);
         println!("FINDING {}: {}\n  {replay}", finding.name, finding.message);
         self.ended.findings.push(finding);
