@@ -102,14 +102,14 @@ pub fn small(draws: &mut Stream, for_gpu: bool) -> Result<Drawn, String> {
         arguments.extend([
             format!("--n_head={heads}"),
             format!("--n_embd={}", heads * head),
-            format!("--block_size={}", between(draws, 8, 150)),
+            format!("--block_size={}", between(draws, 8, 100)),
             "--dtype=float32".to_owned(),
         ]);
     }
     arguments.extend([
         format!("--n_layer={}", between(draws, 1, 5)),
-        format!("--batch_size={}", between(draws, 1, 12)),
-        format!("--gradient_accumulation_steps={}", between(draws, 1, 3)),
+        format!("--batch_size={}", between(draws, 1, 10)),
+        format!("--gradient_accumulation_steps={}", between(draws, 1, 2)),
         format!("--eval_batch_size={}", draws.below(8)),
     ]);
     let vocabulary = if for_gpu { *pick(draws, &[65, 512]) } else { between(draws, 20, 400) };
