@@ -1,4 +1,4 @@
-//! The project's own tasks: `cargo xtask check`, `tidy`, `golden`, `parity`, `fuzz`, `bench`,
+//! The project's own tasks: `cargo xtask check`, `tidy`, `golden`, `parity`, `soak`, `bench`,
 //! `company`.
 //!
 //! No dependency, so that it builds in seconds and is never what breaks the build.
@@ -10,11 +10,11 @@ mod bench;
 mod check;
 mod company;
 mod flags;
-mod fuzz;
 mod golden;
 mod parity;
 mod process;
 mod scratch;
+mod soak;
 mod tidy;
 
 use process::Failure;
@@ -54,10 +54,10 @@ const TASKS: [Task; 7] = [
         run: parity::run,
     },
     Task {
-        name: "fuzz",
-        flags: fuzz::FLAGS,
-        about: "every test on random input, with far more cases than the check has time for",
-        run: fuzz::run,
+        name: "soak",
+        flags: soak::FLAGS,
+        about: "random plans, kills, a failing file system, hostile bytes: what the check samples",
+        run: soak::run,
     },
     Task {
         name: "bench",

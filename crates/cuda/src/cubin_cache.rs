@@ -90,6 +90,23 @@ impl CubinCache {
         Ok(parts.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
     }
 
+    /// The machine code in a file's content, if the content is whole and of this key.
+    pub fn whole(content: &[u8], key: u64) -> Option<&[u8]> {
+        let (head, cubin) = content.split_at_checked(24)?;
+        let word = |at: usize| head.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes);
+        let whole = head.starts_with(MAGIC) && word(8)? == key && word(16)? == hash(cubin);
+        whole.then_some(cubin)
+    }
+
+    /// A file's content: a name, the key, a sum of the machine code, the code.
+    pub fn written(key: u64, cubin: &[u8]) -> Vec<u8> {
+        let mut content = MAGIC.to_vec();
+        content.extend(key.to_le_bytes());
+        content.extend(hash(cubin).to_le_bytes());
+        content.extend(cubin);
+        content
+    }
+
     /// Whether a module need not be compiled.
     pub fn holds(&self, compiler: &Compiler, module: &ModuleSpec, sm: u32) -> bool {
         let (path, key, _) = self.entry(compiler, module, sm);
@@ -135,23 +152,12 @@ fn died() -> CudaError {
 /// The file's content, if it is whole and of this key.
 fn read(path: &Path, key: u64) -> Result<Vec<u8>, Ignored> {
     let content = cache::read(path, MOST_BYTES)?;
-    decode(&content, key).map(<[u8]>::to_vec).ok_or(Ignored::Content("it is damaged"))
-}
-
-/// The machine code in a file's content.
-pub fn decode(content: &[u8], key: u64) -> Option<&[u8]> {
-    let (head, cubin) = content.split_at_checked(24)?;
-    let word = |at: usize| head.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes);
-    let whole = head.starts_with(MAGIC) && word(8)? == key && word(16)? == hash(cubin);
-    whole.then_some(cubin)
+    let cubin = CubinCache::whole(&content, key);
+    cubin.map(<[u8]>::to_vec).ok_or(Ignored::Content("it is damaged"))
 }
 
 fn write(path: &Path, key: u64, cubin: &[u8]) -> std::io::Result<()> {
-    let mut content = MAGIC.to_vec();
-    content.extend(key.to_le_bytes());
-    content.extend(hash(cubin).to_le_bytes());
-    content.extend(cubin);
-    cache::write(path, &content)
+    cache::write(path, &CubinCache::written(key, cubin))
 }
 
 /// FNV-1a with a last stir: enough to tell sources apart and to see damage.

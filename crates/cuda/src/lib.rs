@@ -30,7 +30,7 @@ mod staging;
 mod stream;
 mod tiles;
 
-pub use cubin_cache::{CubinCache, decode as decode_cubin};
+pub use cubin_cache::CubinCache;
 pub use cublaslt::{ProductShape, Products, find_products};
 pub use device::{Gpu, GpuInfo, OLDEST_SM, gpus};
 pub use driver::Driver;

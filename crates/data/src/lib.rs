@@ -25,6 +25,7 @@ mod nanogpt_sampler;
 mod ngram;
 
 pub mod corpus;
+pub mod disk;
 
 pub use batches::{Batch, Sampler, Use, fill_rows};
 pub use dataset::{BUILTIN, Dataset, KNOWN_DATASETS, Split};

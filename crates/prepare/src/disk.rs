@@ -42,3 +42,17 @@ pub fn already_written(out: &Path) -> u64 {
     let sizes = files(out).filter(is_ours).map(size).chain(files(&downloads).map(size));
     sizes.fold(0, |sum, size| sum.saturating_add(size)) // sparse files may claim anything
 }
+
+/// Refuses to write beyond the limit on file sizes: the system would end the process by a signal.
+pub fn check_limit(path: &Path, bytes: u64, limit: Option<u64>) -> Result<()> {
+    match limit {
+        Some(limit) if bytes > limit => {
+            let what = format!(
+                "would have {bytes} bytes, and this process may write files of {limit} at most \
+                 (`ulimit -f`): raise that limit and give the same command again"
+            );
+            Err(PrepareError::Output { path: path.to_owned(), what })
+        }
+        _ => Ok(()),
+    }
+}

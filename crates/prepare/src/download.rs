@@ -2,6 +2,7 @@
 //!
 //! Bytes go to `<file>.part`; the file gets its name only when its length and checksum are right.
 
+use crate::disk;
 use crate::error::{PrepareError, Result};
 use crate::hub::Hub;
 use crate::part::Part;
@@ -233,15 +234,18 @@ impl Client {
         };
         let opened = OpenOptions::new().create(true).append(true).open(&part.path);
         let mut file = opened.map_err(PrepareError::io(&part.path, "write a download"))?;
+        let limit = data::disk::file_limit();
         loop {
             let piece = match self.next(url, &mut answer)? {
                 Ok(piece) if piece.is_empty() => break,
                 Ok(piece) => piece,
                 Err(problem) => return Ok(Some(format!("cut after {at} bytes: {problem}"))),
             };
+            let bytes = at.saturating_add(piece.len() as u64);
+            disk::check_limit(&part.path, bytes, limit)?;
             let written = file.write_all(&piece);
             written.map_err(PrepareError::io(&part.path, "write a download"))?;
-            at = at.saturating_add(piece.len() as u64);
+            at = bytes;
             self.received.fetch_add(piece.len() as u64, Ordering::Relaxed);
         }
         match whole {

@@ -64,10 +64,19 @@ impl PrepareError {
     }
 }
 
+/// Most characters of a name or a reason.
+const QUOTED: usize = 600;
+
 impl fmt::Display for PrepareError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Names and texts of files are quoted: a message stays one line of a bearable length.
+        let what = |text: &str| {
+            let shown: String = text.chars().take(QUOTED).collect();
+            let end = if shown.len() < text.len() { " …" } else { "" };
+            shown.replace(char::is_control, " ") + end
+        };
         match self {
-            Self::Usage(what) | Self::System(what) => f.write_str(what),
+            Self::Usage(text) | Self::System(text) => f.write_str(text),
             Self::Io { path, doing, source } => {
                 let advice = match source.kind() {
                     io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
@@ -77,14 +86,14 @@ impl fmt::Display for PrepareError {
                 };
                 write!(f, "{}: cannot {doing}: {source}; {advice}", path.display())
             }
-            Self::Source { name, what } => write!(f, "{name}: {what}"),
-            Self::Network { url, what } => write!(f, "{url}: {what}"),
+            Self::Source { name, what: text } => write!(f, "{}: {}", what(name), what(text)),
+            Self::Network { url, what: text } => write!(f, "{}: {}", what(url), what(text)),
             Self::OtherDataSet { path } => write!(
                 f,
                 "{}: holds a data set made in another way; give another --out, or --overwrite",
                 path.display()
             ),
-            Self::Output { path, what } => write!(f, "{}: {what}", path.display()),
+            Self::Output { path, what: text } => write!(f, "{}: {}", path.display(), what(text)),
         }
     }
 }

@@ -25,7 +25,7 @@ impl Lock {
     ///
     /// When another process has it, or the disk refuses.
     pub fn take(folder: &Path) -> Result<Lock> {
-        std::fs::create_dir_all(folder).map_err(PrepareError::io(folder, "make the folder"))?;
+        data::disk::make_folder(folder).map_err(PrepareError::io(folder, "make the folder"))?;
         let path = folder.join(NAME);
         loop {
             let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);

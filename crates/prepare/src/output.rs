@@ -3,6 +3,7 @@
 //! `train.bin` gets its name last. So a folder with a `train.bin` has all the rest, and a folder
 //! without one says to everybody that it is no data set yet.
 
+use crate::disk;
 use crate::error::{PrepareError, Result};
 use crate::journal::{self, Journal, Totals};
 use crate::lock::Lock;
@@ -127,6 +128,8 @@ pub struct Output {
     pub journal: Journal,
     safe_since: Instant,
     pause: Duration,
+    /// Most bytes of a file.
+    limit: Option<u64>,
     /// Whether a write failed: what the journal counts may not be there, so it is not saved again.
     failed: bool,
 }
@@ -166,6 +169,7 @@ impl Output {
             journal,
             safe_since: Instant::now(),
             pause: PAUSE,
+            limit: data::disk::file_limit(),
             failed: false,
         })
     }
@@ -181,6 +185,11 @@ impl Output {
             Split::Val => (&mut self.val, &mut self.journal.totals.val_tokens),
         };
         let path = part(&self.folder, split);
+        let bytes = count.saturating_add(tokens.len() as u64).saturating_mul(2);
+        if let Err(error) = disk::check_limit(&path, bytes, self.limit) {
+            self.failed = true;
+            return Err(error);
+        }
         for some in tokens.chunks(4096) {
             let mut bytes = [0; 8192];
             for (pair, token) in bytes.chunks_exact_mut(2).zip(some) {

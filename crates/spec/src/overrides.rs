@@ -1,7 +1,7 @@
 //! nanoGPT's command line: arguments from left to right, later wins. `--key=value` sets a key; an
 //! argument without `=` and without leading dashes is a config file.
 
-use crate::error::SpecError;
+use crate::error::{SpecError, shown};
 use crate::keys::{Command, Key};
 use crate::py_file::{self, Names};
 use crate::settings::{Origin, Settings, World};
@@ -55,7 +55,7 @@ fn no_value(given: &str, name: &str, index: usize) -> SpecError {
 
 fn no_dashes(given: &str, name: &str, value: &str, index: usize) -> SpecError {
     let instead = match Key::find(name).map(|key| key.name).or_else(|| Key::nearest(name)) {
-        Some(name) => format!("write --{name}={value}"),
+        Some(name) => format!("write --{name}={}", shown(value)),
         None => "keys are written --key=value, and a config file has no = in its path".to_string(),
     };
     SpecError::Argument { given: given.to_string(), index, instead }
@@ -69,7 +69,7 @@ fn file(
 ) -> Result<(), SpecError> {
     let is_python = path.ends_with(".py");
     if !is_python && !path.ends_with(".toml") && settings.command() == Command::Sample {
-        let instead = format!("a run is named by its folder: --out_dir={path}");
+        let instead = format!("a run is named by its folder: --out_dir={}", shown(path));
         return Err(SpecError::Argument { given: path.to_string(), index, instead });
     }
     if !is_python && !path.ends_with(".toml") {

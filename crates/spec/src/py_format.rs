@@ -2,6 +2,7 @@
 //! braces, `{{`, and the formats people give numbers (`.2f`, `.0e`, `03d`, `,`, `.1%`). A format
 //! that is not known is an error, never a guess.
 
+use crate::error::shown;
 use crate::value::Value;
 
 /// A piece of an f-string.
@@ -58,7 +59,7 @@ fn field_of(field: &str, closed: bool) -> Result<Piece, String> {
         return Err("an f-string with an empty or open `{`".to_string());
     }
     if expression.contains(['!', '=', '{']) || format.contains('{') {
-        return Err(format!("the f-string field `{{{field}}}`"));
+        return Err(format!("the f-string field `{{{}}}`", shown(field)));
     }
     Ok(Piece::Field { expression: expression.trim().to_string(), format: format.to_string() })
 }

@@ -1,7 +1,7 @@
 //! What to change when nothing fits: the nearest settings that do, each with what it costs and what
 //! it means for training. Settings that keep the mathematics come first, a smaller model last.
 
-use crate::machine::Machine;
+use crate::machine::{Machine, gpu_format};
 use crate::plan_for::{may_fit, plan_if_it_fits};
 use crate::planned::Planned;
 use crate::run_spec::{
@@ -91,13 +91,20 @@ pub fn first_suggestion(
 
 fn suggestion(candidate: Candidate, machine: &Machine, rates: &Device) -> Option<Suggestion> {
     let Candidate { run, dims, settings, note } = candidate;
+    let compute = match machine.host {
+        Some(_) => gpu_format(run.dtype),
+        None => machine.compute,
+    };
+    // The rates are those of the format that was asked for.
+    let has_rates = compute == machine.compute;
+    let machine = &Machine { compute, ..machine.clone() };
     let planned = plan_if_it_fits(&run, dims, machine).ok()??;
     Some(Suggestion {
         settings,
         device_bytes: planned.device_bytes(&run, machine),
         host_bytes: planned.plan.host_bytes.get(),
         tokens_per_iteration: run.tokens_per_iteration(),
-        tokens_per_second: planned.predict(&run, rates).tokens_per_second,
+        tokens_per_second: planned.predict(&run, rates).tokens_per_second.filter(|_| has_rates),
         note: note(&planned),
     })
 }

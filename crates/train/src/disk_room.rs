@@ -3,6 +3,7 @@
 
 use crate::error::TrainError;
 use crate::save::{best_path, last_path};
+use data::disk::file_limit;
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -56,16 +57,6 @@ fn free(folder: &Path) -> Option<u64> {
     Some(stats.f_bavail.saturating_mul(stats.f_frsize))
 }
 
-/// Most bytes of a file that this process may write, where there is a limit.
-pub fn file_limit() -> Option<u64> {
-    parse_limit(&std::fs::read_to_string("/proc/self/limits").ok()?)
-}
-
-fn parse_limit(limits: &str) -> Option<u64> {
-    let line = limits.lines().find_map(|line| line.strip_prefix("Max file size"))?;
-    line.split_whitespace().next()?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -79,16 +70,5 @@ mod tests {
         // A larger file of another format makes no more room than a file takes.
         assert_eq!(needed(1000, [5000, 500]), beside(1500));
         assert_eq!(needed(u64::MAX / 3, [0, 0]), u64::MAX);
-    }
-
-    #[test]
-    fn the_soft_limit_is_read() {
-        let limits = |value: &str| {
-            format!("Max cpu time  1 2 seconds\nMax file size             {value}   9 bytes\n")
-        };
-        assert_eq!(parse_limit(&limits("4096")), Some(4096));
-        assert_eq!(parse_limit(&limits("unlimited")), None);
-        assert_eq!(parse_limit("Max file size"), None);
-        assert_eq!(parse_limit(""), None);
     }
 }

@@ -2,9 +2,9 @@
 //! iteration it begins with; a run that goes on appends. Programs read it; nothing in the run
 //! depends on it. While it is open, no other process can train in the same folder.
 
-use crate::disk_room::file_limit;
 use crate::error::TrainError;
 use crate::save::Document;
+use data::disk::file_limit;
 use serde_json::{Value, json};
 use std::fs::{File, TryLockError};
 use std::io::Write;

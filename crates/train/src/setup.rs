@@ -149,7 +149,7 @@ impl Setup {
     /// first thing that a run writes, when nothing can be refused any more.
     pub fn claim(&self) -> Result<RunLog, TrainError> {
         let out_dir = Path::new(&self.spec.out_dir);
-        std::fs::create_dir_all(out_dir).map_err(|error| TrainError::Io {
+        data::disk::make_folder(out_dir).map_err(|error| TrainError::Io {
             path: out_dir.to_path_buf(),
             doing: "make the folder",
             error,

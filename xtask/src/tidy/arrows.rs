@@ -50,7 +50,7 @@ use Tests::{Any, AsCode};
 
 /// In reading order. `fitgpt` sees everything but the test suite; nothing sees `xtask`.
 #[rustfmt::skip]
-const ROWS: [Row; 16] = [
+const ROWS: [Row; 19] = [
     row("plan",        &[], Forbidden, AsCode),
     row("rng",         &[], Forbidden, AsCode),
     row("model",       &["plan", "rng"], Allowed, Any),
@@ -67,6 +67,10 @@ const ROWS: [Row; 16] = [
     row("fitgpt",      &["plan", "rng", "model", "spec", "cpu", "cuda", "cache", "pickle", "data",
                          "checkpoint", "train", "prepare", "doctor"], Allowed, Any),
     row("conformance", &["plan", "model", "rng"], Allowed, Any),
+    row("counting",    &[], Forbidden, AsCode),
+    row("faults",      &[], Forbidden, AsCode),
+    row("soak",        &["plan", "rng", "model", "spec", "cpu", "cuda", "pickle", "data",
+                         "checkpoint", "train", "prepare", "doctor", "counting"], Allowed, AsCode),
     row("xtask",       &[], Forbidden, AsCode),
 ];
 

@@ -1,11 +1,13 @@
-//! `unsafe` has two homes, `cpu` and `cuda`; every other crate root forbids it.
+//! `unsafe` has its homes: `cpu` and `cuda`, and for tests `counting` and `faults`. Every other
+//! crate root forbids it.
 
 use super::Finding;
 use super::rust_source::Masked;
 use super::tree::{Tree, crate_of};
 
-/// Crates whose kernels and device calls need `unsafe`, each block with its `// SAFETY:` line.
-const HOMES: [&str; 2] = ["cpu", "cuda"];
+/// Crates whose kernels and device calls need `unsafe`, and for tests the allocator that
+/// counts and the library that stands before libc; each block with its `// SAFETY:` line.
+const HOMES: [&str; 4] = ["cpu", "cuda", "counting", "faults"];
 
 const ATTRIBUTE: &str = "#![forbid(unsafe_code)]";
 

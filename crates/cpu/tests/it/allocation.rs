@@ -5,50 +5,14 @@ use crate::fixture::{Setup, ids_to_bytes, setup};
 use fitgpt_cpu::CpuOptions;
 use model::gpt2::GenerateSpec;
 use plan::{Backend, StepInputs};
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicU64, Ordering};
-
-struct Counting;
-
-static COUNT: AtomicU64 = AtomicU64::new(0);
-/// Bytes at the alignment of tensors: nothing but arenas asks for it.
-static ARENA_BYTES: AtomicU64 = AtomicU64::new(0);
-
-fn note(layout: Layout) {
-    COUNT.fetch_add(1, Ordering::Relaxed);
-    if layout.align() as u64 == plan::ALIGNMENT {
-        ARENA_BYTES.fetch_add(layout.size() as u64, Ordering::Relaxed);
-    }
-}
-
-// SAFETY: everything is passed on to the system's allocator as it came.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        note(layout);
-        // SAFETY: the caller keeps `alloc`'s contract.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        note(layout);
-        // SAFETY: the caller keeps `alloc_zeroed`'s contract.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-
-    unsafe fn realloc(&self, start: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        note(layout);
-        // SAFETY: the caller keeps `realloc`'s contract.
-        unsafe { System.realloc(start, layout, size) }
-    }
-
-    unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps `dealloc`'s contract.
-        unsafe { System.dealloc(start, layout) }
-    }
-}
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: counting::Counting = counting::Counting;
+
+/// Bytes at the alignment of tensors: nothing but arenas asks for it.
+fn arena_bytes() -> u64 {
+    counting::asked_at(plan::ALIGNMENT)
+}
 
 const CHILD: &str = "FITGPT_ALLOCATION_CHILD";
 
@@ -65,9 +29,9 @@ fn nothing_is_allocated_inside_run() {
 }
 
 fn allocations(work: impl FnOnce()) -> u64 {
-    let before = COUNT.load(Ordering::SeqCst);
+    let before = counting::calls();
     work();
-    COUNT.load(Ordering::SeqCst) - before
+    counting::calls() - before
 }
 
 /// Planned bytes are what the allocator is asked for, whatever the model and however it is cut.
@@ -96,9 +60,9 @@ fn thirty_random_plans() {
         };
         let plan = plan::Plan::new(random.program().schedule).unwrap();
         let wanted = plan.arena_bytes.get() + plan.host_bytes.get();
-        let before = ARENA_BYTES.load(Ordering::SeqCst);
+        let before = arena_bytes();
         let backend = fitgpt_cpu::CpuBackend::new(plan, CpuOptions::new(2)).unwrap();
-        let taken = ARENA_BYTES.load(Ordering::SeqCst) - before;
+        let taken = arena_bytes() - before;
         assert_eq!(taken, wanted, "{round}");
         drop(backend);
     }
@@ -115,10 +79,10 @@ fn child() {
     let setup = Setup { dropout: 0.1, slices: vec![4, 3], generate, ..setup() };
     let plan = plan::Plan::new(setup.program().schedule).unwrap();
     let arena = plan.arena_bytes;
-    let tables = ARENA_BYTES.load(Ordering::SeqCst);
+    let tables = arena_bytes();
     let backend = fitgpt_cpu::CpuBackend::new(plan, CpuOptions::new(2)).unwrap();
     assert_eq!(backend.arena_bytes(), arena, "planned = allocated, in the backend's words");
-    let large = ARENA_BYTES.load(Ordering::SeqCst) - tables;
+    let large = arena_bytes() - tables;
     assert_eq!(large, arena.get(), "planned = allocated, in the allocator's words");
     drop(backend);
 
@@ -132,7 +96,7 @@ fn child() {
     let generate = run.program.generate.clone().unwrap();
     let logits = generate.prefill.iter().chain([&generate.decode]);
     inputs.extend(logits.map(|segment| (segment.segment, segment.tokens)));
-    let large_before = ARENA_BYTES.load(Ordering::SeqCst);
+    let large_before = arena_bytes();
     for segment in run.backend.plan().schedule.segment_ids() {
         let name = run.backend.plan().schedule.segment(segment).name.clone();
         let step = StepInputs { lr: 1e-3, grad_clip: 1.0, ..StepInputs::default() };
@@ -145,6 +109,6 @@ fn child() {
             assert_eq!(count, 0, "{name}, round {round}");
         }
     }
-    assert_eq!(ARENA_BYTES.load(Ordering::SeqCst), large_before);
+    assert_eq!(arena_bytes(), large_before);
     println!("counted every segment");
 }

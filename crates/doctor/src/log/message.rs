@@ -205,8 +205,10 @@ impl Message {
     /// Numbers that contradict each other or the world are set aside, and named.
     fn drop_nonsense(&mut self) {
         const LARGEST: u64 = 1 << 43; // 8 TiB
-        if self.requested.as_ref().is_some_and(|size| size.bytes > LARGEST) {
-            self.nonsense.extend(self.requested.take().map(|size| size.to_string()));
+        for place in [&mut self.requested, &mut self.capacity] {
+            if place.as_ref().is_some_and(|size| size.bytes > LARGEST) {
+                self.nonsense.extend(place.take().map(|size| size.to_string()));
+            }
         }
         let Some(capacity) = self.capacity.as_ref().map(|size| size.bytes) else {
             self.others.retain(|(_, size)| size.bytes < LARGEST);

@@ -176,6 +176,16 @@ proptest! {
     }
 }
 
+/// 2^64 bytes: adding anything to it would wrap.
+#[test]
+fn a_capacity_beyond_the_world_is_set_aside() {
+    let text = TORCH_23.replace("79.15 GiB", "17179869184.00 GiB");
+    let message = Log::read(text.as_bytes()).message;
+    assert_eq!(message.capacity, None);
+    assert_eq!(message.nonsense, ["17179869184.00 GiB"]);
+    assert_eq!(message.requested.map(|size| size.bytes), Some(8 << 30));
+}
+
 /// A terminal cuts lines in the middle of numbers; a number is then read whole or not at all.
 #[test]
 fn any_width_gives_the_same_numbers_or_none() {

@@ -119,3 +119,23 @@ fn a_limit_on_file_sizes_is_told_before_anything_is_written() {
     let log = place.read("chatty/log.jsonl");
     assert!(log.len() as u64 <= bytes + 4096 && log.ends_with(b"\n"), "{} bytes", log.len());
 }
+
+/// Beyond `ulimit -f` the system ends a process by a signal: `prepare` stops before that, and goes on
+/// when the limit is raised.
+#[test]
+fn a_limit_on_file_sizes_is_told_by_prepare() {
+    let place = Place::new("prepare-limit");
+    place.write("text.txt", &b"some words of a text\n".repeat(20_000));
+    let script = "ulimit -f 100 || exit 77; exec \"$0\" prepare text.txt --out d --tokenizer char";
+    let mut shell = std::process::Command::new("bash");
+    shell.args(["-c", script]).arg(place.command(&[]).get_program()).current_dir(&place.0);
+    let Ok(output) = shell.output() else {
+        return println!("skipped: there is no bash here");
+    };
+    let ended = crate::fixture::Ended::from(output);
+    assert_eq!(ended.code, Some(4), "{ended:?}");
+    assert!(ended.error.contains("ulimit -f"), "{ended:?}");
+    let again = ["prepare", "text.txt", "--out", "d", "--tokenizer", "char"];
+    place.run(&again).succeeded();
+    assert!(place.path("d/train.bin").exists());
+}

@@ -23,5 +23,6 @@ mod readme;
 mod resident;
 mod resuming;
 mod sampling;
+mod soaking;
 mod terminal;
 mod training;

@@ -149,3 +149,18 @@ fn endless_lines_and_files_are_refused_in_one_short_line() {
         assert!(message.len() < 300 && !message.contains('\n'), "{} bytes", message.len());
     }
 }
+
+#[test]
+fn endless_arguments_and_fields_are_refused_in_one_short_line() {
+    let long = "x".repeat(100_000);
+    let field = format!("out_dir = f'{{{long}!r}}'");
+    let dashes = format!("-batch_size={long}");
+    let name = format!("--{long}");
+    let given = [vec!["f.py"], vec![dashes.as_str()], vec![name.as_str()], vec![long.as_str()]];
+    for arguments in given {
+        for command in [Command::Train, Command::Sample] {
+            let message = read(command, &arguments, &[("f.py", &field)]).unwrap_err().to_string();
+            assert!(message.len() < 400, "{} bytes: {}", message.len(), &message[..100]);
+        }
+    }
+}

@@ -122,7 +122,7 @@ fn value() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// Each case makes the built-in corpus; `cargo xtask fuzz` asks for more of them.
+/// Each case makes the built-in corpus; `PROPTEST_CASES` asks for more of them.
 fn few_cases() -> ProptestConfig {
     let asked = std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok());
     let cases = asked.unwrap_or(40);

@@ -1,4 +1,4 @@
-//! Times the generators: `cargo run --release -p fitgpt-rng --example speed`.
+//! Times the generators: `cargo run --release -p fitgpt-rng --example draws`.
 
 use fitgpt_rng::torch::Generator;
 use std::time::Instant;

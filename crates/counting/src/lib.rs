@@ -1,0 +1,134 @@
+//! The system's allocator with counters: calls, bytes held, the most bytes held, and bytes asked
+//! for at each alignment. For tests and the soak; no product code uses it.
+//!
+//! ```
+//! #[global_allocator]
+//! static ALLOCATOR: fitgpt_counting::Counting = fitgpt_counting::Counting;
+//!
+//! let before = fitgpt_counting::calls();
+//! drop(std::hint::black_box(Box::new(1)));
+//! assert!(fitgpt_counting::calls() > before);
+//! ```
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+static CALLS: AtomicU64 = AtomicU64::new(0);
+static HELD: AtomicU64 = AtomicU64::new(0);
+static MOST: AtomicU64 = AtomicU64::new(0);
+/// By the alignment's power of two.
+static ALIGNED: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
+
+/// The allocator: to be named in `#[global_allocator]`.
+pub struct Counting;
+
+/// Allocations so far, in all threads.
+pub fn calls() -> u64 {
+    CALLS.load(Relaxed)
+}
+
+/// Bytes held now.
+pub fn held() -> u64 {
+    HELD.load(Relaxed)
+}
+
+/// The most bytes held at one time since [`forget_most`].
+pub fn most() -> u64 {
+    MOST.load(Relaxed)
+}
+
+/// Starts [`most`] again from what is held now.
+pub fn forget_most() {
+    MOST.store(held(), Relaxed);
+}
+
+/// Bytes asked for at this alignment so far.
+pub fn asked_at(alignment: u64) -> u64 {
+    ALIGNED[alignment.trailing_zeros() as usize % 64].load(Relaxed)
+}
+
+fn taken(bytes: usize) {
+    CALLS.fetch_add(1, Relaxed);
+    let held = HELD.fetch_add(bytes as u64, Relaxed) + bytes as u64;
+    MOST.fetch_max(held, Relaxed);
+}
+
+fn asked(layout: Layout) {
+    taken(layout.size());
+    let place = layout.align().trailing_zeros() as usize % 64;
+    ALIGNED[place].fetch_add(layout.size() as u64, Relaxed);
+}
+
+fn returned(bytes: usize) {
+    HELD.fetch_sub(bytes as u64, Relaxed);
+}
+
+// SAFETY: everything is passed on to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller keeps `alloc`'s contract.
+        let start = unsafe { System.alloc(layout) };
+        if !start.is_null() {
+            asked(layout);
+        }
+        start
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller keeps `alloc_zeroed`'s contract.
+        let start = unsafe { System.alloc_zeroed(layout) };
+        if !start.is_null() {
+            asked(layout);
+        }
+        start
+    }
+
+    unsafe fn realloc(&self, start: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: the caller keeps `realloc`'s contract.
+        let moved = unsafe { System.realloc(start, layout, size) };
+        if !moved.is_null() {
+            returned(layout.size());
+            taken(size);
+        }
+        moved
+    }
+
+    unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
+        returned(layout.size());
+        // SAFETY: the caller keeps `dealloc`'s contract.
+        unsafe { System.dealloc(start, layout) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[global_allocator]
+    static ALLOCATOR: Counting = Counting;
+
+    /// Other threads of the test binary allocate little; the sizes here stand out.
+    #[test]
+    fn what_is_held_and_what_was_most() {
+        const LARGE: usize = 64 << 20;
+        let before = held();
+        forget_most();
+        let mut block: Vec<u8> = Vec::with_capacity(LARGE);
+        assert!(held() >= before + LARGE as u64 && most() >= before + LARGE as u64);
+        block.reserve_exact(2 * LARGE);
+        assert!(held() >= before + 2 * LARGE as u64);
+        drop(block);
+        assert!(held() < before + LARGE as u64 && most() >= before + 2 * LARGE as u64);
+        forget_most();
+        assert!(most() < before + LARGE as u64);
+    }
+
+    #[test]
+    fn bytes_are_counted_by_alignment() {
+        #[repr(align(4096))]
+        struct Page(#[expect(dead_code)] [u8; 4096]);
+        let before = asked_at(4096);
+        drop(std::hint::black_box(Box::new(Page([0; 4096]))));
+        assert_eq!(asked_at(4096) - before, 4096);
+    }
+}

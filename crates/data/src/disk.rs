@@ -1,0 +1,67 @@
+//! What is asked of the disk beside reading and writing: folders that survive a power cut, and the
+//! limit on the size of files.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+/// Makes a folder and those above it. When this returns, not even a power cut takes a new one: its
+/// name is on the disk.
+///
+/// # Errors
+///
+/// When the disk refuses.
+pub fn make_folder(folder: &Path) -> io::Result<()> {
+    let is_new = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
+    let new: Vec<&Path> = folder.ancestors().take_while(is_new).collect();
+    std::fs::create_dir_all(folder)?;
+    for made in new {
+        let above = made.parent().filter(|above| !above.as_os_str().is_empty());
+        match File::open(above.unwrap_or(Path::new(".")))?.sync_all() {
+            // Some network file systems have no such operation.
+            Err(error) if error.kind() != io::ErrorKind::InvalidInput => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Most bytes of a file that this process may write (`ulimit -f`), where there is a limit. Beyond
+/// it the system ends the process by a signal, without a word.
+#[must_use]
+pub fn file_limit() -> Option<u64> {
+    parse_limit(&std::fs::read_to_string("/proc/self/limits").ok()?)
+}
+
+fn parse_limit(limits: &str) -> Option<u64> {
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max file size"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_are_made_with_those_above_and_twice() {
+        let top = std::env::temp_dir().join(format!("fitgpt-folders-{}", std::process::id()));
+        let folder = top.join("a/b");
+        make_folder(&folder).unwrap();
+        make_folder(&folder).unwrap();
+        assert!(folder.is_dir());
+        std::fs::write(top.join("file"), b"x").unwrap();
+        assert!(make_folder(&top.join("file/c")).is_err());
+        std::fs::remove_dir_all(top).unwrap();
+    }
+
+    #[test]
+    fn the_soft_limit_is_read() {
+        let limits = |value: &str| {
+            format!("Max cpu time  1 2 seconds\nMax file size             {value}   9 bytes\n")
+        };
+        assert_eq!(parse_limit(&limits("4096")), Some(4096));
+        assert_eq!(parse_limit(&limits("unlimited")), None);
+        assert_eq!(parse_limit("Max file size"), None);
+        assert_eq!(parse_limit(""), None);
+    }
+}

@@ -1,0 +1,155 @@
+//! What the environment asks for, how many calls were counted, and which files are open.
+
+use crate::real::{self, c_char, c_int};
+use std::ffi::{CStr, CString};
+use std::os::unix::ffi::OsStringExt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// What is to happen to a call.
+pub enum Verdict {
+    /// Nothing.
+    Pass,
+    /// Only a part is done.
+    Short,
+    /// It gives this error.
+    Fail(c_int),
+}
+
+enum Fault {
+    Kill,
+    Short,
+    Error(c_int),
+}
+
+struct Asked {
+    /// Absolute, without a slash at its end.
+    root: Vec<u8>,
+    /// The folder that relative paths start from.
+    here: Vec<u8>,
+    at: u64,
+    fault: Fault,
+    reads: bool,
+    record: Option<c_int>,
+}
+
+/// A file that was opened under the root.
+#[derive(Clone, Copy)]
+pub struct File {
+    /// The how-manieth.
+    pub number: u64,
+    /// Whether writes go to its end.
+    pub appends: bool,
+}
+
+static COUNTED: AtomicU64 = AtomicU64::new(0);
+static OPENED: AtomicU64 = AtomicU64::new(0);
+static FILES: Mutex<Vec<Option<File>>> = Mutex::new(Vec::new());
+static CALLS: Mutex<()> = Mutex::new(());
+
+fn asked() -> Option<&'static Asked> {
+    static ASKED: OnceLock<Option<Asked>> = OnceLock::new();
+    ASKED.get_or_init(read).as_ref()
+}
+
+fn read() -> Option<Asked> {
+    let text = |name: &str| std::env::var_os(name).map(OsStringExt::into_vec);
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let root = text("FITGPT_FAULTS_ROOT")?;
+    let here = std::env::current_dir().ok()?.into_os_string().into_vec();
+    let fault = match std::env::var("FITGPT_FAULTS_DO").ok()?.as_str() {
+        "kill" => Fault::Kill,
+        "short" => Fault::Short,
+        error => Fault::Error(error.parse().ok()?),
+    };
+    let record = text("FITGPT_FAULTS_RECORD").and_then(|path| CString::new(path).ok());
+    let record = record.map(|path| real::open_to_append(&path)).filter(|fd| *fd >= 0);
+    let at = number("FITGPT_FAULTS_AT").unwrap_or(0);
+    Some(Asked { root, here, at, fault, reads: text("FITGPT_FAULTS_READS").is_some(), record })
+}
+
+/// Held during a counted call and its record, so that the record has the order of the calls.
+pub fn lock() -> MutexGuard<'static, ()> {
+    CALLS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Counts a call and says what is to happen to it.
+pub fn judge(is_read: bool) -> Verdict {
+    let Some(asked) = asked().filter(|asked| asked.reads == is_read) else {
+        return Verdict::Pass;
+    };
+    let number = COUNTED.fetch_add(1, Ordering::SeqCst) + 1;
+    if number != asked.at {
+        return Verdict::Pass;
+    }
+    match asked.fault {
+        Fault::Kill => {
+            real::die();
+            Verdict::Pass
+        }
+        Fault::Short => Verdict::Short,
+        Fault::Error(error) => Verdict::Fail(error),
+    }
+}
+
+/// Whether reads are counted.
+pub fn counts_reads() -> bool {
+    asked().is_some_and(|asked| asked.reads)
+}
+
+/// Where the record goes.
+pub fn record_fd() -> Option<c_int> {
+    asked()?.record
+}
+
+/// A path of the caller below the root, without a slash at its beginning; none where it is
+/// elsewhere.
+pub fn path_of(path: *const c_char) -> Option<Vec<u8>> {
+    let asked = asked()?;
+    if path.is_null() {
+        return None;
+    }
+    // SAFETY: the caller gives a path as libc's functions want it: it ends in a zero byte.
+    let path = unsafe { CStr::from_ptr(path) }.to_bytes();
+    let whole = match path.first() {
+        Some(b'/') => path.to_vec(),
+        _ => [asked.here.as_slice(), b"/", path].concat(),
+    };
+    let parts = whole.split(|byte| *byte == b'/').filter(|part| !matches!(part, [] | [b'.']));
+    let whole: Vec<u8> = parts.flat_map(|part| [b"/", part].concat()).collect();
+    let below = whole.strip_prefix(asked.root.as_slice())?;
+    match below {
+        [] => Some(Vec::new()),
+        [b'/', rest @ ..] => Some(rest.to_vec()),
+        _ => None,
+    }
+}
+
+fn files() -> MutexGuard<'static, Vec<Option<File>>> {
+    FILES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Notes an open file; gives its number.
+pub fn open(fd: c_int, appends: bool) -> u64 {
+    let number = OPENED.fetch_add(1, Ordering::SeqCst) + 1;
+    let mut files = files();
+    let place = fd.max(0) as usize;
+    if files.len() <= place {
+        files.resize(place + 1, None);
+    }
+    files[place] = Some(File { number, appends });
+    number
+}
+
+/// The file behind a descriptor, if it was opened under the root.
+pub fn file(fd: c_int) -> Option<File> {
+    files().get(usize::try_from(fd).ok()?).copied().flatten()
+}
+
+/// Forgets a descriptor.
+pub fn closed(fd: c_int) {
+    let mut files = files();
+    if let Some(place) = usize::try_from(fd).ok().and_then(|at| files.get_mut(at)) {
+        *place = None;
+    }
+}

@@ -1,0 +1,370 @@
+//! The table of readers: what reads bytes that others wrote. Each call does with the input what
+//! the product does with such a file, and refuses to accept a message of more than one line.
+
+use super::seeds;
+use crate::scratch::put;
+use checkpoint::{Dtype, Reader as Checkpoint, TensorInfo};
+use data::{Meta, TokenFile};
+use doctor::case::Case;
+use doctor::diagnosis::Diagnosis;
+use doctor::log::Log;
+use doctor::report::Report;
+use doctor::words::Language;
+use prepare::{
+    Client, Encoder, Format, Hub, Job, Journal, Packing, PrepareError, ReadSpec, Request, Sink,
+    Tokens,
+};
+use spec::{Command, Environment, Settings, World, documents, resolve};
+use std::fmt::Display;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use train::save;
+use train::setup::SampleSetup;
+
+/// Longest message; what is quoted from an input is cut.
+const MESSAGE: usize = 4000;
+
+/// A reader.
+pub struct Reader {
+    /// Its name.
+    pub name: &'static str,
+    /// It has a turn in each so-manieth round; slow ones have fewer. A power of two up to 64.
+    pub every: u64,
+    /// Words that it looks for.
+    pub words: &'static [&'static str],
+    /// Good inputs, made by our own code; the folder may be used.
+    pub seeds: fn(&Path) -> Result<Vec<Vec<u8>>, String>,
+    /// Reads an input; the folder may be used.
+    pub call: fn(&[u8], &Path) -> Result<(), String>,
+}
+
+const fn reader(
+    name: &'static str,
+    words: &'static [&'static str],
+    seeds: fn(&Path) -> Result<Vec<Vec<u8>>, String>,
+    call: fn(&[u8], &Path) -> Result<(), String>,
+) -> Reader {
+    Reader { name, every: 1, words, seeds, call }
+}
+
+const JSON: &[&str] = &["\"text\"", "null", "true", "[", "{", "\\u", "\\ud83d", ",", ":", "1e9"];
+const PYTHON: &[&str] = &[
+    "batch_size = ",
+    "f'{",
+    "**",
+    "//",
+    "import ",
+    "'''",
+    "\\\n",
+    "str(",
+    "int(",
+    "0x",
+    "1_0",
+    "\\N{",
+    "vram = ",
+    "% ",
+    "None",
+    "\u{feff}",
+];
+const TABLE: &[&str] = &["\"", "\"\"", ",", ";", "\t", "\r\n", "text", "\0"];
+const LOG: &[&str] = &[
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate ",
+    " GiB",
+    "MiB",
+    "GPU 0",
+    "total capacity",
+    "number of parameters: ",
+    "Overriding config",
+    "n_layer = ",
+    "line ",
+];
+
+/// All readers.
+#[rustfmt::skip]
+pub const READERS: [Reader; 23] = [
+    reader("py",         PYTHON, seeds::py, py),
+    reader("toml",       &["= ", "'''", "[[", "0x", "inf"], seeds::toml, toml),
+    reader("arguments",  &["--", "=", "config/", "vram", "80%"], seeds::arguments, arguments),
+    reader("pickle",     &["c__builtin__\n", "(dp0\n", "."], seeds::meta, pickled),
+    reader("meta",       &["vocab_size", "itos", "stoi"], seeds::meta, meta),
+    reader("bin",        &[], seeds::token_file, token_file),
+    reader("shard",      &[], seeds::shard, token_file),
+    reader("checkpoint", JSON, seeds::checkpoint, checkpoint),
+    Reader { every: 4, ..reader("document", JSON, seeds::document, document) },
+    Reader { every: 8, ..reader("tokenizer", JSON, seeds::tokenizer, tokenizer) },
+    reader("text",       &["\r", "\u{feff}", "\0"], seeds::text, text),
+    reader("jsonl",      JSON, seeds::jsonl, jsonl),
+    reader("json",       JSON, seeds::json, json),
+    reader("csv",        TABLE, seeds::csv, csv),
+    reader("tsv",        TABLE, seeds::tsv, tsv),
+    Reader { every: 2, ..reader("parquet", &["PAR1"], seeds::parquet, parquet) },
+    reader("gz",         &[], seeds::gz, gz),
+    Reader { every: 2, ..reader("zst", &[], seeds::zst, zst) },
+    Reader { every: 4, ..reader("sources", JSON, seeds::sources, sources) },
+    Reader { every: 16, ..reader("log", LOG, seeds::log, log) },
+    reader("journal",    JSON, seeds::journal, journal),
+    reader("listing",    JSON, seeds::listing, listing),
+    reader("cubin",      &[], seeds::cubin, cubin),
+];
+
+/// What a refusal must be: one line of bounded length.
+fn refused(error: impl Display) -> Result<(), String> {
+    let message = error.to_string();
+    match message.contains('\n') || message.len() > MESSAGE || message.is_empty() {
+        true => Err(format!("a message of {} bytes: {message}", message.len())),
+        false => Ok(()),
+    }
+}
+
+/// A scratch file that could not be written is not the reader's fault.
+fn scratch_failed(error: impl Display) -> String {
+    format!("scratch: {error}")
+}
+
+fn settings(path: &str, bytes: &[u8]) -> Result<(), String> {
+    let read = |_: &str| Ok(bytes.to_vec());
+    let world = World { read: &read, unix_time: 1.5 };
+    match Settings::read(Command::Train, &[path.to_owned()], &world) {
+        Ok(settings) => meant(&settings),
+        Err(error) => refused(error),
+    }
+}
+
+fn meant(settings: &Settings) -> Result<(), String> {
+    documents::dump(settings);
+    match resolve(settings, &Environment::default()) {
+        Ok((run, _)) => run.dims(65).map_or_else(refused, |_| Ok(())),
+        Err(error) => refused(error),
+    }
+}
+
+fn py(bytes: &[u8], _: &Path) -> Result<(), String> {
+    settings("f.py", bytes)
+}
+
+fn toml(bytes: &[u8], _: &Path) -> Result<(), String> {
+    settings("f.toml", bytes)
+}
+
+/// Lines are the words of a command.
+fn arguments(bytes: &[u8], _: &Path) -> Result<(), String> {
+    let text = String::from_utf8_lossy(bytes);
+    let words: Vec<String> = text.split('\n').map(str::to_owned).collect();
+    let nothing = |_: &str| Err(std::io::ErrorKind::NotFound.into());
+    let world = World { read: &nothing, unix_time: 1.5 };
+    for command in [Command::Train, Command::Sample] {
+        match Settings::read(command, &words, &world) {
+            Ok(settings) => meant(&settings)?,
+            Err(error) => refused(error)?,
+        }
+    }
+    Ok(())
+}
+
+fn pickled(bytes: &[u8], _: &Path) -> Result<(), String> {
+    pickle::parse(bytes).map_or_else(refused, |_| Ok(()))
+}
+
+fn meta(bytes: &[u8], _: &Path) -> Result<(), String> {
+    match Meta::parse(bytes, Path::new("meta.pkl")) {
+        Ok(meta) => {
+            let again = Meta::parse(&meta.to_pickle(), Path::new("meta.pkl"));
+            let same = again.is_ok_and(|again| again.vocab_size == meta.vocab_size);
+            same.then_some(()).ok_or_else(|| "what was read cannot be written again".to_owned())
+        }
+        Err(error) => refused(error),
+    }
+}
+
+fn token_file(bytes: &[u8], folder: &Path) -> Result<(), String> {
+    let path = folder.join("train.bin");
+    put(&path, bytes).map_err(scratch_failed)?;
+    let file = match TokenFile::open(&path) {
+        Ok(file) => file,
+        Err(error) => return refused(error),
+    };
+    let mut ids = [0; 64];
+    for start in [0, file.len().saturating_sub(64), file.len(), u64::MAX] {
+        if let Err(error) = file.read(start, &mut ids, 300) {
+            refused(error)?;
+        }
+    }
+    Ok(())
+}
+
+fn checkpoint(bytes: &[u8], folder: &Path) -> Result<(), String> {
+    let path = folder.join("last.safetensors");
+    put(&path, bytes).map_err(scratch_failed)?;
+    let reader = match Checkpoint::open(&path) {
+        Ok(reader) => reader,
+        Err(error) => return refused(error),
+    };
+    match reader.verify() {
+        // Every part is covered by a sum: what is believed is what was saved.
+        Ok(()) if reader.document() == seeds::RUN => Ok(()),
+        Ok(()) => Err("a damaged file was believed".to_owned()),
+        Err(error) => refused(error),
+    }
+}
+
+/// A whole file whose document is the input.
+fn document(bytes: &[u8], folder: &Path) -> Result<(), String> {
+    let path = save::last_path(folder);
+    let tensors = [TensorInfo::new("state", Dtype::U32, &[1])];
+    let text = String::from_utf8_lossy(bytes);
+    let fill = |_: usize, _: &mut [u8]| Ok::<(), String>(());
+    if checkpoint::save(&path, &text, &tensors, &mut [0; 4], fill).is_err() {
+        return Ok(()); // what is no JSON is not written in the first place
+    }
+    if let Err(error) = save::open(&path) {
+        return refused(error);
+    }
+    let nothing = |_: &str| Err(std::io::ErrorKind::NotFound.into());
+    let world = World { read: &nothing, unix_time: 0.0 };
+    let words = [format!("--out_dir={}", folder.display())];
+    let settings = Settings::read(Command::Sample, &words, &world).map_err(scratch_failed)?;
+    match SampleSetup::new(settings, &Environment::default()) {
+        Ok(_) => Ok(()),
+        Err(error) => refused(error),
+    }
+}
+
+fn tokenizer(bytes: &[u8], folder: &Path) -> Result<(), String> {
+    let path = folder.join("tokenizer.json");
+    put(&path, bytes).map_err(scratch_failed)?;
+    let tokens = match Tokens::from_json(&path) {
+        Ok(tokens) => tokens,
+        Err(error) => return refused(error),
+    };
+    let mut ids = Vec::new();
+    let mut encoder: Encoder<'_> = tokens.encoder();
+    let encoded = encoder.encode("naïve words, 1234\n\n  don't 日本語", &mut ids);
+    encoded.map_err(|character| format!("{character:?} has no id"))
+}
+
+/// Takes documents and forgets them.
+struct Nowhere;
+
+impl Sink for Nowhere {
+    fn bytes(&mut self, _: &[u8]) -> Result<(), PrepareError> {
+        Ok(())
+    }
+    fn end_document(&mut self) -> Result<(), PrepareError> {
+        Ok(())
+    }
+    fn skip_document(&mut self) {}
+    fn replaced(&mut self) {}
+    fn position(&mut self, _: u64) {}
+}
+
+fn source(bytes: &[u8], folder: &Path, format: Format, packing: Packing) -> Result<(), String> {
+    let path = &folder.join("source");
+    put(path, bytes).map_err(scratch_failed)?;
+    let (name, field, ends_documents) = ("it", "text", true);
+    let spec = ReadSpec { path, name, format, packing, field, ends_documents };
+    prepare::read(&spec, &mut Nowhere).map_or_else(refused, |()| Ok(()))
+}
+
+fn text(bytes: &[u8], folder: &Path) -> Result<(), String> {
+    source(bytes, folder, Format::Text, Packing::None)
+}
+
+fn jsonl(bytes: &[u8], folder: &Path) -> Result<(), String> {
+    source(bytes, folder, Format::Jsonl, Packing::None)
+}
+
+fn json(bytes: &[u8], folder: &Path) -> Result<(), String> {
+    source(bytes, folder, Format::Json, Packing::None)
+}
+
+fn csv(bytes: &[u8], folder: &Path) -> Result<(), String> {
+    source(bytes, folder, Format::Csv, Packing::None)
+}
+
+fn tsv(bytes: &[u8], folder: &Path) -> Result<(), String> {
+    source(bytes, folder, Format::Tsv, Packing::None)
+}
+
+fn parquet(bytes: &[u8], folder: &Path) -> Result<(), String> {
+    source(bytes, folder, Format::Parquet, Packing::None)
+}
+
+fn gz(bytes: &[u8], folder: &Path) -> Result<(), String> {
+    source(bytes, folder, Format::Jsonl, Packing::Gzip)
+}
+
+fn zst(bytes: &[u8], folder: &Path) -> Result<(), String> {
+    source(bytes, folder, Format::Jsonl, Packing::Zstd)
+}
+
+/// What a file is, by its name and its beginning: `prepare` up to where it would write.
+fn listing(bytes: &[u8], _: &Path) -> Result<(), String> {
+    let hub = Hub { endpoint: "http://127.0.0.1:1".to_owned(), token: None };
+    match hub.files("me/texts", "main", bytes) {
+        Ok(_) => Ok(()),
+        Err(what) => refused(what),
+    }
+}
+
+fn sources(bytes: &[u8], folder: &Path) -> Result<(), String> {
+    let hub = Hub { endpoint: "http://127.0.0.1:1".to_owned(), token: None };
+    let client = Client::new(hub, Arc::new(AtomicBool::new(false)));
+    for name in ["a.json", "a.csv", "a.txt.gz", "a.jsonl.zst"] {
+        let path = folder.join(name);
+        put(&path, bytes).map_err(scratch_failed)?;
+        let request = Request {
+            sources: vec![path.display().to_string()],
+            out: folder.join("out"),
+            tokenizer: None,
+            val: None,
+            field: "text".to_owned(),
+            column: None,
+            format: None,
+            seed: prepare::SEED,
+            workers: 1,
+            max_tokens: None,
+            keep_downloads: false,
+            overwrite: false,
+            ignore_space: true,
+        };
+        if let Err(error) = Job::new(request, &client) {
+            refused(error)?;
+        }
+    }
+    Ok(())
+}
+
+fn log(bytes: &[u8], _: &Path) -> Result<(), String> {
+    let log = Log::read(bytes);
+    let nothing = |_: &str| Err(std::io::ErrorKind::NotFound.into());
+    let world = World { read: &nothing, unix_time: 0.0 };
+    let case = match Case::recover(Some(&log), &[], &world, None) {
+        Ok(case) => case,
+        Err(error) => return refused(error),
+    };
+    let diagnosis = match Diagnosis::new(Some(log), case, None, None) {
+        Ok(diagnosis) => diagnosis,
+        Err(error) => return refused(error),
+    };
+    for language in [Language::English, Language::Japanese] {
+        let report = Report { diagnosis: &diagnosis, language, program: "fitgpt" };
+        report.summary();
+        report.markdown();
+    }
+    Ok(())
+}
+
+fn journal(bytes: &[u8], folder: &Path) -> Result<(), String> {
+    put(&folder.join("prepare.json"), bytes).map_err(scratch_failed)?;
+    let _ = Journal::read(folder);
+    Ok(())
+}
+
+/// A cache of compiled kernels: what is not as it was written is not used.
+fn cubin(bytes: &[u8], _: &Path) -> Result<(), String> {
+    match cuda::CubinCache::whole(bytes, seeds::CUBIN_KEY) {
+        Some(code) if code != seeds::CUBIN => Err("damaged machine code was believed".to_owned()),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,285 @@
+//! Good inputs of every reader, small, made by the writers of the product where it has one.
+
+use checkpoint::{Dtype, TensorInfo};
+use data::{CharTokenizer, Meta};
+use parquet::basic::{Compression, ZstdLevel};
+use parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::SerializedFileWriter;
+use prepare::Journal;
+use serde_json::{Value, json};
+use std::fmt::Display;
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+type Seeds = Result<Vec<Vec<u8>>, String>;
+
+/// The key of the seed of the kernel cache.
+pub const CUBIN_KEY: u64 = 7;
+/// What that seed holds.
+pub const CUBIN: &[u8] = b"machine code";
+
+/// The document of the seed of checkpoints, which no damage may change.
+pub const RUN: &str = r#"{"schema":"fitgpt.run/1","iteration":7,"list":[1.5,null]}"#;
+
+fn told(error: impl Display) -> String {
+    error.to_string()
+}
+
+fn texts(all: &[&str]) -> Seeds {
+    Ok(all.iter().map(|text| text.as_bytes().to_vec()).collect())
+}
+
+pub fn py(_: &Path) -> Seeds {
+    texts(&[
+        include_str!("../../../../config/train_gpt2.py"),
+        include_str!("../../../../config/train_shakespeare_char.py"),
+        "'''doc'''\nimport time\nout_dir = 'a' \"b\\x41\\n\" + str(time.time())\n\
+         batch_size = (5 * 8 // 3) ** 2 % 7; n_layer = 0x1F\ndropout = -.5 + 1_0e-1 / 2 # note\n\
+         bias = True\nvram = '11.69GiB'\nblock_size = \\\n  int(1e3)\n_own = batch_size\n\
+         max_iters = _own\nout_dir = f'run-{_own:03d}-{n_layer}'\n",
+    ])
+}
+
+pub fn toml(_: &Path) -> Seeds {
+    texts(&[
+        "out_dir = \"a\\n\"\nbatch_size = 1_000\ndropout = 0.5 # note\nbias = true\n\
+         start = '''x\ny'''\nvram = '80%'\nseed = 0xff\n",
+        "n_layer = 2\nn_head = 2\nn_embd = 32\n",
+    ])
+}
+
+pub fn arguments(_: &Path) -> Seeds {
+    texts(&[
+        "--dataset=x\n--n_layer=2\n--n_head=2\n--n_embd=32\n--vram=8GiB\n--dropout=0.1",
+        "--init_from=resume\n--out_dir=out\n--learning_rate=3e-4\n--grad_checkpoint=auto",
+        "--start=FILE:x\n--num_samples=3\n--temperature=0.8\n--top_k=200",
+    ])
+}
+
+pub fn meta(_: &Path) -> Seeds {
+    let table = CharTokenizer::new("\n abcdefghijklmnopqrstuvwxyz.é日".chars().collect());
+    let python2 = b"(dp0\nS'vocab_size'\np1\nI65\ns.".to_vec();
+    Ok(vec![Meta::new(31, table).to_pickle(), Meta::new(50304, None).to_pickle(), python2])
+}
+
+fn tokens() -> Vec<u8> {
+    (0..700_u16).flat_map(|at| (at.wrapping_mul(37) % 300).to_le_bytes()).collect()
+}
+
+pub fn token_file(_: &Path) -> Seeds {
+    Ok(vec![tokens()])
+}
+
+/// llm.c's kind: a magic number, a version, the number of tokens, and 253 numbers more.
+pub fn shard(_: &Path) -> Seeds {
+    let mut header = [20_240_520_i32, 1, 700].map(i32::to_le_bytes).concat();
+    header.resize(1024, 0);
+    Ok(vec![[header, tokens()].concat()])
+}
+
+fn checkpoint_bytes(path: &Path) -> Result<Vec<u8>, String> {
+    let tensors = [
+        TensorInfo::new("state", Dtype::U32, &[16]),
+        TensorInfo::new("weights/a", Dtype::F32, &[3, 5]),
+        TensorInfo::new("empty", Dtype::F32, &[4, 0]),
+        TensorInfo::new("\"ü\\\n", Dtype::U8, &[1]),
+    ];
+    let fill = |index: usize, bytes: &mut [u8]| {
+        bytes.fill(index as u8);
+        Ok::<(), String>(())
+    };
+    checkpoint::save(path, RUN, &tensors, &mut [0; 64], fill).map_err(told)?;
+    std::fs::read(path).map_err(told)
+}
+
+pub fn checkpoint(folder: &Path) -> Seeds {
+    Ok(vec![checkpoint_bytes(&folder.join("seed.safetensors"))?])
+}
+
+pub fn document(_: &Path) -> Seeds {
+    let characters = "\n abcdefghijklmnopqrstuvwxyz.";
+    let document = |tokenizer: Value, plan: Value| {
+        json!({
+            "iteration": 5,
+            "best_val_loss_bits": 1.5f64.to_bits().to_string(),
+            "config": { "dataset": "builtin", "n_layer": 1, "n_head": 1, "n_embd": 8,
+                        "bias": false, "block_size": 8, "dropout": 0.0 },
+            "model": { "n_layer": 1, "n_head": 1, "n_embd": 8, "block_size": 8,
+                       "vocab_size": 66, "bias": false },
+            "tokenizer": tokenizer, "feed": null, "plan": plan, "steps_hash": "0",
+            "version": "0", "device": "cpu",
+        })
+        .to_string()
+        .into_bytes()
+    };
+    let plan = json!({ "slices": [[12, 1]], "head_chunk_tokens": 256, "recompute": ["R0"],
+                       "optimizer_state": "float32", "offload": false });
+    let table = json!({ "characters": characters });
+    Ok(vec![document(table, plan.clone()), document(json!("gpt2"), plan)])
+}
+
+/// Byte-level pairs: a token for each byte, some merges, an end.
+pub fn tokenizer(_: &Path) -> Seeds {
+    let mut others = 0x100..;
+    let letter = |byte: u8| match byte {
+        b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff => Some(char::from(byte)),
+        _ => others.next().and_then(char::from_u32),
+    };
+    let letters: Vec<char> = (0..=255).filter_map(letter).collect();
+    let mut vocab = serde_json::Map::new();
+    for (id, letter) in letters.iter().enumerate() {
+        vocab.insert(letter.to_string(), json!(id));
+    }
+    for (at, pair) in ["th", "the", "in", "er", "Ġt", "on"].iter().enumerate() {
+        vocab.insert((*pair).to_owned(), json!(256 + at));
+    }
+    let end = json!([{ "id": 262, "content": "<|endoftext|>", "special": true }]);
+    let merges = [json!(["t h", "th e", "i n", "e r"]), json!([["t", "h"], ["o", "n"]])];
+    let file = |merges: &Value| {
+        json!({
+            "version": "1.0", "added_tokens": end, "normalizer": null,
+            "pre_tokenizer": { "type": "ByteLevel", "add_prefix_space": false },
+            "model": { "type": "BPE", "vocab": vocab, "merges": merges },
+        })
+        .to_string()
+        .into_bytes()
+    };
+    Ok(merges.iter().map(file).collect())
+}
+
+const DOCUMENTS: [&str; 5] = [
+    "Once upon a time there was a naïve \"model\".",
+    "",
+    "日本語 😀 \n\t C:\\x, one; two",
+    "a\u{7f}b  1234 e=mc² <|endoftext|>",
+    "the end",
+];
+
+pub fn text(_: &Path) -> Seeds {
+    Ok(vec![DOCUMENTS.join("\r\n").into_bytes()])
+}
+
+fn objects() -> Vec<Value> {
+    let object = |(id, text): (usize, &&str)| {
+        let inner = json!({ "text": "not this", "list": [1, -2.5e3, null, [{}], "]}\""] });
+        json!({ "id": id, "meta": inner, "text": text, "ok": true })
+    };
+    DOCUMENTS.iter().enumerate().map(object).collect()
+}
+
+pub fn jsonl(_: &Path) -> Seeds {
+    let lines: Vec<String> = objects().iter().map(Value::to_string).collect();
+    Ok(vec![lines.join("\n").into_bytes()])
+}
+
+pub fn json(folder: &Path) -> Seeds {
+    let list = serde_json::to_vec_pretty(&objects()).map_err(told)?;
+    let plain = b"[\"one\", \"two\", \"three \\ud83d\\ude00\"]".to_vec();
+    Ok([vec![list, plain], jsonl(folder)?].concat())
+}
+
+fn table(separator: char) -> Vec<u8> {
+    let mut out = format!("id{separator}text{separator}\"what is \"\"left\"\"\"\r\n");
+    for (id, text) in DOCUMENTS.iter().enumerate() {
+        let text = text.replace('"', "\"\"");
+        out += &format!("{id}{separator}\"{text}\"{separator}end\n");
+    }
+    out.into_bytes()
+}
+
+pub fn csv(_: &Path) -> Seeds {
+    Ok(vec![table(','), table(';')])
+}
+
+pub fn tsv(_: &Path) -> Seeds {
+    Ok(vec![table('\t')])
+}
+
+/// A table with an id and an optional text, in two row groups.
+fn parquet_bytes(codec: Compression) -> Result<Vec<u8>, String> {
+    let schema = "message m { required int64 id; optional binary text (UTF8); }";
+    let schema = Arc::new(parquet::schema::parser::parse_message_type(schema).map_err(told)?);
+    let properties = Arc::new(WriterProperties::builder().set_compression(codec).build());
+    let mut bytes = Vec::new();
+    let mut writer = SerializedFileWriter::new(&mut bytes, schema, properties).map_err(told)?;
+    for group in DOCUMENTS.chunks(3) {
+        let mut rows = writer.next_row_group().map_err(told)?;
+        let mut ids = rows.next_column().map_err(told)?.ok_or("a column is missing")?;
+        let numbers: Vec<i64> = (0..group.len() as i64).collect();
+        ids.typed::<Int64Type>().write_batch(&numbers, None, None).map_err(told)?;
+        ids.close().map_err(told)?;
+        let mut texts = rows.next_column().map_err(told)?.ok_or("a column is missing")?;
+        let levels: Vec<i16> = group.iter().map(|text| i16::from(!text.is_empty())).collect();
+        let there = group.iter().filter(|text| !text.is_empty());
+        let values: Vec<ByteArray> = there.map(|text| ByteArray::from(*text)).collect();
+        let column = texts.typed::<ByteArrayType>();
+        column.write_batch(&values, Some(&levels), None).map_err(told)?;
+        texts.close().map_err(told)?;
+        rows.close().map_err(told)?;
+    }
+    writer.close().map_err(told)?;
+    Ok(bytes)
+}
+
+pub fn parquet(_: &Path) -> Seeds {
+    let zstd = Compression::ZSTD(ZstdLevel::default());
+    let brotli = Compression::BROTLI(Default::default());
+    let gzip = Compression::GZIP(Default::default());
+    let (snappy, lz4, plain) =
+        (Compression::SNAPPY, Compression::LZ4_RAW, Compression::UNCOMPRESSED);
+    [plain, snappy, zstd, lz4, brotli, gzip].into_iter().map(parquet_bytes).collect()
+}
+
+fn packed_gz(bytes: &[u8]) -> Result<Vec<u8>, String> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(bytes).map_err(told)?;
+    encoder.finish().map_err(told)
+}
+
+pub fn gz(folder: &Path) -> Seeds {
+    jsonl(folder)?.iter().map(|bytes| packed_gz(bytes)).collect()
+}
+
+pub fn zst(folder: &Path) -> Seeds {
+    jsonl(folder)?.iter().map(|bytes| zstd::encode_all(bytes.as_slice(), 3).map_err(told)).collect()
+}
+
+pub fn sources(folder: &Path) -> Seeds {
+    let all = [json(folder)?, csv(folder)?, text(folder)?, gz(folder)?, zst(folder)?];
+    Ok(all.concat())
+}
+
+pub fn log(_: &Path) -> Seeds {
+    texts(&[
+        include_str!("../../../doctor/tests/logs/eager_124m_batch_64.log"),
+        include_str!("../../../doctor/tests/logs/characters_batch_1024.log"),
+        include_str!("../../../doctor/tests/logs/optimizer_350m_batch_1.log"),
+        include_str!("../../../doctor/tests/logs/resumed_124m_batch_2.log"),
+    ])
+}
+
+pub fn listing(_: &Path) -> Seeds {
+    texts(&[
+        r#"[{"type":"directory","path":"data","size":0},{"type":"file","path":"data/a.parquet",
+            "size":12,"oid":"0a","lfs":{"oid":"1f","size":12,"pointerSize":1}}]"#,
+        r#"[{"type":"file","path":"b.jsonl.zst","size":9}]"#,
+        "[]",
+    ])
+}
+
+pub fn journal(folder: &Path) -> Seeds {
+    let journal = Journal { settings: "abc".to_owned(), batches: 3, ..Journal::default() };
+    journal.write(folder).map_err(told)?;
+    Ok(vec![std::fs::read(folder.join("prepare.json")).map_err(told)?])
+}
+
+/// As the cache writes it: a name, the key, a sum of the rest.
+pub fn cubin(_: &Path) -> Seeds {
+    let file = cuda::CubinCache::written(CUBIN_KEY, CUBIN);
+    match cuda::CubinCache::whole(&file, CUBIN_KEY) {
+        Some(_) => Ok(vec![file]),
+        None => Err("the cache does not read what it writes".to_owned()),
+    }
+}

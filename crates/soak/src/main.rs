@@ -1,0 +1,79 @@
+//! The program behind `cargo xtask soak`: the supervisor, and with `work` one of its workers.
+
+#![forbid(unsafe_code)]
+
+use fitgpt_soak::options::Options;
+use fitgpt_soak::worker::{self, Share};
+use fitgpt_soak::{SECTIONS, document, supervise};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+#[global_allocator]
+static ALLOCATOR: counting::Counting = counting::Counting;
+
+/// Words of a worker's command line that say its share.
+const SHARE_WORDS: usize = 6;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let outcome = match arguments.split_first() {
+        Some((word, rest)) if word == "work" => work(rest).map(|()| 0),
+        _ => soak(&arguments),
+    };
+    match outcome {
+        Ok(0) => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::from(1),
+        Err(message) => {
+            eprintln!("error: {message}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn work(words: &[String]) -> Result<(), String> {
+    let (share, rest) = words.split_at_checked(SHARE_WORDS).ok_or("a worker needs its share")?;
+    let share = Share::from_words(share).ok_or("a worker's share makes no sense")?;
+    let options = Options::read(rest)?;
+    worker::run(&share, &options.context, &mut std::io::stdout().lock())
+}
+
+/// Runs the sections; gives how many findings there are.
+fn soak(arguments: &[String]) -> Result<usize, String> {
+    let options = Options::read(arguments)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let asked = Arc::clone(&stop);
+    ctrlc::set_handler(move || asked.store(true, Ordering::Relaxed))
+        .map_err(|error| format!("Ctrl-C cannot be caught: {error}"))?;
+    let mut ended = Vec::new();
+    let mut given_up = 0;
+    for section in SECTIONS.iter().filter(|section| section.is_meant(&options.name)) {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        println!("== {}: {}", section.name, section.about);
+        match supervise::run(section, &options, &stop) {
+            Ok(section) => ended.push(section),
+            Err(message) => {
+                println!("FAILED {message}");
+                given_up += 1;
+            }
+        }
+    }
+    let findings: usize = ended.iter().map(|section| section.findings.len()).sum();
+    if let Some(folder) = &options.keep {
+        let command = format!("cargo xtask soak {}", shown(arguments));
+        let document = document::of(&options, command.trim(), &ended);
+        let path = document::keep(folder, &options, &document).map_err(|e| e.to_string())?;
+        println!("kept in {}", path.display());
+    }
+    println!("soak: {findings} findings, seed {}", options.context.seed);
+    Ok(findings + given_up)
+}
+
+/// What the user typed, without what `xtask` added.
+fn shown(arguments: &[String]) -> String {
+    let added = ["--binary=", "--faults=", "--commit=", "--date=", "--cpu="];
+    let typed = arguments.iter().filter(|word| !added.iter().any(|flag| word.starts_with(flag)));
+    typed.map(String::as_str).collect::<Vec<_>>().join(" ")
+}

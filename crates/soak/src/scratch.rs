@@ -1,0 +1,104 @@
+//! Folders that are gone afterwards, in memory where the system has such a place, and files that
+//! are written again and again.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The folder in which workers make theirs: what a killed one leaves goes with it.
+pub const ROOT: &str = "FITGPT_SOAK_SCRATCH";
+
+/// A folder of one's own.
+#[derive(Debug)]
+pub struct Scratch {
+    path: PathBuf,
+}
+
+impl Scratch {
+    /// An empty folder whose name begins like this.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be made.
+    pub fn new(name: &str) -> io::Result<Scratch> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let memory = Path::new("/dev/shm");
+        let root = match std::env::var_os(ROOT) {
+            Some(root) => PathBuf::from(root),
+            None if memory.is_dir() => memory.to_owned(),
+            None => std::env::temp_dir(),
+        };
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = root.join(format!("fitgpt-soak-{name}-{}-{number}", std::process::id()));
+        match std::fs::remove_dir_all(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        std::fs::create_dir_all(&path)?;
+        Ok(Scratch { path })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}
+
+/// Makes a file hold exactly these bytes.
+///
+/// # Errors
+///
+/// When it cannot be written.
+pub fn put(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    // Not emptied first: some file systems write a file to the disk that was emptied and filled.
+    let file = File::options().create(true).truncate(false).write(true).open(path)?;
+    file.write_all_at(bytes, 0)?;
+    file.set_len(bytes.len() as u64)
+}
+
+/// Copies a folder with all that is in it; both paths are folders.
+///
+/// # Errors
+///
+/// When something cannot be read or written.
+pub fn copy_folder(from: &Path, to: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy_folder(&entry.path(), &target)?;
+        } else {
+            std::fs::copy(entry.path(), target)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_goes_with_its_owner_and_files_are_replaced_whole() {
+        let scratch = Scratch::new("own").unwrap();
+        let file = scratch.path().join("a");
+        put(&file, b"longer").unwrap();
+        put(&file, b"new").unwrap();
+        assert_eq!(std::fs::read(&file).unwrap(), b"new");
+        let copy = Scratch::new("own").unwrap();
+        copy_folder(scratch.path(), &copy.path().join("b")).unwrap();
+        assert_eq!(std::fs::read(copy.path().join("b/a")).unwrap(), b"new");
+        let path = scratch.path().to_owned();
+        drop(scratch);
+        assert!(!path.exists() && copy.path().exists());
+    }
+}

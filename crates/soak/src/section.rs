@@ -1,0 +1,135 @@
+//! The table of sections, and what a section is made of.
+
+use crate::tally::Tally;
+use crate::{bytes, files, kills, plans};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What cases may use.
+#[derive(Clone, Debug, Default)]
+pub struct Context {
+    /// The seed of all cases.
+    pub seed: u64,
+    /// The real `fitgpt`.
+    pub binary: PathBuf,
+    /// The library that makes file system calls fail, where there is one.
+    pub faults: Option<PathBuf>,
+    /// Plans are executed on GPU 0 instead of the CPU.
+    pub cuda: bool,
+}
+
+/// The cases of a section, with what they share.
+pub trait Cases {
+    /// Runs a case; the error is a finding.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the product.
+    fn run(&mut self, index: u64, tally: &mut Tally) -> Result<(), String>;
+
+    /// The name and number under which a case can be run alone, where they are not the section's.
+    fn locate(&self, _index: u64) -> Option<(String, u64)> {
+        None
+    }
+}
+
+/// Makes ready the cases of a name.
+pub type Open = fn(&Context, &str) -> Result<Box<dyn Cases>, String>;
+
+/// One row of the table.
+pub struct Section {
+    /// Its name.
+    pub name: &'static str,
+    /// What it does.
+    pub about: &'static str,
+    /// Its share of the time.
+    pub share: f64,
+    /// Processes at a time; those that start programs of their own leave them a core.
+    pub workers: usize,
+    /// A case that takes longer than this hangs.
+    pub limit: Duration,
+    /// Names behind a slash that select a part of it.
+    pub parts: fn() -> Vec<&'static str>,
+    /// Makes ready what cases share; the name is the section's or that of a part.
+    pub open: Open,
+}
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn no_parts() -> Vec<&'static str> {
+    Vec::new()
+}
+
+/// All sections, cheapest first.
+pub const SECTIONS: [Section; 4] = [
+    Section {
+        name: "bytes",
+        about: "hostile bytes for every reader: no panic, bounded time and memory",
+        share: 0.4,
+        workers: 2,
+        limit: MINUTE,
+        parts: bytes::names,
+        open: bytes::open,
+    },
+    Section {
+        name: "plans",
+        about: "random runs planned and proved; every tenth is executed and compared",
+        share: 0.2,
+        workers: 2,
+        limit: Duration::from_secs(300),
+        parts: no_parts,
+        open: plans::open,
+    },
+    Section {
+        name: "kills",
+        about: "kill -9 at random moments of train and prepare, then on to the end",
+        share: 0.2,
+        workers: 2,
+        limit: Duration::from_secs(300),
+        parts: no_parts,
+        open: kills::open,
+    },
+    Section {
+        name: "files",
+        about: "errors, short writes, kills and power cuts at file system calls",
+        share: 0.2,
+        workers: 2,
+        limit: Duration::from_secs(300),
+        parts: no_parts,
+        open: files::open,
+    },
+];
+
+impl Section {
+    /// Whether a name of the command line means this section or a part of it.
+    pub fn is_meant(&self, name: &str) -> bool {
+        self.name.starts_with(name) || self.full_names().any(|full| full == name)
+    }
+
+    fn full_names(&self) -> impl Iterator<Item = String> {
+        (self.parts)().into_iter().map(|part| format!("{}/{part}", self.name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_select_by_beginning_or_by_part() {
+        let meant = |name: &str| {
+            let rows = SECTIONS.iter().filter(|section| section.is_meant(name));
+            rows.map(|section| section.name).collect::<Vec<_>>()
+        };
+        assert_eq!(meant("by"), ["bytes"]);
+        assert_eq!(meant("bytes/parquet"), ["bytes"]);
+        assert!(meant("bytes/nothing").is_empty() && meant("x").is_empty());
+        assert_eq!(meant("").len(), SECTIONS.len());
+    }
+
+    #[test]
+    fn shares_are_a_whole() {
+        let whole: f64 = SECTIONS.iter().map(|section| section.share).sum();
+        assert!(whole <= 1.0 + 1e-9, "{whole}");
+    }
+}
