@@ -186,8 +186,8 @@ impl Run<'_> {
         Ok((found, found.is_none()))
     }
 
-    /// Evaluates, then saves what is new (nanoGPT's order): so a checkpoint is known to be good, says
-    /// its own loss, and is written once. Where it is asked to stop half-way it saves all the same.
+    /// Evaluates, then saves what is new (nanoGPT's order): so a checkpoint is known to be good,
+    /// says its own loss, and is written once. Stopped half-way, it saves all the same.
     fn evaluate_and_save(
         &mut self,
         host: &mut HostBuffers,

@@ -120,8 +120,8 @@ fn a_limit_on_file_sizes_is_told_before_anything_is_written() {
     assert!(log.len() as u64 <= bytes + 4096 && log.ends_with(b"\n"), "{} bytes", log.len());
 }
 
-/// Beyond `ulimit -f` the system ends a process by a signal: `prepare` stops before that, and goes on
-/// when the limit is raised.
+/// Beyond `ulimit -f` the system ends a process by a signal: `prepare` stops before that, and goes
+/// on when the limit is raised.
 #[test]
 fn a_limit_on_file_sizes_is_told_by_prepare() {
     let place = Place::new("prepare-limit");
