@@ -77,10 +77,35 @@ pub fn copy_folder(from: &Path, to: &Path) -> io::Result<()> {
         if entry.file_type()?.is_dir() {
             copy_folder(&entry.path(), &target)?;
         } else {
-            std::fs::copy(entry.path(), target)?;
+            std::fs::copy(entry.path(), &target)?;
+            same_time(&entry.path(), &target)?;
         }
     }
     Ok(())
+}
+
+/// Gives the files of a folder the times that those of the same name have in another: programs tell
+/// by them whether a file has changed.
+///
+/// # Errors
+///
+/// When a time cannot be read or set.
+pub fn same_times(from: &Path, to: &Path) -> io::Result<()> {
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        match entry.file_type()?.is_dir() {
+            _ if !target.exists() => {}
+            true => same_times(&entry.path(), &target)?,
+            false => same_time(&entry.path(), &target)?,
+        }
+    }
+    Ok(())
+}
+
+fn same_time(from: &Path, to: &Path) -> io::Result<()> {
+    let changed = from.metadata()?.modified()?;
+    File::options().write(true).open(to)?.set_modified(changed)
 }
 
 #[cfg(test)]

@@ -65,7 +65,7 @@ pub const SECTIONS: [Section; 4] = [
     Section {
         name: "bytes",
         about: "hostile bytes for every reader: no panic, bounded time and memory",
-        share: 0.4,
+        share: 0.2,
         workers: 2,
         limit: MINUTE,
         parts: bytes::names,
@@ -74,7 +74,7 @@ pub const SECTIONS: [Section; 4] = [
     Section {
         name: "plans",
         about: "random runs planned and proved; every tenth is executed and compared",
-        share: 0.2,
+        share: 0.4,
         workers: 2,
         limit: Duration::from_secs(300),
         parts: no_parts,
@@ -83,7 +83,7 @@ pub const SECTIONS: [Section; 4] = [
     Section {
         name: "kills",
         about: "kill -9 at random moments of train and prepare, then on to the end",
-        share: 0.2,
+        share: 0.15,
         workers: 2,
         limit: Duration::from_secs(300),
         parts: no_parts,
@@ -92,7 +92,7 @@ pub const SECTIONS: [Section; 4] = [
     Section {
         name: "files",
         about: "errors, short writes, kills and power cuts at file system calls",
-        share: 0.2,
+        share: 0.25,
         workers: 2,
         limit: Duration::from_secs(300),
         parts: no_parts,

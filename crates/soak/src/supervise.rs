@@ -73,7 +73,8 @@ pub fn run(section: &Section, options: &Options, stop: &AtomicBool) -> Result<En
     let (sender, lines) = channel();
     let ended = Ended { name, tally: Tally::default(), findings: Vec::new(), time };
     let mut watch = Watch { section, options, sender, ended, crew: Vec::new(), deaths: 0 };
-    let workers = section.workers as u64;
+    // Two on a GPU would count each other's memory where the driver does not tell them apart.
+    let workers = if options.context.cuda { 1 } else { section.workers as u64 };
     for number in 0..workers.min(options.cases.unwrap_or(workers)) {
         // Cases are dealt out in turn; a worker that has fewer gets the remainder's share.
         let cases = options.cases.map(|cases| (cases + workers - 1 - number) / workers);

@@ -8,7 +8,7 @@ mod record;
 
 use crate::draws::{self, pick};
 use crate::jobs::{Ended, JOBS, Job, Made, furnish, same};
-use crate::scratch::{Scratch, copy_folder};
+use crate::scratch::{Scratch, copy_folder, same_times};
 use crate::section::{Cases, Context};
 use crate::tally::Tally;
 use disk::Disk;
@@ -201,6 +201,7 @@ impl Files {
             std::fs::remove_dir_all(&left).map_err(told)?;
         }
         disk.cut_power(draws, &left).map_err(told)?;
+        same_times(&scene.start, &left).map_err(told)?;
         let last = Path::new("out/last.safetensors");
         if disk.was_synced(last) && !left.join(last).exists() {
             return Err("a checkpoint that was made safe is gone".to_owned());
