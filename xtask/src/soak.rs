@@ -27,6 +27,7 @@ pub fn run(args: &[String]) -> Result<(), Failure> {
     soak.arg(format!("--binary={}", folder.join("fitgpt").display()));
     soak.arg(format!("--faults={}", folder.join("libfitgpt_faults.so").display()));
     soak.arg(format!("--commit={}", machine.commit)).arg(format!("--date={}", machine.date));
+    soak.arg(format!("--machine={}", machine.slug()));
     let status = soak.arg(format!("--cpu={}", machine.cpu)).status();
     match status.map_err(|error| Failure::Task(format!("soak: {error}")))?.code() {
         Some(0) => Ok(()),

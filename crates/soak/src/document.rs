@@ -52,14 +52,15 @@ fn round(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }
 
-/// Writes `<date>_soak_<commit>.json`; a second document of that name gets a number.
+/// Writes `<date>_<machine>_<commit>_soak.json`; a second document of that name gets a number.
 ///
 /// # Errors
 ///
 /// When it cannot be written.
 pub fn keep(folder: &Path, options: &Options, document: &Value) -> io::Result<PathBuf> {
     std::fs::create_dir_all(folder)?;
-    let name = format!("{}_soak_{}", options.fact("date"), options.fact("commit"));
+    let [date, machine, commit] = ["date", "machine", "commit"].map(|name| options.fact(name));
+    let name = format!("{date}_{machine}_{commit}_soak");
     let mut path = folder.join(format!("{name}.json"));
     let mut number = 1;
     while path.exists() {

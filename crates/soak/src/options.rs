@@ -22,7 +22,7 @@ pub struct Options {
     pub facts: Vec<(&'static str, String)>,
 }
 
-const FACTS: [&str; 3] = ["commit", "date", "cpu"];
+const FACTS: [&str; 4] = ["commit", "date", "cpu", "machine"];
 
 impl Options {
     /// Reads the arguments.
