@@ -39,9 +39,13 @@ impl fmt::Display for Ignored {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Ignored::Absent => write!(f, "it is not there"),
-            Ignored::Foreign { owner } => write!(f, "it belongs to another user (uid {owner})"),
-            Ignored::Writable => write!(f, "others may write to it or its folder (chmod go-w)"),
-            Ignored::NotAFile => write!(f, "it is no regular file"),
+            Ignored::Foreign { owner } => {
+                write!(f, "it or its folder belongs to another user (uid {owner})")
+            }
+            Ignored::Writable => {
+                write!(f, "others can write to it or its folder (run chmod go-w on both)")
+            }
+            Ignored::NotAFile => write!(f, "it is not a regular file"),
             Ignored::TooLarge { limit } => write!(f, "it is longer than {limit} bytes"),
             Ignored::Content(what) => write!(f, "{what}"),
             Ignored::Io(error) => error.fmt(f),

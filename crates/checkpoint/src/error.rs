@@ -200,6 +200,20 @@ impl fmt::Display for SaveProblem {
     }
 }
 
+impl ReadError {
+    /// Whether the file is broken for good, as opposed to one that cannot be read here or now.
+    #[must_use]
+    pub fn is_damage(&self) -> bool {
+        matches!(
+            self.problem,
+            ReadProblem::NotSafetensors { .. }
+                | ReadProblem::Truncated { .. }
+                | ReadProblem::Damaged { .. }
+                | ReadProblem::Checksum { .. }
+        )
+    }
+}
+
 impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.path.display(), self.problem)

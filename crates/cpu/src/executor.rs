@@ -113,8 +113,7 @@ impl CpuBackend {
         let pool = Pool::new(options.threads).map_err(|error| {
             let threads = options.threads;
             let what = format!(
-                "{threads} threads cannot be had ({error}); OMP_NUM_THREADS=1 takes one, or \
-                     raise the limit (ulimit -u)"
+                "cannot start {threads} threads ({error}); set OMP_NUM_THREADS=1 or raise `ulimit -u`"
             );
             BackendError::Device { what }
         })?;

@@ -41,7 +41,7 @@ impl CubinCache {
         notices.clear();
         first.map(|first| match count {
             1 => first,
-            _ => format!("{first}; and {} more of the kernel cache", count - 1),
+            _ => format!("{first}; {} more kernel cache files are ignored too", count - 1),
         })
     }
 

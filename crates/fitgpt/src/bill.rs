@@ -52,7 +52,7 @@ pub fn text(
     let _ = writeln!(text, "{}", faint(&wrapped(&peaks, 4, wrap_width())));
     beside(&mut text, plan.host_bytes, host);
     if machine.host.is_none() {
-        in_all(&mut text, "in all", planned.device_bytes(run, machine), machine.budget);
+        in_all(&mut text, "total", planned.device_bytes(run, machine), machine.budget);
     }
     text
 }
@@ -77,7 +77,7 @@ pub fn whole(report: &PlanReport, width: usize) -> String {
     }
     beside(&mut text, report.planned.plan.host_bytes, &report.host);
     if machine.host.is_none() {
-        in_all(&mut text, "in all", report.device_bytes(), machine.budget);
+        in_all(&mut text, "total", report.device_bytes(), machine.budget);
     }
     let _ = writeln!(text, "\n{}", strong("peak of each phase, all in the same arena"));
     for (phase, bytes) in report.phases().into_iter().filter(|(_, bytes)| *bytes > Bytes::ZERO) {

@@ -172,7 +172,7 @@ fn decode(content: &[u8]) -> Result<OpTimes, Ignored> {
     let json: Value = serde_json::from_slice(content).map_err(|_| damaged)?;
     if json["schema"] != SCHEMA || json["build"] != build().as_str() {
         return Err(Ignored::Content(
-            "another build of fitgpt measured it (plan --measure does it again)",
+            "it was measured by another build of fitgpt; run `fitgpt plan --measure` again",
         ));
     }
     times(&json).ok_or(Ignored::Content("it is damaged"))

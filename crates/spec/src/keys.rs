@@ -310,7 +310,7 @@ pub static KEYS: &[Key] = &[
         .words(&["scratch", "resume", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"])
         .shared_as(Literal::Str("resume")),
     flag(Output, "accept_changed_data", false,
-         "resume though files of the data set are not what they were when the run was saved"),
+         "resume even if data files have changed since the run was saved"),
 
     flag(Wandb, "wandb_log", false, "accepted and ignored: everything is in out_dir/log.jsonl"),
     text(Wandb, "wandb_project", "owt", "accepted and ignored"),
@@ -362,7 +362,7 @@ pub static KEYS: &[Key] = &[
          "memory of the GPU to use: 'auto' (what is free), '11.69GiB', '8G', '80%'")
         .of(Kind::IntOrStr).shared(),
     text(Memory, "ram", "auto",
-         "host memory for the whole process: 'auto' (what is free), '24GiB', '50%'")
+         "host memory of the whole process: 'auto' (90% of what is free), '24GiB', '50%'")
         .of(Kind::IntOrStr).shared(),
     text(Memory, "optimizer_state", "float32",
          "number format of AdamW's moments; 'auto': the planner may choose, once per run")

@@ -53,6 +53,8 @@ impl DataMarks {
         if dataset.meta().is_some() {
             paths.push(&meta);
         }
+        // A checkpoint is text: a file whose name is none cannot be found again by it.
+        paths.retain(|path| path.file_name().is_some_and(|name| name.to_str().is_some()));
         let marks = paths.into_iter().map(|path| mark(path).map_err(unreadable(path)));
         Ok(Some(DataMarks(marks.collect::<Result<_, _>>()?)))
     }
@@ -67,7 +69,7 @@ impl DataMarks {
         let was_there = |mark: &&Mark| self.0.iter().any(|then| then.name == mark.name);
         let new = now.0.iter().filter(|mark| !was_there(mark)).map(|mark| {
             let path = folder.join(&mark.name);
-            let what = "was not there when the run was saved: it goes on with it too";
+            let what = "was not there when the run was saved; the run now uses it too";
             Difference::Grown(format!("{} {what}", path.display()))
         });
         let mut found: Vec<Difference> = new.collect();
@@ -117,8 +119,8 @@ impl Mark {
         Ok(match (begins_so, now == then) {
             (true, true) => None,
             (true, false) => Some(Difference::Grown(format!(
-                "{path} has grown since the run was saved, from {then} to {now} bytes: it goes on \
-                 with all of it"
+                "{path} has grown since the run was saved, from {then} to {now} bytes; the run \
+                 now uses all of it"
             ))),
             (false, true) => Some(Difference::Changed(format!(
                 "{path} has changed: {then} bytes then and now, but other content"
@@ -132,7 +134,7 @@ impl Mark {
 
 fn unreadable(path: &Path) -> impl Fn(io::Error) -> TrainError {
     let path = path.to_path_buf();
-    let (doing, advice) = ("read it", "is the disk that it lies on still there?");
+    let (doing, advice) = ("read it", "check that its disk is still mounted");
     move |error| TrainError::Io { path: path.clone(), doing, error, advice }
 }
 

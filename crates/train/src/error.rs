@@ -155,17 +155,16 @@ impl fmt::Display for TrainError {
             TrainError::Read(error) => error.fmt(f),
             TrainError::NoRoom { path, bytes, needed, free } => write!(
                 f,
-                "{}: {} free on its disk, {} needed: up to three checkpoints of {} exist at one \
-                 time (last, the one that replaces it, best); make room or give another --out_dir",
+                "{}: {} needed on its disk, {} free: up to three checkpoints of {} each exist at \
+                 once (last, its replacement, best); free some space or set another --out_dir",
                 path.display(),
-                size(*free),
                 size(*needed),
+                size(*free),
                 size(*bytes)
             ),
             TrainError::FileLimit { path, bytes, limit } => write!(
                 f,
-                "{} would have {}, and this process may write files of {} at most (`ulimit -f`): \
-                 raise that limit",
+                "{} needs {}, but `ulimit -f` allows {} per file: raise it",
                 path.display(),
                 size(*bytes),
                 size(*limit)
@@ -183,8 +182,8 @@ impl fmt::Display for TrainError {
             ),
             TrainError::NoMemory { free, wanted } => write!(
                 f,
-                "{free} of memory are free, and the program itself takes {wanted}; raise the limit \
-                 (of the container, or `ulimit -v`) or end other programs"
+                "only {free} of memory is free, but fitgpt itself needs {wanted}; raise the limit \
+                 (container or `ulimit -v`) or close other programs"
             ),
             TrainError::Mismatch { path, what } => write!(f, "{}: {what}", path.display()),
             TrainError::OutDirInUse { path } => write!(
@@ -212,8 +211,9 @@ impl fmt::Display for TrainError {
             ),
             TrainError::Spoilt { tensor } => write!(
                 f,
-                "{tensor} has values that are infinite or no numbers, or nearly so: they were not \
-                 saved, what was saved before is kept: lower learning_rate or lengthen warmup_iters"
+                "{tensor} has NaN, infinite or overflowing values (for a weight, above 4.6e18); this \
+                 state was not saved and earlier checkpoints are kept: lower learning_rate or \
+                 lengthen warmup_iters"
             ),
             TrainError::Text { what } | TrainError::NotYet { what } => f.write_str(what),
             TrainError::Prompt(error) => error.fmt(f),

@@ -128,7 +128,7 @@ impl Run<'_> {
             observer.trouble(&error);
         }
         let (evaluation, interrupted) = if self.spec.eval_only {
-            let evaluation = self.evaluate(host, observer)?.map(|(found, _)| found);
+            let evaluation = self.evaluate(host, observer)?;
             (evaluation, evaluation.is_none())
         } else {
             self.train(host, observer)?
@@ -149,17 +149,20 @@ impl Run<'_> {
         while self.document.progress.iteration <= self.spec.max_iters {
             let iteration = self.document.progress.iteration;
             if iteration.is_multiple_of(interval) {
-                match self.evaluate_and_save(host, observer, iteration > saved_at)? {
+                if iteration > started_at {
+                    self.save(host, observer)?;
+                    saved_at = iteration;
+                }
+                match self.evaluate(host, observer)? {
                     Some(evaluation) => last = Some(evaluation),
                     None => return Ok((last, true)),
                 }
-                saved_at = iteration;
             }
             let done = self.iteration(host, observer)?;
             self.document.progress.iteration += u64::from(done);
             if self.stop.load(Ordering::Relaxed) {
                 if self.document.progress.iteration > saved_at {
-                    self.save_unevaluated(host, observer, self.feed.state())?;
+                    self.save(host, observer)?;
                 }
                 return Ok((last, true));
             }
@@ -170,61 +173,35 @@ impl Run<'_> {
         Ok((last, false))
     }
 
-    /// After the last iteration: evaluated where that is wanted and none was due there, and saved.
+    /// After the last iteration: saved, and evaluated where that is wanted and none was due there.
     fn end(
         &mut self,
         host: &mut HostBuffers,
         observer: &mut dyn Observer,
         last: Option<Evaluation>,
     ) -> Result<(Option<Evaluation>, bool), TrainError> {
+        self.save(host, observer)?;
         let was_due = self.spec.max_iters.is_multiple_of(self.spec.eval_interval);
         if !self.evaluate_at_end || was_due {
-            self.save_unevaluated(host, observer, self.feed.state())?;
             return Ok((last, false));
         }
-        let found = self.evaluate_and_save(host, observer, true)?;
-        Ok((found, found.is_none()))
-    }
-
-    /// Evaluates, then saves what is new (nanoGPT's order): so a checkpoint is known to be good,
-    /// says its own loss, and is written once. Stopped half-way, it saves all the same.
-    fn evaluate_and_save(
-        &mut self,
-        host: &mut HostBuffers,
-        observer: &mut dyn Observer,
-        is_new: bool,
-    ) -> Result<Option<Evaluation>, TrainError> {
-        // Evaluation may draw from the stream of training; a run that goes on evaluates again.
-        let stream = self.feed.state();
-        let Some((found, is_best)) = self.evaluate(host, observer)? else {
-            if is_new {
-                self.save_unevaluated(host, observer, stream)?;
-            }
-            return Ok(None);
-        };
-        // Iteration 0 has no checkpoint: nothing was learnt yet.
-        if self.document.progress.iteration > 0 {
-            if is_new || is_best {
-                self.save(host, observer, stream)?;
-            }
-            if is_best {
-                checkpoint::link_best(&last_path(&self.out_dir()), &best_path(&self.out_dir()))?;
-            }
-        }
-        Ok(Some(found))
+        let found = self.evaluate(host, observer)?;
+        Ok((found.or(last), found.is_none()))
     }
 
     fn out_dir(&self) -> PathBuf {
         PathBuf::from(&self.spec.out_dir)
     }
 
-    /// The evaluation, and whether it is the best so far. None when it was asked to stop half-way.
+    /// None when it was asked to stop half-way: what was learnt so far is saved by then.
     fn evaluate(
         &mut self,
         host: &mut HostBuffers,
         observer: &mut dyn Observer,
-    ) -> Result<Option<(Evaluation, bool)>, TrainError> {
+    ) -> Result<Option<Evaluation>, TrainError> {
         let (iteration, batches) = (self.document.progress.iteration, self.spec.eval_iters);
+        // Evaluation may draw from the stream of training; a run that goes on evaluates again.
+        let stream = self.feed.state();
         let rows = &mut host.eval_rows;
         let found = evaluate(self.engine, self.feed, batches, rows, iteration, &mut |share| {
             observer.evaluating(iteration, share);
@@ -236,9 +213,16 @@ impl Run<'_> {
         if !(found.train.loss.is_finite() && found.val.loss.is_finite()) {
             return Err(self.diverged());
         }
-        let best = found.val.loss < self.document.progress.best_val_loss;
+        let (loss, least) = (found.val.loss, self.document.progress.best_val_loss);
+        // The same again: the run ended after this state was saved and before it was `best`.
+        let is_unlinked = || iteration > 0 && !best_path(&self.out_dir()).exists();
+        let best = loss < least || (loss == least && is_unlinked());
         if best {
             self.document.progress.best_val_loss = found.val.loss;
+            // Iteration 0 has no checkpoint: nothing was learnt yet.
+            if iteration > 0 && !self.spec.eval_only {
+                self.keep_best(host, stream)?;
+            }
         }
         let failed = self.log.write(json!({
             "kind": "eval",
@@ -256,7 +240,7 @@ impl Run<'_> {
             observer.trouble(&error);
         }
         observer.evaluation(iteration, &found, best);
-        Ok(Some((found, best)))
+        Ok(Some(found))
     }
 
     fn note(&self) -> Option<String> {
@@ -350,28 +334,16 @@ impl Run<'_> {
         }))
     }
 
-    /// Saves where no evaluation has shown that the weights are good, unless they are spoilt: then
-    /// `last` stays what it was.
-    fn save_unevaluated(
-        &mut self,
-        host: &mut HostBuffers,
-        observer: &mut dyn Observer,
-        stream: Value,
-    ) -> Result<(), TrainError> {
-        if !self.gives_a_loss(host, &stream)? {
-            return Err(self.diverged());
-        }
-        self.save(host, observer, stream)
-    }
-
-    /// Saves; a run that goes on from there draws from `stream`.
+    /// Saves, unless the weights are spoilt: then `last` stays what it was.
     fn save(
         &mut self,
         host: &mut HostBuffers,
         observer: &mut dyn Observer,
-        stream: Value,
     ) -> Result<(), TrainError> {
-        self.document.feed = stream;
+        self.document.feed = self.feed.state();
+        if !self.gives_a_loss(host)? {
+            return Err(self.diverged());
+        }
         let path = last_path(&self.out_dir());
         save::save(self.engine, &path, &self.document, &mut host.save)?;
         observer.saved(self.document.progress.iteration, &path);
@@ -380,13 +352,23 @@ impl Run<'_> {
 
     /// Whether the weights still give a number, on one slice of an evaluation: an update may have
     /// spoilt them after its own loss was found good, and the next loss would tell too late.
-    fn gives_a_loss(&mut self, host: &mut HostBuffers, stream: &Value) -> Result<bool, TrainError> {
+    fn gives_a_loss(&mut self, host: &mut HostBuffers) -> Result<bool, TrainError> {
         let rows = &mut host.eval_rows;
         self.feed.eval(Split::Val, self.document.progress.iteration, 0, rows)?;
-        self.feed.restore(stream)?;
+        self.feed.restore(&self.document.feed)?;
         self.engine.eval_rows(rows, &mut |share| share == 0.0)?;
         let first = self.engine.program().eval_slices.first().copied().unwrap_or(0);
         Ok(self.engine.row_losses(first)?.iter().all(|loss| loss.is_finite()))
+    }
+
+    /// Makes this state `best`. It is saved once more first: what is linked must say its own loss,
+    /// which is what later evaluations have to beat.
+    fn keep_best(&mut self, host: &mut HostBuffers, stream: Value) -> Result<(), TrainError> {
+        let (last, best) = (last_path(&self.out_dir()), best_path(&self.out_dir()));
+        self.document.feed = stream;
+        save::save(self.engine, &last, &self.document, &mut host.save)?;
+        checkpoint::link_best(&last, &best)?;
+        Ok(())
     }
 
     /// The loss is no number; the rate is that of the update before.

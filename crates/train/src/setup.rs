@@ -197,8 +197,9 @@ impl Setup {
         let best = best_path(Path::new(&self.spec.out_dir));
         let best_val_loss = match best.exists().then(|| save::open(&best)) {
             Some(Ok((_, held))) if is_same_run(&held, document) => held.progress.best_val_loss,
-            // A file that nobody can read is no loss to anybody.
-            Some(Err(_)) => f64::INFINITY,
+            // Damaged for good: anything is better. One that cannot be read now may be tomorrow.
+            Some(Err(TrainError::Read(error))) if error.is_damage() => f64::INFINITY,
+            Some(Err(_)) => document.progress.best_val_loss,
             Some(Ok(_)) | None => document.progress.best_val_loss,
         };
         Progress { best_val_loss, ..document.progress }
@@ -386,8 +387,8 @@ fn compare_data(
             Difference::Changed(text) if spec.accept_changed_data || spec.eval_only => text,
             Difference::Changed(text) => {
                 let what = format!(
-                    "the data is not what the run was trained on: {text}; bring the old file back, \
-                     or add --accept_changed_data=True to resume with this one"
+                    "this run was trained on other data: {text}; restore the old file, or add \
+                     --accept_changed_data=True to resume with this one"
                 );
                 return Err(TrainError::Mismatch { path: saved.path.clone(), what });
             }

@@ -238,7 +238,7 @@ impl Case {
         let stored = self.before.as_ref().and_then(|document| document.plan.as_ref());
         let again = stored.map(|choice| plan_again(run, *dims, machine, choice)).transpose()?;
         if let Some(Err(why)) = &again {
-            screen::note(&format!("the plan that the run was saved with is not used again: {why}"));
+            screen::note(&format!("the saved plan is not used again: {why}"));
         }
         match again {
             Some(Ok(planned)) => Ok(planned),
@@ -320,7 +320,7 @@ fn above_the_card(gpu: &Gpu, run: &RunSpec) -> Option<String> {
     match run.vram {
         Memory::Bytes(asked) if asked > memory => {
             let name = gpu.name;
-            Some(format!("vram={asked}: the {name} has {memory}, which is what is planned with"))
+            Some(format!("vram={asked}: the {name} has {memory}; planning with that"))
         }
         _ => None,
     }

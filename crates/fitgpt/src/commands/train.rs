@@ -184,10 +184,9 @@ fn planned(setup: &Setup, device: &Device, machine: &Machine) -> Result<Planned,
         match plan_again(run, dims, machine, choice)? {
             Ok(planned) => return Ok(planned),
             Err(why) => {
-                let hint = threads_hint(setup, device);
-                screen::notice(&format!(
-                    "the plan that the run was saved with is not used again: {why}{hint}"
-                ));
+                let hint = threads_hint(setup, device).filter(|_| why.contains("needs"));
+                let hint = hint.unwrap_or_default();
+                screen::notice(&format!("the saved plan is not used again: {why}{hint}"));
             }
         }
     }
@@ -195,15 +194,14 @@ fn planned(setup: &Setup, device: &Device, machine: &Machine) -> Result<Planned,
 }
 
 /// More threads need more scratch: which number may use the plan of the run again.
-fn threads_hint(setup: &Setup, device: &Device) -> String {
+fn threads_hint(setup: &Setup, device: &Device) -> Option<String> {
     let then = setup.saved.as_ref().and_then(|saved| saved.document.threads);
     match (then, device.threads()) {
-        (Some(then), Some(now)) if then < now => {
-            format!(
-                " (with {now} threads; OMP_NUM_THREADS={then}, as when it was saved, needs less)"
-            )
-        }
-        _ => String::new(),
+        (Some(then), Some(now)) if then < now => Some(format!(
+            "; more threads need more memory ({now} now, {then} then): OMP_NUM_THREADS={then} may \
+             keep the plan"
+        )),
+        _ => None,
     }
 }
 

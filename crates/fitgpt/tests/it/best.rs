@@ -76,3 +76,28 @@ fn a_kill_after_the_best_evaluation_does_not_forget_it() {
     let loss = best_loss(&best);
     assert!((loss - best_now).abs() < 1e-3, "{loss}, but {best_now} was seen: {}", again.out);
 }
+
+/// Killed between the save that states a best loss and the link that makes it `best`: the resumed run
+/// evaluates the same weights, finds the same loss, and makes up for the link.
+#[test]
+fn a_best_that_was_not_linked_is_made_up_for() {
+    let place = Place::new("best-unlinked");
+    let keys = ["--max_iters=20000", "--lr_decay_iters=20000"];
+    let mut command = place.command(&[&["train"], TINY, &keys].concat());
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().starts_with("iter 15:")));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let [last, best] = ["last", "best"].map(|name| place.path(&format!("out/{name}.safetensors")));
+    let at = document(&best)["iteration"].as_u64().unwrap();
+    if document(&last)["iteration"].as_u64() != Some(at) {
+        return println!("skipped: the last evaluation was not the best one");
+    }
+    std::fs::remove_file(&best).unwrap();
+    // Every later state is worse: one step at a rate that spoils much.
+    let worse = format!("--max_iters={}", at + 1);
+    let resume = ["train", "--init_from=resume", "--learning_rate=0.3", "--decay_lr=False"];
+    place.run(&[&resume[..], &[&worse, "--eval_interval=1"]].concat());
+    assert_eq!(document(&best)["iteration"], at);
+}

@@ -371,14 +371,14 @@ fn times_that_were_measured_are_used() {
     }
     std::fs::write(&file, &content).unwrap();
     mode(0o666);
-    ignored("others may write");
+    ignored("others can write");
     mode(0o600);
     if std::os::unix::fs::chown(&file, Some(12345), None).is_ok() {
         ignored("another user (uid 12345)");
     }
     std::fs::remove_file(&file).unwrap();
     std::fs::create_dir(&file).unwrap();
-    ignored("no regular file");
+    ignored("not a regular file");
     place.run(&["plan", "--gpu=L4", "--measure"]).failed(2, &["--measure", "leave out --gpu"]);
 }
 
