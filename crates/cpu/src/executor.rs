@@ -113,7 +113,8 @@ impl CpuBackend {
         let pool = Pool::new(options.threads).map_err(|error| {
             let threads = options.threads;
             let what = format!(
-                "cannot start {threads} threads ({error}); set OMP_NUM_THREADS=1 or raise `ulimit -u`"
+                "cannot start {threads} threads ({error}); set OMP_NUM_THREADS=1 or raise `ulimit \
+                 -u`"
             );
             BackendError::Device { what }
         })?;

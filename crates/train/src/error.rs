@@ -211,8 +211,8 @@ impl fmt::Display for TrainError {
             ),
             TrainError::Spoilt { tensor } => write!(
                 f,
-                "{tensor} has NaN, infinite or overflowing values (for a weight, above 4.6e18); this \
-                 state was not saved and earlier checkpoints are kept: lower learning_rate or \
+                "{tensor} has NaN, infinite or overflowing values (for a weight, above 4.6e18); \
+                 this state was not saved and earlier checkpoints are kept: lower learning_rate or \
                  lengthen warmup_iters"
             ),
             TrainError::Text { what } | TrainError::NotYet { what } => f.write_str(what),

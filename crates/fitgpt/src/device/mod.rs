@@ -20,8 +20,8 @@ const USABLE: f64 = 90.0;
 /// 13 to 15 MiB were seen with two threads.
 const PROCESS: u64 = 24 << 20;
 
-/// The same for each layer: tables of the plan, and what planning leaves behind. 28 MiB were seen in
-/// all with 100 layers, 44 with 300 and 73 with 512; tests hold it to this.
+/// The same for each layer: tables of the plan, and what planning leaves behind. 28 MiB were seen
+/// in all with 100 layers, 44 with 300 and 73 with 512; tests hold it to this.
 const PROCESS_LAYER: u64 = 128 << 10;
 
 /// What a plan counts with grows by at least so much each time that it was too little.

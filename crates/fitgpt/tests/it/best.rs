@@ -77,8 +77,8 @@ fn a_kill_after_the_best_evaluation_does_not_forget_it() {
     assert!((loss - best_now).abs() < 1e-3, "{loss}, but {best_now} was seen: {}", again.out);
 }
 
-/// Killed between the save that states a best loss and the link that makes it `best`: the resumed run
-/// evaluates the same weights, finds the same loss, and makes up for the link.
+/// Killed between the save that states a best loss and the link that makes it `best`: the resumed
+/// run evaluates the same weights, finds the same loss, and makes up for the link.
 #[test]
 fn a_best_that_was_not_linked_is_made_up_for() {
     let place = Place::new("best-unlinked");

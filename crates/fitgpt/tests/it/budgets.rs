@@ -11,7 +11,7 @@ pub fn arena(ended: &Ended) -> u64 {
     number.chars().filter(char::is_ascii_digit).collect::<String>().parse().unwrap()
 }
 
-/// What the bill of the tiny run with 6 layers has beside its arena: the program, batches, a buffer.
+/// What the bill of the tiny run with 6 layers has beside its arena: fitgpt, batches, a buffer.
 pub const BESIDE: u64 = (24 << 20) + (6 << 17) + (64 << 10);
 
 #[test]
