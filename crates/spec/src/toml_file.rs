@@ -4,6 +4,9 @@ use crate::error::{SpecError, shown};
 use crate::value::Value;
 use toml::de::{DeInteger, DeTable, DeValue};
 
+/// Longest file: a table header of ten bytes takes 2.5 kB once it is read.
+const MOST_BYTES: usize = 128 << 10;
+
 /// One line of a file.
 pub struct Assignment {
     /// The key, not yet looked up.
@@ -21,6 +24,13 @@ pub fn read(path: &str, text: &str) -> Result<Vec<Assignment>, SpecError> {
         line: line_of(text, at),
         what,
     };
+    if text.len() > MOST_BYTES {
+        let what = format!(
+            "{} bytes, at most {MOST_BYTES}: a config has some lines of key = value",
+            text.len()
+        );
+        return Err(SpecError::Toml { path: path.to_string(), line: 1, what });
+    }
     let table = DeTable::parse(text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
         let first = error.message().lines().next().unwrap_or_default().to_string();

@@ -5,6 +5,10 @@
 const HEAD: usize = 1 << 20;
 const TAIL: usize = 3 << 20;
 
+/// The same in lines: a line of one character takes fifty times its size.
+const HEAD_LINES: usize = 50_000;
+const TAIL_LINES: usize = 150_000;
+
 /// Plain lines of what was pasted.
 pub fn lines(pasted: &[u8]) -> Vec<String> {
     let decoded = from_utf16(pasted);
@@ -14,7 +18,11 @@ pub fn lines(pasted: &[u8]) -> Vec<String> {
     text.push_str(if from > HEAD { "\n" } else { "" });
     text.push_str(&String::from_utf8_lossy(&pasted[from..]));
     let plain = without_escapes(&text);
-    let lines = plain.split(['\n', '\r']).map(str::to_string).collect();
+    let mut lines: Vec<&str> = plain.split(['\n', '\r']).collect();
+    if lines.len() > HEAD_LINES + TAIL_LINES {
+        lines.drain(HEAD_LINES..lines.len() - TAIL_LINES);
+    }
+    let lines = lines.into_iter().map(str::to_string).collect();
     unfolded(lines).iter().map(|line| without_prefix(line).to_string()).collect()
 }
 

@@ -329,7 +329,11 @@ fn with_world<T>(work: impl FnOnce(&World<'_>) -> T) -> T {
         if !std::fs::metadata(path)?.is_file() {
             return Err(std::io::Error::other("it is no regular file"));
         }
-        std::fs::File::open(path)?.take(MOST_CONFIG_BYTES).read_to_end(&mut content)?;
+        std::fs::File::open(path)?.take(MOST_CONFIG_BYTES + 1).read_to_end(&mut content)?;
+        if content.len() as u64 > MOST_CONFIG_BYTES {
+            let what = format!("it has more than {MOST_CONFIG_BYTES} bytes: is it a config?");
+            return Err(std::io::Error::other(what));
+        }
         Ok(content)
     };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64());

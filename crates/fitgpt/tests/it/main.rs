@@ -15,6 +15,7 @@ mod fixture;
 mod help;
 mod interrupts;
 mod kills;
+mod limits;
 mod own_text;
 mod parity;
 mod planning;
