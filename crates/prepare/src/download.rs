@@ -306,7 +306,9 @@ impl Client {
                 Err(self.unreachable(url, &problem))
             }
             Err(Failed::Address(problem)) => {
-                let whose = if self.is_hub(url) { " of HF_ENDPOINT" } else { "" };
+                let endpoint = &self.hub.endpoint;
+                let is_typed = !self.is_hub(url) || wire::is_same_origin(endpoint, endpoint);
+                let whose = if is_typed { "" } else { " of HF_ENDPOINT" };
                 let what = format!("this is no address ({problem}): check the spelling{whose}");
                 Err(wrong(url, &what))
             }

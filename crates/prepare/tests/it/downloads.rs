@@ -156,6 +156,9 @@ fn offline_is_told_at_once() {
         assert!(message.contains(word), "{word:?} in {message}");
     }
     assert!(!message.contains("network"), "{message}");
+    let typed = format!("{refusing}/a b.txt");
+    let message = run_with(place.request(&typed, "none"), &client(&refusing)).unwrap_err();
+    assert!(message.to_string().ends_with("check the spelling"), "{message}");
 }
 
 /// Pages that never end, each with the next.
