@@ -48,8 +48,8 @@ pub fn check_limit(path: &Path, bytes: u64, limit: Option<u64>) -> Result<()> {
     match limit {
         Some(limit) if bytes > limit => {
             let what = format!(
-                "would have {bytes} bytes, and this process may write files of {limit} at most \
-                 (`ulimit -f`): raise that limit and give the same command again"
+                "needs {bytes} bytes, but `ulimit -f` allows {limit} per file; raise it and run \
+                 the same command again"
             );
             Err(PrepareError::Output { path: path.to_owned(), what })
         }

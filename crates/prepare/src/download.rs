@@ -22,6 +22,8 @@ const ATTEMPTS: u32 = 6;
 const CONNECT: Duration = Duration::from_secs(2);
 /// Bytes read at a time for a checksum.
 const BUFFER: usize = 256 << 10;
+/// Bytes of a download from one safe state to the next.
+const SYNC: u64 = 64 << 20;
 
 /// Why an address gave nothing.
 #[derive(Debug)]
@@ -66,7 +68,9 @@ pub struct Client {
 impl Client {
     /// One for the hub's files and all others. `stop` ends its waiting.
     #[must_use]
-    pub fn new(hub: Hub, stop: Arc<AtomicBool>) -> Client {
+    pub fn new(mut hub: Hub, stop: Arc<AtomicBool>) -> Client {
+        // The end of a line comes along easily with what is read from a file.
+        hub.token = hub.token.map(|token| token.trim().to_owned()).filter(|t| !t.is_empty());
         let config = ureq::Agent::config_builder()
             .http_status_as_error(false)
             .timeout_resolve(Some(CONNECT))
@@ -128,7 +132,7 @@ impl Client {
                         Err(problem) => problem,
                     }
                 }
-                Ok(answer) => refused(url, answer.status)?,
+                Ok(answer) => self.refused(url, answer.status)?,
                 Err(problem) => problem,
             };
             failures += 1;
@@ -202,7 +206,8 @@ impl Client {
 
     /// Appends what is missing of the part; the problem where it is still not whole.
     fn receive(&self, url: &str, part: &Part) -> Result<Option<String>> {
-        let have = part.bytes();
+        // Where nothing tells whether the rest is of the same version, all of it is asked for.
+        let have = if part.is_resumable() { part.bytes() } else { 0 };
         let version = if have > 0 { part.version() } else { None };
         let mut answer = match self.ask(url, have, version)? {
             Ok(answer) => answer,
@@ -212,6 +217,9 @@ impl Client {
         let mut whole = range.and_then(|(_, whole)| whole);
         let mut at = match (answer.status, range) {
             (206, Some((Some(first), _))) if first == have => {
+                if have == 0 {
+                    part.clear(); // bytes of a version that nobody knows
+                }
                 let rest = content_length(&answer.headers);
                 whole = whole.or_else(|| have.checked_add(rest?));
                 have
@@ -230,27 +238,48 @@ impl Client {
                 part.clear();
                 return Ok(Some(format!("the server has nothing behind byte {have}")));
             }
-            (status, _) => return refused(url, status).map(Some).map_err(PrepareError::from),
+            (status, _) => return self.refused(url, status).map(Some).map_err(PrepareError::from),
         };
         let opened = OpenOptions::new().create(true).append(true).open(&part.path);
         let mut file = opened.map_err(PrepareError::io(&part.path, "write a download"))?;
+        let copied = self.copy(url, &mut answer, part, (&mut file, &mut at));
+        // However it ended: what is here now is here after a power cut, too.
+        let synced = part.sync(&file, at);
+        let problem = copied?;
+        synced?;
+        Ok(match (problem, whole) {
+            (Some(problem), _) => Some(format!("cut after {at} bytes: {problem}")),
+            (None, Some(whole)) if whole != at => Some(format!("cut after {at} of {whole} bytes")),
+            (None, _) => None,
+        })
+    }
+
+    /// Appends an answer's bytes to the part; the problem where it was cut.
+    fn copy(
+        &self,
+        url: &str,
+        answer: &mut Answer,
+        part: &Part,
+        (file, at): (&mut File, &mut u64),
+    ) -> Result<Option<String>> {
         let limit = data::disk::file_limit();
+        let mut synced = *at;
         loop {
-            let piece = match self.next(url, &mut answer)? {
-                Ok(piece) if piece.is_empty() => break,
+            let piece = match self.next(url, answer)? {
+                Ok(piece) if piece.is_empty() => return Ok(None),
                 Ok(piece) => piece,
-                Err(problem) => return Ok(Some(format!("cut after {at} bytes: {problem}"))),
+                Err(problem) => return Ok(Some(problem)),
             };
             let bytes = at.saturating_add(piece.len() as u64);
             disk::check_limit(&part.path, bytes, limit)?;
             let written = file.write_all(&piece);
             written.map_err(PrepareError::io(&part.path, "write a download"))?;
-            at = bytes;
+            *at = bytes;
             self.received.fetch_add(piece.len() as u64, Ordering::Relaxed);
-        }
-        match whole {
-            Some(whole) if whole != at => Ok(Some(format!("cut after {at} of {whole} bytes"))),
-            _ => file.sync_all().map(|()| None).map_err(PrepareError::io(&part.path, "write it")),
+            if bytes.saturating_sub(synced) >= SYNC {
+                part.sync(file, bytes)?;
+                synced = bytes;
+            }
         }
     }
 
@@ -261,8 +290,12 @@ impl Client {
         from: u64,
         version: Option<String>,
     ) -> Result<std::result::Result<Answer, String>> {
-        let is_hub = url.starts_with(&format!("{}/", self.hub.endpoint));
-        let token = self.hub.token.clone().filter(|_| is_hub);
+        let token = self.hub.token.clone().filter(|_| self.is_hub(url));
+        if token.as_ref().is_some_and(|token| !token.bytes().all(|byte| byte.is_ascii_graphic())) {
+            let what = "HF_TOKEN cannot be sent: it holds more than ASCII letters, digits and \
+                        signs; copy it again from the hub's settings";
+            return Err(wrong(url, what));
+        }
         let question = Question { url: url.to_owned(), from, version, token };
         match wire::ask(self.agent.clone(), question, &|| self.is_over()) {
             Ok(answer) => {
@@ -273,8 +306,11 @@ impl Client {
                 Err(self.unreachable(url, &problem))
             }
             Err(Failed::Address(problem)) => {
-                let problem = format!("this is no address: {problem}; check how it is typed");
-                Err(self.unreachable(url, &problem))
+                let endpoint = &self.hub.endpoint;
+                let is_typed = !self.is_hub(url) || wire::is_same_origin(endpoint, endpoint);
+                let whose = if is_typed { "" } else { " of HF_ENDPOINT" };
+                let what = format!("this is no address ({problem}): check the spelling{whose}");
+                Err(wrong(url, &what))
             }
             Err(failed) => passing(url, failed).map(Err),
         }
@@ -288,9 +324,14 @@ impl Client {
         }
     }
 
+    /// Whether an address is the hub's.
+    fn is_hub(&self, url: &str) -> bool {
+        url.strip_prefix(&self.hub.endpoint).is_some_and(|rest| rest.starts_with('/'))
+    }
+
     /// Nobody was reached at all.
     fn unreachable(&self, url: &str, problem: &str) -> PrepareError {
-        let mirror = match url.starts_with(&self.hub.endpoint) {
+        let mirror = match self.is_hub(url) {
             true => ", set HF_ENDPOINT if you use a mirror of the hub",
             false => "",
         };
@@ -301,12 +342,28 @@ impl Client {
         wrong(url, &what)
     }
 
+    /// An answer that is no success: what may pass is a problem, what stays is a failure.
+    fn refused(&self, url: &str, status: u16) -> std::result::Result<String, Failure> {
+        match status {
+            404 => Err(Failure::Missing(wrong(url, "is not there (404); check the name"))),
+            401 | 403 => {
+                let advice = match self.is_hub(url) {
+                    true => "put a token of an account that may read it into HF_TOKEN",
+                    false => "log in with another program, fetch the file and give it as a file",
+                };
+                Err(wrong(url, &format!("is not for everybody ({status}): {advice}")).into())
+            }
+            408 | 429 | 500..=599 => Ok(format!("the server says {status}")),
+            _ => Err(wrong(url, &format!("the server says {status}; check the address")).into()),
+        }
+    }
+
     /// Waits before another try, or gives up.
     fn wait(&self, url: &str, failures: u32, problem: &str) -> Result<()> {
         if failures >= ATTEMPTS {
             let what = format!(
-                "failed {failures} times, lastly: {problem}; check the network, then give the \
-                 same command again: it goes on where it stopped"
+                "failed {failures} times, last: {problem}; check the network, then run the same \
+                 command again"
             );
             return Err(wrong(url, &what));
         }
@@ -329,22 +386,6 @@ fn passing(url: &str, failed: Failed) -> Result<String> {
         Failed::Passing(problem) | Failed::Unreachable(problem) => Ok(problem),
         Failed::Final(what) | Failed::Address(what) => Err(wrong(url, &what)),
         Failed::Over => Err(stopped(url)),
-    }
-}
-
-/// An answer that is no success: what may pass is a problem, what stays is a failure.
-fn refused(url: &str, status: u16) -> std::result::Result<String, Failure> {
-    match status {
-        404 => Err(Failure::Missing(wrong(url, "is not there (404); check the name"))),
-        401 | 403 => {
-            let what = format!(
-                "is not for everybody ({status}): put a token of an account that may read it \
-                 into HF_TOKEN"
-            );
-            Err(wrong(url, &what).into())
-        }
-        408 | 429 | 500..=599 => Ok(format!("the server says {status}")),
-        _ => Err(wrong(url, &format!("the server says {status}; check the address")).into()),
     }
 }
 

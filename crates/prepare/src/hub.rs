@@ -97,10 +97,14 @@ impl Hub {
             }
             match next {
                 Some(next) => url = next,
-                None => break,
+                None => return Ok(files),
             }
         }
-        Ok(files)
+        let what = format!(
+            "the listing has more than {} pages; name a folder or a single file instead",
+            limits::LISTING_PAGES
+        );
+        Err(PrepareError::Network { url, what }.into())
     }
 
     /// The parquet files of one page of a listing, as the hub's interface writes it. By itself, so
@@ -115,7 +119,8 @@ impl Hub {
         revision: &str,
         page: &[u8],
     ) -> std::result::Result<Vec<Source>, String> {
-        let listing: Page = pick::read(page).map_err(|error| format!("is no JSON: {error}"))?;
+        let listing: Page = pick::read(page)
+            .map_err(|error| format!("is not JSON ({error}); is HF_ENDPOINT a hub?"))?;
         if !listing.is_list {
             return Err("the answer is no list of files; is HF_ENDPOINT a hub?".to_owned());
         }

@@ -2,7 +2,7 @@
 //! after the tokens it counts are safely there.
 
 use crate::error::{PrepareError, Result};
-use crate::{limits, regular};
+use crate::{disk, limits, regular};
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::Write;
@@ -103,10 +103,20 @@ impl Journal {
     pub fn impossible(&self) -> Option<String> {
         let Totals { train_tokens, val_tokens, train_documents, val_documents, .. } = self.totals;
         let Totals { text_bytes, replaced, skipped, .. } = self.totals;
-        let all = [train_tokens, val_tokens, train_documents, val_documents, text_bytes];
-        let others = [replaced, skipped, self.source, self.batches, self.first_document];
-        if let Some(count) = all.into_iter().chain(others).find(|count| *count > MOST) {
-            return Some(format!("it counts {count} of something, more than any disk holds"));
+        let all = [
+            ("train_tokens", train_tokens),
+            ("val_tokens", val_tokens),
+            ("train_documents", train_documents),
+            ("val_documents", val_documents),
+            ("text_bytes", text_bytes),
+            ("replaced", replaced),
+            ("skipped", skipped),
+            ("source", self.source),
+            ("batches", self.batches),
+            ("first_document", self.first_document),
+        ];
+        if let Some((name, count)) = all.into_iter().find(|(_, count)| *count > MOST) {
+            return Some(format!("it has {count} as {name}, more than any disk holds"));
         }
         // None of these sums wraps: each part is at most MOST.
         let (tokens, documents) = (train_tokens + val_tokens, train_documents + val_documents);
@@ -116,8 +126,9 @@ impl Journal {
             ));
         }
         let (first, source) = (self.first_document, self.source);
-        (first > documents + source)
-            .then(|| format!("it counts {documents} documents, but is at number {first} or later"))
+        (first > documents + source).then(|| {
+            format!("it counts {documents} documents, but its position is document {first}")
+        })
     }
 
     /// Replaces the journal in a folder.
@@ -154,6 +165,7 @@ pub fn damaged(folder: &Path, what: &str) -> PrepareError {
 
 /// Writes a file beside the old one, and swaps them when it is safely on disk.
 pub fn replace(path: &Path, content: &[u8]) -> Result<()> {
+    disk::check_limit(path, content.len() as u64, data::disk::file_limit())?;
     let beside = path.with_added_extension("part");
     let write = || -> std::io::Result<()> {
         let mut file = File::create(&beside)?;

@@ -23,7 +23,7 @@ pub const JOURNAL: u64 = 64 * KIB;
 /// Most bytes of one page of a hub's listing; a thousand files take half a MiB.
 pub const LISTING: u64 = 8 * MIB;
 /// Most pages of a listing: a thousand files each.
-pub const LISTING_PAGES: usize = 64;
+pub const LISTING_PAGES: usize = 100;
 /// Most files of a listing.
 pub const FILES: usize = 100_000;
 /// Largest logarithm of a zstd window, that of `zstd --ultra -22` and `--long`.

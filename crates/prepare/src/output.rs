@@ -111,8 +111,8 @@ fn missing(folder: &Path, totals: &Totals, beside: Beside) -> Vec<String> {
 
 fn incomplete(folder: &Path, missing: &[String]) -> PrepareError {
     let what = format!(
-        "holds this data set, but not whole: {}; to make it again, remove train.bin and {} there \
-         and give the same command, or give prepare --overwrite",
+        "this data set is not whole: {}; to rebuild it, add --overwrite, or remove train.bin and \
+         {} and run the same command again",
         missing.join(", "),
         journal::NAME
     );
@@ -222,11 +222,9 @@ impl Output {
     ///
     /// # Errors
     ///
-    /// When the disk refuses.
+    /// When the disk refuses, or did so before: the last safe state stays.
     pub fn save(&mut self) -> Result<()> {
-        if self.failed {
-            return Ok(());
-        }
+        self.check_written()?;
         for (writer, split) in [(&mut self.train, Split::Train), (&mut self.val, Split::Val)] {
             let synced = writer.flush().and_then(|()| writer.get_ref().sync_data());
             self.failed |= synced.is_err();
@@ -237,12 +235,25 @@ impl Output {
         Ok(())
     }
 
+    /// Refuses to go on where tokens that the journal counts may not be there.
+    fn check_written(&self) -> Result<()> {
+        match self.failed {
+            true => {
+                let what = "tokens could not be written to it; run the same command again, it \
+                            continues from the last safe state";
+                Err(PrepareError::Output { path: self.folder.clone(), what: what.to_owned() })
+            }
+            false => Ok(()),
+        }
+    }
+
     /// Everything is written: the files get their names.
     ///
     /// # Errors
     ///
     /// When the disk refuses; a later call goes on from there.
     pub fn finish(mut self, meta: Option<&Meta>, tokenizer: Option<&[u8]>) -> Result<()> {
+        self.check_written()?;
         let meta_path = self.folder.join("meta.pkl");
         match meta {
             Some(meta) => journal::replace(&meta_path, &meta.to_pickle())?,
@@ -296,5 +307,35 @@ fn remove(path: &Path) -> Result<()> {
             Err(PrepareError::io(path, "remove it")(error))
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A journal that counts tokens which are not there must not become a data set.
+    #[test]
+    fn a_failed_write_is_neither_saved_nor_finished() {
+        let folder = std::env::temp_dir().join(format!("fitgpt-failed-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        let lock = Lock::take(&folder).unwrap();
+        let open = || Output::open(&folder, Journal::default(), &lock).unwrap();
+        let mut output = open();
+        output.append(Split::Val, &[1, 2]).unwrap();
+        output.limit = Some(2);
+        assert!(output.append(Split::Train, &[1, 2]).is_err());
+        assert!(output.save().is_err());
+        let error = output.finish(None, None).unwrap_err().to_string();
+        assert!(error.contains("run the same command again"), "{error}");
+        assert!(!folder.join("train.bin").exists() && !folder.join("val.bin").exists());
+        let mut output = open();
+        for split in [Split::Train, Split::Val] {
+            output.append(split, &[1, 2]).unwrap();
+        }
+        output.finish(None, None).unwrap();
+        assert_eq!(std::fs::read(folder.join("train.bin")).unwrap(), [1, 0, 2, 0]);
+        drop(lock);
+        std::fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -1,11 +1,13 @@
 //! A download that is not whole: its bytes, and the mark of the version that they are of.
 //!
-//! Bytes lie in `<file>.part`, the mark (an entity tag or a date, as the server gave it) in
-//! `<file>.part.version`. A part is gone on with where a checksum will prove the whole, or where
-//! the server is asked for the rest of that very version.
+//! Bytes lie in `<file>.part`, the mark (an entity tag or a date, as the server gave it) in the
+//! first line of `<file>.part.version`. A part is gone on with where a checksum will prove the
+//! whole, or where the server is asked for the rest of that very version. The second line counts
+//! the bytes that are safely on disk: after a power cut, those behind them may be zeros.
 
 use crate::error::{PrepareError, Result};
-use crate::regular;
+use crate::{journal, regular};
+use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 use ureq::http::HeaderMap;
 
@@ -22,12 +24,18 @@ pub struct Part {
 }
 
 impl Part {
-    /// That of the file `path`. One that cannot be gone on with is removed.
+    /// That of the file `path`. One that cannot be gone on with is removed; bytes that nothing
+    /// will prove and that may not be safely on disk are cut off.
     #[must_use]
     pub fn new(path: &Path, is_proved: bool) -> Part {
         let (path, mark) = paths(path);
         let part = Part { path, mark, is_proved };
-        if !part.is_resumable() {
+        let is_whole = match part.read_mark() {
+            _ if is_proved => true,
+            Some((_, safe)) => part.bytes() <= safe || part.cut(safe).is_ok(),
+            None => false,
+        };
+        if !is_whole {
             part.clear();
         }
         part
@@ -42,8 +50,36 @@ impl Part {
     /// The mark of its version, if the server gave one.
     #[must_use]
     pub fn version(&self) -> Option<String> {
+        self.read_mark().map(|(version, _)| version)
+    }
+
+    /// The mark of the version, and the bytes that are safely on disk.
+    fn read_mark(&self) -> Option<(String, u64)> {
         let mark = regular::read(&self.mark, MARK, "mark of a version").ok()?;
-        String::from_utf8(mark).ok().filter(|mark| !mark.is_empty())
+        let mark = String::from_utf8(mark).ok()?;
+        let (version, safe) = mark.split_once('\n').unwrap_or((&mark, "0"));
+        is_sendable(version).then(|| (version.to_owned(), safe.trim().parse().unwrap_or(0)))
+    }
+
+    fn write_mark(&self, version: &str, safe: u64) -> Result<()> {
+        journal::replace(&self.mark, format!("{version}\n{safe}\n").as_bytes())
+    }
+
+    /// Makes its bytes safe: after this, not even a power cut loses them.
+    ///
+    /// # Errors
+    ///
+    /// When the disk refuses.
+    pub fn sync(&self, file: &File, bytes: u64) -> Result<()> {
+        file.sync_data().map_err(PrepareError::io(&self.path, "write a download"))?;
+        match self.version() {
+            Some(version) => self.write_mark(&version, bytes),
+            None => Ok(()),
+        }
+    }
+
+    fn cut(&self, bytes: u64) -> std::io::Result<()> {
+        OpenOptions::new().write(true).open(&self.path)?.set_len(bytes)
     }
 
     /// Whether another call can go on with it.
@@ -62,10 +98,8 @@ impl Part {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         // A weak tag says that two versions mean the same, not that their bytes are the same.
         let tag = text("etag").filter(|tag| !tag.starts_with("W/"));
-        match tag.or_else(|| text("last-modified")).filter(|mark| (mark.len() as u64) < MARK) {
-            Some(mark) => {
-                std::fs::write(&self.mark, mark).map_err(PrepareError::io(&self.mark, "write it"))
-            }
+        match tag.or_else(|| text("last-modified")).filter(|version| is_sendable(version)) {
+            Some(version) => self.write_mark(version, 0),
             None => Ok(()),
         }
     }
@@ -73,7 +107,7 @@ impl Part {
     /// Removes all of it. What stays would be untidy, not wrong.
     pub fn clear(&self) {
         let _ = std::fs::remove_file(&self.path);
-        let _ = std::fs::remove_file(&self.mark);
+        remove_mark(&self.mark);
     }
 
     /// All is there: the file gets its name.
@@ -84,7 +118,7 @@ impl Part {
     pub fn finish(&self, path: &Path) -> Result<()> {
         let named = std::fs::rename(&self.path, path);
         named.map_err(PrepareError::io(path, "name a whole download"))?;
-        let _ = std::fs::remove_file(&self.mark);
+        remove_mark(&self.mark);
         Ok(())
     }
 
@@ -94,9 +128,11 @@ impl Part {
         match (self.bytes(), self.is_resumable()) {
             (0, _) => String::new(),
             (bytes, true) => {
-                format!("; {bytes} bytes of it are kept, and the same command goes on behind them")
+                format!("; {bytes} bytes of it are kept, and the same command continues from there")
             }
-            (_, false) => "; this file begins anew then: its server marks no versions".to_owned(),
+            (_, false) => "; this file then begins anew, because its server gives no ETag or \
+                           Last-Modified"
+                .to_owned(),
         }
     }
 }
@@ -105,7 +141,19 @@ impl Part {
 pub fn remove(path: &Path) {
     let (path, mark) = paths(path);
     let _ = std::fs::remove_file(path);
+    remove_mark(&mark);
+}
+
+/// Removes a mark, and what a kill left of its replacement.
+fn remove_mark(mark: &Path) {
     let _ = std::fs::remove_file(mark);
+    let _ = std::fs::remove_file(mark.with_added_extension("part"));
+}
+
+/// Whether a mark can stand in a header, and in a line of its file with a number behind it.
+fn is_sendable(version: &str) -> bool {
+    let is_short = (version.len() as u64) < MARK - 32;
+    is_short && !version.is_empty() && version.bytes().all(|byte| (b' '..=b'~').contains(&byte))
 }
 
 fn paths(path: &Path) -> (PathBuf, PathBuf) {

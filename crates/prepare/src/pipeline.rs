@@ -10,6 +10,7 @@ use data::Split;
 use std::collections::BTreeMap;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, channel, sync_channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -110,14 +111,15 @@ pub enum Event {
     Nothing,
 }
 
-/// Runs `read` in a thread of its own, encodes in `workers` threads, and calls `write` here.
+/// Runs `read` in a thread of its own, encodes in `workers` threads, and calls `write` here. `halt`
+/// is set when nobody wants more, so that the reader does not wait for what it would give.
 ///
 /// # Errors
 ///
 /// The writer's, a worker's or the reader's error; what came before it was written.
 pub fn run(
     tokens: &Tokens,
-    workers: usize,
+    (workers, halt): (usize, &AtomicBool),
     read: impl FnOnce(&mut Feed) -> Result<()> + Send,
     mut write: impl FnMut(Event) -> Result<Next>,
 ) -> Result<()> {
@@ -140,6 +142,9 @@ pub fn run(
         let reader = thread().name("reader".to_owned()).spawn_scoped(scope, reading);
         let reader = reader.map_err(|error| no_thread(&error))?;
         let outcome = in_order(&finished, &written, &mut write);
+        if !matches!(outcome, Ok(Next::GoOn)) {
+            halt.store(true, Ordering::Relaxed);
+        }
         // Whoever still gives, gives to nobody from here on, and ends.
         drop((finished, written));
         for thread in threads {
@@ -172,8 +177,8 @@ fn team<T>(wanted: usize, mut start: impl FnMut() -> io::Result<T>) -> Result<Ve
 /// No thread is to be had.
 pub fn no_thread(error: &io::Error) -> PrepareError {
     let what = format!(
-        "the system starts no more threads ({error}); end other programs, or raise the limits of \
-         processes (`ulimit -u`) and of memory"
+        "cannot start another thread ({error}); close other programs, or raise `ulimit -u` and \
+         the memory limit"
     );
     PrepareError::System(what)
 }
@@ -286,5 +291,27 @@ mod tests {
             });
             assert_eq!(made.ok().map(|made| made.len()), want, "{given}");
         }
+    }
+
+    /// The reader may be in the middle of a long download when a worker fails.
+    #[test]
+    fn a_worker_that_fails_ends_the_reader() {
+        let tokens = Tokens::Char(data::CharTokenizer::new(vec!['a', 'b']).unwrap());
+        let halt = AtomicBool::new(false);
+        let read = |feed: &mut Feed| {
+            let piece = crate::segment::Piece { end: 1, split: Split::Train, ends_document: true };
+            let (text, pieces) = ("c".to_owned(), vec![piece]);
+            feed.give(Item::Batch(Batch { text, pieces, ..Batch::default() }))?;
+            let start = std::time::Instant::now();
+            while !halt.load(Ordering::Relaxed) {
+                assert!(start.elapsed() < Duration::from_secs(10), "nobody ended the reader");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            Ok(())
+        };
+        let start = std::time::Instant::now();
+        let error = run(&tokens, (2, &halt), read, |_| Ok(Next::GoOn)).unwrap_err();
+        assert!(error.to_string().contains("the text has 'c'"), "{error}");
+        assert!(start.elapsed() < Duration::from_secs(9), "{:?}", start.elapsed());
     }
 }

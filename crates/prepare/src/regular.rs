@@ -37,7 +37,8 @@ pub fn read(path: &Path, most: u64, kind: &str) -> Result<Vec<u8>> {
         start.read_to_end(&mut bytes).map_err(PrepareError::io(path, "read it"))?;
     }
     if size.max(bytes.len() as u64) > most {
-        let what = format!("has {size} bytes, more than {most}: it is no {kind}");
+        let what =
+            format!("has {size} bytes, but a {kind} has at most {most}; check which file this is");
         return Err(PrepareError::source(&path.display().to_string(), what));
     }
     Ok(bytes)

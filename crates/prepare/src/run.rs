@@ -1,5 +1,6 @@
 //! A preparation from beginning to end: look at the folder, survey, read and encode, finish.
 
+use crate::disk;
 use crate::download::{Client, hex};
 use crate::error::{PrepareError, Result};
 use crate::journal::{self, Journal, Totals};
@@ -243,7 +244,7 @@ impl Work<'_> {
         let (shelf, observer) = (&self.shelf, &mut *self.observer);
         let result = pipeline::run(
             tokens,
-            job.request.workers,
+            (job.request.workers, &client.halt),
             |feed| reader.run(feed),
             |event| {
                 let next = match event {
@@ -254,9 +255,6 @@ impl Work<'_> {
                 writer.progress.received = client.received.load(Ordering::Relaxed);
                 writer.progress.totals = writer.output.journal.totals;
                 observer.progress(&writer.progress);
-                if !matches!(next, Ok(Next::GoOn)) {
-                    client.halt.store(true, Ordering::Relaxed);
-                }
                 next
             },
         );
@@ -437,9 +435,10 @@ fn keep_standard_input(job: &mut Job, index: usize, client: &Client) -> Result<S
     let path = folder.join(crate::shelf::STDIN);
     let writing = PrepareError::io(&path, "keep standard input");
     let mut file = File::create(&path).map_err(&writing)?;
+    let limit = data::disk::file_limit();
     let input = standard_input()?;
     let mut hash = Sha256::new();
-    let mut bytes = 0;
+    let mut bytes = 0_u64;
     while !client.is_stopped() {
         let piece = match input.recv_timeout(GLANCE) {
             Err(RecvTimeoutError::Timeout) => continue,
@@ -450,8 +449,9 @@ fn keep_standard_input(job: &mut Job, index: usize, client: &Client) -> Result<S
             job.sources[index].packing = Packing::of_first_bytes(&piece);
         }
         hash.update(&piece);
+        bytes = bytes.saturating_add(piece.len() as u64);
+        disk::check_limit(&path, bytes, limit)?;
         file.write_all(&piece).map_err(&writing)?;
-        bytes += piece.len() as u64;
     }
     job.sources[index].bytes = Some(bytes);
     job.bytes = job.bytes.saturating_add(bytes);

@@ -152,14 +152,15 @@ fn answer(
 
 /// Asks, and asks again where it is sent to.
 fn follow(agent: &ureq::Agent, mut question: Question) -> Result<Response<ureq::Body>, Failed> {
+    origin(&question.url).ok_or_else(|| Failed::Address("a part is missing or odd".into()))?;
     for _ in 0..=REDIRECTS {
-        origin(&question.url).ok_or_else(|| Failed::Address("a part is missing or odd".into()))?;
         let response = once(agent, &question).map_err(sorted)?;
         if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
             return Ok(response);
         }
         let location = response.headers().get("location").and_then(|value| value.to_str().ok());
         let url = location.and_then(|location| resolved(&question.url, location));
+        let url = url.filter(|url| origin(url).is_some());
         let url = url.ok_or_else(|| {
             let shown: String = location.unwrap_or("nowhere").chars().take(100).collect();
             Failed::Final(format!("it is moved to '{shown}', which is no address"))
@@ -204,7 +205,16 @@ fn sorted(error: ureq::Error) -> Failed {
         ));
     }
     match error {
-        Error::BadUri(_) | Error::Http(_) | Error::InvalidProxyUrl => Failed::Address(shown),
+        Error::BadUri(_) => Failed::Address(shown),
+        Error::InvalidProxyUrl => Failed::Final(format!(
+            "the proxy's address is not valid ({shown}); check HTTPS_PROXY, HTTP_PROXY and \
+             ALL_PROXY"
+        )),
+        // The address was parsed before: it is a header.
+        Error::Http(_) => Failed::Final(format!(
+            "the request has a header that cannot be sent ({shown}); remove the folder for \
+             downloads and run the same command again"
+        )),
         Error::HostNotFound
         | Error::ConnectionFailed
         | Error::ConnectProxyFailed(_)

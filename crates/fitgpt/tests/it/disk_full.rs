@@ -139,3 +139,41 @@ fn a_limit_on_file_sizes_is_told_by_prepare() {
     place.run(&again).succeeded();
     assert!(place.path("d/train.bin").exists());
 }
+
+/// The same for the copy of standard input, and for a `tokenizer.json` that goes along.
+#[test]
+fn a_limit_on_file_sizes_is_told_by_prepare_for_every_file() {
+    let place = Place::new("prepare-limits");
+    place.write("text.txt", &b"some words of a text\n".repeat(20_000));
+    place.write("short.txt", &b"some words of a text\n".repeat(200));
+    let mut others = 0x100_u32..;
+    let letter = |byte: u8| match byte {
+        b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff => char::from(byte),
+        _ => char::from_u32(others.next().unwrap()).unwrap(),
+    };
+    let vocab: serde_json::Map<String, serde_json::Value> =
+        (0..=255_u8).map(letter).zip(0..).map(|(c, id)| (c.to_string(), id.into())).collect();
+    let json = serde_json::json!({
+        "padding": "x".repeat(200_000),
+        "pre_tokenizer": {"type": "ByteLevel"},
+        "added_tokens": [{"id": 256, "content": "<|endoftext|>"}],
+        "model": {"type": "BPE", "vocab": vocab, "merges": []},
+    });
+    place.write("t.json", json.to_string().as_bytes());
+    let limited = |limit: &str, rest: &str| {
+        let script = format!("ulimit -f {limit} || exit 77; exec \"$0\" prepare {rest}");
+        let mut shell = Command::new("bash");
+        shell.args(["-c", &script]).arg(place.command(&[]).get_program()).current_dir(&place.0);
+        shell.output().ok().map(Ended::from).filter(|ended| ended.code != Some(77))
+    };
+    for (rest, file) in [
+        ("- --out stdin < text.txt", "stdin"),
+        ("short.txt --out json --tokenizer t.json", "tokenizer.json"),
+    ] {
+        let Some(ended) = limited("100", rest) else {
+            return println!("skipped: there is no bash here, or no ulimit -f");
+        };
+        ended.failed(4, &["ulimit -f", file, "run the same command again"]);
+        limited("unlimited", rest).unwrap().succeeded();
+    }
+}

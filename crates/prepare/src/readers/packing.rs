@@ -94,11 +94,15 @@ impl Read for Counted {
 pub fn broken(spec: &ReadSpec<'_>, position: u64) -> impl Fn(io::Error) -> PrepareError {
     let name = spec.name.to_owned();
     let packed = spec.packing;
+    let size = spec.path.metadata().map_or(0, |metadata| metadata.len());
     move |error| {
         // zstd's own words; it gives no number.
         if packed == Packing::Zstd && error.to_string().contains("too much memory") {
-            let what = "its zstd window is too large for so small a file; unpack it first \
-                        (unzstd FILE), and give what comes of it";
+            let most = (1_u64 << limits::window_log(size)) >> 20;
+            let what = format!(
+                "its zstd window is too large for so small a file (limit {most} MiB); unpack it \
+                 first (unzstd FILE) and give the unpacked file"
+            );
             return PrepareError::source(&name, what);
         }
         let kind = match packed {

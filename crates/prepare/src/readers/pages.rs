@@ -56,10 +56,10 @@ pub fn look(
     let lost = |error: io::Error| format!("a page header cannot be read: {error}");
     let end = start.checked_add(length).ok_or("a column is longer than a file can be")?;
     let mut reader = BufReader::with_capacity(4 << 10, file);
+    reader.seek(SeekFrom::Start(start)).map_err(lost)?;
     let mut at = start;
     let (mut pages, mut dictionary, mut before) = (Pages::default(), 0_u64, 0_u64);
     while at < end {
-        reader.seek(SeekFrom::Start(at)).map_err(lost)?;
         let room = (end - at).min(HEADER);
         let mut header = Thrift { input: (&mut reader).take(room) };
         let page = read_page(&mut header).map_err(lost)?;
@@ -78,9 +78,13 @@ pub fn look(
             DICTIONARY => dictionary = dictionary.saturating_add(own),
             _ => before = own.saturating_sub(page.packed),
         }
+        let mut packed = reader.by_ref().take(page.packed);
         if grows_freely(codec) {
-            check_size(&mut reader.by_ref().take(page.packed), codec, page.unpacked)?;
+            check_size(&mut packed, codec, page.unpacked)?;
         }
+        // Within the buffer this asks nothing of the disk: pages may be tiny, and many.
+        let left = packed.limit();
+        reader.seek_relative(left.cast_signed()).map_err(lost)?;
     }
     Ok(pages)
 }
@@ -139,17 +143,21 @@ const LZ4_FRAME: u32 = 0x184d_2204;
 /// The fields of a page header by their numbers in parquet.thrift.
 fn read_page<R: BufRead>(header: &mut Thrift<R>) -> io::Result<Page> {
     let mut page = Page::default();
-    let mut last = 0;
+    let (mut last, mut seen) = (0, [false; 3]);
     while let Some((field, kind)) = header.field(&mut last)? {
         match (field, kind) {
-            (1, kind::I16..=kind::I64) => page.kind = header.number()?,
-            (2, kind::I16..=kind::I64) => page.unpacked = header.size()?,
-            (3, kind::I16..=kind::I64) => page.packed = header.size()?,
+            (1, kind::I16..=kind::I64) => (seen[0], page.kind) = (true, header.number()?),
+            (2, kind::I16..=kind::I64) => (seen[1], page.unpacked) = (true, header.size()?),
+            (3, kind::I16..=kind::I64) => (seen[2], page.packed) = (true, header.size()?),
             (5 | 7 | 8, kind::STRUCT) => read_values(header, field, &mut page)?,
             (_, kind) => header.skip(kind)?,
         }
     }
-    Ok(page)
+    // A zero byte is a header without fields: zeros would be as many pages as bytes.
+    match seen {
+        [true, true, true] => Ok(page),
+        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "it lacks its kind or a size")),
+    }
 }
 
 /// The part of a header that only one kind of page has.
@@ -167,4 +175,50 @@ fn read_values<R: BufRead>(header: &mut Thrift<R>, of: i64, page: &mut Page) -> 
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes in memory that count how often they are asked for.
+    struct Asked(io::Cursor<Vec<u8>>, u32);
+
+    impl Read for Asked {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            self.1 += 1;
+            self.0.read(buffer)
+        }
+    }
+
+    impl Seek for Asked {
+        fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+            self.1 += 1;
+            self.0.seek(to)
+        }
+    }
+
+    #[test]
+    fn a_header_without_its_sizes_is_refused() {
+        // Nothing; without a kind; without one of the sizes.
+        for header in [&[0][..], &[0x25, 0, 0x15, 0, 0], &[0x15, 0, 0x25, 0, 0], &[0x15, 0, 0]] {
+            let mut file = Asked(io::Cursor::new([header, &[0; 10_000]].concat()), 0);
+            let found = look(&mut file, (0, 10_000), Compression::UNCOMPRESSED);
+            assert!(found.unwrap_err().contains("lacks its kind or a size"), "{header:?}");
+            assert!(file.1 < 5, "{}", file.1);
+        }
+    }
+
+    #[test]
+    fn many_tiny_pages_are_read_by_the_buffer() {
+        // A kind, no byte or two of them, and two bytes where it says so.
+        for page in [&[0x15, 0, 0x15, 0, 0x15, 0, 0][..], &[0x15, 0, 0x15, 4, 0x15, 4, 0, 9, 9]] {
+            let file = page.repeat(10_000);
+            let length = file.len() as u64;
+            let mut file = Asked(io::Cursor::new(file), 0);
+            let found = look(&mut file, (0, length), Compression::UNCOMPRESSED).unwrap();
+            assert_eq!(found.largest, u64::from(page.len() == 9) * 2);
+            assert!(file.1 < 100, "{}", file.1);
+        }
+    }
 }

@@ -94,7 +94,7 @@ fn what_cannot_be_had_is_told() {
     fails("fineweb-edu/sample-1T", &["no config 'sample-1T'", "sample-10BT, sample-100BT"]);
     fails("fineweb-edu/CC-MAIN-1999-01", &["data/CC-MAIN-1999-01", "is not there (404)"]);
     server.fault(&resolved("000_00001.parquet"), &[Fault::Status(500); 9]);
-    fails("fineweb-edu", &["failed 6 times", "500", "it goes on where it stopped"]);
+    fails("fineweb-edu", &["failed 6 times", "500", "run the same command again"]);
     server.fault(&resolved("000_00001.parquet"), &[Fault::Garbled; 9]);
     fails("fineweb-edu", &["its sha256 is", "but should be"]);
     server.fault(&resolved("000_00001.parquet"), &[Fault::Status(403)]);
@@ -131,7 +131,7 @@ fn offline_is_told_at_once() {
     let place = Place::new("offline");
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let refusing = format!("http://127.0.0.1:{port}");
-    for endpoint in [&refusing[..], "http://no-such-host.invalid", "http://no hub"] {
+    for endpoint in [&refusing[..], "http://no-such-host.invalid"] {
         let mut nobody = client(endpoint);
         nobody.first_pause = std::time::Duration::from_secs(1);
         let file = format!("{endpoint}/a.txt");
@@ -150,6 +150,30 @@ fn offline_is_told_at_once() {
     let asked = run_with(place.request(&format!("{refusing}/a.txt"), "none"), &elsewhere);
     let message = asked.unwrap_err().to_string();
     assert!(message.contains("check the network, or"), "{message}");
+    let asked = run_with(place.request("tinystories", "none"), &client("http://no hub"));
+    let message = asked.unwrap_err().to_string();
+    for word in ["this is no address (", "check the spelling of HF_ENDPOINT"] {
+        assert!(message.contains(word), "{word:?} in {message}");
+    }
+    assert!(!message.contains("network"), "{message}");
+    let typed = format!("{refusing}/a b.txt");
+    let message = run_with(place.request(&typed, "none"), &client(&refusing)).unwrap_err();
+    assert!(message.to_string().ends_with("check the spelling"), "{message}");
+}
+
+/// Pages that never end, each with the next.
+#[test]
+fn a_listing_of_too_many_pages_is_told() {
+    let place = Place::new("pages");
+    let server = Server::new();
+    let path = format!("/api/datasets/{FINEWEB}/tree/main/sample/10BT");
+    server.file(&path, b"[{\"path\":\"a.parquet\"}]".to_vec());
+    let next = format!("{}{path}", server.address);
+    server.state.lock().unwrap().next.insert(path.clone(), next);
+    let asked = run_with(place.request("fineweb-edu", "out"), &client(&server.address));
+    let message = asked.unwrap_err().to_string();
+    assert!(message.contains("more than 100 pages; name a folder or a single file"), "{message}");
+    assert_eq!(server.asked(&path).len(), 100);
 }
 
 /// Enough tokens: what is still on its way is given up, and nothing of it stays behind.

@@ -43,6 +43,7 @@ fn fails_at_once(place: &Place, address: &str, client: &Client, words: &[&str]) 
 fn a_short_file_without_a_rest_does_not_go_on_for_ever() {
     let place = Place::new("short");
     let (server, address) = one_file(&documents(50));
+    server.state.lock().unwrap().tag = Some("\"one\"");
     server.fault(PATH, &[Fault::Cut(1000), Fault::Status(416)].repeat(40));
     let message = run_with(place.request(&address, "out"), &client("http://127.0.0.1:1"));
     let message = message.unwrap_err().to_string();
@@ -55,6 +56,7 @@ fn another_part_than_the_one_asked_for_is_not_taken() {
     let place = Place::new("elsewhere");
     let documents = documents(50);
     let (server, address) = one_file(&documents);
+    server.state.lock().unwrap().tag = Some("\"one\"");
     server.fault(PATH, &[Fault::Cut(5000), Fault::Elsewhere(100), Fault::Cut(9000)]);
     let request = twentieth(place.request(&address, "out"));
     run_with(request, &client("http://127.0.0.1:1")).unwrap();
@@ -114,9 +116,47 @@ fn what_cannot_be_mended_is_not_tried_again() {
     server.moved("/file", "file:///etc/passwd");
     let address = format!("{}/file", server.address);
     fails_at_once(&place, &address, &client, &["moved to 'file:///etc/passwd'", "no address"]);
+    server.moved("/odd", "http://127.0.0.1:99999/a");
+    let odd = format!("{}/odd", server.address);
+    let words = ["moved to 'http://127.0.0.1:99999/a'", "which is no address"];
+    fails_at_once(&place, &odd, &client, &words);
     for address in ["http://127.0.0.1:99999/a.txt", "http://[::1/a.txt", "http:///a.txt"] {
-        fails_at_once(&place, address, &client, &["this is no address"]);
+        fails_at_once(&place, address, &client, &["this is no address (", "check the spelling"]);
     }
+}
+
+/// A token is for the hub; another server's refusal has nothing to do with it.
+#[test]
+fn only_the_hub_asks_for_its_token() {
+    let place = Place::new("whose-token");
+    let (server, address) = one_file(&documents(5));
+    for status in [401, 403] {
+        server.fault(PATH, &[Fault::Status(status)]);
+        let asked = run_with(place.request(&address, "out"), &client("http://127.0.0.1:1"));
+        let message = asked.unwrap_err().to_string();
+        assert!(message.contains(&format!("({status})")), "{message}");
+        assert!(!message.contains("HF_TOKEN"), "{message}");
+        server.fault(PATH, &[Fault::Status(status)]);
+        fails_at_once(&place, &address, &client(&server.address), &["HF_TOKEN"]);
+    }
+}
+
+/// A line's end comes along easily with a token; what no header can hold is named.
+#[test]
+fn a_token_that_cannot_be_sent_is_named() {
+    let place = Place::new("odd-token");
+    let documents = documents(50);
+    let (server, address) = one_file(&documents);
+    let with = |token: &str| {
+        let hub = Hub { endpoint: server.address.clone(), token: Some(token.to_owned()) };
+        Client::new(hub, Arc::new(AtomicBool::new(false)))
+    };
+    for token in ["sec\nret", "sécret"] {
+        fails_at_once(&place, &address, &with(token), &["HF_TOKEN", "letters"]);
+    }
+    assert!(server.asked(PATH).is_empty());
+    run_with(twentieth(place.request(&address, "out")), &with(" secret\r\n")).unwrap();
+    assert_eq!(server.state.lock().unwrap().authorized, [true]);
 }
 
 /// Not a server of TLS at all, and one whose certificate nobody signed.

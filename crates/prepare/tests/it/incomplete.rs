@@ -70,6 +70,9 @@ fn a_journal_that_cannot_be_is_named_as_damaged() {
         journal["complete"] = false.into();
         place.write("out/prepare.json", journal.to_string().as_bytes());
         refused(&request, &["prepare.json: is damaged: it ", "remove it to begin anew"]);
+        if value > 1 << 56 {
+            refused(&request, &[&format!("it has {value} as {field},")]);
+        }
         assert!(!place.path("out/train.bin").exists(), "{field}");
         std::fs::rename(place.path("out/train.bin.part"), place.path("out/train.bin")).unwrap();
     }

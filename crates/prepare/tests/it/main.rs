@@ -12,6 +12,7 @@ mod incomplete;
 mod memory;
 mod nanogpt;
 mod own_files;
+mod partial;
 mod server;
 mod tables;
 mod threads;

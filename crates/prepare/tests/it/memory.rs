@@ -6,13 +6,17 @@ use crate::fixture::{Place, alone, fails, parquet, peak_memory, zstd};
 use ::parquet::basic::{Compression, GzipLevel, ZstdLevel};
 use fitgpt_prepare::{Choice, Format, Hub, Packing, ReadSpec, Result, Sink, Tokens, read};
 use std::path::Path;
+use std::time::Instant;
 
 const MIB: u64 = 1 << 20;
 /// The file that a process is to read.
 const FILE: &str = "FITGPT_TEST_FILE";
 
+/// The promise of `docs/limits.md`: seconds for each MiB of a file, and beside them.
+const SECONDS: (f64, f64) = (1.0, 5.0);
+
 /// Reads `file` in another process by running `test` there, where `work` does it. Its peak beyond
-/// that of an idle process must be within the promise; gives what it said.
+/// that of an idle process, and its time, must be within the promise; gives what it said.
 fn within_the_promise(
     test: &str,
     file: &Path,
@@ -20,8 +24,10 @@ fn within_the_promise(
 ) -> Option<String> {
     if let Some(file) = std::env::var_os(FILE) {
         let idle = peak_memory()?;
+        let start = Instant::now();
         let said = work(Path::new(&file));
-        println!("<{said}> <{}>", peak_memory()? - idle);
+        let took = start.elapsed().as_secs_f64();
+        println!("<{said}> <{}> <{took}>", peak_memory()? - idle);
         return None;
     }
     if peak_memory().is_none() {
@@ -32,11 +38,22 @@ fn within_the_promise(
     let mut found = text.split('<').skip(1).map(|part| part.split('>').next().unwrap());
     let said = found.next().unwrap().to_owned();
     let peak: u64 = found.next().unwrap().parse().unwrap();
+    let took: f64 = found.next().unwrap().parse().unwrap();
     let size = file.metadata().unwrap().len();
     let most = 4 * size + 64 * MIB;
-    println!("{test}: {size} bytes took {peak} of {most}: {said}");
+    let longest = SECONDS.0 * size as f64 / MIB as f64 + SECONDS.1;
+    println!("{test}: {size} bytes took {peak} of {most}, {took:.2} s of {longest:.1}: {said}");
     assert!(peak <= most, "{size} bytes took {peak}, more than {most}");
+    assert!(took <= longest, "{size} bytes took {took} s, more than {longest}");
     Some(said)
+}
+
+#[test]
+fn the_page_promises_the_same_time() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/limits.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let want = format!("at most {} s per MiB of it, unpacked, + {} s", SECONDS.0, SECONDS.1);
+    assert!(page.contains(&want), "docs/limits.md lacks {want:?}");
 }
 
 struct Nowhere(u64);
@@ -267,7 +284,7 @@ fn a_zstd_file_with_a_large_window() {
     }
     let work = |path: &Path| text_of(path, Format::Text, Packing::Zstd);
     let said = within_the_promise("memory::a_zstd_file_with_a_large_window", &path, work);
-    assert!(said.is_none_or(|said| said.contains("window is too large for so small a file")));
+    assert!(said.is_none_or(|said| said.contains("for so small a file (limit 32 MiB)")));
 }
 
 #[test]
@@ -301,7 +318,7 @@ fn what_is_no_file_or_too_large_is_refused() {
     sparse.set_len(200 * MIB).unwrap();
     fails(
         request,
-        &["tokenizer.json: has 209715200 bytes, more than 134217728: it is no tokenizer.json"],
+        &["has 209715200 bytes, but a tokenizer.json has at most 134217728; check which file"],
     );
     std::fs::create_dir_all(place.path("set")).unwrap();
     std::os::unix::fs::symlink("/dev/zero", place.path("set/prepare.json")).unwrap();

@@ -39,6 +39,8 @@ pub struct State {
     pub is_open: bool,
     /// The mark of the version of all files.
     pub tag: Option<&'static str>,
+    /// The next pages of listings, by path.
+    pub next: HashMap<String, String>,
 }
 
 pub struct Server {
@@ -112,13 +114,14 @@ fn answer(mut stream: TcpStream, state: &Mutex<State>) {
         version = line.strip_prefix("if-range: ").map(str::to_owned).or(version);
         authorized |= line == "authorization: bearer secret";
     }
-    let (content, fault, moved, is_open, tag) = {
+    let (content, fault, moved, is_open, tag, next) = {
         let mut state = state.lock().unwrap();
         state.asked.push((path.clone(), from as u64));
         state.authorized.push(authorized);
         let fault = state.faults.get_mut(&path).and_then(Vec::pop);
         let moved = state.moved.get(&path).cloned();
-        (state.files.get(&path).cloned(), fault, moved, state.is_open, state.tag)
+        let next = state.next.get(&path).cloned();
+        (state.files.get(&path).cloned(), fault, moved, state.is_open, state.tag, next)
     };
     if version.is_some_and(|version| Some(version.as_str()) != tag) {
         from = 0; // another version by now: all of it
@@ -150,6 +153,9 @@ fn answer(mut stream: TcpStream, state: &Mutex<State>) {
     }
     if let Some(to) = moved {
         head += &format!("location: {to}\r\n");
+    }
+    if let Some(next) = next {
+        head += &format!("link: <{next}>; rel=\"next\"\r\n");
     }
     if let Some(tag) = tag {
         head += &format!("etag: {tag}\r\n");
