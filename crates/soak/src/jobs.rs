@@ -9,6 +9,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
+use train::save;
 
 /// A kind of work.
 #[derive(Debug)]
@@ -204,7 +205,7 @@ impl Job {
     pub fn made(&self, place: &Path) -> Result<Made, String> {
         let folder = place.join(self.writes);
         if self.trains {
-            return tensors(&folder.join("last.safetensors"));
+            return trained(&folder);
         }
         let read = |name: &str| {
             let bytes = std::fs::read(folder.join(name));
@@ -232,6 +233,18 @@ impl Job {
         }
         Ok(())
     }
+}
+
+/// Both checkpoints of a run: every tensor, and the loss that the best one states.
+fn trained(folder: &Path) -> Result<Made, String> {
+    let mut all = tensors(&folder.join("last.safetensors"))?;
+    let best = save::best_path(folder);
+    let of_best = tensors(&best).map_err(|what| format!("best.safetensors: {what}"))?;
+    all.extend(of_best.into_iter().map(|(name, content)| (format!("best: {name}"), content)));
+    let (_, document) = save::open(&best).map_err(told)?;
+    let loss = document.progress.best_val_loss.to_bits();
+    all.push(("best: its loss".to_owned(), loss.to_le_bytes().to_vec()));
+    Ok(all)
 }
 
 /// Every tensor of a checkpoint, checked, by name.
