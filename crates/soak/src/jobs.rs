@@ -23,7 +23,8 @@ pub struct Job {
     trains: bool,
 }
 
-/// A tiny model that saves at every other iteration: most moments are near a save.
+/// A tiny model that saves at every other iteration: most moments are near a save. It learns so
+/// fast that the loss goes up and down: the best checkpoint is often not the last one.
 const TRAIN: &[&str] = &[
     "train",
     "--dataset=tiny",
@@ -35,7 +36,8 @@ const TRAIN: &[&str] = &[
     "--gradient_accumulation_steps=2",
     "--eval_interval=2",
     "--eval_iters=1",
-    "--learning_rate=3e-3",
+    "--learning_rate=1e-1",
+    "--min_lr=1e-1",
     "--warmup_iters=5",
     "--lr_decay_iters=40",
     "--dropout=0.1",

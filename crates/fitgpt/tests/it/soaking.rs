@@ -24,8 +24,11 @@ fn another_best_checkpoint_is_noticed() {
     JOBS[0].run(&binary, &place.path("")).unwrap().succeeded().unwrap();
     let want = JOBS[0].made(&place.path("")).unwrap();
     let mut shorter = JOBS[0].command(&binary, &other.path(""));
-    assert!(shorter.arg("--max_iters=4").output().unwrap().status.success());
+    shorter.args(["--max_iters=4", "--learning_rate=1e-3"]);
+    assert!(shorter.output().unwrap().status.success());
     let best = place.path("out/best.safetensors");
+    let last = std::fs::read(place.path("out/last.safetensors")).unwrap();
+    assert_ne!(std::fs::read(&best).unwrap(), last, "nothing would show a best that was replaced");
     std::fs::remove_file(&best).unwrap();
     assert!(JOBS[0].made(&place.path("")).is_err());
     std::fs::copy(other.path("out/best.safetensors"), &best).unwrap();
