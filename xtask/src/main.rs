@@ -56,7 +56,7 @@ const TASKS: [Task; 7] = [
     Task {
         name: "soak",
         flags: soak::FLAGS,
-        about: "random plans, kills, a failing file system, hostile bytes: what the check samples",
+        about: "random plans, kills, file system faults, hostile bytes: far more cases than check",
         run: soak::run,
     },
     Task {

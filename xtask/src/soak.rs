@@ -31,7 +31,9 @@ pub fn run(args: &[String]) -> Result<(), Failure> {
     let status = soak.arg(format!("--cpu={}", machine.cpu)).status();
     match status.map_err(|error| Failure::Task(format!("soak: {error}")))?.code() {
         Some(0) => Ok(()),
-        Some(1) => Err(Failure::Task("soak: there are findings, see above".to_owned())),
+        Some(1) => Err(Failure::Task(
+            "soak: findings, or a section that could not run: see above".to_owned(),
+        )),
         code => Err(Failure::Task(format!("soak: ended with {code:?}"))),
     }
 }

@@ -47,7 +47,7 @@ impl CubinCache {
 
     /// The machine code of a file, if it is there and ours.
     fn find(&self, path: &Path, key: u64) -> Option<Vec<u8>> {
-        match read(path, key) {
+        match CubinCache::read(path, key) {
             Ok(cubin) => Some(cubin),
             Err(Ignored::Absent) => None,
             Err(why) => {
@@ -90,6 +90,18 @@ impl CubinCache {
         Ok(parts.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
     }
 
+    /// The machine code of a file, if nobody else could have written it and it is whole and of this
+    /// key.
+    ///
+    /// # Errors
+    ///
+    /// Why it is not used.
+    pub fn read(path: &Path, key: u64) -> Result<Vec<u8>, Ignored> {
+        let content = cache::read(path, MOST_BYTES)?;
+        let cubin = CubinCache::whole(&content, key);
+        cubin.map(<[u8]>::to_vec).ok_or(Ignored::Content("it is damaged"))
+    }
+
     /// The machine code in a file's content, if the content is whole and of this key.
     pub fn whole(content: &[u8], key: u64) -> Option<&[u8]> {
         let (head, cubin) = content.split_at_checked(24)?;
@@ -110,7 +122,7 @@ impl CubinCache {
     /// Whether a module need not be compiled.
     pub fn holds(&self, compiler: &Compiler, module: &ModuleSpec, sm: u32) -> bool {
         let (path, key, _) = self.entry(compiler, module, sm);
-        path.is_some_and(|path| read(&path, key).is_ok())
+        path.is_some_and(|path| CubinCache::read(&path, key).is_ok())
     }
 
     fn get(&self, compiler: &Compiler, module: &ModuleSpec, sm: u32) -> Result<Vec<u8>, CudaError> {
@@ -149,13 +161,6 @@ fn died() -> CudaError {
     CudaError::Compiler { file: "a kernel".to_string(), log }
 }
 
-/// The file's content, if it is whole and of this key.
-fn read(path: &Path, key: u64) -> Result<Vec<u8>, Ignored> {
-    let content = cache::read(path, MOST_BYTES)?;
-    let cubin = CubinCache::whole(&content, key);
-    cubin.map(<[u8]>::to_vec).ok_or(Ignored::Content("it is damaged"))
-}
-
 fn write(path: &Path, key: u64, cubin: &[u8]) -> std::io::Result<()> {
     cache::write(path, &CubinCache::written(key, cubin))
 }
@@ -176,19 +181,19 @@ mod tests {
     fn what_is_damaged_or_of_another_key_is_not_used() {
         let folder = std::env::temp_dir().join(format!("fitgpt-cubins-{}", std::process::id()));
         let path = folder.join("a.cubin");
-        assert!(matches!(read(&path, 7), Err(Ignored::Absent)));
+        assert!(matches!(CubinCache::read(&path, 7), Err(Ignored::Absent)));
         write(&path, 7, b"machine code").unwrap();
-        assert_eq!(read(&path, 7).unwrap(), b"machine code");
-        assert!(matches!(read(&path, 8), Err(Ignored::Content(_))));
+        assert_eq!(CubinCache::read(&path, 7).unwrap(), b"machine code");
+        assert!(matches!(CubinCache::read(&path, 8), Err(Ignored::Content(_))));
         let mut content = std::fs::read(&path).unwrap();
         for at in 0..content.len() {
             content[at] ^= 1;
             std::fs::write(&path, &content).unwrap();
-            assert!(read(&path, 7).is_err(), "byte {at}");
+            assert!(CubinCache::read(&path, 7).is_err(), "byte {at}");
             content[at] ^= 1;
         }
         std::fs::write(&path, &content[..content.len() - 1]).unwrap();
-        assert!(read(&path, 7).is_err(), "cut short");
+        assert!(CubinCache::read(&path, 7).is_err(), "cut short");
         let cache = CubinCache::at(&folder);
         assert_eq!(cache.find(&path, 7), None);
         assert_eq!(cache.find(&folder.join("b.cubin"), 7), None);

@@ -7,10 +7,11 @@
 //! | `FITGPT_FAULTS_ROOT` | only paths under this folder count; without it nothing is done |
 //! | `FITGPT_FAULTS_AT` | the number of the call that fails, counted from 1 |
 //! | `FITGPT_FAULTS_DO` | `kill`, `short`, or the number of an error |
-//! | `FITGPT_FAULTS_READS` | reads are counted, and not the other calls |
-//! | `FITGPT_FAULTS_RECORD` | the file that gets a record of each counted call |
+//! | `FITGPT_FAULTS_OF` | which calls count: `changes` (unless it is given), `writes` or `reads` |
+//! | `FITGPT_FAULTS_RECORD` | the file that gets a record of each change, and of reads that count |
+//! | `FITGPT_FAULTS_FIRED` | the file that gets a byte when the fault happens |
 //!
-//! Counted are open, write, truncate, sync, rename, link, unlink, mkdir and rmdir. The functions
+//! Changes are open, write, truncate, sync, rename, link, unlink, mkdir and rmdir. The functions
 //! that std calls on Linux are interposed; a static binary or one that makes system calls itself is
 //! not reached. No dependency and no file operation of std: those would come back here.
 
@@ -21,14 +22,14 @@ mod record;
 mod state;
 
 use real::{c_char, c_int, c_uint, c_void, iovec, off_t, size_t, ssize_t};
-use state::{Verdict, judge, path_of};
+use state::{Kind, Verdict, judge, path_of};
 
 /// Runs a call that changes names: judged first, recorded after.
 fn named(kind: u8, paths: [Option<Vec<u8>>; 2], call: impl FnOnce() -> c_int) -> c_int {
     let [first, second] = paths;
     let Some(first) = first else { return call() };
     let _one_at_a_time = state::lock();
-    if let Verdict::Fail(error) = judge(false) {
+    if let Verdict::Fail(error) = judge(Kind::Change) {
         record::failed();
         return real::fail(error) as c_int;
     }
@@ -44,7 +45,7 @@ fn named(kind: u8, paths: [Option<Vec<u8>>; 2], call: impl FnOnce() -> c_int) ->
 fn on_file(fd: c_int, kind: u8, length: u64, call: impl FnOnce() -> c_int) -> c_int {
     let _one_at_a_time = state::lock();
     let Some(file) = state::file(fd) else { return call() };
-    if let Verdict::Fail(error) = judge(false) {
+    if let Verdict::Fail(error) = judge(Kind::Change) {
         record::failed();
         return real::fail(error) as c_int;
     }
@@ -60,7 +61,7 @@ fn on_file(fd: c_int, kind: u8, length: u64, call: impl FnOnce() -> c_int) -> c_
 fn opened(path: Option<Vec<u8>>, flags: c_int, call: impl FnOnce() -> c_int) -> c_int {
     let Some(path) = path else { return call() };
     let _one_at_a_time = state::lock();
-    if let Verdict::Fail(error) = judge(false) {
+    if let Verdict::Fail(error) = judge(Kind::Change) {
         record::failed();
         return real::fail(error) as c_int;
     }
@@ -84,13 +85,14 @@ fn written(
 ) -> ssize_t {
     let _one_at_a_time = state::lock();
     let Some(file) = state::file(fd) else { return call(count) };
-    let count = match judge(false) {
+    let asked = count;
+    let count = match judge(Kind::Write) {
         Verdict::Fail(error) => {
             record::failed();
             return real::fail(error);
         }
-        Verdict::Short => count.div_ceil(2),
-        Verdict::Pass => count,
+        Verdict::Short => asked.div_ceil(2),
+        Verdict::Pass => asked,
     };
     let at = match at {
         Some(at) => at as u64,
@@ -102,20 +104,33 @@ fn written(
         record::failed();
         return done;
     }
+    if count < asked {
+        state::fired();
+    }
     // SAFETY: the call succeeded, so `start` is valid for the bytes that it wrote.
     let bytes = unsafe { std::slice::from_raw_parts(start.cast::<u8>(), done as usize) };
     record::call(b'w', [&[], &[]], file.number, at, bytes);
     done
 }
 
-/// Runs a read, which is judged where reads are counted and never recorded.
+/// Runs a read, which is judged and recorded where reads are counted.
 fn read_some(fd: c_int, count: size_t, call: impl FnOnce(size_t) -> ssize_t) -> ssize_t {
     if !state::counts_reads() || state::file(fd).is_none() {
         return call(count);
     }
-    match judge(true) {
+    let _one_at_a_time = state::lock();
+    record::call(b'R', [&[], &[]], 0, 0, &[]);
+    match judge(Kind::Read) {
         Verdict::Fail(error) => real::fail(error),
-        Verdict::Short => call(count.div_ceil(2)),
+        Verdict::Short => {
+            let half = count.div_ceil(2);
+            let done = call(half);
+            // Where the file ends before it, nothing was cut.
+            if half < count && done == half as ssize_t {
+                state::fired();
+            }
+            done
+        }
         Verdict::Pass => call(count),
     }
 }

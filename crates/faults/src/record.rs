@@ -1,4 +1,4 @@
-//! The record of counted calls: one entry each, also for those that failed.
+//! The record of calls: one entry each, also for those that failed.
 //!
 //! An entry is a kind, two paths under the root (each a length and its bytes), the number of the
 //! open file, an offset or length, and the bytes written with their length. Numbers are 8

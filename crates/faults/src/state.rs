@@ -16,6 +16,17 @@ pub enum Verdict {
     Fail(c_int),
 }
 
+/// What a call does.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Kind {
+    /// It changes a file or a name, or opens one.
+    Change,
+    /// It writes, which is a change as well.
+    Write,
+    /// It reads.
+    Read,
+}
+
 enum Fault {
     Kill,
     Short,
@@ -29,8 +40,11 @@ struct Asked {
     here: Vec<u8>,
     at: u64,
     fault: Fault,
-    reads: bool,
+    /// The calls that count.
+    of: Kind,
     record: Option<c_int>,
+    /// Gets a byte when the fault happens.
+    fired: Option<c_int>,
 }
 
 /// A file that was opened under the root.
@@ -62,10 +76,18 @@ fn read() -> Option<Asked> {
         "short" => Fault::Short,
         error => Fault::Error(error.parse().ok()?),
     };
-    let record = text("FITGPT_FAULTS_RECORD").and_then(|path| CString::new(path).ok());
-    let record = record.map(|path| real::open_to_append(&path)).filter(|fd| *fd >= 0);
+    let of = match std::env::var("FITGPT_FAULTS_OF").as_deref() {
+        Ok("reads") => Kind::Read,
+        Ok("writes") => Kind::Write,
+        _ => Kind::Change,
+    };
+    let file = |name: &str| {
+        let path = CString::new(text(name)?).ok()?;
+        Some(real::open_to_append(&path)).filter(|fd| *fd >= 0)
+    };
+    let (record, fired) = (file("FITGPT_FAULTS_RECORD"), file("FITGPT_FAULTS_FIRED"));
     let at = number("FITGPT_FAULTS_AT").unwrap_or(0);
-    Some(Asked { root, here, at, fault, reads: text("FITGPT_FAULTS_READS").is_some(), record })
+    Some(Asked { root, here, at, fault, of, record, fired })
 }
 
 /// Held during a counted call and its record, so that the record has the order of the calls.
@@ -73,28 +95,40 @@ pub fn lock() -> MutexGuard<'static, ()> {
     CALLS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Counts a call and says what is to happen to it.
-pub fn judge(is_read: bool) -> Verdict {
-    let Some(asked) = asked().filter(|asked| asked.reads == is_read) else {
-        return Verdict::Pass;
-    };
+/// Counts a call and says what is to happen to it. Errors and kills happen here; whether less was
+/// done than asked for only the call itself shows, which then says [`fired`].
+pub fn judge(kind: Kind) -> Verdict {
+    let counts =
+        |asked: &&Asked| asked.of == kind || (asked.of == Kind::Change && kind == Kind::Write);
+    let Some(asked) = asked().filter(counts) else { return Verdict::Pass };
     let number = COUNTED.fetch_add(1, Ordering::SeqCst) + 1;
     if number != asked.at {
         return Verdict::Pass;
     }
     match asked.fault {
         Fault::Kill => {
+            fired();
             real::die();
             Verdict::Pass
         }
         Fault::Short => Verdict::Short,
-        Fault::Error(error) => Verdict::Fail(error),
+        Fault::Error(error) => {
+            fired();
+            Verdict::Fail(error)
+        }
+    }
+}
+
+/// Notes that the fault happened.
+pub fn fired() {
+    if let Some(fd) = asked().and_then(|asked| asked.fired) {
+        real::write_all(fd, b"!");
     }
 }
 
 /// Whether reads are counted.
 pub fn counts_reads() -> bool {
-    asked().is_some_and(|asked| asked.reads)
+    asked().is_some_and(|asked| asked.of == Kind::Read)
 }
 
 /// Where the record goes.

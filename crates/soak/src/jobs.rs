@@ -9,6 +9,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
+use train::save;
 
 /// A kind of work.
 #[derive(Debug)]
@@ -22,7 +23,8 @@ pub struct Job {
     trains: bool,
 }
 
-/// A tiny model that saves at every other iteration: most moments are near a save.
+/// A tiny model that saves at every other iteration: most moments are near a save. It learns so
+/// fast that the loss goes up and down: the best checkpoint is often not the last one.
 const TRAIN: &[&str] = &[
     "train",
     "--dataset=tiny",
@@ -34,7 +36,8 @@ const TRAIN: &[&str] = &[
     "--gradient_accumulation_steps=2",
     "--eval_interval=2",
     "--eval_iters=1",
-    "--learning_rate=3e-3",
+    "--learning_rate=1e-1",
+    "--min_lr=1e-1",
     "--warmup_iters=5",
     "--lr_decay_iters=40",
     "--dropout=0.1",
@@ -204,7 +207,7 @@ impl Job {
     pub fn made(&self, place: &Path) -> Result<Made, String> {
         let folder = place.join(self.writes);
         if self.trains {
-            return tensors(&folder.join("last.safetensors"));
+            return trained(&folder);
         }
         let read = |name: &str| {
             let bytes = std::fs::read(folder.join(name));
@@ -232,6 +235,18 @@ impl Job {
         }
         Ok(())
     }
+}
+
+/// Both checkpoints of a run: every tensor, and the loss that the best one states.
+fn trained(folder: &Path) -> Result<Made, String> {
+    let mut all = tensors(&folder.join("last.safetensors"))?;
+    let best = save::best_path(folder);
+    let of_best = tensors(&best).map_err(|what| format!("best.safetensors: {what}"))?;
+    all.extend(of_best.into_iter().map(|(name, content)| (format!("best: {name}"), content)));
+    let (_, document) = save::open(&best).map_err(told)?;
+    let loss = document.progress.best_val_loss.to_bits();
+    all.push(("best: its loss".to_owned(), loss.to_le_bytes().to_vec()));
+    Ok(all)
 }
 
 /// Every tensor of a checkpoint, checked, by name.

@@ -21,7 +21,7 @@ pub mod worker;
 
 mod mutate;
 
-mod jobs;
+pub mod jobs;
 
 pub mod bytes;
 pub mod files;

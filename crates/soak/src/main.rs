@@ -52,6 +52,10 @@ fn soak(arguments: &[String]) -> Result<usize, String> {
             break;
         }
         println!("== {}: {}", section.name, section.about);
+        if let Some(why) = (section.skipped)(&options.context) {
+            println!("skipped: {why}");
+            continue;
+        }
         match supervise::run(section, &options, &stop) {
             Ok(section) => ended.push(section),
             Err(message) => {

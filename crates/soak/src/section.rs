@@ -50,6 +50,8 @@ pub struct Section {
     pub limit: Duration,
     /// Names behind a slash that select a part of it.
     pub parts: fn() -> Vec<&'static str>,
+    /// Why it cannot run here, which is no failure.
+    pub skipped: fn(&Context) -> Option<String>,
     /// Makes ready what cases share; the name is the section's or that of a part.
     pub open: Open,
 }
@@ -58,6 +60,10 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 fn no_parts() -> Vec<&'static str> {
     Vec::new()
+}
+
+fn never(_: &Context) -> Option<String> {
+    None
 }
 
 /// All sections, cheapest first.
@@ -69,6 +75,7 @@ pub const SECTIONS: [Section; 4] = [
         workers: 2,
         limit: MINUTE,
         parts: bytes::names,
+        skipped: never,
         open: bytes::open,
     },
     Section {
@@ -78,6 +85,7 @@ pub const SECTIONS: [Section; 4] = [
         workers: 2,
         limit: Duration::from_secs(300),
         parts: no_parts,
+        skipped: never,
         open: plans::open,
     },
     Section {
@@ -87,6 +95,7 @@ pub const SECTIONS: [Section; 4] = [
         workers: 2,
         limit: Duration::from_secs(300),
         parts: no_parts,
+        skipped: never,
         open: kills::open,
     },
     Section {
@@ -96,6 +105,7 @@ pub const SECTIONS: [Section; 4] = [
         workers: 2,
         limit: Duration::from_secs(300),
         parts: no_parts,
+        skipped: files::skipped,
         open: files::open,
     },
 ];

@@ -69,7 +69,7 @@ const ROWS: [Row; 19] = [
     row("conformance", &["plan", "model", "rng"], Allowed, Any),
     row("counting",    &[], Forbidden, AsCode),
     row("faults",      &[], Forbidden, AsCode),
-    row("soak",        &["plan", "rng", "model", "spec", "cpu", "cuda", "pickle", "data",
+    row("soak",        &["plan", "rng", "model", "spec", "cpu", "cuda", "cache", "pickle", "data",
                          "checkpoint", "train", "prepare", "doctor", "counting"], Allowed, AsCode),
     row("xtask",       &[], Forbidden, AsCode),
 ];

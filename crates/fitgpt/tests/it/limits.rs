@@ -1,5 +1,5 @@
-//! What a file can cost, for those that the binary reads itself: configs, logs, data sets. Memory of
-//! the whole process and time, each on the worst input that is known. `docs/limits.md` states both.
+//! What a file can cost, for those that the binary reads itself: configs, logs, data sets. Memory
+//! of the whole process and time, on the worst inputs known. `docs/limits.md` states both.
 
 use crate::fixture::Place;
 use std::process::Stdio;

@@ -2,6 +2,7 @@
 //! a file system that fails.
 
 use crate::fixture::Place;
+use soak::jobs::{self, JOBS};
 use soak::tally::Tally;
 use soak::{Context, files, kills};
 use std::path::PathBuf;
@@ -10,6 +11,30 @@ use std::process::Command;
 fn context(faults: Option<PathBuf>) -> Context {
     let binary = PathBuf::from(env!("CARGO_BIN_EXE_fitgpt"));
     Context { seed: 3, binary, faults, cuda: false }
+}
+
+/// What is compared with the undisturbed run is the best checkpoint, too.
+#[test]
+fn another_best_checkpoint_is_noticed() {
+    let binary = context(None).binary;
+    let (place, other) = (Place::empty("soak-best"), Place::empty("soak-best-other"));
+    for folder in [&place, &other] {
+        jobs::furnish(&folder.path(""), 1000).unwrap();
+    }
+    JOBS[0].run(&binary, &place.path("")).unwrap().succeeded().unwrap();
+    let want = JOBS[0].made(&place.path("")).unwrap();
+    let mut shorter = JOBS[0].command(&binary, &other.path(""));
+    shorter.args(["--max_iters=4", "--learning_rate=1e-3"]);
+    assert!(shorter.output().unwrap().status.success());
+    let best = place.path("out/best.safetensors");
+    let last = std::fs::read(place.path("out/last.safetensors")).unwrap();
+    assert_ne!(std::fs::read(&best).unwrap(), last, "nothing would show a best that was replaced");
+    std::fs::remove_file(&best).unwrap();
+    assert!(JOBS[0].made(&place.path("")).is_err());
+    std::fs::copy(other.path("out/best.safetensors"), &best).unwrap();
+    let found = JOBS[0].made(&place.path("")).unwrap();
+    let message = jobs::same(&found, &want).unwrap_err();
+    assert!(message.contains("best"), "{message}");
 }
 
 #[test]
@@ -54,4 +79,7 @@ fn a_file_system_that_fails_costs_nothing() {
         assert_eq!(cases.run(index, &mut tally), Ok(()), "{index}");
     }
     assert!(tally.sum("ended/4") > 0 && tally.sum("ended/killed") > 0, "{tally:?}");
+    let fired = tally.sums.iter().filter(|(name, _)| name.starts_with("fired/"));
+    let fired: u64 = fired.map(|(_, sum)| sum).sum();
+    assert!(fired >= 6 && fired + tally.sum("idle") == 8, "{tally:?}");
 }

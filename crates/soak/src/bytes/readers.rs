@@ -3,6 +3,7 @@
 
 use super::seeds;
 use crate::scratch::put;
+use cache::Ignored;
 use checkpoint::{Dtype, Reader as Checkpoint, TensorInfo};
 use data::{Meta, TokenFile};
 use doctor::case::Case;
@@ -298,7 +299,6 @@ fn zst(bytes: &[u8], folder: &Path) -> Result<(), String> {
     source(bytes, folder, Format::Jsonl, Packing::Zstd)
 }
 
-/// What a file is, by its name and its beginning: `prepare` up to where it would write.
 fn listing(bytes: &[u8], _: &Path) -> Result<(), String> {
     let hub = Hub { endpoint: "http://127.0.0.1:1".to_owned(), token: None };
     match hub.files("me/texts", "main", bytes) {
@@ -307,6 +307,7 @@ fn listing(bytes: &[u8], _: &Path) -> Result<(), String> {
     }
 }
 
+/// What a file is, by its name and its beginning: `prepare` up to where it would write.
 fn sources(bytes: &[u8], folder: &Path) -> Result<(), String> {
     let hub = Hub { endpoint: "http://127.0.0.1:1".to_owned(), token: None };
     let client = Client::new(hub, Arc::new(AtomicBool::new(false)));
@@ -357,14 +358,22 @@ fn log(bytes: &[u8], _: &Path) -> Result<(), String> {
 
 fn journal(bytes: &[u8], folder: &Path) -> Result<(), String> {
     put(&folder.join("prepare.json"), bytes).map_err(scratch_failed)?;
-    let _ = Journal::read(folder);
-    Ok(())
+    Journal::read(folder).map_or_else(refused, |_| Ok(()))
 }
 
 /// A cache of compiled kernels: what is not as it was written is not used.
-fn cubin(bytes: &[u8], _: &Path) -> Result<(), String> {
-    match cuda::CubinCache::whole(bytes, seeds::CUBIN_KEY) {
-        Some(code) if code != seeds::CUBIN => Err("damaged machine code was believed".to_owned()),
-        _ => Ok(()),
+fn cubin(bytes: &[u8], folder: &Path) -> Result<(), String> {
+    // A folder and a file that only this user may write to, whatever the umask is: a file of
+    // others would be refused unread.
+    let path = folder.join("kernels/it.cubin");
+    if !path.exists() {
+        cache::write(&path, &[]).map_err(scratch_failed)?;
+    }
+    put(&path, bytes).map_err(scratch_failed)?;
+    match cuda::CubinCache::read(&path, seeds::CUBIN_KEY) {
+        Ok(code) if code != seeds::CUBIN => Err("damaged machine code was believed".to_owned()),
+        Ok(_) => Ok(()),
+        Err(why @ (Ignored::Content(_) | Ignored::TooLarge { .. })) => refused(why),
+        Err(why) => Err(format!("a file of our own was not read: {why}")),
     }
 }

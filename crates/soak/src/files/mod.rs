@@ -12,6 +12,7 @@ use crate::scratch::{Scratch, copy_folder, same_times};
 use crate::section::{Cases, Context};
 use crate::tally::Tally;
 use disk::Disk;
+use record::Call;
 use rng::Stream;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -76,8 +77,48 @@ impl Event {
         }
     }
 
-    fn is_of_reads(self) -> bool {
-        matches!(self, Event::ReadError | Event::ShortRead)
+    /// The calls it can happen to, as the library's `FITGPT_FAULTS_OF` names them.
+    fn calls(self) -> &'static str {
+        match self {
+            Event::ReadError | Event::ShortRead => READS,
+            Event::Short => WRITES,
+            Event::Error(..) | Event::Kill | Event::PowerCut => CHANGES,
+        }
+    }
+}
+
+const CHANGES: &str = "changes";
+const WRITES: &str = "writes";
+const READS: &str = "reads";
+
+/// Fewer changes than any job makes: the library does not see them.
+const FEWEST_CHANGES: u64 = 10;
+
+/// Calls of a run, by what they do; a write is a change as well.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Counts {
+    changes: u64,
+    writes: u64,
+    reads: u64,
+}
+
+impl Counts {
+    fn of(calls: &[Call]) -> Counts {
+        let count = |is: fn(&&Call) -> bool| calls.iter().filter(is).count() as u64;
+        Counts {
+            changes: count(|call| **call != Call::Read),
+            writes: count(|call| matches!(call, Call::Write { .. })),
+            reads: count(|call| **call == Call::Read),
+        }
+    }
+
+    /// Those that an event can happen to.
+    fn for_event(self, event: Event) -> u64 {
+        match event.calls() {
+            READS => self.reads,
+            WRITES => self.writes,
+            _ => self.changes,
+        }
     }
 }
 
@@ -89,7 +130,19 @@ struct Scene {
     start: PathBuf,
     want: Made,
     /// File system calls of the undisturbed run.
-    calls: u64,
+    calls: Counts,
+}
+
+/// Why there can be no faults here; none where there can.
+pub fn skipped(context: &Context) -> Option<String> {
+    if !cfg!(target_os = "linux") {
+        return Some("libc's functions are interposed on Linux only".to_owned());
+    }
+    match &context.faults {
+        Some(path) if path.exists() => None,
+        Some(path) => Some(format!("{} is not there: build fitgpt-faults", path.display())),
+        None => Some("no library to preload: give --faults".to_owned()),
+    }
 }
 
 /// Runs every job undisturbed and counts its calls.
@@ -134,19 +187,36 @@ struct Files {
 
 impl Files {
     fn add_scene(&mut self, name: String, job: &'static Job, start: &Path) -> Result<(), String> {
-        let place = self.place("undisturbed", start)?;
         let record = self.root.join("record");
+        let place = self.place("undisturbed", start)?;
         let mut command = self.command(job, &place, 0, "5");
-        let output = command.env("FITGPT_FAULTS_RECORD", &record).output().map_err(told)?;
-        Ended::from(output).succeeded()?;
-        let calls = record::parse(&std::fs::read(&record).map_err(told)?).len() as u64;
-        std::fs::remove_file(&record).map_err(told)?;
-        if calls < 10 {
-            return Err(format!("{name}: only {calls} calls counted; is {name} static?"));
+        // Changes are always recorded, reads only where they count.
+        command.env("FITGPT_FAULTS_RECORD", &record).env("FITGPT_FAULTS_OF", READS);
+        Ended::from(command.output().map_err(told)?).succeeded()?;
+        let calls = Counts::of(&self.recorded()?);
+        if calls.changes < FEWEST_CHANGES || calls.writes == 0 || calls.reads == 0 {
+            let binary = self.binary.display();
+            return Err(format!("{name}: only {calls:?} were seen; is {binary} static?"));
         }
         let want = job.made(&place)?;
         self.scenes.push(Scene { name, job, start: start.to_owned(), want, calls });
         Ok(())
+    }
+
+    /// What the library recorded; the file is gone after.
+    fn recorded(&self) -> Result<Vec<Call>, String> {
+        let record = self.root.join("record");
+        let calls = record::parse(&std::fs::read(&record).map_err(told)?);
+        std::fs::remove_file(&record).map_err(told)?;
+        Ok(calls)
+    }
+
+    /// Whether the event of the last run happened; forgotten then.
+    fn has_fired(&self) -> Result<bool, String> {
+        let path = self.root.join("fired");
+        let length = path.metadata().map_err(told)?.len();
+        std::fs::remove_file(&path).map_err(told)?;
+        Ok(length > 0)
     }
 
     /// A folder of this name that holds a copy of another, and nothing else.
@@ -178,24 +248,27 @@ impl Files {
         let place = self.place("place", &scene.start)?;
         let record = self.root.join("record");
         let mut command = self.command(scene.job, &place, at, &event.word());
-        if event.is_of_reads() {
-            command.env("FITGPT_FAULTS_READS", "1");
-        }
+        command.env("FITGPT_FAULTS_OF", event.calls());
+        command.env("FITGPT_FAULTS_FIRED", self.root.join("fired"));
         if event == Event::PowerCut {
             command.env("FITGPT_FAULTS_RECORD", &record);
         }
         let ended = Ended::from(command.output().map_err(told)?);
         let code = ended.code.map_or("killed".to_owned(), |code| code.to_string());
         tally.count(&format!("ended/{code}"));
+        match self.has_fired()? {
+            true => tally.count(&format!("fired/{}", event.name())),
+            // The run made fewer calls this time, or there was nothing to cut.
+            false => tally.count("idle"),
+        }
         if event != Event::PowerCut {
             clean(event, &ended)?;
             return Ok(place);
         }
         let mut disk = Disk::read(&scene.start).map_err(told)?;
-        for call in record::parse(&std::fs::read(&record).map_err(told)?) {
+        for call in self.recorded()? {
             disk.play(&call);
         }
-        std::fs::remove_file(&record).map_err(told)?;
         let left = self.root.join("left");
         if left.exists() {
             std::fs::remove_dir_all(&left).map_err(told)?;
@@ -228,9 +301,11 @@ impl Cases for Files {
         let mut stream = draws::of_case(self.seed, "files", index);
         let scene = &self.scenes[(index % self.scenes.len() as u64) as usize];
         let event = *pick(&mut stream, &EVENTS);
-        let at = draws::between(&mut stream, 1, scene.calls);
-        tally.count(&format!("events/{}", event.name()));
-        let said = |what: String| format!("{}, {} at call {at}: {what}", scene.name, event.name());
+        let at = draws::between(&mut stream, 1, scene.calls.for_event(event));
+        let said = |what: String| {
+            let (event, calls) = (event.name(), event.calls());
+            format!("{}, {event} at {at} of its {calls}: {what}", scene.name)
+        };
         let place = self.disturb(scene, event, at, &mut stream, tally).map_err(said)?;
         let had_one = scene.start.join("out/last.safetensors").exists();
         if had_one && !place.join("out/last.safetensors").exists() {
@@ -240,5 +315,36 @@ impl Cases for Files {
         let ended = scene.job.run(&self.binary, &place)?;
         let outcome = ended.succeeded().and_then(|()| same(&scene.job.made(&place)?, &scene.want));
         outcome.map_err(|what| said(format!("then {what}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_drawn_from_the_calls_that_they_can_happen_to() {
+        let write = Call::Write { number: 1, at: None, bytes: vec![1] };
+        let calls = [Call::Read, write, Call::Sync { number: 1 }, Call::Read, Call::Read];
+        let counts = Counts::of(&calls);
+        assert_eq!(counts, Counts { changes: 2, writes: 1, reads: 3 });
+        for event in EVENTS {
+            let want = match event {
+                Event::ReadError | Event::ShortRead => 3,
+                Event::Short => 1,
+                _ => 2,
+            };
+            assert_eq!(counts.for_event(event), want, "{event:?}");
+        }
+    }
+
+    #[test]
+    fn without_the_library_there_is_a_reason() {
+        let of = |faults: Option<&str>| {
+            let faults = faults.map(PathBuf::from);
+            skipped(&Context { faults, ..Context::default() })
+        };
+        assert!(of(None).is_some() && of(Some("/nowhere/libfaults.so")).is_some());
+        assert_eq!(of(Some("/dev/null")).is_none(), cfg!(target_os = "linux"));
     }
 }

@@ -7,6 +7,8 @@ use std::path::PathBuf;
 pub enum Call {
     /// It failed and changed nothing.
     Failed,
+    /// A read.
+    Read,
     /// A file or folder was opened; later calls name it by number.
     Open { path: PathBuf, number: u64, creates: bool, empties: bool },
     /// Bytes were written; at the end where there is no offset.
@@ -55,6 +57,7 @@ fn entry(bytes: &mut &[u8]) -> Option<Call> {
         b'l' => Call::Link { from: first, to: second },
         b'u' => Call::Remove { path: first },
         b'm' => Call::Folder { path: first },
+        b'R' => Call::Read,
         _ => Call::Failed,
     })
 }

@@ -20,14 +20,17 @@ const GENERATED: u64 = 5;
 /// The whole vocabulary's logits at one time: a chunk that is never reached.
 const UNCUT: u64 = 1 << 20;
 
-/// Largest difference of a loss, as a share of it, where sums are reordered.
-const REORDERED: f32 = 1e-3;
+/// Largest difference of a loss, as a share of it, where sums are reordered in f32.
+pub const REORDERED: f32 = 1e-3;
 
 /// What a run computed.
-#[derive(Debug, Default)]
-struct Trace {
-    train_losses: Vec<f32>,
-    eval_losses: Vec<f32>,
+#[derive(Clone, Debug, Default)]
+pub struct Trace {
+    /// Of each row of each iteration, in order.
+    pub train_losses: Vec<f32>,
+    /// Of each row of the evaluation after them.
+    pub eval_losses: Vec<f32>,
+    /// All weights at the end; only where they are compared.
     weights: Vec<u8>,
     generated: Vec<i32>,
 }
@@ -42,18 +45,26 @@ pub fn on_cpu(
 ) -> Result<(), String> {
     let choice = tight.choice.clone().ok_or("nothing is trained")?;
     let found = trace(tight, drawn, threads)?;
+    let kept = keeping_everything(choice, drawn, spacious)?;
+    same_bits(&found, &trace(&kept, drawn, threads)?)?;
+    let free = plan_for(&drawn.run, drawn.dims, spacious).map_err(|error| error.to_string())?;
+    if free.choice.as_ref().map(|free| free.levers) == tight.choice.as_ref().map(|c| c.levers) {
+        nearly(&found, &trace(&free, drawn, threads)?, REORDERED)?;
+    }
+    Ok(())
+}
+
+/// The plan of a choice without recompute and with all logits at one time.
+pub fn keeping_everything(
+    choice: Choice,
+    drawn: &Drawn,
+    spacious: &Machine,
+) -> Result<Planned, String> {
     let levels = vec![model::Level::R0; choice.levels.len()];
     let uncut = Choice { head_chunk: UNCUT, levels, ..choice };
     // A user who wants recompute everywhere would not get a plan without it.
     let run = RunSpec { grad_checkpoint: GradCheckpoint::Auto, ..drawn.run.clone() };
-    let kept = plan_again(&run, drawn.dims, spacious, &uncut);
-    let kept = kept.map_err(|error| error.to_string())??;
-    same_bits(&found, &trace(&kept, drawn, threads)?)?;
-    let free = plan_for(&drawn.run, drawn.dims, spacious).map_err(|error| error.to_string())?;
-    if free.choice.as_ref().map(|free| free.levers) == tight.choice.as_ref().map(|c| c.levers) {
-        nearly(&found, &trace(&free, drawn, threads)?)?;
-    }
-    Ok(())
+    plan_again(&run, drawn.dims, spacious, &uncut).map_err(|error| error.to_string())?
 }
 
 fn same_bits(found: &Trace, want: &Trace) -> Result<(), String> {
@@ -73,14 +84,34 @@ fn same_bits(found: &Trace, want: &Trace) -> Result<(), String> {
     }
 }
 
-/// Other slices reorder sums, and three small updates spread what that changes.
-fn nearly(found: &Trace, want: &Trace) -> Result<(), String> {
-    for (found, want) in found.train_losses.iter().zip(&want.train_losses) {
-        if (found - want).abs() > REORDERED * want.abs() {
-            return Err(format!("a loss of {found} is {want} when cut otherwise"));
+/// Other slices reorder sums, and three small updates spread what that changes: each loss may
+/// differ by this share of it. What is no number is like nothing.
+pub fn nearly(found: &Trace, want: &Trace, share: f32) -> Result<(), String> {
+    let parts = [
+        ("training", &found.train_losses, &want.train_losses),
+        ("evaluation", &found.eval_losses, &want.eval_losses),
+    ];
+    for (part, found, want) in parts {
+        if found.len() != want.len() {
+            let (found, want) = (found.len(), want.len());
+            return Err(format!("{found} losses of {part}, {want} when cut otherwise"));
+        }
+        let is_near = |found: f32, want: f32| (found - want).abs() <= share * want.abs();
+        let mut pairs = found.iter().zip(want);
+        if let Some((found, want)) = pairs.find(|(found, want)| !is_near(**found, **want)) {
+            return Err(format!("a loss of {part} of {found} is {want} when cut otherwise"));
         }
     }
     Ok(())
+}
+
+/// Every loss is a number.
+fn finite(trace: &Trace) -> Result<(), String> {
+    let mut losses = trace.train_losses.iter().chain(&trace.eval_losses);
+    match losses.find(|loss| !loss.is_finite()) {
+        None => Ok(()),
+        Some(loss) => Err(format!("a loss is {loss}")),
+    }
 }
 
 /// Trains, evaluates and generates.
@@ -97,15 +128,22 @@ fn trace(planned: &Planned, drawn: &Drawn, threads: usize) -> Result<Trace, Stri
     let allocations = Arc::new(AtomicU64::new(0));
     let counted = Counted { inner: backend, allocations: Arc::clone(&allocations) };
     let mut engine = Engine::new(Box::new(counted), planned.program.clone(), drawn.dims);
-    let trace = run(&mut engine, drawn).map_err(|error| error.to_string())?;
+    let mut trace = run(&mut engine, drawn)?;
+    trace.weights = weights(&mut engine).map_err(|error| error.to_string())?;
     match allocations.load(Ordering::Relaxed) {
         0 => Ok(trace),
         count => Err(format!("{count} allocations inside steps")),
     }
 }
 
-/// Everything a run does, on any device.
-fn run(engine: &mut Engine, drawn: &Drawn) -> Result<Trace, TrainError> {
+/// Everything a run does, on any device; every loss must be a number.
+pub fn run(engine: &mut Engine, drawn: &Drawn) -> Result<Trace, String> {
+    let trace = traced(engine, drawn).map_err(|error| error.to_string())?;
+    finite(&trace)?;
+    Ok(trace)
+}
+
+fn traced(engine: &mut Engine, drawn: &Drawn) -> Result<Trace, TrainError> {
     let Drawn { run, dims, .. } = drawn;
     let mut trace = Trace::default();
     engine.initialise(&mut rng::torch::Generator::new(1337))?;
@@ -134,18 +172,23 @@ fn run(engine: &mut Engine, drawn: &Drawn) -> Result<Trace, TrainError> {
         trace.generated.push(token);
         true
     })?;
+    Ok(trace)
+}
+
+fn weights(engine: &mut Engine) -> Result<Vec<u8>, TrainError> {
     let weights: Vec<TensorId> = engine.program().parameters.iter().map(|row| row.weight).collect();
+    let mut all = Vec::new();
     for weight in weights {
         let bytes = engine.program().schedule.tensors.bytes(weight).get();
         let mut content = vec![0; bytes as usize];
         engine.backend().read(weight, &mut content)?;
-        trace.weights.extend(content);
+        all.extend(content);
     }
-    Ok(trace)
+    Ok(all)
 }
 
 /// Ids that depend on the iteration alone.
-pub fn rows(count: u64, positions: u64, vocabulary: u64, at: u64) -> Result<Rows, TrainError> {
+fn rows(count: u64, positions: u64, vocabulary: u64, at: u64) -> Result<Rows, TrainError> {
     let mut rows = Rows::new(count, positions)?;
     let mut stream = Stream::new(5, Purpose::TrainBatch, at);
     rows.tokens.fill_with(|| stream.below(vocabulary) as i32);
@@ -199,5 +242,36 @@ impl Backend for Counted {
         inputs: &StepInputs,
     ) -> Result<Vec<f64>, BackendError> {
         self.inner.run_timed(segment, inputs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn losses(train: &[f32], eval: &[f32]) -> Trace {
+        let (train_losses, eval_losses) = (train.to_vec(), eval.to_vec());
+        Trace { train_losses, eval_losses, ..Trace::default() }
+    }
+
+    #[test]
+    fn what_is_no_number_is_like_nothing() {
+        let want = losses(&[4.0, 5.0], &[3.0]);
+        assert_eq!(nearly(&losses(&[4.001, 5.0], &[3.0]), &want, 1e-3), Ok(()));
+        let nan = f32::NAN;
+        for (found, want) in [
+            (losses(&[nan, 5.0], &[3.0]), want.clone()),
+            (want.clone(), losses(&[4.0, nan], &[3.0])),
+            (losses(&[nan, 5.0], &[3.0]), losses(&[nan, 5.0], &[3.0])),
+            (losses(&[4.0, 5.0], &[nan]), want.clone()),
+            (losses(&[4.0, 5.1], &[3.0]), want.clone()),
+            (losses(&[4.0], &[3.0]), want.clone()),
+        ] {
+            assert!(nearly(&found, &want, 1e-3).is_err(), "{found:?} {want:?}");
+        }
+        assert_eq!(finite(&want), Ok(()));
+        for bad in [nan, f32::INFINITY] {
+            assert!(finite(&losses(&[bad], &[])).is_err() && finite(&losses(&[], &[bad])).is_err());
+        }
     }
 }
