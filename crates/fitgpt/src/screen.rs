@@ -76,8 +76,13 @@ pub fn coloured(text: &str) -> String {
 /// room than words need, they are not broken.
 pub fn wrapped(text: &str, indent: usize, width: usize) -> String {
     let first = text.len() - text.trim_start().len();
+    let text = UNITS.iter().fold(text.to_string(), |text, unit| {
+        text.replace(&format!(" {unit}"), &format!("{TOGETHER}{unit}"))
+    });
+    let is_gap = |c: char| c.is_whitespace() && c != TOGETHER;
+    let words = text.split(is_gap).filter(|word| !word.is_empty());
     let mut lines = vec![" ".repeat(first)];
-    for (index, word) in text.split_whitespace().enumerate() {
+    for (index, word) in words.enumerate() {
         let last = lines.len() - 1;
         if index == 0 {
             lines[last] += word;
@@ -87,8 +92,14 @@ pub fn wrapped(text: &str, indent: usize, width: usize) -> String {
             lines[last] += &format!(" {word}");
         }
     }
-    lines.join("\n")
+    lines.join("\n").replace(TOGETHER, " ")
 }
+
+/// Stays on the line of its number.
+const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "tok/s"];
+
+/// A space at which no line ends.
+const TOGETHER: char = '\u{a0}';
 
 #[cfg(test)]
 mod tests {
@@ -99,5 +110,6 @@ mod tests {
         assert_eq!(wrapped("  a bc def", 2, 80), "  a bc def");
         assert_eq!(wrapped("aa bb cc dd", 1, 5), "aa bb\n cc\n dd");
         assert_eq!(wrapped("longer than that", 0, 3), "longer\nthan\nthat");
+        assert_eq!(wrapped("it takes 1.50 MiB, and more", 0, 16), "it takes\n1.50 MiB, and\nmore");
     }
 }
