@@ -1,27 +1,27 @@
-//! JSON from a file of anybody's, read into values within a limit on memory: a list of zeros takes
-//! two bytes of text each and fifty times that as values. What would exceed the limit is refused
-//! while it is read, not after it was built.
+//! Parses untrusted JSON within a memory limit. The limit is needed because a zero in a list is two
+//! bytes of text, but fifty times that as a value. The parser stops as soon as the values would
+//! exceed the limit; it does not build them first.
 
 use serde_core::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 use std::cell::Cell;
 use std::fmt;
 
-/// What a value in a list may take: a list that grows is there twice for a moment, the new one of
-/// double size.
+/// Bytes charged for one value in a list. While a list grows, the old buffer and a new one of twice
+/// the size exist together.
 const ELEMENT: usize = 3 * size_of::<Value>();
 
-/// The same of an entry in an object, with its key, its hash and its place in the index.
+/// Bytes charged for one entry of an object, including its key, its hash and its slot in the index.
 const ENTRY: usize = ELEMENT + 3 * (size_of::<String>() + 8 + 16);
 
-/// What the system's allocator adds to a text, a list or an object, roundly.
+/// Rough overhead of the allocator for each string, list or object.
 const ALLOCATION: usize = 64;
 
-/// Reads JSON whose values take at most `memory` bytes.
+/// Parses JSON whose values take at most `memory` bytes.
 ///
 /// # Errors
 ///
-/// When the text is not JSON, or needs more memory; the latter is of category `Data`.
+/// When the text is not JSON, or its values need more memory. The second error has category `Data`.
 pub fn parse(json: &[u8], memory: usize) -> serde_json::Result<Value> {
     let budget = Budget { left: Cell::new(memory), memory };
     let mut reader = serde_json::Deserializer::from_slice(json);
@@ -30,16 +30,16 @@ pub fn parse(json: &[u8], memory: usize) -> serde_json::Result<Value> {
     Ok(value)
 }
 
-/// Whether a text is JSON; takes next to no memory.
+/// Checks that a text is JSON without building its values.
 ///
 /// # Errors
 ///
-/// When it is not.
+/// When it is not JSON.
 pub fn check(json: &str) -> serde_json::Result<()> {
     serde_json::from_str::<serde_core::de::IgnoredAny>(json).map(drop)
 }
 
-/// Memory that is not spent yet.
+/// The memory limit, and how much of it is left.
 struct Budget {
     left: Cell<usize>,
     memory: usize,

@@ -1,5 +1,5 @@
-//! The file operations that a save is made of, behind a trait so that tests can let each of them
-//! fail. [`RealDisk`] is the only one outside tests.
+//! The file operations that a save uses. They are behind a trait so that tests can make each of
+//! them fail; outside tests, [`RealDisk`] is the only implementation.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -7,45 +7,45 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// What a save asks of the system.
+/// The file operations of a save. Paths and errors are the operating system's.
 pub(crate) trait Disk {
     type File;
 
-    /// Names in a directory.
+    /// The names in a directory.
     fn list(&self, directory: &Path) -> io::Result<Vec<OsString>>;
 
-    /// Whether nobody writes this temporary file any more.
+    /// Whether the process that was writing this temporary file is gone.
     fn is_abandoned(&self, temporary: &Temporary) -> bool;
 
-    /// A new, empty file that [`Disk::is_abandoned`] finds in use until it is dropped.
+    /// Creates an empty file. Until the handle is dropped, [`Disk::is_abandoned`] is false for it.
     fn create(&self, path: &Path) -> io::Result<Self::File>;
 
-    /// An existing file, and its length.
+    /// Opens an existing file for reading; returns it with its length.
     fn open(&self, path: &Path) -> io::Result<(Self::File, u64)>;
 
-    /// Reads some bytes.
+    /// Reads up to `bytes.len()` bytes; returns how many.
     fn read_at(&self, file: &Self::File, bytes: &mut [u8], offset: u64) -> io::Result<usize>;
 
-    /// Writes some of the bytes.
+    /// Writes some or all of `bytes`; returns how many.
     fn write_at(&self, file: &Self::File, bytes: &[u8], offset: u64) -> io::Result<usize>;
 
-    /// Returns when the file's content is on the disk.
+    /// Waits until the file's content is on the disk.
     fn sync(&self, file: &Self::File) -> io::Result<()>;
 
-    /// Returns when the directory's names are on the disk.
+    /// Waits until the directory's entries are on the disk.
     fn sync_directory(&self, directory: &Path) -> io::Result<()>;
 
-    /// Gives a file another name, in place of the file that had it.
+    /// Renames a file, replacing any file that has the new name.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
-    /// Gives a file a second name.
+    /// Adds a second name to a file.
     fn hard_link(&self, file: &Path, name: &Path) -> io::Result<()>;
 
-    /// Removes a name.
+    /// Removes a file's name.
     fn remove(&self, path: &Path) -> io::Result<()>;
 }
 
-/// The name under which a process writes a file before it has its own: `<name>.tmp-<pid>`.
+/// The temporary name under which a process writes a file before renaming it: `<name>.tmp-<pid>`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Temporary {
     pub path: PathBuf,
@@ -53,14 +53,14 @@ pub(crate) struct Temporary {
 }
 
 impl Temporary {
-    /// Where process `pid` writes `path`; `None` if the path does not end in a name.
+    /// The temporary file that process `pid` uses for `path`; `None` if the path has no file name.
     pub fn of(path: &Path, pid: u32) -> Option<Temporary> {
         let mut name = path.file_name()?.to_owned();
         name.push(format!(".tmp-{pid}"));
         Some(Temporary { path: path.with_file_name(name), pid })
     }
 
-    /// Those among the names of a directory that belong to `path`, whatever process wrote them.
+    /// Finds the temporary files of `path` among the names of its directory, from any process.
     pub fn among(names: Vec<OsString>, path: &Path) -> Vec<Temporary> {
         let pid = |name: OsString| {
             let name = name.into_encoded_bytes();
@@ -73,7 +73,7 @@ impl Temporary {
     }
 }
 
-/// The file system.
+/// The operating system's file system.
 pub(crate) struct RealDisk;
 
 impl Disk for RealDisk {
@@ -83,8 +83,8 @@ impl Disk for RealDisk {
         fs::read_dir(directory)?.map(|entry| Ok(entry?.file_name())).collect()
     }
 
-    /// The writer holds a lock, which ends with it, whatever ends it; a process number may be
-    /// another's by now, or one of another machine.
+    /// Tests the writer's file lock, which the kernel releases however the writer ends. The process
+    /// number alone is not enough: it may have been reused, or belong to another machine.
     fn is_abandoned(&self, temporary: &Temporary) -> bool {
         let is_file = fs::symlink_metadata(&temporary.path).is_ok_and(|found| found.is_file());
         if !is_file {
@@ -96,7 +96,7 @@ impl Disk for RealDisk {
         match file.try_lock() {
             Ok(()) => true,
             Err(TryLockError::WouldBlock) => false,
-            // No locks on this file system: the process number has to do.
+            // This file system has no locks, so fall back to the process number.
             Err(TryLockError::Error(_)) => !is_running(temporary.pid),
         }
     }
@@ -104,7 +104,7 @@ impl Disk for RealDisk {
     fn create(&self, path: &Path) -> io::Result<File> {
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
         match file.try_lock() {
-            // Without locks on this file system the process number has to do.
+            // Without locks on this file system, `is_abandoned` falls back to the process number.
             Ok(()) | Err(TryLockError::Error(_)) => Ok(file),
             Err(TryLockError::WouldBlock) => Err(io::ErrorKind::AlreadyExists.into()),
         }
@@ -130,7 +130,7 @@ impl Disk for RealDisk {
 
     fn sync_directory(&self, directory: &Path) -> io::Result<()> {
         match File::open(directory)?.sync_all() {
-            // Some network file systems have no such operation.
+            // Some network file systems cannot sync a directory.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
             synced => synced,
         }
@@ -149,7 +149,7 @@ impl Disk for RealDisk {
     }
 }
 
-/// Whether a process of this number runs here. Where that cannot be known, it does.
+/// Whether a process with this number runs on this machine; true where that cannot be known.
 fn is_running(pid: u32) -> bool {
     let processes = Path::new("/proc");
     !processes.join("self").exists() || processes.join(pid.to_string()).exists()

@@ -1,5 +1,5 @@
-//! What can go wrong, with the file, the numbers and the next move. Every message is one line, also
-//! where it quotes a damaged file.
+//! Errors of saving and reading. Each message names the file, the numbers and the next move, on one
+//! line even when it quotes a damaged file.
 
 use std::error::Error;
 use std::fmt;
@@ -10,54 +10,54 @@ use std::path::PathBuf;
 /// that was there before is untouched.
 #[derive(Debug)]
 pub struct SaveError {
-    /// The file that was to be written.
+    /// The file that should have been written.
     pub path: PathBuf,
     /// What went wrong.
     pub problem: SaveProblem,
 }
 
-/// What went wrong while writing.
+/// The causes of a failed save.
 #[derive(Debug)]
 pub enum SaveProblem {
-    /// The caller's list of tensors cannot be written.
+    /// One of the caller's tensors cannot be written.
     BadTensor {
-        /// The tensor.
+        /// Name of the tensor.
         name: String,
         /// What is wrong with it.
         why: &'static str,
     },
     /// The caller's document is not JSON.
     BadDocument {
-        /// The parser's words.
+        /// The JSON parser's message.
         why: String,
     },
-    /// Document, names and shapes need more room than a header may have.
+    /// The document, names and shapes do not fit into a header.
     HeaderTooLarge {
-        /// What they need.
+        /// Bytes they need.
         bytes: u64,
-        /// The most there may be.
+        /// Most bytes that a header may have.
         limit: u64,
     },
-    /// The buffer does not hold the largest tensor.
+    /// The buffer is too small for the largest tensor.
     BufferTooSmall {
         /// Size of the largest tensor.
         needed: u64,
         /// Size of the buffer.
         given: u64,
     },
-    /// The caller could not give a tensor's content.
+    /// The caller failed to supply a tensor's content.
     Fill {
-        /// The tensor.
+        /// Name of the tensor.
         tensor: String,
         /// What the caller returned.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// The disk, or the user's share of it, is full.
+    /// The disk or the user's quota is full.
     DiskFull {
-        /// What the new file needs, beside the old one.
+        /// Bytes the new file needs while the old one still exists.
         needed: u64,
-        /// What was taken before the disk was full, so what is free now. `None` when the disk said
-        /// so only after it had taken everything.
+        /// Bytes written before the disk was full; they are free again now. `None` when the disk
+        /// reported the error only after accepting every byte.
         free: Option<u64>,
     },
     /// Another save to the same file is under way.
@@ -67,15 +67,15 @@ pub enum SaveProblem {
     },
     /// A file operation failed.
     Io {
-        /// What was to be done.
+        /// What was tried, as in "cannot …".
         doing: &'static str,
-        /// The system's words.
+        /// The operating system's error.
         source: io::Error,
     },
     /// The new file is in place and complete, but its directory could not be synced: after a power
     /// failure the old file may be there instead.
     NotDurable {
-        /// The system's words.
+        /// The operating system's error.
         source: io::Error,
     },
 }
@@ -89,26 +89,26 @@ pub struct ReadError {
     pub problem: ReadProblem,
 }
 
-/// What is wrong with a file, or with what was asked of it.
+/// What is wrong with a file, or with the request to read it.
 #[derive(Debug)]
 pub enum ReadProblem {
     /// A file operation failed.
     Io {
-        /// What was to be done.
+        /// What was tried, as in "cannot …".
         doing: &'static str,
-        /// The system's words.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// It is a directory, a pipe or a device.
+    /// The path is a directory, a pipe or a device.
     NotAFile,
-    /// Nothing of it looks like safetensors.
+    /// The file does not look like safetensors.
     NotSafetensors {
-        /// What gave it away.
+        /// The part that is wrong.
         why: String,
     },
     /// A safetensors file of another program.
     Foreign,
-    /// A file of this program, but no checkpoint.
+    /// A file of this program, but not a checkpoint.
     OtherSchema {
         /// The schema it names.
         found: String,
@@ -118,21 +118,21 @@ pub enum ReadProblem {
         /// The schema it names.
         found: String,
     },
-    /// Its end is missing.
+    /// The end of the file is missing.
     Truncated {
-        /// What it must have at least.
+        /// Bytes the file must have at least.
         expected: u64,
-        /// What it has.
+        /// Bytes it has.
         found: u64,
     },
-    /// Its header contradicts itself.
+    /// The header contradicts itself.
     Damaged {
-        /// How.
+        /// The contradiction.
         what: String,
     },
     /// A tensor's content is not what was written.
     Checksum {
-        /// The tensor.
+        /// Name of the tensor.
         tensor: String,
         /// The checksum in the header.
         expected: u64,
@@ -141,16 +141,16 @@ pub enum ReadProblem {
     },
     /// No tensor has this index.
     NoSuchTensor {
-        /// What was asked for.
+        /// The index that was asked for.
         index: usize,
         /// How many there are.
         count: usize,
     },
-    /// The buffer has not exactly the tensor's size.
+    /// The buffer does not have exactly the tensor's size.
     BufferSize {
-        /// The tensor.
+        /// Name of the tensor.
         tensor: String,
-        /// Its size.
+        /// Size of the tensor.
         needed: u64,
         /// Size of the buffer.
         given: u64,
@@ -169,18 +169,20 @@ impl fmt::Display for SaveProblem {
             SaveProblem::BadTensor { name, why } => write!(f, "tensor '{}' {why}", shown(name)),
             SaveProblem::BadDocument { why } => write!(f, "the run document is not JSON: {why}"),
             SaveProblem::HeaderTooLarge { bytes, limit } => {
-                write!(f, "its header needs {bytes} bytes, the limit is {limit}")
+                write!(f, "the header needs {bytes} bytes, but the limit is {limit}")
             }
             SaveProblem::BufferTooSmall { needed, given } => {
-                write!(f, "the largest tensor has {needed} bytes, the buffer {given}")
+                write!(f, "the largest tensor has {needed} bytes, but the buffer has {given}")
             }
             SaveProblem::Fill { tensor, source } => {
-                write!(f, "tensor '{}' cannot be had: {source}", shown(tensor))
+                write!(f, "cannot get the content of tensor '{}': {source}", shown(tensor))
             }
             SaveProblem::DiskFull { needed, free } => {
-                write!(f, "the disk is full: {} needed", Size(*needed))?;
+                write!(f, "the disk is full: the new file needs {}", Size(*needed))?;
                 match free {
-                    Some(free) => write!(f, " beside the old file, {} free", Size(*free))?,
+                    Some(free) => {
+                        write!(f, " in addition to the old one, {} are free", Size(*free))?
+                    }
                     None => write!(f, " beside the old file")?,
                 }
                 write!(f, "; free some space or choose another out_dir")
@@ -193,15 +195,16 @@ impl fmt::Display for SaveProblem {
             }
             SaveProblem::NotDurable { source } => write!(
                 f,
-                "it is written and in place, but its directory cannot be synced: {source}; after \
-                 a power failure the checkpoint before it may be there instead"
+                "the file is written and in place, but its directory cannot be synced: {source}; \
+                 after a power failure the previous checkpoint may be back"
             ),
         }
     }
 }
 
 impl ReadError {
-    /// Whether the file is broken for good, as opposed to one that cannot be read here or now.
+    /// Whether the file itself is broken, as opposed to a file that merely cannot be read here or
+    /// now.
     #[must_use]
     pub fn is_damage(&self) -> bool {
         matches!(
@@ -227,9 +230,12 @@ impl fmt::Display for ReadProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ReadProblem::Io { doing, source } => write!(f, "cannot {doing}: {source}"),
-            ReadProblem::NotAFile => write!(f, "this is not a file"),
+            ReadProblem::NotAFile => write!(f, "this is not a regular file"),
             ReadProblem::NotSafetensors { why } => {
-                write!(f, "this is not a fitgpt checkpoint, nor any safetensors file: {why}")
+                write!(
+                    f,
+                    "this is neither a fitgpt checkpoint nor any other safetensors file: {why}"
+                )
             }
             ReadProblem::Foreign => write!(
                 f,
@@ -237,33 +243,37 @@ impl fmt::Display for ReadProblem {
             ),
             ReadProblem::OtherSchema { found } => write!(
                 f,
-                "this file has schema '{}', a checkpoint has {}",
+                "this file has schema '{}', but a checkpoint has {}",
                 shown(found),
                 crate::SCHEMA
             ),
             ReadProblem::NewerSchema { found } => write!(
                 f,
-                "this file has {}, this program reads up to {}; update fitgpt",
+                "this file has schema {}, but this program reads at most {}; update fitgpt",
                 shown(found),
                 crate::SCHEMA
             ),
             ReadProblem::Truncated { expected, found } => write!(
                 f,
-                "the file is cut short: at least {expected} bytes expected, {found} found; \
+                "the file is truncated: it needs at least {expected} bytes but has {found}; \
                  {DAMAGED}"
             ),
             ReadProblem::Damaged { what } => write!(f, "the file is damaged: {what}; {DAMAGED}"),
             ReadProblem::Checksum { tensor, expected, found } => write!(
                 f,
-                "tensor '{}' is damaged: checksum {expected:016x} expected, {found:016x} found; \
+                "tensor '{}' is damaged: expected checksum {expected:016x}, found {found:016x}; \
                  {DAMAGED}",
                 shown(tensor)
             ),
             ReadProblem::NoSuchTensor { index, count } => {
-                write!(f, "tensor {index} was asked for, there are {count}")
+                write!(f, "there is no tensor {index}: the file has {count}")
             }
             ReadProblem::BufferSize { tensor, needed, given } => {
-                write!(f, "tensor '{}' has {needed} bytes, the buffer {given}", shown(tensor))
+                write!(
+                    f,
+                    "tensor '{}' has {needed} bytes, but the buffer has {given}",
+                    shown(tensor)
+                )
             }
         }
     }
@@ -302,7 +312,7 @@ impl Error for ReadError {
     }
 }
 
-/// The next move after a file operation failed.
+/// What the user can do after a file operation failed.
 fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::NotFound => "; does the directory exist?",
@@ -313,7 +323,7 @@ fn advice(error: &io::Error) -> &'static str {
     }
 }
 
-/// A text of a file as a message may quote it: on one line, and not the whole of it.
+/// Text from a file, escaped onto one line and shortened so that a message can quote it.
 pub(crate) fn shown(text: &str) -> String {
     const MOST: usize = 80;
     let mut quoted: String = text.chars().take(MOST).flat_map(char::escape_debug).collect();
@@ -323,7 +333,7 @@ pub(crate) fn shown(text: &str) -> String {
     quoted
 }
 
-/// A size for people and to the byte.
+/// Shows a size both rounded and to the byte.
 struct Size(u64);
 
 impl fmt::Display for Size {
@@ -346,8 +356,8 @@ mod tests {
         let full = SaveProblem::DiskFull { needed: 3 << 20, free: Some(77) };
         assert_eq!(
             save(full),
-            "cannot save out/last: the disk is full: 3.0 MiB (3145728 bytes) needed beside the old \
-             file, 77 bytes free; free some space or choose another out_dir"
+            "cannot save out/last: the disk is full: the new file needs 3.0 MiB (3145728 bytes) in \
+             addition to the old one, 77 bytes are free; free some space or choose another out_dir"
         );
         let source = io::Error::from(io::ErrorKind::PermissionDenied);
         assert_eq!(
@@ -358,13 +368,13 @@ mod tests {
         let read = |problem| ReadError { path: "out/last".into(), problem }.to_string();
         assert_eq!(
             read(ReadProblem::NewerSchema { found: "fitgpt.checkpoint/2".to_owned() }),
-            "out/last: this file has fitgpt.checkpoint/2, this program reads up to \
+            "out/last: this file has schema fitgpt.checkpoint/2, but this program reads at most \
              fitgpt.checkpoint/1; update fitgpt"
         );
         assert_eq!(
             read(ReadProblem::Checksum { tensor: "m/x".to_owned(), expected: 1, found: 2 }),
-            "out/last: tensor 'm/x' is damaged: checksum 0000000000000001 expected, \
-             0000000000000002 found; resume from another checkpoint"
+            "out/last: tensor 'm/x' is damaged: expected checksum 0000000000000001, found \
+             0000000000000002; resume from another checkpoint"
         );
     }
 

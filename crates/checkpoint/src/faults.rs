@@ -1,5 +1,5 @@
-//! Tests that let every single file operation of a save fail, and look at what is left: the old
-//! checkpoint or the new one, whole, and never anything that the next save does not clear away.
+//! Tests that make every single file operation of a save fail and then check the disk: it must hold
+//! the whole old checkpoint or the whole new one, and nothing that the next save does not remove.
 
 use crate::disk::{Disk, RealDisk, Temporary};
 use crate::error::{SaveError, SaveProblem};
@@ -11,20 +11,20 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Operations that fail.
+/// Which operations fail, counted from 0.
 #[derive(Clone, Copy, Debug)]
 enum Failing {
     None,
-    /// Only the one of this number.
+    /// Only this one.
     One(usize),
-    /// All from this number on.
+    /// This one and all after it.
     From(usize),
 }
 
-/// The file system, with some operations that fail. Writes take at most 7 kB at a time.
+/// The real file system with injected failures. Each write takes at most 7 kB.
 struct FaultyDisk {
     failing: Failing,
-    /// What failing ones return: an error number of the system.
+    /// The `errno` that failing operations return.
     errno: i32,
     has_links: bool,
     calls: RefCell<Vec<&'static str>>,
@@ -107,15 +107,15 @@ impl Disk for FaultyDisk {
     }
 }
 
-/// A directory of a test's own.
-struct Place(PathBuf);
+/// A directory that belongs to one test.
+struct TempDir(PathBuf);
 
-impl Place {
-    fn new(test: &str) -> Place {
+impl TempDir {
+    fn new(test: &str) -> TempDir {
         let name = format!("fitgpt-checkpoint-{}-{test}", std::process::id());
         let path = std::env::temp_dir().join(name);
         fs::create_dir_all(&path).unwrap();
-        Place(path)
+        TempDir(path)
     }
 
     fn last(&self) -> PathBuf {
@@ -132,7 +132,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TempDir {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
@@ -153,7 +153,7 @@ fn save_version(disk: &impl Disk, path: &Path, version: u8) -> Result<u64, SaveE
     })
 }
 
-/// The version of a checkpoint, all of which was checked.
+/// The version that a checkpoint holds, after checking the whole file.
 fn version(path: &Path) -> u8 {
     let reader = Reader::open(path).unwrap();
     let mut versions = Vec::new();
@@ -175,7 +175,7 @@ fn with_every_fault(mut check: impl FnMut(&FaultyDisk, &str) -> Result<(), SaveE
             let mut number = 0;
             loop {
                 let disk = FaultyDisk::new(failing(number), errno);
-                // A disk that only ever interrupts would be asked for ever.
+                // A disk that returns only EINTR would be retried for ever.
                 if errno == EINTR && matches!(disk.failing, Failing::From(_)) {
                     break;
                 }
@@ -193,25 +193,25 @@ fn with_every_fault(mut check: impl FnMut(&FaultyDisk, &str) -> Result<(), SaveE
 
 #[test]
 fn the_old_checkpoint_survives_every_fault() {
-    let place = Place::new("every-fault");
+    let dir = TempDir::new("every-fault");
     with_every_fault(|disk, fault| {
-        save_version(&RealDisk, &place.last(), 1).unwrap();
-        let outcome = save_version(disk, &place.last(), 2);
+        save_version(&RealDisk, &dir.last(), 1).unwrap();
+        let outcome = save_version(disk, &dir.last(), 2);
         let want = match &outcome {
             Ok(_) => 2,
             Err(error) if matches!(error.problem, SaveProblem::NotDurable { .. }) => 2,
             Err(_) => 1,
         };
-        assert_eq!(version(&place.last()), want, "{fault}");
+        assert_eq!(version(&dir.last()), want, "{fault}");
         let calls = disk.calls.borrow();
         let removal_fails = match disk.failing {
             Failing::One(number) => calls.get(number) == Some(&"remove"),
             Failing::None | Failing::From(_) => true,
         };
-        assert!(place.temporary_files() == 0 || removal_fails, "{fault}: {calls:?}");
-        save_version(&RealDisk, &place.last(), 3).unwrap();
-        assert_eq!(version(&place.last()), 3, "{fault}");
-        assert_eq!(place.temporary_files(), 0, "{fault}");
+        assert!(dir.temporary_files() == 0 || removal_fails, "{fault}: {calls:?}");
+        save_version(&RealDisk, &dir.last(), 3).unwrap();
+        assert_eq!(version(&dir.last()), 3, "{fault}");
+        assert_eq!(dir.temporary_files(), 0, "{fault}");
         outcome.map(drop)
     });
 }
@@ -219,22 +219,22 @@ fn the_old_checkpoint_survives_every_fault() {
 #[test]
 fn best_survives_every_fault() {
     for has_links in [true, false] {
-        let place = Place::new(if has_links { "best-fault" } else { "best-copy-fault" });
+        let dir = TempDir::new(if has_links { "best-fault" } else { "best-copy-fault" });
         with_every_fault_of_links(has_links, |disk, fault| {
-            save_version(&RealDisk, &place.last(), 1).unwrap();
-            link_best_on(&RealDisk, &place.last(), &place.best()).unwrap();
-            save_version(&RealDisk, &place.last(), 2).unwrap();
-            let outcome = link_best_on(disk, &place.last(), &place.best());
+            save_version(&RealDisk, &dir.last(), 1).unwrap();
+            link_best_on(&RealDisk, &dir.last(), &dir.best()).unwrap();
+            save_version(&RealDisk, &dir.last(), 2).unwrap();
+            let outcome = link_best_on(disk, &dir.last(), &dir.best());
             let want = match &outcome {
                 Ok(_) => 2,
                 Err(error) if matches!(error.problem, SaveProblem::NotDurable { .. }) => 2,
                 Err(_) => 1,
             };
-            assert_eq!(version(&place.best()), want, "{fault}");
-            assert_eq!(version(&place.last()), 2, "{fault}");
-            link_best_on(&RealDisk, &place.last(), &place.best()).unwrap();
-            assert_eq!(version(&place.best()), 2, "{fault}");
-            assert_eq!(place.temporary_files(), 0, "{fault}");
+            assert_eq!(version(&dir.best()), want, "{fault}");
+            assert_eq!(version(&dir.last()), 2, "{fault}");
+            link_best_on(&RealDisk, &dir.last(), &dir.best()).unwrap();
+            assert_eq!(version(&dir.best()), 2, "{fault}");
+            assert_eq!(dir.temporary_files(), 0, "{fault}");
             outcome.map(drop)
         });
     }
@@ -259,55 +259,55 @@ fn with_every_fault_of_links(
 
 #[test]
 fn names_change_only_after_everything_is_on_the_disk() {
-    let place = Place::new("order");
+    let dir = TempDir::new("order");
     let disk = FaultyDisk::new(Failing::None, EIO);
-    save_version(&disk, &place.last(), 1).unwrap();
+    save_version(&disk, &dir.last(), 1).unwrap();
     let mut calls = disk.calls.take();
     calls.dedup();
     let want = ["list", "create", "write", "sync", "rename", "remove", "sync_directory"];
     assert_eq!(calls, want);
-    let linked = link_best_on(&disk, &place.last(), &place.best()).unwrap();
+    let linked = link_best_on(&disk, &dir.last(), &dir.best()).unwrap();
     assert_eq!(linked, BestLink::Linked);
     let want = ["list", "hard_link", "rename", "remove", "sync_directory"];
     assert_eq!(disk.calls.take(), want);
     let disk = FaultyDisk { has_links: false, ..disk };
-    let copied = link_best_on(&disk, &place.last(), &place.best()).unwrap();
+    let copied = link_best_on(&disk, &dir.last(), &dir.best()).unwrap();
     assert_eq!(copied, BestLink::Copied);
-    assert_eq!(version(&place.best()), 1);
+    assert_eq!(version(&dir.best()), 1);
 }
 
 #[test]
 fn a_full_disk_is_named_with_its_numbers() {
-    let place = Place::new("full");
-    let needed = save_version(&RealDisk, &place.last(), 1).unwrap();
+    let dir = TempDir::new("full");
+    let needed = save_version(&RealDisk, &dir.last(), 1).unwrap();
     // Operations 0 and 1 are list and create, 2 and 3 the header and the first 7000 bytes.
     for (number, want) in [(1, Some(0)), (2, Some(0)), (4, Some(needed - 12005 + 7000))] {
         let disk = FaultyDisk::new(Failing::One(number), ENOSPC);
-        let error = save_version(&disk, &place.last(), 2).unwrap_err();
+        let error = save_version(&disk, &dir.last(), 2).unwrap_err();
         let SaveProblem::DiskFull { needed: found, free } = error.problem else {
             panic!("{error}");
         };
         assert_eq!((found, free), (needed, want), "{number}");
     }
     let sync = FaultyDisk::new(Failing::None, ENOSPC);
-    save_version(&sync, &place.last(), 1).unwrap();
+    save_version(&sync, &dir.last(), 1).unwrap();
     let number = sync.calls.borrow().iter().position(|call| *call == "sync").unwrap();
     let disk = FaultyDisk::new(Failing::One(number), ENOSPC);
-    let error = save_version(&disk, &place.last(), 2).unwrap_err();
+    let error = save_version(&disk, &dir.last(), 2).unwrap_err();
     assert!(matches!(error.problem, SaveProblem::DiskFull { free: None, .. }), "{error}");
 }
 
 #[test]
 fn a_panic_of_the_caller_leaves_nothing_behind() {
-    let place = Place::new("panic");
-    save_version(&RealDisk, &place.last(), 1).unwrap();
+    let dir = TempDir::new("panic");
+    save_version(&RealDisk, &dir.last(), 1).unwrap();
     let tensors = [TensorInfo::new("x", Dtype::U8, &[1])];
     let content = Content { document: "{}", tensors: &tensors };
-    let path = place.last();
+    let path = dir.last();
     let caught = std::panic::catch_unwind(|| {
         let _ = save_on(&RealDisk, &path, &content, &mut [0], &mut |_, _| panic!("on purpose"));
     });
     assert!(caught.is_err());
-    assert_eq!(place.temporary_files(), 0);
-    assert_eq!(version(&place.last()), 1);
+    assert_eq!(dir.temporary_files(), 0);
+    assert_eq!(version(&dir.last()), 1);
 }

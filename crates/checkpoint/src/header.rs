@@ -1,5 +1,5 @@
-//! The header of a file: written from a list of tensors, and read with everything checked that the
-//! header alone can prove. Pure functions on bytes; the format is told at [`SCHEMA`].
+//! The header of a file: encoding it from a list of tensors, and decoding it with every check that
+//! needs only the header. These are pure functions on bytes; [`SCHEMA`] documents the format.
 
 use crate::bounded_json;
 use crate::checksum::Checksum;
@@ -12,9 +12,9 @@ use std::fmt::Write;
 /// The format's name and version.
 ///
 /// A file is a [safetensors](https://github.com/huggingface/safetensors) file: the length of the
-/// header (8 bytes, little-endian), the header (JSON, filled up with spaces to a multiple of 8
-/// bytes), then the tensors without gaps, those of wide elements first so that each stands at a
-/// multiple of its element. The header's `__metadata__` maps strings to strings:
+/// header (8 bytes, little-endian), the header (JSON, padded with spaces to a multiple of 8 bytes),
+/// then the tensors without gaps. Tensors with wider elements come first, so that each starts at a
+/// multiple of its element size. The header's `__metadata__` maps strings to strings:
 ///
 /// | key | value |
 /// |---|---|
@@ -23,25 +23,25 @@ use std::fmt::Write;
 /// | `xxh64/<name>` | for each tensor: [`Checksum`] of its bytes, 16 hexadecimal digits |
 /// | `header.xxh64` | the same of all the header says, see below |
 ///
-/// Others may stand beside these and are ignored. `header.xxh64` covers `schema`, `run`, the number
-/// of tensors, and for each tensor, in the order of their names: name, dtype, number of dimensions,
-/// dimensions, checksum; each number as 8 little-endian bytes, each text as the number of its bytes
-/// and then they. So it does not depend on how a program orders or spaces the JSON, and a copy that
-/// Python's safetensors wrote with the same metadata is still a checkpoint.
+/// Other keys are allowed and ignored. `header.xxh64` covers `schema`, `run`, the number of
+/// tensors, and for each tensor, sorted by name: name, dtype, number of dimensions, dimensions,
+/// checksum. A number is hashed as 8 little-endian bytes, a string as its length followed by its
+/// bytes. The checksum therefore does not depend on the order or spacing of the JSON, and a copy
+/// that Python's safetensors writes with the same metadata is still a checkpoint.
 pub const SCHEMA: &str = "fitgpt.checkpoint/1";
 
-/// What comes before the version in [`SCHEMA`].
+/// [`SCHEMA`] without its version.
 const SCHEMA_FAMILY: &str = "fitgpt.checkpoint/";
 
-/// Most bytes of a header. That of GPT-2 XL with both moments has half a million.
+/// Most bytes of a header. GPT-2 XL with both moments needs half a million.
 pub const HEADER_LIMIT: u64 = 16 << 20;
 
-/// What a header's values may take, beyond twice the size of the file: 512 layers with biases and
-/// both moments need all of it. With the header's text, a reader takes at most four times the file
-/// and 64 MiB, whatever the file says.
+/// Memory that a header's parsed values may take in addition to twice the size of the file. 512
+/// layers with biases and both moments need all of it. Including the header's text, a reader takes
+/// at most four times the file's size plus 64 MiB, whatever the file claims.
 const VALUES_LIMIT: u64 = 60 << 20;
 
-/// Bytes of the length before the header.
+/// Bytes of the length field before the header.
 pub(crate) const LENGTH_BYTES: u64 = 8;
 
 const METADATA: &str = "__metadata__";
@@ -49,27 +49,27 @@ const RUN: &str = "run";
 const HEADER_CHECKSUM: &str = "header.xxh64";
 const TENSOR_CHECKSUM: &str = "xxh64/";
 
-/// Where a tensor's bytes are, and what they are like.
+/// Where a tensor's bytes lie, and their checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
-    /// First byte, counted from the first tensor's.
+pub(crate) struct Span {
+    /// Offset from the first byte of the first tensor.
     pub start: u64,
     pub bytes: u64,
     pub checksum: u64,
 }
 
-/// All that the header of a file says.
+/// Everything that the header of a file says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub document: String,
     /// In the order of their bytes.
     pub tensors: Vec<TensorInfo>,
     /// One for each of `tensors`.
-    pub places: Vec<Place>,
+    pub spans: Vec<Span>,
 }
 
 impl Header {
-    /// The header of a new file, its checksums still zero, and the caller's index of each tensor.
+    /// The header of a new file, with checksums of zero, and the caller's index of each tensor.
     pub fn lay_out(
         document: &str,
         tensors: &[TensorInfo],
@@ -77,10 +77,10 @@ impl Header {
         bounded_json::check(document)
             .map_err(|error| SaveProblem::BadDocument { why: error.to_string() })?;
         let mut order: Vec<usize> = (0..tensors.len()).collect();
-        // Wide elements first: without gaps, nothing else keeps each tensor aligned.
+        // Wider elements first: this keeps every tensor aligned although there are no gaps.
         order.sort_by_key(|&index| std::cmp::Reverse(tensors[index].dtype.bytes()));
         let mut names = BTreeSet::new();
-        let mut places = Vec::with_capacity(tensors.len());
+        let mut spans = Vec::with_capacity(tensors.len());
         let mut start = 0u64;
         for tensor in order.iter().map(|&index| &tensors[index]) {
             let bad = |why| SaveProblem::BadTensor { name: tensor.name.clone(), why };
@@ -88,47 +88,47 @@ impl Header {
                 return Err(bad("has a name that the format does not allow"));
             }
             if !names.insert(&tensor.name) {
-                return Err(bad("is there twice"));
+                return Err(bad("is listed twice"));
             }
-            let bytes = tensor.bytes().ok_or_else(|| bad("has no size in 64 bits"))?;
-            places.push(Place { start, bytes, checksum: 0 });
+            let bytes = tensor.bytes().ok_or_else(|| bad("exceeds 64 bits in size"))?;
+            spans.push(Span { start, bytes, checksum: 0 });
             let end = start.checked_add(bytes).filter(|end| *end <= i64::MAX as u64);
-            start = end.ok_or_else(|| bad("ends beyond what a file can hold"))?;
+            start = end.ok_or_else(|| bad("ends beyond the largest possible file"))?;
         }
         let tensors = order.iter().map(|&index| tensors[index].clone()).collect();
-        let header = Header { document: document.to_owned(), tensors, places };
+        let header = Header { document: document.to_owned(), tensors, spans };
         Ok((header, order))
     }
 
     /// Bytes of all tensors.
     pub fn data_bytes(&self) -> u64 {
-        self.places.last().map_or(0, |place| place.start + place.bytes)
+        self.spans.last().map_or(0, |span| span.start + span.bytes)
     }
 
-    /// The file's first bytes, its length before it. How many they are does not depend on the
-    /// checksums.
+    /// The first bytes of the file: the length field and the header. Their number does not depend
+    /// on the checksums.
     pub fn encode(&self) -> Result<Vec<u8>, SaveProblem> {
         let mut json = format!(
             r#"{{"{METADATA}":{{"schema":"{SCHEMA}","{HEADER_CHECKSUM}":"{:016x}","{RUN}":{}"#,
             self.checksum(),
             quoted(&self.document)
         );
-        let tensors = || self.tensors.iter().zip(&self.places);
-        for (tensor, place) in tensors() {
+        let tensors = || self.tensors.iter().zip(&self.spans);
+        for (tensor, span) in tensors() {
             let key = quoted(&format!("{TENSOR_CHECKSUM}{}", tensor.name));
             // Writing to a string cannot fail.
-            let _ = write!(json, r#",{key}:"{:016x}""#, place.checksum);
+            let _ = write!(json, r#",{key}:"{:016x}""#, span.checksum);
         }
         json.push('}');
-        for (tensor, place) in tensors() {
+        for (tensor, span) in tensors() {
             let _ = write!(
                 json,
                 r#",{}:{{"dtype":"{}","shape":{},"data_offsets":[{},{}]}}"#,
                 quoted(&tensor.name),
                 tensor.dtype.name(),
                 Value::from(tensor.shape.as_slice()),
-                place.start,
-                place.start + place.bytes
+                span.start,
+                span.start + span.bytes
             );
         }
         json.push('}');
@@ -150,8 +150,7 @@ impl Header {
             Err(error) if error.is_data() => {
                 return Err(damaged(format!("its header cannot be read: {error}")));
             }
-            // A cut or flipped header of ours, or a file that never was safetensors: the first
-            // byte tells.
+            // The first byte tells a damaged header from a file that never was safetensors.
             Err(error) if json.first() == Some(&b'{') => {
                 return Err(damaged(format!("its header is not JSON: {error}")));
             }
@@ -166,16 +165,16 @@ impl Header {
             None => return Err(ReadProblem::Foreign),
         };
         check_schema(metadata.get("schema"))?;
-        let (tensors, places) = decode_tensors(entries, &metadata)?;
+        let (tensors, spans) = decode_tensors(entries, &metadata)?;
         let expected = checksum_under(&metadata, HEADER_CHECKSUM)?;
         let Some(Value::String(document)) = metadata.remove(RUN) else {
             return Err(damaged("its metadata has no run document".to_owned()));
         };
-        let header = Header { document, tensors, places };
+        let header = Header { document, tensors, spans };
         let found = header.checksum();
         if found != expected {
             return Err(damaged(format!(
-                "its header has checksum {found:016x}, {expected:016x} expected"
+                "its header has checksum {found:016x}, but {expected:016x} is expected"
             )));
         }
         if let Err(error) = bounded_json::check(&header.document) {
@@ -187,18 +186,19 @@ impl Header {
 
     fn check_length(&self, header_bytes: u64, file_bytes: u64) -> Result<(), ReadProblem> {
         let expected = (LENGTH_BYTES + header_bytes).checked_add(self.data_bytes());
-        let expected = expected.ok_or_else(|| damaged("its tensors have no end".to_owned()))?;
+        let expected =
+            expected.ok_or_else(|| damaged("its tensors end beyond 64 bits".to_owned()))?;
         if file_bytes < expected {
             return Err(ReadProblem::Truncated { expected, found: file_bytes });
         }
         if file_bytes > expected {
             let beyond = file_bytes - expected;
-            return Err(damaged(format!("{beyond} bytes come after its last tensor")));
+            return Err(damaged(format!("{beyond} bytes follow its last tensor")));
         }
         Ok(())
     }
 
-    /// What `header.xxh64` holds.
+    /// The value of `header.xxh64`.
     fn checksum(&self) -> u64 {
         let mut checksum = Checksum::new();
         let number = |checksum: &mut Checksum, value: u64| checksum.update(&value.to_le_bytes());
@@ -209,17 +209,16 @@ impl Header {
         text(&mut checksum, SCHEMA);
         text(&mut checksum, &self.document);
         number(&mut checksum, self.tensors.len() as u64);
-        let mut by_name: Vec<(&TensorInfo, &Place)> =
-            self.tensors.iter().zip(&self.places).collect();
+        let mut by_name: Vec<(&TensorInfo, &Span)> = self.tensors.iter().zip(&self.spans).collect();
         by_name.sort_by_key(|&(tensor, _)| &tensor.name);
-        for (tensor, place) in by_name {
+        for (tensor, span) in by_name {
             text(&mut checksum, &tensor.name);
             text(&mut checksum, tensor.dtype.name());
             number(&mut checksum, tensor.shape.len() as u64);
             for &extent in &tensor.shape {
                 number(&mut checksum, extent);
             }
-            number(&mut checksum, place.checksum);
+            number(&mut checksum, span.checksum);
         }
         checksum.value()
     }
@@ -244,7 +243,7 @@ fn check_schema(schema: Option<&Value>) -> Result<(), ReadProblem> {
         |version: &str| version.starts_with(|first: char| first.is_ascii_digit());
     match found.strip_prefix(SCHEMA_FAMILY) {
         Some(_) if found == SCHEMA => Ok(()),
-        // There never was a version below 1, so any other is newer.
+        // No version below 1 ever existed, so any other version is newer.
         Some(version) if starts_with_digit(version) => {
             Err(ReadProblem::NewerSchema { found: found.clone() })
         }
@@ -252,30 +251,30 @@ fn check_schema(schema: Option<&Value>) -> Result<(), ReadProblem> {
     }
 }
 
-/// All entries but the metadata, in the order of their bytes, which follow each other without gap
-/// or overlap from 0 on.
+/// Decodes all entries except the metadata, sorted by offset. Their bytes must start at 0 and have
+/// neither gaps nor overlaps.
 fn decode_tensors(
     entries: Map<String, Value>,
     metadata: &Map<String, Value>,
-) -> Result<(Vec<TensorInfo>, Vec<Place>), ReadProblem> {
+) -> Result<(Vec<TensorInfo>, Vec<Span>), ReadProblem> {
     let mut tensors = Vec::with_capacity(entries.len());
     for (name, entry) in entries {
         let (tensor, start, end) = decode_tensor(name, &entry).map_err(damaged)?;
         let checksum = checksum_under(metadata, &format!("{TENSOR_CHECKSUM}{}", tensor.name))?;
-        tensors.push((tensor, Place { start, bytes: end - start, checksum }));
+        tensors.push((tensor, Span { start, bytes: end - start, checksum }));
     }
-    // An empty tensor stands before the one that starts where it does.
-    tensors.sort_by_key(|(_, place)| (place.start, place.bytes));
+    // An empty tensor sorts before the tensor that starts at the same offset.
+    tensors.sort_by_key(|(_, span)| (span.start, span.bytes));
     let mut end = 0;
-    for (tensor, place) in &tensors {
-        if place.start != end {
+    for (tensor, span) in &tensors {
+        if span.start != end {
             let name = shown(&tensor.name);
             return Err(damaged(format!(
-                "tensor '{name}' starts at byte {}, the one before it ends at {end}",
-                place.start
+                "tensor '{name}' starts at byte {}, but the previous one ends at {end}",
+                span.start
             )));
         }
-        end = place.start + place.bytes;
+        end = span.start + span.bytes;
     }
     Ok(tensors.into_iter().unzip())
 }
@@ -286,17 +285,17 @@ fn decode_tensor(name: String, entry: &Value) -> Result<(TensorInfo, u64, u64), 
     let dtype = entry.get("dtype").and_then(Value::as_str);
     let dtype = dtype.ok_or_else(|| bad("has no dtype"))?;
     let dtype = Dtype::from_name(dtype)
-        .ok_or_else(|| bad(&format!("has dtype '{}', which checkpoints have not", shown(dtype))))?;
+        .ok_or_else(|| bad(&format!("has unsupported dtype '{}'", shown(dtype))))?;
     let shape = numbers(entry.get("shape")).ok_or_else(|| bad("has no shape"))?;
     let offsets = numbers(entry.get("data_offsets"));
     let Some(&[start, end]) = offsets.as_deref() else {
         return Err(bad("has no offsets"));
     };
     let tensor = TensorInfo { name: name.clone(), dtype, shape };
-    let bytes = tensor.bytes().ok_or_else(|| bad("has no size in 64 bits"))?;
+    let bytes = tensor.bytes().ok_or_else(|| bad("exceeds 64 bits in size"))?;
     match end.checked_sub(start) {
         Some(given) if given == bytes => Ok((tensor, start, end)),
-        Some(given) => Err(bad(&format!("has {given} bytes, its shape needs {bytes}"))),
+        Some(given) => Err(bad(&format!("has {given} bytes, but its shape needs {bytes}"))),
         None => Err(bad("ends before it starts")),
     }
 }
@@ -306,11 +305,11 @@ fn numbers(value: Option<&Value>) -> Option<Vec<u64>> {
     value?.as_array()?.iter().map(Value::as_u64).collect()
 }
 
-/// The checksum that the metadata holds under a key: 16 hexadecimal digits, in lower case.
+/// The checksum stored in the metadata under `key`: 16 lower-case hexadecimal digits.
 fn checksum_under(metadata: &Map<String, Value>, key: &str) -> Result<u64, ReadProblem> {
     let text = metadata.get(key).and_then(Value::as_str).unwrap_or_default();
     let parsed = u64::from_str_radix(text, 16).ok();
-    // One value has one spelling: no sign, no capitals.
+    // `from_str_radix` also accepts a sign and capitals; those spellings are refused.
     parsed
         .filter(|value| format!("{value:016x}") == text)
         .ok_or_else(|| damaged(format!("its metadata has no checksum '{}'", shown(key))))
@@ -320,8 +319,8 @@ fn checksum_under(metadata: &Map<String, Value>, key: &str) -> Result<u64, ReadP
 mod tests {
     use super::*;
 
-    /// What can be written can be read: the deepest model that settings allow, with biases and both
-    /// moments, as small as its file can be.
+    /// Whatever can be written can be read. This is the deepest model that the settings allow, with
+    /// biases and both moments, in the smallest possible file.
     #[test]
     fn the_deepest_model_is_read_back() {
         let names = [

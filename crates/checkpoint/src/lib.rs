@@ -1,23 +1,22 @@
 //! A checkpoint is one file: safetensors, with the run's JSON document in its metadata and a
-//! checksum for each tensor. [`save()`] writes it beside the old one and renames it into place,
-//! so that a kill or a full disk never costs what was saved; [`link_best`] keeps a file under a
-//! second name; [`Reader`] believes nothing that it has not checked.
+//! checksum for each tensor. [`save()`] writes the new file next to the old one and renames it into
+//! place, so a kill or a full disk never loses the old checkpoint. [`link_best`] keeps a file under
+//! a second name. [`Reader`] uses nothing from a file before it has checked it.
 //!
-//! The layout of a file is told in [`header`], the checksum in [`checksum`].
+//! [`header`] documents the layout of a file, [`checksum`] the checksum.
 #![forbid(unsafe_code)]
 
 mod tensor;
-
-pub mod bounded_json;
-pub mod checksum;
 pub mod header;
+pub mod checksum;
 
-mod error;
-
-mod disk;
 mod save;
+mod disk;
 
 mod read;
+pub mod bounded_json;
+
+mod error;
 
 #[cfg(test)]
 mod faults;

@@ -1,5 +1,5 @@
-//! Reading a checkpoint. What the header says is checked when the file is opened, a tensor's bytes
-//! when they are read. No memory map: a file that is cut short is an error, not a signal.
+//! Reading a checkpoint. The header is checked when the file is opened, a tensor's bytes when they
+//! are read. The file is not memory-mapped, so truncating it causes an error, not a signal.
 
 use crate::checksum::Checksum;
 use crate::error::{ReadError, ReadProblem};
@@ -10,36 +10,36 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// Bytes that are read and summed at a time.
+/// Bytes read and checksummed at a time.
 const CHUNK: usize = 1 << 20;
 
-/// The least that can be safetensors: a length and `{}`.
+/// The smallest safetensors file: a length and `{}`.
 const LEAST_BYTES: u64 = LENGTH_BYTES + 2;
 
-/// An open checkpoint. It stays what it was when a save gives its name to another file.
+/// An open checkpoint. It still reads the same file after a save gives its name to a new one.
 #[derive(Debug)]
 pub struct Reader {
     path: PathBuf,
     file: File,
     header: Header,
-    /// Where the first tensor's bytes are.
+    /// File offset of the first tensor.
     data_start: u64,
 }
 
 impl Reader {
-    /// Opens a checkpoint and checks all of it but the tensors' content.
+    /// Opens a checkpoint and checks everything except the tensors' content.
     ///
     /// # Errors
     ///
-    /// When the file cannot be read, is none of ours, is of a newer version, is cut short or
-    /// contradicts itself.
+    /// When the file cannot be read, is not ours, has a newer version, is truncated or contradicts
+    /// itself.
     pub fn open(path: &Path) -> Result<Reader, ReadError> {
         Reader::open_file(path).map_err(|problem| ReadError { path: path.to_owned(), problem })
     }
 
     fn open_file(path: &Path) -> Result<Reader, ReadProblem> {
         let failed = |source| ReadProblem::Io { doing: "open it", source };
-        // Before it is opened: opening a pipe waits for its writer.
+        // Checked before opening, because opening a pipe waits for a writer.
         if !fs::metadata(path).map_err(failed)?.is_file() {
             return Err(ReadProblem::NotAFile);
         }
@@ -72,13 +72,13 @@ impl Reader {
         &self.header.document
     }
 
-    /// Its tensors, in the order of their bytes, which need not be the order they were given in.
+    /// Its tensors in the order of the file, which may differ from the order given to `save`.
     #[must_use]
     pub fn tensors(&self) -> &[TensorInfo] {
         &self.header.tensors
     }
 
-    /// Index of the tensor of this name.
+    /// Index of the tensor with this name.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<usize> {
         self.header.tensors.iter().position(|tensor| tensor.name == name)
@@ -88,25 +88,25 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// When the content is not what was written (the buffer then holds what was found), cannot be
-    /// read, or the buffer has another size.
+    /// When the content cannot be read or fails its checksum (the buffer then holds the damaged
+    /// content), or when the buffer has the wrong size.
     pub fn read(&self, index: usize, content: &mut [u8]) -> Result<(), ReadError> {
         self.read_tensor(index, content).map_err(|problem| self.named(problem))
     }
 
     fn read_tensor(&self, index: usize, content: &mut [u8]) -> Result<(), ReadProblem> {
-        let place = *self
+        let span = *self
             .header
-            .places
+            .spans
             .get(index)
-            .ok_or(ReadProblem::NoSuchTensor { index, count: self.header.places.len() })?;
+            .ok_or(ReadProblem::NoSuchTensor { index, count: self.header.spans.len() })?;
         let given = content.len() as u64;
-        if given != place.bytes {
+        if given != span.bytes {
             let tensor = self.header.tensors[index].name.clone();
-            return Err(ReadProblem::BufferSize { tensor, needed: place.bytes, given });
+            return Err(ReadProblem::BufferSize { tensor, needed: span.bytes, given });
         }
         let mut checksum = Checksum::new();
-        let mut offset = self.data_start + place.start;
+        let mut offset = self.data_start + span.start;
         for chunk in content.chunks_mut(CHUNK) {
             read_all(&self.file, chunk, offset)?;
             checksum.update(chunk);
@@ -115,23 +115,23 @@ impl Reader {
         self.compare(index, &checksum)
     }
 
-    /// Checks the content of every tensor, in little memory.
+    /// Checks the content of every tensor, one small chunk at a time.
     ///
     /// # Errors
     ///
-    /// When the content of one is not what was written or cannot be read.
+    /// When the content of a tensor cannot be read or fails its checksum.
     pub fn verify(&self) -> Result<(), ReadError> {
         self.verify_tensors().map_err(|problem| self.named(problem))
     }
 
     fn verify_tensors(&self) -> Result<(), ReadProblem> {
         let mut buffer = vec![0; CHUNK];
-        for (index, place) in self.header.places.iter().enumerate() {
+        for (index, span) in self.header.spans.iter().enumerate() {
             let mut checksum = Checksum::new();
             let mut done = 0;
-            while done < place.bytes {
-                let bytes = (place.bytes - done).min(CHUNK as u64) as usize;
-                read_all(&self.file, &mut buffer[..bytes], self.data_start + place.start + done)?;
+            while done < span.bytes {
+                let bytes = (span.bytes - done).min(CHUNK as u64) as usize;
+                read_all(&self.file, &mut buffer[..bytes], self.data_start + span.start + done)?;
                 checksum.update(&buffer[..bytes]);
                 done += bytes as u64;
             }
@@ -141,7 +141,7 @@ impl Reader {
     }
 
     fn compare(&self, index: usize, checksum: &Checksum) -> Result<(), ReadProblem> {
-        let (expected, found) = (self.header.places[index].checksum, checksum.value());
+        let (expected, found) = (self.header.spans[index].checksum, checksum.value());
         if found == expected {
             return Ok(());
         }

@@ -1,5 +1,6 @@
-//! Writing a checkpoint so that the one before it is never lost: beside it, synced, then renamed
-//! over it. A kill leaves at most a temporary file, which the next save removes.
+//! Saves a checkpoint without ever losing the previous one: it writes a temporary file, syncs it,
+//! and renames it over the old file. A kill leaves at most the temporary file, which the next save
+//! removes.
 
 use crate::checksum::Checksum;
 use crate::disk::{Disk, RealDisk, Temporary};
@@ -10,24 +11,24 @@ use std::error::Error;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Bytes that are summed and written at a time: they are still in the cache when they are written.
+/// Bytes checksummed and written at a time, few enough to be still in the cache when written.
 const CHUNK: usize = 1 << 20;
 
-/// Writes a checkpoint with this JSON document and these tensors; gives the file's size.
+/// Writes a checkpoint with this JSON document and these tensors; returns the file's size.
 ///
-/// `fill(index, content)` is asked once for each of `tensors`, not always in their order, and gets
-/// exactly the tensor's size of `buffer`, which must hold the largest one ([`largest_bytes`]). It
-/// may contain anything before and must contain little-endian elements after. Nothing else of the
-/// size of a tensor is obtained.
+/// `fill(index, content)` is called once for each of `tensors`, not necessarily in order. `content`
+/// is a part of `buffer` with exactly the tensor's size and arbitrary initial bytes; `fill` must
+/// write little-endian elements into it. `buffer` must hold the largest tensor ([`largest_bytes`]).
+/// `save` allocates nothing else of a tensor's size.
 ///
-/// The checksums stand in the header, before the bytes they are of. Room for the header is written
-/// first, as zeros, and the header itself when all tensors have been: so each tensor is asked for
-/// once, and a file that is not complete does not look like one.
+/// The checksums are in the header, which precedes the tensors. So `save` first writes zeros where
+/// the header will be, then the tensors, then the header. This way it needs each tensor only once,
+/// and an incomplete file never looks complete.
 ///
 /// # Errors
 ///
-/// When the file cannot be written. The file that was there before is then untouched, and nothing
-/// is left beside it; [`SaveProblem::NotDurable`] is the one exception.
+/// When the file cannot be written. The old file is then untouched and no temporary file remains;
+/// [`SaveProblem::NotDurable`] is the one exception.
 pub fn save<E: Into<Box<dyn Error + Send + Sync>>>(
     path: &Path,
     document: &str,
@@ -43,7 +44,7 @@ pub fn save<E: Into<Box<dyn Error + Send + Sync>>>(
 ///
 /// # Errors
 ///
-/// When it could not be written whatever its tensors contain.
+/// When no such file could be written, whatever the tensors contain.
 pub fn file_bytes(path: &Path, document: &str, tensors: &[TensorInfo]) -> Result<u64, SaveError> {
     let bytes = Header::lay_out(document, tensors).and_then(|(header, _)| {
         Ok((header.encode()?.len() as u64).saturating_add(header.data_bytes()))
@@ -51,31 +52,31 @@ pub fn file_bytes(path: &Path, document: &str, tensors: &[TensorInfo]) -> Result
     bytes.map_err(|problem| SaveError { path: path.to_owned(), problem })
 }
 
-/// How `best` came to be what `last` is.
+/// How [`link_best`] made `best` equal to `last`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BestLink {
-    /// It is the same file under a second name.
+    /// `best` is a second name of the same file.
     Linked,
-    /// It is a copy: this file system has no links.
+    /// `best` is a copy, because the file system has no hard links.
     Copied,
 }
 
-/// Makes `best` what `last` is now, at once or not at all. Later saves to `last` do not change it.
+/// Makes `best` equal to what `last` is now, atomically. Later saves to `last` do not change it.
 ///
 /// # Errors
 ///
-/// When neither a link nor a copy can be made. `best` is then what it was before.
+/// When neither a link nor a copy can be made. `best` is then unchanged.
 pub fn link_best(last: &Path, best: &Path) -> Result<BestLink, SaveError> {
     link_best_on(&RealDisk, last, best)
 }
 
-/// What a checkpoint holds, its tensors' content aside.
+/// What a checkpoint holds, except for its tensors' content.
 pub(crate) struct Content<'a> {
     pub document: &'a str,
     pub tensors: &'a [TensorInfo],
 }
 
-/// The caller's part of a save.
+/// The caller's function that supplies a tensor's content.
 type Fill<'a> = dyn FnMut(usize, &mut [u8]) -> Result<(), Box<dyn Error + Send + Sync>> + 'a;
 
 pub(crate) fn save_on<D: Disk>(
@@ -102,7 +103,7 @@ pub(crate) fn link_best_on<D: Disk>(
 ) -> Result<BestLink, SaveError> {
     let linked = replace(disk, best, |temporary| match disk.hard_link(last, temporary) {
         Ok(()) => Ok(BestLink::Linked),
-        // These would stop a copy too.
+        // A copy would fail for the same reason as the link.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(busy(temporary)),
         Err(source) if source.kind() == io::ErrorKind::NotFound => {
             Err(SaveProblem::Io { doing: "link the last checkpoint", source })
@@ -112,8 +113,8 @@ pub(crate) fn link_best_on<D: Disk>(
     linked.map_err(|problem| SaveError { path: best.to_owned(), problem })
 }
 
-/// Lets `write` make a file beside `path`, then gives it that name. On an error, `path` is what it
-/// was and the file beside it is gone.
+/// Calls `write` to make a temporary file, then renames it to `path`. On an error, `path` is
+/// unchanged and the temporary file is removed.
 fn replace<D: Disk, T>(
     disk: &D,
     path: &Path,
@@ -131,7 +132,7 @@ fn replace<D: Disk, T>(
     let guard = RemoveOnDrop { disk, path: temporary.path };
     let written = match write(&guard.path) {
         Err(problem @ SaveProblem::Busy { .. }) => {
-            // It is another's file.
+            // The temporary file belongs to the other save: leave it.
             std::mem::forget(guard);
             return Err(problem);
         }
@@ -139,13 +140,14 @@ fn replace<D: Disk, T>(
     };
     disk.rename(&guard.path, path)
         .map_err(|source| SaveProblem::Io { doing: "rename its temporary file", source })?;
-    // If both names were links to one file, rename left both.
+    // If both names were already links to one file, rename keeps both; this removes the temporary
+    // one.
     drop(guard);
     disk.sync_directory(directory).map_err(|source| SaveProblem::NotDurable { source })?;
     Ok(written)
 }
 
-/// Removes what earlier processes left when they were killed. Failing at that must not cost a save.
+/// Removes the temporary files of killed processes. A failure here must not fail the save.
 fn remove_abandoned<D: Disk>(disk: &D, directory: &Path, path: &Path) {
     let names = disk.list(directory).unwrap_or_default();
     for temporary in Temporary::among(names, path) {
@@ -155,7 +157,7 @@ fn remove_abandoned<D: Disk>(disk: &D, directory: &Path, path: &Path) {
     }
 }
 
-/// Removes a temporary file, however the save ends. After a rename there is none.
+/// Removes the temporary file however the save ends. After a rename there is none.
 struct RemoveOnDrop<'a, D: Disk> {
     disk: &'a D,
     path: PathBuf,
@@ -167,9 +169,9 @@ impl<D: Disk> Drop for RemoveOnDrop<'_, D> {
     }
 }
 
-/// A checkpoint on its way to the disk.
+/// A checkpoint that is being written.
 struct Job<'a> {
-    /// Its tensors are in the order of the file.
+    /// Lists the tensors in the order of the file.
     header: Header,
     /// The caller's index of each tensor.
     order: Vec<usize>,
@@ -178,18 +180,18 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// Writes and syncs the whole file; gives its size.
+    /// Writes and syncs the whole file; returns its size.
     fn write<D: Disk>(mut self, disk: &D, temporary: &Path) -> Result<u64, SaveProblem> {
         let header_bytes = self.header.encode()?.len() as u64;
         let needed = header_bytes + self.header.data_bytes();
         let mut output = Output::create(disk, temporary, needed)?;
         output.append(&vec![0; header_bytes as usize])?;
-        for place in 0..self.order.len() {
-            let index = self.order[place];
-            let tensor = &mut self.header.places[place];
-            let content = &mut self.buffer[..tensor.bytes as usize];
+        for position in 0..self.order.len() {
+            let index = self.order[position];
+            let span = &mut self.header.spans[position];
+            let content = &mut self.buffer[..span.bytes as usize];
             (self.fill)(index, content).map_err(|source| SaveProblem::Fill {
-                tensor: self.header.tensors[place].name.clone(),
+                tensor: self.header.tensors[position].name.clone(),
                 source,
             })?;
             let mut checksum = Checksum::new();
@@ -197,7 +199,7 @@ impl Job<'_> {
                 checksum.update(chunk);
                 output.append(chunk)?;
             }
-            tensor.checksum = checksum.value();
+            span.checksum = checksum.value();
         }
         output.put(&self.header.encode()?, 0)?;
         output.finish()?;
@@ -205,7 +207,7 @@ impl Job<'_> {
     }
 }
 
-/// Copies a file; the copy is synced.
+/// Copies a file and syncs the copy.
 fn copy<D: Disk>(disk: &D, from: &Path, to: &Path) -> Result<(), SaveProblem> {
     let failed = |source| SaveProblem::Io { doing: "read the last checkpoint", source };
     let (source, bytes) = disk.open(from).map_err(failed)?;
@@ -225,12 +227,12 @@ fn copy<D: Disk>(disk: &D, from: &Path, to: &Path) -> Result<(), SaveProblem> {
     output.finish()
 }
 
-/// A new file that knows how long it will be.
+/// A new file and its final length.
 struct Output<'a, D: Disk> {
     disk: &'a D,
     file: D::File,
     needed: u64,
-    /// Bytes that the disk has taken.
+    /// Bytes written so far.
     top: u64,
 }
 
@@ -273,7 +275,7 @@ fn busy(temporary: &Path) -> SaveProblem {
     SaveProblem::Busy { temporary: temporary.to_owned() }
 }
 
-/// What an error of the system means for a file of `needed` bytes of which `taken` are written.
+/// Turns an I/O error into a problem. The file needs `needed` bytes, of which `taken` are written.
 fn failed(doing: &'static str, error: io::Error, needed: u64, taken: Option<u64>) -> SaveProblem {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {

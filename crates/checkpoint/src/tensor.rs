@@ -1,19 +1,20 @@
-//! What a file says of a tensor: name, element type, shape, and the size that follows from them.
+//! What a checkpoint stores about a tensor: name, element type and shape, from which its size
+//! follows.
 
 /// Element types that checkpoints hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dtype {
     /// 32-bit float.
     F32,
-    /// Upper half of a 32-bit float.
+    /// bfloat16: the upper half of a 32-bit float.
     BF16,
-    /// 16-bit float.
+    /// IEEE 16-bit float.
     F16,
     /// 32-bit integer.
     I32,
     /// 32-bit unsigned integer.
     U32,
-    /// Byte.
+    /// Unsigned byte.
     U8,
     /// 64-bit integer.
     I64,
@@ -24,7 +25,7 @@ impl Dtype {
     pub const ALL: [Dtype; 7] =
         [Dtype::F32, Dtype::BF16, Dtype::F16, Dtype::I32, Dtype::U32, Dtype::U8, Dtype::I64];
 
-    /// Its name in a safetensors file.
+    /// The name that safetensors uses.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -61,7 +62,7 @@ pub struct TensorInfo {
     pub name: String,
     /// Type of its elements, which are little-endian.
     pub dtype: Dtype,
-    /// Its dimensions, the slowest first. None for a scalar.
+    /// Its dimensions, the slowest-varying first; empty for a scalar.
     pub shape: Vec<u64>,
 }
 
@@ -71,15 +72,15 @@ impl TensorInfo {
         TensorInfo { name: name.into(), dtype, shape: shape.to_vec() }
     }
 
-    /// Its size; `None` where the number does not exist in 64 bits.
+    /// Its size in bytes; `None` if that exceeds 64 bits.
     #[must_use]
     pub fn bytes(&self) -> Option<u64> {
         self.shape.iter().try_fold(self.dtype.bytes(), |bytes, &extent| bytes.checked_mul(extent))
     }
 }
 
-/// Size of the largest tensor: the buffer that [`save`](crate::save()) needs. `None` where a size
-/// does not exist in 64 bits.
+/// Size of the largest tensor, which is the buffer that [`save`](crate::save()) needs. `None` if a
+/// size exceeds 64 bits.
 #[must_use]
 pub fn largest_bytes(tensors: &[TensorInfo]) -> Option<u64> {
     tensors.iter().try_fold(0, |largest, tensor| Some(tensor.bytes()?.max(largest)))

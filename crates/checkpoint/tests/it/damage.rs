@@ -1,7 +1,7 @@
-//! Whatever happens to the bytes of a file, it is refused or reads as what was saved, and never
-//! panics. `PROPTEST_CASES=100000 cargo test -p fitgpt-checkpoint damage` searches longer.
+//! Whatever happens to the bytes of a file, the reader refuses it or returns what was saved, and
+//! never panics. `PROPTEST_CASES=100000 cargo test -p fitgpt-checkpoint damage` searches longer.
 
-use crate::fixture::{Place, Saved, raw_file, sample, sample_bytes};
+use crate::fixture::{Saved, TempDir, raw_file, sample, sample_bytes};
 use proptest::prelude::*;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -9,19 +9,19 @@ use std::sync::OnceLock;
 
 fn good() -> &'static [u8] {
     static GOOD: OnceLock<Vec<u8>> = OnceLock::new();
-    GOOD.get_or_init(|| sample_bytes(&Place::new("damage-sample")))
+    GOOD.get_or_init(|| sample_bytes(&TempDir::new("damage-sample")))
 }
 
-/// Reads a file of these bytes; true if it was refused.
-fn is_refused(place: &Place, bytes: &[u8]) -> bool {
-    let path = place.file("given");
-    // ext4 syncs a file that was emptied and written again, so it is not emptied.
+/// Reads a file with these bytes; returns whether it was refused.
+fn is_refused(dir: &TempDir, bytes: &[u8]) -> bool {
+    let path = dir.file("given");
+    // ext4 syncs a file that was truncated and rewritten, which is slow, so do not truncate it.
     let file = File::options().create(true).truncate(false).write(true).open(&path).unwrap();
     file.write_all_at(bytes, 0).unwrap();
     file.set_len(bytes.len() as u64).unwrap();
     match Saved::load(&path) {
         Ok(saved) => {
-            assert!(saved == sample().by_name(), "a damaged file was believed");
+            assert!(saved == sample().by_name(), "a damaged file was accepted");
             false
         }
         Err(error) => {
@@ -34,21 +34,21 @@ fn is_refused(place: &Place, bytes: &[u8]) -> bool {
 
 #[test]
 fn every_single_flipped_bit_is_refused() {
-    let place = Place::new("flips");
+    let dir = TempDir::new("flips");
     let mut bytes = good().to_vec();
     for bit in 0..8 * bytes.len() {
         bytes[bit / 8] ^= 1 << (bit % 8);
-        assert!(is_refused(&place, &bytes), "bit {bit} of {}", 8 * bytes.len());
+        assert!(is_refused(&dir, &bytes), "bit {bit} of {}", 8 * bytes.len());
         bytes[bit / 8] ^= 1 << (bit % 8);
     }
-    assert!(!is_refused(&place, &bytes));
+    assert!(!is_refused(&dir, &bytes));
 }
 
 #[test]
 fn every_shorter_file_is_refused() {
-    let place = Place::new("shorter");
+    let dir = TempDir::new("shorter");
     for length in 0..good().len() {
-        assert!(is_refused(&place, &good()[..length]), "{length} bytes");
+        assert!(is_refused(&dir, &good()[..length]), "{length} bytes");
     }
 }
 
@@ -101,7 +101,7 @@ fn apply(damage: &Damage, bytes: &mut Vec<u8>) {
     }
 }
 
-/// JSON that is nearly a header: right words in wrong places.
+/// JSON that is almost a header: the right words in the wrong places.
 fn header() -> impl Strategy<Value = String> {
     let number = || {
         prop_oneof![
@@ -143,23 +143,23 @@ proptest! {
 
     #[test]
     fn damaged_files_are_refused(damages in proptest::collection::vec(damage(), 1..4)) {
-        let place = Place::new("random-damage");
+        let dir = TempDir::new("random-damage");
         let mut bytes = good().to_vec();
         damages.iter().for_each(|damage| apply(damage, &mut bytes));
-        is_refused(&place, &bytes);
+        is_refused(&dir, &bytes);
     }
 
     #[test]
     fn nearly_headers_are_refused(json in header(), data in 0..64usize) {
-        let place = Place::new("random-header");
-        prop_assert!(is_refused(&place, &raw_file(&json, &vec![0; data])));
+        let dir = TempDir::new("random-header");
+        prop_assert!(is_refused(&dir, &raw_file(&json, &vec![0; data])));
     }
 
     #[test]
     fn any_bytes_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-        let place = Place::new("random-bytes");
-        prop_assert!(is_refused(&place, &bytes));
+        let dir = TempDir::new("random-bytes");
+        prop_assert!(is_refused(&dir, &bytes));
         let length = (bytes.len() as u64).to_le_bytes();
-        prop_assert!(is_refused(&place, &[&length, &bytes[..]].concat()));
+        prop_assert!(is_refused(&dir, &[&length, &bytes[..]].concat()));
     }
 }

@@ -1,7 +1,7 @@
-//! A disk that is really full, and one that is really read-only: a small file system in memory,
-//! mounted where only the process that this test starts sees it. Skipped where that is not allowed.
+//! A disk that is really full, and one that is really read-only. The test mounts a small in-memory
+//! file system that only its child process sees. Skipped where mounting is not allowed.
 
-use crate::fixture::{Place, rerun};
+use crate::fixture::{TempDir, rerun};
 use fitgpt_checkpoint::{Dtype, Reader, SaveError, SaveProblem, TensorInfo, link_best, save};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,13 +11,13 @@ const SKIPPED: &str = "cannot mount";
 
 #[test]
 fn the_old_checkpoint_survives_a_full_disk() {
-    let place = Place::new("full");
-    // With a user namespace where that is allowed, as root elsewhere.
+    let dir = TempDir::new("full");
+    // In a user namespace where that is allowed, otherwise as root.
     for namespaces in ["-rm", "-m"] {
-        let child = rerun("disk_full::child", CHILD, &place.0);
+        let child = rerun("disk_full::child", CHILD, &dir.0);
         let mut command = Command::new("unshare");
         command.arg(namespaces).arg(child.get_program()).args(child.get_args());
-        let Ok(output) = command.env(CHILD, &place.0).output() else {
+        let Ok(output) = command.env(CHILD, &dir.0).output() else {
             return println!("skipped: there is no unshare here");
         };
         let text = String::from_utf8_lossy(&output.stdout);
@@ -72,7 +72,7 @@ fn child() {
     };
     assert!(needed > 700_000 && free < 600_000 && free > 400_000, "{needed} {free}");
     check(500_000, 2);
-    // What was freed is free again.
+    // The failed save freed its space.
     save_bytes(&last, 400_000).unwrap();
     check(400_000, 2);
     assert!(mount("remount,ro,size=1m", &directory));

@@ -6,15 +6,15 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A directory of a test's own; it goes with it.
-pub struct Place(pub PathBuf);
+/// A directory that belongs to one test and is removed when the test ends.
+pub struct TempDir(pub PathBuf);
 
-impl Place {
-    pub fn new(test: &str) -> Place {
+impl TempDir {
+    pub fn new(test: &str) -> TempDir {
         let name = format!("{test}-{}", std::process::id());
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         fs::create_dir_all(&path).unwrap();
-        Place(path)
+        TempDir(path)
     }
 
     pub fn file(&self, name: &str) -> PathBuf {
@@ -30,7 +30,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TempDir {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
@@ -76,13 +76,13 @@ impl Saved {
         })
     }
 
-    /// Its tensors in the order of their names, for comparison.
+    /// The same tensors sorted by name, for comparison.
     pub fn by_name(mut self) -> Saved {
         self.tensors.sort_by(|a, b| a.0.name.cmp(&b.0.name));
         self
     }
 
-    /// All of a file, every checksum checked.
+    /// Reads a whole file and checks every checksum.
     pub fn load(path: &Path) -> Result<Saved, fitgpt_checkpoint::ReadError> {
         let reader = Reader::open(path)?;
         reader.verify()?;
@@ -97,8 +97,8 @@ impl Saved {
 }
 
 /// The bytes of a checkpoint of [`sample`].
-pub fn sample_bytes(place: &Place) -> Vec<u8> {
-    let path = place.file("sample");
+pub fn sample_bytes(dir: &TempDir) -> Vec<u8> {
+    let path = dir.file("sample");
     sample().save(&path).unwrap();
     fs::read(&path).unwrap()
 }
@@ -108,7 +108,7 @@ pub fn raw_file(json: &str, data: &[u8]) -> Vec<u8> {
     [&(json.len() as u64).to_le_bytes(), json.as_bytes(), data].concat()
 }
 
-/// This test binary again, to run one test alone; the variable tells the test that it is wanted.
+/// Starts this test binary again for one test; the variable tells that test to do its work.
 pub fn rerun(test: &str, variable: &str, value: &Path) -> std::process::Command {
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(variable, value);

@@ -1,7 +1,7 @@
-//! kill -9 at any moment: a process that saves without pause is killed again and again, and what is
-//! there is always one of the checkpoints that it saved, whole.
+//! kill -9 at any moment: the test kills a process that saves without pause, again and again. The
+//! file on disk must always be one whole checkpoint that the process saved.
 
-use crate::fixture::{Place, rerun};
+use crate::fixture::{TempDir, rerun};
 use fitgpt_checkpoint::{Dtype, Reader, TensorInfo, link_best, save};
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
@@ -25,7 +25,7 @@ fn fill(version: u64, index: usize, content: &mut [u8]) {
     }
 }
 
-/// The version of a checkpoint; panics unless all of it is of that version.
+/// The version of a checkpoint; panics unless the whole file has that version.
 fn version(path: &Path) -> u64 {
     let reader = Reader::open(path).unwrap();
     let version = reader.document().parse().unwrap();
@@ -63,7 +63,7 @@ fn child() {
     }
 }
 
-/// The newest versions that a child said were saved.
+/// The newest versions that a child reported as saved.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reported {
     last: u64,
@@ -80,9 +80,9 @@ impl Reported {
     }
 }
 
-/// Starts a child, kills it at some moment after its first save, and gives what it reported.
-fn kill_one(place: &Place, random: u32, mut reported: Reported) -> Reported {
-    let mut child = rerun("kill::child", CHILD, &place.0).stdout(Stdio::piped()).spawn().unwrap();
+/// Starts a child, kills it at some moment after its first save, and returns what it reported.
+fn kill_one(dir: &TempDir, random: u32, mut reported: Reported) -> Reported {
+    let mut child = rerun("kill::child", CHILD, &dir.0).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let first = reported.last + 1;
     while reported.last < first {
@@ -97,7 +97,7 @@ fn kill_one(place: &Place, random: u32, mut reported: Reported) -> Reported {
 
 #[test]
 fn a_killed_save_costs_nothing_that_was_saved() {
-    let place = Place::new("kill");
+    let dir = TempDir::new("kill");
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let mut random = now.subsec_nanos();
     println!("seed {random}");
@@ -105,19 +105,19 @@ fn a_killed_save_costs_nothing_that_was_saved() {
     let mut reported = Reported::default();
     for kill in 1..=KILLS {
         random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        reported = kill_one(&place, random, reported);
-        // A save may have been done, but no longer said so.
-        let last = version(&place.file("last"));
+        reported = kill_one(&dir, random, reported);
+        // The child may have finished one more save without reporting it.
+        let last = version(&dir.file("last"));
         let saved = reported.last..=reported.last + 1;
         assert!(saved.contains(&last), "kill {kill}: last is {last}, {reported:?}");
-        if place.file("best").exists() || reported.best > 0 {
-            let best = version(&place.file("best"));
+        if dir.file("best").exists() || reported.best > 0 {
+            let best = version(&dir.file("best"));
             let linked = best == reported.best || (best == reported.last && best.is_multiple_of(3));
             assert!(linked, "kill {kill}: best is {best}, {reported:?}");
             reported.best = best;
         }
         reported.last = last;
-        interrupted += u32::from(place.names().iter().any(|name| is_temporary(name)));
+        interrupted += u32::from(dir.names().iter().any(|name| is_temporary(name)));
     }
     println!("{} versions, {interrupted} of {KILLS} kills left a temporary file", reported.last);
     assert!(interrupted > 0, "no kill hit a save");

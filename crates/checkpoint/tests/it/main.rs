@@ -1,5 +1,5 @@
-//! Checkpoints against their promises: what was saved comes back, is never lost, and nothing that
-//! was not saved is believed.
+//! Tests of the promises of checkpoints: what was saved can be read, is never lost, and a damaged
+//! file is never accepted.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod fixture;

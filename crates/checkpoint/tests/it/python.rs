@@ -1,7 +1,7 @@
-//! Python's safetensors reads our files, and what it writes from one is still a checkpoint. Skipped
-//! where it is not installed; `FITGPT_PYTHON` names an interpreter that has it.
+//! Python's safetensors can read our files, and its copy of one is still a checkpoint. Skipped
+//! where safetensors is not installed; `FITGPT_PYTHON` names an interpreter that has it.
 
-use crate::fixture::{Place, Saved, sample};
+use crate::fixture::{Saved, TempDir, sample};
 use fitgpt_checkpoint::Dtype;
 use std::fs;
 use std::process::Command;
@@ -28,15 +28,15 @@ fn python_reads_and_copies_our_files() {
     if !probe.output().is_ok_and(|output| output.status.success()) {
         return println!("skipped: no Python with safetensors and numpy here");
     }
-    let place = Place::new("python");
-    sample().save(&place.file("given")).unwrap();
+    let dir = TempDir::new("python");
+    sample().save(&dir.file("given")).unwrap();
     let mut narrow = sample();
     // numpy has no bfloat16.
     narrow.tensors.retain(|(info, _)| info.dtype != Dtype::BF16);
-    narrow.save(&place.file("narrow")).unwrap();
+    narrow.save(&dir.file("narrow")).unwrap();
     let output = Command::new(&python)
         .args(["-c", SCRIPT])
-        .args(["given", "narrow", "copy"].map(|name| place.file(name)))
+        .args(["given", "narrow", "copy"].map(|name| dir.file(name)))
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
@@ -53,6 +53,6 @@ fn python_reads_and_copies_our_files() {
     }
     want += &format!("'{}'\n", sample().document.replace('\\', r"\\"));
     assert_eq!(text, want);
-    assert!(fs::read(place.file("copy")).unwrap() != fs::read(place.file("narrow")).unwrap());
-    assert_eq!(Saved::load(&place.file("copy")).unwrap(), narrow.by_name());
+    assert!(fs::read(dir.file("copy")).unwrap() != fs::read(dir.file("narrow")).unwrap());
+    assert_eq!(Saved::load(&dir.file("copy")).unwrap(), narrow.by_name());
 }

@@ -1,31 +1,31 @@
 //! What is saved is what is read.
 
-use crate::fixture::{Place, Saved, sample};
+use crate::fixture::{Saved, TempDir, sample};
 use fitgpt_checkpoint::{Dtype, Reader, TensorInfo, save};
 use std::fs;
 
 #[test]
 fn every_kind_of_tensor_comes_back() {
-    let place = Place::new("every-kind");
-    let path = place.file("last");
+    let dir = TempDir::new("every-kind");
+    let path = dir.file("last");
     let bytes = sample().save(&path).unwrap();
     assert_eq!(bytes, fs::metadata(&path).unwrap().len());
     assert_eq!(Saved::load(&path).unwrap(), sample().by_name());
-    assert_eq!(place.names(), ["last"]);
+    assert_eq!(dir.names(), ["last"]);
 }
 
 #[test]
 fn a_file_without_tensors_is_a_checkpoint_too() {
-    let place = Place::new("no-tensors");
+    let dir = TempDir::new("no-tensors");
     let empty = Saved { document: "null".to_owned(), tensors: Vec::new() };
-    empty.save(&place.file("last")).unwrap();
-    assert_eq!(Saved::load(&place.file("last")).unwrap(), empty);
+    empty.save(&dir.file("last")).unwrap();
+    assert_eq!(Saved::load(&dir.file("last")).unwrap(), empty);
 }
 
 #[test]
 fn tensors_are_aligned_and_keep_their_order_otherwise() {
-    let place = Place::new("aligned");
-    let path = place.file("last");
+    let dir = TempDir::new("aligned");
+    let path = dir.file("last");
     sample().save(&path).unwrap();
     let file = fs::read(&path).unwrap();
     let header = u64::from_le_bytes(file[..8].try_into().unwrap());
@@ -43,8 +43,8 @@ fn tensors_are_aligned_and_keep_their_order_otherwise() {
 
 #[test]
 fn large_tensors_are_cut_into_chunks_and_back() {
-    let place = Place::new("large");
-    let path = place.file("last");
+    let dir = TempDir::new("large");
+    let path = dir.file("last");
     let tensors = [TensorInfo::new("x", Dtype::U8, &[2_500_001])];
     let mut buffer = vec![0; 3_000_000];
     let content = |i: usize| ((i * 2_654_435_761) >> 13) as u8;
@@ -63,8 +63,8 @@ fn large_tensors_are_cut_into_chunks_and_back() {
 
 #[test]
 fn an_open_checkpoint_stays_what_it_was() {
-    let place = Place::new("open");
-    let path = place.file("last");
+    let dir = TempDir::new("open");
+    let path = dir.file("last");
     sample().save(&path).unwrap();
     let reader = Reader::open(&path).unwrap();
     let mut other = sample();

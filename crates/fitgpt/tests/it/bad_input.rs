@@ -96,7 +96,7 @@ fn folders_and_checkpoints() {
         resume(&["--max_iters=20"]).failed(4, words);
         assert_eq!(place.read("out/last.safetensors"), bytes, "it is left as it is");
     };
-    damaged(&|bytes| bytes.truncate(bytes.len() - 5), &["last.safetensors", "cut short"]);
+    damaged(&|bytes| bytes.truncate(bytes.len() - 5), &["last.safetensors", "truncated"]);
     damaged(&|bytes| *bytes.last_mut().unwrap() ^= 1, &["last.safetensors", "checksum"]);
     damaged(&|bytes| bytes.clear(), &["last.safetensors"]);
     damaged(
