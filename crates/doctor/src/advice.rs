@@ -8,7 +8,7 @@ use crate::log::Log;
 use crate::torch::{Phase, TorchRun, peaks};
 use model::Dims;
 use plan::Dtype;
-use spec::SpecError;
+use search::SearchError;
 
 /// What people advise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -215,7 +215,7 @@ pub fn judge(
     cause: Cause,
     budget: u64,
     others: u64,
-) -> Result<Vec<Judged>, SpecError> {
+) -> Result<Vec<Judged>, SearchError> {
     let before = device_bytes(&case.torch)?;
     let judge =
         Judge { case, log, cause, budget, others, before, training: training(&case.torch)? };
@@ -250,7 +250,7 @@ pub fn judge_message(log: &Log, cause: Cause, others: u64) -> Vec<Judged> {
 }
 
 /// Bytes of the card that training alone takes.
-fn training(run: &TorchRun) -> Result<u64, SpecError> {
+fn training(run: &TorchRun) -> Result<u64, SearchError> {
     let evaluates = |phase: Phase| matches!(phase, Phase::FirstEval | Phase::Eval);
     let peaks = peaks(run)?;
     let largest = peaks.iter().filter(|peak| !evaluates(peak.phase)).map(|peak| peak.bytes).max();
@@ -270,7 +270,7 @@ struct Judge<'a> {
 use Verdict::{CostsOnlyTime, DoesNothing, Helps, Wrong};
 
 impl Judge<'_> {
-    fn one(&self, advice: Advice) -> Result<Judged, SpecError> {
+    fn one(&self, advice: Advice) -> Result<Judged, SearchError> {
         let (verdict, bytes, note) = match advice {
             Advice::SmallerBatch => self.smaller_batch()?,
             Advice::EvalBatchSize | Advice::EvalBlockSize => self.eval_key(),
@@ -300,18 +300,18 @@ impl Judge<'_> {
         Ok(Judged { advice, verdict, bytes, note })
     }
 
-    fn saved(&self, run: &TorchRun) -> Result<i64, SpecError> {
+    fn saved(&self, run: &TorchRun) -> Result<i64, SearchError> {
         Ok(self.before as i64 - device_bytes(run)? as i64)
     }
 
     /// Whether what every batch needs is too much already.
-    fn state_alone(&self) -> Result<bool, SpecError> {
+    fn state_alone(&self) -> Result<bool, SearchError> {
         let one = TorchRun { batch: 1, eval_batch: 1, ..self.case.torch.clone() };
         let state = peaks(&one)?.into_iter().find(|peak| peak.phase == Phase::Optimizer);
         Ok(state.is_some_and(|peak| needs(peak.bytes) > self.budget))
     }
 
-    fn smaller_batch(&self) -> Result<(Verdict, i64, Note), SpecError> {
+    fn smaller_batch(&self) -> Result<(Verdict, i64, Note), SearchError> {
         let torch = &self.case.torch;
         if torch.batch < 2 {
             return Ok((DoesNothing, 0, Note::BatchIsOne));
@@ -325,7 +325,7 @@ impl Judge<'_> {
         Ok((Helps, self.saved(&run)?, Note::HalfBatch))
     }
 
-    fn float16(&self) -> Result<(Verdict, i64, Note), SpecError> {
+    fn float16(&self) -> Result<(Verdict, i64, Note), SearchError> {
         if self.case.torch.compute != Dtype::F32 {
             return Ok((DoesNothing, 0, Note::SameBytes));
         }
@@ -341,7 +341,7 @@ impl Judge<'_> {
         }
     }
 
-    fn half_context(&self) -> Result<(Verdict, i64, Note), SpecError> {
+    fn half_context(&self) -> Result<(Verdict, i64, Note), SearchError> {
         let torch = &self.case.torch;
         if self.state_alone()? {
             return Ok((DoesNothing, 0, Note::StateAlone));
@@ -352,7 +352,7 @@ impl Judge<'_> {
         Ok((Helps, self.saved(&run)?, Note::HalfContext))
     }
 
-    fn narrower(&self) -> Result<(Verdict, i64, Note), SpecError> {
+    fn narrower(&self) -> Result<(Verdict, i64, Note), SearchError> {
         let dims = self.case.dims;
         let head = dims.n_embd / dims.n_head.max(1);
         if dims.n_head < 2 {
@@ -364,7 +364,7 @@ impl Judge<'_> {
     }
 
     /// Judged where it could act: by what training takes with it and without.
-    fn checkpointing(&self) -> Result<(Verdict, i64, Note), SpecError> {
+    fn checkpointing(&self) -> Result<(Verdict, i64, Note), SearchError> {
         let evaluates = |phase: Phase| matches!(phase, Phase::FirstEval | Phase::Eval);
         let evaluation = peaks(&self.case.torch)?.into_iter().filter(|peak| evaluates(peak.phase));
         let evaluation = evaluation.map(|peak| needs(peak.bytes)).max().unwrap_or(0);
@@ -377,7 +377,7 @@ impl Judge<'_> {
         Ok((verdict, saved.max(0), Note::CheckpointLowersActivations))
     }
 
-    fn eager(&self) -> Result<(Verdict, i64, Note), SpecError> {
+    fn eager(&self) -> Result<(Verdict, i64, Note), SearchError> {
         if !self.case.torch.compiled {
             return Ok((DoesNothing, 0, Note::AlreadyEager));
         }

@@ -6,7 +6,7 @@ use crate::torch::{TorchRun, WORKSPACE, WORKSPACE_HOPPER};
 use model::params::reported_parameters;
 use model::{Dims, GPT2_ROWS};
 use plan::Dtype;
-use spec::machine::gpu_format;
+use search::machine::gpu_format;
 use spec::{Command, Environment, KEYS, RunSpec, Settings, SpecError, World, resolve};
 
 /// A run that can be talked about.

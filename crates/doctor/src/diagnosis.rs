@@ -13,7 +13,7 @@ use crate::tensor::{
 use crate::torch::{Peak, Played, play};
 use plan::device::Gpu;
 use plan::{Bytes, Role};
-use spec::{Machine, SpecError, first_suggestion, plan_for};
+use search::{Machine, SearchError, first_suggestion, plan_for};
 
 /// Why it died.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,7 +116,7 @@ impl Diagnosis {
         case: Option<Case>,
         card: Option<&'static Gpu>,
         vram: Option<u64>,
-    ) -> Result<Diagnosis, SpecError> {
+    ) -> Result<Diagnosis, SearchError> {
         // Settings that contradict the log are not the run's: nothing is said of them.
         let agrees = match (&case, &log) {
             (Some(case), Some(log)) => case.agrees_with(log),
@@ -310,7 +310,7 @@ fn fitgpt(
     case: &Case,
     card: Option<&'static Gpu>,
     budget: u64,
-) -> Result<Option<FitgptCommand>, SpecError> {
+) -> Result<Option<FitgptCommand>, SearchError> {
     let single = case.run.dtype == spec::DtypeChoice::Float32;
     let device = card.or_else(|| Gpu::find("RTX 4070")).map(|gpu| gpu.device(single));
     let (Some(device), Some(budget), Some(host)) =
@@ -339,7 +339,7 @@ fn fitgpt(
     };
     match plan_for(&case.run, case.dims, &machine) {
         Ok(planned) => Ok(command(Vec::new(), planned.device_bytes(&case.run, &machine), true)),
-        Err(SpecError::DoesNotFit(_)) => {
+        Err(SearchError::DoesNotFit(_)) => {
             let found = first_suggestion(&case.run, case.dims, &machine, &machine.device);
             Ok(found.and_then(|one| {
                 let more = one.arguments().split(' ').map(str::to_string).collect();

@@ -7,7 +7,8 @@ use model::params::reported_parameters;
 use model::{Dims, Level};
 use plan::device::Gpu;
 use plan::{Bytes, Dtype};
-use spec::{Choice, InitFrom, Levers, Machine, RunSpec, SpecError, plan_again};
+use search::{Choice, Levers, Machine, SearchError, plan_again};
+use spec::{InitFrom, RunSpec};
 
 /// What a PyTorch process holds beside its tensors: context, kernels, cuBLAS (0.68 to 0.76 GiB
 /// measured).
@@ -57,7 +58,7 @@ pub fn needs(peak: u64) -> u64 {
 }
 
 /// The largest peak of a run, as bytes of the card.
-pub fn device_bytes(run: &TorchRun) -> Result<u64, SpecError> {
+pub fn device_bytes(run: &TorchRun) -> Result<u64, SearchError> {
     let largest = peaks(run)?.iter().map(|peak: &Peak| peak.bytes).max().unwrap_or(0);
     Ok(needs(largest))
 }
@@ -68,7 +69,7 @@ const COMPILED_SHARE: f64 = 0.92;
 const EAGER_SHARE: f64 = 0.68;
 
 /// Predicted speed of a changed run on a card: the cost model's time for slices of its micro-batch.
-fn speed(case: &Case, torch: &TorchRun, card: Option<&Gpu>) -> Result<Option<f64>, SpecError> {
+fn speed(case: &Case, torch: &TorchRun, card: Option<&Gpu>) -> Result<Option<f64>, SearchError> {
     let Some(card) = card else {
         return Ok(None);
     };
@@ -95,7 +96,7 @@ fn speed(case: &Case, torch: &TorchRun, card: Option<&Gpu>) -> Result<Option<f64
 }
 
 /// Changes that fit, the best first.
-pub fn fixes(case: &Case, budget: u64, card: Option<&Gpu>) -> Result<Vec<Fix>, SpecError> {
+pub fn fixes(case: &Case, budget: u64, card: Option<&Gpu>) -> Result<Vec<Fix>, SearchError> {
     if device_bytes(&case.torch)? <= budget {
         return Ok(Vec::new());
     }
@@ -127,7 +128,7 @@ impl Search<'_> {
         run: &TorchRun,
         settings: Vec<(&'static str, String)>,
         kind: FixKind,
-    ) -> Result<Option<Fix>, SpecError> {
+    ) -> Result<Option<Fix>, SearchError> {
         let device_bytes = device_bytes(run)?;
         if device_bytes > self.budget {
             return Ok(None);
@@ -143,7 +144,7 @@ impl Search<'_> {
     }
 
     /// The largest micro-batch that fits and divides the iteration's sequences.
-    fn smaller_batch(&self) -> Result<Option<Fix>, SpecError> {
+    fn smaller_batch(&self) -> Result<Option<Fix>, SearchError> {
         let torch = &self.case.torch;
         let sequences = self.case.run.sequences_per_iteration();
         let largest = torch.batch.min(LARGEST_BATCH + 1);
@@ -163,7 +164,7 @@ impl Search<'_> {
         &self,
         falling: Vec<u64>,
         change: impl Fn(u64) -> TorchRun,
-    ) -> Result<Option<u64>, SpecError> {
+    ) -> Result<Option<u64>, SearchError> {
         let (mut low, mut high) = (0, falling.len());
         while low < high {
             let middle = (low + high) / 2;
@@ -176,7 +177,7 @@ impl Search<'_> {
     }
 
     /// Half the context and twice the micro-batches, as often as it takes.
-    fn shorter(&self) -> Result<Option<Fix>, SpecError> {
+    fn shorter(&self) -> Result<Option<Fix>, SearchError> {
         let torch = &self.case.torch;
         let (mut positions, mut accumulation) = (torch.positions, torch.accumulation);
         while positions >= 256 && accumulation < 1 << 20 {
@@ -196,7 +197,7 @@ impl Search<'_> {
 
     /// The widest model of the same head size that fits: with the batch as it is if that keeps half
     /// the width, else with single sequences. OpenAI's models and resumed ones have their sizes.
-    fn smaller_model(&self) -> Result<Option<Fix>, SpecError> {
+    fn smaller_model(&self) -> Result<Option<Fix>, SearchError> {
         let (case, torch) = (self.case, &self.case.torch);
         if case.run.init_from != InitFrom::Scratch {
             return Ok(None);

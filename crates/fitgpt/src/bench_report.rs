@@ -10,8 +10,9 @@ use plan::Bytes;
 use plan::cost::{Ceiling, ceiling};
 use plan::device::Device;
 use plan::op_times::OpTimes;
+use search::{Planned, SearchError};
 use serde_json::{Map, Value, json};
-use spec::{Planned, RunSpec, SpecError};
+use spec::RunSpec;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -143,7 +144,7 @@ pub fn title(
     dims: &Dims,
     planned: &Planned,
     device: &str,
-) -> Result<String, SpecError> {
+) -> Result<String, SearchError> {
     let parameters = model::params::reported_parameters(dims)?;
     let millions = parameters as f64 / 1e6;
     let tokens = grouped(run.tokens_per_iteration());

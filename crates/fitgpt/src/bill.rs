@@ -6,7 +6,8 @@ use crate::plan_report::{PlanReport, phases};
 use crate::screen::{coloured, faint, strong, wrap_width, wrapped};
 use plan::report::{Bill, BillSegment};
 use plan::{Bytes, Role, Scope};
-use spec::{Machine, Planned, RunSpec};
+use search::{Machine, Planned};
+use spec::RunSpec;
 use std::fmt::Write;
 
 /// Columns of the longest bar, and what stands before it.

@@ -23,7 +23,7 @@ mod survey;
 mod sweep;
 mod timing;
 
-use spec::SpecError;
+use search::SearchError;
 use std::ffi::OsString;
 use std::process::ExitCode;
 use train::TrainError;
@@ -42,7 +42,7 @@ fn main() -> ExitCode {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
             match &error {
-                TrainError::Spec(SpecError::DoesNotFit(found)) => refusal::show(found, true),
+                TrainError::Search(SearchError::DoesNotFit(found)) => refusal::show(found, true),
                 other => screen::error(&other.to_string()),
             }
             ExitCode::from(error.exit_code())

@@ -3,7 +3,7 @@
 use crate::numbers::short;
 use crate::screen;
 use plan::Bytes;
-use spec::Refusal;
+use search::Refusal;
 
 /// Says on standard error why nothing fits, in three parts. Rates are told for a named device.
 pub fn show(refusal: &Refusal, named: bool) {

@@ -6,7 +6,8 @@ use crate::interrupt;
 use crate::measure;
 use crate::numbers::{date, duration, grouped, short};
 use crate::screen;
-use spec::{Machine, Planned, Prediction, RunSpec};
+use search::{Machine, Planned, Prediction};
+use spec::RunSpec;
 use std::time::{SystemTime, UNIX_EPOCH};
 use train::setup::Setup;
 

@@ -6,6 +6,7 @@ use crate::numbers::{duration, short};
 use crate::plan_report::{PlanReport, document, sentence};
 use crate::screen;
 use plan::Bytes;
+use search::SearchError;
 use serde_json::{Value, json};
 use spec::{KEYS, Pair, SpecError};
 use train::TrainError;
@@ -128,7 +129,7 @@ fn case(flags: &Given, settings: &[(String, String)]) -> Result<Case, TrainError
 fn as_json(row: &Row) -> Value {
     let mut document = match (&row.plan, &row.case) {
         (Ok(report), _) => document::of(report),
-        (Err(TrainError::Spec(SpecError::DoesNotFit(refusal))), Some(case)) => {
+        (Err(TrainError::Search(SearchError::DoesNotFit(refusal))), Some(case)) => {
             document::of_refusal(&case.run, &case.machine, refusal, case.named)
         }
         (Err(error), _) => json!({ "fits": false, "error": error.to_string() }),
@@ -193,7 +194,7 @@ fn cells(row: &Row, keys: usize) -> Vec<String> {
                 prediction.map_or_else(none, |p| duration(p.run_seconds)),
             ]);
         }
-        Err(TrainError::Spec(SpecError::DoesNotFit(refusal))) => {
+        Err(TrainError::Search(SearchError::DoesNotFit(refusal))) => {
             let missing = refusal.missing.max(refusal.missing_host);
             cells.push(format!("{} ({missing} missing)", refusal.needed));
         }

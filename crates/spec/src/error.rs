@@ -3,11 +3,9 @@
 
 use crate::heads::Pair;
 use crate::keys::{Command, Key, Kind};
-use crate::refusal::Refusal;
 use crate::settings::Origin;
 use crate::value::Value;
 use model::DimsError;
-use plan::{Bytes, PlanError};
 use std::fmt;
 
 /// Settings that make no run.
@@ -133,19 +131,6 @@ pub enum SpecError {
     },
     /// Sizes that make no model.
     Dims(DimsError),
-    /// A program that cannot be built or placed.
-    Plan(PlanError),
-    /// An iteration that no host holds.
-    TooManySequences {
-        /// As many as were asked for.
-        sequences: u64,
-        /// The most there may be.
-        most: u64,
-        /// Bytes of their tokens and targets.
-        needed: Bytes,
-    },
-    /// Even the smallest plan is larger than the budget.
-    DoesNotFit(Box<Refusal>),
 }
 
 impl fmt::Display for SpecError {
@@ -212,20 +197,6 @@ impl fmt::Display for Message<'_> {
             ),
             SpecError::Heads { n_embd, n_head, nearest } => heads(f, *n_embd, *n_head, nearest),
             SpecError::Dims(error) => error.fmt(f),
-            SpecError::Plan(error) => {
-                write!(f, "no plan: {error}; make the model or batch smaller")
-            }
-            SpecError::TooManySequences { sequences, most, needed } => write!(
-                f,
-                "{sequences} sequences at a time ({needed} of tokens and targets) cannot be had; \
-                 lower batch_size or gradient_accumulation_steps: at most {most}"
-            ),
-            SpecError::DoesNotFit(refusal) => {
-                let named = refusal.largest.iter().map(|(name, bytes)| format!("{name} {bytes}"));
-                let named = named.collect::<Vec<_>>().join(", ");
-                write!(f, "{}; largest: {named}; ", refusal.headline())?;
-                f.write_str("make the model smaller, or free memory")
-            }
         }
     }
 }
@@ -302,11 +273,5 @@ impl std::error::Error for SpecError {}
 impl From<DimsError> for SpecError {
     fn from(error: DimsError) -> SpecError {
         SpecError::Dims(error)
-    }
-}
-
-impl From<PlanError> for SpecError {
-    fn from(error: PlanError) -> SpecError {
-        SpecError::Plan(error)
     }
 }

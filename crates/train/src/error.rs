@@ -8,6 +8,8 @@ use std::path::PathBuf;
 pub enum TrainError {
     /// The settings make no run.
     Spec(spec::SpecError),
+    /// The run has no plan.
+    Search(search::SearchError),
     /// The backend refused or failed.
     Backend(plan::BackendError),
     /// The data set is missing or unusable.
@@ -118,10 +120,12 @@ impl TrainError {
     /// 2 usage or config, 3 does not fit, 4 data or checkpoint, 5 device, 1 else.
     pub fn exit_code(&self) -> u8 {
         match self {
-            TrainError::Spec(
-                spec::SpecError::DoesNotFit { .. } | spec::SpecError::TooManySequences { .. },
+            TrainError::Search(
+                search::SearchError::DoesNotFit { .. }
+                | search::SearchError::TooManySequences { .. },
             ) => 3,
             TrainError::Spec(_)
+            | TrainError::Search(_)
             | TrainError::EmptyPrompt
             | TrainError::Prompt(_)
             | TrainError::NotYet { .. } => 2,
@@ -149,6 +153,7 @@ impl fmt::Display for TrainError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             TrainError::Spec(error) => error.fmt(f),
+            TrainError::Search(error) => error.fmt(f),
             TrainError::Backend(error) => error.fmt(f),
             TrainError::Data(error) => error.fmt(f),
             TrainError::Save(error) => error.fmt(f),
@@ -241,6 +246,7 @@ macro_rules! from {
 
 from! {
     Spec: spec::SpecError,
+    Search: search::SearchError,
     Backend: plan::BackendError,
     Data: data::DataError,
     Prompt: data::UnknownCharacter,

@@ -3,9 +3,9 @@
 
 use model::Level;
 use plan::Dtype;
+use search::plan_for::MOST_SEQUENCES;
+use search::{Choice, Levers};
 use serde_json::{Value, json};
-use spec::plan_for::MOST_SEQUENCES;
-use spec::{Choice, Levers};
 
 /// As `[sequences, times]` for runs of equal slices: an iteration may have a million of them.
 pub fn to_json(choice: Option<&Choice>) -> Value {

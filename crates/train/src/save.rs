@@ -10,8 +10,8 @@ use checkpoint::{Dtype, Reader, TensorInfo, bounded_json};
 use data::{CharTokenizer, Tokenizer};
 use model::{Dims, Program};
 use plan::{TensorId, half};
+use search::Choice;
 use serde_json::{Value, json};
-use spec::Choice;
 use std::path::{Path, PathBuf};
 
 /// What a document's values may take beyond its size: the largest are a place in nanoGPT's stream,

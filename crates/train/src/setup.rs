@@ -12,10 +12,9 @@ use crate::settings_json;
 use checkpoint::Reader;
 use data::{BUILTIN, Dataset, GPT2_IDS, Split, Tokenizer};
 use model::{Dims, GPT2_ROWS};
+use search::Choice;
 use serde_json::Value;
-use spec::{
-    Choice, Environment, InitFrom, Notice, OptimizerState, RunSpec, Sampler, Settings, resolve,
-};
+use spec::{Environment, InitFrom, Notice, OptimizerState, RunSpec, Sampler, Settings, resolve};
 use std::path::{Path, PathBuf};
 
 /// Tokens of each half that are looked at before the start: a wrong vocabulary shows in the first

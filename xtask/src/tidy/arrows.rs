@@ -50,27 +50,30 @@ use Tests::{Any, AsCode};
 
 /// In reading order. `fitgpt` sees everything but the test suite; nothing sees `xtask`.
 #[rustfmt::skip]
-const ROWS: [Row; 19] = [
+const ROWS: [Row; 20] = [
     row("plan",        &[], Forbidden, AsCode),
     row("rng",         &[], Forbidden, AsCode),
     row("model",       &["plan", "rng"], Allowed, Any),
     row("spec",        &["plan", "model"], Allowed, AsCode),
+    row("search",      &["plan", "model", "spec"], Allowed, AsCode),
     row("cpu",         &["plan", "rng"], Allowed, Any),
     row("cache",       &[], Allowed, AsCode),
     row("cuda",        &["plan", "rng", "cache"], Allowed, Any),
     row("pickle",      &[], Forbidden, AsCode),
     row("data",        &["rng", "pickle"], Allowed, AsCode),
     row("checkpoint",  &["model", "pickle"], Allowed, AsCode),
-    row("train",       &["spec", "model", "plan", "data", "checkpoint", "rng"], Allowed, Any),
+    row("train",       &["spec", "search", "model", "plan", "data", "checkpoint", "rng"],
+        Allowed, Any),
     row("prepare",     &["data"], Allowed, AsCode),
-    row("doctor",      &["spec", "model", "plan"], Allowed, AsCode),
-    row("fitgpt",      &["plan", "rng", "model", "spec", "cpu", "cuda", "cache", "pickle", "data",
-                         "checkpoint", "train", "prepare", "doctor"], Allowed, Any),
+    row("doctor",      &["spec", "search", "model", "plan"], Allowed, AsCode),
+    row("fitgpt",      &["plan", "rng", "model", "spec", "search", "cpu", "cuda", "cache", "pickle",
+                         "data", "checkpoint", "train", "prepare", "doctor"], Allowed, Any),
     row("conformance", &["plan", "model", "rng"], Allowed, Any),
     row("counting",    &[], Forbidden, AsCode),
     row("faults",      &[], Forbidden, AsCode),
-    row("soak",        &["plan", "rng", "model", "spec", "cpu", "cuda", "cache", "pickle", "data",
-                         "checkpoint", "train", "prepare", "doctor", "counting"], Allowed, AsCode),
+    row("soak",        &["plan", "rng", "model", "spec", "search", "cpu", "cuda", "cache", "pickle",
+                         "data", "checkpoint", "train", "prepare", "doctor", "counting"],
+        Allowed, AsCode),
     row("xtask",       &[], Forbidden, AsCode),
 ];
 

@@ -6,9 +6,8 @@ use fitgpt_cuda::{CudaBackend, CudaOptions, Gpu, LoadError};
 use model::Dims;
 use plan::{Bytes, StepInputs};
 use rng::{Purpose, Stream};
-use spec::{
-    Command, Environment, Machine, Planned, RunSpec, Settings, SpecError, World, plan_for, resolve,
-};
+use search::{Machine, Planned, SearchError, plan_for};
+use spec::{Command, Environment, RunSpec, Settings, World, resolve};
 use train::engine::{Engine, Rows};
 use train::generate::{Request, generate};
 use train::sampling::Choice;
@@ -64,7 +63,7 @@ fn load(
     for _ in 0..12 {
         let planned = match plan_for(run, dims, &machine) {
             Ok(planned) => planned,
-            Err(SpecError::DoesNotFit(_)) => return Ok(None),
+            Err(SearchError::DoesNotFit(_)) => return Ok(None),
             Err(error) => return Err(error.to_string()),
         };
         let options = CudaOptions { budget: Some(machine.budget.get()), ..CudaOptions::new(gpu) };

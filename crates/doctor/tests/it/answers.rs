@@ -10,7 +10,8 @@ use fitgpt_doctor::report::Report;
 use fitgpt_doctor::words::Language;
 use plan::Bytes;
 use plan::device::Gpu;
-use spec::{Machine, World, plan_for};
+use search::{Machine, plan_for};
+use spec::World;
 
 fn recover(log: Option<&Log>, given: &[String]) -> Option<Case> {
     let nothing = |_: &str| Err(std::io::ErrorKind::NotFound.into());

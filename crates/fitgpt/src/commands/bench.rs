@@ -11,8 +11,9 @@ use crate::timing::{self, Count, median};
 use crate::{measure, screen};
 use ::train::TrainError;
 use ::train::engine::Engine;
+use search::{Machine, Planned};
 use serde_json::{Map, Value};
-use spec::{Command, Machine, Planned, Settings, SpecError, resolve};
+use spec::{Command, Settings, SpecError, resolve};
 
 const FLAGS: [Flag; 3] = [
     Flag { name: "--iterations", value: Some("number") },

@@ -12,11 +12,9 @@ use ::train::{TrainError, setup};
 use model::Dims;
 use plan::device::{GPUS, Gpu};
 use plan::report::Bill;
+use search::{Machine, Planned, SearchError, plan_again, plan_for, suggestions};
 use serde_json::{Value, json};
-use spec::{
-    Command, Environment, InitFrom, Machine, Memory, Planned, RunSpec, Settings, SpecError,
-    plan_again, plan_for, resolve, suggestions,
-};
+use spec::{Command, Environment, InitFrom, Memory, RunSpec, Settings, SpecError, resolve};
 use std::path::Path;
 
 /// The flags beside keys.
@@ -61,7 +59,7 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     }
     let report = match case.plan() {
         Ok(report) => report,
-        Err(TrainError::Spec(SpecError::DoesNotFit(found))) => {
+        Err(TrainError::Search(SearchError::DoesNotFit(found))) => {
             if json {
                 show_json(&document::of_refusal(&case.run, &case.machine, &found, case.named))?;
             }
@@ -278,9 +276,9 @@ pub fn plan_or_suggest(
     dims: Dims,
     machine: &Machine,
     here: Option<&Device>,
-) -> Result<Planned, SpecError> {
+) -> Result<Planned, SearchError> {
     plan_for(run, dims, machine).map_err(|error| match error {
-        SpecError::DoesNotFit(mut refusal) => {
+        SearchError::DoesNotFit(mut refusal) => {
             let times = here.map(measure::find).unwrap_or_default();
             let is_guess = times.is_empty() && matches!(here, Some(Device::Cpu(_)));
             let rates = plan::device::Device { times, ..machine.device.clone() };
@@ -288,7 +286,7 @@ pub fn plan_or_suggest(
             for one in refusal.suggestions.iter_mut().filter(|_| is_guess) {
                 one.tokens_per_second = None;
             }
-            SpecError::DoesNotFit(refusal)
+            SearchError::DoesNotFit(refusal)
         }
         other => other,
     })
@@ -418,7 +416,7 @@ fn write_picture(path: &str, svg: &str) -> Result<(), TrainError> {
 
 fn show_text(report: &PlanReport) -> Result<(), TrainError> {
     let width = screen::width();
-    let parameters = model::params::reported_parameters(&report.dims).map_err(SpecError::from)?;
+    let parameters = model::params::reported_parameters(&report.dims).map_err(SearchError::from)?;
     let Dims { n_layer, n_head, n_embd, vocab_size, .. } = report.dims;
     let title = format!(
         "{:.2}M parameters ({n_layer} layers, {n_head} heads, width {n_embd}, vocabulary \

@@ -9,7 +9,8 @@ use ::train::engine::Engine;
 use ::train::save;
 use ::train::setup::SampleSetup;
 use plan::Bytes;
-use spec::{Command, Machine, Origin, Setting, plan_for_sample};
+use search::{Machine, plan_for_sample};
+use spec::{Command, Origin, Setting};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
@@ -81,7 +82,7 @@ fn newest_run(folder: &Path) -> Option<String> {
 
 fn introduce(setup: &SampleSetup, arena: Bytes) -> Result<(), TrainError> {
     let reported =
-        model::params::reported_parameters(&setup.dims).map_err(spec::SpecError::from)?;
+        model::params::reported_parameters(&setup.dims).map_err(search::SearchError::from)?;
     let progress = &setup.saved.document.progress;
     screen::note(&screen::faint(&format!(
         "{}: {:.2}M parameters, after {} iterations, {arena} of memory",

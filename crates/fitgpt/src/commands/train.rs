@@ -22,7 +22,8 @@ use ::train::setup::{Saved, Setup};
 use data::{Dataset, Split};
 use plan::Phase;
 use plan::report::steps_hash;
-use spec::{Command, Machine, Planned, RunSpec, SamplingKeys, Settings, SpecError, plan_again};
+use search::{Machine, Planned, plan_again};
+use spec::{Command, RunSpec, SamplingKeys, Settings, SpecError};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
@@ -252,7 +253,7 @@ fn progress_spec(setup: &Setup, device: &Device) -> Result<ProgressSpec, TrainEr
         max_iters: spec.max_iters,
         log_interval: spec.log_interval,
         eval_interval: spec.eval_interval,
-        flops_per_token: flops.map_err(spec::SpecError::from)?,
+        flops_per_token: flops.map_err(search::SearchError::from)?,
         peak_flops: device.peak_flops(spec),
     })
 }

@@ -4,7 +4,8 @@ use super::{beside_any_plan, host_budget, share};
 use cpu::{CpuBackend, CpuOptions, CpuScratch, Isa};
 use plan::op_times::OpTimes;
 use plan::{Backend, BackendError, Bytes, Dtype, Plan, Scratch};
-use spec::{Machine, RunSpec};
+use search::Machine;
+use spec::RunSpec;
 use std::rc::Rc;
 
 /// The CPU.

@@ -7,7 +7,8 @@ use ::cuda::{
     CubinCache, CudaBackend, CudaError, CudaOptions, GRANULE, GRAPH_RESERVE, Gpu, LoadError,
 };
 use plan::{Backend, BackendError, Bytes, Plan};
-use spec::{DtypeChoice, Machine, Memory, RunSpec};
+use search::Machine;
+use spec::{DtypeChoice, Memory, RunSpec};
 
 /// Left to others where `vram` is 'auto': a browser or a desktop grows by as much in passing.
 const LEFT_TO_OTHERS: u64 = 256 << 20;

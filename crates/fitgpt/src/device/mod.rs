@@ -10,7 +10,8 @@ use ::cuda::{CudaError, LoadError};
 use cpu::CpuDevice;
 pub use cuda::CudaDevice;
 use plan::{Backend, BackendError, Bytes, Plan};
-use spec::{DtypeChoice, Machine, Memory, Planned, RunSpec};
+use search::{Machine, Planned};
+use spec::{DtypeChoice, Memory, RunSpec};
 use train::TrainError;
 
 /// Per cent of the free memory that are taken unasked; the rest is for what the host keeps beside.

@@ -8,8 +8,9 @@ use crate::timing::{self, Count, median};
 use crate::{measure, screen};
 use data::{Dataset, Split, Tokenizer};
 use model::GPT2_ROWS;
-use spec::sizing::{self, EVALUATIONS, FEWEST_TOKENS, Given, SizedRun, Text};
-use spec::{Machine, Origin, RunSpec, Settings, SpecError, Value, plan_for, resolve};
+use search::sizing::{self, EVALUATIONS, FEWEST_TOKENS, Given, SizedRun, Text};
+use search::{Machine, SearchError, plan_for};
+use spec::{Origin, RunSpec, Settings, Value, resolve};
 use std::path::Path;
 use std::time::Instant;
 use train::TrainError;
@@ -207,7 +208,7 @@ fn explain(
     each: f64,
 ) -> Result<(), TrainError> {
     let dims = run.dims(rows)?;
-    let parameters = model::params::reported_parameters(&dims).map_err(SpecError::from)?;
+    let parameters = model::params::reported_parameters(&dims).map_err(SearchError::from)?;
     let tokens = (run.max_iters * run.tokens_per_iteration()) as f64;
     let passes = sized.passes * tokens / sized.tokens.max(1.0);
     let time = each * run.max_iters as f64;

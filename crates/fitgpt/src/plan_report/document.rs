@@ -3,8 +3,9 @@
 use super::PlanReport;
 use crate::plan_report::phases;
 use plan::{Bytes, Role, Scope};
+use search::{Machine, Refusal, Suggestion};
 use serde_json::{Map, Value, json};
-use spec::{Machine, Refusal, RunSpec, Suggestion};
+use spec::RunSpec;
 
 /// The first field of every document.
 pub const SCHEMA: &str = "fitgpt.plan/1";

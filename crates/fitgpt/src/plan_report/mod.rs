@@ -9,7 +9,8 @@ use crate::bill::HostMemory;
 use model::Dims;
 use plan::report::Bill;
 use plan::{Bytes, Scope};
-use spec::{Machine, Planned, Prediction, RunSpec};
+use search::{Machine, Planned, Prediction};
+use spec::RunSpec;
 
 /// A planned run with everything that is said of it.
 pub struct PlanReport {

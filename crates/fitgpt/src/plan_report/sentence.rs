@@ -4,7 +4,7 @@ use super::PlanReport;
 use crate::numbers::{duration, grouped, short};
 use model::Level;
 use plan::{Bytes, Dtype};
-use spec::Choice;
+use search::Choice;
 
 /// How an iteration is cut and what is recomputed.
 pub fn of_choice(choice: &Choice) -> String {

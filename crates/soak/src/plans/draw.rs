@@ -6,7 +6,8 @@ use plan::device::{Device, GPUS};
 use plan::op_times::OpTimes;
 use plan::{Bytes, Dtype};
 use rng::Stream;
-use spec::{Command, DtypeChoice, Environment, Machine, RunSpec, Settings, World, resolve};
+use search::Machine;
+use spec::{Command, DtypeChoice, Environment, RunSpec, Settings, World, resolve};
 use std::rc::Rc;
 
 /// A run that was drawn, and what one would type for it.

@@ -7,7 +7,7 @@ use crate::tally::Tally;
 use cuda::{CubinCache, CudaBackend, CudaOptions, Gpu, LoadError};
 use plan::{Bytes, Dtype};
 use rng::Stream;
-use spec::{Choice, Machine, Planned, SpecError, plan_for};
+use search::{Choice, Machine, Planned, SearchError, plan_for};
 use train::engine::Engine;
 
 /// Code that loads with a new shape makes what is beside the arena grow; then it is planned again.
@@ -105,7 +105,7 @@ impl Device {
         for _ in 0..PLANNED_AGAIN {
             let planned = match plan_for(&drawn.run, drawn.dims, &machine) {
                 Ok(planned) => planned,
-                Err(SpecError::DoesNotFit(_)) => return Ok(None),
+                Err(SearchError::DoesNotFit(_)) => return Ok(None),
                 Err(error) => return Err(error.to_string()),
             };
             let budget = Some(machine.budget.get());

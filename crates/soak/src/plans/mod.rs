@@ -11,7 +11,7 @@ use crate::tally::Tally;
 use draw::Drawn;
 use plan::Bytes;
 use plan::verify::verify;
-use spec::{Machine, Planned, SpecError, plan_for, suggestions};
+use search::{Machine, Planned, SearchError, plan_for, suggestions};
 
 /// Of so many cases these are small and executed: one for each of two workers that take turns.
 const ROUND: u64 = 20;
@@ -83,7 +83,7 @@ fn planned(
                 None => Ok(()),
             }
         }
-        Err(SpecError::DoesNotFit(refusal)) => {
+        Err(SearchError::DoesNotFit(refusal)) => {
             tally.count("refused");
             if refusal.missing == Bytes::ZERO && refusal.missing_host == Bytes::ZERO {
                 return Err("refused, though nothing is missing".to_owned());

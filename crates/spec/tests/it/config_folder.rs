@@ -13,7 +13,7 @@ fn load(name: &str) -> Settings {
     Settings::read(Command::Train, &arguments, &world).unwrap_or_else(|error| panic!("{error}"))
 }
 
-pub fn run(name: &str) -> RunSpec {
+fn run(name: &str) -> RunSpec {
     resolve(&load(name), &Environment::default()).unwrap().0
 }
 

@@ -1,17 +1,13 @@
-//! The spec crate from outside: what users type, what it means, and what it leads to.
+//! The spec crate from outside: what users type, and what it means.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod typing;
 
-mod anchors;
 mod arguments;
-mod budgets;
 mod config_folder;
 mod documents;
 mod nanogpt_files;
-mod plans;
 mod preset;
 mod random;
-mod random_runs;
 mod refusals;
 mod resolving;

@@ -2,13 +2,14 @@
 //! been planned: whatever is kept or made again, more is alive at once than there is.
 
 use crate::typing::run_of;
-use fitgpt_spec::{Command, Levers, Machine, RunSpec, SpecError, plan_for};
+use fitgpt_search::{Levers, Machine, SearchError, plan_for};
 use model::gpt2::{ModelSpec, OptimizerSpec, Program, ProgramSpec, TrainSpec};
 use model::{Dims, Level};
 use plan::device::{GPUS, Gpu};
 use plan::ops::Scaling;
 use plan::verify::verify;
 use plan::{Bytes, Plan};
+use spec::RunSpec;
 use std::rc::Rc;
 
 /// A linear congruential generator: the same runs every time.
@@ -54,7 +55,7 @@ fn random_run(draws: &mut Draws) -> (RunSpec, Dims) {
         format!("--grad_checkpoint={}", word(draws, &["auto", "auto", "auto", "True", "False"])),
     ];
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let run = run_of(Command::Train, &arguments).unwrap().0;
+    let run = run_of(&arguments).unwrap();
     let vocabulary = spread(draws, 60.0, 60_000.0) as u64;
     let dims = run.dims(vocabulary).unwrap();
     (run, dims)
@@ -101,9 +102,9 @@ fn bound(run: &RunSpec, dims: Dims, machine: &Machine, levers: Levers, levels: &
 fn refusal_is_right(run: &RunSpec, dims: Dims, machine: &Machine, draws: &mut Draws) {
     let room = machine.budget.get().saturating_sub(machine.device.context.get());
     let allowed: &[Level] = match run.grad_checkpoint {
-        fitgpt_spec::GradCheckpoint::Auto => &Level::ALL,
-        fitgpt_spec::GradCheckpoint::Always => &[Level::R6],
-        fitgpt_spec::GradCheckpoint::Never => &[Level::R0],
+        spec::GradCheckpoint::Auto => &Level::ALL,
+        spec::GradCheckpoint::Always => &[Level::R6],
+        spec::GradCheckpoint::Never => &[Level::R0],
     };
     let layers = dims.n_layer as usize;
     let mut vectors: Vec<Vec<Level>> = allowed.iter().map(|&level| vec![level; layers]).collect();
@@ -128,7 +129,7 @@ fn plans_keep_to_their_budget_and_refusals_are_right() {
     for round in 0..300 {
         let (run, dims) = random_run(&mut draws);
         let gpu: &Gpu = &GPUS[draws.below(GPUS.len() as u64) as usize];
-        let single = run.dtype == fitgpt_spec::DtypeChoice::Float32;
+        let single = run.dtype == spec::DtypeChoice::Float32;
         let spacious = Machine::gpu(gpu.device(single), &run, bytes(1e15), bytes(1e15));
         let free = plan_for(&run, dims, &spacious).unwrap().device_bytes(&run, &spacious) as f64;
         // Around what it would take: some fit with room, some barely, some not at all.
@@ -145,7 +146,7 @@ fn plans_keep_to_their_budget_and_refusals_are_right() {
                 let sequences = run.sequences_per_iteration();
                 assert_eq!(choice.slices.iter().sum::<u64>(), sequences, "{round}");
             }
-            Err(SpecError::DoesNotFit(refusal)) => {
+            Err(SearchError::DoesNotFit(refusal)) => {
                 refused_runs += 1;
                 assert!(refusal.missing > Bytes::ZERO && !refusal.largest.is_empty());
                 refusal_is_right(&run, dims, &machine, &mut draws);

@@ -1,9 +1,9 @@
 //! Where a plan is to run, and which levers its user permits there.
 
-use crate::run_spec::{DtypeChoice, Offload, OptimizerState, Residual, RunSpec};
 use model::Types;
 use plan::device::Device;
 use plan::{Bytes, Dtype, GpuScratch, Scratch};
+use spec::{DtypeChoice, Offload, OptimizerState, Residual, RunSpec};
 use std::rc::Rc;
 
 /// Where a plan is to run.

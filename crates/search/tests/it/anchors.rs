@@ -3,7 +3,7 @@
 //! peers run other kernels, so this is a test of the model's scale, not of our speed.
 
 use crate::typing::run_of;
-use fitgpt_spec::{Choice, Command, Levers, Machine, plan_again};
+use fitgpt_search::{Choice, Levers, Machine, plan_again};
 use model::{Dims, Level};
 use plan::Bytes;
 use plan::device::Gpu;
@@ -91,7 +91,7 @@ fn predicted(anchor: &Anchor) -> f64 {
         format!("--dtype={}", anchor.dtype),
     ];
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let run = run_of(Command::Train, &arguments).unwrap().0;
+    let run = run_of(&arguments).unwrap();
     let dims: Dims = run.dims(50304).unwrap();
     let device = Gpu::find(anchor.gpu).unwrap().device(false);
     let all = Bytes::new(1 << 50).unwrap();

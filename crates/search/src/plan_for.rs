@@ -1,11 +1,10 @@
 //! The one place that turns a run into a program and a plan.
 
 use crate::budget::{Candidate, Choice, Search, Seen, cut, scratch_bytes};
-use crate::error::SpecError;
+use crate::error::SearchError;
 use crate::machine::{Levers, Machine};
 use crate::planned::{Planned, beside};
 use crate::refusal::Refusal;
-use crate::run_spec::{GradCheckpoint, RunSpec};
 use model::update::OFFLOAD_WINDOW;
 use model::{
     Dims, EvalSpec, GenerateSpec, Level, ModelSpec, OptimizerSpec, Program, ProgramSpec, TrainSpec,
@@ -13,6 +12,7 @@ use model::{
 };
 use plan::ops::Scaling;
 use plan::{Bytes, Dtype, Scope};
+use spec::{GradCheckpoint, RunSpec};
 use std::rc::Rc;
 
 /// Tokens whose logits exist at one time when nothing is trained: the fastest measured for GPT-2's
@@ -51,7 +51,7 @@ const WORTH_A_LEVER: f64 = 0.99;
 
 /// The fastest plan of a training run that fits the machine: training unless only an evaluation is
 /// asked for, evaluation, and generation for a sample.
-pub fn plan_for(run: &RunSpec, dims: Dims, machine: &Machine) -> Result<Planned, SpecError> {
+pub fn plan_for(run: &RunSpec, dims: Dims, machine: &Machine) -> Result<Planned, SearchError> {
     let task = Task { run, dims, machine, levers: Levers::NONE };
     match plan_if_it_fits(run, dims, machine)? {
         Some(planned) => Ok(planned),
@@ -64,7 +64,7 @@ pub(crate) fn plan_if_it_fits(
     run: &RunSpec,
     dims: Dims,
     machine: &Machine,
-) -> Result<Option<Planned>, SpecError> {
+) -> Result<Option<Planned>, SearchError> {
     check_context(run, &dims)?;
     check_sequences(run)?;
     let mut task = Task { run, dims, machine, levers: Levers::NONE };
@@ -95,7 +95,7 @@ pub fn plan_again(
     dims: Dims,
     machine: &Machine,
     choice: &Choice,
-) -> Result<Result<Planned, String>, SpecError> {
+) -> Result<Result<Planned, String>, SearchError> {
     check_context(run, &dims)?;
     check_sequences(run)?;
     let (made_for, now) = (choice.slices.iter().sum::<u64>(), run.sequences_per_iteration());
@@ -127,7 +127,7 @@ pub fn plan_again(
 
 /// Whether training alone fits in its smallest form, by the look of a small model: a quick answer
 /// before a model is planned whole.
-pub(crate) fn may_fit(run: &RunSpec, dims: Dims, machine: &Machine) -> Result<bool, SpecError> {
+pub(crate) fn may_fit(run: &RunSpec, dims: Dims, machine: &Machine) -> Result<bool, SearchError> {
     for levers in Levers::permitted(run, machine) {
         let task = Task { run, dims, machine, levers };
         let [device, host] = task.outside_training()?;
@@ -140,7 +140,11 @@ pub(crate) fn may_fit(run: &RunSpec, dims: Dims, machine: &Machine) -> Result<bo
 }
 
 /// The program and plan of generation alone.
-pub fn plan_for_sample(run: &RunSpec, dims: Dims, machine: &Machine) -> Result<Planned, SpecError> {
+pub fn plan_for_sample(
+    run: &RunSpec,
+    dims: Dims,
+    machine: &Machine,
+) -> Result<Planned, SearchError> {
     let spec = ProgramSpec {
         model: model(run, dims, machine.types(run, Levers::NONE)),
         train: None,
@@ -150,7 +154,7 @@ pub fn plan_for_sample(run: &RunSpec, dims: Dims, machine: &Machine) -> Result<P
     let planned = Planned::new(&spec, None, machine)?;
     match planned.device_bytes(run, machine) <= machine.budget.get() {
         true => Ok(planned),
-        false => Err(SpecError::DoesNotFit(Box::new(Refusal::of(&planned, run, machine)))),
+        false => Err(SearchError::DoesNotFit(Box::new(Refusal::of(&planned, run, machine)))),
     }
 }
 
@@ -175,7 +179,7 @@ impl<'a> Task<'a> {
 
     /// The fastest plan that fits with these levers, and whether it would be the same in any amount
     /// of memory.
-    fn fastest(&self, search: &Search<'_>) -> Result<Option<(Planned, bool)>, SpecError> {
+    fn fastest(&self, search: &Search<'_>) -> Result<Option<(Planned, bool)>, SearchError> {
         // Without a limit first: a plan that fits anyway does not depend on how much is free today.
         let [outside, _] = self.outside_training()?;
         let Some(limit) = self.machine.budget.get().checked_sub(outside) else {
@@ -218,12 +222,12 @@ impl<'a> Task<'a> {
     }
 
     /// The whole plan of a choice.
-    fn build(&self, choice: Choice) -> Result<Planned, SpecError> {
+    fn build(&self, choice: Choice) -> Result<Planned, SearchError> {
         Ok(Planned::new(&self.spec_of(&choice), Some(choice), self.machine)?)
     }
 
     /// Its training segments, without evaluation and generation.
-    fn training_alone(&self, choice: Choice) -> Result<Planned, SpecError> {
+    fn training_alone(&self, choice: Choice) -> Result<Planned, SearchError> {
         let spec = ProgramSpec { eval: None, generate: None, ..self.spec_of(&choice) };
         Ok(Planned::new(&spec, Some(choice), self.machine)?)
     }
@@ -239,7 +243,7 @@ impl<'a> Task<'a> {
     }
 
     /// The smallest plan there is.
-    fn smallest(&self) -> Result<Planned, SpecError> {
+    fn smallest(&self) -> Result<Planned, SearchError> {
         if self.run.eval_only {
             return self.evaluation_in(1, plan::ops::TOKEN_BLOCK);
         }
@@ -247,7 +251,7 @@ impl<'a> Task<'a> {
     }
 
     /// The largest slices and chunks of an evaluation alone that fit.
-    fn evaluation(&self) -> Result<Option<Planned>, SpecError> {
+    fn evaluation(&self) -> Result<Option<Planned>, SearchError> {
         let mut rows = self.run.eval_batch_size.clamp(1, EVAL_ROWS);
         loop {
             for chunk in EVAL_CHUNKS {
@@ -263,7 +267,7 @@ impl<'a> Task<'a> {
         }
     }
 
-    fn evaluation_in(&self, rows: u64, chunk: u64) -> Result<Planned, SpecError> {
+    fn evaluation_in(&self, rows: u64, chunk: u64) -> Result<Planned, SearchError> {
         let mut spec = self.spec(None, rows);
         if let Some(eval) = &mut spec.eval {
             eval.head_chunk = chunk;
@@ -271,7 +275,7 @@ impl<'a> Task<'a> {
         Ok(Planned::new(&spec, None, self.machine)?)
     }
 
-    fn smallest_choice(&self, search: &Search<'_>) -> Result<Choice, SpecError> {
+    fn smallest_choice(&self, search: &Search<'_>) -> Result<Choice, SearchError> {
         let sequences = self.run.sequences_per_iteration();
         let (level, _) = search.least()?;
         Ok(Choice {
@@ -285,7 +289,7 @@ impl<'a> Task<'a> {
     /// Bytes of everything but training slices and the kernels' scratch: what outlives them, the
     /// device's context, and what the host keeps beside where device and host are one; and of state
     /// in host memory.
-    fn outside_training(&self) -> Result<[u64; 2], SpecError> {
+    fn outside_training(&self) -> Result<[u64; 2], SearchError> {
         let train = TrainSpec { slices: Vec::new(), ..self.train_spec() };
         let spec = ProgramSpec { eval: None, generate: None, ..self.spec(Some(train), 1) };
         let program = Program::new(&spec, Rc::clone(&self.machine.scratch))?;
@@ -298,7 +302,7 @@ impl<'a> Task<'a> {
     }
 
     /// What is missing, counted from the smallest plan with any permitted levers.
-    fn refuse(&self) -> Result<SpecError, SpecError> {
+    fn refuse(&self) -> Result<SearchError, SearchError> {
         let mut least: Option<Refusal> = None;
         for levers in Levers::permitted(self.run, self.machine) {
             let planned = Task { levers, ..*self }.smallest()?;
@@ -309,7 +313,7 @@ impl<'a> Task<'a> {
             }
         }
         let none = || Refusal { budget: self.machine.budget, ..Refusal::default() };
-        Ok(SpecError::DoesNotFit(Box::new(least.unwrap_or_else(none))))
+        Ok(SearchError::DoesNotFit(Box::new(least.unwrap_or_else(none))))
     }
 
     fn train_spec(&self) -> TrainSpec {
@@ -360,23 +364,21 @@ fn levels(run: &RunSpec) -> &'static [Level] {
 }
 
 /// Slices are listed one by one, and the host holds a whole iteration.
-fn check_sequences(run: &RunSpec) -> Result<(), SpecError> {
+fn check_sequences(run: &RunSpec) -> Result<(), SearchError> {
     let sequences = run.sequences_per_iteration().max(run.eval_batch_size);
     if sequences > MOST_SEQUENCES {
         let needed = sequences.saturating_mul(run.block_size).saturating_mul(8);
         let needed = Bytes::new(needed.min(i64::MAX as u64)).unwrap_or(Bytes::ZERO);
-        return Err(SpecError::TooManySequences { sequences, most: MOST_SEQUENCES, needed });
+        return Err(SearchError::TooManySequences { sequences, most: MOST_SEQUENCES, needed });
     }
     Ok(())
 }
 
 /// A model may come from a checkpoint with a shorter context than the run asks for.
-fn check_context(run: &RunSpec, dims: &Dims) -> Result<(), SpecError> {
+fn check_context(run: &RunSpec, dims: &Dims) -> Result<(), SearchError> {
     let (asked, most) = (run.block_size, dims.block_size);
     if asked > most {
-        let what =
-            format!("block_size={asked}: the model has {most} positions; use at most {most}");
-        return Err(SpecError::Conflict { what });
+        return Err(SearchError::TooManyPositions { asked, most });
     }
     Ok(())
 }

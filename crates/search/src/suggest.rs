@@ -4,14 +4,14 @@
 use crate::machine::{Machine, gpu_format};
 use crate::plan_for::{may_fit, plan_if_it_fits};
 use crate::planned::Planned;
-use crate::run_spec::{
-    DtypeChoice, Gpt2, GradCheckpoint, InitFrom, Offload, OptimizerState, Residual, RunSpec,
-};
-use crate::value::Value;
 use model::Dims;
 use model::params::reported_parameters;
 use plan::Dtype;
 use plan::device::Device;
+use spec::Value;
+use spec::{
+    DtypeChoice, Gpt2, GradCheckpoint, InitFrom, Offload, OptimizerState, Residual, RunSpec,
+};
 
 /// Suggestions of a refusal.
 const MOST: usize = 3;

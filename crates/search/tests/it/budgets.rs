@@ -1,12 +1,12 @@
 //! A budget in, a plan out: the two cases that began the project, in the memory their users had.
 
-use crate::config_folder;
-use crate::typing::run_of;
-use fitgpt_spec::{Command, Machine, Planned, RunSpec, SpecError, plan_for, suggestions};
+use crate::typing::{config, run_of};
+use fitgpt_search::{Machine, Planned, SearchError, plan_for, suggestions};
 use model::Level;
 use plan::device::Gpu;
 use plan::verify::verify;
 use plan::{Bytes, Dtype, GpuScratch};
+use spec::RunSpec;
 use std::rc::Rc;
 
 fn gib(gib: f64) -> Bytes {
@@ -20,8 +20,8 @@ fn card(name: &str, memory: f64, compute: Dtype) -> Machine {
     Machine { device, scratch, budget, host, compute }
 }
 
-fn plan(run: &RunSpec, machine: &Machine) -> Result<Planned, SpecError> {
-    let planned = plan_for(run, run.dims(50304)?, machine)?;
+fn plan(run: &RunSpec, machine: &Machine) -> Result<Planned, SearchError> {
+    let planned = plan_for(run, run.dims(50304).unwrap(), machine)?;
     assert_eq!(verify(&planned.plan), Ok(()));
     assert!(planned.device_bytes(run, machine) <= machine.budget.get());
     let choice = planned.choice.clone().unwrap();
@@ -43,7 +43,7 @@ fn repeats_products(planned: &Planned) -> bool {
 
 #[test]
 fn case_a_fits_without_repeating_a_product() {
-    let run = config_folder::run("case_a_124m_b64");
+    let run = config("case_a_124m_b64");
     for memory in [11.69, 9.7, 8.3, 5.2, 4.0] {
         let planned = plan(&run, &card("RTX 4070", memory, Dtype::Bf16)).unwrap();
         assert!(!repeats_products(&planned), "{memory}");
@@ -52,7 +52,7 @@ fn case_a_fits_without_repeating_a_product() {
 
 #[test]
 fn case_b_fits_with_nothing_recomputed() {
-    let run = config_folder::run("case_b_77m_fp16");
+    let run = config("case_b_77m_fp16");
     for memory in [11.69, 6.5] {
         let planned = plan(&run, &card("RTX 4070", memory, Dtype::F16)).unwrap();
         let levels = planned.choice.unwrap().levels;
@@ -64,7 +64,7 @@ fn case_b_fits_with_nothing_recomputed() {
 fn smaller_cards_and_larger_models() {
     let run = |arguments: &[&str]| {
         let all = [&["--dataset=x", "--gradient_accumulation_steps=1"], arguments].concat();
-        run_of(Command::Train, &all).unwrap().0
+        run_of(&all).unwrap()
     };
     plan(&run(&["--batch_size=12"]), &card("RTX 4070", 4.0, Dtype::Bf16)).unwrap();
     let medium = ["--n_layer=24", "--n_head=16", "--n_embd=1024", "--batch_size=1"];
@@ -87,7 +87,7 @@ fn levers_bring_large_models_onto_small_cards() {
     for sizes in [large, xl] {
         let machine = card("RTX 4070", 11.69, Dtype::Bf16);
         let all = [&["--dataset=x"][..], &sizes].concat();
-        let run = run_of(Command::Train, &all).unwrap().0;
+        let run = run_of(&all).unwrap();
         let start = std::time::Instant::now();
         let refused = plan(&run, &machine).unwrap_err();
         println!("{refused} in {:?}", start.elapsed());
@@ -111,7 +111,7 @@ fn levers_bring_large_models_onto_small_cards() {
             assert_eq!(one.tokens_per_iteration, run.tokens_per_iteration());
         }
         let permitted = [&all[..], &["--optimizer_state=auto", "--offload=auto"]].concat();
-        let run = run_of(Command::Train, &permitted).unwrap().0;
+        let run = run_of(&permitted).unwrap();
         let start = std::time::Instant::now();
         let planned = plan(&run, &machine).unwrap();
         println!("{:?} in {:?}", planned.choice.unwrap().levers, start.elapsed());
@@ -120,7 +120,7 @@ fn levers_bring_large_models_onto_small_cards() {
 
 #[test]
 fn a_large_evaluation_batch_changes_nothing() {
-    let base = config_folder::run("case_a_124m_b64");
+    let base = config("case_a_124m_b64");
     let large = RunSpec { eval_batch_size: 512, ..base.clone() };
     let bytes = |run: &RunSpec| {
         plan(run, &card("RTX 4070", 11.69, Dtype::Bf16)).unwrap().plan.arena_bytes.get()
@@ -131,10 +131,10 @@ fn a_large_evaluation_batch_changes_nothing() {
 
 #[test]
 fn grad_checkpoint_is_obeyed() {
-    let base = config_folder::run("case_b_77m_fp16");
+    let base = config("case_b_77m_fp16");
     for (word, level) in [("True", Level::R6), ("False", Level::R0)] {
         let argument = format!("--grad_checkpoint={word}");
-        let asked = run_of(Command::Train, &["--dataset=x", &argument]).unwrap().0.grad_checkpoint;
+        let asked = run_of(&["--dataset=x", &argument]).unwrap().grad_checkpoint;
         let run = RunSpec { grad_checkpoint: asked, ..base.clone() };
         let planned = plan(&run, &card("RTX 4070", 11.69, Dtype::F16)).unwrap();
         assert!(planned.choice.unwrap().levels.iter().all(|found| *found == level));
@@ -146,7 +146,7 @@ fn grad_checkpoint_is_obeyed() {
 #[test]
 fn forty_eight_layers_are_planned_in_no_time() {
     let arguments = ["--dataset=x", "--n_layer=48", "--n_head=25", "--n_embd=1600"];
-    let run = run_of(Command::Train, &arguments).unwrap().0;
+    let run = run_of(&arguments).unwrap();
     for memory in [139.0, 40.0] {
         let start = std::time::Instant::now();
         plan(&run, &card("H200", memory, Dtype::Bf16)).unwrap();

@@ -2,12 +2,12 @@
 
 use crate::budget::Choice;
 use crate::machine::Machine;
-use crate::run_spec::RunSpec;
 use model::gpt2::LossSegment;
 use model::{Program, ProgramSpec};
 use plan::cost::segment_seconds;
 use plan::device::Device;
 use plan::{Bytes, Plan, PlanError};
+use spec::RunSpec;
 use std::rc::Rc;
 
 /// A run that was planned.

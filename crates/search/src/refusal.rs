@@ -3,10 +3,10 @@
 
 use crate::machine::Machine;
 use crate::planned::Planned;
-use crate::run_spec::RunSpec;
 use crate::suggest::Suggestion;
 use plan::Bytes;
 use plan::report::Bill;
+use spec::RunSpec;
 
 /// Tensors that a refusal names.
 const NAMED: usize = 5;

@@ -3,7 +3,7 @@
 //! seen); its weights and the limits below were measured on small models (`docs/experiments.md`).
 //! What the machine manages in the time comes from whoever asks.
 
-use crate::value::Value;
+use spec::Value;
 
 /// What is to be learnt from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -331,7 +331,7 @@ mod tests {
     fn keys_are_of_the_table() {
         let sized = choose(&SHAKESPEARE, &Given::default(), 60.0, machine(8e10, 1e-3)).unwrap();
         for (name, value) in keys(&sized, 1234, 50) {
-            let key = crate::keys::Key::find(name).unwrap();
+            let key = spec::Key::find(name).unwrap();
             assert_eq!(key.accept(value.clone()), Ok(value), "{name}");
         }
         assert_eq!([0, 1, 7, 24, 99, 1234].map(round_number), [1, 1, 5, 20, 50, 1000]);

@@ -1,14 +1,15 @@
 //! From settings to a plan that is proved sound: training, evaluation alone, sampling.
 
 use crate::typing::run_of;
-use fitgpt_spec::{Command, Machine, Planned, RunSpec, plan_for, plan_for_sample};
+use fitgpt_search::{Machine, Planned, plan_for, plan_for_sample};
 use plan::device::Gpu;
 use plan::verify::verify;
 use plan::{Bytes, NoScratch, Plan};
+use spec::RunSpec;
 use std::rc::Rc;
 
 fn run(arguments: &[&str]) -> RunSpec {
-    run_of(Command::Train, arguments).unwrap().0
+    run_of(arguments).unwrap()
 }
 
 /// A machine that computes in f32 and has all the memory in the world.

@@ -1,0 +1,9 @@
+//! The search from outside: runs and budgets in, plans and refusals out.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod typing;
+
+mod anchors;
+mod budgets;
+mod plans;
+mod random_runs;
