@@ -235,7 +235,7 @@ fn smaller_gpt2(run: &RunSpec, name: Gpt2, dims: Dims) -> Vec<Candidate> {
         let run = RunSpec { init_from: InitFrom::Gpt2(other), ..run.clone() };
         let dims = Dims { block_size: dims.block_size, ..other.dims() };
         let parameters = reported_parameters(&dims).ok()? as f64 / 1e6;
-        let settings = vec![("init_from", text(other.name()))];
+        let settings = vec![("init_from", text(other.word()))];
         let note = format!("a smaller model: {parameters:.1}M parameters");
         Some(Candidate { run, dims, settings, note: Box::new(move |_| note.clone()) })
     };

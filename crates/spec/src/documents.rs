@@ -50,8 +50,9 @@ fn help_lines(key: &Key, command: Command, width: usize) -> String {
 /// Its meaning, with the words it accepts where the meaning does not name them all.
 fn explanation(key: &Key) -> String {
     let named = |word: &str| key.doc.split([' ', '\'', ',', ':', ';', '.']).any(|w| w == word);
-    let unnamed = key.words.iter().any(|word| !named(word));
-    if unnamed { format!("{} ({})", key.doc, key.words.join(", ")) } else { key.doc.to_string() }
+    let words = key.values.words();
+    let unnamed = words.iter().any(|word| !named(word));
+    if unnamed { format!("{} ({})", key.doc, words.join(", ")) } else { key.doc.to_string() }
 }
 
 fn of_group(group: Group) -> impl Iterator<Item = &'static Key> {

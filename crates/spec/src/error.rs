@@ -107,8 +107,6 @@ pub enum SpecError {
         given: Value,
         /// Where.
         at: Origin,
-        /// What it accepts.
-        allowed: String,
     },
     /// Two settings that exclude each other, or whose product is too large.
     Conflict {
@@ -185,8 +183,8 @@ impl fmt::Display for Message<'_> {
             SpecError::OutOfRange { name, given, at, needs } => {
                 write!(f, "{name}={} ({at}): {needs}", shown(&given.to_string()))
             }
-            SpecError::UnknownWord { key, given, at, allowed } => {
-                let given = shown(&given.to_string());
+            SpecError::UnknownWord { key, given, at } => {
+                let (given, allowed) = (shown(&given.to_string()), key.values.listed());
                 write!(f, "{}={given} ({at}): choose {allowed}", key.name)
             }
             SpecError::Conflict { what } => f.write_str(what),
@@ -239,7 +237,7 @@ fn example(key: &Key, given: &Value) -> Value {
             Value::Int(*number as i64)
         }
         (Kind::Bool | Kind::BoolOrStr, Value::Int(number)) => Value::Bool(*number != 0),
-        (Kind::Str, other) if key.words.is_empty() => Value::Str(other.plain()),
+        (Kind::Str, other) if key.values.words().is_empty() => Value::Str(other.plain()),
         (Kind::IntOrStr, _) => Value::Str("11.69GiB".into()),
         _ => key.default.into(),
     }

@@ -1,9 +1,14 @@
 //! The one table of keys: name, type, default, meaning, group, commands. The parser, `--help`, the
 //! log's config dump and `docs/keys.md` are derived from it.
 
+use crate::memory;
 use crate::nearest;
 use crate::py_file;
+use crate::run_spec::{
+    Device, DtypeChoice, Gelu, GradCheckpoint, InitFrom, Offload, OptimizerState, Residual, Sampler,
+};
 use crate::value::Value;
+use crate::words::Values;
 
 /// A command that takes keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,8 +168,8 @@ pub struct Key {
     pub default: Literal,
     /// The default of `sample`, where nanoGPT's `sample.py` has another.
     pub sample_default: Option<Literal>,
-    /// The words it accepts, where they are few; empty otherwise.
-    pub words: &'static [&'static str],
+    /// What it accepts, beyond its type.
+    pub values: Values,
     /// Where it is shown.
     pub group: Group,
     /// Whether `train` uses it.
@@ -248,11 +253,9 @@ const fn key(group: Group, name: &'static str, default: Literal, doc: &'static s
         Literal::Bool(_) => Kind::Bool,
         Literal::Str(_) => Kind::Str,
     };
-    let (sample_default, words, train, sample) = (None, EMPTY, true, false);
-    Key { name, kind, default, sample_default, words, group, train, sample, doc }
+    let (sample_default, values, train, sample) = (None, Values::Any, true, false);
+    Key { name, kind, default, sample_default, values, group, train, sample, doc }
 }
-
-const EMPTY: &[&str] = &[];
 
 const fn int(group: Group, name: &'static str, default: i64, doc: &'static str) -> Key {
     key(group, name, Literal::Int(default), doc)
@@ -275,8 +278,12 @@ impl Key {
         Key { kind, ..self }
     }
 
+    const fn takes(self, values: Values) -> Key {
+        Key { values, ..self }
+    }
+
     const fn words(self, words: &'static [&'static str]) -> Key {
-        Key { words, ..self }
+        self.takes(Values::Words(words))
     }
 
     /// `sample` uses it too, with the same default.
@@ -298,7 +305,8 @@ impl Key {
 /// All keys: nanoGPT's in its order, then ours, then those of its `sample.py`.
 #[rustfmt::skip]
 pub static KEYS: &[Key] = &[
-    text(Output, "out_dir", "out", "folder of checkpoints and log.jsonl").shared(),
+    text(Output, "out_dir", "out", "folder of checkpoints and log.jsonl")
+        .takes(Values::Folder).shared(),
     int(Output, "eval_interval", 2000, "iterations from one evaluation to the next; also at 0"),
     int(Output, "log_interval", 1, "iterations from one printed loss to the next"),
     int(Output, "eval_iters", 200, "batches of each split in an evaluation"),
@@ -307,7 +315,7 @@ pub static KEYS: &[Key] = &[
          "ignored: `last` is saved at every evaluation, `best` when val loss improves, either way"),
     text(Output, "init_from", "scratch",
          "start from new weights, from out_dir's checkpoint, or from OpenAI's weights")
-        .words(&["scratch", "resume", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"])
+        .words(InitFrom::WORDS)
         .shared_as(Literal::Str("resume")),
     flag(Output, "accept_changed_data", false,
          "resume even if data files have changed since the run was saved"),
@@ -317,7 +325,8 @@ pub static KEYS: &[Key] = &[
     text(Wandb, "wandb_run_name", "gpt2", "accepted and ignored"),
 
     text(Data, "dataset", "openwebtext",
-         "folder under data/ with train.bin and val.bin; 'builtin' needs no files"),
+         "folder under data/ with train.bin and val.bin; 'builtin' needs no files")
+        .takes(Values::DataSet),
     int(Data, "gradient_accumulation_steps", 5 * 8, "micro-batches summed into one update"),
     int(Data, "batch_size", 12, "sequences of a micro-batch"),
 
@@ -329,7 +338,7 @@ pub static KEYS: &[Key] = &[
     flag(Model, "bias", false, "biases in linear layers and layer norms, as GPT-2 has"),
     text(Model, "gelu", "auto",
          "form of GELU; 'auto': the checkpoint's, tanh for OpenAI's weights, else erf")
-        .words(&["auto", "erf", "tanh"]),
+        .words(Gelu::WORDS),
 
     float(Optimizer, "learning_rate", 6e-4, "the largest learning rate, reached after warm-up"),
     int(Optimizer, "max_iters", 600_000, "number of the last iteration; counting starts at 0"),
@@ -345,10 +354,10 @@ pub static KEYS: &[Key] = &[
 
     text(System, "backend", "nccl", "accepted: how nanoGPT's processes talk; one process here"),
     text(System, "device", "auto", "'auto' (the best there is), 'cpu', 'cuda' or 'cuda:1'")
-        .shared(),
+        .takes(Values::WordsOr(Device::WORDS, " or a GPU by number, e.g. 'cuda:1'")).shared(),
     text(System, "dtype", "auto",
          "number format of the computation; 'auto': float32 on the CPU, bfloat16 on CUDA")
-        .words(&["auto", "float32", "bfloat16", "float16"]).shared(),
+        .words(DtypeChoice::WORDS).shared(),
     flag(System, "compile", true, "accepted: on CUDA, replay captured graphs")
         .shared_as(Literal::Bool(false)),
 
@@ -357,30 +366,30 @@ pub static KEYS: &[Key] = &[
 
     text(Memory, "grad_checkpoint", "auto",
          "recompute activations: 'auto' as the budget needs, True everywhere, False never")
-        .of(Kind::BoolOrStr).words(&["auto", "True", "False"]),
+        .of(Kind::BoolOrStr).words(GradCheckpoint::WORDS),
     text(Memory, "vram", "auto",
          "memory of the GPU to use: 'auto' (what is free), '11.69GiB', '8G', '80%'")
-        .of(Kind::IntOrStr).shared(),
+        .of(Kind::IntOrStr).takes(memory::Memory::VALUES).shared(),
     text(Memory, "ram", "auto",
          "host memory of the whole process: 'auto' (90% of what is free), '24GiB', '50%'")
-        .of(Kind::IntOrStr).shared(),
+        .of(Kind::IntOrStr).takes(memory::Memory::VALUES).shared(),
     text(Memory, "optimizer_state", "float32",
          "number format of AdamW's moments; 'auto': the planner may choose, once per run")
-        .words(&["float32", "bfloat16", "auto"]),
+        .words(OptimizerState::WORDS),
     flag(Memory, "offload", false,
          "what may live in host memory: False, 'optimizer', or 'auto' where the budget needs it")
-        .of(Kind::BoolOrStr).words(&["False", "optimizer", "auto"]),
+        .of(Kind::BoolOrStr).words(Offload::WORDS),
     text(Memory, "residual", "auto", "number format of the residual stream; 'auto' = dtype")
-        .words(&["auto", "float32"]),
+        .words(Residual::WORDS),
 
     int(Randomness, "seed", 1337, "start of every random stream").shared(),
     text(Randomness, "sampler", "fitgpt",
          "'nanogpt' replays PyTorch's generator: the same start and batches as nanoGPT")
-        .words(&["fitgpt", "nanogpt"]),
+        .words(Sampler::WORDS),
 
     text(Sampling, "start", "\n", "what the text begins with; 'FILE:prompt.txt' reads a file")
         .only_sample(),
-    int(Sampling, "num_samples", 10, "texts to write").only_sample(),
+    int(Sampling, "num_samples", 10, "texts to generate").only_sample(),
     int(Sampling, "max_new_tokens", 500, "tokens added to each").only_sample(),
     float(Sampling, "temperature", 0.8, "below 1: safer choices, above 1: wilder").only_sample(),
     int(Sampling, "top_k", 200, "choose among so many likeliest tokens; 0 = all").only_sample(),

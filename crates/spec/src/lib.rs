@@ -29,6 +29,7 @@ pub mod run_spec;
 pub mod settings;
 pub mod shell;
 pub mod value;
+pub mod words;
 
 mod nearest;
 mod overrides;
@@ -48,3 +49,4 @@ pub use run_spec::{
 };
 pub use settings::{Origin, Setting, Settings, World};
 pub use value::Value;
+pub use words::Values;

@@ -1,6 +1,7 @@
 //! A budget of memory as a user writes it: 'auto', '11.69GiB', '8G', '8GB', '80%' or plain bytes.
 
 use crate::value::Value;
+use crate::words::Values;
 use plan::Bytes;
 use std::fmt;
 
@@ -34,8 +35,13 @@ const UNITS: [(&str, u64); 13] = [
 ];
 
 impl Memory {
-    /// What messages say is accepted.
-    pub const FORMS: &str = "'auto', a size such as '11.69GiB' or '8GB', or a part such as '80%'";
+    const AUTO: &str = "auto";
+
+    /// What names one.
+    pub const VALUES: Values = Values::WordsOr(
+        &[Memory::AUTO],
+        ", a size such as '11.69GiB' or '8GB', or a part such as '80%'",
+    );
 
     /// The budget that a value names, if it names one. A number without a unit is bytes, and below
     /// 1024 a mistake ([`Memory::lacks_unit`]).
@@ -68,7 +74,7 @@ impl Memory {
 const SMALLEST: f64 = 1024.0;
 
 fn from_text(text: &str) -> Option<Memory> {
-    if text == "auto" {
+    if text == Memory::AUTO {
         return Some(Memory::Auto);
     }
     if let Some(part) = text.strip_suffix('%') {
@@ -99,7 +105,7 @@ fn bytes(count: f64) -> Option<Memory> {
 impl fmt::Display for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Memory::Auto => f.write_str("auto"),
+            Memory::Auto => f.write_str(Memory::AUTO),
             Memory::Bytes(bytes) => write!(f, "{bytes}"),
             Memory::Percent(percent) => write!(f, "{percent}%"),
         }

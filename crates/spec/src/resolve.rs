@@ -2,15 +2,14 @@
 //! and each refusal says the number and the next move.
 
 use crate::error::SpecError;
-use crate::keys::{Command, Key};
+use crate::keys::Command;
 use crate::memory::Memory;
 use crate::run_spec::{
-    Device, DtypeChoice, Gelu, Gpt2, GradCheckpoint, InitFrom, Offload, OptimizerState, Residual,
+    Device, DtypeChoice, Gelu, GradCheckpoint, InitFrom, Offload, OptimizerState, Residual,
     RunSpec, Sampler, SamplingKeys,
 };
 use crate::settings::{Setting, Settings};
 use crate::value::Value;
-use plan::ops::GeluKind;
 use std::fmt;
 
 /// What the process was started with and on.
@@ -158,18 +157,14 @@ impl Typed<'_> {
     }
 
     /// A word of the key's list, by its meaning.
-    fn word<T>(&self, name: &str, meaning: impl Fn(&str) -> Option<T>) -> Result<T, SpecError> {
-        let setting = self.setting(name);
-        let unknown = || {
-            let listed = listed(setting.key);
-            self.unknown_word(name, listed)
-        };
-        meaning(&setting.value.plain()).ok_or_else(unknown)
+    fn word<T>(&self, name: &str, meaning: fn(&str) -> Option<T>) -> Result<T, SpecError> {
+        let given = self.text(name);
+        meaning(&given).ok_or_else(|| self.unknown_word(name))
     }
 
-    fn unknown_word(&self, name: &str, allowed: String) -> SpecError {
+    fn unknown_word(&self, name: &str) -> SpecError {
         let Setting { key, value, origin } = self.setting(name).clone();
-        SpecError::UnknownWord { key, given: value, at: origin, allowed }
+        SpecError::UnknownWord { key, given: value, at: origin }
     }
 
     fn memory(&self, name: &str) -> Result<Memory, SpecError> {
@@ -181,29 +176,25 @@ impl Typed<'_> {
             let needs = format!("a bare number is bytes; did you mean {number}{unit}?");
             return Err(self.out_of_range(name, needs));
         }
-        Memory::parse(value).ok_or_else(|| self.unknown_word(name, Memory::FORMS.to_string()))
+        Memory::parse(value).ok_or_else(|| self.unknown_word(name))
     }
 
     fn device(&self) -> Result<Device, SpecError> {
         let text = self.text("device");
-        let allowed = "'auto', 'cpu', 'cuda' or a GPU by number, e.g. 'cuda:1'";
-        parse_device(&text).ok_or_else(|| match text.split(':').next() {
+        Device::of(&text).ok_or_else(|| match text.split(':').next() {
             Some(other @ ("mps" | "xpu" | "hip" | "rocm" | "xla" | "tpu")) => {
                 let needs = format!("there is no {other} backend; there is cpu, and cuda on Linux");
                 self.out_of_range("device", needs)
             }
-            _ => self.unknown_word("device", allowed.to_string()),
+            _ => self.unknown_word("device"),
         })
     }
 
     fn init_from(&self) -> Result<InitFrom, SpecError> {
-        let init = self.word("init_from", |word| match word {
-            "scratch" => Some(InitFrom::Scratch),
-            "resume" => Some(InitFrom::Resume),
-            _ => Gpt2::ALL.into_iter().find(|gpt2| gpt2.name() == word).map(InitFrom::Gpt2),
-        })?;
+        let init = self.word("init_from", InitFrom::of)?;
         if init == InitFrom::Scratch && self.settings.command() == Command::Sample {
-            let needs = "new weights write nothing but noise; 'resume' reads out_dir's checkpoint";
+            let needs =
+                "new weights generate nothing but noise; 'resume' reads out_dir's checkpoint";
             return Err(self.out_of_range("init_from", needs.to_string()));
         }
         Ok(init)
@@ -248,7 +239,7 @@ impl Typed<'_> {
             n_embd: self.size("n_embd")?,
             dropout: self.fraction("dropout")?,
             bias: self.flag("bias"),
-            gelu: self.word("gelu", gelu)?,
+            gelu: self.word("gelu", Gelu::of)?,
             learning_rate: self.not_negative("learning_rate")?,
             max_iters: self.iterations("max_iters")?,
             weight_decay: self.not_negative("weight_decay")?,
@@ -260,108 +251,20 @@ impl Typed<'_> {
             lr_decay_iters: self.iterations("lr_decay_iters")?,
             min_lr: self.not_negative("min_lr")?,
             device: self.device()?,
-            dtype: self.word("dtype", dtype)?,
+            dtype: self.word("dtype", DtypeChoice::of)?,
             compile: self.flag("compile"),
             eval_batch_size: self.or_same("eval_batch_size", batch_size)?,
             eval_block_size: self.or_same("eval_block_size", block_size)?,
-            grad_checkpoint: self.word("grad_checkpoint", grad_checkpoint)?,
+            grad_checkpoint: self.word("grad_checkpoint", GradCheckpoint::of)?,
             vram: self.memory("vram")?,
             ram: self.memory("ram")?,
-            optimizer_state: self.word("optimizer_state", optimizer_state)?,
-            offload: self.word("offload", offload)?,
-            residual: self.word("residual", residual)?,
+            optimizer_state: self.word("optimizer_state", OptimizerState::of)?,
+            offload: self.word("offload", Offload::of)?,
+            residual: self.word("residual", Residual::of)?,
             seed: self.whole("seed", 0, i64::MAX)?,
-            sampler: self.word("sampler", sampler)?,
+            sampler: self.word("sampler", Sampler::of)?,
             sampling: self.sampling()?,
         })
-    }
-}
-
-/// The words of a key as they are typed, for messages.
-fn listed(key: &Key) -> String {
-    let quoted = |word: &&str| match *word {
-        "True" | "False" => word.to_string(),
-        word => format!("'{word}'"),
-    };
-    let words: Vec<String> = key.words.iter().map(quoted).collect();
-    match words.split_last() {
-        Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
-        _ => words.concat(),
-    }
-}
-
-fn parse_device(text: &str) -> Option<Device> {
-    match text {
-        "auto" => Some(Device::Auto),
-        "cpu" => Some(Device::Cpu),
-        "cuda" => Some(Device::Cuda(0)),
-        _ => {
-            let number = text.strip_prefix("cuda:")?;
-            let digits = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
-            if digits { number.parse().ok().map(Device::Cuda) } else { None }
-        }
-    }
-}
-
-fn dtype(word: &str) -> Option<DtypeChoice> {
-    match word {
-        "auto" => Some(DtypeChoice::Auto),
-        "float32" => Some(DtypeChoice::Float32),
-        "bfloat16" => Some(DtypeChoice::Bfloat16),
-        "float16" => Some(DtypeChoice::Float16),
-        _ => None,
-    }
-}
-
-fn gelu(word: &str) -> Option<Gelu> {
-    match word {
-        "auto" => Some(Gelu::Auto),
-        "erf" => Some(Gelu::Kind(GeluKind::Erf)),
-        "tanh" => Some(Gelu::Kind(GeluKind::Tanh)),
-        _ => None,
-    }
-}
-
-fn grad_checkpoint(word: &str) -> Option<GradCheckpoint> {
-    match word {
-        "auto" => Some(GradCheckpoint::Auto),
-        "True" => Some(GradCheckpoint::Always),
-        "False" => Some(GradCheckpoint::Never),
-        _ => None,
-    }
-}
-
-fn optimizer_state(word: &str) -> Option<OptimizerState> {
-    match word {
-        "float32" => Some(OptimizerState::Float32),
-        "bfloat16" => Some(OptimizerState::Bfloat16),
-        "auto" => Some(OptimizerState::Auto),
-        _ => None,
-    }
-}
-
-fn offload(word: &str) -> Option<Offload> {
-    match word {
-        "False" => Some(Offload::Never),
-        "optimizer" => Some(Offload::Optimizer),
-        "auto" => Some(Offload::Auto),
-        _ => None,
-    }
-}
-
-fn residual(word: &str) -> Option<Residual> {
-    match word {
-        "auto" => Some(Residual::Auto),
-        "float32" => Some(Residual::Float32),
-        _ => None,
-    }
-}
-
-fn sampler(word: &str) -> Option<Sampler> {
-    match word {
-        "fitgpt" => Some(Sampler::Fitgpt),
-        "nanogpt" => Some(Sampler::Nanogpt),
-        _ => None,
     }
 }
 
@@ -400,7 +303,7 @@ fn check_pairs(typed: &Typed<'_>, run: &RunSpec) -> Result<(), SpecError> {
     if let InitFrom::Gpt2(name) = run.init_from {
         let most = name.dims().block_size;
         if block_size > most {
-            let needs = format!("{} has {most} positions; use block_size={most}", name.name());
+            let needs = format!("{} has {most} positions; use block_size={most}", name.word());
             return Err(typed.out_of_range("block_size", needs));
         }
     }
@@ -477,7 +380,7 @@ fn train_notices(typed: &Typed<'_>, run: &RunSpec, say: &mut impl FnMut(&'static
         for key in ["n_layer", "n_head", "n_embd", "bias"] {
             let Setting { key, value, .. } = typed.setting(key);
             if typed.setting(key.name).is_given() {
-                let name = name.name();
+                let name = name.word();
                 say(key.name, format!("{}={value} is ignored: {name} has its own", key.name));
             }
         }

@@ -4,6 +4,7 @@ use crate::error::SpecError;
 use crate::heads;
 use crate::keys::Command;
 use crate::memory::Memory;
+use crate::words;
 use model::Dims;
 use plan::ops::GeluKind;
 
@@ -18,45 +19,60 @@ pub enum Device {
     Cuda(u32),
 }
 
-/// In which number format it is computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DtypeChoice {
-    /// float32 on the CPU, bfloat16 on CUDA.
-    Auto,
-    /// IEEE single precision (TF32 products on CUDA).
-    Float32,
-    /// bfloat16.
-    Bfloat16,
-    /// IEEE half precision with a scaled loss.
-    Float16,
+impl Device {
+    const AUTO: &'static str = "auto";
+    const CPU: &'static str = "cpu";
+    const CUDA: &'static str = "cuda";
+
+    /// The words that name one; `cuda:1` is also understood.
+    pub const WORDS: &'static [&'static str] = &[Device::AUTO, Device::CPU, Device::CUDA];
+
+    /// The device that a text names.
+    pub fn of(text: &str) -> Option<Device> {
+        match text {
+            Device::AUTO => Some(Device::Auto),
+            Device::CPU => Some(Device::Cpu),
+            Device::CUDA => Some(Device::Cuda(0)),
+            _ => {
+                let number = text.strip_prefix(Device::CUDA)?.strip_prefix(':')?;
+                let digits = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+                if digits { number.parse().ok().map(Device::Cuda) } else { None }
+            }
+        }
+    }
 }
 
-/// One of OpenAI's models.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Gpt2 {
-    /// 124M.
-    Small,
-    /// 350M.
-    Medium,
-    /// 774M.
-    Large,
-    /// 1558M.
-    Xl,
+words! {
+    /// In which number format it is computed.
+    pub enum DtypeChoice {
+        /// float32 on the CPU, bfloat16 on CUDA.
+        Auto = "auto",
+        /// IEEE single precision (TF32 matmuls on CUDA).
+        Float32 = "float32",
+        /// bfloat16.
+        Bfloat16 = "bfloat16",
+        /// IEEE half precision with a scaled loss.
+        Float16 = "float16",
+    }
+}
+
+words! {
+    /// One of OpenAI's models, by the name that Hugging Face and nanoGPT give it.
+    pub enum Gpt2 {
+        /// 124M.
+        Small = "gpt2",
+        /// 350M.
+        Medium = "gpt2-medium",
+        /// 774M.
+        Large = "gpt2-large",
+        /// 1558M.
+        Xl = "gpt2-xl",
+    }
 }
 
 impl Gpt2 {
     /// All, smallest first.
     pub const ALL: [Gpt2; 4] = [Gpt2::Small, Gpt2::Medium, Gpt2::Large, Gpt2::Xl];
-
-    /// As Hugging Face and nanoGPT call it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Gpt2::Small => "gpt2",
-            Gpt2::Medium => "gpt2-medium",
-            Gpt2::Large => "gpt2-large",
-            Gpt2::Xl => "gpt2-xl",
-        }
-    }
 
     /// Its sizes, which no key changes.
     pub fn dims(self) -> Dims {
@@ -81,64 +97,96 @@ pub enum InitFrom {
     Gpt2(Gpt2),
 }
 
-/// Which random streams choose weights and batches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sampler {
-    /// Our own: evaluation never changes training.
-    Fitgpt,
-    /// PyTorch's generator, drawn from as nanoGPT does.
-    Nanogpt,
+impl InitFrom {
+    const SCRATCH: &'static str = "scratch";
+    const RESUME: &'static str = "resume";
+
+    /// The words of the key: two of our own, then OpenAI's models.
+    pub const WORDS: &'static [&'static str] = &[
+        InitFrom::SCRATCH,
+        InitFrom::RESUME,
+        Gpt2::Small.word(),
+        Gpt2::Medium.word(),
+        Gpt2::Large.word(),
+        Gpt2::Xl.word(),
+    ];
+
+    /// What a word stands for.
+    pub fn of(word: &str) -> Option<InitFrom> {
+        match word {
+            InitFrom::SCRATCH => Some(InitFrom::Scratch),
+            InitFrom::RESUME => Some(InitFrom::Resume),
+            _ => Gpt2::of(word).map(InitFrom::Gpt2),
+        }
+    }
 }
 
-/// When activations are computed again instead of kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GradCheckpoint {
-    /// As far as the budget needs it.
-    Auto,
-    /// In every layer.
-    Always,
-    /// Never.
-    Never,
+words! {
+    /// Which random streams choose weights and batches.
+    pub enum Sampler {
+        /// Our own: evaluation never changes training.
+        Fitgpt = "fitgpt",
+        /// PyTorch's generator, drawn from as nanoGPT does.
+        Nanogpt = "nanogpt",
+    }
 }
 
-/// The number format of AdamW's moments.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OptimizerState {
-    /// IEEE single precision.
-    Float32,
-    /// bfloat16 with stochastic rounding.
-    Bfloat16,
-    /// The planner may choose, once for a run.
-    Auto,
+words! {
+    /// When activations are computed again instead of kept.
+    pub enum GradCheckpoint {
+        /// As far as the budget needs it.
+        Auto = "auto",
+        /// In every layer.
+        Always = "True",
+        /// Never.
+        Never = "False",
+    }
 }
 
-/// What may live in host memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Offload {
-    /// Nothing.
-    Never,
-    /// AdamW's moments.
-    Optimizer,
-    /// Whatever the budget needs.
-    Auto,
+words! {
+    /// The number format of AdamW's moments.
+    pub enum OptimizerState {
+        /// IEEE single precision.
+        Float32 = "float32",
+        /// bfloat16 with stochastic rounding.
+        Bfloat16 = "bfloat16",
+        /// The planner may choose, once for a run.
+        Auto = "auto",
+    }
 }
 
-/// The number format of the residual stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Residual {
-    /// That of the computation.
-    Auto,
-    /// IEEE single precision.
-    Float32,
+words! {
+    /// What may live in host memory.
+    pub enum Offload {
+        /// Nothing.
+        Never = "False",
+        /// AdamW's moments.
+        Optimizer = "optimizer",
+        /// Whatever the budget needs.
+        Auto = "auto",
+    }
 }
 
-/// Which GELU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Gelu {
-    /// By the origin of the weights.
-    Auto,
-    /// This one.
-    Kind(GeluKind),
+words! {
+    /// The number format of the residual stream.
+    pub enum Residual {
+        /// That of the computation.
+        Auto = "auto",
+        /// IEEE single precision.
+        Float32 = "float32",
+    }
+}
+
+words! {
+    /// Which form of GELU.
+    pub enum Gelu {
+        /// By the origin of the weights.
+        Auto = "auto",
+        /// The exact one, as nanoGPT has it.
+        Erf = "erf",
+        /// The approximation that OpenAI's weights were trained with.
+        Tanh = "tanh",
+    }
 }
 
 /// How text is generated.
@@ -146,7 +194,7 @@ pub enum Gelu {
 pub struct SamplingKeys {
     /// What the text begins with, or `FILE:` and a path.
     pub start: String,
-    /// Texts to write.
+    /// Texts to generate.
     pub num_samples: u64,
     /// Tokens added to each.
     pub max_new_tokens: u64,
@@ -274,7 +322,8 @@ impl RunSpec {
     /// nanoGPT's with the exact one.
     pub fn gelu_kind(&self) -> GeluKind {
         match (self.gelu, self.init_from) {
-            (Gelu::Kind(kind), _) => kind,
+            (Gelu::Erf, _) => GeluKind::Erf,
+            (Gelu::Tanh, _) => GeluKind::Tanh,
             (Gelu::Auto, InitFrom::Gpt2(_)) => GeluKind::Tanh,
             (Gelu::Auto, InitFrom::Scratch | InitFrom::Resume) => GeluKind::Erf,
         }

@@ -342,7 +342,7 @@ fn refuse_openai(spec: &RunSpec) -> Result<(), TrainError> {
             what: format!(
                 "init_from='{}': this version cannot read OpenAI's weights yet; train a model \
                  of your own, or 'resume' one",
-                name.name()
+                name.word()
             ),
         }),
         InitFrom::Scratch | InitFrom::Resume => Ok(()),

@@ -171,7 +171,7 @@ impl Case {
             notices.push(format!(
                 "init_from='{}': planned with its sizes, but `train` refuses it: this version \
                  cannot read OpenAI's weights yet",
-                name.name()
+                name.word()
             ));
         }
         let before = saved.filter(|_| !run.eval_only);

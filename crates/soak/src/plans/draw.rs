@@ -7,7 +7,10 @@ use plan::op_times::OpTimes;
 use plan::{Bytes, Dtype};
 use rng::Stream;
 use search::Machine;
-use spec::{Command, DtypeChoice, Environment, RunSpec, Settings, World, resolve};
+use spec::{
+    Command, DtypeChoice, Environment, Offload, OptimizerState, Residual, RunSpec, Settings, World,
+    resolve,
+};
 use std::rc::Rc;
 
 /// A run that was drawn, and what one would type for it.
@@ -56,9 +59,9 @@ fn settings(draws: &mut Stream) -> Vec<String> {
         "--dataset=x".to_owned(),
         word("bias", &["True", "False"]),
         word("dropout", &["0.0", "0.1"]),
-        word("residual", &["auto", "float32"]),
-        word("optimizer_state", &["float32", "bfloat16", "auto"]),
-        word("offload", &["False", "optimizer", "auto"]),
+        word("residual", Residual::WORDS),
+        word("optimizer_state", OptimizerState::WORDS),
+        word("offload", Offload::WORDS),
         word("grad_checkpoint", &["auto", "auto", "auto", "True", "False"]),
     ]
 }

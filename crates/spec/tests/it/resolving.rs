@@ -63,7 +63,7 @@ fn words_and_numbers_have_their_meaning() {
 #[test]
 fn every_word_of_the_table_is_understood() {
     for key in KEYS {
-        for word in key.words {
+        for word in key.values.words() {
             let mut settings = read(Command::Train, &[], &[]).unwrap();
             let origin = Origin::Argument { index: 1 };
             settings.set_text(key.name, word, origin).unwrap();

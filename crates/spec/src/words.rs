@@ -1,0 +1,123 @@
+//! What may stand behind a key or a flag. The parser, messages, documents and shell completion read
+//! it from there. A choice between words is an enum that [`words!`] declares: each word is written
+//! once, beside its variant.
+
+/// What a key or a flag accepts, beyond its type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Values {
+    /// Anything: a number, a size, a text.
+    Any,
+    /// One of these words.
+    Words(&'static [&'static str]),
+    /// One of these words, or something else, which the text describes after the words.
+    WordsOr(&'static [&'static str], &'static str),
+    /// A path of a file.
+    File,
+    /// A path of a folder.
+    Folder,
+    /// The name of a data set, or a path to one.
+    DataSet,
+    /// A graphics card by name.
+    Card,
+    /// The name of a key, with values behind an `=`.
+    Key,
+}
+
+impl Values {
+    /// The words that it lists.
+    pub const fn words(self) -> &'static [&'static str] {
+        match self {
+            Values::Words(words) | Values::WordsOr(words, _) => words,
+            Values::Any
+            | Values::File
+            | Values::Folder
+            | Values::DataSet
+            | Values::Card
+            | Values::Key => &[],
+        }
+    }
+
+    /// What is accepted, for messages: `'auto', 'erf' or 'tanh'`; nothing where no word is listed.
+    pub fn listed(self) -> String {
+        let quoted = |word: &&str| match *word {
+            "True" | "False" => word.to_string(),
+            word => format!("'{word}'"),
+        };
+        let words: Vec<String> = self.words().iter().map(quoted).collect();
+        match (self, words.split_last()) {
+            (Values::WordsOr(_, more), _) => words.join(", ") + more,
+            (_, Some((last, rest))) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
+            _ => words.concat(),
+        }
+    }
+}
+
+/// Declares an enum whose variants are words of a key or a flag.
+#[macro_export]
+macro_rules! words {
+    (
+        $(#[$about:meta])*
+        pub enum $name:ident { $($(#[$doc:meta])* $variant:ident = $word:literal,)+ }
+    ) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name { $($(#[$doc])* $variant,)+ }
+
+        impl $name {
+            /// All words, in the order in which they are shown.
+            pub const WORDS: &'static [&'static str] = &[$($word),+];
+
+            /// What a word stands for.
+            pub fn of(word: &str) -> Option<$name> {
+                match word {
+                    $($word => Some($name::$variant),)+
+                    _ => None,
+                }
+            }
+
+            /// The word for it.
+            pub const fn word(self) -> &'static str {
+                match self {
+                    $($name::$variant => $word,)+
+                }
+            }
+        }
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    words! {
+        /// A choice.
+        pub enum Fruit {
+            /// One.
+            Apple = "apple",
+            /// Another.
+            Plum = "False",
+        }
+    }
+
+    #[test]
+    fn a_word_and_its_variant_are_declared_together() {
+        assert_eq!(Fruit::WORDS, ["apple", "False"]);
+        for word in Fruit::WORDS {
+            assert_eq!(Fruit::of(word).map(Fruit::word), Some(*word));
+        }
+        assert_eq!(Fruit::of("Apple"), None);
+    }
+
+    #[test]
+    fn messages_list_the_words() {
+        for (values, want) in [
+            (Values::Any, ""),
+            (Values::Words(&["a"]), "'a'"),
+            (Values::Words(Fruit::WORDS), "'apple' or False"),
+            (Values::Words(&["a", "b", "c"]), "'a', 'b' or 'c'"),
+            (Values::WordsOr(&["a", "b"], " or a number"), "'a', 'b' or a number"),
+        ] {
+            assert_eq!(values.listed(), want);
+        }
+    }
+}
