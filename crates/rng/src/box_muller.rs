@@ -1,16 +1,16 @@
-//! Two uniforms to two normals, in the exact arithmetic of PyTorch's AVX2 kernel.
+//! Turns two uniforms into two normals, with the exact arithmetic of PyTorch's AVX2 kernel.
 //!
-//! Cephes' polynomials (as in avx_mathfun.h) with the multiply-adds that GCC fused there: the order
-//! and the rounding of each step are the result, bit for bit, and not free to be improved.
-//! Uniforms are multiples of 2^-24, so a test can go through all of them; it shows that `near_fma`
-//! is good enough inside. Everything is branch-free, for the loop in [`lanes`] to become vectors.
+//! These are Cephes' polynomials (as in avx_mathfun.h) with the multiply-adds that GCC fused there.
+//! The order and rounding of each step decide the bits, so no step may be changed. Uniforms are
+//! multiples of 2^-24, so a test can try all of them; it shows that `near_fma` is exact enough
+//! here. There are no branches, so the compiler can vectorize the loop in [`lanes`].
 
 #![allow(clippy::excessive_precision)] // Constants as Cephes prints them.
 
 use crate::fma::{fma, near_fma};
 use std::f32::consts::{FRAC_1_SQRT_2, TAU};
 
-/// The distance of neighbouring uniforms, 2^-24: one unit in the last place below 1.
+/// The distance between neighbouring uniforms: 2^-24, one unit in the last place below 1.
 pub(crate) const UNIFORM_STEP: f32 = 1.0 / 16_777_216.0;
 
 /// Pairs that one call of [`lanes`] makes.
@@ -86,10 +86,11 @@ fn sin_cos(t: f32) -> (f32, f32) {
     (f32::from_bits(sin.to_bits() ^ sin_sign), f32::from_bits(cos.to_bits() ^ cos_sign))
 }
 
-/// The integer part, for v in [0, 255]. The plain cast saturates, which SSE2 does lane by lane.
+/// The integer part, for v in [0, 255]. A plain cast saturates, which SSE2 can only do lane by
+/// lane.
 #[inline(always)]
 fn truncate(v: f32) -> i32 {
-    // 2^23 + v has no digits after the point: its last bits are the nearest integer to v.
+    // 2^23 + v has no fractional bits: its last bits are the integer nearest to v.
     const SHIFT: f32 = 8_388_608.0;
     let shifted = v + SHIFT;
     let nearest = (shifted.to_bits() & 0xff) as i32;
@@ -140,7 +141,7 @@ mod tests {
         (if j & 4 != 0 { -sin } else { sin }, if !(j - 2) & 4 != 0 { -cos } else { cos })
     }
 
-    /// Exhaustive: a uniform has 24 bits, so these are all arguments there are.
+    /// Exhaustive: a uniform has 24 bits, so these are all possible arguments.
     #[test]
     fn every_uniform_equals_the_fused_form() {
         for i in 0..UNIFORMS {

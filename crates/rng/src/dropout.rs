@@ -1,8 +1,9 @@
-//! Which elements dropout keeps: the one definition that every backend must mirror.
+//! Which elements dropout keeps. Every backend must mirror this definition.
 //!
-//! The mask is never stored. An element's draw depends on what it is (seed, iteration, layer, site,
-//! row, column) and not on tile, thread, micro-batch or rank, so a recomputed forward, a backward
-//! and another split of the batch all see the same mask. See [`MaskKey`] for the exact layout.
+//! The mask is never stored. An element's draw depends on seed, iteration, layer, site, row and
+//! column, and not on tile, thread, micro-batch or rank. So the forward pass, its recomputation,
+//! the backward pass and any split of the batch see the same mask. [`MaskKey`] has the exact
+//! layout.
 
 use crate::philox::philox4x32;
 use crate::stream::{Purpose, Stream};
@@ -10,7 +11,7 @@ use crate::stream::{Purpose, Stream};
 /// Bits below the layer in a tag; room for eight sites.
 const SITE_BITS: u32 = 3;
 
-/// The places of GPT-2 that drop. The numbers are part of every mask: never renumber.
+/// Where GPT-2 applies dropout. The numbers are part of every mask: never renumber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Site {
@@ -49,7 +50,7 @@ pub struct MaskKey {
 }
 
 impl MaskKey {
-    /// The key of a site; costs one Philox call. Layers are told apart below 2^29.
+    /// The key of a site; costs one Philox call. Layers must be below 2^29 to get distinct keys.
     #[must_use]
     pub const fn new(seed: u64, iteration: u64, layer: u32, site: Site) -> Self {
         let [key_0, key_1, ..] = Stream::new(seed, Purpose::Dropout, iteration).block(0);
@@ -79,7 +80,7 @@ impl MaskKey {
 
 /// The smallest draw that is kept: `floor(probability * 2^32)`, within the range of `u32`.
 ///
-/// Probabilities are in [0, 1); outside, and for NaN, the nearest end of the range is taken.
+/// Probabilities are in [0, 1). Values outside are clamped, and NaN counts as 0.
 #[inline]
 #[must_use]
 pub const fn threshold(probability: f32) -> u32 {
@@ -138,7 +139,7 @@ mod tests {
         let by_rows: Vec<bool> = (0..rows)
             .flat_map(|r| (0..columns).map(move |c| is_kept(mask, r, c, drop_below)))
             .collect();
-        // Backwards, column by column, and with the key made anew each time.
+        // Backwards, column by column, and with a new key each time.
         for column in (0..columns).rev() {
             for row in (0..rows).rev() {
                 let mask = MaskKey::new(1, 2, 3, Site::Attention);

@@ -1,16 +1,16 @@
 //! `a * b + c` with one rounding, in plain arithmetic.
 //!
-//! `f32::mul_add` gives the same bits but, without the `fma` target feature, as a library call per
-//! value; and turning the feature on per function needs `unsafe` callers. This is branch-free, so
-//! the compiler makes vectors of it on any target.
+//! `f32::mul_add` gives the same bits, but without the `fma` target feature it is a library call
+//! per value, and enabling the feature per function needs `unsafe` callers. This version has no
+//! branches, so the compiler can vectorize it on any target.
 
-/// `a.mul_add(b, c)`, bit for bit, NaN payloads aside.
+/// `a.mul_add(b, c)`, bit for bit except for NaN payloads.
 ///
 /// The product of two f32 is exact in f64. The sum is not, and rounding it to f64 and then to f32
-/// can err at ties; so the sum is rounded *to odd*: an inexact result takes whichever f64
-/// neighbour of the true value has an odd last bit. It then lies on no f32 tie and on the right
-/// side of all of them, and the last rounding is right (Boldo and Melquiond 2008; f64 has the
-/// two bits more than f32 that this needs).
+/// can go wrong at ties. So the sum is rounded *to odd*: an inexact result takes the f64 neighbour
+/// of the true value whose last bit is odd. Such a value is never an f32 tie and is on the right
+/// side of every tie, so the last rounding is right (Boldo and Melquiond 2008; f64 has the two
+/// extra bits over f32 that this needs).
 #[inline(always)]
 pub(crate) fn fma(a: f32, b: f32, c: f32) -> f32 {
     let product = f64::from(a) * f64::from(b);
@@ -22,8 +22,8 @@ pub(crate) fn fma(a: f32, b: f32, c: f32) -> f32 {
     round_to_odd(sum, error) as f32
 }
 
-/// [`fma`] at a third of the cost, with the double rounding left in: about one result in 2^30 is
-/// the wrong neighbour. For arguments that a test has gone through one by one.
+/// [`fma`] at a third of the cost, without the fix for double rounding: about one result in 2^30 is
+/// the wrong neighbour. Use it only for arguments that a test checks exhaustively.
 #[inline(always)]
 pub(crate) fn near_fma(a: f32, b: f32, c: f32) -> f32 {
     (f64::from(a) * f64::from(b) + f64::from(c)) as f32
@@ -34,8 +34,9 @@ pub(crate) fn near_fma(a: f32, b: f32, c: f32) -> f32 {
 #[inline(always)]
 fn round_to_odd(sum: f64, error: f64) -> f64 {
     let bits = sum.to_bits();
-    // As integers, f64 of one sign are ordered by size. If sum is too far from zero (signs differ),
-    // one down; then set the last bit. An odd sum goes down to even and back up: unchanged.
+    // The bits of f64 values of one sign, read as integers, are ordered by magnitude. If the sum is
+    // too far from zero (its sign and the error's differ), subtract one; then set the last bit. An
+    // odd sum goes down to even and back up, so it stays unchanged.
     let inexact = u64::from(error.abs() > 0.0);
     let signs_differ = (bits ^ error.to_bits()) >> 63;
     f64::from_bits(bits.wrapping_sub(signs_differ & inexact) | inexact)
@@ -90,7 +91,7 @@ mod tests {
         }
     }
 
-    /// Products and addends of like size, so that every overlap of their digits occurs.
+    /// Products and addends of similar magnitude, so that their digits overlap in every way.
     #[test]
     fn random_near_exponents() {
         let mut stream = Stream::new(2, Purpose::Sample, 0);
@@ -104,7 +105,7 @@ mod tests {
         }
     }
 
-    /// The rare case the rounding to odd is for: a sum that f64 rounds onto a tie of f32.
+    /// The rare case that rounding to odd solves: f64 rounds the sum onto an f32 tie.
     #[test]
     fn double_rounding_traps() {
         let mut stream = Stream::new(3, Purpose::Sample, 0);
@@ -119,7 +120,7 @@ mod tests {
         assert!(traps > 400_000, "only {traps} cases were hard");
     }
 
-    /// The addend cancels the rounded product, wholly or to its last digits.
+    /// The addend cancels the rounded product completely or down to its last digits.
     #[test]
     fn cancellation() {
         let mut stream = Stream::new(4, Purpose::Sample, 0);

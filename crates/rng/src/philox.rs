@@ -1,9 +1,9 @@
 //! Philox4x32-10, the counter-based generator under every keyed draw.
 //!
-//! It is a keyed bijection of 128-bit counters: two different counters under one key never share a
-//! block, which is what makes a draw a matter of place and not of order. The published
-//! function (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011), so that any
-//! backend can bring its own copy and be checked against the same vectors.
+//! It is a keyed bijection of 128-bit counters: under one key, two different counters never give
+//! the same block. So a draw depends on its counter and not on the order of draws. This is the
+//! published function (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011), so any
+//! backend can have its own copy and check it against the same vectors.
 
 const MULTIPLIER: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
 /// Added to the key between rounds: the golden ratio and sqrt(3) - 1, as 32-bit fractions.

@@ -1,13 +1,13 @@
 //! Independent random streams, named by seed, purpose and index.
 //!
-//! A stream is the walk `block = 0, 1, 2, …` through Philox with
+//! A stream visits the blocks `block = 0, 1, 2, …` of Philox with
 //!
 //! ```text
 //! key     = [seed low, seed high]
 //! counter = [block low, index low, index high, purpose << 24 | block high (24 bits)]
 //! ```
 //!
-//! Seed, purpose and index each have bits of their own in the input, so no two streams overlap.
+//! Seed, purpose and index occupy separate bits of the input, so no two streams overlap.
 
 use crate::box_muller;
 use crate::philox::philox4x32;
@@ -19,7 +19,7 @@ const BLOCK_HIGH_MASK: u32 = 0x00FF_FFFF;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Purpose {
-    /// Initial weights; index: the parameter's place in the table.
+    /// Initial weights; index: the parameter's row in the table.
     Init = 0,
     /// Where training sequences start; index: the batch.
     TrainBatch = 1,
@@ -33,7 +33,7 @@ pub enum Purpose {
     Dropout = 5,
 }
 
-/// A sequence of random numbers that depends on its seed, purpose and index only.
+/// A sequence of random numbers that depends only on its seed, purpose and index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stream {
     key: [u32; 2],
@@ -42,7 +42,7 @@ pub struct Stream {
     /// The next block to compute.
     block: u64,
     words: [u32; 4],
-    /// Words of `words` already given out.
+    /// How many of `words` were already returned.
     used: u8,
 }
 
@@ -60,8 +60,9 @@ impl Stream {
         }
     }
 
-    /// Words `4 * block ..` of this stream, wherever it stands: the form for parallel code, which
-    /// takes word `i % 4` of block `i / 4` for element `i`. Blocks repeat after 2^56.
+    /// Words `4 * block ..` of this stream, independent of its current position. This is the form
+    /// for parallel code, which takes word `i % 4` of block `i / 4` for element `i`. Blocks repeat
+    /// after 2^56.
     #[inline(always)]
     #[must_use]
     pub const fn block(&self, block: u64) -> [u32; 4] {
@@ -90,11 +91,11 @@ impl Stream {
         high << 32 | u64::from(self.next_u32())
     }
 
-    /// A number in `0..n`, each equally likely. An `n` of 0 is taken as 1: the answer is 0.
+    /// A number in `0..n`, each equally likely. An `n` of 0 counts as 1: the result is 0.
     pub fn below(&mut self, n: u64) -> u64 {
         let n = n.max(1);
-        // Lemire 2019: the high half of x * n is the answer, and a low half under 2^64 mod n
-        // marks the few x that would favour some answers.
+        // Lemire 2019: the high half of x * n is the result. Reject the few x whose low half is
+        // below 2^64 mod n, because they would make some results more likely.
         let surplus = n.wrapping_neg() % n;
         loop {
             let product = u128::from(self.next_u64()) * u128::from(n);
@@ -116,8 +117,8 @@ impl Stream {
         (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// A draw from the normal distribution of mean 0 and deviation 1, from two words. At most
-    /// 5.77 in size. The same bits on every machine: no libm is involved.
+    /// A draw from the standard normal distribution, made of two words. Its magnitude is at most
+    /// 5.77. The bits are the same on every machine, because no libm is involved.
     #[inline]
     pub fn normal(&mut self) -> f32 {
         let u1 = 1.0 - self.uniform();
@@ -155,7 +156,7 @@ mod tests {
         let fresh = stream.clone();
         for i in 0..23_u64 {
             assert_eq!(stream.next_u32(), fresh.block(i / 4)[(i % 4) as usize]);
-            // Looking elsewhere does not move the walk.
+            // Reading another block does not move the stream.
             assert_eq!(stream.block(1), fresh.block(1));
         }
     }

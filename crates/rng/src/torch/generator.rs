@@ -1,9 +1,9 @@
-//! The generator as callers see it: draws, fills, skips, and its state for checkpoints.
+//! The generator's interface: draws, fills, skips, and its state for checkpoints.
 
 use super::mt19937::{Mt19937, WORDS};
 use super::normal;
 
-/// From here on `randint` takes two words per value. PyTorch up to 2.6 had 2^32.
+/// From this `high` on, `randint` takes two words per value. Up to PyTorch 2.6 it was 2^32.
 const TWO_WORDS_FROM: u64 = 1 << 28;
 
 /// `torch.Generator` on the CPU.
@@ -15,7 +15,8 @@ pub struct Generator {
 }
 
 impl Generator {
-    /// As `manual_seed` leaves it. Only the low 32 bits of the seed count, as in PyTorch.
+    /// A generator after `manual_seed(seed)`. As in PyTorch, only the low 32 bits of the seed
+    /// count.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self { engine: Mt19937::new(seed), cached_normal: None }
@@ -39,8 +40,8 @@ impl Generator {
 
     /// One value of `torch.randint(high, …)`: in `0..high`, with PyTorch's slight bias.
     ///
-    /// Takes one word for `high` below 2^28, else two (PyTorch 2.7 and later; before, the border
-    /// was 2^32). PyTorch refuses a `high` of 0; here it is taken as 1.
+    /// Takes one word for `high` below 2^28, else two (PyTorch 2.7 and later; before, the threshold
+    /// was 2^32). PyTorch refuses a `high` of 0; here it counts as 1.
     pub fn randint(&mut self, high: u64) -> u64 {
         if high < TWO_WORDS_FROM {
             u64::from(self.engine.next()) % high.max(1)
@@ -49,12 +50,12 @@ impl Generator {
         }
     }
 
-    /// Passes over `draws` words of 32 bits, at a tenth of the cost of drawing them.
+    /// Skips `draws` words of 32 bits, at a tenth of the cost of drawing them.
     pub fn skip(&mut self, draws: u64) {
         self.engine.skip(draws);
     }
 
-    /// `out.normal_(mean, std)`. PyTorch refuses a negative `std`; here it is computed with.
+    /// `out.normal_(mean, std)`. PyTorch refuses a negative `std`; here it is used as it is.
     pub fn normal_fill(&mut self, out: &mut [f32], mean: f64, std: f64) {
         if out.len() >= normal::BLOCK {
             return normal::fill_blocks(&mut self.engine, out, mean as f32, std as f32);
@@ -67,15 +68,16 @@ impl Generator {
 
     /// Words that a `normal_fill` of `n` values would take now.
     ///
-    /// From 16 values on it is `n`, and 16 more unless `n` is a multiple of 16. Below, it depends
-    /// on whether a value is left over from an earlier short fill.
+    /// For 16 values and more it is `n`, plus 16 unless `n` is a multiple of 16. For fewer, it
+    /// depends on whether a value is left over from an earlier short fill.
     #[must_use]
     pub fn normal_draws(&self, n: u64) -> u64 {
         normal::draws(n, self.cached_normal.is_some())
     }
 
-    /// Leaves the generator as a `normal_fill` of `n` values would, for values nobody reads. Short
-    /// fills change the left-over value too, so `skip(normal_draws(n))` is not enough for them.
+    /// Advances the generator as a `normal_fill` of `n` values would, without making the values.
+    /// For short fills `skip(normal_draws(n))` is not enough, because they also change the
+    /// left-over value.
     pub fn skip_normal(&mut self, n: u64) {
         if n >= normal::BLOCK as u64 {
             return self.skip(self.normal_draws(n));
@@ -85,7 +87,7 @@ impl Generator {
         }
     }
 
-    /// Everything that decides the draws to come.
+    /// Everything that determines the next draws.
     #[must_use]
     pub fn state(&self) -> State {
         State {
@@ -95,7 +97,7 @@ impl Generator {
         }
     }
 
-    /// The generator that gave `state`.
+    /// The generator that returned `state`.
     ///
     /// # Errors
     ///
@@ -105,7 +107,7 @@ impl Generator {
         if index > WORDS {
             return Err(StateError::Index(state.index));
         }
-        // Of word 0 the recurrence sees the top bit only.
+        // The recurrence reads only the top bit of word 0.
         if state.words[0] >> 31 == 0 && state.words[1..].iter().all(|&word| word == 0) {
             return Err(StateError::Zero);
         }
@@ -135,17 +137,19 @@ pub struct State {
 pub enum StateError {
     /// More words used than there are.
     Index(u32),
-    /// The state from which only zeros follow; no seed leads there.
+    /// The state that generates only zeros; no seed produces it.
     Zero,
-    /// A left-over normal that is infinite or not a number.
+    /// A left-over normal that is infinite or NaN.
     CachedNormal(f64),
 }
 
 impl std::fmt::Display for StateError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Index(index) => write!(f, "generator index is {index}, at most {WORDS} is valid"),
-            Self::Zero => write!(f, "generator words are all zero, which no seed leads to"),
+            Self::Index(index) => {
+                write!(f, "generator index is {index}, but at most {WORDS} is valid")
+            }
+            Self::Zero => write!(f, "generator words are all zero, which no seed produces"),
             Self::CachedNormal(value) => write!(f, "generator's cached normal is {value}"),
         }
     }

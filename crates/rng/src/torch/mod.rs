@@ -1,7 +1,7 @@
-//! PyTorch's CPU generator, bit for bit: what nanoGPT draws its weights and batches from.
+//! PyTorch's CPU generator, bit for bit. nanoGPT draws its weights and batches from it.
 //!
-//! It follows PyTorch 2.7 and later on a CPU with AVX2, whatever CPU this runs on. One generator is
-//! one sequence: every call moves it, and the order of calls is part of the result.
+//! It gives the results of PyTorch 2.7 and later on a CPU with AVX2, on any CPU. A generator is one
+//! sequence: every call advances it, and the order of calls is part of the result.
 
 mod mt19937;
 mod normal;

@@ -1,15 +1,15 @@
 //! The Mersenne Twister MT19937 (Matsumoto and Nishimura 1998), PyTorch's engine.
 //!
-//! Words are made 624 at a time, in loops without branches that the compiler turns into vectors,
-//! and given out in runs; passing over words costs no more than making them.
+//! It makes 624 words at a time, in branch-free loops that the compiler vectorizes, and copies them
+//! out in runs. Skipping words costs no more than making them.
 
-/// Words of state, and words made at a time.
+/// Words of state, and also words made at a time.
 pub const WORDS: usize = 624;
-/// How far ahead the recurrence reaches.
+/// How many words ahead the recurrence looks.
 const REACH: usize = 397;
 const TURN: usize = WORDS - REACH;
 
-/// The engine. `index` words of the current block are used, so `index <= WORDS`.
+/// The engine. `index` counts the used words of the current block, so `index <= WORDS`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mt19937 {
     pub(super) words: [u32; WORDS],
@@ -17,7 +17,7 @@ pub(super) struct Mt19937 {
 }
 
 impl Mt19937 {
-    /// `init_genrand`. Like PyTorch, a 64-bit seed is cut to its low 32 bits.
+    /// The reference's `init_genrand`. As in PyTorch, only the low 32 bits of the seed count.
     pub(super) fn new(seed: u64) -> Self {
         let mut words = [0; WORDS];
         let mut word = seed as u32;
@@ -57,7 +57,7 @@ impl Mt19937 {
         }
     }
 
-    /// Passes over `count` words.
+    /// Skips `count` words.
     pub(super) fn skip(&mut self, mut count: u64) {
         loop {
             let ready = (WORDS - self.index) as u64;

@@ -1,7 +1,8 @@
 //! `Tensor.normal_` on f32: how uniforms become normals, and how many words that takes.
 //!
-//! PyTorch has two ways. From 16 values on, blocks of 16 f32 uniforms; below, one value at a time
-//! in f64, where the second of each pair waits in the generator for the next short fill.
+//! PyTorch has two algorithms. For 16 values and more it transforms blocks of 16 f32 uniforms. For
+//! fewer it makes one value at a time in f64, and the generator keeps the second value of each pair
+//! for the next short fill.
 
 use super::mt19937::Mt19937;
 use crate::box_muller::{self, LANES, UNIFORM_STEP};
@@ -11,10 +12,10 @@ pub(super) const BLOCK: usize = 2 * LANES;
 /// Values filled with uniforms and then transformed while they are still in the cache.
 const STRIPE: usize = 256 * BLOCK;
 
-/// Words that one pair of the short way takes: two 64-bit draws.
+/// Words that a pair of the short algorithm takes: two 64-bit draws.
 const WORDS_PER_PAIR: u64 = 4;
 
-/// Words that a fill of `n` values takes when the generator keeps a value or not.
+/// Words that a fill of `n` values takes, depending on whether the generator keeps a value.
 pub(super) fn draws(n: u64, is_value_kept: bool) -> u64 {
     let block = BLOCK as u64;
     if n < block {
@@ -25,7 +26,7 @@ pub(super) fn draws(n: u64, is_value_kept: bool) -> u64 {
     n.saturating_add(again)
 }
 
-/// The vector way, for `BLOCK` values and more; shorter slices are left as they are.
+/// The block algorithm, for `BLOCK` values and more; it leaves shorter slices unchanged.
 pub(super) fn fill_blocks(engine: &mut Mt19937, out: &mut [f32], mean: f32, deviation: f32) {
     for stripe in out.chunks_mut(STRIPE) {
         fill_uniform(engine, stripe);
@@ -34,8 +35,8 @@ pub(super) fn fill_blocks(engine: &mut Mt19937, out: &mut [f32], mean: f32, devi
             transform(block, mean, deviation);
         }
     }
-    // PyTorch does not finish a broken last block: it takes the last 16 places, part of which are
-    // done, and fills them anew.
+    // PyTorch has no partial last block: it fills the last 16 elements again, although some of them
+    // are already done.
     if !out.len().is_multiple_of(BLOCK)
         && let Some(block) = out.last_chunk_mut::<BLOCK>()
     {
@@ -68,10 +69,10 @@ fn transform(block: &mut [f32; BLOCK], mean: f32, deviation: f32) {
     block[LANES..].copy_from_slice(&u2);
 }
 
-/// The short way: one standard normal in f64. `kept` is the second of the last pair.
+/// The short algorithm: one standard normal in f64. `kept` is the second value of the last pair.
 ///
-/// The f64 functions are the system's, as they are in PyTorch; another libm may differ in the last
-/// place of f64, which the cast to f32 hides in all but about one case in 2^28.
+/// Like PyTorch, it uses the system's f64 functions. Another libm may differ in the last bit of the
+/// f64, which the cast to f32 hides in all but about one case in 2^28.
 pub(super) fn next_f64(engine: &mut Mt19937, kept: &mut Option<f64>) -> f64 {
     if let Some(value) = kept.take() {
         return value;

@@ -1,5 +1,5 @@
-//! The torch generator against PyTorch itself: every vector here came out of PyTorch 2.11.0
-//! (x86-64, AVX2). Bits are compared, not values; long fills by the hash of their bytes.
+//! The torch generator against PyTorch itself: all vectors come from PyTorch 2.11.0 (x86-64, AVX2).
+//! The tests compare bits, not values; long fills are compared by a hash of their bytes.
 
 use fitgpt_rng::torch::{Generator, STATE_WORDS, State, StateError};
 use sha2::{Digest, Sha256};
@@ -132,7 +132,7 @@ fn block_normals() {
     check_fills(&cases);
 }
 
-/// Each: n, the bits, the next two of `randint(2**27)`.
+/// Each case: n, the bits, and the next two results of `randint(2**27)`.
 fn check_fills(cases: &[(usize, &str, [u64; 2])]) {
     for &(n, want, next) in cases {
         let mut generator = Generator::new(1337);
@@ -142,7 +142,7 @@ fn check_fills(cases: &[(usize, &str, [u64; 2])]) {
     }
 }
 
-/// The second value of a pair outlives a block fill and meets the next short one.
+/// The second value of a pair survives a block fill and is used by the next short one.
 #[test]
 fn left_over_normal_crosses_calls() {
     let mut generator = Generator::new(1337);
@@ -179,7 +179,7 @@ fn many_short_fills() {
 
 #[test]
 fn long_fills() {
-    // Seed, n, mean, std, hash of the values, the next of `randint(2**27)`.
+    // Seed, n, mean, std, hash of the values, and the next result of `randint(2**27)`.
     let cases = [
         (
             (1337, 100_003, 0.0, 0.02),
@@ -280,13 +280,13 @@ fn state_round_trip() {
 fn broken_states_are_refused() {
     let good = Generator::new(1).state();
     let broken = [
-        (State { index: 625, ..good.clone() }, "generator index is 625, at most 624 is valid"),
+        (State { index: 625, ..good.clone() }, "generator index is 625, but at most 624 is valid"),
         (
             State {
                 words: std::array::from_fn(|i| if i == 0 { 0x7fff_ffff } else { 0 }),
                 ..good.clone()
             },
-            "generator words are all zero, which no seed leads to",
+            "generator words are all zero, which no seed produces",
         ),
         (
             State { cached_normal: Some(f64::INFINITY), ..good.clone() },
