@@ -1,13 +1,13 @@
-//! The input as a row of operands: numbers, counted bytes and lines, each checked against its end.
+//! Reads operands from the input: numbers, counted bytes and lines, each checked against the end.
 
 use crate::error::PickleError;
 
-/// Where the machine stands in its input.
+/// The input and the machine's position in it.
 pub(crate) struct Input<'a> {
     bytes: &'a [u8],
     /// The next byte to read.
     at: usize,
-    /// Where the instruction in work starts, for messages.
+    /// Where the current instruction starts, for messages.
     pub(crate) opcode_at: usize,
 }
 
@@ -16,7 +16,7 @@ impl<'a> Input<'a> {
         Self { bytes, at: 0, opcode_at: 0 }
     }
 
-    /// The byte of the next instruction.
+    /// The opcode byte of the next instruction.
     pub(crate) fn opcode(&mut self) -> Result<u8, PickleError> {
         self.opcode_at = self.at;
         self.u8()
@@ -42,7 +42,7 @@ impl<'a> Input<'a> {
         self.array().map(i32::from_le_bytes)
     }
 
-    /// Highest byte first, unlike the integers.
+    /// Big-endian, unlike the integers.
     pub(crate) fn f64(&mut self) -> Result<f64, PickleError> {
         self.array().map(f64::from_be_bytes)
     }
@@ -54,7 +54,7 @@ impl<'a> Input<'a> {
         Ok(*head)
     }
 
-    /// The next `count` bytes; nothing is reserved before they are known to be there.
+    /// The next `count` bytes. Nothing is allocated before they are known to exist.
     pub(crate) fn counted(&mut self, count: u64) -> Result<&'a [u8], PickleError> {
         let count = usize::try_from(count).map_err(|_| self.truncated())?;
         let end = self.at.checked_add(count).ok_or(self.truncated())?;

@@ -1,4 +1,5 @@
-//! Why a pickle was refused: one line, with the offset of the instruction and the next move.
+//! Why a pickle was refused. Each message is one line with the instruction's offset and the next
+//! move.
 
 use std::fmt;
 
@@ -7,14 +8,14 @@ use std::fmt;
 pub enum PickleError {
     /// The input ends inside a pickle.
     Truncated {
-        /// Where the instruction starts that is not whole.
+        /// Where the incomplete instruction starts.
         offset: usize,
         /// Length of the input.
         length: usize,
     },
     /// A byte that no protocol up to 5 uses.
     NoOpcode {
-        /// Its place.
+        /// Its offset.
         offset: usize,
         /// The byte.
         byte: u8,
@@ -24,27 +25,28 @@ pub enum PickleError {
         /// Its number.
         version: u8,
     },
-    /// An instruction that would run or import something, or need what the file does not hold.
+    /// An instruction that would run or import something, or that needs data outside the file.
     Refused {
-        /// Its place.
+        /// Its offset.
         offset: usize,
         /// Its name in Python's `pickletools`.
         opcode: &'static str,
         /// What it names, such as `torch._utils _rebuild_tensor_v2`; may be empty.
         subject: String,
     },
-    /// An instruction whose operand or whose place makes no sense.
+    /// An instruction with an invalid operand or in an invalid position.
     Malformed {
-        /// Its place.
+        /// Its offset.
         offset: usize,
         /// Its name in Python's `pickletools`.
         opcode: &'static str,
         /// What is wrong.
         what: &'static str,
     },
-    /// More than the caller allows.
+    /// The input exceeds one of the caller's limits.
     Limit {
-        /// Where it was passed; the length of the input when the finished value is too large.
+        /// Where the limit was exceeded; the length of the input if the finished value is too
+        /// large.
         offset: usize,
         /// What there is too much of.
         what: &'static str,
@@ -58,25 +60,25 @@ impl fmt::Display for PickleError {
         match self {
             Self::Truncated { offset, length } => write!(
                 f,
-                "the pickle breaks off: the file ends at byte {length}, inside the instruction at \
+                "the pickle is truncated: the file ends at byte {length}, inside the instruction at \
                  {offset}; copy or write the file again"
             ),
             Self::NoOpcode { offset, byte } => write!(
                 f,
-                "not a pickle: byte {offset} is 0x{byte:02x}, which is no instruction; check that \
+                "not a pickle: byte {offset} is 0x{byte:02x}, which is not an instruction; check that \
                  this is the right file"
             ),
             Self::Protocol { version } => write!(
                 f,
-                "pickle protocol {version} is unknown, 0 to 5 can be read; write it with \
+                "unknown pickle protocol {version}, only 0 to 5 can be read; write it with \
                  pickle.dump(value, file, protocol=4)"
             ),
             Self::Refused { offset, opcode, subject } => {
                 let about = if subject.is_empty() { "" } else { " for " };
                 write!(
                     f,
-                    "the pickle wants {opcode}{about}{subject} at byte {offset}, which could run \
-                     code and is never done; save plain dicts, lists, strings and numbers"
+                    "the pickle uses {opcode}{about}{subject} at byte {offset}, which could run \
+                     code and is never executed; save plain dicts, lists, strings and numbers"
                 )
             }
             Self::Malformed { offset, opcode, what } => write!(

@@ -1,17 +1,17 @@
-//! The values in the making, with their identities, and the finished copy of one of them.
+//! The values that a pickle is building, with their identities, and the copy of the finished one.
 //!
-//! A pickle may put one list into two places and fill it later, or into itself. So the parts live
-//! in one table and refer to each other by number; the finished value is a tree, whose size is
-//! counted while it is copied out, because a short input can describe an endless one.
+//! A pickle may put one list into two containers and fill it later, or put it into itself. So the
+//! parts live in one table and refer to each other by index. The finished value is a tree. Its size
+//! is counted while it is copied out, because a short input can describe an endless tree.
 
 use crate::error::PickleError;
 use crate::limits::Limits;
 use crate::value::Value;
 
-/// The place of a value in the heap.
+/// The index of a value in the heap.
 pub(crate) type Id = usize;
 
-/// A value whose parts are places in the heap.
+/// A value whose parts are indices into the heap.
 #[derive(Debug)]
 pub(crate) enum Node {
     /// A value without parts.
@@ -68,7 +68,7 @@ impl Copier<'_> {
     fn value(&mut self, id: Id, depth: usize) -> Result<Value, PickleError> {
         let limits = self.limits;
         if depth > limits.depth {
-            return Err(self.over("containers inside each other", limits.depth));
+            return Err(self.over("nested containers", limits.depth));
         }
         match self.left.values.checked_sub(1) {
             Some(left) => self.left.values = left,

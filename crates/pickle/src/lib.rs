@@ -1,42 +1,42 @@
 //! A small, safe subset of Python's pickle: plain values, read and written.
 //!
-//! A pickle is a program for a stack machine. This one builds None, booleans, numbers, strings,
-//! bytes, lists, tuples, dicts and sets, and refuses every instruction that would import, call or
-//! build anything else, by its name. So reading a file from a stranger executes nothing, and its
-//! limits ([`Limits`]) bound the memory and the depth that any input can ask for.
+//! A pickle is a program for a stack machine. This machine builds None, booleans, numbers, strings,
+//! bytes, lists, tuples, dicts and sets. It refuses every instruction that would import, call or
+//! build anything else, and names it. So reading an untrusted file executes nothing, and [`Limits`]
+//! bounds the memory and the nesting depth that an input can demand.
 
 #![forbid(unsafe_code)]
 
-mod error;
-mod limits;
 mod value;
+mod limits;
 
-mod opcodes;
-
-mod bytes;
-mod heap;
 mod machine;
+mod opcodes;
+mod bytes;
 mod text;
+mod heap;
 
 mod write;
+
+mod error;
 
 pub use error::PickleError;
 pub use limits::Limits;
 pub use value::Value;
 pub use write::write;
 
-/// The value that Python's `pickle.loads` would give, within [`Limits::default`].
+/// The value that Python's `pickle.loads` would return, within [`Limits::default`].
 ///
-/// Protocols 0 to 5. As in Python, bytes after the end of the pickle are not looked at.
+/// Reads protocols 0 to 5. As in Python, bytes after the end of the pickle are ignored.
 ///
 /// # Errors
 ///
-/// When the bytes are no whole pickle, need more than plain values, or exceed a limit.
+/// When the bytes are not a complete pickle, need more than plain values, or exceed a limit.
 pub fn parse(input: &[u8]) -> Result<Value, PickleError> {
     parse_within(input, &Limits::default())
 }
 
-/// As [`parse`], within limits of the caller's choice.
+/// Like [`parse`], with the caller's limits.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! The stack machine: one instruction after the other, until STOP leaves one value.
+//! The stack machine: it executes instructions until STOP returns one value.
 
 use crate::bytes::Input;
 use crate::error::PickleError;
@@ -36,7 +36,7 @@ pub(crate) fn run(bytes: &[u8], limits: &Limits) -> Result<Value, PickleError> {
     heap.finish(result, limits, bytes.len())
 }
 
-/// What an instruction adds to.
+/// The kind of container that an instruction adds to.
 enum Target {
     List,
     Dict,
@@ -48,12 +48,12 @@ struct Machine<'a> {
     limits: &'a Limits,
     heap: Heap,
     stack: Vec<Id>,
-    /// Heights of the stack at each open MARK.
+    /// Height of the stack at each open MARK.
     marks: Vec<usize>,
     memo: HashMap<u64, Id>,
-    /// Values ever pushed: what bounds heap, stack, marks and memo together.
+    /// Values pushed so far. Limiting this bounds heap, stack, marks and memo together.
     pushes: usize,
-    /// The instruction in work, for messages.
+    /// The current instruction, for messages.
     opcode: Opcode,
 }
 
@@ -139,10 +139,10 @@ impl<'a> Machine<'a> {
     fn number_line(&mut self, read: fn(&str) -> Option<Value>) -> Result<(), PickleError> {
         let line = self.input.line()?;
         let number = std::str::from_utf8(line).ok().and_then(|text| read(text.trim()));
-        self.leaf(number.ok_or(self.bad("not a number of 64 bits"))?)
+        self.leaf(number.ok_or(self.bad("not a number that fits 64 bits"))?)
     }
 
-    /// An integer as two's complement of any width.
+    /// An integer in two's complement, of any width up to [`INTEGER_BYTES`].
     fn long(&mut self, count: i32) -> Result<(), PickleError> {
         let count = u64::try_from(count).map_err(|_| self.bad("a negative length"))?;
         if count > INTEGER_BYTES {
@@ -164,7 +164,7 @@ impl<'a> Machine<'a> {
 
     fn unicode_line(&mut self) -> Result<(), PickleError> {
         let found = text::raw_unicode_escape(self.input.line()?);
-        self.leaf(Value::Str(found.ok_or(self.bad("an escape that is no character"))?))
+        self.leaf(Value::Str(found.ok_or(self.bad("an escape that is not a character"))?))
     }
 
     fn unicode(&mut self, count: u64) -> Result<(), PickleError> {
@@ -181,12 +181,12 @@ impl<'a> Machine<'a> {
     fn memo_line(&mut self) -> Result<u64, PickleError> {
         let line = self.input.line()?;
         let index = std::str::from_utf8(line).ok().and_then(|text| text.trim().parse().ok());
-        index.ok_or(self.bad("not a place in the memo"))
+        index.ok_or(self.bad("not a memo index"))
     }
 
     fn put(&mut self, index: u64) -> Result<(), PickleError> {
         if self.memo.len() >= self.limits.values {
-            return Err(self.over("places in the memo"));
+            return Err(self.over("memo entries"));
         }
         let top = self.pop()?;
         self.stack.push(top);
@@ -196,7 +196,7 @@ impl<'a> Machine<'a> {
 
     fn get(&mut self, index: u64) -> Result<(), PickleError> {
         let found = self.memo.get(&index).copied();
-        self.push(found.ok_or(self.bad("a place in the memo that was never filled"))?)
+        self.push(found.ok_or(self.bad("a memo entry that was never stored"))?)
     }
 
     /// Adds to the container on top of the stack, which must be of the right type.
@@ -207,7 +207,7 @@ impl<'a> Machine<'a> {
             (Target::List, Node::List(ids))
             | (Target::Dict, Node::Dict(ids))
             | (Target::Set, Node::Set(ids)) => ids.extend(added),
-            _ => return Err(self.bad("its target is of another type")),
+            _ => return Err(self.bad("its target has the wrong type")),
         }
         Ok(())
     }
@@ -239,9 +239,10 @@ impl<'a> Machine<'a> {
 
     fn count_push(&mut self) -> Result<(), PickleError> {
         self.pushes += 1;
-        // Beside the values of the result: its marks, and values that are taken off again.
+        // In addition to the values of the result, this allows for marks and for values that are
+        // popped again.
         if self.pushes > self.limits.values.saturating_add(self.limits.values / 4) {
-            return Err(self.over("values in the making"));
+            return Err(self.over("intermediate values"));
         }
         Ok(())
     }
@@ -261,7 +262,7 @@ impl<'a> Machine<'a> {
         self.pop().map(drop)
     }
 
-    /// The value on top; those below the last MARK are out of reach.
+    /// Pops the top value; values below the last MARK cannot be reached.
     fn pop(&mut self) -> Result<Id, PickleError> {
         let floor = self.marks.last().copied().unwrap_or(0);
         if self.stack.len() <= floor {
@@ -279,7 +280,7 @@ impl<'a> Machine<'a> {
         Ok(ids)
     }
 
-    /// Everything above the last MARK, and the MARK itself.
+    /// Pops everything above the last MARK, and the MARK itself.
     fn pop_mark(&mut self) -> Result<Vec<Id>, PickleError> {
         let height = self.marks.pop().ok_or(self.bad("no MARK is open"))?;
         Ok(self.stack.split_off(height.min(self.stack.len())))

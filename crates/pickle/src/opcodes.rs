@@ -1,8 +1,8 @@
-//! The instructions of protocols 0 to 5, by byte: the one list of them.
+//! The table of all instructions of protocols 0 to 5.
 //!
-//! `Opcode` names what the machine can do; every other instruction that Python knows is in the
-//! second table, with how its operand is written, so that a refusal can say what it names. To
-//! support one more, move its row to `Opcode` and answer the compiler in `machine.rs`.
+//! `Opcode` lists what the machine can execute. Every other instruction of Python is in the second
+//! table with the form of its operand, so that the error can name what it refers to. To support one
+//! more, move its row to `Opcode` and fix the compiler errors in `machine.rs`.
 
 macro_rules! opcodes {
     ($($name:ident = $byte:literal $text:literal,)*) => {
@@ -87,10 +87,10 @@ opcodes! {
     LongBinGet = b'j' "LONG_BINGET",
 }
 
-/// How many lines of text follow an instruction and say what it is about.
+/// How many lines of text follow the opcode and name what it refers to.
 type SubjectLines = usize;
 
-/// What Python would execute and this reader refuses.
+/// The instructions that Python executes and this reader refuses.
 const REFUSED: [(u8, &str, SubjectLines); 15] = [
     (b'c', "GLOBAL", 2),
     (0x93, "STACK_GLOBAL", 0),
@@ -109,7 +109,7 @@ const REFUSED: [(u8, &str, SubjectLines); 15] = [
     (0x98, "READONLY_BUFFER", 0),
 ];
 
-/// Name and subject of an instruction that is refused.
+/// Name and number of subject lines of a refused instruction.
 pub(crate) fn refused(byte: u8) -> Option<(&'static str, SubjectLines)> {
     REFUSED.iter().find(|row| row.0 == byte).map(|row| (row.1, row.2))
 }

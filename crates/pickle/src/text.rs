@@ -1,11 +1,12 @@
-//! The text forms of protocol 0, and integers of any width: bytes to values, without a machine.
+//! Parses the text forms of protocol 0 and integers of any width. Pure functions from bytes to
+//! values.
 
 use crate::value::Value;
 
-/// Longest part of a foreign name that a message repeats.
+/// Most characters of a name from the file that a message quotes.
 const SHOWN_CHARS: usize = 80;
 
-/// A line for a message: printable, and not longer than a message can bear.
+/// A line of the file as a message quotes it: printable and shortened.
 pub(crate) fn shown(line: &[u8]) -> String {
     let text = String::from_utf8_lossy(line);
     text.chars().filter(|c| !c.is_control()).take(SHOWN_CHARS).collect()
@@ -20,7 +21,7 @@ pub(crate) fn integer(line: &str) -> Option<Value> {
     }
 }
 
-/// LONG: an integer with Python 2's suffix. Wider than 64 bits is not read in this form.
+/// LONG: an integer with Python 2's suffix. Integers wider than 64 bits are refused in this form.
 pub(crate) fn long(line: &str) -> Option<Value> {
     line.strip_suffix('L').unwrap_or(line).parse().ok().map(Value::Int)
 }
@@ -30,7 +31,7 @@ pub(crate) fn float(line: &str) -> Option<Value> {
     line.parse().ok().map(Value::Float)
 }
 
-/// The integer of two's complement bytes, lowest first. No bytes mean 0.
+/// The integer of little-endian two's complement bytes. No bytes mean 0.
 pub(crate) fn twos_complement(bytes: &[u8]) -> Value {
     let shortest = shortest(bytes);
     if shortest.len() > 8 {
@@ -42,7 +43,7 @@ pub(crate) fn twos_complement(bytes: &[u8]) -> Value {
     Value::Int(i64::from_le_bytes(all))
 }
 
-/// Without the high bytes that only repeat the sign.
+/// Drops the high bytes that only repeat the sign.
 fn shortest(mut bytes: &[u8]) -> &[u8] {
     while let [rest @ .., before, last] = bytes {
         let repeats = (*last == 0 && before >> 7 == 0) || (*last == 0xff && before >> 7 == 1);
@@ -54,7 +55,7 @@ fn shortest(mut bytes: &[u8]) -> &[u8] {
     if bytes == [0] { &[] } else { bytes }
 }
 
-/// What a Python 2 `str` is: text where it is UTF-8, as nearly all are, else bytes.
+/// A Python 2 `str` becomes text if it is UTF-8, as nearly all are, otherwise bytes.
 pub(crate) fn python2_string(bytes: Vec<u8>) -> Value {
     match String::from_utf8(bytes) {
         Ok(text) => Value::Str(text),

@@ -1,4 +1,4 @@
-//! Plain Python values as Rust data, with the few questions that readers of files ask of them.
+//! Plain Python values as Rust data, with the few accessors that readers of files need.
 
 /// A Python value.
 #[derive(Clone, Debug, PartialEq)]
@@ -9,20 +9,20 @@ pub enum Value {
     Bool(bool),
     /// An `int` that fits 64 bits.
     Int(i64),
-    /// Any other `int`: two's complement, lowest byte first, as short as possible.
+    /// Any other `int`: little-endian two's complement, as short as possible.
     BigInt(Vec<u8>),
     /// A `float`.
     Float(f64),
     /// A `str`.
     Str(String),
-    /// `bytes` or a `bytearray`; a Python 2 string that is not UTF-8.
+    /// `bytes`, a `bytearray`, or a Python 2 string that is not UTF-8.
     Bytes(Vec<u8>),
     /// A `list`.
     List(Vec<Value>),
     /// A `tuple`.
     Tuple(Vec<Value>),
-    /// A `dict` in the order of insertion. A key that was set twice is there twice; the later
-    /// entry is the one Python would show, and the one that [`Value::get`] finds.
+    /// A `dict` in insertion order. A key that was set twice occurs twice; the later entry is the
+    /// one that Python would keep and that [`Value::get`] finds.
     Dict(Vec<(Value, Value)>),
     /// A `set`, in the order of the file.
     Set(Vec<Value>),
@@ -31,14 +31,14 @@ pub enum Value {
 }
 
 impl Value {
-    /// The entry of a dict under a string key.
+    /// The value of a dict's string key.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&Value> {
         let is_key = |(k, _): &&(Value, Value)| k.as_str() == Some(key);
         self.as_dict()?.iter().rev().find(is_key).map(|(_, value)| value)
     }
 
-    /// The number, of an integer of 64 bits. `True` is no integer here.
+    /// The number, if this is an integer that fits 64 bits. `True` does not count as one.
     #[must_use]
     pub fn as_int(&self) -> Option<i64> {
         match self {
@@ -47,7 +47,7 @@ impl Value {
         }
     }
 
-    /// The text, of a string.
+    /// The text, if this is a string.
     #[must_use]
     pub fn as_str(&self) -> Option<&str> {
         match self {
@@ -56,7 +56,7 @@ impl Value {
         }
     }
 
-    /// The entries, of a dict.
+    /// The entries, if this is a dict.
     #[must_use]
     pub fn as_dict(&self) -> Option<&[(Value, Value)]> {
         match self {
@@ -65,7 +65,7 @@ impl Value {
         }
     }
 
-    /// What Python calls the type.
+    /// Python's name of the type.
     #[must_use]
     pub fn type_name(&self) -> &'static str {
         match self {

@@ -1,4 +1,5 @@
-//! Values out as protocol 4, for Python 3.4 and later: one instruction or two per value, no memo.
+//! Writes values in protocol 4, for Python 3.4 and later: one or two instructions per value, no
+//! memo.
 
 use crate::value::Value;
 
@@ -71,7 +72,7 @@ fn write_long(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend(bytes);
 }
 
-/// Bytes after their number, with the instruction for numbers of 1, 4 or 8 bytes.
+/// Writes the length and then the bytes, with the opcode for a length of 1, 4 or 8 bytes.
 fn write_counted(out: &mut Vec<u8>, [short, medium, long]: [u8; 3], bytes: &[u8]) {
     if let Ok(count) = u8::try_from(bytes.len()) {
         out.extend([short, count]);

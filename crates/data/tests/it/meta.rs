@@ -94,7 +94,7 @@ fn what_is_no_meta_is_named() {
         (pickle::write(&dict(vec![])), "no 'vocab_size'"),
         (pickle::write(&Value::List(vec![])), "it holds a list"),
         (b"\x80\x04\x8c\x08builtins\x8c\x04exec\x93.".to_vec(), "STACK_GLOBAL"),
-        (PYTHON[..40].to_vec(), "the pickle breaks off"),
+        (PYTHON[..40].to_vec(), "the pickle is truncated"),
         (b"\x00hello".to_vec(), "not a pickle"),
     ];
     for (bytes, want) in cases {

@@ -1,4 +1,4 @@
-//! Inputs made to do harm or simply broken: always an error, never a panic, never much memory.
+//! Hostile and damaged inputs: always an error, never a panic, never much memory.
 
 use fitgpt_pickle::{Limits, PickleError, parse, parse_within};
 use proptest::prelude::*;
@@ -54,7 +54,7 @@ fn every_truncation_is_an_error() {
     }
 }
 
-/// "A billion laughs": each list holds the one before twice.
+/// "A billion laughs": each list holds the previous one twice.
 #[test]
 fn shared_parts_cannot_multiply_without_end() {
     let mut bytes = b"]q\x00".to_vec();
@@ -94,9 +94,9 @@ fn limits_bound_the_work_before_the_end() {
     let limits = Limits { input_bytes: 1000, values: 10, ..Limits::default() };
     let cases: [(Vec<u8>, &str); 4] = [
         (b"N".repeat(1001), "bytes of input"),
-        (b"N".repeat(100), "values in the making"),
-        (b"(".repeat(100), "values in the making"),
-        ((0..50).flat_map(|n| [b'N', b'q', n, b'0']).collect(), "places in the memo"),
+        (b"N".repeat(100), "intermediate values"),
+        (b"(".repeat(100), "intermediate values"),
+        ((0..50).flat_map(|n| [b'N', b'q', n, b'0']).collect(), "memo entries"),
     ];
     for (bytes, want) in cases {
         match parse_within(&bytes, &limits).unwrap_err() {
@@ -104,7 +104,7 @@ fn limits_bound_the_work_before_the_end() {
             other => panic!("{want}: {other}"),
         }
     }
-    // A length beyond the input reserves nothing.
+    // A length beyond the end of the input allocates nothing.
     let huge = b"\x8d\xff\xff\xff\xff\xff\xff\xff\x7f.";
     assert!(matches!(parse(huge), Err(PickleError::Truncated { offset: 0, length: 10 })));
 }
@@ -114,12 +114,12 @@ fn nonsense_is_named_with_its_place() {
     let cases: [(&[u8], &str); 12] = [
         (b"", "the file ends at byte 0"),
         (b".", "the stack is empty"),
-        (b"\x80\x06N.", "protocol 6 is unknown"),
+        (b"\x80\x06N.", "unknown pickle protocol 6"),
         (b"N\xfe", "byte 1 is 0xfe"),
-        (b"PK\x03\x04", "the pickle wants PERSID"),
-        (b"h\x00.", "BINGET at byte 0: a place in the memo that was never filled"),
+        (b"PK\x03\x04", "the pickle uses PERSID"),
+        (b"h\x00.", "BINGET at byte 0: a memo entry that was never stored"),
         (b"}(K\x01u.", "SETITEMS at byte 4: a key without a value"),
-        (b"NNa.", "APPEND at byte 2: its target is of another type"),
+        (b"NNa.", "APPEND at byte 2: its target has the wrong type"),
         (b"e.", "APPENDS at byte 0: no MARK is open"),
         (b"(N0a.", "the stack is empty"),
         (b"Iabc\n.", "INT at byte 0: not a number"),

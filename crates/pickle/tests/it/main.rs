@@ -1,4 +1,4 @@
-//! Pickles as Python 3 writes them, in every protocol; hostile and damaged ones; the way back.
+//! Pickles that Python 3 wrote in every protocol, hostile and damaged pickles, and our own writer.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod hostile;

@@ -107,7 +107,7 @@ fn what_would_run_code_is_refused_by_name() {
             panic!("{error}");
         };
         assert_eq!((*opcode, subject.as_str()), (want_opcode, want_subject));
-        assert!(error.to_string().contains("never done"), "{error}");
+        assert!(error.to_string().contains("never executed"), "{error}");
     }
 }
 
