@@ -60,13 +60,13 @@ impl fmt::Display for PickleError {
         match self {
             Self::Truncated { offset, length } => write!(
                 f,
-                "the pickle is truncated: the file ends at byte {length}, inside the instruction at \
-                 {offset}; copy or write the file again"
+                "the pickle is truncated: the file ends at byte {length}, inside the instruction \
+                 at {offset}; copy or write the file again"
             ),
             Self::NoOpcode { offset, byte } => write!(
                 f,
-                "not a pickle: byte {offset} is 0x{byte:02x}, which is not an instruction; check that \
-                 this is the right file"
+                "not a pickle: byte {offset} is 0x{byte:02x}, which is not an instruction; check \
+                 that this is the right file"
             ),
             Self::Protocol { version } => write!(
                 f,

@@ -3,10 +3,10 @@
 //! It gives the results of PyTorch 2.7 and later on a CPU with AVX2, on any CPU. A generator is one
 //! sequence: every call advances it, and the order of calls is part of the result.
 
-mod mt19937;
+mod generator;
 mod normal;
 
-mod generator;
+mod mt19937;
 
 pub use generator::{Generator, State, StateError};
 pub use mt19937::WORDS as STATE_WORDS;
