@@ -6,10 +6,11 @@ use crate::case_builder::{CaseBuilder, NEAR_ONE, Normal, spread};
 use crate::masks::{MaskPlace, mask};
 use crate::values::{Values, stream};
 use model::{
-    Dims, EvalSpec, GenerateSpec, ModelSpec, OptimizerSpec, Program, ProgramSpec, TrainSpec, Types,
+    Dims, Draft, EvalSpec, GenerateSpec, ModelSpec, OptimizerSpec, Program, ProgramSpec, TrainSpec,
+    Types,
 };
 use plan::ops::{Dropout, DropoutSite, GeluKind, Scaling};
-use plan::{PlanError, Scratch, StepInputs, StepState, TensorId};
+use plan::{PlanError, Schedule, Scratch, StepInputs, StepState, TensorId};
 use std::rc::Rc;
 
 const LOSS_TOLERANCE: Tolerance = Tolerance {
@@ -136,6 +137,7 @@ pub fn cases(scratch: &Rc<dyn Scratch>) -> Result<Vec<Case>, PlanError> {
 struct ModelCase {
     case: CaseBuilder,
     program: Program,
+    schedule: Schedule,
 }
 
 impl ModelCase {
@@ -149,8 +151,8 @@ impl ModelCase {
     ) -> Result<ModelCase, PlanError> {
         let mut case = CaseBuilder::new(sizes.name, kind, tolerance);
         describe(&mut case, sizes);
-        let program = Program::new(spec, Rc::clone(scratch))?;
-        let tensors = &program.schedule.tensors;
+        let Draft { program, schedule } = Draft::new(spec, Rc::clone(scratch))?;
+        let tensors = &schedule.tensors;
         // The padding between parameters must be zero, so whole arrays are cleared first.
         if let Some(first) = program.parameters.first() {
             let moments = first.moments.into_iter().flatten();
@@ -169,11 +171,11 @@ impl ModelCase {
             let values = case.drawn(name, shape, distribution(name))?;
             case.write(name, parameter.weight, shape, Values::F32(values));
         }
-        Ok(ModelCase { case, program })
+        Ok(ModelCase { case, program, schedule })
     }
 
     fn finish(self) -> Case {
-        self.case.finish_with(self.program.schedule)
+        self.case.finish_with(self.schedule)
     }
 }
 

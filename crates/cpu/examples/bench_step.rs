@@ -2,8 +2,7 @@
 //! one JSON line with the median. `cargo xtask bench` runs it beside nanoGPT.
 
 use fitgpt_cpu::{CpuBackend, CpuOptions, CpuScratch};
-use model::gpt2::{ModelSpec, OptimizerSpec, Program, ProgramSpec, TrainSpec};
-use model::{Dims, Types, init};
+use model::{Dims, Draft, ModelSpec, OptimizerSpec, Program, ProgramSpec, TrainSpec, Types, init};
 use plan::ops::{GeluKind, Scaling};
 use plan::{Backend, Plan, StepInputs, StepState};
 use std::collections::BTreeMap;
@@ -49,7 +48,7 @@ fn dims(flags: &BTreeMap<&'static str, u64>) -> Result<Dims, Box<dyn Error>> {
     Ok(dims.checked()?)
 }
 
-fn program(flags: &BTreeMap<&'static str, u64>, dims: Dims) -> Result<Program, Box<dyn Error>> {
+fn draft(flags: &BTreeMap<&'static str, u64>, dims: Dims) -> Result<Draft, Box<dyn Error>> {
     let slice = if flags["slice"] == 0 { flags["batch_size"] } else { flags["slice"] };
     let scratch = CpuScratch { threads: flags["threads"] as usize };
     let optimizer = OptimizerSpec {
@@ -73,7 +72,7 @@ fn program(flags: &BTreeMap<&'static str, u64>, dims: Dims) -> Result<Program, B
         eval: None,
         generate: None,
     };
-    Ok(Program::new(&spec, Rc::new(scratch))?)
+    Ok(Draft::new(&spec, Rc::new(scratch))?)
 }
 
 fn bytes_of(values: &[f32]) -> Vec<u8> {
@@ -102,8 +101,8 @@ fn initialise(
 fn main() -> Result<(), Box<dyn Error>> {
     let flags = flags()?;
     let dims = dims(&flags)?;
-    let program = program(&flags, dims)?;
-    let plan = Plan::new(program.schedule.clone())?;
+    let Draft { program, schedule } = draft(&flags, dims)?;
+    let plan = Plan::new(schedule)?;
     let options = CpuOptions::new(flags["threads"] as usize);
     let mut backend = CpuBackend::new(plan, options)?;
     initialise(&mut backend, &program, &dims)?;

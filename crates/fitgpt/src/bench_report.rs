@@ -106,7 +106,7 @@ impl OpRow {
                 None => usize::from(program.update == Some(times.segment)),
             }
         };
-        let schedule = &program.schedule;
+        let schedule = &planned.plan.schedule;
         let mut sums: BTreeMap<&'static str, Sum> = BTreeMap::new();
         for times in times {
             let runs = runs(times) as f64;

@@ -39,6 +39,11 @@ impl SegmentTimes {
     }
 }
 
+/// Elements of a tensor.
+fn count(backend: &dyn Backend, tensor: TensorId) -> u64 {
+    backend.plan().schedule.tensors.get(tensor).shape.elements()
+}
+
 /// Runs training slices, evaluation and update of a loaded program and times their steps.
 pub fn time_segments(
     backend: &mut dyn Backend,
@@ -49,18 +54,16 @@ pub fn time_segments(
     let mut segments: Vec<(SegmentId, Vec<TensorId>)> =
         losses.map(|slice| (slice.segment, vec![slice.tokens, slice.targets])).collect();
     segments.extend(program.update.map(|update| (update, Vec::new())));
-    let tensors = &program.schedule.tensors;
-    let count = |input: TensorId| tensors.get(input).shape.elements();
     let mut found = Vec::new();
     for (segment, inputs) in segments {
         // The mean of the slice: a sum over all its tokens could pass what 16 bits hold.
-        let tokens = inputs.first().map_or(1, |&input| count(input));
+        let tokens = inputs.first().map_or(1, |&input| count(backend, input));
         let inverse_tokens = 1.0 / tokens as f32;
         let step = StepInputs { lr: 1e-4, grad_clip: 1.0, inverse_tokens, ..StepInputs::default() };
         let mut rounds = Vec::new();
         for _ in 0..ROUNDS {
             for &input in &inputs {
-                let ids = spread(count(input), vocabulary).flat_map(i32::to_le_bytes);
+                let ids = spread(count(backend, input), vocabulary).flat_map(i32::to_le_bytes);
                 backend.write(input, &ids.collect::<Vec<u8>>())?;
             }
             rounds.push(backend.run_timed(segment, &step)?);

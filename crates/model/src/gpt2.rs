@@ -211,11 +211,10 @@ impl GenerateSegments {
     }
 }
 
-/// A schedule with the ids that a caller needs.
+/// The ids that a caller needs of a schedule: which segment is which, which tensor is which. The
+/// steps themselves stand in the plan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Program {
-    /// All steps.
-    pub schedule: Schedule,
     /// In the order of the parameter table.
     pub parameters: Vec<ProgramParam>,
     /// [`plan::StepState`], always there.
@@ -236,9 +235,19 @@ pub struct Program {
     pub generate: Option<GenerateSegments>,
 }
 
-impl Program {
+/// A program and its schedule before placement: [`plan::Plan::new`] takes the schedule, and from
+/// then on the plan holds the only one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Draft {
+    /// Its ids.
+    pub program: Program,
+    /// All steps.
+    pub schedule: Schedule,
+}
+
+impl Draft {
     /// Builds all segments that the spec asks for, with the scratch that the backend needs.
-    pub fn new(spec: &ProgramSpec, scratch: Rc<dyn Scratch>) -> Result<Program, PlanError> {
+    pub fn new(spec: &ProgramSpec, scratch: Rc<dyn Scratch>) -> Result<Draft, PlanError> {
         let checked = spec.model.dims.checked();
         checked.map_err(|error| PlanError::Attribute { op: "gpt2", problem: error.to_string() })?;
         let mut builder = ScheduleBuilder::with_scratch(scratch);
@@ -264,7 +273,6 @@ impl Program {
         let train_slices = spec.train.as_ref().map_or(Vec::new(), |train| train.slices.clone());
         let eval_slices = spec.eval.as_ref().map_or(Vec::new(), |eval| eval.slices.clone());
         let program = Program {
-            schedule,
             parameters,
             state,
             row_loss,
@@ -275,12 +283,13 @@ impl Program {
             eval_slices,
             generate,
         };
-        program.at(spec.train.as_ref().map_or(&[][..], |train| &train.levels))
+        let draft = Draft { program, schedule };
+        draft.at(spec.train.as_ref().map_or(&[][..], |train| &train.levels))
     }
 
-    /// The same, each layer keeping what its level says. The program itself keeps everything.
-    pub fn at(mut self, levels: &[Level]) -> Result<Program, PlanError> {
-        for slice in &self.train {
+    /// The same, each layer keeping what its level says. The draft itself keeps everything.
+    pub fn at(mut self, levels: &[Level]) -> Result<Draft, PlanError> {
+        for slice in &self.program.train {
             let dropped = dropped(&self.schedule, slice.segment, levels);
             recompute(&mut self.schedule, slice.segment, &dropped)?;
         }
@@ -310,7 +319,7 @@ impl Gpt<'_> {
         let name = format!("train {rows}x{}", spec.positions);
         let mut forward = self.forward(&name, Phase::Train, rows, spec.positions, true);
         let [tokens, targets] = forward.token_inputs()?;
-        let x = forward.blocks(tokens, PositionFrom::Zero, Context::Whole)?;
+        let x = forward.blocks(tokens, PositionFrom::Zero, AttendTo::Whole)?;
         let (w, run) = (forward.weight("wte.weight")?, forward.tensors);
         let d_w = run.gradient(w)?;
         let [token_loss, slab] = forward.head_tensors(spec.head_chunk)?;
@@ -334,7 +343,7 @@ impl Gpt<'_> {
         let name = format!("eval {rows}x{}", spec.positions);
         let mut forward = self.forward(&name, Phase::Eval, rows, spec.positions, false);
         let [tokens, targets] = forward.token_inputs()?;
-        let x = forward.blocks(tokens, PositionFrom::Zero, Context::Whole)?;
+        let x = forward.blocks(tokens, PositionFrom::Zero, AttendTo::Whole)?;
         let (w, run) = (forward.weight("wte.weight")?, forward.tensors);
         let [token_loss, slab] = forward.head_tensors(spec.head_chunk)?;
         let row_loss = run.row_loss()?;
@@ -367,11 +376,11 @@ impl Gpt<'_> {
                 &name,
                 spec.rows,
                 positions,
-                Context::Fill(&caches),
+                AttendTo::Fill(&caches),
             )?);
         }
         let name = format!("decode {}x1", spec.rows);
-        let decode = self.logits_segment(&name, spec.rows, 1, Context::Cached(&caches))?;
+        let decode = self.logits_segment(&name, spec.rows, 1, AttendTo::Cached(&caches))?;
         Ok(GenerateSegments { prefill, decode })
     }
 
@@ -400,15 +409,15 @@ impl Gpt<'_> {
         name: &str,
         rows: u64,
         positions: u64,
-        context: Context<'_>,
+        attend_to: AttendTo<'_>,
     ) -> Result<LogitsSegment, PlanError> {
-        let from = match context {
-            Context::Cached(_) => PositionFrom::Step,
-            Context::Whole | Context::Fill(_) => PositionFrom::Zero,
+        let from = match attend_to {
+            AttendTo::Cached(_) => PositionFrom::Step,
+            AttendTo::Whole | AttendTo::Fill(_) => PositionFrom::Zero,
         };
         let mut forward = self.forward(name, Phase::Generate, rows, positions, false);
         let tokens = forward.tokens("tokens")?;
-        let mut x = forward.blocks(tokens, from, context)?;
+        let mut x = forward.blocks(tokens, from, attend_to)?;
         if from == PositionFrom::Zero {
             let shape = Shape::new(&[rows, 1, forward.spec.dims.n_embd])?;
             let dtype = forward.spec.types.compute;
@@ -441,7 +450,7 @@ impl Gpt<'_> {
 
 /// What attention looks at.
 #[derive(Clone, Copy)]
-enum Context<'a> {
+enum AttendTo<'a> {
     /// The sequence itself.
     Whole,
     /// The sequence itself, its keys and values kept.
@@ -485,7 +494,7 @@ impl Forward<'_> {
         &mut self,
         tokens: TensorId,
         position: PositionFrom,
-        context: Context<'_>,
+        attend_to: AttendTo<'_>,
     ) -> Result<TensorId, PlanError> {
         let layers = self.spec.dims.n_layer as u32;
         self.segment.set_layer(Some(0));
@@ -498,7 +507,7 @@ impl Forward<'_> {
         let normalised = self.norm(x, None, "h.0.ln_1", "ln_1")?;
         let mut stream = Joined { x, normalised };
         for layer in 0..layers {
-            stream = self.block(stream, layer, context)?;
+            stream = self.block(stream, layer, attend_to)?;
         }
         self.segment.set_layer(None);
         Ok(stream.normalised)
@@ -510,10 +519,10 @@ impl Forward<'_> {
         &mut self,
         stream: Joined,
         layer: u32,
-        context: Context<'_>,
+        attend_to: AttendTo<'_>,
     ) -> Result<Joined, PlanError> {
         self.segment.set_layer(Some(layer));
-        let branch = self.attention(stream.normalised, layer, context)?;
+        let branch = self.attention(stream.normalised, layer, attend_to)?;
         let site = DropoutSite::AttentionProjection;
         let middle = self.join(stream.x, branch, layer, site, NextNorm::Second(layer))?;
         let branch = self.mlp(middle.normalised, layer)?;
@@ -527,18 +536,18 @@ impl Forward<'_> {
         &mut self,
         x: TensorId,
         layer: u32,
-        context: Context<'_>,
+        attend_to: AttendTo<'_>,
     ) -> Result<TensorId, PlanError> {
         let dims = self.spec.dims;
         let qkv = self.linear(x, layer, "attn.c_attn", "qkv", 3 * dims.n_embd)?;
         let out = self.activation("att", dims.n_embd)?;
-        match context {
-            Context::Cached(caches) => {
+        match attend_to {
+            AttendTo::Cached(caches) => {
                 let cache = caches[layer as usize];
                 let attend = |workspace| AttentionDecode { qkv, cache, out, workspace };
                 self.segment.push_with_workspace(attend)?;
             }
-            Context::Whole | Context::Fill(_) => {
+            AttendTo::Whole | AttendTo::Fill(_) => {
                 let shape = Shape::new(&[self.rows, dims.n_head, self.positions])?;
                 let lse = self.segment.local("lse", Dtype::F32, shape, Role::Activation)?;
                 let dropout = self.dropout_at(layer, DropoutSite::Attention);
@@ -547,7 +556,7 @@ impl Forward<'_> {
                 self.segment.push_with_workspace(attend)?;
             }
         }
-        if let Context::Fill(caches) = context {
+        if let AttendTo::Fill(caches) = attend_to {
             self.segment.push(CacheStore { qkv, cache: caches[layer as usize] })?;
         }
         self.linear(out, layer, "attn.c_proj", "att_proj", dims.n_embd)

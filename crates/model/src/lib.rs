@@ -13,7 +13,8 @@ pub mod update;
 
 pub use dims::{Dims, DimsError, GPT2_ROWS};
 pub use gpt2::{
-    EvalSpec, GenerateSpec, ModelSpec, OptimizerSpec, Program, ProgramSpec, TrainSpec, Types,
+    Draft, EvalSpec, GenerateSegments, GenerateSpec, LogitsSegment, LossSegment, ModelSpec,
+    NextLogits, OptimizerSpec, Program, ProgramParam, ProgramSpec, TrainSpec, Types,
 };
 pub use levels::Level;
 pub use params::{Init, Module, Param, ParamRow, parameters};

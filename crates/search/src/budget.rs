@@ -5,10 +5,11 @@
 
 use crate::levels_search::{Layer, Limits, cheapest};
 use crate::machine::{Levers, Machine};
-use model::{Dims, Level, Program, ProgramSpec, TrainSpec};
+use model::{Dims, Draft, Level, ProgramSpec, TrainSpec};
 use plan::cost::step_seconds;
 use plan::device::Device;
 use plan::lifetimes::{lifetimes, live_bytes};
+use plan::ops::Op;
 use plan::{Bytes, Pass, PlanError, Role, Schedule, Scope, SegmentId};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -98,7 +99,7 @@ pub struct Search<'a> {
 
 /// Small models that were looked at, by sequences and level, and the last one that keeps all.
 #[derive(Default)]
-pub struct Seen(RefCell<BTreeMap<(u64, Level), Rc<Probe>>>, RefCell<Option<(u64, Rc<Program>)>>);
+pub struct Seen(RefCell<BTreeMap<(u64, Level), Rc<Probe>>>, RefCell<Option<(u64, Rc<Draft>)>>);
 
 impl Search<'_> {
     /// The best choice whose training segments need at most `available` bytes: the smallest of
@@ -222,20 +223,20 @@ impl Search<'_> {
         if let Some(seen) = self.seen.0.borrow().get(&(rows, level)) {
             return Ok(Rc::clone(seen));
         }
-        let program = self.keeping_all(rows)?;
-        let program = Program::clone(&program).at(&[level; PROBED_LAYERS as usize])?;
+        let draft = Draft::clone(&*self.keeping_all(rows)?);
+        let Draft { program, schedule } = draft.at(&[level; PROBED_LAYERS as usize])?;
         let segment = program.train[0].segment;
         let tokens = rows.saturating_mul(self.train.positions);
         let device = &self.machine.device;
-        let probe = Rc::new(Probe::new(&program.schedule, segment, device, level, tokens));
+        let probe = Rc::new(Probe::new(&schedule, segment, device, level, tokens));
         self.seen.0.borrow_mut().insert((rows, level), Rc::clone(&probe));
         Ok(probe)
     }
 
     /// The small model of which the levels are made.
-    fn keeping_all(&self, rows: u64) -> Result<Rc<Program>, PlanError> {
-        if let Some((_, program)) = self.seen.1.borrow().as_ref().filter(|(of, _)| *of == rows) {
-            return Ok(Rc::clone(program));
+    fn keeping_all(&self, rows: u64) -> Result<Rc<Draft>, PlanError> {
+        if let Some((_, draft)) = self.seen.1.borrow().as_ref().filter(|(of, _)| *of == rows) {
+            return Ok(Rc::clone(draft));
         }
         let dims = Dims { n_layer: PROBED_LAYERS, ..self.spec.model.dims };
         let train = TrainSpec {
@@ -246,9 +247,9 @@ impl Search<'_> {
         };
         let model = model::ModelSpec { dims, ..self.spec.model.clone() };
         let spec = ProgramSpec { model, train: Some(train), eval: None, generate: None };
-        let program = Rc::new(Program::new(&spec, Rc::clone(&self.machine.scratch))?);
-        *self.seen.1.borrow_mut() = Some((rows, Rc::clone(&program)));
-        Ok(program)
+        let draft = Rc::new(Draft::new(&spec, Rc::clone(&self.machine.scratch))?);
+        *self.seen.1.borrow_mut() = Some((rows, Rc::clone(&draft)));
+        Ok(draft)
     }
 }
 
@@ -290,8 +291,8 @@ impl Probe {
         let lives = lifetimes(schedule, segment);
         let live: Vec<u64> = live_bytes(schedule, segment, &lives)
             .map_or(vec![u64::MAX; steps.len()], |live| live.iter().map(|b| b.get()).collect());
-        let head = steps.iter().position(|step| step.op.operation().name() == "head_train");
-        let head = head.unwrap_or(0);
+        let is_head = |step: &plan::Step| matches!(step.op, Op::HeadTrain(_));
+        let head = steps.iter().position(is_head).unwrap_or(0);
         let size = |id| schedule.tensors.bytes(id).aligned().map_or(0, Bytes::get);
         let kept_by = |layer: u32| -> u64 {
             let of_layer = |id: &&plan::TensorId| schedule.tensors.get(**id).layer == Some(layer);
@@ -313,12 +314,11 @@ impl Probe {
         let around = around.saturating_sub(kept.iter().sum()).saturating_sub(slab_bytes);
         let seconds = |layer: Option<u32>| -> f64 {
             let own = |step: &&plan::Step| step.layer == layer && step.pass != Pass::Update;
-            let not_head = |step: &&plan::Step| step.op.operation().name() != "head_train";
             let cost = |step: &plan::Step| step_seconds(&step.op, &schedule.tensors, device);
-            steps.iter().filter(own).filter(not_head).map(cost).sum()
+            steps.iter().filter(own).filter(|step| !is_head(step)).map(cost).sum()
         };
         let gradient_bytes = match &steps[head].op {
-            plan::ops::Op::HeadTrain(head) => schedule.tensors.bytes(head.d_w).get(),
+            Op::HeadTrain(head) => schedule.tensors.bytes(head.d_w).get(),
             _ => 0,
         };
         Probe {

@@ -7,7 +7,7 @@ use crate::planned::{Planned, beside};
 use crate::refusal::Refusal;
 use model::update::OFFLOAD_WINDOW;
 use model::{
-    Dims, EvalSpec, GenerateSpec, Level, ModelSpec, OptimizerSpec, Program, ProgramSpec, TrainSpec,
+    Dims, Draft, EvalSpec, GenerateSpec, Level, ModelSpec, OptimizerSpec, ProgramSpec, TrainSpec,
     Types,
 };
 use plan::ops::Scaling;
@@ -292,10 +292,10 @@ impl<'a> Task<'a> {
     fn outside_training(&self) -> Result<[u64; 2], SearchError> {
         let train = TrainSpec { slices: Vec::new(), ..self.train_spec() };
         let spec = ProgramSpec { eval: None, generate: None, ..self.spec(Some(train), 1) };
-        let program = Program::new(&spec, Rc::clone(&self.machine.scratch))?;
-        let held = |scope| program.schedule.tensors.held_bytes(scope).map_or(u64::MAX, Bytes::get);
-        let device = held(Scope::Run).saturating_sub(scratch_bytes(&program.schedule));
-        let host = beside(&program, self.run).map(|(_, bytes)| bytes.get());
+        let Draft { program, schedule } = Draft::new(&spec, Rc::clone(&self.machine.scratch))?;
+        let held = |scope| schedule.tensors.held_bytes(scope).map_or(u64::MAX, Bytes::get);
+        let device = held(Scope::Run).saturating_sub(scratch_bytes(&schedule));
+        let host = beside(&program, &schedule.tensors, self.run).map(|(_, bytes)| bytes.get());
         let counted = if self.machine.host.is_none() { host } else { [0, 0] };
         let all = counted.into_iter().fold(device, u64::saturating_add);
         Ok([all.saturating_add(self.machine.device.context.get()), held(Scope::Host)])

@@ -2,11 +2,10 @@
 
 use crate::budget::Choice;
 use crate::machine::Machine;
-use model::gpt2::LossSegment;
-use model::{Program, ProgramSpec};
+use model::{Draft, LossSegment, Program, ProgramSpec};
 use plan::cost::segment_seconds;
 use plan::device::Device;
-use plan::{Bytes, Plan, PlanError};
+use plan::{Bytes, Plan, PlanError, Tensors};
 use spec::RunSpec;
 use std::rc::Rc;
 
@@ -38,8 +37,8 @@ impl Planned {
         choice: Option<Choice>,
         machine: &Machine,
     ) -> Result<Planned, PlanError> {
-        let program = Program::new(spec, Rc::clone(&machine.scratch))?;
-        let plan = Plan::new(program.schedule.clone())?;
+        let Draft { program, schedule } = Draft::new(spec, Rc::clone(&machine.scratch))?;
+        let plan = Plan::new(schedule)?;
         let mut planned = Planned { program, plan, choice, seconds: 0.0 };
         planned.seconds = planned.iteration_seconds(&machine.device);
         Ok(planned)
@@ -57,7 +56,7 @@ impl Planned {
 
     /// What the host keeps outside the arena: batches, and room for one tensor of a checkpoint.
     pub fn beside(&self, run: &RunSpec) -> [(&'static str, Bytes); 2] {
-        beside(&self.program, run)
+        beside(&self.program, &self.plan.schedule.tensors, run)
     }
 
     /// Bytes of host memory: offloaded state and what is beside the arena.
@@ -87,7 +86,7 @@ impl Planned {
     pub fn iteration_seconds(&self, device: &Device) -> f64 {
         let slices = self.choice.as_ref().map_or(&[][..], |choice| &choice.slices);
         let update = self.program.update.filter(|_| !slices.is_empty());
-        let update = update.map_or(0.0, |id| segment_seconds(&self.program.schedule, id, device));
+        let update = update.map_or(0.0, |id| segment_seconds(&self.plan.schedule, id, device));
         self.slices_seconds(&self.program.train, slices, device) + update
     }
 
@@ -99,9 +98,7 @@ impl Planned {
     fn slices_seconds(&self, segments: &[LossSegment], slices: &[u64], device: &Device) -> f64 {
         let seconds: Vec<(u64, f64)> = segments
             .iter()
-            .map(|slice| {
-                (slice.rows, segment_seconds(&self.program.schedule, slice.segment, device))
-            })
+            .map(|slice| (slice.rows, segment_seconds(&self.plan.schedule, slice.segment, device)))
             .collect();
         let of = |rows: &u64| seconds.iter().find(|(of, _)| of == rows).map_or(0.0, |(_, s)| *s);
         slices.iter().map(of).sum()
@@ -125,13 +122,16 @@ impl Planned {
 
 /// What the host keeps outside the arena: batches of a program that has any, and room for one
 /// tensor of a checkpoint.
-pub(crate) fn beside(program: &Program, run: &RunSpec) -> [(&'static str, Bytes); 2] {
+pub(crate) fn beside(
+    program: &Program,
+    tensors: &Tensors,
+    run: &RunSpec,
+) -> [(&'static str, Bytes); 2] {
     let whole = |bytes: u64| Bytes::new(bytes.min(i64::MAX as u64)).unwrap_or(Bytes::ZERO);
     let eval_tokens = run.eval_batch_size.saturating_mul(run.eval_block_size);
     let tokens = run.tokens_per_iteration().saturating_add(eval_tokens);
     let has_batches = program.update.is_some() || !program.eval.is_empty();
     let batches = if has_batches { whole(tokens.saturating_mul(8)) } else { Bytes::ZERO };
-    let tensors = &program.schedule.tensors;
     let sizes = program.parameters.iter().map(|row| tensors.bytes(row.weight));
     [("batches", batches), ("buffer for saving", sizes.max().unwrap_or(Bytes::ZERO))]
 }

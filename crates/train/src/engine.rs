@@ -3,10 +3,9 @@
 
 use crate::error::TrainError;
 use crate::host::{ids_to_bytes, room, words_to_floats};
-use model::gpt2::LossSegment;
-use model::{Dims, Program};
+use model::{Dims, LossSegment, Program};
 use plan::ops::{Op, Scaling};
-use plan::{Backend, StepInputs, StepState, TensorId, half};
+use plan::{Backend, Plan, StepInputs, StepState, TensorId, half};
 
 /// PyTorch's GradScaler starts so; without scaling the loss is as it is.
 const FIRST_LOSS_SCALE: f32 = 65536.0;
@@ -54,6 +53,11 @@ impl Engine {
         &self.program
     }
 
+    /// The plan, which the backend holds.
+    pub fn plan(&self) -> &Plan {
+        self.backend.plan()
+    }
+
     /// The backend.
     pub fn backend(&mut self) -> &mut dyn Backend {
         &mut *self.backend
@@ -73,7 +77,7 @@ impl Engine {
             let row = &program.parameters[index];
             let copies = [Some(row.weight), Some(row.compute).filter(|&id| id != row.weight)];
             for id in copies.into_iter().flatten() {
-                let dtype = program.schedule.tensors.get(id).dtype;
+                let dtype = backend.plan().schedule.tensors.get(id).dtype;
                 bytes.clear();
                 half::encode(dtype, values, bytes);
                 if result.is_ok() {
@@ -88,7 +92,7 @@ impl Engine {
 
     /// What the loss is multiplied by at the beginning of a run.
     fn first_loss_scale(&self) -> f32 {
-        let schedule = &self.program.schedule;
+        let schedule = &self.backend.plan().schedule;
         let steps = self.program.update.map_or(&[][..], |id| &schedule.segment(id).steps);
         let scales = |step: &plan::Step| match &step.op {
             Op::LossScaler(op) => matches!(op.scaling, Scaling::Dynamic { .. }),

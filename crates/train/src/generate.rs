@@ -6,7 +6,7 @@ use crate::engine::Engine;
 use crate::error::TrainError;
 use crate::host::ids_to_bytes;
 use crate::sampling::{Choice, draw};
-use model::gpt2::LogitsSegment;
+use model::LogitsSegment;
 use plan::{Backend, StepInputs, half};
 use rng::{Purpose, Stream};
 

@@ -8,7 +8,7 @@ use crate::host::{are_within, room};
 use crate::plan_json;
 use checkpoint::{Dtype, Reader, TensorInfo, bounded_json};
 use data::{CharTokenizer, Tokenizer};
-use model::{Dims, Program};
+use model::Dims;
 use plan::{TensorId, half};
 use search::Choice;
 use serde_json::{Value, json};
@@ -211,8 +211,8 @@ fn stored_dtype(dtype: plan::Dtype) -> Dtype {
 
 /// Every tensor of a checkpoint. The names' prefixes are roles; gradients are zero between
 /// iterations and are not kept.
-fn tensors(program: &Program) -> Vec<Kept> {
-    let schedule = &program.schedule;
+fn tensors(engine: &Engine) -> Vec<Kept> {
+    let (program, schedule) = (engine.program(), &engine.plan().schedule);
     let mut all = Vec::new();
     let mut add = |name: String, id: TensorId, copy: Option<TensorId>| {
         let tensor = schedule.tensors.get(id);
@@ -234,16 +234,16 @@ fn tensors(program: &Program) -> Vec<Kept> {
 
 /// Size of the largest tensor, in f32 where the run keeps it in 16 bits: so a checkpoint may have
 /// it.
-pub fn buffer_bytes(program: &Program) -> u64 {
-    let elements = |kept: &Kept| program.schedule.tensors.get(kept.id).shape.elements();
+fn buffer_bytes(engine: &Engine) -> u64 {
+    let elements = |kept: &Kept| engine.plan().schedule.tensors.get(kept.id).shape.elements();
     let widest = plan::Dtype::F32.size();
-    let bytes = tensors(program).iter().map(|kept| elements(kept).saturating_mul(widest)).max();
+    let bytes = tensors(engine).iter().map(|kept| elements(kept).saturating_mul(widest)).max();
     bytes.unwrap_or(0)
 }
 
 /// Room for the largest tensor: what [`save`] needs, to be had before the run starts.
 pub fn buffer(engine: &Engine) -> Result<Vec<u8>, TrainError> {
-    room(buffer_bytes(engine.program()), "saving")
+    room(buffer_bytes(engine), "saving")
 }
 
 /// Saves everything; the old file survives any failure, also when the weights or moments are
@@ -255,7 +255,7 @@ pub fn save(
     buffer: &mut [u8],
 ) -> Result<(), TrainError> {
     let (infos, ids): (Vec<TensorInfo>, Vec<TensorId>) =
-        tensors(engine.program()).into_iter().map(|kept| (kept.info, kept.id)).unzip();
+        tensors(engine).into_iter().map(|kept| (kept.info, kept.id)).unzip();
     let backend = engine.backend();
     let mut spoilt = None;
     let fill = |index: usize, content: &mut [u8]| {
@@ -277,8 +277,7 @@ pub fn save(
 
 /// Size of the file that [`save`] would write.
 pub fn file_bytes(engine: &Engine, document: &Document, path: &Path) -> Result<u64, TrainError> {
-    let infos: Vec<TensorInfo> =
-        tensors(engine.program()).into_iter().map(|kept| kept.info).collect();
+    let infos: Vec<TensorInfo> = tensors(engine).into_iter().map(|kept| kept.info).collect();
     Ok(checkpoint::file_bytes(path, &document.to_json(), &infos)?)
 }
 
@@ -345,7 +344,7 @@ pub fn load(
     path: &Path,
     buffer: &mut [u8],
 ) -> Result<(), TrainError> {
-    for Kept { info, id, copy } in tensors(engine.program()) {
+    for Kept { info, id, copy } in tensors(engine) {
         let found = reader.find(&info.name).map(|index| (index, &reader.tensors()[index]));
         let (index, stored) = found.ok_or_else(|| {
             mismatch(path, format!("it has no tensor {}; it is not a whole run", info.name))
@@ -364,7 +363,7 @@ pub fn load(
             return Err(refused());
         }
         let wanted = want.0 as usize;
-        let format = engine.program().schedule.tensors.get(id).dtype;
+        let format = engine.plan().schedule.tensors.get(id).dtype;
         if stored.dtype == Dtype::F32 && matches!(info.dtype, Dtype::BF16 | Dtype::F16) {
             read_narrower(reader, index, format, &mut buffer[..have.0 as usize])?;
         } else if !read_as(reader, index, info.dtype, &mut buffer[..wanted])? {
@@ -372,7 +371,7 @@ pub fn load(
         }
         engine.backend().write(id, &buffer[..wanted])?;
         if let Some(copy) = copy {
-            let format = engine.program().schedule.tensors.get(copy).dtype;
+            let format = engine.plan().schedule.tensors.get(copy).dtype;
             narrow(format, &mut buffer[..wanted]);
             engine.backend().write(copy, &buffer[..wanted / 2])?;
         }

@@ -3,7 +3,7 @@
 
 use crate::fixture::{Setup, ids_to_bytes, setup};
 use fitgpt_cpu::CpuOptions;
-use model::gpt2::GenerateSpec;
+use model::GenerateSpec;
 use plan::{Backend, StepInputs};
 
 #[global_allocator]
@@ -58,7 +58,7 @@ fn thirty_random_plans() {
             offload: (draw(3) == 0).then_some(4096),
             ..setup()
         };
-        let plan = plan::Plan::new(random.program().schedule).unwrap();
+        let plan = plan::Plan::new(random.draft().schedule).unwrap();
         let wanted = plan.arena_bytes.get() + plan.host_bytes.get();
         let before = arena_bytes();
         let backend = fitgpt_cpu::CpuBackend::new(plan, CpuOptions::new(2)).unwrap();
@@ -77,7 +77,7 @@ fn child() {
     assert_eq!(allocations(|| drop(std::hint::black_box(Box::new(1)))), 1, "the counter counts");
     let generate = Some(GenerateSpec { rows: 2, prefill: vec![8, 90] });
     let setup = Setup { dropout: 0.1, slices: vec![4, 3], generate, ..setup() };
-    let plan = plan::Plan::new(setup.program().schedule).unwrap();
+    let plan = plan::Plan::new(setup.draft().schedule).unwrap();
     let arena = plan.arena_bytes;
     let tables = arena_bytes();
     let backend = fitgpt_cpu::CpuBackend::new(plan, CpuOptions::new(2)).unwrap();

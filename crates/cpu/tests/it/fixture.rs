@@ -2,10 +2,10 @@
 //! tokens every time, run, and read back.
 
 use fitgpt_cpu::{CpuBackend, CpuOptions, CpuScratch};
-use model::gpt2::{
-    EvalSpec, GenerateSpec, LossSegment, ModelSpec, OptimizerSpec, Program, ProgramSpec, TrainSpec,
+use model::{
+    Dims, Draft, EvalSpec, GenerateSpec, Level, LossSegment, ModelSpec, OptimizerSpec, Program,
+    ProgramSpec, TrainSpec, Types,
 };
-use model::{Dims, Level, Types};
 use plan::ops::{GeluKind, Scaling};
 use plan::{Backend, Dtype, Plan, StepInputs, StepState, TensorId};
 use std::rc::Rc;
@@ -46,7 +46,7 @@ pub fn setup() -> Setup {
 }
 
 impl Setup {
-    pub fn program(&self) -> Program {
+    pub fn draft(&self) -> Draft {
         let dims = self.dims.checked().unwrap();
         let scratch = CpuScratch { threads: self.scratch_threads };
         let optimizer = OptimizerSpec {
@@ -78,12 +78,12 @@ impl Setup {
             eval: Some(EvalSpec { slices, positions, head_chunk, loss_rows }),
             generate: self.generate.clone(),
         };
-        Program::new(&spec, Rc::new(scratch)).unwrap()
+        Draft::new(&spec, Rc::new(scratch)).unwrap()
     }
 
     pub fn run(&self, options: CpuOptions) -> Run {
-        let program = self.program();
-        let plan = Plan::new(program.schedule.clone()).unwrap();
+        let Draft { program, schedule } = self.draft();
+        let plan = Plan::new(schedule).unwrap();
         let mut run = Run { backend: CpuBackend::new(plan, options).unwrap(), program };
         run.fill_weights();
         run

@@ -3,7 +3,7 @@
 
 use crate::fixture::{Run, Setup, ids_to_bytes, setup};
 use fitgpt_cpu::CpuOptions;
-use model::gpt2::{GenerateSpec, LogitsSegment};
+use model::{GenerateSpec, LogitsSegment};
 use plan::{Backend, StepInputs};
 
 const ROWS: usize = 2;

@@ -25,7 +25,7 @@ fn state_in_host_memory_changes_no_bit() {
 #[test]
 fn what_is_in_host_memory_is_not_in_the_arena() {
     let bytes = |setup: &Setup| {
-        let plan = Plan::new(setup.program().schedule).unwrap();
+        let plan = Plan::new(setup.draft().schedule).unwrap();
         assert_eq!(plan::verify::verify(&plan), Ok(()));
         (plan.arena_bytes.get(), plan.host_bytes.get())
     };

@@ -13,7 +13,7 @@ fn at(levels: &[Level], setup: Setup) -> Setup {
 }
 
 fn arena(setup: &Setup) -> Bytes {
-    Plan::new(setup.program().schedule).unwrap().arena_bytes
+    Plan::new(setup.draft().schedule).unwrap().arena_bytes
 }
 
 /// Deep and narrow: quick, and the levels of its layers can be mixed in many ways.

@@ -2,7 +2,7 @@
 
 use crate::fixture::{ids_to_bytes, setup};
 use fitgpt_cpu::{CpuBackend, CpuOptions};
-use model::gpt2::GenerateSpec;
+use model::GenerateSpec;
 use plan::ops::{Gelu, GeluKind, SelectPosition};
 use plan::{
     Backend, BackendError, Bytes, Dtype, Io, Phase, Plan, Role, ScheduleBuilder, Shape, StepInputs,
@@ -176,18 +176,18 @@ fn a_refused_run_leaves_the_gradients() {
 
 #[test]
 fn plans_that_are_not_sound_or_do_not_fit() {
-    let program = setup().program();
-    let mut plan = Plan::new(program.schedule.clone()).unwrap();
+    let schedule = setup().draft().schedule;
+    let mut plan = Plan::new(schedule.clone()).unwrap();
     let place = plan.layouts[0].placements.last_mut().unwrap();
     place.offset = Bytes::ZERO;
     let error = CpuBackend::new(plan, CpuOptions::new(1)).map(|_| ()).unwrap_err();
     assert!(matches!(error, BackendError::BadPlan { .. }), "{error}");
 
     // A workspace for three threads does not serve four.
-    let plan = Plan::new(program.schedule).unwrap();
+    let plan = Plan::new(schedule).unwrap();
     let error = CpuBackend::new(plan, CpuOptions::new(4)).map(|_| ()).unwrap_err().to_string();
     assert!(error.contains("linear on 4 threads in"), "{error}");
-    let plan = Plan::new(setup().program().schedule).unwrap();
+    let plan = Plan::new(setup().draft().schedule).unwrap();
     assert!(CpuBackend::new(plan, CpuOptions::new(usize::MAX / 2)).is_err(), "no wrap");
 }
 

@@ -4,7 +4,7 @@
 
 use fitgpt_cuda::{Compiler, LoweringOptions, ModuleUse, Tiles, modules};
 use model::{
-    Dims, EvalSpec, GenerateSpec, ModelSpec, OptimizerSpec, Program, ProgramSpec, TrainSpec, Types,
+    Dims, Draft, EvalSpec, GenerateSpec, ModelSpec, OptimizerSpec, ProgramSpec, TrainSpec, Types,
 };
 use plan::ops::{GeluKind, Scaling};
 use plan::{Dtype, GpuScratch, Plan};
@@ -108,8 +108,8 @@ fn plan_of(run: &Run) -> Plan {
         eval: Some(EvalSpec { slices: vec![2], positions: 1024, head_chunk: 1024, loss_rows: 2 }),
         generate: Some(GenerateSpec { rows: 1, prefill: Vec::new() }),
     };
-    let program = Program::new(&spec, Rc::new(GpuScratch)).unwrap();
-    Plan::new(program.schedule).unwrap()
+    let draft = Draft::new(&spec, Rc::new(GpuScratch)).unwrap();
+    Plan::new(draft.schedule).unwrap()
 }
 
 /// What the compiler says of one kernel.

@@ -15,7 +15,7 @@ fn fp16() -> SmallRun {
 
 fn weights(engine: &mut Engine) -> Vec<u8> {
     let id = engine.program().parameters[0].weight;
-    let mut content = vec![0; engine.program().schedule.tensors.bytes(id).get() as usize];
+    let mut content = vec![0; engine.plan().schedule.tensors.bytes(id).get() as usize];
     engine.backend().read(id, &mut content).unwrap();
     content
 }

@@ -4,7 +4,7 @@
 use crate::fixture::load;
 use fitgpt_cuda::{CudaOptions, Gpu};
 use model::{
-    Dims, EvalSpec, Level, ModelSpec, OptimizerSpec, Program, ProgramSpec, TrainSpec, Types,
+    Dims, Draft, EvalSpec, Level, ModelSpec, OptimizerSpec, ProgramSpec, TrainSpec, Types,
 };
 use plan::ops::{GeluKind, Scaling};
 use plan::{Dtype, GpuScratch, Plan, StepInputs, StepState};
@@ -49,7 +49,7 @@ pub fn small_run() -> SmallRun {
 }
 
 impl SmallRun {
-    fn program(&self) -> Program {
+    fn draft(&self) -> Draft {
         let scaling = match self.types.compute {
             Dtype::F16 => Scaling::Dynamic { growth_interval: 2000 },
             _ => Scaling::Off,
@@ -85,13 +85,13 @@ impl SmallRun {
             }),
             generate: None,
         };
-        Program::new(&spec, Rc::new(GpuScratch)).unwrap()
+        Draft::new(&spec, Rc::new(GpuScratch)).unwrap()
     }
 
     /// The program on the GPU with its first weights.
     pub fn engine(&self, gpu: &Gpu, options: &CudaOptions) -> Engine {
-        let program = self.program();
-        let plan = Plan::new(program.schedule.clone()).unwrap();
+        let Draft { program, schedule } = self.draft();
+        let plan = Plan::new(schedule).unwrap();
         let mut engine = Engine::new(load(gpu, plan, options).unwrap(), program, DIMS);
         engine.initialise(&mut rng::torch::Generator::new(1337)).unwrap();
         engine
@@ -110,7 +110,7 @@ impl SmallRun {
         trace.extend(state.to_words().iter().flat_map(|word| word.to_le_bytes()));
         let weights: Vec<_> = engine.program().parameters.iter().map(|row| row.weight).collect();
         for weight in weights {
-            let bytes = engine.program().schedule.tensors.bytes(weight).get();
+            let bytes = engine.plan().schedule.tensors.bytes(weight).get();
             let mut content = vec![0; bytes as usize];
             engine.backend().read(weight, &mut content).unwrap();
             trace.extend(content);

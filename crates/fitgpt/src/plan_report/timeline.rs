@@ -5,6 +5,7 @@ use super::PlanReport;
 use crate::screen::{coloured, faint, strong};
 use plan::cost::step_seconds;
 use plan::device::Device;
+use plan::ops::Op;
 use plan::report::live_bytes;
 use plan::{Bytes, Pass, Plan, SegmentId};
 
@@ -38,8 +39,8 @@ pub fn moments(plan: &Plan, segments: &[SegmentId], device: &Device) -> Vec<Mome
         for (step, live) in steps.iter().zip(live_bytes(plan, id)) {
             let from = now;
             now += step_seconds(&step.op, &plan.schedule.tensors, device);
-            let part = match (step.pass, step.op.operation().name()) {
-                (_, "head_train" | "head_eval") => "head",
+            let part = match (step.pass, &step.op) {
+                (_, Op::HeadTrain(_) | Op::HeadEval(_)) => "head",
                 (Pass::Forward, _) => "forward",
                 (Pass::Backward, _) => "backward",
                 (Pass::Update, _) => "update",

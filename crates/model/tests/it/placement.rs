@@ -2,7 +2,7 @@
 //! undercut: a grid of models and of ways to cut them, and random ones.
 
 use crate::specs::{GPT2, dims, eval, generate, model, scratch, train};
-use fitgpt_model::{Dims, Program, ProgramSpec};
+use fitgpt_model::{Dims, Draft, ProgramSpec};
 use plan::Plan;
 use plan::verify::verify;
 use proptest::prelude::*;
@@ -58,8 +58,8 @@ fn spec(dims: Dims, cut: &Cut) -> ProgramSpec {
 }
 
 fn check(name: &str, spec: &ProgramSpec) {
-    let program = Program::new(spec, scratch()).expect(name);
-    let plan = Plan::new(program.schedule).expect(name);
+    let draft = Draft::new(spec, scratch()).expect(name);
+    let plan = Plan::new(draft.schedule).expect(name);
     assert_eq!(verify(&plan), Ok(()), "{name}");
     let (arena, bound) = (plan.arena_bytes.get(), plan.lower_bound().get());
     assert!(arena >= bound, "{name}");

@@ -1,7 +1,7 @@
 //! Sizes and work of GPT-2 124M that can be worked out by hand.
 
 use crate::specs::{GPT2, model, scratch, train};
-use fitgpt_model::Program;
+use fitgpt_model::{Draft, Program};
 use plan::{Live, Plan, PlanError, Role};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,15 +18,15 @@ const GAINS: u64 = 25 * WIDTH;
 fn plan() -> Result<(Program, Plan), PlanError> {
     let mut spec = model(GPT2, 0.1);
     spec.train = Some(train(&GPT2, &[ROWS], 1024));
-    let program = Program::new(&spec, scratch())?;
-    let plan = Plan::new(program.schedule.clone())?;
+    let Draft { program, schedule } = Draft::new(&spec, scratch())?;
+    let plan = Plan::new(schedule)?;
     Ok((program, plan))
 }
 
 #[test]
 fn four_flat_arrays_are_all_that_a_parameter_costs() {
     let (program, plan) = plan().unwrap();
-    let tensors = &program.schedule.tensors;
+    let tensors = &plan.schedule.tensors;
     assert_eq!(DECAYED + GAINS, 124_373_760);
     for name in ["weights", "gradients", "m", "v"] {
         let bytes = tensors.bytes(tensors.find(name).unwrap()).get();
@@ -138,8 +138,8 @@ fn branches_die_in_the_sum() {
 /// seven causal products.
 #[test]
 fn work_of_a_training_slice() {
-    let (program, _) = plan().unwrap();
-    let schedule = &program.schedule;
+    let (program, plan) = plan().unwrap();
+    let schedule = &plan.schedule;
     let of = |prefix: &[&str]| -> u64 {
         let steps = schedule.segment(program.train[0].segment).steps.iter();
         let wanted = |name: &str| prefix.iter().any(|prefix| name.starts_with(prefix));

@@ -2,7 +2,7 @@
 //! diff. `UPDATE_SNAPSHOTS=1 cargo test -p fitgpt-model` rewrites them.
 
 use crate::specs::{dims, eval, generate, model, no_scratch, train};
-use fitgpt_model::{Program, ProgramSpec};
+use fitgpt_model::{Draft, ProgramSpec};
 use plan::Plan;
 use std::path::Path;
 
@@ -10,8 +10,8 @@ use std::path::Path;
 const SHOWN: usize = 8;
 
 fn check(file: &str, spec: &ProgramSpec) {
-    let program = Program::new(spec, no_scratch()).expect("the model is tiny");
-    let plan = Plan::new(program.schedule).expect("the model is tiny");
+    let draft = Draft::new(spec, no_scratch()).expect("the model is tiny");
+    let plan = Plan::new(draft.schedule).expect("the model is tiny");
     let found = plan::report::listing(&plan);
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/snapshots");
     let path = folder.join(file);

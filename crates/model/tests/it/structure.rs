@@ -3,9 +3,9 @@
 //! no model, which are refused and never wrap.
 
 use crate::specs::{Each, GPT2, dims, eval, generate, model, scratch, train};
-use fitgpt_model::{Dims, Program, ProgramSpec, parameters};
+use fitgpt_model::{Dims, Draft, ProgramParam, ProgramSpec, parameters};
 use plan::ops::{Dropout, DropoutSite, Op};
-use plan::{Io, Pass, Plan, Scope, SegmentId, Step, TensorId};
+use plan::{Io, Pass, Plan, Schedule, Scope, SegmentId, Step, TensorId};
 use std::rc::Rc;
 
 const SMALL: Dims = dims([3, 2, 8], 16, 65, true);
@@ -19,12 +19,12 @@ fn everything(dims: Dims, dropout: f32) -> ProgramSpec {
     spec
 }
 
-fn build(spec: &ProgramSpec) -> Program {
-    Program::new(spec, scratch()).expect("the model is small")
+fn build(spec: &ProgramSpec) -> Draft {
+    Draft::new(spec, scratch()).expect("the model is small")
 }
 
-fn steps(program: &Program, segment: SegmentId) -> &[Step] {
-    &program.schedule.segment(segment).steps
+fn steps(schedule: &Schedule, segment: SegmentId) -> &[Step] {
+    &schedule.segment(segment).steps
 }
 
 #[test]
@@ -44,8 +44,8 @@ fn parameters_are_those_of_the_published_models() {
 
 #[test]
 fn every_parameter_has_one_window_in_each_flat_array() {
-    let program = build(&everything(SMALL, 0.0));
-    let tensors = &program.schedule.tensors;
+    let Draft { program, schedule } = build(&everything(SMALL, 0.0));
+    let tensors = &schedule.tensors;
     for row in &program.parameters {
         let name = &row.param.name;
         let (gradient, [m, v]) = (row.gradient.unwrap(), row.moments.unwrap());
@@ -64,10 +64,10 @@ fn every_parameter_has_one_window_in_each_flat_array() {
 
 #[test]
 fn decay_is_for_tensors_of_two_dimensions() {
-    let program = build(&everything(SMALL, 0.0));
-    let tensors = &program.schedule.tensors;
+    let Draft { program, schedule } = build(&everything(SMALL, 0.0));
+    let tensors = &schedule.tensors;
     let mut groups = Vec::new();
-    for step in steps(&program, program.update.unwrap()) {
+    for step in steps(&schedule, program.update.unwrap()) {
         assert_eq!(step.pass, Pass::Update);
         if let Op::AdamW(op) = &step.op {
             for other in [op.gradients, op.m, op.v] {
@@ -96,11 +96,11 @@ fn decay_is_for_tensors_of_two_dimensions() {
 
 #[test]
 fn the_head_is_the_token_embedding() {
-    let program = build(&everything(SMALL, 0.1));
+    let Draft { program, schedule } = build(&everything(SMALL, 0.1));
     let wte = &program.parameters[0];
     assert_eq!(wte.param.name, "wte.weight");
     let mut heads = Vec::new();
-    for step in program.schedule.segments.iter().flat_map(|segment| &segment.steps) {
+    for step in schedule.segments.iter().flat_map(|segment| &segment.steps) {
         let name = step.op.operation().name();
         match &step.op {
             Op::Embed(op) => assert_eq!(op.wte, wte.weight),
@@ -138,9 +138,9 @@ fn dropout_of(op: &Op) -> Option<Dropout> {
 #[test]
 fn dropout_is_at_nanogpts_places_and_in_training_only() {
     use DropoutSite::{Attention, AttentionProjection, Embedding, MlpProjection};
-    let program = build(&everything(SMALL, 0.1));
+    let Draft { program, schedule } = build(&everything(SMALL, 0.1));
     let sites = |segment: SegmentId, pass: Pass| -> Vec<(u32, DropoutSite)> {
-        let in_pass = steps(&program, segment).iter().filter(|step| step.pass == pass);
+        let in_pass = steps(&schedule, segment).iter().filter(|step| step.pass == pass);
         let dropouts = in_pass.filter_map(|step| dropout_of(&step.op));
         dropouts.inspect(|d| assert_eq!(d.probability, 0.1)).map(|d| (d.layer, d.site)).collect()
     };
@@ -155,7 +155,7 @@ fn dropout_is_at_nanogpts_places_and_in_training_only() {
         assert_eq!(backward, want);
     }
     let trained: Vec<SegmentId> = program.train.iter().map(|slice| slice.segment).collect();
-    for segment in program.schedule.segment_ids().filter(|id| !trained.contains(id)) {
+    for segment in schedule.segment_ids().filter(|id| !trained.contains(id)) {
         assert_eq!(sites(segment, Pass::Forward), []);
     }
     let without = build(&everything(SMALL, 0.0));
@@ -165,8 +165,8 @@ fn dropout_is_at_nanogpts_places_and_in_training_only() {
 
 #[test]
 fn segments_take_and_give_what_they_say() {
-    let program = build(&everything(SMALL, 0.0));
-    let tensors = &program.schedule.tensors;
+    let Draft { program, schedule } = build(&everything(SMALL, 0.0));
+    let tensors = &schedule.tensors;
     // Inputs are run-wide: they can be filled while another segment runs.
     let check = |segment: SegmentId, id: TensorId, dims: &[u64], io: Io| {
         let tensor = tensors.get(id);
@@ -190,7 +190,7 @@ fn segments_take_and_give_what_they_say() {
     assert_eq!(generate.decode.positions, 1);
     let row_loss = tensors.get(program.row_loss.unwrap());
     assert_eq!((row_loss.shape.dims(), row_loss.scope), (&[3][..], Scope::Run));
-    let names: Vec<&str> = program.schedule.segments.iter().map(|s| s.name.as_str()).collect();
+    let names: Vec<&str> = schedule.segments.iter().map(|s| s.name.as_str()).collect();
     let want = [
         "train 3x16",
         "train 2x16",
@@ -205,15 +205,15 @@ fn segments_take_and_give_what_they_say() {
 
 #[test]
 fn what_is_not_asked_for_is_not_there() {
-    let program = build(&model(SMALL, 0.1));
+    let Draft { program, schedule } = build(&model(SMALL, 0.1));
     assert_eq!((program.row_loss, program.update, program.generate), (None, None, None));
     assert!(program.train.is_empty() && program.eval.is_empty());
-    assert!(program.schedule.segments.is_empty());
-    let none = |row: &fitgpt_model::gpt2::ProgramParam| (row.gradient, row.moments) == (None, None);
+    assert!(schedule.segments.is_empty());
+    let none = |row: &ProgramParam| (row.gradient, row.moments) == (None, None);
     assert!(program.parameters.iter().all(none));
     let mut spec = model(SMALL, 0.1);
     spec.eval = Some(eval(&SMALL, &[1], 256));
-    let program = build(&spec);
+    let program = build(&spec).program;
     assert!(program.row_loss.is_some() && program.parameters.iter().all(none));
 }
 
@@ -222,7 +222,7 @@ fn what_is_not_asked_for_is_not_there() {
 fn one_segment_serves_all_slices_of_a_size() {
     let mut spec = model(SMALL, 0.0);
     spec.train = Some(train(&SMALL, &[4, 3, 4, 3], 256));
-    let rows: Vec<u64> = build(&spec).train.iter().map(|slice| slice.rows).collect();
+    let rows: Vec<u64> = build(&spec).program.train.iter().map(|slice| slice.rows).collect();
     assert_eq!(rows, [4, 3]);
 }
 
@@ -231,8 +231,8 @@ fn absurd_scratch_is_refused() {
     let mut spec = model(SMALL, 0.0);
     spec.eval = Some(eval(&SMALL, &[2], 256));
     for bytes in [u64::MAX, plan::bytes::MAX, plan::bytes::MAX - 1000] {
-        let planned = Program::new(&spec, Rc::new(Each(bytes)))
-            .and_then(|program| Plan::new(program.schedule));
+        let planned =
+            Draft::new(&spec, Rc::new(Each(bytes))).and_then(|draft| Plan::new(draft.schedule));
         assert!(planned.is_err(), "{bytes} bytes");
     }
 }
@@ -242,7 +242,7 @@ fn a_dropout_that_is_no_probability_is_refused() {
     for dropout in [-0.1, 1.0, f32::NAN] {
         let mut spec = model(SMALL, dropout);
         spec.train = Some(train(&SMALL, &[2], 256));
-        let error = Program::new(&spec, scratch()).unwrap_err().to_string();
+        let error = Draft::new(&spec, scratch()).unwrap_err().to_string();
         assert!(error.contains("is outside [0, 1)"), "{dropout}: {error}");
     }
 }
@@ -255,9 +255,9 @@ fn head_chunks_are_whole_blocks() {
     {
         let mut spec = model(dims, 0.0);
         spec.train = Some(train(&dims, &[10], head_chunk));
-        let program = build(&spec);
-        let slab = program.schedule.tensors.find("logits").unwrap();
-        let shape = program.schedule.tensors.get(slab).shape;
+        let schedule = build(&spec).schedule;
+        let slab = schedule.tensors.find("logits").unwrap();
+        let shape = schedule.tensors.get(slab).shape;
         assert_eq!(shape.dims(), [want, 7], "chunk {head_chunk}");
     }
 }
@@ -299,8 +299,7 @@ fn absurd_sizes_are_refused_and_never_wrap() {
         let mut spec = model(GPT2, 0.1);
         spec.train = Some(train(&GPT2, &[4], u64::MAX));
         edit(&mut spec);
-        let planned =
-            Program::new(&spec, scratch()).and_then(|program| Plan::new(program.schedule));
+        let planned = Draft::new(&spec, scratch()).and_then(|draft| Plan::new(draft.schedule));
         let said = planned.map_or_else(|error| error.to_string(), |_| String::new());
         assert_eq!(said.is_empty(), want.is_empty(), "case {index}: {said}");
         assert!(said.contains(want), "case {index}: {said}\nwanted: {want}");

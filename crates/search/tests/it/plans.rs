@@ -23,7 +23,6 @@ fn planned(run: &RunSpec, vocab_size: u64) -> (model::Program, Plan) {
     let dims = run.dims(vocab_size).unwrap();
     let Planned { program, plan, .. } = plan_for(run, dims, &spacious()).unwrap();
     assert_eq!(verify(&plan), Ok(()));
-    assert_eq!(plan.schedule, program.schedule);
     (program, plan)
 }
 

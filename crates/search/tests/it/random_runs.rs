@@ -3,8 +3,8 @@
 
 use crate::typing::run_of;
 use fitgpt_search::{Levers, Machine, SearchError, plan_for};
-use model::gpt2::{ModelSpec, OptimizerSpec, Program, ProgramSpec, TrainSpec};
 use model::{Dims, Level};
+use model::{Draft, ModelSpec, OptimizerSpec, ProgramSpec, TrainSpec};
 use plan::device::{GPUS, Gpu};
 use plan::ops::Scaling;
 use plan::verify::verify;
@@ -86,17 +86,17 @@ fn bound(run: &RunSpec, dims: Dims, machine: &Machine, levers: Levers, levels: &
     };
     let types = machine.types(run, levers);
     let model = ModelSpec { dims, dropout: run.dropout as f32, gelu: run.gelu_kind(), types };
-    let eval = Some(model::gpt2::EvalSpec {
+    let eval = Some(model::EvalSpec {
         slices: vec![1],
         positions: run.eval_block_size,
         head_chunk: 1,
         loss_rows: run.eval_batch_size,
     });
     let prefill = vec![dims.block_size];
-    let generate = Some(model::gpt2::GenerateSpec { rows: 1, prefill });
+    let generate = Some(model::GenerateSpec { rows: 1, prefill });
     let spec = ProgramSpec { model, train: Some(train), eval, generate };
-    let program = Program::new(&spec, Rc::clone(&machine.scratch)).unwrap();
-    Plan::new(program.schedule).unwrap().lower_bound().get()
+    let draft = Draft::new(&spec, Rc::clone(&machine.scratch)).unwrap();
+    Plan::new(draft.schedule).unwrap().lower_bound().get()
 }
 
 fn refusal_is_right(run: &RunSpec, dims: Dims, machine: &Machine, draws: &mut Draws) {

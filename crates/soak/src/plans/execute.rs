@@ -180,7 +180,7 @@ fn weights(engine: &mut Engine) -> Result<Vec<u8>, TrainError> {
     let weights: Vec<TensorId> = engine.program().parameters.iter().map(|row| row.weight).collect();
     let mut all = Vec::new();
     for weight in weights {
-        let bytes = engine.program().schedule.tensors.bytes(weight).get();
+        let bytes = engine.plan().schedule.tensors.bytes(weight).get();
         let mut content = vec![0; bytes as usize];
         engine.backend().read(weight, &mut content)?;
         all.extend(content);

@@ -267,8 +267,8 @@ pub fn try_with(
 /// All weights, as bits.
 pub fn weights(engine: &mut Engine) -> Vec<u8> {
     let id = engine.program().parameters[0].weight;
-    let (root, _) = engine.program().schedule.tensors.root(id);
-    let mut content = vec![0; engine.program().schedule.tensors.bytes(root).get() as usize];
+    let (root, _) = engine.plan().schedule.tensors.root(id);
+    let mut content = vec![0; engine.plan().schedule.tensors.bytes(root).get() as usize];
     engine.backend().read(root, &mut content).unwrap();
     content
 }
