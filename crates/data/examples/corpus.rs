@@ -1,4 +1,5 @@
-//! Figures of the built-in corpus: `cargo run --release -p fitgpt-data --example corpus [FOLDER]`.
+//! Statistics of the built-in corpus: `cargo run --release -p fitgpt-data --example corpus
+//! [FOLDER]`.
 //!
 //! With a folder, also writes `train.txt`, `val.txt` and `floor` there, for experiments elsewhere.
 

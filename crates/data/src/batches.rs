@@ -1,8 +1,8 @@
 //! Which sequences a batch holds: a pure function of seed, use, rank, iteration and micro-step.
 //!
-//! Nothing is drawn "next": any batch can be asked for at any time, in any order, by any rank, and
-//! an evaluation leaves no trace in training. A batch is its rows' starts, so that a caller may
-//! cut the rows of an iteration into slices as its plan wants.
+//! There is no "next" batch: any rank can ask for any batch at any time and in any order, and
+//! evaluation does not affect training. A batch is given by the starts of its rows, so a caller can
+//! split the rows of an iteration into slices as its plan requires.
 
 use crate::dataset::Split;
 use crate::error::DataError;
@@ -23,7 +23,7 @@ pub enum Use {
 }
 
 impl Use {
-    /// The half it is cut from.
+    /// The half that its rows come from.
     #[must_use]
     pub fn split(self) -> Split {
         match self {
@@ -33,14 +33,15 @@ impl Use {
     }
 }
 
-/// The name of a batch.
+/// What identifies a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Batch {
     /// What it is for.
     pub purpose: Use,
-    /// Whose it is; ranks are told apart below 2^15.
+    /// The rank that uses it. Ranks must be below 2^15 to get distinct batches.
     pub rank: u16,
-    /// The iteration; for an evaluation, the one it is made at, or 0 for the same every time.
+    /// The iteration. An evaluation uses the current iteration, or 0 to get the same batches each
+    /// time.
     pub iteration: u32,
     /// The micro-step within the iteration; for an evaluation, the number of the batch.
     pub micro_step: u16,
@@ -75,8 +76,8 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Where the rows of a batch start, each in `0 .. tokens - block_size`: a row's tokens and the
-    /// one after them, its last target, are inside the stream.
+    /// Where the rows of a batch start, each in `0 .. tokens - block_size`, so that a row's tokens
+    /// and its last target are inside the stream.
     ///
     /// # Errors
     ///
@@ -96,8 +97,8 @@ impl Sampler {
     }
 }
 
-/// Reads the rows that begin at `starts`: row after row, `tokens` as they are, `targets` one later.
-/// Allocates nothing.
+/// Reads the rows that begin at `starts`, one after the other: `tokens` as they are, `targets`
+/// shifted by one. Allocates nothing.
 ///
 /// # Errors
 ///

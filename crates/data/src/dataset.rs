@@ -1,5 +1,5 @@
-//! A data set by its folder, as nanoGPT lays it out: `train.bin`, `val.bin` and perhaps
-//! `meta.pkl`, or shards by name; or the built-in one, which needs no folder.
+//! A data set in nanoGPT's folder layout (`train.bin`, `val.bin` and optionally `meta.pkl`), as
+//! shards, or the built-in one, which needs no folder.
 
 use crate::corpus::Corpus;
 use crate::error::DataError;
@@ -9,7 +9,7 @@ use crate::tokenizer::{CharTokenizer, Tokenizer};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The name of the data set that this program brings along.
+/// The name of the built-in data set.
 pub const BUILTIN: &str = "builtin";
 
 /// Data sets that `fitgpt prepare` makes by name; a longer name before its own beginning. What
@@ -20,9 +20,9 @@ pub const KNOWN_DATASETS: [&str; 6] =
 /// One half of a data set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Split {
-    /// What is learned from.
+    /// The half that the model trains on.
     Train,
-    /// What is only evaluated on.
+    /// The half that is only used for evaluation.
     Val,
 }
 
@@ -60,8 +60,7 @@ impl Dataset {
     ///
     /// # Errors
     ///
-    /// When a half is missing (with what makes it), or a file is not what it should
-    /// be.
+    /// When a half is missing (the error says how to make it), or a file is invalid.
     pub fn open(dir: &Path) -> Result<Self, DataError> {
         let train = open_split(dir, Split::Train)?;
         let val = open_split(dir, Split::Val)?;
@@ -76,7 +75,7 @@ impl Dataset {
         Ok(dataset)
     }
 
-    /// The built-in corpus: the same for everybody, made in well under a second.
+    /// The built-in corpus: the same for everybody, generated in well under a second.
     #[must_use]
     pub fn builtin() -> Self {
         Self::from_corpus(&Corpus::builtin())
@@ -105,7 +104,7 @@ impl Dataset {
         &self.name
     }
 
-    /// Where it lies; empty for the built-in one.
+    /// Its folder; empty for the built-in data set.
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
@@ -126,8 +125,8 @@ impl Dataset {
         self.meta.as_ref()
     }
 
-    /// Ids and text: the characters of `meta.pkl`, or GPT-2's byte pairs where there is none.
-    /// None when `meta.pkl` gives a size and no characters.
+    /// The tokenizer: the characters of `meta.pkl`, or GPT-2's byte pairs if there is no
+    /// `meta.pkl`. `None` if `meta.pkl` gives a size but no characters.
     #[must_use]
     pub fn tokenizer(&self) -> Option<Tokenizer> {
         match &self.meta {
@@ -136,21 +135,21 @@ impl Dataset {
         }
     }
 
-    /// The loss that no model can beat on the validation half, in nats per token: known only of
-    /// text that comes from a known source.
+    /// The loss that no model can beat on the validation half, in nats per token; known only for
+    /// the built-in corpus.
     #[must_use]
     pub fn floor(&self) -> Option<f64> {
         self.floor
     }
 
-    /// From now on, ids of `vocab_size` and above are errors, in both halves. Set by `meta.pkl`
-    /// where there is one.
+    /// From now on, reading an id of `vocab_size` or above is an error, in both halves. `meta.pkl`,
+    /// if there is one, sets it.
     pub fn set_vocab_size(&mut self, vocab_size: u32) {
         self.train.set_vocab_size(vocab_size);
         self.val.set_vocab_size(vocab_size);
     }
 
-    /// Whether both halves are long enough.
+    /// Checks that both halves are long enough.
     ///
     /// # Errors
     ///
@@ -178,7 +177,7 @@ fn open_split(dir: &Path, split: Split) -> Result<TokenStream, DataError> {
     TokenStream::open(&shards)
 }
 
-/// Whether the name exists, be it a link to nowhere: only what is really absent may be left out.
+/// Whether the name exists, even as a dangling link: only a file that is really absent is optional.
 fn is_there(path: &Path) -> bool {
     use io::ErrorKind::{NotADirectory, NotFound};
     let absent = |error: io::Error| matches!(error.kind(), NotFound | NotADirectory);
@@ -200,8 +199,8 @@ fn shards(dir: &Path, split: Split) -> Result<Vec<PathBuf>, DataError> {
     Ok(found)
 }
 
-/// What makes the data set: by name where the name begins like a known one, whichever way its
-/// words are joined.
+/// The command that makes the data set. It names a known data set if the folder's name begins with
+/// that name, however its words are joined.
 fn maker(dir: &Path) -> String {
     let name = dir.file_name().unwrap_or_default().to_string_lossy();
     let plain = |name: &str| name.to_lowercase().replace('_', "-");

@@ -1,16 +1,16 @@
-//! What is asked of the disk beside reading and writing: folders that survive a power cut, and the
+//! Disk operations other than reading and writing files: folders that survive a power cut, and the
 //! limit on the size of files.
 
 use std::fs::File;
 use std::io;
 use std::path::Path;
 
-/// Makes a folder and those above it. When this returns, not even a power cut takes a new one: its
-/// name is on the disk.
+/// Creates a folder and its parents. When this returns, their names are on the disk and survive a
+/// power cut.
 ///
 /// # Errors
 ///
-/// When the disk refuses.
+/// When the operating system refuses.
 pub fn make_folder(folder: &Path) -> io::Result<()> {
     let is_new = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
     let new: Vec<&Path> = folder.ancestors().take_while(is_new).collect();
@@ -18,7 +18,7 @@ pub fn make_folder(folder: &Path) -> io::Result<()> {
     for made in new {
         let above = made.parent().filter(|above| !above.as_os_str().is_empty());
         match File::open(above.unwrap_or(Path::new(".")))?.sync_all() {
-            // Some network file systems have no such operation.
+            // Some network file systems cannot sync a directory.
             Err(error) if error.kind() != io::ErrorKind::InvalidInput => return Err(error),
             _ => {}
         }
@@ -26,8 +26,8 @@ pub fn make_folder(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Most bytes of a file that this process may write (`ulimit -f`), where there is a limit. Beyond
-/// it the system ends the process by a signal, without a word.
+/// Largest file that this process may write (`ulimit -f`), if there is a limit. Beyond it the
+/// system kills the process with a signal and prints no message.
 #[must_use]
 pub fn file_limit() -> Option<u64> {
     parse_limit(&std::fs::read_to_string("/proc/self/limits").ok()?)

@@ -1,4 +1,4 @@
-//! What can be wrong with data: each message one line, with the file, the number, the next move.
+//! Errors in data files. Each message is one line with the file, the number and the next move.
 
 use pickle::PickleError;
 use std::fmt;
@@ -14,10 +14,10 @@ pub enum DataError {
         path: PathBuf,
         /// What was tried.
         action: &'static str,
-        /// Its answer.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// A data set, or one half of it, is not there.
+    /// A data set, or one half of it, is missing.
     Missing {
         /// The data set's folder.
         dir: PathBuf,
@@ -25,10 +25,10 @@ pub enum DataError {
         dir_exists: bool,
         /// The names that were looked for.
         looked_for: &'static str,
-        /// What makes it.
+        /// The command that makes it.
         maker: String,
     },
-    /// A file without a byte.
+    /// An empty file.
     Empty {
         /// The file.
         path: PathBuf,
@@ -49,18 +49,18 @@ pub enum DataError {
         /// What to do instead.
         advice: &'static str,
     },
-    /// A shard of a version that is not known.
+    /// A shard of an unknown version.
     ShardVersion {
         /// The file.
         path: PathBuf,
         /// The version in its header.
         version: i32,
     },
-    /// A shard whose size does not follow from its header.
+    /// A shard whose size contradicts its header.
     ShardLength {
         /// The file.
         path: PathBuf,
-        /// Tokens that the header promises.
+        /// Tokens that the header announces.
         promised: i64,
         /// Bytes that the file has.
         bytes: u64,
@@ -69,14 +69,14 @@ pub enum DataError {
     Shrunk {
         /// The file.
         path: PathBuf,
-        /// The token that could not be read, counted from the file's first.
+        /// The token that could not be read, counted from the start of the file.
         token: u64,
     },
-    /// An id that the model has no row for.
+    /// An id that has no row in the model's embedding.
     BeyondVocabulary {
         /// The file, or the name of a stream in memory.
         path: PathBuf,
-        /// Its place, counted from the file's first token.
+        /// Its position, counted from the start of the file.
         token: u64,
         /// The id.
         id: u16,
@@ -122,7 +122,7 @@ pub enum DataError {
         /// What is wrong, with its numbers.
         what: String,
     },
-    /// A sampler's state that no run can have left.
+    /// A sampler's state that no run can have.
     State {
         /// What is wrong, with its numbers.
         what: String,
@@ -180,14 +180,14 @@ impl fmt::Display for DataError {
             }
             Self::Empty { .. } => write!(f, " is empty (0 bytes); copy or prepare it again"),
             Self::OddSize { bytes, .. } => {
-                let about = "but tokens are 2 bytes each: it was cut off or is no token file";
+                let about = "but tokens are 2 bytes each: it is truncated or not a token file";
                 write!(f, " has {bytes} bytes, {about}; copy or prepare it again")
             }
             Self::Foreign { kind, advice, .. } => {
-                write!(f, " is no token file: it looks like {kind}; {advice}")
+                write!(f, " is not a token file: it looks like {kind}; {advice}")
             }
             Self::ShardVersion { version, .. } => {
-                write!(f, " is a shard of version {version}, only version 1 can be read; ")?;
+                write!(f, " is a shard of version {version}, but only version 1 can be read; ")?;
                 write!(f, "prepare it again")
             }
             Self::ShardLength { promised, bytes, .. } => {
@@ -219,7 +219,7 @@ impl fmt::Display for DataError {
             Self::OutOfRange { start, count, tokens, .. } => {
                 write!(
                     f,
-                    ": {count} tokens from {start} on were asked for, but it has {tokens}; "
+                    ": cannot read {count} tokens from {start} on, because it has {tokens}; "
                 )?;
                 write!(f, "check the batch's settings")
             }
@@ -228,7 +228,7 @@ impl fmt::Display for DataError {
             Self::Shape { what } => write!(f, "{what}"),
             Self::State { what } => write!(
                 f,
-                "nanoGPT's stream cannot go on: {what}; leave that key out, or go on with \
+                "cannot resume nanoGPT's stream: {what}; leave that key out, or resume with \
                  --sampler=fitgpt"
             ),
         }

@@ -1,15 +1,15 @@
-//! What a file is when it is no token file: known by its first bytes, named with what to do.
+//! Recognises files that are not token files by their first bytes, and says what to do with them.
 //!
-//! Any even number of bytes is a valid headerless token file, so a wrong file would train into
-//! nonsense without a word. Each beginning here is impossible, or nearly so, for real tokens.
+//! Any even number of bytes is a valid headerless token file, so training on a wrong file would
+//! produce nonsense without any error. Each signature here is (nearly) impossible for real tokens.
 
-/// Bytes from the file's beginning that [`kind`] wants to see.
+/// How many of the file's first bytes [`kind`] looks at.
 pub(crate) const SAMPLE_BYTES: usize = 1024;
 
-/// Shortest sample that is believed to be text.
+/// Shortest sample that can count as text.
 const TEXT_BYTES: usize = 16;
 
-/// Fewest 32-bit numbers that are believed to be such.
+/// Fewest numbers that can count as 32-bit tokens.
 const WIDE_NUMBERS: usize = 16;
 
 /// A kind of file, and what to do with it instead.
@@ -18,7 +18,7 @@ pub(crate) type Kind = (&'static str, &'static str);
 const PREPARE: &str = "`fitgpt prepare` makes token files of text";
 const GPT2_ONLY: &str = "only GPT-2 shards (16-bit tokens, magic 20240520) can be read";
 
-/// Beginnings of files that people have lying beside their data.
+/// First bytes of files that people often keep next to their data.
 const KINDS: [(&[u8], Kind); 13] = [
     (b"PK\x03\x04", ("a zip or PyTorch file", "token files are train.bin and val.bin")),
     (b"BIN.TOK\n", ("an llmq token file (32-bit tokens)", GPT2_ONLY)),
@@ -35,7 +35,7 @@ const KINDS: [(&[u8], Kind); 13] = [
     (&20240527_i32.to_le_bytes(), ("an llm.c training state", GPT2_ONLY)),
 ];
 
-/// What the beginning of a file gives away, or none: it may hold tokens.
+/// The kind that the first bytes reveal; `None` if the file may hold tokens.
 pub(crate) fn kind(sample: &[u8]) -> Option<Kind> {
     if let Some((_, kind)) = KINDS.iter().find(|(start, _)| sample.starts_with(start)) {
         return Some(*kind);
@@ -49,7 +49,7 @@ pub(crate) fn kind(sample: &[u8]) -> Option<Kind> {
     is_text(sample).then_some(("plain text", PREPARE))
 }
 
-/// Every other 16-bit number is 0 and the rest are not all alike: 32-bit ids below 65,536.
+/// Every second 16-bit number is 0 and the others are not all equal: 32-bit ids below 65,536.
 fn is_wide(sample: &[u8]) -> bool {
     let (numbers, _) = sample.as_chunks::<4>();
     let low = |number: &[u8; 4]| [number[0], number[1]];
@@ -58,14 +58,14 @@ fn is_wide(sample: &[u8]) -> bool {
         && numbers.iter().any(|number| low(number) != low(&numbers[0]))
 }
 
-/// A protocol, then a frame of less than 4 GiB or a memoized container.
+/// A protocol opcode, then a frame of less than 4 GiB or a memoized container.
 fn is_pickle(sample: &[u8]) -> bool {
     matches!(sample, [0x80, 4 | 5, 0x95, _, _, _, _, 0, 0, 0, 0, ..])
         || matches!(sample, [0x80, 2 | 3, b'}' | b']', b'q', 0, ..])
 }
 
-/// Printable throughout. Tokens of small vocabularies have zero bytes, and those of large ones
-/// have all values of bytes.
+/// Only printable bytes. Tokens of a small vocabulary contain zero bytes, and tokens of a large one
+/// contain bytes of all values.
 fn is_text(sample: &[u8]) -> bool {
     let printable = |&b: &u8| matches!(b, b'\t' | b'\n' | b'\r' | b' '..=b'~');
     sample.len() >= TEXT_BYTES && sample.iter().all(printable)

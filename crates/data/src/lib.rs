@@ -1,31 +1,30 @@
 //! From files to batches: token files, data sets, tokenizers, samplers and the built-in corpus.
 //!
-//! A [`Dataset`] is two streams of token ids and, where it is known, the way from ids to text. Its
-//! tokens come from nanoGPT's headerless files, from llm.c's shards, or from memory (the built-in
-//! corpus); nothing behind [`TokenStream`] can tell them apart. Batches are chosen by [`Sampler`],
-//! a pure function, or by [`NanogptSampler`], which replays nanoGPT's own choices.
+//! A [`Dataset`] is two streams of token ids and, if known, a tokenizer that turns ids into text.
+//! Its tokens come from nanoGPT's headerless files, from llm.c's shards, or from memory (the
+//! built-in corpus); users of [`TokenStream`] see no difference. [`Sampler`], a pure function,
+//! chooses the batches, or [`NanogptSampler`], which replays nanoGPT's own choices.
 
 #![forbid(unsafe_code)]
 
-mod error;
-mod foreign;
-mod regular;
-mod token_file;
-mod token_stream;
+mod dataset;
 
-mod tokenizer;
+mod token_stream;
+mod token_file;
+mod regular;
+mod foreign;
 
 mod meta;
-
-mod dataset;
+mod tokenizer;
 
 mod batches;
 mod nanogpt_sampler;
 
+pub mod corpus;
 mod ngram;
 
-pub mod corpus;
 pub mod disk;
+mod error;
 
 pub use batches::{Batch, Sampler, Use, fill_rows};
 pub use dataset::{BUILTIN, Dataset, KNOWN_DATASETS, Split};

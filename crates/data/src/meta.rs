@@ -19,15 +19,15 @@ const MOST_IDS: i64 = 1 << 16;
 pub struct Meta {
     /// Rows of the embedding.
     pub vocab_size: u32,
-    /// The characters; none if the file gives only a size.
+    /// The characters; `None` if the file gives only a size.
     pub characters: Option<CharTokenizer>,
-    /// Why the file's tables are no characters, where it has some: training needs only the size, as
-    /// in nanoGPT, but no text can be made of ids.
+    /// Why the file's tables cannot be used, if it has some. As in nanoGPT, training needs only the
+    /// size, but ids cannot be decoded to text.
     pub unusable: Option<String>,
 }
 
 impl Meta {
-    /// A vocabulary of so many rows, with its characters where it has some.
+    /// A vocabulary of `vocab_size` rows, with its characters if known.
     #[must_use]
     pub fn new(vocab_size: u32, characters: Option<CharTokenizer>) -> Self {
         Self { vocab_size, characters, unusable: None }
@@ -37,13 +37,13 @@ impl Meta {
     ///
     /// # Errors
     ///
-    /// When it cannot be read, is no pickle of plain values, or contradicts itself.
+    /// When it cannot be read, is not a pickle of plain values, or contradicts itself.
     pub fn read(path: &Path) -> Result<Self, DataError> {
         let mut bytes = Vec::new();
         let mut start = regular::open(path)?.take(MOST_BYTES + 1);
         start.read_to_end(&mut bytes).map_err(DataError::io(path, "read it"))?;
         if bytes.len() as u64 > MOST_BYTES {
-            let what = format!("it has more than {MOST_BYTES} bytes: it is no meta.pkl");
+            let what = format!("it has more than {MOST_BYTES} bytes, so it is not a meta.pkl");
             return Err(DataError::Meta { path: path.to_owned(), what });
         }
         Self::parse(&bytes, path)
@@ -121,10 +121,12 @@ fn characters(itos: &Value, stoi: &Value, size: i64) -> Result<CharTokenizer, St
         }
         if table[id] != Some(character) {
             let other = table[id];
-            return Err(format!("stoi gives id {id} to {character:?}, itos to {other:?}"));
+            return Err(format!(
+                "stoi gives id {id} to {character:?}, but itos gives it to {other:?}"
+            ));
         }
     }
-    // As many ids as places, none twice: every place is filled.
+    // There are as many ids as entries and no duplicates, so every entry is filled.
     let table = table.into_iter().flatten().collect();
     CharTokenizer::new(table).ok_or_else(|| "itos names a character twice".to_owned())
 }
@@ -132,15 +134,15 @@ fn characters(itos: &Value, stoi: &Value, size: i64) -> Result<CharTokenizer, St
 fn entry(name: &str, id: &Value, text: &Value, size: i64) -> Result<(usize, char), String> {
     let place = id.as_int().filter(|id| (0..size).contains(id));
     let place =
-        place.ok_or_else(|| format!("{name} has {} where an id below {size} belongs", shown(id)));
+        place.ok_or_else(|| format!("{name} has {} instead of an id below {size}", shown(id)));
     let mut letters = text.as_str().unwrap_or_default().chars();
     let (Some(character), None) = (letters.next(), letters.next()) else {
-        return Err(format!("{name} has {} where one character belongs", shown(text)));
+        return Err(format!("{name} has {} instead of one character", shown(text)));
     };
     Ok((place? as usize, character))
 }
 
-/// A value for a message, cut where it is long.
+/// A value as a message shows it, shortened if it is long.
 fn shown(value: &Value) -> String {
     let text = match (value.as_str(), value.as_int()) {
         (Some(text), _) => format!("'{text}'"),

@@ -1,17 +1,17 @@
-//! nanoGPT's own batches, replayed from PyTorch's generator (`sampler='nanogpt'`).
+//! Replays nanoGPT's own batches from PyTorch's generator (`sampler='nanogpt'`).
 //!
-//! There, one generator initialises the model, then draws every batch, training and evaluation
-//! alike, in this order: the first training batch before the loop; in each iteration, if an
-//! evaluation is due, `eval_iters` batches of the training half, then as many of the validation
-//! half; then, in every micro-step, the *next* training batch. So the batch of an iteration was
-//! drawn before that iteration's evaluation, and the last one drawn is never used. The order of
-//! calls here must be that order: it is part of the result.
+//! nanoGPT uses one generator to initialise the model and then to draw every batch, in this order:
+//! the first training batch before the loop; in each iteration, if an evaluation is due,
+//! `eval_iters` batches of the training half and as many of the validation half; then, in every
+//! micro-step, the *next* training batch. So the batch of an iteration is drawn before that
+//! iteration's evaluation, and the last batch is never used. Callers must use the same order of
+//! calls, because it decides the result.
 
 use crate::dataset::Split;
 use crate::error::DataError;
 use rng::torch::{Generator, State};
 
-/// The sizes that decide nanoGPT's draws.
+/// The sizes that determine nanoGPT's draws.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NanogptSpec {
     /// Rows of a batch; evaluation uses the same number.
@@ -25,7 +25,7 @@ pub struct NanogptSpec {
 }
 
 impl NanogptSpec {
-    /// `len(data) - block_size`, the number of places where a row can start.
+    /// `len(data) - block_size`, the number of possible row starts.
     fn places(&self, split: Split) -> u64 {
         let tokens = match split {
             Split::Train => self.train_tokens,
@@ -63,10 +63,10 @@ pub struct NanogptSampler {
     ahead: Vec<u64>,
 }
 
-/// All that decides the batches to come, for checkpoints.
+/// Everything that determines the next batches, for checkpoints.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NanogptState {
-    /// The generator's words.
+    /// The state of PyTorch's generator.
     pub generator: State,
     /// Starts of the training batch that was drawn ahead.
     pub ahead: Vec<u64>,
@@ -98,8 +98,8 @@ impl NanogptSampler {
         Ok(())
     }
 
-    /// The starts of the next evaluation batch. nanoGPT asks for all of the training half, then
-    /// for all of the validation half, before the iteration's first micro-step.
+    /// The starts of the next evaluation batch. nanoGPT draws all batches of the training half,
+    /// then all of the validation half, before the iteration's first micro-step.
     ///
     /// # Errors
     ///
@@ -117,7 +117,7 @@ impl NanogptSampler {
         NanogptState { generator: self.generator.state(), ahead: self.ahead.clone() }
     }
 
-    /// The sampler that gave `state`.
+    /// The sampler that returned `state`.
     ///
     /// # Errors
     ///
@@ -132,7 +132,7 @@ impl NanogptSampler {
         }
         let places = spec.places(Split::Train);
         if let Some(start) = ahead.iter().find(|&&start| start >= places) {
-            return wrong(format!("row start {start} is not below {places}: other data?"));
+            return wrong(format!("row start {start} is not below {places}: did the data change?"));
         }
         match Generator::from_state(generator) {
             Ok(generator) => Ok(Self { spec, generator, ahead }),
@@ -153,8 +153,8 @@ impl NanogptSampler {
         }
         let (rows, batch_size) = (starts.len(), self.spec.batch_size);
         let what = format!(
-            "{rows} rows were asked for, but batch_size={batch_size} (nanoGPT's \
-            evaluation has no size of its own)"
+            "the batch should have {rows} rows, but batch_size={batch_size} (nanoGPT's \
+            evaluation has no batch size of its own)"
         );
         Err(DataError::Shape { what })
     }

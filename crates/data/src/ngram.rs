@@ -1,12 +1,13 @@
-//! A character n-gram model with interpolated, modified Kneser-Ney smoothing: what a good table of
-//! short contexts can do, to set a trained model's loss against.
+//! A character n-gram model with interpolated, modified Kneser-Ney smoothing. Its loss shows what a
+//! good table of short contexts can reach, for comparison with a trained model.
 //!
 //! Chen and Goodman, "An empirical study of smoothing techniques for language modeling" (1998).
-//! Counts are sorted runs, no hash table per context: a few megabytes take well under a second.
+//! Counts are sorted runs instead of a hash table per context, so a few megabytes of text take well
+//! under a second.
 
 use std::collections::HashMap;
 
-/// Symbols of context and the next one: the classic 5-gram.
+/// Four symbols of context and the next one: the classic 5-gram.
 const ORDER: usize = 5;
 /// Bits per symbol in a key; five of them fit 64 bits.
 const SYMBOL_BITS: u32 = 12;
@@ -16,30 +17,30 @@ const SYMBOL_MASK: u64 = (1 << SYMBOL_BITS) - 1;
 #[derive(Clone, Debug)]
 pub struct Ngram {
     vocab_size: u32,
-    /// By length of the context: 0 to 4.
+    /// Indexed by the length of the context: 0 to 4.
     levels: Vec<Level>,
 }
 
-/// What is known after contexts of one length.
+/// The probabilities after all contexts of one length.
 #[derive(Clone, Debug, Default)]
 struct Level {
-    /// Contexts with the place of their symbols in `symbols`.
-    contexts: HashMap<u64, Context>,
+    /// Each context and the range of its symbols in `symbols`.
+    contexts: HashMap<u64, Continuations>,
     /// Per context, ascending: symbol and discounted probability.
     symbols: Vec<(u16, f64)>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Context {
+struct Continuations {
     first: usize,
     end: usize,
-    /// The probability that is left for shorter contexts.
+    /// The probability mass left for the shorter context.
     rest: f64,
 }
 
 impl Ngram {
-    /// Counts the tokens of a training text. Ids of `vocab_size` and above, and above 4095, are
-    /// taken as 0.
+    /// Counts the n-grams of a training text. Ids of `vocab_size` and above, and above 4095, count
+    /// as 0.
     #[must_use]
     pub fn train(tokens: &[u16], vocab_size: u32) -> Self {
         let vocab_size = vocab_size.clamp(1, SYMBOL_MASK as u32 + 1);
@@ -53,8 +54,8 @@ impl Ngram {
         Self { vocab_size, levels }
     }
 
-    /// The mean of -ln p over a text, each token after the four before it (fewer at its
-    /// beginning); 0 for no tokens.
+    /// The mean of -ln p over a text, where each token's context is the four tokens before it
+    /// (fewer at the beginning); 0 for no tokens.
     #[must_use]
     pub fn loss(&self, tokens: &[u16]) -> f64 {
         let mut key = 0;
@@ -78,7 +79,7 @@ impl Ngram {
 }
 
 impl Level {
-    /// From n-grams in ascending order, with their counts.
+    /// Builds a level from n-grams in ascending order, with their counts.
     fn from_counts(grams: &[(u64, u32)]) -> Self {
         let discounts = discounts(grams);
         let mut level = Self::default();
@@ -92,13 +93,13 @@ impl Level {
                 let share = (f64::from(count) - discount) / total;
                 level.symbols.push(((gram & SYMBOL_MASK) as u16, share));
             }
-            let context = Context { first, end: level.symbols.len(), rest: taken / total };
+            let context = Continuations { first, end: level.symbols.len(), rest: taken / total };
             level.contexts.insert(run[0].0 >> SYMBOL_BITS, context);
         }
         level
     }
 
-    /// The probability of this level, given that of the shorter contexts.
+    /// The probability at this level, given the probability after the shorter context.
     fn mix(&self, context: u64, symbol: u16, shorter: f64) -> f64 {
         let Some(context) = self.contexts.get(&context) else {
             return shorter;
@@ -109,7 +110,7 @@ impl Level {
     }
 }
 
-/// All 5-grams of a text in ascending order, with how often each occurs.
+/// All 5-grams of a text in ascending order, with their counts.
 fn count(tokens: &[u16], vocab_size: u32) -> Vec<(u64, u32)> {
     let mut key = 0;
     let mut keys = Vec::with_capacity(tokens.len());
@@ -137,7 +138,7 @@ fn discounts(grams: &[(u64, u32)]) -> [f64; 4] {
     grams.iter().filter(|gram| gram.1 <= 4).for_each(|gram| of[gram.1 as usize] += 1.0);
     let [_, one, two, three, four] = of;
     let base = one / (one + 2.0 * two);
-    // Never quite 0: a symbol that a context has not shown must keep some probability.
+    // Never exactly 0: a symbol not seen after a context must keep some probability.
     let estimate = |count: f64, now: f64, next: f64| {
         let found = count - (count + 1.0) * base * next / now;
         if found.is_finite() { found.clamp(0.01, count) } else { 0.5 }

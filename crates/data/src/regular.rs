@@ -1,5 +1,5 @@
-//! Opening files that others made: only regular ones. A pipe would wait for a writer for ever, a
-//! device would never end.
+//! Opens files that other programs made, if they are regular. Opening a pipe could wait for a
+//! writer for ever, and a device may have no end.
 
 use crate::error::DataError;
 use std::fs::File;

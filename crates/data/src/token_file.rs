@@ -1,8 +1,8 @@
-//! One file of 16-bit tokens on disk: nanoGPT's headerless kind, or a shard of llm.c and
-//! modded-nanogpt (a header of 256 numbers, then the tokens).
+//! One file of 16-bit tokens: nanoGPT's headerless format, or a shard of llm.c and modded-nanogpt
+//! (a header of 256 numbers, then the tokens).
 //!
-//! Read by `read_at` into the caller's buffer: a file that is cut off while it is in use is an
-//! error of that read, where a memory map would end the process.
+//! It reads with `read_at` into the caller's buffer. If the file is truncated while in use, the
+//! read fails; with a memory map, a signal would kill the process.
 
 use crate::error::DataError;
 use crate::foreign;
@@ -19,22 +19,22 @@ const TOKEN_BYTES: u64 = 2;
 /// Tokens converted at a time, on the stack.
 const CHUNK: usize = 4096;
 
-/// A token file that was found good.
+/// A token file that passed the checks of [`TokenFile::open`].
 #[derive(Debug)]
 pub struct TokenFile {
     path: PathBuf,
-    /// None where there are too many files to keep all of them open.
+    /// `None` if there are too many files to keep all of them open.
     file: Option<File>,
     header_bytes: u64,
     tokens: u64,
 }
 
 impl TokenFile {
-    /// Opens a file of either kind and checks all that its size and first bytes tell.
+    /// Opens a file of either format and checks its size and first bytes.
     ///
     /// # Errors
     ///
-    /// When it cannot be read, is empty, cut off, of odd size or of another kind.
+    /// When it cannot be read, is empty or truncated, has an odd size, or is another kind of file.
     pub fn open(path: &Path) -> Result<Self, DataError> {
         let file = regular::open(path)?;
         let metadata = file.metadata().map_err(DataError::io(path, "read its size"))?;
@@ -46,7 +46,7 @@ impl TokenFile {
         Ok(Self { path: path.to_owned(), file: Some(file), header_bytes, tokens })
     }
 
-    /// From now on the file is opened for each read.
+    /// Closes the file. Each later read opens it again.
     pub fn close(&mut self) {
         self.file = None;
     }
@@ -58,7 +58,7 @@ impl TokenFile {
         self.tokens
     }
 
-    /// Where it lies.
+    /// The file's path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -68,7 +68,7 @@ impl TokenFile {
     ///
     /// # Errors
     ///
-    /// When the range leaves the file, the disk fails, or an id is not below `vocab_size`.
+    /// When the range exceeds the file, the disk fails, or an id is not below `vocab_size`.
     pub fn read(&self, start: u64, out: &mut [i32], vocab_size: u32) -> Result<(), DataError> {
         let count = out.len() as u64;
         if start.checked_add(count).is_none_or(|end| end > self.tokens) {

@@ -1,16 +1,16 @@
-//! Tokens in a row, wherever they lie: one file, a set of shards, or memory.
+//! A sequence of tokens from one file, a set of shards, or memory.
 
 use crate::error::DataError;
 use crate::token_file::TokenFile;
 use std::path::{Path, PathBuf};
 
-/// Every id that 16 bits can hold.
+/// The number of 16-bit ids.
 const ALL_IDS: u32 = 1 << 16;
 
-/// Files that are kept open; systems allow a process 1024 or more.
+/// Most files kept open at once; systems allow a process 1024 or more.
 const MOST_OPEN_FILES: usize = 256;
 
-/// Tokens of one read when a stream is checked.
+/// Tokens read at a time when a stream is checked.
 const CHECKED_AT_ONCE: usize = 1 << 16;
 
 /// A sequence of token ids with random access.
@@ -23,14 +23,14 @@ pub struct TokenStream {
 
 #[derive(Debug)]
 enum Source {
-    /// The name under which messages speak of it, and the tokens.
+    /// The name that messages use, and the tokens.
     Memory(PathBuf, Vec<u16>),
-    /// Each file with the number of tokens before it.
+    /// Each file with the number of tokens in the files before it.
     Files(Vec<(u64, TokenFile)>),
 }
 
 impl TokenStream {
-    /// The files one after the other, as one stream.
+    /// The files, in order, as one stream.
     ///
     /// # Errors
     ///
@@ -44,7 +44,7 @@ impl TokenStream {
                 file.close();
             }
             let before: u64 = tokens;
-            // Sparse files may claim any size.
+            // Sparse files can have any size.
             tokens = before.checked_add(file.len()).ok_or_else(|| DataError::Shape {
                 what: format!("{}: more tokens than can be counted", path.display()),
             })?;
@@ -61,24 +61,25 @@ impl TokenStream {
         Self { source, tokens: count, vocab_size: ALL_IDS }
     }
 
-    /// From now on, ids of `vocab_size` and above are errors. Without this, all are read.
+    /// From now on, reading an id of `vocab_size` or above is an error. Without this call, all ids
+    /// are allowed.
     pub fn set_vocab_size(&mut self, vocab_size: u32) {
         self.vocab_size = vocab_size;
     }
 
-    /// Tokens in all.
+    /// Total number of tokens.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.tokens
     }
 
-    /// Whether there is none.
+    /// Whether the stream has no tokens.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.tokens == 0
     }
 
-    /// Bytes of memory that its tokens take; 0 in files.
+    /// Bytes of memory that its tokens take; 0 if they are in files.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         match &self.source {
@@ -98,7 +99,7 @@ impl TokenStream {
         Ok(ids.into_iter().map(|id| id as u16).collect())
     }
 
-    /// Files that it consists of; 0 in memory.
+    /// Number of files; 0 for a stream in memory.
     #[must_use]
     pub fn files(&self) -> usize {
         match &self.source {
@@ -107,7 +108,7 @@ impl TokenStream {
         }
     }
 
-    /// The files that it consists of, in order; none in memory.
+    /// Its files in order; none for a stream in memory.
     #[must_use]
     pub fn paths(&self) -> Vec<&Path> {
         match &self.source {
@@ -116,7 +117,7 @@ impl TokenStream {
         }
     }
 
-    /// The first file, or the name of a stream in memory: what messages name.
+    /// What messages name: the first file, or the name of a stream in memory.
     #[must_use]
     pub fn path(&self) -> &Path {
         match &self.source {
@@ -129,7 +130,7 @@ impl TokenStream {
     ///
     /// # Errors
     ///
-    /// When the range leaves the stream, a read fails, or an id is beyond the vocabulary.
+    /// When the range exceeds the stream, a read fails, or an id is outside the vocabulary.
     pub fn read(&self, start: u64, out: &mut [i32]) -> Result<(), DataError> {
         let count = out.len() as u64;
         let Some(end) = start.checked_add(count).filter(|&end| end <= self.tokens) else {
@@ -180,12 +181,12 @@ impl TokenStream {
         Ok(())
     }
 
-    /// Reads the first `tokens` tokens to see that each is an id of the vocabulary: a file of
+    /// Checks that the first `tokens` tokens are ids of the vocabulary, so that a file made with
     /// another tokenizer is found before the run and not during it.
     ///
     /// # Errors
     ///
-    /// When a read fails, or at the first id beyond the vocabulary.
+    /// When a read fails, or at the first id outside the vocabulary.
     pub fn check_ids(&self, tokens: u64) -> Result<(), DataError> {
         let mut buffer = vec![0; CHECKED_AT_ONCE];
         let end = self.tokens.min(tokens);
@@ -198,7 +199,7 @@ impl TokenStream {
         Ok(())
     }
 
-    /// Whether a sequence of `block_size` tokens and its targets can be cut out.
+    /// Checks that the stream can hold a sequence of `block_size` tokens and its targets.
     ///
     /// # Errors
     ///

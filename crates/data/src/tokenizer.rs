@@ -1,22 +1,22 @@
-//! Text to ids and back: a table of characters, or GPT-2's byte-pair encoding.
+//! Turns text into ids and back, with a table of characters or GPT-2's byte-pair encoding.
 //!
-//! Ids come back as text one at a time, for streaming: GPT-2's tokens may end inside a character,
-//! so a [`Decoder`] holds such bytes back until the rest arrives.
+//! Decoding is streaming, one id at a time. GPT-2's tokens may end inside a character, so a
+//! [`Decoder`] keeps such bytes until the rest arrives.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::OnceLock;
 use tiktoken::CoreBpe;
 
-/// Ids of GPT-2's vocabulary; models are usually padded to 50,304 rows.
+/// Size of GPT-2's vocabulary; models usually pad it to 50,304 rows.
 pub const GPT2_IDS: u32 = 50_257;
 
-/// The way between text and the ids of one data set.
+/// The tokenizer of one data set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tokenizer {
     /// One id per character.
     Char(CharTokenizer),
-    /// GPT-2's byte pairs; `<|endoftext|>` in a text is the one special token, 50256.
+    /// GPT-2's byte-pair encoding; `<|endoftext|>` in a text is its only special token, 50256.
     Gpt2,
 }
 
@@ -25,7 +25,7 @@ impl Tokenizer {
     ///
     /// # Errors
     ///
-    /// When a character is not in the table; byte pairs encode everything.
+    /// When a character is not in the table. Byte pairs can encode everything.
     pub fn encode(&self, text: &str) -> Result<Vec<i32>, UnknownCharacter> {
         match self {
             Self::Char(characters) => characters.encode(text),
@@ -36,7 +36,7 @@ impl Tokenizer {
         }
     }
 
-    /// The text of `ids`. What is no id, or no text, becomes U+FFFD.
+    /// The text of `ids`. Unknown ids and invalid UTF-8 become U+FFFD.
     #[must_use]
     pub fn decode(&self, ids: &[i32]) -> String {
         let mut decoder = self.decoder();
@@ -51,7 +51,7 @@ impl Tokenizer {
         Decoder { tokenizer: self, held: Vec::new() }
     }
 
-    /// Ids that stand for text.
+    /// How many ids have a text.
     #[must_use]
     pub fn vocab_size(&self) -> u32 {
         match self {
@@ -75,8 +75,8 @@ pub struct CharTokenizer {
 }
 
 impl CharTokenizer {
-    /// A table in which a character's place is its id; none if a character is there twice, or
-    /// there are more than 65,536.
+    /// A table in which a character's index is its id; `None` if a character occurs twice or there
+    /// are more than 65,536.
     #[must_use]
     pub fn new(characters: Vec<char>) -> Option<Self> {
         let ids: HashMap<char, u16> =
@@ -116,7 +116,7 @@ impl CharTokenizer {
 pub struct UnknownCharacter {
     /// The character.
     pub character: char,
-    /// Its place in the text, in characters from 0.
+    /// Its position in the text, in characters from 0.
     pub position: usize,
     /// Size of the vocabulary.
     pub vocab_size: u32,
@@ -127,7 +127,7 @@ impl fmt::Display for UnknownCharacter {
         let Self { character, position, vocab_size } = self;
         write!(
             f,
-            "character {character:?} (U+{:04X}) at position {position} is none of the \
+            "character {character:?} (U+{:04X}) at position {position} is not one of the \
              {vocab_size} characters that the model knows; leave it out of the text",
             u32::from(*character)
         )
@@ -140,12 +140,12 @@ impl std::error::Error for UnknownCharacter {}
 #[derive(Clone, Debug)]
 pub struct Decoder<'a> {
     tokenizer: &'a Tokenizer,
-    /// The beginning of a character whose other bytes have not come yet.
+    /// The first bytes of a character whose other bytes have not arrived yet.
     held: Vec<u8>,
 }
 
 impl Decoder<'_> {
-    /// The text that `id` completes; empty while a character is unfinished.
+    /// The text that `id` completes; empty while a character is incomplete.
     pub fn push(&mut self, id: i32) -> String {
         let id = u32::try_from(id).unwrap_or(u32::MAX);
         match self.tokenizer {
@@ -165,12 +165,13 @@ impl Decoder<'_> {
         }
     }
 
-    /// What is still held back: U+FFFD for a character that was never completed, or nothing.
+    /// The end of the text: U+FFFD for a character that was never completed, otherwise empty.
     pub fn finish(&mut self) -> String {
         String::from_utf8_lossy(&std::mem::take(&mut self.held)).into_owned()
     }
 
-    /// All that is text by now. Bytes that can never become text are U+FFFD at once.
+    /// Takes all complete characters. Bytes that can never become valid are replaced by U+FFFD at
+    /// once.
     fn take_complete(&mut self) -> String {
         let mut text = String::new();
         loop {

@@ -9,11 +9,11 @@ pub struct Grammar {
     /// The first is where a story begins.
     pub(super) rules: Vec<Rule>,
     pub(super) lexicons: Vec<Lexicon>,
-    /// For each place that remembers a word: the list it comes from.
+    /// For each register, the list that its word comes from.
     pub(super) registers: Vec<usize>,
 }
 
-/// A choice among ways to go on.
+/// A choice among alternatives.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rule {
     pub(super) alternatives: Vec<Alternative>,
@@ -30,25 +30,25 @@ pub(super) struct Alternative {
 /// A list of words, all equally likely.
 #[derive(Clone, Debug)]
 pub(super) struct Lexicon {
-    /// Names of a word's forms; the first is "." and means the word itself.
+    /// Names of the forms of a word; the first is "." and means the word itself.
     forms: Vec<String>,
-    /// By word, then by form.
+    /// Indexed by word, then by form.
     pub(super) words: Vec<Vec<String>>,
 }
 
-/// What an alternative consists of.
+/// One part of an alternative.
 #[derive(Clone, Debug)]
 pub(super) enum Part {
     Text(String),
-    /// What a rule makes of it.
+    /// The expansion of another rule.
     Rule(usize),
-    /// A word newly chosen, and where it is remembered.
+    /// A new word, and the register that remembers it.
     Pick {
         lexicon: usize,
         look: Look,
         register: Option<usize>,
     },
-    /// The word remembered there.
+    /// The word that a register remembers.
     Recall {
         register: usize,
         look: Look,
@@ -65,12 +65,12 @@ pub(super) struct Look {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Article {
     None,
-    /// "a" or "an", as the word wants it.
+    /// "a" or "an", depending on the word.
     Indefinite,
 }
 
 impl Lexicon {
-    /// A word as it appears in the text.
+    /// A word as it appears in the text: its article and its form.
     pub(super) fn shown(&self, word: usize, look: Look) -> [&str; 2] {
         let shown = self.words[word][look.form].as_str();
         let article = match look.article {
@@ -82,7 +82,7 @@ impl Lexicon {
     }
 }
 
-/// A grammar's text that makes no sense.
+/// An error in a grammar's text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrammarError {
     /// The line, counted from 1.
@@ -104,12 +104,12 @@ impl Grammar {
     ///
     /// # Errors
     ///
-    /// When a line makes no sense, or names what is nowhere defined.
+    /// When a line is invalid or uses an undefined name.
     pub fn parse(text: &str) -> Result<Self, GrammarError> {
         let lines =
             || (1..).zip(text.lines()).filter(|(_, l)| !l.is_empty() && !l.starts_with('#'));
         let mut reader = Reader::default();
-        // Names first, so that a rule may use what is defined further down.
+        // First pass: collect the names, so that a rule can use what is defined further down.
         for (_, line) in lines() {
             if let Some(name) = line.strip_prefix('@') {
                 let place = reader.rule_names.len();
@@ -124,7 +124,7 @@ impl Grammar {
     }
 }
 
-/// What the lines so far have said.
+/// What has been read so far.
 #[derive(Default)]
 struct Reader {
     rules: Vec<Rule>,
@@ -133,7 +133,7 @@ struct Reader {
     lexicon_names: HashMap<String, usize>,
     registers: Vec<usize>,
     register_names: HashMap<String, usize>,
-    /// What the lines that follow belong to.
+    /// The list or rule that the next lines belong to.
     section: Option<Section>,
 }
 
@@ -155,7 +155,8 @@ impl Reader {
             return Ok(());
         }
         if let Some(name) = line.strip_prefix('@') {
-            let place = self.rule_names.get(name).ok_or("a rule that was not seen before")?;
+            let place =
+                self.rule_names.get(name).ok_or("a rule that the first pass did not see")?;
             self.section = Some(Section::Rule(*place));
             return Ok(());
         }
@@ -166,7 +167,8 @@ impl Reader {
         }
     }
 
-    /// Words of a list: `word/form/form …`, or words that share their other forms after a colon.
+    /// Words of a list: `word/form/form …`, or several words, a colon and the forms that they
+    /// share.
     fn words(&mut self, lexicon: usize, line: &str) -> Result<(), String> {
         let (words, shared) = line.split_once(" : ").unwrap_or((line, ""));
         let lexicon = &mut self.lexicons[lexicon];
@@ -176,14 +178,14 @@ impl Reader {
                 own.chain(shared.split_whitespace()).map(|form| form.replace('_', " ")).collect();
             if forms.len() != lexicon.forms.len() {
                 let (found, wanted) = (forms.len(), lexicon.forms.len());
-                return Err(format!("{word} has {found} forms, not {wanted}"));
+                return Err(format!("{word} has {found} forms instead of {wanted}"));
             }
             lexicon.words.push(forms);
         }
         Ok(())
     }
 
-    /// One way of a rule: `weight* ` if it is not 1, then text, `{words}` and `<rules>`.
+    /// An alternative of a rule: `weight* ` if it is not 1, then text, `{words}` and `<rules>`.
     fn alternative(&mut self, rule: usize, line: &str) -> Result<(), String> {
         let weighted = line.split_once("* ").and_then(|(w, rest)| Some((w.parse().ok()?, rest)));
         let (weight, body) = weighted.unwrap_or((1_u32, line));
@@ -234,7 +236,7 @@ impl Reader {
     fn recall(&self, name: &str, form: &str, article: Article) -> Result<Part, String> {
         let register = self.register_names.get(name).copied();
         let register =
-            register.ok_or_else(|| format!("{name} is no list and remembers nothing"))?;
+            register.ok_or_else(|| format!("{name} is neither a list nor a register"))?;
         let look = self.look(self.registers[register], form, article)?;
         Ok(Part::Recall { register, look })
     }
@@ -245,7 +247,7 @@ impl Reader {
         Ok(Look { form, article })
     }
 
-    /// The register of that name, which always remembers words of one list.
+    /// The register of that name; it can only remember words of one list.
     fn register(&mut self, name: &str, lexicon: usize) -> Result<usize, String> {
         let next = self.registers.len();
         let register = *self.register_names.entry(name.to_owned()).or_insert(next);

@@ -1,13 +1,13 @@
-//! The built-in corpus: short stories that this program makes up itself, from a seed.
+//! The built-in corpus: short stories that this program generates from a seed.
 //!
 //! They come from a probabilistic grammar (`stories.txt`) in which every text has exactly one
-//! derivation. So the probability of a text is the product of the choices that made it, and the
-//! mean of -ln p over the validation text is the loss that no model can beat: the *floor*. It is
-//! summed up while the text is written, not estimated.
+//! derivation. So the probability of a text is the product of the probabilities of its choices, and
+//! the mean of -ln p over the validation text is the loss that no model can beat: the *floor*. It
+//! is computed exactly while the text is generated, not estimated.
 
 mod grammar;
-mod recognise;
 mod story;
+mod recognise;
 
 #[cfg(test)]
 mod unambiguous;
@@ -18,18 +18,18 @@ pub use recognise::Derivation;
 use rng::{Purpose, Stream};
 use std::sync::OnceLock;
 
-/// Loss of a 5-gram model of the built-in training text on its validation text, in nats per
-/// character: what a table of short contexts can do. A constant of the corpus, held by a test, so
-/// that nobody has to make the table's memory for it.
+/// Loss of a 5-gram model on the built-in validation text, in nats per character: what a table of
+/// short contexts can reach. A test checks this constant, so a run need not spend memory on the
+/// table.
 pub const FIVE_GRAM_LOSS: f64 = 0.692_823;
 
-/// Of the stories that everybody gets.
+/// Seed of the built-in stories.
 const SEED: u64 = 0x0066_6974_4750_5401;
-/// Bytes after which no further story is begun.
+/// Once the text has this many bytes, no further story is started.
 const TRAIN_BYTES: usize = 4_000_000;
 const VAL_BYTES: usize = 300_000;
 
-/// Bytes of memory that the corpus takes as tokens: it is made, not read.
+/// Memory that the corpus takes as tokens. It is generated in memory, not read from a file.
 pub const MEMORY_BYTES: u64 = 2 * (TRAIN_BYTES + VAL_BYTES) as u64;
 
 /// Characters that occur in the built-in corpus.
@@ -38,13 +38,13 @@ pub const VOCABULARY: u32 = 66;
 /// Text to train on and to evaluate on, from one grammar and two independent streams.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Corpus {
-    /// Whole stories, each ending with an empty line.
+    /// Training text: whole stories, each ending with an empty line.
     pub train: Vec<u8>,
-    /// Likewise; other stories.
+    /// Validation text: other stories, in the same form.
     pub val: Vec<u8>,
     /// The grammar's own mean of -ln p per character of `val`.
     pub floor: f64,
-    /// The characters that occur, ascending: a character's place is its id.
+    /// The characters that occur, in ascending order: a character's index is its id.
     pub vocabulary: Vec<u8>,
 }
 
@@ -67,7 +67,7 @@ impl Corpus {
         Self { train, val, floor, vocabulary }
     }
 
-    /// The ids of a text of this corpus. What does not occur in it is taken as id 0.
+    /// The ids of a text. A character that is not in the vocabulary gets id 0.
     #[must_use]
     pub fn tokens(&self, text: &[u8]) -> Vec<u16> {
         let mut ids = [0; 256];
@@ -78,7 +78,7 @@ impl Corpus {
     }
 }
 
-/// Stories up to at least `bytes`, and their -ln p.
+/// Generates at least `bytes` bytes of stories; returns them with their -ln p.
 fn write(seed: u64, stream: u64, bytes: usize) -> (Vec<u8>, f64) {
     let mut draws = Stream::new(seed, Purpose::Sample, stream);
     let mut text = Vec::with_capacity(bytes + 1024);

@@ -1,22 +1,22 @@
-//! The way back: which choices make a given text, and with what probability.
+//! Parses a story: which choices of the grammar produce a given text, and with what probability.
 //!
-//! Every alternative that agrees with the text so far is followed to its end, so all derivations
-//! are found, not just one. In the built-in grammar there is never more than one; the tests count
-//! them. Also the judge of what a trained model writes: is this a story, and how likely is it?
+//! The search follows every alternative that agrees with the text so far, so it finds all
+//! derivations, not just one. The built-in grammar never has more than one; the tests count them.
+//! It also judges the text of a trained model: is this a story, and how likely is it?
 
 use super::grammar::{Grammar, Look, Part};
 
-/// One way in which the grammar makes a text.
+/// One way in which the grammar produces a text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Derivation {
-    /// The choices in order: which alternative, which word.
+    /// The choices in order: the index of an alternative or of a word.
     pub choices: Vec<usize>,
-    /// -ln p of them all.
+    /// -ln p of all choices together.
     pub nats: f64,
 }
 
 impl Grammar {
-    /// All derivations of one whole story, ending with its empty line; the search ends at `most`.
+    /// The derivations of one whole story, including its final empty line; at most `most` of them.
     #[must_use]
     pub fn derivations(&self, story: &[u8], most: usize) -> Vec<Derivation> {
         let mut search = Search { grammar: self, story, most, found: Vec::new() };
@@ -37,14 +37,14 @@ struct Search<'a> {
     found: Vec<Derivation>,
 }
 
-/// What is still to be matched: the rest of an alternative, then that of the one around it.
+/// What is still to be matched: the rest of an alternative, then the rest of the enclosing one.
 #[derive(Clone, Copy)]
 struct Todo<'a> {
     parts: &'a [Part],
     after: Option<&'a Todo<'a>>,
 }
 
-/// A beginning of a derivation that agrees with the text up to `at`.
+/// The start of a derivation; it agrees with the text up to `at`.
 #[derive(Clone)]
 struct Path {
     at: usize,
@@ -53,7 +53,7 @@ struct Path {
 }
 
 impl Path {
-    /// With one more choice.
+    /// This path extended by one choice.
     fn chose(&self, choice: usize, nats: f64) -> Self {
         let mut path = self.clone();
         path.derivation.choices.push(choice);
@@ -133,7 +133,7 @@ impl Search<'_> {
         shown.iter().all(|text| self.matches(path, text))
     }
 
-    /// Whether the text goes on like that; if so, moves on.
+    /// If the rest of the text starts with `text`, moves past it and returns true.
     fn matches(&self, path: &mut Path, text: &str) -> bool {
         let agrees = self.story[path.at..].starts_with(text.as_bytes());
         path.at += if agrees { text.len() } else { 0 };

@@ -1,4 +1,4 @@
-//! One story at a time: choices drawn, text written, probabilities multiplied.
+//! Generates one story: draws the choices, writes the text and multiplies the probabilities.
 
 use super::grammar::{Grammar, Lexicon, Look, Part, Rule};
 use rng::Stream;

@@ -1,19 +1,19 @@
-//! Proof that no text has two derivations, by going through the grammar itself and not samples.
+//! Proves that no text has two derivations. The proof checks the grammar itself, not samples.
 //!
-//! Two facts suffice. (1) No word of a list, as shown, is the beginning of another one of that
-//! list: given the text, a pick has one answer. (2) Of two alternatives of a rule, whatever they
-//! expand to, one differs from the other before either ends: given the text, a choice has one
-//! answer. Then a derivation is forced, choice by choice. What a register remembers is taken as any
-//! word, which can only make more texts agree.
+//! Two facts suffice. (1) No word of a list is a prefix of another word of that list, so the text
+//! determines which word was picked. (2) However two alternatives of a rule expand, they differ
+//! before either of them ends, so the text determines which alternative was chosen. Then the text
+//! determines the whole derivation, choice by choice. The proof treats a remembered word as any
+//! word of its list, which can only make more texts agree.
 
 use super::grammar::{Grammar, Look, Part};
 use super::stories;
 
-/// What is left of an expansion: bytes in hand, then parts.
+/// The rest of an expansion: known bytes first, then unexpanded parts.
 #[derive(Clone)]
 struct Rest<'a> {
     bytes: Vec<u8>,
-    /// The next part is last.
+    /// A stack: the last element is the next part.
     parts: Vec<&'a Part>,
 }
 
@@ -29,7 +29,8 @@ impl<'a> Rest<'a> {
     }
 }
 
-/// The continuations in which there are bytes in hand; none of an expansion that has ended.
+/// Expands `rest` until each continuation starts with known bytes; empty if the expansion has
+/// ended.
 fn opened<'a>(grammar: &'a Grammar, mut rest: Rest<'a>) -> Vec<Rest<'a>> {
     if !rest.bytes.is_empty() {
         return vec![rest];
@@ -59,7 +60,7 @@ fn words<'a>(grammar: &Grammar, lexicon: usize, look: Look, rest: &Rest<'a>) -> 
     (0..lexicon.words.len()).map(|word| rest.with(shown(word), &[])).collect()
 }
 
-/// Whether some expansions agree until one of them ends.
+/// Whether two expansions can agree until one of them ends.
 fn can_agree<'a>(grammar: &'a Grammar, one: Rest<'a>, other: Rest<'a>) -> bool {
     let (ones, others) = (opened(grammar, one), opened(grammar, other));
     if ones.is_empty() || others.is_empty() {
@@ -118,7 +119,7 @@ fn the_stories_have_one_derivation_each() {
 }
 
 #[test]
-fn ambiguous_grammars_are_found_out() {
+fn ambiguous_grammars_are_detected() {
     let cases = [
         "%w\ncup cupboard\n@s\n{w}.",
         "@s\nab\nab",

@@ -1,4 +1,4 @@
-//! The built-in corpus: one derivation per story, the floor exact, no toy, the same for ever.
+//! The built-in corpus: one derivation per story, an exact floor, not a toy, and never changing.
 
 use fitgpt_data::Ngram;
 use fitgpt_data::corpus::{Corpus, FIVE_GRAM_LOSS, Grammar, VOCABULARY, stories};
@@ -42,7 +42,7 @@ fn every_story_has_exactly_one_derivation_and_their_sum_is_the_floor() {
     assert!((floor - corpus.floor).abs() < 1e-12, "{floor} {}", corpus.floor);
 }
 
-/// The recogniser is no yes-man: what no story says is no story.
+/// The recogniser does not accept everything: a changed story is not a story.
 #[test]
 fn changed_stories_are_no_stories() {
     let corpus = Corpus::generate(8, 1000, 20_000);
@@ -111,7 +111,7 @@ fn text_is_printable_and_two_streams_share_no_story() {
     assert!(back.eq(corpus.val.iter().copied()));
 }
 
-/// No toy: four characters of context are not nearly enough.
+/// The corpus is not a toy: four characters of context are not nearly enough.
 #[test]
 fn a_5_gram_is_far_from_the_floor() {
     let corpus = Corpus::builtin();
@@ -132,15 +132,15 @@ fn other_seeds_tell_other_stories() {
 }
 
 #[test]
-fn grammars_that_make_no_sense_are_refused_with_their_line() {
+fn invalid_grammars_are_refused_with_their_line() {
     let cases = [
         ("", 0, "no rule"),
         ("@s", 1, "empty rule"),
         ("word", 1, "words before"),
-        ("@s\n{x}", 2, "x is no list and remembers nothing"),
+        ("@s\n{x}", 2, "x is neither a list nor a register"),
         ("@s\n<x>", 2, "no rule is named x"),
         ("@s\n{x", 2, "not closed"),
-        ("%w f\na/b c\n@s\n{w}", 2, "c has 1 forms, not 2"),
+        ("%w f\na/b c\n@s\n{w}", 2, "c has 1 forms instead of 2"),
         ("%w\na\n@s\n{w.f}", 4, "no form .f"),
         ("%w\na\n%v\nb\n@s\n{X=w}{X=v}", 6, "X remembers words of two lists"),
         ("@s\n0* a", 2, "bad weight"),

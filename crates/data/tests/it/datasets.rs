@@ -1,4 +1,4 @@
-//! Data sets by folder: both layouts, what is missing, and what makes it.
+//! Data sets in folders: both layouts, what is missing, and the command that makes it.
 
 use crate::scratch::{Scratch, raw, shard};
 use fitgpt_data::{CharTokenizer, DataError, Dataset, Meta, Split, Tokenizer};

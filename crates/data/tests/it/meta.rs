@@ -23,7 +23,7 @@ fn dict(entries: Vec<(Value, Value)>) -> Value {
     Value::Dict(entries)
 }
 
-/// A whole `meta.pkl` of these parts.
+/// A whole `meta.pkl` with these parts.
 fn meta(size: Value, itos: Value, stoi: Value) -> Vec<u8> {
     let entries = [("vocab_size", size), ("itos", itos), ("stoi", stoi)];
     pickle::write(&dict(entries.map(|(key, value)| (text(key), value)).to_vec()))
@@ -60,16 +60,10 @@ fn contradictions_are_named() {
         (meta(id(2), good_itos(), stoi(&[("a", 0)])), "itos has 2 entries and stoi 1"),
         (meta(id(2), Value::None, good_stoi()), "itos is a None"),
         (meta(id(2), itos(&[(0, "a"), (0, "b")]), good_stoi()), "id 0 to 'a' and 'b'"),
-        (
-            meta(id(2), itos(&[(0, "a"), (2, "b")]), good_stoi()),
-            "has 2 where an id below 2 belongs",
-        ),
-        (
-            meta(id(2), itos(&[(0, "a"), (1, "bb")]), good_stoi()),
-            "'bb' where one character belongs",
-        ),
-        (meta(id(2), itos(&[(0, "a"), (1, "")]), good_stoi()), "'' where one character belongs"),
-        (meta(id(2), good_itos(), stoi(&[("a", 1), ("b", 0)])), "stoi gives id 1 to 'a', itos to"),
+        (meta(id(2), itos(&[(0, "a"), (2, "b")]), good_stoi()), "has 2 instead of an id below 2"),
+        (meta(id(2), itos(&[(0, "a"), (1, "bb")]), good_stoi()), "'bb' instead of one character"),
+        (meta(id(2), itos(&[(0, "a"), (1, "")]), good_stoi()), "'' instead of one character"),
+        (meta(id(2), good_itos(), stoi(&[("a", 1), ("b", 0)])), "stoi gives id 1 to 'a', but itos"),
         (meta(id(2), good_itos(), stoi(&[("a", 0), ("a", 0)])), "stoi gives id 0 twice"),
         (
             meta(id(2), itos(&[(0, "a"), (1, "a")]), stoi(&[("a", 0), ("a", 1)])),
@@ -84,7 +78,7 @@ fn contradictions_are_named() {
 }
 
 #[test]
-fn what_is_no_meta_is_named() {
+fn files_that_are_not_a_meta_are_refused() {
     let size = |value: Value| pickle::write(&dict(vec![(text("vocab_size"), value)]));
     let cases = [
         (size(Value::Int(0)), "vocab_size is 0"),

@@ -1,10 +1,11 @@
-//! nanoGPT's batches, against the starts that the real one drew (PyTorch 2.11, seed 1337).
+//! nanoGPT's batches, compared with the starts that the real nanoGPT drew (PyTorch 2.11, seed
+//! 1337).
 
 use fitgpt_data::{DataError, NanogptSampler, NanogptSpec, NanogptState, Split};
 use rng::torch::Generator;
 
-/// Words that initialising the model of nanoGPT's README takes: 4 layers, 4 heads, 128 wide,
-/// block_size 64, 65 characters, no bias.
+/// Random words that initialising the model of nanoGPT's README takes: 4 layers, 4 heads, 128
+/// channels, block_size 64, 65 characters, no bias.
 const INIT_DRAWS: u64 = 1_950_208;
 
 /// tinyshakespeare by characters.
@@ -59,7 +60,7 @@ fn evaluation_moves_training_here() {
     assert_ne!(train(&mut sampler), [539994, 513055, 903472]);
 }
 
-/// Two words a draw from 2^28 places on, as in PyTorch 2.7 and later.
+/// From 2^28 possible starts on, a draw takes two words, as in PyTorch 2.7 and later.
 #[test]
 fn large_data_sets_take_two_words() {
     let spec = NanogptSpec {

@@ -1,4 +1,4 @@
-//! The 5-gram: right on sources whose entropy is known, sane at the edges.
+//! The 5-gram model: correct on sources of known entropy, and at the edge cases.
 
 use fitgpt_data::Ngram;
 use rng::{Purpose, Stream};
@@ -9,14 +9,14 @@ fn draws(count: usize, index: u64) -> Vec<u16> {
     (0..count).map(|_| stream.below(8) as u16).collect()
 }
 
-/// Eight symbols, equally likely: ln 8, and a little for what 5-grams believe to have seen.
+/// Eight equally likely symbols cost ln 8, plus a little because 5-grams overfit the noise.
 #[test]
 fn noise_costs_its_entropy() {
     let loss = Ngram::train(&draws(1_000_000, 0), 8).loss(&draws(100_000, 1));
     assert!((8_f64.ln()..8_f64.ln() * 1.01).contains(&loss), "{loss}");
 }
 
-/// Each symbol is the sum of the two before it: nothing is left to chance.
+/// Each symbol is the sum of the two before it, so it is fully predictable.
 #[test]
 fn a_rule_inside_the_window_is_free() {
     let rule = |seed: u16| {
@@ -59,8 +59,8 @@ fn edges() {
     }
 }
 
-/// How often each gram of a text was seen: as it is at the longest, in the shorter ones by how many
-/// different symbols stand before it.
+/// The count of each n-gram: occurrences for the longest order; for the shorter ones, the number of
+/// different symbols that precede it.
 fn counts(text: &[u16], length: usize) -> BTreeMap<Vec<u16>, f64> {
     let mut found = BTreeMap::new();
     if length == 5 {
@@ -102,7 +102,7 @@ fn by_the_book(text: &[u16], context: &[u16], next: u16, vocabulary: f64) -> f64
     own / total + taken / total * shorter
 }
 
-/// Against a second implementation that is slow and literal.
+/// Compares with a second implementation that is slow and literal.
 #[test]
 fn probabilities_are_those_of_the_book() {
     let text: Vec<u16> = draws(4000, 9).iter().map(|t| t * t % 7).collect();

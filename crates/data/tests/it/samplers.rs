@@ -1,4 +1,4 @@
-//! The pure sampler: inside the data, even, the same for ever, and never disturbed by another use.
+//! The pure sampler: inside the data, uniform, never changing, and independent of other uses.
 
 use fitgpt_data::{Batch, DataError, Sampler, Split, TokenStream, Use, fill_rows};
 use proptest::prelude::*;
@@ -16,7 +16,7 @@ fn starts(seed: u64, batch: Batch, stream: &TokenStream, block_size: u64) -> [u6
     starts
 }
 
-/// A change of any of these numbers changes every run: not without a word in the changelog.
+/// Changing any of these numbers changes every run: say so in the changelog.
 #[test]
 fn batches_are_pinned() {
     let data = stream(1_003_854);
@@ -70,7 +70,7 @@ fn every_batch_has_a_stream_of_its_own() {
 
 /// Evaluation at any time and in any number leaves training as it was.
 #[test]
-fn evaluation_never_moves_training() {
+fn evaluation_never_affects_training() {
     let data = stream(5000);
     let train = |iteration| starts(1, Batch { iteration, ..TRAIN }, &data, 128);
     let alone: Vec<_> = (0..20).map(train).collect();
@@ -84,7 +84,7 @@ fn evaluation_never_moves_training() {
         })
         .collect();
     assert_eq!(alone, disturbed);
-    // And asked for backwards.
+    // The same batches in reverse order.
     let backwards: Vec<_> = (0..20).rev().map(train).collect();
     assert!(alone.iter().eq(backwards.iter().rev()));
 }
@@ -109,7 +109,7 @@ fn rows_are_tokens_and_their_successors() {
     fill_rows(&data, &[5, 995, 100], &mut tokens, &mut targets).unwrap();
     assert_eq!(tokens, [5, 6, 7, 8, 995, 996, 997, 998, 100, 101, 102, 103]);
     assert_eq!(targets, [6, 7, 8, 9, 996, 997, 998, 999, 101, 102, 103, 104]);
-    // One token a row; the last row that fits.
+    // Rows of one token; the last row that fits.
     let (mut tokens, mut targets) = ([0; 1], [0; 1]);
     fill_rows(&data, &[998], &mut tokens, &mut targets).unwrap();
     assert_eq!((tokens, targets), ([998], [999]));

@@ -1,4 +1,4 @@
-//! A folder for one test, gone at its end.
+//! A folder for one test, removed when the test ends.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,4 +1,4 @@
-//! Files of both kinds and streams of many; files that are something else, or broken.
+//! Files of both formats, streams of many files, and files that are foreign or broken.
 
 use crate::scratch::{Scratch, raw, shard, shard_with};
 use fitgpt_data::{DataError, TokenFile, TokenStream};
@@ -100,7 +100,7 @@ fn broken_and_foreign_files_are_refused() {
         (&shard_with(20240520, 1, -1, &tokens), "promises -1 tokens"),
         (&shard_with(20240520, 1, 0, &[]), "promises 0 tokens"),
         (&20240520_i32.to_le_bytes(), "has 4 bytes"),
-        (&shard_with(20240520, 2, 100, &tokens), "shard of version 2, only version 1"),
+        (&shard_with(20240520, 2, 100, &tokens), "shard of version 2, but only version 1"),
         (&shard_with(20240801, 7, 100, &tokens), "llama-3 shard"),
         (b"PK\x03\x04\x00\x00\x08\x08archive/data.pkl", "a zip or PyTorch file"),
         (text, "plain text; `fitgpt prepare` makes token files"),
@@ -114,7 +114,7 @@ fn broken_and_foreign_files_are_refused() {
     }
 }
 
-/// What only looks a little like another file: token 35615 first, or one id again and again.
+/// Token files that slightly resemble another kind: token 35615 first, or one repeated id.
 #[test]
 fn real_tokens_are_not_refused() {
     let scratch = Scratch::new();
@@ -146,7 +146,7 @@ fn what_cannot_be_opened_is_named() {
     assert!(message.contains("a folder"), "{message}");
 }
 
-/// As when a disk is full or another program writes the file anew.
+/// As happens when a disk is full or another program rewrites the file.
 #[test]
 fn a_file_that_shrinks_while_open_is_an_error() {
     let scratch = Scratch::new();
@@ -161,7 +161,7 @@ fn a_file_that_shrinks_while_open_is_an_error() {
 }
 
 proptest! {
-    /// Any bytes: refused, or as many tokens as they are, all readable.
+    /// Any bytes are either refused or read as the right number of tokens.
     #[test]
     fn random_files_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..3000)) {
         let scratch = Scratch::new();

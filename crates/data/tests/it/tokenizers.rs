@@ -25,7 +25,7 @@ fn an_unseen_character_is_named_with_its_place() {
     let error = letters().encode("abé?").unwrap_err();
     assert_eq!((error.character, error.position), ('?', 3));
     let message = error.to_string();
-    assert!(message.contains("'?' (U+003F) at position 3 is none of the 8"), "{message}");
+    assert!(message.contains("'?' (U+003F) at position 3 is not one of the 8"), "{message}");
     let message = letters().encode("\t").unwrap_err().to_string();
     assert!(message.contains(r"'\t' (U+0009) at position 0"), "{message}");
 }
@@ -47,7 +47,7 @@ fn gpt2_ids() {
     assert_eq!(Tokenizer::Gpt2.vocab_size(), 50_257);
 }
 
-/// Byte pairs end inside characters; nothing is shown before the character is whole.
+/// Byte pairs can end inside a character; the decoder returns nothing before it is complete.
 #[test]
 fn streams_hold_back_half_characters() {
     let text = "naïve 中文 😀!";
@@ -60,11 +60,11 @@ fn streams_hold_back_half_characters() {
 }
 
 #[test]
-fn what_is_no_text_is_marked_and_passed() {
+fn invalid_utf8_becomes_replacement_characters() {
     let tokenizer = Tokenizer::Gpt2;
     let face = tokenizer.encode("😀").unwrap();
     assert!(face.len() > 1);
-    // A character that is never finished: at the end, before text, before a row of padding.
+    // A character that is never completed: at the end, before text, before a padding row.
     assert_eq!(tokenizer.decode(&face[..1]), "\u{fffd}");
     let broken = [face[0], 64];
     assert_eq!(tokenizer.decode(&broken), "\u{fffd}a");
@@ -75,7 +75,7 @@ fn what_is_no_text_is_marked_and_passed() {
 proptest! {
     #[test]
     fn any_text_comes_back(text in any::<String>()) {
-        // Text that spells the special token out comes back as well: its id decodes to it.
+        // Text that spells out the special token survives too, because its id decodes to it.
         let ids = Tokenizer::Gpt2.encode(&text).unwrap();
         prop_assert_eq!(Tokenizer::Gpt2.decode(&ids), text);
     }
