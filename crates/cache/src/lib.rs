@@ -1,6 +1,6 @@
-//! Files that only save time: compiled kernels, step times. A cache is an input like any other, and
-//! code from it is executed; so a file is believed only if nobody else could have written it.
-//! Whatever is wrong with one costs time, never a run: it is ignored, with a reason to tell.
+//! Cache files, which only save time: compiled kernels and step times. A cached kernel is executed,
+//! so a file is used only if no other user could have written it. A file with any problem is
+//! ignored and the caller gets the reason; it costs time, but never a run.
 
 #![forbid(unsafe_code)]
 
@@ -13,23 +13,23 @@ use std::path::{Path, PathBuf};
 /// Why a cached file is not used.
 #[derive(Debug)]
 pub enum Ignored {
-    /// There is none: nothing to tell.
+    /// There is no file. This needs no message.
     Absent,
-    /// Its owner, or its folder's, is neither this user nor root.
+    /// The file or its folder belongs to neither this user nor root.
     Foreign {
-        /// The owner's number.
+        /// The owner's user id.
         owner: u32,
     },
-    /// Others may write to it or to its folder.
+    /// Other users may write to the file or its folder.
     Writable,
-    /// It is no regular file.
+    /// It is not a regular file.
     NotAFile,
-    /// It is longer than any that is written here.
+    /// It is longer than any file that this program writes.
     TooLarge {
-        /// The longest.
+        /// The most bytes allowed.
         limit: u64,
     },
-    /// It is damaged, or another version's.
+    /// It is damaged or from another version.
     Content(&'static str),
     /// It cannot be read.
     Io(io::Error),
@@ -38,12 +38,12 @@ pub enum Ignored {
 impl fmt::Display for Ignored {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Ignored::Absent => write!(f, "it is not there"),
+            Ignored::Absent => write!(f, "it does not exist"),
             Ignored::Foreign { owner } => {
                 write!(f, "it or its folder belongs to another user (uid {owner})")
             }
             Ignored::Writable => {
-                write!(f, "others can write to it or its folder (run chmod go-w on both)")
+                write!(f, "other users can write to it or its folder (run chmod go-w on both)")
             }
             Ignored::NotAFile => write!(f, "it is not a regular file"),
             Ignored::TooLarge { limit } => write!(f, "it is longer than {limit} bytes"),
@@ -53,8 +53,8 @@ impl fmt::Display for Ignored {
     }
 }
 
-/// Where caches are kept: `FITGPT_CACHE`, else `fitgpt` where the system keeps them; none without a
-/// home.
+/// The cache folder: `FITGPT_CACHE`, else `fitgpt` in the user's cache folder; `None` if there is
+/// no home folder.
 #[must_use]
 pub fn folder() -> Option<PathBuf> {
     let named = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
@@ -62,13 +62,13 @@ pub fn folder() -> Option<PathBuf> {
     named("FITGPT_CACHE").or_else(|| Some(system()?.join("fitgpt")))
 }
 
-/// The content of a file that only this user, or root, can have written.
+/// Reads a file that only this user or root can have written.
 ///
 /// # Errors
 ///
 /// Why it is not used.
 pub fn read(path: &Path, limit: u64) -> Result<Vec<u8>, Ignored> {
-    // Before it is opened: opening a pipe would wait for somebody who writes.
+    // Checked before opening, because opening a pipe waits for a writer.
     if !path.metadata().map_err(absent)?.is_file() {
         return Err(Ignored::NotAFile);
     }
@@ -91,27 +91,27 @@ pub fn read(path: &Path, limit: u64) -> Result<Vec<u8>, Ignored> {
     }
 }
 
-/// Replaces a file: written beside it and renamed, so that another process never sees half of it.
-/// Only this user may read or write what is made here.
+/// Replaces a file by writing a temporary one and renaming it, so that another process never sees a
+/// partial file. Only this user can read or write the file and new folders.
 ///
 /// # Errors
 ///
-/// When the disk refuses.
+/// When the operating system refuses.
 pub fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     if let Some(folder) = path.parent() {
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     }
-    let beside = path.with_added_extension(format!("{}.part", std::process::id()));
+    let temporary = path.with_added_extension(format!("{}.part", std::process::id()));
     let written = OpenOptions::new()
         .write(true)
         .create(true)
         .truncate(true)
         .mode(0o600)
-        .open(&beside)
+        .open(&temporary)
         .and_then(|mut file| file.write_all(content))
-        .and_then(|()| std::fs::rename(&beside, path));
+        .and_then(|()| std::fs::rename(&temporary, path));
     if written.is_err() {
-        let _ = std::fs::remove_file(&beside);
+        let _ = std::fs::remove_file(&temporary);
     }
     written
 }
@@ -140,15 +140,15 @@ mod tests {
     use std::fs::Permissions;
     use std::os::unix::fs::{PermissionsExt, chown};
 
-    struct Place(PathBuf);
+    struct TempDir(PathBuf);
 
-    impl Place {
-        fn new(name: &str) -> Place {
+    impl TempDir {
+        fn new(name: &str) -> TempDir {
             let name = format!("fitgpt-cache-{}-{name}", std::process::id());
-            let place = Place(std::env::temp_dir().join(name));
-            let _ = std::fs::remove_dir_all(&place.0);
-            write(&place.file(), b"content").unwrap();
-            place
+            let dir = TempDir(std::env::temp_dir().join(name));
+            let _ = std::fs::remove_dir_all(&dir.0);
+            write(&dir.file(), b"content").unwrap();
+            dir
         }
 
         fn file(&self) -> PathBuf {
@@ -160,7 +160,7 @@ mod tests {
         }
     }
 
-    impl Drop for Place {
+    impl Drop for TempDir {
         fn drop(&mut self) {
             let _ = std::fs::remove_dir_all(&self.0);
         }
@@ -168,56 +168,56 @@ mod tests {
 
     #[test]
     fn what_was_written_is_read_back() {
-        let place = Place::new("own");
-        assert_eq!(read(&place.file(), 7).unwrap(), b"content");
-        assert!(matches!(read(&place.file(), 6), Err(Ignored::TooLarge { limit: 6 })));
-        assert!(matches!(read(&place.0.join("b"), 9), Err(Ignored::Absent)));
-        assert!(matches!(read(&place.file().join("c"), 9), Err(Ignored::Absent)));
-        assert!(matches!(read(&place.0, 9), Err(Ignored::NotAFile)));
-        write(&place.file(), b"other").unwrap();
-        assert_eq!(read(&place.file(), 7).unwrap(), b"other");
-        let names = std::fs::read_dir(place.0.join("kernels")).unwrap().count();
-        assert_eq!(names, 1, "nothing is left beside it");
+        let dir = TempDir::new("own");
+        assert_eq!(read(&dir.file(), 7).unwrap(), b"content");
+        assert!(matches!(read(&dir.file(), 6), Err(Ignored::TooLarge { limit: 6 })));
+        assert!(matches!(read(&dir.0.join("b"), 9), Err(Ignored::Absent)));
+        assert!(matches!(read(&dir.file().join("c"), 9), Err(Ignored::Absent)));
+        assert!(matches!(read(&dir.0, 9), Err(Ignored::NotAFile)));
+        write(&dir.file(), b"other").unwrap();
+        assert_eq!(read(&dir.file(), 7).unwrap(), b"other");
+        let names = std::fs::read_dir(dir.0.join("kernels")).unwrap().count();
+        assert_eq!(names, 1, "the temporary file is gone");
         assert!(write(Path::new("/proc/fitgpt/a"), b"x").is_err());
     }
 
     #[test]
     fn what_others_may_write_is_ignored() {
-        let place = Place::new("writable");
-        let (file, folder) = (place.file(), place.0.join("kernels"));
+        let dir = TempDir::new("writable");
+        let (file, folder) = (dir.file(), dir.0.join("kernels"));
         for (path, mode, usual) in [(&file, 0o602, 0o600), (&file, 0o620, 0o600)]
             .into_iter()
             .chain([(&folder, 0o777, 0o700), (&folder, 0o770, 0o700)])
         {
-            place.mode(path, mode);
+            dir.mode(path, mode);
             assert!(matches!(read(&file, 9), Err(Ignored::Writable)), "{mode:o}");
-            place.mode(path, usual);
+            dir.mode(path, usual);
             assert!(read(&file, 9).is_ok());
         }
     }
 
     #[test]
     fn what_belongs_to_somebody_else_is_ignored() {
-        let place = Place::new("foreign");
-        for path in [place.file(), place.0.join("kernels")] {
+        let dir = TempDir::new("foreign");
+        for path in [dir.file(), dir.0.join("kernels")] {
             if chown(&path, Some(12345), None).is_err() {
-                return println!("skipped: only root gives files away");
+                return println!("skipped: only root can change a file's owner");
             }
-            assert!(matches!(read(&place.file(), 9), Err(Ignored::Foreign { owner: 12345 })));
+            assert!(matches!(read(&dir.file(), 9), Err(Ignored::Foreign { owner: 12345 })));
             chown(&path, Some(rustix::process::geteuid().as_raw()), None).unwrap();
         }
-        assert!(read(&place.file(), 9).is_ok());
+        assert!(read(&dir.file(), 9).is_ok());
     }
 
     #[test]
     fn a_pipe_and_a_device_are_no_files() {
-        let place = Place::new("pipe");
-        let pipe = place.0.join("pipe");
+        let dir = TempDir::new("pipe");
+        let pipe = dir.0.join("pipe");
         let made = std::process::Command::new("mkfifo").arg(&pipe).status();
         if made.is_ok_and(|status| status.success()) {
             assert!(matches!(read(&pipe, 9), Err(Ignored::NotAFile)));
         }
-        let link = place.0.join("zero");
+        let link = dir.0.join("zero");
         std::os::unix::fs::symlink("/dev/zero", &link).unwrap();
         assert!(matches!(read(&link, 9), Err(Ignored::NotAFile)));
     }

@@ -1,5 +1,5 @@
-//! The system's allocator with counters: calls, bytes held, the most bytes held, and bytes asked
-//! for at each alignment. For tests and the soak; no product code uses it.
+//! The system's allocator with counters: calls, bytes held, peak bytes held, and bytes requested at
+//! each alignment. For tests and the soak; the program itself does not use it.
 //!
 //! ```
 //! #[global_allocator]
@@ -16,10 +16,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 static CALLS: AtomicU64 = AtomicU64::new(0);
 static HELD: AtomicU64 = AtomicU64::new(0);
 static MOST: AtomicU64 = AtomicU64::new(0);
-/// By the alignment's power of two.
+/// Indexed by the base-2 logarithm of the alignment.
 static ALIGNED: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
 
-/// The allocator: to be named in `#[global_allocator]`.
+/// The allocator, for use in `#[global_allocator]`.
 pub struct Counting;
 
 /// Allocations so far, in all threads.
@@ -32,17 +32,17 @@ pub fn held() -> u64 {
     HELD.load(Relaxed)
 }
 
-/// The most bytes held at one time since [`forget_most`].
+/// Peak of [`held`] since the last [`forget_most`].
 pub fn most() -> u64 {
     MOST.load(Relaxed)
 }
 
-/// Starts [`most`] again from what is held now.
+/// Resets [`most`] to what is held now.
 pub fn forget_most() {
     MOST.store(held(), Relaxed);
 }
 
-/// Bytes asked for at this alignment so far.
+/// Bytes requested at this alignment so far.
 pub fn asked_at(alignment: u64) -> u64 {
     ALIGNED[alignment.trailing_zeros() as usize % 64].load(Relaxed)
 }
@@ -55,15 +55,15 @@ fn taken(bytes: usize) {
 
 fn asked(layout: Layout) {
     taken(layout.size());
-    let place = layout.align().trailing_zeros() as usize % 64;
-    ALIGNED[place].fetch_add(layout.size() as u64, Relaxed);
+    let power = layout.align().trailing_zeros() as usize % 64;
+    ALIGNED[power].fetch_add(layout.size() as u64, Relaxed);
 }
 
 fn returned(bytes: usize) {
     HELD.fetch_sub(bytes as u64, Relaxed);
 }
 
-// SAFETY: everything is passed on to the system's allocator as it came.
+// SAFETY: every call is passed to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller keeps `alloc`'s contract.
@@ -107,7 +107,7 @@ mod tests {
     #[global_allocator]
     static ALLOCATOR: Counting = Counting;
 
-    /// Other threads of the test binary take and free little; the sizes here stand out.
+    /// Other threads of the test binary allocate little, compared with the sizes here.
     #[test]
     fn what_is_held_and_what_was_most() {
         const LARGE: usize = 64 << 20;

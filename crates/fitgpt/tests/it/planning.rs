@@ -371,7 +371,7 @@ fn times_that_were_measured_are_used() {
     }
     std::fs::write(&file, &content).unwrap();
     mode(0o666);
-    ignored("others can write");
+    ignored("other users can write");
     mode(0o600);
     if std::os::unix::fs::chown(&file, Some(12345), None).is_ok() {
         ignored("another user (uid 12345)");
