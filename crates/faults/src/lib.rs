@@ -1,30 +1,32 @@
-//! The file system as an adversary, by interposition: `LD_PRELOAD` puts these functions before
-//! libc's. A counted call fails, is cut short or ends the process as the environment says, and
-//! every one is recorded, so that `crates/soak` can work out what a power cut would have left.
+//! Injects file system faults. `LD_PRELOAD` puts these functions in front of libc's. Environment
+//! variables select one call, which then fails, does only half of its work, or kills the process.
+//! Every call is recorded, so that `crates/soak` can compute what a power cut would have left on
+//! the disk.
 //!
-//! | variable | says |
+//! | variable | meaning |
 //! |---|---|
-//! | `FITGPT_FAULTS_ROOT` | only paths under this folder count; without it nothing is done |
-//! | `FITGPT_FAULTS_AT` | the number of the call that fails, counted from 1 |
-//! | `FITGPT_FAULTS_DO` | `kill`, `short`, or the number of an error |
-//! | `FITGPT_FAULTS_OF` | which calls count: `changes` (unless it is given), `writes` or `reads` |
-//! | `FITGPT_FAULTS_RECORD` | the file that gets a record of each change, and of reads that count |
-//! | `FITGPT_FAULTS_FIRED` | the file that gets a byte when the fault happens |
+//! | `FITGPT_FAULTS_ROOT` | only paths under this folder count; without it nothing happens |
+//! | `FITGPT_FAULTS_AT` | the call that gets the fault, counted from 1 |
+//! | `FITGPT_FAULTS_DO` | `kill`, `short`, or an `errno` |
+//! | `FITGPT_FAULTS_OF` | which calls count: `changes` (the default), `writes` or `reads` |
+//! | `FITGPT_FAULTS_RECORD` | the file that records each change, and each read that counts |
+//! | `FITGPT_FAULTS_FIRED` | the file to which one byte is written when the fault happens |
 //!
-//! Changes are open, write, truncate, sync, rename, link, unlink, mkdir and rmdir. The functions
-//! that std calls on Linux are interposed; a static binary or one that makes system calls itself is
-//! not reached. No dependency and no file operation of std: those would come back here.
+//! Changes are open, write, truncate, sync, rename, link, unlink, mkdir and rmdir. The crate
+//! interposes the functions that std calls on Linux; it does not affect a static binary or one that
+//! makes system calls directly. It has no dependencies and uses none of std's file operations,
+//! because those would call the interposed functions again.
 
 #![cfg(target_os = "linux")]
 
-mod real;
-mod record;
 mod state;
+mod record;
+mod real;
 
 use real::{c_char, c_int, c_uint, c_void, iovec, off_t, size_t, ssize_t};
 use state::{Kind, Verdict, judge, path_of};
 
-/// Runs a call that changes names: judged first, recorded after.
+/// Runs a call that changes names: first decides about a fault, then runs it, then records it.
 fn named(kind: u8, paths: [Option<Vec<u8>>; 2], call: impl FnOnce() -> c_int) -> c_int {
     let [first, second] = paths;
     let Some(first) = first else { return call() };
@@ -41,7 +43,7 @@ fn named(kind: u8, paths: [Option<Vec<u8>>; 2], call: impl FnOnce() -> c_int) ->
     result
 }
 
-/// Runs a call on a file that is open under the root.
+/// Runs a call on an open file; files outside the root are not counted.
 fn on_file(fd: c_int, kind: u8, length: u64, call: impl FnOnce() -> c_int) -> c_int {
     let _one_at_a_time = state::lock();
     let Some(file) = state::file(fd) else { return call() };
@@ -57,7 +59,7 @@ fn on_file(fd: c_int, kind: u8, length: u64, call: impl FnOnce() -> c_int) -> c_
     result
 }
 
-/// Runs an open; what is opened gets a number, by which later calls on it are recorded.
+/// Runs an open. The file gets a number that the records of later calls on it use.
 fn opened(path: Option<Vec<u8>>, flags: c_int, call: impl FnOnce() -> c_int) -> c_int {
     let Some(path) = path else { return call() };
     let _one_at_a_time = state::lock();
@@ -75,7 +77,7 @@ fn opened(path: Option<Vec<u8>>, flags: c_int, call: impl FnOnce() -> c_int) -> 
     fd
 }
 
-/// Runs a write of some bytes at an offset, or where the file stands.
+/// Runs a write at an offset, or at the file's position if there is none.
 fn written(
     fd: c_int,
     start: *const c_void,
@@ -113,7 +115,7 @@ fn written(
     done
 }
 
-/// Runs a read, which is judged and recorded where reads are counted.
+/// Runs a read. If reads count, it may get a fault and is recorded.
 fn read_some(fd: c_int, count: size_t, call: impl FnOnce(size_t) -> ssize_t) -> ssize_t {
     if !state::counts_reads() || state::file(fd).is_none() {
         return call(count);
@@ -125,7 +127,7 @@ fn read_some(fd: c_int, count: size_t, call: impl FnOnce(size_t) -> ssize_t) -> 
         Verdict::Short => {
             let half = count.div_ceil(2);
             let done = call(half);
-            // Where the file ends before it, nothing was cut.
+            // If the file ended earlier, the read was not shortened.
             if half < count && done == half as ssize_t {
                 state::fired();
             }
@@ -135,18 +137,18 @@ fn read_some(fd: c_int, count: size_t, call: impl FnOnce(size_t) -> ssize_t) -> 
     }
 }
 
-/// Defines a function of libc: its name, arguments and result, and what is done instead; `next` is
-/// the function that it hides.
+/// Defines a replacement for a libc function: name, arguments, result and body; `next` is the
+/// original function.
 macro_rules! interpose {
     ($(
         fn $name:ident($($argument:ident: $kind:ty),*) -> $result:ty = |$next:ident| $body:expr;
     )*) => {
         $(
-            /// Libc's function of this name, judged and recorded.
+            /// Replaces libc's function of this name: it may get a fault and is recorded.
             ///
             /// # Safety
             ///
-            /// As libc's.
+            /// The same as for libc's function.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name($($argument: $kind),*) -> $result {
                 let $next = {
@@ -162,7 +164,7 @@ macro_rules! interpose {
     };
 }
 
-/// Calls the function that is hidden.
+/// Calls the original function.
 macro_rules! call {
     ($next:ident($($argument:expr),*)) => {
         // SAFETY: the arguments are the caller's own, whose contract is that of the function
@@ -171,7 +173,7 @@ macro_rules! call {
     };
 }
 
-// A table: one row for each function.
+// A table with one row for each function.
 #[rustfmt::skip]
 mod calls {
     use super::*;
@@ -188,9 +190,9 @@ mod calls {
         fn pwrite(fd: c_int, start: *const c_void, count: size_t, at: off_t) -> ssize_t = |next|
             written(fd, start, count, Some(at), |count| call!(next(fd, start, count, at)));
         fn writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t = |next| {
-            // SAFETY: the caller gives `count` parts; of none nothing is looked at.
+            // SAFETY: the caller passes `count` parts; with none, nothing is read.
             match unsafe { parts.as_ref() }.filter(|_| count > 0) {
-                // The first part alone: to write less than asked is allowed at any time.
+                // Writes only the first part: `writev` may always write less than requested.
                 Some(&part) => written(fd, part.start, part.count, None, |count| {
                     let part = iovec { count, ..part };
                     call!(next(fd, &raw const part, 1))

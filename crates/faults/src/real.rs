@@ -1,4 +1,4 @@
-//! The few things of libc that are called directly, and the functions behind the interposed ones.
+//! The few libc functions that are called directly, and the originals of the interposed functions.
 
 #![allow(non_camel_case_types)]
 
@@ -15,13 +15,13 @@ pub type off_t = i64;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct iovec {
-    /// Where it begins.
+    /// Its first byte.
     pub start: *const c_void,
-    /// Its bytes.
+    /// Its length in bytes.
     pub count: size_t,
 }
 
-/// Writes go to the end.
+/// Open flag: writes go to the end of the file.
 pub const O_APPEND: c_int = 0o2000;
 const O_WRONLY: c_int = 1;
 const O_CREAT: c_int = 0o100;
@@ -38,48 +38,47 @@ unsafe extern "C" {
     fn abort() -> !;
 }
 
-/// The next function of a name, which ends in a zero byte.
+/// The original libc function. The name must end in a zero byte.
 pub fn next(name: &'static str) -> *mut c_void {
     let following = -1_isize as *mut c_void; // RTLD_NEXT
     // SAFETY: the name ends in a zero byte.
     let place = unsafe { dlsym(following, name.as_ptr().cast()) };
     if place.is_null() {
-        // SAFETY: it takes nothing. Without libc's function there is no way on.
+        // SAFETY: it has no arguments. Without libc's function the process cannot continue.
         unsafe { abort() }
     }
     place
 }
 
-/// Sets the error and gives what a failed call gives.
+/// Sets `errno` and returns what a failed call returns.
 pub fn fail(error: c_int) -> ssize_t {
     // SAFETY: the address is this thread's own error number.
     unsafe { *__errno_location() = error };
     -1
 }
 
-/// Where a file stands.
+/// The current position of a file.
 pub fn position(fd: c_int) -> u64 {
-    // SAFETY: it only asks.
+    // SAFETY: it only reads the position.
     unsafe { lseek64(fd, 0, SEEK_CUR) }.max(0) as u64
 }
 
-/// Ends the process as kill -9 does.
+/// Ends the process like kill -9.
 pub fn die() {
     // SAFETY: the process is this one; nothing runs after it.
     unsafe { kill(std::process::id() as c_int, SIGKILL) };
 }
 
-/// Opens a file to append to, past the interposed function; -1 where that fails.
+/// Opens a file for appending without the interposed function; -1 on failure.
 pub fn open_to_append(path: &std::ffi::CStr) -> c_int {
     type Open = unsafe extern "C" fn(*const c_char, c_int, c_uint) -> c_int;
-    // SAFETY: libc's `open64` has this signature, its mode being in the register of a third
-    // argument.
+    // SAFETY: libc's `open64` has this signature; its mode is in the register of a third argument.
     let open = unsafe { std::mem::transmute::<*mut c_void, Open>(next("open64\0")) };
     // SAFETY: the path ends in a zero byte.
     unsafe { open(path.as_ptr(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0o644) }
 }
 
-/// Writes all bytes, past the interposed function.
+/// Writes all bytes without the interposed function.
 pub fn write_all(fd: c_int, mut bytes: &[u8]) {
     type Write = unsafe extern "C" fn(c_int, *const c_void, size_t) -> ssize_t;
     // SAFETY: libc's `write` has this signature.

@@ -1,4 +1,4 @@
-//! The record of calls: one entry each, also for those that failed.
+//! The record of calls: one entry for each, including failed ones.
 //!
 //! An entry is a kind, two paths under the root (each a length and its bytes), the number of the
 //! open file, an offset or length, and the bytes written with their length. Numbers are 8
@@ -6,12 +6,12 @@
 
 use crate::{real, state};
 
-/// Records a call that failed: it changed nothing.
+/// Records a failed call, which changed nothing.
 pub fn failed() {
     call(b'-', [&[], &[]], 0, 0, &[]);
 }
 
-/// Records a call.
+/// Records a successful call.
 pub fn call(kind: u8, paths: [&[u8]; 2], number: u64, at: u64, bytes: &[u8]) {
     let Some(fd) = state::record_fd() else { return };
     let mut entry = vec![kind];

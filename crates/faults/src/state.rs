@@ -1,4 +1,4 @@
-//! What the environment asks for, how many calls were counted, and which files are open.
+//! The settings from the environment, the number of counted calls, and the open files.
 
 use crate::real::{self, c_char, c_int};
 use std::ffi::{CStr, CString};
@@ -6,22 +6,22 @@ use std::os::unix::ffi::OsStringExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// What is to happen to a call.
+/// What happens to a call.
 pub enum Verdict {
-    /// Nothing.
+    /// It runs normally.
     Pass,
-    /// Only a part is done.
+    /// It does only half of its work.
     Short,
-    /// It gives this error.
+    /// It fails with this `errno`.
     Fail(c_int),
 }
 
 /// What a call does.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Kind {
-    /// It changes a file or a name, or opens one.
+    /// It changes or opens a file, or changes a name.
     Change,
-    /// It writes, which is a change as well.
+    /// It writes, which is also a change.
     Write,
     /// It reads.
     Read,
@@ -33,26 +33,26 @@ enum Fault {
     Error(c_int),
 }
 
-struct Asked {
+struct Settings {
     /// Absolute, without a slash at its end.
     root: Vec<u8>,
     /// The folder that relative paths start from.
     here: Vec<u8>,
     at: u64,
     fault: Fault,
-    /// The calls that count.
+    /// Which calls count.
     of: Kind,
     record: Option<c_int>,
-    /// Gets a byte when the fault happens.
+    /// Receives one byte when the fault happens.
     fired: Option<c_int>,
 }
 
 /// A file that was opened under the root.
 #[derive(Clone, Copy)]
 pub struct File {
-    /// The how-manieth.
+    /// Its number in the order of opening.
     pub number: u64,
-    /// Whether writes go to its end.
+    /// Whether it was opened for appending.
     pub appends: bool,
 }
 
@@ -61,12 +61,12 @@ static OPENED: AtomicU64 = AtomicU64::new(0);
 static FILES: Mutex<Vec<Option<File>>> = Mutex::new(Vec::new());
 static CALLS: Mutex<()> = Mutex::new(());
 
-fn asked() -> Option<&'static Asked> {
-    static ASKED: OnceLock<Option<Asked>> = OnceLock::new();
-    ASKED.get_or_init(read).as_ref()
+fn settings() -> Option<&'static Settings> {
+    static SETTINGS: OnceLock<Option<Settings>> = OnceLock::new();
+    SETTINGS.get_or_init(read).as_ref()
 }
 
-fn read() -> Option<Asked> {
+fn read() -> Option<Settings> {
     let text = |name: &str| std::env::var_os(name).map(OsStringExt::into_vec);
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let root = text("FITGPT_FAULTS_ROOT")?;
@@ -87,25 +87,27 @@ fn read() -> Option<Asked> {
     };
     let (record, fired) = (file("FITGPT_FAULTS_RECORD"), file("FITGPT_FAULTS_FIRED"));
     let at = number("FITGPT_FAULTS_AT").unwrap_or(0);
-    Some(Asked { root, here, at, fault, of, record, fired })
+    Some(Settings { root, here, at, fault, of, record, fired })
 }
 
-/// Held during a counted call and its record, so that the record has the order of the calls.
+/// Held during a counted call and its recording, so that the record is in the order of the calls.
 pub fn lock() -> MutexGuard<'static, ()> {
     CALLS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Counts a call and says what is to happen to it. Errors and kills happen here; whether less was
-/// done than asked for only the call itself shows, which then says [`fired`].
+/// Counts a call and decides what happens to it. Errors and kills are reported as fired here. A
+/// short read or write is reported by the call itself, because only its result shows whether it was
+/// really shortened.
 pub fn judge(kind: Kind) -> Verdict {
-    let counts =
-        |asked: &&Asked| asked.of == kind || (asked.of == Kind::Change && kind == Kind::Write);
-    let Some(asked) = asked().filter(counts) else { return Verdict::Pass };
+    let counts = |settings: &&Settings| {
+        settings.of == kind || (settings.of == Kind::Change && kind == Kind::Write)
+    };
+    let Some(settings) = settings().filter(counts) else { return Verdict::Pass };
     let number = COUNTED.fetch_add(1, Ordering::SeqCst) + 1;
-    if number != asked.at {
+    if number != settings.at {
         return Verdict::Pass;
     }
-    match asked.fault {
+    match settings.fault {
         Fault::Kill => {
             fired();
             real::die();
@@ -119,27 +121,26 @@ pub fn judge(kind: Kind) -> Verdict {
     }
 }
 
-/// Notes that the fault happened.
+/// Reports that the fault happened.
 pub fn fired() {
-    if let Some(fd) = asked().and_then(|asked| asked.fired) {
+    if let Some(fd) = settings().and_then(|settings| settings.fired) {
         real::write_all(fd, b"!");
     }
 }
 
 /// Whether reads are counted.
 pub fn counts_reads() -> bool {
-    asked().is_some_and(|asked| asked.of == Kind::Read)
+    settings().is_some_and(|settings| settings.of == Kind::Read)
 }
 
 /// Where the record goes.
 pub fn record_fd() -> Option<c_int> {
-    asked()?.record
+    settings()?.record
 }
 
-/// A path of the caller below the root, without a slash at its beginning; none where it is
-/// elsewhere.
+/// The caller's path relative to the root, without a leading slash; `None` if it is outside.
 pub fn path_of(path: *const c_char) -> Option<Vec<u8>> {
-    let asked = asked()?;
+    let settings = settings()?;
     if path.is_null() {
         return None;
     }
@@ -147,11 +148,11 @@ pub fn path_of(path: *const c_char) -> Option<Vec<u8>> {
     let path = unsafe { CStr::from_ptr(path) }.to_bytes();
     let whole = match path.first() {
         Some(b'/') => path.to_vec(),
-        _ => [asked.here.as_slice(), b"/", path].concat(),
+        _ => [settings.here.as_slice(), b"/", path].concat(),
     };
     let parts = whole.split(|byte| *byte == b'/').filter(|part| !matches!(part, [] | [b'.']));
     let whole: Vec<u8> = parts.flat_map(|part| [b"/", part].concat()).collect();
-    let below = whole.strip_prefix(asked.root.as_slice())?;
+    let below = whole.strip_prefix(settings.root.as_slice())?;
     match below {
         [] => Some(Vec::new()),
         [b'/', rest @ ..] => Some(rest.to_vec()),
@@ -163,7 +164,7 @@ fn files() -> MutexGuard<'static, Vec<Option<File>>> {
     FILES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Notes an open file; gives its number.
+/// Registers an open file; returns its number.
 pub fn open(fd: c_int, appends: bool) -> u64 {
     let number = OPENED.fetch_add(1, Ordering::SeqCst) + 1;
     let mut files = files();
@@ -175,7 +176,7 @@ pub fn open(fd: c_int, appends: bool) -> u64 {
     number
 }
 
-/// The file behind a descriptor, if it was opened under the root.
+/// The file of a descriptor, if it was opened under the root.
 pub fn file(fd: c_int) -> Option<File> {
     files().get(usize::try_from(fd).ok()?).copied().flatten()
 }
