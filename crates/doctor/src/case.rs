@@ -112,7 +112,7 @@ fn torch_run(run: &RunSpec, dims: Dims, log: Option<&Log>, card: Option<&str>) -
         eval_batch: run.batch_size,
         positions: run.block_size,
         compute: match run.dtype {
-            spec::DtypeChoice::Float32 => Dtype::F32,
+            spec::RequestedDtype::Float32 => Dtype::F32,
             other => gpu_format(other),
         },
         compiled,

@@ -11,7 +11,7 @@ use crate::tensor::{
     parameter_in_general,
 };
 use crate::torch::{Peak, Played, play};
-use plan::device::Gpu;
+use plan::hardware::Card;
 use plan::{Bytes, Role};
 use search::{Machine, SearchError, first_suggestion, plan_for};
 
@@ -114,7 +114,7 @@ impl Diagnosis {
     pub fn new(
         log: Option<Log>,
         case: Option<Case>,
-        card: Option<&'static Gpu>,
+        card: Option<&'static Card>,
         vram: Option<u64>,
     ) -> Result<Diagnosis, SearchError> {
         // Settings that contradict the log are not the run's: nothing is said of them.
@@ -173,7 +173,7 @@ impl Diagnosis {
 }
 
 /// What the run could have had: what the user says, the cap, or the card less other programs.
-fn budget(log: Option<&Log>, card: Option<&Gpu>, vram: Option<u64>) -> Option<u64> {
+fn budget(log: Option<&Log>, card: Option<&Card>, vram: Option<u64>) -> Option<u64> {
     if vram.is_some() {
         return vram;
     }
@@ -183,7 +183,7 @@ fn budget(log: Option<&Log>, card: Option<&Gpu>, vram: Option<u64>) -> Option<u6
             if log.message.allowed.is_some() { 0 } else { other_programs(log).unwrap_or(0) };
         Some(limit.saturating_sub(others))
     });
-    said.or_else(|| card.map(|card| card.device(false).memory.get()))
+    said.or_else(|| card.map(|card| card.hardware(false).memory.get()))
 }
 
 fn name(log: &Log, case: Option<&Case>, played: Option<&Played>) -> Option<Named> {
@@ -308,11 +308,11 @@ fn of_own_refusal(log: &Log) -> Cause {
 /// The same run here: as it was typed, or with the first suggestion that fits.
 fn fitgpt(
     case: &Case,
-    card: Option<&'static Gpu>,
+    card: Option<&'static Card>,
     budget: u64,
 ) -> Result<Option<FitgptCommand>, SearchError> {
-    let single = case.run.dtype == spec::DtypeChoice::Float32;
-    let device = card.or_else(|| Gpu::find("RTX 4070")).map(|gpu| gpu.device(single));
+    let single = case.run.dtype == spec::RequestedDtype::Float32;
+    let device = card.or_else(|| Card::find("RTX 4070")).map(|gpu| gpu.hardware(single));
     let (Some(device), Some(budget), Some(host)) =
         (device, Bytes::new(budget), Bytes::new(1 << 50))
     else {
@@ -340,7 +340,7 @@ fn fitgpt(
     match plan_for(&case.run, case.dims, &machine) {
         Ok(planned) => Ok(command(Vec::new(), planned.device_bytes(&case.run, &machine), true)),
         Err(SearchError::DoesNotFit(_)) => {
-            let found = first_suggestion(&case.run, case.dims, &machine, &machine.device);
+            let found = first_suggestion(&case.run, case.dims, &machine, &machine.hardware);
             Ok(found.and_then(|one| {
                 let more = one.arguments().split(' ').map(str::to_string).collect();
                 command(more, one.device_bytes, false)

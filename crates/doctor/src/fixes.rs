@@ -5,9 +5,9 @@ use crate::case::Case;
 use crate::torch::{Peak, TorchRun, peaks};
 use model::params::reported_parameters;
 use model::{Dims, Level};
-use plan::device::Gpu;
+use plan::hardware::Card;
 use plan::{Bytes, Dtype};
-use search::{Choice, Levers, Machine, SearchError, plan_again};
+use search::{Cut, Levers, Machine, SearchError, plan_again};
 use spec::{InitFrom, RunSpec};
 
 /// What a PyTorch process holds beside its tensors: context, kernels, cuBLAS (0.68 to 0.76 GiB
@@ -69,7 +69,7 @@ const COMPILED_SHARE: f64 = 0.92;
 const EAGER_SHARE: f64 = 0.68;
 
 /// Predicted speed of a changed run on a card: the cost model's time for slices of its micro-batch.
-fn speed(case: &Case, torch: &TorchRun, card: Option<&Gpu>) -> Result<Option<f64>, SearchError> {
+fn speed(case: &Case, torch: &TorchRun, card: Option<&Card>) -> Result<Option<f64>, SearchError> {
     let Some(card) = card else {
         return Ok(None);
     };
@@ -82,21 +82,22 @@ fn speed(case: &Case, torch: &TorchRun, card: Option<&Gpu>) -> Result<Option<f64
         ..case.run.clone()
     };
     let all = Bytes::new(1 << 60).unwrap_or(Bytes::ZERO);
-    let machine = Machine::gpu(card.device(torch.compute == Dtype::F32), &run, all, all);
-    let choice = Choice {
+    let machine = Machine::gpu(card.hardware(torch.compute == Dtype::F32), &run, all, all);
+    let cut = Cut {
         slices: vec![torch.batch; accumulation as usize],
         head_chunk: torch.batch.saturating_mul(torch.positions),
         levels: vec![Level::R0; torch.dims.n_layer as usize],
         levers: Levers::NONE,
     };
-    let planned = plan_again(&run, torch.dims, &machine, &choice)?.ok();
+    let planned = plan_again(&run, torch.dims, &machine, &cut)?.ok();
     let share = if torch.compiled { COMPILED_SHARE } else { EAGER_SHARE };
-    let rate = planned.and_then(|planned| planned.predict(&run, &machine.device).tokens_per_second);
+    let rate =
+        planned.and_then(|planned| planned.predict(&run, &machine.hardware).tokens_per_second);
     Ok(rate.map(|rate| rate * share))
 }
 
 /// Changes that fit, the best first.
-pub fn fixes(case: &Case, budget: u64, card: Option<&Gpu>) -> Result<Vec<Fix>, SearchError> {
+pub fn fixes(case: &Case, budget: u64, card: Option<&Card>) -> Result<Vec<Fix>, SearchError> {
     if device_bytes(&case.torch)? <= budget {
         return Ok(Vec::new());
     }
@@ -118,7 +119,7 @@ pub fn fixes(case: &Case, budget: u64, card: Option<&Gpu>) -> Result<Vec<Fix>, S
 struct Search<'a> {
     case: &'a Case,
     budget: u64,
-    card: Option<&'a Gpu>,
+    card: Option<&'a Card>,
 }
 
 impl Search<'_> {

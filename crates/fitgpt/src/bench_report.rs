@@ -8,7 +8,7 @@ use crate::screen;
 use model::Dims;
 use plan::Bytes;
 use plan::cost::{Ceiling, ceiling};
-use plan::device::Device;
+use plan::hardware::Hardware;
 use plan::op_times::OpTimes;
 use search::{Planned, SearchError};
 use serde_json::{Map, Value, json};
@@ -54,9 +54,9 @@ pub struct Predictions {
 
 impl Predictions {
     /// By the device's rates alone, and by the times that an earlier measurement kept.
-    pub fn new(planned: &Planned, run: &RunSpec, rates: &Device, kept: OpTimes) -> Predictions {
-        let of = |rates: &Device| planned.predict(run, rates).tokens_per_second;
-        let by_times = (!kept.is_empty()).then(|| Device { times: kept, ..rates.clone() });
+    pub fn new(planned: &Planned, run: &RunSpec, rates: &Hardware, kept: OpTimes) -> Predictions {
+        let of = |rates: &Hardware| planned.predict(run, rates).tokens_per_second;
+        let by_times = (!kept.is_empty()).then(|| Hardware { times: kept, ..rates.clone() });
         Predictions { by_rates: of(rates), by_times: by_times.and_then(|rates| of(&rates)) }
     }
 }
@@ -96,7 +96,7 @@ struct Sum {
 
 impl OpRow {
     /// Training slices, each as often as an iteration runs it, and the update.
-    pub fn all(planned: &Planned, times: &[SegmentTimes], rates: &Device) -> Vec<OpRow> {
+    pub fn all(planned: &Planned, times: &[SegmentTimes], rates: &Hardware) -> Vec<OpRow> {
         let program = &planned.program;
         let runs = |times: &SegmentTimes| {
             let slice = program.train.iter().find(|slice| slice.segment == times.segment);
@@ -151,8 +151,8 @@ pub fn title(
     let line =
         format!("{millions:.2}M parameters, {tokens} tokens an iteration, timed on {device}");
     let mut text = screen::wrapped(&line, 2, screen::wrap_width()) + "\n";
-    if let Some(choice) = &planned.choice {
-        let cut = sentence::of_choice(choice);
+    if let Some(cut) = &planned.cut {
+        let cut = sentence::of_cut(cut);
         let plan = format!("plan: {cut}, hash {:016x}", planned.hash());
         text += &(screen::wrapped(&plan, 6, screen::wrap_width()) + "\n");
     }

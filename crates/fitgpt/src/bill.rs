@@ -70,7 +70,7 @@ fn in_all(text: &mut String, name: &str, bytes: u64, budget: Bytes) {
 pub fn whole(report: &PlanReport, width: usize) -> String {
     let mut text = strong("memory, planned to the byte") + "\n";
     arena(&mut text, &report.bill, width);
-    let (machine, context) = (&report.machine, report.machine.device.context);
+    let (machine, context) = (&report.machine, report.machine.hardware.context);
     if machine.host.is_some() && context > Bytes::ZERO {
         let what = faint("driver, libraries and code");
         let _ = writeln!(text, "  {:<12} {:>11}  {what}", "context", context.to_string());

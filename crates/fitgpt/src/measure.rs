@@ -7,6 +7,7 @@ use crate::screen;
 use cache::Ignored;
 use model::Program;
 use plan::cost::step_seconds;
+use plan::hardware::Hardware;
 use plan::op_times::{OpTimes, Sample, key};
 use plan::{Backend, Plan, SegmentId, StepInputs, TensorId};
 use serde_json::{Map, Value, json};
@@ -74,7 +75,7 @@ pub fn time_segments(
 }
 
 /// Times of kinds of steps, for predictions.
-pub fn op_times(plan: &Plan, times: &[SegmentTimes], rates: &plan::device::Device) -> OpTimes {
+pub fn op_times(plan: &Plan, times: &[SegmentTimes], rates: &Hardware) -> OpTimes {
     let of = |times: &SegmentTimes| {
         let rounds = times.rounds.iter();
         rounds.flat_map(|round| of_segment(plan, times.segment, round, rates)).collect::<Vec<_>>()
@@ -88,8 +89,8 @@ pub fn spread(count: u64, vocabulary: u64) -> impl Iterator<Item = i32> {
 }
 
 /// The rates of this machine: measured now, with the times of steps that were kept.
-pub fn rates(device: &Device, run: &RunSpec) -> plan::device::Device {
-    plan::device::Device { times: find(device), ..device.measured(run) }
+pub fn rates(device: &Device, run: &RunSpec) -> Hardware {
+    Hardware { times: find(device), ..device.measured(run) }
 }
 
 /// What times are valid for: this very program.
@@ -103,12 +104,7 @@ fn build() -> String {
     format!("{} {}", env!("CARGO_PKG_VERSION"), stamp.unwrap_or_default())
 }
 
-fn of_segment(
-    plan: &Plan,
-    segment: SegmentId,
-    seconds: &[f64],
-    rates: &plan::device::Device,
-) -> Vec<Sample> {
+fn of_segment(plan: &Plan, segment: SegmentId, seconds: &[f64], rates: &Hardware) -> Vec<Sample> {
     let tensors = &plan.schedule.tensors;
     let steps = &plan.schedule.segment(segment).steps;
     let sample = |(step, &measured): (&plan::Step, &f64)| Sample {

@@ -35,7 +35,7 @@ impl RunLength {
     pub fn new(setup: &Setup, planned: &Planned, machine: &Machine, device: &Device) -> RunLength {
         let done = setup.saved.as_ref().map_or(0, |saved| saved.document.progress.iteration);
         let run = left_of(&setup.spec, done);
-        let by_table = planned.predict(&run, &machine.device);
+        let by_table = planned.predict(&run, &machine.hardware);
         let prediction = match by_table.run_seconds * DOUBT < LONG {
             true => by_table,
             false => planned.predict(&run, &measure::rates(device, &run)),

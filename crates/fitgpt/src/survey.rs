@@ -143,7 +143,7 @@ fn library(
 }
 
 fn cpu_facts() -> Result<CpuFacts, BackendError> {
-    let found = Device::find(spec::Device::Cpu, None)?;
+    let found = Device::find(spec::RequestedDevice::Cpu, None)?;
     let (name, threads, instruction_set) = match &found {
         Device::Cpu(cpu) => (cpu.processor(), cpu.threads(), cpu.instruction_set()),
         Device::Cuda(_) => (None, 0, ""),

@@ -161,7 +161,7 @@ fn table(keys: &[&str], rows: &[Row]) {
         let same = cases.iter().all(|other| other.machine.budget == case.machine.budget);
         let budget =
             if same { format!("budget {} on ", case.machine.budget) } else { String::new() };
-        screen::line(&screen::faint(&format!("{budget}{}", case.machine.device.name)));
+        screen::line(&screen::faint(&format!("{budget}{}", case.machine.hardware.name)));
     }
 }
 
@@ -182,14 +182,14 @@ fn cells(row: &Row, keys: usize) -> Vec<String> {
     cells.push(parameters);
     match &row.plan {
         Ok(report) => {
-            let choice = report.planned.choice.as_ref();
+            let cut = report.planned.cut.as_ref();
             let prediction = report.prediction.as_ref();
             let rate = prediction.and_then(|prediction| prediction.tokens_per_second);
             cells.extend([
                 Bytes::new(report.device_bytes()).unwrap_or(Bytes::ZERO).to_string(),
-                choice.map_or_else(none, |choice| sentence::groups(&choice.slices)),
-                choice.map_or_else(none, |choice| choice.head_chunk.to_string()),
-                choice.map_or_else(none, |choice| sentence::groups(&choice.levels)),
+                cut.map_or_else(none, |cut| sentence::groups(&cut.slices)),
+                cut.map_or_else(none, |cut| cut.head_chunk.to_string()),
+                cut.map_or_else(none, |cut| sentence::groups(&cut.levels)),
                 rate.map_or_else(none, short),
                 prediction.map_or_else(none, |p| duration(p.run_seconds)),
             ]);

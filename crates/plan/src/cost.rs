@@ -1,8 +1,8 @@
-//! How long steps take on a device: each is bound by its operations or by its bytes, whichever
+//! How long steps take: each is bound by its operations or by its bytes, whichever
 //! takes longer, and costs a launch besides. Products hide most of their traffic behind their
 //! operations, not all. The heads are products and passes in turns, so there both count.
 
-use crate::device::Device;
+use crate::hardware::Hardware;
 use crate::ops::Op;
 use crate::schedule::{Schedule, SegmentId, Step};
 use crate::tensor::Tensors;
@@ -38,35 +38,35 @@ impl Ceiling {
 
 /// Which ceiling bounds a step, and its seconds at that ceiling: everything else hidden, nothing
 /// launched.
-pub fn ceiling(op: &Op, tensors: &Tensors, device: &Device) -> (Ceiling, f64) {
+pub fn ceiling(op: &Op, tensors: &Tensors, hardware: &Hardware) -> (Ceiling, f64) {
     let operation = op.operation();
     let bytes = operation.bytes(tensors) as f64;
     if let Op::Transfer(_) = op {
-        return (Ceiling::Link, bytes / device.link);
+        return (Ceiling::Link, bytes / hardware.link);
     }
-    let (computing, rate) = rate(op, device);
-    let (computed, moved) = (operation.flops(tensors) as f64 / rate, bytes / device.bandwidth);
+    let (computing, rate) = rate(op, hardware);
+    let (computed, moved) = (operation.flops(tensors) as f64 / rate, bytes / hardware.bandwidth);
     if computed >= moved { (computing, computed) } else { (Ceiling::Memory, moved) }
 }
 
 /// Which units do an op's operations, and how many they do a second.
-fn rate(op: &Op, device: &Device) -> (Ceiling, f64) {
+fn rate(op: &Op, hardware: &Hardware) -> (Ceiling, f64) {
     match op {
         Op::Attention(_) | Op::AttentionBackward(_) | Op::AttentionDecode(_) => {
-            (Ceiling::Attention, device.attention)
+            (Ceiling::Attention, hardware.attention)
         }
-        _ => (Ceiling::Products, device.products),
+        _ => (Ceiling::Products, hardware.matmul),
     }
 }
 
 /// Predicted seconds of one step.
-pub fn step_seconds(op: &Op, tensors: &Tensors, device: &Device) -> f64 {
+pub fn step_seconds(op: &Op, tensors: &Tensors, hardware: &Hardware) -> f64 {
     let operation = op.operation();
-    let (_, rate) = rate(op, device);
+    let (_, rate) = rate(op, hardware);
     let computing = operation.flops(tensors) as f64 / rate;
-    let moving = |bytes: u64| bytes as f64 / device.bandwidth;
+    let moving = |bytes: u64| bytes as f64 / hardware.bandwidth;
     let seconds = match op {
-        Op::Transfer(_) => operation.bytes(tensors) as f64 / device.link,
+        Op::Transfer(_) => operation.bytes(tensors) as f64 / hardware.link,
         Op::HeadTrain(head) => computing + moving(head.bytes_between_products(tensors)),
         Op::HeadEval(head) => computing + moving(head.bytes_between_products(tensors)),
         Op::Linear(_) | Op::LinearBackwardInput(_) | Op::LinearBackwardWeight(_) => {
@@ -75,11 +75,11 @@ pub fn step_seconds(op: &Op, tensors: &Tensors, device: &Device) -> f64 {
         }
         _ => computing.max(moving(operation.bytes(tensors))),
     };
-    device.times.seconds(op, tensors, seconds + device.launch)
+    hardware.times.seconds(op, tensors, seconds + hardware.launch)
 }
 
 /// Predicted seconds of one run of a segment.
-pub fn segment_seconds(schedule: &Schedule, segment: SegmentId, device: &Device) -> f64 {
-    let seconds = |step: &Step| step_seconds(&step.op, &schedule.tensors, device);
+pub fn segment_seconds(schedule: &Schedule, segment: SegmentId, hardware: &Hardware) -> f64 {
+    let seconds = |step: &Step| step_seconds(&step.op, &schedule.tensors, hardware);
     schedule.segment(segment).steps.iter().map(seconds).sum()
 }

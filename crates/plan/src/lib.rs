@@ -28,7 +28,7 @@ pub mod arena;
 pub mod backend;
 pub mod bytes;
 pub mod cost;
-pub mod device;
+pub mod hardware;
 pub mod error;
 pub mod gpu_scratch;
 pub mod half;

@@ -7,7 +7,7 @@ use crate::levels_search::{Layer, Limits, cheapest};
 use crate::machine::{Levers, Machine};
 use model::{Dims, Draft, Level, ProgramSpec, TrainSpec};
 use plan::cost::step_seconds;
-use plan::device::Device;
+use plan::hardware::Hardware;
 use plan::lifetimes::{lifetimes, live_bytes};
 use plan::ops::Op;
 use plan::{Bytes, Pass, PlanError, Role, Schedule, Scope, SegmentId};
@@ -38,7 +38,7 @@ const INNER: u32 = 1;
 
 /// How an iteration is cut and what is recomputed.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Choice {
+pub struct Cut {
     /// Sequences of each slice, larger ones first.
     pub slices: Vec<u64>,
     /// Tokens whose logits exist at one time.
@@ -49,10 +49,10 @@ pub struct Choice {
     pub levers: Levers,
 }
 
-/// A choice with what the small models say of it.
+/// A cut with what the small models say of it.
 pub struct Candidate {
     /// What it is.
-    pub choice: Choice,
+    pub cut: Cut,
     /// Predicted seconds of an iteration.
     seconds: f64,
     /// Estimated bytes of the training segments, run-wide tensors but scratch not counted.
@@ -102,7 +102,7 @@ pub struct Search<'a> {
 pub struct Seen(RefCell<BTreeMap<(u64, Level), Rc<Probe>>>, RefCell<Option<(u64, Rc<Draft>)>>);
 
 impl Search<'_> {
-    /// The best choice whose training segments need at most `available` bytes: the smallest of
+    /// The best cut whose training segments need at most `available` bytes: the smallest of
     /// those that are as good as the fastest. None when none fits.
     pub fn best(&self, available: u64) -> Result<Option<Candidate>, PlanError> {
         let mut found: Vec<Candidate> = Vec::new();
@@ -179,7 +179,7 @@ impl Search<'_> {
     fn seconds_at(&self, probes: &[Rc<Probe>], parts: u64, chunk: u64) -> f64 {
         let cheapest = probes.iter().map(|probe| probe.layer.seconds).fold(f64::INFINITY, f64::min);
         let layers = self.spec.model.dims.n_layer as f64 * cheapest;
-        self.slices_of(parts) * (layers + probes[0].rest_seconds(chunk, &self.machine.device))
+        self.slices_of(parts) * (layers + probes[0].rest_seconds(chunk, &self.machine.hardware))
     }
 
     /// Largest slices that an iteration amounts to: of uneven ones, some are a little smaller.
@@ -202,17 +202,12 @@ impl Search<'_> {
             around: probes[0].around_bytes(chunk),
         };
         let found = cheapest(&layers, &limits)?;
-        let rest = probes[0].rest_seconds(chunk, &self.machine.device);
+        let rest = probes[0].rest_seconds(chunk, &self.machine.hardware);
         let strongest_first = found.counts.iter().zip(probes).rev();
         let levels = strongest_first.flat_map(|(&count, probe)| vec![probe.level; count]).collect();
         let levers = Levers::NONE; // what they cost is known when the plan is built
         Some(Candidate {
-            choice: Choice {
-                slices: cut(self.sequences, parts),
-                head_chunk: chunk,
-                levels,
-                levers,
-            },
+            cut: Cut { slices: cut(self.sequences, parts), head_chunk: chunk, levels, levers },
             seconds: self.slices_of(parts) * (found.seconds + rest),
             bytes: found.bytes.saturating_add(scratch),
         })
@@ -227,8 +222,8 @@ impl Search<'_> {
         let Draft { program, schedule } = draft.at(&[level; PROBED_LAYERS as usize])?;
         let segment = program.train[0].segment;
         let tokens = rows.saturating_mul(self.train.positions);
-        let device = &self.machine.device;
-        let probe = Rc::new(Probe::new(&schedule, segment, device, level, tokens));
+        let hardware = &self.machine.hardware;
+        let probe = Rc::new(Probe::new(&schedule, segment, hardware, level, tokens));
         self.seen.0.borrow_mut().insert((rows, level), Rc::clone(&probe));
         Ok(probe)
     }
@@ -283,7 +278,7 @@ impl Probe {
     fn new(
         schedule: &Schedule,
         segment: SegmentId,
-        device: &Device,
+        hardware: &Hardware,
         level: Level,
         tokens: u64,
     ) -> Probe {
@@ -314,7 +309,7 @@ impl Probe {
         let around = around.saturating_sub(kept.iter().sum()).saturating_sub(slab_bytes);
         let seconds = |layer: Option<u32>| -> f64 {
             let own = |step: &&plan::Step| step.layer == layer && step.pass != Pass::Update;
-            let cost = |step: &plan::Step| step_seconds(&step.op, &schedule.tensors, device);
+            let cost = |step: &plan::Step| step_seconds(&step.op, &schedule.tensors, hardware);
             steps.iter().filter(own).filter(|step| !is_head(step)).map(cost).sum()
         };
         let gradient_bytes = match &steps[head].op {
@@ -328,7 +323,7 @@ impl Probe {
             logits_bytes: slab_bytes / slab_rows.max(1),
             scratch: scratch_bytes(schedule),
             outside_seconds: seconds(None),
-            head_seconds: step_seconds(&steps[head].op, &schedule.tensors, device),
+            head_seconds: step_seconds(&steps[head].op, &schedule.tensors, hardware),
             gradient_bytes,
             tokens,
             probed_chunk: slab_rows,
@@ -342,10 +337,10 @@ impl Probe {
 
     /// Seconds of a slice outside its layers. The head was measured with small chunks, each of
     /// which passes the weight's gradient through memory.
-    fn rest_seconds(&self, chunk: u64, device: &Device) -> f64 {
+    fn rest_seconds(&self, chunk: u64, hardware: &Hardware) -> f64 {
         let passes = |chunk: u64| self.tokens.div_ceil(chunk.max(1)) as f64;
         let saved = passes(self.probed_chunk) - passes(chunk.min(self.tokens));
-        let pass = 2.0 * self.gradient_bytes as f64 / device.bandwidth;
+        let pass = 2.0 * self.gradient_bytes as f64 / hardware.bandwidth;
         self.outside_seconds + self.head_seconds - saved * pass
     }
 }

@@ -15,7 +15,7 @@ pub mod suggest;
 
 mod levels_search;
 
-pub use budget::Choice;
+pub use budget::Cut;
 pub use error::SearchError;
 pub use machine::{Levers, Machine};
 pub use plan_for::{plan_again, plan_for, plan_for_sample};

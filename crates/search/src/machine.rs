@@ -1,16 +1,16 @@
 //! Where a plan is to run, and which levers its user permits there.
 
 use model::Types;
-use plan::device::Device;
+use plan::hardware::Hardware;
 use plan::{Bytes, Dtype, GpuScratch, Scratch};
-use spec::{DtypeChoice, Offload, OptimizerState, Residual, RunSpec};
+use spec::{Offload, OptimizerState, RequestedDtype, Residual, RunSpec};
 use std::rc::Rc;
 
 /// Where a plan is to run.
 #[derive(Clone, Debug)]
 pub struct Machine {
     /// Its rates and memory.
-    pub device: Device,
+    pub hardware: Hardware,
     /// What its backend needs for itself.
     pub scratch: Rc<dyn Scratch>,
     /// Bytes of the device that may be used, its context included.
@@ -24,9 +24,9 @@ pub struct Machine {
 
 impl Machine {
     /// A GPU, in the number format that the run asks for.
-    pub fn gpu(device: Device, run: &RunSpec, budget: Bytes, host: Bytes) -> Machine {
+    pub fn gpu(hardware: Hardware, run: &RunSpec, budget: Bytes, host: Bytes) -> Machine {
         let scratch = Rc::new(GpuScratch);
-        Machine { device, scratch, budget, host: Some(host), compute: gpu_format(run.dtype) }
+        Machine { hardware, scratch, budget, host: Some(host), compute: gpu_format(run.dtype) }
     }
 
     /// The formats of a run's numbers.
@@ -40,11 +40,11 @@ impl Machine {
 }
 
 /// bfloat16 unless the run says otherwise, as nanoGPT's default is on such cards.
-pub fn gpu_format(dtype: DtypeChoice) -> Dtype {
+pub fn gpu_format(dtype: RequestedDtype) -> Dtype {
     match dtype {
-        DtypeChoice::Auto | DtypeChoice::Bfloat16 => Dtype::Bf16,
-        DtypeChoice::Float16 => Dtype::F16,
-        DtypeChoice::Float32 => Dtype::F32,
+        RequestedDtype::Auto | RequestedDtype::Bfloat16 => Dtype::Bf16,
+        RequestedDtype::Float16 => Dtype::F16,
+        RequestedDtype::Float32 => Dtype::F32,
     }
 }
 

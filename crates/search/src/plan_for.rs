@@ -1,6 +1,6 @@
 //! The one place that turns a run into a program and a plan.
 
-use crate::budget::{Candidate, Choice, Search, Seen, cut, scratch_bytes};
+use crate::budget::{Candidate, Cut, Search, Seen, cut, scratch_bytes};
 use crate::error::SearchError;
 use crate::machine::{Levers, Machine};
 use crate::planned::{Planned, beside};
@@ -89,32 +89,32 @@ pub(crate) fn plan_if_it_fits(
     Ok(best)
 }
 
-/// The plan of a choice that was made before, or why it cannot be had any more.
+/// The plan of a cut that was made before, or why it cannot be had any more.
 pub fn plan_again(
     run: &RunSpec,
     dims: Dims,
     machine: &Machine,
-    choice: &Choice,
+    cut: &Cut,
 ) -> Result<Result<Planned, String>, SearchError> {
     check_context(run, &dims)?;
     check_sequences(run)?;
-    let (made_for, now) = (choice.slices.iter().sum::<u64>(), run.sequences_per_iteration());
-    if made_for != now || choice.slices.contains(&0) || choice.head_chunk == 0 {
+    let (made_for, now) = (cut.slices.iter().sum::<u64>(), run.sequences_per_iteration());
+    if made_for != now || cut.slices.contains(&0) || cut.head_chunk == 0 {
         return Ok(Err(format!("it was made for {made_for} sequences, now there are {now}")));
     }
     let allowed = levels(run);
-    let others = choice.levels.iter().find(|level| !allowed.contains(level));
+    let others = cut.levels.iter().find(|level| !allowed.contains(level));
     if let Some(level) = others {
         return Ok(Err(format!("it has layers at {level}, which grad_checkpoint excludes")));
     }
-    if choice.levels.len() as u64 != dims.n_layer {
-        return Ok(Err(format!("it has {} layers, not {}", choice.levels.len(), dims.n_layer)));
+    if cut.levels.len() as u64 != dims.n_layer {
+        return Ok(Err(format!("it has {} layers, not {}", cut.levels.len(), dims.n_layer)));
     }
-    if !Levers::permitted(run, machine).contains(&choice.levers) {
+    if !Levers::permitted(run, machine).contains(&cut.levers) {
         return Ok(Err("its optimizer state is kept in another way".to_string()));
     }
-    let task = Task { run, dims, machine, levers: choice.levers };
-    let planned = task.build(choice.clone())?;
+    let task = Task { run, dims, machine, levers: cut.levers };
+    let planned = task.build(cut.clone())?;
     if planned.fits(run, machine) {
         return Ok(Ok(planned));
     }
@@ -187,22 +187,22 @@ impl<'a> Task<'a> {
         };
         let mut available = u64::MAX;
         for _ in 0..CORRECTIONS {
-            let Some(Candidate { choice, bytes, .. }) = search.best(available)? else {
+            let Some(Candidate { cut, bytes, .. }) = search.best(available)? else {
                 break;
             };
             if available > limit && bytes as f64 > limit as f64 * FAR_FROM_FITTING {
                 available = limit;
                 continue;
             }
-            let choice = Choice { levers: self.levers, ..choice };
+            let cut = Cut { levers: self.levers, ..cut };
             // Training alone is nearly always the fullest, and a part of the work to place.
-            let training = self.training_alone(choice.clone())?;
+            let training = self.training_alone(cut.clone())?;
             let [mut over, over_host] = training.over(self.run, self.machine);
             if over_host > 0 && self.machine.host.is_some() {
                 return Ok(None); // no way to cut an iteration changes that
             }
             if over.max(over_host) == 0 {
-                let planned = self.build(choice)?;
+                let planned = self.build(cut)?;
                 if planned.fits(self.run, self.machine) {
                     return Ok(Some((planned, available == u64::MAX)));
                 }
@@ -213,7 +213,7 @@ impl<'a> Task<'a> {
                 false => available = limit,
             }
         }
-        let smallest = self.smallest_choice(search)?;
+        let smallest = self.smallest_cut(search)?;
         if !self.training_alone(smallest.clone())?.fits(self.run, self.machine) {
             return Ok(None);
         }
@@ -221,25 +221,25 @@ impl<'a> Task<'a> {
         Ok(smallest.fits(self.run, self.machine).then_some((smallest, false)))
     }
 
-    /// The whole plan of a choice.
-    fn build(&self, choice: Choice) -> Result<Planned, SearchError> {
-        Ok(Planned::new(&self.spec_of(&choice), Some(choice), self.machine)?)
+    /// The whole plan of a cut.
+    fn build(&self, cut: Cut) -> Result<Planned, SearchError> {
+        Ok(Planned::new(&self.spec_of(&cut), Some(cut), self.machine)?)
     }
 
     /// Its training segments, without evaluation and generation.
-    fn training_alone(&self, choice: Choice) -> Result<Planned, SearchError> {
-        let spec = ProgramSpec { eval: None, generate: None, ..self.spec_of(&choice) };
-        Ok(Planned::new(&spec, Some(choice), self.machine)?)
+    fn training_alone(&self, cut: Cut) -> Result<Planned, SearchError> {
+        let spec = ProgramSpec { eval: None, generate: None, ..self.spec_of(&cut) };
+        Ok(Planned::new(&spec, Some(cut), self.machine)?)
     }
 
-    fn spec_of(&self, choice: &Choice) -> ProgramSpec {
+    fn spec_of(&self, cut: &Cut) -> ProgramSpec {
         let train = TrainSpec {
-            slices: choice.slices.clone(),
-            head_chunk: choice.head_chunk,
-            levels: choice.levels.clone(),
+            slices: cut.slices.clone(),
+            head_chunk: cut.head_chunk,
+            levels: cut.levels.clone(),
             ..self.train_spec()
         };
-        self.spec(Some(train), choice.slices.first().copied().unwrap_or(1))
+        self.spec(Some(train), cut.slices.first().copied().unwrap_or(1))
     }
 
     /// The smallest plan there is.
@@ -247,7 +247,7 @@ impl<'a> Task<'a> {
         if self.run.eval_only {
             return self.evaluation_in(1, plan::ops::TOKEN_BLOCK);
         }
-        self.build(self.smallest_choice(&self.search())?)
+        self.build(self.smallest_cut(&self.search())?)
     }
 
     /// The largest slices and chunks of an evaluation alone that fit.
@@ -275,10 +275,10 @@ impl<'a> Task<'a> {
         Ok(Planned::new(&spec, None, self.machine)?)
     }
 
-    fn smallest_choice(&self, search: &Search<'_>) -> Result<Choice, SearchError> {
+    fn smallest_cut(&self, search: &Search<'_>) -> Result<Cut, SearchError> {
         let sequences = self.run.sequences_per_iteration();
         let (level, _) = search.least()?;
-        Ok(Choice {
+        Ok(Cut {
             slices: cut(sequences, sequences),
             head_chunk: plan::ops::TOKEN_BLOCK,
             levels: vec![level; self.dims.n_layer as usize],
@@ -298,7 +298,7 @@ impl<'a> Task<'a> {
         let host = beside(&program, &schedule.tensors, self.run).map(|(_, bytes)| bytes.get());
         let counted = if self.machine.host.is_none() { host } else { [0, 0] };
         let all = counted.into_iter().fold(device, u64::saturating_add);
-        Ok([all.saturating_add(self.machine.device.context.get()), held(Scope::Host)])
+        Ok([all.saturating_add(self.machine.hardware.context.get()), held(Scope::Host)])
     }
 
     /// What is missing, counted from the smallest plan with any permitted levers.

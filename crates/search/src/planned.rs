@@ -1,10 +1,10 @@
 //! A run that was planned: what it takes of each memory, and how long it is predicted to take.
 
-use crate::budget::Choice;
+use crate::budget::Cut;
 use crate::machine::Machine;
 use model::{Draft, LossSegment, Program, ProgramSpec};
 use plan::cost::segment_seconds;
-use plan::device::Device;
+use plan::hardware::Hardware;
 use plan::{Bytes, Plan, PlanError, Tensors};
 use spec::RunSpec;
 use std::rc::Rc;
@@ -17,7 +17,7 @@ pub struct Planned {
     /// Where everything stands.
     pub plan: Plan,
     /// How training is cut, where there is training.
-    pub choice: Option<Choice>,
+    pub cut: Option<Cut>,
     /// Seconds of an iteration by the machine's table; 0 without training.
     pub seconds: f64,
 }
@@ -34,20 +34,20 @@ pub struct Prediction {
 impl Planned {
     pub(crate) fn new(
         spec: &ProgramSpec,
-        choice: Option<Choice>,
+        cut: Option<Cut>,
         machine: &Machine,
     ) -> Result<Planned, PlanError> {
         let Draft { program, schedule } = Draft::new(spec, Rc::clone(&machine.scratch))?;
         let plan = Plan::new(schedule)?;
-        let mut planned = Planned { program, plan, choice, seconds: 0.0 };
-        planned.seconds = planned.iteration_seconds(&machine.device);
+        let mut planned = Planned { program, plan, cut, seconds: 0.0 };
+        planned.seconds = planned.iteration_seconds(&machine.hardware);
         Ok(planned)
     }
 
     /// Bytes of the device: the arena and its context. Where device and host are one, everything
     /// that the host keeps for the run counts too: one budget bounds all of it.
     pub fn device_bytes(&self, run: &RunSpec, machine: &Machine) -> u64 {
-        let own = self.plan.arena_bytes.get().saturating_add(machine.device.context.get());
+        let own = self.plan.arena_bytes.get().saturating_add(machine.hardware.context.get());
         match machine.host {
             Some(_) => own,
             None => own.saturating_add(self.host_bytes(run)),
@@ -83,31 +83,33 @@ impl Planned {
     }
 
     /// Predicted seconds of an iteration.
-    pub fn iteration_seconds(&self, device: &Device) -> f64 {
-        let slices = self.choice.as_ref().map_or(&[][..], |choice| &choice.slices);
+    pub fn iteration_seconds(&self, hardware: &Hardware) -> f64 {
+        let slices = self.cut.as_ref().map_or(&[][..], |cut| &cut.slices);
         let update = self.program.update.filter(|_| !slices.is_empty());
-        let update = update.map_or(0.0, |id| segment_seconds(&self.plan.schedule, id, device));
-        self.slices_seconds(&self.program.train, slices, device) + update
+        let update = update.map_or(0.0, |id| segment_seconds(&self.plan.schedule, id, hardware));
+        self.slices_seconds(&self.program.train, slices, hardware) + update
     }
 
     /// Predicted seconds of an evaluation batch.
-    pub fn eval_batch_seconds(&self, device: &Device) -> f64 {
-        self.slices_seconds(&self.program.eval, &self.program.eval_slices, device)
+    pub fn eval_batch_seconds(&self, hardware: &Hardware) -> f64 {
+        self.slices_seconds(&self.program.eval, &self.program.eval_slices, hardware)
     }
 
-    fn slices_seconds(&self, segments: &[LossSegment], slices: &[u64], device: &Device) -> f64 {
+    fn slices_seconds(&self, segments: &[LossSegment], slices: &[u64], hardware: &Hardware) -> f64 {
         let seconds: Vec<(u64, f64)> = segments
             .iter()
-            .map(|slice| (slice.rows, segment_seconds(&self.plan.schedule, slice.segment, device)))
+            .map(|slice| {
+                (slice.rows, segment_seconds(&self.plan.schedule, slice.segment, hardware))
+            })
             .collect();
         let of = |rows: &u64| seconds.iter().find(|(of, _)| of == rows).map_or(0.0, |(_, s)| *s);
         slices.iter().map(of).sum()
     }
 
-    /// What the cost model says of the whole run on a device.
-    pub fn predict(&self, run: &RunSpec, device: &Device) -> Prediction {
-        let iteration = self.iteration_seconds(device);
-        let evaluation = 2.0 * run.eval_iters as f64 * self.eval_batch_seconds(device);
+    /// What the cost model says of the whole run on the hardware.
+    pub fn predict(&self, run: &RunSpec, hardware: &Hardware) -> Prediction {
+        let iteration = self.iteration_seconds(hardware);
+        let evaluation = 2.0 * run.eval_iters as f64 * self.eval_batch_seconds(hardware);
         let (iterations, evaluations) = match run.eval_only {
             true => (0.0, 1.0),
             false => (run.max_iters as f64, (run.max_iters / run.eval_interval.max(1) + 1) as f64),

@@ -7,10 +7,10 @@ use crate::planned::Planned;
 use model::Dims;
 use model::params::reported_parameters;
 use plan::Dtype;
-use plan::device::Device;
+use plan::hardware::Hardware;
 use spec::Value;
 use spec::{
-    DtypeChoice, Gpt2, GradCheckpoint, InitFrom, Offload, OptimizerState, Residual, RunSpec,
+    Gpt2, GradCheckpoint, InitFrom, Offload, OptimizerState, RequestedDtype, Residual, RunSpec,
 };
 
 /// Suggestions of a refusal.
@@ -61,7 +61,7 @@ pub fn suggestions(
     run: &RunSpec,
     dims: Dims,
     machine: &Machine,
-    rates: &Device,
+    rates: &Hardware,
 ) -> Vec<Suggestion> {
     let mut found = Vec::new();
     for candidate in candidates(run, dims, machine) {
@@ -79,7 +79,7 @@ pub fn first_suggestion(
     run: &RunSpec,
     dims: Dims,
     machine: &Machine,
-    rates: &Device,
+    rates: &Hardware,
 ) -> Option<Suggestion> {
     let near = candidates(run, dims, machine).into_iter();
     let first = near.filter_map(|candidate| suggestion(candidate, machine, rates)).next();
@@ -89,7 +89,7 @@ pub fn first_suggestion(
     })
 }
 
-fn suggestion(candidate: Candidate, machine: &Machine, rates: &Device) -> Option<Suggestion> {
+fn suggestion(candidate: Candidate, machine: &Machine, rates: &Hardware) -> Option<Suggestion> {
     let Candidate { run, dims, settings, note } = candidate;
     let compute = match machine.host {
         Some(_) => gpu_format(run.dtype),
@@ -128,8 +128,8 @@ fn candidates(run: &RunSpec, dims: Dims, machine: &Machine) -> Vec<Candidate> {
         let run = RunSpec { residual: Residual::Auto, ..run.clone() };
         add(run, vec![("residual", text("auto"))], "the residual stream in 16 bits, as llm.c does");
     }
-    if run.dtype == DtypeChoice::Float32 && machine.host.is_some() {
-        let run = RunSpec { dtype: DtypeChoice::Bfloat16, ..run.clone() };
+    if run.dtype == RequestedDtype::Float32 && machine.host.is_some() {
+        let run = RunSpec { dtype: RequestedDtype::Bfloat16, ..run.clone() };
         add(run, vec![("dtype", text("bfloat16"))], "activations in 16 bits, nanoGPT's default");
     }
     if run.offload == Offload::Optimizer && machine.host.is_some() {

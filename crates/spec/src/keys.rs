@@ -5,7 +5,8 @@ use crate::memory;
 use crate::nearest;
 use crate::py_file;
 use crate::run_spec::{
-    Device, DtypeChoice, Gelu, GradCheckpoint, InitFrom, Offload, OptimizerState, Residual, Sampler,
+    Gelu, GradCheckpoint, InitFrom, Offload, OptimizerState, RequestedDevice, RequestedDtype,
+    Residual, Sampler,
 };
 use crate::value::Value;
 use crate::words::Values;
@@ -354,10 +355,10 @@ pub static KEYS: &[Key] = &[
 
     text(System, "backend", "nccl", "accepted: how nanoGPT's processes talk; one process here"),
     text(System, "device", "auto", "'auto' (the best there is), 'cpu', 'cuda' or 'cuda:1'")
-        .takes(Values::WordsOr(Device::WORDS, " or a GPU by number, e.g. 'cuda:1'")).shared(),
+        .takes(Values::WordsOr(RequestedDevice::WORDS, " or a GPU by number, e.g. 'cuda:1'")).shared(),
     text(System, "dtype", "auto",
          "number format of the computation; 'auto': float32 on the CPU, bfloat16 on CUDA")
-        .words(DtypeChoice::WORDS).shared(),
+        .words(RequestedDtype::WORDS).shared(),
     flag(System, "compile", true, "accepted: on CUDA, replay captured graphs")
         .shared_as(Literal::Bool(false)),
 

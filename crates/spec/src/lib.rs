@@ -44,8 +44,8 @@ pub use keys::{Command, Group, KEYS, Key, Kind, Literal};
 pub use memory::Memory;
 pub use resolve::{Environment, Notice, resolve};
 pub use run_spec::{
-    Device, DtypeChoice, Gelu, Gpt2, GradCheckpoint, InitFrom, Offload, OptimizerState, Residual,
-    RunSpec, Sampler, SamplingKeys,
+    Gelu, Gpt2, GradCheckpoint, InitFrom, Offload, OptimizerState, RequestedDevice, RequestedDtype,
+    Residual, RunSpec, Sampler, SamplingKeys,
 };
 pub use settings::{Origin, Setting, Settings, World};
 pub use value::Value;

@@ -5,8 +5,8 @@ use crate::error::SpecError;
 use crate::keys::Command;
 use crate::memory::Memory;
 use crate::run_spec::{
-    Device, DtypeChoice, Gelu, GradCheckpoint, InitFrom, Offload, OptimizerState, Residual,
-    RunSpec, Sampler, SamplingKeys,
+    Gelu, GradCheckpoint, InitFrom, Offload, OptimizerState, RequestedDevice, RequestedDtype,
+    Residual, RunSpec, Sampler, SamplingKeys,
 };
 use crate::settings::{Setting, Settings};
 use crate::value::Value;
@@ -179,9 +179,9 @@ impl Typed<'_> {
         Memory::parse(value).ok_or_else(|| self.unknown_word(name))
     }
 
-    fn device(&self) -> Result<Device, SpecError> {
+    fn device(&self) -> Result<RequestedDevice, SpecError> {
         let text = self.text("device");
-        Device::of(&text).ok_or_else(|| match text.split(':').next() {
+        RequestedDevice::of(&text).ok_or_else(|| match text.split(':').next() {
             Some(other @ ("mps" | "xpu" | "hip" | "rocm" | "xla" | "tpu")) => {
                 let needs = format!("there is no {other} backend; there is cpu, and cuda on Linux");
                 self.out_of_range("device", needs)
@@ -251,7 +251,7 @@ impl Typed<'_> {
             lr_decay_iters: self.iterations("lr_decay_iters")?,
             min_lr: self.not_negative("min_lr")?,
             device: self.device()?,
-            dtype: self.word("dtype", DtypeChoice::of)?,
+            dtype: self.word("dtype", RequestedDtype::of)?,
             compile: self.flag("compile"),
             eval_batch_size: self.or_same("eval_batch_size", batch_size)?,
             eval_block_size: self.or_same("eval_block_size", block_size)?,
@@ -317,12 +317,12 @@ fn notices(typed: &Typed<'_>, run: &RunSpec, environment: &Environment) -> Vec<N
     let mut found = Vec::new();
     let mut say = |key: &'static str, text: String| found.push(Notice { key, text });
     let cpu = match run.device {
-        Device::Cpu => true,
-        Device::Auto => environment.cuda_devices == 0,
-        Device::Cuda(_) => false,
+        RequestedDevice::Cpu => true,
+        RequestedDevice::Auto => environment.cuda_devices == 0,
+        RequestedDevice::Cuda(_) => false,
     };
     let given = |name: &str| typed.setting(name).is_given();
-    if cpu && matches!(run.dtype, DtypeChoice::Bfloat16 | DtypeChoice::Float16) {
+    if cpu && matches!(run.dtype, RequestedDtype::Bfloat16 | RequestedDtype::Float16) {
         say("dtype", format!("dtype='{}': the CPU computes in float32", typed.text("dtype")));
     }
     if run.command == Command::Train {

@@ -10,7 +10,7 @@ use plan::ops::GeluKind;
 
 /// Where it is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Device {
+pub enum RequestedDevice {
     /// The best there is.
     Auto,
     /// The CPU.
@@ -19,24 +19,25 @@ pub enum Device {
     Cuda(u32),
 }
 
-impl Device {
+impl RequestedDevice {
     const AUTO: &'static str = "auto";
     const CPU: &'static str = "cpu";
     const CUDA: &'static str = "cuda";
 
     /// The words that name one; `cuda:1` is also understood.
-    pub const WORDS: &'static [&'static str] = &[Device::AUTO, Device::CPU, Device::CUDA];
+    pub const WORDS: &'static [&'static str] =
+        &[RequestedDevice::AUTO, RequestedDevice::CPU, RequestedDevice::CUDA];
 
     /// The device that a text names.
-    pub fn of(text: &str) -> Option<Device> {
+    pub fn of(text: &str) -> Option<RequestedDevice> {
         match text {
-            Device::AUTO => Some(Device::Auto),
-            Device::CPU => Some(Device::Cpu),
-            Device::CUDA => Some(Device::Cuda(0)),
+            RequestedDevice::AUTO => Some(RequestedDevice::Auto),
+            RequestedDevice::CPU => Some(RequestedDevice::Cpu),
+            RequestedDevice::CUDA => Some(RequestedDevice::Cuda(0)),
             _ => {
-                let number = text.strip_prefix(Device::CUDA)?.strip_prefix(':')?;
+                let number = text.strip_prefix(RequestedDevice::CUDA)?.strip_prefix(':')?;
                 let digits = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
-                if digits { number.parse().ok().map(Device::Cuda) } else { None }
+                if digits { number.parse().ok().map(RequestedDevice::Cuda) } else { None }
             }
         }
     }
@@ -44,7 +45,7 @@ impl Device {
 
 words! {
     /// In which number format it is computed.
-    pub enum DtypeChoice {
+    pub enum RequestedDtype {
         /// float32 on the CPU, bfloat16 on CUDA.
         Auto = "auto",
         /// IEEE single precision (TF32 matmuls on CUDA).
@@ -266,9 +267,9 @@ pub struct RunSpec {
     /// The last learning rate.
     pub min_lr: f64,
     /// Where it is computed.
-    pub device: Device,
+    pub device: RequestedDevice,
     /// In which number format.
-    pub dtype: DtypeChoice,
+    pub dtype: RequestedDtype,
     /// Captured graphs on CUDA.
     pub compile: bool,
     /// Sequences of an evaluation batch.

@@ -3,7 +3,7 @@
 use crate::error::SpecError;
 use crate::keys::{Command, KEYS, Key};
 use crate::memory::Memory;
-use crate::run_spec::{Device, DtypeChoice};
+use crate::run_spec::{RequestedDevice, RequestedDtype};
 use crate::value::Value;
 use crate::{overrides, preset};
 use std::fmt;
@@ -142,14 +142,16 @@ impl Settings {
     /// its memory, or a 16-bit format.
     pub fn asks_for_gpu(&self) -> Option<String> {
         let given = |name: &str| self.get(name).filter(|setting| setting.is_given());
-        let is_open = |device: &Setting| Device::of(&device.value.plain()) == Some(Device::Auto);
+        let is_open = |device: &Setting| {
+            RequestedDevice::of(&device.value.plain()) == Some(RequestedDevice::Auto)
+        };
         if given("device").is_some_and(|device| !is_open(device)) {
             return None;
         }
         let vram = given("vram").filter(|vram| Memory::parse(&vram.value) != Some(Memory::Auto));
         let dtype = given("dtype").filter(|dtype| {
-            let choice = DtypeChoice::of(&dtype.value.plain());
-            matches!(choice, Some(DtypeChoice::Bfloat16 | DtypeChoice::Float16))
+            let choice = RequestedDtype::of(&dtype.value.plain());
+            matches!(choice, Some(RequestedDtype::Bfloat16 | RequestedDtype::Float16))
         });
         vram.or(dtype).map(|setting| format!("{}={}", setting.key.name, setting.value))
     }

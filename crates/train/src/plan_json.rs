@@ -4,30 +4,30 @@
 use model::Level;
 use plan::Dtype;
 use search::plan_for::MOST_SEQUENCES;
-use search::{Choice, Levers};
+use search::{Cut, Levers};
 use serde_json::{Value, json};
 
 /// As `[sequences, times]` for runs of equal slices: an iteration may have a million of them.
-pub fn to_json(choice: Option<&Choice>) -> Value {
-    let Some(choice) = choice else {
+pub fn to_json(cut: Option<&Cut>) -> Value {
+    let Some(cut) = cut else {
         return Value::Null;
     };
-    let runs = choice.slices.chunk_by(|a, b| a == b).map(|run| json!([run[0], run.len()]));
-    let levels = choice.levels.iter().map(|level| json!(level.name()));
+    let runs = cut.slices.chunk_by(|a, b| a == b).map(|run| json!([run[0], run.len()]));
+    let levels = cut.levels.iter().map(|level| json!(level.name()));
     json!({
         "slices": runs.collect::<Vec<_>>(),
-        "head_chunk_tokens": choice.head_chunk,
+        "head_chunk_tokens": cut.head_chunk,
         "recompute": levels.collect::<Vec<_>>(),
-        "optimizer_state": match choice.levers.moments {
+        "optimizer_state": match cut.levers.moments {
             Dtype::Bf16 => "bfloat16",
             _ => "float32",
         },
-        "offload": choice.levers.offload,
+        "offload": cut.levers.offload,
     })
 }
 
 /// The same back; none where it is no plan.
-pub fn from_json(json: &Value) -> Option<Option<Choice>> {
+pub fn from_json(json: &Value) -> Option<Option<Cut>> {
     if json.is_null() {
         return Some(None);
     }
@@ -50,7 +50,7 @@ pub fn from_json(json: &Value) -> Option<Option<Choice>> {
         _ => return None,
     };
     let offload = json.get("offload")?.as_bool()?;
-    Some(Some(Choice {
+    Some(Some(Cut {
         slices,
         head_chunk: json.get("head_chunk_tokens")?.as_u64()?,
         levels: json.get("recompute")?.as_array()?.iter().map(level).collect::<Option<_>>()?,
@@ -66,10 +66,10 @@ mod tests {
     fn a_choice_survives_its_json() {
         let levers = Levers { moments: Dtype::Bf16, offload: true };
         let levels = vec![Level::R3q, Level::R0];
-        let choice = Choice { slices: vec![10, 9, 9], head_chunk: 512, levels, levers };
-        let json = to_json(Some(&choice));
+        let cut = Cut { slices: vec![10, 9, 9], head_chunk: 512, levels, levers };
+        let json = to_json(Some(&cut));
         assert_eq!(json["slices"], json!([[10, 1], [9, 2]]));
-        assert_eq!(from_json(&json), Some(Some(choice)));
+        assert_eq!(from_json(&json), Some(Some(cut)));
         assert_eq!(from_json(&to_json(None)), Some(None));
     }
 

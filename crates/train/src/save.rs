@@ -10,7 +10,7 @@ use checkpoint::{Dtype, Reader, TensorInfo, bounded_json};
 use data::{CharTokenizer, Tokenizer};
 use model::Dims;
 use plan::{TensorId, half};
-use search::Choice;
+use search::Cut;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
@@ -47,7 +47,7 @@ pub struct Document {
     /// The batch stream's position.
     pub feed: Value,
     /// How an iteration is cut, where the run trains.
-    pub plan: Option<Choice>,
+    pub plan: Option<Cut>,
     /// Hash of the steps that train: the same steps on the same kind of device, by the same
     /// version, continue bit for bit.
     pub steps_hash: String,

@@ -12,7 +12,7 @@ use crate::settings_json;
 use checkpoint::Reader;
 use data::{BUILTIN, Dataset, GPT2_IDS, Split, Tokenizer};
 use model::{Dims, GPT2_ROWS};
-use search::Choice;
+use search::Cut;
 use serde_json::Value;
 use spec::{Environment, InitFrom, Notice, OptimizerState, RunSpec, Sampler, Settings, resolve};
 use std::path::{Path, PathBuf};
@@ -167,7 +167,7 @@ impl Setup {
     }
 
     /// What checkpoints of this run say, at its beginning or where it goes on.
-    pub fn document(&self, plan: Option<Choice>, steps_hash: String, device: String) -> Document {
+    pub fn document(&self, plan: Option<Cut>, steps_hash: String, device: String) -> Document {
         let saved = self.saved.as_ref().map(|saved| &saved.document);
         Document {
             progress: self.progress(),

@@ -4,6 +4,7 @@
 use crate::fixture::gpu;
 use fitgpt_cuda::{CudaBackend, CudaOptions, Gpu, LoadError};
 use model::Dims;
+use plan::hardware::{Card, Hardware};
 use plan::{Bytes, StepInputs};
 use rng::{Purpose, Stream};
 use search::{Machine, Planned, SearchError, plan_for};
@@ -70,8 +71,8 @@ fn load(
         match CudaBackend::new(gpu, planned.plan.clone(), &options) {
             Ok(backend) => return Ok(Some((planned, backend))),
             Err(LoadError::OverBudget { beside, .. }) => {
-                let more = machine.device.context.get() + (1 << 20);
-                machine.device.context = Bytes::new(beside.max(more)).unwrap();
+                let more = machine.hardware.context.get() + (1 << 20);
+                machine.hardware.context = Bytes::new(beside.max(more)).unwrap();
             }
             Err(error) => return Err(error.to_string()),
         }
@@ -137,16 +138,16 @@ fn two_hundred_random_plans_stay_inside_their_budgets() {
     while ran < RUNS {
         let (run, dims) = random_run(&mut draws);
         let budget = at_start + (24 << 20) + draws.below(400 << 20);
-        let table = plan::device::Gpu::find("RTX 4070").unwrap().device(false);
+        let table = Card::find("RTX 4070").unwrap().hardware(false);
         let context = Bytes::new(at_start + (16 << 20)).unwrap();
-        let device = plan::device::Device { context, ..table };
+        let hardware = Hardware { context, ..table };
         let bytes = |count| Bytes::new(count).unwrap();
-        let machine = Machine::gpu(device, &run, bytes(budget), bytes(4 << 30));
+        let machine = Machine::gpu(hardware, &run, bytes(budget), bytes(4 << 30));
         let Some(loaded) = load(&gpu, &run, dims, machine).unwrap() else {
             refused += 1;
             continue;
         };
-        let what = format!("run {ran}: {dims:?} {:?} in {budget}", loaded.0.choice);
+        let what = format!("run {ran}: {dims:?} {:?} in {budget}", loaded.0.cut);
         match execute((&gpu, budget), loaded, &run, dims) {
             Ok(left) => closest = closest.min(left),
             Err(error) => panic!("{what}: {error}"),

@@ -9,7 +9,7 @@ use fitgpt_doctor::log::Log;
 use fitgpt_doctor::report::Report;
 use fitgpt_doctor::words::Language;
 use plan::Bytes;
-use plan::device::Gpu;
+use plan::hardware::Card;
 use search::{Machine, plan_for};
 use spec::World;
 
@@ -120,7 +120,7 @@ fn a_smaller_batch_is_predicted_as_measured() {
             ["batch_size=4", "gradient_accumulation_steps=16"].map(|a| format!("--{a}"));
         let given = [&arguments[..], &[format!("--compile={compile}")]].concat();
         let case = recover(None, &given).unwrap();
-        let found = Diagnosis::new(None, Some(case), Gpu::find("H200"), None).unwrap();
+        let found = Diagnosis::new(None, Some(case), Card::find("H200"), None).unwrap();
         let peak = found.peaks.iter().map(|peak| peak.bytes).max().unwrap() as f64;
         let peak = peak / (1u64 << 30) as f64;
         assert!((peak / gib - 1.0).abs() < 0.03, "{compile}: {peak} of {gib}");
@@ -184,7 +184,7 @@ fn what_is_suggested_fits_in_100_random_cases() {
         let budget = (3u64 << 30) + draws.below(20 << 30);
         let case = recover(None, &given).unwrap();
         let tokens = case.run.tokens_per_iteration();
-        let found = Diagnosis::new(None, Some(case), Gpu::find("RTX 4070"), Some(budget)).unwrap();
+        let found = Diagnosis::new(None, Some(case), Card::find("RTX 4070"), Some(budget)).unwrap();
         for fix in &found.fixes {
             let typed = fix.settings.iter().map(|(key, value)| format!("--{key}={value}"));
             let all: Vec<String> = given.iter().cloned().chain(typed).collect();
@@ -196,10 +196,10 @@ fn what_is_suggested_fits_in_100_random_cases() {
         }
         if let Some(command) = &found.fitgpt {
             let run = recover(None, &command.arguments).unwrap().run;
-            let single = run.dtype == spec::DtypeChoice::Float32;
-            let device = Gpu::find("RTX 4070").unwrap().device(single);
+            let single = run.dtype == spec::RequestedDtype::Float32;
+            let hardware = Card::find("RTX 4070").unwrap().hardware(single);
             let all = Bytes::new(1 << 50).unwrap();
-            let machine = Machine::gpu(device, &run, Bytes::new(budget).unwrap(), all);
+            let machine = Machine::gpu(hardware, &run, Bytes::new(budget).unwrap(), all);
             let planned = plan_for(&run, run.dims(50304).unwrap(), &machine).unwrap();
             assert!(planned.device_bytes(&run, &machine) <= budget, "{round}");
             commanded += 1;
@@ -321,7 +321,7 @@ fn a_message_alone_is_judged_as_far_as_it_goes() {
 fn fixes_have_their_price_on_a_card_that_is_known() {
     let given = ["--batch_size=64", "--gradient_accumulation_steps=1"].map(String::from);
     let case = recover(None, &given).unwrap();
-    let card = Gpu::find("H200");
+    let card = Card::find("H200");
     let found = Diagnosis::new(None, Some(case), card, Some(8 << 30)).unwrap();
     let batch = &found.fixes[0];
     let rate = batch.tokens_per_second.unwrap();

@@ -41,7 +41,7 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     }
     let (planned, mut engine) = match load(&mut case, json) {
         Err(error) if json && error.exit_code() == 3 => {
-            let device = &case.machine.device.name;
+            let device = &case.machine.hardware.name;
             show_json(&BenchReport::of_refusal(device, &config, &error.to_string()))?;
             return Err(error);
         }
@@ -112,7 +112,9 @@ fn here_alone(settings: &Settings, mut rest: Vec<String>) -> Result<Vec<String>,
     let environment = environment();
     let (run, _) = resolve(settings, &environment)?;
     match run.device {
-        spec::Device::Cuda(_) | spec::Device::Auto if environment.cuda_devices == 0 => {
+        spec::RequestedDevice::Cuda(_) | spec::RequestedDevice::Auto
+            if environment.cuda_devices == 0 =>
+        {
             Device::find(run.device, settings.asks_for_gpu())?;
             rest.push("--device=cpu".to_string());
         }

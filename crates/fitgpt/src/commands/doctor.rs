@@ -10,7 +10,7 @@ use doctor::diagnosis::Diagnosis;
 use doctor::log::Log;
 use doctor::report::{Report, bytes};
 use doctor::words::Language;
-use plan::device::Gpu;
+use plan::hardware::Card;
 use spec::{Memory, SpecError, Value};
 use std::io::{Read, Seek};
 use std::path::Path;
@@ -51,7 +51,7 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     }
     let language = language(flags.get("--lang"))?;
     let log = log.map(|content| Log::read(&content));
-    let named = log.as_ref().and_then(|log| log.run.card.as_deref()).and_then(Gpu::find);
+    let named = log.as_ref().and_then(|log| log.run.card.as_deref()).and_then(Card::find);
     let card = match flags.get("--gpu") {
         Some(name) => Some(super::plan::find_gpu(name)?),
         None => named,
@@ -123,15 +123,15 @@ fn language(asked: Option<&str>) -> Result<Language, SpecError> {
     }
 }
 
-fn memory(size: &str, card: Option<&Gpu>) -> Result<u64, SpecError> {
+fn memory(size: &str, card: Option<&Card>) -> Result<u64, SpecError> {
     let bad = || SpecError::Conflict {
         what: format!("--vram '{size}': write a size such as '11.69GiB' or '8GB'"),
     };
     match Memory::parse(&Value::Str(size.to_string())).ok_or_else(bad)? {
         Memory::Bytes(bytes) => Ok(bytes.get()),
-        Memory::Auto => card.map(|card| card.device(false).memory.get()).ok_or_else(bad),
+        Memory::Auto => card.map(|card| card.hardware(false).memory.get()).ok_or_else(bad),
         Memory::Percent(percent) => {
-            let all = card.ok_or_else(bad)?.device(false).memory.get();
+            let all = card.ok_or_else(bad)?.hardware(false).memory.get();
             Ok((all as f64 * percent / 100.0) as u64)
         }
     }

@@ -10,7 +10,7 @@ use crate::{measure, refusal, run_length, screen, sweep};
 use ::train::save::Document;
 use ::train::{TrainError, setup};
 use model::Dims;
-use plan::device::{GPUS, Gpu};
+use plan::hardware::{CARDS, Card};
 use plan::report::Bill;
 use search::{Machine, Planned, SearchError, plan_again, plan_for, suggestions};
 use serde_json::{Value, json};
@@ -96,22 +96,22 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
 /// The cards that `--gpu` knows.
 fn list_gpus(json: bool) -> Result<u8, TrainError> {
     if json {
-        let row = |gpu: &Gpu| {
+        let row = |gpu: &Card| {
             json!({
                 "name": gpu.name,
-                "memory_bytes": gpu.device(false).memory.get(),
+                "memory_bytes": gpu.hardware(false).memory.get(),
                 "supported": gpu.is_supported(),
             })
         };
-        let all: Vec<Value> = GPUS.iter().map(row).collect();
+        let all: Vec<Value> = CARDS.iter().map(row).collect();
         return show_json(&json!({ "schema": document::SCHEMA, "gpus": all })).map(|()| 0);
     }
-    let row = |gpu: &Gpu| {
-        let memory = gpu.device(false).memory.to_string();
+    let row = |gpu: &Card| {
+        let memory = gpu.hardware(false).memory.to_string();
         let mark = if gpu.is_supported() { "" } else { "  plan only: `train` refuses it" };
         format!("{:<22} {memory:>10}{mark}\n", gpu.name)
     };
-    show(&GPUS.iter().map(row).collect::<String>())?;
+    show(&CARDS.iter().map(row).collect::<String>())?;
     Ok(0)
 }
 
@@ -195,7 +195,7 @@ impl Case {
             let what = "`train` has kernels for heads of at most";
             notices.push(format!("heads of {head} ({}): {what} {most}", machine.compute));
         }
-        let named = gpu.is_some_and(Gpu::is_supported);
+        let named = gpu.is_some_and(Card::is_supported);
         Ok(Case { run, dims, machine, named, here: None, before, notices })
     }
 
@@ -234,7 +234,7 @@ impl Case {
     pub fn planned(&self, machine: &Machine) -> Result<Planned, TrainError> {
         let Case { run, dims, .. } = self;
         let stored = self.before.as_ref().and_then(|document| document.plan.as_ref());
-        let again = stored.map(|choice| plan_again(run, *dims, machine, choice)).transpose()?;
+        let again = stored.map(|cut| plan_again(run, *dims, machine, cut)).transpose()?;
         if let Some(Err(why)) = &again {
             screen::note(&format!("the saved plan is not used again: {why}"));
         }
@@ -260,7 +260,7 @@ impl Case {
                 };
                 (Some(planned.predict(left, &rates)), basis)
             }
-            None => (self.named.then(|| planned.predict(left, &machine.device)), TABLE),
+            None => (self.named.then(|| planned.predict(left, &machine.hardware)), TABLE),
         };
         let (bill, host) = (Bill::new(&planned.plan), host_memory(run, &planned, machine));
         let (run, machine) = (run.clone(), machine.clone());
@@ -281,7 +281,7 @@ pub fn plan_or_suggest(
         SearchError::DoesNotFit(mut refusal) => {
             let times = here.map(measure::find).unwrap_or_default();
             let is_guess = times.is_empty() && matches!(here, Some(Device::Cpu(_)));
-            let rates = plan::device::Device { times, ..machine.device.clone() };
+            let rates = plan::hardware::Hardware { times, ..machine.hardware.clone() };
             refusal.suggestions = suggestions(run, dims, machine, &rates);
             for one in refusal.suggestions.iter_mut().filter(|_| is_guess) {
                 one.tokens_per_second = None;
@@ -306,15 +306,15 @@ fn is_here(settings: &Settings) -> Result<bool, SpecError> {
 fn speaks_of_a_gpu(settings: &Settings) -> Result<bool, SpecError> {
     let (run, _) = resolve(settings, &Environment { cuda_devices: 1, ..environment() })?;
     Ok(match run.device {
-        spec::Device::Cpu => false,
-        spec::Device::Cuda(_) => true,
-        spec::Device::Auto => run.vram != Memory::Auto,
+        spec::RequestedDevice::Cpu => false,
+        spec::RequestedDevice::Cuda(_) => true,
+        spec::RequestedDevice::Auto => run.vram != Memory::Auto,
     })
 }
 
 /// No card gives more than it has.
-fn above_the_card(gpu: &Gpu, run: &RunSpec) -> Option<String> {
-    let memory = gpu.device(false).memory;
+fn above_the_card(gpu: &Card, run: &RunSpec) -> Option<String> {
+    let memory = gpu.hardware(false).memory;
     match run.vram {
         Memory::Bytes(asked) if asked > memory => {
             let name = gpu.name;
@@ -325,10 +325,10 @@ fn above_the_card(gpu: &Gpu, run: &RunSpec) -> Option<String> {
 }
 
 /// A card of the table, or the names that are alike.
-pub fn find_gpu(name: &str) -> Result<&'static Gpu, SpecError> {
-    Gpu::find(name).ok_or_else(|| {
+pub fn find_gpu(name: &str) -> Result<&'static Card, SpecError> {
+    Card::find(name).ok_or_else(|| {
         let shown: String = name.chars().take(40).collect();
-        let nearest = Gpu::nearest(name, NEAREST).join(", ");
+        let nearest = Card::nearest(name, NEAREST).join(", ");
         let what = format!(
             "--gpu '{shown}' is not in the table; the nearest are {nearest} (--gpu list lists all)"
         );
@@ -337,12 +337,12 @@ pub fn find_gpu(name: &str) -> Result<&'static Gpu, SpecError> {
 }
 
 /// A card by name, or by the size of its memory alone.
-fn gpu_machine(gpu: Option<&Gpu>, run: &RunSpec) -> Result<Machine, SpecError> {
-    let single = run.dtype == spec::DtypeChoice::Float32;
+fn gpu_machine(gpu: Option<&Card>, run: &RunSpec) -> Result<Machine, SpecError> {
+    let single = run.dtype == spec::RequestedDtype::Float32;
     let need = |what: &str| SpecError::Conflict { what: what.to_string() };
     let mut device = match gpu {
-        Some(gpu) => gpu.device(single),
-        None => find_gpu(UNNAMED)?.device(single),
+        Some(gpu) => gpu.hardware(single),
+        None => find_gpu(UNNAMED)?.hardware(single),
     };
     let budget = match (run.vram, gpu) {
         (Memory::Bytes(bytes), Some(_)) => bytes.min(device.memory),
@@ -422,7 +422,7 @@ fn show_text(report: &PlanReport) -> Result<(), TrainError> {
         "{:.2}M parameters ({n_layer} layers, {n_head} heads, width {n_embd}, vocabulary \
          {vocab_size}) on {}",
         parameters as f64 / 1e6,
-        report.machine.device.name
+        report.machine.hardware.name
     );
     let mut text = screen::wrapped(&title, 2, screen::wrap_width()) + "\n\n";
     text += &bill::whole(report, width);

@@ -75,7 +75,7 @@ struct Typed {
 /// The device where a GPU is asked for: whether there is one is told before data is missed.
 fn asked_gpu(settings: &Settings) -> Result<Option<Device>, TrainError> {
     let asked = settings.asks_for_gpu();
-    Ok(asked.map(|asked| Device::find(spec::Device::Auto, Some(asked))).transpose()?)
+    Ok(asked.map(|asked| Device::find(spec::RequestedDevice::Auto, Some(asked))).transpose()?)
 }
 
 /// Trains what settings say.
@@ -164,9 +164,9 @@ fn load(setup: &Setup, device: &Device) -> Result<Loaded, TrainError> {
     run_report::held(device, backend.arena_bytes(), machine.budget);
     let planned_length = RunLength::new(setup, &planned, &machine, device);
     planned_length.show();
-    let Planned { program, plan, choice, .. } = planned;
+    let Planned { program, plan, cut, .. } = planned;
     let steps = format!("{:016x}", steps_hash(&plan.schedule, Phase::Train));
-    let mut document = setup.document(choice, steps, device.kind());
+    let mut document = setup.document(cut, steps, device.kind());
     document.choices = backend.choices();
     document.threads = device.threads();
     if let Some(text) = setup.saved.as_ref().and_then(|saved| saved.other_bits(&document)) {
@@ -181,8 +181,8 @@ fn load(setup: &Setup, device: &Device) -> Result<Loaded, TrainError> {
 fn planned(setup: &Setup, device: &Device, machine: &Machine) -> Result<Planned, TrainError> {
     let (run, dims) = (&setup.spec, setup.dims);
     let before = setup.saved.as_ref().and_then(|saved| saved.document.plan.as_ref());
-    if let (Some(choice), false) = (before, run.eval_only) {
-        match plan_again(run, dims, machine, choice)? {
+    if let (Some(cut), false) = (before, run.eval_only) {
+        match plan_again(run, dims, machine, cut)? {
             Ok(planned) => return Ok(planned),
             Err(why) => {
                 let hint = threads_hint(setup, device).filter(|_| why.contains("needs"));
@@ -239,7 +239,7 @@ fn show_bill(run: &RunSpec, planned: &Planned, machine: &Machine) {
 
 /// How the run is cut, in what memory, under which number.
 fn show_plan(run: &RunSpec, planned: &Planned, machine: &Machine) {
-    let cut = planned.choice.as_ref().map_or("evaluation only".to_string(), sentence::of_choice);
+    let cut = planned.cut.as_ref().map_or("evaluation only".to_string(), sentence::of_cut);
     let memory = sentence::memory(planned.device_bytes(run, machine), machine.budget);
     let plan = format!("plan: {cut}: {memory}, hash {:016x}", planned.hash());
     screen::line(&(screen::wrapped(&plan, 6, screen::wrap_width()) + "\n"));

@@ -2,6 +2,7 @@
 
 use super::{beside_any_plan, host_budget, share};
 use cpu::{CpuBackend, CpuOptions, CpuScratch, Isa};
+use plan::hardware::Hardware;
 use plan::op_times::OpTimes;
 use plan::{Backend, BackendError, Bytes, Dtype, Plan, Scratch};
 use search::Machine;
@@ -60,22 +61,20 @@ impl CpuDevice {
     /// differently; so they are round figures, the same on every CPU.
     pub fn machine(&self, run: &RunSpec) -> Machine {
         let beside = beside_any_plan(run).map(|item| item.bytes);
-        let device = plan::device::Device {
-            context: Bytes::sum(beside).unwrap_or(Bytes::ZERO),
-            ..self.table()
-        };
+        let hardware =
+            Hardware { context: Bytes::sum(beside).unwrap_or(Bytes::ZERO), ..self.table() };
         let (scratch, budget) = (self.scratch(), host_budget(run.ram));
-        Machine { device, scratch, budget, host: None, compute: Dtype::F32 }
+        Machine { hardware, scratch, budget, host: None, compute: Dtype::F32 }
     }
 
     /// Round figures.
-    fn table(&self) -> plan::device::Device {
+    fn table(&self) -> Hardware {
         let free = cpu::available_bytes().unwrap_or(i64::MAX as u64);
-        plan::device::Device {
+        Hardware {
             name: self.name(),
             memory: share(free, 100.0),
             context: Bytes::ZERO,
-            products: 1e11,
+            matmul: 1e11,
             attention: 3e10,
             bandwidth: 2e10,
             link: 2e10,
@@ -85,13 +84,13 @@ impl CpuDevice {
     }
 
     /// The same with rates that were measured now, for predictions.
-    pub fn measured(&self, budget: Bytes) -> plan::device::Device {
+    pub fn measured(&self, budget: Bytes) -> Hardware {
         let table = self.table();
-        let peak = self.peak_flops().unwrap_or(table.products);
+        let peak = self.peak_flops().unwrap_or(table.matmul);
         let bandwidth =
             cpu::memory_bandwidth(self.threads, budget.get()).unwrap_or(table.bandwidth);
-        let attention = peak * table.attention / table.products;
-        plan::device::Device { products: peak, attention, bandwidth, ..table }
+        let attention = peak * table.attention / table.matmul;
+        Hardware { matmul: peak, attention, bandwidth, ..table }
     }
 
     /// Takes the plan's memory.

@@ -6,9 +6,10 @@ use crate::screen;
 use ::cuda::{
     CubinCache, CudaBackend, CudaError, CudaOptions, GRANULE, GRAPH_RESERVE, Gpu, LoadError,
 };
+use plan::hardware::{Card, Hardware};
 use plan::{Backend, BackendError, Bytes, Plan};
 use search::Machine;
-use spec::{DtypeChoice, Memory, RunSpec};
+use spec::{Memory, RequestedDtype, RunSpec};
 
 /// Left to others where `vram` is 'auto': a browser or a desktop grows by as much in passing.
 const LEFT_TO_OTHERS: u64 = 256 << 20;
@@ -63,14 +64,14 @@ impl CudaDevice {
             return Err(self.taken(budget, available));
         }
         let context = held.saturating_add(CODE_RESERVE + GRAPH_RESERVE).next_multiple_of(GRANULE);
-        let single = run.dtype == DtypeChoice::Float32;
-        let device = plan::device::Device { context: bytes(context), ..self.table(single) };
+        let single = run.dtype == RequestedDtype::Float32;
+        let hardware = Hardware { context: bytes(context), ..self.table(single) };
         // Driver and libraries hold host memory too, and by now they do.
         let held = ::cpu::held_bytes().unwrap_or(0);
         let beside = super::beside_any_plan(run).map(|item| item.bytes.get());
         let beside = beside.into_iter().fold(held, u64::saturating_add);
         let host = bytes(host_budget(run.ram).get().saturating_sub(beside));
-        Ok(Machine::gpu(device, run, bytes(budget), host))
+        Ok(Machine::gpu(hardware, run, bytes(budget), host))
     }
 
     /// Whether less is free by now than a machine was given.
@@ -106,27 +107,27 @@ impl CudaDevice {
     }
 
     /// Its row of the table, with the memory that it really has.
-    pub fn table(&self, single: bool) -> plan::device::Device {
+    pub fn table(&self, single: bool) -> Hardware {
         let info = self.gpu.info();
-        let row = plan::device::Gpu::find(&info.name);
-        let base = row.or_else(|| plan::device::Gpu::find(UNKNOWN.0)).map(|row| row.device(single));
+        let row = Card::find(&info.name);
+        let base = row.or_else(|| Card::find(UNKNOWN.0)).map(|row| row.hardware(single));
         let scale = if row.is_some() { 1.0 } else { f64::from(info.multiprocessors) / UNKNOWN.1 };
         let name = info.name.clone();
         let memory = bytes(info.memory);
         match base {
-            Some(base) => plan::device::Device {
+            Some(base) => Hardware {
                 name,
                 memory,
-                products: base.products * scale,
+                matmul: base.matmul * scale,
                 attention: base.attention * scale,
                 bandwidth: base.bandwidth * scale,
                 ..base
             },
-            None => plan::device::Device {
+            None => Hardware {
                 name,
                 memory,
                 context: Bytes::ZERO,
-                products: 5e13,
+                matmul: 5e13,
                 attention: 2e13,
                 bandwidth: 4e11,
                 link: 2e10,

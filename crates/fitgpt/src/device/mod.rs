@@ -9,9 +9,10 @@ use crate::screen;
 use ::cuda::{CudaError, LoadError};
 use cpu::CpuDevice;
 pub use cuda::CudaDevice;
+use plan::hardware::Hardware;
 use plan::{Backend, BackendError, Bytes, Plan};
 use search::{Machine, Planned};
-use spec::{DtypeChoice, Memory, RunSpec};
+use spec::{Memory, RequestedDtype, RunSpec};
 use train::TrainError;
 
 /// Per cent of the free memory that are taken unasked; the rest is for what the host keeps beside.
@@ -41,17 +42,20 @@ impl Device {
     /// GPU that can be used, else the CPU, and a line that says what a GPU that is there lacks.
     /// Settings that only a GPU can give (`gpu_setting`) refuse the CPU: nobody wants a run that
     /// takes a hundred times as long.
-    pub fn find(asked: spec::Device, gpu_setting: Option<String>) -> Result<Device, BackendError> {
+    pub fn find(
+        asked: spec::RequestedDevice,
+        gpu_setting: Option<String>,
+    ) -> Result<Device, BackendError> {
         match asked {
-            spec::Device::Cpu => Ok(Device::Cpu(CpuDevice::new())),
-            spec::Device::Cuda(index) => match CudaDevice::open(index) {
+            spec::RequestedDevice::Cpu => Ok(Device::Cpu(CpuDevice::new())),
+            spec::RequestedDevice::Cuda(index) => match CudaDevice::open(index) {
                 Ok(found) => Ok(Device::Cuda(Box::new(found))),
                 Err(error) => {
                     let what = format!("device='cuda:{index}': {error}; --device=cpu runs without");
                     Err(BackendError::Refused { what })
                 }
             },
-            spec::Device::Auto => Device::best(gpu_setting),
+            spec::RequestedDevice::Auto => Device::best(gpu_setting),
         }
     }
 
@@ -118,10 +122,10 @@ impl Device {
 
     /// Its rates in a run's format, for predictions: measured now in no more memory than the run
     /// may use, or of the table.
-    pub fn measured(&self, run: &RunSpec) -> plan::device::Device {
+    pub fn measured(&self, run: &RunSpec) -> Hardware {
         match self {
             Device::Cpu(device) => device.measured(host_budget(run.ram)),
-            Device::Cuda(device) => device.table(run.dtype == DtypeChoice::Float32),
+            Device::Cuda(device) => device.table(run.dtype == RequestedDtype::Float32),
         }
     }
 
@@ -211,7 +215,7 @@ impl Device {
     pub fn peak_flops(&self, run: &RunSpec) -> Option<f64> {
         match self {
             Device::Cpu(device) => device.peak_flops(),
-            Device::Cuda(_) => Some(self.measured(run).products),
+            Device::Cuda(_) => Some(self.measured(run).matmul),
         }
     }
 }
@@ -219,9 +223,9 @@ impl Device {
 /// What driver and code turned out to hold becomes what the next plan counts with; gives the line
 /// to say.
 fn count_with(machine: &mut Machine, beside: u64) -> String {
-    let beside = Bytes::new(beside).unwrap_or(machine.device.context);
-    let more = STEP.and_then(|step| machine.device.context.plus(step)).unwrap_or(beside);
-    machine.device.context = beside.max(more);
+    let beside = Bytes::new(beside).unwrap_or(machine.hardware.context);
+    let more = STEP.and_then(|step| machine.hardware.context.plus(step)).unwrap_or(beside);
+    machine.hardware.context = beside.max(more);
     format!("driver and code hold {beside}: planned again with that")
 }
 
@@ -236,12 +240,12 @@ pub fn gpu_count() -> u32 {
 }
 
 /// Bytes of the GPU that is asked for, if it is there and can be used.
-pub fn gpu_memory(asked: spec::Device) -> Option<u64> {
+pub fn gpu_memory(asked: spec::RequestedDevice) -> Option<u64> {
     let all = all_gpus().ok()?;
     let wanted = |gpu: &&::cuda::GpuInfo| match asked {
-        spec::Device::Cuda(index) => gpu.index == index,
-        spec::Device::Auto => true,
-        spec::Device::Cpu => false,
+        spec::RequestedDevice::Cuda(index) => gpu.index == index,
+        spec::RequestedDevice::Auto => true,
+        spec::RequestedDevice::Cpu => false,
     };
     all.iter().filter(|gpu| gpu.is_supported()).find(wanted).map(|gpu| gpu.memory)
 }

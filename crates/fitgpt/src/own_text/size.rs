@@ -8,6 +8,7 @@ use crate::timing::{self, Count, median};
 use crate::{measure, screen};
 use data::{Dataset, Split, Tokenizer};
 use model::GPT2_ROWS;
+use plan::hardware::Hardware;
 use search::sizing::{self, EVALUATIONS, FEWEST_TOKENS, Given, SizedRun, Text};
 use search::{Machine, SearchError, plan_for};
 use spec::{Origin, RunSpec, Settings, Value, resolve};
@@ -62,7 +63,7 @@ struct Sizer<'a> {
     settings: &'a Settings,
     device: &'a Device,
     machine: Machine,
-    rates: plan::device::Device,
+    rates: Hardware,
     text: Text,
     given: Given,
     /// Rows of the vocabulary.

@@ -35,7 +35,7 @@ pub fn svg(report: &PlanReport) -> String {
     let segments = shown(report);
     let plan = &report.planned.plan;
     let frame = Frame {
-        moments: moments(plan, &segments, &report.machine.device),
+        moments: moments(plan, &segments, &report.machine.hardware),
         arena: plan.arena_bytes.get().max(1) as f64,
     };
     let mut text = head(report);

@@ -30,8 +30,8 @@ pub fn of(report: &PlanReport) -> Value {
     let PlanReport { planned, bill, .. } = report;
     let held = planned.plan.schedule.tensors.held_bytes(Scope::Run).unwrap_or(Bytes::ZERO);
     let peaks = phases(bill, held).map(|(name, bytes)| (name.to_string(), json!(bytes.get())));
-    let choice = planned.choice.as_ref();
-    let levers = choice.map(|choice| choice.levers);
+    let cut = planned.cut.as_ref();
+    let levers = cut.map(|cut| cut.levers);
     let place = |offloaded: bool| if offloaded { json!("optimizer") } else { json!(false) };
     let rate = report.prediction.and_then(|prediction| prediction.tokens_per_second);
     let mut document = head(&report.run, &report.machine, true);
@@ -45,9 +45,9 @@ pub fn of(report: &PlanReport) -> Value {
         "hash": format!("{:016x}", planned.hash()),
         "slices": planned.program.train_slices,
         "eval_slices": planned.program.eval_slices,
-        "head_chunk_tokens": choice.map(|choice| choice.head_chunk),
-        "recompute": choice.map(|choice| {
-            choice.levels.iter().map(|level| level.name()).collect::<Vec<_>>()
+        "head_chunk_tokens": cut.map(|cut| cut.head_chunk),
+        "recompute": cut.map(|cut| {
+            cut.levels.iter().map(|level| level.name()).collect::<Vec<_>>()
         }),
         "optimizer_state": levers.map(|levers| match levers.moments {
             plan::Dtype::Bf16 => "bfloat16",
@@ -119,9 +119,9 @@ fn head(run: &RunSpec, machine: &Machine, fits: bool) -> Map<String, Value> {
     fields(json!({
         "schema": SCHEMA,
         "fits": fits,
-        "device": machine.device.name,
+        "device": machine.hardware.name,
         "budget_bytes": machine.budget.get(),
-        "context_bytes": machine.device.context.get(),
+        "context_bytes": machine.hardware.context.get(),
         "tokens_per_iteration": run.tokens_per_iteration(),
     }))
 }

@@ -4,24 +4,24 @@ use super::PlanReport;
 use crate::numbers::{duration, grouped, short};
 use model::Level;
 use plan::{Bytes, Dtype};
-use search::Choice;
+use search::Cut;
 
 /// How an iteration is cut and what is recomputed.
-pub fn of_choice(choice: &Choice) -> String {
-    let sequences: u64 = choice.slices.iter().sum();
+pub fn of_cut(cut: &Cut) -> String {
+    let sequences: u64 = cut.slices.iter().sum();
     let s = if sequences == 1 { "" } else { "s" };
-    let (slices, chunk) = (groups(&choice.slices), choice.head_chunk);
-    let levels = groups(&choice.levels);
-    let recomputed = match choice.levels.iter().all(|level| *level == Level::R0) {
+    let (slices, chunk) = (groups(&cut.slices), cut.head_chunk);
+    let levels = groups(&cut.levels);
+    let recomputed = match cut.levels.iter().all(|level| *level == Level::R0) {
         true => "nothing recomputed".to_string(),
         false => format!("layers at {levels}"),
     };
     let mut text =
         format!("{sequences} sequence{s} as {slices}, head in {chunk}-token chunks, {recomputed}");
-    if choice.levers.moments == Dtype::Bf16 {
+    if cut.levers.moments == Dtype::Bf16 {
         text += ", AdamW's averages in bfloat16";
     }
-    if choice.levers.offload {
+    if cut.levers.offload {
         text += ", the optimizer's state in host memory";
     }
     text
@@ -29,13 +29,13 @@ pub fn of_choice(choice: &Choice) -> String {
 
 /// The same with what it takes and gives.
 pub fn of(report: &PlanReport) -> String {
-    let cut = match &report.planned.choice {
-        Some(choice) => of_choice(choice),
+    let cut = match &report.planned.cut {
+        Some(cut) => of_cut(cut),
         None => "evaluation only".to_string(),
     };
     let mut text = format!("{cut}: {}", memory(report.device_bytes(), report.machine.budget));
     if let Some(prediction) = &report.prediction {
-        let name = &report.machine.device.name;
+        let name = &report.machine.hardware.name;
         if let Some(rate) = prediction.tokens_per_second {
             text += &format!(", about {} tok/s on {}", short(rate), with_article(name));
         }

@@ -4,7 +4,7 @@
 use super::PlanReport;
 use crate::screen::{coloured, faint, strong};
 use plan::cost::step_seconds;
-use plan::device::Device;
+use plan::hardware::Hardware;
 use plan::ops::Op;
 use plan::report::live_bytes;
 use plan::{Bytes, Pass, Plan, SegmentId};
@@ -31,7 +31,7 @@ pub struct Moment {
 }
 
 /// The steps of segments, one after another, on one axis.
-pub fn moments(plan: &Plan, segments: &[SegmentId], device: &Device) -> Vec<Moment> {
+pub fn moments(plan: &Plan, segments: &[SegmentId], device: &Hardware) -> Vec<Moment> {
     let mut all = Vec::new();
     let mut now = 0.0;
     for &id in segments {
@@ -68,7 +68,7 @@ pub fn shown(report: &PlanReport) -> Vec<SegmentId> {
 
 /// The chart for a screen of so many columns.
 pub fn text(report: &PlanReport, width: usize) -> String {
-    let moments = moments(&report.planned.plan, &shown(report), &report.machine.device);
+    let moments = moments(&report.planned.plan, &shown(report), &report.machine.hardware);
     let columns = width.saturating_sub(MARGIN + 2).clamp(16, WIDEST);
     let arena = report.bill.arena_bytes.get().max(1);
     let held = report.held().get();
@@ -80,7 +80,7 @@ pub fn text(report: &PlanReport, width: usize) -> String {
             moments.iter().filter(within).map(|moment| moment.live).max().unwrap_or(held)
         })
         .collect();
-    let what = match report.planned.choice {
+    let what = match report.planned.cut {
         Some(_) => "memory over one slice and the update, in predicted time",
         None => "memory over one slice of an evaluation, in predicted time",
     };

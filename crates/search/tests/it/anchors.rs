@@ -3,10 +3,10 @@
 //! peers run other kernels, so this is a test of the model's scale, not of our speed.
 
 use crate::typing::run_of;
-use fitgpt_search::{Choice, Levers, Machine, plan_again};
+use fitgpt_search::{Cut, Levers, Machine, plan_again};
 use model::{Dims, Level};
 use plan::Bytes;
-use plan::device::Gpu;
+use plan::hardware::Card;
 
 /// A measured speed.
 struct Anchor {
@@ -93,17 +93,17 @@ fn predicted(anchor: &Anchor) -> f64 {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let run = run_of(&arguments).unwrap();
     let dims: Dims = run.dims(50304).unwrap();
-    let device = Gpu::find(anchor.gpu).unwrap().device(false);
+    let hardware = Card::find(anchor.gpu).unwrap().hardware(false);
     let all = Bytes::new(1 << 50).unwrap();
-    let machine = Machine::gpu(device, &run, all, all);
-    let choice = Choice {
+    let machine = Machine::gpu(hardware, &run, all, all);
+    let cut = Cut {
         slices: vec![rows; times as usize],
         head_chunk: 4096.min(rows * 1024),
         levels: vec![Level::R0; n_layer as usize],
         levers: Levers::NONE,
     };
-    let planned = plan_again(&run, dims, &machine, &choice).unwrap().unwrap();
-    planned.predict(&run, &machine.device).tokens_per_second.unwrap()
+    let planned = plan_again(&run, dims, &machine, &cut).unwrap().unwrap();
+    planned.predict(&run, &machine.hardware).tokens_per_second.unwrap()
 }
 
 /// The largest error on the card that rates were fitted to, and on others, whose peers also ran on

@@ -3,7 +3,7 @@
 use crate::typing::{config, run_of};
 use fitgpt_search::{Machine, Planned, SearchError, plan_for, suggestions};
 use model::Level;
-use plan::device::Gpu;
+use plan::hardware::Card;
 use plan::verify::verify;
 use plan::{Bytes, Dtype, GpuScratch};
 use spec::RunSpec;
@@ -15,30 +15,30 @@ fn gib(gib: f64) -> Bytes {
 
 /// A card that computes in 16 bits, with so much memory.
 fn card(name: &str, memory: f64, compute: Dtype) -> Machine {
-    let device = Gpu::find(name).unwrap().device(false);
+    let hardware = Card::find(name).unwrap().hardware(false);
     let (scratch, budget, host) = (Rc::new(GpuScratch), gib(memory), Some(gib(64.0)));
-    Machine { device, scratch, budget, host, compute }
+    Machine { hardware, scratch, budget, host, compute }
 }
 
 fn plan(run: &RunSpec, machine: &Machine) -> Result<Planned, SearchError> {
     let planned = plan_for(run, run.dims(50304).unwrap(), machine)?;
     assert_eq!(verify(&planned.plan), Ok(()));
     assert!(planned.device_bytes(run, machine) <= machine.budget.get());
-    let choice = planned.choice.clone().unwrap();
-    assert_eq!(choice.slices.iter().sum::<u64>(), run.sequences_per_iteration());
+    let cut = planned.cut.clone().unwrap();
+    assert_eq!(cut.slices.iter().sum::<u64>(), run.sequences_per_iteration());
     println!(
         "{:.2} GiB: {:?} chunk {} {:?} {:.0} tok/s",
         planned.device_bytes(run, machine) as f64 / (1u64 << 30) as f64,
-        choice.slices,
-        choice.head_chunk,
-        choice.levels,
+        cut.slices,
+        cut.head_chunk,
+        cut.levels,
         run.tokens_per_iteration() as f64 / planned.seconds
     );
     Ok(planned)
 }
 
 fn repeats_products(planned: &Planned) -> bool {
-    planned.choice.as_ref().unwrap().levels.iter().any(|level| level.repeats_products())
+    planned.cut.as_ref().unwrap().levels.iter().any(|level| level.repeats_products())
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn case_b_fits_with_nothing_recomputed() {
     let run = config("case_b_77m_fp16");
     for memory in [11.69, 6.5] {
         let planned = plan(&run, &card("RTX 4070", memory, Dtype::F16)).unwrap();
-        let levels = planned.choice.unwrap().levels;
+        let levels = planned.cut.unwrap().levels;
         assert!(levels.iter().all(|level| *level == Level::R0), "{memory}: {levels:?}");
     }
 }
@@ -92,7 +92,7 @@ fn levers_bring_large_models_onto_small_cards() {
         let refused = plan(&run, &machine).unwrap_err();
         println!("{refused} in {:?}", start.elapsed());
         let start = std::time::Instant::now();
-        let found = suggestions(&run, run.dims(50304).unwrap(), &machine, &machine.device);
+        let found = suggestions(&run, run.dims(50304).unwrap(), &machine, &machine.hardware);
         println!("suggested in {:?}", start.elapsed());
         for one in &found {
             let gib = one.device_bytes as f64 / (1u64 << 30) as f64;
@@ -114,7 +114,7 @@ fn levers_bring_large_models_onto_small_cards() {
         let run = run_of(&permitted).unwrap();
         let start = std::time::Instant::now();
         let planned = plan(&run, &machine).unwrap();
-        println!("{:?} in {:?}", planned.choice.unwrap().levers, start.elapsed());
+        println!("{:?} in {:?}", planned.cut.unwrap().levers, start.elapsed());
     }
 }
 
@@ -137,7 +137,7 @@ fn grad_checkpoint_is_obeyed() {
         let asked = run_of(&["--dataset=x", &argument]).unwrap().grad_checkpoint;
         let run = RunSpec { grad_checkpoint: asked, ..base.clone() };
         let planned = plan(&run, &card("RTX 4070", 11.69, Dtype::F16)).unwrap();
-        assert!(planned.choice.unwrap().levels.iter().all(|found| *found == level));
+        assert!(planned.cut.unwrap().levels.iter().all(|found| *found == level));
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::typing::run_of;
 use fitgpt_search::{Machine, Planned, plan_for, plan_for_sample};
-use plan::device::Gpu;
+use plan::hardware::Card;
 use plan::verify::verify;
 use plan::{Bytes, NoScratch, Plan};
 use spec::RunSpec;
@@ -14,9 +14,9 @@ fn run(arguments: &[&str]) -> RunSpec {
 
 /// A machine that computes in f32 and has all the memory in the world.
 fn spacious() -> Machine {
-    let device = Gpu::find("H200").unwrap().device(true);
+    let hardware = Card::find("H200").unwrap().hardware(true);
     let budget = Bytes::new(1 << 50).unwrap();
-    Machine { device, scratch: Rc::new(NoScratch), budget, host: None, compute: plan::Dtype::F32 }
+    Machine { hardware, scratch: Rc::new(NoScratch), budget, host: None, compute: plan::Dtype::F32 }
 }
 
 fn planned(run: &RunSpec, vocab_size: u64) -> (model::Program, Plan) {

@@ -5,7 +5,7 @@ use crate::typing::run_of;
 use fitgpt_search::{Levers, Machine, SearchError, plan_for};
 use model::{Dims, Level};
 use model::{Draft, ModelSpec, OptimizerSpec, ProgramSpec, TrainSpec};
-use plan::device::{GPUS, Gpu};
+use plan::hardware::{CARDS, Card};
 use plan::ops::Scaling;
 use plan::verify::verify;
 use plan::{Bytes, Plan};
@@ -100,7 +100,7 @@ fn bound(run: &RunSpec, dims: Dims, machine: &Machine, levers: Levers, levels: &
 }
 
 fn refusal_is_right(run: &RunSpec, dims: Dims, machine: &Machine, draws: &mut Draws) {
-    let room = machine.budget.get().saturating_sub(machine.device.context.get());
+    let room = machine.budget.get().saturating_sub(machine.hardware.context.get());
     let allowed: &[Level] = match run.grad_checkpoint {
         spec::GradCheckpoint::Auto => &Level::ALL,
         spec::GradCheckpoint::Always => &[Level::R6],
@@ -128,9 +128,9 @@ fn plans_keep_to_their_budget_and_refusals_are_right() {
     let (mut planned_runs, mut refused_runs, mut tight) = (0, 0, 0);
     for round in 0..300 {
         let (run, dims) = random_run(&mut draws);
-        let gpu: &Gpu = &GPUS[draws.below(GPUS.len() as u64) as usize];
-        let single = run.dtype == spec::DtypeChoice::Float32;
-        let spacious = Machine::gpu(gpu.device(single), &run, bytes(1e15), bytes(1e15));
+        let gpu: &Card = &CARDS[draws.below(CARDS.len() as u64) as usize];
+        let single = run.dtype == spec::RequestedDtype::Float32;
+        let spacious = Machine::gpu(gpu.hardware(single), &run, bytes(1e15), bytes(1e15));
         let free = plan_for(&run, dims, &spacious).unwrap().device_bytes(&run, &spacious) as f64;
         // Around what it would take: some fit with room, some barely, some not at all.
         let budget = bytes(free * spread(&mut draws, 0.15, 1.3));
@@ -142,9 +142,9 @@ fn plans_keep_to_their_budget_and_refusals_are_right() {
                 assert_eq!(verify(&planned.plan), Ok(()), "{round}");
                 let needed = planned.device_bytes(&run, &machine);
                 assert!(needed <= budget.get(), "{round}: {needed} of {}", budget.get());
-                let choice = planned.choice.unwrap();
+                let cut = planned.cut.unwrap();
                 let sequences = run.sequences_per_iteration();
-                assert_eq!(choice.slices.iter().sum::<u64>(), sequences, "{round}");
+                assert_eq!(cut.slices.iter().sum::<u64>(), sequences, "{round}");
             }
             Err(SearchError::DoesNotFit(refusal)) => {
                 refused_runs += 1;

@@ -2,14 +2,14 @@
 
 use crate::draws::{between, pick, spread};
 use model::Dims;
-use plan::device::{Device, GPUS};
+use plan::hardware::{CARDS, Hardware};
 use plan::op_times::OpTimes;
 use plan::{Bytes, Dtype};
 use rng::Stream;
 use search::Machine;
 use spec::{
-    Command, DtypeChoice, Environment, Offload, OptimizerState, Residual, RunSpec, Settings, World,
-    resolve,
+    Command, Environment, Offload, OptimizerState, RequestedDtype, Residual, RunSpec, Settings,
+    World, resolve,
 };
 use std::rc::Rc;
 
@@ -47,7 +47,7 @@ impl Drawn {
     pub fn machine_like(&self, machine: &Machine) -> Machine {
         match machine.host {
             None => machine.clone(),
-            Some(host) => Machine::gpu(machine.device.clone(), &self.run, machine.budget, host),
+            Some(host) => Machine::gpu(machine.hardware.clone(), &self.run, machine.budget, host),
         }
     }
 }
@@ -128,11 +128,11 @@ const MUCH: u64 = 1 << 50;
 
 /// This kind of CPU, on some threads, with all the memory one could want.
 pub fn cpu(threads: usize) -> Result<Machine, String> {
-    let device = Device {
+    let hardware = Hardware {
         name: "CPU".to_owned(),
         memory: bytes(MUCH)?,
         context: Bytes::ZERO,
-        products: 1e11,
+        matmul: 1e11,
         attention: 3e10,
         bandwidth: 2e10,
         link: 2e10,
@@ -140,12 +140,12 @@ pub fn cpu(threads: usize) -> Result<Machine, String> {
         times: OpTimes::default(),
     };
     let scratch = Rc::new(cpu::CpuScratch { threads });
-    Ok(Machine { device, scratch, budget: bytes(MUCH)?, host: None, compute: Dtype::F32 })
+    Ok(Machine { hardware, scratch, budget: bytes(MUCH)?, host: None, compute: Dtype::F32 })
 }
 
 /// A card of the table with all the memory one could want; some hosts have little.
 pub fn gpu(draws: &mut Stream, drawn: &Drawn) -> Result<Machine, String> {
-    let card = pick(draws, &GPUS);
-    let device = card.device(drawn.run.dtype == DtypeChoice::Float32);
-    Ok(Machine::gpu(device, &drawn.run, bytes(MUCH)?, bytes(MUCH)?))
+    let card = pick(draws, &CARDS);
+    let hardware = card.hardware(drawn.run.dtype == RequestedDtype::Float32);
+    Ok(Machine::gpu(hardware, &drawn.run, bytes(MUCH)?, bytes(MUCH)?))
 }

@@ -6,7 +6,7 @@ use super::draw::Drawn;
 use cpu::{CpuBackend, CpuOptions};
 use plan::{ALIGNMENT, Backend, BackendError, Bytes, Plan, SegmentId, StepInputs, TensorId};
 use rng::{Purpose, Stream};
-use search::{Choice, Machine, Planned, plan_again, plan_for};
+use search::{Cut, Machine, Planned, plan_again, plan_for};
 use spec::{GradCheckpoint, RunSpec};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -44,25 +44,21 @@ pub fn on_cpu(
     spacious: &Machine,
     threads: usize,
 ) -> Result<(), String> {
-    let choice = tight.choice.clone().ok_or("nothing is trained")?;
+    let cut = tight.cut.clone().ok_or("nothing is trained")?;
     let found = trace(tight, drawn, threads)?;
-    let kept = keeping_everything(choice, drawn, spacious)?;
+    let kept = keeping_everything(cut, drawn, spacious)?;
     same_bits(&found, &trace(&kept, drawn, threads)?)?;
     let free = plan_for(&drawn.run, drawn.dims, spacious).map_err(|error| error.to_string())?;
-    if free.choice.as_ref().map(|free| free.levers) == tight.choice.as_ref().map(|c| c.levers) {
+    if free.cut.as_ref().map(|free| free.levers) == tight.cut.as_ref().map(|c| c.levers) {
         nearly(&found, &trace(&free, drawn, threads)?, REORDERED)?;
     }
     Ok(())
 }
 
-/// The plan of a choice without recompute and with all logits at one time.
-pub fn keeping_everything(
-    choice: Choice,
-    drawn: &Drawn,
-    spacious: &Machine,
-) -> Result<Planned, String> {
-    let levels = vec![model::Level::R0; choice.levels.len()];
-    let uncut = Choice { head_chunk: UNCUT, levels, ..choice };
+/// The plan of a cut without recompute and with all logits at one time.
+pub fn keeping_everything(cut: Cut, drawn: &Drawn, spacious: &Machine) -> Result<Planned, String> {
+    let levels = vec![model::Level::R0; cut.levels.len()];
+    let uncut = Cut { head_chunk: UNCUT, levels, ..cut };
     // A user who wants recompute everywhere would not get a plan without it.
     let run = RunSpec { grad_checkpoint: GradCheckpoint::Auto, ..drawn.run.clone() };
     plan_again(&run, drawn.dims, spacious, &uncut).map_err(|error| error.to_string())?

@@ -5,9 +5,10 @@ use super::draw::Drawn;
 use super::execute::{REORDERED, Trace, keeping_everything, nearly, run};
 use crate::tally::Tally;
 use cuda::{CubinCache, CudaBackend, CudaOptions, Gpu, LoadError};
+use plan::hardware::{Card, Hardware};
 use plan::{Bytes, Dtype};
 use rng::Stream;
-use search::{Choice, Machine, Planned, SearchError, plan_for};
+use search::{Cut, Machine, Planned, SearchError, plan_for};
 use train::engine::Engine;
 
 /// Code that loads with a new shape makes what is beside the arena grow; then it is planned again.
@@ -46,19 +47,19 @@ impl Device {
     ) -> Result<(), String> {
         let budget = self.at_start + (24 << 20) + draws.below(400 << 20);
         let bytes = |count| Bytes::new(count).ok_or("no number of bytes");
-        let table = plan::device::Gpu::find("RTX 4070").ok_or("no such row")?.device(false);
-        let device = plan::device::Device { context: bytes(self.at_start + (16 << 20))?, ..table };
-        let machine = Machine::gpu(device, &drawn.run, bytes(budget)?, bytes(4 << 30)?);
+        let table = Card::find("RTX 4070").ok_or("no such row")?.hardware(false);
+        let hardware = Hardware { context: bytes(self.at_start + (16 << 20))?, ..table };
+        let machine = Machine::gpu(hardware, &drawn.run, bytes(budget)?, bytes(4 << 30)?);
         let spacious = Machine { budget: bytes(SPACIOUS)?, ..machine.clone() };
         let Some((planned, backend)) = self.load(drawn, machine)? else {
             tally.count("refused");
             return Ok(());
         };
         tally.count("executed");
-        let choice = planned.choice.clone().ok_or("nothing is trained")?;
+        let cut = planned.cut.clone().ok_or("nothing is trained")?;
         let found = self.inside(budget, planned, backend, drawn)?;
         near_a_guess(&found, drawn)?;
-        let want = self.unlimited(choice, drawn, &spacious)?;
+        let want = self.unlimited(cut, drawn, &spacious)?;
         let share = if spacious.compute == Dtype::F32 { REORDERED } else { REORDERED_16_BIT };
         nearly(&found, &want, share)
     }
@@ -82,14 +83,9 @@ impl Device {
 
     /// The same run without a limit: one slice, nothing recomputed. The optimizer's state is kept
     /// as in the plan it is compared with, since its number format changes losses.
-    fn unlimited(
-        &self,
-        choice: Choice,
-        drawn: &Drawn,
-        spacious: &Machine,
-    ) -> Result<Trace, String> {
+    fn unlimited(&self, cut: Cut, drawn: &Drawn, spacious: &Machine) -> Result<Trace, String> {
         let slices = vec![drawn.run.sequences_per_iteration()];
-        let planned = keeping_everything(Choice { slices, ..choice }, drawn, spacious)?;
+        let planned = keeping_everything(Cut { slices, ..cut }, drawn, spacious)?;
         let options = CudaOptions::new(&self.gpu);
         let backend = CudaBackend::new(&self.gpu, planned.plan.clone(), &options);
         let backend = backend.map_err(|error| format!("without a limit: {error}"))?;
@@ -113,9 +109,9 @@ impl Device {
             match CudaBackend::new(&self.gpu, planned.plan.clone(), &options) {
                 Ok(backend) => return Ok(Some((planned, backend))),
                 Err(LoadError::OverBudget { beside, .. }) => {
-                    let more = machine.device.context.get() + (1 << 20);
+                    let more = machine.hardware.context.get() + (1 << 20);
                     let context = Bytes::new(beside.max(more));
-                    machine.device.context = context.ok_or("no number of bytes")?;
+                    machine.hardware.context = context.ok_or("no number of bytes")?;
                 }
                 Err(error) => return Err(error.to_string()),
             }

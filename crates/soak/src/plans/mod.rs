@@ -110,7 +110,7 @@ fn check(planned: &Planned, drawn: &Drawn, machine: &Machine) -> Result<(), Stri
     if needs > budget {
         return Err(format!("{needs} bytes planned, {budget} allowed"));
     }
-    let cut = planned.choice.as_ref().map_or(0, |choice| choice.slices.iter().sum());
+    let cut = planned.cut.as_ref().map_or(0, |cut| cut.slices.iter().sum());
     let sequences = drawn.run.sequences_per_iteration();
     match cut == sequences {
         true => Ok(()),
@@ -120,7 +120,7 @@ fn check(planned: &Planned, drawn: &Drawn, machine: &Machine) -> Result<(), Stri
 
 /// Typed behind the command, each suggestion must make it fit.
 fn suggestions_fit(drawn: &Drawn, machine: &Machine, tally: &mut Tally) -> Result<(), String> {
-    for suggestion in suggestions(&drawn.run, drawn.dims, machine, &machine.device) {
+    for suggestion in suggestions(&drawn.run, drawn.dims, machine, &machine.hardware) {
         tally.count("suggestions");
         let typed = suggestion.arguments();
         let changed = drawn.with(&typed)?;

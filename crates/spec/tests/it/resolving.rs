@@ -2,8 +2,9 @@
 
 use crate::typing::{read, run_of};
 use fitgpt_spec::{
-    Command, Device, DtypeChoice, Environment, Gelu, Gpt2, GradCheckpoint, InitFrom, KEYS, Key,
-    Memory, Offload, OptimizerState, Origin, Residual, RunSpec, Sampler, Value, resolve,
+    Command, Environment, Gelu, Gpt2, GradCheckpoint, InitFrom, KEYS, Key, Memory, Offload,
+    OptimizerState, Origin, RequestedDevice, RequestedDtype, Residual, RunSpec, Sampler, Value,
+    resolve,
 };
 use plan::ops::GeluKind;
 
@@ -16,7 +17,7 @@ fn defaults_are_nanogpts() {
     let run = run(&["--dataset=openwebtext"]);
     assert_eq!(run.tokens_per_iteration(), 491_520);
     assert_eq!(run.init_from, InitFrom::Scratch);
-    assert_eq!((run.device, run.dtype), (Device::Auto, DtypeChoice::Auto));
+    assert_eq!((run.device, run.dtype), (RequestedDevice::Auto, RequestedDtype::Auto));
     assert_eq!((run.eval_batch_size, run.eval_block_size), (12, 1024));
     assert_eq!((run.vram, run.ram), (Memory::Auto, Memory::Auto));
     assert_eq!(run.grad_checkpoint, GradCheckpoint::Auto);
@@ -33,10 +34,10 @@ fn defaults_are_nanogpts() {
 #[test]
 fn words_and_numbers_have_their_meaning() {
     for (argument, check) in [
-        ("--device=cpu", (|r: &RunSpec| r.device == Device::Cpu) as fn(&RunSpec) -> bool),
-        ("--device=cuda", |r| r.device == Device::Cuda(0)),
-        ("--device=cuda:3", |r| r.device == Device::Cuda(3)),
-        ("--dtype=float16", |r| r.dtype == DtypeChoice::Float16),
+        ("--device=cpu", (|r: &RunSpec| r.device == RequestedDevice::Cpu) as fn(&RunSpec) -> bool),
+        ("--device=cuda", |r| r.device == RequestedDevice::Cuda(0)),
+        ("--device=cuda:3", |r| r.device == RequestedDevice::Cuda(3)),
+        ("--dtype=float16", |r| r.dtype == RequestedDtype::Float16),
         ("--init_from=resume", |r| r.init_from == InitFrom::Resume),
         ("--init_from=gpt2-large", |r| r.init_from == InitFrom::Gpt2(Gpt2::Large)),
         ("--sampler=nanogpt", |r| r.sampler == Sampler::Nanogpt),

@@ -10,6 +10,7 @@ use fitgpt_train::run::{HostBuffers, IterationReport, Observer, Outcome, Run};
 use fitgpt_train::runlog::RunLog;
 use fitgpt_train::save::{self, Document, Progress, last_path};
 use plan::Bytes;
+use plan::hardware::Hardware;
 use rng::torch::{Generator, State};
 use rng::{Purpose, Stream};
 use search::{Machine, plan_for};
@@ -61,11 +62,11 @@ pub fn run_spec(out_dir: &Path, more: &[&str]) -> RunSpec {
 /// The CPU with memory to spare.
 fn machine() -> Machine {
     let whole = |bytes| Bytes::new(bytes).unwrap();
-    let device = plan::device::Device {
+    let hardware = Hardware {
         name: "test".to_string(),
         memory: whole(1 << 40),
         context: Bytes::ZERO,
-        products: 1e11,
+        matmul: 1e11,
         attention: 3e10,
         bandwidth: 2e10,
         link: 1e10,
@@ -73,7 +74,7 @@ fn machine() -> Machine {
         times: plan::op_times::OpTimes::default(),
     };
     let scratch = Rc::new(CpuScratch { threads: 2 });
-    Machine { device, scratch, budget: whole(1 << 40), host: None, compute: plan::Dtype::F32 }
+    Machine { hardware, scratch, budget: whole(1 << 40), host: None, compute: plan::Dtype::F32 }
 }
 
 pub fn engine(spec: &RunSpec) -> Engine {

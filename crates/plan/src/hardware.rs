@@ -1,21 +1,21 @@
-//! What devices can do, for predictions without the device: one table of GPUs. Rates are nominal
-//! (dense, fp32 accumulation); what of them a program gets depends on the family, and those shares
-//! come from measurements (`docs/experiments.md`).
+//! What hardware can do, for predictions without it: the rates that the cost model uses, and one
+//! table of NVIDIA's cards. The table's rates are nominal (dense, fp32 accumulation). What share of
+//! them a program reaches depends on the family; the shares were measured (`docs/experiments.md`).
 
 use crate::bytes::Bytes;
 use crate::op_times::OpTimes;
 
-/// A device as the cost model sees it: rates that programs really reach.
+/// A GPU or CPU as the cost model sees it: the rates that programs really reach.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Device {
+pub struct Hardware {
     /// For people.
     pub name: String,
     /// Memory that the driver reports.
     pub memory: Bytes,
     /// What driver and libraries take of it.
     pub context: Bytes,
-    /// Matrix products, operations a second.
-    pub products: f64,
+    /// Matmuls, operations a second.
+    pub matmul: f64,
     /// Attention, operations a second.
     pub attention: f64,
     /// Memory traffic, bytes a second.
@@ -28,11 +28,11 @@ pub struct Device {
     pub times: OpTimes,
 }
 
-/// How a family of GPUs turns nominal figures into real ones.
+/// How a family of cards turns nominal rates into real ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Family {
     /// Consumer cards: they halve the rate of fp32 accumulation, so everything else keeps up, and
-    /// they run faster than the clock their figures are quoted at.
+    /// they run faster than the clock that their rates are quoted at.
     GeForce,
     /// Their latest, whose driver keeps more of the memory.
     Blackwell,
@@ -42,7 +42,7 @@ enum Family {
     Inference,
     /// A100: large register files, mature kernels.
     Ampere,
-    /// H100 and H200: products far faster than kernels without their new instructions can feed.
+    /// H100 and H200: matmuls far faster than kernels without their new instructions can feed.
     Hopper,
     /// RTX 20 and before sm_80: in the table so that it can be said that they are not supported.
     Turing,
@@ -51,7 +51,7 @@ enum Family {
 }
 
 impl Family {
-    /// Shares of the nominal rates that products, attention and memory reach.
+    /// Shares of the nominal rates that matmuls, attention and memory reach.
     const fn shares(self) -> [f64; 3] {
         match self {
             Family::GeForce | Family::Blackwell => [1.07, 0.54, 0.91],
@@ -62,7 +62,7 @@ impl Family {
         }
     }
 
-    /// Rate of f32 products beside that of 16-bit ones: TF32 where there is such a thing.
+    /// Rate of f32 matmuls relative to 16-bit ones: TF32 where the card has it.
     const fn single(self) -> f64 {
         match self {
             Family::Turing => 0.25,
@@ -97,99 +97,99 @@ impl Family {
 
 /// A row of the table.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Gpu {
+pub struct Card {
     /// As the driver names it, without the maker.
     pub name: &'static str,
     /// Memory on the box, in GB of 2^30.
     memory_gib: f64,
-    /// Nominal 16-bit products with fp32 accumulation, TFLOP/s.
+    /// Nominal 16-bit matmuls with fp32 accumulation, TFLOP/s.
     tflops: f64,
     /// Nominal GB/s.
     gigabytes_per_second: f64,
     family: Family,
 }
 
-const fn gpu(
+const fn card(
     name: &'static str,
     memory_gib: f64,
     tflops: f64,
     gigabytes_per_second: f64,
     family: Family,
-) -> Gpu {
-    Gpu { name, memory_gib, tflops, gigabytes_per_second, family }
+) -> Card {
+    Card { name, memory_gib, tflops, gigabytes_per_second, family }
 }
 
 use Family::{Ampere, Blackwell, GeForce, Hopper, Inference, Older, Turing, Workstation};
 
-/// All known GPUs.
-pub const GPUS: [Gpu; 67] = [
-    gpu("RTX 2060", 6.0, 25.8, 336.0, Turing),
-    gpu("RTX 2070", 8.0, 29.9, 448.0, Turing),
-    gpu("RTX 2070 Super", 8.0, 36.3, 448.0, Turing),
-    gpu("RTX 2080", 8.0, 40.3, 448.0, Turing),
-    gpu("RTX 2080 Super", 8.0, 44.6, 496.0, Turing),
-    gpu("RTX 2080 Ti", 11.0, 53.8, 616.0, Turing),
-    gpu("RTX 3050", 8.0, 18.2, 224.0, GeForce),
-    gpu("RTX 3060", 12.0, 25.5, 360.0, GeForce),
-    gpu("RTX 3060 Ti", 8.0, 32.4, 448.0, GeForce),
-    gpu("RTX 3070", 8.0, 40.6, 448.0, GeForce),
-    gpu("RTX 3070 Ti", 8.0, 43.5, 608.0, GeForce),
-    gpu("RTX 3080", 10.0, 59.5, 760.0, GeForce),
-    gpu("RTX 3080 12GB", 12.0, 61.3, 912.0, GeForce),
-    gpu("RTX 3080 Ti", 12.0, 68.2, 912.0, GeForce),
-    gpu("RTX 3090", 24.0, 71.2, 936.0, GeForce),
-    gpu("RTX 3090 Ti", 24.0, 80.0, 1008.0, GeForce),
-    gpu("RTX 4060", 8.0, 30.2, 272.0, GeForce),
-    gpu("RTX 4060 Ti", 8.0, 44.1, 288.0, GeForce),
-    gpu("RTX 4060 Ti 16GB", 16.0, 44.1, 288.0, GeForce),
-    gpu("RTX 4070", 12.0, 58.3, 504.0, GeForce),
-    gpu("RTX 4070 Super", 12.0, 71.0, 504.0, GeForce),
-    gpu("RTX 4070 Ti", 12.0, 80.2, 504.0, GeForce),
-    gpu("RTX 4070 Ti Super", 16.0, 88.2, 672.0, GeForce),
-    gpu("RTX 4080", 16.0, 97.5, 717.0, GeForce),
-    gpu("RTX 4080 Super", 16.0, 104.4, 736.0, GeForce),
-    gpu("RTX 4090", 24.0, 165.2, 1008.0, GeForce),
-    gpu("RTX 4050 Laptop GPU", 6.0, 17.0, 192.0, GeForce),
-    gpu("RTX 4060 Laptop GPU", 8.0, 23.0, 256.0, GeForce),
-    gpu("RTX 4070 Laptop GPU", 8.0, 31.0, 256.0, GeForce),
-    gpu("RTX 4080 Laptop GPU", 12.0, 49.0, 432.0, GeForce),
-    gpu("RTX 4090 Laptop GPU", 16.0, 66.0, 576.0, GeForce),
-    gpu("RTX 5060", 8.0, 38.4, 448.0, Blackwell),
-    gpu("RTX 5060 Ti", 8.0, 47.4, 448.0, Blackwell),
-    gpu("RTX 5060 Ti 16GB", 16.0, 47.4, 448.0, Blackwell),
-    gpu("RTX 5070", 12.0, 61.7, 672.0, Blackwell),
-    gpu("RTX 5070 Ti", 16.0, 87.9, 896.0, Blackwell),
-    gpu("RTX 5080", 16.0, 112.6, 960.0, Blackwell),
-    gpu("RTX 5090", 32.0, 209.5, 1792.0, Blackwell),
-    gpu("RTX 3050 6GB", 6.0, 13.5, 168.0, GeForce),
-    gpu("RTX 3060 Laptop GPU", 6.0, 21.0, 336.0, GeForce),
-    gpu("RTX 3070 Laptop GPU", 8.0, 32.0, 448.0, GeForce),
-    gpu("RTX 3080 Laptop GPU", 8.0, 38.0, 448.0, GeForce),
-    gpu("RTX 5060 Laptop GPU", 8.0, 26.0, 384.0, Blackwell),
-    gpu("RTX 5070 Laptop GPU", 8.0, 33.0, 384.0, Blackwell),
-    gpu("RTX 5070 Ti Laptop GPU", 12.0, 42.0, 672.0, Blackwell),
-    gpu("RTX 5080 Laptop GPU", 16.0, 55.0, 896.0, Blackwell),
-    gpu("RTX 5090 Laptop GPU", 24.0, 72.0, 896.0, Blackwell),
-    gpu("RTX A2000", 12.0, 32.0, 288.0, Workstation),
-    gpu("RTX A4000", 16.0, 76.7, 448.0, Workstation),
-    gpu("RTX A5000", 24.0, 111.0, 768.0, Workstation),
-    gpu("RTX A6000", 48.0, 154.8, 768.0, Workstation),
-    gpu("RTX 4000 Ada", 20.0, 106.9, 360.0, Workstation),
-    gpu("RTX 6000 Ada", 48.0, 364.2, 960.0, Workstation),
-    gpu("T4", 16.0, 65.0, 320.0, Older),
-    gpu("V100 16GB", 16.0, 125.0, 900.0, Older),
-    gpu("V100 32GB", 32.0, 125.0, 900.0, Older),
-    gpu("A10", 24.0, 125.0, 600.0, Inference),
-    gpu("A10G", 24.0, 70.0, 600.0, Inference),
-    gpu("A40", 48.0, 149.7, 696.0, Inference),
-    gpu("A100 40GB", 40.0, 312.0, 1555.0, Ampere),
-    gpu("A100 80GB", 80.0, 312.0, 2039.0, Ampere),
-    gpu("L4", 24.0, 121.0, 300.0, Inference),
-    gpu("L40S", 48.0, 362.0, 864.0, Inference),
-    gpu("L40", 48.0, 181.0, 864.0, Inference),
-    gpu("H100 PCIe", 80.0, 756.0, 2000.0, Hopper),
-    gpu("H100", 80.0, 989.4, 3350.0, Hopper),
-    gpu("H200", 141.0, 989.4, 4800.0, Hopper),
+/// All known cards.
+pub const CARDS: [Card; 67] = [
+    card("RTX 2060", 6.0, 25.8, 336.0, Turing),
+    card("RTX 2070", 8.0, 29.9, 448.0, Turing),
+    card("RTX 2070 Super", 8.0, 36.3, 448.0, Turing),
+    card("RTX 2080", 8.0, 40.3, 448.0, Turing),
+    card("RTX 2080 Super", 8.0, 44.6, 496.0, Turing),
+    card("RTX 2080 Ti", 11.0, 53.8, 616.0, Turing),
+    card("RTX 3050", 8.0, 18.2, 224.0, GeForce),
+    card("RTX 3060", 12.0, 25.5, 360.0, GeForce),
+    card("RTX 3060 Ti", 8.0, 32.4, 448.0, GeForce),
+    card("RTX 3070", 8.0, 40.6, 448.0, GeForce),
+    card("RTX 3070 Ti", 8.0, 43.5, 608.0, GeForce),
+    card("RTX 3080", 10.0, 59.5, 760.0, GeForce),
+    card("RTX 3080 12GB", 12.0, 61.3, 912.0, GeForce),
+    card("RTX 3080 Ti", 12.0, 68.2, 912.0, GeForce),
+    card("RTX 3090", 24.0, 71.2, 936.0, GeForce),
+    card("RTX 3090 Ti", 24.0, 80.0, 1008.0, GeForce),
+    card("RTX 4060", 8.0, 30.2, 272.0, GeForce),
+    card("RTX 4060 Ti", 8.0, 44.1, 288.0, GeForce),
+    card("RTX 4060 Ti 16GB", 16.0, 44.1, 288.0, GeForce),
+    card("RTX 4070", 12.0, 58.3, 504.0, GeForce),
+    card("RTX 4070 Super", 12.0, 71.0, 504.0, GeForce),
+    card("RTX 4070 Ti", 12.0, 80.2, 504.0, GeForce),
+    card("RTX 4070 Ti Super", 16.0, 88.2, 672.0, GeForce),
+    card("RTX 4080", 16.0, 97.5, 717.0, GeForce),
+    card("RTX 4080 Super", 16.0, 104.4, 736.0, GeForce),
+    card("RTX 4090", 24.0, 165.2, 1008.0, GeForce),
+    card("RTX 4050 Laptop GPU", 6.0, 17.0, 192.0, GeForce),
+    card("RTX 4060 Laptop GPU", 8.0, 23.0, 256.0, GeForce),
+    card("RTX 4070 Laptop GPU", 8.0, 31.0, 256.0, GeForce),
+    card("RTX 4080 Laptop GPU", 12.0, 49.0, 432.0, GeForce),
+    card("RTX 4090 Laptop GPU", 16.0, 66.0, 576.0, GeForce),
+    card("RTX 5060", 8.0, 38.4, 448.0, Blackwell),
+    card("RTX 5060 Ti", 8.0, 47.4, 448.0, Blackwell),
+    card("RTX 5060 Ti 16GB", 16.0, 47.4, 448.0, Blackwell),
+    card("RTX 5070", 12.0, 61.7, 672.0, Blackwell),
+    card("RTX 5070 Ti", 16.0, 87.9, 896.0, Blackwell),
+    card("RTX 5080", 16.0, 112.6, 960.0, Blackwell),
+    card("RTX 5090", 32.0, 209.5, 1792.0, Blackwell),
+    card("RTX 3050 6GB", 6.0, 13.5, 168.0, GeForce),
+    card("RTX 3060 Laptop GPU", 6.0, 21.0, 336.0, GeForce),
+    card("RTX 3070 Laptop GPU", 8.0, 32.0, 448.0, GeForce),
+    card("RTX 3080 Laptop GPU", 8.0, 38.0, 448.0, GeForce),
+    card("RTX 5060 Laptop GPU", 8.0, 26.0, 384.0, Blackwell),
+    card("RTX 5070 Laptop GPU", 8.0, 33.0, 384.0, Blackwell),
+    card("RTX 5070 Ti Laptop GPU", 12.0, 42.0, 672.0, Blackwell),
+    card("RTX 5080 Laptop GPU", 16.0, 55.0, 896.0, Blackwell),
+    card("RTX 5090 Laptop GPU", 24.0, 72.0, 896.0, Blackwell),
+    card("RTX A2000", 12.0, 32.0, 288.0, Workstation),
+    card("RTX A4000", 16.0, 76.7, 448.0, Workstation),
+    card("RTX A5000", 24.0, 111.0, 768.0, Workstation),
+    card("RTX A6000", 48.0, 154.8, 768.0, Workstation),
+    card("RTX 4000 Ada", 20.0, 106.9, 360.0, Workstation),
+    card("RTX 6000 Ada", 48.0, 364.2, 960.0, Workstation),
+    card("T4", 16.0, 65.0, 320.0, Older),
+    card("V100 16GB", 16.0, 125.0, 900.0, Older),
+    card("V100 32GB", 32.0, 125.0, 900.0, Older),
+    card("A10", 24.0, 125.0, 600.0, Inference),
+    card("A10G", 24.0, 70.0, 600.0, Inference),
+    card("A40", 48.0, 149.7, 696.0, Inference),
+    card("A100 40GB", 40.0, 312.0, 1555.0, Ampere),
+    card("A100 80GB", 80.0, 312.0, 2039.0, Ampere),
+    card("L4", 24.0, 121.0, 300.0, Inference),
+    card("L40S", 48.0, 362.0, 864.0, Inference),
+    card("L40", 48.0, 181.0, 864.0, Inference),
+    card("H100 PCIe", 80.0, 756.0, 2000.0, Hopper),
+    card("H100", 80.0, 989.4, 3350.0, Hopper),
+    card("H200", 141.0, 989.4, 4800.0, Hopper),
 ];
 
 /// Context, libraries and kernels, as measured on an H200; an allowance on other cards.
@@ -198,22 +198,22 @@ const CONTEXT: u64 = 512 << 20;
 /// Launching a kernel and waiting for the tail of the one before it.
 const LAUNCH: f64 = 6e-6;
 
-impl Gpu {
+impl Card {
     /// The row of a name, however it is spelled: `RTX 4070`, `NVIDIA GeForce RTX 4070`, `rtx4070`,
     /// `NVIDIA A100-SXM4-80GB`. Every word counts, but for those that makers and drivers add; a
     /// size of memory must be the row's. Of several rows that a name fits (`A100`, `4070`), the
     /// plainest with the least memory.
-    pub fn find(name: &str) -> Option<&'static Gpu> {
+    pub fn find(name: &str) -> Option<&'static Card> {
         let given = Given::new(name);
         // A row that says its memory is a variant; of several, the least is safe to plan for.
-        let safest = |a: &&Gpu, b: &&Gpu| {
-            let variant = |gpu: &Gpu| Given::new(gpu.name).gigabytes.is_some();
+        let safest = |a: &&Card, b: &&Card| {
+            let variant = |card: &Card| Given::new(card.name).gigabytes.is_some();
             variant(a).cmp(&variant(b)).then(a.memory_gib.total_cmp(&b.memory_gib))
         };
-        let by_words = |a: &&Gpu, b: &&Gpu| a.words().len().cmp(&b.words().len());
-        let exact = GPUS.iter().filter(|gpu| given.names(gpu));
+        let by_words = |a: &&Card, b: &&Card| a.words().len().cmp(&b.words().len());
+        let exact = CARDS.iter().filter(|card| given.names(card));
         let exact = exact.min_by(|a, b| by_words(b, a).then(safest(a, b)));
-        let partly = || GPUS.iter().filter(|gpu| given.begins(gpu));
+        let partly = || CARDS.iter().filter(|card| given.begins(card));
         exact.or_else(|| partly().min_by(|a, b| by_words(a, b).then(safest(a, b))))
     }
 
@@ -221,13 +221,13 @@ impl Gpu {
     pub fn nearest(name: &str, count: usize) -> Vec<&'static str> {
         let given = Given::new(name);
         let squeezed_name = squeezed(name);
-        let mut ranked: Vec<(usize, usize, &str)> = GPUS
+        let mut ranked: Vec<(usize, usize, &str)> = CARDS
             .iter()
-            .map(|gpu| {
-                let words = gpu.words();
+            .map(|card| {
+                let words = card.words();
                 let common = given.words.iter().filter(|word| words.contains(word)).count();
                 let missing = given.words.len() - common;
-                (missing, distance(&squeezed_name, &squeezed(gpu.name)), gpu.name)
+                (missing, distance(&squeezed_name, &squeezed(card.name)), card.name)
             })
             .collect();
         ranked.sort_unstable();
@@ -244,16 +244,16 @@ impl Gpu {
         !matches!(self.family, Turing | Older)
     }
 
-    /// As the cost model sees it, for 16-bit products or for f32 (TF32, half the rate).
-    pub fn device(&self, single: bool) -> Device {
-        let [products, attention, bandwidth] = self.family.shares();
+    /// As the cost model sees it, for 16-bit matmuls or for f32 (TF32, half the rate).
+    pub fn hardware(&self, single: bool) -> Hardware {
+        let [matmul, attention, bandwidth] = self.family.shares();
         let rate = self.tflops * 1e12 * if single { self.family.single() } else { 1.0 };
         let memory = (self.memory_gib * self.family.reported() * (1u64 << 30) as f64) as u64;
-        Device {
+        Hardware {
             name: self.name.to_string(),
             memory: Bytes::new(memory).unwrap_or(Bytes::ZERO),
             context: Bytes::new(CONTEXT).unwrap_or(Bytes::ZERO),
-            products: rate * products,
+            matmul: rate * matmul,
             attention: rate * attention,
             bandwidth: self.gigabytes_per_second * 1e9 * bandwidth,
             link: self.family.link(),
@@ -311,27 +311,27 @@ impl Given {
         Given { words: words_found, gigabytes }
     }
 
-    fn has_memory_of(&self, gpu: &Gpu) -> bool {
-        self.gigabytes.is_none_or(|size| (size / gpu.memory_gib - 1.0).abs() < 0.1)
+    fn has_memory_of(&self, card: &Card) -> bool {
+        self.gigabytes.is_none_or(|size| (size / card.memory_gib - 1.0).abs() < 0.1)
     }
 
     /// Whether these are the words of a row, all of them and in order. A card is `PCIe` unless its
     /// row says which it is.
-    fn names(&self, gpu: &Gpu) -> bool {
-        let own = gpu.words();
+    fn names(&self, card: &Card) -> bool {
+        let own = card.words();
         let plain: Vec<String> =
             self.words.iter().filter(|word| *word != "pcie").cloned().collect();
-        (self.words == own || plain == own) && self.has_memory_of(gpu)
+        (self.words == own || plain == own) && self.has_memory_of(card)
     }
 
     /// Whether a row has these words in it, in order.
-    fn begins(&self, gpu: &Gpu) -> bool {
-        let own = gpu.words();
+    fn begins(&self, card: &Card) -> bool {
+        let own = card.words();
         let mut rest = own.iter();
         let numbered = self.words.iter().any(|word| word.chars().any(|c| c.is_ascii_digit()));
         numbered
             && self.words.iter().all(|word| rest.any(|other| other == word))
-            && self.has_memory_of(gpu)
+            && self.has_memory_of(card)
     }
 }
 
@@ -391,7 +391,7 @@ mod tests {
             ("L40S", "L40S"),
             ("Tesla T4", "T4"),
         ] {
-            assert_eq!(Gpu::find(given).map(|gpu| gpu.name), Some(want), "{given}");
+            assert_eq!(Card::find(given).map(|card| card.name), Some(want), "{given}");
         }
         for (given, want) in [
             ("A100", "A100 40GB"),
@@ -413,20 +413,23 @@ mod tests {
             ("Voodoo 2", "none"),
             ("", "none"),
         ] {
-            assert_eq!(Gpu::find(given).map_or("none", |gpu| gpu.name), want, "{given}");
+            assert_eq!(Card::find(given).map_or("none", |card| card.name), want, "{given}");
         }
-        assert_eq!(Gpu::nearest("RTX 4071", 1), ["RTX 4070"]);
-        assert!(Gpu::nearest("RTX 4070 Max-Q", 4).iter().all(|name| name.contains("4070")));
+        assert_eq!(Card::nearest("RTX 4071", 1), ["RTX 4070"]);
+        assert!(Card::nearest("RTX 4070 Max-Q", 4).iter().all(|name| name.contains("4070")));
     }
 
     #[test]
     fn rows_are_plausible_and_named_once() {
-        for (index, gpu) in GPUS.iter().enumerate() {
-            assert!(GPUS[..index].iter().all(|other| other.name != gpu.name), "{}", gpu.name);
-            let device = gpu.device(false);
-            assert!(device.products > device.attention && device.bandwidth > 1e11, "{device:?}");
-            let intensity = device.products / device.bandwidth;
-            assert!((20.0..400.0).contains(&intensity), "{}: {intensity}", gpu.name);
+        for (index, card) in CARDS.iter().enumerate() {
+            assert!(CARDS[..index].iter().all(|other| other.name != card.name), "{}", card.name);
+            let hardware = card.hardware(false);
+            assert!(
+                hardware.matmul > hardware.attention && hardware.bandwidth > 1e11,
+                "{hardware:?}"
+            );
+            let intensity = hardware.matmul / hardware.bandwidth;
+            assert!((20.0..400.0).contains(&intensity), "{}: {intensity}", card.name);
         }
     }
 }
