@@ -1,5 +1,5 @@
 //! The contract between a plan and what executes it. A backend knows the plan and nothing else;
-//! what changes from step to step is [`StepInputs`] (host) and [`StepState`] (device).
+//! what changes from step to step is [`StepInputs`] (host) and [`crate::StepState`] (device).
 
 use crate::arena::Plan;
 use crate::bytes::Bytes;
@@ -55,70 +55,6 @@ impl Default for StepInputs {
             first_row: 0,
             inverse_tokens: 1.0,
             position: 0,
-        }
-    }
-}
-
-/// Scalars that live on the device between steps and in the checkpoint.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct StepState {
-    /// Updates done so far: Adam's t.
-    pub adam_t: u64,
-    /// What the loss is multiplied by before the backward pass.
-    pub loss_scale: f32,
-    /// Clean updates since the scale last changed.
-    pub growth: u32,
-    /// Whether the last norm was inf or nan.
-    pub found_inf: bool,
-    /// Norm of the last update's gradients, unscaled and before clipping.
-    pub grad_norm: f32,
-    /// What the last update multiplied gradients by: clip factor over loss scale.
-    pub grad_multiplier: f32,
-    /// Whether the last update was skipped.
-    pub skipped: bool,
-}
-
-impl StepState {
-    /// Words in its tensor. More than the fields need, so that fields can join.
-    pub const WORDS: usize = 16;
-
-    /// Before the first update.
-    pub fn initial(loss_scale: f32) -> StepState {
-        StepState {
-            adam_t: 0,
-            loss_scale,
-            growth: 0,
-            found_inf: false,
-            grad_norm: 0.0,
-            grad_multiplier: 0.0,
-            skipped: false,
-        }
-    }
-
-    /// The tensor's content.
-    pub fn to_words(&self) -> [u32; StepState::WORDS] {
-        let mut words = [0; StepState::WORDS];
-        words[0] = self.adam_t as u32;
-        words[1] = (self.adam_t >> 32) as u32;
-        words[2] = self.loss_scale.to_bits();
-        words[3] = self.growth;
-        words[4] = u32::from(self.found_inf);
-        words[5] = self.grad_norm.to_bits();
-        words[6] = self.grad_multiplier.to_bits();
-        words[7] = u32::from(self.skipped);
-        words
-    }
-
-    /// From the tensor's content.
-    pub fn from_words(words: &[u32; StepState::WORDS]) -> StepState {
-        StepState {
-            adam_t: u64::from(words[0]) | u64::from(words[1]) << 32,
-            loss_scale: f32::from_bits(words[2]),
-            growth: words[3],
-            found_inf: words[4] != 0,
-            grad_norm: f32::from_bits(words[5]),
-            grad_multiplier: f32::from_bits(words[6]),
-            skipped: words[7] != 0,
         }
     }
 }
@@ -260,23 +196,4 @@ fn whole(plan: &Plan, tensor: TensorId, given: usize) -> Result<(), BackendError
     let name = &tensors.get(tensor).name;
     let what = format!("tensor {name} has {bytes} bytes, the host gave {given}");
     Err(BackendError::HostAccess { what })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn state_survives_its_words() {
-        let state = StepState {
-            adam_t: 0x1_2345_6789,
-            loss_scale: 65536.0,
-            growth: 1999,
-            found_inf: true,
-            grad_norm: 0.25,
-            grad_multiplier: -1.5,
-            skipped: true,
-        };
-        assert_eq!(StepState::from_words(&state.to_words()), state);
-    }
 }

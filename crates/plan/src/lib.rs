@@ -39,15 +39,17 @@ pub mod ops;
 pub mod recompute;
 pub mod report;
 pub mod schedule;
+pub mod step_state;
 pub mod tensor;
 pub mod verify;
 
 pub use arena::{Placement, Plan, SegmentLayout};
-pub use backend::{Backend, BackendError, NoScratch, Scratch, StepInputs, StepState};
+pub use backend::{Backend, BackendError, NoScratch, Scratch, StepInputs};
 pub use bytes::{ALIGNMENT, Bytes};
 pub use error::PlanError;
 pub use gpu_scratch::GpuScratch;
 pub use host_access::HostAccess;
 pub use lifetimes::Live;
 pub use schedule::{Pass, Schedule, ScheduleBuilder, Segment, SegmentBuilder, SegmentId, Step};
+pub use step_state::{StateField, StateWords, StepState};
 pub use tensor::{Dtype, Io, Phase, Role, Scope, Shape, Tensor, TensorId, Tensors, View};

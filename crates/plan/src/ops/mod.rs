@@ -28,9 +28,9 @@ pub use linear::{Linear, LinearBackwardInput, LinearBackwardWeight};
 pub use loss_scaler::{LossScaler, Scaling};
 pub use transfer::Transfer;
 
-use crate::backend::StepState;
 use crate::error::PlanError;
 use crate::schedule::Backward;
+use crate::step_state::StepState;
 use crate::tensor::{Dtype, Role, Shape, TensorId, Tensors};
 
 /// Sums over tokens run over blocks of this many, counted from the slice's first token, in order.
