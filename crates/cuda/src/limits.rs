@@ -75,7 +75,20 @@ impl Limits {
                 let length = shape(op.x).dims().get(1).copied().unwrap_or(0);
                 *positions = (*positions).min(length);
             }
-            _ => {}
+            Op::LayerNorm(_)
+            | Op::LayerNormBackward(_)
+            | Op::Linear(_)
+            | Op::LinearBackwardInput(_)
+            | Op::LinearBackwardWeight(_)
+            | Op::Attention(_)
+            | Op::AttentionBackward(_)
+            | Op::Gelu(_)
+            | Op::GeluBackward(_)
+            | Op::CacheStore(_)
+            | Op::GradNorm(_)
+            | Op::LossScaler(_)
+            | Op::AdamW(_)
+            | Op::Transfer(_) => {}
         }
     }
 
