@@ -1,10 +1,11 @@
-//! Every kernel of typical plans, compiled for every architecture that people own. No GPU is
-//! needed, only NVRTC: no kernel may spill registers, have a stack frame, or want more shared
-//! memory than the architecture has.
+//! Every kernel of typical plans, at every level of recompute, compiled for every architecture that
+//! people own. No GPU is needed, only NVRTC: no kernel may spill registers, have a stack frame, or
+//! want more shared memory than the architecture has.
 
 use fitgpt_cuda::{Compiler, LoweringOptions, ModuleUse, Tiles, modules};
 use model::{
-    Dims, Draft, EvalSpec, GenerateSpec, ModelSpec, OptimizerSpec, ProgramSpec, TrainSpec, Types,
+    Dims, Draft, EvalSpec, GenerateSpec, Level, ModelSpec, OptimizerSpec, ProgramSpec, TrainSpec,
+    Types,
 };
 use plan::ops::{GeluKind, Scaling};
 use plan::{Dtype, GpuScratch, Plan};
@@ -34,8 +35,11 @@ struct Run {
     gelu: GeluKind,
 }
 
+/// A first layer, which no branch joins, and one behind it.
+const LAYERS: u64 = 2;
+
 const fn dims(n_head: u64, n_embd: u64, vocab_size: u64, bias: bool) -> Dims {
-    Dims { n_layer: 1, n_head, n_embd, block_size: 1024, vocab_size, bias }
+    Dims { n_layer: LAYERS, n_head, n_embd, block_size: 1024, vocab_size, bias }
 }
 
 const fn types(compute: Dtype, residual: Dtype, moments: Dtype) -> Types {
@@ -87,7 +91,7 @@ const RUNS: [Run; 6] = [
     },
 ];
 
-fn plan_of(run: &Run) -> Plan {
+fn plan_of(run: &Run, level: Level) -> Plan {
     let spec = ProgramSpec {
         model: ModelSpec { dims: run.dims, dropout: run.dropout, gelu: run.gelu, types: run.types },
         train: Some(TrainSpec {
@@ -95,7 +99,7 @@ fn plan_of(run: &Run) -> Plan {
             positions: 1024,
             head_chunk: 1024,
             loss_rows: 2,
-            levels: Vec::new(),
+            levels: vec![level; LAYERS as usize],
             optimizer: OptimizerSpec {
                 beta1: 0.9,
                 beta2: 0.95,
@@ -172,19 +176,52 @@ fn check(compiler: &Compiler, used: &ModuleUse, sm: u32, table: &mut Vec<String>
     problems
 }
 
-/// Every module of every run, with the tiles of an architecture.
+/// Every module of a run at a level, with the tiles of an architecture.
+fn modules_of(run: &Run, level: Level, sm: u32) -> Vec<ModuleUse> {
+    let options = LoweringOptions { tf32: true, tiles: Tiles::of(sm) };
+    let found = modules(&plan_of(run, level), options);
+    found.unwrap_or_else(|error| panic!("{} at {level}: {error}", run.name))
+}
+
+/// Every module of every run at every level.
 fn modules_for(sm: u32) -> Vec<ModuleUse> {
     let mut all: Vec<ModuleUse> = Vec::new();
     for run in &RUNS {
-        let options = LoweringOptions { tf32: true, tiles: Tiles::of(sm) };
-        let found = modules(&plan_of(run), options).unwrap_or_else(|e| panic!("{}: {e}", run.name));
-        for module in found {
-            if !all.contains(&module) {
-                all.push(module);
+        for level in Level::ALL {
+            for module in modules_of(run, level, sm) {
+                if !all.contains(&module) {
+                    all.push(module);
+                }
             }
         }
     }
     all
+}
+
+/// The files of kernels whose gradient makes the forward's output again, at a level.
+fn made_again(run: &Run, level: Level) -> Vec<&'static str> {
+    let again = |used: &ModuleUse| used.module.constants().contains("AGAIN=1");
+    let mut files: Vec<&str> =
+        modules_of(run, level, 90).iter().filter(|u| again(u)).map(|u| u.module.file()).collect();
+    files.sort_unstable();
+    files.dedup();
+    files
+}
+
+#[test]
+fn the_plans_have_the_re_emitting_forms() {
+    for run in &RUNS {
+        for level in Level::ALL {
+            let files = made_again(run, level);
+            let want: &[&str] = match level {
+                Level::R0 => &[],
+                // From R4 on both norms are done again for the matmuls behind them.
+                Level::R1 | Level::R4 | Level::R5 | Level::R6 => &["gelu.cu"],
+                Level::R2 | Level::R3 | Level::R3q => &["gelu.cu", "layernorm.cu"],
+            };
+            assert_eq!(files, want, "{} at {level}", run.name);
+        }
+    }
 }
 
 #[test]
