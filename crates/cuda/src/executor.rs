@@ -12,12 +12,12 @@ use crate::memory::{DeviceMemory, PinnedMemory};
 use crate::module::{Function, Module};
 use crate::setup::{bind, load_modules, load_products, run_once};
 use crate::staging::Staging;
+use crate::step::Step;
 use crate::stream::{Event, Graph};
 use crate::tiles::Tiles;
 use plan::{
     Backend, BackendError, Bytes, HostAccess, Phase, Plan, Scope, SegmentId, StepInputs, TensorId,
 };
-use rng::dropout::{MaskKey, Site};
 use std::fmt;
 use std::sync::Arc;
 
@@ -270,8 +270,8 @@ impl CudaBackend {
     fn launch(&self, work: &Bound) -> Result<(), CudaError> {
         match work {
             Bound::Kernel { function, grid, block, shared, arguments } => {
-                // SAFETY: lowering wrote the arguments for this kernel's signature; `verify` has
-                // shown that its operands lie in the arena.
+                // SAFETY: their types made the arguments those of the kernel's signature; `verify`
+                // has shown that its operands lie in the arena.
                 unsafe { self.context.launch(*function, *grid, *block, *shared, arguments) }
             }
             // SAFETY: the operands are tensors of the shape that the product was made for.
@@ -294,7 +294,7 @@ impl CudaBackend {
         let phase = self.plan.schedule.segment(segment).phase;
         let entered = self.access.begin(segment, phase)?;
         self.poison(entered)?;
-        let step = step_bytes(inputs);
+        let step = Step::new(inputs).to_bytes();
         // SAFETY: the control memory has room for it.
         unsafe { self.staging.upload(self.memory.control.address(), &step) }.map_err(failed)
     }
@@ -445,24 +445,4 @@ impl CudaBackend {
 
 fn no_place() -> BackendError {
     BackendError::BadPlan { defects: "a tensor has no place".into() }
-}
-
-/// What kernels read as `Step`, byte for byte.
-fn step_bytes(inputs: &StepInputs) -> [u8; 64] {
-    let key = MaskKey::new(inputs.seed, inputs.iteration, 0, Site::Embedding).key();
-    let words: [u64; 8] = [
-        inputs.lr.to_bits(),
-        inputs.grad_clip.to_bits(),
-        inputs.iteration,
-        inputs.seed,
-        inputs.first_row,
-        inputs.position,
-        u64::from(inputs.inverse_tokens.to_bits()) | u64::from(key[0]) << 32,
-        u64::from(key[1]),
-    ];
-    let mut bytes = [0; 64];
-    for (slot, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(words) {
-        *slot = word.to_le_bytes();
-    }
-    bytes
 }

@@ -26,7 +26,10 @@ mod module;
 mod nvml;
 mod nvrtc;
 mod setup;
+#[doc(hidden)]
+pub mod signature;
 mod staging;
+mod step;
 mod stream;
 mod tiles;
 
@@ -69,9 +72,9 @@ pub fn modules(plan: &Plan, options: LoweringOptions) -> Result<Vec<ModuleUse>, 
     for work in lowered.segments.iter().flatten().flatten() {
         let lowering::Work::Kernel(launch) = work else { continue };
         let shared = &mut uses[launch.module].shared;
-        match shared.iter_mut().find(|(entry, _)| *entry == launch.entry) {
+        match shared.iter_mut().find(|(entry, _)| *entry == launch.signature.entry) {
             Some((_, most)) => *most = launch.shared.max(*most),
-            None => shared.push((launch.entry, launch.shared)),
+            None => shared.push((launch.signature.entry, launch.shared)),
         }
     }
     Ok(uses)

@@ -2,11 +2,12 @@
 //! products of which shapes. No GPU is needed for it: addresses are still places in the plan, so
 //! that the check of all kernels for all architectures lowers the same plans as a run does.
 
-use crate::context::MOST_ARGUMENTS;
 use crate::cublaslt::{Orientation, ProductShape};
 use crate::kernels;
+use crate::signature::{Argument, In, Kind, Launch, Out, Parameter, Pointer, Signature};
+use crate::step::{self, Step};
 use crate::tiles::Tiles;
-use plan::ops::{Dropout, DropoutSite};
+use plan::ops::{Access, Dropout, DropoutSite, Operand};
 use plan::{BackendError, Dtype, Plan, Scope, SegmentId, Shape, TensorId};
 use rng::dropout::{MaskKey, Site, threshold};
 
@@ -14,6 +15,8 @@ use rng::dropout::{MaskKey, Site, threshold};
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Source {
     pub(crate) file: &'static str,
+    /// Its kernels.
+    pub(crate) signatures: &'static [&'static Signature],
     /// What it consists of, the file itself last.
     pub(crate) parts: &'static [&'static str],
 }
@@ -40,12 +43,17 @@ impl ModuleSpec {
 
     /// What the compiler gets.
     pub fn text(&self) -> String {
-        let constants: String = self
-            .constants
-            .iter()
-            .map(|(name, value)| format!("#define {name} {value}\n"))
-            .collect();
-        format!("{}\n{constants}{}", kernels::PRELUDE, self.source.parts.join("\n"))
+        let mut text = step::definitions() + kernels::PRELUDE + "\n";
+        let constants = self.constants.iter();
+        text.extend(constants.map(|(name, value)| format!("#define {name} {value}\n")));
+        text.extend(self.source.signatures.iter().map(|signature| signature.definition()));
+        text + &self.source.parts.join("\n")
+    }
+
+    /// What a pointer of a kernel points at: what a constant says, or what the name itself does.
+    fn element<'a>(&'a self, name: &'a str) -> &'a str {
+        let constant = self.constants.iter().find(|(constant, _)| *constant == name);
+        constant.map_or(name, |(_, value)| value)
     }
 }
 
@@ -75,59 +83,11 @@ impl Place {
     }
 }
 
-/// One parameter of a kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Argument {
-    /// A number, in the low bytes.
-    Word(u64),
-    /// A pointer.
-    At(Place),
-}
-
-impl From<Place> for Argument {
-    fn from(place: Place) -> Argument {
-        Argument::At(place)
-    }
-}
-
-impl From<u32> for Argument {
-    fn from(number: u32) -> Argument {
-        Argument::Word(u64::from(number))
-    }
-}
-
-impl From<u64> for Argument {
-    fn from(number: u64) -> Argument {
-        Argument::Word(number)
-    }
-}
-
-impl From<f32> for Argument {
-    fn from(number: f32) -> Argument {
-        Argument::Word(u64::from(number.to_bits()))
-    }
-}
-
-impl From<f64> for Argument {
-    fn from(number: f64) -> Argument {
-        Argument::Word(number.to_bits())
-    }
-}
-
-/// The arguments of a kernel, in the order of its parameters.
-macro_rules! arguments {
-    ($($argument:expr),+ $(,)?) => {
-        vec![$($crate::lowering::Argument::from($argument)),+]
-    };
-}
-
-pub(crate) use arguments;
-
-/// A kernel's launch. Its first argument counts its work: with 0 it does nothing.
+/// A kernel's launch.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct KernelLaunch {
     pub(crate) module: usize,
-    pub(crate) entry: &'static str,
+    pub(crate) signature: &'static Signature,
     pub(crate) grid: u32,
     pub(crate) block: u32,
     pub(crate) shared: u32,
@@ -184,6 +144,8 @@ pub(crate) fn lower(plan: &Plan, options: LoweringOptions) -> Result<Lowered, Ba
         plan,
         options,
         segment: None,
+        operands: Vec::new(),
+        written: Vec::new(),
         modules: Vec::new(),
         products: Vec::new(),
         work: Vec::new(),
@@ -193,6 +155,8 @@ pub(crate) fn lower(plan: &Plan, options: LoweringOptions) -> Result<Lowered, Ba
         cx.segment = Some(segment);
         let mut steps = Vec::new();
         for step in &plan.schedule.segment(segment).steps {
+            cx.operands = step.operands();
+            cx.written.clear();
             kernels::lower(&mut cx, &step.op)?;
             steps.push(std::mem::take(&mut cx.work));
         }
@@ -206,6 +170,10 @@ pub(crate) struct Lowering<'a> {
     plan: &'a Plan,
     options: LoweringOptions,
     segment: Option<SegmentId>,
+    /// Of the step that is lowered.
+    operands: Vec<Operand>,
+    /// Those that a kernel of the step has written.
+    written: Vec<TensorId>,
     modules: Vec<ModuleSpec>,
     products: Vec<ProductShape>,
     work: Vec<Work>,
@@ -223,13 +191,6 @@ pub(crate) struct ProductSpec {
     pub(crate) accumulate: bool,
     /// Bytes behind [`Place::Scalars`] where alpha and beta are, if they are on the device.
     pub(crate) scalars: Option<u64>,
-}
-
-/// A kernel of a module.
-pub(crate) struct Kernel {
-    pub(crate) source: &'static Source,
-    pub(crate) constants: Vec<(&'static str, String)>,
-    pub(crate) entry: &'static str,
 }
 
 /// How many threads run it.
@@ -270,38 +231,124 @@ impl Lowering<'_> {
         place_of(self.plan, self.segment.ok_or_else(unplaced)?, tensor).ok_or_else(unplaced)
     }
 
-    /// An operand that need not be there.
-    pub(crate) fn maybe(&self, tensor: Option<TensorId>) -> Result<Place, BackendError> {
-        tensor.map_or(Ok(Place::Nowhere), |tensor| self.place(tensor))
+    fn pointer(&self, tensor: TensorId, written: bool) -> Result<Pointer, BackendError> {
+        Ok(Pointer { place: self.place(tensor)?, operand: Some(tensor), written })
+    }
+
+    /// An operand that a kernel reads.
+    pub(crate) fn read<E>(&self, tensor: TensorId) -> Result<In<E>, BackendError> {
+        Ok(In::new(self.pointer(tensor, false)?))
+    }
+
+    /// An operand that a kernel writes.
+    pub(crate) fn write<E>(&self, tensor: TensorId) -> Result<Out<E>, BackendError> {
+        self.write_if(true, tensor)
+    }
+
+    /// An operand that a kernel writes in one of its forms, and only reads in the others.
+    pub(crate) fn write_if<E>(&self, is: bool, tensor: TensorId) -> Result<Out<E>, BackendError> {
+        Ok(Out::new(self.pointer(tensor, is)?))
+    }
+
+    /// An operand that is read, where it is there.
+    pub(crate) fn maybe_read<E>(&self, tensor: Option<TensorId>) -> Result<In<E>, BackendError> {
+        tensor.map_or(Ok(In::nowhere()), |tensor| self.read(tensor))
+    }
+
+    /// An operand that is written, where it is there.
+    pub(crate) fn maybe_write<E>(&self, tensor: Option<TensorId>) -> Result<Out<E>, BackendError> {
+        tensor.map_or(Ok(Out::nowhere()), |tensor| self.write(tensor))
+    }
+
+    /// Room whose format is the kernel's own.
+    pub(crate) fn scratch<E>(&self, tensor: TensorId) -> Result<Out<E>, BackendError> {
+        Ok(Out::at(self.place(tensor)?))
+    }
+
+    /// What the host gives the run.
+    pub(crate) fn step(&self) -> In<Step> {
+        In::at(Place::Step)
     }
 
     /// Adds a kernel's launch.
-    pub(crate) fn launch(
+    pub(crate) fn launch<K: Launch>(
         &mut self,
-        kernel: Kernel,
+        module: ModuleSpec,
         extent: Extent,
-        arguments: Vec<Argument>,
+        kernel: K,
     ) -> Result<(), BackendError> {
-        let Kernel { source, constants, entry } = kernel;
-        let spec = ModuleSpec { source, constants };
-        let known = self.modules.iter().position(|module| *module == spec);
+        let (signature, arguments) = (K::SIGNATURE, kernel.arguments());
+        self.check(&module, signature, &arguments)?;
+        let known = self.modules.iter().position(|known| *known == module);
         let module = known.unwrap_or_else(|| {
-            self.modules.push(spec);
+            self.modules.push(module);
             self.modules.len() - 1
         });
         let grid = u32::try_from(extent.grid).ok().filter(|&grid| grid <= i32::MAX as u32);
         let grid = grid.ok_or_else(|| {
-            let what = format!("{} blocks of {entry}: lower batch_size or block_size", extent.grid);
+            let (blocks, entry) = (extent.grid, signature.entry);
+            let what = format!("{blocks} blocks of {entry}: lower batch_size or block_size");
             BackendError::Unsupported { what }
         })?;
-        if arguments.len() > MOST_ARGUMENTS {
-            let what = format!("{} arguments of {entry}", arguments.len());
-            return Err(BackendError::Unsupported { what });
-        }
         let (block, shared) = (extent.block, extent.shared);
-        let launch = KernelLaunch { module, entry, grid, block, shared, arguments };
+        let launch = KernelLaunch { module, signature, grid, block, shared, arguments };
         self.work.push(Work::Kernel(launch));
         Ok(())
+    }
+
+    /// Whether the file has the kernel, every operand the format that its pointer has in the
+    /// module, and the op leave to do with it what the kernel does.
+    fn check(
+        &mut self,
+        module: &ModuleSpec,
+        signature: &Signature,
+        arguments: &[Argument],
+    ) -> Result<(), BackendError> {
+        let entry = signature.entry;
+        if !module.source.signatures.contains(&signature) {
+            return Err(unsupported(format!("{entry} is no kernel of {}", module.file())));
+        }
+        let before = self.written.len();
+        for (parameter, argument) in signature.parameters.iter().zip(arguments) {
+            let Argument::At(Pointer { operand: Some(tensor), written, .. }) = *argument else {
+                continue;
+            };
+            let problem = self.problem(module, parameter, tensor, written, before);
+            if let Some(problem) = problem {
+                return Err(unsupported(format!("{entry}: {} {problem}", parameter.name)));
+            }
+            if written {
+                self.written.push(tensor);
+            }
+        }
+        Ok(())
+    }
+
+    fn problem(
+        &self,
+        module: &ModuleSpec,
+        parameter: &Parameter,
+        tensor: TensorId,
+        written: bool,
+        before: usize,
+    ) -> Option<String> {
+        let Some(operand) = self.operands.iter().find(|operand| operand.tensor == tensor) else {
+            return Some("is no operand of the op".to_string());
+        };
+        let was_written = self.written[..before].contains(&tensor);
+        if written && operand.access == Access::Read {
+            return Some("is written, and the op only reads it".to_string());
+        }
+        let is_read = matches!(parameter.kind, Kind::Reads(_));
+        if is_read && operand.access == Access::Write && !was_written {
+            return Some("is read before it is written".to_string());
+        }
+        let (Kind::Reads(name) | Kind::Writes(name)) = parameter.kind else {
+            return Some("is no pointer".to_string());
+        };
+        let (wanted, found) = (module.element(name), format_name(self.dtype(tensor)));
+        let is_state = wanted == "State" && found == "u32";
+        (wanted != found && !is_state).then(|| format!("is {found}, the kernel takes {wanted}"))
     }
 
     /// Adds a product's launch.
@@ -393,22 +440,99 @@ pub(crate) fn pack_of(width: u64, formats: &[Dtype]) -> u64 {
     [8, 4, 2, 1].into_iter().find(|&pack| pack <= most && width.is_multiple_of(pack)).unwrap_or(1)
 }
 
-/// The three arguments of a dropout: threshold, tag, scale.
-pub(crate) fn dropout_arguments(dropout: Option<Dropout>) -> [Argument; 3] {
-    let Some(dropout) = dropout else {
-        return [0u32.into(), 0u32.into(), 1.0f32.into()];
-    };
-    let site = match dropout.site {
-        DropoutSite::Embedding => Site::Embedding,
-        DropoutSite::Attention => Site::Attention,
-        DropoutSite::AttentionProjection => Site::AttentionProjection,
-        DropoutSite::MlpProjection => Site::MlpProjection,
-    };
-    let tag = MaskKey::new(0, 0, dropout.layer, site).tag();
-    [threshold(dropout.probability).into(), tag.into(), dropout.keep_scale().into()]
+/// What a kernel is told of its op's dropout.
+pub(crate) struct Mask {
+    pub(crate) threshold: u32,
+    pub(crate) tag: u32,
+    pub(crate) scale: f32,
+}
+
+impl Mask {
+    /// Without dropout everything is kept as it is.
+    pub(crate) fn of(dropout: Option<Dropout>) -> Mask {
+        let Some(dropout) = dropout else {
+            return Mask { threshold: 0, tag: 0, scale: 1.0 };
+        };
+        let site = match dropout.site {
+            DropoutSite::Embedding => Site::Embedding,
+            DropoutSite::Attention => Site::Attention,
+            DropoutSite::AttentionProjection => Site::AttentionProjection,
+            DropoutSite::MlpProjection => Site::MlpProjection,
+        };
+        let tag = MaskKey::new(0, 0, dropout.layer, site).tag();
+        let (threshold, scale) = (threshold(dropout.probability), dropout.keep_scale());
+        Mask { threshold, tag, scale }
+    }
 }
 
 /// 1 or 0, as the kernels' conditions have it.
 pub(crate) fn flag(is: bool) -> String {
     u32::from(is).to_string()
+}
+
+fn unsupported(what: String) -> BackendError {
+    BackendError::Unsupported { what }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::gelu::{GELU, GeluForward, GeluGradient};
+    use crate::signature::WorkCount;
+    use plan::ops::{Gelu, GeluKind};
+    use plan::{Io, Phase, Role, ScheduleBuilder};
+
+    /// GELU of a bf16 tensor, and what it touches.
+    fn plan_of(out: Dtype) -> (Plan, Gelu) {
+        let mut builder = ScheduleBuilder::new();
+        let mut segment = builder.segment("one", Phase::Train);
+        let shape = Shape::new(&[4, 8]).unwrap();
+        let x = segment.host_tensor("x", Dtype::Bf16, shape, Role::Activation, Io::Input);
+        let out = segment.host_tensor("out", out, shape, Role::Activation, Io::Output);
+        let op = Gelu { x: x.unwrap(), out: out.unwrap(), kind: GeluKind::Erf };
+        segment.push(op.clone()).unwrap();
+        segment.finish();
+        (Plan::new(builder.finish()).unwrap(), op)
+    }
+
+    const OPTIONS: LoweringOptions = LoweringOptions { tf32: false, tiles: Tiles::Small };
+
+    fn words<Any>(result: Result<Any, BackendError>) -> String {
+        result.map(|_| ()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn an_operand_of_another_format_than_its_pointer_is_refused() {
+        assert_eq!(lower(&plan_of(Dtype::Bf16).0, OPTIONS).unwrap().modules.len(), 1);
+        let error = words(lower(&plan_of(Dtype::F32).0, OPTIONS));
+        assert!(error.ends_with("gelu_forward: out is float, the kernel takes bf16"), "{error}");
+    }
+
+    #[test]
+    fn a_kernel_does_no_more_than_its_op_may() {
+        let (plan, op) = plan_of(Dtype::Bf16);
+        let segment = plan.schedule.segment_ids().next();
+        let mut cx = Lowering {
+            plan: &plan,
+            options: OPTIONS,
+            segment,
+            operands: plan.schedule.segment(segment.unwrap()).steps[0].operands(),
+            written: Vec::new(),
+            modules: Vec::new(),
+            products: Vec::new(),
+            work: Vec::new(),
+        };
+        let constants = vec![("T", "bf16".to_string())];
+        let module = ModuleSpec { source: &GELU, constants };
+        let (packs, extent) = (WorkCount(4), Extent::new(1, 32));
+        let (x, d) = (cx.write(op.x).unwrap(), cx.write(op.out).unwrap());
+        let error = words(cx.launch(module.clone(), extent, GeluGradient { packs, x, d }));
+        assert!(error.contains("x is written, and the op only reads it"), "{error}");
+        let (x, out) = (cx.read(op.out).unwrap(), cx.write(op.out).unwrap());
+        let error = words(cx.launch(module.clone(), extent, GeluForward { packs, x, out }));
+        assert!(error.contains("x is read before it is written"), "{error}");
+        let other = ModuleSpec { source: &kernels::sums::SUMS, ..module };
+        let error = words(cx.launch(other, extent, GeluForward { packs, x, out }));
+        assert!(error.contains("gelu_forward is no kernel of sums.cu"), "{error}");
+    }
 }

@@ -1,14 +1,15 @@
 //! Before the first step: code loaded, products chosen, everything run once so that the driver
 //! takes what it will ever take, and addresses for places.
 
-use crate::context::{Context, MOST_ARGUMENTS};
+use crate::context::Context;
 use crate::cublaslt::{Operands, Product, ProductShape, algorithm_of};
 use crate::device::Gpu;
 use crate::error::CudaError;
 use crate::executor::{Bound, CudaOptions, DeviceArena, GRANULE, LoadError};
-use crate::lowering::{Argument, Lowered, Place, Work};
+use crate::lowering::{Lowered, Place, Work};
 use crate::memory::DeviceMemory;
 use crate::module::Module;
+use crate::signature::Argument;
 use plan::{Dtype, Plan, TensorId};
 use std::sync::Arc;
 
@@ -54,13 +55,14 @@ pub(crate) fn run_once(
     let mut seen = Vec::new();
     for work in lowered.segments.iter().flatten().flatten() {
         let Work::Kernel(kernel) = work else { continue };
-        if seen.contains(&(kernel.module, kernel.entry)) {
+        let entry = kernel.signature.entry;
+        if seen.contains(&(kernel.module, entry)) {
             continue;
         }
-        seen.push((kernel.module, kernel.entry));
-        let function = modules[kernel.module].function(kernel.entry, kernel.shared)?;
-        let nothing = [0; MOST_ARGUMENTS];
-        // SAFETY: a count of 0 comes first: the kernel follows no pointer.
+        seen.push((kernel.module, entry));
+        let function = modules[kernel.module].function(entry, kernel.shared)?;
+        let nothing = kernel.signature.without_work(&kernel.arguments);
+        // SAFETY: the parameter that counts the work is 0: the kernel follows no pointer.
         unsafe { context.launch(function, 1, kernel.block, kernel.shared, &nothing) }?;
     }
     let room = products.iter().map(|product| product.shape().largest_operand()).max().unwrap_or(0);
@@ -88,7 +90,7 @@ pub(crate) fn bind(
     let bind_one = |work: &Work| -> Result<Bound, CudaError> {
         Ok(match work {
             Work::Kernel(kernel) => Bound::Kernel {
-                function: modules[kernel.module].function(kernel.entry, kernel.shared)?,
+                function: modules[kernel.module].function(kernel.signature.entry, kernel.shared)?,
                 grid: kernel.grid,
                 block: kernel.block,
                 shared: kernel.shared,
@@ -97,7 +99,7 @@ pub(crate) fn bind(
                     .iter()
                     .map(|argument| match *argument {
                         Argument::Word(word) => word,
-                        Argument::At(place) => memory.address(place),
+                        Argument::At(pointer) => memory.address(pointer.place),
                     })
                     .collect(),
             },

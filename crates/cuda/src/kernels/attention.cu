@@ -196,9 +196,7 @@ DEVICE void forward_tile(float (&sums)[FORWARD_TILES][CHANNEL_TILES * 2][4],
     multiply<COUNT>(sums, weights, values);
 }
 
-KERNEL __launch_bounds__(32 * FORWARD_WARPS, FORWARD_BLOCKS)
-    attention_forward(u32 blocks, const T *qkv, T *out, float *lse, u32 positions,
-                      const Step *step, u32 threshold, u32 tag, float scale) {
+KERNEL __launch_bounds__(32 * FORWARD_WARPS, FORWARD_BLOCKS) SIGNATURE(attention_forward) {
     if (blockIdx.x >= blocks) return;
     constexpr u32 TILE_BYTES = FORWARD_COLUMNS * LINE_BYTES;
     const u32 tiles = ceil_divide(positions, FORWARD_ROWS);
@@ -322,10 +320,7 @@ DEVICE void query_slice(float (&d_queries)[QUERY_TILES][CHANNEL_TILES * 2][4],
     multiply<COUNT>(d_queries, weights, keys);
 }
 
-KERNEL __launch_bounds__(32 * QUERY_WARPS, QUERY_BLOCKS)
-    attention_backward_query(u32 blocks, const T *qkv, const T *out, const T *d_out,
-                             const float *lse, float *delta, T *d_qkv, u32 positions,
-                             const Step *step, u32 threshold, u32 tag, float scale) {
+KERNEL __launch_bounds__(32 * QUERY_WARPS, QUERY_BLOCKS) SIGNATURE(attention_backward_query) {
     if (blockIdx.x >= blocks) return;
     constexpr u32 TILE_BYTES = QUERY_COLUMNS * LINE_BYTES;
     const u32 tiles = ceil_divide(positions, QUERY_ROWS);
@@ -432,10 +427,7 @@ DEVICE void key_slice(float (&d_keys)[KEY_TILES][CHANNEL_TILES * 2][4],
     multiply<COUNT>(d_keys, changes, from.queries);
 }
 
-KERNEL __launch_bounds__(32 * KEY_WARPS, KEY_BLOCKS)
-    attention_backward_key(u32 blocks, const T *qkv, const T *d_out, const float *lse,
-                           const float *delta, T *d_qkv, u32 positions, const Step *step,
-                           u32 threshold, u32 tag, float scale) {
+KERNEL __launch_bounds__(32 * KEY_WARPS, KEY_BLOCKS) SIGNATURE(attention_backward_key) {
     if (blockIdx.x >= blocks) return;
     constexpr int THREADS = 32 * KEY_WARPS;
     constexpr u32 TILE_BYTES = KEY_COLUMNS * LINE_BYTES;

@@ -1,22 +1,69 @@
 //! Launches of attention. 16-bit formats run on tensor cores, f32 on plain multiply-adds.
 
 use super::{count, unsupported};
-use crate::lowering::{
-    Argument, Extent, Kernel, Lowering, Place, Source, arguments, dropout_arguments, flag,
-    format_name,
-};
+use crate::lowering::{Extent, Lowering, Mask, ModuleSpec, Source, flag, format_name};
+use crate::signature::{In, Out, T, WorkCount, signatures};
+use crate::step::Step;
 use crate::tiles::{AttentionTiles, Tile};
 use plan::ops::{Attention, AttentionBackward, Dropout};
 use plan::{BackendError, Dtype, TensorId};
 
 const HEADS: &str = include_str!("attention_heads.cuh");
 
-static ATTENTION: Source = Source {
+signatures! {
+    /// Causal attention, and the logarithm of each softmax's denominator.
+    Attend = attention_forward(
+        blocks: WorkCount<u32>,
+        qkv: In<T>,
+        out: Out<T>,
+        lse: Out<f32>,
+        positions: u32,
+        step: In<Step>,
+        threshold: u32,
+        tag: u32,
+        scale: f32,
+    );
+    /// Gradients of queries, and `delta` for the other kernel.
+    QueryGradient = attention_backward_query(
+        blocks: WorkCount<u32>,
+        qkv: In<T>,
+        out: In<T>,
+        d_out: In<T>,
+        lse: In<f32>,
+        delta: Out<f32>,
+        d_qkv: Out<T>,
+        positions: u32,
+        step: In<Step>,
+        threshold: u32,
+        tag: u32,
+        scale: f32,
+    );
+    /// Gradients of keys and values.
+    KeyGradient = attention_backward_key(
+        blocks: WorkCount<u32>,
+        qkv: In<T>,
+        d_out: In<T>,
+        lse: In<f32>,
+        delta: In<f32>,
+        d_qkv: Out<T>,
+        positions: u32,
+        step: In<Step>,
+        threshold: u32,
+        tag: u32,
+        scale: f32,
+    );
+}
+
+pub(super) static ATTENTION: Source = Source {
     file: "attention.cu",
+    signatures: SIGNATURES,
     parts: &[HEADS, include_str!("tensor_cores.cuh"), include_str!("attention.cu")],
 };
-static ATTENTION_F32: Source =
-    Source { file: "attention_f32.cu", parts: &[HEADS, include_str!("attention_f32.cu")] };
+pub(super) static ATTENTION_F32: Source = Source {
+    file: "attention_f32.cu",
+    signatures: SIGNATURES,
+    parts: &[HEADS, include_str!("attention_f32.cu")],
+};
 
 /// The largest head: the tensor cores' kernels keep it in registers, those of f32 in shared memory.
 pub(crate) const fn largest_head(dtype: Dtype) -> u64 {
@@ -60,7 +107,7 @@ impl Heads {
         Ok(Heads { sequences, positions, heads, size, dtype, dropout, tiles })
     }
 
-    fn kernel(&self, entry: &'static str) -> Kernel {
+    fn module(&self) -> ModuleSpec {
         let mut constants = vec![
             ("T", format_name(self.dtype).to_string()),
             ("HEADS", self.heads.to_string()),
@@ -78,7 +125,7 @@ impl Heads {
             constants.extend(names.into_iter().zip(values));
         }
         let source = if self.dtype == Dtype::F32 { &ATTENTION_F32 } else { &ATTENTION };
-        Kernel { source, constants, entry }
+        ModuleSpec { source, constants }
     }
 
     /// A block for each tile of rows of each head.
@@ -87,39 +134,69 @@ impl Heads {
         Extent { grid, block: tile.warps * 32, shared }
     }
 
-    fn launch(
-        &self,
-        cx: &mut Lowering<'_>,
-        entry: &'static str,
-        extent: Extent,
-        operands: &[Place],
-    ) -> Result<(), BackendError> {
-        let mut arguments = arguments![count(extent.grid, "tiles")?];
-        arguments.extend(operands.iter().map(|&place| Argument::At(place)));
-        arguments.extend(arguments![count(self.positions, "positions")?, Place::Step]);
-        arguments.extend(dropout_arguments(self.dropout));
-        cx.launch(self.kernel(entry), extent, arguments)
+    /// Blocks of an extent, and positions of a sequence.
+    fn counts(&self, extent: Extent) -> Result<(WorkCount<u32>, u32), BackendError> {
+        Ok((WorkCount(count(extent.grid, "tiles")?), count(self.positions, "positions")?))
     }
 }
 
 pub(super) fn forward(cx: &mut Lowering<'_>, op: &Attention) -> Result<(), BackendError> {
     let heads = Heads::new(cx, op.out, op.heads, op.dropout)?;
-    let operands = [cx.place(op.qkv)?, cx.place(op.out)?, cx.place(op.lse)?];
     let tile = heads.tiles.forward;
-    let shared = tile.forward_bytes(heads.size, heads.dtype);
-    heads.launch(cx, "attention_forward", heads.extent(tile, shared), &operands)
+    let extent = heads.extent(tile, tile.forward_bytes(heads.size, heads.dtype));
+    let (blocks, positions) = heads.counts(extent)?;
+    let Mask { threshold, tag, scale } = Mask::of(op.dropout);
+    let kernel = Attend {
+        blocks,
+        qkv: cx.read(op.qkv)?,
+        out: cx.write(op.out)?,
+        lse: cx.write(op.lse)?,
+        positions,
+        step: cx.step(),
+        threshold,
+        tag,
+        scale,
+    };
+    cx.launch(heads.module(), extent, kernel)
 }
 
 pub(super) fn backward(cx: &mut Lowering<'_>, op: &AttentionBackward) -> Result<(), BackendError> {
     let heads = Heads::new(cx, op.d_out, op.heads, op.dropout)?;
-    let [qkv, out, d_out] = [op.qkv, op.out, op.d_out].map(|id| cx.place(id));
-    let [lse, delta, d_qkv] = [op.lse, op.delta, op.d_qkv].map(|id| cx.place(id));
-    let (qkv, d_out, lse, delta, d_qkv) = (qkv?, d_out?, lse?, delta?, d_qkv?);
     let (query, key) = (heads.tiles.query, heads.tiles.key);
+    let (qkv, d_out, lse) = (cx.read(op.qkv)?, cx.read(op.d_out)?, cx.read(op.lse)?);
+    let (delta, d_qkv): (Out<f32>, Out<T>) = (cx.write(op.delta)?, cx.write(op.d_qkv)?);
+    let (step, Mask { threshold, tag, scale }) = (cx.step(), Mask::of(op.dropout));
     let extent = heads.extent(query, query.query_bytes(heads.size, heads.dtype));
-    let operands = [qkv, out?, d_out, lse, delta, d_qkv];
-    heads.launch(cx, "attention_backward_query", extent, &operands)?;
+    let (blocks, positions) = heads.counts(extent)?;
+    let kernel = QueryGradient {
+        blocks,
+        qkv,
+        out: cx.read(op.out)?,
+        d_out,
+        lse,
+        delta,
+        d_qkv,
+        positions,
+        step,
+        threshold,
+        tag,
+        scale,
+    };
+    cx.launch(heads.module(), extent, kernel)?;
     let extent = heads.extent(key, key.key_bytes(heads.size, heads.dtype));
-    let operands = [qkv, d_out, lse, delta, d_qkv];
-    heads.launch(cx, "attention_backward_key", extent, &operands)
+    let (blocks, positions) = heads.counts(extent)?;
+    let kernel = KeyGradient {
+        blocks,
+        qkv,
+        d_out,
+        lse,
+        delta: delta.read(),
+        d_qkv,
+        positions,
+        step,
+        threshold,
+        tag,
+        scale,
+    };
+    cx.launch(heads.module(), extent, kernel)
 }

@@ -177,9 +177,7 @@ DEVICE void softmax_step(float (&scores)[ForwardTile::ACROSS], float (&sums)[CHA
     most = now;
 }
 
-KERNEL __launch_bounds__(ForwardTile::THREADS, 1)
-    attention_forward(u32 blocks, const T *qkv, T *out, float *lse, u32 positions,
-                      const Step *step, u32 threshold, u32 tag, float scale) {
+KERNEL __launch_bounds__(ForwardTile::THREADS, 1) SIGNATURE(attention_forward) {
     if (blockIdx.x >= blocks) return;
     typedef ForwardTile Tile;
     const u32 tiles = ceil_divide(positions, Tile::ROWS);
@@ -246,10 +244,7 @@ DEVICE void query_rows(float (&log_sums)[QueryTile::DOWN], float (&deltas)[Query
     }
 }
 
-KERNEL __launch_bounds__(QueryTile::THREADS, 1)
-    attention_backward_query(u32 blocks, const T *qkv, const T *out, const T *d_out,
-                             const float *lse, float *delta, T *d_qkv, u32 positions,
-                             const Step *step, u32 threshold, u32 tag, float scale) {
+KERNEL __launch_bounds__(QueryTile::THREADS, 1) SIGNATURE(attention_backward_query) {
     if (blockIdx.x >= blocks) return;
     typedef QueryTile Tile;
     const u32 tiles = ceil_divide(positions, Tile::ROWS);
@@ -297,10 +292,7 @@ KERNEL __launch_bounds__(QueryTile::THREADS, 1)
 
 // Backward, by keys: rows are keys, columns are queries.
 
-KERNEL __launch_bounds__(KeyTile::THREADS, 1)
-    attention_backward_key(u32 blocks, const T *qkv, const T *d_out, const float *lse,
-                           const float *delta, T *d_qkv, u32 positions, const Step *step,
-                           u32 threshold, u32 tag, float scale) {
+KERNEL __launch_bounds__(KeyTile::THREADS, 1) SIGNATURE(attention_backward_key) {
     if (blockIdx.x >= blocks) return;
     typedef KeyTile Tile;
     const Place place = place_of_block(ceil_divide(positions, Tile::ROWS));

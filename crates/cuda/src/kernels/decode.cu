@@ -7,7 +7,7 @@ constexpr int WIDTH = HEADS * HEAD_SIZE;
 constexpr int THREADS = 128;
 
 // Keys, then values, of a whole context into the cache `[2, rows, HEADS, BLOCK, HEAD_SIZE]`.
-KERNEL cache_store(u64 elements, const T *qkv, T *cache, u32 rows, u32 positions) {
+KERNEL SIGNATURE(cache_store) {
     u64 index = (u64)blockIdx.x * THREADS + threadIdx.x;
     if (index >= elements) return;
     u32 channel = index % (2 * WIDTH);
@@ -20,7 +20,7 @@ KERNEL cache_store(u64 elements, const T *qkv, T *cache, u32 rows, u32 positions
 }
 
 // A block for each head of each row. Dynamic shared memory: BLOCK scores.
-KERNEL attention_decode(u32 units, const T *qkv, T *cache, T *out, u32 rows, const Step *step) {
+KERNEL SIGNATURE(attention_decode) {
     extern __shared__ float scores[];
     __shared__ float query[HEAD_SIZE];
     u32 unit = blockIdx.x;
@@ -62,8 +62,7 @@ KERNEL attention_decode(u32 units, const T *qkv, T *cache, T *out, u32 rows, con
 }
 
 // One position of each sequence.
-KERNEL select_position(u32 elements, const T *x, T *out, u32 positions, u32 width,
-                       const Step *step) {
+KERNEL SIGNATURE(select_position) {
     u32 index = blockIdx.x * THREADS + threadIdx.x;
     if (index >= elements) return;
     u64 row = index / width;

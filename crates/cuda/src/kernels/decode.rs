@@ -1,24 +1,56 @@
 //! Launches of generation's own ops.
 
 use super::{count, unsupported};
-use crate::lowering::{Extent, Kernel, Lowering, Place, Source, arguments, format_name};
+use crate::lowering::{Extent, Lowering, ModuleSpec, Source, format_name};
+use crate::signature::{In, Out, T, WorkCount, signatures};
+use crate::step::Step;
 use plan::ops::{AttentionDecode, CacheStore, SelectPosition};
 use plan::{BackendError, Dtype, TensorId};
 
-static DECODE: Source = Source { file: "decode.cu", parts: &[include_str!("decode.cu")] };
+signatures! {
+    /// Keys and values of a prompt into the cache.
+    StoreKeysAndValues = cache_store(
+        elements: WorkCount<u64>,
+        qkv: In<T>,
+        cache: Out<T>,
+        rows: u32,
+        positions: u32,
+    );
+    /// One new token against the cache, which it joins.
+    DecodeToken = attention_decode(
+        units: WorkCount<u32>,
+        qkv: In<T>,
+        cache: Out<T>,
+        out: Out<T>,
+        rows: u32,
+        step: In<Step>,
+    );
+    /// The numbers of one position.
+    Select = select_position(
+        elements: WorkCount<u32>,
+        x: In<T>,
+        out: Out<T>,
+        positions: u32,
+        width: u32,
+        step: In<Step>,
+    );
+}
+
+pub(super) static DECODE: Source =
+    Source { file: "decode.cu", signatures: SIGNATURES, parts: &[include_str!("decode.cu")] };
 
 const THREADS: u32 = 128;
 /// Bytes of scores that a block can keep: what every architecture has, less what is static.
 const MOST_SCORES: u64 = 96 << 10;
 
-fn kernel(dtype: Dtype, [heads, size, block]: [u64; 3], entry: &'static str) -> Kernel {
+fn module(dtype: Dtype, [heads, size, block]: [u64; 3]) -> ModuleSpec {
     let constants = vec![
         ("T", format_name(dtype).to_string()),
         ("HEADS", heads.to_string()),
         ("HEAD_SIZE", size.to_string()),
         ("BLOCK", block.to_string()),
     ];
-    Kernel { source: &DECODE, constants, entry }
+    ModuleSpec { source: &DECODE, constants }
 }
 
 /// Rows, and heads, head size and positions of a cache.
@@ -34,15 +66,15 @@ pub(super) fn store(cx: &mut Lowering<'_>, op: &CacheStore) -> Result<(), Backen
     let shape = cx.shape(op.qkv);
     let positions = shape.rows() / rows.max(1);
     let elements = shape.elements() / 3 * 2;
-    let arguments = arguments![
-        elements,
-        cx.place(op.qkv)?,
-        cx.place(op.cache)?,
-        count(rows, "sequences")?,
-        count(positions, "positions")?,
-    ];
+    let kernel = StoreKeysAndValues {
+        elements: WorkCount(elements),
+        qkv: cx.read(op.qkv)?,
+        cache: cx.write(op.cache)?,
+        rows: count(rows, "sequences")?,
+        positions: count(positions, "positions")?,
+    };
     let extent = Extent::new(elements.div_ceil(u64::from(THREADS)), THREADS);
-    cx.launch(kernel(cx.dtype(op.cache), dims, "cache_store"), extent, arguments)
+    cx.launch(module(cx.dtype(op.cache), dims), extent, kernel)
 }
 
 pub(super) fn attention(cx: &mut Lowering<'_>, op: &AttentionDecode) -> Result<(), BackendError> {
@@ -54,29 +86,29 @@ pub(super) fn attention(cx: &mut Lowering<'_>, op: &AttentionDecode) -> Result<(
         return Err(unsupported(format!("sampling at block_size {block}; at most {most} fit")));
     }
     let units = rows * heads;
-    let arguments = arguments![
-        count(units, "heads")?,
-        cx.place(op.qkv)?,
-        cx.place(op.cache)?,
-        cx.place(op.out)?,
-        count(rows, "sequences")?,
-        Place::Step,
-    ];
+    let kernel = DecodeToken {
+        units: WorkCount(count(units, "heads")?),
+        qkv: cx.read(op.qkv)?,
+        cache: cx.write(op.cache)?,
+        out: cx.write(op.out)?,
+        rows: count(rows, "sequences")?,
+        step: cx.step(),
+    };
     let extent = Extent { grid: units, block: THREADS, shared: scores as u32 };
-    cx.launch(kernel(cx.dtype(op.cache), dims, "attention_decode"), extent, arguments)
+    cx.launch(module(cx.dtype(op.cache), dims), extent, kernel)
 }
 
 pub(super) fn select(cx: &mut Lowering<'_>, op: &SelectPosition) -> Result<(), BackendError> {
     let (shape, out) = (cx.shape(op.x), cx.shape(op.out));
     let rows = out.rows().max(1);
-    let arguments = arguments![
-        count(out.elements(), "numbers")?,
-        cx.place(op.x)?,
-        cx.place(op.out)?,
-        count(shape.rows() / rows, "positions")?,
-        count(shape.width(), "columns")?,
-        Place::Step,
-    ];
+    let kernel = Select {
+        elements: WorkCount(count(out.elements(), "numbers")?),
+        x: cx.read(op.x)?,
+        out: cx.write(op.out)?,
+        positions: count(shape.rows() / rows, "positions")?,
+        width: count(shape.width(), "columns")?,
+        step: cx.step(),
+    };
     let extent = Extent::new(out.elements().div_ceil(u64::from(THREADS)), THREADS);
-    cx.launch(kernel(cx.dtype(op.x), [1, 1, 1], "select_position"), extent, arguments)
+    cx.launch(module(cx.dtype(op.x), [1, 1, 1]), extent, kernel)
 }

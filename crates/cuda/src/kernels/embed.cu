@@ -12,9 +12,7 @@ DEVICE float factor_of(const Step *step, const Dropout &dropout, u64 row, int co
 }
 
 // `from_step` is 1 where the first position is the step's.
-KERNEL embed_forward(u64 packs, const int *tokens, const T *wte, const T *wpe, R *out,
-                     u32 positions, u32 from_step, const Step *step, u32 threshold, u32 tag,
-                     float scale) {
+KERNEL SIGNATURE(embed_forward) {
     u64 index = (u64)blockIdx.x * THREADS + threadIdx.x;
     if (index >= packs) return;
     u64 row = index / PACKS;
@@ -62,7 +60,7 @@ DEVICE void exclusive_sum(u32 *counts) {
 
 // A stable radix sort by one block, four bits at a time. `scratch` is ids, places, ids, places of
 // `count` words each; SORT_PASSES is even, so the result stands in the second pair.
-KERNEL __launch_bounds__(SORT_THREADS) sort_tokens(u32 count, const int *tokens, u32 *scratch) {
+KERNEL __launch_bounds__(SORT_THREADS) SIGNATURE(sort_tokens) {
     __shared__ u32 counts[DIGITS * SORT_THREADS];
     if (count == 0) return;
     u32 share = (count + SORT_THREADS - 1) / SORT_THREADS;
@@ -107,9 +105,7 @@ DEVICE float delivered(const R *d_out, u64 row, int column, const Step *step, u3
 }
 
 // A block for each sorted token; only the first of its id works, and takes all that follow.
-KERNEL embed_backward_tokens(u32 count, const u32 *ids, const u32 *places, const R *d_out,
-                             float *d_wte, u32 positions, const Step *step, u32 threshold, u32 tag,
-                             float scale) {
+KERNEL SIGNATURE(embed_backward_tokens) {
     u32 first = blockIdx.x;
     if (first >= count) return;
     u32 id = ids[first];
@@ -126,8 +122,7 @@ KERNEL embed_backward_tokens(u32 count, const u32 *ids, const u32 *places, const
 }
 
 // A block for each position, over the sequences in order.
-KERNEL embed_backward_positions(u32 positions, u32 sequences, const R *d_out, float *d_wpe,
-                                const Step *step, u32 threshold, u32 tag, float scale) {
+KERNEL SIGNATURE(embed_backward_positions) {
     u32 position = blockIdx.x;
     if (position >= positions) return;
     for (int column = threadIdx.x; column < WIDTH; column += THREADS) {

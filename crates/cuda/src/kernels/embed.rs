@@ -1,14 +1,57 @@
 //! Launches of the embeddings and their gradients.
 
 use super::count;
-use crate::lowering::{
-    Extent, Kernel, Lowering, Place, Source, arguments, dropout_arguments, flag, format_name,
-    pack_of,
-};
+use crate::lowering::{Extent, Lowering, Mask, ModuleSpec, Source, flag, format_name, pack_of};
+use crate::signature::{In, Out, R, T, WorkCount, signatures};
+use crate::step::Step;
 use plan::ops::{Embed, EmbedBackward, PositionFrom};
 use plan::{BackendError, Dtype};
 
-static EMBED: Source = Source { file: "embed.cu", parts: &[include_str!("embed.cu")] };
+signatures! {
+    /// Token plus position embedding.
+    EmbedTokens = embed_forward(
+        packs: WorkCount<u64>,
+        tokens: In<i32>,
+        wte: In<T>,
+        wpe: In<T>,
+        out: Out<R>,
+        positions: u32,
+        from_step: u32,
+        step: In<Step>,
+        threshold: u32,
+        tag: u32,
+        scale: f32,
+    );
+    /// Tokens in the order of their ids.
+    SortTokens = sort_tokens(count: WorkCount<u32>, tokens: In<i32>, scratch: Out<u32>);
+    /// The gradient of the table of tokens.
+    TokenGradient = embed_backward_tokens(
+        count: WorkCount<u32>,
+        ids: In<u32>,
+        places: In<u32>,
+        d_out: In<R>,
+        d_wte: Out<f32>,
+        positions: u32,
+        step: In<Step>,
+        threshold: u32,
+        tag: u32,
+        scale: f32,
+    );
+    /// The gradient of the table of positions.
+    PositionGradient = embed_backward_positions(
+        positions: WorkCount<u32>,
+        sequences: u32,
+        d_out: In<R>,
+        d_wpe: Out<f32>,
+        step: In<Step>,
+        threshold: u32,
+        tag: u32,
+        scale: f32,
+    );
+}
+
+pub(super) static EMBED: Source =
+    Source { file: "embed.cu", signatures: SIGNATURES, parts: &[include_str!("embed.cu")] };
 
 const THREADS: u32 = 128;
 const SORT_THREADS: u32 = 512;
@@ -22,12 +65,11 @@ fn sort_passes(vocabulary: u64) -> u32 {
     bits.div_ceil(DIGIT_BITS).max(1).next_multiple_of(2)
 }
 
-fn kernel(
+fn module(
     [table, residual]: [Dtype; 2],
     (width, vocabulary): (u64, u64),
     dropout: bool,
-    entry: &'static str,
-) -> Kernel {
+) -> ModuleSpec {
     let constants = vec![
         ("T", format_name(table).to_string()),
         ("R", format_name(residual).to_string()),
@@ -36,7 +78,7 @@ fn kernel(
         ("DROPOUT", flag(dropout)),
         ("SORT_PASSES", sort_passes(vocabulary).to_string()),
     ];
-    Kernel { source: &EMBED, constants, entry }
+    ModuleSpec { source: &EMBED, constants }
 }
 
 pub(super) fn forward(cx: &mut Lowering<'_>, op: &Embed) -> Result<(), BackendError> {
@@ -44,57 +86,62 @@ pub(super) fn forward(cx: &mut Lowering<'_>, op: &Embed) -> Result<(), BackendEr
     let (width, vocabulary) = (shape.width(), cx.shape(op.wte).rows());
     let packs = shape.elements() / pack_of(width, &formats);
     let from_step = u32::from(op.position == PositionFrom::Step);
-    let mut arguments = arguments![
-        packs,
-        cx.place(op.tokens)?,
-        cx.place(op.wte)?,
-        cx.place(op.wpe)?,
-        cx.place(op.out)?,
-        count(cx.shape(op.tokens).width(), "positions")?,
+    let Mask { threshold, tag, scale } = Mask::of(op.dropout);
+    let kernel = EmbedTokens {
+        packs: WorkCount(packs),
+        tokens: cx.read(op.tokens)?,
+        wte: cx.read(op.wte)?,
+        wpe: cx.read(op.wpe)?,
+        out: cx.write(op.out)?,
+        positions: count(cx.shape(op.tokens).width(), "positions")?,
         from_step,
-        Place::Step,
-    ];
-    arguments.extend(dropout_arguments(op.dropout));
-    let kernel = kernel(formats, (width, vocabulary), op.dropout.is_some(), "embed_forward");
-    cx.launch(kernel, Extent::new(packs.div_ceil(u64::from(THREADS)), THREADS), arguments)
+        step: cx.step(),
+        threshold,
+        tag,
+        scale,
+    };
+    let module = module(formats, (width, vocabulary), op.dropout.is_some());
+    cx.launch(module, Extent::new(packs.div_ceil(u64::from(THREADS)), THREADS), kernel)
 }
 
 pub(super) fn backward(cx: &mut Lowering<'_>, op: &EmbedBackward) -> Result<(), BackendError> {
     let residual = cx.dtype(op.d_out);
     let (width, vocabulary) = (cx.shape(op.d_out).width(), cx.shape(op.d_wte).rows());
-    let named =
-        |entry| kernel([residual, residual], (width, vocabulary), op.dropout.is_some(), entry);
-    let tokens = cx.shape(op.tokens);
-    let (sequences, positions) = (tokens.rows(), tokens.width());
-    let tokens_count = count(tokens.elements(), "tokens")?;
-    let (scratch, d_out) = (cx.place(op.workspace)?, cx.place(op.d_out)?);
-    let arguments = arguments![tokens_count, cx.place(op.tokens)?, scratch];
-    cx.launch(named("sort_tokens"), Extent::new(1, SORT_THREADS), arguments)?;
+    let module = module([residual, residual], (width, vocabulary), op.dropout.is_some());
+    let shape = cx.shape(op.tokens);
+    let tokens = count(shape.elements(), "tokens")?;
+    let scratch = cx.scratch(op.workspace)?;
+    let sort = SortTokens { count: WorkCount(tokens), tokens: cx.read(op.tokens)?, scratch };
+    cx.launch(module.clone(), Extent::new(1, SORT_THREADS), sort)?;
     // After an even number of passes ids and places stand in the second pair.
-    let ids = scratch.plus(8 * u64::from(tokens_count));
-    let places = ids.plus(4 * u64::from(tokens_count));
-    let positions_count = count(positions, "positions")?;
-    let mut arguments = arguments![
-        tokens_count,
+    let ids = scratch.read().plus(8 * u64::from(tokens));
+    let positions = count(shape.width(), "positions")?;
+    let (d_out, step) = (cx.read(op.d_out)?, cx.step());
+    let Mask { threshold, tag, scale } = Mask::of(op.dropout);
+    let by_token = TokenGradient {
+        count: WorkCount(tokens),
         ids,
-        places,
+        places: ids.plus(4 * u64::from(tokens)),
         d_out,
-        cx.place(op.d_wte)?,
-        positions_count,
-        Place::Step,
-    ];
-    arguments.extend(dropout_arguments(op.dropout));
-    let extent = Extent::new(u64::from(tokens_count), THREADS);
-    cx.launch(named("embed_backward_tokens"), extent, arguments)?;
-    let mut arguments = arguments![
-        positions_count,
-        count(sequences, "sequences")?,
+        d_wte: cx.write(op.d_wte)?,
+        positions,
+        step,
+        threshold,
+        tag,
+        scale,
+    };
+    cx.launch(module.clone(), Extent::new(u64::from(tokens), THREADS), by_token)?;
+    let by_position = PositionGradient {
+        positions: WorkCount(positions),
+        sequences: count(shape.rows(), "sequences")?,
         d_out,
-        cx.place(op.d_wpe)?,
-        Place::Step,
-    ];
-    arguments.extend(dropout_arguments(op.dropout));
-    cx.launch(named("embed_backward_positions"), Extent::new(positions, THREADS), arguments)
+        d_wpe: cx.write(op.d_wpe)?,
+        step,
+        threshold,
+        tag,
+        scale,
+    };
+    cx.launch(module, Extent::new(u64::from(positions), THREADS), by_position)
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ DEVICE float gelu_slope(float x) {
 }
 #endif
 
-KERNEL gelu_forward(u64 packs, const T *x, T *out) {
+KERNEL SIGNATURE(gelu_forward) {
     u64 pack = (u64)blockIdx.x * THREADS + threadIdx.x;
     if (pack >= packs) return;
     Pack<T, VEC> values = load<T, VEC>(x + pack * VEC);
@@ -36,7 +36,7 @@ KERNEL gelu_forward(u64 packs, const T *x, T *out) {
     store<T, VEC>(out + pack * VEC, values);
 }
 
-KERNEL gelu_backward(u64 packs, T *x, T *d) {
+KERNEL SIGNATURE(gelu_backward) {
     u64 pack = (u64)blockIdx.x * THREADS + threadIdx.x;
     if (pack >= packs) return;
     Pack<T, VEC> values = load<T, VEC>(x + pack * VEC);

@@ -1,18 +1,27 @@
 //! Launches of GELU and its gradient.
 
-use crate::lowering::{Extent, Kernel, Lowering, Source, arguments, flag, format_name, pack_of};
+use crate::lowering::{Extent, Lowering, ModuleSpec, Source, flag, format_name, pack_of};
+use crate::signature::{In, Launch, Out, T, WorkCount, signatures};
 use plan::ops::{Gelu, GeluBackward, GeluKind};
 use plan::{BackendError, TensorId};
 
-static GELU: Source = Source { file: "gelu.cu", parts: &[include_str!("gelu.cu")] };
+signatures! {
+    /// The function.
+    GeluForward = gelu_forward(packs: WorkCount<u64>, x: In<T>, out: Out<T>);
+    /// Its gradient in place; `x` becomes the function where the module makes it again.
+    GeluGradient = gelu_backward(packs: WorkCount<u64>, x: Out<T>, d: Out<T>);
+}
+
+pub(crate) static GELU: Source =
+    Source { file: "gelu.cu", signatures: SIGNATURES, parts: &[include_str!("gelu.cu")] };
 
 const THREADS: u32 = 256;
 
-fn launch(
+fn launch<K: Launch>(
     cx: &mut Lowering<'_>,
-    entry: &'static str,
     (kind, again): (GeluKind, bool),
-    [x, other]: [TensorId; 2],
+    x: TensorId,
+    kernel: impl FnOnce(WorkCount<u64>) -> K,
 ) -> Result<(), BackendError> {
     let (elements, dtype) = (cx.shape(x).elements(), cx.dtype(x));
     let pack = pack_of(elements, &[dtype]);
@@ -23,15 +32,16 @@ fn launch(
         ("AGAIN", flag(again)),
     ];
     let packs = elements / pack;
-    let arguments = arguments![packs, cx.place(x)?, cx.place(other)?];
     let extent = Extent::new(packs.div_ceil(u64::from(THREADS)), THREADS);
-    cx.launch(Kernel { source: &GELU, constants, entry }, extent, arguments)
+    cx.launch(ModuleSpec { source: &GELU, constants }, extent, kernel(WorkCount(packs)))
 }
 
 pub(super) fn forward(cx: &mut Lowering<'_>, op: &Gelu) -> Result<(), BackendError> {
-    launch(cx, "gelu_forward", (op.kind, false), [op.x, op.out])
+    let (x, out) = (cx.read(op.x)?, cx.write(op.out)?);
+    launch(cx, (op.kind, false), op.x, |packs| GeluForward { packs, x, out })
 }
 
 pub(super) fn backward(cx: &mut Lowering<'_>, op: &GeluBackward) -> Result<(), BackendError> {
-    launch(cx, "gelu_backward", (op.kind, op.again), [op.x, op.d])
+    let (x, d) = (cx.write_if(op.again, op.x)?, cx.write(op.d)?);
+    launch(cx, (op.kind, op.again), op.x, |packs| GeluGradient { packs, x, d })
 }

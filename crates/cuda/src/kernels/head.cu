@@ -30,7 +30,7 @@ DEVICE float extra_scale(float scale) {
 }
 
 // alpha and beta of the two products behind: the weight's gradient adds, the input's does not.
-KERNEL head_scalars(u32 blocks, const Step *step, const State *state, float *scalars) {
+KERNEL SIGNATURE(head_scalars) {
     if (blockIdx.x >= blocks || threadIdx.x > 0) return;
     float alpha = 1.0f / extra_scale(gradient_scale(step, state));
     scalars[0] = alpha;
@@ -69,9 +69,7 @@ DEVICE bool is_inside(int item) { return item * THREADS + (int)threadIdx.x < PAC
 #define FOR_ITEMS for (int item = 0; item < ITEMS; ++item)
 #endif
 
-KERNEL __launch_bounds__(THREADS) cross_entropy(u32 rows, T *slab, const int *targets,
-                                                float *token_loss, const Step *step,
-                                                const State *state) {
+KERNEL __launch_bounds__(THREADS) SIGNATURE(cross_entropy) {
     if (blockIdx.x >= rows) return;
     Row row;
     row.start = slab + (u64)blockIdx.x * VOCABULARY;

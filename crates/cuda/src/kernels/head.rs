@@ -4,12 +4,34 @@
 use super::{count, sums};
 use crate::cublaslt::Orientation;
 use crate::lowering::{
-    Extent, Kernel, Lowering, Place, ProductSpec, Source, arguments, flag, format_name, pack_of,
+    Extent, Lowering, ModuleSpec, Place, ProductSpec, Source, flag, format_name, pack_of,
 };
+use crate::signature::{In, Out, T, WorkCount, signatures};
+use crate::step::Step;
 use plan::ops::{HeadEval, HeadTrain};
-use plan::{BackendError, Dtype, TensorId};
+use plan::{BackendError, Dtype, StepState, TensorId};
 
-static HEAD: Source = Source { file: "head.cu", parts: &[include_str!("head.cu")] };
+signatures! {
+    /// alpha and beta of the head's products, from the loss scale.
+    HeadScalars = head_scalars(
+        blocks: WorkCount<u32>,
+        step: In<Step>,
+        state: In<StepState>,
+        scalars: Out<f32>,
+    );
+    /// Losses, and in training the gradients of logits where the logits stand.
+    CrossEntropy = cross_entropy(
+        rows: WorkCount<u32>,
+        slab: Out<T>,
+        targets: In<i32>,
+        token_loss: Out<f32>,
+        step: In<Step>,
+        state: In<StepState>,
+    );
+}
+
+pub(super) static HEAD: Source =
+    Source { file: "head.cu", signatures: SIGNATURES, parts: &[include_str!("head.cu")] };
 
 /// Packs of a row that a thread holds in registers; longer rows are read twice.
 const PACKS_OF_A_THREAD: u64 = 13;
@@ -57,7 +79,7 @@ impl Head {
         packs.div_ceil(2).next_power_of_two().clamp(32, MOST_THREADS)
     }
 
-    fn kernel(&self, entry: &'static str) -> Kernel {
+    fn module(&self) -> ModuleSpec {
         let pack = pack_of(self.vocabulary, &[self.dtype]);
         let held = (self.vocabulary / pack).div_ceil(self.threads()) <= PACKS_OF_A_THREAD;
         let constants = vec![
@@ -69,7 +91,7 @@ impl Head {
             ("TRAIN", flag(self.train)),
             ("EXTRA_SCALE", flag(self.has_extra_scale())),
         ];
-        Kernel { source: &HEAD, constants, entry }
+        ModuleSpec { source: &HEAD, constants }
     }
 
     fn product(&self, orientation: Orientation, [m, n, k]: [u64; 3]) -> ProductSpec {
@@ -83,36 +105,48 @@ impl Head {
         cx.product(spec, places, None);
     }
 
+    /// The kernel of one chunk; the operands are those of the first.
     fn cross_entropy(
         &self,
         cx: &mut Lowering<'_>,
-        tokens: u64,
-        [slab, targets, token_loss, state]: [Place; 4],
+        (first, tokens): (u64, u64),
+        losses: CrossEntropy,
     ) -> Result<(), BackendError> {
-        let rows = count(tokens, "tokens")?;
-        let arguments = arguments![rows, slab, targets, token_loss, Place::Step, state];
-        let extent = Extent::new(tokens, self.threads() as u32);
-        cx.launch(self.kernel("cross_entropy"), extent, arguments)
+        let kernel = CrossEntropy {
+            rows: WorkCount(count(tokens, "tokens")?),
+            targets: losses.targets.plus(first * 4),
+            token_loss: losses.token_loss.plus(first * 4),
+            ..losses
+        };
+        cx.launch(self.module(), Extent::new(tokens, self.threads() as u32), kernel)
     }
 }
 
 pub(super) fn train(cx: &mut Lowering<'_>, op: &HeadTrain) -> Result<(), BackendError> {
     let head = Head::new(cx, op.x, op.slab, true);
-    let [x, w, d_w, targets] = [op.x, op.w, op.d_w, op.targets].map(|id| cx.place(id));
-    let [x, w, d_w, targets] = [x?, w?, d_w?, targets?];
-    let [token_loss, slab, state] = [op.token_loss, op.slab, op.state].map(|id| cx.place(id));
-    let [token_loss, slab, state] = [token_loss?, slab?, state?];
-    let workspace = cx.place(op.workspace)?;
+    let [x, w, d_w] = [op.x, op.w, op.d_w].map(|id| cx.place(id));
+    let [x, w, d_w] = [x?, w?, d_w?];
+    let [slab, workspace] = [op.slab, op.workspace].map(|id| cx.place(id));
+    let [slab, workspace] = [slab?, workspace?];
+    let (step, state) = (cx.step(), cx.read(op.state)?);
+    let losses = CrossEntropy {
+        rows: WorkCount(0),
+        slab: cx.write(op.slab)?,
+        targets: cx.read(op.targets)?,
+        token_loss: cx.write(op.token_loss)?,
+        step,
+        state,
+    };
     let scalars = head.has_extra_scale().then_some(0);
     if scalars.is_some() {
-        let arguments = arguments![1u32, Place::Step, state, Place::Scalars];
-        cx.launch(head.kernel("head_scalars"), Extent::new(1, 32), arguments)?;
+        let scalars = Out::at(Place::Scalars);
+        let kernel = HeadScalars { blocks: WorkCount(1), step, state, scalars };
+        cx.launch(head.module(), Extent::new(1, 32), kernel)?;
     }
     for (first, tokens) in head.chunks() {
         let x = x.plus(first * head.width * head.dtype.size());
         head.logits(cx, tokens, [x, w, slab, workspace]);
-        let (targets, token_loss) = (targets.plus(first * 4), token_loss.plus(first * 4));
-        head.cross_entropy(cx, tokens, [slab, targets, token_loss, state])?;
+        head.cross_entropy(cx, (first, tokens), losses)?;
         let weight = ProductSpec {
             output: cx.dtype(op.d_w),
             accumulate: true,
@@ -132,16 +166,20 @@ pub(super) fn train(cx: &mut Lowering<'_>, op: &HeadTrain) -> Result<(), Backend
 
 pub(super) fn eval(cx: &mut Lowering<'_>, op: &HeadEval) -> Result<(), BackendError> {
     let head = Head::new(cx, op.x, op.slab, false);
-    let [x, w, targets] = [op.x, op.w, op.targets].map(|id| cx.place(id));
-    let [x, w, targets] = [x?, w?, targets?];
-    let [token_loss, slab, workspace] =
-        [op.token_loss, op.slab, op.workspace].map(|id| cx.place(id));
-    let [token_loss, slab, workspace] = [token_loss?, slab?, workspace?];
+    let [x, w, slab, workspace] = [op.x, op.w, op.slab, op.workspace].map(|id| cx.place(id));
+    let [x, w, slab, workspace] = [x?, w?, slab?, workspace?];
+    let losses = CrossEntropy {
+        rows: WorkCount(0),
+        slab: cx.write(op.slab)?,
+        targets: cx.read(op.targets)?,
+        token_loss: cx.write(op.token_loss)?,
+        step: cx.step(),
+        state: In::nowhere(),
+    };
     for (first, tokens) in head.chunks() {
         let x = x.plus(first * head.width * head.dtype.size());
         head.logits(cx, tokens, [x, w, slab, workspace]);
-        let (targets, token_loss) = (targets.plus(first * 4), token_loss.plus(first * 4));
-        head.cross_entropy(cx, tokens, [slab, targets, token_loss, Place::Nowhere])?;
+        head.cross_entropy(cx, (first, tokens), losses)?;
     }
     let targets = cx.shape(op.targets);
     sums::row_losses(cx, op.token_loss, op.row_loss, (targets.rows(), targets.width()))

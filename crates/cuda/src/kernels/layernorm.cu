@@ -39,9 +39,7 @@ DEVICE float normalised(float x, float centre, float factor, float gain, float b
 }
 
 // The normalisation reads the sum as it is stored, so that doing it again gives the same bits.
-KERNEL __launch_bounds__(THREADS) layernorm_forward(u32 rows, const R *x, const T *branch, R *sum, const T *gain,
-                         const T *bias, T *out, float *mean, float *rstd, const Step *step,
-                         u32 positions, u32 threshold, u32 tag, float scale) {
+KERNEL __launch_bounds__(THREADS) SIGNATURE(layernorm_forward) {
     u32 row = blockIdx.x * ROWS_AT_ONCE + threadIdx.x / ROW_THREADS;
     if (row >= rows) return;
     int lane = threadIdx.x % ROW_THREADS;
@@ -173,10 +171,7 @@ constexpr int GROUPS = PACKS >= THREADS ? 1 : (THREADS / PACKS < 8 ? THREADS / P
 
 // A block has PARTIAL_TOKENS rows. First their gradients, a warp (or the block) for each row; then,
 // from caches, their shares of the gradients of gain and bias, a thread for each pack of columns.
-KERNEL __launch_bounds__(THREADS) layernorm_backward(u32 blocks, u32 rows, T *d_out, const R *x, const float *mean,
-                          const float *rstd, const T *gain, const T *bias, R *d_x, T *d_branch,
-                          float *partials, const Step *step, u32 positions, u32 threshold, u32 tag,
-                          float scale) {
+KERNEL __launch_bounds__(THREADS) SIGNATURE(layernorm_backward) {
     if (blockIdx.x >= blocks) return;
     __shared__ float centres[PARTIAL_TOKENS], factors[PARTIAL_TOKENS];
     __shared__ float parts[GROUPS > 1 ? GROUPS - 1 : 1][2][GROUPS > 1 ? WIDTH : 1];

@@ -1,15 +1,54 @@
 //! Launches of layer normalisation and its gradient.
 
 use super::{count, sums};
-use crate::lowering::{
-    Argument, Extent, Kernel, Lowering, Source, arguments, dropout_arguments, flag, format_name,
-    pack_of,
-};
+use crate::lowering::{Extent, Lowering, Mask, ModuleSpec, Source, flag, format_name, pack_of};
+use crate::signature::{In, Out, R, T, WorkCount, signatures};
+use crate::step::Step;
 use plan::gpu_scratch::{TOKENS_OF_A_PARTIAL_SUM, partial_sums};
 use plan::ops::{LayerNorm, LayerNormBackward, Write};
 use plan::{BackendError, Dtype, Shape};
 
-static LAYERNORM: Source = Source { file: "layernorm.cu", parts: &[include_str!("layernorm.cu")] };
+signatures! {
+    /// The norm, behind the addition of a branch where there is one.
+    Normalise = layernorm_forward(
+        rows: WorkCount<u32>,
+        x: In<R>,
+        branch: In<T>,
+        sum: Out<R>,
+        gain: In<T>,
+        bias: In<T>,
+        out: Out<T>,
+        mean: Out<f32>,
+        rstd: Out<f32>,
+        step: In<Step>,
+        positions: u32,
+        threshold: u32,
+        tag: u32,
+        scale: f32,
+    );
+    /// Its gradient; `d_out` becomes the output where the module makes it again.
+    NormGradient = layernorm_backward(
+        blocks: WorkCount<u32>,
+        rows: u32,
+        d_out: Out<T>,
+        x: In<R>,
+        mean: In<f32>,
+        rstd: In<f32>,
+        gain: In<T>,
+        bias: In<T>,
+        d_x: Out<R>,
+        d_branch: Out<T>,
+        partials: Out<f32>,
+        step: In<Step>,
+        positions: u32,
+        threshold: u32,
+        tag: u32,
+        scale: f32,
+    );
+}
+
+pub(super) static LAYERNORM: Source =
+    Source { file: "layernorm.cu", signatures: SIGNATURES, parts: &[include_str!("layernorm.cu")] };
 
 /// Packs of a row that one thread holds in registers.
 const PACKS_OF_A_THREAD: u64 = 8;
@@ -41,10 +80,10 @@ impl Rows {
         if self.threads == 32 { 256 } else { self.threads }
     }
 
-    fn kernel(self, flags: [(&'static str, bool); 6], entry: &'static str) -> Kernel {
+    fn module(self, flags: [(&'static str, bool); 6]) -> ModuleSpec {
         let mut constants = self.constants;
         constants.extend(flags.map(|(name, is)| (name, flag(is))));
-        Kernel { source: &LAYERNORM, constants, entry }
+        ModuleSpec { source: &LAYERNORM, constants }
     }
 }
 
@@ -62,32 +101,32 @@ pub(super) fn forward(cx: &mut Lowering<'_>, op: &LayerNorm) -> Result<(), Backe
     let threads = rows.threads_of_a_block();
     let blocks = shape.rows().div_ceil(threads / rows.threads);
     let dropout = op.add.as_ref().and_then(|add| add.dropout);
-    let kernel = rows.kernel(
-        [
-            ("ADD", op.add.is_some()),
-            ("BIAS", op.bias.is_some()),
-            ("DROPOUT", dropout.is_some()),
-            ("ACCUMULATE", false),
-            ("BRANCH_GRADIENT", false),
-            ("AGAIN", false),
-        ],
-        "layernorm_forward",
-    );
-    let mut arguments = arguments![
-        count(shape.rows(), "tokens")?,
-        cx.place(op.x)?,
-        cx.maybe(op.add.as_ref().map(|add| add.branch))?,
-        cx.maybe(op.add.as_ref().map(|add| add.sum))?,
-        cx.place(op.gain)?,
-        cx.maybe(op.bias)?,
-        cx.place(op.out)?,
-        cx.place(op.mean)?,
-        cx.place(op.rstd)?,
-        crate::lowering::Place::Step,
-        positions(shape) as u32,
-    ];
-    arguments.extend(dropout_arguments(dropout));
-    cx.launch(kernel, Extent::new(blocks, threads as u32), arguments)
+    let module = rows.module([
+        ("ADD", op.add.is_some()),
+        ("BIAS", op.bias.is_some()),
+        ("DROPOUT", dropout.is_some()),
+        ("ACCUMULATE", false),
+        ("BRANCH_GRADIENT", false),
+        ("AGAIN", false),
+    ]);
+    let Mask { threshold, tag, scale } = Mask::of(dropout);
+    let kernel = Normalise {
+        rows: WorkCount(count(shape.rows(), "tokens")?),
+        x: cx.read(op.x)?,
+        branch: cx.maybe_read(op.add.as_ref().map(|add| add.branch))?,
+        sum: cx.maybe_write(op.add.as_ref().map(|add| add.sum))?,
+        gain: cx.read(op.gain)?,
+        bias: cx.maybe_read(op.bias)?,
+        out: cx.write(op.out)?,
+        mean: cx.write(op.mean)?,
+        rstd: cx.write(op.rstd)?,
+        step: cx.step(),
+        positions: positions(shape) as u32,
+        threshold,
+        tag,
+        scale,
+    };
+    cx.launch(module, Extent::new(blocks, threads as u32), kernel)
 }
 
 pub(super) fn backward(cx: &mut Lowering<'_>, op: &LayerNormBackward) -> Result<(), BackendError> {
@@ -98,40 +137,40 @@ pub(super) fn backward(cx: &mut Lowering<'_>, op: &LayerNormBackward) -> Result<
     let parts = partial_sums(shape.rows());
     let dropout = op.branch.as_ref().and_then(|branch| branch.dropout);
     let bias = op.again.as_ref().and_then(|again| again.bias);
-    let kernel = rows.kernel(
-        [
-            ("ADD", false),
-            ("BIAS", bias.is_some()),
-            ("DROPOUT", dropout.is_some()),
-            ("ACCUMULATE", op.write == Write::Accumulate),
-            ("BRANCH_GRADIENT", op.branch.is_some()),
-            ("AGAIN", op.again.is_some()),
-        ],
-        "layernorm_backward",
-    );
-    let partials = cx.place(op.workspace)?;
-    let mut arguments: Vec<Argument> = arguments![
-        count(parts, "blocks of tokens")?,
-        count(shape.rows(), "tokens")?,
-        cx.place(op.d_out)?,
-        cx.place(op.x)?,
-        cx.place(op.mean)?,
-        cx.place(op.rstd)?,
-        cx.place(op.gain)?,
-        cx.maybe(bias)?,
-        cx.place(op.d_x)?,
-        cx.maybe(op.branch.as_ref().map(|branch| branch.d_branch))?,
+    let module = rows.module([
+        ("ADD", false),
+        ("BIAS", bias.is_some()),
+        ("DROPOUT", dropout.is_some()),
+        ("ACCUMULATE", op.write == Write::Accumulate),
+        ("BRANCH_GRADIENT", op.branch.is_some()),
+        ("AGAIN", op.again.is_some()),
+    ]);
+    let partials = cx.scratch(op.workspace)?;
+    let Mask { threshold, tag, scale } = Mask::of(dropout);
+    let kernel = NormGradient {
+        blocks: WorkCount(count(parts, "blocks of tokens")?),
+        rows: count(shape.rows(), "tokens")?,
+        d_out: cx.write_if(op.again.is_some(), op.d_out)?,
+        x: cx.read(op.x)?,
+        mean: cx.read(op.mean)?,
+        rstd: cx.read(op.rstd)?,
+        gain: cx.read(op.gain)?,
+        bias: cx.maybe_read(bias)?,
+        d_x: cx.write(op.d_x)?,
+        d_branch: cx.maybe_write(op.branch.as_ref().map(|branch| branch.d_branch))?,
         partials,
-        crate::lowering::Place::Step,
-        positions(shape) as u32,
-    ];
-    arguments.extend(dropout_arguments(dropout));
-    cx.launch(kernel, Extent::new(parts, threads as u32), arguments)?;
-    let gain = cx.place(op.d_gain)?;
-    sums::add_partials(cx, partials, (parts, width, 2 * width), gain)?;
+        step: cx.step(),
+        positions: positions(shape) as u32,
+        threshold,
+        tag,
+        scale,
+    };
+    cx.launch(module, Extent::new(parts, threads as u32), kernel)?;
+    let (sums, d_gain) = (partials.read(), cx.write(op.d_gain)?);
+    sums::add_partials(cx, sums, (parts, width, 2 * width), d_gain)?;
     if let Some(d_bias) = op.d_bias {
-        let bias = cx.place(d_bias)?;
-        sums::add_partials(cx, partials.plus(4 * width), (parts, width, 2 * width), bias)?;
+        let d_bias = cx.write(d_bias)?;
+        sums::add_partials(cx, sums.plus(4 * width), (parts, width, 2 * width), d_bias)?;
     }
     Ok(())
 }

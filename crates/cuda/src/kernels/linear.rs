@@ -56,7 +56,7 @@ pub(super) fn backward_weight(
     let operands = [op.d_out, op.x, op.d_w, op.workspace];
     product(cx, Orientation::TransposedTimes, operands, None)?;
     if let Some(d_bias) = op.d_bias {
-        let (d_bias, workspace) = (cx.place(d_bias)?, cx.place(op.workspace)?);
+        let (d_bias, workspace) = (cx.write(d_bias)?, cx.scratch(op.workspace)?);
         sums::bias_gradient(cx, op.d_out, workspace, d_bias)?;
     }
     Ok(())

@@ -4,18 +4,20 @@
 pub(crate) mod attention;
 mod decode;
 mod embed;
-mod gelu;
+pub(crate) mod gelu;
 mod head;
 mod layernorm;
 mod linear;
-mod sums;
+pub(crate) mod sums;
 mod update;
 
 use crate::lowering::{Lowering, Place};
 use plan::BackendError;
 use plan::ops::{Op, Transfer};
 
-/// What stands before every file.
+pub use sums::ColumnPartials;
+
+/// What every file shares.
 pub(crate) const PRELUDE: &str = include_str!("prelude.cuh");
 
 /// Adds the launches of one op.
@@ -63,4 +65,35 @@ fn unsupported(what: String) -> BackendError {
 fn count(number: u64, what: &str) -> Result<u32, BackendError> {
     u32::try_from(number)
         .map_err(|_| unsupported(format!("{number} {what}: lower batch_size or block_size")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lowering::Source;
+
+    const SOURCES: [&Source; 9] = [
+        &attention::ATTENTION,
+        &attention::ATTENTION_F32,
+        &decode::DECODE,
+        &embed::EMBED,
+        &gelu::GELU,
+        &head::HEAD,
+        &layernorm::LAYERNORM,
+        &sums::SUMS,
+        &update::UPDATE,
+    ];
+
+    #[test]
+    fn every_file_has_the_kernels_of_its_table_and_spells_no_parameter() {
+        for source in SOURCES {
+            let text = source.parts.concat();
+            let kernels = text.matches("KERNEL ").count();
+            assert_eq!(kernels, source.signatures.len(), "{}", source.file);
+            for signature in source.signatures {
+                let taken = format!("SIGNATURE({}) {{", signature.entry);
+                assert_eq!(text.matches(&taken).count(), 1, "{} {taken}", source.file);
+            }
+        }
+    }
 }

@@ -1,7 +1,9 @@
-// What every kernel shares: number formats, what the host gives a run, sums within a block, and
-// keyed random draws. No CUDA header is included anywhere: NVRTC alone compiles these files.
+// What every kernel shares: number formats, sums within a block, and keyed random draws. No CUDA
+// header is included anywhere: NVRTC alone compiles these files.
 //
-// Constants of a plan (widths, head sizes, formats) are defined by the host behind this text.
+// The host puts `Step` (what it gives a run) and `State` (`plan::StepState`) before this text, and
+// behind it the constants of a plan (widths, head sizes, formats) and the kernels' parameters: the
+// Rust file beside each .cu has the table (`signatures!`).
 
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -11,6 +13,7 @@ typedef long long i64;
 
 #define DEVICE static __device__ __forceinline__
 #define KERNEL extern "C" __global__ void
+#define SIGNATURE(kernel) kernel(PARAMETERS_OF_##kernel)
 #define UNROLL _Pragma("unroll")
 
 // Number formats. 16-bit formats are storage only: every computation is in f32.
@@ -58,31 +61,6 @@ template <class T, int COUNT> DEVICE Pack<T, COUNT> load(const T *from) {
 template <class T, int COUNT> DEVICE void store(T *to, const Pack<T, COUNT> &pack) {
     *reinterpret_cast<Pack<T, COUNT> *>(to) = pack;
 }
-
-// What the host gives each run of a segment; `step_bytes` in `executor.rs` writes the same bytes.
-struct Step {
-    double lr;
-    double grad_clip;
-    u64 iteration;
-    u64 seed;
-    u64 first_row;
-    u64 position;
-    float inverse_tokens;
-    u32 dropout_key[2];
-    u32 unused;
-};
-
-// The step state's words; `plan::StepState` says what they are.
-struct State {
-    u32 adam_t[2];
-    float loss_scale;
-    u32 growth;
-    u32 found_inf;
-    float grad_norm;
-    float grad_multiplier;
-    u32 skipped;
-    u32 unused[8];
-};
 
 // Sums within a block, in an order that depends on the number of threads alone.
 

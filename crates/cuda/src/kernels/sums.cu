@@ -8,7 +8,7 @@ constexpr int THREADS = 128;
 constexpr int COLUMN_BLOCKS = (PACKS + THREADS - 1) / THREADS;
 
 // `partials[p, column] = Σ d_out[row, column]` over the rows of part p.
-KERNEL column_partials(u32 blocks, u32 rows, const T *d_out, float *partials) {
+KERNEL SIGNATURE(column_partials) {
     if (blockIdx.x >= blocks) return;
     u32 part = blockIdx.x / COLUMN_BLOCKS;
     int pack = blockIdx.x % COLUMN_BLOCKS * THREADS + threadIdx.x;
@@ -29,7 +29,7 @@ constexpr int SUM_COLUMNS = 32;
 constexpr int SUM_ROWS = 8;
 
 // `target[column] += Σ partials[row, column]`: eight shares of rows, added in order.
-KERNEL add_partials(u32 columns, u32 rows, u32 pitch, const float *partials, float *target) {
+KERNEL SIGNATURE(add_partials) {
     __shared__ float shares[SUM_ROWS][SUM_COLUMNS];
     u32 column = blockIdx.x * SUM_COLUMNS + threadIdx.x % SUM_COLUMNS;
     u32 share = threadIdx.x / SUM_COLUMNS;
@@ -47,8 +47,7 @@ KERNEL add_partials(u32 columns, u32 rows, u32 pitch, const float *partials, flo
 }
 
 // The summed loss of each sequence, at the slice's place.
-KERNEL row_losses(u32 rows, const float *token_loss, float *row_loss, u32 positions,
-                  const Step *step) {
+KERNEL SIGNATURE(row_losses) {
     if (blockIdx.x >= rows) return;
     const float *losses = token_loss + (u64)blockIdx.x * positions;
     double sum = 0.0;

@@ -2,70 +2,98 @@
 //! sequences.
 
 use super::count;
-use crate::lowering::{Extent, Kernel, Lowering, Place, Source, arguments, format_name, pack_of};
+use crate::lowering::{Extent, Lowering, ModuleSpec, Source, format_name, pack_of};
+use crate::signature::{In, Out, T, WorkCount, signatures};
+use crate::step::Step;
 use plan::gpu_scratch::{TOKENS_OF_A_PARTIAL_SUM, partial_sums};
 use plan::{BackendError, Dtype, TensorId};
 
-static SUMS: Source = Source { file: "sums.cu", parts: &[include_str!("sums.cu")] };
+signatures! {
+    /// Sums of the columns over the rows of each part.
+    ColumnPartials = column_partials(
+        blocks: WorkCount<u32>,
+        rows: u32,
+        d_out: In<T>,
+        partials: Out<f32>,
+    );
+    /// The second stage of every column sum.
+    AddPartials = add_partials(
+        columns: WorkCount<u32>,
+        rows: u32,
+        pitch: u32,
+        partials: In<f32>,
+        target: Out<f32>,
+    );
+    /// The summed loss of each sequence.
+    RowLosses = row_losses(
+        rows: WorkCount<u32>,
+        token_loss: In<f32>,
+        row_loss: Out<f32>,
+        positions: u32,
+        step: In<Step>,
+    );
+}
+
+pub(crate) static SUMS: Source =
+    Source { file: "sums.cu", signatures: SIGNATURES, parts: &[include_str!("sums.cu")] };
 
 const THREADS: u32 = 128;
 const SUM_COLUMNS: u64 = 32;
 const SUM_THREADS: u32 = 256;
 
-fn kernel(width: u64, dtype: Dtype, entry: &'static str) -> Kernel {
+fn module(width: u64, dtype: Dtype) -> ModuleSpec {
     let constants = vec![
         ("T", format_name(dtype).to_string()),
         ("WIDTH", width.to_string()),
         ("VEC", pack_of(width, &[dtype]).to_string()),
         ("PARTIAL_TOKENS", TOKENS_OF_A_PARTIAL_SUM.to_string()),
     ];
-    Kernel { source: &SUMS, constants, entry }
+    ModuleSpec { source: &SUMS, constants }
 }
 
-/// A kernel whose constants do not matter.
-fn plain(entry: &'static str) -> Kernel {
-    kernel(1, Dtype::F32, entry)
+/// For kernels to which the constants do not matter.
+fn plain() -> ModuleSpec {
+    module(1, Dtype::F32)
 }
 
 /// `target += Σ rows of partials`; `(rows, columns, pitch)`.
 pub(super) fn add_partials(
     cx: &mut Lowering<'_>,
-    partials: Place,
+    partials: In<f32>,
     (rows, columns, pitch): (u64, u64, u64),
-    target: Place,
+    target: Out<f32>,
 ) -> Result<(), BackendError> {
-    let arguments = arguments![
-        count(columns, "columns")?,
-        count(rows, "partial sums")?,
-        count(pitch, "columns")?,
+    let extent = Extent::new(columns.div_ceil(SUM_COLUMNS), SUM_THREADS);
+    let kernel = AddPartials {
+        columns: WorkCount(count(columns, "columns")?),
+        rows: count(rows, "partial sums")?,
+        pitch: count(pitch, "columns")?,
         partials,
         target,
-    ];
-    let extent = Extent::new(columns.div_ceil(SUM_COLUMNS), SUM_THREADS);
-    cx.launch(plain("add_partials"), extent, arguments)
+    };
+    cx.launch(plain(), extent, kernel)
 }
 
 /// `d_bias += Σ d_out`, through partial sums in the workspace.
 pub(super) fn bias_gradient(
     cx: &mut Lowering<'_>,
     d_out: TensorId,
-    partials: Place,
-    d_bias: Place,
+    partials: Out<f32>,
+    d_bias: Out<f32>,
 ) -> Result<(), BackendError> {
     let (shape, dtype) = (cx.shape(d_out), cx.dtype(d_out));
     let (rows, width) = (shape.rows(), shape.width());
     let packs = width / pack_of(width, &[dtype]);
     let parts = partial_sums(rows);
     let blocks = parts * packs.div_ceil(u64::from(THREADS));
-    let arguments = arguments![
-        count(blocks, "blocks of tokens")?,
-        count(rows, "tokens")?,
-        cx.place(d_out)?,
+    let kernel = ColumnPartials {
+        blocks: WorkCount(count(blocks, "blocks of tokens")?),
+        rows: count(rows, "tokens")?,
+        d_out: cx.read(d_out)?,
         partials,
-    ];
-    let kernel = kernel(width, dtype, "column_partials");
-    cx.launch(kernel, Extent::new(blocks, THREADS), arguments)?;
-    add_partials(cx, partials, (parts, width, width), d_bias)
+    };
+    cx.launch(module(width, dtype), Extent::new(blocks, THREADS), kernel)?;
+    add_partials(cx, partials.read(), (parts, width, width), d_bias)
 }
 
 /// The summed loss of each sequence.
@@ -75,12 +103,12 @@ pub(super) fn row_losses(
     row_loss: TensorId,
     (rows, positions): (u64, u64),
 ) -> Result<(), BackendError> {
-    let arguments = arguments![
-        count(rows, "sequences")?,
-        cx.place(token_loss)?,
-        cx.place(row_loss)?,
-        count(positions, "positions")?,
-        Place::Step,
-    ];
-    cx.launch(plain("row_losses"), Extent::new(rows, THREADS), arguments)
+    let kernel = RowLosses {
+        rows: WorkCount(count(rows, "sequences")?),
+        token_loss: cx.read(token_loss)?,
+        row_loss: cx.write(row_loss)?,
+        positions: count(positions, "positions")?,
+        step: cx.step(),
+    };
+    cx.launch(plain(), Extent::new(rows, THREADS), kernel)
 }

@@ -7,7 +7,7 @@
 constexpr int THREADS = 512;
 
 // In f64: no square of a finite f32 overflows or vanishes.
-KERNEL __launch_bounds__(THREADS) norm_partials(u32 blocks, u64 elements, const float *gradients, double *partials) {
+KERNEL __launch_bounds__(THREADS) SIGNATURE(norm_partials) {
     if (blockIdx.x >= blocks) return;
     u64 first = (u64)blockIdx.x * NORM_BLOCK;
     u64 last = elements - first < NORM_BLOCK ? elements : first + NORM_BLOCK;
@@ -20,7 +20,7 @@ KERNEL __launch_bounds__(THREADS) norm_partials(u32 blocks, u64 elements, const 
     if (threadIdx.x == 0) partials[blockIdx.x] = sum;
 }
 
-KERNEL __launch_bounds__(THREADS) norm_total(u32 blocks, const double *partials, State *state) {
+KERNEL __launch_bounds__(THREADS) SIGNATURE(norm_total) {
     if (blocks == 0) return;
     double sum = 0.0;
     for (u32 i = threadIdx.x; i < blocks; i += THREADS) sum += partials[i];
@@ -32,7 +32,7 @@ KERNEL __launch_bounds__(THREADS) norm_total(u32 blocks, const double *partials,
 }
 
 // PyTorch's GradScaler and clip_grad_norm_. An interval of 0: the loss is not scaled.
-KERNEL loss_scaler(u32 blocks, State *state, const Step *step, u32 growth_interval) {
+KERNEL SIGNATURE(loss_scaler) {
     if (blocks == 0 || threadIdx.x > 0) return;
     float clip = 1.0f;
     if (step->grad_clip > 0.0) {
@@ -120,9 +120,7 @@ constexpr int FOUR = 4;
 
 // Four elements at a time; the last ones one by one. Gradients become zero, also where the update
 // is skipped. `first` is the index of the first element among all parameters.
-KERNEL __launch_bounds__(THREADS) adamw(u64 elements, float *weights, COPY *copy, float *gradients, MOMENT *m, MOMENT *v,
-             const State *state, const Step *step, double beta1, double beta2, double eps,
-             double weight_decay, u64 first) {
+KERNEL __launch_bounds__(THREADS) SIGNATURE(adamw) {
     if (elements == 0) return;
     __shared__ Factors shared;
     bool skipped = state->skipped;

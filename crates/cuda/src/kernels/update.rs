@@ -1,18 +1,56 @@
 //! Launches of the update: norm, loss scale, AdamW.
 
 use super::count;
-use crate::lowering::{Extent, Kernel, Lowering, Place, Source, arguments, flag, format_name};
+use crate::lowering::{Extent, Lowering, ModuleSpec, Source, flag, format_name};
+use crate::signature::{In, Moment, Out, WeightCopy, WorkCount, signatures};
+use crate::step::Step;
 use plan::ops::{AdamW, GRAD_NORM_BLOCK, GradNorm, LossScaler, Scaling};
-use plan::{BackendError, Dtype};
+use plan::{BackendError, Dtype, StepState};
 
-static UPDATE: Source = Source { file: "update.cu", parts: &[include_str!("update.cu")] };
+signatures! {
+    /// Sums of squares, one for each block of gradients.
+    NormPartials = norm_partials(
+        blocks: WorkCount<u32>,
+        elements: u64,
+        gradients: In<f32>,
+        partials: Out<f64>,
+    );
+    /// The norm.
+    NormTotal = norm_total(blocks: WorkCount<u32>, partials: In<f64>, state: Out<StepState>);
+    /// Clip factor and loss scale.
+    ScaleLoss = loss_scaler(
+        blocks: WorkCount<u32>,
+        state: Out<StepState>,
+        step: In<Step>,
+        growth_interval: u32,
+    );
+    /// The update of weights and moments.
+    UpdateWeights = adamw(
+        elements: WorkCount<u64>,
+        weights: Out<f32>,
+        copy: Out<WeightCopy>,
+        gradients: Out<f32>,
+        m: Out<Moment>,
+        v: Out<Moment>,
+        state: In<StepState>,
+        step: In<Step>,
+        beta1: f64,
+        beta2: f64,
+        eps: f64,
+        weight_decay: f64,
+        first: u64,
+    );
+}
+
+pub(super) static UPDATE: Source =
+    Source { file: "update.cu", signatures: SIGNATURES, parts: &[include_str!("update.cu")] };
 
 const THREADS: u32 = 512;
 /// Enough blocks for any GPU; each walks on in strides.
 const MOST_BLOCKS: u64 = 2048;
 const ELEMENTS_OF_A_THREAD: u64 = 4;
 
-fn kernel(moments: Dtype, copy: Option<Dtype>, entry: &'static str) -> Kernel {
+fn module(moments: Dtype, copy: Option<Dtype>) -> ModuleSpec {
     let constants = vec![
         ("NORM_BLOCK", GRAD_NORM_BLOCK.to_string()),
         ("MOMENT", format_name(moments).to_string()),
@@ -20,22 +58,26 @@ fn kernel(moments: Dtype, copy: Option<Dtype>, entry: &'static str) -> Kernel {
         ("HAS_COPY", flag(copy.is_some())),
         ("ROUND_STOCHASTICALLY", flag(moments != Dtype::F32)),
     ];
-    Kernel { source: &UPDATE, constants, entry }
+    ModuleSpec { source: &UPDATE, constants }
 }
 
-fn plain(entry: &'static str) -> Kernel {
-    kernel(Dtype::F32, None, entry)
+/// For kernels to which the constants do not matter.
+fn plain() -> ModuleSpec {
+    module(Dtype::F32, None)
 }
 
 pub(super) fn grad_norm(cx: &mut Lowering<'_>, op: &GradNorm) -> Result<(), BackendError> {
     let elements = cx.shape(op.gradients).elements();
     let blocks = elements.div_ceil(GRAD_NORM_BLOCK);
-    let (partials, state) = (cx.place(op.partials)?, cx.place(op.state)?);
-    let counted = count(blocks, "blocks of gradients")?;
-    let arguments = arguments![counted, elements, cx.place(op.gradients)?, partials];
-    cx.launch(plain("norm_partials"), Extent::new(blocks, THREADS), arguments)?;
-    let arguments = arguments![counted, partials, state];
-    cx.launch(plain("norm_total"), Extent::new(1, THREADS), arguments)
+    let counted = WorkCount(count(blocks, "blocks of gradients")?);
+    // Two words of the tensor are an f64.
+    let partials = cx.scratch(op.partials)?;
+    let gradients = cx.read(op.gradients)?;
+    let squares = NormPartials { blocks: counted, elements, gradients, partials };
+    cx.launch(plain(), Extent::new(blocks, THREADS), squares)?;
+    let state = cx.write(op.state)?;
+    let total = NormTotal { blocks: counted, partials: partials.read(), state };
+    cx.launch(plain(), Extent::new(1, THREADS), total)
 }
 
 pub(super) fn loss_scaler(cx: &mut Lowering<'_>, op: &LossScaler) -> Result<(), BackendError> {
@@ -43,8 +85,13 @@ pub(super) fn loss_scaler(cx: &mut Lowering<'_>, op: &LossScaler) -> Result<(), 
         Scaling::Off => 0,
         Scaling::Dynamic { growth_interval } => growth_interval,
     };
-    let arguments = arguments![1u32, cx.place(op.state)?, Place::Step, interval];
-    cx.launch(plain("loss_scaler"), Extent::new(1, 32), arguments)
+    let kernel = ScaleLoss {
+        blocks: WorkCount(1),
+        state: cx.write(op.state)?,
+        step: cx.step(),
+        growth_interval: interval,
+    };
+    cx.launch(plain(), Extent::new(1, 32), kernel)
 }
 
 pub(super) fn adamw(cx: &mut Lowering<'_>, op: &AdamW) -> Result<(), BackendError> {
@@ -54,21 +101,21 @@ pub(super) fn adamw(cx: &mut Lowering<'_>, op: &AdamW) -> Result<(), BackendErro
         return Err(super::unsupported("moments of f16".to_string()));
     }
     let copy = op.copy.map(|copy| cx.dtype(copy));
-    let arguments = arguments![
-        elements,
-        cx.place(op.weights)?,
-        cx.maybe(op.copy)?,
-        cx.place(op.gradients)?,
-        cx.place(op.m)?,
-        cx.place(op.v)?,
-        cx.place(op.state)?,
-        Place::Step,
-        op.beta1,
-        op.beta2,
-        op.eps,
-        op.weight_decay,
-        op.first,
-    ];
+    let kernel = UpdateWeights {
+        elements: WorkCount(elements),
+        weights: cx.write(op.weights)?,
+        copy: cx.maybe_write(op.copy)?,
+        gradients: cx.write(op.gradients)?,
+        m: cx.write(op.m)?,
+        v: cx.write(op.v)?,
+        state: cx.read(op.state)?,
+        step: cx.step(),
+        beta1: op.beta1,
+        beta2: op.beta2,
+        eps: op.eps,
+        weight_decay: op.weight_decay,
+        first: op.first,
+    };
     let blocks = elements.div_ceil(u64::from(THREADS) * ELEMENTS_OF_A_THREAD).min(MOST_BLOCKS);
-    cx.launch(kernel(moments, copy, "adamw"), Extent::new(blocks, THREADS), arguments)
+    cx.launch(module(moments, copy), Extent::new(blocks, THREADS), kernel)
 }

@@ -1,0 +1,378 @@
+//! Kernel signatures, each written once. A file of kernels has a table of them (`signatures!`). The
+//! table makes the C parameter lists that stand before the file's text, and for each kernel a
+//! struct with one typed field for each parameter. A launch is such a struct, so that an argument
+//! that is missing, of another width, or read where the kernel writes does not compile. What is
+//! only known with a plan (formats of tensors, what an op may write) is checked when it is lowered.
+
+pub use crate::kernels::ColumnPartials;
+
+use crate::context::MOST_ARGUMENTS;
+use crate::lowering::Place;
+use crate::step::Step;
+use plan::{StepState, TensorId};
+use std::fmt;
+use std::marker::PhantomData;
+
+/// What a pointer of a kernel points at.
+pub trait Element {
+    /// The type's name in C, or the constant of the module that says the type.
+    const NAME: &'static str;
+}
+
+/// The format that a file of kernels calls `T`: weights, activations, branches.
+#[derive(Debug)]
+pub enum T {}
+
+/// The format of the residual stream.
+#[derive(Debug)]
+pub enum R {}
+
+/// The format of AdamW's moments.
+#[derive(Debug)]
+pub enum Moment {}
+
+/// The format of the weights' copy.
+#[derive(Debug)]
+pub enum WeightCopy {}
+
+macro_rules! elements {
+    ($($Type:ty = $name:literal),+ $(,)?) => {
+        $(impl Element for $Type {
+            const NAME: &'static str = $name;
+        })+
+    };
+}
+
+elements! {
+    T = "T",
+    R = "R",
+    Moment = "MOMENT",
+    WeightCopy = "COPY",
+    f32 = "float",
+    f64 = "double",
+    i32 = "int",
+    u32 = "u32",
+    Step = "Step",
+    StepState = "State",
+}
+
+/// Where a pointer leads, and what is known of the tensor there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pointer {
+    pub(crate) place: Place,
+    /// The operand of the op; none for scratch, whose format is the kernel's own, and for what is
+    /// no tensor.
+    pub(crate) operand: Option<TensorId>,
+    /// Whether the kernel writes there, in the form that its module is compiled in.
+    pub(crate) written: bool,
+}
+
+/// A pointer that a kernel reads from: `const E *`.
+pub struct In<E> {
+    pointer: Pointer,
+    of: PhantomData<E>,
+}
+
+/// A pointer that a kernel writes to, and may read from: `E *`.
+pub struct Out<E> {
+    pointer: Pointer,
+    of: PhantomData<E>,
+}
+
+macro_rules! pointers {
+    ($($Name:ident: $written:literal),+) => {
+        $(impl<E> Clone for $Name<E> {
+            fn clone(&self) -> $Name<E> {
+                *self
+            }
+        }
+
+        impl<E> Copy for $Name<E> {}
+
+        impl<E> fmt::Debug for $Name<E> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.pointer.fmt(f)
+            }
+        }
+
+        impl<E> $Name<E> {
+            /// No operand: a null pointer that the kernel does not follow.
+            pub fn nowhere() -> $Name<E> {
+                $Name::at(Place::Nowhere)
+            }
+
+            /// What is no operand, or scratch.
+            pub(crate) fn at(place: Place) -> $Name<E> {
+                $Name::new(Pointer { place, operand: None, written: $written })
+            }
+
+            pub(crate) fn new(pointer: Pointer) -> $Name<E> {
+                $Name { pointer, of: PhantomData }
+            }
+
+            /// So many bytes behind.
+            pub(crate) fn plus(self, bytes: u64) -> $Name<E> {
+                let place = self.pointer.place.plus(bytes);
+                $Name::new(Pointer { place, ..self.pointer })
+            }
+        })+
+    };
+}
+
+pointers! { In: false, Out: true }
+
+impl<E> Out<E> {
+    /// The same, for a kernel behind the one that wrote it.
+    pub(crate) fn read(self) -> In<E> {
+        In::new(Pointer { written: false, ..self.pointer })
+    }
+}
+
+/// The parameter that counts a kernel's work: with 0 the kernel does nothing and follows no
+/// pointer. Every kernel has one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorkCount<N>(pub N);
+
+/// What a parameter is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The count of the work.
+    Work(&'static str),
+    /// A number.
+    Number(&'static str),
+    /// A pointer to what is read.
+    Reads(&'static str),
+    /// A pointer to what is written.
+    Writes(&'static str),
+}
+
+/// One argument, before there are addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Argument {
+    /// A number, in the low bytes.
+    Word(u64),
+    /// A pointer.
+    At(Pointer),
+}
+
+/// A type that a parameter can have.
+pub(crate) trait ParameterType {
+    const KIND: Kind;
+    fn argument(self) -> Argument;
+}
+
+macro_rules! numbers {
+    ($($Type:ty = $name:literal, $bits:expr);+ $(;)?) => {
+        $(impl ParameterType for $Type {
+            const KIND: Kind = Kind::Number($name);
+            fn argument(self) -> Argument {
+                Argument::Word($bits(self))
+            }
+        })+
+    };
+}
+
+numbers! {
+    u32 = "u32", u64::from;
+    u64 = "u64", u64::from;
+    f32 = "float", |number: f32| u64::from(number.to_bits());
+    f64 = "double", f64::to_bits;
+}
+
+impl ParameterType for WorkCount<u32> {
+    const KIND: Kind = Kind::Work("u32");
+    fn argument(self) -> Argument {
+        self.0.argument()
+    }
+}
+
+impl ParameterType for WorkCount<u64> {
+    const KIND: Kind = Kind::Work("u64");
+    fn argument(self) -> Argument {
+        self.0.argument()
+    }
+}
+
+impl<E: Element> ParameterType for In<E> {
+    const KIND: Kind = Kind::Reads(E::NAME);
+    fn argument(self) -> Argument {
+        Argument::At(self.pointer)
+    }
+}
+
+impl<E: Element> ParameterType for Out<E> {
+    const KIND: Kind = Kind::Writes(E::NAME);
+    fn argument(self) -> Argument {
+        Argument::At(self.pointer)
+    }
+}
+
+/// A parameter of a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parameter {
+    pub(crate) name: &'static str,
+    pub(crate) kind: Kind,
+}
+
+/// A kernel's name and parameters. The struct that stands for its launch takes what they are:
+///
+/// ```
+/// use fitgpt_cuda::signature::{ColumnPartials, In, Out, WorkCount};
+/// let (d_out, partials) = (In::nowhere(), Out::nowhere());
+/// ColumnPartials { blocks: WorkCount(8), rows: 512, d_out, partials };
+/// ```
+///
+/// A missing argument:
+///
+/// ```compile_fail,E0063
+/// use fitgpt_cuda::signature::{ColumnPartials, In, Out, WorkCount};
+/// let (d_out, partials) = (In::nowhere(), Out::nowhere());
+/// ColumnPartials { blocks: WorkCount(8), d_out, partials };
+/// ```
+///
+/// Two that are swapped, pointers or numbers:
+///
+/// ```compile_fail,E0308
+/// use fitgpt_cuda::signature::{ColumnPartials, In, Out, WorkCount};
+/// let (partials, d_out) = (In::nowhere(), Out::nowhere());
+/// ColumnPartials { blocks: WorkCount(8), rows: 512, d_out, partials };
+/// ```
+///
+/// ```compile_fail,E0308
+/// use fitgpt_cuda::signature::{ColumnPartials, In, Out, WorkCount};
+/// let (d_out, partials) = (In::nowhere(), Out::nowhere());
+/// ColumnPartials { blocks: 512, rows: WorkCount(8), d_out, partials };
+/// ```
+///
+/// 8 bytes where the kernel takes 4:
+///
+/// ```compile_fail,E0308
+/// use fitgpt_cuda::signature::{ColumnPartials, In, Out, WorkCount};
+/// let (d_out, partials) = (In::nowhere(), Out::nowhere());
+/// ColumnPartials { blocks: WorkCount(8), rows: 512u64, d_out, partials };
+/// ```
+///
+/// A pointer to elements of another type:
+///
+/// ```compile_fail,E0308
+/// use fitgpt_cuda::signature::{ColumnPartials, In, Out, WorkCount};
+/// let (d_out, partials) = (In::nowhere(), Out::<f64>::nowhere());
+/// ColumnPartials { blocks: WorkCount(8), rows: 512, d_out, partials };
+/// ```
+#[derive(Debug, PartialEq, Eq)]
+pub struct Signature {
+    pub(crate) entry: &'static str,
+    pub(crate) parameters: &'static [Parameter],
+}
+
+impl Signature {
+    /// One parameter counts the work, and a launch has room for all.
+    pub(crate) const fn is_sound(&self) -> bool {
+        let (mut counts, mut at) = (0, 0);
+        while at < self.parameters.len() {
+            if let Kind::Work(_) = self.parameters[at].kind {
+                counts += 1;
+            }
+            at += 1;
+        }
+        counts == 1 && at <= MOST_ARGUMENTS
+    }
+
+    /// The parameter list, as the file of the kernel takes it: `SIGNATURE(entry)`.
+    pub(crate) fn definition(&self) -> String {
+        let parameters: Vec<String> = self
+            .parameters
+            .iter()
+            .map(|Parameter { name, kind }| match kind {
+                Kind::Work(number) | Kind::Number(number) => format!("{number} {name}"),
+                Kind::Reads(element) => format!("const {element} *{name}"),
+                Kind::Writes(element) => format!("{element} *{name}"),
+            })
+            .collect();
+        format!("#define PARAMETERS_OF_{} {}\n", self.entry, parameters.join(", "))
+    }
+
+    /// Arguments with which the kernel does nothing: its work is 0, and pointers lead nowhere.
+    pub(crate) fn without_work(&self, arguments: &[Argument]) -> Vec<u64> {
+        let argument =
+            |(parameter, argument): (&Parameter, &Argument)| match (parameter.kind, argument) {
+                (Kind::Work(_), _) | (_, Argument::At(_)) => 0,
+                (_, Argument::Word(word)) => *word,
+            };
+        self.parameters.iter().zip(arguments).map(argument).collect()
+    }
+}
+
+/// A kernel with its arguments.
+pub(crate) trait Launch {
+    const SIGNATURE: &'static Signature;
+
+    /// In the order of the parameters.
+    fn arguments(self) -> Vec<Argument>;
+}
+
+/// A table of kernels: the struct's name, the kernel's, and its parameters with their types.
+macro_rules! signatures {
+    ($(
+        $(#[$doc:meta])*
+        $Name:ident = $entry:ident($($parameter:ident: $Type:ty),+ $(,)?);
+    )+) => {
+        $(
+            $(#[$doc])*
+            #[derive(Clone, Copy, Debug)]
+            #[allow(missing_docs, reason = "the kernel says what its parameters are")]
+            pub struct $Name {
+                $(pub $parameter: $Type),+
+            }
+
+            impl $crate::signature::Launch for $Name {
+                const SIGNATURE: &'static $crate::signature::Signature =
+                    &$crate::signature::Signature {
+                        entry: stringify!($entry),
+                        parameters: &[$($crate::signature::Parameter {
+                            name: stringify!($parameter),
+                            kind: <$Type as $crate::signature::ParameterType>::KIND,
+                        }),+],
+                    };
+
+                fn arguments(self) -> Vec<$crate::signature::Argument> {
+                    vec![$($crate::signature::ParameterType::argument(self.$parameter)),+]
+                }
+            }
+
+            const _: () = assert!(<$Name as $crate::signature::Launch>::SIGNATURE.is_sound());
+        )+
+
+        /// Every kernel of the table.
+        pub(crate) static SIGNATURES: &[&$crate::signature::Signature] =
+            &[$(<$Name as $crate::signature::Launch>::SIGNATURE),+];
+    };
+}
+
+pub(crate) use signatures;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parameter_list_is_that_of_the_table() {
+        let made = ColumnPartials::SIGNATURE.definition();
+        let list = "u32 blocks, u32 rows, const T *d_out, float *partials";
+        assert_eq!(made, format!("#define PARAMETERS_OF_column_partials {list}\n"));
+    }
+
+    #[test]
+    fn work_is_what_the_table_marks_wherever_it_stands() {
+        signatures! {
+            /// Its work is counted by the third parameter.
+            Odd = odd(x: In<f32>, scale: f32, count: WorkCount<u64>, rows: u32);
+        }
+        assert_eq!(SIGNATURES.len(), 1);
+        let arguments =
+            Odd { x: In::at(Place::Arena(64)), scale: 2.0, count: WorkCount(9), rows: 7 }
+                .arguments();
+        let two = u64::from(2.0f32.to_bits());
+        assert_eq!(Odd::SIGNATURE.without_work(&arguments), [0, two, 0, 7]);
+    }
+}
