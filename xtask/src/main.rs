@@ -1,7 +1,7 @@
 //! The project's own tasks: `cargo xtask check`, `tidy`, `golden`, `parity`, `soak`, `bench`,
 //! `company`.
 //!
-//! No dependency, so that it builds in seconds and is never what breaks the build.
+//! Two small dependencies, so that it builds in seconds and is never what breaks the build.
 //! `TASKS` is the one list of commands: dispatch and usage text both come from it.
 
 #![forbid(unsafe_code)]
@@ -11,6 +11,7 @@ mod check;
 mod company;
 mod flags;
 mod golden;
+mod gpu_check;
 mod parity;
 mod process;
 mod scratch;
@@ -31,8 +32,8 @@ struct Task {
 const TASKS: [Task; 7] = [
     Task {
         name: "check",
-        flags: "",
-        about: "the one test command: format, tidy, clippy, tests, docs; ends at a failure",
+        flags: check::FLAGS,
+        about: "the one test command: format, tidy, clippy, tests, docs; --cuda: the GPU's list",
         run: check::run,
     },
     Task {

@@ -99,9 +99,10 @@ impl fmt::Display for GoldenError {
 impl std::error::Error for GoldenError {}
 
 impl Goldens {
-    /// Those in this crate's folder.
+    /// Those in this crate's folder, or where tests run far from it, in that of `FITGPT_GOLDENS`.
     pub fn in_tree() -> Result<Goldens, GoldenError> {
-        Goldens::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/data"))
+        let in_tree = || Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/data");
+        Goldens::read(&std::env::var_os("FITGPT_GOLDENS").map_or_else(in_tree, Into::into))
     }
 
     /// Those in a folder.

@@ -3,6 +3,7 @@
 
 use crate::fixture::{TempDir, rerun};
 use fitgpt_checkpoint::{Dtype, Reader, SaveError, SaveProblem, TensorInfo, link_best, save};
+use requires::{Need, absent};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -18,7 +19,7 @@ fn the_old_checkpoint_survives_a_full_disk() {
         let mut command = Command::new("unshare");
         command.arg(namespaces).arg(child.get_program()).args(child.get_args());
         let Ok(output) = command.env(CHILD, &dir.0).output() else {
-            return println!("skipped: there is no unshare here");
+            return absent(Need::Mount, "there is no unshare here");
         };
         let text = String::from_utf8_lossy(&output.stdout);
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -29,7 +30,7 @@ fn the_old_checkpoint_survives_a_full_disk() {
         assert!(text.contains("survived"), "the child did not run: {text}{errors}");
         return;
     }
-    println!("skipped: mounting is not allowed here");
+    absent(Need::Mount, "mounting is not allowed here");
 }
 
 fn mount(options: &str, directory: &Path) -> bool {

@@ -2,6 +2,7 @@
 
 use crate::fixture::{Saved, TempDir, sample};
 use fitgpt_checkpoint::{BestLink, link_best, save};
+use requires::{Need, absent};
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 
@@ -87,7 +88,7 @@ fn best_elsewhere_is_a_copy() {
     let memory = std::path::Path::new("/dev/shm");
     let device = |path| fs::metadata(path).map(|metadata| metadata.dev()).ok();
     if device(memory).is_none_or(|found| Some(found) == device(&dir.0)) {
-        return println!("skipped: no other file system here");
+        return absent(Need::FileSystem, "no other file system here");
     }
     let best = memory.join(format!("fitgpt-checkpoint-best-{}", std::process::id()));
     assert_eq!(link_best(&dir.file("last"), &best).unwrap(), BestLink::Copied);

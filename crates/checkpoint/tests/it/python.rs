@@ -3,6 +3,7 @@
 
 use crate::fixture::{Saved, TempDir, sample};
 use fitgpt_checkpoint::Dtype;
+use requires::{Need, absent};
 use std::fs;
 use std::process::Command;
 
@@ -26,7 +27,7 @@ fn python_reads_and_copies_our_files() {
     let mut probe = Command::new(&python);
     probe.args(["-c", "import safetensors.numpy"]);
     if !probe.output().is_ok_and(|output| output.status.success()) {
-        return println!("skipped: no Python with safetensors and numpy here");
+        return absent(Need::Python, "no Python with safetensors and numpy here");
     }
     let dir = TempDir::new("python");
     sample().save(&dir.file("given")).unwrap();

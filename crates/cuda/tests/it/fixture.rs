@@ -3,13 +3,14 @@
 use fitgpt_cuda::{CubinCache, CudaBackend, CudaOptions, Gpu, LoadError};
 use plan::ops::Op;
 use plan::{Backend, BackendError, Bytes, GpuScratch, Plan, Scratch, Tensors};
+use requires::{Need, absent};
 
-/// The first GPU. Tests without one pass, and say why they did nothing.
+/// The first GPU. Without one the test is recorded as skipped.
 pub fn gpu() -> Option<Gpu> {
     match Gpu::open(0, CubinCache::standard()) {
         Ok(gpu) => Some(gpu),
         Err(error) => {
-            println!("skipped: {error}");
+            absent(Need::Gpu, error);
             None
         }
     }

@@ -1,4 +1,4 @@
-//! Tests of the CUDA backend. Those that need NVRTC or a GPU say so and pass where it is not.
+//! Tests of the CUDA backend. Those that need NVRTC or a GPU are recorded as skipped without.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod bits;

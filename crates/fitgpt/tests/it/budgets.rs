@@ -2,6 +2,7 @@
 //! system's own limits (control groups, `ulimit -v`) are budgets too.
 
 use crate::fixture::{Ended, Place, TINY, walk};
+use requires::{Need, absent};
 use std::process::{Command, Stdio};
 
 /// Bytes of the arena, as the bill says.
@@ -97,12 +98,11 @@ impl Drop for Group {
 fn the_limit_of_a_control_group_is_the_budget() {
     let limit = 256u64 << 20;
     let Some(group) = Group::new(limit) else {
-        eprintln!("skipped: this machine lets nobody make control groups");
-        return;
+        return absent(Need::Cgroup, "this machine lets nobody make control groups");
     };
     let place = Place::new("budget-group");
     let Some(ended) = group.run(&place, &["plan", "--dataset=tiny", "--json"]) else {
-        return eprintln!("skipped: the group cannot be entered");
+        return absent(Need::Cgroup, "the group cannot be entered");
     };
     let document: serde_json::Value = serde_json::from_str(&ended.out).unwrap();
     let budget = document["budget_bytes"].as_u64().unwrap();
@@ -131,13 +131,13 @@ fn no_group_is_too_small_for_a_refusal() {
         let mut codes = Vec::new();
         for &mib in sizes {
             let Some(group) = Group::new(mib << 20) else {
-                return eprintln!("skipped: this machine lets nobody make control groups");
+                return absent(Need::Cgroup, "this machine lets nobody make control groups");
             };
             let base = if more.contains(&"--batch_size=1") { &[][..] } else { TINY };
             let out_dir = format!("--out_dir=out-{}-{mib}", codes.len());
             let arguments = [&["train"], base, more, &[&out_dir]].concat();
             let Some(ended) = group.run(&place, &arguments) else {
-                return eprintln!("skipped: the group cannot be entered");
+                return absent(Need::Cgroup, "the group cannot be entered");
             };
             let is_told = ended.error.contains("does not fit") || ended.error.contains("is free");
             assert!(
@@ -199,7 +199,7 @@ fn most_resident(place: &Place, arguments: &[&str]) -> u64 {
 #[test]
 fn ram_bounds_the_whole_process() {
     if !cfg!(target_os = "linux") {
-        return eprintln!("skipped: it reads /proc");
+        return absent(Need::Linux, "it reads /proc");
     }
     let place = Place::new("budget-process");
     let words = words(&place);

@@ -3,6 +3,7 @@
 //! it once there is room. Skipped where mounting is not allowed.
 
 use crate::fixture::{Ended, Place, TINY, tensors};
+use requires::{Need, absent};
 use std::process::Command;
 
 /// Runs a script in a mount namespace of its own, with a file system of so many bytes in `out`;
@@ -52,7 +53,7 @@ exit $code
 ";
     let room = checkpoint_bytes(&place) * 3 + 100_000;
     let Some(ended) = on_small_disk(&place, room, script) else {
-        return println!("skipped: mounting is not allowed here");
+        return absent(Need::Mount, "mounting is not allowed here");
     };
     assert_eq!(ended.code, Some(4), "{ended:?}");
     assert!(ended.error.contains("last.safetensors"), "{ended:?}");
@@ -74,7 +75,7 @@ fn a_disk_too_small_is_told_before_anything_is_written() {
     let bytes = checkpoint_bytes(&place);
     let script = "\"$@\"; code=$?; ls -A out > kept/list; exit $code";
     let Some(ended) = on_small_disk(&place, bytes * 5 / 2, script) else {
-        return println!("skipped: mounting is not allowed here");
+        return absent(Need::Mount, "mounting is not allowed here");
     };
     let ended = ended.failed(4, &["out", "free", "three checkpoints", "--out_dir"]);
     assert!(ended.lines("step ").is_empty() && ended.lines("iter ").is_empty(), "{}", ended.out);
@@ -106,7 +107,7 @@ fn a_limit_on_file_sizes_is_told_before_anything_is_written() {
     };
     let ended = limited(bytes / 2, &[]);
     if ended.code == Some(77) {
-        return println!("skipped: there is no ulimit -f here");
+        return absent(Need::Bash, "there is no ulimit -f here");
     }
     ended.failed(4, &["ulimit -f", "last.safetensors"]);
     assert!(!place.path("out").exists());
@@ -130,7 +131,7 @@ fn a_limit_on_file_sizes_is_told_by_prepare() {
     let mut shell = std::process::Command::new("bash");
     shell.args(["-c", script]).arg(place.command(&[]).get_program()).current_dir(&place.0);
     let Ok(output) = shell.output() else {
-        return println!("skipped: there is no bash here");
+        return absent(Need::Bash, "there is no bash here");
     };
     let ended = crate::fixture::Ended::from(output);
     assert_eq!(ended.code, Some(4), "{ended:?}");
@@ -171,7 +172,7 @@ fn a_limit_on_file_sizes_is_told_by_prepare_for_every_file() {
         ("short.txt --out json --tokenizer t.json", "tokenizer.json"),
     ] {
         let Some(ended) = limited("100", rest) else {
-            return println!("skipped: there is no bash here, or no ulimit -f");
+            return absent(Need::Bash, "there is no bash here, or no ulimit -f");
         };
         ended.failed(4, &["ulimit -f", file, "run the same command again"]);
         limited("unlimited", rest).unwrap().succeeded();

@@ -2,6 +2,7 @@
 //! resuming as nanoGPT does, words on the screen.
 
 use crate::fixture::{Ended, Place, TINY, document, tensors};
+use requires::{Need, absent};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout, Stdio};
 
@@ -118,7 +119,7 @@ fn very_long_runs_ask_at_a_terminal() {
     // `exec` and `--foreground`: a program in the background of its terminal may not read from it.
     let line = format!("exec timeout --foreground 60 {}", words.join(" "));
     let Some(text) = typed(&place, &line, "n\n") else {
-        return println!("skipped: script does not run here");
+        return absent(Need::Script, "script does not run here");
     };
     assert!(text.contains("[y/N]") && text.contains("not started"), "{text}");
     assert!(!place.path("out").exists(), "nothing was written");

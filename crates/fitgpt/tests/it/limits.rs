@@ -2,6 +2,7 @@
 //! of the whole process and time, on the worst inputs known. `docs/limits.md` states both.
 
 use crate::fixture::Place;
+use requires::{Need, absent};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -46,7 +47,7 @@ fn within_limits(place: &Place, name: &str, content: &[u8], arguments: &[&str]) 
 #[test]
 fn files_cost_what_is_stated() {
     if !cfg!(target_os = "linux") {
-        return println!("skipped: it reads /proc");
+        return absent(Need::Linux, "it reads /proc");
     }
     let place = Place::new("limits");
     let many = |text: &str, bytes: usize| text.repeat(bytes / text.len());

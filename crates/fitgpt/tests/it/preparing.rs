@@ -2,6 +2,7 @@
 //! disk, and the memory that it takes.
 
 use crate::fixture::{Ended, Place};
+use requires::{Need, absent};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::process::{Command, Stdio};
@@ -369,7 +370,7 @@ fn a_full_disk_is_gone_on_from() {
         command.args([namespaces, "sh", "-c", SCRIPT, "sh"]);
         command.arg(inner.get_program()).args(inner.get_args()).current_dir(&place.0);
         let Ok(output) = command.output() else {
-            return println!("skipped: there is no unshare here");
+            return absent(Need::Mount, "there is no unshare here");
         };
         let ended = Ended::from(output);
         if ended.code == Some(77) || ended.error.contains("unshare") {
@@ -383,7 +384,7 @@ fn a_full_disk_is_gone_on_from() {
         assert!(halves(&place, "kept") == halves(&place, "whole"));
         return;
     }
-    println!("skipped: mounting is not allowed here");
+    absent(Need::Mount, "mounting is not allowed here");
 }
 
 /// The most memory that a preparation held at any time, in MiB.

@@ -2,6 +2,7 @@
 //! from outside while a run trains, evaluates, saves and samples.
 
 use crate::fixture::{Place, TINY, walk};
+use requires::{Need, absent};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -19,8 +20,7 @@ fn anonymous(process: u32) -> Option<u64> {
 #[test]
 fn anonymous_memory_stays_within_the_plan_and_its_overhead() {
     if !cfg!(target_os = "linux") {
-        eprintln!("skipped: it reads /proc");
-        return;
+        return absent(Need::Linux, "it reads /proc");
     }
     let place = Place::new("resident");
     // Without characters the vocabulary is GPT-2's: the embedding is most of the model, and any

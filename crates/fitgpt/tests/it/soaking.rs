@@ -2,6 +2,7 @@
 //! a file system that fails.
 
 use crate::fixture::Place;
+use requires::{Need, absent};
 use soak::jobs::{self, JOBS};
 use soak::tally::Tally;
 use soak::{Context, files, kills};
@@ -50,7 +51,7 @@ fn kills_cost_nothing() {
 /// The library has no dependency: the compiler alone makes it, and no profile of its own is built.
 fn library(place: &Place) -> Option<PathBuf> {
     if !cfg!(target_os = "linux") {
-        println!("skipped: libc's functions are interposed on Linux only");
+        absent(Need::Linux, "libc's functions are interposed on Linux only");
         return None;
     }
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../faults/src/lib.rs");
@@ -63,7 +64,7 @@ fn library(place: &Place) -> Option<PathBuf> {
             Some(path)
         }
         Err(error) => {
-            println!("skipped: no rustc: {error}");
+            absent(Need::Rustc, format!("no rustc: {error}"));
             None
         }
     }

@@ -2,6 +2,7 @@
 //! unless they are not wanted, lines that fit. Skipped where there is no `script`.
 
 use crate::fixture::{Place, TINY};
+use requires::{Need, absent};
 
 /// What the run sends to a terminal of this width.
 fn seen(place: &Place, columns: u32, no_color: bool, out_dir: &str) -> Option<String> {
@@ -42,7 +43,7 @@ fn a_bar_and_lines_that_fit() {
     for columns in [80, 120] {
         let out_dir = format!("--out_dir=out-{columns}");
         let Some(text) = seen(&place, columns, false, &out_dir) else {
-            return println!("skipped: there is no script here");
+            return absent(Need::Script, "there is no script here");
         };
         assert!(text.contains('━') || text.contains('╸'), "a bar: {text}");
         assert!(text.contains("\x1b[1m"), "bold: {text}");
@@ -66,7 +67,7 @@ fn a_bar_and_lines_that_fit() {
 fn progress_fits_forty_columns() {
     let place = Place::new("terminal-narrow");
     let Some(text) = seen(&place, 40, false, "--out_dir=out") else {
-        return println!("skipped: there is no script here");
+        return absent(Need::Script, "there is no script here");
     };
     let lines = plain(&text);
     let from = lines.iter().position(|line| line.starts_with("step 0")).unwrap();
@@ -85,7 +86,7 @@ fn progress_fits_forty_columns() {
 fn no_color_means_no_colours() {
     let place = Place::new("terminal-plain");
     let Some(text) = seen(&place, 80, true, "--out_dir=out") else {
-        return println!("skipped: there is no script here");
+        return absent(Need::Script, "there is no script here");
     };
     let colours = text.split("\x1b[").skip(1).filter(|part| {
         let digits: String = part.chars().take_while(|c| c.is_ascii_digit() || *c == ';').collect();

@@ -3,6 +3,7 @@
 use crate::fixture::{Place, client, documents, expected, jsonl, run_with, twentieth};
 use crate::server::{Fault, Server};
 use fitgpt_prepare::{Client, Hub, Job, Observer, Outcome, Progress};
+use requires::{Need, absent};
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
@@ -185,7 +186,7 @@ fn an_unsafe_connection_is_refused_at_once() {
         .stderr(Stdio::null())
         .status();
     if !made.is_ok_and(|status| status.success()) {
-        return println!("skipped: no openssl");
+        return absent(Need::Openssl, "no openssl");
     }
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let mut other = Command::new("openssl")

@@ -5,6 +5,7 @@
 use crate::fixture::{Place, alone, fails, parquet, peak_memory, zstd};
 use ::parquet::basic::{Compression, GzipLevel, ZstdLevel};
 use fitgpt_prepare::{Choice, Format, Hub, Packing, ReadSpec, Result, Sink, Tokens, read};
+use requires::{Need, absent};
 use std::path::Path;
 use std::time::Instant;
 
@@ -31,7 +32,7 @@ fn within_the_promise(
         return None;
     }
     if peak_memory().is_none() {
-        println!("skipped: no /proc/self/status");
+        absent(Need::Linux, "no /proc/self/status");
         return None;
     }
     let text = alone(test, &[(FILE, file.to_str().unwrap())]);
@@ -308,7 +309,7 @@ fn what_is_no_file_or_too_large_is_refused() {
     let source = place.write("a.txt", b"a few words");
     let json = place.path("tokenizer.json");
     if std::os::unix::fs::symlink("/dev/zero", &json).is_err() || !Path::new("/dev/zero").exists() {
-        return println!("skipped: no links or no /dev/zero");
+        return absent(Need::Linux, "no links or no /dev/zero");
     }
     let mut request = place.request(&source, "out");
     request.tokenizer = Some(Choice::Json(json.clone()));

@@ -1,6 +1,7 @@
 //! Byte for byte what nanoGPT's scripts make, by the goldens of `tests/golden/reference.py`.
 
 use crate::fixture::{Place, by_characters, run};
+use requires::{Need, absent};
 use sha2::{Digest, Sha256};
 use std::path::Path;
 
@@ -37,7 +38,7 @@ fn a_small_text_of_all_kinds() {
 fn tinyshakespeare() {
     let text = std::env::var("FITGPT_SHAKESPEARE").unwrap_or_default();
     if !Path::new(&text).is_file() {
-        return println!("skipped: FITGPT_SHAKESPEARE names no file");
+        return absent(Need::Shakespeare, "FITGPT_SHAKESPEARE names no file");
     }
     let bpe = [(301_966, "502a2bdc8210d1ac"), (36_059, "68a53422394c26a6")];
     let char = [(1_003_854, "6ec305602a99ac28"), (111_540, "d37d30cc0c8327c2")];

@@ -3,6 +3,7 @@
 
 use crate::fixture::{Place, client, run_with};
 use fitgpt_prepare::{Client, Hub, Job, Observer, Outcome, Progress};
+use requires::{Need, absent};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,7 +35,7 @@ fn a_pipe_is_refused_with_the_way_that_works() {
     let pipe = place.path("pipe");
     let made = std::process::Command::new("mkfifo").arg(&pipe).status();
     if !made.is_ok_and(|status| status.success()) {
-        return println!("skipped: no mkfifo");
+        return absent(Need::Mkfifo, "no mkfifo");
     }
     let request = place.request(pipe.to_str().unwrap(), "out");
     let message = Job::new(request, &client("http://127.0.0.1:9")).unwrap_err().to_string();
