@@ -4,9 +4,8 @@
 //! A new arrow is a design decision; change the table in the same commit as `ARCHITECTURE.md`.
 
 use super::Finding;
-use super::manifest::{Dependency, Kind, Manifest};
 use super::tree::{Tree, crate_of};
-use std::collections::BTreeMap;
+use serde_json::Value;
 
 /// What one crate may depend on.
 struct Row {
@@ -84,22 +83,18 @@ const FOR_ALL_TESTS: [&str; 1] = ["requires"];
 /// Where the table is, for messages.
 const TABLE: &str = "xtask/src/tidy/arrows.rs";
 
-/// What a dependency leads to.
-enum Target {
-    /// A crate of this workspace, by folder name.
-    Inside(String),
-    /// Any other crate.
-    Outside,
-}
-
 /// Every dependency between workspace crates is an arrow of the table.
 pub fn between_crates(tree: &Tree) -> Vec<Finding> {
-    let aliases = tree.file("Cargo.toml").map(|root| aliases(&root.text)).unwrap_or_default();
     let mut findings = Vec::new();
-    for file in tree.ending_in("toml") {
-        let Some((name, "Cargo.toml")) = crate_of(&file.path) else {
+    for package in tree.packages.as_array().into_iter().flatten() {
+        let manifest = package["manifest_path"].as_str().unwrap_or_default();
+        let Some(file) = tree.files.iter().find(|file| {
+            matches!(crate_of(&file.path), Some((_, "Cargo.toml")))
+                && manifest.ends_with(&file.path)
+        }) else {
             continue;
         };
+        let name = crate_of(&file.path).map_or("", |(name, _)| name);
         let mut report = |line, what: String, fix: String| {
             findings.push(Finding { path: file.path.clone(), line, what, fix });
         };
@@ -108,140 +103,132 @@ pub fn between_crates(tree: &Tree) -> Vec<Finding> {
             report(1, format!("crate '{name}' is not in the table of arrows"), fix);
             continue;
         };
-        let manifest = Manifest::parse(&file.text);
-        for &line in &manifest.unread_lines {
-            let fix = "write them under a [dependencies] heading".to_owned();
-            report(line, "tidy cannot read dependencies in one inline table".to_owned(), fix);
-        }
-        for dependency in &manifest.dependencies {
-            if let Some((what, fix)) = broken_by(row, dependency, &target(dependency, &aliases)) {
-                report(dependency.line, what, fix);
+        for dependency in package["dependencies"].as_array().into_iter().flatten() {
+            if let Some((what, fix)) = broken_by(row, dependency) {
+                report(line_of(dependency, &file.text), what, fix);
             }
         }
     }
     findings
 }
 
-/// What is wrong with a dependency and how to fix it.
-fn broken_by(row: &Row, dependency: &Dependency, target: &Target) -> Option<(String, String)> {
-    let for_tests = dependency.kind == Kind::Dev;
-    match target {
-        Target::Inside(name) if row.arrows.contains(&name.as_str()) => None,
-        Target::Inside(_) if for_tests && row.tests == Any => None,
-        Target::Inside(name) if for_tests && FOR_ALL_TESTS.contains(&name.as_str()) => None,
-        Target::Inside(name) => {
-            let tests_of = if for_tests { "the tests of " } else { "" };
-            let allowed = match row.arrows {
-                [] => "none".to_owned(),
-                arrows => arrows.join(", "),
-            };
-            let what =
-                format!("{tests_of}{} may not depend on {name} (allowed: {allowed})", row.name);
-            Some((what, format!("remove it, or argue for a new arrow in {TABLE}")))
-        }
-        Target::Outside if for_tests || row.outside == Allowed => None,
-        Target::Outside => Some((
-            format!("{} has no dependency by design, but names {}", row.name, dependency.name),
-            "write the few lines it is needed for, or move the code that needs it".to_owned(),
-        )),
+/// What is wrong with a dependency of `cargo metadata` and how to fix it.
+fn broken_by(row: &Row, dependency: &Value) -> Option<(String, String)> {
+    let for_tests = dependency["kind"] == "dev";
+    let Some(path) = dependency["path"].as_str() else {
+        let name = dependency["name"].as_str().unwrap_or_default();
+        return (!for_tests && row.outside == Forbidden).then(|| {
+            (
+                format!("{} has no dependency by design, but names {name}", row.name),
+                "write the few lines it is needed for, or move the code that needs it".to_owned(),
+            )
+        });
+    };
+    let name = path.rsplit(['/', '\\']).next().unwrap_or(path);
+    let for_all = for_tests && (row.tests == Any || FOR_ALL_TESTS.contains(&name));
+    if for_all || row.arrows.contains(&name) {
+        return None;
     }
+    let tests_of = if for_tests { "the tests of " } else { "" };
+    let allowed = match row.arrows {
+        [] => "none".to_owned(),
+        arrows => arrows.join(", "),
+    };
+    let what = format!("{tests_of}{} may not depend on {name} (allowed: {allowed})", row.name);
+    Some((what, format!("remove it, or argue for a new arrow in {TABLE}")))
 }
 
-/// Workspace-wide names that stand for a crate of the workspace.
-fn aliases(root_manifest: &str) -> BTreeMap<String, Dependency> {
-    let named = Manifest::parse(root_manifest).dependencies.into_iter();
-    named.map(|dependency| (dependency.name.clone(), dependency)).collect()
-}
-
-fn target(dependency: &Dependency, aliases: &BTreeMap<String, Dependency>) -> Target {
-    let written = match (&dependency.package, &dependency.path) {
-        (None, None) => aliases.get(&dependency.name).unwrap_or(dependency),
-        _ => dependency,
-    };
-    let package = written.package.as_deref().unwrap_or(&written.name);
-    let short = match (&written.path, package.strip_prefix("fitgpt-")) {
-        (_, Some(short)) => short,
-        (Some(path), None) => path.trim_end_matches('/').rsplit('/').next().unwrap_or(path),
-        (None, None) if ROWS.iter().any(|row| row.name == package) => package,
-        (None, None) => return Target::Outside,
-    };
-    Target::Inside(short.to_owned())
+/// The line that begins with the dependency's name; the first where none does.
+fn line_of(dependency: &Value, manifest: &str) -> usize {
+    let name = dependency["rename"].as_str().or(dependency["name"].as_str()).unwrap_or_default();
+    manifest.lines().position(|line| line.starts_with(name)).map_or(1, |index| index + 1)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
-    const ROOT: &str = "[workspace.dependencies]
-plan = { path = \"crates/plan\", package = \"fitgpt-plan\" }
-drawing = { path = \"crates/rng\", package = \"fitgpt-rng\" }
-sha2 = \"0.10\"
-";
-
-    fn check(name: &str, manifest: &str) -> Vec<String> {
+    /// The findings for a crate with one dependency, as `cargo metadata` tells of it.
+    fn check(name: &str, dependency: Value) -> Vec<String> {
         let path = match name {
             "xtask" => "xtask/Cargo.toml".to_owned(),
             _ => format!("crates/{name}/Cargo.toml"),
         };
-        let tree = Tree::of(&[("Cargo.toml", ROOT), (&path, manifest)]);
+        let mut tree = Tree::of(&[(&path, "[dependencies]\nrng.workspace = true\n")]);
+        tree.packages =
+            json!([{"manifest_path": format!("/tree/{path}"), "dependencies": [dependency]}]);
         between_crates(&tree).iter().map(Finding::to_string).collect()
+    }
+
+    fn inside(name: &str, kind: Option<&str>) -> Value {
+        let path = match name {
+            "xtask" => "/tree/xtask".to_owned(),
+            _ => format!("/tree/crates/{name}"),
+        };
+        let package = format!("fitgpt-{name}");
+        json!({"name": package, "rename": name, "kind": kind, "path": path})
+    }
+
+    fn outside(name: &str, kind: Option<&str>) -> Value {
+        json!({"name": name, "rename": null, "kind": kind})
     }
 
     #[test]
     fn arrows_of_the_table_pass() {
-        for (name, manifest) in [
-            ("model", "[dependencies]\nplan.workspace = true\n"),
-            ("model", "[dependencies]\ndrawing.workspace = true\n"),
-            ("cpu", "[dev-dependencies]\nconformance.workspace = true\n"),
-            ("plan", "[dev-dependencies]\nproptest.workspace = true\n"),
-            ("data", "[dependencies]\nsha2.workspace = true\n"),
-            ("spec", "[dev-dependencies]\nplan.workspace = true\n"),
-            ("plan", "[dev-dependencies]\nrequires.workspace = true\n"),
-            ("xtask", "[dependencies]\nserde_json.workspace = true\n"),
+        for (name, dependency) in [
+            ("model", inside("plan", None)),
+            ("cpu", inside("conformance", Some("dev"))),
+            ("plan", outside("proptest", Some("dev"))),
+            ("plan", inside("requires", Some("dev"))),
+            ("data", outside("sha2", None)),
+            ("spec", inside("plan", Some("dev"))),
+            ("xtask", outside("serde_json", None)),
         ] {
-            assert_eq!(check(name, manifest), Vec::<String>::new(), "{name}: {manifest}");
+            let shown = dependency.to_string();
+            assert_eq!(check(name, dependency), Vec::<String>::new(), "{name}: {shown}");
         }
     }
 
     #[test]
     fn other_arrows_fail() {
-        for (name, manifest, want) in [
-            ("plan", "rng.workspace = true", "plan may not depend on rng (allowed: none)"),
-            ("cpu", "model.workspace = true", "cpu may not depend on model (allowed: plan, rng);"),
-            ("cpu", "m = { package = \"fitgpt-model\" }", "cpu may not depend on model"),
-            ("cpu", "m = { path = \"../model\" }", "cpu may not depend on model"),
-            ("spec", "drawing.workspace = true", "spec may not depend on rng"),
-            ("train", "cpu.workspace = true", "train may not depend on cpu"),
-            ("fitgpt", "conformance.workspace = true", "fitgpt may not depend on conformance"),
-            ("fitgpt", "xtask = { path = \"../../xtask\" }", "fitgpt may not depend on xtask"),
-            ("plan", "sha2.workspace = true", "plan has no dependency by design, but names sha2"),
-            ("pickle", "serde = \"1\"", "pickle has no dependency by design, but names serde"),
-            ("plan", "requires.workspace = true", "plan may not depend on requires"),
+        for (name, dependency, want) in [
+            (
+                "plan",
+                inside("rng", None),
+                "Cargo.toml:2: plan may not depend on rng (allowed: none)",
+            ),
+            ("cpu", inside("model", None), "cpu may not depend on model (allowed: plan, rng);"),
+            ("cuda", inside("model", Some("build")), "cuda may not depend on model"),
+            ("train", inside("cpu", None), "train may not depend on cpu"),
+            ("plan", inside("requires", None), "plan may not depend on requires"),
+            ("fitgpt", inside("conformance", None), "fitgpt may not depend on conformance"),
+            ("fitgpt", inside("xtask", None), "fitgpt may not depend on xtask"),
+            ("plan", inside("model", Some("dev")), "the tests of plan may not depend on model"),
+            ("data", inside("model", Some("dev")), "the tests of data may not depend on model"),
+            ("plan", outside("sha2", None), "plan has no dependency by design, but names sha2"),
+            ("pickle", outside("cc", Some("build")), "pickle has no dependency by design"),
         ] {
-            let found = check(name, &format!("[dependencies]\n{manifest}\n"));
-            assert_eq!(found.len(), 1, "{name}: {manifest}: {found:?}");
-            assert!(found[0].contains(&format!("Cargo.toml:2: {want}")), "{}", found[0]);
-        }
-    }
-
-    #[test]
-    fn tests_and_build_scripts_have_arrows_too() {
-        for (name, table, want) in [
-            ("plan", "dev-dependencies", "the tests of plan may not depend on model"),
-            ("rng", "dev-dependencies", "the tests of rng may not depend on model"),
-            ("data", "dev-dependencies", "the tests of data may not depend on model"),
-            ("cuda", "build-dependencies", "cuda may not depend on model"),
-            ("cuda", "target.'cfg(unix)'.dependencies", "cuda may not depend on model"),
-        ] {
-            let found = check(name, &format!("[{table}]\nmodel.workspace = true\n"));
-            assert_eq!(found.len(), 1, "{name}: {table}: {found:?}");
+            let found = check(name, dependency);
+            assert_eq!(found.len(), 1, "{name}: {want}: {found:?}");
             assert!(found[0].contains(want), "{}", found[0]);
         }
     }
 
+    /// Cargo's own words, so that a change of its format is seen.
+    #[test]
+    fn cargo_tells_of_every_crate() {
+        let tree = Tree::read(&crate::process::workspace_root()).unwrap();
+        let packages = tree.packages.as_array().unwrap();
+        assert_eq!(packages.len(), ROWS.len());
+        let cpu = packages.iter().find(|package| package["name"] == "fitgpt-cpu").unwrap();
+        let mut arrows = cpu["dependencies"].as_array().unwrap().iter();
+        assert!(arrows.any(|arrow| arrow["path"].as_str().is_some_and(|p| p.ends_with("/plan"))));
+    }
+
     #[test]
     fn a_new_crate_needs_a_row() {
-        let found = check("dashboard", "");
+        let found = check("dashboard", inside("plan", None));
         assert_eq!(found.len(), 1);
         assert!(found[0].ends_with("add a row to xtask/src/tidy/arrows.rs"), "{}", found[0]);
     }

@@ -6,10 +6,8 @@
 mod arrows;
 mod documents;
 mod limits;
-mod manifest;
 mod names;
 mod openings;
-mod rust_source;
 mod safety;
 mod tree;
 

@@ -1,9 +1,11 @@
-//! The facts that rules look at: the files of the tree, and the text of those that are text.
+//! The facts that rules look at: the files of the tree, the text of those that are text, and what
+//! cargo says of the workspace's packages.
 //!
 //! "In the tree" is git's word (tracked, or new and not ignored). Without git, a plain walk that
 //! knows the simple patterns of the root's `.gitignore` stands in.
 
 use crate::process;
+use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
 
@@ -26,11 +28,13 @@ impl SourceFile {
     }
 }
 
-/// All files of the workspace, sorted by path.
+/// All files of the workspace, sorted by path, and its packages.
 #[derive(Debug)]
 pub struct Tree {
     /// The files.
     pub files: Vec<SourceFile>,
+    /// The `packages` of `cargo metadata`: an array.
+    pub packages: Value,
 }
 
 impl Tree {
@@ -57,7 +61,7 @@ impl Tree {
             };
             files.push(SourceFile { path, text });
         }
-        Ok(Tree { files })
+        Ok(Tree { files, packages: cargo_packages()? })
     }
 
     /// A made-up tree of (path, text) pairs.
@@ -67,7 +71,7 @@ impl Tree {
             path: path.to_owned(),
             text: text.to_owned(),
         };
-        Tree { files: files.iter().map(file).collect() }
+        Tree { files: files.iter().map(file).collect(), packages: Value::Null }
     }
 
     /// The files with this ending.
@@ -103,6 +107,14 @@ pub fn crate_of(path: &str) -> Option<(&str, &str)> {
 fn ending(path: &str) -> &str {
     let name = path.rsplit('/').next().unwrap_or(path);
     name.rsplit_once('.').map_or("", |(_, ending)| ending)
+}
+
+fn cargo_packages() -> Result<Value, String> {
+    let mut cargo = process::cargo();
+    cargo.args(["metadata", "--format-version=1", "--no-deps", "--locked"]);
+    let said = process::capture(&mut cargo).map_err(|failure| failure.to_string())?;
+    let mut metadata: Value = serde_json::from_str(&said).map_err(|error| error.to_string())?;
+    Ok(metadata["packages"].take())
 }
 
 fn git_paths(root: &Path) -> Option<Vec<String>> {
