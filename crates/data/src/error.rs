@@ -1,14 +1,14 @@
 //! Errors in data files. Each message is one line with the file, the number and the next move.
 
 use pickle::PickleError;
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
 /// Why data cannot be used.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum DataError {
     /// The operating system refused.
+    #[error("{path}: cannot {action}: {source}; check the path and its permissions")]
     Io {
         /// The file or folder.
         path: PathBuf,
@@ -18,6 +18,7 @@ pub enum DataError {
         source: io::Error,
     },
     /// A data set, or one half of it, is missing.
+    #[error("{dir}{}", missing(dir, *dir_exists, looked_for, maker))]
     Missing {
         /// The data set's folder.
         dir: PathBuf,
@@ -29,11 +30,16 @@ pub enum DataError {
         maker: String,
     },
     /// An empty file.
+    #[error("{path} is empty (0 bytes); copy or prepare it again")]
     Empty {
         /// The file.
         path: PathBuf,
     },
     /// A headerless file that ends inside a token.
+    #[error(
+        "{path} has {bytes} bytes, but tokens are 2 bytes each: it is truncated or not a token \
+         file; copy or prepare it again"
+    )]
     OddSize {
         /// The file.
         path: PathBuf,
@@ -41,6 +47,7 @@ pub enum DataError {
         bytes: u64,
     },
     /// A file of another kind.
+    #[error("{path} is not a token file: it looks like {kind}; {advice}")]
     Foreign {
         /// The file.
         path: PathBuf,
@@ -50,6 +57,10 @@ pub enum DataError {
         advice: &'static str,
     },
     /// A shard of an unknown version.
+    #[error(
+        "{path} is a shard of version {version}, but only version 1 can be read; prepare it \
+         again"
+    )]
     ShardVersion {
         /// The file.
         path: PathBuf,
@@ -57,6 +68,11 @@ pub enum DataError {
         version: i32,
     },
     /// A shard whose size contradicts its header.
+    #[error(
+        "{path} has {bytes} bytes, but its header promises {promised} tokens, which take {}; \
+         copy or prepare it again",
+        i128::from(*promised) * 2 + 1024
+    )]
     ShardLength {
         /// The file.
         path: PathBuf,
@@ -66,6 +82,10 @@ pub enum DataError {
         bytes: u64,
     },
     /// A file that became shorter since it was opened.
+    #[error(
+        "{path} became shorter while it was in use: token {token} is gone; prepare it again and \
+         resume"
+    )]
     Shrunk {
         /// The file.
         path: PathBuf,
@@ -73,6 +93,11 @@ pub enum DataError {
         token: u64,
     },
     /// An id that has no row in the model's embedding.
+    #[error(
+        "{path}: token {token} is {id}, but vocab_size is {vocab_size} (ids 0 to {}); use the \
+         vocabulary it was made with, or prepare it again",
+        vocab_size.saturating_sub(1)
+    )]
     BeyondVocabulary {
         /// The file, or the name of a stream in memory.
         path: PathBuf,
@@ -84,6 +109,10 @@ pub enum DataError {
         vocab_size: u32,
     },
     /// Fewer tokens than one sequence needs.
+    #[error(
+        "{path} has {tokens} tokens, but block_size={block_size} needs at least {}",
+        enough_tokens(*tokens, *block_size)
+    )]
     TooShort {
         /// The file, or the name of a stream in memory.
         path: PathBuf,
@@ -93,6 +122,10 @@ pub enum DataError {
         block_size: u64,
     },
     /// A read beyond the last token.
+    #[error(
+        "{path}: cannot read {count} tokens from {start} on, because it has {tokens}; check the \
+         batch's settings"
+    )]
     OutOfRange {
         /// The file, or the name of a stream in memory.
         path: PathBuf,
@@ -104,6 +137,7 @@ pub enum DataError {
         tokens: u64,
     },
     /// A `meta.pkl` that cannot be read.
+    #[error("{path}: {source}")]
     MetaPickle {
         /// The file.
         path: PathBuf,
@@ -111,6 +145,7 @@ pub enum DataError {
         source: PickleError,
     },
     /// A `meta.pkl` that does not describe a vocabulary.
+    #[error("{path}: {what}; prepare the data set again")]
     Meta {
         /// The file.
         path: PathBuf,
@@ -118,11 +153,16 @@ pub enum DataError {
         what: String,
     },
     /// Buffers or settings that do not fit each other.
+    #[error("{what}")]
     Shape {
         /// What is wrong, with its numbers.
         what: String,
     },
     /// A sampler's state that no run can have.
+    #[error(
+        "cannot resume nanoGPT's stream: {what}; leave that key out, or resume with \
+         --sampler=fitgpt"
+    )]
     State {
         /// What is wrong, with its numbers.
         what: String,
@@ -158,89 +198,20 @@ impl DataError {
     }
 }
 
-impl fmt::Display for DataError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(path) = self.path() {
-            write!(f, "{}", path.display())?;
-        }
-        match self {
-            Self::Io { action, source, .. } => {
-                write!(f, ": cannot {action}: {source}; check the path and its permissions")
-            }
-            Self::Missing { dir, looked_for, maker, .. } if dir.is_file() => {
-                write!(f, " is a file: name its folder, which holds {looked_for} ({maker})")
-            }
-            Self::Missing { dir_exists, looked_for, maker, .. } => {
-                let place = if *dir_exists { "holds no" } else { "does not exist: no" };
-                write!(
-                    f,
-                    " {place} {looked_for}; {maker}; `fitgpt train TEXT` trains on a text of your \
-                     own"
-                )
-            }
-            Self::Empty { .. } => write!(f, " is empty (0 bytes); copy or prepare it again"),
-            Self::OddSize { bytes, .. } => {
-                let about = "but tokens are 2 bytes each: it is truncated or not a token file";
-                write!(f, " has {bytes} bytes, {about}; copy or prepare it again")
-            }
-            Self::Foreign { kind, advice, .. } => {
-                write!(f, " is not a token file: it looks like {kind}; {advice}")
-            }
-            Self::ShardVersion { version, .. } => {
-                write!(f, " is a shard of version {version}, but only version 1 can be read; ")?;
-                write!(f, "prepare it again")
-            }
-            Self::ShardLength { promised, bytes, .. } => {
-                let needed = i128::from(*promised) * 2 + 1024;
-                write!(f, " has {bytes} bytes, but its header promises {promised} tokens, ")?;
-                write!(f, "which take {needed}; copy or prepare it again")
-            }
-            Self::Shrunk { token, .. } => {
-                write!(f, " became shorter while it was in use: token {token} is gone; ")?;
-                write!(f, "prepare it again and resume")
-            }
-            Self::BeyondVocabulary { token, id, vocab_size, .. } => {
-                let last = vocab_size.saturating_sub(1);
-                write!(f, ": token {token} is {id}, but vocab_size is {vocab_size} ")?;
-                write!(
-                    f,
-                    "(ids 0 to {last}); use the vocabulary it was made with, or prepare it "
-                )?;
-                write!(f, "again")
-            }
-            Self::TooShort { tokens, block_size, .. } => {
-                let (needed, most) = (u128::from(*block_size) + 1, tokens.saturating_sub(1));
-                write!(f, " has {tokens} tokens, but block_size={block_size} needs at least ")?;
-                match most {
-                    0 => write!(f, "{needed}; use more text"),
-                    _ => write!(f, "{needed}; lower block_size to {most} or use more text"),
-                }
-            }
-            Self::OutOfRange { start, count, tokens, .. } => {
-                write!(
-                    f,
-                    ": cannot read {count} tokens from {start} on, because it has {tokens}; "
-                )?;
-                write!(f, "check the batch's settings")
-            }
-            Self::MetaPickle { source, .. } => write!(f, ": {source}"),
-            Self::Meta { what, .. } => write!(f, ": {what}; prepare the data set again"),
-            Self::Shape { what } => write!(f, "{what}"),
-            Self::State { what } => write!(
-                f,
-                "cannot resume nanoGPT's stream: {what}; leave that key out, or resume with \
-                 --sampler=fitgpt"
-            ),
-        }
+/// What is said of a folder without the data.
+fn missing(dir: &Path, dir_exists: bool, looked_for: &str, maker: &str) -> String {
+    if dir.is_file() {
+        return format!(" is a file: name its folder, which holds {looked_for} ({maker})");
     }
+    let place = if dir_exists { "holds no" } else { "does not exist: no" };
+    format!(" {place} {looked_for}; {maker}; `fitgpt train TEXT` trains on a text of your own")
 }
 
-impl std::error::Error for DataError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Io { source, .. } => Some(source),
-            Self::MetaPickle { source, .. } => Some(source),
-            _ => None,
-        }
+/// How many tokens would do, and what would do with those there are.
+fn enough_tokens(tokens: u64, block_size: u64) -> String {
+    let needed = u128::from(block_size) + 1;
+    match tokens.saturating_sub(1) {
+        0 => format!("{needed}; use more text"),
+        most => format!("{needed}; lower block_size to {most} or use more text"),
     }
 }

@@ -1,24 +1,36 @@
 //! What can stop a run, with the exit code that belongs to it.
 
-use std::fmt;
 use std::path::PathBuf;
 
 /// Why a run could not start or go on.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum TrainError {
     /// The settings make no run.
-    Spec(spec::SpecError),
+    #[error(transparent)]
+    Spec(#[from] spec::SpecError),
     /// The run has no plan.
-    Search(search::SearchError),
+    #[error(transparent)]
+    Search(#[from] search::SearchError),
     /// The backend refused or failed.
-    Backend(plan::BackendError),
+    #[error(transparent)]
+    Backend(#[from] plan::BackendError),
     /// The data set is missing or unusable.
-    Data(data::DataError),
+    #[error(transparent)]
+    Data(#[from] data::DataError),
     /// A checkpoint could not be written.
-    Save(checkpoint::SaveError),
+    #[error(transparent)]
+    Save(#[from] checkpoint::SaveError),
     /// A checkpoint could not be read.
-    Read(checkpoint::ReadError),
+    #[error(transparent)]
+    Read(#[from] checkpoint::ReadError),
     /// The disk has no room for the run's checkpoints.
+    #[error(
+        "{path}: {} needed on its disk, {} free: up to three checkpoints of {} each exist at \
+         once (last, its replacement, best); free some space or set another --out_dir",
+        size(*needed),
+        size(*free),
+        size(*bytes)
+    )]
     NoRoom {
         /// The folder.
         path: PathBuf,
@@ -30,6 +42,11 @@ pub enum TrainError {
         free: u64,
     },
     /// A checkpoint would be larger than the system lets this process write.
+    #[error(
+        "{path} needs {}, but `ulimit -f` allows {} per file: raise it",
+        size(*bytes),
+        size(*limit)
+    )]
     FileLimit {
         /// The file.
         path: PathBuf,
@@ -39,6 +56,7 @@ pub enum TrainError {
         limit: u64,
     },
     /// A file of the run could not be written or read.
+    #[error("{path}: cannot {doing}: {error}; {advice}")]
     Io {
         /// The file.
         path: PathBuf,
@@ -50,8 +68,13 @@ pub enum TrainError {
         advice: &'static str,
     },
     /// The text that was asked for cannot be written.
+    #[error("standard output: {0}; make room or write somewhere else")]
     Output(std::io::Error),
     /// Host memory beside the arena.
+    #[error(
+        "{bytes} bytes of memory for {what} cannot be had; lower batch_size, \
+         gradient_accumulation_steps or block_size"
+    )]
     HostMemory {
         /// What it is for.
         what: &'static str,
@@ -59,6 +82,10 @@ pub enum TrainError {
         bytes: u128,
     },
     /// Less memory is free than the program itself takes.
+    #[error(
+        "only {free} of memory is free, but fitgpt itself needs {wanted}; raise the limit \
+         (container or `ulimit -v`) or close other programs"
+    )]
     NoMemory {
         /// What is free.
         free: plan::Bytes,
@@ -66,6 +93,7 @@ pub enum TrainError {
         wanted: plan::Bytes,
     },
     /// The checkpoint does not belong to this run, or is not complete.
+    #[error("{path}: {what}")]
     Mismatch {
         /// The file.
         path: PathBuf,
@@ -73,21 +101,34 @@ pub enum TrainError {
         what: String,
     },
     /// The folder holds another run.
+    #[error(
+        "{path} holds a run already: add --init_from=resume --out_dir={path} to resume it, or \
+         give another --out_dir to start a new one"
+    )]
     OutDirInUse {
         /// The folder.
         path: PathBuf,
     },
     /// Another process writes to the folder.
+    #[error("another process trains in {path} right now: wait for it, or give another --out_dir")]
     OutDirBusy {
         /// The folder.
         path: PathBuf,
     },
     /// There is nothing to resume or to sample from.
+    #[error(
+        "{path} holds no checkpoint (last.safetensors, best.safetensors): `fitgpt train` \
+         makes one, --out_dir=FOLDER names another folder"
+    )]
     NoCheckpoint {
         /// The folder.
         path: PathBuf,
     },
     /// The loss is no number any more.
+    #[error(
+        "iteration {iteration}: the loss is no number any more (learning rate {lr:.1e}); what \
+         was saved is kept: lower learning_rate or lengthen warmup_iters"
+    )]
     Diverged {
         /// When it happened.
         iteration: u64,
@@ -96,23 +137,32 @@ pub enum TrainError {
     },
     /// Weights or moments are no numbers any more, or so large that nothing can be computed with
     /// them.
+    #[error(
+        "{tensor} has NaN, infinite or overflowing values (for a weight, above 4.6e18); this \
+         state was not saved and earlier checkpoints are kept: lower learning_rate or lengthen \
+         warmup_iters"
+    )]
     Spoilt {
         /// Where it was found.
         tensor: String,
     },
     /// The text that was given cannot be trained on.
+    #[error("{what}")]
     Text {
         /// Why, and what to do.
         what: String,
     },
     /// Asked for, and not in this version.
+    #[error("{what}")]
     NotYet {
         /// What it is and what to do instead.
         what: String,
     },
     /// A character of the prompt that the model does not know.
-    Prompt(data::UnknownCharacter),
+    #[error(transparent)]
+    Prompt(#[from] data::UnknownCharacter),
     /// Nothing to go on from.
+    #[error("the prompt is empty: give at least one token")]
     EmptyPrompt,
 }
 
@@ -149,107 +199,7 @@ impl TrainError {
     }
 }
 
-impl fmt::Display for TrainError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            TrainError::Spec(error) => error.fmt(f),
-            TrainError::Search(error) => error.fmt(f),
-            TrainError::Backend(error) => error.fmt(f),
-            TrainError::Data(error) => error.fmt(f),
-            TrainError::Save(error) => error.fmt(f),
-            TrainError::Read(error) => error.fmt(f),
-            TrainError::NoRoom { path, bytes, needed, free } => write!(
-                f,
-                "{}: {} needed on its disk, {} free: up to three checkpoints of {} each exist at \
-                 once (last, its replacement, best); free some space or set another --out_dir",
-                path.display(),
-                size(*needed),
-                size(*free),
-                size(*bytes)
-            ),
-            TrainError::FileLimit { path, bytes, limit } => write!(
-                f,
-                "{} needs {}, but `ulimit -f` allows {} per file: raise it",
-                path.display(),
-                size(*bytes),
-                size(*limit)
-            ),
-            TrainError::Io { path, doing, error, advice } => {
-                write!(f, "{}: cannot {doing}: {error}; {advice}", path.display())
-            }
-            TrainError::Output(error) => {
-                write!(f, "standard output: {error}; make room or write somewhere else")
-            }
-            TrainError::HostMemory { what, bytes } => write!(
-                f,
-                "{bytes} bytes of memory for {what} cannot be had; lower batch_size, \
-                 gradient_accumulation_steps or block_size"
-            ),
-            TrainError::NoMemory { free, wanted } => write!(
-                f,
-                "only {free} of memory is free, but fitgpt itself needs {wanted}; raise the limit \
-                 (container or `ulimit -v`) or close other programs"
-            ),
-            TrainError::Mismatch { path, what } => write!(f, "{}: {what}", path.display()),
-            TrainError::OutDirInUse { path } => write!(
-                f,
-                "{} holds a run already: add --init_from=resume --out_dir={} to resume it, or give \
-                 another --out_dir to start a new one",
-                path.display(),
-                path.display()
-            ),
-            TrainError::OutDirBusy { path } => write!(
-                f,
-                "another process trains in {} right now: wait for it, or give another --out_dir",
-                path.display()
-            ),
-            TrainError::NoCheckpoint { path } => write!(
-                f,
-                "{} holds no checkpoint (last.safetensors, best.safetensors): `fitgpt train` \
-                 makes one, --out_dir=FOLDER names another folder",
-                path.display()
-            ),
-            TrainError::Diverged { iteration, lr } => write!(
-                f,
-                "iteration {iteration}: the loss is no number any more (learning rate {lr:.1e}); \
-                 what was saved is kept: lower learning_rate or lengthen warmup_iters"
-            ),
-            TrainError::Spoilt { tensor } => write!(
-                f,
-                "{tensor} has NaN, infinite or overflowing values (for a weight, above 4.6e18); \
-                 this state was not saved and earlier checkpoints are kept: lower learning_rate or \
-                 lengthen warmup_iters"
-            ),
-            TrainError::Text { what } | TrainError::NotYet { what } => f.write_str(what),
-            TrainError::Prompt(error) => error.fmt(f),
-            TrainError::EmptyPrompt => f.write_str("the prompt is empty: give at least one token"),
-        }
-    }
-}
-
 /// A size for people.
 fn size(bytes: u64) -> plan::Bytes {
     plan::Bytes::new(bytes.min(i64::MAX as u64)).unwrap_or(plan::Bytes::ZERO)
-}
-
-impl std::error::Error for TrainError {}
-
-macro_rules! from {
-    ($($variant:ident: $error:ty),+ $(,)?) => {
-        $(impl From<$error> for TrainError {
-            fn from(error: $error) -> TrainError {
-                TrainError::$variant(error)
-            }
-        })+
-    };
-}
-
-from! {
-    Spec: spec::SpecError,
-    Search: search::SearchError,
-    Backend: plan::BackendError,
-    Data: data::DataError,
-    Prompt: data::UnknownCharacter,
-    Save: checkpoint::SaveError,
-    Read: checkpoint::ReadError,
 }

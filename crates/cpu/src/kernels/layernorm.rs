@@ -94,20 +94,21 @@ pub(crate) fn backward(cx: &Context<'_>, op: &LayerNormBackward) -> Result<(), B
             }
         }
     });
-    let partials: &[f32] = partials;
-    let add = |kind: usize, target: &mut [f32]| {
-        cx.pool.split(width, [Output::new(target, 1)], |_, columns, [target]| {
-            for (column, target) in columns.zip(target) {
-                let terms = partials.iter().skip(kind * width + column).step_by(2 * width);
-                *target += terms.fold(0.0, |sum, term| sum + term);
-            }
-        });
-    };
-    add(0, cx.memory.write(op.d_gain));
+    add_partials(cx, partials, [0, 2 * width], cx.memory.write(op.d_gain));
     if let Some(d_bias) = op.d_bias {
-        add(1, cx.memory.write(d_bias));
+        add_partials(cx, partials, [width, 2 * width], cx.memory.write(d_bias));
     }
     Ok(())
+}
+
+/// Adds to each column its sums from all blocks, in order; they begin at `first`, `step` apart.
+fn add_partials(cx: &Context<'_>, partials: &[f32], [first, step]: [usize; 2], target: &mut [f32]) {
+    cx.pool.split(step / 2, [Output::new(target, 1)], |_, columns, [target]| {
+        for (column, target) in columns.zip(target) {
+            let terms = partials.iter().skip(first + column).step_by(step);
+            *target += terms.fold(0.0, |sum, term| sum + term);
+        }
+    });
 }
 
 for_each_isa! {

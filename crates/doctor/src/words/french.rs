@@ -12,6 +12,7 @@ use crate::words::{Catalogue, Labels};
 pub struct French;
 
 impl Catalogue for French {
+    #[expect(clippy::too_many_lines, reason = "a table: one arm for each note")]
     fn note(&self, note: Note) -> &'static str {
         match note {
             Note::HalfBatch => {

@@ -12,6 +12,7 @@ use crate::words::{Catalogue, Labels};
 pub struct German;
 
 impl Catalogue for German {
+    #[expect(clippy::too_many_lines, reason = "a table: one arm for each note")]
     fn note(&self, note: Note) -> &'static str {
         match note {
             Note::HalfBatch => {

@@ -82,13 +82,17 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
         let times = measure::op_times(&planned.plan, &times, &rates);
         let place = measure::keep(&times, device)?;
         if let (Some(place), false) = (place, json) {
-            let (count, place) = (times.steps.len(), place.display());
-            screen::line(&screen::faint(&format!(
-                "kept in {place}: times of {count} kinds of steps, `plan` predicts by them"
-            )));
+            tell_kept(times.steps.len(), &place);
         }
     }
     Ok(0)
+}
+
+fn tell_kept(count: usize, place: &std::path::Path) {
+    let place = place.display();
+    screen::line(&screen::faint(&format!(
+        "kept in {place}: times of {count} kinds of steps, `plan` predicts by them"
+    )));
 }
 
 fn iterations(given: &str) -> Result<usize, SpecError> {

@@ -181,13 +181,7 @@ impl Case {
             notices.extend(device::host_notice(&run));
             return Ok(Case { run, dims, machine, named: true, here: Some(here), before, notices });
         }
-        if let Some(gpu) = gpu.filter(|gpu| !gpu.is_supported()) {
-            let name = gpu.name;
-            notices.push(format!(
-                "`train` refuses the {name}: its kernels need compute capability 8.0 (RTX 30 \
-                 series, A100 or newer). This plan is for memory only; no speed is predicted"
-            ));
-        }
+        notices.extend(gpu.filter(|gpu| !gpu.is_supported()).map(too_old));
         notices.extend(gpu.and_then(|gpu| above_the_card(gpu, &run)));
         let machine = gpu_machine(gpu, &run)?;
         let (head, most) = (dims.n_embd / dims.n_head, cuda::largest_head(machine.compute));
@@ -310,6 +304,15 @@ fn speaks_of_a_gpu(settings: &Settings) -> Result<bool, SpecError> {
         spec::RequestedDevice::Cuda(_) => true,
         spec::RequestedDevice::Auto => run.vram != Memory::Auto,
     })
+}
+
+/// What is said of a card that `train` has no kernels for.
+fn too_old(card: &Card) -> String {
+    let name = card.name;
+    format!(
+        "`train` refuses the {name}: its kernels need compute capability 8.0 (RTX 30 series, A100 \
+         or newer). This plan is for memory only; no speed is predicted"
+    )
 }
 
 /// No card gives more than it has.

@@ -241,6 +241,12 @@ fn reads_before_writes() {
             },
             messages: &["step 1 (gelu) reads h", "step 3 (gelu_backward) reads h"],
         },
+    ]);
+}
+
+#[test]
+fn reads_in_the_wrong_place() {
+    check(&[
         Case {
             name: "two steps in the wrong order",
             plant: |plan| {

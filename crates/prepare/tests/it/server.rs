@@ -100,13 +100,10 @@ impl Server {
     }
 }
 
-fn answer(mut stream: TcpStream, state: &Mutex<State>) {
-    let mut lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
-    let Some(first) = lines.next() else { return };
-    let path = first.split(' ').nth(1).unwrap_or_default();
-    let path = path.split('?').next().unwrap_or_default().to_owned();
+/// What a request asks for: the first byte, whether it may, and of which version.
+fn headers(lines: impl Iterator<Item = String>) -> (usize, bool, Option<String>) {
     let (mut from, mut authorized, mut version) = (0, false, None);
-    for line in lines.by_ref().take_while(|line| !line.is_empty()) {
+    for line in lines.take_while(|line| !line.is_empty()) {
         let line = line.to_lowercase();
         if let Some(range) = line.strip_prefix("range: bytes=") {
             from = range.trim_end_matches('-').parse().unwrap();
@@ -114,6 +111,15 @@ fn answer(mut stream: TcpStream, state: &Mutex<State>) {
         version = line.strip_prefix("if-range: ").map(str::to_owned).or(version);
         authorized |= line == "authorization: bearer secret";
     }
+    (from, authorized, version)
+}
+
+fn answer(mut stream: TcpStream, state: &Mutex<State>) {
+    let mut lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
+    let Some(first) = lines.next() else { return };
+    let path = first.split(' ').nth(1).unwrap_or_default();
+    let path = path.split('?').next().unwrap_or_default().to_owned();
+    let (mut from, authorized, version) = headers(lines);
     let (content, fault, moved, is_open, tag, next) = {
         let mut state = state.lock().unwrap();
         state.asked.push((path.clone(), from as u64));
@@ -151,15 +157,12 @@ fn answer(mut stream: TcpStream, state: &Mutex<State>) {
     if status == 206 {
         head += &format!("content-range: bytes {from}-{}/{whole}\r\n", whole - 1);
     }
-    if let Some(to) = moved {
-        head += &format!("location: {to}\r\n");
-    }
-    if let Some(next) = next {
-        head += &format!("link: <{next}>; rel=\"next\"\r\n");
-    }
-    if let Some(tag) = tag {
-        head += &format!("etag: {tag}\r\n");
-    }
+    let fields = [
+        moved.map(|to| format!("location: {to}\r\n")),
+        next.map(|next| format!("link: <{next}>; rel=\"next\"\r\n")),
+        tag.map(|tag| format!("etag: {tag}\r\n")),
+    ];
+    head.extend(fields.into_iter().flatten());
     head += "connection: close\r\n\r\n";
     if let Some(Fault::Cut(count) | Fault::Stall(count)) = fault {
         body.truncate(count);
