@@ -3,6 +3,7 @@
 
 use crate::corpus::Corpus;
 use crate::error::DataError;
+use crate::known::DATA_SETS;
 use crate::meta::Meta;
 use crate::token_stream::TokenStream;
 use crate::tokenizer::{CharTokenizer, Tokenizer};
@@ -11,11 +12,6 @@ use std::path::{Path, PathBuf};
 
 /// The name of the built-in data set.
 pub const BUILTIN: &str = "builtin";
-
-/// Data sets that `fitgpt prepare` makes by name; a longer name before its own beginning. What
-/// they are stands in the table of the crate `prepare`, which has the same names.
-pub const KNOWN_DATASETS: [&str; 6] =
-    ["shakespeare_char", "shakespeare", "openwebtext", "fineweb-edu", "fineweb", "tinystories"];
 
 /// One half of a data set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -204,7 +200,7 @@ fn shards(dir: &Path, split: Split) -> Result<Vec<PathBuf>, DataError> {
 fn maker(dir: &Path) -> String {
     let name = dir.file_name().unwrap_or_default().to_string_lossy();
     let plain = |name: &str| name.to_lowercase().replace('_', "-");
-    let known = KNOWN_DATASETS.iter().find(|known| plain(&name).starts_with(&plain(known)));
-    let source = known.copied().unwrap_or("TEXT");
+    let known = DATA_SETS.iter().find(|known| plain(&name).starts_with(&plain(known.name)));
+    let source = known.map_or("TEXT", |known| known.name);
     format!("`fitgpt prepare {source} --out {}` makes it", dir.display())
 }

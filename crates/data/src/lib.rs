@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod dataset;
+pub mod known;
 
 mod token_stream;
 mod token_file;
@@ -27,7 +28,7 @@ pub mod disk;
 mod error;
 
 pub use batches::{Batch, Sampler, Use, fill_rows};
-pub use dataset::{BUILTIN, Dataset, KNOWN_DATASETS, Split};
+pub use dataset::{BUILTIN, Dataset, Split};
 pub use error::DataError;
 pub use meta::Meta;
 pub use nanogpt_sampler::{NanogptSampler, NanogptSpec, NanogptState};

@@ -33,12 +33,14 @@ const NOT_NANOGPT: [&str; 4] =
     ["eval_batch_size", "eval_block_size", "grad_checkpoint", "optimizer_state"];
 
 impl Case {
-    /// From a log and from arguments; none where nothing says what the run was.
+    /// From a log and from arguments; none where nothing says what the run was. `characters` gives
+    /// the vocabulary of a data set of characters that is known by name.
     pub fn recover(
         log: Option<&Log>,
         given: &[String],
         world: &World<'_>,
         card: Option<&str>,
+        characters: fn(&str) -> Option<u64>,
     ) -> Result<Option<Case>, SpecError> {
         let echoed: Vec<String> = log
             .map_or(Vec::new(), |log| log.run.settings.clone())
@@ -61,10 +63,8 @@ impl Case {
         let settings = Settings::read(Command::Train, &all, world)?;
         let (run, _) =
             resolve(&settings, &Environment { cuda_devices: 1, ..Environment::default() })?;
-        let rows = log.and_then(|log| log.run.vocab_size).unwrap_or(match run.dataset.as_str() {
-            "shakespeare_char" => 65,
-            _ => GPT2_ROWS,
-        });
+        let rows = log.and_then(|log| log.run.vocab_size).or_else(|| characters(&run.dataset));
+        let rows = rows.unwrap_or(GPT2_ROWS);
         let dims = run.dims(rows)?;
         let foreign =
             NOT_NANOGPT.iter().filter(|key| settings.get(key).is_some_and(|s| s.is_given()));

@@ -2,11 +2,11 @@
 
 use crate::download::{Client, Failure};
 use crate::error::{PrepareError, Result};
-use crate::known::{Known, Origin, names};
 use crate::limits;
 use crate::pick::{self, Found, Pick, Scalar};
 use crate::readers::Packing;
 use crate::sources::{Format, Place, Source, natural};
+use data::known::{Known, Origin, names};
 use serde_core::de::{IgnoredAny, MapAccess, SeqAccess};
 
 /// Where the hub is, and who asks.

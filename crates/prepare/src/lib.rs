@@ -14,7 +14,6 @@ mod limits;
 mod pick;
 mod regular;
 
-mod known;
 mod pattern;
 mod sniff;
 mod sources;
@@ -45,7 +44,6 @@ pub use download::Client;
 pub use error::{PrepareError, Result};
 pub use hub::{ENDPOINT, Hub};
 pub use journal::{Journal, Totals};
-pub use known::{Known, TABLE as KNOWN};
 pub use pipeline::MOST_WORKERS;
 // The readers by themselves: any bytes can be given to them without a preparation around it.
 pub use readers::{Packing, ReadSpec, read};

@@ -5,12 +5,12 @@ use crate::disk;
 use crate::download::{Client, hex};
 use crate::error::{PrepareError, Result};
 use crate::journal::Totals;
-use crate::known::{self, Origin};
 use crate::readers::Packing;
 use crate::sniff::Shape;
 use crate::sources::{Format, Listing, Place, Source, is_url};
 use crate::split;
 use data::Split;
+use data::known::{self, KnownTokens, Origin};
 use sha2::{Digest, Sha256};
 use std::path::PathBuf;
 use std::time::UNIX_EPOCH;
@@ -98,13 +98,13 @@ impl Job {
         }
         let columns = request.column.clone().into_iter().chain([request.field.clone()]).collect();
         let mut listing = Listing { columns, ..Listing::default() };
-        let mut known_tokenizer = None;
+        let mut known_tokens = None;
         let mut column = request.column.clone();
         for argument in &request.sources {
             let exists = std::path::Path::new(argument).exists();
             match known::find(argument).filter(|_| !exists) {
                 Some((row, config)) => {
-                    known_tokenizer = Some(row.tokenizer);
+                    known_tokens = Some(row.tokens);
                     match row.origin {
                         Origin::Text(url) => listing.sources.push(Source::of_url(url)),
                         Origin::Hub { column: named, .. } => {
@@ -124,9 +124,9 @@ impl Job {
         }
         // What is for validation comes first: --max-tokens may end before the rest is read.
         listing.sources.sort_by_key(|source| source.split != Some(Split::Val));
-        let tokenizer = match (&request.tokenizer, known_tokenizer) {
+        let tokenizer = match (&request.tokenizer, known_tokens) {
             (Some(choice), _) => choice.clone(),
-            (None, Some("char")) => Choice::Char,
+            (None, Some(KnownTokens::Characters(_))) => Choice::Char,
             (None, _) => Choice::Gpt2,
         };
         let (by_position, val) = divided(&listing.sources, request.val);

@@ -141,7 +141,7 @@ impl Listing {
         }
         Err(PrepareError::Usage(format!(
             "'{argument}' is no file, folder, pattern or known data set; known are {}",
-            crate::known::names()
+            data::known::names()
         )))
     }
 

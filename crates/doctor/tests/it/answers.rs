@@ -16,7 +16,20 @@ use spec::World;
 fn recover(log: Option<&Log>, given: &[String]) -> Option<Case> {
     let nothing = |_: &str| Err(std::io::ErrorKind::NotFound.into());
     let world = World { read: &nothing, unix_time: 0.0 };
-    Case::recover(log, given, &world, None).unwrap()
+    Case::recover(log, given, &world, None, |_| None).unwrap()
+}
+
+/// Without a log that tells it, the vocabulary is that of the data set's name.
+#[test]
+fn a_known_data_set_of_characters_has_its_own_vocabulary() {
+    let nothing = |_: &str| Err(std::io::ErrorKind::NotFound.into());
+    let world = World { read: &nothing, unix_time: 0.0 };
+    let characters = |name: &str| (name == "letters").then_some(65);
+    for (dataset, want) in [("letters", 65), ("openwebtext", 50304)] {
+        let given = [format!("--dataset={dataset}")];
+        let case = Case::recover(None, &given, &world, None, characters).unwrap().unwrap();
+        assert_eq!(case.dims.vocab_size, want, "{dataset}");
+    }
 }
 
 fn diagnose(text: &str) -> Diagnosis {

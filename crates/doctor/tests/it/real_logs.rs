@@ -12,7 +12,7 @@ use spec::World;
 pub fn recovered(log: &Log) -> (Case, Played) {
     let nothing = |_: &str| Err(std::io::ErrorKind::NotFound.into());
     let world = World { read: &nothing, unix_time: 0.0 };
-    let case = Case::recover(Some(log), &[], &world, None).unwrap().unwrap();
+    let case = Case::recover(Some(log), &[], &world, None, |_| None).unwrap().unwrap();
     assert!(case.agrees_with(log), "the log's count of parameters is this model's");
     let played = play(&case.torch).unwrap();
     (case, played)

@@ -58,7 +58,8 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     };
     let vram = flags.get("--vram").map(|size| memory(size, card)).transpose()?;
     let case = super::with_world(|world| {
-        Case::recover(log.as_ref(), &rest, world, card.map(|gpu| gpu.name))
+        let card = card.map(|gpu| gpu.name);
+        Case::recover(log.as_ref(), &rest, world, card, data::known::characters)
     })?;
     let diagnosis = Diagnosis::new(log, case, card, vram)?;
     let program = program();

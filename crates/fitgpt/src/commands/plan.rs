@@ -372,7 +372,6 @@ fn gpu_machine(gpu: Option<&Card>, run: &RunSpec) -> Result<Machine, SpecError> 
 
 /// Rows of the vocabulary without opening a data set, and what was assumed.
 fn vocabulary(run: &RunSpec) -> Result<(u64, Option<String>), TrainError> {
-    const KNOWN: [(&str, u64); 1] = [("shakespeare_char", 65)];
     if let InitFrom::Gpt2(_) = run.init_from {
         return Ok((u64::from(data::GPT2_IDS), None)); // these models bring their own
     }
@@ -388,8 +387,7 @@ fn vocabulary(run: &RunSpec) -> Result<(u64, Option<String>), TrainError> {
     if folder.join("train.bin").exists() {
         return Ok((model::GPT2_ROWS, None));
     }
-    let known = KNOWN.iter().find(|(known, _)| known == name).map(|(_, rows)| *rows);
-    let rows = known.unwrap_or(model::GPT2_ROWS);
+    let rows = data::known::characters(name).unwrap_or(model::GPT2_ROWS);
     let notice = format!("data set '{name}' is not here: planned with a vocabulary of {rows}");
     Ok((rows, Some(notice)))
 }

@@ -5,7 +5,8 @@ use crate::flags::{Flag, Given};
 use crate::preparation::{Preparation, few_val_tokens, introduction, size, summary};
 use crate::{interrupt, screen};
 use ::train::TrainError;
-use prepare::{Choice, Client, Format, Hub, Job, KNOWN, MOST_WORKERS, Outcome, PrepareError};
+use data::known;
+use prepare::{Choice, Client, Format, Hub, Job, MOST_WORKERS, Outcome, PrepareError};
 use prepare::{Request, SEED};
 use spec::SpecError;
 use spec::shell::quoted;
@@ -126,7 +127,7 @@ fn request(given: &Given) -> Result<Request, SpecError> {
         return Err(conflict(format!("prepare takes no '{shown}'; it has {}", flags.join(", "))));
     }
     if given.rest.is_empty() {
-        let names = KNOWN.map(|known| known.name).join(", ");
+        let names = known::names();
         let what = format!(
             "prepare needs a text: files, folders, patterns, addresses, '-', or one of {names}"
         );
@@ -136,7 +137,7 @@ fn request(given: &Given) -> Result<Request, SpecError> {
         (Some(""), _) => return Err(refused("--out", "a folder, such as data/mine", "")),
         (Some(out), _) => PathBuf::from(out),
         // A known name is a good folder's name.
-        (None, [name]) if KNOWN.iter().any(|known| known.name == name) => {
+        (None, [name]) if known::DATA_SETS.iter().any(|known| known.name == name) => {
             Path::new("data").join(name)
         }
         (None, _) => {

@@ -9,8 +9,8 @@ use crate::device::Device;
 use crate::numbers::grouped;
 use crate::run_report::further;
 use crate::screen;
+use data::known::DATA_SETS;
 use data_set::{dataset_name, is_data_set, prepared, same_folder, stem_of};
-use prepare::KNOWN;
 use size::sized;
 use spec::shell::quoted;
 use spec::{Command, Origin, RunSpec, Settings, SpecError, resolve};
@@ -67,7 +67,7 @@ pub fn path_among(arguments: &[String]) -> Result<Option<(usize, String)>, SpecE
 /// What to say of a text that is not there.
 fn missing(argument: &str) -> String {
     let shown: String = argument.chars().take(60).collect();
-    let is_known = KNOWN.iter().any(|known| known.name == argument);
+    let is_known = DATA_SETS.iter().any(|known| known.name == argument);
     match is_known || argument.starts_with("http") {
         true => format!(
             "'{shown}' is not here yet: `fitgpt prepare {shown} --out data/NAME` brings it, \

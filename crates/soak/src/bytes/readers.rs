@@ -340,7 +340,7 @@ fn log(bytes: &[u8], _: &Path) -> Result<(), String> {
     let log = Log::read(bytes);
     let nothing = |_: &str| Err(std::io::ErrorKind::NotFound.into());
     let world = World { read: &nothing, unix_time: 0.0 };
-    let case = match Case::recover(Some(&log), &[], &world, None) {
+    let case = match Case::recover(Some(&log), &[], &world, None, data::known::characters) {
         Ok(case) => case,
         Err(error) => return refused(error),
     };

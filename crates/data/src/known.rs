@@ -1,8 +1,7 @@
-//! The data sets that are known by name: one table, from which everything else follows.
-//!
-//! `data::KNOWN_DATASETS` has the same names, for `train`'s advice; a test compares them.
+//! The data sets that are known by name: the only table of them. `prepare` downloads by it, `train`
+//! and `plan` give advice and vocabularies by it, `--help` and shell completion list its names.
 
-use data::Split;
+use crate::dataset::Split;
 
 /// A row of the table.
 #[derive(Clone, Copy, Debug)]
@@ -11,10 +10,19 @@ pub struct Known {
     pub name: &'static str,
     /// What it is, in a few words.
     pub about: &'static str,
-    /// The tokenizer where none is named.
-    pub tokenizer: &'static str,
+    /// How it becomes tokens where no tokenizer is named.
+    pub tokens: KnownTokens,
     /// Where it comes from.
     pub origin: Origin,
+}
+
+/// How a known data set becomes tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KnownTokens {
+    /// One id per character; the text has so many different ones.
+    Characters(u32),
+    /// GPT-2's byte pairs.
+    Gpt2,
 }
 
 /// Where a data set comes from.
@@ -64,23 +72,23 @@ const FINEWEB: &[Config] = &[
 ];
 
 /// All of them; a name before those that it begins with.
-pub const TABLE: [Known; 6] = [
+pub const DATA_SETS: [Known; 6] = [
     Known {
         name: "shakespeare_char",
         about: "tinyshakespeare by characters, 1.1 MB",
-        tokenizer: "char",
+        tokens: KnownTokens::Characters(65),
         origin: Origin::Text(SHAKESPEARE),
     },
     Known {
         name: "shakespeare",
         about: "tinyshakespeare by GPT-2's byte pairs, 1.1 MB",
-        tokenizer: "gpt2",
+        tokens: KnownTokens::Gpt2,
         origin: Origin::Text(SHAKESPEARE),
     },
     Known {
         name: "openwebtext",
         about: "the open copy of GPT-2's training text, about 9 billion tokens",
-        tokenizer: "gpt2",
+        tokens: KnownTokens::Gpt2,
         origin: Origin::Hub {
             repository: "Skylion007/openwebtext",
             configs: &[config("plain_text", &[(MAIN, "plain_text"), (CONVERTED, "plain_text")])],
@@ -91,7 +99,7 @@ pub const TABLE: [Known; 6] = [
     Known {
         name: "fineweb-edu",
         about: "educational web text; sample-10BT unless another config is named",
-        tokenizer: "gpt2",
+        tokens: KnownTokens::Gpt2,
         origin: Origin::Hub {
             repository: "HuggingFaceFW/fineweb-edu",
             configs: FINEWEB,
@@ -102,7 +110,7 @@ pub const TABLE: [Known; 6] = [
     Known {
         name: "fineweb",
         about: "web text; sample-10BT unless another config is named",
-        tokenizer: "gpt2",
+        tokens: KnownTokens::Gpt2,
         origin: Origin::Hub {
             repository: "HuggingFaceFW/fineweb",
             configs: FINEWEB,
@@ -113,7 +121,7 @@ pub const TABLE: [Known; 6] = [
     Known {
         name: "tinystories",
         about: "two million short stories in simple words, about 0.5 billion tokens",
-        tokenizer: "gpt2",
+        tokens: KnownTokens::Gpt2,
         origin: Origin::Hub {
             repository: "roneneldan/TinyStories",
             configs: &[config("default", &[(MAIN, "data"), (CONVERTED, "default")])],
@@ -130,14 +138,23 @@ pub fn find(argument: &str) -> Option<(&'static Known, Option<&str>)> {
         Some((name, config)) => (name, Some(config)),
         None => (argument, None),
     };
-    let row = TABLE.iter().find(|row| row.name == name)?;
+    let row = DATA_SETS.iter().find(|row| row.name == name)?;
     Some((row, config))
+}
+
+/// Ids of a data set that is known by name and has its own alphabet.
+#[must_use]
+pub fn characters(name: &str) -> Option<u64> {
+    match DATA_SETS.iter().find(|row| row.name == name)?.tokens {
+        KnownTokens::Characters(count) => Some(u64::from(count)),
+        KnownTokens::Gpt2 => None,
+    }
 }
 
 /// All names, for messages.
 #[must_use]
 pub fn names() -> String {
-    TABLE.map(|row| row.name).join(", ")
+    DATA_SETS.map(|row| row.name).join(", ")
 }
 
 impl Config {
@@ -159,8 +176,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_names_are_those_that_train_advises() {
-        assert_eq!(TABLE.map(|row| row.name), data::KNOWN_DATASETS);
+    fn a_name_stands_before_those_that_it_begins_with() {
+        for (index, row) in DATA_SETS.iter().enumerate() {
+            let hidden = DATA_SETS[..index].iter().find(|other| row.name.starts_with(other.name));
+            assert!(hidden.is_none(), "{} is hidden by {hidden:?}", row.name);
+        }
     }
 
     #[test]
