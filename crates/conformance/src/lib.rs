@@ -20,7 +20,7 @@
 //! fn load(plan: Plan) -> Result<Box<dyn Backend>, BackendError> {
 //! #   drop(plan);
 //! #   Err(BackendError::Unsupported { what: "an example".into() })
-//!     // your backend's constructor
+//!     // prove the plan with `plan::verify` and call your backend's constructor
 //! }
 //!
 //! let scratch: Rc<dyn Scratch> = Rc::new(NoScratch);

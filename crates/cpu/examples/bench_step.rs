@@ -4,7 +4,7 @@
 use fitgpt_cpu::{CpuBackend, CpuOptions, CpuScratch};
 use model::{Dims, Draft, ModelSpec, OptimizerSpec, Program, ProgramSpec, TrainSpec, Types, init};
 use plan::ops::{GeluKind, Scaling};
-use plan::{Backend, Plan, StepInputs, StepState};
+use plan::{Backend, BackendError, Plan, StepInputs, StepState, verify};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::rc::Rc;
@@ -104,7 +104,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let Draft { program, schedule } = draft(&flags, dims)?;
     let plan = Plan::new(schedule)?;
     let options = CpuOptions::new(flags["threads"] as usize);
-    let mut backend = CpuBackend::new(plan, options)?;
+    let proved = verify(plan, CpuScratch { threads: options.threads });
+    let mut backend = CpuBackend::new(proved.map_err(BackendError::from)?, options)?;
     initialise(&mut backend, &program, &dims)?;
     let (rows, positions) = (flags["batch_size"], flags["block_size"]);
     let slice = &program.train[0];

@@ -7,8 +7,8 @@ use crate::kernels;
 use crate::pool::Pool;
 use plan::ops::{AdamW, Op, TOKEN_BLOCK};
 use plan::{
-    Backend, BackendError, Bytes, Dtype, Plan, Scratch, SegmentId, StepInputs, StepState, TensorId,
-    Tensors,
+    Backend, BackendError, Bytes, Dtype, Plan, Proved, Scratch, SegmentId, StepInputs, StepState,
+    TensorId, Tensors,
 };
 use std::time::Instant;
 
@@ -90,7 +90,7 @@ const MAX_THREADS: usize = 1024;
 
 /// A plan on the CPU.
 pub struct CpuBackend {
-    plan: Plan,
+    plan: Proved<CpuScratch>,
     memory: Memory,
     pool: Pool,
     isa: Isa,
@@ -98,17 +98,47 @@ pub struct CpuBackend {
 }
 
 impl CpuBackend {
-    /// Proves the plan sound, obtains its memory and starts the threads.
-    pub fn new(plan: Plan, options: CpuOptions) -> Result<CpuBackend, BackendError> {
-        plan::verify::verify(&plan).map_err(|defects| {
-            let first: Vec<String> = defects.iter().take(3).map(ToString::to_string).collect();
-            BackendError::BadPlan { defects: first.join("; ") }
-        })?;
+    /// Obtains the plan's memory and starts the threads.
+    ///
+    /// ```
+    /// use fitgpt_cpu::{CpuBackend, CpuOptions, CpuScratch};
+    /// use plan::{BackendError, Plan, Proved, verify};
+    ///
+    /// fn load(plan: Plan) -> Result<CpuBackend, BackendError> {
+    ///     let proved: Proved<CpuScratch> = verify(plan, CpuScratch { threads: 2 })?;
+    ///     CpuBackend::new(proved, CpuOptions::new(2))
+    /// }
+    /// ```
+    ///
+    /// A plan that was not proved, or was proved for kernels that need another workspace, does
+    /// not compile:
+    ///
+    /// ```compile_fail,E0308
+    /// # use fitgpt_cpu::{CpuBackend, CpuOptions};
+    /// # use plan::{BackendError, Plan};
+    /// fn load(plan: Plan) -> Result<CpuBackend, BackendError> {
+    ///     CpuBackend::new(plan, CpuOptions::new(2))
+    /// }
+    /// ```
+    ///
+    /// ```compile_fail,E0308
+    /// # use fitgpt_cpu::{CpuBackend, CpuOptions};
+    /// # use plan::{BackendError, GpuScratch, Proved};
+    /// fn load(proved: Proved<GpuScratch>) -> Result<CpuBackend, BackendError> {
+    ///     CpuBackend::new(proved, CpuOptions::new(2))
+    /// }
+    /// ```
+    pub fn new(plan: Proved<CpuScratch>, options: CpuOptions) -> Result<CpuBackend, BackendError> {
         if options.threads > MAX_THREADS {
             let what = format!("{} threads, at most {MAX_THREADS}", options.threads);
             return Err(BackendError::Unsupported { what });
         }
-        check_supported(&plan, options.threads.max(1))?;
+        if options.threads.max(1) > plan.scratch().threads.max(1) {
+            let (asked, planned) = (options.threads, plan.scratch().threads);
+            let what = format!("{asked} threads with the workspace of {planned}");
+            return Err(BackendError::Unsupported { what });
+        }
+        check_supported(&plan)?;
         let memory = Memory::new(&plan, options.memory)?;
         let pool = Pool::new(options.threads).map_err(|error| {
             let threads = options.threads;
@@ -122,8 +152,8 @@ impl CpuBackend {
     }
 }
 
-/// Element types and scratch, so that no kernel meets a surprise.
-fn check_supported(plan: &Plan, threads: usize) -> Result<(), BackendError> {
+/// Element types, so that no kernel meets a surprise.
+fn check_supported(plan: &Plan) -> Result<(), BackendError> {
     let tensors = &plan.schedule.tensors;
     for step in plan.schedule.segments.iter().flat_map(|segment| &segment.steps) {
         if let Op::AdamW(AdamW { copy: Some(copy), .. }) = &step.op {
@@ -141,28 +171,9 @@ fn check_supported(plan: &Plan, threads: usize) -> Result<(), BackendError> {
                 let what = format!("{} as {} on the CPU", tensor.name, tensor.dtype);
                 return Err(BackendError::Unsupported { what });
             }
-            if operand.name == "workspace" {
-                check_workspace(&step.op, tensors, operand.tensor, threads)?;
-            }
         }
     }
     Ok(())
-}
-
-fn check_workspace(
-    op: &Op,
-    tensors: &Tensors,
-    workspace: TensorId,
-    threads: usize,
-) -> Result<(), BackendError> {
-    let (needed, given) = (CpuScratch { threads }.bytes(op, tensors), tensors.bytes(workspace));
-    if needed.is_some_and(|needed| needed <= given) {
-        return Ok(());
-    }
-    let (op, given) = (op.operation().name(), given.get());
-    let needed = needed.map_or("more than 2^63".to_string(), |needed| needed.get().to_string());
-    let what = format!("{op} on {threads} threads in {given} bytes of workspace, {needed} needed");
-    Err(BackendError::Unsupported { what })
 }
 
 impl Backend for CpuBackend {

@@ -16,7 +16,8 @@ use crate::step::Step;
 use crate::stream::{Event, Graph};
 use crate::tiles::Tiles;
 use plan::{
-    Backend, BackendError, Bytes, HostAccess, Phase, Plan, Scope, SegmentId, StepInputs, TensorId,
+    Backend, BackendError, Bytes, GpuScratch, HostAccess, Phase, Plan, Proved, Scope, SegmentId,
+    StepInputs, TensorId,
 };
 use std::fmt;
 use std::sync::Arc;
@@ -126,7 +127,7 @@ pub(crate) enum Bound {
 
 /// A plan on a GPU.
 pub struct CudaBackend {
-    plan: Plan,
+    plan: Proved<GpuScratch>,
     access: HostAccess,
     limits: Limits,
     graphs: Vec<Option<Graph>>,
@@ -164,9 +165,46 @@ impl DeviceArena {
 }
 
 impl CudaBackend {
-    /// Proves the plan, loads all its code, runs every kernel and product once, measures, takes
-    /// the arena, records graphs, and measures again.
-    pub fn new(gpu: &Gpu, plan: Plan, options: &CudaOptions) -> Result<CudaBackend, LoadError> {
+    /// Loads all the plan's code, runs every kernel and product once, measures, takes the arena,
+    /// records graphs, and measures again.
+    ///
+    /// ```
+    /// use fitgpt_cuda::{CudaBackend, CudaOptions, Gpu, LoadError};
+    /// use plan::{BackendError, GpuScratch, Plan, Proved, verify};
+    ///
+    /// fn load(gpu: &Gpu, plan: Plan, options: &CudaOptions) -> Result<CudaBackend, LoadError> {
+    ///     let proved = verify(plan, GpuScratch).map_err(BackendError::from)?;
+    ///     CudaBackend::new(gpu, proved, options)
+    /// }
+    /// ```
+    ///
+    /// A plan that was not proved, or was proved for kernels that need another workspace, does
+    /// not compile:
+    ///
+    /// ```compile_fail,E0308
+    /// # use fitgpt_cuda::{CudaBackend, CudaOptions, Gpu, LoadError};
+    /// # use plan::Plan;
+    /// fn load(gpu: &Gpu, plan: Plan, options: &CudaOptions) -> Result<CudaBackend, LoadError> {
+    ///     CudaBackend::new(gpu, plan, options)
+    /// }
+    /// ```
+    ///
+    /// ```compile_fail,E0308
+    /// # use fitgpt_cuda::{CudaBackend, CudaOptions, Gpu, LoadError};
+    /// # use plan::{NoScratch, Plan, Proved};
+    /// fn load(
+    ///     gpu: &Gpu,
+    ///     proved: Proved<NoScratch>,
+    ///     options: &CudaOptions,
+    /// ) -> Result<CudaBackend, LoadError> {
+    ///     CudaBackend::new(gpu, proved, options)
+    /// }
+    /// ```
+    pub fn new(
+        gpu: &Gpu,
+        plan: Proved<GpuScratch>,
+        options: &CudaOptions,
+    ) -> Result<CudaBackend, LoadError> {
         let wanted = plan.arena_bytes;
         CudaBackend::load(gpu, plan, options).map_err(|error| match error {
             LoadError::Cuda(CudaError::Call { code: OUT_OF_MEMORY, .. }) => {
@@ -177,11 +215,11 @@ impl CudaBackend {
         })
     }
 
-    fn load(gpu: &Gpu, plan: Plan, options: &CudaOptions) -> Result<CudaBackend, LoadError> {
-        plan::verify::verify(&plan).map_err(|defects| {
-            let first: Vec<String> = defects.iter().take(3).map(ToString::to_string).collect();
-            BackendError::BadPlan { defects: first.join("; ") }
-        })?;
+    fn load(
+        gpu: &Gpu,
+        plan: Proved<GpuScratch>,
+        options: &CudaOptions,
+    ) -> Result<CudaBackend, LoadError> {
         let context = gpu.context.clone();
         let lowering = LoweringOptions { tf32: options.tf32, tiles: options.tiles };
         let lowered = lower(&plan, lowering)?;

@@ -10,7 +10,7 @@ use crate::lowering::{Lowered, Place, Work};
 use crate::memory::DeviceMemory;
 use crate::module::Module;
 use crate::signature::Argument;
-use plan::{Dtype, Plan, TensorId};
+use plan::Plan;
 use std::sync::Arc;
 
 pub(crate) fn load_modules(gpu: &Gpu, lowered: &Lowered) -> Result<Vec<Module>, LoadError> {
@@ -25,12 +25,7 @@ pub(crate) fn load_products(
     lowered: &Lowered,
     options: &CudaOptions,
 ) -> Result<Vec<Product>, LoadError> {
-    let tensors = &plan.schedule.tensors;
-    let is_workspace = |id: &TensorId| {
-        let tensor = tensors.get(*id);
-        tensor.name == "workspace" && tensor.dtype == Dtype::F32
-    };
-    let workspace = tensors.ids().find(is_workspace).map_or(0, |id| tensors.bytes(id).get());
+    let workspace = products_workspace(plan, lowered);
     let known = |shape: &ProductShape| {
         let key = shape.key();
         let found = options.choices.iter().find(|(name, _)| *name == key);
@@ -41,6 +36,16 @@ pub(crate) fn load_products(
         products.push(Product::new(&gpu.products, *shape, workspace, known(shape))?);
     }
     Ok(products)
+}
+
+/// Bytes of workspace that every step with products has.
+fn products_workspace(plan: &Plan, lowered: &Lowered) -> u64 {
+    let steps = plan.schedule.segments.iter().flat_map(|segment| &segment.steps);
+    let has_product = |work: &Vec<Work>| work.iter().any(|work| matches!(work, Work::Product(_)));
+    let with_products =
+        steps.zip(lowered.segments.iter().flatten()).filter(|(_, w)| has_product(w));
+    let bytes = |tensor| plan.schedule.tensors.bytes(tensor).get();
+    with_products.map(|(step, _)| step.op.workspace().map_or(0, bytes)).min().unwrap_or(0)
 }
 
 /// Every kernel once without work, every product once on memory that is given back: what the

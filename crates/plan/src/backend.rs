@@ -3,6 +3,7 @@
 
 use crate::arena::Plan;
 use crate::bytes::Bytes;
+use crate::defect::Defect;
 use crate::ops::Op;
 use crate::schedule::SegmentId;
 use crate::tensor::{TensorId, Tensors};
@@ -126,7 +127,15 @@ impl fmt::Display for BackendError {
 
 impl std::error::Error for BackendError {}
 
-/// Executes one plan. Making one obtains all memory; nothing after that does.
+impl From<Vec<Defect>> for BackendError {
+    fn from(defects: Vec<Defect>) -> BackendError {
+        let first: Vec<String> = defects.iter().take(3).map(ToString::to_string).collect();
+        BackendError::BadPlan { defects: first.join("; ") }
+    }
+}
+
+/// Executes one plan. It is made from a [`crate::Proved`] plan and obtains all memory then; nothing
+/// after that does.
 ///
 /// Run-wide tensors can be written and read at any time between runs. What a phase keeps lasts
 /// while segments of that phase run one after another, and is NaN when the phase is entered again.

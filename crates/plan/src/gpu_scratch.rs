@@ -6,8 +6,8 @@ use crate::bytes::Bytes;
 use crate::ops::Op;
 use crate::tensor::Tensors;
 
-/// What a library of products may use; its fast algorithms want no more.
-const PRODUCTS: u64 = 32 << 20;
+/// What a library of matmuls may use; its fast algorithms want no more.
+const MATMULS: u64 = 32 << 20;
 
 /// Sums over tokens (biases, gains) are made over so many at a time, whatever the GPU, and then
 /// added in order: the same bits on every run.
@@ -27,12 +27,12 @@ impl Scratch for GpuScratch {
         let elements = |id| tensors.get(id).shape.elements();
         let needed = match op {
             Op::Linear(_) | Op::LinearBackwardInput(_) | Op::HeadEval(_) | Op::HeadTrain(_) => {
-                PRODUCTS
+                MATMULS
             }
             Op::LinearBackwardWeight(op) => {
                 let shape = tensors.get(op.d_out).shape;
                 let partials = partial_sums(shape.rows()).checked_mul(shape.width())?;
-                PRODUCTS.max(partials.checked_mul(4)?)
+                MATMULS.max(partials.checked_mul(4)?)
             }
             // Gain's and bias's.
             Op::LayerNormBackward(op) => {
@@ -41,7 +41,19 @@ impl Scratch for GpuScratch {
             }
             // Two arrays of ids and two of places, while they are sorted.
             Op::EmbedBackward(op) => elements(op.tokens).checked_mul(16)?,
-            _ => 0,
+            Op::Embed(_)
+            | Op::LayerNorm(_)
+            | Op::Attention(_)
+            | Op::AttentionBackward(_)
+            | Op::AttentionDecode(_)
+            | Op::Gelu(_)
+            | Op::GeluBackward(_)
+            | Op::CacheStore(_)
+            | Op::SelectPosition(_)
+            | Op::GradNorm(_)
+            | Op::LossScaler(_)
+            | Op::AdamW(_)
+            | Op::Transfer(_) => 0,
         };
         Bytes::new(needed)
     }

@@ -2,12 +2,13 @@
 //!
 //! A [`schedule::Schedule`] is an ordered list of steps over typed tensors. Everything else is a
 //! function of it: [`lifetimes`] says when each tensor is alive, [`arena`] gives each an address,
-//! [`verify`] proves that no step can meet another tensor's bytes, [`report`] prints the bill, and
-//! a [`backend::Backend`] executes it. Nothing here knows a device, a file, a clock or a setting.
+//! [`mod@verify`] proves that no step can meet another tensor's bytes, [`report`] prints the bill,
+//! and a [`backend::Backend`] executes what was proved. Nothing here knows a device, a file, a
+//! clock or a setting.
 //!
 //! ```
 //! use fitgpt_plan::ops::{Gelu, GeluKind, Op};
-//! use fitgpt_plan::{Dtype, Io, Phase, Plan, Role, ScheduleBuilder, Shape};
+//! use fitgpt_plan::{Dtype, Io, NoScratch, Phase, Plan, Role, ScheduleBuilder, Shape, verify};
 //!
 //! let mut builder = ScheduleBuilder::new();
 //! let mut segment = builder.segment("demo", Phase::Train);
@@ -18,8 +19,8 @@
 //! segment.finish();
 //!
 //! let plan = Plan::new(builder.finish())?;
-//! fitgpt_plan::verify::verify(&plan).map_err(|defects| format!("{defects:?}"))?;
-//! assert_eq!(plan.arena_bytes.get(), 2 * 256);
+//! let proved = verify(plan, NoScratch).map_err(|defects| format!("{defects:?}"))?;
+//! assert_eq!(proved.arena_bytes.get(), 2 * 256);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 #![forbid(unsafe_code)]
@@ -28,6 +29,7 @@ pub mod arena;
 pub mod backend;
 pub mod bytes;
 pub mod cost;
+pub mod defect;
 pub mod hardware;
 pub mod error;
 pub mod gpu_scratch;
@@ -46,6 +48,7 @@ pub mod verify;
 pub use arena::{Placement, Plan, SegmentLayout};
 pub use backend::{Backend, BackendError, NoScratch, Scratch, StepInputs};
 pub use bytes::{ALIGNMENT, Bytes};
+pub use defect::Defect;
 pub use error::PlanError;
 pub use gpu_scratch::GpuScratch;
 pub use host_access::HostAccess;
@@ -53,3 +56,4 @@ pub use lifetimes::Live;
 pub use schedule::{Pass, Schedule, ScheduleBuilder, Segment, SegmentBuilder, SegmentId, Step};
 pub use step_state::{StateField, StateWords, StepState};
 pub use tensor::{Dtype, Io, Phase, Role, Scope, Shape, Tensor, TensorId, Tensors, View};
+pub use verify::{Proved, verify};

@@ -1,118 +1,60 @@
 //! The proof that a plan is sound, made from the plan alone: nothing of placement's reasoning is
 //! reused. Each segment is played on a shadow of the arena that remembers who wrote every byte.
+//! [`Proved`] is the proof as a type: backends accept nothing else.
 
 use crate::arena::{Placement, Plan, SegmentLayout};
+use crate::backend::Scratch;
+use crate::bytes::Bytes;
+use crate::defect::Defect;
 use crate::ops::Access;
 use crate::schedule::SegmentId;
 use crate::tensor::{Io, Scope, TensorId};
 use std::collections::BTreeMap;
-use std::fmt;
+use std::ops::Deref;
 
-/// One thing that is wrong with a plan, by the names a person can look up in its listing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Defect {
-    /// Two tensors share bytes while both are alive.
-    Overlap {
-        /// Segment.
-        segment: String,
-        /// The tensors.
-        tensors: [String; 2],
-        /// How many bytes they share.
-        bytes: u64,
-    },
-    /// A step touches a tensor outside the time the plan keeps its bytes.
-    OutsideLife {
-        /// Segment and step.
-        at: String,
-        /// The tensor.
-        tensor: String,
-    },
-    /// A step reads bytes that were never written, or were written by another tensor since.
-    ReadBeforeWrite {
-        /// Segment and step.
-        at: String,
-        /// The tensor.
-        tensor: String,
-    },
-    /// A step writes an operand that shares bytes with another operand of the same step.
-    Aliased {
-        /// Segment and step.
-        at: String,
-        /// The operands' tensors.
-        tensors: [String; 2],
-    },
-    /// An offset that is no multiple of the alignment.
-    Misaligned {
-        /// Segment.
-        segment: String,
-        /// The tensor.
-        tensor: String,
-        /// Its offset.
-        offset: u64,
-    },
-    /// A tensor that outlives segments stands at different offsets in two of them.
-    Moved {
-        /// The tensor.
-        tensor: String,
-        /// The segments.
-        segments: [String; 2],
-        /// Its offsets in them.
-        offsets: [u64; 2],
-    },
-    /// A step breaks the type or shape rule of its op.
-    Rule {
-        /// Segment and step.
-        at: String,
-        /// What the op says.
-        problem: String,
-    },
-    /// A tensor has no place, a place of the wrong size, or one beyond the arena.
-    Misplaced {
-        /// Segment.
-        segment: String,
-        /// The tensor.
-        tensor: String,
-        /// What is wrong.
-        problem: String,
-    },
+/// A plan that [`verify`] has found sound for backends with the scratch `S`. Nothing else makes
+/// one, and nobody can change the plan inside, so a backend that asks for it needs no check.
+///
+/// ```compile_fail
+/// # fn proof(plan: fitgpt_plan::Plan) -> fitgpt_plan::Proved<fitgpt_plan::NoScratch> {
+/// fitgpt_plan::Proved { plan, scratch: fitgpt_plan::NoScratch }
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Proved<S> {
+    plan: Plan,
+    scratch: S,
 }
 
-impl fmt::Display for Defect {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Defect::Overlap { segment, tensors: [a, b], bytes } => {
-                write!(f, "{segment}: {a} and {b} share {bytes} bytes while both are alive")
-            }
-            Defect::OutsideLife { at, tensor } => {
-                write!(f, "{at} touches {tensor} when its bytes are not its own")
-            }
-            Defect::ReadBeforeWrite { at, tensor } => {
-                write!(f, "{at} reads {tensor}, which nothing has written")
-            }
-            Defect::Aliased { at, tensors: [a, b] } => {
-                write!(f, "{at} writes {a} and touches {b}, which shares its bytes")
-            }
-            Defect::Misaligned { segment, tensor, offset } => {
-                write!(f, "{segment}: {tensor} stands at {offset}, which is not aligned")
-            }
-            Defect::Moved { tensor, segments: [a, b], offsets: [at_a, at_b] } => {
-                write!(f, "{tensor} stands at {at_a} in {a} and at {at_b} in {b}")
-            }
-            Defect::Rule { at, problem } => write!(f, "{at}: {problem}"),
-            Defect::Misplaced { segment, tensor, problem } => {
-                write!(f, "{segment}: {tensor} {problem}")
-            }
-        }
+impl<S> Proved<S> {
+    /// What the workspaces of the plan's steps are large enough for.
+    pub fn scratch(&self) -> &S {
+        &self.scratch
     }
 }
 
-/// Proves the plan sound, or lists what is wrong with it.
-pub fn verify(plan: &Plan) -> Result<(), Vec<Defect>> {
+impl<S> Deref for Proved<S> {
+    type Target = Plan;
+
+    fn deref(&self) -> &Plan {
+        &self.plan
+    }
+}
+
+/// Proves a plan sound, workspaces for the backend with this scratch included; or lists what is
+/// wrong with it.
+pub fn verify<S: Scratch>(plan: Plan, scratch: S) -> Result<Proved<S>, Vec<Defect>> {
+    let defects = defects(&plan, &scratch);
+    if defects.is_empty() { Ok(Proved { plan, scratch }) } else { Err(defects) }
+}
+
+/// All that is wrong with a plan for a backend with this scratch.
+pub fn defects(plan: &Plan, scratch: &dyn Scratch) -> Vec<Defect> {
     let mut defects = Vec::new();
     if plan.layouts.len() != plan.schedule.segments.len() {
         let problem = format!("has {} layouts", plan.layouts.len());
         let segment = format!("{} segments", plan.schedule.segments.len());
-        return Err(vec![Defect::Misplaced { segment, tensor: "the plan".into(), problem }]);
+        return vec![Defect::Misplaced { segment, tensor: "the plan".into(), problem }];
     }
     check_moves(plan, &mut defects);
     for segment in plan.schedule.segment_ids() {
@@ -120,8 +62,9 @@ pub fn verify(plan: &Plan) -> Result<(), Vec<Defect>> {
         check.places(&mut defects);
         check.overlaps(&mut defects);
         check.steps(&mut defects);
+        check.workspaces(scratch, &mut defects);
     }
-    if defects.is_empty() { Ok(()) } else { Err(defects) }
+    defects
 }
 
 /// Tensors that outlive segments have one offset wherever they appear.
@@ -289,6 +232,20 @@ impl<'a> SegmentCheck<'a> {
                 let at = format!("{} (what follows it)", self.segment_name());
                 let tensor = self.name(place.tensor);
                 defects.push(Defect::ReadBeforeWrite { at, tensor });
+            }
+        }
+    }
+
+    /// Every step has the workspace that the backend's kernels will use.
+    fn workspaces(&self, scratch: &dyn Scratch, defects: &mut Vec<Defect>) {
+        let tensors = &self.plan.schedule.tensors;
+        let steps = &self.plan.schedule.segment(self.segment).steps;
+        for (index, step) in steps.iter().enumerate() {
+            let given = step.op.workspace().map_or(Bytes::ZERO, |tensor| tensors.bytes(tensor));
+            let needed = scratch.bytes(&step.op, tensors);
+            if needed.is_none_or(|needed| needed > given) {
+                let (needed, given) = (needed.map(Bytes::get), given.get());
+                defects.push(Defect::SmallWorkspace { at: self.at(index), needed, given });
             }
         }
     }

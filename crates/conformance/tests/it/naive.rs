@@ -5,8 +5,8 @@
 use crate::naive_ops;
 use plan::ops::Op;
 use plan::{
-    Backend, BackendError, Bytes, Dtype, Io, Plan, Scope, SegmentId, StepInputs, StepState,
-    TensorId,
+    Backend, BackendError, Bytes, Dtype, Io, NoScratch, Plan, Proved, Scope, SegmentId, StepInputs,
+    StepState, TensorId, verify,
 };
 use rng::{Purpose, Stream};
 
@@ -20,7 +20,7 @@ pub struct Sabotage {
 }
 
 pub struct Naive {
-    plan: Plan,
+    plan: Proved<NoScratch>,
     arena: Vec<u8>,
     sabotage: Sabotage,
     noise: Stream,
@@ -33,6 +33,7 @@ pub fn load(plan: Plan) -> Result<Box<dyn Backend>, BackendError> {
 
 /// Loads a plan into a backend that errs.
 pub fn load_with(plan: Plan, sabotage: Sabotage) -> Result<Box<dyn Backend>, BackendError> {
+    let plan = verify(plan, NoScratch)?;
     let arena = vec![0xA5; plan.arena_bytes.get() as usize];
     Ok(Box::new(Naive { plan, arena, sabotage, noise: Stream::new(1, Purpose::Sample, 0) }))
 }

@@ -61,7 +61,8 @@ fn thirty_random_plans() {
         let plan = plan::Plan::new(random.draft().schedule).unwrap();
         let wanted = plan.arena_bytes.get() + plan.host_bytes.get();
         let before = arena_bytes();
-        let backend = fitgpt_cpu::CpuBackend::new(plan, CpuOptions::new(2)).unwrap();
+        let proved = plan::verify(plan, random.scratch()).unwrap();
+        let backend = fitgpt_cpu::CpuBackend::new(proved, CpuOptions::new(2)).unwrap();
         let taken = arena_bytes() - before;
         assert_eq!(taken, wanted, "{round}");
         drop(backend);
@@ -80,7 +81,8 @@ fn child() {
     let plan = plan::Plan::new(setup.draft().schedule).unwrap();
     let arena = plan.arena_bytes;
     let tables = arena_bytes();
-    let backend = fitgpt_cpu::CpuBackend::new(plan, CpuOptions::new(2)).unwrap();
+    let proved = plan::verify(plan, setup.scratch()).unwrap();
+    let backend = fitgpt_cpu::CpuBackend::new(proved, CpuOptions::new(2)).unwrap();
     assert_eq!(backend.arena_bytes(), arena, "planned = allocated, in the backend's words");
     let large = arena_bytes() - tables;
     assert_eq!(large, arena.get(), "planned = allocated, in the allocator's words");

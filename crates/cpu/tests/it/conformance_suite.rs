@@ -2,7 +2,7 @@
 
 use conformance::{Failure, Summary, check_finite_differences, check_models, check_ops};
 use fitgpt_cpu::{CpuBackend, CpuOptions, CpuScratch, Isa};
-use plan::{Backend, BackendError, Plan, Scratch};
+use plan::{Backend, BackendError, Plan, Scratch, verify};
 use std::rc::Rc;
 
 const THREADS: usize = 2;
@@ -14,7 +14,8 @@ fn passes(check: Check) {
     for isa in Isa::available() {
         let load = |plan: Plan| -> Result<Box<dyn Backend>, BackendError> {
             let options = CpuOptions { isa, poison: true, ..CpuOptions::new(THREADS) };
-            Ok(Box::new(CpuBackend::new(plan, options)?))
+            let proved = verify(plan, CpuScratch { threads: THREADS })?;
+            Ok(Box::new(CpuBackend::new(proved, options)?))
         };
         match check(&load, &scratch) {
             Ok(summary) => println!("{}: {summary}", isa.name()),

@@ -7,7 +7,7 @@ use model::{
     ProgramSpec, TrainSpec, Types,
 };
 use plan::ops::{GeluKind, Scaling};
-use plan::{Backend, Dtype, Plan, StepInputs, StepState, TensorId};
+use plan::{Backend, Dtype, Plan, StepInputs, StepState, TensorId, verify};
 use std::rc::Rc;
 
 /// What a test varies.
@@ -46,9 +46,12 @@ pub fn setup() -> Setup {
 }
 
 impl Setup {
+    pub fn scratch(&self) -> CpuScratch {
+        CpuScratch { threads: self.scratch_threads }
+    }
+
     pub fn draft(&self) -> Draft {
         let dims = self.dims.checked().unwrap();
-        let scratch = CpuScratch { threads: self.scratch_threads };
         let optimizer = OptimizerSpec {
             beta1: 0.9,
             beta2: 0.95,
@@ -78,13 +81,14 @@ impl Setup {
             eval: Some(EvalSpec { slices, positions, head_chunk, loss_rows }),
             generate: self.generate.clone(),
         };
-        Draft::new(&spec, Rc::new(scratch)).unwrap()
+        Draft::new(&spec, Rc::new(self.scratch())).unwrap()
     }
 
     pub fn run(&self, options: CpuOptions) -> Run {
         let Draft { program, schedule } = self.draft();
         let plan = Plan::new(schedule).unwrap();
-        let mut run = Run { backend: CpuBackend::new(plan, options).unwrap(), program };
+        let proved = verify(plan, self.scratch()).unwrap();
+        let mut run = Run { backend: CpuBackend::new(proved, options).unwrap(), program };
         run.fill_weights();
         run
     }

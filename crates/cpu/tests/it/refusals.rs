@@ -1,13 +1,18 @@
 //! No panic on any input: what the plan does not allow is an error that carries the number.
 
 use crate::fixture::{ids_to_bytes, setup};
-use fitgpt_cpu::{CpuBackend, CpuOptions};
+use fitgpt_cpu::{CpuBackend, CpuOptions, CpuScratch};
 use model::GenerateSpec;
 use plan::ops::{Gelu, GeluKind, SelectPosition};
 use plan::{
     Backend, BackendError, Bytes, Dtype, Io, Phase, Plan, Role, ScheduleBuilder, Shape, StepInputs,
-    StepState,
+    StepState, verify,
 };
+
+/// Proves a plan for so many threads and runs it on them.
+fn load(plan: Plan, threads: usize) -> Result<CpuBackend, BackendError> {
+    CpuBackend::new(verify(plan, CpuScratch { threads })?, CpuOptions::new(threads))
+}
 
 #[test]
 fn tokens_and_targets_outside_the_vocabulary() {
@@ -83,8 +88,7 @@ fn stale_inputs_and_outputs() {
         segment.push(Gelu { x, out, kind: GeluKind::Erf }).unwrap();
         ids.push((segment.finish(), x, out));
     }
-    let plan = Plan::new(builder.finish()).unwrap();
-    let mut backend = CpuBackend::new(plan, CpuOptions::new(1)).unwrap();
+    let mut backend = load(Plan::new(builder.finish()).unwrap(), 1).unwrap();
     let [(a, x_a, out_a), (b, x_b, out_b)] = ids[..] else { panic!("two segments") };
     let (step, mut content) = (StepInputs::default(), [0; 32]);
     assert!(backend.run(a, &step).is_err(), "nothing was written");
@@ -115,8 +119,7 @@ fn half_written_inputs_and_outputs_of_a_failed_run() {
     segment.push(Gelu { x: other, out: echo, kind: GeluKind::Erf }).unwrap();
     segment.push(SelectPosition { x, out }).unwrap();
     let segment = segment.finish();
-    let plan = Plan::new(builder.finish()).unwrap();
-    let mut backend = CpuBackend::new(plan, CpuOptions::new(1)).unwrap();
+    let mut backend = load(Plan::new(builder.finish()).unwrap(), 1).unwrap();
     let at = |position: u64| StepInputs { position, ..StepInputs::default() };
     backend.write(x, &[0; 96]).unwrap();
     assert!(backend.run(segment, &at(0)).is_err(), "the other input was not written");
@@ -180,15 +183,19 @@ fn plans_that_are_not_sound_or_do_not_fit() {
     let mut plan = Plan::new(schedule.clone()).unwrap();
     let place = plan.layouts[0].placements.last_mut().unwrap();
     place.offset = Bytes::ZERO;
-    let error = CpuBackend::new(plan, CpuOptions::new(1)).map(|_| ()).unwrap_err();
+    let error = load(plan, 1).map(|_| ()).unwrap_err();
     assert!(matches!(error, BackendError::BadPlan { .. }), "{error}");
 
-    // A workspace for three threads does not serve four.
+    // A workspace for three threads does not serve four, whatever the proof was made for.
     let plan = Plan::new(schedule).unwrap();
-    let error = CpuBackend::new(plan, CpuOptions::new(4)).map(|_| ()).unwrap_err().to_string();
-    assert!(error.contains("linear on 4 threads in"), "{error}");
-    let plan = Plan::new(setup().draft().schedule).unwrap();
-    assert!(CpuBackend::new(plan, CpuOptions::new(usize::MAX / 2)).is_err(), "no wrap");
+    for threads in [4, usize::MAX / 2] {
+        let error = load(plan.clone(), threads).map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains("step 2 (linear) has"), "{error}");
+        assert!(error.contains("bytes of workspace"), "{error}");
+    }
+    let proved = verify(plan, setup().scratch()).unwrap();
+    let error = CpuBackend::new(proved, CpuOptions::new(4)).map(|_| ()).unwrap_err().to_string();
+    assert!(error.contains("4 threads with the workspace of 3"), "{error}");
 }
 
 #[test]
@@ -196,8 +203,7 @@ fn an_arena_that_the_machine_does_not_have() {
     let mut builder = ScheduleBuilder::new();
     let shape = Shape::new(&[1 << 50]).unwrap();
     builder.run_tensor("weights", Dtype::F32, shape, Role::Weight).unwrap();
-    let plan = Plan::new(builder.finish()).unwrap();
-    let error = CpuBackend::new(plan, CpuOptions::new(1)).map(|_| ()).unwrap_err();
+    let error = load(Plan::new(builder.finish()).unwrap(), 1).map(|_| ()).unwrap_err();
     assert_eq!(
         error.to_string(),
         "an arena of 4096.00 TiB (4503599627370496 bytes) cannot be had; lower batch_size, \

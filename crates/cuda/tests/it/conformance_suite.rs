@@ -8,7 +8,7 @@ use conformance::{
 };
 use cpu::{CpuBackend, CpuOptions, CpuScratch};
 use fitgpt_cuda::{CudaOptions, Tiles};
-use plan::{Backend, BackendError, Dtype, Plan, Scratch};
+use plan::{Backend, BackendError, Dtype, Plan, Scratch, verify};
 use std::rc::Rc;
 
 const THREADS: usize = 2;
@@ -20,7 +20,8 @@ fn scratch() -> Rc<dyn Scratch> {
 }
 
 fn on_cpu(plan: Plan) -> Result<Box<dyn Backend>, BackendError> {
-    Ok(Box::new(CpuBackend::new(plan, CpuOptions::new(THREADS))?))
+    let proved = verify(plan, CpuScratch { threads: THREADS })?;
+    Ok(Box::new(CpuBackend::new(proved, CpuOptions::new(THREADS))?))
 }
 
 fn report(what: &str, result: Result<Summary, Vec<Failure>>) {

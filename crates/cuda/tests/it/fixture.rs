@@ -2,7 +2,7 @@
 
 use fitgpt_cuda::{CubinCache, CudaBackend, CudaOptions, Gpu, LoadError};
 use plan::ops::Op;
-use plan::{Backend, BackendError, Bytes, GpuScratch, Plan, Scratch, Tensors};
+use plan::{Backend, BackendError, Bytes, GpuScratch, Plan, Scratch, Tensors, verify};
 use requires::{Need, absent};
 
 /// The first GPU. Without one the test is recorded as skipped.
@@ -22,7 +22,7 @@ pub fn load(
     plan: Plan,
     options: &CudaOptions,
 ) -> Result<Box<dyn Backend>, BackendError> {
-    match CudaBackend::new(gpu, plan, options) {
+    match CudaBackend::new(gpu, verify(plan, GpuScratch)?, options) {
         Ok(backend) => Ok(Box::new(backend)),
         Err(LoadError::Backend(error)) => Err(error),
         Err(error) => Err(BackendError::Device { what: error.to_string() }),

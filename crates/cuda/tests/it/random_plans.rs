@@ -5,7 +5,7 @@ use crate::fixture::gpu;
 use fitgpt_cuda::{CudaBackend, CudaOptions, Gpu, LoadError};
 use model::Dims;
 use plan::hardware::{Card, Hardware};
-use plan::{Bytes, StepInputs};
+use plan::{Bytes, GpuScratch, StepInputs, verify};
 use rng::{Purpose, Stream};
 use search::{Machine, Planned, SearchError, plan_for};
 use spec::{Command, Environment, RunSpec, Settings, World, resolve};
@@ -68,7 +68,8 @@ fn load(
             Err(error) => return Err(error.to_string()),
         };
         let options = CudaOptions { budget: Some(machine.budget.get()), ..CudaOptions::new(gpu) };
-        match CudaBackend::new(gpu, planned.plan.clone(), &options) {
+        let proved = verify(planned.plan.clone(), GpuScratch).unwrap();
+        match CudaBackend::new(gpu, proved, &options) {
             Ok(backend) => return Ok(Some((planned, backend))),
             Err(LoadError::OverBudget { beside, .. }) => {
                 let more = machine.hardware.context.get() + (1 << 20);

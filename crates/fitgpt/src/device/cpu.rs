@@ -4,7 +4,7 @@ use super::{beside_any_plan, host_budget, share};
 use cpu::{CpuBackend, CpuOptions, CpuScratch, Isa};
 use plan::hardware::Hardware;
 use plan::op_times::OpTimes;
-use plan::{Backend, BackendError, Bytes, Dtype, Plan, Scratch};
+use plan::{Backend, BackendError, Bytes, Dtype, Plan, verify};
 use search::Machine;
 use spec::RunSpec;
 use std::rc::Rc;
@@ -52,8 +52,8 @@ impl CpuDevice {
     }
 
     /// What it needs of the arena for itself.
-    pub fn scratch(&self) -> Rc<dyn Scratch> {
-        Rc::new(CpuScratch { threads: self.threads })
+    fn scratch(&self) -> CpuScratch {
+        CpuScratch { threads: self.threads }
     }
 
     /// What plans are made for: this device with so much of its memory. The rates decide between
@@ -63,7 +63,7 @@ impl CpuDevice {
         let beside = beside_any_plan(run).map(|item| item.bytes);
         let hardware =
             Hardware { context: Bytes::sum(beside).unwrap_or(Bytes::ZERO), ..self.table() };
-        let (scratch, budget) = (self.scratch(), host_budget(run.ram));
+        let (scratch, budget) = (Rc::new(self.scratch()), host_budget(run.ram));
         Machine { hardware, scratch, budget, host: None, compute: Dtype::F32 }
     }
 
@@ -93,9 +93,10 @@ impl CpuDevice {
         Hardware { matmul: peak, attention, bandwidth, ..table }
     }
 
-    /// Takes the plan's memory.
+    /// Proves the plan and takes its memory.
     pub fn load(&self, plan: Plan) -> Result<Box<dyn Backend>, BackendError> {
-        Ok(Box::new(CpuBackend::new(plan, CpuOptions::new(self.threads))?))
+        let proved = verify(plan, self.scratch())?;
+        Ok(Box::new(CpuBackend::new(proved, CpuOptions::new(self.threads))?))
     }
 
     /// Floating-point operations a second that it can do, measured now.

@@ -7,7 +7,7 @@ use ::cuda::{
     CubinCache, CudaBackend, CudaError, CudaOptions, GRANULE, GRAPH_RESERVE, Gpu, LoadError,
 };
 use plan::hardware::{Card, Hardware};
-use plan::{Backend, BackendError, Bytes, Plan};
+use plan::{Backend, BackendError, Bytes, GpuScratch, Plan, verify};
 use search::Machine;
 use spec::{Memory, RequestedDtype, RunSpec};
 
@@ -137,7 +137,7 @@ impl CudaDevice {
         }
     }
 
-    /// Loads a plan inside the machine's budget.
+    /// Proves a plan and loads it inside the machine's budget.
     pub fn load(
         &self,
         plan: Plan,
@@ -159,12 +159,13 @@ impl CudaDevice {
             choices,
             ..CudaOptions::new(&self.gpu)
         };
-        let missing = CudaBackend::to_compile(&self.gpu, &plan, &options)?;
+        let proved = verify(plan, GpuScratch).map_err(BackendError::from)?;
+        let missing = CudaBackend::to_compile(&self.gpu, &proved, &options)?;
         if missing > 0 {
             let sm = self.gpu.info().sm;
             screen::note(&format!("compiling {missing} files of kernels for sm_{sm}, once …"));
         }
-        let loaded = CudaBackend::new(&self.gpu, plan, &options);
+        let loaded = CudaBackend::new(&self.gpu, proved, &options);
         if let Some(notice) = self.gpu.cache_notice() {
             screen::note(&format!("note: {notice}"));
         }

@@ -159,9 +159,9 @@ impl Device {
         }
     }
 
-    /// Takes the plan's memory. `machine` is what the plan was made for; a plan that does not fit
-    /// beside what driver and libraries really hold comes back with that figure. `choices` are
-    /// those of the run that goes on.
+    /// Proves the plan and takes its memory. `machine` is what the plan was made for; a plan that
+    /// does not fit beside what driver and libraries really hold comes back with that figure.
+    /// `choices` are those of the run that goes on.
     fn load(
         &self,
         plan: Plan,

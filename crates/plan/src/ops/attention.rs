@@ -83,7 +83,7 @@ impl Operation for Attention {
             Operand::read("qkv", self.qkv),
             Operand::write("out", self.out),
             Operand::write("lse", self.lse).of(Elements::Single),
-            Operand::write("workspace", self.workspace).of(Elements::Single),
+            Operand::workspace(self.workspace),
         ]
     }
 
@@ -138,7 +138,7 @@ impl Operation for AttentionBackward {
             Operand::read("d_out", self.d_out),
             Operand::write("d_qkv", self.d_qkv),
             Operand::write("delta", self.delta).of(Elements::Single),
-            Operand::write("workspace", self.workspace).of(Elements::Single),
+            Operand::workspace(self.workspace),
         ]
     }
 

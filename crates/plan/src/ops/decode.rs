@@ -1,7 +1,7 @@
 //! What generation needs beyond the forward ops: filling the key/value cache, attention of one new
 //! token against it, and picking the position whose logits are wanted.
 
-use super::{Check, Elements, Operand, Operation};
+use super::{Check, Operand, Operation};
 use crate::error::PlanError;
 use crate::tensor::{TensorId, Tensors};
 
@@ -87,7 +87,7 @@ impl Operation for AttentionDecode {
             Operand::read("qkv", self.qkv),
             Operand::update("cache", self.cache),
             Operand::write("out", self.out),
-            Operand::write("workspace", self.workspace).of(Elements::Single),
+            Operand::workspace(self.workspace),
         ]
     }
 

@@ -143,7 +143,7 @@ impl Operation for EmbedBackward {
             Operand::read("d_out", self.d_out),
             Operand::update("d_wte", self.d_wte),
             Operand::update("d_wpe", self.d_wpe),
-            Operand::write("workspace", self.workspace).of(Elements::Single),
+            Operand::workspace(self.workspace),
         ]
     }
 

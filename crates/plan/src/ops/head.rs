@@ -120,7 +120,7 @@ impl Operation for HeadTrain {
             Operand::update("row_loss", self.row_loss).of(Elements::Single),
             Operand::write("slab", self.slab),
             Operand::read("state", self.state).of(Elements::Words),
-            Operand::write("workspace", self.workspace).of(Elements::Single),
+            Operand::workspace(self.workspace),
         ]
     }
 
@@ -169,7 +169,7 @@ impl Operation for HeadEval {
             Operand::write("token_loss", self.token_loss).of(Elements::Single),
             Operand::update("row_loss", self.row_loss).of(Elements::Single),
             Operand::write("slab", self.slab),
-            Operand::write("workspace", self.workspace).of(Elements::Single),
+            Operand::workspace(self.workspace),
         ]
     }
 

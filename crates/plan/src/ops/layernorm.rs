@@ -215,7 +215,7 @@ impl Operation for LayerNormBackward {
         operands.extend(self.branch.as_ref().map(|b| Operand::write("d_branch", b.d_branch)));
         let bias = self.again.as_ref().and_then(|again| again.bias);
         operands.extend(bias.map(|bias| Operand::read("bias", bias)));
-        operands.push(Operand::write("workspace", self.workspace).of(Elements::Single));
+        operands.push(Operand::workspace(self.workspace));
         operands
     }
 

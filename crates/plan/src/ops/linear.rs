@@ -1,7 +1,7 @@
 //! The matrix product of a linear layer and its two gradients. Weights are `[out, in]`, as
 //! nanoGPT's `nn.Linear` keeps them.
 
-use super::{Check, Elements, Operand, Operation, product_flops};
+use super::{Check, Operand, Operation, product_flops};
 use crate::error::PlanError;
 use crate::schedule::Backward;
 use crate::tensor::{TensorId, Tensors};
@@ -79,7 +79,7 @@ impl Operation for Linear {
         let mut operands = vec![Operand::read("x", self.x), Operand::read("w", self.w)];
         operands.extend(self.bias.map(|bias| Operand::read("bias", bias)));
         operands.push(Operand::write("out", self.out));
-        operands.push(Operand::write("workspace", self.workspace).of(Elements::Single));
+        operands.push(Operand::workspace(self.workspace));
         operands
     }
 
@@ -129,7 +129,7 @@ impl Operation for LinearBackwardInput {
             Operand::read("d_out", self.d_out),
             Operand::read("w", self.w),
             Operand::write("d_x", self.d_x),
-            Operand::write("workspace", self.workspace).of(Elements::Single),
+            Operand::workspace(self.workspace),
         ]
     }
 
@@ -160,7 +160,7 @@ impl Operation for LinearBackwardWeight {
             Operand::update("d_w", self.d_w),
         ];
         operands.extend(self.d_bias.map(|d_bias| Operand::update("d_bias", d_bias)));
-        operands.push(Operand::write("workspace", self.workspace).of(Elements::Single));
+        operands.push(Operand::workspace(self.workspace));
         operands
     }
 

@@ -31,7 +31,7 @@ pub use transfer::Transfer;
 use crate::error::PlanError;
 use crate::schedule::Backward;
 use crate::step_state::StepState;
-use crate::tensor::{Dtype, Role, Shape, TensorId, Tensors};
+use crate::tensor::{Dtype, Role, Shape, Tensor, TensorId, Tensors};
 
 /// Sums over tokens run over blocks of this many, counted from the slice's first token, in order.
 /// It is what makes gradients independent of the head chunk and of the number of threads.
@@ -86,15 +86,20 @@ pub enum Elements {
     Ids,
     /// The step state.
     Words,
+    /// Bytes that the backend's kernels use during the step as they like: an fp32 tensor of
+    /// [`Role::Workspace`].
+    Workspace,
 }
 
 impl Elements {
-    fn accepts(self, dtype: Dtype) -> bool {
+    fn accepts(self, tensor: &Tensor) -> bool {
+        let dtype = tensor.dtype;
         match self {
             Elements::Float => matches!(dtype, Dtype::F32 | Dtype::Bf16 | Dtype::F16),
             Elements::Single => dtype == Dtype::F32,
             Elements::Ids => dtype == Dtype::I32,
             Elements::Words => dtype == Dtype::U32,
+            Elements::Workspace => dtype == Dtype::F32 && tensor.role == Role::Workspace,
         }
     }
 
@@ -104,6 +109,7 @@ impl Elements {
             Elements::Single => "f32",
             Elements::Ids => "i32",
             Elements::Words => "u32",
+            Elements::Workspace => "an f32 workspace",
         }
     }
 }
@@ -140,6 +146,11 @@ impl Operand {
     /// An operand that is read and written.
     pub const fn update(name: &'static str, tensor: TensorId) -> Operand {
         Operand::new(name, tensor, Access::Update)
+    }
+
+    /// The backend's workspace. An op has at most one.
+    pub const fn workspace(tensor: TensorId) -> Operand {
+        Operand::write("workspace", tensor).of(Elements::Workspace)
     }
 
     /// The same, with other elements.
@@ -268,12 +279,19 @@ impl Op {
         }
     }
 
+    /// The tensor that the backend's kernels may use as they like while the op runs.
+    pub fn workspace(&self) -> Option<TensorId> {
+        let operands = self.operation().operands().into_iter();
+        let mut workspaces = operands.filter(|o| o.elements == Elements::Workspace);
+        workspaces.next().map(|operand| operand.tensor)
+    }
+
     /// The type of every operand, then the op's shape rule.
     pub fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {
         let op = self.operation();
         let check = Check::new(op.name(), tensors);
         for operand in op.operands() {
-            if !operand.elements.accepts(tensors.get(operand.tensor).dtype) {
+            if !operand.elements.accepts(tensors.get(operand.tensor)) {
                 let wanted = operand.elements.name().to_string();
                 check.refuse(operand.name, operand.tensor, wanted)?;
             }

@@ -2,12 +2,13 @@
 
 use crate::fixture::shape;
 use fitgpt_plan::ops::{
-    Access, Branch, Dropout, DropoutSite, Embed, Gelu, GeluKind, LayerNorm, Linear, PositionFrom,
-    SelectPosition,
+    Access, Branch, Dropout, DropoutSite, Elements, Embed, Gelu, GeluKind, LayerNorm, Linear,
+    PositionFrom, SelectPosition,
 };
-use fitgpt_plan::verify::verify;
+use fitgpt_plan::verify::defects;
 use fitgpt_plan::{
-    Dtype, Io, Pass, Phase, Plan, PlanError, Role, ScheduleBuilder, SegmentBuilder, TensorId,
+    Dtype, Io, NoScratch, Pass, Phase, Plan, PlanError, Role, ScheduleBuilder, SegmentBuilder,
+    TensorId,
 };
 use std::collections::BTreeMap;
 
@@ -26,7 +27,7 @@ fn net(builder: &mut ScheduleBuilder, dropout: Option<Dropout>) -> Result<Net<'_
     let gain = parameter("gain", &[4])?;
     let weights = [parameter("w0", &[6, 4])?, parameter("w1", &[4, 6])?];
     let bias = parameter("bias", &[6])?;
-    let workspace = parameter("workspace", &[1])?;
+    let workspace = builder.run_tensor("workspace", Dtype::F32, shape(&[1]), Role::Workspace)?;
     let mut segment = builder.segment("net", Phase::Train);
     let mut local = |name: &str, dims: &[u64], io: Io| {
         segment.host_tensor(name, Dtype::F32, shape(dims), Role::Activation, io)
@@ -73,14 +74,14 @@ fn differentiate(dropout: Option<Dropout>, missing: &str) -> Result<Vec<String>,
     net.segment.backward(&accumulators, delivered)?;
     net.segment.finish();
     let plan = Plan::new(builder.finish())?;
-    assert_eq!(verify(&plan), Ok(()));
+    assert_eq!(defects(&plan, &NoScratch), []);
     let backward = |step: &&fitgpt_plan::Step| step.pass == Pass::Backward;
     let text = |step: &fitgpt_plan::Step| {
         let name = |id: TensorId| plan.schedule.tensors.get(id).name.clone();
         let operands: Vec<String> = step
             .operands()
             .iter()
-            .filter(|operand| !["workspace", "partials"].contains(&operand.name))
+            .filter(|operand| operand.elements != Elements::Workspace)
             .map(|operand| {
                 let mark = match operand.access {
                     Access::Read => "=",

@@ -3,10 +3,10 @@
 
 use crate::fixture;
 use fitgpt_plan::ops::{Gelu, GeluKind, LossScaler, Op, Scaling, Transfer};
-use fitgpt_plan::verify::verify;
+use fitgpt_plan::verify::{defects, verify};
 use fitgpt_plan::{
-    Bytes, Dtype, Live, Phase, Placement, Plan, Role, ScheduleBuilder, Scope, Tensor, TensorId,
-    View,
+    Bytes, Dtype, Live, Phase, Placement, Plan, Role, ScheduleBuilder, Scope, Scratch, Tensor,
+    TensorId, Tensors, View,
 };
 
 /// A planted defect and what `verify` must say: each text is part of at least one message, and
@@ -84,9 +84,9 @@ fn gelu(plan: &Plan, x: &str, out: &str) -> Gelu {
 fn check(cases: &[Case]) {
     for Case { name, plant, messages } in cases {
         let mut plan = spread();
-        assert_eq!(verify(&plan), Ok(()), "{name}: before");
+        assert_eq!(defects(&plan, &Four), [], "{name}: before");
         plant(&mut plan);
-        let defects = verify(&plan).expect_err(name);
+        let defects = verify(plan, Four).expect_err(name);
         let found: Vec<String> = defects.iter().map(ToString::to_string).collect();
         for message in *messages {
             let hit = found.iter().any(|defect| defect.contains(message));
@@ -296,6 +296,47 @@ fn lives_that_no_step_has() {
     ]);
 }
 
+/// Matmuls need one element of workspace, which is what the fixture has.
+#[derive(Debug)]
+struct Four;
+
+impl Scratch for Four {
+    fn bytes(&self, op: &Op, _: &Tensors) -> Option<Bytes> {
+        match op {
+            Op::Linear(_) => Some(fixture::bytes(4)),
+            _ => Some(Bytes::ZERO),
+        }
+    }
+}
+
+/// Asks for more than the fixture has, for one op that has a workspace and one that has none.
+#[derive(Debug)]
+struct Greedy(Option<Bytes>);
+
+impl Scratch for Greedy {
+    fn bytes(&self, op: &Op, _: &Tensors) -> Option<Bytes> {
+        match op {
+            Op::Linear(_) | Op::Gelu(_) => self.0,
+            _ => Some(Bytes::ZERO),
+        }
+    }
+}
+
+#[test]
+fn workspaces_that_are_too_small() {
+    let said = |needed: Option<Bytes>| {
+        let defects = verify(spread(), Greedy(needed)).unwrap_err();
+        defects.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let five = said(Some(fixture::bytes(5)));
+    assert!(five.contains(&"train step 0 (linear) has 4 bytes of workspace, 5 needed".into()));
+    assert!(five.contains(&"train step 1 (gelu) has 0 bytes of workspace, 5 needed".into()));
+    let uncounted = said(None);
+    let want = "train step 0 (linear) has 4 bytes of workspace, more than 2^63 needed";
+    assert!(uncounted.contains(&want.into()), "{uncounted:?}");
+    assert_eq!(five.len(), uncounted.len());
+}
+
 #[test]
 fn steps_that_break_the_rule_of_their_op() {
     check(&[Case {
@@ -487,13 +528,13 @@ fn host_memory_is_checked_too() {
     segment.push(Transfer { from: here, to: kept }).unwrap();
     segment.finish();
     let plan = Plan::new(builder.finish()).unwrap();
-    assert_eq!(verify(&plan), Ok(()));
+    assert_eq!(defects(&plan, &Four), []);
     assert_eq!((plan.arena_bytes.get(), plan.host_bytes.get()), (512, 256));
     assert_eq!(at(&plan, TRAIN, "kept"), 512, "behind the arena");
     let said = |change: &dyn Fn(&mut Plan)| {
         let mut plan = plan.clone();
         change(&mut plan);
-        let defects = verify(&plan).unwrap_err();
+        let defects = verify(plan, Four).unwrap_err();
         defects.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
     };
     let inside = said(&|plan| move_to(plan, TRAIN, "kept", 0));

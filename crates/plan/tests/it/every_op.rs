@@ -19,11 +19,15 @@ pub struct Operands<'a> {
 
 impl Operands<'_> {
     fn of(&mut self, name: &str, dtype: Dtype, dims: &[u64]) -> TensorId {
+        self.of_role(name, dtype, dims, Role::Activation)
+    }
+
+    fn of_role(&mut self, name: &str, dtype: Dtype, dims: &[u64], role: Role) -> TensorId {
         let (dtype, dims) = match self.broken {
             Some((broken, dtype, dims)) if broken == name => (dtype, dims),
             _ => (dtype, dims),
         };
-        let tensor = self.segment.local(name, dtype, shape(dims), Role::Activation);
+        let tensor = self.segment.local(name, dtype, shape(dims), role);
         tensor.expect("operands are small")
     }
 
@@ -32,7 +36,7 @@ impl Operands<'_> {
     }
 
     fn workspace(&mut self) -> TensorId {
-        self.f("workspace", &[1])
+        self.of_role("workspace", Dtype::F32, &[1], Role::Workspace)
     }
 
     fn state(&mut self) -> TensorId {

@@ -3,7 +3,7 @@
 
 use crate::every_op::{OPS, Operands};
 use crate::fixture::{bytes, shape};
-use fitgpt_plan::ops::{Gelu, GeluKind, Op};
+use fitgpt_plan::ops::{Gelu, GeluKind, Linear, Op};
 use fitgpt_plan::{Dtype, Io, Phase, Plan, PlanError, Role, ScheduleBuilder, Scope, Tensor};
 
 /// Builds the op with one operand broken, changes an attribute, and says what the builder says.
@@ -44,6 +44,23 @@ fn every_operand_can_be_redirected() {
         found.sort();
         assert_eq!(found, listed, "{name}");
     }
+}
+
+/// What kernels may overwrite as they like has the role that says so.
+#[test]
+fn a_workspace_has_its_role() {
+    let mut builder = ScheduleBuilder::new();
+    let mut segment = builder.segment("s", Phase::Train);
+    let mut tensor = |role: Role| segment.local("t", Dtype::F32, shape(&[4, 4]), role).unwrap();
+    let [x, w, out] = [Role::Activation, Role::Weight, Role::Activation].map(&mut tensor);
+    let [gradient, workspace] = [Role::Gradient, Role::Workspace].map(&mut tensor);
+    let linear = |workspace| Linear { x, w, bias: None, out, workspace };
+    let refused = segment.push(linear(gradient)).unwrap_err().to_string();
+    assert!(refused.contains("an f32 workspace"), "{refused}");
+    segment.push(linear(workspace)).unwrap();
+    let op = Op::from(linear(workspace));
+    assert_eq!(op.workspace(), Some(workspace));
+    assert_eq!(Op::from(Gelu { x, out, kind: GeluKind::Erf }).workspace(), None);
 }
 
 /// Every operand of every op, one wider and of one more dimension.

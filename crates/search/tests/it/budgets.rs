@@ -4,7 +4,7 @@ use crate::typing::{config, run_of};
 use fitgpt_search::{Machine, Planned, SearchError, plan_for, suggestions};
 use model::Level;
 use plan::hardware::Card;
-use plan::verify::verify;
+use plan::verify::defects;
 use plan::{Bytes, Dtype, GpuScratch};
 use spec::RunSpec;
 use std::rc::Rc;
@@ -22,7 +22,7 @@ fn card(name: &str, memory: f64, compute: Dtype) -> Machine {
 
 fn plan(run: &RunSpec, machine: &Machine) -> Result<Planned, SearchError> {
     let planned = plan_for(run, run.dims(50304).unwrap(), machine)?;
-    assert_eq!(verify(&planned.plan), Ok(()));
+    assert_eq!(defects(&planned.plan, &GpuScratch), []);
     assert!(planned.device_bytes(run, machine) <= machine.budget.get());
     let cut = planned.cut.clone().unwrap();
     assert_eq!(cut.slices.iter().sum::<u64>(), run.sequences_per_iteration());

@@ -3,7 +3,7 @@
 use crate::typing::run_of;
 use fitgpt_search::{Machine, Planned, plan_for, plan_for_sample};
 use plan::hardware::Card;
-use plan::verify::verify;
+use plan::verify::defects;
 use plan::{Bytes, NoScratch, Plan};
 use spec::RunSpec;
 use std::rc::Rc;
@@ -22,7 +22,7 @@ fn spacious() -> Machine {
 fn planned(run: &RunSpec, vocab_size: u64) -> (model::Program, Plan) {
     let dims = run.dims(vocab_size).unwrap();
     let Planned { program, plan, .. } = plan_for(run, dims, &spacious()).unwrap();
-    assert_eq!(verify(&plan), Ok(()));
+    assert_eq!(defects(&plan, &NoScratch), []);
     (program, plan)
 }
 
@@ -55,7 +55,7 @@ fn prompts_of_every_length_have_a_prefill() {
         let dims = run.dims(65).unwrap();
         let planned = plan_for_sample(&run, dims, &spacious()).unwrap();
         let (program, plan) = (planned.program, planned.plan);
-        assert_eq!(verify(&plan), Ok(()));
+        assert_eq!(defects(&plan, &NoScratch), []);
         let lengths = program.generate.unwrap().prefill;
         let lengths: Vec<u64> = lengths.iter().map(|segment| segment.positions).collect();
         assert_eq!(lengths, want);

@@ -7,7 +7,7 @@ use model::{Dims, Level};
 use model::{Draft, ModelSpec, OptimizerSpec, ProgramSpec, TrainSpec};
 use plan::hardware::{CARDS, Card};
 use plan::ops::Scaling;
-use plan::verify::verify;
+use plan::verify::defects;
 use plan::{Bytes, Plan};
 use spec::RunSpec;
 use std::rc::Rc;
@@ -139,7 +139,7 @@ fn plans_keep_to_their_budget_and_refusals_are_right() {
             Ok(planned) => {
                 planned_runs += 1;
                 tight += u32::from((budget.get() as f64) < free);
-                assert_eq!(verify(&planned.plan), Ok(()), "{round}");
+                assert_eq!(defects(&planned.plan, &*machine.scratch), [], "{round}");
                 let needed = planned.device_bytes(&run, &machine);
                 assert!(needed <= budget.get(), "{round}: {needed} of {}", budget.get());
                 let cut = planned.cut.unwrap();

@@ -3,8 +3,10 @@
 //! is. Where an iteration is cut differently, sums are only reordered.
 
 use super::draw::Drawn;
-use cpu::{CpuBackend, CpuOptions};
-use plan::{ALIGNMENT, Backend, BackendError, Bytes, Plan, SegmentId, StepInputs, TensorId};
+use cpu::{CpuBackend, CpuOptions, CpuScratch};
+use plan::{
+    ALIGNMENT, Backend, BackendError, Bytes, Plan, SegmentId, StepInputs, TensorId, verify,
+};
 use rng::{Purpose, Stream};
 use search::{Cut, Machine, Planned, plan_again, plan_for};
 use spec::{GradCheckpoint, RunSpec};
@@ -114,7 +116,10 @@ fn finite(trace: &Trace) -> Result<(), String> {
 /// Trains, evaluates and generates.
 fn trace(planned: &Planned, drawn: &Drawn, threads: usize) -> Result<Trace, String> {
     let before = counting::asked_at(ALIGNMENT);
-    let backend = CpuBackend::new(planned.plan.clone(), CpuOptions::new(threads));
+    let proved = verify(planned.plan.clone(), CpuScratch { threads });
+    let backend = proved
+        .map_err(BackendError::from)
+        .and_then(|proved| CpuBackend::new(proved, CpuOptions::new(threads)));
     let backend = backend.map_err(|error| error.to_string())?;
     let obtained = counting::asked_at(ALIGNMENT) - before;
     let wanted = planned.plan.arena_bytes.get() + planned.plan.host_bytes.get();

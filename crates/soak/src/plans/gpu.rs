@@ -6,7 +6,7 @@ use super::execute::{REORDERED, Trace, keeping_everything, nearly, run};
 use crate::tally::Tally;
 use cuda::{CubinCache, CudaBackend, CudaOptions, Gpu, LoadError};
 use plan::hardware::{Card, Hardware};
-use plan::{Bytes, Dtype};
+use plan::{Bytes, Dtype, GpuScratch, Proved, verify};
 use rng::Stream;
 use search::{Cut, Machine, Planned, SearchError, plan_for};
 use train::engine::Engine;
@@ -87,7 +87,8 @@ impl Device {
         let slices = vec![drawn.run.sequences_per_iteration()];
         let planned = keeping_everything(Cut { slices, ..cut }, drawn, spacious)?;
         let options = CudaOptions::new(&self.gpu);
-        let backend = CudaBackend::new(&self.gpu, planned.plan.clone(), &options);
+        let proved = proved(&planned)?;
+        let backend = CudaBackend::new(&self.gpu, proved, &options);
         let backend = backend.map_err(|error| format!("without a limit: {error}"))?;
         let mut engine = Engine::new(Box::new(backend), planned.program, drawn.dims);
         run(&mut engine, drawn).map_err(|what| format!("without a limit: {what}"))
@@ -106,7 +107,7 @@ impl Device {
             };
             let budget = Some(machine.budget.get());
             let options = CudaOptions { budget, ..CudaOptions::new(&self.gpu) };
-            match CudaBackend::new(&self.gpu, planned.plan.clone(), &options) {
+            match CudaBackend::new(&self.gpu, proved(&planned)?, &options) {
                 Ok(backend) => return Ok(Some((planned, backend))),
                 Err(LoadError::OverBudget { beside, .. }) => {
                     let more = machine.hardware.context.get() + (1 << 20);
@@ -118,6 +119,10 @@ impl Device {
         }
         Err(format!("planned again {PLANNED_AGAIN} times"))
     }
+}
+
+fn proved(planned: &Planned) -> Result<Proved<GpuScratch>, String> {
+    verify(planned.plan.clone(), GpuScratch).map_err(|defects| format!("not sound: {defects:?}"))
 }
 
 /// The mean loss of the first iteration: new weights know nothing.

@@ -10,7 +10,7 @@ use crate::section::{Cases, Context};
 use crate::tally::Tally;
 use draw::Drawn;
 use plan::Bytes;
-use plan::verify::verify;
+use plan::verify::defects;
 use search::{Machine, Planned, SearchError, plan_for, suggestions};
 
 /// Of so many cases these are small and executed: one for each of two workers that take turns.
@@ -105,7 +105,10 @@ fn more_than(share: f64) -> f64 {
 }
 
 fn check(planned: &Planned, drawn: &Drawn, machine: &Machine) -> Result<(), String> {
-    verify(&planned.plan).map_err(|defects| format!("not sound: {defects:?}"))?;
+    let defects = defects(&planned.plan, &*machine.scratch);
+    if !defects.is_empty() {
+        return Err(format!("not sound: {defects:?}"));
+    }
     let (needs, budget) = (planned.device_bytes(&drawn.run, machine), machine.budget.get());
     if needs > budget {
         return Err(format!("{needs} bytes planned, {budget} allowed"));

@@ -81,7 +81,8 @@ pub fn engine(spec: &RunSpec) -> Engine {
     let dims = spec.dims(VOCABULARY).unwrap();
     let planned = plan_for(spec, dims, &machine()).unwrap();
     let (program, plan) = (planned.program, planned.plan);
-    let backend = CpuBackend::new(plan, CpuOptions::new(2)).unwrap();
+    let proved = plan::verify(plan, CpuScratch { threads: 2 }).unwrap();
+    let backend = CpuBackend::new(proved, CpuOptions::new(2)).unwrap();
     let mut engine = Engine::new(Box::new(backend), program, dims);
     engine.initialise(&mut rng::torch::Generator::new(spec.seed)).unwrap();
     engine
