@@ -2,6 +2,7 @@
 //! so that no input depends on which others exist.
 
 use plan::Dtype;
+use plan::fnv::Fnv;
 use rng::{Purpose, Stream};
 
 /// The seed of all inputs; recorded with the goldens.
@@ -59,35 +60,11 @@ pub fn floats(bytes: &[u8]) -> Vec<f32> {
 
 /// The draws of one input of one case.
 pub fn stream(case: &str, input: &str) -> Stream {
-    let mut hash = Fnv::new();
-    hash.add(case.as_bytes());
-    hash.add(b"/");
-    hash.add(input.as_bytes());
+    let mut hash = Fnv::seeded(0);
+    hash.add(case);
+    hash.add("/");
+    hash.add(input);
     Stream::new(SEED, Purpose::Init, hash.get())
-}
-
-/// FNV-1a of 64 bits: names streams, and tells whether a golden was made from these inputs.
-#[derive(Clone, Copy, Debug)]
-pub struct Fnv(u64);
-
-impl Fnv {
-    /// Of nothing.
-    #[expect(clippy::new_without_default, reason = "an empty hash is a start, not a default")]
-    pub const fn new() -> Fnv {
-        Fnv(0xcbf2_9ce4_8422_2325)
-    }
-
-    /// Goes on with these bytes.
-    pub fn add(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-        }
-    }
-
-    /// The hash so far.
-    pub const fn get(self) -> u64 {
-        self.0
-    }
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use crate::error::CudaError;
 use crate::lowering::ModuleSpec;
 use crate::nvrtc::{Compiler, OPTIONS};
 use cache::Ignored;
+use plan::fnv::Fnv;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread::ScopedJoinHandle;
@@ -167,9 +168,7 @@ fn write(path: &Path, key: u64, cubin: &[u8]) -> std::io::Result<()> {
 
 /// FNV-1a with a last stir: enough to tell sources apart and to see damage.
 fn hash(bytes: &[u8]) -> u64 {
-    let sum = bytes
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325u64, |h, &b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
+    let sum = Fnv::of(bytes);
     (sum ^ sum >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9)
 }
 

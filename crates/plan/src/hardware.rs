@@ -217,8 +217,13 @@ impl Card {
         exact.or_else(|| partly().min_by(|a, b| by_words(a, b).then(safest(a, b))))
     }
 
-    /// Names that are alike: those with most words in common first, then by spelling.
-    pub fn nearest(name: &str, count: usize) -> Vec<&'static str> {
+    /// Names that are alike: those with most words in common first, then by spelling. `distance`
+    /// counts the edits between two texts.
+    pub fn nearest(
+        name: &str,
+        count: usize,
+        distance: fn(&str, &str) -> usize,
+    ) -> Vec<&'static str> {
         let given = Given::new(name);
         let squeezed_name = squeezed(name);
         let mut ranked: Vec<(usize, usize, &str)> = CARDS
@@ -356,22 +361,6 @@ fn squeezed(name: &str) -> String {
     name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
 }
 
-/// Edits that turn one text into the other.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, ca) in a.chars().enumerate() {
-        let mut corner = row[0];
-        row[0] = i + 1;
-        for (j, cb) in b.iter().enumerate() {
-            let change = corner + usize::from(ca != *cb);
-            corner = row[j + 1];
-            row[j + 1] = change.min(corner + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -415,8 +404,9 @@ mod tests {
         ] {
             assert_eq!(Card::find(given).map_or("none", |card| card.name), want, "{given}");
         }
-        assert_eq!(Card::nearest("RTX 4071", 1), ["RTX 4070"]);
-        assert!(Card::nearest("RTX 4070 Max-Q", 4).iter().all(|name| name.contains("4070")));
+        let nearest = |name, count| Card::nearest(name, count, strsim::levenshtein);
+        assert_eq!(nearest("RTX 4071", 1), ["RTX 4070"]);
+        assert!(nearest("RTX 4070 Max-Q", 4).iter().all(|name| name.contains("4070")));
     }
 
     #[test]

@@ -32,6 +32,7 @@ pub mod cost;
 pub mod defect;
 pub mod hardware;
 pub mod error;
+pub mod fnv;
 pub mod gpu_scratch;
 pub mod half;
 pub mod host_access;

@@ -3,6 +3,7 @@
 
 use crate::arena::{Placement, Plan};
 use crate::bytes::Bytes;
+use crate::fnv::Fnv;
 use crate::ops::Access;
 use crate::schedule::{Pass, Schedule, SegmentId, Step};
 use crate::tensor::{Io, Phase, Role, Scope};
@@ -318,7 +319,7 @@ fn list_placement(plan: &Plan, place: &Placement, text: &mut String) {
 /// FNV-1a over the listing, which holds all that is executed: two plans that execute differently
 /// differ here, and no name inside this program is part of it.
 pub fn hash(plan: &Plan) -> u64 {
-    hash_of(&listing(plan))
+    Fnv::of(&listing(plan))
 }
 
 /// The same over what a phase computes alone: ops, their attributes, their operands' names and
@@ -338,13 +339,7 @@ pub fn steps_hash(schedule: &Schedule, phase: Phase) -> u64 {
             text.push('\n');
         }
     }
-    hash_of(&text)
-}
-
-/// FNV-1a of a text.
-pub fn hash_of(text: &str) -> u64 {
-    let eat = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, eat)
+    Fnv::of(&text)
 }
 
 #[cfg(test)]

@@ -1,13 +1,14 @@
 //! The random numbers of a case: a stream of its own, named by seed, section and number.
 
+use plan::fnv::Fnv;
 use rng::{Purpose, Stream};
 
 /// The stream of a case.
 pub fn of_case(seed: u64, name: &str, case: u64) -> Stream {
-    // FNV-1a: sections and readers differ in their names, so in their streams.
-    let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
-    let key = name.bytes().fold(seed ^ 0xcbf2_9ce4_8422_2325, mix);
-    Stream::new(key, Purpose::Sample, case)
+    // Sections and readers differ in their names, so in their streams.
+    let mut key = Fnv::seeded(seed);
+    key.add(name);
+    Stream::new(key.get(), Purpose::Sample, case)
 }
 
 /// One of some things; the first of none is a mistake of the caller.

@@ -331,7 +331,7 @@ fn above_the_card(gpu: &Card, run: &RunSpec) -> Option<String> {
 pub fn find_gpu(name: &str) -> Result<&'static Card, SpecError> {
     Card::find(name).ok_or_else(|| {
         let shown: String = name.chars().take(40).collect();
-        let nearest = Card::nearest(name, NEAREST).join(", ");
+        let nearest = Card::nearest(name, NEAREST, strsim::levenshtein).join(", ");
         let what = format!(
             "--gpu '{shown}' is not in the table; the nearest are {nearest} (--gpu list lists all)"
         );

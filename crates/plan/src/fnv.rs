@@ -1,0 +1,52 @@
+//! FNV-1a of 64 bits: names plans, streams and cached files. Values are stored; they never change.
+
+/// A hash of bytes that come in pieces; how they are cut does not matter.
+#[derive(Clone, Copy, Debug)]
+pub struct Fnv(u64);
+
+impl Fnv {
+    /// Of nothing. Other seeds than 0 give other hashes.
+    pub const fn seeded(seed: u64) -> Fnv {
+        Fnv(seed ^ 0xcbf2_9ce4_8422_2325)
+    }
+
+    /// Of these bytes.
+    pub fn of(bytes: impl AsRef<[u8]>) -> u64 {
+        let mut hash = Fnv::seeded(0);
+        hash.add(bytes);
+        hash.get()
+    }
+
+    /// Takes in more bytes.
+    pub fn add(&mut self, bytes: impl AsRef<[u8]>) {
+        for &byte in bytes.as_ref() {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+    }
+
+    /// The hash so far.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// From the test vectors of the FNV page (fnv64a).
+    #[test]
+    fn values_are_those_of_the_reference() {
+        for (text, want) in [
+            ("", 0xcbf2_9ce4_8422_2325),
+            ("a", 0xaf63_dc4c_8601_ec8c),
+            ("foobar", 0x8594_4171_f739_67e8),
+        ] {
+            assert_eq!(Fnv::of(text), want, "{text}");
+        }
+        let mut pieces = Fnv::seeded(0);
+        ["foo", "", "bar"].iter().for_each(|piece| pieces.add(piece));
+        assert_eq!(pieces.get(), Fnv::of("foobar"));
+        assert_ne!(Fnv::seeded(1).get(), Fnv::seeded(0).get());
+    }
+}
