@@ -74,8 +74,8 @@ def linear(q):
     return answer
 
 
-def layer_norm(x, gain, bias):
-    return F.layer_norm(x, x.shape[-1:], gain, bias, eps=1e-5)
+def layer_norm(x, gain, bias, eps):
+    return F.layer_norm(x, x.shape[-1:], gain, bias, eps=eps)
 
 
 def layernorm(q):
@@ -83,14 +83,15 @@ def layernorm(q):
     total = x
     if branch is not None:
         total = x + (branch * q["mask"] if "mask" in q else branch)
-    out = layer_norm(total, gain, bias)
+    out = layer_norm(total, gain, bias, q.eps)
     loss = (out * q["d_out"]).sum()
     if q.residual:
         loss = loss + (total * q["d_sum"]).sum()
     d = gradients(loss, {"x": x, "gain": gain, "bias": bias, "branch": branch})
     rows = total.flatten(0, 1)
-    rstd = (rows.var(dim=1, unbiased=False) + 1e-5).rsqrt()
-    answer = {"out": out, "mean": rows.mean(dim=1), "rstd": rstd}
+    rstd = (rows.var(dim=1, unbiased=False) + q.eps).rsqrt()
+    # "again": what the gradient leaves where it makes the output a second time.
+    answer = {"out": out, "again": out, "mean": rows.mean(dim=1), "rstd": rstd}
     answer |= {"d_x": d["x"], "d_gain": q["d_gain"] + d["gain"]}
     if bias is not None:
         answer["d_bias"] = q["d_bias"] + d["bias"]
@@ -108,7 +109,8 @@ def gelu_of(x, form):
 def gelu(q):
     x = q.leaf("x")
     out = gelu_of(x, q.form)
-    return {"out": out, "d_x": gradients((out * q["d_out"]).sum(), {"x": x})["x"]}
+    d = gradients((out * q["d_out"]).sum(), {"x": x})
+    return {"out": out, "again": out, "d_x": d["x"]}
 
 
 def causal_attention(qkv, heads, mask=None):
@@ -284,7 +286,7 @@ def gpt2(q, p, tokens, training=False):
         return x if mask is None else x * mask
 
     def norm(x, name):
-        return layer_norm(x, p[f"{name}.weight"], p.get(f"{name}.bias"))
+        return layer_norm(x, p[f"{name}.weight"], p.get(f"{name}.bias"), q.norm_eps)
 
     def dense(x, name):
         return F.linear(x, p[f"{name}.weight"], p.get(f"{name}.bias"))

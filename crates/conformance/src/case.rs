@@ -2,6 +2,7 @@
 
 use crate::values::Values;
 use plan::fnv::Fnv;
+use plan::ops::Op;
 use plan::{Schedule, SegmentId, StepInputs, StepState, TensorId};
 use std::fmt;
 
@@ -168,6 +169,12 @@ pub struct GradientPair {
 }
 
 impl Case {
+    /// Changes every step, as recompute does.
+    pub(crate) fn rewrite(&mut self, mut change: impl FnMut(&mut Op)) {
+        let steps = self.schedule.segments.iter_mut().flat_map(|segment| &mut segment.steps);
+        steps.for_each(|step| change(&mut step.op));
+    }
+
     /// The readings of the script, in order.
     pub fn readings(&self) -> impl Iterator<Item = &Reading> {
         self.script.iter().filter_map(|action| match action {

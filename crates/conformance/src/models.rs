@@ -6,8 +6,8 @@ use crate::case_builder::{CaseBuilder, NEAR_ONE, Normal, spread};
 use crate::masks::{MaskPlace, mask};
 use crate::values::{Values, stream};
 use model::{
-    Dims, Draft, EvalSpec, GenerateSpec, ModelSpec, OptimizerSpec, Program, ProgramSpec, TrainSpec,
-    Types,
+    Dims, Draft, EvalSpec, GenerateSpec, Level, ModelSpec, OptimizerSpec, Program, ProgramSpec,
+    TrainSpec, Types,
 };
 use plan::ops::{Dropout, DropoutSite, GeluKind, Scaling};
 use plan::{PlanError, Schedule, Scratch, StepInputs, StepState, TensorId};
@@ -53,6 +53,8 @@ struct Sizes {
     positions: u64,
     slices: &'static [u64],
     head_chunk: u64,
+    /// Of recompute, by layer; none where everything is kept.
+    levels: &'static [Level],
 }
 
 const fn dims(n_head: u64, head_size: u64, block_size: u64, vocab_size: u64, bias: bool) -> Dims {
@@ -67,6 +69,7 @@ const BIAS: Sizes = Sizes {
     positions: 13,
     slices: &[3],
     head_chunk: 256,
+    levels: &[],
 };
 
 const TABLE: [Sizes; 5] = [
@@ -96,6 +99,22 @@ const TABLE: [Sizes; 5] = [
     },
 ];
 
+/// A model of which little is kept.
+const fn again(name: &'static str, levels: &'static [Level]) -> Sizes {
+    Sizes { name, dims: dims(2, 3, 9, 11, true), dropout: 0.2, positions: 9, levels, ..BIAS }
+}
+
+/// Every level of recompute, in both layers: what is made again gives the same gradients.
+const AGAIN: [Sizes; 7] = [
+    again("model_r1", &[Level::R1; 2]),
+    again("model_r2", &[Level::R2; 2]),
+    again("model_r3", &[Level::R3; 2]),
+    again("model_r3q", &[Level::R3q; 2]),
+    again("model_r4", &[Level::R4; 2]),
+    again("model_r5", &[Level::R5; 2]),
+    again("model_r6", &[Level::R6; 2]),
+];
+
 /// Whose curve is followed: with biases and without.
 const CURVES: [Sizes; 2] = [
     Sizes { name: "curve_bias", slices: &[3, 2], ..BIAS },
@@ -118,7 +137,7 @@ const OPTIMIZER: OptimizerSpec = OptimizerSpec {
 /// All model cases, with the scratch that the backend needs.
 pub fn cases(scratch: &Rc<dyn Scratch>) -> Result<Vec<Case>, PlanError> {
     let mut all = Vec::new();
-    for sizes in &TABLE {
+    for sizes in TABLE.iter().chain(&AGAIN) {
         all.push(gradients(sizes, scratch)?);
     }
     for sizes in &CURVES {
@@ -201,6 +220,7 @@ fn describe(case: &mut CaseBuilder, sizes: &Sizes) {
         GeluKind::Tanh => "tanh",
     };
     case.attribute("form", Attribute::Text(form));
+    case.attribute("norm_eps", Attribute::Float(model::NORM_EPSILON));
     case.attribute("slices", Attribute::Ints(sizes.slices.iter().map(|&r| r as i64).collect()));
 }
 
@@ -216,7 +236,7 @@ fn train_spec(sizes: &Sizes) -> ProgramSpec {
         positions: sizes.positions,
         head_chunk: sizes.head_chunk,
         loss_rows: sizes.slices.iter().sum(),
-        levels: Vec::new(),
+        levels: sizes.levels.to_vec(),
         optimizer: OPTIMIZER,
     };
     ProgramSpec { train: Some(train), ..program_spec(sizes) }

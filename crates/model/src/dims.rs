@@ -99,6 +99,14 @@ impl Dims {
 /// multiple of 64.
 pub const GPT2_ROWS: u64 = 50_304;
 
+/// What every norm adds to the variance, as PyTorch and nanoGPT.
+pub const NORM_EPSILON: f64 = 1e-5;
+
+/// Attributes that ops did not say when the first checkpoints were written.
+pub fn unsaid_attributes() -> Vec<String> {
+    vec![plan::ops::LayerNorm::epsilon_word(NORM_EPSILON)]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,7 +1,7 @@
 //! The schedules of a GPT-2: one training slice of any size, the update, evaluation, prefill and
 //! decode, over one table of tensors. Reads like nanoGPT's `model.py`.
 
-use crate::dims::Dims;
+use crate::dims::{Dims, NORM_EPSILON};
 use crate::levels::{Level, dropped};
 use crate::params::Param;
 use crate::run_tensors::RunTensors;
@@ -608,7 +608,8 @@ impl Forward<'_> {
         let (mean, rstd) = (statistic("mean")?, statistic("rstd")?);
         let gain = self.weight(&format!("{parameter}.weight"))?;
         let bias = self.bias(&format!("{parameter}.bias"))?;
-        self.segment.push(LayerNorm { x, add, gain, bias, out, mean, rstd })?;
+        let epsilon = NORM_EPSILON;
+        self.segment.push(LayerNorm { x, add, gain, bias, out, mean, rstd, epsilon })?;
         Ok(out)
     }
 

@@ -11,7 +11,7 @@ pub mod params;
 mod run_tensors;
 pub mod update;
 
-pub use dims::{Dims, DimsError, GPT2_ROWS};
+pub use dims::{Dims, DimsError, GPT2_ROWS, NORM_EPSILON, unsaid_attributes};
 pub use gpt2::{
     Draft, EvalSpec, GenerateSegments, GenerateSpec, LogitsSegment, LossSegment, ModelSpec,
     NextLogits, OptimizerSpec, Program, ProgramParam, ProgramSpec, TrainSpec, Types,

@@ -323,13 +323,17 @@ pub fn hash(plan: &Plan) -> u64 {
 }
 
 /// The same over what a phase computes alone: ops, their attributes, their operands' names and
-/// shapes, in order. Where tensors stand, scratch and the other phases are not part of it.
-pub fn steps_hash(schedule: &Schedule, phase: Phase) -> u64 {
+/// shapes, in order. Where tensors stand, scratch and the other phases are not part of it, nor are
+/// the attributes in `unsaid`: an attribute that joins an op with the value that it always had
+/// leaves the hash of a checkpoint as it is.
+pub fn steps_hash(schedule: &Schedule, phase: Phase, unsaid: &[String]) -> u64 {
     let mut text = String::new();
     for segment in schedule.segments.iter().filter(|segment| segment.phase == phase) {
         for step in &segment.steps {
             let op = step.op.operation();
-            let _ = write!(text, "{} {}", op.name(), op.attributes().join(" "));
+            let mut attributes = op.attributes();
+            attributes.retain(|attribute| !unsaid.contains(attribute));
+            let _ = write!(text, "{} {}", op.name(), attributes.join(" "));
             for operand in op.operands() {
                 let tensor = schedule.tensors.get(operand.tensor);
                 if tensor.role != Role::Workspace {

@@ -1,8 +1,9 @@
-//! GELU in both forms, over the whole range where it is neither zero nor the identity.
+//! GELU in both forms, over the whole range where it is neither zero nor the identity; and with a
+//! gradient that makes it again where its input stood.
 
 use crate::case::{Attribute, Case, Tolerance};
 use crate::case_builder::{CaseBuilder, STANDARD, backward, spread};
-use plan::ops::{Gelu, GeluKind};
+use plan::ops::{Gelu, GeluKind, Op};
 use plan::{PlanError, StepInputs};
 
 const TOLERANCE: Tolerance = Tolerance {
@@ -22,22 +23,25 @@ pub fn cases() -> Result<Vec<Case>, PlanError> {
     for (kind, word) in [(GeluKind::Erf, "erf"), (GeluKind::Tanh, "tanh")] {
         let normal = CaseBuilder::new(&format!("gelu_{word}"), "gelu", TOLERANCE);
         let values = normal.drawn("x", &[3, 7, 29], spread(2.0))?;
-        all.push(case(normal, kind, word, &[3, 7, 29], values)?);
+        all.push(case(normal, (kind, word), &[3, 7, 29], values, false)?);
         let edges = CaseBuilder::new(&format!("gelu_{word}_edges"), "gelu", TOLERANCE);
         // A walk through the range in steps that are no round numbers, then the edges.
         let walk = (0..226).map(|i| (i - 113) as f32 * 0.0703);
         let values: Vec<f32> = walk.chain(EDGES).collect();
-        all.push(case(edges, kind, word, &[250], values)?);
+        all.push(case(edges, (kind, word), &[250], values, false)?);
+        let again = CaseBuilder::new(&format!("gelu_{word}_again"), "gelu", TOLERANCE);
+        let values = again.drawn("x", &[2, 5, 23], spread(2.0))?;
+        all.push(case(again, (kind, word), &[2, 5, 23], values, true)?);
     }
     Ok(all)
 }
 
 fn case(
     mut case: CaseBuilder,
-    kind: GeluKind,
-    word: &'static str,
+    (kind, word): (GeluKind, &'static str),
     dims: &[u64],
     values: Vec<f32>,
+    again: bool,
 ) -> Result<Case, PlanError> {
     case.attribute("form", Attribute::Text(word));
     let x = case.given("x", dims, values)?;
@@ -50,10 +54,19 @@ fn case(
     case.run(segment, StepInputs::default());
     case.read("out", out);
     case.read("d_x", d); // in place
+    if again {
+        case.read("again", x);
+    }
     // The edges' size is no measure for a step.
     if dims.len() > 1 {
         case.loss_dot("out", "d_out");
         case.gradient("x", "d_x");
     }
-    Ok(case.finish())
+    let mut case = case.finish();
+    case.rewrite(|op| {
+        if let Op::GeluBackward(gradient) = op {
+            gradient.again = again;
+        }
+    });
+    Ok(case)
 }

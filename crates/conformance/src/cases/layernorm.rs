@@ -1,10 +1,12 @@
-//! Layer normalisation: alone, behind a residual addition, and with dropout on the branch.
+//! Layer normalisation: alone, behind a residual addition, with dropout on the branch, and with a
+//! gradient that makes the output again where its own gradient stood.
 
 use crate::case::{Attribute, Case, Tolerance};
 use crate::case_builder::{CaseBuilder, NEAR_ONE, Normal, STANDARD, backward, spread};
 use crate::masks::{MaskPlace, mask};
 use crate::values::Values;
-use plan::ops::{Branch, Dropout, DropoutSite, LayerNorm};
+use model::NORM_EPSILON;
+use plan::ops::{Branch, Dropout, DropoutSite, LayerNorm, NormalisedAgain, Op};
 use plan::{PlanError, Scratch, StepInputs};
 use std::rc::Rc;
 
@@ -50,18 +52,31 @@ struct Sizes {
     residual: Residual,
     x: Normal,
     tolerance: Tolerance,
+    epsilon: f64,
+    /// Whether the gradient makes the output again.
+    again: bool,
 }
 
 use Join::{Branch as Joined, DroppedBranch, Nothing};
 use Residual::{Absent, Delivered};
 
 const fn sizes(name: &'static str, dims: [u64; 3], bias: bool, join: Join) -> Sizes {
-    Sizes { name, dims, bias, join, residual: Delivered, x: STANDARD, tolerance: TOLERANCE }
+    Sizes {
+        name,
+        dims,
+        bias,
+        join,
+        residual: Delivered,
+        x: STANDARD,
+        tolerance: TOLERANCE,
+        epsilon: NORM_EPSILON,
+        again: false,
+    }
 }
 
 const OFFSET: Normal = Normal { mean: 100.0, deviation: 1.0 };
 
-const TABLE: [Sizes; 10] = [
+const TABLE: [Sizes; 15] = [
     Sizes { residual: Absent, ..sizes("layernorm", [2, 3, 8], true, Nothing) },
     Sizes { residual: Absent, ..sizes("layernorm_no_bias", [1, 7, 33], false, Nothing) },
     sizes("layernorm_residual", [2, 5, 19], true, Nothing),
@@ -80,6 +95,13 @@ const TABLE: [Sizes; 10] = [
     sizes("layernorm_branch_residual", [3, 3, 12], false, Joined),
     sizes("layernorm_dropout", [2, 6, 21], true, DroppedBranch),
     sizes("layernorm_dropout_blocks", [2, 150, 6], false, DroppedBranch),
+    // An epsilon that nobody has, so that it must come from the op.
+    Sizes { epsilon: 0.03, ..sizes("layernorm_epsilon", [1, 6, 10], true, Joined) },
+    Sizes { again: true, residual: Absent, ..sizes("layernorm_again", [2, 3, 9], true, Nothing) },
+    Sizes { again: true, ..sizes("layernorm_again_branch", [2, 5, 14], false, Joined) },
+    Sizes { again: true, ..sizes("layernorm_again_dropout", [2, 4, 13], true, DroppedBranch) },
+    // Several blocks of tokens: what a block leaves, no other may read as a gradient.
+    Sizes { again: true, ..sizes("layernorm_again_blocks", [2, 165, 4], true, Nothing) },
 ];
 
 const STEP: StepInputs = StepInputs {
@@ -100,6 +122,7 @@ fn case(sizes: &Sizes, scratch: &Rc<dyn Scratch>) -> Result<Case, PlanError> {
     let width = sizes.dims[2];
     let mut case = CaseBuilder::with_scratch(sizes.name, "layernorm", sizes.tolerance, scratch);
     case.attribute("residual", Attribute::Int((sizes.residual == Delivered).into()));
+    case.attribute("eps", Attribute::Float(sizes.epsilon));
     let op = operation(&mut case, sizes)?;
     let d_gain = case.input("d_gain", &[width], STANDARD)?;
     let mut accumulators = vec![(op.gain, d_gain)];
@@ -130,8 +153,17 @@ fn case(sizes: &Sizes, scratch: &Rc<dyn Scratch>) -> Result<Case, PlanError> {
     if sizes.join == DroppedBranch {
         case.read("d_branch", d_branch);
     }
+    if sizes.again {
+        case.read("again", d_out);
+    }
     differentiate(&mut case, sizes);
-    Ok(case.finish())
+    let mut case = case.finish();
+    case.rewrite(|step| {
+        if let Op::LayerNormBackward(gradient) = step {
+            gradient.again = sizes.again.then_some(NormalisedAgain { bias: op.bias });
+        }
+    });
+    Ok(case)
 }
 
 /// The op with its inputs and outputs.
@@ -146,6 +178,7 @@ fn operation(case: &mut CaseBuilder, sizes: &Sizes) -> Result<LayerNorm, PlanErr
         out: case.tensor("out", &sizes.dims)?,
         mean: case.tensor("mean", &[rows * positions])?,
         rstd: case.tensor("rstd", &[rows * positions])?,
+        epsilon: sizes.epsilon,
     })
 }
 

@@ -86,7 +86,7 @@ pub fn layernorm(b: &mut Naive, op: &LayerNorm, inputs: &StepInputs) {
     for row in x.chunks_exact(width) {
         let mean = row.iter().sum::<f64>() / width as f64;
         let variance = row.iter().map(|x| (x - mean) * (x - mean)).sum::<f64>() / width as f64;
-        let rstd = 1.0 / (variance + 1e-5).sqrt();
+        let rstd = 1.0 / (variance + op.epsilon).sqrt();
         out.extend((0..width).map(|c| (row[c] - mean) * rstd * gain[c] + bias[c]));
         means.push(mean);
         rstds.push(rstd);
@@ -99,7 +99,6 @@ pub fn layernorm(b: &mut Naive, op: &LayerNorm, inputs: &StepInputs) {
 pub fn layernorm_backward(b: &mut Naive, op: &LayerNormBackward, inputs: &StepInputs) {
     let dims = b.dims(op.x);
     let width = *dims.last().unwrap();
-    assert!(op.again.is_none(), "cases keep what the backward reads");
     let (d_out, x, gain) = (b.get(op.d_out), b.get(op.x), b.get(op.gain));
     let (mean, rstd) = (b.get(op.mean), b.get(op.rstd));
     let mut d_gain = b.get(op.d_gain);
@@ -125,6 +124,14 @@ pub fn layernorm_backward(b: &mut Naive, op: &LayerNormBackward, inputs: &StepIn
         b.put(tensor, &d_bias);
     }
     b.put(op.d_x, &d_x);
+    if let Some(again) = &op.again {
+        let bias = again.bias.map_or(vec![0.0; width], |bias| b.get(bias));
+        let one = |(i, x): (usize, &f64)| {
+            (x - mean[i / width]) * rstd[i / width] * gain[i % width] + bias[i % width]
+        };
+        let made: Vec<f64> = x.iter().enumerate().map(one).collect();
+        b.put(op.d_out, &made);
+    }
     if let Some(branch) = &op.branch {
         let dropout = branch.dropout;
         let masked = |(i, d): (usize, f64)| {
@@ -300,12 +307,15 @@ fn tanh_argument(x: f64) -> f64 {
     (2.0 / std::f64::consts::PI).sqrt() * (x + TANH_CUBE * x * x * x)
 }
 
-pub fn gelu(b: &mut Naive, op: &Gelu) {
-    let value = |x: f64| match op.kind {
+fn gelu_of(kind: GeluKind, x: f64) -> f64 {
+    match kind {
         GeluKind::Erf => 0.5 * x * (1.0 + erf(x / 2.0_f64.sqrt())),
         GeluKind::Tanh => 0.5 * x * (1.0 + tanh_argument(x).tanh()),
-    };
-    let out: Vec<f64> = b.get(op.x).into_iter().map(value).collect();
+    }
+}
+
+pub fn gelu(b: &mut Naive, op: &Gelu) {
+    let out: Vec<f64> = b.get(op.x).into_iter().map(|x| gelu_of(op.kind, x)).collect();
     b.put(op.out, &out);
 }
 
@@ -321,9 +331,13 @@ pub fn gelu_backward(b: &mut Naive, op: &GeluBackward) {
             0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * inner
         }
     };
-    assert!(!op.again, "cases keep what the backward reads");
-    let d: Vec<f64> = b.get(op.d).iter().zip(b.get(op.x)).map(|(d, x)| d * slope(x)).collect();
+    let x = b.get(op.x);
+    let d: Vec<f64> = b.get(op.d).iter().zip(&x).map(|(d, &x)| d * slope(x)).collect();
     b.put(op.d, &d);
+    if op.again {
+        let made: Vec<f64> = x.iter().map(|&x| gelu_of(op.kind, x)).collect();
+        b.put(op.x, &made);
+    }
 }
 
 /// The tensors that both heads have.

@@ -67,12 +67,16 @@ fn a_wrong_op_is_named_with_its_numbers() {
     for failure in &failures {
         let shown = failure.to_string();
         let Problem::Value { label, .. } = &failure.problem else { panic!("{shown}") };
-        assert!(failure.case.starts_with("gelu_") && label == "d_x", "{shown}");
-        for part in [": d_x[", " instead of ", ": off by ", ", allowed ", " elements are off"] {
+        // The gradient writes the function too where it makes it again.
+        let is_its_own = label == "d_x" || (label == "again" && failure.case.ends_with("_again"));
+        assert!(failure.case.starts_with("gelu_") && is_its_own, "{shown}");
+        for part in
+            [&format!(": {label}["), " instead of ", ": off by ", ", allowed ", " elements are off"]
+        {
             assert!(shown.contains(part), "{shown}");
         }
     }
-    assert_eq!(failures.len(), 4);
+    assert_eq!(failures.len(), 8);
 }
 
 #[test]

@@ -69,6 +69,22 @@ fn every_op_has_a_case_of_its_own_and_one_in_a_model() {
     assert_eq!(found.len(), OPS, "{found:?}");
 }
 
+/// Gradients that make the forward's output again: only recompute emits them.
+#[test]
+fn the_re_emitting_forms_have_cases_of_their_own_and_in_models() {
+    let is_again = |op: &Op| match op {
+        Op::GeluBackward(op) => op.again,
+        Op::LayerNormBackward(op) => op.again.is_some(),
+        _ => false,
+    };
+    for cases in [cases::cases(&scratch()).unwrap(), models::cases(&scratch()).unwrap()] {
+        let segments = cases.iter().flat_map(|case| &case.schedule.segments);
+        let ops = segments.flat_map(|segment| &segment.steps).map(|step| &step.op);
+        let found: BTreeSet<&str> = ops.filter(|op| is_again(op)).map(name).collect();
+        assert_eq!(found, BTreeSet::from(["GeluBackward", "LayerNormBackward"]));
+    }
+}
+
 #[test]
 fn names_are_unique_and_plain() {
     let mut names = BTreeSet::new();

@@ -9,7 +9,6 @@ use crate::pool::Output;
 use plan::BackendError;
 use plan::ops::{LayerNorm, LayerNormBackward, TOKEN_BLOCK, Write};
 
-const EPSILON: f32 = 1e-5;
 const STRIP: usize = 256;
 
 /// `out = normalise(x + dropout(branch)) · gain + bias`.
@@ -21,10 +20,11 @@ pub(crate) fn forward(cx: &Context<'_>, op: &LayerNorm) -> Result<(), BackendErr
     let mean = Output::new(cx.memory.write(op.mean), 1);
     let rstd = Output::new(cx.memory.write(op.rstd), 1);
     let rows = x.len() / width;
+    let epsilon = op.epsilon as f32;
     let Some(add) = &op.add else {
         cx.pool.split(rows, [out, mean, rstd], |_, rows, [out, mean, rstd]| {
             let x = &x[rows.start * width..rows.end * width];
-            normalise(isa, x, gain, bias, out, [mean, rstd]);
+            normalise(isa, x, gain, bias, epsilon, out, [mean, rstd]);
         });
         return Ok(());
     };
@@ -36,7 +36,7 @@ pub(crate) fn forward(cx: &Context<'_>, op: &LayerNorm) -> Result<(), BackendErr
         let range = rows.start * width..rows.end * width;
         let first_row = first_row + rows.start as u64;
         join(isa, &x[range.clone()], &branch[range], mask, first_row, width, sum);
-        normalise(isa, sum, gain, bias, out, [mean, rstd]);
+        normalise(isa, sum, gain, bias, epsilon, out, [mean, rstd]);
     });
     Ok(())
 }
@@ -161,6 +161,7 @@ for_each_isa! {
         x: &[f32],
         gain: &[f32],
         bias: Option<&[f32]>,
+        epsilon: f32,
         out: &mut [f32],
         statistics: [&mut [f32]; 2],
     ) {
@@ -171,7 +172,7 @@ for_each_isa! {
             *mean = lanes::sum(x, |x| x) / width as f32;
             let centre = *mean;
             let variance = lanes::sum(x, |x| (x - centre) * (x - centre)) / width as f32;
-            *rstd = 1.0 / (variance + EPSILON).sqrt();
+            *rstd = 1.0 / (variance + epsilon).sqrt();
             normalise_row(x, [centre, *rstd], gain, bias, out);
         }
     }

@@ -81,7 +81,7 @@ KERNEL __launch_bounds__(THREADS) SIGNATURE(layernorm_forward) {
             squares = fmaf(distance, distance, squares);
         }
     }
-    float factor = 1.0f / sqrtf(row_sum(squares) / WIDTH + 1e-5f);
+    float factor = 1.0f / sqrtf(row_sum(squares) / WIDTH + epsilon);
     if (lane == 0) {
         mean[row] = centre;
         rstd[row] = factor;

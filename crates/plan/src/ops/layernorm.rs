@@ -17,7 +17,7 @@ pub struct Branch {
     pub sum: TensorId,
 }
 
-/// `out = (s - mean(s)) / sqrt(var(s) + 1e-5) · gain + bias`, with `s` = `x` or the sum.
+/// `out = (s - mean(s)) / sqrt(var(s) + epsilon) · gain + bias`, with `s` = `x` or the sum.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LayerNorm {
     /// `[…, width]`, the residual stream.
@@ -34,6 +34,8 @@ pub struct LayerNorm {
     pub mean: TensorId,
     /// One 1/deviation for each row.
     pub rstd: TensorId,
+    /// Added to the variance.
+    pub epsilon: f64,
 }
 
 /// The gradient of a branch that is dropped out, or of another format than the stream that it
@@ -84,6 +86,11 @@ pub struct LayerNormBackward {
 }
 
 impl LayerNorm {
+    /// How listings say an epsilon.
+    pub fn epsilon_word(epsilon: f64) -> String {
+        format!("eps={epsilon:e}")
+    }
+
     /// Where the sum is still there, only the normalisation is done again: it reads the stored sum
     /// in the first place, so the bits are the same.
     pub(super) fn again(&self, is_there: &dyn Fn(TensorId) -> bool) -> LayerNorm {
@@ -114,7 +121,7 @@ impl Operation for LayerNorm {
     }
 
     fn tensors_mut(&mut self) -> Vec<&mut TensorId> {
-        let Self { x, gain, out, mean, rstd, bias, add } = self;
+        let Self { x, gain, out, mean, rstd, bias, add, epsilon: _ } = self;
         let mut all = vec![x, gain, out, mean, rstd];
         all.extend(bias);
         all.extend(add.iter_mut().flat_map(|add| [&mut add.branch, &mut add.sum]));
@@ -123,7 +130,8 @@ impl Operation for LayerNorm {
 
     fn attributes(&self) -> Vec<String> {
         let dropout = self.add.as_ref().and_then(|add| add.dropout.as_ref());
-        Dropout::word(dropout).into_iter().collect()
+        let epsilon = LayerNorm::epsilon_word(self.epsilon);
+        [epsilon].into_iter().chain(Dropout::word(dropout)).collect()
     }
 
     fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {
@@ -144,7 +152,10 @@ impl Operation for LayerNorm {
         for (name, statistics) in [("mean", self.mean), ("rstd", self.rstd)] {
             check.dims(name, statistics, &[shape.rows()])?;
         }
-        Ok(())
+        let epsilon = self.epsilon;
+        check.attribute(epsilon > 0.0 && epsilon.is_finite(), || {
+            format!("epsilon {epsilon} is not above 0 and finite")
+        })
     }
 
     fn flops(&self, tensors: &Tensors) -> u64 {

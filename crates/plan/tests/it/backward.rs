@@ -1,6 +1,6 @@
 //! The backward walk: what it emits for a small net, and what it refuses to differentiate.
 
-use crate::fixture::shape;
+use crate::fixture::{EPSILON, shape};
 use fitgpt_plan::ops::{
     Access, Branch, Dropout, DropoutSite, Elements, Embed, Gelu, GeluKind, LayerNorm, Linear,
     PositionFrom, SelectPosition,
@@ -38,13 +38,31 @@ fn net(builder: &mut ScheduleBuilder, dropout: Option<Dropout>) -> Result<Net<'_
     let stats = ["m0", "r0", "m1", "r1"].map(|name| local(name, &[3], Io::Device));
     let [mean0, rstd0, mean1, rstd1] = stats;
     let (n, sum, branch, y, up, act) = (n?, sum?, branch?, y?, up?, act?);
-    let first = LayerNorm { x, add: None, gain, bias: None, out: n, mean: mean0?, rstd: rstd0? };
+    let first = LayerNorm {
+        x,
+        add: None,
+        gain,
+        bias: None,
+        out: n,
+        mean: mean0?,
+        rstd: rstd0?,
+        epsilon: EPSILON,
+    };
     segment.push(first)?;
     segment.push(Linear { x: n, w: weights[0], bias: Some(bias), out: up, workspace })?;
     segment.push(Gelu { x: up, out: act, kind: GeluKind::Erf })?;
     segment.push(Linear { x: act, w: weights[1], bias: None, out: branch, workspace })?;
     let add = Some(Branch { branch, dropout, sum });
-    let second = LayerNorm { x, add, gain, bias: None, out: y, mean: mean1?, rstd: rstd1? };
+    let second = LayerNorm {
+        x,
+        add,
+        gain,
+        bias: None,
+        out: y,
+        mean: mean1?,
+        rstd: rstd1?,
+        epsilon: EPSILON,
+    };
     segment.push(second)?;
     Ok(Net { segment, y, gain, weights, bias })
 }
@@ -169,7 +187,9 @@ fn a_shared_gradient_is_not_changed_in_place() {
     let (mean, rstd) = (local("mean", &[3]), local("rstd", &[3]));
     segment.push(Gelu { x: h, out: branch, kind: GeluKind::Erf }).unwrap();
     let add = Some(Branch { branch, dropout: None, sum });
-    segment.push(LayerNorm { x, add, gain, bias: None, out, mean, rstd }).unwrap();
+    segment
+        .push(LayerNorm { x, add, gain, bias: None, out, mean, rstd, epsilon: EPSILON })
+        .unwrap();
     let accumulators = BTreeMap::from([(gain, d_gain)]);
     let error = segment.backward(&accumulators, BTreeMap::from([(out, d_out)])).unwrap_err();
     let want = "gelu cannot be differentiated: a gradient of its own for branch is missing";

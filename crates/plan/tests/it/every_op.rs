@@ -1,6 +1,6 @@
 //! An example of every op, with operands that obey its rule or with one that does not.
 
-use crate::fixture::shape;
+use crate::fixture::{EPSILON, shape};
 use fitgpt_plan::ops::{
     AdamW, Attention, AttentionBackward, AttentionDecode, Branch, BranchGradient, CacheStore,
     Dropout, DropoutSite, Embed, EmbedBackward, Gelu, GeluBackward, GeluKind, GradNorm, HeadEval,
@@ -106,6 +106,7 @@ fn layernorm(o: &mut Operands<'_>) -> Op {
         out: o.f("out", &[2, 3, 4]),
         mean: o.f("mean", &[6]),
         rstd: o.f("rstd", &[6]),
+        epsilon: EPSILON,
     })
 }
 

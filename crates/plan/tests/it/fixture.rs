@@ -10,6 +10,9 @@ use fitgpt_plan::{
     Tensor, TensorId,
 };
 
+/// What norms add to the variance.
+pub const EPSILON: f64 = 1e-3;
+
 /// A shape that is known to be one.
 pub fn shape(dims: &[u64]) -> Shape {
     Shape::new(dims).expect("a test's shapes are valid")
@@ -87,7 +90,16 @@ fn train(b: &mut ScheduleBuilder, held: &Held, kind: GeluKind) -> Result<(), Pla
     segment.push(Linear { x, w, bias: Some(bias), out: h, workspace })?;
     segment.push(Gelu { x: h, out: g, kind })?;
     let add = Some(Branch { branch: late, dropout: None, sum });
-    segment.push(LayerNorm { x: g, add, gain, bias: None, out: n, mean, rstd })?;
+    segment.push(LayerNorm {
+        x: g,
+        add,
+        gain,
+        bias: None,
+        out: n,
+        mean,
+        rstd,
+        epsilon: EPSILON,
+    })?;
     segment.push(GeluBackward { x: h, d: n, kind, again: false })?;
     segment.push(Gelu { x: n, out: y, kind })?;
     segment.finish();

@@ -2,7 +2,7 @@
 //! each, one place is moved at random and `verify` must agree with a check that plays the plan
 //! byte by byte and shares no code with it.
 
-use crate::fixture::{bytes, shape};
+use crate::fixture::{EPSILON, bytes, shape};
 use fitgpt_plan::ops::{
     Access, Branch, Gelu, GeluBackward, GeluKind, LayerNorm, Linear, Op, Operand,
 };
@@ -209,7 +209,16 @@ impl Chain<'_> {
                 });
                 let (gain, bias) = (self.held.vectors[width], None);
                 let (mean, rstd) = (mean?, rstd?);
-                self.segment.push(LayerNorm { x, add, gain, bias, out, mean, rstd })
+                self.segment.push(LayerNorm {
+                    x,
+                    add,
+                    gain,
+                    bias,
+                    out,
+                    mean,
+                    rstd,
+                    epsilon: EPSILON,
+                })
             }
         }
     }
