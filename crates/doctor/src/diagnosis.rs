@@ -338,7 +338,7 @@ fn fitgpt(
         Some(FitgptCommand { arguments: arguments.collect(), device_bytes, unchanged })
     };
     match plan_for(&case.run, case.dims, &machine) {
-        Ok(planned) => Ok(command(Vec::new(), planned.device_bytes(&case.run, &machine), true)),
+        Ok(planned) => Ok(command(Vec::new(), planned.device_bytes(&machine), true)),
         Err(SearchError::DoesNotFit(_)) => {
             let found = first_suggestion(&case.run, case.dims, &machine, &machine.hardware);
             Ok(found.and_then(|one| {

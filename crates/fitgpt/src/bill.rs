@@ -7,7 +7,6 @@ use crate::screen::{coloured, faint, strong, wrap_width, wrapped};
 use plan::report::{Bill, BillSegment};
 use plan::{Bytes, Role, Scope};
 use search::{Machine, Planned};
-use spec::RunSpec;
 use std::fmt::Write;
 
 /// Columns of the longest bar, and what stands before it.
@@ -30,13 +29,7 @@ pub struct HostMemory {
 }
 
 /// The bill for people, on a screen of so many columns.
-pub fn text(
-    run: &RunSpec,
-    planned: &Planned,
-    machine: &Machine,
-    host: &[HostMemory],
-    width: usize,
-) -> String {
+pub fn text(planned: &Planned, machine: &Machine, host: &[HostMemory], width: usize) -> String {
     let (plan, bill) = (&planned.plan, &Bill::new(&planned.plan));
     let mut text = strong("memory, planned to the byte before anything is allocated") + "\n";
     arena(&mut text, bill, width);
@@ -53,7 +46,7 @@ pub fn text(
     let _ = writeln!(text, "{}", faint(&wrapped(&peaks, 4, wrap_width())));
     beside(&mut text, plan.host_bytes, host);
     if machine.host.is_none() {
-        in_all(&mut text, "total", planned.device_bytes(run, machine), machine.budget);
+        in_all(&mut text, "total", planned.device_bytes(machine), machine.budget);
     }
     text
 }

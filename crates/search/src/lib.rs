@@ -6,6 +6,7 @@
 
 pub mod budget;
 pub mod error;
+pub mod host_bytes;
 pub mod machine;
 pub mod plan_for;
 pub mod planned;
@@ -17,6 +18,7 @@ mod levels_search;
 
 pub use budget::Cut;
 pub use error::SearchError;
+pub use host_bytes::HostBytes;
 pub use machine::{Levers, Machine};
 pub use plan_for::{plan_again, plan_for, plan_for_sample};
 pub use planned::{Planned, Prediction};

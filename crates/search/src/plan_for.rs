@@ -2,8 +2,9 @@
 
 use crate::budget::{Candidate, Cut, Search, Seen, cut, scratch_bytes};
 use crate::error::SearchError;
+use crate::host_bytes::HostBytes;
 use crate::machine::{Levers, Machine};
-use crate::planned::{Planned, beside};
+use crate::planned::Planned;
 use crate::refusal::Refusal;
 use model::update::OFFLOAD_WINDOW;
 use model::{
@@ -115,10 +116,10 @@ pub fn plan_again(
     }
     let task = Task { run, dims, machine, levers: cut.levers };
     let planned = task.build(cut.clone())?;
-    if planned.fits(run, machine) {
+    if planned.fits(machine) {
         return Ok(Ok(planned));
     }
-    let refusal = Refusal::of(&planned, run, machine);
+    let refusal = Refusal::of(&planned, machine);
     Ok(Err(match refusal.missing > Bytes::ZERO {
         true => format!("it needs {} of {}", refusal.needed, refusal.budget),
         false => format!("{} of host memory are missing for it", refusal.missing_host),
@@ -151,10 +152,10 @@ pub fn plan_for_sample(
         eval: None,
         generate: Some(generate(&dims)),
     };
-    let planned = Planned::new(&spec, None, machine)?;
-    match planned.device_bytes(run, machine) <= machine.budget.get() {
+    let planned = Planned::new(run, &spec, None, machine)?;
+    match planned.device_bytes(machine) <= machine.budget.get() {
         true => Ok(planned),
-        false => Err(SearchError::DoesNotFit(Box::new(Refusal::of(&planned, run, machine)))),
+        false => Err(SearchError::DoesNotFit(Box::new(Refusal::of(&planned, machine)))),
     }
 }
 
@@ -197,16 +198,16 @@ impl<'a> Task<'a> {
             let cut = Cut { levers: self.levers, ..cut };
             // Training alone is nearly always the fullest, and a part of the work to place.
             let training = self.training_alone(cut.clone())?;
-            let [mut over, over_host] = training.over(self.run, self.machine);
+            let [mut over, over_host] = training.over(self.machine);
             if over_host > 0 && self.machine.host.is_some() {
                 return Ok(None); // no way to cut an iteration changes that
             }
             if over.max(over_host) == 0 {
                 let planned = self.build(cut)?;
-                if planned.fits(self.run, self.machine) {
+                if planned.fits(self.machine) {
                     return Ok(Some((planned, available == u64::MAX)));
                 }
-                over = planned.over(self.run, self.machine).into_iter().max().unwrap_or(0);
+                over = planned.over(self.machine).into_iter().max().unwrap_or(0);
             }
             match available <= limit {
                 true => available = available.saturating_sub(over.max(over_host)),
@@ -214,22 +215,22 @@ impl<'a> Task<'a> {
             }
         }
         let smallest = self.smallest_cut(search)?;
-        if !self.training_alone(smallest.clone())?.fits(self.run, self.machine) {
+        if !self.training_alone(smallest.clone())?.fits(self.machine) {
             return Ok(None);
         }
         let smallest = self.build(smallest)?;
-        Ok(smallest.fits(self.run, self.machine).then_some((smallest, false)))
+        Ok(smallest.fits(self.machine).then_some((smallest, false)))
     }
 
     /// The whole plan of a cut.
     fn build(&self, cut: Cut) -> Result<Planned, SearchError> {
-        Ok(Planned::new(&self.spec_of(&cut), Some(cut), self.machine)?)
+        Ok(Planned::new(self.run, &self.spec_of(&cut), Some(cut), self.machine)?)
     }
 
     /// Its training segments, without evaluation and generation.
     fn training_alone(&self, cut: Cut) -> Result<Planned, SearchError> {
         let spec = ProgramSpec { eval: None, generate: None, ..self.spec_of(&cut) };
-        Ok(Planned::new(&spec, Some(cut), self.machine)?)
+        Ok(Planned::new(self.run, &spec, Some(cut), self.machine)?)
     }
 
     fn spec_of(&self, cut: &Cut) -> ProgramSpec {
@@ -256,7 +257,7 @@ impl<'a> Task<'a> {
         loop {
             for chunk in EVAL_CHUNKS {
                 let planned = self.evaluation_in(rows, chunk)?;
-                if planned.fits(self.run, self.machine) {
+                if planned.fits(self.machine) {
                     return Ok(Some(planned));
                 }
             }
@@ -272,7 +273,7 @@ impl<'a> Task<'a> {
         if let Some(eval) = &mut spec.eval {
             eval.head_chunk = chunk;
         }
-        Ok(Planned::new(&spec, None, self.machine)?)
+        Ok(Planned::new(self.run, &spec, None, self.machine)?)
     }
 
     fn smallest_cut(&self, search: &Search<'_>) -> Result<Cut, SearchError> {
@@ -295,9 +296,9 @@ impl<'a> Task<'a> {
         let Draft { program, schedule } = Draft::new(&spec, Rc::clone(&self.machine.scratch))?;
         let held = |scope| schedule.tensors.held_bytes(scope).map_or(u64::MAX, Bytes::get);
         let device = held(Scope::Run).saturating_sub(scratch_bytes(&schedule));
-        let host = beside(&program, &schedule.tensors, self.run).map(|(_, bytes)| bytes.get());
-        let counted = if self.machine.host.is_none() { host } else { [0, 0] };
-        let all = counted.into_iter().fold(device, u64::saturating_add);
+        let host = HostBytes::new(self.run, &program, &schedule.tensors).total();
+        let counted = if self.machine.host.is_none() { host } else { 0 };
+        let all = device.saturating_add(counted);
         Ok([all.saturating_add(self.machine.hardware.context.get()), held(Scope::Host)])
     }
 
@@ -306,7 +307,7 @@ impl<'a> Task<'a> {
         let mut least: Option<Refusal> = None;
         for levers in Levers::permitted(self.run, self.machine) {
             let planned = Task { levers, ..*self }.smallest()?;
-            let refusal = Refusal::of(&planned, self.run, self.machine);
+            let refusal = Refusal::of(&planned, self.machine);
             let size = |refusal: &Refusal| refusal.missing.max(refusal.missing_host);
             if least.as_ref().is_none_or(|least| size(&refusal) < size(least)) {
                 least = Some(refusal);

@@ -1,11 +1,12 @@
 //! A run that was planned: what it takes of each memory, and how long it is predicted to take.
 
 use crate::budget::Cut;
+use crate::host_bytes::HostBytes;
 use crate::machine::Machine;
 use model::{Draft, LossSegment, Program, ProgramSpec};
 use plan::cost::segment_seconds;
 use plan::hardware::Hardware;
-use plan::{Bytes, Plan, PlanError, Tensors};
+use plan::{Bytes, Plan, PlanError};
 use spec::RunSpec;
 use std::rc::Rc;
 
@@ -18,6 +19,8 @@ pub struct Planned {
     pub plan: Plan,
     /// How training is cut, where there is training.
     pub cut: Option<Cut>,
+    /// What the host keeps outside the arena.
+    pub host: HostBytes,
     /// Seconds of an iteration by the machine's table; 0 without training.
     pub seconds: f64,
 }
@@ -33,47 +36,43 @@ pub struct Prediction {
 
 impl Planned {
     pub(crate) fn new(
+        run: &RunSpec,
         spec: &ProgramSpec,
         cut: Option<Cut>,
         machine: &Machine,
     ) -> Result<Planned, PlanError> {
         let Draft { program, schedule } = Draft::new(spec, Rc::clone(&machine.scratch))?;
         let plan = Plan::new(schedule)?;
-        let mut planned = Planned { program, plan, cut, seconds: 0.0 };
+        let host = HostBytes::new(run, &program, &plan.schedule.tensors);
+        let mut planned = Planned { program, plan, cut, host, seconds: 0.0 };
         planned.seconds = planned.iteration_seconds(&machine.hardware);
         Ok(planned)
     }
 
     /// Bytes of the device: the arena and its context. Where device and host are one, everything
     /// that the host keeps for the run counts too: one budget bounds all of it.
-    pub fn device_bytes(&self, run: &RunSpec, machine: &Machine) -> u64 {
+    pub fn device_bytes(&self, machine: &Machine) -> u64 {
         let own = self.plan.arena_bytes.get().saturating_add(machine.hardware.context.get());
         match machine.host {
             Some(_) => own,
-            None => own.saturating_add(self.host_bytes(run)),
+            None => own.saturating_add(self.host_bytes()),
         }
     }
 
-    /// What the host keeps outside the arena: batches, and room for one tensor of a checkpoint.
-    pub fn beside(&self, run: &RunSpec) -> [(&'static str, Bytes); 2] {
-        beside(&self.program, &self.plan.schedule.tensors, run)
-    }
-
-    /// Bytes of host memory: offloaded state and what is beside the arena.
-    pub fn host_bytes(&self, run: &RunSpec) -> u64 {
-        let beside = self.beside(run).into_iter().map(|(_, bytes)| bytes.get());
-        beside.fold(self.plan.host_bytes.get(), u64::saturating_add)
+    /// Bytes of host memory: offloaded state and the host's buffers.
+    pub fn host_bytes(&self) -> u64 {
+        self.plan.host_bytes.get().saturating_add(self.host.total())
     }
 
     /// Bytes beyond the device's budget, and beyond the host's where it has one of its own.
-    pub(crate) fn over(&self, run: &RunSpec, machine: &Machine) -> [u64; 2] {
-        let device = self.device_bytes(run, machine).saturating_sub(machine.budget.get());
-        let over_host = |budget: Bytes| self.host_bytes(run).saturating_sub(budget.get());
+    pub(crate) fn over(&self, machine: &Machine) -> [u64; 2] {
+        let device = self.device_bytes(machine).saturating_sub(machine.budget.get());
+        let over_host = |budget: Bytes| self.host_bytes().saturating_sub(budget.get());
         [device, machine.host.map_or(0, over_host)]
     }
 
-    pub(crate) fn fits(&self, run: &RunSpec, machine: &Machine) -> bool {
-        self.over(run, machine) == [0, 0]
+    pub(crate) fn fits(&self, machine: &Machine) -> bool {
+        self.over(machine) == [0, 0]
     }
 
     /// One number for all that is executed: the plan, and how iterations and evaluations are cut.
@@ -120,20 +119,4 @@ impl Planned {
             run_seconds: iterations * iteration + evaluations * evaluation,
         }
     }
-}
-
-/// What the host keeps outside the arena: batches of a program that has any, and room for one
-/// tensor of a checkpoint.
-pub(crate) fn beside(
-    program: &Program,
-    tensors: &Tensors,
-    run: &RunSpec,
-) -> [(&'static str, Bytes); 2] {
-    let whole = |bytes: u64| Bytes::new(bytes.min(i64::MAX as u64)).unwrap_or(Bytes::ZERO);
-    let eval_tokens = run.eval_batch_size.saturating_mul(run.eval_block_size);
-    let tokens = run.tokens_per_iteration().saturating_add(eval_tokens);
-    let has_batches = program.update.is_some() || !program.eval.is_empty();
-    let batches = if has_batches { whole(tokens.saturating_mul(8)) } else { Bytes::ZERO };
-    let sizes = program.parameters.iter().map(|row| tensors.bytes(row.weight));
-    [("batches", batches), ("buffer for saving", sizes.max().unwrap_or(Bytes::ZERO))]
 }

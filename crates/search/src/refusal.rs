@@ -6,7 +6,6 @@ use crate::planned::Planned;
 use crate::suggest::Suggestion;
 use plan::Bytes;
 use plan::report::Bill;
-use spec::RunSpec;
 
 /// Tensors that a refusal names.
 const NAMED: usize = 5;
@@ -33,19 +32,19 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    pub(crate) fn of(smallest: &Planned, run: &RunSpec, machine: &Machine) -> Refusal {
+    pub(crate) fn of(smallest: &Planned, machine: &Machine) -> Refusal {
         let whole = |bytes: u64| Bytes::new(bytes.min(i64::MAX as u64)).unwrap_or(Bytes::ZERO);
-        let [missing, missing_host] = smallest.over(run, machine).map(whole);
+        let [missing, missing_host] = smallest.over(machine).map(whole);
         let largest = match missing > Bytes::ZERO {
             true => largest_on_device(smallest),
-            false => largest_on_host(smallest, run),
+            false => largest_on_host(smallest),
         };
         Refusal {
             budget: machine.budget,
-            needed: whole(smallest.device_bytes(run, machine)),
+            needed: whole(smallest.device_bytes(machine)),
             arena: smallest.plan.arena_bytes,
             missing,
-            host: whole(smallest.host_bytes(run)),
+            host: whole(smallest.host_bytes()),
             missing_host,
             largest,
             suggestions: Vec::new(),
@@ -72,12 +71,12 @@ fn largest_on_device(planned: &Planned) -> Vec<(String, Bytes)> {
     tensors.iter().take(NAMED).map(|t| (t.name.clone(), t.bytes)).collect()
 }
 
-fn largest_on_host(planned: &Planned, run: &RunSpec) -> Vec<(String, Bytes)> {
+fn largest_on_host(planned: &Planned) -> Vec<(String, Bytes)> {
     let tensors = &planned.plan.schedule.tensors;
     let own = |id: &plan::TensorId| planned.plan.is_on_host(*id) && tensors.get(*id).view.is_none();
     let offloaded =
         tensors.ids().filter(own).map(|id| (tensors.get(id).name.clone(), tensors.bytes(id)));
-    let beside = planned.beside(run).map(|(name, bytes)| (name.to_string(), bytes));
+    let beside = planned.host.rows().map(|(name, bytes)| (name.to_string(), bytes));
     let mut all: Vec<(String, Bytes)> = offloaded.chain(beside).collect();
     all.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
     all.truncate(NAMED);

@@ -101,7 +101,7 @@ fn suggestion(candidate: Candidate, machine: &Machine, rates: &Hardware) -> Opti
     let planned = plan_if_it_fits(&run, dims, machine).ok()??;
     Some(Suggestion {
         settings,
-        device_bytes: planned.device_bytes(&run, machine),
+        device_bytes: planned.device_bytes(machine),
         host_bytes: planned.plan.host_bytes.get(),
         tokens_per_iteration: run.tokens_per_iteration(),
         tokens_per_second: planned.predict(&run, rates).tokens_per_second.filter(|_| has_rates),

@@ -355,7 +355,8 @@ pub static KEYS: &[Key] = &[
 
     text(System, "backend", "nccl", "accepted: how nanoGPT's processes talk; one process here"),
     text(System, "device", "auto", "'auto' (the best there is), 'cpu', 'cuda' or 'cuda:1'")
-        .takes(Values::WordsOr(RequestedDevice::WORDS, " or a GPU by number, e.g. 'cuda:1'")).shared(),
+        .takes(Values::WordsOr(RequestedDevice::WORDS, " or a GPU by number, e.g. 'cuda:1'"))
+        .shared(),
     text(System, "dtype", "auto",
          "number format of the computation; 'auto': float32 on the CPU, bfloat16 on CUDA")
         .words(RequestedDtype::WORDS).shared(),

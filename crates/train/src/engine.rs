@@ -5,7 +5,8 @@ use crate::error::TrainError;
 use crate::host::{ids_to_bytes, room, words_to_floats};
 use model::{Dims, LossSegment, Program};
 use plan::ops::{Op, Scaling};
-use plan::{Backend, Plan, StepInputs, StepState, TensorId, half};
+use plan::{Backend, Bytes, Plan, StepInputs, StepState, TensorId, half};
+use search::HostBytes;
 
 /// PyTorch's GradScaler starts so; without scaling the loss is as it is.
 const FIRST_LOSS_SCALE: f32 = 65536.0;
@@ -32,7 +33,16 @@ pub struct Rows {
 impl Rows {
     /// Room for so many sequences.
     pub fn new(rows: u64, positions: u64) -> Result<Rows, TrainError> {
-        let room = || room(rows.saturating_mul(positions), "batches");
+        Rows::with_tokens(rows.saturating_mul(positions), positions)
+    }
+
+    /// Room of so many bytes, as the table of the host's buffers has it.
+    pub fn of_bytes(bytes: Bytes, positions: u64) -> Result<Rows, TrainError> {
+        Rows::with_tokens(bytes.get() / HostBytes::PER_TOKEN, positions)
+    }
+
+    fn with_tokens(tokens: u64, positions: u64) -> Result<Rows, TrainError> {
+        let room = || room(tokens, "batches");
         Ok(Rows { tokens: room()?, targets: room()?, positions: positions as usize })
     }
 }

@@ -10,6 +10,7 @@ use crate::runlog::RunLog;
 use crate::save::{self, Document, best_path, last_path};
 use data::Split;
 use plan::StepInputs;
+use search::HostBytes;
 use serde_json::{Value, json};
 use spec::RunSpec;
 use std::path::{Path, PathBuf};
@@ -100,11 +101,11 @@ pub struct HostBuffers {
 
 impl HostBuffers {
     /// The room that a run needs, or the word that there is no memory for it.
-    pub fn new(spec: &RunSpec, engine: &Engine) -> Result<HostBuffers, TrainError> {
+    pub fn new(spec: &RunSpec, host: &HostBytes) -> Result<HostBuffers, TrainError> {
         Ok(HostBuffers {
-            rows: Rows::new(spec.sequences_per_iteration(), spec.block_size)?,
-            eval_rows: Rows::new(spec.eval_batch_size, spec.eval_block_size)?,
-            save: save::buffer(engine)?,
+            rows: Rows::of_bytes(host.train_batch, spec.block_size)?,
+            eval_rows: Rows::of_bytes(host.eval_batch, spec.eval_block_size)?,
+            save: save::buffer(host)?,
         })
     }
 }

@@ -10,7 +10,7 @@ use checkpoint::{Dtype, Reader, TensorInfo, bounded_json};
 use data::{CharTokenizer, Tokenizer};
 use model::Dims;
 use plan::{TensorId, half};
-use search::Cut;
+use search::{Cut, HostBytes};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
@@ -232,18 +232,9 @@ fn tensors(engine: &Engine) -> Vec<Kept> {
     all
 }
 
-/// Size of the largest tensor, in f32 where the run keeps it in 16 bits: so a checkpoint may have
-/// it.
-fn buffer_bytes(engine: &Engine) -> u64 {
-    let elements = |kept: &Kept| engine.plan().schedule.tensors.get(kept.id).shape.elements();
-    let widest = plan::Dtype::F32.size();
-    let bytes = tensors(engine).iter().map(|kept| elements(kept).saturating_mul(widest)).max();
-    bytes.unwrap_or(0)
-}
-
 /// Room for the largest tensor: what [`save`] needs, to be had before the run starts.
-pub fn buffer(engine: &Engine) -> Result<Vec<u8>, TrainError> {
-    room(buffer_bytes(engine), "saving")
+pub fn buffer(host: &HostBytes) -> Result<Vec<u8>, TrainError> {
+    room(host.checkpoint_tensor.get(), "saving")
 }
 
 /// Saves everything; the old file survives any failure, also when the weights or moments are

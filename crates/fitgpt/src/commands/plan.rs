@@ -395,7 +395,7 @@ fn vocabulary(run: &RunSpec) -> Result<(u64, Option<String>), TrainError> {
 /// What the host keeps outside the arena. Beside a GPU the program itself is not told: drivers take
 /// what they take there.
 pub fn host_memory(run: &RunSpec, planned: &Planned, machine: &Machine) -> Vec<HostMemory> {
-    let buffers = planned.beside(run).map(|(name, bytes)| HostMemory { name, bytes });
+    let buffers = planned.host.rows().map(|(name, bytes)| HostMemory { name, bytes });
     let [data, program] = device::beside_any_plan(run);
     let program = machine.host.is_none().then_some(program);
     buffers.into_iter().chain([data]).chain(program).collect()

@@ -51,7 +51,7 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     let (planned, backend) = device.load_planned(spec, &mut machine, &[], &say, plan)?;
     let arena = planned.plan.arena_bytes;
     let mut engine = Engine::new(backend, planned.program, *dims);
-    let mut buffer = save::buffer(&engine)?;
+    let mut buffer = save::buffer(&planned.host)?;
     setup.saved.load(&mut engine, &mut buffer)?;
     drop(buffer);
     introduce(&setup, arena)?;

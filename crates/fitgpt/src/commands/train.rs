@@ -22,7 +22,7 @@ use ::train::setup::{Saved, Setup};
 use data::{Dataset, Split};
 use plan::Phase;
 use plan::report::steps_hash;
-use search::{Machine, Planned, plan_again};
+use search::{HostBytes, Machine, Planned, plan_again};
 use spec::{Command, RunSpec, SamplingKeys, Settings, SpecError};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -86,12 +86,12 @@ fn run_settings(typed: Typed, yes: bool, stop: &AtomicBool) -> Result<u8, TrainE
         None => Device::find(setup.spec.device, gpu_setting(&setup))?,
     };
     run_report::introduce(&setup, &device)?;
-    let Loaded { mut engine, document, planned_length } = load(&setup, &device)?;
+    let Loaded { mut engine, document, host, planned_length } = load(&setup, &device)?;
     if !planned_length.is_confirmed(yes) {
         return Ok(INTERRUPTED);
     }
     setup.check_room(&engine, &document)?;
-    let mut buffers = HostBuffers::new(&setup.spec, &engine)?;
+    let mut buffers = HostBuffers::new(&setup.spec, &host)?;
     let log = &mut setup.claim()?;
     let mut progress = Progress::new(progress_spec(&setup, &device)?);
     let start = Instant::now();
@@ -126,6 +126,7 @@ fn gpu_setting(setup: &Setup) -> Option<String> {
 struct Loaded {
     engine: Engine,
     document: Document,
+    host: HostBytes,
     planned_length: RunLength,
 }
 
@@ -156,7 +157,7 @@ fn load(setup: &Setup, device: &Device) -> Result<Loaded, TrainError> {
     let plan = |machine: &Machine| {
         let planned = planned(setup, device, machine)?;
         show_bill(&setup.spec, &planned, machine);
-        show_plan(&setup.spec, &planned, machine);
+        show_plan(&planned, machine);
         Ok::<_, TrainError>(planned)
     };
     let loaded = device.load_planned(&setup.spec, &mut machine, choices, &screen::notice, plan)?;
@@ -164,7 +165,7 @@ fn load(setup: &Setup, device: &Device) -> Result<Loaded, TrainError> {
     run_report::held(device, backend.arena_bytes(), machine.budget);
     let planned_length = RunLength::new(setup, &planned, &machine, device);
     planned_length.show();
-    let Planned { program, plan, cut, .. } = planned;
+    let Planned { program, plan, cut, host, .. } = planned;
     let unsaid = model::unsaid_attributes();
     let steps = format!("{:016x}", steps_hash(&plan.schedule, Phase::Train, &unsaid));
     let mut document = setup.document(cut, steps, device.kind());
@@ -174,7 +175,7 @@ fn load(setup: &Setup, device: &Device) -> Result<Loaded, TrainError> {
         screen::notice(&text);
     }
     let engine = Engine::new(backend, program, setup.dims);
-    Ok(Loaded { engine, document, planned_length })
+    Ok(Loaded { engine, document, host, planned_length })
 }
 
 /// The plan that the run was saved with, if it still serves; else a new one, or a refusal with
@@ -235,13 +236,13 @@ fn train(
 fn show_bill(run: &RunSpec, planned: &Planned, machine: &Machine) {
     screen::line("");
     let host = host_memory(run, planned, machine);
-    screen::line(&bill::text(run, planned, machine, &host, screen::width()));
+    screen::line(&bill::text(planned, machine, &host, screen::width()));
 }
 
 /// How the run is cut, in what memory, under which number.
-fn show_plan(run: &RunSpec, planned: &Planned, machine: &Machine) {
+fn show_plan(planned: &Planned, machine: &Machine) {
     let cut = planned.cut.as_ref().map_or("evaluation only".to_string(), sentence::of_cut);
-    let memory = sentence::memory(planned.device_bytes(run, machine), machine.budget);
+    let memory = sentence::memory(planned.device_bytes(machine), machine.budget);
     let plan = format!("plan: {cut}: {memory}, hash {:016x}", planned.hash());
     screen::line(&(screen::wrapped(&plan, 6, screen::wrap_width()) + "\n"));
 }

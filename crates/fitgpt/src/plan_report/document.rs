@@ -40,7 +40,7 @@ pub fn of(report: &PlanReport) -> Value {
         "device_bytes": report.device_bytes(),
         "phases": Map::from_iter(peaks),
         "roles": roles(report),
-        "host_bytes": planned.host_bytes(&report.run),
+        "host_bytes": planned.host_bytes(),
         "pinned_bytes": planned.plan.host_bytes.get(),
         "hash": format!("{:016x}", planned.hash()),
         "slices": planned.program.train_slices,

@@ -35,7 +35,7 @@ pub struct PlanReport {
 impl PlanReport {
     /// The device's bytes.
     pub fn device_bytes(&self) -> u64 {
-        self.planned.device_bytes(&self.run, &self.machine)
+        self.planned.device_bytes(&self.machine)
     }
 
     /// The peak of each phase. Loading and saving pass tensors through a buffer of the host and

@@ -23,12 +23,12 @@ fn card(name: &str, memory: f64, compute: Dtype) -> Machine {
 fn plan(run: &RunSpec, machine: &Machine) -> Result<Planned, SearchError> {
     let planned = plan_for(run, run.dims(50304).unwrap(), machine)?;
     assert_eq!(defects(&planned.plan, &GpuScratch), []);
-    assert!(planned.device_bytes(run, machine) <= machine.budget.get());
+    assert!(planned.device_bytes(machine) <= machine.budget.get());
     let cut = planned.cut.clone().unwrap();
     assert_eq!(cut.slices.iter().sum::<u64>(), run.sequences_per_iteration());
     println!(
         "{:.2} GiB: {:?} chunk {} {:?} {:.0} tok/s",
-        planned.device_bytes(run, machine) as f64 / (1u64 << 30) as f64,
+        planned.device_bytes(machine) as f64 / (1u64 << 30) as f64,
         cut.slices,
         cut.head_chunk,
         cut.levels,

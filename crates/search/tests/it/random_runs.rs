@@ -131,7 +131,7 @@ fn plans_keep_to_their_budget_and_refusals_are_right() {
         let gpu: &Card = &CARDS[draws.below(CARDS.len() as u64) as usize];
         let single = run.dtype == spec::RequestedDtype::Float32;
         let spacious = Machine::gpu(gpu.hardware(single), &run, bytes(1e15), bytes(1e15));
-        let free = plan_for(&run, dims, &spacious).unwrap().device_bytes(&run, &spacious) as f64;
+        let free = plan_for(&run, dims, &spacious).unwrap().device_bytes(&spacious) as f64;
         // Around what it would take: some fit with room, some barely, some not at all.
         let budget = bytes(free * spread(&mut draws, 0.15, 1.3));
         let machine = Machine { budget, ..spacious };
@@ -140,7 +140,7 @@ fn plans_keep_to_their_budget_and_refusals_are_right() {
                 planned_runs += 1;
                 tight += u32::from((budget.get() as f64) < free);
                 assert_eq!(defects(&planned.plan, &*machine.scratch), [], "{round}");
-                let needed = planned.device_bytes(&run, &machine);
+                let needed = planned.device_bytes(&machine);
                 assert!(needed <= budget.get(), "{round}: {needed} of {}", budget.get());
                 let cut = planned.cut.unwrap();
                 let sequences = run.sequences_per_iteration();

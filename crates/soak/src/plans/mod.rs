@@ -67,7 +67,7 @@ fn planned(
     tally: &mut Tally,
 ) -> Result<(), String> {
     let free = plan_for(&drawn.run, drawn.dims, &spacious).map_err(|error| error.to_string())?;
-    let needs = free.device_bytes(&drawn.run, &spacious) as f64;
+    let needs = free.device_bytes(&spacious) as f64;
     let budget = (needs * share) as u64;
     let budget = Bytes::new(budget).ok_or("the budget is no number of bytes")?;
     let machine = Machine { budget, ..spacious.clone() };
@@ -109,7 +109,7 @@ fn check(planned: &Planned, drawn: &Drawn, machine: &Machine) -> Result<(), Stri
     if !defects.is_empty() {
         return Err(format!("not sound: {defects:?}"));
     }
-    let (needs, budget) = (planned.device_bytes(&drawn.run, machine), machine.budget.get());
+    let (needs, budget) = (planned.device_bytes(machine), machine.budget.get());
     if needs > budget {
         return Err(format!("{needs} bytes planned, {budget} allowed"));
     }

@@ -13,7 +13,7 @@ use plan::Bytes;
 use plan::hardware::Hardware;
 use rng::torch::{Generator, State};
 use rng::{Purpose, Stream};
-use search::{Machine, plan_for};
+use search::{HostBytes, Machine, Planned, plan_for};
 use serde_json::{Value, json};
 use spec::{Command, Environment, RunSpec, Settings, World, resolve};
 use std::path::{Path, PathBuf};
@@ -77,15 +77,24 @@ fn machine() -> Machine {
     Machine { hardware, scratch, budget: whole(1 << 40), host: None, compute: plan::Dtype::F32 }
 }
 
+pub fn planned(spec: &RunSpec) -> Planned {
+    plan_for(spec, spec.dims(VOCABULARY).unwrap(), &machine()).unwrap()
+}
+
 pub fn engine(spec: &RunSpec) -> Engine {
     let dims = spec.dims(VOCABULARY).unwrap();
-    let planned = plan_for(spec, dims, &machine()).unwrap();
+    let planned = planned(spec);
     let (program, plan) = (planned.program, planned.plan);
     let proved = plan::verify(plan, CpuScratch { threads: 2 }).unwrap();
     let backend = CpuBackend::new(proved, CpuOptions::new(2)).unwrap();
     let mut engine = Engine::new(Box::new(backend), program, dims);
     engine.initialise(&mut rng::torch::Generator::new(spec.seed)).unwrap();
     engine
+}
+
+/// The host's buffers of its plan.
+fn host_bytes(spec: &RunSpec, engine: &Engine) -> HostBytes {
+    HostBytes::new(spec, engine.program(), &engine.plan().schedule.tensors)
 }
 
 /// Batches from one generator that training and evaluation share, as in nanoGPT: whoever draws
@@ -229,7 +238,7 @@ pub fn try_with(
     let path = last_path(Path::new(&spec.out_dir));
     if path.exists() {
         let (reader, document) = save::open(&path).unwrap();
-        let mut buffer = save::buffer(&engine).unwrap();
+        let mut buffer = save::buffer(&host_bytes(spec, &engine)).unwrap();
         save::load(&mut engine, &reader, &path, &mut buffer).unwrap();
         progress = document.progress;
         feed.restore(&document.feed).unwrap();
@@ -251,7 +260,7 @@ pub fn try_with(
         threads: None,
     };
     let log = &mut RunLog::open(Path::new(&spec.out_dir)).unwrap();
-    let mut host = HostBuffers::new(spec, &engine).unwrap();
+    let mut host = HostBuffers::new(spec, &host_bytes(spec, &engine)).unwrap();
     let run = Run {
         spec,
         engine: &mut engine,

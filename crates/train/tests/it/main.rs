@@ -4,5 +4,6 @@
 mod documents;
 mod fixture;
 mod generation;
+mod host_memory;
 mod memory;
 mod resume;

@@ -16,6 +16,13 @@ struct Counting;
 static HELD: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 
+/// Bytes that are held now, as they were asked for.
+static EXACT: AtomicUsize = AtomicUsize::new(0);
+
+pub fn held_exactly() -> usize {
+    EXACT.load(Ordering::SeqCst)
+}
+
 fn taken(layout: Layout) -> usize {
     layout.size().next_multiple_of(16) + 16
 }
@@ -30,12 +37,14 @@ fn take(bytes: usize) {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         take(taken(layout));
+        EXACT.fetch_add(layout.size(), Ordering::Relaxed);
         // SAFETY: the caller keeps `alloc`'s contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
         HELD.fetch_sub(taken(layout), Ordering::Relaxed);
+        EXACT.fetch_sub(layout.size(), Ordering::Relaxed);
         // SAFETY: the caller keeps `dealloc`'s contract.
         unsafe { System.dealloc(start, layout) }
     }

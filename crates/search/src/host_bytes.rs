@@ -1,0 +1,55 @@
+//! The host's buffers outside the arena: one table of sizes. The bill prints it, the budget counts
+//! it, and `train` allocates from it.
+
+use model::Program;
+use plan::{Bytes, Dtype, Tensors};
+use spec::RunSpec;
+
+/// Bytes of each buffer that the host keeps for a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostBytes {
+    /// Tokens and targets of an iteration.
+    pub train_batch: Bytes,
+    /// Tokens and targets of an evaluation batch.
+    pub eval_batch: Bytes,
+    /// The largest tensor of a checkpoint, as f32: a checkpoint may hold it so, whatever the run
+    /// computes in.
+    pub checkpoint_tensor: Bytes,
+}
+
+impl HostBytes {
+    /// Bytes of a token and its target.
+    pub const PER_TOKEN: u64 = 2 * Dtype::I32.size();
+
+    /// The buffers of a program. Without training and evaluation there are no batches.
+    pub fn new(run: &RunSpec, program: &Program, tensors: &Tensors) -> HostBytes {
+        let has_batches = program.update.is_some() || !program.eval.is_empty();
+        let batch = |tokens: u64| match has_batches {
+            true => saturated(tokens.saturating_mul(HostBytes::PER_TOKEN)),
+            false => Bytes::ZERO,
+        };
+        let weights = program.parameters.iter().map(|row| row.weight);
+        let elements = weights.chain([program.state]).map(|id| tensors.get(id).shape.elements());
+        let largest = elements.max().unwrap_or(0);
+        HostBytes {
+            train_batch: batch(run.tokens_per_iteration()),
+            eval_batch: batch(run.eval_batch_size.saturating_mul(run.eval_block_size)),
+            checkpoint_tensor: saturated(largest.saturating_mul(Dtype::F32.size())),
+        }
+    }
+
+    /// The rows of the bill.
+    pub fn rows(&self) -> [(&'static str, Bytes); 2] {
+        let batches = self.train_batch.get().saturating_add(self.eval_batch.get());
+        [("batches", saturated(batches)), ("buffer for saving", self.checkpoint_tensor)]
+    }
+
+    /// All of it.
+    pub fn total(&self) -> u64 {
+        self.rows().into_iter().map(|(_, bytes)| bytes.get()).fold(0, u64::saturating_add)
+    }
+}
+
+fn saturated(bytes: u64) -> Bytes {
+    Bytes::new(bytes.min(i64::MAX as u64)).unwrap_or(Bytes::ZERO)
+}
