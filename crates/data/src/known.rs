@@ -1,5 +1,5 @@
-//! The data sets that are known by name: the only table of them. `prepare` downloads by it, `train`
-//! and `plan` give advice and vocabularies by it, `--help` and shell completion list its names.
+//! The data sets that are known by name. This is the only table: `prepare` downloads by it, `train`
+//! and `plan` take advice and vocabulary sizes from it, `--help` and completion list its names.
 
 use crate::dataset::Split;
 
@@ -10,7 +10,7 @@ pub struct Known {
     pub name: &'static str,
     /// What it is, in a few words.
     pub about: &'static str,
-    /// How it becomes tokens where no tokenizer is named.
+    /// How it becomes tokens if no tokenizer is named.
     pub tokens: KnownTokens,
     /// Where it comes from.
     pub origin: Origin,
@@ -28,27 +28,27 @@ pub enum KnownTokens {
 /// Where a data set comes from.
 #[derive(Clone, Copy, Debug)]
 pub enum Origin {
-    /// One text at an address, divided by position.
+    /// One text at an address, split by position.
     Text(&'static str),
     /// Parquet files of a repository on the hub.
     Hub {
         /// Owner and name.
         repository: &'static str,
-        /// The first one is taken where none is named.
+        /// The first one is the default.
         configs: &'static [Config],
         /// The column with the text.
         column: &'static str,
-        /// Beginnings of file names that belong to one half; without any, documents are divided.
+        /// File name prefixes that determine a half; if empty, documents are split by the seed.
         halves: &'static [(&'static str, Split)],
     },
 }
 
-/// A part of a repository that is used by itself.
+/// A part of a repository that can be used alone.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// What the user types behind the name and a slash; a final `*` stands for any ending.
+    /// What the user types after the name and a slash; a final `*` matches any ending.
     pub name: &'static str,
-    /// Revision and folder, in the order they are looked at; `*` as in the name.
+    /// Revisions and folders, in the order they are tried; `*` is replaced as in the name.
     pub folders: &'static [(&'static str, &'static str)],
 }
 
@@ -71,7 +71,7 @@ const FINEWEB: &[Config] = &[
     config("default", &[(MAIN, "data")]),
 ];
 
-/// All of them; a name before those that it begins with.
+/// All known data sets; a longer name comes before its prefix.
 pub const DATA_SETS: [Known; 6] = [
     Known {
         name: "shakespeare_char",
@@ -131,7 +131,7 @@ pub const DATA_SETS: [Known; 6] = [
     },
 ];
 
-/// The row that an argument names, and the config behind its slash.
+/// The row that an argument names, and the config after its slash.
 #[must_use]
 pub fn find(argument: &str) -> Option<(&'static Known, Option<&str>)> {
     let (name, config) = match argument.split_once('/') {
@@ -158,7 +158,7 @@ pub fn names() -> String {
 }
 
 impl Config {
-    /// The folders of this config under the name that was typed; none if it is another's.
+    /// The folders of this config for the typed name; `None` if the name does not match.
     #[must_use]
     pub fn folders(&self, typed: &str) -> Option<Vec<(&'static str, String)>> {
         let filling = match self.name.strip_suffix('*') {

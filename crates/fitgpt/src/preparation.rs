@@ -4,7 +4,7 @@
 use crate::numbers::{duration, grouped, short};
 use crate::screen;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use prepare::{Choice, Job, Observer, Place, Progress, Totals};
+use prepare::{Job, Locator, Observer, Progress, TokenizerChoice, Totals};
 use std::time::{Duration, Instant};
 
 /// Between two lines where nobody watches.
@@ -120,11 +120,11 @@ pub fn introduction(job: &Job) -> String {
     let s = if count == 1 { "" } else { "s" };
     let known = if job.sizes_known { size(job.bytes) } else { "of unknown size".to_owned() };
     let tokenizer = match &job.tokenizer {
-        Choice::Gpt2 => "GPT-2's byte pairs".to_owned(),
-        Choice::Char => "characters".to_owned(),
-        Choice::Json(path) => path.display().to_string(),
+        TokenizerChoice::Gpt2 => "GPT-2's byte pairs".to_owned(),
+        TokenizerChoice::Char => "characters".to_owned(),
+        TokenizerChoice::Json(path) => path.display().to_string(),
     };
-    let is_stdin = job.sources.iter().any(|source| source.place == Place::Stdin);
+    let is_stdin = job.sources.iter().any(|source| source.locator == Locator::Stdin);
     let split = match job.by_position {
         // It may turn out to be documents.
         true if is_stdin && job.request.format.is_none() => String::new(),

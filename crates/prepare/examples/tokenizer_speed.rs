@@ -1,11 +1,11 @@
-//! Megabytes a second of GPT-2's byte pairs on a text, whole and line by line, on one core and on
-//! all: `cargo run --release -p fitgpt-prepare --example tokenizer_speed -- TEXT`. Beside it,
+//! Measures GPT-2's byte pairs in megabytes per second, on a whole text and line by line, on one
+//! core and on all: `cargo run --release -p fitgpt-prepare --example tokenizer_speed -- TEXT`.
 //! `tests/golden/speed.py` times Python's tiktoken on the same text and machine.
 
 use fitgpt_prepare::{Bpe, BpeEncoder};
 use std::time::Instant;
 
-/// Best of so many: other programs only ever make it slower.
+/// The best of this many rounds counts, because other programs can only make a round slower.
 const ROUNDS: usize = 3;
 
 fn main() -> std::io::Result<()> {

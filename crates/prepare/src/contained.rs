@@ -1,7 +1,7 @@
-//! Panics of libraries as errors: quiet, and with what they said.
+//! Turns panics in libraries into errors that carry the panic's message and print nothing.
 //!
-//! A hook that is swapped for the time of a call would be every thread's. This one is installed
-//! once and asks a flag of its own thread; all other panics go to the hook that was there.
+//! Swapping the panic hook around a call would affect every thread. So one hook is installed once;
+//! it checks a flag of its own thread and passes all other panics to the previous hook.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
@@ -12,8 +12,8 @@ thread_local! {
     static SAID: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Runs `work`; where it panics, gives what the panic said. What `work` had in its hands must not
-/// be used after that.
+/// Runs `work`; if it panics, returns the panic's message. The caller must not use anything that
+/// `work` was modifying afterwards.
 pub fn contained<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

@@ -1,12 +1,12 @@
-//! Room on the disk: what will be needed, what there is, said before anything is written.
+//! Disk space: estimates what will be needed and reads what is free, before anything is written.
 
 use crate::error::{PrepareError, Result};
 use crate::readers::Packing;
 use crate::sources::{Format, Source};
 use std::path::Path;
 
-/// Bytes of token files that a byte of a source becomes, by experience with English text: three
-/// bytes of text to a token of two, unpacked first.
+/// Estimates the bytes of token files from the bytes of a source, from experience with English
+/// text: three bytes of uncompressed text make a token of two bytes.
 #[must_use]
 pub fn tokens_per_byte(source: &Source, by_characters: bool) -> f64 {
     let unpacked = match (source.format, source.packing) {
@@ -17,11 +17,11 @@ pub fn tokens_per_byte(source: &Source, by_characters: bool) -> f64 {
     unpacked * if by_characters { 2.0 } else { 0.6 }
 }
 
-/// Bytes that a program may still write where `folder` is or will be.
+/// Free bytes on the disk where `folder` is or will be.
 ///
 /// # Errors
 ///
-/// When the file system does not tell.
+/// When the file system does not report it.
 pub fn free(folder: &Path) -> Result<u64> {
     let there = folder.ancestors().find(|path| path.is_dir()).unwrap_or(Path::new("."));
     let stats = rustix::fs::statvfs(there).map_err(|error| {
@@ -30,7 +30,7 @@ pub fn free(folder: &Path) -> Result<u64> {
     Ok(stats.f_bavail.saturating_mul(stats.f_frsize))
 }
 
-/// Bytes of an unfinished or finished preparation in a folder: they need no room any more.
+/// Bytes already written by a preparation in this folder; they need no further space.
 pub fn already_written(out: &Path) -> u64 {
     let files = |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten();
     let size = |entry: std::fs::DirEntry| entry.metadata().map_or(0, |metadata| metadata.len());
@@ -43,7 +43,8 @@ pub fn already_written(out: &Path) -> u64 {
     sizes.fold(0, |sum, size| sum.saturating_add(size)) // sparse files may claim anything
 }
 
-/// Refuses to write beyond the limit on file sizes: the system would end the process by a signal.
+/// Refuses to exceed the limit on file sizes, because the system would kill the process with a
+/// signal.
 pub fn check_limit(path: &Path, bytes: u64, limit: Option<u64>) -> Result<()> {
     match limit {
         Some(limit) if bytes > limit => {

@@ -1,12 +1,12 @@
-//! Files from elsewhere: whole, checked, resumed where a connection was cut, or an error.
+//! Downloads files: complete and checked, or an error. Resumes after a lost connection.
 //!
-//! Bytes go to `<file>.part`; the file gets its name only when its length and checksum are right.
+//! Bytes go to `<file>.part`, which is renamed only when its length and checksum are right.
 
 use crate::disk;
 use crate::error::{PrepareError, Result};
 use crate::hub::Hub;
 use crate::part::Part;
-use crate::wire::{self, Answer, Failed, Question};
+use crate::wire::{self, Answer, HttpRequest, RequestError};
 use sha2::{Digest, Sha256};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -16,70 +16,70 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use ureq::http::HeaderMap;
 
-/// Failures in a row, without a byte between them, that end a download.
+/// A download gives up after this many failures in a row without a new byte.
 const ATTEMPTS: u32 = 6;
-/// Longest time to find a server, and to connect to it: who is offline wants to know it now.
+/// Timeout for resolving a server's name and for connecting; short, so that an offline user learns
+/// it soon.
 const CONNECT: Duration = Duration::from_secs(2);
 /// Bytes read at a time for a checksum.
 const BUFFER: usize = 256 << 10;
-/// Bytes of a download from one safe state to the next.
+/// Bytes of a download between two syncs.
 const SYNC: u64 = 64 << 20;
 
-/// Why an address gave nothing.
+/// Why a download failed.
 #[derive(Debug)]
-pub enum Failure {
-    /// There is nothing of that name: another name may do.
+pub enum FetchError {
+    /// The server has no such file; the caller may try another name.
     Missing(PrepareError),
-    /// Anything else.
+    /// Any other error.
     Other(PrepareError),
 }
 
-impl From<PrepareError> for Failure {
-    fn from(error: PrepareError) -> Failure {
-        Failure::Other(error)
+impl From<PrepareError> for FetchError {
+    fn from(error: PrepareError) -> FetchError {
+        FetchError::Other(error)
     }
 }
 
-impl From<Failure> for PrepareError {
-    fn from(failure: Failure) -> PrepareError {
+impl From<FetchError> for PrepareError {
+    fn from(failure: FetchError) -> PrepareError {
         match failure {
-            Failure::Missing(error) | Failure::Other(error) => error,
+            FetchError::Missing(error) | FetchError::Other(error) => error,
         }
     }
 }
 
-/// Asks servers.
+/// Downloads files, sharing settings and counters between threads.
 #[derive(Clone)]
 pub struct Client {
     agent: ureq::Agent,
     hub: Hub,
     stop: Arc<AtomicBool>,
-    /// Ends downloads that nobody needs any more.
+    /// Stops downloads that are no longer needed.
     pub(crate) halt: Arc<AtomicBool>,
-    /// Whether any server answered yet. Until then a failure to connect is final: who is offline
-    /// wants to know it now.
+    /// Whether any server has answered yet. Until then a failure to connect is final, so that an
+    /// offline user learns it soon.
     answered: Arc<AtomicBool>,
-    /// Bytes received so far, by all that share this client.
+    /// Bytes received so far by all clones of this client.
     pub received: Arc<AtomicU64>,
-    /// The pause after a first failure; it doubles with each.
+    /// The pause after the first failure; it doubles with each further one.
     pub first_pause: Duration,
 }
 
 impl Client {
-    /// One for the hub's files and all others. `stop` ends its waiting.
+    /// A client for the hub and other servers. Setting `stop` ends its waiting.
     #[must_use]
     pub fn new(mut hub: Hub, stop: Arc<AtomicBool>) -> Client {
-        // The end of a line comes along easily with what is read from a file.
+        // A token that was read from a file often ends with a line feed.
         hub.token = hub.token.map(|token| token.trim().to_owned()).filter(|t| !t.is_empty());
         let config = ureq::Agent::config_builder()
             .http_status_as_error(false)
             .timeout_resolve(Some(CONNECT))
             .timeout_connect(Some(CONNECT))
             .timeout_recv_response(Some(Duration::from_secs(60)))
-            // They are followed one by one, with a look at where they lead.
+            // `wire` follows redirects itself, to check where each one leads.
             .max_redirects(0)
-            // A connection that stalls is an error after this time; the download goes on from
-            // where it was.
+            // A stalled connection is an error after this time; the download then resumes.
             .timeout_per_read(Some(Duration::from_secs(60)))
             .user_agent("fitgpt-prepare")
             .build();
@@ -95,7 +95,7 @@ impl Client {
         &self.hub
     }
 
-    /// Whether the user wants it to stop.
+    /// Whether the user wants to stop.
     pub(crate) fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
@@ -104,7 +104,7 @@ impl Client {
         self.is_stopped() || self.halt.load(Ordering::Relaxed)
     }
 
-    /// An error where the user wants it to stop. Never shown.
+    /// Returns an error if the user wants to stop. This error is never shown.
     pub(crate) fn check_stopped(&self) -> Result<()> {
         match self.is_stopped() {
             true => Err(PrepareError::Usage("stopped".to_owned())),
@@ -112,16 +112,16 @@ impl Client {
         }
     }
 
-    /// A short text and the address of the next page.
+    /// Downloads a short text; returns it with the address of the next page.
     ///
     /// # Errors
     ///
-    /// When the server cannot be asked, refuses, or answers more than `most` bytes.
+    /// When the server cannot be reached, refuses, or sends more than `most` bytes.
     pub(crate) fn page(
         &self,
         url: &str,
         most: u64,
-    ) -> std::result::Result<(Vec<u8>, Option<String>), Failure> {
+    ) -> std::result::Result<(Vec<u8>, Option<String>), FetchError> {
         let mut failures = 0;
         loop {
             let problem = match self.ask(url, 0, None)? {
@@ -140,7 +140,7 @@ impl Client {
         }
     }
 
-    /// All bytes of an answer, or the problem where another try may help.
+    /// All bytes of an answer, or the problem if another try may help.
     fn all(
         &self,
         url: &str,
@@ -161,12 +161,12 @@ impl Client {
         }
     }
 
-    /// Brings the file at `url` to `path`, if it is not there yet.
+    /// Downloads `url` to `path`, unless the file already exists.
     ///
     /// # Errors
     ///
-    /// When the server refuses, the connection fails too often, or the bytes are not right. What
-    /// came is kept where another call can go on with it.
+    /// When the server refuses, the connection fails too often, or the bytes are wrong. What was
+    /// received is kept if another call can resume from it.
     pub fn fetch(&self, url: &str, sha256: Option<&str>, path: &Path) -> Result<()> {
         if path.is_file() {
             return Ok(());
@@ -196,7 +196,7 @@ impl Client {
                 },
                 Some(problem) => problem,
             };
-            // What brought new bytes was no failure; the same ones again are.
+            // An attempt that received new bytes does not count as a failure.
             let bytes = part.bytes();
             failures = if bytes > furthest { 1 } else { failures + 1 };
             furthest = furthest.max(bytes);
@@ -204,9 +204,9 @@ impl Client {
         }
     }
 
-    /// Appends what is missing of the part; the problem where it is still not whole.
+    /// Downloads the missing rest of the file; returns the problem if it is still incomplete.
     fn receive(&self, url: &str, part: &Part) -> Result<Option<String>> {
-        // Where nothing tells whether the rest is of the same version, all of it is asked for.
+        // If the version of the file is unknown, download all of it again.
         let have = if part.is_resumable() { part.bytes() } else { 0 };
         let version = if have > 0 { part.version() } else { None };
         let mut answer = match self.ask(url, have, version)? {
@@ -226,7 +226,9 @@ impl Client {
             }
             (206, _) => {
                 part.clear();
-                return Ok(Some(format!("the server sent another part than that from {have} on")));
+                return Ok(Some(format!(
+                    "the server sent a different range than the one from byte {have} on"
+                )));
             }
             (200, _) => {
                 part.begin(&answer.headers)?;
@@ -236,25 +238,28 @@ impl Client {
             (416, _) if have > 0 && whole == Some(have) => return Ok(None),
             (416, _) if have > 0 => {
                 part.clear();
-                return Ok(Some(format!("the server has nothing behind byte {have}")));
+                return Ok(Some(format!("the server has nothing after byte {have}")));
             }
             (status, _) => return self.refused(url, status).map(Some).map_err(PrepareError::from),
         };
         let opened = OpenOptions::new().create(true).append(true).open(&part.path);
         let mut file = opened.map_err(PrepareError::io(&part.path, "write a download"))?;
         let copied = self.copy(url, &mut answer, part, (&mut file, &mut at));
-        // However it ended: what is here now is here after a power cut, too.
+        // However it ended, sync what was received, so that a power cut cannot lose it.
         let synced = part.sync(&file, at);
         let problem = copied?;
         synced?;
         Ok(match (problem, whole) {
-            (Some(problem), _) => Some(format!("cut after {at} bytes: {problem}")),
-            (None, Some(whole)) if whole != at => Some(format!("cut after {at} of {whole} bytes")),
+            (Some(problem), _) => Some(format!("connection lost after {at} bytes: {problem}")),
+            (None, Some(whole)) if whole != at => {
+                Some(format!("connection lost after {at} of {whole} bytes"))
+            }
             (None, _) => None,
         })
     }
 
-    /// Appends an answer's bytes to the part; the problem where it was cut.
+    /// Appends an answer's bytes to the partial file; returns the problem if the connection was
+    /// lost.
     fn copy(
         &self,
         url: &str,
@@ -283,7 +288,7 @@ impl Client {
         }
     }
 
-    /// The answer, or the problem where another try may help.
+    /// The answer, or the problem if another try may help.
     fn ask(
         &self,
         url: &str,
@@ -292,31 +297,32 @@ impl Client {
     ) -> Result<std::result::Result<Answer, String>> {
         let token = self.hub.token.clone().filter(|_| self.is_hub(url));
         if token.as_ref().is_some_and(|token| !token.bytes().all(|byte| byte.is_ascii_graphic())) {
-            let what = "HF_TOKEN cannot be sent: it holds more than ASCII letters, digits and \
-                        signs; copy it again from the hub's settings";
+            let what = "HF_TOKEN is not valid: it must have only ASCII letters, digits and \
+                        punctuation; copy it again from the hub's settings";
             return Err(wrong(url, what));
         }
-        let question = Question { url: url.to_owned(), from, version, token };
-        match wire::ask(self.agent.clone(), question, &|| self.is_over()) {
+        let request = HttpRequest { url: url.to_owned(), from, version, token };
+        match wire::ask(self.agent.clone(), request, &|| self.is_over()) {
             Ok(answer) => {
                 self.answered.store(true, Ordering::Relaxed);
                 Ok(Ok(answer))
             }
-            Err(Failed::Unreachable(problem)) if !self.answered.load(Ordering::Relaxed) => {
+            Err(RequestError::Unreachable(problem)) if !self.answered.load(Ordering::Relaxed) => {
                 Err(self.unreachable(url, &problem))
             }
-            Err(Failed::Address(problem)) => {
+            Err(RequestError::Address(problem)) => {
                 let endpoint = &self.hub.endpoint;
                 let is_typed = !self.is_hub(url) || wire::is_same_origin(endpoint, endpoint);
                 let whose = if is_typed { "" } else { " of HF_ENDPOINT" };
-                let what = format!("this is no address ({problem}): check the spelling{whose}");
+                let what =
+                    format!("this is not a valid address ({problem}): check the spelling{whose}");
                 Err(wrong(url, &what))
             }
             Err(failed) => passing(url, failed).map(Err),
         }
     }
 
-    /// The next bytes of an answer, or the problem where another try may help.
+    /// The next bytes of an answer, or the problem if another try may help.
     fn next(&self, url: &str, answer: &mut Answer) -> Result<std::result::Result<Vec<u8>, String>> {
         match answer.next(&|| self.is_over()) {
             Ok(piece) => Ok(Ok(piece)),
@@ -329,7 +335,7 @@ impl Client {
         url.strip_prefix(&self.hub.endpoint).is_some_and(|rest| rest.starts_with('/'))
     }
 
-    /// Nobody was reached at all.
+    /// The error if no server could be reached.
     fn unreachable(&self, url: &str, problem: &str) -> PrepareError {
         let mirror = match self.is_hub(url) {
             true => ", set HF_ENDPOINT if you use a mirror of the hub",
@@ -342,19 +348,22 @@ impl Client {
         wrong(url, &what)
     }
 
-    /// An answer that is no success: what may pass is a problem, what stays is a failure.
-    fn refused(&self, url: &str, status: u16) -> std::result::Result<String, Failure> {
+    /// Handles an error status: a temporary problem is returned for another try, a permanent one
+    /// fails.
+    fn refused(&self, url: &str, status: u16) -> std::result::Result<String, FetchError> {
         match status {
-            404 => Err(Failure::Missing(wrong(url, "is not there (404); check the name"))),
+            404 => Err(FetchError::Missing(wrong(url, "does not exist (404); check the name"))),
             401 | 403 => {
                 let advice = match self.is_hub(url) {
                     true => "put a token of an account that may read it into HF_TOKEN",
                     false => "log in with another program, fetch the file and give it as a file",
                 };
-                Err(wrong(url, &format!("is not for everybody ({status}): {advice}")).into())
+                Err(wrong(url, &format!("needs permission ({status}): {advice}")).into())
             }
-            408 | 429 | 500..=599 => Ok(format!("the server says {status}")),
-            _ => Err(wrong(url, &format!("the server says {status}; check the address")).into()),
+            408 | 429 | 500..=599 => Ok(format!("the server answered {status}")),
+            _ => {
+                Err(wrong(url, &format!("the server answered {status}; check the address")).into())
+            }
         }
     }
 
@@ -380,12 +389,12 @@ impl Client {
     }
 }
 
-/// What another try may help with; the rest is an error.
-fn passing(url: &str, failed: Failed) -> Result<String> {
+/// Returns problems that another try may solve; everything else is an error.
+fn passing(url: &str, failed: RequestError) -> Result<String> {
     match failed {
-        Failed::Passing(problem) | Failed::Unreachable(problem) => Ok(problem),
-        Failed::Final(what) | Failed::Address(what) => Err(wrong(url, &what)),
-        Failed::Over => Err(stopped(url)),
+        RequestError::Passing(problem) | RequestError::Unreachable(problem) => Ok(problem),
+        RequestError::Final(what) | RequestError::Address(what) => Err(wrong(url, &what)),
+        RequestError::Over => Err(stopped(url)),
     }
 }
 
@@ -397,7 +406,7 @@ fn stopped(url: &str) -> PrepareError {
     wrong(url, "stopped")
 }
 
-/// What is wrong with a whole file.
+/// Checks a complete file; returns what is wrong with it.
 fn check(path: &Path, sha256: Option<&str>) -> Result<Option<String>> {
     let Some(wanted) = sha256 else {
         return Ok(None);
@@ -407,7 +416,7 @@ fn check(path: &Path, sha256: Option<&str>) -> Result<Option<String>> {
     Ok((!same).then(|| format!("its sha256 is {found}, but should be {wanted}")))
 }
 
-/// The checksum of a file, as people write it.
+/// The SHA-256 of a file in hexadecimal.
 pub fn sha256_of(path: &Path) -> Result<String> {
     let reading = PrepareError::io(path, "read it for its checksum");
     let mut file = File::open(path).map_err(&reading)?;
@@ -421,7 +430,7 @@ pub fn sha256_of(path: &Path) -> Result<String> {
     }
 }
 
-/// Bytes as digits.
+/// Bytes in hexadecimal.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -430,7 +439,7 @@ fn content_length(headers: &HeaderMap) -> Option<u64> {
     headers.get("content-length")?.to_str().ok()?.parse().ok()
 }
 
-/// The first byte and the length of the whole in `content-range: bytes 5-9/10` or `bytes */10`.
+/// The first byte and the total length from `content-range: bytes 5-9/10` or `bytes */10`.
 fn content_range(headers: &HeaderMap) -> Option<(Option<u64>, Option<u64>)> {
     let text = headers.get("content-range")?.to_str().ok()?.trim();
     let (range, whole) = text.strip_prefix("bytes")?.trim_start().split_once('/')?;

@@ -1,4 +1,4 @@
-//! What can stop a preparation: each message one line, with the file, the number, the next move.
+//! Errors of a preparation. Each message is one line with the file, the number and the next move.
 
 use std::fmt;
 use std::io;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// Why token files could not be made.
 #[derive(Debug)]
 pub enum PrepareError {
-    /// What was asked for makes no sense; nothing was touched.
+    /// The request is invalid; nothing was changed.
     Usage(String),
     /// The operating system refused.
     Io {
@@ -15,7 +15,7 @@ pub enum PrepareError {
         path: PathBuf,
         /// What was tried.
         doing: &'static str,
-        /// Its answer.
+        /// The operating system's error.
         source: io::Error,
     },
     /// A source is not what its name says, or is damaged.
@@ -25,21 +25,21 @@ pub enum PrepareError {
         /// What is wrong with it, with the next move.
         what: String,
     },
-    /// A server did not give what was asked for.
+    /// A server did not deliver the requested data.
     Network {
         /// The address.
         url: String,
         /// What happened, with the next move.
         what: String,
     },
-    /// The system has none of something left, such as threads.
+    /// The system is out of a resource such as threads.
     System(String),
-    /// The folder holds another data set, which is not replaced unasked.
+    /// The folder holds another data set, which is only replaced with `--overwrite`.
     OtherDataSet {
         /// The folder.
         path: PathBuf,
     },
-    /// The folder that is written to is not as it must be.
+    /// Something is wrong with the output folder.
     Output {
         /// The folder or file.
         path: PathBuf,
@@ -48,7 +48,7 @@ pub enum PrepareError {
     },
 }
 
-/// The usual shorthand of this crate.
+/// A result with this crate's error.
 pub type Result<T> = std::result::Result<T, PrepareError>;
 
 impl PrepareError {
@@ -69,7 +69,7 @@ const QUOTED: usize = 600;
 
 impl fmt::Display for PrepareError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Names and texts of files are quoted: a message stays one line of a bearable length.
+        // Messages quote names and texts from files, so remove line breaks and limit the length.
         let what = |text: &str| {
             let shown: String = text.chars().take(QUOTED).collect();
             let end = if shown.len() < text.len() { " …" } else { "" };
@@ -80,7 +80,7 @@ impl fmt::Display for PrepareError {
             Self::Io { path, doing, source } => {
                 let advice = match source.kind() {
                     io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                        "the disk is full: make room and give the same command again, it goes on"
+                        "the disk is full: make room and run the same command again to resume"
                     }
                     _ => "check the path and its permissions",
                 };
@@ -90,7 +90,7 @@ impl fmt::Display for PrepareError {
             Self::Network { url, what: text } => write!(f, "{}: {}", what(url), what(text)),
             Self::OtherDataSet { path } => write!(
                 f,
-                "{}: holds a data set made in another way; give another --out, or --overwrite",
+                "{}: holds a data set made with other settings; give another --out, or --overwrite",
                 path.display()
             ),
             Self::Output { path, what: text } => write!(f, "{}: {}", path.display(), what(text)),

@@ -1,28 +1,28 @@
-//! The hub's way of naming files: which parquet files a data set has, with sizes and checksums.
+//! Lists the parquet files of a data set on the Hugging Face hub, with sizes and checksums.
 
-use crate::download::{Client, Failure};
+use crate::download::{Client, FetchError};
 use crate::error::{PrepareError, Result};
 use crate::limits;
-use crate::pick::{self, Found, Pick, Scalar};
+use crate::pick::{self, Pick, Scalar, ScalarRef};
 use crate::readers::Packing;
-use crate::sources::{Format, Place, Source, natural};
+use crate::sources::{Format, Locator, Source, natural};
 use data::known::{Known, Origin, names};
 use serde_core::de::{IgnoredAny, MapAccess, SeqAccess};
 
-/// Where the hub is, and who asks.
+/// The hub's address and the user's token.
 #[derive(Clone, Debug)]
 pub struct Hub {
     /// Its address without a final slash.
     pub endpoint: String,
-    /// For data sets that ask for one.
+    /// Access token, for data sets that need one.
     pub token: Option<String>,
 }
 
-/// The hub that everybody uses.
+/// The public hub.
 pub const ENDPOINT: &str = "https://huggingface.co";
 
 impl Hub {
-    /// As `HF_ENDPOINT` and `HF_TOKEN` say.
+    /// Reads `HF_ENDPOINT` and `HF_TOKEN`.
     #[must_use]
     pub fn from_environment() -> Hub {
         let set = |name| std::env::var(name).ok().filter(|value: &String| !value.is_empty());
@@ -34,7 +34,7 @@ impl Hub {
     ///
     /// # Errors
     ///
-    /// When the config is none of the table's, or the hub cannot be asked or has no such files.
+    /// When the config is not in the table, the hub cannot be reached, or it has no such files.
     pub fn list(
         &self,
         known: &Known,
@@ -66,8 +66,8 @@ impl Hub {
                     return Ok(files);
                 }
                 Ok(_) => {}
-                Err(Failure::Missing(error)) => missing = Some(error),
-                Err(Failure::Other(error)) => return Err(error),
+                Err(FetchError::Missing(error)) => missing = Some(error),
+                Err(FetchError::Other(error)) => return Err(error),
             }
         }
         Err(missing.unwrap_or_else(|| PrepareError::Network {
@@ -82,7 +82,7 @@ impl Hub {
         revision: &str,
         folder: &str,
         client: &Client,
-    ) -> std::result::Result<Vec<Source>, Failure> {
+    ) -> std::result::Result<Vec<Source>, FetchError> {
         let revision = revision.replace('/', "%2F");
         let api = format!("{}/api/datasets/{repository}/tree/{revision}", self.endpoint);
         let mut url = format!("{api}/{folder}?recursive=true");
@@ -107,12 +107,12 @@ impl Hub {
         Err(PrepareError::Network { url, what }.into())
     }
 
-    /// The parquet files of one page of a listing, as the hub's interface writes it. By itself, so
-    /// that any bytes can be given to it without a server.
+    /// Parses one page of a listing in the hub's JSON format. Separate, so that the soak can give
+    /// it any bytes without a server.
     ///
     /// # Errors
     ///
-    /// When it is no listing, or one of too many files.
+    /// When it is not a listing or has too many files.
     pub fn files(
         &self,
         repository: &str,
@@ -122,7 +122,7 @@ impl Hub {
         let listing: Page = pick::read(page)
             .map_err(|error| format!("is not JSON ({error}); is HF_ENDPOINT a hub?"))?;
         if !listing.is_list {
-            return Err("the answer is no list of files; is HF_ENDPOINT a hub?".to_owned());
+            return Err("the answer is not a list of files; is HF_ENDPOINT a hub?".to_owned());
         }
         if listing.entries.len() > limits::FILES {
             return Err(format!("the listing has more than {} files", limits::FILES));
@@ -132,7 +132,7 @@ impl Hub {
             let url = format!("{}/datasets/{repository}/resolve/{revision}/{path}", self.endpoint);
             Source {
                 name: format!("{repository}/{path}"),
-                place: Place::Url { url, sha256: lfs.sha256 },
+                locator: Locator::Url { url, sha256: lfs.sha256 },
                 format: Format::Parquet,
                 packing: Packing::None,
                 bytes: lfs.bytes.or(bytes),
@@ -143,7 +143,7 @@ impl Hub {
     }
 }
 
-/// A page of a listing: its parquet files, up to one more than there may be.
+/// A page of a listing: its parquet files, up to one more than the limit.
 #[derive(Default)]
 struct Page {
     entries: Vec<Entry>,
@@ -190,7 +190,7 @@ impl Pick for Entry {
     }
 }
 
-/// How large files are kept: with their checksum.
+/// How the hub stores large files (LFS), with their checksum.
 #[derive(Default)]
 struct Stored {
     bytes: Option<u64>,
@@ -215,13 +215,13 @@ impl Pick for Stored {
     }
 }
 
-/// A whole string.
+/// A string of any length.
 #[derive(Default)]
 struct Text(String);
 
 impl Pick for Text {
-    fn scalar(&mut self, found: Found<'_>) {
-        if let Found::Text(text) = found {
+    fn scalar(&mut self, found: ScalarRef<'_>) {
+        if let ScalarRef::Text(text) = found {
             self.0 = text.to_owned();
         }
     }

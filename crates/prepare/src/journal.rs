@@ -1,5 +1,5 @@
-//! How far a preparation came, on disk: a small JSON file that is replaced as a whole, and only
-//! after the tokens it counts are safely there.
+//! The journal: how far a preparation got. It is a small JSON file that is replaced atomically, and
+//! only after the tokens it counts are safely on disk.
 
 use crate::error::{PrepareError, Result};
 use crate::{disk, limits, regular};
@@ -8,56 +8,56 @@ use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
-/// Its name in the data set's folder. It stays there as a record.
+/// Its name in the data set's folder. It remains there as a record.
 pub const NAME: &str = "prepare.json";
 
 const SCHEMA: &str = "fitgpt.prepare/1";
 
-/// Most of anything that is counted: the sum of a few does not wrap, nor do their bytes.
+/// Largest valid count, so that sums and byte sizes cannot overflow.
 const MOST: u64 = 1 << 56;
 
-/// What was read and written, all of it counted.
+/// Counts of what was read and written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Tokens of the half that is trained on.
+    /// Training tokens.
     pub train_tokens: u64,
-    /// Tokens of the other.
+    /// Validation tokens.
     pub val_tokens: u64,
-    /// Documents of the half that is trained on.
+    /// Training documents.
     pub train_documents: u64,
-    /// Documents of the other.
+    /// Validation documents.
     pub val_documents: u64,
     /// Bytes of text.
     pub text_bytes: u64,
-    /// Replacements of what was no UTF-8.
+    /// How many U+FFFD replaced invalid UTF-8.
     pub replaced: u64,
-    /// Documents without text that were left out.
+    /// Documents without text that were skipped.
     pub skipped: u64,
 }
 
-/// A state from which a preparation can go on.
+/// A state from which a preparation can resume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Journal {
-    /// What was asked for, as a checksum: another request begins anew.
+    /// Checksum of the request; a different request starts over.
     pub settings: String,
-    /// The source that is read.
+    /// Index of the current source.
     pub source: u64,
-    /// Its batches that were written.
+    /// How many of its batches were written.
     pub batches: u64,
     /// The number of its first document.
     pub first_document: u64,
     /// Everything so far.
     pub totals: Totals,
-    /// Whether nothing is left to be written.
+    /// Whether everything is written.
     pub complete: bool,
 }
 
 impl Journal {
-    /// The journal in a folder; none where there is none, or none of ours.
+    /// Reads the journal of a folder; `None` if there is none, or the file is not a journal.
     ///
     /// # Errors
     ///
-    /// When it cannot be read, or counts what cannot be.
+    /// When it cannot be read or has impossible counts.
     pub fn read(folder: &Path) -> Result<Option<Journal>> {
         let path = folder.join(NAME);
         if !path.exists() {
@@ -70,11 +70,12 @@ impl Journal {
         }
     }
 
-    /// What the bytes of a journal say; none where they are no journal of ours. The counts may be
-    /// anything: [`Journal::read`] looks at them.
+    /// Parses a journal; `None` if the bytes are not one. The counts are not checked here, but in
+    /// [`Journal::read`].
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Journal> {
-        // A tree of values takes some ten times its text: the bound of the file bounds it.
+        // A tree of values takes about ten times its text, so the limit on the file's size bounds
+        // it.
         let value: Value = serde_json::from_slice(bytes).ok()?;
         if value["schema"] != SCHEMA {
             return None;
@@ -98,7 +99,7 @@ impl Journal {
         })
     }
 
-    /// What it counts that no preparation can have counted.
+    /// Describes an impossible count, if there is one.
     #[must_use]
     pub fn impossible(&self) -> Option<String> {
         let Totals { train_tokens, val_tokens, train_documents, val_documents, .. } = self.totals;
@@ -116,9 +117,9 @@ impl Journal {
             ("first_document", self.first_document),
         ];
         if let Some((name, count)) = all.into_iter().find(|(_, count)| *count > MOST) {
-            return Some(format!("it has {count} as {name}, more than any disk holds"));
+            return Some(format!("its {name} is {count}, more than any disk holds"));
         }
-        // None of these sums wraps: each part is at most MOST.
+        // These sums cannot overflow, because each part is at most MOST.
         let (tokens, documents) = (train_tokens + val_tokens, train_documents + val_documents);
         if tokens > text_bytes + documents {
             return Some(format!(
@@ -135,7 +136,7 @@ impl Journal {
     ///
     /// # Errors
     ///
-    /// When the disk refuses; the old one is still there then.
+    /// When the disk fails; the old journal then remains.
     pub fn write(&self, folder: &Path) -> Result<()> {
         let totals = &self.totals;
         let value = json!({
@@ -157,27 +158,27 @@ impl Journal {
     }
 }
 
-/// The journal of a folder cannot be right.
+/// The error for a damaged journal.
 pub fn damaged(folder: &Path, what: &str) -> PrepareError {
-    let advice = "remove it to begin anew, or give prepare --overwrite";
+    let advice = "remove it to start over, or give prepare --overwrite";
     PrepareError::Output { path: folder.join(NAME), what: format!("is damaged: {what}; {advice}") }
 }
 
-/// Writes a file beside the old one, and swaps them when it is safely on disk.
+/// Writes a temporary file and renames it over the old one when it is safely on disk.
 pub fn replace(path: &Path, content: &[u8]) -> Result<()> {
     disk::check_limit(path, content.len() as u64, data::disk::file_limit())?;
-    let beside = path.with_added_extension("part");
+    let temporary = path.with_added_extension("part");
     let write = || -> std::io::Result<()> {
-        let mut file = File::create(&beside)?;
+        let mut file = File::create(&temporary)?;
         file.write_all(content)?;
         file.sync_all()?;
-        std::fs::rename(&beside, path)?;
+        std::fs::rename(&temporary, path)?;
         path.parent().map_or(Ok(()), sync_folder)
     };
     write().map_err(PrepareError::io(path, "write it"))
 }
 
-/// Names in a folder, safely on disk.
+/// Syncs the names in a folder.
 pub fn sync_folder(folder: &Path) -> std::io::Result<()> {
     File::open(folder)?.sync_all()
 }

@@ -1,27 +1,24 @@
-//! From any text to nanoGPT's token files, in memory that does not grow with the text.
+//! Turns any text into nanoGPT's token files, in memory that does not grow with the text.
 //!
-//! A [`Request`] becomes a [`Job`] (what will be read, how it is divided, whether there is room),
-//! and [`run()`] makes the data set: one thread reads documents as streams, all cores encode
-//! batches of about a mebibyte, one writes them in order and keeps a journal. Peak memory stays
-//! under a GiB whatever the sources are; that of a reader is bounded by its file's size, whatever
-//! the file claims (`limits.rs`).
+//! A [`Request`] is what the user asks for. It becomes a [`Job`], which knows what will be read,
+//! how it is split and whether the disk has room. [`run()`] makes the data set: one thread reads
+//! documents as streams, all cores encode batches of about a mebibyte, and one thread writes them
+//! in order and keeps a journal. Peak memory stays under a GiB whatever the sources are. A reader's
+//! memory is bounded by the size of its file, whatever the file claims (`limits.rs`).
 
 #![forbid(unsafe_code)]
 
-mod contained;
-mod error;
-mod limits;
-mod pick;
-mod regular;
+mod request;
+mod run;
 
+mod sources;
 mod pattern;
 mod sniff;
-mod sources;
-
-mod download;
 mod hub;
-mod part;
+
 mod shelf;
+mod download;
+mod part;
 mod wire;
 
 mod readers;
@@ -31,25 +28,28 @@ mod survey;
 
 mod tokens;
 
+mod pipeline;
+mod output;
 mod journal;
 mod lock;
-mod output;
-mod pipeline;
-
 mod disk;
-mod request;
-mod run;
+
+mod limits;
+mod pick;
+mod regular;
+mod contained;
+mod error;
 
 pub use download::Client;
 pub use error::{PrepareError, Result};
 pub use hub::{ENDPOINT, Hub};
 pub use journal::{Journal, Totals};
 pub use pipeline::MOST_WORKERS;
-// The readers by themselves: any bytes can be given to them without a preparation around it.
+// The readers alone, so that the soak can give them any bytes without a whole preparation.
 pub use readers::{Packing, ReadSpec, read};
-pub use request::{Choice, Job, Request};
+pub use request::{Job, Request, TokenizerChoice};
 pub use run::{Observer, Outcome, Progress, run};
 pub use segment::Sink;
-pub use sources::{Format, Place, Source};
+pub use sources::{Format, Locator, Source};
 pub use split::{DOCUMENTS, SEED, TAIL};
 pub use tokens::{Bpe, BpeEncoder, Encoder, Tokens};

@@ -1,17 +1,17 @@
-//! How large a file may be and how much memory its reader may take: the one table.
+//! The table of limits: how large a file may be and how much memory its reader may take.
 //!
-//! Whoever made a file decides its size and what it claims of itself; neither may decide how much
-//! memory is taken. Each bound is checked before the memory is. `docs/limits.md` has the same
-//! numbers, and a test compares them.
+//! The author of a file decides its size and what it claims about itself, but must not decide how
+//! much memory a reader takes. Each limit is checked before the memory is allocated.
+//! `docs/limits.md` has the same numbers, and a test compares them.
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
 /// Bytes of memory that a reader may take for each byte of its file…
 pub const PER_BYTE: u64 = 4;
-/// … and beside them.
-pub const BESIDE: u64 = 64 * MIB;
-/// The part of `BESIDE` that buffers of readers and libraries take in any case.
+/// … and in addition to that.
+pub const FIXED: u64 = 64 * MIB;
+/// The part of `FIXED` that the buffers of readers and libraries always take.
 const BUFFERS: u64 = 24 * MIB;
 
 /// Most bytes of a tokenizer.json: the largest in use have 35 MiB.
@@ -29,10 +29,10 @@ pub const FILES: usize = 100_000;
 /// Largest logarithm of a zstd window, that of `zstd --ultra -22` and `--long`.
 const WINDOW_LOG: u32 = 27;
 
-/// Most memory for the content of a file, buffers left out.
+/// Most memory for the content of a file, without buffers.
 #[must_use]
 pub fn memory(file_bytes: u64) -> u64 {
-    file_bytes.saturating_mul(PER_BYTE).saturating_add(BESIDE - BUFFERS)
+    file_bytes.saturating_mul(PER_BYTE).saturating_add(FIXED - BUFFERS)
 }
 
 /// Logarithm of the largest window of a zstd file.
@@ -51,7 +51,7 @@ mod tests {
         let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/limits.md");
         let page = std::fs::read_to_string(page).unwrap();
         for want in [
-            format!("{PER_BYTE} × its size + {} MiB", BESIDE / MIB),
+            format!("{PER_BYTE} × its size + {} MiB", FIXED / MIB),
             format!("| `tokenizer.json` | {} MiB", TOKENIZER / MIB),
             format!("{MERGES} merges"),
             format!("| `prepare.json` | {} KiB", JOURNAL / KIB),

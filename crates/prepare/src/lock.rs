@@ -1,31 +1,31 @@
-//! One preparation at a time in a folder: a locked file that is there as long as somebody works.
+//! Allows one preparation at a time in a folder, with a locked file.
 //!
-//! The system frees the lock of a process that ends in whatever way, so a file that is left behind
-//! locks nobody out.
+//! The system releases the lock however the process ends, so a leftover file does not block the
+//! next preparation.
 
 use crate::error::{PrepareError, Result};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Hidden: a folder that is prepared in place may be read as a source.
+/// Hidden, because a folder that is prepared in place is also read as a source.
 const NAME: &str = ".prepare.lock";
 
 /// Held while a data set is made.
 pub struct Lock {
     path: PathBuf,
-    /// Locked while it is open.
+    /// The lock lasts as long as this file is open.
     _file: File,
 }
 
 impl Lock {
-    /// Takes the lock of a folder, which is made where it is not there.
+    /// Takes the lock of a folder, creating the folder if needed.
     ///
     /// # Errors
     ///
-    /// When another process has it, or the disk refuses.
+    /// When another process holds it, or the disk fails.
     pub fn take(folder: &Path) -> Result<Lock> {
-        data::disk::make_folder(folder).map_err(PrepareError::io(folder, "make the folder"))?;
+        data::disk::make_folder(folder).map_err(PrepareError::io(folder, "create the folder"))?;
         let path = folder.join(NAME);
         loop {
             let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
@@ -51,12 +51,13 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Still locked: nobody else can have it under this name. One that stays harms nobody.
+        // It is still locked, so nobody else holds the file of this name. If removing fails, the
+        // leftover file does no harm.
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
-/// Whether the file is still the one of that name.
+/// Whether the path still refers to this file.
 fn is_at(file: &File, path: &Path) -> bool {
     match (file.metadata(), path.metadata()) {
         (Ok(held), Ok(named)) => (held.dev(), held.ino()) == (named.dev(), named.ino()),

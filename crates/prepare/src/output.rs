@@ -1,7 +1,7 @@
-//! The data set's folder: token files that grow under other names, and get their own when whole.
+//! The data set's folder. Token files grow under temporary names and are renamed when complete.
 //!
-//! `train.bin` gets its name last. So a folder with a `train.bin` has all the rest, and a folder
-//! without one says to everybody that it is no data set yet.
+//! `train.bin` is renamed last. So a folder with a `train.bin` is complete, and a folder without
+//! one is not yet a data set.
 
 use crate::disk;
 use crate::error::{PrepareError, Result};
@@ -13,56 +13,56 @@ use std::io::{BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The usual time from one safe state to the next.
+/// The usual time between two safe states.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Longest share of the time that making states safe may take.
+/// Saving may take at most one part in this many of the time.
 const SHARE: u32 = 20;
 /// Bytes written at a time.
 const BUFFER: usize = 1 << 20;
 /// Bytes of a token.
 const TOKEN_BYTES: u64 = 2;
 
-/// What a folder holds before anything is done.
+/// What a folder holds before the preparation starts.
 #[derive(Debug)]
-pub enum Found {
-    /// This very data set, complete.
+pub enum FolderState {
+    /// The requested data set, complete.
     Done(Totals),
-    /// A part of it.
+    /// A part of the requested data set.
     Begun(Journal),
-    /// Nothing of it; a part of another one where `other` is set.
+    /// Nothing of it.
     Nothing {
-        /// Whether an unfinished preparation with other settings is replaced.
+        /// Whether there is an unfinished preparation with other settings, which is replaced.
         other: bool,
     },
 }
 
-/// Files beside the tokens without which nobody knows what the tokens stand for.
+/// Which other files the data set needs to define what its tokens mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Beside {
-    /// Whether `meta.pkl` belongs to the data set.
+pub struct SideFiles {
+    /// Whether it needs `meta.pkl`.
     pub meta: bool,
-    /// Whether `tokenizer.json` does.
+    /// Whether it needs `tokenizer.json`.
     pub tokenizer: bool,
 }
 
-/// What is asked for.
+/// What the folder is expected to hold.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted<'a> {
-    /// As in the journal.
+pub struct Expected<'a> {
+    /// Checksum of the request, as in the journal.
     pub settings: &'a str,
-    /// What else must be there.
-    pub beside: Beside,
-    /// Whether another data set is replaced.
+    /// The other files it needs.
+    pub side_files: SideFiles,
+    /// Whether to replace another data set.
     pub overwrite: bool,
 }
 
-/// Looks at a folder.
+/// Inspects a folder.
 ///
 /// # Errors
 ///
-/// When it holds another data set, or a damaged one, which is not replaced unless that is wished.
-pub fn look(folder: &Path, wanted: &Wanted<'_>) -> Result<Found> {
-    let Wanted { settings, beside, overwrite } = *wanted;
+/// When it holds another data set or a damaged one and `overwrite` is not set.
+pub fn look(folder: &Path, expected: &Expected<'_>) -> Result<FolderState> {
+    let Expected { settings, side_files, overwrite } = *expected;
     let journal = match Journal::read(folder) {
         Err(_) if overwrite => None,
         journal => journal?,
@@ -71,13 +71,13 @@ pub fn look(folder: &Path, wanted: &Wanted<'_>) -> Result<Found> {
     let whole = folder.join("train.bin").exists();
     match same {
         Some(journal) if journal.complete && whole && !overwrite => {
-            let missing = missing(folder, &journal.totals, beside);
+            let missing = missing(folder, &journal.totals, side_files);
             return match missing.is_empty() {
-                true => Ok(Found::Done(journal.totals)),
+                true => Ok(FolderState::Done(journal.totals)),
                 false => Err(incomplete(folder, &missing)),
             };
         }
-        Some(journal) if !whole => return Ok(Found::Begun(journal.clone())),
+        Some(journal) if !whole => return Ok(FolderState::Begun(journal.clone())),
         _ => {}
     }
     if whole && !overwrite {
@@ -85,25 +85,26 @@ pub fn look(folder: &Path, wanted: &Wanted<'_>) -> Result<Found> {
     }
     let is_begun = |journal: &Journal| !journal.complete && journal.totals != Totals::default();
     let other = journal.as_ref().is_some_and(is_begun);
-    Ok(Found::Nothing { other })
+    Ok(FolderState::Nothing { other })
 }
 
-/// What a complete data set lacks, each with its name.
-fn missing(folder: &Path, totals: &Totals, beside: Beside) -> Vec<String> {
+/// What a complete data set lacks, as a list of sentences.
+fn missing(folder: &Path, totals: &Totals, side_files: SideFiles) -> Vec<String> {
     let mut missing = Vec::new();
     for (name, tokens) in [("train.bin", totals.train_tokens), ("val.bin", totals.val_tokens)] {
         let want = tokens.saturating_mul(TOKEN_BYTES);
         match folder.join(name).metadata().map(|metadata| metadata.len()) {
-            Err(_) => missing.push(format!("{name} is not there")),
+            Err(_) => missing.push(format!("{name} is missing")),
             Ok(have) if have != want => {
-                missing.push(format!("{name} has {have} bytes, but {want} were written"));
+                missing.push(format!("{name} has {have} bytes, but should have {want}"));
             }
             Ok(_) => {}
         }
     }
-    for (name, belongs) in [("meta.pkl", beside.meta), ("tokenizer.json", beside.tokenizer)] {
+    for (name, belongs) in [("meta.pkl", side_files.meta), ("tokenizer.json", side_files.tokenizer)]
+    {
         if belongs && !folder.join(name).is_file() {
-            missing.push(format!("{name} is not there"));
+            missing.push(format!("{name} is missing"));
         }
     }
     missing
@@ -111,7 +112,7 @@ fn missing(folder: &Path, totals: &Totals, beside: Beside) -> Vec<String> {
 
 fn incomplete(folder: &Path, missing: &[String]) -> PrepareError {
     let what = format!(
-        "this data set is not whole: {}; to rebuild it, add --overwrite, or remove train.bin and \
+        "this data set is incomplete: {}; to rebuild it, add --overwrite, or remove train.bin and \
          {} and run the same command again",
         missing.join(", "),
         journal::NAME
@@ -119,18 +120,19 @@ fn incomplete(folder: &Path, missing: &[String]) -> PrepareError {
     PrepareError::Output { path: folder.to_owned(), what }
 }
 
-/// Token files in the making.
+/// The token files that are being written.
 pub struct Output {
     folder: PathBuf,
     train: BufWriter<File>,
     val: BufWriter<File>,
-    /// What is written, safely or not.
+    /// Counts everything written, including what is not synced yet.
     pub journal: Journal,
     safe_since: Instant,
     pause: Duration,
-    /// Most bytes of a file.
+    /// Limit on the size of a file.
     limit: Option<u64>,
-    /// Whether a write failed: what the journal counts may not be there, so it is not saved again.
+    /// Whether a write failed. Then the journal may count tokens that are not in the files, so it
+    /// is not saved again.
     failed: bool,
 }
 
@@ -139,22 +141,23 @@ fn part(folder: &Path, split: Split) -> PathBuf {
 }
 
 impl Output {
-    /// Opens the parts at the state of `journal`; what was written after it is cut off.
+    /// Opens the partial files at the state of `journal` and truncates what was written after it.
     ///
     /// # Errors
     ///
-    /// When the disk refuses, or a part is shorter than the journal says.
+    /// When the disk fails, or a file is shorter than the journal says.
     pub fn open(folder: &Path, journal: Journal, _: &Lock) -> Result<Output> {
         let Totals { train_tokens, val_tokens, .. } = journal.totals;
         let is_new = journal.totals == Totals::default();
         if is_new {
-            // Before the parts are cut: an older journal counts what is in them.
+            // Written before the files are truncated, because an older journal counts what is in
+            // them.
             journal.write(folder)?;
         }
         let train = open_part(folder, Split::Train, train_tokens)?;
         let val = open_part(folder, Split::Val, val_tokens)?;
         if is_new {
-            // What an older data set left is no part of this one.
+            // Remove the files of an older data set.
             for name in ["train.bin", "val.bin", "meta.pkl", "tokenizer.json"] {
                 remove(&folder.join(name))?;
             }
@@ -178,7 +181,7 @@ impl Output {
     ///
     /// # Errors
     ///
-    /// When the disk refuses.
+    /// When the disk fails.
     pub fn append(&mut self, split: Split, tokens: &[u16]) -> Result<()> {
         let (writer, count) = match split {
             Split::Train => (&mut self.train, &mut self.journal.totals.train_tokens),
@@ -203,11 +206,11 @@ impl Output {
         Ok(())
     }
 
-    /// Makes what was written safe if the last time is a while ago; whether it did.
+    /// Saves if the last save was a while ago; returns whether it did.
     ///
     /// # Errors
     ///
-    /// When the disk refuses.
+    /// When the disk fails.
     pub fn save_sometimes(&mut self) -> Result<bool> {
         if self.safe_since.elapsed() < self.pause {
             return Ok(false);
@@ -218,11 +221,11 @@ impl Output {
         Ok(true)
     }
 
-    /// Makes what was written safe: after this, not even a power cut loses it.
+    /// Syncs everything written so far, then the journal. Afterwards a power cut cannot lose it.
     ///
     /// # Errors
     ///
-    /// When the disk refuses, or did so before: the last safe state stays.
+    /// When the disk fails, or failed before; the last safe state remains.
     pub fn save(&mut self) -> Result<()> {
         self.check_written()?;
         for (writer, split) in [(&mut self.train, Split::Train), (&mut self.val, Split::Val)] {
@@ -235,7 +238,7 @@ impl Output {
         Ok(())
     }
 
-    /// Refuses to go on where tokens that the journal counts may not be there.
+    /// Fails after a failed write, because the journal may count tokens that are not in the files.
     fn check_written(&self) -> Result<()> {
         match self.failed {
             true => {
@@ -247,11 +250,11 @@ impl Output {
         }
     }
 
-    /// Everything is written: the files get their names.
+    /// Renames the files once everything is written.
     ///
     /// # Errors
     ///
-    /// When the disk refuses; a later call goes on from there.
+    /// When the disk fails; a later call resumes from there.
     pub fn finish(mut self, meta: Option<&Meta>, tokenizer: Option<&[u8]>) -> Result<()> {
         self.check_written()?;
         let meta_path = self.folder.join("meta.pkl");
@@ -268,11 +271,11 @@ impl Output {
             let (from, to) = (part(&self.folder, split), self.folder.join(split.name()));
             let to = to.with_extension("bin");
             if from.exists() {
-                std::fs::rename(&from, &to).map_err(PrepareError::io(&to, "name it"))?;
+                std::fs::rename(&from, &to).map_err(PrepareError::io(&to, "rename it"))?;
             }
         }
         let synced = journal::sync_folder(&self.folder);
-        synced.map_err(PrepareError::io(&self.folder, "write its names"))
+        synced.map_err(PrepareError::io(&self.folder, "sync it"))
     }
 }
 
@@ -280,8 +283,8 @@ fn open_part(folder: &Path, split: Split, tokens: u64) -> Result<File> {
     let path = part(folder, split);
     let named = folder.join(split.name()).with_extension("bin");
     if tokens > 0 && !path.exists() && named.exists() {
-        // A kill between the two renames of a finished preparation.
-        std::fs::rename(&named, &path).map_err(PrepareError::io(&named, "take it back"))?;
+        // The last call was killed between the two renames at the end.
+        std::fs::rename(&named, &path).map_err(PrepareError::io(&named, "rename it back"))?;
     }
     let opened = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
     let mut file = opened.map_err(PrepareError::io(&path, "open it"))?;
@@ -290,14 +293,14 @@ fn open_part(folder: &Path, split: Split, tokens: u64) -> Result<File> {
     let have = file.metadata().map_or(0, |metadata| metadata.len());
     if have < want {
         let what = format!(
-            "has {have} bytes, but the journal counts {want}: it was changed; remove \
-             {} to begin anew",
+            "has {have} bytes, but the journal counts {want}: the file was changed; remove \
+             {} to start over",
             folder.join(journal::NAME).display()
         );
         return Err(PrepareError::Output { path, what });
     }
     let cut = file.set_len(want).and_then(|()| file.seek(SeekFrom::End(0)));
-    cut.map_err(PrepareError::io(&path, "cut off what the journal does not count"))?;
+    cut.map_err(PrepareError::io(&path, "truncate it to what the journal counts"))?;
     Ok(file)
 }
 
@@ -314,7 +317,7 @@ fn remove(path: &Path) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// A journal that counts tokens which are not there must not become a data set.
+    /// A journal that counts missing tokens must not become a data set.
     #[test]
     fn a_failed_write_is_neither_saved_nor_finished() {
         let folder = std::env::temp_dir().join(format!("fitgpt-failed-{}", std::process::id()));

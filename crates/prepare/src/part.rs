@@ -1,9 +1,9 @@
-//! A download that is not whole: its bytes, and the mark of the version that they are of.
+//! An incomplete download: its bytes, and the version of the file that they belong to.
 //!
-//! Bytes lie in `<file>.part`, the mark (an entity tag or a date, as the server gave it) in the
-//! first line of `<file>.part.version`. A part is gone on with where a checksum will prove the
-//! whole, or where the server is asked for the rest of that very version. The second line counts
-//! the bytes that are safely on disk: after a power cut, those behind them may be zeros.
+//! The bytes are in `<file>.part`. The first line of `<file>.part.version` is the version as the
+//! server gave it: an ETag or a date. A download resumes if a checksum will verify the whole file,
+//! or if the server can be asked for the rest of that same version. The second line counts the
+//! bytes that are safely on disk; after a power cut, bytes beyond them may be zeros.
 
 use crate::error::{PrepareError, Result};
 use crate::{journal, regular};
@@ -11,21 +11,21 @@ use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 use ureq::http::HeaderMap;
 
-/// Most bytes of a mark.
+/// Most bytes of a version file.
 const MARK: u64 = 1 << 10;
 
-/// Where it lies.
+/// The files of an incomplete download.
 pub struct Part {
-    /// Its bytes.
+    /// The file with the bytes.
     pub path: PathBuf,
     mark: PathBuf,
-    /// Whether the whole can be proved.
+    /// Whether a checksum will verify the complete file.
     is_proved: bool,
 }
 
 impl Part {
-    /// That of the file `path`. One that cannot be gone on with is removed; bytes that nothing
-    /// will prove and that may not be safely on disk are cut off.
+    /// The incomplete download of `path`. It is removed if it cannot be resumed. Bytes that no
+    /// checksum will verify and that may not be safely on disk are truncated.
     #[must_use]
     pub fn new(path: &Path, is_proved: bool) -> Part {
         let (path, mark) = paths(path);
@@ -41,19 +41,19 @@ impl Part {
         part
     }
 
-    /// Bytes that are there.
+    /// Bytes received so far.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.path.metadata().map_or(0, |metadata| metadata.len())
     }
 
-    /// The mark of its version, if the server gave one.
+    /// Its version, if the server gave one.
     #[must_use]
     pub fn version(&self) -> Option<String> {
         self.read_mark().map(|(version, _)| version)
     }
 
-    /// The mark of the version, and the bytes that are safely on disk.
+    /// The version, and the number of bytes that are safely on disk.
     fn read_mark(&self) -> Option<(String, u64)> {
         let mark = regular::read(&self.mark, MARK, "mark of a version").ok()?;
         let mark = String::from_utf8(mark).ok()?;
@@ -65,11 +65,11 @@ impl Part {
         journal::replace(&self.mark, format!("{version}\n{safe}\n").as_bytes())
     }
 
-    /// Makes its bytes safe: after this, not even a power cut loses them.
+    /// Syncs its bytes. Afterwards a power cut cannot lose them.
     ///
     /// # Errors
     ///
-    /// When the disk refuses.
+    /// When the disk fails.
     pub fn sync(&self, file: &File, bytes: u64) -> Result<()> {
         file.sync_data().map_err(PrepareError::io(&self.path, "write a download"))?;
         match self.version() {
@@ -82,21 +82,21 @@ impl Part {
         OpenOptions::new().write(true).open(&self.path)?.set_len(bytes)
     }
 
-    /// Whether another call can go on with it.
+    /// Whether another call can resume it.
     #[must_use]
     pub fn is_resumable(&self) -> bool {
         self.is_proved || self.version().is_some()
     }
 
-    /// A new version begins.
+    /// Starts the download of a new version.
     ///
     /// # Errors
     ///
-    /// When the disk refuses.
+    /// When the disk fails.
     pub fn begin(&self, headers: &HeaderMap) -> Result<()> {
         self.clear();
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-        // A weak tag says that two versions mean the same, not that their bytes are the same.
+        // A weak ETag does not promise that two versions have the same bytes.
         let tag = text("etag").filter(|tag| !tag.starts_with("W/"));
         match tag.or_else(|| text("last-modified")).filter(|version| is_sendable(version)) {
             Some(version) => self.write_mark(version, 0),
@@ -104,53 +104,53 @@ impl Part {
         }
     }
 
-    /// Removes all of it. What stays would be untidy, not wrong.
+    /// Removes the files. A file that cannot be removed does no harm.
     pub fn clear(&self) {
         let _ = std::fs::remove_file(&self.path);
         remove_mark(&self.mark);
     }
 
-    /// All is there: the file gets its name.
+    /// Renames the complete file.
     ///
     /// # Errors
     ///
-    /// When the disk refuses.
+    /// When the disk fails.
     pub fn finish(&self, path: &Path) -> Result<()> {
         let named = std::fs::rename(&self.path, path);
-        named.map_err(PrepareError::io(path, "name a whole download"))?;
+        named.map_err(PrepareError::io(path, "rename a complete download"))?;
         remove_mark(&self.mark);
         Ok(())
     }
 
-    /// What is left after a failure, for its message.
+    /// For the message of a failure: what was kept.
     #[must_use]
     pub fn left(&self) -> String {
         match (self.bytes(), self.is_resumable()) {
             (0, _) => String::new(),
             (bytes, true) => {
-                format!("; {bytes} bytes of it are kept, and the same command continues from there")
+                format!("; {bytes} bytes of it are kept, and the same command resumes from there")
             }
-            (_, false) => "; this file then begins anew, because its server gives no ETag or \
+            (_, false) => "; this file then starts over, because its server gives no ETag or \
                            Last-Modified"
                 .to_owned(),
         }
     }
 }
 
-/// Removes what was begun of a file.
+/// Removes the incomplete download of a file.
 pub fn remove(path: &Path) {
     let (path, mark) = paths(path);
     let _ = std::fs::remove_file(path);
     remove_mark(&mark);
 }
 
-/// Removes a mark, and what a kill left of its replacement.
+/// Removes a version file and the temporary file that a kill may have left.
 fn remove_mark(mark: &Path) {
     let _ = std::fs::remove_file(mark);
     let _ = std::fs::remove_file(mark.with_added_extension("part"));
 }
 
-/// Whether a mark can stand in a header, and in a line of its file with a number behind it.
+/// Whether a version can be sent in a header and stored on a line of its own.
 fn is_sendable(version: &str) -> bool {
     let is_short = (version.len() as u64) < MARK - 32;
     is_short && !version.is_empty() && version.bytes().all(|byte| (b' '..=b'~').contains(&byte))

@@ -1,30 +1,30 @@
-//! Patterns of names: `*` and `?` within a name, `**` across folders.
+//! File name patterns: `*` and `?` within a name, `**` across folders.
 //!
-//! All places in the pattern that a name can have come to are followed at once, so the time is at
-//! most length × length, however many stars there are.
+//! The matcher tracks all possible positions in the pattern at once, so the time is at most the
+//! product of the two lengths, however many stars there are.
 
 /// One part of a pattern.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
-    /// This byte.
+    /// Exactly this byte.
     Byte(u8),
-    /// Any byte of a name.
+    /// `?`: any byte except a slash.
     One,
-    /// Any bytes of a name.
+    /// `*`: any bytes except slashes.
     Name,
-    /// Any bytes.
+    /// `**`: any bytes.
     Folders,
 }
 
-/// A pattern, ready to be compared.
+/// A parsed pattern.
 pub struct Pattern {
     parts: Vec<Part>,
-    /// Bytes that a name has at least.
+    /// Fewest bytes of a matching name.
     shortest: usize,
 }
 
 impl Pattern {
-    /// As the user typed it.
+    /// Parses a pattern that the user typed.
     #[must_use]
     pub fn new(typed: &[u8]) -> Pattern {
         let mut parts: Vec<Part> = Vec::new();
@@ -32,7 +32,7 @@ impl Pattern {
         while let Some((&first, behind)) = rest.split_first() {
             let part = match (first, behind) {
                 (b'*', [b'*', after @ ..]) => {
-                    // The slash behind it may be missing: no folder is also some folders.
+                    // `**/` also matches no folder at all.
                     rest = after.strip_prefix(b"/").unwrap_or(after);
                     Part::Folders
                 }
@@ -49,7 +49,7 @@ impl Pattern {
                     Part::Byte(byte)
                 }
             };
-            // A star behind two matches nothing more.
+            // A `*` after `**` adds nothing.
             match (parts.last(), part) {
                 (Some(Part::Folders), Part::Name | Part::Folders) => {}
                 _ => parts.push(part),
@@ -60,7 +60,7 @@ impl Pattern {
         Pattern { parts, shortest }
     }
 
-    /// Whether a whole name fits.
+    /// Whether the pattern matches a whole name.
     #[must_use]
     pub fn matches(&self, name: &[u8]) -> bool {
         if name.len() < self.shortest {
@@ -86,7 +86,7 @@ impl Pattern {
         here[self.parts.len()]
     }
 
-    /// A star may match nothing.
+    /// Adds the positions after stars, because a star may match nothing.
     fn step_over_stars(&self, here: &mut [bool]) {
         for (at, part) in self.parts.iter().enumerate() {
             here[at + 1] |= here[at] && matches!(part, Part::Name | Part::Folders);
@@ -121,7 +121,7 @@ mod tests {
         }
     }
 
-    /// Trying one star after the other would take longer than anybody lives.
+    /// A backtracking matcher would practically never finish.
     #[test]
     fn many_stars_take_no_time() {
         let start = Instant::now();

@@ -1,22 +1,22 @@
-//! JSON read as it comes: what is asked for is kept, all else is stepped over.
+//! Streaming JSON: keeps the values that a type asks for and skips everything else.
 //!
-//! A tree of all values takes ten to forty times the bytes of its text, so a file decides how much
-//! memory is taken. Here a type says what it keeps. Nesting deeper than 128 is an error.
+//! A tree of all values takes ten to forty times the memory of its text, so a hostile file could
+//! exhaust it. Here each type declares what it keeps. Nesting deeper than 128 is an error.
 
 use serde_core::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 use std::marker::PhantomData;
 
-/// Bytes of a string that a [`Scalar`] keeps: it is compared with known words and shown.
+/// Bytes of a string that a [`Scalar`] keeps; enough for known words and for messages.
 const SHOWN: usize = 200;
 
-/// A value without parts, as it passes.
-pub enum Found<'a> {
+/// A value without parts, borrowed while it is parsed.
+pub enum ScalarRef<'a> {
     /// `null`.
     Null,
     /// `true` or `false`.
     Bool(bool),
-    /// A number from 0 on.
+    /// A non-negative integer.
     Whole(u64),
     /// Any other number.
     Number(f64),
@@ -24,9 +24,9 @@ pub enum Found<'a> {
     Text(&'a str),
 }
 
-/// What keeps something of a value, whatever kind of value it turns out to be.
+/// A type that keeps parts of a JSON value of any kind.
 pub trait Pick: Default {
-    /// The value is an object or a list, whose parts follow.
+    /// The value is an object or a list; its parts follow.
     fn container(&mut self) {}
 
     /// A field of an object: takes its value from `map`.
@@ -39,7 +39,7 @@ pub trait Pick: Default {
         map.next_value::<IgnoredAny>().map(drop)
     }
 
-    /// The next element of a list; none at its end.
+    /// Reads the next element of a list; `None` at its end.
     ///
     /// # Errors
     ///
@@ -48,17 +48,17 @@ pub trait Pick: Default {
         Ok(list.next_element::<IgnoredAny>()?.map(drop))
     }
 
-    /// Anything else.
-    fn scalar(&mut self, found: Found<'_>) {
+    /// The value is a scalar.
+    fn scalar(&mut self, found: ScalarRef<'_>) {
         let _ = found;
     }
 }
 
-/// Reads a whole text.
+/// Parses a whole text.
 ///
 /// # Errors
 ///
-/// Where it is no JSON.
+/// When the text is not JSON.
 pub fn read<T: Pick>(bytes: &[u8]) -> serde_json::Result<T> {
     serde_json::from_slice::<Picked<T>>(bytes).map(|picked| picked.0)
 }
@@ -92,7 +92,7 @@ impl<'de, T: Pick> Deserialize<'de> for Picked<T> {
 struct Any<T>(PhantomData<T>);
 
 impl<T: Pick> Any<T> {
-    fn of(found: Found<'_>) -> T {
+    fn of(found: ScalarRef<'_>) -> T {
         let mut value = T::default();
         value.scalar(found);
         value
@@ -107,27 +107,27 @@ impl<'de, T: Pick> Visitor<'de> for Any<T> {
     }
 
     fn visit_unit<E: Error>(self) -> Result<T, E> {
-        Ok(Self::of(Found::Null))
+        Ok(Self::of(ScalarRef::Null))
     }
 
     fn visit_bool<E: Error>(self, value: bool) -> Result<T, E> {
-        Ok(Self::of(Found::Bool(value)))
+        Ok(Self::of(ScalarRef::Bool(value)))
     }
 
     fn visit_u64<E: Error>(self, value: u64) -> Result<T, E> {
-        Ok(Self::of(Found::Whole(value)))
+        Ok(Self::of(ScalarRef::Whole(value)))
     }
 
     fn visit_i64<E: Error>(self, value: i64) -> Result<T, E> {
-        Ok(Self::of(Found::Number(value as f64)))
+        Ok(Self::of(ScalarRef::Number(value as f64)))
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<T, E> {
-        Ok(Self::of(Found::Number(value)))
+        Ok(Self::of(ScalarRef::Number(value)))
     }
 
     fn visit_str<E: Error>(self, value: &str) -> Result<T, E> {
-        Ok(Self::of(Found::Text(value)))
+        Ok(Self::of(ScalarRef::Text(value)))
     }
 
     fn visit_seq<S: SeqAccess<'de>>(self, mut list: S) -> Result<T, S::Error> {
@@ -147,19 +147,19 @@ impl<'de, T: Pick> Visitor<'de> for Any<T> {
     }
 }
 
-/// A value of which only a word or a number is wanted.
+/// A value of which only a string or a number is needed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Scalar {
-    /// Not there, or `null`.
+    /// Missing or `null`.
     #[default]
     Null,
     /// `true` or `false`.
     Bool(bool),
-    /// A number from 0 on.
+    /// A non-negative integer.
     Whole(u64),
     /// Any other number.
     Number(f64),
-    /// A string; a long one is cut.
+    /// A string, shortened if it is long.
     Text(String),
     /// An object or a list.
     Container,
@@ -175,7 +175,7 @@ impl Scalar {
         }
     }
 
-    /// The number from 0 on, if it is one.
+    /// The integer, if it is a non-negative one.
     #[must_use]
     pub fn whole(&self) -> Option<u64> {
         match self {
@@ -190,13 +190,15 @@ impl Pick for Scalar {
         *self = Scalar::Container;
     }
 
-    fn scalar(&mut self, found: Found<'_>) {
+    fn scalar(&mut self, found: ScalarRef<'_>) {
         *self = match found {
-            Found::Null => Scalar::Null,
-            Found::Bool(value) => Scalar::Bool(value),
-            Found::Whole(value) => Scalar::Whole(value),
-            Found::Number(value) => Scalar::Number(value),
-            Found::Text(text) => Scalar::Text(text[..text.floor_char_boundary(SHOWN)].to_owned()),
+            ScalarRef::Null => Scalar::Null,
+            ScalarRef::Bool(value) => Scalar::Bool(value),
+            ScalarRef::Whole(value) => Scalar::Whole(value),
+            ScalarRef::Number(value) => Scalar::Number(value),
+            ScalarRef::Text(text) => {
+                Scalar::Text(text[..text.floor_char_boundary(SHOWN)].to_owned())
+            }
         };
     }
 }

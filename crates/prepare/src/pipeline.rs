@@ -1,7 +1,7 @@
-//! One thread reads, many encode, the caller's writes in order.
+//! One thread reads, many encode, and the caller's thread writes in order.
 //!
-//! Batches in flight are counted: the reader waits until one is written before it makes another
-//! beyond the limit, so memory does not grow with the text, nor with a slow worker.
+//! The number of batches in flight is limited: at the limit, the reader waits until a batch is
+//! written. So memory grows neither with the text nor with a slow worker.
 
 use crate::error::{PrepareError, Result};
 use crate::segment::Batch;
@@ -15,29 +15,29 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, channel, sync_chan
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Most workers: beyond, the batches in flight alone could take a GiB.
+/// Most workers. With more, the batches in flight alone could take a GiB.
 pub const MOST_WORKERS: usize = 64;
-/// Batches beside those in the workers' hands.
+/// Batches in flight in addition to one for each worker.
 const SPARE: usize = 16;
-/// How long the caller may go without a word.
+/// Longest time without a call of the caller's function.
 const GLANCE: Duration = Duration::from_millis(100);
 
-/// What goes through, in order.
+/// What passes through the pipeline, in order.
 pub enum Item<T> {
-    /// Text, or what it became.
+    /// A batch of text, or its tokens.
     Batch(T),
-    /// A source is complete; the number of the next document.
+    /// The end of a source, with the number of the next document.
     SourceEnd(u64),
 }
 
 /// The end of a document in a batch.
 #[derive(Clone, Copy, Debug)]
 pub struct DocumentEnd {
-    /// The half it is in.
+    /// The half that the document belongs to.
     pub split: Split,
-    /// Tokens of the batch up to here, of either half.
+    /// Training tokens of the batch up to here.
     pub train: usize,
-    /// As `train`.
+    /// Validation tokens of the batch up to here.
     pub val: usize,
     /// Bytes of the batch's text up to here.
     pub text: usize,
@@ -46,46 +46,46 @@ pub struct DocumentEnd {
 /// Tokens of a batch.
 #[derive(Debug, Default)]
 pub struct Encoded {
-    /// Of the half that is trained on.
+    /// Training tokens.
     pub train: Vec<u16>,
-    /// Of the other.
+    /// Validation tokens.
     pub val: Vec<u16>,
     /// Ends of documents, in order.
     pub ends: Vec<DocumentEnd>,
     /// Bytes of text.
     pub text: usize,
-    /// As in the batch.
+    /// Same as in [`Batch`].
     pub replaced: u64,
-    /// As in the batch.
+    /// Same as in [`Batch`].
     pub skipped: u64,
-    /// As in the batch.
+    /// Same as in [`Batch`].
     pub position: u64,
 }
 
-/// The reader's end.
+/// The reader's side of the pipeline.
 pub struct Feed {
     permits: SyncSender<()>,
     jobs: SyncSender<(u64, Item<Batch>)>,
     index: u64,
 }
 
-/// The other end is gone: an error of the writer, or nobody wants more. Never shown.
+/// The receiver is gone, because the writer failed or has enough. This error is never shown.
 fn nobody() -> PrepareError {
     PrepareError::Usage("stopped".to_owned())
 }
 
-/// A fault of ours, or of a library, in the middle of a text.
+/// A panic in our code or a library.
 fn broken(who: &str) -> PrepareError {
-    let what = "failed on this text; what was written is safe, please report it";
+    let what = "failed on this text; what was written is safe; please report this";
     PrepareError::source(who, what)
 }
 
 impl Feed {
-    /// Hands on, waiting for room.
+    /// Sends an item, waiting while too many batches are in flight.
     ///
     /// # Errors
     ///
-    /// When nobody wants more.
+    /// When the receiver is gone.
     pub fn give(&mut self, item: Item<Batch>) -> Result<()> {
         self.permits.send(()).map_err(|_| nobody())?;
         self.jobs.send((self.index, item)).map_err(|_| nobody())?;
@@ -94,29 +94,29 @@ impl Feed {
     }
 }
 
-/// What the caller's function says to an item.
+/// What the caller's function returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// More, please.
-    GoOn,
-    /// It is enough.
+    /// Send the next item.
+    Continue,
+    /// Stop: there is enough.
     Enough,
 }
 
-/// What comes to the caller's function.
+/// What the caller's function receives.
 pub enum Event {
-    /// In order.
+    /// The next item, in order.
     Item(Item<Encoded>),
-    /// Nothing came for a moment.
+    /// Nothing arrived for a moment.
     Nothing,
 }
 
 /// Runs `read` in a thread of its own, encodes in `workers` threads, and calls `write` here. `halt`
-/// is set when nobody wants more, so that the reader does not wait for what it would give.
+/// is set when the writer is done, so that the reader stops waiting for its source.
 ///
 /// # Errors
 ///
-/// The writer's, a worker's or the reader's error; what came before it was written.
+/// The error of the writer, a worker or the reader. Everything before it was written.
 pub fn run(
     tokens: &Tokens,
     (workers, halt): (usize, &AtomicBool),
@@ -130,38 +130,38 @@ pub fn run(
     let queue = Mutex::new(queue);
     std::thread::scope(|scope| {
         let thread = || std::thread::Builder::new();
-        // Workers first: without any, nothing has begun yet.
+        // Start the workers first: if none starts, nothing has to be undone.
         let threads = team(workers, || {
             let (results, queue) = (results.clone(), &queue);
             let working = move || work(tokens, queue, |made| results.send(made).is_ok());
             thread().name("worker".to_owned()).spawn_scoped(scope, working)
         })?;
         drop(results);
-        // Where it cannot start, its ends of the channels go with it, and the workers end.
+        // If it cannot start, its channel ends are dropped with it, and the workers end.
         let reading = move || read(&mut Feed { permits, jobs, index: 0 });
         let reader = thread().name("reader".to_owned()).spawn_scoped(scope, reading);
         let reader = reader.map_err(|error| no_thread(&error))?;
         let outcome = in_order(&finished, &written, &mut write);
-        if !matches!(outcome, Ok(Next::GoOn)) {
+        if !matches!(outcome, Ok(Next::Continue)) {
             halt.store(true, Ordering::Relaxed);
         }
-        // Whoever still gives, gives to nobody from here on, and ends.
+        // From here on, every send fails, so the workers and the reader end.
         drop((finished, written));
         for thread in threads {
             let _ = thread.join();
         }
-        // The queue ends with its workers, so that the reader does not wait for room in it.
+        // Empty the queue, so that the reader does not wait for room in it.
         while queue.lock().unwrap_or_else(PoisonError::into_inner).try_recv().is_ok() {}
         let read = reader.join().unwrap_or_else(|_| Err(broken("the reader")));
         match outcome {
             Ok(Next::Enough) => Ok(()),
-            Ok(Next::GoOn) => read,
+            Ok(Next::Continue) => read,
             Err(error) => Err(error),
         }
     })
 }
 
-/// As many threads as the system gives, up to `wanted`; fewer are slower, and do as well.
+/// Starts up to `wanted` threads, as many as the system allows. Fewer are slower but work as well.
 fn team<T>(wanted: usize, mut start: impl FnMut() -> io::Result<T>) -> Result<Vec<T>> {
     let mut threads = Vec::with_capacity(wanted);
     for _ in 0..wanted {
@@ -174,7 +174,7 @@ fn team<T>(wanted: usize, mut start: impl FnMut() -> io::Result<T>) -> Result<Ve
     Ok(threads)
 }
 
-/// No thread is to be had.
+/// The error if no thread can be started.
 pub fn no_thread(error: &io::Error) -> PrepareError {
     let what = format!(
         "cannot start another thread ({error}); close other programs, or raise `ulimit -u` and \
@@ -202,7 +202,7 @@ fn in_order(
                     return Ok(Next::Enough);
                 }
             }
-            Err(RecvTimeoutError::Disconnected) if early.is_empty() => return Ok(Next::GoOn),
+            Err(RecvTimeoutError::Disconnected) if early.is_empty() => return Ok(Next::Continue),
             Err(RecvTimeoutError::Disconnected) => return Err(broken("a worker")),
         }
         while let Some(made) = early.remove(&expected) {
@@ -216,7 +216,7 @@ fn in_order(
     }
 }
 
-/// Takes and encodes until there is nothing more, or nobody wants it.
+/// Encodes batches until the queue ends or the receiver is gone.
 fn work(tokens: &Tokens, queue: &Mutex<Receiver<(u64, Item<Batch>)>>, give: impl Fn(Made) -> bool) {
     let mut encoder = tokens.encoder();
     loop {
@@ -226,7 +226,7 @@ fn work(tokens: &Tokens, queue: &Mutex<Receiver<(u64, Item<Batch>)>>, give: impl
         };
         let made = match item {
             Item::SourceEnd(document) => Ok(Item::SourceEnd(document)),
-            // A worker that died would leave a hole that nobody sees.
+            // A dead worker would lose its batch silently, so turn its panic into an error.
             Item::Batch(batch) => {
                 let encoded = AssertUnwindSafe(|| encode(&mut encoder, tokens, &batch));
                 catch_unwind(encoded)
@@ -262,8 +262,8 @@ fn encode(
         };
         encoder.encode(&text[start..piece.end], out).map_err(|character| {
             let what = format!(
-                "the text has {character:?}, which was not there when its characters were \
-                 collected: it changed meanwhile; give the same command again"
+                "the text has {character:?}, which it did not have when its characters were \
+                 collected: it changed meanwhile; run the same command again"
             );
             PrepareError::Usage(what)
         })?;
@@ -304,13 +304,13 @@ mod tests {
             feed.give(Item::Batch(Batch { text, pieces, ..Batch::default() }))?;
             let start = std::time::Instant::now();
             while !halt.load(Ordering::Relaxed) {
-                assert!(start.elapsed() < Duration::from_secs(10), "nobody ended the reader");
+                assert!(start.elapsed() < Duration::from_secs(10), "the reader was not stopped");
                 std::thread::sleep(Duration::from_millis(10));
             }
             Ok(())
         };
         let start = std::time::Instant::now();
-        let error = run(&tokens, (2, &halt), read, |_| Ok(Next::GoOn)).unwrap_err();
+        let error = run(&tokens, (2, &halt), read, |_| Ok(Next::Continue)).unwrap_err();
         assert!(error.to_string().contains("the text has 'c'"), "{error}");
         assert!(start.elapsed() < Duration::from_secs(9), "{:?}", start.elapsed());
     }

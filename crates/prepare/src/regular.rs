@@ -1,5 +1,5 @@
-//! Opening files that others made: only regular ones, and whole only up to a bound. A pipe would
-//! wait for a writer for ever, a device would never end.
+//! Opens files that other programs made, if they are regular, and reads whole files up to a limit.
+//! Opening a pipe could wait for a writer for ever, and a device may have no end.
 
 use crate::error::{PrepareError, Result};
 use std::fs::File;
@@ -10,7 +10,7 @@ use std::path::Path;
 ///
 /// # Errors
 ///
-/// When it is not there, or is no regular file.
+/// When it does not exist or is not a regular file.
 pub fn open(path: &Path) -> Result<File> {
     let metadata = path.metadata().map_err(PrepareError::io(path, "open it"))?;
     if !metadata.is_file() {
@@ -21,17 +21,17 @@ pub fn open(path: &Path) -> Result<File> {
     File::open(path).map_err(PrepareError::io(path, "open it"))
 }
 
-/// All bytes of a file that has no more than `most`; `kind` is what it should be.
+/// Reads a file of at most `most` bytes; `kind` says in messages what it should be.
 ///
 /// # Errors
 ///
-/// As [`open`], or when it is larger.
+/// Like [`open`], or when it is larger.
 pub fn read(path: &Path, most: u64, kind: &str) -> Result<Vec<u8>> {
     let file = open(path)?;
     let size = file.metadata().map_err(PrepareError::io(path, "read its size"))?.len();
     let mut bytes = Vec::new();
     if size <= most {
-        // A byte more, in case it grows meanwhile.
+        // One byte more, to notice if it grows meanwhile.
         bytes.reserve_exact(size as usize + 1);
         let mut start = file.take(most.saturating_add(1));
         start.read_to_end(&mut bytes).map_err(PrepareError::io(path, "read it"))?;

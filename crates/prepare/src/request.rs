@@ -1,5 +1,5 @@
-//! What is asked for, and what it comes to: sources, tokenizer, split, room on the disk. Nothing
-//! is written here; `--dry-run` stops behind it.
+//! Turns a request into a job: sources, tokenizer, split, and space on the disk. Nothing is written
+//! here; `--dry-run` stops after this step.
 
 use crate::disk;
 use crate::download::{Client, hex};
@@ -7,7 +7,7 @@ use crate::error::{PrepareError, Result};
 use crate::journal::Totals;
 use crate::readers::Packing;
 use crate::sniff::Shape;
-use crate::sources::{Format, Listing, Place, Source, is_url};
+use crate::sources::{Format, Listing, Locator, Source, is_url};
 use crate::split;
 use data::Split;
 use data::known::{self, KnownTokens, Origin};
@@ -15,14 +15,14 @@ use sha2::{Digest, Sha256};
 use std::path::PathBuf;
 use std::time::UNIX_EPOCH;
 
-/// How text becomes tokens.
+/// The tokenizer that the user asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Choice {
-    /// GPT-2's byte pairs.
+pub enum TokenizerChoice {
+    /// GPT-2's byte-pair encoding.
     Gpt2,
     /// One id per character.
     Char,
-    /// A tokenizer.json.
+    /// A Hugging Face tokenizer.json.
     Json(PathBuf),
 }
 
@@ -33,64 +33,64 @@ pub struct Request {
     pub sources: Vec<String>,
     /// The data set's folder.
     pub out: PathBuf,
-    /// None: what a known data set wants, else GPT-2's.
-    pub tokenizer: Option<Choice>,
-    /// Share for validation; none for nanoGPT's.
+    /// `None` means the tokenizer of the known data set, else GPT-2's.
+    pub tokenizer: Option<TokenizerChoice>,
+    /// Fraction of the text for validation; `None` for nanoGPT's.
     pub val: Option<f64>,
-    /// Of JSON.
+    /// The JSON field that holds the text.
     pub field: String,
-    /// Of parquet and tables; none for what a known data set wants, else `text`, and in tables
-    /// what the field is called.
+    /// The column of parquet files and tables that holds the text. `None` means the column of the
+    /// known data set, else `field` for tables and `text` for parquet.
     pub column: Option<String>,
-    /// Of standard input, and of files whose ending does not tell.
+    /// The format of standard input and of files with an unknown extension.
     pub format: Option<Format>,
-    /// Of the split of documents.
+    /// Seed of the split into training and validation documents.
     pub seed: u64,
-    /// Threads that encode.
+    /// Number of encoding threads.
     pub workers: usize,
-    /// Tokens to train on after which it is enough.
+    /// Stop after this many training tokens.
     pub max_tokens: Option<u64>,
-    /// Whether downloads stay.
+    /// Whether to keep downloaded files.
     pub keep_downloads: bool,
-    /// Whether another data set in the folder is replaced.
+    /// Whether to replace another data set in the folder.
     pub overwrite: bool,
-    /// Whether it may begin though the disk looks too small.
+    /// Whether to start although the disk looks too small.
     pub ignore_space: bool,
 }
 
-/// What it comes to.
+/// A request with everything resolved: what [`run()`](crate::run()) executes.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// As asked for.
+    /// The user's request.
     pub request: Request,
-    /// In the order in which they are read.
+    /// In reading order.
     pub sources: Vec<Source>,
-    /// Files that were left out because they hold no text.
+    /// Files that are skipped because they hold no text.
     pub left_out: Vec<PathBuf>,
-    /// How text becomes tokens.
-    pub tokenizer: Choice,
+    /// The tokenizer to use.
+    pub tokenizer: TokenizerChoice,
     /// The column of parquet files.
     pub column: String,
-    /// Whether it is one text that is divided by position.
+    /// Whether this is one text that is split by position.
     pub by_position: bool,
-    /// The share for validation.
+    /// Fraction of the text for validation.
     pub val: f64,
-    /// Bytes of all sources, as far as sizes are known.
+    /// Total size of the sources whose size is known.
     pub bytes: u64,
     /// Whether the size of each source is known.
     pub sizes_known: bool,
-    /// Bytes on disk that it will take, by experience.
+    /// Estimate of the disk space needed.
     pub needed: u64,
-    /// Bytes that are free.
+    /// Free disk space in bytes.
     pub free: u64,
 }
 
 impl Job {
-    /// Finds out what a request comes to; asks the hub where a known name is among the sources.
+    /// Resolves a request. Asks the hub if a source is a known name.
     ///
     /// # Errors
     ///
-    /// When a source is not there, or the request contradicts itself.
+    /// When a source does not exist, or the request contradicts itself.
     pub fn new(request: Request, client: &Client) -> Result<Job> {
         if request.sources.iter().filter(|source| *source == "-").count() > 1 {
             let what = "standard input (`-`) can be read only once".to_owned();
@@ -122,15 +122,15 @@ impl Job {
         for source in &mut listing.sources {
             source.format = wanted_format(source.format, request.format);
         }
-        // What is for validation comes first: --max-tokens may end before the rest is read.
+        // Validation comes first, because --max-tokens may stop before the rest is read.
         listing.sources.sort_by_key(|source| source.split != Some(Split::Val));
         let tokenizer = match (&request.tokenizer, known_tokens) {
             (Some(choice), _) => choice.clone(),
-            (None, Some(KnownTokens::Characters(_))) => Choice::Char,
-            (None, _) => Choice::Gpt2,
+            (None, Some(KnownTokens::Characters(_))) => TokenizerChoice::Char,
+            (None, _) => TokenizerChoice::Gpt2,
         };
         let (by_position, val) = divided(&listing.sources, request.val);
-        let by_characters = tokenizer == Choice::Char;
+        let by_characters = tokenizer == TokenizerChoice::Char;
         let twice = by_characters || by_position;
         let (bytes, needed) = sizes(&listing.sources, (by_characters, twice), &request);
         Ok(Job {
@@ -148,8 +148,8 @@ impl Job {
         })
     }
 
-    /// What standard input holds is known once it is at hand: whether it is JSON, which changes
-    /// how it is divided. An explicit format stays.
+    /// Sets the format of standard input once its first bytes have arrived. JSON changes how the
+    /// text is split. An explicit format stays.
     pub(crate) fn recognise(&mut self, index: usize, shape: Shape) -> bool {
         let is_json = self.request.format.is_none() && shape != Shape::Other;
         if is_json {
@@ -159,11 +159,11 @@ impl Job {
         is_json
     }
 
-    /// Whether there is room for what is not there yet.
+    /// Checks that the disk has room for what is not yet written.
     ///
     /// # Errors
     ///
-    /// When there is not, with both numbers.
+    /// When there is not enough; the message has both numbers.
     pub fn check_space(&self) -> Result<()> {
         let missing = self.needed.saturating_sub(disk::already_written(&self.request.out));
         if self.request.ignore_space || missing <= self.free {
@@ -171,7 +171,7 @@ impl Job {
         }
         let gib = |bytes: u64| format!("{:.2} GiB", bytes as f64 / f64::from(1 << 30));
         let what = format!(
-            "about {} will be needed and {} are free; make room, choose another --out, take \
+            "this needs about {}, but only {} are free; make room, choose another --out, take \
              less with --max-tokens, or try it with --ignore-space",
             gib(missing),
             gib(self.free)
@@ -179,13 +179,13 @@ impl Job {
         Err(PrepareError::Output { path: self.request.out.clone(), what })
     }
 
-    /// Tokens that validation should have at least.
+    /// The fewest tokens that validation should have.
     #[must_use]
     pub fn enough_val(&self) -> u64 {
-        split::enough(self.tokenizer == Choice::Char)
+        split::enough(self.tokenizer == TokenizerChoice::Char)
     }
 
-    /// A share for `--val` that would do, where validation got too few tokens and one would.
+    /// If validation got too few tokens, a value of `--val` that gives enough, if there is one.
     #[must_use]
     pub fn larger_val(&self, totals: &Totals) -> Option<f64> {
         let is_fixed = self.sources.iter().any(|source| source.split.is_some());
@@ -193,11 +193,11 @@ impl Job {
         share.filter(|_| !is_fixed)
     }
 
-    /// A checksum of everything that decides the bytes of the result.
+    /// A checksum of everything that determines the bytes of the result.
     ///
     /// # Errors
     ///
-    /// When a file is gone.
+    /// When a source file has disappeared.
     pub fn settings(&self) -> Result<String> {
         let Job { request, tokenizer, column, by_position, val, .. } = self;
         let Request { field, seed, max_tokens, .. } = request;
@@ -205,37 +205,37 @@ impl Job {
         let how = (by_position, val.to_bits(), seed, max_tokens, field, column);
         hash.update(format!("1 {how:?} {:?}", (crate::segment::WINDOW, crate::segment::BATCH)));
         match tokenizer {
-            Choice::Json(path) => {
+            TokenizerChoice::Json(path) => {
                 hash.update(hex(&Sha256::digest(crate::tokens::read_json(path)?)));
             }
             choice => hash.update(format!("{choice:?}")),
         }
         for source in &self.sources {
-            let Source { name, place, format, packing, bytes, split } = source;
+            let Source { name, locator, format, packing, bytes, split } = source;
             hash.update(format!("{name:?} {format:?} {packing:?} {bytes:?} {split:?}"));
-            match place {
-                Place::File(path) => {
+            match locator {
+                Locator::File(path) => {
                     let metadata =
                         path.metadata().map_err(PrepareError::io(path, "read its size"))?;
                     let changed = metadata.modified().ok();
                     let changed = changed.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
                     hash.update(format!("{} {changed:?}", metadata.len()));
                 }
-                Place::Stdin => {}
-                Place::Url { url, sha256 } => hash.update(format!("{url} {sha256:?}")),
+                Locator::Stdin => {}
+                Locator::Url { url, sha256 } => hash.update(format!("{url} {sha256:?}")),
             }
         }
         Ok(hex(&hash.finalize()))
     }
 }
 
-/// A folder that is prepared in place holds our own files, too: they are no text.
+/// Skips our own output files in a folder that is prepared in place.
 fn leave_own_files_out(listing: &mut Listing, out: &std::path::Path) -> Result<()> {
     let Ok(out) = out.canonicalize() else {
         return Ok(()); // not there yet: nothing of ours
     };
     let is_own = |source: &Source| {
-        let Place::File(path) = &source.place else {
+        let Locator::File(path) = &source.locator else {
             return false;
         };
         let Ok(path) = path.canonicalize() else {
@@ -249,20 +249,22 @@ fn leave_own_files_out(listing: &mut Listing, out: &std::path::Path) -> Result<(
     };
     listing.sources.retain(|source| !is_own(source));
     match listing.sources.is_empty() {
-        true => Err(PrepareError::Usage("there is no text but what prepare made itself".into())),
+        true => {
+            Err(PrepareError::Usage("the only files are those that prepare made itself".into()))
+        }
         false => Ok(()),
     }
 }
 
-/// Whether it is one text that is divided by position, and the share for validation.
+/// Whether this is one text that is split by position, and the fraction for validation.
 fn divided(sources: &[Source], val: Option<f64>) -> (bool, f64) {
     let by_position = matches!(sources, [one] if one.format == Format::Text);
     let usual = if by_position { split::TAIL } else { split::DOCUMENTS };
     (by_position, val.unwrap_or(usual))
 }
 
-/// What a file is read as: one whose ending does not tell as asked for, JSON and tables as plain
-/// text where that is asked for.
+/// The format to read a file as. The requested format applies to files with an unknown extension;
+/// requesting plain text also applies to JSON and tables.
 fn wanted_format(found: Format, asked: Option<Format>) -> Format {
     match (found, asked) {
         (Format::Text, Some(asked)) => asked,
@@ -273,18 +275,18 @@ fn wanted_format(found: Format, asked: Option<Format>) -> Format {
 
 fn standard_input(request: &Request) -> Source {
     let format = request.format.unwrap_or(Format::Text);
-    let (name, place) = ("standard input".to_owned(), Place::Stdin);
-    Source { name, place, format, packing: Packing::None, bytes: None, split: None }
+    let (name, locator) = ("standard input".to_owned(), Locator::Stdin);
+    Source { name, locator, format, packing: Packing::None, bytes: None, split: None }
 }
 
-/// Bytes of the sources, and those that the data set and the downloads will take.
+/// Bytes of the sources, and bytes that the data set and the downloads will take.
 fn sizes(
     sources: &[Source],
     (by_characters, twice): (bool, bool),
     request: &Request,
 ) -> (u64, u64) {
     let size = |source: &Source| source.bytes.unwrap_or(0);
-    // A server tells sizes: their sum may be more than a number holds.
+    // Servers report sizes, so their sum may overflow.
     let total = |sum: u64, size: u64| sum.saturating_add(size);
     let bytes = sources.iter().map(size).fold(0, total);
     let tokens = |source| size(source) as f64 * disk::tokens_per_byte(source, by_characters);
@@ -293,9 +295,9 @@ fn sizes(
         needed = needed.min(most.saturating_mul(2).saturating_add(1 << 20));
     }
     let mut downloads: Vec<u64> =
-        sources.iter().filter(|s| matches!(s.place, Place::Url { .. })).map(size).collect();
+        sources.iter().filter(|s| matches!(s.locator, Locator::Url { .. })).map(size).collect();
     downloads.sort_unstable();
-    // The one in use and the one behind it; all of them where they are read twice.
+    // The download in use and the next one; all of them if they are read twice.
     let at_once = if request.keep_downloads || twice { downloads.len() } else { 2 };
     let downloads = downloads.into_iter().rev().take(at_once).fold(0, total);
     (bytes, needed.saturating_add(downloads))

@@ -1,18 +1,18 @@
-//! A preparation from beginning to end: look at the folder, survey, read and encode, finish.
+//! Runs a preparation from start to end: inspects the folder, surveys, reads and encodes, finishes.
 
 use crate::disk;
 use crate::download::{Client, hex};
 use crate::error::{PrepareError, Result};
 use crate::journal::{self, Journal, Totals};
 use crate::lock::Lock;
-use crate::output::{Beside, Found, Output, Wanted, look};
+use crate::output::{Expected, FolderState, Output, SideFiles, look};
 use crate::pipeline::{self, Encoded, Event, Feed, Item, Next};
 use crate::readers::{Packing, ReadSpec, read};
-use crate::request::{Choice, Job, Request};
+use crate::request::{Job, Request, TokenizerChoice};
 use crate::segment::{Batch, Layout, Segmenter};
 use crate::shelf::{Ahead, Shelf};
 use crate::sniff::shape_of_file;
-use crate::sources::{Format, Place};
+use crate::sources::{Format, Locator};
 use crate::split::{Rule, train_characters};
 use crate::survey::Survey;
 use crate::tokens::{Tokens, read_json};
@@ -25,38 +25,38 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
-/// How often it is asked whether somebody wants to stop.
+/// How often to check whether the user wants to stop.
 const GLANCE: Duration = Duration::from_millis(50);
 
-/// How far it is.
+/// The progress of a preparation.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Progress {
-    /// Bytes of the sources that were read.
+    /// Bytes of the sources read so far.
     pub bytes: u64,
-    /// Everything that was written.
+    /// Counts of everything written so far.
     pub totals: Totals,
-    /// Bytes that came over the network.
+    /// Bytes received over the network.
     pub received: u64,
     /// Whether this is the first of two passes.
     pub surveying: bool,
 }
 
-/// Who watches.
+/// Receives messages and progress while a preparation runs.
 pub trait Observer {
-    /// Something to know.
+    /// A message for the user.
     fn note(&mut self, text: &str);
-    /// Called some times a second.
+    /// Called a few times a second.
     fn progress(&mut self, progress: &Progress);
 }
 
-/// How it ended.
+/// How a preparation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The data set is there.
+    /// The data set is complete.
     Done(Totals),
-    /// It was there before.
+    /// The data set was already complete.
     Already(Totals),
-    /// It was asked to stop; the same call goes on.
+    /// The user stopped it; the same call resumes it.
     Interrupted(Totals),
 }
 
@@ -64,17 +64,17 @@ pub enum Outcome {
 ///
 /// # Errors
 ///
-/// When a source, the network or the disk fails. What was written safely is gone on with by the
-/// next call.
+/// When a source, the network or the disk fails. The next call resumes from the last state that was
+/// safely written.
 pub fn run(mut job: Job, client: &Client, observer: &mut dyn Observer) -> Result<Outcome> {
     let out = job.request.out.clone();
-    let stdin = job.sources.iter().position(|source| source.place == Place::Stdin);
+    let stdin = job.sources.iter().position(|source| source.locator == Locator::Stdin);
     if stdin.is_none()
-        && let Found::Done(totals) = look(&out, &wanted(&job, &job.settings()?))?
+        && let FolderState::Done(totals) = look(&out, &expected(&job, &job.settings()?))?
     {
         return Ok(Outcome::Already(totals)); // a folder that may not be written to is as good
     }
-    // Before anything is written: who prepares here already must not lose a byte.
+    // Taken before anything is written, so that another preparation in this folder loses nothing.
     let lock = Lock::take(&out)?;
     let mut settings = String::new();
     if let Some(index) = stdin {
@@ -88,23 +88,23 @@ pub fn run(mut job: Job, client: &Client, observer: &mut dyn Observer) -> Result
     }
     settings += &job.settings()?;
     let shelf = Shelf::new(job.sources.clone().into(), client.clone(), &out);
-    let found = look(&out, &wanted(&job, &settings));
-    if matches!(found, Err(_) | Ok(Found::Done(_))) && !job.request.keep_downloads {
+    let found = look(&out, &expected(&job, &settings));
+    if matches!(found, Err(_) | Ok(FolderState::Done(_))) && !job.request.keep_downloads {
         shelf.clear(); // the copy of standard input is not needed
     }
     let journal = match found? {
-        Found::Done(totals) => return Ok(Outcome::Already(totals)),
-        Found::Begun(journal) => {
+        FolderState::Done(totals) => return Ok(Outcome::Already(totals)),
+        FolderState::Begun(journal) => {
             if journal.totals.text_bytes > 0 {
-                observer.note("going on where the last call stopped");
+                observer.note("resuming where the last call stopped");
             }
             journal
         }
-        Found::Nothing { other } => {
+        FolderState::Nothing { other } => {
             if other {
                 observer.note(
                     "the unfinished preparation in the folder had other settings or \
-                               sources; this one begins anew",
+                               sources; starting over",
                 );
             }
             Journal { settings, ..Journal::default() }
@@ -119,16 +119,16 @@ pub fn run(mut job: Job, client: &Client, observer: &mut dyn Observer) -> Result
     Work { job: &job, shelf, client, observer }.run(output)
 }
 
-/// What the folder should hold.
-fn wanted<'a>(job: &Job, settings: &'a str) -> Wanted<'a> {
-    let beside = Beside {
-        meta: job.tokenizer != Choice::Gpt2,
-        tokenizer: matches!(job.tokenizer, Choice::Json(_)),
+/// What a complete folder of this job must hold.
+fn expected<'a>(job: &Job, settings: &'a str) -> Expected<'a> {
+    let side_files = SideFiles {
+        meta: job.tokenizer != TokenizerChoice::Gpt2,
+        tokenizer: matches!(job.tokenizer, TokenizerChoice::Json(_)),
     };
-    Wanted { settings, beside, overwrite: job.request.overwrite }
+    Expected { settings, side_files, overwrite: job.request.overwrite }
 }
 
-/// A preparation under way.
+/// A running preparation.
 struct Work<'a> {
     job: &'a Job,
     shelf: Shelf,
@@ -158,7 +158,7 @@ impl Work<'_> {
         let totals = output.journal.totals;
         self.check_halves(&totals)?;
         let tokenizer = match &self.job.tokenizer {
-            Choice::Json(path) => Some(read_json(path)?),
+            TokenizerChoice::Json(path) => Some(read_json(path)?),
             _ => None,
         };
         output.finish(tokens.meta().as_ref(), tokenizer.as_deref())?;
@@ -168,7 +168,7 @@ impl Work<'_> {
         Ok(Outcome::Done(totals))
     }
 
-    /// Neither half may be empty: nothing could be done with such a data set.
+    /// Refuses an empty half, because such a data set cannot be used.
     fn check_halves(&self, totals: &Totals) -> Result<()> {
         let empty = match (totals.train_tokens, totals.val_tokens) {
             (0, _) => "train",
@@ -178,16 +178,16 @@ impl Work<'_> {
         let Totals { train_documents, val_documents, text_bytes, .. } = totals;
         let documents = train_documents + val_documents;
         Err(PrepareError::Usage(format!(
-            "nothing is left for {empty}: {text_bytes} bytes of text in {documents} documents, \
+            "no text for {empty}: {text_bytes} bytes of text in {documents} documents, \
              of which --val {} go to validation; give more text or another --val",
             self.job.val
         )))
     }
 
-    /// The tokenizer and the rule of the split, after a first pass where they need one.
+    /// Makes the tokenizer and the split rule, with a first pass over the text if they need one.
     fn prepare(&mut self) -> Result<(Tokens, Rule)> {
         let job = self.job;
-        let by_characters = job.tokenizer == Choice::Char;
+        let by_characters = job.tokenizer == TokenizerChoice::Char;
         let documents = Rule::Documents { seed: job.request.seed, share: job.val };
         if !by_characters && !job.by_position {
             return Ok((self.byte_pairs()?, documents));
@@ -220,12 +220,12 @@ impl Work<'_> {
 
     fn byte_pairs(&self) -> Result<Tokens> {
         match &self.job.tokenizer {
-            Choice::Json(path) => Tokens::from_json(path),
+            TokenizerChoice::Json(path) => Tokens::from_json(path),
             _ => Ok(Tokens::gpt2()),
         }
     }
 
-    /// Reads, encodes and writes what the journal does not count yet.
+    /// Reads, encodes and writes everything that is not yet in the journal.
     fn encode(&mut self, tokens: &Tokens, rule: Rule, output: &mut Output) -> Result<()> {
         let job = self.job;
         let start = output.journal.clone();
@@ -237,7 +237,7 @@ impl Work<'_> {
             before: total(sizes.iter().take(output.journal.source as usize)),
             sizes,
             output,
-            surveyed: job.by_position || job.tokenizer == Choice::Char,
+            surveyed: job.by_position || job.tokenizer == TokenizerChoice::Char,
             progress: Progress::default(),
         };
         let client = self.client;
@@ -249,7 +249,7 @@ impl Work<'_> {
             |event| {
                 let next = match event {
                     _ if client.is_stopped() => Ok(Next::Enough),
-                    Event::Nothing => Ok(Next::GoOn),
+                    Event::Nothing => Ok(Next::Continue),
                     Event::Item(item) => writer.write(item, shelf),
                 };
                 writer.progress.received = client.received.load(Ordering::Relaxed);
@@ -293,13 +293,13 @@ impl Reader<'_> {
             let layout = Layout {
                 rule: self.rule,
                 fixed: self.job.sources[index].split,
-                end_lines: self.job.tokenizer == Choice::Char && !self.job.by_position,
+                end_lines: self.job.tokenizer == TokenizerChoice::Char && !self.job.by_position,
             };
             let mut segmenter = Segmenter::new(layout, document, &mut give);
             let result = read(&spec_of(self.job, index, &path), &mut segmenter);
             if result.is_err() && !self.halt.load(Ordering::Relaxed) {
-                // A copy that is damaged is fetched again by the next call.
-                if let Place::Url { .. } = self.job.sources[index].place {
+                // Remove a damaged copy, so that the next call downloads it again.
+                if let Locator::Url { .. } = self.job.sources[index].locator {
                     self.shelf.discard(index);
                 }
             }
@@ -316,25 +316,25 @@ impl Reader<'_> {
     }
 }
 
-/// The end that writes, in the caller's thread.
+/// The writing side, which runs in the caller's thread.
 struct Writer<'a> {
     job: &'a Job,
     output: &'a mut Output,
-    /// Bytes of sources before the one that is read.
+    /// Bytes of the sources before the current one.
     before: u64,
     sizes: Vec<u64>,
-    /// Whether a first pass needs the sources again if this one is interrupted.
+    /// Whether a resumed call has to survey the sources again.
     surveyed: bool,
     progress: Progress,
 }
 
 impl Writer<'_> {
     fn write(&mut self, item: Item<Encoded>, shelf: &Shelf) -> Result<Next> {
-        let mut next = Next::GoOn;
+        let mut next = Next::Continue;
         match item {
             Item::Batch(encoded) => {
                 next = self.write_batch(&encoded)?;
-                // A call that goes on from here must not read another document.
+                // A call that resumes from here must not read another document.
                 self.output.journal.complete = next == Next::Enough;
                 self.output.journal.batches += 1;
                 self.progress.bytes = self.before.saturating_add(encoded.position);
@@ -362,10 +362,10 @@ impl Writer<'_> {
         let most = self.job.request.max_tokens.unwrap_or(u64::MAX);
         let room = most.saturating_sub(self.output.journal.totals.train_tokens);
         let (mut train, mut val, mut text) = (&train[..], &val[..], *text);
-        let mut next = Next::GoOn;
+        let mut next = Next::Continue;
         let mut counted = ends.len();
         if self.job.by_position {
-            // The tail is for validation, so reading goes on to the end.
+            // The tail is for validation, so reading continues to the end.
             train = &train[..train.len().min(usize::try_from(room).unwrap_or(usize::MAX))];
         } else if let Some(last) = ends.iter().position(|end| end.train as u64 >= room) {
             let end = &ends[last];
@@ -386,7 +386,7 @@ impl Writer<'_> {
     }
 }
 
-/// Sizes that a server tells may be anything: a sum that is too large is as large as can be.
+/// Sums sizes, saturating on overflow: a server may report any size.
 fn total<'a>(sizes: impl Iterator<Item = &'a u64>) -> u64 {
     sizes.fold(0, |sum, size| sum.saturating_add(*size))
 }
@@ -409,7 +409,7 @@ fn spec_of<'a>(job: &'a Job, index: usize, path: &'a Path) -> ReadSpec<'a> {
     }
 }
 
-/// Tells JSON on standard input from text: there is no ending that would.
+/// Detects JSON on standard input, which has no file extension.
 fn recognise_standard_input(
     job: &mut Job,
     index: usize,
@@ -427,11 +427,11 @@ fn recognise_standard_input(
     Ok(())
 }
 
-/// Copies standard input to disk: a pipe can be read only once, and a second call must find the
-/// same. Gives its checksum.
+/// Copies standard input to disk and returns its checksum. A pipe can be read only once, and a
+/// resumed call must find the same bytes.
 fn keep_standard_input(job: &mut Job, index: usize, client: &Client) -> Result<String> {
     let folder = job.request.out.join(crate::shelf::FOLDER);
-    std::fs::create_dir_all(&folder).map_err(PrepareError::io(&folder, "make the folder"))?;
+    std::fs::create_dir_all(&folder).map_err(PrepareError::io(&folder, "create the folder"))?;
     let path = folder.join(crate::shelf::STDIN);
     let writing = PrepareError::io(&path, "keep standard input");
     let mut file = File::create(&path).map_err(&writing)?;
@@ -458,8 +458,8 @@ fn keep_standard_input(job: &mut Job, index: usize, client: &Client) -> Result<S
     Ok(hex(&hash.finalize()))
 }
 
-/// Standard input, read by a thread of its own: whoever writes into it may be silent for long, and
-/// nobody who wants to stop waits for that.
+/// Reads standard input in a separate thread, because the writer may be silent for a long time and
+/// the user must be able to stop meanwhile.
 fn standard_input() -> Result<Receiver<std::io::Result<Vec<u8>>>> {
     let (pieces, input) = sync_channel(2);
     let reading = move || {

@@ -1,9 +1,9 @@
-//! Bytes of documents into batches of clean text, cut where a cut changes no token.
+//! Turns the bytes of documents into batches of valid text, split where a split changes no token.
 //!
-//! Readers push bytes and ends of documents; batches of about a mebibyte come out. What a batch
-//! holds depends only on the text, never on how it arrived, so a second run makes the same ones.
-//! A document is never held as a whole. Only a word (or white space) longer than [`WINDOW`] is cut
-//! inside: its tokens may differ from those of the uncut word.
+//! Readers push bytes and ends of documents; batches of about a mebibyte come out. A batch depends
+//! only on the text, never on how it arrived, so a second run makes the same batches. No document
+//! is held as a whole. Only a word or white space longer than [`WINDOW`] is split inside; its
+//! tokens may then differ from those of the whole word.
 
 use crate::error::Result;
 use crate::split::{Rule, of_document};
@@ -12,9 +12,9 @@ use data::Split;
 
 /// Most bytes of a piece.
 pub const WINDOW: usize = 128 << 10;
-/// Bytes from which a batch is full.
+/// A batch with this many bytes is full.
 pub const BATCH: usize = 1 << 20;
-/// Pieces from which a batch is full: documents may be empty.
+/// A batch with this many pieces is full, because documents may be empty.
 const PIECES: usize = 1 << 16;
 
 /// A part of a document.
@@ -22,43 +22,43 @@ const PIECES: usize = 1 << 16;
 pub struct Piece {
     /// Where it ends in the batch's text.
     pub end: usize,
-    /// Which half it belongs to.
+    /// The half that it belongs to.
     pub split: Split,
-    /// Whether its document ends with it.
+    /// Whether it is the last piece of its document.
     pub ends_document: bool,
 }
 
 /// Text for one worker.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// All of it.
+    /// The text of all pieces.
     pub text: String,
-    /// Its parts, one after the other.
+    /// Its pieces, in order.
     pub pieces: Vec<Piece>,
-    /// Bytes that were no UTF-8 and became U+FFFD, counted by replacement.
+    /// How many U+FFFD replaced invalid UTF-8.
     pub replaced: u64,
-    /// Documents without text that were left out.
+    /// Documents without text that were skipped.
     pub skipped: u64,
-    /// Bytes of the source that were read so far, as it lies on disk.
+    /// Bytes of the source file read so far, as stored on disk.
     pub position: u64,
 }
 
-/// Where readers put what they find.
+/// Receives the documents that a reader finds.
 pub trait Sink {
     /// More bytes of the current document.
     fn bytes(&mut self, bytes: &[u8]) -> Result<()>;
     /// The current document is complete.
     fn end_document(&mut self) -> Result<()>;
-    /// A document without text (null) was left out.
+    /// A document without text (null) was skipped.
     fn skip_document(&mut self);
-    /// Something that is no text was replaced by U+FFFD before it got here.
+    /// The reader replaced something that is not text by U+FFFD.
     fn replaced(&mut self);
-    /// So many bytes of the source were read.
+    /// The number of bytes of the source file read so far.
     fn position(&mut self, bytes: u64);
 }
 
-/// Bytes into text: what is no UTF-8 becomes U+FFFD, as in `String::from_utf8_lossy`, also where
-/// a character is spread over two calls.
+/// Turns bytes into text. Invalid UTF-8 becomes U+FFFD, as in `String::from_utf8_lossy`, even if a
+/// character is spread over two calls.
 #[derive(Debug, Default)]
 pub struct Cleaner {
     held: Vec<u8>,
@@ -67,7 +67,7 @@ pub struct Cleaner {
 }
 
 impl Cleaner {
-    /// Gives the text of `bytes`, as far as it is certain, to `out`.
+    /// Appends the text of `bytes` to `out`, except for an incomplete character at the end.
     pub fn push(&mut self, mut bytes: &[u8], out: &mut String) {
         while !self.held.is_empty() && !bytes.is_empty() {
             self.held.push(bytes[0]);
@@ -78,7 +78,7 @@ impl Cleaner {
         self.take(bytes, out);
     }
 
-    /// The text ends here: an unfinished character is one replacement.
+    /// Ends the text. An incomplete character becomes one replacement.
     pub fn finish(&mut self, out: &mut String) {
         if !std::mem::take(&mut self.held).is_empty() {
             self.replaced += 1;
@@ -105,24 +105,24 @@ impl Cleaner {
     }
 }
 
-/// How documents end and where they go.
+/// How documents end and which half they go to.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
-    /// Which half.
+    /// The rule that splits the text into halves.
     pub rule: Rule,
-    /// The half of every document of this source, where the source says so.
+    /// The half of all documents of this source, if the source determines it.
     pub fixed: Option<Split>,
-    /// Whether a document ends with a line's end where it has none: for characters, which have
-    /// no id that ends a document.
+    /// Whether to append a missing line feed to each document. Character tokenizers need this,
+    /// because they have no id that ends a document.
     pub end_lines: bool,
 }
 
-/// Makes batches and hands them on.
+/// Makes batches and passes them on.
 pub struct Segmenter<'a> {
     layout: Layout,
-    /// Of the next document, counted over all sources.
+    /// Number of the next document, counted over all sources.
     document: u64,
-    /// Characters of the one text that were placed.
+    /// Characters placed so far, if this is one text.
     characters: u64,
     cleaner: Cleaner,
     pending: String,
@@ -131,7 +131,7 @@ pub struct Segmenter<'a> {
 }
 
 impl<'a> Segmenter<'a> {
-    /// For one source, whose first document has number `document`.
+    /// A segmenter for one source, whose first document has number `document`.
     pub fn new(
         layout: Layout,
         document: u64,
@@ -141,7 +141,7 @@ impl<'a> Segmenter<'a> {
         Self { layout, document, characters: 0, cleaner, pending, batch: Batch::default(), give }
     }
 
-    /// Hands on what is left; gives the number of the next document.
+    /// Passes on what is left; returns the number of the next document.
     pub fn finish(mut self) -> Result<u64> {
         if let Rule::Position { .. } = self.layout.rule {
             self.cleaner.finish(&mut self.pending);
@@ -164,7 +164,7 @@ impl<'a> Segmenter<'a> {
         (self.give)(std::mem::replace(&mut self.batch, next))
     }
 
-    /// Places whole windows of what is pending.
+    /// Places full windows of the pending text.
     fn cut_windows(&mut self) -> Result<()> {
         let mut start = 0;
         while self.pending.len() - start >= WINDOW {
@@ -220,7 +220,7 @@ impl<'a> Segmenter<'a> {
 
 impl Sink for Segmenter<'_> {
     fn bytes(&mut self, bytes: &[u8]) -> Result<()> {
-        // In steps, so that a document that arrives whole is not copied whole.
+        // In steps, so that a document that arrives in one call is not copied at once.
         for part in bytes.chunks(WINDOW) {
             self.cleaner.push(part, &mut self.pending);
             self.cut_windows()?;

@@ -1,9 +1,9 @@
-//! Sources as files on disk: those from elsewhere are brought one ahead of their use.
+//! Provides sources as local files. Remote ones are downloaded one ahead of their use.
 
 use crate::download::{Client, hex};
 use crate::error::{PrepareError, Result};
 use crate::part;
-use crate::sources::{Place, Source};
+use crate::sources::{Locator, Source};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,49 +30,50 @@ impl Shelf {
         Shelf { sources, client, folder: out.join(FOLDER) }
     }
 
-    /// Where a source lies, or will lie.
+    /// The path of a source, which may not exist yet.
     #[must_use]
     pub fn path(&self, index: usize) -> PathBuf {
         let source = &self.sources[index];
-        match &source.place {
-            Place::File(path) => path.clone(),
-            Place::Stdin => self.folder.join(STDIN),
-            // Shards of two data sets may have one name: the address is part of the copy's.
-            Place::Url { url, sha256 } => {
+        match &source.locator {
+            Locator::File(path) => path.clone(),
+            Locator::Stdin => self.folder.join(STDIN),
+            // Shards of two data sets may have the same name, so the copy's name includes a hash of
+            // the address.
+            Locator::Url { url, sha256 } => {
                 let whose = hex(&Sha256::digest(format!("{url} {sha256:?}")));
                 self.folder.join(format!("{index:05}-{}-{}", &whose[..12], source.file_name()))
             }
         }
     }
 
-    /// Brings a source here.
+    /// Makes a source available as a local file, downloading it if needed.
     ///
     /// # Errors
     ///
-    /// When it cannot be had.
+    /// When the download fails.
     pub fn bring(&self, index: usize) -> Result<PathBuf> {
         let path = self.path(index);
-        if let Place::Url { url, sha256 } = &self.sources[index].place {
+        if let Locator::Url { url, sha256 } = &self.sources[index].locator {
             let made = std::fs::create_dir_all(&self.folder);
-            made.map_err(PrepareError::io(&self.folder, "make the folder for downloads"))?;
+            made.map_err(PrepareError::io(&self.folder, "create the folder for downloads"))?;
             self.client.fetch(url, sha256.as_deref(), &path)?;
         }
         Ok(path)
     }
 
-    /// Removes the copy of a source that is used up, or was begun and is not needed any more.
+    /// Removes the copy of a source that is no longer needed, complete or partial.
     pub fn discard(&self, index: usize) {
-        if !matches!(self.sources[index].place, Place::File(_)) {
-            // A file that stays is untidy, not wrong.
+        if !matches!(self.sources[index].locator, Locator::File(_)) {
+            // A file that cannot be removed does no harm.
             let path = self.path(index);
             part::remove(&path);
             let _ = std::fs::remove_file(path);
         }
     }
 
-    /// Removes all copies, and their folder if nothing else is in it: it may be the user's.
+    /// Removes all copies, and their folder if it is empty: it may hold files of the user.
     pub fn clear(&self) {
-        if self.sources.iter().all(|source| matches!(source.place, Place::File(_))) {
+        if self.sources.iter().all(|source| matches!(source.locator, Locator::File(_))) {
             return;
         }
         (0..self.sources.len()).for_each(|index| self.discard(index));
@@ -80,38 +81,38 @@ impl Shelf {
     }
 }
 
-/// Brings sources in order, the next one while the last is used.
+/// Downloads sources in order, the next one while the current one is used.
 pub struct Ahead {
     shelf: Shelf,
     coming: Option<(usize, JoinHandle<Result<PathBuf>>)>,
 }
 
 impl Ahead {
-    /// Nothing is on its way yet.
+    /// Starts without any download.
     #[must_use]
     pub fn new(shelf: Shelf) -> Ahead {
         Ahead { shelf, coming: None }
     }
 
-    /// A source's file, once it is here; the one behind it is on its way then.
+    /// Waits for the file of a source, and starts downloading the next one.
     ///
     /// # Errors
     ///
-    /// When it cannot be had.
+    /// When the download fails.
     pub fn get(&mut self, index: usize) -> Result<PathBuf> {
         let path = match self.coming.take() {
             Some((expected, thread)) if expected == index => {
                 thread.join().unwrap_or_else(|_| {
-                    Err(PrepareError::Usage("the thread that downloads ended".to_owned()))
+                    Err(PrepareError::Usage("the download thread ended unexpectedly".to_owned()))
                 })?
             }
             _ => self.shelf.bring(index)?,
         };
         let next = self.shelf.sources.get(index + 1);
-        if next.is_some_and(|next| matches!(next.place, Place::Url { .. })) {
+        if next.is_some_and(|next| matches!(next.locator, Locator::Url { .. })) {
             let shelf = self.shelf.clone();
             let thread = std::thread::Builder::new().name("ahead".to_owned());
-            // Where no thread is to be had, it is brought when its turn comes.
+            // If no thread can be started, `get` downloads it when it is needed.
             let thread = thread.spawn(move || shelf.bring(index + 1)).ok();
             self.coming = thread.map(|thread| (index + 1, thread));
         }
@@ -122,7 +123,7 @@ impl Ahead {
 impl Drop for Ahead {
     fn drop(&mut self) {
         if let Some((_, thread)) = self.coming.take() {
-            // Nobody waits for it any more.
+            // The download is no longer needed.
             self.shelf.client.halt.store(true, Ordering::Relaxed);
             let _ = thread.join();
         }

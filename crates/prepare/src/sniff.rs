@@ -1,14 +1,14 @@
-//! What the first bytes of a file show where its name does not tell, or is not believed.
+//! Guesses the content of a file from its first bytes, if its name does not determine it.
 
 use crate::error::{PrepareError, Result};
 use crate::readers::{Packing, Unpacked};
 use std::io::Read;
 use std::path::Path;
 
-/// Bytes that are looked at, unpacked.
+/// How many uncompressed bytes to look at.
 const START: u64 = 64 << 10;
 
-/// What a beginning looks like.
+/// What the first bytes look like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// JSON objects, one after the other or in a list: documents.
@@ -23,7 +23,7 @@ pub enum Shape {
 ///
 /// # Errors
 ///
-/// When it cannot be opened. What is damaged is told by whoever reads it.
+/// When it cannot be opened. Damaged content is not an error here; the reader will report it.
 pub fn shape_of_file(path: &Path, packing: Packing) -> Result<Shape> {
     let mut start = Vec::new();
     let read = Unpacked::open(path, packing)?.take(START).read_to_end(&mut start);
@@ -47,7 +47,7 @@ pub fn has_column(path: &Path, packing: Packing, columns: &[String]) -> Result<b
     Ok(names.any(|name| columns.iter().any(|column| column == name)))
 }
 
-/// The shape of what begins like this.
+/// The shape of content that starts with these bytes.
 fn shape(start: &[u8]) -> Shape {
     let start = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start).trim_ascii_start();
     match start {
@@ -61,7 +61,7 @@ fn shape(start: &[u8]) -> Shape {
     }
 }
 
-/// What begins with an object: is another one behind it?
+/// Decides whether the first object is followed by another one.
 fn object(start: &[u8]) -> Shape {
     let (mut depth, mut in_string, mut escaped) = (0_u32, false, false);
     for (at, byte) in start.iter().enumerate() {
@@ -81,7 +81,7 @@ fn object(start: &[u8]) -> Shape {
             return if is_followed { Shape::Records } else { Shape::Object };
         }
     }
-    // Cut off: a document longer than what is looked at stands on one line, settings on many.
+    // The sample ends inside the object. A long document is on one line, settings are on many.
     if start.contains(&b'\n') { Shape::Object } else { Shape::Records }
 }
 

@@ -1,7 +1,7 @@
-//! What is read, in which order: files, folders, patterns and addresses as the user names them.
+//! Lists the sources in reading order: files, folders, patterns and addresses that the user names.
 //!
-//! The order is the same on every machine: as the arguments stand, and within a folder or pattern
-//! by name, where numbers count as numbers (`part2` before `part10`).
+//! The order is the same on every machine: the order of the arguments, and by name within a folder
+//! or pattern, where numbers compare by value (`part2` before `part10`).
 
 use crate::download::Client;
 use crate::error::{PrepareError, Result};
@@ -21,11 +21,11 @@ pub enum Format {
     Text,
     /// A JSON object for each document.
     Jsonl,
-    /// JSON by its ending or its beginning: objects one after the other, or in a list.
+    /// JSON objects, one after the other or in a list, recognised by extension or first bytes.
     Json,
     /// A table in text, with a column of documents.
     Csv,
-    /// The same with tabs.
+    /// The same, separated by tabs.
     Tsv,
     /// A table with a column of documents.
     Parquet,
@@ -33,38 +33,38 @@ pub enum Format {
 
 /// Where a source is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Locator {
     /// On disk.
     File(PathBuf),
     /// Standard input, kept on disk while it is used: it can be read only once.
     Stdin,
-    /// Elsewhere.
+    /// On a server.
     Url {
         /// The address.
         url: String,
-        /// What its bytes must give, where it is known.
+        /// The expected SHA-256, if known.
         sha256: Option<String>,
     },
 }
 
-/// One file, wherever it is.
+/// One file to read, local or remote.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
-    /// As the user knows it.
+    /// The name that messages use.
     pub name: String,
-    /// Where it is.
-    pub place: Place,
+    /// Where to find it.
+    pub locator: Locator,
     /// What is in it.
     pub format: Format,
-    /// How it is packed.
+    /// How it is compressed.
     pub packing: Packing,
-    /// Its size, where it is known.
+    /// Its size, if known.
     pub bytes: Option<u64>,
-    /// The half that all of it belongs to, where its maker says so.
+    /// The half that all of it belongs to, if its publisher says so.
     pub split: Option<Split>,
 }
 
-/// Endings that a folder may hold and that are no text.
+/// Extensions of files that are not text.
 const NO_TEXT: [&str; 20] = [
     "bin",
     "pkl",
@@ -88,32 +88,32 @@ const NO_TEXT: [&str; 20] = [
     "part",
 ];
 
-/// Bytes in which a zero says that a file is no text.
+/// A zero byte among the first this many bytes means that a file is not text.
 const SNIFFED: u64 = 8 << 10;
 
-/// What was found for the arguments.
+/// The sources found for the arguments.
 #[derive(Debug, Default)]
 pub struct Listing {
-    /// Columns of tables that hold text: tables in folders that have none are left out.
+    /// Columns that hold text. A table in a folder without such a column is skipped.
     pub columns: Vec<String>,
-    /// In the order in which they are read.
+    /// In reading order.
     pub sources: Vec<Source>,
-    /// Files of folders and patterns that were left out because they hold no text.
+    /// Files of folders and patterns that are skipped because they hold no text.
     pub left_out: Vec<PathBuf>,
 }
 
-/// Whether an argument is an address.
+/// Whether an argument is a web address.
 #[must_use]
 pub fn is_url(argument: &str) -> bool {
     argument.starts_with("http://") || argument.starts_with("https://")
 }
 
 impl Listing {
-    /// Adds what one argument names: a file, a folder or a pattern.
+    /// Adds the files that one argument names: a file, a folder or a pattern.
     ///
     /// # Errors
     ///
-    /// When there is nothing of that name, or it is no text.
+    /// When nothing has that name, or it is not text.
     pub fn add(&mut self, argument: &str, client: &Client) -> Result<()> {
         let path = Path::new(argument);
         if path.is_dir() {
@@ -128,8 +128,8 @@ impl Listing {
         if path.exists() {
             let source = Source::of_file(path)?;
             if source.is_plain() && is_binary(path)? {
-                let what = "holds zero bytes, so it is no text; \
-                            .jsonl, .parquet, .gz and .zst are known by their endings";
+                let what = "contains zero bytes, so it is not text; \
+                            .jsonl, .parquet, .gz and .zst are recognised by their extension";
                 return Err(PrepareError::source(&source.name, what));
             }
             self.sources.push(source);
@@ -140,7 +140,7 @@ impl Listing {
             return self.add_found(argument, found, client);
         }
         Err(PrepareError::Usage(format!(
-            "'{argument}' is no file, folder, pattern or known data set; known are {}",
+            "'{argument}' is not a file, folder, pattern or known data set; known are {}",
             data::known::names()
         )))
     }
@@ -162,14 +162,14 @@ impl Listing {
             }
             let is_table = matches!(source.format, Format::Csv | Format::Tsv);
             if is_table && !has_column(&path, source.packing, &self.columns)? {
-                // A table of figures among the texts.
+                // A table without a text column among the texts.
                 self.left_out.push(path);
                 continue;
             }
             if source.format == Format::Json
                 && shape_of_file(&path, source.packing)? != Shape::Records
             {
-                // Settings among other files: text like them.
+                // A JSON file of settings among other files counts as text.
                 source.format = Format::Text;
             }
             self.sources.push(source);
@@ -187,31 +187,31 @@ impl Listing {
 }
 
 impl Source {
-    /// A file on disk, known by its ending.
+    /// A local file; its extension determines the format.
     pub(crate) fn of_file(path: &Path) -> Result<Source> {
         let metadata = path.metadata().map_err(PrepareError::io(path, "read its size"))?;
         let name = path.display().to_string();
         let (format, packing) = by_ending(&name);
-        let place = Place::File(path.to_owned());
-        Ok(Source { name, place, format, packing, bytes: Some(metadata.len()), split: None })
+        let locator = Locator::File(path.to_owned());
+        Ok(Source { name, locator, format, packing, bytes: Some(metadata.len()), split: None })
     }
 
-    /// A file elsewhere, known by its ending.
+    /// A remote file; its extension determines the format.
     #[must_use]
     pub fn of_url(url: &str) -> Source {
         let path = url.split(['?', '#']).next().unwrap_or(url);
         let (format, packing) = by_ending(path);
-        let place = Place::Url { url: url.to_owned(), sha256: None };
-        Source { name: url.to_owned(), place, format, packing, bytes: None, split: None }
+        let locator = Locator::Url { url: url.to_owned(), sha256: None };
+        Source { name: url.to_owned(), locator, format, packing, bytes: None, split: None }
     }
 
-    /// Whether its bytes are text as they lie.
+    /// Whether its bytes are uncompressed plain text.
     fn is_plain(&self) -> bool {
         let is_text = !matches!(self.format, Format::Jsonl | Format::Parquet);
         is_text && self.packing == Packing::None
     }
 
-    /// The name of its copy on disk.
+    /// The file name of its local copy.
     #[must_use]
     pub fn file_name(&self) -> String {
         let path = self.name.split(['?', '#']).next().unwrap_or_default();
@@ -221,7 +221,7 @@ impl Source {
     }
 }
 
-/// What a name says of its content.
+/// The format and compression that a file name implies.
 #[must_use]
 pub fn by_ending(name: &str) -> (Format, Packing) {
     let name = name.to_lowercase();
@@ -245,7 +245,7 @@ fn has_pattern(part: &std::path::Component<'_>) -> bool {
     part.as_os_str().to_string_lossy().contains(['*', '?'])
 }
 
-/// The files that a pattern names.
+/// The files that match a pattern.
 fn fitting(argument: &str, client: &Client) -> Result<Vec<PathBuf>> {
     let typed = Path::new(argument);
     let root: PathBuf = typed.components().take_while(|part| !has_pattern(part)).collect();
@@ -266,11 +266,11 @@ fn fitting(argument: &str, client: &Client) -> Result<Vec<PathBuf>> {
     Ok(fitting)
 }
 
-/// Files by which a folder is known that was made of text by this program.
+/// Files that mark a folder as this program's output.
 const MADE: [&str; 3] = ["train.bin", "prepare.json", "last.safetensors"];
 
-/// All files below a folder but hidden ones. Links to folders are not followed: they may lead
-/// back.
+/// Finds all files below a folder except hidden ones. Links to folders are not followed, because
+/// they may form a loop.
 fn walk(folder: &Path, client: &Client, found: &mut Vec<PathBuf>) -> Result<()> {
     let listed = PrepareError::io(folder, "list it");
     for entry in std::fs::read_dir(folder).map_err(&listed)? {
@@ -281,7 +281,7 @@ fn walk(folder: &Path, client: &Client, found: &mut Vec<PathBuf>) -> Result<()> 
         }
         let path = entry.path();
         if entry.file_type().map_err(&listed)?.is_dir() {
-            // Data sets and runs among the texts are no text.
+            // Skip data sets and runs among the texts.
             let is_made = MADE.iter().any(|file| path.join(file).exists());
             if !is_made {
                 walk(&path, client, found)?;
@@ -293,7 +293,7 @@ fn walk(folder: &Path, client: &Client, found: &mut Vec<PathBuf>) -> Result<()> 
     Ok(())
 }
 
-/// Whether a file is no text, by its ending or its first bytes.
+/// Whether a file is not text, judged by its extension or its first bytes.
 fn is_binary(path: &Path) -> Result<bool> {
     let ending = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
     if NO_TEXT.contains(&ending.as_str()) {
@@ -305,7 +305,7 @@ fn is_binary(path: &Path) -> Result<bool> {
     Ok(start.contains(&0))
 }
 
-/// By name, where runs of digits count by their value.
+/// Compares names; runs of digits compare by their value.
 #[must_use]
 pub fn natural(a: &str, b: &str) -> Ordering {
     let (mut a, mut b) = (a, b);

@@ -1,60 +1,60 @@
-//! Which part of the text is trained on and which is only evaluated on.
+//! Splits the text into training and validation.
 
 use crate::journal::Totals;
 use data::Split;
 
 /// nanoGPT's seed for the split of documents.
 pub const SEED: u64 = 2357;
-/// nanoGPT's share of validation documents.
+/// nanoGPT's fraction of validation documents.
 pub const DOCUMENTS: f64 = 0.0005;
-/// nanoGPT's share of validation characters of one text.
+/// nanoGPT's fraction of validation characters of one text.
 pub const TAIL: f64 = 0.1;
 
-/// Tokens below which a loss on them is mostly noise: four blocks of 256 characters, or of 1024 of
-/// GPT-2's tokens.
+/// With fewer validation tokens than this, the loss is mostly noise: four blocks of 256 characters,
+/// or of 1024 GPT-2 tokens.
 #[must_use]
 pub fn enough(is_characters: bool) -> u64 {
     if is_characters { 4 * 256 } else { 4 * 1024 }
 }
 
-/// Shares that are proposed.
+/// Fractions that may be suggested.
 const SHARES: [f64; 13] =
     [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5];
 
-/// How text is divided.
+/// How text is split.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rule {
     /// One text: its last characters are for validation.
     Position {
-        /// Characters before them.
+        /// Number of characters before them.
         train: u64,
     },
-    /// Each document as a whole, by its place in the order of all.
+    /// Each document as a whole, by its number.
     Documents {
-        /// Key of the choice.
+        /// Seed of the choice.
         seed: u64,
-        /// Share of documents for validation.
+        /// Fraction of documents for validation.
         share: f64,
     },
 }
 
-/// Characters of one text that are trained on: `int(n * 0.9)` in nanoGPT's scripts.
+/// Training characters of one text: `int(n * 0.9)` in nanoGPT's scripts.
 #[must_use]
 pub fn train_characters(all: u64, share: f64) -> u64 {
     (all as f64 * (1.0 - share)) as u64
 }
 
-/// Where document `index` goes. It depends on nothing else, so neither threads nor restarts
-/// change it. The first one is always for validation: a small collection has some, too.
+/// The half of document `index`. It depends on nothing else, so threads and restarts do not change
+/// it. The first document is always for validation, so that a small collection has some.
 #[must_use]
 pub fn of_document(seed: u64, share: f64, index: u64) -> Split {
     let unit = (mixed(seed, index) >> 11) as f64 / (1u64 << 53) as f64;
     if share > 0.0 && (index == 0 || unit < share) { Split::Val } else { Split::Train }
 }
 
-/// The smallest share that would give validation `enough` tokens and a quarter more, since texts
-/// differ; none where half of the text is too little. What is there in documents was chosen by
-/// `seed`; without documents it was divided by position.
+/// The smallest fraction that would give validation `enough` tokens plus a quarter, since texts
+/// differ; `None` if half of the text is not enough. With documents, `seed` chooses them; without,
+/// the text is split by position.
 #[must_use]
 pub fn share_for_enough(totals: &Totals, seed: u64, enough: u64) -> Option<f64> {
     let tokens = (totals.train_tokens + totals.val_tokens) as f64;
@@ -63,7 +63,8 @@ pub fn share_for_enough(totals: &Totals, seed: u64, enough: u64) -> Option<f64> 
     let tokens_with = |share: f64| match documents {
         0 => tokens * share,
         _ => {
-            // A larger share chooses the same documents and more. More than a million tell enough.
+            // A larger fraction chooses the same documents and more. A million documents are a
+            // large enough sample.
             let seen = documents.min(1 << 20);
             let chosen = (0..seen).filter(|&i| of_document(seed, share, i) == Split::Val).count();
             let more = (chosen as u64).saturating_sub(totals.val_documents) as f64;
@@ -78,7 +79,7 @@ pub fn share_for_enough(totals: &Totals, seed: u64, enough: u64) -> Option<f64> 
     SHARES.into_iter().find(|&share| tokens_with(share) >= wanted)
 }
 
-/// Steele, Lea and Flood's mixing function over the index, begun at the mixed seed.
+/// Steele, Lea and Flood's mixing function (SplitMix64), applied to the index and the mixed seed.
 fn mixed(seed: u64, index: u64) -> u64 {
     let step = |state: u64| {
         let z = state.wrapping_add(0x9e37_79b9_7f4a_7c15);

@@ -1,14 +1,14 @@
-//! A first pass over text where the second needs to know all of it: how many characters it has
-//! (to divide one text by position), and which (for a table of characters).
+//! A first pass over the text, if the second pass needs to know all of it: the number of characters
+//! (to split one text by position) or the set of characters (for a character tokenizer).
 
 use crate::error::{PrepareError, Result};
 use crate::readers::{ReadSpec, read};
 use crate::segment::{Cleaner, Sink};
 use data::CharTokenizer;
 
-/// What the text was found to have.
+/// What the first pass has found.
 pub struct Survey<'a> {
-    /// Characters in all.
+    /// Total number of characters.
     pub characters: u64,
     present: Vec<bool>,
     wants_set: bool,
@@ -16,13 +16,13 @@ pub struct Survey<'a> {
     cleaner: Cleaner,
     text: String,
     progress: &'a mut dyn FnMut(u64) -> Result<()>,
-    /// Bytes of the sources before the one that is read, and of that one.
+    /// Bytes of the sources before the current one.
     before: u64,
     position: u64,
 }
 
 impl<'a> Survey<'a> {
-    /// `wants_set` where characters themselves matter; `end_lines` as in `Layout`.
+    /// `wants_set` collects the set of characters; `end_lines` is as in `Layout`.
     pub fn new(
         wants_set: bool,
         end_lines: bool,
@@ -56,7 +56,7 @@ impl<'a> Survey<'a> {
         Ok(())
     }
 
-    /// The characters in the order of their numbers, as Python's `sorted(set(text))`.
+    /// The characters in code point order, like Python's `sorted(set(text))`.
     ///
     /// # Errors
     ///
@@ -70,7 +70,7 @@ impl<'a> Survey<'a> {
         }
         CharTokenizer::new(found).ok_or_else(|| {
             let what = format!(
-                "the text has {count} different characters, token files hold 65536 ids; use \
+                "the text has {count} different characters, but token files hold 65536 ids; use \
                  --tokenizer gpt2"
             );
             PrepareError::Usage(what)

@@ -1,8 +1,8 @@
-//! One question to a server. The answer comes from a thread of its own, so that whoever waits for
-//! it can leave at any time, however long the server is silent.
+//! One HTTP request. A separate thread receives the answer, so that the caller can stop waiting at
+//! any time, however long the server is silent.
 //!
-//! Redirects are followed here: a token goes along only to the scheme, host and port that it was
-//! meant for.
+//! Redirects are followed here. A token is sent only to the scheme, host and port that it is meant
+//! for.
 
 use crate::contained::contained;
 use std::io::{ErrorKind, Read};
@@ -10,108 +10,108 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 use ureq::http::{HeaderMap, Response, Uri};
 
-/// Bytes handed on at a time.
+/// Bytes passed on at a time.
 const BUFFER: usize = 256 << 10;
-/// Pieces that wait to be taken.
+/// Pieces that may wait for the caller.
 const WAITING: usize = 4;
 /// Most redirects.
 const REDIRECTS: usize = 10;
-/// How often whoever waits is asked whether it still does.
+/// How often the waiting caller checks whether to stop.
 const GLANCE: Duration = Duration::from_millis(50);
 
-/// What is asked.
+/// A GET request.
 #[derive(Clone, Debug)]
-pub struct Question {
-    /// Where.
+pub struct HttpRequest {
+    /// The address.
     pub url: String,
-    /// From this byte on.
+    /// The first byte wanted.
     pub from: u64,
-    /// The mark of the version whose rest is wanted; the server gives the whole of another one.
+    /// The version (ETag or date) whose rest is wanted; the server sends all of any other version.
     pub version: Option<String>,
-    /// For the first address, and others of the same scheme, host and port.
+    /// Sent to the first address, and to others of the same scheme, host and port.
     pub token: Option<String>,
 }
 
 /// Why there is no answer.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Failed {
-    /// The address cannot be asked, now or later.
+pub enum RequestError {
+    /// The address is invalid.
     Address(String),
-    /// Another try would end in the same way.
+    /// Another try would fail in the same way.
     Final(String),
     /// There was no connection at all.
     Unreachable(String),
     /// Another try may help.
     Passing(String),
-    /// Nobody waits any more.
+    /// The caller stopped waiting.
     Over,
 }
 
-/// The beginning of an answer; its bytes are still to come.
+/// The head of an answer; its body is still to come.
 pub struct Answer {
-    /// As in HTTP.
+    /// The HTTP status.
     pub status: u16,
-    /// Of the last answer, behind all redirects.
+    /// The headers of the last answer, after all redirects.
     pub headers: HeaderMap,
     body: Receiver<Piece>,
 }
 
-/// Bytes, none of them at the end, or what cut them off.
+/// Bytes of the body, empty at its end, or why the connection was lost.
 type Piece = Result<Vec<u8>, String>;
-type Head = Result<(u16, HeaderMap), Failed>;
+type Head = Result<(u16, HeaderMap), RequestError>;
 
-/// Asks, and waits for the beginning of the answer.
+/// Sends a request and waits for the head of the answer.
 ///
 /// # Errors
 ///
-/// When there is none.
-pub fn ask(agent: ureq::Agent, question: Question, is_over: &dyn Fn() -> bool) -> Asked {
+/// When there is no answer.
+pub fn ask(agent: ureq::Agent, request: HttpRequest, is_over: &dyn Fn() -> bool) -> AnswerResult {
     let (head, beginning) = sync_channel(1);
     let (pieces, body) = sync_channel(WAITING);
     let thread = std::thread::Builder::new().name("download".to_owned());
     let started = thread.spawn(move || {
-        let work = || answer(&agent, question, &head, &pieces);
+        let work = || answer(&agent, request, &head, &pieces);
         if let Err(said) = contained(work) {
-            // One of the two is still waited for.
+            // The caller waits on one of these two channels.
             let what = format!("the network library failed ({said})");
-            let _ = head.try_send(Err(Failed::Final(what.clone())));
+            let _ = head.try_send(Err(RequestError::Final(what.clone())));
             let _ = pieces.try_send(Err(what));
         }
     });
     if let Err(error) = started {
-        let what = format!("no thread can be started for it ({error}); raise `ulimit -u`");
-        return Err(Failed::Final(what));
+        let what = format!("cannot start a thread for it ({error}); raise `ulimit -u`");
+        return Err(RequestError::Final(what));
     }
     let head: Head = match wait(&beginning, is_over)? {
         Some(head) => head,
-        None => return Err(Failed::Passing("the answer never began".to_owned())),
+        None => return Err(RequestError::Passing("there was no answer".to_owned())),
     };
     let (status, headers) = head?;
     Ok(Answer { status, headers, body })
 }
 
 /// An answer, or why there is none.
-pub type Asked = Result<Answer, Failed>;
+pub type AnswerResult = Result<Answer, RequestError>;
 
 impl Answer {
-    /// The next bytes; none at the end.
+    /// The next bytes of the body; empty at its end.
     ///
     /// # Errors
     ///
-    /// When the connection was cut, or nobody waits any more.
-    pub fn next(&mut self, is_over: &dyn Fn() -> bool) -> Result<Vec<u8>, Failed> {
+    /// When the connection was lost, or the caller stopped waiting.
+    pub fn next(&mut self, is_over: &dyn Fn() -> bool) -> Result<Vec<u8>, RequestError> {
         match wait(&self.body, is_over)? {
-            Some(piece) => piece.map_err(Failed::Passing),
-            None => Err(Failed::Passing("the connection ended".to_owned())),
+            Some(piece) => piece.map_err(RequestError::Passing),
+            None => Err(RequestError::Passing("the connection ended".to_owned())),
         }
     }
 }
 
-/// What comes next; none where nobody sends any more.
-fn wait<T>(from: &Receiver<T>, is_over: &dyn Fn() -> bool) -> Result<Option<T>, Failed> {
+/// The next message; `None` if the sender is gone.
+fn wait<T>(from: &Receiver<T>, is_over: &dyn Fn() -> bool) -> Result<Option<T>, RequestError> {
     loop {
         if is_over() {
-            return Err(Failed::Over);
+            return Err(RequestError::Over);
         }
         match from.recv_timeout(GLANCE) {
             Ok(value) => return Ok(Some(value)),
@@ -121,14 +121,14 @@ fn wait<T>(from: &Receiver<T>, is_over: &dyn Fn() -> bool) -> Result<Option<T>, 
     }
 }
 
-/// The thread's work. Where nobody takes a piece, it ends.
+/// The thread's work. It ends when the receiver is gone.
 fn answer(
     agent: &ureq::Agent,
-    question: Question,
+    request: HttpRequest,
     head: &SyncSender<Head>,
     pieces: &SyncSender<Piece>,
 ) {
-    let response = match follow(agent, question) {
+    let response = match follow(agent, request) {
         Ok(response) => response,
         Err(failed) => return drop(head.send(Err(failed))),
     };
@@ -150,30 +150,34 @@ fn answer(
     }
 }
 
-/// Asks, and asks again where it is sent to.
-fn follow(agent: &ureq::Agent, mut question: Question) -> Result<Response<ureq::Body>, Failed> {
-    origin(&question.url).ok_or_else(|| Failed::Address("a part is missing or odd".into()))?;
+/// Sends the request and follows redirects.
+fn follow(
+    agent: &ureq::Agent,
+    mut request: HttpRequest,
+) -> Result<Response<ureq::Body>, RequestError> {
+    origin(&request.url)
+        .ok_or_else(|| RequestError::Address("a part is missing or invalid".into()))?;
     for _ in 0..=REDIRECTS {
-        let response = once(agent, &question).map_err(sorted)?;
+        let response = once(agent, &request).map_err(sorted)?;
         if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
             return Ok(response);
         }
         let location = response.headers().get("location").and_then(|value| value.to_str().ok());
-        let url = location.and_then(|location| resolved(&question.url, location));
+        let url = location.and_then(|location| resolved(&request.url, location));
         let url = url.filter(|url| origin(url).is_some());
         let url = url.ok_or_else(|| {
             let shown: String = location.unwrap_or("nowhere").chars().take(100).collect();
-            Failed::Final(format!("it is moved to '{shown}', which is no address"))
+            RequestError::Final(format!("it redirects to '{shown}', which is not a valid address"))
         })?;
-        // Once dropped, it stays so: the way back leads over somebody else.
-        question.token = question.token.filter(|_| is_same_origin(&question.url, &url));
-        question.url = url;
+        // Once dropped, the token stays dropped, even if a foreign server redirects back.
+        request.token = request.token.filter(|_| is_same_origin(&request.url, &url));
+        request.url = url;
     }
-    Err(Failed::Final(format!("it is moved more than {REDIRECTS} times: check the address")))
+    Err(RequestError::Final(format!("it redirects more than {REDIRECTS} times: check the address")))
 }
 
-fn once(agent: &ureq::Agent, question: &Question) -> Result<Response<ureq::Body>, ureq::Error> {
-    let Question { url, from, version, token } = question;
+fn once(agent: &ureq::Agent, request: &HttpRequest) -> Result<Response<ureq::Body>, ureq::Error> {
+    let HttpRequest { url, from, version, token } = request;
     let mut request = agent.get(url);
     if *from > 0 {
         request = request.header("range", format!("bytes={from}-"));
@@ -187,44 +191,44 @@ fn once(agent: &ureq::Agent, question: &Question) -> Result<Response<ureq::Body>
     request.call()
 }
 
-/// What an error means for another try.
-fn sorted(error: ureq::Error) -> Failed {
+/// Decides whether another try may help after an error.
+fn sorted(error: ureq::Error) -> RequestError {
     use ureq::{Error, Timeout};
     let shown = error.to_string();
     let shown = shown.trim_start_matches("io: ").to_owned();
     let is_unsafe = match &error {
         Error::Tls(_) | Error::Rustls(_) | Error::Pem(_) => true,
-        // What rustls finds wrong with a server arrives in this way.
+        // Errors of rustls about a server arrive in this form.
         Error::Io(error) => error.kind() == ErrorKind::InvalidData,
         _ => false,
     };
     if is_unsafe {
-        return Failed::Final(format!(
-            "there is no safe connection ({shown}); check the address, the machine's clock and \
-             its certificates, or fetch the file in another way and give it as a file"
+        return RequestError::Final(format!(
+            "no secure connection ({shown}); check the address, the machine's clock and \
+             its certificates, or download the file by other means and give it as a file"
         ));
     }
     match error {
-        Error::BadUri(_) => Failed::Address(shown),
-        Error::InvalidProxyUrl => Failed::Final(format!(
+        Error::BadUri(_) => RequestError::Address(shown),
+        Error::InvalidProxyUrl => RequestError::Final(format!(
             "the proxy's address is not valid ({shown}); check HTTPS_PROXY, HTTP_PROXY and \
              ALL_PROXY"
         )),
-        // The address was parsed before: it is a header.
-        Error::Http(_) => Failed::Final(format!(
+        // The address was parsed before, so the problem is a header.
+        Error::Http(_) => RequestError::Final(format!(
             "the request has a header that cannot be sent ({shown}); remove the folder for \
              downloads and run the same command again"
         )),
         Error::HostNotFound
         | Error::ConnectionFailed
         | Error::ConnectProxyFailed(_)
-        | Error::Timeout(Timeout::Resolve | Timeout::Connect) => Failed::Unreachable(shown),
-        Error::Io(error) if !is_broken(error.kind()) => Failed::Unreachable(shown),
-        _ => Failed::Passing(shown),
+        | Error::Timeout(Timeout::Resolve | Timeout::Connect) => RequestError::Unreachable(shown),
+        Error::Io(error) if !is_broken(error.kind()) => RequestError::Unreachable(shown),
+        _ => RequestError::Passing(shown),
     }
 }
 
-/// Whether a connection broke that was there before.
+/// Whether an established connection broke.
 fn is_broken(kind: ErrorKind) -> bool {
     matches!(
         kind,
@@ -236,13 +240,13 @@ fn is_broken(kind: ErrorKind) -> bool {
     )
 }
 
-/// Whether two addresses have one scheme, host and port.
+/// Whether two addresses have the same scheme, host and port.
 #[must_use]
 pub fn is_same_origin(one: &str, other: &str) -> bool {
     origin(one).is_some_and(|one| origin(other) == Some(one))
 }
 
-/// Scheme, host and port of an address; none where one of them is not as it must be.
+/// Scheme, host and port of an address; `None` if one of them is invalid.
 fn origin(url: &str) -> Option<(String, String, u16)> {
     let uri: Uri = url.parse().ok()?;
     let scheme = uri.scheme_str()?.to_ascii_lowercase();
@@ -258,7 +262,7 @@ fn origin(url: &str) -> Option<(String, String, u16)> {
     Some((scheme, host.to_ascii_lowercase(), port))
 }
 
-/// The address that a `location` means, seen from `base`; none where it is not HTTP.
+/// Resolves a `location` header relative to `base`; `None` if it is not HTTP.
 fn resolved(base: &str, location: &str) -> Option<String> {
     let location = location.split('#').next().unwrap_or_default();
     let (scheme, rest) = base.split_once("://")?;

@@ -6,7 +6,7 @@ use crate::preparation::{Preparation, few_val_tokens, introduction, size, summar
 use crate::{interrupt, screen};
 use ::train::TrainError;
 use data::known;
-use prepare::{Choice, Client, Format, Hub, Job, MOST_WORKERS, Outcome, PrepareError};
+use prepare::{Client, Format, Hub, Job, MOST_WORKERS, Outcome, PrepareError, TokenizerChoice};
 use prepare::{Request, SEED};
 use spec::SpecError;
 use spec::shell::quoted;
@@ -165,11 +165,11 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from).min(MOST_WORKERS)
 }
 
-fn tokenizer(given: &str) -> Result<Choice, SpecError> {
+fn tokenizer(given: &str) -> Result<TokenizerChoice, SpecError> {
     match given {
-        "gpt2" => Ok(Choice::Gpt2),
-        "char" => Ok(Choice::Char),
-        path if path.ends_with(".json") => Ok(Choice::Json(path.into())),
+        "gpt2" => Ok(TokenizerChoice::Gpt2),
+        "char" => Ok(TokenizerChoice::Char),
+        path if path.ends_with(".json") => Ok(TokenizerChoice::Json(path.into())),
         _ => Err(refused("--tokenizer", "gpt2, char or a tokenizer.json", given)),
     }
 }

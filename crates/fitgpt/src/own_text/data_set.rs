@@ -5,7 +5,7 @@ use crate::numbers::grouped;
 use crate::preparation::{Preparation, few_val_tokens, size};
 use crate::screen;
 use prepare::{
-    Choice, Client, Hub, Job, MOST_WORKERS, Outcome, PrepareError, Request, SEED, Totals,
+    Client, Hub, Job, MOST_WORKERS, Outcome, PrepareError, Request, SEED, TokenizerChoice, Totals,
 };
 use spec::shell::quoted;
 use std::path::{Path, PathBuf};
@@ -70,8 +70,8 @@ pub fn prepared(path: &str, out: &Path, stop: &Arc<AtomicBool>) -> Result<bool, 
     let failed = |error: PrepareError| failed(&error, path, out);
     let looked = Job::new(request(path, out), &client).map_err(failed)?;
     let (tokenizer, words) = match looked.bytes < CHARACTERS_BELOW {
-        true => (Choice::Char, "characters"),
-        false => (Choice::Gpt2, "GPT-2 tokens"),
+        true => (TokenizerChoice::Char, "characters"),
+        false => (TokenizerChoice::Gpt2, "GPT-2 tokens"),
     };
     let val = (!looked.by_position).then(|| share_for_validation(looked.bytes));
     let request = Request { tokenizer: Some(tokenizer), val, ..request(path, out) };

@@ -259,7 +259,7 @@ fn words_that_make_no_request() {
         (&["a.txt", "--out=d", "--wrokers=2"], &["takes no '--wrokers=2'", "--workers"]),
         (&["a.txt", "--out=d", "--max-tokens=x"], &["such as 500000, 50M or 1B"]),
         (&["a.txt", "--out=d", "--tokenizer=bert"], &["gpt2, char or a tokenizer.json"]),
-        (&["b.txt", "--out=d"], &["'b.txt' is no file"]),
+        (&["b.txt", "--out=d"], &["'b.txt' is not a file"]),
         (&["a.txt", "--out="], &["--out needs a folder"]),
         (&["a.txt", "--out=d", "--format=xml"], &["--format needs text, jsonl, json, csv"]),
     ] {
@@ -303,7 +303,7 @@ fn kills_change_no_byte() {
             let ended = child.try_wait().unwrap();
             let _ = child.kill();
             let output = Ended::from(child.wait_with_output().unwrap());
-            resumed += u32::from(output.out.contains("going on where the last call stopped"));
+            resumed += u32::from(output.out.contains("resuming where the last call stopped"));
             match ended {
                 Some(status) => break assert!(status.success(), "{output:?}"),
                 None => killed += 1,
@@ -342,7 +342,7 @@ fn ctrl_c_keeps_what_is_done() {
     assert!(ended.error.contains("the same command goes on"), "{ended:?}");
     assert!(!place.path("out/train.bin").exists());
     let out = place.run(&arguments("a.jsonl", "out")).succeeded().out;
-    assert!(out.contains("going on where the last call stopped"), "{out}");
+    assert!(out.contains("resuming where the last call stopped"), "{out}");
     place.run(&arguments("a.jsonl", "whole")).succeeded();
     assert!(halves(&place, "out") == halves(&place, "whole"));
 }

@@ -1,8 +1,8 @@
-//! Tables of text, separated by commas, semicolons or tabs: of each row the one column with the
-//! text, streamed. The first row names the columns.
+//! Reads text tables separated by commas, semicolons or tabs: streams the column that holds the
+//! text. The first row names the columns.
 //!
-//! A field is never held, whatever its length. An empty one is no document: such tables have no
-//! other way to say that there is none.
+//! A field is never held in memory, whatever its length. An empty field is not a document, because
+//! such tables have no other way to mark a missing one.
 
 use super::ReadSpec;
 use super::packing::{Unpacked, broken};
@@ -12,7 +12,7 @@ use crate::sources::Format;
 use csv_core::ReadFieldResult;
 use std::io::{BufRead, BufReader};
 
-/// Bytes of a column's name that are kept; longer names are cut.
+/// Bytes kept of a column's name; longer names are shortened.
 const NAME: usize = 256;
 /// Most columns.
 const COLUMNS: usize = 10_000;
@@ -41,7 +41,7 @@ pub fn read(spec: &ReadSpec<'_>, sink: &mut dyn Sink) -> Result<()> {
     Ok(())
 }
 
-/// What stands between the columns: spreadsheets write semicolons or tabs to `.csv`, too.
+/// Detects the separator: spreadsheets also write semicolons or tabs to `.csv`.
 fn separator(format: Format, start: &[u8]) -> u8 {
     let line = start.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let likely = if format == Format::Tsv { [b'\t', b',', b';'] } else { [b',', b';', b'\t'] };
@@ -53,7 +53,7 @@ struct Table<'a> {
     reader: BufReader<Unpacked>,
     parser: csv_core::Reader,
     piece: Vec<u8>,
-    /// Whether the last line was ended, which its writer may have left to us.
+    /// Whether the last line has ended; the file may lack the final line feed.
     is_closed: bool,
 }
 
@@ -84,7 +84,7 @@ impl Table<'_> {
                 return Ok(names);
             }
             if names.len() > COLUMNS {
-                let what = format!("has more than {COLUMNS} columns: it is no table of text");
+                let what = format!("has more than {COLUMNS} columns: it is not a table of text");
                 return Err(PrepareError::source(self.spec.name, what));
             }
         }
@@ -133,7 +133,7 @@ impl Table<'_> {
             let input = if is_last { b"\n" } else { input };
             let (result, read, written) = self.parser.read_field(input, &mut self.piece);
             if is_last && result == ReadFieldResult::InputEmpty && written > 0 {
-                // Even the end of the line was taken for text.
+                // The open quote has swallowed even the appended line end.
                 return Err(self.open_quote(first_line));
             }
             self.reader.consume(if is_last { 0 } else { read });
@@ -158,7 +158,7 @@ impl Table<'_> {
 
     fn open_quote(&self, line: u64) -> PrepareError {
         let what = format!(
-            "the quote that opens near line {line} is never closed: the file is cut off or is not \
+            "the quote that opens near line {line} is never closed: the file is truncated or not \
              a table; fix it, or read it as plain text with --format text"
         );
         PrepareError::source(self.spec.name, what)
@@ -168,7 +168,7 @@ impl Table<'_> {
 fn no_column(spec: &ReadSpec<'_>, names: &[String]) -> PrepareError {
     let shown: Vec<&str> = names.iter().take(20).map(String::as_str).collect();
     let what = format!(
-        "has no column '{}' (its first row has: {}); say which one holds the text with --column, \
+        "has no column '{}' (its first row has: {}); name the one with the text: --column NAME, \
          or read it as plain text with --format text",
         spec.field,
         shown.join(", ")

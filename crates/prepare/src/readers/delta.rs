@@ -1,15 +1,15 @@
-//! Pages of a parquet column as they are unpacked, looked at once more: lengths that are packed as
-//! differences say their own number, and the library takes memory for whatever it is.
+//! Checks the decompressed pages of a parquet column once more. Delta-encoded lengths state their
+//! own count, and the library would allocate memory for any count.
 
 use parquet::basic::Encoding;
 use parquet::column::page::{Page, PageMetadata, PageReader};
 use parquet::errors::{ParquetError, Result};
 
-/// Passes pages on whose lengths are no more than their values.
+/// Passes on only pages that have at most as many lengths as values.
 pub struct Checked {
     /// Where they come from.
     pub pages: Box<dyn PageReader>,
-    /// Whether values may be missing, so that levels stand before them.
+    /// Whether values may be missing, so that levels precede them.
     pub is_optional: bool,
 }
 
@@ -63,13 +63,13 @@ impl Checked {
         }
         values.map(drop).ok_or_else(|| {
             let (bytes, values) = (buffer.len(), page.num_values());
-            let what = format!("the lengths in a page of {bytes} bytes are not those of {values}");
+            let what = format!("the lengths in a page of {bytes} bytes do not fit its {values}");
             ParquetError::General(what)
         })
     }
 }
 
-/// What stands behind a list of at most `most` packed differences; none where it is no such list.
+/// The bytes after a delta-encoded list of at most `most` values; `None` if it is not such a list.
 fn behind_list(bytes: &[u8], most: u64) -> Option<&[u8]> {
     let mut rest = bytes;
     let (block, minis, count) = (varint(&mut rest)?, varint(&mut rest)?, varint(&mut rest)?);
@@ -88,7 +88,7 @@ fn behind_list(bytes: &[u8], most: u64) -> Option<&[u8]> {
                 break; // widths are there for all, values only for those that are needed
             }
             let bytes = per_mini.checked_mul(u64::from(*width))?.div_ceil(8);
-            // The last one of all may be cut short, as its values are.
+            // The last miniblock may be truncated after its last value.
             let bytes = usize::try_from(bytes).ok()?.min(rest.len());
             rest = &rest[bytes..];
             left = left.saturating_sub(per_mini);

@@ -1,41 +1,41 @@
-//! What the footer of a parquet file will take in memory, known before the library reads it.
+//! Estimates the memory that a parquet footer will take, before the library reads it.
 //!
-//! Names of columns are kept with all the groups around them, so a few bytes may become many; and
-//! groups in groups are followed by recursion, which ends a process that has no more stack.
+//! The library keeps each column name with the names of all enclosing groups, so a few bytes may
+//! become many. It also recurses into nested groups, which could overflow the stack.
 
 use super::thrift::{Thrift, kind};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 
-/// Most groups in groups.
+/// Deepest allowed nesting of groups.
 const DEPTH: usize = 64;
-/// Bytes that become of a byte of a footer: row groups with their columns.
+/// Bytes of memory for each byte of the footer: row groups with their columns.
 const GROWTH: u64 = 32;
-/// Bytes beside that for each element of the schema.
+/// Additional bytes for each element of the schema.
 const PER_ELEMENT: u64 = 640;
 /// Bytes for each part of the full name of a column.
 const PER_PART: u64 = 64;
-/// Length of the footer and the format's mark, at the end of each file.
+/// Bytes of the footer's length and the magic number at the end of each file.
 const END: u64 = 8;
 
-/// A footer.
+/// The size of a footer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Footer {
     /// Its bytes in the file.
     pub bytes: u64,
     /// Elements of its schema.
     pub elements: u64,
-    /// Most memory that it takes.
+    /// Most memory that it can take.
     pub memory: u64,
 }
 
-/// Looks at the footer of a file of `bytes` bytes.
+/// Inspects the footer of a file of `bytes` bytes.
 ///
 /// # Errors
 ///
-/// When there is none, or it makes no sense: what is wrong with it.
+/// When the footer is missing or invalid; the error says what is wrong.
 pub fn look(file: &mut (impl Read + Seek), bytes: u64) -> Result<Footer, String> {
     let lost = |error: io::Error| format!("its footer cannot be read: {error}");
-    let end = bytes.checked_sub(END).ok_or("it is shorter than its own end")?;
+    let end = bytes.checked_sub(END).ok_or("it is too short for parquet")?;
     let mut mark = [0; END as usize];
     file.seek(SeekFrom::Start(end)).and_then(|_| file.read_exact(&mut mark)).map_err(lost)?;
     let footer = u64::from(u32::from_le_bytes([mark[0], mark[1], mark[2], mark[3]]));
@@ -61,7 +61,7 @@ pub fn look(file: &mut (impl Read + Seek), bytes: u64) -> Result<Footer, String>
     Ok(Footer { bytes: footer, elements: schema.elements, memory })
 }
 
-/// How many elements behind this one are in it; none for a column.
+/// How many direct children this element has; 0 for a column.
 fn children<R: BufRead>(thrift: &mut Thrift<R>) -> io::Result<u64> {
     let mut children = 0;
     let mut last = 0;
@@ -74,13 +74,13 @@ fn children<R: BufRead>(thrift: &mut Thrift<R>) -> io::Result<u64> {
     Ok(children)
 }
 
-/// A schema as its elements come: each group before what is in it.
+/// Follows the schema's elements as they arrive, each group before its children.
 #[derive(Default)]
 struct Schema {
     elements: u64,
-    /// Parts of the full names of all columns.
+    /// Number of parts of the full names of all columns.
     parts: u64,
-    /// Elements that are still to come in each group around the next one.
+    /// For each open group, how many of its children are still to come.
     open: Vec<u64>,
 }
 

@@ -1,8 +1,8 @@
-//! JSON: of each object the one field with the text, streamed. Objects stand on lines of their own,
-//! or in one list around all of them, which may also hold plain strings.
+//! Reads JSON: streams the field of each object that holds the text. The objects are on separate
+//! lines or in one list, which may also hold plain strings.
 //!
-//! A line is never held: a string passes as it is read, whatever its length, and what is not
-//! wanted is stepped over. So the first of two fields of one name counts.
+//! A line is never held in memory: a string is passed on while it is read, whatever its length, and
+//! other values are skipped. So the first of two fields with the same name counts.
 
 use super::ReadSpec;
 use super::packing::{Unpacked, broken};
@@ -11,9 +11,9 @@ use crate::segment::Sink;
 use crate::sources::Format;
 use std::io::{BufRead, BufReader};
 
-/// Bytes of a field's name that are kept; longer names are cut.
+/// Bytes kept of a field's name; longer names are shortened.
 const NAME: usize = 256;
-/// Nested lists and objects in a field that is stepped over.
+/// Deepest allowed nesting in a skipped field.
 const DEPTH: u32 = 512;
 
 /// Pushes the documents.
@@ -45,21 +45,21 @@ struct Lines<'a> {
 }
 
 /// Where the bytes of a string go.
-enum Into<'s> {
+enum Destination<'s> {
     Nowhere,
     Name(Vec<u8>),
     Text(&'s mut dyn Sink),
 }
 
-impl Into<'_> {
+impl Destination<'_> {
     fn push(&mut self, bytes: &[u8]) -> Result<()> {
         match self {
-            Into::Nowhere => {}
-            Into::Name(name) => {
+            Destination::Nowhere => {}
+            Destination::Name(name) => {
                 let room = NAME.saturating_sub(name.len());
                 name.extend(&bytes[..bytes.len().min(room)]);
             }
-            Into::Text(sink) => sink.bytes(bytes)?,
+            Destination::Text(sink) => sink.bytes(bytes)?,
         }
         Ok(())
     }
@@ -69,7 +69,7 @@ impl Into<'_> {
     }
 
     fn push_replacement(&mut self) -> Result<()> {
-        if let Into::Text(sink) = self {
+        if let Destination::Text(sink) = self {
             sink.replaced();
         }
         self.push_char(char::REPLACEMENT_CHARACTER)
@@ -84,11 +84,11 @@ impl Lines<'_> {
             match first {
                 b'{' => self.object(sink)?,
                 b'"' => {
-                    self.string(&mut Into::Text(sink))?;
+                    self.string(&mut Destination::Text(sink))?;
                     sink.end_document()?;
                 }
                 _ => {
-                    let what = format!("has {} in the list where an object belongs", shown(first));
+                    let what = format!("has {} in the list instead of an object", shown(first));
                     return Err(self.wrong(&what));
                 }
             }
@@ -96,7 +96,7 @@ impl Lines<'_> {
             first = match self.solid()? {
                 b',' => self.solid()?,
                 b']' => b']',
-                byte => return Err(self.wrong(&format!("has {} behind a value", shown(byte)))),
+                byte => return Err(self.wrong(&format!("has {} after a value", shown(byte)))),
             };
         }
         match self.next_solid()? {
@@ -113,11 +113,11 @@ impl Lines<'_> {
         let mut next = self.solid()?;
         while next != b'}' {
             if next != b'"' {
-                return Err(self.wrong(&format!("has {} where a name belongs", shown(next))));
+                return Err(self.wrong(&format!("has {} instead of a name", shown(next))));
             }
-            let mut name = Into::Name(Vec::new());
+            let mut name = Destination::Name(Vec::new());
             self.string(&mut name)?;
-            let Into::Name(name) = name else { return Ok(()) };
+            let Destination::Name(name) = name else { return Ok(()) };
             self.expect(b':')?;
             let first = self.solid()?;
             if !found && name == self.spec.field.as_bytes() {
@@ -136,33 +136,33 @@ impl Lines<'_> {
             next = match self.solid()? {
                 b',' => self.solid()?,
                 b'}' => b'}',
-                byte => return Err(self.wrong(&format!("has {} behind a value", shown(byte)))),
+                byte => return Err(self.wrong(&format!("has {} after a value", shown(byte)))),
             };
         }
         if found { Ok(()) } else { Err(self.no_field(&names, list.as_deref())) }
     }
 
-    /// The wanted field is not among the names; `list` is the first of them that holds a list.
+    /// The error if the wanted field is missing; `list` is the first field that holds a list.
     fn no_field(&self, names: &[String], list: Option<&str>) -> PrepareError {
         let (field, names) = (self.spec.field, names.join(", "));
         let mut what = format!(
-            "has no field '{field}' (it has: {names}); say which one holds the text with --field"
+            "has no field '{field}' (it has: {names}); name the field with the text: --field NAME"
         );
         if self.spec.format == Format::Json {
             let is_word = |name: &&str| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
             if let Some(list) = list.filter(is_word) {
-                what += &format!(", take the list out first (jq -c '.{list}[]' IN > OUT.jsonl)");
+                what += &format!(", extract the list first (jq -c '.{list}[]' IN > OUT.jsonl)");
             }
             what += ", or read it as plain text with --format text";
         }
         self.wrong(&what)
     }
 
-    /// The wanted field: a string is a document, null is none.
+    /// The wanted field: a string is a document, null is skipped.
     fn text(&mut self, first: u8, sink: &mut dyn Sink) -> Result<()> {
         match first {
             b'"' => {
-                self.string(&mut Into::Text(sink))?;
+                self.string(&mut Destination::Text(sink))?;
                 sink.end_document()
             }
             b'n' => {
@@ -179,13 +179,13 @@ impl Lines<'_> {
         }
     }
 
-    /// A value that is not wanted, whose first byte was read.
+    /// Skips a value whose first byte was read.
     fn step_over(&mut self, first: u8) -> Result<()> {
         let mut depth = 0;
         let mut byte = first;
         loop {
             match byte {
-                b'"' => self.string(&mut Into::Nowhere)?,
+                b'"' => self.string(&mut Destination::Nowhere)?,
                 b'{' | b'[' => depth += 1,
                 b'}' | b']' if depth > 0 => depth -= 1,
                 b',' | b':' if depth > 0 => {}
@@ -214,7 +214,7 @@ impl Lines<'_> {
     }
 
     /// The rest of a string, whose opening quote was read.
-    fn string(&mut self, into: &mut Into<'_>) -> Result<()> {
+    fn string(&mut self, into: &mut Destination<'_>) -> Result<()> {
         loop {
             let position = self.reader.get_ref().position();
             let buffer = self.reader.fill_buf().map_err(broken(self.spec, position))?;
@@ -225,7 +225,7 @@ impl Lines<'_> {
                 let count = buffer.len();
                 into.push(buffer)?;
                 self.reader.consume(count);
-                if let Into::Text(sink) = into {
+                if let Destination::Text(sink) = into {
                     sink.position(position);
                 }
                 continue;
@@ -241,7 +241,7 @@ impl Lines<'_> {
         }
     }
 
-    fn escape(&mut self, into: &mut Into<'_>) -> Result<()> {
+    fn escape(&mut self, into: &mut Destination<'_>) -> Result<()> {
         let byte = self.byte()?;
         let character = match byte {
             b'"' | b'\\' | b'/' => char::from(byte),
@@ -256,8 +256,8 @@ impl Lines<'_> {
         into.push_char(character)
     }
 
-    /// Behind `\u`: a character, or two halves of one; half a character is replaced.
-    fn unicode(&mut self, into: &mut Into<'_>) -> Result<()> {
+    /// Reads the digits after `\u`: a character or a surrogate pair; a lone surrogate is replaced.
+    fn unicode(&mut self, into: &mut Destination<'_>) -> Result<()> {
         let mut unit = self.hex()?;
         while (0xd800..0xdc00).contains(&unit) {
             if self.peek()? != Some(b'\\') {
@@ -296,13 +296,11 @@ impl Lines<'_> {
     fn expect(&mut self, wanted: u8) -> Result<()> {
         match self.solid()? {
             byte if byte == wanted => Ok(()),
-            byte => {
-                Err(self.wrong(&format!("has {} where {} belongs", shown(byte), shown(wanted))))
-            }
+            byte => Err(self.wrong(&format!("has {} instead of {}", shown(byte), shown(wanted)))),
         }
     }
 
-    /// The next byte that is no white space.
+    /// The next byte that is not white space.
     fn solid(&mut self) -> Result<u8> {
         self.next_solid()?.ok_or_else(|| self.cut_off())
     }
@@ -313,7 +311,7 @@ impl Lines<'_> {
             match byte {
                 b'\n' => self.line += 1,
                 b' ' | b'\t' | b'\r' => {}
-                // A byte order mark, which some editors put first.
+                // A byte order mark, which some editors write.
                 0xef | 0xbb | 0xbf if self.line == 1 => {}
                 _ => return Ok(Some(byte)),
             }
@@ -339,7 +337,7 @@ impl Lines<'_> {
     }
 
     fn cut_off(&self) -> PrepareError {
-        self.wrong("ends before its object does: the file is cut off; get it again")
+        self.wrong("ends inside an object: the file is truncated; get it again")
     }
 }
 

@@ -1,13 +1,13 @@
-//! Sources into documents: plain text, JSON, tables and parquet, packed or not, as streams.
+//! Streams documents from sources: plain text, JSON, tables and parquet, compressed or not.
 
-mod csv;
-mod delta;
-mod footer;
-mod jsonl;
 mod packing;
-mod pages;
-mod parquet;
 mod text;
+mod jsonl;
+mod csv;
+mod parquet;
+mod footer;
+mod pages;
+mod delta;
 mod thrift;
 
 use crate::error::Result;
@@ -17,28 +17,28 @@ use std::path::Path;
 
 pub use packing::{Packing, Unpacked};
 
-/// What a reader needs to know of a source that lies on disk.
+/// What a reader needs to know about a local file.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadSpec<'a> {
-    /// Where it lies.
+    /// The file.
     pub path: &'a Path,
-    /// How the user knows it.
+    /// The name that messages use.
     pub name: &'a str,
     /// What is in it.
     pub format: Format,
-    /// How it is packed.
+    /// How it is compressed.
     pub packing: Packing,
     /// The field or column with the text.
     pub field: &'a str,
-    /// Whether a text ends like a document; not where one text is divided by position.
+    /// Whether the end of a text ends a document; false if one text is split by position.
     pub ends_documents: bool,
 }
 
-/// Pushes all of a source's documents into the sink.
+/// Pushes all documents of a source into the sink.
 ///
 /// # Errors
 ///
-/// When the source cannot be read, is damaged or is not what its name says; or the sink's own.
+/// When the source cannot be read, is damaged or is not what its name says, or when the sink fails.
 pub fn read(spec: &ReadSpec<'_>, sink: &mut dyn Sink) -> Result<()> {
     match spec.format {
         Format::Text => text::read(spec, sink),
@@ -70,7 +70,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
-        /// Whatever is in a file: documents or an error that names it, never a panic.
+        /// Any file gives documents or an error that names it, never a panic.
         #[test]
         fn any_bytes(
             soup in "[\\[\\]{}:,;\"\\\\ut0a\n\r\t é]{0,60}",

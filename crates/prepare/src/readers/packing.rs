@@ -1,4 +1,4 @@
-//! gzip and zstd, unpacked as a stream, with the number of packed bytes read so far.
+//! Decompresses gzip and zstd as a stream and counts the compressed bytes read so far.
 
 use super::ReadSpec;
 use crate::error::{PrepareError, Result};
@@ -9,22 +9,22 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How a file is packed.
+/// How a file is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packing {
     /// Not at all.
     None,
-    /// gzip, also several members.
+    /// gzip, with any number of members.
     Gzip,
-    /// zstd, also several frames; windows of up to 128 MiB, smaller ones in small files.
+    /// zstd, with any number of frames. Windows of up to 128 MiB, less for small files.
     Zstd,
 }
 
-/// Bytes asked of the disk at a time.
+/// Bytes read from the disk at a time.
 const BUFFER: usize = 256 << 10;
 
 impl Packing {
-    /// What the first bytes of a file show.
+    /// Recognises compression by the first bytes of a file.
     #[must_use]
     pub fn of_first_bytes(bytes: &[u8]) -> Packing {
         match bytes {
@@ -35,7 +35,7 @@ impl Packing {
     }
 }
 
-/// A file as it unpacks.
+/// The decompressed content of a file.
 pub struct Unpacked {
     reader: Box<dyn Read>,
     read: Arc<AtomicU64>,
@@ -65,7 +65,7 @@ impl Unpacked {
         Ok(Unpacked { reader, read })
     }
 
-    /// Bytes of the file that were read.
+    /// Bytes of the compressed file read so far.
     pub fn position(&self) -> u64 {
         self.read.load(Ordering::Relaxed)
     }
@@ -90,13 +90,13 @@ impl Read for Counted {
     }
 }
 
-/// What an error while reading means for the one who has the file.
+/// Turns a read error into a message for the user.
 pub fn broken(spec: &ReadSpec<'_>, position: u64) -> impl Fn(io::Error) -> PrepareError {
     let name = spec.name.to_owned();
     let packed = spec.packing;
     let size = spec.path.metadata().map_or(0, |metadata| metadata.len());
     move |error| {
-        // zstd's own words; it gives no number.
+        // zstd reports this only as text; there is no error code.
         if packed == Packing::Zstd && error.to_string().contains("too much memory") {
             let most = (1_u64 << limits::window_log(size)) >> 20;
             let what = format!(
@@ -107,11 +107,11 @@ pub fn broken(spec: &ReadSpec<'_>, position: u64) -> impl Fn(io::Error) -> Prepa
         }
         let kind = match packed {
             Packing::None => "cannot be read",
-            Packing::Gzip => "its gzip data is cut off or damaged",
-            Packing::Zstd => "its zstd data is cut off or damaged",
+            Packing::Gzip => "its gzip data is truncated or damaged",
+            Packing::Zstd => "its zstd data is truncated or damaged",
         };
         let what = format!(
-            "{kind} near byte {position}: {error}; get the file again, then give the same command"
+            "{kind} near byte {position}: {error}; get the file again, then run the same command"
         );
         PrepareError::source(&name, what)
     }

@@ -1,8 +1,8 @@
-//! What the pages of a parquet column will take in memory, known from their headers before any of
-//! them is read.
+//! Estimates the memory that the pages of a parquet column will take, from their headers, before
+//! any page is read.
 //!
-//! The library takes what a header claims, and for some codecs whatever comes out. So the headers
-//! are read here first: a few bytes for each page.
+//! The library allocates what a header claims, and with some codecs whatever decompression yields.
+//! So this module reads the headers first, which is a few bytes for each page.
 
 use super::thrift::{Thrift, kind};
 use parquet::basic::Compression;
@@ -10,9 +10,9 @@ use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 
 /// Bytes that the library keeps for each value of a dictionary.
 const PER_ENTRY: u64 = 32;
-/// Bytes for each value of a page that is packed by differences: two lengths.
+/// Bytes for each value of a delta-encoded page: two lengths.
 const PER_LENGTH: u64 = 8;
-/// Most bytes of a header: it may hold the smallest and the largest value of the page.
+/// Most bytes of a header, which may hold the smallest and the largest value of the page.
 const HEADER: u64 = 16 << 20;
 
 /// What is wrong with pages, for a message.
@@ -21,11 +21,11 @@ pub type Wrong = String;
 /// The pages of a column in one row group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pages {
-    /// Most bytes that reading them takes at once.
+    /// Most memory that reading them takes at any time.
     pub memory: u64,
-    /// Bytes of the largest one, unpacked.
+    /// Bytes of the largest page, decompressed.
     pub largest: u64,
-    /// Whether values may be copies, not views into their page.
+    /// Whether values may be copies instead of views into their page.
     pub has_copies: bool,
 }
 
@@ -43,18 +43,18 @@ const DICTIONARY: i64 = 2;
 /// Delta encodings of parquet: of numbers, lengths and strings.
 const DELTAS: [i64; 3] = [5, 6, 7];
 
-/// Looks at the headers of the pages in `length` bytes from `start` on.
+/// Reads the headers of the pages in the `length` bytes from `start` on.
 ///
 /// # Errors
 ///
-/// When a header makes no sense, or a page unpacks to more than it says.
+/// When a header is invalid, or a page decompresses to more than it says.
 pub fn look(
     file: &mut (impl Read + Seek),
     (start, length): (u64, u64),
     codec: Compression,
 ) -> Result<Pages, Wrong> {
     let lost = |error: io::Error| format!("a page header cannot be read: {error}");
-    let end = start.checked_add(length).ok_or("a column is longer than a file can be")?;
+    let end = start.checked_add(length).ok_or("a column is longer than any file")?;
     let mut reader = BufReader::with_capacity(4 << 10, file);
     reader.seek(SeekFrom::Start(start)).map_err(lost)?;
     let mut at = start;
@@ -67,12 +67,12 @@ pub fn look(
         at = at + header_bytes + page.packed;
         if at > end {
             let packed = page.packed;
-            return Err(format!("a page of {packed} bytes goes beyond its column"));
+            return Err(format!("a page of {packed} bytes exceeds its column"));
         }
         pages.largest = pages.largest.max(page.unpacked);
         pages.has_copies |= page.is_delta;
         let own = page.memory(codec);
-        // The page before is let go only when the next one is there.
+        // The library frees a page only after it has read the next one.
         pages.memory = pages.memory.max(dictionary.saturating_add(before).saturating_add(own));
         match page.kind {
             DICTIONARY => dictionary = dictionary.saturating_add(own),
@@ -82,7 +82,7 @@ pub fn look(
         if grows_freely(codec) {
             check_size(&mut packed, codec, page.unpacked)?;
         }
-        // Within the buffer this asks nothing of the disk: pages may be tiny, and many.
+        // Within the buffer this needs no disk access, which matters if there are many tiny pages.
         let left = packed.limit();
         reader.seek_relative(left.cast_signed()).map_err(lost)?;
     }
@@ -90,7 +90,7 @@ pub fn look(
 }
 
 impl Page {
-    /// Bytes that reading it takes: as it lies, as it unpacks, and what is made of its values.
+    /// Memory for reading it: compressed bytes, decompressed bytes, and decoded values.
     fn memory(&self, codec: Compression) -> u64 {
         let copies = match codec {
             Compression::UNCOMPRESSED => 0,
@@ -107,12 +107,12 @@ impl Page {
     }
 }
 
-/// Whether the library unpacks to the end, whatever the header says.
+/// Whether the library decompresses everything, whatever the header says.
 fn grows_freely(codec: Compression) -> bool {
     matches!(codec, Compression::GZIP(_) | Compression::BROTLI(_) | Compression::LZ4)
 }
 
-/// Unpacks a page to nowhere, to see that it has no more bytes than its header says.
+/// Decompresses a page and discards the bytes, to check that it has no more than its header says.
 fn check_size(packed: &mut impl Read, codec: Compression, claimed: u64) -> Result<(), Wrong> {
     let mut start = [0; 4];
     let mut first = Vec::new();
@@ -122,7 +122,7 @@ fn check_size(packed: &mut impl Read, codec: Compression, claimed: u64) -> Resul
     let mut unpacked: Box<dyn Read> = match codec {
         Compression::GZIP(_) => Box::new(flate2::read::MultiGzDecoder::new(packed)),
         Compression::BROTLI(_) => Box::new(brotli::Decompressor::new(packed, 64 << 10)),
-        // Without the mark of a frame it is a block, which says how long it is.
+        // Without the frame's magic number it is a block, which states its length.
         _ if u32::from_le_bytes(start) != LZ4_FRAME => return Ok(()),
         _ => Box::new(lz4_flex::frame::FrameDecoder::new(packed)),
     };
@@ -130,12 +130,12 @@ fn check_size(packed: &mut impl Read, codec: Compression, claimed: u64) -> Resul
     let mut bytes = 0_u64;
     while bytes <= claimed {
         match unpacked.read(&mut buffer) {
-            // What is damaged is told by whoever reads it.
+            // Damaged data is reported when the page is read.
             Ok(0) | Err(_) => return Ok(()),
             Ok(count) => bytes += count as u64,
         }
     }
-    Err(format!("a page unpacks to more than the {claimed} bytes that it says"))
+    Err(format!("a page decompresses to more than the {claimed} bytes that its header says"))
 }
 
 const LZ4_FRAME: u32 = 0x184d_2204;
@@ -153,16 +153,17 @@ fn read_page<R: BufRead>(header: &mut Thrift<R>) -> io::Result<Page> {
             (_, kind) => header.skip(kind)?,
         }
     }
-    // A zero byte is a header without fields: zeros would be as many pages as bytes.
+    // A zero byte is a header without fields; without this check, zeros would count as one page per
+    // byte.
     match seen {
         [true, true, true] => Ok(page),
         _ => Err(io::Error::new(io::ErrorKind::InvalidData, "it lacks its kind or a size")),
     }
 }
 
-/// The part of a header that only one kind of page has.
+/// Reads the part of a header that is specific to one kind of page.
 fn read_values<R: BufRead>(header: &mut Thrift<R>, of: i64, page: &mut Page) -> io::Result<()> {
-    // Where the encoding stands: in data and dictionaries, or in data of version 2.
+    // The field number of the encoding differs for data pages of version 2.
     let encoding = if of == 8 { 4 } else { 2 };
     let mut last = 0;
     while let Some((field, kind)) = header.field(&mut last)? {
@@ -181,17 +182,17 @@ fn read_values<R: BufRead>(header: &mut Thrift<R>, of: i64, page: &mut Page) -> 
 mod tests {
     use super::*;
 
-    /// Bytes in memory that count how often they are asked for.
-    struct Asked(io::Cursor<Vec<u8>>, u32);
+    /// Bytes in memory that count the read calls.
+    struct CountedReads(io::Cursor<Vec<u8>>, u32);
 
-    impl Read for Asked {
+    impl Read for CountedReads {
         fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
             self.1 += 1;
             self.0.read(buffer)
         }
     }
 
-    impl Seek for Asked {
+    impl Seek for CountedReads {
         fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
             self.1 += 1;
             self.0.seek(to)
@@ -200,9 +201,9 @@ mod tests {
 
     #[test]
     fn a_header_without_its_sizes_is_refused() {
-        // Nothing; without a kind; without one of the sizes.
+        // No fields; no kind; one of the sizes missing.
         for header in [&[0][..], &[0x25, 0, 0x15, 0, 0], &[0x15, 0, 0x25, 0, 0], &[0x15, 0, 0]] {
-            let mut file = Asked(io::Cursor::new([header, &[0; 10_000]].concat()), 0);
+            let mut file = CountedReads(io::Cursor::new([header, &[0; 10_000]].concat()), 0);
             let found = look(&mut file, (0, 10_000), Compression::UNCOMPRESSED);
             assert!(found.unwrap_err().contains("lacks its kind or a size"), "{header:?}");
             assert!(file.1 < 5, "{}", file.1);
@@ -215,7 +216,7 @@ mod tests {
         for page in [&[0x15, 0, 0x15, 0, 0x15, 0, 0][..], &[0x15, 0, 0x15, 4, 0x15, 4, 0, 9, 9]] {
             let file = page.repeat(10_000);
             let length = file.len() as u64;
-            let mut file = Asked(io::Cursor::new(file), 0);
+            let mut file = CountedReads(io::Cursor::new(file), 0);
             let found = look(&mut file, (0, length), Compression::UNCOMPRESSED).unwrap();
             assert_eq!(found.largest, u64::from(page.len() == 9) * 2);
             assert!(file.1 < 100, "{}", file.1);

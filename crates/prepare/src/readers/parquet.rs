@@ -1,8 +1,8 @@
 //! Parquet: one column of text, page by page, without arrow.
 //!
-//! Only the pages at hand are in memory; their values are views into them. A row group as a whole
-//! is never read. What footer and pages will take is known before they are read, and where the
-//! library panics over damaged bytes, that is an error like any other.
+//! Only the current pages are in memory, and values are views into them. A row group is never read
+//! as a whole. The memory for footer and pages is estimated before they are read. If the library
+//! panics on damaged bytes, the panic becomes an ordinary error.
 
 use super::delta::Checked;
 use super::footer::{self, Footer};
@@ -20,16 +20,16 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::schema::types::SchemaDescriptor;
 use std::fs::File;
 
-/// Most rows taken at a time.
+/// Most rows decoded at a time.
 const ROWS: usize = 128;
-/// Bytes that the rows taken at a time may have: with some encodings each is a copy, and as large
-/// as its page at most.
+/// Most bytes of the rows decoded at a time. With some encodings each row is a copy, and at most as
+/// large as its page.
 const TAKEN: u64 = 8 << 20;
 
 /// Pushes the column's values.
 pub fn read(spec: &ReadSpec<'_>, sink: &mut dyn Sink) -> Result<()> {
     if spec.packing != Packing::None {
-        let what = "is packed around parquet, which has its own packing; unpack it first";
+        let what = "is compressed parquet, but parquet compresses itself; decompress it first";
         return Err(PrepareError::source(spec.name, what));
     }
     let mut file = regular::open(spec.path)?;
@@ -72,7 +72,7 @@ struct Table<'a> {
 }
 
 impl Table<'_> {
-    /// A call of the library: its error or its panic is ours.
+    /// Calls the library and turns its errors and panics into ours.
     fn contained<T>(&self, call: impl FnOnce() -> parquet::errors::Result<T>) -> Result<T> {
         match contained(call) {
             Ok(result) => result.map_err(|error| self.damaged(error)),
@@ -82,10 +82,10 @@ impl Table<'_> {
 
     fn damaged(&self, error: ParquetError) -> PrepareError {
         match error {
-            // A codec that is not built in, or a kind of page that nobody knows yet.
+            // A codec that is not built in, or an unknown kind of page.
             ParquetError::NYI(what) => {
                 let what = format!(
-                    "is parquet of a kind that is not supported ({what}); write it again with \
+                    "is parquet of an unsupported kind ({what}); write it again with \
                      snappy or zstd compression"
                 );
                 PrepareError::source(self.spec.name, what)
@@ -96,22 +96,23 @@ impl Table<'_> {
 
     fn wrong(&self, what: &str) -> PrepareError {
         let what = format!(
-            "is cut off or damaged parquet ({} bytes): {what}; get the file again, then give the \
+            "is truncated or damaged parquet ({} bytes): {what}; get the file again, then run the \
              same command",
             self.bytes
         );
         PrepareError::source(self.spec.name, what)
     }
 
-    /// The footer is read as a whole, and becomes much larger in memory.
+    /// Checks the footer, which the library reads as a whole and which becomes much larger in
+    /// memory.
     fn check_footer(&self, file: &mut File) -> Result<()> {
         let found = footer::look(file, self.bytes).map_err(|what| self.wrong(&what))?;
         let most = limits::memory(self.bytes);
         if found.memory > most {
             let Footer { bytes, elements, memory } = found;
             let what = format!(
-                "has a footer of {bytes} bytes with {elements} columns, for which {memory} bytes \
-                 of memory may be needed: more than {most}, the bound for a file of {} bytes; \
+                "has a footer of {bytes} bytes with {elements} columns, which may take {memory} \
+                 bytes of memory: more than {most}, the limit for a file of {} bytes; \
                  write it again with fewer columns or row groups",
                 self.bytes
             );
@@ -120,7 +121,7 @@ impl Table<'_> {
         Ok(())
     }
 
-    /// The pages of a column in a row group, if there is memory for them.
+    /// The pages of a column in a row group, if they fit into the memory limit.
     fn pages(
         &self,
         file: &mut File,
@@ -132,15 +133,15 @@ impl Table<'_> {
             Ok((chunk.byte_range(), chunk.compression()))
         })?;
         if range.0.checked_add(range.1).is_none_or(|end| end > self.bytes) {
-            return Err(self.wrong("a column goes beyond the file"));
+            return Err(self.wrong("a column exceeds the file"));
         }
         let found = pages::look(file, range, codec).map_err(|what| self.wrong(&what))?;
         let most = limits::memory(self.bytes);
         if found.memory > most {
             let Pages { largest, memory, .. } = found;
             let what = format!(
-                "has a page of {largest} bytes, for which {memory} bytes of memory are needed: \
-                 more than {most}, the bound for a file of {} bytes; write it again with smaller \
+                "has a page of {largest} bytes, which needs {memory} bytes of memory: \
+                 more than {most}, the limit for a file of {} bytes; write it again with smaller \
                  pages (pyarrow: data_page_size)",
                 self.bytes
             );
@@ -153,14 +154,14 @@ impl Table<'_> {
 /// A column of one row group.
 struct Values {
     values: ColumnReaderImpl<ByteArrayType>,
-    /// The level of a value that is there; less is null.
+    /// The definition level of a present value; a lower level means null.
     optional: i16,
-    /// Rows taken at a time.
+    /// Rows decoded at a time.
     at_once: usize,
 }
 
 impl Values {
-    /// Pushes the next rows; none at the end.
+    /// Pushes the next rows; `None` at the end.
     fn push(&mut self, sink: &mut dyn Sink, table: &Table<'_>) -> Result<Option<usize>> {
         let mut texts: Vec<ByteArray> = Vec::with_capacity(self.at_once);
         let mut levels: Vec<i16> = Vec::with_capacity(self.at_once);
@@ -191,7 +192,7 @@ fn column(spec: &ReadSpec<'_>, schema: &SchemaDescriptor) -> Result<usize> {
         let shown: Vec<&str> = names.iter().take(20).map(String::as_str).collect();
         let (field, names) = (spec.field, shown.join(", "));
         let what = format!(
-            "has no column '{field}' (it has: {names}); say which one holds the text with --column"
+            "has no column '{field}' (it has: {names}); name the one with the text: --column NAME"
         );
         return Err(PrepareError::source(spec.name, what));
     };

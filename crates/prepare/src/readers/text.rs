@@ -1,5 +1,5 @@
-//! A plain text: one document. Ends of lines become `\n`, as in every text that Python opens, and
-//! so in nanoGPT's files.
+//! Reads plain text as one document. Line ends become `\n`, as with Python's `open` and therefore
+//! in nanoGPT.
 
 use super::ReadSpec;
 use super::packing::{Unpacked, broken};
@@ -30,12 +30,12 @@ pub fn read(spec: &ReadSpec<'_>, sink: &mut dyn Sink) -> Result<()> {
 /// Python's universal newlines: `\r\n` and a `\r` alone are `\n`.
 #[derive(Default)]
 struct LineEnds {
-    /// Whether the last byte was a `\r`: a `\n` behind it belongs to it.
+    /// Whether the last byte was a `\r`; a `\n` after it belongs to the same line end.
     after_return: bool,
 }
 
 impl LineEnds {
-    /// Translates in place; gives how many bytes are left.
+    /// Translates in place; returns how many bytes remain.
     fn translate(&mut self, bytes: &mut [u8]) -> usize {
         let mut kept = 0;
         for at in 0..bytes.len() {

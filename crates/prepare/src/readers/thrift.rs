@@ -1,14 +1,14 @@
-//! Thrift's compact protocol, as far as parquet's headers need it: read as a stream, with nothing
-//! kept.
+//! Thrift's compact protocol, as far as parquet's headers need it. Reads a stream and keeps
+//! nothing.
 
 use std::io::{self, BufRead, Read};
 
-/// Nested structures that are stepped over.
+/// Deepest allowed nesting of skipped structures.
 const DEPTH: u32 = 16;
 
-/// A structure as it is read.
+/// A structure that is being read.
 pub struct Thrift<R> {
-    /// Where it comes from, up to the bytes that it may have.
+    /// The input, limited to the bytes that it may have.
     pub input: io::Take<R>,
 }
 
@@ -32,7 +32,7 @@ fn odd(what: &str) -> io::Error {
 }
 
 impl<R: BufRead> Thrift<R> {
-    /// The next field of a structure and its kind; none at its end.
+    /// The next field of a structure and its kind; `None` at its end.
     pub fn field(&mut self, last: &mut i64) -> io::Result<Option<(i64, u8)>> {
         let head = self.byte()?;
         if head == 0 {
@@ -45,7 +45,7 @@ impl<R: BufRead> Thrift<R> {
         Ok(Some((*last, head & 0xf)))
     }
 
-    /// Steps over a value.
+    /// Skips a value.
     pub fn skip(&mut self, kind: u8) -> io::Result<()> {
         self.skip_to(kind, DEPTH)
     }
@@ -111,7 +111,7 @@ impl<R: BufRead> Thrift<R> {
                 return Ok(value);
             }
         }
-        Err(odd("it has a number without end"))
+        Err(odd("it has an endless number"))
     }
 
     /// A signed number.
@@ -120,7 +120,7 @@ impl<R: BufRead> Thrift<R> {
         Ok((value >> 1).cast_signed() ^ -(value & 1).cast_signed())
     }
 
-    /// A size, which is a 32-bit number in the format and not negative.
+    /// A size: a non-negative 32-bit number.
     pub fn size(&mut self) -> io::Result<u64> {
         let number = self.number()?;
         let size = i32::try_from(number).ok().and_then(|size| u64::try_from(size).ok());

@@ -1,10 +1,10 @@
-//! Byte-pair encoding: words into ids by merging the pair of lowest rank until none is left.
+//! Byte-pair encoding: turns words into ids by merging the pair of lowest rank until none is left.
 //!
-//! Two tables say all: the bytes of each id, and for each pair of ids the rank of its merge and
-//! what it becomes. GPT-2's come from the vocabulary in the binary, others from a tokenizer.json.
-//! An [`Encoder`] adds a small memory of words, because most words of a text come again.
+//! Two tables define it: the bytes of each id, and for each pair of ids the rank and result of its
+//! merge. GPT-2's tables come from the vocabulary in the binary, others from a tokenizer.json. An
+//! [`Encoder`] adds a small cache of words, because most words of a text recur.
 
-use super::words::Words;
+use super::words::WordSplitter;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -12,26 +12,26 @@ use std::hash::{BuildHasherDefault, Hasher};
 /// Ids that 16-bit token files can hold.
 pub const MOST_IDS: usize = 1 << 16;
 
-/// Words up to so many bytes are keys of one number.
+/// WordSplitter of up to this many bytes fit into one `u128` key.
 const SHORT: usize = 15;
-/// Words that an encoder remembers: with 48 bytes each they stay in a core's own cache.
+/// WordSplitter that an encoder caches: with 48 bytes each they fit into a core's own cache.
 const SLOTS: usize = 1 << 14;
-/// Up to so many bytes, looking at all pairs is faster than a heap of them.
+/// Up to this many bytes, scanning all pairs is faster than a heap.
 const FEW: usize = 96;
 
 /// A vocabulary with its merges.
 #[derive(Debug)]
 pub struct Bpe {
-    /// Bytes by id; empty where an id is unused or stands for no text.
+    /// Bytes by id; empty if an id is unused or has no text.
     pieces: Vec<Vec<u8>>,
     /// The id of each single byte.
     bytes: [u16; 256],
     merges: HashMap<u32, (u32, u16), Fast>,
-    /// Words that are one token as they stand, up to `SHORT` bytes.
+    /// WordSplitter of up to `SHORT` bytes that are a single token.
     whole: HashMap<u128, u16, Fast>,
 }
 
-/// Multiplies and folds: the keys are numbers already, and nobody attacks a vocabulary.
+/// A fast hash: the keys are numbers already, and a vocabulary needs no protection against attacks.
 #[derive(Default)]
 pub struct Fold(u64);
 
@@ -61,12 +61,12 @@ impl Hasher for Fold {
     }
 }
 
-/// A merge: what stands left and right, and what comes of it; their order is their rank.
+/// A merge: left id, right id and result. The order of merges is their rank.
 pub type Merge = (u16, u16, u16);
 
 impl Bpe {
-    /// GPT-2's vocabulary: a pair merges where its bytes together are a token, ranked by its id,
-    /// as in tiktoken.
+    /// GPT-2's vocabulary. As in tiktoken, a pair merges if its joined bytes are a token, and the
+    /// token's id is its rank.
     pub fn gpt2() -> Bpe {
         let core = tiktoken::encoding::gpt2();
         let pieces: Vec<Vec<u8>> = (0..data::GPT2_IDS - 1).map(|id| core.decode(&[id])).collect();
@@ -108,11 +108,12 @@ impl Bpe {
         let mut bpe = Bpe { pieces, bytes, merges: table, whole: HashMap::default() };
         let mut whole: HashMap<u128, u16, Fast> = HashMap::default();
         let mut ids = Vec::new();
-        // Only short ones: a file may have a token of any length, and merging takes 27 times that.
+        // Only short tokens: a file may have a token of any length, and merging takes 27 times its
+        // length.
         for (piece, id) in bpe.pieces.iter().zip(0..).filter(|(piece, _)| piece.len() <= SHORT) {
             ids.clear();
             bpe.merge(piece, &mut ids);
-            // A token that its own merges do not reach is never made of text.
+            // A token that its own merges do not produce never occurs.
             if ids == [id] {
                 whole.insert(key(piece, 0, piece.len()), id);
             }
@@ -121,13 +122,13 @@ impl Bpe {
         bpe
     }
 
-    /// The bytes of an id; empty where it stands for no text.
+    /// The bytes of an id; empty if it has no text.
     #[must_use]
     pub fn piece(&self, id: u16) -> &[u8] {
         self.pieces.get(usize::from(id)).map_or(&[], Vec::as_slice)
     }
 
-    /// Ids in the vocabulary, those of special tokens included.
+    /// Number of ids, including special tokens.
     #[must_use]
     pub fn vocab_size(&self) -> u32 {
         self.pieces.len() as u32
@@ -157,8 +158,8 @@ impl Bpe {
         }
     }
 
-    /// As [`Bpe::merge`], in time that hardly grows faster than the word: tokens are a linked
-    /// list, and a heap keeps the pairs by rank, then by place.
+    /// Like [`Bpe::merge`], in nearly linear time: tokens are a linked list, and a heap orders the
+    /// pairs by rank, then by position.
     fn merge_long(&self, word: &[u8], out: &mut Vec<u16>) {
         const NONE: u32 = u32::MAX;
         let count = word.len() as u32;
@@ -209,7 +210,7 @@ fn pair(left: u16, right: u16) -> u32 {
     u32::from(left) << 16 | u32::from(right)
 }
 
-/// A short word as a number, its length in the highest byte.
+/// A short word as a number, with its length in the highest byte.
 #[inline]
 fn key(text: &[u8], start: usize, end: usize) -> u128 {
     let length = end - start;
@@ -224,7 +225,7 @@ fn key(text: &[u8], start: usize, end: usize) -> u128 {
     bytes | (length as u128) << 120
 }
 
-/// A word that was encoded before.
+/// A cached word and its ids.
 #[derive(Clone, Copy, Default)]
 struct Remembered {
     key: u128,
@@ -232,23 +233,23 @@ struct Remembered {
     ids: [u16; SHORT],
 }
 
-/// A vocabulary in use by one thread.
+/// Encodes text in one thread.
 pub struct Encoder<'a> {
     bpe: &'a Bpe,
     memory: Vec<Remembered>,
 }
 
 impl<'a> Encoder<'a> {
-    /// One that remembers nothing yet.
+    /// An encoder with an empty cache.
     #[must_use]
     pub fn new(bpe: &'a Bpe) -> Self {
         Self { bpe, memory: vec![Remembered::default(); SLOTS] }
     }
 
-    /// Appends the ids of `text`, in which nothing is special.
+    /// Appends the ids of `text`, without special tokens.
     pub fn encode(&mut self, text: &str, out: &mut Vec<u16>) {
         let bytes = text.as_bytes();
-        for (start, end) in Words::new(text) {
+        for (start, end) in WordSplitter::new(text) {
             if end - start > SHORT {
                 self.bpe.merge(&bytes[start..end], out);
                 continue;

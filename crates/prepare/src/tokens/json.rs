@@ -1,19 +1,19 @@
-//! A tokenizer.json as Hugging Face writes it, as far as it is GPT-2's method with another
-//! vocabulary: byte-level pairs without normalisation. Anything else is refused by name.
+//! Reads a tokenizer.json of Hugging Face that uses GPT-2's method with another vocabulary:
+//! byte-level BPE without normalisation. Anything else is refused, and the error names it.
 
 use super::Tokens;
 use super::bpe::{Bpe, MOST_IDS, Merge};
 use crate::limits;
-use crate::pick::{self, Found, Pick, Scalar};
+use crate::pick::{self, Pick, Scalar, ScalarRef};
 use data::Meta;
 use serde_core::de::{IgnoredAny, MapAccess, SeqAccess};
 use std::collections::HashMap;
 
-/// Names of the token that ends a document, in the order they are looked for.
+/// Names of the token that ends a document, in the order they are tried.
 const ENDS: [&str; 5] =
     ["<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|end▁of▁sentence|>"];
 
-/// What is kept of the file.
+/// The parts of the file that are kept.
 #[derive(Default)]
 struct Document {
     normalizer: Scalar,
@@ -35,7 +35,7 @@ impl Pick for Document {
     }
 }
 
-/// An object of words and numbers, of which the known ones are kept.
+/// The known strings and numbers of an object.
 #[derive(Default)]
 struct Settings([Scalar; SETTINGS.len()]);
 
@@ -58,7 +58,7 @@ impl Pick for Settings {
     }
 }
 
-/// The first elements of a list, up to one more than there can be ids.
+/// The first elements of a list, up to one more than the number of possible ids.
 struct List<T>(Vec<T>);
 
 impl<T> Default for List<T> {
@@ -77,9 +77,9 @@ impl<T: Pick> Pick for List<T> {
     }
 }
 
-/// Switches of a model that would change ids.
+/// Options of a model that would change ids.
 const SWITCHES: [&str; 4] = ["dropout", "byte_fallback", "ignore_merges", "fuse_unk"];
-/// What another kind of pairs puts around words.
+/// Affixes that other kinds of BPE put around words.
 const AFFIXES: [&str; 2] = ["continuing_subword_prefix", "end_of_word_suffix"];
 
 #[derive(Default)]
@@ -106,7 +106,7 @@ impl Pick for Model {
     }
 }
 
-/// Tokens with their ids, up to one more than there can be ids.
+/// Tokens with their ids, up to one more than the number of possible ids.
 #[derive(Default)]
 struct Vocab(Vec<(Box<str>, Option<u64>)>);
 
@@ -120,13 +120,14 @@ impl Pick for Vocab {
     }
 }
 
-/// Pairs by rank, in one text: they may stand before the vocabulary that gives them ids.
+/// Pairs by rank, stored as one text, because they may come before the vocabulary that gives them
+/// ids.
 #[derive(Default)]
 struct Merges {
     text: String,
-    /// Where the left and the right part of each end.
+    /// Where the left and the right part of each pair end.
     ends: Vec<(usize, usize)>,
-    /// The first that is no pair.
+    /// The first element that is not a pair.
     odd: Option<String>,
 }
 
@@ -144,7 +145,7 @@ impl Pick for Merges {
                 None => self.odd = Some(format!("'{one}'")),
             },
             [left, right] => self.push(left, right),
-            _ => self.odd = Some("something that is no pair".to_owned()),
+            _ => self.odd = Some("something that is not a pair".to_owned()),
         }
         Ok(Some(()))
     }
@@ -172,8 +173,8 @@ impl Pick for Pair {
         Ok(part.map(|part| self.0.push(part.0.concat())))
     }
 
-    fn scalar(&mut self, found: Found<'_>) {
-        if let Found::Text(text) = found {
+    fn scalar(&mut self, found: ScalarRef<'_>) {
+        if let ScalarRef::Text(text) = found {
             self.0.push(text.to_owned());
         }
     }
@@ -182,13 +183,13 @@ impl Pick for Pair {
 /// The file's tokenizer.
 pub fn parse(bytes: &[u8]) -> Result<Tokens, String> {
     let file: Document = pick::read(bytes)
-        .map_err(|error| format!("is no JSON: {error}; give Hugging Face's tokenizer.json"))?;
+        .map_err(|error| format!("is not JSON: {error}; give Hugging Face's tokenizer.json"))?;
     check(&file)?;
     let model = &file.model;
-    let vocab = model.vocab.as_ref().ok_or("has no model.vocab: it is no tokenizer.json")?;
+    let vocab = model.vocab.as_ref().ok_or("has no model.vocab: it is not a tokenizer.json")?;
     let most = file.added_tokens.0.len().max(vocab.0.len());
     if most > MOST_IDS {
-        return Err(format!("has more than {MOST_IDS} tokens, which is what token files hold"));
+        return Err(format!("has more than {MOST_IDS} tokens, the limit of token files"));
     }
     let letters = byte_letters();
     let mut ids: HashMap<&str, u16> = HashMap::new();
@@ -207,15 +208,15 @@ pub fn parse(bytes: &[u8]) -> Result<Tokens, String> {
     };
     for (name, id) in &vocab.0 {
         let piece = name.chars().map(|c| letters.get(&c).copied()).collect::<Option<Vec<u8>>>();
-        // Special tokens in the vocabulary are not made of byte letters, and stand for no text.
+        // Special tokens in the vocabulary are not made of byte letters and have no text.
         ids.insert(name, place(name, *id, piece.unwrap_or_default())?);
     }
     for token in &file.added_tokens.0 {
         let Some(name) = token.get("content").text() else { continue };
-        // Such a token is cut out of the text before anything else: other ids than ours.
+        // Such a token is matched before pre-tokenization, which would give other ids than ours.
         if *token.get("special") == Scalar::Bool(false) {
             return Err(format!(
-                "has an added token '{name}' that is not special; only such are read"
+                "has an added token '{name}' that is not special; only special ones are supported"
             ));
         }
         let id = place(name, token.get("id").whole(), Vec::new())?;
@@ -237,27 +238,27 @@ pub fn parse(bytes: &[u8]) -> Result<Tokens, String> {
     Ok(Tokens::Bpe { bpe, end_of_text, meta })
 }
 
-/// The beginning of a name, which may be of any length.
+/// The first characters of a name, which may have any length.
 fn shown(name: &str) -> &str {
     &name[..name.floor_char_boundary(60)]
 }
 
-/// Keeps only names that live as long as the constants they equal.
+/// Inserts `name` only if it equals one of the constants in [`ENDS`].
 fn ends_insert(ids: &mut HashMap<&str, u16>, name: &str, id: u16) {
     if let Some(known) = ENDS.iter().find(|known| **known == name) {
         ids.insert(known, id);
     }
 }
 
-/// Refuses what would change ids and is not done here.
+/// Refuses settings that would change ids and are not implemented here.
 fn check(file: &Document) -> Result<(), String> {
     let model = &file.model;
     let kind = model.kind.text().unwrap_or("BPE");
     if kind != "BPE" {
-        return Err(format!("is a {kind} tokenizer; only byte-level BPE can be used"));
+        return Err(format!("is a {kind} tokenizer; only byte-level BPE is supported"));
     }
     if file.normalizer != Scalar::Null {
-        return Err("normalises text before it encodes, which is not done here".to_owned());
+        return Err("normalises text before encoding, which is not supported".to_owned());
     }
     for (switch, value) in SWITCHES.iter().zip(&model.switches) {
         let is_on = match value {
@@ -267,7 +268,7 @@ fn check(file: &Document) -> Result<(), String> {
             _ => false,
         };
         if is_on {
-            return Err(format!("sets model.{switch}, which is not known here"));
+            return Err(format!("sets model.{switch}, which is not supported"));
         }
     }
     for (affix, value) in AFFIXES.iter().zip(&model.affixes) {
@@ -278,13 +279,13 @@ fn check(file: &Document) -> Result<(), String> {
     let before = &file.pre_tokenizer;
     if before.get("type").text() != Some("ByteLevel") {
         let kind = before.get("type").text().unwrap_or("none");
-        return Err(format!("cuts words by '{kind}'; only GPT-2's cut ('ByteLevel') can be used"));
+        return Err(format!("splits words with '{kind}'; only 'ByteLevel' (GPT-2's) is supported"));
     }
     if *before.get("use_regex") == Scalar::Bool(false) {
-        return Err("does not cut words (use_regex false), which is not known here".to_owned());
+        return Err("does not split words (use_regex false), which is not supported".to_owned());
     }
     if *before.get("add_prefix_space") == Scalar::Bool(true) {
-        return Err("puts a space before each text (add_prefix_space), which is not done".into());
+        return Err("adds a space before each text (add_prefix_space): not supported".into());
     }
     Ok(())
 }
@@ -313,8 +314,8 @@ fn merges(found: Option<&Merges>, ids: &HashMap<&str, u16>) -> Result<Vec<Merge>
     Ok(merges)
 }
 
-/// The letter that stands for each byte in such files: printable bytes for themselves, the others
-/// from U+0100 on.
+/// The letter that represents each byte in such files: a printable byte represents itself, the
+/// others start at U+0100.
 fn byte_letters() -> HashMap<char, u8> {
     let mut others = 0x100..;
     let letter = |byte: u8| match byte {

@@ -1,7 +1,8 @@
-//! Text into 16-bit ids: GPT-2's byte pairs, those of a tokenizer.json, or a table of characters.
+//! Turns text into 16-bit ids with GPT-2's byte pairs, those of a tokenizer.json, or a table of
+//! characters.
 //!
-//! Nothing in a text is special here (`encode_ordinary` in nanoGPT's scripts): a document that
-//! holds the words `<|endoftext|>` does not end there.
+//! Text never encodes to special tokens (like `encode_ordinary` in nanoGPT's scripts): a document
+//! that contains the words `<|endoftext|>` does not end there.
 
 mod bpe;
 mod json;
@@ -15,25 +16,25 @@ use std::path::Path;
 pub use bpe::{Bpe, Encoder as BpeEncoder};
 pub use words::last_safe_cut;
 
-/// The bytes of a tokenizer.json, which is no device and not too large.
+/// Reads a tokenizer.json, which must be a regular file and not too large.
 ///
 /// # Errors
 ///
-/// When it cannot be read, or is something else.
+/// When it cannot be read, is not a regular file or is too large.
 pub fn read_json(path: &Path) -> Result<Vec<u8>> {
     regular::read(path, limits::TOKENIZER, "tokenizer.json")
 }
 
-/// How text becomes ids.
+/// A tokenizer.
 #[derive(Debug)]
 pub enum Tokens {
     /// Byte pairs, with the id that ends a document.
     Bpe {
-        /// The vocabulary.
+        /// The vocabulary and its merges.
         bpe: Box<Bpe>,
-        /// Behind each document.
+        /// The id written after each document.
         end_of_text: u16,
-        /// What `meta.pkl` says; none for GPT-2, whose size nanoGPT assumes.
+        /// Content of `meta.pkl`; `None` for GPT-2, whose size nanoGPT assumes.
         meta: Option<Meta>,
     },
     /// One id per character.
@@ -41,32 +42,32 @@ pub enum Tokens {
 }
 
 impl Tokens {
-    /// GPT-2's.
+    /// GPT-2's tokenizer.
     #[must_use]
     pub fn gpt2() -> Tokens {
         Tokens::Bpe { bpe: Box::new(Bpe::gpt2()), end_of_text: (GPT2_IDS - 1) as u16, meta: None }
     }
 
-    /// Those of a tokenizer.json with byte-level pairs.
+    /// Reads a tokenizer.json with byte-level pairs.
     ///
     /// # Errors
     ///
-    /// When the file cannot be read or asks for what is not known here.
+    /// When the file cannot be read or needs something unsupported.
     pub fn from_json(path: &Path) -> Result<Tokens> {
         let name = path.display().to_string();
         Tokens::parse_json(&read_json(path)?).map_err(|what| PrepareError::source(&name, what))
     }
 
-    /// Those of the bytes of such a file, which need no file then.
+    /// Parses the bytes of a tokenizer.json.
     ///
     /// # Errors
     ///
-    /// As [`Tokens::from_json`], without the file's name.
+    /// Like [`Tokens::from_json`], without the file's name.
     pub fn parse_json(bytes: &[u8]) -> std::result::Result<Tokens, String> {
         json::parse(bytes)
     }
 
-    /// The id behind each document; characters have none.
+    /// The id that ends a document; `None` for characters.
     #[must_use]
     pub fn end_of_text(&self) -> Option<u16> {
         match self {
@@ -75,7 +76,7 @@ impl Tokens {
         }
     }
 
-    /// What the data set's `meta.pkl` says; none where there must be no such file.
+    /// Content of the data set's `meta.pkl`; `None` if there must be no such file.
     #[must_use]
     pub fn meta(&self) -> Option<Meta> {
         match self {
@@ -94,7 +95,7 @@ impl Tokens {
     }
 }
 
-/// Text into ids, by one thread.
+/// Turns text into ids in one thread.
 pub enum Encoder<'a> {
     /// By byte pairs.
     Bpe(BpeEncoder<'a>),
@@ -107,7 +108,7 @@ impl Encoder<'_> {
     ///
     /// # Errors
     ///
-    /// The character that is not in the table: the text changed since the table was made.
+    /// The character that is not in the table; the text must have changed since the table was made.
     pub fn encode(&mut self, text: &str, out: &mut Vec<u16>) -> std::result::Result<(), char> {
         match self {
             Encoder::Bpe(encoder) => encoder.encode(text, out),

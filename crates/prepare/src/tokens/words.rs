@@ -1,13 +1,13 @@
-//! GPT-2's cut of a text into words, before byte pairs are merged within each.
+//! GPT-2's pre-tokenization: splits a text into words, within which byte pairs are then merged.
 //!
-//! The pattern is `'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`.
-//! A scanner by hand is several times as fast as a regular expression, and needs no look-ahead
-//! beyond one character: a run of white space leaves its last character to the word behind it.
+//! The pattern is `'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`. This
+//! hand-written scanner is several times as fast as a regular expression. It needs to look only one
+//! character ahead: a run of white space leaves its last character to the next word.
 
 use regex_syntax::hir::{Class, HirKind};
 use std::sync::OnceLock;
 
-/// What the pattern tells apart.
+/// The character classes of the pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Kind {
@@ -52,7 +52,7 @@ impl Kinds {
         Some((self.0[character as usize], at + character.len_utf8()))
     }
 
-    /// Where the run of `kind` that goes on at `at` ends.
+    /// Where the run of `kind` that continues at `at` ends.
     #[inline]
     fn run_end(&self, text: &str, mut at: usize, kind: Kind) -> usize {
         while let Some((next, end)) = self.at(text, at) {
@@ -65,8 +65,8 @@ impl Kinds {
     }
 }
 
-/// The characters of a class of the pattern. A constant class always parses: the tests below
-/// would fail on an empty table.
+/// The characters of a class of the pattern. A constant class always parses; if it did not, the
+/// tests below would fail on the empty table.
 fn ranges(class: &str) -> Vec<(char, char)> {
     let Ok(hir) = regex_syntax::parse(class) else {
         return Vec::new();
@@ -79,22 +79,22 @@ fn ranges(class: &str) -> Vec<(char, char)> {
     }
 }
 
-/// The words of a text, in order, none left out.
-pub struct Words<'a> {
+/// Iterates over the words of a text, without gaps.
+pub struct WordSplitter<'a> {
     text: &'a str,
     at: usize,
     kinds: &'static Kinds,
 }
 
-impl<'a> Words<'a> {
-    /// From the beginning of `text`.
+impl<'a> WordSplitter<'a> {
+    /// Starts at the beginning of `text`.
     pub fn new(text: &'a str) -> Self {
         Self { text, at: 0, kinds: Kinds::get() }
     }
 }
 
-impl Iterator for Words<'_> {
-    /// First byte and the byte behind the last.
+impl Iterator for WordSplitter<'_> {
+    /// The start and end offset of a word.
     type Item = (usize, usize);
 
     #[inline]
@@ -115,8 +115,8 @@ impl Iterator for Words<'_> {
     }
 }
 
-impl Words<'_> {
-    /// The end of a word that begins with the white space before `next`.
+impl WordSplitter<'_> {
+    /// The end of a word that starts with the white space before `next`.
     #[inline]
     fn after_space(&self, first: u8, next: usize) -> usize {
         match self.kinds.at(self.text, next) {
@@ -135,7 +135,8 @@ impl Words<'_> {
     }
 }
 
-/// Letters of 's, 'd, 'm, 't, 'll, 've or 're behind the apostrophe; 0 where it is none of them.
+/// Number of letters of 's, 'd, 'm, 't, 'll, 've or 're after the apostrophe; 0 if it is none of
+/// them.
 fn contraction(behind: &[u8]) -> usize {
     match behind {
         [b's' | b'd' | b'm' | b't', ..] => 1,
@@ -144,9 +145,9 @@ fn contraction(behind: &[u8]) -> usize {
     }
 }
 
-/// The last place in `text` where it can be cut without a change of any word: between a character
-/// that is no white space and one that is. A word never goes on into white space, and what white
-/// space becomes depends only on what follows it.
+/// The last position in `text` where it can be split without changing any word: between a character
+/// that is not white space and one that is. A word never continues into white space, and how white
+/// space is split depends only on what follows it.
 pub fn last_safe_cut(text: &str) -> Option<usize> {
     let mut behind: Option<(usize, bool)> = None;
     for (at, character) in text.char_indices().rev() {
@@ -166,7 +167,7 @@ mod tests {
     use super::*;
 
     fn words(text: &str) -> Vec<&str> {
-        Words::new(text).map(|(start, end)| &text[start..end]).collect()
+        WordSplitter::new(text).map(|(start, end)| &text[start..end]).collect()
     }
 
     #[test]

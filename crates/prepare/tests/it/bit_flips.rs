@@ -1,6 +1,7 @@
-//! Every single bit of a parquet file, flipped: documents or an error that says so, never a panic.
+//! Flips every single bit of a parquet file: the reader returns documents or an error, never a
+//! panic.
 
-use crate::fixture::{Place, delta, parquet_with};
+use crate::fixture::{TempDir, delta, parquet_with};
 use ::parquet::basic::{Compression, Encoding};
 use ::parquet::file::properties::WriterProperties;
 use fitgpt_prepare::{Format, Packing, PrepareError, ReadSpec, Result, Sink, read};
@@ -33,8 +34,8 @@ fn documents_of(path: &std::path::Path) -> Result<usize> {
 }
 
 #[test]
-fn every_flipped_bit_ends_in_documents_or_a_word() {
-    let place = Place::new("flips");
+fn every_flipped_bit_ends_in_documents_or_an_error() {
+    let dir = TempDir::new("flips");
     let texts: Vec<Option<String>> =
         ["one", "two two", "", "two two"].map(|text| Some(text.to_owned())).into();
     let (mut good, mut bad, mut contained) = (0, 0, 0);
@@ -46,7 +47,7 @@ fn every_flipped_bit_ends_in_documents_or_a_word() {
         delta(Encoding::DELTA_LENGTH_BYTE_ARRAY),
     ];
     for (index, way) in ways.into_iter().enumerate() {
-        let path = place.path(&format!("{index}.parquet"));
+        let path = dir.path(&format!("{index}.parquet"));
         parquet_with(&path, &texts, way);
         let whole = std::fs::read(&path).unwrap();
         assert_eq!(documents_of(&path).unwrap(), 4);

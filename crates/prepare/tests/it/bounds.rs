@@ -1,43 +1,43 @@
 //! Long documents, empty ones, and texts without a single space.
 
-use crate::fixture::{Place, documents, jsonl, parquet, run, some, twentieth};
+use crate::fixture::{TempDir, documents, jsonl, parquet, run, some, twentieth};
 use ::parquet::basic::Compression;
 
-/// A document that is much longer than a piece gives the tokens of the whole.
+/// A document that is much longer than a piece still gives the tokens of the whole document.
 #[test]
 fn a_long_line_is_encoded_as_a_whole() {
-    let place = Place::new("long-line");
+    let dir = TempDir::new("long-line");
     let long = documents(2000).join(" ").replace('\n', " ");
     assert!(long.len() > 1_500_000, "{}", long.len());
     let whole: Vec<u32> = tiktoken::encoding::gpt2().encode(&long);
     let all = ["first".to_owned(), long, String::new(), "last".to_owned()];
-    let lines = place.write("a.jsonl", &jsonl(&all));
-    parquet(&place.path("a.parquet"), &some(&all), Compression::UNCOMPRESSED);
-    let table = place.path("a.parquet").to_str().unwrap().to_owned();
+    let lines = dir.write("a.jsonl", &jsonl(&all));
+    parquet(&dir.path("a.parquet"), &some(&all), Compression::UNCOMPRESSED);
+    let table = dir.path("a.parquet").to_str().unwrap().to_owned();
     for source in [lines, table] {
         let out = if source.ends_with('l') { "lines" } else { "table" };
-        run(twentieth(place.request(&source, out))).unwrap();
-        let train = place.ids(&format!("{out}/train.bin"));
+        run(twentieth(dir.request(&source, out))).unwrap();
+        let train = dir.ids(&format!("{out}/train.bin"));
         let train: Vec<u32> = train.into_iter().map(u32::from).collect();
         assert!(train[..whole.len()] == whole);
-        // An empty document is its end alone, as in nanoGPT's script.
+        // An empty document is only its end token, as in nanoGPT's script.
         assert_eq!(train[whole.len()..], [50256, 50256, 12957, 50256]);
     }
 }
 
-/// A word of a megabyte is cut, always at the same places, and decodes to itself.
+/// A word of a megabyte is split, always at the same positions, and decodes to itself.
 #[test]
-fn a_word_without_end_is_cut() {
-    let place = Place::new("long-word");
+fn a_very_long_word_is_split() {
+    let dir = TempDir::new("long-word");
     let word = "ab".repeat(500_000) + &"é".repeat(300_000) + &" ".repeat(300_000);
-    let source = place.write("a.txt", word.as_bytes());
+    let source = dir.write("a.txt", word.as_bytes());
     let mut found = Vec::new();
     for workers in [1, 3] {
         let out = format!("out{workers}");
-        let mut request = place.request(&source, &out);
+        let mut request = dir.request(&source, &out);
         request.workers = workers;
         run(request).unwrap();
-        let halves = ["train", "val"].map(|half| place.ids(&format!("{out}/{half}.bin")));
+        let halves = ["train", "val"].map(|half| dir.ids(&format!("{out}/{half}.bin")));
         found.push(halves.concat());
     }
     assert_eq!(found[0], found[1]);
@@ -47,14 +47,14 @@ fn a_word_without_end_is_cut() {
 
 #[test]
 fn a_second_call_finds_the_work_done() {
-    let place = Place::new("twice");
-    let source = place.write("a.txt", "word ".repeat(100).as_bytes());
-    let first = run(place.request(&source, "out")).unwrap();
-    let modified = || place.path("out/train.bin").metadata().unwrap().modified().unwrap();
+    let dir = TempDir::new("twice");
+    let source = dir.write("a.txt", "word ".repeat(100).as_bytes());
+    let first = run(dir.request(&source, "out")).unwrap();
+    let modified = || dir.path("out/train.bin").metadata().unwrap().modified().unwrap();
     let before = modified();
-    assert_eq!(run(place.request(&source, "out")).unwrap(), first);
+    assert_eq!(run(dir.request(&source, "out")).unwrap(), first);
     assert_eq!(modified(), before);
-    let mut other = place.request(&source, "out");
+    let mut other = dir.request(&source, "out");
     other.val = Some(0.5);
     let refused = run(other.clone()).unwrap_err().to_string();
     assert!(refused.contains("--overwrite"), "{refused}");
@@ -62,17 +62,17 @@ fn a_second_call_finds_the_work_done() {
     assert!(run(other).unwrap().val_tokens > first.val_tokens);
 }
 
-/// A kill between the last token and the last name, with and without a limit of tokens.
+/// A kill between the last token and the last rename, with and without a limit on tokens.
 #[test]
-fn names_are_given_by_the_next_call() {
-    let place = Place::new("names");
-    let source = place.write("a.jsonl", &jsonl(&documents(200)));
+fn the_next_call_finishes_the_renames() {
+    let dir = TempDir::new("names");
+    let source = dir.write("a.jsonl", &jsonl(&documents(200)));
     for max_tokens in [None, Some(2000)] {
         let out = format!("out{max_tokens:?}");
-        let mut request = twentieth(place.request(&source, &out));
+        let mut request = twentieth(dir.request(&source, &out));
         request.max_tokens = max_tokens;
         let totals = run(request.clone()).unwrap();
-        let file = |name: &str| place.path(&format!("{out}/{name}"));
+        let file = |name: &str| dir.path(&format!("{out}/{name}"));
         let (train, val) = (std::fs::read(file("train.bin")), std::fs::read(file("val.bin")));
         std::fs::rename(file("train.bin"), file("train.bin.part")).unwrap();
         assert_eq!(run(request.clone()).unwrap(), totals);

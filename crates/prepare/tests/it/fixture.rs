@@ -1,7 +1,7 @@
-//! A folder with sources, requests on them, and writers of the formats that are read.
+//! A folder with sources, requests for them, and writers of all formats.
 
 use fitgpt_prepare::{
-    Choice, Client, Hub, Job, Observer, Outcome, PrepareError, Progress, Request, Totals,
+    Client, Hub, Job, Observer, Outcome, PrepareError, Progress, Request, TokenizerChoice, Totals,
 };
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -9,22 +9,22 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// A folder that is gone afterwards.
-pub struct Place(pub PathBuf);
+/// A folder that is removed when the test ends.
+pub struct TempDir(pub PathBuf);
 
-impl Place {
-    pub fn new(name: &str) -> Place {
+impl TempDir {
+    pub fn new(name: &str) -> TempDir {
         let path = std::env::temp_dir().join(format!("fitgpt-prep-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).unwrap();
-        Place(path)
+        TempDir(path)
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 
-    /// Writes a file; gives its path as text.
+    /// Writes a file; returns its path.
     pub fn write(&self, name: &str, content: &[u8]) -> String {
         let path = self.path(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -60,7 +60,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TempDir {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
@@ -91,8 +91,8 @@ pub fn run(request: Request) -> Result<Totals, PrepareError> {
     run_with(request, &client("http://127.0.0.1:1"))
 }
 
-/// Runs one test of this binary in a process of its own, in its main thread, with `set` in its
-/// environment; gives what it wrote. The test sees by `set` that it is the one that works.
+/// Runs one test of this binary alone in a new process, in its main thread, with `set` in its
+/// environment; returns its output. The variables tell the test to do its work.
 pub fn alone(test: &str, set: &[(&str, &str)]) -> String {
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", test, "--nocapture", "--test-threads=1"]);
@@ -104,7 +104,7 @@ pub fn alone(test: &str, set: &[(&str, &str)]) -> String {
     text
 }
 
-/// Bytes of memory that this process had at most; none where the system does not tell.
+/// Peak memory of this process; `None` if the system does not report it.
 pub fn peak_memory() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
@@ -118,10 +118,10 @@ pub fn fails(request: Request, words: &[&str]) {
     for word in words {
         assert!(message.contains(word), "{word:?} in {message}");
     }
-    assert!(!out.join("train.bin").exists(), "nothing may look whole");
+    assert!(!out.join("train.bin").exists(), "a failed preparation must not look complete");
 }
 
-/// Documents of many kinds, the same every time.
+/// Documents of many kinds, always the same.
 pub fn documents(count: usize) -> Vec<String> {
     let mut state = 1_u64;
     let mut next = move |most: u64| {
@@ -178,8 +178,7 @@ pub fn json_list(documents: &[String]) -> Vec<u8> {
     serde_json::to_vec_pretty(&lines).unwrap()
 }
 
-/// A table with an id before the text and a column behind it; every other row is quoted where it
-/// need not be.
+/// A table with a column before the text and one after it; every second row has unnecessary quotes.
 pub fn table(documents: &[String], separator: char, line_end: &str) -> Vec<u8> {
     let quoted = |text: &str| format!("\"{}\"", text.replace('"', "\"\""));
     let mut out = format!("id{separator}text{separator}\"what is \"\"left\"\"\"{line_end}");
@@ -207,7 +206,7 @@ pub fn parquet(path: &Path, documents: &[Option<String>], codec: parquet::basic:
     parquet_with(path, documents, properties.set_compression(codec).build());
 }
 
-/// The same in any way that parquet can be written.
+/// The same table with any parquet properties.
 pub fn parquet_with(
     path: &Path,
     documents: &[Option<String>],
@@ -237,7 +236,7 @@ pub fn parquet_with(
     writer.close().unwrap();
 }
 
-/// Lengths as differences, in pages of version 1 or 2.
+/// Properties for delta-encoded lengths, in pages of version 1 or 2.
 pub fn delta(encoding: parquet::basic::Encoding) -> parquet::file::properties::WriterProperties {
     use parquet::basic::Encoding;
     use parquet::file::properties::{WriterProperties, WriterVersion};
@@ -253,7 +252,7 @@ pub fn some(documents: &[String]) -> Vec<Option<String>> {
     documents.iter().cloned().map(Some).collect()
 }
 
-/// The ids of documents by another implementation, with their ends.
+/// The expected ids of documents from another implementation, with end tokens.
 pub fn expected(documents: &[String]) -> (Vec<u16>, Vec<u16>) {
     let other = tiktoken::encoding::gpt2();
     let (mut train, mut val) = (Vec::new(), Vec::new());
@@ -268,7 +267,8 @@ pub fn expected(documents: &[String]) -> (Vec<u16>, Vec<u16>) {
     (train, val)
 }
 
-/// The documents that the usual seed and a share of 0.05 choose, as the crate's own tests pin it.
+/// Whether the default seed and a fraction of 0.05 choose a document, as the crate's own tests pin
+/// it.
 fn is_val(index: u64) -> bool {
     const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
     let step = |state: u64| {
@@ -280,13 +280,13 @@ fn is_val(index: u64) -> bool {
     index == 0 || (step(step(fitgpt_prepare::SEED) ^ index) as f64 / u64::MAX as f64) < 0.05
 }
 
-/// A request that shares 0.05 of the documents.
+/// A request with 0.05 of the documents for validation.
 pub fn twentieth(mut request: Request) -> Request {
     request.val = Some(0.05);
     request
 }
 
 pub fn by_characters(mut request: Request) -> Request {
-    request.tokenizer = Some(Choice::Char);
+    request.tokenizer = Some(TokenizerChoice::Char);
     request
 }

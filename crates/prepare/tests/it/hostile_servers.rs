@@ -1,6 +1,6 @@
-//! Servers that lie, stall or send on, and errors that no other try can mend.
+//! Servers that lie, stall or redirect, and errors that another try cannot fix.
 
-use crate::fixture::{Place, client, documents, expected, jsonl, run_with, twentieth};
+use crate::fixture::{TempDir, client, documents, expected, jsonl, run_with, twentieth};
 use crate::server::{Fault, Server};
 use fitgpt_prepare::{Client, Hub, Job, Observer, Outcome, Progress};
 use requires::{Need, absent};
@@ -22,7 +22,7 @@ fn one_file(documents: &[String]) -> (Server, String) {
     (server, address)
 }
 
-/// A client whose pauses are those of real life, so that another try is seen by the time it takes.
+/// A client with realistic pauses, so that another try shows in the time it takes.
 fn patient(endpoint: &str) -> Client {
     let mut client = client(endpoint);
     client.first_pause = Duration::from_secs(1);
@@ -30,9 +30,9 @@ fn patient(endpoint: &str) -> Client {
 }
 
 #[track_caller]
-fn fails_at_once(place: &Place, address: &str, client: &Client, words: &[&str]) {
+fn fails_at_once(dir: &TempDir, address: &str, client: &Client, words: &[&str]) {
     let start = Instant::now();
-    let message = run_with(place.request(address, "out"), client).unwrap_err().to_string();
+    let message = run_with(dir.request(address, "out"), client).unwrap_err().to_string();
     for word in words {
         assert!(message.contains(word), "{word:?} in {message}");
     }
@@ -41,12 +41,12 @@ fn fails_at_once(place: &Place, address: &str, client: &Client, words: &[&str]) 
 }
 
 #[test]
-fn a_short_file_without_a_rest_does_not_go_on_for_ever() {
-    let place = Place::new("short");
+fn a_short_file_without_a_rest_does_not_retry_for_ever() {
+    let dir = TempDir::new("short");
     let (server, address) = one_file(&documents(50));
     server.state.lock().unwrap().tag = Some("\"one\"");
     server.fault(PATH, &[Fault::Cut(1000), Fault::Status(416)].repeat(40));
-    let message = run_with(place.request(&address, "out"), &client("http://127.0.0.1:1"));
+    let message = run_with(dir.request(&address, "out"), &client("http://127.0.0.1:1"));
     let message = message.unwrap_err().to_string();
     assert!(message.contains("failed 6 times"), "{message}");
     assert!(server.asked(PATH).len() < 20, "{:?}", server.asked(PATH));
@@ -54,14 +54,14 @@ fn a_short_file_without_a_rest_does_not_go_on_for_ever() {
 
 #[test]
 fn another_part_than_the_one_asked_for_is_not_taken() {
-    let place = Place::new("elsewhere");
+    let dir = TempDir::new("elsewhere");
     let documents = documents(50);
     let (server, address) = one_file(&documents);
     server.state.lock().unwrap().tag = Some("\"one\"");
     server.fault(PATH, &[Fault::Cut(5000), Fault::Elsewhere(100), Fault::Cut(9000)]);
-    let request = twentieth(place.request(&address, "out"));
+    let request = twentieth(dir.request(&address, "out"));
     run_with(request, &client("http://127.0.0.1:1")).unwrap();
-    assert!(place.ids("out/train.bin") == expected(&documents).0);
+    assert!(dir.ids("out/train.bin") == expected(&documents).0);
     assert_eq!(server.asked(PATH), [0, 5000, 0, 9000]);
 }
 
@@ -75,13 +75,13 @@ impl Observer for Nobody {
 #[test]
 fn a_silent_server_is_left_at_once() {
     for fault in [Fault::Stall(1000), Fault::Silence] {
-        let place = Place::new(&format!("stall-{}", fault == Fault::Silence));
+        let dir = TempDir::new(&format!("stall-{}", fault == Fault::Silence));
         let (server, address) = one_file(&documents(50));
         server.fault(PATH, &[fault]);
         let stop = Arc::new(AtomicBool::new(false));
         let hub = Hub { endpoint: "http://127.0.0.1:1".to_owned(), token: None };
         let client = Client::new(hub, Arc::clone(&stop));
-        let job = Job::new(twentieth(place.request(&address, "out")), &client).unwrap();
+        let job = Job::new(twentieth(dir.request(&address, "out")), &client).unwrap();
         let signal = std::thread::spawn(move || {
             let start = Instant::now();
             while server.asked(PATH).is_empty() && start.elapsed() < Duration::from_secs(20) {
@@ -99,53 +99,63 @@ fn a_silent_server_is_left_at_once() {
 }
 
 #[test]
-fn what_cannot_be_mended_is_not_tried_again() {
-    let place = Place::new("final");
+fn permanent_errors_are_not_retried() {
+    let dir = TempDir::new("final");
     let (server, address) = one_file(&documents(5));
     let client = patient("http://127.0.0.1:1");
-    // Somebody answered: from here on, an error might pass.
+    // A server has answered, so from here on an error may be temporary.
     server.fault(PATH, &[Fault::Status(404)]);
-    fails_at_once(&place, &address, &client, &["is not there (404)"]);
+    fails_at_once(&dir, &address, &client, &["does not exist (404)"]);
     for status in [400, 410, 418, 425, 451] {
         server.fault(PATH, &[Fault::Status(status)]);
-        fails_at_once(&place, &address, &client, &[&format!("the server says {status}")]);
+        fails_at_once(&dir, &address, &client, &[&format!("the server answered {status}")]);
     }
     assert_eq!(server.asked(PATH).len(), 6);
     server.moved("/loop", "/loop");
     let address = format!("{}/loop", server.address);
-    fails_at_once(&place, &address, &client, &["moved more than 10 times"]);
+    fails_at_once(&dir, &address, &client, &["redirects more than 10 times"]);
     server.moved("/file", "file:///etc/passwd");
     let address = format!("{}/file", server.address);
-    fails_at_once(&place, &address, &client, &["moved to 'file:///etc/passwd'", "no address"]);
+    fails_at_once(
+        &dir,
+        &address,
+        &client,
+        &["redirects to 'file:///etc/passwd'", "not a valid address"],
+    );
     server.moved("/odd", "http://127.0.0.1:99999/a");
     let odd = format!("{}/odd", server.address);
-    let words = ["moved to 'http://127.0.0.1:99999/a'", "which is no address"];
-    fails_at_once(&place, &odd, &client, &words);
+    let words = ["redirects to 'http://127.0.0.1:99999/a'", "which is not a valid address"];
+    fails_at_once(&dir, &odd, &client, &words);
     for address in ["http://127.0.0.1:99999/a.txt", "http://[::1/a.txt", "http:///a.txt"] {
-        fails_at_once(&place, address, &client, &["this is no address (", "check the spelling"]);
+        fails_at_once(
+            &dir,
+            address,
+            &client,
+            &["this is not a valid address (", "check the spelling"],
+        );
     }
 }
 
-/// A token is for the hub; another server's refusal has nothing to do with it.
+/// The token is for the hub; another server's refusal does not concern it.
 #[test]
 fn only_the_hub_asks_for_its_token() {
-    let place = Place::new("whose-token");
+    let dir = TempDir::new("whose-token");
     let (server, address) = one_file(&documents(5));
     for status in [401, 403] {
         server.fault(PATH, &[Fault::Status(status)]);
-        let asked = run_with(place.request(&address, "out"), &client("http://127.0.0.1:1"));
+        let asked = run_with(dir.request(&address, "out"), &client("http://127.0.0.1:1"));
         let message = asked.unwrap_err().to_string();
         assert!(message.contains(&format!("({status})")), "{message}");
         assert!(!message.contains("HF_TOKEN"), "{message}");
         server.fault(PATH, &[Fault::Status(status)]);
-        fails_at_once(&place, &address, &client(&server.address), &["HF_TOKEN"]);
+        fails_at_once(&dir, &address, &client(&server.address), &["HF_TOKEN"]);
     }
 }
 
-/// A line's end comes along easily with a token; what no header can hold is named.
+/// A token may end with a line feed; a token that no header can hold is refused by name.
 #[test]
 fn a_token_that_cannot_be_sent_is_named() {
-    let place = Place::new("odd-token");
+    let dir = TempDir::new("odd-token");
     let documents = documents(50);
     let (server, address) = one_file(&documents);
     let with = |token: &str| {
@@ -153,21 +163,21 @@ fn a_token_that_cannot_be_sent_is_named() {
         Client::new(hub, Arc::new(AtomicBool::new(false)))
     };
     for token in ["sec\nret", "sécret"] {
-        fails_at_once(&place, &address, &with(token), &["HF_TOKEN", "letters"]);
+        fails_at_once(&dir, &address, &with(token), &["HF_TOKEN", "letters"]);
     }
     assert!(server.asked(PATH).is_empty());
-    run_with(twentieth(place.request(&address, "out")), &with(" secret\r\n")).unwrap();
+    run_with(twentieth(dir.request(&address, "out")), &with(" secret\r\n")).unwrap();
     assert_eq!(server.state.lock().unwrap().authorized, [true]);
 }
 
-/// Not a server of TLS at all, and one whose certificate nobody signed.
+/// A server without TLS, and one with a self-signed certificate.
 #[test]
 fn an_unsafe_connection_is_refused_at_once() {
-    let place = Place::new("tls");
+    let dir = TempDir::new("tls");
     let (server, address) = one_file(&documents(5));
     let client = patient("http://127.0.0.1:1");
     server.fault(PATH, &[Fault::Status(404)]);
-    fails_at_once(&place, &address, &client, &["404"]);
+    fails_at_once(&dir, &address, &client, &["404"]);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("https://{}/a.txt", listener.local_addr().unwrap());
     let plain = std::thread::spawn(move || {
@@ -176,9 +186,9 @@ fn an_unsafe_connection_is_refused_at_once() {
         stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
         let _ = stream.read(&mut [0; 512]);
     });
-    fails_at_once(&place, &address, &client, &["no safe connection"]);
+    fails_at_once(&dir, &address, &client, &["no secure connection"]);
     plain.join().unwrap();
-    let (key, certificate) = (place.path("key.pem"), place.path("cert.pem"));
+    let (key, certificate) = (dir.path("key.pem"), dir.path("cert.pem"));
     let made = Command::new("openssl")
         .args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"])
         .args(["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout"])
@@ -202,40 +212,43 @@ fn an_unsafe_connection_is_refused_at_once() {
         std::thread::sleep(Duration::from_millis(20));
     }
     let address = format!("https://127.0.0.1:{port}/a.txt");
-    let message = run_with(place.request(&address, "out"), &client).unwrap_err().to_string();
+    let message = run_with(dir.request(&address, "out"), &client).unwrap_err().to_string();
     let took = start.elapsed();
     other.kill().unwrap();
     other.wait().unwrap();
-    assert!(message.contains("no safe connection") && message.contains("ertificate"), "{message}");
+    assert!(
+        message.contains("no secure connection") && message.contains("ertificate"),
+        "{message}"
+    );
     assert!(took < Duration::from_secs(20), "{took:?}");
 }
 
-/// The token is the hub's alone: another port of its host is somebody else.
+/// The token is for the hub alone: another port of the same host is a different server.
 #[test]
 fn a_token_does_not_follow_to_another_port() {
-    let place = Place::new("token");
+    let dir = TempDir::new("token");
     let documents = documents(50);
     let (other, address) = one_file(&documents);
     let hub = Server::new();
     hub.moved("/near", "/far");
     hub.moved("/far", &address);
     let client = client(&hub.address);
-    let request = twentieth(place.request(&format!("{}/near", hub.address), "out"));
+    let request = twentieth(dir.request(&format!("{}/near", hub.address), "out"));
     let request =
         fitgpt_prepare::Request { format: Some(fitgpt_prepare::Format::Jsonl), ..request };
     run_with(request, &client).unwrap();
-    assert!(place.ids("out/train.bin") == expected(&documents).0);
+    assert!(dir.ids("out/train.bin") == expected(&documents).0);
     assert_eq!(hub.state.lock().unwrap().authorized, [true, true]);
     assert_eq!(other.state.lock().unwrap().authorized, [false]);
 }
 
 #[test]
-fn a_failed_download_is_kept_and_gone_on_with() {
-    let place = Place::new("kept");
+fn a_failed_download_is_kept_and_resumed() {
+    let dir = TempDir::new("kept");
     let documents = documents(50);
     let (server, address) = one_file(&documents);
     let client = client("http://127.0.0.1:1");
-    let run = || run_with(twentieth(place.request(&address, "out")), &client);
+    let run = || run_with(twentieth(dir.request(&address, "out")), &client);
     let fail = |tag: Option<&'static str>| {
         server.state.lock().unwrap().tag = tag;
         let faults = [&[Fault::Cut(7000)][..], &[Fault::Status(500); 9]].concat();
@@ -245,22 +258,22 @@ fn a_failed_download_is_kept_and_gone_on_with() {
         server.state.lock().unwrap().asked.clear();
         message
     };
-    // Without a mark nobody knows whether the rest belongs to it.
+    // Without a version, the rest might belong to another file.
     let message = fail(None);
-    assert!(message.contains("begins anew"), "{message}");
+    assert!(message.contains("starts over"), "{message}");
     let message = fail(Some("\"one\""));
     assert!(message.contains("7000 bytes of it are kept"), "{message}");
     run().unwrap();
     assert_eq!(server.asked(PATH), [7000]);
-    assert!(place.ids("out/train.bin") == expected(&documents).0);
-    assert!(!place.path("out/downloads").exists());
-    // Another version is fetched as a whole.
-    std::fs::remove_dir_all(place.path("out")).unwrap();
+    assert!(dir.ids("out/train.bin") == expected(&documents).0);
+    assert!(!dir.path("out/downloads").exists());
+    // Another version is downloaded completely.
+    std::fs::remove_dir_all(dir.path("out")).unwrap();
     let message = fail(Some("\"one\""));
     assert!(message.contains("7000 bytes of it are kept"), "{message}");
     server.state.lock().unwrap().tag = Some("\"two\"");
     let longer = crate::fixture::documents(60);
     server.file(PATH, jsonl(&longer));
     run().unwrap();
-    assert!(place.ids("out/train.bin") == expected(&longer).0);
+    assert!(dir.ids("out/train.bin") == expected(&longer).0);
 }

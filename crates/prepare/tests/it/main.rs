@@ -1,4 +1,4 @@
-//! The crate as the command uses it: sources in a folder, a request, the bytes that come of it.
+//! The crate as the command uses it: sources in a folder, a request, and the resulting bytes.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod bit_flips;

@@ -1,23 +1,23 @@
-//! Files that are small, or at least finite, and ask for memory without end.
+//! Small or finite files that would make a careless reader take unlimited memory.
 //!
-//! Each is read in a process of its own, whose peak is compared with the bound that is promised.
+//! Each is read in its own process, whose peak memory is compared with the promised limit.
 
-use crate::fixture::{Place, alone, fails, parquet, peak_memory, zstd};
+use crate::fixture::{TempDir, alone, fails, parquet, peak_memory, zstd};
 use ::parquet::basic::{Compression, GzipLevel, ZstdLevel};
-use fitgpt_prepare::{Choice, Format, Hub, Packing, ReadSpec, Result, Sink, Tokens, read};
+use fitgpt_prepare::{Format, Hub, Packing, ReadSpec, Result, Sink, TokenizerChoice, Tokens, read};
 use requires::{Need, absent};
 use std::path::Path;
 use std::time::Instant;
 
 const MIB: u64 = 1 << 20;
-/// The file that a process is to read.
+/// Environment variable with the file that the process reads.
 const FILE: &str = "FITGPT_TEST_FILE";
 
-/// The promise of `docs/limits.md`: seconds for each MiB of a file, and beside them.
+/// The promise of `docs/limits.md`: seconds for each MiB of a file, plus a fixed time.
 const SECONDS: (f64, f64) = (1.0, 5.0);
 
-/// Reads `file` in another process by running `test` there, where `work` does it. Its peak beyond
-/// that of an idle process, and its time, must be within the promise; gives what it said.
+/// Runs `test` in another process, where `work` reads `file`. Its time, and its peak memory beyond
+/// that of an idle process, must be within the promise. Returns its output.
 fn within_the_promise(
     test: &str,
     file: &Path,
@@ -94,8 +94,8 @@ const HEAD: &str = r#""pre_tokenizer":{"type":"ByteLevel"},"model":{"type":"BPE"
 
 #[test]
 fn a_wide_tokenizer_json() {
-    let place = Place::new("wide");
-    let path = place.path("tokenizer.json");
+    let dir = TempDir::new("wide");
+    let path = dir.path("tokenizer.json");
     if std::env::var_os(FILE).is_none() {
         let numbers = "[1,{\"a\":[]}],".repeat(800_000);
         let text = format!("{{\"x\":[{numbers}0],{HEAD}\"vocab\":{{}},\"merges\":[]}}}}");
@@ -107,8 +107,8 @@ fn a_wide_tokenizer_json() {
 
 #[test]
 fn many_tokens_and_merges() {
-    let place = Place::new("many");
-    let path = place.path("tokenizer.json");
+    let dir = TempDir::new("many");
+    let path = dir.path("tokenizer.json");
     if std::env::var_os(FILE).is_none() {
         let vocab: String = (0..300_000).map(|id| format!("\"{id}\":{id},")).collect();
         let merges = "\"0 1\",".repeat(800_000);
@@ -121,10 +121,10 @@ fn many_tokens_and_merges() {
 
 #[test]
 fn one_token_of_many_bytes() {
-    let place = Place::new("one-token");
-    let path = place.path("tokenizer.json");
+    let dir = TempDir::new("one-token");
+    let path = dir.path("tokenizer.json");
     if std::env::var_os(FILE).is_none() {
-        // All bytes have a token, so that the tables are made.
+        // All bytes have a token, so that the tables are built.
         let mut others = 0x100_u32..;
         let letters: String = (0..=255_u8)
             .map(|byte| match byte {
@@ -147,8 +147,8 @@ fn one_token_of_many_bytes() {
 
 #[test]
 fn a_listing_of_many_files() {
-    let place = Place::new("listing");
-    let path = place.path("listing.json");
+    let dir = TempDir::new("listing");
+    let path = dir.path("listing.json");
     if std::env::var_os(FILE).is_none() {
         let entries = "{\"path\":\"a.parquet\",\"x\":[[],[]]},".repeat(250_000);
         std::fs::write(&path, format!("[{entries}{{}}]")).unwrap();
@@ -162,7 +162,7 @@ fn a_listing_of_many_files() {
     assert!(said.is_none_or(|said| said == "the listing has more than 100000 files"));
 }
 
-/// One document of zeros, which hardly takes any room.
+/// One document of zeros, which compresses to very little.
 fn large_page(path: &Path, codec: Compression) {
     if std::env::var_os(FILE).is_none() {
         parquet(path, &[Some("0".repeat(128 << 20))], codec);
@@ -172,21 +172,21 @@ fn large_page(path: &Path, codec: Compression) {
 
 #[test]
 fn a_parquet_file_with_one_large_page() {
-    let place = Place::new("page");
-    let path = place.path("a.parquet");
+    let dir = TempDir::new("page");
+    let path = dir.path("a.parquet");
     large_page(&path, Compression::ZSTD(ZstdLevel::default()));
     let work = |path: &Path| text_of(path, Format::Parquet, Packing::None);
     let said = within_the_promise("memory::a_parquet_file_with_one_large_page", &path, work);
-    for word in ["has a page of 134217", "bytes of memory are needed: more than", "smaller pages"] {
+    for word in ["has a page of 134217", "bytes of memory: more than", "smaller pages"] {
         assert!(said.as_ref().is_none_or(|said| said.contains(word)), "{said:?}");
     }
 }
 
-/// gzip is unpacked to its end by the library: a header that says less does not help.
+/// The library decompresses gzip completely, even if the header states a smaller size.
 #[test]
 fn a_parquet_page_that_says_less_than_it_has() {
-    let place = Place::new("liar");
-    let path = place.path("a.parquet");
+    let dir = TempDir::new("liar");
+    let path = dir.path("a.parquet");
     if std::env::var_os(FILE).is_none() {
         large_page(&path, Compression::GZIP(GzipLevel::default()));
         let mut bytes = std::fs::read(&path).unwrap();
@@ -199,7 +199,7 @@ fn a_parquet_page_that_says_less_than_it_has() {
             }
             [varint, vec![left as u8]].concat()
         };
-        // The size in the page header, in as many bytes as before.
+        // Replaces the size in the page header by one of the same encoded length.
         let real = (128 << 20) + 4..(128 << 20) + 32;
         let size = real.map(zigzag).find_map(|real| {
             let at = bytes.windows(real.len()).position(|window| window == real)?;
@@ -216,11 +216,11 @@ fn a_parquet_page_that_says_less_than_it_has() {
     }
     let work = |path: &Path| text_of(path, Format::Parquet, Packing::None);
     let said = within_the_promise("memory::a_parquet_page_that_says_less_than_it_has", &path, work);
-    let word = "a page unpacks to more than the 1000 bytes";
+    let word = "a page decompresses to more than the 1000 bytes";
     assert!(said.as_ref().is_none_or(|said| said.contains(word)), "{said:?}");
 }
 
-/// A file that is a footer alone, with a schema of these elements: children of each.
+/// A file that is only a footer; `elements` gives the number of children of each schema element.
 fn only_footer(path: &Path, elements: &[u32]) {
     let varint = |mut left: u32| {
         let mut bytes = Vec::new();
@@ -247,11 +247,11 @@ fn only_footer(path: &Path, elements: &[u32]) {
     std::fs::write(path, [b"PAR1", &footer[..], &length, b"PAR1"].concat()).unwrap();
 }
 
-/// As many columns as are read; one more level than is.
+/// Too many columns, and one level of nesting too many.
 #[test]
 fn a_parquet_file_that_is_all_footer() {
-    let place = Place::new("footer");
-    let path = place.path("a.parquet");
+    let dir = TempDir::new("footer");
+    let path = dir.path("a.parquet");
     if std::env::var_os(FILE).is_none() {
         let columns = 43_000;
         only_footer(&path, &[vec![columns], vec![0; columns as usize]].concat());
@@ -262,9 +262,8 @@ fn a_parquet_file_that_is_all_footer() {
     assert!(said.contains("has no column 'text'"), "{said:.200}");
     only_footer(&path, &[vec![60_000], vec![0; 60_000]].concat());
     let said = work(&path);
-    assert!(said.contains("with 60001 columns, for which"), "{said:.200}");
-    // Groups in groups by the thousand would end the process: nobody catches an overflow of the
-    // stack.
+    assert!(said.contains("with 60001 columns, which"), "{said:.200}");
+    // Thousands of nested groups would kill the process, because a stack overflow cannot be caught.
     for depth in [65, 100_000] {
         only_footer(&path, &[vec![1; depth], vec![0]].concat());
         let said = work(&path);
@@ -274,8 +273,8 @@ fn a_parquet_file_that_is_all_footer() {
 
 #[test]
 fn a_zstd_file_with_a_large_window() {
-    let place = Place::new("window");
-    let path = place.path("a.txt.zst");
+    let dir = TempDir::new("window");
+    let path = dir.path("a.txt.zst");
     if std::env::var_os(FILE).is_none() {
         let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), 1).unwrap();
         encoder.window_log(27).unwrap();
@@ -290,8 +289,8 @@ fn a_zstd_file_with_a_large_window() {
 
 #[test]
 fn much_text_in_a_small_file_passes_through() {
-    let place = Place::new("bomb");
-    let path = place.path("a.jsonl.zst");
+    let dir = TempDir::new("bomb");
+    let path = dir.path("a.jsonl.zst");
     if std::env::var_os(FILE).is_none() {
         let text = ["{\"text\": \"", &"0".repeat(128 << 20), "\"}"].concat();
         std::fs::write(&path, zstd(text.as_bytes())).unwrap();
@@ -302,17 +301,17 @@ fn much_text_in_a_small_file_passes_through() {
     assert!(said.is_none_or(|said| said == format!("{} bytes", 128 << 20)));
 }
 
-/// Devices and files beyond the bound are refused before anything is read or made.
+/// Devices and files beyond the limit are refused before anything is read or written.
 #[test]
-fn what_is_no_file_or_too_large_is_refused() {
-    let place = Place::new("device");
-    let source = place.write("a.txt", b"a few words");
-    let json = place.path("tokenizer.json");
+fn devices_and_too_large_files_are_refused() {
+    let dir = TempDir::new("device");
+    let source = dir.write("a.txt", b"a few words");
+    let json = dir.path("tokenizer.json");
     if std::os::unix::fs::symlink("/dev/zero", &json).is_err() || !Path::new("/dev/zero").exists() {
         return absent(Need::Linux, "no links or no /dev/zero");
     }
-    let mut request = place.request(&source, "out");
-    request.tokenizer = Some(Choice::Json(json.clone()));
+    let mut request = dir.request(&source, "out");
+    request.tokenizer = Some(TokenizerChoice::Json(json.clone()));
     fails(request.clone(), &["tokenizer.json: is a pipe or a device", "a regular file is needed"]);
     std::fs::remove_file(&json).unwrap();
     let sparse = std::fs::File::create(&json).unwrap();
@@ -321,7 +320,7 @@ fn what_is_no_file_or_too_large_is_refused() {
         request,
         &["has 209715200 bytes, but a tokenizer.json has at most 134217728; check which file"],
     );
-    std::fs::create_dir_all(place.path("set")).unwrap();
-    std::os::unix::fs::symlink("/dev/zero", place.path("set/prepare.json")).unwrap();
-    fails(place.request(&source, "set"), &["prepare.json: is a pipe or a device"]);
+    std::fs::create_dir_all(dir.path("set")).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", dir.path("set/prepare.json")).unwrap();
+    fails(dir.request(&source, "set"), &["prepare.json: is a pipe or a device"]);
 }

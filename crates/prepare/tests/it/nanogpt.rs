@@ -1,23 +1,24 @@
-//! Byte for byte what nanoGPT's scripts make, by the goldens of `tests/golden/reference.py`.
+//! The output equals that of nanoGPT's scripts byte for byte; `tests/golden/reference.py` makes the
+//! goldens.
 
-use crate::fixture::{Place, by_characters, run};
+use crate::fixture::{TempDir, by_characters, run};
 use requires::{Need, absent};
 use sha2::{Digest, Sha256};
 use std::path::Path;
 
 fn check(text: &str, name: &str, wanted: [(u64, &str); 4]) {
-    let place = Place::new(name);
-    run(place.request(text, "bpe")).unwrap();
-    run(by_characters(place.request(text, "char"))).unwrap();
+    let dir = TempDir::new(name);
+    run(dir.request(text, "bpe")).unwrap();
+    run(by_characters(dir.request(text, "char"))).unwrap();
     let files = ["bpe/train.bin", "bpe/val.bin", "char/train.bin", "char/val.bin"];
     for (file, (tokens, sum)) in files.into_iter().zip(wanted) {
-        let bytes = place.read(file);
+        let bytes = dir.read(file);
         let hash = Sha256::digest(&bytes);
         let found: String = hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
         assert_eq!((bytes.len() as u64 / 2, found.as_str()), (tokens, sum), "{file}");
     }
-    assert!(!place.path("bpe/meta.pkl").exists());
-    let meta = data::Meta::read(&place.path("char/meta.pkl")).unwrap();
+    assert!(!dir.path("bpe/meta.pkl").exists());
+    let meta = data::Meta::read(&dir.path("char/meta.pkl")).unwrap();
     let content = std::fs::read_to_string(text).unwrap();
     let mut characters: Vec<char> = content.chars().collect();
     characters.sort_unstable();
@@ -33,7 +34,7 @@ fn a_small_text_of_all_kinds() {
     check(text, "golden-small", [bpe[0], bpe[1], char[0], char[1]]);
 }
 
-/// Where the text is at hand: `FITGPT_SHAKESPEARE` names it.
+/// Only runs if `FITGPT_SHAKESPEARE` names the text.
 #[test]
 fn tinyshakespeare() {
     let text = std::env::var("FITGPT_SHAKESPEARE").unwrap_or_default();

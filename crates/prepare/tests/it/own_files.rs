@@ -1,7 +1,7 @@
-//! What is no text: our own files in a folder that is prepared in place, and pipes; and standard
-//! input that says nothing.
+//! Inputs that are not text: our own files in a folder that is prepared in place, and pipes. Also a
+//! standard input that stays silent.
 
-use crate::fixture::{Place, client, run_with};
+use crate::fixture::{TempDir, client, run_with};
 use fitgpt_prepare::{Client, Hub, Job, Observer, Outcome, Progress};
 use requires::{Need, absent};
 use std::process::{Command, Stdio};
@@ -13,31 +13,31 @@ const TEXT: &[u8] = b"It was the best of times, it was the worst of times. ".as_
 
 #[test]
 fn a_folder_that_is_prepared_in_place_reads_nothing_of_its_own() {
-    let place = Place::new("in-place");
-    place.write("set/input.txt", &TEXT.repeat(50));
-    let set = place.path("set").to_str().unwrap().to_owned();
+    let dir = TempDir::new("in-dir");
+    dir.write("set/input.txt", &TEXT.repeat(50));
+    let set = dir.path("set").to_str().unwrap().to_owned();
     let client = client("http://127.0.0.1:9");
-    let done = run_with(place.request(&set, "set"), &client).unwrap();
-    let (train, val) = (place.read("set/train.bin"), place.read("set/val.bin"));
-    let again = run_with(place.request(&set, "set"), &client).unwrap();
+    let done = run_with(dir.request(&set, "set"), &client).unwrap();
+    let (train, val) = (dir.read("set/train.bin"), dir.read("set/val.bin"));
+    let again = run_with(dir.request(&set, "set"), &client).unwrap();
     assert_eq!(again, done);
-    // As a kill would leave it: parts and a journal, no names.
-    std::fs::rename(place.path("set/train.bin"), place.path("set/train.bin.part")).unwrap();
-    let job = Job::new(place.request(&set, "set"), &client).unwrap();
+    // The state after a kill: partial files and a journal.
+    std::fs::rename(dir.path("set/train.bin"), dir.path("set/train.bin.part")).unwrap();
+    let job = Job::new(dir.request(&set, "set"), &client).unwrap();
     assert_eq!(job.sources.len(), 1, "{:?}", job.sources);
-    run_with(place.request(&set, "set"), &client).unwrap();
-    assert!(place.read("set/train.bin") == train && place.read("set/val.bin") == val);
+    run_with(dir.request(&set, "set"), &client).unwrap();
+    assert!(dir.read("set/train.bin") == train && dir.read("set/val.bin") == val);
 }
 
 #[test]
 fn a_pipe_is_refused_with_the_way_that_works() {
-    let place = Place::new("pipe");
-    let pipe = place.path("pipe");
+    let dir = TempDir::new("pipe");
+    let pipe = dir.path("pipe");
     let made = std::process::Command::new("mkfifo").arg(&pipe).status();
     if !made.is_ok_and(|status| status.success()) {
         return absent(Need::Mkfifo, "no mkfifo");
     }
-    let request = place.request(pipe.to_str().unwrap(), "out");
+    let request = dir.request(pipe.to_str().unwrap(), "out");
     let message = Job::new(request, &client("http://127.0.0.1:9")).unwrap_err().to_string();
     assert!(message.contains("give it as `-`"), "{message}");
 }
@@ -49,17 +49,17 @@ impl Observer for Nobody {
     fn progress(&mut self, _: &Progress) {}
 }
 
-/// Whoever wants to stop does not wait for a silent writer. In a process of its own, whose
-/// standard input stays open.
+/// Stopping does not wait for a silent writer. Runs in its own process, whose standard input stays
+/// open.
 #[test]
 fn a_silent_standard_input_is_left_at_once() {
     const SILENT: &str = "FITGPT_TEST_SILENT";
     if std::env::var_os(SILENT).is_some() {
-        let place = Place::new("silent");
+        let dir = TempDir::new("silent");
         let stop = Arc::new(AtomicBool::new(false));
         let hub = Hub { endpoint: "http://127.0.0.1:9".to_owned(), token: None };
         let client = Client::new(hub, Arc::clone(&stop));
-        let job = Job::new(place.request("-", "out"), &client).unwrap();
+        let job = Job::new(dir.request("-", "out"), &client).unwrap();
         std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(200));
             stop.store(true, Ordering::Relaxed);

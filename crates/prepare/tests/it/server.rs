@@ -1,4 +1,4 @@
-//! A small server that speaks the hub's paths, and can fail in the ways that servers do.
+//! A small server that imitates the hub and can fail in the ways that servers do.
 
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
@@ -9,17 +9,17 @@ use std::sync::{Arc, Mutex};
 /// How one answer goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The connection ends after so many bytes of the body.
+    /// The connection ends after this many bytes of the body.
     Cut(usize),
     /// This status instead of an answer.
     Status(u16),
-    /// Some bytes of the body are other ones.
+    /// Some bytes of the body are changed.
     Garbled,
-    /// A part of the file that begins so many bytes after the one that was asked for.
+    /// The range starts this many bytes after the requested one.
     Elsewhere(usize),
-    /// After so many bytes nothing comes, and the connection stays.
+    /// After this many bytes nothing more arrives, and the connection stays open.
     Stall(usize),
-    /// Nothing comes at all.
+    /// Nothing arrives at all.
     Silence,
 }
 
@@ -27,17 +27,17 @@ pub enum Fault {
 pub struct State {
     /// Content by path, without a query.
     pub files: HashMap<String, Vec<u8>>,
-    /// What goes wrong next, by path: taken from the end.
+    /// The next faults by path; the last one comes first.
     pub faults: HashMap<String, Vec<Fault>>,
-    /// Paths that were asked for, with the beginning of the range.
+    /// Requested paths, with the start of the range.
     pub asked: Vec<(String, u64)>,
-    /// Whether each of them came with the token.
+    /// Whether each of them carried the token.
     pub authorized: Vec<bool>,
-    /// Where paths are moved to.
+    /// Redirects by path.
     pub moved: HashMap<String, String>,
-    /// Whether anybody may read.
+    /// Whether reading needs no token.
     pub is_open: bool,
-    /// The mark of the version of all files.
+    /// The ETag of all files.
     pub tag: Option<&'static str>,
     /// The next pages of listings, by path.
     pub next: HashMap<String, String>,
@@ -73,12 +73,12 @@ impl Server {
         self.state.lock().unwrap().faults.insert(path.to_owned(), faults);
     }
 
-    /// Sends whoever asks for `path` to another address.
+    /// Redirects `path` to another address.
     pub fn moved(&self, path: &str, to: &str) {
         self.state.lock().unwrap().moved.insert(path.to_owned(), to.to_owned());
     }
 
-    /// A repository's folder with files, on both of the hub's paths.
+    /// Adds a folder of a repository with files, under both of the hub's paths.
     pub fn dataset(&self, repository: &str, folder: &str, files: &[(&str, Vec<u8>)]) {
         let mut entries = vec![serde_json::json!({"type": "directory", "path": folder})];
         for (name, content) in files {

@@ -1,11 +1,11 @@
-//! JSON under its plain ending, and tables: read as documents, never as text.
+//! `.json` files and tables are read as documents, never as plain text.
 
 use crate::fixture::{
-    Place, documents, expected, fails, gzip, json_list, jsonl, run, table, twentieth, zstd,
+    TempDir, documents, expected, fails, gzip, json_list, jsonl, run, table, twentieth, zstd,
 };
 use fitgpt_prepare::{Format, Totals};
 
-/// Tables have no other sign for "none" than an empty field, and zeros make a file binary.
+/// An empty field means "no document" in tables, and zero bytes make a file binary, so drop both.
 fn texts() -> Vec<String> {
     let some = documents(300).into_iter().filter(|text| !text.is_empty());
     some.map(|text| text.replace('\0', "")).collect()
@@ -13,7 +13,7 @@ fn texts() -> Vec<String> {
 
 #[test]
 fn json_and_tables_give_the_tokens_of_json_lines() {
-    let place = Place::new("tables");
+    let dir = TempDir::new("tables");
     let documents = texts();
     let (train, val) = expected(&documents);
     let lines = jsonl(&documents);
@@ -33,79 +33,80 @@ fn json_and_tables_give_the_tokens_of_json_lines() {
         ("tabs.tsv", table(&documents, '\t', "\r\n")),
         ("tabs.tsv.zst", zstd(&table(&documents, '\t', "\n"))),
     ] {
-        let source = place.write(name, &content);
+        let source = dir.write(name, &content);
         let out = format!("out-{name}");
-        run(twentieth(place.request(&source, &out))).unwrap_or_else(|e| panic!("{e}"));
-        assert!(place.ids(&format!("{out}/train.bin")) == train, "{name}");
-        assert!(place.ids(&format!("{out}/val.bin")) == val, "{name}");
+        run(twentieth(dir.request(&source, &out))).unwrap_or_else(|e| panic!("{e}"));
+        assert!(dir.ids(&format!("{out}/train.bin")) == train, "{name}");
+        assert!(dir.ids(&format!("{out}/val.bin")) == val, "{name}");
     }
 }
 
 #[test]
-fn a_column_has_two_flags_and_an_empty_field_is_no_document() {
-    let place = Place::new("columns");
-    let source = place.write("a.csv", b"n,body\n1,one\n2,\n3,\"th\"\"ree\"\n\n4,four\n");
-    let mut request = twentieth(place.request(&source, "column"));
+fn a_column_has_two_flags_and_an_empty_field_is_not_a_document() {
+    let dir = TempDir::new("columns");
+    let source = dir.write("a.csv", b"n,body\n1,one\n2,\n3,\"th\"\"ree\"\n\n4,four\n");
+    let mut request = twentieth(dir.request(&source, "column"));
     request.column = Some("body".to_owned());
     let totals = run(request).unwrap();
     let Totals { train_documents, val_documents, skipped, .. } = totals;
     assert_eq!((train_documents + val_documents, skipped), (3, 1));
-    let mut request = twentieth(place.request(&source, "field"));
+    let mut request = twentieth(dir.request(&source, "field"));
     request.field = "body".to_owned();
     assert_eq!(run(request).unwrap(), totals);
-    assert_eq!(place.ids("column/train.bin"), place.ids("field/train.bin"));
+    assert_eq!(dir.ids("column/train.bin"), dir.ids("field/train.bin"));
 }
 
 #[test]
-fn what_is_wrong_with_a_table_is_told_with_the_line() {
-    let place = Place::new("bad-tables");
+fn errors_in_tables_name_the_line() {
+    let dir = TempDir::new("bad-tables");
     for (content, words) in [
         (&b"id,body\n1,a\n"[..], &["no column 'text'", "id, body", "--column"][..]),
         (b"id,text\n1,a\n2\n", &["line 3 has 1 columns", "has 2", "--format text"]),
         (b"id,text\n1,a,b\n", &["line 2 has more columns, but the first row has 2"]),
         (b"id,text\n1,a\n2,\"b\n3,c\n", &["line 3", "never closed", "--format text"]),
-        (b"id,text\n1,a\0", &["holds zero bytes"]),
-        (b"", &["nothing is left for train"]),
-        (b"text\n", &["nothing is left for train"]),
+        (b"id,text\n1,a\0", &["contains zero bytes"]),
+        (b"", &["no text for train"]),
+        (b"text\n", &["no text for train"]),
     ] {
-        let source = place.write("a.csv", content);
-        let _ = std::fs::remove_dir_all(place.path("out"));
-        fails(place.request(&source, "out"), words);
+        let source = dir.write("a.csv", content);
+        let _ = std::fs::remove_dir_all(dir.path("out"));
+        fails(dir.request(&source, "out"), words);
     }
 }
 
 #[test]
-fn what_is_wrong_with_json_is_told_with_a_way_out() {
-    let place = Place::new("bad-json");
+fn errors_in_json_suggest_a_fix() {
+    let dir = TempDir::new("bad-json");
     for (content, words) in [
         (&b"{\"n\": 1, \"data\": [{\"text\": \"a\"}]}"[..], {
             &["no field 'text' (it has: n, data)", "jq -c '.data[]'", "--format text"][..]
         }),
-        (b"[1, 2]", &["has '1' in the list where an object belongs"]),
-        (b"[{\"text\": \"a\"} {", &["has '{' behind a value"]),
-        (b"[{\"text\": \"a\"},", &["cut off"]),
+        (b"[1, 2]", &["has '1' in the list instead of an object"]),
+        (b"[{\"text\": \"a\"} {", &["has '{' after a value"]),
+        (b"[{\"text\": \"a\"},", &["truncated"]),
         (b"[{\"text\": \"a\"}] 5", &["has '5' after the list's end"]),
-        (b"[", &["cut off"]),
-        (b"[]", &["nothing is left for train"]),
+        (b"[", &["truncated"]),
+        (b"[]", &["no text for train"]),
         (b"[{\"body\": \"a\"}]", &["has no field 'text' (it has: body)", "--field"]),
     ] {
-        let source = place.write("a.json", content);
-        let _ = std::fs::remove_dir_all(place.path("out"));
-        fails(place.request(&source, "out"), words);
+        let source = dir.write("a.json", content);
+        let _ = std::fs::remove_dir_all(dir.path("out"));
+        fails(dir.request(&source, "out"), words);
     }
 }
 
-/// Settings among other files are text like them, records are not; whoever insists gets text.
+/// A JSON file of settings among other files counts as text, records do not; `--format text`
+/// overrides this.
 #[test]
 fn folders_and_an_explicit_format() {
-    let place = Place::new("json-folder");
-    place.write("c/package.json", b"{\n  \"name\": \"x\"\n}\n");
-    place.write("c/records.json", b"{\"text\": \"one\"}\n{\"text\": \"two\"}\n");
-    place.write("c/table.csv", b"text\nthree\n");
-    let folder = place.path("c").to_str().unwrap().to_owned();
-    let totals = run(twentieth(place.request(&folder, "out"))).unwrap();
+    let dir = TempDir::new("json-folder");
+    dir.write("c/package.json", b"{\n  \"name\": \"x\"\n}\n");
+    dir.write("c/records.json", b"{\"text\": \"one\"}\n{\"text\": \"two\"}\n");
+    dir.write("c/table.csv", b"text\nthree\n");
+    let folder = dir.path("c").to_str().unwrap().to_owned();
+    let totals = run(twentieth(dir.request(&folder, "out"))).unwrap();
     assert_eq!(totals.train_documents + totals.val_documents, 4);
-    let mut request = place.request(&folder, "text");
+    let mut request = dir.request(&folder, "text");
     request.format = Some(Format::Text);
     let totals = run(request).unwrap();
     assert_eq!(totals.train_documents + totals.val_documents, 3);

@@ -1,7 +1,7 @@
-//! Our byte pairs against another implementation, and tokenizer.json.
+//! Our byte pairs compared with another implementation, and tokenizer.json.
 
-use crate::fixture::{Place, documents, expected, fails, jsonl, run, twentieth};
-use fitgpt_prepare::{Bpe, BpeEncoder, Choice};
+use crate::fixture::{TempDir, documents, expected, fails, jsonl, run, twentieth};
+use fitgpt_prepare::{Bpe, BpeEncoder, TokenizerChoice};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::sync::OnceLock;
@@ -18,7 +18,7 @@ fn theirs(text: &str) -> Vec<u32> {
     BPE.get_or_init(tiktoken::encoding::gpt2).encode(text)
 }
 
-/// Every token comes back as itself, every character is of the same kind.
+/// Every token encodes to itself, and every character has the same class in both.
 #[test]
 fn tokens_and_characters() {
     let bpe = Bpe::gpt2();
@@ -70,7 +70,7 @@ fn gpt2_json() -> Value {
         let piece = bpe.piece(id);
         vocab.insert(name(piece), json!(id));
         if piece.len() > 1 {
-            // The merge that makes a token: its bytes under all merges before its own.
+            // The merge that makes a token: its bytes after all earlier merges.
             let parts = parts_before(piece, id);
             merges.push(json!([name(&parts.0), name(&parts.1)]));
         }
@@ -84,7 +84,7 @@ fn gpt2_json() -> Value {
     })
 }
 
-/// The two tokens that become `piece` last.
+/// The two tokens whose merge gives `piece`.
 fn parts_before(piece: &[u8], id: u16) -> (Vec<u8>, Vec<u8>) {
     static IDS: OnceLock<std::collections::HashMap<Vec<u8>, u16>> = OnceLock::new();
     let ids = IDS.get_or_init(|| {
@@ -103,18 +103,18 @@ fn parts_before(piece: &[u8], id: u16) -> (Vec<u8>, Vec<u8>) {
 
 #[test]
 fn a_tokenizer_json_is_followed() {
-    let place = Place::new("json");
+    let dir = TempDir::new("json");
     let documents = documents(100);
-    let source = place.write("a.jsonl", &jsonl(&documents));
+    let source = dir.write("a.jsonl", &jsonl(&documents));
     let mut file = gpt2_json();
-    let path = place.write("tokenizer.json", file.to_string().as_bytes());
-    let mut request = twentieth(place.request(&source, "out"));
-    request.tokenizer = Some(Choice::Json(path.clone().into()));
+    let path = dir.write("tokenizer.json", file.to_string().as_bytes());
+    let mut request = twentieth(dir.request(&source, "out"));
+    request.tokenizer = Some(TokenizerChoice::Json(path.clone().into()));
     run(request.clone()).unwrap();
-    assert!(place.ids("out/train.bin") == expected(&documents).0);
-    let meta = data::Meta::read(&place.path("out/meta.pkl")).unwrap();
+    assert!(dir.ids("out/train.bin") == expected(&documents).0);
+    let meta = data::Meta::read(&dir.path("out/meta.pkl")).unwrap();
     assert_eq!(meta.vocab_size, 50257);
-    assert_eq!(place.read("out/tokenizer.json"), place.read("tokenizer.json"));
+    assert_eq!(dir.read("out/tokenizer.json"), dir.read("tokenizer.json"));
 
     file["model"]["vocab"]["too far"] = json!(65536);
     let mut unigram = gpt2_json();
@@ -127,13 +127,14 @@ fn a_tokenizer_json_is_followed() {
         (file, "token 'too far' has id 65536"),
         (unigram, "is a Unigram tokenizer"),
         (lower, "normalises text"),
-        (digits, "cuts words by 'Sequence'"),
-        (json!([]), "is no tokenizer.json"),
+        (digits, "splits words with 'Sequence'"),
+        (json!([]), "is not a tokenizer.json"),
     ] {
         std::fs::write(&path, file.to_string()).unwrap();
-        request.out = place.path("refused");
+        request.out = dir.path("refused");
         let _ = std::fs::remove_dir_all(&request.out);
-        let words = if words == "is no tokenizer.json" { "cuts words by 'none'" } else { words };
+        let words =
+            if words == "is not a tokenizer.json" { "splits words with 'none'" } else { words };
         fails(request.clone(), &[words]);
     }
 }
