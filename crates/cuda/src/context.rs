@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) const MOST_ARGUMENTS: usize = 20;
 
 /// A GPU's context with the one stream that everything runs on.
-pub(crate) struct Context {
+pub(crate) struct DriverContext {
     driver: Arc<Driver>,
     device: i32,
     context: Handle,
@@ -22,20 +22,20 @@ pub(crate) struct Context {
 
 // SAFETY: the handles may be used from any thread that has made the context its current one, which
 // everybody here does with `enter` before a call or a series of them.
-unsafe impl Send for Context {}
+unsafe impl Send for DriverContext {}
 // SAFETY: as above; the driver's calls are safe to make from several threads.
-unsafe impl Sync for Context {}
+unsafe impl Sync for DriverContext {}
 
-impl Context {
+impl DriverContext {
     /// Starts the GPU's context.
-    pub(crate) fn new(driver: Arc<Driver>, device: i32) -> Result<Arc<Context>, CudaError> {
+    pub(crate) fn new(driver: Arc<Driver>, device: i32) -> Result<Arc<DriverContext>, CudaError> {
         let (mut context, mut stream) = (std::ptr::null_mut(), std::ptr::null_mut());
         // SAFETY: the pointer is to a local.
         driver.check("cuDevicePrimaryCtxRetain", unsafe {
             (driver.api.cuDevicePrimaryCtxRetain)(&raw mut context, device)
         })?;
         let allocated = AtomicU64::new(0);
-        let mut made = Context { driver, device, context, stream, allocated };
+        let mut made = DriverContext { driver, device, context, stream, allocated };
         made.enter()?;
         // SAFETY: the pointer is to a local. 1: it does not wait for the default stream.
         made.check("cuStreamCreate", unsafe { (made.api().cuStreamCreate)(&raw mut stream, 1) })?;
@@ -166,7 +166,7 @@ impl Context {
     }
 }
 
-impl Drop for Context {
+impl Drop for DriverContext {
     fn drop(&mut self) {
         // Nothing can be done about a failure here: the process ends or the GPU is lost.
         let _ = self.enter();

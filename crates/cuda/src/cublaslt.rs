@@ -1,8 +1,8 @@
-//! cuBLASLt: matrix products with a workspace of ours and an algorithm that is chosen once for
+//! cuBLASLt: matmuls with a workspace of ours and an algorithm that is chosen once for
 //! each shape. Matrices are described row-major; the library's own order is column-major, so that
-//! every product is asked for transposed.
+//! every matmul is asked for transposed.
 
-use crate::context::Context;
+use crate::context::DriverContext;
 use crate::error::CudaError;
 use crate::library::{Library, Wanted, function_table};
 use plan::Dtype;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// The library.
 const CUBLASLT: Wanted = Wanted {
-    name: "cuBLASLt (NVIDIA's matrix products)",
+    name: "cuBLASLt (NVIDIA's matrix multiplication)",
     stem: "libcublasLt.so",
     majors: &[13, 12],
     before: &[],
@@ -77,7 +77,7 @@ pub(crate) enum Orientation {
 
 /// Everything that the choice of an algorithm depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ProductShape {
+pub struct MatmulShape {
     pub(crate) orientation: Orientation,
     pub(crate) m: u64,
     pub(crate) n: u64,
@@ -96,7 +96,7 @@ pub struct ProductShape {
     pub(crate) tf32: bool,
 }
 
-impl ProductShape {
+impl MatmulShape {
     /// Bytes of the largest operand.
     pub(crate) fn largest_operand(&self) -> u64 {
         let (m, n, k) = (self.m, self.n, self.k);
@@ -106,7 +106,7 @@ impl ProductShape {
 
     /// For people and for the cache: one line that says it all.
     pub fn key(&self) -> String {
-        let ProductShape { m, n, k, inputs, output, alignment, .. } = self;
+        let MatmulShape { m, n, k, inputs, output, alignment, .. } = self;
         let orientation = match self.orientation {
             Orientation::TimesTransposed => "nt",
             Orientation::Plain => "nn",
@@ -124,31 +124,34 @@ impl ProductShape {
 }
 
 /// The loaded library with its handle.
-pub struct Products {
+pub struct MatmulLibrary {
     api: LtApi,
     handle: Handle,
-    context: Arc<Context>,
+    context: Arc<DriverContext>,
 }
 
 // SAFETY: the handle may be used from any thread, one at a time; the context is made current first.
-unsafe impl Send for Products {}
+unsafe impl Send for MatmulLibrary {}
 // SAFETY: cuBLASLt's handle holds no state that calls change.
-unsafe impl Sync for Products {}
+unsafe impl Sync for MatmulLibrary {}
 
-impl std::fmt::Debug for Products {
+impl std::fmt::Debug for MatmulLibrary {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "cuBLASLt {}", self.version())
     }
 }
 
-impl Products {
-    pub(crate) fn load(context: &Arc<Context>, newest: u32) -> Result<Products, CudaError> {
+impl MatmulLibrary {
+    pub(crate) fn load(
+        context: &Arc<DriverContext>,
+        newest: u32,
+    ) -> Result<MatmulLibrary, CudaError> {
         context.enter()?;
         let api = LtApi::load(Library::find(&CUBLASLT, Some(newest))?)?;
         let mut handle = std::ptr::null_mut();
         // SAFETY: the pointer is to a local; the context is current.
         check("cublasLtCreate", unsafe { (api.cublasLtCreate)(&raw mut handle) })?;
-        Ok(Products { api, handle, context: context.clone() })
+        Ok(MatmulLibrary { api, handle, context: context.clone() })
     }
 
     /// Its version: 130100 is 13.1.0.
@@ -165,14 +168,14 @@ impl Products {
 
 /// Version and place of the library, without a context: for those who only want to know whether it
 /// is there. `newest` is the driver's CUDA major version, if there is a driver.
-pub fn find_products(newest: Option<u32>) -> Result<(usize, String), CudaError> {
+pub fn find_matmul_library(newest: Option<u32>) -> Result<(usize, String), CudaError> {
     let api = LtApi::load(Library::find(&CUBLASLT, newest)?)?;
     // SAFETY: takes nothing, needs no handle and no context.
     let version = unsafe { (api.cublasLtGetVersion)() };
     Ok((version, api.library.path().to_string()))
 }
 
-impl Drop for Products {
+impl Drop for MatmulLibrary {
     fn drop(&mut self) {
         let _ = self.context.enter();
         // SAFETY: made once in `load`.
@@ -195,10 +198,10 @@ fn check(call: &'static str, code: i32) -> Result<(), CudaError> {
     Err(CudaError::Call { call, code, said: said.to_string() })
 }
 
-/// A product of one shape with its algorithm; it can be launched any number of times.
-pub(crate) struct Product {
-    library: Arc<Products>,
-    shape: ProductShape,
+/// A matmul of one shape with its algorithm; it can be launched any number of times.
+pub(crate) struct Matmul {
+    library: Arc<MatmulLibrary>,
+    shape: MatmulShape,
     description: Handle,
     /// Of `a`, `b` and the output, in the library's order.
     layouts: [Handle; 3],
@@ -206,8 +209,8 @@ pub(crate) struct Product {
     workspace: usize,
 }
 
-// SAFETY: as for `Products`.
-unsafe impl Send for Product {}
+// SAFETY: as for `MatmulLibrary`.
+unsafe impl Send for Matmul {}
 
 /// An algorithm from a checkpoint, if the text is one.
 pub(crate) fn algorithm_of(text: &str) -> Option<[u64; 8]> {
@@ -220,7 +223,7 @@ pub(crate) fn algorithm_of(text: &str) -> Option<[u64; 8]> {
     rest.is_empty().then_some(algorithm)
 }
 
-/// Where a product's operands are.
+/// Where a matmul's operands are.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Operands {
     pub(crate) a: u64,
@@ -232,17 +235,17 @@ pub(crate) struct Operands {
     pub(crate) scalars: u64,
 }
 
-impl Product {
+impl Matmul {
     /// Asks for an algorithm: the one that is given, if the library still knows it, or the first
     /// of the heuristic's answers whose sums have one order.
     pub(crate) fn new(
-        library: &Arc<Products>,
-        shape: ProductShape,
+        library: &Arc<MatmulLibrary>,
+        shape: MatmulShape,
         workspace: u64,
         known: Option<[u64; 8]>,
-    ) -> Result<Product, CudaError> {
+    ) -> Result<Matmul, CudaError> {
         library.context.enter()?;
-        let mut product = Product {
+        let mut matmul = Matmul {
             library: library.clone(),
             shape,
             description: std::ptr::null_mut(),
@@ -250,15 +253,15 @@ impl Product {
             algorithm: [0; 8],
             workspace: workspace as usize,
         };
-        product.describe()?;
-        match known.filter(|algorithm| product.still_knows(algorithm)) {
-            Some(algorithm) => product.algorithm = algorithm,
-            None => product.algorithm = product.heuristic()?,
+        matmul.describe()?;
+        match known.filter(|algorithm| matmul.still_knows(algorithm)) {
+            Some(algorithm) => matmul.algorithm = algorithm,
+            None => matmul.algorithm = matmul.heuristic()?,
         }
-        Ok(product)
+        Ok(matmul)
     }
 
-    pub(crate) fn shape(&self) -> &ProductShape {
+    pub(crate) fn shape(&self) -> &MatmulShape {
         &self.shape
     }
 
@@ -303,7 +306,7 @@ impl Product {
         if shape.device_scalars {
             self.set(POINTER_MODE, &1i32)?; // DEVICE
         }
-        let ProductShape { m, n, k, .. } = shape;
+        let MatmulShape { m, n, k, .. } = shape;
         let inputs = data_type(shape.inputs);
         let left = if left == 1 { (k, n) } else { (n, k) };
         let right = if right == 1 { (m, k) } else { (k, m) };
@@ -382,7 +385,7 @@ impl Product {
         }
     }
 
-    /// Puts the product on the stream.
+    /// Puts the matmul on the stream.
     ///
     /// # Safety
     /// The operands have the sizes of the shape, and the workspace that of `new`.
@@ -423,7 +426,7 @@ impl Product {
     }
 }
 
-impl Drop for Product {
+impl Drop for Matmul {
     fn drop(&mut self) {
         let api = &self.library.api;
         for layout in self.layouts.into_iter().filter(|layout| !layout.is_null()) {
@@ -469,7 +472,7 @@ impl Preference<'_> {
 
     /// Our workspace, our alignment, and no sum whose order is left to chance: parts of a split
     /// sum meet in the workspace or not at all, never in the output.
-    fn limit(&self, shape: &ProductShape, workspace: usize) -> Result<(), CudaError> {
+    fn limit(&self, shape: &MatmulShape, workspace: usize) -> Result<(), CudaError> {
         const MAX_WORKSPACE: i32 = 1;
         const REDUCTION_SCHEMES: i32 = 3;
         const ALIGNMENT_OF_A: i32 = 5;

@@ -1,9 +1,9 @@
 //! A GPU that is there: what it is, and its context with the libraries that compute on it. Memory
 //! is measured by the driver's own word from before the context on, never assumed.
 
-use crate::context::Context;
+use crate::context::DriverContext;
 use crate::cubin_cache::CubinCache;
-use crate::cublaslt::Products;
+use crate::cublaslt::MatmulLibrary;
 use crate::driver::{Attribute, Driver};
 use crate::error::{CudaError, OUT_OF_MEMORY};
 use crate::nvml::{Nvml, NvmlGpu};
@@ -58,8 +58,8 @@ fn info(driver: &Driver, index: u32) -> Result<GpuInfo, CudaError> {
 
 /// A GPU with its context and libraries.
 pub struct Gpu {
-    pub(crate) context: Arc<Context>,
-    pub(crate) products: Arc<Products>,
+    pub(crate) context: Arc<DriverContext>,
+    pub(crate) matmuls: Arc<MatmulLibrary>,
     pub(crate) compiler: Compiler,
     pub(crate) cache: CubinCache,
     info: GpuInfo,
@@ -82,7 +82,7 @@ impl Gpu {
         self.cache.take_notice()
     }
 
-    /// Opens a GPU: driver, compiler, context, products.
+    /// Opens a GPU: driver, compiler, context, matmuls.
     pub fn open(index: u32, cache: CubinCache) -> Result<Gpu, CudaError> {
         let driver = Driver::load()?;
         let info = info(&driver, index)?;
@@ -101,22 +101,23 @@ impl Gpu {
         }
         let used = || nvml.as_ref().and_then(|(nvml, gpu)| nvml.used(*gpu));
         let before = used();
-        let context = Context::new(driver.clone(), driver.device(index)?).map_err(|error| {
-            let holders = nvml.as_ref().map_or(Vec::new(), |(nvml, gpu)| nvml.processes(*gpu));
-            match error {
-                CudaError::Call { code: OUT_OF_MEMORY, .. } => CudaError::Full { holders },
-                other => other,
-            }
-        })?;
+        let context =
+            DriverContext::new(driver.clone(), driver.device(index)?).map_err(|error| {
+                let holders = nvml.as_ref().map_or(Vec::new(), |(nvml, gpu)| nvml.processes(*gpu));
+                match error {
+                    CudaError::Call { code: OUT_OF_MEMORY, .. } => CudaError::Full { holders },
+                    other => other,
+                }
+            })?;
         let (free, total) = context.memory()?;
         let grown = before.zip(used()).map(|(before, now)| now.saturating_sub(before));
         // Somebody else may have freed memory in between: no context is that small.
         let context_bytes =
             grown.filter(|&grown| grown >= LEAST_CONTEXT).unwrap_or(ASSUMED_CONTEXT);
-        let products = Arc::new(Products::load(&context, newest)?);
+        let matmuls = Arc::new(MatmulLibrary::load(&context, newest)?);
         Ok(Gpu {
             context,
-            products,
+            matmuls,
             compiler,
             cache,
             info,
@@ -136,9 +137,9 @@ impl Gpu {
         &self.compiler
     }
 
-    /// The products.
-    pub fn products(&self) -> &Products {
-        &self.products
+    /// The matmuls.
+    pub fn matmuls(&self) -> &MatmulLibrary {
+        &self.matmuls
     }
 
     /// Tile sizes that suit it.

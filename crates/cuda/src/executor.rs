@@ -2,15 +2,15 @@
 //! plan and nothing else. Everything that takes memory happens in `new`, in the order in which it
 //! can be measured.
 
-use crate::context::Context;
-use crate::cublaslt::{Operands, Product};
+use crate::context::DriverContext;
+use crate::cublaslt::{Matmul, Operands};
 use crate::device::Gpu;
 use crate::error::{CudaError, OUT_OF_MEMORY};
 use crate::limits::Limits;
-use crate::lowering::{LoweringOptions, ModuleSpec, Place, lower, place_of};
+use crate::lowering::{Location, LoweringOptions, ModuleSpec, location_of, lower};
 use crate::memory::{DeviceMemory, PinnedMemory};
 use crate::module::{Function, Module};
-use crate::setup::{bind, load_modules, load_products, run_once};
+use crate::setup::{bind, load_matmuls, load_modules, run_once};
 use crate::staging::Staging;
 use crate::step::Step;
 use crate::stream::{Event, Graph};
@@ -27,7 +27,7 @@ use std::sync::Arc;
 pub struct CudaOptions {
     /// Segments run as captured graphs.
     pub graphs: bool,
-    /// Products of f32 may round their inputs to tf32, as nanoGPT lets them.
+    /// Matmuls of f32 may round their inputs to tf32, as nanoGPT lets them.
     pub tf32: bool,
     /// Tile sizes of attention.
     pub tiles: Tiles,
@@ -120,7 +120,7 @@ pub struct Held {
 /// What a launch needs, ready.
 pub(crate) enum Bound {
     Kernel { function: Function, grid: u32, block: u32, shared: u32, arguments: Vec<u64> },
-    Product { product: usize, operands: Operands },
+    Matmul { matmul: usize, operands: Operands },
     Upload { to: u64, from: *const u8, bytes: usize },
     Download { to: *mut u8, from: u64, bytes: usize },
 }
@@ -133,13 +133,13 @@ pub struct CudaBackend {
     graphs: Vec<Option<Graph>>,
     /// By segment, by step.
     segments: Vec<Vec<Vec<Bound>>>,
-    products: Vec<Product>,
+    matmuls: Vec<Matmul>,
     staging: Staging,
     held: Held,
     memory: DeviceArena,
     // Dropped after everything that uses it.
     _modules: Vec<Module>,
-    context: Arc<Context>,
+    context: Arc<DriverContext>,
 }
 
 // SAFETY: raw pointers in `Bound` lead into pinned memory that the value owns.
@@ -153,19 +153,19 @@ pub(crate) struct DeviceArena {
 }
 
 impl DeviceArena {
-    pub(crate) fn address(&self, place: Place) -> u64 {
-        match place {
-            Place::Arena(offset) => self.arena.address() + offset,
-            Place::Host(offset) => self.host.start() as u64 + offset,
-            Place::Step => self.control.address(),
-            Place::Scalars => self.control.address() + SCALARS_AT,
-            Place::Nowhere => 0,
+    pub(crate) fn address(&self, location: Location) -> u64 {
+        match location {
+            Location::Arena(offset) => self.arena.address() + offset,
+            Location::Host(offset) => self.host.start() as u64 + offset,
+            Location::Step => self.control.address(),
+            Location::Scalars => self.control.address() + SCALARS_AT,
+            Location::Nowhere => 0,
         }
     }
 }
 
 impl CudaBackend {
-    /// Loads all the plan's code, runs every kernel and product once, measures, takes the arena,
+    /// Loads all the plan's code, runs every kernel and matmul once, measures, takes the arena,
     /// records graphs, and measures again.
     ///
     /// ```
@@ -224,10 +224,10 @@ impl CudaBackend {
         let lowering = LoweringOptions { tf32: options.tf32, tiles: options.tiles };
         let lowered = lower(&plan, lowering)?;
         let modules = load_modules(gpu, &lowered)?;
-        let products = load_products(gpu, &plan, &lowered, options)?;
+        let matmuls = load_matmuls(gpu, &plan, &lowered, options)?;
         let control = DeviceMemory::new(&context, CONTROL_BYTES)?;
         let staging = Staging::new(&context)?;
-        run_once(&context, &lowered, &modules, &products, control.address())?;
+        run_once(&context, &lowered, &modules, &matmuls, control.address())?;
         let beside = gpu.held_bytes()?;
         let arena_bytes = plan.arena_bytes.get();
         let reserve = if options.graphs { GRAPH_RESERVE } else { 0 };
@@ -257,7 +257,7 @@ impl CudaBackend {
             plan,
             graphs: Vec::new(),
             segments,
-            products,
+            matmuls,
             staging,
             held: Held { beside, total: beside },
             memory,
@@ -312,10 +312,8 @@ impl CudaBackend {
                 // has shown that its operands lie in the arena.
                 unsafe { self.context.launch(*function, *grid, *block, *shared, arguments) }
             }
-            // SAFETY: the operands are tensors of the shape that the product was made for.
-            Bound::Product { product, operands } => unsafe {
-                self.products[*product].launch(operands)
-            },
+            // SAFETY: the operands are tensors of the shape that the matmul was made for.
+            Bound::Matmul { matmul, operands } => unsafe { self.matmuls[*matmul].launch(operands) },
             // SAFETY: both sides are tensors of that size, one of them in our pinned memory.
             Bound::Upload { to, from, bytes } => unsafe { self.context.upload(*to, *from, *bytes) },
             // SAFETY: as above.
@@ -345,7 +343,7 @@ impl CudaBackend {
         let tensors = &self.plan.schedule.tensors;
         let kept = |id: &TensorId| tensors.get(*id).scope == Scope::Phase(phase);
         for id in tensors.ids().filter(|id| tensors.get(*id).view.is_none() && kept(id)) {
-            if let Some(Place::Arena(offset)) = self.held_place(id) {
+            if let Some(Location::Arena(offset)) = self.held_location(id) {
                 let (at, bytes) = (self.memory.arena.address() + offset, tensors.bytes(id).get());
                 // SAFETY: a tensor of the arena.
                 unsafe { self.context.fill(at, 0xff, bytes as usize) }.map_err(failed)?;
@@ -355,7 +353,7 @@ impl CudaBackend {
     }
 
     /// Where a tensor that the host sees is.
-    fn held_place(&self, tensor: TensorId) -> Option<Place> {
+    fn held_location(&self, tensor: TensorId) -> Option<Location> {
         let schedule = &self.plan.schedule;
         let (root, _) = schedule.tensors.root(tensor);
         let holds = |segment: &SegmentId| match schedule.tensors.get(root).scope {
@@ -363,7 +361,7 @@ impl CudaBackend {
             Scope::Run | Scope::Host | Scope::Phase(_) => schedule.is_held(root, *segment),
         };
         let segment = schedule.segment_ids().find(holds)?;
-        place_of(&self.plan, segment, tensor)
+        location_of(&self.plan, segment, tensor)
     }
 }
 
@@ -383,10 +381,10 @@ impl Backend for CudaBackend {
         self.plan.arena_bytes
     }
 
-    /// The algorithm of every product, by its shape's key.
+    /// The algorithm of every matmul, by its shape's key.
     fn choices(&self) -> Vec<(String, String)> {
-        let choice = |product: &Product| (product.shape().key(), product.algorithm_text());
-        self.products.iter().map(choice).collect()
+        let choice = |matmul: &Matmul| (matmul.shape().key(), matmul.algorithm_text());
+        self.matmuls.iter().map(choice).collect()
     }
 
     fn write_at(
@@ -399,9 +397,9 @@ impl Backend for CudaBackend {
         let entered = self.access.write(tensor, offset, content.len())?;
         self.context.enter().map_err(failed)?;
         self.poison(entered)?;
-        let place = self.held_place(tensor).ok_or_else(no_place)?.plus(offset);
-        let address = self.memory.address(place);
-        if let Place::Host(_) = place {
+        let location = self.held_location(tensor).ok_or_else(no_location)?.plus(offset);
+        let address = self.memory.address(location);
+        if let Location::Host(_) = location {
             self.context.synchronize().map_err(failed)?;
             // SAFETY: the range was checked to be inside the tensor, which is in our pinned
             // memory; no copy of the device is on its way.
@@ -423,9 +421,9 @@ impl Backend for CudaBackend {
     ) -> Result<(), BackendError> {
         self.access.read(tensor, offset, content.len())?;
         self.context.enter().map_err(failed)?;
-        let place = self.held_place(tensor).ok_or_else(no_place)?.plus(offset);
-        let address = self.memory.address(place);
-        if let Place::Host(_) = place {
+        let location = self.held_location(tensor).ok_or_else(no_location)?.plus(offset);
+        let address = self.memory.address(location);
+        if let Location::Host(_) = location {
             self.context.synchronize().map_err(failed)?;
             // SAFETY: as in `write_at`, the other way round.
             unsafe {
@@ -481,6 +479,6 @@ impl CudaBackend {
     }
 }
 
-fn no_place() -> BackendError {
+fn no_location() -> BackendError {
     BackendError::BadPlan { defects: "a tensor has no place".into() }
 }

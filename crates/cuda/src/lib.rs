@@ -1,10 +1,10 @@
 //! Executes a plan on an NVIDIA GPU.
 //!
-//! Driver, compiler (NVRTC) and products (cuBLASLt) are loaded at run time; what is missing is an
+//! Driver, compiler (NVRTC) and matmuls (cuBLASLt) are loaded at run time; what is missing is an
 //! error that says what to install. `lowering` turns every op into launches, `kernels` has a file
 //! of CUDA and a file of launches for each family of ops, `executor` takes the memory and runs.
 //! The same plan on the same GPU and libraries gives the same bits: no float atomics, sums over
-//! tokens in fixed shares, one algorithm for each shape of product.
+//! tokens in fixed shares, one algorithm for each shape of matmul.
 //!
 //! `unsafe` stands behind the doors to C (`library`, `driver`, `nvrtc`, `cublaslt`, `nvml`), in the
 //! faces of what the driver manages (`context`, `module`, `memory`, `stream`), and in the three
@@ -34,7 +34,7 @@ mod stream;
 mod tiles;
 
 pub use cubin_cache::CubinCache;
-pub use cublaslt::{ProductShape, Products, find_products};
+pub use cublaslt::{MatmulLibrary, MatmulShape, find_matmul_library};
 pub use device::{Gpu, GpuInfo, OLDEST_SM, gpus};
 pub use driver::Driver;
 pub use error::CudaError;

@@ -1,8 +1,8 @@
 //! From a plan to launches: which kernels of which modules run with which arguments, and which
-//! products of which shapes. No GPU is needed for it: addresses are still places in the plan, so
+//! matmuls of which shapes. No GPU is needed for it: addresses are still locations in the plan, so
 //! that the check of all kernels for all architectures lowers the same plans as a run does.
 
-use crate::cublaslt::{Orientation, ProductShape};
+use crate::cublaslt::{MatmulShape, Orientation};
 use crate::kernels;
 use crate::signature::{Argument, In, Kind, Launch, Out, Parameter, Pointer, Signature};
 use crate::step::{self, Step};
@@ -59,25 +59,25 @@ impl ModuleSpec {
 
 /// Where something is, before there are addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Location {
     /// An offset in the device's arena.
     Arena(u64),
     /// An offset in the host's.
     Host(u64),
     /// What the host gives this run.
     Step,
-    /// alpha and beta of the head's products.
+    /// alpha and beta of the head's matmuls.
     Scalars,
     /// No operand: a null pointer that the kernel does not follow.
     Nowhere,
 }
 
-impl Place {
+impl Location {
     /// So many bytes behind.
-    pub(crate) fn plus(self, bytes: u64) -> Place {
+    pub(crate) fn plus(self, bytes: u64) -> Location {
         match self {
-            Place::Arena(offset) => Place::Arena(offset + bytes),
-            Place::Host(offset) => Place::Host(offset + bytes),
+            Location::Arena(offset) => Location::Arena(offset + bytes),
+            Location::Host(offset) => Location::Host(offset + bytes),
             other => other,
         }
     }
@@ -94,16 +94,16 @@ pub(crate) struct KernelLaunch {
     pub(crate) arguments: Vec<Argument>,
 }
 
-/// A product's launch.
+/// A matmul's launch.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct ProductLaunch {
-    pub(crate) product: usize,
-    pub(crate) a: Place,
-    pub(crate) b: Place,
-    pub(crate) out: Place,
-    pub(crate) bias: Option<Place>,
-    pub(crate) workspace: Place,
-    /// Bytes behind [`Place::Scalars`].
+pub(crate) struct MatmulLaunch {
+    pub(crate) matmul: usize,
+    pub(crate) a: Location,
+    pub(crate) b: Location,
+    pub(crate) out: Location,
+    pub(crate) bias: Option<Location>,
+    pub(crate) workspace: Location,
+    /// Bytes behind [`Location::Scalars`].
     pub(crate) scalars: u64,
 }
 
@@ -111,11 +111,11 @@ pub(crate) struct ProductLaunch {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Work {
     Kernel(KernelLaunch),
-    Product(ProductLaunch),
+    Matmul(MatmulLaunch),
     /// Between the memories of host and device.
     Copy {
-        from: Place,
-        to: Place,
+        from: Location,
+        to: Location,
         bytes: u64,
     },
 }
@@ -123,7 +123,7 @@ pub(crate) enum Work {
 /// What decides between ways to do the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoweringOptions {
-    /// Whether products of f32 may round their inputs to tf32, as nanoGPT lets them.
+    /// Whether matmuls of f32 may round their inputs to tf32, as nanoGPT lets them.
     pub tf32: bool,
     /// Tile sizes of attention.
     pub tiles: Tiles,
@@ -133,7 +133,7 @@ pub struct LoweringOptions {
 #[derive(Clone, Debug)]
 pub(crate) struct Lowered {
     pub(crate) modules: Vec<ModuleSpec>,
-    pub(crate) products: Vec<ProductShape>,
+    pub(crate) matmuls: Vec<MatmulShape>,
     /// By segment, by step.
     pub(crate) segments: Vec<Vec<Vec<Work>>>,
 }
@@ -147,7 +147,7 @@ pub(crate) fn lower(plan: &Plan, options: LoweringOptions) -> Result<Lowered, Ba
         operands: Vec::new(),
         written: Vec::new(),
         modules: Vec::new(),
-        products: Vec::new(),
+        matmuls: Vec::new(),
         work: Vec::new(),
     };
     let mut segments = Vec::new();
@@ -162,7 +162,7 @@ pub(crate) fn lower(plan: &Plan, options: LoweringOptions) -> Result<Lowered, Ba
         }
         segments.push(steps);
     }
-    Ok(Lowered { modules: cx.modules, products: cx.products, segments })
+    Ok(Lowered { modules: cx.modules, matmuls: cx.matmuls, segments })
 }
 
 /// What a file of kernels sees while its ops are lowered.
@@ -175,13 +175,13 @@ pub(crate) struct Lowering<'a> {
     /// Those that a kernel of the step has written.
     written: Vec<TensorId>,
     modules: Vec<ModuleSpec>,
-    products: Vec<ProductShape>,
+    matmuls: Vec<MatmulShape>,
     work: Vec<Work>,
 }
 
-/// A product of tensors as an op sees it.
+/// A matmul of tensors as an op sees it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ProductSpec {
+pub(crate) struct MatmulSpec {
     pub(crate) orientation: Orientation,
     pub(crate) m: u64,
     pub(crate) n: u64,
@@ -189,7 +189,7 @@ pub(crate) struct ProductSpec {
     pub(crate) inputs: Dtype,
     pub(crate) output: Dtype,
     pub(crate) accumulate: bool,
-    /// Bytes behind [`Place::Scalars`] where alpha and beta are, if they are on the device.
+    /// Bytes behind [`Location::Scalars`] where alpha and beta are, if they are on the device.
     pub(crate) scalars: Option<u64>,
 }
 
@@ -226,13 +226,13 @@ impl Lowering<'_> {
     }
 
     /// Where an operand is while the segment runs.
-    pub(crate) fn place(&self, tensor: TensorId) -> Result<Place, BackendError> {
+    pub(crate) fn location(&self, tensor: TensorId) -> Result<Location, BackendError> {
         let unplaced = || BackendError::BadPlan { defects: "an operand has no place".into() };
-        place_of(self.plan, self.segment.ok_or_else(unplaced)?, tensor).ok_or_else(unplaced)
+        location_of(self.plan, self.segment.ok_or_else(unplaced)?, tensor).ok_or_else(unplaced)
     }
 
     fn pointer(&self, tensor: TensorId, written: bool) -> Result<Pointer, BackendError> {
-        Ok(Pointer { place: self.place(tensor)?, operand: Some(tensor), written })
+        Ok(Pointer { location: self.location(tensor)?, operand: Some(tensor), written })
     }
 
     /// An operand that a kernel reads.
@@ -262,12 +262,12 @@ impl Lowering<'_> {
 
     /// Room whose format is the kernel's own.
     pub(crate) fn scratch<E>(&self, tensor: TensorId) -> Result<Out<E>, BackendError> {
-        Ok(Out::at(self.place(tensor)?))
+        Ok(Out::at(self.location(tensor)?))
     }
 
     /// What the host gives the run.
     pub(crate) fn step(&self) -> In<Step> {
-        In::at(Place::Step)
+        In::at(Location::Step)
     }
 
     /// Adds a kernel's launch.
@@ -351,12 +351,12 @@ impl Lowering<'_> {
         (wanted != found && !is_state).then(|| format!("is {found}, the kernel takes {wanted}"))
     }
 
-    /// Adds a product's launch.
-    pub(crate) fn product(
+    /// Adds a matmul's launch.
+    pub(crate) fn matmul(
         &mut self,
-        spec: ProductSpec,
-        [a, b, out, workspace]: [Place; 4],
-        bias: Option<Place>,
+        spec: MatmulSpec,
+        [a, b, out, workspace]: [Location; 4],
+        bias: Option<Location>,
     ) {
         let widths = match spec.orientation {
             Orientation::TimesTransposed => [spec.k, spec.k, spec.n],
@@ -365,11 +365,11 @@ impl Lowering<'_> {
         };
         let sizes = [spec.inputs, spec.inputs, spec.output].map(Dtype::size);
         let rows = widths.iter().zip(sizes).map(|(width, size)| alignment(width * size));
-        let starts = [a, b, out].into_iter().chain(bias).map(|place| match place {
-            Place::Arena(offset) | Place::Host(offset) => alignment(offset),
-            Place::Step | Place::Scalars | Place::Nowhere => 16,
+        let starts = [a, b, out].into_iter().chain(bias).map(|location| match location {
+            Location::Arena(offset) | Location::Host(offset) => alignment(offset),
+            Location::Step | Location::Scalars | Location::Nowhere => 16,
         });
-        let shape = ProductShape {
+        let shape = MatmulShape {
             orientation: spec.orientation,
             m: spec.m,
             n: spec.n,
@@ -382,25 +382,17 @@ impl Lowering<'_> {
             alignment: rows.chain(starts).min().unwrap_or(16),
             tf32: self.options.tf32 && spec.inputs == Dtype::F32,
         };
-        let known = self.products.iter().position(|product| *product == shape);
-        let product = known.unwrap_or_else(|| {
-            self.products.push(shape);
-            self.products.len() - 1
+        let known = self.matmuls.iter().position(|matmul| *matmul == shape);
+        let matmul = known.unwrap_or_else(|| {
+            self.matmuls.push(shape);
+            self.matmuls.len() - 1
         });
         let scalars = spec.scalars.unwrap_or(0);
-        self.work.push(Work::Product(ProductLaunch {
-            product,
-            a,
-            b,
-            out,
-            bias,
-            workspace,
-            scalars,
-        }));
+        self.work.push(Work::Matmul(MatmulLaunch { matmul, a, b, out, bias, workspace, scalars }));
     }
 
     /// Adds a copy between host and device.
-    pub(crate) fn copy(&mut self, from: Place, to: Place, bytes: u64) {
+    pub(crate) fn copy(&mut self, from: Location, to: Location, bytes: u64) {
         self.work.push(Work::Copy { from, to, bytes });
     }
 }
@@ -411,13 +403,13 @@ fn alignment(bytes: u64) -> u32 {
 }
 
 /// Where a tensor, or the tensor that a view looks into, is while a segment runs.
-pub(crate) fn place_of(plan: &Plan, segment: SegmentId, tensor: TensorId) -> Option<Place> {
+pub(crate) fn location_of(plan: &Plan, segment: SegmentId, tensor: TensorId) -> Option<Location> {
     let (root, offset) = plan.schedule.tensors.root(tensor);
-    let place = plan.layout(segment).placement(root)?;
-    let at = place.offset.get() + offset.get();
+    let location = plan.layout(segment).placement(root)?;
+    let at = location.offset.get() + offset.get();
     Some(match plan.schedule.tensors.get(root).scope {
-        Scope::Host => Place::Host(at - plan.arena_bytes.get()),
-        Scope::Run | Scope::Phase(_) | Scope::Segment(_) => Place::Arena(at),
+        Scope::Host => Location::Host(at - plan.arena_bytes.get()),
+        Scope::Run | Scope::Phase(_) | Scope::Segment(_) => Location::Arena(at),
     })
 }
 
@@ -519,7 +511,7 @@ mod tests {
             operands: plan.schedule.segment(segment.unwrap()).steps[0].operands(),
             written: Vec::new(),
             modules: Vec::new(),
-            products: Vec::new(),
+            matmuls: Vec::new(),
             work: Vec::new(),
         };
         let constants = vec![("T", "bf16".to_string())];

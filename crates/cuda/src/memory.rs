@@ -1,21 +1,21 @@
 //! Memory that is taken once and given back when its owner goes: the device's, and pinned memory of
 //! the host.
 
-use crate::context::Context;
+use crate::context::DriverContext;
 use crate::error::CudaError;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Device memory.
 pub(crate) struct DeviceMemory {
-    context: Arc<Context>,
+    context: Arc<DriverContext>,
     address: u64,
     bytes: u64,
 }
 
 impl DeviceMemory {
     /// Takes memory, or says that it cannot be had.
-    pub(crate) fn new(context: &Arc<Context>, bytes: u64) -> Result<DeviceMemory, CudaError> {
+    pub(crate) fn new(context: &Arc<DriverContext>, bytes: u64) -> Result<DeviceMemory, CudaError> {
         context.enter()?;
         let mut address = 0;
         // SAFETY: the pointer is to a local.
@@ -46,7 +46,7 @@ impl Drop for DeviceMemory {
 
 /// Host memory that the device copies from and to without a stop between.
 pub(crate) struct PinnedMemory {
-    context: Arc<Context>,
+    context: Arc<DriverContext>,
     start: *mut u8,
     bytes: usize,
 }
@@ -56,7 +56,7 @@ unsafe impl Send for PinnedMemory {}
 
 impl PinnedMemory {
     /// Takes memory, or says that it cannot be had.
-    pub(crate) fn new(context: &Arc<Context>, bytes: u64) -> Result<PinnedMemory, CudaError> {
+    pub(crate) fn new(context: &Arc<DriverContext>, bytes: u64) -> Result<PinnedMemory, CudaError> {
         context.enter()?;
         let mut start = std::ptr::null_mut();
         // SAFETY: the pointer is to a local; 0: no flags.

@@ -1,6 +1,6 @@
 //! Loaded machine code and its kernels.
 
-use crate::context::Context;
+use crate::context::DriverContext;
 use crate::driver::Handle;
 use crate::error::CudaError;
 use std::ffi::CString;
@@ -21,16 +21,16 @@ impl Function {
 
 /// Loaded code.
 pub(crate) struct Module {
-    context: Arc<Context>,
+    context: Arc<DriverContext>,
     module: Handle,
 }
 
-// SAFETY: as for `Context`.
+// SAFETY: as for `DriverContext`.
 unsafe impl Send for Module {}
 
 impl Module {
     /// Loads a cubin.
-    pub(crate) fn new(context: &Arc<Context>, cubin: &[u8]) -> Result<Module, CudaError> {
+    pub(crate) fn new(context: &Arc<DriverContext>, cubin: &[u8]) -> Result<Module, CudaError> {
         context.enter()?;
         let mut module = std::ptr::null_mut();
         // SAFETY: the pointer is to a local; the image is a whole ELF file, which has its own

@@ -1,12 +1,12 @@
-//! Before the first step: code loaded, products chosen, everything run once so that the driver
-//! takes what it will ever take, and addresses for places.
+//! Before the first step: code loaded, matmuls chosen, everything run once so that the driver
+//! takes what it will ever take, and addresses for locations.
 
-use crate::context::Context;
-use crate::cublaslt::{Operands, Product, ProductShape, algorithm_of};
+use crate::context::DriverContext;
+use crate::cublaslt::{Matmul, MatmulShape, Operands, algorithm_of};
 use crate::device::Gpu;
 use crate::error::CudaError;
 use crate::executor::{Bound, CudaOptions, DeviceArena, GRANULE, LoadError};
-use crate::lowering::{Lowered, Place, Work};
+use crate::lowering::{Location, Lowered, Work};
 use crate::memory::DeviceMemory;
 use crate::module::Module;
 use crate::signature::Argument;
@@ -19,42 +19,41 @@ pub(crate) fn load_modules(gpu: &Gpu, lowered: &Lowered) -> Result<Vec<Module>, 
     Ok(cubins.iter().map(load).collect::<Result<_, _>>()?)
 }
 
-pub(crate) fn load_products(
+pub(crate) fn load_matmuls(
     gpu: &Gpu,
     plan: &Plan,
     lowered: &Lowered,
     options: &CudaOptions,
-) -> Result<Vec<Product>, LoadError> {
-    let workspace = products_workspace(plan, lowered);
-    let known = |shape: &ProductShape| {
+) -> Result<Vec<Matmul>, LoadError> {
+    let workspace = matmul_workspace(plan, lowered);
+    let known = |shape: &MatmulShape| {
         let key = shape.key();
         let found = options.choices.iter().find(|(name, _)| *name == key);
         found.and_then(|(_, text)| algorithm_of(text))
     };
-    let mut products = Vec::new();
-    for shape in &lowered.products {
-        products.push(Product::new(&gpu.products, *shape, workspace, known(shape))?);
+    let mut matmuls = Vec::new();
+    for shape in &lowered.matmuls {
+        matmuls.push(Matmul::new(&gpu.matmuls, *shape, workspace, known(shape))?);
     }
-    Ok(products)
+    Ok(matmuls)
 }
 
-/// Bytes of workspace that every step with products has.
-fn products_workspace(plan: &Plan, lowered: &Lowered) -> u64 {
+/// Bytes of workspace that every step with matmuls has.
+fn matmul_workspace(plan: &Plan, lowered: &Lowered) -> u64 {
     let steps = plan.schedule.segments.iter().flat_map(|segment| &segment.steps);
-    let has_product = |work: &Vec<Work>| work.iter().any(|work| matches!(work, Work::Product(_)));
-    let with_products =
-        steps.zip(lowered.segments.iter().flatten()).filter(|(_, w)| has_product(w));
+    let has_matmul = |work: &Vec<Work>| work.iter().any(|work| matches!(work, Work::Matmul(_)));
+    let with_matmuls = steps.zip(lowered.segments.iter().flatten()).filter(|(_, w)| has_matmul(w));
     let bytes = |tensor| plan.schedule.tensors.bytes(tensor).get();
-    with_products.map(|(step, _)| step.op.workspace().map_or(0, bytes)).min().unwrap_or(0)
+    with_matmuls.map(|(step, _)| step.op.workspace().map_or(0, bytes)).min().unwrap_or(0)
 }
 
-/// Every kernel once without work, every product once on memory that is given back: what the
+/// Every kernel once without work, every matmul once on memory that is given back: what the
 /// driver loads at first use it loads now.
 pub(crate) fn run_once(
-    context: &Arc<Context>,
+    context: &Arc<DriverContext>,
     lowered: &Lowered,
     modules: &[Module],
-    products: &[Product],
+    matmuls: &[Matmul],
     control: u64,
 ) -> Result<(), LoadError> {
     let mut seen = Vec::new();
@@ -70,23 +69,23 @@ pub(crate) fn run_once(
         // SAFETY: the parameter that counts the work is 0: the kernel follows no pointer.
         unsafe { context.launch(function, 1, kernel.block, kernel.shared, &nothing) }?;
     }
-    let room = products.iter().map(|product| product.shape().largest_operand()).max().unwrap_or(0);
-    let workspace = products.iter().map(Product::workspace).max().unwrap_or(0);
+    let room = matmuls.iter().map(|matmul| matmul.shape().largest_operand()).max().unwrap_or(0);
+    let workspace = matmuls.iter().map(Matmul::workspace).max().unwrap_or(0);
     let scratch = DeviceMemory::new(context, room + workspace + GRANULE)?;
     let (start, behind) = (scratch.address(), scratch.address() + room.next_multiple_of(256));
-    for product in products {
-        let bias = product.shape().bias.then_some(start);
+    for matmul in matmuls {
+        let bias = matmul.shape().bias.then_some(start);
         let operands =
             Operands { a: start, b: start, out: start, bias, workspace: behind, scalars: control };
         // SAFETY: each operand alone fits the scratch; that they share bytes only spoils results
         // that nobody reads.
-        unsafe { product.launch(&operands) }?;
+        unsafe { matmul.launch(&operands) }?;
     }
     context.synchronize()?;
     Ok(())
 }
 
-/// Addresses for places.
+/// Addresses for locations.
 pub(crate) fn bind(
     lowered: &Lowered,
     modules: &[Module],
@@ -104,26 +103,26 @@ pub(crate) fn bind(
                     .iter()
                     .map(|argument| match *argument {
                         Argument::Word(word) => word,
-                        Argument::At(pointer) => memory.address(pointer.place),
+                        Argument::At(pointer) => memory.address(pointer.location),
                     })
                     .collect(),
             },
-            Work::Product(launch) => Bound::Product {
-                product: launch.product,
+            Work::Matmul(launch) => Bound::Matmul {
+                matmul: launch.matmul,
                 operands: Operands {
                     a: memory.address(launch.a),
                     b: memory.address(launch.b),
                     out: memory.address(launch.out),
                     bias: launch.bias.map(|bias| memory.address(bias)),
                     workspace: memory.address(launch.workspace),
-                    scalars: memory.address(Place::Scalars) + launch.scalars,
+                    scalars: memory.address(Location::Scalars) + launch.scalars,
                 },
             },
             Work::Copy { from, to, bytes } => {
                 let (source, target) = (memory.address(*from), memory.address(*to));
                 let bytes = *bytes as usize;
                 match from {
-                    Place::Host(_) => {
+                    Location::Host(_) => {
                         Bound::Upload { to: target, from: source as *const u8, bytes }
                     }
                     _ => Bound::Download { to: target as *mut u8, from: source, bytes },

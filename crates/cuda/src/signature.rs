@@ -7,7 +7,7 @@
 pub use crate::kernels::ColumnPartials;
 
 use crate::context::MOST_ARGUMENTS;
-use crate::lowering::Place;
+use crate::lowering::Location;
 use crate::step::Step;
 use plan::{StepState, TensorId};
 use std::fmt;
@@ -59,7 +59,7 @@ elements! {
 /// Where a pointer leads, and what is known of the tensor there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pointer {
-    pub(crate) place: Place,
+    pub(crate) location: Location,
     /// The operand of the op; none for scratch, whose format is the kernel's own, and for what is
     /// no tensor.
     pub(crate) operand: Option<TensorId>,
@@ -98,12 +98,12 @@ macro_rules! pointers {
         impl<E> $Name<E> {
             /// No operand: a null pointer that the kernel does not follow.
             pub fn nowhere() -> $Name<E> {
-                $Name::at(Place::Nowhere)
+                $Name::at(Location::Nowhere)
             }
 
             /// What is no operand, or scratch.
-            pub(crate) fn at(place: Place) -> $Name<E> {
-                $Name::new(Pointer { place, operand: None, written: $written })
+            pub(crate) fn at(location: Location) -> $Name<E> {
+                $Name::new(Pointer { location, operand: None, written: $written })
             }
 
             pub(crate) fn new(pointer: Pointer) -> $Name<E> {
@@ -112,8 +112,8 @@ macro_rules! pointers {
 
             /// So many bytes behind.
             pub(crate) fn plus(self, bytes: u64) -> $Name<E> {
-                let place = self.pointer.place.plus(bytes);
-                $Name::new(Pointer { place, ..self.pointer })
+                let location = self.pointer.location.plus(bytes);
+                $Name::new(Pointer { location, ..self.pointer })
             }
         })+
     };
@@ -370,7 +370,7 @@ mod tests {
         }
         assert_eq!(SIGNATURES.len(), 1);
         let arguments =
-            Odd { x: In::at(Place::Arena(64)), scale: 2.0, count: WorkCount(9), rows: 7 }
+            Odd { x: In::at(Location::Arena(64)), scale: 2.0, count: WorkCount(9), rows: 7 }
                 .arguments();
         let two = u64::from(2.0f32.to_bits());
         assert_eq!(Odd::SIGNATURE.without_work(&arguments), [0, two, 0, 7]);

@@ -1,7 +1,7 @@
 //! The way between host and device: a ring of pinned buffers, so that the host can write the next
 //! tokens while the device works on the last.
 
-use crate::context::Context;
+use crate::context::DriverContext;
 use crate::error::CudaError;
 use crate::memory::PinnedMemory;
 use crate::stream::Event;
@@ -14,14 +14,14 @@ const SLOTS: usize = 4;
 
 /// Pinned slots; each is free again when the stream has passed its mark.
 pub(crate) struct Staging {
-    context: Arc<Context>,
+    context: Arc<DriverContext>,
     memory: PinnedMemory,
     marks: Vec<Event>,
     next: usize,
 }
 
 impl Staging {
-    pub(crate) fn new(context: &Arc<Context>) -> Result<Staging, CudaError> {
+    pub(crate) fn new(context: &Arc<DriverContext>) -> Result<Staging, CudaError> {
         let memory = PinnedMemory::new(context, (SLOT * SLOTS) as u64)?;
         let marks =
             (0..SLOTS).map(|_| Event::new(context, false)).collect::<Result<Vec<_>, _>>()?;

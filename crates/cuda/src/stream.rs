@@ -1,22 +1,22 @@
 //! Marks on the stream, and launches that were recorded once.
 
-use crate::context::Context;
+use crate::context::DriverContext;
 use crate::driver::Handle;
 use crate::error::CudaError;
 use std::sync::Arc;
 
 /// A mark on the stream.
 pub(crate) struct Event {
-    context: Arc<Context>,
+    context: Arc<DriverContext>,
     event: Handle,
 }
 
-// SAFETY: as for `Context`.
+// SAFETY: as for `DriverContext`.
 unsafe impl Send for Event {}
 
 impl Event {
     /// A mark that measures time, or one that only orders.
-    pub(crate) fn new(context: &Arc<Context>, timed: bool) -> Result<Event, CudaError> {
+    pub(crate) fn new(context: &Arc<DriverContext>, timed: bool) -> Result<Event, CudaError> {
         const DISABLE_TIMING: u32 = 2;
         context.enter()?;
         let mut event = std::ptr::null_mut();
@@ -65,17 +65,17 @@ impl Drop for Event {
 
 /// Launches that were recorded once and run as one.
 pub(crate) struct Graph {
-    context: Arc<Context>,
+    context: Arc<DriverContext>,
     executable: Handle,
 }
 
-// SAFETY: as for `Context`.
+// SAFETY: as for `DriverContext`.
 unsafe impl Send for Graph {}
 
 impl Graph {
     /// Records what `launches` puts on the stream, and uploads it.
     pub(crate) fn capture(
-        context: &Arc<Context>,
+        context: &Arc<DriverContext>,
         launches: impl FnOnce() -> Result<(), CudaError>,
     ) -> Result<Graph, CudaError> {
         const THREAD_LOCAL: i32 = 1;

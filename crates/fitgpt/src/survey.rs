@@ -3,7 +3,8 @@
 
 use crate::device::Device;
 use ::cuda::{
-    Compiler, CudaError, Driver, GpuInfo, GpuLoad, GpuProcess, Nvml, NvmlGpu, find_products, gpus,
+    Compiler, CudaError, Driver, GpuInfo, GpuLoad, GpuProcess, Nvml, NvmlGpu, find_matmul_library,
+    gpus,
 };
 use plan::BackendError;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use std::sync::Arc;
 pub struct Survey {
     driver: Result<Arc<Driver>, CudaError>,
     compiler: Result<Compiler, CudaError>,
-    products: Result<(usize, String), CudaError>,
+    matmuls: Result<(usize, String), CudaError>,
     nvml: Result<Nvml, CudaError>,
 }
 
@@ -75,7 +76,7 @@ impl Survey {
         let newest = driver.as_ref().ok().map(|driver| (driver.version() / 1000) as u32);
         Survey {
             compiler: Compiler::load(newest),
-            products: find_products(newest),
+            matmuls: find_matmul_library(newest),
             nvml: Nvml::load().map_err(CudaError::from),
             driver,
         }
@@ -112,8 +113,8 @@ impl Survey {
             let (major, minor) = compiler.version();
             (Some(format!("{major}.{minor}")), compiler.path())
         });
-        let products = self.products.as_ref();
-        let products = products.map(|(version, path)| (Some(dotted(*version)), path.as_str()));
+        let matmuls = self.matmuls.as_ref();
+        let matmuls = matmuls.map(|(version, path)| (Some(dotted(*version)), path.as_str()));
         [
             LibraryFacts {
                 key: "driver",
@@ -124,7 +125,7 @@ impl Survey {
                 problem: driver_problem.map(|error| error.to_string()),
             },
             library("nvrtc", "NVRTC", compiler),
-            library("cublaslt", "cuBLASLt", products),
+            library("cublaslt", "cuBLASLt", matmuls),
             library("nvml", "NVML", nvml.map(|nvml| (None, nvml.path()))),
         ]
     }

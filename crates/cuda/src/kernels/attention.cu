@@ -200,7 +200,7 @@ KERNEL __launch_bounds__(32 * FORWARD_WARPS, FORWARD_BLOCKS) SIGNATURE(attention
     if (blockIdx.x >= blocks) return;
     constexpr u32 TILE_BYTES = FORWARD_COLUMNS * LINE_BYTES;
     const u32 tiles = ceil_divide(positions, FORWARD_ROWS);
-    const Place place = place_of_block(tiles);
+    const BlockTile place = tile_of_block(tiles);
     const u32 first = (tiles - 1 - place.rank) * FORWARD_ROWS;
     const u32 query = first + threadIdx.x / 32 * (16 * FORWARD_TILES);
     const HeadDropout dropout = head_dropout(step, {threshold, tag, scale}, place, positions);
@@ -324,7 +324,7 @@ KERNEL __launch_bounds__(32 * QUERY_WARPS, QUERY_BLOCKS) SIGNATURE(attention_bac
     if (blockIdx.x >= blocks) return;
     constexpr u32 TILE_BYTES = QUERY_COLUMNS * LINE_BYTES;
     const u32 tiles = ceil_divide(positions, QUERY_ROWS);
-    const Place place = place_of_block(tiles);
+    const BlockTile place = tile_of_block(tiles);
     const u32 first = (tiles - 1 - place.rank) * QUERY_ROWS;
     const u32 query = first + threadIdx.x / 32 * (16 * QUERY_TILES);
     const HeadDropout dropout = head_dropout(step, {threshold, tag, scale}, place, positions);
@@ -431,7 +431,7 @@ KERNEL __launch_bounds__(32 * KEY_WARPS, KEY_BLOCKS) SIGNATURE(attention_backwar
     if (blockIdx.x >= blocks) return;
     constexpr int THREADS = 32 * KEY_WARPS;
     constexpr u32 TILE_BYTES = KEY_COLUMNS * LINE_BYTES;
-    const Place place = place_of_block(ceil_divide(positions, KEY_ROWS));
+    const BlockTile place = tile_of_block(ceil_divide(positions, KEY_ROWS));
     const u32 first = place.rank * KEY_ROWS;
     const u32 key = first + threadIdx.x / 32 * (16 * KEY_TILES);
     const HeadDropout dropout = head_dropout(step, {threshold, tag, scale}, place, positions);

@@ -87,12 +87,12 @@ DEVICE void copy_rows(float *to, const float *from, u32 first, u32 limit) {
     }
 }
 
-// products = rows columns^T: the thread's rows of `rows`, its columns of `columns`.
+// dots = rows columns^T: the thread's rows of `rows`, its columns of `columns`.
 template <class Tile>
-DEVICE void multiply_by_transposed(float (&products)[Tile::DOWN][Tile::ACROSS], const float *rows,
+DEVICE void multiply_by_transposed(float (&dots)[Tile::DOWN][Tile::ACROSS], const float *rows,
                                    const float *columns) {
     UNROLL for (int i = 0; i < Tile::DOWN; ++i) {
-        UNROLL for (int j = 0; j < Tile::ACROSS; ++j) products[i][j] = 0;
+        UNROLL for (int j = 0; j < Tile::ACROSS; ++j) dots[i][j] = 0;
     }
     rows += thread_row<Tile>() * LINE;
     columns += lane() * LINE;
@@ -106,7 +106,7 @@ DEVICE void multiply_by_transposed(float (&products)[Tile::DOWN][Tile::ACROSS], 
         UNROLL for (int i = 0; i < Tile::DOWN; ++i) {
             UNROLL for (int j = 0; j < Tile::ACROSS; ++j) {
                 UNROLL for (int c = 0; c < 4; ++c) {
-                    products[i][j] = fmaf(a[i].at[c], b[j].at[c], products[i][j]);
+                    dots[i][j] = fmaf(a[i].at[c], b[j].at[c], dots[i][j]);
                 }
             }
         }
@@ -181,7 +181,7 @@ KERNEL __launch_bounds__(ForwardTile::THREADS, 1) SIGNATURE(attention_forward) {
     if (blockIdx.x >= blocks) return;
     typedef ForwardTile Tile;
     const u32 tiles = ceil_divide(positions, Tile::ROWS);
-    const Place place = place_of_block(tiles);
+    const BlockTile place = tile_of_block(tiles);
     const u32 first = (tiles - 1 - place.rank) * Tile::ROWS, query = first + thread_row<Tile>();
     const HeadDropout dropout = head_dropout(step, {threshold, tag, scale}, place, positions);
     qkv += qkv_start(place, positions);
@@ -248,7 +248,7 @@ KERNEL __launch_bounds__(QueryTile::THREADS, 1) SIGNATURE(attention_backward_que
     if (blockIdx.x >= blocks) return;
     typedef QueryTile Tile;
     const u32 tiles = ceil_divide(positions, Tile::ROWS);
-    const Place place = place_of_block(tiles);
+    const BlockTile place = tile_of_block(tiles);
     const u32 first = (tiles - 1 - place.rank) * Tile::ROWS, query = first + thread_row<Tile>();
     const HeadDropout dropout = head_dropout(step, {threshold, tag, scale}, place, positions);
     qkv += qkv_start(place, positions);
@@ -295,7 +295,7 @@ KERNEL __launch_bounds__(QueryTile::THREADS, 1) SIGNATURE(attention_backward_que
 KERNEL __launch_bounds__(KeyTile::THREADS, 1) SIGNATURE(attention_backward_key) {
     if (blockIdx.x >= blocks) return;
     typedef KeyTile Tile;
-    const Place place = place_of_block(ceil_divide(positions, Tile::ROWS));
+    const BlockTile place = tile_of_block(ceil_divide(positions, Tile::ROWS));
     const u32 first = place.rank * Tile::ROWS, key = first + thread_row<Tile>();
     const HeadDropout dropout = head_dropout(step, {threshold, tag, scale}, place, positions);
     qkv += qkv_start(place, positions);

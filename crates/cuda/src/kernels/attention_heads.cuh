@@ -12,26 +12,26 @@ constexpr float LOWEST = -1e37f;
 
 // The heads of a sequence run side by side, then its tiles in order of rank, then the next
 // sequence: what neighbours read is still in the cache.
-struct Place {
+struct BlockTile {
     u32 row;
     u32 head;
     u32 rank;
 };
 
-DEVICE Place place_of_block(u32 tiles) {
+DEVICE BlockTile tile_of_block(u32 tiles) {
     const u32 rest = blockIdx.x / HEADS;
     return {rest / tiles, blockIdx.x % HEADS, rest % tiles};
 }
 
-DEVICE u64 qkv_start(const Place &place, u32 positions) {
+DEVICE u64 qkv_start(const BlockTile &place, u32 positions) {
     return (u64)place.row * positions * QKV_WIDTH + place.head * HEAD_SIZE;
 }
 
-DEVICE u64 out_start(const Place &place, u32 positions) {
+DEVICE u64 out_start(const BlockTile &place, u32 positions) {
     return (u64)place.row * positions * WIDTH + place.head * HEAD_SIZE;
 }
 
-DEVICE u64 line_start(const Place &place, u32 positions) {
+DEVICE u64 line_start(const BlockTile &place, u32 positions) {
     return ((u64)place.row * HEADS + place.head) * positions;
 }
 
@@ -46,7 +46,7 @@ struct HeadDropout {
     u64 row;
 };
 
-DEVICE HeadDropout head_dropout(const Step *step, const Dropout &dropout, const Place &place,
+DEVICE HeadDropout head_dropout(const Step *step, const Dropout &dropout, const BlockTile &place,
                                 u32 positions) {
     if (!DROPOUT) return {step, dropout, 0};
     return {step, dropout, ((step->first_row + place.row) * HEADS + place.head) * positions};

@@ -21,7 +21,7 @@ DEVICE float gradient_scale(const Step *step, const State *state) {
 }
 
 // fp16 gradients of logits would be subnormal: a power of two lifts the scale to [128, 256), and
-// the products that read them take it away again.
+// the matmuls that read them take it away again.
 DEVICE float extra_scale(float scale) {
     int exponent = (int)(__float_as_uint(scale) >> 23 & 0xff) - 127;
     int lift = 7 - exponent;
@@ -29,7 +29,7 @@ DEVICE float extra_scale(float scale) {
     return __uint_as_float((u32)(lift + 127) << 23);
 }
 
-// alpha and beta of the two products behind: the weight's gradient adds, the input's does not.
+// alpha and beta of the two matmuls behind: the weight's gradient adds, the input's does not.
 KERNEL SIGNATURE(head_scalars) {
     if (blockIdx.x >= blocks || threadIdx.x > 0) return;
     float alpha = 1.0f / extra_scale(gradient_scale(step, state));

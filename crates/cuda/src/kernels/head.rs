@@ -1,10 +1,10 @@
 //! The head, chunk by chunk: logits into the slab, losses and gradients in place, then both
-//! products. The weight's gradient comes before the input's, which overwrites `x`.
+//! matmuls. The weight's gradient comes before the input's, which overwrites `x`.
 
 use super::{count, sums};
 use crate::cublaslt::Orientation;
 use crate::lowering::{
-    Extent, Lowering, ModuleSpec, Place, ProductSpec, Source, flag, format_name, pack_of,
+    Extent, Location, Lowering, MatmulSpec, ModuleSpec, Source, flag, format_name, pack_of,
 };
 use crate::signature::{In, Out, T, WorkCount, signatures};
 use crate::step::Step;
@@ -12,7 +12,7 @@ use plan::ops::{HeadEval, HeadTrain};
 use plan::{BackendError, Dtype, StepState, TensorId};
 
 signatures! {
-    /// alpha and beta of the head's products, from the loss scale.
+    /// alpha and beta of the head's matmuls, from the loss scale.
     HeadScalars = head_scalars(
         blocks: WorkCount<u32>,
         step: In<Step>,
@@ -69,7 +69,7 @@ impl Head {
         })
     }
 
-    /// Whether gradients of logits carry an extra power of two, which the products take away.
+    /// Whether gradients of logits carry an extra power of two, which the matmuls take away.
     fn has_extra_scale(&self) -> bool {
         self.train && self.dtype == Dtype::F16
     }
@@ -94,15 +94,14 @@ impl Head {
         ModuleSpec { source: &HEAD, constants }
     }
 
-    fn product(&self, orientation: Orientation, [m, n, k]: [u64; 3]) -> ProductSpec {
+    fn matmul(&self, orientation: Orientation, [m, n, k]: [u64; 3]) -> MatmulSpec {
         let (inputs, output) = (self.dtype, self.dtype);
-        ProductSpec { orientation, m, n, k, inputs, output, accumulate: false, scalars: None }
+        MatmulSpec { orientation, m, n, k, inputs, output, accumulate: false, scalars: None }
     }
 
-    fn logits(&self, cx: &mut Lowering<'_>, tokens: u64, places: [Place; 4]) {
-        let spec =
-            self.product(Orientation::TimesTransposed, [tokens, self.vocabulary, self.width]);
-        cx.product(spec, places, None);
+    fn logits(&self, cx: &mut Lowering<'_>, tokens: u64, places: [Location; 4]) {
+        let spec = self.matmul(Orientation::TimesTransposed, [tokens, self.vocabulary, self.width]);
+        cx.matmul(spec, places, None);
     }
 
     /// The kernel of one chunk; the operands are those of the first.
@@ -124,9 +123,9 @@ impl Head {
 
 pub(super) fn train(cx: &mut Lowering<'_>, op: &HeadTrain) -> Result<(), BackendError> {
     let head = Head::new(cx, op.x, op.slab, true);
-    let [x, w, d_w] = [op.x, op.w, op.d_w].map(|id| cx.place(id));
+    let [x, w, d_w] = [op.x, op.w, op.d_w].map(|id| cx.location(id));
     let [x, w, d_w] = [x?, w?, d_w?];
-    let [slab, workspace] = [op.slab, op.workspace].map(|id| cx.place(id));
+    let [slab, workspace] = [op.slab, op.workspace].map(|id| cx.location(id));
     let [slab, workspace] = [slab?, workspace?];
     let (step, state) = (cx.step(), cx.read(op.state)?);
     let losses = CrossEntropy {
@@ -139,7 +138,7 @@ pub(super) fn train(cx: &mut Lowering<'_>, op: &HeadTrain) -> Result<(), Backend
     };
     let scalars = head.has_extra_scale().then_some(0);
     if scalars.is_some() {
-        let scalars = Out::at(Place::Scalars);
+        let scalars = Out::at(Location::Scalars);
         let kernel = HeadScalars { blocks: WorkCount(1), step, state, scalars };
         cx.launch(head.module(), Extent::new(1, 32), kernel)?;
     }
@@ -147,18 +146,18 @@ pub(super) fn train(cx: &mut Lowering<'_>, op: &HeadTrain) -> Result<(), Backend
         let x = x.plus(first * head.width * head.dtype.size());
         head.logits(cx, tokens, [x, w, slab, workspace]);
         head.cross_entropy(cx, (first, tokens), losses)?;
-        let weight = ProductSpec {
+        let weight = MatmulSpec {
             output: cx.dtype(op.d_w),
             accumulate: true,
             scalars,
-            ..head.product(Orientation::TransposedTimes, [head.vocabulary, head.width, tokens])
+            ..head.matmul(Orientation::TransposedTimes, [head.vocabulary, head.width, tokens])
         };
-        cx.product(weight, [slab, x, d_w, workspace], None);
-        let input = ProductSpec {
+        cx.matmul(weight, [slab, x, d_w, workspace], None);
+        let input = MatmulSpec {
             scalars: scalars.map(|at| at + 8),
-            ..head.product(Orientation::Plain, [tokens, head.width, head.vocabulary])
+            ..head.matmul(Orientation::Plain, [tokens, head.width, head.vocabulary])
         };
-        cx.product(input, [slab, w, x, workspace], None);
+        cx.matmul(input, [slab, w, x, workspace], None);
     }
     let targets = cx.shape(op.targets);
     sums::row_losses(cx, op.token_loss, op.row_loss, (targets.rows(), targets.width()))
@@ -166,7 +165,7 @@ pub(super) fn train(cx: &mut Lowering<'_>, op: &HeadTrain) -> Result<(), Backend
 
 pub(super) fn eval(cx: &mut Lowering<'_>, op: &HeadEval) -> Result<(), BackendError> {
     let head = Head::new(cx, op.x, op.slab, false);
-    let [x, w, slab, workspace] = [op.x, op.w, op.slab, op.workspace].map(|id| cx.place(id));
+    let [x, w, slab, workspace] = [op.x, op.w, op.slab, op.workspace].map(|id| cx.location(id));
     let [x, w, slab, workspace] = [x?, w?, slab?, workspace?];
     let losses = CrossEntropy {
         rows: WorkCount(0),

@@ -1,14 +1,14 @@
-//! Linear layers and their gradients: products of cuBLASLt, and the sum that a bias needs.
+//! Linear layers and their gradients: matmuls of cuBLASLt, and the sum that a bias needs.
 
 use super::{sums, unsupported};
 use crate::cublaslt::Orientation;
-use crate::lowering::{Lowering, ProductSpec};
+use crate::lowering::{Lowering, MatmulSpec};
 use plan::ops::{Linear, LinearBackwardInput, LinearBackwardWeight};
 use plan::{BackendError, TensorId};
 
 /// `out (+)= a b`, transposed as the orientation says. The op's shape rule has shown that all sizes
 /// follow from those of the left factor and the result.
-fn product(
+fn matmul(
     cx: &mut Lowering<'_>,
     orientation: Orientation,
     [a, b, out, workspace]: [TensorId; 4],
@@ -16,12 +16,12 @@ fn product(
 ) -> Result<(), BackendError> {
     let (left, right) = (cx.dtype(a), cx.dtype(b));
     if left != right {
-        return Err(unsupported(format!("a product of {left} with {right}")));
+        return Err(unsupported(format!("a matmul of {left} with {right}")));
     }
     let (shape, result) = (cx.shape(a), cx.shape(out));
     // Gradients of weights read tokens down, and add up over slices.
     let is_weight = orientation == Orientation::TransposedTimes;
-    let spec = ProductSpec {
+    let spec = MatmulSpec {
         orientation,
         m: result.rows(),
         n: result.width(),
@@ -31,22 +31,22 @@ fn product(
         accumulate: is_weight,
         scalars: None,
     };
-    let [a, b, out, workspace] = [a, b, out, workspace].map(|tensor| cx.place(tensor));
-    let bias = bias.map(|bias| cx.place(bias)).transpose()?;
-    cx.product(spec, [a?, b?, out?, workspace?], bias);
+    let [a, b, out, workspace] = [a, b, out, workspace].map(|tensor| cx.location(tensor));
+    let bias = bias.map(|bias| cx.location(bias)).transpose()?;
+    cx.matmul(spec, [a?, b?, out?, workspace?], bias);
     Ok(())
 }
 
 pub(super) fn forward(cx: &mut Lowering<'_>, op: &Linear) -> Result<(), BackendError> {
     let operands = [op.x, op.w, op.out, op.workspace];
-    product(cx, Orientation::TimesTransposed, operands, op.bias)
+    matmul(cx, Orientation::TimesTransposed, operands, op.bias)
 }
 
 pub(super) fn backward_input(
     cx: &mut Lowering<'_>,
     op: &LinearBackwardInput,
 ) -> Result<(), BackendError> {
-    product(cx, Orientation::Plain, [op.d_out, op.w, op.d_x, op.workspace], None)
+    matmul(cx, Orientation::Plain, [op.d_out, op.w, op.d_x, op.workspace], None)
 }
 
 pub(super) fn backward_weight(
@@ -54,7 +54,7 @@ pub(super) fn backward_weight(
     op: &LinearBackwardWeight,
 ) -> Result<(), BackendError> {
     let operands = [op.d_out, op.x, op.d_w, op.workspace];
-    product(cx, Orientation::TransposedTimes, operands, None)?;
+    matmul(cx, Orientation::TransposedTimes, operands, None)?;
     if let Some(d_bias) = op.d_bias {
         let (d_bias, workspace) = (cx.write(d_bias)?, cx.scratch(op.workspace)?);
         sums::bias_gradient(cx, op.d_out, workspace, d_bias)?;

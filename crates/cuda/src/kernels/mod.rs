@@ -11,7 +11,7 @@ mod linear;
 pub(crate) mod sums;
 mod update;
 
-use crate::lowering::{Lowering, Place};
+use crate::lowering::{Location, Lowering};
 use plan::BackendError;
 use plan::ops::{Op, Transfer};
 
@@ -47,8 +47,9 @@ pub(crate) fn lower(cx: &mut Lowering<'_>, op: &Op) -> Result<(), BackendError> 
 }
 
 fn transfer(cx: &mut Lowering<'_>, op: &Transfer) -> Result<(), BackendError> {
-    let (from, to, bytes) = (cx.place(op.from)?, cx.place(op.to)?, cx.bytes(op.from));
-    let on_host = [from, to].iter().filter(|place| matches!(place, Place::Host(_))).count();
+    let (from, to, bytes) = (cx.location(op.from)?, cx.location(op.to)?, cx.bytes(op.from));
+    let on_host =
+        [from, to].iter().filter(|location| matches!(location, Location::Host(_))).count();
     if on_host != 1 {
         return Err(unsupported("a transfer that is not between host and device".to_string()));
     }

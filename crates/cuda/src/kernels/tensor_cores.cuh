@@ -1,5 +1,5 @@
-// Products on tensor cores for attention: instructions that C++ lacks, who of a warp has which
-// numbers, tiles between global and shared memory, and the two kinds of products.
+// Matmuls on tensor cores for attention: instructions that C++ lacks, who of a warp has which
+// numbers, tiles between global and shared memory, and the two kinds of matmuls.
 //
 // Behind `attention_heads.cuh`. Defined by the host: T, a 16-bit format.
 
@@ -101,7 +101,7 @@ DEVICE float fast_log2(float x) {
 
 // Lanes and blocks.
 
-// In the result of a product, a lane has rows lane / 4 and that + 8, columns 2 (lane % 4) and the
+// In the result of a matmul, a lane has rows lane / 4 and that + 8, columns 2 (lane % 4) and the
 // next, of each tile of 16 x 8: numbers 0, 1 in the upper row, 2, 3 in the lower.
 DEVICE u32 lane_row() { return threadIdx.x % 32 / 4; }
 
@@ -205,7 +205,7 @@ DEVICE void store_rows(T *to, int limit, const float (&rows)[CHANNEL_TILES * 2][
     }
 }
 
-// Products.
+// Matmuls.
 
 // Where a lane reads 16 x 16 numbers: its matrices are the upper and the lower rows of the first
 // eight columns, then of the others. This is the order of a left operand, and of a right operand
@@ -214,13 +214,13 @@ DEVICE u32 left_offset() {
     return threadIdx.x % 16 * LINE_BYTES + threadIdx.x / 16 % 2 * 16;
 }
 
-// The same with the columns first, the order of a right operand that is read as it is: a product
+// The same with the columns first, the order of a right operand that is read as it is: a matmul
 // takes two registers of it that must be neighbours.
 DEVICE u32 right_offset() {
     return (threadIdx.x % 8 + threadIdx.x / 16 % 2 * 8) * LINE_BYTES + threadIdx.x / 8 % 2 * 16;
 }
 
-// TILES x 16 rows that a warp owns, the left operand of its products.
+// TILES x 16 rows that a warp owns, the left operand of its matmuls.
 template <int TILES, bool HELD> struct Rows {
     u32 address;
     u32 held[HELD ? TILES : 1][HELD ? CHANNEL_TILES : 1][4];
@@ -280,7 +280,7 @@ DEVICE void multiply(float (&sums)[TILES][CHANNEL_TILES * 2][4],
     }
 }
 
-// A result of a product becomes the left operand of the next: a lane has the same places in both.
+// A result of a matmul becomes the left operand of the next: a lane has the same places in both.
 template <int COUNT>
 DEVICE void weights_from(u32 (&weights)[COUNT / 16][4], const float (&tiles)[COUNT / 8][4]) {
     UNROLL for (int n = 0; n < COUNT / 8; ++n) {

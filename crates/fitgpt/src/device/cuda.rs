@@ -14,7 +14,7 @@ use spec::{Memory, RequestedDtype, RunSpec};
 /// Left to others where `vram` is 'auto': a browser or a desktop grows by as much in passing.
 const LEFT_TO_OTHERS: u64 = 256 << 20;
 
-/// What kernels and products take when they are first run, on the large side; it is measured when
+/// What kernels and matmuls take when they are first run, on the large side; it is measured when
 /// the plan is loaded.
 const CODE_RESERVE: u64 = 16 << 20;
 
@@ -36,9 +36,9 @@ impl CudaDevice {
     pub fn kind(&self) -> String {
         let info = self.gpu.info();
         let (major, minor) = self.gpu.compiler().version();
-        let products = self.gpu.products().version();
+        let matmuls = self.gpu.matmuls().version();
         let sms = info.multiprocessors;
-        format!("cuda sm_{} x{sms}, nvrtc {major}.{minor}, cublasLt {products}", info.sm)
+        format!("cuda sm_{} x{sms}, nvrtc {major}.{minor}, cublasLt {matmuls}", info.sm)
     }
 
     /// For people.
