@@ -6,8 +6,8 @@ use crate::case_builder::{CaseBuilder, NEAR_ONE, Normal, spread};
 use crate::masks::{MaskPlace, mask};
 use crate::values::{Values, stream};
 use model::{
-    Dims, Draft, EvalSpec, GenerateSpec, Level, ModelSpec, OptimizerSpec, Program, ProgramSpec,
-    TrainSpec, Types,
+    AdamW, Dims, Draft, EvalSpec, GenerateSpec, Gpt2, Level, ModelSpec, ModuleKind, Optimizer,
+    OptimizerSpec, Param, ParamKind, Program, ProgramSpec, TrainSpec, Types,
 };
 use plan::ops::{Dropout, DropoutSite, GeluKind, Scaling};
 use plan::{PlanError, Schedule, Scratch, StepInputs, StepState, TensorId};
@@ -126,10 +126,7 @@ const LRS: [f64; 10] =
     [1e-3, 2e-3, 3e-3, 4e-3, 3.758846e-3, 3.1e-3, 2.2e-3, 1.3e-3, 6.411543e-4, 4e-4];
 const GRAD_CLIP: f64 = 1.0;
 const OPTIMIZER: OptimizerSpec = OptimizerSpec {
-    beta1: 0.9,
-    beta2: 0.95,
-    eps: 1e-8,
-    weight_decay: 0.1,
+    rule: Optimizer::AdamW(AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1 }),
     scaling: Scaling::Off,
     offload: None,
 };
@@ -170,12 +167,12 @@ impl ModelCase {
     ) -> Result<ModelCase, PlanError> {
         let mut case = CaseBuilder::new(sizes.name, kind, tolerance);
         describe(&mut case, sizes);
-        let Draft { program, schedule } = Draft::new(spec, Rc::clone(scratch))?;
+        let Draft { program, schedule, .. } = Draft::new(spec, Rc::clone(scratch))?;
         let tensors = &schedule.tensors;
         // The padding between parameters must be zero, so whole arrays are cleared first.
         if let Some(first) = program.parameters.first() {
-            let moments = first.moments.into_iter().flatten();
-            for window in [first.weight].into_iter().chain(first.gradient).chain(moments) {
+            let state = first.state.iter().map(|&(_, id)| id);
+            for window in [first.weight].into_iter().chain(first.gradient).chain(state) {
                 case.clear(tensors.root(window).0);
             }
         }
@@ -187,7 +184,7 @@ impl ModelCase {
         for parameter in &program.parameters {
             let name = &parameter.param.name;
             let shape = parameter.param.shape.dims();
-            let values = case.drawn(name, shape, distribution(name))?;
+            let values = case.drawn(name, shape, distribution(&parameter.param))?;
             case.write(name, parameter.weight, shape, Values::F32(values));
         }
         Ok(ModelCase { case, program, schedule })
@@ -199,12 +196,12 @@ impl ModelCase {
 }
 
 /// Larger than nanoGPT's 0.02, so that no gradient is tiny; biases are not zero.
-fn distribution(parameter: &str) -> Normal {
-    match parameter {
-        "wte.weight" => spread(0.3),
-        name if name.contains("ln_") && name.ends_with("weight") => NEAR_ONE,
-        name if name.ends_with("bias") => spread(0.1),
-        _ => spread(0.15),
+fn distribution(parameter: &Param) -> Normal {
+    match (parameter.kind, parameter.module.kind) {
+        (ParamKind::Bias, _) => spread(0.1),
+        (ParamKind::Weight, ModuleKind::TokenEmbedding) => spread(0.3),
+        (ParamKind::Weight, ModuleKind::LayerNorm) => NEAR_ONE,
+        (ParamKind::Weight, ModuleKind::Linear | ModuleKind::PositionEmbedding) => spread(0.15),
     }
 }
 
@@ -225,8 +222,12 @@ fn describe(case: &mut CaseBuilder, sizes: &Sizes) {
 }
 
 fn program_spec(sizes: &Sizes) -> ProgramSpec {
-    let model =
-        ModelSpec { dims: sizes.dims, dropout: sizes.dropout, gelu: sizes.gelu, types: Types::F32 };
+    let model = ModelSpec {
+        dims: sizes.dims,
+        dropout: sizes.dropout,
+        architecture: Gpt2 { gelu: sizes.gelu }.into(),
+        types: Types::F32,
+    };
     ProgramSpec { model, train: None, eval: None, generate: None }
 }
 
@@ -369,7 +370,7 @@ fn curve(sizes: &Sizes, scratch: &Rc<dyn Scratch>) -> Result<Case, PlanError> {
 }
 
 fn describe_optimizer(case: &mut CaseBuilder) {
-    let OptimizerSpec { beta1, beta2, eps, weight_decay, .. } = OPTIMIZER;
+    let Optimizer::AdamW(AdamW { beta1, beta2, eps, weight_decay }) = OPTIMIZER.rule;
     case.attribute("betas", Attribute::Floats(vec![beta1, beta2]));
     case.attribute("eps", Attribute::Float(eps));
     case.attribute("weight_decay", Attribute::Float(weight_decay));

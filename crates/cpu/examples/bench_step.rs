@@ -2,7 +2,10 @@
 //! one JSON line with the median. `cargo xtask bench` runs it beside nanoGPT.
 
 use fitgpt_cpu::{CpuBackend, CpuOptions, CpuScratch};
-use model::{Dims, Draft, ModelSpec, OptimizerSpec, Program, ProgramSpec, TrainSpec, Types, init};
+use model::{
+    AdamW, Dims, Draft, Gpt2, ModelSpec, Optimizer, OptimizerSpec, Program, ProgramSpec, TrainSpec,
+    Types, init,
+};
 use plan::ops::{GeluKind, Scaling};
 use plan::{Backend, BackendError, Plan, StepInputs, StepState, verify};
 use std::collections::BTreeMap;
@@ -52,15 +55,17 @@ fn draft(flags: &BTreeMap<&'static str, u64>, dims: Dims) -> Result<Draft, Box<d
     let slice = if flags["slice"] == 0 { flags["batch_size"] } else { flags["slice"] };
     let scratch = CpuScratch { threads: flags["threads"] as usize };
     let optimizer = OptimizerSpec {
-        beta1: 0.9,
-        beta2: 0.95,
-        eps: 1e-8,
-        weight_decay: 0.1,
+        rule: Optimizer::AdamW(AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1 }),
         scaling: Scaling::Off,
         offload: None,
     };
     let spec = ProgramSpec {
-        model: ModelSpec { dims, dropout: 0.0, gelu: GeluKind::Erf, types: Types::F32 },
+        model: ModelSpec {
+            dims,
+            dropout: 0.0,
+            architecture: Gpt2 { gelu: GeluKind::Erf }.into(),
+            types: Types::F32,
+        },
         train: Some(TrainSpec {
             slices: vec![slice],
             positions: dims.block_size,
@@ -101,7 +106,7 @@ fn initialise(
 fn main() -> Result<(), Box<dyn Error>> {
     let flags = flags()?;
     let dims = dims(&flags)?;
-    let Draft { program, schedule } = draft(&flags, dims)?;
+    let Draft { program, schedule, .. } = draft(&flags, dims)?;
     let plan = Plan::new(schedule)?;
     let options = CpuOptions::new(flags["threads"] as usize);
     let proved = verify(plan, CpuScratch { threads: options.threads });

@@ -3,7 +3,7 @@
 
 use crate::log::Log;
 use crate::torch::{TorchRun, WORKSPACE, WORKSPACE_HOPPER};
-use model::params::reported_parameters;
+use model::gpt2::reported_parameters;
 use model::{Dims, GPT2_ROWS};
 use plan::Dtype;
 use search::machine::gpu_format;

@@ -3,7 +3,7 @@
 
 use crate::case::Case;
 use crate::torch::{Peak, TorchRun, peaks};
-use model::params::reported_parameters;
+use model::gpt2::reported_parameters;
 use model::{Dims, Level};
 use plan::hardware::Card;
 use plan::{Bytes, Dtype};

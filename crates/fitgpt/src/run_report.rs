@@ -96,9 +96,9 @@ fn overrides(settings: &Settings) {
 }
 
 fn parameters(dims: &model::Dims) -> Result<(), TrainError> {
-    let reported = model::params::reported_parameters(dims).map_err(search::SearchError::from)?;
+    let reported = model::gpt2::reported_parameters(dims).map_err(search::SearchError::from)?;
     screen::line(&format!("number of parameters: {:.2}M", reported as f64 / 1e6));
-    let table = model::params::parameters(dims).map_err(search::SearchError::from)?;
+    let table = model::gpt2::parameters(dims).map_err(search::SearchError::from)?;
     for (word, decays) in [("decayed", true), ("non-decayed", false)] {
         let of_kind = || table.iter().filter(|param| param.decays() == decays);
         let (count, sum) = (of_kind().count(), of_kind().map(|param| param.shape.elements()).sum());

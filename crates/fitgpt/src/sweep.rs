@@ -176,7 +176,7 @@ fn cells(row: &Row, keys: usize) -> Vec<String> {
         }
     }
     let dims = row.case.as_ref().map(|case| case.dims);
-    let parameters = dims.and_then(|dims| model::params::reported_parameters(&dims).ok());
+    let parameters = dims.and_then(|dims| model::gpt2::reported_parameters(&dims).ok());
     let parameters = parameters.map_or("-".to_string(), |n| format!("{:.1}M", n as f64 / 1e6));
     let none = || "-".to_string();
     cells.push(parameters);

@@ -2,7 +2,7 @@
 //! `GPT(config)` draws. Fills that are overwritten later are skipped, only their draws count.
 
 use crate::dims::Dims;
-use crate::params::{Init, Module, Param};
+use crate::params::{Init, ModuleKind, Param};
 use rng::torch::Generator;
 
 const STD: f64 = 0.02;
@@ -27,9 +27,9 @@ pub fn nanogpt(
     let mut tied_embedding = None;
     for (index, param) in params.iter().enumerate() {
         let elements = param.shape.elements();
-        match param.row.init {
+        match param.init {
             Init::Zero | Init::One => {
-                let value = if param.row.init == Init::One { 1.0 } else { 0.0 };
+                let value = if param.init == Init::One { 1.0 } else { 0.0 };
                 for (first, size) in pieces(elements) {
                     values.clear();
                     values.resize(size as usize, value);
@@ -37,7 +37,7 @@ pub fn nanogpt(
                 }
             }
             // The head is initialised last and is the same tensor: this fill does not survive.
-            Init::Normal if param.row.module == Module::TokenEmbedding => {
+            Init::Normal if param.module.kind == ModuleKind::TokenEmbedding => {
                 generator.skip_normal(elements);
                 tied_embedding = Some((index, elements));
             }
@@ -52,7 +52,7 @@ pub fn nanogpt(
         fill(generator, elements, STD, &mut values, |first, v| put(index, first, v));
     }
     for (index, param) in params.iter().enumerate() {
-        if param.row.init == Init::Residual {
+        if param.init == Init::Residual {
             let elements = param.shape.elements();
             fill(generator, elements, residual_std, &mut values, |first, v| put(index, first, v));
         }
@@ -96,14 +96,14 @@ fn skip_constructors(params: &[Param], generator: &mut Generator) {
     let mut head = 0;
     for param in params {
         let elements = param.shape.elements();
-        match param.row.module {
-            Module::TokenEmbedding => {
+        match param.module.kind {
+            ModuleKind::TokenEmbedding => {
                 generator.skip_normal(elements);
                 head = elements;
             }
-            Module::PositionEmbedding => generator.skip_normal(elements),
-            Module::Linear => generator.skip(elements),
-            Module::LayerNorm => {}
+            ModuleKind::PositionEmbedding => generator.skip_normal(elements),
+            ModuleKind::Linear => generator.skip(elements),
+            ModuleKind::LayerNorm => {}
         }
     }
     generator.skip(head);

@@ -1,7 +1,9 @@
-//! How much of a transformer layer is kept from forward to backward: the levels, strongest last,
-//! and the activations that each makes again.
+//! How much of a transformer layer is kept from forward to backward: the levels, strongest last.
+//! Which activations a level makes again is the architecture's to say.
 
-use plan::{Schedule, Scope, SegmentId, TensorId};
+use crate::activation::{Activation, Activations};
+use crate::architecture::Network;
+use plan::{Scope, SegmentId, TensorId, Tensors};
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -15,11 +17,11 @@ pub enum Level {
     R1,
     /// GELU and both layer norms.
     R2,
-    /// And the MLP's first product.
+    /// And the MLP's first matmul.
     R3,
-    /// As R2, and the product of query, key and value.
+    /// As R2, and the matmul of query, key and value.
     R3q,
-    /// Both products.
+    /// Both matmuls.
     R4,
     /// And the residual stream between attention and MLP.
     R5,
@@ -51,39 +53,9 @@ impl Level {
         Level::ALL.into_iter().find(|level| level.name() == name)
     }
 
-    /// Whether a matrix product is done twice.
-    pub fn repeats_products(self) -> bool {
+    /// Whether a matmul is done twice.
+    pub fn repeats_matmuls(self) -> bool {
         self >= Level::R3
-    }
-
-    /// The activations of a layer that are not kept, by their names in the schedule.
-    pub fn dropped(self) -> Vec<&'static str> {
-        // A norm's mean and deviation are 8 bytes of a token: with them, its gradient makes its
-        // output again on the way. They go where the norm has to be done again anyway.
-        const LIGHT: [&str; 3] = ["gelu", "ln_1", "ln_2"];
-        let more: &[&str] = match self {
-            Level::R0 => return Vec::new(),
-            Level::R1 => return vec!["gelu"],
-            Level::R2 => &[],
-            Level::R3 => &["fch", "ln_2_mean", "ln_2_rstd"],
-            Level::R3q => &["qkv", "ln_1_mean", "ln_1_rstd"],
-            Level::R4 => &["fch", "qkv", "ln_1_mean", "ln_1_rstd", "ln_2_mean", "ln_2_rstd"],
-            Level::R5 => {
-                &["fch", "qkv", "x_mid", "ln_1_mean", "ln_1_rstd", "ln_2_mean", "ln_2_rstd"]
-            }
-            Level::R6 => &[
-                "fch",
-                "qkv",
-                "x_mid",
-                "att",
-                "lse",
-                "ln_1_mean",
-                "ln_1_rstd",
-                "ln_2_mean",
-                "ln_2_rstd",
-            ],
-        };
-        LIGHT.iter().chain(more).copied().collect()
     }
 }
 
@@ -95,16 +67,19 @@ impl fmt::Display for Level {
 
 /// The tensors of a training segment that layers at these levels do not keep. A layer without a
 /// level keeps everything.
-pub fn dropped(schedule: &Schedule, segment: SegmentId, levels: &[Level]) -> BTreeSet<TensorId> {
-    let names = |layer: u32| levels.get(layer as usize).map_or(Vec::new(), |level| level.dropped());
-    let tensors = &schedule.tensors;
-    let is_dropped = |id: &TensorId| {
-        let tensor = tensors.get(*id);
-        let (Scope::Segment(of), Some(layer)) = (tensor.scope, tensor.layer) else {
-            return false;
-        };
-        let own = tensor.name.strip_prefix(&format!("h.{layer}."));
-        of == segment && own.is_some_and(|name| names(layer).contains(&name))
+pub(crate) fn dropped(
+    network: &dyn Network,
+    activations: &Activations,
+    tensors: &Tensors,
+    segment: SegmentId,
+    levels: &[Level],
+) -> BTreeSet<TensorId> {
+    let is_dropped = |id: TensorId, activation: Activation| {
+        let tensor = tensors.get(id);
+        let level = tensor.layer.and_then(|layer| levels.get(layer as usize));
+        let is_here = tensor.scope == Scope::Segment(segment);
+        is_here && level.is_some_and(|&level| network.dropped(level).contains(&activation))
     };
-    tensors.ids().filter(is_dropped).collect()
+    let all = activations.iter().map(|(&id, &activation)| (id, activation));
+    all.filter(|&(id, activation)| is_dropped(id, activation)).map(|(id, _)| id).collect()
 }

@@ -1,20 +1,34 @@
-//! GPT-2 as data, exactly as nanoGPT defines it: [`dims`] are its sizes, [`params`] its one table
-//! of parameters, [`init`] its initial weights, and [`gpt2`] its schedules for training,
-//! evaluation and generation.
+//! Models as data. [`program`] is what a run is made of whatever the model: specs, segments and the
+//! ids of a caller. An [`architecture`] supplies modules, a forward pass and what each level of
+//! recompute drops; [`gpt2`] is one, exactly as nanoGPT defines it, and [`init`] its initial
+//! weights. An [`optimizer`] supplies its state and its op; [`adamw`] is one.
 #![forbid(unsafe_code)]
 
 pub mod dims;
+pub mod architecture;
 pub mod gpt2;
-pub mod init;
-pub mod levels;
+mod forward;
 pub mod params;
+pub mod activation;
+pub mod levels;
+pub mod init;
+pub mod program;
+pub mod generation;
 mod run_tensors;
+pub mod optimizer;
+pub mod adamw;
 pub mod update;
 
+pub use activation::Activation;
+pub use adamw::AdamW;
+pub use architecture::Architecture;
 pub use dims::{Dims, DimsError, GPT2_ROWS, NORM_EPSILON, unsaid_attributes};
-pub use gpt2::{
-    Draft, EvalSpec, GenerateSegments, GenerateSpec, LogitsSegment, LossSegment, ModelSpec,
-    NextLogits, OptimizerSpec, Program, ProgramParam, ProgramSpec, TrainSpec, Types,
-};
+pub use generation::{GenerateSegments, LogitsSegment, NextLogits};
+pub use gpt2::Gpt2;
 pub use levels::Level;
-pub use params::{Init, Module, Param, ParamRow, parameters};
+pub use optimizer::{Optimizer, OptimizerSpec};
+pub use params::{Init, Module, ModuleKind, Param, ParamKind};
+pub use program::{
+    Draft, EvalSpec, GenerateSpec, LossSegment, ModelSpec, Program, ProgramParam, ProgramSpec,
+    TrainSpec, Types,
+};

@@ -1,15 +1,16 @@
-//! What outlives segments: flat arrays of weights, gradients and moments with a window for each
-//! parameter, the step state, and room for losses.
+//! What outlives segments: flat arrays of weights, gradients and optimizer state with a window for
+//! each parameter, the step state, and room for losses.
 
-use crate::gpt2::{ProgramParam, ProgramSpec};
-use crate::params::{FlatLayout, Param, parameters};
+use crate::optimizer::StateRow;
+use crate::params::{FlatLayout, Module, Param, ParamKind, parameters};
+use crate::program::{ProgramParam, ProgramSpec};
 use plan::{Bytes, Dtype, PlanError, Role, ScheduleBuilder, Scope, Shape, StepState, TensorId};
 use std::collections::BTreeMap;
 
 /// What outlives segments.
 pub(crate) struct RunTensors {
     pub parameters: Vec<ProgramParam>,
-    pub by_name: BTreeMap<String, TensorId>,
+    by_module: BTreeMap<(Module, Option<u32>, ParamKind), TensorId>,
     pub gradient_of: BTreeMap<TensorId, TensorId>,
     pub flat: Flat,
     pub decayed: u64,
@@ -26,8 +27,8 @@ pub(crate) struct Flat {
     pub master: Option<FlatRole>,
     /// In training.
     pub gradients: Option<FlatRole>,
-    /// In training.
-    pub moments: Option<[FlatRole; 2]>,
+    /// By the optimizer's table; empty without training.
+    pub state: Vec<(StateRow, FlatRole)>,
 }
 
 impl Flat {
@@ -43,18 +44,22 @@ impl Flat {
         };
         let compute = role("weights", "", types.compute, Role::Weight, Scope::Run)?;
         let Some(train) = &spec.train else {
-            return Ok(Flat { compute, master: None, gradients: None, moments: None });
+            return Ok(Flat { compute, master: None, gradients: None, state: Vec::new() });
         };
-        let state = if train.optimizer.offload.is_some() { Scope::Host } else { Scope::Run };
+        let scope = if train.optimizer.offload.is_some() { Scope::Host } else { Scope::Run };
         let master = match types.compute {
             Dtype::F32 => None,
-            _ => Some(role("master", "master ", Dtype::F32, Role::Master, state)?),
+            _ => Some(role("master", "master ", Dtype::F32, Role::Master, scope)?),
         };
         let gradients = role("gradients", "grad ", Dtype::F32, Role::Gradient, Scope::Run)?;
-        let m = role("m", "m ", types.moments, Role::Moment, state)?;
-        let v = role("v", "v ", types.moments, Role::Moment, state)?;
-        let gradients = Some(gradients);
-        Ok(Flat { compute, master, gradients, moments: Some([m, v]) })
+        let rows = train.optimizer.rule.rule().state(&types).into_iter();
+        let state = rows
+            .map(|row| {
+                let prefix = format!("{} ", row.name);
+                Ok((row, role(row.name, &prefix, row.dtype, row.role, scope)?))
+            })
+            .collect::<Result<_, PlanError>>()?;
+        Ok(Flat { compute, master, gradients: Some(gradients), state })
     }
 
     fn parameter(&self, index: usize, param: Param) -> ProgramParam {
@@ -64,7 +69,7 @@ impl Flat {
             weight: self.master.as_ref().map_or(compute, |master| master.windows[index]),
             compute,
             gradient: self.gradients.as_ref().map(|role| role.windows[index]),
-            moments: self.moments.as_ref().map(|[m, v]| [m.windows[index], v.windows[index]]),
+            state: self.state.iter().map(|(row, role)| (row.name, role.windows[index])).collect(),
         }
     }
 }
@@ -77,13 +82,14 @@ pub(crate) struct FlatRole {
 
 impl RunTensors {
     pub fn new(b: &mut ScheduleBuilder, spec: &ProgramSpec) -> Result<RunTensors, PlanError> {
-        let table = parameters(&spec.model.dims)?;
+        let table = parameters(spec.model.architecture.network(), &spec.model.dims)?;
         let layout = FlatLayout::new(&table);
         let flat = Flat::new(b, spec, &table)?;
         let numbered = table.into_iter().enumerate();
         let parameters: Vec<ProgramParam> =
             numbered.map(|(index, param)| flat.parameter(index, param)).collect();
-        let by_name = parameters.iter().map(|p| (p.param.name.clone(), p.compute)).collect();
+        let key = |param: &Param| (param.module, param.layer, param.kind);
+        let by_module = parameters.iter().map(|p| (key(&p.param), p.compute)).collect();
         let gradient_of =
             parameters.iter().filter_map(|p| Some((p.compute, p.gradient?))).collect();
         let state_shape = Shape::new(&[StepState::WORDS as u64])?;
@@ -95,7 +101,7 @@ impl RunTensors {
             .map(|rows| b.run_tensor("row_loss", Dtype::F32, Shape::new(&[rows])?, Role::State))
             .transpose()?;
         let (decayed, total) = (layout.decayed, layout.total);
-        Ok(RunTensors { parameters, by_name, gradient_of, flat, decayed, total, state, row_loss })
+        Ok(RunTensors { parameters, by_module, gradient_of, flat, decayed, total, state, row_loss })
     }
 }
 
@@ -108,14 +114,21 @@ impl RunTensors {
         self.gradient_of.get(&weight).copied().ok_or_else(|| missing("gradients"))
     }
 
-    pub fn weight(&self, name: &str) -> Result<TensorId, PlanError> {
-        self.by_name.get(name).copied().ok_or_else(|| missing(name))
+    /// What kernels read of a parameter.
+    pub fn parameter(
+        &self,
+        module: Module,
+        layer: Option<u32>,
+        kind: ParamKind,
+    ) -> Result<TensorId, PlanError> {
+        let found = self.by_module.get(&(module, layer, kind)).copied();
+        found.ok_or_else(|| missing(&module.parameter_name(layer, kind)))
     }
 }
 
 /// A segment asks for a tensor that the program was not told to have.
 pub(crate) fn missing(what: &str) -> PlanError {
-    PlanError::Attribute { op: "gpt2", problem: format!("this program has no {what}") }
+    PlanError::Attribute { op: "program", problem: format!("this program has no {what}") }
 }
 
 fn flat_role(

@@ -1,17 +1,17 @@
-//! The update's segment: norm, loss scale, AdamW over the two groups of parameters. Where the
+//! The update's segment: norm, loss scale, the optimizer over two groups of parameters. Where the
 //! optimizer's state lives in host memory it passes through the device window by window, the next
 //! one on its way while one is worked on.
 
-use crate::gpt2::OptimizerSpec;
+use crate::optimizer::{OptimizerSpec, UpdatePart};
 use crate::run_tensors::{Flat, FlatRole, RunTensors, element_offset, missing};
-use plan::ops::{AdamW, GRAD_NORM_BLOCK, GradNorm, LossScaler, Transfer};
+use plan::ops::{GRAD_NORM_BLOCK, GradNorm, LossScaler, Transfer};
 use plan::{
     Dtype, Pass, Phase, PlanError, Role, ScheduleBuilder, Scope, SegmentBuilder, SegmentId, Shape,
     TensorId,
 };
 
 /// Elements of offloaded state that pass through the device at a time: 32 MiB of f32, long enough
-/// for the full rate of a copy; two windows of master, m and v are alive together.
+/// for the full rate of a copy; two windows of master and state are alive together.
 pub const OFFLOAD_WINDOW: u64 = 1 << 23;
 
 /// A part of all parameters that is updated by one op.
@@ -19,8 +19,8 @@ struct Part {
     first: u64,
     elements: u64,
     weight_decay: f64,
-    /// Weights, m and v, wherever they live.
-    state: [TensorId; 3],
+    /// The weights and the optimizer's state, wherever they live.
+    state: Vec<TensorId>,
     gradients: TensorId,
     copy: Option<TensorId>,
 }
@@ -42,10 +42,11 @@ pub(crate) fn segment(
     segment.push(LossScaler { state, scaling: spec.scaling })?;
     let mut next = parts.first().map(|part| arrive(&mut segment, part)).transpose()?;
     for (index, part) in parts.iter().enumerate() {
-        let here = next.take().unwrap_or(part.state);
+        let here = next.take().unwrap_or_else(|| part.state.clone());
         next = parts.get(index + 1).map(|part| arrive(&mut segment, part)).transpose()?;
-        adamw(&mut segment, part, here, state, spec)?;
-        for (from, to) in here.into_iter().zip(part.state).filter(|(from, to)| from != to) {
+        change(&mut segment, part, &here, state, spec)?;
+        let back = here.into_iter().zip(part.state.iter().copied());
+        for (from, to) in back.filter(|(from, to)| from != to) {
             segment.push(Transfer { from, to })?;
         }
     }
@@ -58,13 +59,12 @@ fn parts(
     run: &RunTensors,
     spec: &OptimizerSpec,
 ) -> Result<Vec<Part>, PlanError> {
-    let Flat { compute, master, gradients, moments } = &run.flat;
-    let (Some(gradients), Some([m, v])) = (gradients, moments) else {
-        return Err(missing("gradients"));
-    };
+    let Flat { compute, master, gradients, state } = &run.flat;
+    let gradients = gradients.as_ref().ok_or_else(|| missing("gradients"))?;
     let weights = master.as_ref().unwrap_or(compute);
+    let weight_decay = spec.rule.rule().weight_decay();
     let groups =
-        [("decayed", 0..run.decayed, spec.weight_decay), ("other", run.decayed..run.total, 0.0)];
+        [("decayed", 0..run.decayed, weight_decay), ("other", run.decayed..run.total, 0.0)];
     let mut parts = Vec::new();
     for (group, range, weight_decay) in groups {
         let size = spec.offload.unwrap_or(range.end - range.start).max(1);
@@ -86,7 +86,10 @@ fn parts(
                 elements,
                 weight_decay,
                 copy: master.as_ref().map(|_| window(compute)).transpose()?,
-                state: [window(weights)?, window(m)?, window(v)?],
+                state: std::iter::once(weights)
+                    .chain(state.iter().map(|(_, role)| role))
+                    .map(&mut window)
+                    .collect::<Result<_, _>>()?,
                 gradients: window(gradients)?,
             });
             first += elements;
@@ -96,8 +99,8 @@ fn parts(
 }
 
 /// Where a part's state is worked on: where it lives, or copied to the device.
-fn arrive(segment: &mut SegmentBuilder<'_>, part: &Part) -> Result<[TensorId; 3], PlanError> {
-    let mut here = part.state;
+fn arrive(segment: &mut SegmentBuilder<'_>, part: &Part) -> Result<Vec<TensorId>, PlanError> {
+    let mut here = part.state.clone();
     for tensor in &mut here {
         let (from, row) = (*tensor, segment.tensor(*tensor).clone());
         if row.scope == Scope::Host {
@@ -109,26 +112,16 @@ fn arrive(segment: &mut SegmentBuilder<'_>, part: &Part) -> Result<[TensorId; 3]
     Ok(here)
 }
 
-fn adamw(
+/// The optimizer's own op.
+fn change(
     segment: &mut SegmentBuilder<'_>,
     part: &Part,
-    [weights, m, v]: [TensorId; 3],
-    state: TensorId,
+    here: &[TensorId],
+    step_state: TensorId,
     spec: &OptimizerSpec,
 ) -> Result<(), PlanError> {
     let &Part { first, weight_decay, gradients, copy, .. } = part;
-    let OptimizerSpec { beta1, beta2, eps, .. } = *spec;
-    segment.push(AdamW {
-        weights,
-        copy,
-        gradients,
-        m,
-        v,
-        state,
-        beta1,
-        beta2,
-        eps,
-        weight_decay,
-        first,
-    })
+    let (&weights, state) = here.split_first().ok_or_else(|| missing("weights"))?;
+    let part = UpdatePart { first, weight_decay, weights, copy, gradients, state, step_state };
+    segment.push(spec.rule.rule().op(part)?)
 }

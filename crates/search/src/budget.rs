@@ -219,7 +219,7 @@ impl Search<'_> {
             return Ok(Rc::clone(seen));
         }
         let draft = Draft::clone(&*self.keeping_all(rows)?);
-        let Draft { program, schedule } = draft.at(&[level; PROBED_LAYERS as usize])?;
+        let Draft { program, schedule, .. } = draft.at(&[level; PROBED_LAYERS as usize])?;
         let segment = program.train[0].segment;
         let tokens = rows.saturating_mul(self.train.positions);
         let hardware = &self.machine.hardware;

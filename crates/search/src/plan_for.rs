@@ -8,8 +8,8 @@ use crate::planned::Planned;
 use crate::refusal::Refusal;
 use model::update::OFFLOAD_WINDOW;
 use model::{
-    Dims, Draft, EvalSpec, GenerateSpec, Level, ModelSpec, OptimizerSpec, ProgramSpec, TrainSpec,
-    Types,
+    AdamW, Dims, Draft, EvalSpec, GenerateSpec, Gpt2, Level, ModelSpec, OptimizerSpec, ProgramSpec,
+    TrainSpec, Types,
 };
 use plan::ops::Scaling;
 use plan::{Bytes, Dtype, Scope};
@@ -293,7 +293,7 @@ impl<'a> Task<'a> {
     fn outside_training(&self) -> Result<[u64; 2], SearchError> {
         let train = TrainSpec { slices: Vec::new(), ..self.train_spec() };
         let spec = ProgramSpec { eval: None, generate: None, ..self.spec(Some(train), 1) };
-        let Draft { program, schedule } = Draft::new(&spec, Rc::clone(&self.machine.scratch))?;
+        let Draft { program, schedule, .. } = Draft::new(&spec, Rc::clone(&self.machine.scratch))?;
         let held = |scope| schedule.tensors.held_bytes(scope).map_or(u64::MAX, Bytes::get);
         let device = held(Scope::Run).saturating_sub(scratch_bytes(&schedule));
         let host = HostBytes::new(self.run, &program, &schedule.tensors).total();
@@ -351,7 +351,8 @@ impl<'a> Task<'a> {
             _ => Scaling::Off,
         };
         let offload = self.levers.offload.then_some(OFFLOAD_WINDOW);
-        OptimizerSpec { beta1, beta2, eps: ADAM_EPS, weight_decay, scaling, offload }
+        let rule = AdamW { beta1, beta2, eps: ADAM_EPS, weight_decay }.into();
+        OptimizerSpec { rule, scaling, offload }
     }
 }
 
@@ -385,7 +386,8 @@ fn check_context(run: &RunSpec, dims: &Dims) -> Result<(), SearchError> {
 }
 
 fn model(run: &RunSpec, dims: Dims, types: Types) -> ModelSpec {
-    ModelSpec { dims, dropout: run.dropout as f32, gelu: run.gelu_kind(), types }
+    let architecture = Gpt2 { gelu: run.gelu_kind() }.into();
+    ModelSpec { architecture, dims, dropout: run.dropout as f32, types }
 }
 
 /// A prompt is padded to the next power of two, so no long context waits for more than twice its

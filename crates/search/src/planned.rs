@@ -41,7 +41,7 @@ impl Planned {
         cut: Option<Cut>,
         machine: &Machine,
     ) -> Result<Planned, PlanError> {
-        let Draft { program, schedule } = Draft::new(spec, Rc::clone(&machine.scratch))?;
+        let Draft { program, schedule, .. } = Draft::new(spec, Rc::clone(&machine.scratch))?;
         let plan = Plan::new(schedule)?;
         let host = HostBytes::new(run, &program, &plan.schedule.tensors);
         let mut planned = Planned { program, plan, cut, host, seconds: 0.0 };

@@ -5,7 +5,7 @@ use crate::machine::{Machine, gpu_format};
 use crate::plan_for::{may_fit, plan_if_it_fits};
 use crate::planned::Planned;
 use model::Dims;
-use model::params::reported_parameters;
+use model::gpt2::reported_parameters;
 use plan::Dtype;
 use plan::hardware::Hardware;
 use spec::Value;

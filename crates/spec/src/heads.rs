@@ -1,7 +1,7 @@
 //! The nearest models that exist to one whose width cannot be split into its heads.
 
 use crate::error::SpecError;
-use model::params::reported_parameters;
+use model::gpt2::reported_parameters;
 use model::{Dims, DimsError};
 
 /// A width with a number of heads that divides it.

@@ -223,9 +223,8 @@ fn tensors(engine: &Engine) -> Vec<Kept> {
         let name = &row.param.name;
         let copy = Some(row.compute).filter(|&id| id != row.weight);
         add(format!("weights/{name}"), row.weight, copy);
-        if let Some([m, v]) = row.moments {
-            add(format!("m/{name}"), m, None);
-            add(format!("v/{name}"), v, None);
+        for &(kind, id) in &row.state {
+            add(format!("{kind}/{name}"), id, None);
         }
     }
     add("state".to_string(), program.state, None);

@@ -3,8 +3,8 @@
 
 use fitgpt_cpu::{CpuBackend, CpuOptions, CpuScratch};
 use model::{
-    Dims, Draft, EvalSpec, GenerateSpec, Level, LossSegment, ModelSpec, OptimizerSpec, Program,
-    ProgramSpec, TrainSpec, Types,
+    AdamW, Dims, Draft, EvalSpec, GenerateSpec, Gpt2, Level, LossSegment, ModelSpec, ModuleKind,
+    Optimizer, OptimizerSpec, Program, ProgramSpec, TrainSpec, Types,
 };
 use plan::ops::{GeluKind, Scaling};
 use plan::{Backend, Dtype, Plan, StepInputs, StepState, TensorId, verify};
@@ -53,10 +53,7 @@ impl Setup {
     pub fn draft(&self) -> Draft {
         let dims = self.dims.checked().unwrap();
         let optimizer = OptimizerSpec {
-            beta1: 0.9,
-            beta2: 0.95,
-            eps: 1e-8,
-            weight_decay: 0.1,
+            rule: Optimizer::AdamW(AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1 }),
             scaling: Scaling::Off,
             offload: self.offload,
         };
@@ -74,7 +71,7 @@ impl Setup {
             model: ModelSpec {
                 dims,
                 dropout: self.dropout,
-                gelu: GeluKind::Erf,
+                architecture: Gpt2 { gelu: GeluKind::Erf }.into(),
                 types: Types { moments: self.moments, ..Types::F32 },
             },
             train: Some(train),
@@ -85,7 +82,7 @@ impl Setup {
     }
 
     pub fn run(&self, options: CpuOptions) -> Run {
-        let Draft { program, schedule } = self.draft();
+        let Draft { program, schedule, .. } = self.draft();
         let plan = Plan::new(schedule).unwrap();
         let proved = verify(plan, self.scratch()).unwrap();
         let mut run = Run { backend: CpuBackend::new(proved, options).unwrap(), program };
@@ -119,7 +116,8 @@ impl Run {
     fn fill_weights(&mut self) {
         for (index, p) in self.program.parameters.iter().enumerate() {
             let mut stream = rng::Stream::new(11, rng::Purpose::Init, index as u64);
-            let centre = if p.param.name.contains("ln_") { 1.0 } else { 0.0 };
+            let is_norm = p.param.module.kind == ModuleKind::LayerNorm;
+            let centre = if is_norm { 1.0 } else { 0.0 };
             let elements = p.param.shape.elements();
             let values: Vec<f32> = (0..elements).map(|_| centre + 0.1 * stream.normal()).collect();
             self.backend.write(p.weight, &to_bytes(&values)).unwrap();

@@ -49,8 +49,8 @@ fn moments_after(updates: u64, gradient: f32, moments: Dtype) -> [f64; 2] {
         }
         run.update_at(0.0, 0.0);
     }
-    let [m, v] = run.program.parameters[0].moments.unwrap();
-    [m, v].map(|id| mean(&mut run, id, moments))
+    let state = &run.program.parameters[0].state;
+    [state[0].1, state[1].1].map(|id| mean(&mut run, id, moments))
 }
 
 fn mean(run: &mut Run, id: plan::TensorId, dtype: Dtype) -> f64 {
@@ -87,7 +87,7 @@ fn rounding_depends_on_seed_and_index_alone() {
         let mut run = halves.run(CpuOptions::new(2));
         run.run_slices(&halves, &halves.slices, false, 0);
         run.update_with(seed);
-        let [m, _] = run.program.parameters[0].moments.unwrap();
+        let (_, m) = run.program.parameters[0].state[0];
         run.read_halves(m)
     };
     assert_eq!(rounded(5), rounded(5));

@@ -4,8 +4,8 @@
 
 use fitgpt_cuda::{Compiler, LoweringOptions, ModuleUse, Tiles, modules};
 use model::{
-    Dims, Draft, EvalSpec, GenerateSpec, Level, ModelSpec, OptimizerSpec, ProgramSpec, TrainSpec,
-    Types,
+    AdamW, Dims, Draft, EvalSpec, GenerateSpec, Gpt2, Level, ModelSpec, Optimizer, OptimizerSpec,
+    ProgramSpec, TrainSpec, Types,
 };
 use plan::ops::{GeluKind, Scaling};
 use plan::{Dtype, GpuScratch, Plan};
@@ -94,7 +94,12 @@ const RUNS: [Run; 6] = [
 
 fn plan_of(run: &Run, level: Level) -> Plan {
     let spec = ProgramSpec {
-        model: ModelSpec { dims: run.dims, dropout: run.dropout, gelu: run.gelu, types: run.types },
+        model: ModelSpec {
+            dims: run.dims,
+            dropout: run.dropout,
+            architecture: Gpt2 { gelu: run.gelu }.into(),
+            types: run.types,
+        },
         train: Some(TrainSpec {
             slices: vec![2],
             positions: 1024,
@@ -102,10 +107,12 @@ fn plan_of(run: &Run, level: Level) -> Plan {
             loss_rows: 2,
             levels: vec![level; LAYERS as usize],
             optimizer: OptimizerSpec {
-                beta1: 0.9,
-                beta2: 0.95,
-                eps: 1e-8,
-                weight_decay: 0.1,
+                rule: Optimizer::AdamW(AdamW {
+                    beta1: 0.9,
+                    beta2: 0.95,
+                    eps: 1e-8,
+                    weight_decay: 0.1,
+                }),
                 scaling: Scaling::Off,
                 offload: None,
             },

@@ -4,7 +4,8 @@
 use crate::fixture::load;
 use fitgpt_cuda::{CudaOptions, Gpu};
 use model::{
-    Dims, Draft, EvalSpec, Level, ModelSpec, OptimizerSpec, ProgramSpec, TrainSpec, Types,
+    AdamW, Dims, Draft, EvalSpec, Gpt2, Level, ModelSpec, Optimizer, OptimizerSpec, ProgramSpec,
+    TrainSpec, Types,
 };
 use plan::ops::{GeluKind, Scaling};
 use plan::{Dtype, GpuScratch, Plan, StepInputs, StepState};
@@ -55,10 +56,7 @@ impl SmallRun {
             _ => Scaling::Off,
         };
         let optimizer = OptimizerSpec {
-            beta1: 0.9,
-            beta2: 0.95,
-            eps: 1e-8,
-            weight_decay: 0.1,
+            rule: Optimizer::AdamW(AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1 }),
             scaling,
             offload: self.offload,
         };
@@ -66,7 +64,7 @@ impl SmallRun {
             model: ModelSpec {
                 dims: DIMS,
                 dropout: self.dropout,
-                gelu: GeluKind::Erf,
+                architecture: Gpt2 { gelu: GeluKind::Erf }.into(),
                 types: self.types,
             },
             train: Some(TrainSpec {
@@ -90,7 +88,7 @@ impl SmallRun {
 
     /// The program on the GPU with its first weights.
     pub fn engine(&self, gpu: &Gpu, options: &CudaOptions) -> Engine {
-        let Draft { program, schedule } = self.draft();
+        let Draft { program, schedule, .. } = self.draft();
         let plan = Plan::new(schedule).unwrap();
         let mut engine = Engine::new(load(gpu, plan, options).unwrap(), program, DIMS);
         engine.initialise(&mut rng::torch::Generator::new(1337)).unwrap();

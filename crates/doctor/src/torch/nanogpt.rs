@@ -4,8 +4,8 @@
 //! whole, several times over.
 
 use super::tape::{Peak, Phase, Played, Tape};
-use model::Dims;
-use model::params::{Param, parameters};
+use model::gpt2::parameters;
+use model::{Dims, ModuleKind, Param};
 use plan::{Dtype, PlanError, Role, TensorId};
 
 /// A nanoGPT run.
@@ -206,7 +206,7 @@ impl<'a> Loop<'a> {
     fn weight_copies(&mut self) -> Result<Vec<TensorId>, PlanError> {
         let half = self.half();
         let table = self.table.clone();
-        let products = table.iter().filter(|param| is_in_a_product(param));
+        let products = table.iter().filter(|param| is_in_a_matmul(param));
         products
             .map(|param| {
                 let name = format!("16-bit copy of {}", param.name);
@@ -312,7 +312,7 @@ impl<'a> Loop<'a> {
         if half != Dtype::F32 {
             let prefix = format!("h.{layer}.");
             for param in self.table.clone() {
-                if is_in_a_product(&param) && param.name.starts_with(&prefix) {
+                if is_in_a_matmul(&param) && param.name.starts_with(&prefix) {
                     let name = format!("16-bit copy of {}", param.name);
                     let dims = param.shape.dims();
                     saved.push(self.tape.tensor(name, dims, half, Role::Weight)?);
@@ -350,7 +350,7 @@ impl<'a> Loop<'a> {
                 needed.iter().copied().chain([logits, first, second]).collect();
             self.tape.step(&now);
         }
-        self.gradient_of(|param| !param.name.starts_with("h."))?;
+        self.gradient_of(|param| param.layer.is_none())?;
         let stream = self.make("gradient of the residual", &[rows, width], Dtype::F32)?;
         self.tape.step(&[stream, outside[0]]);
         for (layer, mut kept) in layers.into_iter().enumerate().rev() {
@@ -407,6 +407,6 @@ impl<'a> Loop<'a> {
 }
 
 /// Weights that autocast turns into 16 bits: those of linear layers, the head's included.
-fn is_in_a_product(param: &Param) -> bool {
-    param.shape.dims().len() == 2 && param.name != "wpe.weight"
+fn is_in_a_matmul(param: &Param) -> bool {
+    param.shape.dims().len() == 2 && param.module.kind != ModuleKind::PositionEmbedding
 }

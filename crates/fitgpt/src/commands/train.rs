@@ -249,7 +249,7 @@ fn show_plan(planned: &Planned, machine: &Machine) {
 
 fn progress_spec(setup: &Setup, device: &Device) -> Result<ProgressSpec, TrainError> {
     let Setup { spec, dims, saved, .. } = setup;
-    let flops = model::params::training_flops_per_token(dims, spec.block_size);
+    let flops = model::gpt2::training_flops_per_token(dims, spec.block_size);
     Ok(ProgressSpec {
         started_at: saved.as_ref().map_or(0, |saved| saved.document.progress.iteration),
         max_iters: spec.max_iters,

@@ -2,7 +2,8 @@
 //! over all of `named_parameters()` in order, f32 little-endian, seed 1337.
 
 use crate::specs::{GPT2, dims};
-use fitgpt_model::{Dims, Init, Param, init, parameters};
+use fitgpt_model::gpt2::parameters;
+use fitgpt_model::{Dims, Init, Param, init};
 use plan::PlanError;
 use rng::torch::Generator;
 use sha2::{Digest, Sha256};
@@ -99,7 +100,7 @@ fn first_values() {
 fn gains_are_one_and_biases_zero() {
     let found = initialise(&Dims { bias: true, ..README }).unwrap();
     for (param, values) in found.params.iter().zip(&found.values) {
-        let constant = match param.row.init {
+        let constant = match param.init {
             Init::Zero => Some(0.0),
             Init::One => Some(1.0),
             Init::Normal | Init::Residual => None,

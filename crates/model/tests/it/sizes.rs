@@ -18,7 +18,7 @@ const GAINS: u64 = 25 * WIDTH;
 fn plan() -> Result<(Program, Plan), PlanError> {
     let mut spec = model(GPT2, 0.1);
     spec.train = Some(train(&GPT2, &[ROWS], 1024));
-    let Draft { program, schedule } = Draft::new(&spec, scratch())?;
+    let Draft { program, schedule, .. } = Draft::new(&spec, scratch())?;
     let plan = Plan::new(schedule)?;
     Ok((program, plan))
 }

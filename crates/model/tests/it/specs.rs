@@ -1,7 +1,8 @@
 //! Models and programs by their sizes, so that a test's table has one short row for each.
 
 use fitgpt_model::{
-    Dims, EvalSpec, GenerateSpec, ModelSpec, OptimizerSpec, ProgramSpec, TrainSpec, Types,
+    AdamW, Dims, EvalSpec, GenerateSpec, Gpt2, ModelSpec, Optimizer, OptimizerSpec, ProgramSpec,
+    TrainSpec, Types,
 };
 use plan::ops::{GeluKind, Op, Scaling};
 use plan::{Bytes, Scratch, Tensors};
@@ -22,10 +23,7 @@ pub const GPT2: Dims = dims([12, 12, 768], 1024, 50304, false);
 
 /// nanoGPT's optimizer.
 pub const ADAMW: OptimizerSpec = OptimizerSpec {
-    beta1: 0.9,
-    beta2: 0.95,
-    eps: 1e-8,
-    weight_decay: 0.1,
+    rule: Optimizer::AdamW(AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1 }),
     scaling: Scaling::Off,
     offload: None,
 };
@@ -33,7 +31,12 @@ pub const ADAMW: OptimizerSpec = OptimizerSpec {
 /// A program that does nothing yet.
 pub fn model(dims: Dims, dropout: f32) -> ProgramSpec {
     ProgramSpec {
-        model: ModelSpec { dims, dropout, gelu: GeluKind::Erf, types: Types::F32 },
+        model: ModelSpec {
+            dims,
+            dropout,
+            architecture: Gpt2 { gelu: GeluKind::Erf }.into(),
+            types: Types::F32,
+        },
         train: None,
         eval: None,
         generate: None,

@@ -3,7 +3,8 @@
 //! no model, which are refused and never wrap.
 
 use crate::specs::{Each, GPT2, dims, eval, generate, model, scratch, train};
-use fitgpt_model::{Dims, Draft, ProgramParam, ProgramSpec, parameters};
+use fitgpt_model::gpt2::parameters;
+use fitgpt_model::{Dims, Draft, ProgramParam, ProgramSpec};
 use plan::ops::{Dropout, DropoutSite, Op};
 use plan::{Io, Pass, Plan, Schedule, Scope, SegmentId, Step, TensorId};
 use std::rc::Rc;
@@ -44,14 +45,17 @@ fn parameters_are_those_of_the_published_models() {
 
 #[test]
 fn every_parameter_has_one_window_in_each_flat_array() {
-    let Draft { program, schedule } = build(&everything(SMALL, 0.0));
+    let Draft { program, schedule, .. } = build(&everything(SMALL, 0.0));
     let tensors = &schedule.tensors;
     for row in &program.parameters {
         let name = &row.param.name;
-        let (gradient, [m, v]) = (row.gradient.unwrap(), row.moments.unwrap());
+        let gradient = row.gradient.unwrap();
         let (_, offset) = tensors.root(row.weight);
-        let all = [(row.weight, "weights"), (gradient, "gradients"), (m, "m"), (v, "v")];
-        for (window, array) in all {
+        assert_eq!(row.state.iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["m", "v"]);
+        let state = row.state.iter().map(|&(name, id)| (id, name));
+        for (window, array) in
+            [(row.weight, "weights"), (gradient, "gradients")].into_iter().chain(state)
+        {
             let (root, at) = tensors.root(window);
             assert_eq!((tensors.get(root).name.as_str(), at), (array, offset), "{name}");
             assert_eq!(tensors.get(window).shape, row.param.shape, "{name}");
@@ -64,7 +68,7 @@ fn every_parameter_has_one_window_in_each_flat_array() {
 
 #[test]
 fn decay_is_for_tensors_of_two_dimensions() {
-    let Draft { program, schedule } = build(&everything(SMALL, 0.0));
+    let Draft { program, schedule, .. } = build(&everything(SMALL, 0.0));
     let tensors = &schedule.tensors;
     let mut groups = Vec::new();
     for step in steps(&schedule, program.update.unwrap()) {
@@ -96,7 +100,7 @@ fn decay_is_for_tensors_of_two_dimensions() {
 
 #[test]
 fn the_head_is_the_token_embedding() {
-    let Draft { program, schedule } = build(&everything(SMALL, 0.1));
+    let Draft { program, schedule, .. } = build(&everything(SMALL, 0.1));
     let wte = &program.parameters[0];
     assert_eq!(wte.param.name, "wte.weight");
     let mut heads = Vec::new();
@@ -138,7 +142,7 @@ fn dropout_of(op: &Op) -> Option<Dropout> {
 #[test]
 fn dropout_is_at_nanogpts_places_and_in_training_only() {
     use DropoutSite::{Attention, AttentionProjection, Embedding, MlpProjection};
-    let Draft { program, schedule } = build(&everything(SMALL, 0.1));
+    let Draft { program, schedule, .. } = build(&everything(SMALL, 0.1));
     let sites = |segment: SegmentId, pass: Pass| -> Vec<(u32, DropoutSite)> {
         let in_pass = steps(&schedule, segment).iter().filter(|step| step.pass == pass);
         let dropouts = in_pass.filter_map(|step| dropout_of(&step.op));
@@ -165,7 +169,7 @@ fn dropout_is_at_nanogpts_places_and_in_training_only() {
 
 #[test]
 fn segments_take_and_give_what_they_say() {
-    let Draft { program, schedule } = build(&everything(SMALL, 0.0));
+    let Draft { program, schedule, .. } = build(&everything(SMALL, 0.0));
     let tensors = &schedule.tensors;
     // Inputs are run-wide: they can be filled while another segment runs.
     let check = |segment: SegmentId, id: TensorId, dims: &[u64], io: Io| {
@@ -205,11 +209,11 @@ fn segments_take_and_give_what_they_say() {
 
 #[test]
 fn what_is_not_asked_for_is_not_there() {
-    let Draft { program, schedule } = build(&model(SMALL, 0.1));
+    let Draft { program, schedule, .. } = build(&model(SMALL, 0.1));
     assert_eq!((program.row_loss, program.update, program.generate), (None, None, None));
     assert!(program.train.is_empty() && program.eval.is_empty());
     assert!(schedule.segments.is_empty());
-    let none = |row: &ProgramParam| (row.gradient, row.moments) == (None, None);
+    let none = |row: &ProgramParam| row.gradient.is_none() && row.state.is_empty();
     assert!(program.parameters.iter().all(none));
     let mut spec = model(SMALL, 0.1);
     spec.eval = Some(eval(&SMALL, &[1], 256));

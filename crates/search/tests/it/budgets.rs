@@ -37,8 +37,8 @@ fn plan(run: &RunSpec, machine: &Machine) -> Result<Planned, SearchError> {
     Ok(planned)
 }
 
-fn repeats_products(planned: &Planned) -> bool {
-    planned.cut.as_ref().unwrap().levels.iter().any(|level| level.repeats_products())
+fn repeats_matmuls(planned: &Planned) -> bool {
+    planned.cut.as_ref().unwrap().levels.iter().any(|level| level.repeats_matmuls())
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn case_a_fits_without_repeating_a_product() {
     let run = config("case_a_124m_b64");
     for memory in [11.69, 9.7, 8.3, 5.2, 4.0] {
         let planned = plan(&run, &card("RTX 4070", memory, Dtype::Bf16)).unwrap();
-        assert!(!repeats_products(&planned), "{memory}");
+        assert!(!repeats_matmuls(&planned), "{memory}");
     }
 }
 

@@ -3,8 +3,9 @@
 
 use crate::typing::run_of;
 use fitgpt_search::{Levers, Machine, SearchError, plan_for};
-use model::{Dims, Level};
-use model::{Draft, ModelSpec, OptimizerSpec, ProgramSpec, TrainSpec};
+use model::{
+    AdamW, Dims, Draft, Gpt2, Level, ModelSpec, Optimizer, OptimizerSpec, ProgramSpec, TrainSpec,
+};
 use plan::hardware::{CARDS, Card};
 use plan::ops::Scaling;
 use plan::verify::defects;
@@ -69,10 +70,12 @@ fn bytes(count: f64) -> Bytes {
 /// needs less. Built here from the model alone, without the planner.
 fn bound(run: &RunSpec, dims: Dims, machine: &Machine, levers: Levers, levels: &[Level]) -> u64 {
     let optimizer = OptimizerSpec {
-        beta1: run.beta1,
-        beta2: run.beta2,
-        eps: 1e-8,
-        weight_decay: run.weight_decay,
+        rule: Optimizer::AdamW(AdamW {
+            beta1: run.beta1,
+            beta2: run.beta2,
+            eps: 1e-8,
+            weight_decay: run.weight_decay,
+        }),
         scaling: Scaling::Off,
         offload: levers.offload.then_some(1 << 23),
     };
@@ -85,7 +88,12 @@ fn bound(run: &RunSpec, dims: Dims, machine: &Machine, levers: Levers, levels: &
         optimizer,
     };
     let types = machine.types(run, levers);
-    let model = ModelSpec { dims, dropout: run.dropout as f32, gelu: run.gelu_kind(), types };
+    let model = ModelSpec {
+        dims,
+        dropout: run.dropout as f32,
+        architecture: Gpt2 { gelu: run.gelu_kind() }.into(),
+        types,
+    };
     let eval = Some(model::EvalSpec {
         slices: vec![1],
         positions: run.eval_block_size,

@@ -2,7 +2,7 @@
 
 use crate::typing::changed;
 use fitgpt_spec::{Command, Environment, RunSpec, Settings, World, resolve};
-use model::params::reported_parameters;
+use model::gpt2::reported_parameters;
 use std::path::Path;
 
 fn load(name: &str) -> Settings {

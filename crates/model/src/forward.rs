@@ -1,0 +1,200 @@
+//! A forward pass being written into a segment: the tensors and steps that architectures are made
+//! of. Nothing here knows an architecture.
+
+use crate::activation::{Activation, Activations};
+use crate::dims::Dims;
+use crate::params::{Module, ParamKind, Size};
+use crate::program::ModelSpec;
+use crate::run_tensors::RunTensors;
+use plan::ops::{Branch, Dropout, DropoutSite, Embed, LayerNorm, Linear, PositionFrom};
+use plan::{Dtype, PlanError, Role, SegmentBuilder, Shape, TensorId};
+
+/// What attention looks at.
+#[derive(Clone, Copy)]
+pub(crate) enum AttendTo<'a> {
+    /// The sequence itself.
+    Whole,
+    /// The sequence itself, its keys and values kept, a cache for each layer.
+    Fill(&'a [TensorId]),
+    /// One token against what was kept.
+    Cached(&'a [TensorId]),
+}
+
+impl AttendTo<'_> {
+    /// Where the first token of each sequence stands.
+    pub fn position(self) -> PositionFrom {
+        match self {
+            AttendTo::Cached(_) => PositionFrom::Step,
+            AttendTo::Whole | AttendTo::Fill(_) => PositionFrom::Zero,
+        }
+    }
+}
+
+/// The forward pass of one segment.
+pub(crate) struct Forward<'a> {
+    pub spec: &'a ModelSpec,
+    pub tensors: &'a RunTensors,
+    pub segment: SegmentBuilder<'a>,
+    pub activations: &'a mut Activations,
+    /// The block being written; none outside the blocks.
+    pub layer: Option<u32>,
+    pub rows: u64,
+    pub positions: u64,
+    pub dropout: f32,
+}
+
+/// A layer norm, and what it leaves.
+#[derive(Clone, Copy)]
+pub(crate) struct Norm {
+    pub module: Module,
+    /// The residual stream that it reads.
+    pub sum: Activation,
+    pub out: Activation,
+    /// Mean and reciprocal deviation.
+    pub statistics: [Activation; 2],
+    /// Added to the variance.
+    pub epsilon: f64,
+}
+
+/// The residual stream.
+pub(crate) struct Stream {
+    pub x: TensorId,
+    /// It, normalised.
+    pub normalised: TensorId,
+}
+
+impl Forward<'_> {
+    pub fn dims(&self) -> Dims {
+        self.spec.dims
+    }
+
+    /// Following tensors, steps and parameters belong to this block.
+    pub fn set_layer(&mut self, layer: Option<u32>) {
+        self.layer = layer;
+        self.segment.set_layer(layer);
+    }
+
+    /// `out = dropout(wte[tokens] + wpe[position])`.
+    pub fn embed(
+        &mut self,
+        tokens: TensorId,
+        [wte, wpe]: [Module; 2],
+        out: TensorId,
+        attend_to: AttendTo<'_>,
+    ) -> Result<(), PlanError> {
+        let (wte, wpe) = (self.weight(wte)?, self.weight(wpe)?);
+        let dropout = self.dropout(DropoutSite::Embedding);
+        let position = attend_to.position();
+        self.segment.push(Embed { tokens, wte, wpe, out, position, dropout })
+    }
+
+    /// A linear layer, as wide as its module says.
+    pub fn linear(
+        &mut self,
+        x: TensorId,
+        module: Module,
+        out: Activation,
+    ) -> Result<TensorId, PlanError> {
+        let out = self.activation(out, module.out())?;
+        let (w, bias) = (self.weight(module)?, self.bias(module)?);
+        self.segment.push_with_workspace(|workspace| Linear { x, w, bias, out, workspace })?;
+        Ok(out)
+    }
+
+    /// `x + branch` and the norm behind it, one op. It belongs to the norm's block, which is the
+    /// current one from here on; the branch's dropout belongs to the block before.
+    pub fn join(
+        &mut self,
+        stream: Stream,
+        branch: TensorId,
+        site: DropoutSite,
+        (norm, layer): (Norm, Option<u32>),
+    ) -> Result<Stream, PlanError> {
+        let dropout = self.dropout(site);
+        self.set_layer(layer);
+        let sum = self.residual(norm.sum)?;
+        let normalised = self.norm(stream.x, Some(Branch { branch, dropout, sum }), norm)?;
+        Ok(Stream { x: sum, normalised })
+    }
+
+    /// A layer norm, of a sum where a branch is added.
+    pub fn norm(
+        &mut self,
+        x: TensorId,
+        add: Option<Branch>,
+        norm: Norm,
+    ) -> Result<TensorId, PlanError> {
+        let out = self.activation(norm.out, norm.module.out())?;
+        let rows = self.segment.shape(x).rows();
+        let [mean, rstd] = norm.statistics;
+        let (mean, rstd) = (self.statistic(mean, &[rows])?, self.statistic(rstd, &[rows])?);
+        let (gain, bias) = (self.weight(norm.module)?, self.bias(norm.module)?);
+        let epsilon = norm.epsilon;
+        self.segment.push(LayerNorm { x, add, gain, bias, out, mean, rstd, epsilon })?;
+        Ok(out)
+    }
+
+    /// An activation of each token, in the compute format.
+    pub fn activation(
+        &mut self,
+        activation: Activation,
+        width: Size,
+    ) -> Result<TensorId, PlanError> {
+        let shape = Shape::new(&[self.rows, self.positions, self.size(width)])?;
+        self.local(activation, self.spec.types.compute, shape)
+    }
+
+    /// The residual stream at one place.
+    pub fn residual(&mut self, activation: Activation) -> Result<TensorId, PlanError> {
+        let shape = Shape::new(&[self.rows, self.positions, self.size(Size::Embd)])?;
+        self.local(activation, self.spec.types.residual, shape)
+    }
+
+    /// Statistics that a backward needs, always f32.
+    pub fn statistic(
+        &mut self,
+        activation: Activation,
+        dims: &[u64],
+    ) -> Result<TensorId, PlanError> {
+        self.local(activation, Dtype::F32, Shape::new(dims)?)
+    }
+
+    fn local(
+        &mut self,
+        activation: Activation,
+        dtype: Dtype,
+        shape: Shape,
+    ) -> Result<TensorId, PlanError> {
+        let id = self.segment.local(activation.name(), dtype, shape, Role::Activation)?;
+        self.activations.insert(id, activation);
+        Ok(id)
+    }
+
+    /// Ids that the host writes.
+    pub fn tokens(&mut self, name: &str) -> Result<TensorId, PlanError> {
+        let shape = Shape::new(&[self.rows, self.positions])?;
+        self.segment.run_input(name, Dtype::I32, shape, Role::Tokens)
+    }
+
+    pub fn size(&self, size: Size) -> u64 {
+        self.spec.architecture.network().size(size, &self.spec.dims)
+    }
+
+    /// The weight of a module of the current block.
+    pub fn weight(&self, module: Module) -> Result<TensorId, PlanError> {
+        self.tensors.parameter(module, self.layer, ParamKind::Weight)
+    }
+
+    fn bias(&self, module: Module) -> Result<Option<TensorId>, PlanError> {
+        match self.spec.dims.bias {
+            true => self.tensors.parameter(module, self.layer, ParamKind::Bias).map(Some),
+            false => Ok(None),
+        }
+    }
+
+    /// The dropout at a place of the current block; the embedding's counts as the first block's.
+    pub fn dropout(&self, site: DropoutSite) -> Option<Dropout> {
+        let (probability, layer) = (self.dropout, self.layer.unwrap_or(0));
+        (probability != 0.0).then_some(Dropout { probability, layer, site })
+    }
+}

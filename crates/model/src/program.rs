@@ -1,0 +1,334 @@
+//! Programs: everything that one arena must serve. A spec says which parts of a run there are, a
+//! [`Draft`] has their segments in one schedule, and a [`Program`] is the ids that a caller needs
+//! of it. What a model is made of comes from its architecture.
+
+use crate::activation::Activations;
+use crate::architecture::Architecture;
+use crate::dims::Dims;
+use crate::forward::{AttendTo, Forward};
+use crate::generation::{self, GenerateSegments};
+use crate::levels::{Level, dropped};
+use crate::optimizer::OptimizerSpec;
+use crate::params::{Param, Size};
+use crate::run_tensors::RunTensors;
+use crate::update;
+use plan::ops::{HeadEval, HeadTrain};
+use plan::recompute::recompute;
+use plan::{
+    Dtype, Phase, PlanError, Role, Schedule, ScheduleBuilder, Scratch, SegmentId, Shape, TensorId,
+};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// The model itself.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelSpec {
+    /// What it is made of.
+    pub architecture: Architecture,
+    /// Its sizes.
+    pub dims: Dims,
+    /// Probability at all of the architecture's places; 0 = none.
+    pub dropout: f32,
+    /// Its number formats.
+    pub types: Types,
+}
+
+/// In which formats numbers are kept. Sums, statistics, losses, gradients of parameters and what
+/// the optimizer changes are f32 whatever these say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Types {
+    /// Of activations and of the weights that kernels read; if not f32, the optimizer keeps an f32
+    /// master of the weights.
+    pub compute: Dtype,
+    /// Of the residual stream.
+    pub residual: Dtype,
+    /// Of the optimizer's moments.
+    pub moments: Dtype,
+}
+
+impl Types {
+    /// f32 throughout.
+    pub const F32: Types = Types { compute: Dtype::F32, residual: Dtype::F32, moments: Dtype::F32 };
+}
+
+/// How training is cut.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TrainSpec {
+    /// Sequences of each slice of an iteration, in order; one segment for each size.
+    pub slices: Vec<u64>,
+    /// Tokens of a sequence; at most `block_size`.
+    pub positions: u64,
+    /// Tokens whose logits exist at one time; rounded up to blocks of 256.
+    pub head_chunk: u64,
+    /// Sequences of an iteration: room for their losses.
+    pub loss_rows: u64,
+    /// What each layer keeps for its backward; a layer without a level keeps everything.
+    pub levels: Vec<Level>,
+    /// The optimizer.
+    pub optimizer: OptimizerSpec,
+}
+
+/// How evaluation is cut.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EvalSpec {
+    /// Sequences of each slice of a batch, in order; one segment for each size.
+    pub slices: Vec<u64>,
+    /// Tokens of a sequence; at most `block_size`.
+    pub positions: u64,
+    /// Tokens whose logits exist at one time; rounded up to blocks of 256.
+    pub head_chunk: u64,
+    /// Sequences whose losses are kept.
+    pub loss_rows: u64,
+}
+
+/// How text is generated.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GenerateSpec {
+    /// Sequences generated side by side.
+    pub rows: u64,
+    /// Context lengths to prefill, one segment for each; a shorter context is padded behind. A full
+    /// context (`block_size`) is always one of them.
+    pub prefill: Vec<u64>,
+}
+
+/// Everything that one arena must serve.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProgramSpec {
+    /// The model.
+    pub model: ModelSpec,
+    /// Training; without it there are no gradients and no moments.
+    pub train: Option<TrainSpec>,
+    /// Evaluation.
+    pub eval: Option<EvalSpec>,
+    /// Generation.
+    pub generate: Option<GenerateSpec>,
+}
+
+/// A parameter and its tensors.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProgramParam {
+    /// Its row of the table.
+    pub param: Param,
+    /// The weights that the optimizer changes and checkpoints keep: f32.
+    pub weight: TensorId,
+    /// The weights that kernels read: the same, or their copy in the compute format.
+    pub compute: TensorId,
+    /// The accumulated gradient, in training.
+    pub gradient: Option<TensorId>,
+    /// What the optimizer keeps of it, in training: names and tensors in the order of its table.
+    pub state: Vec<(&'static str, TensorId)>,
+}
+
+/// A segment that takes tokens with targets and yields losses.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LossSegment {
+    /// The segment.
+    pub segment: SegmentId,
+    /// Sequences.
+    pub rows: u64,
+    /// `[rows, positions]` ids, written by the host.
+    pub tokens: TensorId,
+    /// `[rows, positions]` ids, -1 for none; written by the host.
+    pub targets: TensorId,
+}
+
+/// The ids that a caller needs of a schedule: which segment is which, which tensor is which. The
+/// steps themselves stand in the plan.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Program {
+    /// In the order of the parameter table.
+    pub parameters: Vec<ProgramParam>,
+    /// [`plan::StepState`], always there.
+    pub state: TensorId,
+    /// Summed loss of each sequence, written at `StepInputs::first_row` and after.
+    pub row_loss: Option<TensorId>,
+    /// One for each kind of training slice.
+    pub train: Vec<LossSegment>,
+    /// Sequences of each slice of an iteration, in order.
+    pub train_slices: Vec<u64>,
+    /// The parameter update.
+    pub update: Option<SegmentId>,
+    /// One for each kind of evaluation slice.
+    pub eval: Vec<LossSegment>,
+    /// Sequences of each slice of an evaluation batch, in order.
+    pub eval_slices: Vec<u64>,
+    /// Generation.
+    pub generate: Option<GenerateSegments>,
+}
+
+/// A program and its schedule before placement: [`plan::Plan::new`] takes the schedule, and from
+/// then on the plan holds the only one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Draft {
+    /// Its ids.
+    pub program: Program,
+    /// All steps.
+    pub schedule: Schedule,
+    architecture: Architecture,
+    activations: Activations,
+}
+
+impl Draft {
+    /// Builds all segments that the spec asks for, with the scratch that the backend needs.
+    pub fn new(spec: &ProgramSpec, scratch: Rc<dyn Scratch>) -> Result<Draft, PlanError> {
+        let architecture = spec.model.architecture;
+        let op = architecture.network().name();
+        let checked = spec.model.dims.checked();
+        checked.map_err(|error| PlanError::Attribute { op, problem: error.to_string() })?;
+        let mut builder = ScheduleBuilder::with_scratch(scratch);
+        let tensors = RunTensors::new(&mut builder, spec)?;
+        let activations = Activations::new();
+        let mut drafting = Drafting { spec: &spec.model, tensors, builder, activations };
+        let (mut train, mut update) = (Vec::new(), None);
+        if let Some(spec) = &spec.train {
+            for rows in distinct(&spec.slices) {
+                train.push(drafting.train_slice(spec, rows)?);
+            }
+            let optimizer = &spec.optimizer;
+            update = Some(update::segment(&mut drafting.builder, &drafting.tensors, optimizer)?);
+        }
+        let mut eval = Vec::new();
+        if let Some(spec) = &spec.eval {
+            for rows in distinct(&spec.slices) {
+                eval.push(drafting.eval_slice(spec, rows)?);
+            }
+        }
+        let generate = spec.generate.as_ref();
+        let generate =
+            generate.map(|spec| generation::segments(&mut drafting, spec)).transpose()?;
+        let Drafting { tensors, builder, activations, .. } = drafting;
+        let RunTensors { parameters, state, row_loss, .. } = tensors;
+        let train_slices = spec.train.as_ref().map_or(Vec::new(), |train| train.slices.clone());
+        let eval_slices = spec.eval.as_ref().map_or(Vec::new(), |eval| eval.slices.clone());
+        let program = Program {
+            parameters,
+            state,
+            row_loss,
+            train,
+            train_slices,
+            update,
+            eval,
+            eval_slices,
+            generate,
+        };
+        let draft = Draft { program, schedule: builder.finish(), architecture, activations };
+        draft.at(spec.train.as_ref().map_or(&[][..], |train| &train.levels))
+    }
+
+    /// The same, each layer keeping what its level says. The draft itself keeps everything.
+    pub fn at(mut self, levels: &[Level]) -> Result<Draft, PlanError> {
+        let network = self.architecture.network();
+        for slice in &self.program.train {
+            let tensors = &self.schedule.tensors;
+            let dropped = dropped(network, &self.activations, tensors, slice.segment, levels);
+            recompute(&mut self.schedule, slice.segment, &dropped)?;
+        }
+        Ok(self)
+    }
+}
+
+/// Each size once, in the order given: one segment serves all slices of a size.
+fn distinct(sizes: &[u64]) -> Vec<u64> {
+    let mut found = Vec::new();
+    for &size in sizes {
+        if !found.contains(&size) {
+            found.push(size); // few: an iteration is cut into two sizes
+        }
+    }
+    found
+}
+
+/// A draft while its segments are written.
+pub(crate) struct Drafting<'a> {
+    pub spec: &'a ModelSpec,
+    pub tensors: RunTensors,
+    pub builder: ScheduleBuilder,
+    pub activations: Activations,
+}
+
+impl Drafting<'_> {
+    fn train_slice(&mut self, spec: &TrainSpec, rows: u64) -> Result<LossSegment, PlanError> {
+        let name = format!("train {rows}x{}", spec.positions);
+        let dropout = self.spec.dropout;
+        let mut forward = self.forward(&name, Phase::Train, [rows, spec.positions], dropout);
+        let [tokens, targets] = [forward.tokens("tokens")?, forward.tokens("targets")?];
+        let (x, w) = forward.network(tokens, AttendTo::Whole)?;
+        let run = forward.tensors;
+        let d_w = run.gradient(w)?;
+        let [token_loss, slab] = forward.head_tensors(spec.head_chunk)?;
+        let (row_loss, state) = (run.row_loss()?, run.state);
+        forward.segment.push_with_workspace(|workspace| HeadTrain {
+            x,
+            w,
+            d_w,
+            targets,
+            token_loss,
+            row_loss,
+            slab,
+            state,
+            workspace,
+        })?;
+        forward.segment.backward(&run.gradient_of, BTreeMap::new())?;
+        Ok(LossSegment { segment: forward.segment.finish(), rows, tokens, targets })
+    }
+
+    fn eval_slice(&mut self, spec: &EvalSpec, rows: u64) -> Result<LossSegment, PlanError> {
+        let name = format!("eval {rows}x{}", spec.positions);
+        let mut forward = self.forward(&name, Phase::Eval, [rows, spec.positions], 0.0);
+        let [tokens, targets] = [forward.tokens("tokens")?, forward.tokens("targets")?];
+        let (x, w) = forward.network(tokens, AttendTo::Whole)?;
+        let [token_loss, slab] = forward.head_tensors(spec.head_chunk)?;
+        let row_loss = forward.tensors.row_loss()?;
+        forward.segment.push_with_workspace(|workspace| HeadEval {
+            x,
+            w,
+            targets,
+            token_loss,
+            row_loss,
+            slab,
+            workspace,
+        })?;
+        Ok(LossSegment { segment: forward.segment.finish(), rows, tokens, targets })
+    }
+
+    /// Opens a segment.
+    pub fn forward(
+        &mut self,
+        name: &str,
+        phase: Phase,
+        [rows, positions]: [u64; 2],
+        dropout: f32,
+    ) -> Forward<'_> {
+        let Drafting { spec, tensors, builder, activations } = self;
+        let segment = builder.segment(name, phase);
+        Forward { spec, tensors, segment, activations, layer: None, rows, positions, dropout }
+    }
+}
+
+impl Forward<'_> {
+    /// The architecture's forward pass: what the head multiplies, and the head's weight.
+    pub fn network(
+        &mut self,
+        tokens: TensorId,
+        attend_to: AttendTo<'_>,
+    ) -> Result<(TensorId, TensorId), PlanError> {
+        let architecture = self.spec.architecture;
+        let x = architecture.network().forward(self, tokens, attend_to)?;
+        self.set_layer(None);
+        Ok((x, self.weight(architecture.network().head())?))
+    }
+
+    /// Losses of all tokens, and the slab of logits: whole blocks of 256 tokens, never more than
+    /// there are.
+    fn head_tensors(&mut self, chunk: u64) -> Result<[TensorId; 2], PlanError> {
+        let tokens = self.rows.saturating_mul(self.positions);
+        let blocks = chunk.max(1).div_ceil(plan::ops::TOKEN_BLOCK);
+        let chunk = blocks.saturating_mul(plan::ops::TOKEN_BLOCK).min(tokens);
+        let loss = Shape::new(&[tokens])?;
+        let token_loss = self.segment.local("token_loss", Dtype::F32, loss, Role::State)?;
+        let logits = Shape::new(&[chunk, self.size(Size::Vocab)])?;
+        let dtype = self.spec.types.compute;
+        let slab = self.segment.local("logits", dtype, logits, Role::Logits)?;
+        Ok([token_loss, slab])
+    }
+}
