@@ -23,9 +23,18 @@ pub enum Split {
 }
 
 impl Split {
+    /// The names of both.
+    pub const NAMES: [&'static str; 2] = [Self::Train.name(), Self::Val.name()];
+
+    /// The half of that name.
+    #[must_use]
+    pub fn of(name: &str) -> Option<Self> {
+        [Self::Train, Self::Val].into_iter().find(|split| split.name() == name)
+    }
+
     /// Its name in files and messages.
     #[must_use]
-    pub fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Train => "train",
             Self::Val => "val",

@@ -1,68 +1,134 @@
-//! A command's own flags, taken out of its arguments before the rest is read as config files and
-//! keys. Both `--flag value` and `--flag=value` work; keys are written `--key=value` only.
+//! A command's own flags, declared once by [`flags!`]: the declaration is the parser's table, the
+//! text of `--help` and of `docs/commands.md`, and the struct that the command reads. A flag that
+//! no command reads is a field that nobody reads, which the compiler reports.
+//!
+//! Both `--flag value` and `--flag=value` work; keys are written `--key=value` only.
 
-use spec::SpecError;
+use spec::{SpecError, Values};
 
-/// One row of a command's table.
+/// One flag as it is declared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flag {
     /// With its dashes.
     pub name: &'static str,
     /// What stands behind it; none for a switch.
-    pub value: Option<&'static str>,
+    pub value: Option<FlagValue>,
+    /// Whether every value counts, and not only the last.
+    pub repeats: bool,
+    /// The only form of the command that takes it; none where all do.
+    pub only: Option<&'static str>,
+    doc: &'static str,
 }
 
-/// Flags that were given, and everything else.
-#[derive(Debug, Default)]
-pub struct Given {
-    flags: Vec<(&'static str, String)>,
-    /// What is left, in order.
-    pub rest: Vec<String>,
+/// What stands behind a flag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlagValue {
+    /// Its name in help: `FILE`.
+    pub placeholder: &'static str,
+    /// What is accepted; shell completion offers it.
+    pub values: Values,
 }
 
-impl Given {
-    /// Takes the flags of the table out of the arguments.
-    pub fn new(table: &[Flag], arguments: &[String]) -> Result<Given, SpecError> {
-        let mut given = Given::default();
+impl Flag {
+    /// As [`flags!`] declares it.
+    pub const fn new<S: Slot>(
+        name: &'static str,
+        value: Option<FlagValue>,
+        only: Option<&'static str>,
+        doc: &'static str,
+    ) -> Flag {
+        assert!(
+            S::TAKES_VALUE == value.is_some(),
+            "a switch is a bool, a flag with a value is not"
+        );
+        Flag { name, value, repeats: S::REPEATS, only, doc }
+    }
+
+    /// What it does, with the words that it accepts and the form of the command that it is for.
+    pub fn doc(&self) -> String {
+        let doc = self.doc.trim();
+        let doc = self.value.map_or(doc.to_string(), |value| value.values.explained(doc));
+        self.only.map_or(doc.clone(), |form| format!("for {form}: {doc}"))
+    }
+
+    /// As it is typed: `--gpu NAME`.
+    pub fn typed(&self) -> String {
+        let value = self.value.map(|value| format!(" {}", value.placeholder));
+        format!("{}{}", self.name, value.unwrap_or_default())
+    }
+}
+
+/// A field that a flag fills.
+pub trait Slot: Default {
+    /// Whether something stands behind the flag.
+    const TAKES_VALUE: bool;
+    /// Whether every value counts.
+    const REPEATS: bool;
+    /// Takes what was typed; nothing for a switch.
+    fn put(&mut self, value: &str);
+}
+
+impl Slot for bool {
+    const TAKES_VALUE: bool = false;
+    const REPEATS: bool = false;
+
+    fn put(&mut self, _: &str) {
+        *self = true;
+    }
+}
+
+impl Slot for Option<String> {
+    const TAKES_VALUE: bool = true;
+    const REPEATS: bool = false;
+
+    fn put(&mut self, value: &str) {
+        *self = Some(value.to_string());
+    }
+}
+
+impl Slot for Vec<String> {
+    const TAKES_VALUE: bool = true;
+    const REPEATS: bool = true;
+
+    fn put(&mut self, value: &str) {
+        self.push(value.to_string());
+    }
+}
+
+/// The flags of a command, as [`flags!`] declares them.
+pub trait FlagSet: Default {
+    /// In the order of help.
+    const TABLE: &'static [Flag];
+
+    /// Fills the field of a flag.
+    fn put(&mut self, name: &str, value: &str);
+
+    /// Takes the flags out of the arguments; the rest stays in order.
+    fn read(arguments: &[String]) -> Result<(Self, Vec<String>), SpecError> {
+        let (mut flags, mut rest) = (Self::default(), Vec::new());
         let mut arguments = arguments.iter();
         while let Some(argument) = arguments.next() {
             let (name, attached) = match argument.split_once('=') {
                 Some((name, value)) => (name, Some(value)),
                 None => (argument.as_str(), None),
             };
-            let Some(flag) = table.iter().find(|flag| flag.name == name) else {
-                given.rest.push(argument.clone());
+            let Some(flag) = Self::TABLE.iter().find(|flag| flag.name == name) else {
+                rest.push(argument.clone());
                 continue;
             };
             let value = match (flag.value, attached) {
-                (None, None) => String::new(),
+                (None, None) => "",
                 (None, Some(value)) => return Err(refuse(flag, &format!("takes no '{value}'"))),
-                (Some(_), Some(value)) => value.to_string(),
-                (Some(what), None) => {
+                (Some(_), Some(value)) => value,
+                (Some(_), None) => {
                     let next = arguments.next().filter(|next| !next.starts_with("--"));
-                    next.ok_or_else(|| refuse(flag, &format!("needs a {what} behind it")))?.clone()
+                    let missing = format!("needs a value: {}", flag.typed());
+                    next.ok_or_else(|| refuse(flag, &missing))?
                 }
             };
-            given.flags.push((flag.name, value));
+            flags.put(flag.name, value);
         }
-        Ok(given)
-    }
-
-    /// The value of a flag, the last one where it was given twice; "" for a switch.
-    pub fn get(&self, name: &str) -> Option<&str> {
-        let of_name = self.flags.iter().rev().find(|(given, _)| *given == name);
-        of_name.map(|(_, value)| value.as_str())
-    }
-
-    /// All values of a flag, in order.
-    pub fn all(&self, name: &str) -> Vec<&str> {
-        let of_name = self.flags.iter().filter(|(given, _)| *given == name);
-        of_name.map(|(_, value)| value.as_str()).collect()
-    }
-
-    /// Whether a flag was given.
-    pub fn has(&self, name: &str) -> bool {
-        self.get(name).is_some()
+        Ok((flags, rest))
     }
 }
 
@@ -70,35 +136,107 @@ fn refuse(flag: &Flag, problem: &str) -> SpecError {
     SpecError::Conflict { what: format!("{} {problem}", flag.name) }
 }
 
+/// What a declaration may leave out.
+pub const fn first<T: Copy>(given: &[T]) -> Option<T> {
+    match given {
+        [one, ..] => Some(*one),
+        [] => None,
+    }
+}
+
+/// Declares the flags of a command. The type of a field says what the flag takes: `bool` is a
+/// switch, `Option<String>` has one value, `Vec<String>` may be given more than once. The doc
+/// comment is the text of help.
+macro_rules! flags {
+    (
+        $(#[$about:meta])*
+        pub struct $set:ident {
+            $(
+                $(#[doc = $doc:literal])+
+                $field:ident: $slot:ty = $name:literal
+                    $(, $placeholder:literal $values:expr)? $(, only $only:expr)?;
+            )+
+        }
+    ) => {
+        $(#[$about])*
+        #[derive(Clone, Debug, Default)]
+        pub struct $set { $($(#[doc = $doc])+ pub $field: $slot,)+ }
+
+        impl $crate::flags::FlagSet for $set {
+            const TABLE: &'static [$crate::flags::Flag] = &[$(
+                $crate::flags::Flag::new::<$slot>(
+                    $name,
+                    $crate::flags::first(&[$($crate::flags::FlagValue {
+                        placeholder: $placeholder,
+                        values: $values,
+                    })?]),
+                    $crate::flags::first(&[$($only)?]),
+                    concat!($($doc),+),
+                )
+            ),+];
+
+            fn put(&mut self, name: &str, value: &str) {
+                match name {
+                    $($name => $crate::flags::Slot::put(&mut self.$field, value),)+
+                    _ => {}
+                }
+            }
+        }
+    };
+}
+pub(crate) use flags;
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const TABLE: [Flag; 2] =
-        [Flag { name: "--json", value: None }, Flag { name: "--gpu", value: Some("name") }];
+    flags! {
+        /// Three kinds.
+        pub struct Three {
+            /// one document
+            /// on standard output
+            json: bool = "--json";
+            /// a card
+            gpu: Option<String> = "--gpu", "NAME" Values::Card;
+            /// a row each
+            sweep: Vec<String> = "--sweep", "KEY=A,B" Values::Key, only "grid";
+        }
+    }
 
-    fn given(arguments: &[&str]) -> Result<Given, SpecError> {
+    fn read(arguments: &[&str]) -> Result<(Three, Vec<String>), SpecError> {
         let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
-        Given::new(&TABLE, &arguments)
+        Three::read(&arguments)
     }
 
     #[test]
     fn flags_are_taken_out_and_keys_are_left() {
-        let found =
-            given(&["a.py", "--gpu", "RTX 4070", "--json", "--gpu=L4", "--seed=1"]).unwrap();
-        assert_eq!(found.get("--gpu"), Some("L4"));
-        assert!(found.has("--json") && !found.has("--svg"));
-        assert_eq!(found.rest, ["a.py", "--seed=1"]);
+        let typed = ["a.py", "--gpu", "RTX 4070", "--sweep=a=1,2", "--gpu=L4", "--seed=1"];
+        let (flags, rest) = read(&typed).unwrap();
+        assert_eq!(flags.gpu.as_deref(), Some("L4"));
+        assert_eq!(flags.sweep, ["a=1,2"]);
+        assert!(!flags.json && read(&["--json"]).unwrap().0.json);
+        assert_eq!(rest, ["a.py", "--seed=1"]);
     }
 
     #[test]
     fn what_is_missing_or_too_much_is_told() {
         for (arguments, want) in [
-            (&["--gpu"][..], "--gpu needs a name behind it"),
-            (&["--gpu", "--json"], "--gpu needs a name behind it"),
+            (&["--gpu"][..], "--gpu needs a value: --gpu NAME"),
+            (&["--gpu", "--json"], "--gpu needs a value: --gpu NAME"),
             (&["--json=yes"], "--json takes no 'yes'"),
         ] {
-            assert_eq!(given(arguments).unwrap_err().to_string(), want);
+            assert_eq!(read(arguments).unwrap_err().to_string(), want);
         }
+    }
+
+    #[test]
+    fn the_table_is_what_was_declared() {
+        let [json, gpu, sweep] = Three::TABLE else { panic!("{:?}", Three::TABLE) };
+        assert_eq!(
+            (json.doc(), json.typed()),
+            ("one document on standard output".into(), "--json".into())
+        );
+        assert_eq!((gpu.typed(), gpu.repeats), ("--gpu NAME".to_string(), false));
+        assert_eq!((sweep.doc(), sweep.repeats), ("for grid: a row each".to_string(), true));
     }
 }

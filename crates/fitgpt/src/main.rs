@@ -7,6 +7,7 @@ mod commands;
 mod device;
 mod doctor_document;
 mod flags;
+mod help;
 mod interrupt;
 mod measure;
 mod numbers;

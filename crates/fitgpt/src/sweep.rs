@@ -1,7 +1,6 @@
 //! `fitgpt plan --sweep key=a,b,c`: the same run with one key changed, or two, side by side.
 
-use crate::commands::plan::{Case, show_json};
-use crate::flags::Given;
+use crate::commands::plan::{Case, Elsewhere, Flags, show_json};
 use crate::numbers::{duration, short};
 use crate::plan_report::{PlanReport, document, sentence};
 use crate::screen;
@@ -31,22 +30,30 @@ struct Axis<'a> {
     values: Vec<&'a str>,
 }
 
+/// What all points have in common.
+struct Base<'a> {
+    flags: &'a Flags,
+    rest: &'a [String],
+}
+
 /// Plans every value, or every pair of values of two keys, and shows the table; 3 when none of them
 /// fits.
-pub fn run(flags: &Given) -> Result<u8, TrainError> {
-    let axes: Vec<Axis> = flags.all("--sweep").into_iter().map(axis).collect::<Result<_, _>>()?;
+pub fn run(flags: &Flags, rest: &[String]) -> Result<u8, TrainError> {
+    let axes: Vec<Axis> =
+        flags.sweep.iter().map(|wanted| axis(wanted)).collect::<Result<_, _>>()?;
     let refuse = |what: String| Err(SpecError::Conflict { what }.into());
-    for flag in ["--svg", "--measure"] {
-        if flags.has(flag) {
+    for (flag, given) in [("--svg", flags.svg.is_some()), ("--measure", flags.measure)] {
+        if given {
             return refuse(format!("{flag} is for one plan: leave out --sweep"));
         }
     }
+    let base = Base { flags, rest };
     let mut points: Vec<Vec<(String, String)>> = vec![Vec::new()];
     for (index, Axis { key, values }) in axes.iter().enumerate() {
         if axes[..index].iter().any(|other| other.key == *key) {
             return refuse(format!("--sweep {key}: given twice; put all its values into one"));
         }
-        check(flags, key, values)?;
+        check(&base, key, values)?;
         let with = |point: &Vec<(String, String)>| {
             let pair = |value: &&str| ((*key).to_string(), (*value).to_string());
             let one = |value| point.iter().cloned().chain([pair(value)]).collect::<Vec<_>>();
@@ -57,8 +64,8 @@ pub fn run(flags: &Given) -> Result<u8, TrainError> {
             return refuse(format!("--sweep: {} plans, at most {MOST} at a time", points.len()));
         }
     }
-    let rows: Vec<Row> = points.into_iter().map(|settings| row(flags, settings)).collect();
-    if flags.has("--json") {
+    let rows: Vec<Row> = points.into_iter().map(|settings| row(&base, settings)).collect();
+    if flags.json {
         let all: Vec<Value> = rows.iter().map(as_json).collect();
         show_json(&json!({ "schema": document::SCHEMA, "sweep": all }))?;
     } else {
@@ -84,22 +91,23 @@ fn axis(wanted: &str) -> Result<Axis<'_>, SpecError> {
     }
 }
 
-fn check(flags: &Given, key: &str, values: &[&str]) -> Result<(), TrainError> {
-    let fixed = [("vram", "--vram"), ("device", "--gpu"), ("device", "--vram")];
-    if let Some((_, flag)) = fixed.iter().find(|(swept, flag)| *swept == key && flags.has(flag)) {
+fn check(base: &Base<'_>, key: &str, values: &[&str]) -> Result<(), TrainError> {
+    let (gpu, vram) = (base.flags.gpu.is_some(), base.flags.vram.is_some());
+    let fixed = [("vram", "--vram", vram), ("device", "--gpu", gpu), ("device", "--vram", vram)];
+    if let Some((_, flag, _)) = fixed.iter().find(|(swept, _, given)| *swept == key && *given) {
         let what = format!("--sweep {key}=…: {flag} says what {key} is; leave one of them out");
         return Err(SpecError::Conflict { what }.into());
     }
     if !KEYS.iter().any(|known| known.name == key) {
         // Told as any unknown key is, with the nearest one.
-        case(flags, &[(key.to_string(), values[0].to_string())])?;
+        case(base, &[(key.to_string(), values[0].to_string())])?;
     }
     Ok(())
 }
 
 /// One point; where the heads do not divide a swept width, with heads that do.
-fn row(flags: &Given, mut settings: Vec<(String, String)>) -> Row {
-    let mut found = case(flags, &settings);
+fn row(base: &Base<'_>, mut settings: Vec<(String, String)>) -> Row {
+    let mut found = case(base, &settings);
     let is_swept = |key: &str| settings.iter().any(|(swept, _)| swept == key);
     let heads_are_free = is_swept("n_embd") && !is_swept("n_head");
     if let (Err(TrainError::Spec(SpecError::Heads { n_embd, nearest, .. })), true) =
@@ -108,7 +116,7 @@ fn row(flags: &Given, mut settings: Vec<(String, String)>) -> Row {
         let usable = |pair: &&Pair| pair.n_embd == *n_embd && n_embd / pair.n_head <= WIDEST_HEAD;
         if let Some(pair) = nearest.iter().find(usable) {
             settings.push(("n_head".to_string(), pair.n_head.to_string()));
-            found = case(flags, &settings);
+            found = case(base, &settings);
         }
     }
     match found {
@@ -120,10 +128,10 @@ fn row(flags: &Given, mut settings: Vec<(String, String)>) -> Row {
     }
 }
 
-fn case(flags: &Given, settings: &[(String, String)]) -> Result<Case, TrainError> {
+fn case(base: &Base<'_>, settings: &[(String, String)]) -> Result<Case, TrainError> {
     let typed = settings.iter().map(|(key, value)| format!("--{key}={value}"));
-    let arguments: Vec<String> = flags.rest.iter().cloned().chain(typed).collect();
-    Case::new(flags, &arguments)
+    let arguments: Vec<String> = base.rest.iter().cloned().chain(typed).collect();
+    Case::new(&Elsewhere::of(base.flags), &arguments)
 }
 
 fn as_json(row: &Row) -> Value {

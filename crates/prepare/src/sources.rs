@@ -31,6 +31,39 @@ pub enum Format {
     Parquet,
 }
 
+impl Format {
+    const ALL: [Format; 6] =
+        [Format::Text, Format::Jsonl, Format::Json, Format::Csv, Format::Tsv, Format::Parquet];
+
+    /// The words of `--format`.
+    pub const WORDS: [&'static str; 6] = {
+        let mut words = [""; Format::ALL.len()];
+        let mut index = 0;
+        while index < words.len() {
+            words[index] = Format::ALL[index].word();
+            index += 1;
+        }
+        words
+    };
+
+    /// What a word stands for.
+    #[must_use]
+    pub fn of(word: &str) -> Option<Format> {
+        Format::ALL.into_iter().find(|format| format.word() == word)
+    }
+
+    const fn word(self) -> &'static str {
+        match self {
+            Format::Text => "text",
+            Format::Jsonl => "jsonl",
+            Format::Json => "json",
+            Format::Csv => "csv",
+            Format::Tsv => "tsv",
+            Format::Parquet => "parquet",
+        }
+    }
+}
+
 /// Where a source is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Locator {

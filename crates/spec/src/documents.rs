@@ -5,54 +5,18 @@ use crate::preset::{PRESET, Row};
 use crate::settings::{Origin, Settings};
 use crate::value::Value;
 
-/// Column at which explanations start.
-const INDENT: usize = 36;
-
-/// The keys of a command with defaults and meanings, for a terminal of this width.
-pub fn help(command: Command, width: usize) -> String {
-    let mut text = String::new();
-    for group in Group::ALL {
-        let keys: Vec<&Key> = of_group(group).filter(|key| key.used_by(command)).collect();
-        if keys.is_empty() {
-            continue;
-        }
-        text += &format!("\n{}:\n", group.title());
-        for key in keys {
-            text += &help_lines(key, command, width);
-        }
-    }
-    text
-}
-
-fn help_lines(key: &Key, command: Command, width: usize) -> String {
-    let mut text = format!("  --{}={}", key.name, key.default_for(command));
-    let mut column = text.chars().count();
-    for word in explanation(key).split(' ') {
-        let length = word.chars().count();
-        if column < INDENT || column + 1 + length > width.max(INDENT + 20) {
-            if column >= INDENT {
-                text.push('\n');
-                column = 0;
-            }
-            text += &" ".repeat(INDENT - column);
-            column = INDENT;
-        } else {
-            text.push(' ');
-            column += 1;
-        }
-        text += word;
-        column += length;
-    }
-    text.push('\n');
-    text
-}
-
-/// Its meaning, with the words it accepts where the meaning does not name them all.
-fn explanation(key: &Key) -> String {
-    let named = |word: &str| key.doc.split([' ', '\'', ',', ':', ';', '.']).any(|w| w == word);
-    let words = key.values.words();
-    let unnamed = words.iter().any(|word| !named(word));
-    if unnamed { format!("{} ({})", key.doc, words.join(", ")) } else { key.doc.to_string() }
+/// The keys of a command for its help: groups by title, in each the keys as they are typed with
+/// their defaults, and what they mean.
+pub fn groups(command: Command) -> Vec<(&'static str, Vec<(String, String)>)> {
+    let row = |key: &Key| {
+        let typed = format!("--{}={}", key.name, key.default_for(command));
+        (typed, key.values.explained(key.doc))
+    };
+    let rows = |group: Group| {
+        let keys = of_group(group).filter(|key| key.used_by(command)).map(row);
+        (group.title(), keys.collect::<Vec<_>>())
+    };
+    Group::ALL.into_iter().map(rows).filter(|(_, keys)| !keys.is_empty()).collect()
 }
 
 fn of_group(group: Group) -> impl Iterator<Item = &'static Key> {
@@ -109,7 +73,7 @@ fn row(key: &Key) -> String {
         (false, true) => "; sample only",
         _ => "",
     };
-    let (name, kind, meaning) = (key.name, key.kind.name(), explanation(key));
+    let (name, kind, meaning) = (key.name, key.kind.name(), key.values.explained(key.doc));
     format!("| `{name}` | {kind} | {default} | {meaning}{uses} |\n")
 }
 

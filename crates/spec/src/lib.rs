@@ -23,6 +23,7 @@ pub mod error;
 pub mod heads;
 pub mod keys;
 pub mod memory;
+pub mod nearest;
 pub mod preset;
 pub mod resolve;
 pub mod run_spec;
@@ -31,7 +32,6 @@ pub mod shell;
 pub mod value;
 pub mod words;
 
-mod nearest;
 mod overrides;
 mod py_file;
 mod py_format;

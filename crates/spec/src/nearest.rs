@@ -9,19 +9,19 @@ pub fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Opt
     if length > LONGEST {
         return None;
     }
-    let name: String = name.chars().map(folded).collect();
+    let name = folded(name);
     let allowed = (length / 3).max(1);
     candidates
         // A swap of neighbours is one edit.
-        .map(|candidate| (strsim::osa_distance(&name, candidate), candidate))
+        .map(|candidate| (strsim::osa_distance(&name, &folded(candidate)), candidate))
         .filter(|&(edits, _)| edits <= allowed)
         .min_by_key(|&(edits, _)| edits)
         .map(|(_, candidate)| candidate)
 }
 
 /// Case and the dash of other programs cost nothing.
-fn folded(letter: char) -> char {
-    if letter == '-' { '_' } else { letter.to_ascii_lowercase() }
+fn folded(name: &str) -> String {
+    name.to_ascii_lowercase().replace('-', "_")
 }
 
 #[cfg(test)]
@@ -30,9 +30,10 @@ mod tests {
 
     #[test]
     fn far_and_endless_names_have_no_nearest() {
-        let names = ["batch_size", "block_size"];
+        let names = ["batch_size", "block_size", "max-tokens"];
         for (name, want) in [
             ("Batch-Size", Some("batch_size")),
+            ("max_token", Some("max-tokens")),
             ("bacth_size", Some("batch_size")),
             ("zzz", None),
             ("--help", None),

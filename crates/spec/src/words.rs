@@ -37,6 +37,14 @@ impl Values {
         }
     }
 
+    /// A meaning with the words that are accepted, where it does not name them all.
+    pub fn explained(self, meaning: &str) -> String {
+        let named = |word: &str| meaning.split([' ', '\'', ',', ':', ';', '.']).any(|w| w == word);
+        let words = self.words();
+        let unnamed = words.iter().any(|word| !named(word));
+        if unnamed { format!("{meaning} ({})", words.join(", ")) } else { meaning.to_string() }
+    }
+
     /// What is accepted, for messages: `'auto', 'erf' or 'tanh'`; nothing where no word is listed.
     pub fn listed(self) -> String {
         let quoted = |word: &&str| match *word {
@@ -106,6 +114,14 @@ mod tests {
             assert_eq!(Fruit::of(word).map(Fruit::word), Some(*word));
         }
         assert_eq!(Fruit::of("Apple"), None);
+    }
+
+    #[test]
+    fn a_meaning_names_all_words() {
+        let fruit = Values::Words(Fruit::WORDS);
+        assert_eq!(fruit.explained("apple, or False"), "apple, or False");
+        assert_eq!(fruit.explained("what to eat"), "what to eat (apple, False)");
+        assert_eq!(Values::Any.explained("a number"), "a number");
     }
 
     #[test]

@@ -39,6 +39,17 @@ impl Language {
         Language::French,
     ];
 
+    /// Codes of all.
+    pub const CODES: [&'static str; 5] = {
+        let mut codes = [""; Language::ALL.len()];
+        let mut index = 0;
+        while index < codes.len() {
+            codes[index] = Language::ALL[index].code();
+            index += 1;
+        }
+        codes
+    };
+
     /// Its code.
     pub const fn code(self) -> &'static str {
         match self {

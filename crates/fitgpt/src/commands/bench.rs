@@ -1,11 +1,11 @@
 //! `fitgpt bench`: whole iterations and evaluation batches timed on the device that `train` would
 //! take, on random tokens, then every step by itself beside the ceiling that bounds it.
 
-use super::plan::{Case, show_json};
-use super::{environment, settings, show};
+use super::plan::{Case, Elsewhere, show_json};
+use super::{environment, line, settings, show};
 use crate::bench_report::{BenchReport, MemoryFacts, OpRow, Predictions};
 use crate::device::Device;
-use crate::flags::{Flag, Given};
+use crate::flags::{FlagSet, flags};
 use crate::plan_report::document::plain;
 use crate::timing::{self, Count, median};
 use crate::{measure, screen};
@@ -13,25 +13,54 @@ use ::train::TrainError;
 use ::train::engine::Engine;
 use search::{Machine, Planned};
 use serde_json::{Map, Value};
-use spec::{Command, Settings, SpecError, resolve};
+use spec::{Command, Settings, SpecError, Values, resolve};
 
-const FLAGS: [Flag; 3] = [
-    Flag { name: "--iterations", value: Some("number") },
-    Flag { name: "--json", value: None },
-    Flag { name: "--no-keep", value: None },
-];
+flags! {
+    /// What `bench` takes beside keys.
+    pub struct Flags {
+        /// so many timed iterations; else up to 20 that fit in about ten seconds, at least 5
+        iterations: Option<String> = "--iterations", "N" Values::Any;
+        /// one JSON document (fitgpt.bench/1, docs/bench-json.md) on standard output
+        json: bool = "--json";
+        /// leave the kept times as they are
+        no_keep: bool = "--no-keep";
+    }
+}
+
+/// The command's row.
+pub static COMMAND: super::Command = super::Command {
+    name: "bench",
+    about: "time a run's iterations and steps here, beside what bounds them",
+    text: &[
+        "Plans a training run as `train` does and times it on random tokens: whole iterations, \
+         evaluation batches, then each step beside the ceiling that bounds it. It needs no data \
+         set and writes no checkpoint. The times of steps are kept, and `plan` predicts by them.",
+    ],
+    usage: &[line("fitgpt bench [config.py|config.toml ...] [--key=value ...] [flags]", "")],
+    examples: &[
+        line("fitgpt bench", "the built-in run"),
+        line("fitgpt bench config/case_a_124m_b64.py --vram=11.69GiB --json", ""),
+    ],
+    notes: &[],
+    lists_data_sets: false,
+    arguments: &[Values::File],
+    flags: Flags::TABLE,
+    closing: &[],
+    keys: Some(Command::Train),
+    run,
+};
 
 /// Iterations that may be asked for.
 const ITERATIONS: std::ops::RangeInclusive<usize> = 1..=1_000_000;
 
 /// Runs the command.
 pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
-    let flags = Given::new(&FLAGS, arguments)?;
-    let count = flags.get("--iterations").map(iterations).transpose()?;
-    let json = flags.has("--json");
-    let settings = settings(Command::Train, &flags.rest)?;
+    let (flags, rest) = Flags::read(arguments)?;
+    let count = flags.iterations.as_deref().map(iterations).transpose()?;
+    let json = flags.json;
+    let settings = settings(Command::Train, &rest)?;
     let config = given(&settings);
-    let mut case = Case::new(&flags, &here_alone(&settings, flags.rest.clone())?)?;
+    let mut case = Case::new(&Elsewhere::default(), &here_alone(&settings, rest)?)?;
     if case.run.eval_only {
         let what = "bench times training: leave out eval_only".to_string();
         return Err(SpecError::Conflict { what }.into());
@@ -78,7 +107,7 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
         true => show_json(&report.document())?,
         false => show(&report.text())?,
     }
-    if !flags.has("--no-keep") {
+    if !flags.no_keep {
         let times = measure::op_times(&planned.plan, &times, &rates);
         let place = measure::keep(&times, device)?;
         if let (Some(place), false) = (place, json) {

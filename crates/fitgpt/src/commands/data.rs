@@ -1,20 +1,59 @@
 //! `fitgpt data`: a look into token files: how much there is, and the first documents as text.
 
-use super::show;
-use crate::flags::{Flag, Given};
+use super::{line, show};
+use crate::flags::{FlagSet, flags};
 use crate::numbers::grouped;
 use crate::preparation::size;
 use crate::screen;
 use ::train::TrainError;
 use data::{DataError, Dataset, GPT2_IDS, Split, Tokenizer};
 use prepare::Tokens;
-use spec::SpecError;
+use spec::{SpecError, Values, words};
 use std::path::{Path, PathBuf};
 
-const FLAGS: [Flag; 2] = [
-    Flag { name: "--documents", value: Some("number") },
-    Flag { name: "--split", value: Some("train or val") },
-];
+words! {
+    /// What `data` shows.
+    pub enum Action {
+        /// Counts.
+        Stats = "stats",
+        /// The first documents.
+        Head = "head",
+    }
+}
+
+const HEAD: &str = Action::Head.word();
+
+flags! {
+    /// What `data` takes.
+    pub struct Flags {
+        /// documents to show, 3 where nobody says
+        documents: Option<String> = "--documents", "N" Values::Any, only HEAD;
+        /// the half to show, train where nobody says
+        split: Option<String> = "--split", "SPLIT" Values::Words(&Split::NAMES), only HEAD;
+    }
+}
+
+/// The command's row.
+pub static COMMAND: super::Command = super::Command {
+    name: "data",
+    about: "a look into a data set: its size, its first documents",
+    text: &["Looks into a data set, whoever made it."],
+    usage: &[
+        line("fitgpt data stats FOLDER", "tokens, documents, ids"),
+        line("fitgpt data head FOLDER [flags]", "the first documents as text"),
+    ],
+    examples: &[
+        line("fitgpt data stats shakespeare_char", ""),
+        line("fitgpt data head data/book --documents 1 --split val", ""),
+    ],
+    notes: &["A name that is no data set here is looked for in data/."],
+    lists_data_sets: false,
+    arguments: &[Values::Words(Action::WORDS), Values::DataSet],
+    flags: Flags::TABLE,
+    closing: &[],
+    keys: None,
+    run,
+};
 
 /// Documents shown where nobody says.
 const DOCUMENTS: usize = 3;
@@ -25,31 +64,30 @@ const CHUNK: usize = 1 << 16;
 
 /// Runs the command.
 pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
-    let given = Given::new(&FLAGS, arguments)?;
+    let (flags, rest) = Flags::read(arguments)?;
     let wrong = |what: &str| -> TrainError { SpecError::Conflict { what: what.to_owned() }.into() };
-    let [action, folder] = &given.rest[..] else {
+    let [action, folder] = &rest[..] else {
         return Err(wrong(
             "data needs an action and a folder: `data stats DIR` or `data head DIR`",
         ));
     };
+    let Some(action) = Action::of(action) else {
+        let shown: String = action.chars().take(40).collect();
+        let words = Action::WORDS.join(" and ");
+        return Err(wrong(&format!("data has no '{shown}'; it has {words}")));
+    };
     let (folder, dataset) = found(folder)?;
-    match action.as_str() {
-        "stats" => show(&stats(&dataset, &folder)?)?,
-        "head" => {
-            let documents = given.get("--documents").map_or(Some(DOCUMENTS), |n| n.parse().ok());
+    match action {
+        Action::Stats => show(&stats(&dataset, &folder)?)?,
+        Action::Head => {
+            let documents = flags.documents.map_or(Some(DOCUMENTS), |n| n.parse().ok());
             let documents = documents.filter(|count| (1..=1000).contains(count));
             let documents = documents.ok_or_else(|| wrong("--documents needs 1 to 1000"))?;
-            let split = match given.get("--split") {
-                None | Some("train") => Split::Train,
-                Some("val") => Split::Val,
-                Some(_) => return Err(wrong("--split needs train or val")),
-            };
+            let split = flags.split.as_deref().map_or(Some(Split::Train), Split::of);
+            let wanted = || format!("--split needs {}", Split::NAMES.join(" or "));
+            let split = split.ok_or_else(|| wrong(&wanted()))?;
             let place = screen::faint(&folder.display().to_string());
             show(&format!("{place}\n{}", head(&dataset, &folder, split, documents)?))?;
-        }
-        other => {
-            let shown: String = other.chars().take(40).collect();
-            return Err(wrong(&format!("data has no '{shown}'; it has stats and head")));
         }
     }
     Ok(0)

@@ -2,8 +2,8 @@
 //! live view. It makes no context, so it takes nothing of what it shows.
 
 use super::plan::show_json;
-use super::show;
-use crate::flags::{Flag, Given};
+use super::{line, show};
+use crate::flags::{Flag, FlagSet, flags};
 use crate::survey::{CpuFacts, GpuFacts, LibraryFacts, Reading, Survey};
 use crate::{interrupt, screen};
 use ::train::TrainError;
@@ -11,15 +11,44 @@ use console::Term;
 use cuda::{GpuProcess, OLDEST_SM};
 use plan::Bytes;
 use serde_json::{Map, Value, json};
-use spec::SpecError;
+use spec::{SpecError, Values};
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-const FLAGS: [Flag; 2] = [
-    Flag { name: "--watch", value: Some("number of seconds") },
-    Flag { name: "--json", value: None },
-];
+flags! {
+    /// What `devices` takes.
+    pub struct Flags {
+        /// look again every so many seconds; in a pipe a block each time
+        watch: Option<String> = "--watch", "SECONDS" Values::Any;
+        /// one JSON document (fitgpt.devices/1, docs/devices-json.md) on standard output; with
+        /// --watch one in each line
+        json: bool = "--json";
+    }
+}
+
+/// The command's row.
+pub static COMMAND: super::Command = super::Command {
+    name: "devices",
+    about: "what computes here, what it can do, who holds its memory",
+    text: &[
+        "Lists the CPU, every NVIDIA GPU and the libraries that plans need on one: memory, number \
+         formats, load, and which processes hold memory. What is missing is a line that says what \
+         to install. Nothing is taken of a GPU.",
+    ],
+    usage: &[line("fitgpt devices [flags]", "")],
+    examples: &[
+        line("fitgpt devices", ""),
+        line("fitgpt devices --watch 1", "a live view until Ctrl-C"),
+    ],
+    notes: &[],
+    lists_data_sets: false,
+    arguments: &[],
+    flags: Flags::TABLE,
+    closing: &[],
+    keys: None,
+    run,
+};
 
 const SCHEMA: &str = "fitgpt.devices/1";
 
@@ -38,15 +67,16 @@ const GPU_FORMATS: [&str; 3] = ["bfloat16", "float16", "float32"];
 
 /// Runs the command.
 pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
-    let flags = Given::new(&FLAGS, arguments)?;
-    if let Some(other) = flags.rest.first() {
+    let (flags, rest) = Flags::read(arguments)?;
+    if let Some(other) = rest.first() {
         let shown: String = other.chars().take(40).collect();
-        let what = format!("devices takes no '{shown}'; it has --watch SECONDS and --json");
+        let flags: Vec<String> = Flags::TABLE.iter().map(Flag::typed).collect();
+        let what = format!("devices takes no '{shown}'; it has {}", flags.join(", "));
         return Err(SpecError::Conflict { what }.into());
     }
-    let pause = flags.get("--watch").map(seconds).transpose()?;
+    let pause = flags.watch.as_deref().map(seconds).transpose()?;
     let survey = Survey::new();
-    let json = flags.has("--json");
+    let json = flags.json;
     let Some(pause) = pause else {
         let reading = survey.read()?;
         match json {
@@ -137,7 +167,7 @@ fn text(reading: &Reading, width: usize) -> String {
 }
 
 /// A line in the column of a device or a library.
-fn line(label: &str, said: &str, width: usize) -> String {
+fn labelled(label: &str, said: &str, width: usize) -> String {
     let wrapped = screen::wrapped(said, 0, width.saturating_sub(MARGIN));
     let mut rows = wrapped.lines();
     let mut text = format!("{label:<MARGIN$}{}\n", rows.next().unwrap_or_default());
@@ -151,10 +181,10 @@ fn cpu_text(cpu: &CpuFacts, width: usize) -> String {
     let name = cpu.name.as_deref().unwrap_or("its name is not known");
     let s = if cpu.threads == 1 { "" } else { "s" };
     let (free, memory) = (bytes(cpu.free), bytes(cpu.memory));
-    let mut text = line("CPU", &screen::strong(name), width);
-    text += &line("", &format!("{} thread{s}, {}", cpu.threads, cpu.instruction_set), width);
-    text += &line("", &format!("memory {memory}: {free} free"), width);
-    text + &line("", "trains in float32", width)
+    let mut text = labelled("CPU", &screen::strong(name), width);
+    text += &labelled("", &format!("{} thread{s}, {}", cpu.threads, cpu.instruction_set), width);
+    text += &labelled("", &format!("memory {memory}: {free} free"), width);
+    text + &labelled("", "trains in float32", width)
 }
 
 fn gpu_text(gpu: &GpuFacts, width: usize) -> String {
@@ -164,15 +194,15 @@ fn gpu_text(gpu: &GpuFacts, width: usize) -> String {
     let sm = capability(info.sm);
     let sms = info.multiprocessors;
     let mut text = String::from("\n");
-    text += &line(&format!("GPU {}", info.index), &screen::strong(&info.name), width);
-    text += &line("", &format!("compute capability {sm}, {sms} multiprocessors"), width);
+    text += &labelled(&format!("GPU {}", info.index), &screen::strong(&info.name), width);
+    text += &labelled("", &format!("compute capability {sm}, {sms} multiprocessors"), width);
     let memory = format!("memory {memory}: {} free, {} in use", bytes(free), bytes(used));
-    text += &line("", &memory, width);
-    text += &line("", &ability(gpu), width);
+    text += &labelled("", &memory, width);
+    text += &labelled("", &ability(gpu), width);
     let load = load_text(gpu);
-    text += &line("", &format!("at {}{load}", info.pci_bus_id), width);
+    text += &labelled("", &format!("at {}{load}", info.pci_bus_id), width);
     for process in &gpu.processes {
-        text += &line("", &format!("held by {process}"), width);
+        text += &labelled("", &format!("held by {process}"), width);
     }
     text
 }
@@ -212,7 +242,7 @@ fn library_text(library: &LibraryFacts, width: usize) -> String {
             parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
         }
     };
-    line(library.name, &said, width)
+    labelled(library.name, &said, width)
 }
 
 fn bytes(count: Option<u64>) -> String {

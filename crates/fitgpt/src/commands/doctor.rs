@@ -1,8 +1,8 @@
 //! `fitgpt doctor`: an out-of-memory log in, the cause and the fix out. No device, no network.
 
-use super::{program, show};
+use super::{line, program, show};
 use crate::doctor_document;
-use crate::flags::{Flag, Given};
+use crate::flags::{FlagSet, flags};
 use crate::screen::{self, coloured, faint, strong};
 use ::train::TrainError;
 use doctor::case::Case;
@@ -11,18 +11,60 @@ use doctor::log::Log;
 use doctor::report::{Report, bytes};
 use doctor::words::Language;
 use plan::hardware::Card;
-use spec::{Memory, SpecError, Value};
+use spec::{Memory, SpecError, Value, Values};
 use std::io::{Read, Seek};
 use std::path::Path;
 
-/// The flags beside keys.
-const FLAGS: [Flag; 5] = [
-    Flag { name: "--gpu", value: Some("name") },
-    Flag { name: "--vram", value: Some("size") },
-    Flag { name: "--json", value: None },
-    Flag { name: "--markdown", value: None },
-    Flag { name: "--lang", value: Some("language") },
-];
+flags! {
+    /// What `doctor` takes beside keys.
+    pub struct Flags {
+        /// the card, where the log does not name it
+        gpu: Option<String> = "--gpu", "NAME" Values::Card;
+        /// memory that the run could have had: '11.69GiB', '8GB'
+        vram: Option<String> = "--vram", "SIZE" Values::Any;
+        /// one JSON document (fitgpt.doctor/1, docs/doctor-json.md)
+        json: bool = "--json";
+        /// the report as a document
+        markdown: bool = "--markdown";
+        /// the report's language; else what LANG says
+        lang: Option<String> = "--lang", "LANGUAGE" Values::Words(&Language::CODES);
+    }
+}
+
+/// The command's row.
+pub static COMMAND: super::Command = super::Command {
+    name: "doctor",
+    about: "why a PyTorch run died of memory, and what to change",
+    text: &[
+        "Reads the log of a run that died with `CUDA out of memory` and says which tensor did not \
+         fit, in which phase, where the rest of the memory was, which of the usual advice helps \
+         here, what to change in nanoGPT, and the command that runs it with fitgpt as it was \
+         typed. No device, no network.",
+    ],
+    usage: &[line(
+        "fitgpt doctor [LOG|-] [config.py|config.toml ...] [--key=value ...] [flags]",
+        "",
+    )],
+    examples: &[
+        line("fitgpt doctor oom.log", ""),
+        line(
+            "python train.py config/mine.py 2>&1 | tee run.log; fitgpt doctor run.log \
+             config/mine.py",
+            "",
+        ),
+        line(
+            "fitgpt doctor config/case_a_124m_b64.py --gpu 'RTX 4070'",
+            "would it die in PyTorch?",
+        ),
+    ],
+    notes: &[],
+    lists_data_sets: false,
+    arguments: &[Values::File],
+    flags: Flags::TABLE,
+    closing: &["Keys are nanoGPT's and complete what the log echoes."],
+    keys: Some(spec::Command::Train),
+    run,
+};
 
 /// Most bytes of a log; its end is what matters.
 const MOST_LOG_BYTES: u64 = 64 << 20;
@@ -32,9 +74,9 @@ const BAR: f64 = 30.0;
 
 /// Runs the command.
 pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
-    let flags = Given::new(&FLAGS, arguments)?;
+    let (flags, rest) = Flags::read(arguments)?;
     let (logs, rest): (Vec<String>, Vec<String>) =
-        flags.rest.iter().cloned().partition(|argument| is_log(argument));
+        rest.into_iter().partition(|argument| is_log(argument));
     let log = match logs.as_slice() {
         [] if rest.is_empty() && !screen::is_input_terminal() => Some(read("-")?),
         [] => None,
@@ -49,14 +91,14 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
                     fitgpt doctor --help";
         return Err(SpecError::Conflict { what: what.to_string() }.into());
     }
-    let language = language(flags.get("--lang"))?;
+    let language = language(flags.lang.as_deref())?;
     let log = log.map(|content| Log::read(&content));
     let named = log.as_ref().and_then(|log| log.run.card.as_deref()).and_then(Card::find);
-    let card = match flags.get("--gpu") {
+    let card = match flags.gpu.as_deref() {
         Some(name) => Some(super::plan::find_gpu(name)?),
         None => named,
     };
-    let vram = flags.get("--vram").map(|size| memory(size, card)).transpose()?;
+    let vram = flags.vram.as_deref().map(|size| memory(size, card)).transpose()?;
     let case = super::with_world(|world| {
         let card = card.map(|gpu| gpu.name);
         Case::recover(log.as_ref(), &rest, world, card, data::known::characters)
@@ -64,9 +106,9 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     let diagnosis = Diagnosis::new(log, case, card, vram)?;
     let program = program();
     let report = Report { diagnosis: &diagnosis, language, program: &program };
-    if flags.has("--json") {
+    if flags.json {
         show(&format!("{:#}\n", doctor_document::of(&report)))?;
-    } else if flags.has("--markdown") {
+    } else if flags.markdown {
         show(&report.markdown())?;
     } else {
         show(&text(&report))?;
@@ -112,8 +154,7 @@ fn read_ends(path: &str, content: &mut Vec<u8>) -> std::io::Result<usize> {
 fn language(asked: Option<&str>) -> Result<Language, SpecError> {
     match asked {
         Some(code) => Language::of(code).ok_or_else(|| {
-            let codes: Vec<&str> = Language::ALL.iter().map(|language| language.code()).collect();
-            let what = format!("--lang '{code}': there are {}", codes.join(", "));
+            let what = format!("--lang '{code}': there are {}", Language::CODES.join(", "));
             SpecError::Conflict { what }
         }),
         None => {

@@ -1,4 +1,4 @@
-//! The table of commands, their help, and what every command needs of the outside world.
+//! The table of commands, and what every command needs of the outside world.
 
 mod bench;
 mod data;
@@ -9,10 +9,12 @@ mod prepare;
 mod sample;
 mod train;
 
-use crate::screen;
+use crate::flags::Flag;
+use crate::{help, screen};
 use ::train::TrainError;
+use spec::nearest::nearest;
 use spec::shell::quoted;
-use spec::{Environment, SpecError, World, documents};
+use spec::{Environment, Key, SpecError, Values, World};
 use std::io::{ErrorKind, Read};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -22,228 +24,55 @@ const INTERRUPTED: u8 = 130;
 /// Bytes of a config file that are read; the reader refuses it long before.
 const MOST_CONFIG_BYTES: u64 = 2 << 20;
 
-/// One row of the table.
-struct Command {
-    name: &'static str,
+/// One row of the table: everything that help, the page of commands and shell completion say.
+pub struct Command {
+    /// As it is typed.
+    pub name: &'static str,
     /// One line.
-    about: &'static str,
-    /// What `--help` says before the keys.
-    help: &'static str,
+    pub about: &'static str,
+    /// Paragraphs that open its help.
+    pub text: &'static [&'static str],
+    /// The forms of its command line.
+    pub usage: &'static [Line],
+    /// Command lines to copy.
+    pub examples: &'static [Line],
+    /// Paragraphs behind the examples.
+    pub notes: &'static [&'static str],
+    /// Whether help lists the data sets that are known by name.
+    pub lists_data_sets: bool,
+    /// What may stand there beside flags and keys; empty where nothing may.
+    pub arguments: &'static [Values],
+    /// Its flags.
+    pub flags: &'static [Flag],
+    /// Paragraphs behind the flags.
+    pub closing: &'static [&'static str],
     /// Whose keys it takes; none where it takes none.
-    keys: Option<spec::Command>,
+    pub keys: Option<spec::Command>,
     run: fn(&[String]) -> Result<u8, TrainError>,
 }
 
-const COMMANDS: [Command; 8] = [
-    Command {
-        name: "train",
-        about: "train on your text (train book.txt), by a config, or the built-in demo",
-        help: "\
-Trains a GPT: without arguments a small character model on the built-in corpus, in two minutes on
-two cores; on your own text with a model sized for this machine and the time you give it; or what a
-config file says (nanoGPT's .py, or .toml), as nanoGPT's train.py does.
+/// A command line and a remark on it, which may be empty.
+pub struct Line {
+    /// What is typed.
+    pub typed: &'static str,
+    /// What it does.
+    pub remark: &'static str,
+}
 
-  fitgpt train [--key=value ...]                                        the built-in run
-  fitgpt train TEXT|FOLDER|DATA_SET [--time 10min] [--key=value ...]    your own text
-  fitgpt train config.py|config.toml ... [--key=value ...]              a config file
+const fn line(typed: &'static str, remark: &'static str) -> Line {
+    Line { typed, remark }
+}
 
-  fitgpt train --n_layer=4 --dropout=0.1               the built-in run with another model
-  fitgpt train book.txt --time 30min                   prepares data/book, trains into out-book
-  fitgpt train book.txt                                again: resumes what was interrupted
-  fitgpt train config/train_shakespeare_char.py        on the GPU, if there is one
-  fitgpt train config/case_a_124m_b64.py --vram=8GiB   never more than that of the GPU's memory
-  fitgpt train --init_from=resume --out_dir=out        go on where a run stopped
-
-Arguments are read from left to right, later wins. Ctrl-C saves and leaves with exit code 130; a
-second Ctrl-C leaves at once. nanoGPT's bare train.py is `train config/train_gpt2.py`.
-`fitgpt devices` shows what computes here; --device=cpu leaves the GPU alone. OMP_NUM_THREADS limits
-the threads on the CPU.
-
-flags:
-  --time DURATION      for your own text: total time, preparation included, such as 90s, 10min (the
-                       default), 2h
-  --yes                start a run of more than a week without asking
-",
-        keys: Some(spec::Command::Train),
-        run: train::run,
-    },
-    Command {
-        name: "plan",
-        about: "the bill before the run: memory by role and phase, the plan, its speed",
-        help: "\
-Plans a training run and shows the bill: every byte by role, the peak of each phase, how the batch
-is cut, what is recomputed, how fast it will be. It needs no data set and no GPU.
-
-  fitgpt plan [config.py|config.toml ...] [--key=value ...] [flags]
-
-  fitgpt plan                                            the built-in run on this CPU
-  fitgpt plan config/case_a_124m_b64.py --gpu 'RTX 4070'
-  fitgpt plan config/case_a_124m_b64.py --vram 8GiB --json
-  fitgpt plan config/train_gpt2.py --gpu 'RTX 3060' --sweep batch_size=8,16,32
-
-flags:
-  --gpu NAME           a card by name, with the memory a program gets of it; `--gpu list` lists them
-  --vram SIZE          so much memory: '11.69GiB', '8GB', or '80%' of the card that --gpu names;
-                       without --gpu, of the GPU that is here if it has as much
-  --json               one JSON document (fitgpt.plan/1, docs/plan-json.md) on standard output
-  --svg FILE           the arena as a picture: time across, address up, coloured by role; - is
-                       standard output
-  --sweep KEY=A,B,C    a row for each value of a key; a width gets heads that divide it; repeat
-                       it for a grid
-  --measure            run the plan's steps here once, and predict by their times from now on
-
-Both --gpu and --vram plan for CUDA in the config's dtype. Exit code 3: it does not fit; what is
-missing, the largest tensors and settings that fit are told.
-",
-        keys: Some(spec::Command::Train),
-        run: plan::run,
-    },
-    Command {
-        name: "doctor",
-        about: "why a PyTorch run died of memory, and what to change",
-        help: "\
-Reads the log of a run that died with `CUDA out of memory` and says which tensor did not fit, in
-which phase, where the rest of the memory was, which of the usual advice helps here, what to change
-in nanoGPT, and the command that runs it with fitgpt as it was typed. No device, no network.
-
-  fitgpt doctor [LOG|-] [config.py|config.toml ...] [--key=value ...] [flags]
-
-  fitgpt doctor oom.log
-  python train.py config/mine.py 2>&1 | tee run.log; fitgpt doctor run.log config/mine.py
-  fitgpt doctor config/case_a_124m_b64.py --gpu 'RTX 4070'      would it die in PyTorch?
-
-flags:
-  --gpu NAME           the card, where the log does not name it
-  --vram SIZE          memory that the run could have had: '11.69GiB', '8GB'
-  --json               one JSON document (fitgpt.doctor/1, docs/doctor-json.md)
-  --markdown           the report as a document
-  --lang LANGUAGE      en, ja, zh, de, fr; else what LANG says
-
-Keys are nanoGPT's and complete what the log echoes.
-",
-        keys: Some(spec::Command::Train),
-        run: doctor::run,
-    },
-    Command {
-        name: "sample",
-        about: "write text with a trained model",
-        help: "\
-Writes text with a trained model, as nanoGPT's sample.py does. The text goes to standard output as
-it is made, everything else to standard error.
-
-  fitgpt sample [config.py|config.toml ...] [--key=value ...]
-
-  fitgpt sample                                        the newest run in this folder
-  fitgpt sample --out_dir=out --num_samples=1 --start='Once upon a time'
-  fitgpt sample --out_dir=out --start=FILE:prompt.txt --temperature=1.0 --top_k=0
-  fitgpt sample --out_dir=out/last.safetensors         this very checkpoint
-
-Of a folder, best.safetensors is taken, or last.safetensors where there is no best one.
-",
-        keys: Some(spec::Command::Sample),
-        run: sample::run,
-    },
-    Command {
-        name: "prepare",
-        about: "text, JSON, CSV, parquet or a known data set into train.bin and val.bin",
-        help: "\
-Turns text into nanoGPT's files: train.bin, val.bin and, for characters, meta.pkl. All cores, less
-than 1 GiB of memory whatever the size. Ctrl-C, kill -9 or a full disk lose nothing: the same
-command goes on where it stopped, and gives the same bytes.
-
-  fitgpt prepare SOURCE ... --out FOLDER [flags]
-
-  fitgpt prepare shakespeare_char                        into data/shakespeare_char
-  fitgpt prepare book.txt --out data/book --tokenizer char
-  fitgpt prepare fineweb-edu --out data/fineweb-edu --max-tokens 1B
-  fitgpt prepare 'corpus/*.jsonl.zst' --field content --out data/mine
-  zcat notes.gz | fitgpt prepare - --out data/notes
-
-A source is a file, a folder, a pattern, an http(s) address, - for standard input, or a known name:
-shakespeare_char, shakespeare, openwebtext, fineweb-edu, fineweb (sample-10BT, or another config
-behind a slash: fineweb/sample-100BT), tinystories. .jsonl, .json (one object per line, or a list of
-objects), .csv, .tsv, .parquet, .gz and .zst are known by their endings, JSON on standard input by
-its first bytes; everything else is text, a file a document. A single text is divided by position,
-as nanoGPT's shakespeare scripts do; documents as a whole, each followed by <|endoftext|>.
-
-flags:
-  --out FOLDER         the data set's folder; a known name goes to data/NAME without it
-  --tokenizer NAME     gpt2, char, or the path of a tokenizer.json with byte-level BPE
-  --val SHARE          for validation: 0.1 of a single text, 0.0005 of documents
-  --field NAME         the field with the text in JSON: text
-  --column NAME        the column with the text in parquet, .csv and .tsv: text
-  --format FORMAT      of standard input and files of unknown ending: text, jsonl, json, csv, tsv or
-                       parquet; text also reads .json, .csv and .tsv as plain text
-  --max-tokens N       enough to train on, such as 50M or 1B
-  --seed N             of the split of documents: 2357, as nanoGPT's
-  --workers N          threads that encode: as many as there are cores, at most 64
-  --dry-run            show what would be done
-  --keep-downloads     leave downloaded files in FOLDER/downloads
-  --overwrite          replace another data set in FOLDER
-  --ignore-space       begin though the disk looks too small
-
-HF_ENDPOINT names another hub, HF_TOKEN who asks it.
-",
-        keys: None,
-        run: prepare::run,
-    },
-    Command {
-        name: "data",
-        about: "a look into a data set: its size, its first documents",
-        help: "\
-Looks into a data set, whoever made it.
-
-  fitgpt data stats FOLDER                               tokens, documents, ids
-  fitgpt data head FOLDER [--documents N] [--split val]  the first documents as text
-
-A name that is no data set here is looked for in data/.
-",
-        keys: None,
-        run: data::run,
-    },
-    Command {
-        name: "devices",
-        about: "what computes here, what it can do, who holds its memory",
-        help: "\
-Lists the CPU, every NVIDIA GPU and the libraries that plans need on one: memory, number formats,
-load, and which processes hold memory. What is missing is a line that says what to install.
-Nothing is taken of a GPU.
-
-  fitgpt devices [flags]
-
-  fitgpt devices
-  fitgpt devices --watch 1                               a live view until Ctrl-C
-
-flags:
-  --watch SECONDS      look again every so many seconds; in a pipe a block each time
-  --json               one JSON document (fitgpt.devices/1, docs/devices-json.md) on standard
-                       output; with --watch one in each line
-",
-        keys: None,
-        run: devices::run,
-    },
-    Command {
-        name: "bench",
-        about: "time a run's iterations and steps here, beside what bounds them",
-        help: "\
-Plans a training run as `train` does and times it on random tokens: whole iterations, evaluation
-batches, then each step beside the ceiling that bounds it. It needs no data set and writes no
-checkpoint. The times of steps are kept, and `plan` predicts by them.
-
-  fitgpt bench [config.py|config.toml ...] [--key=value ...] [flags]
-
-  fitgpt bench                                           the built-in run
-  fitgpt bench config/case_a_124m_b64.py --vram=11.69GiB --json
-
-flags:
-  --iterations N       so many timed iterations; else up to 20 that fit in about ten seconds, at
-                       least 5
-  --json               one JSON document (fitgpt.bench/1, docs/bench-json.md) on standard output
-  --no-keep            leave the kept times as they are
-",
-        keys: Some(spec::Command::Train),
-        run: bench::run,
-    },
+/// All commands, in the order of help.
+pub static COMMANDS: [&Command; 8] = [
+    &train::COMMAND,
+    &plan::COMMAND,
+    &doctor::COMMAND,
+    &sample::COMMAND,
+    &prepare::COMMAND,
+    &data::COMMAND,
+    &devices::COMMAND,
+    &bench::COMMAND,
 ];
 
 /// Runs the command that the arguments name; gives the exit code.
@@ -251,12 +80,14 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     let wants_help = |argument: &String| matches!(argument.as_str(), "-h" | "--help");
     match arguments.split_first() {
         None => {
-            show(&overview())?;
+            show(&help::overview(screen::width()))?;
             Ok(2)
         }
         Some((first, rest)) if wants_help(first) || first == "help" => {
-            let named = rest.first().and_then(|name| find(name));
-            show(&named.map_or_else(overview, help))?;
+            show(&match rest.first() {
+                Some(name) => help::of_command(find(name)?, screen::width()),
+                None => help::overview(screen::width()),
+            })?;
             Ok(0)
         }
         Some((first, _)) if first == "--version" || first == "-V" => {
@@ -264,17 +95,18 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
             Ok(0)
         }
         Some((first, rest)) => {
-            let command = find(first).ok_or_else(|| unknown(first))?;
+            let command = find(first)?;
             if rest.iter().any(wants_help) {
-                show(&help(command))?;
+                show(&help::of_command(command, screen::width()))?;
                 return Ok(0);
             }
+            check(command, rest)?;
             (command.run)(rest)
         }
     }
 }
 
-/// Text that was asked for. Who has stopped reading has read enough.
+/// Text that was asked for. A reader that closes the pipe is no failure.
 fn show(text: &str) -> Result<(), TrainError> {
     match screen::out(text) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(TrainError::Output(error)),
@@ -282,35 +114,70 @@ fn show(text: &str) -> Result<(), TrainError> {
     }
 }
 
-fn find(name: &str) -> Option<&'static Command> {
-    COMMANDS.iter().find(|command| command.name == name)
+fn find(name: &str) -> Result<&'static Command, SpecError> {
+    let found = COMMANDS.iter().find(|command| command.name == name);
+    found.copied().ok_or_else(|| {
+        let names = COMMANDS.map(|command| command.name);
+        let meant = nearest(name, names.into_iter()).map(|name| format!("did you mean {name}? "));
+        let (meant, names) = (meant.unwrap_or_default(), names.join(", "));
+        let shown: String = name.chars().take(40).collect();
+        let what = format!("unknown command '{shown}'; {meant}commands: {names} (fitgpt --help)");
+        SpecError::Conflict { what }
+    })
 }
 
-fn unknown(first: &str) -> TrainError {
-    let names: Vec<&str> = COMMANDS.iter().map(|command| command.name).collect();
-    let shown: String = first.chars().take(40).collect();
-    let what = format!("unknown command '{shown}'; commands: {} (fitgpt --help)", names.join(", "));
-    SpecError::Conflict { what }.into()
-}
-
-fn overview() -> String {
-    let mut text = format!(
-        "fitgpt {}: trains GPT-2-class models in memory that is planned before the first step\n\n\
-         fitgpt <command> [config.py|config.toml ...] [--key=value ...]\n\n",
-        env!("CARGO_PKG_VERSION")
-    );
-    for Command { name, about, .. } in &COMMANDS {
-        text += &format!("  {name:<8} {about}\n");
+/// Refuses a flag that the command does not have. What looks like a key is left to the reader of
+/// keys, who says more of it.
+fn check(command: &Command, arguments: &[String]) -> Result<(), SpecError> {
+    let refuse = |given: &str, why: String| {
+        let shown: String = given.chars().take(40).collect();
+        Err(SpecError::Conflict { what: format!("{} takes no '{shown}'; {why}", command.name) })
+    };
+    for argument in arguments.iter().filter(|argument| argument.starts_with("--")) {
+        let name = argument.split('=').next().unwrap_or(argument);
+        let key = &name[2..];
+        match command.flags.iter().find(|flag| flag.name == name) {
+            Some(flag) => check_form(command, flag, arguments)?,
+            None if command.keys.is_some() && Key::find(key).is_some() => {}
+            None => {
+                let flags = command.flags.iter().map(|flag| &flag.name[2..]);
+                let keys = spec::KEYS.iter().filter(|_| command.keys.is_some()).map(|key| key.name);
+                let names = flags.chain(["help"]).chain(keys);
+                match nearest(key, names).filter(|near| Key::find(near).is_none()) {
+                    Some(near) => return refuse(argument, format!("did you mean --{near}?")),
+                    None => {
+                        unlike_any(command, name).map_or(Ok(()), |why| refuse(argument, why))?
+                    }
+                }
+            }
+        }
     }
-    text += "\nfitgpt <command> --help lists the keys of a command with their defaults.\n\
-             Exit codes: 0 done, 1 failed, 2 usage or config, 3 does not fit, \
-             4 data or checkpoint,\n5 device, 130 interrupted.\n";
-    text
+    Ok(())
 }
 
-fn help(command: &'static Command) -> String {
-    let keys = command.keys.map(|keys| documents::help(keys, screen::width()));
-    format!("{}{}", command.help, keys.unwrap_or_default())
+/// What to say of a flag that is not like any of the command's.
+fn unlike_any(command: &Command, name: &str) -> Option<String> {
+    let has = |other: &&&Command| other.flags.iter().any(|flag| flag.name == name);
+    let others: Vec<&str> = COMMANDS.iter().filter(has).map(|other| other.name).collect();
+    let own = || command.flags.iter().map(|flag| flag.name).collect::<Vec<_>>().join(", ");
+    match (others.is_empty(), command.keys) {
+        (false, _) => Some(format!("it is a flag of {}", others.join(", "))),
+        (true, Some(_)) => None,
+        (true, None) => Some(format!("it has {}", own())),
+    }
+}
+
+/// Refuses a flag of another form of the command, where a word says which form it is.
+fn check_form(command: &Command, flag: &Flag, arguments: &[String]) -> Result<(), SpecError> {
+    let words = command.arguments.first().map_or(&[][..], |values| values.words());
+    let form = arguments.iter().find(|argument| words.contains(&argument.as_str()));
+    match (flag.only, form) {
+        (Some(only), Some(form)) if only != form => {
+            let what = format!("{} is a flag of `{} {only}`", flag.name, command.name);
+            Err(SpecError::Conflict { what })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Settings from the arguments behind a command.

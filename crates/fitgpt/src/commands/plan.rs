@@ -1,10 +1,10 @@
 //! `fitgpt plan`: the bill before the run, for this machine or for a card by name. It needs no data
 //! set and touches no device.
 
-use super::{environment, settings, show};
+use super::{environment, line, settings, show};
 use crate::bill::{self, HostMemory};
 use crate::device::{self, Device};
-use crate::flags::{Flag, Given};
+use crate::flags::{FlagSet, flags};
 use crate::plan_report::{PlanReport, arena_map, document, sentence, timeline};
 use crate::{measure, refusal, run_length, screen, sweep};
 use ::train::save::Document;
@@ -14,18 +14,55 @@ use plan::hardware::{CARDS, Card};
 use plan::report::Bill;
 use search::{Machine, Planned, SearchError, plan_again, plan_for, suggestions};
 use serde_json::{Value, json};
-use spec::{Command, Environment, InitFrom, Memory, RunSpec, Settings, SpecError, resolve};
+use spec::{Command, Environment, InitFrom, Memory, RunSpec, Settings, SpecError, Values, resolve};
 use std::path::Path;
 
-/// The flags beside keys.
-pub const FLAGS: [Flag; 6] = [
-    Flag { name: "--gpu", value: Some("name") },
-    Flag { name: "--vram", value: Some("size") },
-    Flag { name: "--json", value: None },
-    Flag { name: "--svg", value: Some("file") },
-    Flag { name: "--sweep", value: Some("key=a,b,c") },
-    Flag { name: "--measure", value: None },
-];
+flags! {
+    /// What `plan` takes beside keys.
+    pub struct Flags {
+        /// a card by name, with the memory a program gets of it; `--gpu list` lists them
+        gpu: Option<String> = "--gpu", "NAME" Values::Card;
+        /// so much memory: '11.69GiB', '8GB', or '80%' of the card that --gpu names; without --gpu,
+        /// of the GPU that is here if it has as much
+        vram: Option<String> = "--vram", "SIZE" Values::Any;
+        /// one JSON document (fitgpt.plan/1, docs/plan-json.md) on standard output
+        json: bool = "--json";
+        /// the arena as a picture: time across, address up, coloured by role; - is standard output
+        svg: Option<String> = "--svg", "FILE" Values::File;
+        /// a row for each value of a key; a width gets heads that divide it; repeat it for a grid
+        sweep: Vec<String> = "--sweep", "KEY=A,B,C" Values::Key;
+        /// run the plan's steps here once, and predict by their times from now on
+        measure: bool = "--measure";
+    }
+}
+
+/// The command's row.
+pub static COMMAND: super::Command = super::Command {
+    name: "plan",
+    about: "the bill before the run: memory by role and phase, the plan, its speed",
+    text: &[
+        "Plans a training run and shows the bill: every byte by role, the peak of each phase, how \
+         the batch is cut, what is recomputed, how fast it will be. It needs no data set and no \
+         GPU.",
+    ],
+    usage: &[line("fitgpt plan [config.py|config.toml ...] [--key=value ...] [flags]", "")],
+    examples: &[
+        line("fitgpt plan", "the built-in run on this CPU"),
+        line("fitgpt plan config/case_a_124m_b64.py --gpu 'RTX 4070'", ""),
+        line("fitgpt plan config/case_a_124m_b64.py --vram 8GiB --json", ""),
+        line("fitgpt plan config/train_gpt2.py --gpu 'RTX 3060' --sweep batch_size=8,16,32", ""),
+    ],
+    notes: &[],
+    lists_data_sets: false,
+    arguments: &[Values::File],
+    flags: Flags::TABLE,
+    closing: &[
+        "Both --gpu and --vram plan for CUDA in the config's dtype. Exit code 3: it does not fit; \
+         what is missing, the largest tensors and settings that fit are told.",
+    ],
+    keys: Some(Command::Train),
+    run,
+};
 
 /// Names that a refusal of a GPU's name gives.
 const NEAREST: usize = 4;
@@ -41,20 +78,20 @@ const TABLE: &str = "the table of GPUs";
 
 /// Runs the command.
 pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
-    let flags = Given::new(&FLAGS, arguments)?;
-    if flags.get("--gpu") == Some("list") {
-        return list_gpus(flags.has("--json"));
+    let (flags, rest) = Flags::read(arguments)?;
+    if flags.gpu.as_deref() == Some("list") {
+        return list_gpus(flags.json);
     }
-    if flags.has("--sweep") {
-        return sweep::run(&flags);
+    if !flags.sweep.is_empty() {
+        return sweep::run(&flags, &rest);
     }
-    let case = Case::new(&flags, &flags.rest)?;
-    let json = flags.has("--json");
-    let is_picture = flags.get("--svg") == Some("-");
+    let case = Case::new(&Elsewhere::of(&flags), &rest)?;
+    let json = flags.json;
+    let is_picture = flags.svg.as_deref() == Some("-");
     if !json && !is_picture {
         case.introduce();
     }
-    if flags.has("--measure") {
+    if flags.measure {
         case.measure(json)?;
     }
     let report = match case.plan() {
@@ -73,7 +110,7 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
             return Err(other);
         }
     };
-    match flags.get("--svg") {
+    match flags.svg.as_deref() {
         Some("-") if json => {
             let what = "--svg - and --json both write to standard output: give --svg a file";
             return Err(SpecError::Conflict { what: what.to_string() }.into());
@@ -87,7 +124,7 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
         return Ok(0);
     }
     show_text(&report)?;
-    if let Some(path) = flags.get("--svg") {
+    if let Some(path) = flags.svg.as_deref() {
         screen::line(&format!("arena map: {path}"));
     }
     Ok(0)
@@ -115,6 +152,20 @@ fn list_gpus(json: bool) -> Result<u8, TrainError> {
     Ok(0)
 }
 
+/// Where to plan for, as flags say it: a card, its memory; neither where it is this machine.
+#[derive(Default)]
+pub struct Elsewhere<'a> {
+    gpu: Option<&'a str>,
+    vram: Option<&'a str>,
+}
+
+impl Elsewhere<'_> {
+    /// What `plan`'s flags say.
+    pub fn of(flags: &Flags) -> Elsewhere<'_> {
+        Elsewhere { gpu: flags.gpu.as_deref(), vram: flags.vram.as_deref() }
+    }
+}
+
 /// A run and where it is to be planned.
 pub struct Case {
     /// What was asked for.
@@ -134,19 +185,19 @@ pub struct Case {
 
 impl Case {
     /// From flags and the arguments that are no flags.
-    pub fn new(flags: &Given, arguments: &[String]) -> Result<Case, TrainError> {
+    pub fn new(flags: &Elsewhere<'_>, arguments: &[String]) -> Result<Case, TrainError> {
         let mut arguments = arguments.to_vec();
-        if let Some(size) = flags.get("--vram") {
+        if let Some(size) = flags.vram {
             arguments.push(format!("--vram={size}"));
         }
-        let gpu = flags.get("--gpu").map(find_gpu).transpose()?;
-        if gpu.is_some() || flags.has("--vram") {
+        let gpu = flags.gpu.map(find_gpu).transpose()?;
+        if gpu.is_some() || flags.vram.is_some() {
             arguments.push("--device=cuda".to_string());
         }
         let mut settings = settings(Command::Train, &arguments)?;
         let preset = settings.uses_preset();
         // `--vram` alone is a limit on the GPU that is here, unless it has less than that.
-        let elsewhere = gpu.is_some() || (flags.has("--vram") && !is_here(&settings)?);
+        let elsewhere = gpu.is_some() || (flags.vram.is_some() && !is_here(&settings)?);
         let present = if elsewhere { 0 } else { device::gpu_count() };
         let on_gpu = elsewhere || (present == 0 && speaks_of_a_gpu(&settings)?);
         let environment =

@@ -1,52 +1,108 @@
 //! `fitgpt prepare`: text, JSON, tables, parquet or a known data set into token files.
 
-use super::{INTERRUPTED, program, show};
-use crate::flags::{Flag, Given};
+use super::{INTERRUPTED, line, program, show};
+use crate::flags::{FlagSet, flags};
 use crate::preparation::{Preparation, few_val_tokens, introduction, size, summary};
 use crate::{interrupt, screen};
 use ::train::TrainError;
 use data::known;
 use prepare::{Client, Format, Hub, Job, MOST_WORKERS, Outcome, PrepareError, TokenizerChoice};
 use prepare::{Request, SEED};
-use spec::SpecError;
 use spec::shell::quoted;
+use spec::{SpecError, Values, words};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-const fn flag(name: &'static str, value: Option<&'static str>) -> Flag {
-    Flag { name, value }
+words! {
+    /// Tokenizers that are known by name.
+    pub enum NamedTokenizer {
+        /// GPT-2's byte pairs.
+        Gpt2 = "gpt2",
+        /// One id per character.
+        Char = "char",
+    }
 }
 
-const FLAGS: [Flag; 13] = [
-    flag("--out", Some("folder")),
-    flag("--tokenizer", Some("gpt2, char or tokenizer.json")),
-    flag("--val", Some("share")),
-    flag("--field", Some("name")),
-    flag("--column", Some("name")),
-    flag("--format", Some(FORMATS)),
-    flag("--seed", Some("number")),
-    flag("--workers", Some("number")),
-    flag("--max-tokens", Some("number")),
-    flag("--dry-run", None),
-    flag("--keep-downloads", None),
-    flag("--overwrite", None),
-    flag("--ignore-space", None),
-];
+const TOKENIZERS: Values =
+    Values::WordsOr(NamedTokenizer::WORDS, " or the path of a tokenizer.json");
 
-/// What `--format` takes.
-const FORMATS: &str = "text, jsonl, json, csv, tsv or parquet";
+flags! {
+    /// What `prepare` takes.
+    pub struct Flags {
+        /// the data set's folder; a known name goes to data/NAME without it
+        out: Option<String> = "--out", "FOLDER" Values::Folder;
+        /// gpt2, char, or the path of a tokenizer.json with byte-level BPE
+        tokenizer: Option<String> = "--tokenizer", "NAME" TOKENIZERS;
+        /// for validation: 0.1 of a single text, 0.0005 of documents
+        val: Option<String> = "--val", "SHARE" Values::Any;
+        /// the field with the text in JSON: text
+        field: Option<String> = "--field", "NAME" Values::Any;
+        /// the column with the text in parquet, .csv and .tsv: text
+        column: Option<String> = "--column", "NAME" Values::Any;
+        /// of standard input and files of unknown ending; text also reads .json, .csv and .tsv as
+        /// plain text
+        format: Option<String> = "--format", "FORMAT" Values::Words(&Format::WORDS);
+        /// enough to train on, such as 50M or 1B
+        max_tokens: Option<String> = "--max-tokens", "N" Values::Any;
+        /// of the split of documents: 2357, as nanoGPT's
+        seed: Option<String> = "--seed", "N" Values::Any;
+        /// threads that encode: as many as there are cores, at most 64
+        workers: Option<String> = "--workers", "N" Values::Any;
+        /// show what would be done
+        dry_run: bool = "--dry-run";
+        /// leave downloaded files in FOLDER/downloads
+        keep_downloads: bool = "--keep-downloads";
+        /// replace another data set in FOLDER
+        overwrite: bool = "--overwrite";
+        /// begin though the disk looks too small
+        ignore_space: bool = "--ignore-space";
+    }
+}
+
+/// The command's row.
+pub static COMMAND: super::Command = super::Command {
+    name: "prepare",
+    about: "text, JSON, CSV, parquet or a known data set into train.bin and val.bin",
+    text: &[
+        "Turns text into nanoGPT's files: train.bin, val.bin and, for characters, meta.pkl. All \
+         cores, less than 1 GiB of memory whatever the size. Ctrl-C, kill -9 or a full disk lose \
+         nothing: the same command resumes where it stopped, and gives the same bytes.",
+    ],
+    usage: &[line("fitgpt prepare SOURCE ... --out FOLDER [flags]", "")],
+    examples: &[
+        line("fitgpt prepare shakespeare_char", "into data/shakespeare_char"),
+        line("fitgpt prepare book.txt --out data/book --tokenizer char", ""),
+        line("fitgpt prepare fineweb-edu --out data/fineweb-edu --max-tokens 1B", ""),
+        line("fitgpt prepare 'corpus/*.jsonl.zst' --field content --out data/mine", ""),
+        line("zcat notes.gz | fitgpt prepare - --out data/notes", ""),
+    ],
+    notes: &[
+        "A source is a file, a folder, a pattern, an http(s) address, - for standard input, or a \
+         data set by name; fineweb/sample-100BT names another config. .jsonl, .json (one object \
+         per line, or a list of objects), .csv, .tsv, .parquet, .gz and .zst are known by their \
+         endings, JSON on standard input by its first bytes; everything else is text, a file a \
+         document. A single text is divided by position, as nanoGPT's shakespeare scripts do; \
+         documents as a whole, each followed by `<|endoftext|>`.",
+    ],
+    lists_data_sets: true,
+    arguments: &[Values::DataSet, Values::File],
+    flags: Flags::TABLE,
+    closing: &["HF_ENDPOINT names another hub, HF_TOKEN who asks it."],
+    keys: None,
+    run,
+};
 
 /// Files listed by `--dry-run`.
 const LISTED: usize = 20;
 
 /// Runs the command.
 pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
-    let given = Given::new(&FLAGS, arguments)?;
-    let request = request(&given)?;
+    let (flags, sources) = Flags::read(arguments)?;
+    let request = request(&flags, sources)?;
     let stop = interrupt::catch("stopping; what is done is kept");
     let client = Client::new(Hub::from_environment(), stop.clone());
-    match prepared(request, &client, given.has("--dry-run")) {
+    match prepared(request, &client, flags.dry_run) {
         Ok(code) => Ok(code?),
         Err(_) if stop.load(Ordering::Relaxed) => Ok(INTERRUPTED),
         Err(error) => {
@@ -79,7 +135,7 @@ fn prepared(request: Request, client: &Client, dry_run: bool) -> Result<Shown, P
         }
         Outcome::Interrupted(totals) => {
             let tokens = totals.train_tokens + totals.val_tokens;
-            screen::note(&format!("{tokens} tokens are safe; the same command goes on from there"));
+            screen::note(&format!("{tokens} tokens are safe; the same command resumes from there"));
             return Ok(Ok(INTERRUPTED));
         }
     };
@@ -119,21 +175,16 @@ fn next_step(out: &Path) -> String {
     format!("\n{} train {}\n", program(), quoted(&folder))
 }
 
-fn request(given: &Given) -> Result<Request, SpecError> {
+fn request(flags: &Flags, sources: Vec<String>) -> Result<Request, SpecError> {
     let conflict = |what: String| SpecError::Conflict { what };
-    if let Some(unknown) = given.rest.iter().find(|word| word.starts_with("--")) {
-        let shown: String = unknown.chars().take(40).collect();
-        let flags: Vec<&str> = FLAGS.iter().map(|flag| flag.name).collect();
-        return Err(conflict(format!("prepare takes no '{shown}'; it has {}", flags.join(", "))));
-    }
-    if given.rest.is_empty() {
+    if sources.is_empty() {
         let names = known::names();
         let what = format!(
             "prepare needs a text: files, folders, patterns, addresses, '-', or one of {names}"
         );
         return Err(conflict(what));
     }
-    let out = match (given.get("--out"), &given.rest[..]) {
+    let out = match (flags.out.as_deref(), &sources[..]) {
         (Some(""), _) => return Err(refused("--out", "a folder, such as data/mine", "")),
         (Some(out), _) => PathBuf::from(out),
         // A known name is a good folder's name.
@@ -145,19 +196,19 @@ fn request(given: &Given) -> Result<Request, SpecError> {
         }
     };
     Ok(Request {
-        sources: given.rest.clone(),
+        sources,
         out,
-        tokenizer: given.get("--tokenizer").map(tokenizer).transpose()?,
-        val: given.get("--val").map(share).transpose()?,
-        field: given.get("--field").unwrap_or("text").to_owned(),
-        column: given.get("--column").map(str::to_owned),
-        format: given.get("--format").map(format).transpose()?,
-        seed: given.get("--seed").map_or(Ok(SEED), |text| whole("--seed", text))?,
-        workers: given.get("--workers").map_or_else(|| Ok(cores()), workers)?,
-        max_tokens: given.get("--max-tokens").map(count).transpose()?,
-        keep_downloads: given.has("--keep-downloads"),
-        overwrite: given.has("--overwrite"),
-        ignore_space: given.has("--ignore-space"),
+        tokenizer: flags.tokenizer.as_deref().map(tokenizer).transpose()?,
+        val: flags.val.as_deref().map(share).transpose()?,
+        field: flags.field.as_deref().unwrap_or("text").to_owned(),
+        column: flags.column.clone(),
+        format: flags.format.as_deref().map(format).transpose()?,
+        seed: flags.seed.as_deref().map_or(Ok(SEED), |text| whole("--seed", text))?,
+        workers: flags.workers.as_deref().map_or_else(|| Ok(cores()), workers)?,
+        max_tokens: flags.max_tokens.as_deref().map(count).transpose()?,
+        keep_downloads: flags.keep_downloads,
+        overwrite: flags.overwrite,
+        ignore_space: flags.ignore_space,
     })
 }
 
@@ -166,24 +217,17 @@ fn cores() -> usize {
 }
 
 fn tokenizer(given: &str) -> Result<TokenizerChoice, SpecError> {
-    match given {
-        "gpt2" => Ok(TokenizerChoice::Gpt2),
-        "char" => Ok(TokenizerChoice::Char),
-        path if path.ends_with(".json") => Ok(TokenizerChoice::Json(path.into())),
-        _ => Err(refused("--tokenizer", "gpt2, char or a tokenizer.json", given)),
+    match NamedTokenizer::of(given) {
+        Some(NamedTokenizer::Gpt2) => Ok(TokenizerChoice::Gpt2),
+        Some(NamedTokenizer::Char) => Ok(TokenizerChoice::Char),
+        None if given.ends_with(".json") => Ok(TokenizerChoice::Json(given.into())),
+        None => Err(refused("--tokenizer", &TOKENIZERS.listed(), given)),
     }
 }
 
 fn format(given: &str) -> Result<Format, SpecError> {
-    match given {
-        "text" => Ok(Format::Text),
-        "jsonl" => Ok(Format::Jsonl),
-        "json" => Ok(Format::Json),
-        "csv" => Ok(Format::Csv),
-        "tsv" => Ok(Format::Tsv),
-        "parquet" => Ok(Format::Parquet),
-        _ => Err(refused("--format", FORMATS, given)),
-    }
+    let wanted = || Values::Words(&Format::WORDS).listed();
+    Format::of(given).ok_or_else(|| refused("--format", &wanted(), given))
 }
 
 fn share(given: &str) -> Result<f64, SpecError> {

@@ -1,6 +1,6 @@
 //! `fitgpt sample`: text from a trained model, token by token as it is made.
 
-use super::{INTERRUPTED, environment, settings, show};
+use super::{INTERRUPTED, environment, line, settings, show};
 use crate::device::Device;
 use crate::speak::{Speech, speak};
 use crate::{interrupt, screen};
@@ -10,7 +10,7 @@ use ::train::save;
 use ::train::setup::SampleSetup;
 use plan::Bytes;
 use search::{Machine, plan_for_sample};
-use spec::{Command, Origin, Setting};
+use spec::{Command, Origin, Setting, Values};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
@@ -19,6 +19,30 @@ const LINE: &str = "---------------";
 
 /// Most bytes of a prompt's file.
 const MOST_PROMPT_BYTES: u64 = 64 << 20;
+
+/// The command's row.
+pub static COMMAND: super::Command = super::Command {
+    name: "sample",
+    about: "generate text with a trained model",
+    text: &["Generates text with a trained model, as nanoGPT's sample.py does. The text goes to \
+         standard output as it is generated, everything else to standard error."],
+    usage: &[line("fitgpt sample [config.py|config.toml ...] [--key=value ...]", "")],
+    examples: &[
+        line("fitgpt sample", "the newest run in this folder"),
+        line("fitgpt sample --out_dir=out --num_samples=1 --start='Once upon a time'", ""),
+        line("fitgpt sample --out_dir=out --start=FILE:prompt.txt --temperature=1.0 --top_k=0", ""),
+        line("fitgpt sample --out_dir=out/last.safetensors", "this very checkpoint"),
+    ],
+    notes: &[
+        "Of a folder, best.safetensors is taken, or last.safetensors where there is no best one.",
+    ],
+    lists_data_sets: false,
+    arguments: &[Values::File],
+    flags: &[],
+    closing: &[],
+    keys: Some(Command::Sample),
+    run,
+};
 
 /// Runs the command.
 pub fn run(arguments: &[String]) -> Result<u8, TrainError> {

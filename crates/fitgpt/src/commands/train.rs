@@ -1,10 +1,10 @@
 //! `fitgpt train`: from settings to a run and its end. What it says is in `run_report`.
 
 use super::plan::{host_memory, plan_or_suggest};
-use super::{INTERRUPTED, environment, settings};
+use super::{INTERRUPTED, environment, line, settings};
 use crate::bill;
 use crate::device::{Device, host_notice};
-use crate::flags::{Flag, Given};
+use crate::flags::{FlagSet, flags};
 use crate::numbers::{duration, parse_duration};
 use crate::own_text::{self, OwnText};
 use crate::plan_report::sentence;
@@ -23,7 +23,7 @@ use data::{Dataset, Split};
 use plan::Phase;
 use plan::report::steps_hash;
 use search::{HostBytes, Machine, Planned, plan_again};
-use spec::{Command, RunSpec, SamplingKeys, Settings, SpecError};
+use spec::{Command, RunSpec, SamplingKeys, Settings, SpecError, Values};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
@@ -32,32 +32,79 @@ const STOPPING: &str = "stopping (Ctrl-C again: leave at once, without saving)";
 /// Tokens of the text at the end.
 const SAMPLE_TOKENS: u64 = 350;
 
-const FLAGS: [Flag; 2] =
-    [Flag { name: "--time", value: Some("duration") }, Flag { name: "--yes", value: None }];
+flags! {
+    /// What `train` takes beside keys.
+    pub struct Flags {
+        /// total time, preparation included, such as 90s, 10min (the default), 2h
+        time: Option<String> = "--time", "DURATION" Values::Any, only "your own text";
+        /// start a run of more than a week without asking
+        yes: bool = "--yes";
+    }
+}
+
+/// The command's row.
+pub static COMMAND: super::Command = super::Command {
+    name: "train",
+    about: "train on your text (train book.txt), by a config, or the built-in demo",
+    text: &[
+        "Trains a GPT: without arguments a small character model on the built-in corpus, in two \
+         minutes on two cores; on your own text with a model sized for this machine and the time \
+         you give it; or what a config file says (nanoGPT's .py, or .toml), as nanoGPT's train.py \
+         does.",
+    ],
+    usage: &[
+        line("fitgpt train [--key=value ...]", "the built-in run"),
+        line("fitgpt train TEXT|FOLDER|DATA_SET [--time 10min] [--key=value ...]", "your own text"),
+        line("fitgpt train config.py|config.toml ... [--key=value ...]", "a config file"),
+    ],
+    examples: &[
+        line("fitgpt train --n_layer=4 --dropout=0.1", "the built-in run with another model"),
+        line("fitgpt train book.txt --time 30min", "prepares data/book, trains into out-book"),
+        line("fitgpt train book.txt", "again: resumes what was interrupted"),
+        line("fitgpt train config/train_shakespeare_char.py", "on the GPU, if there is one"),
+        line(
+            "fitgpt train config/case_a_124m_b64.py --vram=8GiB",
+            "never more than that of the GPU's memory",
+        ),
+        line("fitgpt train --init_from=resume --out_dir=out", "resume a run that stopped"),
+    ],
+    notes: &[
+        "Arguments are read from left to right, later wins. Ctrl-C saves and leaves with exit code \
+         130; a second Ctrl-C leaves at once. nanoGPT's bare train.py is `train \
+         config/train_gpt2.py`. `fitgpt devices` shows what computes here; --device=cpu leaves the \
+         GPU alone. OMP_NUM_THREADS limits the threads on the CPU.",
+    ],
+    lists_data_sets: false,
+    arguments: &[Values::DataSet, Values::File],
+    flags: Flags::TABLE,
+    closing: &[],
+    keys: Some(Command::Train),
+    run,
+};
 
 /// Runs the command.
 pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
-    let flags = Given::new(&FLAGS, arguments)?;
-    let seconds = flags.get("--time").map(seconds_of).transpose()?;
-    let Some((index, path)) = own_text::path_among(&flags.rest)? else {
+    let (flags, rest) = Flags::read(arguments)?;
+    let seconds = flags.time.as_deref().map(seconds_of).transpose()?;
+    let Some((index, path)) = own_text::path_among(&rest)? else {
         if let Some(seconds) = seconds {
             let time = duration(seconds);
             let what =
                 format!("--time {time} is for your own text: fitgpt train book.txt --time {time}");
             return Err(SpecError::Conflict { what }.into());
         }
-        let settings = settings(Command::Train, &flags.rest)?;
+        let settings = settings(Command::Train, &rest)?;
         let typed = Typed { device: asked_gpu(&settings)?, settings, own_text: None };
-        return run_settings(typed, flags.has("--yes"), &interrupt::catch(STOPPING));
+        return run_settings(typed, flags.yes, &interrupt::catch(STOPPING));
     };
-    let mut keys = flags.rest.clone();
+    let mut keys = rest;
     keys.remove(index);
     let stop = interrupt::catch(STOPPING);
     let request = own_text::Request { path: &path, keys: &keys, seconds };
     match own_text::settings_for(&request, &stop)? {
         OwnText::Run(settings, device) => {
             let typed = Typed { settings: *settings, device, own_text: Some(path) };
-            run_settings(typed, flags.has("--yes"), &stop)
+            run_settings(typed, flags.yes, &stop)
         }
         OwnText::Finished => Ok(0),
         OwnText::Interrupted => Ok(INTERRUPTED),

@@ -81,7 +81,7 @@ pub fn prepared(path: &str, out: &Path, stop: &Arc<AtomicBool>) -> Result<bool, 
     watching.finish();
     match outcome.map_err(failed)? {
         Outcome::Interrupted(_) => {
-            screen::line("the text is not prepared yet; the same command goes on from here");
+            screen::line("the text is not prepared yet; the same command resumes from here");
             return Ok(false);
         }
         Outcome::Done(totals) => tell(path, out, words, &job, &totals),

@@ -122,12 +122,12 @@ fn bench_tells_people_and_keeps_times_for_plan() {
 fn flags_that_make_no_sense() {
     let place = Place::empty("bench-flags");
     for (arguments, words) in [
-        (&["devices", "--watch"][..], "--watch needs a number of seconds behind it"),
+        (&["devices", "--watch"][..], "--watch needs a value: --watch SECONDS"),
         (&["devices", "--watch=0"], "--watch needs seconds between 0.1 and 3600, not '0'"),
         (&["devices", "--json=yes"], "--json takes no 'yes'"),
         (&["devices", "--seed=1"], "devices takes no '--seed=1'"),
         (&["bench", "--iterations=0"], "--iterations needs a whole number of at least 1"),
-        (&["bench", "--iterations"], "--iterations needs a number behind it"),
+        (&["bench", "--iterations"], "--iterations needs a value: --iterations N"),
         (&["bench", "--gpu=L4"], "gpu"),
         (&["bench", "--eval_only=True"], "bench times training"),
     ] {

@@ -29,8 +29,30 @@ fn help_is_there_for_everything() {
 #[test]
 fn words_that_are_no_command() {
     let place = Place::empty("no-command");
-    place.run(&["trian"]).failed(2, &["unknown command 'trian'", "train, plan, doctor, sample"]);
+    for typed in [&["trian"][..], &["help", "trian"]] {
+        let said = ["unknown command 'trian'; did you mean train?", "train, plan, doctor, sample"];
+        place.run(typed).failed(2, &said);
+    }
     let nothing = place.run(&[]);
     assert_eq!(nothing.code, Some(2));
     assert!(nothing.out.contains("fitgpt <command>"), "{nothing:?}");
+}
+
+#[test]
+fn flags_that_a_command_does_not_have() {
+    let place = Place::empty("no-flag");
+    for (arguments, want) in [
+        (&["train", "--tiem=5min"][..], "train takes no '--tiem=5min'; did you mean --time?"),
+        (&["plan", "--swep", "n_layer=1,2"], "plan takes no '--swep'; did you mean --sweep?"),
+        (&["prepare", "a.txt", "--max_token=5"], "did you mean --max-tokens?"),
+        (&["data", "stats", "x", "--hepl"], "data takes no '--hepl'; did you mean --help?"),
+        (&["train", "--gpu", "L4"], "train takes no '--gpu'; it is a flag of plan, doctor"),
+        (&["sample", "--json"], "it is a flag of plan, doctor, devices, bench"),
+        (&["devices", "--frobnicate"], "takes no '--frobnicate'; it has --watch, --json"),
+        // What is like a key is told by the reader of keys.
+        (&["train", "--batchsize=3"], "unknown key 'batchsize'; did you mean --batch_size?"),
+        (&["train", "--frobnicate=3"], "unknown key 'frobnicate'; --help lists the keys"),
+    ] {
+        place.run(arguments).failed(2, &[want]);
+    }
 }

@@ -245,7 +245,7 @@ fn what_cannot_be_planned_is_told() {
     let a = config("case_a_124m_b64.py");
     for (arguments, words) in [
         (&["--gpu", "RTX 4071"][..], &["'RTX 4071' is not in the table", "RTX 4070"][..]),
-        (&["--gpu"], &["--gpu needs a name"]),
+        (&["--gpu"], &["--gpu needs a value: --gpu NAME"]),
         (&["--vram=12 apples"], &["vram='12 apples'", "11.69GiB"]),
         (&["--vram=80%"], &["--gpu 'RTX 4070'"]),
         (&["--device=cuda"], &["--gpu 'RTX 4070'", "--vram 8GiB"]),

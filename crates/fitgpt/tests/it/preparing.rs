@@ -66,6 +66,8 @@ fn from_a_text_to_a_model() {
     let head = place.run(&["data", "head", "data/book"]).succeeded().out;
     assert!(head.contains("To be, or not to be: that"), "{head}");
     place.run(&["data", "tail", "data/book"]).failed(2, &["data has no 'tail'"]);
+    let stats_of_a_split = place.run(&["data", "stats", "data/book", "--split", "val"]);
+    stats_of_a_split.failed(2, &["--split is a flag of `data head`"]);
     let dry = place.run(&["prepare", "book.txt", "--out=data/dry", "--dry-run"]).succeeded().out;
     assert!(dry.contains("nothing was written") && !place.path("data/dry").exists(), "{dry}");
 }
@@ -256,12 +258,18 @@ fn words_that_make_no_request() {
         (&["--out", "d"][..], &["needs a text", "openwebtext"][..]),
         (&["a.txt"], &["needs --out"]),
         (&["a.txt", "--out=d", "--val=2"], &["--val needs a share"]),
-        (&["a.txt", "--out=d", "--wrokers=2"], &["takes no '--wrokers=2'", "--workers"]),
+        (
+            &["a.txt", "--out=d", "--wrokers=2"],
+            &["takes no '--wrokers=2'; did you mean --workers?"],
+        ),
         (&["a.txt", "--out=d", "--max-tokens=x"], &["such as 500000, 50M or 1B"]),
-        (&["a.txt", "--out=d", "--tokenizer=bert"], &["gpt2, char or a tokenizer.json"]),
+        (
+            &["a.txt", "--out=d", "--tokenizer=bert"],
+            &["'gpt2', 'char' or the path of a tokenizer.json"],
+        ),
         (&["b.txt", "--out=d"], &["'b.txt' is not a file"]),
         (&["a.txt", "--out="], &["--out needs a folder"]),
-        (&["a.txt", "--out=d", "--format=xml"], &["--format needs text, jsonl, json, csv"]),
+        (&["a.txt", "--out=d", "--format=xml"], &["--format needs 'text', 'jsonl', 'json', 'csv'"]),
     ] {
         place.run(&[&["prepare"], arguments].concat()).failed(2, words);
     }
@@ -339,7 +347,7 @@ fn ctrl_c_keeps_what_is_done() {
     assert!(status.success());
     let ended = Ended::from(child.wait_with_output().unwrap());
     assert_eq!(ended.code, Some(130), "{ended:?}");
-    assert!(ended.error.contains("the same command goes on"), "{ended:?}");
+    assert!(ended.error.contains("the same command resumes"), "{ended:?}");
     assert!(!place.path("out/train.bin").exists());
     let out = place.run(&arguments("a.jsonl", "out")).succeeded().out;
     assert!(out.contains("resuming where the last call stopped"), "{out}");

@@ -1,7 +1,7 @@
 //! Texts that are derived from the table of keys.
 
 use crate::typing::{read, train};
-use fitgpt_spec::{Command, KEYS, documents};
+use fitgpt_spec::{Command, documents};
 use std::path::Path;
 
 #[test]
@@ -19,25 +19,6 @@ fn the_page_of_keys_is_the_table() {
          UPDATE_SNAPSHOTS=1 cargo test -p fitgpt-spec rewrites it",
         first.map(|line| line + 1)
     );
-}
-
-#[test]
-fn help_lists_each_key_of_the_command_once_and_fits_the_terminal() {
-    for command in [Command::Train, Command::Sample] {
-        for width in [80, 120] {
-            let help = documents::help(command, width);
-            for key in KEYS {
-                let lead = format!("  --{}=", key.name);
-                let times = help.lines().filter(|line| line.starts_with(&lead)).count();
-                assert_eq!(times, usize::from(key.used_by(command)), "{}", key.name);
-            }
-            for line in help.lines() {
-                assert!(line.chars().count() <= width && line == line.trim_end(), "{line}");
-            }
-        }
-    }
-    let narrow = documents::help(Command::Train, 80);
-    assert!(narrow.contains("  --gradient_accumulation_steps=40  micro-batches summed"));
 }
 
 #[test]
