@@ -1,4 +1,4 @@
-//! The project's own tasks: `cargo xtask check`, `tidy`, `golden`, `parity`, `soak`, `bench`,
+//! The project's own tasks: `cargo xtask check`, `tidy`, `golden`, `peers`, `soak`, `bench`,
 //! `company`.
 //!
 //! Two small dependencies, so that it builds in seconds and is never what breaks the build.
@@ -13,6 +13,7 @@ mod flags;
 mod golden;
 mod gpu_check;
 mod parity;
+mod peers;
 mod process;
 mod scratch;
 mod soak;
@@ -49,10 +50,10 @@ const TASKS: [Task; 7] = [
         run: golden::run,
     },
     Task {
-        name: "parity",
-        flags: parity::FLAGS,
-        about: "train beside the real nanoGPT and compare every loss that both print",
-        run: parity::run,
+        name: "peers",
+        flags: peers::FLAGS,
+        about: "tests against real programs (nanoGPT, PyTorch): when last run, or run one",
+        run: peers::run,
     },
     Task {
         name: "soak",

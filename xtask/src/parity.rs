@@ -1,4 +1,4 @@
-//! `cargo xtask parity`: the real nanoGPT and fitgpt train side by side on the same text, and every
+//! `cargo xtask peers nanogpt`: the real nanoGPT and fitgpt train side by side on the same text, and every
 //! loss that both print is compared. nanoGPT's README command for a CPU, with `--dropout=0.0`.
 
 use crate::flags;
@@ -56,8 +56,8 @@ pub fn run(args: &[String]) -> Result<(), Failure> {
 }
 
 fn parse(args: &[String]) -> Result<Options, String> {
-    let mut found = flags::read("parity", &KNOWN, FLAGS, args)?;
-    let mut needed = |flag: &str| found.remove(flag).ok_or(format!("parity needs {flag}"));
+    let mut found = flags::read("nanogpt", &KNOWN, FLAGS, args)?;
+    let mut needed = |flag: &str| found.remove(flag).ok_or(format!("nanogpt needs {flag}"));
     Ok(Options {
         nanogpt: needed("--nanogpt")?.into(),
         text: needed("--text")?.into(),
@@ -103,7 +103,7 @@ fn write(path: &Path, content: &[u8]) -> Result<(), Failure> {
 }
 
 fn io(what: &'static str) -> impl Fn(std::io::Error) -> Failure {
-    move |error| Failure::Task(format!("parity: {what}: {error}"))
+    move |error| Failure::Task(format!("nanogpt: {what}: {error}"))
 }
 
 fn timed(command: &mut Command) -> Result<(String, f64), Failure> {
@@ -138,7 +138,7 @@ fn compare(
 ) -> Result<String, Failure> {
     if !ours.keys().eq(theirs.keys()) || ours.is_empty() {
         let (ours, theirs) = (ours.len(), theirs.len());
-        return Err(Failure::Task(format!("parity: {ours} losses here, {theirs} of nanoGPT")));
+        return Err(Failure::Task(format!("nanogpt: {ours} losses here, {theirs} of nanoGPT")));
     }
     let difference = |name: &String| (ours[name] - theirs[name]).abs();
     let worst = ours.keys().max_by(|a, b| difference(a).total_cmp(&difference(b)));
@@ -152,7 +152,7 @@ fn compare(
     );
     // Printed with four digits: half a digit on each side is not a difference.
     if difference(&worst) > TOLERANCE + 1e-9 {
-        return Err(Failure::Task(format!("parity: {report}; at most {TOLERANCE} is right")));
+        return Err(Failure::Task(format!("nanogpt: {report}; at most {TOLERANCE} is right")));
     }
     Ok(report)
 }
@@ -185,9 +185,9 @@ mod tests {
         let options = parse("--nanogpt /n --text=/t --iters 20").unwrap();
         assert_eq!((options.iters, options.text), (20, "/t".into()));
         for (line, want) in [
-            ("--nanogpt /n", "parity needs --text"),
+            ("--nanogpt /n", "nanogpt needs --text"),
             ("--text", "--text needs a value"),
-            ("--fast=1", "parity has no flag '--fast'"),
+            ("--fast=1", "nanogpt has no flag '--fast'"),
         ] {
             assert!(parse(line).err().is_some_and(|problem| problem.starts_with(want)), "{line}");
         }

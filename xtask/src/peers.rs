@@ -1,0 +1,113 @@
+//! `cargo xtask peers`: tests against real programs that are too slow for the check, or need what
+//! few machines have. The table says when each was last run and on which commit;
+//! `cargo xtask peers NAME` runs one and, where it passes, keeps that in `bench-history/peers.json`.
+
+use crate::bench::Machine;
+use crate::process::{self, Failure};
+use crate::{golden, parity};
+use serde_json::{Map, Value, json};
+use std::path::Path;
+
+/// The flags, for the usage text.
+pub const FLAGS: &str = "[NAME [its flags]]";
+
+/// One row of the table.
+struct Peer {
+    name: &'static str,
+    about: &'static str,
+    needs: &'static str,
+    run: fn(&[String]) -> Result<(), Failure>,
+}
+
+const PEERS: [Peer; 2] = [
+    Peer {
+        name: "nanogpt",
+        about: "trains beside the real nanoGPT; every loss that both print is compared",
+        needs: parity::FLAGS,
+        run: parity::run,
+    },
+    Peer {
+        name: "goldens",
+        about: "asks PyTorch again for every golden of the conformance suite",
+        needs: "a Python with torch and numpy (FITGPT_PYTHON)",
+        run: check_goldens,
+    },
+];
+
+/// When each was last run: name → {date, commit}.
+const RECORDS: &str = "bench-history/peers.json";
+
+fn check_goldens(args: &[String]) -> Result<(), Failure> {
+    process::expect_no_arguments("peers goldens", args)?;
+    golden::run(&["--check".to_owned()])
+}
+
+/// Prints the table, or runs one row and keeps when that was.
+pub fn run(args: &[String]) -> Result<(), Failure> {
+    let path = process::workspace_root().join(RECORDS);
+    let mut records = read(&path)?;
+    let Some((name, rest)) = args.split_first() else {
+        println!("{}", table(&records));
+        return Ok(());
+    };
+    let Some(peer) = PEERS.iter().find(|peer| peer.name == name) else {
+        let names: Vec<&str> = PEERS.iter().map(|peer| peer.name).collect();
+        let names = names.join(", ");
+        return Err(Failure::Usage(format!("no peer is called '{name}'; there are {names}")));
+    };
+    (peer.run)(rest)?;
+    let Machine { date, commit, .. } = Machine::read();
+    records.insert(name.clone(), json!({"date": date, "commit": commit}));
+    let text = format!("{:#}\n", Value::Object(records));
+    std::fs::write(&path, text).map_err(|error| failed(&path, &error))?;
+    println!("peers: {name} passed; kept in {RECORDS}, to be committed");
+    Ok(())
+}
+
+/// None before the first run.
+fn read(path: &Path) -> Result<Map<String, Value>, Failure> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => serde_json::from_str(&text).map_err(|error| failed(path, &error)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Map::new()),
+        Err(error) => Err(failed(path, &error)),
+    }
+}
+
+fn table(records: &Map<String, Value>) -> String {
+    let row = |peer: &Peer| {
+        let word = |key: &str| records.get(peer.name)?.get(key)?.as_str();
+        let last = match (word("date"), word("commit")) {
+            (Some(date), Some(commit)) => format!("last run {date} on {commit}"),
+            _ => "never run".to_owned(),
+        };
+        format!("{:<8} {last}: {}; needs {}", peer.name, peer.about, peer.needs)
+    };
+    PEERS.iter().map(row).collect::<Vec<_>>().join("\n")
+}
+
+fn failed(path: &Path, error: &dyn std::fmt::Display) -> Failure {
+    Failure::Task(format!("peers: {}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_says_when_each_was_run() {
+        let mut records = Map::new();
+        records.insert("goldens".to_owned(), json!({"date": "2026-01-02", "commit": "abc1234"}));
+        let text = table(&records);
+        assert_eq!(text.lines().count(), PEERS.len());
+        assert!(text.contains("\ngoldens  last run 2026-01-02 on abc1234: "), "{text}");
+        assert!(text.starts_with("nanogpt  never run: "), "{text}");
+    }
+
+    #[test]
+    fn an_unknown_peer_is_a_usage_error_and_records_are_read() {
+        let outcome = run(&["netscape".to_owned()]).unwrap_err().to_string();
+        assert!(outcome.contains("there are nanogpt, goldens"), "{outcome}");
+        assert!(read(Path::new("/no/such/file")).unwrap().is_empty());
+        assert!(read(&process::workspace_root().join("Cargo.toml")).is_err());
+    }
+}
