@@ -1,6 +1,6 @@
 //! `cargo xtask peers`: tests against real programs that are too slow for the check, or need what
-//! few machines have. The table says when each was last run and on which commit;
-//! `cargo xtask peers NAME` runs one and, where it passes, keeps that in `bench-history/peers.json`.
+//! few machines have. The table says when each was last run and on which commit; with a NAME it
+//! runs one and, where it passes, keeps that in `bench-history/peers.json`.
 
 use crate::bench::Machine;
 use crate::process::{self, Failure};

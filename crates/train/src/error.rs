@@ -100,6 +100,12 @@ pub enum TrainError {
         /// What does not fit, and what to do.
         what: String,
     },
+    /// What a checkpoint says besides its tensors cannot be written as JSON.
+    #[error("the checkpoint's document: {error}; report this as a bug")]
+    Document {
+        /// What serde says.
+        error: serde_json::Error,
+    },
     /// The folder holds another run.
     #[error(
         "{path} holds a run already: add --init_from=resume --out_dir={path} to resume it, or \
@@ -194,7 +200,10 @@ impl TrainError {
             | TrainError::OutDirBusy { .. }
             | TrainError::Io { .. } => 4,
             TrainError::Backend(_) => 5,
-            TrainError::Diverged { .. } | TrainError::Spoilt { .. } | TrainError::Output(_) => 1,
+            TrainError::Document { .. }
+            | TrainError::Diverged { .. }
+            | TrainError::Spoilt { .. }
+            | TrainError::Output(_) => 1,
         }
     }
 }

@@ -14,6 +14,7 @@ pub mod engine;
 pub mod eval;
 pub mod feed;
 pub mod lr;
+mod document;
 mod plan_json;
 pub mod run;
 pub mod runlog;

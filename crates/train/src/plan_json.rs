@@ -5,72 +5,85 @@ use model::Level;
 use plan::Dtype;
 use search::plan_for::MOST_SEQUENCES;
 use search::{Cut, Levers};
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 
-/// As `[sequences, times]` for runs of equal slices: an iteration may have a million of them.
-pub fn to_json(cut: Option<&Cut>) -> Value {
-    let Some(cut) = cut else {
-        return Value::Null;
-    };
-    let runs = cut.slices.chunk_by(|a, b| a == b).map(|run| json!([run[0], run.len()]));
-    let levels = cut.levels.iter().map(|level| json!(level.name()));
-    json!({
-        "slices": runs.collect::<Vec<_>>(),
-        "head_chunk_tokens": cut.head_chunk,
-        "recompute": levels.collect::<Vec<_>>(),
-        "optimizer_state": match cut.levers.moments {
-            Dtype::Bf16 => "bfloat16",
-            _ => "float32",
-        },
-        "offload": cut.levers.offload,
-    })
+/// The cut as it is written. Keys and their order are the format.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct CutJson {
+    /// `[sequences, times]` for runs of equal slices: an iteration may have a million of them.
+    slices: Vec<(u64, u64)>,
+    head_chunk_tokens: u64,
+    /// Names of levels.
+    recompute: Vec<String>,
+    optimizer_state: MomentsJson,
+    offload: bool,
 }
 
-/// The same back; none where it is no plan.
-pub fn from_json(json: &Value) -> Option<Option<Cut>> {
-    if json.is_null() {
-        return Some(None);
-    }
-    // Counted first: a short text may stand for many slices, which then are had at once.
-    let (mut runs, mut total) = (Vec::new(), 0u64);
-    for run in json.get("slices")?.as_array()? {
-        let (rows, times) = (run.get(0)?.as_u64()?, run.get(1)?.as_u64()?);
-        total = total.checked_add(times)?;
-        if rows == 0 || total > MOST_SEQUENCES {
-            return None;
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum MomentsJson {
+    Float32,
+    Bfloat16,
+}
+
+impl From<&Cut> for CutJson {
+    fn from(cut: &Cut) -> CutJson {
+        let runs = cut.slices.chunk_by(|a, b| a == b).map(|run| (run[0], run.len() as u64));
+        CutJson {
+            slices: runs.collect(),
+            head_chunk_tokens: cut.head_chunk,
+            recompute: cut.levels.iter().map(|level| level.name().to_owned()).collect(),
+            optimizer_state: match cut.levers.moments {
+                Dtype::Bf16 => MomentsJson::Bfloat16,
+                _ => MomentsJson::Float32,
+            },
+            offload: cut.levers.offload,
         }
-        runs.push((rows, times));
     }
-    let mut slices = Vec::with_capacity(total as usize);
-    runs.iter().for_each(|&(rows, times)| slices.resize(slices.len() + times as usize, rows));
-    let level = |name: &Value| Level::parse(name.as_str()?);
-    let moments = match json.get("optimizer_state")?.as_str()? {
-        "float32" => Dtype::F32,
-        "bfloat16" => Dtype::Bf16,
-        _ => return None,
-    };
-    let offload = json.get("offload")?.as_bool()?;
-    Some(Some(Cut {
-        slices,
-        head_chunk: json.get("head_chunk_tokens")?.as_u64()?,
-        levels: json.get("recompute")?.as_array()?.iter().map(level).collect::<Option<_>>()?,
-        levers: Levers { moments, offload },
-    }))
+}
+
+impl CutJson {
+    /// The same back; none where it is no plan.
+    pub fn cut(&self) -> Option<Cut> {
+        // Counted first: a short text may stand for many slices, which then are had at once.
+        let add = |total: u64, &(rows, times): &(u64, u64)| {
+            total.checked_add(times).filter(|&total| rows > 0 && total <= MOST_SEQUENCES)
+        };
+        let total = self.slices.iter().try_fold(0, add)?;
+        let mut slices = Vec::with_capacity(total as usize);
+        for &(rows, times) in &self.slices {
+            slices.resize(slices.len() + times as usize, rows);
+        }
+        let moments = match self.optimizer_state {
+            MomentsJson::Float32 => Dtype::F32,
+            MomentsJson::Bfloat16 => Dtype::Bf16,
+        };
+        Some(Cut {
+            slices,
+            head_chunk: self.head_chunk_tokens,
+            levels: self.recompute.iter().map(|name| Level::parse(name)).collect::<Option<_>>()?,
+            levers: Levers { moments, offload: self.offload },
+        })
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::{Value, json};
+
+    fn from_json(json: &Value) -> Option<Cut> {
+        serde_json::from_value::<CutJson>(json.clone()).ok()?.cut()
+    }
 
     #[test]
     fn a_choice_survives_its_json() {
         let levers = Levers { moments: Dtype::Bf16, offload: true };
         let levels = vec![Level::R3q, Level::R0];
         let cut = Cut { slices: vec![10, 9, 9], head_chunk: 512, levels, levers };
-        let json = to_json(Some(&cut));
+        let json = json!(CutJson::from(&cut));
         assert_eq!(json["slices"], json!([[10, 1], [9, 2]]));
-        assert_eq!(from_json(&json), Some(Some(cut)));
-        assert_eq!(from_json(&to_json(None)), Some(None));
+        assert_eq!(from_json(&json), Some(cut));
     }
 
     #[test]

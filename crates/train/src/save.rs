@@ -1,184 +1,19 @@
 //! A run on disk: weights, moments and step state by name, and one document that says where the run
 //! stands. Written before every evaluation; read back, it continues bit for bit.
 
-use crate::data_marks::DataMarks;
+use crate::document::mismatch;
+pub use crate::document::{Document, Progress};
 use crate::engine::Engine;
 use crate::error::TrainError;
 use crate::host::{are_within, room};
-use crate::plan_json;
-use checkpoint::{Dtype, Reader, TensorInfo, bounded_json};
-use data::{CharTokenizer, Tokenizer};
-use model::Dims;
+use checkpoint::{Dtype, Reader, TensorInfo};
 use plan::{TensorId, half};
-use search::{Cut, HostBytes};
-use serde_json::{Value, json};
+use search::HostBytes;
 use std::path::{Path, PathBuf};
-
-/// What a document's values may take beyond its size: the largest are a place in nanoGPT's stream,
-/// of some hundred numbers and one for each sequence of a micro-batch.
-const VALUES_LIMIT: usize = 24 << 20;
 
 /// A weight beyond this has a square that is no f32: layer norms make zeros of it, so that its loss
 /// may be a number, but its gradients are none. Sound weights are smaller by many powers of ten.
 const LARGEST_WEIGHT: f32 = (1u64 << 62) as f32;
-
-/// Where a run stands between two iterations.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Progress {
-    /// The next iteration.
-    pub iteration: u64,
-    /// Best validation loss so far.
-    pub best_val_loss: f64,
-}
-
-/// What a checkpoint says besides its tensors.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Document {
-    /// Where the run stands.
-    pub progress: Progress,
-    /// All keys with their values.
-    pub config: Value,
-    /// The model's sizes, which a run never changes.
-    pub dims: Dims,
-    /// How ids become text; none where the data set does not say.
-    pub tokenizer: Option<Tokenizer>,
-    /// The files it is trained on; none without files, and in checkpoints of older versions.
-    pub data: Option<DataMarks>,
-    /// The batch stream's position.
-    pub feed: Value,
-    /// How an iteration is cut, where the run trains.
-    pub plan: Option<Cut>,
-    /// Hash of the steps that train: the same steps on the same kind of device, by the same
-    /// version, continue bit for bit.
-    pub steps_hash: String,
-    /// What the backend chose beside the plan: algorithms of products, by shape.
-    pub choices: Vec<(String, String)>,
-    /// Kind of the device.
-    pub device: String,
-    /// Threads that computed, where that is the host's processor.
-    pub threads: Option<u64>,
-    /// Of this program, when it was saved.
-    pub version: String,
-}
-
-impl Document {
-    fn to_json(&self) -> String {
-        let Progress { iteration, best_val_loss } = self.progress;
-        json!({
-            "iteration": iteration,
-            "best_val_loss_bits": best_val_loss.to_bits().to_string(),
-            "config": self.config,
-            "model": dims_to_json(&self.dims),
-            "tokenizer": tokenizer_to_json(self.tokenizer.as_ref()),
-            "data": DataMarks::to_json(self.data.as_ref()),
-            "feed": self.feed,
-            "plan": plan_json::to_json(self.plan.as_ref()),
-            "steps_hash": self.steps_hash,
-            "choices": choices_to_json(&self.choices),
-            "device": self.device,
-            "threads": self.threads,
-            "version": self.version,
-        })
-        .to_string()
-    }
-
-    fn parse(path: &Path, text: &str) -> Result<Document, TrainError> {
-        let bad = |what: &str| {
-            mismatch(path, format!("its document has no valid {what}; use another checkpoint"))
-        };
-        let mut json = bounded_json::parse(text.as_bytes(), VALUES_LIMIT + text.len())
-            .map_err(|error| mismatch(path, format!("its document cannot be read: {error}")))?;
-        // Taken out, not copied: they may be large.
-        let mut part = |key: &str| json.get_mut(key).map(Value::take);
-        let (config, feed) = (part("config"), part("feed"));
-        let word = |key: &str| json.get(key).and_then(Value::as_str).map(str::to_string);
-        let bits = word("best_val_loss_bits").and_then(|bits| bits.parse::<u64>().ok());
-        let iteration = json.get("iteration").and_then(Value::as_u64);
-        let config = config.filter(Value::is_object);
-        let dims = dims_from_json(json.get("model")).ok_or_else(|| bad("model"))?;
-        let fits = |found: &Option<Tokenizer>| {
-            found.as_ref().is_none_or(|found| u64::from(found.vocab_size()) <= dims.vocab_size)
-        };
-        let tokenizer = tokenizer_from_json(json.get("tokenizer")).filter(fits);
-        Ok(Document {
-            progress: Progress {
-                iteration: iteration.ok_or_else(|| bad("iteration"))?,
-                best_val_loss: f64::from_bits(bits.ok_or_else(|| bad("best loss"))?),
-            },
-            config: config.ok_or_else(|| bad("config"))?,
-            dims,
-            tokenizer: tokenizer.ok_or_else(|| bad("tokenizer"))?,
-            data: DataMarks::from_json(json.get("data")),
-            feed: feed.ok_or_else(|| bad("batch stream"))?,
-            plan: json.get("plan").and_then(plan_json::from_json).ok_or_else(|| bad("plan"))?,
-            steps_hash: word("steps_hash").ok_or_else(|| bad("hash of its steps"))?,
-            choices: choices_from_json(json.get("choices")),
-            device: word("device").ok_or_else(|| bad("device"))?,
-            threads: json.get("threads").and_then(Value::as_u64),
-            version: word("version").ok_or_else(|| bad("version"))?,
-        })
-    }
-}
-
-fn choices_to_json(choices: &[(String, String)]) -> Value {
-    choices.iter().map(|(name, choice)| (name.clone(), json!(choice))).collect()
-}
-
-/// None where there are none: then the backend chooses anew.
-fn choices_from_json(json: Option<&Value>) -> Vec<(String, String)> {
-    let fields = json.and_then(Value::as_object).into_iter().flatten();
-    fields.filter_map(|(name, choice)| Some((name.clone(), choice.as_str()?.into()))).collect()
-}
-
-fn dims_to_json(dims: &Dims) -> Value {
-    json!({
-        "n_layer": dims.n_layer,
-        "n_head": dims.n_head,
-        "n_embd": dims.n_embd,
-        "block_size": dims.block_size,
-        "vocab_size": dims.vocab_size,
-        "bias": dims.bias,
-    })
-}
-
-fn dims_from_json(json: Option<&Value>) -> Option<Dims> {
-    let size = |key: &str| json?.get(key)?.as_u64();
-    let dims = Dims {
-        n_layer: size("n_layer")?,
-        n_head: size("n_head")?,
-        n_embd: size("n_embd")?,
-        block_size: size("block_size")?,
-        vocab_size: size("vocab_size")?,
-        bias: json?.get("bias")?.as_bool()?,
-    };
-    dims.checked().ok()
-}
-
-/// `"gpt2"`, the characters in the order of their ids, or null. A sample then needs no data set.
-fn tokenizer_to_json(tokenizer: Option<&Tokenizer>) -> Value {
-    match tokenizer {
-        Some(Tokenizer::Gpt2) => json!("gpt2"),
-        Some(Tokenizer::Char(table)) => {
-            json!({ "characters": String::from_iter(table.characters()) })
-        }
-        None => Value::Null,
-    }
-}
-
-fn tokenizer_from_json(json: Option<&Value>) -> Option<Option<Tokenizer>> {
-    match json? {
-        Value::Null => Some(None),
-        Value::String(name) if name == "gpt2" => Some(Some(Tokenizer::Gpt2)),
-        other => {
-            let characters = other.get("characters")?.as_str()?.chars().collect();
-            Some(Some(Tokenizer::Char(CharTokenizer::new(characters)?)))
-        }
-    }
-}
-
-fn mismatch(path: &Path, what: String) -> TrainError {
-    TrainError::Mismatch { path: path.to_path_buf(), what }
-}
 
 /// The file of the newest state.
 pub fn last_path(out_dir: &Path) -> PathBuf {
@@ -246,6 +81,7 @@ pub fn save(
 ) -> Result<(), TrainError> {
     let (infos, ids): (Vec<TensorInfo>, Vec<TensorId>) =
         tensors(engine).into_iter().map(|kept| (kept.info, kept.id)).unzip();
+    let text = document.to_json()?;
     let backend = engine.backend();
     let mut spoilt = None;
     let fill = |index: usize, content: &mut [u8]| {
@@ -258,7 +94,7 @@ pub fn save(
         spoilt = Some(name.clone());
         Err(Box::<dyn std::error::Error + Send + Sync>::from("its numbers are spoilt"))
     };
-    let saved = checkpoint::save(path, &document.to_json(), &infos, buffer, fill);
+    let saved = checkpoint::save(path, &text, &infos, buffer, fill);
     match spoilt {
         Some(tensor) => Err(TrainError::Spoilt { tensor }),
         None => Ok(saved.map(drop)?),
@@ -268,7 +104,7 @@ pub fn save(
 /// Size of the file that [`save`] would write.
 pub fn file_bytes(engine: &Engine, document: &Document, path: &Path) -> Result<u64, TrainError> {
     let infos: Vec<TensorInfo> = tensors(engine).into_iter().map(|kept| kept.info).collect();
-    Ok(checkpoint::file_bytes(path, &document.to_json(), &infos)?)
+    Ok(checkpoint::file_bytes(path, &document.to_json()?, &infos)?)
 }
 
 /// Opens a checkpoint and reads its document.

@@ -184,3 +184,18 @@ fn other_threads_that_change_the_plan_are_told() {
     assert!(!same.out.contains("OMP_NUM_THREADS"), "{}", same.out);
     assert!(!same.out.contains("bits may differ"), "{}", same.out);
 }
+
+/// A checkpoint in the tree, written in November 2026: later versions resume it and sample from it.
+#[test]
+fn an_old_checkpoint_is_resumed() {
+    let place = Place::new("resume-old");
+    let old =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../train/tests/checkpoints/2026-11.safetensors");
+    std::fs::create_dir(place.path("out")).unwrap();
+    std::fs::copy(old, place.path("out/last.safetensors")).unwrap();
+    let resume = ["train", "--init_from=resume", "--max_iters=6", "--out_dir=out"];
+    let ended = place.run(&resume).succeeded();
+    assert!(ended.lines("step 6: ").len() == 1, "{}", ended.out);
+    assert_eq!(document(&place.path("out/last.safetensors"))["iteration"], 7);
+    place.run(&["sample", "--out_dir=out", "--num_samples=1", "--max_new_tokens=5"]).succeeded();
+}

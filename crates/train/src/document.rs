@@ -1,0 +1,286 @@
+//! The document of a checkpoint: where the run stands, its settings, how its iterations are cut.
+//! Read in bounded memory; a document of any earlier version of this format is still read.
+
+use crate::data_marks::DataMarks;
+use crate::error::TrainError;
+use crate::plan_json::CutJson;
+use checkpoint::bounded_json;
+use data::{CharTokenizer, Tokenizer};
+use model::Dims;
+use search::Cut;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::path::Path;
+
+/// What a document's values may take beyond its size: the largest are a place in nanoGPT's stream,
+/// of some hundred numbers and one for each sequence of a micro-batch.
+const VALUES_LIMIT: usize = 24 << 20;
+
+/// Where a run stands between two iterations.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Progress {
+    /// The next iteration.
+    pub iteration: u64,
+    /// Best validation loss so far.
+    pub best_val_loss: f64,
+}
+
+/// What a checkpoint says besides its tensors.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Document {
+    /// Where the run stands.
+    pub progress: Progress,
+    /// All keys with their values.
+    pub config: Value,
+    /// The model's sizes, which a run never changes.
+    pub dims: Dims,
+    /// How ids become text; none where the data set does not say.
+    pub tokenizer: Option<Tokenizer>,
+    /// The files it is trained on; none without files, and in checkpoints of older versions.
+    pub data: Option<DataMarks>,
+    /// The batch stream's position.
+    pub feed: Value,
+    /// How an iteration is cut, where the run trains.
+    pub plan: Option<Cut>,
+    /// Hash of the steps that train: the same steps on the same kind of device, by the same
+    /// version, continue bit for bit.
+    pub steps_hash: String,
+    /// What the backend chose beside the plan: algorithms of products, by shape.
+    pub choices: Vec<(String, String)>,
+    /// Kind of the device.
+    pub device: String,
+    /// Threads that computed, where that is the host's processor.
+    pub threads: Option<u64>,
+    /// Of this program, when it was saved.
+    pub version: String,
+}
+
+/// The document as it is written. Keys and their order are the format.
+#[derive(Serialize)]
+struct DocumentJson<'a> {
+    iteration: u64,
+    /// As a number it would be rounded by readers of JSON.
+    best_val_loss_bits: String,
+    config: &'a Value,
+    model: ModelJson,
+    tokenizer: Option<TokenizerJson>,
+    data: Value,
+    feed: &'a Value,
+    plan: Option<CutJson>,
+    steps_hash: &'a str,
+    choices: Map<String, Value>,
+    device: &'a str,
+    threads: Option<u64>,
+    version: &'a str,
+}
+
+/// The model's sizes.
+#[derive(Serialize, Deserialize)]
+struct ModelJson {
+    n_layer: u64,
+    n_head: u64,
+    n_embd: u64,
+    block_size: u64,
+    vocab_size: u64,
+    bias: bool,
+}
+
+/// `"gpt2"`, or the characters in the order of their ids. A sample then needs no data set.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum TokenizerJson {
+    Known(KnownTokenizer),
+    Characters { characters: String },
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum KnownTokenizer {
+    Gpt2,
+}
+
+impl Document {
+    /// The text that a checkpoint keeps.
+    pub(crate) fn to_json(&self) -> Result<String, TrainError> {
+        let choice = |(name, choice): &(String, String)| (name.clone(), choice.as_str().into());
+        let document = DocumentJson {
+            iteration: self.progress.iteration,
+            best_val_loss_bits: self.progress.best_val_loss.to_bits().to_string(),
+            config: &self.config,
+            model: ModelJson::from(&self.dims),
+            tokenizer: self.tokenizer.as_ref().map(TokenizerJson::from),
+            data: DataMarks::to_json(self.data.as_ref()),
+            feed: &self.feed,
+            plan: self.plan.as_ref().map(CutJson::from),
+            steps_hash: &self.steps_hash,
+            choices: self.choices.iter().map(choice).collect(),
+            device: &self.device,
+            threads: self.threads,
+            version: &self.version,
+        };
+        serde_json::to_string(&document).map_err(|error| TrainError::Document { error })
+    }
+
+    /// The same back; `path` is the checkpoint, for messages.
+    pub(crate) fn parse(path: &Path, text: &str) -> Result<Document, TrainError> {
+        let json = bounded_json::parse(text.as_bytes(), VALUES_LIMIT + text.len())
+            .map_err(|error| mismatch(path, format!("its document cannot be read: {error}")))?;
+        let mut parts = Parts { path, json };
+        let bits: String = parts.take("best_val_loss_bits", "best loss")?;
+        let bits = bits.parse().map_err(|_| parts.bad("best loss"))?;
+        let dims = parts.take::<ModelJson>("model", "model")?.dims();
+        let dims = dims.ok_or_else(|| parts.bad("model"))?;
+        let fits = |found: &Tokenizer| u64::from(found.vocab_size()) <= dims.vocab_size;
+        let tokenizer: Option<TokenizerJson> = parts.take("tokenizer", "tokenizer")?;
+        let tokenizer = tokenizer
+            .map(|json| json.tokenizer().filter(fits).ok_or_else(|| parts.bad("tokenizer")))
+            .transpose()?;
+        let plan: Option<CutJson> = parts.take("plan", "plan")?;
+        let plan = plan.map(|json| json.cut().ok_or_else(|| parts.bad("plan"))).transpose()?;
+        Ok(Document {
+            progress: Progress {
+                iteration: parts.take("iteration", "iteration")?,
+                best_val_loss: f64::from_bits(bits),
+            },
+            config: Value::Object(parts.take("config", "config")?),
+            dims,
+            tokenizer,
+            data: DataMarks::from_json(parts.json.get("data")),
+            feed: parts.take("feed", "batch stream")?,
+            plan,
+            steps_hash: parts.take("steps_hash", "hash of its steps")?,
+            choices: choices(parts.json.get("choices")),
+            device: parts.take("device", "device")?,
+            threads: parts.json.get("threads").and_then(Value::as_u64),
+            version: parts.take("version", "version")?,
+        })
+    }
+}
+
+/// A document that is taken apart.
+struct Parts<'a> {
+    path: &'a Path,
+    json: Value,
+}
+
+impl Parts<'_> {
+    /// The value of a key, taken out and not copied: it may be large. `what` names it in messages.
+    fn take<T: DeserializeOwned>(&mut self, key: &str, what: &str) -> Result<T, TrainError> {
+        let value = self.json.get_mut(key).map(Value::take).ok_or_else(|| self.bad(what))?;
+        serde_json::from_value(value).map_err(|_| self.bad(what))
+    }
+
+    fn bad(&self, what: &str) -> TrainError {
+        let what = format!("its document has no valid {what}; use another checkpoint");
+        mismatch(self.path, what)
+    }
+}
+
+/// Empty where there are none: then the backend chooses anew.
+fn choices(json: Option<&Value>) -> Vec<(String, String)> {
+    let fields = json.and_then(Value::as_object).into_iter().flatten();
+    fields.filter_map(|(name, choice)| Some((name.clone(), choice.as_str()?.into()))).collect()
+}
+
+impl From<&Dims> for ModelJson {
+    fn from(dims: &Dims) -> ModelJson {
+        let Dims { n_layer, n_head, n_embd, block_size, vocab_size, bias } = *dims;
+        ModelJson { n_layer, n_head, n_embd, block_size, vocab_size, bias }
+    }
+}
+
+impl ModelJson {
+    fn dims(self) -> Option<Dims> {
+        let ModelJson { n_layer, n_head, n_embd, block_size, vocab_size, bias } = self;
+        Dims { n_layer, n_head, n_embd, block_size, vocab_size, bias }.checked().ok()
+    }
+}
+
+impl From<&Tokenizer> for TokenizerJson {
+    fn from(tokenizer: &Tokenizer) -> TokenizerJson {
+        match tokenizer {
+            Tokenizer::Gpt2 => TokenizerJson::Known(KnownTokenizer::Gpt2),
+            Tokenizer::Char(table) => {
+                TokenizerJson::Characters { characters: table.characters().iter().collect() }
+            }
+        }
+    }
+}
+
+impl TokenizerJson {
+    fn tokenizer(self) -> Option<Tokenizer> {
+        match self {
+            TokenizerJson::Known(KnownTokenizer::Gpt2) => Some(Tokenizer::Gpt2),
+            TokenizerJson::Characters { characters } => {
+                CharTokenizer::new(characters.chars().collect()).map(Tokenizer::Char)
+            }
+        }
+    }
+}
+
+/// A checkpoint that is of no use here.
+pub(crate) fn mismatch(path: &Path, what: String) -> TrainError {
+    TrainError::Mismatch { path: path.to_path_buf(), what }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Written by a version that made its JSON by hand.
+    const OLD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/checkpoints/2026-11.safetensors");
+
+    #[test]
+    fn an_old_document_is_read_and_written_again_byte_for_byte() {
+        let path = Path::new(OLD);
+        let reader = checkpoint::Reader::open(path).unwrap();
+        let document = Document::parse(path, reader.document()).unwrap();
+        assert_eq!(document.progress.iteration, 5);
+        assert_eq!((document.dims.n_embd, document.dims.vocab_size), (8, 66));
+        assert_eq!(document.plan.as_ref().unwrap().slices, [2]);
+        assert_eq!(document.to_json().unwrap(), reader.document());
+    }
+
+    #[test]
+    fn what_is_missing_or_wrong_is_named() {
+        let path = Path::new(OLD);
+        let reader = checkpoint::Reader::open(path).unwrap();
+        let good: Value = serde_json::from_str(reader.document()).unwrap();
+        let refused = |json: &Value| {
+            let error = Document::parse(path, &json.to_string()).unwrap_err().to_string();
+            error.split("no valid ").nth(1).unwrap_or(&error).to_owned()
+        };
+        for (key, what) in [
+            ("iteration", "iteration; "),
+            ("best_val_loss_bits", "best loss; "),
+            ("config", "config; "),
+            ("model", "model; "),
+            ("tokenizer", "tokenizer; "),
+            ("feed", "batch stream; "),
+            ("plan", "plan; "),
+            ("steps_hash", "hash of its steps; "),
+            ("device", "device; "),
+            ("version", "version; "),
+        ] {
+            let mut json = good.clone();
+            json.as_object_mut().unwrap().remove(key);
+            assert!(refused(&json).starts_with(what), "without {key}: {}", refused(&json));
+            json[key] = if key == "feed" { continue } else { serde_json::json!([1]) };
+            assert!(refused(&json).starts_with(what), "{key}: {}", refused(&json));
+        }
+        // Beyond the model's rows, and sizes that make no model.
+        for (key, value, what) in [
+            ("tokenizer", serde_json::json!("gpt2"), "tokenizer; "),
+            ("tokenizer", serde_json::json!("gpt9"), "tokenizer; "),
+            ("best_val_loss_bits", serde_json::json!("-1"), "best loss; "),
+        ] {
+            let mut json = good.clone();
+            json[key] = value;
+            assert!(refused(&json).starts_with(what), "{json}");
+        }
+        let mut json = good;
+        json["model"]["n_head"] = 3.into();
+        assert!(refused(&json).starts_with("model; "));
+    }
+}
