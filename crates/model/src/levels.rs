@@ -52,11 +52,6 @@ impl Level {
     pub fn parse(name: &str) -> Option<Level> {
         Level::ALL.into_iter().find(|level| level.name() == name)
     }
-
-    /// Whether a matmul is done twice.
-    pub fn repeats_matmuls(self) -> bool {
-        self >= Level::R3
-    }
 }
 
 impl fmt::Display for Level {

@@ -1,5 +1,5 @@
-//! The bill: what the arena holds at the fullest step of each segment, by role and by tensor, as
-//! text and as JSON; and the listing, the whole plan as text that a reviewer can diff.
+//! The bill: what the arena holds at the fullest step of each segment, by role and by
+//! tensor; and the listing, the whole plan as text that a reviewer can diff.
 
 use crate::arena::{Placement, Plan};
 use crate::bytes::Bytes;
@@ -66,112 +66,6 @@ impl Bill {
             segments: plan.schedule.segment_ids().map(|id| bill_segment(plan, id)).collect(),
         }
     }
-
-    /// For people.
-    pub fn to_text(&self) -> String {
-        let mut text = String::new();
-        let waste = self.arena_bytes.minus(self.lower_bound).unwrap_or(Bytes::ZERO);
-        let _ = writeln!(
-            text,
-            "arena {} ({} bytes, {} above the lower bound), plan {:016x}",
-            self.arena_bytes,
-            self.arena_bytes.get(),
-            waste,
-            self.hash
-        );
-        for segment in &self.segments {
-            let (step, op) = segment.peak_step;
-            let _ = writeln!(
-                text,
-                "\n{} ({}): peak {} at step {step} of {} ({op}), {:.3} GFLOP",
-                segment.name,
-                segment.phase,
-                segment.peak,
-                segment.steps,
-                segment.flops as f64 / 1e9
-            );
-            for (role, bytes) in &segment.by_role {
-                let share = 100.0 * bytes.get() as f64 / segment.peak.get().max(1) as f64;
-                let _ = writeln!(
-                    text,
-                    "  {:<10} {:>12}  {share:>5.1} %",
-                    role.name(),
-                    bytes.to_string()
-                );
-            }
-            for tensor in segment.tensors.iter().take(3) {
-                let _ = writeln!(text, "    {:<24} {}", tensor.name, tensor.bytes);
-            }
-        }
-        text
-    }
-
-    /// For programs.
-    pub fn to_json(&self) -> String {
-        let segments: Vec<String> = self.segments.iter().map(BillSegment::to_json).collect();
-        format!(
-            concat!(
-                "{{\"schema\":\"fitgpt.bill/1\",\"arena_bytes\":{},\"lower_bound_bytes\":{},",
-                "\"plan_hash\":\"{:016x}\",\"segments\":[{}]}}"
-            ),
-            self.arena_bytes.get(),
-            self.lower_bound.get(),
-            self.hash,
-            segments.join(",")
-        )
-    }
-}
-
-impl BillSegment {
-    fn to_json(&self) -> String {
-        let roles: Vec<String> = self
-            .by_role
-            .iter()
-            .map(|(role, bytes)| format!("\"{}\":{}", role.name(), bytes.get()))
-            .collect();
-        let tensors: Vec<String> = self
-            .tensors
-            .iter()
-            .map(|tensor| {
-                let (name, role) = (json_string(&tensor.name), tensor.role.name());
-                let bytes = tensor.bytes.get();
-                format!("{{\"name\":{name},\"role\":\"{role}\",\"bytes\":{bytes}}}")
-            })
-            .collect();
-        format!(
-            concat!(
-                "{{\"name\":{},\"phase\":\"{}\",\"peak_bytes\":{},\"top_bytes\":{},",
-                "\"peak_step\":{},\"peak_op\":\"{}\",\"steps\":{},\"flops\":{},",
-                "\"by_role\":{{{}}},\"tensors_at_peak\":[{}]}}"
-            ),
-            json_string(&self.name),
-            self.phase,
-            self.peak.get(),
-            self.top.get(),
-            self.peak_step.0,
-            self.peak_step.1,
-            self.steps,
-            self.flops,
-            roles.join(","),
-            tensors.join(",")
-        )
-    }
-}
-
-/// A JSON string literal.
-fn json_string(text: &str) -> String {
-    let mut out = String::from("\"");
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => out.extend(['\\', c]),
-            c if u32::from(c) < 0x20 => {
-                let _ = write!(out, "\\u{:04x}", u32::from(c));
-            }
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-    out
 }
 
 fn aligned(place: &Placement) -> Bytes {
@@ -344,16 +238,4 @@ pub fn steps_hash(schedule: &Schedule, phase: Phase, unsaid: &[String]) -> u64 {
         }
     }
     Fnv::of(&text)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn json_strings_are_escaped() {
-        for (text, want) in [("a", "\"a\""), ("a\"\\", "\"a\\\"\\\\\""), ("\n", "\"\\u000a\"")] {
-            assert_eq!(json_string(text), want);
-        }
-    }
 }

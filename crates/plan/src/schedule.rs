@@ -70,11 +70,6 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// The segment's id, by its name.
-    pub fn segment_id(&self, name: &str) -> Option<SegmentId> {
-        self.segments.iter().position(|segment| segment.name == name).map(SegmentId)
-    }
-
     /// All segment ids, in order.
     pub fn segment_ids(&self) -> impl Iterator<Item = SegmentId> + use<> {
         (0..self.segments.len()).map(SegmentId)

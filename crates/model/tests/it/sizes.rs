@@ -27,7 +27,6 @@ fn plan() -> Result<(Program, Plan), PlanError> {
 fn four_flat_arrays_are_all_that_a_parameter_costs() {
     let (program, plan) = plan().unwrap();
     let tensors = &plan.schedule.tensors;
-    assert_eq!(DECAYED + GAINS, 124_373_760);
     for name in ["weights", "gradients", "m", "v"] {
         let bytes = tensors.bytes(tensors.find(name).unwrap()).get();
         assert_eq!(bytes, 497_495_040, "{name}");

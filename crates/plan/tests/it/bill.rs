@@ -1,8 +1,7 @@
-//! The bill of a small plan, as text, as JSON and as numbers; and the hash, which must see every
+//! The bill of a small plan; and the hash, which must see every
 //! difference that an executor would.
 
 use crate::fixture::{self, bytes, shape};
-use crate::json::Json;
 use fitgpt_plan::ops::{Gelu, GeluKind};
 use fitgpt_plan::report::{Bill, hash, listing};
 use fitgpt_plan::{Bytes, Dtype, Io, Phase, Plan, PlanError, Role, Schedule, ScheduleBuilder};
@@ -39,53 +38,6 @@ fn roles_and_tensors_add_up_to_the_peak() {
     assert_eq!(train.flops, 2 * 5 * 13 * 6 + 65 * (20 + 8 + 30 + 20));
 }
 
-#[test]
-fn text_has_the_figures() {
-    let bill = Bill::new(&fixture::plan());
-    let text = bill.to_text();
-    let arena = bill.arena_bytes.get();
-    for want in [
-        format!("arena {} ({arena} bytes, 0 B above the lower bound)", bill.arena_bytes),
-        format!("plan {:016x}", bill.hash),
-        "train (train): peak 4.25 KiB at step 2 of 5 (layernorm), 0.000 GFLOP".to_string(),
-        "  activation     3.00 KiB   70.6 %".to_string(),
-        "decode (generate): peak".to_string(),
-    ] {
-        assert!(text.contains(&want), "{want}\nis not in\n{text}");
-    }
-}
-
-#[test]
-fn json_says_the_same() {
-    let bill = Bill::new(&fixture::plan());
-    let json = Json::parse(&bill.to_json()).unwrap();
-    assert_eq!(json.at("schema").text(), "fitgpt.bill/1");
-    assert_eq!(json.at("arena_bytes").number(), bill.arena_bytes.get());
-    assert_eq!(json.at("lower_bound_bytes").number(), bill.lower_bound.get());
-    assert_eq!(json.at("plan_hash").text(), format!("{:016x}", bill.hash));
-    let segments = json.at("segments").items();
-    assert_eq!(segments.len(), 3);
-    for (json, segment) in segments.iter().zip(&bill.segments) {
-        assert_eq!(json.at("name").text(), segment.name);
-        assert_eq!(json.at("phase").text(), segment.phase);
-        assert_eq!(json.at("peak_bytes").number(), segment.peak.get());
-        assert_eq!(json.at("top_bytes").number(), segment.top.get());
-        assert_eq!(json.at("peak_step").number(), segment.peak_step.0 as u64);
-        assert_eq!(json.at("peak_op").text(), segment.peak_step.1);
-        assert_eq!(json.at("steps").number(), segment.steps as u64);
-        assert_eq!(json.at("flops").number(), segment.flops);
-        let roles: u64 = json.at("by_role").fields().iter().map(|(_, bytes)| bytes.number()).sum();
-        assert_eq!(roles, segment.peak.get());
-        let tensors = json.at("tensors_at_peak").items();
-        assert_eq!(tensors.len(), segment.tensors.len());
-        for (json, tensor) in tensors.iter().zip(&segment.tensors) {
-            assert_eq!(json.at("name").text(), tensor.name);
-            assert_eq!(json.at("role").text(), tensor.role.name());
-            assert_eq!(json.at("bytes").number(), tensor.bytes.get());
-        }
-    }
-}
-
 /// A plan of one step whose names are given.
 fn named(segment_name: &str, tensor: &str) -> Result<Plan, PlanError> {
     let mut builder = ScheduleBuilder::new();
@@ -98,21 +50,13 @@ fn named(segment_name: &str, tensor: &str) -> Result<Plan, PlanError> {
 }
 
 #[test]
-fn json_survives_every_name_and_an_empty_plan() {
-    let name = "a\"b\\c\n\t\u{1}\u{7f}é\u{10348}";
-    let json = Json::parse(&Bill::new(&named(name, name).unwrap()).to_json()).unwrap();
-    let segment = &json.at("segments").items()[0];
-    assert_eq!(segment.at("name").text(), name);
-    assert_eq!(segment.at("tensors_at_peak").items()[0].at("name").text(), name);
-
+fn a_plan_of_nothing_has_a_bill() {
     let mut builder = ScheduleBuilder::new();
     let nothing = Bill::new(&Plan::new(ScheduleBuilder::new().finish()).unwrap());
-    assert_eq!(Json::parse(&nothing.to_json()).unwrap().at("segments").items().len(), 0);
+    assert!(nothing.segments.is_empty());
     builder.segment("empty", Phase::Eval).finish();
     let empty = Bill::new(&Plan::new(builder.finish()).unwrap());
-    let json = Json::parse(&empty.to_json()).unwrap();
-    assert_eq!(json.at("segments").items()[0].at("peak_bytes").number(), 0);
-    assert_eq!(json.at("segments").items()[0].at("peak_op").text(), "empty");
+    assert_eq!((empty.segments[0].peak, empty.segments[0].peak_step.1), (Bytes::ZERO, "empty"));
 }
 
 #[test]

@@ -2,7 +2,6 @@
 
 mod every_op;
 mod fixture;
-mod json;
 
 mod backward;
 mod bill;

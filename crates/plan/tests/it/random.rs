@@ -239,8 +239,8 @@ fn sound_byte_by_byte(plan: &Plan) -> bool {
     let mut phase_before = None;
     let mut moved = false;
     let mut first_offsets = std::collections::HashMap::new();
-    for (segment, layout) in plan.schedule.segments.iter().zip(&plan.layouts) {
-        let id = plan.schedule.segment_id(&segment.name).expect("names are unique");
+    for (id, layout) in plan.schedule.segment_ids().zip(&plan.layouts) {
+        let segment = plan.schedule.segment(id);
         for place in &layout.placements {
             let scope = tensors.get(place.tensor).scope;
             let new_here = match scope {

@@ -38,7 +38,7 @@ fn plan(run: &RunSpec, machine: &Machine) -> Result<Planned, SearchError> {
 }
 
 fn repeats_matmuls(planned: &Planned) -> bool {
-    planned.cut.as_ref().unwrap().levels.iter().any(|level| level.repeats_matmuls())
+    planned.cut.as_ref().unwrap().levels.iter().any(|level| *level >= Level::R3)
 }
 
 #[test]
