@@ -1,6 +1,6 @@
 //! A run that was planned: what it takes of each memory, and how long it is predicted to take.
 
-use crate::budget::Cut;
+use crate::cut::Cut;
 use crate::host_bytes::HostBytes;
 use crate::machine::Machine;
 use model::{Draft, LossSegment, Program, ProgramSpec};

@@ -1,0 +1,227 @@
+//! Candidates for a byte limit: numbers of slices × head chunks. For each, the levels of the layers
+//! are the cheapest that fit (`levels.rs`), by what probes say (`probe.rs`). The best candidate is
+//! the smallest of those that are as good as the fastest.
+
+use crate::cut::{Cut, near_equal};
+use crate::levels::{Layer, Limits, cheapest};
+use crate::machine::Levers;
+use crate::probe::{Probe, Prober};
+use crate::task::Task;
+use model::Level;
+use plan::PlanError;
+use std::rc::Rc;
+
+/// Head chunks that are tried, in tokens. Smaller ones make matmuls too thin. Larger ones win
+/// nothing: of 2048, 4096, 8192 and all at once, 4096 was fastest (`docs/experiments.md`).
+const CHUNKS: [u64; 3] = [1024, 2048, 4096];
+
+/// Where memory is short, these besides.
+const THIN_CHUNKS: [u64; 2] = [256, 512];
+
+/// Slices of more tokens than this win nothing any more.
+const MOST_TOKENS: u64 = 1 << 18;
+
+/// Slices up to so many sequences are tried one by one, larger ones in steps of this ratio.
+const FINE: u64 = 16;
+const STEP: f64 = 1.15;
+
+/// Plans this near to the fastest are as good; the smallest of them is taken.
+const AS_GOOD: f64 = 1.01;
+
+/// A cut with what the small models say of it.
+pub struct Candidate {
+    /// What it is; which levers are pulled is decided elsewhere.
+    pub cut: Cut,
+    /// Predicted seconds of an iteration.
+    seconds: f64,
+    /// Estimated bytes of the training segments and the kernels' scratch.
+    pub bytes: u64,
+}
+
+/// All candidates of a run.
+pub struct Candidates<'a> {
+    prober: Prober<'a>,
+    /// Levels that may be used.
+    levels: &'static [Level],
+    /// Layers of the model.
+    layers: u64,
+    /// Sequences of an iteration, and tokens of each.
+    sequences: u64,
+    positions: u64,
+}
+
+impl<'a> Candidates<'a> {
+    /// Those of a task. Its levers do not change them: the optimizer runs outside the slices.
+    pub fn new(task: &Task<'a>) -> Candidates<'a> {
+        Candidates {
+            prober: Prober::new(task),
+            levels: task.levels(),
+            layers: task.dims.n_layer,
+            sequences: task.run.sequences_per_iteration(),
+            positions: task.run.block_size,
+        }
+    }
+
+    /// The best candidate whose training segments need at most `available` bytes. None when none
+    /// fits.
+    pub fn best(&self, available: u64) -> Result<Option<Candidate>, PlanError> {
+        let mut found: Vec<Candidate> = Vec::new();
+        let mut fastest = f64::INFINITY;
+        for parts in part_counts(self.sequences, MOST_TOKENS / self.positions.max(1)) {
+            let rows = self.sequences.div_ceil(parts);
+            let tokens = rows.saturating_mul(self.positions);
+            let probes = self.probes(rows, available)?;
+            if probes.is_empty() {
+                continue;
+            }
+            for chunk in chunks(tokens, available) {
+                let one = self.candidate(&probes, chunk, parts, available);
+                if let Some(one) = one.filter(|one| one.seconds <= fastest * AS_GOOD) {
+                    fastest = fastest.min(one.seconds);
+                    found.push(one);
+                }
+            }
+            // Smaller slices only cost more from here on.
+            if self.least_seconds(&probes, parts, tokens) > fastest * AS_GOOD * AS_GOOD {
+                break;
+            }
+        }
+        found.retain(|one| one.seconds <= fastest * AS_GOOD);
+        let smallest = found
+            .into_iter()
+            .min_by(|a, b| a.bytes.cmp(&b.bytes).then(a.seconds.total_cmp(&b.seconds)));
+        Ok(smallest)
+    }
+
+    /// One candidate: the cheapest levels for these slices and this chunk, if any fit.
+    fn candidate(
+        &self,
+        probes: &[Rc<Probe>],
+        chunk: u64,
+        parts: u64,
+        available: u64,
+    ) -> Option<Candidate> {
+        let first = &probes[0];
+        let layers: Vec<Layer> = probes.iter().map(|probe| probe.layer).collect();
+        let limits = Limits {
+            layers: self.layers as usize,
+            available: available.saturating_sub(first.scratch),
+            around: first.around_bytes(chunk),
+        };
+        let found = cheapest(&layers, &limits)?;
+        let strongest_first = found.counts.iter().zip(probes).rev();
+        let levels = strongest_first.flat_map(|(&count, probe)| vec![probe.level; count]).collect();
+        let slices = near_equal(self.sequences, parts);
+        Some(Candidate {
+            cut: Cut { slices, head_chunk: chunk, levels, levers: Levers::NONE },
+            seconds: self.slices_of(parts) * (found.seconds + first.rest_seconds(chunk)),
+            bytes: found.bytes.saturating_add(first.scratch),
+        })
+    }
+
+    /// Each level for slices of so many sequences, those that keep most first; none where not even
+    /// the strongest fits. Where the weakest fits, the others are not looked at: they cost more.
+    fn probes(&self, rows: u64, available: u64) -> Result<Vec<Rc<Probe>>, PlanError> {
+        let level = |level: Option<&Level>| level.copied().unwrap_or_default();
+        let weakest = self.prober.probe(rows, level(self.levels.first()))?;
+        if self.needs(&weakest, weakest.tokens) <= available {
+            return Ok(vec![weakest]);
+        }
+        let strongest = self.prober.probe(rows, level(self.levels.last()))?;
+        if self.needs(&strongest, 0) > available {
+            return Ok(Vec::new());
+        }
+        let all = self.levels.iter().map(|&level| self.prober.probe(rows, level));
+        let mut probes = all.collect::<Result<Vec<Rc<Probe>>, PlanError>>()?;
+        probes.sort_by_key(|probe| std::cmp::Reverse(probe.layer.kept));
+        Ok(probes)
+    }
+
+    /// Bytes of the smallest cut.
+    pub fn least_bytes(&self) -> Result<u64, PlanError> {
+        Ok(self.least()?.1)
+    }
+
+    /// The smallest cut: single sequences, the smallest chunk, one level for all layers.
+    pub fn smallest(&self) -> Result<Cut, PlanError> {
+        let (level, _) = self.least()?;
+        Ok(Cut {
+            slices: near_equal(self.sequences, self.sequences),
+            head_chunk: plan::ops::TOKEN_BLOCK,
+            levels: vec![level; self.layers as usize],
+            levers: Levers::NONE,
+        })
+    }
+
+    /// The level at which single sequences need least, and how much that is. In deep models it is
+    /// the strongest; in flat ones what is computed again may be more than what is kept.
+    fn least(&self) -> Result<(Level, u64), PlanError> {
+        let mut least = (self.levels.first().copied().unwrap_or_default(), u64::MAX);
+        for &level in self.levels {
+            let probe = self.prober.probe(1, level)?;
+            let bytes = self.needs(&probe, plan::ops::TOKEN_BLOCK.min(probe.tokens));
+            if bytes < least.1 {
+                least = (level, bytes);
+            }
+        }
+        Ok(least)
+    }
+
+    /// Bytes with all layers at one level, and the logits of so many tokens.
+    fn needs(&self, probe: &Probe, chunk: u64) -> u64 {
+        let kept = probe.layer.kept.saturating_mul(self.layers);
+        let around = probe.layer.peak.max(probe.around_bytes(chunk));
+        kept.saturating_add(around).saturating_add(probe.scratch)
+    }
+
+    /// Seconds of an iteration whose layers all have the cheapest level.
+    fn least_seconds(&self, probes: &[Rc<Probe>], parts: u64, chunk: u64) -> f64 {
+        let cheapest = probes.iter().map(|probe| probe.layer.seconds).fold(f64::INFINITY, f64::min);
+        let layers = self.layers as f64 * cheapest;
+        self.slices_of(parts) * (layers + probes[0].rest_seconds(chunk))
+    }
+
+    /// Largest slices that an iteration amounts to: of uneven ones, some are a little smaller.
+    fn slices_of(&self, parts: u64) -> f64 {
+        self.sequences as f64 / self.sequences.div_ceil(parts) as f64
+    }
+}
+
+/// Numbers of parts, fewest first: each that gives another largest slice of at most `most` rows; of
+/// many, those whose sizes are a step apart.
+fn part_counts(sequences: u64, most: u64) -> Vec<u64> {
+    let mut counts = Vec::new();
+    let mut rows = sequences.min(most.max(1));
+    while rows > 0 {
+        let parts = sequences.div_ceil(rows);
+        counts.push(parts);
+        let largest = sequences.div_ceil(parts);
+        let step = if largest > FINE { (largest as f64 / STEP) as u64 } else { largest - 1 };
+        rows = step.min(largest - 1);
+    }
+    counts
+}
+
+/// The chunks that are tried for slices of so many tokens.
+fn chunks(tokens: u64, available: u64) -> impl Iterator<Item = u64> {
+    let thin = if available == u64::MAX { &[][..] } else { &THIN_CHUNKS };
+    let thin = thin.iter().copied().filter(move |&chunk| chunk < tokens);
+    let last = CHUNKS.iter().position(|&chunk| chunk >= tokens).unwrap_or(CHUNKS.len() - 1);
+    thin.chain(CHUNKS.into_iter().take(last + 1).map(move |chunk| chunk.min(tokens)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_sizes_stand_for_all() {
+        assert_eq!(part_counts(6, 100), [1, 2, 3, 6]);
+        assert_eq!(part_counts(6, 2), [3, 6]);
+        for sequences in [1, 64, 512, 1 << 40] {
+            let counts = part_counts(sequences, 256);
+            assert!(counts.len() <= 40 && counts.is_sorted(), "{counts:?}");
+            assert_eq!(counts.last(), Some(&sequences), "single sequences are the last resort");
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! What a model of three layers tells of a deep one. Layers are alike: what the inner one keeps,
+//! needs while it runs and costs is true of every layer of its level, so no candidate has to be
+//! built whole. All of it is read off a schedule; there are no formulas of sizes.
+
+use crate::levels::Layer;
+use crate::machine::Machine;
+use crate::task::Task;
+use model::{Dims, Draft, Level, ModelSpec, ProgramSpec, TrainSpec};
+use plan::cost::step_seconds;
+use plan::hardware::Hardware;
+use plan::lifetimes::{lifetimes, live_bytes};
+use plan::ops::Op;
+use plan::{Bytes, Live, Pass, PlanError, Role, Schedule, Scope, SegmentId, Step, TensorId};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// Layers of the model that is built: a first, an inner and a last one.
+const LAYERS: u64 = 3;
+const INNER: u32 = 1;
+
+/// Slices of one size at one level of recompute, as the three-layer model shows them.
+pub struct Probe {
+    /// The level that all three layers were built at.
+    pub level: Level,
+    /// Its inner layer.
+    pub layer: Layer,
+    /// Tokens of a slice.
+    pub tokens: u64,
+    /// Bytes of the kernels' scratch.
+    pub scratch: u64,
+    /// Bytes alive around the head in addition to what layers keep, without the logits.
+    head_bytes: u64,
+    /// Bytes of one token's logits.
+    logits_bytes: u64,
+    /// Seconds of everything outside the layers and the head.
+    outside_seconds: f64,
+    /// Seconds of the head, in chunks of `head_chunk` tokens.
+    head_seconds: f64,
+    head_chunk: u64,
+    /// Seconds in which the gradient of the head's weight passes through memory, once.
+    gradient_seconds: f64,
+}
+
+impl Probe {
+    fn new(reading: &Reading<'_>, level: Level, tokens: u64) -> Probe {
+        let kept: Vec<u64> = (0..LAYERS as u32).map(|layer| reading.kept_by(layer)).collect();
+        let below: u64 = kept[..=INNER as usize].iter().sum();
+        let (logits, head_chunk) = reading.logits();
+        let in_layer = reading.most_alive(Some(INNER));
+        let around = reading.most_alive(None).saturating_sub(kept.iter().sum());
+        Probe {
+            level,
+            layer: Layer {
+                kept: kept[INNER as usize],
+                peak: in_layer.saturating_sub(below),
+                seconds: reading.seconds(Some(INNER)),
+            },
+            tokens,
+            scratch: scratch_bytes(reading.schedule),
+            head_bytes: around.saturating_sub(logits),
+            logits_bytes: logits / head_chunk.max(1),
+            outside_seconds: reading.seconds(None),
+            head_seconds: reading.step_seconds(&reading.steps[reading.head]),
+            head_chunk,
+            gradient_seconds: reading.gradient_seconds(),
+        }
+    }
+
+    /// Bytes around the head in addition to what the layers keep, with chunks of so many tokens.
+    pub fn around_bytes(&self, chunk: u64) -> u64 {
+        self.head_bytes.saturating_add(self.logits_bytes.saturating_mul(chunk))
+    }
+
+    /// Seconds of a slice outside its layers. The head was read with small chunks, each of which
+    /// passes the weight's gradient through memory.
+    pub fn rest_seconds(&self, chunk: u64) -> f64 {
+        let passes = |chunk: u64| self.tokens.div_ceil(chunk.max(1)) as f64;
+        let saved = passes(self.head_chunk) - passes(chunk.min(self.tokens));
+        self.outside_seconds + self.head_seconds - saved * self.gradient_seconds
+    }
+}
+
+/// Builds probes, each once.
+pub struct Prober<'a> {
+    model: ModelSpec,
+    train: TrainSpec,
+    machine: &'a Machine,
+    seen: RefCell<BTreeMap<(u64, Level), Rc<Probe>>>,
+    /// The last model that recomputes nothing, and the sequences of its slice.
+    last: RefCell<Option<(u64, Rc<Draft>)>>,
+}
+
+impl<'a> Prober<'a> {
+    pub fn new(task: &Task<'a>) -> Prober<'a> {
+        let dims = Dims { n_layer: LAYERS, ..task.dims };
+        let (seen, last) = (RefCell::default(), RefCell::default());
+        let (model, train) = (ModelSpec { dims, ..task.model() }, task.train_spec());
+        Prober { model, train, machine: task.machine, seen, last }
+    }
+
+    /// Slices of so many sequences at one level.
+    pub fn probe(&self, rows: u64, level: Level) -> Result<Rc<Probe>, PlanError> {
+        if let Some(seen) = self.seen.borrow().get(&(rows, level)) {
+            return Ok(Rc::clone(seen));
+        }
+        let draft = Draft::clone(&*self.keeping_all(rows)?);
+        let Draft { program, schedule, .. } = draft.at(&[level; LAYERS as usize])?;
+        let tokens = rows.saturating_mul(self.train.positions);
+        let segment = program.train[0].segment;
+        let reading = Reading::new(&schedule, segment, &self.machine.hardware);
+        let probe = Rc::new(Probe::new(&reading, level, tokens));
+        self.seen.borrow_mut().insert((rows, level), Rc::clone(&probe));
+        Ok(probe)
+    }
+
+    /// The model that recomputes nothing; the levels are rewrites of it.
+    fn keeping_all(&self, rows: u64) -> Result<Rc<Draft>, PlanError> {
+        if let Some((_, draft)) = self.last.borrow().as_ref().filter(|(of, _)| *of == rows) {
+            return Ok(Rc::clone(draft));
+        }
+        let train = TrainSpec {
+            slices: vec![rows],
+            head_chunk: plan::ops::TOKEN_BLOCK,
+            levels: Vec::new(),
+            ..self.train.clone()
+        };
+        let model = self.model.clone();
+        let spec = ProgramSpec { model, train: Some(train), eval: None, generate: None };
+        let draft = Rc::new(Draft::new(&spec, Rc::clone(&self.machine.scratch))?);
+        *self.last.borrow_mut() = Some((rows, Rc::clone(&draft)));
+        Ok(draft)
+    }
+}
+
+/// The training segment of a small model, with what is alive at each of its steps.
+struct Reading<'a> {
+    schedule: &'a Schedule,
+    segment: SegmentId,
+    hardware: &'a Hardware,
+    steps: &'a [Step],
+    lives: BTreeMap<TensorId, Live>,
+    /// Bytes alive at each step.
+    alive: Vec<u64>,
+    /// The step of the head, between forward and backward.
+    head: usize,
+}
+
+impl<'a> Reading<'a> {
+    fn new(schedule: &'a Schedule, segment: SegmentId, hardware: &'a Hardware) -> Reading<'a> {
+        let steps = &schedule.segment(segment).steps[..];
+        let lives = lifetimes(schedule, segment);
+        let alive = live_bytes(schedule, segment, &lives)
+            .map_or(vec![u64::MAX; steps.len()], |live| live.iter().map(|b| b.get()).collect());
+        let head = steps.iter().position(is_head).unwrap_or(0);
+        Reading { schedule, segment, hardware, steps, lives, alive, head }
+    }
+
+    fn size(&self, id: TensorId) -> u64 {
+        self.schedule.tensors.bytes(id).aligned().map_or(0, Bytes::get)
+    }
+
+    /// Bytes that a layer keeps from its forward to its backward.
+    fn kept_by(&self, layer: u32) -> u64 {
+        let of_layer = |id: &&TensorId| self.schedule.tensors.get(**id).layer == Some(layer);
+        let at_head = self.lives.iter().filter(|(_, live)| live.contains(self.head));
+        at_head.map(|(id, _)| id).filter(of_layer).map(|&id| self.size(id)).sum()
+    }
+
+    /// Most bytes alive at any step of a layer, or of what is in no layer.
+    fn most_alive(&self, layer: Option<u32>) -> u64 {
+        let own = self.steps.iter().zip(&self.alive).filter(|(step, _)| step.layer == layer);
+        own.map(|(_, &alive)| alive).max().unwrap_or(0)
+    }
+
+    /// Bytes of the slab of logits, and its tokens.
+    fn logits(&self) -> (u64, u64) {
+        let tensors = &self.schedule.tensors;
+        let slab = tensors.ids().find(|&id| {
+            let tensor = tensors.get(id);
+            tensor.role == Role::Logits && tensor.scope == Scope::Segment(self.segment)
+        });
+        slab.map_or((0, 1), |id| (self.size(id), tensors.get(id).shape.rows()))
+    }
+
+    /// Seconds of a layer, or of what is in no layer, without the head.
+    fn seconds(&self, layer: Option<u32>) -> f64 {
+        let own = |step: &&Step| step.layer == layer && step.pass != Pass::Update;
+        let steps = self.steps.iter().filter(own).filter(|step| !is_head(step));
+        steps.map(|step| self.step_seconds(step)).sum()
+    }
+
+    fn step_seconds(&self, step: &Step) -> f64 {
+        step_seconds(&step.op, &self.schedule.tensors, self.hardware)
+    }
+
+    fn gradient_seconds(&self) -> f64 {
+        let bytes = match &self.steps[self.head].op {
+            Op::HeadTrain(head) => self.schedule.tensors.bytes(head.d_w).get(),
+            _ => 0,
+        };
+        2.0 * bytes as f64 / self.hardware.bandwidth
+    }
+}
+
+fn is_head(step: &Step) -> bool {
+    matches!(step.op, Op::HeadTrain(_))
+}
+
+/// Bytes of the kernels' scratch, which outlives segments but grows with their slices.
+pub fn scratch_bytes(schedule: &Schedule) -> u64 {
+    let tensors = &schedule.tensors;
+    let is_scratch = |id: &TensorId| {
+        let tensor = tensors.get(*id);
+        tensor.role == Role::Workspace && tensor.scope == Scope::Run
+    };
+    let size = |id| tensors.bytes(id).aligned().map_or(0, Bytes::get);
+    tensors.ids().filter(is_scratch).map(size).sum()
+}
