@@ -78,7 +78,7 @@ impl Planned {
     /// One number for all that is executed: the plan, and how iterations and evaluations are cut.
     pub fn hash(&self) -> u64 {
         let cut = format!("{:?} {:?}", self.program.train_slices, self.program.eval_slices);
-        plan::fnv::Fnv::of(&format!("{:016x} {cut}", plan::report::hash(&self.plan)))
+        plan::fnv::Fnv::of(format!("{:016x} {cut}", plan::report::hash(&self.plan)))
     }
 
     /// Predicted seconds of an iteration.
