@@ -59,21 +59,21 @@ impl Flag {
 }
 
 /// A field that a flag fills.
-pub trait Slot: Default {
+pub trait Slot {
     /// Whether something stands behind the flag.
     const TAKES_VALUE: bool;
     /// Whether every value counts.
     const REPEATS: bool;
-    /// Takes what was typed; nothing for a switch.
-    fn put(&mut self, value: &str);
+    /// From what was typed behind the flag, each time that it was given; nothing behind a switch.
+    fn of(values: &[&str]) -> Self;
 }
 
 impl Slot for bool {
     const TAKES_VALUE: bool = false;
     const REPEATS: bool = false;
 
-    fn put(&mut self, _: &str) {
-        *self = true;
+    fn of(values: &[&str]) -> bool {
+        !values.is_empty()
     }
 }
 
@@ -81,8 +81,8 @@ impl Slot for Option<String> {
     const TAKES_VALUE: bool = true;
     const REPEATS: bool = false;
 
-    fn put(&mut self, value: &str) {
-        *self = Some(value.to_string());
+    fn of(values: &[&str]) -> Option<String> {
+        values.last().map(ToString::to_string)
     }
 }
 
@@ -90,22 +90,23 @@ impl Slot for Vec<String> {
     const TAKES_VALUE: bool = true;
     const REPEATS: bool = true;
 
-    fn put(&mut self, value: &str) {
-        self.push(value.to_string());
+    fn of(values: &[&str]) -> Vec<String> {
+        values.iter().map(ToString::to_string).collect()
     }
 }
 
 /// The flags of a command, as [`flags!`] declares them.
-pub trait FlagSet: Default {
+pub trait FlagSet: Sized {
     /// In the order of help.
     const TABLE: &'static [Flag];
 
-    /// Fills the field of a flag.
-    fn put(&mut self, name: &str, value: &str);
+    /// From flags and their values as they were given. It reads no field: a field that the command
+    /// does not read either is reported by the compiler.
+    fn of(given: &[(&'static str, &str)]) -> Self;
 
     /// Takes the flags out of the arguments; the rest stays in order.
     fn read(arguments: &[String]) -> Result<(Self, Vec<String>), SpecError> {
-        let (mut flags, mut rest) = (Self::default(), Vec::new());
+        let (mut given, mut rest) = (Vec::new(), Vec::new());
         let mut arguments = arguments.iter();
         while let Some(argument) = arguments.next() {
             let (name, attached) = match argument.split_once('=') {
@@ -126,14 +127,20 @@ pub trait FlagSet: Default {
                     next.ok_or_else(|| refuse(flag, &missing))?
                 }
             };
-            flags.put(flag.name, value);
+            given.push((flag.name, value));
         }
-        Ok((flags, rest))
+        Ok((Self::of(&given), rest))
     }
 }
 
 fn refuse(flag: &Flag, problem: &str) -> SpecError {
     SpecError::Conflict { what: format!("{} {problem}", flag.name) }
+}
+
+/// The field of one flag.
+pub fn slot<S: Slot>(given: &[(&'static str, &str)], name: &str) -> S {
+    let values = given.iter().filter(|(flag, _)| *flag == name).map(|(_, value)| *value);
+    S::of(&values.collect::<Vec<_>>())
 }
 
 /// What a declaration may leave out.
@@ -159,7 +166,7 @@ macro_rules! flags {
         }
     ) => {
         $(#[$about])*
-        #[derive(Clone, Debug, Default)]
+        #[derive(Clone, Debug)]
         pub struct $set { $($(#[doc = $doc])+ pub $field: $slot,)+ }
 
         impl $crate::flags::FlagSet for $set {
@@ -175,11 +182,8 @@ macro_rules! flags {
                 )
             ),+];
 
-            fn put(&mut self, name: &str, value: &str) {
-                match name {
-                    $($name => $crate::flags::Slot::put(&mut self.$field, value),)+
-                    _ => {}
-                }
+            fn of(given: &[(&'static str, &str)]) -> $set {
+                $set { $($field: $crate::flags::slot(given, $name),)+ }
             }
         }
     };

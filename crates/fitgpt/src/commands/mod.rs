@@ -223,3 +223,52 @@ pub fn program() -> String {
     let typed = std::env::args_os().next().map(|name| name.to_string_lossy().into_owned());
     quoted(&typed.unwrap_or_else(|| "fitgpt".to_string()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flags::FlagSet;
+
+    /// Every flag of the row is in the table of the command's struct, and the parser takes it.
+    fn accepts<F: FlagSet>(command: &Command) {
+        assert_eq!(command.flags, F::TABLE, "{}", command.name);
+        for flag in command.flags {
+            let attached = flag.value.map(|_| format!("{}=x", flag.name));
+            let attached = [attached.unwrap_or(flag.name.to_string())];
+            let apart: Vec<String> = flag.typed().split(' ').map(str::to_string).collect();
+            for arguments in [&attached[..], &apart] {
+                assert!(check(command, arguments).is_ok(), "{arguments:?}");
+                let (_, rest) = F::read(arguments).unwrap();
+                assert!(rest.is_empty(), "{arguments:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_flag_of_a_row_is_accepted() {
+        accepts::<train::Flags>(&train::COMMAND);
+        accepts::<plan::Flags>(&plan::COMMAND);
+        accepts::<doctor::Flags>(&doctor::COMMAND);
+        accepts::<prepare::Flags>(&prepare::COMMAND);
+        accepts::<data::Flags>(&data::COMMAND);
+        accepts::<devices::Flags>(&devices::COMMAND);
+        accepts::<bench::Flags>(&bench::COMMAND);
+        let flagless = COMMANDS.iter().filter(|command| command.flags.is_empty());
+        assert_eq!(flagless.map(|command| command.name).collect::<Vec<_>>(), ["sample"]);
+    }
+
+    #[test]
+    fn a_row_is_written_as_help_shows_it() {
+        for command in COMMANDS {
+            for flag in command.flags {
+                let doc = flag.doc();
+                assert!(!doc.is_empty() && !doc.ends_with('.') && !doc.contains('|'), "{doc}");
+                assert!(flag.name.starts_with("--"), "{}", flag.name);
+            }
+            for line in command.usage {
+                let start = format!("fitgpt {}", command.name);
+                assert!(line.typed.starts_with(&start), "{}", line.typed);
+            }
+        }
+    }
+}
