@@ -49,7 +49,7 @@ use Tests::{Any, AsCode};
 
 /// In reading order. `fitgpt` sees everything but the test suite; nothing sees `xtask`.
 #[rustfmt::skip]
-const ROWS: [Row; 21] = [
+const ROWS: [Row; 22] = [
     row("plan",        &[], Forbidden, AsCode),
     row("rng",         &[], Forbidden, AsCode),
     row("model",       &["plan", "rng"], Allowed, Any),
@@ -61,12 +61,13 @@ const ROWS: [Row; 21] = [
     row("pickle",      &[], Forbidden, AsCode),
     row("data",        &["rng", "pickle"], Allowed, AsCode),
     row("checkpoint",  &["model", "pickle"], Allowed, AsCode),
-    row("train",       &["spec", "search", "model", "plan", "data", "checkpoint", "rng"],
+    row("events",      &[], Allowed, AsCode),
+    row("train",       &["spec", "search", "model", "plan", "data", "checkpoint", "events", "rng"],
         Allowed, Any),
     row("prepare",     &["data"], Allowed, AsCode),
     row("doctor",      &["spec", "search", "model", "plan"], Allowed, AsCode),
     row("fitgpt",      &["plan", "rng", "model", "spec", "search", "cpu", "cuda", "cache", "pickle",
-                         "data", "checkpoint", "train", "prepare", "doctor"], Allowed, Any),
+                         "data", "checkpoint", "events", "train", "prepare", "doctor"], Allowed, Any),
     row("conformance", &["plan", "model", "rng"], Allowed, Any),
     row("counting",    &[], Forbidden, AsCode),
     row("faults",      &[], Forbidden, AsCode),

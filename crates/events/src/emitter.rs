@@ -1,0 +1,190 @@
+//! From the loop to the sinks: one thread and one queue for each sink, so that a terminal that
+//! stands still delays no log.
+
+use crate::event::{Event, Notice, Time, What};
+use crate::queue::{Queue, Taken};
+use std::error::Error;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// Why a sink could not take an event.
+pub type SinkError = Box<dyn Error + Send + Sync>;
+
+/// Takes the events of a run.
+pub trait Sink: Send {
+    /// What people call it, for notices about it.
+    fn name(&self) -> &'static str;
+
+    /// Whether it also takes what the log leaves out: iterations between two logged ones, and the
+    /// progress of evaluations.
+    fn takes_every_event(&self) -> bool {
+        false
+    }
+
+    /// Takes an event. The first error is told to the other sinks; the run continues, and so do the
+    /// events.
+    fn take(&mut self, event: &Event) -> Result<(), SinkError>;
+}
+
+/// The loop's side of the stream. Dropped, it waits until the sinks have taken everything.
+pub struct Emitter {
+    clock: Clock,
+    queues: Arc<[Queue]>,
+    /// One for each queue.
+    sinks: Vec<SinkThread>,
+    /// How the run ended: the last event.
+    end: Option<What>,
+}
+
+struct SinkThread {
+    takes_every_event: bool,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Emitter {
+    /// Starts a thread for each sink. The first sink ends last, so that it can tell what went wrong
+    /// with the others.
+    pub fn new(sinks: Vec<Box<dyn Sink>>) -> std::io::Result<Emitter> {
+        let clock = Clock(Instant::now());
+        let queues: Arc<[Queue]> = sinks.iter().map(|_| Queue::new()).collect();
+        let threads = Vec::with_capacity(sinks.len());
+        let mut emitter = Emitter { clock, queues, sinks: threads, end: None };
+        for (index, sink) in sinks.into_iter().enumerate() {
+            let (takes_every_event, name) = (sink.takes_every_event(), sink.name());
+            let queues = Arc::clone(&emitter.queues);
+            let mut worker = Worker { sink, index, queues, clock, has_failed: false };
+            let thread = Builder::new().name(name.to_string()).spawn(move || worker.run())?;
+            emitter.sinks.push(SinkThread { takes_every_event, thread: Some(thread) });
+        }
+        Ok(emitter)
+    }
+
+    /// Sends an event to the sinks. An iteration, or the progress of an evaluation, never waits: where
+    /// a queue is full it is dropped, and the sinks are told how many logged iterations were. Other
+    /// events wait for a place. An end is kept until the emitter is dropped, so that it comes last.
+    pub fn emit(&mut self, what: What) {
+        match what {
+            What::End(_) => self.end = Some(what),
+            _ => self.send(what),
+        }
+    }
+
+    fn send(&self, what: What) {
+        let event = Event { what, time: self.clock.now() };
+        for (queue, sink) in self.queues.iter().zip(&self.sinks) {
+            match &event.what {
+                What::Iteration(iteration) if iteration.is_logged || sink.takes_every_event => {
+                    queue.offer(&event, iteration.is_logged);
+                }
+                What::Evaluating(_) if sink.takes_every_event => queue.offer(&event, false),
+                What::Iteration(_) | What::Evaluating(_) => {}
+                _ => queue.send(&event),
+            }
+        }
+    }
+
+    /// Waits until the sinks have taken everything so far.
+    pub fn flush(&self) {
+        // The first sink may hear from the others until they are done.
+        self.queues.iter().zip(&self.sinks).rev().for_each(|(queue, _)| queue.flush());
+    }
+}
+
+impl Drop for Emitter {
+    fn drop(&mut self) {
+        if let Some(end) = self.end.take() {
+            self.send(end);
+        }
+        for (queue, sink) in self.queues.iter().zip(&mut self.sinks).rev() {
+            queue.close();
+            if let Some(thread) = sink.thread.take() {
+                // A thread that panicked has said so; the run's own result stands.
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+/// Tells the time since the run began.
+#[derive(Clone, Copy)]
+struct Clock(Instant);
+
+impl Clock {
+    fn now(self) -> Time {
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let micros = |seconds: f64| (seconds * 1e6).round() / 1e6;
+        let [unix_time, seconds] = [unix, self.0.elapsed()].map(|time| micros(time.as_secs_f64()));
+        Time { unix_time, seconds }
+    }
+}
+
+/// One sink on its thread.
+struct Worker {
+    sink: Box<dyn Sink>,
+    /// Which of the queues is its own.
+    index: usize,
+    queues: Arc<[Queue]>,
+    clock: Clock,
+    has_failed: bool,
+}
+
+impl Worker {
+    fn run(&mut self) {
+        let queues = Arc::clone(&self.queues);
+        let own = Abandoned(&queues[self.index]);
+        while let Some(Taken { dropped, event }) = own.0.take() {
+            let notice = (dropped > 0).then(|| self.dropped(dropped));
+            if !notice.into_iter().chain(event).all(|event| self.give(&event)) {
+                return;
+            }
+        }
+    }
+
+    /// Gives the sink an event. False where it panicked and cannot go on.
+    fn give(&mut self, event: &Event) -> bool {
+        match catch_unwind(AssertUnwindSafe(|| self.sink.take(event))) {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                if !std::mem::replace(&mut self.has_failed, true) {
+                    self.tell_others(error.to_string(), None);
+                }
+            }
+            Err(_) => {
+                let text = format!("a bug stopped {}: it gets no more events", self.sink.name());
+                self.tell_others(text, None);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Says everywhere how many events this sink did not get.
+    fn dropped(&self, count: u64) -> Event {
+        let name = self.sink.name();
+        let events = if count == 1 { "1 iteration is" } else { &format!("{count} iterations are") };
+        let text = format!("{events} missing in {name}: it was slower than training");
+        self.tell_others(text, Some(count))
+    }
+
+    fn tell_others(&self, text: String, dropped: Option<u64>) -> Event {
+        let what = What::Notice(Arc::new(Notice { text, dropped }));
+        let event = Event { what, time: self.clock.now() };
+        for (index, queue) in self.queues.iter().enumerate() {
+            if index != self.index {
+                queue.send(&event);
+            }
+        }
+        event
+    }
+}
+
+/// Whatever ends the thread: nobody waits for its queue any more.
+struct Abandoned<'a>(&'a Queue);
+
+impl Drop for Abandoned<'_> {
+    fn drop(&mut self) {
+        self.0.abandon();
+    }
+}

@@ -1,0 +1,116 @@
+//! Reads `log.jsonl` of this and older versions.
+
+use crate::event::{KINDS, SCHEMA, Time, What};
+use serde::Deserialize;
+use serde_json::Value;
+use std::fmt;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+
+/// The version before [`SCHEMA`]: no times, no `save`, `notice`, `sample` and `end`.
+const FIRST_SCHEMA: &str = "fitgpt.log/1";
+
+/// The longest line that is read: the longest that is written holds a config or a sample.
+const LONGEST: u64 = 16 << 20;
+
+/// A line of a log.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct Entry {
+    /// What happened.
+    #[serde(flatten)]
+    pub what: What,
+    /// When; none in `fitgpt.log/1`.
+    #[serde(flatten)]
+    pub time: Option<Time>,
+}
+
+/// A line that is no event.
+#[derive(Debug)]
+pub struct LineError {
+    /// Its number, from 1.
+    pub line: u64,
+    /// What is wrong with it.
+    pub what: String,
+}
+
+impl fmt::Display for LineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.what)
+    }
+}
+
+impl std::error::Error for LineError {}
+
+/// The events of a log, line by line. Kinds of later versions are passed over; a line that cannot be
+/// read (a kill tore it, the disk was full) is an error, and the next line follows.
+pub struct LogReader<R> {
+    lines: R,
+    number: u64,
+    /// Reading failed, or a line has no end.
+    is_over: bool,
+}
+
+impl LogReader<BufReader<File>> {
+    /// Opens a log.
+    pub fn open(path: &Path) -> std::io::Result<Self> {
+        Ok(LogReader::new(BufReader::new(File::open(path)?)))
+    }
+}
+
+impl<R: BufRead> LogReader<R> {
+    /// Reads from anything.
+    pub fn new(lines: R) -> LogReader<R> {
+        LogReader { lines, number: 0, is_over: false }
+    }
+
+    fn line(&mut self) -> Result<Option<Vec<u8>>, String> {
+        let mut line = Vec::new();
+        let read = self.lines.by_ref().take(LONGEST).read_until(b'\n', &mut line);
+        let is_cut = line.len() as u64 == LONGEST && !line.ends_with(b"\n");
+        match read {
+            Ok(0) => Ok(None),
+            Ok(_) if is_cut => Err(format!("longer than {LONGEST} bytes")),
+            Ok(_) => Ok(Some(line)),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+/// An event; none where it is of a kind that this version does not know.
+fn parse(line: &[u8]) -> Result<Option<Entry>, String> {
+    let value: Value = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+    let kind = value.get("kind").and_then(Value::as_str).ok_or("it has no kind")?;
+    if !KINDS.contains(&kind) {
+        return Ok(None);
+    }
+    let schema = value.get("schema").and_then(Value::as_str).unwrap_or_default();
+    if kind == "start" && ![SCHEMA, FIRST_SCHEMA].contains(&schema) {
+        return Err(format!("the schema '{schema}' is not known here"));
+    }
+    serde_json::from_value(value).map(Some).map_err(|error| error.to_string())
+}
+
+impl<R: BufRead> Iterator for LogReader<R> {
+    type Item = Result<Entry, LineError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while !self.is_over {
+            self.number += 1;
+            let parsed = match self.line() {
+                Ok(line) => parse(&line?),
+                Err(what) => {
+                    self.is_over = true;
+                    Err(what)
+                }
+            };
+            let line = self.number;
+            match parsed {
+                Ok(None) => {}
+                Ok(Some(entry)) => return Some(Ok(entry)),
+                Err(what) => return Some(Err(LineError { line, what })),
+            }
+        }
+        None
+    }
+}
