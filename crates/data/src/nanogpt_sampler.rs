@@ -117,6 +117,13 @@ impl NanogptSampler {
         NanogptState { generator: self.generator.state(), ahead: self.ahead.clone() }
     }
 
+    /// Becomes a copy of another sampler of the same sizes. Allocates nothing.
+    pub fn copy_from(&mut self, other: &Self) {
+        self.spec = other.spec;
+        self.generator.clone_from(&other.generator);
+        self.ahead.clone_from(&other.ahead);
+    }
+
     /// The sampler that returned `state`.
     ///
     /// # Errors

@@ -61,9 +61,10 @@ impl Emitter {
         Ok(emitter)
     }
 
-    /// Sends an event to the sinks. An iteration, or the progress of an evaluation, never waits: where
-    /// a queue is full it is dropped, and the sinks are told how many logged iterations were. Other
-    /// events wait for a place. An end is kept until the emitter is dropped, so that it comes last.
+    /// Sends an event to the sinks. An iteration, or the progress of an evaluation, never waits:
+    /// where a queue is full it is dropped, and the sinks are told how many logged iterations were.
+    /// Other events wait for a place. An end is kept until the emitter is dropped, so that it comes
+    /// last.
     pub fn emit(&mut self, what: What) {
         match what {
             What::End(_) => self.end = Some(what),

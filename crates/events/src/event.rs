@@ -1,5 +1,5 @@
-//! The events and their fields. The names are those of `log.jsonl`: `docs/log-json.md` explains each
-//! field, and a test compares the two.
+//! The events and their fields. The names are those of `log.jsonl`: `docs/log-json.md` explains
+//! each field, and a test compares the two.
 
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
@@ -109,7 +109,8 @@ pub struct Iteration {
     pub device_bytes_seen: Option<u64>,
     /// Resident bytes of the process; none between logged iterations.
     pub resident_bytes: Option<u64>,
-    /// Whether this is one of every `log_interval` iterations: a line in the log and on the console.
+    /// Whether this is one of every `log_interval` iterations: a line in the log and on the
+    /// console.
     #[serde(skip, default = "yes")]
     pub is_logged: bool,
 }

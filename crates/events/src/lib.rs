@@ -1,6 +1,6 @@
-//! What happens in a run, as a stream of events. The loop emits them; sinks (the console, `log.jsonl`)
-//! take them, each on a thread of its own behind a bounded queue. The loop neither allocates for an
-//! iteration nor waits for a terminal or a disk.
+//! What happens in a run, as a stream of events. The loop emits them; sinks (the console,
+//! `log.jsonl`) take them, each on a thread of its own behind a bounded queue. The loop neither
+//! allocates for an iteration nor waits for a terminal or a disk.
 //!
 //! A new sink is one file that implements [`Sink`] and one line where the [`Emitter`] is made.
 #![forbid(unsafe_code)]

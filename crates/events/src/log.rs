@@ -1,9 +1,8 @@
-//! The sink of `log.jsonl`: one JSON object a line, written as it comes. `docs/log-json.md` describes
-//! the lines.
+//! The sink of `log.jsonl`: one JSON object a line, written as it comes. `docs/log-json.md`
+//! describes the lines.
 
 use crate::emitter::{Sink, SinkError};
 use crate::event::{Event, What};
-use std::fmt;
 use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
@@ -20,8 +19,9 @@ pub struct LogSink {
 }
 
 impl LogSink {
-    /// Appends to a file that is open for it. It may grow by `room` bytes: the system ends a process
-    /// that writes beyond its limit. `is_torn` says that the file does not end with a whole line.
+    /// Appends to a file that is open for it. It may grow by `room` bytes: the system ends a
+    /// process that writes beyond its limit. `is_torn` says that the file does not end with a whole
+    /// line.
     pub fn new(path: PathBuf, file: File, room: u64, is_torn: bool) -> LogSink {
         LogSink { path, file, room, is_torn, line: Vec::new() }
     }
@@ -59,18 +59,9 @@ impl Sink for LogSink {
 }
 
 /// A line that could not be written.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{path}: cannot write the log: {error}; make room or give another --out_dir")]
 struct LogError {
     path: PathBuf,
     error: std::io::Error,
 }
-
-impl fmt::Display for LogError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let LogError { path, error } = self;
-        let path = path.display();
-        write!(f, "{path}: cannot write the log: {error}; make room or give another --out_dir")
-    }
-}
-
-impl std::error::Error for LogError {}

@@ -1,5 +1,5 @@
-//! The queue between the loop and one sink: a ring of fixed size. Its lock is held to copy one event
-//! in or out, never while a sink works.
+//! The queue between the loop and one sink: a ring of fixed size. Its lock is held to copy one
+//! event in or out, never while a sink works.
 
 use crate::event::Event;
 use std::collections::VecDeque;
@@ -61,9 +61,9 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds an event, or drops it where there is no place. Never waits, never allocates for an event
-    /// that is `Copy`. `is_counted` says whether the sink is told of a drop. Once full, the queue drops
-    /// until it is half empty: one large gap is told in one notice, many small ones would be in many.
+    /// Adds an event, or drops it where there is no place. Never waits, never allocates for an
+    /// event that is `Copy`. `is_counted` says whether the sink is told of a drop. Once full, the
+    /// queue drops until it is half empty: one large gap needs one notice, many small ones many.
     pub fn offer(&self, event: &Event, is_counted: bool) {
         let mut state = self.lock();
         let most = if state.is_dropping { CAPACITY / 2 } else { CAPACITY - RESERVED };

@@ -3,7 +3,6 @@
 use crate::event::{KINDS, SCHEMA, Time, What};
 use serde::Deserialize;
 use serde_json::Value;
-use std::fmt;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -12,7 +11,7 @@ use std::path::Path;
 const FIRST_SCHEMA: &str = "fitgpt.log/1";
 
 /// The longest line that is read: the longest that is written holds a config or a sample.
-const LONGEST: u64 = 16 << 20;
+const LONGEST: u64 = 1 << 20;
 
 /// A line of a log.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -26,7 +25,8 @@ pub struct Entry {
 }
 
 /// A line that is no event.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("line {line}: {what}")]
 pub struct LineError {
     /// Its number, from 1.
     pub line: u64,
@@ -34,16 +34,8 @@ pub struct LineError {
     pub what: String,
 }
 
-impl fmt::Display for LineError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}: {}", self.line, self.what)
-    }
-}
-
-impl std::error::Error for LineError {}
-
-/// The events of a log, line by line. Kinds of later versions are passed over; a line that cannot be
-/// read (a kill tore it, the disk was full) is an error, and the next line follows.
+/// The events of a log, line by line. Kinds of later versions are passed over; a line that cannot
+/// be read (a kill tore it, the disk was full) is an error, and the next line follows.
 pub struct LogReader<R> {
     lines: R,
     number: u64,

@@ -1,15 +1,12 @@
-//! What a person sees while a run goes on: nanoGPT's lines with what its users miss, and on a
-//! terminal a bar below them. In a pipe or a file there are only lines.
+//! The console as a sink of events: nanoGPT's lines with what its users miss, and on a terminal a
+//! bar below them. In a pipe or a file there are only lines.
 
 use crate::numbers::{duration, short};
 use crate::screen;
+use events::{Evaluated, Event, Iteration, Sink, SinkError, What};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use plan::Bytes;
 use std::path::Path;
-use std::time::Instant;
-use train::TrainError;
-use train::eval::Evaluation;
-use train::run::{IterationReport, Observer};
 
 /// Weight of the newest iteration in the smoothed time of one.
 const NEWEST: f64 = 0.1;
@@ -23,8 +20,6 @@ pub struct ProgressSpec {
     pub started_at: u64,
     /// The last iteration.
     pub max_iters: u64,
-    /// Iterations from one line to the next.
-    pub log_interval: u64,
     /// Iterations from one evaluation to the next.
     pub eval_interval: u64,
     /// Operations of a token, as nanoGPT counts them.
@@ -41,8 +36,8 @@ pub struct Progress {
     width: usize,
     /// Seconds of an iteration, smoothed.
     seconds: Option<f64>,
-    /// When the evaluation began, and how long the last one took.
-    evaluation_began: Option<Instant>,
+    /// When the evaluation began, in seconds of the run, and how long the last one took.
+    evaluation_began: Option<f64>,
     evaluation_seconds: f64,
     /// Resident memory, as it was last told.
     memory: Option<Bytes>,
@@ -79,9 +74,9 @@ impl Progress {
         }
     }
 
-    /// Takes the bar away.
-    pub fn finish(&self) {
-        self.bar.finish_and_clear();
+    /// What takes the bar away, once all events are shown.
+    pub fn bar(&self) -> Bar {
+        Bar(self.bar.clone())
     }
 
     fn line(&self, text: &str) {
@@ -133,24 +128,25 @@ fn fitted(begin: String, parts: &[(u8, String)], width: usize) -> String {
     chosen.fold(begin, |line, (_, text)| format!("{line}, {text}"))
 }
 
-impl Observer for Progress {
-    fn iteration(&mut self, report: &IterationReport) {
+impl Progress {
+    fn iteration(&mut self, report: &Iteration) {
         let now = report.ms / 1e3;
         let smooth = self.seconds.map_or(now, |old| (1.0 - NEWEST) * old + NEWEST * now);
         self.seconds = Some(smooth);
-        let left = duration(self.seconds_left(report.iteration, smooth));
+        let left = duration(self.seconds_left(report.iter, smooth));
         let tokens_per_second = report.tokens_per_second * now / smooth;
         let rate = short(tokens_per_second);
         let mfu = self.mfu(tokens_per_second);
-        self.memory = report.memory_bytes.and_then(Bytes::new).or(self.memory);
+        let memory = report.device_bytes_seen.or(report.resident_bytes);
+        self.memory = memory.and_then(Bytes::new).or(self.memory);
         let memory = self.memory.map_or(String::new(), |bytes| format!("{bytes}  "));
         self.message = match self.width < NARROW {
             true => format!("loss {:.4}  {left} left", report.loss),
             false => format!("loss {:.4}  {rate} tok/s  {memory}{left} left", report.loss),
         };
-        self.bar.set_position(report.iteration + 1);
+        self.bar.set_position(report.iter + 1);
         self.bar.set_message(self.message.clone());
-        if !report.iteration.is_multiple_of(self.spec.log_interval) {
+        if !report.is_logged {
             return;
         }
         let memory = self.memory.map_or(String::new(), |bytes| bytes.to_string());
@@ -164,42 +160,74 @@ impl Observer for Progress {
             (6, format!("norm {:.3}", report.grad_norm)),
             (0, format!("{left} left")),
         ];
-        let begin = format!("iter {}: loss {:.4}", report.iteration, report.loss);
+        let begin = format!("iter {}: loss {:.4}", report.iter, report.loss);
         self.line(&fitted(begin, &parts, self.width));
     }
 
-    fn evaluating(&mut self, _: u64, share: f64) {
-        self.evaluation_began.get_or_insert_with(Instant::now);
+    fn evaluating(&mut self, share: f64, now: f64) {
+        self.evaluation_began.get_or_insert(now);
         let more = if self.width < NARROW { "" } else { &self.message };
         self.bar.set_message(format!("evaluating {:.0}%  {more}", 100.0 * share));
         self.bar.tick();
     }
 
-    fn evaluation(&mut self, iteration: u64, evaluation: &Evaluation, best: bool) {
+    fn evaluated(&mut self, found: &Evaluated, now: f64) {
         let began = self.evaluation_began.take();
-        self.evaluation_seconds = began.map_or(0.0, |began| began.elapsed().as_secs_f64());
-        let Evaluation { train, val, .. } = evaluation;
-        let best = if best && iteration > 0 { "best so far" } else { "" };
+        self.evaluation_seconds = began.map_or(0.0, |began| now - began);
+        let Evaluated { iter, train_loss, val_loss, val_standard_error, best, .. } = found;
+        let best = if *best == Some(true) && *iter > 0 { "best so far" } else { "" };
         let parts = [
-            (1, format!("train loss {:.4}", train.loss)),
-            (0, format!("val loss {:.4}", val.loss)),
-            (3, format!("± {:.4}", val.standard_error)),
+            (1, format!("train loss {train_loss:.4}")),
+            (0, format!("val loss {val_loss:.4}")),
+            (3, format!("± {val_standard_error:.4}")),
             (2, best.to_string()),
         ];
-        let begin = format!("step {iteration}:");
+        let begin = format!("step {iter}:");
         // nanoGPT's line, and the figures it lacks behind it.
         let text =
             fitted(begin, &parts, self.width).replacen(":,", ":", 1).replacen(", ±", " ±", 1);
         self.line(&screen::strong(&text));
     }
 
-    fn trouble(&mut self, error: &TrainError) {
-        self.line(&format!("note: {error}; the run goes on"));
-    }
-
-    fn saved(&mut self, _: u64, path: &Path) {
+    fn saved(&self, path: &Path) {
         let folder = path.parent().unwrap_or(path);
         self.line(&screen::faint(&format!("saving checkpoint to {}", folder.display())));
+    }
+}
+
+impl Sink for Progress {
+    fn name(&self) -> &'static str {
+        "the console"
+    }
+
+    fn takes_every_event(&self) -> bool {
+        true
+    }
+
+    fn take(&mut self, event: &Event) -> Result<(), SinkError> {
+        let now = event.time.seconds;
+        match &event.what {
+            What::Iteration(iteration) => self.iteration(iteration),
+            What::Evaluating(evaluating) => self.evaluating(evaluating.share, now),
+            What::Evaluated(found) => self.evaluated(found, now),
+            What::Save(save) => self.saved(Path::new(&save.path)),
+            What::Notice(notice) => {
+                self.line(&format!("note: {}; the run goes on", notice.text));
+            }
+            // The command says what comes before the first step and after the last.
+            What::Start(_) | What::Sample(_) | What::End(_) => {}
+        }
+        Ok(())
+    }
+}
+
+/// The bar of a run that is shown elsewhere.
+pub struct Bar(ProgressBar);
+
+impl Bar {
+    /// Takes the bar away.
+    pub fn clear(&self) {
+        self.0.finish_and_clear();
     }
 }
 

@@ -21,14 +21,21 @@ pub struct Speech<'a> {
     pub index: u64,
 }
 
-/// Writes the prompt and what the model adds to it. False when nobody reads any more, or `go_on`
-/// says no.
+/// What was written.
+pub struct Spoken {
+    /// The prompt and what the model added.
+    pub text: String,
+    /// False when nobody reads any more, or `go_on` said no.
+    pub is_whole: bool,
+}
+
+/// Writes the prompt and what the model adds to it, until nobody reads any more or `go_on` says no.
 pub fn speak(
     engine: &mut Engine,
     speech: &Speech<'_>,
     prompt: &[i32],
     go_on: &dyn Fn() -> bool,
-) -> Result<bool, TrainError> {
+) -> Result<Spoken, TrainError> {
     let Speech { tokenizer, keys, seed, index } = *speech;
     let top_k = keys.top_k.map_or(0, |k| usize::try_from(k).unwrap_or(0));
     let request = Request {
@@ -39,17 +46,22 @@ pub fn speak(
         index,
     };
     let mut decoder = tokenizer.decoder();
+    let mut text = String::new();
+    let mut write = |part: &str| {
+        text += part;
+        screen::out(part)
+    };
     let begin: String = prompt.iter().map(|&id| decoder.push(id)).collect();
-    let mut written = screen::out(&begin);
+    let mut written = write(&begin);
     generate(engine, &request, |id| {
         if written.is_ok() {
-            written = screen::out(&decoder.push(id));
+            written = write(&decoder.push(id));
         }
         written.is_ok() && go_on()
     })?;
-    match written.and_then(|()| screen::out(&decoder.finish())) {
-        Ok(()) => Ok(go_on()),
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+    match written.and_then(|()| write(&decoder.finish())) {
+        Ok(()) => Ok(Spoken { text, is_whole: go_on() }),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(Spoken { text, is_whole: false }),
         Err(error) => Err(TrainError::Output(error)),
     }
 }

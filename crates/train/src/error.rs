@@ -81,6 +81,15 @@ pub enum TrainError {
         /// Its size.
         bytes: u128,
     },
+    /// The system gives no thread to show and log the run.
+    #[error(
+        "no thread can be started to show and log the run: {error}; raise the limit \
+         (container or `ulimit -u`) or close other programs"
+    )]
+    Threads {
+        /// What the system says.
+        error: std::io::Error,
+    },
     /// Less memory is free than the program itself takes.
     #[error(
         "only {free} of memory is free, but fitgpt itself needs {wanted}; raise the limit \
@@ -186,6 +195,7 @@ impl TrainError {
             | TrainError::Prompt(_)
             | TrainError::NotYet { .. } => 2,
             TrainError::HostMemory { .. }
+            | TrainError::Threads { .. }
             | TrainError::NoMemory { .. }
             | TrainError::Backend(plan::BackendError::OutOfMemory { .. }) => 3,
             TrainError::Data(_)

@@ -28,7 +28,13 @@ pub trait Feed {
         rows: &mut Rows,
     ) -> Result<(), TrainError>;
 
-    /// Where it stands.
+    /// Remembers where it stands, in memory that it has already.
+    fn mark(&mut self);
+
+    /// Goes back to where it was last marked.
+    fn rewind(&mut self);
+
+    /// Where it stands, for a checkpoint.
     fn state(&self) -> Value;
 
     /// Goes where a state says.

@@ -1,4 +1,5 @@
-//! The loop: evaluation due? save due? then an iteration, then its line. nanoGPT's semantics.
+//! The loop: evaluation due? save due? then an iteration. nanoGPT's semantics. What happens is
+//! emitted as events; nothing is printed or written here but checkpoints.
 
 use crate::engine::{Engine, Rows};
 use crate::error::TrainError;
@@ -6,56 +7,22 @@ use crate::eval::{Evaluation, evaluate};
 use crate::feed::Feed;
 use crate::host::resident_bytes;
 use crate::lr::{Schedule, learning_rate};
-use crate::runlog::RunLog;
+use crate::plan_json::CutJson;
 use crate::save::{self, Document, best_path, last_path};
 use data::Split;
+use events::{Emitter, End, Evaluated, Evaluating, Iteration, Reason, Save, Start, What};
 use plan::StepInputs;
 use search::HostBytes;
-use serde_json::{Value, json};
+use serde_json::Value;
 use spec::RunSpec;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 /// Seconds that whoever asked to stop waits for the iteration; if it would take longer, it is given
 /// up.
 const PATIENCE: f64 = 2.0;
-
-/// One iteration as it is printed and logged.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct IterationReport {
-    /// Its number.
-    pub iteration: u64,
-    /// Mean loss of the last micro-batch, as nanoGPT prints it.
-    pub loss: f64,
-    /// Learning rate.
-    pub lr: f64,
-    /// Norm of the gradients before clipping.
-    pub grad_norm: f32,
-    /// Loss scale.
-    pub loss_scale: f32,
-    /// Milliseconds.
-    pub ms: f64,
-    /// Tokens a second.
-    pub tokens_per_second: f64,
-    /// Memory of the process where it computes, if the iteration is logged: what it holds on the
-    /// device by the driver's count, or its resident memory on the host.
-    pub memory_bytes: Option<u64>,
-}
-
-/// What a run tells whoever shows it.
-pub trait Observer {
-    /// An iteration is done.
-    fn iteration(&mut self, report: &IterationReport);
-    /// An evaluation is done.
-    fn evaluation(&mut self, iteration: u64, evaluation: &Evaluation, best: bool);
-    /// An evaluation goes on; so much of it is done, 0 to 1.
-    fn evaluating(&mut self, _iteration: u64, _share: f64) {}
-    /// Something went wrong that does not end the run.
-    fn trouble(&mut self, error: &TrainError);
-    /// The run was saved.
-    fn saved(&mut self, iteration: u64, path: &Path);
-}
 
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq)]
@@ -80,8 +47,8 @@ pub struct Run<'a> {
     pub engine: &'a mut Engine,
     /// Batches.
     pub feed: &'a mut dyn Feed,
-    /// The run's log.
-    pub log: &'a mut RunLog,
+    /// Where the run tells what happens.
+    pub events: &'a mut Emitter,
     /// What its checkpoints say; the progress in it is where the run stands.
     pub document: Document,
     /// Bytes that the process holds on its device, where that is another memory than the host's.
@@ -119,56 +86,84 @@ impl HostBuffers {
 
 impl Run<'_> {
     /// Runs to the end, or until it is asked to stop.
-    pub fn go(
-        mut self,
-        host: &mut HostBuffers,
-        observer: &mut dyn Observer,
-    ) -> Result<Outcome, TrainError> {
+    pub fn go(mut self, host: &mut HostBuffers) -> Result<Outcome, TrainError> {
         let started_at = self.document.progress.iteration;
-        if let Some(error) = self.log.start(&self.document) {
-            observer.trouble(&error);
-        }
-        let (evaluation, interrupted) = if self.spec.eval_only {
-            let evaluation = self.evaluate(host, observer)?;
-            (evaluation, evaluation.is_none())
-        } else {
-            self.train(host, observer)?
+        let start = self.start();
+        self.events.emit(What::Start(Arc::new(start)));
+        let ended = match self.spec.eval_only {
+            true => self.evaluate(host).map(|found| (found, found.is_none())),
+            false => self.train(host),
         };
-        let checkpoint = Some(last_path(&self.out_dir())).filter(|path| path.exists());
-        let iteration = self.document.progress.iteration;
+        let end = self.ended(ended.as_ref());
+        self.events.emit(What::End(Arc::new(end)));
+        let (evaluation, interrupted) = ended?;
+        let (checkpoint, iteration) = (self.checkpoint(), self.document.progress.iteration);
         Ok(Outcome { started_at, iteration, evaluation, interrupted, checkpoint })
     }
 
+    fn start(&self) -> Start {
+        let Document { progress, config, dims, steps_hash, version, device, .. } = &self.document;
+        let plan = serde_json::to_value(self.document.plan.as_ref().map(CutJson::from));
+        Start {
+            schema: events::SCHEMA.to_string(),
+            iter: progress.iteration,
+            config: config.clone(),
+            vocab_size: dims.vocab_size,
+            steps_hash: steps_hash.clone(),
+            version: version.clone(),
+            device: device.clone(),
+            plan: plan.unwrap_or_default(),
+            arena_bytes: Some(self.engine.arena_bytes()),
+            tokens_per_iteration: Some(self.spec.tokens_per_iteration()),
+        }
+    }
+
+    fn ended(&self, ended: Result<&(Option<Evaluation>, bool), &TrainError>) -> End {
+        let reason = match ended {
+            Ok((_, false)) => Reason::Finished,
+            Ok((_, true)) => Reason::Interrupted,
+            Err(TrainError::Diverged { .. } | TrainError::Spoilt { .. }) => Reason::Diverged,
+            Err(_) => Reason::Error,
+        };
+        End {
+            iter: self.document.progress.iteration,
+            reason,
+            message: ended.err().map(ToString::to_string),
+            checkpoint: self.checkpoint().map(|path| path.display().to_string()),
+        }
+    }
+
+    /// The newest state, if there is one.
+    fn checkpoint(&self) -> Option<PathBuf> {
+        Some(last_path(&self.out_dir())).filter(|path| path.exists())
+    }
+
     /// The loop. A run that was finished stays as it is.
-    fn train(
-        &mut self,
-        host: &mut HostBuffers,
-        observer: &mut dyn Observer,
-    ) -> Result<(Option<Evaluation>, bool), TrainError> {
+    fn train(&mut self, host: &mut HostBuffers) -> Result<(Option<Evaluation>, bool), TrainError> {
         let (started_at, interval) = (self.document.progress.iteration, self.spec.eval_interval);
         let (mut last, mut saved_at) = (None, started_at);
         while self.document.progress.iteration <= self.spec.max_iters {
             let iteration = self.document.progress.iteration;
             if iteration.is_multiple_of(interval) {
                 if iteration > started_at {
-                    self.save(host, observer)?;
+                    self.save(host)?;
                     saved_at = iteration;
                 }
-                match self.evaluate(host, observer)? {
+                match self.evaluate(host)? {
                     Some(evaluation) => last = Some(evaluation),
                     None => return Ok((last, true)),
                 }
             }
-            let done = self.iteration(host, observer)?;
+            let done = self.iteration(host)?;
             self.document.progress.iteration += u64::from(done);
             if self.stop.load(Ordering::Relaxed) {
                 if self.document.progress.iteration > saved_at {
-                    self.save(host, observer)?;
+                    self.save(host)?;
                 }
                 return Ok((last, true));
             }
             if self.document.progress.iteration > self.spec.max_iters {
-                return self.end(host, observer, last);
+                return self.end(host, last);
             }
         }
         Ok((last, false))
@@ -178,15 +173,14 @@ impl Run<'_> {
     fn end(
         &mut self,
         host: &mut HostBuffers,
-        observer: &mut dyn Observer,
         last: Option<Evaluation>,
     ) -> Result<(Option<Evaluation>, bool), TrainError> {
-        self.save(host, observer)?;
+        self.save(host)?;
         let was_due = self.spec.max_iters.is_multiple_of(self.spec.eval_interval);
         if !self.evaluate_at_end || was_due {
             return Ok((last, false));
         }
-        let found = self.evaluate(host, observer)?;
+        let found = self.evaluate(host)?;
         Ok((found.or(last), found.is_none()))
     }
 
@@ -195,22 +189,19 @@ impl Run<'_> {
     }
 
     /// None when it was asked to stop half-way: what was learnt so far is saved by then.
-    fn evaluate(
-        &mut self,
-        host: &mut HostBuffers,
-        observer: &mut dyn Observer,
-    ) -> Result<Option<Evaluation>, TrainError> {
+    fn evaluate(&mut self, host: &mut HostBuffers) -> Result<Option<Evaluation>, TrainError> {
         let (iteration, batches) = (self.document.progress.iteration, self.spec.eval_iters);
         // Evaluation may draw from the stream of training; a run that goes on evaluates again.
         let stream = self.feed.state();
-        let rows = &mut host.eval_rows;
+        let (rows, began) = (&mut host.eval_rows, Instant::now());
         let found = evaluate(self.engine, self.feed, batches, rows, iteration, &mut |share| {
-            observer.evaluating(iteration, share);
+            self.events.emit(What::Evaluating(Evaluating { iter: iteration, share }));
             !self.stop.load(Ordering::Relaxed)
         })?;
         let Some(found) = found else {
             return Ok(None);
         };
+        let ms = began.elapsed().as_secs_f64() * 1e3;
         if !(found.train.loss.is_finite() && found.val.loss.is_finite()) {
             return Err(self.diverged());
         }
@@ -225,23 +216,25 @@ impl Run<'_> {
                 self.keep_best(host, stream)?;
             }
         }
-        let failed = self.log.write(json!({
-            "kind": "eval",
-            "iter": iteration,
-            "train_loss": found.train.loss,
-            "val_loss": found.val.loss,
-            "train_standard_error": found.train.standard_error,
-            "val_standard_error": found.val.standard_error,
-            "tokens": found.tokens,
-            "arena_bytes": self.engine.arena_bytes(),
-            "device_bytes_seen": (self.device_bytes)(),
-            "note": self.note(),
-        }));
-        if let Some(error) = failed {
-            observer.trouble(&error);
-        }
-        observer.evaluation(iteration, &found, best);
+        let event = self.evaluated(&found, best, ms);
+        self.events.emit(What::Evaluated(Arc::new(event)));
         Ok(Some(found))
+    }
+
+    fn evaluated(&self, found: &Evaluation, best: bool, ms: f64) -> Evaluated {
+        Evaluated {
+            iter: self.document.progress.iteration,
+            train_loss: found.train.loss,
+            val_loss: found.val.loss,
+            train_standard_error: found.train.standard_error,
+            val_standard_error: found.val.standard_error,
+            tokens: found.tokens,
+            best: Some(best),
+            ms: Some(ms),
+            arena_bytes: self.engine.arena_bytes(),
+            device_bytes_seen: (self.device_bytes)(),
+            note: self.note(),
+        }
     }
 
     fn note(&self) -> Option<String> {
@@ -253,11 +246,7 @@ impl Run<'_> {
 
     /// One iteration. False when it was asked to stop and the rest would have taken long: then the
     /// run stands where it stood before.
-    fn iteration(
-        &mut self,
-        host: &mut HostBuffers,
-        observer: &mut dyn Observer,
-    ) -> Result<bool, TrainError> {
+    fn iteration(&mut self, host: &mut HostBuffers) -> Result<bool, TrainError> {
         let start = Instant::now();
         let (spec, iteration) = (self.spec, self.document.progress.iteration);
         let lr = learning_rate(&schedule(spec), iteration);
@@ -270,8 +259,7 @@ impl Run<'_> {
             inverse_tokens: 1.0 / tokens as f32,
             ..StepInputs::default()
         };
-        let has_slices = self.engine.program().train_slices.len() > 1;
-        let before = has_slices.then(|| self.feed.state());
+        self.feed.mark();
         self.feed.train(iteration, &mut host.rows)?;
         let mut go_on = |share: f64| {
             let elapsed = start.elapsed().as_secs_f64();
@@ -279,7 +267,7 @@ impl Run<'_> {
             rest < PATIENCE || !self.stop.load(Ordering::Relaxed)
         };
         if !self.engine.train_rows(&host.rows, &step, &mut go_on)? {
-            self.feed.restore(&before.unwrap_or_default())?;
+            self.feed.rewind();
             return Ok(false);
         }
         self.engine.update(&step)?;
@@ -294,60 +282,33 @@ impl Run<'_> {
         let sum: f64 = last.iter().map(|&loss| f64::from(loss)).sum();
         let seconds = start.elapsed().as_secs_f64();
         let is_logged = iteration.is_multiple_of(spec.log_interval);
-        let device_bytes = is_logged.then(self.device_bytes).flatten();
-        let report = IterationReport {
-            iteration,
+        self.events.emit(What::Iteration(Iteration {
+            iter: iteration,
             loss: sum / (spec.batch_size * spec.block_size) as f64,
             lr,
-            grad_norm: state.grad_norm,
-            loss_scale: state.loss_scale,
-            ms: seconds * 1e3,
+            grad_norm: f64::from(state.grad_norm),
+            loss_scale: f64::from(state.loss_scale),
             tokens_per_second: tokens as f64 / seconds,
-            memory_bytes: is_logged.then(|| device_bytes.or_else(resident_bytes)).flatten(),
-        };
-        if let Some(error) = self.log_iteration(&report, device_bytes) {
-            observer.trouble(&error);
-        }
-        observer.iteration(&report);
+            ms: seconds * 1e3,
+            arena_bytes: self.engine.arena_bytes(),
+            device_bytes_seen: is_logged.then(self.device_bytes).flatten(),
+            resident_bytes: is_logged.then(resident_bytes).flatten(),
+            is_logged,
+        }));
         Ok(true)
     }
 
-    fn log_iteration(
-        &mut self,
-        report: &IterationReport,
-        device_bytes: Option<u64>,
-    ) -> Option<TrainError> {
-        if !report.iteration.is_multiple_of(self.spec.log_interval) {
-            return None;
-        }
-        self.log.write(json!({
-            "kind": "iter",
-            "iter": report.iteration,
-            "loss": report.loss,
-            "lr": report.lr,
-            "grad_norm": report.grad_norm,
-            "loss_scale": report.loss_scale,
-            "tokens_per_second": report.tokens_per_second,
-            "ms": report.ms,
-            "arena_bytes": self.engine.arena_bytes(),
-            "device_bytes_seen": device_bytes,
-            "resident_bytes": resident_bytes(),
-        }))
-    }
-
     /// Saves, unless the weights are spoilt: then `last` stays what it was.
-    fn save(
-        &mut self,
-        host: &mut HostBuffers,
-        observer: &mut dyn Observer,
-    ) -> Result<(), TrainError> {
+    fn save(&mut self, host: &mut HostBuffers) -> Result<(), TrainError> {
         self.document.feed = self.feed.state();
         if !self.gives_a_loss(host)? {
             return Err(self.diverged());
         }
-        let path = last_path(&self.out_dir());
+        let (path, began) = (last_path(&self.out_dir()), Instant::now());
         save::save(self.engine, &path, &self.document, &mut host.save)?;
-        observer.saved(self.document.progress.iteration, &path);
+        let (iter, path) = (self.document.progress.iteration, path.display().to_string());
+        let ms = began.elapsed().as_secs_f64() * 1e3;
+        self.events.emit(What::Save(Arc::new(Save { iter, path, ms })));
         Ok(())
     }
 

@@ -6,11 +6,12 @@ use crate::data_marks::{DataMarks, Difference};
 use crate::disk_room;
 use crate::engine::Engine;
 use crate::error::TrainError;
-use crate::runlog::RunLog;
+use crate::runlog;
 use crate::save::{self, Document, Progress, best_path, last_path};
 use crate::settings_json;
 use checkpoint::Reader;
 use data::{BUILTIN, Dataset, GPT2_IDS, Split, Tokenizer};
+use events::LogSink;
 use model::{Dims, GPT2_ROWS};
 use search::Cut;
 use serde_json::Value;
@@ -146,7 +147,7 @@ impl Setup {
 
     /// Makes the folder where it is missing and opens its log, which keeps other processes out: the
     /// first thing that a run writes, when nothing can be refused any more.
-    pub fn claim(&self) -> Result<RunLog, TrainError> {
+    pub fn claim(&self) -> Result<LogSink, TrainError> {
         let out_dir = Path::new(&self.spec.out_dir);
         data::disk::make_folder(out_dir).map_err(|error| TrainError::Io {
             path: out_dir.to_path_buf(),
@@ -154,7 +155,7 @@ impl Setup {
             error,
             advice: "give another --out_dir",
         })?;
-        let log = RunLog::open(out_dir)?;
+        let log = runlog::open(out_dir)?;
         // Now nobody else writes here; somebody may have since the checks above.
         match &self.saved {
             None => refuse_checkpoints(out_dir)?,

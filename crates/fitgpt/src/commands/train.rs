@@ -16,14 +16,15 @@ use ::train::TrainError;
 use ::train::engine::Engine;
 use ::train::feed;
 use ::train::run::{HostBuffers, Outcome, Run};
-use ::train::runlog::RunLog;
 use ::train::save::Document;
 use ::train::setup::{Saved, Setup};
 use data::{Dataset, Split};
+use events::{Emitter, Sample, Sink, What};
 use plan::Phase;
 use plan::report::steps_hash;
 use search::{HostBytes, Machine, Planned, plan_again};
 use spec::{Command, RunSpec, SamplingKeys, Settings, SpecError, Values};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
@@ -139,21 +140,25 @@ fn run_settings(typed: Typed, yes: bool, stop: &AtomicBool) -> Result<u8, TrainE
     }
     setup.check_room(&engine, &document)?;
     let mut buffers = HostBuffers::new(&setup.spec, &host)?;
-    let log = &mut setup.claim()?;
-    let mut progress = Progress::new(progress_spec(&setup, &device)?);
+    let log = setup.claim()?;
+    let progress = Progress::new(progress_spec(&setup, &device)?);
+    let bar = progress.bar();
+    // A new sink is a line here.
+    let mut events = emitter(vec![Box::new(progress), Box::new(log)])?;
     let start = Instant::now();
     let seen = || device.held_bytes();
     let shows_end = typed.own_text.is_some() || setup.dataset.floor().is_some();
-    let watch = Watch { stop, progress: &mut progress, device_bytes: &seen };
-    let ended = train(&mut setup, &mut engine, log, document, &mut buffers, watch, shows_end);
-    progress.finish();
+    let watch = Watch { stop, events: &mut events, device_bytes: &seen };
+    let ended = train(&mut setup, &mut engine, document, &mut buffers, watch, shows_end);
+    events.flush();
+    bar.clear();
     let outcome = ended.inspect_err(|error| run_report::rescue(&setup, error))?;
     let resume = run_report::resume_command(&setup.spec, typed.own_text.as_deref());
     run_report::conclude(&setup, &outcome, start.elapsed().as_secs_f64(), &resume);
     if !outcome.interrupted {
         run_report::compare(&setup, &outcome);
         if shows_end {
-            show_sample(&setup, &mut engine, &outcome, stop)?;
+            show_sample(&setup, &mut engine, &outcome, stop, &mut events)?;
         }
         run_report::next_commands(&setup.spec, &outcome);
     }
@@ -180,8 +185,13 @@ struct Loaded {
 /// What a run is watched by.
 struct Watch<'a> {
     stop: &'a AtomicBool,
-    progress: &'a mut Progress,
+    events: &'a mut Emitter,
     device_bytes: &'a dyn Fn() -> Option<u64>,
+}
+
+/// The stream of events to its sinks.
+fn emitter(sinks: Vec<Box<dyn Sink>>) -> Result<Emitter, TrainError> {
+    Emitter::new(sinks).map_err(|error| TrainError::Threads { error })
 }
 
 /// `90s`, `10min`, `1h30m`, `2h`, `1d`.
@@ -259,10 +269,9 @@ fn threads_hint(setup: &Setup, device: &Device) -> Option<String> {
 fn train(
     setup: &mut Setup,
     engine: &mut Engine,
-    log: &mut RunLog,
     document: Document,
     buffers: &mut HostBuffers,
-    Watch { stop, progress, device_bytes }: Watch<'_>,
+    Watch { stop, events, device_bytes }: Watch<'_>,
     evaluate_at_end: bool,
 ) -> Result<Outcome, TrainError> {
     let mut generator = rng::torch::Generator::new(setup.spec.seed);
@@ -275,9 +284,9 @@ fn train(
     if saved.is_some() {
         feed.restore(&document.feed)?;
     }
-    let run =
-        Run { spec, engine, feed: &mut *feed, log, document, evaluate_at_end, stop, device_bytes };
-    run.go(buffers, progress)
+    let feed = &mut *feed;
+    let run = Run { spec, engine, feed, events, document, evaluate_at_end, stop, device_bytes };
+    run.go(buffers)
 }
 
 fn show_bill(run: &RunSpec, planned: &Planned, machine: &Machine) {
@@ -300,7 +309,6 @@ fn progress_spec(setup: &Setup, device: &Device) -> Result<ProgressSpec, TrainEr
     Ok(ProgressSpec {
         started_at: saved.as_ref().map_or(0, |saved| saved.document.progress.iteration),
         max_iters: spec.max_iters,
-        log_interval: spec.log_interval,
         eval_interval: spec.eval_interval,
         flops_per_token: flops.map_err(search::SearchError::from)?,
         peak_flops: device.peak_flops(spec),
@@ -313,6 +321,7 @@ fn show_sample(
     engine: &mut Engine,
     outcome: &Outcome,
     stop: &AtomicBool,
+    events: &mut Emitter,
 ) -> Result<(), TrainError> {
     let Setup { spec, dataset, .. } = setup;
     let (Some(tokenizer), Some(_)) = (dataset.tokenizer(), &outcome.evaluation) else {
@@ -323,8 +332,10 @@ fn show_sample(
     // A text without line ends has none to begin with; any of its own characters will do.
     let prompt = tokenizer.encode(&keys.start).or_else(|_| first_token(dataset))?;
     let speech = Speech { tokenizer: &tokenizer, keys: &keys, seed: spec.seed, index: 0 };
-    speak(engine, &speech, &prompt, &|| !stop.load(Ordering::Relaxed))?;
+    let spoken = speak(engine, &speech, &prompt, &|| !stop.load(Ordering::Relaxed))?;
     screen::line("");
+    let (iter, text) = (outcome.iteration, spoken.text);
+    events.emit(What::Sample(Arc::new(Sample { iter, text })));
     Ok(())
 }
 

@@ -1,7 +1,9 @@
 //! A run from the first line to the last file.
 
-use crate::fixture::{Place, document, tensors};
+use crate::fixture::{Ended, Place, document, tensors};
 use serde_json::Value;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 fn log(place: &Place, out_dir: &str) -> Vec<Value> {
     let text = String::from_utf8(place.read(&format!("{out_dir}/log.jsonl"))).unwrap();
@@ -84,7 +86,7 @@ fn the_log_has_every_figure() {
     place.train(&["--eval_block_size=8", "--log_interval=5"]).succeeded();
     let lines = log(&place, "out");
     let first = String::from_utf8(place.read("out/log.jsonl")).unwrap();
-    assert!(first.starts_with("{\"schema\":\"fitgpt.log/1\","), "{first}");
+    assert!(first.starts_with("{\"kind\":\"start\",\"schema\":\"fitgpt.log/2\","), "{first}");
     assert_eq!((&lines[0]["kind"], &lines[0]["config"]["n_embd"]), (&"start".into(), &32.into()));
     let of = |kind: &str| lines.iter().filter(|line| line["kind"] == kind).collect::<Vec<_>>();
     assert_eq!(of("iter").len(), 7);
@@ -95,6 +97,15 @@ fn the_log_has_every_figure() {
             assert!(line[figure].as_f64().is_some_and(|value| value > 0.0), "{figure}: {line}");
         }
     }
+    let end = &lines[lines.len() - 1];
+    assert_eq!(
+        (&end["kind"], &end["reason"], &end["iter"]),
+        (&"end".into(), &"finished".into(), &31.into())
+    );
+    let times: Vec<f64> = lines.iter().map(|line| line["seconds"].as_f64().unwrap()).collect();
+    assert!(times.is_sorted(), "{times:?}");
+    assert!(lines.iter().all(|line| line["unix_time"].as_f64().unwrap() > 1.7e9));
+    assert_eq!(of("save").len(), 4);
     assert_eq!(of("eval").len(), 4);
     for line in of("eval") {
         for figure in ["train_loss", "val_loss", "train_standard_error", "val_standard_error"] {
@@ -103,6 +114,29 @@ fn the_log_has_every_figure() {
         assert_eq!(line["tokens"], 2 * 4 * 8);
         assert!(line["note"].as_str().unwrap().contains("not comparable"), "{line}");
     }
+}
+
+/// Nobody reads the output for a while: the run trains, saves and logs all the same, and nothing of
+/// the output is lost.
+#[test]
+fn output_that_nobody_reads_holds_nothing_up() {
+    let place = Place::new("unread");
+    let more = ["--max_iters=1500", "--eval_interval=1500", "--eval_iters=1", "--log_interval=1"];
+    let mut command = place.command(&[&["train"], crate::fixture::TINY, &more].concat());
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let began = Instant::now();
+    let is_saved = || {
+        let text = std::fs::read_to_string(place.path("out/log.jsonl")).unwrap_or_default();
+        text.contains("\"kind\":\"save\",\"iter\":1501")
+    };
+    while !is_saved() {
+        assert!(began.elapsed() < Duration::from_secs(300), "the run stands still");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let ended = Ended::from(child.wait_with_output().unwrap()).succeeded();
+    assert!(ended.out.len() > 100_000, "a pipe holds less");
+    assert_eq!(ended.lines("iter ").len(), 1501);
+    assert_eq!(log(&place, "out").last().unwrap()["reason"], "finished");
 }
 
 /// Two runs of the same settings are the same run, whatever the threads.

@@ -65,6 +65,10 @@ impl Feed for OwnFeed<'_> {
         self.fill(name, rows.positions, &mut rows.tokens, &mut rows.targets)
     }
 
+    fn mark(&mut self) {}
+
+    fn rewind(&mut self) {}
+
     fn state(&self) -> Value {
         Value::Null
     }

@@ -15,6 +15,7 @@ pub struct ReplayFeed<'a> {
     dataset: &'a Dataset,
     spec: NanogptSpec,
     sampler: NanogptSampler,
+    marked: NanogptSampler,
     starts: Vec<u64>,
 }
 
@@ -33,7 +34,8 @@ impl<'a> ReplayFeed<'a> {
         };
         let sampler = NanogptSampler::new(spec, generator)?;
         let starts = room(spec.batch_size as u64, "batches")?;
-        Ok(ReplayFeed { dataset, spec, sampler, starts })
+        let marked = sampler.clone();
+        Ok(ReplayFeed { dataset, spec, sampler, marked, starts })
     }
 }
 
@@ -53,6 +55,14 @@ impl Feed for ReplayFeed<'_> {
         self.sampler.eval_batch(split, &mut self.starts)?;
         let Rows { tokens, targets, .. } = rows;
         Ok(fill_rows(self.dataset.split(split), &self.starts, tokens, targets)?)
+    }
+
+    fn mark(&mut self) {
+        self.marked.copy_from(&self.sampler);
+    }
+
+    fn rewind(&mut self) {
+        self.sampler.copy_from(&self.marked);
     }
 
     fn state(&self) -> Value {

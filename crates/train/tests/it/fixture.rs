@@ -2,12 +2,12 @@
 
 use cpu::{CpuBackend, CpuOptions, CpuScratch};
 use data::Split;
+use events::{Emitter, Event, Sink, SinkError, What};
 use fitgpt_train::TrainError;
 use fitgpt_train::engine::{Engine, Rows};
-use fitgpt_train::eval::Evaluation;
 use fitgpt_train::feed::Feed;
-use fitgpt_train::run::{HostBuffers, IterationReport, Observer, Outcome, Run};
-use fitgpt_train::runlog::RunLog;
+use fitgpt_train::run::{HostBuffers, Outcome, Run};
+use fitgpt_train::runlog;
 use fitgpt_train::save::{self, Document, Progress, last_path};
 use plan::Bytes;
 use plan::hardware::Hardware;
@@ -19,6 +19,7 @@ use spec::{Command, Environment, RunSpec, Settings, World, resolve};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 pub const VOCABULARY: u64 = 29;
 
@@ -93,17 +94,17 @@ pub fn engine(spec: &RunSpec) -> Engine {
 }
 
 /// The host's buffers of its plan.
-fn host_bytes(spec: &RunSpec, engine: &Engine) -> HostBytes {
+pub fn host_bytes(spec: &RunSpec, engine: &Engine) -> HostBytes {
     HostBytes::new(spec, engine.program(), &engine.plan().schedule.tensors)
 }
 
 /// Batches from one generator that training and evaluation share, as in nanoGPT: whoever draws
 /// moves the others' batches, so that a state restored at the wrong place shows in every loss.
-pub struct SharedFeed(Generator);
+pub struct SharedFeed(Generator, Generator);
 
 impl SharedFeed {
     fn new() -> SharedFeed {
-        SharedFeed(Generator::new(7))
+        SharedFeed(Generator::new(7), Generator::new(7))
     }
 
     fn fill(&mut self, rows: &mut Rows) {
@@ -122,6 +123,14 @@ impl Feed for SharedFeed {
     fn eval(&mut self, _: Split, _: u64, _: u64, rows: &mut Rows) -> Result<(), TrainError> {
         self.fill(rows);
         Ok(())
+    }
+
+    fn mark(&mut self) {
+        self.1.clone_from(&self.0);
+    }
+
+    fn rewind(&mut self) {
+        self.0.clone_from(&self.1);
     }
 
     fn state(&self) -> Value {
@@ -168,6 +177,10 @@ impl Feed for TinyFeed {
         Ok(())
     }
 
+    fn mark(&mut self) {}
+
+    fn rewind(&mut self) {}
+
     fn state(&self) -> Value {
         json!(null)
     }
@@ -177,33 +190,66 @@ impl Feed for TinyFeed {
     }
 }
 
-/// Keeps the losses and asks for a stop after an iteration.
-#[derive(Default)]
-pub struct Watcher<'a> {
-    pub losses: Vec<(u64, u64)>,
-    pub evals: Vec<(u64, u64)>,
-    pub stop_after: Option<(u64, &'a AtomicBool)>,
+/// Keeps the losses, and what should not have happened.
+#[derive(Clone, Default)]
+struct Watcher {
+    losses: Arc<Mutex<Vec<(u64, u64)>>>,
+    wrong: Arc<Mutex<Vec<String>>>,
 }
 
-impl Observer for Watcher<'_> {
-    fn iteration(&mut self, report: &IterationReport) {
-        self.losses.push((report.iteration, report.loss.to_bits()));
-        if let Some((at, stop)) = self.stop_after.filter(|(at, _)| *at == report.iteration) {
-            assert!(at <= report.iteration);
-            stop.store(true, Ordering::Relaxed);
+impl Sink for Watcher {
+    fn name(&self) -> &'static str {
+        "the test"
+    }
+
+    fn take(&mut self, event: &Event) -> Result<(), SinkError> {
+        match &event.what {
+            What::Iteration(report) => {
+                self.losses.lock().unwrap().push((report.iter, report.loss.to_bits()));
+            }
+            What::Notice(notice) => self.wrong.lock().unwrap().push(notice.text.clone()),
+            What::Save(save) if !Path::new(&save.path).exists() => {
+                self.wrong.lock().unwrap().push(format!("{} is not there", save.path));
+            }
+            _ => {}
         }
+        Ok(())
+    }
+}
+
+/// Asks for a stop while an iteration runs, which is then the last.
+struct StopFeed<'a> {
+    feed: &'a mut dyn Feed,
+    stop_after: Option<u64>,
+    stop: &'a AtomicBool,
+}
+
+impl Feed for StopFeed<'_> {
+    fn train(&mut self, iteration: u64, rows: &mut Rows) -> Result<(), TrainError> {
+        if self.stop_after == Some(iteration) {
+            self.stop.store(true, Ordering::Relaxed);
+        }
+        self.feed.train(iteration, rows)
     }
 
-    fn evaluation(&mut self, iteration: u64, evaluation: &Evaluation, _: bool) {
-        self.evals.push((iteration, evaluation.val.loss.to_bits()));
+    fn eval(&mut self, split: Split, at: u64, batch: u64, to: &mut Rows) -> Result<(), TrainError> {
+        self.feed.eval(split, at, batch, to)
     }
 
-    fn trouble(&mut self, error: &TrainError) {
-        panic!("{error}");
+    fn mark(&mut self) {
+        self.feed.mark();
     }
 
-    fn saved(&mut self, _: u64, path: &Path) {
-        assert!(path.exists());
+    fn rewind(&mut self) {
+        self.feed.rewind();
+    }
+
+    fn state(&self) -> Value {
+        self.feed.state()
+    }
+
+    fn restore(&mut self, state: &Value) -> Result<(), TrainError> {
+        self.feed.restore(state)
     }
 }
 
@@ -226,27 +272,10 @@ fn go_with(
     (outcome.unwrap(), engine, losses)
 }
 
-/// The same where it may fail.
-pub fn try_with(
-    spec: &RunSpec,
-    stop_after: Option<u64>,
-    feed: &mut dyn Feed,
-) -> (Result<Outcome, TrainError>, Engine, Vec<(u64, u64)>) {
-    let stop = AtomicBool::new(false);
-    let mut engine = engine(spec);
-    let mut progress = Progress { iteration: 0, best_val_loss: f64::INFINITY };
-    let path = last_path(Path::new(&spec.out_dir));
-    if path.exists() {
-        let (reader, document) = save::open(&path).unwrap();
-        let mut buffer = save::buffer(&host_bytes(spec, &engine)).unwrap();
-        save::load(&mut engine, &reader, &path, &mut buffer).unwrap();
-        progress = document.progress;
-        feed.restore(&document.feed).unwrap();
-    }
-    let mut watcher =
-        Watcher { stop_after: stop_after.map(|at| (at, &stop)), ..Watcher::default() };
-    let document = Document {
-        progress,
+/// What the checkpoints of a new run say.
+pub fn document(engine: &Engine) -> Document {
+    Document {
+        progress: Progress { iteration: 0, best_val_loss: f64::INFINITY },
         config: json!({}),
         dims: *engine.dims(),
         tokenizer: None,
@@ -258,21 +287,45 @@ pub fn try_with(
         version: String::new(),
         device: "test".to_string(),
         threads: None,
-    };
-    let log = &mut RunLog::open(Path::new(&spec.out_dir)).unwrap();
+    }
+}
+
+/// The same where it may fail.
+pub fn try_with(
+    spec: &RunSpec,
+    stop_after: Option<u64>,
+    feed: &mut dyn Feed,
+) -> (Result<Outcome, TrainError>, Engine, Vec<(u64, u64)>) {
+    let stop = AtomicBool::new(false);
+    let mut engine = engine(spec);
+    let mut document = document(&engine);
+    let path = last_path(Path::new(&spec.out_dir));
+    if path.exists() {
+        let (reader, saved) = save::open(&path).unwrap();
+        let mut buffer = save::buffer(&host_bytes(spec, &engine)).unwrap();
+        save::load(&mut engine, &reader, &path, &mut buffer).unwrap();
+        feed.restore(&saved.feed).unwrap();
+        document.progress = saved.progress;
+    }
+    let watcher = Watcher::default();
+    let log = runlog::open(Path::new(&spec.out_dir)).unwrap();
+    let mut events = Emitter::new(vec![Box::new(watcher.clone()), Box::new(log)]).unwrap();
     let mut host = HostBuffers::new(spec, &host_bytes(spec, &engine)).unwrap();
     let run = Run {
         spec,
         engine: &mut engine,
-        feed,
-        log,
+        feed: &mut StopFeed { feed, stop_after, stop: &stop },
+        events: &mut events,
         document,
         evaluate_at_end: false,
         stop: &stop,
         device_bytes: &|| None,
     };
-    let outcome = run.go(&mut host, &mut watcher);
-    (outcome, engine, watcher.losses)
+    let outcome = run.go(&mut host);
+    drop(events);
+    assert_eq!(*watcher.wrong.lock().unwrap(), Vec::<String>::new());
+    let losses = std::mem::take(&mut *watcher.losses.lock().unwrap());
+    (outcome, engine, losses)
 }
 
 /// All weights, as bits.

@@ -1,6 +1,7 @@
 //! Promise 5: a run that was stopped goes on bit for bit; and evaluation changes nothing.
 
 use crate::fixture::{Folder, TinyFeed, go, go_shared, run_spec, try_with, weights};
+use events::{Entry, LogReader, Reason, What};
 use fitgpt_train::engine::Engine;
 use fitgpt_train::run::Outcome;
 use spec::RunSpec;
@@ -42,6 +43,7 @@ fn check(name: &str, go: Go) {
         let spec = run_spec(&folder.0, &[]);
         let (outcome, _, first) = go(&spec, Some(stop_after));
         assert_eq!((outcome.iteration, outcome.interrupted), (stop_after + 1, true));
+        assert_eq!(end_of(&folder), (stop_after + 1, Reason::Interrupted, None));
         let (outcome, mut engine, rest) = go(&spec, None);
         assert_eq!(outcome.iteration, 9);
         assert_eq!([first, rest].concat(), losses, "stopped after {stop_after}");
@@ -70,17 +72,34 @@ fn eval_only_evaluates_once_and_writes_no_checkpoint() {
 fn the_log_has_a_line_for_everything() {
     let folder = Folder::new("log");
     go(&run_spec(&folder.0, &[]), None);
-    let text = std::fs::read_to_string(folder.0.join("log.jsonl")).unwrap();
-    let lines: Vec<serde_json::Value> =
-        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let kinds = |kind: &str| lines.iter().filter(|line| line["kind"] == kind).count();
-    assert_eq!((kinds("start"), kinds("iter"), kinds("eval")), (1, 9, 3));
-    assert_eq!(lines[0]["schema"], "fitgpt.log/1");
-    let iter = lines.iter().find(|line| line["kind"] == "iter").unwrap();
-    for key in ["loss", "lr", "grad_norm", "loss_scale", "tokens_per_second", "ms", "arena_bytes"] {
-        assert!(iter[key].is_number(), "{key}: {iter}");
+    let log = LogReader::open(&folder.0.join("log.jsonl")).unwrap();
+    let entries: Vec<Entry> = log.map(Result::unwrap).collect();
+    let (mut iterations, mut evaluations, mut saves) = (Vec::new(), Vec::new(), Vec::new());
+    for entry in &entries {
+        match &entry.what {
+            What::Iteration(report) => iterations.push(report.iter),
+            What::Evaluated(found) => evaluations.push((found.iter, found.best.unwrap())),
+            What::Save(save) => saves.push(save.iter),
+            _ => {}
+        }
     }
+    assert_eq!(iterations, Vec::from_iter(0..9));
+    assert_eq!(Vec::from_iter(evaluations.iter().map(|(at, _)| *at)), [0, 3, 6]);
+    assert_eq!((evaluations[0].1, saves), (true, vec![3, 6, 9]));
+    assert!(matches!(&entries[0].what, What::Start(start) if start.arena_bytes > Some(0)));
+    let What::End(end) = &entries[entries.len() - 1].what else { panic!("{entries:?}") };
+    assert_eq!((end.iter, end.reason), (9, Reason::Finished));
+    assert!(end.checkpoint.as_ref().unwrap().ends_with("last.safetensors"));
     assert!(Path::new(&folder.0).join("best.safetensors").exists());
+}
+
+/// Why a run ended, as its log says it.
+fn end_of(folder: &Folder) -> (u64, Reason, Option<String>) {
+    let log = LogReader::open(&folder.0.join("log.jsonl")).unwrap();
+    match log.last().unwrap().unwrap().what {
+        What::End(end) => (end.iter, end.reason, end.message.clone()),
+        other => panic!("{other:?}"),
+    }
 }
 
 /// Asked to stop after a step that spoilt the weights: the save would be the last one.
@@ -97,6 +116,7 @@ fn a_stop_after_a_spoilt_step_keeps_the_checkpoint_before() {
         assert_eq!(losses.len(), 1, "one step was done, and its loss was a number");
         let error = ended.unwrap_err();
         assert_eq!(error.exit_code(), 1, "{error}");
+        assert_eq!(end_of(&folder), (5, Reason::Diverged, Some(error.to_string())));
         assert!(error.to_string().contains("lower learning_rate"), "{error}");
         assert!(std::fs::read(&last).unwrap() == before, "{rate}");
     }
