@@ -11,6 +11,7 @@
 //! ```
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 static CALLS: AtomicU64 = AtomicU64::new(0);
@@ -19,12 +20,22 @@ static MOST: AtomicU64 = AtomicU64::new(0);
 /// Indexed by the base-2 logarithm of the alignment.
 static ALIGNED: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
 
+thread_local! {
+    // Neither made lazily nor dropped: the allocator itself can use it.
+    static CALLS_HERE: Cell<u64> = const { Cell::new(0) };
+}
+
 /// The allocator, for use in `#[global_allocator]`.
 pub struct Counting;
 
 /// Allocations so far, in all threads.
 pub fn calls() -> u64 {
     CALLS.load(Relaxed)
+}
+
+/// Allocations of the calling thread so far.
+pub fn calls_here() -> u64 {
+    CALLS_HERE.get()
 }
 
 /// Bytes held now.
@@ -49,6 +60,7 @@ pub fn asked_at(alignment: u64) -> u64 {
 
 fn taken(bytes: usize) {
     CALLS.fetch_add(1, Relaxed);
+    CALLS_HERE.set(CALLS_HERE.get() + 1);
     let held = HELD.fetch_add(bytes as u64, Relaxed) + bytes as u64;
     MOST.fetch_max(held, Relaxed);
 }
@@ -122,6 +134,18 @@ mod tests {
         assert!(held() < before + LARGE as u64 && most() >= before + 2 * LARGE as u64);
         forget_most();
         assert!(most() < before + LARGE as u64);
+    }
+
+    #[test]
+    fn a_thread_counts_its_own() {
+        let take = || drop(std::hint::black_box(Box::new(1)));
+        let before = calls_here();
+        take();
+        assert_eq!(calls_here() - before, 1);
+        let others = std::thread::spawn(move || (0..100).for_each(|_| take()));
+        let spawned = calls_here();
+        others.join().unwrap();
+        assert!(calls_here() - spawned < 100, "another thread's are not ours");
     }
 
     #[test]

@@ -156,26 +156,34 @@ impl Nvml {
 
     /// Who holds memory of a GPU, the largest first.
     pub fn processes(&self, gpu: NvmlGpu) -> Vec<GpuProcess> {
-        let named = |(pid, bytes)| GpuProcess { pid, name: name_of(pid), bytes };
-        let mut found: Vec<GpuProcess> = self.holders(gpu).into_iter().map(named).collect();
+        let mut found: Vec<GpuProcess> = Vec::new();
+        self.each_holder(gpu, &mut |pid, bytes| {
+            if found.iter().all(|process| process.pid != pid) {
+                found.push(GpuProcess { pid, name: name_of(pid), bytes });
+            }
+        });
         found.sort_by_key(|process| (std::cmp::Reverse(process.bytes), process.pid));
         found
     }
 
-    /// What this process holds on a GPU, where the driver tells it.
+    /// What this process holds on a GPU, where the driver tells it. The loop asks: no allocation.
     pub fn own_bytes(&self, gpu: NvmlGpu) -> Option<u64> {
         let own = std::process::id();
-        let found = self.holders(gpu).into_iter().find(|(pid, _)| *pid == own)?;
-        found.1.filter(|&bytes| bytes > 0)
+        let mut found = None;
+        self.each_holder(gpu, &mut |pid, bytes| {
+            if pid == own && found.is_none() {
+                found = Some(bytes);
+            }
+        });
+        found.flatten().filter(|&bytes| bytes > 0)
     }
 
-    /// Numbers of processes that hold memory, each once, and how much.
-    fn holders(&self, gpu: NvmlGpu) -> Vec<(u32, Option<u64>)> {
+    /// Numbers of processes that hold memory, and how much; a process may come twice.
+    fn each_holder(&self, gpu: NvmlGpu, visit: &mut dyn FnMut(u32, Option<u64>)) {
         let lists = [
             self.api.nvmlDeviceGetComputeRunningProcesses_v3,
             self.api.nvmlDeviceGetGraphicsRunningProcesses_v3,
         ];
-        let mut found: Vec<(u32, Option<u64>)> = Vec::new();
         for list in lists {
             let mut all = [ProcessInfo::default(); MOST_PROCESSES];
             let mut count = all.len() as u32;
@@ -183,12 +191,9 @@ impl Nvml {
             let code = unsafe { list(gpu.0, &raw mut count, all.as_mut_ptr()) };
             let count = if code == 0 { count as usize } else { 0 };
             for info in all.iter().take(count) {
-                if found.iter().all(|(pid, _)| *pid != info.pid) {
-                    found.push((info.pid, (info.bytes != u64::MAX).then_some(info.bytes)));
-                }
+                visit(info.pid, (info.bytes != u64::MAX).then_some(info.bytes));
             }
         }
-        found
     }
 
     /// How a GPU fares.

@@ -5,7 +5,7 @@ use crate::error::TrainError;
 use crate::host::{ids_to_bytes, room, words_to_floats};
 use model::{Dims, LossSegment, Program};
 use plan::ops::{Op, Scaling};
-use plan::{Backend, Bytes, Plan, StepInputs, StepState, TensorId, half};
+use plan::{Backend, Bytes, Plan, StepInputs, StepState, half};
 use search::HostBytes;
 
 /// PyTorch's GradScaler starts so; without scaling the loss is as it is.
@@ -145,8 +145,9 @@ impl Engine {
         step: &StepInputs,
         go_on: &mut dyn FnMut(f64) -> bool,
     ) -> Result<bool, TrainError> {
-        let (segments, slices) = (self.program.train.clone(), self.program.train_slices.clone());
-        self.run_rows((&segments, &slices), rows, step, go_on)
+        let Engine { backend, program, bytes, .. } = self;
+        let slices = (&program.train[..], &program.train_slices[..]);
+        run_rows(&mut **backend, bytes, slices, rows, step, go_on)
     }
 
     /// Losses of sequences, without gradients; `go_on` as for training.
@@ -155,45 +156,9 @@ impl Engine {
         rows: &Rows,
         go_on: &mut dyn FnMut(f64) -> bool,
     ) -> Result<bool, TrainError> {
-        let (segments, slices) = (self.program.eval.clone(), self.program.eval_slices.clone());
-        self.run_rows((&segments, &slices), rows, &StepInputs::default(), go_on)
-    }
-
-    fn run_rows(
-        &mut self,
-        (segments, slices): (&[LossSegment], &[u64]),
-        rows: &Rows,
-        step: &StepInputs,
-        go_on: &mut dyn FnMut(f64) -> bool,
-    ) -> Result<bool, TrainError> {
-        let total = (rows.tokens.len() / rows.positions) as u64;
-        if slices.iter().sum::<u64>() != total {
-            let what = format!("{total} sequences in slices of {slices:?}");
-            return Err(plan::BackendError::Unsupported { what }.into());
-        }
-        let mut first_row = 0;
-        for size in slices {
-            if !go_on(first_row as f64 / total as f64) {
-                return Ok(false);
-            }
-            let Some(slice) = segments.iter().find(|segment| segment.rows == *size) else {
-                let what = format!("no slice of {size} sequences");
-                return Err(plan::BackendError::Unsupported { what }.into());
-            };
-            let ids = |row: u64| row as usize * rows.positions;
-            let range = ids(first_row)..ids(first_row + slice.rows);
-            self.write_ids(slice.tokens, &rows.tokens[range.clone()])?;
-            self.write_ids(slice.targets, &rows.targets[range])?;
-            self.backend.run(slice.segment, &StepInputs { first_row, ..*step })?;
-            first_row += slice.rows;
-        }
-        Ok(true)
-    }
-
-    fn write_ids(&mut self, tensor: TensorId, ids: &[i32]) -> Result<(), TrainError> {
-        self.bytes.clear();
-        ids_to_bytes(ids, &mut self.bytes);
-        Ok(self.backend.write(tensor, &self.bytes)?)
+        let Engine { backend, program, bytes, .. } = self;
+        let slices = (&program.eval[..], &program.eval_slices[..]);
+        run_rows(&mut **backend, bytes, slices, rows, &StepInputs::default(), go_on)
     }
 
     /// The parameter update.
@@ -213,4 +178,40 @@ impl Engine {
         }
         Ok(&self.losses)
     }
+}
+
+/// Writes the sequences of each slice and runs it. `bytes` is reused.
+fn run_rows(
+    backend: &mut dyn Backend,
+    bytes: &mut Vec<u8>,
+    (segments, slices): (&[LossSegment], &[u64]),
+    rows: &Rows,
+    step: &StepInputs,
+    go_on: &mut dyn FnMut(f64) -> bool,
+) -> Result<bool, TrainError> {
+    let total = (rows.tokens.len() / rows.positions) as u64;
+    if slices.iter().sum::<u64>() != total {
+        let what = format!("{total} sequences in slices of {slices:?}");
+        return Err(plan::BackendError::Unsupported { what }.into());
+    }
+    let mut first_row = 0;
+    for size in slices {
+        if !go_on(first_row as f64 / total as f64) {
+            return Ok(false);
+        }
+        let Some(slice) = segments.iter().find(|segment| segment.rows == *size) else {
+            let what = format!("no slice of {size} sequences");
+            return Err(plan::BackendError::Unsupported { what }.into());
+        };
+        let ids = |row: u64| row as usize * rows.positions;
+        let range = ids(first_row)..ids(first_row + slice.rows);
+        for (tensor, ids) in [(slice.tokens, &rows.tokens), (slice.targets, &rows.targets)] {
+            bytes.clear();
+            ids_to_bytes(&ids[range.clone()], bytes);
+            backend.write(tensor, bytes)?;
+        }
+        backend.run(slice.segment, &StepInputs { first_row, ..*step })?;
+        first_row += slice.rows;
+    }
+    Ok(true)
 }

@@ -3,6 +3,8 @@
 
 use crate::error::TrainError;
 use checkpoint::Dtype;
+use std::fs::File;
+use std::io::Read;
 
 /// A buffer of zeros, or the word that there is no memory for it.
 pub fn room<T: Clone + Default>(count: u64, what: &'static str) -> Result<Vec<T>, TrainError> {
@@ -48,9 +50,11 @@ pub fn are_within(largest: f32, dtype: Dtype, content: &[u8]) -> bool {
     }
 }
 
-/// Resident bytes of this process, where the system says so.
+/// Resident bytes of this process, where the system says so. Allocates nothing.
 pub fn resident_bytes() -> Option<u64> {
-    let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let mut statm = [0; 256];
+    let read = File::open("/proc/self/statm").ok()?.read(&mut statm).ok()?;
+    let statm = str::from_utf8(&statm[..read]).ok()?;
     let pages: u64 = statm.split_whitespace().nth(1)?.parse().ok()?;
     pages.checked_mul(4096)
 }

@@ -1,6 +1,7 @@
 //! Whole runs of a tiny model: going on after a stop, evaluation that changes nothing, generation.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod allocations;
 mod documents;
 mod fixture;
 mod generation;

@@ -1,0 +1,176 @@
+//! Whole iterations allocate nothing: not in the loop, and not in the threads that log them.
+//! Counted by the allocator, in a process of its own so that no other test is counted.
+
+use crate::fixture::{self, Folder, VOCABULARY};
+use data::{Dataset, Split};
+use events::{Emitter, Event, LogReader, Sink, SinkError, What};
+use fitgpt_train::TrainError;
+use fitgpt_train::engine::Rows;
+use fitgpt_train::feed::{self, Feed};
+use fitgpt_train::run::{HostBuffers, Run};
+use fitgpt_train::runlog;
+use serde_json::Value;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+const CHILD: &str = "FITGPT_LOOP_CHILD";
+
+/// Iterations before the count: buffers get their sizes, threads their first event.
+const WARM_UP: usize = 20;
+
+/// The last iteration. Too few for a queue to fill.
+const LAST: usize = 300;
+
+/// What the allocator has counted when an iteration begins.
+#[derive(Clone, Copy, Debug)]
+struct Count {
+    /// Allocations of the loop's thread.
+    here: u64,
+    /// Allocations of all threads.
+    all: u64,
+    /// Bytes held by all threads.
+    held: u64,
+}
+
+/// Counts where each iteration begins: between two counts lies a whole turn of the loop.
+struct CountingFeed<'a> {
+    feed: Box<dyn Feed + 'a>,
+    counts: Vec<Count>,
+    /// Whether all sinks have taken what came before the count.
+    is_warm: &'a dyn Fn() -> bool,
+}
+
+impl Feed for CountingFeed<'_> {
+    fn train(&mut self, iteration: u64, rows: &mut Rows) -> Result<(), TrainError> {
+        while iteration == WARM_UP as u64 && !(self.is_warm)() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let (here, all) = (counting::calls_here(), counting::calls());
+        self.counts.push(Count { here, all, held: counting::held() });
+        self.feed.train(iteration, rows)
+    }
+
+    fn eval(&mut self, split: Split, at: u64, batch: u64, to: &mut Rows) -> Result<(), TrainError> {
+        self.feed.eval(split, at, batch, to)
+    }
+
+    fn mark(&mut self) {
+        self.feed.mark();
+    }
+
+    fn rewind(&mut self) {
+        self.feed.rewind();
+    }
+
+    fn state(&self) -> Value {
+        self.feed.state()
+    }
+
+    fn restore(&mut self, state: &Value) -> Result<(), TrainError> {
+        self.feed.restore(state)
+    }
+}
+
+/// A sink as the console is one: it takes every iteration.
+struct Every(Arc<AtomicUsize>);
+
+impl Sink for Every {
+    fn name(&self) -> &'static str {
+        "every"
+    }
+
+    fn takes_every_event(&self) -> bool {
+        true
+    }
+
+    fn take(&mut self, event: &Event) -> Result<(), SinkError> {
+        self.0.fetch_add(matches!(event.what, What::Iteration(_)).into(), Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+fn dataset(folder: &Path) -> Dataset {
+    let ids = |count: u16| (0..count).flat_map(|at| (at % VOCABULARY as u16).to_le_bytes());
+    for (name, count) in [("train.bin", 5000), ("val.bin", 500)] {
+        std::fs::write(folder.join(name), Vec::from_iter(ids(count))).unwrap();
+    }
+    let mut dataset = Dataset::open(folder).unwrap();
+    dataset.set_vocab_size(VOCABULARY as u32);
+    dataset
+}
+
+/// Iterations in the log; a line that is just being written does not count.
+fn logged(folder: &Path) -> usize {
+    let entries = LogReader::open(&folder.join("log.jsonl")).unwrap().filter_map(Result::ok);
+    entries.filter(|entry| matches!(entry.what, What::Iteration(_))).count()
+}
+
+/// The counts of a run that logs every second iteration.
+fn counts(sampler: &str) -> Vec<Count> {
+    let folder = Folder::new(&format!("allocations-{sampler}"));
+    let last = format!("--max_iters={LAST}");
+    let sampler = format!("--sampler={sampler}");
+    let more = [&last, &sampler, "--eval_interval=100000", "--log_interval=2"];
+    let spec = &fixture::run_spec(&folder.0, &more);
+    let (dataset, mut engine) = (dataset(&folder.0), fixture::engine(spec));
+    let feed = feed::open(spec, &dataset, rng::torch::Generator::new(7)).unwrap();
+    let log = runlog::open(&folder.0).unwrap();
+    let taken = Arc::new(AtomicUsize::new(0));
+    let every = Every(Arc::clone(&taken));
+    let mut events = Emitter::new(vec![Box::new(every), Box::new(log)]).unwrap();
+    let is_warm = &|| taken.load(Ordering::SeqCst) == WARM_UP && logged(&folder.0) == WARM_UP / 2;
+    let mut feed = CountingFeed { feed, counts: Vec::with_capacity(LAST + 1), is_warm };
+    let mut host = HostBuffers::new(spec, &fixture::host_bytes(spec, &engine)).unwrap();
+    let document = fixture::document(&engine);
+    let run = Run {
+        spec,
+        engine: &mut engine,
+        feed: &mut feed,
+        events: &mut events,
+        document,
+        evaluate_at_end: false,
+        stop: &AtomicBool::new(false),
+        device_bytes: &|| None,
+    };
+    run.go(&mut host).unwrap();
+    drop(events);
+    let counts = (logged(&folder.0), taken.load(Ordering::SeqCst), feed.counts.len());
+    assert_eq!(counts, (LAST / 2 + 1, LAST + 1, LAST + 1), "every iteration was taken");
+    feed.counts
+}
+
+#[test]
+fn an_iteration_allocates_nothing() {
+    let child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "allocations::child", "--nocapture", "--test-threads=1"])
+        .env(CHILD, "1")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&child.stdout);
+    assert!(child.status.success(), "{text}{}", String::from_utf8_lossy(&child.stderr));
+    assert!(text.contains("counted every iteration"), "the child did not run: {text}");
+}
+
+/// Does its work only in the process that the test above starts.
+#[test]
+fn child() {
+    if std::env::var_os(CHILD).is_none() {
+        return;
+    }
+    let before = counting::calls_here();
+    drop(std::hint::black_box(Box::new(1)));
+    assert_eq!(counting::calls_here() - before, 1, "the counter counts");
+    for sampler in ["fitgpt", "nanogpt"] {
+        let counts = counts(sampler);
+        for (at, turn) in counts.windows(2).enumerate().skip(WARM_UP) {
+            let here = turn[1].here - turn[0].here;
+            assert_eq!(here, 0, "{sampler}: allocations of the loop in iteration {at}");
+        }
+        let (first, last) = (counts[WARM_UP], counts[LAST]);
+        assert_eq!(first.all, last.all, "{sampler}: allocations of the sinks' threads");
+        assert_eq!(first.held, last.held, "{sampler}: bytes held");
+    }
+    println!("counted every iteration");
+}
