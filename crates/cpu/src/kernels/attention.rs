@@ -61,10 +61,10 @@ impl HeadDims {
 }
 
 /// Where one head's query, key and value start in `qkv`.
-fn head_inputs(qkv: &[f32], unit: usize, heads: usize, dims: HeadDims) -> [&[f32]; 3] {
+fn head_inputs(qkv_bt3c: &[f32], unit: usize, heads: usize, dims: HeadDims) -> [&[f32]; 3] {
     let width = dims.pitch / 3;
     let first = unit / heads * dims.positions * dims.pitch + unit % heads * dims.size;
-    [0, 1, 2].map(|group| &qkv[first + group * width..])
+    [0, 1, 2].map(|group| &qkv_bt3c[first + group * width..])
 }
 
 fn head_dims(cx: &Context<'_>, qkv: plan::TensorId, heads: usize) -> HeadDims {
@@ -78,21 +78,21 @@ fn head_dims(cx: &Context<'_>, qkv: plan::TensorId, heads: usize) -> HeadDims {
 pub(crate) fn forward(cx: &Context<'_>, op: &Attention) -> Result<(), BackendError> {
     let isa = cx.isa;
     let heads = op.heads as usize;
-    let (qkv, dims) = (cx.memory.read(op.qkv), head_dims(cx, op.qkv, heads));
+    let (qkv_bt3c, dims) = (cx.memory.read(op.qkv), head_dims(cx, op.qkv, heads));
     let HeadDims { positions, size, .. } = dims;
     let mask = Mask::new(cx, op.dropout);
     let first = cx.inputs.first_row * op.heads * positions as u64;
     let slice = cx.memory.write(op.out);
     let output = HeadOutput { slice, positions, heads, size, groups: 1 };
-    let lse = [Output::new(cx.memory.write(op.lse), positions)];
+    let lse_bht = [Output::new(cx.memory.write(op.lse), positions)];
     let scratch = cx.memory.write(op.workspace);
-    cx.pool.split_heads(scratch, output, lse, |unit, scratch, mut out, [lse]| {
-        let inputs = head_inputs(qkv, unit, heads, dims);
+    cx.pool.split_heads(scratch, output, lse_bht, |unit, scratch, mut out_ts, [lse_t]| {
+        let inputs = head_inputs(qkv_bt3c, unit, heads, dims);
         let mut scratch = ForwardScratch::new(scratch, dims);
         let first_row = first + (unit * positions) as u64;
         isa.dispatch(PackForward { dims, inputs, scratch: &mut scratch });
         for block in 0..dims.blocks() {
-            let lse = &mut lse[block * TILE..][..dims.len(block)];
+            let lse = &mut lse_t[block * TILE..][..dims.len(block)];
             let work = ForwardBlock {
                 dims,
                 q: inputs[0],
@@ -104,7 +104,7 @@ pub(crate) fn forward(cx: &Context<'_>, op: &Attention) -> Result<(), BackendErr
             };
             isa.dispatch(work);
             for (index, values) in scratch.out.chunks_exact(size).take(lse.len()).enumerate() {
-                out.row(0, block * TILE + index).copy_from_slice(values);
+                out_ts.row(0, block * TILE + index).copy_from_slice(values);
             }
         }
     });
@@ -323,29 +323,29 @@ fn running_softmax(
 pub(crate) fn backward(cx: &Context<'_>, op: &AttentionBackward) -> Result<(), BackendError> {
     let isa = cx.isa;
     let heads = op.heads as usize;
-    let (qkv, dims) = (cx.memory.read(op.qkv), head_dims(cx, op.qkv, heads));
-    let (out, d_out) = (cx.memory.read(op.out), cx.memory.read(op.d_out));
-    let lse = cx.memory.read(op.lse);
+    let (qkv_bt3c, dims) = (cx.memory.read(op.qkv), head_dims(cx, op.qkv, heads));
+    let (out_btc, d_out_btc) = (cx.memory.read(op.out), cx.memory.read(op.d_out));
+    let lse_bht = cx.memory.read(op.lse);
     let HeadDims { positions, size, pitch, .. } = dims;
     let mask = Mask::new(cx, op.dropout);
     let first = cx.inputs.first_row * op.heads * positions as u64;
     let slice = cx.memory.write(op.d_qkv);
     let output = HeadOutput { slice, positions, heads, size, groups: 3 };
-    let delta = [Output::new(cx.memory.write(op.delta), positions)];
+    let delta_bht = [Output::new(cx.memory.write(op.delta), positions)];
     let scratch = cx.memory.write(op.workspace);
-    cx.pool.split_heads(scratch, output, delta, |unit, scratch, mut d_qkv, [delta]| {
+    cx.pool.split_heads(scratch, output, delta_bht, |unit, scratch, mut d_qkv, [delta_t]| {
         let from = unit / heads * positions * pitch / 3 + unit % heads * size;
-        let (out, d_out) = (&out[from..], &d_out[from..]);
+        let (out, d_out) = (&out_btc[from..], &d_out_btc[from..]);
         let mut scratch = BackwardScratch::new(scratch, dims);
         let head = Head {
             dims,
-            inputs: head_inputs(qkv, unit, heads, dims),
+            inputs: head_inputs(qkv_bt3c, unit, heads, dims),
             d_out,
-            lse: &lse[unit * positions..][..positions],
+            lse: &lse_bht[unit * positions..][..positions],
             mask,
             first_row: first + (unit * positions) as u64,
         };
-        head.run(isa, out, delta, &mut scratch);
+        head.run(isa, out, delta_t, &mut scratch);
         for (group, gradient) in [scratch.d_q, scratch.d_k, scratch.d_v].into_iter().enumerate() {
             for (position, values) in gradient.chunks_exact(size).take(positions).enumerate() {
                 d_qkv.row(group, position).copy_from_slice(values);

@@ -14,68 +14,71 @@ use plan::{BackendError, StepState, TensorId};
 pub(crate) fn train(cx: &Context<'_>, op: &HeadTrain) -> Result<(), BackendError> {
     let isa = cx.isa;
     let (width, vocabulary) = (cx.width(op.x), cx.width(op.slab));
-    let (x, w, d_w) = (cx.memory.write(op.x), cx.memory.read(op.w), cx.memory.write(op.d_w));
-    let (slab, scratch) = (cx.memory.write(op.slab), cx.memory.write(op.workspace));
-    let targets = cx.memory.read_ids(op.targets);
-    let token_loss = cx.memory.write(op.token_loss);
-    check_targets(targets, vocabulary)?;
-    check_row(cx, op.row_loss, token_loss.len() / cx.width(op.targets))?;
+    let (x_btc, w_vc, d_w_vc) =
+        (cx.memory.write(op.x), cx.memory.read(op.w), cx.memory.write(op.d_w));
+    let (slab_mv, scratch) = (cx.memory.write(op.slab), cx.memory.write(op.workspace));
+    let targets_bt = cx.memory.read_ids(op.targets);
+    let token_loss_bt = cx.memory.write(op.token_loss);
+    check_targets(targets_bt, vocabulary)?;
+    check_row(cx, op.row_loss, token_loss_bt.len() / cx.width(op.targets))?;
     let state = StepState::from_words(cx.state_words(op.state)?);
     let scale = cx.inputs.inverse_tokens * state.loss_scale;
-    let chunk = slab.len() / vocabulary;
-    for (index, x) in x.chunks_mut(chunk * width).enumerate() {
-        let tokens = index * chunk..index * chunk + x.len() / width;
-        let slab = &mut slab[..tokens.len() * vocabulary];
-        logits(cx, scratch, x, w, width, slab);
-        let (targets, losses) = (&targets[tokens.clone()], &mut token_loss[tokens.clone()]);
-        let outputs = [Output::new(slab, vocabulary), Output::new(losses, 1)];
-        cx.pool.split(tokens.len(), outputs, |_, rows, [slab, losses]| {
-            row_gradients(isa, &targets[rows], scale, slab, losses);
+    let chunk = slab_mv.len() / vocabulary;
+    for (index, x_btc) in x_btc.chunks_mut(chunk * width).enumerate() {
+        let tokens = index * chunk..index * chunk + x_btc.len() / width;
+        let slab_mv = &mut slab_mv[..tokens.len() * vocabulary];
+        logits(cx, scratch, x_btc, w_vc, width, slab_mv);
+        let (targets_bt, losses) =
+            (&targets_bt[tokens.clone()], &mut token_loss_bt[tokens.clone()]);
+        let outputs = [Output::new(slab_mv, vocabulary), Output::new(losses, 1)];
+        cx.pool.split(tokens.len(), outputs, |_, rows, [slab_mv, losses]| {
+            row_gradients(isa, &targets_bt[rows], scale, slab_mv, losses);
         });
         let weight_gradient = Product {
-            a: Matrix::transposed(slab, vocabulary),
-            b: Matrix::rows(x, width),
+            a: Matrix::transposed(slab_mv, vocabulary),
+            b: Matrix::rows(x_btc, width),
             inner: tokens.len(),
             columns: width,
             bias: None,
             write: Write::Accumulate,
         };
-        product(cx.pool, isa, scratch, &weight_gradient, d_w);
+        product(cx.pool, isa, scratch, &weight_gradient, d_w_vc);
         let input_gradient = Product {
-            a: Matrix::rows(slab, vocabulary),
-            b: Matrix::rows(w, width),
+            a: Matrix::rows(slab_mv, vocabulary),
+            b: Matrix::rows(w_vc, width),
             inner: vocabulary,
             columns: width,
             bias: None,
             write: Write::Overwrite,
         };
-        product(cx.pool, isa, scratch, &input_gradient, x);
+        product(cx.pool, isa, scratch, &input_gradient, x_btc);
     }
-    sum_rows(cx, token_loss, op.targets, op.row_loss)
+    sum_rows(cx, token_loss_bt, op.targets, op.row_loss)
 }
 
 /// Loss alone.
 pub(crate) fn eval(cx: &Context<'_>, op: &HeadEval) -> Result<(), BackendError> {
     let isa = cx.isa;
     let (width, vocabulary) = (cx.width(op.x), cx.width(op.slab));
-    let (x, w) = (cx.memory.read(op.x), cx.memory.read(op.w));
-    let (slab, scratch) = (cx.memory.write(op.slab), cx.memory.write(op.workspace));
-    let targets = cx.memory.read_ids(op.targets);
-    let token_loss = cx.memory.write(op.token_loss);
-    check_targets(targets, vocabulary)?;
-    let chunk = slab.len() / vocabulary;
-    for (index, x) in x.chunks(chunk * width).enumerate() {
-        let tokens = index * chunk..index * chunk + x.len() / width;
-        let slab = &mut slab[..tokens.len() * vocabulary];
-        logits(cx, scratch, x, w, width, slab);
-        let (targets, losses) = (&targets[tokens.clone()], &mut token_loss[tokens.clone()]);
-        let slab: &[f32] = slab;
+    let (x_btc, w_vc) = (cx.memory.read(op.x), cx.memory.read(op.w));
+    let (slab_mv, scratch) = (cx.memory.write(op.slab), cx.memory.write(op.workspace));
+    let targets_bt = cx.memory.read_ids(op.targets);
+    let token_loss_bt = cx.memory.write(op.token_loss);
+    check_targets(targets_bt, vocabulary)?;
+    let chunk = slab_mv.len() / vocabulary;
+    for (index, x_btc) in x_btc.chunks(chunk * width).enumerate() {
+        let tokens = index * chunk..index * chunk + x_btc.len() / width;
+        let slab_mv = &mut slab_mv[..tokens.len() * vocabulary];
+        logits(cx, scratch, x_btc, w_vc, width, slab_mv);
+        let (targets_bt, losses) =
+            (&targets_bt[tokens.clone()], &mut token_loss_bt[tokens.clone()]);
+        let slab_mv: &[f32] = slab_mv;
         cx.pool.split(tokens.len(), [Output::new(losses, 1)], |_, rows, [losses]| {
-            let slab = &slab[rows.start * vocabulary..rows.end * vocabulary];
-            row_losses(isa, &targets[rows], slab, losses);
+            let slab_mv = &slab_mv[rows.start * vocabulary..rows.end * vocabulary];
+            row_losses(isa, &targets_bt[rows], slab_mv, losses);
         });
     }
-    sum_rows(cx, token_loss, op.targets, op.row_loss)
+    sum_rows(cx, token_loss_bt, op.targets, op.row_loss)
 }
 
 /// `slab = x wᵀ`, with `w` of `width` columns.

@@ -14,30 +14,34 @@ const STRIP: usize = 256;
 /// `out = normalise(x + dropout(branch)) · gain + bias`.
 pub(crate) fn forward(cx: &Context<'_>, op: &LayerNorm) -> Result<(), BackendError> {
     let isa = cx.isa;
-    let (x, width) = (cx.memory.read(op.x), cx.width(op.x));
-    let (gain, bias) = (cx.memory.read(op.gain), op.bias.map(|bias| cx.memory.read(bias)));
-    let out = Output::new(cx.memory.write(op.out), width);
-    let mean = Output::new(cx.memory.write(op.mean), 1);
-    let rstd = Output::new(cx.memory.write(op.rstd), 1);
-    let rows = x.len() / width;
+    let (x_btc, width) = (cx.memory.read(op.x), cx.width(op.x));
+    let (gain_c, bias_c) = (cx.memory.read(op.gain), op.bias.map(|bias| cx.memory.read(bias)));
+    let out_btc = Output::new(cx.memory.write(op.out), width);
+    let mean_bt = Output::new(cx.memory.write(op.mean), 1);
+    let rstd_bt = Output::new(cx.memory.write(op.rstd), 1);
+    let rows = x_btc.len() / width;
     let epsilon = op.epsilon as f32;
     let Some(add) = &op.add else {
-        cx.pool.split(rows, [out, mean, rstd], |_, rows, [out, mean, rstd]| {
-            let x = &x[rows.start * width..rows.end * width];
-            normalise(isa, x, gain, bias, epsilon, out, [mean, rstd]);
+        cx.pool.split(rows, [out_btc, mean_bt, rstd_bt], |_, rows, [out_btc, mean_bt, rstd_bt]| {
+            let x_btc = &x_btc[rows.start * width..rows.end * width];
+            normalise(isa, x_btc, gain_c, bias_c, epsilon, out_btc, [mean_bt, rstd_bt]);
         });
         return Ok(());
     };
-    let branch = cx.memory.read(add.branch);
-    let sum = Output::new(cx.memory.write(add.sum), width);
+    let branch_btc = cx.memory.read(add.branch);
+    let sum_btc = Output::new(cx.memory.write(add.sum), width);
     let mask = Mask::new(cx, add.dropout);
     let first_row = cx.first_token(op.x);
-    cx.pool.split(rows, [out, mean, rstd, sum], |_, rows, [out, mean, rstd, sum]| {
-        let range = rows.start * width..rows.end * width;
-        let first_row = first_row + rows.start as u64;
-        join(isa, &x[range.clone()], &branch[range], mask, first_row, width, sum);
-        normalise(isa, sum, gain, bias, epsilon, out, [mean, rstd]);
-    });
+    cx.pool.split(
+        rows,
+        [out_btc, mean_bt, rstd_bt, sum_btc],
+        |_, rows, [out_btc, mean_bt, rstd_bt, sum_btc]| {
+            let range = rows.start * width..rows.end * width;
+            let first_row = first_row + rows.start as u64;
+            join(isa, &x_btc[range.clone()], &branch_btc[range], mask, first_row, width, sum_btc);
+            normalise(isa, sum_btc, gain_c, bias_c, epsilon, out_btc, [mean_bt, rstd_bt]);
+        },
+    );
     Ok(())
 }
 
@@ -45,51 +49,51 @@ pub(crate) fn forward(cx: &Context<'_>, op: &LayerNorm) -> Result<(), BackendErr
 pub(crate) fn backward(cx: &Context<'_>, op: &LayerNormBackward) -> Result<(), BackendError> {
     let isa = cx.isa;
     let width = cx.width(op.x);
-    let x = cx.memory.read(op.x);
+    let x_btc = cx.memory.read(op.x);
     let statistics = [cx.memory.read(op.mean), cx.memory.read(op.rstd)];
-    let gain = cx.memory.read(op.gain);
+    let gain_c = cx.memory.read(op.gain);
     let partials = cx.memory.write(op.workspace);
     let block = TOKEN_BLOCK as usize;
-    let blocks = (x.len() / width).div_ceil(block);
+    let blocks = (x_btc.len() / width).div_ceil(block);
     let first_row = cx.first_token(op.x);
     let mask = Mask::new(cx, op.branch.as_ref().and_then(|branch| branch.dropout));
     let (mut nothing, mut nothing_else) = ([], []);
-    let (d_out, emitted) = match op.again {
+    let (d_out_btc, emitted) = match op.again {
         None => (cx.memory.read(op.d_out), Output::new(&mut nothing_else, 0)),
         Some(_) => (&[][..], Output::new(cx.memory.write(op.d_out), block * width)),
     };
-    let bias = op.again.as_ref().and_then(|again| again.bias).map(|bias| cx.memory.read(bias));
-    let d_branch = match &op.branch {
+    let bias_c = op.again.as_ref().and_then(|again| again.bias).map(|bias| cx.memory.read(bias));
+    let d_branch_btc = match &op.branch {
         Some(branch) => Output::new(cx.memory.write(branch.d_branch), block * width),
         None => Output::new(&mut nothing, 0),
     };
-    let d_x = Output::new(cx.memory.write(op.d_x), block * width);
+    let d_x_btc = Output::new(cx.memory.write(op.d_x), block * width);
     let (partials, _) = partials.split_at_mut(blocks * 2 * width);
     let sums = Output::new(&mut *partials, 2 * width);
-    let outputs = [d_x, d_branch, sums, emitted];
-    cx.pool.split(blocks, outputs, |_, units, [d_x, d_branch, sums, emitted]| {
+    let outputs = [d_x_btc, d_branch_btc, sums, emitted];
+    cx.pool.split(blocks, outputs, |_, units, [d_x_btc, d_branch_btc, sums, emitted]| {
         for (index, unit) in units.clone().enumerate() {
-            let rows = unit * block..((unit + 1) * block).min(x.len() / width);
+            let rows = unit * block..((unit + 1) * block).min(x_btc.len() / width);
             let range = rows.start * width..rows.end * width;
             let here = index * block * width..index * block * width + range.len();
-            let d_x = &mut d_x[here.clone()];
+            let d_x_btc = &mut d_x_btc[here.clone()];
             let d_out = match op.again {
-                None => &d_out[range.clone()],
+                None => &d_out_btc[range.clone()],
                 Some(_) => &emitted[here.clone()],
             };
             let statistics = statistics.map(|s| &s[rows.clone()]);
-            let x = &x[range];
-            let work = BlockGradient { d_out, x, statistics, gain, write: op.write };
-            gradient(isa, work, d_x, &mut sums[index * 2 * width..][..2 * width]);
+            let x = &x_btc[range];
+            let work = BlockGradient { d_out, x, statistics, gain: gain_c, write: op.write };
+            gradient(isa, work, d_x_btc, &mut sums[index * 2 * width..][..2 * width]);
             if op.again.is_some() {
-                emit_normalised(isa, x, statistics, gain, bias, &mut emitted[here.clone()]);
+                emit_normalised(isa, x, statistics, gain_c, bias_c, &mut emitted[here.clone()]);
             }
             match mask {
                 Some(mask) => {
                     let first_row = first_row + rows.start as u64;
-                    copy_masked(isa, d_x, mask, first_row, width, &mut d_branch[here]);
+                    copy_masked(isa, d_x_btc, mask, first_row, width, &mut d_branch_btc[here]);
                 }
-                None if !d_branch.is_empty() => d_branch[here].copy_from_slice(d_x),
+                None if !d_branch_btc.is_empty() => d_branch_btc[here].copy_from_slice(d_x_btc),
                 None => {}
             }
         }

@@ -11,16 +11,17 @@ use plan::ops::{Linear, LinearBackwardInput, LinearBackwardWeight, TOKEN_BLOCK, 
 pub(crate) fn forward(cx: &Context<'_>, op: &Linear) -> Result<(), BackendError> {
     let isa = cx.isa;
     let (inner, columns) = (cx.width(op.x), cx.width(op.out));
+    let (x_btk, w_nk) = (cx.memory.read(op.x), cx.memory.read(op.w));
     let factors = Product {
-        a: Matrix::rows(cx.memory.read(op.x), inner),
-        b: Matrix::transposed(cx.memory.read(op.w), inner),
+        a: Matrix::rows(x_btk, inner),
+        b: Matrix::transposed(w_nk, inner),
         inner,
         columns,
         bias: op.bias.map(|bias| cx.memory.read(bias)),
         write: Write::Overwrite,
     };
-    let (scratch, out) = (cx.memory.write(op.workspace), cx.memory.write(op.out));
-    product(cx.pool, isa, scratch, &factors, out);
+    let (scratch, out_btn) = (cx.memory.write(op.workspace), cx.memory.write(op.out));
+    product(cx.pool, isa, scratch, &factors, out_btn);
     Ok(())
 }
 
@@ -31,16 +32,17 @@ pub(crate) fn backward_input(
 ) -> Result<(), BackendError> {
     let isa = cx.isa;
     let (inner, columns) = (cx.width(op.d_out), cx.width(op.d_x));
+    let (d_out_btn, w_nk) = (cx.memory.read(op.d_out), cx.memory.read(op.w));
     let factors = Product {
-        a: Matrix::rows(cx.memory.read(op.d_out), inner),
-        b: Matrix::rows(cx.memory.read(op.w), columns),
+        a: Matrix::rows(d_out_btn, inner),
+        b: Matrix::rows(w_nk, columns),
         inner,
         columns,
         bias: None,
         write: Write::Overwrite,
     };
-    let (scratch, d_x) = (cx.memory.write(op.workspace), cx.memory.write(op.d_x));
-    product(cx.pool, isa, scratch, &factors, d_x);
+    let (scratch, d_x_btk) = (cx.memory.write(op.workspace), cx.memory.write(op.d_x));
+    product(cx.pool, isa, scratch, &factors, d_x_btk);
     Ok(())
 }
 
@@ -51,21 +53,21 @@ pub(crate) fn backward_weight(
 ) -> Result<(), BackendError> {
     let isa = cx.isa;
     let (outputs, inputs) = (cx.width(op.d_out), cx.width(op.x));
-    let d_out = cx.memory.read(op.d_out);
+    let (d_out_btn, x_btk) = (cx.memory.read(op.d_out), cx.memory.read(op.x));
     let factors = Product {
-        a: Matrix::transposed(d_out, outputs),
-        b: Matrix::rows(cx.memory.read(op.x), inputs),
-        inner: d_out.len() / outputs,
+        a: Matrix::transposed(d_out_btn, outputs),
+        b: Matrix::rows(x_btk, inputs),
+        inner: d_out_btn.len() / outputs,
         columns: inputs,
         bias: None,
         write: Write::Accumulate,
     };
-    let (scratch, d_w) = (cx.memory.write(op.workspace), cx.memory.write(op.d_w));
-    product(cx.pool, isa, scratch, &factors, d_w);
+    let (scratch, d_w_nk) = (cx.memory.write(op.workspace), cx.memory.write(op.d_w));
+    product(cx.pool, isa, scratch, &factors, d_w_nk);
     if let Some(d_bias) = op.d_bias {
         let outputs_of = [Output::new(cx.memory.write(d_bias), 1)];
         cx.pool.split(outputs, outputs_of, |_, columns, [sums]| {
-            sum_columns(isa, d_out, outputs, columns.start, sums);
+            sum_columns(isa, d_out_btn, outputs, columns.start, sums);
         });
     }
     Ok(())

@@ -1,5 +1,10 @@
 //! One file for each op, plus the matrix product they share. A kernel takes the step's context and
 //! the op, gets its slices, checks the values that only now are known, and splits the work.
+//!
+//! Names of tensors end in their dimensions, slowest first: `b` sequences, `t` positions, `c` width
+//! of the model, `3c` query, key and value side by side, `h` heads, `s` size of a head, `v`
+//! vocabulary, `m` tokens of a chunk, `k` inputs and `n` outputs of a linear layer, `p` partial
+//! sums. `x_btc` is `[sequences, positions, width]`, whole or some rows of it; `gain_c` is one row.
 
 pub(crate) mod adamw;
 pub(crate) mod attention;

@@ -204,17 +204,17 @@ KERNEL __launch_bounds__(32 * FORWARD_WARPS, FORWARD_BLOCKS) SIGNATURE(attention
     const u32 first = (tiles - 1 - place.rank) * FORWARD_ROWS;
     const u32 query = first + threadIdx.x / 32 * (16 * FORWARD_TILES);
     const HeadDropout dropout = head_dropout(step, {threshold, tag, scale}, place, positions);
-    qkv += qkv_start(place, positions);
+    qkv_bt3c += qkv_start(place, positions);
     const u32 own = shared_start(), keys = own + FORWARD_ROWS * LINE_BYTES;
     auto copy_tile = [&](u32 tile, u32 to) {
         copy_rows<FORWARD_COLUMNS, 32 * FORWARD_WARPS, QKV_WIDTH>(
-            to, qkv + WIDTH, tile * FORWARD_COLUMNS, positions);
+            to, qkv_bt3c + WIDTH, tile * FORWARD_COLUMNS, positions);
         copy_rows<FORWARD_COLUMNS, 32 * FORWARD_WARPS, QKV_WIDTH>(
-            to + TILE_BYTES, qkv + 2 * WIDTH, tile * FORWARD_COLUMNS, positions);
+            to + TILE_BYTES, qkv_bt3c + 2 * WIDTH, tile * FORWARD_COLUMNS, positions);
     };
     const u32 end = first + FORWARD_ROWS < positions ? first + FORWARD_ROWS : positions;
     u32 tile = ceil_divide(end, FORWARD_COLUMNS) - 1;
-    copy_rows<FORWARD_ROWS, 32 * FORWARD_WARPS, QKV_WIDTH>(own, qkv, first, positions);
+    copy_rows<FORWARD_ROWS, 32 * FORWARD_WARPS, QKV_WIDTH>(own, qkv_bt3c, first, positions);
     copy_tile(tile, keys);
     wait_for_copies();
     __syncthreads();
@@ -239,18 +239,18 @@ KERNEL __launch_bounds__(32 * FORWARD_WARPS, FORWARD_BLOCKS) SIGNATURE(attention
         __syncthreads();
     }
 
-    out += out_start(place, positions);
-    lse += line_start(place, positions);
+    out_btc += out_start(place, positions);
+    lse_bht += line_start(place, positions);
     UNROLL for (int i = 0; i < FORWARD_TILES; ++i) {
         const u32 row = query + i * 16 + lane_row();
         float sum[2] = {quad_sum(softmax[i].sum[0]), quad_sum(softmax[i].sum[1])};
         UNROLL for (int half = 0; half < 2; ++half) {
             if (threadIdx.x % 4 != 0 || row + 8 * half >= positions) continue;
             const float log_sum = fast_log2(sum[half]) * LN_2;
-            lse[row + 8 * half] = softmax[i].most[half] * score_scale() + log_sum;
+            lse_bht[row + 8 * half] = softmax[i].most[half] * score_scale() + log_sum;
         }
-        store_rows<WIDTH>(out + (u64)(query + i * 16) * WIDTH, (int)(positions - query) - i * 16,
-                          sums[i], 1.0f / sum[0], 1.0f / sum[1]);
+        store_rows<WIDTH>(out_btc + (u64)(query + i * 16) * WIDTH,
+                          (int)(positions - query) - i * 16, sums[i], 1.0f / sum[0], 1.0f / sum[1]);
     }
 }
 
@@ -328,25 +328,25 @@ KERNEL __launch_bounds__(32 * QUERY_WARPS, QUERY_BLOCKS) SIGNATURE(attention_bac
     const u32 first = (tiles - 1 - place.rank) * QUERY_ROWS;
     const u32 query = first + threadIdx.x / 32 * (16 * QUERY_TILES);
     const HeadDropout dropout = head_dropout(step, {threshold, tag, scale}, place, positions);
-    qkv += qkv_start(place, positions);
-    d_out += out_start(place, positions);
+    qkv_bt3c += qkv_start(place, positions);
+    d_out_btc += out_start(place, positions);
     const u32 own = shared_start(), keys = own + 2 * QUERY_ROWS * LINE_BYTES;
     auto copy_tile = [&](u32 tile, u32 to) {
-        copy_rows<QUERY_COLUMNS, 32 * QUERY_WARPS, QKV_WIDTH>(to, qkv + WIDTH,
+        copy_rows<QUERY_COLUMNS, 32 * QUERY_WARPS, QKV_WIDTH>(to, qkv_bt3c + WIDTH,
                                                               tile * QUERY_COLUMNS, positions);
-        copy_rows<QUERY_COLUMNS, 32 * QUERY_WARPS, QKV_WIDTH>(to + TILE_BYTES, qkv + 2 * WIDTH,
+        copy_rows<QUERY_COLUMNS, 32 * QUERY_WARPS, QKV_WIDTH>(to + TILE_BYTES, qkv_bt3c + 2 * WIDTH,
                                                               tile * QUERY_COLUMNS, positions);
     };
     const u32 end = first + QUERY_ROWS < positions ? first + QUERY_ROWS : positions;
     u32 tile = ceil_divide(end, QUERY_COLUMNS) - 1;
-    copy_rows<QUERY_ROWS, 32 * QUERY_WARPS, QKV_WIDTH>(own, qkv, first, positions);
-    copy_rows<QUERY_ROWS, 32 * QUERY_WARPS, WIDTH>(own + QUERY_ROWS * LINE_BYTES, d_out, first,
+    copy_rows<QUERY_ROWS, 32 * QUERY_WARPS, QKV_WIDTH>(own, qkv_bt3c, first, positions);
+    copy_rows<QUERY_ROWS, 32 * QUERY_WARPS, WIDTH>(own + QUERY_ROWS * LINE_BYTES, d_out_btc, first,
                                                    positions);
     copy_tile(tile, keys);
     QueryRows rows[QUERY_TILES];
     const u64 line = line_start(place, positions);
-    query_rows(rows, out + out_start(place, positions), d_out, lse + line, delta + line, query,
-               positions);
+    query_rows(rows, out_btc + out_start(place, positions), d_out_btc, lse_bht + line,
+               delta_bht + line, query, positions);
     wait_for_copies();
     __syncthreads();
     Rows<QUERY_TILES, QUERY_HELD> queries, d_outs;
@@ -368,9 +368,9 @@ KERNEL __launch_bounds__(32 * QUERY_WARPS, QUERY_BLOCKS) SIGNATURE(attention_bac
         __syncthreads();
     }
 
-    d_qkv += qkv_start(place, positions);
+    d_qkv_bt3c += qkv_start(place, positions);
     UNROLL for (int i = 0; i < QUERY_TILES; ++i) {
-        store_rows<QKV_WIDTH>(d_qkv + (u64)(query + i * 16) * QKV_WIDTH,
+        store_rows<QKV_WIDTH>(d_qkv_bt3c + (u64)(query + i * 16) * QKV_WIDTH,
                               (int)(positions - query) - i * 16, d_queries[i], score_scale(),
                               score_scale());
     }
@@ -435,26 +435,26 @@ KERNEL __launch_bounds__(32 * KEY_WARPS, KEY_BLOCKS) SIGNATURE(attention_backwar
     const u32 first = place.rank * KEY_ROWS;
     const u32 key = first + threadIdx.x / 32 * (16 * KEY_TILES);
     const HeadDropout dropout = head_dropout(step, {threshold, tag, scale}, place, positions);
-    qkv += qkv_start(place, positions);
-    d_out += out_start(place, positions);
-    lse += line_start(place, positions);
-    delta += line_start(place, positions);
+    qkv_bt3c += qkv_start(place, positions);
+    d_out_btc += out_start(place, positions);
+    lse_bht += line_start(place, positions);
+    delta_bht += line_start(place, positions);
     const u32 own = shared_start(), walked = own + 2 * KEY_ROWS * LINE_BYTES;
     const u32 lines = walked + 4 * TILE_BYTES;
     auto copy_tile = [&](u32 start, u32 stage) {
         const u32 to = walked + stage * 2 * TILE_BYTES, line = lines + stage * 8 * KEY_COLUMNS;
-        copy_rows<KEY_COLUMNS, THREADS, QKV_WIDTH>(to, qkv, start, positions);
-        copy_rows<KEY_COLUMNS, THREADS, WIDTH>(to + TILE_BYTES, d_out, start, positions);
+        copy_rows<KEY_COLUMNS, THREADS, QKV_WIDTH>(to, qkv_bt3c, start, positions);
+        copy_rows<KEY_COLUMNS, THREADS, WIDTH>(to + TILE_BYTES, d_out_btc, start, positions);
         for (u32 i = threadIdx.x; i < KEY_COLUMNS; i += THREADS) {
             const u32 size = start + i < positions ? 4 : 0;
-            copy_4(line + i * 4, lse + start + i, size);
-            copy_4(line + (KEY_COLUMNS + i) * 4, delta + start + i, size);
+            copy_4(line + i * 4, lse_bht + start + i, size);
+            copy_4(line + (KEY_COLUMNS + i) * 4, delta_bht + start + i, size);
         }
     };
     u32 start = first / KEY_COLUMNS * KEY_COLUMNS;
-    copy_rows<KEY_ROWS, THREADS, QKV_WIDTH>(own, qkv + WIDTH, first, positions);
-    copy_rows<KEY_ROWS, THREADS, QKV_WIDTH>(own + KEY_ROWS * LINE_BYTES, qkv + 2 * WIDTH, first,
-                                            positions);
+    copy_rows<KEY_ROWS, THREADS, QKV_WIDTH>(own, qkv_bt3c + WIDTH, first, positions);
+    copy_rows<KEY_ROWS, THREADS, QKV_WIDTH>(own + KEY_ROWS * LINE_BYTES, qkv_bt3c + 2 * WIDTH,
+                                            first, positions);
     copy_tile(start, 0);
     wait_for_copies();
     __syncthreads();
@@ -481,9 +481,9 @@ KERNEL __launch_bounds__(32 * KEY_WARPS, KEY_BLOCKS) SIGNATURE(attention_backwar
         __syncthreads();
     }
 
-    d_qkv += qkv_start(place, positions) + WIDTH;
+    d_qkv_bt3c += qkv_start(place, positions) + WIDTH;
     UNROLL for (int i = 0; i < KEY_TILES; ++i) {
-        T *to = d_qkv + (u64)(key + i * 16) * QKV_WIDTH;
+        T *to = d_qkv_bt3c + (u64)(key + i * 16) * QKV_WIDTH;
         const int limit = (int)(positions - key) - i * 16;
         store_rows<QKV_WIDTH>(to, limit, d_keys[i], score_scale(), score_scale());
         store_rows<QKV_WIDTH>(to + WIDTH, limit, d_values[i], 1, 1);

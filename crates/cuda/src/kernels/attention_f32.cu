@@ -184,17 +184,17 @@ KERNEL __launch_bounds__(ForwardTile::THREADS, 1) SIGNATURE(attention_forward) {
     const BlockTile place = tile_of_block(tiles);
     const u32 first = (tiles - 1 - place.rank) * Tile::ROWS, query = first + thread_row<Tile>();
     const HeadDropout dropout = head_dropout(step, {threshold, tag, scale}, place, positions);
-    qkv += qkv_start(place, positions);
+    qkv_bt3c += qkv_start(place, positions);
     float *queries = (float *)shared_memory, *keys = queries + Tile::ROWS * LINE;
     float *values = keys + Tile::COLUMNS * LINE;
-    copy_rows<Tile::ROWS, Tile::THREADS, QKV_WIDTH>(queries, qkv, first, positions);
+    copy_rows<Tile::ROWS, Tile::THREADS, QKV_WIDTH>(queries, qkv_bt3c, first, positions);
 
     float sums[Tile::DOWN][CHANNELS] = {}, most[Tile::DOWN], sum[Tile::DOWN] = {};
     UNROLL for (int i = 0; i < Tile::DOWN; ++i) most[i] = LOWEST;
     for (u32 key = 0; key < first + Tile::ROWS && key < positions; key += Tile::COLUMNS) {
         __syncthreads();
-        copy_rows<Tile::COLUMNS, Tile::THREADS, QKV_WIDTH>(keys, qkv + WIDTH, key, positions);
-        copy_rows<Tile::COLUMNS, Tile::THREADS, QKV_WIDTH>(values, qkv + 2 * WIDTH, key,
+        copy_rows<Tile::COLUMNS, Tile::THREADS, QKV_WIDTH>(keys, qkv_bt3c + WIDTH, key, positions);
+        copy_rows<Tile::COLUMNS, Tile::THREADS, QKV_WIDTH>(values, qkv_bt3c + 2 * WIDTH, key,
                                                            positions);
         __syncthreads();
         const u32 kept = draw_tile<Tile, false>(dropout, query, key);
@@ -214,14 +214,14 @@ KERNEL __launch_bounds__(ForwardTile::THREADS, 1) SIGNATURE(attention_forward) {
     }
 
     float factors[Tile::DOWN];
-    lse += line_start(place, positions);
+    lse_bht += line_start(place, positions);
     UNROLL for (int i = 0; i < Tile::DOWN; ++i) {
         const float all = row_sum(sum[i]);
         factors[i] = 1.0f / all;
-        if (lane() == 0 && query + i < positions) lse[query + i] = most[i] + logf(all);
+        if (lane() == 0 && query + i < positions) lse_bht[query + i] = most[i] + logf(all);
     }
-    out += out_start(place, positions) + (u64)query * WIDTH;
-    store_rows<Tile::DOWN, WIDTH>(out, (int)(positions - query), sums, factors);
+    out_btc += out_start(place, positions) + (u64)query * WIDTH;
+    store_rows<Tile::DOWN, WIDTH>(out_btc, (int)(positions - query), sums, factors);
 }
 
 // Backward, by queries.
@@ -251,22 +251,22 @@ KERNEL __launch_bounds__(QueryTile::THREADS, 1) SIGNATURE(attention_backward_que
     const BlockTile place = tile_of_block(tiles);
     const u32 first = (tiles - 1 - place.rank) * Tile::ROWS, query = first + thread_row<Tile>();
     const HeadDropout dropout = head_dropout(step, {threshold, tag, scale}, place, positions);
-    qkv += qkv_start(place, positions);
-    d_out += out_start(place, positions);
+    qkv_bt3c += qkv_start(place, positions);
+    d_out_btc += out_start(place, positions);
     float *queries = (float *)shared_memory, *d_outs = queries + Tile::ROWS * LINE;
     float *keys = d_outs + Tile::ROWS * LINE, *values = keys + Tile::COLUMNS * LINE;
-    copy_rows<Tile::ROWS, Tile::THREADS, QKV_WIDTH>(queries, qkv, first, positions);
-    copy_rows<Tile::ROWS, Tile::THREADS, WIDTH>(d_outs, d_out, first, positions);
+    copy_rows<Tile::ROWS, Tile::THREADS, QKV_WIDTH>(queries, qkv_bt3c, first, positions);
+    copy_rows<Tile::ROWS, Tile::THREADS, WIDTH>(d_outs, d_out_btc, first, positions);
     const u64 line = line_start(place, positions);
     float log_sums[Tile::DOWN], deltas[Tile::DOWN];
-    query_rows(log_sums, deltas, out + out_start(place, positions), d_out, lse + line,
-               delta + line, query, positions);
+    query_rows(log_sums, deltas, out_btc + out_start(place, positions), d_out_btc, lse_bht + line,
+               delta_bht + line, query, positions);
 
     float d_queries[Tile::DOWN][CHANNELS] = {};
     for (u32 key = 0; key < first + Tile::ROWS && key < positions; key += Tile::COLUMNS) {
         __syncthreads();
-        copy_rows<Tile::COLUMNS, Tile::THREADS, QKV_WIDTH>(keys, qkv + WIDTH, key, positions);
-        copy_rows<Tile::COLUMNS, Tile::THREADS, QKV_WIDTH>(values, qkv + 2 * WIDTH, key,
+        copy_rows<Tile::COLUMNS, Tile::THREADS, QKV_WIDTH>(keys, qkv_bt3c + WIDTH, key, positions);
+        copy_rows<Tile::COLUMNS, Tile::THREADS, QKV_WIDTH>(values, qkv_bt3c + 2 * WIDTH, key,
                                                            positions);
         __syncthreads();
         const u32 kept = draw_tile<Tile, false>(dropout, query, key);
@@ -286,8 +286,8 @@ KERNEL __launch_bounds__(QueryTile::THREADS, 1) SIGNATURE(attention_backward_que
 
     float factors[Tile::DOWN];
     UNROLL for (int i = 0; i < Tile::DOWN; ++i) factors[i] = score_scale();
-    d_qkv += qkv_start(place, positions) + (u64)query * QKV_WIDTH;
-    store_rows<Tile::DOWN, QKV_WIDTH>(d_qkv, (int)(positions - query), d_queries, factors);
+    d_qkv_bt3c += qkv_start(place, positions) + (u64)query * QKV_WIDTH;
+    store_rows<Tile::DOWN, QKV_WIDTH>(d_qkv_bt3c, (int)(positions - query), d_queries, factors);
 }
 
 // Backward, by keys: rows are keys, columns are queries.
@@ -298,21 +298,21 @@ KERNEL __launch_bounds__(KeyTile::THREADS, 1) SIGNATURE(attention_backward_key) 
     const BlockTile place = tile_of_block(ceil_divide(positions, Tile::ROWS));
     const u32 first = place.rank * Tile::ROWS, key = first + thread_row<Tile>();
     const HeadDropout dropout = head_dropout(step, {threshold, tag, scale}, place, positions);
-    qkv += qkv_start(place, positions);
-    d_out += out_start(place, positions);
-    lse += line_start(place, positions);
-    delta += line_start(place, positions);
+    qkv_bt3c += qkv_start(place, positions);
+    d_out_btc += out_start(place, positions);
+    lse_bht += line_start(place, positions);
+    delta_bht += line_start(place, positions);
     float *keys = (float *)shared_memory, *values = keys + Tile::ROWS * LINE;
     float *queries = values + Tile::ROWS * LINE, *d_outs = queries + Tile::COLUMNS * LINE;
-    copy_rows<Tile::ROWS, Tile::THREADS, QKV_WIDTH>(keys, qkv + WIDTH, first, positions);
-    copy_rows<Tile::ROWS, Tile::THREADS, QKV_WIDTH>(values, qkv + 2 * WIDTH, first, positions);
+    copy_rows<Tile::ROWS, Tile::THREADS, QKV_WIDTH>(keys, qkv_bt3c + WIDTH, first, positions);
+    copy_rows<Tile::ROWS, Tile::THREADS, QKV_WIDTH>(values, qkv_bt3c + 2 * WIDTH, first, positions);
 
     float d_keys[Tile::DOWN][CHANNELS] = {}, d_values[Tile::DOWN][CHANNELS] = {};
     for (u32 query = first / Tile::COLUMNS * Tile::COLUMNS; query < positions;
          query += Tile::COLUMNS) {
         __syncthreads();
-        copy_rows<Tile::COLUMNS, Tile::THREADS, QKV_WIDTH>(queries, qkv, query, positions);
-        copy_rows<Tile::COLUMNS, Tile::THREADS, WIDTH>(d_outs, d_out, query, positions);
+        copy_rows<Tile::COLUMNS, Tile::THREADS, QKV_WIDTH>(queries, qkv_bt3c, query, positions);
+        copy_rows<Tile::COLUMNS, Tile::THREADS, WIDTH>(d_outs, d_out_btc, query, positions);
         __syncthreads();
         const u32 kept = draw_tile<Tile, true>(dropout, key, query);
         float scores[Tile::DOWN][Tile::ACROSS], slopes[Tile::DOWN][Tile::ACROSS];
@@ -321,7 +321,8 @@ KERNEL __launch_bounds__(KeyTile::THREADS, 1) SIGNATURE(attention_backward_key) 
         UNROLL for (int j = 0; j < Tile::ACROSS; ++j) {
             const u32 column = query + j * LANES + lane();
             const bool inside = column < positions;
-            const float log_sum = inside ? lse[column] : 0, shift = inside ? delta[column] : 0;
+            const float log_sum = inside ? lse_bht[column] : 0;
+            const float shift = inside ? delta_bht[column] : 0;
             UNROLL for (int i = 0; i < Tile::DOWN; ++i) {
                 const bool seen = inside && key + i <= column;
                 const float p = seen ? expf(scores[i][j] * score_scale() - log_sum) : 0;
@@ -336,7 +337,7 @@ KERNEL __launch_bounds__(KeyTile::THREADS, 1) SIGNATURE(attention_backward_key) 
 
     float scales[Tile::DOWN], ones[Tile::DOWN];
     UNROLL for (int i = 0; i < Tile::DOWN; ++i) scales[i] = score_scale(), ones[i] = 1;
-    d_qkv += qkv_start(place, positions) + WIDTH + (u64)key * QKV_WIDTH;
-    store_rows<Tile::DOWN, QKV_WIDTH>(d_qkv, (int)(positions - key), d_keys, scales);
-    store_rows<Tile::DOWN, QKV_WIDTH>(d_qkv + WIDTH, (int)(positions - key), d_values, ones);
+    d_qkv_bt3c += qkv_start(place, positions) + WIDTH + (u64)key * QKV_WIDTH;
+    store_rows<Tile::DOWN, QKV_WIDTH>(d_qkv_bt3c, (int)(positions - key), d_keys, scales);
+    store_rows<Tile::DOWN, QKV_WIDTH>(d_qkv_bt3c + WIDTH, (int)(positions - key), d_values, ones);
 }

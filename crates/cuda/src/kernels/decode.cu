@@ -15,8 +15,8 @@ KERNEL SIGNATURE(cache_store) {
     u64 row = token / positions, position = token % positions;
     u32 kind = channel / WIDTH, head = channel % WIDTH / HEAD_SIZE;
     u64 unit = ((u64)kind * rows + row) * HEADS + head;
-    cache[(unit * BLOCK + position) * HEAD_SIZE + channel % HEAD_SIZE] =
-        qkv[token * 3 * WIDTH + WIDTH + channel];
+    cache_2bhts[(unit * BLOCK + position) * HEAD_SIZE + channel % HEAD_SIZE] =
+        qkv_bt3c[token * 3 * WIDTH + WIDTH + channel];
 }
 
 // A block for each head of each row. Dynamic shared memory: BLOCK scores.
@@ -26,8 +26,8 @@ KERNEL SIGNATURE(attention_decode) {
     u32 unit = blockIdx.x;
     if (unit >= units) return;
     u32 position = (u32)step->position;
-    const T *token = qkv + (u64)(unit / HEADS) * 3 * WIDTH + unit % HEADS * HEAD_SIZE;
-    T *keys = cache + (u64)unit * BLOCK * HEAD_SIZE;
+    const T *token = qkv_bt3c + (u64)(unit / HEADS) * 3 * WIDTH + unit % HEADS * HEAD_SIZE;
+    T *keys = cache_2bhts + (u64)unit * BLOCK * HEAD_SIZE;
     T *values = keys + (u64)rows * HEADS * BLOCK * HEAD_SIZE;
     for (int channel = threadIdx.x; channel < HEAD_SIZE; channel += THREADS) {
         query[channel] = widen(token[channel]) * (1.0f / sqrtf((float)HEAD_SIZE));
@@ -56,7 +56,7 @@ KERNEL SIGNATURE(attention_decode) {
         for (u32 key = 0; key <= position; ++key) {
             result = fmaf(scores[key], widen(values[(u64)key * HEAD_SIZE + channel]), result);
         }
-        out[(u64)(unit / HEADS) * WIDTH + unit % HEADS * HEAD_SIZE + channel] =
+        out_btc[(u64)(unit / HEADS) * WIDTH + unit % HEADS * HEAD_SIZE + channel] =
             rounded<T>(result / sum);
     }
 }
@@ -66,5 +66,5 @@ KERNEL SIGNATURE(select_position) {
     u32 index = blockIdx.x * THREADS + threadIdx.x;
     if (index >= elements) return;
     u64 row = index / width;
-    out[index] = x[(row * positions + step->position) * width + index % width];
+    out_bc[index] = x_btc[(row * positions + step->position) * width + index % width];
 }

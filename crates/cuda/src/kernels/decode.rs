@@ -11,25 +11,25 @@ signatures! {
     /// Keys and values of a prompt into the cache.
     StoreKeysAndValues = cache_store(
         elements: WorkCount<u64>,
-        qkv: In<T>,
-        cache: Out<T>,
+        qkv_bt3c: In<T>,
+        cache_2bhts: Out<T>,
         rows: u32,
         positions: u32,
     );
     /// One new token against the cache, which it joins.
     DecodeToken = attention_decode(
         units: WorkCount<u32>,
-        qkv: In<T>,
-        cache: Out<T>,
-        out: Out<T>,
+        qkv_bt3c: In<T>,
+        cache_2bhts: Out<T>,
+        out_btc: Out<T>,
         rows: u32,
         step: In<Step>,
     );
     /// The numbers of one position.
     Select = select_position(
         elements: WorkCount<u32>,
-        x: In<T>,
-        out: Out<T>,
+        x_btc: In<T>,
+        out_bc: Out<T>,
         positions: u32,
         width: u32,
         step: In<Step>,
@@ -68,8 +68,8 @@ pub(super) fn store(cx: &mut Lowering<'_>, op: &CacheStore) -> Result<(), Backen
     let elements = shape.elements() / 3 * 2;
     let kernel = StoreKeysAndValues {
         elements: WorkCount(elements),
-        qkv: cx.read(op.qkv)?,
-        cache: cx.write(op.cache)?,
+        qkv_bt3c: cx.read(op.qkv)?,
+        cache_2bhts: cx.write(op.cache)?,
         rows: count(rows, "sequences")?,
         positions: count(positions, "positions")?,
     };
@@ -88,9 +88,9 @@ pub(super) fn attention(cx: &mut Lowering<'_>, op: &AttentionDecode) -> Result<(
     let units = rows * heads;
     let kernel = DecodeToken {
         units: WorkCount(count(units, "heads")?),
-        qkv: cx.read(op.qkv)?,
-        cache: cx.write(op.cache)?,
-        out: cx.write(op.out)?,
+        qkv_bt3c: cx.read(op.qkv)?,
+        cache_2bhts: cx.write(op.cache)?,
+        out_btc: cx.write(op.out)?,
         rows: count(rows, "sequences")?,
         step: cx.step(),
     };
@@ -103,8 +103,8 @@ pub(super) fn select(cx: &mut Lowering<'_>, op: &SelectPosition) -> Result<(), B
     let rows = out.rows().max(1);
     let kernel = Select {
         elements: WorkCount(count(out.elements(), "numbers")?),
-        x: cx.read(op.x)?,
-        out: cx.write(op.out)?,
+        x_btc: cx.read(op.x)?,
+        out_bc: cx.write(op.out)?,
         positions: count(shape.rows() / rows, "positions")?,
         width: count(shape.width(), "columns")?,
         step: cx.step(),

@@ -18,8 +18,8 @@ KERNEL SIGNATURE(embed_forward) {
     u64 row = index / PACKS;
     int column = (int)(index % PACKS) * VEC;
     u64 position = row % positions + (from_step ? step->position : 0);
-    Pack<T, VEC> token = load<T, VEC>(wte + (u64)tokens[row] * WIDTH + column);
-    Pack<T, VEC> place = load<T, VEC>(wpe + position * WIDTH + column);
+    Pack<T, VEC> token = load<T, VEC>(wte_vc + (u64)tokens_bt[row] * WIDTH + column);
+    Pack<T, VEC> place = load<T, VEC>(wpe_tc + position * WIDTH + column);
     Pack<R, VEC> sum;
     UNROLL for (int i = 0; i < VEC; ++i) {
         float value = widen(token.at[i]) + widen(place.at[i]);
@@ -29,7 +29,7 @@ KERNEL SIGNATURE(embed_forward) {
 #endif
         narrow(value, sum.at[i]);
     }
-    store<R, VEC>(out + row * WIDTH + column, sum);
+    store<R, VEC>(out_btc + row * WIDTH + column, sum);
 }
 
 constexpr int SORT_THREADS = 512;
@@ -73,13 +73,13 @@ KERNEL __launch_bounds__(SORT_THREADS) SIGNATURE(sort_tokens) {
             counts[digit * SORT_THREADS + threadIdx.x] = 0;
         }
         for (u32 i = first; i < last; ++i) {
-            u32 id = pass == 0 ? (u32)tokens[i] : ids[i];
+            u32 id = pass == 0 ? (u32)tokens_bt[i] : ids[i];
             ++counts[(id >> 4 * pass & 15) * SORT_THREADS + threadIdx.x];
         }
         __syncthreads();
         exclusive_sum(counts);
         for (u32 i = first; i < last; ++i) {
-            u32 id = pass == 0 ? (u32)tokens[i] : ids[i];
+            u32 id = pass == 0 ? (u32)tokens_bt[i] : ids[i];
             u32 place = pass == 0 ? i : places[i];
             u32 to = counts[(id >> 4 * pass & 15) * SORT_THREADS + threadIdx.x]++;
             to_ids[to] = id;
@@ -113,11 +113,12 @@ KERNEL SIGNATURE(embed_backward_tokens) {
     u32 last = first + 1;
     while (last < count && ids[last] == id) ++last;
     for (int column = threadIdx.x; column < WIDTH; column += THREADS) {
-        float sum = d_wte[(u64)id * WIDTH + column];
+        float sum = d_wte_vc[(u64)id * WIDTH + column];
         for (u32 i = first; i < last; ++i) {
-            sum += delivered(d_out, places[i], column, step, positions, {threshold, tag, scale});
+            sum += delivered(d_out_btc, places[i], column, step, positions,
+                             {threshold, tag, scale});
         }
-        d_wte[(u64)id * WIDTH + column] = sum;
+        d_wte_vc[(u64)id * WIDTH + column] = sum;
     }
 }
 
@@ -126,11 +127,11 @@ KERNEL SIGNATURE(embed_backward_positions) {
     u32 position = blockIdx.x;
     if (position >= positions) return;
     for (int column = threadIdx.x; column < WIDTH; column += THREADS) {
-        float sum = d_wpe[(u64)position * WIDTH + column];
+        float sum = d_wpe_tc[(u64)position * WIDTH + column];
         for (u32 sequence = 0; sequence < sequences; ++sequence) {
             u64 row = (u64)sequence * positions + position;
-            sum += delivered(d_out, row, column, step, positions, {threshold, tag, scale});
+            sum += delivered(d_out_btc, row, column, step, positions, {threshold, tag, scale});
         }
-        d_wpe[(u64)position * WIDTH + column] = sum;
+        d_wpe_tc[(u64)position * WIDTH + column] = sum;
     }
 }

@@ -11,10 +11,10 @@ signatures! {
     /// Token plus position embedding.
     EmbedTokens = embed_forward(
         packs: WorkCount<u64>,
-        tokens: In<i32>,
-        wte: In<T>,
-        wpe: In<T>,
-        out: Out<R>,
+        tokens_bt: In<i32>,
+        wte_vc: In<T>,
+        wpe_tc: In<T>,
+        out_btc: Out<R>,
         positions: u32,
         from_step: u32,
         step: In<Step>,
@@ -23,14 +23,14 @@ signatures! {
         scale: f32,
     );
     /// Tokens in the order of their ids.
-    SortTokens = sort_tokens(count: WorkCount<u32>, tokens: In<i32>, scratch: Out<u32>);
+    SortTokens = sort_tokens(count: WorkCount<u32>, tokens_bt: In<i32>, scratch: Out<u32>);
     /// The gradient of the table of tokens.
     TokenGradient = embed_backward_tokens(
         count: WorkCount<u32>,
         ids: In<u32>,
         places: In<u32>,
-        d_out: In<R>,
-        d_wte: Out<f32>,
+        d_out_btc: In<R>,
+        d_wte_vc: Out<f32>,
         positions: u32,
         step: In<Step>,
         threshold: u32,
@@ -41,8 +41,8 @@ signatures! {
     PositionGradient = embed_backward_positions(
         positions: WorkCount<u32>,
         sequences: u32,
-        d_out: In<R>,
-        d_wpe: Out<f32>,
+        d_out_btc: In<R>,
+        d_wpe_tc: Out<f32>,
         step: In<Step>,
         threshold: u32,
         tag: u32,
@@ -89,10 +89,10 @@ pub(super) fn forward(cx: &mut Lowering<'_>, op: &Embed) -> Result<(), BackendEr
     let Mask { threshold, tag, scale } = Mask::of(op.dropout);
     let kernel = EmbedTokens {
         packs: WorkCount(packs),
-        tokens: cx.read(op.tokens)?,
-        wte: cx.read(op.wte)?,
-        wpe: cx.read(op.wpe)?,
-        out: cx.write(op.out)?,
+        tokens_bt: cx.read(op.tokens)?,
+        wte_vc: cx.read(op.wte)?,
+        wpe_tc: cx.read(op.wpe)?,
+        out_btc: cx.write(op.out)?,
         positions: count(cx.shape(op.tokens).width(), "positions")?,
         from_step,
         step: cx.step(),
@@ -111,7 +111,7 @@ pub(super) fn backward(cx: &mut Lowering<'_>, op: &EmbedBackward) -> Result<(), 
     let shape = cx.shape(op.tokens);
     let tokens = count(shape.elements(), "tokens")?;
     let scratch = cx.scratch(op.workspace)?;
-    let sort = SortTokens { count: WorkCount(tokens), tokens: cx.read(op.tokens)?, scratch };
+    let sort = SortTokens { count: WorkCount(tokens), tokens_bt: cx.read(op.tokens)?, scratch };
     cx.launch(module.clone(), Extent::new(1, SORT_THREADS), sort)?;
     // After an even number of passes ids and places stand in the second pair.
     let ids = scratch.read().plus(8 * u64::from(tokens));
@@ -122,8 +122,8 @@ pub(super) fn backward(cx: &mut Lowering<'_>, op: &EmbedBackward) -> Result<(), 
         count: WorkCount(tokens),
         ids,
         places: ids.plus(4 * u64::from(tokens)),
-        d_out,
-        d_wte: cx.write(op.d_wte)?,
+        d_out_btc: d_out,
+        d_wte_vc: cx.write(op.d_wte)?,
         positions,
         step,
         threshold,
@@ -134,8 +134,8 @@ pub(super) fn backward(cx: &mut Lowering<'_>, op: &EmbedBackward) -> Result<(), 
     let by_position = PositionGradient {
         positions: WorkCount(positions),
         sequences: count(shape.rows(), "sequences")?,
-        d_out,
-        d_wpe: cx.write(op.d_wpe)?,
+        d_out_btc: d_out,
+        d_wpe_tc: cx.write(op.d_wpe)?,
         step,
         threshold,
         tag,

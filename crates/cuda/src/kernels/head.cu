@@ -72,8 +72,8 @@ DEVICE bool is_inside(int item) { return item * THREADS + (int)threadIdx.x < PAC
 KERNEL __launch_bounds__(THREADS) SIGNATURE(cross_entropy) {
     if (blockIdx.x >= rows) return;
     Row row;
-    row.start = slab + (u64)blockIdx.x * VOCABULARY;
-    int target = targets[blockIdx.x];
+    row.start = slab_mv + (u64)blockIdx.x * VOCABULARY;
+    int target = targets_m[blockIdx.x];
     float most = __uint_as_float(0xff800000u);
     FOR_ITEMS {
         if (!is_inside(item)) continue;
@@ -92,7 +92,7 @@ KERNEL __launch_bounds__(THREADS) SIGNATURE(cross_entropy) {
     if (threadIdx.x == 0) {
         // -1 is "no target"; what the host wrote was checked to be below the vocabulary.
         float wanted = target < 0 ? 0.0f : widen(row.start[target]);
-        token_loss[blockIdx.x] = target < 0 ? 0.0f : logf(sum) + (most - wanted);
+        token_loss_m[blockIdx.x] = target < 0 ? 0.0f : logf(sum) + (most - wanted);
     }
 #if TRAIN
     // The target's logit is read above before its gradient is written below.

@@ -22,9 +22,9 @@ signatures! {
     /// Losses, and in training the gradients of logits where the logits stand.
     CrossEntropy = cross_entropy(
         rows: WorkCount<u32>,
-        slab: Out<T>,
-        targets: In<i32>,
-        token_loss: Out<f32>,
+        slab_mv: Out<T>,
+        targets_m: In<i32>,
+        token_loss_m: Out<f32>,
         step: In<Step>,
         state: In<StepState>,
     );
@@ -113,8 +113,8 @@ impl Head {
     ) -> Result<(), BackendError> {
         let kernel = CrossEntropy {
             rows: WorkCount(count(tokens, "tokens")?),
-            targets: losses.targets.plus(first * 4),
-            token_loss: losses.token_loss.plus(first * 4),
+            targets_m: losses.targets_m.plus(first * 4),
+            token_loss_m: losses.token_loss_m.plus(first * 4),
             ..losses
         };
         cx.launch(self.module(), Extent::new(tokens, self.threads() as u32), kernel)
@@ -130,9 +130,9 @@ pub(super) fn train(cx: &mut Lowering<'_>, op: &HeadTrain) -> Result<(), Backend
     let (step, state) = (cx.step(), cx.read(op.state)?);
     let losses = CrossEntropy {
         rows: WorkCount(0),
-        slab: cx.write(op.slab)?,
-        targets: cx.read(op.targets)?,
-        token_loss: cx.write(op.token_loss)?,
+        slab_mv: cx.write(op.slab)?,
+        targets_m: cx.read(op.targets)?,
+        token_loss_m: cx.write(op.token_loss)?,
         step,
         state,
     };
@@ -169,9 +169,9 @@ pub(super) fn eval(cx: &mut Lowering<'_>, op: &HeadEval) -> Result<(), BackendEr
     let [x, w, slab, workspace] = [x?, w?, slab?, workspace?];
     let losses = CrossEntropy {
         rows: WorkCount(0),
-        slab: cx.write(op.slab)?,
-        targets: cx.read(op.targets)?,
-        token_loss: cx.write(op.token_loss)?,
+        slab_mv: cx.write(op.slab)?,
+        targets_m: cx.read(op.targets)?,
+        token_loss_m: cx.write(op.token_loss)?,
         step: cx.step(),
         state: In::nowhere(),
     };

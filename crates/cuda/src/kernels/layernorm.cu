@@ -51,9 +51,9 @@ KERNEL __launch_bounds__(THREADS) SIGNATURE(layernorm_forward) {
         UNROLL for (int i = 0; i < VEC; ++i) values[item][i] = 0.0f;
         if (pack >= PACKS) continue;
         u64 at = start + pack * VEC;
-        Pack<R, VEC> stream = load<R, VEC>(x + at);
+        Pack<R, VEC> stream = load<R, VEC>(x_btc + at);
 #if ADD
-        Pack<T, VEC> joins = load<T, VEC>(branch + at);
+        Pack<T, VEC> joins = load<T, VEC>(branch_btc + at);
         float factors[VEC];
 #if DROPOUT
         mask(step, {threshold, tag, scale}, step->first_row * positions + row, pack * VEC, factors);
@@ -65,7 +65,7 @@ KERNEL __launch_bounds__(THREADS) SIGNATURE(layernorm_forward) {
 #endif
             stream.at[i] = rounded<R>(widen(stream.at[i]) + joined);
         }
-        store<R, VEC>(sum + at, stream);
+        store<R, VEC>(sum_btc + at, stream);
 #endif
         UNROLL for (int i = 0; i < VEC; ++i) {
             values[item][i] = widen(stream.at[i]);
@@ -83,15 +83,15 @@ KERNEL __launch_bounds__(THREADS) SIGNATURE(layernorm_forward) {
     }
     float factor = 1.0f / sqrtf(row_sum(squares) / WIDTH + epsilon);
     if (lane == 0) {
-        mean[row] = centre;
-        rstd[row] = factor;
+        mean_bt[row] = centre;
+        rstd_bt[row] = factor;
     }
     UNROLL for (int item = 0; item < ITEMS; ++item) {
         int pack = item * ROW_THREADS + lane;
         if (pack >= PACKS) continue;
-        Pack<T, VEC> gains = load<T, VEC>(gain + pack * VEC);
+        Pack<T, VEC> gains = load<T, VEC>(gain_c + pack * VEC);
 #if BIAS
-        Pack<T, VEC> biases = load<T, VEC>(bias + pack * VEC);
+        Pack<T, VEC> biases = load<T, VEC>(bias_c + pack * VEC);
 #endif
         Pack<T, VEC> result;
         UNROLL for (int i = 0; i < VEC; ++i) {
@@ -103,7 +103,7 @@ KERNEL __launch_bounds__(THREADS) SIGNATURE(layernorm_forward) {
             narrow(normalised(values[item][i], centre, factor, widen(gains.at[i]), shift),
                    result.at[i]);
         }
-        store<T, VEC>(out + start + pack * VEC, result);
+        store<T, VEC>(out_btc + start + pack * VEC, result);
     }
 }
 
@@ -178,8 +178,8 @@ KERNEL __launch_bounds__(THREADS) SIGNATURE(layernorm_backward) {
     u32 first = blockIdx.x * PARTIAL_TOKENS;
     u32 count = rows - first < PARTIAL_TOKENS ? rows - first : PARTIAL_TOKENS;
     for (u32 i = threadIdx.x; i < count; i += THREADS) {
-        centres[i] = mean[first + i];
-        factors[i] = rstd[first + i];
+        centres[i] = mean_bt[first + i];
+        factors[i] = rstd_bt[first + i];
     }
     __syncthreads();
     u64 mask_first = 0;
@@ -187,8 +187,9 @@ KERNEL __launch_bounds__(THREADS) SIGNATURE(layernorm_backward) {
     mask_first = step->first_row * positions + first;
 #endif
     for (u32 i = threadIdx.x / ROW_THREADS; i < count; i += ROWS_AT_ONCE) {
-        row_gradient(first + i, threadIdx.x % ROW_THREADS, d_out, x, centres[i], factors[i], gain,
-                     d_x, d_branch, step, mask_first + i, {threshold, tag, scale});
+        row_gradient(first + i, threadIdx.x % ROW_THREADS, d_out_btc, x_btc, centres[i], factors[i],
+                     gain_c, d_x_btc, d_branch_btc, step, mask_first + i,
+                     {threshold, tag, scale});
     }
 #if AGAIN
     // What follows overwrites what other warps have just read.
@@ -202,21 +203,21 @@ KERNEL __launch_bounds__(THREADS) SIGNATURE(layernorm_backward) {
         if (GROUPS > 1 && group >= GROUPS) from = count;
         for (u32 row = from; row < count; row += GROUPS) {
             u64 at = (u64)(first + row) * WIDTH + pack * VEC;
-            Pack<R, VEC> input = load<R, VEC>(x + at);
-            Pack<T, VEC> gradient = load<T, VEC>(d_out + at);
+            Pack<R, VEC> input = load<R, VEC>(x_btc + at);
+            Pack<T, VEC> gradient = load<T, VEC>(d_out_btc + at);
             UNROLL for (int i = 0; i < VEC; ++i) {
                 float d = widen(gradient.at[i]);
                 gains[i] = fmaf(d, (widen(input.at[i]) - centres[row]) * factors[row], gains[i]);
                 biases[i] += d;
 #if AGAIN
-                float shift = BIAS ? widen(bias[pack * VEC + i]) : 0.0f;
+                float shift = BIAS ? widen(bias_c[pack * VEC + i]) : 0.0f;
                 narrow(normalised(widen(input.at[i]), centres[row], factors[row],
-                                  widen(gain[pack * VEC + i]), shift),
+                                  widen(gain_c[pack * VEC + i]), shift),
                        gradient.at[i]);
 #endif
             }
 #if AGAIN
-            store<T, VEC>(d_out + at, gradient);
+            store<T, VEC>(d_out_btc + at, gradient);
 #endif
         }
         if constexpr (GROUPS > 1) {

@@ -4,6 +4,10 @@
 // The host puts `Step` (what it gives a run) and `State` (`plan::StepState`) before this text, and
 // behind it the constants of a plan (widths, head sizes, formats) and the kernels' parameters: the
 // Rust file beside each .cu has the table (`signatures!`).
+//
+// Names of tensors end in their dimensions, slowest first: b sequences, t positions, c width of the
+// model, 3c query, key and value side by side, h heads, s size of a head, v vocabulary, m tokens of
+// a chunk; 2 before them: keys, then values. x_btc is [sequences, positions, width].
 
 typedef unsigned char u8;
 typedef unsigned short u16;
