@@ -13,6 +13,7 @@ mod measure;
 mod numbers;
 mod own_text;
 mod plan_report;
+mod planning;
 mod preparation;
 mod progress;
 mod refusal;

@@ -1,8 +1,10 @@
 //! `fitgpt plan --sweep key=a,b,c`: the same run with one key changed, or two, side by side.
 
-use crate::commands::plan::{Case, Elsewhere, Flags, show_json};
+use crate::commands::plan::Flags;
+use crate::commands::show_json;
 use crate::numbers::{duration, short};
 use crate::plan_report::{PlanReport, document, sentence};
+use crate::planning::Planning;
 use crate::screen;
 use plan::Bytes;
 use search::SearchError;
@@ -20,7 +22,7 @@ const MOST: usize = 64;
 struct Row {
     /// The settings of this row, as typed.
     settings: Vec<(String, String)>,
-    case: Option<Case>,
+    planning: Option<Planning>,
     plan: Result<Box<PlanReport>, TrainError>,
 }
 
@@ -69,7 +71,7 @@ pub fn run(flags: &Flags, rest: &[String]) -> Result<u8, TrainError> {
         let all: Vec<Value> = rows.iter().map(as_json).collect();
         show_json(&json!({ "schema": document::SCHEMA, "sweep": all }))?;
     } else {
-        if let Some(first) = rows.iter().find_map(|row| row.case.as_ref()) {
+        if let Some(first) = rows.iter().find_map(|row| row.planning.as_ref()) {
             first.introduce();
         }
         let keys: Vec<&str> = axes.iter().map(|axis| axis.key).collect();
@@ -100,14 +102,14 @@ fn check(base: &Base<'_>, key: &str, values: &[&str]) -> Result<(), TrainError> 
     }
     if !KEYS.iter().any(|known| known.name == key) {
         // Told as any unknown key is, with the nearest one.
-        case(base, &[(key.to_string(), values[0].to_string())])?;
+        planning(base, &[(key.to_string(), values[0].to_string())])?;
     }
     Ok(())
 }
 
 /// One point; where the heads do not divide a swept width, with heads that do.
 fn row(base: &Base<'_>, mut settings: Vec<(String, String)>) -> Row {
-    let mut found = case(base, &settings);
+    let mut found = planning(base, &settings);
     let is_swept = |key: &str| settings.iter().any(|(swept, _)| swept == key);
     let heads_are_free = is_swept("n_embd") && !is_swept("n_head");
     if let (Err(TrainError::Spec(SpecError::Heads { n_embd, nearest, .. })), true) =
@@ -116,29 +118,29 @@ fn row(base: &Base<'_>, mut settings: Vec<(String, String)>) -> Row {
         let usable = |pair: &&Pair| pair.n_embd == *n_embd && n_embd / pair.n_head <= WIDEST_HEAD;
         if let Some(pair) = nearest.iter().find(usable) {
             settings.push(("n_head".to_string(), pair.n_head.to_string()));
-            found = case(base, &settings);
+            found = planning(base, &settings);
         }
     }
     match found {
-        Err(error) => Row { settings, case: None, plan: Err(error) },
-        Ok(case) => {
-            let plan = case.plan().map(Box::new);
-            Row { settings, case: Some(case), plan }
+        Err(error) => Row { settings, planning: None, plan: Err(error) },
+        Ok(planning) => {
+            let plan = planning.plan().map(Box::new);
+            Row { settings, planning: Some(planning), plan }
         }
     }
 }
 
-fn case(base: &Base<'_>, settings: &[(String, String)]) -> Result<Case, TrainError> {
+fn planning(base: &Base<'_>, settings: &[(String, String)]) -> Result<Planning, TrainError> {
     let typed = settings.iter().map(|(key, value)| format!("--{key}={value}"));
     let arguments: Vec<String> = base.rest.iter().cloned().chain(typed).collect();
-    Case::new(&Elsewhere::of(base.flags), &arguments)
+    Planning::new(&base.flags.elsewhere(), &arguments)
 }
 
 fn as_json(row: &Row) -> Value {
-    let mut document = match (&row.plan, &row.case) {
+    let mut document = match (&row.plan, &row.planning) {
         (Ok(report), _) => document::of(report),
-        (Err(TrainError::Search(SearchError::DoesNotFit(refusal))), Some(case)) => {
-            document::of_refusal(&case.run, &case.machine, refusal, case.named)
+        (Err(TrainError::Search(SearchError::DoesNotFit(refusal))), Some(planning)) => {
+            document::of_refusal(&planning.run, &planning.machine, refusal, planning.named)
         }
         (Err(error), _) => json!({ "fits": false, "error": error.to_string() }),
     };
@@ -164,12 +166,12 @@ fn table(keys: &[&str], rows: &[Row]) {
     for row in &cells {
         screen::line(&line(row));
     }
-    let cases: Vec<&Case> = rows.iter().filter_map(|row| row.case.as_ref()).collect();
-    if let Some(case) = cases.first() {
-        let same = cases.iter().all(|other| other.machine.budget == case.machine.budget);
+    let planned: Vec<&Planning> = rows.iter().filter_map(|row| row.planning.as_ref()).collect();
+    if let Some(planning) = planned.first() {
+        let same = planned.iter().all(|other| other.machine.budget == planning.machine.budget);
         let budget =
-            if same { format!("budget {} on ", case.machine.budget) } else { String::new() };
-        screen::line(&screen::faint(&format!("{budget}{}", case.machine.hardware.name)));
+            if same { format!("budget {} on ", planning.machine.budget) } else { String::new() };
+        screen::line(&screen::faint(&format!("{budget}{}", planning.machine.hardware.name)));
     }
 }
 
@@ -183,7 +185,7 @@ fn cells(row: &Row, keys: usize) -> Vec<String> {
             *cell += &format!(" {key}={value}");
         }
     }
-    let dims = row.case.as_ref().map(|case| case.dims);
+    let dims = row.planning.as_ref().map(|planning| planning.dims);
     let parameters = dims.and_then(|dims| model::gpt2::reported_parameters(&dims).ok());
     let parameters = parameters.map_or("-".to_string(), |n| format!("{:.1}M", n as f64 / 1e6));
     let none = || "-".to_string();

@@ -1,12 +1,13 @@
 //! `fitgpt bench`: whole iterations and evaluation batches timed on the device that `train` would
 //! take, on random tokens, then every step by itself beside the ceiling that bounds it.
 
-use super::plan::{Case, Elsewhere, show_json};
+use super::show_json;
 use super::{environment, line, settings, show};
 use crate::bench_report::{BenchReport, MemoryFacts, OpRow, Predictions};
 use crate::device::Device;
 use crate::flags::{FlagSet, flags};
 use crate::plan_report::document::plain;
+use crate::planning::{Elsewhere, Planning};
 use crate::timing::{self, Count, median};
 use crate::{measure, screen};
 use ::train::TrainError;
@@ -60,41 +61,46 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     let json = flags.json;
     let settings = settings(Command::Train, &rest)?;
     let config = given(&settings);
-    let mut case = Case::new(&Elsewhere::default(), &here_alone(&settings, rest)?)?;
-    if case.run.eval_only {
+    let mut planning = Planning::new(&Elsewhere::default(), &here_alone(&settings, rest)?)?;
+    if planning.run.eval_only {
         let what = "bench times training: leave out eval_only".to_string();
         return Err(SpecError::Conflict { what }.into());
     }
     if !json {
-        case.introduce();
+        planning.introduce();
     }
-    let (planned, mut engine) = match load(&mut case, json) {
+    let (planned, mut engine) = match load(&mut planning, json) {
         Err(error) if json && error.exit_code() == 3 => {
-            let device = &case.machine.hardware.name;
+            let device = &planning.machine.hardware.name;
             show_json(&BenchReport::of_refusal(device, &config, &error.to_string()))?;
             return Err(error);
         }
         loaded => loaded?,
     };
-    let device = here(&case)?;
-    engine.initialise(&mut rng::torch::Generator::new(case.run.seed))?;
+    let device = here(&planning)?;
+    engine.initialise(&mut rng::torch::Generator::new(planning.run.seed))?;
     if !json {
-        show(&crate::bench_report::title(&case.run, &case.dims, &planned, &device.name())?)?;
+        show(&crate::bench_report::title(
+            &planning.run,
+            &planning.dims,
+            &planned,
+            &device.name(),
+        )?)?;
     }
-    let (rates, kept) = (device.measured(&case.run), measure::find(device));
-    let predictions = Predictions::new(&planned, &case.run, &rates, kept);
-    let vocabulary = case.dims.vocab_size;
+    let (rates, kept) = (device.measured(&planning.run), measure::find(device));
+    let predictions = Predictions::new(&planned, &planning.run, &rates, kept);
+    let vocabulary = planning.dims.vocab_size;
     let count = count.map_or(Count::USUAL, Count::exactly);
-    let seconds = timing::training(&mut engine, &case.run, vocabulary, count)?;
-    let eval_seconds = timing::evaluation(&mut engine, &case.run, vocabulary, count)?;
+    let seconds = timing::training(&mut engine, &planning.run, vocabulary, count)?;
+    let eval_seconds = timing::evaluation(&mut engine, &planning.run, vocabulary, count)?;
     let device_bytes_seen = device.held_bytes();
     let times = measure::time_segments(engine.backend(), &planned.program, vocabulary)?;
     let report = BenchReport {
         device: device.name(),
         config,
         plan_hash: planned.hash(),
-        tokens_per_iteration: case.run.tokens_per_iteration(),
-        eval_tokens: case.run.eval_batch_size.saturating_mul(case.run.eval_block_size),
+        tokens_per_iteration: planning.run.tokens_per_iteration(),
+        eval_tokens: planning.run.eval_batch_size.saturating_mul(planning.run.eval_block_size),
         iterations: seconds.len(),
         seconds: median(seconds),
         eval_seconds: median(eval_seconds),
@@ -156,24 +162,24 @@ fn here_alone(settings: &Settings, mut rest: Vec<String>) -> Result<Vec<String>,
     Ok(rest)
 }
 
-/// The device that the case was planned for.
-fn here(case: &Case) -> Result<&Device, TrainError> {
+/// The device that the run was planned for.
+fn here(planning: &Planning) -> Result<&Device, TrainError> {
     let what = "bench runs here, not on a card elsewhere".to_string();
-    case.here.as_ref().ok_or(SpecError::Conflict { what }.into())
+    planning.here.as_ref().ok_or(SpecError::Conflict { what }.into())
 }
 
 /// Plans and takes the memory, as `train` does.
-fn load(case: &mut Case, quiet: bool) -> Result<(Planned, Engine), TrainError> {
-    let mut machine = case.machine.clone();
+fn load(planning: &mut Planning, quiet: bool) -> Result<(Planned, Engine), TrainError> {
+    let mut machine = planning.machine.clone();
     let say = |text: &str| {
         if !quiet {
             screen::notice(text);
         }
     };
-    let plan = |machine: &Machine| case.planned(machine);
-    let loaded = here(case)?.load_planned(&case.run, &mut machine, &[], &say, plan)?;
+    let plan = |machine: &Machine| planning.planned(machine);
+    let loaded = here(planning)?.load_planned(&planning.run, &mut machine, &[], &say, plan)?;
     let (planned, backend) = loaded;
-    let engine = Engine::new(backend, planned.program.clone(), case.dims);
-    case.machine = machine;
+    let engine = Engine::new(backend, planned.program.clone(), planning.dims);
+    planning.machine = machine;
     Ok((planned, engine))
 }

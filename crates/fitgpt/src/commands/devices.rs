@@ -1,7 +1,7 @@
 //! `fitgpt devices`: what computes here, what it can do and who holds its memory; once, or as a
 //! live view. It makes no context, so it takes nothing of what it shows.
 
-use super::plan::show_json;
+use super::show_json;
 use super::{line, show};
 use crate::flags::{Flag, FlagSet, flags};
 use crate::survey::{CpuFacts, GpuFacts, LibraryFacts, Reading, Survey};

@@ -95,7 +95,7 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     let log = log.map(|content| Log::read(&content));
     let named = log.as_ref().and_then(|log| log.run.card.as_deref()).and_then(Card::find);
     let card = match flags.gpu.as_deref() {
-        Some(name) => Some(super::plan::find_gpu(name)?),
+        Some(name) => Some(crate::planning::find_gpu(name)?),
         None => named,
     };
     let vram = flags.vram.as_deref().map(|size| memory(size, card)).transpose()?;

@@ -114,6 +114,11 @@ fn show(text: &str) -> Result<(), TrainError> {
     }
 }
 
+/// A document to standard output.
+pub fn show_json(document: &serde_json::Value) -> Result<(), TrainError> {
+    show(&format!("{document:#}\n"))
+}
+
 fn find(name: &str) -> Result<&'static Command, SpecError> {
     let found = COMMANDS.iter().find(|command| command.name == name);
     found.copied().ok_or_else(|| {

@@ -1,21 +1,18 @@
 //! `fitgpt plan`: the bill before the run, for this machine or for a card by name. It needs no data
 //! set and touches no device.
 
-use super::{environment, line, settings, show};
-use crate::bill::{self, HostMemory};
-use crate::device::{self, Device};
+use super::{line, show, show_json};
+use crate::bill;
 use crate::flags::{FlagSet, flags};
 use crate::plan_report::{PlanReport, arena_map, document, sentence, timeline};
+use crate::planning::{Elsewhere, Planning};
 use crate::{measure, refusal, run_length, screen, sweep};
-use ::train::save::Document;
-use ::train::{TrainError, setup};
+use ::train::TrainError;
 use model::Dims;
 use plan::hardware::{CARDS, Card};
-use plan::report::Bill;
-use search::{Machine, Planned, SearchError, plan_again, plan_for, suggestions};
+use search::{Machine, SearchError};
 use serde_json::{Value, json};
-use spec::{Command, Environment, InitFrom, Memory, RunSpec, Settings, SpecError, Values, resolve};
-use std::path::Path;
+use spec::{Command, SpecError, Values};
 
 flags! {
     /// What `plan` takes beside keys.
@@ -64,18 +61,6 @@ pub static COMMAND: super::Command = super::Command {
     run,
 };
 
-/// Names that a refusal of a GPU's name gives.
-const NEAREST: usize = 4;
-
-/// Rates to choose a plan by for a card that is known by its memory alone: the project's own 12 GB
-/// card. No prediction is made of them.
-const UNNAMED: &str = "RTX 4070";
-
-/// What predictions rest on.
-const QUICK: &str = "a quick measurement";
-const STEP_TIMES: &str = "measured step times";
-const TABLE: &str = "the table of GPUs";
-
 /// Runs the command.
 pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     let (flags, rest) = Flags::read(arguments)?;
@@ -85,27 +70,36 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     if !flags.sweep.is_empty() {
         return sweep::run(&flags, &rest);
     }
-    let case = Case::new(&Elsewhere::of(&flags), &rest)?;
+    let planning = Planning::new(&flags.elsewhere(), &rest)?;
     let json = flags.json;
     let is_picture = flags.svg.as_deref() == Some("-");
     if !json && !is_picture {
-        case.introduce();
+        planning.introduce();
     }
     if flags.measure {
-        case.measure(json)?;
+        measure_here(&planning, json)?;
     }
-    let report = match case.plan() {
+    let report = match planning.plan() {
         Ok(report) => report,
         Err(TrainError::Search(SearchError::DoesNotFit(found))) => {
             if json {
-                show_json(&document::of_refusal(&case.run, &case.machine, &found, case.named))?;
+                show_json(&document::of_refusal(
+                    &planning.run,
+                    &planning.machine,
+                    &found,
+                    planning.named,
+                ))?;
             }
-            refusal::show(&found, case.named);
+            refusal::show(&found, planning.named);
             return Ok(3);
         }
         Err(other) => {
             if json && other.exit_code() == 3 {
-                show_json(&document::of_error(&case.run, &case.machine, &other.to_string()))?;
+                show_json(&document::of_error(
+                    &planning.run,
+                    &planning.machine,
+                    &other.to_string(),
+                ))?;
             }
             return Err(other);
         }
@@ -130,6 +124,13 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     Ok(0)
 }
 
+impl Flags {
+    /// Where to plan for.
+    pub fn elsewhere(&self) -> Elsewhere<'_> {
+        Elsewhere { gpu: self.gpu.as_deref(), vram: self.vram.as_deref() }
+    }
+}
+
 /// The cards that `--gpu` knows.
 fn list_gpus(json: bool) -> Result<u8, TrainError> {
     if json {
@@ -152,309 +153,27 @@ fn list_gpus(json: bool) -> Result<u8, TrainError> {
     Ok(0)
 }
 
-/// Where to plan for, as flags say it: a card, its memory; neither where it is this machine.
-#[derive(Default)]
-pub struct Elsewhere<'a> {
-    gpu: Option<&'a str>,
-    vram: Option<&'a str>,
-}
-
-impl Elsewhere<'_> {
-    /// What `plan`'s flags say.
-    pub fn of(flags: &Flags) -> Elsewhere<'_> {
-        Elsewhere { gpu: flags.gpu.as_deref(), vram: flags.vram.as_deref() }
-    }
-}
-
-/// A run and where it is to be planned.
-pub struct Case {
-    /// What was asked for.
-    pub run: RunSpec,
-    /// The model's sizes.
-    pub dims: Dims,
-    /// Where.
-    pub machine: Machine,
-    /// Whether predictions can be made.
-    pub named: bool,
-    /// This machine, where the plan is for it.
-    pub here: Option<Device>,
-    /// The run that is to go on.
-    before: Option<Document>,
-    notices: Vec<String>,
-}
-
-impl Case {
-    /// From flags and the arguments that are no flags.
-    pub fn new(flags: &Elsewhere<'_>, arguments: &[String]) -> Result<Case, TrainError> {
-        let mut arguments = arguments.to_vec();
-        if let Some(size) = flags.vram {
-            arguments.push(format!("--vram={size}"));
-        }
-        let gpu = flags.gpu.map(find_gpu).transpose()?;
-        if gpu.is_some() || flags.vram.is_some() {
-            arguments.push("--device=cuda".to_string());
-        }
-        let mut settings = settings(Command::Train, &arguments)?;
-        let preset = settings.uses_preset();
-        // `--vram` alone is a limit on the GPU that is here, unless it has less than that.
-        let elsewhere = gpu.is_some() || (flags.vram.is_some() && !is_here(&settings)?);
-        let present = if elsewhere { 0 } else { device::gpu_count() };
-        let on_gpu = elsewhere || (present == 0 && speaks_of_a_gpu(&settings)?);
-        let environment =
-            Environment { cuda_devices: present.max(u32::from(on_gpu)), ..environment() };
-        let resumed = setup::checkpoint_to_resume(&mut settings, &environment)?;
-        let (saved, unused) = resumed.unzip();
-        let (mut run, found) = resolve(&settings, &environment)?;
-        let found = found.into_iter().chain(unused.into_iter().flatten());
-        let mut notices: Vec<String> = found.map(|notice| notice.to_string()).collect();
-        if preset {
-            notices.push("no config, no dataset: the built-in preset of `train`".to_string());
-        }
-        let dims = match &saved {
-            Some(document) => setup::resumed_dims(&mut run, document)?,
-            None => {
-                let (rows, notice) = vocabulary(&run)?;
-                notices.extend(notice);
-                run.dims(rows)?
-            }
-        };
-        if let InitFrom::Gpt2(name) = run.init_from {
-            notices.push(format!(
-                "init_from='{}': planned with its sizes, but `train` refuses it: this version \
-                 cannot read OpenAI's weights yet",
-                name.word()
-            ));
-        }
-        let before = saved.filter(|_| !run.eval_only);
-        if !on_gpu {
-            let here = Device::find(run.device, None)?;
-            let machine = here.machine(&run)?;
-            notices.extend(device::host_notice(&run));
-            return Ok(Case { run, dims, machine, named: true, here: Some(here), before, notices });
-        }
-        notices.extend(gpu.filter(|gpu| !gpu.is_supported()).map(too_old));
-        notices.extend(gpu.and_then(|gpu| above_the_card(gpu, &run)));
-        let machine = gpu_machine(gpu, &run)?;
-        let (head, most) = (dims.n_embd / dims.n_head, cuda::largest_head(machine.compute));
-        if head > most {
-            let what = "`train` has kernels for heads of at most";
-            notices.push(format!("heads of {head} ({}): {what} {most}", machine.compute));
-        }
-        let named = gpu.is_some_and(Card::is_supported);
-        Ok(Case { run, dims, machine, named, here: None, before, notices })
-    }
-
-    /// The lines before the bill.
-    pub fn introduce(&self) {
-        for notice in &self.notices {
-            screen::notice(notice);
-        }
-    }
-
-    /// Runs the plan here and keeps the times of its steps.
-    fn measure(&self, quiet: bool) -> Result<(), TrainError> {
-        let Some(here) = &self.here else {
-            let what = "--measure runs the plan here: leave out --gpu, --vram and device='cuda'";
-            return Err(SpecError::Conflict { what: what.to_string() }.into());
-        };
-        let say = |text: &str| screen::note(&format!("note: {text}"));
-        let plan = |machine: &Machine| self.planned(machine);
-        let mut machine = self.machine.clone();
-        let loaded = here.load_planned(&self.run, &mut machine, &[], &say, plan)?;
-        let (planned, mut backend) = loaded;
-        let vocabulary = self.dims.vocab_size;
-        let times = measure::time_segments(&mut *backend, &planned.program, vocabulary)?;
-        let times = measure::op_times(&planned.plan, &times, &here.measured(&self.run));
-        let kept = measure::keep(&times, here)?;
-        let place =
-            kept.map_or("nowhere: HOME is not set".to_string(), |p| p.display().to_string());
-        if !quiet {
-            let count = times.steps.len();
-            screen::line(&format!("measured {count} kinds of steps, kept in {place}"));
-        }
-        Ok(())
-    }
-
-    /// The plan that a resumed run was saved with, if it still serves; else a new one.
-    pub fn planned(&self, machine: &Machine) -> Result<Planned, TrainError> {
-        let Case { run, dims, .. } = self;
-        let stored = self.before.as_ref().and_then(|document| document.plan.as_ref());
-        let again = stored.map(|cut| plan_again(run, *dims, machine, cut)).transpose()?;
-        if let Some(Err(why)) = &again {
-            screen::note(&format!("the saved plan is not used again: {why}"));
-        }
-        match again {
-            Some(Ok(planned)) => Ok(planned),
-            _ => Ok(plan_or_suggest(run, *dims, machine, self.here.as_ref())?),
-        }
-    }
-
-    /// The plan, or a refusal with suggestions.
-    pub fn plan(&self) -> Result<PlanReport, TrainError> {
-        let Case { run, dims, machine, .. } = self;
-        let planned = self.planned(machine)?;
-        let done = self.before.as_ref().map_or(0, |document| document.progress.iteration);
-        let left = &run_length::left_of(run, done);
-        let (prediction, basis) = match &self.here {
-            Some(here) => {
-                let rates = measure::rates(here, run);
-                let basis = match (rates.times.is_empty(), here) {
-                    (true, Device::Cpu(_)) => QUICK,
-                    (true, Device::Cuda(_)) => TABLE,
-                    (false, _) => STEP_TIMES,
-                };
-                (Some(planned.predict(left, &rates)), basis)
-            }
-            None => (self.named.then(|| planned.predict(left, &machine.hardware)), TABLE),
-        };
-        let (bill, host) = (Bill::new(&planned.plan), host_memory(run, &planned, machine));
-        let (run, machine) = (run.clone(), machine.clone());
-        Ok(PlanReport { run, dims: *dims, machine, planned, bill, prediction, basis, host })
-    }
-}
-
-/// A plan, or a refusal with settings that fit. A refusal measures nothing: memory is short. The
-/// table of GPUs, or step times that were kept, say how fast the suggestions are; round figures for
-/// any CPU do not.
-pub fn plan_or_suggest(
-    run: &RunSpec,
-    dims: Dims,
-    machine: &Machine,
-    here: Option<&Device>,
-) -> Result<Planned, SearchError> {
-    plan_for(run, dims, machine).map_err(|error| match error {
-        SearchError::DoesNotFit(mut refusal) => {
-            let times = here.map(measure::find).unwrap_or_default();
-            let is_guess = times.is_empty() && matches!(here, Some(Device::Cpu(_)));
-            let rates = plan::hardware::Hardware { times, ..machine.hardware.clone() };
-            refusal.suggestions = suggestions(run, dims, machine, &rates);
-            for one in refusal.suggestions.iter_mut().filter(|_| is_guess) {
-                one.tokens_per_second = None;
-            }
-            SearchError::DoesNotFit(refusal)
-        }
-        other => other,
-    })
-}
-
-/// Whether the first GPU of this machine has the memory that settings ask for.
-fn is_here(settings: &Settings) -> Result<bool, SpecError> {
-    let (run, _) = resolve(settings, &Environment { cuda_devices: 1, ..environment() })?;
-    let memory = device::gpu_memory(run.device);
-    Ok(match run.vram {
-        Memory::Bytes(asked) => memory.is_some_and(|memory| asked.get() <= memory),
-        Memory::Auto | Memory::Percent(_) => memory.is_some(),
-    })
-}
-
-/// Whether settings alone, without a flag, are for a GPU: a device of theirs, or its memory.
-fn speaks_of_a_gpu(settings: &Settings) -> Result<bool, SpecError> {
-    let (run, _) = resolve(settings, &Environment { cuda_devices: 1, ..environment() })?;
-    Ok(match run.device {
-        spec::RequestedDevice::Cpu => false,
-        spec::RequestedDevice::Cuda(_) => true,
-        spec::RequestedDevice::Auto => run.vram != Memory::Auto,
-    })
-}
-
-/// What is said of a card that `train` has no kernels for.
-fn too_old(card: &Card) -> String {
-    let name = card.name;
-    format!(
-        "`train` refuses the {name}: its kernels need compute capability 8.0 (RTX 30 series, A100 \
-         or newer). This plan is for memory only; no speed is predicted"
-    )
-}
-
-/// No card gives more than it has.
-fn above_the_card(gpu: &Card, run: &RunSpec) -> Option<String> {
-    let memory = gpu.hardware(false).memory;
-    match run.vram {
-        Memory::Bytes(asked) if asked > memory => {
-            let name = gpu.name;
-            Some(format!("vram={asked}: the {name} has {memory}; planning with that"))
-        }
-        _ => None,
-    }
-}
-
-/// A card of the table, or the names that are alike.
-pub fn find_gpu(name: &str) -> Result<&'static Card, SpecError> {
-    Card::find(name).ok_or_else(|| {
-        let shown: String = name.chars().take(40).collect();
-        let nearest = Card::nearest(name, NEAREST, strsim::levenshtein).join(", ");
-        let what = format!(
-            "--gpu '{shown}' is not in the table; the nearest are {nearest} (--gpu list lists all)"
-        );
-        SpecError::Conflict { what }
-    })
-}
-
-/// A card by name, or by the size of its memory alone.
-fn gpu_machine(gpu: Option<&Card>, run: &RunSpec) -> Result<Machine, SpecError> {
-    let single = run.dtype == spec::RequestedDtype::Float32;
-    let need = |what: &str| SpecError::Conflict { what: what.to_string() };
-    let mut device = match gpu {
-        Some(gpu) => gpu.hardware(single),
-        None => find_gpu(UNNAMED)?.hardware(single),
+/// Runs the plan here and keeps the times of its steps.
+fn measure_here(planning: &Planning, quiet: bool) -> Result<(), TrainError> {
+    let Some(here) = &planning.here else {
+        let what = "--measure runs the plan here: leave out --gpu, --vram and device='cuda'";
+        return Err(SpecError::Conflict { what: what.to_string() }.into());
     };
-    let budget = match (run.vram, gpu) {
-        (Memory::Bytes(bytes), Some(_)) => bytes.min(device.memory),
-        (Memory::Bytes(bytes), None) => bytes,
-        (Memory::Auto, Some(_)) => device.memory,
-        (Memory::Percent(percent), Some(_)) => device::share(device.memory.get(), percent),
-        (Memory::Auto | Memory::Percent(_), None) => {
-            let what = "device='cuda': no GPU is used to plan; name one, e.g. --gpu 'RTX 4070', \
-                        or give its memory, e.g. --vram 8GiB";
-            return Err(need(what));
-        }
-    };
-    if gpu.is_none() {
-        device.name = format!("a GPU with {budget}");
-        device.memory = budget;
+    let say = |text: &str| screen::note(&format!("note: {text}"));
+    let plan = |machine: &Machine| planning.planned(machine);
+    let mut machine = planning.machine.clone();
+    let loaded = here.load_planned(&planning.run, &mut machine, &[], &say, plan)?;
+    let (planned, mut backend) = loaded;
+    let vocabulary = planning.dims.vocab_size;
+    let times = measure::time_segments(&mut *backend, &planned.program, vocabulary)?;
+    let times = measure::op_times(&planned.plan, &times, &here.measured(&planning.run));
+    let kept = measure::keep(&times, here)?;
+    let place = kept.map_or("nowhere: HOME is not set".to_string(), |p| p.display().to_string());
+    if !quiet {
+        let count = times.steps.len();
+        screen::line(&format!("measured {count} kinds of steps, kept in {place}"));
     }
-    // The card is elsewhere, and so is its host: without a word on it there is enough.
-    let host = match run.ram {
-        Memory::Auto => device::share(i64::MAX as u64, 100.0),
-        asked => device::host_budget(asked),
-    };
-    Ok(Machine::gpu(device, run, budget, host))
-}
-
-/// Rows of the vocabulary without opening a data set, and what was assumed.
-fn vocabulary(run: &RunSpec) -> Result<(u64, Option<String>), TrainError> {
-    if let InitFrom::Gpt2(_) = run.init_from {
-        return Ok((u64::from(data::GPT2_IDS), None)); // these models bring their own
-    }
-    let name = &run.dataset;
-    if name == data::BUILTIN {
-        return Ok((u64::from(data::corpus::VOCABULARY), None));
-    }
-    let folder = Path::new("data").join(name);
-    let meta = folder.join("meta.pkl");
-    if meta.exists() {
-        return Ok((u64::from(data::Meta::read(&meta)?.vocab_size), None));
-    }
-    if folder.join("train.bin").exists() {
-        return Ok((model::GPT2_ROWS, None));
-    }
-    let rows = data::known::characters(name).unwrap_or(model::GPT2_ROWS);
-    let notice = format!("data set '{name}' is not here: planned with a vocabulary of {rows}");
-    Ok((rows, Some(notice)))
-}
-
-/// What the host keeps outside the arena. Beside a GPU the program itself is not told: drivers take
-/// what they take there.
-pub fn host_memory(run: &RunSpec, planned: &Planned, machine: &Machine) -> Vec<HostMemory> {
-    let buffers = planned.host.rows().map(|(name, bytes)| HostMemory { name, bytes });
-    let [data, program] = device::beside_any_plan(run);
-    let program = machine.host.is_none().then_some(program);
-    buffers.into_iter().chain([data]).chain(program).collect()
-}
-
-/// A document to standard output.
-pub fn show_json(document: &Value) -> Result<(), TrainError> {
-    show(&format!("{document:#}\n"))
+    Ok(())
 }
 
 fn write_picture(path: &str, svg: &str) -> Result<(), TrainError> {

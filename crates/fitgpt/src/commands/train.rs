@@ -1,6 +1,5 @@
 //! `fitgpt train`: from settings to a run and its end. What it says is in `run_report`.
 
-use super::plan::{host_memory, plan_or_suggest};
 use super::{INTERRUPTED, environment, line, settings};
 use crate::bill;
 use crate::device::{Device, host_notice};
@@ -8,6 +7,7 @@ use crate::flags::{FlagSet, flags};
 use crate::numbers::{duration, parse_duration};
 use crate::own_text::{self, OwnText};
 use crate::plan_report::sentence;
+use crate::planning::{host_memory, plan_or_suggest};
 use crate::progress::{Progress, ProgressSpec};
 use crate::run_length::RunLength;
 use crate::speak::{Speech, speak};

@@ -1,0 +1,307 @@
+//! A run and the machine to plan it for: what `plan`, its sweep and `bench` ask for, and the pieces
+//! that `train` and `doctor` share with them. Commands parse arguments and print; this decides.
+
+use crate::bill::HostMemory;
+use crate::commands::{environment, settings};
+use crate::device::{self, Device};
+use crate::plan_report::PlanReport;
+use crate::{measure, run_length, screen};
+use ::train::save::Document;
+use ::train::{TrainError, setup};
+use model::Dims;
+use plan::hardware::Card;
+use plan::report::Bill;
+use search::{Machine, Planned, SearchError, plan_again, plan_for, suggestions};
+use spec::{Command, Environment, InitFrom, Memory, RunSpec, Settings, SpecError, resolve};
+use std::path::Path;
+
+/// Names that a refusal of a GPU's name gives.
+const NEAREST: usize = 4;
+
+/// Rates to choose a plan by for a card that is known by its memory alone: the project's own 12 GB
+/// card. No prediction is made of them.
+const UNNAMED: &str = "RTX 4070";
+
+/// What predictions rest on.
+const QUICK: &str = "a quick measurement";
+const STEP_TIMES: &str = "measured step times";
+const TABLE: &str = "the table of GPUs";
+
+/// Where to plan for, as flags say it: a card, its memory; neither where it is this machine.
+#[derive(Default)]
+pub struct Elsewhere<'a> {
+    /// A card by name.
+    pub gpu: Option<&'a str>,
+    /// Its memory, as a size.
+    pub vram: Option<&'a str>,
+}
+
+/// A run and where it is to be planned.
+pub struct Planning {
+    /// What was asked for.
+    pub run: RunSpec,
+    /// The model's sizes.
+    pub dims: Dims,
+    /// Where.
+    pub machine: Machine,
+    /// Whether predictions can be made.
+    pub named: bool,
+    /// This machine, where the plan is for it.
+    pub here: Option<Device>,
+    /// The run that is to go on.
+    before: Option<Document>,
+    notices: Vec<String>,
+}
+
+impl Planning {
+    /// From flags and the arguments that are no flags.
+    pub fn new(flags: &Elsewhere<'_>, arguments: &[String]) -> Result<Planning, TrainError> {
+        let mut arguments = arguments.to_vec();
+        if let Some(size) = flags.vram {
+            arguments.push(format!("--vram={size}"));
+        }
+        let gpu = flags.gpu.map(find_gpu).transpose()?;
+        if gpu.is_some() || flags.vram.is_some() {
+            arguments.push("--device=cuda".to_string());
+        }
+        let mut settings = settings(Command::Train, &arguments)?;
+        let preset = settings.uses_preset();
+        // `--vram` alone is a limit on the GPU that is here, unless it has less than that.
+        let elsewhere = gpu.is_some() || (flags.vram.is_some() && !is_here(&settings)?);
+        let present = if elsewhere { 0 } else { device::gpu_count() };
+        let on_gpu = elsewhere || (present == 0 && speaks_of_a_gpu(&settings)?);
+        let environment =
+            Environment { cuda_devices: present.max(u32::from(on_gpu)), ..environment() };
+        let resumed = setup::checkpoint_to_resume(&mut settings, &environment)?;
+        let (saved, unused) = resumed.unzip();
+        let (mut run, found) = resolve(&settings, &environment)?;
+        let found = found.into_iter().chain(unused.into_iter().flatten());
+        let mut notices: Vec<String> = found.map(|notice| notice.to_string()).collect();
+        if preset {
+            notices.push("no config, no dataset: the built-in preset of `train`".to_string());
+        }
+        let dims = match &saved {
+            Some(document) => setup::resumed_dims(&mut run, document)?,
+            None => {
+                let (rows, notice) = vocabulary(&run)?;
+                notices.extend(notice);
+                run.dims(rows)?
+            }
+        };
+        if let InitFrom::Gpt2(name) = run.init_from {
+            notices.push(format!(
+                "init_from='{}': planned with its sizes, but `train` refuses it: this version \
+                 cannot read OpenAI's weights yet",
+                name.word()
+            ));
+        }
+        let before = saved.filter(|_| !run.eval_only);
+        if !on_gpu {
+            let here = Device::find(run.device, None)?;
+            let machine = here.machine(&run)?;
+            notices.extend(device::host_notice(&run));
+            return Ok(Planning {
+                run,
+                dims,
+                machine,
+                named: true,
+                here: Some(here),
+                before,
+                notices,
+            });
+        }
+        notices.extend(gpu.filter(|gpu| !gpu.is_supported()).map(too_old));
+        notices.extend(gpu.and_then(|gpu| above_the_card(gpu, &run)));
+        let machine = gpu_machine(gpu, &run)?;
+        let (head, most) = (dims.n_embd / dims.n_head, cuda::largest_head(machine.compute));
+        if head > most {
+            let what = "`train` has kernels for heads of at most";
+            notices.push(format!("heads of {head} ({}): {what} {most}", machine.compute));
+        }
+        let named = gpu.is_some_and(Card::is_supported);
+        Ok(Planning { run, dims, machine, named, here: None, before, notices })
+    }
+
+    /// The lines before the bill.
+    pub fn introduce(&self) {
+        for notice in &self.notices {
+            screen::notice(notice);
+        }
+    }
+
+    /// The plan that a resumed run was saved with, if it still serves; else a new one.
+    pub fn planned(&self, machine: &Machine) -> Result<Planned, TrainError> {
+        let Planning { run, dims, .. } = self;
+        let stored = self.before.as_ref().and_then(|document| document.plan.as_ref());
+        let again = stored.map(|cut| plan_again(run, *dims, machine, cut)).transpose()?;
+        if let Some(Err(why)) = &again {
+            screen::note(&format!("the saved plan is not used again: {why}"));
+        }
+        match again {
+            Some(Ok(planned)) => Ok(planned),
+            _ => Ok(plan_or_suggest(run, *dims, machine, self.here.as_ref())?),
+        }
+    }
+
+    /// The plan, or a refusal with suggestions.
+    pub fn plan(&self) -> Result<PlanReport, TrainError> {
+        let Planning { run, dims, machine, .. } = self;
+        let planned = self.planned(machine)?;
+        let done = self.before.as_ref().map_or(0, |document| document.progress.iteration);
+        let left = &run_length::left_of(run, done);
+        let (prediction, basis) = match &self.here {
+            Some(here) => {
+                let rates = measure::rates(here, run);
+                let basis = match (rates.times.is_empty(), here) {
+                    (true, Device::Cpu(_)) => QUICK,
+                    (true, Device::Cuda(_)) => TABLE,
+                    (false, _) => STEP_TIMES,
+                };
+                (Some(planned.predict(left, &rates)), basis)
+            }
+            None => (self.named.then(|| planned.predict(left, &machine.hardware)), TABLE),
+        };
+        let (bill, host) = (Bill::new(&planned.plan), host_memory(run, &planned, machine));
+        let (run, machine) = (run.clone(), machine.clone());
+        Ok(PlanReport { run, dims: *dims, machine, planned, bill, prediction, basis, host })
+    }
+}
+
+/// A plan, or a refusal with settings that fit. A refusal measures nothing: memory is short. The
+/// table of GPUs, or step times that were kept, say how fast the suggestions are; round figures for
+/// any CPU do not.
+pub fn plan_or_suggest(
+    run: &RunSpec,
+    dims: Dims,
+    machine: &Machine,
+    here: Option<&Device>,
+) -> Result<Planned, SearchError> {
+    plan_for(run, dims, machine).map_err(|error| match error {
+        SearchError::DoesNotFit(mut refusal) => {
+            let times = here.map(measure::find).unwrap_or_default();
+            let is_guess = times.is_empty() && matches!(here, Some(Device::Cpu(_)));
+            let rates = plan::hardware::Hardware { times, ..machine.hardware.clone() };
+            refusal.suggestions = suggestions(run, dims, machine, &rates);
+            for one in refusal.suggestions.iter_mut().filter(|_| is_guess) {
+                one.tokens_per_second = None;
+            }
+            SearchError::DoesNotFit(refusal)
+        }
+        other => other,
+    })
+}
+
+/// Whether the first GPU of this machine has the memory that settings ask for.
+fn is_here(settings: &Settings) -> Result<bool, SpecError> {
+    let (run, _) = resolve(settings, &Environment { cuda_devices: 1, ..environment() })?;
+    let memory = device::gpu_memory(run.device);
+    Ok(match run.vram {
+        Memory::Bytes(asked) => memory.is_some_and(|memory| asked.get() <= memory),
+        Memory::Auto | Memory::Percent(_) => memory.is_some(),
+    })
+}
+
+/// Whether settings alone, without a flag, are for a GPU: a device of theirs, or its memory.
+fn speaks_of_a_gpu(settings: &Settings) -> Result<bool, SpecError> {
+    let (run, _) = resolve(settings, &Environment { cuda_devices: 1, ..environment() })?;
+    Ok(match run.device {
+        spec::RequestedDevice::Cpu => false,
+        spec::RequestedDevice::Cuda(_) => true,
+        spec::RequestedDevice::Auto => run.vram != Memory::Auto,
+    })
+}
+
+/// What is said of a card that `train` has no kernels for.
+fn too_old(card: &Card) -> String {
+    let name = card.name;
+    format!(
+        "`train` refuses the {name}: its kernels need compute capability 8.0 (RTX 30 series, A100 \
+         or newer). This plan is for memory only; no speed is predicted"
+    )
+}
+
+/// No card gives more than it has.
+fn above_the_card(gpu: &Card, run: &RunSpec) -> Option<String> {
+    let memory = gpu.hardware(false).memory;
+    match run.vram {
+        Memory::Bytes(asked) if asked > memory => {
+            let name = gpu.name;
+            Some(format!("vram={asked}: the {name} has {memory}; planning with that"))
+        }
+        _ => None,
+    }
+}
+
+/// A card of the table, or the names that are alike.
+pub fn find_gpu(name: &str) -> Result<&'static Card, SpecError> {
+    Card::find(name).ok_or_else(|| {
+        let shown: String = name.chars().take(40).collect();
+        let nearest = Card::nearest(name, NEAREST, strsim::levenshtein).join(", ");
+        let what = format!(
+            "--gpu '{shown}' is not in the table; the nearest are {nearest} (--gpu list lists all)"
+        );
+        SpecError::Conflict { what }
+    })
+}
+
+/// A card by name, or by the size of its memory alone.
+fn gpu_machine(gpu: Option<&Card>, run: &RunSpec) -> Result<Machine, SpecError> {
+    let single = run.dtype == spec::RequestedDtype::Float32;
+    let need = |what: &str| SpecError::Conflict { what: what.to_string() };
+    let mut device = match gpu {
+        Some(gpu) => gpu.hardware(single),
+        None => find_gpu(UNNAMED)?.hardware(single),
+    };
+    let budget = match (run.vram, gpu) {
+        (Memory::Bytes(bytes), Some(_)) => bytes.min(device.memory),
+        (Memory::Bytes(bytes), None) => bytes,
+        (Memory::Auto, Some(_)) => device.memory,
+        (Memory::Percent(percent), Some(_)) => device::share(device.memory.get(), percent),
+        (Memory::Auto | Memory::Percent(_), None) => {
+            let what = "device='cuda': no GPU is used to plan; name one, e.g. --gpu 'RTX 4070', \
+                        or give its memory, e.g. --vram 8GiB";
+            return Err(need(what));
+        }
+    };
+    if gpu.is_none() {
+        device.name = format!("a GPU with {budget}");
+        device.memory = budget;
+    }
+    // The card is elsewhere, and so is its host: without a word on it there is enough.
+    let host = match run.ram {
+        Memory::Auto => device::share(i64::MAX as u64, 100.0),
+        asked => device::host_budget(asked),
+    };
+    Ok(Machine::gpu(device, run, budget, host))
+}
+
+/// Rows of the vocabulary without opening a data set, and what was assumed.
+fn vocabulary(run: &RunSpec) -> Result<(u64, Option<String>), TrainError> {
+    if let InitFrom::Gpt2(_) = run.init_from {
+        return Ok((u64::from(data::GPT2_IDS), None)); // these models bring their own
+    }
+    let name = &run.dataset;
+    if name == data::BUILTIN {
+        return Ok((u64::from(data::corpus::VOCABULARY), None));
+    }
+    let folder = Path::new("data").join(name);
+    let meta = folder.join("meta.pkl");
+    if meta.exists() {
+        return Ok((u64::from(data::Meta::read(&meta)?.vocab_size), None));
+    }
+    if folder.join("train.bin").exists() {
+        return Ok((model::GPT2_ROWS, None));
+    }
+    let rows = data::known::characters(name).unwrap_or(model::GPT2_ROWS);
+    let notice = format!("data set '{name}' is not here: planned with a vocabulary of {rows}");
+    Ok((rows, Some(notice)))
+}
+
+/// What the host keeps outside the arena. Beside a GPU the program itself is not told: drivers take
+/// what they take there.
+pub fn host_memory(run: &RunSpec, planned: &Planned, machine: &Machine) -> Vec<HostMemory> {
+    let buffers = planned.host.rows().map(|(name, bytes)| HostMemory { name, bytes });
+    let [data, program] = device::beside_any_plan(run);
+    let program = machine.host.is_none().then_some(program);
+    buffers.into_iter().chain([data]).chain(program).collect()
+}
