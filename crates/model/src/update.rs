@@ -6,8 +6,8 @@ use crate::optimizer::{OptimizerSpec, UpdatePart};
 use crate::run_tensors::{Flat, FlatRole, RunTensors, element_offset, missing};
 use plan::ops::{GRAD_NORM_BLOCK, GradNorm, LossScaler, Transfer};
 use plan::{
-    Dtype, Pass, Phase, PlanError, Role, ScheduleBuilder, Scope, SegmentBuilder, SegmentId, Shape,
-    TensorId,
+    Dtype, Lane, Pass, Phase, PlanError, Role, ScheduleBuilder, Scope, SegmentBuilder, SegmentId,
+    Shape, TensorId,
 };
 
 /// Elements of offloaded state that pass through the device at a time: 32 MiB of f32, long enough
@@ -40,6 +40,8 @@ pub(crate) fn segment(
     let partials = segment.local("norm_partials", Dtype::U32, blocks, Role::Workspace)?;
     segment.push(GradNorm { gradients, partials, state })?;
     segment.push(LossScaler { state, scaling: spec.scaling })?;
+    // The norm's partial sums are done with: their bytes may be used by the first window.
+    segment.join(Lane::Copy);
     let mut next = parts.first().map(|part| arrive(&mut segment, part)).transpose()?;
     for (index, part) in parts.iter().enumerate() {
         let here = next.take().unwrap_or_else(|| part.state.clone());
@@ -47,7 +49,7 @@ pub(crate) fn segment(
         change(&mut segment, part, &here, state, spec)?;
         let back = here.into_iter().zip(part.state.iter().copied());
         for (from, to) in back.filter(|(from, to)| from != to) {
-            segment.push(Transfer { from, to })?;
+            segment.push_on(Lane::Copy, Transfer { from, to })?;
         }
     }
     Ok(segment.finish())
@@ -106,7 +108,7 @@ fn arrive(segment: &mut SegmentBuilder<'_>, part: &Part) -> Result<Vec<TensorId>
         if row.scope == Scope::Host {
             let shape = Shape::new(&[part.elements])?;
             *tensor = segment.local(&format!("{} here", row.name), row.dtype, shape, row.role)?;
-            segment.push(Transfer { from, to: *tensor })?;
+            segment.push_on(Lane::Copy, Transfer { from, to: *tensor })?;
         }
     }
     Ok(here)

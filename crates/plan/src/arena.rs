@@ -7,6 +7,7 @@
 
 use crate::bytes::Bytes;
 use crate::error::PlanError;
+use crate::lanes::{Extent, Order};
 use crate::lifetimes::{Live, lifetimes, live_bytes};
 use crate::schedule::{Schedule, SegmentId};
 use crate::tensor::{Phase, Scope, TensorId};
@@ -174,10 +175,13 @@ fn place_segment(
     let alive = live_bytes(schedule, segment, &lives).ok_or_else(overflow)?;
     let peak = alive.iter().copied().max().unwrap_or(Bytes::ZERO);
     let fullest = alive.iter().position(|&bytes| bytes == peak).unwrap_or(0);
+    let order = Order::new(&schedule.segment(segment).steps);
+    let extents = order.extents(schedule, segment);
     let mut items = Vec::with_capacity(lives.len());
-    for (&tensor, &live) in &lives {
+    for ((&tensor, &live), (_, &extent)) in lives.iter().zip(&extents) {
         let size = schedule.tensors.bytes(tensor).aligned().ok_or_else(overflow)?;
-        items.push(Item { size: size.get(), live });
+        let last = order.reach(&extent).max(live.last);
+        items.push(Item { size: size.get(), live, extent, near: Live { last, ..live } });
     }
     let (offsets, height) = pack(&items, fullest, peak.get()).ok_or_else(overflow)?;
     for ((&tensor, &live), offset) in lives.iter().zip(offsets) {
@@ -195,6 +199,10 @@ fn place_segment(
 struct Item {
     size: u64,
     live: Live,
+    /// The same on all lanes: it decides who may have whose bytes.
+    extent: Extent,
+    /// Nobody outside these steps meets it.
+    near: Live,
 }
 
 /// Rounds of the search when the first orders miss the bound; each is one more packing.
@@ -228,7 +236,7 @@ fn starting_orders(items: &[Item], fullest: usize) -> [Vec<usize>; 4] {
     let length = |i: usize| (items[i].live.last - items[i].live.first) as u64;
     let mut stacked: Vec<usize> = (0..items.len()).collect();
     stacked.sort_by_key(|&i| {
-        let Item { size, live } = items[i];
+        let Item { size, live, .. } = items[i];
         let rest = !live.contains(fullest);
         let born = if rest { 0 } else { live.first };
         (rest, born, std::cmp::Reverse(if rest { size } else { live.last as u64 }), i)
@@ -254,8 +262,8 @@ fn pack_in_order(items: &[Item], order: &[usize]) -> Option<(Vec<u64>, u64)> {
     for &index in order {
         let item = items[index];
         let mut at = 0u64;
-        for &other in placed.near(&item.live, &offsets).iter() {
-            if !items[other].live.meets(&item.live) {
+        for &other in placed.near(&item.near, &offsets).iter() {
+            if !items[other].extent.meets(&item.extent) {
                 continue;
             }
             if offsets[other] >= at.checked_add(item.size)? {
@@ -265,7 +273,7 @@ fn pack_in_order(items: &[Item], order: &[usize]) -> Option<(Vec<u64>, u64)> {
         }
         offsets[index] = at;
         height = height.max(at.checked_add(item.size)?);
-        placed.insert(index, &item.live, &offsets);
+        placed.insert(index, &item.near, &offsets);
     }
     Some((offsets, height))
 }
@@ -287,7 +295,7 @@ struct Placed {
 
 impl Placed {
     fn new(items: &[Item]) -> Placed {
-        let steps = items.iter().map(|item| item.live.last + 1).max().unwrap_or(1);
+        let steps = items.iter().map(|item| item.near.last + 1).max().unwrap_or(1);
         let width = steps.div_ceil(SPANS);
         Placed { all: Vec::with_capacity(items.len()), spans: vec![Vec::new(); SPANS], width }
     }
@@ -338,7 +346,8 @@ mod tests {
     use super::*;
 
     fn item(size: u64, first: usize, last: usize) -> Item {
-        Item { size, live: Live { first, last } }
+        let live = Live { first, last };
+        Item { size, live, extent: Extent::on_one_lane(live), near: live }
     }
 
     #[test]

@@ -69,6 +69,21 @@ pub enum Defect {
         /// Bytes that the step's workspace has.
         given: u64,
     },
+    /// Two steps on different lanes touch the same bytes, one of them writes, and neither waits for
+    /// the other.
+    Race {
+        /// The steps.
+        at: [String; 2],
+        /// What they touch there.
+        tensors: [String; 2],
+    },
+    /// A step waits for itself, a later step, a step of its own lane or one that is not there.
+    BadWait {
+        /// Segment and step.
+        at: String,
+        /// The index of the step that it waits for.
+        wait: usize,
+    },
     /// A tensor has no place, a place of the wrong size, or one beyond the arena.
     Misplaced {
         /// Segment.
@@ -107,6 +122,12 @@ impl fmt::Display for Defect {
             }
             Defect::SmallWorkspace { at, needed: None, given } => {
                 write!(f, "{at} has {given} bytes of workspace, more than 2^63 needed")
+            }
+            Defect::Race { at: [first, second], tensors: [a, b] } => {
+                write!(f, "{first} and {second} have no order but share bytes: {a} and {b}")
+            }
+            Defect::BadWait { at, wait } => {
+                write!(f, "{at} waits for step {wait}, which is no earlier step of another lane")
             }
             Defect::Misplaced { segment, tensor, problem } => {
                 write!(f, "{segment}: {tensor} {problem}")

@@ -5,6 +5,7 @@
 //! that step makes the tensor again on its way (the re-emitting form), and the reader waits for it.
 
 use crate::error::PlanError;
+use crate::lanes::derive_waits;
 use crate::ops::{
     Access, GeluBackward, LayerNormBackward, LinearBackwardWeight, NormalisedAgain, Op,
 };
@@ -22,7 +23,9 @@ pub fn recompute(
     if dropped.is_empty() {
         return Ok(());
     }
-    let steps = std::mem::take(&mut schedule.segment_mut(segment).steps);
+    let mut steps = std::mem::take(&mut schedule.segment_mut(segment).steps);
+    // Indexes change: waits are derived again at the end.
+    steps.iter_mut().for_each(|step| step.waits.clear());
     let split = steps.iter().position(|step| step.pass != Pass::Forward).unwrap_or(steps.len());
     let (forward, backward) = steps.split_at(split);
     let kept = kept(schedule, segment, backward, dropped);
@@ -47,7 +50,9 @@ pub fn recompute(
     for step in &out {
         step.op.check(&schedule.tensors)?;
     }
-    schedule.segment_mut(segment).steps = out;
+    let Schedule { tensors, segments } = schedule;
+    segments[segment.index()].steps = out;
+    derive_waits(tensors, &mut segments[segment.index()].steps);
     Ok(())
 }
 

@@ -4,6 +4,7 @@
 use crate::arena::{Placement, Plan};
 use crate::bytes::Bytes;
 use crate::fnv::Fnv;
+use crate::lanes::Lane;
 use crate::ops::Access;
 use crate::schedule::{Pass, Schedule, SegmentId, Step};
 use crate::tensor::{Io, Phase, Role, Scope};
@@ -182,6 +183,14 @@ fn list_step(plan: &Plan, step: &Step, text: &mut String) {
     let attributes = step.op.operation().attributes();
     if !attributes.is_empty() {
         let _ = write!(text, "  [{}]", attributes.join(" "));
+    }
+    // Most plans have one lane and no waits; they are listed as before there were lanes, and so
+    // keep their hash.
+    if step.lane != Lane::Compute {
+        let _ = write!(text, "  on {}", step.lane.name());
+    }
+    for wait in &step.waits {
+        let _ = write!(text, "  after {wait}");
     }
     text.push('\n');
 }

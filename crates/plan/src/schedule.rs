@@ -4,6 +4,7 @@
 use crate::backend::{NoScratch, Scratch};
 use crate::bytes::Bytes;
 use crate::error::PlanError;
+use crate::lanes::{Lane, derive_waits};
 use crate::ops::{Op, Operand};
 use crate::tensor::{Dtype, Io, Phase, Role, Scope, Shape, Tensor, TensorId, Tensors, View};
 use std::collections::{BTreeMap, HashMap};
@@ -31,7 +32,8 @@ pub enum Pass {
     Update,
 }
 
-/// One op at its place.
+/// One op at its place. Steps of a lane run in order; a step also waits for those it names. Running
+/// all steps in the order of the list satisfies every wait.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
     /// What is done.
@@ -40,6 +42,10 @@ pub struct Step {
     pub layer: Option<u32>,
     /// In which pass.
     pub pass: Pass,
+    /// On which lane.
+    pub lane: Lane,
+    /// Indexes of earlier steps on other lanes that must have ended.
+    pub waits: Vec<usize>,
 }
 
 impl Step {
@@ -200,11 +206,15 @@ impl ScheduleBuilder {
         let unique = numbered(&self.segment_names, name);
         *self.segment_names.entry(name.to_string()).or_insert(0) += 1;
         self.segments.push(Segment { name: unique, phase, steps: Vec::new() });
-        SegmentBuilder { builder: self, id, layer: None, pass: Pass::Forward }
+        let waits = Default::default();
+        SegmentBuilder { builder: self, id, layer: None, pass: Pass::Forward, waits }
     }
 
-    /// The finished schedule.
-    pub fn finish(self) -> Schedule {
+    /// The finished schedule, with the waits that operands make necessary.
+    pub fn finish(mut self) -> Schedule {
+        for segment in &mut self.segments {
+            derive_waits(&self.tensors, &mut segment.steps);
+        }
         Schedule { tensors: self.tensors, segments: self.segments }
     }
 }
@@ -228,6 +238,8 @@ pub struct SegmentBuilder<'a> {
     id: SegmentId,
     layer: Option<u32>,
     pass: Pass,
+    /// By lane: what its next step waits for, beside what its operands make necessary.
+    waits: [Vec<usize>; Lane::COUNT],
 }
 
 impl SegmentBuilder<'_> {
@@ -309,11 +321,26 @@ impl SegmentBuilder<'_> {
 
     /// Checks the op's shape rule and appends it.
     pub fn push(&mut self, op: impl Into<Op>) -> Result<(), PlanError> {
+        self.push_on(Lane::Compute, op)
+    }
+
+    /// The same on a lane.
+    pub fn push_on(&mut self, lane: Lane, op: impl Into<Op>) -> Result<(), PlanError> {
         let op = op.into();
         op.check(&self.builder.tensors)?;
-        let step = Step { op, layer: self.layer, pass: self.pass };
+        let waits = std::mem::take(&mut self.waits[lane.index()]);
+        let step = Step { op, layer: self.layer, pass: self.pass, lane, waits };
         self.builder.segments[self.id.0].steps.push(step);
         Ok(())
+    }
+
+    /// Lets the next step of a lane wait for all steps so far. What they have done with is free
+    /// then, and its bytes can be used by that lane.
+    pub fn join(&mut self, lane: Lane) {
+        let steps = &self.builder.segments[self.id.0].steps;
+        let last_of = |other: &Lane| steps.iter().rposition(|step| step.lane == *other);
+        let others = Lane::ALL.iter().filter(|&&other| other != lane);
+        self.waits[lane.index()] = others.filter_map(last_of).collect();
     }
 
     /// As [`SegmentBuilder::push`], for an op with a workspace: one run-wide tensor that all such
@@ -352,6 +379,7 @@ impl SegmentBuilder<'_> {
             id: self.id,
             layer: None,
             pass: Pass::Backward,
+            waits: Default::default(),
         };
         let mut backward = Backward { segment, parameter_gradients, delivered, op: "nothing" };
         for step in forward.iter().rev() {

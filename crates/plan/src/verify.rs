@@ -1,5 +1,6 @@
 //! The proof that a plan is sound, made from the plan alone: nothing of placement's reasoning is
-//! reused. Each segment is played on a shadow of the arena that remembers who wrote every byte.
+//! reused. Each segment is played on a shadow of the arena that remembers who wrote every byte, one
+//! step after the other; and no two steps race, so that lanes change nothing of that.
 //! [`Proved`] is the proof as a type: backends accept nothing else.
 
 use crate::arena::{Placement, Plan, SegmentLayout};
@@ -7,6 +8,7 @@ use crate::backend::Scratch;
 use crate::bytes::Bytes;
 use crate::defect::Defect;
 use crate::ops::Access;
+use crate::races::{Race, is_wait_sound, races};
 use crate::schedule::SegmentId;
 use crate::tensor::{Io, Scope, TensorId};
 use std::collections::BTreeMap;
@@ -204,6 +206,7 @@ impl<'a> SegmentCheck<'a> {
             }
         }
         let steps = &self.plan.schedule.segment(self.segment).steps;
+        let mut all_touched = Vec::with_capacity(steps.len());
         for (index, step) in steps.iter().enumerate() {
             if let Err(error) = step.op.check(&self.plan.schedule.tensors) {
                 let (at, problem) = (self.at(index), error.to_string());
@@ -221,10 +224,12 @@ impl<'a> SegmentCheck<'a> {
                     defects.push(Defect::ReadBeforeWrite { at, tensor });
                 }
             }
-            for touch in touched.into_iter().filter(|touch| touch.access != Access::Read) {
-                shadow.write(touch.range, touch.root);
+            for touch in touched.iter().filter(|touch| touch.access != Access::Read) {
+                shadow.write(touch.range.clone(), touch.root);
             }
+            all_touched.push(touched);
         }
+        self.lanes(&all_touched, defects);
         for place in &self.layout.placements {
             let output = self.is_io(place.tensor, Io::Output);
             let kept = output || self.plan.schedule.is_held(place.tensor, self.segment);
@@ -232,6 +237,26 @@ impl<'a> SegmentCheck<'a> {
                 let at = format!("{} (what follows it)", self.segment_name());
                 let tensor = self.name(place.tensor);
                 defects.push(Defect::ReadBeforeWrite { at, tensor });
+            }
+        }
+    }
+
+    /// Waits are for earlier steps of other lanes, and steps that touch common bytes have an order:
+    /// with that, whatever the lanes do is as good as the steps one after the other.
+    fn lanes(&self, touched: &[Vec<Touch>], defects: &mut Vec<Defect>) {
+        let steps = &self.plan.schedule.segment(self.segment).steps;
+        for (index, step) in steps.iter().enumerate() {
+            for &wait in step.waits.iter().filter(|&&w| !is_wait_sound(steps, index, w)) {
+                defects.push(Defect::BadWait { at: self.at(index), wait });
+            }
+        }
+        for Race { first, second } in races(steps, touched) {
+            let tensors = [first, second].map(|step| touched[step].iter());
+            let [mut a, b] = tensors;
+            let hit = a.find_map(|a| b.clone().find(|b| a.conflicts(b)).map(|b| [a, b]));
+            if let Some(pair) = hit {
+                let (steps, tensors) = ([first, second], pair.map(|touch| self.name(touch.tensor)));
+                defects.push(Defect::Race { at: steps.map(|step| self.at(step)), tensors });
             }
         }
     }
@@ -277,9 +302,7 @@ impl<'a> SegmentCheck<'a> {
     fn aliases(&self, step: usize, touched: &[Touch], defects: &mut Vec<Defect>) {
         for (index, a) in touched.iter().enumerate() {
             for b in &touched[index + 1..] {
-                let written = a.access != Access::Read || b.access != Access::Read;
-                let shared = a.range.start < b.range.end && b.range.start < a.range.end;
-                if written && shared {
+                if a.conflicts(b) {
                     let tensors = [self.name(a.tensor), self.name(b.tensor)];
                     defects.push(Defect::Aliased { at: self.at(step), tensors });
                 }
@@ -288,11 +311,20 @@ impl<'a> SegmentCheck<'a> {
     }
 }
 
-struct Touch {
+/// Bytes that a step touches.
+pub(crate) struct Touch {
     tensor: TensorId,
     root: TensorId,
-    access: Access,
-    range: std::ops::Range<u64>,
+    pub(crate) access: Access,
+    pub(crate) range: std::ops::Range<u64>,
+}
+
+impl Touch {
+    /// Whether there are common bytes, and one of the two writes them.
+    fn conflicts(&self, other: &Touch) -> bool {
+        let written = self.access != Access::Read || other.access != Access::Read;
+        written && self.range.start < other.range.end && other.range.start < self.range.end
+    }
 }
 
 /// Who wrote each byte last: disjoint intervals, start → (end, owner).
