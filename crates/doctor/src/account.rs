@@ -1,44 +1,45 @@
-//! Where the memory was: a table that adds up to the message's numbers, or says what is left.
+//! What held the memory: a table whose rows add up to the message's numbers; a row shows any
+//! unexplained rest.
 
 use crate::log::Log;
 use crate::torch::{Alive, Birth, Phase, Played};
 use plan::Role;
 
-/// A row's meaning.
+/// What a row of the table counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum What {
     /// Weights.
     Parameters,
-    /// What autocast keeps of them.
+    /// 16-bit copies of the weights, kept by autocast.
     Copies,
-    /// Of the parameters.
+    /// Gradients of the parameters.
     Gradients,
-    /// Adam's two averages.
+    /// Adam's two moments.
     Adam,
-    /// Saved for backward.
+    /// Activations saved for the backward pass.
     Activations,
-    /// Of the batch at hand, with what the loss makes of them.
+    /// Logits of the current batch, and the tensors that the loss derives from them.
     Logits,
-    /// Of the batch before, still referenced.
+    /// Logits of the previous batch, still referenced.
     StaleLogits,
-    /// Of the matrix library.
+    /// Workspace of cuBLAS.
     Workspace,
     /// Token ids.
     Tokens,
-    /// Held by PyTorch's tensors and not explained by this model of the run.
+    /// Held by tensors that our model of the run does not explain.
     Unexplained,
-    /// Reserved by PyTorch, in no tensor.
+    /// Reserved by PyTorch but not used by any tensor.
     Fragments,
-    /// Driver, libraries, kernels.
+    /// CUDA context: driver, libraries, kernels.
     Context,
     /// Other programs on the card.
     Others,
-    /// Free.
+    /// Free memory.
     Free,
 }
 
 impl What {
-    /// All, in the order of the table.
+    /// All rows, in the order of the table.
     pub const ALL: [What; 14] = [
         What::Parameters,
         What::Copies,
@@ -56,7 +57,7 @@ impl What {
         What::Free,
     ];
 
-    /// The word of documents.
+    /// Its name in JSON documents.
     pub const fn name(self) -> &'static str {
         match self {
             What::Parameters => "parameters",
@@ -77,11 +78,11 @@ impl What {
     }
 }
 
-/// Smaller differences are rounding of what is printed.
+/// Smaller differences come from the rounding of printed numbers.
 const NOTHING: u64 = 24 << 20;
 
-/// The table of a log: what PyTorch's tensors are, by the moment at which it died, and what is
-/// around them.
+/// Builds the table of a log: PyTorch's tensors at the moment of the failure, and the memory
+/// outside them.
 pub fn account(log: &Log, moment: Option<(&Played, &Birth)>) -> Vec<(What, u64)> {
     let mut rows: Vec<(What, u64)> = Vec::new();
     let message = &log.message;
@@ -105,7 +106,7 @@ pub fn account(log: &Log, moment: Option<(&Played, &Birth)>) -> Vec<(What, u64)>
         rows.push((What::Context, process.saturating_sub(torch)));
     }
     rows.extend(other_programs(log).map(|bytes| (What::Others, bytes)));
-    // Below a cap, what is free on the card is not for this run.
+    // Under a cap, this run cannot use all the free memory of the card.
     let free = bytes(&message.free).filter(|_| message.allowed.is_none());
     rows.extend(free.map(|bytes| (What::Free, bytes)));
     rows.retain(|(what, bytes)| *bytes > 0 && (*what != What::Unexplained || *bytes > NOTHING));
@@ -113,9 +114,9 @@ pub fn account(log: &Log, moment: Option<(&Played, &Birth)>) -> Vec<(What, u64)>
     rows
 }
 
-/// The model of the run may say a little more than there was: it is taken off the activations,
-/// which it knows least well, or a trifle off the largest row. If it says much more, it is not this
-/// run's, and nothing is explained.
+/// Our model of the run may predict a little more than there was. The excess is subtracted from the
+/// activations, which are the least certain, or from the largest row if it is tiny. If the excess
+/// is large, the model does not fit this run, and nothing is explained.
 fn take_off(rows: &mut Vec<(What, u64)>, too_much: u64) {
     if too_much == 0 {
         return;
@@ -129,12 +130,12 @@ fn take_off(rows: &mut Vec<(What, u64)>, too_much: u64) {
     }
 }
 
-/// Bytes of the card that are neither free nor this process's.
+/// Bytes of the card that are neither free nor held by this process.
 pub fn other_programs(log: &Log) -> Option<u64> {
     let message = &log.message;
     let listed: u64 = message.others.iter().map(|(_, size)| size.bytes).sum();
     let counted = match (&message.capacity, &message.free, &message.process) {
-        // Drivers that print nonsense print 0 bytes free, too.
+        // Drivers that print impossible numbers also print 0 bytes free.
         (_, Some(free), _) if free.bytes == 0 || !message.nonsense.is_empty() => 0,
         (Some(capacity), Some(free), Some(process)) => {
             capacity.bytes.saturating_sub(free.bytes).saturating_sub(process.bytes)
@@ -163,8 +164,8 @@ fn by_kind(held: &[Alive], birth: &Birth) -> Vec<(What, u64)> {
     What::ALL.map(sum).into_iter().filter(|(_, bytes)| *bytes > 0).collect()
 }
 
-/// Logits of a batch that is over, while the next one's are made: in an evaluation the loop's
-/// variable holds them, in training the same until the forward pass has ended.
+/// Whether these are logits of a finished batch while the next batch's are computed. The loop's
+/// variable holds them: in an evaluation, and in training until the forward pass has ended.
 fn is_stale(alive: &Alive, held: &[Alive], birth: &Birth) -> bool {
     let evaluation = alive.name == "eval logits" && birth.name == "eval logits, next batch";
     let forward = birth.phase == Phase::Forward && alive.name == "logits";

@@ -1,19 +1,19 @@
-//! The usual advice for an out-of-memory error, and what each piece of it is worth in this case:
-//! one table, each row judged by the model of the run's memory or by what the log says.
+//! The usual advice for an out-of-memory error, and what each piece is worth here. One table; each
+//! row is judged by our model of the run's memory or by the log.
 
-use crate::case::Case;
 use crate::diagnosis::Cause;
 use crate::fixes::{device_bytes, needs};
 use crate::log::Log;
+use crate::recovered::RecoveredRun;
 use crate::torch::{Phase, TorchRun, peaks};
 use model::Dims;
 use plan::Dtype;
 use search::SearchError;
 
-/// What people advise.
+/// A piece of advice that people usually give.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advice {
-    /// A smaller batch with more accumulation.
+    /// A smaller micro-batch with more accumulation steps.
     SmallerBatch,
     /// `eval_batch_size`.
     EvalBatchSize,
@@ -54,7 +54,7 @@ pub enum Advice {
 }
 
 impl Advice {
-    /// All, in the order of the table.
+    /// All advice, in the order of the table.
     pub const ALL: [Advice; 19] = [
         Advice::SmallerBatch,
         Advice::EvalBatchSize,
@@ -77,7 +77,7 @@ impl Advice {
         Advice::DeviceCpu,
     ];
 
-    /// The words of documents.
+    /// Its name in JSON documents.
     pub const fn name(self) -> &'static str {
         match self {
             Advice::SmallerBatch => "smaller batch_size, more gradient_accumulation_steps",
@@ -103,21 +103,21 @@ impl Advice {
     }
 }
 
-/// What a piece of advice is worth here.
+/// What a piece of advice is worth for this run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It lowers the peak.
     Helps,
-    /// It would run, slowly.
+    /// The run would fit, but slowly.
     CostsOnlyTime,
-    /// The peak stays.
+    /// The peak does not change.
     DoesNothing,
-    /// It makes it worse, or is not what it seems.
+    /// It makes things worse, or rests on a mistake.
     Wrong,
 }
 
 impl Verdict {
-    /// The word of documents.
+    /// Its name in JSON documents.
     pub const fn name(self) -> &'static str {
         match self {
             Verdict::Helps => "helps",
@@ -128,101 +128,108 @@ impl Verdict {
     }
 }
 
-/// A piece of advice, judged.
+/// A piece of advice with its verdict.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judged {
-    /// Which.
+    /// The advice.
     pub advice: Advice,
-    /// What it is worth.
+    /// Whether it helps.
     pub verdict: Verdict,
-    /// Bytes that it saves at the fullest moment; negative if it takes more.
+    /// Bytes that it saves at the peak; negative if it takes more.
     pub bytes: i64,
-    /// Why, in one sentence.
+    /// The reason.
     pub note: Note,
 }
 
-/// The reasons. Each has a sentence in every language.
+/// Reasons for verdicts. Each has a sentence in every language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Note {
     /// Halving the batch.
     HalfBatch,
     /// Already one sequence.
     BatchIsOne,
-    /// nanoGPT has no such key, and training would die next.
+    /// nanoGPT has no such key, and training would run out of memory next.
     NoSuchKeyAndTrainingDies,
     /// nanoGPT has no such key; with it, evaluation alone would fit.
     NoSuchKeyButEvalWouldFit,
-    /// Batches come one after another.
+    /// Batches are evaluated one after another.
     OneBatchAtATime,
-    /// It only moves the moment.
+    /// It only delays the failure.
     OnlyMovesTheMoment,
     /// Half the context.
     HalfContext,
     /// One head narrower.
     Narrower,
-    /// There is no narrower one.
+    /// No narrower model exists.
     NoNarrower,
     /// Evaluation keeps no activations.
     NothingToCheckpointInEval,
-    /// nanoGPT has none; it lowers activations only.
+    /// nanoGPT has no checkpointing; it would only lower activations.
     CheckpointLowersActivations,
     /// Eager keeps more copies.
     EagerTakesMore,
-    /// It is eager already.
+    /// The run is already eager.
     AlreadyEager,
-    /// Its graphs have memory of their own.
+    /// CUDA graphs have their own memory pools.
     GraphsTakeMore,
-    /// Enough is reserved, in pieces.
+    /// Enough memory is reserved, but fragmented.
     PiecesAreEnough,
-    /// The memory is needed, not in pieces.
+    /// The memory is really needed; fragmentation is not the cause.
     NotFragmentation,
-    /// It is on.
+    /// It is already on.
     AlreadyOn,
     /// PyTorch empties its cache before it gives up.
     CacheIsEmptied,
-    /// The first training step dies instead.
+    /// The first training step would fail instead.
     TrainingDiesInstead,
-    /// Evaluation leaves, slowly.
+    /// Evaluation moves to the CPU and becomes slow.
     EvalLeaves,
-    /// They hold that much.
+    /// Other programs hold that much.
     OthersHold,
-    /// None are seen.
+    /// No other program is visible.
     NoOthers,
-    /// Two bytes either way.
+    /// Both formats take two bytes.
     SameBytes,
-    /// Every GPU holds all of it.
+    /// Every GPU holds the whole model.
     EachHoldsAll,
     /// The data set is on the disk and in host memory.
     DataIsNotThere,
     /// The tensors are the same.
     SameTensors,
-    /// It runs, many times slower.
+    /// It would run many times slower.
     ManyTimesSlower,
-    /// Nothing needs to be saved.
+    /// The run fits as it is.
     FitsAlready,
-    /// Weights, gradients and Adam's state are too much by themselves.
+    /// Weights, gradients and Adam's state alone do not fit.
     StateAlone,
     /// 16-bit activations and logits.
     HalfTheBytes,
-    /// Attention without T x T.
+    /// Attention without a T x T matrix.
     FlashAttention,
 }
 
-/// Every piece of advice, for this run.
+/// Judges every piece of advice for this run.
 pub fn judge(
-    case: &Case,
+    recovered: &RecoveredRun,
     log: Option<&Log>,
     cause: Cause,
     budget: u64,
     others: u64,
 ) -> Result<Vec<Judged>, SearchError> {
-    let before = device_bytes(&case.torch)?;
-    let judge =
-        Judge { case, log, cause, budget, others, before, training: training(&case.torch)? };
+    let before = device_bytes(&recovered.torch)?;
+    let judge = Judge {
+        recovered,
+        log,
+        cause,
+        budget,
+        others,
+        before,
+        training: training(&recovered.torch)?,
+    };
     Advice::ALL.into_iter().map(|advice| judge.one(advice)).collect()
 }
 
-/// Those that a message alone can judge.
+/// Judges the advice for which the message alone is enough.
 pub fn judge_message(log: &Log, cause: Cause, others: u64) -> Vec<Judged> {
     let expandable = match (log.message.expandable, cause, log.message.unallocated.as_ref()) {
         (true, _, _) => (DoesNothing, 0, Note::AlreadyOn),
@@ -249,7 +256,7 @@ pub fn judge_message(log: &Log, cause: Cause, others: u64) -> Vec<Judged> {
     rows.map(|(advice, (verdict, bytes, note))| Judged { advice, verdict, bytes, note }).to_vec()
 }
 
-/// Bytes of the card that training alone takes.
+/// Bytes of the card that training takes, without evaluation.
 fn training(run: &TorchRun) -> Result<u64, SearchError> {
     let evaluates = |phase: Phase| matches!(phase, Phase::FirstEval | Phase::Eval);
     let peaks = peaks(run)?;
@@ -258,7 +265,7 @@ fn training(run: &TorchRun) -> Result<u64, SearchError> {
 }
 
 struct Judge<'a> {
-    case: &'a Case,
+    recovered: &'a RecoveredRun,
     log: Option<&'a Log>,
     cause: Cause,
     budget: u64,
@@ -304,15 +311,15 @@ impl Judge<'_> {
         Ok(self.before as i64 - device_bytes(run)? as i64)
     }
 
-    /// Whether what every batch needs is too much already.
+    /// Whether weights, gradients and optimizer state alone do not fit.
     fn state_alone(&self) -> Result<bool, SearchError> {
-        let one = TorchRun { batch: 1, eval_batch: 1, ..self.case.torch.clone() };
+        let one = TorchRun { batch: 1, eval_batch: 1, ..self.recovered.torch.clone() };
         let state = peaks(&one)?.into_iter().find(|peak| peak.phase == Phase::Optimizer);
         Ok(state.is_some_and(|peak| needs(peak.bytes) > self.budget))
     }
 
     fn smaller_batch(&self) -> Result<(Verdict, i64, Note), SearchError> {
-        let torch = &self.case.torch;
+        let torch = &self.recovered.torch;
         if torch.batch < 2 {
             return Ok((DoesNothing, 0, Note::BatchIsOne));
         }
@@ -326,10 +333,10 @@ impl Judge<'_> {
     }
 
     fn float16(&self) -> Result<(Verdict, i64, Note), SearchError> {
-        if self.case.torch.compute != Dtype::F32 {
+        if self.recovered.torch.compute != Dtype::F32 {
             return Ok((DoesNothing, 0, Note::SameBytes));
         }
-        let run = TorchRun { compute: Dtype::F16, ..self.case.torch.clone() };
+        let run = TorchRun { compute: Dtype::F16, ..self.recovered.torch.clone() };
         Ok((Helps, self.saved(&run)?, Note::HalfTheBytes))
     }
 
@@ -342,7 +349,7 @@ impl Judge<'_> {
     }
 
     fn half_context(&self) -> Result<(Verdict, i64, Note), SearchError> {
-        let torch = &self.case.torch;
+        let torch = &self.recovered.torch;
         if self.state_alone()? {
             return Ok((DoesNothing, 0, Note::StateAlone));
         }
@@ -353,35 +360,36 @@ impl Judge<'_> {
     }
 
     fn narrower(&self) -> Result<(Verdict, i64, Note), SearchError> {
-        let dims = self.case.dims;
+        let dims = self.recovered.dims;
         let head = dims.n_embd / dims.n_head.max(1);
         if dims.n_head < 2 {
             return Ok((DoesNothing, 0, Note::NoNarrower));
         }
         let dims = Dims { n_head: dims.n_head - 1, n_embd: dims.n_embd - head, ..dims };
-        let run = TorchRun { dims, ..self.case.torch.clone() };
+        let run = TorchRun { dims, ..self.recovered.torch.clone() };
         Ok((Helps, self.saved(&run)?, Note::Narrower))
     }
 
-    /// Judged where it could act: by what training takes with it and without.
+    /// Checkpointing only affects training, so compare training with and without it.
     fn checkpointing(&self) -> Result<(Verdict, i64, Note), SearchError> {
         let evaluates = |phase: Phase| matches!(phase, Phase::FirstEval | Phase::Eval);
-        let evaluation = peaks(&self.case.torch)?.into_iter().filter(|peak| evaluates(peak.phase));
+        let evaluation =
+            peaks(&self.recovered.torch)?.into_iter().filter(|peak| evaluates(peak.phase));
         let evaluation = evaluation.map(|peak| needs(peak.bytes)).max().unwrap_or(0);
         if self.training <= self.budget || evaluation > self.budget {
             return Ok((DoesNothing, 0, Note::NothingToCheckpointInEval));
         }
-        let run = TorchRun { checkpointed: true, ..self.case.torch.clone() };
+        let run = TorchRun { checkpointed: true, ..self.recovered.torch.clone() };
         let saved = self.training as i64 - training(&run)? as i64;
         let verdict = if saved > self.training as i64 / 50 { Helps } else { DoesNothing };
         Ok((verdict, saved.max(0), Note::CheckpointLowersActivations))
     }
 
     fn eager(&self) -> Result<(Verdict, i64, Note), SearchError> {
-        if !self.case.torch.compiled {
+        if !self.recovered.torch.compiled {
             return Ok((DoesNothing, 0, Note::AlreadyEager));
         }
-        let run = TorchRun { compiled: false, ..self.case.torch.clone() };
+        let run = TorchRun { compiled: false, ..self.recovered.torch.clone() };
         Ok((Wrong, self.saved(&run)?, Note::EagerTakesMore))
     }
 

@@ -1,11 +1,11 @@
-//! The whole answer: phase, tensor, cause, where the memory was, what to change, which command runs
-//! it here. What the log does not tell is listed, not guessed.
+//! The whole diagnosis: phase, tensor, cause, what held the memory, what to change, and which
+//! fitGPT command runs it. What the log does not say is listed as unknown, not guessed.
 
 use crate::account::{What, account, other_programs};
 use crate::advice::{Judged, judge, judge_message};
-use crate::case::Case;
 use crate::fixes::{self, Fix};
 use crate::log::{Dialect, Log, LogPhase};
+use crate::recovered::RecoveredRun;
 use crate::tensor::{
     ATTENTION_SCORES, Confidence, Named, attention_scores, in_general, of_code, of_run,
     parameter_in_general,
@@ -15,31 +15,31 @@ use plan::hardware::Card;
 use plan::{Bytes, Role};
 use search::{Machine, SearchError, first_suggestion, plan_for};
 
-/// Why it died.
+/// Why the run ran out of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// Scores of the next token, or what the loss makes of them.
+    /// The logits, or tensors that the loss derives from them.
     Logits,
-    /// Those of the batch before are still referenced.
+    /// The logits of the previous batch are still referenced.
     StaleLogits,
-    /// What is saved for backward.
+    /// Activations saved for the backward pass.
     Activations,
-    /// Positions x positions.
+    /// The T x T attention scores.
     AttentionScores,
-    /// Adam's averages.
+    /// Adam's moments.
     OptimizerState,
     /// The model itself, or its gradients.
     Weights,
-    /// Enough is reserved, not in one piece.
+    /// Enough memory is reserved, but not in one piece.
     Fragmentation,
-    /// Other programs hold what is missing.
+    /// Other programs hold the missing memory.
     OtherProcess,
-    /// The log does not tell.
+    /// The log does not say.
     Unknown,
 }
 
 impl Cause {
-    /// The word of documents.
+    /// Its name in JSON documents.
     pub const fn name(self) -> &'static str {
         match self {
             Cause::Logits => "logits",
@@ -55,75 +55,75 @@ impl Cause {
     }
 }
 
-/// Something that the log does not tell, and what would settle it.
+/// Something that the log does not say. Its sentence says how to find out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unknown {
-    /// How much was asked for.
+    /// How much memory was requested.
     Requested,
     /// How much memory there is.
     Budget,
-    /// Which settings it ran with.
+    /// The settings of the run.
     Settings,
-    /// What it was doing.
+    /// The phase of the run.
     Phase,
-    /// Whether the echoed settings are the model's.
+    /// Whether the echoed settings match the model.
     Model,
 }
 
-/// What is known about a death.
+/// What is known about the failure.
 pub struct Diagnosis {
-    /// The log, where there is one.
+    /// The log, if there is one.
     pub log: Option<Log>,
-    /// The run, where it is known.
-    pub case: Option<Case>,
-    /// What it was doing.
+    /// The run, if it is known.
+    pub recovered: Option<RecoveredRun>,
+    /// The phase in which it failed.
     pub phase: LogPhase,
-    /// What did not fit.
+    /// The tensor that did not fit.
     pub tensor: Option<Named>,
-    /// Why.
+    /// Why it failed.
     pub cause: Cause,
-    /// Memory that this run could have had.
+    /// Memory available to this run.
     pub budget: Option<u64>,
-    /// Where the memory was.
+    /// What held the memory.
     pub memory: Vec<(What, u64)>,
     /// The predicted peak of each phase in PyTorch.
     pub peaks: Vec<Peak>,
-    /// The usual advice, judged.
+    /// The usual advice with verdicts.
     pub advice: Vec<Judged>,
-    /// What to change in nanoGPT, the best first.
+    /// Changes to nanoGPT's settings that fit, the best first.
     pub fixes: Vec<Fix>,
-    /// The command that runs it here.
+    /// The fitGPT command that runs it.
     pub fitgpt: Option<FitgptCommand>,
-    /// What is not known.
+    /// What remains unknown.
     pub unknown: Vec<Unknown>,
 }
 
-/// How fitGPT runs the same.
+/// How fitGPT runs the same model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FitgptCommand {
-    /// Behind `fitgpt train`.
+    /// Arguments of `fitgpt train`.
     pub arguments: Vec<String>,
-    /// Bytes of the device that its plan takes.
+    /// Device memory of its plan.
     pub device_bytes: u64,
-    /// Whether it runs as it was typed.
+    /// Whether the settings are unchanged.
     pub unchanged: bool,
 }
 
 impl Diagnosis {
-    /// Of a log, of settings, or of both; `card` and `vram` are what the user says of the GPU.
+    /// Diagnoses a log, settings, or both. `card` and `vram` are what the user says about the GPU.
     pub fn new(
         log: Option<Log>,
-        case: Option<Case>,
+        recovered: Option<RecoveredRun>,
         card: Option<&'static Card>,
         vram: Option<u64>,
     ) -> Result<Diagnosis, SearchError> {
-        // Settings that contradict the log are not the run's: nothing is said of them.
-        let agrees = match (&case, &log) {
-            (Some(case), Some(log)) => case.agrees_with(log),
+        // Settings that contradict the log do not belong to this run, so ignore them.
+        let agrees = match (&recovered, &log) {
+            (Some(recovered), Some(log)) => recovered.agrees_with(log),
             _ => true,
         };
-        let known = case.as_ref().filter(|_| agrees);
-        let played = known.map(|case| play(&case.torch)).transpose()?;
+        let known = recovered.as_ref().filter(|_| agrees);
+        let played = known.map(|recovered| play(&recovered.torch)).transpose()?;
         let peaks = played.as_ref().map_or(Vec::new(), Played::peaks);
         let budget = budget(log.as_ref(), card, vram);
         let tensor = log.as_ref().and_then(|log| name(log, known, played.as_ref()));
@@ -137,27 +137,30 @@ impl Diagnosis {
         };
         let cause = cause(log.as_ref(), tensor.as_ref(), &memory, (&peaks, budget), phase);
         let fixes = match (known, budget) {
-            (Some(case), Some(budget)) => fixes::fixes(case, budget, card)?,
+            (Some(recovered), Some(budget)) => fixes::fixes(recovered, budget, card)?,
             _ => Vec::new(),
         };
         let others = log.as_ref().and_then(other_programs).unwrap_or(0);
         let advice = match (known, budget, &log) {
-            (Some(case), Some(budget), _) => judge(case, log.as_ref(), cause, budget, others)?,
+            (Some(recovered), Some(budget), _) => {
+                judge(recovered, log.as_ref(), cause, budget, others)?
+            }
             (_, _, Some(log)) if log.message.requested.is_some() => {
                 judge_message(log, cause, others)
             }
             _ => Vec::new(),
         };
-        let resumes = known.is_some_and(|case| case.run.init_from != spec::InitFrom::Scratch);
+        let resumes =
+            known.is_some_and(|recovered| recovered.run.init_from != spec::InitFrom::Scratch);
         let fitgpt = match (known, budget) {
             // PyTorch's checkpoints cannot be read yet.
-            (Some(case), Some(budget)) if !resumes => fitgpt(case, card, budget)?,
+            (Some(recovered), Some(budget)) if !resumes => fitgpt(recovered, card, budget)?,
             _ => None,
         };
-        let unknown = unknown(log.as_ref(), case.as_ref(), budget);
+        let unknown = unknown(log.as_ref(), recovered.as_ref(), budget);
         Ok(Diagnosis {
             log,
-            case,
+            recovered,
             phase,
             tensor,
             cause,
@@ -172,7 +175,8 @@ impl Diagnosis {
     }
 }
 
-/// What the run could have had: what the user says, the cap, or the card less other programs.
+/// Memory available to the run: what the user says, the cap, or the card's memory minus other
+/// programs.
 fn budget(log: Option<&Log>, card: Option<&Card>, vram: Option<u64>) -> Option<u64> {
     if vram.is_some() {
         return vram;
@@ -186,16 +190,17 @@ fn budget(log: Option<&Log>, card: Option<&Card>, vram: Option<u64>) -> Option<u
     said.or_else(|| card.map(|card| card.hardware(false).memory.get()))
 }
 
-fn name(log: &Log, case: Option<&Case>, played: Option<&Played>) -> Option<Named> {
+fn name(log: &Log, recovered: Option<&RecoveredRun>, played: Option<&Played>) -> Option<Named> {
     let requested = log.message.requested.as_ref()?;
-    let known = case.filter(|case| case.agrees_with(log)).and(played);
-    if let Some(case) = case.filter(|_| log.run.slow_attention)
-        && let Some(scores) = attention_scores(requested, &case.torch)
+    let known = recovered.filter(|recovered| recovered.agrees_with(log)).and(played);
+    if let Some(recovered) = recovered.filter(|_| log.run.slow_attention)
+        && let Some(scores) = attention_scores(requested, &recovered.torch)
     {
         return Some(scores);
     }
     known.and_then(|played| of_run(log, played)).or_else(|| of_code(log)).or_else(|| {
-        let vocabulary = log.run.vocab_size.or_else(|| case.map(|case| case.dims.vocab_size));
+        let vocabulary =
+            log.run.vocab_size.or_else(|| recovered.map(|recovered| recovered.dims.vocab_size));
         let general = in_general(requested, vocabulary);
         general.or_else(|| parameter_in_general(requested, log))
     })
@@ -205,7 +210,7 @@ fn name(log: &Log, case: Option<&Case>, played: Option<&Played>) -> Option<Named
 fn phase(log: Option<&Log>, peaks: &[Peak], budget: Option<u64>) -> LogPhase {
     use crate::torch::Phase;
     if let Some(log) = log {
-        return log.trace.phase;
+        return log.traceback.phase;
     }
     let over = |peak: &&Peak| budget.is_some_and(|budget| fixes::needs(peak.bytes) > budget);
     match peaks.iter().find(over).map(|peak| peak.phase) {
@@ -218,7 +223,7 @@ fn phase(log: Option<&Log>, peaks: &[Peak], budget: Option<u64>) -> LogPhase {
     }
 }
 
-/// Without a log: what is asked for at the moment that does not fit.
+/// Without a log: the tensor that is requested at the moment that does not fit.
 fn predicted(played: &Played, peaks: &[Peak], phase: LogPhase) -> Option<Named> {
     let peak = peaks.iter().find(|peak| peak.phase.name() == phase.name())?;
     let asked = peak.asked.first().or_else(|| {
@@ -251,8 +256,8 @@ fn cause(
     if let Some(log) = log {
         let message = &log.message;
         let requested = message.requested.as_ref().map_or(0, |size| size.bytes);
-        // Pieces are to blame only where the run would fit in one: a last small request finds some
-        // free pieces in every run that is too large.
+        // Fragmentation is the cause only if the run would fit without it. Every run that is too
+        // large has some free fragments when a last small request fails.
         let most = peaks.iter().map(|peak| fixes::needs(peak.bytes)).max();
         let would_fit = match (most, budget) {
             (Some(most), Some(budget)) => most <= budget,
@@ -263,7 +268,7 @@ fn cause(
         }
         let free = message.free.as_ref().map_or(u64::MAX, |size| size.bytes);
         let others = of(What::Others);
-        // Likewise: to blame only where the run would fit without them.
+        // Likewise, other programs are the cause only if the run would fit without them.
         let enough = free.saturating_add(others) >= requested;
         let alone = match (most, budget) {
             (Some(most), Some(budget)) => most <= budget.saturating_add(others),
@@ -272,7 +277,7 @@ fn cause(
         if others > 0 && free < requested && enough && alone {
             return Cause::OtherProcess;
         }
-        if log.trace.phase == LogPhase::Resume {
+        if log.traceback.phase == LogPhase::Resume {
             return Cause::Weights;
         }
     }
@@ -288,13 +293,13 @@ fn cause(
     if let Some(tensor) = tensor {
         return from_role(tensor.role, &tensor.name);
     }
-    // Without a log: what is largest where it is predicted to die.
+    // Without a log: the largest part at the predicted failure.
     let dying = peaks.iter().find(|peak| peak.phase.name() == phase.name() && log.is_none());
     let largest = dying.and_then(|peak| peak.asked.first().or(peak.alive.first()));
     largest.map_or(Cause::Unknown, |alive| from_role(alive.role, &alive.name))
 }
 
-/// This program names the largest tensors itself.
+/// fitGPT's own refusal names the largest tensors.
 fn of_own_refusal(log: &Log) -> Cause {
     match log.message.largest.first().map(String::as_str) {
         Some("m" | "v") => Cause::OptimizerState,
@@ -305,42 +310,43 @@ fn of_own_refusal(log: &Log) -> Cause {
     }
 }
 
-/// The same run here: as it was typed, or with the first suggestion that fits.
+/// The same run in fitGPT: unchanged, or with the first suggestion that fits.
 fn fitgpt(
-    case: &Case,
+    recovered: &RecoveredRun,
     card: Option<&'static Card>,
     budget: u64,
 ) -> Result<Option<FitgptCommand>, SearchError> {
-    let single = case.run.dtype == spec::RequestedDtype::Float32;
+    let single = recovered.run.dtype == spec::RequestedDtype::Float32;
     let device = card.or_else(|| Card::find("RTX 4070")).map(|gpu| gpu.hardware(single));
     let (Some(device), Some(budget), Some(host)) =
         (device, Bytes::new(budget), Bytes::new(1 << 50))
     else {
         return Ok(None);
     };
-    let machine = Machine::gpu(device, &case.run, budget, host);
-    // Two decimals, rounded down: the budget as it is typed must not be more. What was printed with
-    // two decimals comes out as it went in.
+    let machine = Machine::gpu(device, &recovered.run, budget, host);
+    // Rounded down to two decimals, so that the printed budget is not larger. A number that had two
+    // decimals stays the same.
     let hundredths = (budget.get() as f64 * 100.0 / (1u64 << 30) as f64 + 1e-3) as u64;
     let vram = format!("--vram={}.{:02}GiB", hundredths / 100, hundredths % 100);
     let command = |more: Vec<String>, device_bytes: u64, unchanged: bool| {
-        let files = case.files.iter().cloned();
-        let typed: Vec<String> = files.chain(case.arguments.clone()).collect();
-        // Without a config or a data set `train` would run its own demo.
+        let files = recovered.files.iter().cloned();
+        let typed: Vec<String> = files.chain(recovered.arguments.clone()).collect();
+        // Without a config or a data set, `train` would run its built-in demo.
         let is_source = |word: &String| {
             !word.starts_with("--")
                 || word.starts_with("--dataset=")
                 || word.starts_with("--init_from=")
         };
         let dataset =
-            (!typed.iter().any(is_source)).then(|| format!("--dataset={}", case.run.dataset));
+            (!typed.iter().any(is_source)).then(|| format!("--dataset={}", recovered.run.dataset));
         let arguments = dataset.into_iter().chain(typed).chain(more).chain([vram.clone()]);
         Some(FitgptCommand { arguments: arguments.collect(), device_bytes, unchanged })
     };
-    match plan_for(&case.run, case.dims, &machine) {
+    match plan_for(&recovered.run, recovered.dims, &machine) {
         Ok(planned) => Ok(command(Vec::new(), planned.device_bytes(&machine), true)),
         Err(SearchError::DoesNotFit(_)) => {
-            let found = first_suggestion(&case.run, case.dims, &machine, &machine.hardware);
+            let found =
+                first_suggestion(&recovered.run, recovered.dims, &machine, &machine.hardware);
             Ok(found.and_then(|one| {
                 let more = one.arguments().split(' ').map(str::to_string).collect();
                 command(more, one.device_bytes, false)
@@ -350,21 +356,25 @@ fn fitgpt(
     }
 }
 
-fn unknown(log: Option<&Log>, case: Option<&Case>, budget: Option<u64>) -> Vec<Unknown> {
+fn unknown(
+    log: Option<&Log>,
+    recovered: Option<&RecoveredRun>,
+    budget: Option<u64>,
+) -> Vec<Unknown> {
     let mut found = Vec::new();
     if let Some(log) = log {
         if log.message.requested.is_none() {
             found.push(Unknown::Requested);
         }
         let own = log.message.dialect == Dialect::Fitgpt;
-        if log.trace.phase == LogPhase::Unknown && !own {
+        if log.traceback.phase == LogPhase::Unknown && !own {
             found.push(Unknown::Phase);
         }
-        if case.is_some_and(|case| !case.agrees_with(log)) {
+        if recovered.is_some_and(|recovered| !recovered.agrees_with(log)) {
             found.push(Unknown::Model);
         }
     }
-    if case.is_none() {
+    if recovered.is_none() {
         found.push(Unknown::Settings);
     }
     if budget.is_none() {

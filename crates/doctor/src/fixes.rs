@@ -1,7 +1,7 @@
-//! What to change in PyTorch's nanoGPT, each with the memory that it is predicted to take. Settings
-//! that keep the tokens of an iteration come first.
+//! Changes to nanoGPT's settings, each with its predicted memory. Changes that keep the tokens per
+//! iteration come first.
 
-use crate::case::Case;
+use crate::recovered::RecoveredRun;
 use crate::torch::{Peak, TorchRun, peaks};
 use model::gpt2::reported_parameters;
 use model::{Dims, Level};
@@ -10,18 +10,18 @@ use plan::{Bytes, Dtype};
 use search::{Cut, Levers, Machine, SearchError, plan_again};
 use spec::{InitFrom, RunSpec};
 
-/// What a PyTorch process holds beside its tensors: context, kernels, cuBLAS (0.68 to 0.76 GiB
+/// Memory of a PyTorch process outside its tensors: context, kernels, cuBLAS (0.68 to 0.76 GiB
 /// measured).
 const CONTEXT: u64 = 768 << 20;
 
-/// Free pieces between tensors: some of every hundred bytes cannot be used.
+/// Fragmentation: about 3 % of the memory cannot be used.
 const FRAGMENTS: f64 = 1.03;
 
-/// Larger micro-batches and more heads are not tried.
+/// The search tries no larger micro-batch and no more heads.
 const LARGEST_BATCH: u64 = 1024;
 const MOST_HEADS: u64 = 128;
 
-/// Fixes that are told.
+/// Most fixes to show.
 const TOLD: usize = 4;
 
 /// A change of settings.
@@ -29,47 +29,51 @@ const TOLD: usize = 4;
 pub struct Fix {
     /// Keys with their values.
     pub settings: Vec<(&'static str, String)>,
-    /// Bytes of the card, context included.
+    /// Device memory, including the CUDA context.
     pub device_bytes: u64,
     /// Tokens of an iteration.
     pub tokens_per_iteration: u64,
-    /// Predicted for nanoGPT on the card, where that is known.
+    /// Predicted speed of nanoGPT, if the card is known.
     pub tokens_per_second: Option<f64>,
-    /// What it is.
+    /// What kind of change it is.
     pub kind: FixKind,
 }
 
-/// What a fix is, for its sentence.
+/// The kind of a fix, which selects its sentence.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum FixKind {
-    /// A smaller micro-batch, more of them.
+    /// Smaller micro-batches, but more of them.
     SmallerBatch,
     /// Compiled code keeps fewer copies.
     Compile,
-    /// Shorter sequences, more of them.
+    /// Shorter sequences, but more of them.
     ShorterContext,
-    /// A model with so many million parameters.
+    /// A model with this many million parameters.
     SmallerModel(f64),
 }
 
-/// Bytes of the card for a peak of tensors.
+/// Device memory needed for a peak of tensors.
 pub fn needs(peak: u64) -> u64 {
     ((peak as f64 * FRAGMENTS) as u64).saturating_add(CONTEXT)
 }
 
-/// The largest peak of a run, as bytes of the card.
+/// Device memory needed for the largest peak of a run.
 pub fn device_bytes(run: &TorchRun) -> Result<u64, SearchError> {
     let largest = peaks(run)?.iter().map(|peak: &Peak| peak.bytes).max().unwrap_or(0);
     Ok(needs(largest))
 }
 
-/// What nanoGPT reaches of the speed that our cost model gives the same work: 0.92 compiled and
-/// 0.68 eager, by runs of 124M on an H200 (`docs/experiments.md`).
+/// nanoGPT's measured speed as a fraction of what our cost model predicts: 0.92 compiled and 0.68
+/// eager, for the 124M model on an H200 (`docs/experiments.md`).
 const COMPILED_SHARE: f64 = 0.92;
 const EAGER_SHARE: f64 = 0.68;
 
 /// Predicted speed of a changed run on a card: the cost model's time for slices of its micro-batch.
-fn speed(case: &Case, torch: &TorchRun, card: Option<&Card>) -> Result<Option<f64>, SearchError> {
+fn speed(
+    recovered: &RecoveredRun,
+    torch: &TorchRun,
+    card: Option<&Card>,
+) -> Result<Option<f64>, SearchError> {
     let Some(card) = card else {
         return Ok(None);
     };
@@ -79,7 +83,7 @@ fn speed(case: &Case, torch: &TorchRun, card: Option<&Card>) -> Result<Option<f6
         gradient_accumulation_steps: accumulation,
         block_size: torch.positions,
         eval_block_size: torch.positions,
-        ..case.run.clone()
+        ..recovered.run.clone()
     };
     let all = Bytes::new(1 << 60).unwrap_or(Bytes::ZERO);
     let machine = Machine::gpu(card.hardware(torch.compute == Dtype::F32), &run, all, all);
@@ -97,14 +101,18 @@ fn speed(case: &Case, torch: &TorchRun, card: Option<&Card>) -> Result<Option<f6
 }
 
 /// Changes that fit, the best first.
-pub fn fixes(case: &Case, budget: u64, card: Option<&Card>) -> Result<Vec<Fix>, SearchError> {
-    if device_bytes(&case.torch)? <= budget {
+pub fn fixes(
+    recovered: &RecoveredRun,
+    budget: u64,
+    card: Option<&Card>,
+) -> Result<Vec<Fix>, SearchError> {
+    if device_bytes(&recovered.torch)? <= budget {
         return Ok(Vec::new());
     }
-    let search = Search { case, budget, card };
+    let search = Search { recovered, budget, card };
     let mut found = Vec::new();
-    if !case.torch.compiled {
-        let run = TorchRun { compiled: true, ..case.torch.clone() };
+    if !recovered.torch.compiled {
+        let run = TorchRun { compiled: true, ..recovered.torch.clone() };
         let settings = vec![("compile", "True".to_string())];
         found.extend(search.tried(&run, settings, FixKind::Compile)?);
     }
@@ -115,15 +123,15 @@ pub fn fixes(case: &Case, budget: u64, card: Option<&Card>) -> Result<Vec<Fix>, 
     Ok(found)
 }
 
-/// For whom changes are sought.
+/// The run for which to find changes.
 struct Search<'a> {
-    case: &'a Case,
+    recovered: &'a RecoveredRun,
     budget: u64,
     card: Option<&'a Card>,
 }
 
 impl Search<'_> {
-    /// A change, if it fits.
+    /// Returns a change if it fits.
     fn tried(
         &self,
         run: &TorchRun,
@@ -139,15 +147,15 @@ impl Search<'_> {
             settings,
             device_bytes,
             tokens_per_iteration: sequences.saturating_mul(run.positions),
-            tokens_per_second: speed(self.case, run, self.card)?,
+            tokens_per_second: speed(self.recovered, run, self.card)?,
             kind,
         }))
     }
 
     /// The largest micro-batch that fits and divides the iteration's sequences.
     fn smaller_batch(&self) -> Result<Option<Fix>, SearchError> {
-        let torch = &self.case.torch;
-        let sequences = self.case.run.sequences_per_iteration();
+        let torch = &self.recovered.torch;
+        let sequences = self.recovered.run.sequences_per_iteration();
         let largest = torch.batch.min(LARGEST_BATCH + 1);
         let batches = (1..largest).rev().filter(|batch| sequences.is_multiple_of(*batch));
         let change = |batch: u64| {
@@ -160,7 +168,7 @@ impl Search<'_> {
         self.tried(&change(batch), cut(batch, sequences / batch), FixKind::SmallerBatch)
     }
 
-    /// The first of falling sizes that fits; smaller ones need less, so few are looked at.
+    /// The largest size that fits. Smaller sizes need less memory, so a binary search is enough.
     fn largest(
         &self,
         falling: Vec<u64>,
@@ -177,13 +185,13 @@ impl Search<'_> {
         Ok(falling.get(low).copied())
     }
 
-    /// Half the context and twice the micro-batches, as often as it takes.
+    /// Halves the context and doubles the micro-batches until it fits.
     fn shorter(&self) -> Result<Option<Fix>, SearchError> {
-        let torch = &self.case.torch;
+        let torch = &self.recovered.torch;
         let (mut positions, mut accumulation) = (torch.positions, torch.accumulation);
         while positions >= 256 && accumulation < 1 << 20 {
             (positions, accumulation) = (positions / 2, accumulation * 2);
-            let dims = Dims { block_size: positions, ..self.case.dims };
+            let dims = Dims { block_size: positions, ..self.recovered.dims };
             let run = TorchRun { dims, positions, accumulation, ..torch.clone() };
             let settings = vec![
                 ("block_size", positions.to_string()),
@@ -196,17 +204,18 @@ impl Search<'_> {
         Ok(None)
     }
 
-    /// The widest model of the same head size that fits: with the batch as it is if that keeps half
-    /// the width, else with single sequences. OpenAI's models and resumed ones have their sizes.
+    /// The widest model with the same head size that fits: with the same batch if that keeps half
+    /// the width, else with a batch of one sequence. OpenAI's models and resumed runs have fixed
+    /// sizes.
     fn smaller_model(&self) -> Result<Option<Fix>, SearchError> {
-        let (case, torch) = (self.case, &self.case.torch);
-        if case.run.init_from != InitFrom::Scratch {
+        let (recovered, torch) = (self.recovered, &self.recovered.torch);
+        if recovered.run.init_from != InitFrom::Scratch {
             return Ok(None);
         }
-        let dims = case.dims;
+        let dims = recovered.dims;
         let head = dims.n_embd / dims.n_head.max(1);
         let as_it_is = (torch.batch, torch.accumulation);
-        let single = (1, case.run.sequences_per_iteration());
+        let single = (1, recovered.run.sequences_per_iteration());
         for ((batch, accumulation), least) in [(as_it_is, dims.n_head.div_ceil(2)), (single, 1)] {
             let change = |heads: u64| {
                 let dims = Dims { n_head: heads, n_embd: heads * head, ..dims };

@@ -1,13 +1,16 @@
-//! An out-of-memory log in, the cause and the fix out. No device, no network, no clock.
+//! Reads an out-of-memory log and finds the cause and the fix. Uses no device, network or clock.
 #![forbid(unsafe_code)]
 
+pub mod diagnosis;
+
+pub mod log;
+pub mod recovered;
+pub mod torch;
+
+pub mod tensor;
 pub mod account;
 pub mod advice;
-pub mod case;
-pub mod diagnosis;
 pub mod fixes;
-pub mod log;
+
 pub mod report;
-pub mod tensor;
-pub mod torch;
 pub mod words;

@@ -1,5 +1,5 @@
-//! The answer for people: half a screen of plain words, the tables under it, the two commands last;
-//! and the same as a Markdown document.
+//! The report for people: half a screen of text, then the tables, then the two commands. Also as a
+//! Markdown document.
 
 use crate::diagnosis::Diagnosis;
 use crate::fixes::{Fix, FixKind, needs};
@@ -11,15 +11,15 @@ use spec::shell::quoted;
 
 /// A report in one language.
 pub struct Report<'a> {
-    /// What it tells.
+    /// The diagnosis to report.
     pub diagnosis: &'a Diagnosis,
-    /// In which language.
+    /// The language of the report.
     pub language: Language,
-    /// How this program is called.
+    /// The name of this program.
     pub program: &'a str,
 }
 
-/// Bytes as people read them.
+/// A size in a readable unit.
 pub fn bytes(count: u64) -> String {
     Bytes::new(count).map_or_else(|| count.to_string(), |bytes| bytes.to_string())
 }
@@ -29,7 +29,7 @@ impl Report<'_> {
         self.language.words()
     }
 
-    /// Plain words: what did not fit, when, why.
+    /// Sentences: what did not fit, when, and why.
     pub fn summary(&self) -> Vec<String> {
         let Diagnosis { log, tensor, cause, phase, budget, .. } = self.diagnosis;
         let (words, labels) = (self.words(), self.words().labels());
@@ -95,8 +95,10 @@ impl Report<'_> {
                 lines.push(fill(labels.nonsense, &[("numbers", &numbers)]));
             }
         }
-        if let Some(case) = self.diagnosis.case.as_ref().filter(|case| !case.foreign.is_empty()) {
-            let keys = case.foreign.join(", ");
+        if let Some(recovered) =
+            self.diagnosis.recovered.as_ref().filter(|recovered| !recovered.foreign.is_empty())
+        {
+            let keys = recovered.foreign.join(", ");
             lines.push(fill(labels.foreign, &[("keys", &keys)]));
         }
         lines
@@ -108,14 +110,14 @@ impl Report<'_> {
         self.diagnosis.memory.iter().map(|(what, n)| (words.what(*what).to_string(), *n)).collect()
     }
 
-    /// Rows of the predicted peaks of PyTorch's tensors, with the bytes of the card that each
-    /// needs: context and free pieces included.
+    /// Predicted peaks of PyTorch's tensors, with the device memory that each needs, including
+    /// context and fragmentation.
     pub fn peaks(&self) -> Vec<(&'static str, u64, u64)> {
         let row = |peak: &crate::torch::Peak| (peak.phase.name(), peak.bytes, needs(peak.bytes));
         self.diagnosis.peaks.iter().map(row).collect()
     }
 
-    /// Rows of the advice: verdict, advice, bytes, reason.
+    /// Rows of the table of advice: verdict, advice, bytes, reason.
     pub fn advice(&self) -> Vec<[String; 4]> {
         let words = self.words();
         let row = |judged: &crate::advice::Judged| {
@@ -141,7 +143,7 @@ impl Report<'_> {
         format!("{} ({size}{}): {note}", arguments(fix), rate.unwrap_or_default())
     }
 
-    /// What a fix means; of a smaller model, how small.
+    /// The sentence of a fix; for a smaller model, with its size.
     pub fn note(&self, fix: &Fix) -> String {
         let note = self.words().fix(fix.kind);
         match fix.kind {
@@ -152,33 +154,35 @@ impl Report<'_> {
 
     /// nanoGPT's command with the best fix.
     pub fn nanogpt_command(&self) -> Option<String> {
-        let case = self.diagnosis.case.as_ref()?;
+        let recovered = self.diagnosis.recovered.as_ref()?;
         let fix = self.diagnosis.fixes.first()?;
         let changed = |argument: &&String| {
             !fix.settings.iter().any(|(key, _)| argument.starts_with(&format!("--{key}=")))
         };
         let mut parts = vec!["python train.py".to_string()];
-        parts.extend(case.files.iter().map(|file| quoted(file)));
-        parts.extend(case.arguments.iter().filter(changed).map(|argument| quoted(argument)));
+        parts.extend(recovered.files.iter().map(|file| quoted(file)));
+        parts.extend(recovered.arguments.iter().filter(changed).map(|argument| quoted(argument)));
         parts.push(arguments(fix));
         Some(parts.join(" "))
     }
 
-    /// Our command.
+    /// The fitGPT command.
     pub fn fitgpt_command(&self) -> Option<String> {
         let command = self.diagnosis.fitgpt.as_ref()?;
         let typed: Vec<String> = command.arguments.iter().map(|word| quoted(word)).collect();
         Some(format!("{} train {}", self.program, typed.join(" ")))
     }
 
-    /// Keys and values to paste: the run with the best fix.
+    /// Keys and values to paste into a config: the run with the best fix.
     pub fn recommended(&self) -> Vec<(String, String)> {
         let mut settings: Vec<(String, String)> = Vec::new();
         let mut set = |key: &str, value: &str| {
             settings.retain(|(known, _)| known != key);
             settings.push((key.to_string(), value.to_string()));
         };
-        for (key, value) in self.diagnosis.case.iter().flat_map(|case| &case.settings) {
+        for (key, value) in
+            self.diagnosis.recovered.iter().flat_map(|recovered| &recovered.settings)
+        {
             set(key, value);
         }
         for (key, value) in self.diagnosis.fixes.iter().take(1).flat_map(|fix| &fix.settings) {

@@ -1,25 +1,25 @@
-//! Which tensor did not fit: the request's size against every tensor of the run, and where the run
-//! is not known against a general table. Sizes agree if they would be printed alike, after the
-//! allocator's rounding.
+//! Finds the tensor that did not fit: compares the size of the request with every tensor of the
+//! run, or with a general table if the run is not known. Sizes match if they would be printed the
+//! same, after the allocator's rounding.
 
 use crate::log::size::segment;
 use crate::log::{Log, LogPhase, Size};
 use crate::torch::{Birth, Phase, Played, TorchRun};
 use plan::{Dtype, Role};
 
-/// How sure a name is.
+/// How certain the identification is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Confidence {
-    /// The size fits, and others fit too.
+    /// The size matches, but other tensors match too.
     Possible,
-    /// Size and phase fit.
+    /// Size and phase match.
     Likely,
-    /// Size, phase and the line of code or the memory held fit.
+    /// Size and phase match, and so does the line of code or the memory held.
     Certain,
 }
 
 impl Confidence {
-    /// The word of documents.
+    /// Its name in JSON documents.
     pub const fn name(self) -> &'static str {
         match self {
             Confidence::Possible => "possible",
@@ -29,10 +29,10 @@ impl Confidence {
     }
 }
 
-/// A tensor with a name.
+/// An identified tensor.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Named {
-    /// What it is.
+    /// A description of the tensor.
     pub name: String,
     /// Its shape.
     pub shape: Vec<u64>,
@@ -40,18 +40,18 @@ pub struct Named {
     pub dtype: Dtype,
     /// What it is for.
     pub role: Role,
-    /// How sure that is.
+    /// How certain the identification is. See [`Confidence`].
     pub confidence: Confidence,
-    /// What else has this size.
+    /// Other tensors of this size.
     pub alternatives: Vec<String>,
-    /// The moment of the run at which it is asked for, where the run is known.
+    /// The moment at which the run allocates it, if the run is known.
     pub birth: Option<Birth>,
 }
 
-/// Alternatives that are told.
+/// Most alternatives to show.
 const TOLD: usize = 3;
 
-/// Lines of code that tell what they make: part of a frame, part of a tensor's name.
+/// Lines of code that reveal the tensor: part of a stack frame, part of a tensor's name.
 const HINTS: [(&str, &str); 13] = [
     ("cross_entropy", "cross-entropy"),
     ("cross_entropy", "log-softmax"),
@@ -68,7 +68,7 @@ const HINTS: [(&str, &str); 13] = [
     ("model.to(", "parameter "),
 ];
 
-/// The phases of a run that a log's phase may be.
+/// Whether a phase of the log can be the phase of this allocation.
 fn is_phase(log: LogPhase, birth: &Birth) -> bool {
     let phase = birth.phase;
     match log {
@@ -82,17 +82,17 @@ fn is_phase(log: LogPhase, birth: &Birth) -> bool {
     }
 }
 
-/// The tensor of a known run that was asked for.
+/// The tensor of a known run that the request was for.
 pub fn of_run(log: &Log, played: &Played) -> Option<Named> {
     let requested = log.message.requested.as_ref()?;
     let fits = |birth: &Birth| {
-        // Compiled code may see the same elements in other dimensions.
+        // Compiled code may use the same elements with other dimensions.
         let elements = |dims: &[u64]| dims.iter().fold(1u64, |all, dim| all.saturating_mul(*dim));
-        let same = log.trace.buffer.as_ref().is_none_or(|buffer| {
+        let same = log.traceback.buffer.as_ref().is_none_or(|buffer| {
             let agrees = elements(&buffer.shape) == elements(&birth.dims);
             agrees && buffer.dtype.size() == birth.dtype.size()
         });
-        let possible = log.trace.phase != LogPhase::Resume || is_phase(LogPhase::Resume, birth);
+        let possible = log.traceback.phase != LogPhase::Resume || is_phase(LogPhase::Resume, birth);
         same && possible && requested.is(segment(birth.bytes))
     };
     let births: Vec<Birth> = played.births().into_iter().filter(fits).collect();
@@ -108,8 +108,8 @@ pub fn of_run(log: &Log, played: &Played) -> Option<Named> {
             alternatives.push(text);
         }
     }
-    let in_phase = is_phase(log.trace.phase, best) && log.trace.phase != LogPhase::Unknown;
-    let named_by_code = log.trace.buffer.is_some() || hinted(log, best);
+    let in_phase = is_phase(log.traceback.phase, best) && log.traceback.phase != LogPhase::Unknown;
+    let named_by_code = log.traceback.buffer.is_some() || hinted(log, best);
     let held = log.message.allocated.as_ref().map(|size| size.bytes as f64);
     let held_fits = held.is_some_and(|held| (best.held as f64 / held.max(1.0) - 1.0).abs() < 0.1);
     let confidence = match (in_phase, named_by_code || held_fits) {
@@ -118,7 +118,7 @@ pub fn of_run(log: &Log, played: &Played) -> Option<Named> {
         (false, _) if alternatives.is_empty() => Confidence::Likely,
         (false, _) => Confidence::Possible,
     };
-    // Layers are alike: where several have this tensor, none of them is named.
+    // Layers are alike, so if several have this tensor, do not name a layer.
     let kind = without_layer(&best.name);
     let others = births.iter().filter(|other| without_layer(&other.name) == kind);
     let several = others.map(|other| &other.name).any(|name| *name != best.name);
@@ -134,7 +134,7 @@ pub fn of_run(log: &Log, played: &Played) -> Option<Named> {
     })
 }
 
-/// `h.32.mlp.c_proj.weight` is one of many `h.*.mlp.c_proj.weight`.
+/// Replaces the layer's number: `h.32.mlp.c_proj.weight` becomes `h.*.mlp.c_proj.weight`.
 fn without_layer(name: &str) -> String {
     let Some(at) = name.find("h.") else {
         return name.to_string();
@@ -148,12 +148,12 @@ fn without_layer(name: &str) -> String {
 }
 
 fn hinted(log: &Log, birth: &Birth) -> bool {
-    HINTS.iter().any(|(frame, name)| log.trace.is_in(frame) && birth.name.contains(name))
+    HINTS.iter().any(|(frame, name)| log.traceback.is_in(frame) && birth.name.contains(name))
 }
 
-/// How well a birth agrees with everything else that the log says.
+/// How well an allocation agrees with everything else in the log.
 fn score(log: &Log, birth: &Birth) -> f64 {
-    let phase = if is_phase(log.trace.phase, birth) { 4.0 } else { 0.0 };
+    let phase = if is_phase(log.traceback.phase, birth) { 4.0 } else { 0.0 };
     let code = if hinted(log, birth) { 4.0 } else { 0.0 };
     let near = log.message.allocated.as_ref().map_or(0.0, |size| {
         let (held, said) = (birth.held as f64, size.bytes as f64);
@@ -166,7 +166,7 @@ fn score(log: &Log, birth: &Birth) -> f64 {
 const VOCABULARIES: [u64; 9] =
     [50304, 50257, 65536, 32000, 32768, 49152, 100_277, 128_256, 151_936];
 
-/// Scores of attention, batch x heads x positions x positions, in 4 or 2 bytes.
+/// Attention scores: batch x heads x positions x positions, in 4 or 2 bytes.
 pub fn attention_scores(requested: &Size, run: &TorchRun) -> Option<Named> {
     let shape = vec![run.batch, run.dims.n_head, run.positions, run.positions];
     let elements = shape.iter().try_fold(1u64, |all, dim| all.checked_mul(*dim))?;
@@ -184,12 +184,12 @@ pub fn attention_scores(requested: &Size, run: &TorchRun) -> Option<Named> {
     })
 }
 
-/// The name of what flash attention never makes.
+/// The name of the tensor that flash attention avoids.
 pub const ATTENTION_SCORES: &str = "attention scores";
 
-/// The buffer that compiled code names, where the run is not known.
+/// The buffer that compiled code names, if the run is not known.
 pub fn of_code(log: &Log) -> Option<Named> {
-    let buffer = log.trace.buffer.as_ref()?;
+    let buffer = log.traceback.buffer.as_ref()?;
     let requested = log.message.requested.as_ref()?;
     let elements = buffer.shape.iter().try_fold(1u64, |all, dim| all.checked_mul(*dim))?;
     if !requested.is(segment(elements.checked_mul(buffer.dtype.size())?)) {
@@ -208,15 +208,16 @@ pub fn of_code(log: &Log) -> Option<Named> {
     Some(named)
 }
 
-/// What has this size in general: logits of whole sequences, in 2 and 4 bytes; scores of attention.
+/// Tensors that usually have this size: logits of whole sequences in 2 or 4 bytes, and attention
+/// scores.
 pub fn in_general(requested: &Size, vocabulary: Option<u64>) -> Option<Named> {
     let mut found: Vec<(u32, Named)> = Vec::new();
     let known: Vec<u64> = match vocabulary {
         Some(columns) => vec![columns],
         None => VOCABULARIES.to_vec(),
     };
-    // A printed size is an interval that many products fall into: rows are whole thousands for the
-    // vocabulary that is known, and powers of two for the others.
+    // A printed size is an interval that many shapes fall into. So rows must be multiples of 1024
+    // for a known vocabulary, and powers of two for the others.
     const UNIT: u64 = 1024;
     for (order, &columns) in known.iter().enumerate() {
         for (bytes, dtype) in [(2, Dtype::Bf16), (4, Dtype::F32)] {
@@ -244,12 +245,12 @@ pub fn in_general(requested: &Size, vocabulary: Option<u64>) -> Option<Named> {
 /// Widths of GPT-2's four sizes.
 const WIDTHS: [u64; 4] = [768, 1024, 1280, 1600];
 
-/// A weight of a GPT-2, its gradient or one of Adam's averages, in f32: embeddings and the three
-/// kinds of a block's products.
+/// An f32 weight of GPT-2, its gradient or one of Adam's moments: embeddings and the three kinds of
+/// matmul weights in a block.
 pub fn parameter_in_general(requested: &Size, log: &Log) -> Option<Named> {
-    let state = log.trace.phase == LogPhase::Optimizer;
+    let state = log.traceback.phase == LogPhase::Optimizer;
     let (name, role) = match state {
-        true => ("one of Adam's averages", Role::Moment),
+        true => ("one of Adam's moments", Role::Moment),
         false => ("a weight or its gradient", Role::Weight),
     };
     let shapes = WIDTHS.iter().flat_map(|&width| {

@@ -1,9 +1,10 @@
-//! The numbers of an out-of-memory message. One table for all dialects: each row says which words
-//! stand before or behind which number. Messages may be wrapped, cut off or nonsense.
+//! Reads the numbers of an out-of-memory message. One table covers all dialects: each row says
+//! which words precede or follow which number. Messages may be wrapped, truncated or contain
+//! impossible numbers.
 
 use super::size::Size;
 
-/// Who wrote the message, as far as its words tell.
+/// Which program wrote the message, judged by its wording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
     /// PyTorch up to 2.0: numbers in brackets.
@@ -27,7 +28,7 @@ pub enum Dialect {
 }
 
 impl Dialect {
-    /// The word of documents.
+    /// Its name in JSON documents.
     pub const fn name(self) -> &'static str {
         match self {
             Dialect::Torch20 => "pytorch<=2.0",
@@ -57,7 +58,7 @@ enum Field {
     PrivatePools,
 }
 
-/// Where a number stands: behind these words, or before them.
+/// Where a number is: after these words, or before them.
 #[derive(Clone, Copy)]
 enum At {
     Behind(&'static str),
@@ -87,12 +88,12 @@ const FIELDS: [(Field, At); 17] = [
     (Field::Allowed, Behind("max allowed: ")),
 ];
 
-/// What a message says; what it does not say is none.
+/// The numbers of a message; `None` if the message does not have it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Message {
     /// Who wrote it.
     pub dialect: Dialect,
-    /// What was asked for.
+    /// The size of the request.
     pub requested: Option<Size>,
     /// Memory of the card.
     pub capacity: Option<Size>,
@@ -102,23 +103,23 @@ pub struct Message {
     pub process: Option<Size>,
     /// A cap below the card's memory.
     pub allowed: Option<Size>,
-    /// In tensors.
+    /// Memory in tensors.
     pub allocated: Option<Size>,
-    /// In tensors and free blocks.
+    /// Memory in tensors and free blocks.
     pub reserved: Option<Size>,
-    /// In free blocks.
+    /// Memory in free blocks.
     pub unallocated: Option<Size>,
-    /// In pools of CUDA graphs.
+    /// Memory in the pools of CUDA graphs.
     pub private_pools: Option<Size>,
     /// Other processes that the message lists.
     pub others: Vec<(String, Size)>,
-    /// Numbers that cannot be true: WSL and WDDM print such.
+    /// Impossible numbers, which WSL and WDDM drivers print.
     pub nonsense: Vec<String>,
-    /// Of this program's refusals: the largest tensors by name.
+    /// For fitGPT's own refusal: the names of the largest tensors.
     pub largest: Vec<String>,
-    /// And its lines behind the first.
+    /// For fitGPT's own refusal: its lines after the first.
     pub refusal: Vec<String>,
-    /// `expandable_segments` is on already, as far as the log shows.
+    /// Whether the log shows that `expandable_segments` is already on.
     pub expandable: bool,
 }
 
@@ -192,8 +193,8 @@ impl Message {
         place.get_or_insert(size);
     }
 
-    /// Some versions list this process among the others and do not say that it is this one: it is
-    /// the one that holds at least what PyTorch has.
+    /// Some versions list this process among the others without saying so. It is the one that holds
+    /// at least as much as PyTorch.
     fn find_own_process(&mut self) {
         let held = self.reserved.as_ref().or(self.allocated.as_ref()).map(|size| size.bytes);
         if let (None, Some(held)) = (&self.process, held) {
@@ -202,7 +203,7 @@ impl Message {
         }
     }
 
-    /// Numbers that contradict each other or the world are set aside, and named.
+    /// Moves impossible or contradictory numbers to `nonsense`.
     fn drop_nonsense(&mut self) {
         const LARGEST: u64 = 1 << 43; // 8 TiB
         for place in [&mut self.requested, &mut self.capacity] {
@@ -220,7 +221,7 @@ impl Message {
                 self.nonsense.extend(place.take().map(|size| size.to_string()));
             }
         }
-        // A process that holds tensors holds more than nothing.
+        // A process that holds tensors cannot hold 0 bytes.
         let holds = self.allocated.as_ref().is_some_and(|size| size.bytes > 0);
         if holds && self.process.as_ref().is_some_and(|size| size.bytes == 0) {
             self.nonsense.extend(self.process.take().map(|size| size.to_string()));
@@ -231,7 +232,7 @@ impl Message {
         self.nonsense.extend(wrong.into_iter().map(|(_, size)| size.to_string()));
     }
 
-    /// What the run could have had: the cap, or the card.
+    /// Memory available to the run: the cap, or the card's memory.
     pub fn limit(&self) -> Option<u64> {
         self.allowed.as_ref().or(self.capacity.as_ref()).map(|size| size.bytes)
     }
@@ -253,12 +254,13 @@ pub(super) fn first_of_last_message(lines: &[String]) -> Option<usize> {
     ];
     let begins = |line: &String| BEGINNINGS.iter().any(|words| line.contains(words));
     let last = lines.iter().rposition(begins)?;
-    // A wrapped message may begin lines above its `Tried to allocate`.
+    // A wrapped message may start some lines above its `Tried to allocate`.
     (last.saturating_sub(3)..=last).find(|&at| begins(&lines[at]))
 }
 
-/// From there to the end of the log, in one line. Where several lines are as long as the longest,
-/// the text was cut at a width, in the middle of words and numbers; else at spaces.
+/// The log from the last message to its end, as one line. If several lines have the length of the
+/// longest one, the text was wrapped at a fixed width, inside words and numbers; otherwise it was
+/// wrapped at spaces.
 fn last_message(lines: &[String]) -> String {
     let Some(first) = first_of_last_message(lines) else {
         return String::new();
@@ -320,7 +322,8 @@ fn other_processes(text: &str) -> Vec<(String, Size)> {
     found
 }
 
-/// Whether the environment shows that segments grow already: not the message's own advice.
+/// Whether the environment sets `expandable_segments`. The advice in the message itself does not
+/// count.
 fn set_expandable(lines: &[String]) -> bool {
     lines.iter().any(|line| {
         let advised = line.contains("try setting") || line.contains("to avoid fragmentation");

@@ -1,32 +1,32 @@
-//! What a pasted log says, and nothing that it does not say.
+//! Extracts from a pasted log only what it says.
 
-pub mod message;
-pub mod run;
-pub mod size;
 pub mod text;
-pub mod trace;
+pub mod message;
+pub mod size;
+pub mod run;
+pub mod traceback;
 
 pub use message::{Dialect, Message};
 pub use run::RunLines;
 pub use size::Size;
-pub use trace::{LogPhase, Trace};
+pub use traceback::{LogPhase, Traceback};
 
-/// A log, read.
+/// A parsed log.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Log {
     /// The numbers of the message.
     pub message: Message,
     /// Where it happened.
-    pub trace: Trace,
-    /// What the run was.
+    pub traceback: Traceback,
+    /// What the log says about the run.
     pub run: RunLines,
 }
 
 impl Log {
-    /// Reads whatever was pasted.
+    /// Parses pasted text of any kind.
     pub fn read(pasted: &[u8]) -> Log {
         let lines = text::lines(pasted);
         let run = RunLines::find(&lines);
-        Log { message: Message::find(&lines), trace: Trace::find(&lines, &run), run }
+        Log { message: Message::find(&lines), traceback: Traceback::find(&lines, &run), run }
     }
 }

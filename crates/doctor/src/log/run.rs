@@ -1,9 +1,10 @@
-//! What the run was: the settings that nanoGPT echoes, the size of the model, how far it came.
+//! What the log says about the run: the settings that nanoGPT echoes, the size of the model, and
+//! its progress.
 
-/// Lines of a run before its death.
+/// What the lines before the error say.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RunLines {
-    /// Keys with their values as they stand in the log, in order; later wins.
+    /// Keys and values as in the log, in order; later ones win.
     pub settings: Vec<(String, String)>,
     /// Config files that were echoed.
     pub files: Vec<String>,
@@ -13,19 +14,19 @@ pub struct RunLines {
     pub tokens_per_iteration: Option<u64>,
     /// Rows of the vocabulary.
     pub vocab_size: Option<u64>,
-    /// The last evaluation that was printed.
+    /// The iteration of the last printed evaluation.
     pub last_step: Option<u64>,
-    /// The last iteration that was printed.
+    /// The last printed iteration.
     pub last_iteration: Option<u64>,
-    /// Whether lines of the program's start are there.
+    /// Whether the log includes the start of the program.
     pub has_beginning: bool,
-    /// Whether it says that the model is compiled.
+    /// Whether the log says that the model is compiled.
     pub compiling: bool,
-    /// Lines that look like warnings of this death and are not.
+    /// Warnings that look related to the error but are not.
     pub unrelated: Vec<&'static str>,
-    /// It says that attention makes positions x positions.
+    /// Whether the log says that attention is not flash attention.
     pub slow_attention: bool,
-    /// A card that is named.
+    /// The GPU that the log names.
     pub card: Option<String>,
 }
 
@@ -36,7 +37,7 @@ const UNRELATED: [(&str, &str); 2] = [
 ];
 
 impl RunLines {
-    /// Everything that is there.
+    /// Finds everything the lines say about the run.
     pub fn find(lines: &[String]) -> RunLines {
         let mut found = RunLines::default();
         let mut in_file = false;
@@ -88,7 +89,7 @@ impl RunLines {
             self.assignment(rest);
             return;
         }
-        // An echoed file goes on until the program's own first line.
+        // An echoed file continues until the program's own first line.
         if line.starts_with("tokens per iteration") || line.starts_with("Traceback") {
             *in_file = false;
         }

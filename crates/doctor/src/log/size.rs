@@ -1,14 +1,15 @@
-//! Sizes as programs print them: `6.14 GiB`, `94.98 MiB`, `0 bytes`. What was printed has two
-//! decimals, so a size is an interval; comparing a computed size with it is printing that one.
+//! Sizes as programs print them: `6.14 GiB`, `94.98 MiB`, `0 bytes`. A printed size has two
+//! decimals, so it stands for an interval. To compare a computed size with it, print the computed
+//! one.
 
 use std::fmt;
 
 /// A printed size.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Size {
-    /// As it stands in the log, number and unit.
+    /// Number and unit as in the log.
     printed: String,
-    /// Its value, as exact as two decimals are.
+    /// Its value, to the precision of two decimals.
     pub bytes: u64,
 }
 
@@ -25,7 +26,7 @@ const UNITS: [(&str, u64); 9] = [
 ];
 
 impl Size {
-    /// The size at the beginning of a text, and what follows it.
+    /// The size at the start of a text, and the rest of the text.
     pub fn read(text: &str) -> Option<(Size, &str)> {
         let number_end = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
         let (number, rest) = text.split_at(number_end);
@@ -34,7 +35,8 @@ impl Size {
         let (unit, after) = rest.split_at(word_end);
         let (name, scale) = UNITS.iter().find(|(name, _)| *name == unit)?;
         let value: f64 = number.parse().ok()?;
-        // Some drivers print more than 2^64 bytes; it stays that much too large.
+        // Some drivers print more than 2^64 bytes; the cast saturates, and the value stays
+        // impossible.
         let bytes = value * *scale as f64;
         Some((Size { printed: format!("{number} {name}"), bytes: bytes as u64 }, after))
     }
@@ -48,7 +50,7 @@ impl Size {
         Size::read(&text[number_at..]).filter(|(_, rest)| rest.is_empty()).map(|(size, _)| size)
     }
 
-    /// Whether so many bytes would be printed like this.
+    /// Whether `bytes` would be printed like this.
     pub fn is(&self, bytes: u64) -> bool {
         print(bytes) == self.printed
     }
@@ -60,7 +62,7 @@ impl fmt::Display for Size {
     }
 }
 
-/// As PyTorch prints a size.
+/// Prints a size like PyTorch.
 pub fn print(bytes: u64) -> String {
     let of = |scale: u64| bytes as f64 / scale as f64;
     match bytes {
@@ -71,8 +73,9 @@ pub fn print(bytes: u64) -> String {
     }
 }
 
-/// What PyTorch's allocator asks the driver for when a tensor of so many bytes finds no free block:
-/// small ones share 2 MiB, middle ones 20 MiB, large ones are rounded up to 2 MiB.
+/// What PyTorch's allocator requests from the driver if a tensor of `bytes` finds no free block:
+/// small tensors share 2 MiB, medium ones 20 MiB, and large ones are rounded up to a multiple of 2
+/// MiB.
 pub fn segment(bytes: u64) -> u64 {
     const MIB: u64 = 1 << 20;
     match bytes {

@@ -1,15 +1,15 @@
-//! A log as it was pasted becomes plain lines: colours, carriage returns and prefixes of loggers
-//! and ranks are taken off. Nothing is added.
+//! Turns a pasted log into plain lines: removes colours, carriage returns and the prefixes of
+//! loggers and ranks. Adds nothing.
 
-/// Of longer logs the beginning, where the settings are, and the end, where the death is.
+/// Of a longer log, only the beginning (with the settings) and the end (with the error) are kept.
 const HEAD: usize = 1 << 20;
 const TAIL: usize = 3 << 20;
 
-/// The same in lines: a line of one character takes fifty times its size.
+/// The same limit in lines, because a line of one character takes fifty times its size in memory.
 const HEAD_LINES: usize = 50_000;
 const TAIL_LINES: usize = 150_000;
 
-/// Plain lines of what was pasted.
+/// The plain lines of pasted text.
 pub fn lines(pasted: &[u8]) -> Vec<String> {
     let decoded = from_utf16(pasted);
     let pasted = decoded.as_deref().map_or(pasted, str::as_bytes);
@@ -26,7 +26,7 @@ pub fn lines(pasted: &[u8]) -> Vec<String> {
     unfolded(lines).iter().map(|line| without_prefix(line).to_string()).collect()
 }
 
-/// What PowerShell writes with `>`: UTF-16 with a mark in front.
+/// Decodes UTF-16 with a byte order mark, which PowerShell writes with `>`.
 fn from_utf16(pasted: &[u8]) -> Option<String> {
     let (pairs, from): (_, fn([u8; 2]) -> u16) = match pasted {
         [0xff, 0xfe, rest @ ..] => (rest.as_chunks::<2>().0, u16::from_le_bytes),
@@ -37,11 +37,11 @@ fn from_utf16(pasted: &[u8]) -> Option<String> {
     Some(String::from_utf16_lossy(&units))
 }
 
-/// Lines of the full width before it is believed that all were cut at it.
+/// This many lines of the full width mean that the terminal wrapped them.
 const FOLDED: usize = 3;
 
-/// A terminal cuts long lines at its width. Where several lines have exactly the length of the
-/// longest, each of them goes on in the next.
+/// Joins lines that a terminal wrapped at its width. If several lines have exactly the length of
+/// the longest one, each of them continues in the next line.
 fn unfolded(lines: Vec<String>) -> Vec<String> {
     let width = |line: &String| line.chars().count();
     let longest = lines.iter().map(width).max().unwrap_or(0);
@@ -62,7 +62,7 @@ fn unfolded(lines: Vec<String>) -> Vec<String> {
     joined
 }
 
-/// Without terminal escape sequences: `ESC [ … letter`, `ESC ] … BEL`, and two-character ones.
+/// Removes terminal escape sequences: `ESC [ … letter`, `ESC ] … BEL`, and two-character ones.
 fn without_escapes(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text.chars().peekable();
@@ -80,7 +80,7 @@ fn without_escapes(text: &str) -> String {
     plain
 }
 
-/// Without what loggers put in front: ranks, times, levels.
+/// Removes what loggers put before a line: ranks, times, levels.
 fn without_prefix(line: &str) -> &str {
     let mut rest = line;
     loop {

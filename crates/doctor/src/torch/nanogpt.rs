@@ -1,7 +1,7 @@
-//! nanoGPT's training loop as PyTorch 2.11 allocates it, eager and compiled, read off recorded
-//! allocations of both and checked against measured peaks. Autocast keeps a 16-bit copy of every
-//! weight for the backward pass, layer norms and the residual stream are f32, and the logits exist
-//! whole, several times over.
+//! The allocations of nanoGPT's training loop in PyTorch 2.11, eager and compiled. The model
+//! follows recorded allocations and is checked against measured peaks. Autocast keeps a 16-bit copy
+//! of every weight for the backward pass, layer norms and the residual stream are f32, and several
+//! full copies of the logits exist.
 
 use super::tape::{Peak, Phase, Played, Tape};
 use model::gpt2::parameters;
@@ -15,33 +15,34 @@ pub struct TorchRun {
     pub dims: Dims,
     /// Sequences of a micro-batch.
     pub batch: u64,
-    /// Sequences of an evaluation batch: nanoGPT's is the micro-batch.
+    /// Sequences of an evaluation batch; in nanoGPT the same as a micro-batch.
     pub eval_batch: u64,
     /// Tokens of a sequence.
     pub positions: u64,
-    /// Autocast's format; f32 for none.
+    /// Autocast's format; f32 if autocast is off.
     pub compute: Dtype,
-    /// `torch.compile`.
+    /// Whether the model runs under `torch.compile`.
     pub compiled: bool,
     /// Probability of dropout; its masks are kept.
     pub dropout: f64,
     /// Micro-batches of an iteration.
     pub accumulation: u64,
-    /// Every block is computed again in the backward pass (a change of nanoGPT's code).
+    /// Whether every block is recomputed in the backward pass, which needs a change to nanoGPT's
+    /// code.
     pub checkpointed: bool,
-    /// It goes on from a checkpoint: Adam's state is there from the start.
+    /// Whether it resumes from a checkpoint, so that Adam's state exists from the start.
     pub resumed: bool,
-    /// Bytes of a matrix library's workspace; forward and backward threads have one each.
+    /// Bytes of a cuBLAS workspace; the forward and the backward thread have one each.
     pub workspace: u64,
 }
 
-/// cuBLAS takes this on Hopper, and the smaller one before.
+/// Workspace of cuBLAS on Hopper.
 pub const WORKSPACE_HOPPER: u64 = 32 << 20;
-/// Before Hopper.
+/// Workspace of cuBLAS before Hopper.
 pub const WORKSPACE: u64 = 8_519_680;
 
-/// A run: first evaluation, two iterations of at least two micro-batches, another
-/// evaluation. That is enough: later ones are the same.
+/// Simulates the first evaluation, two iterations of at least two micro-batches, and another
+/// evaluation. That is enough, because later ones are the same.
 pub fn play(run: &TorchRun) -> Result<Played, PlanError> {
     let too_large = || PlanError::ArenaTooLarge { at: "the PyTorch run".to_string() };
     let mut loop_ = Loop::new(run)?;
@@ -64,12 +65,12 @@ pub fn play(run: &TorchRun) -> Result<Played, PlanError> {
     loop_.tape.play().ok_or_else(too_large)
 }
 
-/// The fullest moment of each phase.
+/// The peak of each phase.
 pub fn peaks(run: &TorchRun) -> Result<Vec<Peak>, PlanError> {
     Ok(play(run)?.peaks())
 }
 
-/// What the Python program holds.
+/// The tensors that the Python program references.
 struct Loop<'a> {
     run: &'a TorchRun,
     table: Vec<Param>,
@@ -80,7 +81,7 @@ struct Loop<'a> {
     passes: u64,
 }
 
-/// What a forward pass leaves for its backward, in order.
+/// What a forward pass saves for its backward pass, in order.
 struct Saved {
     layers: Vec<Vec<TensorId>>,
     outside: Vec<TensorId>,
@@ -122,7 +123,8 @@ impl<'a> Loop<'a> {
         self.run.compute
     }
 
-    /// Batches of an evaluation: the second finds the first one's logits still referenced.
+    /// Two batches of an evaluation: while the second runs, the first one's logits are still
+    /// referenced.
     fn evaluate(&mut self, phase: Phase) -> Result<(), PlanError> {
         self.tape.enter(phase);
         let mut stale: Option<TensorId> = None;
@@ -142,7 +144,8 @@ impl<'a> Loop<'a> {
         let rows = run.eval_batch.saturating_mul(run.positions);
         let (width, vocabulary, half) = (run.dims.n_embd, run.dims.vocab_size, self.half());
         let eager = !run.compiled && half != Dtype::F32;
-        // Eager autocast keeps every weight's copy to the end of the block; compiled code does not.
+        // Eager autocast keeps the copy of every weight until the end of the block; compiled code
+        // does not.
         let mut copies = Vec::new();
         if eager {
             copies = self.weight_copies()?;
@@ -188,8 +191,8 @@ impl<'a> Loop<'a> {
         Ok(logits)
     }
 
-    /// What eager cross-entropy makes of the logits: a contiguous copy under autocast, and the
-    /// logarithm of the softmax in f32.
+    /// What eager cross-entropy derives from the logits: a contiguous copy under autocast, and the
+    /// log-softmax in f32.
     fn cross_entropy(&mut self, rows: u64) -> Result<Vec<TensorId>, PlanError> {
         let (vocabulary, half) = (self.run.dims.vocab_size, self.half());
         let shape = [rows, vocabulary];
@@ -206,8 +209,8 @@ impl<'a> Loop<'a> {
     fn weight_copies(&mut self) -> Result<Vec<TensorId>, PlanError> {
         let half = self.half();
         let table = self.table.clone();
-        let products = table.iter().filter(|param| is_in_a_matmul(param));
-        products
+        let weights = table.iter().filter(|param| is_matmul_weight(param));
+        weights
             .map(|param| {
                 let name = format!("16-bit copy of {}", param.name);
                 self.tape.tensor(name, param.shape.dims(), half, Role::Weight)
@@ -278,12 +281,13 @@ impl<'a> Loop<'a> {
     }
 
     fn mask(&mut self, name: &str, elements: u64) -> Result<TensorId, PlanError> {
-        // One byte for each element, counted in words.
+        // One byte per element, counted in 32-bit words.
         self.make(&format!("dropout mask of {name}"), &[elements.div_ceil(4)], Dtype::U32)
     }
 
-    /// What a block saves: the residual stream or the normalised input in f32 twice, both norms'
-    /// 16-bit results, q k v, attention's result, both sides of GELU, and 16-bit weights.
+    /// What a block saves: the residual stream or the normalised input in f32 twice, the 16-bit
+    /// outputs of both norms, q, k, v, the output of attention, input and output of GELU, and
+    /// 16-bit weights.
     fn layer(&mut self, layer: u64, rows: u64) -> Result<Vec<TensorId>, PlanError> {
         let run = self.run;
         let (width, half) = (run.dims.n_embd, self.half());
@@ -312,7 +316,7 @@ impl<'a> Loop<'a> {
         if half != Dtype::F32 {
             let prefix = format!("h.{layer}.");
             for param in self.table.clone() {
-                if is_in_a_matmul(&param) && param.name.starts_with(&prefix) {
+                if is_matmul_weight(&param) && param.name.starts_with(&prefix) {
                     let name = format!("16-bit copy of {}", param.name);
                     let dims = param.shape.dims();
                     saved.push(self.tape.tensor(name, dims, half, Role::Weight)?);
@@ -333,7 +337,7 @@ impl<'a> Loop<'a> {
             tape.tensor(name, &shape, dtype, Role::Logits)
         };
         if run.compiled {
-            // The logits are an output nobody differentiates: their gradient is made of zeros.
+            // The logits are an output without a gradient, so PyTorch allocates zeros for it.
             let zeros = gradient(&mut self.tape, "zero gradient of the logits", half)?;
             let d_logits = gradient(&mut self.tape, "gradient of the logits", half)?;
             self.tape.step(&[logits, zeros, d_logits]);
@@ -344,7 +348,7 @@ impl<'a> Loop<'a> {
             now.extend([logits, first]);
             self.tape.step(&now);
             let second = gradient(&mut self.tape, "gradient of the logits", half)?;
-            // Under autocast the log-softmax is gone by now; in f32 it is needed here.
+            // Under autocast the log-softmax is already freed; in f32 it is needed here.
             let needed = if half == Dtype::F32 { &head[..] } else { &[] };
             let now: Vec<TensorId> =
                 needed.iter().copied().chain([logits, first, second]).collect();
@@ -406,7 +410,7 @@ impl<'a> Loop<'a> {
     }
 }
 
-/// Weights that autocast turns into 16 bits: those of linear layers, the head's included.
-fn is_in_a_matmul(param: &Param) -> bool {
+/// Whether autocast converts a weight to 16 bits: the weights of linear layers, including the head.
+fn is_matmul_weight(param: &Param) -> bool {
     param.shape.dims().len() == 2 && param.module.kind != ModuleKind::PositionEmbedding
 }

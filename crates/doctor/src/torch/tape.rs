@@ -1,6 +1,6 @@
-//! Allocations of a PyTorch program, in order: tensors with sizes and steps that touch them. How
-//! long each lives follows from its first and last touch, by the planner's own lifetimes: a value
-//! that is saved for backward is touched there, a Python variable where it is overwritten.
+//! The allocations of a PyTorch program in order: tensors with sizes, and the steps that touch
+//! them. A tensor lives from its first to its last touch, computed by the planner's own lifetimes.
+//! A value saved for the backward pass is touched there, a Python variable where it is overwritten.
 
 use plan::lifetimes::{first_to_last, sums};
 use plan::{Bytes, Dtype, Io, Live, PlanError, Role, Scope, Shape, Tensor, TensorId, Tensors};
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 /// PyTorch's allocator rounds every request up to this.
 const ROUNDING: u64 = 512;
 
-/// What a run does at a step.
+/// The phase of a run that a step belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
     /// `estimate_loss()` before the first training step.
@@ -25,11 +25,11 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// All, in the order in which they first occur.
+    /// All phases, in the order of their first occurrence.
     pub const ALL: [Phase; 5] =
         [Phase::FirstEval, Phase::Forward, Phase::Backward, Phase::Optimizer, Phase::Eval];
 
-    /// The word of documents.
+    /// Its name in JSON documents.
     pub const fn name(self) -> &'static str {
         match self {
             Phase::FirstEval => "first_eval",
@@ -41,13 +41,13 @@ impl Phase {
     }
 }
 
-/// One step: a kernel that allocates, or a moment at which something is still referenced.
+/// One step: a kernel that allocates, or a moment when something is still referenced.
 struct Step {
     phase: Phase,
     touched: Vec<TensorId>,
 }
 
-/// A program's allocations.
+/// Records the allocations of a program.
 #[derive(Default)]
 pub struct Tape {
     tensors: Tensors,
@@ -57,7 +57,7 @@ pub struct Tape {
     kept: Vec<TensorId>,
 }
 
-/// A tensor that is alive at the fullest step.
+/// A tensor that is alive at the peak.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Alive {
     /// Its name.
@@ -68,7 +68,7 @@ pub struct Alive {
     pub bytes: u64,
 }
 
-/// A tensor when it is asked for.
+/// The moment when a tensor is allocated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Birth {
     /// Its name.
@@ -79,37 +79,37 @@ pub struct Birth {
     pub dtype: Dtype,
     /// What it is for.
     pub role: Role,
-    /// The phase that asks.
+    /// The phase that allocates it.
     pub phase: Phase,
     /// Its bytes.
     pub bytes: u64,
-    /// Bytes that are held already.
+    /// Bytes held by other tensors at that moment.
     pub held: u64,
     step: usize,
-    /// Itself and what its step asks for after it.
+    /// This tensor and those that its step allocates after it.
     not_yet: Vec<TensorId>,
 }
 
-/// The fullest step of a phase.
+/// The step with the most memory in a phase.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peak {
     /// The phase.
     pub phase: Phase,
     /// Bytes at that step.
     pub bytes: u64,
-    /// What is alive there, largest first.
+    /// The tensors alive at that step, largest first.
     pub alive: Vec<Alive>,
-    /// What the step itself asked for, largest first.
+    /// The tensors that the step itself allocates, largest first.
     pub asked: Vec<Alive>,
 }
 
 impl Tape {
-    /// Following steps belong to this phase.
+    /// Starts a phase; the following steps belong to it.
     pub fn enter(&mut self, phase: Phase) {
         self.phase = Some(phase);
     }
 
-    /// A tensor that some step will make.
+    /// Declares a tensor that some step will allocate.
     pub fn tensor(
         &mut self,
         name: impl Into<String>,
@@ -129,25 +129,25 @@ impl Tape {
         })
     }
 
-    /// A step that touches these.
+    /// Adds a step that touches these tensors.
     pub fn step(&mut self, touched: &[TensorId]) {
         let phase = self.phase.unwrap_or(Phase::FirstEval);
         self.steps.push(Step { phase, touched: touched.to_vec() });
     }
 
-    /// From its first touch to the end of the program, or to [`Tape::release`].
+    /// Keeps a tensor alive from its first touch to the end of the program or to [`Tape::release`].
     pub fn keep(&mut self, tensor: TensorId) {
         self.step(&[tensor]);
         self.kept.push(tensor);
     }
 
-    /// What was kept is let go here.
+    /// Frees kept tensors at this point.
     pub fn release(&mut self, tensors: &[TensorId]) {
         self.step(tensors);
         self.kept.retain(|kept| !tensors.contains(kept));
     }
 
-    /// The program, played: what is alive when.
+    /// Computes the lifetime of every tensor.
     pub fn play(mut self) -> Option<Played> {
         let kept = std::mem::take(&mut self.kept);
         self.step(&kept);
@@ -163,7 +163,7 @@ fn rounded(tensors: &Tensors, tensor: TensorId) -> Option<Bytes> {
     tensors.bytes(tensor).get().checked_next_multiple_of(ROUNDING).and_then(Bytes::new)
 }
 
-/// A program with the lives of its tensors.
+/// A program with the lifetimes of its tensors.
 pub struct Played {
     tensors: Tensors,
     steps: Vec<Step>,
@@ -172,7 +172,7 @@ pub struct Played {
 }
 
 impl Played {
-    /// The fullest step of each phase that occurs.
+    /// The step with the most memory of each phase that occurs.
     pub fn peaks(&self) -> Vec<Peak> {
         let of_phase = |phase: Phase| {
             let steps = (0..self.steps.len()).filter(|&step| self.steps[step].phase == phase);
@@ -188,8 +188,8 @@ impl Played {
         Phase::ALL.into_iter().filter_map(of_phase).collect()
     }
 
-    /// Every tensor when it is asked for, in order. Of several that a step asks for, each finds the
-    /// ones before it.
+    /// The allocations of all tensors, in order. If a step allocates several, each one sees those
+    /// before it as held.
     pub fn births(&self) -> Vec<Birth> {
         let mut found = Vec::new();
         for (step, what) in self.steps.iter().enumerate() {
@@ -221,7 +221,7 @@ impl Played {
         found
     }
 
-    /// What is held when a tensor is asked for, itself not counted.
+    /// The tensors held when a tensor is allocated, without that tensor.
     pub fn held_at(&self, birth: &Birth) -> Vec<Alive> {
         let alive = self.lives.iter().filter(|(_, live)| live.contains(birth.step));
         let here = alive.filter(|(tensor, _)| !birth.not_yet.contains(tensor));

@@ -1,5 +1,4 @@
-//! The texts: one catalogue for each language, complete because a language that lacks one does not
-//! compile.
+//! The texts: one catalogue for each language. The compiler checks that each is complete.
 
 mod chinese;
 mod english;
@@ -39,7 +38,7 @@ impl Language {
         Language::French,
     ];
 
-    /// Codes of all.
+    /// The codes of all languages.
     pub const CODES: [&'static str; 5] = {
         let mut codes = [""; Language::ALL.len()];
         let mut index = 0;
@@ -50,7 +49,7 @@ impl Language {
         codes
     };
 
-    /// Its code.
+    /// Its two-letter code.
     pub const fn code(self) -> &'static str {
         match self {
             Language::English => "en",
@@ -61,7 +60,7 @@ impl Language {
         }
     }
 
-    /// Of a code, or of what LANG says: `de`, `de_DE.UTF-8`.
+    /// The language of a code or of a value of LANG: `de`, `de_DE.UTF-8`.
     pub fn of(code: &str) -> Option<Language> {
         let first = code.split(['_', '.', '-', '@']).next().unwrap_or("").to_ascii_lowercase();
         Language::ALL.into_iter().find(|language| language.code() == first)
@@ -79,23 +78,23 @@ impl Language {
     }
 }
 
-/// What every language says.
+/// The texts of one language.
 pub trait Catalogue {
-    /// The reason of a verdict.
+    /// The reason for a verdict.
     fn note(&self, note: Note) -> &'static str;
     /// A piece of advice.
     fn advice(&self, advice: Advice) -> &'static str;
-    /// How sure a name is.
+    /// How certain the identification of a tensor is.
     fn confidence(&self, confidence: Confidence) -> &'static str;
     /// A row of the table of memory.
     fn what(&self, what: What) -> &'static str;
-    /// Why it died, in a sentence or two.
+    /// Why the run failed, in one or two sentences.
     fn cause(&self, cause: Cause) -> &'static str;
-    /// When it died, as a part of a sentence.
+    /// When the run failed, as part of a sentence.
     fn phase(&self, phase: LogPhase) -> &'static str;
     /// What a piece of advice is worth.
     fn verdict(&self, verdict: Verdict) -> &'static str;
-    /// What the log does not tell, and what would settle it.
+    /// What the log does not say, and how to find out.
     fn unknown(&self, unknown: Unknown) -> &'static str;
     /// What a change means.
     fn fix(&self, fix: FixKind) -> &'static str;
@@ -109,27 +108,27 @@ pub struct Labels {
     pub did_not_fit: &'static str,
     /// The second.
     pub which: &'static str,
-    /// What else it could be.
+    /// Introduces other tensors of the same size.
     pub same_size: &'static str,
     /// Title of the table of memory.
     pub memory: &'static str,
     /// Title of the predicted peaks.
     pub peaks: &'static str,
-    /// Behind a peak.
+    /// Follows a peak.
     pub of_budget: &'static str,
     /// Title of the advice.
     pub advice: &'static str,
     /// Title of the fixes.
     pub fixes: &'static str,
-    /// Where there are none.
+    /// Shown if there are no fixes.
     pub nothing: &'static str,
     /// Title of what is unknown.
     pub unknown: &'static str,
-    /// Before nanoGPT's command.
+    /// Introduces nanoGPT's command.
     pub nanogpt: &'static str,
-    /// Before ours.
+    /// Introduces the fitGPT command.
     pub fitgpt: &'static str,
-    /// Before ours, where it had to be changed.
+    /// Introduces the fitGPT command if its settings had to change.
     pub fitgpt_changed: &'static str,
     /// Warnings that are not the cause.
     pub unrelated: &'static str,
@@ -149,11 +148,11 @@ pub struct Labels {
     pub config: &'static str,
     /// Heading.
     pub expected: &'static str,
-    /// Numbers that are set aside.
+    /// Introduces numbers that were ignored.
     pub nonsense: &'static str,
 }
 
-/// A text with its names filled in.
+/// Fills in the `{name}` placeholders of a text.
 pub fn fill(text: &str, names: &[(&str, &str)]) -> String {
     let mut filled = text.to_string();
     for (name, value) in names {

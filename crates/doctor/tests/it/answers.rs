@@ -1,11 +1,11 @@
-//! Whole answers: causes of real logs, predictions without a log, and suggestions that hold.
+//! Whole diagnoses: causes of real logs, predictions without a log, and fixes that really fit.
 
 use fitgpt_doctor::account::What;
 use fitgpt_doctor::advice::{Advice, Verdict};
-use fitgpt_doctor::case::Case;
 use fitgpt_doctor::diagnosis::{Cause, Diagnosis};
 use fitgpt_doctor::fixes::device_bytes;
 use fitgpt_doctor::log::Log;
+use fitgpt_doctor::recovered::RecoveredRun;
 use fitgpt_doctor::report::Report;
 use fitgpt_doctor::words::Language;
 use plan::Bytes;
@@ -13,10 +13,10 @@ use plan::hardware::Card;
 use search::{Machine, plan_for};
 use spec::World;
 
-fn recover(log: Option<&Log>, given: &[String]) -> Option<Case> {
+fn recover(log: Option<&Log>, given: &[String]) -> Option<RecoveredRun> {
     let nothing = |_: &str| Err(std::io::ErrorKind::NotFound.into());
     let world = World { read: &nothing, unix_time: 0.0 };
-    Case::recover(log, given, &world, None, |_| None).unwrap()
+    RecoveredRun::recover(log, given, &world, None, |_| None).unwrap()
 }
 
 /// Without a log that tells it, the vocabulary is that of the data set's name.
@@ -27,15 +27,16 @@ fn a_known_data_set_of_characters_has_its_own_vocabulary() {
     let characters = |name: &str| (name == "letters").then_some(65);
     for (dataset, want) in [("letters", 65), ("openwebtext", 50304)] {
         let given = [format!("--dataset={dataset}")];
-        let case = Case::recover(None, &given, &world, None, characters).unwrap().unwrap();
-        assert_eq!(case.dims.vocab_size, want, "{dataset}");
+        let recovered =
+            RecoveredRun::recover(None, &given, &world, None, characters).unwrap().unwrap();
+        assert_eq!(recovered.dims.vocab_size, want, "{dataset}");
     }
 }
 
 fn diagnose(text: &str) -> Diagnosis {
     let log = Log::read(text.as_bytes());
-    let case = recover(Some(&log), &[]);
-    Diagnosis::new(Some(log), case, None, None).unwrap()
+    let recovered = recover(Some(&log), &[]);
+    Diagnosis::new(Some(log), recovered, None, None).unwrap()
 }
 
 fn verdict(diagnosis: &Diagnosis, advice: Advice) -> Verdict {
@@ -72,8 +73,8 @@ fn real_logs_have_their_causes() {
     }
 }
 
-/// More of them, made for this test with other caps: phase, cause, the tensor's name, and how much
-/// of PyTorch's memory is left unexplained.
+/// More real logs, recorded with other caps: phase, cause, the tensor's name, and how much of
+/// PyTorch's memory stays unexplained.
 #[test]
 fn more_real_logs_have_their_causes() {
     type Row = (&'static str, &'static str, Cause, &'static str);
@@ -132,8 +133,8 @@ fn a_smaller_batch_is_predicted_as_measured() {
         let arguments =
             ["batch_size=4", "gradient_accumulation_steps=16"].map(|a| format!("--{a}"));
         let given = [&arguments[..], &[format!("--compile={compile}")]].concat();
-        let case = recover(None, &given).unwrap();
-        let found = Diagnosis::new(None, Some(case), Card::find("H200"), None).unwrap();
+        let recovered = recover(None, &given).unwrap();
+        let found = Diagnosis::new(None, Some(recovered), Card::find("H200"), None).unwrap();
         let peak = found.peaks.iter().map(|peak| peak.bytes).max().unwrap() as f64;
         let peak = peak / (1u64 << 30) as f64;
         assert!((peak / gib - 1.0).abs() < 0.03, "{compile}: {peak} of {gib}");
@@ -195,9 +196,10 @@ fn what_is_suggested_fits_in_100_random_cases() {
             format!("--dtype={}", draws.of(&["float16", "bfloat16", "float32"])),
         ];
         let budget = (3u64 << 30) + draws.below(20 << 30);
-        let case = recover(None, &given).unwrap();
-        let tokens = case.run.tokens_per_iteration();
-        let found = Diagnosis::new(None, Some(case), Card::find("RTX 4070"), Some(budget)).unwrap();
+        let recovered = recover(None, &given).unwrap();
+        let tokens = recovered.run.tokens_per_iteration();
+        let found =
+            Diagnosis::new(None, Some(recovered), Card::find("RTX 4070"), Some(budget)).unwrap();
         for fix in &found.fixes {
             let typed = fix.settings.iter().map(|(key, value)| format!("--{key}={value}"));
             let all: Vec<String> = given.iter().cloned().chain(typed).collect();
@@ -222,7 +224,7 @@ fn what_is_suggested_fits_in_100_random_cases() {
     assert!(fixed > 60 && commanded > 90, "{fixed} {commanded}");
 }
 
-/// Settings that the log contradicts are not used, and that is said.
+/// Settings that the log contradicts are not used, and the diagnosis says so.
 #[test]
 fn contradictions_are_unknown_not_defaults() {
     let text = include_str!("../logs/compiled_124m_batch_64.log");
@@ -238,7 +240,7 @@ fn contradictions_are_unknown_not_defaults() {
     assert_eq!(tensor.shape, [65536, 50304], "the code names it");
 }
 
-/// Sums of the table are the message's.
+/// The table adds up to the message's numbers.
 #[test]
 fn tables_add_up() {
     for text in [
@@ -270,7 +272,7 @@ fn lines_that_only_python_understands_are_left_out() {
         torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0";
     let found = diagnose(text);
     assert_eq!(found.phase.name(), "sample");
-    assert_eq!(found.case.unwrap().run.gradient_accumulation_steps, 40);
+    assert_eq!(found.recovered.unwrap().run.gradient_accumulation_steps, 40);
 }
 
 /// Full checkpointing of blocks at micro-batch 16, compiled: 12.0 to 7.3 GiB were measured.
@@ -314,7 +316,7 @@ fn own_refusals_are_read() {
     assert!(report.summary().iter().any(|line| line.contains("--optimizer_state=bfloat16")));
 }
 
-/// Without settings a message still tells what does nothing.
+/// Even without settings, a message shows which advice does nothing.
 #[test]
 fn a_message_alone_is_judged_as_far_as_it_goes() {
     let found = diagnose(
@@ -333,15 +335,15 @@ fn a_message_alone_is_judged_as_far_as_it_goes() {
 #[test]
 fn fixes_have_their_price_on_a_card_that_is_known() {
     let given = ["--batch_size=64", "--gradient_accumulation_steps=1"].map(String::from);
-    let case = recover(None, &given).unwrap();
+    let recovered = recover(None, &given).unwrap();
     let card = Card::find("H200");
-    let found = Diagnosis::new(None, Some(case), card, Some(8 << 30)).unwrap();
+    let found = Diagnosis::new(None, Some(recovered), card, Some(8 << 30)).unwrap();
     let batch = &found.fixes[0];
     let rate = batch.tokens_per_second.unwrap();
     assert!((380e3..520e3).contains(&rate), "{batch:?}");
 }
 
-/// Without settings, sizes of weights and of Adam's averages are named, too.
+/// Weights and Adam's moments are also identified without settings.
 #[test]
 fn weights_are_named_by_size() {
     let found = diagnose(

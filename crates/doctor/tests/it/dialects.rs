@@ -1,5 +1,5 @@
-//! A message in every dialect, as each program writes it; wrapped, coloured, prefixed, cut off at
-//! any byte. What is not there is not known.
+//! Messages in every dialect: wrapped, coloured, prefixed, truncated at any byte. What a message
+//! does not contain stays unknown.
 
 use fitgpt_doctor::account::other_programs;
 use fitgpt_doctor::log::{Dialect, Log};
@@ -52,7 +52,7 @@ fn every_dialect_is_read() {
     let log = Log::read(TORCH_23.as_bytes());
     assert_eq!(log.message.dialect, Dialect::Torch23);
     assert_eq!(log.message.private_pools.as_ref().unwrap().bytes, bytes(2.10));
-    assert!(!log.message.expandable, "the message's own advice is no setting");
+    assert!(!log.message.expandable, "the message's own advice is not a setting");
     for (text, dialect) in [
         ("RuntimeError: CUDA error: out of memory\nCUDA kernel errors might be", Dialect::Bare),
         ("[CUDA ERROR] at file train_gpt2.cu:1144:\nout of memory", Dialect::LlmC),
@@ -73,7 +73,7 @@ fn every_dialect_is_read() {
     }
 }
 
-/// 11.69 - 2.68 - 7.04: what the message does not say in so many words.
+/// 11.69 - 2.68 - 7.04: a number that the message only implies.
 #[test]
 fn other_programs_are_found() {
     let others = other_programs(&Log::read(TORCH_21.as_bytes())).unwrap();
@@ -81,7 +81,7 @@ fn other_programs_are_found() {
 }
 
 #[test]
-fn nonsense_is_set_aside_and_named() {
+fn impossible_numbers_are_ignored_and_named() {
     let log = Log::read(WSL.as_bytes());
     assert_eq!(log.message.nonsense.len(), 2, "{:?}", log.message);
     assert!(log.message.process.is_none() && log.message.others.is_empty());
@@ -128,7 +128,7 @@ fn sizes_name_logits_without_any_settings() {
 }
 
 proptest! {
-    /// A log cut anywhere says less, never something else.
+    /// A truncated log says less, never something different.
     #[test]
     fn a_log_cut_anywhere_invents_nothing(which in 0usize..4, share in 0.0f64..1.0, front: bool) {
         let log = include_str!("../logs/eager_774m_batch_1.log");
@@ -150,7 +150,7 @@ proptest! {
                 prop_assert!(cut.is_none(), "{cut:?} is invented");
                 continue;
             };
-            // A number may be cut in its middle, at the text's own edge: then it is shorter.
+            // A number may be truncated at the end of the text; then it is shorter.
             let told = full.to_string();
             let number = cut.to_string();
             let number = number.split(' ').next().unwrap();
@@ -176,9 +176,9 @@ proptest! {
     }
 }
 
-/// 2^64 bytes: adding anything to it would wrap.
+/// 2^64 bytes: adding anything would overflow.
 #[test]
-fn a_capacity_beyond_the_world_is_set_aside() {
+fn an_impossible_capacity_is_ignored() {
     let text = TORCH_23.replace("79.15 GiB", "17179869184.00 GiB");
     let message = Log::read(text.as_bytes()).message;
     assert_eq!(message.capacity, None);
@@ -186,7 +186,7 @@ fn a_capacity_beyond_the_world_is_set_aside() {
     assert_eq!(message.requested.map(|size| size.bytes), Some(8 << 30));
 }
 
-/// A terminal cuts lines in the middle of numbers; a number is then read whole or not at all.
+/// A terminal may wrap lines inside a number, which is then read completely or not at all.
 #[test]
 fn any_width_gives_the_same_numbers_or_none() {
     let whole = include_str!("../logs/compiled_124m_batch_64.log");

@@ -1,4 +1,4 @@
-//! The doctor against real logs, measured memory, and anything a log may be.
+//! The doctor on real logs, measured memory, and arbitrary text.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod answers;

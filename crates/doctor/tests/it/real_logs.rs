@@ -1,21 +1,21 @@
-//! Logs of real deaths: nanoGPT under a cap of 11.69 GiB. Which tensor, in which phase, and where
-//! the memory was.
+//! Logs of real failures: nanoGPT under a cap of 11.69 GiB. Checks the tensor, the phase, and what
+//! held the memory.
 
 use fitgpt_doctor::account::{What, account};
-use fitgpt_doctor::case::Case;
 use fitgpt_doctor::log::Log;
+use fitgpt_doctor::recovered::RecoveredRun;
 use fitgpt_doctor::tensor::{Confidence, Named, of_run};
 use fitgpt_doctor::torch::{Played, play};
 use plan::Dtype;
 use spec::World;
 
-pub fn recovered(log: &Log) -> (Case, Played) {
+pub fn recovered(log: &Log) -> (RecoveredRun, Played) {
     let nothing = |_: &str| Err(std::io::ErrorKind::NotFound.into());
     let world = World { read: &nothing, unix_time: 0.0 };
-    let case = Case::recover(Some(log), &[], &world, None, |_| None).unwrap().unwrap();
-    assert!(case.agrees_with(log), "the log's count of parameters is this model's");
-    let played = play(&case.torch).unwrap();
-    (case, played)
+    let recovered = RecoveredRun::recover(Some(log), &[], &world, None, |_| None).unwrap().unwrap();
+    assert!(recovered.agrees_with(log), "the log's count of parameters is this model's");
+    let played = play(&recovered.torch).unwrap();
+    (recovered, played)
 }
 
 fn read(text: &str) -> (Log, Named, Vec<(What, u64)>) {
@@ -25,7 +25,7 @@ fn read(text: &str) -> (Log, Named, Vec<(What, u64)>) {
     let rows = account(&log, named.birth.as_ref().map(|birth| (&played, birth)));
     println!(
         "{} {:?} {:?} {:?}\n  {rows:?}",
-        log.trace.phase.name(),
+        log.traceback.phase.name(),
         named.name,
         named.shape,
         named.alternatives
@@ -41,7 +41,7 @@ fn gib(rows: &[(What, u64)], what: What) -> f64 {
 #[test]
 fn eager_dies_in_cross_entropy() {
     let (log, named, rows) = read(include_str!("../logs/eager_124m_batch_64.log"));
-    assert_eq!(log.trace.phase.name(), "first_eval");
+    assert_eq!(log.traceback.phase.name(), "first_eval");
     assert_eq!(named.name, "copy of the logits in cross-entropy");
     assert_eq!((named.shape, named.dtype), (vec![65536, 50304], Dtype::Bf16));
     assert_eq!(named.confidence, Confidence::Certain);
@@ -53,7 +53,7 @@ fn eager_dies_in_cross_entropy() {
 #[test]
 fn compiled_code_dies_on_the_second_batch() {
     let (log, named, rows) = read(include_str!("../logs/compiled_124m_batch_64.log"));
-    assert_eq!(log.trace.phase.name(), "first_eval");
+    assert_eq!(log.traceback.phase.name(), "first_eval");
     assert_eq!(named.name, "eval logits, next batch");
     assert_eq!((named.shape, named.dtype), (vec![65536, 50304], Dtype::Bf16));
     assert_eq!(named.confidence, Confidence::Certain);
@@ -64,7 +64,7 @@ fn compiled_code_dies_on_the_second_batch() {
 #[test]
 fn float16_dies_on_logits_in_f32() {
     let (log, named, rows) = read(include_str!("../logs/eager_77m_float16_batch_16.log"));
-    assert_eq!(log.trace.phase.name(), "forward");
+    assert_eq!(log.traceback.phase.name(), "forward");
     assert_eq!(named.name, "log-softmax of the logits, f32");
     assert_eq!((named.shape, named.dtype), (vec![16384, 50304], Dtype::F32));
     assert!(gib(&rows, What::Unexplained) < 0.5, "{rows:?}");
@@ -73,7 +73,7 @@ fn float16_dies_on_logits_in_f32() {
 #[test]
 fn a_large_model_dies_making_adam() {
     let (log, named, rows) = read(include_str!("../logs/eager_774m_batch_1.log"));
-    assert_eq!(log.trace.phase.name(), "optimizer");
+    assert_eq!(log.traceback.phase.name(), "optimizer");
     assert!(named.name.starts_with("Adam's exp_avg of "), "{}", named.name);
     assert_eq!((named.shape, named.dtype), (vec![1280, 5120], Dtype::F32));
     assert!(gib(&rows, What::Adam) > 4.0 && gib(&rows, What::Gradients) > 2.8, "{rows:?}");

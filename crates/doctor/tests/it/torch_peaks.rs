@@ -1,5 +1,5 @@
-//! The model of PyTorch's memory against what PyTorch 2.11 really took on an H200: peaks of its
-//! allocator in each phase of nanoGPT's loop, eager and compiled.
+//! The model of PyTorch's memory compared with measurements of PyTorch 2.11 on an H200: allocator
+//! peaks in each phase of nanoGPT's loop, eager and compiled.
 
 use fitgpt_doctor::torch::{Phase, TorchRun, WORKSPACE_HOPPER, peaks};
 use model::Dims;

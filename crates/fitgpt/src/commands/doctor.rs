@@ -5,9 +5,9 @@ use crate::doctor_document;
 use crate::flags::{FlagSet, flags};
 use crate::screen::{self, coloured, faint, strong};
 use ::train::TrainError;
-use doctor::case::Case;
 use doctor::diagnosis::Diagnosis;
 use doctor::log::Log;
+use doctor::recovered::RecoveredRun;
 use doctor::report::{Report, bytes};
 use doctor::words::Language;
 use plan::hardware::Card;
@@ -99,11 +99,11 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
         None => named,
     };
     let vram = flags.vram.as_deref().map(|size| memory(size, card)).transpose()?;
-    let case = super::with_world(|world| {
+    let recovered = super::with_world(|world| {
         let card = card.map(|gpu| gpu.name);
-        Case::recover(log.as_ref(), &rest, world, card, data::known::characters)
+        RecoveredRun::recover(log.as_ref(), &rest, world, card, data::known::characters)
     })?;
-    let diagnosis = Diagnosis::new(log, case, card, vram)?;
+    let diagnosis = Diagnosis::new(log, recovered, card, vram)?;
     let program = program();
     let report = Report { diagnosis: &diagnosis, language, program: &program };
     if flags.json {
@@ -200,7 +200,7 @@ fn text(report: &Report<'_>) -> String {
             text += &(screen::wrapped(&line, 6, width) + "\n");
         }
     }
-    if report.diagnosis.case.is_some() && budget.is_some() {
+    if report.diagnosis.recovered.is_some() && budget.is_some() {
         text += &format!("\n{}\n", strong(labels.fixes));
         if report.diagnosis.fixes.is_empty() && report.diagnosis.log.is_some() {
             text += &format!("  {}\n", labels.nothing);

@@ -1,14 +1,14 @@
-//! The table of readers: what reads bytes that others wrote. Each call does with the input what
-//! the product does with such a file, and refuses to accept a message of more than one line.
+//! The table of all code that reads foreign bytes. Each call treats the input as the program treats
+//! such a file. A message of more than one line is a finding.
 
 use super::seeds;
 use crate::scratch::put;
 use cache::Ignored;
 use checkpoint::{Dtype, Reader as Checkpoint, TensorInfo};
 use data::{Meta, TokenFile};
-use doctor::case::Case;
 use doctor::diagnosis::Diagnosis;
 use doctor::log::Log;
+use doctor::recovered::RecoveredRun;
 use doctor::report::Report;
 use doctor::words::Language;
 use prepare::{
@@ -23,20 +23,20 @@ use std::sync::atomic::AtomicBool;
 use train::save;
 use train::setup::SampleSetup;
 
-/// Longest message; what is quoted from an input is cut.
+/// Longest message; quotes from an input must be shortened.
 const MESSAGE: usize = 4000;
 
 /// A reader.
 pub struct Reader {
     /// Its name.
     pub name: &'static str,
-    /// It has a turn in each so-manieth round; slow ones have fewer. A power of two up to 64.
+    /// It has a turn in every n-th round; slow readers have fewer turns. A power of two up to 64.
     pub every: u64,
-    /// Words that it looks for.
+    /// Tokens that it looks for.
     pub words: &'static [&'static str],
-    /// Good inputs, made by our own code; the folder may be used.
+    /// Makes valid inputs with our own code; it may use the folder.
     pub seeds: fn(&Path) -> Result<Vec<Vec<u8>>, String>,
-    /// Reads an input; the folder may be used.
+    /// Reads an input; it may use the folder.
     pub call: fn(&[u8], &Path) -> Result<(), String>,
 }
 
@@ -109,7 +109,7 @@ pub const READERS: [Reader; 23] = [
     reader("cubin",      &[], seeds::cubin, cubin),
 ];
 
-/// What a refusal must be: one line of bounded length.
+/// Checks an error message: one line of bounded length.
 fn refused(error: impl Display) -> Result<(), String> {
     let message = error.to_string();
     match message.contains('\n') || message.len() > MESSAGE || message.is_empty() {
@@ -118,7 +118,7 @@ fn refused(error: impl Display) -> Result<(), String> {
     }
 }
 
-/// A scratch file that could not be written is not the reader's fault.
+/// An error in writing a scratch file, which is not the reader's fault.
 fn scratch_failed(error: impl Display) -> String {
     format!("scratch: {error}")
 }
@@ -148,7 +148,7 @@ fn toml(bytes: &[u8], _: &Path) -> Result<(), String> {
     settings("f.toml", bytes)
 }
 
-/// Lines are the words of a command.
+/// Each line is an argument of a command.
 fn arguments(bytes: &[u8], _: &Path) -> Result<(), String> {
     let text = String::from_utf8_lossy(bytes);
     let words: Vec<String> = text.split('\n').map(str::to_owned).collect();
@@ -202,14 +202,14 @@ fn checkpoint(bytes: &[u8], folder: &Path) -> Result<(), String> {
         Err(error) => return refused(error),
     };
     match reader.verify() {
-        // Every part is covered by a sum: what is believed is what was saved.
+        // Every part has a checksum, so an accepted file must equal the saved one.
         Ok(()) if reader.document() == seeds::RUN => Ok(()),
-        Ok(()) => Err("a damaged file was believed".to_owned()),
+        Ok(()) => Err("a damaged file was accepted".to_owned()),
         Err(error) => refused(error),
     }
 }
 
-/// A whole file whose document is the input.
+/// A complete checkpoint whose document is the input.
 fn document(bytes: &[u8], folder: &Path) -> Result<(), String> {
     let path = save::last_path(folder);
     let tensors = [TensorInfo::new("state", Dtype::U32, &[1])];
@@ -244,7 +244,7 @@ fn tokenizer(bytes: &[u8], folder: &Path) -> Result<(), String> {
     encoded.map_err(|character| format!("{character:?} has no id"))
 }
 
-/// Takes documents and forgets them.
+/// A sink that discards documents.
 struct Nowhere;
 
 impl Sink for Nowhere {
@@ -307,7 +307,7 @@ fn listing(bytes: &[u8], _: &Path) -> Result<(), String> {
     }
 }
 
-/// What a file is, by its name and its beginning: `prepare` up to where it would write.
+/// Recognition of a file by its name and first bytes: `prepare` up to the first write.
 fn sources(bytes: &[u8], folder: &Path) -> Result<(), String> {
     let hub = Hub { endpoint: "http://127.0.0.1:1".to_owned(), token: None };
     let client = Client::new(hub, Arc::new(AtomicBool::new(false)));
@@ -340,7 +340,7 @@ fn log(bytes: &[u8], _: &Path) -> Result<(), String> {
     let log = Log::read(bytes);
     let nothing = |_: &str| Err(std::io::ErrorKind::NotFound.into());
     let world = World { read: &nothing, unix_time: 0.0 };
-    let case = match Case::recover(Some(&log), &[], &world, None, data::known::characters) {
+    let case = match RecoveredRun::recover(Some(&log), &[], &world, None, data::known::characters) {
         Ok(case) => case,
         Err(error) => return refused(error),
     };
@@ -361,17 +361,17 @@ fn journal(bytes: &[u8], folder: &Path) -> Result<(), String> {
     Journal::read(folder).map_or_else(refused, |_| Ok(()))
 }
 
-/// A cache of compiled kernels: what is not as it was written is not used.
+/// A cache of compiled kernels: a changed file must not be used.
 fn cubin(bytes: &[u8], folder: &Path) -> Result<(), String> {
-    // A folder and a file that only this user may write to, whatever the umask is: a file of
-    // others would be refused unread.
+    // Make a folder and file that only this user can write to, whatever the umask, because others
+    // are refused unread.
     let path = folder.join("kernels/it.cubin");
     if !path.exists() {
         cache::write(&path, &[]).map_err(scratch_failed)?;
     }
     put(&path, bytes).map_err(scratch_failed)?;
     match cuda::CubinCache::read(&path, seeds::CUBIN_KEY) {
-        Ok(code) if code != seeds::CUBIN => Err("damaged machine code was believed".to_owned()),
+        Ok(code) if code != seeds::CUBIN => Err("damaged machine code was accepted".to_owned()),
         Ok(_) => Ok(()),
         Err(why @ (Ignored::Content(_) | Ignored::TooLarge { .. })) => refused(why),
         Err(why) => Err(format!("a file of our own was not read: {why}")),

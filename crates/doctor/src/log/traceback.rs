@@ -1,15 +1,15 @@
-//! Where it happened: the frames of a Python traceback, the phase they tell, and the buffer that
-//! compiled code names.
+//! Where it failed: the frames of a Python traceback, the phase that they imply, and the buffer
+//! that compiled code names.
 
 use super::run::RunLines;
 use plan::Dtype;
 
-/// The phase of a run, as documents name it.
+/// The phase in which a run failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LogPhase {
     /// `estimate_loss()` before the first step.
     FirstEval,
-    /// A later one.
+    /// A later evaluation.
     Eval,
     /// A forward pass of training.
     Forward,
@@ -19,14 +19,14 @@ pub enum LogPhase {
     Optimizer,
     /// Loading a checkpoint.
     Resume,
-    /// Writing text.
+    /// Generating text.
     Sample,
-    /// The log does not tell.
+    /// The log does not say.
     Unknown,
 }
 
 impl LogPhase {
-    /// The word of documents.
+    /// Its name in JSON documents.
     pub const fn name(self) -> &'static str {
         match self {
             LogPhase::FirstEval => "first_eval",
@@ -41,7 +41,7 @@ impl LogPhase {
     }
 }
 
-/// A buffer that inductor's code asked for.
+/// A buffer that code compiled by Inductor requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Buffer {
     /// Its shape.
@@ -57,25 +57,25 @@ pub struct Frame {
     pub file: String,
     /// The function.
     pub function: String,
-    /// The line of code below, where it is shown.
+    /// The line of code, if the traceback shows it.
     pub code: String,
 }
 
 /// The last traceback.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Trace {
+pub struct Traceback {
     /// Outermost first.
     pub frames: Vec<Frame>,
-    /// What they tell.
+    /// The phase that the frames imply.
     pub phase: LogPhase,
-    /// What compiled code named.
+    /// The buffer that compiled code names.
     pub buffer: Option<Buffer>,
-    /// Whether it ran compiled code.
+    /// Whether compiled code was running.
     pub compiled: bool,
 }
 
-/// What tells the phase: part of a function's name or of a line of code, the innermost that
-/// decides first.
+/// Signs of a phase: part of a function's name or of a line of code. The first match in the
+/// innermost frame decides.
 const SIGNS: [(&str, LogPhase); 15] = [
     ("estimate_loss", LogPhase::Eval),
     ("evaluate", LogPhase::Eval),
@@ -94,10 +94,10 @@ const SIGNS: [(&str, LogPhase); 15] = [
     ("train_step", LogPhase::Forward),
 ];
 
-impl Trace {
+impl Traceback {
     /// The last traceback of a log.
-    pub fn find(lines: &[String], run: &RunLines) -> Trace {
-        // The one that ends at the message: launchers add tracebacks of their own behind it.
+    pub fn find(lines: &[String], run: &RunLines) -> Traceback {
+        // Use the traceback that ends at the message; launchers add their own tracebacks after it.
         let end = super::message::first_of_last_message(lines).unwrap_or(lines.len());
         let starts = |line: &String| line.contains("Traceback (most recent call last)");
         let last = lines[..end].iter().rposition(starts);
@@ -107,7 +107,7 @@ impl Trace {
             frame.code.contains("empty_strided_cuda") || frame.function == "compile_wrapper"
         });
         let phase = phase(&frames, run);
-        Trace { buffer: buffer(lines), compiled, phase, frames }
+        Traceback { buffer: buffer(lines), compiled, phase, frames }
     }
 
     /// Whether the model's own code ran line by line.
@@ -152,8 +152,8 @@ fn phase(frames: &[Frame], run: &RunLines) -> LogPhase {
         SIGNS.iter().find(sign).map(|(_, phase)| *phase)
     };
     let found: Vec<LogPhase> = frames.iter().filter_map(tells).collect();
-    // The outermost frame tells what the program was doing; inside an evaluation everything else
-    // is evaluation.
+    // The outermost frame determines the phase, because everything inside an evaluation is
+    // evaluation.
     let told = match found.first() {
         Some(LogPhase::Forward) if found.contains(&LogPhase::Eval) => Some(LogPhase::Eval),
         first => first.copied(),

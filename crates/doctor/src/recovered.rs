@@ -1,5 +1,5 @@
-//! The run that died, as far as it can be known: from what the log echoes and from what the user
-//! gives besides, which wins.
+//! Recovers the run that failed, from the settings that the log echoes and from the user's
+//! arguments. The user's arguments win.
 
 use crate::log::Log;
 use crate::torch::{TorchRun, WORKSPACE, WORKSPACE_HOPPER};
@@ -9,22 +9,22 @@ use plan::Dtype;
 use search::machine::gpu_format;
 use spec::{Command, Environment, KEYS, RunSpec, Settings, SpecError, World, resolve};
 
-/// A run that can be talked about.
+/// The settings of the run that the doctor examines.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Case {
-    /// Every key with its meaning.
+pub struct RecoveredRun {
+    /// Every key, resolved.
     pub run: RunSpec,
     /// The model's sizes.
     pub dims: Dims,
-    /// The same as PyTorch runs it.
+    /// The run as PyTorch executes it.
     pub torch: TorchRun,
-    /// Keys that nanoGPT does not know, from its config files.
+    /// Keys in the config files that nanoGPT does not know.
     pub foreign: Vec<String>,
     /// Config files that were named.
     pub files: Vec<String>,
-    /// Every key that was given, in files too, with its value.
+    /// Every given key with its value, including those from files.
     pub settings: Vec<(String, String)>,
-    /// What was changed from nanoGPT's defaults, as arguments.
+    /// The differences from nanoGPT's defaults, as arguments.
     pub arguments: Vec<String>,
 }
 
@@ -32,16 +32,16 @@ pub struct Case {
 const NOT_NANOGPT: [&str; 4] =
     ["eval_batch_size", "eval_block_size", "grad_checkpoint", "optimizer_state"];
 
-impl Case {
-    /// From a log and from arguments; none where nothing says what the run was. `characters` gives
-    /// the vocabulary of a data set of characters that is known by name.
+impl RecoveredRun {
+    /// Recovers a run from a log and arguments; `None` if neither describes the run. `characters`
+    /// gives the vocabulary of a data set of characters that is known by name.
     pub fn recover(
         log: Option<&Log>,
         given: &[String],
         world: &World<'_>,
         card: Option<&str>,
         characters: fn(&str) -> Option<u64>,
-    ) -> Result<Option<Case>, SpecError> {
+    ) -> Result<Option<RecoveredRun>, SpecError> {
         let echoed: Vec<String> = log
             .map_or(Vec::new(), |log| log.run.settings.clone())
             .into_iter()
@@ -55,7 +55,7 @@ impl Case {
         if echoed.is_empty() && given.is_empty() && !told {
             return Ok(None);
         }
-        // A data set is named, so that nanoGPT's defaults hold and not the built-in run's.
+        // Naming a data set selects nanoGPT's defaults instead of those of the built-in run.
         let first = ["--dataset=openwebtext".to_string()];
         let typed: Vec<String> = first.iter().chain(&echoed).chain(given).cloned().collect();
         let last = ["--device=cuda".to_string()];
@@ -71,7 +71,7 @@ impl Case {
         let named = settings.iter().filter(|setting| setting.is_given());
         let named = named.filter(|setting| setting.key.name != "device");
         let named = named.map(|setting| (setting.key.name.to_string(), setting.value.plain()));
-        Ok(Some(Case {
+        Ok(Some(RecoveredRun {
             settings: named.collect(),
             torch: torch_run(&run, dims, log, card),
             foreign: foreign.map(ToString::to_string).collect(),
@@ -82,7 +82,7 @@ impl Case {
         }))
     }
 
-    /// Whether the log's count of parameters and its tokens of an iteration are this run's.
+    /// Whether the log's parameter count and tokens per iteration match this run.
     pub fn agrees_with(&self, log: &Log) -> bool {
         let counted = reported_parameters(&self.dims).map_or(0.0, |n| n as f64 / 1e6);
         let model = log.run.parameters.is_none_or(|said| (counted - said).abs() < 0.006);
@@ -91,7 +91,8 @@ impl Case {
     }
 }
 
-/// An echoed line may be Python that only Python understands; it is left out then.
+/// Whether we can read an echoed line. It may be Python code that only Python can evaluate; such
+/// lines are skipped.
 fn is_readable(argument: &str, world: &World<'_>) -> bool {
     let all = ["--dataset=x".to_string(), argument.to_string()];
     Settings::read(Command::Train, &all, world).is_ok()
@@ -102,8 +103,8 @@ fn torch_run(run: &RunSpec, dims: Dims, log: Option<&Log>, card: Option<&str>) -
     let large = log.and_then(|log| log.message.capacity.as_ref()).map_or(0, |size| size.bytes);
     let hopper = hopper || large > 100 << 30;
     let compiled = match log {
-        Some(log) if log.trace.compiled => true,
-        Some(log) if log.trace.is_eager() => false,
+        Some(log) if log.traceback.compiled => true,
+        Some(log) if log.traceback.is_eager() => false,
         _ => run.compile,
     };
     TorchRun {
