@@ -1,7 +1,7 @@
-//! What is kept of a soak: one JSON document, `fitgpt.soak/1`.
+//! The result of a soak as one JSON document, `fitgpt.soak/1`.
 
 use crate::options::Options;
-use crate::supervise::Ended;
+use crate::supervise::SectionResult;
 use serde_json::{Map, Value, json};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 pub const SCHEMA: &str = "fitgpt.soak/1";
 
 /// The document.
-pub fn of(options: &Options, command: &str, sections: &[Ended]) -> Value {
-    let seed = options.context.seed;
+pub fn of(options: &Options, command: &str, sections: &[SectionResult]) -> Value {
+    let seed = options.environment.seed;
     let findings = sections.iter().flat_map(|section| &section.findings);
     let told = |finding: &crate::supervise::Finding| {
         json!({
@@ -37,7 +37,7 @@ pub fn of(options: &Options, command: &str, sections: &[Ended]) -> Value {
     })
 }
 
-fn section(ended: &Ended) -> Value {
+fn section(ended: &SectionResult) -> Value {
     let most = |(name, value): (&String, &f64)| (name.clone(), json!(round(*value)));
     json!({
         "name": ended.name,

@@ -1,22 +1,22 @@
-//! The random numbers of a case: a stream of its own, named by seed, section and number.
+//! The random numbers of a case: its own stream, identified by seed, section and number.
 
 use plan::fnv::Fnv;
 use rng::{Purpose, Stream};
 
 /// The stream of a case.
 pub fn of_case(seed: u64, name: &str, case: u64) -> Stream {
-    // Sections and readers differ in their names, so in their streams.
+    // The hash of the name gives each section and each reader its own stream.
     let mut key = Fnv::seeded(seed);
     key.add(name);
     Stream::new(key.get(), Purpose::Sample, case)
 }
 
-/// One of some things; the first of none is a mistake of the caller.
+/// Picks one of several things. The slice must not be empty.
 pub fn pick<'a, T>(draws: &mut Stream, things: &'a [T]) -> &'a T {
     &things[draws.below(things.len() as u64) as usize]
 }
 
-/// A number drawn evenly on the scale of its logarithm.
+/// A number drawn uniformly on a logarithmic scale.
 pub fn spread(draws: &mut Stream, least: f64, most: f64) -> f64 {
     least * (most / least).powf(draws.uniform_f64())
 }

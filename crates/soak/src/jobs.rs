@@ -1,5 +1,5 @@
-//! Small work for the real binary: what it is given, how it is started (again), and what must be
-//! there when it is done, whatever happened before.
+//! Small jobs for the real binary: their input, how to start and restart them, and what must exist
+//! when they are done, whatever happened before.
 
 use crate::draws::of_case;
 use checkpoint::Reader;
@@ -11,20 +11,21 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use train::save;
 
-/// A kind of work.
+/// A command of the real binary to disturb.
 #[derive(Debug)]
 pub struct Job {
     /// Its name.
     pub name: &'static str,
-    /// The folder that it writes to, inside its place.
+    /// The folder that it writes to, relative to its working folder.
     pub writes: &'static str,
     words: &'static [&'static str],
-    /// Whether it is `train`, which is told to resume.
+    /// Whether it is `train`, which needs a flag to resume.
     trains: bool,
 }
 
-/// A tiny model that saves at every other iteration: most moments are near a save. It learns so
-/// fast that the loss goes up and down: the best checkpoint is often not the last one.
+/// A tiny model that saves every other iteration, so that most moments are near a save. Its
+/// learning rate is so high that the loss goes up and down, so the best checkpoint is often not the
+/// last one.
 const TRAIN: &[&str] = &[
     "train",
     "--dataset=tiny",
@@ -45,7 +46,7 @@ const TRAIN: &[&str] = &[
     "--max_iters=40",
 ];
 
-/// All of it.
+/// All jobs.
 pub const JOBS: [Job; 3] = [
     Job { name: "train", writes: "out", words: TRAIN, trains: true },
     Job {
@@ -62,33 +63,33 @@ pub const JOBS: [Job; 3] = [
     },
 ];
 
-/// Files with their content: tensors by name, token files by path.
+/// The result of a job: tensors by name, or token files by path, with their bytes.
 pub type Made = Vec<(String, Vec<u8>)>;
 
 const CHARACTERS: &str = "\n abcdefghijklmnopqrstuvwxyz.";
 
-/// How the binary ended.
+/// How the binary exited.
 #[derive(Debug)]
-pub struct Ended {
-    /// None where it was killed.
+pub struct Exit {
+    /// The exit code; `None` if it was killed.
     pub code: Option<i32>,
-    /// What it said on standard error.
+    /// Its standard error.
     pub errors: String,
 }
 
-impl From<Output> for Ended {
-    fn from(output: Output) -> Ended {
+impl From<Output> for Exit {
+    fn from(output: Output) -> Exit {
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-        Ended { code: output.status.code(), errors }
+        Exit { code: output.status.code(), errors }
     }
 }
 
-impl Ended {
-    /// What is wrong with an end that should have been a good one.
+impl Exit {
+    /// Checks that it succeeded.
     ///
     /// # Errors
     ///
-    /// When it was none.
+    /// The exit code and standard error of a failure.
     pub fn succeeded(&self) -> Result<(), String> {
         match self.code {
             Some(0) => Ok(()),
@@ -101,7 +102,7 @@ fn told(error: impl Display) -> String {
     error.to_string()
 }
 
-/// Words at random, as text.
+/// Random words as text.
 fn words(bytes: usize, case: u64) -> String {
     let mut draws = of_case(0, "words", case);
     let mut text = String::with_capacity(bytes + 16);
@@ -114,7 +115,8 @@ fn words(bytes: usize, case: u64) -> String {
     text
 }
 
-/// Puts what jobs read into a folder: a data set of characters, and texts of about so many bytes.
+/// Writes the input of all jobs into a folder: a character data set, and texts of about
+/// `text_bytes` bytes.
 ///
 /// # Errors
 ///
@@ -149,7 +151,7 @@ pub fn furnish(place: &Path, text_bytes: usize) -> Result<(), String> {
 }
 
 impl Job {
-    /// The command in a place, from wherever the place stands.
+    /// The command line of this job in a folder. It resumes if there is something to resume.
     pub fn command(&self, binary: &Path, place: &Path) -> Command {
         let mut command = Command::new(binary);
         command.args(self.words).current_dir(place);
@@ -157,7 +159,7 @@ impl Job {
             command.arg("--init_from=resume");
         }
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        // Two at a time on two cores.
+        // One thread each, because two jobs run at a time on two cores.
         command.env("OMP_NUM_THREADS", "1").env("XDG_CACHE_HOME", place.join("no-cache"));
         for variable in ["CARGO_MANIFEST_DIR", "NO_COLOR", "CLICOLOR_FORCE", "WORLD_SIZE"] {
             command.env_remove(variable);
@@ -170,12 +172,12 @@ impl Job {
     /// # Errors
     ///
     /// When the binary cannot be started.
-    pub fn run(&self, binary: &Path, place: &Path) -> Result<Ended, String> {
+    pub fn run(&self, binary: &Path, place: &Path) -> Result<Exit, String> {
         let output = self.command(binary, place).output();
-        output.map(Ended::from).map_err(|error| format!("{}: {error}", binary.display()))
+        output.map(Exit::from).map_err(|error| format!("{}: {error}", binary.display()))
     }
 
-    /// Runs for a time and kills it; none where it ended by itself.
+    /// Runs for some time and kills it; `None` if it ended by itself.
     ///
     /// # Errors
     ///
@@ -185,7 +187,7 @@ impl Job {
         binary: &Path,
         place: &Path,
         time: Duration,
-    ) -> Result<Option<Ended>, String> {
+    ) -> Result<Option<Exit>, String> {
         let mut child = self.command(binary, place).spawn().map_err(told)?;
         let start = Instant::now();
         while start.elapsed() < time {
@@ -199,7 +201,7 @@ impl Job {
         Ok(None)
     }
 
-    /// What it made, whole and checked.
+    /// Reads and checks its complete result.
     ///
     /// # Errors
     ///
@@ -216,11 +218,11 @@ impl Job {
         ["train.bin", "val.bin"].into_iter().map(read).collect()
     }
 
-    /// Whatever is there under its final name is whole.
+    /// Checks that every file with its final name is complete.
     ///
     /// # Errors
     ///
-    /// When a checkpoint is there and damaged, or a data set that looks complete is not.
+    /// When a checkpoint is damaged, or a data set looks complete but is not.
     pub fn whole_or_absent(&self, place: &Path) -> Result<(), String> {
         let folder = place.join(self.writes);
         if self.trains {
@@ -237,7 +239,7 @@ impl Job {
     }
 }
 
-/// Both checkpoints of a run: every tensor, and the loss that the best one states.
+/// Both checkpoints of a run: every tensor, and the loss that `best` records.
 fn trained(folder: &Path) -> Result<Made, String> {
     let mut all = tensors(&folder.join("last.safetensors"))?;
     let best = save::best_path(folder);
@@ -254,7 +256,7 @@ fn tensors(path: &Path) -> Result<Made, String> {
     let reader = Reader::open(path).map_err(told)?;
     let mut all = Vec::new();
     for (index, info) in reader.tensors().iter().enumerate() {
-        let bytes = info.bytes().ok_or("a tensor of no size")?;
+        let bytes = info.bytes().ok_or("a tensor without a size")?;
         let mut content = vec![0; bytes as usize];
         reader.read(index, &mut content).map_err(told)?;
         all.push((info.name.clone(), content));
@@ -262,7 +264,7 @@ fn tensors(path: &Path) -> Result<Made, String> {
     Ok(all)
 }
 
-/// What two results differ in.
+/// Compares two results.
 ///
 /// # Errors
 ///

@@ -1,24 +1,25 @@
-//! `kills`: kill -9 at random moments, then the same command again until it is done. What is left
-//! after each kill is whole or absent, and the end is that of the undisturbed run.
+//! `kills`: kill -9 at random moments, then the same command again until it is done. After each
+//! kill every file is complete or absent, and the final result equals that of an undisturbed run.
 
 use crate::draws;
 use crate::jobs::{JOBS, Job, Made, furnish, same};
 use crate::scratch::{Scratch, copy_folder};
-use crate::section::{Cases, Context};
+use crate::section::{Cases, Environment};
 use crate::tally::Tally;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Kills of a case before it is left to end.
+/// Most kills in a case; after that the job may finish.
 const MOST_KILLS: u32 = 12;
 
-/// A kill comes within this share of the undisturbed run's time.
+/// A kill comes within this fraction of the undisturbed run's time.
 const WITHIN: f64 = 0.6;
 
 /// Texts of this size keep `prepare` busy long enough to be killed between two safe states.
 const TEXT_BYTES: usize = 6 << 20;
 
-/// Which job is next. A resumed training run is short, so it is killed less often in a case.
+/// The order of jobs. `train` has two turns, because a resumed training run is short and gets fewer
+/// kills in a case.
 const TURNS: [usize; 4] = [0, 1, 0, 2];
 
 /// Runs every job undisturbed.
@@ -26,16 +27,16 @@ const TURNS: [usize; 4] = [0, 1, 0, 2];
 /// # Errors
 ///
 /// When one fails.
-pub fn open(context: &Context, _: &str) -> Result<Box<dyn Cases>, String> {
-    open_with(context, TEXT_BYTES)
+pub fn open(environment: &Environment, _: &str) -> Result<Box<dyn Cases>, String> {
+    open_with(environment, TEXT_BYTES)
 }
 
-/// As [`open`], with texts of another size.
+/// Like [`open`], with texts of another size.
 ///
 /// # Errors
 ///
 /// When a job fails.
-pub fn open_with(context: &Context, text_bytes: usize) -> Result<Box<dyn Cases>, String> {
+pub fn open_with(environment: &Environment, text_bytes: usize) -> Result<Box<dyn Cases>, String> {
     let scratch = Scratch::new("kills").map_err(|error| format!("scratch folder: {error}"))?;
     let template = scratch.path().join("template");
     furnish(&template, text_bytes)?;
@@ -44,11 +45,11 @@ pub fn open_with(context: &Context, text_bytes: usize) -> Result<Box<dyn Cases>,
         let place = scratch.path().join("undisturbed");
         copy_folder(&template, &place).map_err(|error| error.to_string())?;
         let start = Instant::now();
-        job.run(&context.binary, &place)?.succeeded()?;
+        job.run(&environment.binary, &place)?.succeeded()?;
         undisturbed.push((job, job.made(&place)?, start.elapsed()));
         std::fs::remove_dir_all(&place).map_err(|error| error.to_string())?;
     }
-    let (seed, binary) = (context.seed, context.binary.clone());
+    let (seed, binary) = (environment.seed, environment.binary.clone());
     Ok(Box::new(Kills { seed, binary, scratch, undisturbed }))
 }
 

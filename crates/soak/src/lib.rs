@@ -1,31 +1,32 @@
-//! The soak: what the check only samples, for as long as one likes.
+//! The soak: random tests that run for as long as you let them.
 //!
-//! [`section::SECTIONS`] is the one table of what is done. A section is a sequence of cases; case
-//! `i` is a function of (seed, section, `i`), so the same seed gives the same cases and any of them
-//! can be run again alone. Cases run in worker processes (`worker`): one that dies, hangs or takes
-//! all memory is a finding, not the end. `supervise` starts them, prints findings as they come, and
-//! `document` is what is kept.
+//! [`section::SECTIONS`] is the table of all sections. A section is a sequence of cases. Case `i`
+//! is a function of (seed, section, `i`), so the same seed gives the same cases, and any case can
+//! be run again alone. Cases run in worker processes (`worker`); a worker that dies, hangs or
+//! exhausts the memory is a finding and does not end the soak. `supervise` starts the workers and
+//! prints findings as they come; `document` writes the results.
 
 #![forbid(unsafe_code)]
 
-mod clock;
-pub mod document;
-pub mod draws;
 pub mod options;
-mod panics;
-pub mod scratch;
 pub mod section;
 pub mod supervise;
-pub mod tally;
 pub mod worker;
-
-mod mutate;
-
-pub mod jobs;
+pub mod tally;
+pub mod document;
 
 pub mod bytes;
-pub mod files;
-pub mod kills;
+mod mutate;
+
 pub mod plans;
 
-pub use section::{Cases, Context, SECTIONS, Section};
+pub mod jobs;
+pub mod kills;
+pub mod files;
+
+pub mod draws;
+pub mod scratch;
+mod panics;
+mod clock;
+
+pub use section::{Cases, Environment, SECTIONS, Section};

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[global_allocator]
 static ALLOCATOR: counting::Counting = counting::Counting;
 
-/// Words of a worker's command line that say its share.
+/// Number of arguments that describe a worker's share.
 const SHARE_WORDS: usize = 6;
 
 fn main() -> ExitCode {
@@ -33,18 +33,18 @@ fn main() -> ExitCode {
 
 fn work(words: &[String]) -> Result<(), String> {
     let (share, rest) = words.split_at_checked(SHARE_WORDS).ok_or("a worker needs its share")?;
-    let share = Share::from_words(share).ok_or("a worker's share makes no sense")?;
+    let share = Share::from_words(share).ok_or("a worker's share is invalid")?;
     let options = Options::read(rest)?;
-    worker::run(&share, &options.context, &mut std::io::stdout().lock())
+    worker::run(&share, &options.environment, &mut std::io::stdout().lock())
 }
 
-/// Runs the sections; gives how many findings there are.
+/// Runs the sections; returns the number of findings.
 fn soak(arguments: &[String]) -> Result<usize, String> {
     let options = Options::read(arguments)?;
     let stop = Arc::new(AtomicBool::new(false));
     let asked = Arc::clone(&stop);
     ctrlc::set_handler(move || asked.store(true, Ordering::Relaxed))
-        .map_err(|error| format!("Ctrl-C cannot be caught: {error}"))?;
+        .map_err(|error| format!("cannot catch Ctrl-C: {error}"))?;
     let mut ended = Vec::new();
     let mut given_up = 0;
     for section in SECTIONS.iter().filter(|section| section.is_meant(&options.name)) {
@@ -52,7 +52,7 @@ fn soak(arguments: &[String]) -> Result<usize, String> {
             break;
         }
         println!("== {}: {}", section.name, section.about);
-        if let Some(why) = (section.skipped)(&options.context) {
+        if let Some(why) = (section.skipped)(&options.environment) {
             println!("skipped: {why}");
             continue;
         }
@@ -71,7 +71,7 @@ fn soak(arguments: &[String]) -> Result<usize, String> {
         let path = document::keep(folder, &options, &document).map_err(|e| e.to_string())?;
         println!("kept in {}", path.display());
     }
-    println!("soak: {findings} findings, seed {}", options.context.seed);
+    println!("soak: {findings} findings, seed {}", options.environment.seed);
     Ok(findings + given_up)
 }
 

@@ -1,13 +1,13 @@
-//! Damage to bytes: flipped bits, cuts, splices, numbers at the edge, repeated blocks, deep
-//! nesting, noise. A pure function of its stream.
+//! Damages bytes: flipped bits, cuts, splices, extreme numbers, repeated blocks, deep nesting,
+//! noise. A pure function of its random stream.
 
 use crate::draws::{between, pick};
 use rng::Stream;
 
-/// Most bytes of an input: cases are many, so they are small.
+/// Most bytes of an input; small, because there are many cases.
 pub const MOST: usize = 256 << 10;
 
-/// Numbers at which arithmetic goes wrong.
+/// Numbers that often break arithmetic.
 const NUMBERS: [&str; 14] = [
     "9223372036854775807",
     "9223372036854775808",
@@ -25,15 +25,15 @@ const NUMBERS: [&str; 14] = [
     "0.0000001",
 ];
 
-/// The same as machine numbers.
+/// The same as binary numbers.
 const WORDS: [u64; 10] =
     [0, 1, 0xff, 0xffff, 1 << 16, u32::MAX as u64, 1 << 32, 1 << 62, 1 << 63, u64::MAX];
 
-/// What is nested, with what closes it.
+/// Opening and closing tokens to nest.
 const NESTS: [(&str, &str); 6] =
     [("[", "]"), ("{\"a\":", "}"), ("(", ")"), ("\"", "\""), ("-", ""), ("<", ">")];
 
-/// A damaged copy of one of some seeds; `words` are what the format's reader looks for.
+/// A damaged copy of one of the seeds; `words` are tokens that the format's reader looks for.
 pub fn damaged(draws: &mut Stream, seeds: &[Vec<u8>], words: &[&str]) -> Vec<u8> {
     if draws.below(40) == 0 {
         return noise(draws, 400);
@@ -102,7 +102,7 @@ fn flip(draws: &mut Stream, bytes: &mut [u8]) {
     }
 }
 
-/// Puts an edge in place of a run of digits.
+/// Replaces a run of digits by an extreme number.
 fn number(draws: &mut Stream, bytes: &mut Vec<u8>) {
     let starts: Vec<usize> = (0..bytes.len())
         .filter(|&at| bytes[at].is_ascii_digit() && (at == 0 || !bytes[at - 1].is_ascii_digit()))

@@ -1,24 +1,24 @@
-//! The command line of the soak, as `cargo xtask soak` gives it.
+//! The command line of the soak; `cargo xtask soak` passes it.
 
-use crate::section::{Context, SECTIONS};
+use crate::section::{Environment, SECTIONS};
 use std::path::PathBuf;
 
-/// What is to be done.
+/// The options of a soak.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Sections or a part of one; empty for all.
+    /// A section or a part of one; empty for all sections.
     pub name: String,
-    /// Time of everything.
+    /// Total time.
     pub minutes: f64,
-    /// Cases of each section, instead of a time.
+    /// Number of cases per section, instead of a time.
     pub cases: Option<u64>,
     /// The first case.
     pub first: u64,
     /// What cases may use.
-    pub context: Context,
+    pub environment: Environment,
     /// The folder where the document is kept.
     pub keep: Option<PathBuf>,
-    /// Facts of the document that the caller knows: commit, date, cpu.
+    /// Facts for the document that only the caller knows: commit, date, cpu.
     pub facts: Vec<(&'static str, String)>,
 }
 
@@ -29,10 +29,10 @@ impl Options {
     ///
     /// # Errors
     ///
-    /// The word that makes no sense, and what would.
+    /// The invalid argument, and what is allowed.
     pub fn read(arguments: &[String]) -> Result<Options, String> {
         let mut options = Options { minutes: 10.0, ..Options::default() };
-        options.context.seed = 1;
+        options.environment.seed = 1;
         let mut rest = arguments.iter();
         while let Some(word) = rest.next() {
             let (flag, value) = match word.split_once('=') {
@@ -40,7 +40,7 @@ impl Options {
                 None => (word.as_str(), None),
             };
             if flag == "--cuda" {
-                options.context.cuda = true;
+                options.environment.cuda = true;
                 continue;
             }
             if !flag.starts_with("--") {
@@ -68,12 +68,12 @@ impl Options {
                 let minutes = value.parse::<f64>().ok().filter(|m| (0.01..=1e5).contains(m));
                 self.minutes = minutes.ok_or("--minutes needs 0.01 to 100000")?;
             }
-            "--seed" => self.context.seed = number()?,
+            "--seed" => self.environment.seed = number()?,
             "--cases" => self.cases = Some(number()?),
             "--first" => self.first = number()?,
             "--keep" => self.keep = Some(PathBuf::from(value)),
-            "--binary" => self.context.binary = PathBuf::from(value),
-            "--faults" => self.context.faults = Some(PathBuf::from(value)),
+            "--binary" => self.environment.binary = PathBuf::from(value),
+            "--faults" => self.environment.faults = Some(PathBuf::from(value)),
             _ => {
                 let fact = FACTS.iter().find(|fact| flag.strip_prefix("--") == Some(**fact));
                 self.facts.push((fact.ok_or_else(|| format!("soak has no flag {flag}"))?, value));
@@ -104,14 +104,18 @@ mod tests {
              --binary b --faults f --commit abc",
         )
         .unwrap();
-        assert_eq!((options.name.as_str(), options.context.seed), ("bytes/parquet", 77));
+        assert_eq!((options.name.as_str(), options.environment.seed), ("bytes/parquet", 77));
         assert_eq!((options.cases, options.first, options.minutes), (Some(1), 123, 2.5));
-        assert!(options.context.cuda && options.keep.is_some() && options.context.faults.is_some());
+        assert!(
+            options.environment.cuda
+                && options.keep.is_some()
+                && options.environment.faults.is_some()
+        );
         assert_eq!((options.fact("commit"), options.fact("date")), ("abc", "unknown"));
     }
 
     #[test]
-    fn what_makes_no_sense_is_named() {
+    fn invalid_arguments_are_named() {
         for (line, word) in [
             ("nothing", "there are bytes"),
             ("--seed x", "--seed"),

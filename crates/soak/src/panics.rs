@@ -1,11 +1,11 @@
-//! A panic as a message with its place, instead of lines on standard error.
+//! Turns a panic into a message with its location, instead of lines on standard error.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, Once, PoisonError};
 
 static LAST: Mutex<Option<String>> = Mutex::new(None);
 
-/// Runs something; a panic in it, or in a thread that it waits for, is the error.
+/// Runs `work`. A panic in it, or in a thread that it waits for, becomes the error.
 pub fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_is_told_with_its_place() {
+    fn a_panic_is_reported_with_its_location() {
         let message = caught(|| panic!("on purpose")).unwrap_err();
         assert!(message.contains("panics.rs") && message.ends_with("on purpose"), "{message}");
         assert_eq!(caught(|| 5), Ok(5));

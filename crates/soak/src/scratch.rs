@@ -1,5 +1,5 @@
-//! Folders that are gone afterwards, in memory where the system has such a place, and files that
-//! are written again and again.
+//! Temporary folders, in memory if the system has a memory file system, and helpers for files that
+//! are rewritten often.
 
 use std::fs::File;
 use std::io;
@@ -7,17 +7,18 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The folder in which workers make theirs: what a killed one leaves goes with it.
+/// The folder in which workers create their own; removing it also removes what a killed worker
+/// left.
 pub const ROOT: &str = "FITGPT_SOAK_SCRATCH";
 
-/// A folder of one's own.
+/// A temporary folder, removed on drop.
 #[derive(Debug)]
 pub struct Scratch {
     path: PathBuf,
 }
 
 impl Scratch {
-    /// An empty folder whose name begins like this.
+    /// Creates an empty folder whose name starts with `name`.
     ///
     /// # Errors
     ///
@@ -40,7 +41,7 @@ impl Scratch {
         Ok(Scratch { path })
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -52,19 +53,20 @@ impl Drop for Scratch {
     }
 }
 
-/// Makes a file hold exactly these bytes.
+/// Replaces a file's content by these bytes.
 ///
 /// # Errors
 ///
 /// When it cannot be written.
 pub fn put(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    // Not emptied first: some file systems write a file to the disk that was emptied and filled.
+    // Do not truncate first: some file systems sync a file that was truncated and rewritten, which
+    // is slow.
     let file = File::options().create(true).truncate(false).write(true).open(path)?;
     file.write_all_at(bytes, 0)?;
     file.set_len(bytes.len() as u64)
 }
 
-/// Copies a folder with all that is in it; both paths are folders.
+/// Copies a folder with everything in it.
 ///
 /// # Errors
 ///
@@ -84,8 +86,8 @@ pub fn copy_folder(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives the files of a folder the times that those of the same name have in another: programs tell
-/// by them whether a file has changed.
+/// Copies modification times to the files of the same name in another folder, because programs use
+/// them to detect changes.
 ///
 /// # Errors
 ///

@@ -1,40 +1,40 @@
-//! The table of sections, and what a section is made of.
+//! The table of sections.
 
 use crate::tally::Tally;
 use crate::{bytes, files, kills, plans};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What cases may use.
+/// What all cases share: seed, programs and device.
 #[derive(Clone, Debug, Default)]
-pub struct Context {
+pub struct Environment {
     /// The seed of all cases.
     pub seed: u64,
-    /// The real `fitgpt`.
+    /// The real `fitgpt` binary.
     pub binary: PathBuf,
-    /// The library that makes file system calls fail, where there is one.
+    /// The library that makes file system calls fail, if there is one.
     pub faults: Option<PathBuf>,
-    /// Plans are executed on GPU 0 instead of the CPU.
+    /// Whether to execute plans on GPU 0 instead of the CPU.
     pub cuda: bool,
 }
 
-/// The cases of a section, with what they share.
+/// The cases of a section, with their shared state.
 pub trait Cases {
-    /// Runs a case; the error is a finding.
+    /// Runs a case; an error is a finding.
     ///
     /// # Errors
     ///
-    /// What is wrong with the product.
+    /// What is wrong with the program.
     fn run(&mut self, index: u64, tally: &mut Tally) -> Result<(), String>;
 
-    /// The name and number under which a case can be run alone, where they are not the section's.
+    /// The name and number that run this case alone, if they differ from the section's.
     fn locate(&self, _index: u64) -> Option<(String, u64)> {
         None
     }
 }
 
-/// Makes ready the cases of a name.
-pub type Open = fn(&Context, &str) -> Result<Box<dyn Cases>, String>;
+/// Prepares the cases of a section or a part of it.
+pub type Open = fn(&Environment, &str) -> Result<Box<dyn Cases>, String>;
 
 /// One row of the table.
 pub struct Section {
@@ -42,17 +42,17 @@ pub struct Section {
     pub name: &'static str,
     /// What it does.
     pub about: &'static str,
-    /// Its share of the time.
+    /// Its fraction of the total time.
     pub share: f64,
-    /// Processes at a time; those that start programs of their own leave them a core.
+    /// Number of worker processes; sections that start other programs leave a core for them.
     pub workers: usize,
-    /// A case that takes longer than this hangs.
+    /// A case that takes longer than this counts as hanging.
     pub limit: Duration,
-    /// Names behind a slash that select a part of it.
+    /// Names after a slash that select a part of it.
     pub parts: fn() -> Vec<&'static str>,
-    /// Why it cannot run here, which is no failure.
-    pub skipped: fn(&Context) -> Option<String>,
-    /// Makes ready what cases share; the name is the section's or that of a part.
+    /// Why it cannot run here; this is not a failure.
+    pub skipped: fn(&Environment) -> Option<String>,
+    /// Prepares the shared state; the name is that of the section or of a part.
     pub open: Open,
 }
 
@@ -62,7 +62,7 @@ fn no_parts() -> Vec<&'static str> {
     Vec::new()
 }
 
-fn never(_: &Context) -> Option<String> {
+fn never(_: &Environment) -> Option<String> {
     None
 }
 
@@ -90,7 +90,7 @@ pub const SECTIONS: [Section; 4] = [
     },
     Section {
         name: "kills",
-        about: "kill -9 at random moments of train and prepare, then on to the end",
+        about: "kill -9 at random moments of train and prepare, then resumed to the end",
         share: 0.15,
         workers: 2,
         limit: Duration::from_secs(300),
@@ -111,7 +111,7 @@ pub const SECTIONS: [Section; 4] = [
 ];
 
 impl Section {
-    /// Whether a name of the command line means this section or a part of it.
+    /// Whether a name on the command line selects this section or a part of it.
     pub fn is_meant(&self, name: &str) -> bool {
         self.name.starts_with(name) || self.full_names().any(|full| full == name)
     }

@@ -1,5 +1,5 @@
-//! Starts the workers of a section, listens to them, and starts them again behind a case that
-//! killed one. A line of progress every ten seconds; a finding is told at once.
+//! Starts the workers of a section and reads their output. If a case kills a worker, a new one
+//! continues after that case. Prints progress every ten seconds and findings at once.
 
 use crate::options::Options;
 use crate::scratch::{ROOT, Scratch};
@@ -14,24 +14,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// Between two looks at the workers.
+/// Time between two checks of the workers.
 const LOOK: Duration = Duration::from_millis(50);
 const PROGRESS: Duration = Duration::from_secs(10);
 
-/// Deaths of workers before a section is given up: something is wrong with all of it.
+/// After this many dead workers a section is abandoned, because something general is wrong.
 const MOST_DEATHS: usize = 200;
 
-/// Findings of one name that are told and kept; more are only counted.
+/// Most findings of one name to print and keep; more are only counted.
 const MOST_TOLD: usize = 40;
 
-/// Something that is wrong.
+/// A failed case.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
     /// The section, or its part.
     pub name: String,
     /// The case.
     pub case: u64,
-    /// What was seen.
+    /// What went wrong.
     pub message: String,
 }
 
@@ -43,25 +43,29 @@ impl Finding {
     }
 }
 
-/// What came of a section.
+/// The result of a section.
 #[derive(Debug)]
-pub struct Ended {
+pub struct SectionResult {
     /// The section's name, or that of its part.
     pub name: String,
-    /// What was counted.
+    /// Its counters.
     pub tally: Tally,
-    /// What is wrong.
+    /// Its findings.
     pub findings: Vec<Finding>,
     /// How long it took.
     pub time: Duration,
 }
 
-/// Runs a section for its share of the time, or for its cases.
+/// Runs a section for its fraction of the time, or for a number of cases.
 ///
 /// # Errors
 ///
 /// When workers cannot be started.
-pub fn run(section: &Section, options: &Options, stop: &AtomicBool) -> Result<Ended, String> {
+pub fn run(
+    section: &Section,
+    options: &Options,
+    stop: &AtomicBool,
+) -> Result<SectionResult, String> {
     let name = match options.name.contains('/') {
         true => options.name.clone(),
         false => section.name.to_owned(),
@@ -71,12 +75,13 @@ pub fn run(section: &Section, options: &Options, stop: &AtomicBool) -> Result<En
     let time = Duration::from_secs_f64(options.minutes * 60.0 * share);
     let scratch = Scratch::new("beats").map_err(|error| format!("scratch folder: {error}"))?;
     let (sender, lines) = channel();
-    let ended = Ended { name, tally: Tally::default(), findings: Vec::new(), time };
+    let ended = SectionResult { name, tally: Tally::default(), findings: Vec::new(), time };
     let mut watch = Watch { section, options, sender, ended, crew: Vec::new(), deaths: 0 };
-    // Two on a GPU would count each other's memory where the driver does not tell them apart.
-    let workers = if options.context.cuda { 1 } else { section.workers as u64 };
+    // Two workers on a GPU would count each other's memory if the driver does not separate
+    // processes.
+    let workers = if options.environment.cuda { 1 } else { section.workers as u64 };
     for number in 0..workers.min(options.cases.unwrap_or(workers)) {
-        // Cases are dealt out in turn; a worker that has fewer gets the remainder's share.
+        // Cases are dealt out in turn, so the first workers may get one more.
         let cases = options.cases.map(|cases| (cases + workers - 1 - number) / workers);
         let beat = scratch.path().join(number.to_string());
         let first = options.first + number;
@@ -87,20 +92,20 @@ pub fn run(section: &Section, options: &Options, stop: &AtomicBool) -> Result<En
     Ok(watch.ended)
 }
 
-/// A worker that runs.
+/// A running worker.
 struct Member {
     child: Child,
     share: Share,
-    /// The case at hand and since when.
+    /// The current case and its start time.
     seen: (u64, Instant),
     started: Instant,
     errors: Option<std::thread::JoinHandle<String>>,
-    /// Whether it said that its share is done.
+    /// Whether it reported that its share is done.
     is_done: bool,
 }
 
 impl Member {
-    /// Ends the worker with all that it started.
+    /// Kills the worker and all processes that it started.
     fn kill(&self) {
         let group = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         let _ = group.map(|group| kill_process_group(group, Signal::KILL));
@@ -109,7 +114,7 @@ impl Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        // One that was waited for has no group any more: its number may be somebody else's.
+        // After it has been reaped, its process group number may belong to another process.
         if matches!(self.child.try_wait(), Ok(None)) {
             self.kill();
             let _ = self.child.wait();
@@ -117,14 +122,14 @@ impl Drop for Member {
     }
 }
 
-/// What a worker said: its number and a line, or none at its end.
+/// Output of a worker: its number and a line, or `None` at its end.
 type Said = (u32, Option<String>);
 
 struct Watch<'a> {
     section: &'a Section,
     options: &'a Options,
     sender: Sender<Said>,
-    ended: Ended,
+    ended: SectionResult,
     crew: Vec<Member>,
     deaths: usize,
 }
@@ -132,16 +137,17 @@ struct Watch<'a> {
 impl Watch<'_> {
     fn start(&mut self, share: Share) -> Result<(), String> {
         let own = std::env::current_exe().map_err(|error| format!("this program: {error}"))?;
-        let context = &self.options.context;
+        let environment = &self.options.environment;
         let mut command = Command::new(own);
         command.arg("work").args(share.to_words());
-        command.args([format!("--seed={}", context.seed)]);
-        command.arg(format!("--binary={}", context.binary.display()));
-        command.args(context.faults.iter().map(|path| format!("--faults={}", path.display())));
-        command.args(context.cuda.then_some("--cuda"));
+        command.args([format!("--seed={}", environment.seed)]);
+        command.arg(format!("--binary={}", environment.binary.display()));
+        command.args(environment.faults.iter().map(|path| format!("--faults={}", path.display())));
+        command.args(environment.cuda.then_some("--cuda"));
         command.env(ROOT, share.beat.parent().unwrap_or(&share.beat));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // A group of its own: Ctrl-C reaches the supervisor alone, which ends all of them.
+        // A separate process group, so that Ctrl-C reaches only the supervisor, which then ends the
+        // workers.
         let mut child = command.process_group(0).spawn().map_err(|error| error.to_string())?;
         let (number, sender) = (child.id(), self.sender.clone());
         if let Some(out) = child.stdout.take() {
@@ -183,7 +189,7 @@ impl Watch<'_> {
     }
 
     fn progress(&self, time: Duration) -> String {
-        let Ended { name, tally, findings, .. } = &self.ended;
+        let SectionResult { name, tally, findings, .. } = &self.ended;
         let sums = tally.sums.iter().filter(|(name, _)| !name.contains('/'));
         let sums: Vec<String> = sums.map(|(name, sum)| format!("{sum} {name}")).collect();
         let seconds = time.as_secs();
@@ -215,12 +221,13 @@ impl Watch<'_> {
         if same >= MOST_TOLD {
             return self.ended.tally.count("findings not told");
         }
-        let replay = finding.replay(self.options.context.seed);
+        let replay = finding.replay(self.options.environment.seed);
         println!("FINDING {}: {}\n  {replay}", finding.name, finding.message);
         self.ended.findings.push(finding);
     }
 
-    /// A worker ended: by itself, or by the case at hand; then another goes on behind it.
+    /// Handles the end of a worker. If the current case killed it, starts another one after that
+    /// case.
     fn gone(&mut self, number: u32) -> Result<(), String> {
         let at = self.crew.iter().position(|member| member.child.id() == number);
         let Some(mut member) = at.map(|at| self.crew.swap_remove(at)) else { return Ok(()) };
@@ -232,13 +239,13 @@ impl Watch<'_> {
         let errors = errors.unwrap_or_default();
         let hung = member.seen.1.elapsed() > self.section.limit;
         let Some((index, name, case)) = read_beat(&member.share.beat) else {
-            return Err(format!("{} cannot be made ready: {}", member.share.name, errors.trim()));
+            return Err(format!("{} cannot be prepared: {}", member.share.name, errors.trim()));
         };
         let message = death(status, hung.then_some(self.section.limit), &errors);
         self.found(Finding { name, case, message });
         self.deaths += 1;
         if self.deaths > MOST_DEATHS {
-            println!("{} workers died: {} is given up", self.deaths, self.ended.name);
+            println!("{} workers died: {} is abandoned", self.deaths, self.ended.name);
             self.crew.clear();
             return Ok(());
         }
@@ -262,7 +269,7 @@ impl Watch<'_> {
             if member.seen.0 != now {
                 member.seen = (now, Instant::now());
             }
-            // The end of its output is what `gone` hears.
+            // `gone` runs when its output ends.
             if member.seen.1.elapsed() > self.section.limit {
                 member.kill();
             }
@@ -270,7 +277,7 @@ impl Watch<'_> {
     }
 }
 
-/// The last of what a process said on standard error.
+/// The last lines of a process's standard error.
 fn end_of(stderr: impl Read) -> String {
     let mut kept = String::new();
     for line in BufReader::new(stderr).lines().map_while(Result::ok) {

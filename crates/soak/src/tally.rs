@@ -1,18 +1,18 @@
-//! What was counted: sums and maxima by name. Workers send them as lines, the supervisor adds up.
+//! Counters: sums and maxima by name. Workers send them as lines, and the supervisor adds them up.
 
 use std::collections::BTreeMap;
 
 /// Counts of a section.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tally {
-    /// What adds up: cases, kills, inputs of a reader.
+    /// Sums: cases, kills, inputs of a reader.
     pub sums: BTreeMap<String, u64>,
-    /// What is kept at its largest: memory ratios, times.
+    /// Maxima: memory ratios, times.
     pub maxima: BTreeMap<String, f64>,
 }
 
 impl Tally {
-    /// Counts one more.
+    /// Adds one to a sum.
     pub fn count(&mut self, name: &str) {
         self.add(name, 1);
     }
@@ -23,18 +23,18 @@ impl Tally {
         *sum = sum.saturating_add(more);
     }
 
-    /// Keeps the larger.
+    /// Raises a maximum to `value` if that is larger.
     pub fn most(&mut self, name: &str, value: f64) {
         let most = self.maxima.entry(name.to_owned()).or_insert(value);
         *most = most.max(value);
     }
 
-    /// A sum; 0 where nothing was counted.
+    /// A sum; 0 if nothing was counted.
     pub fn sum(&self, name: &str) -> u64 {
         self.sums.get(name).copied().unwrap_or(0)
     }
 
-    /// As lines; nothing is left.
+    /// Drains all counters into lines of text.
     pub fn take_lines(&mut self) -> String {
         let Tally { sums, maxima } = std::mem::take(self);
         let sums = sums.iter().map(|(name, sum)| format!("sum\t{name}\t{sum}\n"));
@@ -42,7 +42,7 @@ impl Tally {
         sums.chain(maxima).collect()
     }
 
-    /// Takes in a line of [`Tally::take_lines`]; false if it is none.
+    /// Adds a line of [`Tally::take_lines`]; returns false if it is not one.
     pub fn take_in(&mut self, line: &str) -> bool {
         let mut parts = line.split('\t');
         let (kind, name, value) = (parts.next(), parts.next(), parts.next());

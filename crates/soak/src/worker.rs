@@ -1,9 +1,9 @@
-//! A worker: a process that runs every so-manieth case of a section and tells what it finds, a
-//! line each. Before each case it leaves the case's name in a file, for the one who asks what it
-//! died of.
+//! A worker: a process that runs every n-th case of a section and prints a line for each finding.
+//! Before each case it writes the case's name to a file, so that the supervisor knows which case
+//! killed it.
 
 use crate::panics::caught;
-use crate::section::{Cases, Context, SECTIONS, Section};
+use crate::section::{Cases, Environment, SECTIONS, Section};
 use crate::tally::Tally;
 use std::fs::File;
 use std::io::{self, Write};
@@ -17,25 +17,25 @@ const MESSAGE: usize = 1500;
 /// Bytes of the file with the case's name.
 const BEAT: usize = 128;
 
-/// Which cases, for how long.
+/// Which cases a worker runs, and for how long.
 #[derive(Clone, Debug)]
 pub struct Share {
     /// The section's name, or that of a part.
     pub name: String,
     /// The first case.
     pub first: u64,
-    /// How far it is to the next one.
+    /// Distance to the next case.
     pub step: u64,
-    /// How many; or until the time is over.
+    /// Number of cases; `None` to run until the time is over.
     pub cases: Option<u64>,
-    /// The time.
+    /// The time limit.
     pub time: Duration,
-    /// Where the name of the case at hand is left.
+    /// The file with the name of the current case.
     pub beat: PathBuf,
 }
 
 impl Share {
-    /// As words for a process.
+    /// As arguments of a process.
     pub fn to_words(&self) -> Vec<String> {
         let cases = self.cases.map_or("-".to_owned(), |cases| cases.to_string());
         let (first, step) = (self.first.to_string(), self.step.to_string());
@@ -43,7 +43,7 @@ impl Share {
         vec![self.name.clone(), first, step, cases, time, self.beat.display().to_string()]
     }
 
-    /// The words of [`Share::to_words`].
+    /// Parses the arguments of [`Share::to_words`].
     pub fn from_words(words: &[String]) -> Option<Share> {
         let [name, first, step, cases, time, beat] = words else { return None };
         Some(Share {
@@ -57,14 +57,14 @@ impl Share {
     }
 }
 
-/// A line of a finding: the case's name and number, and what is wrong.
+/// The line of a finding: name and number of the case, and what is wrong.
 pub fn finding_line(name: &str, case: u64, message: &str) -> String {
     let end = message.char_indices().nth(MESSAGE).map_or(message.len(), |(at, _)| at);
     let message = message[..end].replace(['\n', '\r', '\t'], " | ");
     format!("finding\t{name}\t{case}\t{message}\n")
 }
 
-/// The section of a name.
+/// The section that a name belongs to.
 ///
 /// # Errors
 ///
@@ -79,9 +79,9 @@ pub fn section_of(name: &str) -> Result<&'static Section, String> {
 ///
 /// # Errors
 ///
-/// When the section cannot be made ready, or nobody listens any more.
-pub fn run(share: &Share, context: &Context, out: &mut dyn Write) -> Result<(), String> {
-    let mut cases = (section_of(&share.name)?.open)(context, &share.name)?;
+/// When the section cannot be prepared, or `out` is closed.
+pub fn run(share: &Share, environment: &Environment, out: &mut dyn Write) -> Result<(), String> {
+    let mut cases = (section_of(&share.name)?.open)(environment, &share.name)?;
     let beat = File::create(&share.beat).map_err(|error| error.to_string())?;
     let mut tally = Tally::default();
     let (start, mut told) = (Instant::now(), Instant::now());
@@ -102,7 +102,7 @@ pub fn run(share: &Share, context: &Context, out: &mut dyn Write) -> Result<(), 
     send(out, &lines)
 }
 
-/// Runs a case; gives the line of what it found.
+/// Runs a case; returns the line of its finding, if any.
 fn one(
     cases: &mut dyn Cases,
     (name, index): (&str, u64),
@@ -126,7 +126,7 @@ fn send(out: &mut dyn Write, lines: &str) -> Result<(), String> {
     sent.map_err(|error| error.to_string())
 }
 
-/// What a worker was at: index, name and number of its case.
+/// The last case of a worker: index, name and number.
 pub fn read_beat(path: &Path) -> Option<(u64, String, u64)> {
     let text = std::fs::read_to_string(path).ok()?;
     let mut parts = text.lines().next()?.split('\t');

@@ -5,19 +5,19 @@ use crate::fixture::Place;
 use requires::{Need, absent};
 use soak::jobs::{self, JOBS};
 use soak::tally::Tally;
-use soak::{Context, files, kills};
+use soak::{Environment, files, kills};
 use std::path::PathBuf;
 use std::process::Command;
 
-fn context(faults: Option<PathBuf>) -> Context {
+fn environment(faults: Option<PathBuf>) -> Environment {
     let binary = PathBuf::from(env!("CARGO_BIN_EXE_fitgpt"));
-    Context { seed: 3, binary, faults, cuda: false }
+    Environment { seed: 3, binary, faults, cuda: false }
 }
 
 /// What is compared with the undisturbed run is the best checkpoint, too.
 #[test]
 fn another_best_checkpoint_is_noticed() {
-    let binary = context(None).binary;
+    let binary = environment(None).binary;
     let (place, other) = (Place::empty("soak-best"), Place::empty("soak-best-other"));
     for folder in [&place, &other] {
         jobs::furnish(&folder.path(""), 1000).unwrap();
@@ -40,7 +40,7 @@ fn another_best_checkpoint_is_noticed() {
 
 #[test]
 fn kills_cost_nothing() {
-    let mut cases = kills::open_with(&context(None), 400_000).unwrap();
+    let mut cases = kills::open_with(&environment(None), 400_000).unwrap();
     let mut tally = Tally::default();
     for index in 0..3 {
         assert_eq!(cases.run(index, &mut tally), Ok(()), "{index}");
@@ -74,7 +74,7 @@ fn library(place: &Place) -> Option<PathBuf> {
 fn a_file_system_that_fails_costs_nothing() {
     let place = Place::empty("soak-files");
     let Some(library) = library(&place) else { return };
-    let mut cases = files::open(&context(Some(library)), "files").unwrap();
+    let mut cases = files::open(&environment(Some(library)), "files").unwrap();
     let mut tally = Tally::default();
     for index in 0..8 {
         assert_eq!(cases.run(index, &mut tally), Ok(()), "{index}");

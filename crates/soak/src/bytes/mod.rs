@@ -1,5 +1,6 @@
-//! `bytes`: hostile input for every reader. A case is one damaged input for one reader; it may be
-//! refused or read, but not end in a panic, take long or take memory beyond its size.
+//! `bytes`: hostile input for every reader. A case is one damaged input for one reader. The reader
+//! may refuse or accept it, but must not panic, take long, or use much more memory than the input's
+//! size.
 
 mod readers;
 mod seeds;
@@ -8,15 +9,15 @@ use crate::clock::processor_time;
 use crate::draws;
 use crate::mutate::damaged;
 use crate::scratch::Scratch;
-use crate::section::{Cases, Context};
+use crate::section::{Cases, Environment};
 use crate::tally::Tally;
 use readers::{READERS, Reader};
 use std::time::Duration;
 
-/// Processor time of one input.
+/// Most processor time for one input.
 const TIME: Duration = Duration::from_secs(2);
 
-/// Bytes that a reader may hold: so many for each byte of its input, and so many besides.
+/// Most memory of a reader: this many bytes for each byte of its input, plus a fixed amount.
 const TIMES_INPUT: u64 = 4;
 const BESIDES: u64 = 64 << 20;
 
@@ -25,12 +26,12 @@ pub fn names() -> Vec<&'static str> {
     READERS.iter().map(|reader| reader.name).collect()
 }
 
-/// Makes the seeds of all readers, or of the one that is named.
+/// Makes the seeds of all readers, or of the named one.
 ///
 /// # Errors
 ///
 /// When there is no such reader or no scratch folder.
-pub fn open(context: &Context, name: &str) -> Result<Box<dyn Cases>, String> {
+pub fn open(environment: &Environment, name: &str) -> Result<Box<dyn Cases>, String> {
     let part = name.split_once('/').map(|(_, part)| part);
     let wanted = |reader: &&Reader| part.is_none_or(|part| part == reader.name);
     let readers: Vec<&'static Reader> = READERS.iter().filter(wanted).collect();
@@ -43,13 +44,13 @@ pub fn open(context: &Context, name: &str) -> Result<Box<dyn Cases>, String> {
         let made = (reader.seeds)(scratch.path());
         seeds.push(made.map_err(|error| format!("seeds of {}: {error}", reader.name))?);
     }
-    // A reader of 1 in 8 rounds has its turn in each eighth round only.
+    // A reader with `every` 8 has a turn only in every eighth round.
     let turns = readers.iter().enumerate().flat_map(|(at, reader)| {
         (0..ROUNDS).step_by(reader.every as usize).map(move |round| (round, at))
     });
     let mut turns: Vec<(u64, usize)> = turns.collect();
     turns.sort_unstable();
-    Ok(Box::new(Inputs { seed: context.seed, readers, seeds, turns, scratch }))
+    Ok(Box::new(Inputs { seed: environment.seed, readers, seeds, turns, scratch }))
 }
 
 /// Rounds after which turns repeat.
@@ -59,13 +60,13 @@ struct Inputs {
     seed: u64,
     readers: Vec<&'static Reader>,
     seeds: Vec<Vec<Vec<u8>>>,
-    /// Which reader is next, through [`ROUNDS`] rounds.
+    /// The order of readers over [`ROUNDS`] rounds.
     turns: Vec<(u64, usize)>,
     scratch: Scratch,
 }
 
 impl Inputs {
-    /// The reader of a case, and its own number there.
+    /// The reader of a case, and the case's number for that reader.
     fn turn(&self, index: u64) -> (usize, u64) {
         let (lap, place) = (index / self.turns.len() as u64, index % self.turns.len() as u64);
         let (round, at) = self.turns[place as usize];
@@ -110,10 +111,10 @@ impl Cases for Inputs {
 mod tests {
     use super::*;
 
-    /// Whatever the section, the number under which a reader's case is found is its own.
+    /// A reader's case has the same number alone and among all readers.
     #[test]
     fn a_case_is_the_same_alone_and_among_all() {
-        let all = open(&Context::default(), "bytes").unwrap();
+        let all = open(&Environment::default(), "bytes").unwrap();
         let mut seen = std::collections::BTreeMap::new();
         for index in 0..2000 {
             let (name, case) = all.locate(index).unwrap();
@@ -122,8 +123,8 @@ mod tests {
             *next += 1;
         }
         assert_eq!(seen.len(), READERS.len());
-        let alone = open(&Context::default(), "bytes/meta").unwrap();
+        let alone = open(&Environment::default(), "bytes/meta").unwrap();
         assert_eq!(alone.locate(5), Some(("bytes/meta".to_owned(), 5)));
-        assert!(open(&Context::default(), "bytes/nothing").is_err());
+        assert!(open(&Environment::default(), "bytes/nothing").is_err());
     }
 }

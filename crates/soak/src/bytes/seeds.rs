@@ -1,4 +1,4 @@
-//! Good inputs of every reader, small, made by the writers of the product where it has one.
+//! Small valid inputs for every reader, made by the program's own writers if it has them.
 
 use checkpoint::{Dtype, TensorInfo};
 use data::{CharTokenizer, Meta};
@@ -15,12 +15,12 @@ use std::sync::Arc;
 
 type Seeds = Result<Vec<Vec<u8>>, String>;
 
-/// The key of the seed of the kernel cache.
+/// The key of the kernel cache's seed.
 pub const CUBIN_KEY: u64 = 7;
 /// What that seed holds.
 pub const CUBIN: &[u8] = b"machine code";
 
-/// The document of the seed of checkpoints, which no damage may change.
+/// The document in the checkpoint's seed; no damage may change it unnoticed.
 pub const RUN: &str = r#"{"schema":"fitgpt.run/1","iteration":7,"list":[1.5,null]}"#;
 
 fn told(error: impl Display) -> String {
@@ -72,7 +72,7 @@ pub fn token_file(_: &Path) -> Seeds {
     Ok(vec![tokens()])
 }
 
-/// llm.c's kind: a magic number, a version, the number of tokens, and 253 numbers more.
+/// llm.c's format: a magic number, a version, the number of tokens, and 253 more numbers.
 pub fn shard(_: &Path) -> Seeds {
     let mut header = [20_240_520_i32, 1, 700].map(i32::to_le_bytes).concat();
     header.resize(1024, 0);
@@ -275,7 +275,7 @@ pub fn journal(folder: &Path) -> Seeds {
     Ok(vec![std::fs::read(folder.join("prepare.json")).map_err(told)?])
 }
 
-/// As the cache writes it: a name, the key, a sum of the rest.
+/// The cache's own format: a name, the key, a checksum of the rest.
 pub fn cubin(_: &Path) -> Seeds {
     let file = cuda::CubinCache::written(CUBIN_KEY, CUBIN);
     match cuda::CubinCache::whole(&file, CUBIN_KEY) {

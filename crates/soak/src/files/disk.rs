@@ -1,9 +1,9 @@
-//! A disk that forgets what was not made safe: files with the changes since their last sync,
-//! folders with the changes of names since theirs. After a power cut any part of the former and
-//! any beginning of the latter is there.
+//! A model of a disk that may lose everything not synced. It keeps the changes of each file since
+//! its last sync, and the changes of names in each folder since its last sync. After a power cut,
+//! any subset of a file's changes and any prefix of a folder's changes remains.
 //!
-//! Strict on purpose: syncing a file does not make its name safe, and syncing a folder not the
-//! folder's own name.
+//! It is strict on purpose: syncing a file does not make its name durable, and syncing a folder
+//! does not make the folder's own name durable.
 
 use super::record::Call;
 use rng::Stream;
@@ -11,10 +11,10 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Bytes that reach the disk together.
+/// Bytes that reach the disk together or not at all.
 const PAGE: usize = 4096;
 
-/// What a name stands for.
+/// What a name refers to.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Node {
     File(usize),
@@ -31,7 +31,7 @@ enum Change {
 struct File {
     safe: Vec<u8>,
     pending: Vec<Change>,
-    /// Its length now, where appended bytes go.
+    /// Its current length, where appended bytes go.
     length: u64,
 }
 
@@ -39,7 +39,7 @@ struct File {
 enum Naming {
     Set(String, Node),
     Remove(String),
-    /// One step: after it the old name is gone and the new one is there.
+    /// Atomic: the old name disappears and the new one appears in one step.
     Rename(String, String, Node),
 }
 
@@ -52,17 +52,17 @@ struct Folder {
     now: Names,
 }
 
-/// The disk.
+/// The modelled disk.
 #[derive(Debug)]
 pub struct Disk {
     files: Vec<File>,
-    /// The first one is the root.
+    /// The first folder is the root.
     folders: Vec<Folder>,
     open: BTreeMap<u64, Node>,
 }
 
 impl Disk {
-    /// What is under a folder, all of it safe.
+    /// Reads the content of a folder; all of it counts as durable.
     pub fn read(root: &Path) -> io::Result<Disk> {
         let mut disk = Disk { files: Vec::new(), folders: Vec::new(), open: BTreeMap::new() };
         disk.read_folder(root)?;
@@ -89,7 +89,7 @@ impl Disk {
         Ok(index)
     }
 
-    /// Plays a call that was recorded.
+    /// Applies a recorded call.
     pub fn play(&mut self, call: &Call) {
         match call {
             Call::Failed | Call::Read => {}
@@ -173,7 +173,7 @@ impl Disk {
         }
     }
 
-    /// What a path stands for now.
+    /// What a path refers to now.
     fn find(&self, path: &Path) -> Option<Node> {
         path.iter().try_fold(Node::Folder(0), |node, name| match node {
             Node::Folder(index) => self.folders[index].now.get(name.to_str()?).copied(),
@@ -189,8 +189,8 @@ impl Disk {
         }
     }
 
-    /// Whether a name was in its folder when the folder was last made safe: then the program may
-    /// believe that it stays.
+    /// Whether a name was in its folder at the folder's last sync, so that the program may rely on
+    /// it.
     pub fn was_synced(&self, path: &Path) -> bool {
         self.place(path).is_some_and(|(index, name)| self.folders[index].safe.contains_key(&name))
     }
@@ -254,7 +254,7 @@ impl File {
         self.safe = safe;
     }
 
-    /// Its content after a power cut: of what was not safe all, nothing, or any pages.
+    /// Its content after a power cut: of the unsynced changes all, none, or any pages.
     fn left(&self, draws: &mut Stream) -> Vec<u8> {
         let mut content = self.safe.clone();
         let chance = [0, 5, 10][draws.below(3) as usize];
@@ -267,7 +267,7 @@ impl File {
 }
 
 impl Change {
-    /// Applies what `keeps` lets through, page by page.
+    /// Applies the pages that `keeps` accepts.
     fn apply(self, content: &mut Vec<u8>, keeps: &mut dyn FnMut(usize) -> bool) {
         match self {
             Change::Length(length) if keeps(0) => content.resize(length as usize, 0),
@@ -325,19 +325,19 @@ mod tests {
     }
 
     #[test]
-    fn what_was_made_safe_stays_and_the_rest_may_go() {
+    fn synced_data_stays_and_the_rest_may_be_lost() {
         let root = || Call::Open { path: "".into(), number: 9, creates: false, empties: false };
         let calls = vec![open("a", 1), write(1, b"new")];
         let all = left(&calls, "a");
         assert!(all.contains(&None) && all.contains(&found("")) && all.contains(&found("new")));
         let synced = [calls.clone(), vec![Call::Sync { number: 1 }]].concat();
-        assert_eq!(left(&synced, "a"), [None, found("new")], "the name is not safe");
+        assert_eq!(left(&synced, "a"), [None, found("new")], "the name is not durable");
         let named = [synced, vec![root(), Call::Sync { number: 9 }]].concat();
         assert_eq!(left(&named, "a"), [found("new")]);
     }
 
     #[test]
-    fn a_folder_whose_own_name_is_not_safe_may_go() {
+    fn a_folder_whose_own_name_is_not_durable_may_be_lost() {
         let folder = Call::Folder { path: "f".into() };
         let itself = Call::Open { path: "f".into(), number: 9, creates: false, empties: false };
         let calls = [folder, open("f/a", 1), itself, Call::Sync { number: 9 }];
@@ -350,6 +350,6 @@ mod tests {
         let calls = [open("a", 1), write(1, b"new"), Call::Sync { number: 1 }, replace.clone()];
         assert_eq!(left(&calls, "old"), [found("new"), found("old")]);
         let careless = [open("a", 1), write(1, b"new"), replace];
-        assert!(left(&careless, "old").contains(&found("")), "renamed before it was safe");
+        assert!(left(&careless, "old").contains(&found("")), "renamed before it was synced");
     }
 }

@@ -1,15 +1,15 @@
-//! `files`: the file system as an adversary of the real binary. A case picks a job, one of its
-//! file system calls, and what happens there: an error, a short write, a kill, a power cut. What is
-//! left is whole or absent; an error ends in one message; the same command then goes on to the
-//! result of the undisturbed run.
+//! `files`: injects file system faults into the real binary. A case picks a job, one of its file
+//! system calls, and a fault: an error, a short write, a kill or a power cut. Afterwards every file
+//! is complete or absent, an error has printed one message, and the same command resumes and
+//! reaches the result of the undisturbed run.
 
 mod disk;
 mod record;
 
 use crate::draws::{self, pick};
-use crate::jobs::{Ended, JOBS, Job, Made, furnish, same};
+use crate::jobs::{Exit, JOBS, Job, Made, furnish, same};
 use crate::scratch::{Scratch, copy_folder, same_times};
-use crate::section::{Cases, Context};
+use crate::section::{Cases, Environment};
 use crate::tally::Tally;
 use disk::Disk;
 use record::Call;
@@ -18,30 +18,30 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Texts of this size: several batches, and a moment for all of them.
+/// Size of the texts: several batches, but quick to prepare.
 const TEXT_BYTES: usize = 300_000;
 
-/// Exit codes of a run that met an error: it went on without, or it said so.
+/// Exit codes of a run that met an error: it continued without the file, or it reported the error.
 const CODES: [i32; 2] = [0, 4];
 
 /// What can happen at a call.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Event {
-    /// This error, by name and number.
+    /// An error, by name and number.
     Error(&'static str, u32),
-    /// Only a part is written, or read.
+    /// Only a part is written.
     Short,
     /// kill -9 right before it.
     Kill,
-    /// The same, and what was not safe is lost.
+    /// kill -9, and unsynced data may be lost.
     PowerCut,
     /// An error of a read.
     ReadError,
-    /// A part of what was asked for is read.
+    /// Only a part is read.
     ShortRead,
 }
 
-/// Power cuts are the richest, so they come most often.
+/// Power cuts have the most variants, so they come most often.
 const EVENTS: [Event; 11] = [
     Event::Error("ENOSPC", 28),
     Event::Error("EIO", 5),
@@ -77,7 +77,7 @@ impl Event {
         }
     }
 
-    /// The calls it can happen to, as the library's `FITGPT_FAULTS_OF` names them.
+    /// The calls it can happen to, as a value of `FITGPT_FAULTS_OF`.
     fn calls(self) -> &'static str {
         match self {
             Event::ReadError | Event::ShortRead => READS,
@@ -91,10 +91,10 @@ const CHANGES: &str = "changes";
 const WRITES: &str = "writes";
 const READS: &str = "reads";
 
-/// Fewer changes than any job makes: the library does not see them.
+/// If fewer changes are seen, the library is not interposed, because every job makes more.
 const FEWEST_CHANGES: u64 = 10;
 
-/// Calls of a run, by what they do; a write is a change as well.
+/// Number of calls of a run by kind; a write is also a change.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Counts {
     changes: u64,
@@ -112,7 +112,7 @@ impl Counts {
         }
     }
 
-    /// Those that an event can happen to.
+    /// The number of calls that an event can happen to.
     fn for_event(self, event: Event) -> u64 {
         match event.calls() {
             READS => self.reads,
@@ -122,25 +122,25 @@ impl Counts {
     }
 }
 
-/// A job from a state of its folder on.
+/// A job and the state of the folder that it starts from.
 struct Scene {
     name: String,
     job: &'static Job,
-    /// Where it starts from.
+    /// The folder that it starts from.
     start: PathBuf,
     want: Made,
     /// File system calls of the undisturbed run.
     calls: Counts,
 }
 
-/// Why there can be no faults here; none where there can.
-pub fn skipped(context: &Context) -> Option<String> {
+/// Why faults cannot be injected here; `None` if they can.
+pub fn skipped(environment: &Environment) -> Option<String> {
     if !cfg!(target_os = "linux") {
         return Some("libc's functions are interposed on Linux only".to_owned());
     }
-    match &context.faults {
+    match &environment.faults {
         Some(path) if path.exists() => None,
-        Some(path) => Some(format!("{} is not there: build fitgpt-faults", path.display())),
+        Some(path) => Some(format!("{} does not exist: build fitgpt-faults", path.display())),
         None => Some("no library to preload: give --faults".to_owned()),
     }
 }
@@ -150,23 +150,23 @@ pub fn skipped(context: &Context) -> Option<String> {
 /// # Errors
 ///
 /// When there is no library to preload, or a job fails.
-pub fn open(context: &Context, _: &str) -> Result<Box<dyn Cases>, String> {
-    let faults = context.faults.clone().ok_or("no library to preload: give --faults")?;
+pub fn open(environment: &Environment, _: &str) -> Result<Box<dyn Cases>, String> {
+    let faults = environment.faults.clone().ok_or("no library to preload: give --faults")?;
     let scratch = Scratch::new("files").map_err(told)?;
-    // Where the root really is: the library compares paths as they are used.
+    // Resolve links in the root, because the library compares paths literally.
     let root = scratch.path().canonicalize().map_err(told)?;
-    let (seed, binary) = (context.seed, context.binary.clone());
+    let (seed, binary) = (environment.seed, environment.binary.clone());
     let mut files = Files { seed, binary, faults, root, scenes: Vec::new(), _scratch: scratch };
     let template = files.root.join("template");
     furnish(&template, TEXT_BYTES)?;
     for job in &JOBS {
         files.add_scene(job.name.to_owned(), job, &template)?;
     }
-    // A run that was ended in the middle has a checkpoint that must survive all of it.
+    // A run that was stopped in the middle has a checkpoint that must survive every fault.
     let resumed = files.root.join("resumed");
     copy_folder(&template, &resumed).map_err(told)?;
     let mut shorter = JOBS[0].command(&files.binary, &resumed);
-    let ended = Ended::from(shorter.arg("--max_iters=10").output().map_err(told)?);
+    let ended = Exit::from(shorter.arg("--max_iters=10").output().map_err(told)?);
     ended.succeeded()?;
     files.add_scene("train, resumed".to_owned(), &JOBS[0], &resumed)?;
     Ok(Box::new(files))
@@ -190,9 +190,9 @@ impl Files {
         let record = self.root.join("record");
         let place = self.place("undisturbed", start)?;
         let mut command = self.command(job, &place, 0, "5");
-        // Changes are always recorded, reads only where they count.
+        // Changes are always recorded, reads only if they count.
         command.env("FITGPT_FAULTS_RECORD", &record).env("FITGPT_FAULTS_OF", READS);
-        Ended::from(command.output().map_err(told)?).succeeded()?;
+        Exit::from(command.output().map_err(told)?).succeeded()?;
         let calls = Counts::of(&self.recorded()?);
         if calls.changes < FEWEST_CHANGES || calls.writes == 0 || calls.reads == 0 {
             let binary = self.binary.display();
@@ -203,7 +203,7 @@ impl Files {
         Ok(())
     }
 
-    /// What the library recorded; the file is gone after.
+    /// Reads and removes what the library recorded.
     fn recorded(&self) -> Result<Vec<Call>, String> {
         let record = self.root.join("record");
         let calls = record::parse(&std::fs::read(&record).map_err(told)?);
@@ -211,7 +211,7 @@ impl Files {
         Ok(calls)
     }
 
-    /// Whether the event of the last run happened; forgotten then.
+    /// Whether the event of the last run happened; resets the flag.
     fn has_fired(&self) -> Result<bool, String> {
         let path = self.root.join("fired");
         let length = path.metadata().map_err(told)?.len();
@@ -219,7 +219,7 @@ impl Files {
         Ok(length > 0)
     }
 
-    /// A folder of this name that holds a copy of another, and nothing else.
+    /// Creates a folder of this name as an exact copy of another.
     fn place(&self, name: &str, start: &Path) -> Result<PathBuf, String> {
         let place = self.root.join(name);
         if place.exists() {
@@ -236,7 +236,7 @@ impl Files {
         command
     }
 
-    /// Starts a scene, lets the event happen, and leaves the folder as it then is.
+    /// Runs a scene with the event and leaves the folder in the resulting state.
     fn disturb(
         &self,
         scene: &Scene,
@@ -253,12 +253,12 @@ impl Files {
         if event == Event::PowerCut {
             command.env("FITGPT_FAULTS_RECORD", &record);
         }
-        let ended = Ended::from(command.output().map_err(told)?);
+        let ended = Exit::from(command.output().map_err(told)?);
         let code = ended.code.map_or("killed".to_owned(), |code| code.to_string());
         tally.count(&format!("ended/{code}"));
         match self.has_fired()? {
             true => tally.count(&format!("fired/{}", event.name())),
-            // The run made fewer calls this time, or there was nothing to cut.
+            // The run made fewer calls this time, or there was nothing to shorten.
             false => tally.count("idle"),
         }
         if event != Event::PowerCut {
@@ -277,14 +277,14 @@ impl Files {
         same_times(&scene.start, &left).map_err(told)?;
         let last = Path::new("out/last.safetensors");
         if disk.was_synced(last) && !left.join(last).exists() {
-            return Err("a checkpoint that was made safe is gone".to_owned());
+            return Err("a synced checkpoint is gone".to_owned());
         }
         Ok(left)
     }
 }
 
-/// An error ends in one message or none, never in a panic.
-fn clean(event: Event, ended: &Ended) -> Result<(), String> {
+/// Checks that an error ended in at most one message, and not in a panic.
+fn clean(event: Event, ended: &Exit) -> Result<(), String> {
     let killed = event == Event::Kill;
     let code = ended.code.map_or(killed, |code| CODES.contains(&code));
     let errors = ended.errors.lines().filter(|line| line.starts_with("error: ")).count();
@@ -309,7 +309,7 @@ impl Cases for Files {
         let place = self.disturb(scene, event, at, &mut stream, tally).map_err(said)?;
         let had_one = scene.start.join("out/last.safetensors").exists();
         if had_one && !place.join("out/last.safetensors").exists() {
-            return Err(said("the checkpoint that was there is gone".to_owned()));
+            return Err(said("the existing checkpoint is gone".to_owned()));
         }
         scene.job.whole_or_absent(&place).map_err(said)?;
         let ended = scene.job.run(&self.binary, &place)?;
@@ -342,7 +342,7 @@ mod tests {
     fn without_the_library_there_is_a_reason() {
         let of = |faults: Option<&str>| {
             let faults = faults.map(PathBuf::from);
-            skipped(&Context { faults, ..Context::default() })
+            skipped(&Environment { faults, ..Environment::default() })
         };
         assert!(of(None).is_some() && of(Some("/nowhere/libfaults.so")).is_some());
         assert_eq!(of(Some("/dev/null")).is_none(), cfg!(target_os = "linux"));

@@ -11,26 +11,26 @@ pub enum Call {
     Read,
     /// A file or folder was opened; later calls name it by number.
     Open { path: PathBuf, number: u64, creates: bool, empties: bool },
-    /// Bytes were written; at the end where there is no offset.
+    /// Bytes were written; without an offset they were appended.
     Write { number: u64, at: Option<u64>, bytes: Vec<u8> },
-    /// A file was cut or extended.
+    /// A file was truncated or extended.
     Truncate { number: u64, length: u64 },
-    /// A file or folder was made safe.
+    /// A file or folder was synced.
     Sync { number: u64 },
     /// A name changed.
     Rename { from: PathBuf, to: PathBuf },
-    /// A second name.
+    /// A file got a second name.
     Link { from: PathBuf, to: PathBuf },
-    /// A name went, of a file or a folder.
+    /// A file or folder was removed.
     Remove { path: PathBuf },
-    /// A new folder.
+    /// A folder was created.
     Folder { path: PathBuf },
 }
 
 const O_CREAT: u64 = 0o100;
 const O_TRUNC: u64 = 0o1000;
 
-/// Reads a record; what a kill cut off at its end is left out.
+/// Parses a record; ignores an entry that a kill truncated at the end.
 pub fn parse(mut bytes: &[u8]) -> Vec<Call> {
     let mut calls = Vec::new();
     while let Some(call) = entry(&mut bytes) {

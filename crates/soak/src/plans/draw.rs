@@ -13,7 +13,7 @@ use spec::{
 };
 use std::rc::Rc;
 
-/// A run that was drawn, and what one would type for it.
+/// A random run and its command-line arguments.
 pub struct Drawn {
     arguments: Vec<String>,
     vocabulary: u64,
@@ -32,18 +32,18 @@ impl Drawn {
         Ok(Drawn { arguments, vocabulary, run, dims })
     }
 
-    /// What one would type.
+    /// The arguments as one line.
     pub fn typed(&self) -> String {
         format!("{}, vocabulary {}", self.arguments.join(" "), self.vocabulary)
     }
 
-    /// The same with more typed behind it.
+    /// The same run with more arguments.
     pub fn with(&self, more: &str) -> Result<Drawn, String> {
         let more = more.split(' ').map(str::to_owned);
         Drawn::new(self.arguments.iter().cloned().chain(more).collect(), self.vocabulary)
     }
 
-    /// A machine in the number format that this run asks for.
+    /// The machine for the number format that this run uses.
     pub fn machine_like(&self, machine: &Machine) -> Machine {
         match machine.host {
             None => machine.clone(),
@@ -52,7 +52,7 @@ impl Drawn {
     }
 }
 
-/// Settings that a plan depends on, beside the sizes.
+/// Settings other than sizes that affect a plan.
 fn settings(draws: &mut Stream) -> Vec<String> {
     let mut word = |key: &str, words: &[&str]| format!("--{key}={}", pick(draws, words));
     vec![
@@ -66,7 +66,7 @@ fn settings(draws: &mut Stream) -> Vec<String> {
     ]
 }
 
-/// Any model that somebody might train.
+/// Any model that a user might train.
 pub fn any(draws: &mut Stream) -> Result<Drawn, String> {
     let heads = between(draws, 1, 16);
     let head = *pick(draws, &[16, 32, 48, 64, 80]);
@@ -94,7 +94,7 @@ const GPU_MODELS: [&str; 6] = [
     "--n_head=3 --n_embd=51 --dtype=bfloat16",
 ];
 
-/// A model that trains in a moment.
+/// A model that trains quickly.
 pub fn small(draws: &mut Stream, for_gpu: bool) -> Result<Drawn, String> {
     let mut arguments = settings(draws);
     if for_gpu {
@@ -121,12 +121,12 @@ pub fn small(draws: &mut Stream, for_gpu: bool) -> Result<Drawn, String> {
 }
 
 fn bytes(count: u64) -> Result<Bytes, String> {
-    Bytes::new(count).ok_or_else(|| format!("{count} is no number of bytes"))
+    Bytes::new(count).ok_or_else(|| format!("{count} is not a valid number of bytes"))
 }
 
 const MUCH: u64 = 1 << 50;
 
-/// This kind of CPU, on some threads, with all the memory one could want.
+/// This machine's CPU with some threads and practically unlimited memory.
 pub fn cpu(threads: usize) -> Result<Machine, String> {
     let hardware = Hardware {
         name: "CPU".to_owned(),
@@ -143,7 +143,7 @@ pub fn cpu(threads: usize) -> Result<Machine, String> {
     Ok(Machine { hardware, scratch, budget: bytes(MUCH)?, host: None, compute: Dtype::F32 })
 }
 
-/// A card of the table with all the memory one could want; some hosts have little.
+/// A card of the table with practically unlimited memory; some hosts have little.
 pub fn gpu(draws: &mut Stream, drawn: &Drawn) -> Result<Machine, String> {
     let card = pick(draws, &CARDS);
     let hardware = card.hardware(drawn.run.dtype == RequestedDtype::Float32);

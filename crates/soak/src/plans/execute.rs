@@ -1,6 +1,6 @@
-//! A plan executed on the CPU: nothing is allocated inside a step, the bytes obtained are those
-//! planned, and every number has the bits of the run that keeps everything in all the memory there
-//! is. Where an iteration is cut differently, sums are only reordered.
+//! Executes a plan on the CPU and checks that no step allocates, that the bytes obtained are the
+//! bytes planned, and that every number has the same bits as in a run with unlimited memory that
+//! recomputes nothing. If an iteration is sliced differently, only the order of sums changes.
 
 use super::draw::Drawn;
 use cpu::{CpuBackend, CpuOptions, CpuScratch};
@@ -20,33 +20,33 @@ use train::generate::{Request, generate};
 const ITERATIONS: u64 = 3;
 /// Tokens that are generated.
 const GENERATED: u64 = 5;
-/// The whole vocabulary's logits at one time: a chunk that is never reached.
+/// A head chunk larger than any batch, so that all logits are computed at once.
 const UNCUT: u64 = 1 << 20;
 
-/// Largest difference of a loss, as a share of it, where sums are reordered in f32.
+/// Largest relative difference of a loss if f32 sums are reordered.
 pub const REORDERED: f32 = 1e-3;
 
 /// What a run computed.
 #[derive(Clone, Debug, Default)]
-pub struct Trace {
-    /// Of each row of each iteration, in order.
+pub struct RunResult {
+    /// Loss of each row of each iteration, in order.
     pub train_losses: Vec<f32>,
-    /// Of each row of the evaluation after them.
+    /// Loss of each row of the evaluation after them.
     pub eval_losses: Vec<f32>,
-    /// All weights at the end; only where they are compared.
+    /// All weights at the end; empty if they are not compared.
     weights: Vec<u8>,
     generated: Vec<i32>,
 }
 
-/// Executes a plan and compares it with the run that keeps everything, and with the run as it would
-/// be planned without a limit.
+/// Executes a plan and compares it with the run that recomputes nothing, and with the run planned
+/// without a memory limit.
 pub fn on_cpu(
     tight: &Planned,
     drawn: &Drawn,
     spacious: &Machine,
     threads: usize,
 ) -> Result<(), String> {
-    let cut = tight.cut.clone().ok_or("nothing is trained")?;
+    let cut = tight.cut.clone().ok_or("the plan does not train")?;
     let found = trace(tight, drawn, threads)?;
     let kept = keeping_everything(cut, drawn, spacious)?;
     same_bits(&found, &trace(&kept, drawn, threads)?)?;
@@ -57,35 +57,35 @@ pub fn on_cpu(
     Ok(())
 }
 
-/// The plan of a cut without recompute and with all logits at one time.
+/// The plan with the same slices, without recompute and with all logits at once.
 pub fn keeping_everything(cut: Cut, drawn: &Drawn, spacious: &Machine) -> Result<Planned, String> {
     let levels = vec![model::Level::R0; cut.levels.len()];
     let uncut = Cut { head_chunk: UNCUT, levels, ..cut };
-    // A user who wants recompute everywhere would not get a plan without it.
+    // With `grad_checkpoint` set, the planner would refuse a plan without recompute.
     let run = RunSpec { grad_checkpoint: GradCheckpoint::Auto, ..drawn.run.clone() };
     plan_again(&run, drawn.dims, spacious, &uncut).map_err(|error| error.to_string())?
 }
 
-fn same_bits(found: &Trace, want: &Trace) -> Result<(), String> {
+fn same_bits(found: &RunResult, want: &RunResult) -> Result<(), String> {
     let bits = |losses: &[f32]| losses.iter().map(|loss| loss.to_bits()).collect::<Vec<_>>();
     if bits(&found.train_losses) != bits(&want.train_losses) {
-        return Err("losses of training have other bits than without a limit".to_owned());
+        return Err("training losses differ in bits from the run without a limit".to_owned());
     }
     if bits(&found.eval_losses) != bits(&want.eval_losses) {
-        return Err("losses of the evaluation have other bits than without a limit".to_owned());
+        return Err("evaluation losses differ in bits from the run without a limit".to_owned());
     }
     if found.weights != want.weights {
-        return Err("weights have other bits than without a limit".to_owned());
+        return Err("weights differ in bits from the run without a limit".to_owned());
     }
     match found.generated == want.generated {
         true => Ok(()),
-        false => Err("other tokens are generated than without a limit".to_owned()),
+        false => Err("generated tokens differ from the run without a limit".to_owned()),
     }
 }
 
-/// Other slices reorder sums, and three small updates spread what that changes: each loss may
-/// differ by this share of it. What is no number is like nothing.
-pub fn nearly(found: &Trace, want: &Trace, share: f32) -> Result<(), String> {
+/// Other slices reorder sums, and three small updates amplify the difference, so each loss may
+/// differ by this fraction. NaN differs from everything.
+pub fn nearly(found: &RunResult, want: &RunResult, share: f32) -> Result<(), String> {
     let parts = [
         ("training", &found.train_losses, &want.train_losses),
         ("evaluation", &found.eval_losses, &want.eval_losses),
@@ -93,19 +93,19 @@ pub fn nearly(found: &Trace, want: &Trace, share: f32) -> Result<(), String> {
     for (part, found, want) in parts {
         if found.len() != want.len() {
             let (found, want) = (found.len(), want.len());
-            return Err(format!("{found} losses of {part}, {want} when cut otherwise"));
+            return Err(format!("{found} losses of {part}, but {want} with other slices"));
         }
         let is_near = |found: f32, want: f32| (found - want).abs() <= share * want.abs();
         let mut pairs = found.iter().zip(want);
         if let Some((found, want)) = pairs.find(|(found, want)| !is_near(**found, **want)) {
-            return Err(format!("a loss of {part} of {found} is {want} when cut otherwise"));
+            return Err(format!("a loss of {part} is {found}, but {want} with other slices"));
         }
     }
     Ok(())
 }
 
-/// Every loss is a number.
-fn finite(trace: &Trace) -> Result<(), String> {
+/// Checks that every loss is finite.
+fn finite(trace: &RunResult) -> Result<(), String> {
     let mut losses = trace.train_losses.iter().chain(&trace.eval_losses);
     match losses.find(|loss| !loss.is_finite()) {
         None => Ok(()),
@@ -114,7 +114,7 @@ fn finite(trace: &Trace) -> Result<(), String> {
 }
 
 /// Trains, evaluates and generates.
-fn trace(planned: &Planned, drawn: &Drawn, threads: usize) -> Result<Trace, String> {
+fn trace(planned: &Planned, drawn: &Drawn, threads: usize) -> Result<RunResult, String> {
     let before = counting::asked_at(ALIGNMENT);
     let proved = verify(planned.plan.clone(), CpuScratch { threads });
     let backend = proved
@@ -123,9 +123,9 @@ fn trace(planned: &Planned, drawn: &Drawn, threads: usize) -> Result<Trace, Stri
     let backend = backend.map_err(|error| error.to_string())?;
     let obtained = counting::asked_at(ALIGNMENT) - before;
     let wanted = planned.plan.arena_bytes.get() + planned.plan.host_bytes.get();
-    // A test binary without the counting allocator sees none.
+    // A test binary without the counting allocator counts nothing.
     if obtained != wanted && counting::calls() > 0 {
-        return Err(format!("{obtained} bytes obtained, {wanted} planned"));
+        return Err(format!("{obtained} bytes obtained, but {wanted} planned"));
     }
     let allocations = Arc::new(AtomicU64::new(0));
     let counted = Counted { inner: backend, allocations: Arc::clone(&allocations) };
@@ -138,16 +138,16 @@ fn trace(planned: &Planned, drawn: &Drawn, threads: usize) -> Result<Trace, Stri
     }
 }
 
-/// Everything a run does, on any device; every loss must be a number.
-pub fn run(engine: &mut Engine, drawn: &Drawn) -> Result<Trace, String> {
+/// Trains, evaluates and generates on any device; every loss must be finite.
+pub fn run(engine: &mut Engine, drawn: &Drawn) -> Result<RunResult, String> {
     let trace = traced(engine, drawn).map_err(|error| error.to_string())?;
     finite(&trace)?;
     Ok(trace)
 }
 
-fn traced(engine: &mut Engine, drawn: &Drawn) -> Result<Trace, TrainError> {
+fn traced(engine: &mut Engine, drawn: &Drawn) -> Result<RunResult, TrainError> {
     let Drawn { run, dims, .. } = drawn;
-    let mut trace = Trace::default();
+    let mut trace = RunResult::default();
     engine.initialise(&mut rng::torch::Generator::new(1337))?;
     let sequences = run.sequences_per_iteration();
     for iteration in 0..ITERATIONS {
@@ -189,7 +189,7 @@ fn weights(engine: &mut Engine) -> Result<Vec<u8>, TrainError> {
     Ok(all)
 }
 
-/// Ids that depend on the iteration alone.
+/// Token ids that depend only on the iteration.
 fn rows(count: u64, positions: u64, vocabulary: u64, at: u64) -> Result<Rows, TrainError> {
     let mut rows = Rows::new(count, positions)?;
     let mut stream = Stream::new(5, Purpose::TrainBatch, at);
@@ -198,7 +198,7 @@ fn rows(count: u64, positions: u64, vocabulary: u64, at: u64) -> Result<Rows, Tr
     Ok(rows)
 }
 
-/// A backend whose steps are watched.
+/// A backend that counts the allocations of its steps.
 struct Counted {
     inner: CpuBackend,
     allocations: Arc<AtomicU64>,
@@ -251,13 +251,13 @@ impl Backend for Counted {
 mod tests {
     use super::*;
 
-    fn losses(train: &[f32], eval: &[f32]) -> Trace {
+    fn losses(train: &[f32], eval: &[f32]) -> RunResult {
         let (train_losses, eval_losses) = (train.to_vec(), eval.to_vec());
-        Trace { train_losses, eval_losses, ..Trace::default() }
+        RunResult { train_losses, eval_losses, ..RunResult::default() }
     }
 
     #[test]
-    fn what_is_no_number_is_like_nothing() {
+    fn nan_differs_from_everything() {
         let want = losses(&[4.0, 5.0], &[3.0]);
         assert_eq!(nearly(&losses(&[4.001, 5.0], &[3.0]), &want, 1e-3), Ok(()));
         let nan = f32::NAN;

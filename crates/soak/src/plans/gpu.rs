@@ -1,8 +1,8 @@
-//! A plan executed on GPU 0 inside a random budget, by the driver's count; then the same run in one
-//! slice that keeps everything, whose losses it must have but for rounding.
+//! Executes a plan on GPU 0 within a random budget, measured by the driver. Then executes the same
+//! run in one slice without recompute; the losses must be the same up to rounding.
 
 use super::draw::Drawn;
-use super::execute::{REORDERED, Trace, keeping_everything, nearly, run};
+use super::execute::{REORDERED, RunResult, keeping_everything, nearly, run};
 use crate::tally::Tally;
 use cuda::{CubinCache, CudaBackend, CudaOptions, Gpu, LoadError};
 use plan::hardware::{Card, Hardware};
@@ -11,34 +11,36 @@ use rng::Stream;
 use search::{Cut, Machine, Planned, SearchError, plan_for};
 use train::engine::Engine;
 
-/// Code that loads with a new shape makes what is beside the arena grow; then it is planned again.
+/// Loading code for a new shape increases the memory outside the arena; then the run is planned
+/// again, at most this often.
 const PLANNED_AGAIN: usize = 12;
 
-/// How far the loss of new weights may be from that of a guess.
+/// How far the loss of new weights may be from that of a uniform guess.
 const NEAR_A_GUESS: f32 = 0.3;
 
-/// Largest difference of a loss, as a share of it, where products are of 16 bits: other slices are
-/// other shapes, so other kernels that round elsewhere.
+/// Largest relative difference of a loss with 16-bit matmuls: other slices have other shapes, so
+/// other kernels round differently.
 const REORDERED_16_BIT: f32 = 2e-2;
 
-/// The memory of a run that keeps everything; all of these models need much less.
+/// Memory for a run without recompute; all of these models need much less.
 const SPACIOUS: u64 = 8 << 30;
 
-/// The GPU, and what the process held there before any plan.
-pub struct Device {
+/// The GPU, and the memory that the process held there before any plan.
+pub struct TestGpu {
     gpu: Gpu,
     at_start: u64,
 }
 
-impl Device {
-    /// GPU 0.
-    pub fn open() -> Result<Device, String> {
+impl TestGpu {
+    /// Opens GPU 0.
+    pub fn open() -> Result<TestGpu, String> {
         let gpu = Gpu::open(0, CubinCache::standard()).map_err(|error| error.to_string())?;
         let at_start = gpu.held_bytes().map_err(|error| error.to_string())?;
-        Ok(Device { gpu, at_start })
+        Ok(TestGpu { gpu, at_start })
     }
 
-    /// Plans, loads, trains, evaluates, generates; asks the driver; then compares.
+    /// Plans, trains, evaluates and generates; checks the memory with the driver; then compares
+    /// losses.
     pub fn execute(
         &self,
         drawn: &Drawn,
@@ -64,26 +66,26 @@ impl Device {
         nearly(&found, &want, share)
     }
 
-    /// Runs a plan and asks the driver while it is loaded, and nothing else is.
+    /// Runs a plan and asks the driver for the memory while only this plan is loaded.
     fn inside(
         &self,
         budget: u64,
         planned: Planned,
         backend: CudaBackend,
         drawn: &Drawn,
-    ) -> Result<Trace, String> {
+    ) -> Result<RunResult, String> {
         let mut engine = Engine::new(Box::new(backend), planned.program, drawn.dims);
         let trace = run(&mut engine, drawn)?;
         let held = self.gpu.held_bytes().map_err(|error| error.to_string())?;
         match held <= budget {
             true => Ok(trace),
-            false => Err(format!("{held} bytes held, {budget} allowed")),
+            false => Err(format!("{held} bytes held, but {budget} allowed")),
         }
     }
 
-    /// The same run without a limit: one slice, nothing recomputed. The optimizer's state is kept
-    /// as in the plan it is compared with, since its number format changes losses.
-    fn unlimited(&self, cut: Cut, drawn: &Drawn, spacious: &Machine) -> Result<Trace, String> {
+    /// The same run without a limit: one slice, nothing recomputed. The optimizer state has the
+    /// same format as in the plan it is compared with, because the format changes losses.
+    fn unlimited(&self, cut: Cut, drawn: &Drawn, spacious: &Machine) -> Result<RunResult, String> {
         let slices = vec![drawn.run.sequences_per_iteration()];
         let planned = keeping_everything(Cut { slices, ..cut }, drawn, spacious)?;
         let options = CudaOptions::new(&self.gpu);
@@ -125,14 +127,14 @@ fn proved(planned: &Planned) -> Result<Proved<GpuScratch>, String> {
     verify(planned.plan.clone(), GpuScratch).map_err(|defects| format!("not sound: {defects:?}"))
 }
 
-/// The mean loss of the first iteration: new weights know nothing.
-fn near_a_guess(trace: &Trace, drawn: &Drawn) -> Result<(), String> {
+/// Checks the mean loss of the first iteration: new weights can only guess.
+fn near_a_guess(trace: &RunResult, drawn: &Drawn) -> Result<(), String> {
     let sequences = drawn.run.sequences_per_iteration();
     let losses = trace.train_losses.iter().take(sequences as usize);
     let loss = losses.sum::<f32>() / (sequences * drawn.run.block_size) as f32;
     let guess = (drawn.dims.vocab_size as f32).ln();
     match (loss - guess).abs() <= NEAR_A_GUESS {
         true => Ok(()),
-        false => Err(format!("loss {loss} of new weights, {guess} expected")),
+        false => Err(format!("the loss of new weights is {loss}, but {guess} is expected")),
     }
 }

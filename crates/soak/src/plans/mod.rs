@@ -1,41 +1,42 @@
-//! `plans`: random models, settings and machines. What is planned is proved and inside its budget;
-//! what is refused has suggestions that fit. Every tenth run is small and executed.
+//! `plans`: random models, settings and machines. Every plan is proved and within its budget; every
+//! refusal has suggestions that fit. Every tenth run is small and executed.
 
 mod draw;
 mod execute;
 mod gpu;
 
 use crate::draws::{self, spread};
-use crate::section::{Cases, Context};
+use crate::section::{Cases, Environment};
 use crate::tally::Tally;
 use draw::Drawn;
 use plan::Bytes;
 use plan::verify::defects;
 use search::{Machine, Planned, SearchError, plan_for, suggestions};
 
-/// Of so many cases these are small and executed: one for each of two workers that take turns.
+/// In each round of this many cases, the cases in `EXECUTED` are small and executed: one for each
+/// of two workers that alternate.
 const ROUND: u64 = 20;
 const EXECUTED: [u64; 2] = [0, 11];
 
-/// Makes ready the device.
+/// Prepares the device.
 ///
 /// # Errors
 ///
-/// When a GPU is asked for and there is none.
-pub fn open(context: &Context, _: &str) -> Result<Box<dyn Cases>, String> {
-    let gpu = if context.cuda { Some(gpu::Device::open()?) } else { None };
-    Ok(Box::new(Runs { seed: context.seed, gpu }))
+/// When a GPU is requested and there is none.
+pub fn open(environment: &Environment, _: &str) -> Result<Box<dyn Cases>, String> {
+    let gpu = if environment.cuda { Some(gpu::TestGpu::open()?) } else { None };
+    Ok(Box::new(Runs { seed: environment.seed, gpu }))
 }
 
 struct Runs {
     seed: u64,
-    gpu: Option<gpu::Device>,
+    gpu: Option<gpu::TestGpu>,
 }
 
 impl Cases for Runs {
     fn run(&mut self, index: u64, tally: &mut Tally) -> Result<(), String> {
         let mut stream = draws::of_case(self.seed, "plans", index);
-        // A GPU's time is for what only a GPU shows.
+        // On a GPU every case is executed; planning alone needs no GPU.
         let small = self.gpu.is_some() || EXECUTED.contains(&(index % ROUND));
         let drawn = match small {
             true => draw::small(&mut stream, self.gpu.is_some()),
@@ -57,8 +58,8 @@ impl Cases for Runs {
     }
 }
 
-/// Plans with all the memory there is, then with a share of what that took; executes the latter on
-/// so many threads.
+/// Plans with unlimited memory, then with a fraction of what that took. Executes the second plan if
+/// `executed_on` gives a number of threads.
 fn planned(
     drawn: &Drawn,
     spacious: Machine,
@@ -69,7 +70,7 @@ fn planned(
     let free = plan_for(&drawn.run, drawn.dims, &spacious).map_err(|error| error.to_string())?;
     let needs = free.device_bytes(&spacious) as f64;
     let budget = (needs * share) as u64;
-    let budget = Bytes::new(budget).ok_or("the budget is no number of bytes")?;
+    let budget = Bytes::new(budget).ok_or("the budget is not a valid number of bytes")?;
     let machine = Machine { budget, ..spacious.clone() };
     match plan_for(&drawn.run, drawn.dims, &machine) {
         Ok(tight) => {
@@ -89,7 +90,7 @@ fn planned(
                 return Err("refused, though nothing is missing".to_owned());
             }
             suggestions_fit(drawn, &machine, tally)?;
-            // What is to be executed gets more until it fits.
+            // A run that is to be executed gets more memory until it fits.
             match executed_on {
                 Some(_) => planned(drawn, spacious, more_than(share), executed_on, tally),
                 None => Ok(()),
@@ -99,7 +100,7 @@ fn planned(
     }
 }
 
-/// Half of what is missing to all that it would take, and a little.
+/// Moves the fraction halfway towards 1, and a little more.
 fn more_than(share: f64) -> f64 {
     (share + 1.0) / 2.0 + 0.01
 }
@@ -111,17 +112,17 @@ fn check(planned: &Planned, drawn: &Drawn, machine: &Machine) -> Result<(), Stri
     }
     let (needs, budget) = (planned.device_bytes(machine), machine.budget.get());
     if needs > budget {
-        return Err(format!("{needs} bytes planned, {budget} allowed"));
+        return Err(format!("{needs} bytes planned, but {budget} allowed"));
     }
     let cut = planned.cut.as_ref().map_or(0, |cut| cut.slices.iter().sum());
     let sequences = drawn.run.sequences_per_iteration();
     match cut == sequences {
         true => Ok(()),
-        false => Err(format!("slices of {cut} sequences, there are {sequences}")),
+        false => Err(format!("slices of {cut} sequences, but there are {sequences}")),
     }
 }
 
-/// Typed behind the command, each suggestion must make it fit.
+/// Each suggestion, added to the command, must make it fit.
 fn suggestions_fit(drawn: &Drawn, machine: &Machine, tally: &mut Tally) -> Result<(), String> {
     for suggestion in suggestions(&drawn.run, drawn.dims, machine, &machine.hardware) {
         tally.count("suggestions");
