@@ -100,15 +100,8 @@ impl Planning {
             let here = Device::find(run.device, None)?;
             let machine = here.machine(&run)?;
             notices.extend(device::host_notice(&run));
-            return Ok(Planning {
-                run,
-                dims,
-                machine,
-                named: true,
-                here: Some(here),
-                before,
-                notices,
-            });
+            let (named, here) = (true, Some(here));
+            return Ok(Planning { run, dims, machine, named, here, before, notices });
         }
         notices.extend(gpu.filter(|gpu| !gpu.is_supported()).map(too_old));
         notices.extend(gpu.and_then(|gpu| above_the_card(gpu, &run)));

@@ -222,7 +222,7 @@ fn list_placement(plan: &Plan, place: &Placement, text: &mut String) {
 /// FNV-1a over the listing, which holds all that is executed: two plans that execute differently
 /// differ here, and no name inside this program is part of it.
 pub fn hash(plan: &Plan) -> u64 {
-    Fnv::of(&listing(plan))
+    Fnv::of(listing(plan))
 }
 
 /// The same over what a phase computes alone: ops, their attributes, their operands' names and

@@ -76,7 +76,7 @@ pub const MOST_SEQUENCES: u64 = 1 << 22;
 
 /// What became of a cut that was built.
 enum Built {
-    Fits(Planned),
+    Fits(Box<Planned>),
     /// So many bytes too large.
     Over(u64),
     /// Its state does not fit the host; no other cut changes that.
@@ -102,7 +102,7 @@ impl Task<'_> {
                 continue;
             }
             match self.build_if_it_fits(candidate.cut)? {
-                Built::Fits(planned) => return Ok(Some((planned, available == u64::MAX))),
+                Built::Fits(planned) => return Ok(Some((*planned, available == u64::MAX))),
                 Built::HostIsFull => return Ok(None),
                 Built::Over(bytes) if available <= limit => {
                     available = available.saturating_sub(bytes);
@@ -111,7 +111,7 @@ impl Task<'_> {
             }
         }
         match self.build_if_it_fits(candidates.smallest()?)? {
-            Built::Fits(smallest) => Ok(Some((smallest, false))),
+            Built::Fits(smallest) => Ok(Some((*smallest, false))),
             Built::Over(_) | Built::HostIsFull => Ok(None),
         }
     }
@@ -132,7 +132,7 @@ impl Task<'_> {
         let planned = self.build(cut)?;
         let [over, over_host] = planned.over(self.machine);
         Ok(match over.max(over_host) {
-            0 => Built::Fits(planned),
+            0 => Built::Fits(Box::new(planned)),
             bytes => Built::Over(bytes),
         })
     }

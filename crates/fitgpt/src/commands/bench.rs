@@ -77,30 +77,25 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
         }
         loaded => loaded?,
     };
-    let device = here(&planning)?;
-    engine.initialise(&mut rng::torch::Generator::new(planning.run.seed))?;
+    let (device, run, dims) = (here(&planning)?, &planning.run, &planning.dims);
+    engine.initialise(&mut rng::torch::Generator::new(run.seed))?;
     if !json {
-        show(&crate::bench_report::title(
-            &planning.run,
-            &planning.dims,
-            &planned,
-            &device.name(),
-        )?)?;
+        show(&crate::bench_report::title(run, dims, &planned, &device.name())?)?;
     }
-    let (rates, kept) = (device.measured(&planning.run), measure::find(device));
-    let predictions = Predictions::new(&planned, &planning.run, &rates, kept);
-    let vocabulary = planning.dims.vocab_size;
+    let (rates, kept) = (device.measured(run), measure::find(device));
+    let predictions = Predictions::new(&planned, run, &rates, kept);
+    let vocabulary = dims.vocab_size;
     let count = count.map_or(Count::USUAL, Count::exactly);
-    let seconds = timing::training(&mut engine, &planning.run, vocabulary, count)?;
-    let eval_seconds = timing::evaluation(&mut engine, &planning.run, vocabulary, count)?;
+    let seconds = timing::training(&mut engine, run, vocabulary, count)?;
+    let eval_seconds = timing::evaluation(&mut engine, run, vocabulary, count)?;
     let device_bytes_seen = device.held_bytes();
     let times = measure::time_segments(engine.backend(), &planned.program, vocabulary)?;
     let report = BenchReport {
         device: device.name(),
         config,
         plan_hash: planned.hash(),
-        tokens_per_iteration: planning.run.tokens_per_iteration(),
-        eval_tokens: planning.run.eval_batch_size.saturating_mul(planning.run.eval_block_size),
+        tokens_per_iteration: run.tokens_per_iteration(),
+        eval_tokens: run.eval_batch_size.saturating_mul(run.eval_block_size),
         iterations: seconds.len(),
         seconds: median(seconds),
         eval_seconds: median(eval_seconds),
