@@ -137,14 +137,17 @@ def attention(q):
 
 
 def embed(q):
-    wte, wpe, tokens = q.leaf("wte"), q.leaf("wpe"), q["tokens"]
-    out = wte[tokens] + wpe[q.position : q.position + tokens.shape[1]]
+    tables, tokens = {"wte": q.leaf("wte")}, q["tokens"]
+    out = tables["wte"][tokens]
+    if "wpe" in q:
+        tables["wpe"] = q.leaf("wpe")
+        out = out + tables["wpe"][q.position : q.position + tokens.shape[1]]
     if "mask" in q:
         out = out * q["mask"]
     if "d_out" not in q:
         return {"out": out}
-    d = gradients((out * q["d_out"]).sum(), {"wte": wte, "wpe": wpe})
-    return {"out": out, "d_wte": q["d_wte"] + d["wte"], "d_wpe": q["d_wpe"] + d["wpe"]}
+    d = gradients((out * q["d_out"]).sum(), tables)
+    return {"out": out} | {f"d_{name}": q[f"d_{name}"] + d[name] for name in tables}
 
 
 def token_losses(logits, targets):

@@ -49,8 +49,8 @@ impl Limits {
         match op {
             Op::Embed(op) => {
                 limit(op.tokens, false, shape(op.wte).rows());
-                if op.position == PositionFrom::Step {
-                    let last = shape(op.wpe).rows() + 1 - shape(op.tokens).width();
+                if let (PositionFrom::Step, Some(wpe)) = (op.position, op.wpe) {
+                    let last = shape(wpe).rows() + 1 - shape(op.tokens).width();
                     *positions = (*positions).min(last);
                 }
             }

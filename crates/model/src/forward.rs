@@ -74,15 +74,16 @@ impl Forward<'_> {
         self.segment.set_layer(layer);
     }
 
-    /// `out = dropout(wte[tokens] + wpe[position])`.
+    /// `out = dropout(wte[tokens] + wpe[position])`, or without learned positions.
     pub fn embed(
         &mut self,
         tokens: TensorId,
-        [wte, wpe]: [Module; 2],
+        (wte, wpe): (Module, Option<Module>),
         out: TensorId,
         attend_to: AttendTo<'_>,
     ) -> Result<(), PlanError> {
-        let (wte, wpe) = (self.weight(wte)?, self.weight(wpe)?);
+        let wte = self.weight(wte)?;
+        let wpe = wpe.map(|wpe| self.weight(wpe)).transpose()?;
         let dropout = self.dropout(DropoutSite::Embedding);
         let position = attend_to.position();
         self.segment.push(Embed { tokens, wte, wpe, out, position, dropout })

@@ -123,7 +123,7 @@ impl Network for Gpt2 {
         f.set_layer(Some(0));
         let x = f.residual(Activation::X)?;
         f.set_layer(None);
-        f.embed(tokens, [WTE, WPE], x, attend_to)?;
+        f.embed(tokens, (WTE, Some(WPE)), x, attend_to)?;
         f.set_layer(Some(0));
         let mut stream = Stream { x, normalised: f.norm(x, None, NORM_1)? };
         for layer in 0..f.dims().n_layer as u32 {

@@ -1,4 +1,5 @@
-//! Embeddings: tokens that repeat, fewer positions than are embedded, dropout, decode's position.
+//! Embeddings: tokens that repeat, fewer positions than are embedded, none embedded, dropout,
+//! decode's position.
 
 use crate::case::{Attribute, Case, Tolerance};
 use crate::case_builder::{CaseBuilder, STANDARD, backward};
@@ -18,6 +19,7 @@ struct Sizes {
     name: &'static str,
     rows: u64,
     positions: u64,
+    /// Positions that are embedded; 0 where none are learned.
     block: u64,
     vocabulary: u64,
     width: u64,
@@ -26,7 +28,7 @@ struct Sizes {
     dropout: f32,
 }
 
-const TABLE: [Sizes; 4] = [
+const TABLE: [Sizes; 5] = [
     Sizes {
         name: "embed",
         rows: 2,
@@ -55,6 +57,16 @@ const TABLE: [Sizes; 4] = [
         vocabulary: 11,
         width: 18,
         used: 5,
+        dropout: 0.1,
+    },
+    Sizes {
+        name: "embed_without_positions",
+        rows: 3,
+        positions: 7,
+        block: 0,
+        vocabulary: 9,
+        width: 12,
+        used: 4,
         dropout: 0.1,
     },
     Sizes {
@@ -92,10 +104,11 @@ fn case(sizes: &Sizes, scratch: &Rc<dyn Scratch>) -> Result<Case, PlanError> {
     let ids = case.drawn_ids("tokens", &[rows, positions], used)?;
     let tokens = case.ids("tokens", &[rows, positions], ids)?;
     let wte = case.input("wte", &[vocabulary, width], STANDARD)?;
-    let wpe = case.input("wpe", &[block, width], STANDARD)?;
+    let learned = block > 0;
+    let wpe = learned.then(|| case.input("wpe", &[block, width], STANDARD)).transpose()?;
     let d_out = case.input("d_out", &[rows, positions, width], STANDARD)?;
     let d_wte = case.input("d_wte", &[vocabulary, width], STANDARD)?;
-    let d_wpe = case.input("d_wpe", &[block, width], STANDARD)?;
+    let d_wpe = learned.then(|| case.input("d_wpe", &[block, width], STANDARD)).transpose()?;
     let dropout = (sizes.dropout > 0.0).then_some(Dropout {
         probability: sizes.dropout,
         layer: 0,
@@ -110,15 +123,18 @@ fn case(sizes: &Sizes, scratch: &Rc<dyn Scratch>) -> Result<Case, PlanError> {
     let out = case.tensor("out", &[rows, positions, width])?;
     let mut segment = case.segment();
     segment.push(Embed { tokens, wte, wpe, out, position: PositionFrom::Zero, dropout })?;
-    backward(&mut segment, &[(wte, d_wte), (wpe, d_wpe)], &[(out, d_out)], [])?;
+    let gradients: Vec<_> = [(wte, d_wte)].into_iter().chain(wpe.zip(d_wpe)).collect();
+    backward(&mut segment, &gradients, &[(out, d_out)], [])?;
     let segment = segment.finish();
     case.run(segment, STEP);
     case.read("out", out);
     case.read("d_wte", d_wte);
-    case.read("d_wpe", d_wpe);
     case.loss_dot("out", "d_out");
     case.accumulated("wte", "d_wte");
-    case.accumulated("wpe", "d_wpe");
+    if let Some(d_wpe) = d_wpe {
+        case.read("d_wpe", d_wpe);
+        case.accumulated("wpe", "d_wpe");
+    }
     Ok(case.finish())
 }
 
@@ -134,7 +150,7 @@ fn decode() -> Result<Case, PlanError> {
     let out = case.tensor("out", &[rows, 1, width])?;
     let mut segment = case.segment();
     let from = PositionFrom::Step;
-    segment.push(Embed { tokens, wte, wpe, out, position: from, dropout: None })?;
+    segment.push(Embed { tokens, wte, wpe: Some(wpe), out, position: from, dropout: None })?;
     let segment = segment.finish();
     case.run(segment, StepInputs { position, ..STEP });
     case.read("out", out);

@@ -30,7 +30,7 @@ fn three(dims: &[usize]) -> [usize; 3] {
 
 pub fn embed(b: &mut Naive, op: &Embed, inputs: &StepInputs) {
     let [rows, positions, width] = three(&b.dims(op.out));
-    let (tokens, wte, wpe) = (b.ids(op.tokens), b.get(op.wte), b.get(op.wpe));
+    let (tokens, wte, wpe) = (b.ids(op.tokens), b.get(op.wte), op.wpe.map(|wpe| b.get(wpe)));
     let first = match op.position {
         PositionFrom::Zero => 0,
         PositionFrom::Step => inputs.position as usize,
@@ -38,8 +38,9 @@ pub fn embed(b: &mut Naive, op: &Embed, inputs: &StepInputs) {
     let mut out = vec![0.0; rows * positions * width];
     for token in 0..rows * positions {
         for c in 0..width {
+            let place = (first + token % positions) * width + c;
             let sum = wte[tokens[token] as usize * width + c]
-                + wpe[(first + token % positions) * width + c];
+                + wpe.as_ref().map_or(0.0, |wpe| wpe[place]);
             let row = inputs.first_row as usize * positions + token;
             out[token * width + c] = sum * kept(op.dropout, inputs, row, c);
         }
@@ -50,17 +51,21 @@ pub fn embed(b: &mut Naive, op: &Embed, inputs: &StepInputs) {
 pub fn embed_backward(b: &mut Naive, op: &EmbedBackward, inputs: &StepInputs) {
     let [rows, positions, width] = three(&b.dims(op.d_out));
     let (tokens, d_out) = (b.ids(op.tokens), b.get(op.d_out));
-    let (mut d_wte, mut d_wpe) = (b.get(op.d_wte), b.get(op.d_wpe));
+    let (mut d_wte, mut d_wpe) = (b.get(op.d_wte), op.d_wpe.map(|d_wpe| b.get(d_wpe)));
     for token in 0..rows * positions {
         for c in 0..width {
             let row = inputs.first_row as usize * positions + token;
             let d = d_out[token * width + c] * kept(op.dropout, inputs, row, c);
             d_wte[tokens[token] as usize * width + c] += d;
-            d_wpe[token % positions * width + c] += d;
+            if let Some(d_wpe) = &mut d_wpe {
+                d_wpe[token % positions * width + c] += d;
+            }
         }
     }
     b.put(op.d_wte, &d_wte);
-    b.put(op.d_wpe, &d_wpe);
+    if let (Some(id), Some(d_wpe)) = (op.d_wpe, d_wpe) {
+        b.put(id, &d_wpe);
+    }
 }
 
 /// The mask row of a token of a `[rows, positions, width]` tensor.

@@ -11,15 +11,15 @@ use plan::ops::{Embed, EmbedBackward, PositionFrom};
 /// Width of the stack buffer for mask factors.
 const STRIP: usize = 256;
 
-/// `out = dropout(wte[token] + wpe[position])`.
+/// `out = dropout(wte[token] + wpe[position])`, or without positions.
 pub(crate) fn forward(cx: &Context<'_>, op: &Embed) -> Result<(), BackendError> {
     let isa = cx.isa;
     let (tokens, out) = (cx.memory.read_ids(op.tokens), cx.memory.write(op.out));
-    let (wte, wpe) = (cx.memory.read(op.wte), cx.memory.read(op.wpe));
+    let (wte, wpe) = (cx.memory.read(op.wte), op.wpe.map(|wpe| cx.memory.read(wpe)));
     let (width, positions) = (cx.width(op.out), cx.width(op.tokens));
-    let start = match op.position {
-        PositionFrom::Zero => 0,
-        PositionFrom::Step => {
+    let start = match (op.position, wpe) {
+        (PositionFrom::Zero, _) | (_, None) => 0,
+        (PositionFrom::Step, Some(wpe)) => {
             let limit = wpe.len() / width - positions + 1;
             check_below("position", cx.inputs.position as i64, limit)?
         }
@@ -30,8 +30,12 @@ pub(crate) fn forward(cx: &Context<'_>, op: &Embed) -> Result<(), BackendError> 
     cx.pool.split(tokens.len(), [Output::new(out, width)], |_, rows, [out]| {
         for (row, out) in rows.zip(out.chunks_exact_mut(width)) {
             let token = &wte[tokens[row] as usize * width..][..width];
-            let position = &wpe[(start + row % positions) * width..][..width];
-            add(isa, token, position, out);
+            match wpe {
+                Some(wpe) => {
+                    add(isa, token, &wpe[(start + row % positions) * width..][..width], out);
+                }
+                None => out.copy_from_slice(token),
+            }
             if let Some(mask) = mask {
                 masked(isa, mask, first_row + row as u64, out);
             }
@@ -44,7 +48,7 @@ pub(crate) fn forward(cx: &Context<'_>, op: &Embed) -> Result<(), BackendError> 
 pub(crate) fn backward(cx: &Context<'_>, op: &EmbedBackward) -> Result<(), BackendError> {
     let isa = cx.isa;
     let (tokens, d_out) = (cx.memory.read_ids(op.tokens), cx.memory.read(op.d_out));
-    let (d_wte, d_wpe) = (cx.memory.write(op.d_wte), cx.memory.write(op.d_wpe));
+    let d_wte = cx.memory.write(op.d_wte);
     let (width, positions) = (cx.width(op.d_out), cx.width(op.tokens));
     let vocabulary = d_wte.len() / width;
     check_ids(tokens, vocabulary)?;
@@ -60,8 +64,11 @@ pub(crate) fn backward(cx: &Context<'_>, op: &EmbedBackward) -> Result<(), Backe
             }
         }
     });
+    let Some(d_wpe) = op.d_wpe else {
+        return Ok(());
+    };
     // Positions beyond the sequences have no gradient.
-    let d_wpe = &mut d_wpe[..positions * width];
+    let d_wpe = &mut cx.memory.write(d_wpe)[..positions * width];
     cx.pool.split(positions, [Output::new(d_wpe, width)], |_, owned, [part]| {
         for (sequence, d) in d_out.chunks_exact(width * positions).enumerate() {
             for position in owned.clone() {

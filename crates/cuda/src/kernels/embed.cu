@@ -1,7 +1,8 @@
-// Token plus position embedding, and its gradient: tokens are sorted by id, keeping their order,
+// Token embedding, plus positions where they are learned, and its gradient: tokens are sorted by id, keeping their order,
 // so that each row of the table is summed by one block in token order.
 //
-// Defined by the host: T (tables), R (residual stream), WIDTH, VEC, DROPOUT, SORT_PASSES.
+// Defined by the host: T (tables), R (residual stream), WIDTH, VEC, DROPOUT,
+// LEARNED_POSITIONS, SORT_PASSES.
 
 constexpr int PACKS = WIDTH / VEC;
 constexpr int THREADS = 128;
@@ -17,12 +18,17 @@ KERNEL SIGNATURE(embed_forward) {
     if (index >= packs) return;
     u64 row = index / PACKS;
     int column = (int)(index % PACKS) * VEC;
-    u64 position = row % positions + (from_step ? step->position : 0);
     Pack<T, VEC> token = load<T, VEC>(wte_vc + (u64)tokens_bt[row] * WIDTH + column);
+#if LEARNED_POSITIONS
+    u64 position = row % positions + (from_step ? step->position : 0);
     Pack<T, VEC> place = load<T, VEC>(wpe_tc + position * WIDTH + column);
+#endif
     Pack<R, VEC> sum;
     UNROLL for (int i = 0; i < VEC; ++i) {
-        float value = widen(token.at[i]) + widen(place.at[i]);
+        float value = widen(token.at[i]);
+#if LEARNED_POSITIONS
+        value += widen(place.at[i]);
+#endif
 #if DROPOUT
         value *= factor_of(step, {threshold, tag, scale}, step->first_row * positions + row,
                            column + i);

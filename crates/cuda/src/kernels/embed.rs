@@ -8,7 +8,7 @@ use plan::ops::{Embed, EmbedBackward, PositionFrom};
 use plan::{BackendError, Dtype};
 
 signatures! {
-    /// Token plus position embedding.
+    /// Token embedding, plus positions where they are learned.
     EmbedTokens = embed_forward(
         packs: WorkCount<u64>,
         tokens_bt: In<i32>,
@@ -68,7 +68,7 @@ fn sort_passes(vocabulary: u64) -> u32 {
 fn module(
     [table, residual]: [Dtype; 2],
     (width, vocabulary): (u64, u64),
-    dropout: bool,
+    [dropout, learned_positions]: [bool; 2],
 ) -> ModuleSpec {
     let constants = vec![
         ("T", format_name(table).to_string()),
@@ -76,6 +76,7 @@ fn module(
         ("WIDTH", width.to_string()),
         ("VEC", pack_of(width, &[table, residual]).to_string()),
         ("DROPOUT", flag(dropout)),
+        ("LEARNED_POSITIONS", flag(learned_positions)),
         ("SORT_PASSES", sort_passes(vocabulary).to_string()),
     ];
     ModuleSpec { source: &EMBED, constants }
@@ -91,7 +92,7 @@ pub(super) fn forward(cx: &mut Lowering<'_>, op: &Embed) -> Result<(), BackendEr
         packs: WorkCount(packs),
         tokens_bt: cx.read(op.tokens)?,
         wte_vc: cx.read(op.wte)?,
-        wpe_tc: cx.read(op.wpe)?,
+        wpe_tc: cx.maybe_read(op.wpe)?,
         out_btc: cx.write(op.out)?,
         positions: count(cx.shape(op.tokens).width(), "positions")?,
         from_step,
@@ -100,14 +101,16 @@ pub(super) fn forward(cx: &mut Lowering<'_>, op: &Embed) -> Result<(), BackendEr
         tag,
         scale,
     };
-    let module = module(formats, (width, vocabulary), op.dropout.is_some());
+    let flags = [op.dropout.is_some(), op.wpe.is_some()];
+    let module = module(formats, (width, vocabulary), flags);
     cx.launch(module, Extent::new(packs.div_ceil(u64::from(THREADS)), THREADS), kernel)
 }
 
 pub(super) fn backward(cx: &mut Lowering<'_>, op: &EmbedBackward) -> Result<(), BackendError> {
     let residual = cx.dtype(op.d_out);
     let (width, vocabulary) = (cx.shape(op.d_out).width(), cx.shape(op.d_wte).rows());
-    let module = module([residual, residual], (width, vocabulary), op.dropout.is_some());
+    let flags = [op.dropout.is_some(), op.d_wpe.is_some()];
+    let module = module([residual, residual], (width, vocabulary), flags);
     let shape = cx.shape(op.tokens);
     let tokens = count(shape.elements(), "tokens")?;
     let scratch = cx.scratch(op.workspace)?;
@@ -131,11 +134,14 @@ pub(super) fn backward(cx: &mut Lowering<'_>, op: &EmbedBackward) -> Result<(), 
         scale,
     };
     cx.launch(module.clone(), Extent::new(u64::from(tokens), THREADS), by_token)?;
+    let Some(d_wpe) = op.d_wpe else {
+        return Ok(());
+    };
     let by_position = PositionGradient {
         positions: WorkCount(positions),
         sequences: count(shape.rows(), "sequences")?,
         d_out_btc: d_out,
-        d_wpe_tc: cx.write(op.d_wpe)?,
+        d_wpe_tc: cx.write(d_wpe)?,
         step,
         threshold,
         tag,

@@ -1,5 +1,6 @@
-//! Token plus position embedding, with nanoGPT's first dropout; and its backward, which adds each
-//! token's gradient to its row in token order, so that the sum does not depend on threads.
+//! Token embedding, plus positions where they are learned, with nanoGPT's first dropout; and its
+//! backward, which adds each token's gradient to its row in token order, so that the sum does not
+//! depend on threads.
 
 use super::{Check, Dropout, Elements, Operand, Operation};
 use crate::error::PlanError;
@@ -15,15 +16,15 @@ pub enum PositionFrom {
     Step,
 }
 
-/// `out[b, t] = dropout(wte[tokens[b, t]] + wpe[t])`.
+/// `out[b, t] = dropout(wte[tokens[b, t]] + wpe[t])`, or without `wpe`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Embed {
     /// `[rows, positions]` ids.
     pub tokens: TensorId,
     /// `[vocabulary, width]`.
     pub wte: TensorId,
-    /// `[block_size, width]`.
-    pub wpe: TensorId,
+    /// `[block_size, width]`, where positions are learned.
+    pub wpe: Option<TensorId>,
     /// `[rows, positions, width]`.
     pub out: TensorId,
     /// Where positions start.
@@ -41,8 +42,8 @@ pub struct EmbedBackward {
     pub d_out: TensorId,
     /// `[vocabulary, width]` accumulator.
     pub d_wte: TensorId,
-    /// `[block_size, width]` accumulator.
-    pub d_wpe: TensorId,
+    /// `[block_size, width]` accumulator, where positions are learned.
+    pub d_wpe: Option<TensorId>,
     /// The forward's dropout.
     pub dropout: Option<Dropout>,
     /// The backend's own scratch: tokens in the order of their ids.
@@ -52,18 +53,21 @@ pub struct EmbedBackward {
 fn check_tables(
     check: &Check<'_>,
     tokens: TensorId,
-    [out, wte, wpe]: [(&str, TensorId); 3],
+    [out, wte]: [(&str, TensorId); 2],
+    wpe: Option<(&str, TensorId)>,
     dropout: Option<Dropout>,
 ) -> Result<(), PlanError> {
     let &[rows, positions] = check.rank("tokens", tokens, 2)? else { return Ok(()) };
     let width = check.shape(wte.1).width();
     check.dims(out.0, out.1, &[rows, positions, width])?;
     check.rank(wte.0, wte.1, 2)?;
-    let &[block, _] = check.rank(wpe.0, wpe.1, 2)? else { return Ok(()) };
-    check.dims(wpe.0, wpe.1, &[block, width])?;
-    check.attribute(positions <= block, || {
-        format!("{positions} positions, but only {block} are embedded")
-    })?;
+    if let Some((name, wpe)) = wpe {
+        let &[block, _] = check.rank(name, wpe, 2)? else { return Ok(()) };
+        check.dims(name, wpe, &[block, width])?;
+        check.attribute(positions <= block, || {
+            format!("{positions} positions, but only {block} are embedded")
+        })?;
+    }
     check.attribute(dropout.is_none_or(|d| d.is_valid()), || {
         format!("dropout {dropout:?} is outside [0, 1)")
     })
@@ -75,17 +79,17 @@ impl Operation for Embed {
     }
 
     fn operands(&self) -> Vec<Operand> {
-        vec![
+        let tables = [
             Operand::read("tokens", self.tokens).of(Elements::Ids),
             Operand::read("wte", self.wte),
-            Operand::read("wpe", self.wpe),
-            Operand::write("out", self.out),
-        ]
+        ];
+        let wpe = self.wpe.map(|wpe| Operand::read("wpe", wpe));
+        tables.into_iter().chain(wpe).chain([Operand::write("out", self.out)]).collect()
     }
 
     fn tensors_mut(&mut self) -> Vec<&mut TensorId> {
         let Self { tokens, wte, wpe, out, .. } = self;
-        vec![tokens, wte, wpe, out]
+        [tokens, wte].into_iter().chain(wpe).chain([out]).collect()
     }
 
     fn attributes(&self) -> Vec<String> {
@@ -99,17 +103,18 @@ impl Operation for Embed {
 
     fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {
         let check = Check::new(self.name(), tensors);
-        let tables = [("out", self.out), ("wte", self.wte), ("wpe", self.wpe)];
-        check_tables(&check, self.tokens, tables, self.dropout)
+        let wpe = self.wpe.map(|wpe| ("wpe", wpe));
+        let tables = [("out", self.out), ("wte", self.wte)];
+        check_tables(&check, self.tokens, tables, wpe, self.dropout)
     }
 
     fn flops(&self, tensors: &Tensors) -> u64 {
-        tensors.get(self.out).shape.elements()
+        self.wpe.map_or(0, |_| tensors.get(self.out).shape.elements())
     }
 
     /// Only the rows that are looked up move, not the whole table.
     fn bytes(&self, tensors: &Tensors) -> u64 {
-        tensors.bytes(self.out).get().saturating_mul(3)
+        tensors.bytes(self.out).get().saturating_mul(2 + u64::from(self.wpe.is_some()))
     }
 
     fn emit_backward(&self, backward: &mut Backward<'_>) -> Result<(), PlanError> {
@@ -119,7 +124,8 @@ impl Operation for Embed {
         }
         let d_out = backward.gradient_of(self.name(), self.out)?;
         let d_wte = backward.parameter_gradient(self.name(), self.wte)?;
-        let d_wpe = backward.parameter_gradient(self.name(), self.wpe)?;
+        let accumulator = |wpe| backward.parameter_gradient(self.name(), wpe);
+        let d_wpe = self.wpe.map(accumulator).transpose()?;
         let (tokens, dropout) = (self.tokens, self.dropout);
         backward.push_with_workspace(|workspace| EmbedBackward {
             tokens,
@@ -138,18 +144,19 @@ impl Operation for EmbedBackward {
     }
 
     fn operands(&self) -> Vec<Operand> {
-        vec![
+        let read = [
             Operand::read("tokens", self.tokens).of(Elements::Ids),
             Operand::read("d_out", self.d_out),
-            Operand::update("d_wte", self.d_wte),
-            Operand::update("d_wpe", self.d_wpe),
-            Operand::workspace(self.workspace),
-        ]
+        ];
+        let gradients = std::iter::once(Operand::update("d_wte", self.d_wte))
+            .chain(self.d_wpe.map(|d_wpe| Operand::update("d_wpe", d_wpe)));
+        let workspace = Operand::workspace(self.workspace);
+        read.into_iter().chain(gradients).chain([workspace]).collect()
     }
 
     fn tensors_mut(&mut self) -> Vec<&mut TensorId> {
         let Self { tokens, d_out, d_wte, d_wpe, workspace, .. } = self;
-        vec![tokens, d_out, d_wte, d_wpe, workspace]
+        [tokens, d_out, d_wte].into_iter().chain(d_wpe).chain([workspace]).collect()
     }
 
     fn attributes(&self) -> Vec<String> {
@@ -158,16 +165,19 @@ impl Operation for EmbedBackward {
 
     fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {
         let check = Check::new(self.name(), tensors);
-        let tables = [("d_out", self.d_out), ("d_wte", self.d_wte), ("d_wpe", self.d_wpe)];
-        check_tables(&check, self.tokens, tables, self.dropout)
+        let d_wpe = self.d_wpe.map(|d_wpe| ("d_wpe", d_wpe));
+        let tables = [("d_out", self.d_out), ("d_wte", self.d_wte)];
+        check_tables(&check, self.tokens, tables, d_wpe, self.dropout)
     }
 
     fn flops(&self, tensors: &Tensors) -> u64 {
-        tensors.get(self.d_out).shape.elements().saturating_mul(2)
+        let tables = 1 + u64::from(self.d_wpe.is_some());
+        tensors.get(self.d_out).shape.elements().saturating_mul(tables)
     }
 
-    /// As for the forward: two rows of gradient are updated for each token.
+    /// As for the forward: a row of each table's gradient is updated for each token.
     fn bytes(&self, tensors: &Tensors) -> u64 {
-        tensors.bytes(self.d_out).get().saturating_mul(5)
+        let tables = 1 + u64::from(self.d_wpe.is_some());
+        tensors.bytes(self.d_out).get().saturating_mul(1 + 2 * tables)
     }
 }

@@ -206,7 +206,7 @@ fn tokens_at_a_given_position_are_not_trained_on() {
     let [wte, wpe] = ["wte", "wpe"].map(|name| run(name, Dtype::F32, &[5, 4]));
     let mut segment = builder.segment("s", Phase::Train);
     let (position, dropout) = (PositionFrom::Step, None);
-    segment.push(Embed { tokens, wte, wpe, out, position, dropout }).unwrap();
+    segment.push(Embed { tokens, wte, wpe: Some(wpe), out, position, dropout }).unwrap();
     let accumulators = BTreeMap::from([(wte, wte), (wpe, wpe)]);
     let error = segment.backward(&accumulators, BTreeMap::from([(out, out)])).unwrap_err();
     let want = "embed cannot be differentiated: only sequences from position 0 are trained on";

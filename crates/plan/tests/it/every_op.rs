@@ -78,7 +78,7 @@ fn embed(o: &mut Operands<'_>) -> Op {
     Op::Embed(Embed {
         tokens: o.of("tokens", Dtype::I32, &[2, 3]),
         wte: o.f("wte", &[11, 4]),
-        wpe: o.f("wpe", &[8, 4]),
+        wpe: Some(o.f("wpe", &[8, 4])),
         out: o.f("out", &[2, 3, 4]),
         position: PositionFrom::Zero,
         dropout: Some(HALF),
@@ -90,7 +90,7 @@ fn embed_backward(o: &mut Operands<'_>) -> Op {
         tokens: o.of("tokens", Dtype::I32, &[2, 3]),
         d_out: o.f("d_out", &[2, 3, 4]),
         d_wte: o.f("d_wte", &[11, 4]),
-        d_wpe: o.f("d_wpe", &[8, 4]),
+        d_wpe: Some(o.f("d_wpe", &[8, 4])),
         dropout: Some(HALF),
         workspace: o.workspace(),
     })
