@@ -1,5 +1,6 @@
 //! `cargo xtask peers nanogpt`: the real nanoGPT and fitgpt train side by side on the same text,
-//! and every loss that both print is compared. nanoGPT's README command for a CPU, with `--dropout=0.0`.
+//! and every loss that both print is compared. nanoGPT's README command for a CPU, with
+//! `--dropout=0.0`.
 
 use crate::flags;
 use crate::process::{self, Failure};
