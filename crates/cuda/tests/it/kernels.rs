@@ -232,6 +232,24 @@ fn the_plans_have_the_re_emitting_forms() {
     }
 }
 
+/// A form that no model of the runs above has.
+#[test]
+fn embeddings_without_positions_compile() {
+    let compiler = match Compiler::load(None) {
+        Ok(compiler) => compiler,
+        Err(error) => return absent(Need::Nvrtc, error),
+    };
+    let scratch: Rc<dyn plan::Scratch> = Rc::new(GpuScratch);
+    let cases = conformance::cases::cases(&scratch).unwrap();
+    let case = cases.into_iter().find(|case| case.name == "embed_without_positions").unwrap();
+    let options = LoweringOptions { tf32: true, tiles: Tiles::of(90) };
+    let found = modules(&Plan::new(case.schedule).unwrap(), options).unwrap();
+    let without = |used: &&ModuleUse| used.module.constants().contains("LEARNED_POSITIONS=0");
+    let used = found.iter().find(without).expect("the case has no positions");
+    let problems = check(&compiler, used, 90, &mut Vec::new());
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
 #[test]
 fn no_kernel_spills_on_any_architecture() {
     let compiler = match Compiler::load(None) {
