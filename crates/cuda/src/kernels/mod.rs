@@ -72,8 +72,10 @@ fn count(number: u64, what: &str) -> Result<u32, BackendError> {
 mod tests {
     use super::*;
     use crate::lowering::Source;
+    use std::collections::BTreeSet;
+    use std::path::Path;
 
-    const SOURCES: [&Source; 9] = [
+    const SOURCES: &[&Source] = &[
         &attention::ATTENTION,
         &attention::ATTENTION_F32,
         &decode::DECODE,
@@ -84,6 +86,16 @@ mod tests {
         &sums::SUMS,
         &update::UPDATE,
     ];
+
+    #[test]
+    fn every_file_of_kernels_is_in_the_list() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/kernels");
+        let entries = std::fs::read_dir(folder).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let found: BTreeSet<String> = names.filter(|name| name.ends_with(".cu")).collect();
+        let listed: BTreeSet<String> = SOURCES.iter().map(|source| source.file.into()).collect();
+        assert_eq!(found, listed);
+    }
 
     #[test]
     fn every_file_has_the_kernels_of_its_table_and_spells_no_parameter() {

@@ -8,8 +8,10 @@ use model::{
     ProgramSpec, TrainSpec, Types,
 };
 use plan::ops::{GeluKind, Scaling};
-use plan::{Dtype, GpuScratch, Plan};
+use plan::{Dtype, GpuScratch, Plan, Scratch};
 use requires::{Need, absent};
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -191,7 +193,7 @@ fn modules_of(run: &Run, level: Level, sm: u32) -> Vec<ModuleUse> {
     found.unwrap_or_else(|error| panic!("{} at {level}: {error}", run.name))
 }
 
-/// Every module of every run at every level.
+/// Every module of every run at every level, and those of ops that no model has, from their cases.
 fn modules_for(sm: u32) -> Vec<ModuleUse> {
     let mut all: Vec<ModuleUse> = Vec::new();
     for run in &RUNS {
@@ -202,6 +204,14 @@ fn modules_for(sm: u32) -> Vec<ModuleUse> {
                 }
             }
         }
+    }
+    let files: BTreeSet<&str> = all.iter().map(|used| used.module.file()).collect();
+    let scratch: Rc<dyn Scratch> = Rc::new(GpuScratch);
+    let options = LoweringOptions { tf32: true, tiles: Tiles::of(sm) };
+    for case in conformance::cases::cases(&scratch).unwrap() {
+        let plan = conformance::run::placed(&case).unwrap();
+        let found = modules(&plan, options).unwrap_or_else(|e| panic!("{}: {e}", case.name));
+        all.extend(found.into_iter().filter(|used| !files.contains(used.module.file())));
     }
     all
 }
@@ -239,7 +249,7 @@ fn embeddings_without_positions_compile() {
         Ok(compiler) => compiler,
         Err(error) => return absent(Need::Nvrtc, error),
     };
-    let scratch: Rc<dyn plan::Scratch> = Rc::new(GpuScratch);
+    let scratch: Rc<dyn Scratch> = Rc::new(GpuScratch);
     let cases = conformance::cases::cases(&scratch).unwrap();
     let case = cases.into_iter().find(|case| case.name == "embed_without_positions").unwrap();
     let options = LoweringOptions { tf32: true, tiles: Tiles::of(90) };
@@ -248,6 +258,17 @@ fn embeddings_without_positions_compile() {
     let used = found.iter().find(without).expect("the case has no positions");
     let problems = check(&compiler, used, 90, &mut Vec::new());
     assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+/// What the next test compiles, known without a compiler.
+#[test]
+fn every_file_of_kernels_is_compiled() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/kernels");
+    let entries = std::fs::read_dir(folder).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let files: BTreeSet<String> = names.filter(|name| name.ends_with(".cu")).collect();
+    let compiled = modules_for(90).iter().map(|used| used.module.file().to_string()).collect();
+    assert_eq!(files, compiled);
 }
 
 #[test]

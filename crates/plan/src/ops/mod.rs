@@ -1,6 +1,6 @@
 //! The only list of ops. Each op is a file: its operands, its shape rule, its work, and the
 //! hand-written emission of its backward. A new variant of [`Op`] does not compile until every
-//! executor has an arm for it.
+//! executor has an arm for it; `cargo xtask new-op NAME` writes what every op has in common.
 
 mod adamw;
 mod attention;
@@ -217,6 +217,14 @@ macro_rules! ops {
             /// The same, to change it.
             pub fn operation_mut(&mut self) -> &mut dyn Operation {
                 match self { $(Op::$name(op) => op),+ }
+            }
+
+            /// The names of all variants: what a test that is about every op must have met.
+            pub const VARIANTS: &'static [&'static str] = &[$(stringify!($name)),+];
+
+            /// The name of its variant.
+            pub fn variant(&self) -> &'static str {
+                match self { $(Op::$name(_) => stringify!($name)),+ }
             }
         }
 

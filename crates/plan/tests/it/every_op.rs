@@ -51,7 +51,7 @@ const HALF: Dropout = Dropout { probability: 0.5, layer: 0, site: DropoutSite::A
 
 /// Every op by its name, for two sequences of three tokens, width 4 in 2 heads, vocabulary 11 and
 /// contexts up to 8.
-pub const OPS: [(&str, Make); 20] = [
+pub const OPS: &[(&str, Make)] = &[
     ("embed", embed),
     ("embed_backward", embed_backward),
     ("layernorm", layernorm),

@@ -5,6 +5,7 @@ use crate::every_op::{OPS, Operands};
 use crate::fixture::{bytes, shape};
 use fitgpt_plan::ops::{Gelu, GeluKind, Linear, Op};
 use fitgpt_plan::{Dtype, Io, Phase, Plan, PlanError, Role, ScheduleBuilder, Scope, Tensor};
+use std::collections::BTreeSet;
 
 /// Builds the op with one operand broken, changes an attribute, and says what the builder says.
 fn push(op: &str, broken: Option<(&str, Dtype, &[u64])>, edit: fn(&mut Op)) -> String {
@@ -21,19 +22,23 @@ fn push(op: &str, broken: Option<(&str, Dtype, &[u64])>, edit: fn(&mut Op)) -> S
 
 #[test]
 fn every_op_is_accepted_under_its_own_name() {
-    for (name, make) in OPS {
+    let mut found = BTreeSet::new();
+    for &(name, make) in OPS {
         let mut builder = ScheduleBuilder::new();
         let mut operands = Operands { segment: builder.segment("s", Phase::Train), broken: None };
         let op = make(&mut operands);
         assert_eq!(op.operation().name(), name);
+        found.insert(op.variant());
         assert_eq!(operands.segment.push(op), Ok(()), "{name}");
     }
+    let missing: Vec<_> = Op::VARIANTS.iter().filter(|variant| !found.contains(*variant)).collect();
+    assert!(missing.is_empty(), "crates/plan/tests/it/every_op.rs has no example of {missing:?}");
 }
 
 /// A rewrite can redirect every operand, and nothing else: both lists name the same tensors.
 #[test]
 fn every_operand_can_be_redirected() {
-    for (name, make) in OPS {
+    for &(name, make) in OPS {
         let mut builder = ScheduleBuilder::new();
         let mut operands = Operands { segment: builder.segment("s", Phase::Train), broken: None };
         let mut op = make(&mut operands);
@@ -69,7 +74,7 @@ fn every_operand_is_checked() {
     // What an op cannot know the size of: the backend's scratch, and how many sequences an
     // iteration has.
     let free = ["workspace", "row_loss"];
-    for (name, make) in OPS {
+    for &(name, make) in OPS {
         let mut builder = ScheduleBuilder::new();
         let mut operands = Operands { segment: builder.segment("s", Phase::Train), broken: None };
         let op = make(&mut operands);
@@ -96,7 +101,7 @@ fn every_operand_is_checked() {
 /// Every operand of every op, of a type that it cannot have.
 #[test]
 fn every_operand_has_its_type_checked() {
-    for (name, make) in OPS {
+    for &(name, make) in OPS {
         let mut builder = ScheduleBuilder::new();
         let mut operands = Operands { segment: builder.segment("s", Phase::Train), broken: None };
         let op = make(&mut operands);
