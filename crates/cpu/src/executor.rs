@@ -41,36 +41,38 @@ pub struct CpuScratch {
 
 impl Scratch for CpuScratch {
     fn bytes(&self, op: &Op, tensors: &Tensors) -> Option<Bytes> {
-        if let Op::LayerNormBackward(op) = op {
-            let shape = tensors.get(op.x).shape;
-            let partials = shape.rows().div_ceil(TOKEN_BLOCK).checked_mul(shape.width())?;
-            return partials.checked_mul(8).and_then(Bytes::new); // gain's and bias's, for all
-        }
-        let each = scratch_of_a_thread(op, tensors)?;
-        each.checked_mul(4)?.checked_mul(self.threads.max(1) as u64).and_then(Bytes::new)
+        numbers(op, tensors, self.threads.max(1) as u64)?.checked_mul(4).and_then(Bytes::new)
     }
 }
 
-/// f32 that each thread needs.
-fn scratch_of_a_thread(op: &Op, tensors: &Tensors) -> Option<u64> {
+/// f32 that an op needs beside its operands on so many threads.
+fn numbers(op: &Op, tensors: &Tensors, threads: u64) -> Option<u64> {
     let attention = |qkv: TensorId, heads: u64| {
         let shape = tensors.get(qkv).shape;
         let positions = shape.dims().get(1).copied()?;
-        kernels::attention::scratch(positions, (shape.width() / 3).checked_div(heads)?)
+        let each = kernels::attention::scratch(positions, (shape.width() / 3).checked_div(heads)?)?;
+        each.checked_mul(threads)
     };
     match op {
         Op::Linear(_)
         | Op::LinearBackwardInput(_)
         | Op::LinearBackwardWeight(_)
         | Op::HeadTrain(_)
-        | Op::HeadEval(_) => Some(kernels::gemm::SCRATCH as u64),
+        | Op::HeadEval(_) => (kernels::gemm::SCRATCH as u64).checked_mul(threads),
         Op::Attention(op) => attention(op.qkv, op.heads),
         Op::AttentionBackward(op) => attention(op.qkv, op.heads),
-        Op::AttentionDecode(op) => tensors.get(op.cache).shape.dims().get(3).copied(),
+        Op::AttentionDecode(op) => {
+            tensors.get(op.cache).shape.dims().get(3).copied()?.checked_mul(threads)
+        }
+        // Partial sums of gain's and bias's gradients, whatever the number of threads.
+        Op::LayerNormBackward(op) => {
+            let shape = tensors.get(op.x).shape;
+            let partials = shape.rows().div_ceil(TOKEN_BLOCK).checked_mul(shape.width())?;
+            partials.checked_mul(2)
+        }
         Op::Embed(_)
         | Op::EmbedBackward(_)
         | Op::LayerNorm(_)
-        | Op::LayerNormBackward(_)
         | Op::Gelu(_)
         | Op::GeluBackward(_)
         | Op::CacheStore(_)
