@@ -1,5 +1,5 @@
 //! The project's own tasks: `cargo xtask check`, `tidy`, `golden`, `peers`, `soak`, `bench`,
-//! `company`.
+//! `company`, `new-op`.
 //!
 //! Two small dependencies, so that it builds in seconds and is never what breaks the build.
 //! `TASKS` is the one list of commands: dispatch and usage text both come from it.
@@ -12,6 +12,7 @@ mod company;
 mod flags;
 mod golden;
 mod gpu_check;
+mod new_op;
 mod parity;
 mod peers;
 mod process;
@@ -30,7 +31,7 @@ struct Task {
     run: fn(&[String]) -> Result<(), Failure>,
 }
 
-const TASKS: [Task; 7] = [
+const TASKS: [Task; 8] = [
     Task {
         name: "check",
         flags: check::FLAGS,
@@ -72,6 +73,12 @@ const TASKS: [Task; 7] = [
         flags: company::FLAGS,
         about: "the default run beside others on the same cores: what it keeps of its speed",
         run: company::run,
+    },
+    Task {
+        name: "new-op",
+        flags: new_op::FLAGS,
+        about: "the files of a new op as skeletons, and what to do next",
+        run: new_op::run,
     },
 ];
 

@@ -9,6 +9,7 @@ mod limits;
 mod names;
 mod openings;
 mod safety;
+mod skeletons;
 mod tree;
 
 use crate::process::{self, Failure};
@@ -37,13 +38,14 @@ impl fmt::Display for Finding {
 /// A rule over the whole tree.
 type Rule = fn(&Tree) -> Vec<Finding>;
 
-const RULES: [Rule; 8] = [
+const RULES: [Rule; 9] = [
     arrows::between_crates,
     safety::unsafe_is_forbidden,
     names::no_banned_stem,
     names::integration_tests_are_one_binary,
     openings::files_say_their_duty,
     limits::sizes,
+    skeletons::are_written,
     documents::paths_exist,
     documents::changelog_is_open,
 ];
