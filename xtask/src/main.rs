@@ -1,5 +1,5 @@
-//! The project's own tasks: `cargo xtask check`, `tidy`, `golden`, `peers`, `soak`, `bench`,
-//! `company`, `new-op`.
+//! The project's own tasks: `cargo xtask check`, `tidy`, `map`, `golden`, `peers`, `soak`,
+//! `bench`, `company`, `new-op`.
 //!
 //! Two small dependencies, so that it builds in seconds and is never what breaks the build.
 //! `TASKS` is the one list of commands: dispatch and usage text both come from it.
@@ -9,6 +9,7 @@
 mod bench;
 mod check;
 mod company;
+mod crate_map;
 mod flags;
 mod golden;
 mod gpu_check;
@@ -31,7 +32,7 @@ struct Task {
     run: fn(&[String]) -> Result<(), Failure>,
 }
 
-const TASKS: [Task; 8] = [
+const TASKS: [Task; 9] = [
     Task {
         name: "check",
         flags: check::FLAGS,
@@ -43,6 +44,12 @@ const TASKS: [Task; 8] = [
         flags: "",
         about: "the rules no compiler checks: arrows between crates, file openings, limits, names",
         run: tidy::run,
+    },
+    Task {
+        name: "map",
+        flags: "",
+        about: "draw docs/crates.svg again, after a crate or an arrow has changed",
+        run: crate_map::run,
     },
     Task {
         name: "golden",

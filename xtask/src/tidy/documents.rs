@@ -2,6 +2,7 @@
 
 use super::Finding;
 use super::tree::Tree;
+use crate::crate_map;
 
 /// How a path into the tree begins.
 const ROOTS: [&str; 6] = ["crates/", "docs/", "xtask/", "config/", ".ci/", "bench-history/"];
@@ -46,6 +47,16 @@ pub fn changelog_is_open(tree: &Tree) -> Vec<Finding> {
     }
 }
 
+/// The picture of the crates shows the crates of today.
+pub fn crate_map_is_current(tree: &Tree) -> Vec<Finding> {
+    let drawn = tree.file(crate_map::PATH).map_or("", |file| file.text.as_str());
+    if tree.packages.is_null() || drawn == crate_map::svg(&tree.packages) {
+        return Vec::new();
+    }
+    let (path, what) = (crate_map::PATH.to_owned(), "the picture is out of date".to_owned());
+    vec![Finding { path, line: 1, what, fix: "run `cargo xtask map`".to_owned() }]
+}
+
 fn is_document(path: &str) -> bool {
     matches!(path, "README.md" | "ARCHITECTURE.md") || path.starts_with("docs/")
 }
@@ -82,6 +93,19 @@ mod tests {
     fn found(path: &str, text: &str) -> Vec<String> {
         let tree = Tree::of(&[(path, text), ("crates/plan/src/arena.rs", "")]);
         paths_exist(&tree).iter().map(Finding::to_string).collect()
+    }
+
+    #[test]
+    fn an_old_picture_of_the_crates_is_found() {
+        let package = |about: &str| serde_json::json!([{"name": "fitgpt", "description": about, "dependencies": []}]);
+        let drawn = crate_map::svg(&package("old"));
+        let mut tree = Tree::of(&[(crate_map::PATH, &drawn)]);
+        tree.packages = package("old");
+        assert_eq!(crate_map_is_current(&tree), []);
+        tree.packages = package("new");
+        let shown: Vec<String> =
+            crate_map_is_current(&tree).iter().map(Finding::to_string).collect();
+        assert_eq!(shown, ["docs/crates.svg:1: the picture is out of date; run `cargo xtask map`"]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ mod names;
 mod openings;
 mod safety;
 mod skeletons;
-mod tree;
+pub mod tree;
 
 use crate::process::{self, Failure};
 use std::fmt;
@@ -38,7 +38,7 @@ impl fmt::Display for Finding {
 /// A rule over the whole tree.
 type Rule = fn(&Tree) -> Vec<Finding>;
 
-const RULES: [Rule; 9] = [
+const RULES: [Rule; 10] = [
     arrows::between_crates,
     safety::unsafe_is_forbidden,
     names::no_banned_stem,
@@ -48,6 +48,7 @@ const RULES: [Rule; 9] = [
     skeletons::are_written,
     documents::paths_exist,
     documents::changelog_is_open,
+    documents::crate_map_is_current,
 ];
 
 /// Reads the tree, applies every rule, prints every finding.

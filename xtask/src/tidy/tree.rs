@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// Endings of the files whose text some rule reads; all others (goldens, say) stay unread.
-const TEXT_ENDINGS: [&str; 7] = ["rs", "py", "cu", "cuh", "sh", "md", "toml"];
+const TEXT_ENDINGS: [&str; 8] = ["rs", "py", "cu", "cuh", "sh", "md", "toml", "svg"];
 
 /// One file of the tree.
 #[derive(Debug)]
