@@ -122,7 +122,7 @@ const fn card(
 use Family::{Ampere, Blackwell, GeForce, Hopper, Inference, Older, Turing, Workstation};
 
 /// All known cards.
-pub const CARDS: [Card; 67] = [
+pub const CARDS: [Card; 68] = [
     card("RTX 2060", 6.0, 25.8, 336.0, Turing),
     card("RTX 2070", 8.0, 29.9, 448.0, Turing),
     card("RTX 2070 Super", 8.0, 36.3, 448.0, Turing),
@@ -172,6 +172,7 @@ pub const CARDS: [Card; 67] = [
     card("RTX 5090 Laptop GPU", 24.0, 72.0, 896.0, Blackwell),
     card("RTX A2000", 12.0, 32.0, 288.0, Workstation),
     card("RTX A4000", 16.0, 76.7, 448.0, Workstation),
+    card("RTX A4500", 20.0, 94.6, 640.0, Workstation),
     card("RTX A5000", 24.0, 111.0, 768.0, Workstation),
     card("RTX A6000", 48.0, 154.8, 768.0, Workstation),
     card("RTX 4000 Ada", 20.0, 106.9, 360.0, Workstation),
