@@ -72,7 +72,7 @@ const FINEWEB: &[Config] = &[
 ];
 
 /// All known data sets; a longer name comes before its prefix.
-pub const DATA_SETS: [Known; 6] = [
+pub const DATA_SETS: [Known; 7] = [
     Known {
         name: "shakespeare_char",
         about: "tinyshakespeare by characters, 1.1 MB",
@@ -114,6 +114,17 @@ pub const DATA_SETS: [Known; 6] = [
         origin: Origin::Hub {
             repository: "HuggingFaceFW/fineweb",
             configs: FINEWEB,
+            column: "text",
+            halves: &[],
+        },
+    },
+    Known {
+        name: "cosmopedia",
+        about: "synthetic textbooks, posts and stories (Cosmopedia v2), about 28 billion tokens",
+        tokens: KnownTokens::Gpt2,
+        origin: Origin::Hub {
+            repository: "HuggingFaceTB/smollm-corpus",
+            configs: &[config("cosmopedia-v2", &[(MAIN, "cosmopedia-v2")])],
             column: "text",
             halves: &[],
         },
