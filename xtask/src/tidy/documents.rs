@@ -12,12 +12,20 @@ const PLACEHOLDERS: [&str; 5] = ["<", "*", "{", "…", "..."];
 
 const CHANGELOG: &str = "CHANGELOG.md";
 
-/// Every path in backticks in the documents is in the tree.
+/// Every path in backticks in the documents is in the tree, and so is every Rust file that is named
+/// without its folder.
 pub fn paths_exist(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in tree.ending_in("md").filter(|file| is_document(&file.path)) {
         for (line, path) in mentioned_paths(&file.text) {
-            if !tree.holds(path) {
+            // A decision names files as they were called then.
+            let is_old = file.path.starts_with("docs/decisions/");
+            let is_there = match path.contains('/') {
+                true => tree.holds(path),
+                false if is_old => true,
+                false => tree.files.iter().any(|file| file.path.rsplit('/').next() == Some(path)),
+            };
+            if !is_there {
                 findings.push(Finding {
                     path: file.path.clone(),
                     line,
@@ -78,7 +86,8 @@ fn mentioned_paths(text: &str) -> Vec<(usize, &str)> {
 
 /// The path a code span gives: its first word, less a line number, an item or an anchor.
 fn path_in(span: &str) -> Option<&str> {
-    let is_path = ROOTS.iter().any(|root| span.starts_with(root));
+    let is_rust_file = span.ends_with(".rs") && !span.contains(['/', ' ']);
+    let is_path = is_rust_file || ROOTS.iter().any(|root| span.starts_with(root));
     if !is_path || PLACEHOLDERS.iter().any(|mark| span.contains(mark)) {
         return None;
     }
@@ -97,7 +106,10 @@ mod tests {
 
     #[test]
     fn an_old_picture_of_the_crates_is_found() {
-        let package = |about: &str| serde_json::json!([{"name": "fitgpt", "description": about, "dependencies": []}]);
+        let package = |about: &str| {
+            let row = serde_json::json!({"name": "fitgpt", "description": about});
+            serde_json::Value::Array(vec![row])
+        };
         let drawn = crate_map::svg(&package("old"));
         let mut tree = Tree::of(&[(crate_map::PATH, &drawn)]);
         tree.packages = package("old");
@@ -114,6 +126,7 @@ mod tests {
             "`crates/plan/src/arena.rs`, `crates/plan/`, `crates/plan/src`",
             "`crates/plan/src/arena.rs:12` `crates/plan/src/arena.rs::place`",
             "`crates/<name>/src` `crates/*/Cargo.toml` `docs/{a,b}.md` `crates/…` `docs/...`",
+            "`arena.rs` `<op>.rs`",
             "`data/x/train.bin`, `cargo run crates/nowhere`, crates/nowhere",
             "```\n`crates/nowhere`\n```\n",
         ] {
@@ -130,6 +143,13 @@ mod tests {
             let want = format!("{document}:2: `crates/plan/src/aren` is not in the tree; ");
             assert!(shown[0].starts_with(&want), "{}", shown[0]);
         }
+    }
+
+    #[test]
+    fn a_file_that_is_named_alone_must_exist_somewhere() {
+        let shown = found("ARCHITECTURE.md", "`arena.rs`, `arenas.rs`\n");
+        assert_eq!(shown.len(), 1, "{shown:?}");
+        assert!(shown[0].starts_with("ARCHITECTURE.md:1: `arenas.rs` is not in the tree; "));
     }
 
     #[test]
