@@ -1,9 +1,10 @@
-//! Placement: lifetimes in, offsets out, in one arena for the whole run.
+//! Placement: turns lifetimes into offsets, in one arena for the whole run.
 //!
-//! Run-wide tensors stand at the bottom, those of a phase above them, and each segment's own
-//! tensors share the rest. Training is almost last-in-first-out, so stacking what is alive at the
-//! fullest step in order of birth and fitting the rest around it is mostly the lower bound; a
-//! short deterministic search that promotes whatever ended up on top closes the gap where not.
+//! Run-wide tensors are at the bottom of the arena, tensors of a phase above them, and the tensors
+//! of each segment share the rest. Training allocates almost last-in-first-out. So placement stacks
+//! the tensors that are alive at the fullest step in order of their first use and fits the others
+//! around them, which mostly reaches the lower bound. Where it does not, a short deterministic
+//! search closes the gap: it moves the topmost tensor to the front of the order and packs again.
 
 use crate::bytes::Bytes;
 use crate::error::PlanError;
@@ -14,32 +15,32 @@ use crate::tensor::{Phase, Scope, TensorId};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// A tensor's place while one segment runs.
+/// Where a tensor is while one segment runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {
     /// The tensor; never a view.
     pub tensor: TensorId,
-    /// Where it starts in the arena.
+    /// Where it starts in the arena, in bytes.
     pub offset: Bytes,
-    /// Exact size; what follows up to the next aligned address is padding.
+    /// Exact size. Padding follows up to the next aligned address.
     pub size: Bytes,
-    /// Steps during which the bytes are its own.
+    /// The steps during which no other tensor may use these bytes.
     pub live: Live,
 }
 
 impl Placement {
-    /// First byte after it. Placement has checked that it exists.
+    /// The first byte after it. Placement has checked that the sum does not overflow.
     pub fn end(&self) -> u64 {
         self.offset.get().saturating_add(self.size.get())
     }
 }
 
-/// All places of one segment, and its measure.
+/// All placements of one segment, and how much memory it needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentLayout {
-    /// Every tensor that the segment touches and every one that must survive it.
+    /// Every tensor that the segment touches, and every tensor that must survive it.
     pub placements: Vec<Placement>,
-    /// Aligned bytes alive at the fullest step, run-wide tensors included: no layout needs less.
+    /// Aligned bytes alive at the fullest step, run-wide tensors included. No layout can need less.
     pub lower_bound: Bytes,
     /// End of the highest tensor.
     pub top: Bytes,
@@ -52,16 +53,16 @@ impl SegmentLayout {
     }
 }
 
-/// A schedule with an address for everything.
+/// A schedule in which every tensor has an address.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// What is executed.
+    /// The steps and tensors.
     pub schedule: Schedule,
     /// One layout for each segment.
     pub layouts: Vec<SegmentLayout>,
-    /// Size of the arena: the highest top of all segments.
+    /// Size of the arena: the highest `top` of all segments.
     pub arena_bytes: Bytes,
-    /// Size of the host's arena. Offsets from `arena_bytes` on lie in it.
+    /// Size of the host's arena. Offsets at and above `arena_bytes` lie in it.
     pub host_bytes: Bytes,
 }
 
@@ -79,7 +80,7 @@ impl Plan {
         Ok(Plan { schedule, layouts, arena_bytes, host_bytes: held.host_top })
     }
 
-    /// Whether a tensor's bytes are the host's.
+    /// Whether a tensor is in the host's memory.
     pub fn is_on_host(&self, tensor: TensorId) -> bool {
         self.schedule.tensors.get(tensor).scope == Scope::Host
     }
@@ -95,12 +96,12 @@ impl Plan {
     }
 }
 
-/// Tensors that outlive segments, with their offsets, and where the free space above them starts.
+/// Offsets of the tensors that outlive segments, and where the free space above them starts.
 struct Held {
     offsets: BTreeMap<TensorId, Bytes>,
     run_top: Bytes,
     phase_tops: BTreeMap<Phase, Bytes>,
-    /// In the host's arena, from its own start.
+    /// Offsets in the host's arena, from its own start.
     host: BTreeMap<TensorId, Bytes>,
     host_top: Bytes,
 }
@@ -109,7 +110,7 @@ fn too_large(schedule: &Schedule, tensor: TensorId) -> PlanError {
     PlanError::ArenaTooLarge { at: schedule.tensors.get(tensor).name.clone() }
 }
 
-/// One above the other, in the order of the table: run-wide first, then phase by phase.
+/// Stacks them in the order of the table: run-wide tensors first, then phase by phase.
 fn place_held(schedule: &Schedule) -> Result<Held, PlanError> {
     let owners: Vec<TensorId> =
         schedule.tensors.ids().filter(|&id| schedule.tensors.get(id).view.is_none()).collect();
@@ -134,7 +135,8 @@ fn place_held(schedule: &Schedule) -> Result<Held, PlanError> {
     Ok(Held { offsets, run_top, phase_tops, host, host_top })
 }
 
-/// What the host keeps, behind the arena, in every segment.
+/// Placements in the host's memory, which follow the arena's offsets and are the same in every
+/// segment.
 fn place_on_host(
     schedule: &Schedule,
     held: &Held,
@@ -194,22 +196,23 @@ fn place_segment(
     Ok(SegmentLayout { placements, lower_bound, top })
 }
 
-/// A size and the time it is needed.
+/// A tensor to place: its size and when it needs its bytes.
 #[derive(Clone, Copy, Debug)]
 struct Item {
     size: u64,
     live: Live,
-    /// The same on all lanes: it decides who may have whose bytes.
+    /// Its use on all lanes, which decides what may share its bytes.
     extent: Extent,
-    /// Nobody outside these steps meets it.
+    /// The range of steps outside which no other tensor can conflict with it.
     near: Live,
 }
 
-/// Rounds of the search when the first orders miss the bound; each is one more packing.
+/// How many more packings the search tries when no starting order reaches the lower bound.
 const SEARCH_ROUNDS: usize = 40;
 
-/// Offsets for all items and the height, or `None` when it does not fit 64 bits. `fullest` is the
-/// step at which most is alive, `bound` how much that is: the search ends when it is reached.
+/// Offsets of all items and the height of the arena, or `None` when that does not fit 64 bits.
+/// `fullest` is the step at which most bytes are alive and `bound` is their number: the search
+/// stops once it reaches the bound.
 fn pack(items: &[Item], fullest: usize, bound: u64) -> Option<(Vec<u64>, u64)> {
     let mut best: Option<(Vec<u64>, u64)> = None;
     for mut order in starting_orders(items, fullest) {
@@ -230,8 +233,8 @@ fn pack(items: &[Item], fullest: usize, bound: u64) -> Option<(Vec<u64>, u64)> {
     best
 }
 
-/// What is alive at the fullest step, oldest first, then the rest, largest first; longest-lived
-/// first; largest first; largest area first.
+/// Four orders to try: the items alive at the fullest step, oldest first, followed by the rest,
+/// largest first; longest-lived first; largest first; largest area (size times lifetime) first.
 fn starting_orders(items: &[Item], fullest: usize) -> [Vec<usize>; 4] {
     let length = |i: usize| (items[i].live.last - items[i].live.first) as u64;
     let mut stacked: Vec<usize> = (0..items.len()).collect();
@@ -254,7 +257,8 @@ fn starting_orders(items: &[Item], fullest: usize) -> [Vec<usize>; 4] {
     ]
 }
 
-/// Gives each item, in this order, the lowest address where it meets nothing placed before it.
+/// Gives each item, in this order, the lowest address where it conflicts with no item placed
+/// before.
 fn pack_in_order(items: &[Item], order: &[usize]) -> Option<(Vec<u64>, u64)> {
     let mut offsets = vec![0; items.len()];
     let mut placed = Placed::new(items);
@@ -278,18 +282,18 @@ fn pack_in_order(items: &[Item], order: &[usize]) -> Option<(Vec<u64>, u64)> {
     Some((offsets, height))
 }
 
-/// Parts that the time of a segment is cut into.
+/// The steps of a segment are divided into this many spans.
 const SPANS: usize = 512;
 
-/// An item that lives in more parts than this is compared with all others.
+/// An item that lives in more spans than this is compared with all others.
 const FEW_SPANS: usize = 4;
 
-/// Items that have their place, by offset. A segment may have a hundred thousand of them, nearly
-/// all short-lived (windows of offloaded state); so each part of its time has its own list too.
+/// Items that have an offset, sorted by it. A segment may have a hundred thousand items, nearly all
+/// short-lived (windows of offloaded state), so each span of steps also has its own list.
 struct Placed {
     all: Vec<usize>,
     spans: Vec<Vec<usize>>,
-    /// Steps of a part.
+    /// Steps of a span.
     width: usize,
 }
 
@@ -304,7 +308,7 @@ impl Placed {
         live.first / self.width..=live.last / self.width
     }
 
-    /// All that may be alive together with this, by offset.
+    /// All placed items that may be alive together with `live`, sorted by offset.
     fn near(&self, live: &Live, offsets: &[u64]) -> Cow<'_, [usize]> {
         let spans = &self.spans[self.spans_of(live)];
         match spans {
@@ -328,7 +332,8 @@ impl Placed {
     }
 }
 
-/// Moves the item that ends at the top to the front of the order. False when it is there already.
+/// Moves the item that ends at the top to the front of the order. Returns false when it is there
+/// already.
 fn promote_topmost(items: &[Item], offsets: &[u64], height: u64, order: &mut Vec<usize>) -> bool {
     let topmost = order.iter().position(|&i| offsets[i] + items[i].size == height);
     match topmost {
@@ -355,11 +360,11 @@ mod tests {
         let cases: [(&[Item], usize, u64); 5] = [
             (&[], 0, 0),
             (&[item(256, 0, 1), item(512, 2, 3)], 2, 512),
-            // Nested, as saved activations are.
+            // Nested lifetimes, as those of saved activations.
             (&[item(256, 0, 9), item(256, 1, 8), item(256, 2, 7), item(512, 9, 9)], 2, 768),
-            // A tensor that must go below another placed before it.
+            // A tensor that must be below another one that was placed before it.
             (&[item(1024, 0, 2), item(256, 1, 5), item(1024, 3, 6)], 1, 1280),
-            // Only the stack of what is alive at the fullest step leads here.
+            // Only stacking the tensors alive at the fullest step finds this height.
             (
                 &[
                     item(512, 5, 5),

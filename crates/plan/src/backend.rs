@@ -1,5 +1,6 @@
-//! The contract between a plan and what executes it. A backend knows the plan and nothing else;
-//! what changes from step to step is [`StepInputs`] (host) and [`crate::StepState`] (device).
+//! The contract between a plan and the backend that executes it. A backend knows the plan and
+//! nothing else. What changes from step to step is in [`StepInputs`] (on the host) and
+//! [`crate::StepState`] (on the device).
 
 use crate::arena::Plan;
 use crate::bytes::Bytes;
@@ -9,15 +10,16 @@ use crate::schedule::SegmentId;
 use crate::tensor::{TensorId, Tensors};
 use std::fmt;
 
-/// What a backend needs beside an op's own operands: packed panels, a BLAS workspace, tiles. Asked
-/// while the schedule is built, so that scratch is a tensor like any other and has one formula.
+/// Memory that a backend needs in addition to an op's operands: packed panels, a BLAS workspace,
+/// tiles. The builder asks for it, so that scratch is a tensor like any other and its size has one
+/// formula.
 pub trait Scratch: fmt::Debug {
-    /// Bytes for this op, 0 for none; `None` when they do not fit 63 bits. The op's `workspace`
-    /// operand has no size yet.
+    /// Bytes for this op, 0 for none, `None` when they do not fit 63 bits. The op's `workspace`
+    /// operand does not have its size yet.
     fn bytes(&self, op: &Op, tensors: &Tensors) -> Option<Bytes>;
 }
 
-/// A backend that needs nothing.
+/// For a backend that needs no scratch.
 #[derive(Clone, Copy, Debug)]
 pub struct NoScratch;
 
@@ -27,22 +29,22 @@ impl Scratch for NoScratch {
     }
 }
 
-/// What the host gives each run of a segment.
+/// What the host passes to each run of a segment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepInputs {
     /// Learning rate of this update.
     pub lr: f64,
-    /// Largest gradient norm; 0 = no clipping.
+    /// Largest gradient norm; 0 disables clipping.
     pub grad_clip: f64,
     /// Iteration, for the dropout stream.
     pub iteration: u64,
     /// Seed, for the dropout stream.
     pub seed: u64,
-    /// Index of the slice's first sequence among those of the iteration.
+    /// Index of the slice's first sequence within the iteration.
     pub first_row: u64,
-    /// 1 / valid targets of the whole iteration.
+    /// 1 / number of valid targets in the whole iteration.
     pub inverse_tokens: f32,
-    /// Decode: position of the new token. Prefill: position whose logits are wanted.
+    /// Decode: position of the new token. Prefill: position whose logits are returned.
     pub position: u64,
 }
 
@@ -63,27 +65,28 @@ impl Default for StepInputs {
 /// Why a backend could not do what it was asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BackendError {
-    /// The plan has a defect; it was not loaded.
+    /// The plan has defects and was not loaded.
     BadPlan {
         /// The first defects found.
         defects: String,
     },
-    /// The arena could not be obtained.
+    /// The arena could not be allocated.
     OutOfMemory {
-        /// What was asked for.
+        /// Bytes that were asked for.
         wanted: Bytes,
     },
-    /// The plan asks for something this backend does not execute.
+    /// The plan contains something that this backend does not execute.
     Unsupported {
         /// What it is.
         what: String,
     },
-    /// A host buffer has the wrong size, or the tensor has no place outside a segment's run.
+    /// A host buffer has the wrong size, or the tensor's bytes are not valid outside a segment's
+    /// run.
     HostAccess {
         /// The tensor and the sizes.
         what: String,
     },
-    /// A value given for this run is outside what the plan allows.
+    /// A value passed to this run is outside the range that the plan allows.
     BadInput {
         /// The value and its limit.
         what: &'static str,
@@ -92,15 +95,15 @@ pub enum BackendError {
         /// The first value that is not allowed.
         limit: i64,
     },
-    /// It cannot be done here and now, and nothing has failed: memory that others hold, a library
-    /// that is missing.
+    /// It cannot be done now, although the device works: other programs hold the memory, or a
+    /// library is missing.
     Refused {
-        /// What, and what to do.
+        /// What was refused, and what the user can do.
         what: String,
     },
     /// The device failed.
     Device {
-        /// Its words.
+        /// The device's error message.
         what: String,
     },
 }
@@ -111,7 +114,7 @@ impl fmt::Display for BackendError {
             BackendError::BadPlan { defects } => write!(f, "the plan is not sound: {defects}"),
             BackendError::OutOfMemory { wanted } => {
                 let bytes = wanted.get();
-                write!(f, "an arena of {wanted} ({bytes} bytes) cannot be had; ")?;
+                write!(f, "an arena of {wanted} ({bytes} bytes) cannot be allocated; ")?;
                 f.write_str("lower batch_size, block_size or the model, or free memory")
             }
             BackendError::Unsupported { what } => write!(f, "not supported here: {what}"),
@@ -134,23 +137,24 @@ impl From<Vec<Defect>> for BackendError {
     }
 }
 
-/// Executes one plan. It is made from a [`crate::Proved`] plan and obtains all memory then; nothing
-/// after that does.
+/// Executes one plan. A backend is made from a [`crate::Proved`] plan and allocates all memory
+/// then, and none afterwards.
 ///
-/// Run-wide tensors can be written and read at any time between runs. What a phase keeps lasts
-/// while segments of that phase run one after another, and is NaN when the phase is entered again.
-/// A segment's own inputs and outputs share bytes with other segments': every input is written
-/// right before the segment runs, an output is read right after, and what another write or run has
-/// made stale is refused.
+/// Run-wide tensors can be written and read at any time between runs. Tensors of a phase last while
+/// segments of that phase run one after another, and are NaN when the phase is entered again. A
+/// segment's inputs and outputs share bytes with those of other segments. So the caller writes
+/// every input right before the segment runs and reads an output right after; a backend refuses to
+/// read bytes that another write or run has overwritten.
 pub trait Backend: Send {
     /// The plan it was made for.
     fn plan(&self) -> &Plan;
 
-    /// Bytes obtained for the plan's tensors: [`Plan::arena_bytes`], unless the backend was asked
-    /// to keep tensors apart.
+    /// Bytes allocated for the plan's tensors: [`Plan::arena_bytes`], unless the backend was asked
+    /// to give each tensor its own allocation.
     fn arena_bytes(&self) -> Bytes;
 
-    /// Fills a part of a tensor from the host, from byte `offset` on: little-endian elements.
+    /// Copies host bytes into a part of a tensor, from byte `offset` on. Elements are
+    /// little-endian.
     fn write_at(
         &mut self,
         tensor: TensorId,
@@ -166,19 +170,19 @@ pub trait Backend: Send {
         content: &mut [u8],
     ) -> Result<(), BackendError>;
 
-    /// What the backend chose beside the plan and what decides its bits, by name: algorithms of
-    /// products. The same choices given again give the same bits.
+    /// Choices outside the plan that decide the bits of the results, by name: the algorithms of
+    /// matmuls. A backend that is given the same choices computes the same bits.
     fn choices(&self) -> Vec<(String, String)> {
         Vec::new()
     }
 
-    /// Fills a whole tensor; `content` has exactly its size.
+    /// Writes a whole tensor; `content` must have exactly its size.
     fn write(&mut self, tensor: TensorId, content: &[u8]) -> Result<(), BackendError> {
         whole(self.plan(), tensor, content.len())?;
         self.write_at(tensor, 0, content)
     }
 
-    /// Copies a whole tensor; `content` has exactly its size.
+    /// Reads a whole tensor; `content` must have exactly its size.
     fn read(&mut self, tensor: TensorId, content: &mut [u8]) -> Result<(), BackendError> {
         whole(self.plan(), tensor, content.len())?;
         self.read_at(tensor, 0, content)
@@ -187,7 +191,7 @@ pub trait Backend: Send {
     /// Runs a segment's steps in order.
     fn run(&mut self, segment: SegmentId, inputs: &StepInputs) -> Result<(), BackendError>;
 
-    /// The same, with the seconds that each step took.
+    /// As [`Backend::run`]; also returns the seconds that each step took.
     fn run_timed(
         &mut self,
         segment: SegmentId,
@@ -195,7 +199,7 @@ pub trait Backend: Send {
     ) -> Result<Vec<f64>, BackendError>;
 }
 
-/// The host's buffer and the tensor have the same size.
+/// Checks that the host's buffer is as large as the tensor.
 fn whole(plan: &Plan, tensor: TensorId, given: usize) -> Result<(), BackendError> {
     let tensors = &plan.schedule.tensors;
     let bytes = tensors.bytes(tensor).get();

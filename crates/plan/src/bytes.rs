@@ -1,12 +1,12 @@
-//! Byte counts as a type. Arithmetic is checked: a size that does not fit is an absence of a
-//! value, never a wrapped number.
+//! Byte counts as a type. Arithmetic is checked: a size that does not fit is `None`, never a
+//! wrapped number.
 
 use std::fmt;
 
 /// Every tensor starts at a multiple of this many bytes (a CUDA allocation's own alignment).
 pub const ALIGNMENT: u64 = 256;
 
-/// The largest size accepted anywhere: what a Rust allocation or a file offset can express.
+/// The largest size accepted anywhere: what a Rust allocation or a file offset can be.
 pub const MAX: u64 = i64::MAX as u64;
 
 /// A number of bytes, or a byte offset into the arena; never above [`MAX`].

@@ -1,34 +1,35 @@
-//! How long steps take: each is bound by its operations or by its bytes, whichever
-//! takes longer, and costs a launch besides. Products hide most of their traffic behind their
-//! operations, not all. The heads are products and passes in turns, so there both count.
+//! How long steps take. Each step is bound by its operations or by its bytes, whichever takes
+//! longer, and launching it costs time as well. Matmuls hide most of their memory traffic behind
+//! their operations, but not all. The heads alternate between matmuls and passes over memory, so
+//! both count.
 
 use crate::hardware::Hardware;
 use crate::ops::Op;
 use crate::schedule::{Schedule, SegmentId, Step};
 use crate::tensor::Tensors;
 
-/// The part of a product's traffic that its operations do not hide: fitted to 360 products of an
-/// H200 (`docs/experiments.md`), which it follows with an error of 12 % (root mean square).
+/// The part of a matmul's traffic that its operations do not hide. Fitted to 360 matmuls on an H200
+/// (`docs/experiments.md`), with a root-mean-square error of 12 %.
 const NOT_HIDDEN: f64 = 0.26;
 
-/// What a step cannot be faster than.
+/// The hardware limit that bounds a step's speed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ceiling {
-    /// The rate of matrix products.
-    Products,
+    /// The rate of matmuls.
+    Matmuls,
     /// The rate of attention.
     Attention,
     /// Memory traffic.
     Memory,
-    /// The way to the host's memory.
+    /// The connection to the host's memory.
     Link,
 }
 
 impl Ceiling {
-    /// One word for reports.
+    /// One word for reports. Stored reports contain it, so it does not change.
     pub fn name(self) -> &'static str {
         match self {
-            Ceiling::Products => "products",
+            Ceiling::Matmuls => "products",
             Ceiling::Attention => "attention",
             Ceiling::Memory => "memory",
             Ceiling::Link => "link",
@@ -36,8 +37,8 @@ impl Ceiling {
     }
 }
 
-/// Which ceiling bounds a step, and its seconds at that ceiling: everything else hidden, nothing
-/// launched.
+/// The limit that bounds a step, and its seconds at that limit if everything else were hidden and
+/// launching were free.
 pub fn ceiling(op: &Op, tensors: &Tensors, hardware: &Hardware) -> (Ceiling, f64) {
     let operation = op.operation();
     let bytes = operation.bytes(tensors) as f64;
@@ -49,13 +50,13 @@ pub fn ceiling(op: &Op, tensors: &Tensors, hardware: &Hardware) -> (Ceiling, f64
     if computed >= moved { (computing, computed) } else { (Ceiling::Memory, moved) }
 }
 
-/// Which units do an op's operations, and how many they do a second.
+/// The units that execute an op's operations, and their rate per second.
 fn rate(op: &Op, hardware: &Hardware) -> (Ceiling, f64) {
     match op {
         Op::Attention(_) | Op::AttentionBackward(_) | Op::AttentionDecode(_) => {
             (Ceiling::Attention, hardware.attention)
         }
-        _ => (Ceiling::Products, hardware.matmul),
+        _ => (Ceiling::Matmuls, hardware.matmul),
     }
 }
 
@@ -67,8 +68,8 @@ pub fn step_seconds(op: &Op, tensors: &Tensors, hardware: &Hardware) -> f64 {
     let moving = |bytes: u64| bytes as f64 / hardware.bandwidth;
     let seconds = match op {
         Op::Transfer(_) => operation.bytes(tensors) as f64 / hardware.link,
-        Op::HeadTrain(head) => computing + moving(head.bytes_between_products(tensors)),
-        Op::HeadEval(head) => computing + moving(head.bytes_between_products(tensors)),
+        Op::HeadTrain(head) => computing + moving(head.bytes_between_matmuls(tensors)),
+        Op::HeadEval(head) => computing + moving(head.bytes_between_matmuls(tensors)),
         Op::Linear(_) | Op::LinearBackwardInput(_) | Op::LinearBackwardWeight(_) => {
             let bytes = moving(operation.bytes(tensors));
             (computing + NOT_HIDDEN * bytes).max(bytes)

@@ -1,8 +1,8 @@
-//! What can be wrong with a plan.
+//! What can be wrong with a plan. `verify` reports these.
 
 use std::fmt;
 
-/// One thing that is wrong with a plan, by the names a person can look up in its listing.
+/// One defect, with the names of tensors and steps as its listing shows them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Defect {
     /// Two tensors share bytes while both are alive.
@@ -14,14 +14,14 @@ pub enum Defect {
         /// How many bytes they share.
         bytes: u64,
     },
-    /// A step touches a tensor outside the time the plan keeps its bytes.
+    /// A step touches a tensor outside its lifetime in the plan.
     OutsideLife {
         /// Segment and step.
         at: String,
         /// The tensor.
         tensor: String,
     },
-    /// A step reads bytes that were never written, or were written by another tensor since.
+    /// A step reads bytes that were never written, or that another tensor has overwritten.
     ReadBeforeWrite {
         /// Segment and step.
         at: String,
@@ -35,7 +35,7 @@ pub enum Defect {
         /// The operands' tensors.
         tensors: [String; 2],
     },
-    /// An offset that is no multiple of the alignment.
+    /// An offset is not a multiple of the alignment.
     Misaligned {
         /// Segment.
         segment: String,
@@ -44,7 +44,7 @@ pub enum Defect {
         /// Its offset.
         offset: u64,
     },
-    /// A tensor that outlives segments stands at different offsets in two of them.
+    /// A tensor that outlives segments has different offsets in two of them.
     Moved {
         /// The tensor.
         tensor: String,
@@ -57,16 +57,16 @@ pub enum Defect {
     Rule {
         /// Segment and step.
         at: String,
-        /// What the op says.
+        /// The op's own message.
         problem: String,
     },
     /// A step has no workspace, or one that is smaller than its backend's kernels need.
     SmallWorkspace {
         /// Segment and step.
         at: String,
-        /// Bytes that the scratch asks for; none when they do not fit 63 bits.
+        /// Bytes that the backend asks for; none when they do not fit 63 bits.
         needed: Option<u64>,
-        /// Bytes that the step's workspace has.
+        /// Bytes of the step's workspace.
         given: u64,
     },
     /// Two steps on different lanes touch the same bytes, one of them writes, and neither waits for
@@ -74,17 +74,18 @@ pub enum Defect {
     Race {
         /// The steps.
         at: [String; 2],
-        /// What they touch there.
+        /// The tensors that share bytes.
         tensors: [String; 2],
     },
-    /// A step waits for itself, a later step, a step of its own lane or one that is not there.
+    /// A step waits for itself, a later step, a step of its own lane, or a step that does not
+    /// exist.
     BadWait {
         /// Segment and step.
         at: String,
         /// The index of the step that it waits for.
         wait: usize,
     },
-    /// A tensor has no place, a place of the wrong size, or one beyond the arena.
+    /// A tensor has no placement, one of the wrong size, or one beyond the arena.
     Misplaced {
         /// Segment.
         segment: String,
@@ -127,7 +128,10 @@ impl fmt::Display for Defect {
                 write!(f, "{first} and {second} have no order but share bytes: {a} and {b}")
             }
             Defect::BadWait { at, wait } => {
-                write!(f, "{at} waits for step {wait}, which is no earlier step of another lane")
+                write!(
+                    f,
+                    "{at} waits for step {wait}, which is not an earlier step of another lane"
+                )
             }
             Defect::Misplaced { segment, tensor, problem } => {
                 write!(f, "{segment}: {tensor} {problem}")

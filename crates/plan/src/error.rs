@@ -1,4 +1,4 @@
-//! What can be wrong with a schedule before anything runs, with the numbers in the message.
+//! What can be wrong with a schedule before anything runs. Messages contain the numbers.
 
 use crate::bytes::Bytes;
 use crate::tensor::{Dtype, Shape};
@@ -23,10 +23,10 @@ pub enum PlanError {
     },
     /// The sum of tensors does not fit 63 bits.
     ArenaTooLarge {
-        /// What was placed when the sum overflowed.
+        /// What was being placed when the sum overflowed.
         at: String,
     },
-    /// A view reaches beyond the tensor that it looks into.
+    /// A view extends beyond the tensor whose bytes it shares.
     ViewOutside {
         /// The view's name.
         name: String,
@@ -35,7 +35,7 @@ pub enum PlanError {
         /// The size of its parent.
         parent: Bytes,
     },
-    /// A view starts inside an element, or has another scope than the tensor it looks into.
+    /// A view starts inside an element, or has another scope than its root.
     ViewMismatch {
         /// The view's name.
         name: String,
@@ -60,7 +60,7 @@ pub enum PlanError {
         /// What is wrong, with the number.
         problem: String,
     },
-    /// The backward walk met an op that has no backward, or a gradient nobody produced.
+    /// The backward walk met an op that has no backward, or a gradient that no step produces.
     NoGradient {
         /// The op whose backward was asked for.
         op: &'static str,

@@ -1,23 +1,24 @@
-//! FNV-1a of 64 bits: names plans, streams and cached files. Values are stored; they never change.
+//! FNV-1a with 64 bits, which identifies plans, random streams and cached files. The hashes are
+//! stored, so this function must never change.
 
-/// A hash of bytes that come in pieces; how they are cut does not matter.
+/// A hash of bytes that arrive in pieces. Where the pieces are cut does not matter.
 #[derive(Clone, Copy, Debug)]
 pub struct Fnv(u64);
 
 impl Fnv {
-    /// Of nothing. Other seeds than 0 give other hashes.
+    /// The hash of no bytes. Seeds other than 0 give other hashes.
     pub const fn seeded(seed: u64) -> Fnv {
         Fnv(seed ^ 0xcbf2_9ce4_8422_2325)
     }
 
-    /// Of these bytes.
+    /// The hash of these bytes.
     pub fn of(bytes: impl AsRef<[u8]>) -> u64 {
         let mut hash = Fnv::seeded(0);
         hash.add(bytes);
         hash.get()
     }
 
-    /// Takes in more bytes.
+    /// Hashes more bytes.
     pub fn add(&mut self, bytes: impl AsRef<[u8]>) {
         for &byte in bytes.as_ref() {
             self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);

@@ -1,19 +1,20 @@
-//! What kernels of a GPU need beside their operands. It is here, not with the kernels, so that a
-//! plan for a card that is not there is the plan that the card would get.
+//! Memory that GPU kernels need in addition to their operands. The formulas are here and not in the
+//! CUDA crate, so that a plan can be made on a machine without the card and is the plan that the
+//! card would get.
 
 use crate::backend::Scratch;
 use crate::bytes::Bytes;
 use crate::ops::Op;
 use crate::tensor::Tensors;
 
-/// What a library of matmuls may use; its fast algorithms want no more.
+/// Workspace of the matmul library. Its fast algorithms do not ask for more.
 const MATMULS: u64 = 32 << 20;
 
-/// Sums over tokens (biases, gains) are made over so many at a time, whatever the GPU, and then
-/// added in order: the same bits on every run.
+/// Sums over tokens (for biases and gains) are computed for this many tokens at a time on every
+/// GPU, and the partial sums are then added in order. So every run computes the same bits.
 pub const TOKENS_OF_A_PARTIAL_SUM: u64 = 64;
 
-/// Rows of partial sums over so many tokens.
+/// Number of partial sums for this many tokens.
 pub fn partial_sums(tokens: u64) -> u64 {
     tokens.div_ceil(TOKENS_OF_A_PARTIAL_SUM)
 }
@@ -34,12 +35,12 @@ impl Scratch for GpuScratch {
                 let partials = partial_sums(shape.rows()).checked_mul(shape.width())?;
                 MATMULS.max(partials.checked_mul(4)?)
             }
-            // Gain's and bias's.
+            // For the gain and the bias.
             Op::LayerNormBackward(op) => {
                 let shape = tensors.get(op.x).shape;
                 partial_sums(shape.rows()).checked_mul(shape.width())?.checked_mul(8)?
             }
-            // Two arrays of ids and two of places, while they are sorted.
+            // Two arrays of ids and two of positions, used while sorting.
             Op::EmbedBackward(op) => elements(op.tokens).checked_mul(16)?,
             Op::Embed(_)
             | Op::LayerNorm(_)

@@ -1,5 +1,5 @@
-//! The 16-bit formats on the host: rounding to nearest, ties to even, as every device does it; and
-//! the bytes of numbers in any float format.
+//! The 16-bit formats on the host, rounded to nearest with ties to even, as every device does it;
+//! and conversion between numbers and bytes for all float formats.
 
 use crate::tensor::Dtype;
 
@@ -26,11 +26,11 @@ pub fn to_f16(number: f32) -> u16 {
     if magnitude > 0x7f80_0000 {
         return sign | 0x7e00;
     }
-    // From 65520 on it rounds to infinity.
+    // From 65520 on, numbers round to infinity.
     if magnitude >= 0x477f_f000 {
         return sign | 0x7c00;
     }
-    // Below 2^-14 the step is 2^-24: adding 0.5 leaves the rounded count in the low bits.
+    // Below 2^-14 the spacing is 2^-24: adding 0.5 leaves the rounded count in the low bits.
     if magnitude < 0x3880_0000 {
         let shifted = f32::from_bits(magnitude) + 0.5;
         return sign | (shifted.to_bits() - 0x3f00_0000) as u16;
@@ -52,7 +52,7 @@ pub fn from_f16(bits: u16) -> f32 {
     f32::from_bits(sign | magnitude)
 }
 
-/// Appends numbers as little-endian bytes of a format; formats of integers take nothing.
+/// Appends numbers as little-endian bytes of a float format. Integer formats append nothing.
 pub fn encode(dtype: Dtype, numbers: &[f32], bytes: &mut Vec<u8>) {
     match dtype {
         Dtype::F32 => bytes.extend(numbers.iter().flat_map(|x| x.to_le_bytes())),
@@ -84,7 +84,7 @@ mod tests {
     type Narrow = fn(f32) -> u16;
     type Widen = fn(u16) -> f32;
 
-    /// Every half is its own nearest, and the middle between neighbours goes to the even one.
+    /// Every half rounds to itself, and the midpoint between two neighbours rounds to the even one.
     #[test]
     fn rounding_is_to_nearest_and_even() {
         for (narrow, widen) in [(to_bf16 as Narrow, from_bf16 as Widen), (to_f16, from_f16)] {

@@ -1,28 +1,29 @@
-//! What hardware can do, for predictions without it: the rates that the cost model uses, and one
-//! table of NVIDIA's cards. The table's rates are nominal (dense, fp32 accumulation). What share of
-//! them a program reaches depends on the family; the shares were measured (`docs/experiments.md`).
+//! What hardware can do, so that plans and predictions need no device: the rates that the cost
+//! model uses, and one table of NVIDIA's cards. The table's rates are nominal (dense, fp32
+//! accumulation). Which share of them a program reaches depends on the family; the shares were
+//! measured (`docs/experiments.md`).
 
 use crate::bytes::Bytes;
 use crate::op_times::OpTimes;
 
-/// A GPU or CPU as the cost model sees it: the rates that programs really reach.
+/// A GPU or CPU as the cost model sees it, with the rates that programs really reach.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hardware {
     /// For people.
     pub name: String,
-    /// Memory that the driver reports.
+    /// Memory as the driver reports it.
     pub memory: Bytes,
-    /// What driver and libraries take of it.
+    /// The part of it that driver and libraries use.
     pub context: Bytes,
-    /// Matmuls, operations a second.
+    /// Matmuls, operations per second.
     pub matmul: f64,
-    /// Attention, operations a second.
+    /// Attention, operations per second.
     pub attention: f64,
-    /// Memory traffic, bytes a second.
+    /// Memory traffic, bytes per second.
     pub bandwidth: f64,
-    /// To and from the host's memory, bytes a second.
+    /// To and from the host's memory, bytes per second.
     pub link: f64,
-    /// Seconds that a step takes besides: launching it, and the tail of the one before.
+    /// Extra seconds of every step: its launch, and the tail of the step before.
     pub launch: f64,
     /// Times that were measured on it.
     pub times: OpTimes,
@@ -31,22 +32,23 @@ pub struct Hardware {
 /// How a family of cards turns nominal rates into real ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Family {
-    /// Consumer cards: they halve the rate of fp32 accumulation, so everything else keeps up, and
-    /// they run faster than the clock that their rates are quoted at.
+    /// Consumer cards. They halve the rate of fp32 accumulation, so memory and attention keep up
+    /// with matmuls, and they run faster than the clock at which their rates are quoted.
     GeForce,
-    /// Their latest, whose driver keeps more of the memory.
+    /// Consumer cards of the latest generation, whose driver keeps more of the memory.
     Blackwell,
     /// Workstation cards, limited by power.
     Workstation,
-    /// Inference cards: the same, and error correction takes a part of their memory.
+    /// Inference cards: limited by power too, and error correction takes a part of their memory.
     Inference,
     /// A100: large register files, mature kernels.
     Ampere,
     /// H100 and H200: matmuls far faster than kernels without their new instructions can feed.
     Hopper,
-    /// RTX 20 and before sm_80: in the table so that it can be said that they are not supported.
+    /// RTX 20 and other consumer cards before sm_80. They are in the table so that the program can
+    /// say that they are not supported.
     Turing,
-    /// T4 and V100, likewise.
+    /// T4 and V100, unsupported as well.
     Older,
 }
 
@@ -71,9 +73,10 @@ impl Family {
         }
     }
 
-    /// What the driver reports of the figure on the box: the least that messages of such cards show
-    /// (4070 11.69 of 12, 3090 23.69 of 24, 5080 15.45 of 16, L4 22.03 of 24, T4 14.75 of 16, L40S
-    /// 44.39 of 48, A100 39.39 of 40, H200 139.8 of 141, V100 15.77 of 16, 2080 Ti 10.75 of 11).
+    /// The share of the advertised memory that the driver reports: the smallest value seen in
+    /// messages from such cards (4070 11.69 of 12, 3090 23.69 of 24, 5080 15.45 of 16, L4 22.03 of
+    /// 24, T4 14.75 of 16, L40S 44.39 of 48, A100 39.39 of 40, H200 139.8 of 141, V100 15.77 of 16,
+    /// 2080 Ti 10.75 of 11).
     const fn reported(self) -> f64 {
         match self {
             Family::GeForce | Family::Workstation | Family::Turing => 0.974,
@@ -83,8 +86,8 @@ impl Family {
         }
     }
 
-    /// Bytes a second that pinned copies reach over the slot these cards usually stand in: PCIe 4
-    /// with 16 lanes, 5 for Hopper (55 GB/s measured on an H200), 3 for the oldest.
+    /// Bytes per second of pinned copies over the slot in which these cards usually are: PCIe 4
+    /// with 16 lanes, PCIe 5 for Hopper (55 GB/s measured on an H200), PCIe 3 for the oldest.
     const fn link(self) -> f64 {
         match self {
             Family::GeForce | Family::Blackwell | Family::Workstation => 24e9,
@@ -98,9 +101,9 @@ impl Family {
 /// A row of the table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Card {
-    /// As the driver names it, without the maker.
+    /// As the driver names it, without the manufacturer.
     pub name: &'static str,
-    /// Memory on the box, in GB of 2^30.
+    /// Advertised memory, in GB of 2^30.
     memory_gib: f64,
     /// Nominal 16-bit matmuls with fp32 accumulation, TFLOP/s.
     tflops: f64,
@@ -193,20 +196,21 @@ pub const CARDS: [Card; 68] = [
     card("H200", 141.0, 989.4, 4800.0, Hopper),
 ];
 
-/// Context, libraries and kernels, as measured on an H200; an allowance on other cards.
+/// Context, libraries and kernels as measured on an H200; an estimate for other cards.
 const CONTEXT: u64 = 512 << 20;
 
 /// Launching a kernel and waiting for the tail of the one before it.
 const LAUNCH: f64 = 6e-6;
 
 impl Card {
-    /// The row of a name, however it is spelled: `RTX 4070`, `NVIDIA GeForce RTX 4070`, `rtx4070`,
-    /// `NVIDIA A100-SXM4-80GB`. Every word counts, but for those that makers and drivers add; a
-    /// size of memory must be the row's. Of several rows that a name fits (`A100`, `4070`), the
-    /// plainest with the least memory.
+    /// The row for a name, however it is spelled: `RTX 4070`, `NVIDIA GeForce RTX 4070`, `rtx4070`,
+    /// `NVIDIA A100-SXM4-80GB`. Every word must match, except those that manufacturers and drivers
+    /// add; a memory size must be the row's. If a name matches several rows (`A100`, `4070`), the
+    /// plainest one with the least memory is chosen.
     pub fn find(name: &str) -> Option<&'static Card> {
         let given = Given::new(name);
-        // A row that says its memory is a variant; of several, the least is safe to plan for.
+        // A row that names its memory is a variant. Of several variants, the smallest is safe to
+        // plan for.
         let safest = |a: &&Card, b: &&Card| {
             let variant = |card: &Card| Given::new(card.name).gigabytes.is_some();
             variant(a).cmp(&variant(b)).then(a.memory_gib.total_cmp(&b.memory_gib))
@@ -218,7 +222,7 @@ impl Card {
         exact.or_else(|| partly().min_by(|a, b| by_words(a, b).then(safest(a, b))))
     }
 
-    /// Names that are alike: those with most words in common first, then by spelling. `distance`
+    /// Similar names: those with the most words in common first, then by spelling. `distance`
     /// counts the edits between two texts.
     pub fn nearest(
         name: &str,
@@ -240,7 +244,7 @@ impl Card {
         ranked.into_iter().take(count).map(|(_, _, name)| name).collect()
     }
 
-    /// The words of its name, a size of memory not counted.
+    /// The words of its name, without a memory size.
     fn words(&self) -> Vec<String> {
         Given::new(self.name).words
     }
@@ -250,7 +254,7 @@ impl Card {
         !matches!(self.family, Turing | Older)
     }
 
-    /// As the cost model sees it, for 16-bit matmuls or for f32 (TF32, half the rate).
+    /// As the cost model sees it, for 16-bit matmuls or for f32 ones (TF32, half the rate).
     pub fn hardware(&self, single: bool) -> Hardware {
         let [matmul, attention, bandwidth] = self.family.shares();
         let rate = self.tflops * 1e12 * if single { self.family.single() } else { 1.0 };
@@ -269,15 +273,15 @@ impl Card {
     }
 }
 
-/// A name as it was given.
+/// A name as the user spelled it.
 struct Given {
-    /// Letters and digits apart, without what makers add.
+    /// Letters and digits separated, without what manufacturers add.
     words: Vec<String>,
     /// `80GB`.
     gigabytes: Option<f64>,
 }
 
-/// What makers and drivers add to a name.
+/// What manufacturers and drivers add to a name.
 const ADDED: [&str; 12] = [
     "nvidia",
     "geforce",
@@ -293,7 +297,7 @@ const ADDED: [&str; 12] = [
     "edition",
 ];
 
-/// `nvidia`, and with a number behind it `sxm4` or `hbm3e`.
+/// Words like `nvidia`, also with a number after them: `sxm4`, `hbm3e`.
 fn is_added(part: &str) -> bool {
     let number = |rest: &str| rest.chars().all(|c| c.is_ascii_digit() || c == 'e');
     ADDED.iter().any(|added| part.strip_prefix(added).is_some_and(number))
@@ -321,8 +325,8 @@ impl Given {
         self.gigabytes.is_none_or(|size| (size / card.memory_gib - 1.0).abs() < 0.1)
     }
 
-    /// Whether these are the words of a row, all of them and in order. A card is `PCIe` unless its
-    /// row says which it is.
+    /// Whether these are exactly the words of a row, in order. A card counts as `PCIe` unless its
+    /// row names another form.
     fn names(&self, card: &Card) -> bool {
         let own = card.words();
         let plain: Vec<String> =
@@ -330,7 +334,7 @@ impl Given {
         (self.words == own || plain == own) && self.has_memory_of(card)
     }
 
-    /// Whether a row has these words in it, in order.
+    /// Whether a row contains these words, in order.
     fn begins(&self, card: &Card) -> bool {
         let own = card.words();
         let mut rest = own.iter();

@@ -1,45 +1,46 @@
-//! When the host may write or read a tensor. Segments share bytes, so a segment's own inputs and
-//! outputs stand in memory only around its run; every backend asks here before it touches any.
+//! When the host may write or read a tensor. Segments share bytes, so the inputs and outputs of a
+//! segment are valid only right before and after its run. Every backend asks here before it copies
+//! anything.
 
 use crate::arena::Plan;
 use crate::backend::BackendError;
 use crate::schedule::SegmentId;
 use crate::tensor::{Io, Phase, Scope, TensorId};
 
-/// What the host may do, kept up to date with what it did and what ran.
+/// What the host may do now. Every write and every run updates it.
 #[derive(Clone, Debug)]
 pub struct HostAccess {
-    /// By tensor: those that the host sees at all.
+    /// By tensor, for those that the host can access at all.
     rules: Vec<Option<Rule>>,
-    /// Whose own inputs or outputs stand in memory now.
+    /// The segment whose inputs or outputs are valid now.
     standing: Standing,
-    /// Of the segment whose inputs stand there: which of them were written.
+    /// Which inputs of that segment the host has written.
     written: Vec<bool>,
-    /// The phase whose tensors stand in memory.
+    /// The phase whose tensors are valid now.
     phase: Option<Phase>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Rule {
     bytes: u64,
-    /// The segment that it belongs to, and on which side of its run it is touched.
+    /// The segment that it belongs to, and whether the host writes it before or reads it after.
     only: Option<(SegmentId, Io)>,
     /// The phase that keeps it.
     phase: Option<Phase>,
 }
 
-/// Segments share bytes: at any time the own inputs or outputs of one of them are there.
+/// Segments share bytes, so the inputs or outputs of only one segment are valid at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
     Nothing,
-    /// The host has begun to write these.
+    /// The host has begun to write this segment's inputs.
     Inputs(SegmentId),
-    /// The segment was the last to run, and ran to its end.
+    /// This segment ran last, and ran to its end.
     Outputs(SegmentId),
 }
 
 impl HostAccess {
-    /// Nothing written, nothing run.
+    /// Before the first write and the first run.
     pub fn new(plan: &Plan) -> HostAccess {
         let tensors = &plan.schedule.tensors;
         let mut rules = vec![None; tensors.len()];
@@ -58,13 +59,13 @@ impl HostAccess {
         HostAccess { rules, standing: Standing::Nothing, written, phase: None }
     }
 
-    /// Whether the host sees the tensor at all.
+    /// Whether the host can access the tensor at all.
     pub fn is_seen(&self, tensor: TensorId) -> bool {
         self.rules.get(tensor.index()).is_some_and(Option::is_some)
     }
 
-    /// Permits a write of `len` bytes from `offset` on. A phase that is entered by it is returned:
-    /// what it keeps becomes NaN before the write.
+    /// Permits a write of `len` bytes from `offset` on. If the write enters a phase, returns that
+    /// phase: the backend fills its tensors with NaN before the write.
     pub fn write(
         &mut self,
         tensor: TensorId,
@@ -77,7 +78,7 @@ impl HostAccess {
         }
         inside(tensor, rule.bytes, offset, len)?;
         if let Some((segment, _)) = rule.only {
-            // From now on no other segment's inputs or outputs are believed.
+            // From now on the inputs and outputs of all other segments are invalid.
             if self.standing != Standing::Inputs(segment) {
                 self.standing = Standing::Inputs(segment);
                 self.written.fill(false);
@@ -102,9 +103,10 @@ impl HostAccess {
         inside(tensor, rule.bytes, offset, len)
     }
 
-    /// A segment is about to run: each of its own inputs must stand in memory. What a phase keeps
-    /// shares bytes with other phases, so on entering it (it is returned then) all of that becomes
-    /// NaN: a result that leans on what is gone is then seen to.
+    /// Called before a segment runs: the host must have written all of its inputs. Tensors of a
+    /// phase share bytes with other phases. So if the run enters a phase, this returns it and the
+    /// backend fills its tensors with NaN: a result that depends on lost values is then visibly
+    /// NaN.
     pub fn begin(
         &mut self,
         segment: SegmentId,
@@ -122,7 +124,7 @@ impl HostAccess {
         Ok(self.enter(phase))
     }
 
-    /// A segment has run: its outputs stand in memory.
+    /// Called after a segment has run: its outputs are valid now.
     pub fn end(&mut self, segment: SegmentId) {
         self.standing = Standing::Outputs(segment);
     }
@@ -137,7 +139,7 @@ impl HostAccess {
     }
 }
 
-/// Whether the host may read or write a tensor around a run of a segment.
+/// Whether the host may read or write a tensor before or after a run of a segment.
 fn is_seen(plan: &Plan, id: TensorId, segment: SegmentId) -> bool {
     let tensor = plan.schedule.tensors.get(id);
     match tensor.scope {

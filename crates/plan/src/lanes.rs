@@ -1,6 +1,6 @@
-//! Lanes: queues of a device that run side by side. Steps of one lane run in order; a step waits
-//! for steps of other lanes that it names. Here the waits are derived from operands, and the order
-//! that they make says which tensors may have the same bytes.
+//! Lanes: queues of a device that run concurrently. Steps of one lane run in order, and a step
+//! waits for the steps of other lanes that it names. This module derives the waits from operands,
+//! and decides from the resulting order which tensors may share bytes.
 
 #[cfg(test)]
 use crate::lifetimes::Live;
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 macro_rules! lanes {
     ($($(#[$doc:meta])* $lane:ident = $name:literal),+ $(,)?) => {
-        /// A queue of the device. A segment starts when the one before it has ended on all lanes.
+        /// A queue of the device. A segment starts when the previous one has ended on all lanes.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Lane { $($(#[$doc])* $lane),+ }
 
@@ -43,14 +43,14 @@ impl Lane {
     }
 }
 
-/// By lane, a number of steps of the segment: all steps of that lane before this index have ended.
+/// By lane, an index of the segment's steps: all steps of that lane before the index have ended.
 pub(crate) type Clock = [usize; Lane::COUNT];
 
 fn later(a: Clock, b: Clock) -> Clock {
     std::array::from_fn(|lane| a[lane].max(b[lane]))
 }
 
-/// By lane, the index behind the latest step that touched a byte.
+/// By lane, one past the latest step that touched a byte.
 #[derive(Clone, Copy, Debug, Default)]
 struct Touched {
     written: Clock,
@@ -58,8 +58,8 @@ struct Touched {
     touched: Clock,
 }
 
-/// Adds the waits that operands make necessary to those that are there, and leaves out what the
-/// order of the lane or another wait implies.
+/// Adds the waits that operands require to the explicit ones, and leaves out those that the order
+/// of the lane or another wait already implies.
 pub(crate) fn derive_waits(tensors: &Tensors, steps: &mut [Step]) {
     if steps.iter().all(|step| step.lane == Lane::Compute) {
         return;
@@ -74,7 +74,7 @@ pub(crate) fn derive_waits(tensors: &Tensors, steps: &mut [Step]) {
             needed[lanes[wait]] = needed[lanes[wait]].max(wait + 1);
         }
         let mut clock = latest[lanes[index]];
-        // From the latest on: only a later step can imply an earlier one.
+        // From the latest to the earliest: only a later step can imply an earlier one.
         let mut others: Vec<usize> = (0..Lane::COUNT).filter(|&l| l != lanes[index]).collect();
         others.sort_unstable_by_key(|&lane| std::cmp::Reverse(needed[lane]));
         for lane in others {
@@ -89,8 +89,7 @@ pub(crate) fn derive_waits(tensors: &Tensors, steps: &mut [Step]) {
     }
 }
 
-/// Notes what a step touches and gives, by lane, the index behind the step that must have ended
-/// before.
+/// Records what a step touches. Returns, by lane, one past the last step that must end before it.
 fn touch(
     tensors: &Tensors,
     touched: &mut BTreeMap<TensorId, Ranges<Touched>>,
@@ -114,7 +113,7 @@ fn touch(
     needed
 }
 
-/// For each step, what has ended when it begins.
+/// For each step, what has certainly ended when it begins.
 fn clocks(steps: &[Step]) -> Vec<Clock> {
     let mut latest = [[0; Lane::COUNT]; Lane::COUNT];
     let mut ended: Vec<Clock> = Vec::with_capacity(steps.len());
@@ -134,14 +133,14 @@ fn clocks(steps: &[Step]) -> Vec<Clock> {
 /// When a tensor is in use, on all lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Extent {
-    /// What has ended when its first use begins, whichever lane that is on.
+    /// What has ended when its first use begins, on whichever lane that is.
     starts: Clock,
-    /// By lane, the index behind its last use.
+    /// By lane, one past its last use.
     ends: Clock,
 }
 
 impl Extent {
-    /// Of a tensor in a segment with one lane.
+    /// The extent of a tensor in a segment with one lane.
     #[cfg(test)]
     pub(crate) fn on_one_lane(live: Live) -> Extent {
         let (mut starts, mut ends) = ([0; Lane::COUNT], [0; Lane::COUNT]);
@@ -149,13 +148,13 @@ impl Extent {
         Extent { starts, ends }
     }
 
-    /// Whether every use of this tensor has ended before any use of the other begins: only then may
-    /// the other have its bytes.
+    /// Whether every use of this tensor has ended before any use of the other begins. Only then may
+    /// the other reuse its bytes.
     pub(crate) fn is_before(&self, other: &Extent) -> bool {
         (0..Lane::COUNT).all(|lane| self.ends[lane] <= other.starts[lane])
     }
 
-    /// Whether the tensors need bytes of their own.
+    /// Whether the tensors must not share bytes.
     pub(crate) fn meets(&self, other: &Extent) -> bool {
         !self.is_before(other) && !other.is_before(self)
     }
@@ -174,8 +173,8 @@ impl Order {
         Order { clocks: clocks(steps), lanes: Lane::ALL.map(of) }
     }
 
-    /// The last step that does not wait for the end of a tensor's use. A tensor whose first use
-    /// comes later may have the bytes.
+    /// The last step that may run before a tensor's last use has ended. A tensor whose first use
+    /// comes later may reuse the bytes.
     pub(crate) fn reach(&self, extent: &Extent) -> usize {
         let waits_not = |&step: &usize| {
             (0..Lane::COUNT).any(|lane| extent.ends[lane] > self.clocks[step][lane])
@@ -187,8 +186,8 @@ impl Order {
         self.lanes.iter().filter_map(last_of).max().unwrap_or(0)
     }
 
-    /// When the tensors that belong to a segment alone are in use, by owner of the bytes. The host
-    /// uses inputs before all steps and outputs after all of them.
+    /// When each tensor that belongs to a segment alone is in use. Views count for the tensor that
+    /// owns the bytes. The host uses inputs before all steps and outputs after all of them.
     pub(crate) fn extents(
         &self,
         schedule: &Schedule,

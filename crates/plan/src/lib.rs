@@ -1,10 +1,10 @@
 //! The program: a training step as data.
 //!
-//! A [`schedule::Schedule`] is an ordered list of steps over typed tensors. Everything else is a
-//! function of it: [`lifetimes`] says when each tensor is alive, [`arena`] gives each an address,
-//! [`mod@verify`] proves that no step can meet another tensor's bytes, [`report`] prints the bill,
-//! and a [`backend::Backend`] executes what was proved. Nothing here knows a device, a file, a
-//! clock or a setting.
+//! A [`schedule::Schedule`] is an ordered list of steps over typed tensors. Everything else is
+//! computed from it: [`lifetimes`] says when each tensor is alive, [`arena`] gives each tensor an
+//! address, [`mod@verify`] proves that no step touches another tensor's bytes, [`report`] prints
+//! the bill of memory, and a [`backend::Backend`] executes the proved plan. This crate knows no
+//! device, file, clock or setting.
 //!
 //! ```
 //! use fitgpt_plan::ops::{Gelu, GeluKind, Op};
@@ -25,29 +25,29 @@
 //! ```
 #![forbid(unsafe_code)]
 
-pub mod arena;
-pub mod backend;
 pub mod bytes;
-pub mod cost;
-pub mod defect;
-pub mod hardware;
-pub mod error;
-pub mod fnv;
-pub mod gpu_scratch;
-pub mod half;
-pub mod host_access;
+pub mod tensor;
+pub mod ops;
+pub mod schedule;
+pub mod recompute;
 pub mod lanes;
 pub mod lifetimes;
-pub mod op_times;
-pub mod ops;
+pub mod arena;
+pub mod verify;
 mod races;
 mod ranges;
-pub mod recompute;
+pub mod defect;
 pub mod report;
-pub mod schedule;
+pub mod fnv;
+pub mod backend;
 pub mod step_state;
-pub mod tensor;
-pub mod verify;
+pub mod host_access;
+pub mod gpu_scratch;
+pub mod hardware;
+pub mod cost;
+pub mod op_times;
+pub mod half;
+pub mod error;
 
 pub use arena::{Placement, Plan, SegmentLayout};
 pub use backend::{Backend, BackendError, NoScratch, Scratch, StepInputs};

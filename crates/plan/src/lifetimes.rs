@@ -1,12 +1,13 @@
-//! When each tensor of a segment is alive: from its first access to its last. Inputs live from the
-//! start, outputs to the end. A view's accesses count for the tensor that owns the bytes.
+//! When each tensor of a segment is alive: from its first access to its last. Inputs are alive from
+//! the first step, outputs to the last. Accesses through a view count for the tensor that owns the
+//! bytes.
 
 use crate::bytes::Bytes;
 use crate::schedule::{Schedule, SegmentId};
 use crate::tensor::{Io, Scope, TensorId};
 use std::collections::BTreeMap;
 
-/// First and last step at which a tensor's bytes must be its own, both inclusive.
+/// The first and last step, both inclusive, at which no other tensor may use a tensor's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Live {
     /// Index of the first step.
@@ -16,7 +17,7 @@ pub struct Live {
 }
 
 impl Live {
-    /// Whether two tensors are alive at one step.
+    /// Whether there is a step at which both tensors are alive.
     pub fn meets(&self, other: &Live) -> bool {
         self.first <= other.last && other.first <= self.last
     }
@@ -27,7 +28,8 @@ impl Live {
     }
 }
 
-/// Lifetimes of the tensors that belong to this segment alone, by owner of the bytes.
+/// Lifetimes of the tensors that belong to this segment alone. Views count for the tensor that owns
+/// the bytes.
 pub fn lifetimes(schedule: &Schedule, segment: SegmentId) -> BTreeMap<TensorId, Live> {
     let steps = &schedule.segment(segment).steps;
     let end = steps.len().saturating_sub(1);
@@ -52,7 +54,7 @@ pub fn lifetimes(schedule: &Schedule, segment: SegmentId) -> BTreeMap<TensorId, 
     lives
 }
 
-/// From the first step that touches a tensor to the last, whoever's steps they are.
+/// For each tensor, the first and the last step that touches it, whichever steps these are.
 pub fn first_to_last(touched: impl Iterator<Item = Vec<TensorId>>) -> BTreeMap<TensorId, Live> {
     let mut lives: BTreeMap<TensorId, Live> = BTreeMap::new();
     for (index, tensors) in touched.enumerate() {
@@ -64,8 +66,8 @@ pub fn first_to_last(touched: impl Iterator<Item = Vec<TensorId>>) -> BTreeMap<T
     lives
 }
 
-/// Aligned bytes alive at each step, tensors that outlive the segment not counted.
-/// `None` when a sum does not fit.
+/// Aligned bytes alive at each step, without the tensors that outlive the segment. `None` when a
+/// sum does not fit.
 pub fn live_bytes(
     schedule: &Schedule,
     segment: SegmentId,
@@ -75,7 +77,7 @@ pub fn live_bytes(
     sums(lives, steps, |tensor| schedule.tensors.bytes(tensor).aligned())
 }
 
-/// Bytes alive at each of so many steps, each tensor with the size it takes.
+/// Bytes alive at each of `steps` steps, given the size and the lifetime of each tensor.
 pub fn sums(
     lives: &BTreeMap<TensorId, Live>,
     steps: usize,

@@ -1,6 +1,6 @@
-//! Measured times of steps: where a device has some, predictions use them instead of its rates. A
-//! step that was measured as it is takes its own time; another of the same op is corrected by what
-//! the op's measured steps were off.
+//! Measured times of steps. Where a device has measurements, predictions use them instead of its
+//! rates. A step that was itself measured gets its measured time. Other steps of the same op get
+//! their prediction, corrected by the average error of the op's measured steps.
 
 use crate::ops::Op;
 use crate::tensor::{Role, Tensors};
@@ -12,26 +12,27 @@ use std::fmt::Write as _;
 pub struct OpTimes {
     /// Seconds by [`key`].
     pub steps: BTreeMap<String, f64>,
-    /// Seconds measured and seconds predicted, summed by op: what another step of the op is
-    /// corrected by. As sums, so that what is large decides, and not what was measured last.
+    /// Measured and predicted seconds, summed by op. Their ratio corrects other steps of the op.
+    /// Because they are sums, the large steps decide, not the latest measurement.
     pub sums: BTreeMap<String, [f64; 2]>,
 }
 
 /// One measured step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
-    /// What it is.
+    /// Identifies the step, see [`key`].
     pub key: String,
     /// Its op.
     pub op: &'static str,
     /// Seconds it took.
     pub measured: f64,
-    /// Seconds that rates alone give it.
+    /// Seconds that the cost model predicts from rates alone.
     pub predicted: f64,
 }
 
 impl OpTimes {
-    /// From samples; of several of one kind the quickest counts, the others were disturbed.
+    /// From samples. Of several samples with the same key the fastest counts, because the others
+    /// were disturbed by other work.
     pub fn new(samples: &[Sample]) -> OpTimes {
         let mut quickest: BTreeMap<&str, &Sample> = BTreeMap::new();
         for sample in samples {
@@ -50,7 +51,7 @@ impl OpTimes {
         OpTimes { steps, sums }
     }
 
-    /// Takes in what was measured at another time.
+    /// Adds measurements made at another time.
     pub fn join(&mut self, other: &OpTimes) {
         self.steps.extend(other.steps.clone());
         for (op, [measured, predicted]) in &other.sums {
@@ -64,7 +65,7 @@ impl OpTimes {
         self.steps.is_empty()
     }
 
-    /// Seconds of a step to which rates alone give `predicted`.
+    /// Seconds of a step for which rates alone predict `predicted`.
     pub fn seconds(&self, op: &Op, tensors: &Tensors, predicted: f64) -> f64 {
         if self.is_empty() {
             return predicted;
@@ -79,13 +80,13 @@ impl OpTimes {
     }
 }
 
-/// What decides how long a step takes: its op with its attributes, and types and shapes of its
-/// operands. Scratch and names are not part of it.
+/// Identifies everything that decides how long a step takes: its op, its attributes, and the types
+/// and shapes of its operands. Scratch and names are not part of it.
 pub fn key(op: &Op, tensors: &Tensors) -> String {
     let operation = op.operation();
     let mut text = operation.name().to_string();
     for attribute in operation.attributes() {
-        // Which layer's mask it is or where a window starts does not change the time.
+        // The time does not depend on which layer's mask it is or where a window starts.
         if !attribute.starts_with("first=") {
             let _ = write!(text, " {attribute}");
         }

@@ -1,5 +1,6 @@
-//! Races, found from lanes and waits alone: every byte remembers who touched it last on each lane,
-//! and whoever touches it next must come after them. Derived waits and placement are not asked.
+//! Finds races from lanes and waits alone. Every byte records which step touched it last on each
+//! lane, and the next step that touches it must come after those. This check does not rely on
+//! derived waits or placement.
 
 use crate::lanes::Lane;
 use crate::ops::Access;
@@ -7,17 +8,17 @@ use crate::ranges::Ranges;
 use crate::schedule::Step;
 use crate::verify::Touch;
 
-/// Two steps without an order that touch the same bytes, one of them to write.
+/// Two steps that touch the same bytes and have no order, although at least one of them writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Race {
     pub(crate) first: usize,
     pub(crate) second: usize,
 }
 
-/// By lane: the number of the last step, counted from 1, or 0 for none.
+/// By lane: the number of the last step, counted from 1; 0 for none.
 type Last = [usize; Lane::ALL.len()];
 
-/// Who touched a byte last.
+/// Which steps touched a byte last.
 #[derive(Clone, Copy, Debug, Default)]
 struct Past {
     wrote: Last,
@@ -29,7 +30,7 @@ pub(crate) fn is_wait_sound(steps: &[Step], step: usize, wait: usize) -> bool {
     wait < step && steps[wait].lane != steps[step].lane
 }
 
-/// The races of a segment. `touches` gives what each step touches.
+/// All races of a segment. `touches` lists the bytes that each step touches.
 pub(crate) fn races(steps: &[Step], touches: &[Vec<Touch>]) -> Vec<Race> {
     let mut races = Vec::new();
     if steps.iter().all(|step| step.lane == steps[0].lane) {
@@ -62,8 +63,8 @@ pub(crate) fn races(steps: &[Step], touches: &[Vec<Touch>]) -> Vec<Race> {
     races
 }
 
-/// By lane, the last step that has surely ended when a step begins: those that its predecessor on
-/// the lane and the steps it waits for have seen the end of, and these themselves.
+/// By lane, the last step that has certainly ended when a step begins: its predecessor on the lane,
+/// the steps it waits for, and all that had ended before those.
 fn seen_by(steps: &[Step], seen: &[Last], step: usize) -> Last {
     let predecessor = (0..step).rev().find(|&other| steps[other].lane == steps[step].lane);
     let waits = steps[step].waits.iter().copied().filter(|&w| is_wait_sound(steps, step, w));

@@ -1,9 +1,10 @@
-//! A value for every byte of a line: what is the same for neighbours is kept once.
+//! A value for every byte of an address range. Neighbouring bytes with the same value share one
+//! entry.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Disjoint ranges with a value each. Bytes that nobody has changed have the default.
+/// Disjoint ranges with one value each. Bytes that were never changed have the default.
 #[derive(Debug, Default)]
 pub(crate) struct Ranges<T> {
     /// Start → (end, value).
@@ -11,7 +12,8 @@ pub(crate) struct Ranges<T> {
 }
 
 impl<T: Copy + Default> Ranges<T> {
-    /// Changes the value of every byte in a range; `change` is called once for each part of it.
+    /// Changes the value of every byte in a range. `change` is called once for each part with one
+    /// value.
     pub(crate) fn change(&mut self, range: Range<u64>, mut change: impl FnMut(&mut T)) {
         self.cut(range.start);
         self.cut(range.end);
@@ -33,7 +35,7 @@ impl<T: Copy + Default> Ranges<T> {
         }
     }
 
-    /// Makes a part end here.
+    /// Splits the part that contains this byte, so that one part ends here.
     fn cut(&mut self, at: u64) {
         let below = self.parts.range_mut(..at).next_back();
         if let Some((_, (end, value))) = below.filter(|(_, (end, _))| *end > at) {

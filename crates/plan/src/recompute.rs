@@ -1,8 +1,9 @@
-//! Recompute as a rewrite: tensors that the backward would read from the forward are not kept; the
-//! steps that made them are put in again, in front of the first backward step that wants them. The
-//! same op on the same inputs gives the same bits, so only memory and time change. Where the only
-//! reader is a weight's gradient and the gradient's own next step passes over the same numbers,
-//! that step makes the tensor again on its way (the re-emitting form), and the reader waits for it.
+//! Recompute as a rewrite of the schedule. The forward does not keep some tensors that the backward
+//! reads. Instead, the steps that make them are inserted again, before the first backward step that
+//! reads them. The same op on the same inputs gives the same bits, so only memory and time change.
+//! One case is cheaper: the tensor is read only by a weight's gradient, and the step after the
+//! input's gradient passes over the same numbers anyway. Then that step makes the tensor again as
+//! it goes (the re-emitting form), and the weight's gradient runs after it.
 
 use crate::error::PlanError;
 use crate::lanes::derive_waits;
@@ -13,8 +14,8 @@ use crate::schedule::{Pass, Schedule, SegmentId, Step};
 use crate::tensor::{Role, Scope, TensorId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Rewrites a segment so that `dropped` are made again in the backward. What the inserted steps
-/// need and nobody keeps is made again too.
+/// Rewrites a segment so that the backward makes the `dropped` tensors again. Tensors that the
+/// inserted steps need and that were not kept are made again too.
 pub fn recompute(
     schedule: &mut Schedule,
     segment: SegmentId,
@@ -24,7 +25,7 @@ pub fn recompute(
         return Ok(());
     }
     let mut steps = std::mem::take(&mut schedule.segment_mut(segment).steps);
-    // Indexes change: waits are derived again at the end.
+    // Indexes change, so waits are derived again at the end.
     steps.iter_mut().for_each(|step| step.waits.clear());
     let split = steps.iter().position(|step| step.pass != Pass::Forward).unwrap_or(steps.len());
     let (forward, backward) = steps.split_at(split);
@@ -56,8 +57,8 @@ pub fn recompute(
     Ok(())
 }
 
-/// The segment's tensors that the backward finds as the forward left them: all it reads or writes
-/// itself, but for those dropped.
+/// The segment's tensors that the backward finds as the forward left them: those that it reads or
+/// writes itself, except the dropped ones.
 fn kept(
     schedule: &Schedule,
     segment: SegmentId,
@@ -74,7 +75,7 @@ fn reads(op: &Op) -> Vec<TensorId> {
     operands.filter(|operand| operand.access != Access::Write).map(|o| o.tensor).collect()
 }
 
-/// Whether an op makes a tensor.
+/// Whether an op writes a tensor.
 fn writes(op: &Op, tensor: TensorId) -> bool {
     let operands = op.operation().operands();
     operands.iter().any(|operand| operand.tensor == tensor && operand.access == Access::Write)
@@ -85,25 +86,25 @@ fn touches(step: &Step, tensor: TensorId) -> bool {
     step.operands().iter().any(|o| o.tensor == tensor && o.access != Access::Write)
 }
 
-/// A segment while it is rewritten.
+/// A segment during the rewrite.
 struct Rewrite<'a> {
     schedule: &'a mut Schedule,
     segment: SegmentId,
     forward: &'a [Step],
     kept: BTreeSet<TensorId>,
-    /// Where a dropped tensor stands since it was made again.
+    /// For each dropped tensor that was made again, the tensor that now holds it.
     made: BTreeMap<TensorId, TensorId>,
     out: Vec<Step>,
 }
 
 impl Rewrite<'_> {
-    /// Whether a tensor needs nothing: it is kept, outlives the segment, or was made already.
+    /// Whether a tensor is available: it is kept, outlives the segment, or was already made again.
     fn is_there(&self, tensor: TensorId) -> bool {
         let outlives = self.schedule.tensors.get(tensor).scope != Scope::Segment(self.segment);
         outlives || self.kept.contains(&tensor) || self.made.contains_key(&tensor)
     }
 
-    /// Puts in the steps that make a tensor again, those that it needs first.
+    /// Inserts the steps that make a tensor again, after the steps that make their inputs.
     fn make(&mut self, tensor: TensorId, depth: usize) -> Result<(), PlanError> {
         if self.is_there(tensor) {
             return Ok(());
@@ -132,8 +133,9 @@ impl Rewrite<'_> {
         Ok(())
     }
 
-    /// A weight's gradient, the input's, and the next step of that one, where the input was dropped
-    /// and the third can make it again. Gives how many steps were taken.
+    /// Rewrites three steps where possible: a weight's gradient, the input's gradient, and the next
+    /// step on that gradient, if the input was dropped and the third step can make it again.
+    /// Returns how many steps it consumed.
     fn re_emit(&mut self, rest: &[Step]) -> Result<Option<usize>, PlanError> {
         let [weight, input, next, behind @ ..] = rest else {
             return Ok(None);
@@ -187,7 +189,7 @@ impl Rewrite<'_> {
         Ok(Some(3))
     }
 
-    /// A tensor like the one that was dropped.
+    /// Adds a tensor like the dropped one.
     fn copy_of(&mut self, tensor: TensorId) -> Result<(), PlanError> {
         let mut copy = self.schedule.tensors.get(tensor).clone();
         copy.name = format!("{} again", copy.name);
@@ -196,7 +198,7 @@ impl Rewrite<'_> {
         Ok(())
     }
 
-    /// Lets a step use what was made again.
+    /// Replaces dropped tensors in an op by those that were made again.
     fn redirect(&self, op: &mut Op) {
         for tensor in op.operation_mut().tensors_mut() {
             if let Some(copy) = self.made.get(tensor) {

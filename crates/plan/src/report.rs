@@ -1,5 +1,5 @@
-//! The bill: what the arena holds at the fullest step of each segment, by role and by
-//! tensor; and the listing, the whole plan as text that a reviewer can diff.
+//! The bill: what the arena holds at the fullest step of each segment, by role and by tensor. And
+//! the listing: the whole plan as text that a reviewer can diff.
 
 use crate::arena::{Placement, Plan};
 use crate::bytes::Bytes;
@@ -32,7 +32,7 @@ pub struct BillSegment {
     pub peak_step: (usize, &'static str),
     /// Aligned bytes alive there.
     pub peak: Bytes,
-    /// End of its highest tensor: what it needs of the arena.
+    /// End of its highest tensor, that is, how much of the arena it uses.
     pub top: Bytes,
     /// The peak by role, in the order of [`Role::ALL`], zeros left out.
     pub by_role: Vec<(Role, Bytes)>,
@@ -47,9 +47,9 @@ pub struct BillSegment {
 /// What a plan costs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bill {
-    /// Planned, and so allocated, bytes.
+    /// Planned bytes, which are exactly the bytes allocated.
     pub arena_bytes: Bytes,
-    /// What no layout could undercut.
+    /// No layout could be smaller than this.
     pub lower_bound: Bytes,
     /// Hash of the listing.
     pub hash: u64,
@@ -110,7 +110,7 @@ fn bill_segment(plan: &Plan, id: SegmentId) -> BillSegment {
     }
 }
 
-/// Aligned bytes of the arena that are in use at each step of a segment, what outlives it included.
+/// Aligned bytes of the arena in use at each step of a segment, including tensors that outlive it.
 pub fn live_bytes(plan: &Plan, segment: SegmentId) -> Vec<u64> {
     let steps = plan.schedule.segment(segment).steps.len();
     let mut change = vec![0i128; steps + 1];
@@ -132,8 +132,8 @@ pub fn live_bytes(plan: &Plan, segment: SegmentId) -> Vec<u64> {
         .collect()
 }
 
-/// The whole plan as text: windows, then for each segment tensors with their places and lives, and
-/// steps with their operands (`=` written, `+` updated) and attributes.
+/// The whole plan as text: views first, then for each segment its tensors with offsets and
+/// lifetimes, and its steps with their operands (`=` written, `+` updated) and attributes.
 pub fn listing(plan: &Plan) -> String {
     let mut text = String::new();
     let tensors = &plan.schedule.tensors;
@@ -184,8 +184,8 @@ fn list_step(plan: &Plan, step: &Step, text: &mut String) {
     if !attributes.is_empty() {
         let _ = write!(text, "  [{}]", attributes.join(" "));
     }
-    // Most plans have one lane and no waits; they are listed as before there were lanes, and so
-    // keep their hash.
+    // Most plans have one lane and no waits. Their listing says nothing about lanes, so that the
+    // hashes of old plans stay valid.
     if step.lane != Lane::Compute {
         let _ = write!(text, "  on {}", step.lane.name());
     }
@@ -219,23 +219,23 @@ fn list_placement(plan: &Plan, place: &Placement, text: &mut String) {
     );
 }
 
-/// FNV-1a over the listing, which holds all that is executed: two plans that execute differently
-/// differ here, and no name inside this program is part of it.
+/// FNV-1a over the listing, which contains everything that is executed. Plans that execute
+/// differently have different hashes; names of Rust items are not part of it.
 pub fn hash(plan: &Plan) -> u64 {
     Fnv::of(listing(plan))
 }
 
-/// The same over what a phase computes alone: ops, their attributes, their operands' names and
-/// shapes, in order. Where tensors stand, scratch and the other phases are not part of it, nor are
-/// the attributes in `unsaid`: an attribute that joins an op with the value that it always had
-/// leaves the hash of a checkpoint as it is.
-pub fn steps_hash(schedule: &Schedule, phase: Phase, unsaid: &[String]) -> u64 {
+/// FNV-1a over what one phase computes: its ops in order, with their attributes and the names,
+/// types and shapes of their operands. Offsets, scratch and other phases are not part of it, nor
+/// are the attributes in `implied`. So when an op gets a new attribute whose default is its old
+/// behaviour, hashes in old checkpoints stay valid.
+pub fn steps_hash(schedule: &Schedule, phase: Phase, implied: &[String]) -> u64 {
     let mut text = String::new();
     for segment in schedule.segments.iter().filter(|segment| segment.phase == phase) {
         for step in &segment.steps {
             let op = step.op.operation();
             let mut attributes = op.attributes();
-            attributes.retain(|attribute| !unsaid.contains(attribute));
+            attributes.retain(|attribute| !implied.contains(attribute));
             let _ = write!(text, "{} {}", op.name(), attributes.join(" "));
             for operand in op.operands() {
                 let tensor = schedule.tensors.get(operand.tensor);

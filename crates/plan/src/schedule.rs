@@ -1,5 +1,6 @@
-//! The schedule: ordered steps over typed tensors, in segments, and the builders that make it.
-//! Backward steps come from a walk over the forward steps in reverse, each op emitting its own.
+//! The schedule: ordered steps over typed tensors, grouped into segments, and the builders that
+//! make it. The builder derives the backward: it walks the forward steps in reverse, and each op
+//! emits its own backward steps.
 
 use crate::backend::{NoScratch, Scratch};
 use crate::bytes::Bytes;
@@ -24,27 +25,27 @@ impl SegmentId {
 /// Which part of a training step a step belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Pass {
-    /// Towards the loss.
+    /// From tokens to the loss.
     Forward,
-    /// Back from it.
+    /// From the loss to the gradients.
     Backward,
-    /// Parameters change.
+    /// The optimizer changes the parameters.
     Update,
 }
 
-/// One op at its place. Steps of a lane run in order; a step also waits for those it names. Running
-/// all steps in the order of the list satisfies every wait.
+/// One op and where it runs. Steps of a lane run in order, and a step also waits for the steps that
+/// it names. Running all steps in the order of the list satisfies every wait.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
-    /// What is done.
+    /// What to do.
     pub op: Op,
-    /// For which transformer layer.
+    /// The transformer layer it belongs to.
     pub layer: Option<u32>,
-    /// In which pass.
+    /// The pass it belongs to.
     pub pass: Pass,
-    /// On which lane.
+    /// The lane it runs on.
     pub lane: Lane,
-    /// Indexes of earlier steps on other lanes that must have ended.
+    /// Indexes of earlier steps on other lanes that must end before this one starts.
     pub waits: Vec<usize>,
 }
 
@@ -55,18 +56,18 @@ impl Step {
     }
 }
 
-/// Steps that run as one unit: one slice's forward and backward, the update, an eval batch, …
+/// Steps that run as a unit: forward and backward of one slice, the update, an evaluation batch, …
 #[derive(Clone, Debug, PartialEq)]
 pub struct Segment {
     /// Unique name.
     pub name: String,
     /// The part of the run it belongs to.
     pub phase: Phase,
-    /// In order.
+    /// In the order in which they run.
     pub steps: Vec<Step>,
 }
 
-/// The whole program: every segment of a run over one table of tensors.
+/// The whole program: every segment of a run, over one table of tensors.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Schedule {
     /// All tensors.
@@ -86,7 +87,7 @@ impl Schedule {
         &self.segments[id.0]
     }
 
-    /// The same, for a rewrite.
+    /// As [`Schedule::segment`], to rewrite it.
     pub(crate) fn segment_mut(&mut self, id: SegmentId) -> &mut Segment {
         &mut self.segments[id.0]
     }
@@ -97,7 +98,8 @@ impl Schedule {
         self.segment(id).steps.iter().map(work).fold(0, u64::saturating_add)
     }
 
-    /// Whether a tensor keeps its bytes while the segment runs, whatever the steps do.
+    /// Whether a tensor keeps its bytes for the whole time a segment runs, even when no step of the
+    /// segment uses it.
     pub fn is_held(&self, tensor: TensorId, segment: SegmentId) -> bool {
         match self.tensors.get(tensor).scope {
             Scope::Run | Scope::Host => true,
@@ -107,16 +109,17 @@ impl Schedule {
     }
 }
 
-/// Makes a schedule: run-wide tensors first, then segments.
+/// Builds a schedule: first the run-wide tensors, then the segments.
 #[derive(Debug)]
 pub struct ScheduleBuilder {
     tensors: Tensors,
     segments: Vec<Segment>,
     scratch: Rc<dyn Scratch>,
-    /// The backend's scratch, shared by all steps; as large as the largest of them needs.
+    /// The backend's workspace, one tensor that all steps share. It is as large as the largest
+    /// request.
     workspace: Option<TensorId>,
-    /// How often each name was given: by run-wide tensors, and with those of the segment being
-    /// built. Names are what listings and hashes are made of, so none is given twice.
+    /// How often each name was used: by run-wide tensors, and by those plus the tensors of the
+    /// segment being built. Listings and hashes identify tensors by name, so names must be unique.
     run_names: HashMap<String, u32>,
     names: HashMap<String, u32>,
     segment_names: HashMap<String, u32>,
@@ -129,12 +132,12 @@ impl Default for ScheduleBuilder {
 }
 
 impl ScheduleBuilder {
-    /// Nothing yet, for a backend without scratch.
+    /// An empty schedule for a backend without scratch.
     pub fn new() -> ScheduleBuilder {
         ScheduleBuilder::default()
     }
 
-    /// Nothing yet, for a backend with this scratch.
+    /// An empty schedule for a backend with this scratch.
     pub fn with_scratch(scratch: Rc<dyn Scratch>) -> ScheduleBuilder {
         ScheduleBuilder {
             tensors: Tensors::default(),
@@ -147,7 +150,7 @@ impl ScheduleBuilder {
         }
     }
 
-    /// Adds a tensor that outlives segments. A name given again gets a number: `x`, `x#2`, …
+    /// Adds a tensor that outlives segments. A repeated name gets a number: `x`, `x#2`, …
     pub fn tensor(&mut self, mut tensor: Tensor) -> Result<TensorId, PlanError> {
         let given = tensor.name.clone();
         tensor.name = numbered(&self.run_names, &given);
@@ -156,7 +159,7 @@ impl ScheduleBuilder {
         Ok(id)
     }
 
-    /// A run-wide tensor that owns its bytes.
+    /// Adds a run-wide tensor that owns its bytes.
     pub fn run_tensor(
         &mut self,
         name: &str,
@@ -167,7 +170,8 @@ impl ScheduleBuilder {
         self.held_tensor(name, dtype, shape, role, Scope::Run)
     }
 
-    /// The same in the memory that a scope says, the device's or the host's.
+    /// As [`ScheduleBuilder::run_tensor`], in the memory that `scope` names: the device's or the
+    /// host's.
     pub fn held_tensor(
         &mut self,
         name: &str,
@@ -180,7 +184,7 @@ impl ScheduleBuilder {
         self.tensor(Tensor { name, dtype, shape, role, scope, layer, io, view })
     }
 
-    /// A named window into a run-wide tensor, of the same type.
+    /// Adds a named view into a run-wide tensor, of the same element type.
     pub fn window(
         &mut self,
         name: &str,
@@ -194,12 +198,12 @@ impl ScheduleBuilder {
         self.tensor(Tensor { name: name.to_string(), shape, layer, view, ..parent })
     }
 
-    /// The table so far.
+    /// The tensors added so far.
     pub fn tensors(&self) -> &Tensors {
         &self.tensors
     }
 
-    /// Opens the next segment.
+    /// Starts the next segment.
     pub fn segment(&mut self, name: &str, phase: Phase) -> SegmentBuilder<'_> {
         let id = SegmentId(self.segments.len());
         self.names.clear();
@@ -210,7 +214,7 @@ impl ScheduleBuilder {
         SegmentBuilder { builder: self, id, layer: None, pass: Pass::Forward, waits }
     }
 
-    /// The finished schedule, with the waits that operands make necessary.
+    /// Returns the schedule, with the waits that the steps' operands require.
     pub fn finish(mut self) -> Schedule {
         for segment in &mut self.segments {
             derive_waits(&self.tensors, &mut segment.steps);
@@ -219,7 +223,7 @@ impl ScheduleBuilder {
     }
 }
 
-/// The name, with a number behind it if it was given before.
+/// The name, followed by a number if it was used before.
 fn numbered(given: &HashMap<String, u32>, name: &str) -> String {
     with_number(given.get(name).copied().unwrap_or(0), name)
 }
@@ -238,22 +242,22 @@ pub struct SegmentBuilder<'a> {
     id: SegmentId,
     layer: Option<u32>,
     pass: Pass,
-    /// By lane: what its next step waits for, beside what its operands make necessary.
+    /// By lane: explicit waits of its next step, in addition to those that operands require.
     waits: [Vec<usize>; Lane::COUNT],
 }
 
 impl SegmentBuilder<'_> {
-    /// Following tensors and steps belong to this layer.
+    /// Tensors and steps added from now on belong to this layer.
     pub fn set_layer(&mut self, layer: Option<u32>) {
         self.layer = layer;
     }
 
-    /// Following steps belong to this pass.
+    /// Steps added from now on belong to this pass.
     pub fn set_pass(&mut self, pass: Pass) {
         self.pass = pass;
     }
 
-    /// A tensor of this segment that only steps touch.
+    /// Adds a tensor of this segment that only steps touch.
     pub fn local(
         &mut self,
         name: &str,
@@ -264,8 +268,8 @@ impl SegmentBuilder<'_> {
         self.host_tensor(name, dtype, shape, role, Io::Device)
     }
 
-    /// A tensor of this segment that the host may touch before or after it runs. A name given again
-    /// gets a number: `workspace`, `workspace#2`, …
+    /// Adds a tensor of this segment that the host may touch before or after it runs. A repeated
+    /// name gets a number: `workspace`, `workspace#2`, …
     pub fn host_tensor(
         &mut self,
         name: &str,
@@ -278,7 +282,7 @@ impl SegmentBuilder<'_> {
             Some(layer) => format!("h.{layer}.{name}"),
             None => name.to_string(),
         };
-        // Names of the run count from where they stand now, without a copy of the table.
+        // The count continues from the run-wide one, so that the table of names need not be copied.
         let run_wide = || self.builder.run_names.get(&name).copied().unwrap_or(0);
         let given = self.builder.names.get(&name).copied().unwrap_or_else(run_wide);
         let unique = with_number(given, &name);
@@ -289,8 +293,8 @@ impl SegmentBuilder<'_> {
         Ok(id)
     }
 
-    /// A run-wide tensor that the host writes before this segment runs: nothing else ever touches
-    /// its bytes, so that it can be filled while another segment runs.
+    /// Adds a run-wide tensor that the host writes before this segment runs. It shares bytes with
+    /// nothing, so that the host can fill it while another segment runs.
     pub fn run_input(
         &mut self,
         name: &str,
@@ -319,12 +323,12 @@ impl SegmentBuilder<'_> {
         self.tensor(tensor).shape
     }
 
-    /// Checks the op's shape rule and appends it.
+    /// Checks the op's shape rule and appends the op as a step on the compute lane.
     pub fn push(&mut self, op: impl Into<Op>) -> Result<(), PlanError> {
         self.push_on(Lane::Compute, op)
     }
 
-    /// The same on a lane.
+    /// As [`SegmentBuilder::push`], on another lane.
     pub fn push_on(&mut self, lane: Lane, op: impl Into<Op>) -> Result<(), PlanError> {
         let op = op.into();
         op.check(&self.builder.tensors)?;
@@ -334,8 +338,8 @@ impl SegmentBuilder<'_> {
         Ok(())
     }
 
-    /// Lets the next step of a lane wait for all steps so far. What they have done with is free
-    /// then, and its bytes can be used by that lane.
+    /// Makes the next step of a lane wait for all steps so far. From then on, that lane can reuse
+    /// the bytes of tensors that those steps no longer need.
     pub fn join(&mut self, lane: Lane) {
         let steps = &self.builder.segments[self.id.0].steps;
         let last_of = |other: &Lane| steps.iter().rposition(|step| step.lane == *other);
@@ -343,8 +347,8 @@ impl SegmentBuilder<'_> {
         self.waits[lane.index()] = others.filter_map(last_of).collect();
     }
 
-    /// As [`SegmentBuilder::push`], for an op with a workspace: one run-wide tensor that all such
-    /// ops share, as large as the backend asks for the largest of them.
+    /// As [`SegmentBuilder::push`], for an op that needs a workspace. All such ops share one
+    /// run-wide tensor, as large as the largest workspace that the backend asks for.
     pub fn push_with_workspace<O: Into<Op>>(
         &mut self,
         make: impl FnOnce(TensorId) -> O,
@@ -365,9 +369,10 @@ impl SegmentBuilder<'_> {
         self.push(op)
     }
 
-    /// Emits the backward of every step so far, last first. `parameter_gradients` gives each
-    /// parameter's accumulator, `delivered` the gradients that are there before the walk starts.
-    /// Returns where the gradient of each tensor stands after it.
+    /// Emits the backward steps of every step so far, last step first. `parameter_gradients` maps
+    /// each parameter to its gradient accumulator; `delivered` holds the gradients that exist
+    /// before the walk starts. Returns which tensor holds the gradient of each tensor after the
+    /// walk.
     pub fn backward(
         &mut self,
         parameter_gradients: &BTreeMap<TensorId, TensorId>,
@@ -390,13 +395,13 @@ impl SegmentBuilder<'_> {
         Ok(backward.delivered)
     }
 
-    /// Closes the segment.
+    /// Ends the segment.
     pub fn finish(self) -> SegmentId {
         self.id
     }
 }
 
-/// What an op sees while it emits its backward.
+/// What an op sees and may do while it emits its backward steps.
 #[derive(Debug)]
 pub struct Backward<'a> {
     segment: SegmentBuilder<'a>,
@@ -406,13 +411,14 @@ pub struct Backward<'a> {
 }
 
 impl Backward<'_> {
-    /// The gradient of one of the op's results; an error if no later step has delivered it.
+    /// The gradient of one of the op's results, or an error if no later step has produced it.
     pub fn gradient_of(&self, op: &'static str, result: TensorId) -> Result<TensorId, PlanError> {
         self.delivered(result).ok_or_else(|| self.missing(op, "the gradient of", result))
     }
 
-    /// The same, for a step that changes it in place: an error if it is the gradient of another
-    /// tensor too, whose steps still have to read it.
+    /// As [`Backward::gradient_of`], for a step that changes the gradient in place. It is an error
+    /// if that tensor is also the gradient of another tensor, because later steps still have to
+    /// read it.
     pub fn own_gradient_of(
         &self,
         op: &'static str,
@@ -427,13 +433,14 @@ impl Backward<'_> {
         }
     }
 
-    /// The gradient of a tensor, if a later step has delivered one.
+    /// The gradient of a tensor, if a later step has produced one.
     pub fn delivered(&self, tensor: TensorId) -> Option<TensorId> {
         self.delivered.get(&tensor).copied()
     }
 
-    /// Says that a tensor's gradient stands in `gradient` once the op's steps have run; an error
-    /// if it stands elsewhere already, because then one of the two would be lost.
+    /// Records that `gradient` will hold the gradient of a tensor once the op's steps have run. It
+    /// is an error if the tensor already has its gradient elsewhere, because one of the two would
+    /// be lost.
     pub fn deliver(&mut self, tensor: TensorId, gradient: TensorId) -> Result<(), PlanError> {
         match self.delivered.insert(tensor, gradient) {
             Some(other) if other != gradient => {
@@ -443,7 +450,7 @@ impl Backward<'_> {
         }
     }
 
-    /// The accumulator of a parameter.
+    /// The gradient accumulator of a parameter.
     pub fn parameter_gradient(
         &self,
         op: &'static str,
@@ -453,7 +460,7 @@ impl Backward<'_> {
         found.ok_or_else(|| self.missing(op, "an accumulator for", parameter))
     }
 
-    /// A new tensor like `of` for its gradient, delivered at once.
+    /// Adds a tensor like `of` and records it as the gradient of `of`.
     pub fn new_gradient(&mut self, of: TensorId) -> Result<TensorId, PlanError> {
         let like = self.segment.builder.tensors.get(of);
         let name = format!("d_{}", like.name.rsplit('.').next().unwrap_or(&like.name));
@@ -463,7 +470,7 @@ impl Backward<'_> {
         Ok(gradient)
     }
 
-    /// An fp32 tensor that only this op's backward uses.
+    /// Adds an fp32 tensor that only this op's backward uses.
     pub fn scratch(&mut self, name: &str, shape: Shape, role: Role) -> Result<TensorId, PlanError> {
         self.segment.local(name, Dtype::F32, shape, role)
     }

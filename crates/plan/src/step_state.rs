@@ -1,14 +1,14 @@
-//! The step state: the scalars that live on the device between steps. One table says its fields;
-//! the struct, its words and what a device's compiler is told of it come from there.
+//! The step state: scalars that stay on the device between steps. One table lists its fields; the
+//! Rust struct, its words and the struct that a device's compiler sees are generated from it.
 
 use std::slice::{Iter, IterMut};
 
-/// How a field stands in the words of the state.
+/// How a field is stored in the words of the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StateWords {
-    /// A whole number in two words, the lower first.
+    /// An integer in two words, the lower first.
     Integer64,
-    /// A whole number.
+    /// An integer in one word.
     Integer,
     /// An f32.
     Float,
@@ -29,9 +29,9 @@ impl StateWords {
 /// A field of the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StateField {
-    /// Its name.
+    /// Its name, in Rust and on the device.
     pub name: &'static str,
-    /// How it stands in the words.
+    /// How it is stored.
     pub words: StateWords,
 }
 
@@ -108,7 +108,7 @@ macro_rules! step_state {
                 words: <$Type as StateValue>::WORDS,
             }),+];
 
-            /// The tensor's content.
+            /// As the words of its tensor.
             pub fn to_words(&self) -> [u32; StepState::WORDS] {
                 let mut words = [0; StepState::WORDS];
                 let mut to = words.iter_mut();
@@ -116,7 +116,7 @@ macro_rules! step_state {
                 words
             }
 
-            /// From the tensor's content.
+            /// From the words of its tensor.
             pub fn from_words(words: &[u32; StepState::WORDS]) -> StepState {
                 let mut from = words.iter();
                 StepState { $($field: StateValue::take(&mut from)),+ }
@@ -130,22 +130,22 @@ macro_rules! step_state {
 step_state! {
     /// Updates done so far: Adam's t.
     adam_t: u64,
-    /// What the loss is multiplied by before the backward pass.
+    /// The factor on the loss before the backward pass.
     loss_scale: f32,
-    /// Clean updates since the scale last changed.
+    /// Updates without inf or NaN since the scale last changed.
     growth: u32,
-    /// Whether the last norm was inf or nan.
+    /// Whether the last gradient norm was inf or NaN.
     found_inf: bool,
     /// Norm of the last update's gradients, unscaled and before clipping.
     grad_norm: f32,
-    /// What the last update multiplied gradients by: clip factor over loss scale.
+    /// The factor on the gradients in the last update: clip factor over loss scale.
     grad_multiplier: f32,
     /// Whether the last update was skipped.
     skipped: bool,
 }
 
 impl StepState {
-    /// Words in its tensor. More than the fields need, so that fields can join.
+    /// Words of its tensor. More than the fields need, so that fields can be added.
     pub const WORDS: usize = 16;
 
     /// Before the first update.

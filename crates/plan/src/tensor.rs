@@ -1,5 +1,5 @@
-//! Typed tensors: what the schedule's steps read and write. A tensor is a name, an element type, a
-//! shape, a role (for the bill) and a scope (for placement); it has no address here.
+//! Typed tensors, which the steps of a schedule read and write. A tensor has a name, an element
+//! type, a shape, a role (for the bill) and a scope (for placement). It has no address yet.
 
 use crate::bytes::Bytes;
 use crate::error::PlanError;
@@ -26,9 +26,9 @@ pub enum Dtype {
     Bf16,
     /// IEEE half precision.
     F16,
-    /// Token ids and targets; -1 is "no target".
+    /// Token ids and targets; -1 means "no target".
     I32,
-    /// Raw words (the step state).
+    /// Raw 32-bit words (the step state).
     U32,
 }
 
@@ -54,7 +54,7 @@ impl fmt::Display for Dtype {
     }
 }
 
-/// One to five dimensions, each at least 1; the last one is contiguous.
+/// One to five dimensions, each at least 1. The last one is contiguous in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Shape {
     dims: [u64; Shape::MAX_RANK],
@@ -62,10 +62,11 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// The most dimensions a tensor has (a key/value cache: 2, rows, heads, positions, head size).
+    /// The most dimensions that any tensor has (a key/value cache: 2, rows, heads, positions, head
+    /// size).
     pub const MAX_RANK: usize = 5;
 
-    /// A shape, or an error when a dimension is zero or there are none or too many.
+    /// Refuses a zero dimension, no dimensions, and more than [`Shape::MAX_RANK`] of them.
     pub fn new(dims: &[u64]) -> Result<Shape, PlanError> {
         if dims.is_empty() || dims.len() > Shape::MAX_RANK || dims.contains(&0) {
             return Err(PlanError::BadShape { dims: dims.to_vec() });
@@ -85,17 +86,19 @@ impl Shape {
         self.dims[self.rank - 1]
     }
 
-    /// Product of all dimensions but the last. Saturates; a tensor that exists never does.
+    /// Product of all dimensions but the last. Saturates, but never for a tensor in the table,
+    /// whose size was checked.
     pub fn rows(&self) -> u64 {
         self.dims[..self.rank - 1].iter().fold(1, |product: u64, &d| product.saturating_mul(d))
     }
 
-    /// Product of all dimensions, `None` when it does not fit.
+    /// Product of all dimensions, or `None` when it does not fit 64 bits.
     pub fn checked_elements(&self) -> Option<u64> {
         self.dims().iter().try_fold(1u64, |product, &d| product.checked_mul(d))
     }
 
-    /// Product of all dimensions. Saturates; a tensor that exists never does.
+    /// Product of all dimensions. Saturates, but never for a tensor in the table, whose size was
+    /// checked.
     pub fn elements(&self) -> u64 {
         self.checked_elements().unwrap_or(u64::MAX)
     }
@@ -113,12 +116,12 @@ impl fmt::Debug for Shape {
     }
 }
 
-/// What a tensor is for; the bill is kept by role.
+/// What a tensor is for. The bill adds up bytes by role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
     /// Parameters as the kernels read them.
     Weight,
-    /// fp32 parameters behind a 16-bit copy.
+    /// The fp32 weights that the optimizer updates, when kernels read a 16-bit copy of them.
     Master,
     /// Accumulated parameter gradients.
     Gradient,
@@ -126,11 +129,11 @@ pub enum Role {
     Moment,
     /// Forward values and their gradients.
     Activation,
-    /// A slab of logits.
+    /// Logits of one chunk of tokens.
     Logits,
     /// Keys and values of a sequence being generated.
     Cache,
-    /// Scratch of a kernel.
+    /// Scratch memory of a kernel.
     Workspace,
     /// Token ids and targets.
     Tokens,
@@ -195,17 +198,17 @@ impl Phase {
 /// How long a tensor keeps its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scope {
-    /// From set-up to the end: weights, gradients, moments, state.
+    /// From set-up to the end of the run: weights, gradients, moments, state.
     Run,
-    /// The same, in the host's memory: state that a device has no room for.
+    /// As long as `Run`, but in the host's memory: state that does not fit on the device.
     Host,
-    /// While segments of one phase run one after another: the key/value cache.
+    /// From one segment of a phase to the next: the key/value cache.
     Phase(Phase),
-    /// Inside one run of one segment: from its first access to its last.
+    /// Within one run of one segment, from its first access to its last.
     Segment(SegmentId),
 }
 
-/// Whether the host touches a tensor around a segment's run.
+/// Whether the host reads or writes a tensor before or after a segment runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Io {
     /// Only steps touch it.
@@ -216,19 +219,19 @@ pub enum Io {
     Output,
 }
 
-/// A window into another tensor's bytes.
+/// A part of another tensor's bytes, used as a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct View {
     /// The tensor that owns the bytes; never itself a view.
     pub root: TensorId,
-    /// Where the window starts.
+    /// Where the view starts in its root.
     pub offset: Bytes,
 }
 
 /// One tensor of the schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tensor {
-    /// For people; parameters use nanoGPT's names.
+    /// For people and listings; parameters use nanoGPT's names.
     pub name: String,
     /// Element type.
     pub dtype: Dtype,
@@ -242,12 +245,12 @@ pub struct Tensor {
     pub layer: Option<u32>,
     /// Whether the host touches it.
     pub io: Io,
-    /// Where its bytes are, when another tensor owns them.
+    /// Set when another tensor owns its bytes.
     pub view: Option<View>,
 }
 
 impl Tensor {
-    /// Its size, or an error when the product does not fit.
+    /// Its size, or an error when that does not fit 63 bits.
     pub fn checked_bytes(&self) -> Result<Bytes, PlanError> {
         self.shape
             .checked_elements()
@@ -262,7 +265,8 @@ impl Tensor {
     }
 }
 
-/// The table of tensors. Sizes are computed, and refused if absurd, when a tensor enters.
+/// The table of tensors. It computes the size of each tensor when it is added, and refuses one that
+/// does not fit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tensors {
     rows: Vec<Tensor>,
@@ -270,7 +274,7 @@ pub struct Tensors {
 }
 
 impl Tensors {
-    /// Adds a tensor; a view of a view becomes a view of its root. A view starts at a whole element
+    /// Adds a tensor. A view of a view becomes a view of its root. A view starts at a whole element
     /// and lives as long as its root.
     pub fn add(&mut self, mut tensor: Tensor) -> Result<TensorId, PlanError> {
         let bytes = tensor.checked_bytes()?;
@@ -299,12 +303,12 @@ impl Tensors {
         Ok(id)
     }
 
-    /// Makes a tensor one that the host reads.
+    /// Lets the host read a tensor.
     pub(crate) fn mark_output(&mut self, id: TensorId) {
         self.rows[id.index()].io = Io::Output;
     }
 
-    /// Makes a flat tensor at least so many elements long. Nothing may look into it by a view.
+    /// Makes a flat tensor at least `elements` long. No view may look into it.
     pub(crate) fn grow(&mut self, id: TensorId, elements: u64) -> Result<(), PlanError> {
         if elements > self.get(id).shape.elements() {
             let grown = Tensor { shape: Shape::new(&[elements])?, ..self.get(id).clone() };
@@ -314,8 +318,8 @@ impl Tensors {
         Ok(())
     }
 
-    /// The same tensor in another format: how a case is run in formats that it was not written
-    /// for. Views keep that of their root, so neither of them can be changed.
+    /// Gives a tensor another format, so that a conformance case runs in formats that it was not
+    /// written for. Views and their roots share bytes, so neither can be changed.
     pub fn set_dtype(&mut self, id: TensorId, dtype: Dtype) -> Result<(), PlanError> {
         let changed = Tensor { dtype, ..self.get(id).clone() };
         let seen = |row: &Tensor| row.view.is_some_and(|view| view.root == id);
@@ -358,8 +362,8 @@ impl Tensors {
         self.rows.is_empty()
     }
 
-    /// Aligned bytes of everything that outlives phases in a memory, the device's ([`Scope::Run`])
-    /// or the host's ([`Scope::Host`]); none if they cannot be counted.
+    /// Aligned bytes of all tensors that outlive phases, in the device's memory ([`Scope::Run`]) or
+    /// the host's ([`Scope::Host`]). `None` if the sum does not fit.
     pub fn held_bytes(&self, memory: Scope) -> Option<Bytes> {
         let held = |id: &TensorId| {
             let tensor = self.get(*id);
@@ -370,7 +374,7 @@ impl Tensors {
         Bytes::sum(sizes?)
     }
 
-    /// The tensor of that name, the first if several segments use it.
+    /// The first tensor with that name; several segments may use it.
     pub fn find(&self, name: &str) -> Option<TensorId> {
         self.ids().find(|&id| self.get(id).name == name)
     }

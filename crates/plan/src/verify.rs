@@ -1,7 +1,7 @@
-//! The proof that a plan is sound, made from the plan alone: nothing of placement's reasoning is
-//! reused. Each segment is played on a shadow of the arena that remembers who wrote every byte, one
-//! step after the other; and no two steps race, so that lanes change nothing of that.
-//! [`Proved`] is the proof as a type: backends accept nothing else.
+//! The proof that a plan is sound. It uses the plan alone and none of the placement code. It
+//! replays each segment, one step after the other, on a shadow of the arena that records which
+//! tensor wrote every byte. It also proves that no two steps race, so running lanes side by side
+//! gives the same result. [`Proved`] is the proof as a type: backends accept nothing else.
 
 use crate::arena::{Placement, Plan, SegmentLayout};
 use crate::backend::Scratch;
@@ -14,8 +14,8 @@ use crate::tensor::{Io, Scope, TensorId};
 use std::collections::BTreeMap;
 use std::ops::Deref;
 
-/// A plan that [`verify`] has found sound for backends with the scratch `S`. Nothing else makes
-/// one, and nobody can change the plan inside, so a backend that asks for it needs no check.
+/// A plan that [`verify`] has proved sound for backends with the scratch `S`. Only `verify` makes
+/// one, and the plan inside cannot be changed, so a backend need not check it again.
 ///
 /// ```compile_fail
 /// # fn proof(plan: fitgpt_plan::Plan) -> fitgpt_plan::Proved<fitgpt_plan::NoScratch> {
@@ -29,7 +29,7 @@ pub struct Proved<S> {
 }
 
 impl<S> Proved<S> {
-    /// What the workspaces of the plan's steps are large enough for.
+    /// The scratch that the plan's workspaces are large enough for.
     pub fn scratch(&self) -> &S {
         &self.scratch
     }
@@ -43,14 +43,14 @@ impl<S> Deref for Proved<S> {
     }
 }
 
-/// Proves a plan sound, workspaces for the backend with this scratch included; or lists what is
-/// wrong with it.
+/// Proves that a plan is sound, including that its workspaces suffice for a backend with this
+/// scratch. Otherwise returns all defects.
 pub fn verify<S: Scratch>(plan: Plan, scratch: S) -> Result<Proved<S>, Vec<Defect>> {
     let defects = defects(&plan, &scratch);
     if defects.is_empty() { Ok(Proved { plan, scratch }) } else { Err(defects) }
 }
 
-/// All that is wrong with a plan for a backend with this scratch.
+/// Everything that is wrong with a plan for a backend with this scratch.
 pub fn defects(plan: &Plan, scratch: &dyn Scratch) -> Vec<Defect> {
     let mut defects = Vec::new();
     if plan.layouts.len() != plan.schedule.segments.len() {
@@ -69,7 +69,7 @@ pub fn defects(plan: &Plan, scratch: &dyn Scratch) -> Vec<Defect> {
     defects
 }
 
-/// Tensors that outlive segments have one offset wherever they appear.
+/// Tensors that outlive segments have the same offset in every segment.
 fn check_moves(plan: &Plan, defects: &mut Vec<Defect>) {
     let mut seen: BTreeMap<TensorId, (usize, u64)> = BTreeMap::new();
     for (index, layout) in plan.layouts.iter().enumerate() {
@@ -122,14 +122,14 @@ impl<'a> SegmentCheck<'a> {
         format!("{} step {step} ({name})", self.segment_name())
     }
 
-    /// Whether the host touches a tensor around this segment's run, and not another's.
+    /// Whether the host touches a tensor before or after this segment, not another one.
     fn is_io(&self, tensor: TensorId, io: Io) -> bool {
         let tensor = self.plan.schedule.tensors.get(tensor);
         tensor.io == io && tensor.scope == Scope::Segment(self.segment)
     }
 
-    /// Sizes, bounds, alignment; and that every tensor that must survive the segment, or that the
-    /// host touches, has a place, and only one.
+    /// Checks sizes, bounds and alignment, and that every tensor that must survive the segment, or
+    /// that the host touches, has exactly one placement.
     fn places(&self, defects: &mut Vec<Defect>) {
         let tensors = &self.plan.schedule.tensors;
         for place in &self.layout.placements {
@@ -165,7 +165,8 @@ impl<'a> SegmentCheck<'a> {
         }
     }
 
-    /// In the device's arena, or behind it in the host's, as its scope says.
+    /// Whether the placement lies in the memory that its scope names: the device's arena, or the
+    /// host's, which follows it.
     fn is_inside(&self, place: &Placement) -> bool {
         let arena = self.plan.arena_bytes.get();
         match self.plan.is_on_host(place.tensor) {
@@ -177,8 +178,8 @@ impl<'a> SegmentCheck<'a> {
         }
     }
 
-    /// No two tensors alive at one step share a byte; and whoever outlives the segment shares with
-    /// nobody at all.
+    /// No two tensors that are alive at the same step share a byte. A tensor that outlives the
+    /// segment shares bytes with no other tensor at all.
     fn overlaps(&self, defects: &mut Vec<Defect>) {
         let mut places: Vec<&Placement> = self.layout.placements.iter().collect();
         places.sort_by_key(|place| place.offset);
@@ -196,7 +197,7 @@ impl<'a> SegmentCheck<'a> {
         }
     }
 
-    /// Plays the steps on a shadow of the arena.
+    /// Replays the steps on a shadow of the arena.
     fn steps(&self, defects: &mut Vec<Defect>) {
         let mut shadow = Shadow::default();
         for place in &self.layout.placements {
@@ -241,8 +242,9 @@ impl<'a> SegmentCheck<'a> {
         }
     }
 
-    /// Waits are for earlier steps of other lanes, and steps that touch common bytes have an order:
-    /// with that, whatever the lanes do is as good as the steps one after the other.
+    /// Every wait is for an earlier step of another lane, and steps that touch common bytes are
+    /// ordered. Then any interleaving of the lanes gives the result of running the steps one by
+    /// one.
     fn lanes(&self, touched: &[Vec<Touch>], defects: &mut Vec<Defect>) {
         let steps = &self.plan.schedule.segment(self.segment).steps;
         for (index, step) in steps.iter().enumerate() {
@@ -261,7 +263,7 @@ impl<'a> SegmentCheck<'a> {
         }
     }
 
-    /// Every step has the workspace that the backend's kernels will use.
+    /// Every step has a workspace as large as the backend's kernels need.
     fn workspaces(&self, scratch: &dyn Scratch, defects: &mut Vec<Defect>) {
         let tensors = &self.plan.schedule.tensors;
         let steps = &self.plan.schedule.segment(self.segment).steps;
@@ -311,7 +313,7 @@ impl<'a> SegmentCheck<'a> {
     }
 }
 
-/// Bytes that a step touches.
+/// Bytes that a step reads or writes.
 pub(crate) struct Touch {
     tensor: TensorId,
     root: TensorId,
@@ -320,14 +322,14 @@ pub(crate) struct Touch {
 }
 
 impl Touch {
-    /// Whether there are common bytes, and one of the two writes them.
+    /// Whether they share bytes and at least one of the two writes them.
     fn conflicts(&self, other: &Touch) -> bool {
         let written = self.access != Access::Read || other.access != Access::Read;
         written && self.range.start < other.range.end && other.range.start < self.range.end
     }
 }
 
-/// Who wrote each byte last: disjoint intervals, start → (end, owner).
+/// Which tensor wrote each byte last: disjoint intervals, start → (end, owner).
 #[derive(Default)]
 struct Shadow {
     intervals: BTreeMap<u64, (u64, TensorId)>,

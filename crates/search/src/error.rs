@@ -37,8 +37,8 @@ impl fmt::Display for SearchError {
             }
             SearchError::TooManySequences { sequences, most, needed } => write!(
                 f,
-                "{sequences} sequences at a time ({needed} of tokens and targets) cannot be had; \
-                 lower batch_size or gradient_accumulation_steps: at most {most}"
+                "{sequences} sequences at a time ({needed} of tokens and targets) cannot be \
+                 allocated; lower batch_size or gradient_accumulation_steps: at most {most}"
             ),
             SearchError::Plan(error) => {
                 write!(f, "no plan: {error}; make the model or batch smaller")

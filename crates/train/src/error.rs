@@ -72,7 +72,7 @@ pub enum TrainError {
     Output(std::io::Error),
     /// Host memory beside the arena.
     #[error(
-        "{bytes} bytes of memory for {what} cannot be had; lower batch_size, \
+        "{bytes} bytes of memory for {what} cannot be allocated; lower batch_size, \
          gradient_accumulation_steps or block_size"
     )]
     HostMemory {

@@ -1,4 +1,4 @@
-//! No panic on any input: what the plan does not allow is an error that carries the number.
+//! No panic on any input: a value that the plan does not allow is an error that contains the value.
 
 use crate::fixture::{ids_to_bytes, setup};
 use fitgpt_cpu::{CpuBackend, CpuOptions, CpuScratch};
@@ -9,7 +9,7 @@ use plan::{
     StepState, verify,
 };
 
-/// Proves a plan for so many threads and runs it on them.
+/// Proves a plan for this many threads and loads it.
 fn load(plan: Plan, threads: usize) -> Result<CpuBackend, BackendError> {
     CpuBackend::new(verify(plan, CpuScratch { threads })?, CpuOptions::new(threads))
 }
@@ -73,7 +73,7 @@ fn host_buffers_of_the_wrong_size_and_tensors_without_a_place() {
     run.backend.write_at(weights, 83 * 51 * 4 - 4, &[0; 4]).unwrap();
 }
 
-/// Inputs and outputs of single segments share bytes: what is stale is refused, not computed with.
+/// Inputs and outputs of segments share bytes: stale ones are refused, not used.
 #[test]
 fn stale_inputs_and_outputs() {
     let mut builder = ScheduleBuilder::new();
@@ -104,7 +104,7 @@ fn stale_inputs_and_outputs() {
     assert!(backend.run(a, &step).is_err(), "a refused write is no write");
 }
 
-/// A segment with two inputs, of which one was written; and one that failed.
+/// A segment with two inputs of which only one was written; and a segment that failed.
 #[test]
 fn half_written_inputs_and_outputs_of_a_failed_run() {
     let mut builder = ScheduleBuilder::new();
@@ -206,7 +206,7 @@ fn an_arena_that_the_machine_does_not_have() {
     let error = load(Plan::new(builder.finish()).unwrap(), 1).map(|_| ()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "an arena of 4096.00 TiB (4503599627370496 bytes) cannot be had; lower batch_size, \
+        "an arena of 4096.00 TiB (4503599627370496 bytes) cannot be allocated; lower batch_size, \
          block_size or the model, or free memory"
     );
 }

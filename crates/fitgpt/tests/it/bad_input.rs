@@ -169,7 +169,7 @@ fn pipes_and_devices() {
 fn batches_that_no_memory_holds() {
     let place = Place::new("bad-memory");
     let huge = ["--gradient_accumulation_steps=65536", "--batch_size=20000000"];
-    place.train(&huge).failed(3, &["cannot be had", "lower batch_size"]);
+    place.train(&huge).failed(3, &["cannot be allocated", "lower batch_size"]);
     assert!(!place.path("out").exists());
 }
 

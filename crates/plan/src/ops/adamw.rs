@@ -1,5 +1,5 @@
-//! AdamW over a flat range of parameters, as nanoGPT's optimizer does it; it zeroes the gradients
-//! that it used, so that accumulation always adds.
+//! AdamW over a flat range of parameters, as nanoGPT's optimizer does it. It zeroes the gradients
+//! that it used, so that backward steps can always accumulate.
 
 use super::{Check, Elements, Operand, Operation};
 use crate::error::PlanError;
@@ -12,14 +12,15 @@ pub struct AdamW {
     pub weights: TensorId,
     /// Their copy in the compute format, rounded to nearest after the update.
     pub copy: Option<TensorId>,
-    /// Their gradients; zero afterwards, also when the step is skipped.
+    /// Their gradients. Zero afterwards, even when the update is skipped.
     pub gradients: TensorId,
     /// First moments. In 16 bits they are rounded stochastically, keyed by seed, step count and
-    /// index, so that small changes are not lost: an average moves by less than half a unit.
+    /// index. Rounding to nearest would lose updates, because a moment often changes by less than
+    /// half a unit in the last place.
     pub m: TensorId,
     /// Second moments, likewise.
     pub v: TensorId,
-    /// Clip factor, step count, skip flag.
+    /// Clip factor, step count and skip flag.
     pub state: TensorId,
     /// Decay of the first moment.
     pub beta1: f64,

@@ -1,7 +1,7 @@
 //! Causal self-attention over whole sequences, forward and backward. Scores exist only as tiles in
-//! the backend's workspace: nothing of size positions x positions is ever a tensor.
+//! the backend's workspace: no tensor has size positions x positions.
 
-use super::{Check, Dropout, Elements, Operand, Operation, product_flops};
+use super::{Check, Dropout, Elements, Operand, Operation, matmul_flops};
 use crate::error::PlanError;
 use crate::schedule::Backward;
 use crate::tensor::{Role, TensorId, Tensors};
@@ -63,11 +63,11 @@ fn check_heads(
     })
 }
 
-/// One product of queries with keys, only the causal half counted.
-fn causal_product(tensors: &Tensors, out: TensorId) -> u64 {
+/// Work of one matmul of queries with keys, counting only the causal half.
+fn causal_matmul(tensors: &Tensors, out: TensorId) -> u64 {
     match *tensors.get(out).shape.dims() {
         [rows, positions, width] => {
-            product_flops(rows, positions, positions.saturating_mul(width)) / 2
+            matmul_flops(rows, positions, positions.saturating_mul(width)) / 2
         }
         _ => 0,
     }
@@ -104,7 +104,7 @@ impl Operation for Attention {
     }
 
     fn flops(&self, tensors: &Tensors) -> u64 {
-        causal_product(tensors, self.out).saturating_mul(2)
+        causal_matmul(tensors, self.out).saturating_mul(2)
     }
 
     fn emit_backward(&self, backward: &mut Backward<'_>) -> Result<(), PlanError> {
@@ -161,8 +161,8 @@ impl Operation for AttentionBackward {
         check_heads(&check, gradients, heads, dropout)
     }
 
-    /// Five products: scores again, and one for each of d_p, d_v, d_q, d_k.
+    /// Five matmuls: the scores again, and one for each of d_p, d_v, d_q, d_k.
     fn flops(&self, tensors: &Tensors) -> u64 {
-        causal_product(tensors, self.out).saturating_mul(5)
+        causal_matmul(tensors, self.out).saturating_mul(5)
     }
 }

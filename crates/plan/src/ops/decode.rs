@@ -1,5 +1,5 @@
-//! What generation needs beyond the forward ops: filling the key/value cache, attention of one new
-//! token against it, and picking the position whose logits are wanted.
+//! Ops that only generation needs: filling the key/value cache, attention of one new token against
+//! it, and selecting the position whose logits are returned.
 
 use super::{Check, Operand, Operation};
 use crate::error::PlanError;
@@ -14,7 +14,8 @@ pub struct CacheStore {
     pub cache: TensorId,
 }
 
-/// Appends one token's key and value at `StepInputs::position` and attends to all up to it.
+/// Appends one token's key and value at `StepInputs::position`, and attends to all positions up to
+/// it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AttentionDecode {
     /// `[rows, 1, 3 width]`.
@@ -54,7 +55,7 @@ impl Operation for CacheStore {
         "cache_store"
     }
 
-    /// The cache is an update: positions beyond the context keep what they hold.
+    /// The cache is updated, not overwritten: positions beyond the context keep their content.
     fn operands(&self) -> Vec<Operand> {
         vec![Operand::read("qkv", self.qkv), Operand::update("cache", self.cache)]
     }
@@ -104,7 +105,7 @@ impl Operation for AttentionDecode {
         check.dims("out", self.out, &[rows, 1, triple / 3])
     }
 
-    /// At a full context.
+    /// Counted for a full context.
     fn flops(&self, tensors: &Tensors) -> u64 {
         tensors.get(self.cache).shape.elements().saturating_mul(2)
     }

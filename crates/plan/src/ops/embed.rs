@@ -1,5 +1,5 @@
-//! Token embedding, plus positions where they are learned, with nanoGPT's first dropout; and its
-//! backward, which adds each token's gradient to its row in token order, so that the sum does not
+//! Token embedding, plus learned positions where the model has them, with nanoGPT's first dropout.
+//! The backward adds each token's gradient to its row in token order, so that the sum does not
 //! depend on threads.
 
 use super::{Check, Dropout, Elements, Operand, Operation};
@@ -7,12 +7,12 @@ use crate::error::PlanError;
 use crate::schedule::Backward;
 use crate::tensor::{TensorId, Tensors};
 
-/// Where the first token of each row stands.
+/// The position of the first token of each row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PositionFrom {
     /// At position 0.
     Zero,
-    /// At `StepInputs::position` (decode).
+    /// `StepInputs::position` (decode).
     Step,
 }
 
@@ -46,7 +46,7 @@ pub struct EmbedBackward {
     pub d_wpe: Option<TensorId>,
     /// The forward's dropout.
     pub dropout: Option<Dropout>,
-    /// The backend's own scratch: tokens in the order of their ids.
+    /// The backend's own scratch: tokens sorted by id.
     pub workspace: TensorId,
 }
 
@@ -112,7 +112,7 @@ impl Operation for Embed {
         self.wpe.map_or(0, |_| tensors.get(self.out).shape.elements())
     }
 
-    /// Only the rows that are looked up move, not the whole table.
+    /// Only the rows that are looked up are moved, not the whole table.
     fn bytes(&self, tensors: &Tensors) -> u64 {
         tensors.bytes(self.out).get().saturating_mul(2 + u64::from(self.wpe.is_some()))
     }

@@ -8,9 +8,9 @@ use crate::tensor::{TensorId, Tensors};
 /// Which GELU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum GeluKind {
-    /// `x Φ(x)` with the error function, as nanoGPT.
+    /// `x Φ(x)` with the error function, as in nanoGPT.
     Erf,
-    /// `x/2 (1 + tanh(√(2/π) (x + 0.044715 x³)))`, as OpenAI's GPT-2 and llm.c.
+    /// `x/2 (1 + tanh(√(2/π) (x + 0.044715 x³)))`, as in OpenAI's GPT-2 and llm.c.
     Tanh,
 }
 
@@ -38,14 +38,14 @@ pub struct Gelu {
 /// `d = d · gelu'(x)`, in place: the gradient of the output becomes that of the input.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GeluBackward {
-    /// The forward's input; in the re-emitting form it turns into the forward's output.
+    /// The forward's input. The re-emitting form overwrites it with the forward's output.
     pub x: TensorId,
     /// Gradient, in and out.
     pub d: TensorId,
     /// Which GELU.
     pub kind: GeluKind,
-    /// Whether the forward's output is made again on the way, where `x` stands: it was not kept,
-    /// and what reads it comes behind.
+    /// Whether to make the forward's output again on the way, in place of `x`: the forward did not
+    /// keep it, and a later step reads it.
     pub again: bool,
 }
 

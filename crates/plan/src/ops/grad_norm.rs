@@ -1,11 +1,11 @@
-//! The norm of all gradients, in two stages with a fixed number of partial sums, so that neither
-//! threads nor the device change it.
+//! The norm of all gradients, in two stages with a fixed number of partial sums, so that it depends
+//! neither on threads nor on the device.
 
 use super::{Check, Elements, Operand, Operation};
 use crate::error::PlanError;
 use crate::tensor::{TensorId, Tensors};
 
-/// Elements whose squares make one partial sum.
+/// Elements whose squares are added to one partial sum.
 pub const GRAD_NORM_BLOCK: u64 = 65_536;
 
 /// `state.grad_norm = ‖gradients‖ / loss_scale`, `state.found_inf` when it is not finite.
@@ -13,8 +13,8 @@ pub const GRAD_NORM_BLOCK: u64 = 65_536;
 pub struct GradNorm {
     /// All gradients, flat.
     pub gradients: TensorId,
-    /// `[blocks, 2]`: for each block of [`GRAD_NORM_BLOCK`] the two words of an f64 sum of squares,
-    /// which no finite f32 gradient can overflow.
+    /// `[blocks, 2]`: for each block of [`GRAD_NORM_BLOCK`] elements, the two words of an f64 sum
+    /// of squares, which no finite f32 gradients can overflow.
     pub partials: TensorId,
     /// The step state.
     pub state: TensorId,

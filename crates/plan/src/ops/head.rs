@@ -1,13 +1,14 @@
-//! The head: last linear layer and cross-entropy, in chunks of tokens so that logits exist only as
-//! one slab. In training the same pass also yields both gradients, because their scale (1 over the
-//! valid tokens of the iteration, times the loss scale) is known beforehand.
+//! The head: the last linear layer and cross-entropy, in chunks of tokens, so that logits exist
+//! only for one chunk at a time (the slab). In training the same pass also computes both gradients,
+//! because their scale (1 over the valid tokens of the iteration, times the loss scale) is known
+//! beforehand.
 
-use super::{Check, Elements, Operand, Operation, TOKEN_BLOCK, product_flops};
+use super::{Check, Elements, Operand, Operation, TOKEN_BLOCK, matmul_flops};
 use crate::error::PlanError;
 use crate::schedule::Backward;
 use crate::tensor::{TensorId, Tensors};
 
-/// Loss and gradients. `x` turns into its own gradient, chunk by chunk.
+/// Loss and gradients. `x` is overwritten by its own gradient, chunk by chunk.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HeadTrain {
     /// `[rows, positions, width]`: in, the normalised stream; out, its gradient.
@@ -16,7 +17,7 @@ pub struct HeadTrain {
     pub w: TensorId,
     /// `[vocabulary, width]` accumulator.
     pub d_w: TensorId,
-    /// `[rows, positions]`; -1 counts for nothing.
+    /// `[rows, positions]`; a target of -1 is ignored.
     pub targets: TensorId,
     /// `[rows · positions]`: the loss of each token.
     pub token_loss: TensorId,
@@ -37,7 +38,7 @@ pub struct HeadEval {
     pub x: TensorId,
     /// `[vocabulary, width]`.
     pub w: TensorId,
-    /// `[rows, positions]`; -1 counts for nothing.
+    /// `[rows, positions]`; a target of -1 is ignored.
     pub targets: TensorId,
     /// `[rows · positions]`: the loss of each token.
     pub token_loss: TensorId,
@@ -67,13 +68,13 @@ fn check_head(
     })?;
     check.dims("slab", slab, &[chunk, vocabulary])?;
     check.attribute(chunk >= tokens || chunk.is_multiple_of(TOKEN_BLOCK), || {
-        format!("a chunk of {chunk} tokens is no multiple of {TOKEN_BLOCK}")
+        format!("a chunk of {chunk} tokens is not a multiple of {TOKEN_BLOCK}")
     })
 }
 
 fn head_product(tensors: &Tensors, x: TensorId, w: TensorId) -> u64 {
     let w = tensors.get(w).shape;
-    product_flops(tensors.get(x).shape.rows(), w.rows(), w.width())
+    matmul_flops(tensors.get(x).shape.rows(), w.rows(), w.width())
 }
 
 /// Bytes that pass through the slab: every logit is written and read `times` times.
@@ -83,15 +84,15 @@ fn slab_traffic(tensors: &Tensors, x: TensorId, slab: TensorId, times: u64) -> u
     tokens.saturating_mul(slab.shape.width()).saturating_mul(slab.dtype.size() * times)
 }
 
-/// How often the slab is filled.
+/// How many times the slab is filled.
 fn chunks(tensors: &Tensors, x: TensorId, slab: TensorId) -> u64 {
     tensors.get(x).shape.rows().div_ceil(tensors.get(slab).shape.rows().max(1))
 }
 
 impl HeadTrain {
-    /// Bytes that move while no product runs: softmax reads and writes the slab, and the weight's
-    /// gradient goes through memory again for every chunk.
-    pub fn bytes_between_products(&self, tensors: &Tensors) -> u64 {
+    /// Bytes that move while no matmul runs: softmax reads and writes the slab, and the weight's
+    /// gradient passes through memory again for every chunk.
+    pub fn bytes_between_matmuls(&self, tensors: &Tensors) -> u64 {
         let chunks = chunks(tensors, self.x, self.slab);
         let accumulated = tensors.bytes(self.d_w).get().saturating_mul(2).saturating_mul(chunks);
         slab_traffic(tensors, self.x, self.slab, 2).saturating_add(accumulated)
@@ -99,8 +100,8 @@ impl HeadTrain {
 }
 
 impl HeadEval {
-    /// Bytes that move while no product runs: softmax reads the slab.
-    pub fn bytes_between_products(&self, tensors: &Tensors) -> u64 {
+    /// Bytes that move while no matmul runs: softmax reads the slab.
+    pub fn bytes_between_matmuls(&self, tensors: &Tensors) -> u64 {
         slab_traffic(tensors, self.x, self.slab, 1)
     }
 }
@@ -150,7 +151,7 @@ impl Operation for HeadTrain {
             .saturating_add(outside(self.d_w, 2 * chunks))
     }
 
-    /// The work is done already: the gradient of `x` stands where `x` stood.
+    /// Nothing is left to do: `x` already holds its gradient.
     fn emit_backward(&self, backward: &mut Backward<'_>) -> Result<(), PlanError> {
         backward.deliver(self.x, self.x)
     }

@@ -1,12 +1,13 @@
-//! Layer normalisation, fused with the residual addition that precedes it everywhere but at the
-//! first layer; and its backward, which walks the residual gradient in place.
+//! Layer normalisation, fused with the residual addition that precedes it everywhere except in the
+//! first layer; and its backward, which updates the residual gradient in place.
 
 use super::{Access, Check, Dropout, Elements, Operand, Operation, Write};
 use crate::error::PlanError;
 use crate::schedule::Backward;
 use crate::tensor::{TensorId, Tensors};
 
-/// `x` joined by a branch: `sum = x + dropout(branch)`. The normalisation reads the stored sum.
+/// The branch that is added to `x`: `sum = x + dropout(branch)`. The normalisation reads the stored
+/// sum.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Branch {
     /// The branch's output, like `x`.
@@ -22,7 +23,7 @@ pub struct Branch {
 pub struct LayerNorm {
     /// `[…, width]`, the residual stream.
     pub x: TensorId,
-    /// The branch that joins first.
+    /// The branch to add first, if any.
     pub add: Option<Branch>,
     /// `[width]`.
     pub gain: TensorId,
@@ -30,16 +31,16 @@ pub struct LayerNorm {
     pub bias: Option<TensorId>,
     /// Like `x`.
     pub out: TensorId,
-    /// One mean for each row.
+    /// One mean for each row of `x`.
     pub mean: TensorId,
-    /// One 1/deviation for each row.
+    /// One reciprocal standard deviation for each row of `x`.
     pub rstd: TensorId,
     /// Added to the variance.
     pub epsilon: f64,
 }
 
-/// The gradient of a branch that is dropped out, or of another format than the stream that it
-/// joins, needs a tensor of its own.
+/// A branch's gradient, for a branch that has dropout or another format than the residual stream.
+/// Otherwise its gradient is the stream's.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BranchGradient {
     /// `d_branch = dropout(d_x)`.
@@ -48,8 +49,8 @@ pub struct BranchGradient {
     pub dropout: Option<Dropout>,
 }
 
-/// The forward's output made again on the way of the gradient, where `d_out` stands: it was not
-/// kept, and what reads it comes behind.
+/// The re-emitting form: the forward's output is made again, in place of `d_out`, because the
+/// forward did not keep it and a later step reads it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NormalisedAgain {
     /// The forward's bias.
@@ -59,7 +60,7 @@ pub struct NormalisedAgain {
 /// `d_x (+)= d(layernorm)`, gradients of gain and bias, and the branch's gradient.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LayerNormBackward {
-    /// Gradient of the normalised output; in the re-emitting form it turns into that output.
+    /// Gradient of the normalised output. The re-emitting form overwrites it with that output.
     pub d_out: TensorId,
     /// What was normalised.
     pub x: TensorId,
@@ -73,26 +74,26 @@ pub struct LayerNormBackward {
     pub d_gain: TensorId,
     /// `[width]` accumulator.
     pub d_bias: Option<TensorId>,
-    /// Gradient of `x`; accumulates when the residual path has delivered its part already.
+    /// Gradient of `x`. Accumulates when the residual path has already added its part.
     pub d_x: TensorId,
-    /// Whether it has.
+    /// Whether `d_x` is overwritten or accumulated.
     pub write: Write,
-    /// Where the branch's gradient is not `d_x` itself.
+    /// Set where the branch's gradient is not `d_x` itself.
     pub branch: Option<BranchGradient>,
-    /// In the re-emitting form.
+    /// Set in the re-emitting form.
     pub again: Option<NormalisedAgain>,
     /// The backend's own scratch: partial sums of gain's and bias's gradients.
     pub workspace: TensorId,
 }
 
 impl LayerNorm {
-    /// How listings say an epsilon.
+    /// How listings show an epsilon.
     pub fn epsilon_word(epsilon: f64) -> String {
         format!("eps={epsilon:e}")
     }
 
-    /// Where the sum is still there, only the normalisation is done again: it reads the stored sum
-    /// in the first place, so the bits are the same.
+    /// The op to recompute: if the sum is still there, the normalisation alone. It reads the stored
+    /// sum in any case, so the bits are the same.
     pub(super) fn again(&self, is_there: &dyn Fn(TensorId) -> bool) -> LayerNorm {
         match &self.add {
             Some(add) if is_there(add.sum) => LayerNorm { x: add.sum, add: None, ..self.clone() },

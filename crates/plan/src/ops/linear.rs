@@ -1,7 +1,7 @@
-//! The matrix product of a linear layer and its two gradients. Weights are `[out, in]`, as
-//! nanoGPT's `nn.Linear` keeps them.
+//! The matmul of a linear layer and the two matmuls of its gradients. Weights are `[out, in]`, as
+//! nanoGPT's `nn.Linear` stores them.
 
-use super::{Check, Operand, Operation, product_flops};
+use super::{Check, Operand, Operation, matmul_flops};
 use crate::error::PlanError;
 use crate::schedule::Backward;
 use crate::tensor::{TensorId, Tensors};
@@ -49,8 +49,8 @@ pub struct LinearBackwardWeight {
     pub workspace: TensorId,
 }
 
-/// The rule that all three share: which tensor is `x`-like, `w`-like and `out`-like.
-fn check_product(
+/// The shape rule of all three, given the tensors that are shaped like `x`, `w` and `out`.
+fn check_matmul(
     check: &Check<'_>,
     [x, w, out]: [(&str, TensorId); 3],
     bias: Option<(&str, TensorId)>,
@@ -67,7 +67,7 @@ fn check_product(
 
 fn work(tensors: &Tensors, x: TensorId, w: TensorId) -> u64 {
     let w = tensors.get(w).shape;
-    product_flops(tensors.get(x).shape.rows(), w.rows(), w.width())
+    matmul_flops(tensors.get(x).shape.rows(), w.rows(), w.width())
 }
 
 impl Operation for Linear {
@@ -93,14 +93,14 @@ impl Operation for Linear {
     fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {
         let check = Check::new(self.name(), tensors);
         let operands = [("x", self.x), ("w", self.w), ("out", self.out)];
-        check_product(&check, operands, self.bias.map(|bias| ("bias", bias)))
+        check_matmul(&check, operands, self.bias.map(|bias| ("bias", bias)))
     }
 
     fn flops(&self, tensors: &Tensors) -> u64 {
         work(tensors, self.x, self.w)
     }
 
-    /// The weight's gradient comes first: `x` is dead behind it, before its own gradient is born.
+    /// The weight's gradient comes first, so that `x` is dead before its own gradient is allocated.
     fn emit_backward(&self, backward: &mut Backward<'_>) -> Result<(), PlanError> {
         let name = self.name();
         let (x, w) = (self.x, self.w);
@@ -140,7 +140,7 @@ impl Operation for LinearBackwardInput {
 
     fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {
         let check = Check::new(self.name(), tensors);
-        check_product(&check, [("d_x", self.d_x), ("w", self.w), ("d_out", self.d_out)], None)
+        check_matmul(&check, [("d_x", self.d_x), ("w", self.w), ("d_out", self.d_out)], None)
     }
 
     fn flops(&self, tensors: &Tensors) -> u64 {
@@ -174,7 +174,7 @@ impl Operation for LinearBackwardWeight {
     fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {
         let check = Check::new(self.name(), tensors);
         let operands = [("x", self.x), ("d_w", self.d_w), ("d_out", self.d_out)];
-        check_product(&check, operands, self.d_bias.map(|d_bias| ("d_bias", d_bias)))
+        check_matmul(&check, operands, self.d_bias.map(|d_bias| ("d_bias", d_bias)))
     }
 
     fn flops(&self, tensors: &Tensors) -> u64 {

@@ -1,5 +1,6 @@
-//! What the update does with the norm: skip or step, the factor on the gradients, Adam's step
-//! count, and the loss scale of the next iteration. All of it on the device, in the step state.
+//! What the update does with the gradient norm: skip or step, the factor on the gradients, Adam's
+//! step count, and the loss scale of the next iteration. All of this is done on the device, in the
+//! step state.
 
 use super::{Check, Elements, Operand, Operation};
 use crate::error::PlanError;
@@ -8,10 +9,10 @@ use crate::tensor::{TensorId, Tensors};
 /// How the loss is scaled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scaling {
-    /// Not at all (fp32, bf16). A gradient that is not finite goes through, as in nanoGPT.
+    /// No scaling (fp32, bf16). Gradients that are not finite are applied, as in nanoGPT.
     Off,
-    /// PyTorch's GradScaler: doubled after `growth_interval` clean steps, halved on inf or nan,
-    /// when the update is skipped too.
+    /// As PyTorch's GradScaler: the scale doubles after `growth_interval` clean steps. On inf or
+    /// NaN it is halved and the update is skipped.
     Dynamic {
         /// Clean steps before the scale doubles.
         growth_interval: u32,

@@ -1,18 +1,18 @@
-//! The only list of ops. Each op is a file: its operands, its shape rule, its work, and the
-//! hand-written emission of its backward. A new variant of [`Op`] does not compile until every
-//! executor has an arm for it; `cargo xtask new-op NAME` writes what every op has in common.
+//! The only list of ops. Each op is a file with its operands, its shape rule, its work, and the
+//! hand-written code that emits its backward. A new variant of [`Op`] does not compile until every
+//! executor has a match arm for it; `cargo xtask new-op NAME` writes what every op has in common.
 
-mod adamw;
-mod attention;
-mod decode;
-mod dropout;
 mod embed;
-mod gelu;
-mod grad_norm;
-mod head;
 mod layernorm;
 mod linear;
+mod attention;
+mod gelu;
+mod dropout;
+mod head;
+mod decode;
+mod grad_norm;
 mod loss_scaler;
+mod adamw;
 mod transfer;
 
 pub use adamw::AdamW;
@@ -33,8 +33,9 @@ use crate::schedule::Backward;
 use crate::step_state::StepState;
 use crate::tensor::{Dtype, Role, Shape, Tensor, TensorId, Tensors};
 
-/// Sums over tokens run over blocks of this many, counted from the slice's first token, in order.
-/// It is what makes gradients independent of the head chunk and of the number of threads.
+/// Sums over tokens are computed in blocks of this many tokens, counted from the slice's first
+/// token, and the blocks are added in order. So gradients depend neither on the head chunk nor on
+/// the number of threads.
 pub const TOKEN_BLOCK: u64 = 256;
 
 /// How an op touches an operand.
@@ -42,16 +43,16 @@ pub const TOKEN_BLOCK: u64 = 256;
 pub enum Access {
     /// Reads it.
     Read,
-    /// Overwrites all of it without looking at what was there.
+    /// Overwrites all of it without reading it.
     Write,
     /// Reads and writes it: accumulation and in-place work.
     Update,
 }
 
-/// Whether a result replaces what is there or is added to it.
+/// Whether a result replaces the old content or is added to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Write {
-    /// The old content is not looked at.
+    /// The old content is ignored.
     Overwrite,
     /// The result is added to the old content.
     Accumulate,
@@ -66,7 +67,7 @@ impl Write {
         }
     }
 
-    /// The access that this way of writing is.
+    /// How an operand that is written this way is accessed.
     pub const fn access(self) -> Access {
         match self {
             Write::Overwrite => Access::Write,
@@ -75,18 +76,18 @@ impl Write {
     }
 }
 
-/// What an operand's elements may be.
+/// Which element types an operand may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Elements {
-    /// Any float type; the executor says which it has.
+    /// Any float type. The executor checks whether it supports it.
     Float,
-    /// fp32 whatever the compute type: statistics, losses, sums, master weights.
+    /// fp32 in every compute format: statistics, losses, sums, master weights.
     Single,
     /// Token ids and targets.
     Ids,
     /// The step state.
     Words,
-    /// Bytes that the backend's kernels use during the step as they like: an fp32 tensor of
+    /// Bytes that the backend's kernels may use freely during the step: an fp32 tensor of
     /// [`Role::Workspace`].
     Workspace,
 }
@@ -119,11 +120,11 @@ impl Elements {
 pub struct Operand {
     /// What the tensor is to the op.
     pub name: &'static str,
-    /// The tensor.
+    /// The tensor itself.
     pub tensor: TensorId,
     /// How it is touched.
     pub access: Access,
-    /// What it may hold.
+    /// The element types that it may have.
     pub elements: Elements,
 }
 
@@ -138,7 +139,7 @@ impl Operand {
         Operand::new(name, tensor, Access::Read)
     }
 
-    /// An operand that is overwritten whole.
+    /// An operand that is completely overwritten.
     pub const fn write(name: &'static str, tensor: TensorId) -> Operand {
         Operand::new(name, tensor, Access::Write)
     }
@@ -153,13 +154,13 @@ impl Operand {
         Operand::write("workspace", tensor).of(Elements::Workspace)
     }
 
-    /// The same, with other elements.
+    /// The same operand with other element types.
     pub const fn of(self, elements: Elements) -> Operand {
         Operand { elements, ..self }
     }
 }
 
-/// What every op's file says about it.
+/// What every op's file defines.
 pub trait Operation {
     /// The name in listings and errors.
     fn name(&self) -> &'static str;
@@ -167,11 +168,11 @@ pub trait Operation {
     /// All tensors that it touches, each once.
     fn operands(&self) -> Vec<Operand>;
 
-    /// The same tensors, to be replaced by others: how a rewrite redirects a step.
+    /// The same tensors, mutable, so that a rewrite can redirect a step to others.
     fn tensors_mut(&mut self) -> Vec<&mut TensorId>;
 
-    /// What the op is beside its operands, as `name=value` words for the listing. Two ops with the
-    /// same operands and words do the same.
+    /// Everything that defines the op except its operands, as `name=value` words for the listing.
+    /// Two ops with the same operands and attributes compute the same.
     fn attributes(&self) -> Vec<String> {
         Vec::new()
     }
@@ -179,11 +180,11 @@ pub trait Operation {
     /// The shape rule.
     fn check(&self, tensors: &Tensors) -> Result<(), PlanError>;
 
-    /// Floating-point operations, a multiply-add counted as two.
+    /// Floating-point operations. A multiply-add counts as two.
     fn flops(&self, tensors: &Tensors) -> u64;
 
-    /// Bytes moved if every operand goes through memory once (twice when updated). Scratch is not
-    /// counted: it stays in a cache, and how much of it an op uses is the backend's matter.
+    /// Bytes moved if every operand passes through memory once (twice when updated). Scratch does
+    /// not count: it stays in a cache, and how much of it an op uses is up to the backend.
     fn bytes(&self, tensors: &Tensors) -> u64 {
         let cost = |operand: &Operand| {
             if tensors.get(operand.tensor).role == Role::Workspace {
@@ -195,7 +196,7 @@ pub trait Operation {
         self.operands().iter().map(cost).fold(0, u64::saturating_add)
     }
 
-    /// Emits the steps that turn the gradients of its results into those of its inputs.
+    /// Emits the steps that compute the gradients of its inputs from those of its results.
     fn emit_backward(&self, _: &mut Backward<'_>) -> Result<(), PlanError> {
         let missing = "it has no backward".to_string();
         Err(PlanError::NoGradient { op: self.name(), missing })
@@ -209,12 +210,12 @@ macro_rules! ops {
         pub enum Op { $($(#[$doc])* $name($name)),+ }
 
         impl Op {
-            /// The op behind its common face.
+            /// The op as a trait object.
             pub fn operation(&self) -> &dyn Operation {
                 match self { $(Op::$name(op) => op),+ }
             }
 
-            /// The same, to change it.
+            /// The op as a mutable trait object.
             pub fn operation_mut(&mut self) -> &mut dyn Operation {
                 match self { $(Op::$name(op) => op),+ }
             }
@@ -237,11 +238,11 @@ macro_rules! ops {
 ops! {
     /// Token and position embedding.
     Embed,
-    /// Gradients of both embeddings.
+    /// Gradients of the token and position embeddings.
     EmbedBackward,
     /// Residual addition (optional) and layer normalisation.
     LayerNorm,
-    /// Gradients through both.
+    /// Gradients through the normalisation and the residual addition.
     LayerNormBackward,
     /// `out = x wᵀ + bias`.
     Linear,
@@ -261,11 +262,11 @@ ops! {
     HeadTrain,
     /// Head and loss, chunk by chunk.
     HeadEval,
-    /// Keys and values of a prefilled context into the cache.
+    /// Copies keys and values of a prefilled context into the cache.
     CacheStore,
     /// Attention of one new token against the cache.
     AttentionDecode,
-    /// One position of each sequence.
+    /// Selects one position of each sequence.
     SelectPosition,
     /// Norm of all gradients.
     GradNorm,
@@ -278,8 +279,8 @@ ops! {
 }
 
 impl Op {
-    /// The op that makes the same results from what `is_there`: itself, or a part of it where the
-    /// other part's result is still there.
+    /// The op that makes the same results again when the tensors for which `is_there` holds still
+    /// exist: the op itself, or the part of it whose result is missing.
     pub fn again(&self, is_there: &dyn Fn(TensorId) -> bool) -> Op {
         match self {
             Op::LayerNorm(norm) => norm.again(is_there).into(),
@@ -287,14 +288,14 @@ impl Op {
         }
     }
 
-    /// The tensor that the backend's kernels may use as they like while the op runs.
+    /// The tensor that the backend's kernels may use freely while the op runs.
     pub fn workspace(&self) -> Option<TensorId> {
         let operands = self.operation().operands().into_iter();
         let mut workspaces = operands.filter(|o| o.elements == Elements::Workspace);
         workspaces.next().map(|operand| operand.tensor)
     }
 
-    /// The type of every operand, then the op's shape rule.
+    /// Checks the type of every operand, then the op's shape rule.
     pub fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {
         let op = self.operation();
         let check = Check::new(op.name(), tensors);
@@ -308,7 +309,7 @@ impl Op {
     }
 }
 
-/// Shape checks of one op, so that every message has the same form.
+/// Shape checks of one op. All messages have the same form.
 struct Check<'a> {
     op: &'static str,
     tensors: &'a Tensors,
@@ -364,7 +365,7 @@ impl<'a> Check<'a> {
     }
 }
 
-/// `2 m n k`, saturating: the work of a matrix product.
-fn product_flops(m: u64, n: u64, k: u64) -> u64 {
+/// `2 m n k`, saturating: the work of a matmul.
+fn matmul_flops(m: u64, n: u64, k: u64) -> u64 {
     m.saturating_mul(n).saturating_mul(k).saturating_mul(2)
 }

@@ -1,5 +1,5 @@
-//! A copy between the memories of device and host: how state that the device has no room for
-//! passes through it.
+//! A copy between the memories of device and host. With it, state that does not fit on the device
+//! passes through the device in windows.
 
 use super::{Check, Operand, Operation};
 use crate::error::PlanError;
@@ -10,7 +10,7 @@ use crate::tensor::{TensorId, Tensors};
 pub struct Transfer {
     /// What is copied.
     pub from: TensorId,
-    /// Where to; of the same type and shape.
+    /// The destination, of the same type and shape.
     pub to: TensorId,
 }
 
@@ -40,7 +40,7 @@ impl Operation for Transfer {
         0
     }
 
-    /// Those that pass between the memories.
+    /// Bytes that cross between the memories.
     fn bytes(&self, tensors: &Tensors) -> u64 {
         tensors.bytes(self.from).get()
     }

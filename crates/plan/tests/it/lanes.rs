@@ -93,7 +93,7 @@ fn waits_that_point_nowhere() {
         broken.schedule.segments[0].steps[2].waits.push(wait);
         let said: Vec<String> =
             defects(&broken, &NoScratch).iter().map(ToString::to_string).collect();
-        let want = "which is no earlier step of another lane";
+        let want = "which is not an earlier step of another lane";
         let want = format!("update step 2 (gelu_backward) waits for step {wait}, {want}");
         assert_eq!(said, [want]);
     }

@@ -192,7 +192,7 @@ fn attributes_outside_their_range_are_refused() {
     let sizes: [(&str, &str, &[u64], &str); 7] = [
         ("embed", "wpe", &[2, 4], "embed: 3 positions, but only 2 are embedded"),
         ("head_train", "row_loss", &[1], "head_train: 2 sequences, but row_loss holds 1"),
-        ("head_eval", "slab", &[5, 11], "head_eval: a chunk of 5 tokens is no multiple of 256"),
+        ("head_eval", "slab", &[5, 11], "head_eval: a chunk of 5 tokens is not a multiple of 256"),
         ("head_eval", "slab", &[256, 11], "accepted"),
         ("head_train", "row_loss", &[480], "accepted"),
         ("cache_store", "cache", &[2, 2, 2, 2, 2], "3 positions, but the cache holds 2"),

@@ -158,12 +158,12 @@ fn work_and_traffic_are_those_worked_out_by_hand() {
         (linear_backward_input, C_ATTN, 43_486_543_872, 158_072_832),
         // The accumulator is read and written.
         (linear_backward_weight, TINY, 240, 4 * (30 + 24 + 2 * 20)),
-        // Two products of 2·2·3·3·4, the causal half of each; qkv 72, out 24, lse 12.
+        // Two matmuls of 2·2·3·3·4, the causal half of each; qkv 72, out 24, lse 12.
         (attention, TINY, 144, 4 * 108),
         // 2·1024²·768; qkv 9,437,184, out 3,145,728, lse 49,152.
         (attention, GPT2, 1_610_612_736, 12_632_064),
         (attention_backward, TINY, 5 * 72, 4 * (2 * (72 + 24 + 12))),
-        // Three products of 2·6·5·4; 30 logits five times, x three times, w and d_w twice.
+        // Three matmuls of 2·6·5·4; 30 logits five times, x three times, w and d_w twice.
         (head_train, TINY, 720, 4 * (5 * 30 + 3 * 24 + 2 * 20 + 2 * 20)),
         // 3·2·1024·50304·768; logits 206,045,184, x 3,145,728, w 154,533,888.
         (head_train, GPT2, 237_364_051_968, 1_657_798_656),
