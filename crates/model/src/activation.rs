@@ -1,35 +1,35 @@
-//! The activations of a block, by type. Levels of recompute choose among them; their names are for
-//! listings.
+//! The activations of a block, as a type. Levels of recompute choose among them; their names appear
+//! in listings.
 
 use plan::TensorId;
 use std::collections::BTreeMap;
 
-/// What a forward pass makes on its way.
+/// A tensor that the forward pass makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Activation {
     /// The residual stream that enters a block, or leaves the last one.
     X,
     /// The first norm's output.
     Ln1,
-    /// Its mean of each token.
+    /// The first norm's mean of each token.
     Ln1Mean,
-    /// Its reciprocal deviation of each token.
+    /// The first norm's reciprocal standard deviation of each token.
     Ln1Rstd,
-    /// Query, key and value side by side.
+    /// Query, key and value, concatenated.
     Qkv,
     /// Attention's output.
     Att,
-    /// Logarithm of the sum of attention's exponentials.
+    /// Log-sum-exp of attention's scores.
     Lse,
-    /// Attention's output, projected.
+    /// Attention's output after its projection.
     AttProj,
     /// The residual stream between attention and MLP.
     XMid,
     /// The second norm's output.
     Ln2,
-    /// Its mean of each token.
+    /// The second norm's mean of each token.
     Ln2Mean,
-    /// Its reciprocal deviation of each token.
+    /// The second norm's reciprocal standard deviation of each token.
     Ln2Rstd,
     /// The MLP's hidden layer before the nonlinearity.
     Fch,
@@ -39,9 +39,9 @@ pub enum Activation {
     MlpProj,
     /// The last norm's output.
     LnF,
-    /// Its mean of each token.
+    /// The last norm's mean of each token.
     LnFMean,
-    /// Its reciprocal deviation of each token.
+    /// The last norm's reciprocal standard deviation of each token.
     LnFRstd,
 }
 

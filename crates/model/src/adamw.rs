@@ -1,4 +1,4 @@
-//! AdamW: two moments of each number.
+//! AdamW, which keeps two moments for each parameter element.
 
 use crate::optimizer::{Optimizer, Rule, StateRow, UpdatePart};
 use crate::program::Types;
@@ -15,7 +15,7 @@ pub struct AdamW {
     pub beta2: f64,
     /// Added after the square root.
     pub eps: f64,
-    /// On tensors of two or more dimensions.
+    /// Applied to tensors of two or more dimensions.
     pub weight_decay: f64,
 }
 

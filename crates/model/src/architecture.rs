@@ -1,6 +1,6 @@
 //! What an architecture supplies: its modules, their sizes, a forward pass, and what each level of
-//! recompute drops. Everything else is the same for all of them. A new one is a file like
-//! `gpt2.rs` and a line here.
+//! recompute drops. All architectures share the rest. A new architecture is a file like `gpt2.rs`
+//! and a line here.
 
 use crate::activation::Activation;
 use crate::dims::Dims;
@@ -10,7 +10,7 @@ use crate::levels::Level;
 use crate::params::{Module, Modules, Size};
 use plan::{PlanError, TensorId};
 
-/// One of the architectures, with its own attributes.
+/// An architecture with its own attributes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Architecture {
     /// GPT-2, as nanoGPT writes it.
@@ -25,7 +25,7 @@ impl Architecture {
     }
 }
 
-/// What every architecture's file says about it.
+/// What every architecture's file defines.
 pub(crate) trait Network {
     /// The name in errors.
     fn name(&self) -> &'static str;
@@ -33,10 +33,10 @@ pub(crate) trait Network {
     /// The modules that hold parameters.
     fn modules(&self) -> Modules;
 
-    /// The one table of widths.
+    /// The size of each dimension. No other code knows these formulas.
     fn size(&self, size: Size, dims: &Dims) -> u64;
 
-    /// From tokens to what the head multiplies.
+    /// Emits the forward pass, from tokens to the input of the head.
     fn forward(
         &self,
         forward: &mut Forward<'_>,
@@ -44,7 +44,7 @@ pub(crate) trait Network {
         attend_to: AttendTo<'_>,
     ) -> Result<TensorId, PlanError>;
 
-    /// The module whose weight makes logits.
+    /// The module whose weight the head multiplies with.
     fn head(&self) -> Module;
 
     /// The activations of a block that a level does not keep from forward to backward.

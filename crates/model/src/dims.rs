@@ -1,8 +1,8 @@
-//! The sizes of a GPT-2, checked once: every other module may rely on them.
+//! The sizes of a GPT-2. They are checked once, so that every other module may rely on them.
 
 use std::fmt;
 
-/// nanoGPT's model arguments.
+/// The model arguments of nanoGPT's configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Dims {
     /// Transformer blocks.
@@ -19,7 +19,7 @@ pub struct Dims {
     pub bias: bool,
 }
 
-/// Sizes that make no model.
+/// Why sizes do not describe a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DimsError {
     /// A size is zero.
@@ -27,7 +27,7 @@ pub enum DimsError {
         /// Its key.
         key: &'static str,
     },
-    /// A size is beyond what ids and positions can express.
+    /// A size is larger than ids and positions can be.
     TooLarge {
         /// Its key.
         key: &'static str,
@@ -61,12 +61,13 @@ impl fmt::Display for DimsError {
 
 impl std::error::Error for DimsError {}
 
-/// Far beyond any model; keeps every product of three sizes inside 64 bits until bytes are checked.
+/// Far larger than any model. With it, the product of any three sizes fits 64 bits until byte
+/// counts are checked.
 const LIMIT: u64 = 1 << 31;
 const MAX_LAYERS: u64 = 10_000;
 
 impl Dims {
-    /// The same sizes, if they make a model.
+    /// The same sizes, or an error if they do not describe a model.
     pub fn checked(self) -> Result<Dims, DimsError> {
         let sizes = [
             ("n_layer", self.n_layer, MAX_LAYERS),
@@ -95,15 +96,16 @@ impl Dims {
     }
 }
 
-/// Rows of nanoGPT's embedding where a data set does not say: GPT-2's 50,257 ids, rounded up to a
-/// multiple of 64.
+/// Rows of nanoGPT's token embedding when the data set does not name a vocabulary size: GPT-2's
+/// 50,257 ids, rounded up to a multiple of 64.
 pub const GPT2_ROWS: u64 = 50_304;
 
-/// What every norm adds to the variance, as PyTorch and nanoGPT.
+/// What every norm adds to the variance, as in PyTorch and nanoGPT.
 pub const NORM_EPSILON: f64 = 1e-5;
 
-/// Attributes that ops did not say when the first checkpoints were written.
-pub fn unsaid_attributes() -> Vec<String> {
+/// Attributes that ops did not have yet when the first checkpoints were written, with the values
+/// that they implied.
+pub fn implied_attributes() -> Vec<String> {
     vec![plan::ops::LayerNorm::epsilon_word(NORM_EPSILON)]
 }
 

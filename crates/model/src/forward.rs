@@ -1,5 +1,5 @@
-//! A forward pass being written into a segment: the tensors and steps that architectures are made
-//! of. Nothing here knows an architecture.
+//! Writes a forward pass into a segment: the tensors and steps that architectures are made of.
+//! Nothing here knows a particular architecture.
 
 use crate::activation::{Activation, Activations};
 use crate::dims::Dims;
@@ -9,19 +9,19 @@ use crate::run_tensors::RunTensors;
 use plan::ops::{Branch, Dropout, DropoutSite, Embed, LayerNorm, Linear, PositionFrom};
 use plan::{Dtype, PlanError, Role, SegmentBuilder, Shape, TensorId};
 
-/// What attention looks at.
+/// Which keys and values attention reads.
 #[derive(Clone, Copy)]
 pub(crate) enum AttendTo<'a> {
-    /// The sequence itself.
+    /// Those of the sequence itself.
     Whole,
-    /// The sequence itself, its keys and values kept, a cache for each layer.
+    /// Those of the sequence itself, which are also stored in one cache for each layer.
     Fill(&'a [TensorId]),
-    /// One token against what was kept.
+    /// Those in the cache, for one new token.
     Cached(&'a [TensorId]),
 }
 
 impl AttendTo<'_> {
-    /// Where the first token of each sequence stands.
+    /// The position of the first token of each sequence.
     pub fn position(self) -> PositionFrom {
         match self {
             AttendTo::Cached(_) => PositionFrom::Step,
@@ -36,30 +36,30 @@ pub(crate) struct Forward<'a> {
     pub tensors: &'a RunTensors,
     pub segment: SegmentBuilder<'a>,
     pub activations: &'a mut Activations,
-    /// The block being written; none outside the blocks.
+    /// The current block; none outside the blocks.
     pub layer: Option<u32>,
     pub rows: u64,
     pub positions: u64,
     pub dropout: f32,
 }
 
-/// A layer norm, and what it leaves.
+/// A layer norm and the activations that it makes.
 #[derive(Clone, Copy)]
 pub(crate) struct Norm {
     pub module: Module,
-    /// The residual stream that it reads.
+    /// The residual stream that it normalises.
     pub sum: Activation,
     pub out: Activation,
-    /// Mean and reciprocal deviation.
+    /// Mean and reciprocal standard deviation.
     pub statistics: [Activation; 2],
     /// Added to the variance.
     pub epsilon: f64,
 }
 
-/// The residual stream.
+/// The residual stream, plain and normalised.
 pub(crate) struct Stream {
     pub x: TensorId,
-    /// It, normalised.
+    /// The stream after the norm.
     pub normalised: TensorId,
 }
 
@@ -68,13 +68,13 @@ impl Forward<'_> {
         self.spec.dims
     }
 
-    /// Following tensors, steps and parameters belong to this block.
+    /// Tensors, steps and parameters from now on belong to this block.
     pub fn set_layer(&mut self, layer: Option<u32>) {
         self.layer = layer;
         self.segment.set_layer(layer);
     }
 
-    /// `out = dropout(wte[tokens] + wpe[position])`, or without learned positions.
+    /// `out = dropout(wte[tokens] + wpe[position])`, without `wpe` if positions are not learned.
     pub fn embed(
         &mut self,
         tokens: TensorId,
@@ -89,7 +89,7 @@ impl Forward<'_> {
         self.segment.push(Embed { tokens, wte, wpe, out, position, dropout })
     }
 
-    /// A linear layer, as wide as its module says.
+    /// A linear layer. Its module gives the output width.
     pub fn linear(
         &mut self,
         x: TensorId,
@@ -102,8 +102,8 @@ impl Forward<'_> {
         Ok(out)
     }
 
-    /// `x + branch` and the norm behind it, one op. It belongs to the norm's block, which is the
-    /// current one from here on; the branch's dropout belongs to the block before.
+    /// `x + branch` and the norm after it, as one op. The op belongs to the norm's block, which
+    /// becomes the current one; the branch's dropout belongs to the block before.
     pub fn join(
         &mut self,
         stream: Stream,
@@ -118,7 +118,7 @@ impl Forward<'_> {
         Ok(Stream { x: sum, normalised })
     }
 
-    /// A layer norm, of a sum where a branch is added.
+    /// A layer norm. If there is a branch, it is added first.
     pub fn norm(
         &mut self,
         x: TensorId,
@@ -135,7 +135,7 @@ impl Forward<'_> {
         Ok(out)
     }
 
-    /// An activation of each token, in the compute format.
+    /// Adds an activation with one row per token, in the compute format.
     pub fn activation(
         &mut self,
         activation: Activation,
@@ -145,13 +145,13 @@ impl Forward<'_> {
         self.local(activation, self.spec.types.compute, shape)
     }
 
-    /// The residual stream at one place.
+    /// Adds a tensor for the residual stream at one point of the block.
     pub fn residual(&mut self, activation: Activation) -> Result<TensorId, PlanError> {
         let shape = Shape::new(&[self.rows, self.positions, self.size(Size::Embd)])?;
         self.local(activation, self.spec.types.residual, shape)
     }
 
-    /// Statistics that a backward needs, always f32.
+    /// Adds a statistic that the backward needs; always f32.
     pub fn statistic(
         &mut self,
         activation: Activation,
@@ -171,7 +171,7 @@ impl Forward<'_> {
         Ok(id)
     }
 
-    /// Ids that the host writes.
+    /// Adds token ids that the host writes.
     pub fn tokens(&mut self, name: &str) -> Result<TensorId, PlanError> {
         let shape = Shape::new(&[self.rows, self.positions])?;
         self.segment.run_input(name, Dtype::I32, shape, Role::Tokens)
@@ -193,7 +193,7 @@ impl Forward<'_> {
         }
     }
 
-    /// The dropout at a place of the current block; the embedding's counts as the first block's.
+    /// The dropout at a site of the current block. The embedding's counts as the first block's.
     pub fn dropout(&self, site: DropoutSite) -> Option<Dropout> {
         let (probability, layer) = (self.dropout, self.layer.unwrap_or(0));
         (probability != 0.0).then_some(Dropout { probability, layer, site })

@@ -1,5 +1,5 @@
-//! Generation: which segment gives the logits behind a context, and the segments themselves,
-//! prefills of some lengths and the decode of one token.
+//! Generation: which segment computes the logits after a context, and the segments themselves
+//! (prefills of several lengths, and the decode of one token).
 
 use crate::forward::AttendTo;
 use crate::params::Size;
@@ -7,12 +7,12 @@ use crate::program::{Drafting, GenerateSpec};
 use plan::ops::{Linear, PositionFrom, SelectPosition};
 use plan::{Dtype, Io, Phase, PlanError, Role, Scope, SegmentId, Shape, Tensor, TensorId};
 
-/// A segment that takes tokens and yields logits of one position of each sequence.
+/// A segment that takes tokens and computes the logits of one position of each sequence.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LogitsSegment {
     /// The segment.
     pub segment: SegmentId,
-    /// Tokens of each sequence that it takes.
+    /// Tokens per sequence that it takes.
     pub positions: u64,
     /// `[rows, positions]` ids, written by the host.
     pub tokens: TensorId,
@@ -20,34 +20,35 @@ pub struct LogitsSegment {
     pub logits: TensorId,
 }
 
-/// Segments of generation.
+/// The segments that generation runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GenerateSegments {
-    /// One for each prefill length, shortest first. Each fills the cache; when a context is full,
-    /// each further token runs the longest one again on the last `block_size` tokens.
+    /// One for each prefill length, shortest first. Each fills the cache. Once a context is full,
+    /// every further token runs the longest prefill again on the last `block_size` tokens.
     pub prefill: Vec<LogitsSegment>,
-    /// One more token, at `StepInputs::position`.
+    /// Adds one token at `StepInputs::position`.
     pub decode: LogitsSegment,
 }
 
-/// How to get the logits behind a context.
+/// How to compute the logits after a context.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NextLogits<'a> {
-    /// What to run.
+    /// The segment to run.
     pub segment: &'a LogitsSegment,
-    /// First token to give it; all from here to the end of the context go in, padding behind.
+    /// Index of the first token to pass. All tokens from there to the end of the context are
+    /// passed, followed by padding.
     pub from: usize,
     /// `StepInputs::position`.
     pub position: u64,
-    /// Tokens of the context that the cache holds afterwards; 0 when it cannot be continued.
+    /// How many tokens of the context the cache holds afterwards; 0 when it cannot be continued.
     pub cached: usize,
 }
 
 impl GenerateSegments {
-    /// For a context of `tokens` tokens (at least one) of which the cache holds the first `cached`:
-    /// one decode step where the cache holds all but the last; else a prefill of the shortest
-    /// length that fits. Beyond `block_size` every token is a prefill of the last `block_size`
-    /// tokens, as in nanoGPT: positions move, so nothing of the cache can serve.
+    /// For a context of `tokens` tokens (at least one), of which the cache holds the first
+    /// `cached`: one decode step if only the last token is missing from the cache, else the
+    /// shortest prefill that fits. Beyond `block_size` every token is a prefill of the last
+    /// `block_size` tokens, as in nanoGPT: positions shift, so the cache is of no use.
     pub fn next_logits(&self, tokens: usize, cached: usize) -> Option<NextLogits<'_>> {
         let full = self.prefill.last()?;
         let last = tokens.checked_sub(1)?;
@@ -91,7 +92,7 @@ pub(crate) fn segments(
     Ok(GenerateSegments { prefill, decode })
 }
 
-/// Keys and values of each layer, kept from one segment of generation to the next.
+/// Keys and values of each layer, kept between the segments of generation.
 fn caches(drafting: &mut Drafting<'_>, rows: u64) -> Result<Vec<TensorId>, PlanError> {
     let (dims, network) = (drafting.spec.dims, drafting.spec.architecture.network());
     let [block, head] = [Size::Block, Size::Head].map(|size| network.size(size, &dims));

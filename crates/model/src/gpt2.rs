@@ -1,6 +1,7 @@
-//! GPT-2, to be read beside nanoGPT's `model.py`: the modules, attention, the MLP, a block, the
-//! whole forward pass. Each line adds tensors and steps to a segment; the backward is derived from
-//! them. At the end: what each level of recompute drops, and nanoGPT's own counts.
+//! GPT-2, to be read next to nanoGPT's `model.py`: the modules, attention, the MLP, a block, the
+//! whole forward pass. Each line adds tensors and steps to a segment, and the backward is derived
+//! from these. At the end: what each level of recompute drops, and the numbers that nanoGPT
+//! reports.
 
 use crate::activation::Activation;
 use crate::architecture::{Architecture, Network};
@@ -11,7 +12,7 @@ use crate::params::{self, Init, Module, ModuleKind, Modules, Param, Size};
 use plan::ops::{Attention, AttentionDecode, CacheStore, DropoutSite, Gelu, GeluKind};
 use plan::{PlanError, TensorId};
 
-/// What is GPT-2's alone.
+/// The attributes that only GPT-2 has.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gpt2 {
     /// Exact for nanoGPT's models, tanh for OpenAI's.
@@ -20,7 +21,7 @@ pub struct Gpt2 {
 
 use Size::{Block, Embd, Hidden, Qkv, Vocab};
 
-// Names are Hugging Face's; nanoGPT puts `transformer.` before them. The head is tied to `wte`.
+// The names are Hugging Face's; nanoGPT puts `transformer.` before them. The head is tied to `wte`.
 const WTE: Module = Module::token_embedding("wte", &[Vocab, Embd]);
 const WPE: Module = Module::position_embedding("wpe", &[Block, Embd]);
 const LN_1: Module = Module::layer_norm("ln_1", &[Embd]);
@@ -70,8 +71,9 @@ impl Gpt2 {
         f.linear(gelu, MLP_C_PROJ, Activation::MlpProj)
     }
 
-    /// `x + attn(ln_1(x))`, then `x + mlp(ln_2(x))`. A residual addition and the norm behind it are
-    /// one op, so a block takes its first norm as done and ends with the next block's.
+    /// `x + attn(ln_1(x))`, then `x + mlp(ln_2(x))`. A residual addition and the norm after it are
+    /// one op. So a block receives its input already normalised, and ends with the first norm of
+    /// the next block.
     fn block(
         &self,
         f: &mut Forward<'_>,
@@ -113,7 +115,7 @@ impl Network for Gpt2 {
         }
     }
 
-    /// Embeddings, all blocks, the last norm.
+    /// Embeddings, all blocks, and the last norm.
     fn forward(
         &self,
         f: &mut Forward<'_>,
@@ -136,8 +138,9 @@ impl Network for Gpt2 {
         WTE
     }
 
-    /// A norm's mean and deviation are 8 bytes of a token: with them, its gradient makes its output
-    /// again on the way. They go where the norm has to be done again anyway.
+    /// A norm's mean and deviation take only 8 bytes per token. While they are kept, the norm's
+    /// gradient can make the norm's output again on the way. They are dropped at the levels that
+    /// run the norm again anyway.
     fn dropped(&self, level: Level) -> &'static [Activation] {
         use Activation::{
             Att, Fch, Gelu, Ln1, Ln1Mean, Ln1Rstd, Ln2, Ln2Mean, Ln2Rstd, Lse, Qkv, XMid,
@@ -197,9 +200,8 @@ pub fn reported_parameters(dims: &Dims) -> Result<u64, PlanError> {
     Ok(all.iter().filter(counted).map(|p| p.shape.elements()).fold(0, u64::saturating_add))
 }
 
-/// Floating-point operations that training spends on a token in a context of `positions`, as
-/// nanoGPT counts them for its MFU: six for each parameter, and attention as if it were not
-/// causal.
+/// Floating-point operations per token of training in a context of `positions`, as nanoGPT counts
+/// them for its MFU: six for each parameter, and attention without the causal mask.
 pub fn training_flops_per_token(dims: &Dims, positions: u64) -> Result<f64, PlanError> {
     let attention = 12.0 * dims.n_layer as f64 * dims.n_embd as f64 * positions as f64;
     Ok(6.0 * reported_parameters(dims)? as f64 + attention)

@@ -1,5 +1,6 @@
-//! nanoGPT's initial weights, bit for bit: PyTorch's generator replayed in the order in which
-//! `GPT(config)` draws. Fills that are overwritten later are skipped, only their draws count.
+//! nanoGPT's initial weights, bit for bit. PyTorch's generator is replayed in the order in which
+//! `GPT(config)` draws. Values that nanoGPT overwrites later are not computed; only their draws are
+//! skipped.
 
 use crate::dims::Dims;
 use crate::params::{Init, ModuleKind, Param};
@@ -7,14 +8,14 @@ use rng::torch::Generator;
 
 const STD: f64 = 0.02;
 
-/// Values at a time: no parameter is ever held whole beside its place. Whole blocks of PyTorch's
-/// normal fill, which draws 16 at once.
+/// Values computed at a time, so that no parameter is ever held whole a second time. A multiple of
+/// the 16 values that PyTorch's normal fill draws at once.
 const PIECE: u64 = 1 << 16;
 const BLOCK: u64 = 16;
 
-/// Calls `put` for pieces of each parameter of `params` (the table of these dims) with its index,
-/// the piece's first element and its values, in the order in which they are final. Afterwards
-/// `generator` stands where nanoGPT's stands before it draws its first batch.
+/// Calls `put` for pieces of each parameter of `params` (the table for these dims) with its index,
+/// the piece's first element and its values, in the order in which they become final. Afterwards
+/// `generator` is in the state in which nanoGPT draws its first batch.
 pub fn nanogpt(
     dims: &Dims,
     params: &[Param],
@@ -36,7 +37,7 @@ pub fn nanogpt(
                     put(index, first, &values);
                 }
             }
-            // The head is initialised last and is the same tensor: this fill does not survive.
+            // The head is initialised last and is the same tensor, so this fill is overwritten.
             Init::Normal if param.module.kind == ModuleKind::TokenEmbedding => {
                 generator.skip_normal(elements);
                 tied_embedding = Some((index, elements));
@@ -59,8 +60,8 @@ pub fn nanogpt(
     }
 }
 
-/// A fill in pieces is the fill at once: every block of 16 is made of its own 16 draws, and the
-/// last piece has what is left over behind at least one whole block.
+/// Filling in pieces gives the same values as filling at once: every block of 16 depends only on
+/// its own 16 draws, and the last piece contains at least one whole block before the remainder.
 fn fill(
     generator: &mut Generator,
     elements: u64,
@@ -76,7 +77,7 @@ fn fill(
     }
 }
 
-/// First element and size of each piece; the last one is never shorter than a block unless it is
+/// First element and size of each piece. The last piece is never shorter than a block, unless it is
 /// the only one.
 fn pieces(elements: u64) -> impl Iterator<Item = (u64, u64)> {
     let left_over = elements % PIECE;
@@ -89,9 +90,9 @@ fn pieces(elements: u64) -> impl Iterator<Item = (u64, u64)> {
     })
 }
 
-/// What the modules draw for themselves when they are made: a normal fill for an embedding, one
-/// uniform for each weight and bias of a linear layer, nothing for a layer norm. The untied head
-/// is made last.
+/// Skips the draws that PyTorch modules make when they are constructed: a normal fill for an
+/// embedding, one uniform value for each weight and bias of a linear layer, none for a layer norm.
+/// The head, not yet tied, is constructed last.
 fn skip_constructors(params: &[Param], generator: &mut Generator) {
     let mut head = 0;
     for param in params {

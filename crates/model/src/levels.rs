@@ -1,5 +1,5 @@
-//! How much of a transformer layer is kept from forward to backward: the levels, strongest last.
-//! Which activations a level makes again is the architecture's to say.
+//! How much of a transformer layer is kept from forward to backward. The levels are in order; the
+//! last one keeps the least. The architecture defines which activations a level makes again.
 
 use crate::activation::{Activation, Activations};
 use crate::architecture::Network;
@@ -10,31 +10,31 @@ use std::fmt;
 /// A level of recompute, for one layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
-    /// Everything is kept.
+    /// Keep everything.
     #[default]
     R0,
-    /// GELU is made again.
+    /// Make GELU again.
     R1,
-    /// GELU and both layer norms.
+    /// Make GELU and both layer norms again.
     R2,
-    /// And the MLP's first matmul.
+    /// As R2, and the MLP's first matmul.
     R3,
     /// As R2, and the matmul of query, key and value.
     R3q,
-    /// Both matmuls.
+    /// As R2, and both matmuls.
     R4,
-    /// And the residual stream between attention and MLP.
+    /// As R4, and the residual stream between attention and MLP.
     R5,
-    /// The whole block, attention included: only its input is kept.
+    /// Make the whole block again, including attention: only its input is kept.
     R6,
 }
 
 impl Level {
-    /// All, in order.
+    /// All levels, in order.
     pub const ALL: [Level; 8] =
         [Level::R0, Level::R1, Level::R2, Level::R3, Level::R3q, Level::R4, Level::R5, Level::R6];
 
-    /// Its name.
+    /// The name in listings, settings and reports.
     pub const fn name(self) -> &'static str {
         match self {
             Level::R0 => "R0",

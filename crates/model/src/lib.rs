@@ -1,7 +1,7 @@
-//! Models as data. [`program`] is what a run is made of whatever the model: specs, segments and the
-//! ids of a caller. An [`architecture`] supplies modules, a forward pass and what each level of
-//! recompute drops; [`gpt2`] is one, exactly as nanoGPT defines it, and [`init`] its initial
-//! weights. An [`optimizer`] supplies its state and its op; [`adamw`] is one.
+//! Models as data. [`program`] holds what every model shares: specs, segments and the ids that a
+//! caller needs. An [`architecture`] supplies modules, a forward pass and what each level of
+//! recompute drops. [`gpt2`] is one architecture, exactly as nanoGPT defines it, and [`init`] makes
+//! its initial weights. An [`optimizer`] supplies its state and its op; [`adamw`] is one.
 #![forbid(unsafe_code)]
 
 pub mod dims;
@@ -22,7 +22,7 @@ pub mod update;
 pub use activation::Activation;
 pub use adamw::AdamW;
 pub use architecture::Architecture;
-pub use dims::{Dims, DimsError, GPT2_ROWS, NORM_EPSILON, unsaid_attributes};
+pub use dims::{Dims, DimsError, GPT2_ROWS, NORM_EPSILON, implied_attributes};
 pub use generation::{GenerateSegments, LogitsSegment, NextLogits};
 pub use gpt2::Gpt2;
 pub use levels::Level;

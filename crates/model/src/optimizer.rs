@@ -1,24 +1,24 @@
-//! Optimizers: what each keeps of a parameter, and the op that changes a part of all of them. A new
-//! one is a file like `adamw.rs` and a line here.
+//! Optimizers: what each keeps for a parameter, and the op that updates a range of all parameters.
+//! A new optimizer is a file like `adamw.rs` and a line here.
 
 use crate::adamw::AdamW;
 use crate::program::Types;
 use plan::ops::{Op, Scaling};
 use plan::{Dtype, PlanError, Role, TensorId};
 
-/// How parameters are changed.
+/// How parameters are updated.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OptimizerSpec {
-    /// By which rule.
+    /// The optimizer and its constants.
     pub rule: Optimizer,
     /// How the loss is scaled.
     pub scaling: Scaling,
-    /// What only the update touches (the rule's state, master weights) lives in host memory, and so
-    /// many elements of it pass through the device at a time.
+    /// If set, everything that only the update touches (optimizer state, master weights) is in host
+    /// memory, and passes through the device in windows of this many elements.
     pub offload: Option<u64>,
 }
 
-/// One of the optimizers, with its constants.
+/// An optimizer with its constants.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Optimizer {
     /// Adam with decoupled weight decay.
@@ -33,34 +33,34 @@ impl Optimizer {
     }
 }
 
-/// A row of an optimizer's table: one number kept for each number of a parameter.
+/// A row of an optimizer's state table: one number kept for each number of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StateRow {
-    /// The name in listings, and in checkpoints before the parameter's.
+    /// The name in listings. In checkpoints it precedes the parameter's name.
     pub name: &'static str,
     pub dtype: Dtype,
     pub role: Role,
 }
 
-/// What every optimizer's file says about it.
+/// What every optimizer's file defines.
 pub(crate) trait Rule {
-    /// What it keeps, in this order everywhere.
+    /// The rows of its state, always in this order.
     fn state(&self, types: &Types) -> Vec<StateRow>;
 
-    /// On parameters of two or more dimensions.
+    /// The decay on parameters of two or more dimensions.
     fn weight_decay(&self) -> f64;
 
-    /// The op that changes a part of all parameters.
+    /// The op that updates a range of all parameters.
     fn op(&self, part: UpdatePart<'_>) -> Result<Op, PlanError>;
 }
 
-/// A part of all parameters on the device, to be changed by one op.
+/// A range of all parameters on the device, which one op updates.
 pub(crate) struct UpdatePart<'a> {
     /// Its first element.
     pub first: u64,
     pub weight_decay: f64,
     pub weights: TensorId,
-    /// The weights in the compute format, where that is not f32.
+    /// The weights in the compute format, if that is not f32.
     pub copy: Option<TensorId>,
     pub gradients: TensorId,
     /// In the order of [`Rule::state`].

@@ -1,21 +1,21 @@
-//! Parameters as an architecture declares them, one row for each module. Order, shapes, initial
-//! values, weight decay, checkpoint names and the flat arrays that the optimizer works on are all
-//! derived from these rows.
+//! Parameters as an architecture declares them, one row for each module. Everything else is derived
+//! from these rows: order, shapes, initial values, weight decay, checkpoint names, and the flat
+//! arrays that the optimizer updates.
 
 use crate::architecture::Network;
 use crate::dims::Dims;
 use plan::{ALIGNMENT, PlanError, Shape};
 
-/// A dimension of a parameter or an activation. The architecture says how large it is.
+/// A dimension of a parameter or an activation. The architecture defines its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Size {
-    /// Ids that have an embedding.
+    /// Number of token ids that have an embedding.
     Vocab,
-    /// Positions of the longest context.
+    /// Longest context, in positions.
     Block,
-    /// The residual stream.
+    /// Width of the residual stream.
     Embd,
-    /// Query, key and value side by side.
+    /// Query, key and value, concatenated.
     Qkv,
     /// The MLP's hidden layer.
     Hidden,
@@ -23,12 +23,12 @@ pub enum Size {
     Head,
 }
 
-/// Initial values.
+/// How a parameter is initialised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Init {
-    /// Normal, deviation 0.02.
+    /// Normal, standard deviation 0.02.
     Normal,
-    /// Normal, deviation 0.02 / √(2 n_layer): projections into the residual stream.
+    /// Normal, standard deviation 0.02 / √(2 n_layer): projections into the residual stream.
     Residual,
     /// Zeros.
     Zero,
@@ -36,29 +36,30 @@ pub enum Init {
     One,
 }
 
-/// The PyTorch module; it decides which draws making it takes.
+/// The PyTorch module, which decides how many random numbers its construction draws.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ModuleKind {
     /// `nn.Embedding` of tokens, tied to the head.
     TokenEmbedding,
     /// `nn.Embedding` of positions.
     PositionEmbedding,
-    /// `nn.Linear`. Hugging Face keeps its weight as `[in, out]` (Conv1D).
+    /// `nn.Linear`. Hugging Face stores its weight as `[in, out]` (Conv1D).
     Linear,
     /// nanoGPT's layer norm.
     LayerNorm,
 }
 
-/// A module that holds a weight, and a bias where it can have one and the model has them.
+/// A module that holds a weight. It also holds a bias if its kind can have one and the model has
+/// biases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Module {
-    /// Hugging Face's name, within the block where it belongs to one.
+    /// Hugging Face's name, relative to the block if it belongs to one.
     pub name: &'static str,
-    /// What it is.
+    /// The PyTorch module.
     pub kind: ModuleKind,
-    /// Of its weight, `[out, in]` for linear layers.
+    /// Shape of its weight; `[out, in]` for linear layers.
     pub shape: &'static [Size],
-    /// Of its weight.
+    /// How its weight is initialised.
     pub init: Init,
 }
 
@@ -79,12 +80,12 @@ impl Module {
         Module { name, kind: ModuleKind::LayerNorm, shape, init: Init::One }
     }
 
-    /// The width of what it makes.
+    /// The width of its output.
     pub(crate) const fn out(self) -> Size {
         self.shape[0]
     }
 
-    /// What it holds.
+    /// The parameters that it holds.
     fn parameters(self, bias: bool) -> &'static [ParamKind] {
         match self.kind {
             ModuleKind::Linear | ModuleKind::LayerNorm if bias => {
@@ -94,7 +95,7 @@ impl Module {
         }
     }
 
-    /// Hugging Face's whole name of a parameter.
+    /// Hugging Face's full name of a parameter.
     pub(crate) fn parameter_name(self, layer: Option<u32>, kind: ParamKind) -> String {
         let kind = match kind {
             ParamKind::Weight => "weight",
@@ -112,32 +113,32 @@ impl Module {
 pub enum ParamKind {
     /// The matrix, table or gain.
     Weight,
-    /// What is added.
+    /// The vector that is added.
     Bias,
 }
 
 /// All modules of an architecture, in the order in which PyTorch lists their parameters.
 pub(crate) struct Modules {
     pub before: &'static [Module],
-    /// Of every block.
+    /// Modules of every block.
     pub block: &'static [Module],
     pub after: &'static [Module],
 }
 
-/// A parameter of a model of given sizes.
+/// A parameter of a model with given sizes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Param {
     /// Hugging Face's name.
     pub name: String,
-    /// Its block.
+    /// The block that it belongs to, if any.
     pub layer: Option<u32>,
     /// Its shape.
     pub shape: Shape,
     /// Its initial values.
     pub init: Init,
-    /// What holds it.
+    /// The module that holds it.
     pub module: Module,
-    /// As what.
+    /// Whether it is the module's weight or bias.
     pub kind: ParamKind,
 }
 
@@ -156,7 +157,7 @@ impl Param {
         Ok(Param { name, layer, shape, init, module, kind })
     }
 
-    /// Weight decay is for tensors of two or more dimensions.
+    /// Whether weight decay applies: only to tensors of two or more dimensions.
     pub fn decays(&self) -> bool {
         self.shape.dims().len() >= 2
     }
@@ -177,25 +178,25 @@ pub(crate) fn parameters(network: &dyn Network, dims: &Dims) -> Result<Vec<Param
         .collect()
 }
 
-/// Where each parameter stands in the flat arrays of weights, gradients and so on: first all
-/// that decay, then the rest, each at an aligned element. One array for each role lets the
-/// optimizer run over everything at once, and lets it be sharded.
+/// Where each parameter is in the flat arrays of weights, gradients and optimizer state: first all
+/// parameters with weight decay, then the others, each at an aligned element. With one array per
+/// role, the optimizer can update everything at once, and the array can be sharded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlatLayout {
     /// First element of each parameter, in the order of [`parameters`].
     pub offsets: Vec<u64>,
-    /// Elements of the part that decays.
+    /// Elements of the part with weight decay.
     pub decayed: u64,
-    /// Elements of all, padding included; the padding is zero and stays zero.
+    /// Elements of the whole array, padding included. The padding is zero and stays zero.
     pub total: u64,
 }
 
-/// Elements between addresses that are aligned in every format, 16 bits included.
+/// Elements between addresses that are aligned in every format, including 16-bit ones.
 const FLAT_ALIGNMENT: u64 = ALIGNMENT / 2;
 
 impl FlatLayout {
-    /// The layout for these parameters; saturates where the sizes are absurd, and the tensor made
-    /// of it is then refused.
+    /// The layout for these parameters. It saturates when sizes overflow; the tensor made from it
+    /// is then refused.
     pub fn new(params: &[Param]) -> FlatLayout {
         let mut offsets = vec![0; params.len()];
         let mut top = 0u64;

@@ -1,6 +1,6 @@
-//! Programs: everything that one arena must serve. A spec says which parts of a run there are, a
-//! [`Draft`] has their segments in one schedule, and a [`Program`] is the ids that a caller needs
-//! of it. What a model is made of comes from its architecture.
+//! Programs: everything that one arena must serve. A spec lists the parts of a run, a [`Draft`]
+//! holds their segments in one schedule, and a [`Program`] holds the ids that a caller needs. The
+//! architecture defines what the model is made of.
 
 use crate::activation::Activations;
 use crate::architecture::Architecture;
@@ -23,26 +23,26 @@ use std::rc::Rc;
 /// The model itself.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelSpec {
-    /// What it is made of.
+    /// Its modules and forward pass.
     pub architecture: Architecture,
     /// Its sizes.
     pub dims: Dims,
-    /// Probability at all of the architecture's places; 0 = none.
+    /// Dropout probability at all of the architecture's sites; 0 = none.
     pub dropout: f32,
     /// Its number formats.
     pub types: Types,
 }
 
-/// In which formats numbers are kept. Sums, statistics, losses, gradients of parameters and what
-/// the optimizer changes are f32 whatever these say.
+/// The number formats. Sums, statistics, losses, gradients of parameters and the weights that the
+/// optimizer updates are always f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Types {
-    /// Of activations and of the weights that kernels read; if not f32, the optimizer keeps an f32
-    /// master of the weights.
+    /// Format of activations and of the weights that kernels read. If it is not f32, the optimizer
+    /// also keeps f32 master weights.
     pub compute: Dtype,
-    /// Of the residual stream.
+    /// Format of the residual stream.
     pub residual: Dtype,
-    /// Of the optimizer's moments.
+    /// Format of the optimizer's moments.
     pub moments: Dtype,
 }
 
@@ -51,31 +51,31 @@ impl Types {
     pub const F32: Types = Types { compute: Dtype::F32, residual: Dtype::F32, moments: Dtype::F32 };
 }
 
-/// How training is cut.
+/// How training is divided into segments.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TrainSpec {
-    /// Sequences of each slice of an iteration, in order; one segment for each size.
+    /// Sequences of each slice of an iteration, in order. Slices of the same size share a segment.
     pub slices: Vec<u64>,
     /// Tokens of a sequence; at most `block_size`.
     pub positions: u64,
-    /// Tokens whose logits exist at one time; rounded up to blocks of 256.
+    /// Tokens whose logits exist at the same time; rounded up to blocks of 256.
     pub head_chunk: u64,
-    /// Sequences of an iteration: room for their losses.
+    /// Sequences of an iteration, each of which has a loss.
     pub loss_rows: u64,
-    /// What each layer keeps for its backward; a layer without a level keeps everything.
+    /// What each layer keeps for its backward. A layer without a level keeps everything.
     pub levels: Vec<Level>,
     /// The optimizer.
     pub optimizer: OptimizerSpec,
 }
 
-/// How evaluation is cut.
+/// How evaluation is divided into segments.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EvalSpec {
-    /// Sequences of each slice of a batch, in order; one segment for each size.
+    /// Sequences of each slice of a batch, in order. Slices of the same size share a segment.
     pub slices: Vec<u64>,
     /// Tokens of a sequence; at most `block_size`.
     pub positions: u64,
-    /// Tokens whose logits exist at one time; rounded up to blocks of 256.
+    /// Tokens whose logits exist at the same time; rounded up to blocks of 256.
     pub head_chunk: u64,
     /// Sequences whose losses are kept.
     pub loss_rows: u64,
@@ -84,10 +84,10 @@ pub struct EvalSpec {
 /// How text is generated.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GenerateSpec {
-    /// Sequences generated side by side.
+    /// Sequences generated at the same time.
     pub rows: u64,
-    /// Context lengths to prefill, one segment for each; a shorter context is padded behind. A full
-    /// context (`block_size`) is always one of them.
+    /// Context lengths to prefill, one segment for each. A shorter context is padded at its end. A
+    /// full context (`block_size`) is always included.
     pub prefill: Vec<u64>,
 }
 
@@ -96,7 +96,7 @@ pub struct GenerateSpec {
 pub struct ProgramSpec {
     /// The model.
     pub model: ModelSpec,
-    /// Training; without it there are no gradients and no moments.
+    /// Training. Without it there are no gradients and no moments.
     pub train: Option<TrainSpec>,
     /// Evaluation.
     pub eval: Option<EvalSpec>,
@@ -107,19 +107,19 @@ pub struct ProgramSpec {
 /// A parameter and its tensors.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProgramParam {
-    /// Its row of the table.
+    /// Its row of the parameter table.
     pub param: Param,
-    /// The weights that the optimizer changes and checkpoints keep: f32.
+    /// The f32 weights that the optimizer updates and checkpoints store.
     pub weight: TensorId,
-    /// The weights that kernels read: the same, or their copy in the compute format.
+    /// The weights that kernels read: the same tensor, or its copy in the compute format.
     pub compute: TensorId,
     /// The accumulated gradient, in training.
     pub gradient: Option<TensorId>,
-    /// What the optimizer keeps of it, in training: names and tensors in the order of its table.
+    /// The optimizer's state for it, in training: names and tensors in the order of its table.
     pub state: Vec<(&'static str, TensorId)>,
 }
 
-/// A segment that takes tokens with targets and yields losses.
+/// A segment that takes tokens with targets and computes losses.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LossSegment {
     /// The segment.
@@ -132,23 +132,23 @@ pub struct LossSegment {
     pub targets: TensorId,
 }
 
-/// The ids that a caller needs of a schedule: which segment is which, which tensor is which. The
-/// steps themselves stand in the plan.
+/// The ids that a caller needs: which segment is which, and which tensor is which. The steps
+/// themselves are in the plan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Program {
     /// In the order of the parameter table.
     pub parameters: Vec<ProgramParam>,
-    /// [`plan::StepState`], always there.
+    /// [`plan::StepState`]; every program has it.
     pub state: TensorId,
     /// Summed loss of each sequence, written at `StepInputs::first_row` and after.
     pub row_loss: Option<TensorId>,
-    /// One for each kind of training slice.
+    /// One for each size of training slice.
     pub train: Vec<LossSegment>,
     /// Sequences of each slice of an iteration, in order.
     pub train_slices: Vec<u64>,
     /// The parameter update.
     pub update: Option<SegmentId>,
-    /// One for each kind of evaluation slice.
+    /// One for each size of evaluation slice.
     pub eval: Vec<LossSegment>,
     /// Sequences of each slice of an evaluation batch, in order.
     pub eval_slices: Vec<u64>,
@@ -156,7 +156,7 @@ pub struct Program {
     pub generate: Option<GenerateSegments>,
 }
 
-/// A program and its schedule before placement: [`plan::Plan::new`] takes the schedule, and from
+/// A program and its schedule before placement. [`plan::Plan::new`] takes the schedule, and from
 /// then on the plan holds the only one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Draft {
@@ -169,7 +169,7 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// Builds all segments that the spec asks for, with the scratch that the backend needs.
+    /// Builds all segments of the spec, with the scratch that the backend needs.
     pub fn new(spec: &ProgramSpec, scratch: Rc<dyn Scratch>) -> Result<Draft, PlanError> {
         let architecture = spec.model.architecture;
         let op = architecture.network().name();
@@ -215,7 +215,8 @@ impl Draft {
         draft.at(spec.train.as_ref().map_or(&[][..], |train| &train.levels))
     }
 
-    /// The same, each layer keeping what its level says. The draft itself keeps everything.
+    /// Rewrites the draft so that each layer keeps what its level says. A new draft keeps
+    /// everything.
     pub fn at(mut self, levels: &[Level]) -> Result<Draft, PlanError> {
         let network = self.architecture.network();
         for slice in &self.program.train {
@@ -227,7 +228,7 @@ impl Draft {
     }
 }
 
-/// Each size once, in the order given: one segment serves all slices of a size.
+/// Each size once, in the order given, because one segment serves all slices of a size.
 fn distinct(sizes: &[u64]) -> Vec<u64> {
     let mut found = Vec::new();
     for &size in sizes {
@@ -238,7 +239,7 @@ fn distinct(sizes: &[u64]) -> Vec<u64> {
     found
 }
 
-/// A draft while its segments are written.
+/// A draft whose segments are being built.
 pub(crate) struct Drafting<'a> {
     pub spec: &'a ModelSpec,
     pub tensors: RunTensors,
@@ -291,7 +292,7 @@ impl Drafting<'_> {
         Ok(LossSegment { segment: forward.segment.finish(), rows, tokens, targets })
     }
 
-    /// Opens a segment.
+    /// Starts a segment.
     pub fn forward(
         &mut self,
         name: &str,
@@ -306,7 +307,7 @@ impl Drafting<'_> {
 }
 
 impl Forward<'_> {
-    /// The architecture's forward pass: what the head multiplies, and the head's weight.
+    /// Emits the architecture's forward pass. Returns the head's input and the head's weight.
     pub fn network(
         &mut self,
         tokens: TensorId,
@@ -318,8 +319,8 @@ impl Forward<'_> {
         Ok((x, self.weight(architecture.network().head())?))
     }
 
-    /// Losses of all tokens, and the slab of logits: whole blocks of 256 tokens, never more than
-    /// there are.
+    /// Losses of all tokens, and the slab of logits: whole blocks of 256 tokens, but no more rows
+    /// than there are tokens.
     fn head_tensors(&mut self, chunk: u64) -> Result<[TensorId; 2], PlanError> {
         let tokens = self.rows.saturating_mul(self.positions);
         let blocks = chunk.max(1).div_ceil(plan::ops::TOKEN_BLOCK);

@@ -1,5 +1,5 @@
-//! What outlives segments: flat arrays of weights, gradients and optimizer state with a window for
-//! each parameter, the step state, and room for losses.
+//! Tensors that outlive segments: flat arrays of weights, gradients and optimizer state with a view
+//! for each parameter, the step state, and the losses of sequences.
 
 use crate::optimizer::StateRow;
 use crate::params::{FlatLayout, Module, Param, ParamKind, parameters};
@@ -7,7 +7,7 @@ use crate::program::{ProgramParam, ProgramSpec};
 use plan::{Bytes, Dtype, PlanError, Role, ScheduleBuilder, Scope, Shape, StepState, TensorId};
 use std::collections::BTreeMap;
 
-/// What outlives segments.
+/// All tensors that outlive segments.
 pub(crate) struct RunTensors {
     pub parameters: Vec<ProgramParam>,
     by_module: BTreeMap<(Module, Option<u32>, ParamKind), TensorId>,
@@ -21,13 +21,13 @@ pub(crate) struct RunTensors {
 
 /// The flat arrays of a program.
 pub(crate) struct Flat {
-    /// What kernels read.
+    /// The weights that kernels read.
     pub compute: FlatRole,
-    /// The f32 weights behind a 16-bit copy.
+    /// The f32 weights, if kernels read a 16-bit copy.
     pub master: Option<FlatRole>,
-    /// In training.
+    /// Only in training.
     pub gradients: Option<FlatRole>,
-    /// By the optimizer's table; empty without training.
+    /// In the order of the optimizer's table; empty without training.
     pub state: Vec<(StateRow, FlatRole)>,
 }
 
@@ -74,7 +74,7 @@ impl Flat {
     }
 }
 
-/// One flat array and the names of its parameters' windows.
+/// One flat array and the names of its views, one for each parameter.
 pub(crate) struct FlatRole {
     pub root: TensorId,
     pub windows: Vec<TensorId>,
@@ -114,7 +114,7 @@ impl RunTensors {
         self.gradient_of.get(&weight).copied().ok_or_else(|| missing("gradients"))
     }
 
-    /// What kernels read of a parameter.
+    /// The tensor of a parameter that kernels read.
     pub fn parameter(
         &self,
         module: Module,
@@ -126,7 +126,7 @@ impl RunTensors {
     }
 }
 
-/// A segment asks for a tensor that the program was not told to have.
+/// The error when a segment needs a tensor that the spec did not ask for.
 pub(crate) fn missing(what: &str) -> PlanError {
     PlanError::Attribute { op: "program", problem: format!("this program has no {what}") }
 }
@@ -152,7 +152,7 @@ fn flat_role(
     Ok(FlatRole { root, windows })
 }
 
-/// Where an element of a flat array starts.
+/// The byte offset of an element in a flat array.
 pub(crate) fn element_offset(element: u64, dtype: Dtype) -> Result<Bytes, PlanError> {
     let bytes = element.checked_mul(dtype.size()).and_then(Bytes::new);
     bytes.ok_or_else(|| PlanError::ArenaTooLarge { at: format!("element {element}") })

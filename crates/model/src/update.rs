@@ -1,6 +1,6 @@
-//! The update's segment: norm, loss scale, the optimizer over two groups of parameters. Where the
-//! optimizer's state lives in host memory it passes through the device window by window, the next
-//! one on its way while one is worked on.
+//! The segment of the update: gradient norm, loss scale, and the optimizer over two groups of
+//! parameters. If the optimizer's state is in host memory, it passes through the device window by
+//! window, and the next window is copied while one is updated.
 
 use crate::optimizer::{OptimizerSpec, UpdatePart};
 use crate::run_tensors::{Flat, FlatRole, RunTensors, element_offset, missing};
@@ -10,16 +10,16 @@ use plan::{
     Shape, TensorId,
 };
 
-/// Elements of offloaded state that pass through the device at a time: 32 MiB of f32, long enough
-/// for the full rate of a copy; two windows of master and state are alive together.
+/// Elements of offloaded state that pass through the device at a time: 32 MiB of f32, large enough
+/// for a copy at full rate. Two windows of master weights and state are alive at the same time.
 pub const OFFLOAD_WINDOW: u64 = 1 << 23;
 
-/// A part of all parameters that is updated by one op.
+/// A range of all parameters that one op updates.
 struct Part {
     first: u64,
     elements: u64,
     weight_decay: f64,
-    /// The weights and the optimizer's state, wherever they live.
+    /// The weights and the optimizer's state, on the device or the host.
     state: Vec<TensorId>,
     gradients: TensorId,
     copy: Option<TensorId>,
@@ -40,7 +40,7 @@ pub(crate) fn segment(
     let partials = segment.local("norm_partials", Dtype::U32, blocks, Role::Workspace)?;
     segment.push(GradNorm { gradients, partials, state })?;
     segment.push(LossScaler { state, scaling: spec.scaling })?;
-    // The norm's partial sums are done with: their bytes may be used by the first window.
+    // No step needs the norm's partial sums any more: the first window may reuse their bytes.
     segment.join(Lane::Copy);
     let mut next = parts.first().map(|part| arrive(&mut segment, part)).transpose()?;
     for (index, part) in parts.iter().enumerate() {
@@ -55,7 +55,8 @@ pub(crate) fn segment(
     Ok(segment.finish())
 }
 
-/// Decayed parameters and the others, each in windows where state is offloaded.
+/// The parameters with weight decay and the others, each divided into windows if state is
+/// offloaded.
 fn parts(
     builder: &mut ScheduleBuilder,
     run: &RunTensors,
@@ -100,7 +101,7 @@ fn parts(
     Ok(parts)
 }
 
-/// Where a part's state is worked on: where it lives, or copied to the device.
+/// The tensors that the update works on: the state itself, or its copy on the device.
 fn arrive(segment: &mut SegmentBuilder<'_>, part: &Part) -> Result<Vec<TensorId>, PlanError> {
     let mut here = part.state.clone();
     for tensor in &mut here {
@@ -114,7 +115,7 @@ fn arrive(segment: &mut SegmentBuilder<'_>, part: &Part) -> Result<Vec<TensorId>
     Ok(here)
 }
 
-/// The optimizer's own op.
+/// Appends the optimizer's own op.
 fn change(
     segment: &mut SegmentBuilder<'_>,
     part: &Part,

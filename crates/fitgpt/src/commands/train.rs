@@ -223,8 +223,8 @@ fn load(setup: &Setup, device: &Device) -> Result<Loaded, TrainError> {
     let planned_length = RunLength::new(setup, &planned, &machine, device);
     planned_length.show();
     let Planned { program, plan, cut, host, .. } = planned;
-    let unsaid = model::unsaid_attributes();
-    let steps = format!("{:016x}", steps_hash(&plan.schedule, Phase::Train, &unsaid));
+    let implied = model::implied_attributes();
+    let steps = format!("{:016x}", steps_hash(&plan.schedule, Phase::Train, &implied));
     let mut document = setup.document(cut, steps, device.kind());
     document.choices = backend.choices();
     document.threads = device.threads();

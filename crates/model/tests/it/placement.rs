@@ -1,5 +1,5 @@
-//! Schedules of real models are placed, proved, and no more than 1 % above what no layout could
-//! undercut: a grid of models and of ways to cut them, and random ones.
+//! Schedules of real models are placed, proved, and at most 1 % above the lower bound: a grid of
+//! models and of ways to cut them, and random ones.
 
 use crate::specs::{GPT2, dims, eval, generate, model, scratch, train};
 use fitgpt_model::{Dims, Draft, ProgramSpec};

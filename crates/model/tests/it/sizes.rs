@@ -1,4 +1,4 @@
-//! Sizes and work of GPT-2 124M that can be worked out by hand.
+//! Sizes and work of GPT-2 124M that can be computed by hand.
 
 use crate::specs::{GPT2, model, scratch, train};
 use fitgpt_model::{Draft, Program};
@@ -133,8 +133,8 @@ fn branches_die_in_the_sum() {
     }
 }
 
-/// Six operations for each weight of a product and token, as everybody counts; and attention's
-/// seven causal products.
+/// Six operations for each matmul weight and token, as everybody counts; and attention's seven
+/// causal matmuls.
 #[test]
 fn work_of_a_training_slice() {
     let (program, plan) = plan().unwrap();

@@ -2,7 +2,7 @@
 //! diff. `UPDATE_SNAPSHOTS=1 cargo test -p fitgpt-model` rewrites them.
 
 use crate::specs::{dims, eval, generate, model, no_scratch, train};
-use fitgpt_model::{Draft, ProgramSpec, unsaid_attributes};
+use fitgpt_model::{Draft, ProgramSpec, implied_attributes};
 use plan::report::steps_hash;
 use plan::{Phase, Plan};
 use std::path::Path;
@@ -56,16 +56,16 @@ fn one_layer_with_bias_and_dropout_trains_and_evaluates() {
     check("train_eval.txt", &spec);
 }
 
-/// The epsilon of norms joined the op's attributes later: runs saved before must not be told that
-/// their plan is another.
+/// The epsilon of norms became an attribute of the op later. Runs saved before must still match
+/// their plan.
 #[test]
 fn a_saved_run_keeps_the_hash_of_its_steps() {
     let dims = dims([1, 2, 4], 6, 11, true);
     let mut spec = model(dims, 0.1);
     spec.train = Some(train(&dims, &[2], 256));
     let schedule = Draft::new(&spec, no_scratch()).expect("the model is tiny").schedule;
-    let hash = |unsaid: &[String]| steps_hash(&schedule, Phase::Train, unsaid);
-    let kept = hash(&unsaid_attributes());
+    let hash = |implied: &[String]| steps_hash(&schedule, Phase::Train, implied);
+    let kept = hash(&implied_attributes());
     assert_eq!(format!("{kept:016x}"), "59624c8b88d0d788");
     assert_ne!(kept, hash(&[]), "any other epsilon is seen");
 }
