@@ -1,5 +1,5 @@
-//! Times whole training steps (forward, backward, clip, AdamW) of a GPT-2 on the CPU and prints
-//! one JSON line with the median. `cargo xtask bench` runs it beside nanoGPT.
+//! Times whole training steps (forward, backward, clip, AdamW) of a GPT-2 on the CPU and prints one
+//! JSON line with the median. `cargo xtask bench` compares it with nanoGPT.
 
 use fitgpt_cpu::{CpuBackend, CpuOptions, CpuScratch};
 use model::{

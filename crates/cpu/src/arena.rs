@@ -1,5 +1,5 @@
-//! The one door from a plan's offsets to memory. All memory is obtained here, once; a step gets
-//! slices of its operands and of nothing else.
+//! The only place where a plan's offsets become memory. All memory is allocated here, once. A step
+//! gets slices of its own operands and of nothing else.
 
 use crate::system_memory::available_bytes;
 use plan::ops::{Access, Operand};
@@ -12,14 +12,14 @@ use std::cell::Cell;
 /// How tensors get their memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum MemoryMode {
-    /// One arena, offsets as planned.
+    /// One arena, with the plan's offsets.
     #[default]
     Arena,
-    /// An allocation of its own for every tensor: what the arena must be indistinguishable from.
+    /// A separate allocation for every tensor. Results must be the same as with the arena.
     Separate,
 }
 
-/// The smallest page of the platforms that we run on.
+/// The smallest page size of the platforms that we run on.
 const PAGE: usize = 4096;
 
 /// Zeroed memory at an aligned address.
@@ -31,7 +31,7 @@ struct Block {
 impl Block {
     fn new(size: Bytes) -> Result<Block, BackendError> {
         let refused = BackendError::OutOfMemory { wanted: size };
-        // The system promises more than it has; what it really has is asked first.
+        // The system promises more memory than it has, so ask first what it really has.
         if available_bytes().is_some_and(|available| size.get() > available) {
             return Err(refused);
         }
@@ -43,7 +43,7 @@ impl Block {
         if start.is_null() {
             return Err(refused);
         }
-        // Every page is touched now: what cannot be had shows before the run, not inside it.
+        // Touch every page now, so that missing memory shows before the run and not during it.
         for page in (0..bytes).step_by(PAGE) {
             // SAFETY: `page` is inside the block. Volatile, or the compiler drops the store.
             unsafe { start.add(page).write_volatile(0) };
@@ -79,20 +79,20 @@ struct Bound {
 pub(crate) struct Memory {
     blocks: Vec<Block>,
     bytes: Bytes,
-    /// What the host may do.
+    /// What the host may do now.
     access: HostAccess,
-    /// By tensor: where it is, for those that the host sees.
+    /// By tensor: where it is, for tensors that the host can access.
     host: Vec<Option<Region>>,
-    /// What each phase keeps between its segments.
+    /// Tensors that each phase keeps between its segments.
     kept: Vec<(Phase, Region)>,
     /// By segment, by step.
     steps: Vec<Vec<Vec<Bound>>>,
-    /// By segment, by step: what poison mode fills after the step.
+    /// By segment, by step: what poison mode fills with NaN after the step.
     dying: Vec<Vec<Vec<Region>>>,
 }
 
 impl Memory {
-    /// Obtains everything a verified plan needs.
+    /// Allocates everything that a verified plan needs.
     pub(crate) fn new(plan: &Plan, mode: MemoryMode) -> Result<Memory, BackendError> {
         let mut memory = Memory {
             blocks: Vec::new(),
@@ -116,7 +116,7 @@ impl Memory {
         Ok(memory)
     }
 
-    /// Bytes obtained.
+    /// Bytes allocated.
     pub(crate) fn bytes(&self) -> Bytes {
         self.bytes
     }
@@ -179,7 +179,7 @@ impl Memory {
         self.steps[segment.index()].len()
     }
 
-    /// Poison mode: everything that this step must overwrite becomes NaN, scratch included.
+    /// Poison mode: fills everything that this step must overwrite with NaN, scratch included.
     pub(crate) fn poison_written(&mut self, segment: SegmentId, step: usize) {
         let written = |bound: &&Bound| bound.access == Access::Write;
         for bound in self.steps[segment.index()][step].iter().filter(written) {
@@ -187,7 +187,7 @@ impl Memory {
         }
     }
 
-    /// Poison mode: everything whose last use was this step becomes NaN.
+    /// Poison mode: fills everything whose last use was this step with NaN.
     pub(crate) fn poison_dying(&mut self, segment: SegmentId, step: usize) {
         for region in &self.dying[segment.index()][step] {
             region.poison();
@@ -224,7 +224,8 @@ impl Memory {
         Ok(())
     }
 
-    /// Where a part of a tensor starts, of which `access` has said that it is inside.
+    /// Where a part of a tensor starts. `access` has already checked that it lies inside the
+    /// tensor.
     fn part(&self, tensor: TensorId, offset: u64) -> Result<*mut u8, BackendError> {
         let unplaced = || BackendError::BadPlan { defects: "a tensor has no place".into() };
         let region = self.host[tensor.index()].ok_or_else(unplaced)?;
@@ -232,7 +233,7 @@ impl Memory {
         Ok(unsafe { region.start.add(offset as usize) })
     }
 
-    /// A segment is about to run.
+    /// Called before a segment runs.
     pub(crate) fn begin(&mut self, segment: SegmentId, phase: Phase) -> Result<(), BackendError> {
         let entered = self.access.begin(segment, phase)?;
         self.poison_kept(entered);
@@ -245,7 +246,7 @@ impl Memory {
         }
     }
 
-    /// A segment has run.
+    /// Called after a segment has run.
     pub(crate) fn end(&mut self, segment: SegmentId) {
         self.access.end(segment);
     }
@@ -254,7 +255,7 @@ impl Memory {
 // SAFETY: the pointers lead into blocks that the value owns; nobody else has them.
 unsafe impl Send for Memory {}
 
-/// Where everything is while one segment runs.
+/// Where every tensor is while one segment runs.
 struct Regions<'a> {
     plan: &'a Plan,
     segment: SegmentId,
@@ -271,7 +272,7 @@ impl Regions<'_> {
         Some(Region { start: unsafe { start.add(offset.get() as usize) }, bytes, dtype })
     }
 
-    /// Whether the tensor has a place here that the host may touch.
+    /// Whether the tensor has a placement here that the host may access.
     fn host_sees(&self, id: TensorId) -> bool {
         match self.plan.schedule.tensors.get(id).scope {
             Scope::Segment(owner) => owner == self.segment,
@@ -291,7 +292,7 @@ impl Regions<'_> {
         steps.iter().map(|step| step.operands().into_iter().map(bind).collect()).collect()
     }
 
-    /// For each step, what it is the last to use, outputs excepted.
+    /// For each step, the tensors that it is the last to use, except outputs.
     fn dying(&self) -> Vec<Vec<Region>> {
         let steps = self.plan.schedule.segment(self.segment).steps.len();
         let mut dying = vec![Vec::new(); steps];
@@ -323,8 +324,8 @@ impl Region {
     }
 }
 
-/// The operands of one step. Written operands can be had once each, so that no two slices to the
-/// same bytes exist where one of them is mutable: `verify` has shown that a written operand shares
+/// The operands of one step. A kernel can take each written operand only once, so that a mutable
+/// slice never shares bytes with another slice: `verify` has proved that a written operand shares
 /// bytes with no other operand of its step.
 pub(crate) struct StepMemory<'a> {
     bound: &'a [Bound],
@@ -332,7 +333,7 @@ pub(crate) struct StepMemory<'a> {
 }
 
 impl<'a> StepMemory<'a> {
-    /// An operand that the step reads.
+    /// An operand that the step reads, as f32.
     pub(crate) fn read(&self, tensor: TensorId) -> &'a [f32] {
         let region = self.reading(tensor, Dtype::F32);
         // SAFETY: see the type; aligned to 256 bytes or, for a view, to 4.
@@ -346,28 +347,28 @@ impl<'a> StepMemory<'a> {
         unsafe { std::slice::from_raw_parts(region.start.cast(), region.bytes / 4) }
     }
 
-    /// Raw words.
+    /// Raw words that the step reads.
     pub(crate) fn read_words(&self, tensor: TensorId) -> &'a [u32] {
         let region = self.reading(tensor, Dtype::U32);
         // SAFETY: as in `read`.
         unsafe { std::slice::from_raw_parts(region.start.cast(), region.bytes / 4) }
     }
 
-    /// An operand that the step writes or updates; once for each step.
+    /// An operand that the step writes or updates. A step can take it once.
     pub(crate) fn write(&self, tensor: TensorId) -> &'a mut [f32] {
         let region = self.writing(tensor, Dtype::F32);
         // SAFETY: see the type.
         unsafe { std::slice::from_raw_parts_mut(region.start.cast(), region.bytes / 4) }
     }
 
-    /// 16-bit numbers that the step writes or updates; once for each step.
+    /// 16-bit numbers that the step writes or updates. A step can take them once.
     pub(crate) fn write_halves(&self, tensor: TensorId) -> &'a mut [u16] {
         let region = self.writing(tensor, Dtype::Bf16);
         // SAFETY: see the type; aligned to 256 bytes or, for a view, to 2.
         unsafe { std::slice::from_raw_parts_mut(region.start.cast(), region.bytes / 2) }
     }
 
-    /// The bytes of two operands, one read and one written, of whatever type.
+    /// The bytes of two operands, one read and one written, whatever their type.
     pub(crate) fn copy(&self, from: TensorId, to: TensorId) -> (&'a [u8], &'a mut [u8]) {
         let dtype_of = |id| self.bound.iter().find(|bound| bound.tensor == id);
         let dtype = dtype_of(from).map_or(Dtype::U32, |bound| bound.region.dtype);
@@ -381,7 +382,7 @@ impl<'a> StepMemory<'a> {
         }
     }
 
-    /// Raw words that the step updates; once for each step.
+    /// Raw words that the step updates. A step can take them once.
     pub(crate) fn write_words(&self, tensor: TensorId) -> &'a mut [u32] {
         let region = self.writing(tensor, Dtype::U32);
         // SAFETY: see the type.

@@ -1,5 +1,5 @@
-//! The executor: walks a segment's steps, one line for each op. It knows the plan and nothing
-//! else; every decision was made before.
+//! The executor walks a segment's steps; one line for each op. It knows the plan and nothing else,
+//! because every decision was made before.
 
 use crate::arena::{Memory, MemoryMode, StepMemory};
 use crate::isa::Isa;
@@ -15,27 +15,27 @@ use std::time::Instant;
 /// How to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuOptions {
-    /// Threads, this one included.
+    /// Number of threads, the calling one included.
     pub threads: usize,
     /// How tensors get their memory.
     pub memory: MemoryMode,
-    /// Fill every range with NaN before its first and after its last use.
+    /// Whether to fill every range with NaN before its first and after its last use.
     pub poison: bool,
-    /// Instructions to use.
+    /// The instruction set to use.
     pub isa: Isa,
 }
 
 impl CpuOptions {
-    /// The arena, the CPU's best instructions, no poison.
+    /// One arena, the CPU's best instruction set, no poison.
     pub fn new(threads: usize) -> CpuOptions {
         CpuOptions { threads, memory: MemoryMode::Arena, poison: false, isa: Isa::best() }
     }
 }
 
-/// What this backend needs beside an op's operands, on so many threads.
+/// Memory that this backend needs in addition to an op's operands, with this many threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuScratch {
-    /// Threads, the calling one included.
+    /// Number of threads, the calling one included.
     pub threads: usize,
 }
 
@@ -45,7 +45,7 @@ impl Scratch for CpuScratch {
     }
 }
 
-/// f32 that an op needs beside its operands on so many threads.
+/// Number of f32 that an op needs in addition to its operands, with this many threads.
 fn numbers(op: &Op, tensors: &Tensors, threads: u64) -> Option<u64> {
     let attention = |qkv: TensorId, heads: u64| {
         let shape = tensors.get(qkv).shape;
@@ -90,7 +90,7 @@ const MAX_ROWS: usize = 1 << 24;
 /// More threads than any machine that this runs on has.
 const MAX_THREADS: usize = 1024;
 
-/// A plan on the CPU.
+/// Executes a plan on the CPU.
 pub struct CpuBackend {
     plan: Proved<CpuScratch>,
     memory: Memory,
@@ -100,7 +100,7 @@ pub struct CpuBackend {
 }
 
 impl CpuBackend {
-    /// Obtains the plan's memory and starts the threads.
+    /// Allocates the plan's memory and starts the threads.
     ///
     /// ```
     /// use fitgpt_cpu::{CpuBackend, CpuOptions, CpuScratch};
@@ -112,8 +112,8 @@ impl CpuBackend {
     /// }
     /// ```
     ///
-    /// A plan that was not proved, or was proved for kernels that need another workspace, does
-    /// not compile:
+    /// A plan that was not proved, or that was proved for kernels with another workspace, does not
+    /// compile:
     ///
     /// ```compile_fail,E0308
     /// # use fitgpt_cpu::{CpuBackend, CpuOptions};
@@ -154,7 +154,7 @@ impl CpuBackend {
     }
 }
 
-/// Element types, so that no kernel meets a surprise.
+/// Checks element types, so that kernels need not.
 fn check_supported(plan: &Plan) -> Result<(), BackendError> {
     let tensors = &plan.schedule.tensors;
     for step in plan.schedule.segments.iter().flat_map(|segment| &segment.steps) {
@@ -225,7 +225,7 @@ impl Backend for CpuBackend {
 }
 
 impl CpuBackend {
-    /// Runs the steps; `done` is told of each when it has ended.
+    /// Runs the steps and calls `done` after each.
     fn walk(
         &mut self,
         segment: SegmentId,
@@ -236,14 +236,15 @@ impl CpuBackend {
             let (given, limit) = (segment.index() as i64, self.plan.schedule.segments.len() as i64);
             return Err(BackendError::BadInput { what: "segment", given, limit });
         }
-        // Rows are multiplied by heads and positions to key masks: far from 2^64 after this.
+        // Kernels multiply rows by heads and positions to key masks. Below this limit that stays
+        // far from 2^64.
         check_below("first_row", inputs.first_row.min(i64::MAX as u64) as i64, MAX_ROWS)?;
         self.memory.begin(segment, self.plan.schedule.segment(segment).phase)?;
         for step in 0..self.memory.steps(segment) {
             if self.poison {
                 self.memory.poison_written(segment, step);
             }
-            let cx = Context {
+            let cx = StepContext {
                 memory: self.memory.step(segment, step),
                 tensors: &self.plan.schedule.tensors,
                 pool: &self.pool,
@@ -261,7 +262,7 @@ impl CpuBackend {
     }
 }
 
-fn execute(cx: &Context<'_>, op: &Op) -> Result<(), BackendError> {
+fn execute(cx: &StepContext<'_>, op: &Op) -> Result<(), BackendError> {
     match op {
         Op::Embed(op) => kernels::embed::forward(cx, op),
         Op::EmbedBackward(op) => kernels::embed::backward(cx, op),
@@ -286,27 +287,27 @@ fn execute(cx: &Context<'_>, op: &Op) -> Result<(), BackendError> {
     }
 }
 
-/// What a kernel gets.
-pub(crate) struct Context<'a> {
+/// What a kernel gets for one step.
+pub(crate) struct StepContext<'a> {
     /// The step's operands.
     pub(crate) memory: StepMemory<'a>,
-    /// Shapes.
+    /// Shapes and types of all tensors.
     pub(crate) tensors: &'a Tensors,
-    /// Threads.
+    /// The threads to divide work among.
     pub(crate) pool: &'a Pool,
-    /// Instructions.
+    /// The instruction set to use.
     pub(crate) isa: Isa,
-    /// What the host gave for this run.
+    /// What the host passed to this run.
     pub(crate) inputs: &'a StepInputs,
 }
 
-impl<'a> Context<'a> {
+impl<'a> StepContext<'a> {
     /// The last dimension of a tensor.
     pub(crate) fn width(&self, tensor: TensorId) -> usize {
         self.tensors.get(tensor).shape.width() as usize
     }
 
-    /// Positions of a sequence in `[rows, positions, width]`; 1 where there are no sequences.
+    /// Positions of a sequence in `[rows, positions, width]`; 1 for tensors without sequences.
     pub(crate) fn positions(&self, tensor: TensorId) -> usize {
         match *self.tensors.get(tensor).shape.dims() {
             [_, positions, _] => positions as usize,
@@ -314,12 +315,12 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Index of the slice's first token among those of the iteration.
+    /// Index of the slice's first token within the iteration.
     pub(crate) fn first_token(&self, tensor: TensorId) -> u64 {
         self.inputs.first_row * self.positions(tensor) as u64
     }
 
-    /// The step state, read.
+    /// The step state, to read.
     pub(crate) fn state_words(
         &self,
         state: TensorId,
@@ -328,7 +329,7 @@ impl<'a> Context<'a> {
         words.try_into().map_err(|_| bad_state(words.len()))
     }
 
-    /// The step state, to be changed.
+    /// The step state, to change.
     #[allow(clippy::mut_from_ref)]
     pub(crate) fn state_words_mut(
         &self,
@@ -345,7 +346,7 @@ fn bad_state(given: usize) -> BackendError {
     BackendError::BadInput { what: "words of the step state", given: given as i64, limit }
 }
 
-/// `given` as an index below `limit`, or the error that names both.
+/// `given` as an index below `limit`, or an error with both numbers.
 pub(crate) fn check_below(
     what: &'static str,
     given: i64,

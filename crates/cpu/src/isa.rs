@@ -1,5 +1,6 @@
-//! Which vector instructions this CPU has, and how a kernel gets compiled for them. The same Rust
-//! code is compiled once for each; results are equal to the bit, only the speed differs.
+//! Which vector instructions this CPU has, and how kernels are compiled for them. The same Rust
+//! code is compiled once for each instruction set; results are equal to the bit, only the speed
+//! differs.
 
 use crate::vector::{Avx2, Avx512, Portable, Vector};
 
@@ -18,24 +19,24 @@ pub struct Isa(Kind);
 /// A kernel written over registers of any width. `run` must be `#[inline(always)]`, or it is
 /// compiled without the instructions that it was dispatched for.
 pub(crate) trait Kernel {
-    /// Does the work.
+    /// Runs the kernel with the registers `v`.
     fn run<V: Vector>(self, v: V);
 }
 
 impl Isa {
-    /// All that this CPU has, best first.
+    /// All instruction sets that this CPU has, best first.
     pub fn available() -> Vec<Isa> {
         let avx512 = Avx512::detect().map(Kind::Avx512);
         let avx2 = Avx2::detect().map(Kind::Avx2);
         avx512.into_iter().chain(avx2).chain([Kind::Portable]).map(Isa).collect()
     }
 
-    /// The best that this CPU has.
+    /// The best instruction set that this CPU has.
     pub fn best() -> Isa {
         Isa::available().first().copied().unwrap_or(Isa(Kind::Portable))
     }
 
-    /// For reports.
+    /// The name in reports.
     pub fn name(self) -> &'static str {
         match self.0 {
             Kind::Avx512(_) => "AVX-512",
@@ -49,7 +50,7 @@ impl Isa {
         self.0
     }
 
-    /// Runs a kernel with this CPU's registers.
+    /// Runs a kernel with the registers of this instruction set.
     pub(crate) fn dispatch(self, kernel: impl Kernel) {
         #[cfg(target_arch = "x86_64")]
         #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
@@ -75,7 +76,7 @@ impl Isa {
     }
 }
 
-/// Defines a function whose body is plain loops, compiled for each instruction set. The first
+/// Defines a function whose body is plain loops and compiles it for each instruction set. The first
 /// argument of the function is the [`Isa`].
 macro_rules! for_each_isa {
     ($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $type:ty),* $(,)?) $body:block) => {

@@ -1,22 +1,22 @@
 //! Executes a plan on the CPU, in f32.
 //!
-//! `executor` is one `match` over ops; `kernels` has a file for each. The bits of every result
-//! are a function of the plan's mathematics alone: threads share work, never a sum; sums over
-//! tokens run in blocks of 256; lanes of vectors are summed in one fixed order on every CPU.
+//! `executor` is one `match` over ops; `kernels` has a file for each op. The bits of every result
+//! depend only on what the plan computes: threads divide work but never a sum, sums over tokens run
+//! in blocks of 256, and vector lanes are summed in one fixed order on every CPU.
 //!
-//! `unsafe` stands behind four doors: `arena` (offsets to slices), `pool` (a slice cut into
-//! parts for threads), `vector` (SIMD registers) and the dispatch in `isa`.
+//! `unsafe` is confined to four modules: `arena` (offsets to slices), `pool` (a slice divided among
+//! threads), `vector` (SIMD registers) and the dispatch in `isa`.
 
-mod arena;
 mod executor;
-mod isa;
-mod kernels;
-mod lanes;
-pub mod math;
-mod peak;
+mod arena;
 mod pool;
-mod system_memory;
+mod kernels;
+mod row_sums;
+pub mod math;
+mod isa;
 mod vector;
+mod peak;
+mod system_memory;
 
 pub use arena::MemoryMode;
 pub use executor::{CpuBackend, CpuOptions, CpuScratch};

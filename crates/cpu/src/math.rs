@@ -1,11 +1,11 @@
-//! exp, ln, erf and tanh for f32, without libm: the same bits on every machine, free of branches
-//! so that loops over them vectorise. The bounds stated here are measured by the tests below over
-//! a dense sweep of each domain. Polynomials are minimax fits made for this file.
+//! exp, ln, erf and tanh for f32, without libm: the same bits on every machine, and free of
+//! branches, so that loops over them vectorise. The tests below measure the stated error bounds
+//! over a dense sweep of each domain. The polynomials are minimax fits made for this file.
 
 /// ln 2, split so that `n · LN2_HIGH` is exact for every exponent `n`.
 const LN2_HIGH: f32 = 0.693_359_4; // exactly 0.693359375
 const LN2_LOW: f32 = -2.121_944_4e-4;
-/// Adding it rounds a small f32 to an integer that then stands in the low bits.
+/// Adding this rounds a small f32 to an integer, which is then in the low bits.
 const ROUND: f32 = 12_582_912.0;
 
 /// eˣ. Relative error at most 1.2e-7 on [-87, 88]; 0 below -87, e⁸⁸ above 88, NaN for NaN.
@@ -27,8 +27,8 @@ pub fn exp(x: f32) -> f32 {
     if x < -87.0 { 0.0 } else { value }
 }
 
-/// ln x for normal positive x, relative error at most 2.4e-7 (absolute near 1); NaN for NaN, and
-/// without meaning for zero, negative, subnormal or infinite x.
+/// ln x for normal positive x, relative error at most 2.4e-7 (absolute near 1). NaN for NaN;
+/// undefined for zero, negative, subnormal or infinite x.
 #[inline(always)]
 pub fn ln(x: f32) -> f32 {
     const SQRT_HALF: u32 = 0x3f35_04f3;
@@ -74,7 +74,7 @@ pub fn erf(x: f32) -> f32 {
         near = near.mul_add(s, c);
     }
     let near = near.mul_add(x, x);
-    // Beyond 1: 1 - e^q(t), where q fits ln(erfc t); from 4 on it rounds to 1.
+    // Beyond 1: 1 - e^q(t), where q fits ln(erfc t). From 4 on the result rounds to 1.
     let far_t = if t > 4.0 { 4.0 } else { t };
     let mut q = -2.168_686_3e-5f32;
     for c in [

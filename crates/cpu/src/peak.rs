@@ -1,22 +1,22 @@
-//! What this CPU can do, measured: the best rate of our own matrix product on a size that fits its
-//! caches. The yardstick of "share of this device's peak" in the trainer's lines.
+//! Measures what this CPU can do: the best rate of our own matmul on a size that fits its caches.
+//! The trainer reports its speed as a share of this peak.
 
 use crate::isa::Isa;
-use crate::kernels::gemm::{Matrix, Product, SCRATCH, product};
+use crate::kernels::gemm::{Matmul, Matrix, SCRATCH, matmul};
 use crate::pool::{Output, Pool};
 use crate::system_memory::available_bytes;
 use plan::ops::Write;
 use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant};
 
-/// Rows, columns and inner dimension of the product.
+/// Rows, columns and inner dimension of the matmul.
 const SIZE: usize = 480;
-/// Long enough to reach the clock rate that a run will have.
+/// Long enough to reach the clock rate of a real run.
 const LASTS: Duration = Duration::from_millis(60);
 
-/// Floating-point operations a second on so many threads. Takes about 60 ms. Each thread is timed
-/// by its own processor clock, which stands still while another program runs: the peak is the
-/// machine's, however busy it is.
+/// Floating-point operations per second on this many threads. Takes about 60 ms. Each thread is
+/// timed by its own processor clock, which stops while another program runs, so the peak does not
+/// depend on how busy the machine is.
 pub fn peak_flops(threads: usize, isa: Isa) -> std::io::Result<f64> {
     std::thread::scope(|scope| {
         let thread = || std::thread::Builder::new().spawn_scoped(scope, || thread_peak(isa));
@@ -27,12 +27,12 @@ pub fn peak_flops(threads: usize, isa: Isa) -> std::io::Result<f64> {
     })
 }
 
-/// The rate of this thread alone.
+/// The rate of one thread.
 fn thread_peak(isa: Isa) -> std::io::Result<f64> {
     let pool = Pool::new(1)?;
     let (a, b) = (filled(SIZE * SIZE, 0.5)?, filled(SIZE * SIZE, 0.25)?);
     let (mut c, mut scratch) = (filled(SIZE * SIZE, 0.0)?, filled(SCRATCH, 0.0)?);
-    let factors = Product {
+    let operands = Matmul {
         a: Matrix::rows(&a, SIZE),
         b: Matrix::rows(&b, SIZE),
         inner: SIZE,
@@ -44,25 +44,25 @@ fn thread_peak(isa: Isa) -> std::io::Result<f64> {
     let mut best = f64::INFINITY;
     while start.elapsed() < LASTS {
         let round = processor_seconds();
-        product(&pool, isa, &mut scratch, &factors, &mut c);
+        matmul(&pool, isa, &mut scratch, &operands, &mut c);
         best = (processor_seconds() - round).min(best);
     }
     Ok(2.0 * (SIZE as f64).powi(3) / best)
 }
 
-/// Seconds that this thread has computed.
+/// Processor seconds that this thread has used.
 fn processor_seconds() -> f64 {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
 }
 
-/// Bytes of each of the two buffers that are copied: more than caches hold.
+/// Bytes of each of the two buffers that are copied: more than the caches hold.
 const COPIED: usize = 64 << 20;
 
-/// Free bytes below which nothing is taken for a measurement.
+/// The least free memory with which the measurement may allocate its buffers.
 const PLENTY: u64 = 1 << 30;
 
-/// A buffer, or an error where there is no memory for it.
+/// A buffer, or an error if there is not enough memory for it.
 fn filled(count: usize, value: f32) -> std::io::Result<Vec<f32>> {
     let mut buffer = Vec::new();
     buffer.try_reserve_exact(count).map_err(std::io::Error::other)?;
@@ -70,8 +70,8 @@ fn filled(count: usize, value: f32) -> std::io::Result<Vec<f32>> {
     Ok(buffer)
 }
 
-/// Bytes a second through memory, read and written, on so many threads. Takes about 60 ms. An error
-/// where memory is too scarce to take some for this, in the system or in the caller's budget.
+/// Bytes per second through memory, reads plus writes, on this many threads. Takes about 60 ms.
+/// Returns an error if the system or the caller's budget has too little memory for the measurement.
 pub fn memory_bandwidth(threads: usize, budget: u64) -> std::io::Result<f64> {
     if available_bytes().map_or(budget, |free| free.min(budget)) < PLENTY {
         return Err(std::io::ErrorKind::OutOfMemory.into());

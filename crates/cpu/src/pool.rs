@@ -1,8 +1,9 @@
-//! Threads with a fixed partition of work. A slice is cut into units, and these into one
-//! contiguous share per thread: who computes a unit can never change its value. A share that its
-//! own thread has not begun, because the system runs another program there, is taken over by a
-//! thread that has finished; whoever waits spins briefly, then sleeps. Beside other programs a run
-//! loses its part of the processor and no more. Running a job allocates nothing.
+//! Threads with a fixed partition of work. A slice is divided into units, and the units into one
+//! contiguous share per thread, so which thread computes a unit never changes its value. If a
+//! thread has not begun its share because the system runs another program on its core, a thread
+//! that has finished takes the share over. A thread that waits spins briefly, then sleeps. When
+//! other programs run, a run loses only their part of the processor. Running a job allocates
+//! nothing.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -10,32 +11,33 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// A job as the threads see it: a pointer whose lifetime `Pool::run` guards.
+/// A job as the threads see it. `Pool::run` guarantees that the pointer stays valid.
 #[derive(Clone, Copy)]
 struct Job(*const (dyn Fn(usize) + Sync));
 
-/// A number that one thread writes while others read theirs: alone on its cache line.
+/// A number that one thread writes while others read theirs, so each has its own cache line.
 #[repr(align(64))]
 struct Line(AtomicU64);
 
 struct Shared {
-    /// Written only while no share is unfinished, read only by a thread that has claimed one.
+    /// Written only while no share is unfinished, and read only by a thread that has claimed a
+    /// share.
     job: std::cell::UnsafeCell<Job>,
-    /// Number of the newest job.
+    /// Number of the latest job.
     epoch: AtomicU64,
-    /// For each share, the newest job in which it was claimed.
+    /// For each share, the number of the latest job in which it was claimed.
     claims: Vec<Line>,
-    /// Shares of the newest job that are not done.
+    /// Shares of the latest job that are not finished.
     unfinished: AtomicUsize,
     /// Where workers wait for a job.
     begin: Gate,
-    /// Where the caller waits for the shares of others.
+    /// Where the calling thread waits for the shares of others.
     end: Gate,
     /// Workers that have started.
     started: AtomicUsize,
     stop: AtomicBool,
     panicked: AtomicBool,
-    /// Held while a job runs: a job inside a job would change what the workers are reading.
+    /// Set while a job runs: a job inside a job would overwrite what the workers are reading.
     busy: AtomicBool,
 }
 
@@ -62,11 +64,12 @@ impl Shared {
         }
     }
 
-    /// Claims a share of a job and does it. Does nothing if somebody else has claimed it.
+    /// Claims a share of a job and runs it. Does nothing if another thread has claimed it.
     fn take(&self, epoch: u64, share: usize) {
         let claim = &self.claims[share].0;
-        // All shares of the job before are done, so each was claimed: the numbers rise by one.
-        // Looked at first: a try that must fail would still take the line from its owner.
+        // All shares of the previous job are finished, so each was claimed: the numbers rise by
+        // one. Load before the exchange, because an exchange that must fail would still take the
+        // cache line from its owner.
         let is_free = claim.load(Ordering::Relaxed) == epoch - 1;
         let mine = || claim.compare_exchange(epoch - 1, epoch, Ordering::AcqRel, Ordering::Relaxed);
         if !is_free || mine().is_err() {
@@ -84,7 +87,7 @@ impl Shared {
         }
     }
 
-    /// Does a thread's own share and then whatever nobody has begun.
+    /// Runs the thread's own share, then every share that no thread has begun.
     fn help(&self, epoch: u64, thread: usize) {
         let shares = self.claims.len();
         for offset in 0..shares {
@@ -93,18 +96,18 @@ impl Shared {
     }
 }
 
-/// How long a thread spins before it sleeps, in nanoseconds. Alone, spinning over the gap between
-/// two steps is cheaper than sleeping; beside other programs it keeps them from the processor that
-/// the awaited thread needs. So the time is halved whenever it was in vain, and grows a little
-/// whenever it was not.
+/// How long a thread spins before it sleeps, in nanoseconds. On an idle machine, spinning during
+/// the gap between two steps is cheaper than sleeping. When other programs run, spinning blocks the
+/// processor that the awaited thread needs. So the time is halved whenever spinning failed, and
+/// grows a little whenever it succeeded.
 const LONGEST_SPIN: u64 = 200_000;
 const SHORTEST_SPIN: u64 = 40_000;
 const SPIN_GROWTH: u64 = 100;
 
-/// Rounds of spinning between two looks at the clock.
+/// Rounds of spinning before the clock is read again.
 const ROUNDS: u32 = 32;
 
-/// A place to wait at: first spinning, then asleep.
+/// Where threads wait: first spinning, then asleep.
 struct Gate {
     /// Nanoseconds to spin.
     spin: AtomicU64,
@@ -125,9 +128,9 @@ impl Default for Gate {
 }
 
 impl Gate {
-    /// Waits until `ready` holds; whoever makes it hold calls [`Gate::wake`] afterwards. What
-    /// `ready` reads and what its writer writes is sequentially consistent, as `sleepers` is:
-    /// either the writer sees the sleeper or the sleeper sees what was written.
+    /// Waits until `ready` holds. The thread that makes it hold must call [`Gate::wake`]
+    /// afterwards. `ready`, the writes that change it, and `sleepers` are sequentially consistent:
+    /// either the writer sees the sleeper, or the sleeper sees the write.
     fn wait(&self, ready: impl Fn() -> bool) {
         if self.spins(&ready) {
             return;
@@ -140,7 +143,7 @@ impl Gate {
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Spins for a while; whether `ready` holds.
+    /// Spins for a while. Returns whether `ready` holds.
     fn spins(&self, ready: &impl Fn() -> bool) -> bool {
         if ready() {
             return true;
@@ -164,7 +167,7 @@ impl Gate {
 
     fn wake(&self) {
         if self.sleepers.load(Ordering::SeqCst) > 0 {
-            // Through the lock: a sleeper that has looked is then already waiting.
+            // Take the lock once: a sleeper that has checked `ready` is then already waiting.
             drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner));
             self.changed.notify_all();
         }
@@ -177,7 +180,7 @@ pub(crate) struct Pool {
     handles: Vec<JoinHandle<()>>,
 }
 
-/// An output cut into units of `unit` elements; the last one may be shorter.
+/// An output divided into units of `unit` elements. The last unit may be shorter.
 pub(crate) struct Output<'a, T = f32> {
     slice: &'a mut [T],
     unit: usize,
@@ -190,7 +193,8 @@ impl<'a, T> Output<'a, T> {
     }
 }
 
-/// The part of `0..units` that belongs to a thread: contiguous, equal to one unit, in order.
+/// The part of `0..units` that belongs to a thread. Parts are contiguous, in order, and differ by
+/// at most one unit.
 pub(crate) fn share(units: usize, threads: usize, thread: usize) -> Range<usize> {
     let (each, rest) = (units / threads, units % threads);
     let start = thread * each + thread.min(rest);
@@ -198,7 +202,7 @@ pub(crate) fn share(units: usize, threads: usize, thread: usize) -> Range<usize>
 }
 
 impl Pool {
-    /// A pool of `threads` threads, this one included; at least 1.
+    /// Starts `threads` threads, the calling one included; at least 1.
     pub(crate) fn new(threads: usize) -> std::io::Result<Pool> {
         let threads = threads.max(1);
         let shared = Arc::new(Shared::new(threads));
@@ -210,7 +214,7 @@ impl Pool {
                 .spawn(move || work(&shared, thread))?;
             pool.handles.push(handle);
         }
-        // A thread allocates when it starts: that belongs to set-up.
+        // A thread allocates when it starts, so wait until all have: this belongs to set-up.
         let shared = &pool.shared;
         shared.end.wait(|| shared.started.load(Ordering::SeqCst) == threads - 1);
         Ok(pool)
@@ -246,7 +250,7 @@ impl Pool {
         }
     }
 
-    /// Cuts every output into `units` units and lets each thread work on its range of them:
+    /// Divides every output into `units` units and lets each thread work on its range of them:
     /// `work(thread, units, parts)`, where `parts[i]` holds exactly these units of output `i`.
     pub(crate) fn split<T: Send, const N: usize>(
         &self,
@@ -301,7 +305,7 @@ impl Pool {
 /// An output `[rows, positions, groups · heads · size]` of which the unit `row · heads + head` owns
 /// `size` columns of every group in all positions of its row.
 pub(crate) struct HeadOutput<'a> {
-    /// All of it.
+    /// The whole output.
     pub(crate) slice: &'a mut [f32],
     /// Positions of a row.
     pub(crate) positions: usize,
@@ -309,11 +313,11 @@ pub(crate) struct HeadOutput<'a> {
     pub(crate) heads: usize,
     /// Columns of a head.
     pub(crate) size: usize,
-    /// Groups side by side: 1, or 3 for query, key and value.
+    /// Groups in a row: 1, or 3 for query, key and value.
     pub(crate) groups: usize,
 }
 
-/// One head's columns. Slices are handed out one at a time.
+/// One head's columns. It hands out one slice at a time.
 pub(crate) struct HeadPart<'a> {
     start: *mut f32,
     positions: usize,
@@ -407,7 +411,7 @@ impl<T, const N: usize> Parts<T, N> {
         }))
     }
 
-    /// These units of every slice. Callers on different threads pass disjoint ranges.
+    /// These units of every slice. Callers on different threads must pass disjoint ranges.
     #[allow(clippy::mut_from_ref)]
     fn cut(&self, units: &Range<usize>) -> [&mut [T]; N] {
         self.0.each_ref().map(|part| {
@@ -476,7 +480,7 @@ mod tests {
         }
     }
 
-    /// One thread that helps does every share that nobody has begun, exactly once.
+    /// A single thread runs every share that no other thread has begun, exactly once.
     #[test]
     fn shares_that_nobody_begins_are_taken_over() {
         let done: Vec<AtomicUsize> = (0..4).map(|_| AtomicUsize::new(0)).collect();
@@ -496,7 +500,7 @@ mod tests {
         assert_eq!(lone.unfinished.load(Ordering::SeqCst), 0);
     }
 
-    /// Far more threads than processors, many jobs: nobody is left waiting.
+    /// Far more threads than processors and many jobs: no thread waits forever.
     #[test]
     fn many_threads_and_many_jobs_come_to_an_end() {
         let pool = Pool::new(16).unwrap();

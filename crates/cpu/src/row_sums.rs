@@ -1,8 +1,8 @@
-//! Sums and maxima along a row, in one fixed order on every CPU: sixteen running values, the
-//! element's index modulo sixteen choosing which, folded in halves at the end. The compiler turns
-//! the sixteen into one register or several; the bits are the same.
+//! Sums and maxima along a row, in one fixed order on every CPU. There are sixteen running values;
+//! element `i` goes to number `i` modulo sixteen, and the values are folded in halves at the end.
+//! The compiler keeps the sixteen in one register or several; the bits are the same.
 
-/// Running values.
+/// Number of running values.
 pub(crate) const LANES: usize = 16;
 
 /// `Σ f(x)`.
@@ -11,7 +11,8 @@ pub(crate) fn sum(x: &[f32], f: impl Fn(f32) -> f32) -> f32 {
     fold(x, 0.0, |acc, value| acc + f(value), |a, b| a + b)
 }
 
-/// The largest, or `-inf` of none; a NaN is not seen here and shows in the sum that follows.
+/// The largest element, or `-inf` if there are none. A NaN is ignored here and shows in the sum
+/// that follows.
 #[inline(always)]
 pub(crate) fn max(x: &[f32]) -> f32 {
     let larger = |a: f32, b: f32| if b > a { b } else { a };

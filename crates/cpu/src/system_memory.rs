@@ -1,20 +1,20 @@
-//! What the system says can be had (Linux): the machine's memory, what a container, a batch job or
-//! a slice may use of it, and what `ulimit -v` leaves. Limits of control groups hold for everything
-//! below them, so every group from the process's own up to the root is asked.
+//! How much memory Linux lets this process use: the machine's memory, the limits of a container, a
+//! batch job or a slice, and `ulimit -v`. The limit of a control group also applies to all groups
+//! below it, so every group from the process's own up to the root is read.
 
 use std::path::{Path, PathBuf};
 
-/// Bytes that can be had now without swapping.
+/// Bytes that can be allocated now without swapping.
 pub fn available_bytes() -> Option<u64> {
     System::here().available()
 }
 
-/// The machine's memory, or what this process may use of it.
+/// The machine's memory, or the part of it that this process may use.
 pub fn total_bytes() -> Option<u64> {
     System::here().total()
 }
 
-/// Bytes that this process holds by now and cannot give back.
+/// Bytes that this process holds and cannot give back.
 pub fn held_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     kilobytes(status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?)
@@ -25,7 +25,7 @@ fn kilobytes(text: &str) -> Option<u64> {
     text.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// Where the system's words are read: the real folders, or a test's.
+/// The folders to read from: the real ones, or a test's.
 struct System {
     proc: PathBuf,
     groups: PathBuf,
@@ -46,13 +46,13 @@ impl System {
         limits.chain(self.meminfo("MemTotal:")).min()
     }
 
-    /// A line of the machine's account, in bytes.
+    /// A line of `/proc/meminfo`, in bytes.
     fn meminfo(&self, name: &str) -> Option<u64> {
         let text = std::fs::read_to_string(self.proc.join("meminfo")).ok()?;
         kilobytes(text.lines().find_map(|line| line.strip_prefix(name))?)
     }
 
-    /// What is left of the address space where it has a limit (`ulimit -v`).
+    /// The rest of the address space, if it has a limit (`ulimit -v`).
     fn address_room(&self) -> Option<u64> {
         let limits = std::fs::read_to_string(self.proc.join("self/limits")).ok()?;
         let line = limits.lines().find_map(|line| line.strip_prefix("Max address space"))?;
@@ -62,7 +62,7 @@ impl System {
         Some(limit.saturating_sub(used))
     }
 
-    /// Limit and use of every group that this process is in and that has a limit.
+    /// Limit and use of every group that contains this process and has a limit.
     fn limits(&self) -> Vec<(u64, u64)> {
         let text = std::fs::read_to_string(self.proc.join("self/cgroup")).unwrap_or_default();
         let mut found = Vec::new();
@@ -79,7 +79,7 @@ impl System {
                 _ => continue,
             };
             let own = root.join(path.trim_start_matches('/'));
-            // In a container the path may be the host's; the container's own root is asked anyway.
+            // In a container the path may be the host's. The container's own root is read anyway.
             let groups = own.ancestors().take_while(|group| group.starts_with(&root));
             found.extend(groups.filter_map(|group| files.limit_and_use(group)));
         }
@@ -92,7 +92,7 @@ impl System {
 struct Files {
     limit: &'static str,
     used: &'static str,
-    /// The line of `memory.stat` with pages of files that are dropped when memory is needed.
+    /// The line of `memory.stat` that counts file pages, which are dropped when memory is needed.
     cache: &'static str,
 }
 
@@ -106,7 +106,7 @@ const VERSION_ONE: Files = Files {
 };
 
 impl Files {
-    /// A group's limit, if it has one, and what of it is used and stays used.
+    /// A group's limit, if it has one, and the part of it in use that cannot be dropped.
     fn limit_and_use(&self, group: &Path) -> Option<(u64, u64)> {
         let limit = number(&group.join(self.limit))?;
         let used = number(&group.join(self.used)).unwrap_or(0);
@@ -117,7 +117,7 @@ impl Files {
     }
 }
 
-/// A file with one number; `max` is none.
+/// A file with one number; `None` for `max`.
 fn number(path: &Path) -> Option<u64> {
     std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }
@@ -128,7 +128,7 @@ mod tests {
 
     const GIB: u64 = 1 << 30;
 
-    /// Name, the process's groups, their files, and what is available and there in all.
+    /// Name, the process's groups, their files, and the available and total bytes.
     type Case<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)], u64, u64);
 
     /// A machine of 64 GiB, 48 of them free, with files of its control groups.

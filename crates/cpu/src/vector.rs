@@ -1,22 +1,22 @@
 //! Registers of f32 behind one trait, for the kernels whose speed depends on keeping sums in
-//! registers (matrix products). Everything else is plain loops that the compiler vectorises.
+//! registers (matmuls). Everything else is plain loops that the compiler vectorises.
 //!
-//! A value of [`Avx512`] or [`Avx2`] is a proof that the CPU has the instructions: it can only be
-//! had from `detect`, so the methods are safe to call.
+//! A value of [`Avx512`] or [`Avx2`] proves that the CPU has the instructions: only `detect` makes
+//! one, so the methods are safe to call.
 
 /// A CPU's vector registers.
 pub(crate) trait Vector: Copy {
     /// One register.
     type Register: Copy;
-    /// f32 in a register.
+    /// Number of f32 in a register.
     const LANES: usize;
-    /// Rows of the register tile of a matrix product.
+    /// Rows of the register tile of a matmul.
     const ROWS: usize;
-    /// All lanes equal.
+    /// The same value in all lanes.
     fn splat(self, value: f32) -> Self::Register;
-    /// The first lanes of `from`, which must have as many.
+    /// Loads the first lanes of `from`, which must have enough elements.
     fn load(self, from: &[f32]) -> Self::Register;
-    /// Into the first lanes of `to`, which must have as many.
+    /// Stores into the first elements of `to`, which must have enough.
     fn store(self, to: &mut [f32], value: Self::Register);
     /// `a · b + c` with one rounding.
     fn fma(self, a: Self::Register, b: Self::Register, c: Self::Register) -> Self::Register;
@@ -59,7 +59,7 @@ mod x86 {
     use std::arch::x86_64::*;
 
     impl Avx512 {
-        /// A proof, if the CPU has what the dispatch enables.
+        /// A proof, if the CPU has everything that the dispatch enables.
         pub(crate) fn detect() -> Option<Avx512> {
             let has = is_x86_feature_detected!("avx512f")
                 && is_x86_feature_detected!("avx512bw")
@@ -72,7 +72,7 @@ mod x86 {
     }
 
     impl Avx2 {
-        /// A proof, if the CPU has what the dispatch enables.
+        /// A proof, if the CPU has everything that the dispatch enables.
         pub(crate) fn detect() -> Option<Avx2> {
             let has = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
             has.then_some(Avx2(()))

@@ -1,7 +1,7 @@
-//! AdamW over a flat range, one sweep: update, and zero the gradient. Moments are f32, or bfloat16
-//! rounded stochastically.
+//! AdamW over a flat range in one sweep: updates the parameters and zeroes the gradients. Moments
+//! are f32, or bfloat16 with stochastic rounding.
 
-use crate::executor::Context;
+use crate::executor::StepContext;
 use crate::isa::for_each_isa;
 use crate::pool::Output;
 use plan::ops::AdamW;
@@ -25,7 +25,7 @@ struct Factors {
 }
 
 /// `p = p (1 - lr wd) - lr m̂ / (√v̂ + eps)`.
-pub(crate) fn run(cx: &Context<'_>, op: &AdamW) -> Result<(), BackendError> {
+pub(crate) fn run(cx: &StepContext<'_>, op: &AdamW) -> Result<(), BackendError> {
     let isa = cx.isa;
     let state = StepState::from_words(cx.state_words(op.state)?);
     let weights = cx.memory.write(op.weights);
@@ -65,7 +65,7 @@ pub(crate) fn run(cx: &Context<'_>, op: &AdamW) -> Result<(), BackendError> {
 }
 
 impl Factors {
-    /// Moves one parameter and its moments by its gradient.
+    /// Updates one parameter and its moments from its gradient.
     #[inline(always)]
     fn update(&self, p: &mut f32, g: &mut f32, m: &mut f32, v: &mut f32) {
         let gradient = *g * self.multiplier;
@@ -77,9 +77,9 @@ impl Factors {
     }
 }
 
-/// The upper half of an f32, rounded up as often as `random`, 16 bits, says: the mean of all
-/// outcomes is the number itself. Infinity and NaN stay what they are, and no finite number
-/// becomes infinite.
+/// The upper half of an f32, stochastically rounded with `random` (16 bits): the mean of all
+/// outcomes is the number itself. Infinity and NaN stay as they are, and no finite number becomes
+/// infinite.
 #[inline(always)]
 fn round_stochastically(number: f32, random: u32) -> u16 {
     const EXPONENT: u32 = 0x7f80;
@@ -128,8 +128,8 @@ for_each_isa! {
 }
 
 for_each_isa! {
-    /// Element `i` of all parameters takes word `i` of the stream: its lower half rounds `m`, its
-    /// upper half `v`.
+    /// Element `i` of all parameters uses word `i` of the random stream: its lower half rounds `m`,
+    /// its upper half `v`.
     fn sweep_rounding(
         f: Factors,
         random: (&Stream, u64),

@@ -1,16 +1,17 @@
-//! Causal attention in tiles of 64 queries by 64 keys, with a running softmax: nothing of size
+//! Causal attention in tiles of 64 queries by 64 keys, with a running softmax, so nothing of size
 //! positions x positions exists. A unit of work is one head of one sequence.
 //!
-//! Scores are kept transposed, `[key][query]`: softmax then runs across queries in vector lanes
-//! without any horizontal sum, and a tile serves as the left factor of the next product as it is.
+//! Scores are stored transposed, `[key][query]`. So softmax runs across queries in vector lanes
+//! without horizontal sums, and the next matmul can use a tile as its left operand without
+//! repacking.
 
 use super::dropout::Mask;
 use super::gemm::{Block, Matrix, pack_columns, pack_rows};
-use crate::executor::Context;
+use crate::executor::StepContext;
 use crate::isa::{Isa, Kernel};
-use crate::lanes;
 use crate::math::{exp, ln};
 use crate::pool::{HeadOutput, Output};
+use crate::row_sums;
 use crate::vector::Vector;
 use plan::BackendError;
 use plan::ops::{Attention, AttentionBackward};
@@ -23,7 +24,7 @@ const TALL: usize = 8;
 const WIDEST: usize = 32;
 
 /// Scratch of one thread, in f32, for sequences of `positions` and heads of `size`; `None` when it
-/// does not fit. The backward needs the most.
+/// does not fit. This is what the backward needs, which is more than the forward.
 pub(crate) fn scratch(positions: u64, size: u64) -> Option<u64> {
     let tile = TILE as u64;
     let long = positions.checked_next_multiple_of(tile)?;
@@ -67,7 +68,7 @@ fn head_inputs(qkv_bt3c: &[f32], unit: usize, heads: usize, dims: HeadDims) -> [
     [0, 1, 2].map(|group| &qkv_bt3c[first + group * width..])
 }
 
-fn head_dims(cx: &Context<'_>, qkv: plan::TensorId, heads: usize) -> HeadDims {
+fn head_dims(cx: &StepContext<'_>, qkv: plan::TensorId, heads: usize) -> HeadDims {
     let pitch = cx.width(qkv);
     let size = pitch / 3 / heads;
     let positions = cx.positions(qkv);
@@ -75,7 +76,7 @@ fn head_dims(cx: &Context<'_>, qkv: plan::TensorId, heads: usize) -> HeadDims {
 }
 
 /// `out = dropout(softmax(q kᵀ scale)) v` and the log of each softmax's denominator.
-pub(crate) fn forward(cx: &Context<'_>, op: &Attention) -> Result<(), BackendError> {
+pub(crate) fn forward(cx: &StepContext<'_>, op: &Attention) -> Result<(), BackendError> {
     let isa = cx.isa;
     let heads = op.heads as usize;
     let (qkv_bt3c, dims) = (cx.memory.read(op.qkv), head_dims(cx, op.qkv, heads));
@@ -258,7 +259,7 @@ fn scores<V: Vector>(
     block.run::<V, TALL>(v, tile);
 }
 
-/// `out[query] += Σ tile[key][query] · rows[key]`, the tile used as a left factor as it is.
+/// `out[query] += Σ tile[key][query] · rows[key]`, with the tile as the left operand, not repacked.
 #[inline(always)]
 fn queries_times<V: Vector>(
     v: V,
@@ -283,7 +284,8 @@ fn queries_times<V: Vector>(
     block.run::<V, TALL>(v, out);
 }
 
-/// Scores become `e^(score - max)`; returns what sums and outputs so far must be multiplied by.
+/// Replaces scores by `e^(score - max)`. Returns the factors by which sums and outputs so far must
+/// be multiplied.
 #[inline(always)]
 fn running_softmax(
     tile: &mut [f32],
@@ -295,7 +297,7 @@ fn running_softmax(
 ) -> [f32; TILE] {
     let mut factor = *max;
     for (key, line) in tile.chunks_exact_mut(TILE).take(keys).enumerate() {
-        // On the diagonal a key is seen only by the queries from it on.
+        // On the diagonal, a query sees only the keys up to its own position.
         let first = if diagonal { key } else { 0 };
         for (score, max) in line[first..queries].iter_mut().zip(&mut max[first..queries]) {
             *score *= scale;
@@ -320,7 +322,7 @@ fn running_softmax(
 }
 
 /// Gradients of query, key and value.
-pub(crate) fn backward(cx: &Context<'_>, op: &AttentionBackward) -> Result<(), BackendError> {
+pub(crate) fn backward(cx: &StepContext<'_>, op: &AttentionBackward) -> Result<(), BackendError> {
     let isa = cx.isa;
     let heads = op.heads as usize;
     let (qkv_bt3c, dims) = (cx.memory.read(op.qkv), head_dims(cx, op.qkv, heads));
@@ -365,7 +367,7 @@ struct BackwardScratch<'a> {
     d_q: &'a mut [f32],
     d_k: &'a mut [f32],
     d_v: &'a mut [f32],
-    /// One block of queries and of the output's gradient, transposed and as they are.
+    /// One block of queries and one of the output's gradient, each transposed and not transposed.
     queries: &'a mut [f32],
     d_outs: &'a mut [f32],
     query_rows: &'a mut [f32],
@@ -442,14 +444,14 @@ impl Kernel for PackBackward<'_, '_> {
         }
         for (position, delta) in delta.iter_mut().enumerate() {
             let row = position * width..position * width + dims.size;
-            let mut sums = [0.0f32; lanes::LANES];
-            let pairs = out[row.clone()].chunks(lanes::LANES);
-            for (o, d) in pairs.zip(head.d_out[row].chunks(lanes::LANES)) {
+            let mut sums = [0.0f32; row_sums::LANES];
+            let pairs = out[row.clone()].chunks(row_sums::LANES);
+            for (o, d) in pairs.zip(head.d_out[row].chunks(row_sums::LANES)) {
                 for (sum, (&o, &d)) in sums.iter_mut().zip(o.iter().zip(d)) {
                     *sum = o.mul_add(d, *sum);
                 }
             }
-            *delta = lanes::total(sums);
+            *delta = row_sums::total(sums);
         }
     }
 }
@@ -525,7 +527,7 @@ impl Kernel for BackwardBlock<'_, '_> {
     }
 }
 
-/// Scores become probabilities, from the saved lse.
+/// Replaces scores by probabilities, from the saved lse.
 #[inline(always)]
 fn probabilities(
     tile: &mut [f32],
@@ -538,13 +540,13 @@ fn probabilities(
         let first = if diagonal { key.min(queries) } else { 0 };
         line[..first].fill(0.0);
         for (p, &lse) in line[first..queries].iter_mut().zip(&lse[first..]) {
-            // Rounded after the scale, as the forward stored it: a lone key gets exactly 1.
+            // Rounded after the scale, as in the forward: a lone key gets exactly 1.
             *p = exp(*p * scale - lse);
         }
     }
 }
 
-/// `d_p` becomes the scores' gradient, `factors` the dropped-out probabilities.
+/// Replaces `d_p` by the scores' gradient, and `factors` by the probabilities after dropout.
 #[inline(always)]
 fn score_gradients(
     s: &mut BackwardScratch<'_>,
@@ -595,7 +597,7 @@ mod tests {
     use crate::isa::for_each_isa;
 
     for_each_isa! {
-        /// Forward's lse and backward's probability of a lone key.
+        /// The forward's lse and the backward's probability of a single key.
         fn lone_key(score: f32, scale: f32, p: &mut f32) {
             let (mut max, mut sum) = ([f32::NEG_INFINITY; TILE], [0.0; TILE]);
             let mut tile = [score; TILE];

@@ -1,10 +1,10 @@
 //! Generation: the key/value cache, and attention of one new token against it.
 
-use crate::executor::{Context, check_below};
+use crate::executor::{StepContext, check_below};
 use crate::isa::for_each_isa;
-use crate::lanes;
 use crate::math::exp;
 use crate::pool::Output;
+use crate::row_sums;
 use plan::BackendError;
 use plan::ops::{AttentionDecode, CacheStore, SelectPosition};
 
@@ -15,14 +15,14 @@ struct CacheDims {
     size: usize,
 }
 
-fn cache_dims(cx: &Context<'_>, cache: plan::TensorId) -> CacheDims {
+fn cache_dims(cx: &StepContext<'_>, cache: plan::TensorId) -> CacheDims {
     let dims = cx.tensors.get(cache).shape;
     let dims = dims.dims();
     CacheDims { heads: dims[2] as usize, block: dims[3] as usize, size: dims[4] as usize }
 }
 
-/// Keys and values of a whole context into the cache, from position 0.
-pub(crate) fn store(cx: &Context<'_>, op: &CacheStore) -> Result<(), BackendError> {
+/// Copies keys and values of a whole context into the cache, from position 0.
+pub(crate) fn store(cx: &StepContext<'_>, op: &CacheStore) -> Result<(), BackendError> {
     let qkv = cx.memory.read(op.qkv);
     let CacheDims { heads, block, size } = cache_dims(cx, op.cache);
     let width = heads * size;
@@ -45,7 +45,7 @@ pub(crate) fn store(cx: &Context<'_>, op: &CacheStore) -> Result<(), BackendErro
 }
 
 /// Appends one key and value and attends to all positions up to it.
-pub(crate) fn attention(cx: &Context<'_>, op: &AttentionDecode) -> Result<(), BackendError> {
+pub(crate) fn attention(cx: &StepContext<'_>, op: &AttentionDecode) -> Result<(), BackendError> {
     let isa = cx.isa;
     let qkv = cx.memory.read(op.qkv);
     let CacheDims { heads, block, size } = cache_dims(cx, op.cache);
@@ -75,8 +75,8 @@ pub(crate) fn attention(cx: &Context<'_>, op: &AttentionDecode) -> Result<(), Ba
     Ok(())
 }
 
-/// One position of each sequence.
-pub(crate) fn select(cx: &Context<'_>, op: &SelectPosition) -> Result<(), BackendError> {
+/// Copies one position of each sequence.
+pub(crate) fn select(cx: &StepContext<'_>, op: &SelectPosition) -> Result<(), BackendError> {
     let (x, out) = (cx.memory.read(op.x), cx.memory.write(op.out));
     let width = cx.width(op.x);
     let positions = cx.tensors.get(op.x).shape.dims()[1] as usize;
@@ -98,17 +98,17 @@ for_each_isa! {
         let size = query.len();
         let scale = 1.0 / (size as f32).sqrt();
         for (score, key) in scores.iter_mut().zip(keys.chunks_exact(size)) {
-            let mut sums = [0.0f32; lanes::LANES];
-            for (q, k) in query.chunks(lanes::LANES).zip(key.chunks(lanes::LANES)) {
+            let mut sums = [0.0f32; row_sums::LANES];
+            for (q, k) in query.chunks(row_sums::LANES).zip(key.chunks(row_sums::LANES)) {
                 for (sum, (&q, &k)) in sums.iter_mut().zip(q.iter().zip(k)) {
                     *sum = q.mul_add(k, *sum);
                 }
             }
-            *score = lanes::total(sums) * scale;
+            *score = row_sums::total(sums) * scale;
         }
-        let max = lanes::max(scores);
+        let max = row_sums::max(scores);
         scores.iter_mut().for_each(|score| *score = exp(*score - max));
-        let sum = lanes::sum(scores, |score| score);
+        let sum = row_sums::sum(scores, |score| score);
         out.fill(0.0);
         for (&score, value) in scores.iter().zip(values.chunks_exact(size)) {
             for (out, &value) in out.iter_mut().zip(value) {

@@ -1,6 +1,6 @@
-//! Dropout masks drawn where they are needed, forward and backward alike. The keying is `rng`'s.
+//! Draws dropout masks where they are needed, in forward and backward. `rng` defines their keys.
 
-use crate::executor::Context;
+use crate::executor::StepContext;
 use plan::ops::{Dropout, DropoutSite};
 use rng::dropout::{MaskKey, Site, threshold};
 
@@ -14,7 +14,7 @@ pub(crate) struct Mask {
 
 impl Mask {
     /// The mask of an op's dropout, if it has one.
-    pub(crate) fn new(cx: &Context<'_>, dropout: Option<Dropout>) -> Option<Mask> {
+    pub(crate) fn new(cx: &StepContext<'_>, dropout: Option<Dropout>) -> Option<Mask> {
         dropout.map(|dropout| {
             let site = match dropout.site {
                 DropoutSite::Embedding => Site::Embedding,

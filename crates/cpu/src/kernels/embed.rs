@@ -1,8 +1,9 @@
-//! Token plus position embedding, and its gradient: each thread owns a range of the table's rows
-//! and walks all tokens in order, so rows shared by many tokens are summed in one order.
+//! Token plus position embedding, and its gradient. For the gradient, each thread owns a range of
+//! the table's rows and walks all tokens in order, so a row used by many tokens is always summed in
+//! the same order.
 
 use super::dropout::Mask;
-use crate::executor::{Context, check_below};
+use crate::executor::{StepContext, check_below};
 use crate::isa::for_each_isa;
 use crate::pool::Output;
 use plan::BackendError;
@@ -12,7 +13,7 @@ use plan::ops::{Embed, EmbedBackward, PositionFrom};
 const STRIP: usize = 256;
 
 /// `out = dropout(wte[token] + wpe[position])`, or without positions.
-pub(crate) fn forward(cx: &Context<'_>, op: &Embed) -> Result<(), BackendError> {
+pub(crate) fn forward(cx: &StepContext<'_>, op: &Embed) -> Result<(), BackendError> {
     let isa = cx.isa;
     let (tokens, out) = (cx.memory.read_ids(op.tokens), cx.memory.write(op.out));
     let (wte, wpe) = (cx.memory.read(op.wte), op.wpe.map(|wpe| cx.memory.read(wpe)));
@@ -45,7 +46,7 @@ pub(crate) fn forward(cx: &Context<'_>, op: &Embed) -> Result<(), BackendError> 
 }
 
 /// `d_wte[token] += d`, `d_wpe[position] += d`.
-pub(crate) fn backward(cx: &Context<'_>, op: &EmbedBackward) -> Result<(), BackendError> {
+pub(crate) fn backward(cx: &StepContext<'_>, op: &EmbedBackward) -> Result<(), BackendError> {
     let isa = cx.isa;
     let (tokens, d_out) = (cx.memory.read_ids(op.tokens), cx.memory.read(op.d_out));
     let d_wte = cx.memory.write(op.d_wte);
@@ -54,7 +55,7 @@ pub(crate) fn backward(cx: &Context<'_>, op: &EmbedBackward) -> Result<(), Backe
     check_ids(tokens, vocabulary)?;
     let mask = Mask::new(cx, op.dropout);
     let first_row = cx.inputs.first_row * positions as u64;
-    // Every thread reads all tokens and keeps those whose row it owns: no sum is shared.
+    // Every thread reads all tokens and uses those whose row it owns, so threads never share a sum.
     cx.pool.split(vocabulary, [Output::new(d_wte, width)], |_, owned, [part]| {
         for (row, (&token, d)) in tokens.iter().zip(d_out.chunks_exact(width)).enumerate() {
             let token = token as usize;
@@ -96,7 +97,7 @@ for_each_isa! {
 for_each_isa! {
     /// `x *= mask`.
     fn masked(mask: Mask, row: u64, x: &mut [f32]) {
-        // Masks are keyed by column, so a strip starts where its columns start.
+        // Masks are keyed by column, so a strip starts at its first column.
         let mut factors = [0.0; STRIP];
         for (strip, x) in x.chunks_mut(STRIP).enumerate() {
             let factors = &mut factors[..x.len()];

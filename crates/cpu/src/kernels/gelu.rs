@@ -1,6 +1,6 @@
 //! GELU and its gradient, element by element.
 
-use crate::executor::Context;
+use crate::executor::StepContext;
 use crate::isa::for_each_isa;
 use crate::math::{erf, exp, tanh};
 use crate::pool::Output;
@@ -18,7 +18,7 @@ const TANH_CUBE: f32 = 0.044_715;
 const UNIT: usize = 4096;
 
 /// `out = gelu(x)`.
-pub(crate) fn forward(cx: &Context<'_>, op: &Gelu) -> Result<(), BackendError> {
+pub(crate) fn forward(cx: &StepContext<'_>, op: &Gelu) -> Result<(), BackendError> {
     let isa = cx.isa;
     let (x, out) = (cx.memory.read(op.x), cx.memory.write(op.out));
     cx.pool.split(x.len().div_ceil(UNIT), [Output::new(out, UNIT)], |_, units, [out]| {
@@ -32,7 +32,7 @@ pub(crate) fn forward(cx: &Context<'_>, op: &Gelu) -> Result<(), BackendError> {
 }
 
 /// `d *= gelu'(x)`.
-pub(crate) fn backward(cx: &Context<'_>, op: &GeluBackward) -> Result<(), BackendError> {
+pub(crate) fn backward(cx: &StepContext<'_>, op: &GeluBackward) -> Result<(), BackendError> {
     let isa = cx.isa;
     let d = cx.memory.write(op.d);
     if op.again {
@@ -62,10 +62,10 @@ pub(crate) fn backward(cx: &Context<'_>, op: &GeluBackward) -> Result<(), Backen
     Ok(())
 }
 
-/// Numbers of a piece that pass through the stack.
+/// Elements that pass through a buffer on the stack at a time.
 const PIECE: usize = 256;
 
-/// Replaces numbers by a function of them.
+/// Replaces each number by a function of it.
 fn in_place(x: &mut [f32], function: impl Fn(&[f32], &mut [f32])) {
     let mut piece = [0.0; PIECE];
     for part in x.chunks_mut(PIECE) {

@@ -1,9 +1,9 @@
-//! The matrix product behind every linear layer: packed panels, a tile of sums in registers.
+//! The matmul of every linear layer: packed panels, and a tile of sums in registers.
 //!
 //! Each element of the result is a chain of fused multiply-adds over blocks of 256 along the inner
-//! dimension, counted from its start; block sums are added in order. So the bits do not depend on
-//! tile, panel, thread or instruction set, and where the inner dimension is tokens, the sum over a
-//! slice is the same however the slice is chunked (in multiples of 256).
+//! dimension, counted from its start; the block sums are added in order. So the bits do not depend
+//! on tile, panel, thread or instruction set. Where the inner dimension is tokens, the sum over a
+//! slice is the same in whatever chunks (multiples of 256) it is computed.
 
 use crate::isa::{Isa, Kernel};
 use crate::pool::{Output, Pool};
@@ -12,7 +12,7 @@ use plan::ops::Write;
 
 /// Inner dimension of a block of sums; `plan::ops::TOKEN_BLOCK`.
 const DEPTH: usize = plan::ops::TOKEN_BLOCK as usize;
-/// Rows packed at a time: a multiple of every tile height; about half of an L2 cache.
+/// Rows packed at a time: a multiple of every tile height, and about half of an L2 cache.
 const ROWS: usize = 120;
 /// Columns packed at a time.
 const COLUMNS: usize = 1536;
@@ -26,10 +26,10 @@ const TALLEST: usize = 12;
 /// Scratch of one thread, in f32.
 pub(crate) const SCRATCH: usize = ROWS * DEPTH + COLUMNS * DEPTH;
 
-/// A matrix inside a slice, read by strides.
+/// A strided matrix in a slice.
 #[derive(Clone, Copy)]
 pub(crate) struct Matrix<'a> {
-    /// Elements from the first one on.
+    /// The elements, from the first one on.
     pub(crate) data: &'a [f32],
     /// Distance between rows.
     pub(crate) row: usize,
@@ -54,59 +54,59 @@ impl<'a> Matrix<'a> {
 }
 
 /// `c (+)= a b + bias`, with `a` m×k, `b` k×n, `c` m×n row-major.
-pub(crate) struct Product<'a> {
-    /// Left factor.
+pub(crate) struct Matmul<'a> {
+    /// Left operand.
     pub(crate) a: Matrix<'a>,
-    /// Right factor.
+    /// Right operand.
     pub(crate) b: Matrix<'a>,
     /// Inner dimension.
     pub(crate) inner: usize,
     /// Columns of the result.
     pub(crate) columns: usize,
-    /// Added to every row; only when overwriting.
+    /// Added to every row. Only allowed when overwriting.
     pub(crate) bias: Option<&'a [f32]>,
     /// Whether the result replaces `c` or is added to it.
     pub(crate) write: Write,
 }
 
-/// The product, rows of `c` split between threads. Few rows are split by columns instead.
-pub(crate) fn product(
+/// Divides the rows of `c` among threads. If there are few rows, divides the columns instead.
+pub(crate) fn matmul(
     pool: &Pool,
     isa: Isa,
     scratch: &mut [f32],
-    product: &Product<'_>,
+    matmul: &Matmul<'_>,
     c: &mut [f32],
 ) {
-    let n = product.columns;
+    let n = matmul.columns;
     let rows = c.len() / n;
     if rows < 2 * pool.threads() {
         for (row, c_row) in c.chunks_exact_mut(n).enumerate() {
-            let a = product.a.starting_at(row);
+            let a = matmul.a.starting_at(row);
             pool.split_with_scratch(
                 n,
                 scratch,
                 [Output::new(c_row, 1)],
                 |units, scratch, [part]| {
-                    let b_data = &product.b.data[units.start * product.b.column..];
-                    let b = Matrix { data: b_data, ..product.b };
-                    let bias = product.bias.map(|bias| &bias[units.clone()]);
+                    let b_data = &matmul.b.data[units.start * matmul.b.column..];
+                    let b = Matrix { data: b_data, ..matmul.b };
+                    let bias = matmul.bias.map(|bias| &bias[units.clone()]);
                     let columns = units.len();
-                    let whole = Product { a, b, columns, bias, ..*product };
-                    isa.dispatch(Serial { product: whole, c: part, scratch });
+                    let whole = Matmul { a, b, columns, bias, ..*matmul };
+                    isa.dispatch(Serial { matmul: whole, c: part, scratch });
                 },
             );
         }
         return;
     }
     pool.split_with_scratch(rows, scratch, [Output::new(c, n)], |units, scratch, [part]| {
-        let mine = Product { a: product.a.starting_at(units.start), ..*product };
-        isa.dispatch(Serial { product: mine, c: part, scratch });
+        let mine = Matmul { a: matmul.a.starting_at(units.start), ..*matmul };
+        isa.dispatch(Serial { matmul: mine, c: part, scratch });
     });
 }
 
-/// One thread's product.
+/// One thread's part of a matmul.
 struct Serial<'a> {
-    product: Product<'a>,
+    matmul: Matmul<'a>,
     c: &'a mut [f32],
     scratch: &'a mut [f32],
 }
@@ -114,7 +114,7 @@ struct Serial<'a> {
 impl Kernel for Serial<'_> {
     #[inline(always)]
     fn run<V: Vector>(self, v: V) {
-        let Serial { product: p, c, scratch } = self;
+        let Serial { matmul: p, c, scratch } = self;
         let (n, width) = (p.columns, V::LANES * ACROSS);
         let rows = c.len() / n;
         let (a_pack, b_pack) = scratch.split_at_mut(ROWS * DEPTH);
@@ -150,8 +150,8 @@ impl Kernel for Serial<'_> {
     }
 }
 
-/// Rows of `a` in panels of `height`: for each inner index, `height` elements side by side. Missing
-/// rows are zero.
+/// Packs rows of `a` into panels of `height`: for each inner index, `height` adjacent elements.
+/// Missing rows are zero.
 #[inline(always)]
 pub(crate) fn pack_rows(
     a: Matrix<'_>,
@@ -170,7 +170,7 @@ pub(crate) fn pack_rows(
     }
 }
 
-/// Columns of `b` in panels of `width`: for each inner index, `width` elements side by side.
+/// Packs columns of `b` into panels of `width`: for each inner index, `width` adjacent elements.
 /// Missing columns are zero.
 #[inline(always)]
 pub(crate) fn pack_columns(
@@ -204,7 +204,7 @@ fn pack_panel(
         for (d, line) in out.chunks_exact_mut(pitch).take(depth).enumerate() {
             let source = &data[start + d * along..];
             if here == pitch {
-                // The length is a constant of the instruction set here: no call to memcpy.
+                // The compiler knows the length here, so this is not a call to memcpy.
                 line.copy_from_slice(&source[..pitch]);
                 continue;
             }
@@ -231,9 +231,10 @@ fn pack_panel(
     }
 }
 
-/// Packed panels times packed panels, one block of sums deep.
+/// The matmul of packed panels, at most one block of the inner dimension deep.
 pub(crate) struct Block<'a> {
-    /// Left panels; or, with `a_step` the row pitch, a row-major transpose used as it is.
+    /// Left panels. With `a_step` the row pitch, also a row-major transposed matrix without
+    /// packing.
     pub(crate) a: &'a [f32],
     /// Distance between inner indexes in a left panel.
     pub(crate) a_step: usize,
@@ -249,14 +250,14 @@ pub(crate) struct Block<'a> {
     pub(crate) columns: usize,
     /// Distance between rows of the result.
     pub(crate) stride: usize,
-    /// Added at the end.
+    /// Added to the sums at the end.
     pub(crate) bias: Option<&'a [f32]>,
-    /// Whether the sums are added to what is there.
+    /// Whether the sums are added to the old content.
     pub(crate) add: bool,
 }
 
 impl Block<'_> {
-    /// With the tallest tile of the instruction set.
+    /// Runs with the tallest tile of the instruction set.
     #[inline(always)]
     pub(crate) fn run_tall<V: Vector>(&self, v: V, c: &mut [f32]) {
         match V::ROWS {
@@ -266,7 +267,7 @@ impl Block<'_> {
         }
     }
 
-    /// With a tile of `H` rows.
+    /// Runs with a tile of `H` rows.
     #[inline(always)]
     pub(crate) fn run<V: Vector, const H: usize>(&self, v: V, c: &mut [f32]) {
         let width = V::LANES * ACROSS;
@@ -310,7 +311,8 @@ impl Block<'_> {
         }
     }
 
-    /// The tile reaches beyond the result: same sums, same order, element by element.
+    /// For a tile that extends beyond the result: the same sums in the same order, element by
+    /// element.
     #[inline(always)]
     fn store_edge<V: Vector, const H: usize>(
         &self,
@@ -386,7 +388,7 @@ mod tests {
         let pool = Pool::new(threads).unwrap();
         let mut scratch = vec![f32::NAN; SCRATCH * threads];
         let mut c = values(m * n, 4);
-        let factors = Product {
+        let operands = Matmul {
             a: if kind == 2 { Matrix::transposed(&a, m) } else { Matrix::rows(&a, k) },
             b: if kind == 0 { Matrix::transposed(&b, k) } else { Matrix::rows(&b, n) },
             inner: k,
@@ -394,11 +396,11 @@ mod tests {
             bias: (kind == 0).then_some(&bias[..]),
             write: if kind == 2 { Write::Accumulate } else { Write::Overwrite },
         };
-        product(&pool, isa, &mut scratch, &factors, &mut c);
+        matmul(&pool, isa, &mut scratch, &operands, &mut c);
         c
     }
 
-    /// The same in f64, from the definition.
+    /// The same result in f64, from the definition.
     fn reference([m, n, k]: [usize; 3], kind: usize) -> Vec<f64> {
         let (a, b, bias) = (values(m * k, 1), values(k * n, 2), values(n, 3));
         let before = values(m * n, 4);
@@ -420,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn products_are_right_and_have_the_same_bits_everywhere() {
+    fn matmuls_are_right_and_have_the_same_bits_everywhere() {
         for size in SIZES {
             for kind in 0..3 {
                 let want = reference(size, kind);

@@ -1,13 +1,13 @@
-//! The norm of all gradients: a sum of squares for each fixed block, the blocks added in order.
+//! The norm of all gradients: a sum of squares for each fixed block, and the blocks added in order.
 
-use crate::executor::Context;
+use crate::executor::StepContext;
 use crate::isa::for_each_isa;
 use crate::pool::Output;
 use plan::ops::{GRAD_NORM_BLOCK, GradNorm};
 use plan::{BackendError, StepState};
 
 /// Sets `grad_norm` and `found_inf`.
-pub(crate) fn run(cx: &Context<'_>, op: &GradNorm) -> Result<(), BackendError> {
+pub(crate) fn run(cx: &StepContext<'_>, op: &GradNorm) -> Result<(), BackendError> {
     let isa = cx.isa;
     let gradients = cx.memory.read(op.gradients);
     let partials = cx.memory.write_words(op.partials);
@@ -34,7 +34,7 @@ pub(crate) fn run(cx: &Context<'_>, op: &GradNorm) -> Result<(), BackendError> {
 }
 
 for_each_isa! {
-    /// In f64: no square of a finite f32 overflows or vanishes.
+    /// In f64, so that no square of a finite f32 overflows or becomes zero.
     fn sum_of_squares(x: &[f32], sum: &mut f64) {
         let mut lanes = [0.0f64; 16];
         for chunk in x.chunks(16) {

@@ -1,17 +1,18 @@
-//! The head in chunks of tokens: logits into the slab, loss and gradient of each row in place,
-//! then both products. The weight's gradient comes before the input's, which overwrites `x`.
+//! The head in chunks of tokens: logits into the slab, loss and gradient of each row in place, then
+//! both gradient matmuls. The weight's gradient is computed before the input's, which overwrites
+//! `x`.
 
-use super::gemm::{Matrix, Product, product};
-use crate::executor::{Context, check_below};
+use super::gemm::{Matmul, Matrix, matmul};
+use crate::executor::{StepContext, check_below};
 use crate::isa::for_each_isa;
-use crate::lanes;
 use crate::math::{exp, ln};
 use crate::pool::Output;
+use crate::row_sums;
 use plan::ops::{HeadEval, HeadTrain, Write};
 use plan::{BackendError, StepState, TensorId};
 
 /// Loss and both gradients.
-pub(crate) fn train(cx: &Context<'_>, op: &HeadTrain) -> Result<(), BackendError> {
+pub(crate) fn train(cx: &StepContext<'_>, op: &HeadTrain) -> Result<(), BackendError> {
     let isa = cx.isa;
     let (width, vocabulary) = (cx.width(op.x), cx.width(op.slab));
     let (x_btc, w_vc, d_w_vc) =
@@ -34,7 +35,7 @@ pub(crate) fn train(cx: &Context<'_>, op: &HeadTrain) -> Result<(), BackendError
         cx.pool.split(tokens.len(), outputs, |_, rows, [slab_mv, losses]| {
             row_gradients(isa, &targets_bt[rows], scale, slab_mv, losses);
         });
-        let weight_gradient = Product {
+        let weight_gradient = Matmul {
             a: Matrix::transposed(slab_mv, vocabulary),
             b: Matrix::rows(x_btc, width),
             inner: tokens.len(),
@@ -42,8 +43,8 @@ pub(crate) fn train(cx: &Context<'_>, op: &HeadTrain) -> Result<(), BackendError
             bias: None,
             write: Write::Accumulate,
         };
-        product(cx.pool, isa, scratch, &weight_gradient, d_w_vc);
-        let input_gradient = Product {
+        matmul(cx.pool, isa, scratch, &weight_gradient, d_w_vc);
+        let input_gradient = Matmul {
             a: Matrix::rows(slab_mv, vocabulary),
             b: Matrix::rows(w_vc, width),
             inner: vocabulary,
@@ -51,13 +52,13 @@ pub(crate) fn train(cx: &Context<'_>, op: &HeadTrain) -> Result<(), BackendError
             bias: None,
             write: Write::Overwrite,
         };
-        product(cx.pool, isa, scratch, &input_gradient, x_btc);
+        matmul(cx.pool, isa, scratch, &input_gradient, x_btc);
     }
     sum_rows(cx, token_loss_bt, op.targets, op.row_loss)
 }
 
 /// Loss alone.
-pub(crate) fn eval(cx: &Context<'_>, op: &HeadEval) -> Result<(), BackendError> {
+pub(crate) fn eval(cx: &StepContext<'_>, op: &HeadEval) -> Result<(), BackendError> {
     let isa = cx.isa;
     let (width, vocabulary) = (cx.width(op.x), cx.width(op.slab));
     let (x_btc, w_vc) = (cx.memory.read(op.x), cx.memory.read(op.w));
@@ -83,14 +84,14 @@ pub(crate) fn eval(cx: &Context<'_>, op: &HeadEval) -> Result<(), BackendError> 
 
 /// `slab = x wᵀ`, with `w` of `width` columns.
 fn logits(
-    cx: &Context<'_>,
+    cx: &StepContext<'_>,
     scratch: &mut [f32],
     x: &[f32],
     w: &[f32],
     width: usize,
     slab: &mut [f32],
 ) {
-    let factors = Product {
+    let operands = Matmul {
         a: Matrix::rows(x, width),
         b: Matrix::transposed(w, width),
         inner: width,
@@ -98,19 +99,20 @@ fn logits(
         bias: None,
         write: Write::Overwrite,
     };
-    product(cx.pool, cx.isa, scratch, &factors, slab);
+    matmul(cx.pool, cx.isa, scratch, &operands, slab);
 }
 
-/// Where the slice's first sequence stands among the losses. Checked before anything is
-/// accumulated: a refused run leaves the gradients as they were.
-fn check_row(cx: &Context<'_>, row_loss: TensorId, rows: usize) -> Result<usize, BackendError> {
+/// The index of the slice's first sequence among the losses. It is checked before anything is
+/// accumulated, so that a refused run leaves the gradients unchanged.
+fn check_row(cx: &StepContext<'_>, row_loss: TensorId, rows: usize) -> Result<usize, BackendError> {
     let limit = (cx.width(row_loss) + 1).saturating_sub(rows);
     check_below("first_row", cx.inputs.first_row.min(i64::MAX as u64) as i64, limit)
 }
 
-/// Each sequence's losses added in order of position, in f64, at the slice's place.
+/// Adds up each sequence's losses in order of position, in f64, and stores them at the slice's
+/// rows.
 fn sum_rows(
-    cx: &Context<'_>,
+    cx: &StepContext<'_>,
     token_loss: &[f32],
     targets: TensorId,
     row_loss_id: TensorId,
@@ -124,7 +126,7 @@ fn sum_rows(
     Ok(())
 }
 
-/// -1 is "no target"; everything else must be a token.
+/// -1 means "no target"; every other target must be a token.
 fn check_targets(targets: &[i32], vocabulary: usize) -> Result<(), BackendError> {
     targets
         .iter()
@@ -135,8 +137,8 @@ fn check_targets(targets: &[i32], vocabulary: usize) -> Result<(), BackendError>
 /// `(max, Σ e^(x - max))` of a row of logits.
 #[inline(always)]
 fn softmax_parts(row: &[f32]) -> (f32, f32) {
-    let max = lanes::max(row);
-    (max, lanes::sum(row, |x| exp(x - max)))
+    let max = row_sums::max(row);
+    (max, row_sums::sum(row, |x| exp(x - max)))
 }
 
 for_each_isa! {
@@ -156,7 +158,7 @@ for_each_isa! {
 }
 
 for_each_isa! {
-    /// Logits become `(softmax - one_hot) · scale`.
+    /// Replaces logits by `(softmax - one_hot) · scale`.
     fn row_gradients(targets: &[i32], scale: f32, slab: &mut [f32], losses: &mut [f32]) {
         let vocabulary = slab.len() / targets.len();
         let rows = slab.chunks_exact_mut(vocabulary).zip(losses);

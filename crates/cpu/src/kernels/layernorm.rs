@@ -1,18 +1,18 @@
-//! Residual addition with layer normalisation, and its gradient. A unit of work in the backward is
-//! a block of 256 tokens with its own partial sums; the partial sums are added in order.
+//! Residual addition with layer normalisation, and its gradient. In the backward, a unit of work is
+//! a block of 256 tokens with its own partial sums, which are added in order.
 
 use super::dropout::Mask;
-use crate::executor::Context;
+use crate::executor::StepContext;
 use crate::isa::for_each_isa;
-use crate::lanes;
 use crate::pool::Output;
+use crate::row_sums;
 use plan::BackendError;
 use plan::ops::{LayerNorm, LayerNormBackward, TOKEN_BLOCK, Write};
 
 const STRIP: usize = 256;
 
 /// `out = normalise(x + dropout(branch)) · gain + bias`.
-pub(crate) fn forward(cx: &Context<'_>, op: &LayerNorm) -> Result<(), BackendError> {
+pub(crate) fn forward(cx: &StepContext<'_>, op: &LayerNorm) -> Result<(), BackendError> {
     let isa = cx.isa;
     let (x_btc, width) = (cx.memory.read(op.x), cx.width(op.x));
     let (gain_c, bias_c) = (cx.memory.read(op.gain), op.bias.map(|bias| cx.memory.read(bias)));
@@ -46,7 +46,7 @@ pub(crate) fn forward(cx: &Context<'_>, op: &LayerNorm) -> Result<(), BackendErr
 }
 
 /// `d_x (+)= …`, `d_gain += …`, `d_bias += …`, `d_branch = dropout(d_x)`.
-pub(crate) fn backward(cx: &Context<'_>, op: &LayerNormBackward) -> Result<(), BackendError> {
+pub(crate) fn backward(cx: &StepContext<'_>, op: &LayerNormBackward) -> Result<(), BackendError> {
     let isa = cx.isa;
     let width = cx.width(op.x);
     let x_btc = cx.memory.read(op.x);
@@ -105,8 +105,14 @@ pub(crate) fn backward(cx: &Context<'_>, op: &LayerNormBackward) -> Result<(), B
     Ok(())
 }
 
-/// Adds to each column its sums from all blocks, in order; they begin at `first`, `step` apart.
-fn add_partials(cx: &Context<'_>, partials: &[f32], [first, step]: [usize; 2], target: &mut [f32]) {
+/// Adds the partial sums of all blocks to each column, in order. They begin at `first` and are
+/// `step` apart.
+fn add_partials(
+    cx: &StepContext<'_>,
+    partials: &[f32],
+    [first, step]: [usize; 2],
+    target: &mut [f32],
+) {
     cx.pool.split(step / 2, [Output::new(target, 1)], |_, columns, [target]| {
         for (column, target) in columns.zip(target) {
             let terms = partials.iter().skip(first + column).step_by(step);
@@ -160,7 +166,8 @@ fn copy_masked_rows(from: &[f32], mask: Mask, first_row: u64, width: usize, to: 
 }
 
 for_each_isa! {
-    /// Two passes over a row: the mean of squares minus the square of the mean would cancel.
+    /// Two passes over a row, because the mean of squares minus the square of the mean would
+    /// cancel.
     fn normalise(
         x: &[f32],
         gain: &[f32],
@@ -173,16 +180,17 @@ for_each_isa! {
         let [means, rstds] = statistics;
         let rows = x.chunks_exact(width).zip(out.chunks_exact_mut(width));
         for ((x, out), (mean, rstd)) in rows.zip(means.iter_mut().zip(rstds)) {
-            *mean = lanes::sum(x, |x| x) / width as f32;
+            *mean = row_sums::sum(x, |x| x) / width as f32;
             let centre = *mean;
-            let variance = lanes::sum(x, |x| (x - centre) * (x - centre)) / width as f32;
+            let variance = row_sums::sum(x, |x| (x - centre) * (x - centre)) / width as f32;
             *rstd = 1.0 / (variance + epsilon).sqrt();
             normalise_row(x, [centre, *rstd], gain, bias, out);
         }
     }
 }
 
-/// One row of the output: the same bits in the forward and where it is made again.
+/// One row of the output. The forward and the re-emitting backward share it, so the bits are the
+/// same.
 #[inline(always)]
 fn normalise_row(
     x: &[f32],
@@ -202,7 +210,7 @@ fn normalise_row(
 }
 
 for_each_isa! {
-    /// The output from what the forward kept.
+    /// Makes the output again from what the forward kept.
     fn emit_normalised(
         x: &[f32],
         statistics: [&[f32]; 2],
@@ -219,7 +227,7 @@ for_each_isa! {
     }
 }
 
-/// What one block of tokens needs.
+/// Inputs of one block of tokens.
 struct BlockGradient<'a> {
     d_out: &'a [f32],
     x: &'a [f32],
@@ -272,7 +280,7 @@ for_each_isa! {
 /// `(mean(g), mean(g n))` of one row, in the fixed lane order.
 #[inline(always)]
 fn row_means(x: &[f32], d_out: &[f32], gain: &[f32], mean: f32, rstd: f32) -> (f32, f32) {
-    let (mut g_sum, mut gn_sum) = ([0.0f32; lanes::LANES], [0.0f32; lanes::LANES]);
+    let (mut g_sum, mut gn_sum) = ([0.0f32; row_sums::LANES], [0.0f32; row_sums::LANES]);
     let mut step = |x: &[f32], d: &[f32], gain: &[f32]| {
         for lane in 0..x.len() {
             let g = d[lane] * gain[lane];
@@ -280,13 +288,13 @@ fn row_means(x: &[f32], d_out: &[f32], gain: &[f32], mean: f32, rstd: f32) -> (f
             gn_sum[lane] = g.mul_add((x[lane] - mean) * rstd, gn_sum[lane]);
         }
     };
-    let (x_chunks, x_rest) = x.as_chunks::<{ lanes::LANES }>();
-    let (d_chunks, d_rest) = d_out.as_chunks::<{ lanes::LANES }>();
-    let (gain_chunks, gain_rest) = gain.as_chunks::<{ lanes::LANES }>();
+    let (x_chunks, x_rest) = x.as_chunks::<{ row_sums::LANES }>();
+    let (d_chunks, d_rest) = d_out.as_chunks::<{ row_sums::LANES }>();
+    let (gain_chunks, gain_rest) = gain.as_chunks::<{ row_sums::LANES }>();
     for ((x, d), gain) in x_chunks.iter().zip(d_chunks).zip(gain_chunks) {
         step(x, d, gain);
     }
     step(x_rest, d_rest, gain_rest);
     let width = x.len() as f32;
-    (lanes::total(g_sum) / width, lanes::total(gn_sum) / width)
+    (row_sums::total(g_sum) / width, row_sums::total(gn_sum) / width)
 }

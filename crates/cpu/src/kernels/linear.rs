@@ -1,18 +1,18 @@
-//! Linear layers: the three products of `gemm`, and the bias gradient.
+//! Linear layers: three matmuls of `gemm`, and the bias gradient.
 
-use super::gemm::{Matrix, Product, product};
-use crate::executor::Context;
+use super::gemm::{Matmul, Matrix, matmul};
+use crate::executor::StepContext;
 use crate::isa::for_each_isa;
 use crate::pool::Output;
 use plan::BackendError;
 use plan::ops::{Linear, LinearBackwardInput, LinearBackwardWeight, TOKEN_BLOCK, Write};
 
 /// `out = x wᵀ + bias`.
-pub(crate) fn forward(cx: &Context<'_>, op: &Linear) -> Result<(), BackendError> {
+pub(crate) fn forward(cx: &StepContext<'_>, op: &Linear) -> Result<(), BackendError> {
     let isa = cx.isa;
     let (inner, columns) = (cx.width(op.x), cx.width(op.out));
     let (x_btk, w_nk) = (cx.memory.read(op.x), cx.memory.read(op.w));
-    let factors = Product {
+    let operands = Matmul {
         a: Matrix::rows(x_btk, inner),
         b: Matrix::transposed(w_nk, inner),
         inner,
@@ -21,19 +21,19 @@ pub(crate) fn forward(cx: &Context<'_>, op: &Linear) -> Result<(), BackendError>
         write: Write::Overwrite,
     };
     let (scratch, out_btn) = (cx.memory.write(op.workspace), cx.memory.write(op.out));
-    product(cx.pool, isa, scratch, &factors, out_btn);
+    matmul(cx.pool, isa, scratch, &operands, out_btn);
     Ok(())
 }
 
 /// `d_x = d_out w`.
 pub(crate) fn backward_input(
-    cx: &Context<'_>,
+    cx: &StepContext<'_>,
     op: &LinearBackwardInput,
 ) -> Result<(), BackendError> {
     let isa = cx.isa;
     let (inner, columns) = (cx.width(op.d_out), cx.width(op.d_x));
     let (d_out_btn, w_nk) = (cx.memory.read(op.d_out), cx.memory.read(op.w));
-    let factors = Product {
+    let operands = Matmul {
         a: Matrix::rows(d_out_btn, inner),
         b: Matrix::rows(w_nk, columns),
         inner,
@@ -42,19 +42,19 @@ pub(crate) fn backward_input(
         write: Write::Overwrite,
     };
     let (scratch, d_x_btk) = (cx.memory.write(op.workspace), cx.memory.write(op.d_x));
-    product(cx.pool, isa, scratch, &factors, d_x_btk);
+    matmul(cx.pool, isa, scratch, &operands, d_x_btk);
     Ok(())
 }
 
 /// `d_w += d_outᵀ x`, `d_bias += Σ d_out`.
 pub(crate) fn backward_weight(
-    cx: &Context<'_>,
+    cx: &StepContext<'_>,
     op: &LinearBackwardWeight,
 ) -> Result<(), BackendError> {
     let isa = cx.isa;
     let (outputs, inputs) = (cx.width(op.d_out), cx.width(op.x));
     let (d_out_btn, x_btk) = (cx.memory.read(op.d_out), cx.memory.read(op.x));
-    let factors = Product {
+    let operands = Matmul {
         a: Matrix::transposed(d_out_btn, outputs),
         b: Matrix::rows(x_btk, inputs),
         inner: d_out_btn.len() / outputs,
@@ -63,7 +63,7 @@ pub(crate) fn backward_weight(
         write: Write::Accumulate,
     };
     let (scratch, d_w_nk) = (cx.memory.write(op.workspace), cx.memory.write(op.d_w));
-    product(cx.pool, isa, scratch, &factors, d_w_nk);
+    matmul(cx.pool, isa, scratch, &operands, d_w_nk);
     if let Some(d_bias) = op.d_bias {
         let outputs_of = [Output::new(cx.memory.write(d_bias), 1)];
         cx.pool.split(outputs, outputs_of, |_, columns, [sums]| {
@@ -73,11 +73,12 @@ pub(crate) fn backward_weight(
     Ok(())
 }
 
-/// Columns summed at a time: the running sums stay in registers or L1.
+/// Columns summed at a time, so that the running sums stay in registers or L1.
 const STRIP: usize = 128;
 
 for_each_isa! {
-    /// `sums[i] += Σ rows[t][first + i]`, token blocks in order, each summed from zero.
+    /// `sums[i] += Σ rows[t][first + i]`: each token block is summed from zero, and the blocks in
+    /// order.
     fn sum_columns(rows: &[f32], width: usize, first: usize, sums: &mut [f32]) {
         for (strip, sums) in sums.chunks_mut(STRIP).enumerate() {
             let start = first + strip * STRIP;

@@ -1,11 +1,11 @@
-//! The decision before the update: PyTorch's GradScaler and `clip_grad_norm_`, on the step state.
+//! Decides what the update does: PyTorch's GradScaler and `clip_grad_norm_`, on the step state.
 
-use crate::executor::Context;
+use crate::executor::StepContext;
 use plan::ops::{LossScaler, Scaling};
 use plan::{BackendError, StepState};
 
 /// Sets `skipped`, `grad_multiplier`, `adam_t`, and the next `loss_scale`.
-pub(crate) fn run(cx: &Context<'_>, op: &LossScaler) -> Result<(), BackendError> {
+pub(crate) fn run(cx: &StepContext<'_>, op: &LossScaler) -> Result<(), BackendError> {
     let words = cx.state_words_mut(op.state)?;
     let state = decide(StepState::from_words(words), op.scaling, cx.inputs.grad_clip);
     *words = state.to_words();
@@ -15,7 +15,7 @@ pub(crate) fn run(cx: &Context<'_>, op: &LossScaler) -> Result<(), BackendError>
 fn decide(mut state: StepState, scaling: Scaling, grad_clip: f64) -> StepState {
     let clip = if grad_clip > 0.0 {
         let factor = grad_clip as f32 / (state.grad_norm + 1e-6);
-        // Not `min`, which would turn a NaN norm into a step: nanoGPT's goes through.
+        // Not `min`, which would replace a NaN factor by 1: in nanoGPT the NaN propagates.
         if factor > 1.0 { 1.0 } else { factor }
     } else {
         1.0

@@ -1,5 +1,5 @@
-//! Promise 1: bytes planned are bytes allocated, and nothing is allocated after set-up. Counted by
-//! the allocator itself, in a process of its own so that no other test is counted.
+//! Promise 1: bytes planned are bytes allocated, and nothing is allocated after set-up. The
+//! allocator itself counts, in a separate process, so that no other test is counted.
 
 use crate::fixture::{Setup, ids_to_bytes, setup};
 use fitgpt_cpu::CpuOptions;
@@ -9,7 +9,7 @@ use plan::{Backend, StepInputs};
 #[global_allocator]
 static ALLOCATOR: counting::Counting = counting::Counting;
 
-/// Bytes at the alignment of tensors: nothing but arenas asks for it.
+/// Bytes allocated with the alignment of tensors. Only arenas ask for it.
 fn arena_bytes() -> u64 {
     counting::asked_at(plan::ALIGNMENT)
 }
@@ -34,7 +34,7 @@ fn allocations(work: impl FnOnce()) -> u64 {
     counting::calls() - before
 }
 
-/// Planned bytes are what the allocator is asked for, whatever the model and however it is cut.
+/// The allocator is asked for exactly the planned bytes, whatever the model and its slices.
 fn thirty_random_plans() {
     let mut draws = rng::Stream::new(9, rng::Purpose::Sample, 0);
     for round in 0..30 {
@@ -69,7 +69,7 @@ fn thirty_random_plans() {
     }
 }
 
-/// Does its work only in the process that the test above starts.
+/// Does nothing unless the test above starts this process.
 #[test]
 fn child() {
     if std::env::var_os(CHILD).is_none() {

@@ -1,10 +1,10 @@
-//! Promise 3: what a plan decides never changes a bit. Losses and gradients of one training step
-//! and weights after two updates are compared word by word.
+//! Promise 3: decisions of the planner never change a bit. Losses and gradients of one training
+//! step, and weights after two updates, are compared word by word.
 
 use crate::fixture::{Setup, setup};
 use fitgpt_cpu::{CpuOptions, Isa, MemoryMode};
 
-/// Everything a training run leaves behind, as bit patterns.
+/// Everything that a training run computes, as bit patterns.
 #[derive(PartialEq)]
 pub struct Trace {
     losses: Vec<u32>,
@@ -148,7 +148,7 @@ fn every_slicing_gives_the_same_gradients_but_for_rounding() {
 
 #[test]
 fn dropout_masks_are_independent_of_slicing() {
-    // Equal losses to the bit: any other mask anywhere would show.
+    // Equal losses to the bit: a different mask anywhere would show.
     let setup = Setup { slices: vec![7, 4, 3, 2, 1], ..dropped() };
     let mut run = setup.run(CpuOptions::new(2));
     run.run_slices(&setup, CUTS[0], false, 5);

@@ -1,5 +1,5 @@
-//! Prefill and decode: the cache must give what a pass over the whole context gives, and a full
-//! context is prefilled again, as nanoGPT does.
+//! Prefill and decode: the cache must give the same logits as a pass over the whole context, and a
+//! full context is prefilled again, as in nanoGPT.
 
 use crate::fixture::{Run, Setup, ids_to_bytes, setup};
 use fitgpt_cpu::CpuOptions;
@@ -13,7 +13,7 @@ fn generating(prefill: &[u64]) -> Setup {
     Setup { generate, dropout: 0.3, ..setup() }
 }
 
-/// Logits of `position` after `context` (one list for each row), padded behind with token 0.
+/// Logits of `position` after `context` (one list for each row), padded at the end with token 0.
 fn logits(run: &mut Run, segment: &LogitsSegment, context: [&[i32]; ROWS], at: u64) -> Vec<f32> {
     let mut ids = vec![0; ROWS * segment.positions as usize];
     for (row, tokens) in ids.chunks_exact_mut(segment.positions as usize).zip(context) {
@@ -40,7 +40,7 @@ fn decode_continues_what_prefill_began() {
     let [short, long] = &segments.prefill[..] else { panic!("two lengths") };
     let ids = setup.ids();
     let (a, b) = (&ids[..90], &ids[100..190]);
-    // Decode ten tokens behind a prompt of nine; the whole context again must agree each time.
+    // Decode ten tokens after a prompt of nine; a pass over the whole context must agree each time.
     logits(&mut run, short, [&a[..9], &b[..9]], 8);
     let mut decoded = Vec::new();
     for position in 9..19 {
@@ -68,7 +68,7 @@ fn padding_behind_a_context_changes_nothing() {
 
 #[test]
 fn a_full_context_is_prefilled_again() {
-    // Past block_size the last block_size tokens are a context of their own, with new positions.
+    // Past block_size, the last block_size tokens are a new context with new positions.
     let setup = generating(&[90]);
     let mut run = setup.run(CpuOptions::new(2));
     let full = run.program.generate.clone().unwrap().prefill[0].clone();

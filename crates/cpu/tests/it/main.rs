@@ -1,12 +1,12 @@
-//! The CPU backend against its promises: right, the same bits however it is cut, and no memory
-//! beyond the plan.
+//! Tests that the CPU backend keeps its promises: correct results, the same bits however work is
+//! divided, and no memory beyond the plan.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod allocation;
-mod bits;
-mod conformance_suite;
 mod fixture;
-mod generation;
-mod levers;
+mod bits;
 mod recompute;
+mod generation;
+mod state_options;
 mod refusals;
+mod allocation;
+mod conformance_suite;

@@ -1,5 +1,5 @@
 //! Promise 3 for recompute: whatever a layer makes again instead of keeping it, every loss and
-//! every gradient has the bits of the run that keeps everything; and it really keeps less.
+//! gradient has the same bits as in the run that keeps everything. And it really keeps less.
 
 use crate::bits::{assert_same, trace};
 use crate::fixture::{Setup, setup};
@@ -31,7 +31,8 @@ fn every_level_gives_the_same_bits() {
         for level in Level::ALL {
             let setup = at(&[level, level], keep.clone());
             assert_same(level.name(), &trace(&setup, CpuOptions::new(2)), &want);
-            // Poison shows whoever reads what was dropped; separate memory, whoever writes beyond.
+            // Poison reveals a step that reads what was dropped; separate memory, one that writes
+            // too far.
             for (memory, poison) in [(MemoryMode::Arena, true), (MemoryMode::Separate, true)] {
                 let options = CpuOptions { memory, poison, ..CpuOptions::new(2) };
                 assert_same(&format!("{level} {memory:?}"), &trace(&setup, options), &want);
@@ -65,8 +66,8 @@ fn two_hundred_random_level_vectors() {
     }
 }
 
-/// Long sequences, so that activations and not weights decide: each level keeps less than the one
-/// that it adds to.
+/// Long sequences, so that activations take more memory than weights: each level keeps less than
+/// the one that it extends.
 #[test]
 fn stronger_levels_need_less() {
     let dims =

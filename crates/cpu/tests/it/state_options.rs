@@ -1,5 +1,5 @@
-//! The levers for models larger than the device: state in host memory changes no bit, and state in
-//! 16 bits follows the 32-bit one because it is rounded stochastically.
+//! Options for models larger than the device: optimizer state in host memory changes no bit, and
+//! moments in 16 bits follow the 32-bit ones because they are rounded stochastically.
 
 use crate::bits::{assert_same, trace};
 use crate::fixture::{Run, Setup, setup, to_bytes};
@@ -10,7 +10,8 @@ use plan::{Backend, Bytes, Dtype, Plan};
 fn state_in_host_memory_changes_no_bit() {
     for moments in [Dtype::F32, Dtype::Bf16] {
         let want = trace(&Setup { moments, ..setup() }, CpuOptions::new(2));
-        // Windows that cut every parameter, that end where a group does, and larger than all.
+        // Windows that cut every parameter, that end where a group ends, and that are larger than
+        // everything.
         for window in [1001, 4096, 1 << 30] {
             let offloaded = Setup { moments, offload: Some(window), ..setup() };
             for (memory, poison) in [(MemoryMode::Arena, true), (MemoryMode::Separate, false)] {
@@ -38,7 +39,7 @@ fn what_is_in_host_memory_is_not_in_the_arena() {
     assert_eq!(run.backend.arena_bytes(), Bytes::new(less + host).unwrap(), "both are obtained");
 }
 
-/// A run whose gradients are all `gradient`, after so many updates: the mean of both moments.
+/// The mean of both moments after this many updates, if all gradients are `gradient`.
 fn moments_after(updates: u64, gradient: f32, moments: Dtype) -> [f64; 2] {
     let mut run = Setup { moments, ..setup() }.run(CpuOptions::new(2));
     for _ in 0..updates {
@@ -61,8 +62,8 @@ fn mean(run: &mut Run, id: plan::TensorId, dtype: Dtype) -> f64 {
     values.iter().map(|&x| f64::from(x)).sum::<f64>() / values.len() as f64
 }
 
-/// With beta2 = 0.95 an average moves by 5 % of its distance: near its goal that is less than half
-/// a unit of 8 bits, and rounding to nearest would stop it a few per cent short.
+/// With beta2 = 0.95 a moment moves by 5 % of its distance to the limit. Near the limit that is
+/// less than half a unit of 8 bits, and rounding to nearest would stop it a few per cent short.
 #[test]
 fn averages_in_16_bits_arrive_where_those_in_32_do() {
     for gradient in [0.37f32, -1e-4] {
