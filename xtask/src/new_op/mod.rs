@@ -419,6 +419,28 @@ mod tests {
         }
     }
 
+    /// The words of a text's imports.
+    fn imported(text: &str) -> Vec<&str> {
+        let lines = text.lines().filter(|line| line.starts_with("use "));
+        lines.flat_map(|line| line.split(|c: char| !c.is_alphanumeric() && c != '_')).collect()
+    }
+
+    /// Nothing here compiles the skeletons: a renamed type shows as an import no other op has.
+    #[test]
+    fn skeletons_import_what_other_ops_import() {
+        for (path, skeleton) in NEW.iter().filter(|(path, _)| path.ends_with(".rs")) {
+            let folder = process::workspace_root().join(path);
+            let others: String = ["layernorm.rs", "gelu.rs"]
+                .map(|name| std::fs::read_to_string(folder.with_file_name(name)).unwrap())
+                .concat();
+            let known = imported(&others);
+            for word in imported(skeleton) {
+                let is_own = ["Name", "Backward"].contains(&word); // of @Name@Backward
+                assert!(is_own || known.contains(&word), "{path} imports {word}");
+            }
+        }
+    }
+
     #[test]
     fn what_is_next_is_there() {
         let said = summary(&names("rms_norm"));
