@@ -31,6 +31,20 @@ impl Isa {
         avx512.into_iter().chain(avx2).chain([Kind::Portable]).map(Isa).collect()
     }
 
+    /// All that this CPU has; the running test records those that it lacks.
+    #[cfg(test)]
+    #[track_caller]
+    pub(crate) fn all_for_tests() -> Vec<Isa> {
+        use requires::{Need, absent};
+        if Avx512::detect().is_none() {
+            absent(Need::Avx512, "this CPU has no AVX-512");
+        }
+        if Avx2::detect().is_none() {
+            absent(Need::Avx2, "this CPU has no AVX2");
+        }
+        Isa::available()
+    }
+
     /// The best instruction set that this CPU has.
     pub fn best() -> Isa {
         Isa::available().first().copied().unwrap_or(Isa(Kind::Portable))

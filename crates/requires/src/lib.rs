@@ -27,71 +27,75 @@ pub const REQUIRE: &str = "FITGPT_REQUIRE";
 /// The variable with the file that skipped tests are recorded in.
 pub const SKIPS: &str = "FITGPT_SKIPS";
 
-/// Something that a machine may lack.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Need {
-    /// An NVIDIA GPU with a driver.
-    Gpu,
-    /// NVRTC, which compiles the kernels without a GPU.
-    Nvrtc,
-    /// Python with safetensors and numpy.
-    Python,
-    /// Linux with `/proc`.
-    Linux,
-    /// Permission to mount a small file system.
-    Mount,
-    /// Permission to make control groups.
-    Cgroup,
-    /// A second file system.
-    FileSystem,
-    /// Root's rights.
-    Root,
-    /// `rustc`, to build a library for one test.
-    Rustc,
-    /// `script`, which makes a pseudo-terminal.
-    Script,
-    /// `bash` and its `ulimit`.
-    Bash,
-    /// `mkfifo`.
-    Mkfifo,
-    /// `openssl`, for a server with a certificate that nobody trusts.
-    Openssl,
-    /// The text of tinyshakespeare, named by `FITGPT_SHAKESPEARE`.
-    Shakespeare,
+/// Declares the needs, each with its name in `FITGPT_REQUIRE` and its label in the summary.
+macro_rules! needs {
+    ($($(#[$about:meta])* $need:ident = $name:literal, $label:literal;)+) => {
+        /// Something that a machine may lack.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Need { $($(#[$about])* $need,)+ }
+
+        impl Need {
+            const ALL: &'static [Need] = &[$(Need::$need),+];
+
+            /// Its name in `FITGPT_REQUIRE`.
+            pub const fn name(self) -> &'static str {
+                match self { $(Need::$need => $name,)+ }
+            }
+
+            /// Its label in the summary.
+            const fn label(self) -> &'static str {
+                match self { $(Need::$need => $label,)+ }
+            }
+        }
+    };
 }
 
-/// Each need with its name in `FITGPT_REQUIRE` and in the summary.
-const NEEDS: [(Need, &str, &str); 14] = [
-    (Need::Gpu, "gpu", "GPU"),
-    (Need::Nvrtc, "nvrtc", "NVRTC"),
-    (Need::Python, "python", "Python"),
-    (Need::Linux, "linux", "Linux"),
-    (Need::Mount, "mount", "mount"),
-    (Need::Cgroup, "cgroup", "control groups"),
-    (Need::FileSystem, "filesystem", "second file system"),
-    (Need::Root, "root", "root"),
-    (Need::Rustc, "rustc", "rustc"),
-    (Need::Script, "script", "script"),
-    (Need::Bash, "bash", "bash"),
-    (Need::Mkfifo, "mkfifo", "mkfifo"),
-    (Need::Openssl, "openssl", "openssl"),
-    (Need::Shakespeare, "shakespeare", "tinyshakespeare"),
-];
-
-impl Need {
-    /// Its name in `FITGPT_REQUIRE`.
-    pub fn name(self) -> &'static str {
-        NEEDS.iter().find(|row| row.0 == self).map_or("", |row| row.1)
-    }
+needs! {
+    /// An NVIDIA GPU with a driver.
+    Gpu = "gpu", "GPU";
+    /// NVRTC, which compiles the kernels without a GPU.
+    Nvrtc = "nvrtc", "NVRTC";
+    /// An NVRTC new enough for every architecture that we compile for.
+    Architectures = "architectures", "NVRTC for all architectures";
+    /// A CPU with AVX-512.
+    Avx512 = "avx512", "AVX-512";
+    /// A CPU with AVX2.
+    Avx2 = "avx2", "AVX2";
+    /// Python with safetensors and numpy.
+    Python = "python", "Python";
+    /// Linux with `/proc`.
+    Linux = "linux", "Linux";
+    /// Permission to mount a small file system.
+    Mount = "mount", "mount";
+    /// Permission to make control groups.
+    Cgroup = "cgroup", "control groups";
+    /// A second file system.
+    FileSystem = "filesystem", "second file system";
+    /// Root's rights.
+    Root = "root", "root";
+    /// A user without root's rights, to whom the system refuses things.
+    User = "user", "user other than root";
+    /// `rustc`, to build a library for one test.
+    Rustc = "rustc", "rustc";
+    /// `script`, which makes a pseudo-terminal.
+    Script = "script", "script";
+    /// `bash` and its `ulimit`.
+    Bash = "bash", "bash";
+    /// `mkfifo`.
+    Mkfifo = "mkfifo", "mkfifo";
+    /// `openssl`, for a server with a certificate that nobody trusts.
+    Openssl = "openssl", "openssl";
+    /// The text of tinyshakespeare, named by `FITGPT_SHAKESPEARE`.
+    Shakespeare = "shakespeare", "tinyshakespeare";
 }
 
 /// The needs in the value of `FITGPT_REQUIRE`; the error names a word that is none.
 pub fn required(value: &str) -> Result<Vec<Need>, String> {
     let words = value.split(',').map(str::trim).filter(|word| !word.is_empty());
-    let need = |word: &str| match NEEDS.iter().find(|row| row.1 == word) {
-        Some(row) => Ok(row.0),
+    let need = |word: &str| match Need::ALL.iter().find(|need| need.name() == word) {
+        Some(need) => Ok(*need),
         None => {
-            let known: Vec<&str> = NEEDS.iter().map(|row| row.1).collect();
+            let known: Vec<&str> = Need::ALL.iter().map(|need| need.name()).collect();
             Err(format!("{REQUIRE}: nothing is called '{word}'; known: {}", known.join(", ")))
         }
     };
@@ -150,7 +154,8 @@ impl Skipped {
 
     /// One line for each need with its tests, then the counts: `skipped: 9 GPU, 1 NVRTC`.
     pub fn report(&self) -> String {
-        let rows = NEEDS.iter().filter_map(|row| Some((row.2, self.tests.get(row.1)?)));
+        let row = |need: &Need| Some((need.label(), self.tests.get(need.name())?));
+        let rows = Need::ALL.iter().filter_map(row);
         let mut lines = Vec::new();
         let mut counts = Vec::new();
         for (label, tests) in rows {
@@ -207,6 +212,19 @@ mod tests {
             let (passed, text) = run_child(require, &skips);
             assert!(!passed && text.contains(want), "{require}: {text}");
             assert!(!skips.exists(), "a failure is no skip");
+        }
+    }
+
+    /// Two needs with one name would be counted together.
+    #[test]
+    fn every_need_has_a_name_of_its_own_and_is_reported() {
+        let names: BTreeSet<&str> = Need::ALL.iter().map(|need| need.name()).collect();
+        assert_eq!(names.len(), Need::ALL.len());
+        for need in Need::ALL {
+            assert_eq!(required(need.name()), Ok(vec![*need]));
+            let records = format!("{}\ta::x\twhy\n", need.name());
+            let want = format!("no {0}: a::x\nskipped: 1 {0}", need.label());
+            assert_eq!(Skipped::read(&records).report(), want);
         }
     }
 

@@ -611,7 +611,7 @@ mod tests {
 
     #[test]
     fn a_lone_key_has_probability_one_in_both_directions() {
-        for isa in Isa::available() {
+        for isa in Isa::all_for_tests() {
             for score in [0.3, 17.77, -1234.5, 9.1e6] {
                 let mut p = 0.0;
                 lone_key(isa, score, 1.0 / 48f32.sqrt(), &mut p);

@@ -1,7 +1,8 @@
 //! The cases and goldens that every backend must pass, on every instruction set of this CPU.
 
+use crate::fixture::instruction_sets;
 use conformance::{Failure, Summary, check_finite_differences, check_models, check_ops};
-use fitgpt_cpu::{CpuBackend, CpuOptions, CpuScratch, Isa};
+use fitgpt_cpu::{CpuBackend, CpuOptions, CpuScratch};
 use plan::{Backend, BackendError, Plan, Scratch, verify};
 use std::rc::Rc;
 
@@ -11,7 +12,7 @@ type Check = fn(conformance::LoadBackend<'_>, &Rc<dyn Scratch>) -> Result<Summar
 
 fn passes(check: Check) {
     let scratch: Rc<dyn Scratch> = Rc::new(CpuScratch { threads: THREADS });
-    for isa in Isa::available() {
+    for isa in instruction_sets() {
         let load = |plan: Plan| -> Result<Box<dyn Backend>, BackendError> {
             let options = CpuOptions { isa, poison: true, ..CpuOptions::new(THREADS) };
             let proved = verify(plan, CpuScratch { threads: THREADS })?;

@@ -1,14 +1,27 @@
 //! A small model on the CPU backend: made from a few numbers, filled with the same weights and
 //! tokens every time, run, and read back.
 
-use fitgpt_cpu::{CpuBackend, CpuOptions, CpuScratch};
+use fitgpt_cpu::{CpuBackend, CpuOptions, CpuScratch, Isa};
 use model::{
     AdamW, Dims, Draft, EvalSpec, GenerateSpec, Gpt2, Level, LossSegment, ModelSpec, ModuleKind,
     Optimizer, OptimizerSpec, Program, ProgramSpec, TrainSpec, Types,
 };
 use plan::ops::{GeluKind, Scaling};
 use plan::{Backend, Dtype, Plan, StepInputs, StepState, TensorId, verify};
+use requires::{Need, absent};
 use std::rc::Rc;
+
+/// The instruction sets of this CPU; the running test records those that it lacks.
+#[track_caller]
+pub fn instruction_sets() -> Vec<Isa> {
+    let all = Isa::available();
+    for (need, name) in [(Need::Avx512, "AVX-512"), (Need::Avx2, "AVX2")] {
+        if all.iter().all(|isa| isa.name() != name) {
+            absent(need, format!("this CPU has no {name}"));
+        }
+    }
+    all
+}
 
 /// What a test varies.
 #[derive(Clone, Debug)]
