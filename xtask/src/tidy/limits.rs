@@ -20,9 +20,7 @@ fn oversized(file: &SourceFile) -> Vec<Finding> {
         findings.push(Finding { path: file.path.clone(), line, what, fix: fix.to_owned() });
     };
     let lines: Vec<&str> = file.text.lines().collect();
-    // The tests are the last item of a file.
-    let tests = lines.iter().rposition(|line| *line == "#[cfg(test)]");
-    let count = tests.unwrap_or(lines.len());
+    let count = lines.windows(2).rposition(opens_tests).unwrap_or(lines.len());
     if count > FILE_LINES {
         let what = format!("{count} lines without the tests, the limit is {FILE_LINES}");
         report(FILE_LINES + 1, what, "split it by duty");
@@ -35,6 +33,12 @@ fn oversized(file: &SourceFile) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// Whether two lines open a test module with a body, which is the last item of a file. A test module
+/// in a file of its own (`mod page;`) is declared anywhere.
+fn opens_tests(pair: &[&str]) -> bool {
+    matches!(pair, ["#[cfg(test)]", module] if module.starts_with("mod ") && module.ends_with('{'))
 }
 
 #[cfg(test)]
@@ -57,6 +61,15 @@ mod tests {
         let shown = found(&(full + "use y;\n" + &tests));
         assert_eq!(shown.len(), 1);
         assert!(shown[0].starts_with("a.rs:801: 801 lines without the tests"), "{}", shown[0]);
+    }
+
+    #[test]
+    fn a_test_module_in_a_file_of_its_own_hides_nothing() {
+        let text = format!("//! x\n\n#[cfg(test)]\nmod page;\n{}", "use x;\n".repeat(797));
+        let shown = found(&text);
+        assert_eq!(shown.len(), 1);
+        assert!(shown[0].starts_with("a.rs:801: 801 lines without the tests"), "{}", shown[0]);
+        assert_eq!(found(text.strip_suffix("use x;\n").unwrap()), Vec::<String>::new());
     }
 
     #[test]
