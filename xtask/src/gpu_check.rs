@@ -22,18 +22,30 @@ const FITGPT: &str = "fitgpt";
 const GOLDENS: &str = "goldens";
 
 /// Tests first: they say most about what is wrong.
-const STEPS: [Step; 4] = [
+const STEPS: [Step; 6] = [
     Step { name: "tests of the cuda crate", program: TESTS, arguments: "" },
     Step { name: "random plans", program: SOAK, arguments: "plans --cuda --cases 100" },
     Step {
         name: "a run",
         program: FITGPT,
-        arguments: "train --device=cuda --max_iters=20 --eval_interval=10 --out_dir=out",
+        arguments: "train --device=cuda --max_iters=20 --lr_decay_iters=40 --warmup_iters=5 \
+                    --eval_interval=10 --out_dir=out",
     },
     Step {
         name: "the run resumed",
         program: FITGPT,
         arguments: "train --init_from=resume --device=cuda --max_iters=40 --out_dir=out",
+    },
+    Step {
+        name: "the run without a stop",
+        program: FITGPT,
+        arguments: "train --device=cuda --max_iters=40 --lr_decay_iters=40 --warmup_iters=5 \
+                    --eval_interval=10 --out_dir=whole",
+    },
+    Step {
+        name: "both checkpoints have the same bits",
+        program: SOAK,
+        arguments: "compare out whole",
     },
 ];
 
@@ -147,7 +159,8 @@ mod tests {
         [TESTS, SOAK, FITGPT].iter().for_each(|name| program(name, 0));
         let said = process::capture(&mut run).unwrap();
         assert!(said.contains("cuda-tests  requires gpu,nvrtc"), "{said}");
-        assert!(said.ends_with("check --cuda: all 4 steps passed\n"), "{said}");
+        assert!(said.contains("fitgpt-soak compare out whole "), "{said}");
+        assert!(said.ends_with("check --cuda: all 6 steps passed\n"), "{said}");
         program(SOAK, 1);
         assert!(process::capture(&mut run).is_err());
     }

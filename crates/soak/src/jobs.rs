@@ -240,7 +240,11 @@ impl Job {
 }
 
 /// Both checkpoints of a run: every tensor, and the loss that `best` records.
-fn trained(folder: &Path) -> Result<Made, String> {
+///
+/// # Errors
+///
+/// When one is missing or damaged.
+pub fn trained(folder: &Path) -> Result<Made, String> {
     let mut all = tensors(&folder.join("last.safetensors"))?;
     let best = save::best_path(folder);
     let of_best = tensors(&best).map_err(|what| format!("best.safetensors: {what}"))?;

@@ -1,10 +1,12 @@
-//! The program behind `cargo xtask soak`: the supervisor, and with `work` one of its workers.
+//! The program behind `cargo xtask soak`: the supervisor, and with `work` one of its workers. With
+//! `compare` it compares the checkpoints of two runs, for `cargo xtask check --cuda`.
 
 #![forbid(unsafe_code)]
 
 use fitgpt_soak::options::Options;
 use fitgpt_soak::worker::{self, Share};
-use fitgpt_soak::{SECTIONS, document, supervise};
+use fitgpt_soak::{SECTIONS, document, jobs, supervise};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,6 +21,7 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let outcome = match arguments.split_first() {
         Some((word, rest)) if word == "work" => work(rest).map(|()| 0),
+        Some((word, rest)) if word == "compare" => compare(rest).map(|()| 0),
         _ => soak(&arguments),
     };
     match outcome {
@@ -36,6 +39,19 @@ fn work(words: &[String]) -> Result<(), String> {
     let share = Share::from_words(share).ok_or("a worker's share is invalid")?;
     let options = Options::read(rest)?;
     worker::run(&share, &options.environment, &mut std::io::stdout().lock())
+}
+
+/// Compares the checkpoints of two runs, tensor by tensor.
+fn compare(words: &[String]) -> Result<(), String> {
+    let [found, want] = words else {
+        return Err("compare needs the folders of two runs".to_owned());
+    };
+    let [found, want] = [found, want]
+        .map(|folder| jobs::trained(Path::new(folder)).map_err(|what| format!("{folder}: {what}")));
+    let found = found?;
+    jobs::same(&found, &want?)?;
+    println!("{} parts have the same bits", found.len());
+    Ok(())
 }
 
 /// Runs the sections; returns the number of findings.
