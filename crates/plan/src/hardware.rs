@@ -208,11 +208,11 @@ impl Card {
     /// add; a memory size must be the row's. If a name matches several rows (`A100`, `4070`), the
     /// plainest one with the least memory is chosen.
     pub fn find(name: &str) -> Option<&'static Card> {
-        let given = Given::new(name);
+        let given = CardQuery::new(name);
         // A row that names its memory is a variant. Of several variants, the smallest is safe to
         // plan for.
         let safest = |a: &&Card, b: &&Card| {
-            let variant = |card: &Card| Given::new(card.name).gigabytes.is_some();
+            let variant = |card: &Card| CardQuery::new(card.name).gigabytes.is_some();
             variant(a).cmp(&variant(b)).then(a.memory_gib.total_cmp(&b.memory_gib))
         };
         let by_words = |a: &&Card, b: &&Card| a.words().len().cmp(&b.words().len());
@@ -229,7 +229,7 @@ impl Card {
         count: usize,
         distance: fn(&str, &str) -> usize,
     ) -> Vec<&'static str> {
-        let given = Given::new(name);
+        let given = CardQuery::new(name);
         let squeezed_name = squeezed(name);
         let mut ranked: Vec<(usize, usize, &str)> = CARDS
             .iter()
@@ -246,7 +246,7 @@ impl Card {
 
     /// The words of its name, without a memory size.
     fn words(&self) -> Vec<String> {
-        Given::new(self.name).words
+        CardQuery::new(self.name).words
     }
 
     /// Whether it has the instructions that the kernels need (sm_80).
@@ -274,7 +274,7 @@ impl Card {
 }
 
 /// A name as the user spelled it.
-struct Given {
+struct CardQuery {
     /// Letters and digits separated, without what manufacturers add.
     words: Vec<String>,
     /// `80GB`.
@@ -303,8 +303,8 @@ fn is_added(part: &str) -> bool {
     ADDED.iter().any(|added| part.strip_prefix(added).is_some_and(number))
 }
 
-impl Given {
-    fn new(name: &str) -> Given {
+impl CardQuery {
+    fn new(name: &str) -> CardQuery {
         let lower = name.to_ascii_lowercase();
         let parts = lower.split(|c: char| !c.is_ascii_alphanumeric()).filter(|p| !p.is_empty());
         let (mut words_found, mut gigabytes) = (Vec::new(), None);
@@ -318,7 +318,7 @@ impl Given {
                 words_found.extend(words(part));
             }
         }
-        Given { words: words_found, gigabytes }
+        CardQuery { words: words_found, gigabytes }
     }
 
     fn has_memory_of(&self, card: &Card) -> bool {

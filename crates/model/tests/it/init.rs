@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 const README: Dims = dims([4, 4, 128], 64, 65, false);
 
-/// The table, each parameter's values, and the generator behind them.
+/// The table, each parameter's values, and the generator after them.
 struct Initialised {
     params: Vec<Param>,
     values: Vec<Vec<f32>>,

@@ -70,7 +70,7 @@ pub fn generate(rows: u64, prefill: &[u64]) -> GenerateSpec {
     GenerateSpec { rows, prefill: prefill.to_vec() }
 }
 
-/// A backend that wants so many bytes for each op that has a workspace.
+/// A backend that needs this many bytes for each op that has a workspace.
 #[derive(Clone, Copy, Debug)]
 pub struct Each(pub u64);
 
@@ -80,7 +80,7 @@ impl Scratch for Each {
     }
 }
 
-/// A mebibyte, about what a CPU wants.
+/// A mebibyte, about what a CPU needs.
 pub fn scratch() -> Rc<dyn Scratch> {
     Rc::new(Each(1 << 20))
 }

@@ -1,4 +1,4 @@
-//! The backward walk: what it emits for a small net, and what it refuses to differentiate.
+//! The backward walk: which steps it emits for a small net, and what it refuses to differentiate.
 
 use crate::fixture::{EPSILON, shape};
 use fitgpt_plan::ops::{
@@ -67,7 +67,8 @@ fn net(builder: &mut ScheduleBuilder, dropout: Option<Dropout>) -> Result<Net<'_
     Ok(Net { segment, y, gain, weights, bias })
 }
 
-/// Differentiates the net; `missing` has no accumulator. Steps of the backward pass as text.
+/// Differentiates the net; the parameter `missing` has no accumulator. Returns the backward steps
+/// as text.
 fn differentiate(dropout: Option<Dropout>, missing: &str) -> Result<Vec<String>, PlanError> {
     let mut builder = ScheduleBuilder::new();
     let mut gradients = Vec::new();
@@ -106,7 +107,7 @@ fn differentiate(dropout: Option<Dropout>, missing: &str) -> Result<Vec<String>,
                     Access::Write => ":=",
                     Access::Update => "+=",
                 };
-                // Accumulators have the names of their parameters here, and so a number.
+                // Accumulators have the names of their parameters here, so they get a number.
                 format!("{}{mark}{}", operand.name, name(operand.tensor).replace("#2", ""))
             })
             .collect();
@@ -117,7 +118,7 @@ fn differentiate(dropout: Option<Dropout>, missing: &str) -> Result<Vec<String>,
 
 #[test]
 fn the_residual_gradient_is_walked_in_place() {
-    // Without dropout the branch's gradient is the residual stream's own.
+    // Without dropout, the branch's gradient is that of the residual stream.
     let want = [
         "layernorm_backward d_out=d_y x=sum mean=m1 rstd=r1 gain=gain d_gain+=gain d_x:=d_sum",
         "linear_backward_weight d_out=d_sum x=act d_w+=w1",
@@ -154,7 +155,7 @@ fn what_is_missing_is_named() {
     }
 }
 
-/// Only a residual sum adds gradients up; any other tensor that is read twice would lose one.
+/// Only a residual sum adds gradients; any other tensor that is read twice would lose one.
 #[test]
 fn a_second_gradient_is_refused() {
     let mut builder = ScheduleBuilder::new();
@@ -171,7 +172,7 @@ fn a_second_gradient_is_refused() {
     assert_eq!(error.to_string(), want);
 }
 
-/// A branch that joins without dropout has the residual's gradient itself, which must not be
+/// The gradient of a branch without dropout is the residual's own gradient, which must not be
 /// changed in place.
 #[test]
 fn a_shared_gradient_is_not_changed_in_place() {

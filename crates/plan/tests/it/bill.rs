@@ -1,5 +1,5 @@
-//! The bill of a small plan; and the hash, which must see every
-//! difference that an executor would.
+//! The bill of a small plan; and the hash, which must change with everything that changes what an
+//! executor does.
 
 use crate::fixture::{self, bytes, shape};
 use fitgpt_plan::ops::{Gelu, GeluKind};
@@ -19,7 +19,7 @@ fn roles_and_tensors_add_up_to_the_peak() {
         let tensors = Bytes::sum(segment.tensors.iter().map(|tensor| tensor.bytes));
         assert_eq!(roles, Some(segment.peak), "{name}");
         assert_eq!(tensors, Some(segment.peak), "{name}");
-        // Found by walking the steps here, by sums over lifetimes there.
+        // The bill walks the steps; the layout sums over lifetimes.
         assert_eq!(segment.peak, layout.lower_bound, "{name}");
         assert_eq!(segment.top, layout.top, "{name}");
         assert!(segment.tensors.is_sorted_by(|a, b| a.bytes >= b.bytes), "{name}");
@@ -38,7 +38,7 @@ fn roles_and_tensors_add_up_to_the_peak() {
     assert_eq!(train.flops, 2 * 5 * 13 * 6 + 65 * (20 + 8 + 30 + 20));
 }
 
-/// A plan of one step whose names are given.
+/// A plan of one step with these names.
 fn named(segment_name: &str, tensor: &str) -> Result<Plan, PlanError> {
     let mut builder = ScheduleBuilder::new();
     let mut segment = builder.segment(segment_name, Phase::Train);
@@ -84,7 +84,7 @@ fn the_listing_has_every_place_and_step() {
     }
 }
 
-/// Two windows of one root are the operands; `second` is where the other one starts.
+/// Two views of one root are the operands; `second` is where the second one starts.
 fn windows(second: u64, dims: &[u64]) -> Result<Schedule, PlanError> {
     let mut builder = ScheduleBuilder::new();
     let root = builder.run_tensor("root", Dtype::F32, shape(&[64]), Role::Weight)?;

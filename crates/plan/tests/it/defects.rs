@@ -9,8 +9,8 @@ use fitgpt_plan::{
     TensorId, Tensors, View,
 };
 
-/// A planted defect and what `verify` must say: each text is part of at least one message, and
-/// each message has one of the texts in it.
+/// A planted defect and what `verify` must report: each text is part of at least one message, and
+/// each message contains one of the texts.
 struct Case {
     name: &'static str,
     plant: fn(&mut Plan),
@@ -44,15 +44,15 @@ fn move_to(plan: &mut Plan, segment: usize, tensor: &str, offset: u64) {
     place(plan, segment, tensor).offset = fixture::bytes(offset);
 }
 
-/// Makes room above all tensors and says where it starts.
+/// Makes room above all tensors and returns where it starts.
 fn room(plan: &mut Plan) -> u64 {
     let top = plan.arena_bytes.get();
     plan.arena_bytes = fixture::bytes(top + 4096);
     top
 }
 
-/// The fixture with every tensor on bytes of its own, in the order of the table: what a planted
-/// defect does then depends on it alone and not on who shares bytes with whom.
+/// The fixture with separate bytes for every tensor, in the order of the table. What a planted
+/// defect causes then depends on the defect alone, not on which tensors share bytes.
 fn spread() -> Plan {
     let mut plan = fixture::plan();
     let mut top = plan.arena_bytes.get();
@@ -309,7 +309,7 @@ impl Scratch for Four {
     }
 }
 
-/// Asks for more than the fixture has, for one op that has a workspace and one that has none.
+/// Asks for more than the fixture has, for one op with a workspace and one without.
 #[derive(Debug)]
 struct Greedy(Option<Bytes>);
 
@@ -514,7 +514,7 @@ fn what_outlives_segments() {
     ]);
 }
 
-/// State in host memory: placed behind the arena, and seen where it is not.
+/// State in host memory is placed after the arena, and a wrong placement is reported.
 #[test]
 fn host_memory_is_checked_too() {
     let mut builder = ScheduleBuilder::new();

@@ -1,4 +1,4 @@
-//! An example of every op, with operands that obey its rule or with one that does not.
+//! An example of every op, with operands that obey its rule, or with one that does not.
 
 use crate::fixture::{EPSILON, shape};
 use fitgpt_plan::ops::{
@@ -9,11 +9,11 @@ use fitgpt_plan::ops::{
 };
 use fitgpt_plan::{Dtype, Role, SegmentBuilder, TensorId};
 
-/// Makes an op's operands, one of them other than the op asks for.
+/// Makes an op's operands; one of them may be broken.
 pub struct Operands<'a> {
-    /// Where they are made.
+    /// Where they are added.
     pub segment: SegmentBuilder<'a>,
-    /// The one that is other, with its type and dimensions.
+    /// The broken operand, with its type and dimensions.
     pub broken: Option<(&'a str, Dtype, &'a [u64])>,
 }
 

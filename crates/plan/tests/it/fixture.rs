@@ -1,6 +1,6 @@
-//! A small sound plan of three segments and two phases, with everything that a plan can hold:
-//! windows into a run-wide tensor, a run-wide tensor that no step touches, a phase-wide cache,
-//! inputs, outputs, in-place work, and tensors whose sizes are no multiple of the alignment.
+//! A small sound plan of three segments and two phases with everything that a plan can contain:
+//! views of a run-wide tensor, a run-wide tensor that no step touches, a phase-wide cache, inputs,
+//! outputs, in-place work, and tensors whose sizes are not multiples of the alignment.
 
 use fitgpt_plan::ops::{
     AttentionDecode, Branch, CacheStore, Gelu, GeluBackward, GeluKind, LayerNorm, Linear,
@@ -13,12 +13,12 @@ use fitgpt_plan::{
 /// What norms add to the variance.
 pub const EPSILON: f64 = 1e-3;
 
-/// A shape that is known to be one.
+/// A shape that is known to be valid.
 pub fn shape(dims: &[u64]) -> Shape {
     Shape::new(dims).expect("a test's shapes are valid")
 }
 
-/// A size that is known to be one.
+/// A size that is known to be valid.
 pub fn bytes(count: u64) -> Bytes {
     Bytes::new(count).expect("a test's sizes are valid")
 }
@@ -44,7 +44,7 @@ pub fn schedule(kind: GeluKind) -> Result<Schedule, PlanError> {
     let flat = builder.run_tensor("weights", Dtype::F32, shape(&[110]), Role::Weight)?;
     let kept = builder.run_tensor("kept", Dtype::F32, shape(&[50]), Role::Moment)?;
     builder.run_tensor("state", Dtype::U32, shape(&[16]), Role::State)?;
-    // Shares bytes with `gain`; no step of the sound plan touches it or the next.
+    // Shares bytes with `gain`. No step of the sound plan touches it or the next one.
     builder.window("near_gain", shape(&[13]), flat, bytes(380), None)?;
     builder.window("near_kept", shape(&[13]), kept, bytes(0), None)?;
     let cache = Tensor {

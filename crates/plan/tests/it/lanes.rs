@@ -1,5 +1,5 @@
-//! Lanes: waits come from operands and are the fewest, bytes are used again only where waits order
-//! their users, and a wait that is missing or points nowhere is a defect.
+//! Lanes: waits follow from operands and are as few as possible, bytes are reused only if waits
+//! order their users, and a missing or invalid wait is a defect.
 
 use crate::fixture::shape;
 use fitgpt_plan::ops::{Gelu, GeluBackward, GeluKind, Transfer};
@@ -10,8 +10,8 @@ use fitgpt_plan::{
     SegmentBuilder, TensorId,
 };
 
-/// A segment over state in host memory: `windows` of it arrive, are worked on and leave again, the
-/// next on its way while one is worked on.
+/// A segment over state in host memory. Windows of it are copied in, updated and copied out, and
+/// the next window is copied in while one is updated.
 fn windows(windows: usize, lane: Lane) -> Result<Schedule, PlanError> {
     let mut builder = ScheduleBuilder::new();
     let line = shape(&[64]);
@@ -43,7 +43,7 @@ fn waits(schedule: &Schedule) -> Vec<Vec<usize>> {
 
 #[test]
 fn waits_are_those_that_operands_need() {
-    // 0 arrive, 1 arrive, 2 work, 3 leave, 4 arrive, 5 work, 6 leave, 7 work, 8 leave.
+    // 0 in, 1 in, 2 update, 3 out, 4 in, 5 update, 6 out, 7 update, 8 out.
     let schedule = windows(3, Lane::Copy).unwrap();
     let want: [&[usize]; 9] = [&[], &[], &[0], &[2], &[], &[1], &[5], &[4], &[7]];
     assert_eq!(waits(&schedule), want);
@@ -55,7 +55,7 @@ fn waits_are_those_that_operands_need() {
     assert!(waits(&windows(3, Lane::Compute).unwrap()).iter().all(Vec::is_empty));
 }
 
-/// What a checkpoint compares does not know lanes; what names a plan does.
+/// The hash that a checkpoint compares does not depend on lanes; the plan's hash does.
 #[test]
 fn lanes_change_the_plan_and_not_what_is_computed() {
     let [one, two] = [Lane::Compute, Lane::Copy].map(|lane| windows(3, lane).unwrap());
@@ -102,7 +102,7 @@ fn waits_that_point_nowhere() {
     assert_eq!(defects(&same_lane, &NoScratch).len(), 1);
 }
 
-/// Two tensors whose users have no order stand apart; where the second waits, it has the bytes.
+/// Two tensors whose users have no order do not share bytes; if the second waits, they do.
 #[test]
 fn bytes_are_used_again_only_after_a_wait() {
     let arena = |join: bool| {
@@ -135,7 +135,7 @@ fn bytes_are_used_again_only_after_a_wait() {
     assert_eq!(arena(true), (x_and_y + line, ordered.map(<[usize]>::to_vec).to_vec()));
 }
 
-/// Two windows are alive together on two lanes as on one: the plan is as large.
+/// Two windows are alive at the same time on two lanes as on one, so the plan is as large.
 #[test]
 fn windows_take_no_more_on_two_lanes() {
     for count in [1, 2, 3, 9, 40] {

@@ -1,4 +1,4 @@
-//! The plan crate from outside: schedules are made with its builders, placed, proved, billed.
+//! Tests of the plan crate from outside: schedules are built, placed, proved and billed.
 
 mod every_op;
 mod fixture;

@@ -1,5 +1,5 @@
-//! Random schedules of real ops: each must be placed, proved and close to its lower bound; and on
-//! each, one place is moved at random and `verify` must agree with a check that plays the plan
+//! Random schedules of real ops. Each must be placed, proved and close to its lower bound. Then one
+//! placement of each is moved at random, and `verify` must agree with a check that replays the plan
 //! byte by byte and shares no code with it.
 
 use crate::fixture::{EPSILON, bytes, shape};
@@ -15,7 +15,7 @@ use proptest::prelude::*;
 
 const PHASES: [Phase; 3] = [Phase::Train, Phase::Eval, Phase::Generate];
 
-/// One step, its operands as picks among the tensors that are there when it is built.
+/// One step. Its operands are picks among the tensors that exist when it is built.
 #[derive(Clone, Copy, Debug)]
 enum Recipe {
     Gelu { x: usize, output: bool },
@@ -40,7 +40,7 @@ struct ScheduleRecipe {
     widths: [u64; 3],
     /// Sizes of run-wide tensors that no step touches.
     idle: Vec<u64>,
-    /// Whether steps that ask for it run on the second lane.
+    /// Whether steps that ask for the second lane get it.
     lanes: bool,
     /// For each phase, the width of a tensor that its segments share.
     shared: [Option<usize>; 3],
@@ -153,7 +153,7 @@ fn build(recipe: &ScheduleRecipe) -> Result<Schedule, PlanError> {
     Ok(builder.finish())
 }
 
-/// A segment being built; `tensors` can be read by the next step, each with its width's index.
+/// A segment being built. The next step can read `tensors`, each with the index of its width.
 struct Chain<'a> {
     recipe: &'a ScheduleRecipe,
     held: &'a Held,
@@ -225,10 +225,11 @@ impl Chain<'_> {
     }
 }
 
-/// Whose byte it is, and which of its bytes.
+/// Which tensor a byte belongs to, and which of its bytes it is.
 type Tag = Option<(TensorId, u64)>;
 
-/// Plays the plan on an arena of tags and paints who is alive where; says whether all is well.
+/// Replays the plan on an arena of tags, and marks which tensor is alive where. Returns whether it
+/// is sound.
 fn sound_byte_by_byte(plan: &Plan) -> bool {
     let mut arena: Vec<Tag> = vec![None; plan.arena_bytes.get() as usize];
     let tensors = &plan.schedule.tensors;
@@ -272,7 +273,7 @@ fn sound_byte_by_byte(plan: &Plan) -> bool {
     !moved
 }
 
-/// Writes a tensor's tags; a view's are those of the bytes that it looks at.
+/// Writes a tensor's tags. A view writes those of its root's bytes.
 fn put(arena: &mut [Tag], plan: &Plan, tensor: TensorId, root_offset: u64) {
     let (root, inner) = plan.schedule.tensors.root(tensor);
     for byte in inner.get()..inner.get() + plan.schedule.tensors.bytes(tensor).get() {
@@ -280,7 +281,7 @@ fn put(arena: &mut [Tag], plan: &Plan, tensor: TensorId, root_offset: u64) {
     }
 }
 
-/// Whether a tensor's bytes are all its own.
+/// Whether all of a tensor's bytes hold its own tags.
 fn holds(arena: &[Tag], plan: &Plan, tensor: TensorId, root_offset: u64) -> bool {
     let (root, inner) = plan.schedule.tensors.root(tensor);
     let mut range = inner.get()..inner.get() + plan.schedule.tensors.bytes(tensor).get();
@@ -301,12 +302,12 @@ fn play(arena: &mut [Tag], plan: &Plan, layout: &fitgpt_plan::SegmentLayout, op:
     for operand in &writes {
         put(arena, plan, operand.tensor, offset(operand));
     }
-    // Written operands must not have hit each other, nor anything that was read.
+    // Written operands must have overwritten neither each other nor anything that was read.
     operands.iter().all(|o| holds(arena, plan, o.tensor, offset(o)))
 }
 
-/// Whether any two steps that touch a common byte, one of them to write, have an order: one is
-/// reached from the other over the order of its lane and waits.
+/// Whether any two steps that touch a common byte, at least one of them writing, have an order: one
+/// is reachable from the other through lane order and waits.
 fn is_race_free(plan: &Plan, layout: &fitgpt_plan::SegmentLayout, steps: &[Step]) -> bool {
     let tensors = &plan.schedule.tensors;
     let ranges = |step: &Step| -> Vec<(std::ops::Range<u64>, bool)> {
@@ -367,7 +368,7 @@ proptest! {
         prop_assert!(sound_byte_by_byte(&plan));
         let (arena, bound) = (plan.arena_bytes.get(), plan.lower_bound().get());
         prop_assert!(arena >= bound);
-        // The bound is of steps one after the other; lanes that overlap may need more.
+        // The bound assumes that steps run one by one; overlapping lanes may need more.
         let is_tight = recipe.lanes || 4 * arena <= 5 * bound;
         prop_assert!(is_tight, "{arena} bytes, the bound is {bound}");
         for (index, layout) in plan.layouts.iter().enumerate() {
@@ -400,7 +401,8 @@ proptest! {
 proptest! {
     #![proptest_config(cases(200))]
 
-    /// Waits are the fewest: without any one of them two steps race, and the bytes agree.
+    /// Waits are as few as possible: without any one of them two steps race, and the bytewise check
+    /// agrees.
     #[test]
     fn every_wait_of_a_random_schedule_is_needed(
         recipe in schedule().prop_map(|recipe| ScheduleRecipe { lanes: true, ..recipe }),

@@ -1,5 +1,5 @@
 //! What builders and placement refuse: operands that break an op's rule, attributes outside their
-//! range, and sizes that no machine has.
+//! range, and sizes that do not fit any machine.
 
 use crate::every_op::{OPS, Operands};
 use crate::fixture::{bytes, shape};
@@ -7,7 +7,8 @@ use fitgpt_plan::ops::{Gelu, GeluKind, Linear, Op};
 use fitgpt_plan::{Dtype, Io, Phase, Plan, PlanError, Role, ScheduleBuilder, Scope, Tensor};
 use std::collections::BTreeSet;
 
-/// Builds the op with one operand broken, changes an attribute, and says what the builder says.
+/// Builds the op with one broken operand and a changed attribute, and returns the builder's
+/// message.
 fn push(op: &str, broken: Option<(&str, Dtype, &[u64])>, edit: fn(&mut Op)) -> String {
     let (_, make) = OPS.iter().find(|(name, _)| *name == op).expect("the op is in the list");
     let mut builder = ScheduleBuilder::new();
@@ -35,7 +36,7 @@ fn every_op_is_accepted_under_its_own_name() {
     assert!(missing.is_empty(), "crates/plan/tests/it/every_op.rs has no example of {missing:?}");
 }
 
-/// A rewrite can redirect every operand, and nothing else: both lists name the same tensors.
+/// A rewrite can redirect every operand and nothing else: both lists name the same tensors.
 #[test]
 fn every_operand_can_be_redirected() {
     for &(name, make) in OPS {
@@ -51,7 +52,7 @@ fn every_operand_can_be_redirected() {
     }
 }
 
-/// What kernels may overwrite as they like has the role that says so.
+/// Only a tensor with the role of a workspace can be one.
 #[test]
 fn a_workspace_has_its_role() {
     let mut builder = ScheduleBuilder::new();
@@ -68,11 +69,10 @@ fn a_workspace_has_its_role() {
     assert_eq!(Op::from(Gelu { x, out, kind: GeluKind::Erf }).workspace(), None);
 }
 
-/// Every operand of every op, one wider and of one more dimension.
+/// Every operand of every op, one element wider and with one more dimension.
 #[test]
 fn every_operand_is_checked() {
-    // What an op cannot know the size of: the backend's scratch, and how many sequences an
-    // iteration has.
+    // Sizes that an op cannot know: the backend's scratch, and how many sequences an iteration has.
     let free = ["workspace", "row_loss"];
     for &(name, make) in OPS {
         let mut builder = ScheduleBuilder::new();
@@ -98,7 +98,7 @@ fn every_operand_is_checked() {
     }
 }
 
-/// Every operand of every op, of a type that it cannot have.
+/// Every operand of every op, with a type that it cannot have.
 #[test]
 fn every_operand_has_its_type_checked() {
     for &(name, make) in OPS {
@@ -272,12 +272,12 @@ fn absurd_tensors_are_refused_by_the_builder() {
     assert!(builder.window("window", shape(&[7]), root, bytes(4), None).is_ok());
 }
 
-/// Tensors that fit one by one, and whose sum does not.
+/// Tensors that fit one by one, but whose sum does not.
 #[test]
 fn absurd_sums_are_refused_by_placement() {
     const TRAIN: Scope = Scope::Phase(Phase::Train);
     const EVAL: Scope = Scope::Phase(Phase::Eval);
-    // Held tensors; exponent of each of the two tensors of a segment of phase train; the answer.
+    // Held tensors; the exponent of both tensors of a segment of phase train; the message.
     type Case = (&'static [(u32, Scope)], u32, &'static str);
     let cases: [Case; 7] = [
         (&[(62, Scope::Run)], 10, ""),

@@ -1,4 +1,4 @@
-//! Work and traffic of the ops that dominate a step, against numbers worked out by hand.
+//! Work and traffic of the ops that dominate a step, compared with numbers computed by hand.
 
 use crate::fixture::shape;
 use fitgpt_plan::ops::{
@@ -167,7 +167,7 @@ fn work_and_traffic_are_those_worked_out_by_hand() {
         (head_train, TINY, 720, 4 * (5 * 30 + 3 * 24 + 2 * 20 + 2 * 20)),
         // 3·2·1024·50304·768; logits 206,045,184, x 3,145,728, w 154,533,888.
         (head_train, GPT2, 237_364_051_968, 1_657_798_656),
-        // Logits pass through memory whatever the chunk, w and d_w again for each of 4 chunks.
+        // Logits pass through memory with any chunk; w and d_w pass again for each of 4 chunks.
         (head_train, GPT2_CHUNKED, 237_364_051_968, 1_657_798_656 + 12 * 154_533_888),
         (head_eval, TINY, 240, 4 * (2 * 30 + 24 + 20)),
         (head_eval, GPT2_CHUNKED, 79_121_350_656, 569_769_984),
