@@ -1,4 +1,4 @@
-//! A GPU's context and its one stream: copies, fills and launches in one order.
+//! A GPU's context and its one stream, on which copies, fills and launches run in order.
 
 use crate::driver::{Driver, DriverApi, Handle};
 use crate::error::CudaError;
@@ -16,7 +16,7 @@ pub(crate) struct DriverContext {
     device: i32,
     context: Handle,
     stream: Handle,
-    /// Bytes of device memory that are taken through it now.
+    /// Bytes of device memory allocated through it now.
     pub(crate) allocated: AtomicU64,
 }
 
@@ -27,7 +27,7 @@ unsafe impl Send for DriverContext {}
 unsafe impl Sync for DriverContext {}
 
 impl DriverContext {
-    /// Starts the GPU's context.
+    /// Creates the GPU's context.
     pub(crate) fn new(driver: Arc<Driver>, device: i32) -> Result<Arc<DriverContext>, CudaError> {
         let (mut context, mut stream) = (std::ptr::null_mut(), std::ptr::null_mut());
         // SAFETY: the pointer is to a local.
@@ -48,18 +48,18 @@ impl DriverContext {
         &self.driver.api
     }
 
-    /// A call's result, in words where it failed.
+    /// The result of a call as an error with the driver's message.
     pub(crate) fn check(&self, call: &'static str, code: i32) -> Result<(), CudaError> {
         self.driver.check(call, code)
     }
 
-    /// Makes the context the calling thread's.
+    /// Makes the context current in the calling thread.
     pub(crate) fn enter(&self) -> Result<(), CudaError> {
         // SAFETY: the context lives as long as `self`.
         self.check("cuCtxSetCurrent", unsafe { (self.api().cuCtxSetCurrent)(self.context) })
     }
 
-    /// Bytes of device memory that are taken through it now.
+    /// Bytes of device memory allocated through it now.
     pub(crate) fn allocated(&self) -> u64 {
         self.allocated.load(Ordering::Relaxed)
     }
@@ -69,7 +69,7 @@ impl DriverContext {
         self.stream
     }
 
-    /// Bytes of the device's memory that are free, and all of them.
+    /// Free bytes and total bytes of the device's memory.
     pub(crate) fn memory(&self) -> Result<(u64, u64), CudaError> {
         self.enter()?;
         let (mut free, mut total) = (0, 0);
@@ -80,14 +80,14 @@ impl DriverContext {
         Ok((free as u64, total as u64))
     }
 
-    /// Waits until everything launched has ended. A GPU that failed says so here.
+    /// Waits until everything launched has ended. If the GPU has failed, the error appears here.
     pub(crate) fn synchronize(&self) -> Result<(), CudaError> {
         self.enter()?;
         // SAFETY: the stream is ours.
         self.check("cuStreamSynchronize", unsafe { (self.api().cuStreamSynchronize)(self.stream) })
     }
 
-    /// Copies host bytes to the device; done when the stream gets there.
+    /// Copies host bytes to the device, in stream order.
     ///
     /// # Safety
     /// `to` has room for all of `from`. `from` is pinned and unchanged until the copy is done, or
@@ -104,7 +104,7 @@ impl DriverContext {
         })
     }
 
-    /// Copies device bytes to the host; done when the stream gets there.
+    /// Copies device bytes to the host, in stream order.
     ///
     /// # Safety
     /// `to` has room for `bytes` and is not touched until the stream was waited for.
@@ -168,7 +168,7 @@ impl DriverContext {
 
 impl Drop for DriverContext {
     fn drop(&mut self) {
-        // Nothing can be done about a failure here: the process ends or the GPU is lost.
+        // Failures are ignored: either the process ends or the GPU is lost.
         let _ = self.enter();
         // SAFETY: the stream is ours and nobody uses it after this.
         unsafe { (self.api().cuStreamDestroy_v2)(self.stream) };

@@ -1,5 +1,5 @@
-//! Compiled kernels on disk, by source, architecture and compiler. A file that cannot be read or
-//! trusted only costs time: the kernel is compiled again, and a notice says why.
+//! Compiled kernels on disk, keyed by source, architecture and compiler. If a file cannot be read
+//! or trusted, the kernel is compiled again, and a notice says why.
 
 use crate::error::CudaError;
 use crate::lowering::ModuleSpec;
@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread::ScopedJoinHandle;
 
-/// What a cached file starts with; the last byte counts changes of its form.
+/// The first bytes of a cached file. The last one is the version of the file format.
 const MAGIC: &[u8; 8] = b"fitgpt\0\x01";
 
-/// Longest file; ours have some hundred kilobytes.
+/// The longest file that is read. Ours have a few hundred kilobytes.
 const MOST_BYTES: u64 = 64 << 20;
 
 /// Where compiled kernels are kept.
@@ -24,7 +24,7 @@ pub struct CubinCache {
 }
 
 impl CubinCache {
-    /// Beside the program's other caches; nowhere where the user has no home.
+    /// In the program's cache folder; disabled if the user has no home.
     pub fn standard() -> CubinCache {
         let folder = cache::folder().map(|folder| folder.join("kernels"));
         CubinCache { folder, ..CubinCache::default() }
@@ -35,7 +35,7 @@ impl CubinCache {
         CubinCache { folder: Some(folder.to_path_buf()), ..CubinCache::default() }
     }
 
-    /// What was found and not used since this was asked last, in one sentence.
+    /// Which files were found but not used since the last call, in one sentence.
     pub fn take_notice(&self) -> Option<String> {
         let mut notices = self.notices.lock().ok()?;
         let (count, first) = (notices.len(), notices.first().cloned());
@@ -46,7 +46,7 @@ impl CubinCache {
         })
     }
 
-    /// The machine code of a file, if it is there and ours.
+    /// The machine code in a file, if it exists and is ours.
     fn find(&self, path: &Path, key: u64) -> Option<Vec<u8>> {
         match CubinCache::read(path, key) {
             Ok(cubin) => Some(cubin),
@@ -61,7 +61,7 @@ impl CubinCache {
         }
     }
 
-    /// The machine code of modules: from the cache, or compiled by all cores and kept.
+    /// The machine code of modules: from the cache, or compiled on all cores and then cached.
     pub fn get_all(
         &self,
         compiler: &Compiler,
@@ -78,7 +78,7 @@ impl CubinCache {
                 .chunks(each)
                 .map(|part| {
                     let thread = std::thread::Builder::new();
-                    // Where no thread can be had, this one compiles that part.
+                    // If a thread cannot be started, this one compiles its part.
                     thread.spawn_scoped(scope, move || start(part)).map_err(|_| part)
                 })
                 .collect();
@@ -91,19 +91,19 @@ impl CubinCache {
         Ok(parts.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
     }
 
-    /// The machine code of a file, if nobody else could have written it and it is whole and of this
-    /// key.
+    /// The machine code in a file, if no other user could have written it, it is complete, and it
+    /// has this key.
     ///
     /// # Errors
     ///
-    /// Why it is not used.
+    /// Why the file is not used.
     pub fn read(path: &Path, key: u64) -> Result<Vec<u8>, Ignored> {
         let content = cache::read(path, MOST_BYTES)?;
         let cubin = CubinCache::whole(&content, key);
         cubin.map(<[u8]>::to_vec).ok_or(Ignored::Content("it is damaged"))
     }
 
-    /// The machine code in a file's content, if the content is whole and of this key.
+    /// The machine code in a file's content, if the content is complete and has this key.
     pub fn whole(content: &[u8], key: u64) -> Option<&[u8]> {
         let (head, cubin) = content.split_at_checked(24)?;
         let word = |at: usize| head.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes);
@@ -111,7 +111,7 @@ impl CubinCache {
         whole.then_some(cubin)
     }
 
-    /// A file's content: a name, the key, a sum of the machine code, the code.
+    /// A file's content: magic bytes, the key, a checksum of the machine code, the code.
     pub fn written(key: u64, cubin: &[u8]) -> Vec<u8> {
         let mut content = MAGIC.to_vec();
         content.extend(key.to_le_bytes());
@@ -120,7 +120,7 @@ impl CubinCache {
         content
     }
 
-    /// Whether a module need not be compiled.
+    /// Whether the cache already holds a module.
     pub fn holds(&self, compiler: &Compiler, module: &ModuleSpec, sm: u32) -> bool {
         let (path, key, _) = self.entry(compiler, module, sm);
         path.is_some_and(|path| CubinCache::read(&path, key).is_ok())
@@ -139,7 +139,7 @@ impl CubinCache {
         Ok(cubin)
     }
 
-    /// Where a module is kept, under which key, and its text.
+    /// A module's cache file, its key and its source text.
     fn entry(
         &self,
         compiler: &Compiler,
@@ -156,7 +156,7 @@ impl CubinCache {
     }
 }
 
-/// A thread that compiled ended by itself.
+/// The error when a compiling thread panicked.
 fn died() -> CudaError {
     let log = "the compiler's thread died".to_string();
     CudaError::Compiler { file: "a kernel".to_string(), log }
@@ -166,7 +166,7 @@ fn write(path: &Path, key: u64, cubin: &[u8]) -> std::io::Result<()> {
     cache::write(path, &CubinCache::written(key, cubin))
 }
 
-/// FNV-1a with a last stir: enough to tell sources apart and to see damage.
+/// FNV-1a with a final mix: enough to tell sources apart and to detect damage.
 fn hash(bytes: &[u8]) -> u64 {
     let sum = Fnv::of(bytes);
     (sum ^ sum >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9)

@@ -1,6 +1,6 @@
-//! cuBLASLt: matmuls with a workspace of ours and an algorithm that is chosen once for
-//! each shape. Matrices are described row-major; the library's own order is column-major, so that
-//! every matmul is asked for transposed.
+//! cuBLASLt: matmuls with our workspace, and with an algorithm that is chosen once for each shape.
+//! We describe matrices row-major. The library's order is column-major, so every matmul is
+//! requested transposed.
 
 use crate::context::DriverContext;
 use crate::error::CudaError;
@@ -23,7 +23,7 @@ const CUBLASLT: Wanted = Wanted {
 type Handle = *mut c_void;
 
 function_table! {
-    /// What we call of cuBLASLt.
+    /// The cuBLASLt functions that we call.
     LtApi {
         cublasLtCreate: fn(*mut Handle) -> i32,
         cublasLtDestroy: fn(Handle) -> i32,
@@ -50,7 +50,7 @@ function_table! {
     }
 }
 
-/// What the heuristic answers.
+/// An answer of the heuristic.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Found {
@@ -61,7 +61,7 @@ pub(crate) struct Found {
     reserved: [i32; 4],
 }
 
-/// How many answers of the heuristic are looked at.
+/// How many answers of the heuristic are considered.
 const ANSWERS: usize = 8;
 
 /// Which operand is read transposed.
@@ -84,15 +84,15 @@ pub struct MatmulShape {
     pub(crate) k: u64,
     pub(crate) inputs: Dtype,
     pub(crate) output: Dtype,
-    /// A bias of the inputs' format joins each row.
+    /// Whether a bias in the inputs' format is added to each row.
     pub(crate) bias: bool,
-    /// The result is added to what is there.
+    /// Whether the result is added to the old content.
     pub(crate) accumulate: bool,
-    /// alpha and beta are read from device memory.
+    /// Whether alpha and beta are read from device memory.
     pub(crate) device_scalars: bool,
-    /// Bytes to which all addresses and rows are aligned, at most 16.
+    /// Alignment of all addresses and rows in bytes, at most 16.
     pub(crate) alignment: u32,
-    /// Whether f32 inputs may be rounded to tf32 on their way.
+    /// Whether f32 inputs may be rounded to tf32.
     pub(crate) tf32: bool,
 }
 
@@ -104,7 +104,7 @@ impl MatmulShape {
         inputs.max(m * n * self.output.size())
     }
 
-    /// For people and for the cache: one line that says it all.
+    /// All of it in one line, for people and for the cache.
     pub fn key(&self) -> String {
         let MatmulShape { m, n, k, inputs, output, alignment, .. } = self;
         let orientation = match self.orientation {
@@ -154,7 +154,7 @@ impl MatmulLibrary {
         Ok(MatmulLibrary { api, handle, context: context.clone() })
     }
 
-    /// Its version: 130100 is 13.1.0.
+    /// Its version; 130100 means 13.1.0.
     pub fn version(&self) -> usize {
         // SAFETY: takes nothing.
         unsafe { (self.api.cublasLtGetVersion)() }
@@ -166,8 +166,8 @@ impl MatmulLibrary {
     }
 }
 
-/// Version and place of the library, without a context: for those who only want to know whether it
-/// is there. `newest` is the driver's CUDA major version, if there is a driver.
+/// Version and path of the library, without a context, to find out whether it is installed.
+/// `newest` is the driver's CUDA major version, if there is a driver.
 pub fn find_matmul_library(newest: Option<u32>) -> Result<(usize, String), CudaError> {
     let api = LtApi::load(Library::find(&CUBLASLT, newest)?)?;
     // SAFETY: takes nothing, needs no handle and no context.
@@ -198,12 +198,12 @@ fn check(call: &'static str, code: i32) -> Result<(), CudaError> {
     Err(CudaError::Call { call, code, said: said.to_string() })
 }
 
-/// A matmul of one shape with its algorithm; it can be launched any number of times.
+/// A matmul of one shape with its algorithm. It can be launched any number of times.
 pub(crate) struct Matmul {
     library: Arc<MatmulLibrary>,
     shape: MatmulShape,
     description: Handle,
-    /// Of `a`, `b` and the output, in the library's order.
+    /// Layouts of `a`, `b` and the output, in the library's order.
     layouts: [Handle; 3],
     algorithm: [u64; 8],
     workspace: usize,
@@ -212,7 +212,7 @@ pub(crate) struct Matmul {
 // SAFETY: as for `MatmulLibrary`.
 unsafe impl Send for Matmul {}
 
-/// An algorithm from a checkpoint, if the text is one.
+/// Parses an algorithm from a checkpoint.
 pub(crate) fn algorithm_of(text: &str) -> Option<[u64; 8]> {
     let (words, rest) = text.as_bytes().as_chunks::<16>();
     let words: &[[u8; 16]; 8] = words.try_into().ok()?;
@@ -231,13 +231,13 @@ pub(crate) struct Operands {
     pub(crate) out: u64,
     pub(crate) bias: Option<u64>,
     pub(crate) workspace: u64,
-    /// Device address of alpha and, 4 bytes on, beta; only with `device_scalars`.
+    /// Device address of alpha; beta follows 4 bytes later. Only with `device_scalars`.
     pub(crate) scalars: u64,
 }
 
 impl Matmul {
-    /// Asks for an algorithm: the one that is given, if the library still knows it, or the first
-    /// of the heuristic's answers whose sums have one order.
+    /// Selects an algorithm: the given one, if the library still supports it, or the first of the
+    /// heuristic's answers whose sums have a fixed order.
     pub(crate) fn new(
         library: &Arc<MatmulLibrary>,
         shape: MatmulShape,
@@ -265,18 +265,18 @@ impl Matmul {
         &self.shape
     }
 
-    /// Bytes that it may use.
+    /// Bytes of workspace that it may use.
     pub(crate) fn workspace(&self) -> u64 {
         self.workspace as u64
     }
 
-    /// Its algorithm, for a checkpoint.
+    /// Its algorithm as text, for a checkpoint.
     pub(crate) fn algorithm_text(&self) -> String {
         self.algorithm.iter().map(|word| format!("{word:016x}")).collect()
     }
 
-    /// In the library's order the output is `[n, m]`, its left factor our `b`, its right one our
-    /// `a`.
+    /// In the library's order the output is `[n, m]`, its left operand our `b`, its right operand
+    /// our `a`.
     fn describe(&mut self) -> Result<(), CudaError> {
         const TRANS_A: i32 = 3;
         const TRANS_B: i32 = 4;
@@ -385,7 +385,7 @@ impl Matmul {
         }
     }
 
-    /// Puts the matmul on the stream.
+    /// Adds the matmul to the stream.
     ///
     /// # Safety
     /// The operands have the sizes of the shape, and the workspace that of `new`.
@@ -454,7 +454,7 @@ fn data_type(dtype: Dtype) -> i32 {
     }
 }
 
-/// What the heuristic may choose from.
+/// Which algorithms the heuristic may choose.
 struct Preference<'a> {
     api: &'a LtApi,
     handle: Handle,
@@ -470,8 +470,8 @@ impl Preference<'_> {
         Ok(Preference { api, handle })
     }
 
-    /// Our workspace, our alignment, and no sum whose order is left to chance: parts of a split
-    /// sum meet in the workspace or not at all, never in the output.
+    /// Only algorithms that respect our workspace and alignment and whose sums have a fixed order:
+    /// a split sum may be combined in the workspace, never in the output.
     fn limit(&self, shape: &MatmulShape, workspace: usize) -> Result<(), CudaError> {
         const MAX_WORKSPACE: i32 = 1;
         const REDUCTION_SCHEMES: i32 = 3;

@@ -1,5 +1,6 @@
-//! A GPU that is there: what it is, and its context with the libraries that compute on it. Memory
-//! is measured by the driver's own word from before the context on, never assumed.
+//! A GPU of this machine: what it is, and its context with the libraries that compute on it. Its
+//! memory use is measured with the driver's numbers from before the context was created, never
+//! assumed.
 
 use crate::context::DriverContext;
 use crate::cubin_cache::CubinCache;
@@ -11,13 +12,13 @@ use crate::nvrtc::Compiler;
 use crate::tiles::Tiles;
 use std::sync::Arc;
 
-/// Oldest architecture that the kernels run on, times ten.
+/// The oldest compute capability that the kernels run on, times ten.
 pub const OLDEST_SM: u32 = 80;
 
-/// What a GPU is.
+/// What kind of GPU it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GpuInfo {
-    /// Its index among those that this process may see.
+    /// Its index among the GPUs that this process sees.
     pub index: u32,
     /// Its name.
     pub name: String,
@@ -27,7 +28,7 @@ pub struct GpuInfo {
     pub memory: u64,
     /// Multiprocessors.
     pub multiprocessors: u32,
-    /// Where it is on the bus.
+    /// Its PCI address.
     pub pci_bus_id: String,
 }
 
@@ -64,9 +65,9 @@ pub struct Gpu {
     pub(crate) cache: CubinCache,
     info: GpuInfo,
     nvml: Option<(Nvml, NvmlGpu)>,
-    /// Bytes of the context, by how much more was in use after it was made.
+    /// Bytes of the context: how much more memory was in use after it was created.
     context_bytes: u64,
-    /// Bytes in use by all right after the context was made, by the driver's count.
+    /// Bytes in use by all processes right after the context was created, as the driver reports.
     used_with_context: u64,
 }
 
@@ -77,12 +78,12 @@ impl std::fmt::Debug for Gpu {
 }
 
 impl Gpu {
-    /// What of the kernel cache was not used, and why.
+    /// Which files of the kernel cache were not used, and why.
     pub fn cache_notice(&self) -> Option<String> {
         self.cache.take_notice()
     }
 
-    /// Opens a GPU: driver, compiler, context, matmuls.
+    /// Opens a GPU: driver, compiler, context and matmul library.
     pub fn open(index: u32, cache: CubinCache) -> Result<Gpu, CudaError> {
         let driver = Driver::load()?;
         let info = info(&driver, index)?;
@@ -111,7 +112,7 @@ impl Gpu {
             })?;
         let (free, total) = context.memory()?;
         let grown = before.zip(used()).map(|(before, now)| now.saturating_sub(before));
-        // Somebody else may have freed memory in between: no context is that small.
+        // Another process may have freed memory in between. No context is that small.
         let context_bytes =
             grown.filter(|&grown| grown >= LEAST_CONTEXT).unwrap_or(ASSUMED_CONTEXT);
         let matmuls = Arc::new(MatmulLibrary::load(&context, newest)?);
@@ -147,13 +148,13 @@ impl Gpu {
         Tiles::of(self.info.sm)
     }
 
-    /// Bytes of its memory that are free now, and all of them.
+    /// Free bytes and total bytes of its memory.
     pub fn memory(&self) -> Result<(u64, u64), CudaError> {
         self.context.memory()
     }
 
-    /// Bytes that this process holds on the device now: context, code, libraries and arena. By the
-    /// driver's count of this process where it tells, else by how much more is in use than before.
+    /// Bytes that this process holds on the device now: context, code, libraries and arena. As the
+    /// driver reports for this process, if it does; else how much more is in use than before.
     pub fn held_bytes(&self) -> Result<u64, CudaError> {
         let (free, total) = self.context.memory()?;
         let since = (total - free).saturating_sub(self.used_with_context);
@@ -161,7 +162,7 @@ impl Gpu {
         Ok(held(own, self.context_bytes, since, self.context.allocated()))
     }
 
-    /// Others that hold memory of it.
+    /// Other processes that hold memory of it.
     pub fn others(&self) -> Vec<crate::nvml::GpuProcess> {
         let own = std::process::id();
         let Some((nvml, gpu)) = &self.nvml else {
@@ -171,16 +172,16 @@ impl Gpu {
     }
 }
 
-/// What a context is taken to hold where the driver cannot be asked: more than was seen anywhere.
+/// The assumed size of a context if the driver does not report it: more than was ever measured.
 const ASSUMED_CONTEXT: u64 = 640 << 20;
 
 /// Less than any context holds.
 const LEAST_CONTEXT: u64 = 64 << 20;
 
-/// What a process holds, from several counts. The driver's own (`own`) is believed unless it is
-/// less than what we took ourselves: then it is another process with our number, in another
-/// container. What is in use `since` the context was made is short by what others have freed in
-/// between, but never below what we took.
+/// Bytes that a process holds, from several counts. The driver's count (`own`) is used unless it is
+/// less than what we allocated ourselves: then it belongs to a process with our id in another
+/// container. Otherwise the result is the context plus what is in use `since` it was created. That
+/// misses what other processes have freed, so it is at least what we allocated.
 fn held(own: Option<u64>, context: u64, since: u64, allocated: u64) -> u64 {
     let least = context.saturating_add(allocated);
     let own = own.filter(|&own| own >= allocated.saturating_add(LEAST_CONTEXT));
@@ -195,13 +196,13 @@ mod tests {
     fn no_count_can_hide_what_we_took() {
         const MIB: u64 = 1 << 20;
         let cases = [
-            // The driver tells.
+            // The driver reports it.
             (Some(9000), 520, 8400, 8400, 9000),
-            // It does not: context and what came since.
+            // It does not: the context and what came after it.
             (None, 520, 8410, 8400, 8930),
             // Others freed 1000 in between.
             (None, 520, 7410, 8400, 8920),
-            // A foreign process has our number.
+            // Another process has our id.
             (Some(30), 520, 8410, 8400, 8930),
         ];
         for (own, context, since, allocated, want) in cases {

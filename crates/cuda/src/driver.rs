@@ -1,5 +1,6 @@
-//! The CUDA driver: the table of its functions that we call, and what it says of GPUs. Nothing
-//! newer than CUDA 12.0 is called. Every call that fails says which, in the driver's words.
+//! The CUDA driver: the table of its functions that we call, and what it reports about GPUs. We
+//! call nothing newer than CUDA 12.0. The error of a failed call names the function and has the
+//! driver's message.
 
 use crate::error::CudaError;
 use crate::library::{Library, Wanted, function_table};
@@ -17,14 +18,14 @@ const DRIVER: Wanted = Wanted {
     install: "install NVIDIA's driver, 525 or newer",
 };
 
-/// CUDA 12.0, as the driver writes it.
+/// CUDA 12.0, as the driver encodes it.
 const OLDEST: i32 = 12_000;
 
-/// What the driver calls by a pointer.
+/// An opaque pointer of the driver.
 pub(crate) type Handle = *mut c_void;
 
 function_table! {
-    /// What we call of the driver.
+    /// The driver functions that we call.
     DriverApi {
         cuInit: fn(u32) -> i32,
         cuDriverGetVersion: fn(*mut i32) -> i32,
@@ -71,7 +72,7 @@ function_table! {
     }
 }
 
-/// What a GPU is asked about, by the driver's numbers.
+/// Attributes of a GPU, by the driver's numbers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Attribute {
     Multiprocessors = 16,
@@ -110,7 +111,7 @@ impl Driver {
         }
     }
 
-    /// The CUDA version that it speaks: 13000 is 13.0.
+    /// The CUDA version that it supports; 13000 means 13.0.
     pub fn version(&self) -> i32 {
         self.version
     }

@@ -1,4 +1,4 @@
-//! What can go wrong between this program and a GPU, in words that say what to do.
+//! What can go wrong between this program and a GPU. Messages say what to do.
 
 use crate::library::LibraryError;
 use crate::nvml::GpuProcess;
@@ -7,16 +7,16 @@ use std::fmt;
 /// A call that failed, or a driver that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CudaError {
-    /// The library, or a function of it, is not there.
+    /// The library, or one of its functions, is missing.
     Library(LibraryError),
-    /// The driver's version, as it writes it, is below CUDA 12.0.
+    /// The driver supports only a version below CUDA 12.0.
     TooOld {
-        /// What it says.
+        /// The driver's version number.
         version: i32,
     },
     /// There is no GPU.
     NoDevice,
-    /// That index is beyond the last GPU.
+    /// The index is beyond the last GPU.
     NoSuchDevice {
         /// What was asked for.
         asked: u32,
@@ -30,9 +30,9 @@ pub enum CudaError {
         /// Its compute capability times ten.
         sm: u32,
     },
-    /// There is no room for a context.
+    /// The GPU has no memory left for a context.
     Full {
-        /// Who holds the memory.
+        /// Processes that hold its memory.
         holders: Vec<GpuProcess>,
     },
     /// The compiler does not know the GPU's architecture.
@@ -46,18 +46,18 @@ pub enum CudaError {
     },
     /// A call failed.
     Call {
-        /// Which.
+        /// The function that failed.
         call: &'static str,
-        /// The driver's number.
+        /// The driver's error code.
         code: i32,
-        /// The driver's words.
+        /// The driver's error message.
         said: String,
     },
     /// NVRTC refused a kernel.
     Compiler {
         /// The file.
         file: String,
-        /// Its words.
+        /// The compiler's log.
         log: String,
     },
 }
@@ -116,9 +116,9 @@ impl From<LibraryError> for CudaError {
     }
 }
 
-/// The driver's number for memory that cannot be had.
+/// The driver's error code for out of memory.
 pub(crate) const OUT_OF_MEMORY: i32 = 2;
 
-/// The driver's numbers after which nothing works any more: a fault of memory or of a launch, an
-/// uncorrectable error, a GPU that fell off the bus.
+/// The driver's error codes after which the GPU cannot be used any more: a memory or launch fault,
+/// an uncorrectable error, a GPU that fell off the bus.
 const STOPPED: [i32; 6] = [214, 700, 702, 715, 719, 999];

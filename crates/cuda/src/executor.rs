@@ -1,12 +1,12 @@
-//! The executor: a plan's launches on one stream, one by one or as captured graphs. It knows the
-//! plan and nothing else. Everything that takes memory happens in `new`, in the order in which it
+//! The executor runs a plan's launches on one stream, one by one or as captured graphs. It knows
+//! the plan and nothing else. Everything that allocates happens in `new`, in an order in which it
 //! can be measured.
 
 use crate::context::DriverContext;
 use crate::cublaslt::{Matmul, Operands};
 use crate::device::Gpu;
 use crate::error::{CudaError, OUT_OF_MEMORY};
-use crate::limits::Limits;
+use crate::limits::InputLimits;
 use crate::lowering::{Location, LoweringOptions, ModuleSpec, location_of, lower};
 use crate::memory::{DeviceMemory, PinnedMemory};
 use crate::module::{Function, Module};
@@ -25,15 +25,15 @@ use std::sync::Arc;
 /// How to run.
 #[derive(Clone, Debug)]
 pub struct CudaOptions {
-    /// Segments run as captured graphs.
+    /// Whether segments run as captured graphs.
     pub graphs: bool,
-    /// Matmuls of f32 may round their inputs to tf32, as nanoGPT lets them.
+    /// Whether f32 matmuls may round their inputs to tf32, as in nanoGPT.
     pub tf32: bool,
     /// Tile sizes of attention.
     pub tiles: Tiles,
-    /// Bytes that the process may hold on the device in all.
+    /// Bytes of device memory that the process may hold in total.
     pub budget: Option<u64>,
-    /// What [`Backend::choices`] said of an earlier run; used again where it can be.
+    /// What [`Backend::choices`] returned in an earlier run. They are used again if possible.
     pub choices: Vec<(String, String)>,
 }
 
@@ -48,18 +48,18 @@ impl CudaOptions {
 /// Why a plan could not be loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoadError {
-    /// It cannot be executed.
+    /// The backend cannot execute it.
     Backend(BackendError),
-    /// A call failed on the way; `new` turns it into one of the others.
+    /// A call failed during loading; `new` turns it into one of the others.
     Cuda(CudaError),
-    /// It can, but context, code and arena together would pass the budget: a plan that counts with
-    /// `beside` is needed.
+    /// Context, code and arena together would exceed the budget. A plan that reserves
+    /// `outside_arena` bytes is needed.
     OverBudget {
-        /// Bytes that the process holds beside the arena, measured.
-        beside: u64,
+        /// Measured bytes that the process holds outside the arena.
+        outside_arena: u64,
         /// Bytes of the arena.
         arena: u64,
-        /// The limit.
+        /// Bytes that the process may hold.
         budget: u64,
     },
 }
@@ -69,10 +69,11 @@ impl fmt::Display for LoadError {
         match self {
             LoadError::Backend(error) => error.fmt(f),
             LoadError::Cuda(error) => error.fmt(f),
-            LoadError::OverBudget { beside, arena, budget } => {
+            LoadError::OverBudget { outside_arena, arena, budget } => {
                 let shown = |bytes: &u64| Bytes::new(*bytes).unwrap_or(Bytes::ZERO);
-                let (beside, arena, budget) = (shown(beside), shown(arena), shown(budget));
-                write!(f, "context and code take {beside} and the arena {arena}, ")?;
+                let (outside_arena, arena, budget) =
+                    (shown(outside_arena), shown(arena), shown(budget));
+                write!(f, "context and code take {outside_arena} and the arena {arena}, ")?;
                 write!(f, "together more than the {budget} that this run may use")
             }
         }
@@ -93,31 +94,31 @@ impl From<CudaError> for LoadError {
     }
 }
 
-/// A failed call as the trait's error.
+/// A failed call as a backend error.
 fn failed(error: CudaError) -> BackendError {
     BackendError::Device { what: error.to_string() }
 }
 
-/// Bytes that graphs may take when they are made; part of every budget, measured afterwards.
+/// Bytes that graphs may need when they are created. Part of every budget, and measured afterwards.
 pub const GRAPH_RESERVE: u64 = 8 << 20;
 
-/// The driver gives memory in pieces of this size.
+/// The driver allocates memory in pieces of this size.
 pub const GRANULE: u64 = 2 << 20;
 
-/// Our own few bytes on the device: what the host gives a run, and the head's scalars.
+/// A few bytes on the device for the run's inputs and the head's scalars.
 const CONTROL_BYTES: u64 = 4096;
 const SCALARS_AT: u64 = 256;
 
 /// Bytes that a process holds on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// Before the arena was taken: context, code, libraries, our own few.
-    pub beside: u64,
+    /// Before the arena was allocated: context, code, libraries and the executor's control bytes.
+    pub outside_arena: u64,
     /// With arena and graphs.
     pub total: u64,
 }
 
-/// What a launch needs, ready.
+/// A launch with its addresses.
 pub(crate) enum Bound {
     Kernel { function: Function, grid: u32, block: u32, shared: u32, arguments: Vec<u64> },
     Matmul { matmul: usize, operands: Operands },
@@ -125,11 +126,11 @@ pub(crate) enum Bound {
     Download { to: *mut u8, from: u64, bytes: usize },
 }
 
-/// A plan on a GPU.
+/// Executes a plan on a GPU.
 pub struct CudaBackend {
     plan: Proved<GpuScratch>,
     access: HostAccess,
-    limits: Limits,
+    limits: InputLimits,
     graphs: Vec<Option<Graph>>,
     /// By segment, by step.
     segments: Vec<Vec<Vec<Bound>>>,
@@ -137,7 +138,7 @@ pub struct CudaBackend {
     staging: Staging,
     held: Held,
     memory: DeviceArena,
-    // Dropped after everything that uses it.
+    // Declared last, so that it is dropped after everything that uses it.
     _modules: Vec<Module>,
     context: Arc<DriverContext>,
 }
@@ -145,7 +146,7 @@ pub struct CudaBackend {
 // SAFETY: raw pointers in `Bound` lead into pinned memory that the value owns.
 unsafe impl Send for CudaBackend {}
 
-/// All memory of a backend.
+/// All device and host memory of a backend.
 pub(crate) struct DeviceArena {
     pub(crate) arena: DeviceMemory,
     pub(crate) control: DeviceMemory,
@@ -165,8 +166,8 @@ impl DeviceArena {
 }
 
 impl CudaBackend {
-    /// Loads all the plan's code, runs every kernel and matmul once, measures, takes the arena,
-    /// records graphs, and measures again.
+    /// Loads all code of the plan, runs every kernel and matmul once, measures memory, allocates
+    /// the arena, captures graphs, and measures again.
     ///
     /// ```
     /// use fitgpt_cuda::{CudaBackend, CudaOptions, Gpu, LoadError};
@@ -178,8 +179,8 @@ impl CudaBackend {
     /// }
     /// ```
     ///
-    /// A plan that was not proved, or was proved for kernels that need another workspace, does
-    /// not compile:
+    /// A plan that was not proved, or that was proved for kernels with another workspace, does not
+    /// compile:
     ///
     /// ```compile_fail,E0308
     /// # use fitgpt_cuda::{CudaBackend, CudaOptions, Gpu, LoadError};
@@ -228,18 +229,18 @@ impl CudaBackend {
         let control = DeviceMemory::new(&context, CONTROL_BYTES)?;
         let staging = Staging::new(&context)?;
         run_once(&context, &lowered, &modules, &matmuls, control.address())?;
-        let beside = gpu.held_bytes()?;
+        let outside_arena = gpu.held_bytes()?;
         let arena_bytes = plan.arena_bytes.get();
         let reserve = if options.graphs { GRAPH_RESERVE } else { 0 };
-        let wanted = beside + arena_bytes.next_multiple_of(GRANULE) + reserve;
+        let wanted = outside_arena + arena_bytes.next_multiple_of(GRANULE) + reserve;
         if let Some(budget) = options.budget.filter(|&budget| wanted > budget) {
             return Err(LoadError::OverBudget {
-                beside: beside + reserve,
+                outside_arena: outside_arena + reserve,
                 arena: arena_bytes,
                 budget,
             });
         }
-        // Where the driver would lend the host's memory instead (WDDM), it must not be asked.
+        // Check first, because some drivers (WDDM) would hand out the host's memory instead.
         if arena_bytes > context.memory()?.0 {
             return Err(BackendError::OutOfMemory { wanted: plan.arena_bytes }.into());
         }
@@ -253,13 +254,13 @@ impl CudaBackend {
         let segments = bind(&lowered, &modules, &memory)?;
         let mut backend = CudaBackend {
             access: HostAccess::new(&plan),
-            limits: Limits::new(&plan),
+            limits: InputLimits::new(&plan),
             plan,
             graphs: Vec::new(),
             segments,
             matmuls,
             staging,
-            held: Held { beside, total: beside },
+            held: Held { outside_arena, total: outside_arena },
             memory,
             _modules: modules,
             context,
@@ -269,13 +270,13 @@ impl CudaBackend {
         backend.held.total = gpu.held_bytes()?;
         let total = backend.held.total;
         if let Some(budget) = options.budget.filter(|&budget| total > budget) {
-            let beside = total.saturating_sub(arena_bytes);
-            return Err(LoadError::OverBudget { beside, arena: arena_bytes, budget });
+            let outside_arena = total.saturating_sub(arena_bytes);
+            return Err(LoadError::OverBudget { outside_arena, arena: arena_bytes, budget });
         }
         Ok(backend)
     }
 
-    /// How many files of kernels a plan would have to compile first.
+    /// How many files of kernels must be compiled before a plan can run.
     pub fn to_compile(
         gpu: &Gpu,
         plan: &Plan,
@@ -323,7 +324,7 @@ impl CudaBackend {
         }
     }
 
-    /// Before a run: what the host gives it, in the order of the stream.
+    /// Called before a run: uploads the run's inputs, in stream order.
     fn begin(&mut self, segment: SegmentId, inputs: &StepInputs) -> Result<(), BackendError> {
         self.limits.check_step(segment, inputs)?;
         self.context.enter().map_err(failed)?;
@@ -335,7 +336,7 @@ impl CudaBackend {
         unsafe { self.staging.upload(self.memory.control.address(), &step) }.map_err(failed)
     }
 
-    /// What a phase keeps becomes NaN when it is entered.
+    /// Fills the tensors of a phase with NaN when it is entered.
     fn poison(&mut self, entered: Option<Phase>) -> Result<(), BackendError> {
         let Some(phase) = entered else {
             return Ok(());
@@ -352,7 +353,7 @@ impl CudaBackend {
         Ok(())
     }
 
-    /// Where a tensor that the host sees is.
+    /// Where a tensor that the host can access is.
     fn held_location(&self, tensor: TensorId) -> Option<Location> {
         let schedule = &self.plan.schedule;
         let (root, _) = schedule.tensors.root(tensor);
@@ -367,7 +368,7 @@ impl CudaBackend {
 
 impl Drop for CudaBackend {
     fn drop(&mut self) {
-        // Nothing of ours may still be in use when its memory goes; a lost GPU uses nothing.
+        // The device must not use the memory any more when it is freed. A lost GPU uses nothing.
         let _ = self.context.synchronize();
     }
 }
@@ -463,7 +464,7 @@ impl Backend for CudaBackend {
 }
 
 impl CudaBackend {
-    /// Plain launches with a mark behind each step.
+    /// Runs plain launches with an event after each step.
     fn timed(&self, segment: SegmentId) -> Result<Vec<f64>, CudaError> {
         let steps = &self.segments[segment.index()];
         let marks = (0..=steps.len())

@@ -1,37 +1,37 @@
 //! Executes a plan on an NVIDIA GPU.
 //!
-//! Driver, compiler (NVRTC) and matmuls (cuBLASLt) are loaded at run time; what is missing is an
-//! error that says what to install. `lowering` turns every op into launches, `kernels` has a file
-//! of CUDA and a file of launches for each family of ops, `executor` takes the memory and runs.
-//! The same plan on the same GPU and libraries gives the same bits: no float atomics, sums over
-//! tokens in fixed shares, one algorithm for each shape of matmul.
+//! Driver, compiler (NVRTC) and matmuls (cuBLASLt) are loaded at run time; if one is missing, the
+//! error says what to install. `lowering` turns every op into launches, `kernels` has a file of
+//! CUDA and a file of launches for each family of ops, and `executor` allocates the memory and
+//! runs. The same plan on the same GPU and libraries gives the same bits: no float atomics, sums
+//! over tokens in fixed shares, one algorithm for each shape of matmul.
 //!
-//! `unsafe` stands behind the doors to C (`library`, `driver`, `nvrtc`, `cublaslt`, `nvml`), in the
-//! faces of what the driver manages (`context`, `module`, `memory`, `stream`), and in the three
-//! that use them on memory: `staging`, `setup` and `executor`.
+//! `unsafe` is confined to the bindings to C (`library`, `driver`, `nvrtc`, `cublaslt`, `nvml`),
+//! the wrappers of what the driver manages (`context`, `module`, `memory`, `stream`), and the three
+//! modules that use those on memory: `staging`, `setup` and `executor`.
 
-mod context;
-mod cubin_cache;
-mod cublaslt;
-mod device;
-mod driver;
-mod error;
 mod executor;
-mod kernels;
-mod library;
-mod limits;
-mod lowering;
-mod memory;
-mod module;
-mod nvml;
-mod nvrtc;
 mod setup;
+mod lowering;
 #[doc(hidden)]
 pub mod signature;
-mod staging;
 mod step;
-mod stream;
+mod limits;
+mod kernels;
 mod tiles;
+mod staging;
+mod memory;
+mod stream;
+mod module;
+mod context;
+mod device;
+mod cublaslt;
+mod nvrtc;
+mod cubin_cache;
+mod nvml;
+mod driver;
+mod library;
+mod error;
 
 pub use cubin_cache::CubinCache;
 pub use cublaslt::{MatmulLibrary, MatmulShape, find_matmul_library};

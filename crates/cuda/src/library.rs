@@ -1,24 +1,24 @@
 //! Finds shared libraries where people have them: the system, `CUDA_HOME`, the toolkit's usual
-//! folders, and the wheels of Python environments. A library or symbol that is not there is an
-//! error value that says what to install.
+//! folders, and the wheels of Python environments. If a library or symbol is missing, the error
+//! says what to install.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 
-/// A library that could not be had, and what to do about it.
+/// A library that could not be loaded, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LibraryError {
     /// No file of that name could be loaded.
     Missing {
         /// For people: "NVRTC".
         name: &'static str,
-        /// What brings it.
+        /// How to install it.
         install: &'static str,
-        /// What the loader said of the files that do exist.
+        /// The loader's messages about files that do exist.
         tried: Vec<String>,
     },
-    /// The library is there, but older than what this program calls.
+    /// The library exists but is older than what this program calls.
     Symbol {
         /// For people.
         name: &'static str,
@@ -48,24 +48,24 @@ impl fmt::Display for LibraryError {
 
 impl std::error::Error for LibraryError {}
 
-/// How a library is called and found.
+/// What a library is called and where to find it.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
     /// For people.
     pub name: &'static str,
     /// File names without the version: `libnvrtc.so`.
     pub stem: &'static str,
-    /// Major versions, the preferred one first; none where the name has no version.
+    /// Major versions, the preferred one first; empty if the file name has no version.
     pub majors: &'static [u32],
-    /// Files of the same folder that must be loaded before, by the start of their names.
+    /// Files of the same folder that must be loaded first, by the start of their names.
     pub before: &'static [&'static str],
-    /// Folders below `site-packages/nvidia` in which wheels keep it.
+    /// Folders below `site-packages/nvidia` in which wheels put it.
     pub wheels: &'static [&'static str],
-    /// What brings it.
+    /// How to install it.
     pub install: &'static str,
 }
 
-/// A loaded library. It is never unloaded: NVIDIA's libraries start threads of their own.
+/// A loaded library. It is never unloaded, because NVIDIA's libraries start their own threads.
 pub struct Library {
     handle: ManuallyDrop<libloading::os::unix::Library>,
     before: ManuallyDrop<Vec<libloading::os::unix::Library>>,
@@ -120,7 +120,7 @@ impl Library {
     }
 }
 
-/// `libnvrtc.so.13`, `libnvrtc.so.12`, …: none that is too new for the driver.
+/// `libnvrtc.so.13`, `libnvrtc.so.12`, …, without versions that are too new for the driver.
 fn file_names(wanted: &Wanted, newest: Option<u32>) -> Vec<String> {
     if wanted.majors.is_empty() {
         return vec![wanted.stem.to_string()];
@@ -153,7 +153,7 @@ fn toolkits() -> Vec<PathBuf> {
     found
 }
 
-/// `site-packages` of the Python environments that a person may have.
+/// `site-packages` of the Python environments that a user may have.
 fn site_packages() -> Vec<PathBuf> {
     let mut roots: Vec<PathBuf> = Vec::new();
     for variable in ["FITGPT_PYTHON_ENV", "VIRTUAL_ENV", "CONDA_PREFIX"] {
@@ -162,7 +162,7 @@ fn site_packages() -> Vec<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     for folder in std::env::split_paths(&path).filter(|folder| folder.join("python3").exists()) {
         roots.extend(folder.parent().map(Path::to_path_buf));
-        // A `python3` that is a link into an environment names that environment.
+        // If `python3` is a link into an environment, use that environment.
         let linked = std::fs::canonicalize(folder.join("python3")).ok();
         roots.extend(
             linked.as_deref().and_then(Path::parent).and_then(Path::parent).map(Into::into),
@@ -183,7 +183,7 @@ fn site_packages() -> Vec<PathBuf> {
     found
 }
 
-/// Entries of a folder whose names start so, in order of name.
+/// Entries of a folder whose names start with `start`, in order of name.
 fn entries(folder: &Path, start: &str) -> Vec<PathBuf> {
     let list = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut found: Vec<PathBuf> = list
@@ -198,7 +198,7 @@ fn load(wanted: &Wanted, path: &Path) -> Result<Library, String> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let mut before = Vec::new();
     for start in wanted.before {
-        // Wheels keep a second build of some libraries beside the first.
+        // Wheels contain a second build of some libraries next to the first.
         let is_first = |file: &&PathBuf| !file.to_string_lossy().contains(".alt.");
         let siblings = folder.map(|folder| entries(folder, start)).unwrap_or_default();
         if let Some(file) = siblings.iter().find(is_first) {
@@ -218,8 +218,8 @@ fn open(path: &Path) -> Result<libloading::os::unix::Library, String> {
     unsafe { Library::open(Some(path), RTLD_NOW | RTLD_GLOBAL) }.map_err(|error| error.to_string())
 }
 
-/// Declares a table of C functions that all come from one library: a struct with a field for each,
-/// and `load`, which fails by name when one is missing.
+/// Declares a table of C functions of one library: a struct with a field for each, and `load`,
+/// whose error names a missing function.
 macro_rules! function_table {
     (
         $(#[$doc:meta])*
@@ -229,7 +229,7 @@ macro_rules! function_table {
         #[allow(non_snake_case)]
         pub(crate) struct $table {
             $(pub(crate) $symbol: unsafe extern "C" fn($($arg),*) -> $out,)+
-            /// Keeps the functions callable.
+            /// Keeps the library loaded.
             #[allow(dead_code)]
             pub(crate) library: $crate::library::Library,
         }

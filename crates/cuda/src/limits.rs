@@ -1,35 +1,35 @@
-//! What the kernels trust without looking: ids below the vocabulary, positions and rows inside
-//! their tensors. The host checks each before it reaches the device.
+//! Values that the kernels do not check: ids below the vocabulary, positions and rows inside their
+//! tensors. The host checks each of them before it reaches the device.
 
 use plan::ops::{Op, PositionFrom};
 use plan::{BackendError, Plan, SegmentId, StepInputs, TensorId};
 use std::collections::BTreeMap;
 
-/// More sequences than any iteration has: rows times heads times positions stay far from 2^64.
+/// More sequences than any iteration has. It keeps rows times heads times positions far below 2^64.
 const MOST_ROWS: u64 = 1 << 24;
 
-/// The bounds of a plan's inputs.
-pub(crate) struct Limits {
+/// The limits of a plan's inputs.
+pub(crate) struct InputLimits {
     /// By tensor of ids.
     ids: BTreeMap<TensorId, Ids>,
-    /// By segment: the first `first_row` and the first `position` that are too large.
+    /// By segment: the smallest `first_row` and the smallest `position` that are too large.
     segments: Vec<(u64, u64)>,
 }
 
-/// What ids of a tensor may be.
+/// Which ids a tensor may contain.
 #[derive(Clone, Copy)]
 struct Ids {
-    /// Whether -1 counts: no target.
+    /// Whether -1 is allowed, for "no target".
     with_none: bool,
-    /// The first id that is too large.
+    /// The smallest id that is too large.
     limit: u64,
     /// Bytes of the tensor.
     bytes: u64,
 }
 
-impl Limits {
-    pub(crate) fn new(plan: &Plan) -> Limits {
-        let mut limits = Limits { ids: BTreeMap::new(), segments: Vec::new() };
+impl InputLimits {
+    pub(crate) fn new(plan: &Plan) -> InputLimits {
+        let mut limits = InputLimits { ids: BTreeMap::new(), segments: Vec::new() };
         for segment in plan.schedule.segment_ids() {
             let mut bounds = (MOST_ROWS, u64::MAX);
             for step in &plan.schedule.segment(segment).steps {
@@ -92,7 +92,8 @@ impl Limits {
         }
     }
 
-    /// Ids that the host writes: all of a tensor at once, or kernels would meet what stood there.
+    /// Checks ids that the host writes. A tensor must be written whole, or kernels would also read
+    /// old, unchecked content.
     pub(crate) fn check_ids(
         &self,
         tensor: TensorId,
@@ -118,7 +119,7 @@ impl Limits {
         Ok(())
     }
 
-    /// What a run is given.
+    /// Checks the inputs of a run.
     pub(crate) fn check_step(
         &self,
         segment: SegmentId,

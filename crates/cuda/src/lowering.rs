@@ -1,6 +1,7 @@
 //! From a plan to launches: which kernels of which modules run with which arguments, and which
-//! matmuls of which shapes. No GPU is needed for it: addresses are still locations in the plan, so
-//! that the check of all kernels for all architectures lowers the same plans as a run does.
+//! matmuls of which shapes. Lowering needs no GPU, because addresses are still locations in the
+//! plan. So the test that compiles all kernels for all architectures lowers the same plans as a run
+//! does.
 
 use crate::cublaslt::{MatmulShape, Orientation};
 use crate::kernels;
@@ -17,7 +18,7 @@ pub(crate) struct Source {
     pub(crate) file: &'static str,
     /// Its kernels.
     pub(crate) signatures: &'static [&'static Signature],
-    /// What it consists of, the file itself last.
+    /// The texts it is made of, the file itself last.
     pub(crate) parts: &'static [&'static str],
 }
 
@@ -34,14 +35,14 @@ impl ModuleSpec {
         self.source.file
     }
 
-    /// The constants, for people.
+    /// The constants, as text for people.
     pub fn constants(&self) -> String {
         let words: Vec<String> =
             self.constants.iter().map(|(name, value)| format!("{name}={value}")).collect();
         words.join(" ")
     }
 
-    /// What the compiler gets.
+    /// The source text for the compiler.
     pub fn text(&self) -> String {
         let mut text = step::definitions() + kernels::PRELUDE + "\n";
         let constants = self.constants.iter();
@@ -50,7 +51,8 @@ impl ModuleSpec {
         text + &self.source.parts.join("\n")
     }
 
-    /// What a pointer of a kernel points at: what a constant says, or what the name itself does.
+    /// The element type of a kernel's pointer: the value of the constant with that name, or the
+    /// name itself.
     fn element<'a>(&'a self, name: &'a str) -> &'a str {
         let constant = self.constants.iter().find(|(constant, _)| *constant == name);
         constant.map_or(name, |(_, value)| value)
@@ -62,18 +64,18 @@ impl ModuleSpec {
 pub(crate) enum Location {
     /// An offset in the device's arena.
     Arena(u64),
-    /// An offset in the host's.
+    /// An offset in the host's arena.
     Host(u64),
-    /// What the host gives this run.
+    /// The inputs that the host passes to this run.
     Step,
     /// alpha and beta of the head's matmuls.
     Scalars,
-    /// No operand: a null pointer that the kernel does not follow.
+    /// No operand: a null pointer that the kernel does not dereference.
     Nowhere,
 }
 
 impl Location {
-    /// So many bytes behind.
+    /// The location `bytes` further on.
     pub(crate) fn plus(self, bytes: u64) -> Location {
         match self {
             Location::Arena(offset) => Location::Arena(offset + bytes),
@@ -83,7 +85,7 @@ impl Location {
     }
 }
 
-/// A kernel's launch.
+/// The launch of a kernel.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct KernelLaunch {
     pub(crate) module: usize,
@@ -94,7 +96,7 @@ pub(crate) struct KernelLaunch {
     pub(crate) arguments: Vec<Argument>,
 }
 
-/// A matmul's launch.
+/// The launch of a matmul.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct MatmulLaunch {
     pub(crate) matmul: usize,
@@ -103,16 +105,16 @@ pub(crate) struct MatmulLaunch {
     pub(crate) out: Location,
     pub(crate) bias: Option<Location>,
     pub(crate) workspace: Location,
-    /// Bytes behind [`Location::Scalars`].
+    /// Offset from [`Location::Scalars`], in bytes.
     pub(crate) scalars: u64,
 }
 
-/// One thing that the device does.
+/// One operation on the device's stream.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Work {
     Kernel(KernelLaunch),
     Matmul(MatmulLaunch),
-    /// Between the memories of host and device.
+    /// A copy between host and device memory.
     Copy {
         from: Location,
         to: Location,
@@ -120,10 +122,10 @@ pub(crate) enum Work {
     },
 }
 
-/// What decides between ways to do the same.
+/// Options that choose among equivalent kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoweringOptions {
-    /// Whether matmuls of f32 may round their inputs to tf32, as nanoGPT lets them.
+    /// Whether f32 matmuls may round their inputs to tf32, as in nanoGPT.
     pub tf32: bool,
     /// Tile sizes of attention.
     pub tiles: Tiles,
@@ -165,21 +167,21 @@ pub(crate) fn lower(plan: &Plan, options: LoweringOptions) -> Result<Lowered, Ba
     Ok(Lowered { modules: cx.modules, matmuls: cx.matmuls, segments })
 }
 
-/// What a file of kernels sees while its ops are lowered.
+/// What a file of kernels uses to lower its ops.
 pub(crate) struct Lowering<'a> {
     plan: &'a Plan,
     options: LoweringOptions,
     segment: Option<SegmentId>,
-    /// Of the step that is lowered.
+    /// Operands of the step being lowered.
     operands: Vec<Operand>,
-    /// Those that a kernel of the step has written.
+    /// Operands that a kernel of this step has already written.
     written: Vec<TensorId>,
     modules: Vec<ModuleSpec>,
     matmuls: Vec<MatmulShape>,
     work: Vec<Work>,
 }
 
-/// A matmul of tensors as an op sees it.
+/// A matmul of tensors, as an op describes it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MatmulSpec {
     pub(crate) orientation: Orientation,
@@ -189,11 +191,11 @@ pub(crate) struct MatmulSpec {
     pub(crate) inputs: Dtype,
     pub(crate) output: Dtype,
     pub(crate) accumulate: bool,
-    /// Bytes behind [`Location::Scalars`] where alpha and beta are, if they are on the device.
+    /// Where alpha and beta are, in bytes from [`Location::Scalars`], if they are on the device.
     pub(crate) scalars: Option<u64>,
 }
 
-/// How many threads run it.
+/// How many threads run a kernel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Extent {
     pub(crate) grid: u64,
@@ -202,7 +204,7 @@ pub(crate) struct Extent {
 }
 
 impl Extent {
-    /// So many blocks of so many threads.
+    /// `grid` blocks of `block` threads.
     pub(crate) fn new(grid: u64, block: u32) -> Extent {
         Extent { grid, block, shared: 0 }
     }
@@ -245,27 +247,27 @@ impl Lowering<'_> {
         self.write_if(true, tensor)
     }
 
-    /// An operand that a kernel writes in one of its forms, and only reads in the others.
+    /// An operand that a kernel writes in one of its forms and only reads in the others.
     pub(crate) fn write_if<E>(&self, is: bool, tensor: TensorId) -> Result<Out<E>, BackendError> {
         Ok(Out::new(self.pointer(tensor, is)?))
     }
 
-    /// An operand that is read, where it is there.
+    /// An optional operand that is read.
     pub(crate) fn maybe_read<E>(&self, tensor: Option<TensorId>) -> Result<In<E>, BackendError> {
         tensor.map_or(Ok(In::nowhere()), |tensor| self.read(tensor))
     }
 
-    /// An operand that is written, where it is there.
+    /// An optional operand that is written.
     pub(crate) fn maybe_write<E>(&self, tensor: Option<TensorId>) -> Result<Out<E>, BackendError> {
         tensor.map_or(Ok(Out::nowhere()), |tensor| self.write(tensor))
     }
 
-    /// Room whose format is the kernel's own.
+    /// Workspace, whose format the kernel chooses.
     pub(crate) fn scratch<E>(&self, tensor: TensorId) -> Result<Out<E>, BackendError> {
         Ok(Out::at(self.location(tensor)?))
     }
 
-    /// What the host gives the run.
+    /// The inputs that the host passes to the run.
     pub(crate) fn step(&self) -> In<Step> {
         In::at(Location::Step)
     }
@@ -296,8 +298,8 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// Whether the file has the kernel, every operand the format that its pointer has in the
-    /// module, and the op leave to do with it what the kernel does.
+    /// Checks that the file contains the kernel, that every operand has the format of its pointer
+    /// in the module, and that the op permits what the kernel does with it.
     fn check(
         &mut self,
         module: &ModuleSpec,
@@ -306,7 +308,7 @@ impl Lowering<'_> {
     ) -> Result<(), BackendError> {
         let entry = signature.entry;
         if !module.source.signatures.contains(&signature) {
-            return Err(unsupported(format!("{entry} is no kernel of {}", module.file())));
+            return Err(unsupported(format!("{entry} is not a kernel of {}", module.file())));
         }
         let before = self.written.len();
         for (parameter, argument) in signature.parameters.iter().zip(arguments) {
@@ -333,7 +335,7 @@ impl Lowering<'_> {
         before: usize,
     ) -> Option<String> {
         let Some(operand) = self.operands.iter().find(|operand| operand.tensor == tensor) else {
-            return Some("is no operand of the op".to_string());
+            return Some("is not an operand of the op".to_string());
         };
         let was_written = self.written[..before].contains(&tensor);
         if written && operand.access == Access::Read {
@@ -344,7 +346,7 @@ impl Lowering<'_> {
             return Some("is read before it is written".to_string());
         }
         let (Kind::Reads(name) | Kind::Writes(name)) = parameter.kind else {
-            return Some("is no pointer".to_string());
+            return Some("is not a pointer".to_string());
         };
         let (wanted, found) = (module.element(name), format_name(self.dtype(tensor)));
         let is_state = wanted == "State" && found == "u32";
@@ -397,12 +399,12 @@ impl Lowering<'_> {
     }
 }
 
-/// The largest power of two, at most 16, that divides it.
+/// The largest power of two, at most 16, that divides `bytes`.
 fn alignment(bytes: u64) -> u32 {
     1 << bytes.trailing_zeros().min(4)
 }
 
-/// Where a tensor, or the tensor that a view looks into, is while a segment runs.
+/// Where a tensor, or the root of a view, is while a segment runs.
 pub(crate) fn location_of(plan: &Plan, segment: SegmentId, tensor: TensorId) -> Option<Location> {
     let (root, offset) = plan.schedule.tensors.root(tensor);
     let location = plan.layout(segment).placement(root)?;
@@ -413,7 +415,7 @@ pub(crate) fn location_of(plan: &Plan, segment: SegmentId, tensor: TensorId) -> 
     })
 }
 
-/// How the kernels call a format.
+/// The name of a format in the kernels.
 pub(crate) fn format_name(dtype: Dtype) -> &'static str {
     match dtype {
         Dtype::F32 => "float",
@@ -424,15 +426,15 @@ pub(crate) fn format_name(dtype: Dtype) -> &'static str {
     }
 }
 
-/// How many numbers of a row move together: 16 bytes of the narrowest format, or fewer where the
-/// row does not divide so.
+/// How many numbers of a row are moved together: 16 bytes of the narrowest format, or fewer if that
+/// does not divide the row.
 pub(crate) fn pack_of(width: u64, formats: &[Dtype]) -> u64 {
     let narrowest = formats.iter().map(|dtype| dtype.size()).min().unwrap_or(4);
     let most = 16 / narrowest;
     [8, 4, 2, 1].into_iter().find(|&pack| pack <= most && width.is_multiple_of(pack)).unwrap_or(1)
 }
 
-/// What a kernel is told of its op's dropout.
+/// What a kernel needs to know about its op's dropout.
 pub(crate) struct Mask {
     pub(crate) threshold: u32,
     pub(crate) tag: u32,
@@ -440,7 +442,7 @@ pub(crate) struct Mask {
 }
 
 impl Mask {
-    /// Without dropout everything is kept as it is.
+    /// Without dropout, everything is kept unchanged.
     pub(crate) fn of(dropout: Option<Dropout>) -> Mask {
         let Some(dropout) = dropout else {
             return Mask { threshold: 0, tag: 0, scale: 1.0 };
@@ -457,7 +459,7 @@ impl Mask {
     }
 }
 
-/// 1 or 0, as the kernels' conditions have it.
+/// 1 or 0, as the preprocessor conditions of the kernels expect it.
 pub(crate) fn flag(is: bool) -> String {
     u32::from(is).to_string()
 }
@@ -474,7 +476,7 @@ mod tests {
     use plan::ops::{Gelu, GeluKind};
     use plan::{Io, Phase, Role, ScheduleBuilder};
 
-    /// GELU of a bf16 tensor, and what it touches.
+    /// GELU of a bf16 tensor, and its plan.
     fn plan_of(out: Dtype) -> (Plan, Gelu) {
         let mut builder = ScheduleBuilder::new();
         let mut segment = builder.segment("one", Phase::Train);
@@ -525,6 +527,6 @@ mod tests {
         assert!(error.contains("x is read before it is written"), "{error}");
         let other = ModuleSpec { source: &kernels::sums::SUMS, ..module };
         let error = words(cx.launch(other, extent, GeluForward { packs, x, out }));
-        assert!(error.contains("gelu_forward is no kernel of sums.cu"), "{error}");
+        assert!(error.contains("gelu_forward is not a kernel of sums.cu"), "{error}");
     }
 }

@@ -1,5 +1,5 @@
-//! Memory that is taken once and given back when its owner goes: the device's, and pinned memory of
-//! the host.
+//! Memory that is allocated once and freed when its owner is dropped: device memory, and pinned
+//! host memory.
 
 use crate::context::DriverContext;
 use crate::error::CudaError;
@@ -14,7 +14,7 @@ pub(crate) struct DeviceMemory {
 }
 
 impl DeviceMemory {
-    /// Takes memory, or says that it cannot be had.
+    /// Allocates device memory.
     pub(crate) fn new(context: &Arc<DriverContext>, bytes: u64) -> Result<DeviceMemory, CudaError> {
         context.enter()?;
         let mut address = 0;
@@ -44,7 +44,7 @@ impl Drop for DeviceMemory {
     }
 }
 
-/// Host memory that the device copies from and to without a stop between.
+/// Host memory that the device can copy from and to without an intermediate buffer.
 pub(crate) struct PinnedMemory {
     context: Arc<DriverContext>,
     start: *mut u8,
@@ -55,7 +55,7 @@ pub(crate) struct PinnedMemory {
 unsafe impl Send for PinnedMemory {}
 
 impl PinnedMemory {
-    /// Takes memory, or says that it cannot be had.
+    /// Allocates pinned memory.
     pub(crate) fn new(context: &Arc<DriverContext>, bytes: u64) -> Result<PinnedMemory, CudaError> {
         context.enter()?;
         let mut start = std::ptr::null_mut();

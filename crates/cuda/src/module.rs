@@ -41,7 +41,7 @@ impl Module {
         Ok(Module { context: context.clone(), module })
     }
 
-    /// A kernel by name, permitted so much dynamic shared memory.
+    /// A kernel by name, with permission to use `shared` bytes of dynamic shared memory.
     pub(crate) fn function(&self, name: &str, shared: u32) -> Result<Function, CudaError> {
         const MAX_DYNAMIC_SHARED: i32 = 8;
         const SHARED_CARVEOUT: i32 = 9;
@@ -58,7 +58,7 @@ impl Module {
             context.check("cuFuncSetAttribute", unsafe {
                 (context.api().cuFuncSetAttribute)(function, MAX_DYNAMIC_SHARED, shared as i32)
             })?;
-            // Else the driver may leave room for one block where two would fit.
+            // Otherwise the driver may reserve room for only one block where two would fit.
             // SAFETY: as above.
             context.check("cuFuncSetAttribute", unsafe {
                 (context.api().cuFuncSetAttribute)(function, SHARED_CARVEOUT, ALL)

@@ -1,4 +1,5 @@
-//! NVML, the library behind nvidia-smi: how much of a GPU's memory is used, and by whom.
+//! NVML, the library behind nvidia-smi: how much of a GPU's memory is in use, and by which
+//! processes.
 
 use crate::library::{Library, LibraryError, Wanted, function_table};
 use std::ffi::{CString, c_char, c_void};
@@ -16,7 +17,7 @@ const NVML: Wanted = Wanted {
 type Handle = *mut c_void;
 
 function_table! {
-    /// What we call of NVML.
+    /// The NVML functions that we call.
     NvmlApi {
         nvmlInit_v2: fn() -> i32,
         nvmlShutdown: fn() -> i32,
@@ -53,9 +54,9 @@ pub(crate) struct ProcessInfo {
 pub struct GpuProcess {
     /// Its number.
     pub pid: u32,
-    /// Its name, where this process may see it.
+    /// Its name, if this process may see it.
     pub name: Option<String>,
-    /// What it holds; none where the driver does not tell.
+    /// Bytes that it holds; none if the driver does not report them.
     pub bytes: Option<u64>,
 }
 
@@ -70,10 +71,10 @@ impl std::fmt::Display for GpuProcess {
     }
 }
 
-/// How a GPU fares now.
+/// The load of a GPU at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GpuLoad {
-    /// Per cent of time in which a kernel ran.
+    /// Percentage of time in which a kernel ran.
     pub busy_percent: Option<u32>,
     /// Degrees Celsius.
     pub temperature: Option<u32>,
@@ -92,7 +93,7 @@ impl std::fmt::Debug for Nvml {
     }
 }
 
-/// More processes than share any GPU.
+/// More than the number of processes on any GPU.
 const MOST_PROCESSES: usize = 512;
 
 /// One GPU as NVML knows it.
@@ -141,7 +142,7 @@ impl Nvml {
         self.memory(gpu).map(|(_, _, used)| used)
     }
 
-    /// Bytes of a GPU's memory: all, free, in use. What the driver keeps for itself is in use.
+    /// Bytes of a GPU's memory: total, free, in use. What the driver reserves counts as in use.
     pub fn memory(&self, gpu: NvmlGpu) -> Option<(u64, u64, u64)> {
         let mut info = MemoryInfo::default();
         // SAFETY: the pointer is to a local of the library's layout.
@@ -154,7 +155,7 @@ impl Nvml {
         self.api.library.path()
     }
 
-    /// Who holds memory of a GPU, the largest first.
+    /// Processes that hold memory of a GPU, the largest first.
     pub fn processes(&self, gpu: NvmlGpu) -> Vec<GpuProcess> {
         let mut found: Vec<GpuProcess> = Vec::new();
         self.each_holder(gpu, &mut |pid, bytes| {
@@ -166,7 +167,8 @@ impl Nvml {
         found
     }
 
-    /// What this process holds on a GPU, where the driver tells it. The loop asks: no allocation.
+    /// Bytes that this process holds on a GPU, if the driver reports them. The training loop calls
+    /// it, so it does not allocate.
     pub fn own_bytes(&self, gpu: NvmlGpu) -> Option<u64> {
         let own = std::process::id();
         let mut found = None;
@@ -178,7 +180,8 @@ impl Nvml {
         found.flatten().filter(|&bytes| bytes > 0)
     }
 
-    /// Numbers of processes that hold memory, and how much; a process may come twice.
+    /// Calls `visit` with the id of each process that holds memory, and its bytes. A process may
+    /// appear twice.
     fn each_holder(&self, gpu: NvmlGpu, visit: &mut dyn FnMut(u32, Option<u64>)) {
         let lists = [
             self.api.nvmlDeviceGetComputeRunningProcesses_v3,
@@ -196,7 +199,7 @@ impl Nvml {
         }
     }
 
-    /// How a GPU fares.
+    /// The GPU's load now.
     pub fn load_of(&self, gpu: NvmlGpu) -> GpuLoad {
         let (mut rates, mut degrees, mut power) = ([0; 2], 0, 0);
         // SAFETY: pointers to locals of the library's layouts.
@@ -222,7 +225,7 @@ impl Drop for Nvml {
     }
 }
 
-/// A process's name, where the system tells.
+/// A process's name, if the system reports it.
 fn name_of(pid: u32) -> Option<String> {
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
     Some(name.trim().to_string())

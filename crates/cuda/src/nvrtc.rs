@@ -1,5 +1,5 @@
-//! NVRTC: CUDA source in, machine code for one architecture out, with the compiler's own account
-//! of registers and spills. It needs no GPU.
+//! NVRTC compiles CUDA source to machine code for one architecture and reports registers and
+//! spills. It needs no GPU.
 
 use crate::error::CudaError;
 use crate::library::{Library, LibraryError, Wanted, function_table};
@@ -19,7 +19,7 @@ const NVRTC: Wanted = Wanted {
 type Program = *mut c_void;
 
 function_table! {
-    /// What we call of NVRTC.
+    /// The NVRTC functions that we call.
     NvrtcApi {
         nvrtcVersion: fn(*mut i32, *mut i32) -> i32,
         nvrtcGetErrorString: fn(i32) -> *const c_char,
@@ -50,20 +50,20 @@ impl std::fmt::Debug for Compiler {
     }
 }
 
-/// What the compiler made.
+/// The result of a compilation.
 #[derive(Clone, Debug)]
 pub struct Compiled {
     /// Machine code.
     pub cubin: Vec<u8>,
-    /// What the compiler said: registers, spills, shared memory of each kernel.
+    /// The compiler's log: registers, spills and shared memory of each kernel.
     pub log: String,
 }
 
-/// How kernels are compiled. Multiply-adds are written where they are wanted, so that two forms of
-/// one kernel cannot differ in them; the last makes the compiler tell what each kernel uses.
+/// How kernels are compiled. Fused multiply-adds are written explicitly, so that two forms of one
+/// kernel cannot differ in them. The last option makes the compiler report what each kernel uses.
 pub(crate) const OPTIONS: [&str; 3] = ["--std=c++17", "--fmad=false", "--ptxas-options=-v"];
 
-/// Oldest version that the kernels are written for.
+/// The oldest version that the kernels are written for.
 const OLDEST: (i32, i32) = (12, 1);
 
 impl Compiler {
@@ -165,7 +165,7 @@ impl NvrtcApi {
     }
 }
 
-/// A program that is destroyed when it is left.
+/// A program that is destroyed when it is dropped.
 struct Owned<'a> {
     api: &'a NvrtcApi,
     program: Program,

@@ -1,5 +1,5 @@
-//! Before the first step: code loaded, matmuls chosen, everything run once so that the driver
-//! takes what it will ever take, and addresses for locations.
+//! What happens before the first step: loads code, chooses matmul algorithms, runs everything once
+//! so that the driver makes all of its allocations, and turns locations into addresses.
 
 use crate::context::DriverContext;
 use crate::cublaslt::{Matmul, MatmulShape, Operands, algorithm_of};
@@ -47,8 +47,8 @@ fn matmul_workspace(plan: &Plan, lowered: &Lowered) -> u64 {
     with_matmuls.map(|(step, _)| step.op.workspace().map_or(0, bytes)).min().unwrap_or(0)
 }
 
-/// Every kernel once without work, every matmul once on memory that is given back: what the
-/// driver loads at first use it loads now.
+/// Runs every kernel once without work, and every matmul once on memory that is freed afterwards,
+/// so that the driver loads now what it loads at first use.
 pub(crate) fn run_once(
     context: &Arc<DriverContext>,
     lowered: &Lowered,
@@ -85,7 +85,7 @@ pub(crate) fn run_once(
     Ok(())
 }
 
-/// Addresses for locations.
+/// Turns locations into addresses.
 pub(crate) fn bind(
     lowered: &Lowered,
     modules: &[Module],

@@ -1,8 +1,8 @@
-//! Kernel signatures, each written once. A file of kernels has a table of them (`signatures!`). The
-//! table makes the C parameter lists that stand before the file's text, and for each kernel a
-//! struct with one typed field for each parameter. A launch is such a struct, so that an argument
-//! that is missing, of another width, or read where the kernel writes does not compile. What is
-//! only known with a plan (formats of tensors, what an op may write) is checked when it is lowered.
+//! Kernel signatures, each written once. Every file of kernels has a table of them (`signatures!`).
+//! The table generates the C parameter lists, which are put before the file's text, and for each
+//! kernel a struct with one typed field per parameter. A launch is such a struct. So an argument
+//! that is missing, has another width, or is read-only where the kernel writes does not compile.
+//! What depends on the plan (formats of tensors, what an op may write) is checked during lowering.
 
 pub use crate::kernels::ColumnPartials;
 
@@ -13,9 +13,9 @@ use plan::{StepState, TensorId};
 use std::fmt;
 use std::marker::PhantomData;
 
-/// What a pointer of a kernel points at.
+/// The element type of a kernel's pointer.
 pub trait Element {
-    /// The type's name in C, or the constant of the module that says the type.
+    /// The type's name in C, or the name of the module's constant that is the type.
     const NAME: &'static str;
 }
 
@@ -56,14 +56,14 @@ elements! {
     StepState = "State",
 }
 
-/// Where a pointer leads, and what is known of the tensor there.
+/// Where a pointer leads, and what is known about the tensor there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pointer {
     pub(crate) location: Location,
-    /// The operand of the op; none for scratch, whose format is the kernel's own, and for what is
-    /// no tensor.
+    /// The operand of the op. None for scratch, whose format the kernel chooses, and for pointers
+    /// to other data.
     pub(crate) operand: Option<TensorId>,
-    /// Whether the kernel writes there, in the form that its module is compiled in.
+    /// Whether the kernel writes there, in the form in which its module is compiled.
     pub(crate) written: bool,
 }
 
@@ -96,12 +96,12 @@ macro_rules! pointers {
         }
 
         impl<E> $Name<E> {
-            /// No operand: a null pointer that the kernel does not follow.
+            /// No operand: a null pointer that the kernel does not dereference.
             pub fn nowhere() -> $Name<E> {
                 $Name::at(Location::Nowhere)
             }
 
-            /// What is no operand, or scratch.
+            /// A pointer to scratch, or to data that is not an operand.
             pub(crate) fn at(location: Location) -> $Name<E> {
                 $Name::new(Pointer { location, operand: None, written: $written })
             }
@@ -110,7 +110,7 @@ macro_rules! pointers {
                 $Name { pointer, of: PhantomData }
             }
 
-            /// So many bytes behind.
+            /// The pointer `bytes` further on.
             pub(crate) fn plus(self, bytes: u64) -> $Name<E> {
                 let location = self.pointer.location.plus(bytes);
                 $Name::new(Pointer { location, ..self.pointer })
@@ -122,27 +122,27 @@ macro_rules! pointers {
 pointers! { In: false, Out: true }
 
 impl<E> Out<E> {
-    /// The same, for a kernel behind the one that wrote it.
+    /// The same pointer for a later kernel that reads what this one wrote.
     pub(crate) fn read(self) -> In<E> {
         In::new(Pointer { written: false, ..self.pointer })
     }
 }
 
-/// The parameter that counts a kernel's work: with 0 the kernel does nothing and follows no
-/// pointer. Every kernel has one.
+/// The parameter that counts a kernel's work. If it is 0, the kernel does nothing and dereferences
+/// no pointer. Every kernel has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkCount<N>(pub N);
 
-/// What a parameter is.
+/// What kind of parameter it is, with its C type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The count of the work.
+    /// The count of work.
     Work(&'static str),
     /// A number.
     Number(&'static str),
-    /// A pointer to what is read.
+    /// A pointer that is read.
     Reads(&'static str),
-    /// A pointer to what is written.
+    /// A pointer that is written.
     Writes(&'static str),
 }
 
@@ -214,7 +214,7 @@ pub struct Parameter {
     pub(crate) kind: Kind,
 }
 
-/// A kernel's name and parameters. The struct that stands for its launch takes what they are:
+/// A kernel's name and parameters. The struct for its launch accepts only matching arguments:
 ///
 /// ```
 /// use fitgpt_cuda::signature::{ColumnPartials, In, Out, WorkCount};
@@ -230,7 +230,7 @@ pub struct Parameter {
 /// ColumnPartials { blocks: WorkCount(8), d_out, partials };
 /// ```
 ///
-/// Two that are swapped, pointers or numbers:
+/// Two swapped arguments, pointers or numbers:
 ///
 /// ```compile_fail,E0308
 /// use fitgpt_cuda::signature::{ColumnPartials, In, Out, WorkCount};
@@ -266,7 +266,7 @@ pub struct Signature {
 }
 
 impl Signature {
-    /// One parameter counts the work, and a launch has room for all.
+    /// Whether exactly one parameter counts the work, and a launch has room for all of them.
     pub(crate) const fn is_sound(&self) -> bool {
         let (mut counts, mut at) = (0, 0);
         while at < self.parameters.len() {
@@ -278,7 +278,7 @@ impl Signature {
         counts == 1 && at <= MOST_ARGUMENTS
     }
 
-    /// The parameter list, as the file of the kernel takes it: `SIGNATURE(entry)`.
+    /// The parameter list as a C macro, which the kernel's file uses as `SIGNATURE(entry)`.
     pub(crate) fn definition(&self) -> String {
         let parameters: Vec<String> = self
             .parameters
@@ -292,7 +292,7 @@ impl Signature {
         format!("#define PARAMETERS_OF_{} {}\n", self.entry, parameters.join(", "))
     }
 
-    /// Arguments with which the kernel does nothing: its work is 0, and pointers lead nowhere.
+    /// Arguments with which the kernel does nothing: the work is 0, and pointers are null.
     pub(crate) fn without_work(&self, arguments: &[Argument]) -> Vec<u64> {
         let argument =
             |(parameter, argument): (&Parameter, &Argument)| match (parameter.kind, argument) {
@@ -311,7 +311,8 @@ pub(crate) trait Launch {
     fn arguments(self) -> Vec<Argument>;
 }
 
-/// A table of kernels: the struct's name, the kernel's, and its parameters with their types.
+/// A table of kernels: for each, the struct's name, the kernel's name, and its parameters with
+/// types.
 macro_rules! signatures {
     ($(
         $(#[$doc:meta])*
@@ -365,7 +366,7 @@ mod tests {
     #[test]
     fn work_is_what_the_table_marks_wherever_it_stands() {
         signatures! {
-            /// Its work is counted by the third parameter.
+            /// The third parameter counts its work.
             Odd = odd(x: In<f32>, scale: f32, count: WorkCount<u64>, rows: u32);
         }
         assert_eq!(SIGNATURES.len(), 1);

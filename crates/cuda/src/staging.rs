@@ -1,5 +1,5 @@
-//! The way between host and device: a ring of pinned buffers, so that the host can write the next
-//! tokens while the device works on the last.
+//! Transfers between host and device: a ring of pinned buffers, so that the host can write the next
+//! tokens while the device still works on the previous ones.
 
 use crate::context::DriverContext;
 use crate::error::CudaError;
@@ -7,12 +7,12 @@ use crate::memory::PinnedMemory;
 use crate::stream::Event;
 use std::sync::Arc;
 
-/// Bytes of a slot. Longer content passes in pieces.
+/// Bytes of a slot. Longer content is copied in pieces.
 const SLOT: usize = 1 << 20;
-/// Slots: the host is at most so many writes ahead.
+/// Number of slots: the host can be at most this many writes ahead.
 const SLOTS: usize = 4;
 
-/// Pinned slots; each is free again when the stream has passed its mark.
+/// Pinned slots. A slot is free again when the stream has passed its event.
 pub(crate) struct Staging {
     context: Arc<DriverContext>,
     memory: PinnedMemory,
@@ -38,7 +38,7 @@ impl Staging {
         Ok((slot, unsafe { self.memory.start().add(slot * SLOT) }))
     }
 
-    /// Copies host bytes to the device, in the order of the stream. Returns before it is done.
+    /// Copies host bytes to the device, in stream order. Returns before the copy has ended.
     ///
     /// # Safety
     /// The device has room for all of `content` at `to`, and the range is ours.
@@ -54,11 +54,11 @@ impl Staging {
         Ok(())
     }
 
-    /// Copies device bytes to the host, after everything that was launched. Two pieces are on
-    /// their way at a time.
+    /// Copies device bytes to the host, after everything that was launched. Two pieces are in
+    /// flight at a time.
     ///
     /// # Safety
-    /// The device has so many bytes at `from`, and the range is ours.
+    /// The device has `content.len()` bytes at `from`, and the range is ours.
     pub(crate) unsafe fn download(
         &mut self,
         content: &mut [u8],

@@ -1,6 +1,6 @@
-//! The two structs that kernels read beside tensors: what the host gives a run, and the step state.
-//! Each has one table of fields, from which its C text and its bytes are made. The C text stands
-//! before every file of kernels.
+//! The two structs that kernels read in addition to tensors: the inputs of a run, and the step
+//! state. Each has one table of fields, from which its C text and its bytes are generated. The C
+//! text is put before every file of kernels.
 
 use plan::{StateWords, StepInputs, StepState};
 use rng::dropout::{MaskKey, Site};
@@ -8,10 +8,10 @@ use std::fmt::Write as _;
 
 /// A type that a field can have.
 trait Field {
-    /// What stands before and behind the field's name in C.
+    /// What precedes and follows the field's name in C.
     const C: (&'static str, &'static str);
 
-    /// Writes its bytes and gives what is behind them.
+    /// Writes its bytes and returns the rest of the slice.
     fn put<'a>(&self, to: &'a mut [u8]) -> &'a mut [u8];
 }
 
@@ -39,7 +39,7 @@ impl Field for [u32; 2] {
     }
 }
 
-/// Whether C puts fields of these sizes and alignments one behind another without a gap.
+/// Whether C lays out fields of these sizes and alignments without gaps.
 const fn has_no_gaps(fields: &[(usize, usize)]) -> bool {
     let (mut at, mut widest, mut index) = (0usize, 1, 0);
     while index < fields.len() {
@@ -56,7 +56,7 @@ const fn has_no_gaps(fields: &[(usize, usize)]) -> bool {
     at.is_multiple_of(widest)
 }
 
-/// A struct of Rust and of C with the same fields in the same order.
+/// A Rust struct and a C struct with the same fields in the same order.
 macro_rules! device_struct {
     ($(#[$doc:meta])* $Name:ident { $($(#[$field_doc:meta])* $field:ident: $Type:ty),+ $(,)? }) => {
         $(#[$doc])*
@@ -68,7 +68,7 @@ macro_rules! device_struct {
         impl $Name {
             pub(crate) const BYTES: usize = 0 $(+ size_of::<$Type>())+;
 
-            /// Its content, as kernels find it.
+            /// Its content as bytes, in the layout that kernels read.
             pub(crate) fn to_bytes(self) -> [u8; $Name::BYTES] {
                 let mut bytes = [0; $Name::BYTES];
                 let rest = bytes.as_mut_slice();
@@ -91,7 +91,7 @@ macro_rules! device_struct {
 }
 
 device_struct! {
-    /// What the host gives each run of a segment.
+    /// What the host passes to each run of a segment.
     Step {
         lr: f64,
         grad_clip: f64,
@@ -100,7 +100,7 @@ device_struct! {
         first_row: u64,
         position: u64,
         inverse_tokens: f32,
-        /// Philox's key of this iteration's dropout masks.
+        /// Philox key for the dropout masks of this iteration.
         dropout_key: [u32; 2],
         unused: u32,
     }
@@ -126,7 +126,7 @@ impl Step {
     }
 }
 
-/// A struct in C, which refuses to compile if it has another size.
+/// A struct in C. It does not compile if its size differs.
 fn definition(name: &str, fields: &[(&str, String)], bytes: usize) -> String {
     let mut text = format!("struct {name} {{\n");
     for (kind, field) in fields {

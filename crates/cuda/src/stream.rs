@@ -1,11 +1,11 @@
-//! Marks on the stream, and launches that were recorded once.
+//! Events on the stream, and launches that were captured once.
 
 use crate::context::DriverContext;
 use crate::driver::Handle;
 use crate::error::CudaError;
 use std::sync::Arc;
 
-/// A mark on the stream.
+/// An event on the stream.
 pub(crate) struct Event {
     context: Arc<DriverContext>,
     event: Handle,
@@ -15,7 +15,7 @@ pub(crate) struct Event {
 unsafe impl Send for Event {}
 
 impl Event {
-    /// A mark that measures time, or one that only orders.
+    /// An event that measures time, or one that only orders.
     pub(crate) fn new(context: &Arc<DriverContext>, timed: bool) -> Result<Event, CudaError> {
         const DISABLE_TIMING: u32 = 2;
         context.enter()?;
@@ -36,7 +36,7 @@ impl Event {
         })
     }
 
-    /// Waits until the stream has passed the mark.
+    /// Waits until the stream has passed the event.
     pub(crate) fn wait(&self) -> Result<(), CudaError> {
         // SAFETY: ours.
         self.context.check("cuEventSynchronize", unsafe {
@@ -44,7 +44,7 @@ impl Event {
         })
     }
 
-    /// Seconds between two marks that the stream has passed.
+    /// Seconds between two events that the stream has passed.
     pub(crate) fn seconds_since(&self, earlier: &Event) -> Result<f64, CudaError> {
         let mut ms = 0.0;
         // SAFETY: the pointer is to a local, both events are ours.
@@ -63,7 +63,7 @@ impl Drop for Event {
     }
 }
 
-/// Launches that were recorded once and run as one.
+/// Launches that were captured once and run as one.
 pub(crate) struct Graph {
     context: Arc<DriverContext>,
     executable: Handle,
@@ -73,7 +73,7 @@ pub(crate) struct Graph {
 unsafe impl Send for Graph {}
 
 impl Graph {
-    /// Records what `launches` puts on the stream, and uploads it.
+    /// Captures what `launches` adds to the stream, and uploads the graph.
     pub(crate) fn capture(
         context: &Arc<DriverContext>,
         launches: impl FnOnce() -> Result<(), CudaError>,

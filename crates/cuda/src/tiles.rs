@@ -1,14 +1,14 @@
-//! Tile sizes of attention by head size and architecture. They decide speed, never whether a
-//! result is right; each set stays within the 99 KiB of shared memory that every GPU has.
+//! Tile sizes of attention by head size and architecture. They affect speed but never whether a
+//! result is right. Each set fits the 99 KiB of shared memory that every GPU has.
 
 use plan::Dtype;
 
 /// The rows that a block owns, the columns that it walks over at a time, and its warps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tile {
-    /// Queries in the forward and for their gradient, keys for theirs.
+    /// Queries in the forward and for their gradient; keys for the gradients of keys and values.
     pub rows: u32,
-    /// The other side.
+    /// The other of the two.
     pub columns: u32,
     /// Warps of 32 threads.
     pub warps: u32,
@@ -17,38 +17,38 @@ pub struct Tile {
 /// The tiles of the three kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttentionTiles {
-    /// Of the forward.
+    /// For the forward.
     pub forward: Tile,
-    /// Of the gradient of queries.
+    /// For the gradient of queries.
     pub query: Tile,
-    /// Of the gradients of keys and values.
+    /// For the gradients of keys and values.
     pub key: Tile,
 }
 
-/// Whose tiles.
+/// The set of tiles for a group of architectures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tiles {
-    /// sm_86, sm_89, sm_120, the GPUs that most people own: 100 KiB of shared memory on a
-    /// multiprocessor, tiles such that eight warps fit.
+    /// sm_86, sm_89, sm_120, the GPUs that most people own. They have 100 KiB of shared memory per
+    /// multiprocessor, and the tiles are such that eight warps fit.
     Small,
-    /// sm_80 and sm_90: 164 KiB and more, two blocks of large tiles.
+    /// sm_80 and sm_90, with 164 KiB and more: two blocks of large tiles fit.
     Large,
 }
 
-/// One size for all three.
+/// The same tile for all three kernels.
 const fn same(rows: u32, columns: u32, warps: u32) -> AttentionTiles {
     let tile = Tile { rows, columns, warps };
     AttentionTiles { forward: tile, query: tile, key: tile }
 }
 
-/// The forward's, and one for both gradients.
+/// One tile for the forward and one for both gradients.
 const fn two(forward: [u32; 3], backward: [u32; 3]) -> AttentionTiles {
     let gradients = same(backward[0], backward[1], backward[2]);
     let forward = Tile { rows: forward[0], columns: forward[1], warps: forward[2] };
     AttentionTiles { forward, ..gradients }
 }
 
-/// By the largest padded head size that they serve.
+/// Tiles by the largest padded head size that they are for.
 type Table = [(u64, AttentionTiles)];
 const SMALL: &Table = &[
     (32, same(128, 64, 4)),
@@ -59,16 +59,16 @@ const SMALL: &Table = &[
 const LARGE: &Table = &[(64, same(128, 64, 4)), (128, two([64, 64, 4], [64, 32, 4]))];
 const PLAIN: &Table = &[(64, same(64, 64, 8)), (128, same(32, 32, 4)), (256, same(16, 16, 4))];
 
-/// With dropout the forward needs its registers for masks.
+/// With dropout, the forward needs its registers for masks, so its tiles are narrower.
 const COLUMNS_WITH_DROPOUT: u32 = 32;
 
 impl Tiles {
-    /// The tiles that suit an architecture.
+    /// The tiles for an architecture.
     pub fn of(sm: u32) -> Tiles {
         if sm == 80 || sm / 10 == 9 { Tiles::Large } else { Tiles::Small }
     }
 
-    /// Those for heads of a size.
+    /// The tiles for heads of this size.
     pub fn attention(self, head_size: u64, dtype: Dtype, dropout: bool) -> AttentionTiles {
         let table = match (dtype, self) {
             (Dtype::F32, _) => PLAIN,
@@ -85,13 +85,13 @@ impl Tiles {
     }
 }
 
-/// Heads are padded to the 16 numbers that tensor cores take at a time.
+/// Head sizes are padded to the 16 numbers that tensor cores process at a time.
 fn padded(head_size: u64) -> u64 {
     head_size.next_multiple_of(16)
 }
 
-/// Bytes of shared memory, as the files of kernels say them: arrays of owned and walked lines,
-/// and for f32 a tile of weights.
+/// Bytes of shared memory, computed as in the kernels: arrays of owned and walked lines, and for
+/// f32 a tile of weights.
 impl Tile {
     fn bytes(self, owned: u64, head_size: u64, dtype: Dtype, each_column: u64) -> u32 {
         let (rows, columns) = (u64::from(self.rows), u64::from(self.columns));

@@ -62,8 +62,8 @@ static_assert((2 * KEY_ROWS + 4 * KEY_COLUMNS) * LINE_BYTES + 16 * KEY_COLUMNS <
 
 // Which keys a query sees.
 
-// Keys after their query get no weight. `row` and `column` are what the lane's first number is of;
-// KEYS_DOWN when rows are keys.
+// Keys after their query get no weight. `row` and `column` are the position of the lane's first
+// number; KEYS_DOWN means that rows are keys.
 template <int COUNT, bool KEYS_DOWN>
 DEVICE void hide_later_keys(float (&scores)[COUNT / 8][4], u32 row, u32 column) {
     const int ahead = (int)(column - row);
@@ -130,15 +130,15 @@ DEVICE float dropped(float x, const HeadDropout &head, u32 kept, int n, int i) {
 
 // Forward.
 
-// What a lane knows of its two rows in a tile: the largest score so far, and its own share of the
+// What a lane keeps for its two rows in a tile: the largest score so far, and its own share of the
 // sum of probabilities relative to it.
 struct Softmax {
     float most[2];
     float sum[2];
 };
 
-// Turns scores into probabilities relative to the largest score so far, and brings what was summed
-// before to the same scale.
+// Turns scores into probabilities relative to the largest score so far, and rescales what was
+// summed before.
 template <int COUNT>
 DEVICE void softmax_step(float (&scores)[COUNT / 8][4], float (&sums)[CHANNEL_TILES * 2][4],
                          Softmax &softmax, float scale) {
@@ -166,7 +166,7 @@ DEVICE void softmax_step(float (&scores)[COUNT / 8][4], float (&sums)[CHANNEL_TI
     }
 }
 
-// Adds the keys of one tile to what a warp's queries have; `query` and `key` are the first of the
+// Adds the keys of one tile to the sums of a warp's queries; `query` and `key` are the first of the
 // warp and of the tile.
 DEVICE void forward_tile(float (&sums)[FORWARD_TILES][CHANNEL_TILES * 2][4],
                          Softmax (&softmax)[FORWARD_TILES],
@@ -224,8 +224,8 @@ KERNEL __launch_bounds__(32 * FORWARD_WARPS, FORWARD_BLOCKS) SIGNATURE(attention
     float sums[FORWARD_TILES][CHANNEL_TILES * 2][4] = {};
     Softmax softmax[FORWARD_TILES];
     UNROLL for (int i = 0; i < FORWARD_TILES; ++i) softmax[i] = {{LOWEST, LOWEST}, {0, 0}};
-    // The next tile is copied while this one is used; one barrier says both that this one is there
-    // and that nobody still reads what the copy overwrites.
+    // The next tile is copied while this one is used. One barrier ensures both that this one has
+    // arrived and that no warp still reads what the copy overwrites.
     for (u32 stage = 0;; stage ^= 1, --tile) {
         if (tile > 0) copy_tile(tile - 1, keys + (stage ^ 1) * 2 * TILE_BYTES);
         const u32 key = tile * FORWARD_COLUMNS;
@@ -256,7 +256,7 @@ KERNEL __launch_bounds__(32 * FORWARD_WARPS, FORWARD_BLOCKS) SIGNATURE(attention
 
 // Backward, by queries.
 
-// What a lane knows of its two rows in a tile: log2 of the sum of exponentials, and delta.
+// What a lane keeps for its two rows in a tile: log2 of the sum of exponentials, and delta.
 struct QueryRows {
     float log_sum[2];
     float delta[2];
@@ -376,8 +376,8 @@ KERNEL __launch_bounds__(32 * QUERY_WARPS, QUERY_BLOCKS) SIGNATURE(attention_bac
     }
 }
 
-// Backward, by keys. Scores have keys as rows, so that probabilities and the derivatives of scores
-// are left operands as they are.
+// Backward, by keys. Scores have keys as rows, so that probabilities and the gradients of scores
+// can be used as left operands without rearranging.
 
 // Where a slice of queries is in shared memory; log sums and deltas from the lane's column on.
 struct QuerySlice {

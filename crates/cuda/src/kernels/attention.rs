@@ -65,7 +65,8 @@ pub(super) static ATTENTION_F32: Source = Source {
     parts: &[HEADS, include_str!("attention_f32.cu")],
 };
 
-/// The largest head: the tensor cores' kernels keep it in registers, those of f32 in shared memory.
+/// The largest head size. The tensor-core kernels keep a head in registers, those of f32 in shared
+/// memory.
 pub(crate) const fn largest_head(dtype: Dtype) -> u64 {
     match dtype {
         Dtype::F32 => 256,
@@ -134,7 +135,7 @@ impl Heads {
         Extent { grid, block: tile.warps * 32, shared }
     }
 
-    /// Blocks of an extent, and positions of a sequence.
+    /// Number of blocks, and positions of a sequence.
     fn counts(&self, extent: Extent) -> Result<(WorkCount<u32>, u32), BackendError> {
         Ok((WorkCount(count(extent.grid, "tiles")?), count(self.positions, "positions")?))
     }

@@ -96,7 +96,7 @@ DEVICE void multiply_by_transposed(float (&dots)[Tile::DOWN][Tile::ACROSS], cons
     }
     rows += thread_row<Tile>() * LINE;
     columns += lane() * LINE;
-    // Not unrolled: the head's size is only the length of the loop, not of the code.
+    // Not unrolled, so that the head's size changes only the length of the loop, not of the code.
     _Pragma("unroll 1") for (int k = 0; k < HEAD_PAD; k += 4) {
         Pack<float, 4> a[Tile::DOWN], b[Tile::ACROSS];
         UNROLL for (int i = 0; i < Tile::DOWN; ++i) a[i] = load<float, 4>(rows + i * LINE + k);
@@ -113,8 +113,8 @@ DEVICE void multiply_by_transposed(float (&dots)[Tile::DOWN][Tile::ACROSS], cons
     }
 }
 
-// sums += weights columns. The weights of a row come from the sixteen threads that read them, all
-// of one warp, so that the block need not wait.
+// sums += weights columns. The weights of a row are written and read by the same sixteen threads,
+// all of one warp, so the block need not synchronise.
 template <class Tile>
 DEVICE void multiply(float (&sums)[Tile::DOWN][CHANNELS],
                      const float (&weights)[Tile::DOWN][Tile::ACROSS], const float *columns) {
@@ -155,13 +155,13 @@ DEVICE void store_rows(float *to, int limit, const float (&rows)[DOWN][CHANNELS]
     }
 }
 
-// The kernels ask for at least one block on a multiprocessor: without that ptxas aims at more, and
+// The kernels ask for at least one block per multiprocessor. Without that, ptxas aims at more and
 // spills.
 
 // Forward.
 
-// Turns a row's scores into probabilities relative to its largest score so far, and brings what was
-// summed before to the same scale. Each thread sums its own share.
+// Turns a row's scores into probabilities relative to its largest score so far, and rescales what
+// was summed before. Each thread sums its own share.
 DEVICE void softmax_step(float (&scores)[ForwardTile::ACROSS], float (&sums)[CHANNELS],
                          float &most, float &sum) {
     float now = most;

@@ -7,11 +7,11 @@
 constexpr int HEAD_PAD = (HEAD_SIZE + 15) / 16 * 16;
 constexpr u32 WIDTH = HEADS * HEAD_SIZE;
 constexpr u32 QKV_WIDTH = 3 * WIDTH;
-// Below every score, and finite: the difference of two of them is not NaN.
+// Below every score, but finite, so that the difference of two of them is not NaN.
 constexpr float LOWEST = -1e37f;
 
-// The heads of a sequence run side by side, then its tiles in order of rank, then the next
-// sequence: what neighbours read is still in the cache.
+// Order of blocks: the heads of a sequence, then its tiles in order of rank, then the next
+// sequence, so that neighbouring blocks find what they read in the cache.
 struct BlockTile {
     u32 row;
     u32 head;

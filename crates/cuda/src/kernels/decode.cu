@@ -1,12 +1,12 @@
-// Generation: the key/value cache, attention of one new token against it, and the position whose
-// logits are wanted.
+// Generation: the key/value cache, attention of one new token against it, and the selection of the
+// position whose logits are returned.
 //
 // Defined by the host: T, HEADS, HEAD_SIZE, BLOCK (positions of the cache).
 
 constexpr int WIDTH = HEADS * HEAD_SIZE;
 constexpr int THREADS = 128;
 
-// Keys, then values, of a whole context into the cache `[2, rows, HEADS, BLOCK, HEAD_SIZE]`.
+// Copies keys, then values, of a whole context into the cache `[2, rows, HEADS, BLOCK, HEAD_SIZE]`.
 KERNEL SIGNATURE(cache_store) {
     u64 index = (u64)blockIdx.x * THREADS + threadIdx.x;
     if (index >= elements) return;
@@ -61,7 +61,7 @@ KERNEL SIGNATURE(attention_decode) {
     }
 }
 
-// One position of each sequence.
+// Copies one position of each sequence.
 KERNEL SIGNATURE(select_position) {
     u32 index = blockIdx.x * THREADS + threadIdx.x;
     if (index >= elements) return;

@@ -8,7 +8,7 @@ use plan::ops::{AttentionDecode, CacheStore, SelectPosition};
 use plan::{BackendError, Dtype, TensorId};
 
 signatures! {
-    /// Keys and values of a prompt into the cache.
+    /// Copies keys and values of a prompt into the cache.
     StoreKeysAndValues = cache_store(
         elements: WorkCount<u64>,
         qkv_bt3c: In<T>,
@@ -16,7 +16,7 @@ signatures! {
         rows: u32,
         positions: u32,
     );
-    /// One new token against the cache, which it joins.
+    /// Attention of one new token against the cache, to which it is added.
     DecodeToken = attention_decode(
         units: WorkCount<u32>,
         qkv_bt3c: In<T>,
@@ -25,7 +25,7 @@ signatures! {
         rows: u32,
         step: In<Step>,
     );
-    /// The numbers of one position.
+    /// Copies the numbers of one position.
     Select = select_position(
         elements: WorkCount<u32>,
         x_btc: In<T>,
@@ -40,7 +40,7 @@ pub(super) static DECODE: Source =
     Source { file: "decode.cu", signatures: SIGNATURES, parts: &[include_str!("decode.cu")] };
 
 const THREADS: u32 = 128;
-/// Bytes of scores that a block can keep: what every architecture has, less what is static.
+/// Bytes of scores that a block can hold: what every architecture has, minus static shared memory.
 const MOST_SCORES: u64 = 96 << 10;
 
 fn module(dtype: Dtype, [heads, size, block]: [u64; 3]) -> ModuleSpec {
@@ -53,7 +53,7 @@ fn module(dtype: Dtype, [heads, size, block]: [u64; 3]) -> ModuleSpec {
     ModuleSpec { source: &DECODE, constants }
 }
 
-/// Rows, and heads, head size and positions of a cache.
+/// Rows of a cache; its heads, positions and head size.
 fn cache_dims(cx: &Lowering<'_>, cache: TensorId) -> Result<(u64, [u64; 3]), BackendError> {
     match *cx.shape(cache).dims() {
         [_, rows, heads, block, size] => Ok((rows, [heads, size, block])),

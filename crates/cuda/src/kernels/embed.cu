@@ -1,5 +1,5 @@
-// Token embedding, plus positions where they are learned, and its gradient: tokens are sorted by id, keeping their order,
-// so that each row of the table is summed by one block in token order.
+// Token embedding, plus positions where they are learned, and its gradient: tokens are sorted by id
+// with a stable sort, so that one block sums each row of the table in token order.
 //
 // Defined by the host: T (tables), R (residual stream), WIDTH, VEC, DROPOUT,
 // LEARNED_POSITIONS, SORT_PASSES.
@@ -12,7 +12,7 @@ DEVICE float factor_of(const Step *step, const Dropout &dropout, u64 row, int co
     return dropout_factor(dropout, draw_of(draws, column));
 }
 
-// `from_step` is 1 where the first position is the step's.
+// `from_step` is 1 if the first position is that of the step.
 KERNEL SIGNATURE(embed_forward) {
     u64 index = (u64)blockIdx.x * THREADS + threadIdx.x;
     if (index >= packs) return;
@@ -41,7 +41,7 @@ KERNEL SIGNATURE(embed_forward) {
 constexpr int SORT_THREADS = 512;
 constexpr int DIGITS = 16;
 
-// The place of each thread's first element of each digit: an exclusive sum, digit by digit.
+// The destination of each thread's first element of each digit: an exclusive sum, digit by digit.
 DEVICE void exclusive_sum(u32 *counts) {
     __shared__ u32 totals[SORT_THREADS];
     u32 *mine = counts + threadIdx.x * DIGITS;
@@ -64,8 +64,8 @@ DEVICE void exclusive_sum(u32 *counts) {
     __syncthreads();
 }
 
-// A stable radix sort by one block, four bits at a time. `scratch` is ids, places, ids, places of
-// `count` words each; SORT_PASSES is even, so the result stands in the second pair.
+// A stable radix sort by one block, four bits at a time. `scratch` holds ids, positions, ids,
+// positions of `count` words each. SORT_PASSES is even, so the result is in the second pair.
 KERNEL __launch_bounds__(SORT_THREADS) SIGNATURE(sort_tokens) {
     __shared__ u32 counts[DIGITS * SORT_THREADS];
     if (count == 0) return;
@@ -110,7 +110,8 @@ DEVICE float delivered(const R *d_out, u64 row, int column, const Step *step, u3
     return d;
 }
 
-// A block for each sorted token; only the first of its id works, and takes all that follow.
+// A block for each sorted token. Only the block of the first token of an id works, for all of that
+// id.
 KERNEL SIGNATURE(embed_backward_tokens) {
     u32 first = blockIdx.x;
     if (first >= count) return;

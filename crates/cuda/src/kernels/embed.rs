@@ -22,9 +22,9 @@ signatures! {
         tag: u32,
         scale: f32,
     );
-    /// Tokens in the order of their ids.
+    /// Sorts tokens by id.
     SortTokens = sort_tokens(count: WorkCount<u32>, tokens_bt: In<i32>, scratch: Out<u32>);
-    /// The gradient of the table of tokens.
+    /// The gradient of the token embedding.
     TokenGradient = embed_backward_tokens(
         count: WorkCount<u32>,
         ids: In<u32>,
@@ -37,7 +37,7 @@ signatures! {
         tag: u32,
         scale: f32,
     );
-    /// The gradient of the table of positions.
+    /// The gradient of the position embedding.
     PositionGradient = embed_backward_positions(
         positions: WorkCount<u32>,
         sequences: u32,
@@ -55,11 +55,11 @@ pub(super) static EMBED: Source =
 
 const THREADS: u32 = 128;
 const SORT_THREADS: u32 = 512;
-/// Bits that a pass of the sort looks at.
+/// Bits that one pass of the sort uses.
 const DIGIT_BITS: u32 = 4;
 
-/// Passes that tell all ids apart; an even number, so that the result stands where it is looked
-/// for.
+/// Passes that distinguish all ids. An even number, so that the result ends up in the second pair
+/// of arrays.
 fn sort_passes(vocabulary: u64) -> u32 {
     let bits = 64 - vocabulary.saturating_sub(1).leading_zeros();
     bits.div_ceil(DIGIT_BITS).max(1).next_multiple_of(2)
@@ -116,7 +116,7 @@ pub(super) fn backward(cx: &mut Lowering<'_>, op: &EmbedBackward) -> Result<(), 
     let scratch = cx.scratch(op.workspace)?;
     let sort = SortTokens { count: WorkCount(tokens), tokens_bt: cx.read(op.tokens)?, scratch };
     cx.launch(module.clone(), Extent::new(1, SORT_THREADS), sort)?;
-    // After an even number of passes ids and places stand in the second pair.
+    // After an even number of passes, ids and positions are in the second pair.
     let ids = scratch.read().plus(8 * u64::from(tokens));
     let positions = count(shape.width(), "positions")?;
     let (d_out, step) = (cx.read(op.d_out)?, cx.step());

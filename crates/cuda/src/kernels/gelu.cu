@@ -1,6 +1,6 @@
 // GELU, exact or in the tanh form, and its gradient in place.
 //
-// Defined by the host: T, VEC, TANH, AGAIN (the gradient leaves GELU where its input stood).
+// Defined by the host: T, VEC, TANH, AGAIN (the gradient overwrites GELU's input with its output).
 
 constexpr int THREADS = 256;
 constexpr float ROOT_HALF = 0.70710678118654752f;

@@ -8,7 +8,7 @@ use plan::{BackendError, TensorId};
 signatures! {
     /// The function.
     GeluForward = gelu_forward(packs: WorkCount<u64>, x: In<T>, out: Out<T>);
-    /// Its gradient in place; `x` becomes the function where the module makes it again.
+    /// Its gradient in place. In the re-emitting form, `x` is overwritten with the function.
     GeluGradient = gelu_backward(packs: WorkCount<u64>, x: Out<T>, d: Out<T>);
 }
 

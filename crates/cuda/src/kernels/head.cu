@@ -1,5 +1,5 @@
-// Cross-entropy over a slab of logits: each row is read once into registers, gives its loss and,
-// in training, turns into its own gradient in place.
+// Cross-entropy over a slab of logits. Each row is read once into registers and gives its loss; in
+// training it is then overwritten with its own gradient.
 //
 // Defined by the host: T, VOCABULARY, VEC, THREADS, HELD (a row fits registers), TRAIN,
 // EXTRA_SCALE.
@@ -15,13 +15,13 @@ DEVICE float exponential(float x) {
     else return __expf(x);
 }
 
-// What the loss's gradient is multiplied by: 1 / tokens and the loss scale.
+// The factor on the loss's gradient: 1 / tokens times the loss scale.
 DEVICE float gradient_scale(const Step *step, const State *state) {
     return step->inverse_tokens * state->loss_scale;
 }
 
-// fp16 gradients of logits would be subnormal: a power of two lifts the scale to [128, 256), and
-// the matmuls that read them take it away again.
+// fp16 gradients of logits would be subnormal. A power of two lifts the scale to [128, 256), and
+// the matmuls that read them divide by it again.
 DEVICE float extra_scale(float scale) {
     int exponent = (int)(__float_as_uint(scale) >> 23 & 0xff) - 127;
     int lift = 7 - exponent;
@@ -29,7 +29,8 @@ DEVICE float extra_scale(float scale) {
     return __uint_as_float((u32)(lift + 127) << 23);
 }
 
-// alpha and beta of the two matmuls behind: the weight's gradient adds, the input's does not.
+// alpha and beta of the two matmuls that follow: the weight's gradient accumulates, the input's
+// does not.
 KERNEL SIGNATURE(head_scalars) {
     if (blockIdx.x >= blocks || threadIdx.x > 0) return;
     float alpha = 1.0f / extra_scale(gradient_scale(step, state));
@@ -39,7 +40,7 @@ KERNEL SIGNATURE(head_scalars) {
     scalars[3] = 0.0f;
 }
 
-// The row's numbers: from registers, or from memory again where a row is too long for them.
+// The row's numbers: from registers, or from memory again if the row is too long for them.
 struct Row {
 #if HELD
     Pack<T, VEC> held[ITEMS];
@@ -90,12 +91,13 @@ KERNEL __launch_bounds__(THREADS) SIGNATURE(cross_entropy) {
     }
     sum = block_sum<THREADS>(sum);
     if (threadIdx.x == 0) {
-        // -1 is "no target"; what the host wrote was checked to be below the vocabulary.
+        // -1 means "no target"; the host has checked that all other targets are below the
+        // vocabulary.
         float wanted = target < 0 ? 0.0f : widen(row.start[target]);
         token_loss_m[blockIdx.x] = target < 0 ? 0.0f : logf(sum) + (most - wanted);
     }
 #if TRAIN
-    // The target's logit is read above before its gradient is written below.
+    // The target's logit must be read above before its gradient overwrites it below.
     __syncthreads();
     float scale = target < 0 ? 0.0f : gradient_scale(step, state);
 #if EXTRA_SCALE

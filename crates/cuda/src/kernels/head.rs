@@ -1,5 +1,5 @@
 //! The head, chunk by chunk: logits into the slab, losses and gradients in place, then both
-//! matmuls. The weight's gradient comes before the input's, which overwrites `x`.
+//! matmuls. The weight's gradient is computed before the input's, which overwrites `x`.
 
 use super::{count, sums};
 use crate::cublaslt::Orientation;
@@ -19,7 +19,7 @@ signatures! {
         state: In<StepState>,
         scalars: Out<f32>,
     );
-    /// Losses, and in training the gradients of logits where the logits stand.
+    /// Losses, and in training the gradients of logits in place of the logits.
     CrossEntropy = cross_entropy(
         rows: WorkCount<u32>,
         slab_mv: Out<T>,
@@ -33,7 +33,7 @@ signatures! {
 pub(super) static HEAD: Source =
     Source { file: "head.cu", signatures: SIGNATURES, parts: &[include_str!("head.cu")] };
 
-/// Packs of a row that a thread holds in registers; longer rows are read twice.
+/// Packs of a row that a thread keeps in registers. Longer rows are read twice.
 const PACKS_OF_A_THREAD: u64 = 13;
 const MOST_THREADS: u64 = 512;
 
@@ -69,7 +69,7 @@ impl Head {
         })
     }
 
-    /// Whether gradients of logits carry an extra power of two, which the matmuls take away.
+    /// Whether gradients of logits carry an extra power of two, which the matmuls remove again.
     fn has_extra_scale(&self) -> bool {
         self.train && self.dtype == Dtype::F16
     }
@@ -104,7 +104,7 @@ impl Head {
         cx.matmul(spec, places, None);
     }
 
-    /// The kernel of one chunk; the operands are those of the first.
+    /// The kernel for one chunk. The operands are those of the first chunk.
     fn cross_entropy(
         &self,
         cx: &mut Lowering<'_>,

@@ -1,9 +1,9 @@
 // Residual addition with layer normalisation, and its gradient.
 //
-// Defined by the host: T (branch, gain, output), R (residual stream), WIDTH, VEC (numbers that
-// move together, a divisor of WIDTH), ROW_THREADS (32, or a block for wide rows), ADD, BIAS,
-// DROPOUT, ACCUMULATE, BRANCH_GRADIENT, AGAIN (the gradient leaves the output where its own
-// gradient stood), PARTIAL_TOKENS.
+// Defined by the host: T (branch, gain, output), R (residual stream), WIDTH, VEC (numbers that are
+// moved together, a divisor of WIDTH), ROW_THREADS (32, or a block for wide rows), ADD, BIAS,
+// DROPOUT, ACCUMULATE, BRANCH_GRADIENT, AGAIN (the gradient overwrites its input with the norm's
+// output), PARTIAL_TOKENS.
 
 constexpr int PACKS = WIDTH / VEC;
 constexpr int ITEMS = (PACKS + ROW_THREADS - 1) / ROW_THREADS;
@@ -32,13 +32,14 @@ DEVICE void mask(const Step *step, const Dropout &dropout, u64 row, int column, 
     }
 }
 
-// One number of the output: the same bits in the forward and where it is made again.
+// One number of the output. The forward and the re-emitting gradient share it, so the bits are the
+// same.
 DEVICE float normalised(float x, float centre, float factor, float gain, float bias) {
     float normal = (x - centre) * factor * gain;
     return BIAS ? normal + bias : normal;
 }
 
-// The normalisation reads the sum as it is stored, so that doing it again gives the same bits.
+// The normalisation reads the sum as it is stored, so that recomputing it gives the same bits.
 KERNEL __launch_bounds__(THREADS) SIGNATURE(layernorm_forward) {
     u32 row = blockIdx.x * ROWS_AT_ONCE + threadIdx.x / ROW_THREADS;
     if (row >= rows) return;
@@ -192,7 +193,7 @@ KERNEL __launch_bounds__(THREADS) SIGNATURE(layernorm_backward) {
                      {threshold, tag, scale});
     }
 #if AGAIN
-    // What follows overwrites what other warps have just read.
+    // What follows overwrites what other warps have just read, so wait for them.
     __syncthreads();
 #endif
     int group = threadIdx.x / PACKS;

@@ -9,7 +9,7 @@ use plan::ops::{LayerNorm, LayerNormBackward, Write};
 use plan::{BackendError, Dtype, Shape};
 
 signatures! {
-    /// The norm, behind the addition of a branch where there is one.
+    /// The norm, after the addition of a branch if there is one.
     Normalise = layernorm_forward(
         rows: WorkCount<u32>,
         x_btc: In<R>,
@@ -27,7 +27,7 @@ signatures! {
         tag: u32,
         scale: f32,
     );
-    /// Its gradient; `d_out` becomes the output where the module makes it again.
+    /// Its gradient. In the re-emitting form, `d_out` is overwritten with the output.
     NormGradient = layernorm_backward(
         blocks: WorkCount<u32>,
         rows: u32,
@@ -51,10 +51,10 @@ signatures! {
 pub(super) static LAYERNORM: Source =
     Source { file: "layernorm.cu", signatures: SIGNATURES, parts: &[include_str!("layernorm.cu")] };
 
-/// Packs of a row that one thread holds in registers.
+/// Packs of a row that one thread keeps in registers.
 const PACKS_OF_A_THREAD: u64 = 8;
 
-/// How a row is shared out, and the constants that say so.
+/// How a row is divided among threads, and the constants for the kernel.
 struct Rows {
     threads: u64,
     constants: Vec<(&'static str, String)>,
@@ -88,7 +88,7 @@ impl Rows {
     }
 }
 
-/// Positions of a sequence; 1 where there are no sequences.
+/// Positions of a sequence; 1 for tensors without sequences.
 fn positions(shape: Shape) -> u64 {
     match *shape.dims() {
         [_, positions, _] => positions,

@@ -1,4 +1,4 @@
-//! Linear layers and their gradients: matmuls of cuBLASLt, and the sum that a bias needs.
+//! Linear layers and their gradients: matmuls of cuBLASLt, and the column sum for a bias.
 
 use super::{sums, unsupported};
 use crate::cublaslt::Orientation;
@@ -6,8 +6,8 @@ use crate::lowering::{Lowering, MatmulSpec};
 use plan::ops::{Linear, LinearBackwardInput, LinearBackwardWeight};
 use plan::{BackendError, TensorId};
 
-/// `out (+)= a b`, transposed as the orientation says. The op's shape rule has shown that all sizes
-/// follow from those of the left factor and the result.
+/// `out (+)= a b`, transposed according to `orientation`. The op's shape rule guarantees that all
+/// sizes follow from the left operand and the result.
 fn matmul(
     cx: &mut Lowering<'_>,
     orientation: Orientation,
@@ -19,7 +19,7 @@ fn matmul(
         return Err(unsupported(format!("a matmul of {left} with {right}")));
     }
     let (shape, result) = (cx.shape(a), cx.shape(out));
-    // Gradients of weights read tokens down, and add up over slices.
+    // Gradients of weights sum over tokens, and accumulate over slices.
     let is_weight = orientation == Orientation::TransposedTimes;
     let spec = MatmulSpec {
         orientation,

@@ -1,5 +1,5 @@
-//! The kernels: for each family of ops a `.cu` file and the lines that launch it. One exhaustive
-//! `match`; which op runs when was decided by the plan.
+//! The kernels: for each family of ops a `.cu` file and the Rust lines that launch it. One
+//! exhaustive `match` over ops; the plan has decided which op runs when.
 
 pub(crate) mod attention;
 mod decode;
@@ -17,7 +17,7 @@ use plan::ops::{Op, Transfer};
 
 pub use sums::ColumnPartials;
 
-/// What every file shares.
+/// The text that all files share.
 pub(crate) const PRELUDE: &str = include_str!("prelude.cuh");
 
 /// Adds the launches of one op.
@@ -57,12 +57,12 @@ fn transfer(cx: &mut Lowering<'_>, op: &Transfer) -> Result<(), BackendError> {
     Ok(())
 }
 
-/// A refusal of what no kernel here does.
+/// The error for something that no kernel here does.
 fn unsupported(what: String) -> BackendError {
     BackendError::Unsupported { what }
 }
 
-/// A count that a kernel takes as 32 bits.
+/// A count as the 32 bits that a kernel takes.
 fn count(number: u64, what: &str) -> Result<u32, BackendError> {
     u32::try_from(number)
         .map_err(|_| unsupported(format!("{number} {what}: lower batch_size or block_size")))

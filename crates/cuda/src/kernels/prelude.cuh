@@ -1,9 +1,9 @@
 // What every kernel shares: number formats, sums within a block, and keyed random draws. No CUDA
 // header is included anywhere: NVRTC alone compiles these files.
 //
-// The host puts `Step` (what it gives a run) and `State` (`plan::StepState`) before this text, and
-// behind it the constants of a plan (widths, head sizes, formats) and the kernels' parameters: the
-// Rust file beside each .cu has the table (`signatures!`).
+// The host puts `Step` (the inputs of a run) and `State` (`plan::StepState`) before this text.
+// After it come the constants of a plan (widths, head sizes, formats) and the kernels' parameters,
+// whose table (`signatures!`) is in the Rust file next to each .cu.
 //
 // Names of tensors end in their dimensions, slowest first: b sequences, t positions, c width of the
 // model, 3c query, key and value side by side, h heads, s size of a head, v vocabulary, m tokens of
@@ -53,7 +53,7 @@ template <class T> DEVICE T rounded(float x) {
     return y;
 }
 
-// COUNT numbers that move together; memory is aligned to all of them.
+// COUNT numbers that are moved together; memory is aligned to all of them.
 template <class T, int COUNT> struct alignas(sizeof(T) * COUNT) Pack {
     T at[COUNT];
 };
@@ -66,7 +66,7 @@ template <class T, int COUNT> DEVICE void store(T *to, const Pack<T, COUNT> &pac
     *reinterpret_cast<Pack<T, COUNT> *>(to) = pack;
 }
 
-// Sums within a block, in an order that depends on the number of threads alone.
+// Sums within a block, in an order that depends only on the number of threads.
 
 template <class Number> DEVICE Number warp_sum(Number x) {
     UNROLL for (int lane = 16; lane > 0; lane /= 2) x += __shfl_xor_sync(0xffffffffu, x, lane);
@@ -140,7 +140,7 @@ DEVICE float dropout_factor(const Dropout &dropout, u32 draw) {
     return draw >= dropout.threshold ? dropout.scale : 0.0f;
 }
 
-// The draw of a column among those of its group; selects, since registers have no index.
+// The draw of a column among those of its group. Uses selects, since registers cannot be indexed.
 DEVICE u32 draw_of(const Words &draws, u32 column) {
     u32 low = column & 1 ? draws.at[1] : draws.at[0];
     u32 high = column & 1 ? draws.at[3] : draws.at[2];

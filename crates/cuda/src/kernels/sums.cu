@@ -46,7 +46,7 @@ KERNEL SIGNATURE(add_partials) {
     target[column] += sum;
 }
 
-// The summed loss of each sequence, at the slice's place.
+// Writes the summed loss of each sequence to the slice's rows.
 KERNEL SIGNATURE(row_losses) {
     if (blockIdx.x >= rows) return;
     const float *losses = token_loss + (u64)blockIdx.x * positions;

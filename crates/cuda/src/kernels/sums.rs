@@ -51,7 +51,7 @@ fn module(width: u64, dtype: Dtype) -> ModuleSpec {
     ModuleSpec { source: &SUMS, constants }
 }
 
-/// For kernels to which the constants do not matter.
+/// For kernels that do not use the constants.
 fn plain() -> ModuleSpec {
     module(1, Dtype::F32)
 }

@@ -1,7 +1,7 @@
-// Matmuls on tensor cores for attention: instructions that C++ lacks, who of a warp has which
-// numbers, tiles between global and shared memory, and the two kinds of matmuls.
+// Matmuls on tensor cores for attention: instructions that C++ lacks, which lane of a warp holds
+// which numbers, tiles between global and shared memory, and the two kinds of matmuls.
 //
-// Behind `attention_heads.cuh`. Defined by the host: T, a 16-bit format.
+// Included after `attention_heads.cuh`. Defined by the host: T, a 16-bit format.
 
 constexpr int CHANNEL_TILES = HEAD_PAD / 16;
 // A row in shared memory. The eight extra numbers move each row by 16 bytes against the banks, so
@@ -117,7 +117,7 @@ DEVICE float quad_max(float x) {
     return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
 }
 
-// Word i becomes word i ^ place; selects, since registers have no index.
+// Word i becomes word i ^ place. Uses selects, since registers cannot be indexed.
 DEVICE void permute_words(u32 (&words)[4], u32 place) {
     const bool odd = place & 1, upper = place & 2;
     u32 w0 = odd ? words[1] : words[0], w1 = odd ? words[0] : words[1];
@@ -138,7 +138,7 @@ template <int STRIDE> DEVICE void transpose_words(u32 (&words)[4]) {
 
 // Tiles between global and shared memory.
 
-// For heads no 16-byte copy can read.
+// For heads that a 16-byte copy cannot read.
 template <int COUNT, int THREADS, u32 STRIDE>
 DEVICE void copy_numbers(u32 to, const T *from, u32 first, u32 limit) {
     for (u32 i = threadIdx.x; i < COUNT * HEAD_PAD; i += THREADS) {
@@ -183,8 +183,8 @@ DEVICE void store_chunk(T *row, u32 channel, const u32 (&words)[4]) {
     }
 }
 
-// Writes 16 rows, each half of them times its factor; only the first `limit` exist. Lanes exchange
-// pairs so that each writes 16 bytes.
+// Writes 16 rows, each half of them multiplied by its factor; only the first `limit` rows exist.
+// Lanes exchange pairs so that each writes 16 bytes.
 template <u32 STRIDE>
 DEVICE void store_rows(T *to, int limit, const float (&rows)[CHANNEL_TILES * 2][4], float upper,
                        float lower) {
@@ -214,8 +214,8 @@ DEVICE u32 left_offset() {
     return threadIdx.x % 16 * LINE_BYTES + threadIdx.x / 16 % 2 * 16;
 }
 
-// The same with the columns first, the order of a right operand that is read as it is: a matmul
-// takes two registers of it that must be neighbours.
+// The same with the columns first, the order of a right operand that is not transposed: a matmul
+// takes two of its registers, which must be adjacent.
 DEVICE u32 right_offset() {
     return (threadIdx.x % 8 + threadIdx.x / 16 % 2 * 8) * LINE_BYTES + threadIdx.x / 8 % 2 * 16;
 }
@@ -280,7 +280,8 @@ DEVICE void multiply(float (&sums)[TILES][CHANNEL_TILES * 2][4],
     }
 }
 
-// A result of a matmul becomes the left operand of the next: a lane has the same places in both.
+// Turns a result of a matmul into the left operand of the next: a lane holds the same positions in
+// both.
 template <int COUNT>
 DEVICE void weights_from(u32 (&weights)[COUNT / 16][4], const float (&tiles)[COUNT / 8][4]) {
     UNROLL for (int n = 0; n < COUNT / 8; ++n) {

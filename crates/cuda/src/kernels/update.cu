@@ -1,12 +1,12 @@
 // The update: norm of all gradients, loss scale and clip factor, AdamW. What changes from step to
-// step is read from device memory, so nothing of it waits for the host.
+// step is read from device memory, so the kernels never wait for the host.
 //
 // Defined by the host: NORM_BLOCK (elements of a partial sum), MOMENT (format of m and v), COPY
 // (format of the weights' copy), HAS_COPY, ROUND_STOCHASTICALLY.
 
 constexpr int THREADS = 512;
 
-// In f64: no square of a finite f32 overflows or vanishes.
+// In f64, so that no square of a finite f32 overflows or becomes zero.
 KERNEL __launch_bounds__(THREADS) SIGNATURE(norm_partials) {
     if (blockIdx.x >= blocks) return;
     u64 first = (u64)blockIdx.x * NORM_BLOCK;
@@ -31,13 +31,13 @@ KERNEL __launch_bounds__(THREADS) SIGNATURE(norm_total) {
     state->found_inf = (__float_as_uint(norm) & 0x7f800000u) == 0x7f800000u;
 }
 
-// PyTorch's GradScaler and clip_grad_norm_. An interval of 0: the loss is not scaled.
+// PyTorch's GradScaler and clip_grad_norm_. With an interval of 0, the loss is not scaled.
 KERNEL SIGNATURE(loss_scaler) {
     if (blocks == 0 || threadIdx.x > 0) return;
     float clip = 1.0f;
     if (step->grad_clip > 0.0) {
         float factor = (float)step->grad_clip / (state->grad_norm + 1e-6f);
-        // Not a minimum, which would turn a NaN norm into a step: nanoGPT's goes through.
+        // Not a minimum, which would replace a NaN factor by 1: in nanoGPT the NaN propagates.
         clip = factor > 1.0f ? 1.0f : factor;
     }
     state->grad_multiplier = clip / state->loss_scale;
@@ -95,7 +95,7 @@ DEVICE Factors factors(const Step *step, const State *state, double beta1, doubl
     return made;
 }
 
-// The upper half of an f32, rounded up as often as 16 random bits say.
+// The upper half of an f32, stochastically rounded with 16 random bits.
 DEVICE bf16 round_stochastically(float number, u32 random) {
     u32 bits = __float_as_uint(number);
     u16 up = (u16)(bits + (random & 0xffffu) >> 16), down = (u16)(bits >> 16);
@@ -118,7 +118,7 @@ DEVICE float update_one(const Factors &f, float p, float gradient, float &m, flo
 
 constexpr int FOUR = 4;
 
-// Four elements at a time; the last ones one by one. Gradients become zero, also where the update
+// Four elements at a time, and the last ones one by one. Gradients become zero even if the update
 // is skipped. `first` is the index of the first element among all parameters.
 KERNEL __launch_bounds__(THREADS) SIGNATURE(adamw) {
     if (elements == 0) return;

@@ -46,7 +46,7 @@ pub(super) static UPDATE: Source =
     Source { file: "update.cu", signatures: SIGNATURES, parts: &[include_str!("update.cu")] };
 
 const THREADS: u32 = 512;
-/// Enough blocks for any GPU; each walks on in strides.
+/// Enough blocks for any GPU; each block strides over the rest.
 const MOST_BLOCKS: u64 = 2048;
 const ELEMENTS_OF_A_THREAD: u64 = 4;
 
@@ -61,7 +61,7 @@ fn module(moments: Dtype, copy: Option<Dtype>) -> ModuleSpec {
     ModuleSpec { source: &UPDATE, constants }
 }
 
-/// For kernels to which the constants do not matter.
+/// For kernels that do not use the constants.
 fn plain() -> ModuleSpec {
     module(Dtype::F32, None)
 }
@@ -70,7 +70,7 @@ pub(super) fn grad_norm(cx: &mut Lowering<'_>, op: &GradNorm) -> Result<(), Back
     let elements = cx.shape(op.gradients).elements();
     let blocks = elements.div_ceil(GRAD_NORM_BLOCK);
     let counted = WorkCount(count(blocks, "blocks of gradients")?);
-    // Two words of the tensor are an f64.
+    // Two words of the tensor hold an f64.
     let partials = cx.scratch(op.partials)?;
     let gradients = cx.read(op.gradients)?;
     let squares = NormPartials { blocks: counted, elements, gradients, partials };

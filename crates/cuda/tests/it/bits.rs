@@ -1,4 +1,4 @@
-//! The same bits: of two runs, of graphs and single launches, and at every level of recompute.
+//! The same bits: in two runs, with graphs and single launches, and at every level of recompute.
 
 use crate::fixture::gpu;
 use crate::small_run::{LAYERS, SmallRun, small_run};

@@ -1,4 +1,4 @@
-//! A GPU for tests, or the word that there is none.
+//! A GPU for tests. Without one, the test is recorded as skipped.
 
 use fitgpt_cuda::{CubinCache, CudaBackend, CudaOptions, Gpu, LoadError};
 use plan::ops::Op;
@@ -29,7 +29,7 @@ pub fn load(
     }
 }
 
-/// Scratch that is enough for GPU and CPU.
+/// Scratch that is enough for both GPU and CPU.
 #[derive(Debug)]
 pub struct BothScratch(pub cpu::CpuScratch);
 

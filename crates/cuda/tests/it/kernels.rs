@@ -1,6 +1,6 @@
 //! Every kernel of typical plans, at every level of recompute, compiled for every architecture that
-//! people own. No GPU is needed, only NVRTC: no kernel may spill registers, have a stack frame, or
-//! want more shared memory than the architecture has.
+//! people own. This needs no GPU, only NVRTC. No kernel may spill registers, have a stack frame, or
+//! need more shared memory than the architecture has.
 
 use fitgpt_cuda::{Compiler, LoweringOptions, ModuleUse, Tiles, modules};
 use model::{
@@ -17,7 +17,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 const ARCHITECTURES: [u32; 5] = [80, 86, 89, 90, 120];
-/// Those that every compiler must know, or nothing was checked.
+/// Architectures that every compiler must know, or nothing was checked.
 const KNOWN_TO_ALL: [u32; 4] = [80, 86, 89, 90];
 
 /// Bytes of shared memory that a block may have, static and dynamic.
@@ -38,7 +38,7 @@ struct Run {
     gelu: GeluKind,
 }
 
-/// A first layer, which no branch joins, and one behind it.
+/// A first layer, which adds no branch, and a second one.
 const LAYERS: u64 = 2;
 
 const fn dims(n_head: u64, n_embd: u64, vocab_size: u64, bias: bool) -> Dims {
@@ -126,7 +126,7 @@ fn plan_of(run: &Run, level: Level) -> Plan {
     Plan::new(draft.schedule).unwrap()
 }
 
-/// What the compiler says of one kernel.
+/// What the compiler reports about one kernel.
 #[derive(Debug)]
 struct Usage {
     kernel: String,
@@ -216,7 +216,7 @@ fn modules_for(sm: u32) -> Vec<ModuleUse> {
     all
 }
 
-/// The files of kernels whose gradient makes the forward's output again, at a level.
+/// The files of kernels that use the re-emitting form at a level.
 fn made_again(run: &Run, level: Level) -> Vec<&'static str> {
     let again = |used: &ModuleUse| used.module.constants().contains("AGAIN=1");
     let mut files: Vec<&str> =
@@ -233,7 +233,7 @@ fn the_plans_have_the_re_emitting_forms() {
             let files = made_again(run, level);
             let want: &[&str] = match level {
                 Level::R0 => &[],
-                // From R4 on both norms are done again for the matmuls behind them.
+                // From R4 on, both norms are computed again for the matmuls after them.
                 Level::R1 | Level::R4 | Level::R5 | Level::R6 => &["gelu.cu"],
                 Level::R2 | Level::R3 | Level::R3q => &["gelu.cu", "layernorm.cu"],
             };
@@ -242,7 +242,7 @@ fn the_plans_have_the_re_emitting_forms() {
     }
 }
 
-/// A form that no model of the runs above has.
+/// A form that none of the models above has.
 #[test]
 fn embeddings_without_positions_compile() {
     let compiler = match Compiler::load(None) {

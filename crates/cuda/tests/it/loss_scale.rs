@@ -1,5 +1,5 @@
-//! fp16's loss scale on the device, by PyTorch's rule: inf skips the update, halves the scale and
-//! leaves Adam's count; 2000 clean updates double it.
+//! fp16's loss scale on the device follows PyTorch's rule: inf skips the update, halves the scale
+//! and leaves Adam's count unchanged; 2000 clean updates double the scale.
 
 use crate::fixture::gpu;
 use crate::small_run::{SmallRun, iterate, small_run};
@@ -34,7 +34,7 @@ fn an_overflow_skips_halves_and_leaves_adams_count() {
     assert!(skipped.found_inf && skipped.skipped, "{skipped:?}");
     assert_eq!((skipped.loss_scale, skipped.growth, skipped.adam_t), (huge / 2.0, 0, 1));
     assert_eq!(weights(&mut engine), before, "a skipped update changes nothing");
-    // Gradients were zeroed: the next step is as if the skipped one had not been.
+    // Gradients were zeroed, so the next step is the same as without the skipped one.
     engine.set_state(&StepState { loss_scale: 65536.0, ..skipped }).unwrap();
     let next = iterate(&mut engine, 2);
     assert!(!next.skipped && next.grad_norm.is_finite(), "{next:?}");

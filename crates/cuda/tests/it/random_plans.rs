@@ -1,5 +1,5 @@
-//! 200 random runs with random budgets, planned, loaded and executed: trained, evaluated and
-//! sampled from. None may fail, and none may hold more than its budget by the driver's count.
+//! 200 random runs with random budgets are planned, loaded and executed: trained, evaluated and
+//! sampled from. None may fail, and none may hold more than its budget as the driver counts it.
 
 use crate::fixture::gpu;
 use fitgpt_cuda::{CudaBackend, CudaOptions, Gpu, LoadError};
@@ -53,14 +53,15 @@ fn random_run(draws: &mut Stream) -> (RunSpec, Dims) {
     (run, dims)
 }
 
-/// Plans inside the budget and loads; plans again where code takes more than was counted with.
+/// Plans within the budget and loads. Plans again if code takes more memory than planned.
 fn load(
     gpu: &Gpu,
     run: &RunSpec,
     dims: Dims,
     mut machine: Machine,
 ) -> Result<Option<(Planned, CudaBackend)>, String> {
-    // The library loads code for each new shape and keeps it: what is beside the arena grows.
+    // The library loads code for each new shape and keeps it, so memory use outside the arena
+    // grows.
     for _ in 0..12 {
         let planned = match plan_for(run, dims, &machine) {
             Ok(planned) => planned,
@@ -71,9 +72,9 @@ fn load(
         let proved = verify(planned.plan.clone(), GpuScratch).unwrap();
         match CudaBackend::new(gpu, proved, &options) {
             Ok(backend) => return Ok(Some((planned, backend))),
-            Err(LoadError::OverBudget { beside, .. }) => {
+            Err(LoadError::OverBudget { outside_arena, .. }) => {
                 let more = machine.hardware.context.get() + (1 << 20);
-                machine.hardware.context = Bytes::new(beside.max(more)).unwrap();
+                machine.hardware.context = Bytes::new(outside_arena.max(more)).unwrap();
             }
             Err(error) => return Err(error.to_string()),
         }
@@ -89,7 +90,7 @@ fn rows(count: u64, positions: u64, vocabulary: u64) -> Rows {
     rows
 }
 
-/// Runs everything once; gives what is left of the budget.
+/// Runs everything once. Returns how much of the budget is left.
 fn execute(
     (gpu, budget): (&Gpu, u64),
     (planned, backend): (Planned, CudaBackend),
@@ -113,7 +114,7 @@ fn execute(
     let state = engine.state().map_err(said)?;
     let losses = engine.row_losses(sequences).map_err(said)?;
     let mean = losses.iter().sum::<f32>() / (sequences * run.block_size) as f32;
-    // New weights know nothing: the loss is that of a guess.
+    // New weights know nothing, so the loss is that of a guess.
     let guess = (dims.vocab_size as f32).ln();
     if !(state.grad_norm.is_finite() && (mean - guess).abs() < 0.3) {
         return Err(format!("loss {mean}, {guess} expected; norm {}", state.grad_norm));

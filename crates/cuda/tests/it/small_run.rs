@@ -1,5 +1,5 @@
-//! A small model on the GPU: made from a few settings, with weights drawn as a run draws them,
-//! and what it computed read back bit for bit.
+//! A small model on the GPU, made from a few settings. Weights are drawn as in a real run, and
+//! results are read back bit for bit.
 
 use crate::fixture::load;
 use fitgpt_cuda::{CudaOptions, Gpu};

@@ -144,7 +144,9 @@ impl Device {
             let planned = plan(machine)?;
             match self.load(planned.plan.clone(), run, machine, choices.to_vec()) {
                 Ok(backend) => return Ok((planned, backend)),
-                Err(LoadError::OverBudget { beside, .. }) => say(&count_with(machine, beside)),
+                Err(LoadError::OverBudget { outside_arena, .. }) => {
+                    say(&count_with(machine, outside_arena))
+                }
                 Err(LoadError::Backend(BackendError::OutOfMemory { .. }))
                     if run.vram == Memory::Auto && self.has_less_than(machine) =>
                 {
@@ -222,11 +224,11 @@ impl Device {
 
 /// What driver and code turned out to hold becomes what the next plan counts with; gives the line
 /// to say.
-fn count_with(machine: &mut Machine, beside: u64) -> String {
-    let beside = Bytes::new(beside).unwrap_or(machine.hardware.context);
-    let more = STEP.and_then(|step| machine.hardware.context.plus(step)).unwrap_or(beside);
-    machine.hardware.context = beside.max(more);
-    format!("driver and code hold {beside}: planned again with that")
+fn count_with(machine: &mut Machine, outside_arena: u64) -> String {
+    let outside_arena = Bytes::new(outside_arena).unwrap_or(machine.hardware.context);
+    let more = STEP.and_then(|step| machine.hardware.context.plus(step)).unwrap_or(outside_arena);
+    machine.hardware.context = outside_arena.max(more);
+    format!("driver and code hold {outside_arena}: planned again with that")
 }
 
 /// All GPUs that this process sees.

@@ -111,9 +111,9 @@ impl TestGpu {
             let options = CudaOptions { budget, ..CudaOptions::new(&self.gpu) };
             match CudaBackend::new(&self.gpu, proved(&planned)?, &options) {
                 Ok(backend) => return Ok(Some((planned, backend))),
-                Err(LoadError::OverBudget { beside, .. }) => {
+                Err(LoadError::OverBudget { outside_arena, .. }) => {
                     let more = machine.hardware.context.get() + (1 << 20);
-                    let context = Bytes::new(beside.max(more));
+                    let context = Bytes::new(outside_arena.max(more));
                     machine.hardware.context = context.ok_or("no number of bytes")?;
                 }
                 Err(error) => return Err(error.to_string()),
