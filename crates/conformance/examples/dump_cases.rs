@@ -1,5 +1,5 @@
-//! Writes every case's question for the reference: `<case>.json` says what is asked, `<case>.bin`
-//! holds the inputs, little-endian, one after the other. Called by `cargo xtask golden`.
+//! Writes what the reference needs to compute every case: `<case>.json` describes it, `<case>.bin`
+//! holds the inputs, little-endian, one after the other. `cargo xtask golden` calls it.
 
 use fitgpt_conformance::case::{Attribute, Case};
 use fitgpt_conformance::values::SEED;
@@ -15,7 +15,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Err("usage: dump_cases <folder>".into());
     };
     let folder = Path::new(&folder);
-    // Scratch is the backend's own matter; the reference never sees it.
+    // The reference never sees the backend's scratch.
     let scratch: Rc<dyn Scratch> = Rc::new(NoScratch);
     let mut all = cases::cases(&scratch)?;
     all.extend(models::cases(&scratch)?);
@@ -56,7 +56,7 @@ fn list(items: impl Iterator<Item = String>) -> String {
     format!("[\n  {}\n]", items.collect::<Vec<_>>().join(",\n  "))
 }
 
-/// All numbers are finite and all words plain, so Rust's own notation is JSON's.
+/// All numbers are finite and all words plain, so Rust's notation is valid JSON.
 fn json(value: &Attribute) -> String {
     match value {
         Attribute::Int(value) => value.to_string(),

@@ -1,4 +1,4 @@
-//! A case: what is run, on which inputs, what is looked at afterwards, and how exact it must be.
+//! A case: what runs, on which inputs, which results are read, and how exact they must be.
 
 use crate::values::Values;
 use plan::fnv::Fnv;
@@ -10,23 +10,23 @@ use std::fmt;
 /// script.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
-    /// Unique; also the name of its golden's file.
+    /// Unique; also the file name of its golden.
     pub name: String,
-    /// The function of `reference.py` that answers it.
+    /// The function of `reference.py` that computes it.
     pub kind: &'static str,
-    /// Numbers that the reference needs beside the inputs.
+    /// Numbers that the reference needs in addition to the inputs.
     pub attributes: Vec<(String, Attribute)>,
-    /// Everything that has values; what backends derive themselves (dropout masks) included.
+    /// Everything that has values, including what backends compute themselves (dropout masks).
     pub inputs: Vec<Input>,
     /// What the backend loads.
     pub schedule: Schedule,
     /// What the host does, in order.
     pub script: Vec<Action>,
-    /// Which results are derivatives of which, for cases that have a backward.
+    /// Which results are gradients of which inputs, for cases that have a backward.
     pub derivative: Option<Derivative>,
 }
 
-/// A number, or several, for the reference.
+/// One or several numbers, or a word, for the reference.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Attribute {
     /// A count or a flag (0 or 1).
@@ -52,7 +52,7 @@ pub struct Input {
     pub values: Values,
 }
 
-/// One thing the host does.
+/// One action of the host.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     /// Writes an input of the case into a tensor.
@@ -71,10 +71,10 @@ pub enum Action {
     Run {
         /// The segment.
         segment: SegmentId,
-        /// With these inputs.
+        /// The inputs of the run.
         inputs: StepInputs,
     },
-    /// Reads a tensor and keeps what it holds.
+    /// Reads a tensor and keeps its content.
     Read(Reading),
 }
 
@@ -85,13 +85,13 @@ pub struct Reading {
     pub label: String,
     /// The tensor.
     pub tensor: TensorId,
-    /// What of it.
+    /// Which part of it.
     pub form: Form,
     /// How exact it must be.
     pub tolerance: Tolerance,
 }
 
-/// What of a tensor is compared.
+/// Which part of a tensor is compared.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Form {
     /// All elements.
@@ -100,10 +100,10 @@ pub enum Form {
     Part {
         /// First element.
         from: usize,
-        /// First element behind it.
+        /// First element after the part.
         to: usize,
     },
-    /// The sum of all elements times a factor: a loss from the losses of its rows.
+    /// The sum of all elements times a factor: for example, a loss from the losses of its rows.
     Total {
         /// The factor.
         factor: f32,
@@ -119,7 +119,7 @@ pub struct Tolerance {
     pub absolute: f64,
     /// For all others.
     pub relative: f64,
-    /// Why not less.
+    /// Why it cannot be smaller.
     pub reason: &'static str,
 }
 
@@ -129,7 +129,7 @@ impl fmt::Display for Tolerance {
     }
 }
 
-/// A scalar of the case's results, and the gradients of it that the case yields.
+/// A scalar loss of the case's results, and its gradients that the case computes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Derivative {
     /// The scalar is the sum of these.
@@ -141,7 +141,8 @@ pub struct Derivative {
 /// A part of a scalar loss.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LossTerm {
-    /// `Σ output · cotangent`: the cotangent is what was fed in as the output's gradient.
+    /// `Σ output · cotangent`, where the cotangent is the input that served as the output's
+    /// gradient.
     Dot {
         /// Label of the output.
         output: String,
@@ -164,12 +165,12 @@ pub struct GradientPair {
     pub input: String,
     /// Label of the gradient.
     pub gradient: String,
-    /// Whether the gradient was added to an input of its own name.
+    /// Whether the gradient was added to an input with its own name.
     pub accumulated: bool,
 }
 
 impl Case {
-    /// Changes every step, as recompute does.
+    /// Changes every step, as the recompute rewrite does.
     pub(crate) fn rewrite(&mut self, mut change: impl FnMut(&mut Op)) {
         let steps = self.schedule.segments.iter_mut().flat_map(|segment| &mut segment.steps);
         steps.for_each(|step| change(&mut step.op));
@@ -198,14 +199,14 @@ impl Case {
         self.inputs.iter().find(|input| input.name == name)
     }
 
-    /// A number that changes whenever the reference would be asked something else.
+    /// A number that changes whenever the reference would have to compute something else.
     pub fn fingerprint(&self) -> u64 {
         let mut hash = Fnv::seeded(0);
         hash.add(format!("{} {:?}", self.kind, self.attributes).as_bytes());
         for input in &self.inputs {
             let dtype = input.values.dtype();
             hash.add(format!("{} {dtype} {:?}", input.name, input.shape).as_bytes());
-            hash.add(&input.values.to_bytes());
+            hash.add(input.values.to_bytes());
         }
         for reading in self.readings() {
             let shape = self.reading_shape(reading);
@@ -219,7 +220,7 @@ impl Case {
 pub const STATE_FIELDS: usize = 7;
 
 /// A step state as comparable numbers: Adam's t, loss scale, growth, found_inf, norm, multiplier,
-/// skipped. A skipped update multiplies nothing, so its multiplier counts as 0.
+/// skipped. A skipped update uses no multiplier, so its multiplier counts as 0.
 pub fn state_fields(state: &StepState) -> [f32; STATE_FIELDS] {
     let flag = |set: bool| if set { 1.0 } else { 0.0 };
     [

@@ -1,5 +1,5 @@
-//! Writes cases down with little noise: a tensor, its values and its place in the script in one
-//! call. All tensors that the host touches are run-wide, so that they can be both written and read.
+//! Builds cases concisely: one call adds a tensor, its values and its action in the script. All
+//! tensors that the host touches are run-wide, so that they can be both written and read.
 
 use crate::case::{
     Action, Attribute, Case, Derivative, Form, GradientPair, Input, LossTerm, Reading, Tolerance,
@@ -12,16 +12,16 @@ use plan::{
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// How an input's values are drawn.
+/// The distribution of an input's values.
 #[derive(Clone, Copy, Debug)]
 pub struct Normal {
     /// Mean.
     pub mean: f32,
-    /// Deviation.
+    /// Standard deviation.
     pub deviation: f32,
 }
 
-/// Mean 0, deviation 1.
+/// Mean 0, standard deviation 1.
 pub const STANDARD: Normal = Normal { mean: 0.0, deviation: 1.0 };
 
 /// Normal values of mean 0.
@@ -29,16 +29,16 @@ pub const fn spread(deviation: f32) -> Normal {
     Normal { mean: 0.0, deviation }
 }
 
-/// What gains and other factors look like.
+/// The distribution of gains and other factors.
 pub const NEAR_ONE: Normal = Normal { mean: 1.0, deviation: 0.2 };
 
-/// A case being written.
+/// A case being built.
 pub struct CaseBuilder {
     name: String,
     kind: &'static str,
     attributes: Vec<(String, Attribute)>,
     inputs: Vec<Input>,
-    /// The schedule being written.
+    /// The schedule being built.
     pub schedule: ScheduleBuilder,
     script: Vec<Action>,
     loss: Vec<LossTerm>,
@@ -47,13 +47,13 @@ pub struct CaseBuilder {
 }
 
 impl CaseBuilder {
-    /// An empty case of ops without scratch; readings get this tolerance until another is set.
+    /// An empty case of ops without scratch. Readings get this tolerance until another is set.
     pub fn new(name: &str, kind: &'static str, tolerance: Tolerance) -> CaseBuilder {
         let none: Rc<dyn Scratch> = Rc::new(NoScratch);
         CaseBuilder::with_scratch(name, kind, tolerance, &none)
     }
 
-    /// The same, for ops with scratch.
+    /// As [`CaseBuilder::new`], for ops with scratch.
     pub fn with_scratch(
         name: &str,
         kind: &'static str,
@@ -73,22 +73,22 @@ impl CaseBuilder {
         }
     }
 
-    /// Tolerance of the readings that follow.
+    /// Sets the tolerance of the readings that follow.
     pub fn set_tolerance(&mut self, tolerance: Tolerance) {
         self.tolerance = tolerance;
     }
 
-    /// A number for the reference.
+    /// Adds a number for the reference.
     pub fn attribute(&mut self, name: &str, value: Attribute) {
         self.attributes.push((name.to_string(), value));
     }
 
-    /// A run-wide tensor of floats without values.
+    /// Adds a run-wide tensor of floats without values.
     pub fn tensor(&mut self, name: &str, dims: &[u64]) -> Result<TensorId, PlanError> {
         self.schedule.run_tensor(name, Dtype::F32, Shape::new(dims)?, Role::Activation)
     }
 
-    /// The step state, written before anything runs.
+    /// Adds the step state, which is written before anything runs.
     pub fn state(&mut self, state: &StepState) -> Result<TensorId, PlanError> {
         let shape = Shape::new(&[StepState::WORDS as u64])?;
         let tensor = self.schedule.run_tensor("state", Dtype::U32, shape, Role::State)?;
@@ -96,7 +96,7 @@ impl CaseBuilder {
         Ok(tensor)
     }
 
-    /// A tensor with drawn values.
+    /// Adds a tensor with drawn values.
     pub fn input(
         &mut self,
         name: &str,
@@ -114,7 +114,7 @@ impl CaseBuilder {
         Ok((0..elements).map(|_| normal.mean + normal.deviation * stream.normal()).collect())
     }
 
-    /// A tensor with these values.
+    /// Adds a tensor with these values.
     pub fn given(
         &mut self,
         name: &str,
@@ -133,7 +133,7 @@ impl CaseBuilder {
         Ok((0..elements).map(|_| stream.below(limit) as i32).collect())
     }
 
-    /// A tensor with these ids.
+    /// Adds a tensor with these ids.
     pub fn ids(
         &mut self,
         name: &str,
@@ -146,7 +146,7 @@ impl CaseBuilder {
         Ok(tensor)
     }
 
-    /// Values that only the reference sees.
+    /// Adds values that only the reference sees.
     pub fn aside(&mut self, name: &str, dims: &[u64], values: Values) {
         self.inputs.push(Input { name: name.to_string(), shape: dims.to_vec(), values });
     }
@@ -161,12 +161,12 @@ impl CaseBuilder {
         self.write(name, tensor, shape.dims(), values);
     }
 
-    /// Zeros into a tensor at this point of the script.
+    /// Writes zeros into a tensor at this point of the script.
     pub fn clear(&mut self, tensor: TensorId) {
         self.script.push(Action::Clear { tensor });
     }
 
-    /// The segment of a case that has one.
+    /// Starts the segment of a case that has only one.
     pub fn segment(&mut self) -> SegmentBuilder<'_> {
         self.schedule.segment("op", Phase::Train)
     }
@@ -187,23 +187,24 @@ impl CaseBuilder {
         self.script.push(Action::Read(Reading { label, tensor, form, tolerance }));
     }
 
-    /// `Σ output · cotangent` is part of the loss that the case's gradients belong to.
+    /// Adds `Σ output · cotangent` to the loss whose gradients the case computes.
     pub fn loss_dot(&mut self, output: &str, cotangent: &str) {
         let (output, cotangent) = (output.to_string(), cotangent.to_string());
         self.loss.push(LossTerm::Dot { output, cotangent });
     }
 
-    /// `Σ output · factor` is part of it.
+    /// Adds `Σ output · factor` to that loss.
     pub fn loss_sum(&mut self, output: &str, factor: f64) {
         self.loss.push(LossTerm::Sum { output: output.to_string(), factor });
     }
 
-    /// A result is the gradient of an input.
+    /// Declares that a result is the gradient of an input.
     pub fn gradient(&mut self, input: &str, gradient: &str) {
         self.pair(input, gradient, false);
     }
 
-    /// A result is the gradient of an input, added to what the input of the result's name held.
+    /// Declares that a result is the gradient of an input, added to what the input with the
+    /// result's name held.
     pub fn accumulated(&mut self, input: &str, gradient: &str) {
         self.pair(input, gradient, true);
     }
@@ -219,7 +220,7 @@ impl CaseBuilder {
         self.finish_with(schedule)
     }
 
-    /// The finished case over a schedule that was made elsewhere.
+    /// The finished case, with a schedule that was made elsewhere.
     pub fn finish_with(self, schedule: Schedule) -> Case {
         let (loss, pairs) = (self.loss, self.pairs);
         Case {
@@ -234,7 +235,7 @@ impl CaseBuilder {
     }
 }
 
-/// Emits the backward of a segment and gives the gradients of `wanted`, for the host to read.
+/// Emits the backward of a segment and returns the gradients of `wanted`, which the host can read.
 pub fn backward<const N: usize>(
     segment: &mut SegmentBuilder<'_>,
     accumulators: &[(TensorId, TensorId)],
@@ -249,7 +250,7 @@ pub fn backward<const N: usize>(
             op: "conformance",
             missing: "a wanted gradient was not delivered".to_string(),
         })?;
-        // Those that were delivered before are run-wide: readable as they are.
+        // Gradients that existed before are run-wide, so the host can read them already.
         if delivered.iter().all(|(_, given)| given != gradient) {
             segment.mark_output(*gradient);
         }

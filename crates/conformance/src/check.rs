@@ -1,5 +1,5 @@
-//! The checks that a backend's tests call. Each goes through all its cases and reports every
-//! failure, not only the first.
+//! The checks that a backend's tests call. Each runs all its cases and reports every failure, not
+//! only the first.
 
 use crate::case::{Case, Tolerance};
 use crate::compare::{Difference, compare};
@@ -11,7 +11,7 @@ use plan::{PlanError, Scratch};
 use std::fmt;
 use std::rc::Rc;
 
-/// Something that a backend, or the goldens, got wrong.
+/// A failed case of a backend, or a golden that cannot be used.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Failure {
     /// The case.
@@ -25,7 +25,7 @@ pub struct Failure {
 pub enum Problem {
     /// The cases cannot be built.
     Build(PlanError),
-    /// The golden cannot be read, or is of another case.
+    /// The golden cannot be read, or belongs to another case.
     Golden(GoldenError),
     /// The case could not be run.
     Run(RunError),
@@ -35,7 +35,7 @@ pub enum Problem {
         label: String,
         /// How it differs.
         difference: Difference,
-        /// What was allowed.
+        /// The tolerance.
         tolerance: Tolerance,
     },
     /// Derivatives could not be compared.
@@ -67,7 +67,7 @@ pub struct Summary {
     pub cases: usize,
     /// Elements, or derivatives, that were compared.
     pub values: usize,
-    /// Case and label, and the part of the tolerance that it uses.
+    /// Case and label, and the share of the tolerance that it uses.
     pub closest: Option<(String, f64)>,
 }
 
@@ -83,7 +83,7 @@ impl fmt::Display for Summary {
     }
 }
 
-/// A check on its way.
+/// The state of a running check.
 #[derive(Default)]
 pub(crate) struct Report {
     pub(crate) summary: Summary,
@@ -102,7 +102,7 @@ impl Report {
         }
     }
 
-    /// Compares what was read with what was wanted, reading by reading.
+    /// Compares what was read with what was expected, reading by reading.
     fn values<'w>(
         &mut self,
         case: &Case,
@@ -125,7 +125,7 @@ impl Report {
     }
 }
 
-/// Every op case against its golden.
+/// Checks every op case against its golden.
 pub fn check_ops(
     load: LoadBackend<'_>,
     scratch: &Rc<dyn Scratch>,
@@ -133,7 +133,7 @@ pub fn check_ops(
     check_goldens(cases::cases(scratch), load)
 }
 
-/// Every model case against its golden.
+/// Checks every model case against its golden.
 pub fn check_models(
     load: LoadBackend<'_>,
     scratch: &Rc<dyn Scratch>,
@@ -141,7 +141,7 @@ pub fn check_models(
     check_goldens(models::cases(scratch), load)
 }
 
-/// The gradients of every op case against the backend's own forward.
+/// Checks the gradients of every op case against the backend's own forward.
 pub fn check_finite_differences(
     load: LoadBackend<'_>,
     scratch: &Rc<dyn Scratch>,
@@ -165,7 +165,8 @@ pub fn check_finite_differences(
     report.finish()
 }
 
-/// One backend against another, on all op and model cases, with the tolerances of the goldens.
+/// Checks one backend against another, on all op and model cases, with the tolerances of the
+/// goldens.
 pub fn check_agreement(
     load: LoadBackend<'_>,
     other: LoadBackend<'_>,

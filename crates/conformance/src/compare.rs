@@ -1,4 +1,4 @@
-//! Element by element against a golden, with the worst one named.
+//! Compares results with a golden, element by element, and reports the worst one.
 
 use crate::case::Tolerance;
 use std::fmt;
@@ -10,22 +10,22 @@ pub enum Difference {
     Length {
         /// Elements found.
         got: usize,
-        /// Elements wanted.
+        /// Elements expected.
         want: usize,
     },
-    /// Elements are off.
+    /// Some elements are outside the tolerance.
     Elements {
-        /// Where the worst is, counted flat.
+        /// Flat index of the worst element.
         index: usize,
-        /// What was found there.
+        /// Its value.
         got: f32,
-        /// What was wanted there.
+        /// Its expected value.
         want: f32,
-        /// How far off it may be.
+        /// The largest allowed difference.
         allowed: f64,
-        /// How many elements are off.
+        /// How many elements are outside the tolerance.
         off: usize,
-        /// How many elements there are.
+        /// How many elements there are in total.
         count: usize,
     },
 }
@@ -46,7 +46,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// The largest part of the tolerance that an element uses: at most 1.
+/// The largest share of the tolerance that any element uses; at most 1.
 pub fn compare(got: &[f32], want: &[f32], tolerance: &Tolerance) -> Result<f64, Difference> {
     if got.len() != want.len() {
         return Err(Difference::Length { got: got.len(), want: want.len() });
@@ -72,7 +72,7 @@ fn allowed(want: f32, tolerance: &Tolerance) -> f64 {
     tolerance.absolute + tolerance.relative * f64::from(want).abs()
 }
 
-/// Distance over what is allowed. Infinities and nan must be met exactly.
+/// The difference divided by what is allowed. Infinities and NaN must match exactly.
 fn used(got: f32, want: f32, tolerance: &Tolerance) -> f64 {
     if got == want || (got.is_nan() && want.is_nan()) {
         return 0.0;

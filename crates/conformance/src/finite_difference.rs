@@ -1,25 +1,26 @@
-//! Gradients against the backend's own forward: along a random direction, the change of the loss
-//! must be the product of gradient and direction. Needs no golden.
+//! Checks gradients against the backend's own forward: along a random direction, the change of the
+//! loss must be the dot product of gradient and direction. Needs no golden.
 
 use crate::case::{Case, Derivative, GradientPair, LossTerm};
 use crate::run::{LoadBackend, Measured, RunError, Runner};
 use crate::values::{Values, stream};
 use std::fmt;
 
-/// Step, relative to the input's size (root mean square). Rounding of f32 results is divided by
-/// it, so it cannot be small; the cubic error of that is cancelled with a second, double step.
+/// The step, relative to the input's size (root mean square). Rounding errors of f32 results are
+/// divided by it, so it cannot be small. A second step of twice the size cancels the cubic error.
 const STEP: f64 = 1.0 / 32.0;
 
-/// Distance allowed between the two derivatives, in lengths of the gradient. Along signs, a
-/// gradient of n equal parts with one of them wrong is off by 1/√n of its length: 1e-3 sees it up
-/// to a million. What remains is rounding: outputs known to 1e-7, divided by a step of 0.03, and
-/// up to ten times that where the loss is larger than its gradient (the head).
+/// The allowed distance between the two derivatives, in lengths of the gradient. With a direction
+/// of random signs, one wrong element among n equal ones changes the derivative by 1/√n of the
+/// gradient's length: 1e-3 detects that for up to a million elements. The rest is rounding: outputs
+/// known to 1e-7, divided by a step of 0.03, and up to ten times that if the loss is larger than
+/// its gradient (the head).
 const ALLOWED: f64 = 1e-3;
 
-/// The derivative along one direction, computed both ways.
+/// The derivative along one direction, computed in both ways.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Directional {
-    /// The input that was moved.
+    /// The input that was varied.
     pub input: String,
     /// From two pairs of forward passes.
     pub numeric: f64,
@@ -30,7 +31,7 @@ pub struct Directional {
 }
 
 impl Directional {
-    /// The part of the tolerance that is used; infinite when something is not finite.
+    /// The share of the tolerance that is used; infinite if something is not finite.
     pub fn used(&self) -> f64 {
         let distance = (self.numeric - self.analytic).abs();
         if distance == 0.0 {
@@ -82,7 +83,7 @@ impl From<RunError> for DerivativeError {
     }
 }
 
-/// One derivative for each input that has a gradient; none for a case without.
+/// One derivative for each input that has a gradient; none for a case without gradients.
 pub fn directional(
     case: &Case,
     load: LoadBackend<'_>,
@@ -107,13 +108,14 @@ fn along(
     let signs: Vec<f32> =
         x.iter().map(|_| if signs.next_u32() & 1 == 0 { 1.0 } else { -1.0 }).collect();
     let step = (STEP * (norm(x.iter()) / (x.len() as f64).sqrt())) as f32;
-    // Of f(x+h) - f(x-h) and its linear part, the difference is a h³ + O(h⁵): 8 times that of the
-    // single step less that of the double one leaves seven times the O(h⁵).
+    // If the gradient is right, f(x+h) - f(x-h) minus its linear part is a h³ + O(h⁵). Eight times
+    // that of the single step minus that of the double step cancels the cubic part and leaves
+    // O(h⁵).
     let mut excess = |step: f32| -> Result<(f64, f64), DerivativeError> {
         let moved =
             |by: f32| -> Vec<f32> { x.iter().zip(&signs).map(|(x, sign)| x + by * sign).collect() };
         let (ahead, behind) = (moved(step), moved(-step));
-        // The step as f32 has rounded it.
+        // The step as it was rounded to f32.
         let steps = ahead.iter().zip(&behind).map(|(a, b)| f64::from(*a) - f64::from(*b));
         let linear: f64 = gradient.iter().zip(steps).map(|(g, step)| g * step).sum();
         let mut at = |x: Vec<f32>| -> Result<f64, DerivativeError> {
@@ -131,7 +133,7 @@ fn along(
     Ok(Directional { input: pair.input.clone(), numeric, analytic, allowed })
 }
 
-/// The gradient that a run left, without what its accumulator held before.
+/// The gradient that a run computed, without what its accumulator held before.
 fn gradient(
     case: &Case,
     pair: &GradientPair,

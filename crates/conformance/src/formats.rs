@@ -1,5 +1,5 @@
-//! Op cases in 16-bit formats: one backend computes in such a format, the other in f32 on the same
-//! numbers, already rounded to it. What may differ is what the format itself costs.
+//! Op cases in 16-bit formats. One backend computes in such a format, the other in f32 on the same
+//! numbers, already rounded to the format. They may differ only by the format's own rounding.
 
 use crate::case::{Action, Case, Tolerance};
 use crate::cases;
@@ -11,10 +11,10 @@ use plan::ops::Elements;
 use plan::{BackendError, Dtype, PlanError, Role, Scratch, TensorId, half};
 use std::rc::Rc;
 
-/// What stays f32 whatever the format of a model: accumulated gradients of parameters.
+/// What is f32 in every model: accumulated gradients of parameters.
 const ACCUMULATORS: [&str; 5] = ["d_w", "d_bias", "d_gain", "d_wte", "d_wpe"];
 
-/// Results may be off by so many roundings of the largest number of their tensor: one for storing
+/// Results may be off by this many roundings of the largest number of their tensor: one for storing
 /// it, and a few for what was stored in between (probabilities, scores, gradients of logits).
 const ROUNDINGS: f64 = 4.0;
 
@@ -24,7 +24,7 @@ const ROUNDINGS_OF_ATTENTION: f64 = 12.0;
 
 const REASON: &str = "a few roundings of the format, of the largest number of the tensor";
 
-/// Every op case in `dtype` on one backend against f32 on the other.
+/// Checks every op case in `dtype` on one backend against f32 on the other.
 pub fn check_formats(
     load: LoadBackend<'_>,
     reference: LoadBackend<'_>,
@@ -57,7 +57,7 @@ pub fn check_formats(
                     }
                 }
             }
-            // What a backend refuses in words it does not get wrong.
+            // A backend may refuse a format, as long as it says so.
             (Err(RunError::Backend(BackendError::Unsupported { .. })), _) => {
                 report.summary.cases -= 1;
             }
@@ -67,7 +67,7 @@ pub fn check_formats(
     report.finish()
 }
 
-/// Half the distance between neighbours at 1.
+/// Half the distance between 1 and the next number.
 fn rounding(dtype: Dtype) -> f64 {
     match dtype {
         Dtype::Bf16 => f64::powi(2.0, -9),
@@ -83,7 +83,7 @@ fn tolerance(case: &Case, want: &[f32], dtype: Dtype) -> Tolerance {
     Tolerance { absolute: allowed * f64::from(largest) + 1e-7, relative: 0.0, reason: REASON }
 }
 
-/// The case with numbers that the format can hold.
+/// The case with inputs rounded to the format.
 fn with_rounded_inputs(case: &Case, dtype: Dtype) -> Case {
     let mut rounded = case.clone();
     for input in &mut rounded.inputs {
@@ -96,8 +96,8 @@ fn with_rounded_inputs(case: &Case, dtype: Dtype) -> Case {
     rounded
 }
 
-/// The case with every float operand in the format, those excepted that are f32 in every model;
-/// none where there is no such operand or where it shares bytes.
+/// The case with every float operand in the format, except those that are f32 in every model. None
+/// if there is no such operand, or if it shares bytes.
 fn in_format(case: &Case, dtype: Dtype) -> Result<Option<Case>, PlanError> {
     let mut narrow = case.clone();
     let mut changed = false;
@@ -117,7 +117,7 @@ fn in_format(case: &Case, dtype: Dtype) -> Result<Option<Case>, PlanError> {
     Ok((changed && narrow.script.iter().any(is_read)).then_some(narrow))
 }
 
-/// Whether every use of a tensor lets its format be chosen.
+/// Whether every op that uses a tensor permits any float format for it.
 fn is_free(case: &Case, id: TensorId) -> bool {
     let steps = case.schedule.segments.iter().flat_map(|segment| &segment.steps);
     let mut uses = steps.flat_map(|step| step.operands()).filter(|operand| operand.tensor == id);

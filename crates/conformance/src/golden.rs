@@ -1,5 +1,5 @@
-//! The goldens in the tree: a text manifest that says what was computed with what, and one file of
-//! little-endian floats for each case. Every reading is checked for its place and size.
+//! The goldens in the tree: a text manifest that says what was computed and with what, and one file
+//! of little-endian floats for each case. The position and size of every reading are checked.
 
 use crate::case::Case;
 use crate::values::floats;
@@ -19,7 +19,7 @@ pub struct Goldens {
     pub torch: String,
     /// Seed of all inputs.
     pub seed: u64,
-    /// The type that the reference computed in.
+    /// The floating-point type in which the reference computed.
     pub precision: String,
     cases: BTreeMap<String, Golden>,
 }
@@ -27,7 +27,7 @@ pub struct Goldens {
 /// The golden of a case.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Golden {
-    /// [`Case::fingerprint`] of the case that was answered.
+    /// [`Case::fingerprint`] of the case that it was computed for.
     pub fingerprint: u64,
     /// In the order of the readings.
     pub values: Vec<GoldenValue>,
@@ -44,10 +44,10 @@ pub struct GoldenValue {
     pub elements: Vec<f32>,
 }
 
-/// A golden that cannot be read.
+/// Why a golden cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GoldenError {
-    /// A line of the manifest.
+    /// A line of the manifest is wrong.
     Manifest {
         /// Counted from 1.
         line: usize,
@@ -58,16 +58,16 @@ pub enum GoldenError {
     File {
         /// Its path.
         path: PathBuf,
-        /// The system's words.
+        /// The system's error message.
         problem: String,
     },
-    /// A data file does not have the size that the manifest says.
+    /// A data file does not have the size that the manifest gives.
     Size {
         /// The case.
         case: String,
         /// Bytes found.
         found: usize,
-        /// Bytes wanted.
+        /// Bytes expected.
         wanted: usize,
     },
     /// A case has no golden, or one that was made for something else.
@@ -99,13 +99,14 @@ impl fmt::Display for GoldenError {
 impl std::error::Error for GoldenError {}
 
 impl Goldens {
-    /// Those in this crate's folder, or where tests run far from it, in that of `FITGPT_GOLDENS`.
+    /// The goldens in this crate's folder. Where tests run far from it, those in the folder
+    /// `FITGPT_GOLDENS`.
     pub fn in_tree() -> Result<Goldens, GoldenError> {
         let in_tree = || Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/data");
         Goldens::read(&std::env::var_os("FITGPT_GOLDENS").map_or_else(in_tree, Into::into))
     }
 
-    /// Those in a folder.
+    /// The goldens in a folder.
     pub fn read(folder: &Path) -> Result<Goldens, GoldenError> {
         let open = |name: &str| {
             let path = folder.join(name);
@@ -120,7 +121,7 @@ impl Goldens {
         Ok(goldens)
     }
 
-    /// A manifest; the elements are still to come.
+    /// Parses a manifest. The elements are read later.
     pub fn parse(text: &str) -> Result<Goldens, GoldenError> {
         let mut lines = text.lines().enumerate().map(|(index, text)| Line { at: index + 1, text });
         let mut header = |key: &str| -> Result<(Line<'_>, String), GoldenError> {
@@ -133,7 +134,7 @@ impl Goldens {
         header(HEADER)?;
         let torch = header("torch ")?.1;
         let (seed_line, seed) = header("seed ")?;
-        let seed = seed.parse().map_err(|_| seed_line.refuse("the seed is no number".into()))?;
+        let seed = seed.parse().map_err(|_| seed_line.refuse("the seed is not a number".into()))?;
         let precision = header("precision ")?.1;
         let mut cases: BTreeMap<String, Golden> = BTreeMap::new();
         let mut current = None;
@@ -186,7 +187,7 @@ impl Goldens {
 }
 
 impl Golden {
-    /// Takes the elements of all values from a data file.
+    /// Reads the elements of all values from a data file.
     fn fill(&mut self, case: &str, bytes: &[u8]) -> Result<(), GoldenError> {
         let wanted = self.values.iter().map(|value| value.elements.len() * 4).sum();
         if bytes.len() != wanted {
@@ -209,7 +210,8 @@ struct Line<'a> {
     text: &'a str,
 }
 
-/// More elements than all goldens together may have; a manifest asks for memory by this number.
+/// More elements than all goldens together may have. It limits the memory that a manifest can ask
+/// for.
 const MOST_ELEMENTS: u64 = 1 << 20;
 
 impl Line<'_> {
@@ -220,16 +222,16 @@ impl Line<'_> {
     fn case(&self, name: &str, fingerprint: &str) -> Result<Golden, GoldenError> {
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
         if !name.chars().all(plain) {
-            return Err(self.refuse(format!("'{name}' is no name of a case")));
+            return Err(self.refuse(format!("'{name}' is not the name of a case")));
         }
         let fingerprint = u64::from_str_radix(fingerprint, 16)
-            .map_err(|_| self.refuse(format!("'{fingerprint}' is no fingerprint")))?;
+            .map_err(|_| self.refuse(format!("'{fingerprint}' is not a fingerprint")))?;
         Ok(Golden { fingerprint, values: Vec::new() })
     }
 
     fn value(&self, label: &str, shape: &str, count: &str) -> Result<GoldenValue, GoldenError> {
         let dims = shape.split('x').map(str::parse).collect::<Result<Vec<u64>, _>>();
-        let dims = dims.map_err(|_| self.refuse(format!("'{shape}' is no shape")))?;
+        let dims = dims.map_err(|_| self.refuse(format!("'{shape}' is not a shape")))?;
         let elements = dims.iter().try_fold(1u64, |product, &dim| product.checked_mul(dim));
         let elements = elements.filter(|&elements| (1..=MOST_ELEMENTS).contains(&elements));
         if elements.is_none() || elements != count.parse().ok() {
@@ -265,12 +267,12 @@ mod tests {
             (GOOD, "", "line 0: 'fitgpt golden 1' was expected"),
             ("fitgpt golden 1", "fitgpt golden 2", "line 1: 'fitgpt golden 1' was expected"),
             ("torch ", "tensorflow ", "line 2: 'torch ' was expected"),
-            ("seed 7", "seed seven", "line 3: the seed is no number"),
-            ("case a_1 00ff", "case ../a 00ff", "line 5: '../a' is no name"),
-            ("case a_1 00ff", "case a_1 00fg", "line 5: '00fg' is no fingerprint"),
+            ("seed 7", "seed seven", "line 3: the seed is not a number"),
+            ("case a_1 00ff", "case ../a 00ff", "line 5: '../a' is not the name"),
+            ("case a_1 00ff", "case a_1 00fg", "line 5: '00fg' is not a fingerprint"),
             ("case a_1 00ff", "", "line 6: a value before any case"),
             ("value out 2x3 6", "value out 2x3 7", "line 6: 2x3 does not make 7 elements"),
-            ("value out 2x3 6", "value out 2x 2", "line 6: '2x' is no shape"),
+            ("value out 2x3 6", "value out 2x 2", "line 6: '2x' is not a shape"),
             ("value out 2x3 6", "value out 0 0", "line 6: 0 does not make 0 elements"),
             ("value out 2x3 6", &huge, "line 6: 18446744073709551615x"),
             ("value loss 1 1", "value loss 1", "line 7: 'value loss 1' is not understood"),

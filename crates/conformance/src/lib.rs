@@ -1,7 +1,7 @@
 //! What every backend must be able to do, as one table of cases.
 //!
 //! A [`Case`] is a small schedule, the inputs that the host writes, the segments that run, and the
-//! tensors that are read afterwards with the tolerance of each. The table has several uses:
+//! tensors that are read afterwards, each with its tolerance. The table has several uses:
 //!
 //! - [`check_ops`] and [`check_models`] compare a backend with goldens that PyTorch computed in
 //!   double precision (`golden/reference.py`; `cargo xtask golden` makes them again);
@@ -9,8 +9,8 @@
 //! - [`check_agreement`] compares two backends with each other;
 //! - a benchmark loads a case into a [`Runner`] and times its runs.
 //!
-//! Inputs are drawn from `rng` by the name of the case and of the input: nothing depends on the
-//! machine, the order of cases, or how many there are. This crate is used by tests only.
+//! Inputs are drawn from `rng`, keyed by the names of the case and of the input. So they depend
+//! neither on the machine nor on the order or number of cases. Only tests use this crate.
 //!
 //! ```no_run
 //! use fitgpt_conformance::check_ops;

@@ -4,7 +4,7 @@
 use plan::ops::{Dropout, DropoutSite};
 use rng::dropout::{MaskKey, Site, threshold};
 
-/// Where in the stream of masks a segment's run stands.
+/// Which part of the random stream a mask uses.
 #[derive(Clone, Copy, Debug)]
 pub struct MaskPlace {
     /// Seed of the run.

@@ -1,5 +1,5 @@
 //! Whole models through `model::Program`: gradients of every parameter, ten steps of AdamW,
-//! evaluation, prefill and decode. Two layers each; sizes that divide nothing.
+//! evaluation, prefill and decode. Each has two layers and odd sizes.
 
 use crate::case::{Attribute, Case, Form, Tolerance};
 use crate::case_builder::{CaseBuilder, NEAR_ONE, Normal, spread};
@@ -53,7 +53,7 @@ struct Sizes {
     positions: u64,
     slices: &'static [u64],
     head_chunk: u64,
-    /// Of recompute, by layer; none where everything is kept.
+    /// Levels of recompute by layer; empty if everything is kept.
     levels: &'static [Level],
 }
 
@@ -99,12 +99,12 @@ const TABLE: [Sizes; 5] = [
     },
 ];
 
-/// A model of which little is kept.
+/// A model that recomputes.
 const fn again(name: &'static str, levels: &'static [Level]) -> Sizes {
     Sizes { name, dims: dims(2, 3, 9, 11, true), dropout: 0.2, positions: 9, levels, ..BIAS }
 }
 
-/// Every level of recompute, in both layers: what is made again gives the same gradients.
+/// Every level of recompute, in both layers: recomputing gives the same gradients.
 const AGAIN: [Sizes; 7] = [
     again("model_r1", &[Level::R1; 2]),
     again("model_r2", &[Level::R2; 2]),
@@ -115,7 +115,7 @@ const AGAIN: [Sizes; 7] = [
     again("model_r6", &[Level::R6; 2]),
 ];
 
-/// Whose curve is followed: with biases and without.
+/// Models whose loss curve is compared: with biases and without.
 const CURVES: [Sizes; 2] = [
     Sizes { name: "curve_bias", slices: &[3, 2], ..BIAS },
     Sizes { name: "curve_plain", dims: dims(5, 4, 13, 67, false), slices: &[2, 1], ..BIAS },
@@ -140,7 +140,7 @@ pub fn cases(scratch: &Rc<dyn Scratch>) -> Result<Vec<Case>, PlanError> {
     for sizes in &CURVES {
         all.push(curve(sizes, scratch)?);
     }
-    // With dropout in the model, which only training may apply.
+    // The model has dropout, which only training may apply.
     let unused_dropout = Sizes { name: "model_eval", dropout: 0.5, slices: &[2, 1], ..BIAS };
     all.push(eval(&unused_dropout, scratch)?);
     all.push(generate(&Sizes { name: "model_generate", ..unused_dropout }, scratch)?);
@@ -149,7 +149,7 @@ pub fn cases(scratch: &Rc<dyn Scratch>) -> Result<Vec<Case>, PlanError> {
     Ok(all)
 }
 
-/// A model's case being written.
+/// The case of a model being built.
 struct ModelCase {
     case: CaseBuilder,
     program: Program,
@@ -157,7 +157,7 @@ struct ModelCase {
 }
 
 impl ModelCase {
-    /// The program with its weights written and every other run-wide tensor cleared.
+    /// The program, with its weights written and every other run-wide tensor cleared.
     fn new(
         sizes: &Sizes,
         kind: &'static str,
@@ -250,7 +250,7 @@ struct Batch {
     inverse_tokens: f32,
 }
 
-/// Draws an iteration's tokens and their targets; one target of seven is left out.
+/// Draws an iteration's tokens and their targets. One target of seven is missing.
 fn batch(sizes: &Sizes, name: &str) -> Batch {
     let mut stream = stream(sizes.name, name);
     let (mut tokens, mut targets, mut valid) = (Vec::new(), Vec::new(), 0);
@@ -332,7 +332,7 @@ fn write_masks(case: &mut CaseBuilder, sizes: &Sizes, step: &StepInputs) {
     }
 }
 
-/// Ten iterations of two slices and an update; two batches take turns, so that the loss falls.
+/// Ten iterations of two slices and an update. Two batches alternate, so that the loss falls.
 fn curve(sizes: &Sizes, scratch: &Rc<dyn Scratch>) -> Result<Case, PlanError> {
     let spec = train_spec(sizes);
     let mut model = ModelCase::new(sizes, "model_curve", CURVE_TOLERANCE, &spec, scratch)?;
@@ -355,8 +355,8 @@ fn curve(sizes: &Sizes, scratch: &Rc<dyn Scratch>) -> Result<Case, PlanError> {
     for parameter in &model.program.parameters {
         let name = &parameter.param.name;
         if name.ends_with("c_attn.bias") {
-            // A key's bias moves all scores of a query alike: its gradient is zero but for
-            // rounding, and Adam makes steps of full size of that.
+            // A key's bias changes all scores of a query equally, so its gradient is zero except
+            // for rounding, and Adam turns that into steps of full size.
             let width = sizes.dims.n_embd as usize;
             let (query, value) =
                 (Form::Part { from: 0, to: width }, Form::Part { from: 2 * width, to: 3 * width });
@@ -393,9 +393,9 @@ fn eval(sizes: &Sizes, scratch: &Rc<dyn Scratch>) -> Result<Case, PlanError> {
     Ok(model.finish())
 }
 
-/// Known sequences, longer than the context, token after token as `next_logits` says: one prefill,
+/// Known sequences, longer than the context, token by token as `next_logits` says: one prefill,
 /// then decode steps up to the last position, then a prefill of the last `block_size` tokens for
-/// each further token. And once more from a context that does not fill its prefill.
+/// each further token. Then once more from a context shorter than its prefill.
 fn generate(sizes: &Sizes, scratch: &Rc<dyn Scratch>) -> Result<Case, PlanError> {
     let rows = 2;
     let length = sizes.dims.block_size + 3;

@@ -1,12 +1,12 @@
-//! Runs a case's script on a backend. What the script does not write is filled with nan before, so
-//! that a kernel which reads scratch or skips an output cannot pass by luck.
+//! Runs a case's script on a backend. Everything that the script does not write is filled with NaN
+//! first, so that a kernel that reads scratch or skips an output cannot pass by luck.
 
 use crate::case::{Action, Case, Form, Reading, state_fields};
 use crate::values::Values;
 use plan::{Backend, BackendError, Dtype, Plan, PlanError, Scope, StepState, TensorId, half};
 use std::fmt;
 
-/// Proves a plan for a backend and makes the backend.
+/// Proves a plan for a backend and creates the backend.
 pub type LoadBackend<'a> = &'a dyn Fn(Plan) -> Result<Box<dyn Backend>, BackendError>;
 
 /// What was read, by label.
@@ -44,7 +44,7 @@ impl From<BackendError> for RunError {
     }
 }
 
-/// A case loaded into a backend; it can be run any number of times.
+/// A case loaded into a backend. It can be run any number of times.
 pub struct Runner<'a> {
     case: &'a Case,
     backend: Box<dyn Backend>,
@@ -101,7 +101,7 @@ impl<'a> Runner<'a> {
         &mut *self.backend
     }
 
-    /// In the tensor's format.
+    /// The numbers as bytes of the tensor's format.
     fn encoded(&self, tensor: TensorId, numbers: &[f32]) -> Vec<u8> {
         let mut content = Vec::new();
         half::encode(self.case.schedule.tensors.get(tensor).dtype, numbers, &mut content);
@@ -112,7 +112,7 @@ impl<'a> Runner<'a> {
         self.case.schedule.tensors.bytes(tensor).get() as usize
     }
 
-    /// Bytes of all ones are a nan in every float type.
+    /// Bytes of all ones are NaN in every float type.
     fn poison(&mut self) -> Result<(), RunError> {
         let tensors = &self.case.schedule.tensors;
         for id in tensors.ids() {

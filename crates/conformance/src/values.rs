@@ -1,5 +1,5 @@
-//! Host values of tensors, and where the inputs of cases come from: a keyed stream for each input,
-//! so that no input depends on which others exist.
+//! Host values of tensors, and where the inputs of cases come from: each input has its own keyed
+//! stream, so that no input depends on which others exist.
 
 use plan::Dtype;
 use plan::fnv::Fnv;
@@ -43,7 +43,7 @@ impl Values {
         self.len() == 0
     }
 
-    /// Little-endian elements, as a backend takes them.
+    /// Little-endian bytes, as a backend takes them.
     pub fn to_bytes(&self) -> Vec<u8> {
         match self {
             Values::F32(values) => values.iter().flat_map(|v| v.to_le_bytes()).collect(),
@@ -53,12 +53,12 @@ impl Values {
     }
 }
 
-/// Little-endian floats from a backend or a file; a tail of less than four bytes is left out.
+/// Little-endian floats from a backend or a file. A tail of fewer than four bytes is ignored.
 pub fn floats(bytes: &[u8]) -> Vec<f32> {
     bytes.as_chunks::<4>().0.iter().map(|&word| f32::from_le_bytes(word)).collect()
 }
 
-/// The draws of one input of one case.
+/// The random stream of one input of one case.
 pub fn stream(case: &str, input: &str) -> Stream {
     let mut hash = Fnv::seeded(0);
     hash.add(case);
@@ -80,7 +80,7 @@ mod tests {
         assert_ne!(first("a", "b/c"), first("b", "a/c"));
     }
 
-    /// Pinned: other draws would make every golden in the tree stale.
+    /// Pinned, because other draws would make every golden in the tree stale.
     #[test]
     fn the_first_draws_are_pinned() {
         let mut stream = stream("linear_bias", "x");

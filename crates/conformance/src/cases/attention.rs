@@ -1,4 +1,5 @@
-//! Causal attention: head sizes that fill no vector, lengths around tiles of 64 and 128, dropout.
+//! Causal attention: head sizes that do not fill a vector, lengths around tiles of 64 and 128,
+//! dropout.
 
 use crate::case::{Attribute, Case, Tolerance};
 use crate::case_builder::{CaseBuilder, STANDARD, backward};
@@ -92,7 +93,7 @@ fn case(sizes: &Sizes, scratch: &Rc<dyn Scratch>) -> Result<Case, PlanError> {
     case.read("d_qkv", d_qkv);
     case.loss_dot("out", "d_out");
     if sizes.sharpness == 1.0 {
-        case.gradient("qkv", "d_qkv"); // a step that f32 can see is no small one for sharp scores
+        case.gradient("qkv", "d_qkv"); // for sharp scores, a step that f32 can see is not small
     }
     Ok(case.finish())
 }

@@ -1,5 +1,5 @@
-//! Generation: a context goes into the cache, then one token after another attends to it. Each
-//! result must be what attention over the whole sequence gives at that position.
+//! Generation: a context is stored in the cache, then one token after another attends to it. Each
+//! result must equal attention over the whole sequence at that position.
 
 use crate::case::{Attribute, Case, Tolerance};
 use crate::case_builder::{CaseBuilder, Normal, STANDARD};
@@ -24,7 +24,7 @@ struct Sizes {
     block: u64,
     /// Tokens that the prefill segment takes.
     prefill: u64,
-    /// Tokens of them that are real; what is behind them must never be seen.
+    /// How many of those tokens are real. The padding after them must never be used.
     context: u64,
     /// Tokens of the whole sequence.
     positions: u64,
@@ -63,7 +63,7 @@ const TABLE: [Sizes; 3] = [
     },
 ];
 
-/// What the cache holds before: wrong at once if it is looked at.
+/// The old content of the cache. Any use of it gives a wrong result at once.
 const OLD_CACHE: Normal = Normal { mean: 50.0, deviation: 10.0 };
 
 pub fn cases(scratch: &Rc<dyn Scratch>) -> Result<Vec<Case>, PlanError> {

@@ -1,5 +1,5 @@
-//! Embeddings: tokens that repeat, fewer positions than are embedded, none embedded, dropout,
-//! decode's position.
+//! Embeddings: repeated tokens, fewer positions than the table has, no table of positions, dropout,
+//! and the position of a decode step.
 
 use crate::case::{Attribute, Case, Tolerance};
 use crate::case_builder::{CaseBuilder, STANDARD, backward};

@@ -1,5 +1,5 @@
-//! GELU in both forms, over the whole range where it is neither zero nor the identity; and with a
-//! gradient that makes it again where its input stood.
+//! GELU in both forms, over the whole range where it is neither zero nor the identity; and the
+//! re-emitting gradient, which overwrites its input with its output.
 
 use crate::case::{Attribute, Case, Tolerance};
 use crate::case_builder::{CaseBuilder, STANDARD, backward, spread};
@@ -25,7 +25,7 @@ pub fn cases() -> Result<Vec<Case>, PlanError> {
         let values = normal.drawn("x", &[3, 7, 29], spread(2.0))?;
         all.push(case(normal, (kind, word), &[3, 7, 29], values, false)?);
         let edges = CaseBuilder::new(&format!("gelu_{word}_edges"), "gelu", TOLERANCE);
-        // A walk through the range in steps that are no round numbers, then the edges.
+        // Steps through the range that are not round numbers, then the edges.
         let walk = (0..226).map(|i| (i - 113) as f32 * 0.0703);
         let values: Vec<f32> = walk.chain(EDGES).collect();
         all.push(case(edges, (kind, word), &[250], values, false)?);
@@ -57,7 +57,7 @@ fn case(
     if again {
         case.read("again", x);
     }
-    // The edges' size is no measure for a step.
+    // The size of the edge values is not a useful scale for a finite-difference step.
     if dims.len() > 1 {
         case.loss_dot("out", "d_out");
         case.gradient("x", "d_x");

@@ -1,5 +1,5 @@
 //! The head in training and evaluation: odd vocabularies, tokens without a target, several chunks,
-//! rows of losses that belong to other slices, a loss scale, and logits that would overflow exp.
+//! losses of rows that belong to other slices, a loss scale, and logits that would overflow exp.
 
 use crate::case::{Attribute, Case, Tolerance};
 use crate::case_builder::{CaseBuilder, Normal, STANDARD, spread};
@@ -42,13 +42,13 @@ struct Sizes {
     targets: Targets,
 }
 
-/// Which tokens have none.
+/// Which tokens have no target.
 #[derive(Clone, Copy)]
 enum Targets {
     All,
-    /// A fifth has none.
+    /// A fifth of them.
     Some,
-    /// A fifth has none, and the second sequence has none at all.
+    /// A fifth of them, and the whole second sequence.
     NoSecondRow,
 }
 
@@ -120,7 +120,7 @@ pub fn cases(scratch: &Rc<dyn Scratch>) -> Result<Vec<Case>, PlanError> {
     Ok(all)
 }
 
-/// What both heads have.
+/// The tensors that both heads share.
 struct Head {
     case: CaseBuilder,
     x: TensorId,
@@ -197,7 +197,8 @@ fn train(sizes: &Sizes, scratch: &Rc<dyn Scratch>) -> Result<Case, PlanError> {
     case.set_tolerance(gradient_tolerance(sizes, factor));
     case.read("d_x", x); // in place
     case.read("d_w", d_w);
-    // One token alone is certain, and large logits leave no step that f32 can see and is small.
+    // A vocabulary of one token has no gradient, and with large logits no step is both small and
+    // visible in f32.
     if sizes.x.deviation == 1.0 && sizes.vocabulary > 1 {
         case.loss_sum("token_loss", factor); // known better than the sums of rows
         case.gradient("x", "d_x");

@@ -1,5 +1,5 @@
-//! Layer normalisation: alone, behind a residual addition, with dropout on the branch, and with a
-//! gradient that makes the output again where its own gradient stood.
+//! Layer normalisation: alone, after a residual addition, with dropout on the branch, and with the
+//! re-emitting gradient, which overwrites the output's gradient with the output.
 
 use crate::case::{Attribute, Case, Tolerance};
 use crate::case_builder::{CaseBuilder, NEAR_ONE, Normal, STANDARD, backward, spread};
@@ -29,7 +29,7 @@ const FLAT_TOLERANCE: Tolerance = Tolerance {
     reason: "a deviation of 0.02 turns rounding of 1e-7 into 1e-5; without eps, 1 % would be wrong",
 };
 
-/// What joins the stream before the norm.
+/// What is added to the stream before the norm.
 #[derive(Clone, Copy, PartialEq)]
 enum Join {
     Nothing,
@@ -37,7 +37,7 @@ enum Join {
     DroppedBranch,
 }
 
-/// Whether the stream's gradient has a part already when the norm's is added.
+/// Whether the stream already has a gradient when the norm's is added.
 #[derive(Clone, Copy, PartialEq)]
 enum Residual {
     Absent,
@@ -53,7 +53,7 @@ struct Sizes {
     x: Normal,
     tolerance: Tolerance,
     epsilon: f64,
-    /// Whether the gradient makes the output again.
+    /// Whether to use the re-emitting gradient.
     again: bool,
 }
 
@@ -95,12 +95,12 @@ const TABLE: [Sizes; 15] = [
     sizes("layernorm_branch_residual", [3, 3, 12], false, Joined),
     sizes("layernorm_dropout", [2, 6, 21], true, DroppedBranch),
     sizes("layernorm_dropout_blocks", [2, 150, 6], false, DroppedBranch),
-    // An epsilon that nobody has, so that it must come from the op.
+    // An epsilon that no model uses, so that it must come from the op.
     Sizes { epsilon: 0.03, ..sizes("layernorm_epsilon", [1, 6, 10], true, Joined) },
     Sizes { again: true, residual: Absent, ..sizes("layernorm_again", [2, 3, 9], true, Nothing) },
     Sizes { again: true, ..sizes("layernorm_again_branch", [2, 5, 14], false, Joined) },
     Sizes { again: true, ..sizes("layernorm_again_dropout", [2, 4, 13], true, DroppedBranch) },
-    // Several blocks of tokens: what a block leaves, no other may read as a gradient.
+    // Several blocks of tokens: no block may read what another one has overwritten as a gradient.
     Sizes { again: true, ..sizes("layernorm_again_blocks", [2, 165, 4], true, Nothing) },
 ];
 

@@ -1,13 +1,13 @@
-//! The table of op cases, one file for each family of ops. Sizes are small and odd: what breaks
-//! kernels are remainders of tiles, single elements, and sums that cross a block of 256 tokens.
+//! The table of op cases, one file for each family of ops. Sizes are small and odd, because kernels
+//! break at remainders of tiles, single elements, and sums that cross a block of 256 tokens.
 
-mod attention;
-mod decode;
 mod embed;
-mod gelu;
-mod head;
 mod layernorm;
 mod linear;
+mod attention;
+mod gelu;
+mod head;
+mod decode;
 mod update;
 
 use crate::case::Case;

@@ -84,7 +84,7 @@ const CLIPPED: Sizes = Sizes {
 const TABLE: [Sizes; 9] = [
     CLIPPED,
     Sizes { name: "update_below_clip", gradient: 0.01, ..CLIPPED },
-    // So small that eps matters, and where it is added.
+    // So small that eps matters, and also where it is added.
     Sizes { name: "update_tiny", gradient: 3e-8, ..CLIPPED },
     Sizes { name: "update_no_clip", grad_clip: 0.0, ..CLIPPED },
     Sizes { name: "update_no_decay", weight_decay: 0.0, ..CLIPPED },
@@ -96,14 +96,14 @@ const TABLE: [Sizes; 9] = [
         steps: &[Finite, Finite, Infinite, Finite, Nan, Infinite, Finite, Finite],
         ..CLIPPED
     },
-    // As nanoGPT without a scaler: what is not finite goes through.
+    // As in nanoGPT without a scaler: values that are not finite are applied.
     Sizes { name: "update_inf_unscaled", steps: &[Finite, Infinite], ..CLIPPED },
     Sizes { name: "update_nan_unscaled", steps: &[Finite, Nan], ..CLIPPED },
 ];
 
 pub fn cases() -> Result<Vec<Case>, PlanError> {
     let mut all = TABLE.iter().map(case).collect::<Result<Vec<_>, _>>()?;
-    // A norm of about 1e-3, where the 1e-6 that is added to it shows.
+    // A norm of about 1e-3, at which the 1e-6 that is added to it is visible.
     all.push(norm("grad_norm_one", 1, 1e-4)?);
     all.push(norm("grad_norm_block", GRAD_NORM_BLOCK, 0.25)?);
     all.push(norm("grad_norm_blocks", 2 * GRAD_NORM_BLOCK + 18_928, 1.0)?);
@@ -218,7 +218,7 @@ fn update(case: &mut CaseBuilder, sizes: &Sizes) -> Result<Update, PlanError> {
     Ok(Update { weights, gradients, moments: [m, v], state, segment })
 }
 
-/// The norm alone, of arrays that no golden could hold.
+/// The norm alone, of arrays too large for a golden.
 fn norm(name: &str, elements: u64, grad_clip: f64) -> Result<Case, PlanError> {
     let mut case = CaseBuilder::new(name, "grad_norm", STATE_TOLERANCE);
     let loss_scale = 8.0;

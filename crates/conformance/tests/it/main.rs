@@ -1,5 +1,5 @@
-//! The table checks itself: its cases are sound, and a backend that follows the ops' formulas
-//! passes while one that errs does not.
+//! The table checks itself: its cases are sound, a backend that follows the ops' formulas passes,
+//! and one with errors does not.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod naive;

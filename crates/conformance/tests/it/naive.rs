@@ -1,6 +1,6 @@
-//! The slowest possible backend: every op as its formula says, one element after the other, in
-//! f64, over the real plan's arena. It shares no code with any other backend, so it tells whether
-//! cases and goldens mean the same, and it can be made to err on purpose.
+//! The slowest possible backend: every op by its formula, one element after the other, in f64, over
+//! the real plan's arena. It shares no code with any other backend, so it shows whether cases and
+//! goldens agree, and it can be made to compute wrong results on purpose.
 
 use crate::naive_ops;
 use plan::ops::Op;
@@ -10,7 +10,7 @@ use plan::{
 };
 use rng::{Purpose, Stream};
 
-/// Errors made on purpose: each element that an op writes is multiplied by 1 ± this.
+/// Errors on purpose: each element that an op writes is multiplied by 1 ± this.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sabotage {
     /// How much.
@@ -31,7 +31,7 @@ pub fn load(plan: Plan) -> Result<Box<dyn Backend>, BackendError> {
     load_with(plan, Sabotage::default())
 }
 
-/// Loads a plan into a backend that errs.
+/// Loads a plan into a backend with errors.
 pub fn load_with(plan: Plan, sabotage: Sabotage) -> Result<Box<dyn Backend>, BackendError> {
     let plan = verify(plan, NoScratch)?;
     let arena = vec![0xA5; plan.arena_bytes.get() as usize];
@@ -39,7 +39,8 @@ pub fn load_with(plan: Plan, sabotage: Sabotage) -> Result<Box<dyn Backend>, Bac
 }
 
 impl Naive {
-    /// Where a tensor's bytes are. Run- and phase-wide ones have one place in all segments.
+    /// Where a tensor's bytes are. Run-wide and phase-wide tensors have the same offset in all
+    /// segments.
     fn range(&self, tensor: TensorId) -> Option<std::ops::Range<usize>> {
         let tensors = &self.plan.schedule.tensors;
         let (root, offset) = tensors.root(tensor);

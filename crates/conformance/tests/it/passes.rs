@@ -1,4 +1,4 @@
-//! A backend that follows the formulas passes every check; one that errs fails every case.
+//! A backend that follows the formulas passes every check; one with errors fails every case.
 
 use crate::naive::{Sabotage, load, load_with};
 use fitgpt_conformance::{
@@ -52,7 +52,7 @@ fn errors_fail_every_case_that_computes() {
     let failed: BTreeSet<&str> = failures.iter().map(|failure| failure.case.as_str()).collect();
     let all = fitgpt_conformance::cases::cases(&scratch()).unwrap();
     for case in &all {
-        // These write nothing but a state, which is left alone here.
+        // These write only a state, which the errors leave alone.
         let state_only = case.kind == "grad_norm";
         assert_eq!(failed.contains(case.name.as_str()), !state_only, "{}", case.name);
     }
@@ -67,7 +67,7 @@ fn a_wrong_op_is_named_with_its_numbers() {
     for failure in &failures {
         let shown = failure.to_string();
         let Problem::Value { label, .. } = &failure.problem else { panic!("{shown}") };
-        // The gradient writes the function too where it makes it again.
+        // In the re-emitting form, the gradient also writes the function.
         let is_its_own = label == "d_x" || (label == "again" && failure.case.ends_with("_again"));
         assert!(failure.case.starts_with("gelu_") && is_its_own, "{shown}");
         for part in

@@ -1,4 +1,4 @@
-//! What every case must be, whatever runs it.
+//! What holds for every case, whichever backend runs it.
 
 use fitgpt_conformance::{Action, Case, Goldens, cases, models, run};
 use plan::ops::Op;
@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::rc::Rc;
 
-/// A backend that wants a page for every op.
+/// A backend that needs a page of scratch for every op.
 #[derive(Debug)]
 struct MuchScratch;
 
@@ -51,7 +51,7 @@ fn every_op_has_a_case_of_its_own_and_one_in_a_model() {
     assert!(in_no_model.is_empty(), "used by no model, and not in IN_NO_MODEL: {in_no_model:?}");
 }
 
-/// Gradients that make the forward's output again: only recompute emits them.
+/// The re-emitting gradients, which only recompute emits.
 #[test]
 fn the_re_emitting_forms_have_cases_of_their_own_and_in_models() {
     let is_again = |op: &Op| match op {
