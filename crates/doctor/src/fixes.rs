@@ -7,7 +7,7 @@ use model::gpt2::reported_parameters;
 use model::{Dims, Level};
 use plan::hardware::Card;
 use plan::{Bytes, Dtype};
-use search::{Cut, Levers, Machine, SearchError, plan_again};
+use search::{Cut, Machine, SearchError, StateOptions, plan_again};
 use spec::{InitFrom, RunSpec};
 
 /// Memory of a PyTorch process outside its tensors: context, kernels, cuBLAS (0.68 to 0.76 GiB
@@ -91,7 +91,7 @@ fn speed(
         slices: vec![torch.batch; accumulation as usize],
         head_chunk: torch.batch.saturating_mul(torch.positions),
         levels: vec![Level::R0; torch.dims.n_layer as usize],
-        levers: Levers::NONE,
+        state_options: StateOptions::DEFAULT,
     };
     let planned = plan_again(&run, torch.dims, &machine, &cut)?.ok();
     let share = if torch.compiled { COMPILED_SHARE } else { EAGER_SHARE };

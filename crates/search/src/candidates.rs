@@ -1,36 +1,37 @@
-//! Candidates for a byte limit: numbers of slices × head chunks. For each, the levels of the layers
-//! are the cheapest that fit (`levels.rs`), by what probes say (`probe.rs`). The best candidate is
-//! the smallest of those that are as good as the fastest.
+//! Candidates for a byte limit: numbers of slices × head chunks. Each candidate gets the cheapest
+//! levels of recompute that fit (`levels.rs`), estimated from probes (`probe.rs`). Of all
+//! candidates nearly as fast as the fastest, the smallest wins.
 
 use crate::cut::{Cut, near_equal};
-use crate::levels::{Layer, Limits, cheapest};
-use crate::machine::Levers;
+use crate::levels::{Constraints, LayerCost, cheapest};
+use crate::machine::StateOptions;
 use crate::probe::{Probe, Prober};
 use crate::task::Task;
 use model::Level;
 use plan::PlanError;
 use std::rc::Rc;
 
-/// Head chunks that are tried, in tokens. Smaller ones make matmuls too thin. Larger ones win
-/// nothing: of 2048, 4096, 8192 and all at once, 4096 was fastest (`docs/experiments.md`).
+/// Head chunks to try, in tokens. Smaller ones make matmuls too thin, and larger ones gain nothing:
+/// of 2048, 4096, 8192 and all tokens at once, 4096 was fastest (`docs/experiments.md`).
 const CHUNKS: [u64; 3] = [1024, 2048, 4096];
 
-/// Where memory is short, these besides.
+/// Additional chunks to try when memory is short.
 const THIN_CHUNKS: [u64; 2] = [256, 512];
 
-/// Slices of more tokens than this win nothing any more.
+/// Slices of more tokens than this gain nothing.
 const MOST_TOKENS: u64 = 1 << 18;
 
-/// Slices up to so many sequences are tried one by one, larger ones in steps of this ratio.
+/// Slices of up to this many sequences are tried one by one, larger ones in steps of the ratio
+/// `STEP`.
 const FINE: u64 = 16;
 const STEP: f64 = 1.15;
 
-/// Plans this near to the fastest are as good; the smallest of them is taken.
+/// Plans within this factor of the fastest count as equally fast; the smallest of them is chosen.
 const AS_GOOD: f64 = 1.01;
 
-/// A cut with what the small models say of it.
+/// A cut and the estimates for it.
 pub struct Candidate {
-    /// What it is; which levers are pulled is decided elsewhere.
+    /// The cut, with the default options for optimizer state. The caller sets those.
     pub cut: Cut,
     /// Predicted seconds of an iteration.
     seconds: f64,
@@ -41,17 +42,18 @@ pub struct Candidate {
 /// All candidates of a run.
 pub struct Candidates<'a> {
     prober: Prober<'a>,
-    /// Levels that may be used.
+    /// Levels that the run permits.
     levels: &'static [Level],
     /// Layers of the model.
     layers: u64,
-    /// Sequences of an iteration, and tokens of each.
+    /// Sequences of an iteration, and the tokens of each.
     sequences: u64,
     positions: u64,
 }
 
 impl<'a> Candidates<'a> {
-    /// Those of a task. Its levers do not change them: the optimizer runs outside the slices.
+    /// The candidates of a task. They do not depend on its options for optimizer state, because the
+    /// optimizer runs outside the slices.
     pub fn new(task: &Task<'a>) -> Candidates<'a> {
         Candidates {
             prober: Prober::new(task),
@@ -62,7 +64,7 @@ impl<'a> Candidates<'a> {
         }
     }
 
-    /// The best candidate whose training segments need at most `available` bytes. None when none
+    /// The best candidate whose training segments need at most `available` bytes, or none if none
     /// fits.
     pub fn best(&self, available: u64) -> Result<Option<Candidate>, PlanError> {
         let mut found: Vec<Candidate> = Vec::new();
@@ -81,7 +83,7 @@ impl<'a> Candidates<'a> {
                     found.push(one);
                 }
             }
-            // Smaller slices only cost more from here on.
+            // From here on, smaller slices only cost more time.
             if self.least_seconds(&probes, parts, tokens) > fastest * AS_GOOD * AS_GOOD {
                 break;
             }
@@ -102,25 +104,26 @@ impl<'a> Candidates<'a> {
         available: u64,
     ) -> Option<Candidate> {
         let first = &probes[0];
-        let layers: Vec<Layer> = probes.iter().map(|probe| probe.layer).collect();
-        let limits = Limits {
+        let layers: Vec<LayerCost> = probes.iter().map(|probe| probe.layer).collect();
+        let constraints = Constraints {
             layers: self.layers as usize,
             available: available.saturating_sub(first.scratch),
             around: first.around_bytes(chunk),
         };
-        let found = cheapest(&layers, &limits)?;
+        let found = cheapest(&layers, &constraints)?;
         let strongest_first = found.counts.iter().zip(probes).rev();
         let levels = strongest_first.flat_map(|(&count, probe)| vec![probe.level; count]).collect();
         let slices = near_equal(self.sequences, parts);
         Some(Candidate {
-            cut: Cut { slices, head_chunk: chunk, levels, levers: Levers::NONE },
+            cut: Cut { slices, head_chunk: chunk, levels, state_options: StateOptions::DEFAULT },
             seconds: self.slices_of(parts) * (found.seconds + first.rest_seconds(chunk)),
             bytes: found.bytes.saturating_add(first.scratch),
         })
     }
 
-    /// Each level for slices of so many sequences, those that keep most first; none where not even
-    /// the strongest fits. Where the weakest fits, the others are not looked at: they cost more.
+    /// A probe of each level for slices of `rows` sequences, those that keep most first; none if
+    /// not even the strongest level fits. If the weakest level fits, the others are not built,
+    /// because they cost more time.
     fn probes(&self, rows: u64, available: u64) -> Result<Vec<Rc<Probe>>, PlanError> {
         let level = |level: Option<&Level>| level.copied().unwrap_or_default();
         let weakest = self.prober.probe(rows, level(self.levels.first()))?;
@@ -149,12 +152,12 @@ impl<'a> Candidates<'a> {
             slices: near_equal(self.sequences, self.sequences),
             head_chunk: plan::ops::TOKEN_BLOCK,
             levels: vec![level; self.layers as usize],
-            levers: Levers::NONE,
+            state_options: StateOptions::DEFAULT,
         })
     }
 
-    /// The level at which single sequences need least, and how much that is. In deep models it is
-    /// the strongest; in flat ones what is computed again may be more than what is kept.
+    /// The level at which single sequences need the fewest bytes, and that number. In deep models
+    /// it is the strongest level. In shallow ones, recomputing may need more memory than keeping.
     fn least(&self) -> Result<(Level, u64), PlanError> {
         let mut least = (self.levels.first().copied().unwrap_or_default(), u64::MAX);
         for &level in self.levels {
@@ -167,28 +170,28 @@ impl<'a> Candidates<'a> {
         Ok(least)
     }
 
-    /// Bytes with all layers at one level, and the logits of so many tokens.
+    /// Bytes with all layers at one level and the logits of `chunk` tokens.
     fn needs(&self, probe: &Probe, chunk: u64) -> u64 {
         let kept = probe.layer.kept.saturating_mul(self.layers);
         let around = probe.layer.peak.max(probe.around_bytes(chunk));
         kept.saturating_add(around).saturating_add(probe.scratch)
     }
 
-    /// Seconds of an iteration whose layers all have the cheapest level.
+    /// Seconds of an iteration if all layers have the cheapest level.
     fn least_seconds(&self, probes: &[Rc<Probe>], parts: u64, chunk: u64) -> f64 {
         let cheapest = probes.iter().map(|probe| probe.layer.seconds).fold(f64::INFINITY, f64::min);
         let layers = self.layers as f64 * cheapest;
         self.slices_of(parts) * (layers + probes[0].rest_seconds(chunk))
     }
 
-    /// Largest slices that an iteration amounts to: of uneven ones, some are a little smaller.
+    /// An iteration in units of its largest slice. If slices are uneven, some are a little smaller.
     fn slices_of(&self, parts: u64) -> f64 {
         self.sequences as f64 / self.sequences.div_ceil(parts) as f64
     }
 }
 
-/// Numbers of parts, fewest first: each that gives another largest slice of at most `most` rows; of
-/// many, those whose sizes are a step apart.
+/// Numbers of slices to try, fewest first: each that gives another largest slice of at most `most`
+/// rows. Of many, only those whose sizes are a step apart.
 fn part_counts(sequences: u64, most: u64) -> Vec<u64> {
     let mut counts = Vec::new();
     let mut rows = sequences.min(most.max(1));
@@ -202,7 +205,7 @@ fn part_counts(sequences: u64, most: u64) -> Vec<u64> {
     counts
 }
 
-/// The chunks that are tried for slices of so many tokens.
+/// The head chunks to try for slices of `tokens` tokens.
 fn chunks(tokens: u64, available: u64) -> impl Iterator<Item = u64> {
     let thin = if available == u64::MAX { &[][..] } else { &THIN_CHUNKS };
     let thin = thin.iter().copied().filter(move |&chunk| chunk < tokens);

@@ -1,19 +1,19 @@
-//! What the search decides: how an iteration is cut, and what its layers recompute.
+//! What the search decides: how an iteration is divided into slices, and what its layers recompute.
 
-use crate::machine::Levers;
+use crate::machine::StateOptions;
 use model::Level;
 
-/// How an iteration is cut and what is recomputed.
+/// How an iteration is divided and what is recomputed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cut {
     /// Sequences of each slice, larger ones first.
     pub slices: Vec<u64>,
-    /// Tokens whose logits exist at one time.
+    /// Tokens whose logits exist at the same time.
     pub head_chunk: u64,
     /// What each layer keeps.
     pub levels: Vec<Level>,
-    /// What is done with the optimizer's state.
-    pub levers: Levers,
+    /// How the optimizer's state is stored.
+    pub state_options: StateOptions,
 }
 
 /// The near-equal parts of `sequences`, larger ones first.

@@ -4,26 +4,26 @@ use crate::refusal::Refusal;
 use plan::{Bytes, PlanError};
 use std::fmt;
 
-/// A run that was not planned.
+/// Why a run could not be planned.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SearchError {
-    /// A context longer than the model's table of positions.
+    /// The context is longer than the model's table of positions.
     TooManyPositions {
-        /// As many as were asked for.
+        /// Positions that the run asks for.
         asked: u64,
-        /// The most there may be.
+        /// Positions that the model has.
         most: u64,
     },
-    /// An iteration that no host holds.
+    /// The host cannot hold the batch of an iteration.
     TooManySequences {
-        /// As many as were asked for.
+        /// Sequences that the run asks for.
         sequences: u64,
-        /// The most there may be.
+        /// The largest number allowed.
         most: u64,
         /// Bytes of their tokens and targets.
         needed: Bytes,
     },
-    /// A program that cannot be built or placed.
+    /// The program cannot be built or placed.
     Plan(PlanError),
     /// Even the smallest plan is larger than the budget.
     DoesNotFit(Box<Refusal>),

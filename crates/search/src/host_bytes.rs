@@ -1,5 +1,5 @@
-//! The host's buffers outside the arena: one table of sizes. The bill prints it, the budget counts
-//! it, and `train` allocates from it.
+//! The host's buffers outside the arena, in one table of sizes. The bill prints it, the budget
+//! counts it, and `train` allocates from it.
 
 use model::Program;
 use plan::{Bytes, Dtype, Tensors};
@@ -12,8 +12,8 @@ pub struct HostBytes {
     pub train_batch: Bytes,
     /// Tokens and targets of an evaluation batch.
     pub eval_batch: Bytes,
-    /// The largest tensor of a checkpoint, as f32: a checkpoint may hold it so, whatever the run
-    /// computes in.
+    /// The largest tensor of a checkpoint, as f32: a checkpoint may store it in f32 even if the run
+    /// computes in another format.
     pub checkpoint_tensor: Bytes,
 }
 
@@ -44,7 +44,7 @@ impl HostBytes {
         [("batches", saturated(batches)), ("buffer for saving", self.checkpoint_tensor)]
     }
 
-    /// All of it.
+    /// The sum of all buffers.
     pub fn total(&self) -> u64 {
         self.rows().into_iter().map(|(_, bytes)| bytes.get()).fold(0, u64::saturating_add)
     }

@@ -1,59 +1,59 @@
-//! The levels of all layers: since layers are alike, only how many have which level counts. Finds
-//! the cheapest count vector that fits, exactly, by branch and bound. The strongest levels stand in
-//! the first layers, whose backward comes last, when everything else is gone.
+//! The levels of all layers. Since layers are alike, only the number of layers at each level
+//! matters. An exact branch-and-bound search finds the cheapest numbers that fit. The first layers
+//! get the strongest levels: their backward runs last, when all other activations are freed.
 
-/// One layer at one level.
+/// What one layer costs at one level.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Layer {
+pub struct LayerCost {
     /// Bytes that it keeps from forward to backward.
     pub kept: u64,
-    /// Bytes that it needs beyond what it and those below keep, while it runs.
+    /// Bytes that it needs while it runs, beyond what it and the layers below it keep.
     pub peak: u64,
     /// Seconds of its forward and backward.
     pub seconds: f64,
 }
 
-/// What the vector must obey.
+/// The constraints of the search.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Limits {
-    /// Layers in all.
+pub struct Constraints {
+    /// Number of layers.
     pub layers: usize,
-    /// Bytes that there are.
+    /// Bytes available.
     pub available: u64,
-    /// Bytes needed around the head beside what all layers keep.
+    /// Bytes needed around the head in addition to what all layers keep.
     pub around: u64,
 }
 
-/// The best vector.
+/// The best numbers of layers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Counts {
     /// Layers at each level, in the order of the levels given.
     pub counts: Vec<usize>,
     /// Seconds of all layers.
     pub seconds: f64,
-    /// Bytes at the fullest moment.
+    /// Bytes at the fullest step.
     pub bytes: u64,
 }
 
-/// The cheapest counts that fit. `levels` are in order of strength, weakest first.
-pub fn cheapest(levels: &[Layer], limits: &Limits) -> Option<Counts> {
-    let mut search = Search { levels, limits, counts: vec![0; levels.len()], best: None };
-    search.branch(levels.len(), limits.layers, 0, 0.0, 0);
+/// The cheapest numbers of layers that fit. `levels` are in order of strength, weakest first.
+pub fn cheapest(levels: &[LayerCost], constraints: &Constraints) -> Option<Counts> {
+    let mut search = Search { levels, constraints, counts: vec![0; levels.len()], best: None };
+    search.branch(levels.len(), constraints.layers, 0, 0.0, 0);
     search.best
 }
 
 struct Search<'a> {
-    levels: &'a [Layer],
-    limits: &'a Limits,
+    levels: &'a [LayerCost],
+    constraints: &'a Constraints,
     counts: Vec<usize>,
     best: Option<Counts>,
 }
 
 impl Search<'_> {
     /// Decides how many of the `left` layers have the strongest of the first `open` levels. `kept`,
-    /// `seconds` and `peak` are those of the layers decided so far, which stand first.
+    /// `seconds` and `peak` describe the layers decided so far, which come first in the model.
     fn branch(&mut self, open: usize, left: usize, kept: u64, seconds: f64, peak: u64) {
-        if peak > self.limits.available || !self.can_win(open, left, kept, seconds) {
+        if peak > self.constraints.available || !self.can_win(open, left, kept, seconds) {
             return;
         }
         if left == 0 {
@@ -63,8 +63,9 @@ impl Search<'_> {
         let Some(level) = open.checked_sub(1) else {
             return;
         };
-        let Layer { kept: one, peak: own, seconds: cost } = self.levels[level];
-        // Fewer of the strong level first: cheaper vectors are met early and bound the rest.
+        let LayerCost { kept: one, peak: own, seconds: cost } = self.levels[level];
+        // Try few layers at the strong level first: cheaper solutions are found early and prune the
+        // rest.
         for count in 0..=left {
             let all = kept.saturating_add(one.saturating_mul(count as u64));
             let fullest = if count == 0 { peak } else { peak.max(all.saturating_add(own)) };
@@ -74,10 +75,10 @@ impl Search<'_> {
         self.counts[level] = 0;
     }
 
-    /// Whether layers at the open levels could still fit and be cheaper than the best so far.
+    /// Whether the remaining layers, at the open levels, could still fit and beat the best so far.
     fn can_win(&self, open: usize, left: usize, kept: u64, seconds: f64) -> bool {
         let open = &self.levels[..open];
-        let room = self.limits.available.saturating_sub(self.limits.around);
+        let room = self.constraints.available.saturating_sub(self.constraints.around);
         let Some(room) = room.checked_sub(kept) else {
             return false;
         };
@@ -88,16 +89,17 @@ impl Search<'_> {
     }
 
     fn finish(&mut self, kept: u64, seconds: f64, peak: u64) {
-        let bytes = peak.max(kept.saturating_add(self.limits.around));
-        if bytes <= self.limits.available {
+        let bytes = peak.max(kept.saturating_add(self.constraints.around));
+        if bytes <= self.constraints.available {
             self.best = Some(Counts { counts: self.counts.clone(), seconds, bytes });
         }
     }
 }
 
-/// The least that `layers` layers can cost in so much room if levels could be mixed within a layer:
-/// on the lower hull of (bytes, seconds). None when even the strongest do not fit.
-fn lower_bound(levels: &[Layer], layers: usize, room: u64) -> Option<f64> {
+/// A lower bound on the seconds of `layers` layers within `room` bytes, as if one layer could mix
+/// levels: it lies on the lower hull of (bytes, seconds). None if even the strongest levels do not
+/// fit.
+fn lower_bound(levels: &[LayerCost], layers: usize, room: u64) -> Option<f64> {
     if layers == 0 {
         return Some(0.0);
     }
@@ -123,16 +125,16 @@ fn lower_bound(levels: &[Layer], layers: usize, room: u64) -> Option<f64> {
 mod tests {
     use super::*;
 
-    const LEVELS: [Layer; 4] = [
-        Layer { kept: 100, peak: 40, seconds: 1.0 },
-        Layer { kept: 70, peak: 60, seconds: 1.02 },
-        Layer { kept: 31, peak: 90, seconds: 1.1 },
-        Layer { kept: 8, peak: 120, seconds: 1.17 },
+    const LEVELS: [LayerCost; 4] = [
+        LayerCost { kept: 100, peak: 40, seconds: 1.0 },
+        LayerCost { kept: 70, peak: 60, seconds: 1.02 },
+        LayerCost { kept: 31, peak: 90, seconds: 1.1 },
+        LayerCost { kept: 8, peak: 120, seconds: 1.17 },
     ];
 
-    /// Every count vector, one by one.
-    fn by_trial(limits: &Limits) -> Option<(f64, u64)> {
-        let n = limits.layers;
+    /// Tries every combination.
+    fn by_trial(constraints: &Constraints) -> Option<(f64, u64)> {
+        let n = constraints.layers;
         let mut best: Option<(f64, u64)> = None;
         for a in 0..=n {
             for b in 0..=n - a {
@@ -146,9 +148,9 @@ mod tests {
                             peak = peak.max(kept + level.peak);
                         }
                     }
-                    let bytes = peak.max(kept + limits.around);
+                    let bytes = peak.max(kept + constraints.around);
                     let better = best.is_none_or(|(old, _)| seconds < old - 1e-9);
-                    if bytes <= limits.available && better {
+                    if bytes <= constraints.available && better {
                         best = Some((seconds, bytes));
                     }
                 }
@@ -161,12 +163,12 @@ mod tests {
     fn it_is_the_best_of_all_vectors() {
         for layers in [1, 2, 5, 12] {
             for available in (100..1500).step_by(23) {
-                let limits = Limits { layers, available, around: 55 };
-                let found = cheapest(&LEVELS, &limits);
-                let want = by_trial(&limits);
-                assert_eq!(found.is_some(), want.is_some(), "{limits:?}");
+                let constraints = Constraints { layers, available, around: 55 };
+                let found = cheapest(&LEVELS, &constraints);
+                let want = by_trial(&constraints);
+                assert_eq!(found.is_some(), want.is_some(), "{constraints:?}");
                 if let (Some(found), Some((seconds, _))) = (found, want) {
-                    assert!((found.seconds - seconds).abs() < 1e-9, "{limits:?}: {found:?}");
+                    assert!((found.seconds - seconds).abs() < 1e-9, "{constraints:?}: {found:?}");
                     assert!(found.bytes <= available);
                     assert_eq!(found.counts.iter().sum::<usize>(), layers);
                 }
@@ -176,6 +178,6 @@ mod tests {
 
     #[test]
     fn nothing_fits_into_nothing() {
-        assert_eq!(cheapest(&LEVELS, &Limits { layers: 3, available: 10, around: 5 }), None);
+        assert_eq!(cheapest(&LEVELS, &Constraints { layers: 3, available: 10, around: 5 }), None);
     }
 }

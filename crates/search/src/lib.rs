@@ -1,7 +1,9 @@
-//! The search for the plan: a checked run and a machine in, the fastest plan that fits out.
+//! The search for the plan. It takes a checked run and a machine and returns the fastest plan that
+//! fits.
 //!
-//! [`plan_for()`] is the one way from a [`spec::RunSpec`] to a program and its plan; its file says
-//! how the search works. It reads no file and touches no device: the machine is an argument.
+//! [`plan_for()`] is the only way from a [`spec::RunSpec`] to a program and its plan; its file
+//! describes the algorithm. The search reads no files and touches no device: the machine is an
+//! argument.
 #![forbid(unsafe_code)]
 
 // In reading order.
@@ -25,7 +27,7 @@ pub mod suggest;
 pub use cut::Cut;
 pub use error::SearchError;
 pub use host_bytes::HostBytes;
-pub use machine::{Levers, Machine};
+pub use machine::{Machine, StateOptions};
 pub use plan_for::{plan_again, plan_for};
 pub use planned::{Planned, Prediction};
 pub use refusal::Refusal;

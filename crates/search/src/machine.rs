@@ -1,4 +1,4 @@
-//! Where a plan is to run, and which levers its user permits there.
+//! The machine that a plan is for, and the options for optimizer state that its user permits.
 
 use model::Types;
 use plan::hardware::Hardware;
@@ -6,19 +6,19 @@ use plan::{Bytes, Dtype, GpuScratch, Scratch};
 use spec::{Offload, OptimizerState, RequestedDtype, Residual, RunSpec};
 use std::rc::Rc;
 
-/// Where a plan is to run.
+/// The machine that a plan is for.
 #[derive(Clone, Debug)]
 pub struct Machine {
     /// Its rates and memory.
     pub hardware: Hardware,
-    /// What its backend needs for itself.
+    /// The scratch that its backend needs.
     pub scratch: Rc<dyn Scratch>,
-    /// Bytes of the device that may be used, its context included.
+    /// Bytes of device memory that may be used, its context included.
     pub budget: Bytes,
-    /// Bytes of the host that may be used for what the device has no room for; none where device
-    /// and host are one.
+    /// Bytes of host memory that may be used for state that does not fit on the device. None if
+    /// device and host are the same.
     pub host: Option<Bytes>,
-    /// The number format of products.
+    /// The number format of matmuls.
     pub compute: Dtype,
 }
 
@@ -29,17 +29,17 @@ impl Machine {
         Machine { hardware, scratch, budget, host: Some(host), compute: gpu_format(run.dtype) }
     }
 
-    /// The formats of a run's numbers.
-    pub fn types(&self, run: &RunSpec, levers: Levers) -> Types {
+    /// The number formats of a run.
+    pub fn types(&self, run: &RunSpec, state_options: StateOptions) -> Types {
         let residual = match run.residual {
             Residual::Auto => self.compute,
             Residual::Float32 => Dtype::F32,
         };
-        Types { compute: self.compute, residual, moments: levers.moments }
+        Types { compute: self.compute, residual, moments: state_options.moments }
     }
 }
 
-/// bfloat16 unless the run says otherwise, as nanoGPT's default is on such cards.
+/// bfloat16 unless the run chooses another, as nanoGPT's default is on such cards.
 pub fn gpu_format(dtype: RequestedDtype) -> Dtype {
     match dtype {
         RequestedDtype::Auto | RequestedDtype::Bfloat16 => Dtype::Bf16,
@@ -48,22 +48,23 @@ pub fn gpu_format(dtype: RequestedDtype) -> Dtype {
     }
 }
 
-/// What is done with the optimizer's state. It changes more than time, so only the user permits it.
+/// How the optimizer's state is stored. This changes more than time, so only the user can permit
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Levers {
+pub struct StateOptions {
     /// The number format of AdamW's moments.
     pub moments: Dtype,
-    /// Moments and master weights live in host memory.
+    /// Whether moments and master weights are in host memory.
     pub offload: bool,
 }
 
-impl Levers {
-    /// None pulled.
-    pub const NONE: Levers = Levers { moments: Dtype::F32, offload: false };
+impl StateOptions {
+    /// f32 moments on the device, as in nanoGPT.
+    pub const DEFAULT: StateOptions = StateOptions { moments: Dtype::F32, offload: false };
 
-    /// Those that the run permits on the machine, in the order in which they are preferred: exact
-    /// numbers before rounded ones, the device before the host.
-    pub fn permitted(run: &RunSpec, machine: &Machine) -> Vec<Levers> {
+    /// The options that the run permits on this machine, in order of preference: exact numbers
+    /// before rounded ones, the device before the host.
+    pub fn permitted(run: &RunSpec, machine: &Machine) -> Vec<StateOptions> {
         let formats: &[Dtype] = match run.optimizer_state {
             OptimizerState::Float32 => &[Dtype::F32],
             OptimizerState::Bfloat16 => &[Dtype::Bf16],
@@ -75,7 +76,10 @@ impl Levers {
             (Offload::Auto, Some(_)) => &[false, true],
         };
         let at = |&offload: &bool| {
-            formats.iter().map(move |&moments| Levers { moments, offload }).collect::<Vec<_>>()
+            formats
+                .iter()
+                .map(move |&moments| StateOptions { moments, offload })
+                .collect::<Vec<_>>()
         };
         places.iter().flat_map(at).collect()
     }

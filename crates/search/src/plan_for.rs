@@ -1,11 +1,11 @@
-//! The search: a checked run and a byte budget in, the fastest plan that fits out.
+//! The search: takes a checked run and a byte budget, and returns the fastest plan that fits.
 //!
-//! 1. What outlives slices (weights, moments, the device's context) is taken off the budget.
-//! 2. `candidates.rs`: numbers of slices × head chunks, each with the cheapest levels of recompute
-//!    that fit (`levels.rs`), by what a three-layer model tells (`probe.rs`).
-//! 3. The best one is built whole and counted. What is over is taken off, and 2 is repeated.
-//! 4. Each permitted lever on the optimizer's state is tried so; a lever must be worth it.
-//! 5. If nothing fits, `refusal.rs` says what is missing and `suggest.rs` which settings fit.
+//! 1. Subtract from the budget what outlives slices (weights, moments, the device's context).
+//! 2. `candidates.rs`: try numbers of slices × head chunks, each with the cheapest levels of
+//!    recompute that fit (`levels.rs`), estimated from a three-layer model (`probe.rs`).
+//! 3. Build the best candidate in full. If it is too large, subtract the excess and repeat 2.
+//! 4. Do this for each permitted way to store optimizer state; a second one must be worth it.
+//! 5. If nothing fits: `refusal.rs` says what is missing, `suggest.rs` which settings fit.
 //!
 //! A backend takes a plan only with its proof (`plan::verify`), which shares no code with this.
 
@@ -13,7 +13,7 @@ use crate::candidates::Candidates;
 use crate::cut::Cut;
 use crate::error::SearchError;
 use crate::host_bytes::HostBytes;
-use crate::machine::{Levers, Machine};
+use crate::machine::{Machine, StateOptions};
 use crate::planned::Planned;
 use crate::probe::scratch_bytes;
 use crate::refusal::Refusal;
@@ -24,8 +24,8 @@ use plan::{Bytes, Scope};
 use spec::RunSpec;
 use std::rc::Rc;
 
-/// The fastest plan of a training run that fits the machine: training unless only an evaluation is
-/// asked for, evaluation, and generation for a sample.
+/// The fastest plan of a training run that fits the machine. It contains training (unless the run
+/// only evaluates), evaluation, and generation for samples.
 pub fn plan_for(run: &RunSpec, dims: Dims, machine: &Machine) -> Result<Planned, SearchError> {
     match plan_if_it_fits(run, dims, machine)? {
         Some(planned) => Ok(planned),
@@ -33,65 +33,68 @@ pub fn plan_for(run: &RunSpec, dims: Dims, machine: &Machine) -> Result<Planned,
     }
 }
 
-/// The same without the reasons.
+/// As [`plan_for`], without the reasons when nothing fits.
 pub(crate) fn plan_if_it_fits(
     run: &RunSpec,
     dims: Dims,
     machine: &Machine,
 ) -> Result<Option<Planned>, SearchError> {
     check(run, &dims)?;
-    let mut task = Task { run, dims, machine, levers: Levers::NONE };
+    let mut task = Task { run, dims, machine, state_options: StateOptions::DEFAULT };
     if run.eval_only {
         return evaluation(&task);
     }
     let candidates = Candidates::new(&task);
     let mut best: Option<Planned> = None;
-    for levers in Levers::permitted(run, machine) {
-        task.levers = levers;
+    for state_options in StateOptions::permitted(run, machine) {
+        task.state_options = state_options;
         let Some((planned, is_free)) = task.fastest(&candidates)? else {
             continue;
         };
-        let is_worth_it = |best: &Planned| planned.seconds <= best.seconds * WORTH_A_LEVER;
+        let is_worth_it = |best: &Planned| planned.seconds <= best.seconds * WORTH_IT;
         if best.as_ref().is_none_or(is_worth_it) {
             best = Some(planned);
         }
         if is_free {
-            break; // memory costs it nothing: no lever makes it faster
+            break; // memory costs it nothing: no option makes it faster
         }
     }
     Ok(best)
 }
 
-/// How often the estimate may be corrected by the plan that was built.
+/// How many times the built plan may correct the estimate.
 const CORRECTIONS: usize = 6;
 
-/// Estimates are nearer to the truth than this: what is more over the limit need not be placed.
+/// Estimates are more accurate than this factor, so a plan further over the limit need not be
+/// placed.
 const FAR_FROM_FITTING: f64 = 1.05;
 
-/// A lever that changes more than time is pulled where it saves at least this share of it.
-const WORTH_A_LEVER: f64 = 0.99;
+/// Options that change more than time are used only if the run then takes at most this share of the
+/// time.
+const WORTH_IT: f64 = 0.99;
 
 /// Most sequences of an iteration or of an evaluation batch.
 pub const MOST_SEQUENCES: u64 = 1 << 22;
 
-/// What became of a cut that was built.
+/// What happened when a cut was built.
 enum Built {
     Fits(Box<Planned>),
-    /// So many bytes too large.
+    /// It is this many bytes too large.
     Over(u64),
-    /// Its state does not fit the host; no other cut changes that.
+    /// Its state does not fit in host memory; no other cut changes that.
     HostIsFull,
 }
 
 impl Task<'_> {
-    /// The fastest plan that fits with these levers, and whether it would be the same in any amount
-    /// of memory.
+    /// The fastest plan that fits with the task's options for optimizer state, and whether it would
+    /// be the same with unlimited memory.
     fn fastest(&self, candidates: &Candidates<'_>) -> Result<Option<(Planned, bool)>, SearchError> {
         let [outside, _] = self.outside_slices()?;
         let Some(limit) = self.machine.budget.get().checked_sub(outside) else {
             return Ok(None);
         };
-        // Without a limit first: a plan that fits anyway does not depend on how much is free today.
+        // Try without a limit first: a plan that fits anyway does not depend on how much is free
+        // today.
         let mut available = u64::MAX;
         for _ in 0..CORRECTIONS {
             let Some(candidate) = candidates.best(available)? else {
@@ -116,10 +119,10 @@ impl Task<'_> {
         }
     }
 
-    /// Builds a cut with these levers. Training alone first: it is nearly always the fullest, and
-    /// only a part of the work to place.
+    /// Builds a cut with the task's options. Training alone is built first: it nearly always needs
+    /// the most memory, and placing it is only a part of the work.
     fn build_if_it_fits(&self, cut: Cut) -> Result<Built, SearchError> {
-        let cut = Cut { levers: self.levers, ..cut };
+        let cut = Cut { state_options: self.state_options, ..cut };
         let spec = self.training(&cut);
         let training = Planned::new(self.run, &spec, Some(cut.clone()), self.machine)?;
         let [over, over_host] = training.over(self.machine);
@@ -137,13 +140,14 @@ impl Task<'_> {
         })
     }
 
-    /// The whole plan of a cut.
+    /// Builds the whole plan of a cut.
     fn build(&self, cut: Cut) -> Result<Planned, SearchError> {
         Ok(Planned::new(self.run, &self.whole(&cut), Some(cut), self.machine)?)
     }
 
-    /// Bytes of everything but training slices and the kernels' scratch: on the device with its
-    /// context (and the host's buffers, where device and host are one); and of state on the host.
+    /// Bytes of everything but training slices and the kernels' scratch. First on the device,
+    /// including its context (and the host's buffers, if device and host are the same); then of
+    /// state on the host.
     fn outside_slices(&self) -> Result<[u64; 2], SearchError> {
         let spec = self.without_slices();
         let Draft { program, schedule, .. } = Draft::new(&spec, Rc::clone(&self.machine.scratch))?;
@@ -155,17 +159,17 @@ impl Task<'_> {
         Ok([arena.saturating_add(buffers).saturating_add(context), held(Scope::Host)])
     }
 
-    /// The smallest plan there is.
+    /// The smallest possible plan.
     fn smallest(&self) -> Result<Planned, SearchError> {
         if self.run.eval_only {
             return smallest_evaluation(self);
         }
         let cut = Candidates::new(self).smallest()?;
-        self.build(Cut { levers: self.levers, ..cut })
+        self.build(Cut { state_options: self.state_options, ..cut })
     }
 }
 
-/// The plan of a cut that was made before, or why it cannot be had any more.
+/// The plan of a cut that was chosen before, or why it is no longer possible.
 pub fn plan_again(
     run: &RunSpec,
     dims: Dims,
@@ -173,7 +177,7 @@ pub fn plan_again(
     cut: &Cut,
 ) -> Result<Result<Planned, String>, SearchError> {
     check(run, &dims)?;
-    let task = Task { run, dims, machine, levers: cut.levers };
+    let task = Task { run, dims, machine, state_options: cut.state_options };
     let (made_for, now) = (cut.slices.iter().sum::<u64>(), run.sequences_per_iteration());
     if made_for != now || cut.slices.contains(&0) || cut.head_chunk == 0 {
         return Ok(Err(format!("it was made for {made_for} sequences, now there are {now}")));
@@ -185,7 +189,7 @@ pub fn plan_again(
     if cut.levels.len() as u64 != dims.n_layer {
         return Ok(Err(format!("it has {} layers, not {}", cut.levels.len(), dims.n_layer)));
     }
-    if !Levers::permitted(run, machine).contains(&cut.levers) {
+    if !StateOptions::permitted(run, machine).contains(&cut.state_options) {
         return Ok(Err("its optimizer state is kept in another way".to_string()));
     }
     let planned = task.build(cut.clone())?;
@@ -199,11 +203,11 @@ pub fn plan_again(
     }))
 }
 
-/// Whether training alone fits in its smallest form, by the look of a small model: a quick answer
-/// before a model is planned whole.
+/// Whether the smallest form of training fits, estimated from a small model: a quick answer before
+/// a model is planned in full.
 pub(crate) fn may_fit(run: &RunSpec, dims: Dims, machine: &Machine) -> Result<bool, SearchError> {
-    for levers in Levers::permitted(run, machine) {
-        let task = Task { run, dims, machine, levers };
+    for state_options in StateOptions::permitted(run, machine) {
+        let task = Task { run, dims, machine, state_options };
         let [device, host] = task.outside_slices()?;
         let least = device.saturating_add(Candidates::new(&task).least_bytes()?);
         if least <= machine.budget.get() && machine.host.is_none_or(|budget| host <= budget.get()) {
@@ -213,12 +217,12 @@ pub(crate) fn may_fit(run: &RunSpec, dims: Dims, machine: &Machine) -> Result<bo
     Ok(false)
 }
 
-/// What is missing, counted from the smallest plan with any permitted levers.
+/// What is missing, based on the smallest plan with any permitted options.
 fn refuse(run: &RunSpec, dims: Dims, machine: &Machine) -> Result<SearchError, SearchError> {
     let mut least = Refusal { budget: machine.budget, ..Refusal::default() };
     let size = |refusal: &Refusal| refusal.missing.max(refusal.missing_host);
-    for (index, levers) in Levers::permitted(run, machine).into_iter().enumerate() {
-        let smallest = Task { run, dims, machine, levers }.smallest()?;
+    for (index, state_options) in StateOptions::permitted(run, machine).into_iter().enumerate() {
+        let smallest = Task { run, dims, machine, state_options }.smallest()?;
         let refusal = Refusal::of(&smallest, machine);
         if index == 0 || size(&refusal) < size(&least) {
             least = refusal;
@@ -227,14 +231,15 @@ fn refuse(run: &RunSpec, dims: Dims, machine: &Machine) -> Result<SearchError, S
     Ok(SearchError::DoesNotFit(Box::new(least)))
 }
 
-/// What no plan can have: more positions than the model, more sequences than can be listed.
+/// Refuses what no plan can have: more positions than the model, or more sequences than can be
+/// listed.
 fn check(run: &RunSpec, dims: &Dims) -> Result<(), SearchError> {
     // A model may come from a checkpoint with a shorter context than the run asks for.
     let (asked, most) = (run.block_size, dims.block_size);
     if asked > most {
         return Err(SearchError::TooManyPositions { asked, most });
     }
-    // Slices are listed one by one, and the host holds a whole iteration.
+    // Slices are listed one by one, and the host holds the batch of a whole iteration.
     let sequences = run.sequences_per_iteration().max(run.eval_batch_size);
     if sequences > MOST_SEQUENCES {
         let needed = sequences.saturating_mul(run.block_size);

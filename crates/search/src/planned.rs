@@ -1,4 +1,4 @@
-//! A run that was planned: what it takes of each memory, and how long it is predicted to take.
+//! A planned run: how much of each memory it needs, and how long it is predicted to take.
 
 use crate::cut::Cut;
 use crate::host_bytes::HostBytes;
@@ -10,14 +10,14 @@ use plan::{Bytes, Plan, PlanError};
 use spec::RunSpec;
 use std::rc::Rc;
 
-/// A run that was planned.
+/// A planned run.
 #[derive(Clone, Debug)]
 pub struct Planned {
-    /// What is executed.
+    /// The ids of its segments and tensors.
     pub program: Program,
-    /// Where everything stands.
+    /// The steps, and where every tensor is.
     pub plan: Plan,
-    /// How training is cut, where there is training.
+    /// How training is divided, if there is training.
     pub cut: Option<Cut>,
     /// What the host keeps outside the arena.
     pub host: HostBytes,
@@ -25,10 +25,10 @@ pub struct Planned {
     pub seconds: f64,
 }
 
-/// What the cost model says of a run.
+/// What the cost model predicts for a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prediction {
-    /// Trained tokens a second, evaluations not counted; none where nothing is trained.
+    /// Trained tokens per second, without evaluations; none if nothing is trained.
     pub tokens_per_second: Option<f64>,
     /// The whole run, evaluations included.
     pub run_seconds: f64,
@@ -49,8 +49,8 @@ impl Planned {
         Ok(planned)
     }
 
-    /// Bytes of the device: the arena and its context. Where device and host are one, everything
-    /// that the host keeps for the run counts too: one budget bounds all of it.
+    /// Bytes of the device: the arena and the device's context. If device and host are the same,
+    /// one budget limits both, so everything that the host keeps for the run counts too.
     pub fn device_bytes(&self, machine: &Machine) -> u64 {
         let own = self.plan.arena_bytes.get().saturating_add(machine.hardware.context.get());
         match machine.host {
@@ -64,7 +64,7 @@ impl Planned {
         self.plan.host_bytes.get().saturating_add(self.host.total())
     }
 
-    /// Bytes beyond the device's budget, and beyond the host's where it has one of its own.
+    /// Bytes over the device's budget, and over the host's if it has its own.
     pub(crate) fn over(&self, machine: &Machine) -> [u64; 2] {
         let device = self.device_bytes(machine).saturating_sub(machine.budget.get());
         let over_host = |budget: Bytes| self.host_bytes().saturating_sub(budget.get());
@@ -75,7 +75,8 @@ impl Planned {
         self.over(machine) == [0, 0]
     }
 
-    /// One number for all that is executed: the plan, and how iterations and evaluations are cut.
+    /// One hash for everything that is executed: the plan, and how iterations and evaluations are
+    /// divided.
     pub fn hash(&self) -> u64 {
         let cut = format!("{:?} {:?}", self.program.train_slices, self.program.eval_slices);
         plan::fnv::Fnv::of(format!("{:016x} {cut}", plan::report::hash(&self.plan)))
@@ -105,7 +106,7 @@ impl Planned {
         slices.iter().map(of).sum()
     }
 
-    /// What the cost model says of the whole run on the hardware.
+    /// What the cost model predicts for the whole run on the hardware.
     pub fn predict(&self, run: &RunSpec, hardware: &Hardware) -> Prediction {
         let iteration = self.iteration_seconds(hardware);
         let evaluation = 2.0 * run.eval_iters as f64 * self.eval_batch_seconds(hardware);

@@ -1,8 +1,8 @@
-//! What a model of three layers tells of a deep one. Layers are alike: what the inner one keeps,
-//! needs while it runs and costs is true of every layer of its level, so no candidate has to be
-//! built whole. All of it is read off a schedule; there are no formulas of sizes.
+//! Estimates for deep models from a model with three layers. Layers are alike: what the inner layer
+//! keeps, needs while it runs and costs holds for every layer at its level. So candidates need not
+//! be built in full. All estimates are read from a schedule; there are no size formulas.
 
-use crate::levels::Layer;
+use crate::levels::LayerCost;
 use crate::machine::Machine;
 use crate::task::Task;
 use model::{Dims, Draft, Level, ModelSpec, ProgramSpec, TrainSpec};
@@ -19,12 +19,12 @@ use std::rc::Rc;
 const LAYERS: u64 = 3;
 const INNER: u32 = 1;
 
-/// Slices of one size at one level of recompute, as the three-layer model shows them.
+/// Estimates for slices of one size at one level of recompute.
 pub struct Probe {
     /// The level that all three layers were built at.
     pub level: Level,
-    /// Its inner layer.
-    pub layer: Layer,
+    /// The costs of its inner layer.
+    pub layer: LayerCost,
     /// Tokens of a slice.
     pub tokens: u64,
     /// Bytes of the kernels' scratch.
@@ -38,7 +38,7 @@ pub struct Probe {
     /// Seconds of the head, in chunks of `head_chunk` tokens.
     head_seconds: f64,
     head_chunk: u64,
-    /// Seconds in which the gradient of the head's weight passes through memory, once.
+    /// Seconds in which the gradient of the head's weight passes through memory once.
     gradient_seconds: f64,
 }
 
@@ -51,7 +51,7 @@ impl Probe {
         let around = reading.most_alive(None).saturating_sub(kept.iter().sum());
         Probe {
             level,
-            layer: Layer {
+            layer: LayerCost {
                 kept: kept[INNER as usize],
                 peak: in_layer.saturating_sub(below),
                 seconds: reading.seconds(Some(INNER)),
@@ -67,13 +67,14 @@ impl Probe {
         }
     }
 
-    /// Bytes around the head in addition to what the layers keep, with chunks of so many tokens.
+    /// Bytes around the head in addition to what the layers keep, with chunks of `chunk` tokens.
     pub fn around_bytes(&self, chunk: u64) -> u64 {
         self.head_bytes.saturating_add(self.logits_bytes.saturating_mul(chunk))
     }
 
-    /// Seconds of a slice outside its layers. The head was read with small chunks, each of which
-    /// passes the weight's gradient through memory.
+    /// Seconds of a slice outside its layers. The probe was built with small head chunks, each of
+    /// which passes the weight's gradient through memory, so this corrects for the number of
+    /// chunks.
     pub fn rest_seconds(&self, chunk: u64) -> f64 {
         let passes = |chunk: u64| self.tokens.div_ceil(chunk.max(1)) as f64;
         let saved = passes(self.head_chunk) - passes(chunk.min(self.tokens));
@@ -81,13 +82,13 @@ impl Probe {
     }
 }
 
-/// Builds probes, each once.
+/// Builds probes, each only once.
 pub struct Prober<'a> {
     model: ModelSpec,
     train: TrainSpec,
     machine: &'a Machine,
     seen: RefCell<BTreeMap<(u64, Level), Rc<Probe>>>,
-    /// The last model that recomputes nothing, and the sequences of its slice.
+    /// The latest model that recomputes nothing, and the number of sequences in its slice.
     last: RefCell<Option<(u64, Rc<Draft>)>>,
 }
 
@@ -99,7 +100,7 @@ impl<'a> Prober<'a> {
         Prober { model, train, machine: task.machine, seen, last }
     }
 
-    /// Slices of so many sequences at one level.
+    /// The probe for slices of `rows` sequences at one level.
     pub fn probe(&self, rows: u64, level: Level) -> Result<Rc<Probe>, PlanError> {
         if let Some(seen) = self.seen.borrow().get(&(rows, level)) {
             return Ok(Rc::clone(seen));
@@ -114,7 +115,7 @@ impl<'a> Prober<'a> {
         Ok(probe)
     }
 
-    /// The model that recomputes nothing; the levels are rewrites of it.
+    /// The model that recomputes nothing. Other levels are rewrites of it.
     fn keeping_all(&self, rows: u64) -> Result<Rc<Draft>, PlanError> {
         if let Some((_, draft)) = self.last.borrow().as_ref().filter(|(of, _)| *of == rows) {
             return Ok(Rc::clone(draft));
@@ -133,7 +134,7 @@ impl<'a> Prober<'a> {
     }
 }
 
-/// The training segment of a small model, with what is alive at each of its steps.
+/// The training segment of a small model, and the bytes alive at each of its steps.
 struct Reading<'a> {
     schedule: &'a Schedule,
     segment: SegmentId,
@@ -167,7 +168,7 @@ impl<'a> Reading<'a> {
         at_head.map(|(id, _)| id).filter(of_layer).map(|&id| self.size(id)).sum()
     }
 
-    /// Most bytes alive at any step of a layer, or of what is in no layer.
+    /// The most bytes alive at any step of a layer, or of what belongs to no layer.
     fn most_alive(&self, layer: Option<u32>) -> u64 {
         let own = self.steps.iter().zip(&self.alive).filter(|(step, _)| step.layer == layer);
         own.map(|(_, &alive)| alive).max().unwrap_or(0)
@@ -183,7 +184,7 @@ impl<'a> Reading<'a> {
         slab.map_or((0, 1), |id| (self.size(id), tensors.get(id).shape.rows()))
     }
 
-    /// Seconds of a layer, or of what is in no layer, without the head.
+    /// Seconds of a layer, or of what belongs to no layer, without the head.
     fn seconds(&self, layer: Option<u32>) -> f64 {
         let own = |step: &&Step| step.layer == layer && step.pass != Pass::Update;
         let steps = self.steps.iter().filter(own).filter(|step| !is_head(step));
@@ -207,7 +208,7 @@ fn is_head(step: &Step) -> bool {
     matches!(step.op, Op::HeadTrain(_))
 }
 
-/// Bytes of the kernels' scratch, which outlives segments but grows with their slices.
+/// Bytes of the kernels' scratch. It outlives segments but grows with their slices.
 pub fn scratch_bytes(schedule: &Schedule) -> u64 {
     let tensors = &schedule.tensors;
     let is_scratch = |id: &TensorId| {

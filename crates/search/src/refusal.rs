@@ -1,5 +1,5 @@
-//! Why no plan fits: how much is missing, what is largest at the fullest moment, and the nearest
-//! settings that fit.
+//! Why no plan fits: how much is missing, which tensors are largest at the fullest step, and the
+//! nearest settings that fit.
 
 use crate::machine::Machine;
 use crate::planned::Planned;
@@ -7,10 +7,10 @@ use crate::suggest::Suggestion;
 use plan::Bytes;
 use plan::report::Bill;
 
-/// Tensors that a refusal names.
+/// How many tensors a refusal names.
 const NAMED: usize = 5;
 
-/// A run that fits in no way that its settings permit.
+/// Why no plan within the run's settings fits.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Refusal {
     /// Bytes of the device that may be used.
@@ -21,13 +21,13 @@ pub struct Refusal {
     pub arena: Bytes,
     /// Bytes beyond the device's budget.
     pub missing: Bytes,
-    /// Bytes of the host that the plan needs, and those beyond what may be used of it.
+    /// Bytes of host memory that the plan needs.
     pub host: Bytes,
-    /// The latter.
+    /// Bytes over the host memory that may be used.
     pub missing_host: Bytes,
-    /// The largest tensors at its fullest moment; of the host, where that alone is short.
+    /// The largest tensors at the fullest step; those of the host, if only the host is short.
     pub largest: Vec<(String, Bytes)>,
-    /// Settings that fit; filled in where somebody reads them.
+    /// Settings that fit. They are computed only if they will be shown.
     pub suggestions: Vec<Suggestion>,
 }
 

@@ -1,11 +1,11 @@
-//! A run for a text, a machine and a time: which model, which context, how many tokens per update.
-//! The rule has the form of Chinchilla's (Hoffmann et al. 2022: loss by model size and tokens
-//! seen); its weights and the limits below were measured on small models (`docs/experiments.md`).
-//! What the machine manages in the time comes from whoever asks.
+//! Chooses a run for a text, a machine and a time: which model, which context, how many tokens per
+//! update. The rule has the form of Chinchilla's (Hoffmann et al. 2022: loss by model size and
+//! tokens seen); its weights and the limits below were measured on small models
+//! (`docs/experiments.md`). The caller says how fast the machine is.
 
 use spec::Value;
 
-/// What is to be learnt from.
+/// The text to train on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Text {
     /// Tokens to train on.
@@ -16,9 +16,9 @@ pub struct Text {
     pub is_characters: bool,
 }
 
-/// A model of the ladder.
+/// The size of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct ModelSize {
     /// Transformer blocks.
     pub n_layer: u64,
     /// Attention heads.
@@ -27,42 +27,42 @@ pub struct Shape {
     pub n_embd: u64,
 }
 
-const fn shape(n_layer: u64, n_head: u64, n_embd: u64) -> Shape {
-    Shape { n_layer, n_head, n_embd }
+const fn size(n_layer: u64, n_head: u64, n_embd: u64) -> ModelSize {
+    ModelSize { n_layer, n_head, n_embd }
 }
 
-/// From the smallest that writes words to GPT-2 medium, each about twice as large as the one
-/// before.
-pub const LADDER: [Shape; 12] = [
-    shape(2, 2, 64),
-    shape(3, 3, 96),
-    shape(4, 4, 128),
-    shape(5, 5, 160),
-    shape(6, 6, 192),
-    shape(6, 4, 256),
-    shape(6, 5, 320),
-    shape(6, 6, 384),
-    shape(8, 8, 512),
-    shape(10, 10, 640),
-    shape(12, 12, 768),
-    shape(24, 16, 1024),
+/// From the smallest model that writes words to GPT-2 medium. Each is about twice as large as the
+/// one before.
+pub const LADDER: [ModelSize; 12] = [
+    size(2, 2, 64),
+    size(3, 3, 96),
+    size(4, 4, 128),
+    size(5, 5, 160),
+    size(6, 6, 192),
+    size(6, 4, 256),
+    size(6, 5, 320),
+    size(6, 6, 384),
+    size(8, 8, 512),
+    size(10, 10, 640),
+    size(12, 12, 768),
+    size(24, 16, 1024),
 ];
 
-impl Shape {
-    /// Weights of its blocks; embeddings are a table, not a part of the network's depth.
+impl ModelSize {
+    /// Weights of its blocks. Embeddings are a table and do not count.
     pub fn block_parameters(self) -> u64 {
         12 * self.n_layer * self.n_embd * self.n_embd
     }
 }
 
-/// Contexts, and the tokens that a run must see for each to be worth its while: every position
-/// learns from its own tokens only, so that a short run learns sooner in a short context.
+/// Contexts, and how many tokens a run must see before each pays off. Every position learns only
+/// from its own tokens, so a short run learns sooner with a short context.
 const CONTEXTS: [(u64, f64); 5] = [(1024, 5e8), (512, 2e8), (256, 2e7), (128, 1e7), (64, 0.0)];
 
-/// The longest context of characters that a small model makes use of.
+/// The longest context of characters that helps a small model.
 const LONGEST_OF_CHARACTERS: u64 = 256;
 
-/// The longest context that a text allows: its shorter half must hold some of them.
+/// The longest context that a text allows: the smaller of its two parts must contain several.
 fn longest_context(text: &Text) -> u64 {
     let most = text.val_tokens.min(text.train_tokens) / 4;
     let usual = if text.is_characters { LONGEST_OF_CHARACTERS } else { CONTEXTS[0].0 };
@@ -70,39 +70,38 @@ fn longest_context(text: &Text) -> u64 {
     fits.map_or(1 << SHORTEST_LOG, |log| 1 << log)
 }
 
-/// The shortest context, as a power of two: below it there is nothing to learn.
+/// The shortest context, as a power of two. Below it there is nothing to learn.
 const SHORTEST_LOG: u32 = 3;
 
-/// Fewer tokens in the smaller half are no text.
+/// The smaller part of a text must have at least this many tokens.
 pub const FEWEST_TOKENS: u64 = 4 << SHORTEST_LOG;
 
-/// Passes over the text after which more of the same teach nothing but the text itself, with
-/// dropout.
+/// Passes over the text after which, even with dropout, more passes only memorise it.
 const MOST_PASSES: f64 = 30.0;
 
-/// Weights of a model for each token of its text: larger ones learn it by heart at once.
+/// The most weights per token of the text. Larger models memorise the text at once.
 const MOST_WEIGHTS_PER_TOKEN: u64 = 12;
 
-/// Updates of a run: with fewer a small batch is better, with more a larger one.
+/// The most updates of a run. With fewer, a small batch is better; with more, a larger one.
 const MOST_UPDATES: f64 = 12_000.0;
 
 /// Tokens of an update, as powers of two.
 const UPDATE_LOGS: std::ops::RangeInclusive<u32> = 9..=19;
 
-/// A run that was chosen, before its iterations are counted by measurement.
+/// A chosen run, before the number of its iterations is measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SizedRun {
     /// The model.
-    pub shape: Shape,
+    pub size: ModelSize,
     /// Tokens of a context.
     pub block_size: u64,
     /// Sequences of a micro-batch.
     pub batch_size: u64,
     /// Micro-batches of an update.
     pub accumulation: u64,
-    /// Tokens that are seen in the time, or that are worth seeing.
+    /// Tokens that the run sees in the given time, or as many as are useful.
     pub tokens: f64,
-    /// Times that each token of the text is seen.
+    /// How many times the run sees each token of the text.
     pub passes: f64,
 }
 
@@ -112,15 +111,15 @@ impl SizedRun {
         self.block_size.saturating_mul(self.batch_size).saturating_mul(self.accumulation)
     }
 
-    /// Whether there is more time than the text is worth.
+    /// Whether there is more time than the text can use.
     pub fn is_limited_by_text(&self) -> bool {
         self.passes >= MOST_PASSES
     }
 }
 
-/// What the user has decided already.
+/// What the user has already fixed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Given {
+pub struct FixedSettings {
     /// Transformer blocks.
     pub n_layer: Option<u64>,
     /// Attention heads.
@@ -135,54 +134,54 @@ pub struct Given {
     pub accumulation: Option<u64>,
 }
 
-impl Given {
-    fn shape(&self, shape: Shape) -> Shape {
-        Shape {
-            n_layer: self.n_layer.unwrap_or(shape.n_layer),
-            n_head: self.n_head.unwrap_or(shape.n_head),
-            n_embd: self.n_embd.unwrap_or(shape.n_embd),
+impl FixedSettings {
+    fn size(&self, size: ModelSize) -> ModelSize {
+        ModelSize {
+            n_layer: self.n_layer.unwrap_or(size.n_layer),
+            n_head: self.n_head.unwrap_or(size.n_head),
+            n_embd: self.n_embd.unwrap_or(size.n_embd),
         }
     }
 
-    /// A run with what was given instead of what was chosen.
-    fn run(&self, shape: Shape, block_size: u64, tokens_per_update: u64) -> SizedRun {
+    /// A run in which what the user fixed replaces what was chosen.
+    fn run(&self, size: ModelSize, block_size: u64, tokens_per_update: u64) -> SizedRun {
         let block_size = self.block_size.unwrap_or(block_size).max(1);
         let accumulation = self.accumulation.unwrap_or(1).max(1);
         let chosen = (tokens_per_update / block_size / accumulation).max(1);
         let batch_size = self.batch_size.unwrap_or(chosen);
-        SizedRun { shape, block_size, batch_size, accumulation, tokens: 0.0, passes: 0.0 }
+        SizedRun { size, block_size, batch_size, accumulation, tokens: 0.0, passes: 0.0 }
     }
 }
 
-/// The least of all runs: the smallest model, one sequence at a time.
-pub fn smallest(given: &Given) -> SizedRun {
-    given.run(given.shape(LADDER[0]), 1 << SHORTEST_LOG, 1)
+/// The smallest of all runs: the smallest model, one sequence at a time.
+pub fn smallest(fixed: &FixedSettings) -> SizedRun {
+    fixed.run(fixed.size(LADDER[0]), 1 << SHORTEST_LOG, 1)
 }
 
-/// The run with the lowest loss to be expected. `iteration_seconds` says how long an update of a
-/// model takes, with a batch, here; none where it does not fit.
+/// The run with the lowest expected loss. `iteration_seconds` returns how long one update of a run
+/// takes on this machine, or none if it does not fit.
 pub fn choose(
     text: &Text,
-    given: &Given,
+    fixed: &FixedSettings,
     seconds: f64,
     mut iteration_seconds: impl FnMut(&SizedRun) -> Option<f64>,
 ) -> Option<SizedRun> {
     let mut best: Option<(f64, SizedRun)> = None;
     let largest = text.train_tokens.saturating_mul(MOST_WEIGHTS_PER_TOKEN);
-    for shape in LADDER.map(|shape| given.shape(shape)) {
-        let is_valid = shape.n_head > 0 && shape.n_embd.is_multiple_of(shape.n_head);
+    for size in LADDER.map(|size| fixed.size(size)) {
+        let is_valid = size.n_head > 0 && size.n_embd.is_multiple_of(size.n_head);
         if !is_valid {
-            continue; // a larger rung may divide by the heads that were given
+            continue; // a larger rung may divide by the heads that were fixed
         }
-        if best.is_some() && shape.block_parameters() > largest {
+        if best.is_some() && size.block_parameters() > largest {
             break;
         }
         let mut batched =
-            |context: u64| batched((shape, context), text, given, seconds, &mut iteration_seconds);
+            |context: u64| batched((size, context), text, fixed, seconds, &mut iteration_seconds);
         let Some(sized) = with_context(text, &mut batched) else {
             break;
         };
-        let loss = expected_loss(shape, sized.tokens);
+        let loss = expected_loss(size, sized.tokens);
         match &best {
             Some((lowest, _)) if loss >= *lowest => break,
             _ => best = Some((loss, sized)),
@@ -191,7 +190,7 @@ pub fn choose(
     best.map(|(_, sized)| sized)
 }
 
-/// A run with the longest context that its tokens are enough for.
+/// A run with the longest context for which it sees enough tokens.
 fn with_context(text: &Text, batched: &mut dyn FnMut(u64) -> Option<SizedRun>) -> Option<SizedRun> {
     let longest = longest_context(text);
     let contexts = CONTEXTS.iter().filter(|(context, _)| *context <= longest);
@@ -205,18 +204,18 @@ fn with_context(text: &Text, batched: &mut dyn FnMut(u64) -> Option<SizedRun>) -
     found.or_else(|| batched(longest))
 }
 
-/// A model with the smallest batch that leaves no more updates than are useful.
+/// A model with the smallest batch that does not exceed the useful number of updates.
 fn batched(
-    (shape, block_size): (Shape, u64),
+    (size, block_size): (ModelSize, u64),
     text: &Text,
-    given: &Given,
+    fixed: &FixedSettings,
     seconds: f64,
     iteration_seconds: &mut impl FnMut(&SizedRun) -> Option<f64>,
 ) -> Option<SizedRun> {
     let worth = MOST_PASSES * text.train_tokens as f64;
     let mut found = None;
     for log in UPDATE_LOGS {
-        let mut sized = given.run(shape, block_size, 1 << log);
+        let mut sized = fixed.run(size, block_size, 1 << log);
         let Some(each) = iteration_seconds(&sized).filter(|each| *each > 0.0) else {
             break;
         };
@@ -232,16 +231,18 @@ fn batched(
     found
 }
 
-/// Chinchilla's law, without the part that no run changes. Tokens weigh half as much again as
-/// there: the runs of minutes that were measured are far from where its models were.
-fn expected_loss(shape: Shape, tokens: f64) -> f64 {
-    let parameters = shape.block_parameters() as f64;
+/// Chinchilla's law without its constant term. The term for tokens counts one and a half times as
+/// much as there, because the measured runs of minutes are far from the models it was fitted to.
+fn expected_loss(size: ModelSize, tokens: f64) -> f64 {
+    let parameters = size.block_parameters() as f64;
     406.4 / parameters.powf(0.34) + 1.5 * 410.7 / tokens.max(1.0).powf(0.28)
 }
 
-/// The keys of a chosen run with so many iterations, evaluated some times with so many batches.
+/// The keys of a chosen run with `iterations` iterations, evaluated several times with `eval_iters`
+/// batches.
 pub fn keys(sized: &SizedRun, iterations: u64, eval_iters: u64) -> Vec<(&'static str, Value)> {
-    let SizedRun { shape: Shape { n_layer, n_head, n_embd }, block_size, batch_size, .. } = *sized;
+    let SizedRun { size: ModelSize { n_layer, n_head, n_embd }, block_size, batch_size, .. } =
+        *sized;
     let whole = |number: u64| Value::Int(i64::try_from(number).unwrap_or(i64::MAX));
     let rate = (1e-3 * (384.0 / n_embd as f64).powf(1.1)).min(HIGHEST_RATE);
     let rate = (rate * 1e5).round() / 1e5;
@@ -266,23 +267,23 @@ pub fn keys(sized: &SizedRun, iterations: u64, eval_iters: u64) -> Vec<(&'static
     ]
 }
 
-/// The highest learning rate; 1e-3 is nanoGPT's for a width of 384, narrower models bear more.
+/// The highest learning rate. nanoGPT uses 1e-3 for a width of 384; narrower models tolerate more.
 const HIGHEST_RATE: f64 = 4e-3;
 
-/// Only a model that could hold its text needs to be kept from it, and only after some passes.
+/// Dropout is needed only by a model that could memorise its text, and only after several passes.
 fn dropout(sized: &SizedRun) -> f64 {
     let text = sized.tokens / sized.passes.max(1e-9);
-    match (sized.shape.block_parameters() as f64 > text, sized.passes) {
+    match (sized.size.block_parameters() as f64 > text, sized.passes) {
         (true, passes) if passes > 15.0 => 0.2,
         (true, passes) if passes > 8.0 => 0.1,
         _ => 0.0,
     }
 }
 
-/// Evaluations of a run, beside the one at its beginning.
+/// Evaluations of a run, without the one at its start.
 pub const EVALUATIONS: u64 = 10;
 
-/// 1, 2 or 5 times a power of ten, at most the number given.
+/// The largest number that is at most `number` and 1, 2 or 5 times a power of ten.
 fn round_number(number: u64) -> u64 {
     let power = 10u64.pow(number.max(1).ilog10());
     [5, 2, 1].map(|step| step * power).into_iter().find(|&round| round <= number).unwrap_or(1)
@@ -295,10 +296,10 @@ mod tests {
     const SHAKESPEARE: Text =
         Text { train_tokens: 1_003_854, val_tokens: 111_540, is_characters: true };
 
-    /// A machine of so many operations a second that needs so long for the smallest update.
+    /// A machine with this many operations per second, whose smallest update takes `least` seconds.
     fn machine(flops: f64, least: f64) -> impl FnMut(&SizedRun) -> Option<f64> {
         move |sized| {
-            let work = 6.0 * sized.shape.block_parameters() as f64;
+            let work = 6.0 * sized.size.block_parameters() as f64;
             Some(least.max(work * sized.tokens_per_iteration() as f64 / flops))
         }
     }
@@ -306,13 +307,14 @@ mod tests {
     #[test]
     fn more_time_buys_a_larger_model_and_the_text_ends_it() {
         let of = |seconds: f64| {
-            choose(&SHAKESPEARE, &Given::default(), seconds, machine(8e10, 1e-3)).unwrap()
+            choose(&SHAKESPEARE, &FixedSettings::default(), seconds, machine(8e10, 1e-3)).unwrap()
         };
         let (short, long) = (of(60.0), of(3600.0));
-        assert!(short.shape.n_embd < long.shape.n_embd, "{short:?} {long:?}");
+        assert!(short.size.n_embd < long.size.n_embd, "{short:?} {long:?}");
         assert!(short.passes < 30.0);
-        let gpu = choose(&SHAKESPEARE, &Given::default(), 3600.0, machine(2e14, 2e-3)).unwrap();
-        assert!(gpu.is_limited_by_text() && gpu.shape.block_parameters() < 13_000_000, "{gpu:?}");
+        let gpu =
+            choose(&SHAKESPEARE, &FixedSettings::default(), 3600.0, machine(2e14, 2e-3)).unwrap();
+        assert!(gpu.is_limited_by_text() && gpu.size.block_parameters() < 13_000_000, "{gpu:?}");
         assert!(gpu.tokens <= 30.0 * 1_003_854.0);
     }
 
@@ -320,16 +322,19 @@ mod tests {
     fn short_texts_get_short_contexts() {
         for (val_tokens, want) in [(111_540, 64), (1000, 64), (200, 32), (40, 8), (1, 8)] {
             let text = Text { val_tokens, ..SHAKESPEARE };
-            let sized = choose(&text, &Given::default(), 60.0, machine(8e10, 1e-3)).unwrap();
+            let sized =
+                choose(&text, &FixedSettings::default(), 60.0, machine(8e10, 1e-3)).unwrap();
             assert_eq!(sized.block_size, want, "{val_tokens}");
         }
-        let gpu = choose(&SHAKESPEARE, &Given::default(), 3600.0, machine(2e14, 2e-3)).unwrap();
+        let gpu =
+            choose(&SHAKESPEARE, &FixedSettings::default(), 3600.0, machine(2e14, 2e-3)).unwrap();
         assert_eq!(gpu.block_size, 256);
     }
 
     #[test]
     fn keys_are_of_the_table() {
-        let sized = choose(&SHAKESPEARE, &Given::default(), 60.0, machine(8e10, 1e-3)).unwrap();
+        let sized =
+            choose(&SHAKESPEARE, &FixedSettings::default(), 60.0, machine(8e10, 1e-3)).unwrap();
         for (name, value) in keys(&sized, 1234, 50) {
             let key = spec::Key::find(name).unwrap();
             assert_eq!(key.accept(value.clone()), Ok(value), "{name}");
@@ -339,23 +344,31 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_not_chosen() {
-        let small = |sized: &SizedRun| (sized.shape.n_embd <= 128).then_some(1e-3);
-        assert!(choose(&SHAKESPEARE, &Given::default(), 600.0, small).unwrap().shape.n_embd <= 128);
-        assert_eq!(choose(&SHAKESPEARE, &Given::default(), 600.0, |_| None), None);
+        let small = |sized: &SizedRun| (sized.size.n_embd <= 128).then_some(1e-3);
+        assert!(
+            choose(&SHAKESPEARE, &FixedSettings::default(), 600.0, small).unwrap().size.n_embd
+                <= 128
+        );
+        assert_eq!(choose(&SHAKESPEARE, &FixedSettings::default(), 600.0, |_| None), None);
     }
 
     #[test]
     fn what_was_given_is_followed() {
-        let given = Given { n_embd: Some(768), n_head: Some(6), ..Given::default() };
-        let sized = choose(&SHAKESPEARE, &given, 60.0, machine(8e10, 1e-3)).unwrap();
-        assert_eq!((sized.shape.n_embd, sized.shape.n_head), (768, 6));
+        let fixed =
+            FixedSettings { n_embd: Some(768), n_head: Some(6), ..FixedSettings::default() };
+        let sized = choose(&SHAKESPEARE, &fixed, 60.0, machine(8e10, 1e-3)).unwrap();
+        assert_eq!((sized.size.n_embd, sized.size.n_head), (768, 6));
         let rate = keys(&sized, 100, 10).into_iter().find(|(name, _)| *name == "learning_rate");
         assert_eq!(rate, Some(("learning_rate", Value::Float(0.00047))), "that of its width");
-        // The first rungs are not divided by six heads; later ones are.
-        let heads = Given { n_head: Some(6), ..Given::default() };
+        // Six heads do not divide the first models of the ladder, but later ones.
+        let heads = FixedSettings { n_head: Some(6), ..FixedSettings::default() };
         let sized = choose(&SHAKESPEARE, &heads, 600.0, machine(8e10, 1e-3)).unwrap();
-        assert!(sized.shape.n_embd.is_multiple_of(6));
-        let batch = Given { batch_size: Some(3), accumulation: Some(5), ..Given::default() };
+        assert!(sized.size.n_embd.is_multiple_of(6));
+        let batch = FixedSettings {
+            batch_size: Some(3),
+            accumulation: Some(5),
+            ..FixedSettings::default()
+        };
         let sized = choose(&SHAKESPEARE, &batch, 60.0, machine(8e10, 1e-3)).unwrap();
         assert_eq!(sized.tokens_per_iteration(), 15 * sized.block_size);
     }

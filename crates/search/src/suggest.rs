@@ -1,5 +1,6 @@
-//! What to change when nothing fits: the nearest settings that do, each with what it costs and what
-//! it means for training. Settings that keep the mathematics come first, a smaller model last.
+//! What to change when nothing fits: the nearest settings that do, each with its costs and what it
+//! means for training. Settings that do not change the mathematics come first, a smaller model
+//! last.
 
 use crate::machine::{Machine, gpu_format};
 use crate::plan_for::{may_fit, plan_if_it_fits};
@@ -13,13 +14,13 @@ use spec::{
     Gpt2, GradCheckpoint, InitFrom, Offload, OptimizerState, RequestedDtype, Residual, RunSpec,
 };
 
-/// Suggestions of a refusal.
+/// How many suggestions a refusal has at most.
 const MOST: usize = 3;
 
-/// Smaller models that are planned whole before it is given up.
+/// How many smaller models are planned in full before the search gives up.
 const SMALLER_TRIED: usize = 4;
 
-/// Shortest context that is suggested.
+/// The shortest context to suggest.
 const SHORTEST: u64 = 128;
 
 /// Settings that fit.
@@ -33,14 +34,14 @@ pub struct Suggestion {
     pub host_bytes: u64,
     /// Tokens of an iteration.
     pub tokens_per_iteration: u64,
-    /// Predicted, where something is trained.
+    /// Predicted speed, if the run trains.
     pub tokens_per_second: Option<f64>,
     /// What it means.
     pub note: String,
 }
 
 impl Suggestion {
-    /// As it is typed behind a command.
+    /// As the user types it after a command.
     pub fn arguments(&self) -> String {
         let typed = |(key, value): &(&str, Value)| format!("--{key}={}", value.plain());
         self.settings.iter().map(typed).collect::<Vec<_>>().join(" ")
@@ -48,7 +49,7 @@ impl Suggestion {
 }
 
 /// A change of a run that may make it fit.
-struct Candidate {
+struct Change {
     run: RunSpec,
     dims: Dims,
     settings: Vec<(&'static str, Value)>,
@@ -56,7 +57,7 @@ struct Candidate {
     note: Box<dyn Fn(&Planned) -> String>,
 }
 
-/// The nearest settings that fit, with the speed that `rates` give them.
+/// The nearest settings that fit, with the speed that `rates` predict.
 pub fn suggestions(
     run: &RunSpec,
     dims: Dims,
@@ -74,7 +75,7 @@ pub fn suggestions(
     found
 }
 
-/// The nearest one alone.
+/// Only the nearest settings that fit.
 pub fn first_suggestion(
     run: &RunSpec,
     dims: Dims,
@@ -89,13 +90,13 @@ pub fn first_suggestion(
     })
 }
 
-fn suggestion(candidate: Candidate, machine: &Machine, rates: &Hardware) -> Option<Suggestion> {
-    let Candidate { run, dims, settings, note } = candidate;
+fn suggestion(candidate: Change, machine: &Machine, rates: &Hardware) -> Option<Suggestion> {
+    let Change { run, dims, settings, note } = candidate;
     let compute = match machine.host {
         Some(_) => gpu_format(run.dtype),
         None => machine.compute,
     };
-    // The rates are those of the format that was asked for.
+    // The rates are valid only for the format that was asked for.
     let has_rates = compute == machine.compute;
     let machine = &Machine { compute, ..machine.clone() };
     let planned = plan_if_it_fits(&run, dims, machine).ok()??;
@@ -113,11 +114,11 @@ fn text(word: &str) -> Value {
     Value::Str(word.to_string())
 }
 
-/// Changes that leave the model as it is, the least first.
-fn candidates(run: &RunSpec, dims: Dims, machine: &Machine) -> Vec<Candidate> {
+/// Changes that keep the model as it is, the smallest change first.
+fn candidates(run: &RunSpec, dims: Dims, machine: &Machine) -> Vec<Change> {
     let mut all = Vec::new();
     let mut add = |run: RunSpec, settings: Vec<(&'static str, Value)>, note: &'static str| {
-        all.push(Candidate { run, dims, settings, note: Box::new(move |_| note.to_string()) });
+        all.push(Change { run, dims, settings, note: Box::new(move |_| note.to_string()) });
     };
     if run.grad_checkpoint == GradCheckpoint::Never {
         let run = RunSpec { grad_checkpoint: GradCheckpoint::Auto, ..run.clone() };
@@ -138,27 +139,22 @@ fn candidates(run: &RunSpec, dims: Dims, machine: &Machine) -> Vec<Candidate> {
     }
     let halves = RunSpec { optimizer_state: OptimizerState::Bfloat16, ..run.clone() };
     if run.optimizer_state == OptimizerState::Float32 {
-        let note = "AdamW's averages in 16 bits, rounded stochastically: training goes on as \
-                    well, not to the same bits";
+        let note = "AdamW's moments in 16 bits, rounded stochastically: it trains as well, but \
+                    not to the same bits";
         add(halves.clone(), vec![("optimizer_state", text("bfloat16"))], note);
     }
     if run.offload == Offload::Never && machine.host.is_some() {
         let setting = ("offload", text("optimizer"));
         let moved = RunSpec { offload: Offload::Optimizer, ..run.clone() };
-        all.push(Candidate {
-            run: moved,
-            dims,
-            settings: vec![setting.clone()],
-            note: moved_note(),
-        });
+        all.push(Change { run: moved, dims, settings: vec![setting.clone()], note: moved_note() });
         if run.optimizer_state == OptimizerState::Float32 {
             let both = RunSpec { offload: Offload::Optimizer, ..halves };
             let settings = vec![("optimizer_state", text("bfloat16")), setting];
-            all.push(Candidate { run: both, dims, settings, note: moved_note() });
+            all.push(Change { run: both, dims, settings, note: moved_note() });
         }
     }
     if run.optimizer_state == OptimizerState::Float32 {
-        // In pairs, where one is not enough.
+        // Pairs of changes, for when one is not enough.
         let halves = RunSpec { optimizer_state: OptimizerState::Bfloat16, ..run.clone() };
         all.extend(shorter(run, dims));
         all.extend(shorter(&halves, dims).map(|mut pair| {
@@ -178,8 +174,8 @@ fn moved_note() -> Box<dyn Fn(&Planned) -> String> {
     })
 }
 
-/// Half the context, twice the sequences: as many tokens.
-fn shorter(run: &RunSpec, dims: Dims) -> Option<Candidate> {
+/// Half the context and twice the sequences, so that an iteration has as many tokens.
+fn shorter(run: &RunSpec, dims: Dims) -> Option<Change> {
     let block_size = run.block_size / 2;
     let batch_size = run.batch_size.checked_mul(2)?;
     if block_size < SHORTEST || run.eval_only {
@@ -192,9 +188,9 @@ fn shorter(run: &RunSpec, dims: Dims) -> Option<Candidate> {
         ..run.clone()
     };
     let int = |number: u64| Value::Int(number as i64);
-    Some(Candidate {
+    Some(Change {
         run: changed,
-        // A model that exists keeps its positions, however many are used.
+        // An existing model keeps its positions, even if fewer are used.
         dims: match run.init_from {
             InitFrom::Resume => dims,
             InitFrom::Scratch | InitFrom::Gpt2(_) => Dims { block_size, ..dims },
@@ -206,9 +202,9 @@ fn shorter(run: &RunSpec, dims: Dims) -> Option<Candidate> {
     })
 }
 
-/// Models of the same head size that may fit, the largest first: narrower, and if that is not
-/// enough flatter.
-fn smaller(run: &RunSpec, dims: Dims, machine: &Machine) -> Vec<Candidate> {
+/// Models with the same head size that may fit, the largest first: narrower ones, then also
+/// shallower ones.
+fn smaller(run: &RunSpec, dims: Dims, machine: &Machine) -> Vec<Change> {
     match run.init_from {
         InitFrom::Scratch => {}
         InitFrom::Resume => return Vec::new(), // a model that exists has its size
@@ -217,7 +213,7 @@ fn smaller(run: &RunSpec, dims: Dims, machine: &Machine) -> Vec<Candidate> {
     let head = dims.n_embd / dims.n_head.max(1);
     let narrower = |heads: u64| Dims { n_head: heads, n_embd: heads * head, ..dims };
     let flatter = |layers: u64| Dims { n_layer: layers, ..narrower(dims.n_head.div_ceil(2)) };
-    // Of two ways to be smaller, half the width at most; below that, layers go.
+    // Halve the width at most; below that, remove layers.
     let widths: Vec<Dims> = (dims.n_head.div_ceil(2)..dims.n_head).rev().map(narrower).collect();
     let depths: Vec<Dims> = (1..dims.n_layer).rev().map(flatter).collect();
     let narrowest = (1..dims.n_head.div_ceil(2)).rev();
@@ -228,8 +224,8 @@ fn smaller(run: &RunSpec, dims: Dims, machine: &Machine) -> Vec<Candidate> {
     sizes[first..].iter().filter_map(|found| smaller_one(run, dims, *found)).collect()
 }
 
-/// The smaller ones of OpenAI's models, the largest first.
-fn smaller_gpt2(run: &RunSpec, name: Gpt2, dims: Dims) -> Vec<Candidate> {
+/// OpenAI's smaller models, the largest first.
+fn smaller_gpt2(run: &RunSpec, name: Gpt2, dims: Dims) -> Vec<Change> {
     let smaller = Gpt2::ALL.into_iter().rev().skip_while(move |other| *other != name).skip(1);
     let candidate = |other: Gpt2| {
         let run = RunSpec { init_from: InitFrom::Gpt2(other), ..run.clone() };
@@ -237,12 +233,12 @@ fn smaller_gpt2(run: &RunSpec, name: Gpt2, dims: Dims) -> Vec<Candidate> {
         let parameters = reported_parameters(&dims).ok()? as f64 / 1e6;
         let settings = vec![("init_from", text(other.word()))];
         let note = format!("a smaller model: {parameters:.1}M parameters");
-        Some(Candidate { run, dims, settings, note: Box::new(move |_| note.clone()) })
+        Some(Change { run, dims, settings, note: Box::new(move |_| note.clone()) })
     };
     smaller.filter_map(candidate).collect()
 }
 
-fn smaller_one(run: &RunSpec, dims: Dims, found: Dims) -> Option<Candidate> {
+fn smaller_one(run: &RunSpec, dims: Dims, found: Dims) -> Option<Change> {
     let parameters = reported_parameters(&found).ok()? as f64 / 1e6;
     let before = reported_parameters(&dims).ok()? as f64 / 1e6;
     let int = |number: u64| Value::Int(number as i64);
@@ -252,7 +248,7 @@ fn smaller_one(run: &RunSpec, dims: Dims, found: Dims) -> Option<Candidate> {
         ("n_embd", found.n_embd, dims.n_embd),
     ];
     let changed = all.iter().filter(|(_, now, before)| now != before);
-    Some(Candidate {
+    Some(Change {
         run: run.clone(),
         dims: found,
         settings: changed.map(|(key, now, _)| (*key, int(*now))).collect(),

@@ -1,8 +1,8 @@
-//! The programs of a run: what the architecture is asked to build for a cut, for an evaluation
-//! alone and for a sample.
+//! The programs of a run: what the architecture has to build for a cut, for an evaluation alone and
+//! for a sample.
 
 use crate::cut::{Cut, near_equal};
-use crate::machine::{Levers, Machine};
+use crate::machine::{Machine, StateOptions};
 use model::update::OFFLOAD_WINDOW;
 use model::{
     AdamW, Dims, EvalSpec, GenerateSpec, Gpt2, Level, ModelSpec, OptimizerSpec, ProgramSpec,
@@ -12,33 +12,33 @@ use plan::Dtype;
 use plan::ops::Scaling;
 use spec::{GradCheckpoint, RunSpec};
 
-/// Tokens whose logits exist at one time when nothing is trained: the fastest measured for GPT-2's
-/// vocabulary.
+/// Tokens whose logits exist at the same time when nothing is trained: the fastest number measured
+/// for GPT-2's vocabulary.
 pub const EVAL_CHUNK: u64 = 4096;
 
-/// Shortest context that has a segment of its own, as a power of two.
+/// The shortest context that gets its own segment, as a power of two.
 const SHORTEST_PREFILL: u32 = 4;
 
-/// Sequences generated side by side.
+/// Sequences generated at the same time.
 const GENERATED_ROWS: u64 = 1;
 
 /// PyTorch's default, which nanoGPT keeps.
 const ADAM_EPS: f64 = 1e-8;
 
-/// PyTorch's GradScaler doubles the scale after so many clean updates.
+/// PyTorch's GradScaler doubles the scale after this many clean updates.
 const GROWTH_INTERVAL: u32 = 2000;
 
-/// A run to be planned for a machine, with levers as they stand.
+/// A run to be planned for a machine, with one choice of options for optimizer state.
 #[derive(Clone, Copy)]
 pub struct Task<'a> {
-    /// What was asked for.
+    /// The run that the user asked for.
     pub run: &'a RunSpec,
     /// The model's sizes.
     pub dims: Dims,
-    /// Where it is to run.
+    /// The machine that it is planned for.
     pub machine: &'a Machine,
-    /// What is done with the optimizer's state.
-    pub levers: Levers,
+    /// How the optimizer's state is stored.
+    pub state_options: StateOptions,
 }
 
 impl Task<'_> {
@@ -67,12 +67,12 @@ impl Task<'_> {
         }
     }
 
-    /// Its training segments alone.
+    /// Only the training segments.
     pub fn training(&self, cut: &Cut) -> ProgramSpec {
         ProgramSpec { eval: None, generate: None, ..self.whole(cut) }
     }
 
-    /// The update alone: everything that outlives slices, and no slice.
+    /// Only the update: everything that outlives slices, and no slice.
     pub fn without_slices(&self) -> ProgramSpec {
         let train = Some(self.train_spec());
         ProgramSpec { model: self.model(), train, eval: None, generate: None }
@@ -85,7 +85,7 @@ impl Task<'_> {
         ProgramSpec { model: self.model(), train: None, eval, generate }
     }
 
-    /// Generation alone.
+    /// Only generation.
     pub fn generation(&self) -> ProgramSpec {
         let generate = Some(self.generate_spec());
         ProgramSpec { model: self.model(), train: None, eval: None, generate }
@@ -93,12 +93,12 @@ impl Task<'_> {
 
     /// The model, in the machine's number formats.
     pub fn model(&self) -> ModelSpec {
-        let (run, types) = (self.run, self.machine.types(self.run, self.levers));
+        let (run, types) = (self.run, self.machine.types(self.run, self.state_options));
         let architecture = Gpt2 { gelu: run.gelu_kind() }.into();
         ModelSpec { architecture, dims: self.dims, dropout: run.dropout as f32, types }
     }
 
-    /// Training without slices, to be completed by a cut.
+    /// Training without slices, which a cut adds.
     pub fn train_spec(&self) -> TrainSpec {
         TrainSpec {
             slices: Vec::new(),
@@ -110,8 +110,8 @@ impl Task<'_> {
         }
     }
 
-    /// Evaluation in slices of at most `rows` sequences: it keeps so little that it fits wherever
-    /// a training slice of that size does.
+    /// Evaluation in slices of at most `rows` sequences. It keeps so little that it fits wherever a
+    /// training slice of that size does.
     fn eval_spec(&self, rows: u64, head_chunk: u64) -> EvalSpec {
         let sequences = self.run.eval_batch_size;
         EvalSpec {
@@ -122,8 +122,8 @@ impl Task<'_> {
         }
     }
 
-    /// A prompt is padded to the next power of two, so no long context waits for more than twice
-    /// its length; the shortest ones wait for nothing that could be measured.
+    /// A prompt is padded to the next power of two, so a long context takes at most twice its own
+    /// time. For the shortest contexts, the waste is too small to measure.
     fn generate_spec(&self) -> GenerateSpec {
         let longest = self.dims.block_size;
         let powers = (SHORTEST_PREFILL..u64::BITS).map(|shift| 1u64 << shift);
@@ -138,7 +138,7 @@ impl Task<'_> {
             Dtype::F16 => Scaling::Dynamic { growth_interval: GROWTH_INTERVAL },
             _ => Scaling::Off,
         };
-        let offload = self.levers.offload.then_some(OFFLOAD_WINDOW);
+        let offload = self.state_options.offload.then_some(OFFLOAD_WINDOW);
         let rule = AdamW { beta1, beta2, eps: ADAM_EPS, weight_decay }.into();
         OptimizerSpec { rule, scaling, offload }
     }

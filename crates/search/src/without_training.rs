@@ -1,14 +1,14 @@
-//! Plans without training: an evaluation alone, and generation for `sample`.
+//! Plans without training: evaluation alone, and generation for `sample`.
 
 use crate::error::SearchError;
-use crate::machine::{Levers, Machine};
+use crate::machine::{Machine, StateOptions};
 use crate::planned::Planned;
 use crate::refusal::Refusal;
 use crate::task::{EVAL_CHUNK, Task};
 use model::Dims;
 use spec::RunSpec;
 
-/// Head chunks that are tried, largest first.
+/// Head chunks to try, largest first.
 const CHUNKS: [u64; 4] = [EVAL_CHUNK, 2048, 1024, plan::ops::TOKEN_BLOCK];
 
 /// Most sequences of a slice.
@@ -20,7 +20,7 @@ pub fn plan_for_sample(
     dims: Dims,
     machine: &Machine,
 ) -> Result<Planned, SearchError> {
-    let task = Task { run, dims, machine, levers: Levers::NONE };
+    let task = Task { run, dims, machine, state_options: StateOptions::DEFAULT };
     let planned = Planned::new(run, &task.generation(), None, machine)?;
     match planned.device_bytes(machine) <= machine.budget.get() {
         true => Ok(planned),
@@ -45,7 +45,7 @@ pub(crate) fn evaluation(task: &Task<'_>) -> Result<Option<Planned>, SearchError
     }
 }
 
-/// The smallest evaluation there is.
+/// The smallest possible evaluation.
 pub(crate) fn smallest_evaluation(task: &Task<'_>) -> Result<Planned, SearchError> {
     evaluation_in(task, 1, plan::ops::TOKEN_BLOCK)
 }

@@ -4,7 +4,7 @@
 use model::Level;
 use plan::Dtype;
 use search::plan_for::MOST_SEQUENCES;
-use search::{Cut, Levers};
+use search::{Cut, StateOptions};
 use serde::{Deserialize, Serialize};
 
 /// The cut as it is written. Keys and their order are the format.
@@ -33,11 +33,11 @@ impl From<&Cut> for CutJson {
             slices: runs.collect(),
             head_chunk_tokens: cut.head_chunk,
             recompute: cut.levels.iter().map(|level| level.name().to_owned()).collect(),
-            optimizer_state: match cut.levers.moments {
+            optimizer_state: match cut.state_options.moments {
                 Dtype::Bf16 => MomentsJson::Bfloat16,
                 _ => MomentsJson::Float32,
             },
-            offload: cut.levers.offload,
+            offload: cut.state_options.offload,
         }
     }
 }
@@ -62,7 +62,7 @@ impl CutJson {
             slices,
             head_chunk: self.head_chunk_tokens,
             levels: self.recompute.iter().map(|name| Level::parse(name)).collect::<Option<_>>()?,
-            levers: Levers { moments, offload: self.offload },
+            state_options: StateOptions { moments, offload: self.offload },
         })
     }
 }
@@ -78,9 +78,9 @@ mod tests {
 
     #[test]
     fn a_choice_survives_its_json() {
-        let levers = Levers { moments: Dtype::Bf16, offload: true };
+        let state_options = StateOptions { moments: Dtype::Bf16, offload: true };
         let levels = vec![Level::R3q, Level::R0];
-        let cut = Cut { slices: vec![10, 9, 9], head_chunk: 512, levels, levers };
+        let cut = Cut { slices: vec![10, 9, 9], head_chunk: 512, levels, state_options };
         let json = json!(CutJson::from(&cut));
         assert_eq!(json["slices"], json!([[10, 1], [9, 2]]));
         assert_eq!(from_json(&json), Some(cut));

@@ -353,7 +353,7 @@ fn refuse_openai(spec: &RunSpec) -> Result<(), TrainError> {
 /// What the planner was free to choose at the start stays with the run.
 fn keep_format(spec: &mut RunSpec, document: &Document) {
     if let (OptimizerState::Auto, Some(plan)) = (spec.optimizer_state, &document.plan) {
-        spec.optimizer_state = match plan.levers.moments {
+        spec.optimizer_state = match plan.state_options.moments {
             plan::Dtype::Bf16 => OptimizerState::Bfloat16,
             _ => OptimizerState::Float32,
         };

@@ -9,7 +9,7 @@ use crate::{measure, screen};
 use data::{Dataset, Split, Tokenizer};
 use model::GPT2_ROWS;
 use plan::hardware::Hardware;
-use search::sizing::{self, EVALUATIONS, FEWEST_TOKENS, Given, SizedRun, Text};
+use search::sizing::{self, EVALUATIONS, FEWEST_TOKENS, FixedSettings, SizedRun, Text};
 use search::{Machine, SearchError, plan_for};
 use spec::{Origin, RunSpec, Settings, Value, resolve};
 use std::path::Path;
@@ -65,7 +65,7 @@ struct Sizer<'a> {
     machine: Machine,
     rates: Hardware,
     text: Text,
-    given: Given,
+    given: FixedSettings,
     /// Rows of the vocabulary.
     rows: u64,
     seconds: f64,
@@ -99,7 +99,7 @@ impl<'a> Sizer<'a> {
             machine: device.machine(&run)?,
             rates: measure::rates(device, &run),
             text: Text { train_tokens, val_tokens, is_characters },
-            given: Given {
+            given: FixedSettings {
                 n_layer: whole_key(settings, "n_layer"),
                 n_head: whole_key(settings, "n_head"),
                 n_embd: whole_key(settings, "n_embd"),

@@ -31,7 +31,7 @@ pub fn of(report: &PlanReport) -> Value {
     let held = planned.plan.schedule.tensors.held_bytes(Scope::Run).unwrap_or(Bytes::ZERO);
     let peaks = phases(bill, held).map(|(name, bytes)| (name.to_string(), json!(bytes.get())));
     let cut = planned.cut.as_ref();
-    let levers = cut.map(|cut| cut.levers);
+    let state_options = cut.map(|cut| cut.state_options);
     let place = |offloaded: bool| if offloaded { json!("optimizer") } else { json!(false) };
     let rate = report.prediction.and_then(|prediction| prediction.tokens_per_second);
     let mut document = head(&report.run, &report.machine, true);
@@ -49,11 +49,11 @@ pub fn of(report: &PlanReport) -> Value {
         "recompute": cut.map(|cut| {
             cut.levels.iter().map(|level| level.name()).collect::<Vec<_>>()
         }),
-        "optimizer_state": levers.map(|levers| match levers.moments {
+        "optimizer_state": state_options.map(|state_options| match state_options.moments {
             plan::Dtype::Bf16 => "bfloat16",
             _ => "float32",
         }),
-        "offload": levers.map(|levers| place(levers.offload)),
+        "offload": state_options.map(|state_options| place(state_options.offload)),
         "predicted_tokens_per_second": rate.map(whole),
         "predicted_by": report.prediction.map(|_| report.basis),
         "predicted_run_seconds": report.prediction.map(|p| whole(p.run_seconds)),

@@ -18,10 +18,10 @@ pub fn of_cut(cut: &Cut) -> String {
     };
     let mut text =
         format!("{sequences} sequence{s} as {slices}, head in {chunk}-token chunks, {recomputed}");
-    if cut.levers.moments == Dtype::Bf16 {
+    if cut.state_options.moments == Dtype::Bf16 {
         text += ", AdamW's averages in bfloat16";
     }
-    if cut.levers.offload {
+    if cut.state_options.offload {
         text += ", the optimizer's state in host memory";
     }
     text

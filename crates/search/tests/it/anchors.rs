@@ -1,9 +1,9 @@
-//! Predictions beside what was measured: speeds of nanoGPT and llm.c on real cards, against the
-//! time that the cost model gives our schedule of the same work (same model, same micro-batch). The
-//! peers run other kernels, so this is a test of the model's scale, not of our speed.
+//! Predictions compared with measurements: speeds of nanoGPT and llm.c on real cards, and the time
+//! that the cost model predicts for our schedule of the same work (same model, same micro-batch).
+//! The peers run other kernels, so this tests the scale of the cost model, not our speed.
 
 use crate::typing::run_of;
-use fitgpt_search::{Cut, Levers, Machine, plan_again};
+use fitgpt_search::{Cut, Machine, StateOptions, plan_again};
 use model::{Dims, Level};
 use plan::Bytes;
 use plan::hardware::Card;
@@ -18,7 +18,7 @@ struct Anchor {
     batch: (u64, u64),
     dtype: &'static str,
     tokens_per_second: f64,
-    /// Nanoseconds of a token that the peer's schedule takes and ours does not, where that was
+    /// Nanoseconds per token that the peer's schedule takes and ours does not, where that was
     /// measured on the same card: [`WHOLE_HEAD`], [`PADDED_HEADS`].
     saved: f64,
 }
@@ -100,14 +100,14 @@ fn predicted(anchor: &Anchor) -> f64 {
         slices: vec![rows; times as usize],
         head_chunk: 4096.min(rows * 1024),
         levels: vec![Level::R0; n_layer as usize],
-        levers: Levers::NONE,
+        state_options: StateOptions::DEFAULT,
     };
     let planned = plan_again(&run, dims, &machine, &cut).unwrap().unwrap();
     planned.predict(&run, &machine.hardware).tokens_per_second.unwrap()
 }
 
-/// The largest error on the card that rates were fitted to, and on others, whose peers also ran on
-/// eight GPUs at once or at a locked clock.
+/// The largest error on the card to which the rates were fitted, and on others, where the peers
+/// also ran on eight GPUs at once or at a locked clock.
 const NEAR: f64 = 0.15;
 const ELSEWHERE: f64 = 0.20;
 

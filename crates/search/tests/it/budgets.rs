@@ -1,4 +1,5 @@
-//! A budget in, a plan out: the two cases that began the project, in the memory their users had.
+//! Plans for given budgets: the two cases that started the project, with the memory their users
+//! had.
 
 use crate::typing::{config, run_of};
 use fitgpt_search::{Machine, Planned, SearchError, plan_for, suggestions};
@@ -13,7 +14,7 @@ fn gib(gib: f64) -> Bytes {
     Bytes::new((gib * (1u64 << 30) as f64) as u64).unwrap()
 }
 
-/// A card that computes in 16 bits, with so much memory.
+/// A card with this much memory and this compute format.
 fn card(name: &str, memory: f64, compute: Dtype) -> Machine {
     let hardware = Card::find(name).unwrap().hardware(false);
     let (scratch, budget, host) = (Rc::new(GpuScratch), gib(memory), Some(gib(64.0)));
@@ -78,8 +79,8 @@ fn smaller_cards_and_larger_models() {
     );
 }
 
-/// GPT-2 large and XL on a 12 GB card: refused as they are, with settings that fit; planned where
-/// the user permits the levers.
+/// GPT-2 large and XL on a 12 GB card: refused as they are, with settings that fit; planned if the
+/// user permits other ways to store optimizer state.
 #[test]
 fn levers_bring_large_models_onto_small_cards() {
     let large = ["--n_layer=36", "--n_head=20", "--n_embd=1280"];
@@ -114,7 +115,7 @@ fn levers_bring_large_models_onto_small_cards() {
         let run = run_of(&permitted).unwrap();
         let start = std::time::Instant::now();
         let planned = plan(&run, &machine).unwrap();
-        println!("{:?} in {:?}", planned.cut.unwrap().levers, start.elapsed());
+        println!("{:?} in {:?}", planned.cut.unwrap().state_options, start.elapsed());
     }
 }
 
@@ -125,7 +126,7 @@ fn a_large_evaluation_batch_changes_nothing() {
     let bytes = |run: &RunSpec| {
         plan(run, &card("RTX 4070", 11.69, Dtype::Bf16)).unwrap().plan.arena_bytes.get()
     };
-    // Room for the losses of 512 sequences is all that is added.
+    // Only the losses of 512 sequences are added.
     assert!(bytes(&large) - bytes(&base) <= 4096);
 }
 
@@ -141,8 +142,8 @@ fn grad_checkpoint_is_obeyed() {
     }
 }
 
-/// XL on a large card: the search looks at a model of three layers, and builds the chosen one once
-/// or twice.
+/// XL on a large card. The search probes a model of three layers and builds the chosen one only
+/// once or twice.
 #[test]
 fn forty_eight_layers_are_planned_in_no_time() {
     let arguments = ["--dataset=x", "--n_layer=48", "--n_head=25", "--n_embd=1600"];

@@ -1,4 +1,4 @@
-//! The search from outside: runs and budgets in, plans and refusals out.
+//! Tests of the search from outside: runs and budgets in, plans and refusals out.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod typing;

@@ -12,7 +12,7 @@ fn run(arguments: &[&str]) -> RunSpec {
     run_of(arguments).unwrap()
 }
 
-/// A machine that computes in f32 and has all the memory in the world.
+/// A machine that computes in f32 and has unlimited memory.
 fn spacious() -> Machine {
     let hardware = Card::find("H200").unwrap().hardware(true);
     let budget = Bytes::new(1 << 50).unwrap();

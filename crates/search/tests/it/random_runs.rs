@@ -1,8 +1,8 @@
-//! 300 random runs: what is planned is at or under its budget, and what is refused could not have
-//! been planned: whatever is kept or made again, more is alive at once than there is.
+//! 300 random runs. A planned run is within its budget. A refused run could not have been planned:
+//! at every level of recompute, more bytes are alive at once than are available.
 
 use crate::typing::run_of;
-use fitgpt_search::{Levers, Machine, SearchError, plan_for};
+use fitgpt_search::{Machine, SearchError, StateOptions, plan_for};
 use model::{
     AdamW, Dims, Draft, Gpt2, Level, ModelSpec, Optimizer, OptimizerSpec, ProgramSpec, TrainSpec,
 };
@@ -27,7 +27,7 @@ impl Draws {
     }
 }
 
-/// A number drawn evenly on the scale of its logarithm.
+/// A random number, evenly distributed in its logarithm.
 fn spread(draws: &mut Draws, least: f64, most: f64) -> f64 {
     least * (most / least).powf(draws.uniform_f64())
 }
@@ -66,9 +66,15 @@ fn bytes(count: f64) -> Bytes {
     Bytes::new(count as u64).unwrap()
 }
 
-/// Bytes alive at the fullest step of a slice of one sequence with these levels: no layout of it
-/// needs less. Built here from the model alone, without the planner.
-fn bound(run: &RunSpec, dims: Dims, machine: &Machine, levers: Levers, levels: &[Level]) -> u64 {
+/// Bytes alive at the fullest step of a slice of one sequence with these levels, which no layout
+/// can undercut. Computed from the model alone, without the planner.
+fn bound(
+    run: &RunSpec,
+    dims: Dims,
+    machine: &Machine,
+    state_options: StateOptions,
+    levels: &[Level],
+) -> u64 {
     let optimizer = OptimizerSpec {
         rule: Optimizer::AdamW(AdamW {
             beta1: run.beta1,
@@ -77,7 +83,7 @@ fn bound(run: &RunSpec, dims: Dims, machine: &Machine, levers: Levers, levels: &
             weight_decay: run.weight_decay,
         }),
         scaling: Scaling::Off,
-        offload: levers.offload.then_some(1 << 23),
+        offload: state_options.offload.then_some(1 << 23),
     };
     let train = TrainSpec {
         slices: vec![1],
@@ -87,7 +93,7 @@ fn bound(run: &RunSpec, dims: Dims, machine: &Machine, levers: Levers, levels: &
         levels: levels.to_vec(),
         optimizer,
     };
-    let types = machine.types(run, levers);
+    let types = machine.types(run, state_options);
     let model = ModelSpec {
         dims,
         dropout: run.dropout as f32,
@@ -122,9 +128,9 @@ fn refusal_is_right(run: &RunSpec, dims: Dims, machine: &Machine, draws: &mut Dr
         mixed.sort_unstable_by(|a, b| b.cmp(a));
         vectors.push(mixed);
     }
-    for levers in Levers::permitted(run, machine) {
+    for state_options in StateOptions::permitted(run, machine) {
         for levels in &vectors {
-            let least = bound(run, dims, machine, levers, levels);
+            let least = bound(run, dims, machine, state_options, levels);
             assert!(least > room, "{run:?} {dims:?}: {levels:?} needs {least} of {room}");
         }
     }
@@ -140,7 +146,7 @@ fn plans_keep_to_their_budget_and_refusals_are_right() {
         let single = run.dtype == spec::RequestedDtype::Float32;
         let spacious = Machine::gpu(gpu.hardware(single), &run, bytes(1e15), bytes(1e15));
         let free = plan_for(&run, dims, &spacious).unwrap().device_bytes(&spacious) as f64;
-        // Around what it would take: some fit with room, some barely, some not at all.
+        // Around what the run would use freely: some fit easily, some barely, some not at all.
         let budget = bytes(free * spread(&mut draws, 0.15, 1.3));
         let machine = Machine { budget, ..spacious };
         match plan_for(&run, dims, &machine) {

@@ -51,7 +51,9 @@ pub fn on_cpu(
     let kept = keeping_everything(cut, drawn, spacious)?;
     same_bits(&found, &trace(&kept, drawn, threads)?)?;
     let free = plan_for(&drawn.run, drawn.dims, spacious).map_err(|error| error.to_string())?;
-    if free.cut.as_ref().map(|free| free.levers) == tight.cut.as_ref().map(|c| c.levers) {
+    if free.cut.as_ref().map(|free| free.state_options)
+        == tight.cut.as_ref().map(|c| c.state_options)
+    {
         nearly(&found, &trace(&free, drawn, threads)?, REORDERED)?;
     }
     Ok(())
