@@ -35,8 +35,8 @@ fn oversized(file: &SourceFile) -> Vec<Finding> {
     findings
 }
 
-/// Whether two lines open a test module with a body, which is the last item of a file. A test module
-/// in a file of its own (`mod page;`) is declared anywhere.
+/// Whether two lines open a test module with a body, which is the last item of a file. A test
+/// module in a file of its own (`mod page;`) is declared anywhere.
 fn opens_tests(pair: &[&str]) -> bool {
     matches!(pair, ["#[cfg(test)]", module] if module.starts_with("mod ") && module.ends_with('{'))
 }
