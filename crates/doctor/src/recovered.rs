@@ -56,7 +56,9 @@ impl RecoveredRun {
             return Ok(None);
         }
         // Naming a data set selects nanoGPT's defaults instead of those of the built-in run.
-        let first = ["--dataset=openwebtext".to_string()];
+        let usual = KEYS.iter().find(|key| key.name == "dataset");
+        let usual = usual.map(|key| key.default_for(Command::Train).plain());
+        let first = [format!("--dataset={}", usual.unwrap_or_default())];
         let typed: Vec<String> = first.iter().chain(&echoed).chain(given).cloned().collect();
         let last = ["--device=cuda".to_string()];
         let all: Vec<String> = typed.iter().chain(&last).cloned().collect();

@@ -9,6 +9,7 @@ mod doctor_document;
 mod flags;
 mod help;
 mod interrupt;
+mod invocation;
 mod measure;
 mod numbers;
 mod own_text;

@@ -2,8 +2,8 @@
 //! that `train` and `doctor` share with them. Commands parse arguments and print; this decides.
 
 use crate::bill::HostMemory;
-use crate::commands::{environment, settings};
 use crate::device::{self, Device};
+use crate::invocation::{environment, settings};
 use crate::plan_report::PlanReport;
 use crate::{measure, run_length, screen};
 use ::train::save::Document;
@@ -28,7 +28,7 @@ const STEP_TIMES: &str = "measured step times";
 const TABLE: &str = "the table of GPUs";
 
 /// Where to plan for, as flags say it: a card, its memory; neither where it is this machine.
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 pub struct Elsewhere<'a> {
     /// A card by name.
     pub gpu: Option<&'a str>,

@@ -1,8 +1,8 @@
 //! What `train` says before the first step and after the last: nanoGPT's lines, what its users
 //! miss, how good the result is, and which command comes next.
 
-use crate::commands::program;
 use crate::device::Device;
+use crate::invocation::program;
 use crate::numbers::{duration, grouped};
 use crate::screen;
 use data::corpus::FIVE_GRAM_LOSS;

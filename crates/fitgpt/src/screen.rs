@@ -2,7 +2,8 @@
 //! writes that never fail the program (a closed pipe is no reason to lose a run).
 
 use console::{Style, Term};
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
+use train::TrainError;
 
 /// Columns where nobody says.
 const WIDTH: usize = 100;
@@ -32,6 +33,19 @@ pub fn is_input_terminal() -> bool {
 pub fn out(text: &str) -> std::io::Result<()> {
     let mut stdout = std::io::stdout().lock();
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush())
+}
+
+/// Text that was asked for. A reader that closes the pipe is no failure.
+pub fn show(text: &str) -> Result<(), TrainError> {
+    match out(text) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(TrainError::Output(error)),
+        _ => Ok(()),
+    }
+}
+
+/// A document to standard output.
+pub fn show_json(document: &serde_json::Value) -> Result<(), TrainError> {
+    show(&format!("{document:#}\n"))
 }
 
 /// A line to standard output.

@@ -1,11 +1,9 @@
 //! `fitgpt plan --sweep key=a,b,c`: the same run with one key changed, or two, side by side.
 
-use crate::commands::plan::Flags;
-use crate::commands::show_json;
 use crate::numbers::{duration, short};
 use crate::plan_report::{PlanReport, document, sentence};
-use crate::planning::Planning;
-use crate::screen;
+use crate::planning::{Elsewhere, Planning};
+use crate::screen::{self, show_json};
 use plan::Bytes;
 use search::SearchError;
 use serde_json::{Value, json};
@@ -32,52 +30,102 @@ struct Axis<'a> {
     values: Vec<&'a str>,
 }
 
-/// What all points have in common.
-struct Base<'a> {
-    flags: &'a Flags,
-    rest: &'a [String],
+/// What was asked for.
+pub struct Sweep<'a> {
+    /// Keys with their values: `n_embd=576,512`.
+    pub wanted: &'a [String],
+    /// Where to plan for.
+    pub elsewhere: Elsewhere<'a>,
+    /// Config files and keys that all plans have in common.
+    pub rest: &'a [String],
+    /// Whether the table is a JSON document.
+    pub json: bool,
 }
 
-/// Plans every value, or every pair of values of two keys, and shows the table; 3 when none of them
-/// fits.
-pub fn run(flags: &Flags, rest: &[String]) -> Result<u8, TrainError> {
-    let axes: Vec<Axis> =
-        flags.sweep.iter().map(|wanted| axis(wanted)).collect::<Result<_, _>>()?;
-    let refuse = |what: String| Err(SpecError::Conflict { what }.into());
-    for (flag, given) in [("--svg", flags.svg.is_some()), ("--measure", flags.measure)] {
-        if given {
-            return refuse(format!("{flag} is for one plan: leave out --sweep"));
+impl Sweep<'_> {
+    /// Plans every value, or every pair of values of two keys, and shows the table; 3 when none of
+    /// them fits.
+    pub fn run(&self) -> Result<u8, TrainError> {
+        let axes: Vec<Axis> =
+            self.wanted.iter().map(|wanted| axis(wanted)).collect::<Result<_, _>>()?;
+        let refuse = |what: String| Err(SpecError::Conflict { what }.into());
+        let mut points: Vec<Vec<(String, String)>> = vec![Vec::new()];
+        for (index, Axis { key, values }) in axes.iter().enumerate() {
+            if axes[..index].iter().any(|other| other.key == *key) {
+                return refuse(format!("--sweep {key}: given twice; put all its values into one"));
+            }
+            self.check(key, values)?;
+            let with = |point: &Vec<(String, String)>| {
+                let pair = |value: &&str| ((*key).to_string(), (*value).to_string());
+                let one = |value| point.iter().cloned().chain([pair(value)]).collect::<Vec<_>>();
+                values.iter().map(one).collect::<Vec<_>>()
+            };
+            points = points.iter().flat_map(with).collect();
+            if points.len() > MOST {
+                return refuse(format!(
+                    "--sweep: {} plans, at most {MOST} at a time",
+                    points.len()
+                ));
+            }
+        }
+        let rows: Vec<Row> = points.into_iter().map(|settings| self.row(settings)).collect();
+        if self.json {
+            let all: Vec<Value> = rows.iter().map(as_json).collect();
+            show_json(&json!({ "schema": document::SCHEMA, "sweep": all }))?;
+        } else {
+            if let Some(first) = rows.iter().find_map(|row| row.planning.as_ref()) {
+                first.introduce();
+            }
+            let keys: Vec<&str> = axes.iter().map(|axis| axis.key).collect();
+            table(&keys, &rows);
+        }
+        Ok(if rows.iter().any(|row| row.plan.is_ok()) { 0 } else { 3 })
+    }
+
+    fn check(&self, key: &str, values: &[&str]) -> Result<(), TrainError> {
+        let (gpu, vram) = (self.elsewhere.gpu.is_some(), self.elsewhere.vram.is_some());
+        let fixed =
+            [("vram", "--vram", vram), ("device", "--gpu", gpu), ("device", "--vram", vram)];
+        if let Some((_, flag, _)) = fixed.iter().find(|(swept, _, given)| *swept == key && *given) {
+            let what = format!("--sweep {key}=…: {flag} says what {key} is; leave one of them out");
+            return Err(SpecError::Conflict { what }.into());
+        }
+        if !KEYS.iter().any(|known| known.name == key) {
+            // Told as any unknown key is, with the nearest one.
+            self.planning(&[(key.to_string(), values[0].to_string())])?;
+        }
+        Ok(())
+    }
+
+    /// One point; where the heads do not divide a swept width, with heads that do.
+    fn row(&self, mut settings: Vec<(String, String)>) -> Row {
+        let mut found = self.planning(&settings);
+        let is_swept = |key: &str| settings.iter().any(|(swept, _)| swept == key);
+        let heads_are_free = is_swept("n_embd") && !is_swept("n_head");
+        if let (Err(TrainError::Spec(SpecError::Heads { n_embd, nearest, .. })), true) =
+            (&found, heads_are_free)
+        {
+            let usable =
+                |pair: &&Pair| pair.n_embd == *n_embd && n_embd / pair.n_head <= WIDEST_HEAD;
+            if let Some(pair) = nearest.iter().find(usable) {
+                settings.push(("n_head".to_string(), pair.n_head.to_string()));
+                found = self.planning(&settings);
+            }
+        }
+        match found {
+            Err(error) => Row { settings, planning: None, plan: Err(error) },
+            Ok(planning) => {
+                let plan = planning.plan().map(Box::new);
+                Row { settings, planning: Some(planning), plan }
+            }
         }
     }
-    let base = Base { flags, rest };
-    let mut points: Vec<Vec<(String, String)>> = vec![Vec::new()];
-    for (index, Axis { key, values }) in axes.iter().enumerate() {
-        if axes[..index].iter().any(|other| other.key == *key) {
-            return refuse(format!("--sweep {key}: given twice; put all its values into one"));
-        }
-        check(&base, key, values)?;
-        let with = |point: &Vec<(String, String)>| {
-            let pair = |value: &&str| ((*key).to_string(), (*value).to_string());
-            let one = |value| point.iter().cloned().chain([pair(value)]).collect::<Vec<_>>();
-            values.iter().map(one).collect::<Vec<_>>()
-        };
-        points = points.iter().flat_map(with).collect();
-        if points.len() > MOST {
-            return refuse(format!("--sweep: {} plans, at most {MOST} at a time", points.len()));
-        }
+
+    fn planning(&self, settings: &[(String, String)]) -> Result<Planning, TrainError> {
+        let typed = settings.iter().map(|(key, value)| format!("--{key}={value}"));
+        let arguments: Vec<String> = self.rest.iter().cloned().chain(typed).collect();
+        Planning::new(&self.elsewhere, &arguments)
     }
-    let rows: Vec<Row> = points.into_iter().map(|settings| row(&base, settings)).collect();
-    if flags.json {
-        let all: Vec<Value> = rows.iter().map(as_json).collect();
-        show_json(&json!({ "schema": document::SCHEMA, "sweep": all }))?;
-    } else {
-        if let Some(first) = rows.iter().find_map(|row| row.planning.as_ref()) {
-            first.introduce();
-        }
-        let keys: Vec<&str> = axes.iter().map(|axis| axis.key).collect();
-        table(&keys, &rows);
-    }
-    Ok(if rows.iter().any(|row| row.plan.is_ok()) { 0 } else { 3 })
 }
 
 fn axis(wanted: &str) -> Result<Axis<'_>, SpecError> {
@@ -91,49 +139,6 @@ fn axis(wanted: &str) -> Result<Axis<'_>, SpecError> {
         true => Err(bad()),
         false => Ok(Axis { key, values }),
     }
-}
-
-fn check(base: &Base<'_>, key: &str, values: &[&str]) -> Result<(), TrainError> {
-    let (gpu, vram) = (base.flags.gpu.is_some(), base.flags.vram.is_some());
-    let fixed = [("vram", "--vram", vram), ("device", "--gpu", gpu), ("device", "--vram", vram)];
-    if let Some((_, flag, _)) = fixed.iter().find(|(swept, _, given)| *swept == key && *given) {
-        let what = format!("--sweep {key}=…: {flag} says what {key} is; leave one of them out");
-        return Err(SpecError::Conflict { what }.into());
-    }
-    if !KEYS.iter().any(|known| known.name == key) {
-        // Told as any unknown key is, with the nearest one.
-        planning(base, &[(key.to_string(), values[0].to_string())])?;
-    }
-    Ok(())
-}
-
-/// One point; where the heads do not divide a swept width, with heads that do.
-fn row(base: &Base<'_>, mut settings: Vec<(String, String)>) -> Row {
-    let mut found = planning(base, &settings);
-    let is_swept = |key: &str| settings.iter().any(|(swept, _)| swept == key);
-    let heads_are_free = is_swept("n_embd") && !is_swept("n_head");
-    if let (Err(TrainError::Spec(SpecError::Heads { n_embd, nearest, .. })), true) =
-        (&found, heads_are_free)
-    {
-        let usable = |pair: &&Pair| pair.n_embd == *n_embd && n_embd / pair.n_head <= WIDEST_HEAD;
-        if let Some(pair) = nearest.iter().find(usable) {
-            settings.push(("n_head".to_string(), pair.n_head.to_string()));
-            found = planning(base, &settings);
-        }
-    }
-    match found {
-        Err(error) => Row { settings, planning: None, plan: Err(error) },
-        Ok(planning) => {
-            let plan = planning.plan().map(Box::new);
-            Row { settings, planning: Some(planning), plan }
-        }
-    }
-}
-
-fn planning(base: &Base<'_>, settings: &[(String, String)]) -> Result<Planning, TrainError> {
-    let typed = settings.iter().map(|(key, value)| format!("--{key}={value}"));
-    let arguments: Vec<String> = base.rest.iter().cloned().chain(typed).collect();
-    Planning::new(&base.flags.elsewhere(), &arguments)
 }
 
 fn as_json(row: &Row) -> Value {

@@ -14,7 +14,7 @@ use crate::words::Values;
 /// A command that takes keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// `train`, and all that speak of a training run (`plan`, `eval`, `doctor`, …).
+    /// `train`, and all that speak of a training run (`plan`, `doctor`, `bench`).
     Train,
     /// `sample`.
     Sample,
@@ -338,7 +338,7 @@ pub static KEYS: &[Key] = &[
     float(Model, "dropout", 0.0, "probability of a zero in training; 0 for pretraining"),
     flag(Model, "bias", false, "biases in linear layers and layer norms, as GPT-2 has"),
     text(Model, "gelu", "auto",
-         "form of GELU; 'auto': the checkpoint's, tanh for OpenAI's weights, else erf")
+         "form of GELU; 'auto': the checkpoint's, 'tanh' for OpenAI's weights, else 'erf'")
         .words(Gelu::WORDS),
 
     float(Optimizer, "learning_rate", 6e-4, "the largest learning rate, reached after warm-up"),
@@ -354,11 +354,11 @@ pub static KEYS: &[Key] = &[
     float(Rate, "min_lr", 6e-5, "the last learning rate; mostly learning_rate / 10"),
 
     text(System, "backend", "nccl", "accepted: how nanoGPT's processes talk; one process here"),
-    text(System, "device", "auto", "'auto' (the best there is), 'cpu', 'cuda' or 'cuda:1'")
+    text(System, "device", "auto", "where to compute; 'auto': the best there is")
         .takes(Values::WordsOr(RequestedDevice::WORDS, " or a GPU by number, e.g. 'cuda:1'"))
         .shared(),
     text(System, "dtype", "auto",
-         "number format of the computation; 'auto': float32 on the CPU, bfloat16 on CUDA")
+         "number format of the computation; 'auto': 'float32' on the CPU, 'bfloat16' on CUDA")
         .words(RequestedDtype::WORDS).shared(),
     flag(System, "compile", true, "accepted: on CUDA, replay captured graphs")
         .shared_as(Literal::Bool(false)),
@@ -411,6 +411,7 @@ mod tests {
                 assert_eq!(key.accept(default.clone()), Ok(default), "{}", key.name);
             }
             let end = key.doc.ends_with('.');
+            assert_eq!(key.values.obsolete(key.doc), Vec::<&str>::new(), "{}", key.name);
             assert!(!key.doc.is_empty() && !key.doc.contains(['\n', '|']) && !end, "{}", key.name);
         }
         let order = |key: &Key| Group::ALL.iter().position(|&group| group == key.group);

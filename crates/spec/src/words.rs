@@ -19,6 +19,8 @@ pub enum Values {
     DataSet,
     /// A graphics card by name.
     Card,
+    /// A graphics card by name, or one of these words.
+    CardOr(&'static [&'static str]),
     /// The name of a key, with values behind an `=`.
     Key,
 }
@@ -27,7 +29,7 @@ impl Values {
     /// The words that it lists.
     pub const fn words(self) -> &'static [&'static str] {
         match self {
-            Values::Words(words) | Values::WordsOr(words, _) => words,
+            Values::Words(words) | Values::WordsOr(words, _) | Values::CardOr(words) => words,
             Values::Any
             | Values::File
             | Values::Folder
@@ -37,12 +39,31 @@ impl Values {
         }
     }
 
-    /// A meaning with the words that are accepted, where it does not name them all.
+    /// A meaning with what is accepted, where it does not name all the words.
     pub fn explained(self, meaning: &str) -> String {
-        let named = |word: &str| meaning.split([' ', '\'', ',', ':', ';', '.']).any(|w| w == word);
+        let ends = [' ', '\'', '`', ',', ':', ';', '.'];
+        let named = |word: &str| meaning.split(ends).any(|w| w == word);
         let words = self.words();
-        let unnamed = words.iter().any(|word| !named(word));
-        if unnamed { format!("{meaning} ({})", words.join(", ")) } else { meaning.to_string() }
+        if words.iter().all(|word| named(word)) {
+            return meaning.to_string();
+        }
+        let more = if let Values::WordsOr(_, more) = self { more } else { "" };
+        format!("{meaning} ({}{more})", words.join(", "))
+    }
+
+    /// Words that a meaning quotes, or `True` and `False` without quotes, and that are not accepted.
+    /// Nothing where other things than words are accepted.
+    pub fn obsolete(self, meaning: &str) -> Vec<&str> {
+        let Values::Words(words) = self else { return Vec::new() };
+        // An apostrophe stands behind a letter.
+        let is_quote =
+            |(at, _): &(usize, &str)| !meaning[..*at].ends_with(|c: char| c.is_alphanumeric());
+        let quoted = meaning.match_indices('\'').filter(is_quote);
+        let quoted = quoted.filter_map(|(at, _)| meaning[at + 1..].split_once('\''));
+        let bare =
+            meaning.split([' ', ',', ':', ';', '.']).filter(|w| ["True", "False"].contains(w));
+        let named = quoted.map(|(word, _)| word).chain(bare);
+        named.filter(|word| !words.contains(word)).collect()
     }
 
     /// What is accepted, for messages: `'auto', 'erf' or 'tanh'`; nothing where no word is listed.
@@ -122,6 +143,17 @@ mod tests {
         assert_eq!(fruit.explained("apple, or False"), "apple, or False");
         assert_eq!(fruit.explained("what to eat"), "what to eat (apple, False)");
         assert_eq!(Values::Any.explained("a number"), "a number");
+        let or = Values::WordsOr(&["a", "b"], " or a path");
+        assert_eq!(or.explained("what to read"), "what to read (a, b or a path)");
+        assert_eq!(Values::CardOr(&["list"]).explained("`--gpu list` lists"), "`--gpu list` lists");
+    }
+
+    #[test]
+    fn a_meaning_names_no_other_words() {
+        let fruit = Values::Words(Fruit::WORDS);
+        assert_eq!(fruit.obsolete("'apple': the cook's, False: none"), Vec::<&str>::new());
+        assert_eq!(fruit.obsolete("'pear', the cook's, or True"), ["pear", "True"]);
+        assert_eq!(Values::Any.obsolete("'8GB'"), Vec::<&str>::new());
     }
 
     #[test]

@@ -1,13 +1,14 @@
 //! `fitgpt bench`: whole iterations and evaluation batches timed on the device that `train` would
 //! take, on random tokens, then every step by itself beside the ceiling that bounds it.
 
-use super::show_json;
-use super::{environment, line, settings, show};
+use super::line;
 use crate::bench_report::{BenchReport, MemoryFacts, OpRow, Predictions};
 use crate::device::Device;
 use crate::flags::{FlagSet, flags};
+use crate::invocation::{environment, settings};
 use crate::plan_report::document::plain;
 use crate::planning::{Elsewhere, Planning};
+use crate::screen::{show, show_json};
 use crate::timing::{self, Count, median};
 use crate::{measure, screen};
 use ::train::TrainError;

@@ -1,10 +1,11 @@
 //! `fitgpt data`: a look into token files: how much there is, and the first documents as text.
 
-use super::{line, show};
+use super::line;
 use crate::flags::{FlagSet, flags};
 use crate::numbers::grouped;
 use crate::preparation::size;
 use crate::screen;
+use crate::screen::show;
 use ::train::TrainError;
 use data::{DataError, Dataset, GPT2_IDS, Split, Tokenizer};
 use prepare::Tokens;

@@ -1,9 +1,9 @@
 //! `fitgpt devices`: what computes here, what it can do and who holds its memory; once, or as a
 //! live view. It makes no context, so it takes nothing of what it shows.
 
-use super::show_json;
-use super::{line, show};
+use super::line;
 use crate::flags::{Flag, FlagSet, flags};
+use crate::screen::{show, show_json};
 use crate::survey::{CpuFacts, GpuFacts, LibraryFacts, Reading, Survey};
 use crate::{interrupt, screen};
 use ::train::TrainError;
@@ -11,7 +11,7 @@ use console::Term;
 use cuda::{GpuProcess, OLDEST_SM};
 use plan::Bytes;
 use serde_json::{Map, Value, json};
-use spec::{SpecError, Values};
+use spec::{RequestedDtype, SpecError, Values};
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -62,8 +62,12 @@ const GLANCE: Duration = Duration::from_millis(50);
 const MARGIN: usize = 10;
 
 /// Formats that plans run in, as `dtype` names them.
-const CPU_FORMATS: [&str; 1] = ["float32"];
-const GPU_FORMATS: [&str; 3] = ["bfloat16", "float16", "float32"];
+const CPU_FORMATS: [&str; 1] = [RequestedDtype::Float32.word()];
+const GPU_FORMATS: [&str; 3] = [
+    RequestedDtype::Bfloat16.word(),
+    RequestedDtype::Float16.word(),
+    RequestedDtype::Float32.word(),
+];
 
 /// Runs the command.
 pub fn run(arguments: &[String]) -> Result<u8, TrainError> {

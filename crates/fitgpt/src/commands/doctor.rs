@@ -1,9 +1,10 @@
 //! `fitgpt doctor`: an out-of-memory log in, the cause and the fix out. No device, no network.
 
-use super::{line, program, show};
+use super::line;
 use crate::doctor_document;
 use crate::flags::{FlagSet, flags};
-use crate::screen::{self, coloured, faint, strong};
+use crate::invocation::{program, with_world};
+use crate::screen::{self, coloured, faint, show, show_json, strong};
 use ::train::TrainError;
 use doctor::diagnosis::Diagnosis;
 use doctor::log::Log;
@@ -75,6 +76,10 @@ const BAR: f64 = 30.0;
 /// Runs the command.
 pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     let (flags, rest) = Flags::read(arguments)?;
+    if flags.json && flags.markdown {
+        let what = "--json and --markdown are two forms of the report: give one of them";
+        return Err(SpecError::Conflict { what: what.to_string() }.into());
+    }
     let (logs, rest): (Vec<String>, Vec<String>) =
         rest.into_iter().partition(|argument| is_log(argument));
     let log = match logs.as_slice() {
@@ -99,7 +104,7 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
         None => named,
     };
     let vram = flags.vram.as_deref().map(|size| memory(size, card)).transpose()?;
-    let recovered = super::with_world(|world| {
+    let recovered = with_world(|world| {
         let card = card.map(|gpu| gpu.name);
         RecoveredRun::recover(log.as_ref(), &rest, world, card, data::known::characters)
     })?;
@@ -107,7 +112,7 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     let program = program();
     let report = Report { diagnosis: &diagnosis, language, program: &program };
     if flags.json {
-        show(&format!("{:#}\n", doctor_document::of(&report)))?;
+        show_json(&doctor_document::of(&report))?;
     } else if flags.markdown {
         show(&report.markdown())?;
     } else {

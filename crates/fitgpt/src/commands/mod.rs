@@ -1,28 +1,23 @@
-//! The table of commands, and what every command needs of the outside world.
+//! The table of commands: finds the one that was typed and refuses flags that it does not have.
 
 mod bench;
 mod data;
 mod devices;
 mod doctor;
-pub mod plan;
+mod plan;
 mod prepare;
 mod sample;
 mod train;
 
 use crate::flags::Flag;
+use crate::screen::show;
 use crate::{help, screen};
 use ::train::TrainError;
 use spec::nearest::nearest;
-use spec::shell::quoted;
-use spec::{Environment, Key, SpecError, Values, World};
-use std::io::{ErrorKind, Read};
-use std::time::{SystemTime, UNIX_EPOCH};
+use spec::{Key, SpecError, Values};
 
 /// The exit code of a run that was asked to stop.
 const INTERRUPTED: u8 = 130;
-
-/// Bytes of a config file that are read; the reader refuses it long before.
-const MOST_CONFIG_BYTES: u64 = 2 << 20;
 
 /// One row of the table: everything that help, the page of commands and shell completion say.
 pub struct Command {
@@ -106,19 +101,6 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     }
 }
 
-/// Text that was asked for. A reader that closes the pipe is no failure.
-fn show(text: &str) -> Result<(), TrainError> {
-    match screen::out(text) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(TrainError::Output(error)),
-        _ => Ok(()),
-    }
-}
-
-/// A document to standard output.
-pub fn show_json(document: &serde_json::Value) -> Result<(), TrainError> {
-    show(&format!("{document:#}\n"))
-}
-
 fn find(name: &str) -> Result<&'static Command, SpecError> {
     let found = COMMANDS.iter().find(|command| command.name == name);
     found.copied().ok_or_else(|| {
@@ -185,50 +167,6 @@ fn check_form(command: &Command, flag: &Flag, arguments: &[String]) -> Result<()
     }
 }
 
-/// Settings from the arguments behind a command.
-pub fn settings(
-    command: spec::Command,
-    arguments: &[String],
-) -> Result<spec::Settings, TrainError> {
-    crate::device::check_memory()?;
-    Ok(with_world(|world| spec::Settings::read(command, arguments, world))?)
-}
-
-/// Files and the clock, for those who read settings.
-fn with_world<T>(work: impl FnOnce(&World<'_>) -> T) -> T {
-    let read = |path: &str| {
-        let mut content = Vec::new();
-        if !std::fs::metadata(path)?.is_file() {
-            return Err(std::io::Error::other("it is no regular file"));
-        }
-        std::fs::File::open(path)?.take(MOST_CONFIG_BYTES + 1).read_to_end(&mut content)?;
-        if content.len() as u64 > MOST_CONFIG_BYTES {
-            let what = format!("it has more than {MOST_CONFIG_BYTES} bytes: is it a config?");
-            return Err(std::io::Error::other(what));
-        }
-        Ok(content)
-    };
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64());
-    work(&World { read: &read, unix_time: now })
-}
-
-/// What the process was started with.
-pub fn environment() -> Environment {
-    Environment {
-        world_size: std::env::var("WORLD_SIZE").ok(),
-        cuda_devices: crate::device::gpu_count(),
-    }
-}
-
-/// How this program was started, for commands that are printed to be typed.
-pub fn program() -> String {
-    if std::env::var_os("CARGO_MANIFEST_DIR").is_some() {
-        return "cargo run --release --".to_string();
-    }
-    let typed = std::env::args_os().next().map(|name| name.to_string_lossy().into_owned());
-    quoted(&typed.unwrap_or_else(|| "fitgpt".to_string()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -269,6 +207,8 @@ mod tests {
                 let doc = flag.doc();
                 assert!(!doc.is_empty() && !doc.ends_with('.') && !doc.contains('|'), "{doc}");
                 assert!(flag.name.starts_with("--"), "{}", flag.name);
+                let obsolete = flag.value.map(|value| value.values.obsolete(&doc).len());
+                assert_eq!(obsolete.unwrap_or(0), 0, "{}: {doc}", flag.name);
             }
             for line in command.usage {
                 let start = format!("fitgpt {}", command.name);

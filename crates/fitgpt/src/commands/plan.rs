@@ -1,12 +1,14 @@
 //! `fitgpt plan`: the bill before the run, for this machine or for a card by name. It needs no data
 //! set and touches no device.
 
-use super::{line, show, show_json};
+use super::line;
 use crate::bill;
 use crate::flags::{FlagSet, flags};
 use crate::plan_report::{PlanReport, arena_map, document, sentence, timeline};
 use crate::planning::{Elsewhere, Planning};
-use crate::{measure, refusal, run_length, screen, sweep};
+use crate::screen::{show, show_json};
+use crate::sweep::Sweep;
+use crate::{measure, refusal, run_length, screen};
 use ::train::TrainError;
 use model::Dims;
 use plan::hardware::{CARDS, Card};
@@ -14,11 +16,14 @@ use search::{Machine, SearchError};
 use serde_json::{Value, json};
 use spec::{Command, SpecError, Values};
 
+/// What `--gpu` takes beside the name of a card.
+const LIST: &str = "list";
+
 flags! {
     /// What `plan` takes beside keys.
     pub struct Flags {
         /// a card by name, with the memory a program gets of it; `--gpu list` lists them
-        gpu: Option<String> = "--gpu", "NAME" Values::Card;
+        gpu: Option<String> = "--gpu", "NAME" Values::CardOr(&[LIST]);
         /// so much memory: '11.69GiB', '8GB', or '80%' of the card that --gpu names; without --gpu,
         /// of the GPU that is here if it has as much
         vram: Option<String> = "--vram", "SIZE" Values::Any;
@@ -64,13 +69,17 @@ pub static COMMAND: super::Command = super::Command {
 /// Runs the command.
 pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     let (flags, rest) = Flags::read(arguments)?;
-    if flags.gpu.as_deref() == Some("list") {
+    let elsewhere = Elsewhere { gpu: flags.gpu.as_deref(), vram: flags.vram.as_deref() };
+    if flags.gpu.as_deref() == Some(LIST) {
+        flags.refuse_beside_list(&rest)?;
         return list_gpus(flags.json);
     }
     if !flags.sweep.is_empty() {
-        return sweep::run(&flags, &rest);
+        flags.refuse_beside_sweep()?;
+        let sweep = Sweep { wanted: &flags.sweep, elsewhere, rest: &rest, json: flags.json };
+        return sweep.run();
     }
-    let planning = Planning::new(&flags.elsewhere(), &rest)?;
+    let planning = Planning::new(&elsewhere, &rest)?;
     let json = flags.json;
     let is_picture = flags.svg.as_deref() == Some("-");
     if !json && !is_picture {
@@ -125,9 +134,33 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
 }
 
 impl Flags {
-    /// Where to plan for.
-    pub fn elsewhere(&self) -> Elsewhere<'_> {
-        Elsewhere { gpu: self.gpu.as_deref(), vram: self.vram.as_deref() }
+    /// The list is of all cards and for no run: only `--json` changes it.
+    fn refuse_beside_list(&self, rest: &[String]) -> Result<(), SpecError> {
+        let flags = [
+            ("--vram", self.vram.is_some()),
+            ("--svg", self.svg.is_some()),
+            ("--sweep", !self.sweep.is_empty()),
+            ("--measure", self.measure),
+        ];
+        let flag = flags.iter().find(|(_, given)| *given).map(|(flag, _)| *flag);
+        match flag.or(rest.first().map(String::as_str)) {
+            Some(other) => {
+                let shown: String = other.chars().take(40).collect();
+                let what = format!("--gpu {LIST} lists all cards: leave out '{shown}'");
+                Err(SpecError::Conflict { what })
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn refuse_beside_sweep(&self) -> Result<(), SpecError> {
+        for (flag, given) in [("--svg", self.svg.is_some()), ("--measure", self.measure)] {
+            if given {
+                let what = format!("{flag} is for one plan: leave out --sweep");
+                return Err(SpecError::Conflict { what });
+            }
+        }
+        Ok(())
     }
 }
 

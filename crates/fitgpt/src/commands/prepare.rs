@@ -1,8 +1,10 @@
 //! `fitgpt prepare`: text, JSON, tables, parquet or a known data set into token files.
 
-use super::{INTERRUPTED, line, program, show};
+use super::{INTERRUPTED, line};
 use crate::flags::{FlagSet, flags};
+use crate::invocation::program;
 use crate::preparation::{Preparation, few_val_tokens, introduction, size, summary};
+use crate::screen::show;
 use crate::{interrupt, screen};
 use ::train::TrainError;
 use data::known;
@@ -32,7 +34,7 @@ flags! {
     pub struct Flags {
         /// the data set's folder; a known name goes to data/NAME without it
         out: Option<String> = "--out", "FOLDER" Values::Folder;
-        /// gpt2, char, or the path of a tokenizer.json with byte-level BPE
+        /// what turns text into tokens; a tokenizer.json must be a byte-level BPE
         tokenizer: Option<String> = "--tokenizer", "NAME" TOKENIZERS;
         /// for validation: 0.1 of a single text, 0.0005 of documents
         val: Option<String> = "--val", "SHARE" Values::Any;

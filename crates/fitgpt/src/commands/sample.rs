@@ -1,7 +1,9 @@
 //! `fitgpt sample`: text from a trained model, token by token as it is made.
 
-use super::{INTERRUPTED, environment, line, settings, show};
+use super::{INTERRUPTED, line};
 use crate::device::Device;
+use crate::invocation::{environment, settings};
+use crate::screen::show;
 use crate::speak::{Speech, speak};
 use crate::{interrupt, screen};
 use ::train::TrainError;

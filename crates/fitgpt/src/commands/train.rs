@@ -1,9 +1,10 @@
 //! `fitgpt train`: from settings to a run and its end. What it says is in `run_report`.
 
-use super::{INTERRUPTED, environment, line, settings};
+use super::{INTERRUPTED, line};
 use crate::bill;
 use crate::device::{Device, host_notice};
 use crate::flags::{FlagSet, flags};
+use crate::invocation::{environment, settings};
 use crate::numbers::{duration, parse_duration};
 use crate::own_text::{self, OwnText};
 use crate::plan_report::sentence;

@@ -1,6 +1,6 @@
 //! The data set of a text: its name, its folder, and its preparation where it is not there yet.
 
-use crate::commands::program;
+use crate::invocation::program;
 use crate::numbers::grouped;
 use crate::preparation::{Preparation, few_val_tokens, size};
 use crate::screen;

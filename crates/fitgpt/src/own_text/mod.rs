@@ -4,8 +4,8 @@
 mod data_set;
 mod size;
 
-use crate::commands::{environment, program, settings};
 use crate::device::Device;
+use crate::invocation::{environment, program, settings};
 use crate::numbers::grouped;
 use crate::run_report::further;
 use crate::screen;

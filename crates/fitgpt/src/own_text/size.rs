@@ -1,8 +1,8 @@
 //! A model for a text, this device and a time: chosen by the cost model, timed on the device, and
 //! its iterations counted from that time. Keys that the user gave stay, and the rest follows them.
 
-use crate::commands::environment;
 use crate::device::Device;
+use crate::invocation::environment;
 use crate::numbers::{duration, grouped, short};
 use crate::timing::{self, Count, median};
 use crate::{measure, screen};

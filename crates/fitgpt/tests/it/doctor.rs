@@ -118,6 +118,8 @@ fn what_cannot_be_answered_is_told() {
     place.run(&["doctor", "no-such.log"]).failed(4, &["no-such.log"]);
     place.run(&["doctor", "--batch_size=4", "--vram=lots"]).failed(2, &["11.69GiB"]);
     place.run(&["doctor", "--batch_size=4", "--gpu=Voodoo"]).failed(2, &["nearest"]);
+    let both = ["doctor", "--batch_size=4", "--json", "--markdown"];
+    place.run(&both).failed(2, &["--json and --markdown"]);
     place.run(&["doctor", "a.log", "b.log"]).failed(2, &["one log at a time", "b.log"]);
     place.write("empty.log", b"");
     let found = document(&place, &["empty.log"]);

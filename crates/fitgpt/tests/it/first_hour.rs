@@ -69,6 +69,12 @@ fn old_cards_are_planned_without_a_speed_and_all_cards_are_listed() {
     assert!(row("RTX 4070 ").contains("11.69 GiB") && !row("RTX 4070 ").contains("refuses"));
     assert!(row("T4 ").contains("refuses"));
     place.run(&["plan", "--gpu", "RTX 9999"]).failed(2, &["--gpu list"]);
+    assert!(place.run(&["plan", "--gpu=list", "--json"]).succeeded().out.contains("\"gpus\""));
+    for other in ["--vram=8GiB", "--svg=-", "--sweep=n_layer=1", "--measure", "--n_layer=2", "a.py"]
+    {
+        let name = other.split('=').next().unwrap();
+        place.run(&["plan", "--gpu=list", other]).failed(2, &["--gpu list", name]);
+    }
 }
 
 #[test]

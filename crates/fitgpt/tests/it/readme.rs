@@ -129,6 +129,21 @@ fn stand_in(place: &Place) {
     place.run(&[&["prepare", "input.txt"], &out[..]].concat()).succeeded();
 }
 
+/// Words that the README repeats from the tables of data sets and of the doctor's languages.
+#[test]
+fn lists_of_the_readme_are_the_tables() {
+    let text = std::fs::read_to_string(root().join("README.md")).unwrap();
+    let between = |start: &str, end: &str| {
+        let rest = text.split_once(start).unwrap_or_else(|| panic!("no '{start}'")).1;
+        rest.split_once(end).unwrap_or_else(|| panic!("no '{end}' behind '{start}'")).0
+    };
+    let listed = between("a known data set (", ")");
+    let listed: Vec<&str> = listed.split(',').map(str::trim).collect();
+    assert_eq!(listed, data::known::DATA_SETS.map(|row| row.name));
+    let languages: Vec<&str> = between("--lang ", "`").split('|').collect();
+    assert_eq!(languages, doctor::words::Language::CODES);
+}
+
 /// Files that the README shows or links to.
 #[test]
 fn links_of_the_readme_lead_somewhere() {
