@@ -1,5 +1,5 @@
-//! From the loop to the sinks: one thread and one queue for each sink, so that a terminal that
-//! stands still delays no log.
+//! Sends events from the loop to the sinks. Each sink has its own thread and queue, so that a
+//! stalled terminal does not delay the log.
 
 use crate::event::{Event, Notice, Time, What};
 use crate::queue::{Queue, Taken};
@@ -9,32 +9,32 @@ use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// Why a sink could not take an event.
+/// Why a sink failed to handle an event.
 pub type SinkError = Box<dyn Error + Send + Sync>;
 
-/// Takes the events of a run.
+/// Receives the events of a run.
 pub trait Sink: Send {
-    /// What people call it, for notices about it.
+    /// Its name in notices.
     fn name(&self) -> &'static str;
 
-    /// Whether it also takes what the log leaves out: iterations between two logged ones, and the
-    /// progress of evaluations.
+    /// Whether it also receives what the log leaves out: iterations between two logged ones, and
+    /// the progress of evaluations.
     fn takes_every_event(&self) -> bool {
         false
     }
 
-    /// Takes an event. The first error is told to the other sinks; the run continues, and so do the
-    /// events.
+    /// Handles an event. The first error becomes a notice for the other sinks. The run continues,
+    /// and this sink still gets events.
     fn take(&mut self, event: &Event) -> Result<(), SinkError>;
 }
 
-/// The loop's side of the stream. Dropped, it waits until the sinks have taken everything.
+/// The loop's end of the stream. Dropping it waits until the sinks have handled everything.
 pub struct Emitter {
     clock: Clock,
     queues: Arc<[Queue]>,
-    /// One for each queue.
+    /// One per queue.
     sinks: Vec<SinkThread>,
-    /// How the run ended: the last event.
+    /// The `End` event, kept back so that it is sent last.
     end: Option<What>,
 }
 
@@ -44,8 +44,8 @@ struct SinkThread {
 }
 
 impl Emitter {
-    /// Starts a thread for each sink. The first sink ends last, so that it can tell what went wrong
-    /// with the others.
+    /// Starts a thread for each sink. The first sink is closed last, so that it still gets notices
+    /// about the others.
     pub fn new(sinks: Vec<Box<dyn Sink>>) -> std::io::Result<Emitter> {
         let clock = Clock(Instant::now());
         let queues: Arc<[Queue]> = sinks.iter().map(|_| Queue::new()).collect();
@@ -61,9 +61,9 @@ impl Emitter {
         Ok(emitter)
     }
 
-    /// Sends an event to the sinks. An iteration, or the progress of an evaluation, never waits:
-    /// where a queue is full it is dropped, and the sinks are told how many logged iterations were.
-    /// Other events wait for a place. An end is kept until the emitter is dropped, so that it comes
+    /// Sends an event to the sinks. Iterations and the progress of evaluations never wait: if a
+    /// queue is full they are dropped, and a notice says how many logged iterations were. Other
+    /// events wait for a free slot. An `End` is kept until the emitter is dropped, so that it comes
     /// last.
     pub fn emit(&mut self, what: What) {
         match what {
@@ -86,9 +86,9 @@ impl Emitter {
         }
     }
 
-    /// Waits until the sinks have taken everything so far.
+    /// Waits until the sinks have handled everything sent so far.
     pub fn flush(&self) {
-        // The first sink may hear from the others until they are done.
+        // The other sinks may still send notices to the first, so it is flushed last.
         self.queues.iter().zip(&self.sinks).rev().for_each(|(queue, _)| queue.flush());
     }
 }
@@ -101,14 +101,14 @@ impl Drop for Emitter {
         for (queue, sink) in self.queues.iter().zip(&mut self.sinks).rev() {
             queue.close();
             if let Some(thread) = sink.thread.take() {
-                // A thread that panicked has said so; the run's own result stands.
+                // A panic was already reported; the run's own result counts.
                 let _ = thread.join();
             }
         }
     }
 }
 
-/// Tells the time since the run began.
+/// Stamps events with the time.
 #[derive(Clone, Copy)]
 struct Clock(Instant);
 
@@ -124,7 +124,7 @@ impl Clock {
 /// One sink on its thread.
 struct Worker {
     sink: Box<dyn Sink>,
-    /// Which of the queues is its own.
+    /// Index of its own queue.
     index: usize,
     queues: Arc<[Queue]>,
     clock: Clock,
@@ -143,7 +143,7 @@ impl Worker {
         }
     }
 
-    /// Gives the sink an event. False where it panicked and cannot go on.
+    /// Hands the sink an event. False if it panicked: then it gets no more.
     fn give(&mut self, event: &Event) -> bool {
         match catch_unwind(AssertUnwindSafe(|| self.sink.take(event))) {
             Ok(Ok(())) => {}
@@ -153,7 +153,7 @@ impl Worker {
                 }
             }
             Err(_) => {
-                let text = format!("a bug stopped {}: it gets no more events", self.sink.name());
+                let text = format!("{} stopped because of a bug in fitgpt", self.sink.name());
                 self.tell_others(text, None);
                 return false;
             }
@@ -161,7 +161,7 @@ impl Worker {
         true
     }
 
-    /// Says everywhere how many events this sink did not get.
+    /// Notifies all sinks how many events this one did not get.
     fn dropped(&self, count: u64) -> Event {
         let name = self.sink.name();
         let events = if count == 1 { "1 iteration is" } else { &format!("{count} iterations are") };
@@ -181,7 +181,7 @@ impl Worker {
     }
 }
 
-/// Whatever ends the thread: nobody waits for its queue any more.
+/// However the thread ends, its queue is abandoned so that nobody waits for it.
 struct Abandoned<'a>(&'a Queue);
 
 impl Drop for Abandoned<'_> {

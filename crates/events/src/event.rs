@@ -1,11 +1,11 @@
-//! The events and their fields. The names are those of `log.jsonl`: `docs/log-json.md` explains
-//! each field, and a test compares the two.
+//! The events and their fields, named as in `log.jsonl`. `docs/log-json.md` explains each field; a
+//! test compares it with this file.
 
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use std::sync::Arc;
 
-/// The version that [`Start`] carries.
+/// The schema that [`Start`] carries.
 pub const SCHEMA: &str = "fitgpt.log/2";
 
 /// Every kind of event, as a log names it.
@@ -32,7 +32,7 @@ pub struct Time {
     pub seconds: f64,
 }
 
-/// What happened. Frequent events are `Copy`; the others share what they own.
+/// What happened. Frequent events are `Copy`, so that they never allocate; the others are shared.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum What {
@@ -48,38 +48,38 @@ pub enum What {
     Evaluated(Arc<Evaluated>),
     /// A checkpoint was saved.
     Save(Arc<Save>),
-    /// Something to know; the run continues.
+    /// Something the user should know; the run continues.
     Notice(Arc<Notice>),
-    /// The model wrote a text.
+    /// The model generated a text.
     Sample(Arc<Sample>),
     /// The run ends.
     End(Arc<End>),
 }
 
-/// Plan and settings of a run that starts or resumes.
+/// Settings and plan of a run that starts or resumes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Start {
-    /// [`SCHEMA`], or that of an older version.
+    /// [`SCHEMA`], or an older one.
     pub schema: String,
     /// The first iteration.
     pub iter: u64,
     /// Every key with its value.
     pub config: Value,
-    /// Rows of the embedding.
+    /// Rows of the token embedding.
     pub vocab_size: u64,
-    /// Hash of the steps that train.
+    /// Hash of the training steps.
     pub steps_hash: String,
-    /// Of the program.
+    /// Version of the program.
     pub version: String,
     /// Kind of the device.
     pub device: String,
-    /// How an iteration is cut; null where the run only evaluates.
+    /// How an iteration is cut; null if the run only evaluates.
     #[serde(default)]
     pub plan: Value,
-    /// Bytes that the plan takes on the device. Absent in `fitgpt.log/1`, as the next one.
+    /// Bytes of the arena on the device. Absent in `fitgpt.log/1`, like the next field.
     #[serde(default)]
     pub arena_bytes: Option<u64>,
-    /// Tokens of an iteration.
+    /// Tokens per iteration.
     #[serde(default)]
     pub tokens_per_iteration: Option<u64>,
 }
@@ -93,34 +93,33 @@ pub struct Iteration {
     pub loss: f64,
     /// Learning rate.
     pub lr: f64,
-    /// Norm of the gradients before clipping. JSON has no infinity: `null` is read as NaN.
+    /// Norm of the gradients before clipping. JSON has no infinity: `null` is parsed as NaN.
     #[serde(deserialize_with = "number_or_nan")]
     pub grad_norm: f64,
     /// Loss scale.
     pub loss_scale: f64,
-    /// Tokens a second.
+    /// Tokens per second.
     pub tokens_per_second: f64,
-    /// Milliseconds.
+    /// Milliseconds that it took.
     pub ms: f64,
     /// Bytes that the plan takes on the device.
     pub arena_bytes: u64,
-    /// Bytes that the process holds on the device by the driver's count; none on a CPU and between
-    /// logged iterations.
+    /// Bytes that the process holds on the device according to the driver; none on a CPU, and
+    /// between logged iterations.
     pub device_bytes_seen: Option<u64>,
     /// Resident bytes of the process; none between logged iterations.
     pub resident_bytes: Option<u64>,
-    /// Whether this is one of every `log_interval` iterations: a line in the log and on the
-    /// console.
+    /// Whether it is one of every `log_interval` iterations, which the log and the console show.
     #[serde(skip, default = "yes")]
     pub is_logged: bool,
 }
 
-/// How far an evaluation is.
+/// Progress of an evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Evaluating {
     /// The iteration before which it happens.
     pub iter: u64,
-    /// The share that is done, 0 to 1.
+    /// The share that is done, from 0 to 1.
     pub share: f64,
 }
 
@@ -129,17 +128,17 @@ pub struct Evaluating {
 pub struct Evaluated {
     /// The iteration before which it happened.
     pub iter: u64,
-    /// Mean loss of the training text.
+    /// Mean loss of the training split.
     pub train_loss: f64,
-    /// Mean loss of the validation text.
+    /// Mean loss of the validation split.
     pub val_loss: f64,
     /// Standard error of `train_loss`.
     pub train_standard_error: f64,
     /// Standard error of `val_loss`.
     pub val_standard_error: f64,
-    /// Tokens of each split.
+    /// Tokens evaluated per split.
     pub tokens: u64,
-    /// Whether no validation loss of the run was lower. Absent in `fitgpt.log/1`, as the next one.
+    /// Whether this is the lowest validation loss so far. Absent in `fitgpt.log/1`, like the next.
     #[serde(default)]
     pub best: Option<bool>,
     /// Milliseconds that it took.
@@ -147,9 +146,9 @@ pub struct Evaluated {
     pub ms: Option<f64>,
     /// Bytes that the plan takes on the device.
     pub arena_bytes: u64,
-    /// Bytes that the process holds on the device by the driver's count; none on a CPU.
+    /// Bytes that the process holds on the device according to the driver; none on a CPU.
     pub device_bytes_seen: Option<u64>,
-    /// Why the loss cannot be compared with the training loss, where that is so.
+    /// Why the loss is not comparable with the training loss, if it is not.
     pub note: Option<String>,
 }
 
@@ -164,34 +163,34 @@ pub struct Save {
     pub ms: f64,
 }
 
-/// Something to know; the run continues.
+/// Something the user should know; the run continues.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Notice {
-    /// What there is to know.
+    /// The whole text.
     pub text: String,
-    /// Events that a sink did not get, where this is about them.
+    /// Number of events that a sink did not get, if this is the reason for the notice.
     pub dropped: Option<u64>,
 }
 
-/// A text that the model wrote.
+/// A text that the model generated.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
-    /// Iterations that the model was trained for.
+    /// Number of iterations the model was trained for.
     pub iter: u64,
-    /// The prompt and what follows it.
+    /// The prompt and the generated text.
     pub text: String,
 }
 
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct End {
-    /// The next iteration that would have run.
+    /// The iteration that a resumed run would start with.
     pub iter: u64,
     /// Why.
     pub reason: Reason,
-    /// The error, where there was one.
+    /// The error, if there was one.
     pub message: Option<String>,
-    /// The newest checkpoint, where there is one.
+    /// The newest checkpoint, if there is one.
     pub checkpoint: Option<String>,
 }
 
@@ -203,7 +202,7 @@ pub enum Reason {
     Finished,
     /// It was asked to stop.
     Interrupted,
-    /// Loss or weights are no finite numbers any more.
+    /// The loss or the weights are NaN or infinite.
     Diverged,
     /// Anything else: the disk, the device, the data.
     Error,

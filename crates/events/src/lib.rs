@@ -1,8 +1,8 @@
-//! What happens in a run, as a stream of events. The loop emits them; sinks (the console,
-//! `log.jsonl`) take them, each on a thread of its own behind a bounded queue. The loop neither
-//! allocates for an iteration nor waits for a terminal or a disk.
+//! The stream of events of a run. The loop emits them; sinks (the console, `log.jsonl`) handle
+//! them, each on its own thread behind a bounded queue. The loop does not allocate for an
+//! iteration, and it does not wait for a terminal or a disk.
 //!
-//! A new sink is one file that implements [`Sink`] and one line where the [`Emitter`] is made.
+//! A new sink is one file that implements [`Sink`] and one line where the [`Emitter`] is created.
 #![forbid(unsafe_code)]
 
 mod event;

@@ -1,5 +1,5 @@
-//! The sink of `log.jsonl`: one JSON object a line, written as it comes. `docs/log-json.md`
-//! describes the lines.
+//! The sink that writes `log.jsonl`: one JSON object per line, written as soon as it arrives.
+//! `docs/log-json.md` describes the lines.
 
 use crate::emitter::{Sink, SinkError};
 use crate::event::{Event, What};
@@ -11,17 +11,17 @@ use std::path::PathBuf;
 pub struct LogSink {
     path: PathBuf,
     file: File,
-    /// Bytes that the file may still get.
+    /// Bytes by which the file may still grow.
     room: u64,
-    /// Whether the file ends inside a line that could not be written whole.
+    /// Whether the file ends with an incomplete line.
     is_torn: bool,
     line: Vec<u8>,
 }
 
 impl LogSink {
-    /// Appends to a file that is open for it. It may grow by `room` bytes: the system ends a
-    /// process that writes beyond its limit. `is_torn` says that the file does not end with a whole
-    /// line.
+    /// Appends to a file that is open for appending. It grows by at most `room` bytes: the system
+    /// kills a process that exceeds `ulimit -f`. `is_torn` says that the file ends with an
+    /// incomplete line.
     pub fn new(path: PathBuf, file: File, room: u64, is_torn: bool) -> LogSink {
         LogSink { path, file, room, is_torn, line: Vec::new() }
     }
@@ -60,7 +60,7 @@ impl Sink for LogSink {
 
 /// A line that could not be written.
 #[derive(Debug, thiserror::Error)]
-#[error("{path}: cannot write the log: {error}; make room or give another --out_dir")]
+#[error("{path}: cannot write the log: {error}; free some space or give another --out_dir")]
 struct LogError {
     path: PathBuf,
     error: std::io::Error,

@@ -1,4 +1,4 @@
-//! Reads `log.jsonl` of this and older versions.
+//! Reads a `log.jsonl` written by this or an older version.
 
 use crate::event::{KINDS, SCHEMA, Time, What};
 use serde::Deserialize;
@@ -10,7 +10,7 @@ use std::path::Path;
 /// The version before [`SCHEMA`]: no times, no `save`, `notice`, `sample` and `end`.
 const FIRST_SCHEMA: &str = "fitgpt.log/1";
 
-/// The longest line that is read: the longest that is written holds a config or a sample.
+/// The longest line that is accepted. The longest that is written holds a config or a sample.
 const LONGEST: u64 = 1 << 20;
 
 /// A line of a log.
@@ -19,12 +19,12 @@ pub struct Entry {
     /// What happened.
     #[serde(flatten)]
     pub what: What,
-    /// When; none in `fitgpt.log/1`.
+    /// When it happened; none in `fitgpt.log/1`.
     #[serde(flatten)]
     pub time: Option<Time>,
 }
 
-/// A line that is no event.
+/// A line that is not a valid event.
 #[derive(Debug, thiserror::Error)]
 #[error("line {line}: {what}")]
 pub struct LineError {
@@ -34,12 +34,12 @@ pub struct LineError {
     pub what: String,
 }
 
-/// The events of a log, line by line. Kinds of later versions are passed over; a line that cannot
-/// be read (a kill tore it, the disk was full) is an error, and the next line follows.
+/// Iterates over the events of a log. Kinds of later versions are skipped. A line that cannot be
+/// parsed (cut by a kill or a full disk) gives an error, and the next line follows.
 pub struct LogReader<R> {
     lines: R,
     number: u64,
-    /// Reading failed, or a line has no end.
+    /// Reading failed, or a line was too long.
     is_over: bool,
 }
 
@@ -51,7 +51,7 @@ impl LogReader<BufReader<File>> {
 }
 
 impl<R: BufRead> LogReader<R> {
-    /// Reads from anything.
+    /// Reads from any buffered reader.
     pub fn new(lines: R) -> LogReader<R> {
         LogReader { lines, number: 0, is_over: false }
     }
@@ -69,7 +69,7 @@ impl<R: BufRead> LogReader<R> {
     }
 }
 
-/// An event; none where it is of a kind that this version does not know.
+/// Parses a line; none if this version does not know its kind.
 fn parse(line: &[u8]) -> Result<Option<Entry>, String> {
     let value: Value = serde_json::from_slice(line).map_err(|error| error.to_string())?;
     let kind = value.get("kind").and_then(Value::as_str).ok_or("it has no kind")?;
@@ -78,7 +78,7 @@ fn parse(line: &[u8]) -> Result<Option<Entry>, String> {
     }
     let schema = value.get("schema").and_then(Value::as_str).unwrap_or_default();
     if kind == "start" && ![SCHEMA, FIRST_SCHEMA].contains(&schema) {
-        return Err(format!("the schema '{schema}' is not known here"));
+        return Err(format!("this version does not know the schema '{schema}'"));
     }
     serde_json::from_value(value).map(Some).map_err(|error| error.to_string())
 }

@@ -1,4 +1,4 @@
-//! Sinks that collect, stand still, fail or panic, and one event of each kind.
+//! Sinks that collect, stall, fail or panic, and one event of each kind.
 
 use fitgpt_events::{
     End, Evaluated, Evaluating, Event, Iteration, Notice, Reason, SCHEMA, Sample, Save, Sink,
@@ -7,7 +7,7 @@ use fitgpt_events::{
 use serde_json::json;
 use std::sync::{Arc, Mutex};
 
-/// Keeps what it gets; stands still while somebody else holds `gate`.
+/// Collects events; stalls while the test holds `gate`.
 #[derive(Clone, Default)]
 pub struct Collector {
     pub events: Arc<Mutex<Vec<Event>>>,
@@ -49,7 +49,7 @@ impl Sink for Collector {
     }
 }
 
-/// Takes nothing; panics where `panics` is set.
+/// Fails on every event, or panics if `panics` is set.
 pub struct Broken {
     pub panics: bool,
 }
@@ -102,7 +102,7 @@ pub fn end() -> What {
     What::End(Arc::new(End {
         iter: 7,
         reason: Reason::Diverged,
-        message: Some("the loss is no number any more".to_string()),
+        message: Some("the loss is NaN or infinite".to_string()),
         checkpoint: Some("out/last.safetensors".to_string()),
     }))
 }

@@ -24,10 +24,10 @@ fn events_come_in_order_and_the_end_comes_last() {
     assert!(times.is_sorted() && times[0] >= 0.0, "{times:?}");
 }
 
-/// Not one iteration waits for a sink that stands still, the other sink gets everything at once,
-/// and both are told what is missing, where it is missing.
+/// No iteration waits for a stalled sink, the other sink gets everything at once, and both get a
+/// notice at the place where iterations are missing.
 #[test]
-fn a_sink_that_stands_still_loses_iterations_and_says_so() {
+fn a_stalled_sink_loses_iterations_and_says_so() {
     const MANY: u64 = 5000;
     let (stuck, free) = (Collector::default(), Collector::default());
     let mut events = Emitter::new(vec![Box::new(free.clone()), Box::new(stuck.clone())]).unwrap();
@@ -39,7 +39,7 @@ fn a_sink_that_stands_still_loses_iterations_and_says_so() {
             wait_for(|| free.iterations().len() as u64 == number + 1);
         }
     }
-    // A rare event finds one of the places that iterations leave free.
+    // A rare event finds one of the slots that iterations leave free.
     events.emit(save(MANY));
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
     wait_for(|| free.whats().contains(&save(MANY)));
@@ -60,7 +60,7 @@ fn a_sink_that_stands_still_loses_iterations_and_says_so() {
 }
 
 #[test]
-fn a_rare_event_waits_for_a_place() {
+fn a_rare_event_waits_for_a_slot() {
     let stuck = Collector::default();
     let mut events = Emitter::new(vec![Box::new(stuck.clone())]).unwrap();
     let gate = stuck.gate.lock().unwrap();
@@ -69,7 +69,7 @@ fn a_rare_event_waits_for_a_place() {
         (0..200).for_each(|number| events.emit(save(number)));
     });
     std::thread::sleep(Duration::from_millis(100));
-    assert!(!sender.is_finished(), "200 saves have no place beside iterations");
+    assert!(!sender.is_finished(), "200 saves do not fit in the reserved slots");
     drop(gate);
     sender.join().unwrap();
     let saves = stuck.whats().into_iter().filter(|what| matches!(what, What::Save(_)));
@@ -77,7 +77,7 @@ fn a_rare_event_waits_for_a_place() {
 }
 
 #[test]
-fn a_sink_that_fails_is_told_once_by_the_others() {
+fn a_failing_sink_gives_one_notice() {
     let collector = Collector::default();
     let broken = Box::new(Broken { panics: false });
     let mut events = Emitter::new(vec![Box::new(collector.clone()), broken]).unwrap();
@@ -90,7 +90,7 @@ fn a_sink_that_fails_is_told_once_by_the_others() {
 }
 
 #[test]
-fn a_sink_that_panics_holds_nobody_up() {
+fn a_panicking_sink_delays_nobody() {
     let collector = Collector::default();
     let broken = Box::new(Broken { panics: true });
     let mut events = Emitter::new(vec![Box::new(collector.clone()), broken]).unwrap();
@@ -103,7 +103,7 @@ fn a_sink_that_panics_holds_nobody_up() {
     let mut notices = collector.notices();
     notices.retain(|notice| notice.dropped.is_none()); // the collector itself may be slow
     assert_eq!(notices.len(), 1, "{notices:?}");
-    assert!(notices[0].text.contains("a bug stopped the broken one"), "{notices:?}");
+    assert!(notices[0].text.contains("the broken one stopped because of a bug"), "{notices:?}");
     let saves = collector.whats().into_iter().filter(|what| matches!(what, What::Save(_))).count();
     assert_eq!(saves, 5000);
 }

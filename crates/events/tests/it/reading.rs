@@ -1,16 +1,16 @@
-//! The reader: logs of both versions, torn lines, kinds and versions that it does not know.
+//! The log reader: both schema versions, torn lines, unknown kinds and versions.
 
 use crate::fixture::{end, iteration, one_of_each, start};
 use fitgpt_events::{Emitter, Entry, LogReader, LogSink, What};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-/// A file that is gone afterwards.
-struct Scratch(PathBuf);
+/// A temporary file.
+struct TempFile(PathBuf);
 
-impl Scratch {
-    fn new(name: &str) -> Scratch {
-        Scratch(std::env::temp_dir().join(format!("fitgpt-{name}-{}.jsonl", std::process::id())))
+impl TempFile {
+    fn new(name: &str) -> TempFile {
+        TempFile(std::env::temp_dir().join(format!("fitgpt-{name}-{}.jsonl", std::process::id())))
     }
 
     fn append(&self, room: u64, is_torn: bool, whats: impl IntoIterator<Item = What>) {
@@ -25,13 +25,13 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for TempFile {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
     }
 }
 
-/// Made by the version before events, with a resume.
+/// A log with a resume, written by the version before events.
 #[test]
 fn a_log_of_the_first_version_is_read() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/log-1.jsonl");
@@ -58,7 +58,7 @@ fn a_log_of_the_first_version_is_read() {
 
 #[test]
 fn what_is_written_is_read_and_a_resumed_run_appends() {
-    let scratch = Scratch::new("round-trip");
+    let scratch = TempFile::new("round-trip");
     let logged = || one_of_each().into_iter().filter(|what| !matches!(what, What::Evaluating(_)));
     for _ in 0..2 {
         scratch.append(u64::MAX, false, one_of_each());
@@ -70,8 +70,8 @@ fn what_is_written_is_read_and_a_resumed_run_appends() {
 }
 
 #[test]
-fn a_norm_that_is_no_number_is_read_as_such() {
-    let scratch = Scratch::new("infinite");
+fn an_infinite_norm_is_read_as_nan() {
+    let scratch = TempFile::new("infinite");
     let What::Iteration(mut report) = iteration(3) else { panic!() };
     report.grad_norm = f64::INFINITY;
     scratch.append(u64::MAX, false, [What::Iteration(report)]);
@@ -82,7 +82,7 @@ fn a_norm_that_is_no_number_is_read_as_such() {
 /// A kill cuts a line, a newer version adds a kind, a much newer one a schema.
 #[test]
 fn lines_that_cannot_be_read_are_named_and_the_rest_is_read() {
-    let scratch = Scratch::new("torn");
+    let scratch = TempFile::new("torn");
     scratch.append(u64::MAX, false, [start(), iteration(0)]);
     let whole = std::fs::read(&scratch.0).unwrap();
     std::fs::write(&scratch.0, &whole[..whole.len() - 20]).unwrap();
@@ -97,15 +97,15 @@ fn lines_that_cannot_be_read_are_named_and_the_rest_is_read() {
     assert_eq!(wrong, [2, 5, 6, 7], "{read:?}");
     for entry in &read[4..6] {
         let error = entry.as_ref().unwrap_err().to_string();
-        assert!(error.contains("'fitgpt.log/3' is not known"), "{error}");
+        assert!(error.contains("does not know the schema 'fitgpt.log/3'"), "{error}");
     }
     assert_eq!(read.iter().filter(|entry| entry.is_ok()).count(), 3, "{read:?}");
 }
 
-/// `ulimit -f`: no line is begun that has no room.
+/// `ulimit -f`: a line that does not fit is not begun.
 #[test]
 fn the_log_stops_before_its_limit() {
-    let scratch = Scratch::new("limit");
+    let scratch = TempFile::new("limit");
     scratch.append(1000, false, (0..10).map(iteration).chain([end()]));
     let bytes = std::fs::metadata(&scratch.0).unwrap().len();
     assert!(bytes > 500 && bytes <= 1000, "{bytes}");
