@@ -2,10 +2,11 @@
 //! stalled terminal does not delay the log.
 
 use crate::event::{Event, Notice, Time, What};
-use crate::queue::{Queue, Taken};
+use crate::queue::{Dropped, PATIENCE, Queue, Taken};
 use std::error::Error;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -28,14 +29,13 @@ pub trait Sink: Send {
     fn take(&mut self, event: &Event) -> Result<(), SinkError>;
 }
 
-/// The loop's end of the stream. Dropping it waits until the sinks have handled everything.
+/// The loop's end of the stream. Dropping it waits until the sinks have handled everything, but not
+/// for a sink that stalls.
 pub struct Emitter {
     clock: Clock,
     queues: Arc<[Queue]>,
     /// One per queue.
     sinks: Vec<SinkThread>,
-    /// The `End` event, kept back so that it is sent last.
-    end: Option<What>,
 }
 
 struct SinkThread {
@@ -48,9 +48,9 @@ impl Emitter {
     /// about the others.
     pub fn new(sinks: Vec<Box<dyn Sink>>) -> std::io::Result<Emitter> {
         let clock = Clock(Instant::now());
-        let queues: Arc<[Queue]> = sinks.iter().map(|_| Queue::new()).collect();
+        let queues: Arc<[Queue]> = sinks.iter().map(|_| Queue::new(PATIENCE)).collect();
         let threads = Vec::with_capacity(sinks.len());
-        let mut emitter = Emitter { clock, queues, sinks: threads, end: None };
+        let mut emitter = Emitter { clock, queues, sinks: threads };
         for (index, sink) in sinks.into_iter().enumerate() {
             let (takes_every_event, name) = (sink.takes_every_event(), sink.name());
             let queues = Arc::clone(&emitter.queues);
@@ -63,44 +63,40 @@ impl Emitter {
 
     /// Sends an event to the sinks. Iterations and the progress of evaluations never wait: if a
     /// queue is full they are dropped, and a notice says how many logged iterations were. Other
-    /// events wait for a free slot. An `End` is kept until the emitter is dropped, so that it comes
-    /// last.
+    /// events wait for a free slot, but only once for a sink that stalls.
     pub fn emit(&mut self, what: What) {
-        match what {
-            What::End(_) => self.end = Some(what),
-            _ => self.send(what),
-        }
-    }
-
-    fn send(&self, what: What) {
         let event = Event { what, time: self.clock.now() };
         for (queue, sink) in self.queues.iter().zip(&self.sinks) {
             match &event.what {
-                What::Iteration(iteration) if iteration.is_logged || sink.takes_every_event => {
-                    queue.offer(&event, iteration.is_logged);
+                What::Iteration(iteration) if iteration.is_logged => queue.offer(&event),
+                What::Iteration(_) | What::Evaluating(_) if sink.takes_every_event => {
+                    queue.offer_unlogged(&event);
                 }
-                What::Evaluating(_) if sink.takes_every_event => queue.offer(&event, false),
                 What::Iteration(_) | What::Evaluating(_) => {}
                 _ => queue.send(&event),
             }
         }
     }
 
-    /// Waits until the sinks have handled everything sent so far.
-    pub fn flush(&self) {
+    /// Waits until the sinks have handled everything sent so far, but not for one that stalls. For
+    /// the first it waits until `stop` is set: false if that one stalls even then.
+    pub fn flush(&self, stop: &AtomicBool) -> bool {
+        let mut is_whole = true;
         // The other sinks may still send notices to the first, so it is flushed last.
-        self.queues.iter().zip(&self.sinks).rev().for_each(|(queue, _)| queue.flush());
+        for (index, queue) in self.queues.iter().enumerate().rev() {
+            is_whole = queue.flush(&|| index > 0 || stop.load(Ordering::Relaxed));
+        }
+        is_whole
     }
 }
 
 impl Drop for Emitter {
     fn drop(&mut self) {
-        if let Some(end) = self.end.take() {
-            self.send(end);
-        }
         for (queue, sink) in self.queues.iter().zip(&mut self.sinks).rev() {
-            queue.close();
-            if let Some(thread) = sink.thread.take() {
+            // A thread that stalls cannot be ended; it ends with the process.
+            if queue.finish()
+                && let Some(thread) = sink.thread.take()
+            {
                 // A panic was already reported; the run's own result counts.
                 let _ = thread.join();
             }
@@ -136,7 +132,10 @@ impl Worker {
         let queues = Arc::clone(&self.queues);
         let own = Abandoned(&queues[self.index]);
         while let Some(Taken { dropped, event }) = own.0.take() {
-            let notice = (dropped > 0).then(|| self.dropped(dropped));
+            // It stands where the events are missing, and has the time of what follows.
+            let time = event.as_ref().map_or_else(|| self.clock.now(), |event| event.time);
+            let is_whole = dropped == Dropped::default();
+            let notice = (!is_whole).then(|| Event { time, ..self.dropped(dropped) });
             if !notice.into_iter().chain(event).all(|event| self.give(&event)) {
                 return;
             }
@@ -162,10 +161,18 @@ impl Worker {
     }
 
     /// Notifies all sinks how many events this one did not get.
-    fn dropped(&self, count: u64) -> Event {
-        let name = self.sink.name();
-        let events = if count == 1 { "1 iteration is" } else { &format!("{count} iterations are") };
-        let text = format!("{events} missing in {name}: it was slower than training");
+    fn dropped(&self, dropped: Dropped) -> Event {
+        let Dropped { iterations, others } = dropped;
+        let counted = |count: u64, one: &str| match count {
+            0 => None,
+            1 => Some(format!("1 {one}")),
+            _ => Some(format!("{count} {one}s")),
+        };
+        let parts = [counted(iterations, "iteration"), counted(others, "other event")];
+        let parts = Vec::from_iter(parts.into_iter().flatten()).join(" and ");
+        let count = iterations + others;
+        let (verb, name) = (if count == 1 { "is" } else { "are" }, self.sink.name());
+        let text = format!("{parts} {verb} missing in {name}: it was slower than training");
         self.tell_others(text, Some(count))
     }
 

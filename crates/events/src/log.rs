@@ -8,9 +8,9 @@ use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
 
 /// Appends events to a file.
-pub struct LogSink {
+pub struct LogSink<W = File> {
     path: PathBuf,
-    file: File,
+    file: W,
     /// Bytes by which the file may still grow.
     room: u64,
     /// Whether the file ends with an incomplete line.
@@ -18,28 +18,37 @@ pub struct LogSink {
     line: Vec<u8>,
 }
 
-impl LogSink {
+impl<W: Write> LogSink<W> {
     /// Appends to a file that is open for appending. It grows by at most `room` bytes: the system
     /// kills a process that exceeds `ulimit -f`. `is_torn` says that the file ends with an
     /// incomplete line.
-    pub fn new(path: PathBuf, file: File, room: u64, is_torn: bool) -> LogSink {
+    pub fn new(path: PathBuf, file: W, room: u64, is_torn: bool) -> LogSink<W> {
         LogSink { path, file, room, is_torn, line: Vec::new() }
     }
 
     fn write(&mut self) -> std::io::Result<()> {
-        let bytes = self.line.len() as u64;
-        if bytes > self.room {
+        if self.line.len() as u64 > self.room {
             return Err(ErrorKind::FileTooLarge.into());
         }
-        self.room -= bytes;
-        self.is_torn = true;
-        self.file.write_all(&self.line)?;
-        self.is_torn = false;
+        let mut rest = &self.line[..];
+        while !rest.is_empty() {
+            match self.file.write(rest) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(count) => {
+                    let (written, after) = rest.split_at(count);
+                    rest = after;
+                    self.room -= count as u64;
+                    self.is_torn = !written.ends_with(b"\n");
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
         Ok(())
     }
 }
 
-impl Sink for LogSink {
+impl<W: Write + Send> Sink for LogSink<W> {
     fn name(&self) -> &'static str {
         "log.jsonl"
     }

@@ -4,7 +4,7 @@
 use crate::event::Event;
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Events that a queue holds (300 KB): seconds of training, even of a small model.
 pub const CAPACITY: usize = 2048;
@@ -12,15 +12,31 @@ pub const CAPACITY: usize = 2048;
 /// Slots that iterations leave free, so that a rare event finds one at once.
 const RESERVED: usize = 64;
 
-/// How long a rare event waits if even those are taken.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Most events that wait when an unlogged event is added: a sink that is behind needs none of them.
+const UNLOGGED: usize = 64;
+
+/// How long a rare event waits if even the reserved slots are taken, and how long the end of a run
+/// waits for a sink that takes nothing.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How often a flush looks whether it should hurry.
+const POLL: Duration = Duration::from_millis(50);
 
 /// What a sink gets next.
 pub struct Taken {
-    /// Number of events that were dropped just before this one.
-    pub dropped: u64,
+    /// The events that were dropped just before this one.
+    pub dropped: Dropped,
     /// None at the end, if the last events were dropped.
     pub event: Option<Event>,
+}
+
+/// Numbers of dropped events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dropped {
+    /// Logged iterations.
+    pub iterations: u64,
+    /// Everything else: evaluations, saves, notices.
+    pub others: u64,
 }
 
 /// A bounded queue with one reader.
@@ -30,15 +46,22 @@ pub struct Queue {
     came: Condvar,
     /// Signalled when a slot becomes free, or the reader is idle or gone.
     went: Condvar,
+    patience: Duration,
 }
 
 struct State {
-    /// Each event with the number of events that were dropped just before it.
-    waiting: VecDeque<(u64, Event)>,
-    /// Number of events dropped after the newest one in the queue.
-    dropped: u64,
+    /// Each event with the events that were dropped just before it.
+    waiting: VecDeque<(Dropped, Event)>,
+    /// Events dropped after the newest one in the queue.
+    dropped: Dropped,
+    /// `Time::seconds` of the newest event in the queue.
+    newest: f64,
+    /// Events that the reader has taken.
+    taken: u64,
     /// The queue was full and is not yet half empty.
     is_dropping: bool,
+    /// Somebody waited for the reader in vain. Nobody waits again until it takes an event.
+    is_stuck: bool,
     /// The reader is handling an event.
     is_busy: bool,
     /// Nothing more will come.
@@ -49,11 +72,19 @@ struct State {
 
 impl Queue {
     /// An empty queue; all its memory is allocated now.
-    pub fn new() -> Queue {
-        let waiting = VecDeque::with_capacity(CAPACITY);
-        let (is_dropping, is_busy, is_closed, is_abandoned) = (false, false, false, false);
-        let state = State { waiting, dropped: 0, is_dropping, is_busy, is_closed, is_abandoned };
-        Queue { state: Mutex::new(state), came: Condvar::new(), went: Condvar::new() }
+    pub fn new(patience: Duration) -> Queue {
+        let state = State {
+            waiting: VecDeque::with_capacity(CAPACITY),
+            dropped: Dropped::default(),
+            newest: 0.0,
+            taken: 0,
+            is_dropping: false,
+            is_stuck: false,
+            is_busy: false,
+            is_closed: false,
+            is_abandoned: false,
+        };
+        Queue { state: Mutex::new(state), came: Condvar::new(), went: Condvar::new(), patience }
     }
 
     /// Ignores poisoning: no code under the lock can panic half-way.
@@ -61,39 +92,56 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds an event, or drops it if there is no slot. Never waits, and never allocates for an
-    /// event that is `Copy`. `is_counted` says whether a notice counts the drop. Once full, the
-    /// queue drops events until it is half empty: one large gap needs one notice, many small ones
-    /// many.
-    pub fn offer(&self, event: &Event, is_counted: bool) {
+    /// Adds a logged iteration, or drops and counts it if there is no slot. Never waits, never
+    /// allocates. Once full, the queue drops iterations until it is half empty: one large gap needs
+    /// one notice, many small ones many.
+    pub fn offer(&self, event: &Event) {
         let mut state = self.lock();
         let most = if state.is_dropping { CAPACITY / 2 } else { CAPACITY - RESERVED };
         state.is_dropping = state.waiting.len() >= most;
         if state.is_dropping {
-            state.dropped += u64::from(is_counted);
+            state.dropped.iterations += 1;
         } else {
             self.add(state, event);
         }
     }
 
-    /// Adds an event. Waits for a slot, but not forever: then the event is dropped and counted.
+    /// Adds an event that no log and no line shows, unless others wait: it must not take the slot of
+    /// one that is shown. Never waits, never allocates; a drop is not counted.
+    pub fn offer_unlogged(&self, event: &Event) {
+        let state = self.lock();
+        if state.waiting.len() < UNLOGGED {
+            self.add(state, event);
+        }
+    }
+
+    /// Adds a rare event. Waits for a slot, but not forever: then the event is dropped and counted.
+    /// While the reader is stuck, only the first such event waits.
     pub fn send(&self, event: &Event) {
-        let is_full = |state: &mut State| !state.is_abandoned && state.waiting.len() >= CAPACITY;
-        let waited = self.went.wait_timeout_while(self.lock(), PATIENCE, is_full);
+        let is_full = |state: &mut State| {
+            !state.is_abandoned && !state.is_stuck && state.waiting.len() >= CAPACITY
+        };
+        let waited = self.went.wait_timeout_while(self.lock(), self.patience, is_full);
         let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         if state.waiting.len() < CAPACITY {
             self.add(state, event);
         } else {
-            state.dropped += 1;
+            state.is_stuck = true;
+            state.dropped.others += 1;
         }
     }
 
+    /// Adds an event. Sinks stamp notices on threads of their own: an event that comes late gets the
+    /// time of the one before it, so that times never go back.
     fn add(&self, mut state: MutexGuard<'_, State>, event: &Event) {
         if state.is_abandoned {
             return;
         }
+        let mut event = event.clone();
+        state.newest = state.newest.max(event.time.seconds);
+        event.time.seconds = state.newest;
         let dropped = std::mem::take(&mut state.dropped);
-        state.waiting.push_back((dropped, event.clone()));
+        state.waiting.push_back((dropped, event));
         drop(state);
         self.came.notify_one();
     }
@@ -106,25 +154,45 @@ impl Queue {
         let is_idle = |state: &mut State| state.waiting.is_empty() && !state.is_closed;
         let mut state =
             self.came.wait_while(state, is_idle).unwrap_or_else(PoisonError::into_inner);
+        state.taken += 1;
+        state.is_stuck = false;
         if let Some((dropped, event)) = state.waiting.pop_front() {
             state.is_busy = true;
             return Some(Taken { dropped, event: Some(event) });
         }
         let dropped = std::mem::take(&mut state.dropped);
-        (dropped > 0).then_some(Taken { dropped, event: None })
+        (dropped != Dropped::default()).then_some(Taken { dropped, event: None })
     }
 
-    /// Waits until the reader has handled everything so far.
-    pub fn flush(&self) {
-        let is_at_work =
-            |state: &mut State| !state.is_abandoned && (state.is_busy || !state.waiting.is_empty());
-        drop(self.went.wait_while(self.lock(), is_at_work));
+    /// Waits until the reader has handled everything so far. While `is_hurried` says so, it gives up
+    /// on a reader that takes nothing, and returns false.
+    pub fn flush(&self, is_hurried: &dyn Fn() -> bool) -> bool {
+        let is_over = |state: &State| !state.is_busy && state.waiting.is_empty();
+        self.wait_until(is_over, is_hurried)
     }
 
-    /// Called by the loop: no more events will come.
-    pub fn close(&self) {
+    /// Closes the queue and waits until the reader has ended. Gives up on a reader that takes
+    /// nothing, and returns false.
+    pub fn finish(&self) -> bool {
         self.lock().is_closed = true;
         self.came.notify_one();
+        self.wait_until(|_| false, &|| true)
+    }
+
+    fn wait_until(&self, is_over: impl Fn(&State) -> bool, is_hurried: &dyn Fn() -> bool) -> bool {
+        let mut state = self.lock();
+        let (mut taken, mut since) = (state.taken, Instant::now());
+        while !state.is_abandoned && !is_over(&state) {
+            if state.taken != taken || !is_hurried() {
+                (taken, since) = (state.taken, Instant::now());
+            } else if state.is_stuck || since.elapsed() >= self.patience {
+                state.is_stuck = true;
+                return false;
+            }
+            let waited = self.went.wait_timeout(state, POLL);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
     }
 
     /// Called when the reader ends: discards all events and wakes everyone who waits.
@@ -133,5 +201,65 @@ impl Queue {
         state.is_abandoned = true;
         state.waiting.clear();
         self.went.notify_all();
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::event::{Save, Time, What};
+    use std::sync::Arc;
+
+    const SHORT: Duration = Duration::from_millis(200);
+
+    fn save(iter: u64) -> Event {
+        let what = What::Save(Arc::new(Save { iter, path: String::new(), ms: 1.0 }));
+        Event { what, time: Time { unix_time: 0.0, seconds: iter as f64 } }
+    }
+
+    fn waited(call: impl FnOnce()) -> Duration {
+        let began = Instant::now();
+        call();
+        began.elapsed()
+    }
+
+    /// The loop waits once for a disk that hangs, and again only after the disk took something.
+    #[test]
+    fn only_the_first_event_waits_for_a_stuck_reader() {
+        let queue = Queue::new(SHORT);
+        (0..CAPACITY as u64).for_each(|iter| queue.send(&save(iter)));
+        assert!(waited(|| queue.send(&save(3000))) >= SHORT);
+        assert!(waited(|| (0..20).for_each(|_| queue.send(&save(3001)))) < SHORT);
+        queue.take().unwrap();
+        queue.send(&save(4000));
+        assert!(waited(|| queue.send(&save(3002))) >= SHORT, "the reader was alive");
+        let counts: Vec<Dropped> = (1..=CAPACITY).map(|_| queue.take().unwrap().dropped).collect();
+        let (last, others) = counts.split_last().unwrap();
+        assert_eq!(*last, Dropped { iterations: 0, others: 21 });
+        assert!(others.iter().all(|dropped| *dropped == Dropped::default()));
+    }
+
+    #[test]
+    fn a_flush_that_hurries_gives_up_on_a_stuck_reader_only() {
+        let queue = Queue::new(SHORT);
+        assert!(queue.flush(&|| true), "it is empty");
+        queue.send(&save(0));
+        let hurries_after = Instant::now() + 2 * SHORT;
+        let patient = waited(|| assert!(!queue.flush(&|| Instant::now() > hurries_after)));
+        assert!(patient >= 5 * SHORT / 2, "{patient:?}");
+        assert!(waited(|| assert!(!queue.finish())) < SHORT, "it has waited before");
+        queue.take().unwrap();
+        assert!(queue.take().is_none());
+        assert!(queue.flush(&|| true));
+    }
+
+    /// A notice was stamped, waited, and came behind a younger event.
+    #[test]
+    fn times_never_go_back() {
+        let queue = Queue::new(SHORT);
+        [1, 5, 3, 6].into_iter().for_each(|seconds| queue.send(&save(seconds)));
+        let times = [(); 4].map(|()| queue.take().unwrap().event.unwrap().time.seconds);
+        assert_eq!(times, [1.0, 5.0, 5.0, 6.0]);
     }
 }

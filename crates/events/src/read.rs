@@ -34,12 +34,13 @@ pub struct LineError {
     pub what: String,
 }
 
-/// Iterates over the events of a log. Kinds of later versions are skipped. A line that cannot be
-/// parsed (cut by a kill or a full disk) gives an error, and the next line follows.
+/// Iterates over the events of a log. Blank lines and kinds of later versions are skipped. A line
+/// that cannot be parsed (cut by a kill or a full disk, too long) gives an error, and the next line
+/// follows.
 pub struct LogReader<R> {
     lines: R,
     number: u64,
-    /// Reading failed, or a line was too long.
+    /// Reading failed.
     is_over: bool,
 }
 
@@ -56,16 +57,17 @@ impl<R: BufRead> LogReader<R> {
         LogReader { lines, number: 0, is_over: false }
     }
 
-    fn line(&mut self) -> Result<Option<Vec<u8>>, String> {
+    /// The next line; an error inside is about this line only.
+    fn line(&mut self) -> std::io::Result<Option<Result<Vec<u8>, String>>> {
         let mut line = Vec::new();
-        let read = self.lines.by_ref().take(LONGEST).read_until(b'\n', &mut line);
-        let is_cut = line.len() as u64 == LONGEST && !line.ends_with(b"\n");
-        match read {
-            Ok(0) => Ok(None),
-            Ok(_) if is_cut => Err(format!("longer than {LONGEST} bytes")),
-            Ok(_) => Ok(Some(line)),
-            Err(error) => Err(error.to_string()),
+        if self.lines.by_ref().take(LONGEST).read_until(b'\n', &mut line)? == 0 {
+            return Ok(None);
         }
+        if line.len() as u64 == LONGEST && !line.ends_with(b"\n") {
+            self.lines.skip_until(b'\n')?;
+            return Ok(Some(Err(format!("longer than {LONGEST} bytes"))));
+        }
+        Ok(Some(Ok(line)))
     }
 }
 
@@ -90,10 +92,12 @@ impl<R: BufRead> Iterator for LogReader<R> {
         while !self.is_over {
             self.number += 1;
             let parsed = match self.line() {
-                Ok(line) => parse(&line?),
-                Err(what) => {
+                Ok(None) => return None,
+                Ok(Some(Ok(line))) if line.trim_ascii().is_empty() => Ok(None),
+                Ok(Some(line)) => line.and_then(|line| parse(&line)),
+                Err(error) => {
                     self.is_over = true;
-                    Err(what)
+                    Err(error.to_string())
                 }
             };
             let line = self.number;

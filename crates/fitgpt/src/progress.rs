@@ -7,11 +7,12 @@ use events::{Evaluated, Event, Iteration, Sink, SinkError, What};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use plan::Bytes;
 use std::path::Path;
+use train::save::best_path;
 
 /// Weight of the newest iteration in the smoothed time of one.
 const NEWEST: f64 = 0.1;
 
-/// Columns below which there is no room for a bar beside the figures.
+/// Columns below which there is no room for a bar beside the metrics.
 const NARROW: usize = 60;
 
 /// What it takes to show a run.
@@ -183,7 +184,7 @@ impl Progress {
             (2, best.to_string()),
         ];
         let begin = format!("step {iter}:");
-        // nanoGPT's line, and the figures it lacks behind it.
+        // nanoGPT's line, followed by the metrics it lacks.
         let text =
             fitted(begin, &parts, self.width).replacen(":,", ":", 1).replacen(", ±", " ±", 1);
         self.line(&screen::strong(&text));
@@ -191,6 +192,9 @@ impl Progress {
 
     fn saved(&self, path: &Path) {
         let folder = path.parent().unwrap_or(path);
+        if path == best_path(folder) {
+            return; // the evaluation said "best so far"
+        }
         self.line(&screen::faint(&format!("saving checkpoint to {}", folder.display())));
     }
 }

@@ -21,21 +21,15 @@ pub struct Speech<'a> {
     pub index: u64,
 }
 
-/// What was written.
-pub struct Spoken {
-    /// The prompt and what the model added.
-    pub text: String,
-    /// False when nobody reads any more, or `go_on` said no.
-    pub is_whole: bool,
-}
-
-/// Writes the prompt and what the model adds to it, until nobody reads any more or `go_on` says no.
+/// Writes the prompt and what the model adds to it, until nobody reads any more or `go_on` says no:
+/// then it returns false. `keep` gets each part of the text that was written.
 pub fn speak(
     engine: &mut Engine,
     speech: &Speech<'_>,
     prompt: &[i32],
     go_on: &dyn Fn() -> bool,
-) -> Result<Spoken, TrainError> {
+    keep: &mut dyn FnMut(&str),
+) -> Result<bool, TrainError> {
     let Speech { tokenizer, keys, seed, index } = *speech;
     let top_k = keys.top_k.map_or(0, |k| usize::try_from(k).unwrap_or(0));
     let request = Request {
@@ -46,11 +40,7 @@ pub fn speak(
         index,
     };
     let mut decoder = tokenizer.decoder();
-    let mut text = String::new();
-    let mut write = |part: &str| {
-        text += part;
-        screen::out(part)
-    };
+    let mut write = |part: &str| screen::out(part).inspect(|()| keep(part));
     let begin: String = prompt.iter().map(|&id| decoder.push(id)).collect();
     let mut written = write(&begin);
     generate(engine, &request, |id| {
@@ -60,8 +50,8 @@ pub fn speak(
         written.is_ok() && go_on()
     })?;
     match written.and_then(|()| write(&decoder.finish())) {
-        Ok(()) => Ok(Spoken { text, is_whole: go_on() }),
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(Spoken { text, is_whole: false }),
+        Ok(()) => Ok(go_on()),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(TrainError::Output(error)),
     }
 }

@@ -46,7 +46,7 @@ pub struct Document {
     /// Hash of the steps that train: the same steps on the same kind of device, by the same
     /// version, continue bit for bit.
     pub steps_hash: String,
-    /// What the backend chose beside the plan: algorithms of products, by shape.
+    /// What the backend chose beside the plan: algorithms of matmuls, by shape.
     pub choices: Vec<(String, String)>,
     /// Kind of the device.
     pub device: String,
@@ -87,18 +87,15 @@ struct ModelJson {
 }
 
 /// `"gpt2"`, or the characters in the order of their ids. A sample then needs no data set.
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize)]
 #[serde(untagged)]
 enum TokenizerJson {
-    Known(KnownTokenizer),
+    Known(&'static str),
     Characters { characters: String },
 }
 
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum KnownTokenizer {
-    Gpt2,
-}
+/// The name of GPT-2's tokenizer.
+const GPT2: &str = "gpt2";
 
 impl Document {
     /// The text that a checkpoint keeps.
@@ -132,10 +129,10 @@ impl Document {
         let dims = parts.take::<ModelJson>("model", "model")?.dims();
         let dims = dims.ok_or_else(|| parts.bad("model"))?;
         let fits = |found: &Tokenizer| u64::from(found.vocab_size()) <= dims.vocab_size;
-        let tokenizer: Option<TokenizerJson> = parts.take("tokenizer", "tokenizer")?;
-        let tokenizer = tokenizer
-            .map(|json| json.tokenizer().filter(fits).ok_or_else(|| parts.bad("tokenizer")))
-            .transpose()?;
+        let tokenizer = match parts.value("tokenizer", "tokenizer")? {
+            Value::Null => None,
+            json => Some(tokenizer(json).filter(fits).ok_or_else(|| parts.bad("tokenizer"))?),
+        };
         let plan: Option<CutJson> = parts.take("plan", "plan")?;
         let plan = plan.map(|json| json.cut().ok_or_else(|| parts.bad("plan"))).transpose()?;
         Ok(Document {
@@ -143,11 +140,11 @@ impl Document {
                 iteration: parts.take("iteration", "iteration")?,
                 best_val_loss: f64::from_bits(bits),
             },
-            config: Value::Object(parts.take("config", "config")?),
+            config: parts.object("config", "config")?,
             dims,
             tokenizer,
             data: DataMarks::from_json(parts.json.get("data")),
-            feed: parts.take("feed", "batch stream")?,
+            feed: parts.value("feed", "batch stream")?,
             plan,
             steps_hash: parts.take("steps_hash", "hash of its steps")?,
             choices: choices(parts.json.get("choices")),
@@ -165,9 +162,20 @@ struct Parts<'a> {
 }
 
 impl Parts<'_> {
-    /// The value of a key, taken out and not copied: it may be large. `what` names it in messages.
+    /// The value of a key, moved out and not copied: it may be large. `what` names it in messages.
+    fn value(&mut self, key: &str, what: &str) -> Result<Value, TrainError> {
+        self.json.get_mut(key).map(Value::take).ok_or_else(|| self.bad(what))
+    }
+
+    /// The same where it must be an object.
+    fn object(&mut self, key: &str, what: &str) -> Result<Value, TrainError> {
+        let value = self.value(key, what)?;
+        if value.is_object() { Ok(value) } else { Err(self.bad(what)) }
+    }
+
+    /// The value of a key as a type that refuses what it does not know: nothing large is built.
     fn take<T: DeserializeOwned>(&mut self, key: &str, what: &str) -> Result<T, TrainError> {
-        let value = self.json.get_mut(key).map(Value::take).ok_or_else(|| self.bad(what))?;
+        let value = self.value(key, what)?;
         serde_json::from_value(value).map_err(|_| self.bad(what))
     }
 
@@ -200,7 +208,7 @@ impl ModelJson {
 impl From<&Tokenizer> for TokenizerJson {
     fn from(tokenizer: &Tokenizer) -> TokenizerJson {
         match tokenizer {
-            Tokenizer::Gpt2 => TokenizerJson::Known(KnownTokenizer::Gpt2),
+            Tokenizer::Gpt2 => TokenizerJson::Known(GPT2),
             Tokenizer::Char(table) => {
                 TokenizerJson::Characters { characters: table.characters().iter().collect() }
             }
@@ -208,13 +216,13 @@ impl From<&Tokenizer> for TokenizerJson {
     }
 }
 
-impl TokenizerJson {
-    fn tokenizer(self) -> Option<Tokenizer> {
-        match self {
-            TokenizerJson::Known(KnownTokenizer::Gpt2) => Some(Tokenizer::Gpt2),
-            TokenizerJson::Characters { characters } => {
-                CharTokenizer::new(characters.chars().collect()).map(Tokenizer::Char)
-            }
+/// The same back. By hand: serde would copy all of a large value before it looks at its shape.
+fn tokenizer(json: Value) -> Option<Tokenizer> {
+    match &json {
+        Value::String(name) if name == GPT2 => Some(Tokenizer::Gpt2),
+        _ => {
+            let characters = json.get("characters")?.as_str()?;
+            CharTokenizer::new(characters.chars().collect()).map(Tokenizer::Char)
         }
     }
 }

@@ -15,7 +15,8 @@ use plan::StepInputs;
 use search::HostBytes;
 use serde_json::Value;
 use spec::RunSpec;
-use std::path::PathBuf;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -90,13 +91,14 @@ impl Run<'_> {
         let started_at = self.document.progress.iteration;
         let start = self.start();
         self.events.emit(What::Start(Arc::new(start)));
-        let ended = match self.spec.eval_only {
+        // A panic goes on, but the log says first that the run ended.
+        let ended = catch_unwind(AssertUnwindSafe(|| match self.spec.eval_only {
             true => self.evaluate(host).map(|found| (found, found.is_none())),
             false => self.train(host),
-        };
-        let end = self.ended(ended.as_ref());
+        }));
+        let end = self.ended(ended.as_ref().ok());
         self.events.emit(What::End(Arc::new(end)));
-        let (evaluation, interrupted) = ended?;
+        let (evaluation, interrupted) = ended.unwrap_or_else(|panic| resume_unwind(panic))?;
         let (checkpoint, iteration) = (self.checkpoint(), self.document.progress.iteration);
         Ok(Outcome { started_at, iteration, evaluation, interrupted, checkpoint })
     }
@@ -118,17 +120,18 @@ impl Run<'_> {
         }
     }
 
-    fn ended(&self, ended: Result<&(Option<Evaluation>, bool), &TrainError>) -> End {
-        let reason = match ended {
-            Ok((_, false)) => Reason::Finished,
-            Ok((_, true)) => Reason::Interrupted,
-            Err(TrainError::Diverged { .. } | TrainError::Spoilt { .. }) => Reason::Diverged,
-            Err(_) => Reason::Error,
+    /// The event of the end; `ended` is none after a panic.
+    fn ended(&self, ended: Option<&Result<(Option<Evaluation>, bool), TrainError>>) -> End {
+        let (reason, message) = match ended {
+            Some(Ok((_, false))) => (Reason::Finished, None),
+            Some(Ok((_, true))) => (Reason::Interrupted, None),
+            Some(Err(error)) => (reason(error), Some(error.to_string())),
+            None => (Reason::Error, Some("a bug in fitgpt ended the run".to_string())),
         };
         End {
             iter: self.document.progress.iteration,
             reason,
-            message: ended.err().map(ToString::to_string),
+            message,
             checkpoint: self.checkpoint().map(|path| path.display().to_string()),
         }
     }
@@ -209,6 +212,9 @@ impl Run<'_> {
         // The same again: the run ended after this state was saved and before it was `best`.
         let is_unlinked = || iteration > 0 && !best_path(&self.out_dir()).exists();
         let best = loss < least || (loss == least && is_unlinked());
+        // Emitted before the save, which may fail.
+        let event = self.evaluated(&found, best, ms);
+        self.events.emit(What::Evaluated(Arc::new(event)));
         if best {
             self.document.progress.best_val_loss = found.val.loss;
             // Iteration 0 has no checkpoint: nothing was learnt yet.
@@ -216,8 +222,6 @@ impl Run<'_> {
                 self.keep_best(host, stream)?;
             }
         }
-        let event = self.evaluated(&found, best, ms);
-        self.events.emit(What::Evaluated(Arc::new(event)));
         Ok(Some(found))
     }
 
@@ -306,10 +310,14 @@ impl Run<'_> {
         }
         let (path, began) = (last_path(&self.out_dir()), Instant::now());
         save::save(self.engine, &path, &self.document, &mut host.save)?;
+        self.saved(&path, began);
+        Ok(())
+    }
+
+    fn saved(&mut self, path: &Path, began: Instant) {
         let (iter, path) = (self.document.progress.iteration, path.display().to_string());
         let ms = began.elapsed().as_secs_f64() * 1e3;
         self.events.emit(What::Save(Arc::new(Save { iter, path, ms })));
-        Ok(())
     }
 
     /// Whether the weights still give a number, on one slice of an evaluation: an update may have
@@ -327,9 +335,11 @@ impl Run<'_> {
     /// which is what later evaluations have to beat.
     fn keep_best(&mut self, host: &mut HostBuffers, stream: Value) -> Result<(), TrainError> {
         let (last, best) = (last_path(&self.out_dir()), best_path(&self.out_dir()));
+        let began = Instant::now();
         self.document.feed = stream;
         save::save(self.engine, &last, &self.document, &mut host.save)?;
         checkpoint::link_best(&last, &best)?;
+        self.saved(&best, began);
         Ok(())
     }
 
@@ -338,6 +348,13 @@ impl Run<'_> {
         let iteration = self.document.progress.iteration;
         let lr = learning_rate(&schedule(self.spec), iteration.saturating_sub(1));
         TrainError::Diverged { iteration, lr }
+    }
+}
+
+fn reason(error: &TrainError) -> Reason {
+    match error {
+        TrainError::Diverged { .. } | TrainError::Spoilt { .. } => Reason::Diverged,
+        _ => Reason::Error,
     }
 }
 

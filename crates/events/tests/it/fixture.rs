@@ -12,6 +12,8 @@ use std::sync::{Arc, Mutex};
 pub struct Collector {
     pub events: Arc<Mutex<Vec<Event>>>,
     pub gate: Arc<Mutex<()>>,
+    /// Whether it takes unlogged iterations too, as the console does.
+    pub takes_every_event: bool,
 }
 
 impl Collector {
@@ -40,6 +42,10 @@ impl Collector {
 impl Sink for Collector {
     fn name(&self) -> &'static str {
         "the collector"
+    }
+
+    fn takes_every_event(&self) -> bool {
+        self.takes_every_event
     }
 
     fn take(&mut self, event: &Event) -> Result<(), SinkError> {

@@ -1,27 +1,55 @@
 //! What a queue promises: order, no waiting in an iteration, no silent loss, no hanging.
 
 use crate::fixture::{Broken, Collector, end, iteration, save, start};
-use fitgpt_events::{Emitter, What};
+use fitgpt_events::{Emitter, Evaluating, What};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+/// Nobody may read the console after the run, and the process may be killed: the end is written
+/// when it comes, and a sample can follow it.
 #[test]
-fn events_come_in_order_and_the_end_comes_last() {
+fn events_come_in_order_and_the_end_at_once() {
     let collector = Collector::default();
     let mut events = Emitter::new(vec![Box::new(collector.clone())]).unwrap();
     events.emit(start());
     (0..100).for_each(|number| events.emit(iteration(number)));
     events.emit(end());
-    events.emit(save(100));
-    events.flush();
-    assert_eq!(collector.whats().len(), 102, "the end waits for the emitter to be dropped");
-    drop(events);
+    assert!(events.flush(&AtomicBool::new(false)));
     let whats = collector.whats();
     assert!(matches!(whats[0], What::Start(_)));
     assert_eq!(collector.iterations(), Vec::from_iter(0..100));
-    assert_eq!(whats[101..], [save(100), end()]);
+    assert_eq!(whats[101..], [end()]);
+    events.emit(save(100));
+    drop(events);
+    assert_eq!(collector.whats()[101..], [end(), save(100)]);
+    assert_times_are_sorted(&collector);
+}
+
+fn assert_times_are_sorted(collector: &Collector) {
     let times: Vec<f64> =
         collector.events.lock().unwrap().iter().map(|event| event.time.seconds).collect();
     assert!(times.is_sorted() && times[0] >= 0.0, "{times:?}");
+}
+
+/// log_interval=1000 and a console that nobody reads: what it shows is not pushed out by what it
+/// does not.
+#[test]
+fn unlogged_iterations_take_no_slot_of_logged_ones() {
+    let console = Collector { takes_every_event: true, ..Collector::default() };
+    let mut events = Emitter::new(vec![Box::new(console.clone())]).unwrap();
+    let gate = console.gate.lock().unwrap();
+    for number in 0..100_000 {
+        let What::Iteration(mut report) = iteration(number) else { panic!() };
+        report.is_logged = number % 1000 == 0;
+        events.emit(What::Iteration(report));
+        events.emit(What::Evaluating(Evaluating { iter: number, share: 0.5 }));
+    }
+    drop(gate);
+    drop(events);
+    assert_eq!(console.notices(), []);
+    let logged = console.iterations().into_iter().filter(|number| number % 1000 == 0);
+    assert_eq!(Vec::from_iter(logged), Vec::from_iter((0..100).map(|at| at * 1000)));
+    assert!(console.whats().len() > 100, "a console that is not behind gets the others too");
 }
 
 /// No iteration waits for a stalled sink, the other sink gets everything at once, and both get a
@@ -57,6 +85,8 @@ fn a_stalled_sink_loses_iterations_and_says_so() {
     let whats = stuck.whats();
     assert!(matches!(whats[got.len()], What::Notice(_)), "where they are missing");
     assert_eq!(whats[got.len() + 1..], [save(MANY)]);
+    assert_times_are_sorted(&stuck);
+    assert_times_are_sorted(&free);
 }
 
 #[test]
@@ -98,7 +128,7 @@ fn a_panicking_sink_delays_nobody() {
         events.emit(iteration(number));
         events.emit(save(number));
     }
-    events.flush();
+    assert!(events.flush(&AtomicBool::new(true)));
     drop(events);
     let mut notices = collector.notices();
     notices.retain(|notice| notice.dropped.is_none()); // the collector itself may be slow

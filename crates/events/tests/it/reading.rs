@@ -3,7 +3,9 @@
 use crate::fixture::{end, iteration, one_of_each, start};
 use fitgpt_events::{Emitter, Entry, LogReader, LogSink, What};
 use std::fs::File;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
 /// A temporary file.
 struct TempFile(PathBuf);
@@ -110,4 +112,62 @@ fn the_log_stops_before_its_limit() {
     let bytes = std::fs::metadata(&scratch.0).unwrap().len();
     assert!(bytes > 500 && bytes <= 1000, "{bytes}");
     assert!(scratch.read().len() >= 2);
+}
+
+/// A disk that is full now and then: after some bytes of a line, or before the first.
+struct FullNowAndThen {
+    written: Arc<Mutex<Vec<u8>>>,
+    /// Bytes that each write takes; none: the disk is full.
+    takes: std::vec::IntoIter<Option<usize>>,
+}
+
+impl Write for FullNowAndThen {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let most = self.takes.next().unwrap_or(Some(usize::MAX));
+        let taken = most.ok_or(ErrorKind::StorageFull)?.min(bytes.len());
+        self.written.lock().unwrap().extend(&bytes[..taken]);
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_full_disk_leaves_no_blank_line_and_one_torn_line_at_most() {
+    // Line 0 is whole, 1 is lost, 2 comes in two parts, 3 is torn, 4 only begins a new line, 5 is
+    // whole.
+    let takes = [None, Some(9), Some(999), Some(7), None, Some(1), None];
+    let takes = [&[Some(999)][..], &takes].concat().into_iter();
+    let written = Arc::new(Mutex::new(Vec::new()));
+    let disk = FullNowAndThen { written: Arc::clone(&written), takes };
+    let sink = LogSink::new(PathBuf::from("log.jsonl"), disk, u64::MAX, false);
+    let mut events = Emitter::new(vec![Box::new(sink)]).unwrap();
+    (0..6).for_each(|number| events.emit(iteration(number)));
+    drop(events);
+    let bytes = written.lock().unwrap().clone();
+    let text = String::from_utf8(bytes).unwrap();
+    let iterations = |entry: Result<Entry, _>| match entry.map(|entry| entry.what) {
+        Ok(What::Iteration(report)) => Some(report.iter),
+        _ => None,
+    };
+    let read: Vec<_> = LogReader::new(text.as_bytes()).map(iterations).collect();
+    assert_eq!(read, [Some(0), Some(2), None, Some(5)], "{text}");
+    assert!(text.lines().all(|line| !line.is_empty()), "{text}");
+}
+
+/// A line of a foreign program, larger than any of ours, and blank lines of older versions.
+#[test]
+fn a_long_line_is_one_error_and_blank_lines_are_none() {
+    let scratch = TempFile::new("long");
+    scratch.append(u64::MAX, false, [iteration(7)]);
+    let good = std::fs::read_to_string(&scratch.0).unwrap();
+    for long in [1 << 20, 3 << 20] {
+        let text = format!("\n{good}  \r\n{}\n\n{good}", "x".repeat(long));
+        let read: Vec<_> = LogReader::new(text.as_bytes()).collect();
+        assert_eq!(read.len(), 3, "{read:?}");
+        assert_eq!(read[1].as_ref().unwrap_err().line, 4);
+        assert!(read[0].is_ok() && read[2].is_ok(), "{read:?}");
+    }
 }

@@ -86,7 +86,7 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     for index in 0..spec.sampling.num_samples {
         let go_on = || !stop.load(Ordering::Relaxed);
         let speech = Speech { tokenizer, keys: &spec.sampling, seed: spec.seed, index };
-        if !speak(&mut engine, &speech, &prompt, &go_on)?.is_whole {
+        if !speak(&mut engine, &speech, &prompt, &go_on, &mut |_| {})? {
             return Ok(if go_on() { 0 } else { INTERRUPTED });
         }
         show(&format!("\n{LINE}\n"))?;

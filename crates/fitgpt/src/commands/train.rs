@@ -151,7 +151,10 @@ fn run_settings(typed: Typed, yes: bool, stop: &AtomicBool) -> Result<u8, TrainE
     let shows_end = typed.own_text.is_some() || setup.dataset.floor().is_some();
     let watch = Watch { stop, events: &mut events, device_bytes: &seen };
     let ended = train(&mut setup, &mut engine, document, &mut buffers, watch, shows_end);
-    events.flush();
+    if !events.flush(stop) {
+        // Nobody reads the console, and the run was asked to stop: anything printed would hang.
+        return ended.map(|_| INTERRUPTED);
+    }
     bar.clear();
     let outcome = ended.inspect_err(|error| run_report::rescue(&setup, error))?;
     let resume = run_report::resume_command(&setup.spec, typed.own_text.as_deref());
@@ -333,10 +336,13 @@ fn show_sample(
     // A text without line ends has none to begin with; any of its own characters will do.
     let prompt = tokenizer.encode(&keys.start).or_else(|_| first_token(dataset))?;
     let speech = Speech { tokenizer: &tokenizer, keys: &keys, seed: spec.seed, index: 0 };
-    let spoken = speak(engine, &speech, &prompt, &|| !stop.load(Ordering::Relaxed))?;
+    let (iter, mut text) = (outcome.iteration, String::new());
+    let go_on = || !stop.load(Ordering::Relaxed);
+    let is_whole = speak(engine, &speech, &prompt, &go_on, &mut |part| text += part)?;
     screen::line("");
-    let (iter, text) = (outcome.iteration, spoken.text);
-    events.emit(What::Sample(Arc::new(Sample { iter, text })));
+    if is_whole {
+        events.emit(What::Sample(Arc::new(Sample { iter, text })));
+    }
     Ok(())
 }
 

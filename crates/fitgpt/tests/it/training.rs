@@ -2,7 +2,8 @@
 
 use crate::fixture::{Ended, Place, document, tensors};
 use serde_json::Value;
-use std::process::Stdio;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 fn log(place: &Place, out_dir: &str) -> Vec<Value> {
@@ -105,7 +106,11 @@ fn the_log_has_every_figure() {
     let times: Vec<f64> = lines.iter().map(|line| line["seconds"].as_f64().unwrap()).collect();
     assert!(times.is_sorted(), "{times:?}");
     assert!(lines.iter().all(|line| line["unix_time"].as_f64().unwrap() > 1.7e9));
-    assert_eq!(of("save").len(), 4);
+    let last = |line: &&&Value| line["path"] == "out/last.safetensors";
+    assert_eq!(of("save").iter().filter(last).count(), 4);
+    let was_best = |line: &&&Value| line["best"] == true && line["iter"] != 0;
+    let best = of("eval").iter().filter(was_best).count();
+    assert_eq!(of("save").len() - 4, best, "best.safetensors");
     assert_eq!(of("eval").len(), 4);
     for line in of("eval") {
         for figure in ["train_loss", "val_loss", "train_standard_error", "val_standard_error"] {
@@ -124,19 +129,71 @@ fn output_that_nobody_reads_holds_nothing_up() {
     let more = ["--max_iters=1500", "--eval_interval=1500", "--eval_iters=1", "--log_interval=1"];
     let mut command = place.command(&[&["train"], crate::fixture::TINY, &more].concat());
     let child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-    let began = Instant::now();
-    let is_saved = || {
+    wait_until(|| {
         let text = std::fs::read_to_string(place.path("out/log.jsonl")).unwrap_or_default();
         text.contains("\"kind\":\"save\",\"iter\":1501")
-    };
-    while !is_saved() {
-        assert!(began.elapsed() < Duration::from_secs(300), "the run stands still");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    });
     let ended = Ended::from(child.wait_with_output().unwrap()).succeeded();
     assert!(ended.out.len() > 100_000, "a pipe holds less");
     assert_eq!(ended.lines("iter ").len(), 1501);
     assert_eq!(log(&place, "out").last().unwrap()["reason"], "finished");
+}
+
+/// Nobody ever reads the output: the log has its end all the same, and SIGTERM ends the process.
+#[test]
+fn output_that_nobody_ever_reads_ends_on_a_signal() {
+    let place = Place::new("never-read");
+    let more = ["--max_iters=1500", "--eval_interval=1500", "--eval_iters=1", "--log_interval=1"];
+    let mut command = place.command(&[&["train"], crate::fixture::TINY, &more].concat());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    wait_until(|| has_end(&place, "out"));
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(child.try_wait().unwrap().is_none(), "a pipe holds less");
+    let kill = Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
+    assert!(kill.success());
+    wait_until(|| child.try_wait().unwrap().is_some());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+}
+
+/// The end is in the log before the sample begins; a sample that is cut short is not logged.
+#[test]
+fn a_sample_that_is_cut_short_is_not_logged() {
+    let place = Place::empty("cut-sample");
+    for cut in ["closed", "killed", "whole"] {
+        let out_dir = format!("--out_dir={cut}");
+        let short = ["train", "--max_iters=5", "--eval_iters=1", &out_dir];
+        let mut child = place.command(&short).stdout(Stdio::piped()).spawn().unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        while !line.starts_with("what it writes") {
+            line.clear();
+            assert!(output.read_line(&mut line).unwrap() > 0, "the run ended early");
+        }
+        match cut {
+            "closed" => drop(output),
+            "killed" => child.kill().unwrap(),
+            _ => drop(std::io::read_to_string(output).unwrap()),
+        }
+        child.wait().unwrap();
+        let kinds: Vec<Value> =
+            log(&place, cut).into_iter().map(|line| line["kind"].clone()).collect();
+        let end = kinds.iter().position(|kind| kind == "end").expect("it has an end");
+        let sample: &[&str] = if cut == "whole" { &["sample"] } else { &[] };
+        assert_eq!(kinds[end + 1..], sample[..], "{cut}: {kinds:?}");
+    }
+}
+
+fn has_end(place: &Place, out_dir: &str) -> bool {
+    let path = place.path(&format!("{out_dir}/log.jsonl"));
+    std::fs::read_to_string(path).unwrap_or_default().contains("\"kind\":\"end\"")
+}
+
+fn wait_until(mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < Duration::from_secs(300), "it never happened");
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 /// Two runs of the same settings are the same run, whatever the threads.

@@ -136,8 +136,11 @@ fn counts(sampler: &str) -> Vec<Count> {
     };
     run.go(&mut host).unwrap();
     drop(events);
-    let counts = (logged(&folder.0), taken.load(Ordering::SeqCst), feed.counts.len());
-    assert_eq!(counts, (LAST / 2 + 1, LAST + 1, LAST + 1), "every iteration was taken");
+    let counts = (logged(&folder.0), feed.counts.len());
+    assert_eq!(counts, (LAST / 2 + 1, LAST + 1), "every logged iteration was taken");
+    // A sink that is behind gets no unlogged ones.
+    let taken = taken.load(Ordering::SeqCst);
+    assert!((LAST / 2 + 1..=LAST + 1).contains(&taken), "{taken}");
     feed.counts
 }
 

@@ -1,10 +1,15 @@
 //! Promise 5: a run that was stopped goes on bit for bit; and evaluation changes nothing.
 
 use crate::fixture::{Folder, TinyFeed, go, go_shared, run_spec, try_with, weights};
+use data::Split;
 use events::{Entry, LogReader, Reason, What};
-use fitgpt_train::engine::Engine;
+use fitgpt_train::TrainError;
+use fitgpt_train::engine::{Engine, Rows};
+use fitgpt_train::feed::Feed;
 use fitgpt_train::run::Outcome;
+use serde_json::Value;
 use spec::RunSpec;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 type Go = fn(&RunSpec, Option<u64>) -> (Outcome, Engine, Vec<(u64, u64)>);
@@ -66,6 +71,75 @@ fn eval_only_evaluates_once_and_writes_no_checkpoint() {
     let (outcome, _, losses) = go(&run_spec(&folder.0, &["--eval_only=True"]), None);
     assert!(losses.is_empty() && outcome.evaluation.is_some());
     assert_eq!(outcome.checkpoint, None);
+    assert_eq!(end_of(&folder), (0, Reason::Finished, None));
+}
+
+/// A feed that fails, or panics, at its fifth iteration.
+struct BrokenFeed {
+    panics: bool,
+}
+
+impl Feed for BrokenFeed {
+    fn train(&mut self, iteration: u64, rows: &mut Rows) -> Result<(), TrainError> {
+        match (iteration, self.panics) {
+            (4, false) => Err(TrainError::EmptyPrompt),
+            (4, true) => panic!("planted"),
+            _ => TinyFeed.train(iteration, rows),
+        }
+    }
+
+    fn eval(&mut self, split: Split, at: u64, batch: u64, to: &mut Rows) -> Result<(), TrainError> {
+        TinyFeed.eval(split, at, batch, to)
+    }
+
+    fn mark(&mut self) {}
+
+    fn rewind(&mut self) {}
+
+    fn state(&self) -> Value {
+        Value::Null
+    }
+
+    fn restore(&mut self, _: &Value) -> Result<(), TrainError> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_run_that_fails_logs_its_end() {
+    let folder = Folder::new("failing");
+    let spec = run_spec(&folder.0, &[]);
+    let (ended, ..) = try_with(&spec, None, &mut BrokenFeed { panics: false });
+    let error = ended.unwrap_err().to_string();
+    assert_eq!(end_of(&folder), (4, Reason::Error, Some(error)));
+}
+
+#[test]
+fn a_run_that_panics_logs_its_end() {
+    let folder = Folder::new("panicking");
+    let spec = run_spec(&folder.0, &[]);
+    let run = AssertUnwindSafe(|| try_with(&spec, None, &mut BrokenFeed { panics: true }));
+    let panic = catch_unwind(run).map(|_| ()).unwrap_err();
+    assert_eq!(panic.downcast_ref(), Some(&"planted"), "it is still the same panic");
+    let bug = "a bug in fitgpt ended the run".to_string();
+    assert_eq!(end_of(&folder), (4, Reason::Error, Some(bug)));
+}
+
+/// No room for `best`: the evaluation that found it is not lost.
+#[test]
+fn an_evaluation_is_logged_before_its_checkpoint_is_kept() {
+    let folder = Folder::new("no-best");
+    std::fs::create_dir_all(folder.0.join("best.safetensors/occupied")).unwrap();
+    let (ended, ..) = try_with(&run_spec(&folder.0, &[]), None, &mut TinyFeed);
+    let error = ended.unwrap_err().to_string();
+    let (iter, reason, message) = end_of(&folder);
+    assert_eq!((reason, message), (Reason::Error, Some(error)));
+    let log = LogReader::open(&folder.0.join("log.jsonl")).unwrap();
+    let evaluated = log.filter_map(|entry| match entry.unwrap().what {
+        What::Evaluated(found) => Some((found.iter, found.best.unwrap())),
+        _ => None,
+    });
+    assert_eq!(evaluated.last(), Some((iter, true)));
 }
 
 #[test]
@@ -79,13 +153,19 @@ fn the_log_has_a_line_for_everything() {
         match &entry.what {
             What::Iteration(report) => iterations.push(report.iter),
             What::Evaluated(found) => evaluations.push((found.iter, found.best.unwrap())),
-            What::Save(save) => saves.push(save.iter),
+            What::Save(save) => saves.push((save.iter, save.path.contains("best."))),
             _ => {}
         }
     }
     assert_eq!(iterations, Vec::from_iter(0..9));
     assert_eq!(Vec::from_iter(evaluations.iter().map(|(at, _)| *at)), [0, 3, 6]);
-    assert_eq!((evaluations[0].1, saves), (true, vec![3, 6, 9]));
+    assert!(evaluations[0].1);
+    // `last` before each evaluation and at the end, `best` after each that was the best.
+    let (best, last): (Vec<_>, Vec<_>) = saves.into_iter().partition(|(_, is_best)| *is_best);
+    assert_eq!(last, [3, 6, 9].map(|at| (at, false)));
+    let were_best = evaluations.iter().filter(|(at, is_best)| *at > 0 && *is_best);
+    assert_eq!(best, Vec::from_iter(were_best.copied()));
+    assert!(!best.is_empty(), "a test of nothing");
     assert!(matches!(&entries[0].what, What::Start(start) if start.arena_bytes > Some(0)));
     let What::End(end) = &entries[entries.len() - 1].what else { panic!("{entries:?}") };
     assert_eq!((end.iter, end.reason), (9, Reason::Finished));
