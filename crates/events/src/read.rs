@@ -11,7 +11,10 @@ use std::path::Path;
 const FIRST_SCHEMA: &str = "fitgpt.log/1";
 
 /// The longest line that is accepted. The longest that is written holds a config or a sample.
-const LONGEST: u64 = 1 << 20;
+const LONGEST: u64 = 1 << 18;
+
+/// Characters of a message: it may quote the line.
+const MESSAGE: usize = 300;
 
 /// A line of a log.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -85,6 +88,11 @@ fn parse(line: &[u8]) -> Result<Option<Entry>, String> {
     serde_json::from_value(value).map(Some).map_err(|error| error.to_string())
 }
 
+/// A short message without line ends.
+fn one_line(text: &str) -> String {
+    text.chars().take(MESSAGE).map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
 impl<R: BufRead> Iterator for LogReader<R> {
     type Item = Result<Entry, LineError>;
 
@@ -104,7 +112,7 @@ impl<R: BufRead> Iterator for LogReader<R> {
             match parsed {
                 Ok(None) => {}
                 Ok(Some(entry)) => return Some(Ok(entry)),
-                Err(what) => return Some(Err(LineError { line, what })),
+                Err(what) => return Some(Err(LineError { line, what: one_line(&what) })),
             }
         }
         None

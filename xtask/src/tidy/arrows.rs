@@ -73,7 +73,7 @@ const ROWS: [Row; 22] = [
     row("counting",    &[], Forbidden, AsCode),
     row("faults",      &[], Forbidden, AsCode),
     row("soak",        &["plan", "rng", "model", "spec", "search", "cpu", "cuda", "cache", "pickle",
-                         "data", "checkpoint", "train", "prepare", "doctor", "counting"],
+                         "data", "checkpoint", "events", "train", "prepare", "doctor", "counting"],
         Allowed, AsCode),
     row("requires",    &[], Forbidden, AsCode),
     row("xtask",       &["requires"], Allowed, AsCode),

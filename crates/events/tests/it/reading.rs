@@ -157,13 +157,25 @@ fn a_full_disk_leaves_no_blank_line_and_one_torn_line_at_most() {
     assert!(text.lines().all(|line| !line.is_empty()), "{text}");
 }
 
+#[test]
+fn an_error_that_quotes_its_line_is_one_short_line() {
+    let noise = "no\\nsuch\\u0007".repeat(5000);
+    for text in [
+        format!("{{\"kind\":\"start\",\"schema\":\"{noise}\"}}"),
+        format!("{{\"kind\":\"end\",\"iter\":0,\"reason\":\"{noise}\"}}"),
+    ] {
+        let error = LogReader::new(text.as_bytes()).next().unwrap().unwrap_err().to_string();
+        assert!(error.len() < 500 && !error.contains(char::is_control), "{error}");
+    }
+}
+
 /// A line of a foreign program, larger than any of ours, and blank lines of older versions.
 #[test]
 fn a_long_line_is_one_error_and_blank_lines_are_none() {
     let scratch = TempFile::new("long");
     scratch.append(u64::MAX, false, [iteration(7)]);
     let good = std::fs::read_to_string(&scratch.0).unwrap();
-    for long in [1 << 20, 3 << 20] {
+    for long in [1 << 18, 3 << 20] {
         let text = format!("\n{good}  \r\n{}\n\n{good}", "x".repeat(long));
         let read: Vec<_> = LogReader::new(text.as_bytes()).collect();
         assert_eq!(read.len(), 3, "{read:?}");

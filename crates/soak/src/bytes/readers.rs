@@ -11,6 +11,7 @@ use doctor::log::Log;
 use doctor::recovered::RecoveredRun;
 use doctor::report::Report;
 use doctor::words::Language;
+use events::LogReader;
 use prepare::{
     Client, Encoder, Format, Hub, Job, Journal, Packing, PrepareError, ReadSpec, Request, Sink,
     Tokens,
@@ -83,7 +84,7 @@ const LOG: &[&str] = &[
 
 /// All readers.
 #[rustfmt::skip]
-pub const READERS: [Reader; 23] = [
+pub const READERS: [Reader; 24] = [
     reader("py",         PYTHON, seeds::py, py),
     reader("toml",       &["= ", "'''", "[[", "0x", "inf"], seeds::toml, toml),
     reader("arguments",  &["--", "=", "config/", "vram", "80%"], seeds::arguments, arguments),
@@ -104,6 +105,7 @@ pub const READERS: [Reader; 23] = [
     Reader { every: 2, ..reader("zst", &[], seeds::zst, zst) },
     Reader { every: 4, ..reader("sources", JSON, seeds::sources, sources) },
     Reader { every: 16, ..reader("log", LOG, seeds::log, log) },
+    reader("run_log",    JSON, seeds::run_log, run_log),
     reader("journal",    JSON, seeds::journal, journal),
     reader("listing",    JSON, seeds::listing, listing),
     reader("cubin",      &[], seeds::cubin, cubin),
@@ -354,6 +356,11 @@ fn log(bytes: &[u8], _: &Path) -> Result<(), String> {
         report.markdown();
     }
     Ok(())
+}
+
+/// `log.jsonl`: a line that cannot be read is an error of its own.
+fn run_log(bytes: &[u8], _: &Path) -> Result<(), String> {
+    LogReader::new(bytes).filter_map(Result::err).try_for_each(refused)
 }
 
 fn journal(bytes: &[u8], folder: &Path) -> Result<(), String> {

@@ -2,6 +2,7 @@
 
 use checkpoint::{Dtype, TensorInfo};
 use data::{CharTokenizer, Meta};
+use events::{End, Evaluating, Event, Notice, Reason, Time, What};
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
 use parquet::file::properties::WriterProperties;
@@ -267,6 +268,23 @@ pub fn listing(_: &Path) -> Seeds {
         r#"[{"type":"file","path":"b.jsonl.zst","size":9}]"#,
         "[]",
     ])
+}
+
+/// A log of each version.
+pub fn run_log(_: &Path) -> Seeds {
+    let time = Time { unix_time: 1.7e9, seconds: 0.5 };
+    let text = "3 iterations are missing".to_owned();
+    let reason = Reason::Error;
+    let (message, checkpoint) = (Some("the disk is full".to_owned()), None);
+    let whats = [
+        What::Evaluating(Evaluating { iter: 5, share: 0.5 }),
+        What::Notice(Arc::new(Notice { text, dropped: Some(3) })),
+        What::End(Arc::new(End { iter: 7, reason, message, checkpoint })),
+    ];
+    let line = |what| serde_json::to_string(&Event { what, time }).map_err(told);
+    let lines: Vec<String> = whats.into_iter().map(line).collect::<Result<_, _>>()?;
+    let old = include_bytes!("../../../events/tests/data/log-1.jsonl");
+    Ok(vec![lines.join("\n").into_bytes(), old.to_vec()])
 }
 
 pub fn journal(folder: &Path) -> Seeds {
