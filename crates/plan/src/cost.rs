@@ -42,39 +42,65 @@ impl Ceiling {
 pub fn ceiling(op: &Op, tensors: &Tensors, hardware: &Hardware) -> (Ceiling, f64) {
     let operation = op.operation();
     let bytes = operation.bytes(tensors) as f64;
-    if let Op::Transfer(_) = op {
-        return (Ceiling::Link, bytes / hardware.link);
-    }
-    let (computing, rate) = rate(op, hardware);
+    let (computing, rate) = match kind(op, tensors) {
+        Kind::Copy => return (Ceiling::Link, bytes / hardware.link),
+        Kind::Attention => (Ceiling::Attention, hardware.attention),
+        Kind::Head { .. } | Kind::Matmul | Kind::Pass => (Ceiling::Matmuls, hardware.matmul),
+    };
     let (computed, moved) = (operation.flops(tensors) as f64 / rate, bytes / hardware.bandwidth);
     if computed >= moved { (computing, computed) } else { (Ceiling::Memory, moved) }
 }
 
-/// The units that execute an op's operations, and their rate per second.
-fn rate(op: &Op, hardware: &Hardware) -> (Ceiling, f64) {
+/// How the time of an op comes about.
+enum Kind {
+    /// A copy between the memories of device and host.
+    Copy,
+    /// Bound by the rate of attention or by memory.
+    Attention,
+    /// A matmul, which does not hide all of its traffic.
+    Matmul,
+    /// Matmuls and passes over memory in turns.
+    Head {
+        /// Bytes of the passes.
+        passes: u64,
+    },
+    /// One pass over the operands.
+    Pass,
+}
+
+/// A new op says here how its time comes about.
+fn kind(op: &Op, tensors: &Tensors) -> Kind {
     match op {
-        Op::Attention(_) | Op::AttentionBackward(_) | Op::AttentionDecode(_) => {
-            (Ceiling::Attention, hardware.attention)
-        }
-        _ => (Ceiling::Matmuls, hardware.matmul),
+        Op::Transfer(_) => Kind::Copy,
+        Op::Attention(_) | Op::AttentionBackward(_) | Op::AttentionDecode(_) => Kind::Attention,
+        Op::Linear(_) | Op::LinearBackwardInput(_) | Op::LinearBackwardWeight(_) => Kind::Matmul,
+        Op::HeadTrain(head) => Kind::Head { passes: head.bytes_between_matmuls(tensors) },
+        Op::HeadEval(head) => Kind::Head { passes: head.bytes_between_matmuls(tensors) },
+        Op::Embed(_)
+        | Op::EmbedBackward(_)
+        | Op::LayerNorm(_)
+        | Op::LayerNormBackward(_)
+        | Op::Gelu(_)
+        | Op::GeluBackward(_)
+        | Op::CacheStore(_)
+        | Op::SelectPosition(_)
+        | Op::GradNorm(_)
+        | Op::LossScaler(_)
+        | Op::AdamW(_) => Kind::Pass,
     }
 }
 
 /// Predicted seconds of one step.
 pub fn step_seconds(op: &Op, tensors: &Tensors, hardware: &Hardware) -> f64 {
     let operation = op.operation();
-    let (_, rate) = rate(op, hardware);
-    let computing = operation.flops(tensors) as f64 / rate;
-    let moving = |bytes: u64| bytes as f64 / hardware.bandwidth;
-    let seconds = match op {
-        Op::Transfer(_) => operation.bytes(tensors) as f64 / hardware.link,
-        Op::HeadTrain(head) => computing + moving(head.bytes_between_matmuls(tensors)),
-        Op::HeadEval(head) => computing + moving(head.bytes_between_matmuls(tensors)),
-        Op::Linear(_) | Op::LinearBackwardInput(_) | Op::LinearBackwardWeight(_) => {
-            let bytes = moving(operation.bytes(tensors));
-            (computing + NOT_HIDDEN * bytes).max(bytes)
-        }
-        _ => computing.max(moving(operation.bytes(tensors))),
+    let (flops, bytes) = (operation.flops(tensors) as f64, operation.bytes(tensors) as f64);
+    let moving = bytes / hardware.bandwidth;
+    let seconds = match kind(op, tensors) {
+        Kind::Copy => bytes / hardware.link,
+        Kind::Attention => (flops / hardware.attention).max(moving),
+        Kind::Matmul => (flops / hardware.matmul + NOT_HIDDEN * moving).max(moving),
+        Kind::Head { passes } => flops / hardware.matmul + passes as f64 / hardware.bandwidth,
+        Kind::Pass => (flops / hardware.matmul).max(moving),
     };
     hardware.times.seconds(op, tensors, seconds + hardware.launch)
 }

@@ -9,7 +9,7 @@ use model::{Dims, Draft, Level, ModelSpec, ProgramSpec, TrainSpec};
 use plan::cost::step_seconds;
 use plan::hardware::Hardware;
 use plan::lifetimes::{lifetimes, live_bytes};
-use plan::ops::Op;
+use plan::ops::{HeadTrain, Op};
 use plan::{Bytes, Live, Pass, PlanError, Role, Schedule, Scope, SegmentId, Step, TensorId};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -196,16 +196,40 @@ impl<'a> Reading<'a> {
     }
 
     fn gradient_seconds(&self) -> f64 {
-        let bytes = match &self.steps[self.head].op {
-            Op::HeadTrain(head) => self.schedule.tensors.bytes(head.d_w).get(),
-            _ => 0,
-        };
+        let head = head(&self.steps[self.head]);
+        let bytes = head.map_or(0, |head| self.schedule.tensors.bytes(head.d_w).get());
         2.0 * bytes as f64 / self.hardware.bandwidth
     }
 }
 
+/// The step that turns the forward into the backward. An op that is another head belongs here.
+fn head(step: &Step) -> Option<&HeadTrain> {
+    match &step.op {
+        Op::HeadTrain(head) => Some(head),
+        Op::Embed(_)
+        | Op::EmbedBackward(_)
+        | Op::LayerNorm(_)
+        | Op::LayerNormBackward(_)
+        | Op::Linear(_)
+        | Op::LinearBackwardInput(_)
+        | Op::LinearBackwardWeight(_)
+        | Op::Attention(_)
+        | Op::AttentionBackward(_)
+        | Op::AttentionDecode(_)
+        | Op::Gelu(_)
+        | Op::GeluBackward(_)
+        | Op::HeadEval(_)
+        | Op::CacheStore(_)
+        | Op::SelectPosition(_)
+        | Op::GradNorm(_)
+        | Op::LossScaler(_)
+        | Op::AdamW(_)
+        | Op::Transfer(_) => None,
+    }
+}
+
 fn is_head(step: &Step) -> bool {
-    matches!(step.op, Op::HeadTrain(_))
+    head(step).is_some()
 }
 
 /// Bytes of the kernels' scratch. It outlives segments but grows with their slices.
