@@ -58,8 +58,8 @@ struct Touched {
     touched: Clock,
 }
 
-/// Adds the waits that operands require to the explicit ones, and leaves out those that the order
-/// of the lane or another wait already implies.
+/// Gives every step the waits that its operands and joins require, without those that the order of
+/// the lane or another wait already implies. It replaces the waits that were there.
 pub(crate) fn derive_waits(tensors: &Tensors, steps: &mut [Step]) {
     if steps.iter().all(|step| step.lane == Lane::Compute) {
         return;
@@ -70,8 +70,9 @@ pub(crate) fn derive_waits(tensors: &Tensors, steps: &mut [Step]) {
     let mut ended: Vec<Clock> = Vec::with_capacity(steps.len());
     for (index, step) in steps.iter_mut().enumerate() {
         let mut needed = touch(tensors, &mut touched, step, index + 1);
-        for wait in std::mem::take(&mut step.waits) {
-            needed[lanes[wait]] = needed[lanes[wait]].max(wait + 1);
+        step.waits.clear();
+        for &join in &step.joins {
+            needed[lanes[join]] = needed[lanes[join]].max(join + 1);
         }
         let mut clock = latest[lanes[index]];
         // From the latest to the earliest: only a later step can imply an earlier one.

@@ -24,37 +24,48 @@ pub fn recompute(
     if dropped.is_empty() {
         return Ok(());
     }
-    let mut steps = std::mem::take(&mut schedule.segment_mut(segment).steps);
-    // Indexes change, so waits are derived again at the end.
-    steps.iter_mut().for_each(|step| step.waits.clear());
+    let steps = schedule.segment(segment).steps.clone();
     let split = steps.iter().position(|step| step.pass != Pass::Forward).unwrap_or(steps.len());
     let (forward, backward) = steps.split_at(split);
     let kept = kept(schedule, segment, backward, dropped);
-    let made = BTreeMap::new();
-    let out = forward.to_vec();
-    let mut rewrite = Rewrite { schedule, segment, forward, kept, made, out };
+    let (made, out) = (BTreeMap::new(), forward.to_vec());
+    let moved = (0..split).collect();
+    let mut rewrite = Rewrite { schedule, segment, forward, kept, made, out, moved };
     let mut rest = backward;
     while let [step, behind @ ..] = rest {
-        if let Some(count) = rewrite.re_emit(rest)? {
-            rest = &rest[count..];
-            continue;
+        let start = rewrite.out.len();
+        rest = if rewrite.re_emit(rest)? {
+            &behind[2..]
+        } else {
+            rewrite.put(step)?;
+            rewrite.moved.push(rewrite.out.len() - 1);
+            behind
+        };
+        // A join holds for the next step of the lane, and that is now the first inserted one.
+        let first = rewrite.out[start..].iter_mut().find(|other| other.lane == step.lane);
+        if let Some(first) = first {
+            let is_new = |join: &&usize| !first.joins.contains(join);
+            let joins: Vec<usize> = step.joins.iter().filter(is_new).copied().collect();
+            first.joins.extend(joins);
         }
-        rest = behind;
-        for tensor in reads(&step.op) {
-            rewrite.make(tensor, 0)?;
-        }
-        let mut step = step.clone();
-        rewrite.redirect(&mut step.op);
-        rewrite.out.push(step);
     }
-    let out = rewrite.out;
+    let Rewrite { mut out, moved, .. } = rewrite;
     for step in &out {
         step.op.check(&schedule.tensors)?;
     }
-    let Schedule { tensors, segments } = schedule;
-    segments[segment.index()].steps = out;
-    derive_waits(tensors, &mut segments[segment.index()].steps);
+    for step in &mut out {
+        step.joins.iter_mut().for_each(|join| *join = moved_wait(&steps, &moved, *join));
+    }
+    derive_waits(&schedule.tensors, &mut out);
+    schedule.segment_mut(segment).steps = out;
     Ok(())
+}
+
+/// A wait for a step is also one for all steps before it on its lane. Returns the new index of
+/// whichever of them is now the last; `moved` has the new index of every step.
+fn moved_wait(steps: &[Step], moved: &[usize], step: usize) -> usize {
+    let on_lane = |&other: &usize| steps[other].lane == steps[step].lane;
+    (0..=step).filter(on_lane).map(|other| moved[other]).max().unwrap_or(step)
 }
 
 /// The segment's tensors that the backward finds as the forward left them: those that it reads or
@@ -95,6 +106,8 @@ struct Rewrite<'a> {
     /// For each dropped tensor that was made again, the tensor that now holds it.
     made: BTreeMap<TensorId, TensorId>,
     out: Vec<Step>,
+    /// For each step before the rewrite, its index in `out`.
+    moved: Vec<usize>,
 }
 
 impl Rewrite<'_> {
@@ -102,6 +115,17 @@ impl Rewrite<'_> {
     fn is_there(&self, tensor: TensorId) -> bool {
         let outlives = self.schedule.tensors.get(tensor).scope != Scope::Segment(self.segment);
         outlives || self.kept.contains(&tensor) || self.made.contains_key(&tensor)
+    }
+
+    /// Appends a step of the backward, after the steps that make again what it reads.
+    fn put(&mut self, step: &Step) -> Result<(), PlanError> {
+        for tensor in reads(&step.op) {
+            self.make(tensor, 0)?;
+        }
+        let mut step = step.clone();
+        self.redirect(&mut step.op);
+        self.out.push(step);
+        Ok(())
     }
 
     /// Inserts the steps that make a tensor again, after the steps that make their inputs.
@@ -119,6 +143,7 @@ impl Rewrite<'_> {
         let mut step = producer.clone();
         step.op = step.op.again(&|tensor| self.is_there(tensor));
         step.pass = Pass::Backward;
+        step.joins.clear();
         for input in reads(&step.op) {
             self.make(input, depth + 1)?;
         }
@@ -135,20 +160,24 @@ impl Rewrite<'_> {
 
     /// Rewrites three steps where possible: a weight's gradient, the input's gradient, and the next
     /// step on that gradient, if the input was dropped and the third step can make it again.
-    /// Returns how many steps it consumed.
-    fn re_emit(&mut self, rest: &[Step]) -> Result<Option<usize>, PlanError> {
+    /// Returns whether it appended these three.
+    fn re_emit(&mut self, rest: &[Step]) -> Result<bool, PlanError> {
         let [weight, input, next, behind @ ..] = rest else {
-            return Ok(None);
+            return Ok(false);
         };
         let (Op::LinearBackwardWeight(weight_op), Op::LinearBackwardInput(input_op)) =
             (&weight.op, &input.op)
         else {
-            return Ok(None);
+            return Ok(false);
         };
+        // The three change their order, which is safe for steps of one lane.
+        if weight.lane != input.lane || weight.lane != next.lane {
+            return Ok(false);
+        }
         let dropped = weight_op.x;
         let read_behind = |tensor: TensorId| behind.iter().any(|step| touches(step, tensor));
         if self.is_there(dropped) || weight_op.d_out != input_op.d_out || read_behind(dropped) {
-            return Ok(None);
+            return Ok(false);
         }
         let producer = self.forward.iter().map(|step| &step.op).find(|op| writes(op, dropped));
         let emitted = match (producer, &next.op) {
@@ -171,22 +200,21 @@ impl Rewrite<'_> {
             _ => None,
         };
         let Some((stands_at, op)) = emitted else {
-            return Ok(None);
+            return Ok(false);
         };
         let weight_op = LinearBackwardWeight { x: stands_at, ..weight_op.clone() };
-        let steps = [
+        let [input, next, weight] = [
             input.clone(),
             Step { op, ..next.clone() },
             Step { op: weight_op.into(), ..weight.clone() },
         ];
-        for mut step in steps {
-            for tensor in reads(&step.op) {
-                self.make(tensor, 0)?;
-            }
-            self.redirect(&mut step.op);
-            self.out.push(step);
+        let mut places = [0; 3];
+        for (before, step) in [(1, input), (2, next), (0, weight)] {
+            self.put(&step)?;
+            places[before] = self.out.len() - 1;
         }
-        Ok(Some(3))
+        self.moved.extend(places);
+        Ok(true)
     }
 
     /// Adds a tensor like the dropped one.

@@ -45,8 +45,12 @@ pub struct Step {
     pub pass: Pass,
     /// The lane it runs on.
     pub lane: Lane,
-    /// Indexes of earlier steps on other lanes that must end before this one starts.
+    /// Indexes of earlier steps on other lanes that must end before this one starts. They are
+    /// derived from operands and `joins`.
     pub waits: Vec<usize>,
+    /// Indexes of earlier steps on other lanes that [`SegmentBuilder::join`] makes this one wait
+    /// for, whatever its operands are.
+    pub joins: Vec<usize>,
 }
 
 impl Step {
@@ -210,8 +214,8 @@ impl ScheduleBuilder {
         let unique = numbered(&self.segment_names, name);
         *self.segment_names.entry(name.to_string()).or_insert(0) += 1;
         self.segments.push(Segment { name: unique, phase, steps: Vec::new() });
-        let waits = Default::default();
-        SegmentBuilder { builder: self, id, layer: None, pass: Pass::Forward, waits }
+        let joins = Default::default();
+        SegmentBuilder { builder: self, id, layer: None, pass: Pass::Forward, joins }
     }
 
     /// Returns the schedule, with the waits that the steps' operands require.
@@ -242,8 +246,8 @@ pub struct SegmentBuilder<'a> {
     id: SegmentId,
     layer: Option<u32>,
     pass: Pass,
-    /// By lane: explicit waits of its next step, in addition to those that operands require.
-    waits: [Vec<usize>; Lane::COUNT],
+    /// By lane: [`Step::joins`] of its next step.
+    joins: [Vec<usize>; Lane::COUNT],
 }
 
 impl SegmentBuilder<'_> {
@@ -294,7 +298,8 @@ impl SegmentBuilder<'_> {
     }
 
     /// Adds a run-wide tensor that the host writes before this segment runs. It shares bytes with
-    /// nothing, so that the host can fill it while another segment runs.
+    /// nothing, no step writes it and no other segment reads it: `verify` proves all three. So the
+    /// host can fill it while another segment runs.
     pub fn run_input(
         &mut self,
         name: &str,
@@ -332,8 +337,9 @@ impl SegmentBuilder<'_> {
     pub fn push_on(&mut self, lane: Lane, op: impl Into<Op>) -> Result<(), PlanError> {
         let op = op.into();
         op.check(&self.builder.tensors)?;
-        let waits = std::mem::take(&mut self.waits[lane.index()]);
-        let step = Step { op, layer: self.layer, pass: self.pass, lane, waits };
+        let joins = std::mem::take(&mut self.joins[lane.index()]);
+        let (layer, pass, waits) = (self.layer, self.pass, Vec::new());
+        let step = Step { op, layer, pass, lane, waits, joins };
         self.builder.segments[self.id.0].steps.push(step);
         Ok(())
     }
@@ -344,7 +350,7 @@ impl SegmentBuilder<'_> {
         let steps = &self.builder.segments[self.id.0].steps;
         let last_of = |other: &Lane| steps.iter().rposition(|step| step.lane == *other);
         let others = Lane::ALL.iter().filter(|&&other| other != lane);
-        self.waits[lane.index()] = others.filter_map(last_of).collect();
+        self.joins[lane.index()] = others.filter_map(last_of).collect();
     }
 
     /// As [`SegmentBuilder::push`], for an op that needs a workspace. All such ops share one
@@ -384,7 +390,7 @@ impl SegmentBuilder<'_> {
             id: self.id,
             layer: None,
             pass: Pass::Backward,
-            waits: Default::default(),
+            joins: std::mem::take(&mut self.joins),
         };
         let mut backward = Backward { segment, parameter_gradients, delivered, op: "nothing" };
         for step in forward.iter().rev() {
@@ -392,7 +398,9 @@ impl SegmentBuilder<'_> {
             backward.op = step.op.operation().name();
             step.op.operation().emit_backward(&mut backward)?;
         }
-        Ok(backward.delivered)
+        let Backward { segment, delivered, .. } = backward;
+        self.joins = segment.joins;
+        Ok(delivered)
     }
 
     /// Ends the segment.
