@@ -8,7 +8,7 @@ use crate::compare::compare;
 use crate::run::{LoadBackend, RunError, run_case};
 use crate::values::Values;
 use plan::ops::Elements;
-use plan::{BackendError, Dtype, PlanError, Role, Scratch, TensorId, half};
+use plan::{BackendError, Dtype, PlanError, Scratch, TensorId, half};
 use std::rc::Rc;
 
 /// What is f32 in every model: accumulated gradients of parameters.
@@ -107,7 +107,7 @@ fn in_format(case: &Case, dtype: Dtype) -> Result<Option<Case>, PlanError> {
     }
     for id in ids {
         let tensor = case.schedule.tensors.get(id);
-        let is_float = tensor.dtype == Dtype::F32 && tensor.role != Role::Workspace;
+        let is_float = tensor.dtype == Dtype::F32 && !tensor.role.is_scratch();
         if is_float && is_free(case, id) {
             narrow.schedule.tensors.set_dtype(id, dtype)?;
             changed = true;

@@ -153,7 +153,7 @@ fn by_kind(held: &[Alive], birth: &Birth) -> Vec<(What, u64)> {
         Role::Moment => What::Adam,
         Role::Logits if is_stale(alive, held, birth) => What::StaleLogits,
         Role::Logits => What::Logits,
-        Role::Workspace => What::Workspace,
+        Role::Workspace | Role::Partials => What::Workspace,
         Role::Tokens => What::Tokens,
         _ => What::Activations,
     };

@@ -147,7 +147,7 @@ fn meaning(role: Role) -> &'static str {
         Role::Activation => "kept for the backward pass",
         Role::Logits => "scores of the next token",
         Role::Cache => "keys and values of a sample",
-        Role::Workspace => "scratch of the kernels",
+        Role::Workspace | Role::Partials => "scratch of the kernels",
         Role::Tokens => "the batch",
         Role::State => "losses and counters",
     }

@@ -37,7 +37,7 @@ pub(crate) fn segment(
     let mut segment = builder.segment("update", Phase::Train);
     segment.set_pass(Pass::Update);
     let blocks = Shape::new(&[run.total.div_ceil(GRAD_NORM_BLOCK), 2])?;
-    let partials = segment.local("norm_partials", Dtype::U32, blocks, Role::Workspace)?;
+    let partials = segment.local("norm_partials", Dtype::U32, blocks, Role::Partials)?;
     segment.push(GradNorm { gradients, partials, state })?;
     segment.push(LossScaler { state, scaling: spec.scaling })?;
     // No step needs the norm's partial sums any more: the first window may reuse their bytes.

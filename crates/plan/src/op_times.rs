@@ -3,7 +3,7 @@
 //! their prediction, corrected by the average error of the op's measured steps.
 
 use crate::ops::Op;
-use crate::tensor::{Role, Tensors};
+use crate::tensor::Tensors;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -93,7 +93,7 @@ pub fn key(op: &Op, tensors: &Tensors) -> String {
     }
     for operand in operation.operands() {
         let tensor = tensors.get(operand.tensor);
-        if tensor.role != Role::Workspace {
+        if !tensor.role.is_scratch() {
             let _ = write!(text, " {}", tensor.dtype);
             for dim in tensor.shape.dims() {
                 let _ = write!(text, "x{dim}");
@@ -106,8 +106,8 @@ pub fn key(op: &Op, tensors: &Tensors) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::{Gelu, GeluKind};
-    use crate::tensor::{Dtype, Shape};
+    use crate::ops::{Gelu, GeluKind, LayerNorm};
+    use crate::tensor::{Dtype, Role, Shape};
     use crate::{Phase, ScheduleBuilder};
 
     #[test]

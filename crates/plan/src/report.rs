@@ -15,7 +15,7 @@ use std::fmt::Write as _;
 pub struct BillTensor {
     /// Its name.
     pub name: String,
-    /// What it is for.
+    /// What it is billed as.
     pub role: Role,
     /// Its size, alignment included.
     pub bytes: Bytes,
@@ -86,7 +86,8 @@ fn bill_segment(plan: &Plan, id: SegmentId) -> BillSegment {
         .filter(|place| place.live.contains(peak_step))
         .map(|place| {
             let tensor = plan.schedule.tensors.get(place.tensor);
-            BillTensor { name: tensor.name.clone(), role: tensor.role, bytes: aligned(place) }
+            let (name, role) = (tensor.name.clone(), tensor.role.billed_as());
+            BillTensor { name, role, bytes: aligned(place) }
         })
         .collect();
     tensors.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)));
@@ -239,7 +240,7 @@ pub fn steps_hash(schedule: &Schedule, phase: Phase, implied: &[String]) -> u64 
             let _ = write!(text, "{} {}", op.name(), attributes.join(" "));
             for operand in op.operands() {
                 let tensor = schedule.tensors.get(operand.tensor);
-                if tensor.role != Role::Workspace {
+                if !tensor.role.is_scratch() {
                     let _ = write!(text, " {}:{}{}", tensor.name, tensor.dtype, tensor.shape);
                 }
             }

@@ -133,8 +133,10 @@ pub enum Role {
     Logits,
     /// Keys and values of a sequence being generated.
     Cache,
-    /// Scratch memory of a kernel.
+    /// The backend's scratch memory. All steps share it.
     Workspace,
+    /// Sums that one step writes and reads. The op says how large they are.
+    Partials,
     /// Token ids and targets.
     Tokens,
     /// Scalars: step state and losses.
@@ -143,7 +145,7 @@ pub enum Role {
 
 impl Role {
     /// All roles, in the order of the bill.
-    pub const ALL: [Role; 10] = [
+    pub const ALL: [Role; 11] = [
         Role::Weight,
         Role::Master,
         Role::Gradient,
@@ -152,11 +154,22 @@ impl Role {
         Role::Logits,
         Role::Cache,
         Role::Workspace,
+        Role::Partials,
         Role::Tokens,
         Role::State,
     ];
 
-    /// The name used in the bill and its JSON.
+    /// Whether no other step reads what a step leaves there.
+    pub const fn is_scratch(self) -> bool {
+        matches!(self, Role::Workspace | Role::Partials)
+    }
+
+    /// The role under which the bill counts it: all scratch is one line.
+    pub const fn billed_as(self) -> Role {
+        if self.is_scratch() { Role::Workspace } else { self }
+    }
+
+    /// The name used in listings and in the bill.
     pub const fn name(self) -> &'static str {
         match self {
             Role::Weight => "weight",
@@ -167,6 +180,7 @@ impl Role {
             Role::Logits => "logits",
             Role::Cache => "cache",
             Role::Workspace => "workspace",
+            Role::Partials => "partials",
             Role::Tokens => "tokens",
             Role::State => "state",
         }

@@ -194,7 +194,7 @@ fn update(case: &mut CaseBuilder, sizes: &Sizes) -> Result<Update, PlanError> {
         windows.push((roots, weight_decay));
     }
     let mut segment = case.segment();
-    let partials = segment.local("partials", Dtype::U32, Shape::new(&[1, 2])?, Role::Workspace)?;
+    let partials = segment.local("partials", Dtype::U32, Shape::new(&[1, 2])?, Role::Partials)?;
     segment.push(GradNorm { gradients, partials, state })?;
     segment.push(LossScaler { state, scaling: sizes.scaling })?;
     for ([weights, gradients, m, v], weight_decay) in windows {
@@ -228,7 +228,7 @@ fn norm(name: &str, elements: u64, grad_clip: f64) -> Result<Case, PlanError> {
     let state = case.state(&StepState::initial(loss_scale))?;
     let mut segment = case.segment();
     let blocks = Shape::new(&[elements.div_ceil(GRAD_NORM_BLOCK), 2])?;
-    let partials = segment.local("partials", Dtype::U32, blocks, Role::Workspace)?;
+    let partials = segment.local("partials", Dtype::U32, blocks, Role::Partials)?;
     segment.push(GradNorm { gradients, partials, state })?;
     segment.push(LossScaler { state, scaling: Scaling::Off })?;
     let segment = segment.finish();

@@ -184,7 +184,7 @@ const fn colour(role: Role) -> &'static str {
         Role::Activation => "#f2a65a",
         Role::Logits => "#c8553d",
         Role::Cache => "#7b9e6b",
-        Role::Workspace => "#9a8fb8",
+        Role::Workspace | Role::Partials => "#9a8fb8",
         Role::Tokens => "#444444",
         Role::State => "#888888",
     }

@@ -6,7 +6,7 @@ use crate::specs::{Each, GPT2, dims, eval, generate, model, scratch, train};
 use fitgpt_model::gpt2::parameters;
 use fitgpt_model::{Dims, Draft, ProgramParam, ProgramSpec};
 use plan::ops::{Dropout, DropoutSite, Op};
-use plan::{Io, Pass, Plan, Schedule, Scope, SegmentId, Step, TensorId};
+use plan::{Io, Pass, Plan, Role, Schedule, Scope, SegmentId, Step, TensorId};
 use std::rc::Rc;
 
 const SMALL: Dims = dims([3, 2, 8], 16, 65, true);
@@ -308,4 +308,19 @@ fn absurd_sizes_are_refused_and_never_wrap() {
         assert_eq!(said.is_empty(), want.is_empty(), "case {index}: {said}");
         assert!(said.contains(want), "case {index}: {said}\nwanted: {want}");
     }
+}
+
+/// The workspace is the backend's alone: one tensor, and the only one of its role. What ops need
+/// for sums of their own has another.
+#[test]
+fn there_is_one_workspace() {
+    let schedule = build(&everything(SMALL, 0.1)).schedule;
+    let tensors = &schedule.tensors;
+    let of = |role: Role| tensors.ids().filter(move |&id| tensors.get(id).role == role);
+    let workspaces: Vec<TensorId> = of(Role::Workspace).collect();
+    assert_eq!(workspaces.len(), 1);
+    let steps = schedule.segments.iter().flat_map(|segment| &segment.steps);
+    assert!(steps.filter_map(|step| step.op.workspace()).all(|id| id == workspaces[0]));
+    let is_of_a_segment = |id| matches!(tensors.get(id).scope, Scope::Segment(_));
+    assert!(of(Role::Partials).count() > 0 && of(Role::Partials).all(is_of_a_segment));
 }

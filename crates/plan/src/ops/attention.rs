@@ -110,7 +110,7 @@ impl Operation for Attention {
     fn emit_backward(&self, backward: &mut Backward<'_>) -> Result<(), PlanError> {
         let d_out = backward.gradient_of(self.name(), self.out)?;
         let d_qkv = backward.new_gradient(self.qkv)?;
-        let delta = backward.scratch("delta", backward.shape(self.lse), Role::Workspace)?;
+        let delta = backward.scratch("delta", backward.shape(self.lse), Role::Partials)?;
         backward.push_with_workspace(|workspace| AttentionBackward {
             qkv: self.qkv,
             out: self.out,

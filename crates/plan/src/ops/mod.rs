@@ -88,7 +88,7 @@ pub enum Elements {
     /// The step state.
     Words,
     /// Bytes that the backend's kernels may use freely during the step: an fp32 tensor of
-    /// [`Role::Workspace`].
+    /// [`Role::Workspace`], and not a window, so that its offset is aligned.
     Workspace,
 }
 
@@ -100,7 +100,10 @@ impl Elements {
             Elements::Single => dtype == Dtype::F32,
             Elements::Ids => dtype == Dtype::I32,
             Elements::Words => dtype == Dtype::U32,
-            Elements::Workspace => dtype == Dtype::F32 && tensor.role == Role::Workspace,
+            Elements::Workspace => {
+                let is_whole = tensor.view.is_none();
+                dtype == Dtype::F32 && tensor.role == Role::Workspace && is_whole
+            }
         }
     }
 
@@ -187,7 +190,7 @@ pub trait Operation {
     /// not count: it stays in a cache, and how much of it an op uses is up to the backend.
     fn bytes(&self, tensors: &Tensors) -> u64 {
         let cost = |operand: &Operand| {
-            if tensors.get(operand.tensor).role == Role::Workspace {
+            if tensors.get(operand.tensor).role.is_scratch() {
                 return 0;
             }
             let times = if operand.access == Access::Update { 2 } else { 1 };
