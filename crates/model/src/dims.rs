@@ -1,5 +1,7 @@
 //! The sizes of a GPT-2. They are checked once, so that every other module may rely on them.
 
+use plan::ops::LayerNorm;
+use plan::report::Implied;
 use std::fmt;
 
 /// The model arguments of nanoGPT's configuration.
@@ -105,8 +107,8 @@ pub const NORM_EPSILON: f64 = 1e-5;
 
 /// Attributes that ops did not have yet when the first checkpoints were written, with the values
 /// that they implied.
-pub fn implied_attributes() -> Vec<String> {
-    vec![plan::ops::LayerNorm::epsilon_word(NORM_EPSILON)]
+pub fn implied_attributes() -> Vec<Implied> {
+    vec![LayerNorm::implied_epsilon(NORM_EPSILON)]
 }
 
 #[cfg(test)]

@@ -86,8 +86,9 @@ pub fn key(op: &Op, tensors: &Tensors) -> String {
     let operation = op.operation();
     let mut text = operation.name().to_string();
     for attribute in operation.attributes() {
-        // The time does not depend on which layer's mask it is or where a window starts.
-        if !attribute.starts_with("first=") {
+        // The time does not depend on where a window starts or what a norm adds to the variance.
+        let is_epsilon = matches!(op, Op::LayerNorm(_)) && attribute.starts_with("eps=");
+        if !attribute.starts_with("first=") && !is_epsilon {
             let _ = write!(text, " {attribute}");
         }
     }
@@ -136,5 +137,24 @@ mod tests {
         joined.sums.insert("gelu".into(), [20.0, 10.0]);
         joined.join(&OpTimes::new(&[small]));
         assert!((joined.seconds(&other, tensors, 1.0) - 21.0 / 10.1).abs() < 1e-12);
+    }
+
+    /// Times that were kept before norms had an epsilon among their attributes are found again.
+    #[test]
+    fn a_norm_of_any_epsilon_has_the_same_key() {
+        let mut builder = ScheduleBuilder::new();
+        let mut segment = builder.segment("s", Phase::Train);
+        let mut tensor = |dims: &[u64]| {
+            let shape = Shape::new(dims).unwrap();
+            segment.local("t", Dtype::F32, shape, Role::Activation).unwrap()
+        };
+        let [x, out] = [tensor(&[3, 4]), tensor(&[3, 4])];
+        let [gain, mean, rstd] = [tensor(&[4]), tensor(&[3]), tensor(&[3])];
+        let schedule = builder.finish();
+        for epsilon in [1e-5, 1e-3] {
+            let norm = LayerNorm { x, add: None, gain, bias: None, out, mean, rstd, epsilon };
+            let key = key(&norm.into(), &schedule.tensors);
+            assert_eq!(key, "layernorm f32x3x4 f32x4 f32x3x4 f32x3 f32x3");
+        }
     }
 }

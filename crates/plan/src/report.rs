@@ -1,5 +1,8 @@
 //! The bill: what the arena holds at the fullest step of each segment, by role and by tensor. And
 //! the listing: the whole plan as text that a reviewer can diff.
+//!
+//! The bill counts steps one by one, in the order of the list. Where lanes overlap, more can be
+//! alive at a time than at its fullest step. `top` is large enough for that.
 
 use crate::arena::{Placement, Plan};
 use crate::bytes::Bytes;
@@ -111,7 +114,8 @@ fn bill_segment(plan: &Plan, id: SegmentId) -> BillSegment {
     }
 }
 
-/// Aligned bytes of the arena in use at each step of a segment, including tensors that outlive it.
+/// Aligned bytes of the arena in use at each step of a segment, including tensors that outlive it,
+/// as if steps ran one by one.
 pub fn live_bytes(plan: &Plan, segment: SegmentId) -> Vec<u64> {
     let steps = plan.schedule.segment(segment).steps.len();
     let mut change = vec![0i128; steps + 1];
@@ -226,17 +230,28 @@ pub fn hash(plan: &Plan) -> u64 {
     Fnv::of(listing(plan))
 }
 
+/// An attribute that an op got later, with the value that it implied until then.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Implied {
+    /// The op's name. The same word of another op means something else.
+    pub op: &'static str,
+    /// The attribute as [`crate::ops::Operation::attributes`] returns it.
+    pub attribute: String,
+}
+
 /// FNV-1a over what one phase computes: its ops in order, with their attributes and the names,
 /// types and shapes of their operands. Offsets, scratch and other phases are not part of it, nor
 /// are the attributes in `implied`. So when an op gets a new attribute whose default is its old
 /// behaviour, hashes in old checkpoints stay valid.
-pub fn steps_hash(schedule: &Schedule, phase: Phase, implied: &[String]) -> u64 {
+pub fn steps_hash(schedule: &Schedule, phase: Phase, implied: &[Implied]) -> u64 {
     let mut text = String::new();
     for segment in schedule.segments.iter().filter(|segment| segment.phase == phase) {
         for step in &segment.steps {
             let op = step.op.operation();
             let mut attributes = op.attributes();
-            attributes.retain(|attribute| !implied.contains(attribute));
+            attributes.retain(|attribute| {
+                !implied.iter().any(|i| i.op == op.name() && i.attribute == *attribute)
+            });
             let _ = write!(text, "{} {}", op.name(), attributes.join(" "));
             for operand in op.operands() {
                 let tensor = schedule.tensors.get(operand.tensor);

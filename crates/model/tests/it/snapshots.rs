@@ -3,7 +3,7 @@
 
 use crate::specs::{dims, eval, generate, model, no_scratch, train};
 use fitgpt_model::{Draft, ProgramSpec, implied_attributes};
-use plan::report::steps_hash;
+use plan::report::{Implied, steps_hash};
 use plan::{Phase, Plan};
 use std::path::Path;
 
@@ -64,7 +64,7 @@ fn a_saved_run_keeps_the_hash_of_its_steps() {
     let mut spec = model(dims, 0.1);
     spec.train = Some(train(&dims, &[2], 256));
     let schedule = Draft::new(&spec, no_scratch()).expect("the model is tiny").schedule;
-    let hash = |implied: &[String]| steps_hash(&schedule, Phase::Train, implied);
+    let hash = |unsaid: &[Implied]| steps_hash(&schedule, Phase::Train, unsaid);
     let kept = hash(&implied_attributes());
     assert_eq!(format!("{kept:016x}"), "59624c8b88d0d788");
     assert_ne!(kept, hash(&[]), "any other epsilon is seen");

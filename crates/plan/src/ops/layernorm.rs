@@ -3,6 +3,7 @@
 
 use super::{Access, Check, Dropout, Elements, Operand, Operation, Write};
 use crate::error::PlanError;
+use crate::report::Implied;
 use crate::schedule::Backward;
 use crate::tensor::{TensorId, Tensors};
 
@@ -87,9 +88,16 @@ pub struct LayerNormBackward {
 }
 
 impl LayerNorm {
+    const NAME: &'static str = "layernorm";
+
     /// How listings show an epsilon.
-    pub fn epsilon_word(epsilon: f64) -> String {
+    fn epsilon_word(epsilon: f64) -> String {
         format!("eps={epsilon:e}")
+    }
+
+    /// An epsilon that [`crate::report::steps_hash`] is to leave out.
+    pub fn implied_epsilon(epsilon: f64) -> Implied {
+        Implied { op: LayerNorm::NAME, attribute: LayerNorm::epsilon_word(epsilon) }
     }
 
     /// The op to recompute: if the sum is still there, the normalisation alone. It reads the stored
@@ -104,7 +112,7 @@ impl LayerNorm {
 
 impl Operation for LayerNorm {
     fn name(&self) -> &'static str {
-        "layernorm"
+        LayerNorm::NAME
     }
 
     fn operands(&self) -> Vec<Operand> {
@@ -153,9 +161,9 @@ impl Operation for LayerNorm {
         for (name, statistics) in [("mean", self.mean), ("rstd", self.rstd)] {
             check.dims(name, statistics, &[shape.rows()])?;
         }
-        let epsilon = self.epsilon;
+        let epsilon = self.epsilon as f32;
         check.attribute(epsilon > 0.0 && epsilon.is_finite(), || {
-            format!("epsilon {epsilon} is not above 0 and finite")
+            format!("epsilon {} is not above 0 and finite as f32", self.epsilon)
         })
     }
 
