@@ -24,7 +24,8 @@ pub struct Placement {
     pub offset: Bytes,
     /// Exact size. Padding follows up to the next aligned address.
     pub size: Bytes,
-    /// The steps during which no other tensor may use these bytes.
+    /// The steps, in the order of the list, during which no other tensor may use these bytes. Lanes
+    /// do not follow that order. Waits keep apart the steps of two lanes that use the same bytes.
     pub live: Live,
 }
 
@@ -41,6 +42,7 @@ pub struct SegmentLayout {
     /// Every tensor that the segment touches, and every tensor that must survive it.
     pub placements: Vec<Placement>,
     /// Aligned bytes alive at the fullest step, run-wide tensors included. No layout can need less.
+    /// It is counted as if steps ran one by one. Lanes that overlap may need more.
     pub lower_bound: Bytes,
     /// End of the highest tensor.
     pub top: Bytes,

@@ -188,7 +188,9 @@ pub trait Backend: Send {
         self.read_at(tensor, 0, content)
     }
 
-    /// Runs a segment's steps in order.
+    /// Runs a segment's steps: those of a lane in order, and each after the steps that it waits
+    /// for. Waits order the steps of one segment only, so no step starts before the segment that
+    /// ran last has ended on all lanes.
     fn run(&mut self, segment: SegmentId, inputs: &StepInputs) -> Result<(), BackendError>;
 
     /// As [`Backend::run`]; also returns the seconds that each step took.

@@ -6,6 +6,10 @@ use std::fmt;
 /// Every tensor starts at a multiple of this many bytes (a CUDA allocation's own alignment).
 pub const ALIGNMENT: u64 = 256;
 
+/// Every operand of a step, windows included, starts at a multiple of this many bytes: the widest
+/// access of a kernel is eight f32.
+pub const OPERAND_ALIGNMENT: u64 = 32;
+
 /// The largest size accepted anywhere: what a Rust allocation or a file offset can be.
 pub const MAX: u64 = i64::MAX as u64;
 

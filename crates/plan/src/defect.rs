@@ -1,5 +1,6 @@
 //! What can be wrong with a plan. `verify` reports these.
 
+use crate::bytes::OPERAND_ALIGNMENT;
 use std::fmt;
 
 /// One defect, with the names of tensors and steps as its listing shows them.
@@ -43,6 +44,43 @@ pub enum Defect {
         tensor: String,
         /// Its offset.
         offset: u64,
+    },
+    /// A step's operand is a window that starts where a kernel's widest access may not.
+    MisalignedView {
+        /// Segment and step.
+        at: String,
+        /// The window.
+        tensor: String,
+        /// Where it starts in the tensor that owns the bytes.
+        offset: u64,
+    },
+    /// A step other than a transfer touches host memory.
+    HostOperand {
+        /// Segment and step.
+        at: String,
+        /// The tensor.
+        tensor: String,
+    },
+    /// A transfer does not go from host memory to the device's or back.
+    BadTransfer {
+        /// Segment and step.
+        at: String,
+        /// From and to.
+        tensors: [String; 2],
+    },
+    /// A step writes a run-wide input, which the host may be filling at the same time.
+    InputWritten {
+        /// Segment and step.
+        at: String,
+        /// The input.
+        tensor: String,
+    },
+    /// Two segments use one run-wide input: the host cannot fill it while either runs.
+    InputShared {
+        /// The input.
+        tensor: String,
+        /// The segments.
+        segments: [String; 2],
     },
     /// A tensor that outlives segments has different offsets in two of them.
     Moved {
@@ -113,6 +151,22 @@ impl fmt::Display for Defect {
             }
             Defect::Misaligned { segment, tensor, offset } => {
                 write!(f, "{segment}: {tensor} stands at {offset}, which is not aligned")
+            }
+            Defect::MisalignedView { at, tensor, offset } => {
+                write!(f, "{at} touches {tensor}, a window at byte {offset}, not a multiple of ")?;
+                write!(f, "{OPERAND_ALIGNMENT}")
+            }
+            Defect::HostOperand { at, tensor } => {
+                write!(f, "{at} touches {tensor}, which is in host memory")
+            }
+            Defect::BadTransfer { at, tensors: [from, to] } => {
+                write!(f, "{at} copies {from} to {to}: exactly one of them must be on the host")
+            }
+            Defect::InputWritten { at, tensor } => {
+                write!(f, "{at} writes {tensor}, an input that only the host writes")
+            }
+            Defect::InputShared { tensor, segments: [a, b] } => {
+                write!(f, "{tensor} is an input of one segment, but {a} and {b} use it")
             }
             Defect::Moved { tensor, segments: [a, b], offsets: [at_a, at_b] } => {
                 write!(f, "{tensor} stands at {at_a} in {a} and at {at_b} in {b}")

@@ -51,7 +51,7 @@ pub mod error;
 
 pub use arena::{Placement, Plan, SegmentLayout};
 pub use backend::{Backend, BackendError, NoScratch, Scratch, StepInputs};
-pub use bytes::{ALIGNMENT, Bytes};
+pub use bytes::{ALIGNMENT, Bytes, OPERAND_ALIGNMENT};
 pub use defect::Defect;
 pub use error::PlanError;
 pub use gpu_scratch::GpuScratch;

@@ -1,13 +1,17 @@
 //! When each tensor of a segment is alive: from its first access to its last. Inputs are alive from
 //! the first step, outputs to the last. Accesses through a view count for the tensor that owns the
 //! bytes.
+//!
+//! First and last mean the order of the list of steps. Steps of two lanes can run at the same time
+//! wherever they stand in the list. `Extent` in `lanes.rs` says which tensors may then share bytes.
 
 use crate::bytes::Bytes;
 use crate::schedule::{Schedule, SegmentId};
 use crate::tensor::{Io, Scope, TensorId};
 use std::collections::BTreeMap;
 
-/// The first and last step, both inclusive, at which no other tensor may use a tensor's bytes.
+/// The first and last step of the list, both inclusive, at which no other tensor may use a tensor's
+/// bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Live {
     /// Index of the first step.

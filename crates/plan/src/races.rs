@@ -1,6 +1,6 @@
 //! Finds races from lanes and waits alone. Every byte records which step touched it last on each
 //! lane, and the next step that touches it must come after those. This check does not rely on
-//! derived waits or placement.
+//! derived waits or placement. It shares only `ranges.rs`, the map of byte ranges, with `lanes.rs`.
 
 use crate::lanes::Lane;
 use crate::ops::Access;

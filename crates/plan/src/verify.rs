@@ -1,21 +1,28 @@
-//! The proof that a plan is sound. It uses the plan alone and none of the placement code. It
-//! replays each segment, one step after the other, on a shadow of the arena that records which
-//! tensor wrote every byte. It also proves that no two steps race, so running lanes side by side
-//! gives the same result. [`Proved`] is the proof as a type: backends accept nothing else.
+//! The proof that a plan is sound. It uses the plan alone and none of the code that places tensors
+//! and derives waits, except for `ranges.rs`, a map of byte ranges. It replays each segment, one
+//! step after the other, on a shadow of the arena that records which tensor wrote every byte. It
+//! also proves that no two steps race, so running lanes side by side gives the same result.
+//! [`Proved`] is the proof as a type: backends accept nothing else.
 
 use crate::arena::{Placement, Plan, SegmentLayout};
 use crate::backend::Scratch;
-use crate::bytes::Bytes;
+use crate::bytes::{Bytes, OPERAND_ALIGNMENT};
 use crate::defect::Defect;
-use crate::ops::Access;
+use crate::ops::{Access, Op};
 use crate::races::{Race, is_wait_sound, races};
-use crate::schedule::SegmentId;
+use crate::schedule::{SegmentId, Step};
 use crate::tensor::{Io, Scope, TensorId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 
 /// A plan that [`verify`] has proved sound for backends with the scratch `S`. Only `verify` makes
 /// one, and the plan inside cannot be changed, so a backend need not check it again.
+///
+/// ```
+/// # fn proof(plan: fitgpt_plan::Plan) -> Option<fitgpt_plan::Proved<fitgpt_plan::NoScratch>> {
+/// fitgpt_plan::verify::verify(plan, fitgpt_plan::NoScratch).ok()
+/// # }
+/// ```
 ///
 /// ```compile_fail
 /// # fn proof(plan: fitgpt_plan::Plan) -> fitgpt_plan::Proved<fitgpt_plan::NoScratch> {
@@ -59,6 +66,7 @@ pub fn defects(plan: &Plan, scratch: &dyn Scratch) -> Vec<Defect> {
         return vec![Defect::Misplaced { segment, tensor: "the plan".into(), problem }];
     }
     check_moves(plan, &mut defects);
+    check_run_inputs(plan, &mut defects);
     for segment in plan.schedule.segment_ids() {
         let check = SegmentCheck::new(plan, segment);
         check.places(&mut defects);
@@ -86,6 +94,44 @@ fn check_moves(plan: &Plan, defects: &mut Vec<Defect>) {
                     segments: [first.0, index].map(|i| plan.schedule.segments[i].name.clone()),
                     offsets: [first.1, here.1],
                 });
+            }
+        }
+    }
+}
+
+/// The host may fill a run-wide input while any segment runs but the one that reads it.
+fn check_run_inputs(plan: &Plan, defects: &mut Vec<Defect>) {
+    let tensors = &plan.schedule.tensors;
+    let is_input = |&id: &TensorId| {
+        let tensor = tensors.get(id);
+        tensor.scope == Scope::Run && tensor.io == Io::Input
+    };
+    let inputs: BTreeSet<TensorId> =
+        tensors.ids().filter(is_input).map(|id| tensors.root(id).0).collect();
+    let mut users: BTreeMap<TensorId, SegmentId> = BTreeMap::new();
+    for id in plan.schedule.segment_ids() {
+        let segment = plan.schedule.segment(id);
+        let mut here = BTreeSet::new();
+        for (index, step) in segment.steps.iter().enumerate() {
+            for operand in step.operands() {
+                let (root, _) = tensors.root(operand.tensor);
+                if !inputs.contains(&root) {
+                    continue;
+                }
+                if operand.access != Access::Read {
+                    let at = SegmentCheck::new(plan, id).at(index);
+                    let tensor = tensors.get(operand.tensor).name.clone();
+                    defects.push(Defect::InputWritten { at, tensor });
+                }
+                here.insert(root);
+            }
+        }
+        for root in here {
+            let first = *users.entry(root).or_insert(id);
+            if first != id {
+                let segments = [first, id].map(|id| plan.schedule.segment(id).name.clone());
+                let tensor = tensors.get(root).name.clone();
+                defects.push(Defect::InputShared { tensor, segments });
             }
         }
     }
@@ -213,6 +259,7 @@ impl<'a> SegmentCheck<'a> {
                 let (at, problem) = (self.at(index), error.to_string());
                 defects.push(Defect::Rule { at, problem });
             }
+            self.operands(index, step, defects);
             let touched: Vec<Touch> = step
                 .operands()
                 .iter()
@@ -238,6 +285,33 @@ impl<'a> SegmentCheck<'a> {
                 let at = format!("{} (what follows it)", self.segment_name());
                 let tensor = self.name(place.tensor);
                 defects.push(Defect::ReadBeforeWrite { at, tensor });
+            }
+        }
+    }
+
+    /// Kernels touch only the device's memory, and transfers copy between it and the host's. A
+    /// window starts where the widest access of a kernel can start. All other tensors have an
+    /// aligned offset.
+    fn operands(&self, index: usize, step: &Step, defects: &mut Vec<Defect>) {
+        let is_on_host = |&tensor: &TensorId| self.plan.is_on_host(tensor);
+        if let Op::Transfer(transfer) = &step.op {
+            let ends = [transfer.from, transfer.to];
+            if ends.iter().filter(|tensor| is_on_host(tensor)).count() != 1 {
+                let (at, tensors) = (self.at(index), ends.map(|tensor| self.name(tensor)));
+                defects.push(Defect::BadTransfer { at, tensors });
+            }
+        } else {
+            let operands = step.operands().into_iter().map(|operand| operand.tensor);
+            for tensor in operands.filter(is_on_host) {
+                let (at, tensor) = (self.at(index), self.name(tensor));
+                defects.push(Defect::HostOperand { at, tensor });
+            }
+        }
+        for operand in step.operands() {
+            let (_, offset) = self.plan.schedule.tensors.root(operand.tensor);
+            if !offset.get().is_multiple_of(OPERAND_ALIGNMENT) {
+                let (at, tensor) = (self.at(index), self.name(operand.tensor));
+                defects.push(Defect::MisalignedView { at, tensor, offset: offset.get() });
             }
         }
     }

@@ -12,7 +12,7 @@ fn state_in_host_memory_changes_no_bit() {
         let want = trace(&Setup { moments, ..setup() }, CpuOptions::new(2));
         // Windows that cut every parameter, that end where a group ends, and that are larger than
         // everything.
-        for window in [1001, 4096, 1 << 30] {
+        for window in [1008, 4096, 1 << 30] {
             let offloaded = Setup { moments, offload: Some(window), ..setup() };
             for (memory, poison) in [(MemoryMode::Arena, true), (MemoryMode::Separate, false)] {
                 let options = CpuOptions { memory, poison, ..CpuOptions::new(3) };

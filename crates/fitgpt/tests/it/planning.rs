@@ -329,6 +329,23 @@ fn a_model_far_beyond_the_card_is_refused_in_seconds() {
     }
 }
 
+/// The update of offloaded state decides this arena: what a run holds, and two windows of master,
+/// m and v. The partial sums of the norm have bytes of the first window, because its copies wait.
+#[test]
+fn offloaded_state_costs_two_windows() {
+    let small = ["--batch_size=1", "--block_size=16", "--gradient_accumulation_steps=1"];
+    let offload = ["--vram=5GiB", "--offload=optimizer", "--dtype=bfloat16"];
+    let found = document(&[&[config("train_gpt2.py").as_str()], &small[..], &offload].concat());
+    let window = 4 * (1 << 23);
+    let held = 775_154_176;
+    assert_eq!(number(&found["phases"], "load"), held);
+    assert_eq!(number(&found, "arena_bytes"), held + 2 * 3 * window);
+    assert_eq!(number(&found, "pinned_bytes"), 1_483_195_392);
+    let roles = &found["roles"];
+    assert_eq!(["master", "moments"].map(|role| number(roles, role)), [2 * window, 4 * window]);
+    assert_eq!(["workspace", "unused"].map(|role| number(roles, role)), [33_554_432, 0]);
+}
+
 /// Measured step times serve predictions and never the choice of a plan.
 #[test]
 fn times_that_were_measured_are_used() {

@@ -2,9 +2,12 @@
 //! executor does.
 
 use crate::fixture::{self, bytes, shape};
-use fitgpt_plan::ops::{Gelu, GeluKind};
-use fitgpt_plan::report::{Bill, hash, listing};
-use fitgpt_plan::{Bytes, Dtype, Io, Phase, Plan, PlanError, Role, Schedule, ScheduleBuilder};
+use fitgpt_plan::op_times::key;
+use fitgpt_plan::ops::{Gelu, GeluKind, GradNorm};
+use fitgpt_plan::report::{Bill, Implied, hash, listing, steps_hash};
+use fitgpt_plan::{
+    Bytes, Dtype, Io, Phase, Plan, PlanError, Role, Schedule, ScheduleBuilder, StepState,
+};
 
 #[test]
 fn roles_and_tensors_add_up_to_the_peak() {
@@ -74,8 +77,8 @@ fn the_listing_has_every_place_and_step() {
         "segment prefill (generate)",
         "     0 forward  linear x w bias =h =workspace",
         "     3 forward  gelu_backward h +n  [kind=erf]",
-        "  weights+312      bias                     f32 [13]\n",
-        "f32 [110] weight run\n",
+        "  weights+320      bias                     f32 [13]\n",
+        "f32 [117] weight run\n",
         "f32 [2, 1, 2, 5, 3] cache phase generate\n",
         "f32 [1, 5, 13] activation steps 1-4 output\n",
         "f32 [1, 5, 13] activation steps 0-2 input\n",
@@ -117,4 +120,42 @@ fn the_hash_sees_what_an_executor_sees() {
         assert_ne!(a, b, "{what}");
     }
     assert_eq!(windowed, of(windows(128, &[4, 4])));
+}
+
+/// An attribute that one op implied says nothing about the same word of another.
+#[test]
+fn the_hash_of_steps_leaves_out_implied_attributes_of_one_op() {
+    let schedule = fixture::schedule(GeluKind::Erf).unwrap();
+    let hash = |implied: &[Implied]| steps_hash(&schedule, Phase::Train, implied);
+    let implied = |op| hash(&[Implied { op, attribute: "kind=erf".to_string() }]);
+    let (gelu, backward, linear) = (implied("gelu"), implied("gelu_backward"), implied("linear"));
+    assert_eq!(linear, hash(&[]), "no linear says it");
+    assert!(gelu != hash(&[]) && backward != hash(&[]) && gelu != backward);
+}
+
+/// Partial sums are an op's own and no workspace, but the bill counts all scratch as one role.
+#[test]
+fn partials_are_billed_as_workspace() {
+    let schedule = |name: &str| {
+        let mut builder = ScheduleBuilder::new();
+        let words = shape(&[StepState::WORDS as u64]);
+        let state = builder.run_tensor("state", Dtype::U32, words, Role::State)?;
+        let gradients =
+            builder.run_tensor("gradients", Dtype::F32, shape(&[64]), Role::Gradient)?;
+        let mut segment = builder.segment("s", Phase::Train);
+        let partials = segment.local(name, Dtype::U32, shape(&[1, 2]), Role::Partials)?;
+        segment.push(GradNorm { gradients, partials, state })?;
+        segment.finish();
+        Ok::<Schedule, PlanError>(builder.finish())
+    };
+    let [one, other] = ["one", "other"].map(|name| schedule(name).unwrap());
+    let hash = |schedule: &Schedule| steps_hash(schedule, Phase::Train, &[]);
+    assert_eq!(hash(&one), hash(&other), "scratch is not part of what is computed");
+    let key = |schedule: &Schedule| key(&schedule.segments[0].steps[0].op, &schedule.tensors);
+    assert_eq!(key(&one), "grad_norm f32x64 u32x16");
+    let plan = Plan::new(one).unwrap();
+    let roles = &Bill::new(&plan).segments[0].by_role;
+    let roles: Vec<_> = roles.iter().map(|(role, bytes)| (role.name(), bytes.get())).collect();
+    assert_eq!(roles, [("gradient", 256), ("workspace", 256), ("state", 256)]);
+    assert!(listing(&plan).contains("u32 [1, 2] partials steps 0-0\n"));
 }

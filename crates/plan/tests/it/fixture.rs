@@ -41,11 +41,11 @@ struct Held {
 /// The schedule behind [`plan`].
 pub fn schedule(kind: GeluKind) -> Result<Schedule, PlanError> {
     let mut builder = ScheduleBuilder::new();
-    let flat = builder.run_tensor("weights", Dtype::F32, shape(&[110]), Role::Weight)?;
+    let flat = builder.run_tensor("weights", Dtype::F32, shape(&[117]), Role::Weight)?;
     let kept = builder.run_tensor("kept", Dtype::F32, shape(&[50]), Role::Moment)?;
     builder.run_tensor("state", Dtype::U32, shape(&[16]), Role::State)?;
     // Shares bytes with `gain`. No step of the sound plan touches it or the next one.
-    builder.window("near_gain", shape(&[13]), flat, bytes(380), None)?;
+    builder.window("near_gain", shape(&[13]), flat, bytes(416), None)?;
     builder.window("near_kept", shape(&[13]), kept, bytes(0), None)?;
     let cache = Tensor {
         name: "cache".to_string(),
@@ -59,8 +59,8 @@ pub fn schedule(kind: GeluKind) -> Result<Schedule, PlanError> {
     };
     let held = Held {
         w: builder.window("w", shape(&[13, 6]), flat, bytes(0), None)?,
-        bias: builder.window("bias", shape(&[13]), flat, bytes(312), None)?,
-        gain: builder.window("gain", shape(&[13]), flat, bytes(364), None)?,
+        bias: builder.window("bias", shape(&[13]), flat, bytes(320), None)?,
+        gain: builder.window("gain", shape(&[13]), flat, bytes(384), None)?,
         workspace: builder.run_tensor("workspace", Dtype::F32, shape(&[1]), Role::Workspace)?,
         cache: builder.tensor(cache)?,
     };

@@ -3,7 +3,7 @@
 
 use crate::fixture::shape;
 use fitgpt_plan::ops::{Gelu, GeluBackward, GeluKind, Transfer};
-use fitgpt_plan::report::{hash, listing, steps_hash};
+use fitgpt_plan::report::{Bill, hash, listing, steps_hash};
 use fitgpt_plan::verify::defects;
 use fitgpt_plan::{
     Defect, Dtype, Lane, NoScratch, Phase, Plan, PlanError, Role, Schedule, ScheduleBuilder, Scope,
@@ -126,6 +126,9 @@ fn bytes_are_used_again_only_after_a_wait() {
         segment.finish();
         let plan = Plan::new(builder.finish()).unwrap();
         assert_eq!(defects(&plan, &NoScratch), []);
+        // The bill counts steps one by one: what overlaps is in `top` alone.
+        let bill = &Bill::new(&plan).segments[0];
+        assert_eq!((bill.peak.get(), bill.top), (768, plan.arena_bytes));
         (plan.arena_bytes.get(), waits(&plan.schedule))
     };
     let (x_and_y, line) = (512, 256);

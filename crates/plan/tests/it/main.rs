@@ -8,6 +8,7 @@ mod bill;
 mod defects;
 mod joins;
 mod lanes;
+mod memories;
 mod random;
 mod refusals;
 mod work;

@@ -1,27 +1,58 @@
-//! Random schedules of real ops. Each must be placed, proved and close to its lower bound. Then one
-//! placement of each is moved at random, and `verify` must agree with a check that replays the plan
+//! Random schedules of real ops, on two lanes with joins, over state on the host, with and without
+//! recompute. Each must be placed, proved and close to its lower bound. Then one placement of each
+//! is moved at random, and `verify` must agree with a check that replays the plan
 //! byte by byte and shares no code with it.
 
 use crate::fixture::{EPSILON, bytes, shape};
 use fitgpt_plan::ops::{
-    Access, Branch, Gelu, GeluBackward, GeluKind, LayerNorm, Linear, Op, Operand,
+    Access, Branch, Gelu, GeluBackward, GeluKind, LayerNorm, Linear, Op, Operand, Transfer,
 };
+use fitgpt_plan::recompute::recompute;
 use fitgpt_plan::verify::defects;
 use fitgpt_plan::{
-    Defect, Dtype, Io, Lane, NoScratch, Phase, Placement, Plan, PlanError, Role, Schedule,
-    ScheduleBuilder, Scope, SegmentBuilder, Step, Tensor, TensorId,
+    Defect, Dtype, Io, Lane, NoScratch, OPERAND_ALIGNMENT, Pass, Phase, Placement, Plan, PlanError,
+    Role, Schedule, ScheduleBuilder, Scope, SegmentBuilder, Step, Tensor, TensorId,
 };
 use proptest::prelude::*;
+use std::collections::BTreeSet;
 
 const PHASES: [Phase; 3] = [Phase::Train, Phase::Eval, Phase::Generate];
 
 /// One step. Its operands are picks among the tensors that exist when it is built.
 #[derive(Clone, Copy, Debug)]
 enum Recipe {
-    Gelu { x: usize, output: bool },
-    GeluBackward { x: usize, d: usize },
-    Linear { x: usize, width: usize, bias: bool, output: bool },
-    LayerNorm { x: usize, branch: Option<usize>, output: bool },
+    Gelu {
+        x: usize,
+        output: bool,
+    },
+    GeluBackward {
+        x: usize,
+        d: usize,
+    },
+    Linear {
+        x: usize,
+        width: usize,
+        bias: bool,
+        output: bool,
+    },
+    LayerNorm {
+        x: usize,
+        branch: Option<usize>,
+        output: bool,
+    },
+    /// A copy of state on the host, to a new tensor.
+    Arrive {
+        state: usize,
+    },
+    /// A copy of a tensor to state on the host.
+    Leave {
+        x: usize,
+        state: usize,
+    },
+    /// The next step of a lane waits for all steps so far.
+    Join {
+        second: bool,
+    },
 }
 
 /// One segment: its phase, the widths of its inputs, its steps.
@@ -29,8 +60,14 @@ enum Recipe {
 struct SegmentRecipe {
     phase: usize,
     inputs: Vec<usize>,
+    /// Whether its inputs are run-wide, which no step may write.
+    run_inputs: bool,
     /// Each with whether it would run on the second lane.
     steps: Vec<(Recipe, bool)>,
+    /// The backward starts after so many steps.
+    forward: usize,
+    /// Picks among the tensors: those that the backward would make again.
+    dropped: Vec<usize>,
 }
 
 /// A whole schedule; widths are picked from `widths` by index.
@@ -40,8 +77,12 @@ struct ScheduleRecipe {
     widths: [u64; 3],
     /// Sizes of run-wide tensors that no step touches.
     idle: Vec<u64>,
+    /// Widths of state on the host.
+    state: Vec<usize>,
     /// Whether steps that ask for the second lane get it.
     lanes: bool,
+    /// Whether joins are made. Without them, waits are the fewest.
+    joins: bool,
     /// For each phase, the width of a tensor that its segments share.
     shared: [Option<usize>; 3],
     segments: Vec<SegmentRecipe>,
@@ -56,29 +97,42 @@ fn step() -> impl Strategy<Value = Recipe> {
             .prop_map(|(x, width, bias, output)| Recipe::Linear { x, width, bias, output }),
         (pick(), prop::option::of(pick()), prop::bool::weighted(0.2))
             .prop_map(|(x, branch, output)| Recipe::LayerNorm { x, branch, output }),
+        pick().prop_map(|state| Recipe::Arrive { state }),
+        (pick(), pick()).prop_map(|(x, state)| Recipe::Leave { x, state }),
+        any::<bool>().prop_map(|second| Recipe::Join { second }),
     ]
 }
 
 fn segment() -> impl Strategy<Value = SegmentRecipe> {
     let inputs = prop::collection::vec(0..3usize, 1..4);
     let steps = prop::collection::vec((step(), any::<bool>()), 1..16);
-    (0..3usize, inputs, steps).prop_map(|(phase, inputs, steps)| SegmentRecipe {
-        phase,
-        inputs,
-        steps,
-    })
+    let dropped = prop::collection::vec(any::<usize>(), 0..4);
+    (0..3usize, inputs, any::<bool>(), steps, 1..16usize, dropped).prop_map(
+        |(phase, inputs, run_inputs, steps, forward, dropped)| SegmentRecipe {
+            phase,
+            inputs,
+            run_inputs,
+            steps,
+            forward,
+            dropped,
+        },
+    )
 }
 
 fn schedule() -> impl Strategy<Value = ScheduleRecipe> {
     let idle = prop::collection::vec(1..300u64, 0..3);
     let shared = prop::array::uniform3(prop::option::of(0..3usize));
     let segments = prop::collection::vec(segment(), 1..4);
-    (1..24u64, prop::array::uniform3(1..20u64), idle, any::<bool>(), shared, segments).prop_map(
-        |(rows, widths, idle, lanes, shared, segments)| ScheduleRecipe {
+    let state = prop::collection::vec(0..3usize, 0..3);
+    let sizes = (1..24u64, prop::array::uniform3(1..20u64));
+    (sizes, idle, state, any::<[bool; 2]>(), shared, segments).prop_map(
+        |((rows, widths), idle, state, [lanes, joins], shared, segments)| ScheduleRecipe {
             rows,
             widths,
             idle,
+            state,
             lanes,
+            joins,
             shared,
             segments,
         },
@@ -92,16 +146,19 @@ struct Held {
     vectors: [TensorId; 3],
     workspace: TensorId,
     shared: [Option<(TensorId, usize)>; 3],
+    /// On the host.
+    state: Vec<(TensorId, usize)>,
 }
 
 fn held(recipe: &ScheduleRecipe, b: &mut ScheduleBuilder) -> Result<Held, PlanError> {
     let widths = recipe.widths;
     let total: u64 = widths.iter().sum::<u64>() * (widths.iter().sum::<u64>() + 1);
+    let total = total + 12 * (OPERAND_ALIGNMENT / 4); // twelve windows, each aligned
     let flat = b.run_tensor("flat", Dtype::F32, shape(&[total]), Role::Weight)?;
     let mut next = 0;
     let mut window = |b: &mut ScheduleBuilder, dims: &[u64]| {
         let offset = bytes(4 * next);
-        next += dims.iter().product::<u64>();
+        next += dims.iter().product::<u64>().next_multiple_of(OPERAND_ALIGNMENT / 4);
         b.window("w", shape(dims), flat, offset, None)
     };
     let mut weights = [[flat; 3]; 3];
@@ -131,26 +188,55 @@ fn held(recipe: &ScheduleRecipe, b: &mut ScheduleBuilder) -> Result<Held, PlanEr
         };
         shared[phase] = Some((b.tensor(tensor)?, width));
     }
-    Ok(Held { weights, vectors, workspace, shared })
+    let mut state = Vec::new();
+    for &width in &recipe.state {
+        let shape = shape(&[recipe.rows, widths[width]]);
+        let id = b.held_tensor("state", Dtype::F32, shape, Role::Moment, Scope::Host)?;
+        state.push((id, width));
+    }
+    Ok(Held { weights, vectors, workspace, shared, state })
 }
 
 fn build(recipe: &ScheduleRecipe) -> Result<Schedule, PlanError> {
     let mut builder = ScheduleBuilder::new();
     let held = held(recipe, &mut builder)?;
+    let mut dropped = Vec::new();
     for (index, part) in recipe.segments.iter().enumerate() {
         let segment = builder.segment(&format!("segment {index}"), PHASES[part.phase]);
-        let lane = Lane::Compute;
-        let mut chain = Chain { recipe, held: &held, segment, tensors: Vec::new(), lane };
+        let mut chain = Chain::new(recipe, &held, segment);
         for &width in &part.inputs {
-            chain.add(width, Io::Input)?;
+            match part.run_inputs {
+                true => chain.add_run_input(width)?,
+                false => chain.add(width, Io::Input).map(drop)?,
+            }
         }
         chain.tensors.extend(held.shared[part.phase]);
-        for &(step, second) in &part.steps {
-            chain.lane = if recipe.lanes && second { Lane::Copy } else { Lane::Compute };
+        for (index, &(step, second)) in part.steps.iter().enumerate() {
+            if index == part.forward {
+                chain.segment.set_pass(Pass::Backward);
+            }
+            chain.lane = recipe.lane(second);
             chain.step(step)?;
         }
+        let pick = |&pick: &usize| chain.tensors[pick % chain.tensors.len()].0;
+        let picked: BTreeSet<TensorId> = part.dropped.iter().map(pick).collect();
+        dropped.push((chain.segment.finish(), picked));
     }
-    Ok(builder.finish())
+    let mut schedule = builder.finish();
+    for (segment, dropped) in dropped {
+        let before = schedule.clone();
+        // What no step of the forward makes cannot be made again.
+        if recompute(&mut schedule, segment, &dropped).is_err() {
+            schedule = before;
+        }
+    }
+    Ok(schedule)
+}
+
+impl ScheduleRecipe {
+    fn lane(&self, second: bool) -> Lane {
+        if self.lanes && second { Lane::Copy } else { Lane::Compute }
+    }
 }
 
 /// A segment being built. The next step can read `tensors`, each with the index of its width.
@@ -159,10 +245,26 @@ struct Chain<'a> {
     held: &'a Held,
     segment: SegmentBuilder<'a>,
     tensors: Vec<(TensorId, usize)>,
+    /// Those of them that the host alone writes.
+    run_inputs: BTreeSet<TensorId>,
     lane: Lane,
 }
 
-impl Chain<'_> {
+impl<'a> Chain<'a> {
+    fn new(recipe: &'a ScheduleRecipe, held: &'a Held, segment: SegmentBuilder<'a>) -> Chain<'a> {
+        let (tensors, run_inputs) = (Vec::new(), BTreeSet::new());
+        Chain { recipe, held, segment, tensors, run_inputs, lane: Lane::Compute }
+    }
+
+    fn add_run_input(&mut self, width: usize) -> Result<(), PlanError> {
+        let shape = shape(&[self.recipe.rows, self.recipe.widths[width]]);
+        let name = format!("t{}", self.tensors.len());
+        let id = self.segment.run_input(&name, Dtype::F32, shape, Role::Activation)?;
+        self.run_inputs.insert(id);
+        self.tensors.push((id, width));
+        Ok(())
+    }
+
     fn add(&mut self, width: usize, io: Io) -> Result<TensorId, PlanError> {
         let shape = shape(&[self.recipe.rows, self.recipe.widths[width]]);
         let name = format!("t{}", self.tensors.len());
@@ -192,10 +294,10 @@ impl Chain<'_> {
                 self.segment.push_on(self.lane, Gelu { x, out, kind })
             }
             Recipe::GeluBackward { x, d } => match self.like(pick(x), d) {
-                Some(d) => self
+                Some(d) if !self.run_inputs.contains(&d) => self
                     .segment
                     .push_on(self.lane, GeluBackward { x: pick(x).0, d, kind, again: false }),
-                None => Ok(()),
+                _ => Ok(()),
             },
             Recipe::Linear { x, width, bias, output } => {
                 let (x, inputs) = pick(x);
@@ -221,7 +323,36 @@ impl Chain<'_> {
                 let norm = LayerNorm { x, add, gain, bias, out, mean, rstd, epsilon: EPSILON };
                 self.segment.push_on(self.lane, norm)
             }
+            Recipe::Arrive { state } => self.arrive(state),
+            Recipe::Leave { x, state } => {
+                let (from, width) = pick(x);
+                let fits = |(_, other): &&(TensorId, usize)| *other == width;
+                let fitting: Vec<_> = self.held.state.iter().filter(fits).collect();
+                match fitting.len() {
+                    0 => Ok(()),
+                    count => {
+                        let to = fitting[state % count].0;
+                        self.segment.push_on(self.lane, Transfer { from, to })
+                    }
+                }
+            }
+            Recipe::Join { second } => {
+                if self.recipe.joins {
+                    self.segment.join(self.recipe.lane(second));
+                }
+                Ok(())
+            }
         }
+    }
+
+    fn arrive(&mut self, state: usize) -> Result<(), PlanError> {
+        let count = self.held.state.len();
+        if count == 0 {
+            return Ok(());
+        }
+        let (from, width) = self.held.state[state % count];
+        let to = self.result(width, false)?;
+        self.segment.push_on(self.lane, Transfer { from, to })
     }
 }
 
@@ -231,10 +362,16 @@ type Tag = Option<(TensorId, u64)>;
 /// Replays the plan on an arena of tags, and marks which tensor is alive where. Returns whether it
 /// is sound.
 fn sound_byte_by_byte(plan: &Plan) -> bool {
-    let mut arena: Vec<Tag> = vec![None; plan.arena_bytes.get() as usize];
+    let mut arena: Vec<Tag> = vec![None; both_memories(plan)];
     let tensors = &plan.schedule.tensors;
-    let inside =
-        |p: &Placement| p.end() <= plan.arena_bytes.get() && p.offset.get().is_multiple_of(256);
+    let inside = |p: &Placement| {
+        let memory = match tensors.get(p.tensor).scope {
+            Scope::Host => plan.arena_bytes.get()..both_memories(plan) as u64,
+            _ => 0..plan.arena_bytes.get(),
+        };
+        let fits = memory.start <= p.offset.get() && p.end() <= memory.end;
+        fits && p.offset.get().is_multiple_of(256)
+    };
     if !plan.layouts.iter().flat_map(|layout| &layout.placements).all(inside) {
         return false;
     }
@@ -273,7 +410,12 @@ fn sound_byte_by_byte(plan: &Plan) -> bool {
     !moved
 }
 
-/// Writes a tensor's tags. A view writes those of its root's bytes.
+/// Bytes of the device's arena and the host's, which stand one behind the other.
+fn both_memories(plan: &Plan) -> usize {
+    (plan.arena_bytes.get() + plan.host_bytes.get()) as usize
+}
+
+/// Writes a tensor's tags; a view's are those of the bytes that it looks at.
 fn put(arena: &mut [Tag], plan: &Plan, tensor: TensorId, root_offset: u64) {
     let (root, inner) = plan.schedule.tensors.root(tensor);
     for byte in inner.get()..inner.get() + plan.schedule.tensors.bytes(tensor).get() {
@@ -342,7 +484,7 @@ fn is_race_free(plan: &Plan, layout: &fitgpt_plan::SegmentLayout, steps: &[Step]
 
 /// No byte belongs to two tensors at one step.
 fn alive_once(plan: &Plan, placements: &[Placement], steps: usize) -> bool {
-    let mut owner = vec![usize::MAX; plan.arena_bytes.get() as usize];
+    let mut owner = vec![usize::MAX; both_memories(plan)];
     (0..steps.max(1)).all(|step| {
         owner.fill(usize::MAX);
         let alive = placements.iter().enumerate().filter(|(_, place)| place.live.contains(step));
@@ -351,6 +493,16 @@ fn alive_once(plan: &Plan, placements: &[Placement], steps: usize) -> bool {
             bytes.iter_mut().all(|byte| std::mem::replace(byte, index) == usize::MAX)
         })
     })
+}
+
+/// Makes the device's arena larger; the host's moves up.
+fn make_room(plan: &mut Plan, more: u64) {
+    plan.arena_bytes = bytes(plan.arena_bytes.get() + more);
+    for place in plan.layouts.iter_mut().flat_map(|layout| &mut layout.placements) {
+        if plan.schedule.tensors.get(place.tensor).scope == Scope::Host {
+            place.offset = bytes(place.offset.get() + more);
+        }
+    }
 }
 
 fn cases(cases: u32) -> ProptestConfig {
@@ -387,7 +539,7 @@ proptest! {
     ) {
         let mut plan = Plan::new(build(&recipe).expect("recipes obey the shape rules"))
             .expect("the schedule is small");
-        plan.arena_bytes = plan.arena_bytes.plus(bytes(4096)).expect("the schedule is small");
+        make_room(&mut plan, 4096);
         let layout = &mut plan.layouts[segment.index(recipe.segments.len())];
         let place = place.index(layout.placements.len());
         let place = &mut layout.placements[place];
@@ -405,7 +557,8 @@ proptest! {
     /// agrees.
     #[test]
     fn every_wait_of_a_random_schedule_is_needed(
-        recipe in schedule().prop_map(|recipe| ScheduleRecipe { lanes: true, ..recipe }),
+        recipe in schedule()
+            .prop_map(|recipe| ScheduleRecipe { lanes: true, joins: false, ..recipe }),
     ) {
         let plan = Plan::new(build(&recipe).expect("recipes obey the shape rules"));
         let plan = plan.expect("the schedule is small");

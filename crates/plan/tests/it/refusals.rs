@@ -3,7 +3,7 @@
 
 use crate::every_op::{OPS, Operands};
 use crate::fixture::{bytes, shape};
-use fitgpt_plan::ops::{Gelu, GeluKind, Linear, Op};
+use fitgpt_plan::ops::{Gelu, GeluKind, LayerNorm, Linear, Op};
 use fitgpt_plan::{Dtype, Io, Phase, Plan, PlanError, Role, ScheduleBuilder, Scope, Tensor};
 use std::collections::BTreeSet;
 
@@ -300,5 +300,27 @@ fn absurd_sums_are_refused_by_placement() {
         segment.push(Gelu { x, out, kind: GeluKind::Erf }).unwrap();
         let said = Plan::new(builder.finish()).map_or_else(|e| e.to_string(), |_| String::new());
         assert_eq!(said, want, "{tensors:?} {exp}");
+    }
+}
+
+/// Kernels add an epsilon in f32: one that is 0 or infinite there is refused.
+#[test]
+fn an_epsilon_must_be_a_number_in_f32() {
+    let mut builder = ScheduleBuilder::new();
+    let mut segment = builder.segment("s", Phase::Train);
+    let mut tensor =
+        |dims: &[u64]| segment.local("t", Dtype::F32, shape(dims), Role::Activation).unwrap();
+    let [x, out] = [tensor(&[3, 4]), tensor(&[3, 4])];
+    let [gain, mean, rstd] = [tensor(&[4]), tensor(&[3]), tensor(&[3])];
+    let mut push = |epsilon: f64| {
+        segment.push(LayerNorm { x, add: None, gain, bias: None, out, mean, rstd, epsilon })
+    };
+    for epsilon in [1e-5, 1e-12, 1.0] {
+        push(epsilon).unwrap();
+    }
+    for epsilon in [0.0, -1e-5, 1e-50, 1e300, f64::NAN, f64::INFINITY] {
+        let said = push(epsilon).unwrap_err().to_string();
+        let want = format!("layernorm: epsilon {epsilon} is not above 0 and finite as f32");
+        assert_eq!(said, want);
     }
 }
