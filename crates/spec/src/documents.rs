@@ -1,12 +1,12 @@
-//! Texts derived from the table of keys: `--help`, the config dump of a run, `docs/keys.md`.
+//! Texts generated from the table of keys: `--help`, the config dump of a run, `docs/keys.md`.
 
 use crate::keys::{Command, Group, KEYS, Key};
-use crate::preset::{PRESET, Row};
+use crate::preset::{PRESET, PresetValue};
 use crate::settings::{Origin, Settings};
 use crate::value::Value;
 
-/// The keys of a command for its help: groups by title, in each the keys as they are typed with
-/// their defaults, and what they mean.
+/// The keys of a command for its help: for each group its title and, for each key, how it is typed
+/// (with its default) and what it means.
 pub fn groups(command: Command) -> Vec<(&'static str, Vec<(String, String)>)> {
     let row = |key: &Key| {
         let typed = format!("--{}={}", key.name, key.default_for(command));
@@ -23,7 +23,7 @@ fn of_group(group: Group) -> impl Iterator<Item = &'static Key> {
     KEYS.iter().filter(move |key| key.group == group)
 }
 
-/// All keys of a command as they stand, in the syntax of a config file, with their origins.
+/// All keys of a command with their current values, as a config file; comments give the origins.
 pub fn dump(settings: &Settings) -> String {
     let mut text = String::new();
     for setting in settings.iter().filter(|setting| setting.key.used_by(settings.command())) {
@@ -37,12 +37,12 @@ pub fn dump(settings: &Settings) -> String {
     text
 }
 
-/// A path may hold anything; a comment ends with its line.
+/// A path may contain line feeds, which would end the comment.
 fn one_line(text: &str) -> String {
     text.replace(char::is_control, "?")
 }
 
-/// The page of all keys.
+/// The page `docs/keys.md`.
 pub fn page() -> String {
     let mut text = String::from(INTRODUCTION);
     for group in Group::ALL {
@@ -55,8 +55,8 @@ pub fn page() -> String {
     text += PRESET_INTRODUCTION;
     for (name, row) in PRESET {
         let value = match row {
-            Row::Is(literal) => Value::from(literal).to_string(),
-            Row::Like(other) => other.to_string(),
+            PresetValue::Is(literal) => Value::from(literal).to_string(),
+            PresetValue::Like(other) => other.to_string(),
         };
         text += &format!("    {name} = {value}\n");
     }
@@ -66,7 +66,7 @@ pub fn page() -> String {
 fn row(key: &Key) -> String {
     let mut default = format!("`{}`", Value::from(key.default));
     if let Some(literal) = key.sample_default {
-        default += &format!(", for sample `{}`", Value::from(literal));
+        default += &format!("; for sample `{}`", Value::from(literal));
     }
     let uses = match (key.train, key.sample) {
         (true, true) => "; also sample",
@@ -88,16 +88,16 @@ the command line as `--key=value`, from left to right; later wins:
 
     fitgpt train config/train_shakespeare_char.py --batch_size=32 --dropout=0
 
-A `.py` file holds assignments of numbers, strings, `True` and `False`; arithmetic
-(`+ - * / // % **`, brackets), strings joined by `+`, names assigned before, other keys, names of
-your own that begin with `_`, `str()`, `int()`, `float()` and `time.time()` are evaluated. Anything
-else is an error with file and line. Unknown keys are errors everywhere.
+A `.py` file consists of assignments. Their values may use numbers, strings, `True`, `False`,
+arithmetic (`+ - * / // % **`, brackets), strings joined by `+`, f-strings, other keys, variables
+of your own that begin with `_`, `str()`, `int()`, `float()` and `time.time()`. Anything else is an
+error with file and line. Unknown keys are errors everywhere.
 ";
 
 const PRESET_INTRODUCTION: &str = "
 ## The built-in preset
 
-`train` without a config file and without `dataset` or `init_from` uses these
-values for what is not given:
+`train` without a config file, `dataset` and `init_from` uses these values for the keys that are
+not given:
 
 ";

@@ -1,5 +1,5 @@
-//! What can be wrong with what a user typed: one line each, with the number or the word that was
-//! given, where it stands, and what to do next.
+//! Everything that can be wrong with settings. Each message is one line: the value that was given,
+//! where it was given, and what to do next.
 
 use crate::heads::Pair;
 use crate::keys::{Command, Key, Kind};
@@ -8,17 +8,17 @@ use crate::value::Value;
 use model::DimsError;
 use std::fmt;
 
-/// Settings that make no run.
+/// Why settings cannot become a run.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SpecError {
     /// A config file cannot be read.
     Unreadable {
         /// As it was typed.
         path: String,
-        /// The system's word.
+        /// What the system says.
         problem: String,
     },
-    /// A config file is longer than any.
+    /// A file is too large to be a config file.
     TooLong {
         /// As it was typed.
         path: String,
@@ -40,10 +40,10 @@ pub enum SpecError {
         given: String,
         /// Counted from 1.
         index: usize,
-        /// How it is meant to be written.
+        /// The correct form.
         instead: String,
     },
-    /// A `.py` file holds something that is not evaluated.
+    /// A `.py` file holds something that we do not evaluate.
     Python {
         /// As it was typed.
         path: String,
@@ -99,7 +99,7 @@ pub enum SpecError {
         /// What is needed and the next move.
         needs: String,
     },
-    /// A word that the key does not know.
+    /// A word that the key does not accept.
     UnknownWord {
         /// The key.
         key: &'static Key,
@@ -108,7 +108,7 @@ pub enum SpecError {
         /// Where.
         at: Origin,
     },
-    /// Two settings that exclude each other, or whose product is too large.
+    /// Two settings that exclude each other, or whose product overflows.
     Conflict {
         /// The whole message.
         what: String,
@@ -118,30 +118,30 @@ pub enum SpecError {
         /// The variable as it was found.
         given: String,
     },
-    /// A width that its heads do not divide.
+    /// `n_embd` is not a multiple of `n_head`.
     Heads {
         /// Width.
         n_embd: u64,
         /// Heads.
         n_head: u64,
-        /// Pairs that work, the best first.
+        /// Pairs that work, best first.
         nearest: Vec<Pair>,
     },
-    /// Sizes that make no model.
+    /// The sizes are not those of a valid model.
     Dims(DimsError),
 }
 
 impl fmt::Display for SpecError {
-    /// One line, whatever was typed.
+    /// Always one line: control characters become spaces.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&Message(self).to_string().replace(char::is_control, " "))
     }
 }
 
-/// Most characters of a name or value in a message.
+/// A message shows at most this many characters of a name or value.
 const SHOWN: usize = 60;
 
-/// The beginning of what was typed.
+/// The beginning of a text that the user typed, short enough for a message.
 pub(crate) fn shown(text: &str) -> String {
     match text.char_indices().nth(SHOWN) {
         Some((end, _)) => format!("{}…", &text[..end]),
@@ -149,7 +149,7 @@ pub(crate) fn shown(text: &str) -> String {
     }
 }
 
-/// The message before it is made one line.
+/// The message, which may still contain control characters.
 struct Message<'a>(&'a SpecError);
 
 impl fmt::Display for Message<'_> {
@@ -160,7 +160,7 @@ impl fmt::Display for Message<'_> {
             }
             SpecError::TooLong { path, bytes, limit } => write!(
                 f,
-                "{path}: {bytes} bytes, a config file has at most {limit}; is it another file?"
+                "{path}: {bytes} bytes, but a config file has at most {limit}; is it another file?"
             ),
             SpecError::NotText { path, line } => {
                 write!(f, "{path}:{line}: not UTF-8 text; is it a config file?")
@@ -177,7 +177,7 @@ impl fmt::Display for Message<'_> {
                     Command::Train => ("train", "sample"),
                     Command::Sample => ("sample", "train"),
                 };
-                write!(f, "{at}: {name} is a key of {other}, {this} has no use for it; remove it")
+                write!(f, "{at}: {name} is a key of {other}, and {this} does not use it; remove it")
             }
             SpecError::WrongType { key, given, at } => wrong_type(f, key, given, at),
             SpecError::OutOfRange { name, given, at, needs } => {
@@ -190,8 +190,8 @@ impl fmt::Display for Message<'_> {
             SpecError::Conflict { what } => f.write_str(what),
             SpecError::WorldSize { given } => write!(
                 f,
-                "WORLD_SIZE={given}: one process trains for now; unset WORLD_SIZE and start \
-                 without torchrun"
+                "WORLD_SIZE={given}: this version trains in one process; unset WORLD_SIZE and \
+                 start without torchrun"
             ),
             SpecError::Heads { n_embd, n_head, nearest } => heads(f, *n_embd, *n_head, nearest),
             SpecError::Dims(error) => error.fmt(f),
@@ -219,7 +219,7 @@ fn unknown_key(
 fn wrong_type(f: &mut fmt::Formatter<'_>, key: &Key, given: &Value, at: &Origin) -> fmt::Result {
     let (name, needs) = (key.name, key.kind.needs());
     let typed = shown(&given.to_string());
-    write!(f, "{at}: {name}={typed} is {}, it needs {needs}", given.type_name())?;
+    write!(f, "{at}: {name}={typed} is {}; {name} needs {needs}", given.type_name())?;
     let example = example(key, given);
     match at {
         Origin::Argument { .. } => write!(f, ", e.g. --{name}={}", example.plain()),
@@ -230,7 +230,7 @@ fn wrong_type(f: &mut fmt::Formatter<'_>, key: &Key, given: &Value, at: &Origin)
     }
 }
 
-/// What was given, in the right type where that is clear; else the default.
+/// The given value converted to the right type if the conversion is obvious, else the default.
 fn example(key: &Key, given: &Value) -> Value {
     match (key.kind, given) {
         (Kind::Int, Value::Float(number)) if number.fract() == 0.0 && number.abs() < 1e15 => {
@@ -253,7 +253,7 @@ fn toml_text(value: &Value) -> String {
 fn heads(f: &mut fmt::Formatter<'_>, n_embd: u64, n_head: u64, nearest: &[Pair]) -> fmt::Result {
     write!(f, "n_embd={n_embd} cannot be divided by n_head={n_head}")?;
     for (index, pair) in nearest.iter().enumerate() {
-        let lead = if index == 0 { "; these can: " } else { ", " };
+        let lead = if index == 0 { "; these work: " } else { ", " };
         f.write_str(lead)?;
         if pair.n_embd == n_embd {
             write!(f, "n_head={}", pair.n_head)?;

@@ -1,4 +1,4 @@
-//! The nearest models that exist to one whose width cannot be split into its heads.
+//! Finds valid models near one whose width is not a multiple of its number of heads.
 
 use crate::error::SpecError;
 use model::gpt2::reported_parameters;
@@ -25,7 +25,7 @@ impl Pair {
     }
 }
 
-/// The sizes, checked; where the heads do not divide the width, with the nearest that do.
+/// Checks the sizes. If the heads do not divide the width, the error lists the nearest valid pairs.
 pub fn checked(dims: Dims) -> Result<Dims, SpecError> {
     match dims.checked() {
         Err(DimsError::Heads { n_embd, n_head }) => {
@@ -35,7 +35,7 @@ pub fn checked(dims: Dims) -> Result<Dims, SpecError> {
     }
 }
 
-/// The same width with other heads first, then the same heads with a width near it.
+/// First the same width with another number of heads, then the same heads with a nearby width.
 fn nearest(dims: &Dims) -> Vec<Pair> {
     let mut pairs = vec![(dims.n_embd, near_heads(dims.n_embd, dims.n_head))];
     pairs.extend(near_widths(dims.n_embd, dims.n_head).map(|width| (width, dims.n_head)));
@@ -50,7 +50,8 @@ fn nearest(dims: &Dims) -> Vec<Pair> {
 /// Width of a head in every GPT-2.
 const GPT2_HEAD: u64 = 64;
 
-/// GPT-2's head size where that at most halves or doubles the heads; else the nearest divisor.
+/// Heads of GPT-2's size if their number changes by at most a factor of two, else the nearest
+/// divisor of the width.
 fn near_heads(n_embd: u64, n_head: u64) -> u64 {
     let usual = n_embd / GPT2_HEAD;
     if n_embd.is_multiple_of(GPT2_HEAD) && usual * 2 >= n_head && usual <= n_head * 2 {
@@ -62,8 +63,8 @@ fn near_heads(n_embd: u64, n_head: u64) -> u64 {
     both.min_by_key(|&divisor| (divisor.abs_diff(n_head), divisor)).unwrap_or(1)
 }
 
-/// The widths around it, nearest first, whose heads have a size that is a multiple of 16 (the
-/// depth of a tensor core's product), or of a smaller power of two in a narrow model.
+/// The widths next to `n_embd`, nearest first, whose head size is a multiple of 16 (the depth of a
+/// tensor core's matmul), or of a smaller power of two in a narrow model.
 fn near_widths(n_embd: u64, n_head: u64) -> impl Iterator<Item = u64> {
     let unit = [16, 8, 4, 2].into_iter().find(|unit| unit * n_head <= n_embd).unwrap_or(1);
     let step = unit * n_head;
@@ -89,25 +90,25 @@ mod tests {
             (
                 512,
                 12,
-                "n_embd=512 cannot be divided by n_head=12; these can: n_head=8 (63.5M \
+                "n_embd=512 cannot be divided by n_head=12; these work: n_head=8 (63.5M \
                  parameters), n_embd=576 (76.8M), n_embd=384 (40.6M)",
             ),
             (
                 448,
                 12,
-                "n_embd=448 cannot be divided by n_head=12; these can: n_head=7 (51.4M \
+                "n_embd=448 cannot be divided by n_head=12; these work: n_head=7 (51.4M \
                  parameters), n_embd=384 (40.6M), n_embd=576 (76.8M)",
             ),
             (
                 128,
                 6,
-                "n_embd=128 cannot be divided by n_head=6; these can: n_head=4 (8.8M \
+                "n_embd=128 cannot be divided by n_head=6; these work: n_head=4 (8.8M \
                  parameters), n_embd=96 (6.2M), n_embd=192 (15.0M)",
             ),
             (
                 5,
                 12,
-                "n_embd=5 cannot be divided by n_head=12; these can: n_head=5 (0.3M \
+                "n_embd=5 cannot be divided by n_head=12; these work: n_head=5 (0.3M \
                  parameters), n_embd=12 (0.6M)",
             ),
         ] {

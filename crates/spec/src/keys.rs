@@ -1,5 +1,5 @@
-//! The one table of keys: name, type, default, meaning, group, commands. The parser, `--help`, the
-//! log's config dump and `docs/keys.md` are derived from it.
+//! The one table of keys: name, type, default, meaning, group, commands. The parser, `--help`,
+//! `docs/keys.md` and the config that a run logs are derived from it.
 
 use crate::memory;
 use crate::nearest;
@@ -14,7 +14,7 @@ use crate::words::Values;
 /// A command that takes keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// `train`, and all that speak of a training run (`plan`, `doctor`, `bench`).
+    /// `train`, and every command about a training run (`plan`, `bench`, `doctor`).
     Train,
     /// `sample`.
     Sample,
@@ -35,7 +35,7 @@ impl Command {
 pub enum Kind {
     /// A whole number.
     Int,
-    /// A number; whole numbers widen.
+    /// A number; a whole number is converted.
     Float,
     /// True or False.
     Bool,
@@ -48,7 +48,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// For messages: what is needed.
+    /// What the key needs, for messages.
     pub fn needs(self) -> &'static str {
         match self {
             Kind::Int => "a whole number",
@@ -60,7 +60,7 @@ impl Kind {
         }
     }
 
-    /// For documents: its name.
+    /// The type's name in documents.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Int => "int",
@@ -73,7 +73,7 @@ impl Kind {
     }
 }
 
-/// A value in the table.
+/// A value that can stand in a `const` table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Literal {
     /// A whole number.
@@ -97,14 +97,14 @@ impl From<Literal> for Value {
     }
 }
 
-/// Keys that are shown together.
+/// Keys that help shows together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
-    /// What is written, evaluated and started from.
+    /// Outputs, evaluation, and what the weights start from.
     Output,
     /// Weights & Biases.
     Wandb,
-    /// Tokens of an iteration.
+    /// The data set, and the tokens per iteration.
     Data,
     /// The model itself.
     Model,
@@ -112,7 +112,7 @@ pub enum Group {
     Optimizer,
     /// The learning rate over the run.
     Rate,
-    /// Where and how it is computed.
+    /// Device, number format, compilation.
     System,
     /// Evaluation, beyond nanoGPT.
     Evaluation,
@@ -125,7 +125,7 @@ pub enum Group {
 }
 
 impl Group {
-    /// In the order of the table.
+    /// All groups, in the order of the table.
     pub const ALL: [Group; 11] = [
         Group::Output,
         Group::Wandb,
@@ -165,13 +165,13 @@ pub struct Key {
     pub name: &'static str,
     /// What it accepts.
     pub kind: Kind,
-    /// What it is when nobody says otherwise.
+    /// Its value where the user gives none.
     pub default: Literal,
     /// The default of `sample`, where nanoGPT's `sample.py` has another.
     pub sample_default: Option<Literal>,
-    /// What it accepts, beyond its type.
+    /// Which values of its type it accepts.
     pub values: Values,
-    /// Where it is shown.
+    /// The group it is shown in.
     pub group: Group,
     /// Whether `train` uses it.
     pub train: bool,
@@ -182,12 +182,12 @@ pub struct Key {
 }
 
 impl Key {
-    /// The row of a name.
+    /// The row of the key with this name.
     pub fn find(name: &str) -> Option<&'static Key> {
         KEYS.iter().find(|key| key.name == name)
     }
 
-    /// The name that was probably meant.
+    /// The key that a misspelled name probably means.
     pub fn nearest(name: &str) -> Option<&'static str> {
         nearest::nearest(name, KEYS.iter().map(|key| key.name))
     }
@@ -200,7 +200,7 @@ impl Key {
         }
     }
 
-    /// What it is for this command when nobody says otherwise.
+    /// Its default for this command.
     pub fn default_for(&self, command: Command) -> Value {
         match (command, self.sample_default) {
             (Command::Sample, Some(literal)) => literal.into(),
@@ -208,7 +208,7 @@ impl Key {
         }
     }
 
-    /// The value as this key holds it, or the value back when the type is wrong.
+    /// Converts a value to this key's type; returns it unchanged as an error if it cannot.
     pub fn accept(&self, value: Value) -> Result<Value, Value> {
         match (self.kind, value) {
             (Kind::Float, Value::Int(number)) => Ok(Value::Float(number as f64)),
@@ -220,8 +220,8 @@ impl Key {
         }
     }
 
-    /// The value of `--key=text`: nanoGPT's literals, strings with or without quotes, either case
-    /// of true and false. What cannot be this key's comes back as what it would be elsewhere.
+    /// Parses the text of `--key=text`: Python literals as in nanoGPT, strings with or without
+    /// quotes, `True` or `true`. A value of another type is returned as an error.
     pub fn accept_text(&self, text: &str) -> Result<Value, Value> {
         let flag = match text.trim() {
             "True" | "true" => Some(Value::Bool(true)),
@@ -234,7 +234,7 @@ impl Key {
             Kind::BoolOrStr => flag,
             Kind::Int | Kind::Float | Kind::Bool | Kind::IntOrStr => {
                 flag.or_else(|| py_file::literal(text)).filter(|value| {
-                    // `--vram=8.5`: kept as it was typed, for the message about its unit.
+                    // `--vram=8.5` stays text: the message about the missing unit quotes it.
                     self.kind != Kind::IntOrStr || !matches!(value, Value::Float(_))
                 })
             }
@@ -308,12 +308,12 @@ impl Key {
 pub static KEYS: &[Key] = &[
     text(Output, "out_dir", "out", "folder of checkpoints and log.jsonl")
         .takes(Values::Folder).shared(),
-    int(Output, "eval_interval", 2000, "iterations from one evaluation to the next; also at 0"),
-    int(Output, "log_interval", 1, "iterations from one printed loss to the next"),
-    int(Output, "eval_iters", 200, "batches of each split in an evaluation"),
+    int(Output, "eval_interval", 2000, "evaluate every so many iterations, starting at 0"),
+    int(Output, "log_interval", 1, "print and log the loss every so many iterations"),
+    int(Output, "eval_iters", 200, "batches per split in each evaluation"),
     flag(Output, "eval_only", false, "evaluate once and stop"),
     flag(Output, "always_save_checkpoint", true,
-         "ignored: `last` is saved at every evaluation, `best` when val loss improves, either way"),
+         "ignored: `last` is always saved at every evaluation, `best` when the val loss improves"),
     text(Output, "init_from", "scratch",
          "start from new weights, from out_dir's checkpoint, or from OpenAI's weights")
         .words(InitFrom::WORDS)
@@ -328,49 +328,49 @@ pub static KEYS: &[Key] = &[
     text(Data, "dataset", "openwebtext",
          "folder under data/ with train.bin and val.bin; 'builtin' needs no files")
         .takes(Values::DataSet),
-    int(Data, "gradient_accumulation_steps", 5 * 8, "micro-batches summed into one update"),
-    int(Data, "batch_size", 12, "sequences of a micro-batch"),
+    int(Data, "gradient_accumulation_steps", 5 * 8, "micro-batches per update"),
+    int(Data, "batch_size", 12, "sequences per micro-batch"),
 
-    int(Model, "block_size", 1024, "tokens of a sequence: the longest context"),
+    int(Model, "block_size", 1024, "tokens per sequence: the longest context"),
     int(Model, "n_layer", 12, "transformer blocks"),
     int(Model, "n_head", 12, "attention heads; n_embd must be a multiple of it"),
     int(Model, "n_embd", 768, "width of the residual stream"),
-    float(Model, "dropout", 0.0, "probability of a zero in training; 0 for pretraining"),
-    flag(Model, "bias", false, "biases in linear layers and layer norms, as GPT-2 has"),
+    float(Model, "dropout", 0.0, "dropout probability in training; 0 for pretraining"),
+    flag(Model, "bias", false, "biases in linear layers and layer norms, as in GPT-2"),
     text(Model, "gelu", "auto",
-         "form of GELU; 'auto': the checkpoint's, 'tanh' for OpenAI's weights, else 'erf'")
+         "form of GELU; 'auto': as in the checkpoint, 'tanh' for OpenAI's, else 'erf'")
         .words(Gelu::WORDS),
 
-    float(Optimizer, "learning_rate", 6e-4, "the largest learning rate, reached after warm-up"),
+    float(Optimizer, "learning_rate", 6e-4, "peak learning rate, reached after warm-up"),
     int(Optimizer, "max_iters", 600_000, "number of the last iteration; counting starts at 0"),
-    float(Optimizer, "weight_decay", 1e-1, "pull towards 0 of tensors with two or more dimensions"),
-    float(Optimizer, "beta1", 0.9, "memory of the mean gradient"),
-    float(Optimizer, "beta2", 0.95, "memory of the mean squared gradient"),
-    float(Optimizer, "grad_clip", 1.0, "largest norm of all gradients together; 0 = no limit"),
+    float(Optimizer, "weight_decay", 1e-1, "weight decay of tensors with two or more dimensions"),
+    float(Optimizer, "beta1", 0.9, "decay rate of the first moment"),
+    float(Optimizer, "beta2", 0.95, "decay rate of the second moment"),
+    float(Optimizer, "grad_clip", 1.0, "clip gradients at this global norm; 0 = no clipping"),
 
-    flag(Rate, "decay_lr", true, "warm up, then follow a cosine down; False: learning_rate always"),
+    flag(Rate, "decay_lr", true, "warm-up, then cosine decay; False: constant learning_rate"),
     int(Rate, "warmup_iters", 2000, "iterations of linear warm-up"),
-    int(Rate, "lr_decay_iters", 600_000, "iteration at which min_lr is reached; mostly max_iters"),
-    float(Rate, "min_lr", 6e-5, "the last learning rate; mostly learning_rate / 10"),
+    int(Rate, "lr_decay_iters", 600_000, "iteration that reaches min_lr; usually max_iters"),
+    float(Rate, "min_lr", 6e-5, "lowest learning rate; usually learning_rate / 10"),
 
-    text(System, "backend", "nccl", "accepted: how nanoGPT's processes talk; one process here"),
-    text(System, "device", "auto", "where to compute; 'auto': the best there is")
+    text(System, "backend", "nccl", "accepted and ignored: fitgpt trains in a single process"),
+    text(System, "device", "auto", "where to compute; 'auto': a GPU if there is one")
         .takes(Values::WordsOr(RequestedDevice::WORDS, " or a GPU by number, e.g. 'cuda:1'"))
         .shared(),
     text(System, "dtype", "auto",
          "number format of the computation; 'auto': 'float32' on the CPU, 'bfloat16' on CUDA")
         .words(RequestedDtype::WORDS).shared(),
-    flag(System, "compile", true, "accepted: on CUDA, replay captured graphs")
+    flag(System, "compile", true, "on CUDA, replay captured graphs; ignored on the CPU")
         .shared_as(Literal::Bool(false)),
 
-    int(Evaluation, "eval_batch_size", 0, "sequences of an evaluation batch; 0 = batch_size"),
-    int(Evaluation, "eval_block_size", 0, "tokens of an evaluation sequence; 0 = block_size"),
+    int(Evaluation, "eval_batch_size", 0, "sequences per evaluation batch; 0 = batch_size"),
+    int(Evaluation, "eval_block_size", 0, "tokens per evaluation sequence; 0 = block_size"),
 
     text(Memory, "grad_checkpoint", "auto",
-         "recompute activations: 'auto' as the budget needs, True everywhere, False never")
+         "recompute activations: 'auto' if the budget requires it, True always, False never")
         .of(Kind::BoolOrStr).words(GradCheckpoint::WORDS),
     text(Memory, "vram", "auto",
-         "memory of the GPU to use: 'auto' (what is free), '11.69GiB', '8G', '80%'")
+         "GPU memory to use: 'auto' (what is free), '11.69GiB', '8G', '80%'")
         .of(Kind::IntOrStr).takes(memory::Memory::VALUES).shared(),
     text(Memory, "ram", "auto",
          "host memory of the whole process: 'auto' (90% of what is free), '24GiB', '50%'")
@@ -379,22 +379,23 @@ pub static KEYS: &[Key] = &[
          "number format of AdamW's moments; 'auto': the planner may choose, once per run")
         .words(OptimizerState::WORDS),
     flag(Memory, "offload", false,
-         "what may live in host memory: False, 'optimizer', or 'auto' where the budget needs it")
+         "keep state in host memory: False, 'optimizer', or 'auto' if the budget requires it")
         .of(Kind::BoolOrStr).words(Offload::WORDS),
     text(Memory, "residual", "auto", "number format of the residual stream; 'auto' = dtype")
         .words(Residual::WORDS),
 
-    int(Randomness, "seed", 1337, "start of every random stream").shared(),
+    int(Randomness, "seed", 1337, "seed of all random streams").shared(),
     text(Randomness, "sampler", "fitgpt",
-         "'nanogpt' replays PyTorch's generator: the same start and batches as nanoGPT")
+         "'nanogpt' replays PyTorch's generator: same initial weights and batches as nanoGPT")
         .words(Sampler::WORDS),
 
-    text(Sampling, "start", "\n", "what the text begins with; 'FILE:prompt.txt' reads a file")
+    text(Sampling, "start", "\n", "the prompt; 'FILE:prompt.txt' reads it from a file")
         .only_sample(),
-    int(Sampling, "num_samples", 10, "texts to generate").only_sample(),
-    int(Sampling, "max_new_tokens", 500, "tokens added to each").only_sample(),
-    float(Sampling, "temperature", 0.8, "below 1: safer choices, above 1: wilder").only_sample(),
-    int(Sampling, "top_k", 200, "choose among so many likeliest tokens; 0 = all").only_sample(),
+    int(Sampling, "num_samples", 10, "samples to generate").only_sample(),
+    int(Sampling, "max_new_tokens", 500, "tokens to generate per sample").only_sample(),
+    float(Sampling, "temperature", 0.8, "below 1: more predictable; above 1: more varied")
+        .only_sample(),
+    int(Sampling, "top_k", 200, "sample from the k most likely tokens only; 0 = all").only_sample(),
 ];
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! What the user asked for.
+//! The settings of a run: what the user typed, read and checked.
 //!
 //! [`keys::KEYS`] is the one table of keys. [`Settings`] is what was typed: config files (nanoGPT's
 //! `.py`, evaluated without running Python, or `.toml`) and `--key=value`, left to right, later
-//! wins. [`resolve()`] checks it once and gives a [`RunSpec`]. Files, the clock and the environment
-//! enter as arguments, so all is pure.
+//! wins. [`resolve()`] checks it once and returns a [`RunSpec`]. Files, the clock and the
+//! environment are passed in, so every function here is pure.
 //!
 //! ```
 //! use fitgpt_spec::{Command, Environment, Settings, World, resolve};
@@ -18,25 +18,27 @@
 //! ```
 #![forbid(unsafe_code)]
 
-pub mod documents;
-pub mod error;
-pub mod heads;
 pub mod keys;
-pub mod memory;
-pub mod nearest;
-pub mod preset;
-pub mod resolve;
-pub mod run_spec;
-pub mod settings;
-pub mod shell;
 pub mod value;
 pub mod words;
 
+pub mod settings;
 mod overrides;
-mod py_file;
-mod py_format;
 mod py_tokens;
+mod py_format;
+mod py_file;
 mod toml_file;
+pub mod preset;
+
+pub mod run_spec;
+pub mod resolve;
+pub mod heads;
+pub mod memory;
+
+pub mod error;
+pub mod nearest;
+pub mod documents;
+pub mod shell;
 
 pub use error::SpecError;
 pub use heads::Pair;

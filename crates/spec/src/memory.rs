@@ -8,16 +8,16 @@ use std::fmt;
 /// How much memory may be used.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Memory {
-    /// What is free when the run starts.
+    /// The memory that is free when the run starts.
     Auto,
-    /// This much.
+    /// A fixed size.
     Bytes(Bytes),
-    /// This part of the whole, in percent: above 0, at most 100.
+    /// A share of all memory, in percent: above 0, at most 100.
     Percent(f64),
 }
 
-/// Decimal and binary units, the longer spelling first. One letter is binary, as `nvidia-smi`,
-/// `ulimit` and PyTorch mean it.
+/// Decimal and binary units, longer spellings first. A single letter is binary, as in `nvidia-smi`,
+/// `ulimit` and PyTorch.
 const UNITS: [(&str, u64); 13] = [
     ("kib", 1 << 10),
     ("mib", 1 << 20),
@@ -37,14 +37,14 @@ const UNITS: [(&str, u64); 13] = [
 impl Memory {
     const AUTO: &str = "auto";
 
-    /// What names one.
+    /// Which values the keys `vram` and `ram` accept.
     pub const VALUES: Values = Values::WordsOr(
         &[Memory::AUTO],
-        ", a size such as '11.69GiB' or '8GB', or a part such as '80%'",
+        ", a size such as '11.69GiB' or '8GB', or a share such as '80%'",
     );
 
-    /// The budget that a value names, if it names one. A number without a unit is bytes, and below
-    /// 1024 a mistake ([`Memory::lacks_unit`]).
+    /// Parses a value; none if it is not a budget. A number without a unit counts bytes; below 1024
+    /// it is taken for a mistake ([`Memory::lacks_unit`]).
     pub fn parse(value: &Value) -> Option<Memory> {
         if Memory::lacks_unit(value) {
             return None;
@@ -59,7 +59,7 @@ impl Memory {
         }
     }
 
-    /// Whether a value is a bare number that nobody means as bytes, such as 8 or '11.69'.
+    /// Whether a value is a number too small to mean bytes, such as 8 or '11.69'.
     pub fn lacks_unit(value: &Value) -> bool {
         let count = match value {
             Value::Int(count) => Some(*count as f64),
@@ -70,7 +70,7 @@ impl Memory {
     }
 }
 
-/// Fewer bytes are a number whose unit was forgotten.
+/// Below this many bytes, the user must have forgotten the unit.
 const SMALLEST: f64 = 1024.0;
 
 fn from_text(text: &str) -> Option<Memory> {
@@ -89,14 +89,14 @@ fn from_text(text: &str) -> Option<Memory> {
     bytes(number(text)?)
 }
 
-/// Digits with at most one point; Rust would also take `inf`, `1e5` and signs.
+/// Digits with at most one point; Rust's parser would also accept `inf`, `1e5` and signs.
 fn number(text: &str) -> Option<f64> {
     let text = text.trim();
     let plain = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     if plain { text.parse().ok() } else { None }
 }
 
-/// A whole number of bytes, at least one, that byte counts can hold.
+/// A whole number of bytes within the range of [`Bytes`], at least 1.
 fn bytes(count: f64) -> Option<Memory> {
     let possible = count >= 1.0 && count < plan::bytes::MAX as f64 && count.fract() == 0.0;
     if possible { Bytes::new(count as u64).map(Memory::Bytes) } else { None }

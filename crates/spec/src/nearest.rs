@@ -1,9 +1,10 @@
-//! The nearest name to a misspelled one.
+//! Finds the name that a misspelled one was meant to be.
 
-/// Longer names are nobody's typing mistake, and the distance is quadratic.
+/// A longer name is not a typing mistake, and the edit distance takes quadratic time.
 const LONGEST: usize = 64;
 
-/// The candidate with the fewest edits, if they are few for the length; the first of equals.
+/// The candidate with the smallest edit distance, if that is small for the name's length. The first
+/// one wins a tie.
 pub fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let length = name.chars().take(LONGEST + 1).count();
     if length > LONGEST {
@@ -12,14 +13,14 @@ pub fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Opt
     let name = folded(name);
     let allowed = (length / 3).max(1);
     candidates
-        // A swap of neighbours is one edit.
+        // In this distance, swapping two neighbouring letters is one edit.
         .map(|candidate| (strsim::osa_distance(&name, &folded(candidate)), candidate))
         .filter(|&(edits, _)| edits <= allowed)
         .min_by_key(|&(edits, _)| edits)
         .map(|(_, candidate)| candidate)
 }
 
-/// Case and the dash of other programs cost nothing.
+/// Case does not count, nor `-` instead of `_`.
 fn folded(name: &str) -> String {
     name.to_ascii_lowercase().replace('-', "_")
 }

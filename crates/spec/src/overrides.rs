@@ -1,5 +1,5 @@
-//! nanoGPT's command line: arguments from left to right, later wins. `--key=value` sets a key; an
-//! argument without `=` and without leading dashes is a config file.
+//! nanoGPT's command line: arguments are applied from left to right, the last one wins.
+//! `--key=value` sets a key; an argument without `=` and leading dashes is a config file.
 
 use crate::error::{SpecError, shown};
 use crate::keys::{Command, Key};
@@ -8,7 +8,7 @@ use crate::settings::{Origin, Settings, World};
 use crate::toml_file;
 use crate::value::Value;
 
-/// A config file of this size is another file by mistake.
+/// A larger file is not a config file.
 const LONGEST_FILE: usize = 1 << 20;
 
 /// Applies all arguments.
@@ -47,7 +47,9 @@ fn no_value(given: &str, name: &str, index: usize) -> SpecError {
         (Some(key), _) => {
             format!("write --{name}=value, e.g. --{name}={}", Value::from(key.default))
         }
-        (None, Some(nearest)) => format!("keys are written --key=value; --{nearest}=…?"),
+        (None, Some(nearest)) => {
+            format!("keys are written --key=value; did you mean --{nearest}=…?")
+        }
         (None, None) => "keys are written --key=value; --help lists them".to_string(),
     };
     SpecError::Argument { given: given.to_string(), index, instead }
@@ -69,13 +71,13 @@ fn file(
 ) -> Result<(), SpecError> {
     let is_python = path.ends_with(".py");
     if !is_python && !path.ends_with(".toml") && settings.command() == Command::Sample {
-        let instead = format!("a run is named by its folder: --out_dir={}", shown(path));
+        let instead = format!("name a run by its folder: --out_dir={}", shown(path));
         return Err(SpecError::Argument { given: path.to_string(), index, instead });
     }
     if !is_python && !path.ends_with(".toml") {
         let instead =
-            "a config file ends in .py or .toml, a key is written --key=value; `train` also takes \
-             a text or a folder that exists"
+            "a config file ends in .py or .toml, a key is written --key=value; `train` also \
+             accepts a text file or a folder"
                 .to_string();
         return Err(SpecError::Argument { given: path.to_string(), index, instead });
     }
@@ -104,7 +106,7 @@ fn file(
     }
 }
 
-/// The settings as a `.py` file sees them: the values so far, whoever set them.
+/// The settings as a `.py` file sees them: the values set so far, by files and arguments.
 struct InFile<'a> {
     settings: &'a mut Settings,
     path: &'a str,

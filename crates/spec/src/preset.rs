@@ -1,26 +1,26 @@
-//! The built-in preset: what `train` does when it is not told what to learn from. A small character
-//! model of the built-in corpus, minutes on two cores. Keys on the command line change it.
+//! The built-in preset: what `train` does without a data set. It trains a small character model on
+//! the built-in corpus, in minutes on two cores. Keys on the command line change it.
 
 use crate::keys::{Command, Literal};
 use crate::settings::{Origin, Setting, Settings};
 use crate::value::Value;
 use Literal::{Float, Int, Str};
 
-/// What the preset says of a key.
+/// What the preset sets a key to.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Row {
+pub enum PresetValue {
     /// This value.
     Is(Literal),
-    /// Whatever another key is.
+    /// The value of another key.
     Like(&'static str),
 }
 
-use Row::{Is, Like};
+use PresetValue::{Is, Like};
 
-/// The preset. A row after the one that it is like. Stories are about 110 characters long, so that
-/// 256 see a whole one. Small and often: with two minutes to spend, many cheap updates learn more
-/// than few large ones (`docs/experiments.md`).
-pub const PRESET: [(&str, Row); 18] = [
+/// The preset. A row that copies another key comes after that key's row. Stories have about 110
+/// characters, so a context of 256 covers a whole one. Batches are small because within two minutes
+/// many cheap updates reach a lower loss than a few large ones (`docs/experiments.md`).
+pub const PRESET: [(&str, PresetValue); 18] = [
     ("out_dir", Is(Str("out-builtin"))),
     ("dataset", Is(Str("builtin"))),
     ("n_layer", Is(Int(2))),
@@ -41,19 +41,19 @@ pub const PRESET: [(&str, Row); 18] = [
     ("log_interval", Is(Int(1000))),
 ];
 
-/// Only for `train`, and only when no config file, no dataset and no init_from is given.
+/// The preset applies to `train` without a config file, `dataset` and `init_from`.
 pub fn applies(settings: &Settings) -> bool {
     let leaves = |setting: &Setting| setting.is_given() && is_source(setting.key.name);
     let train = settings.command() == Command::Train;
     train && settings.files().is_empty() && !settings.iter().any(leaves)
 }
 
-/// Keys that say what to learn from.
+/// Whether a key says what to train on.
 fn is_source(name: &str) -> bool {
     matches!(name, "dataset" | "init_from")
 }
 
-/// Fills in what was not given.
+/// Sets the keys that the user did not give.
 pub fn apply(settings: &mut Settings) {
     for (name, row) in PRESET {
         let value: Option<Value> = match row {

@@ -1,28 +1,28 @@
-//! nanoGPT-style config files, evaluated without running Python: assignments of literals,
+//! Evaluates nanoGPT's `.py` config files without running Python: assignments of literals,
 //! arithmetic, earlier names, joined strings, f-strings, `str`, `int`, `float` and `time.time()`.
 //! Everything else is an error that names the file, the line and the construct.
 
 use crate::error::{SpecError, shown};
 use crate::py_format::{Piece, formatted, pieces};
-use crate::py_tokens::{Fault, Placed, Token, Words, tokens};
+use crate::py_tokens::{Fault, PlacedToken, Token, TokenList, tokens};
 use crate::value::Value;
 use std::collections::BTreeMap;
 
-/// Where the names of a file come from and go to.
+/// The variables outside a file: keys that it reads and sets.
 pub trait Names {
-    /// The value of a key before the file said anything of it.
+    /// The current value of a key.
     fn get(&self, name: &str) -> Option<Value>;
-    /// Takes an assignment.
+    /// Handles an assignment.
     fn set(&mut self, name: &str, value: Value, line: u32) -> Result<(), SpecError>;
 }
 
-/// Brackets, signs and powers inside each other.
+/// How deep brackets, signs and powers may be nested.
 const DEEPEST: u32 = 50;
 
-/// Characters of a string; a prompt in a config file is far shorter.
+/// Bytes of a string; a prompt in a config file is far shorter.
 const LONGEST_STRING: usize = 64 * 1024;
 
-/// What is said of a construct that is not evaluated.
+/// The end of every message about a construct that is not evaluated.
 const ADVICE: &str = "is not evaluated (Python is never run); write the value itself";
 
 /// Evaluates a file, statement by statement.
@@ -37,10 +37,11 @@ pub fn evaluate(
         line: fault.line,
         what: fault.what,
     };
-    let Words { found, fault } = tokens(text);
-    let mut reader = Reader { tokens: &found, next: 0, depth: 0, unix_time, names, own: own() };
-    while reader.next < found.len() {
-        match reader.statement() {
+    let TokenList { found, fault } = tokens(text);
+    let mut evaluator =
+        Evaluator { tokens: &found, next: 0, depth: 0, unix_time, names, own: own() };
+    while evaluator.next < found.len() {
+        match evaluator.statement() {
             Ok(()) => {}
             Err(Stop::Fault(fault)) => return Err(at(fault)),
             Err(Stop::Refused(error)) => return Err(*error),
@@ -52,21 +53,21 @@ pub fn evaluate(
     }
 }
 
-/// The value of one expression without names, for `--key=value`.
+/// Evaluates one expression without names, for `--key=value`.
 pub fn literal(text: &str) -> Option<Value> {
-    let found = whole_words(text)?;
+    let found = whole_tokens(text)?;
     let mut nothing = NoNames;
     let names: &mut dyn Names = &mut nothing;
-    let mut reader =
-        Reader { tokens: &found, next: 0, depth: 0, unix_time: 0.0, names, own: own() };
-    let value = reader.sum().ok()?;
-    let last = reader.next + 1 == found.len();
+    let mut evaluator =
+        Evaluator { tokens: &found, next: 0, depth: 0, unix_time: 0.0, names, own: own() };
+    let value = evaluator.sum().ok()?;
+    let last = evaluator.next + 1 == found.len();
     last.then_some(value)
 }
 
-/// The text of one or more adjacent string literals, if that is all there is.
+/// The text of one or more adjacent string literals; none if there is anything else.
 pub fn unquoted(text: &str) -> Option<String> {
-    let found = whole_words(text)?;
+    let found = whole_tokens(text)?;
     let (_, strings) = found.split_last()?;
     if strings.is_empty() {
         return None;
@@ -80,8 +81,8 @@ pub fn unquoted(text: &str) -> Option<String> {
         .collect()
 }
 
-fn whole_words(text: &str) -> Option<Vec<Placed>> {
-    let Words { found, fault } = tokens(text.trim());
+fn whole_tokens(text: &str) -> Option<Vec<PlacedToken>> {
+    let TokenList { found, fault } = tokens(text.trim());
     if fault.is_none() { Some(found) } else { None }
 }
 
@@ -101,25 +102,26 @@ fn own() -> BTreeMap<String, Value> {
     BTreeMap::new()
 }
 
-/// Why a file is not read further.
+/// Why evaluation stopped.
 enum Stop {
-    /// Something that is not evaluated.
+    /// A construct that we do not evaluate.
     Fault(Fault),
-    /// Something that the settings refuse.
+    /// The settings refused an assignment.
     Refused(Box<SpecError>),
 }
 
-struct Reader<'a> {
-    tokens: &'a [Placed],
+struct Evaluator<'a> {
+    tokens: &'a [PlacedToken],
     next: usize,
     depth: u32,
     unix_time: f64,
     names: &'a mut dyn Names,
-    /// Names with a leading underscore: the file's own, as nanoGPT keeps them out of its config.
+    /// The file's own variables, which begin with an underscore. nanoGPT too keeps them out of its
+    /// config.
     own: BTreeMap<String, Value>,
 }
 
-impl Reader<'_> {
+impl Evaluator<'_> {
     fn peek(&self) -> &Token {
         self.tokens.get(self.next).map_or(&Token::Newline, |placed| &placed.token)
     }
@@ -133,8 +135,8 @@ impl Reader<'_> {
         here.map_or(1, |placed| placed.line)
     }
 
-    fn takes(&mut self, mark: &str) -> bool {
-        let found = matches!(self.peek(), Token::Mark(found) if *found == mark);
+    fn takes(&mut self, operator: &str) -> bool {
+        let found = matches!(self.peek(), Token::Operator(found) if *found == operator);
         self.next += usize::from(found);
         found
     }
@@ -143,33 +145,33 @@ impl Reader<'_> {
         Stop::Fault(Fault { line: self.line(), what: what.into() })
     }
 
-    /// The construct that starts at the next word, refused.
+    /// Refuses the construct that starts at the next token.
     fn refuse(&self) -> Stop {
         self.stop(format!("{} {ADVICE}", construct(self.peek())))
     }
 
     fn statement(&mut self) -> Result<(), Stop> {
         match (self.peek(), self.ahead(1)) {
-            (Token::Newline, _) | (Token::Mark(";"), _) => {
+            (Token::Newline, _) | (Token::Operator(";"), _) => {
                 self.next += 1;
                 return Ok(());
             }
             (Token::Str(_) | Token::Format(_), _) => self.docstring()?,
             (Token::Name(word), _) if word == "import" => self.import()?,
             (Token::Name(word), _) if is_keyword(word) => return Err(self.refuse()),
-            (Token::Name(_), Token::Mark("=")) => self.assignment()?,
-            (Token::Name(name), Token::Mark(mark)) => {
-                return Err(self.stop(format!("{} {ADVICE}", not_an_assignment(name, mark))));
+            (Token::Name(_), Token::Operator("=")) => self.assignment()?,
+            (Token::Name(name), Token::Operator(operator)) => {
+                return Err(self.stop(format!("{} {ADVICE}", not_an_assignment(name, operator))));
             }
             _ => return Err(self.stop(format!("an expression that is not assigned {ADVICE}"))),
         }
         match self.peek() {
-            Token::Newline | Token::Mark(";") => Ok(()),
+            Token::Newline | Token::Operator(";") => Ok(()),
             _ => Err(self.refuse()),
         }
     }
 
-    /// A string that stands alone says something to people only.
+    /// A string on its own is a comment.
     fn docstring(&mut self) -> Result<(), Stop> {
         while matches!(self.peek(), Token::Str(_) | Token::Format(_)) {
             self.next += 1;
@@ -186,13 +188,13 @@ impl Reader<'_> {
             Token::Name(module) => format!("`import {module}`"),
             _ => "`import`".to_string(),
         };
-        Err(self.stop(format!("{what} {ADVICE} (only `import time` is known)")))
+        Err(self.stop(format!("{what} {ADVICE} (only `import time` is accepted)")))
     }
 
     /// `name = value`, also `name = other = value`.
     fn assignment(&mut self) -> Result<(), Stop> {
         let mut targets = Vec::new();
-        while let (Token::Name(name), Token::Mark("=")) = (self.peek(), self.ahead(1)) {
+        while let (Token::Name(name), Token::Operator("=")) = (self.peek(), self.ahead(1)) {
             if is_keyword(name) || is_constant(name) {
                 return Err(self.refuse());
             }
@@ -212,21 +214,21 @@ impl Reader<'_> {
     }
 
     fn sum(&mut self) -> Result<Value, Stop> {
-        let mut left = self.product()?;
-        while let Token::Mark(mark @ ("+" | "-")) = *self.peek() {
+        let mut left = self.term()?;
+        while let Token::Operator(operator @ ("+" | "-")) = *self.peek() {
             self.next += 1;
-            let right = self.product()?;
-            left = self.calculate(mark, &left, &right)?;
+            let right = self.term()?;
+            left = self.calculate(operator, &left, &right)?;
         }
         Ok(left)
     }
 
-    fn product(&mut self) -> Result<Value, Stop> {
+    fn term(&mut self) -> Result<Value, Stop> {
         let mut left = self.signed()?;
-        while let Token::Mark(mark @ ("*" | "/" | "//" | "%")) = *self.peek() {
+        while let Token::Operator(operator @ ("*" | "/" | "//" | "%")) = *self.peek() {
             self.next += 1;
             let right = self.signed()?;
-            left = self.calculate(mark, &left, &right)?;
+            left = self.calculate(operator, &left, &right)?;
         }
         Ok(left)
     }
@@ -264,19 +266,19 @@ impl Reader<'_> {
             Token::Int(number) => Value::Int(*number),
             Token::Float(number) => Value::Float(*number),
             Token::Str(_) | Token::Format(_) => return self.strings(),
-            Token::Mark("(") if *self.ahead(1) != Token::Mark(")") => {
+            Token::Operator("(") if *self.ahead(1) != Token::Operator(")") => {
                 self.next += 1;
                 let value = self.sum()?;
                 return self.close(value);
             }
-            Token::Mark("(") => return Err(self.stop(format!("a tuple {ADVICE}"))),
+            Token::Operator("(") => return Err(self.stop(format!("a tuple {ADVICE}"))),
             Token::Name(name) if is_keyword(name) => return Err(self.refuse()),
             Token::Name(name) => {
                 let name = name.clone();
                 return self.name(&name);
             }
             Token::Newline => return Err(self.stop("the value is missing")),
-            Token::Mark(_) => return Err(self.refuse()),
+            Token::Operator(_) => return Err(self.refuse()),
         };
         self.next += 1;
         Ok(value)
@@ -286,7 +288,7 @@ impl Reader<'_> {
         if self.takes(")") { Ok(value) } else { Err(self.refuse()) }
     }
 
-    /// Adjacent strings are one.
+    /// Joins adjacent strings.
     fn strings(&mut self) -> Result<Value, Stop> {
         let mut joined = String::new();
         loop {
@@ -323,14 +325,14 @@ impl Reader<'_> {
     /// The value of an expression inside an f-string, on the line of the f-string.
     fn field(&mut self, expression: &str) -> Result<Value, Stop> {
         let line = self.line();
-        let mut words = whole_words(expression)
+        let mut words = whole_tokens(expression)
             .ok_or_else(|| self.stop(format!("`{}` in an f-string {ADVICE}", shown(expression))))?;
         words.iter_mut().for_each(|placed| placed.line = line);
         self.depth += 1;
         if self.depth > DEEPEST {
             return Err(self.stop(format!("more than {DEEPEST} levels of brackets or signs")));
         }
-        let mut inner = Reader {
+        let mut inner = Evaluator {
             tokens: &words,
             next: 0,
             depth: self.depth,
@@ -362,12 +364,14 @@ impl Reader<'_> {
             _ => self.own.get(name).cloned().or_else(|| self.names.get(name)),
         };
         match (name, self.ahead(1)) {
-            ("None", _) => Err(self.stop("None is no key's value; leave the line out")),
-            ("time", Token::Mark(".")) => self.time(),
-            ("str" | "int" | "float", Token::Mark("(")) => self.conversion(name),
-            (_, Token::Mark("(")) => Err(self.stop(format!("a call of `{name}` {ADVICE}"))),
-            (_, Token::Mark(".")) => Err(self.stop(format!("an attribute of `{name}` {ADVICE}"))),
-            (_, Token::Mark("[")) => Err(self.stop(format!("an index into `{name}` {ADVICE}"))),
+            ("None", _) => Err(self.stop("no key takes None; leave the line out")),
+            ("time", Token::Operator(".")) => self.time(),
+            ("str" | "int" | "float", Token::Operator("(")) => self.conversion(name),
+            (_, Token::Operator("(")) => Err(self.stop(format!("a call of `{name}` {ADVICE}"))),
+            (_, Token::Operator(".")) => {
+                Err(self.stop(format!("an attribute of `{name}` {ADVICE}")))
+            }
+            (_, Token::Operator("[")) => Err(self.stop(format!("an index into `{name}` {ADVICE}"))),
             _ => {
                 let what = || format!("the name `{name}` is neither a key nor assigned above");
                 let value = known.ok_or_else(|| self.stop(what()))?;
@@ -380,8 +384,9 @@ impl Reader<'_> {
     fn time(&mut self) -> Result<Value, Stop> {
         let call = [self.ahead(2), self.ahead(3), self.ahead(4)];
         let is_time = matches!(call[0], Token::Name(name) if name == "time");
-        if !is_time || *call[1] != Token::Mark("(") || *call[2] != Token::Mark(")") {
-            return Err(self.stop(format!("of the module `time` all but `time.time()` {ADVICE}")));
+        if !is_time || *call[1] != Token::Operator("(") || *call[2] != Token::Operator(")") {
+            let what = "of the module `time`, everything except `time.time()`";
+            return Err(self.stop(format!("{what} {ADVICE}")));
         }
         self.next += 5;
         Ok(Value::Float(self.unix_time))
@@ -389,7 +394,7 @@ impl Reader<'_> {
 
     fn conversion(&mut self, function: &str) -> Result<Value, Stop> {
         self.next += 2;
-        if *self.peek() == Token::Mark(")") {
+        if *self.peek() == Token::Operator(")") {
             return Err(self.stop(format!("`{function}()` without a value {ADVICE}")));
         }
         let value = self.sum()?;
@@ -405,16 +410,16 @@ impl Reader<'_> {
         self.close(converted)
     }
 
-    fn calculate(&self, mark: &str, left: &Value, right: &Value) -> Result<Value, Stop> {
-        let typed = || shown(&format!("{left} {mark} {right}"));
-        if let (Value::Str(left), Value::Str(right), "+") = (left, right, mark) {
+    fn calculate(&self, operator: &str, left: &Value, right: &Value) -> Result<Value, Stop> {
+        let typed = || shown(&format!("{left} {operator} {right}"));
+        if let (Value::Str(left), Value::Str(right), "+") = (left, right, operator) {
             return self.bounded(format!("{left}{right}"));
         }
         let result = match (as_int(left), as_int(right)) {
-            (Some(left), Some(right)) => whole_numbers(mark, left, right),
+            (Some(left), Some(right)) => whole_numbers(operator, left, right),
             _ => match (as_float(left), as_float(right)) {
-                (Some(left), Some(right)) => floats(mark, left, right).map(Value::Float),
-                _ => Err("these types do not go together"),
+                (Some(left), Some(right)) => floats(operator, left, right).map(Value::Float),
+                _ => Err("these types cannot be combined"),
             },
         };
         result.map_err(|problem| self.stop(format!("`{}`: {problem}", typed())))
@@ -443,19 +448,19 @@ fn whole(number: f64) -> Option<i64> {
 }
 
 const BY_ZERO: &str = "division by zero";
-const TOO_LARGE: &str = "the result is larger than 63 bits hold";
+const TOO_LARGE: &str = "the result does not fit in 63 bits";
 
-fn whole_numbers(mark: &str, left: i64, right: i64) -> Result<Value, &'static str> {
-    let by_zero = right == 0 && matches!(mark, "/" | "//" | "%");
+fn whole_numbers(operator: &str, left: i64, right: i64) -> Result<Value, &'static str> {
+    let by_zero = right == 0 && matches!(operator, "/" | "//" | "%");
     if by_zero {
         return Err(BY_ZERO);
     }
-    let result = match mark {
+    let result = match operator {
         "+" => left.checked_add(right),
         "-" => left.checked_sub(right),
         "*" => left.checked_mul(right),
         "//" => left.checked_div_euclid(right).and_then(|quotient| {
-            // Euclid rounds away from the divisor's sign; Python rounds down.
+            // Euclidean division keeps the remainder positive; Python rounds the quotient down.
             let up = right < 0 && left.checked_rem_euclid(right) != Some(0);
             quotient.checked_sub(i64::from(up))
         }),
@@ -463,17 +468,17 @@ fn whole_numbers(mark: &str, left: i64, right: i64) -> Result<Value, &'static st
             if right < 0 && remainder != 0 { remainder + right } else { remainder }
         }),
         "**" if right >= 0 => u32::try_from(right).ok().and_then(|power| left.checked_pow(power)),
-        _ => return floats(mark, left as f64, right as f64).map(Value::Float),
+        _ => return floats(operator, left as f64, right as f64).map(Value::Float),
     };
     result.map(Value::Int).ok_or(TOO_LARGE)
 }
 
-fn floats(mark: &str, left: f64, right: f64) -> Result<f64, &'static str> {
-    let by_zero = right == 0.0 && matches!(mark, "/" | "//" | "%");
-    if by_zero || (mark == "**" && left == 0.0 && right < 0.0) {
+fn floats(operator: &str, left: f64, right: f64) -> Result<f64, &'static str> {
+    let by_zero = right == 0.0 && matches!(operator, "/" | "//" | "%");
+    if by_zero || (operator == "**" && left == 0.0 && right < 0.0) {
         return Err(BY_ZERO);
     }
-    let result = match mark {
+    let result = match operator {
         "+" => left + right,
         "-" => left - right,
         "*" => left * right,
@@ -488,12 +493,12 @@ fn floats(mark: &str, left: f64, right: f64) -> Result<f64, &'static str> {
     };
     let finite = left.is_finite() && right.is_finite();
     if finite && !result.is_finite() {
-        return Err("the result is not a number that a float holds");
+        return Err("the result is not a finite float");
     }
     Ok(result)
 }
 
-/// With the sign of the divisor, as in Python.
+/// The remainder with the sign of the divisor, as in Python.
 fn remainder(left: f64, right: f64) -> f64 {
     let remainder = left % right;
     match remainder {
@@ -517,14 +522,14 @@ fn is_keyword(name: &str) -> bool {
     KEYWORDS.contains(&name)
 }
 
-/// The name of what a word begins or continues.
+/// Names the construct that a token begins or continues.
 fn construct(token: &Token) -> String {
     match token {
-        Token::Mark(",") => "a tuple".into(),
-        Token::Mark("[") => "a list".into(),
-        Token::Mark("{") => "a dict or set".into(),
-        Token::Mark("==" | "!=" | "<" | ">" | "<=" | ">=") => "a comparison".into(),
-        Token::Mark(mark) => format!("`{mark}` here"),
+        Token::Operator(",") => "a tuple".into(),
+        Token::Operator("[") => "a list".into(),
+        Token::Operator("{") => "a dict or set".into(),
+        Token::Operator("==" | "!=" | "<" | ">" | "<=" | ">=") => "a comparison".into(),
+        Token::Operator(operator) => format!("`{operator}` here"),
         Token::Name(name) if name == "if" => "an `if`".into(),
         Token::Name(name) => format!("`{name}` here"),
         Token::Str(_) | Token::Format(_) => "a string here".into(),
@@ -533,16 +538,16 @@ fn construct(token: &Token) -> String {
     }
 }
 
-/// A statement that begins with a name and a mark other than `=`.
-fn not_an_assignment(name: &str, mark: &str) -> String {
-    match mark {
+/// Names a statement that begins with a name and an operator other than `=`.
+fn not_an_assignment(name: &str, operator: &str) -> String {
+    match operator {
         "(" => format!("a call of `{name}`"),
         "." => format!("an attribute of `{name}`"),
         "[" => format!("an index into `{name}`"),
         ":" => "a type annotation".into(),
         "," => "an assignment to a tuple".into(),
-        _ if mark.ends_with('=') && !matches!(mark, "==" | "!=" | "<=" | ">=") => {
-            format!("`{name} {mark}`")
+        _ if operator.ends_with('=') && !matches!(operator, "==" | "!=" | "<=" | ">=") => {
+            format!("`{name} {operator}`")
         }
         _ => "an expression that is not assigned".into(),
     }
@@ -635,22 +640,22 @@ mod tests {
             ("1 % 0", "division by zero"),
             ("1.0 // 0", "division by zero"),
             ("0 ** -1", "division by zero"),
-            ("9223372036854775807 + 1", "larger than 63 bits"),
-            ("10 ** 19", "larger than 63 bits"),
-            ("2 ** 99999999999", "larger than 63 bits"),
-            ("(-9223372036854775807 - 1) // -1", "larger than 63 bits"),
-            ("(-8) ** 0.5", "not a number that a float holds"),
-            ("1e300 * 1e300", "not a number that a float holds"),
+            ("9223372036854775807 + 1", "does not fit in 63 bits"),
+            ("10 ** 19", "does not fit in 63 bits"),
+            ("2 ** 99999999999", "does not fit in 63 bits"),
+            ("(-9223372036854775807 - 1) // -1", "does not fit in 63 bits"),
+            ("(-8) ** 0.5", "not a finite float"),
+            ("1e300 * 1e300", "not a finite float"),
             ("int(1e300)", "int(1e+300) is not evaluated"),
             ("float('x')", "float('x') is not evaluated"),
-            ("'a' + 1", "`'a' + 1`: these types do not go together"),
-            ("'a' * 3", "these types do not go together"),
-            ("-'a'", "these types do not go together"),
+            ("'a' + 1", "`'a' + 1`: these types cannot be combined"),
+            ("'a' * 3", "these types cannot be combined"),
+            ("-'a'", "these types cannot be combined"),
             ("nothing", "the name `nothing` is neither a key nor assigned above"),
             ("time", "the name `time` is neither"),
             ("", "the value is missing"),
             ("1 +", "the value is missing"),
-            ("None", "None is no key's value"),
+            ("None", "no key takes None"),
         ] {
             let error = value(expression).unwrap_err();
             assert!(error.contains(want), "{expression}: {error}");
@@ -675,7 +680,7 @@ mod tests {
             ("a = open('x')", 1, "a call of `open`"),
             ("a = os.environ", 1, "an attribute of `os`"),
             ("a = max_iters[0]", 1, "an index into `max_iters`"),
-            ("a = time.sleep(1)", 1, "all but `time.time()`"),
+            ("a = time.sleep(1)", 1, "everything except `time.time()`"),
             ("a = 1 2", 1, "a number here"),
             ("a = 1 = 2", 1, "`=` here"),
             ("True = 1", 1, "`True` here"),

@@ -1,6 +1,6 @@
-//! Python's f-strings, as far as names of runs and folders need them: `{name}`, arithmetic in
-//! braces, `{{`, and the formats people give numbers (`.2f`, `.0e`, `03d`, `,`, `.1%`). A format
-//! that is not known is an error, never a guess.
+//! The part of Python's f-strings that names of runs and folders use: `{name}`, arithmetic in
+//! braces, `{{`, and common number formats (`.2f`, `.0e`, `03d`, `,`, `.1%`). An unknown format is
+//! an error, never a guess.
 
 use crate::error::shown;
 use crate::value::Value;
@@ -8,21 +8,21 @@ use crate::value::Value;
 /// A piece of an f-string.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Piece {
-    /// Text as it is.
+    /// Literal text.
     Text(String),
     /// `{expression}` or `{expression:format}`.
     Field {
         /// Python source.
         expression: String,
-        /// What stands behind the colon; empty without one.
+        /// The text after the colon; empty without one.
         format: String,
     },
 }
 
-/// Widest field that is padded: a name has far fewer characters.
+/// The widest field that is accepted; a name has far fewer characters.
 const WIDEST: usize = 100;
 
-/// Cuts the text between the quotes into pieces.
+/// Splits the text between the quotes into literals and fields.
 pub fn pieces(text: &str) -> Result<Vec<Piece>, String> {
     let mut found = Vec::new();
     let mut plain = String::new();
@@ -56,7 +56,7 @@ pub fn pieces(text: &str) -> Result<Vec<Piece>, String> {
 fn field_of(field: &str, closed: bool) -> Result<Piece, String> {
     let (expression, format) = field.split_once(':').unwrap_or((field, ""));
     if !closed || expression.trim().is_empty() {
-        return Err("an f-string with an empty or open `{`".to_string());
+        return Err("an f-string with an empty or unclosed `{`".to_string());
     }
     if expression.contains(['!', '=', '{']) || format.contains('{') {
         return Err(format!("the f-string field `{{{}}}`", shown(field)));
@@ -64,7 +64,7 @@ fn field_of(field: &str, closed: bool) -> Result<Piece, String> {
     Ok(Piece::Field { expression: expression.trim().to_string(), format: format.to_string() })
 }
 
-/// A value in a format, as Python's `format(value, format)`; none where the format is not known.
+/// Formats a value like Python's `format(value, format)`; none if the format is unknown.
 pub fn formatted(value: &Value, format: &str) -> Option<String> {
     if format.is_empty() {
         return Some(value.plain());
@@ -86,7 +86,7 @@ pub fn formatted(value: &Value, format: &str) -> Option<String> {
         None => (None, rest),
     };
     let is_text = matches!(value, Value::Str(_));
-    // Zeros among commas and before text are rules of their own.
+    // Python has special rules for zeros with commas and for zeros before text.
     if width > WIDEST
         || places.is_some_and(|places| places > WIDEST)
         || zeros && (commas || is_text)
@@ -114,7 +114,7 @@ fn number(value: &Value, kind: &str, places: Option<usize>) -> Option<String> {
     }
 }
 
-/// At least two digits of exponent, with its sign.
+/// Like Python, with a sign and at least two digits in the exponent.
 fn scientific(number: f64, places: usize) -> String {
     let text = format!("{number:.places$e}");
     let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
@@ -138,7 +138,7 @@ fn with_commas(text: &str) -> String {
     out + &text[end..]
 }
 
-/// Numbers stand at the right of their width, text at the left.
+/// Pads numbers on the left, text on the right.
 fn padded(text: String, width: usize, zeros: bool, is_text: bool) -> String {
     let missing = width.saturating_sub(text.chars().count());
     match (zeros, is_text, text.strip_prefix('-')) {
@@ -155,7 +155,7 @@ mod tests {
 
     /// What Python 3 prints.
     #[test]
-    fn formats_are_pythons() {
+    fn formats_match_python() {
         for (value, format, want) in [
             (Value::Int(12), "", "12"),
             (Value::Int(12), "d", "12"),

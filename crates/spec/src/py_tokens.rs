@@ -1,10 +1,10 @@
-//! The words of a Python source file, as far as config files need them: names, numbers, strings,
-//! marks and line ends, each with its line. Brackets and backslashes join lines as in Python.
+//! A tokenizer for Python config files: names, numbers, strings, operators and line ends, each with
+//! its line. Brackets and backslashes join lines as in Python.
 
 use crate::error::shown;
 use std::str::FromStr;
 
-/// One word.
+/// A token of Python source.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Token {
     /// An identifier or keyword.
@@ -15,52 +15,52 @@ pub enum Token {
     Float(f64),
     /// A string, escapes resolved.
     Str(String),
-    /// What stands between the quotes of an f-string, escapes resolved.
+    /// The text between the quotes of an f-string, escapes resolved.
     Format(String),
     /// An operator or bracket.
-    Mark(&'static str),
+    Operator(&'static str),
     /// End of a logical line.
     Newline,
 }
 
-/// A word and the line it starts on.
+/// A token and the line it starts on.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Placed {
-    /// The word.
+pub struct PlacedToken {
+    /// The token.
     pub token: Token,
     /// Counted from 1.
     pub line: u32,
 }
 
-/// What is wrong, and on which line.
+/// A problem and its line.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fault {
     /// Counted from 1.
     pub line: u32,
-    /// What it is.
+    /// The problem.
     pub what: String,
 }
 
-/// Longest first, so that a prefix never hides a longer mark.
-const MARKS: [&str; 47] = [
+/// Longest first: a prefix must not hide a longer operator.
+const OPERATORS: [&str; 47] = [
     "**=", "//=", ">>=", "<<=", "...", "**", "//", "==", "!=", "<=", ">=", ":=", "->", "+=", "-=",
     "*=", "/=", "%=", "&=", "|=", "^=", "@=", "<<", ">>", "+", "-", "*", "/", "%", "=", "(", ")",
     "[", "]", "{", "}", ",", ":", ";", ".", "<", ">", "@", "~", "&", "|", "^",
 ];
 
-/// Bytes of a name; the longest key has 27.
+/// The most bytes of a name; the longest key has 27.
 const LONGEST_NAME: usize = 100;
 
-/// The words of a source text: whole logical lines, up to the one with a fault, if there is any.
-pub struct Words {
-    /// The words; the last one is a line end.
-    pub found: Vec<Placed>,
-    /// Why it ends before the text does.
+/// The tokens of a source text: whole logical lines, up to the first one with a fault.
+pub struct TokenList {
+    /// The tokens; the last one is a line end.
+    pub found: Vec<PlacedToken>,
+    /// Why the tokens end before the text does.
     pub fault: Option<Fault>,
 }
 
-/// All words of a source text.
-pub fn tokens(text: &str) -> Words {
+/// Splits a source text into tokens.
+pub fn tokens(text: &str) -> TokenList {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut lexer = Lexer { rest: text, line: 1, depth: 0, found: Vec::new() };
     let fault = lexer.all().err();
@@ -68,7 +68,7 @@ pub fn tokens(text: &str) -> Words {
         let whole = lexer.found.iter().rposition(|placed| placed.token == Token::Newline);
         lexer.found.truncate(whole.map_or(0, |last| last + 1));
     }
-    Words { found: lexer.found, fault }
+    TokenList { found: lexer.found, fault }
 }
 
 struct Lexer<'a> {
@@ -76,7 +76,7 @@ struct Lexer<'a> {
     line: u32,
     /// Open brackets.
     depth: u32,
-    found: Vec<Placed>,
+    found: Vec<PlacedToken>,
 }
 
 impl Lexer<'_> {
@@ -86,7 +86,7 @@ impl Lexer<'_> {
             self.next()?;
         }
         if self.depth > 0 {
-            return Err(self.fault("a bracket is opened and never closed"));
+            return Err(self.fault("a bracket is never closed"));
         }
         self.push(Token::Newline);
         Ok(())
@@ -97,14 +97,14 @@ impl Lexer<'_> {
     }
 
     fn push(&mut self, token: Token) {
-        self.found.push(Placed { token, line: self.line });
+        self.found.push(PlacedToken { token, line: self.line });
     }
 
     fn skip(&mut self, bytes: usize) {
         self.rest = self.rest.get(bytes..).unwrap_or_default();
     }
 
-    /// One line end, in any system's spelling.
+    /// Skips one line end: LF, CR or CRLF.
     fn newline(&mut self) -> bool {
         let Some(length) = ["\r\n", "\n", "\r"].iter().find(|end| self.rest.starts_with(**end))
         else {
@@ -133,7 +133,7 @@ impl Lexer<'_> {
                 return self.number();
             }
             _ if first == '_' || first.is_alphabetic() => return self.name(),
-            _ => return self.mark(first),
+            _ => return self.operator(first),
         }
         Ok(())
     }
@@ -151,7 +151,7 @@ impl Lexer<'_> {
         self.indentation()
     }
 
-    /// Statements start in the first column, because no statement of a config file holds others.
+    /// Statements start in the first column: a config file has no nested statements.
     fn indentation(&mut self) -> Result<(), Fault> {
         if self.depth > 0 {
             return Ok(());
@@ -167,20 +167,21 @@ impl Lexer<'_> {
         Ok(())
     }
 
-    fn mark(&mut self, first: char) -> Result<(), Fault> {
-        let Some(mark) = MARKS.iter().find(|mark| self.rest.starts_with(**mark)) else {
+    fn operator(&mut self, first: char) -> Result<(), Fault> {
+        let Some(operator) = OPERATORS.iter().find(|operator| self.rest.starts_with(**operator))
+        else {
             return Err(self.fault(format!("the character {first:?} outside a string")));
         };
-        match *mark {
+        match *operator {
             "(" | "[" | "{" => self.depth = self.depth.saturating_add(1),
             ")" | "]" | "}" if self.depth == 0 => {
-                return Err(self.fault(format!("`{mark}` closes nothing")));
+                return Err(self.fault(format!("`{operator}` closes nothing")));
             }
             ")" | "]" | "}" => self.depth -= 1,
             _ => {}
         }
-        self.push(Token::Mark(mark));
-        self.skip(mark.len());
+        self.push(Token::Operator(operator));
+        self.skip(operator.len());
         Ok(())
     }
 
@@ -217,7 +218,7 @@ impl Lexer<'_> {
         };
         let mut end = 0;
         while let Some(&byte) = bytes.get(end) {
-            // After a decimal number's `e` a sign belongs to the number.
+            // After the `e` of a decimal number, a sign is part of the number.
             let exponent = radix == 10 && end > 0 && matches!(bytes[end - 1], b'e' | b'E');
             let sign = exponent && matches!(byte, b'+' | b'-');
             let point = radix == 10 && byte == b'.';
@@ -235,7 +236,7 @@ impl Lexer<'_> {
         Ok(())
     }
 
-    /// A string that starts at the quote.
+    /// Reads a string that starts at the quote.
     fn string(&mut self, raw: bool, kind: fn(String) -> Token) -> Result<(), Fault> {
         let start = self.line;
         let triple = ["\"\"\"", "'''"].into_iter().find(|quote| self.rest.starts_with(quote));
@@ -245,10 +246,10 @@ impl Lexer<'_> {
         loop {
             if self.rest.starts_with(&quote) {
                 self.skip(quote.len());
-                self.found.push(Placed { token: kind(text), line: start });
+                self.found.push(PlacedToken { token: kind(text), line: start });
                 return Ok(());
             }
-            let open = || Fault { line: start, what: "a string that never ends".into() };
+            let open = || Fault { line: start, what: "an unterminated string".into() };
             let letter = self.rest.chars().next().ok_or_else(open)?;
             match letter {
                 '\n' | '\r' if triple.is_none() => return Err(open()),
@@ -266,7 +267,7 @@ impl Lexer<'_> {
         }
     }
 
-    /// In a raw string a backslash stays, and so does the quote behind it.
+    /// In a raw string a backslash stays, and so does the quote after it.
     fn raw_pair(&mut self, text: &mut String) {
         self.skip(1);
         text.push('\\');
@@ -302,7 +303,7 @@ impl Lexer<'_> {
                 let digits = octal.count();
                 return self.code(text, 0, digits, 8);
             }
-            // Python keeps the backslash of an escape that it does not know.
+            // Python keeps the backslash of an unknown escape.
             _ => {
                 text.push('\\');
                 letter
@@ -313,7 +314,7 @@ impl Lexer<'_> {
         Ok(())
     }
 
-    /// A character by its number: so many digits after so many letters.
+    /// Reads a character code: `digits` digits after skipping `from` letters.
     fn code(
         &mut self,
         text: &mut String,
@@ -325,7 +326,7 @@ impl Lexer<'_> {
         let all_digits = word.chars().all(|c| c.is_digit(radix)) && !word.is_empty();
         let number = u32::from_str_radix(word, radix).ok().filter(|_| all_digits);
         let letter = number.and_then(char::from_u32);
-        text.push(letter.ok_or_else(|| self.fault("an escape in a string that is no character"))?);
+        text.push(letter.ok_or_else(|| self.fault("an invalid escape in a string"))?);
         self.skip(from + digits);
         Ok(())
     }
@@ -334,29 +335,29 @@ impl Lexer<'_> {
 /// A decimal number: `12`, `1_000`, `.5`, `6e-4`, `1.`.
 fn decimal(word: &str) -> Result<Token, String> {
     if word.contains(['j', 'J']) {
-        return Err("complex numbers have no use here".into());
+        return Err("complex numbers are not accepted".into());
     }
     if word.bytes().all(|byte| byte.is_ascii_digit() || byte == b'_') {
         let zeros = word.bytes().all(|byte| byte == b'0' || byte == b'_');
         if word.starts_with('0') && !zeros {
-            return Err("leading zeros are not Python".into());
+            return Err("Python allows no leading zeros".into());
         }
         return whole(word, 10, false);
     }
     let digits = without_underscores(word, 10, false)?;
-    f64::from_str(&digits).map(Token::Float).map_err(|_| "it is not one".into())
+    f64::from_str(&digits).map(Token::Float).map_err(|_| "it is not a valid number".into())
 }
 
 fn whole(word: &str, radix: u32, after_prefix: bool) -> Result<Token, String> {
     let digits = without_underscores(word, radix, after_prefix)?;
     if digits.is_empty() || !digits.chars().all(|c| c.is_digit(radix)) {
-        return Err("it is not one".into());
+        return Err("it is not a valid number".into());
     }
     let number = i64::from_str_radix(&digits, radix);
-    number.map(Token::Int).map_err(|_| "it is larger than 63 bits hold".into())
+    number.map(Token::Int).map_err(|_| "it does not fit in 63 bits".into())
 }
 
-/// An underscore stands between two digits (or right behind the `0x`).
+/// Removes underscores, which must stand between two digits (or right after `0x`).
 fn without_underscores(word: &str, radix: u32, after_prefix: bool) -> Result<String, String> {
     let bytes = word.as_bytes();
     let digit = |at: Option<usize>| {
@@ -376,7 +377,7 @@ mod tests {
     use super::*;
 
     fn first(text: &str) -> Result<Token, String> {
-        let Words { found, fault } = tokens(text);
+        let TokenList { found, fault } = tokens(text);
         fault.map_or_else(|| Ok(found[0].token.clone()), |fault| Err(fault.what))
     }
 
@@ -426,12 +427,12 @@ mod tests {
             assert_eq!(first(text), Ok(Token::Str(want.into())), "{text}");
         }
         for (text, want) in [
-            ("'open", "a string that never ends"),
-            ("'open\n'", "a string that never ends"),
-            ("'\\", "a string that never ends"),
-            (r"'\ud800'", "an escape in a string that is no character"),
-            (r"'\x4'", "an escape in a string that is no character"),
-            (r"'\x+4'", "an escape in a string that is no character"),
+            ("'open", "an unterminated string"),
+            ("'open\n'", "an unterminated string"),
+            ("'\\", "an unterminated string"),
+            (r"'\ud800'", "an invalid escape in a string"),
+            (r"'\x4'", "an invalid escape in a string"),
+            (r"'\x+4'", "an invalid escape in a string"),
             (r"'\N{DASH}'", "a character by name (\\N) in a string"),
             ("rb'x'", "a bytes string"),
             ("zz'x'", "the string prefix `zz`"),
@@ -453,11 +454,11 @@ mod tests {
         assert_eq!(ends, 6);
         for (text, line, want) in [
             ("a = 1\n  b = 2", 2, "an indented line"),
-            ("a = (\n1\n", 3, "a bracket is opened and never closed"),
+            ("a = (\n1\n", 3, "a bracket is never closed"),
             ("a = 1)", 1, "`)` closes nothing"),
             ("a = 1 \\ 2", 1, "a backslash that does not end its line"),
             ("a = 1 ? 2", 1, "the character '?' outside a string"),
-            ("a = '\n'", 1, "a string that never ends"),
+            ("a = '\n'", 1, "an unterminated string"),
         ] {
             let fault = tokens(text).fault.unwrap();
             assert_eq!((fault.line, fault.what.as_str()), (line, want), "{text}");

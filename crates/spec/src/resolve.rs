@@ -1,5 +1,5 @@
-//! From what was typed to a run: every check of a value or of two values together is here, once,
-//! and each refusal says the number and the next move.
+//! Turns settings into a [`RunSpec`]. Every check of a value, or of two values together, is here
+//! and only here. Each error gives the value and what to do next.
 
 use crate::error::SpecError;
 use crate::keys::Command;
@@ -12,21 +12,21 @@ use crate::settings::{Setting, Settings};
 use crate::value::Value;
 use std::fmt;
 
-/// What the process was started with and on.
+/// What the process finds around it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Environment {
-    /// The variable WORLD_SIZE, which torchrun sets.
+    /// The environment variable WORLD_SIZE, which torchrun sets.
     pub world_size: Option<String>,
-    /// GPUs that this program can use.
+    /// Number of GPUs that this program can use.
     pub cuda_devices: u32,
 }
 
-/// Something that works differently from what was typed, in one line.
+/// One line about a setting that has another effect than its user may expect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// The key it is about.
+    /// The key.
     pub key: &'static str,
-    /// What to know.
+    /// The whole line.
     pub text: String,
 }
 
@@ -36,7 +36,7 @@ impl fmt::Display for Notice {
     }
 }
 
-/// Checks everything and gives every key its meaning.
+/// Checks all settings and returns the run that they describe, with notices.
 pub fn resolve(
     settings: &Settings,
     environment: &Environment,
@@ -62,17 +62,17 @@ fn check_world_size(environment: &Environment) -> Result<(), SpecError> {
 /// The largest size accepted; ids and positions are 32 bits wide.
 const LARGEST: i64 = 1 << 31;
 
-/// Deeper models than any that were trained; plans of thousands of layers would take minutes.
+/// No GPT is deeper, and planning thousands of layers would take minutes.
 const MOST_LAYERS: i64 = 512;
 
-/// The largest count of samples or tokens: exact in a float.
+/// The largest count of samples or tokens: every smaller integer is exact in an f64.
 const MOST: i64 = 1 << 53;
 
-/// Iterations and batches have this many names: the random streams of batches are keyed by them.
+/// Limits of iterations and of batches: they are 32 and 16 bits of the key of a random stream.
 const LAST_ITERATION: i64 = u32::MAX as i64;
 const MOST_BATCHES: i64 = 1 << 16;
 
-/// Settings, read by type.
+/// Reads settings by type.
 struct Typed<'a> {
     settings: &'a Settings,
 }
@@ -87,7 +87,7 @@ impl Typed<'_> {
         SpecError::OutOfRange { name: key.name, given: value, at: origin, needs }
     }
 
-    /// A whole number of a range.
+    /// A whole number within a range.
     fn whole(&self, name: &str, least: i64, most: i64) -> Result<u64, SpecError> {
         let setting = self.setting(name);
         match setting.value {
@@ -116,7 +116,7 @@ impl Typed<'_> {
         self.whole(name, 1, MOST_BATCHES)
     }
 
-    /// A finite number that passes a test.
+    /// A finite number that satisfies `test`; `range` describes it in the message.
     fn number(&self, name: &str, test: fn(f64) -> bool, range: &str) -> Result<f64, SpecError> {
         let setting = self.setting(name);
         match setting.value {
@@ -148,7 +148,7 @@ impl Typed<'_> {
     fn filled(&self, name: &str) -> Result<String, SpecError> {
         let text = self.text(name);
         let bad = text.trim().is_empty() || text.contains('\0');
-        let needs = || format!("it must name something; the default is {}", self.default(name));
+        let needs = || format!("it must not be empty; the default is {}", self.default(name));
         if bad { Err(self.out_of_range(name, needs())) } else { Ok(text) }
     }
 
@@ -156,7 +156,7 @@ impl Typed<'_> {
         self.setting(name).key.default_for(self.settings.command())
     }
 
-    /// A word of the key's list, by its meaning.
+    /// A word of the key, converted by `meaning`.
     fn word<T>(&self, name: &str, meaning: fn(&str) -> Option<T>) -> Result<T, SpecError> {
         let given = self.text(name);
         meaning(&given).ok_or_else(|| self.unknown_word(name))
@@ -171,7 +171,7 @@ impl Typed<'_> {
         let value = &self.setting(name).value;
         if Memory::lacks_unit(value) {
             let number = value.plain().trim().to_string();
-            // Cards and machines have gigabytes up to here, megabytes beyond.
+            // Memory is below 200 when counted in GiB, above when counted in MiB.
             let unit = if number.parse::<f64>().is_ok_and(|n| n < 200.0) { "GiB" } else { "MiB" };
             let needs = format!("a bare number is bytes; did you mean {number}{unit}?");
             return Err(self.out_of_range(name, needs));
@@ -183,7 +183,7 @@ impl Typed<'_> {
         let text = self.text("device");
         RequestedDevice::of(&text).ok_or_else(|| match text.split(':').next() {
             Some(other @ ("mps" | "xpu" | "hip" | "rocm" | "xla" | "tpu")) => {
-                let needs = format!("there is no {other} backend; there is cpu, and cuda on Linux");
+                let needs = format!("there is no {other} backend; use cpu, or cuda on Linux");
                 self.out_of_range("device", needs)
             }
             _ => self.unknown_word("device"),
@@ -194,7 +194,7 @@ impl Typed<'_> {
         let init = self.word("init_from", InitFrom::of)?;
         if init == InitFrom::Scratch && self.settings.command() == Command::Sample {
             let needs =
-                "new weights generate nothing but noise; 'resume' reads out_dir's checkpoint";
+                "untrained weights generate noise; use 'resume', which reads out_dir's checkpoint";
             return Err(self.out_of_range("init_from", needs.to_string()));
         }
         Ok(init)
@@ -211,7 +211,7 @@ impl Typed<'_> {
         })
     }
 
-    /// A size for evaluation, where 0 stands for that of training.
+    /// A size for evaluation; 0 means the size that training uses.
     fn or_same(&self, name: &str, same: u64) -> Result<u64, SpecError> {
         let given = self.whole(name, 0, LARGEST)?;
         Ok(if given == 0 { same } else { given })
@@ -268,7 +268,7 @@ impl Typed<'_> {
     }
 }
 
-/// Tokens of an iteration and of an evaluation are counted in 63 bits.
+/// The tokens of an iteration and of an evaluation must fit in 63 bits.
 fn check_products(run: &RunSpec) -> Result<(), SpecError> {
     let train = [run.batch_size, run.gradient_accumulation_steps, run.block_size];
     let eval = [run.eval_batch_size, run.eval_iters, run.eval_block_size];
@@ -294,9 +294,8 @@ fn check_pairs(typed: &Typed<'_>, run: &RunSpec) -> Result<(), SpecError> {
     }
     if run.sampler == Sampler::Nanogpt && eval_batch_size != batch_size {
         let what = format!(
-            "eval_batch_size={eval_batch_size} with sampler='nanogpt': nanoGPT draws evaluation \
-             batches of batch_size={batch_size} from the training stream; use eval_batch_size=0 \
-             or sampler='fitgpt'"
+            "eval_batch_size={eval_batch_size} with sampler='nanogpt': nanoGPT evaluates batches \
+             of batch_size={batch_size}; use eval_batch_size=0 or sampler='fitgpt'"
         );
         return Err(SpecError::Conflict { what });
     }
@@ -310,7 +309,7 @@ fn check_pairs(typed: &Typed<'_>, run: &RunSpec) -> Result<(), SpecError> {
     Ok(())
 }
 
-/// Keys that speak of a GPU's memory and formats.
+/// Keys that have an effect on a GPU only.
 const GPU_ONLY: [&str; 3] = ["vram", "offload", "residual"];
 
 fn notices(typed: &Typed<'_>, run: &RunSpec, environment: &Environment) -> Vec<Notice> {
@@ -323,19 +322,20 @@ fn notices(typed: &Typed<'_>, run: &RunSpec, environment: &Environment) -> Vec<N
     };
     let given = |name: &str| typed.setting(name).is_given();
     if cpu && matches!(run.dtype, RequestedDtype::Bfloat16 | RequestedDtype::Float16) {
-        say("dtype", format!("dtype='{}': the CPU computes in float32", typed.text("dtype")));
+        let dtype = typed.text("dtype");
+        say("dtype", format!("dtype='{dtype}' is ignored: the CPU computes in float32"));
     }
     if run.command == Command::Train {
         train_notices(typed, run, &mut say);
     }
     if cpu && run.compile && given("compile") {
-        say("compile", "compile=True: accepted, the CPU has nothing to compile".to_string());
+        say("compile", "compile=True is ignored: it has no effect on the CPU".to_string());
     }
     for name in GPU_ONLY {
         let Setting { key, value, .. } = typed.setting(name);
         let changed = *value != key.default_for(run.command);
         if cpu && changed && key.used_by(run.command) {
-            let text = format!("{name}={value}: of no effect on the CPU, whose memory is ram");
+            let text = format!("{name}={value} is ignored on the CPU; ram limits its memory");
             say(key.name, text);
         }
     }
@@ -345,34 +345,35 @@ fn notices(typed: &Typed<'_>, run: &RunSpec, environment: &Environment) -> Vec<N
 fn train_notices(typed: &Typed<'_>, run: &RunSpec, say: &mut impl FnMut(&'static str, String)) {
     if typed.flag("wandb_log") {
         let log = format!("{}/log.jsonl", run.out_dir);
-        say("wandb_log", format!("wandb_log=True is ignored; losses and rates are in {log}"));
+        say("wandb_log", format!("wandb_log=True is ignored; the metrics are in {log}"));
     }
     if typed.setting("backend").is_given() {
         let backend = &typed.setting("backend").value;
-        say("backend", format!("backend={backend}: accepted, one process needs none"));
+        say("backend", format!("backend={backend} is ignored: fitgpt trains in a single process"));
     }
     if run.sampler == Sampler::Nanogpt && run.dropout > 0.0 {
         let dropout = run.dropout;
         say(
             "sampler",
-            format!("sampler='nanogpt' equals nanoGPT for dropout=0.0 only, here it is {dropout}"),
+            format!("sampler='nanogpt' equals nanoGPT with dropout=0.0 only; here it is {dropout}"),
         );
     }
     if run.decay_lr && run.min_lr > run.learning_rate {
         let (least, most) = (run.min_lr, run.learning_rate);
-        say("min_lr", format!("min_lr={least} is above learning_rate={most}: the rate will rise"));
+        let text = format!("min_lr={least} is above learning_rate={most}: the rate will rise");
+        say("min_lr", text);
     }
     let (last, decayed) = (run.max_iters, run.lr_decay_iters);
     if run.decay_lr && last > decayed {
         let text = format!(
-            "max_iters={last} is beyond lr_decay_iters={decayed}: from there on the rate is min_lr"
+            "max_iters={last} is beyond lr_decay_iters={decayed}: the rate then stays at min_lr"
         );
         say("lr_decay_iters", text);
     }
     if run.eval_block_size != run.block_size {
         let (eval, train) = (run.eval_block_size, run.block_size);
         let text = format!(
-            "eval_block_size={eval}: its losses do not compare with those at block_size={train}"
+            "eval_block_size={eval}: losses are not comparable with those at block_size={train}"
         );
         say("eval_block_size", text);
     }
@@ -381,7 +382,7 @@ fn train_notices(typed: &Typed<'_>, run: &RunSpec, say: &mut impl FnMut(&'static
             let Setting { key, value, .. } = typed.setting(key);
             if typed.setting(key.name).is_given() {
                 let name = name.word();
-                say(key.name, format!("{}={value} is ignored: {name} has its own", key.name));
+                say(key.name, format!("{}={value} is ignored: {name} fixes it", key.name));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! A run as the rest of the program understands it: every key with its meaning, checked.
+//! A run as the rest of the program sees it: every key, typed and checked.
 
 use crate::error::SpecError;
 use crate::heads;
@@ -8,10 +8,10 @@ use crate::words;
 use model::Dims;
 use plan::ops::GeluKind;
 
-/// Where it is computed.
+/// Which device computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestedDevice {
-    /// The best there is.
+    /// The first usable GPU, else the CPU.
     Auto,
     /// The CPU.
     Cpu,
@@ -24,7 +24,7 @@ impl RequestedDevice {
     const CPU: &'static str = "cpu";
     const CUDA: &'static str = "cuda";
 
-    /// The words that name one; `cuda:1` is also understood.
+    /// The words of the key; `cuda:1` is also accepted.
     pub const WORDS: &'static [&'static str] =
         &[RequestedDevice::AUTO, RequestedDevice::CPU, RequestedDevice::CUDA];
 
@@ -44,7 +44,7 @@ impl RequestedDevice {
 }
 
 words! {
-    /// In which number format it is computed.
+    /// Number format of the computation.
     pub enum RequestedDtype {
         /// float32 on the CPU, bfloat16 on CUDA.
         Auto = "auto",
@@ -52,7 +52,7 @@ words! {
         Float32 = "float32",
         /// bfloat16.
         Bfloat16 = "bfloat16",
-        /// IEEE half precision with a scaled loss.
+        /// IEEE half precision, with loss scaling.
         Float16 = "float16",
     }
 }
@@ -75,7 +75,7 @@ impl Gpt2 {
     /// All, smallest first.
     pub const ALL: [Gpt2; 4] = [Gpt2::Small, Gpt2::Medium, Gpt2::Large, Gpt2::Xl];
 
-    /// Its sizes, which no key changes.
+    /// Its sizes; keys cannot change them.
     pub fn dims(self) -> Dims {
         let [n_layer, n_head, n_embd] = match self {
             Gpt2::Small => [12, 12, 768],
@@ -90,7 +90,7 @@ impl Gpt2 {
 /// What the weights start from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InitFrom {
-    /// New ones.
+    /// New random weights.
     Scratch,
     /// The checkpoint in `out_dir`.
     Resume,
@@ -102,7 +102,7 @@ impl InitFrom {
     const SCRATCH: &'static str = "scratch";
     const RESUME: &'static str = "resume";
 
-    /// The words of the key: two of our own, then OpenAI's models.
+    /// The words of the key, OpenAI's models last.
     pub const WORDS: &'static [&'static str] = &[
         InitFrom::SCRATCH,
         InitFrom::RESUME,
@@ -112,7 +112,7 @@ impl InitFrom {
         Gpt2::Xl.word(),
     ];
 
-    /// What a word stands for.
+    /// The meaning of a word.
     pub fn of(word: &str) -> Option<InitFrom> {
         match word {
             InitFrom::SCRATCH => Some(InitFrom::Scratch),
@@ -123,19 +123,19 @@ impl InitFrom {
 }
 
 words! {
-    /// Which random streams choose weights and batches.
+    /// Which random streams the initial weights and the batches come from.
     pub enum Sampler {
-        /// Our own: evaluation never changes training.
+        /// Our own streams: evaluation never changes training.
         Fitgpt = "fitgpt",
-        /// PyTorch's generator, drawn from as nanoGPT does.
+        /// PyTorch's generator, used in the order in which nanoGPT uses it.
         Nanogpt = "nanogpt",
     }
 }
 
 words! {
-    /// When activations are computed again instead of kept.
+    /// When activations are recomputed instead of kept.
     pub enum GradCheckpoint {
-        /// As far as the budget needs it.
+        /// Only if the budget requires it.
         Auto = "auto",
         /// In every layer.
         Always = "True",
@@ -151,19 +151,19 @@ words! {
         Float32 = "float32",
         /// bfloat16 with stochastic rounding.
         Bfloat16 = "bfloat16",
-        /// The planner may choose, once for a run.
+        /// The planner chooses once, when the run starts.
         Auto = "auto",
     }
 }
 
 words! {
-    /// What may live in host memory.
+    /// What may be kept in host memory instead of on the GPU.
     pub enum Offload {
         /// Nothing.
         Never = "False",
         /// AdamW's moments.
         Optimizer = "optimizer",
-        /// Whatever the budget needs.
+        /// AdamW's moments, if the budget requires it.
         Auto = "auto",
     }
 }
@@ -171,7 +171,7 @@ words! {
 words! {
     /// The number format of the residual stream.
     pub enum Residual {
-        /// That of the computation.
+        /// The format of the computation.
         Auto = "auto",
         /// IEEE single precision.
         Float32 = "float32",
@@ -181,9 +181,9 @@ words! {
 words! {
     /// Which form of GELU.
     pub enum Gelu {
-        /// By the origin of the weights.
+        /// Depends on where the weights come from.
         Auto = "auto",
-        /// The exact one, as nanoGPT has it.
+        /// The exact form, as in nanoGPT.
         Erf = "erf",
         /// The approximation that OpenAI's weights were trained with.
         Tanh = "tanh",
@@ -193,46 +193,46 @@ words! {
 /// How text is generated.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SamplingKeys {
-    /// What the text begins with, or `FILE:` and a path.
+    /// The prompt, or `FILE:` and a path.
     pub start: String,
-    /// Texts to generate.
+    /// Samples to generate.
     pub num_samples: u64,
-    /// Tokens added to each.
+    /// Tokens to generate per sample.
     pub max_new_tokens: u64,
     /// Divides the logits; above 0.
     pub temperature: f64,
-    /// Choose among so many likeliest tokens; `None` = all.
+    /// Sample from this many of the most likely tokens; `None` = all.
     pub top_k: Option<u64>,
 }
 
-/// Every key with its meaning. Sizes are at least 1 where 0 has none.
+/// Every key of a run, typed. A size is at least 1 unless 0 has a meaning of its own.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunSpec {
     /// The command it is for.
     pub command: Command,
     /// Folder of checkpoints and the log.
     pub out_dir: String,
-    /// Iterations from one evaluation to the next.
+    /// Evaluate every so many iterations.
     pub eval_interval: u64,
-    /// Iterations from one printed loss to the next.
+    /// Log every so many iterations.
     pub log_interval: u64,
-    /// Batches of each split in an evaluation.
+    /// Batches per split in each evaluation.
     pub eval_iters: u64,
     /// Evaluate once and stop.
     pub eval_only: bool,
-    /// Save at every evaluation, not only at a better one.
+    /// nanoGPT's key; ignored.
     pub always_save_checkpoint: bool,
     /// What the weights start from.
     pub init_from: InitFrom,
-    /// Resume though the data set's files have changed.
+    /// Resume even if the data set's files have changed.
     pub accept_changed_data: bool,
     /// Name of the data set.
     pub dataset: String,
-    /// Micro-batches of an iteration.
+    /// Micro-batches per iteration.
     pub gradient_accumulation_steps: u64,
-    /// Sequences of a micro-batch.
+    /// Sequences per micro-batch.
     pub batch_size: u64,
-    /// Tokens of a sequence.
+    /// Tokens per sequence.
     pub block_size: u64,
     /// Transformer blocks.
     pub n_layer: u64,
@@ -240,75 +240,76 @@ pub struct RunSpec {
     pub n_head: u64,
     /// Width of the residual stream.
     pub n_embd: u64,
-    /// Probability of a zero in training, below 1.
+    /// Dropout probability in training, below 1.
     pub dropout: f64,
     /// Biases in linear layers and layer norms.
     pub bias: bool,
     /// Which GELU.
     pub gelu: Gelu,
-    /// The largest learning rate.
+    /// Peak learning rate.
     pub learning_rate: f64,
     /// Number of the last iteration.
     pub max_iters: u64,
-    /// On tensors of two or more dimensions.
+    /// Weight decay of tensors with two or more dimensions.
     pub weight_decay: f64,
     /// Decay of the first moment, below 1.
     pub beta1: f64,
     /// Decay of the second moment, below 1.
     pub beta2: f64,
-    /// Largest norm of the gradients; `None` = no limit.
+    /// Gradients are clipped at this global norm; `None` = no clipping.
     pub grad_clip: Option<f64>,
-    /// Whether the learning rate changes.
+    /// Whether the learning rate follows the schedule.
     pub decay_lr: bool,
     /// Iterations of warm-up.
     pub warmup_iters: u64,
-    /// Iteration at which the rate is lowest.
+    /// Iteration that reaches `min_lr`.
     pub lr_decay_iters: u64,
-    /// The last learning rate.
+    /// Lowest learning rate.
     pub min_lr: f64,
-    /// Where it is computed.
+    /// Which device computes.
     pub device: RequestedDevice,
-    /// In which number format.
+    /// Number format of the computation.
     pub dtype: RequestedDtype,
-    /// Captured graphs on CUDA.
+    /// Whether to capture graphs on CUDA.
     pub compile: bool,
-    /// Sequences of an evaluation batch.
+    /// Sequences per evaluation batch.
     pub eval_batch_size: u64,
-    /// Tokens of an evaluation sequence; at most `block_size`.
+    /// Tokens per evaluation sequence; at most `block_size`.
     pub eval_block_size: u64,
-    /// When activations are computed again.
+    /// When activations are recomputed.
     pub grad_checkpoint: GradCheckpoint,
     /// Device memory to use.
     pub vram: Memory,
     /// Host memory to use.
     pub ram: Memory,
-    /// The number format of the moments.
+    /// Number format of AdamW's moments.
     pub optimizer_state: OptimizerState,
-    /// What may live in host memory.
+    /// What may be kept in host memory.
     pub offload: Offload,
     /// The number format of the residual stream.
     pub residual: Residual,
-    /// Start of every random stream.
+    /// Seed of all random streams.
     pub seed: u64,
-    /// Which random streams.
+    /// Which random streams are used.
     pub sampler: Sampler,
     /// How text is generated.
     pub sampling: SamplingKeys,
 }
 
 impl RunSpec {
-    /// Sequences of an iteration.
+    /// Sequences per iteration.
     pub fn sequences_per_iteration(&self) -> u64 {
         self.batch_size * self.gradient_accumulation_steps // resolve() has checked the product
     }
 
-    /// Tokens of an iteration.
+    /// Tokens per iteration.
     pub fn tokens_per_iteration(&self) -> u64 {
         self.sequences_per_iteration() * self.block_size // resolve() has checked the product
     }
 
-    /// The model's sizes with this vocabulary, or what is near and possible. OpenAI's models have
-    /// sizes and a vocabulary of their own; a smaller `block_size` crops their positions.
+    /// The model's sizes with this vocabulary; if they are invalid, the error names valid ones
+    /// nearby. OpenAI's models fix their sizes and vocabulary; a smaller `block_size` crops their
+    /// positions.
     pub fn dims(&self, vocab_size: u64) -> Result<Dims, SpecError> {
         let RunSpec { n_layer, n_head, n_embd, block_size, bias, .. } = *self;
         heads::checked(match self.init_from {
@@ -319,8 +320,8 @@ impl RunSpec {
         })
     }
 
-    /// Which GELU, when the weights say nothing of it: OpenAI's were trained with the tanh form,
-    /// nanoGPT's with the exact one.
+    /// Which GELU to use: OpenAI's weights were trained with the tanh form, nanoGPT's with the
+    /// exact one.
     pub fn gelu_kind(&self) -> GeluKind {
         match (self.gelu, self.init_from) {
             (Gelu::Erf, _) => GeluKind::Erf,

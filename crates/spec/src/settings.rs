@@ -1,4 +1,4 @@
-//! What was typed: for every key its value and where it comes from, in the order of the table.
+//! The settings as typed: for every key its value and where the value comes from.
 
 use crate::error::SpecError;
 use crate::keys::{Command, KEYS, Key};
@@ -9,10 +9,10 @@ use crate::{overrides, preset};
 use std::fmt;
 use std::io;
 
-/// What the outside world tells, so that reading settings needs no file system and no clock.
+/// The file system and the clock, passed in so that reading settings is a pure function.
 #[derive(Clone, Copy)]
 pub struct World<'a> {
-    /// The bytes of a file.
+    /// Reads a file.
     pub read: &'a dyn Fn(&str) -> io::Result<Vec<u8>>,
     /// Seconds since 1970, for `time.time()` in config files.
     pub unix_time: f64,
@@ -25,11 +25,11 @@ pub enum Origin {
     Default,
     /// The built-in preset.
     Preset,
-    /// Chosen by the program for this machine, this text and the time there is.
+    /// Chosen by `train TEXT` for this machine, this text and the available time.
     Sized,
-    /// The newest run that was found.
+    /// The newest run, found by `sample`.
     Newest,
-    /// The checkpoint that the run goes on from.
+    /// The checkpoint that the run resumes from.
     Checkpoint,
     /// A config file.
     File {
@@ -40,7 +40,7 @@ pub enum Origin {
     },
     /// The command line.
     Argument {
-        /// Counted from 1, behind the command.
+        /// Counted from 1, after the command.
         index: usize,
     },
 }
@@ -59,10 +59,10 @@ impl fmt::Display for Origin {
     }
 }
 
-/// One key as it stands.
+/// The current value of one key.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setting {
-    /// Its row of the table.
+    /// The key's row of the table.
     pub key: &'static Key,
     /// Its value, of the key's type.
     pub value: Value,
@@ -77,7 +77,7 @@ impl Setting {
     }
 }
 
-/// All keys as they stand.
+/// The current values of all keys, in the order of the table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     command: Command,
@@ -97,8 +97,8 @@ impl Settings {
         Settings { command, settings, files: Vec::new(), preset: false }
     }
 
-    /// The defaults, then the arguments behind the command from left to right, config files
-    /// included, then the built-in preset where it applies.
+    /// Starts from the defaults, applies the arguments (config files included) from left to right,
+    /// then fills in the built-in preset if it applies.
     pub fn read(
         command: Command,
         arguments: &[String],
@@ -133,13 +133,13 @@ impl Settings {
         &self.files
     }
 
-    /// Whether the built-in preset filled in what was not given.
+    /// Whether the built-in preset filled in the keys that the user did not give.
     pub fn uses_preset(&self) -> bool {
         self.preset
     }
 
-    /// What the user typed that only a GPU can give, where the device was left open: a limit for
-    /// its memory, or a 16-bit format.
+    /// A setting that requires a GPU, as `key=value`: a limit on GPU memory, or a 16-bit format.
+    /// None where there is none or the user chose the device.
     pub fn asks_for_gpu(&self) -> Option<String> {
         let given = |name: &str| self.get(name).filter(|setting| setting.is_given());
         let is_open = |device: &Setting| {
@@ -156,7 +156,7 @@ impl Settings {
         vram.or(dtype).map(|setting| format!("{}={}", setting.key.name, setting.value))
     }
 
-    /// Changes one key.
+    /// Sets a key to a value.
     pub fn set(&mut self, name: &str, value: Value, origin: Origin) -> Result<(), SpecError> {
         let setting = self.find(name, &origin)?;
         match setting.key.accept(value) {
@@ -166,7 +166,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Changes one key to what a command line says.
+    /// Sets a key to the text of a command line argument.
     pub fn set_text(&mut self, name: &str, text: &str, origin: Origin) -> Result<(), SpecError> {
         let key = self.find(name, &origin)?.key;
         match key.accept_text(text) {
@@ -184,7 +184,7 @@ impl Settings {
         })
     }
 
-    /// Remembers a config file.
+    /// Records that a config file was read.
     pub(crate) fn add_file(&mut self, path: &str) {
         self.files.push(path.to_string());
     }

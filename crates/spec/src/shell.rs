@@ -1,6 +1,6 @@
-//! Arguments that are printed to be typed.
+//! Quotes arguments of commands that we print for the user to copy.
 
-/// A word as a shell wants it.
+/// A word quoted for a shell.
 pub fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:+@%,".contains(c);
     if !word.is_empty() && word.chars().all(plain) {

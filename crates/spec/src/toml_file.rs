@@ -1,10 +1,10 @@
-//! The same keys from a flat `.toml` file.
+//! Reads keys from a flat `.toml` file.
 
 use crate::error::{SpecError, shown};
 use crate::value::Value;
 use toml::de::{DeInteger, DeTable, DeValue};
 
-/// Longest file: a table header of ten bytes takes 2.5 kB once it is read.
+/// The largest file: ten bytes of it can take 2.5 kB of memory once parsed.
 const MOST_BYTES: usize = 128 << 10;
 
 /// One line of a file.
@@ -26,7 +26,7 @@ pub fn read(path: &str, text: &str) -> Result<Vec<Assignment>, SpecError> {
     };
     if text.len() > MOST_BYTES {
         let what = format!(
-            "{} bytes, at most {MOST_BYTES}: a config has some lines of key = value",
+            "{} bytes, but a config file has at most {MOST_BYTES}; is it another file?",
             text.len()
         );
         return Err(SpecError::Toml { path: path.to_string(), line: 1, what });
@@ -42,7 +42,8 @@ pub fn read(path: &str, text: &str) -> Result<Vec<Assignment>, SpecError> {
     for (name, value) in entries {
         let at = name.span().start;
         let value = plain(value.get_ref()).map_err(|what| {
-            fault(at, format!("{} is {what}; keys stand alone: key = value", shown(name.get_ref())))
+            let name = shown(name.get_ref());
+            fault(at, format!("{name} is {what}; write each key on its own line: key = value"))
         })?;
         let name = name.get_ref().to_string();
         found.push(Assignment { name, value, line: line_of(text, at) });
@@ -53,8 +54,10 @@ pub fn read(path: &str, text: &str) -> Result<Vec<Assignment>, SpecError> {
 fn plain(value: &DeValue<'_>) -> Result<Value, &'static str> {
     match value {
         DeValue::String(text) => Ok(Value::Str(text.to_string())),
-        DeValue::Integer(number) => whole(number).ok_or("larger than 63 bits hold"),
-        DeValue::Float(number) => number.as_str().parse().map(Value::Float).map_err(|_| "no float"),
+        DeValue::Integer(number) => whole(number).ok_or("too large for 63 bits"),
+        DeValue::Float(number) => {
+            number.as_str().parse().map(Value::Float).map_err(|_| "not a float")
+        }
         DeValue::Boolean(flag) => Ok(Value::Bool(*flag)),
         DeValue::Datetime(_) => Err("a date"),
         DeValue::Array(_) => Err("an array"),
@@ -93,12 +96,12 @@ mod tests {
     #[test]
     fn the_rest_is_refused_with_its_line() {
         for (text, want) in [
-            ("a = 1\n[model]\nn_head = 6\n", "f.toml:2: model is a table; keys stand alone"),
+            ("a = 1\n[model]\nn_head = 6\n", "f.toml:2: model is a table; write each key"),
             ("a.b = 1\n", "f.toml:1: a is a table"),
             ("\na = [1, 2]\n", "f.toml:2: a is an array"),
             ("a = {b = 1}\n", "f.toml:1: a is a table"),
             ("a = 2024-01-01\n", "f.toml:1: a is a date"),
-            ("a = 99999999999999999999\n", "f.toml:1: a is larger than 63 bits hold"),
+            ("a = 99999999999999999999\n", "f.toml:1: a is too large for 63 bits"),
             ("a = 1\na = 2\n", "f.toml:2: duplicate key"),
             ("a = 1\nb = True\n", "f.toml:2: "),
             ("a = \n", "f.toml:1: "),

@@ -1,5 +1,4 @@
-//! A value as a user types it, and its spelling in Python, which is also ours in messages, logs
-//! and documents.
+//! A value as the user types it, and its Python spelling, which messages, logs and documents use.
 
 use std::fmt;
 
@@ -17,7 +16,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// Its type, for messages.
+    /// The name of its type, for messages.
     pub fn type_name(&self) -> &'static str {
         match self {
             Value::Int(_) => "a whole number",
@@ -55,7 +54,7 @@ impl fmt::Display for Value {
     }
 }
 
-/// Shortest digits that read back to the same number; scientific outside 1e-4 to 1e16.
+/// The shortest digits that parse to the same number; scientific outside 1e-4 to 1e16.
 fn float_text(number: f64) -> String {
     if !number.is_finite() {
         let text = if number.is_nan() { "nan" } else { "inf" };

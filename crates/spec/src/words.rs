@@ -1,8 +1,8 @@
-//! What may stand behind a key or a flag. The parser, messages, documents and shell completion read
-//! it from there. A choice between words is an enum that [`words!`] declares: each word is written
-//! once, beside its variant.
+//! Which values a key or a flag accepts. The parser, messages, documents and shell completion all
+//! read this. [`words!`] declares an enum whose variants are words, so that each word is written
+//! only once, next to its variant.
 
-/// What a key or a flag accepts, beyond its type.
+/// Which values of its type a key or a flag accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Values {
     /// Anything: a number, a size, a text.
@@ -11,9 +11,9 @@ pub enum Values {
     Words(&'static [&'static str]),
     /// One of these words, or something else, which the text describes after the words.
     WordsOr(&'static [&'static str], &'static str),
-    /// A path of a file.
+    /// The path of a file.
     File,
-    /// A path of a folder.
+    /// The path of a folder.
     Folder,
     /// The name of a data set, or a path to one.
     DataSet,
@@ -21,12 +21,12 @@ pub enum Values {
     Card,
     /// A graphics card by name, or one of these words.
     CardOr(&'static [&'static str]),
-    /// The name of a key, with values behind an `=`.
+    /// The name of a key, then `=` and values.
     Key,
 }
 
 impl Values {
-    /// The words that it lists.
+    /// The accepted words; empty where any value will do.
     pub const fn words(self) -> &'static [&'static str] {
         match self {
             Values::Words(words) | Values::WordsOr(words, _) | Values::CardOr(words) => words,
@@ -39,7 +39,7 @@ impl Values {
         }
     }
 
-    /// A meaning with what is accepted, where it does not name all the words.
+    /// Appends the accepted words to a meaning that does not mention all of them.
     pub fn explained(self, meaning: &str) -> String {
         let ends = [' ', '\'', '`', ',', ':', ';', '.'];
         let named = |word: &str| meaning.split(ends).any(|w| w == word);
@@ -66,7 +66,7 @@ impl Values {
         named.filter(|word| !words.contains(word)).collect()
     }
 
-    /// What is accepted, for messages: `'auto', 'erf' or 'tanh'`; nothing where no word is listed.
+    /// The accepted words for messages: `'auto', 'erf' or 'tanh'`; empty where there are none.
     pub fn listed(self) -> String {
         let quoted = |word: &&str| match *word {
             "True" | "False" => word.to_string(),
@@ -96,7 +96,7 @@ macro_rules! words {
             /// All words, in the order in which they are shown.
             pub const WORDS: &'static [&'static str] = &[$($word),+];
 
-            /// What a word stands for.
+            /// The variant of a word.
             pub fn of(word: &str) -> Option<$name> {
                 match word {
                     $($word => Some($name::$variant),)+

@@ -73,7 +73,7 @@ fn arguments_that_are_neither_keys_nor_files_say_what_to_write() {
     for (argument, want) in [
         ("--compile", "argument 1 (--compile): write --compile=value, e.g. --compile=True"),
         ("--help", "keys are written --key=value; --help lists them"),
-        ("--bach_size", "--batch_size=…?"),
+        ("--bach_size", "did you mean --batch_size=…?"),
         ("batch_size=3", "argument 1 (batch_size=3): write --batch_size=3"),
         ("-batch_size=3", "write --batch_size=3"),
         ("bach_size=3", "write --batch_size=3"),
@@ -123,24 +123,30 @@ fn wrong_types_show_what_was_given_and_what_is_needed() {
     for (argument, want) in [
         (
             "--batch_size=many",
-            "argument 1: batch_size='many' is a string, it needs a whole number, e.g. \
+            "argument 1: batch_size='many' is a string; batch_size needs a whole number, e.g. \
              --batch_size=12",
         ),
         (
             "--max_iters=2e4",
-            "max_iters=20000.0 is a float, it needs a whole number, e.g. \
+            "max_iters=20000.0 is a float; max_iters needs a whole number, e.g. \
              --max_iters=20000",
         ),
-        ("--compile=1", "compile=1 is a whole number, it needs True or False, e.g. --compile=True"),
-        ("--dropout=off", "dropout='off' is a string, it needs a number, e.g. --dropout=0.0"),
-        ("--vram=True", "it needs a string or a whole number, e.g. --vram=11.69GiB"),
+        (
+            "--compile=1",
+            "compile=1 is a whole number; compile needs True or False, e.g. --compile=True",
+        ),
+        ("--dropout=off", "dropout='off' is a string; dropout needs a number, e.g. --dropout=0.0"),
+        ("--vram=True", "vram needs a string or a whole number, e.g. --vram=11.69GiB"),
         (
             "a.py",
-            "a.py:2: max_iters=10000.0 is a float, it needs a whole number, e.g. max_iters = \
-             10000",
+            "a.py:2: max_iters=10000.0 is a float; max_iters needs a whole number, e.g. \
+             max_iters = 10000",
         ),
-        ("b.toml", "b.toml:1: bias=1 is a whole number, it needs True or False, e.g. bias = true"),
-        ("c.py", "c.py:1: out_dir=5 is a whole number, it needs a string, e.g. out_dir = '5'"),
+        (
+            "b.toml",
+            "b.toml:1: bias=1 is a whole number; bias needs True or False, e.g. bias = true",
+        ),
+        ("c.py", "c.py:1: out_dir=5 is a whole number; out_dir needs a string, e.g. out_dir = '5'"),
     ] {
         let message = refused(&[argument], &files);
         assert!(message.contains(want), "{argument}: {message}");
@@ -150,8 +156,8 @@ fn wrong_types_show_what_was_given_and_what_is_needed() {
 #[test]
 fn keys_of_another_command_are_refused_as_arguments_and_ignored_in_files() {
     for (command, argument, want) in [
-        (Command::Train, "--top_k=5", "argument 1: top_k is a key of sample, train has no use"),
-        (Command::Sample, "--n_layer=5", "argument 1: n_layer is a key of train, sample has no"),
+        (Command::Train, "--top_k=5", "argument 1: top_k is a key of sample, and train"),
+        (Command::Sample, "--n_layer=5", "argument 1: n_layer is a key of train, and sample"),
     ] {
         let error = read(command, &[argument], &[]).unwrap_err().to_string();
         assert!(error.starts_with(want), "{error}");
@@ -192,5 +198,6 @@ fn files_must_be_text_of_a_config_files_size() {
     };
     assert_eq!(world(b"bias = True\n\nx = '\xff'"), "a.py:3: not UTF-8 text; is it a config file?");
     let long = world(&vec![b' '; (1 << 20) + 1]);
-    assert!(long.starts_with("a.py: 1048577 bytes, a config file has at most 1048576"), "{long}");
+    let want = "a.py: 1048577 bytes, but a config file has at most 1048576";
+    assert!(long.starts_with(want), "{long}");
 }

@@ -13,7 +13,7 @@ const CONFIG: &str = "'''doc'''\nimport time\nout_dir = 'a' \"b\\x41\\n\" + str(
 const TOML: &str = "out_dir = \"a\\n\"\nbatch_size = 1_000\ndropout = 0.5 # note\nbias = true\n\
     start = '''x\ny'''\nvram = '80%'\nseed = 0xff\n";
 
-/// Reads whatever it is as a file of this name; where it can be read, goes on to the run.
+/// Reads bytes as a file of this name; if that works, also resolves the run.
 fn use_file(path: &str, bytes: &[u8]) {
     let read = |_: &str| Ok(bytes.to_vec());
     let world = World { read: &read, unix_time: 1.5 };

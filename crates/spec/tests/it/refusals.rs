@@ -1,4 +1,5 @@
-//! What is refused when settings are resolved: each with its number, its place and the next move.
+//! Settings that are refused when they are resolved: each message has the value, where it was
+//! given, and what to do.
 
 use crate::typing::{read, run_of};
 use fitgpt_spec::{Command, Environment, resolve};
@@ -33,8 +34,8 @@ fn values_outside_their_range() {
         ("weight_decay=-1", "it must be finite and at least 0"),
         ("grad_clip=-1", "it must be finite and at least 0"),
         ("eval_block_size=2048", "it must be at most block_size=1024; 0 means the same"),
-        ("out_dir=", "out_dir='' (argument 1): it must name something; the default is 'out'"),
-        ("dataset=", "it must name something"),
+        ("out_dir=", "out_dir='' (argument 1): it must not be empty; the default is 'out'"),
+        ("dataset=", "it must not be empty"),
     ] {
         let arguments = [&format!("--{argument}"), "--init_from=scratch"];
         let message = run_of(Command::Train, &arguments).unwrap_err().to_string();
@@ -47,7 +48,7 @@ fn values_outside_their_range() {
         ("top_k=-1", "it must be at least 0; the default is 200"),
         ("num_samples=0", "it must be at least 1; the default is 10"),
         ("max_new_tokens=0", "it must be at least 1"),
-        ("init_from=scratch", "'resume' reads out_dir's checkpoint"),
+        ("init_from=scratch", "use 'resume', which reads out_dir's checkpoint"),
     ] {
         let argument = format!("--{argument}");
         let message = run_of(Command::Sample, &[&argument]).unwrap_err().to_string();
@@ -70,7 +71,7 @@ fn unknown_words_list_the_known() {
         ("residual=bfloat16", "choose 'auto' or 'float32'"),
         ("gelu=relu", "choose 'auto', 'erf' or 'tanh'"),
         ("device=gpu", "choose 'auto', 'cpu', 'cuda' or a GPU by number, e.g. 'cuda:1'"),
-        ("device=mps", "there is no mps backend; there is cpu, and cuda on Linux"),
+        ("device=mps", "there is no mps backend; use cpu, or cuda on Linux"),
         ("device=cuda:", "choose 'auto', 'cpu', 'cuda'"),
         ("device=cuda:+1", "choose 'auto', 'cpu', 'cuda'"),
         ("vram=lots", "vram='lots' (argument 1): choose 'auto', a size such as '11.69GiB'"),
@@ -90,8 +91,8 @@ fn settings_that_exclude_each_other() {
     for (arguments, want) in [
         (
             &["--sampler=nanogpt", "--eval_batch_size=4", "--batch_size=8"] as &[&str],
-            "eval_batch_size=4 with sampler='nanogpt': nanoGPT draws evaluation batches of \
-             batch_size=8 from the training stream; use eval_batch_size=0 or sampler='fitgpt'",
+            "eval_batch_size=4 with sampler='nanogpt': nanoGPT evaluates batches of \
+             batch_size=8; use eval_batch_size=0 or sampler='fitgpt'",
         ),
         (
             &["--init_from=gpt2", "--block_size=2048"],
@@ -126,9 +127,9 @@ fn more_than_one_process() {
     for (many, want) in [
         (
             "8",
-            "WORLD_SIZE=8: one process trains for now; unset WORLD_SIZE and start without torchrun",
+            "WORLD_SIZE=8: this version trains in one process; unset WORLD_SIZE and start without",
         ),
-        ("two", "WORLD_SIZE=two: one process trains for now"),
+        ("two", "WORLD_SIZE=two: this version trains in one process"),
     ] {
         let message = with(many).unwrap_err().to_string();
         assert!(message.starts_with(want) && !message.contains('\n'), "{message}");

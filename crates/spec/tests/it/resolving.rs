@@ -1,4 +1,4 @@
-//! What settings mean once they are resolved, and what is said about them.
+//! The run that settings resolve to, and the notices about it.
 
 use crate::typing::{read, run_of};
 use fitgpt_spec::{
@@ -102,19 +102,19 @@ fn notices_say_what_works_differently() {
     for (arguments, want) in [
         (&[] as &[&str], &[] as &[&str]),
         (&["--compile=False", "--dtype=float32"], &[]),
-        (&["--dtype=bfloat16"], &["dtype='bfloat16': the CPU computes in float32"]),
+        (&["--dtype=bfloat16"], &["dtype='bfloat16' is ignored: the CPU computes in float32"]),
         (
             &["--wandb_log=True"],
-            &["wandb_log=True is ignored; losses and rates are in \
+            &["wandb_log=True is ignored; the metrics are in \
             out-builtin/log.jsonl"],
         ),
-        (&["--backend=gloo"], &["backend='gloo': accepted, one process needs none"]),
-        (&["--compile=True"], &["compile=True: accepted, the CPU has nothing to compile"]),
-        (&["--vram='8GB'"], &["vram='8GB': of no effect on the CPU, whose memory is ram"]),
+        (&["--backend=gloo"], &["backend='gloo' is ignored: fitgpt trains in a single process"]),
+        (&["--compile=True"], &["compile=True is ignored: it has no effect on the CPU"]),
+        (&["--vram='8GB'"], &["vram='8GB' is ignored on the CPU; ram limits its memory"]),
         (
             &["--sampler=nanogpt", "--dropout=0.1"],
-            &["sampler='nanogpt' equals nanoGPT for \
-            dropout=0.0 only, here it is 0.1"],
+            &["sampler='nanogpt' equals nanoGPT with \
+            dropout=0.0 only; here it is 0.1"],
         ),
         (
             &["--learning_rate=1e-5"],
@@ -122,7 +122,7 @@ fn notices_say_what_works_differently() {
             will rise"],
         ),
         (&["--learning_rate=1e-5", "--decay_lr=False"], &[]),
-        (&["--init_from=gpt2", "--n_layer=6"], &["n_layer=6 is ignored: gpt2 has its own"]),
+        (&["--init_from=gpt2", "--n_layer=6"], &["n_layer=6 is ignored: gpt2 fixes it"]),
     ] {
         assert_eq!(notices(arguments, 0), want, "{arguments:?}");
     }
