@@ -1,5 +1,6 @@
-//! `cargo xtask company`: the default run beside others. It is timed alone, then two, three and
-//! four at once, then beside a busy loop; each figure is a ratio to the run alone just before it.
+//! `cargo xtask company`: how fast the demo is when other programs share its cores. It is timed
+//! alone, then two, three and four runs at once, then next to a busy loop. Each result is compared
+//! with a run alone just before it.
 
 use crate::bench::{Machine, quoted};
 use crate::flags;
@@ -14,31 +15,32 @@ pub const FLAGS: &str = "[--seconds N] [--keep bench-history]";
 
 const KNOWN: [&str; 2] = ["--seconds", "--keep"];
 
-/// Tokens of an iteration of the built-in run.
+/// Tokens per iteration of the demo.
 const TOKENS: f64 = 512.0;
 
-/// Set-up and first iterations are not timed.
+/// Set-up and the first iterations are not timed.
 const WARM_UP: Duration = Duration::from_millis(1500);
 
-/// What fair sharing of two cores must reach: all runs together, and one beside a busy loop.
+/// The lowest acceptable ratio on two cores: of all runs together, and of one run next to a busy
+/// loop.
 const TOGETHER: f64 = 0.85;
 const BESIDE_A_LOOP: f64 = 0.45;
 
 /// One measurement.
-struct Figure {
+struct Measurement {
     name: String,
     alone: f64,
     company: f64,
     least: f64,
 }
 
-impl Figure {
+impl Measurement {
     fn ratio(&self) -> f64 {
         self.company / self.alone
     }
 }
 
-/// Measures, prints, and fails where a ratio is too small.
+/// Measures, prints, and fails if a ratio is too low.
 pub fn run(args: &[String]) -> Result<(), Failure> {
     let mut found = flags::read("company", &KNOWN, FLAGS, args).map_err(Failure::Usage)?;
     let seconds = match found.remove("--seconds").unwrap_or("6".to_owned()).parse() {
@@ -46,36 +48,39 @@ pub fn run(args: &[String]) -> Result<(), Failure> {
         _ => return Err(Failure::Usage("--seconds needs 1 to 600".to_owned())),
     };
     process::run(process::cargo().args(["build", "--release", "--quiet"]))?;
-    let mut figures = Vec::new();
+    let mut measurements = Vec::new();
     for runs in 2..=4 {
         let alone = together(1, seconds)?;
         let company = together(runs, seconds)?;
         let name = format!("{runs} runs at once");
-        figures.push(Figure { name, alone, company, least: TOGETHER });
+        measurements.push(Measurement { name, alone, company, least: TOGETHER });
     }
     let alone = together(1, seconds)?;
     let mut busy = Killed(start(Command::new("sh").args(["-c", "while :; do :; done"]))?);
     let company = together(1, seconds);
     busy.end();
-    let name = "one run beside a busy loop".to_owned();
-    figures.push(Figure { name, alone, company: company?, least: BESIDE_A_LOOP });
+    let name = "one run and a busy loop".to_owned();
+    measurements.push(Measurement { name, alone, company: company?, least: BESIDE_A_LOOP });
     println!("tokens/s                      alone   together   ratio   needed");
-    for figure in &figures {
-        let Figure { name, alone, company, least } = figure;
-        let ratio = figure.ratio();
+    for measurement in &measurements {
+        let Measurement { name, alone, company, least } = measurement;
+        let ratio = measurement.ratio();
         println!("{name:<27} {alone:>7.0}    {company:>7.0}    {ratio:.2}     {least:.2}");
     }
     if let Some(folder) = found.remove("--keep") {
-        let path = keep(Path::new(&folder), args, &figures)?;
+        let path = keep(Path::new(&folder), args, &measurements)?;
         println!("kept in {}", path.display());
     }
-    match figures.iter().find(|figure| figure.ratio() < figure.least) {
-        Some(figure) => Err(Failure::Task(format!("{}: below {}", figure.name, figure.least))),
+    match measurements.iter().find(|measurement| measurement.ratio() < measurement.least) {
+        Some(measurement) => Err(Failure::Task(format!(
+            "{}: the ratio is below {}",
+            measurement.name, measurement.least
+        ))),
         None => Ok(()),
     }
 }
 
-/// Tokens a second of so many runs at once, all together.
+/// Tokens per second of `runs` runs at once, summed.
 fn together(runs: usize, seconds: Duration) -> Result<f64, Failure> {
     let scratch = ScratchFolder::new("company").map_err(|error| failed(&scratch_error(&error)))?;
     let folders: Vec<PathBuf> = (0..runs).map(|run| scratch.path.join(run.to_string())).collect();
@@ -95,12 +100,12 @@ fn together(runs: usize, seconds: Duration) -> Result<f64, Failure> {
     let elapsed = start.elapsed().as_secs_f64();
     children.iter_mut().for_each(Killed::end);
     match done {
-        0 => Err(failed("no iteration was done; is the machine very slow? --seconds 60")),
+        0 => Err(failed("no iteration finished; on a slow machine, try --seconds 60")),
         done => Ok(done as f64 * TOKENS / elapsed),
     }
 }
 
-/// Iterations that a run has logged.
+/// Number of iterations that a run has logged.
 fn iterations(folder: &Path) -> usize {
     let log = std::fs::read_to_string(folder.join("log.jsonl")).unwrap_or_default();
     log.matches("\"kind\":\"iter\"").count()
@@ -111,7 +116,7 @@ fn start(command: &mut Command) -> Result<Child, Failure> {
     quiet.spawn().map_err(|error| failed(&error.to_string()))
 }
 
-/// A program that does not outlive the measurement.
+/// A process that is killed after the measurement.
 struct Killed(Child);
 
 impl Killed {
@@ -136,19 +141,19 @@ fn scratch_error(error: &std::io::Error) -> String {
 }
 
 /// Writes `<date>_<machine>_<commit>_company.json`.
-fn keep(folder: &Path, args: &[String], figures: &[Figure]) -> Result<PathBuf, Failure> {
+fn keep(folder: &Path, args: &[String], measurements: &[Measurement]) -> Result<PathBuf, Failure> {
     let machine = Machine::read();
-    let row = |figure: &Figure| {
+    let row = |measurement: &Measurement| {
         format!(
             "    {{\"what\": {}, \"alone_tokens_per_second\": {:.0}, \
              \"together_tokens_per_second\": {:.0}, \"ratio\": {:.3}}}",
-            quoted(&figure.name),
-            figure.alone,
-            figure.company,
-            figure.ratio()
+            quoted(&measurement.name),
+            measurement.alone,
+            measurement.company,
+            measurement.ratio()
         )
     };
-    let rows: Vec<String> = figures.iter().map(row).collect();
+    let rows: Vec<String> = measurements.iter().map(row).collect();
     let command = format!("cargo xtask company {}", args.join(" "));
     let json = format!(
         "{{\n  \"schema\": \"fitgpt.bench_history/1\",\n  \"command\": {},\n  \"date\": {},\n  \

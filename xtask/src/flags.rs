@@ -1,8 +1,8 @@
-//! Flags of a task: `--flag value` and `--flag=value`, each with the value that was given last.
+//! Parses the flags of a task: `--flag value` or `--flag=value`; the last value wins.
 
 use std::collections::BTreeMap;
 
-/// Reads the flags of a task; `known` are those that it has, `usage` is what messages say of them.
+/// Parses the flags of a task. `known` are its flags; `usage` describes them in messages.
 pub fn read(
     task: &str,
     known: &[&str],

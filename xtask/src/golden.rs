@@ -1,7 +1,7 @@
-//! `cargo xtask golden`: asks PyTorch for the conformance goldens again.
+//! `cargo xtask golden`: regenerates the conformance goldens with PyTorch.
 //!
-//! Rust writes the inputs of every case, `reference.py` computes the answers. `--check` writes
-//! them elsewhere and names the files that differ from those in the tree by even one byte.
+//! Rust writes the inputs of every case, and `reference.py` computes the answers. `--check` writes
+//! them to a scratch folder and lists the files that differ from those in the tree.
 
 use crate::process::{self, Failure};
 use crate::scratch::ScratchFolder;
@@ -61,7 +61,7 @@ fn check() -> Result<(), Failure> {
     Err(Failure::Task(format!("golden: {count} of {} files differ", kept.len().max(made.len()))))
 }
 
-/// Dumps the inputs of every case, then lets PyTorch answer them into `data`.
+/// Writes the inputs of every case; then PyTorch computes the answers into `data`.
 fn generate(data: &Path) -> Result<(), Failure> {
     let python = process::default_python();
     require_torch(&python)?;
@@ -78,7 +78,7 @@ fn run_losses() -> Result<String, Failure> {
     process::capture(reference.current_dir(process::workspace_root()).arg(RUN_SCRIPT))
 }
 
-/// Says what to install before anything slow starts.
+/// Checks for PyTorch before anything slow starts; the error says what to install.
 fn require_torch(python: &str) -> Result<(), Failure> {
     let mut question = Command::new(python);
     question.args(["-c", "import numpy, torch; print(torch.__version__)"]);
@@ -91,12 +91,12 @@ fn require_torch(python: &str) -> Result<(), Failure> {
     };
     let version = version.trim();
     if version.split('+').next() != Some(TORCH) {
-        eprintln!("golden: note: torch {version} here; the goldens in the tree are of {TORCH}");
+        eprintln!("golden: note: this is torch {version}; the goldens were made with {TORCH}");
     }
     Ok(())
 }
 
-/// Every file below a folder by its path from there, with its bytes.
+/// The content of every file below a folder, by relative path.
 fn files_below(folder: &Path) -> io::Result<BTreeMap<String, Vec<u8>>> {
     let mut files = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];
@@ -114,13 +114,13 @@ fn files_below(folder: &Path) -> io::Result<BTreeMap<String, Vec<u8>>> {
     Ok(files)
 }
 
-/// One line per file that is not the same on both sides.
+/// One line per file that differs.
 fn differences(kept: &BTreeMap<String, Vec<u8>>, made: &BTreeMap<String, Vec<u8>>) -> Vec<String> {
     let mut names: Vec<&String> = kept.keys().chain(made.keys()).collect();
     names.sort();
     names.dedup();
-    let told = |name: &String| match (kept.get(name), made.get(name)) {
-        (Some(_), None) => Some(format!("{name}: no case makes this file any more")),
+    let difference = |name: &String| match (kept.get(name), made.get(name)) {
+        (Some(_), None) => Some(format!("{name}: no case produces this file any more")),
         (None, _) => Some(format!("{name}: is missing from the tree")),
         (Some(old), Some(new)) if old.len() != new.len() => {
             Some(format!("{name}: {} bytes in the tree, {} made now", old.len(), new.len()))
@@ -130,7 +130,7 @@ fn differences(kept: &BTreeMap<String, Vec<u8>>, made: &BTreeMap<String, Vec<u8>
             (changed > 0).then(|| format!("{name}: {changed} of {} bytes differ", old.len()))
         }
     };
-    names.into_iter().filter_map(told).collect()
+    names.into_iter().filter_map(difference).collect()
 }
 
 fn in_scratch(error: &io::Error) -> Failure {
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn differences_are_told_file_by_file() {
+    fn differences_are_listed_file_by_file() {
         let side = |files: &[(&str, &[u8])]| -> BTreeMap<String, Vec<u8>> {
             files.iter().map(|(name, bytes)| ((*name).to_owned(), bytes.to_vec())).collect()
         };
@@ -153,7 +153,7 @@ mod tests {
             "b: 1 of 4 bytes differ",
             "c: 2 bytes in the tree, 3 made now",
             "new: is missing from the tree",
-            "old: no case makes this file any more",
+            "old: no case produces this file any more",
         ];
         assert_eq!(differences(&kept, &made), want);
         assert_eq!(differences(&kept, &kept), Vec::<String>::new());
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_python_without_torch_is_told_what_to_install() {
+    fn without_torch_the_error_says_what_to_install() {
         let failure = require_torch("/no/such/python").unwrap_err().to_string();
         assert!(failure.contains("pip install torch==2.11.0 numpy"), "{failure}");
     }

@@ -6,20 +6,21 @@
 
 #![forbid(unsafe_code)]
 
-mod bench;
 mod check;
-mod company;
-mod crate_map;
-mod flags;
-mod golden;
 mod gpu_check;
-mod new_op;
-mod parity;
+mod tidy;
+mod golden;
 mod peers;
+mod parity;
+mod soak;
+mod bench;
+mod company;
+mod new_op;
+mod crate_map;
+
+mod flags;
 mod process;
 mod scratch;
-mod soak;
-mod tidy;
 
 use process::Failure;
 use std::process::ExitCode;
@@ -36,13 +37,13 @@ const TASKS: [Task; 9] = [
     Task {
         name: "check",
         flags: check::FLAGS,
-        about: "the one test command: format, tidy, clippy, tests, docs; --cuda: the GPU's list",
+        about: "the one test command: format, tidy, clippy, tests, docs; --cuda: the GPU checks",
         run: check::run,
     },
     Task {
         name: "tidy",
         flags: "",
-        about: "the rules no compiler checks: arrows between crates, file openings, limits, names",
+        about: "rules that no compiler checks: arrows between crates, file openings, limits, names",
         run: tidy::run,
     },
     Task {
@@ -54,13 +55,13 @@ const TASKS: [Task; 9] = [
     Task {
         name: "golden",
         flags: "[--check]",
-        about: "write the PyTorch goldens again; --check only says which files would change",
+        about: "regenerate the PyTorch goldens; --check only lists the files that would change",
         run: golden::run,
     },
     Task {
         name: "peers",
         flags: peers::FLAGS,
-        about: "tests against real programs (nanoGPT, PyTorch): when last run, or run one",
+        about: "tests against real programs (nanoGPT, PyTorch): list the last runs, or run one",
         run: peers::run,
     },
     Task {
@@ -72,19 +73,19 @@ const TASKS: [Task; 9] = [
     Task {
         name: "bench",
         flags: bench::FLAGS,
-        about: "time the CPU's step or a case on a GPU beside nanoGPT's, and keep the figures",
+        about: "time our step next to nanoGPT's, on the CPU or on a GPU, and keep the numbers",
         run: bench::run,
     },
     Task {
         name: "company",
         flags: company::FLAGS,
-        about: "the default run beside others on the same cores: what it keeps of its speed",
+        about: "measure how much speed the demo keeps when other programs share its cores",
         run: company::run,
     },
     Task {
         name: "new-op",
         flags: new_op::FLAGS,
-        about: "the files of a new op as skeletons, and what to do next",
+        about: "write the files of a new op as skeletons, and list what to do next",
         run: new_op::run,
     },
 ];

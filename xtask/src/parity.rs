@@ -1,6 +1,6 @@
 //! `cargo xtask peers nanogpt`: the real nanoGPT and fitgpt train side by side on the same text,
-//! and every loss that both print is compared. nanoGPT's README command for a CPU, with
-//! `--dropout=0.0`.
+//! and every loss that both print is compared. The settings are those of the CPU example in
+//! nanoGPT's README, with `--dropout=0.0`.
 
 use crate::flags;
 use crate::process::{self, Failure};
@@ -15,7 +15,7 @@ pub const FLAGS: &str = "--nanogpt DIR --text FILE [--iters N] [--python PY]";
 
 const KNOWN: [&str; 4] = ["--nanogpt", "--text", "--iters", "--python"];
 
-/// What two correct programs may differ by over 300 iterations.
+/// How much the losses of two correct programs may differ over 300 iterations.
 const TOLERANCE: f64 = 0.0005;
 
 const DATASET: &str = "data/parity";
@@ -23,7 +23,7 @@ const DATASET: &str = "data/parity";
 /// nanoGPT's files that a run needs in its folder.
 const FILES: [&str; 3] = ["train.py", "model.py", "configurator.py"];
 
-/// The settings, in words that both programs know.
+/// The settings, as keys that both programs know.
 const SETTINGS: &str = "--dataset=parity --out_dir=out --device=cpu --compile=False \
     --eval_interval=250 --eval_iters=20 --log_interval=1 --always_save_checkpoint=False \
     --gradient_accumulation_steps=1 --batch_size=12 --block_size=64 --n_layer=4 --n_head=4 \
@@ -70,7 +70,7 @@ fn parse(args: &[String]) -> Result<Options, String> {
     })
 }
 
-/// The text as nanoGPT's shakespeare_char prepares it, and its program beside it.
+/// Prepares the text like nanoGPT's shakespeare_char, and copies nanoGPT's files next to it.
 fn prepare(options: &Options, folder: &Path) -> Result<(), Failure> {
     let text = std::fs::read_to_string(&options.text).map_err(io("the text"))?;
     let mut characters: Vec<char> = text.chars().collect();
@@ -113,7 +113,7 @@ fn timed(command: &mut Command) -> Result<(String, f64), Failure> {
     Ok((output, start.elapsed().as_secs_f64()))
 }
 
-/// Every printed loss by the words before it: `iter 3: loss`, `step 0: val loss`.
+/// Every printed loss, keyed by the words before it: `iter 3: loss`, `step 0: val loss`.
 fn losses(output: &str) -> BTreeMap<String, f64> {
     let mut found = BTreeMap::new();
     let printed = |line: &&str| line.starts_with("iter ") || line.starts_with("step ");
@@ -139,21 +139,23 @@ fn compare(
 ) -> Result<String, Failure> {
     if !ours.keys().eq(theirs.keys()) || ours.is_empty() {
         let (ours, theirs) = (ours.len(), theirs.len());
-        return Err(Failure::Task(format!("nanogpt: {ours} losses here, {theirs} of nanoGPT")));
+        return Err(Failure::Task(format!(
+            "nanogpt: {ours} losses of fitgpt, {theirs} of nanoGPT"
+        )));
     }
     let difference = |name: &String| (ours[name] - theirs[name]).abs();
     let worst = ours.keys().max_by(|a, b| difference(a).total_cmp(&difference(b)));
     let worst = worst.cloned().unwrap_or_default();
     let report = format!(
-        "{} losses compared; furthest apart by {:.4}: {worst} {:.4}, nanoGPT {:.4}",
+        "{} losses compared; largest difference {:.4}: {worst} {:.4}, nanoGPT {:.4}",
         ours.len(),
         difference(&worst),
         ours[&worst],
         theirs[&worst]
     );
-    // Printed with four digits: half a digit on each side is not a difference.
+    // The losses are printed with four digits: allow for the rounding on both sides.
     if difference(&worst) > TOLERANCE + 1e-9 {
-        return Err(Failure::Task(format!("nanogpt: {report}; at most {TOLERANCE} is right")));
+        return Err(Failure::Task(format!("nanogpt: {report}; the limit is {TOLERANCE}")));
     }
     Ok(report)
 }

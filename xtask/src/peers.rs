@@ -1,6 +1,6 @@
 //! `cargo xtask peers`: tests against real programs that are too slow for the check, or need what
-//! few machines have. The table says when each was last run and on which commit; with a NAME it
-//! runs one and, where it passes, keeps that in `bench-history/peers.json`.
+//! few machines have. It prints when each was last run and on which commit. With a NAME it runs one
+//! and, if it passes, records that in `bench-history/peers.json`.
 
 use crate::bench::Machine;
 use crate::process::{self, Failure};
@@ -22,19 +22,19 @@ struct Peer {
 const PEERS: [Peer; 2] = [
     Peer {
         name: "nanogpt",
-        about: "trains beside the real nanoGPT; every loss that both print is compared",
+        about: "trains with fitgpt and with the real nanoGPT, and compares all losses",
         needs: parity::FLAGS,
         run: parity::run,
     },
     Peer {
         name: "goldens",
-        about: "asks PyTorch again for every golden of the conformance suite",
+        about: "recomputes every golden of the conformance suite with PyTorch",
         needs: "a Python with torch and numpy (FITGPT_PYTHON)",
         run: check_goldens,
     },
 ];
 
-/// When each was last run: name → {date, commit}.
+/// The last run of each: name → {date, commit}.
 const RECORDS: &str = "bench-history/peers.json";
 
 fn check_goldens(args: &[String]) -> Result<(), Failure> {
@@ -42,7 +42,7 @@ fn check_goldens(args: &[String]) -> Result<(), Failure> {
     golden::run(&["--check".to_owned()])
 }
 
-/// Prints the table, or runs one row and keeps when that was.
+/// Prints the table, or runs one row and records it.
 pub fn run(args: &[String]) -> Result<(), Failure> {
     let path = process::workspace_root().join(RECORDS);
     let mut records = read(&path)?;
@@ -60,11 +60,11 @@ pub fn run(args: &[String]) -> Result<(), Failure> {
     records.insert(name.clone(), json!({"date": date, "commit": commit}));
     let text = format!("{:#}\n", Value::Object(records));
     std::fs::write(&path, text).map_err(|error| failed(&path, &error))?;
-    println!("peers: {name} passed; kept in {RECORDS}, to be committed");
+    println!("peers: {name} passed; recorded in {RECORDS}: commit that file");
     Ok(())
 }
 
-/// None before the first run.
+/// Empty before the first run.
 fn read(path: &Path) -> Result<Map<String, Value>, Failure> {
     match std::fs::read_to_string(path) {
         Ok(text) => serde_json::from_str(&text).map_err(|error| failed(path, &error)),

@@ -1,4 +1,4 @@
-//! How tasks find the workspace, start other programs, and fail.
+//! Finds the workspace and starts other programs; the error type of all tasks.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,9 +7,9 @@ use std::process::{Command, Stdio};
 /// Why a task did not succeed; the variant decides the exit code.
 #[derive(Debug)]
 pub enum Failure {
-    /// The command line makes no sense: exit code 2, with the usage text.
+    /// The command line is invalid: exit code 2, with the usage text.
     Usage(String),
-    /// The task ran and found or met a problem: exit code 1.
+    /// The task ran and found a problem: exit code 1.
     Task(String),
 }
 
@@ -70,14 +70,14 @@ pub fn capture(command: &mut Command) -> Result<String, Failure> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Asks a program a question that may fail: its output, or nothing.
+/// The output of a program; none if it cannot be run or fails.
 pub fn ask(command: &mut Command) -> Option<String> {
     let output = command.stderr(Stdio::null()).output().ok()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     output.status.success().then_some(text)
 }
 
-/// The command as one would type it, without its environment.
+/// The command as typed in a shell, without its environment.
 pub fn shown(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")

@@ -1,9 +1,9 @@
-//! A folder for the files of one task.
+//! A temporary folder for the files of one task.
 
 use std::io;
 use std::path::PathBuf;
 
-/// A folder of this process that goes away with the value.
+/// A folder that is removed when the value is dropped.
 pub struct ScratchFolder {
     /// Where it is.
     pub path: PathBuf,
@@ -21,7 +21,7 @@ impl ScratchFolder {
 
 impl Drop for ScratchFolder {
     fn drop(&mut self) {
-        // Nothing depends on it being gone.
+        // A failure to remove it does no harm.
         let _ = std::fs::remove_dir_all(&self.path);
     }
 }

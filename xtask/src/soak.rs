@@ -1,5 +1,5 @@
-//! `cargo xtask soak`: builds `crates/soak` and the real `fitgpt` with every arithmetic check on,
-//! and runs the one on the other. What it does is told in `crates/soak/src/section.rs`.
+//! `cargo xtask soak`: builds `crates/soak` and `fitgpt` with all arithmetic checks, and runs the
+//! first on the second. `crates/soak/src/section.rs` explains what it does.
 
 use crate::bench::Machine;
 use crate::process::{self, Failure};
@@ -8,10 +8,10 @@ use crate::process::{self, Failure};
 pub const FLAGS: &str = "[NAME] [--minutes N] [--seed S] [--cases N] [--first I] [--cuda] \
                          [--keep bench-history]";
 
-/// Those with a value.
+/// Flags that take a value.
 const VALUED: [&str; 5] = ["--minutes", "--seed", "--cases", "--first", "--keep"];
 
-/// The profile of `Cargo.toml`, which is also its folder under `target`.
+/// The profile in `Cargo.toml`; also the name of its folder under `target`.
 const PROFILE: &str = "soak";
 
 /// Builds and runs.
@@ -32,13 +32,13 @@ pub fn run(args: &[String]) -> Result<(), Failure> {
     match status.map_err(|error| Failure::Task(format!("soak: {error}")))?.code() {
         Some(0) => Ok(()),
         Some(1) => Err(Failure::Task(
-            "soak: findings, or a section that could not run: see above".to_owned(),
+            "soak: there are findings, or a section could not run; see above".to_owned(),
         )),
         code => Err(Failure::Task(format!("soak: ended with {code:?}"))),
     }
 }
 
-/// Refuses what the program would refuse, before minutes of building.
+/// Refuses invalid flags before minutes of building.
 fn check(args: &[String]) -> Result<(), String> {
     let mut rest = args.iter();
     while let Some(arg) = rest.next() {

@@ -1,5 +1,5 @@
-//! `cargo xtask bench --case`: `fitgpt bench` and the real nanoGPT on one GPU in the same minute,
-//! in turns, ours first and last, from the very same config file.
+//! `cargo xtask bench --case`: `fitgpt bench` and the real nanoGPT take turns on one GPU, ours
+//! first and last, with the same config file.
 
 use super::machine::Machine;
 use super::options::Options;
@@ -11,7 +11,7 @@ use std::process::Command;
 
 const PEER_SCRIPT: &str = "xtask/peers/nanogpt_gpu.py";
 
-/// Prints the name of the GPU that torch would take, or an empty line.
+/// Prints the name of the GPU that torch would use, or an empty line.
 const PROBE: &str = "import torch; c = torch.cuda; \
                      print(c.get_device_name(0) if c.is_available() else '')";
 
@@ -23,7 +23,7 @@ pub const CASES: [(&str, &str); 3] = [
 ];
 
 /// Times both programs, prints the table, writes the record. Without torch or a GPU there is
-/// nothing to compare, which is said and is no failure.
+/// nothing to compare: then it prints so and succeeds.
 pub fn run(case: &str, options: &Options, args: &[String]) -> Result<(), Failure> {
     let Some(nanogpt) = &options.nanogpt else {
         let what = "bench --case compares with nanoGPT: give --nanogpt DIR";
@@ -40,7 +40,7 @@ pub fn run(case: &str, options: &Options, args: &[String]) -> Result<(), Failure
     };
     let fitgpt = root.join(&options.fitgpt);
     if !fitgpt.is_file() {
-        let what = "is not there; `cargo build --release`, or name it with --fitgpt";
+        let what = "does not exist; run `cargo build --release`, or name it with --fitgpt";
         return Err(Failure::Task(format!("{} {what}", fitgpt.display())));
     }
     println!("{gpu}: {config}, ours and nanoGPT's in turns");
@@ -71,11 +71,11 @@ pub fn run(case: &str, options: &Options, args: &[String]) -> Result<(), Failure
     Ok(())
 }
 
-/// The GPU's name, or why there is nothing to compare on.
+/// The GPU's name, or why no comparison is possible.
 fn gpu_by_torch(python: &str) -> Result<String, String> {
     let said = process::ask(Command::new(python).args(["-c", PROBE]));
     let said = said.ok_or(format!(
-        "{python} has no torch; FITGPT_PYTHON or --python names a Python that has it"
+        "{python} has no torch; name a Python that has it with FITGPT_PYTHON or --python"
     ))?;
     match said.trim() {
         "" => Err("torch sees no GPU here".to_owned()),
@@ -83,7 +83,7 @@ fn gpu_by_torch(python: &str) -> Result<String, String> {
     }
 }
 
-/// Our iteration. Kept step times are left alone: they belong to the user.
+/// The command that times our iteration. It does not change the user's kept step times.
 fn ours(options: &Options, fitgpt: PathBuf, config: &str) -> Command {
     let mut command = Command::new(fitgpt);
     command.current_dir(process::workspace_root());
@@ -93,7 +93,7 @@ fn ours(options: &Options, fitgpt: PathBuf, config: &str) -> Command {
     command
 }
 
-/// nanoGPT's iteration, by our script around its model.
+/// The command that times nanoGPT's iteration: our script around its model.
 fn theirs(options: &Options, nanogpt: &str, config: &str) -> Command {
     let root = process::workspace_root();
     let mut command = Command::new(&options.python);
@@ -105,7 +105,7 @@ fn theirs(options: &Options, nanogpt: &str, config: &str) -> Command {
     command
 }
 
-/// A document of ours on several lines as one line. No string of JSON has a line break in it.
+/// Joins a JSON document into one line. JSON strings contain no line breaks.
 pub fn one_line(printed: &str) -> String {
     if !printed.trim_start().starts_with('{') {
         return printed.to_owned();

@@ -4,16 +4,16 @@ use crate::process;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The facts that a measurement is filed under.
+/// What identifies a measurement.
 #[derive(Debug)]
 pub struct Machine {
-    /// The CPU's name in its maker's words.
+    /// The CPU's name.
     pub cpu: String,
-    /// Logical CPUs of the machine.
+    /// Number of logical CPUs.
     pub cpus: usize,
     /// The GPU that was measured, if it was one.
     pub gpu: Option<String>,
-    /// Short hash, with `-dirty` where the tree differs from it.
+    /// Short hash, with `-dirty` if the tree differs from it.
     pub commit: String,
     /// Today in UTC, as YYYY-MM-DD.
     pub date: String,
@@ -28,7 +28,7 @@ impl Machine {
         Machine { cpu, cpus, gpu: None, commit: commit(), date: date_of(seconds / 86_400) }
     }
 
-    /// What was measured as part of a file name: the GPU, or the CPU with the number of logical
+    /// The measured device as part of a file name: the GPU, or the CPU with its number of logical
     /// CPUs.
     pub fn slug(&self) -> String {
         let name = match &self.gpu {
@@ -52,7 +52,7 @@ fn cpu_of(info: &str) -> (String, usize) {
     (name.unwrap_or_else(|| format!("unknown {}", std::env::consts::ARCH)), cpus.max(1))
 }
 
-/// Earlier records of the bench itself do not make the tree dirty.
+/// The commit. Earlier records of the bench do not make the tree dirty.
 fn commit() -> String {
     let git = |args: &[&str]| {
         process::ask(Command::new("git").current_dir(process::workspace_root()).args(args))

@@ -1,8 +1,8 @@
-//! `cargo xtask bench`: our training step timed next to nanoGPT's, and the figures kept: the CPU's
-//! step, or with `--case` a whole run's iteration on a GPU.
+//! `cargo xtask bench`: times our training step next to nanoGPT's and keeps the numbers: a step on
+//! the CPU, or with `--case` a whole iteration on a GPU.
 //!
 //! The two take turns, so that a machine that slows down slows both. Each program prints one line
-//! of JSON; the record in `bench-history/` keeps those lines whole.
+//! of JSON; the record in `bench-history/` contains those lines unchanged.
 
 mod cases;
 mod machine;
@@ -17,7 +17,7 @@ pub use record::quoted;
 use record::{Record, Run, Who};
 use std::process::Command;
 
-/// What both programs train: nanoGPT's small Shakespeare model, as flags they share.
+/// The model that both programs train, nanoGPT's small Shakespeare model, as flags they share.
 pub const MODEL: [(&str, u32); 6] = [
     ("n_layer", 6),
     ("n_head", 6),
@@ -62,7 +62,7 @@ pub fn run(args: &[String]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Our step. After the build, `cargo run` only finds the program and becomes it.
+/// The command that times our step. It is already built, so `cargo run` starts it at once.
 fn ours(options: &Options) -> Command {
     let mut command = process::cargo();
     command.args(["run", "--quiet", "--release", "-p", "fitgpt-cpu", "--example", "bench_step"]);
@@ -70,7 +70,7 @@ fn ours(options: &Options) -> Command {
     command
 }
 
-/// nanoGPT's step, by our script around its model.
+/// The command that times nanoGPT's step: our script around its model.
 fn theirs(options: &Options, nanogpt: &str) -> Command {
     let mut command = Command::new(&options.python);
     command.arg(process::workspace_root().join(PEER_SCRIPT));

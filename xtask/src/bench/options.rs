@@ -23,23 +23,23 @@ const KNOWN: [&str; 10] = [
 /// What to run, and how often.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Options {
-    /// A checkout of nanoGPT (the folder of its `model.py`); without one there is no ratio.
+    /// A checkout of nanoGPT (the folder with `model.py`); without it there is no ratio.
     pub nanogpt: Option<String>,
     /// The Python that has torch.
     pub python: String,
-    /// Timed iterations of each run.
+    /// Timed iterations per run.
     pub steps: u32,
     /// Iterations before the timed ones.
     pub warmup: u32,
     /// How often each program runs.
     pub rounds: u32,
-    /// Threads of each program, on the CPU.
+    /// Threads per program, on the CPU.
     pub threads: u32,
-    /// A run on a GPU instead of the CPU's step.
+    /// A case to run on a GPU, instead of a step on the CPU.
     pub case: Option<String>,
-    /// Our binary, from the workspace's root.
+    /// Path of our binary, relative to the workspace root.
     pub fitgpt: String,
-    /// Memory that ours may use of the GPU.
+    /// GPU memory that fitgpt may use.
     pub vram: Option<String>,
     /// Whether nanoGPT's model is compiled.
     pub compile: bool,
@@ -50,7 +50,7 @@ impl Options {
     pub fn parse(args: &[String]) -> Result<Options, String> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let given = flags::read("bench", &KNOWN, FLAGS, args)?;
-        // A GPU's iteration is short and steady: more of them, and one turn is enough.
+        // Iterations on a GPU are short and regular: time more of them, in one turn.
         let (steps, warmup, rounds) =
             if given.contains_key("--case") { (20, 3, 1) } else { (5, 1, 3) };
         let mut options = Options {

@@ -1,10 +1,10 @@
-//! The figures of a bench: reading what the programs print, medians, the table, the kept file.
+//! The results of a bench: parsing what the programs print, medians, the table, the record file.
 
 use super::machine::Machine;
 use crate::process::Failure;
 use std::path::{Path, PathBuf};
 
-/// `fitgpt.bench/1` is what `fitgpt bench` prints: here it is the report of a run.
+/// The schema of a record. (`fitgpt.bench/1` is what `fitgpt bench` prints: a run's report here.)
 const SCHEMA: &str = "fitgpt.bench_history/1";
 
 /// Whose step was timed.
@@ -31,51 +31,51 @@ impl Who {
 pub struct Run {
     who: Who,
     round: u32,
-    /// The figure that is compared.
+    /// The number that is compared.
     pub tokens_per_second: f64,
     /// The line of JSON that the program printed.
     report: String,
 }
 
 impl Run {
-    /// Reads a program's output: the last line of JSON with the figure in it.
+    /// Parses a program's output: the last line of JSON.
     pub fn read(who: Who, round: u32, printed: &str) -> Result<Run, String> {
         let is_object = |line: &&str| line.starts_with('{') && line.ends_with('}');
         let report = printed.lines().map(str::trim).rfind(is_object);
         let report = report.ok_or("printed no line of JSON")?;
         let tokens_per_second = number(report, "tokens_per_second")
-            .filter(|figure| figure.is_finite() && *figure > 0.0)
+            .filter(|rate| rate.is_finite() && *rate > 0.0)
             .ok_or_else(|| format!("no positive tokens_per_second in {report}"))?;
         Ok(Run { who, round, tokens_per_second, report: report.to_owned() })
     }
 }
 
-/// All that is kept of a bench.
+/// The record of a bench.
 #[derive(Debug)]
 pub struct Record {
     /// Where and when.
     pub machine: Machine,
     /// Arguments after `cargo xtask bench`.
     pub command: Vec<String>,
-    /// What was run and how often: keys with their values as JSON.
+    /// What was run and how often: keys, and values as JSON.
     pub settings: Vec<(&'static str, String)>,
     /// Every run, in the order they ran.
     pub runs: Vec<Run>,
 }
 
 impl Record {
-    /// The result for people.
+    /// The results as text.
     pub fn table(&self) -> String {
         let mut text = String::from("tokens/s    median        each round\n");
         for who in [Who::Fitgpt, Who::Nanogpt] {
             let Some(median) = self.median_of(who) else { continue };
             let each: Vec<String> =
-                self.figures_of(who).iter().map(|figure| format!("{figure:.1}")).collect();
+                self.rates_of(who).iter().map(|rate| format!("{rate:.1}")).collect();
             text += &format!("{:<8} {median:>9.1}        {}\n", who.name(), each.join("  "));
         }
         match self.ratio() {
             Some(ratio) => text + &format!("ratio of medians, fitgpt / nanogpt: {ratio:.3}"),
-            None => text + "no ratio: nothing to compare with (give --nanogpt DIR)",
+            None => text + "no ratio: there is nothing to compare with (give --nanogpt DIR)",
         }
     }
 
@@ -97,13 +97,13 @@ impl Record {
         Ok(path)
     }
 
-    /// The result for programs.
+    /// The results as JSON.
     fn json(&self) -> String {
-        let told = |run: &Run| {
+        let row = |run: &Run| {
             let (who, round) = (run.who.name(), run.round);
             format!("    {{\"who\": \"{who}\", \"round\": {round}, \"report\": {}}}", run.report)
         };
-        let runs: Vec<String> = self.runs.iter().map(told).collect();
+        let runs: Vec<String> = self.runs.iter().map(row).collect();
         let mut command = vec!["cargo xtask bench".to_owned()];
         command.extend(self.command.iter().cloned());
         let mut fields = vec![
@@ -127,37 +127,37 @@ impl Record {
     }
 
     fn medians_json(&self) -> String {
-        let told = |who: Who| {
-            let median = self.median_of(who).map_or("null".to_owned(), |figure| figure.to_string());
+        let median_of = |who: Who| {
+            let median = self.median_of(who).map_or("null".to_owned(), |rate| rate.to_string());
             format!("\"{}\": {median}", who.name())
         };
-        format!("{{{}, {}}}", told(Who::Fitgpt), told(Who::Nanogpt))
+        format!("{{{}, {}}}", median_of(Who::Fitgpt), median_of(Who::Nanogpt))
     }
 
-    fn figures_of(&self, who: Who) -> Vec<f64> {
+    fn rates_of(&self, who: Who) -> Vec<f64> {
         let own = self.runs.iter().filter(|run| run.who == who);
         own.map(|run| run.tokens_per_second).collect()
     }
 
     fn median_of(&self, who: Who) -> Option<f64> {
-        median(self.figures_of(who))
+        median(self.rates_of(who))
     }
 
-    /// How many times nanoGPT's speed ours is.
+    /// Our speed divided by nanoGPT's.
     fn ratio(&self) -> Option<f64> {
         Some(self.median_of(Who::Fitgpt)? / self.median_of(Who::Nanogpt)?)
     }
 }
 
-/// The middle one, or the mean of the middle two; none of none.
-fn median(mut figures: Vec<f64>) -> Option<f64> {
-    figures.sort_by(f64::total_cmp);
-    let upper = *figures.get(figures.len() / 2)?;
-    let lower = *figures.get((figures.len() - 1) / 2)?;
+/// The median; none of an empty list.
+fn median(mut rates: Vec<f64>) -> Option<f64> {
+    rates.sort_by(f64::total_cmp);
+    let upper = *rates.get(rates.len() / 2)?;
+    let lower = *rates.get((rates.len() - 1) / 2)?;
     Some(lower + (upper - lower) / 2.0)
 }
 
-/// The number that `"key": …` gives in a line of JSON, found by searching for it.
+/// The number after `"key":` in a line of JSON, found by a text search.
 fn number(json: &str, key: &str) -> Option<f64> {
     let (_, after) = json.split_once(&format!("\"{key}\""))?;
     let value = after.trim_start().strip_prefix(':')?.trim_start();
@@ -165,7 +165,7 @@ fn number(json: &str, key: &str) -> Option<f64> {
     value[..end.unwrap_or(value.len())].parse().ok()
 }
 
-/// A string of JSON.
+/// A text as a JSON string.
 pub fn quoted(text: &str) -> String {
     let mut json = String::from("\"");
     for c in text.chars() {
@@ -184,9 +184,9 @@ pub fn quoted(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn record(figures: &[(Who, f64)]) -> Record {
-        let run = |(index, &(who, figure)): (usize, &(Who, f64))| {
-            let line = format!("{{\"tokens_per_second\": {figure}}}");
+    fn record(rates: &[(Who, f64)]) -> Record {
+        let run = |(index, &(who, rate)): (usize, &(Who, f64))| {
+            let line = format!("{{\"tokens_per_second\": {rate}}}");
             Run::read(who, index as u32 / 2 + 1, &line).unwrap()
         };
         Record {
@@ -199,7 +199,7 @@ mod tests {
             },
             command: vec!["--rounds".to_owned(), "2".to_owned()],
             settings: vec![("steps", "5".to_owned())],
-            runs: figures.iter().enumerate().map(run).collect(),
+            runs: rates.iter().enumerate().map(run).collect(),
         }
     }
 
@@ -228,13 +228,13 @@ mod tests {
 
     #[test]
     fn medians_are_of_the_middle() {
-        for (figures, want) in [
+        for (rates, want) in [
             (vec![], None),
             (vec![3.0], Some(3.0)),
             (vec![9.0, 1.0, 2.0], Some(2.0)),
             (vec![4.0, 1.0, 2.0, 9.0], Some(3.0)),
         ] {
-            assert_eq!(median(figures.clone()), want, "{figures:?}");
+            assert_eq!(median(rates.clone()), want, "{rates:?}");
         }
     }
 

@@ -122,7 +122,7 @@ fn broken_by(row: &Row, dependency: &Value) -> Option<(String, String)> {
         return (!for_tests && row.outside == Forbidden).then(|| {
             (
                 format!("{} has no dependency by design, but names {name}", row.name),
-                "write the few lines it is needed for, or move the code that needs it".to_owned(),
+                "write the few lines yourself, or move the code that needs it".to_owned(),
             )
         });
     };
@@ -140,7 +140,7 @@ fn broken_by(row: &Row, dependency: &Value) -> Option<(String, String)> {
     Some((what, format!("remove it, or argue for a new arrow in {TABLE}")))
 }
 
-/// The line that begins with the dependency's name; the first where none does.
+/// The line that begins with the dependency's name; the first line if there is none.
 fn line_of(dependency: &Value, manifest: &str) -> usize {
     let name = dependency["rename"].as_str().or(dependency["name"].as_str()).unwrap_or_default();
     manifest.lines().position(|line| line.starts_with(name)).map_or(1, |index| index + 1)
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// The findings for a crate with one dependency, as `cargo metadata` tells of it.
+    /// The findings for a crate with one dependency, given as `cargo metadata` describes it.
     fn check(name: &str, dependency: Value) -> Vec<String> {
         let path = match name {
             "xtask" => "xtask/Cargo.toml".to_owned(),
@@ -217,9 +217,9 @@ mod tests {
         }
     }
 
-    /// Cargo's own words, so that a change of its format is seen.
+    /// Uses cargo's own output, so that a change of its format is noticed.
     #[test]
-    fn cargo_tells_of_every_crate() {
+    fn cargo_metadata_lists_every_crate() {
         let tree = Tree::read(&crate::process::workspace_root()).unwrap();
         let packages = tree.packages.as_array().unwrap();
         assert_eq!(packages.len(), ROWS.len());

@@ -7,7 +7,7 @@ use crate::crate_map;
 /// How a path into the tree begins.
 const ROOTS: [&str; 6] = ["crates/", "docs/", "xtask/", "config/", ".ci/", "bench-history/"];
 
-/// Marks of a pattern or a placeholder, which names no one file.
+/// Text in a pattern or a placeholder, which does not name a single file.
 const PLACEHOLDERS: [&str; 5] = ["<", "*", "{", "…", "..."];
 
 const CHANGELOG: &str = "CHANGELOG.md";
@@ -30,7 +30,8 @@ pub fn paths_exist(tree: &Tree) -> Vec<Finding> {
                     path: file.path.clone(),
                     line,
                     what: format!("`{path}` is not in the tree"),
-                    fix: "correct the path, or add the file (git knows no empty folder)".to_owned(),
+                    fix: "correct the path, or add the file (git tracks no empty folders)"
+                        .to_owned(),
                 });
             }
         }
@@ -84,7 +85,7 @@ fn mentioned_paths(text: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// The path a code span gives: its first word, less a line number, an item or an anchor.
+/// The path in a code span: its first word without a line number, an item or an anchor.
 fn path_in(span: &str) -> Option<&str> {
     let is_rust_file = span.ends_with(".rs") && !span.contains(['/', ' ']);
     let is_path = is_rust_file || ROOTS.iter().any(|root| span.starts_with(root));

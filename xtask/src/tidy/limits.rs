@@ -1,5 +1,5 @@
-//! Hard limits on the size of Rust files and lines. The aim is half of them. That of functions is
-//! clippy's (`clippy.toml`); its test stands here.
+//! Hard limits on the length of Rust files and lines; aim for half of them. Clippy limits functions
+//! (`clippy.toml`); the test of that limit is here.
 
 use super::Finding;
 use super::tree::{SourceFile, Tree};

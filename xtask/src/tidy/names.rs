@@ -1,12 +1,12 @@
-//! Names and places of files: no drawer names, and one integration test binary per crate.
+//! Names and locations of files: no catch-all names, and one integration test binary per crate.
 
 use super::Finding;
 use super::tree::{SourceFile, Tree, crate_of};
 
-/// Names that say nothing of a file's duty and so attract everything.
+/// Names that do not say what a file is for, and so attract everything.
 const BANNED: [&str; 7] = ["utils", "util", "base", "common", "misc", "helpers", "helper"];
 
-/// Endings of the files that hold code.
+/// Extensions of files that contain code.
 const CODE: [&str; 5] = ["rs", "py", "cu", "cuh", "sh"];
 
 /// No code file has a banned name.

@@ -1,4 +1,4 @@
-//! Every source file opens by saying what it is for.
+//! Every source file opens with a comment that says what it is for.
 
 use super::Finding;
 use super::tree::{SourceFile, Tree, crate_of};

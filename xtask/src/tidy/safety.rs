@@ -1,11 +1,11 @@
-//! `unsafe` has its homes: `cpu` and `cuda`, and for tests `counting` and `faults`. Every other
+//! Only `cpu` and `cuda`, and for tests `counting` and `faults`, may use `unsafe`. Every other
 //! crate root forbids it.
 
 use super::Finding;
 use super::tree::{Tree, crate_of};
 
-/// Crates whose kernels and device calls need `unsafe`, and for tests the allocator that
-/// counts and the library that stands before libc; each block with its `// SAFETY:` line.
+/// Crates that need `unsafe`: for kernels and device calls, and in tests for the counting allocator
+/// and the library that wraps libc. Each block has its `// SAFETY:` line.
 const HOMES: [&str; 4] = ["cpu", "cuda", "counting", "faults"];
 
 const ATTRIBUTE: &str = "#![forbid(unsafe_code)]";

@@ -1,15 +1,15 @@
-//! The facts that rules look at: the files of the tree, the text of those that are text, and what
-//! cargo says of the workspace's packages.
+//! What the rules read: the files of the tree, their text, and what cargo says about the
+//! workspace's packages.
 //!
-//! "In the tree" is git's word (tracked, or new and not ignored). Without git, a plain walk that
-//! knows the simple patterns of the root's `.gitignore` stands in.
+//! Git says what is in the tree: files that are tracked, or new and not ignored. Without git, a
+//! plain walk applies the simple patterns of the root's `.gitignore`.
 
 use crate::process;
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
 
-/// Endings of the files whose text some rule reads; all others (goldens, say) stay unread.
+/// Extensions of the files whose text some rule reads; others, such as goldens, are not read.
 const TEXT_ENDINGS: [&str; 8] = ["rs", "py", "cu", "cuh", "sh", "md", "toml", "svg"];
 
 /// One file of the tree.
@@ -17,7 +17,7 @@ const TEXT_ENDINGS: [&str; 8] = ["rs", "py", "cu", "cuh", "sh", "md", "toml", "s
 pub struct SourceFile {
     /// Path from the workspace root, with `/`.
     pub path: String,
-    /// Its text; empty where no rule reads it.
+    /// Its text; empty if no rule reads it.
     pub text: String,
 }
 
