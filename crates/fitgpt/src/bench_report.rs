@@ -1,5 +1,5 @@
-//! What `bench` found, as a table for people and as JSON (`fitgpt.bench/1`, `docs/bench-json.md`)
-//! for programs: steps grouped by op, each beside the ceiling that bounds it.
+//! The results of `bench`, as a table and as JSON (`fitgpt.bench/1`, `docs/bench-json.md`): steps
+//! grouped by op, each compared with the ceiling that bounds it.
 
 use crate::measure::SegmentTimes;
 use crate::numbers::{grouped, short};
@@ -18,42 +18,42 @@ use std::fmt::Write;
 
 const SCHEMA: &str = "fitgpt.bench/1";
 
-/// All that was measured.
+/// All results.
 pub struct BenchReport {
     /// The device's name.
     pub device: String,
-    /// Settings that were given.
+    /// The given settings.
     pub config: Map<String, Value>,
-    /// One number for all that was executed.
+    /// Hash of the plan.
     pub plan_hash: u64,
-    /// Tokens of an iteration.
+    /// Tokens per iteration.
     pub tokens_per_iteration: u64,
-    /// Tokens of an evaluation batch.
+    /// Tokens per evaluation batch.
     pub eval_tokens: u64,
-    /// Timed iterations.
+    /// Number of timed iterations.
     pub iterations: usize,
-    /// Median of an iteration.
+    /// Median seconds of an iteration.
     pub seconds: Option<f64>,
-    /// Median of an evaluation batch.
+    /// Median seconds of an evaluation batch.
     pub eval_seconds: Option<f64>,
-    /// What had been predicted.
+    /// The predicted speed.
     pub predictions: Predictions,
-    /// What it took.
+    /// Memory on the device.
     pub memory: MemoryFacts,
-    /// Steps of an iteration by op, the longest first.
+    /// Steps of an iteration by op, slowest first.
     pub ops: Vec<OpRow>,
     /// Sequences of each slice.
     pub slices: Vec<u64>,
 }
 
-/// Tokens a second that were predicted before anything was timed.
+/// Tokens per second, predicted before anything was timed.
 pub struct Predictions {
     by_rates: Option<f64>,
     by_times: Option<f64>,
 }
 
 impl Predictions {
-    /// By the device's rates alone, and by the times that an earlier measurement kept.
+    /// Predicts from the device's rates alone, and from the kept times of an earlier measurement.
     pub fn new(planned: &Planned, run: &RunSpec, rates: &Hardware, kept: OpTimes) -> Predictions {
         let of = |rates: &Hardware| planned.predict(run, rates).tokens_per_second;
         let by_times = (!kept.is_empty()).then(|| Hardware { times: kept, ..rates.clone() });
@@ -61,16 +61,16 @@ impl Predictions {
     }
 }
 
-/// Bytes of the device.
+/// Bytes on the device.
 pub struct MemoryFacts {
-    /// The plan's.
+    /// Bytes of the arena.
     pub arena: u64,
-    /// All that the process holds, by the driver's count; none where device and host are one.
+    /// All bytes that the process holds according to the driver; none on the CPU.
     pub seen: Option<u64>,
 }
 
 impl MemoryFacts {
-    /// What driver and code hold.
+    /// Bytes of driver and code.
     fn context(&self) -> Option<u64> {
         self.seen.map(|seen| seen.saturating_sub(self.arena))
     }
@@ -80,14 +80,14 @@ impl MemoryFacts {
 pub struct OpRow {
     name: &'static str,
     seconds: f64,
-    /// Of all steps.
+    /// Share of the time of all steps.
     share: f64,
-    /// Seconds at the ceiling over seconds measured.
+    /// Seconds at the ceiling divided by measured seconds.
     of_ceiling: f64,
     bound_by: Ceiling,
 }
 
-/// What steps of an op add up to.
+/// Sums over the steps of an op.
 #[derive(Default)]
 struct Sum {
     seconds: f64,
@@ -95,7 +95,7 @@ struct Sum {
 }
 
 impl OpRow {
-    /// Training slices, each as often as an iteration runs it, and the update.
+    /// Sums up the training slices, each as often as an iteration runs it, and the update.
     pub fn all(planned: &Planned, times: &[SegmentTimes], rates: &Hardware) -> Vec<OpRow> {
         let program = &planned.program;
         let runs = |times: &SegmentTimes| {
@@ -138,7 +138,7 @@ impl OpRow {
     }
 }
 
-/// The lines before the timing begins.
+/// The lines that are printed before the timing.
 pub fn title(
     run: &RunSpec,
     dims: &Dims,
@@ -149,7 +149,7 @@ pub fn title(
     let millions = parameters as f64 / 1e6;
     let tokens = grouped(run.tokens_per_iteration());
     let line =
-        format!("{millions:.2}M parameters, {tokens} tokens an iteration, timed on {device}");
+        format!("{millions:.2}M parameters, {tokens} tokens per iteration, timed on {device}");
     let mut text = screen::wrapped(&line, 2, screen::wrap_width()) + "\n";
     if let Some(cut) = &planned.cut {
         let cut = sentence::of_cut(cut);
@@ -168,7 +168,7 @@ impl BenchReport {
         self.eval_seconds.map(|seconds| self.eval_tokens as f64 / seconds)
     }
 
-    /// For people, in 60 columns.
+    /// The results as text, in 60 columns.
     pub fn text(&self) -> String {
         let head = format!("{:<22}{:>8}{:>7}{:>10}  bound by", "op", "ms", "% step", "% ceiling");
         let mut text = format!("\n{}\n", screen::strong(&head));
@@ -190,15 +190,15 @@ impl BenchReport {
         let number = |rate: Option<f64>| rate.map_or("?".to_string(), short);
         let steps: f64 = self.ops.iter().map(|op| op.seconds).sum();
         let iteration = format!(
-            "{:.2} ms, the median of {}; its steps one by one {:.2} ms",
+            "{:.2} ms (median of {}); sum of its steps {:.2} ms",
             self.seconds.unwrap_or(0.0) * 1e3,
             self.iterations,
             steps * 1e3
         );
         let Predictions { by_rates, by_times } = &self.predictions;
-        let mut predicted = format!("{} tok/s by rates", number(*by_rates));
+        let mut predicted = format!("{} tok/s from rates", number(*by_rates));
         if by_times.is_some() {
-            predicted += &format!(", {} tok/s by kept step times", number(*by_times));
+            predicted += &format!(", {} tok/s from kept step times", number(*by_times));
         }
         let trained = format!("{} tok/s", number(self.tokens_per_second()));
         let mut lines =
@@ -211,13 +211,13 @@ impl BenchReport {
         let mut memory = format!("arena {}", shown(self.memory.arena));
         if let (Some(seen), Some(context)) = (self.memory.seen, self.memory.context()) {
             let (seen, context) = (shown(seen), shown(context));
-            memory += &format!(", driver and code {context}: {seen} by the driver's count");
+            memory += &format!(", driver and code {context}: {seen} according to the driver");
         }
         lines.push(("memory", memory));
         lines
     }
 
-    /// For programs.
+    /// The results as JSON.
     pub fn document(&self) -> Value {
         let op = |op: &OpRow| {
             json!({
@@ -250,7 +250,7 @@ impl BenchReport {
         })
     }
 
-    /// For programs, where nothing fits.
+    /// The JSON if nothing fits.
     pub fn of_refusal(device: &str, config: &Map<String, Value>, error: &str) -> Value {
         json!({ "schema": SCHEMA, "device": device, "config": config, "error": error })
     }

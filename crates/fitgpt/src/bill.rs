@@ -1,5 +1,5 @@
-//! The bill before the first step: every byte of the arena at its fullest moment, by role, adding
-//! up to what is allocated; the peak of each phase; and what the host keeps beside it.
+//! The memory bill before the first step: every byte of the arena at its fullest moment, by role,
+//! adding up to what is allocated; the peak of each phase; and host memory outside the arena.
 
 use crate::numbers::grouped;
 use crate::plan_report::{PlanReport, phases};
@@ -9,17 +9,17 @@ use plan::{Bytes, Role, Scope};
 use search::{Machine, Planned};
 use std::fmt::Write;
 
-/// Columns of the longest bar, and what stands before it.
+/// Columns of the longest bar, and columns before it.
 const BAR: usize = 24;
 const BEFORE_BAR: usize = 27;
 
-/// Columns from which each row says what its role is for.
+/// From this many columns on, each row explains its role.
 const WIDE: usize = 80;
 
-/// Columns below which a row says less.
+/// Below this many columns a row is shorter.
 const NARROW: usize = 66;
 
-/// Something that the host keeps outside the arena.
+/// Host memory outside the arena.
 #[derive(Clone, Copy, Debug)]
 pub struct HostMemory {
     /// What it is.
@@ -28,7 +28,7 @@ pub struct HostMemory {
     pub bytes: Bytes,
 }
 
-/// The bill for people, on a screen of so many columns.
+/// The bill that `train` prints, for a screen of `width` columns.
 pub fn text(planned: &Planned, machine: &Machine, host: &[HostMemory], width: usize) -> String {
     let (plan, bill) = (&planned.plan, &Bill::new(&planned.plan));
     let mut text = strong("memory, planned to the byte before anything is allocated") + "\n";
@@ -38,20 +38,20 @@ pub fn text(planned: &Planned, machine: &Machine, host: &[HostMemory], width: us
     let peaks: Vec<String> = used
         .filter(|(phase, _)| *phase != "save")
         .map(|(phase, bytes)| match phase {
-            "load" => format!("load/save {bytes}"), // the same: what is there all the time
+            "load" => format!("load/save {bytes}"), // both hold only what lives for the whole run
             phase => format!("{phase} {bytes}"),
         })
         .collect();
     let peaks = format!("  peaks: {}", peaks.join(", "));
     let _ = writeln!(text, "{}", faint(&wrapped(&peaks, 4, wrap_width())));
-    beside(&mut text, plan.host_bytes, host);
+    outside(&mut text, plan.host_bytes, host);
     if machine.host.is_none() {
         in_all(&mut text, "total", planned.device_bytes(machine), machine.budget);
     }
     text
 }
 
-/// All that the budget bounds.
+/// The sum of everything that the budget limits.
 fn in_all(text: &mut String, name: &str, bytes: u64, budget: Bytes) {
     let all = Bytes::new(bytes).unwrap_or(Bytes::ZERO).to_string();
     let label = strong(&format!("{name:<12}")).trim_end().to_string();
@@ -59,7 +59,7 @@ fn in_all(text: &mut String, name: &str, bytes: u64, budget: Bytes) {
     let _ = writeln!(text, "  {label:<12} {all:>11}  {what}");
 }
 
-/// The bill of `plan`: the same with a bar for each phase, and what the device keeps for itself.
+/// The bill that `plan` prints: also a bar for each phase, and the device's own overhead.
 pub fn whole(report: &PlanReport, width: usize) -> String {
     let mut text = strong("memory, planned to the byte") + "\n";
     arena(&mut text, &report.bill, width);
@@ -69,7 +69,7 @@ pub fn whole(report: &PlanReport, width: usize) -> String {
         let _ = writeln!(text, "  {:<12} {:>11}  {what}", "context", context.to_string());
         in_all(&mut text, "device", report.device_bytes(), machine.budget);
     }
-    beside(&mut text, report.planned.plan.host_bytes, &report.host);
+    outside(&mut text, report.planned.plan.host_bytes, &report.host);
     if machine.host.is_none() {
         in_all(&mut text, "total", report.device_bytes(), machine.budget);
     }
@@ -103,8 +103,8 @@ fn arena(text: &mut String, bill: &Bill, width: usize) {
     );
 }
 
-/// What the host keeps beside the arena.
-fn beside(text: &mut String, pinned: Bytes, host: &[HostMemory]) {
+/// Appends the host memory outside the arena.
+fn outside(text: &mut String, pinned: Bytes, host: &[HostMemory]) {
     let pinned = HostMemory { name: "optimizer's state in host memory", bytes: pinned };
     let kept: Vec<String> = std::iter::once(&pinned)
         .chain(host)
@@ -112,7 +112,7 @@ fn beside(text: &mut String, pinned: Bytes, host: &[HostMemory]) {
         .map(|item| format!("{} {}", item.name, item.bytes))
         .collect();
     if !kept.is_empty() {
-        let kept = format!("  beside it: {}", kept.join(", "));
+        let kept = format!("  outside the arena: {}", kept.join(", "));
         let _ = writeln!(text, "{}", faint(&wrapped(&kept, 4, wrap_width())));
     }
 }
@@ -121,7 +121,7 @@ fn rows(text: &mut String, segment: &BillSegment, arena: Bytes, width: usize) {
     let counted = Bytes::sum(segment.by_role.iter().map(|(_, bytes)| *bytes));
     let unused = counted.and_then(|counted| arena.minus(counted)).unwrap_or(Bytes::ZERO);
     let named = segment.by_role.iter().map(|(role, bytes)| (role.name(), *bytes, meaning(*role)));
-    for (name, bytes, meaning) in named.chain([("unused", unused, "for other moments")]) {
+    for (name, bytes, meaning) in named.chain([("unused", unused, "used at other moments")]) {
         if bytes == Bytes::ZERO {
             continue;
         }
@@ -137,13 +137,13 @@ fn rows(text: &mut String, segment: &BillSegment, arena: Bytes, width: usize) {
     }
 }
 
-/// For a person who has never trained a model.
+/// What a role is, for readers who have never trained a model.
 fn meaning(role: Role) -> &'static str {
     match role {
         Role::Weight => "the model",
-        Role::Master => "its exact copy behind 16 bits",
+        Role::Master => "float32 copy of 16-bit weights",
         Role::Gradient => "how each weight should move",
-        Role::Moment => "AdamW's averages of that",
+        Role::Moment => "AdamW's moments of the gradients",
         Role::Activation => "kept for the backward pass",
         Role::Logits => "scores of the next token",
         Role::Cache => "keys and values of a sample",
@@ -153,12 +153,12 @@ fn meaning(role: Role) -> &'static str {
     }
 }
 
-/// The longest bar on a screen of so many columns.
+/// The longest bar on a screen of `width` columns.
 fn longest(width: usize) -> usize {
     width.saturating_sub(BEFORE_BAR).clamp(1, BAR)
 }
 
-/// Eighths of a column, so that small roles are seen too.
+/// A bar in eighths of a column, so that small roles are visible.
 fn bar(share: f64, longest: usize) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     if share <= 0.0 {

@@ -1,4 +1,4 @@
-//! The doctor's answer as JSON: `fitgpt.doctor/1`. `docs/doctor-json.md` lists its fields.
+//! The doctor's report as JSON: `fitgpt.doctor/1`. `docs/doctor-json.md` lists its fields.
 
 use doctor::diagnosis::Diagnosis;
 use doctor::fixes::Fix;
@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 /// The first field of the document.
 pub const SCHEMA: &str = "fitgpt.doctor/1";
 
-/// The whole answer.
+/// The whole report.
 pub fn of(report: &Report<'_>) -> Value {
     let Diagnosis { log, tensor, phase, cause, budget, .. } = report.diagnosis;
     let message = log.as_ref().map(|log| &log.message);
@@ -69,7 +69,7 @@ fn fix(report: &Report<'_>, fix: &Fix) -> Value {
     let settings = fix.settings.iter().map(|(key, value)| ((*key).to_string(), typed(value)));
     json!({
         "settings": Map::from_iter(settings),
-        "fits": true, // others are not told
+        "fits": true, // fixes that do not fit are left out
         "device_bytes": fix.device_bytes,
         "tokens_per_iteration": fix.tokens_per_iteration,
         "predicted_tokens_per_second": fix.tokens_per_second.map(|rate| rate.round() as u64),
@@ -77,7 +77,7 @@ fn fix(report: &Report<'_>, fix: &Fix) -> Value {
     })
 }
 
-/// A value as JSON has it: numbers and flags are not texts.
+/// A value as JSON: numbers and flags are not strings.
 fn typed(text: &str) -> Value {
     match text {
         "True" => json!(true),

@@ -1,36 +1,36 @@
-//! A command's own flags, declared once by [`flags!`]: the declaration is the parser's table, the
-//! text of `--help` and of `docs/commands.md`, and the struct that the command reads. A flag that
-//! no command reads is a field that nobody reads, which the compiler reports.
+//! A command's own flags. [`flags!`] declares them once, for the parser, `--help`,
+//! `docs/commands.md` and the struct that the command reads. The compiler reports a flag that its
+//! command does not read, because it is an unused field.
 //!
 //! Both `--flag value` and `--flag=value` work; keys are written `--key=value` only.
 
 use spec::{SpecError, Values};
 
-/// One flag as it is declared.
+/// The declaration of one flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flag {
     /// With its dashes.
     pub name: &'static str,
-    /// What stands behind it; none for a switch.
+    /// Its value; none for a switch.
     pub value: Option<FlagValue>,
-    /// Whether every value counts, and not only the last.
+    /// Whether all given values count, not only the last one.
     pub repeats: bool,
-    /// The only form of the command that takes it; none where all do.
+    /// The only form of the command that accepts it; none if all do.
     pub only: Option<&'static str>,
     doc: &'static str,
 }
 
-/// What stands behind a flag.
+/// The value of a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlagValue {
     /// Its name in help: `FILE`.
     pub placeholder: &'static str,
-    /// What is accepted; shell completion offers it.
+    /// Which values are accepted; shell completion offers them.
     pub values: Values,
 }
 
 impl Flag {
-    /// As [`flags!`] declares it.
+    /// Called by [`flags!`].
     pub const fn new<S: Slot>(
         name: &'static str,
         value: Option<FlagValue>,
@@ -44,7 +44,7 @@ impl Flag {
         Flag { name, value, repeats: S::REPEATS, only, doc }
     }
 
-    /// What it does, with the words that it accepts and the form of the command that it is for.
+    /// What it does, which words it accepts, and which form of the command it is for.
     pub fn doc(&self) -> String {
         let doc = self.doc.trim();
         let doc = self.value.map_or(doc.to_string(), |value| value.values.explained(doc));
@@ -58,13 +58,13 @@ impl Flag {
     }
 }
 
-/// A field that a flag fills.
+/// The type of a field that a flag fills.
 pub trait Slot {
-    /// Whether something stands behind the flag.
+    /// Whether the flag takes a value.
     const TAKES_VALUE: bool;
-    /// Whether every value counts.
+    /// Whether all given values count.
     const REPEATS: bool;
-    /// From what was typed behind the flag, each time that it was given; nothing behind a switch.
+    /// Converts the given values, one for each time the flag was given; a switch's are empty.
     fn of(values: &[&str]) -> Self;
 }
 
@@ -95,16 +95,16 @@ impl Slot for Vec<String> {
     }
 }
 
-/// The flags of a command, as [`flags!`] declares them.
+/// The flags of a command; [`flags!`] implements this.
 pub trait FlagSet: Sized {
-    /// In the order of help.
+    /// All flags, in the order of help.
     const TABLE: &'static [Flag];
 
-    /// From flags and their values as they were given. It reads no field: a field that the command
-    /// does not read either is reported by the compiler.
+    /// Builds the struct from the given flags and values. It reads no field, so that the compiler
+    /// can report fields that the command does not read.
     fn of(given: &[(&'static str, &str)]) -> Self;
 
-    /// Takes the flags out of the arguments; the rest stays in order.
+    /// Takes the flags out of the arguments; returns the other arguments in order.
     fn read(arguments: &[String]) -> Result<(Self, Vec<String>), SpecError> {
         let (mut given, mut rest) = (Vec::new(), Vec::new());
         let mut arguments = arguments.iter();
@@ -119,7 +119,9 @@ pub trait FlagSet: Sized {
             };
             let value = match (flag.value, attached) {
                 (None, None) => "",
-                (None, Some(value)) => return Err(refuse(flag, &format!("takes no '{value}'"))),
+                (None, Some(value)) => {
+                    return Err(refuse(flag, &format!("takes no value, but got '{value}'")));
+                }
                 (Some(_), Some(value)) => value,
                 (Some(_), None) => {
                     let next = arguments.next().filter(|next| !next.starts_with("--"));
@@ -137,13 +139,13 @@ fn refuse(flag: &Flag, problem: &str) -> SpecError {
     SpecError::Conflict { what: format!("{} {problem}", flag.name) }
 }
 
-/// The field of one flag.
+/// Converts the values of one flag.
 pub fn slot<S: Slot>(given: &[(&'static str, &str)], name: &str) -> S {
     let values = given.iter().filter(|(flag, _)| *flag == name).map(|(_, value)| *value);
     S::of(&values.collect::<Vec<_>>())
 }
 
-/// What a declaration may leave out.
+/// The optional part of a declaration.
 pub const fn first<T: Copy>(given: &[T]) -> Option<T> {
     match given {
         [one, ..] => Some(*one),
@@ -152,8 +154,8 @@ pub const fn first<T: Copy>(given: &[T]) -> Option<T> {
 }
 
 /// Declares the flags of a command. The type of a field says what the flag takes: `bool` is a
-/// switch, `Option<String>` has one value, `Vec<String>` may be given more than once. The doc
-/// comment is the text of help.
+/// switch, `Option<String>` takes a value, `Vec<String>` may be given more than once. The doc
+/// comment is shown by help.
 macro_rules! flags {
     (
         $(#[$about:meta])*
@@ -223,11 +225,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_too_much_is_told() {
+    fn a_missing_or_extra_value_is_reported() {
         for (arguments, want) in [
             (&["--gpu"][..], "--gpu needs a value: --gpu NAME"),
             (&["--gpu", "--json"], "--gpu needs a value: --gpu NAME"),
-            (&["--json=yes"], "--json takes no 'yes'"),
+            (&["--json=yes"], "--json takes no value, but got 'yes'"),
         ] {
             assert_eq!(read(arguments).unwrap_err().to_string(), want);
         }

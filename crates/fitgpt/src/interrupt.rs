@@ -1,4 +1,4 @@
-//! Ctrl-C, SIGTERM and SIGHUP: the first asks the run to stop after its step, the second leaves at
+//! Ctrl-C, SIGTERM and SIGHUP: the first asks the run to stop after its step, the second exits at
 //! once.
 
 use crate::screen;
@@ -6,10 +6,10 @@ use std::io::BufRead;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// While a question waits for its answer nothing has begun: a signal leaves at once.
+/// Set while we wait for an answer: nothing has started yet, so a signal exits at once.
 static IS_ASKING: AtomicBool = AtomicBool::new(false);
 
-/// The flag that a signal sets. Where signals cannot be caught, they end the process as ever.
+/// Returns the flag that a signal sets. If signals cannot be caught, they end the process as usual.
 pub fn catch(message: &'static str) -> Arc<AtomicBool> {
     let stop = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&stop);
@@ -17,17 +17,17 @@ pub fn catch(message: &'static str) -> Arc<AtomicBool> {
         if seen.swap(true, Ordering::Relaxed) || IS_ASKING.load(Ordering::Relaxed) {
             std::process::exit(130);
         }
-        // A terminal shows "^C" where the cursor is, at the end of the bar.
+        // The terminal prints "^C" at the cursor, which is at the end of the progress bar.
         let start = if screen::is_terminal() { "\n" } else { "" };
         screen::note(&format!("{start}{message}"));
     });
     if let Err(error) = caught {
-        screen::note(&format!("note: Ctrl-C will not save: {error}"));
+        screen::note(&format!("note: Ctrl-C will end the run without saving: {error}"));
     }
     stop
 }
 
-/// Reads a line from whoever sits at the terminal. A signal meanwhile ends the process.
+/// Reads a line that the user types. A signal during that time ends the process.
 pub fn answer() -> std::io::Result<String> {
     let mut line = String::new();
     IS_ASKING.store(true, Ordering::Relaxed);

@@ -7,10 +7,10 @@ use std::io::Read;
 use std::time::{SystemTime, UNIX_EPOCH};
 use train::TrainError;
 
-/// Bytes of a config file that are read; the reader refuses it long before.
+/// At most this much of a config file is read; the parser's own limit is lower.
 const MOST_CONFIG_BYTES: u64 = 2 << 20;
 
-/// Settings from the arguments behind a command.
+/// Reads settings from the arguments after the command.
 pub fn settings(
     command: spec::Command,
     arguments: &[String],
@@ -19,12 +19,12 @@ pub fn settings(
     Ok(with_world(|world| spec::Settings::read(command, arguments, world))?)
 }
 
-/// Files and the clock, for those who read settings.
+/// Calls `work` with access to files and the clock.
 pub fn with_world<T>(work: impl FnOnce(&World<'_>) -> T) -> T {
     let read = |path: &str| {
         let mut content = Vec::new();
         if !std::fs::metadata(path)?.is_file() {
-            return Err(std::io::Error::other("it is no regular file"));
+            return Err(std::io::Error::other("it is not a regular file"));
         }
         std::fs::File::open(path)?.take(MOST_CONFIG_BYTES + 1).read_to_end(&mut content)?;
         if content.len() as u64 > MOST_CONFIG_BYTES {
@@ -37,12 +37,12 @@ pub fn with_world<T>(work: impl FnOnce(&World<'_>) -> T) -> T {
     work(&World { read: &read, unix_time: now })
 }
 
-/// What the process was started with.
+/// What the process finds around it.
 pub fn environment() -> Environment {
     Environment { world_size: std::env::var("WORLD_SIZE").ok(), cuda_devices: device::gpu_count() }
 }
 
-/// How this program was started, for commands that are printed to be typed.
+/// How this program was started, for commands that we print for the user to copy.
 pub fn program() -> String {
     if std::env::var_os("CARGO_MANIFEST_DIR").is_some() {
         return "cargo run --release --".to_string();

@@ -1,30 +1,33 @@
-//! The binary: finds the command, runs it, turns its end into an exit code. One file per command.
+//! The binary: finds the command, runs it, and returns its exit code. One file per command.
 #![forbid(unsafe_code)]
 
-mod bench_report;
-mod bill;
 mod commands;
-mod device;
-mod doctor_document;
 mod flags;
 mod help;
-mod interrupt;
 mod invocation;
-mod measure;
-mod numbers;
+
+mod device;
 mod own_text;
-mod plan_report;
 mod planning;
-mod preparation;
-mod progress;
-mod refusal;
-mod run_length;
+mod bill;
 mod run_report;
-mod screen;
-mod speak;
-mod survey;
+mod run_length;
+mod console_sink;
+mod stream_sample;
+mod refusal;
+
+mod plan_report;
 mod sweep;
+mod measure;
 mod timing;
+mod bench_report;
+mod survey;
+mod doctor_document;
+mod preparation;
+
+mod screen;
+mod numbers;
+mod interrupt;
 
 use search::SearchError;
 use std::ffi::OsString;

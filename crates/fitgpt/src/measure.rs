@@ -1,6 +1,6 @@
-//! `fitgpt plan --measure` and `bench`: runs the plan's segments on this machine, keeps how long
-//! each step took, and finds it again for later predictions. The choice of a plan never looks at
-//! it: two runs of the same settings are cut the same way, measured or not.
+//! Step times for `fitgpt plan --measure` and `bench`: runs the plan's segments on this machine,
+//! keeps how long each step took, and finds the times again for later predictions. The planner
+//! never uses them: two runs with the same settings are cut the same way, measured or not.
 
 use crate::device::Device;
 use crate::screen;
@@ -16,15 +16,15 @@ use std::path::PathBuf;
 use std::sync::Once;
 use train::TrainError;
 
-/// How often each segment runs; the first round warms caches.
+/// How often each segment runs; the first round warms up the caches.
 const ROUNDS: usize = 3;
 
 const SCHEMA: &str = "fitgpt.op_times/2";
 
-/// Larger files are not ours: some thousand steps take a tenth of it.
+/// A larger file is not ours: thousands of steps take a tenth of this.
 const MOST_BYTES: u64 = 1 << 20;
 
-/// How long each step of a segment took, round by round, without the round that warms up.
+/// How long each step of a segment took, in each round after the warm-up.
 pub struct SegmentTimes {
     /// Which segment.
     pub segment: SegmentId,
@@ -32,7 +32,7 @@ pub struct SegmentTimes {
 }
 
 impl SegmentTimes {
-    /// Seconds of each step in its quickest round: what disturbs a step only adds to it.
+    /// Seconds of each step in its fastest round: disturbances only make a step slower.
     pub fn quickest(&self) -> Vec<f64> {
         let steps = self.rounds.first().map_or(0, Vec::len);
         let of = |step: usize| self.rounds.iter().map(|round| round[step]).fold(f64::MAX, f64::min);
@@ -40,12 +40,12 @@ impl SegmentTimes {
     }
 }
 
-/// Elements of a tensor.
+/// Number of elements of a tensor.
 fn count(backend: &dyn Backend, tensor: TensorId) -> u64 {
     backend.plan().schedule.tensors.get(tensor).shape.elements()
 }
 
-/// Runs training slices, evaluation and update of a loaded program and times their steps.
+/// Runs the training slices, the evaluation and the update of a loaded program and times each step.
 pub fn time_segments(
     backend: &mut dyn Backend,
     program: &Program,
@@ -57,7 +57,7 @@ pub fn time_segments(
     segments.extend(program.update.map(|update| (update, Vec::new())));
     let mut found = Vec::new();
     for (segment, inputs) in segments {
-        // The mean of the slice: a sum over all its tokens could pass what 16 bits hold.
+        // Mean loss, not the sum: a sum over all tokens could overflow 16 bits.
         let tokens = inputs.first().map_or(1, |&input| count(backend, input));
         let inverse_tokens = 1.0 / tokens as f32;
         let step = StepInputs { lr: 1e-4, grad_clip: 1.0, inverse_tokens, ..StepInputs::default() };
@@ -74,7 +74,7 @@ pub fn time_segments(
     Ok(found)
 }
 
-/// Times of kinds of steps, for predictions.
+/// Averages the times by kind of step, for predictions.
 pub fn op_times(plan: &Plan, times: &[SegmentTimes], rates: &Hardware) -> OpTimes {
     let of = |times: &SegmentTimes| {
         let rounds = times.rounds.iter();
@@ -83,17 +83,17 @@ pub fn op_times(plan: &Plan, times: &[SegmentTimes], rates: &Hardware) -> OpTime
     OpTimes::new(&times.iter().flat_map(of).collect::<Vec<_>>())
 }
 
-/// Ids all over the vocabulary, as text has them: a gradient of one row would be quicker.
+/// Ids spread over the vocabulary, as in text: gradients of a single row would be faster.
 pub fn spread(count: u64, vocabulary: u64) -> impl Iterator<Item = i32> {
     (0..count).map(move |index| (index.wrapping_mul(7919) % vocabulary.max(1)) as i32)
 }
 
-/// The rates of this machine: measured now, with the times of steps that were kept.
+/// The rates of this machine, measured now, and the kept step times.
 pub fn rates(device: &Device, run: &RunSpec) -> Hardware {
     Hardware { times: find(device), ..device.measured(run) }
 }
 
-/// What times are valid for: this very program.
+/// Identifies this build of the program; kept times are valid for it only.
 fn build() -> String {
     let program = std::env::current_exe().and_then(std::fs::metadata);
     let changed = program.and_then(|meta| Ok((meta.len(), meta.modified()?)));
@@ -116,14 +116,14 @@ fn of_segment(plan: &Plan, segment: SegmentId, seconds: &[f64], rates: &Hardware
     steps.iter().zip(seconds).map(sample).collect()
 }
 
-/// Where times of a device are kept, if the user has a home.
+/// The file for a device's times; none if there is no cache folder.
 pub fn file(device: &Device) -> Option<PathBuf> {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
     let name: String = device.name().chars().map(plain).collect();
     Some(cache::folder()?.join(format!("op-times-{name}.json")))
 }
 
-/// Keeps times for later, together with those that were kept before.
+/// Keeps times for later, merged with those kept before.
 pub fn keep(times: &OpTimes, device: &Device) -> Result<Option<PathBuf>, TrainError> {
     let Some(path) = file(device) else {
         return Ok(None);
@@ -140,14 +140,13 @@ pub fn keep(times: &OpTimes, device: &Device) -> Result<Option<PathBuf>, TrainEr
         path: path.clone(),
         doing: "write",
         error,
-        advice: "set FITGPT_CACHE to a folder that can be written",
+        advice: "set FITGPT_CACHE to a writable folder",
     };
     cache::write(&path, format!("{document:#}\n").as_bytes()).map_err(failed)?;
     Ok(Some(path))
 }
 
-/// Times that were kept; none where there are none. Where a file is there that is not believed, one
-/// line says why.
+/// The kept times; empty if there are none. If the file cannot be used, one line says why.
 pub fn find(device: &Device) -> OpTimes {
     static TOLD: Once = Once::new();
     let Some(path) = file(device) else {

@@ -1,4 +1,4 @@
-//! Numbers as people read them.
+//! Numbers, durations and dates in readable form.
 
 /// `1,003,854`.
 pub fn grouped(number: u64) -> String {
@@ -23,7 +23,7 @@ pub fn short(number: f64) -> String {
     }
 }
 
-/// Days from which a time is told in years.
+/// From this many days on, a duration is given in years.
 const MANY_DAYS: u64 = 1000;
 
 /// `12s`, `3m20s`, `1h02m`, `4d03h`, `85 years`.
@@ -38,7 +38,7 @@ pub fn duration(seconds: f64) -> String {
     }
 }
 
-/// Seconds of `90s`, `10min`, `1h30m`, `2h`, `1d`; none without a unit.
+/// The seconds of `90s`, `10min`, `1h30m`, `2h` or `1d`; none without a unit.
 pub fn parse_duration(text: &str) -> Option<f64> {
     const UNITS: [(&str, f64); 11] = [
         ("seconds", 1.0),
@@ -71,7 +71,7 @@ pub fn parse_duration(text: &str) -> Option<f64> {
 pub fn date(unix_seconds: f64) -> String {
     let minutes = (unix_seconds.max(0.0) / 60.0) as i64;
     let (days, minute) = (minutes.div_euclid(1440), minutes.rem_euclid(1440));
-    // Years that begin in March, so that the day of a leap year is the last; eras of 400 years.
+    // Years begin in March, so that the leap day is the last of a year; an era has 400 years.
     let day = days + 719_468;
     let (era, of_era) = (day.div_euclid(146_097), day.rem_euclid(146_097));
     let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;

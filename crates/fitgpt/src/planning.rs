@@ -1,5 +1,5 @@
-//! A run and the machine to plan it for: what `plan`, its sweep and `bench` ask for, and the pieces
-//! that `train` and `doctor` share with them. Commands parse arguments and print; this decides.
+//! A run and the machine to plan it for, as `plan`, its sweep and `bench` need them, and functions
+//! that `train` and `doctor` share with them. The commands parse arguments and print.
 
 use crate::bill::HostMemory;
 use crate::device::{self, Device};
@@ -15,46 +15,46 @@ use search::{Machine, Planned, SearchError, plan_again, plan_for, suggestions};
 use spec::{Command, Environment, InitFrom, Memory, RunSpec, Settings, SpecError, resolve};
 use std::path::Path;
 
-/// Names that a refusal of a GPU's name gives.
+/// How many similar names the error for an unknown GPU lists.
 const NEAREST: usize = 4;
 
-/// Rates to choose a plan by for a card that is known by its memory alone: the project's own 12 GB
-/// card. No prediction is made of them.
+/// The card whose rates are used to choose a plan if only the memory is given. No speed is
+/// predicted from them.
 const UNNAMED: &str = "RTX 4070";
 
-/// What predictions rest on.
+/// What predictions are based on.
 const QUICK: &str = "a quick measurement";
 const STEP_TIMES: &str = "measured step times";
 const TABLE: &str = "the table of GPUs";
 
-/// Where to plan for, as flags say it: a card, its memory; neither where it is this machine.
+/// The card to plan for, as given by flags; empty for this machine.
 #[derive(Clone, Copy, Default)]
 pub struct Elsewhere<'a> {
     /// A card by name.
     pub gpu: Option<&'a str>,
-    /// Its memory, as a size.
+    /// The memory to use.
     pub vram: Option<&'a str>,
 }
 
-/// A run and where it is to be planned.
+/// A run and the machine to plan it for.
 pub struct Planning {
-    /// What was asked for.
+    /// The settings.
     pub run: RunSpec,
     /// The model's sizes.
     pub dims: Dims,
-    /// Where.
+    /// The machine.
     pub machine: Machine,
-    /// Whether predictions can be made.
+    /// Whether the card is known, so that its speed can be predicted.
     pub named: bool,
-    /// This machine, where the plan is for it.
+    /// This machine's device, if the plan is for it.
     pub here: Option<Device>,
-    /// The run that is to go on.
+    /// The document of the run to resume.
     before: Option<Document>,
     notices: Vec<String>,
 }
 
 impl Planning {
-    /// From flags and the arguments that are no flags.
+    /// Reads flags, and the arguments that are not flags.
     pub fn new(flags: &Elsewhere<'_>, arguments: &[String]) -> Result<Planning, TrainError> {
         let mut arguments = arguments.to_vec();
         if let Some(size) = flags.vram {
@@ -66,7 +66,7 @@ impl Planning {
         }
         let mut settings = settings(Command::Train, &arguments)?;
         let preset = settings.uses_preset();
-        // `--vram` alone is a limit on the GPU that is here, unless it has less than that.
+        // `--vram` alone limits the GPU of this machine, unless that GPU has less memory.
         let elsewhere = gpu.is_some() || (flags.vram.is_some() && !is_here(&settings)?);
         let present = if elsewhere { 0 } else { device::gpu_count() };
         let on_gpu = elsewhere || (present == 0 && speaks_of_a_gpu(&settings)?);
@@ -78,7 +78,7 @@ impl Planning {
         let found = found.into_iter().chain(unused.into_iter().flatten());
         let mut notices: Vec<String> = found.map(|notice| notice.to_string()).collect();
         if preset {
-            notices.push("no config, no dataset: the built-in preset of `train`".to_string());
+            notices.push("no config and no dataset: the built-in demo of `train`".to_string());
         }
         let dims = match &saved {
             Some(document) => setup::resumed_dims(&mut run, document)?,
@@ -90,7 +90,7 @@ impl Planning {
         };
         if let InitFrom::Gpt2(name) = run.init_from {
             notices.push(format!(
-                "init_from='{}': planned with its sizes, but `train` refuses it: this version \
+                "init_from='{}': this plan uses its sizes, but `train` refuses it: this version \
                  cannot read OpenAI's weights yet",
                 name.word()
             ));
@@ -115,20 +115,20 @@ impl Planning {
         Ok(Planning { run, dims, machine, named, here: None, before, notices })
     }
 
-    /// The lines before the bill.
+    /// Prints the notices before the bill.
     pub fn introduce(&self) {
         for notice in &self.notices {
             screen::notice(notice);
         }
     }
 
-    /// The plan that a resumed run was saved with, if it still serves; else a new one.
+    /// The plan that a resumed run was saved with, if it still fits; else a new one.
     pub fn planned(&self, machine: &Machine) -> Result<Planned, TrainError> {
         let Planning { run, dims, .. } = self;
         let stored = self.before.as_ref().and_then(|document| document.plan.as_ref());
         let again = stored.map(|cut| plan_again(run, *dims, machine, cut)).transpose()?;
         if let Some(Err(why)) = &again {
-            screen::note(&format!("the saved plan is not used again: {why}"));
+            screen::note(&format!("the saved plan cannot be reused: {why}"));
         }
         match again {
             Some(Ok(planned)) => Ok(planned),
@@ -160,9 +160,9 @@ impl Planning {
     }
 }
 
-/// A plan, or a refusal with settings that fit. A refusal measures nothing: memory is short. The
-/// table of GPUs, or step times that were kept, say how fast the suggestions are; round figures for
-/// any CPU do not.
+/// A plan, or a refusal with settings that fit. A refusal measures nothing: memory is short. Speeds
+/// of the suggestions come from the table of GPUs or from kept step times; the rough rates of a CPU
+/// are too inaccurate to show.
 pub fn plan_or_suggest(
     run: &RunSpec,
     dims: Dims,
@@ -184,7 +184,7 @@ pub fn plan_or_suggest(
     })
 }
 
-/// Whether the first GPU of this machine has the memory that settings ask for.
+/// Whether the GPU of this machine has the memory that the settings ask for.
 fn is_here(settings: &Settings) -> Result<bool, SpecError> {
     let (run, _) = resolve(settings, &Environment { cuda_devices: 1, ..environment() })?;
     let memory = device::gpu_memory(run.device);
@@ -194,7 +194,7 @@ fn is_here(settings: &Settings) -> Result<bool, SpecError> {
     })
 }
 
-/// Whether settings alone, without a flag, are for a GPU: a device of theirs, or its memory.
+/// Whether the settings, without a flag, ask for a GPU: by `device` or by `vram`.
 fn speaks_of_a_gpu(settings: &Settings) -> Result<bool, SpecError> {
     let (run, _) = resolve(settings, &Environment { cuda_devices: 1, ..environment() })?;
     Ok(match run.device {
@@ -204,7 +204,7 @@ fn speaks_of_a_gpu(settings: &Settings) -> Result<bool, SpecError> {
     })
 }
 
-/// What is said of a card that `train` has no kernels for.
+/// The notice about a card that `train` has no kernels for.
 fn too_old(card: &Card) -> String {
     let name = card.name;
     format!(
@@ -213,7 +213,7 @@ fn too_old(card: &Card) -> String {
     )
 }
 
-/// No card gives more than it has.
+/// The notice about a `vram` larger than the card's memory.
 fn above_the_card(gpu: &Card, run: &RunSpec) -> Option<String> {
     let memory = gpu.hardware(false).memory;
     match run.vram {
@@ -225,19 +225,19 @@ fn above_the_card(gpu: &Card, run: &RunSpec) -> Option<String> {
     }
 }
 
-/// A card of the table, or the names that are alike.
+/// Finds a card in the table; the error lists similar names.
 pub fn find_gpu(name: &str) -> Result<&'static Card, SpecError> {
     Card::find(name).ok_or_else(|| {
         let shown: String = name.chars().take(40).collect();
         let nearest = Card::nearest(name, NEAREST, strsim::levenshtein).join(", ");
         let what = format!(
-            "--gpu '{shown}' is not in the table; the nearest are {nearest} (--gpu list lists all)"
+            "unknown --gpu '{shown}'; the nearest names are {nearest} (--gpu list lists all)"
         );
         SpecError::Conflict { what }
     })
 }
 
-/// A card by name, or by the size of its memory alone.
+/// A machine with this card, or with an unknown card of `vram` bytes.
 fn gpu_machine(gpu: Option<&Card>, run: &RunSpec) -> Result<Machine, SpecError> {
     let single = run.dtype == spec::RequestedDtype::Float32;
     let need = |what: &str| SpecError::Conflict { what: what.to_string() };
@@ -251,8 +251,8 @@ fn gpu_machine(gpu: Option<&Card>, run: &RunSpec) -> Result<Machine, SpecError> 
         (Memory::Auto, Some(_)) => device.memory,
         (Memory::Percent(percent), Some(_)) => device::share(device.memory.get(), percent),
         (Memory::Auto | Memory::Percent(_), None) => {
-            let what = "device='cuda': no GPU is used to plan; name one, e.g. --gpu 'RTX 4070', \
-                        or give its memory, e.g. --vram 8GiB";
+            let what = "device='cuda': there is no GPU here to plan for; name one, e.g. --gpu \
+                        'RTX 4070', or give its memory, e.g. --vram 8GiB";
             return Err(need(what));
         }
     };
@@ -260,7 +260,7 @@ fn gpu_machine(gpu: Option<&Card>, run: &RunSpec) -> Result<Machine, SpecError> 
         device.name = format!("a GPU with {budget}");
         device.memory = budget;
     }
-    // The card is elsewhere, and so is its host: without a word on it there is enough.
+    // The card's host is another machine: unless `ram` is given, assume enough memory.
     let host = match run.ram {
         Memory::Auto => device::share(i64::MAX as u64, 100.0),
         asked => device::host_budget(asked),
@@ -268,10 +268,10 @@ fn gpu_machine(gpu: Option<&Card>, run: &RunSpec) -> Result<Machine, SpecError> 
     Ok(Machine::gpu(device, run, budget, host))
 }
 
-/// Rows of the vocabulary without opening a data set, and what was assumed.
+/// Size of the vocabulary without opening the data set, and a notice if it was assumed.
 fn vocabulary(run: &RunSpec) -> Result<(u64, Option<String>), TrainError> {
     if let InitFrom::Gpt2(_) = run.init_from {
-        return Ok((u64::from(data::GPT2_IDS), None)); // these models bring their own
+        return Ok((u64::from(data::GPT2_IDS), None)); // these models have their own vocabulary
     }
     let name = &run.dataset;
     if name == data::BUILTIN {
@@ -286,15 +286,15 @@ fn vocabulary(run: &RunSpec) -> Result<(u64, Option<String>), TrainError> {
         return Ok((model::GPT2_ROWS, None));
     }
     let rows = data::known::characters(name).unwrap_or(model::GPT2_ROWS);
-    let notice = format!("data set '{name}' is not here: planned with a vocabulary of {rows}");
+    let notice = format!("data set '{name}' does not exist here: assuming a vocabulary of {rows}");
     Ok((rows, Some(notice)))
 }
 
-/// What the host keeps outside the arena. Beside a GPU the program itself is not told: drivers take
-/// what they take there.
+/// Host memory outside the arena. With a GPU the program itself is not listed, because the driver's
+/// share of host memory is unknown.
 pub fn host_memory(run: &RunSpec, planned: &Planned, machine: &Machine) -> Vec<HostMemory> {
     let buffers = planned.host.rows().map(|(name, bytes)| HostMemory { name, bytes });
-    let [data, program] = device::beside_any_plan(run);
+    let [data, program] = device::fixed_host_memory(run);
     let program = machine.host.is_none().then_some(program);
     buffers.into_iter().chain([data]).chain(program).collect()
 }

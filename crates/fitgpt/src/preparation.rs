@@ -1,5 +1,5 @@
-//! What a person sees while a data set is made: a bar on a terminal, a line now and then in a
-//! pipe; and the summary at the end.
+//! What the user sees while a data set is prepared: a progress bar on a terminal, an occasional
+//! line in a pipe; and the summary at the end.
 
 use crate::numbers::{duration, grouped, short};
 use crate::screen;
@@ -7,22 +7,22 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use prepare::{Job, Locator, Observer, Progress, TokenizerChoice, Totals};
 use std::time::{Duration, Instant};
 
-/// Between two lines where nobody watches.
+/// Pause between two lines in a pipe.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// Columns below which there is no room for a bar beside the figures.
+/// Below this many columns there is no room for a bar next to its message.
 const NARROW: usize = 70;
 
-/// Shows a preparation.
+/// Shows the progress of a preparation.
 pub struct Preparation {
     bar: ProgressBar,
-    /// Bytes of all sources; none where a size is not known.
+    /// Bytes of all sources; none if a size is unknown.
     whole: Option<u64>,
     began: Option<Beginning>,
     last_line: Instant,
 }
 
-/// Where and when this call began to read.
+/// Where and when this process began to read.
 #[derive(Clone, Copy)]
 struct Beginning {
     surveying: bool,
@@ -32,7 +32,7 @@ struct Beginning {
 }
 
 impl Preparation {
-    /// A bar where somebody watches.
+    /// Shows a bar if standard output is a terminal.
     pub fn new(job: &Job) -> Preparation {
         let whole = job.sizes_known.then_some(job.bytes);
         let bar = ProgressBar::new(whole.unwrap_or(0));
@@ -50,7 +50,7 @@ impl Preparation {
         Preparation { bar, whole, began: None, last_line: Instant::now() }
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub fn finish(&self) {
         self.bar.finish_and_clear();
     }
@@ -114,7 +114,7 @@ pub fn size(bytes: u64) -> String {
     }
 }
 
-/// What will be done, before it is done.
+/// What will be done, printed before it starts.
 pub fn introduction(job: &Job) -> String {
     let count = job.sources.len();
     let s = if count == 1 { "" } else { "s" };
@@ -126,7 +126,7 @@ pub fn introduction(job: &Job) -> String {
     };
     let is_stdin = job.sources.iter().any(|source| source.locator == Locator::Stdin);
     let split = match job.by_position {
-        // It may turn out to be documents.
+        // Standard input may turn out to be documents.
         true if is_stdin && job.request.format.is_none() => String::new(),
         true => format!("; the last {} % of the characters are val", percent(job.val)),
         false => format!("; {} % of the documents are val", percent(job.val)),
@@ -134,12 +134,12 @@ pub fn introduction(job: &Job) -> String {
     let mut text = format!("{count} file{s}, {known}; {tokenizer}{split}\n");
     if !job.left_out.is_empty() {
         let count = job.left_out.len();
-        text += &format!("{count} files are left out because they hold no text\n");
+        text += &format!("{count} files are skipped because they are not text\n");
     }
     text
 }
 
-/// Without digits that say nothing.
+/// A percentage without trailing zeros.
 fn percent(share: f64) -> String {
     let text = format!("{:.4}", 100.0 * share);
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
@@ -163,11 +163,11 @@ pub fn summary(totals: &Totals, seconds: Option<f64>) -> String {
     text += &row("val.bin", format!("{} tokens", grouped(val_tokens)));
     if totals.replaced > 0 {
         let count = grouped(totals.replaced);
-        text += &row("invalid UTF-8", format!("{count} places became U+FFFD"));
+        text += &row("invalid UTF-8", format!("{count} sequences became U+FFFD"));
     }
     if totals.skipped > 0 {
         let count = grouped(totals.skipped);
-        text += &row("left out", format!("{count} documents without text"));
+        text += &row("skipped", format!("{count} documents without text"));
     }
     if let Some(seconds) = seconds {
         text += &row("took", duration(seconds));
@@ -175,12 +175,12 @@ pub fn summary(totals: &Totals, seconds: Option<f64>) -> String {
     text
 }
 
-/// A warning where the validation loss would say little, with what helps.
+/// A warning if there is too little text for a useful validation loss, with what to do.
 pub fn few_val_tokens(job: &Job, totals: &Totals) -> Option<String> {
     let (tokens, enough) = (totals.val_tokens, job.enough_val());
     if tokens > totals.train_tokens && totals.val_documents > 0 {
         return Some(
-            "val.bin is larger than train.bin: of documents, the first is always for validation. \
+            "val.bin is larger than train.bin: the first document is always used for validation. \
              Join the files into one text, or put a short one first."
                 .to_owned(),
         );
@@ -189,8 +189,10 @@ pub fn few_val_tokens(job: &Job, totals: &Totals) -> Option<String> {
         return None;
     }
     let help = match job.larger_val(totals) {
-        Some(share) => format!("Make it again with --val {share} --overwrite, or give more text."),
-        None => "Even half of this text would be too little for --val: give more text.".to_owned(),
+        Some(share) => {
+            format!("Prepare it again with --val {share} --overwrite, or give more text.")
+        }
+        None => "Even half of this text would be too little: give more text.".to_owned(),
     };
     Some(format!(
         "val.bin has only {} tokens. With fewer than {} the validation loss is mostly noise. \

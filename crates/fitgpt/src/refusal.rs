@@ -1,11 +1,12 @@
-//! A refusal as people read it: what is missing, what is largest, and what would fit.
+//! Prints a refusal: how much memory is missing, which tensors are largest, and what would fit.
 
 use crate::numbers::short;
 use crate::screen;
 use plan::Bytes;
 use search::Refusal;
 
-/// Says on standard error why nothing fits, in three parts. Rates are told for a named device.
+/// Prints to standard error why nothing fits, in three parts. Speeds are shown for a known device
+/// only.
 pub fn show(refusal: &Refusal, named: bool) {
     screen::error(&refusal.headline());
     let largest = refusal.largest.iter().map(|(name, bytes)| format!("{name} {bytes}"));
@@ -14,9 +15,7 @@ pub fn show(refusal: &Refusal, named: bool) {
     let wrapped = |text: &str, indent: usize| screen::note(&screen::wrapped(text, indent, width));
     wrapped(&format!("  largest tensors at the peak: {largest}"), 4);
     if refusal.suggestions.is_empty() {
-        screen::note(
-            "  no setting near this one fits: make the model much smaller, or free memory",
-        );
+        screen::note("  no similar setting fits: make the model much smaller, or free memory");
         return;
     }
     screen::note("  what fits:");

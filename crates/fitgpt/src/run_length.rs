@@ -1,5 +1,5 @@
-//! How long a run will take, from the cost model: told before it starts where that is more than an
-//! hour, and asked about where it is more than a week. `plan` and `train` say the same.
+//! How long a run will take according to the cost model. `train` and `plan` print it if it is more
+//! than an hour; `train` asks for confirmation if it is more than a week.
 
 use crate::device::Device;
 use crate::interrupt;
@@ -11,27 +11,28 @@ use spec::RunSpec;
 use std::time::{SystemTime, UNIX_EPOCH};
 use train::setup::Setup;
 
-/// Seconds from which the length of a run is told.
+/// Runs of more seconds than this are announced.
 const LONG: f64 = 3600.0;
 
-/// Seconds from which it is asked about.
+/// Runs of more seconds than this need a confirmation.
 const VERY_LONG: f64 = 7.0 * 86_400.0;
 
-/// Years from which a date says nothing.
+/// Beyond this many seconds no end date is printed.
 const FAR: f64 = 3.0 * 365.25 * 86_400.0;
 
-/// A table's prediction may be wrong by this factor: below it nothing is measured.
+/// The table's prediction may be wrong by this factor. A run that is short even then is not
+/// measured.
 const DOUBT: f64 = 4.0;
 
-/// The length of a run.
+/// The predicted length of a run.
 pub struct RunLength {
-    /// None where it is short.
+    /// The announcement; none for a short run.
     text: Option<String>,
     seconds: f64,
 }
 
 impl RunLength {
-    /// Of a run that is about to start here. What is surely short is not measured.
+    /// Predicts a run that is about to start on this device.
     pub fn new(setup: &Setup, planned: &Planned, machine: &Machine, device: &Device) -> RunLength {
         let done = setup.saved.as_ref().map_or(0, |saved| saved.document.progress.iteration);
         let run = left_of(&setup.spec, done);
@@ -43,14 +44,15 @@ impl RunLength {
         RunLength { text: of(&run, &prediction), seconds: prediction.run_seconds }
     }
 
-    /// Tells it where it is long.
+    /// Prints the announcement of a long run.
     pub fn show(&self) {
         if let Some(text) = &self.text {
             screen::notice(text);
         }
     }
 
-    /// Asks whoever sits at a terminal whether to start a run of more than a week.
+    /// Asks at a terminal whether to start a run of more than a week. True if nobody needs to be
+    /// asked.
     pub fn is_confirmed(&self, yes: bool) -> bool {
         let asks = screen::is_terminal() && screen::is_input_terminal();
         if self.seconds <= VERY_LONG || yes || !asks {
@@ -67,12 +69,12 @@ impl RunLength {
     }
 }
 
-/// A run without the iterations that are done.
+/// The run without the iterations that are done.
 pub fn left_of(run: &RunSpec, done: u64) -> RunSpec {
     RunSpec { max_iters: run.max_iters.saturating_sub(done), ..run.clone() }
 }
 
-/// The sentence about a run of more than an hour: tokens, time of an iteration, end.
+/// The announcement of a run of more than an hour: tokens, time per iteration, end.
 pub fn of(run: &RunSpec, prediction: &Prediction) -> Option<String> {
     let seconds = prediction.run_seconds;
     if seconds <= LONG {

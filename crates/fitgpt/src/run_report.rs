@@ -1,5 +1,5 @@
-//! What `train` says before the first step and after the last: nanoGPT's lines, what its users
-//! miss, how good the result is, and which command comes next.
+//! What `train` prints before the first step and after the last: nanoGPT's lines and more, how
+//! good the result is, and which command comes next.
 
 use crate::device::Device;
 use crate::invocation::program;
@@ -16,7 +16,7 @@ use train::run::Outcome;
 use train::save;
 use train::setup::Setup;
 
-/// nanoGPT's lines before the first step, and what its users miss there.
+/// nanoGPT's lines before the first step, and some of our own.
 pub fn introduce(setup: &Setup, device: &Device) -> Result<(), TrainError> {
     let Setup { settings, spec, dataset, dims, saved, .. } = setup;
     overrides(settings);
@@ -24,7 +24,7 @@ pub fn introduce(setup: &Setup, device: &Device) -> Result<(), TrainError> {
         screen::notice(&notice.to_string());
     }
     if let Some(why) = dataset.meta().and_then(|meta| meta.unusable.as_ref()) {
-        screen::notice(&format!("meta.pkl: {why}; it trains, but no text can be made of its ids"));
+        screen::notice(&format!("meta.pkl: {why}; training works, but `sample` will not"));
     }
     screen::line(&format!("device: {}", device.name()));
     let [train, val] = [Split::Train, Split::Val].map(|split| grouped(dataset.split(split).len()));
@@ -55,16 +55,16 @@ pub fn introduce(setup: &Setup, device: &Device) -> Result<(), TrainError> {
     parameters(dims)
 }
 
-/// What the device's driver says is held, beside what was planned.
+/// Prints what the process holds on the device according to the driver, next to the plan.
 pub fn held(device: &Device, arena: Bytes, budget: Bytes) {
     let Some(held) = device.held_bytes() else {
         return;
     };
     let shown = |bytes: u64| Bytes::new(bytes).unwrap_or(Bytes::ZERO);
-    let beside = shown(held.saturating_sub(arena.get()));
+    let rest = shown(held.saturating_sub(arena.get()));
     screen::line(&format!(
-        "device memory by the driver's count: {} of {budget} (arena {arena}, driver and code \
-         {beside})\n",
+        "device memory according to the driver: {} of {budget} (arena {arena}, driver and code \
+         {rest})\n",
         shown(held)
     ));
 }
@@ -72,7 +72,7 @@ pub fn held(device: &Device, arena: Bytes, budget: Bytes) {
 fn overrides(settings: &Settings) {
     if settings.uses_preset() {
         screen::line(
-            "no config, no dataset: the built-in preset, a small GPT on the built-in corpus",
+            "no config and no dataset: the built-in demo, a small GPT on the built-in corpus",
         );
         let is_changed = settings.iter().any(Setting::is_given);
         if is_changed {
@@ -108,7 +108,7 @@ fn parameters(dims: &model::Dims) -> Result<(), TrainError> {
     Ok(())
 }
 
-/// How the run ended; `resume` is the command that goes on with it.
+/// Prints how the run ended; `resume` is the command that resumes it.
 pub fn conclude(setup: &Setup, outcome: &Outcome, seconds: f64, resume: &str) {
     let spec = &setup.spec;
     let done = outcome.iteration - outcome.started_at;
@@ -131,7 +131,7 @@ pub fn conclude(setup: &Setup, outcome: &Outcome, seconds: f64, resume: &str) {
     } else if !spec.eval_only {
         let last = spec.max_iters;
         screen::line(&format!("nothing left to do: the run has reached max_iters={last}"));
-        screen::line("Go further with:");
+        screen::line("Train further with:");
         screen::line(&format!("  {resume} {}", further(spec)));
     }
     if outcome.interrupted && outcome.checkpoint.is_some() {
@@ -140,7 +140,7 @@ pub fn conclude(setup: &Setup, outcome: &Outcome, seconds: f64, resume: &str) {
     }
 }
 
-/// The command that goes on with a run: for one's own text the one that began it.
+/// The command that resumes a run: for the user's own text the one that started it.
 pub fn resume_command(spec: &RunSpec, own_text: Option<&str>) -> String {
     let (program, out_dir) = (program(), quoted(&format!("--out_dir={}", spec.out_dir)));
     match own_text {
@@ -149,8 +149,8 @@ pub fn resume_command(spec: &RunSpec, own_text: Option<&str>) -> String {
     }
 }
 
-/// Keys that take a finished run as far again. The learning rate then decays over the whole of it:
-/// without that all further iterations would run at min_lr.
+/// Keys that double the length of a finished run. The learning rate then decays over the whole
+/// length: otherwise all further iterations would run at min_lr.
 pub fn further(spec: &RunSpec) -> String {
     let twice = spec.max_iters.saturating_mul(2).clamp(1, u64::from(u32::MAX));
     match spec.decay_lr && spec.lr_decay_iters < twice {
@@ -159,8 +159,8 @@ pub fn further(spec: &RunSpec) -> String {
     }
 }
 
-/// After a device that failed in the middle, or weights that were spoilt: what was saved is safe,
-/// and how to go on.
+/// After a device failure or broken weights: prints which checkpoint is safe, and how to resume
+/// from it.
 pub fn rescue(setup: &Setup, error: &TrainError) {
     let spec = &setup.spec;
     let [last, best] =
@@ -169,12 +169,12 @@ pub fn rescue(setup: &Setup, error: &TrainError) {
         setup.saved.as_ref().map(|saved| (saved.document.progress.iteration, &saved.path));
     let (last_is_good, how, keys) = match error {
         TrainError::Backend(_) => (true, "", String::new()),
-        // Where it ends at once, what it was resumed from gives no loss itself.
+        // A run that diverges in its first iteration was resumed from a broken checkpoint.
         TrainError::Diverged { iteration, .. } => {
             let is_good = resumed.is_none_or(|(at, path)| at != *iteration || *path == best);
             (is_good, " a lower learning rate", format!(" {}", lower_rate(spec)))
         }
-        TrainError::Spoilt { .. } => {
+        TrainError::BrokenWeights { .. } => {
             (true, " a lower learning rate", format!(" {}", lower_rate(spec)))
         }
         _ => return,
@@ -202,8 +202,8 @@ fn lower_rate(spec: &RunSpec) -> String {
     }
 }
 
-/// The loss beside what is possible and what is easy, where both are known: the built-in corpus, in
-/// contexts as long as those it was trained with.
+/// Compares the loss with the lowest possible one and with a simple model's. Both are known for the
+/// built-in corpus, for contexts as long as those in training.
 pub fn compare(setup: &Setup, outcome: &Outcome) {
     let same_context = setup.spec.eval_block_size == setup.spec.block_size;
     let (Some(evaluation), Some(floor), true) =
@@ -217,16 +217,17 @@ pub fn compare(setup: &Setup, outcome: &Outcome) {
     screen::line(&screen::strong(&format!("validation loss {loss:.4} nats per character")));
     let above = percent(loss, floor);
     screen::line(&format!(
-        "  {floor:.4}  entropy of the corpus, the floor: we are {above:.1}% above"
+        "  {floor:.4}  entropy of the corpus, the floor: this run is {above:.1}% above"
     ));
     let by = percent(FIVE_GRAM_LOSS, loss);
-    let word = if by < 0.0 { "better" } else { "worse" };
+    let word = if by < 0.0 { "lower" } else { "higher" };
     let (five_gram, by) = (FIVE_GRAM_LOSS, by.abs());
     screen::line(&format!(
-        "  {five_gram:.4}  what a 5-gram model of the same text reaches: {by:.1}% {word} than ours"
+        "  {five_gram:.4}  a 5-gram model of the same text: {by:.1}% {word} than this run"
     ));
 }
 
+/// Prints where the results are, and the command that generates text.
 pub fn next_commands(spec: &RunSpec, outcome: &Outcome) {
     let Some(checkpoint) = &outcome.checkpoint else {
         return;

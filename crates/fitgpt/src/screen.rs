@@ -1,41 +1,41 @@
-//! Standard output and error as a person sees them: width, colours where they are wanted, and
-//! writes that never fail the program (a closed pipe is no reason to lose a run).
+//! Standard output and error: width, colours if they are wanted, and writes that never fail the
+//! program (a closed pipe must not end a run).
 
 use console::{Style, Term};
 use std::io::{ErrorKind, IsTerminal, Write};
 use train::TrainError;
 
-/// Columns where nobody says.
+/// Columns if there is no terminal.
 const WIDTH: usize = 100;
 
-/// Columns of the terminal; of a file or a pipe, a common width.
+/// Columns of the terminal; for a file or a pipe, a common width.
 pub fn width() -> usize {
     let columns = Term::stdout().size_checked().map(|(_, columns)| usize::from(columns));
     columns.unwrap_or(WIDTH)
 }
 
-/// Columns to wrap sentences at: a program that reads them gets each in one line.
+/// Columns to wrap sentences at; in a pipe they are not wrapped, so that programs get whole lines.
 pub fn wrap_width() -> usize {
     if is_terminal() { width() } else { usize::MAX }
 }
 
-/// Whether somebody watches.
+/// Whether standard output is a terminal.
 pub fn is_terminal() -> bool {
     std::io::stdout().is_terminal()
 }
 
-/// Whether somebody types.
+/// Whether standard input is a terminal.
 pub fn is_input_terminal() -> bool {
     std::io::stdin().is_terminal()
 }
 
-/// Text to standard output as it is.
+/// Writes a text to standard output unchanged.
 pub fn out(text: &str) -> std::io::Result<()> {
     let mut stdout = std::io::stdout().lock();
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush())
 }
 
-/// Text that was asked for. A reader that closes the pipe is no failure.
+/// Writes a result to standard output. A reader that closes the pipe is not a failure.
 pub fn show(text: &str) -> Result<(), TrainError> {
     match out(text) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(TrainError::Output(error)),
@@ -43,51 +43,51 @@ pub fn show(text: &str) -> Result<(), TrainError> {
     }
 }
 
-/// A document to standard output.
+/// Writes a JSON document to standard output.
 pub fn show_json(document: &serde_json::Value) -> Result<(), TrainError> {
     show(&format!("{document:#}\n"))
 }
 
-/// A line to standard output.
+/// Prints a line to standard output.
 pub fn line(text: &str) {
     let _ = writeln!(std::io::stdout().lock(), "{text}");
 }
 
-/// A line to standard error.
+/// Prints a line to standard error.
 pub fn note(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");
 }
 
-/// The last line of a program that failed, one line whatever names are in it.
+/// Prints the error of a failed program: always one line, whatever names it contains.
 pub fn error(text: &str) {
     let label = Style::new().for_stderr().red().bold().apply_to("error:");
     note(&format!("{label} {}", text.replace(char::is_control, " ")));
 }
 
-/// Something to know, on standard output between the lines of a run.
+/// Prints a notice to standard output, between the lines of a run.
 pub fn notice(text: &str) {
     let text = wrapped(&format!("note: {text}"), 6, wrap_width());
     let text = text.strip_prefix("note:").unwrap_or(&text);
     line(&format!("{}{text}", Style::new().yellow().apply_to("note:")));
 }
 
-/// What the eye should find.
+/// Bold text.
 pub fn strong(text: &str) -> String {
     Style::new().bold().apply_to(text).to_string()
 }
 
-/// What it may pass over.
+/// Dimmed text.
 pub fn faint(text: &str) -> String {
     Style::new().dim().apply_to(text).to_string()
 }
 
-/// A colour for bars.
+/// Text in the colour of bars.
 pub fn coloured(text: &str) -> String {
     Style::new().cyan().apply_to(text).to_string()
 }
 
-/// Words in lines of at most so many columns, all but the first line indented. Where there is less
-/// room than words need, they are not broken.
+/// Wraps a text at `width` columns; all lines but the first are indented. Words that are longer
+/// than a line are not broken.
 pub fn wrapped(text: &str, indent: usize, width: usize) -> String {
     let first = text.len() - text.trim_start().len();
     let text = UNITS.iter().fold(text.to_string(), |text, unit| {
@@ -109,10 +109,10 @@ pub fn wrapped(text: &str, indent: usize, width: usize) -> String {
     lines.join("\n").replace(TOGETHER, " ")
 }
 
-/// Stays on the line of its number.
+/// Units that stay on the same line as their number.
 const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "tok/s"];
 
-/// A space at which no line ends.
+/// A non-breaking space.
 const TOGETHER: char = '\u{a0}';
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! What computes here, as it is read now: the CPU, every NVIDIA GPU, and the libraries that plans
-//! need on one. No context is made on a GPU, so that looking takes none of its memory.
+//! Reads the current state of the CPU, of every NVIDIA GPU, and of the libraries that training on
+//! one needs. It creates no CUDA context, so it uses no GPU memory.
 
 use crate::device::Device;
 use ::cuda::{
@@ -9,7 +9,7 @@ use ::cuda::{
 use plan::BackendError;
 use std::sync::Arc;
 
-/// What is found once: libraries stay where they are.
+/// The libraries, found once: they do not change.
 pub struct Survey {
     driver: Result<Arc<Driver>, CudaError>,
     compiler: Result<Compiler, CudaError>,
@@ -17,15 +17,15 @@ pub struct Survey {
     nvml: Result<Nvml, CudaError>,
 }
 
-/// A library that plans on a GPU need.
+/// A library that training on a GPU needs.
 pub struct LibraryFacts {
     /// Its key in JSON.
     pub key: &'static str,
-    /// For people.
+    /// Its name for the user.
     pub name: &'static str,
-    /// Its version, where it is there and tells.
+    /// Its version, if it was found and reports it.
     pub version: Option<String>,
-    /// The CUDA version that it speaks: the driver's.
+    /// The CUDA version that the driver supports.
     pub cuda: Option<String>,
     /// Where it was found.
     pub path: Option<String>,
@@ -33,39 +33,39 @@ pub struct LibraryFacts {
     pub problem: Option<String>,
 }
 
-/// The CPU now.
+/// The current state of the CPU.
 pub struct CpuFacts {
-    /// In its maker's words.
+    /// Its name.
     pub name: Option<String>,
-    /// Threads that would compute.
+    /// Number of compute threads.
     pub threads: usize,
     /// Its vector instructions.
     pub instruction_set: &'static str,
-    /// Bytes of memory that this process could have at most.
+    /// The most memory that this process could use.
     pub memory: Option<u64>,
-    /// Bytes of it that are free.
+    /// How much of it is free.
     pub free: Option<u64>,
 }
 
-/// A GPU now.
+/// The current state of a GPU.
 pub struct GpuFacts {
-    /// What it is.
+    /// Name, architecture, memory size.
     pub info: GpuInfo,
-    /// Bytes free and in use, by all processes.
+    /// Bytes free, and bytes in use by all processes.
     pub memory: Option<(u64, u64)>,
-    /// How it fares.
+    /// Load, temperature and power.
     pub load: Option<GpuLoad>,
-    /// Who holds its memory, the largest first.
+    /// The processes that hold its memory, largest first.
     pub processes: Vec<GpuProcess>,
 }
 
-/// What is read at one moment.
+/// Everything read at one moment.
 pub struct Reading {
     /// The CPU.
     pub cpu: CpuFacts,
-    /// GPUs that this process may see.
+    /// The GPUs that this process can see.
     pub gpus: Vec<GpuFacts>,
-    /// What plans on a GPU need.
+    /// The libraries that training on a GPU needs.
     pub libraries: [LibraryFacts; 4],
 }
 

@@ -1,4 +1,4 @@
-//! `fitgpt plan --sweep key=a,b,c`: the same run with one key changed, or two, side by side.
+//! `fitgpt plan --sweep key=a,b,c`: compares the same run with several values of one or two keys.
 
 use crate::numbers::{duration, short};
 use crate::plan_report::{PlanReport, document, sentence};
@@ -10,31 +10,31 @@ use serde_json::{Value, json};
 use spec::{KEYS, Pair, SpecError};
 use train::TrainError;
 
-/// Widest head that kernels have.
+/// The largest head size that the kernels support.
 const WIDEST_HEAD: u64 = 128;
 
-/// Most values of a sweep.
+/// The most plans of a sweep.
 const MOST: usize = 64;
 
-/// One value's outcome.
+/// The result for one combination of values.
 struct Row {
-    /// The settings of this row, as typed.
+    /// The swept keys and values, as typed.
     settings: Vec<(String, String)>,
     planning: Option<Planning>,
     plan: Result<Box<PlanReport>, TrainError>,
 }
 
-/// A key and the values that it is to have.
+/// A key and its values.
 struct Axis<'a> {
     key: &'a str,
     values: Vec<&'a str>,
 }
 
-/// What was asked for.
+/// A sweep that the user asked for.
 pub struct Sweep<'a> {
     /// Keys with their values: `n_embd=576,512`.
     pub wanted: &'a [String],
-    /// Where to plan for.
+    /// The card to plan for.
     pub elsewhere: Elsewhere<'a>,
     /// Config files and keys that all plans have in common.
     pub rest: &'a [String],
@@ -43,8 +43,8 @@ pub struct Sweep<'a> {
 }
 
 impl Sweep<'_> {
-    /// Plans every value, or every pair of values of two keys, and shows the table; 3 when none of
-    /// them fits.
+    /// Plans every value, or every pair of values of two keys, and prints the table. Returns 3 if
+    /// none of them fits.
     pub fn run(&self) -> Result<u8, TrainError> {
         let axes: Vec<Axis> =
             self.wanted.iter().map(|wanted| axis(wanted)).collect::<Result<_, _>>()?;
@@ -52,7 +52,7 @@ impl Sweep<'_> {
         let mut points: Vec<Vec<(String, String)>> = vec![Vec::new()];
         for (index, Axis { key, values }) in axes.iter().enumerate() {
             if axes[..index].iter().any(|other| other.key == *key) {
-                return refuse(format!("--sweep {key}: given twice; put all its values into one"));
+                return refuse(format!("--sweep {key} is given twice; give all its values at once"));
             }
             self.check(key, values)?;
             let with = |point: &Vec<(String, String)>| {
@@ -63,7 +63,7 @@ impl Sweep<'_> {
             points = points.iter().flat_map(with).collect();
             if points.len() > MOST {
                 return refuse(format!(
-                    "--sweep: {} plans, at most {MOST} at a time",
+                    "--sweep: {} plans, but at most {MOST} at a time",
                     points.len()
                 ));
             }
@@ -87,17 +87,17 @@ impl Sweep<'_> {
         let fixed =
             [("vram", "--vram", vram), ("device", "--gpu", gpu), ("device", "--vram", vram)];
         if let Some((_, flag, _)) = fixed.iter().find(|(swept, _, given)| *swept == key && *given) {
-            let what = format!("--sweep {key}=…: {flag} says what {key} is; leave one of them out");
+            let what = format!("--sweep {key}=…: {flag} already sets {key}; leave one of them out");
             return Err(SpecError::Conflict { what }.into());
         }
         if !KEYS.iter().any(|known| known.name == key) {
-            // Told as any unknown key is, with the nearest one.
+            // Fails with the usual message for an unknown key.
             self.planning(&[(key.to_string(), values[0].to_string())])?;
         }
         Ok(())
     }
 
-    /// One point; where the heads do not divide a swept width, with heads that do.
+    /// Plans one row. If the heads do not divide a swept width, uses a number of heads that does.
     fn row(&self, mut settings: Vec<(String, String)>) -> Row {
         let mut found = self.planning(&settings);
         let is_swept = |key: &str| settings.iter().any(|(swept, _)| swept == key);
@@ -183,7 +183,7 @@ fn table(keys: &[&str], rows: &[Row]) {
 fn cells(row: &Row, keys: usize) -> Vec<String> {
     let mut cells: Vec<String> =
         row.settings.iter().take(keys).map(|(_, value)| value.clone()).collect();
-    // Heads that were chosen stand beside the width.
+    // Show a chosen n_head next to the width.
     let width = row.settings.iter().position(|(key, _)| key == "n_embd");
     for (key, value) in row.settings.iter().skip(keys) {
         if let Some(cell) = width.and_then(|width| cells.get_mut(width)) {

@@ -1,5 +1,5 @@
-//! Times of whole iterations and evaluation batches on a loaded plan, with random tokens: for
-//! `bench`, and for `train TEXT`, which sizes a run by them.
+//! Times whole iterations and evaluation batches of a loaded plan on random tokens: for `bench`,
+//! and for `train TEXT`, which chooses the length of a run by them.
 
 use crate::measure;
 use plan::StepInputs;
@@ -8,14 +8,14 @@ use std::time::Instant;
 use train::TrainError;
 use train::engine::{Engine, Rows};
 
-/// Iterations before the timed ones: caches, clocks and graphs settle.
+/// Iterations before the timed ones, to warm up caches, clocks and graphs.
 const WARM_UP: u64 = 3;
 
-/// Small, so that the weights stay where numbers are usual.
+/// Small, so that the weights stay in a normal range.
 const LEARNING_RATE: f64 = 1e-4;
 
-/// Seconds of whole iterations, as `train` runs them but for reading text: the state is read at the
-/// end of each, which waits for the device.
+/// Seconds of whole iterations, like those of `train` except for reading text. Reading the state at
+/// the end of each waits for the device.
 pub fn training(
     engine: &mut Engine,
     run: &RunSpec,
@@ -38,7 +38,7 @@ pub fn training(
         engine.update(&step)?;
         engine.state()?;
         let losses = engine.row_losses(sequences)?;
-        // Times of numbers that are none would tell nothing.
+        // Times of a computation on NaNs would be meaningless.
         match losses.iter().all(|loss| loss.is_finite()) {
             true => Ok(()),
             false => Err(TrainError::Diverged { iteration, lr: LEARNING_RATE }),
@@ -64,7 +64,7 @@ pub fn evaluation(
     })
 }
 
-/// Sequences with ids all over the vocabulary, each followed by another.
+/// Sequences with ids spread over the vocabulary.
 fn random_rows(sequences: u64, positions: u64, vocabulary: u64) -> Result<Rows, TrainError> {
     let mut rows = Rows::new(sequences, positions)?;
     let (tokens, targets) = (&mut rows.tokens, &mut rows.targets);
@@ -77,28 +77,28 @@ fn random_rows(sequences: u64, positions: u64, vocabulary: u64) -> Result<Rows, 
     Ok(rows)
 }
 
-/// How many runs are timed: as many as fit the seconds, between least and most.
+/// How many repetitions are timed: as many as fit in `seconds`, between `least` and `most`.
 #[derive(Clone, Copy, Debug)]
 pub struct Count {
-    /// At least so many.
+    /// The fewest repetitions.
     pub least: usize,
-    /// At most so many.
+    /// The most repetitions.
     pub most: usize,
-    /// Seconds after which the least are enough.
+    /// After this many seconds, the fewest are enough.
     pub seconds: f64,
 }
 
 impl Count {
-    /// Where nobody says.
+    /// The default of `bench`.
     pub const USUAL: Count = Count { least: 5, most: 20, seconds: 10.0 };
 
-    /// So many, however long they take.
+    /// Exactly this many, however long they take.
     pub fn exactly(count: usize) -> Count {
         Count { least: count, most: count, seconds: 0.0 }
     }
 }
 
-/// Seconds of each run of some work, warmed up.
+/// Seconds of each repetition of some work, after warming up.
 fn timed(
     count: Count,
     mut work: impl FnMut(u64) -> Result<(), TrainError>,
@@ -118,7 +118,7 @@ fn timed(
     }
 }
 
-/// The middle one, or the mean of the middle two; none of none.
+/// The median; none of an empty list.
 pub fn median(mut seconds: Vec<f64>) -> Option<f64> {
     seconds.sort_by(f64::total_cmp);
     let upper = *seconds.get(seconds.len() / 2)?;

@@ -1,7 +1,7 @@
-//! The document of a checkpoint: where the run stands, its settings, how its iterations are cut.
-//! Read in bounded memory; a document of any earlier version of this format is still read.
+//! The document of a checkpoint: the run's progress, its settings, how its iterations are cut. It
+//! is parsed in bounded memory. Documents of every earlier version of this format are still read.
 
-use crate::data_marks::DataMarks;
+use crate::data_fingerprint::DataFingerprint;
 use crate::error::TrainError;
 use crate::plan_json::CutJson;
 use checkpoint::bounded_json;
@@ -13,46 +13,46 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::path::Path;
 
-/// What a document's values may take beyond its size: the largest are a place in nanoGPT's stream,
-/// of some hundred numbers and one for each sequence of a micro-batch.
+/// Memory for parsed values, in addition to the document's size. The largest value is a position in
+/// nanoGPT's stream: some hundred numbers, and one per sequence of a micro-batch.
 const VALUES_LIMIT: usize = 24 << 20;
 
-/// Where a run stands between two iterations.
+/// The progress of a run between two iterations.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Progress {
+pub struct RunProgress {
     /// The next iteration.
     pub iteration: u64,
     /// Best validation loss so far.
     pub best_val_loss: f64,
 }
 
-/// What a checkpoint says besides its tensors.
+/// Everything in a checkpoint except its tensors.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Document {
-    /// Where the run stands.
-    pub progress: Progress,
+    /// The run's progress.
+    pub progress: RunProgress,
     /// All keys with their values.
     pub config: Value,
-    /// The model's sizes, which a run never changes.
+    /// The model's sizes, which are fixed for a run.
     pub dims: Dims,
-    /// How ids become text; none where the data set does not say.
+    /// Converts ids to text; none if the data set has no tokenizer.
     pub tokenizer: Option<Tokenizer>,
-    /// The files it is trained on; none without files, and in checkpoints of older versions.
-    pub data: Option<DataMarks>,
-    /// The batch stream's position.
+    /// Fingerprint of the data files; none without files, and in checkpoints of older versions.
+    pub data: Option<DataFingerprint>,
+    /// Position of the batch stream.
     pub feed: Value,
-    /// How an iteration is cut, where the run trains.
+    /// How an iteration is cut; none if the run only evaluates.
     pub plan: Option<Cut>,
-    /// Hash of the steps that train: the same steps on the same kind of device, by the same
-    /// version, continue bit for bit.
+    /// Hash of the training steps. A run resumes bit for bit with the same steps on the same kind
+    /// of device with the same version.
     pub steps_hash: String,
-    /// What the backend chose beside the plan: algorithms of matmuls, by shape.
+    /// What the backend chose in addition to the plan: matmul algorithms by shape.
     pub choices: Vec<(String, String)>,
     /// Kind of the device.
     pub device: String,
-    /// Threads that computed, where that is the host's processor.
+    /// Number of compute threads, if the device is the CPU.
     pub threads: Option<u64>,
-    /// Of this program, when it was saved.
+    /// Version of the program that saved it.
     pub version: String,
 }
 
@@ -60,7 +60,7 @@ pub struct Document {
 #[derive(Serialize)]
 struct DocumentJson<'a> {
     iteration: u64,
-    /// As a number it would be rounded by readers of JSON.
+    /// The bits of the f64: JSON readers may round a number.
     best_val_loss_bits: String,
     config: &'a Value,
     model: ModelJson,
@@ -86,7 +86,7 @@ struct ModelJson {
     bias: bool,
 }
 
-/// `"gpt2"`, or the characters in the order of their ids. A sample then needs no data set.
+/// `"gpt2"`, or the characters in the order of their ids. With it, `sample` needs no data set.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum TokenizerJson {
@@ -98,7 +98,7 @@ enum TokenizerJson {
 const GPT2: &str = "gpt2";
 
 impl Document {
-    /// The text that a checkpoint keeps.
+    /// The JSON text in a checkpoint.
     pub(crate) fn to_json(&self) -> Result<String, TrainError> {
         let choice = |(name, choice): &(String, String)| (name.clone(), choice.as_str().into());
         let document = DocumentJson {
@@ -107,7 +107,7 @@ impl Document {
             config: &self.config,
             model: ModelJson::from(&self.dims),
             tokenizer: self.tokenizer.as_ref().map(TokenizerJson::from),
-            data: DataMarks::to_json(self.data.as_ref()),
+            data: DataFingerprint::to_json(self.data.as_ref()),
             feed: &self.feed,
             plan: self.plan.as_ref().map(CutJson::from),
             steps_hash: &self.steps_hash,
@@ -119,7 +119,7 @@ impl Document {
         serde_json::to_string(&document).map_err(|error| TrainError::Document { error })
     }
 
-    /// The same back; `path` is the checkpoint, for messages.
+    /// Parses the JSON text; `path` is the checkpoint, for messages.
     pub(crate) fn parse(path: &Path, text: &str) -> Result<Document, TrainError> {
         let json = bounded_json::parse(text.as_bytes(), VALUES_LIMIT + text.len())
             .map_err(|error| mismatch(path, format!("its document cannot be read: {error}")))?;
@@ -136,14 +136,14 @@ impl Document {
         let plan: Option<CutJson> = parts.take("plan", "plan")?;
         let plan = plan.map(|json| json.cut().ok_or_else(|| parts.bad("plan"))).transpose()?;
         Ok(Document {
-            progress: Progress {
+            progress: RunProgress {
                 iteration: parts.take("iteration", "iteration")?,
                 best_val_loss: f64::from_bits(bits),
             },
             config: parts.object("config", "config")?,
             dims,
             tokenizer,
-            data: DataMarks::from_json(parts.json.get("data")),
+            data: DataFingerprint::from_json(parts.json.get("data")),
             feed: parts.value("feed", "batch stream")?,
             plan,
             steps_hash: parts.take("steps_hash", "hash of its steps")?,
@@ -155,7 +155,7 @@ impl Document {
     }
 }
 
-/// A document that is taken apart.
+/// A parsed document whose parts are taken out one by one.
 struct Parts<'a> {
     path: &'a Path,
     json: Value,
@@ -185,7 +185,7 @@ impl Parts<'_> {
     }
 }
 
-/// Empty where there are none: then the backend chooses anew.
+/// Empty if the document has none: then the backend chooses again.
 fn choices(json: Option<&Value>) -> Vec<(String, String)> {
     let fields = json.and_then(Value::as_object).into_iter().flatten();
     fields.filter_map(|(name, choice)| Some((name.clone(), choice.as_str()?.into()))).collect()
@@ -227,7 +227,7 @@ fn tokenizer(json: Value) -> Option<Tokenizer> {
     }
 }
 
-/// A checkpoint that is of no use here.
+/// The error for a checkpoint that cannot be used here.
 pub(crate) fn mismatch(path: &Path, what: String) -> TrainError {
     TrainError::Mismatch { path: path.to_path_buf(), what }
 }
@@ -277,7 +277,7 @@ mod tests {
             json[key] = if key == "feed" { continue } else { serde_json::json!([1]) };
             assert!(refused(&json).starts_with(what), "{key}: {}", refused(&json));
         }
-        // Beyond the model's rows, and sizes that make no model.
+        // A vocabulary larger than the model's, and invalid sizes.
         for (key, value, what) in [
             ("tokenizer", serde_json::json!("gpt2"), "tokenizer; "),
             ("tokenizer", serde_json::json!("gpt9"), "tokenizer; "),

@@ -1,5 +1,5 @@
-//! The program on its backend: writing batches, running slices and updates, reading losses. The
-//! one place that knows which tensor is which.
+//! The program on its backend: writes batches, runs slices and updates, reads losses. Only this
+//! file knows which tensor is which.
 
 use crate::error::TrainError;
 use crate::host::{ids_to_bytes, room, words_to_floats};
@@ -8,10 +8,10 @@ use plan::ops::{Op, Scaling};
 use plan::{Backend, Bytes, Plan, StepInputs, StepState, half};
 use search::HostBytes;
 
-/// PyTorch's GradScaler starts so; without scaling the loss is as it is.
+/// Where PyTorch's GradScaler starts. Without loss scaling, the scale is 1.
 const FIRST_LOSS_SCALE: f32 = 65536.0;
 
-/// A backend with its program and the host's buffers, made once.
+/// A backend with its program, and host buffers that are reused.
 pub struct Engine {
     backend: Box<dyn Backend>,
     program: Program,
@@ -20,23 +20,23 @@ pub struct Engine {
     losses: Vec<f32>,
 }
 
-/// Sequences with their targets, `positions` ids each.
+/// Sequences and their targets, each of `positions` ids.
 pub struct Rows {
-    /// Inputs.
+    /// Input ids, one sequence after another.
     pub tokens: Vec<i32>,
-    /// What follows each of them.
+    /// For each input the id that follows it.
     pub targets: Vec<i32>,
-    /// Ids of a sequence.
+    /// Ids per sequence.
     pub positions: usize,
 }
 
 impl Rows {
-    /// Room for so many sequences.
+    /// Buffers for `rows` sequences.
     pub fn new(rows: u64, positions: u64) -> Result<Rows, TrainError> {
         Rows::with_tokens(rows.saturating_mul(positions), positions)
     }
 
-    /// Room of so many bytes, as the table of the host's buffers has it.
+    /// Buffers of a size from the table of host buffers.
     pub fn of_bytes(bytes: Bytes, positions: u64) -> Result<Rows, TrainError> {
         Rows::with_tokens(bytes.get() / HostBytes::PER_TOKEN, positions)
     }
@@ -48,7 +48,7 @@ impl Rows {
 }
 
 impl Engine {
-    /// A loaded backend and its program.
+    /// Takes a loaded backend and its program.
     pub fn new(backend: Box<dyn Backend>, program: Program, dims: Dims) -> Engine {
         Engine { backend, program, dims, bytes: Vec::new(), losses: Vec::new() }
     }
@@ -63,7 +63,7 @@ impl Engine {
         &self.program
     }
 
-    /// The plan, which the backend holds.
+    /// The plan that the backend holds.
     pub fn plan(&self) -> &Plan {
         self.backend.plan()
     }
@@ -73,12 +73,12 @@ impl Engine {
         &mut *self.backend
     }
 
-    /// Bytes obtained for the plan.
+    /// Bytes allocated for the plan.
     pub fn arena_bytes(&self) -> u64 {
         self.backend.arena_bytes().get()
     }
 
-    /// New weights as nanoGPT draws them; the generator is left where its first batch is drawn.
+    /// Draws new weights as nanoGPT does. The generator ends where nanoGPT draws its first batch.
     pub fn initialise(&mut self, generator: &mut rng::torch::Generator) -> Result<(), TrainError> {
         let Engine { backend, program, dims, bytes, .. } = self;
         let table: Vec<_> = program.parameters.iter().map(|row| row.param.clone()).collect();
@@ -100,7 +100,7 @@ impl Engine {
         self.set_state(&StepState::initial(scale))
     }
 
-    /// What the loss is multiplied by at the beginning of a run.
+    /// The loss scale at the start of a run.
     fn first_loss_scale(&self) -> f32 {
         let schedule = &self.backend.plan().schedule;
         let steps = self.program.update.map_or(&[][..], |id| &schedule.segment(id).steps);
@@ -111,11 +111,12 @@ impl Engine {
         if steps.iter().any(scales) { FIRST_LOSS_SCALE } else { 1.0 }
     }
 
-    /// After a checkpoint of a run in another format: a scale where there was none, or none where
-    /// there was one.
+    /// After loading a checkpoint that was trained in another format: starts loss scaling if the
+    /// run had none, or ends it.
     pub fn settle_loss_scale(&mut self) -> Result<(), TrainError> {
         let (state, first) = (self.state()?, self.first_loss_scale());
-        // A scale that fell to 1 was halved just now, or has been counting clean updates since.
+        // A run with scaling can be at scale 1: then the last update was skipped, or clean updates
+        // have been counted since.
         let was_scaled = state.loss_scale != 1.0 || state.growth > 0 || state.skipped;
         if was_scaled == (first != 1.0) {
             return Ok(());
@@ -136,32 +137,32 @@ impl Engine {
         Ok(StepState::from_words(&bytes.map(u32::from_le_bytes)))
     }
 
-    /// Forward and backward of an iteration's sequences, slice by slice; gradients add up. Before
-    /// each slice `go_on` hears which share is done; where it answers no, the rest is left out and
-    /// the answer is false.
+    /// Forward and backward pass of an iteration's sequences, slice by slice; gradients accumulate.
+    /// Before each slice, `keep_going` gets the share that is done. If it returns false, the rest
+    /// is skipped and the result is false.
     pub fn train_rows(
         &mut self,
         rows: &Rows,
         step: &StepInputs,
-        go_on: &mut dyn FnMut(f64) -> bool,
+        keep_going: &mut dyn FnMut(f64) -> bool,
     ) -> Result<bool, TrainError> {
         let Engine { backend, program, bytes, .. } = self;
         let slices = (&program.train[..], &program.train_slices[..]);
-        run_rows(&mut **backend, bytes, slices, rows, step, go_on)
+        run_rows(&mut **backend, bytes, slices, rows, step, keep_going)
     }
 
-    /// Losses of sequences, without gradients; `go_on` as for training.
+    /// Losses of sequences, without gradients; `keep_going` as in training.
     pub fn eval_rows(
         &mut self,
         rows: &Rows,
-        go_on: &mut dyn FnMut(f64) -> bool,
+        keep_going: &mut dyn FnMut(f64) -> bool,
     ) -> Result<bool, TrainError> {
         let Engine { backend, program, bytes, .. } = self;
         let slices = (&program.eval[..], &program.eval_slices[..]);
-        run_rows(&mut **backend, bytes, slices, rows, &StepInputs::default(), go_on)
+        run_rows(&mut **backend, bytes, slices, rows, &StepInputs::default(), keep_going)
     }
 
-    /// The parameter update.
+    /// Updates the parameters.
     pub fn update(&mut self, step: &StepInputs) -> Result<(), TrainError> {
         match self.program.update {
             Some(update) => Ok(self.backend.run(update, step)?),
@@ -169,7 +170,7 @@ impl Engine {
         }
     }
 
-    /// Summed loss of each of the first `rows` sequences that ran last.
+    /// The summed loss of each of the first `rows` sequences of the last batch.
     pub fn row_losses(&mut self, rows: u64) -> Result<&[f32], TrainError> {
         if let Some(row_loss) = self.program.row_loss {
             self.bytes.resize(rows as usize * 4, 0);
@@ -180,14 +181,14 @@ impl Engine {
     }
 }
 
-/// Writes the sequences of each slice and runs it. `bytes` is reused.
+/// Writes the sequences of each slice to the backend and runs it. `bytes` is a reused buffer.
 fn run_rows(
     backend: &mut dyn Backend,
     bytes: &mut Vec<u8>,
     (segments, slices): (&[LossSegment], &[u64]),
     rows: &Rows,
     step: &StepInputs,
-    go_on: &mut dyn FnMut(f64) -> bool,
+    keep_going: &mut dyn FnMut(f64) -> bool,
 ) -> Result<bool, TrainError> {
     let total = (rows.tokens.len() / rows.positions) as u64;
     if slices.iter().sum::<u64>() != total {
@@ -196,7 +197,7 @@ fn run_rows(
     }
     let mut first_row = 0;
     for size in slices {
-        if !go_on(first_row as f64 / total as f64) {
+        if !keep_going(first_row as f64 / total as f64) {
             return Ok(false);
         }
         let Some(slice) = segments.iter().find(|segment| segment.rows == *size) else {

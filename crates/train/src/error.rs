@@ -1,14 +1,14 @@
-//! What can stop a run, with the exit code that belongs to it.
+//! Everything that can stop a run, and the exit code for it.
 
 use std::path::PathBuf;
 
-/// Why a run could not start or go on.
+/// Why a run could not start or continue.
 #[derive(Debug, thiserror::Error)]
 pub enum TrainError {
-    /// The settings make no run.
+    /// The settings are invalid.
     #[error(transparent)]
     Spec(#[from] spec::SpecError),
-    /// The run has no plan.
+    /// No plan was found for the run.
     #[error(transparent)]
     Search(#[from] search::SearchError),
     /// The backend refused or failed.
@@ -36,14 +36,14 @@ pub enum TrainError {
         path: PathBuf,
         /// Size of a checkpoint.
         bytes: u64,
-        /// What all of them need, beyond what is there.
+        /// Bytes that all checkpoints need in addition to the files that exist already.
         needed: u64,
-        /// What is free.
+        /// Bytes free on the disk.
         free: u64,
     },
     /// A checkpoint would be larger than the system lets this process write.
     #[error(
-        "{path} needs {}, but `ulimit -f` allows {} per file: raise it",
+        "{path} needs {}, but `ulimit -f` limits a file to {}: raise the limit",
         size(*bytes),
         size(*limit)
     )]
@@ -60,17 +60,17 @@ pub enum TrainError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What was tried.
+        /// The operation that failed.
         doing: &'static str,
         /// What the system says.
         error: std::io::Error,
-        /// What to do.
+        /// What to do next.
         advice: &'static str,
     },
-    /// The text that was asked for cannot be written.
-    #[error("standard output: {0}; make room or write somewhere else")]
+    /// Standard output cannot be written.
+    #[error("cannot write to standard output: {0}; free some space or write somewhere else")]
     Output(std::io::Error),
-    /// Host memory beside the arena.
+    /// Host memory outside the arena could not be allocated.
     #[error(
         "{bytes} bytes of memory for {what} cannot be allocated; lower batch_size, \
          gradient_accumulation_steps or block_size"
@@ -81,108 +81,107 @@ pub enum TrainError {
         /// Its size.
         bytes: u128,
     },
-    /// The system gives no thread to show and log the run.
+    /// The threads of the console and the log could not be started.
     #[error(
-        "no thread can be started to show and log the run: {error}; raise the limit \
+        "cannot start the threads that print and log the run: {error}; raise the limit \
          (container or `ulimit -u`) or close other programs"
     )]
     Threads {
         /// What the system says.
         error: std::io::Error,
     },
-    /// Less memory is free than the program itself takes.
+    /// Less memory is free than the program itself needs.
     #[error(
         "only {free} of memory is free, but fitgpt itself needs {wanted}; raise the limit \
          (container or `ulimit -v`) or close other programs"
     )]
     NoMemory {
-        /// What is free.
+        /// Free memory.
         free: plan::Bytes,
-        /// What it takes.
+        /// Memory that the program needs.
         wanted: plan::Bytes,
     },
-    /// The checkpoint does not belong to this run, or is not complete.
+    /// The checkpoint does not match this run, or is incomplete.
     #[error("{path}: {what}")]
     Mismatch {
         /// The file.
         path: PathBuf,
-        /// What does not fit, and what to do.
+        /// What does not match, and what to do.
         what: String,
     },
-    /// What a checkpoint says besides its tensors cannot be written as JSON.
-    #[error("the checkpoint's document: {error}; report this as a bug")]
+    /// The checkpoint's document cannot be written as JSON.
+    #[error("cannot write the checkpoint's document: {error}; please report this bug")]
     Document {
         /// What serde says.
         error: serde_json::Error,
     },
     /// The folder holds another run.
     #[error(
-        "{path} holds a run already: add --init_from=resume --out_dir={path} to resume it, or \
+        "{path} already holds a run: add --init_from=resume --out_dir={path} to resume it, or \
          give another --out_dir to start a new one"
     )]
     OutDirInUse {
         /// The folder.
         path: PathBuf,
     },
-    /// Another process writes to the folder.
-    #[error("another process trains in {path} right now: wait for it, or give another --out_dir")]
+    /// Another process is training in the folder.
+    #[error("another process is training in {path}: wait for it, or give another --out_dir")]
     OutDirBusy {
         /// The folder.
         path: PathBuf,
     },
     /// There is nothing to resume or to sample from.
     #[error(
-        "{path} holds no checkpoint (last.safetensors, best.safetensors): `fitgpt train` \
-         makes one, --out_dir=FOLDER names another folder"
+        "{path} holds no checkpoint (last.safetensors or best.safetensors): train a model with \
+         `fitgpt train`, or name another folder with --out_dir=FOLDER"
     )]
     NoCheckpoint {
         /// The folder.
         path: PathBuf,
     },
-    /// The loss is no number any more.
+    /// The loss is NaN or infinite.
     #[error(
-        "iteration {iteration}: the loss is no number any more (learning rate {lr:.1e}); what \
-         was saved is kept: lower learning_rate or lengthen warmup_iters"
+        "iteration {iteration}: the loss is NaN or infinite (learning rate {lr:.1e}); earlier \
+         checkpoints are kept: lower learning_rate or lengthen warmup_iters"
     )]
     Diverged {
-        /// When it happened.
+        /// The iteration.
         iteration: u64,
-        /// Learning rate at that time.
+        /// Its learning rate.
         lr: f64,
     },
-    /// Weights or moments are no numbers any more, or so large that nothing can be computed with
-    /// them.
+    /// Weights or moments are NaN or infinite, or so large that computing with them overflows.
     #[error(
         "{tensor} has NaN, infinite or overflowing values (for a weight, above 4.6e18); this \
-         state was not saved and earlier checkpoints are kept: lower learning_rate or lengthen \
+         state was not saved, and earlier checkpoints are kept: lower learning_rate or lengthen \
          warmup_iters"
     )]
-    Spoilt {
-        /// Where it was found.
+    BrokenWeights {
+        /// The first tensor with such values.
         tensor: String,
     },
-    /// The text that was given cannot be trained on.
+    /// The given text cannot be trained on.
     #[error("{what}")]
     Text {
         /// Why, and what to do.
         what: String,
     },
-    /// Asked for, and not in this version.
+    /// A feature that this version lacks.
     #[error("{what}")]
     NotYet {
-        /// What it is and what to do instead.
+        /// The feature, and what to do instead.
         what: String,
     },
-    /// A character of the prompt that the model does not know.
+    /// A character of the prompt is not in the model's vocabulary.
     #[error(transparent)]
     Prompt(#[from] data::UnknownCharacter),
-    /// Nothing to go on from.
+    /// There is no prompt to continue.
     #[error("the prompt is empty: give at least one token")]
     EmptyPrompt,
 }
 
 impl TrainError {
-    /// 2 usage or config, 3 does not fit, 4 data or checkpoint, 5 device, 1 else.
+    /// 2 usage or config, 3 does not fit, 4 data or checkpoint, 5 device, 1 anything else.
     pub fn exit_code(&self) -> u8 {
         match self {
             TrainError::Search(
@@ -212,13 +211,13 @@ impl TrainError {
             TrainError::Backend(_) => 5,
             TrainError::Document { .. }
             | TrainError::Diverged { .. }
-            | TrainError::Spoilt { .. }
+            | TrainError::BrokenWeights { .. }
             | TrainError::Output(_) => 1,
         }
     }
 }
 
-/// A size for people.
+/// A byte count that prints with a unit.
 fn size(bytes: u64) -> plan::Bytes {
     plan::Bytes::new(bytes.min(i64::MAX as u64)).unwrap_or(plan::Bytes::ZERO)
 }

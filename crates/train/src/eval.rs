@@ -1,5 +1,5 @@
-//! Evaluation: the mean loss of so many batches of a split, with its standard error. It runs in the
-//! training arena, never sees logits whole, and changes nothing that training reads.
+//! Evaluation: the mean loss over batches of a split, with its standard error. It runs in the
+//! training arena, never holds all logits at once, and changes nothing that training reads.
 
 use crate::engine::{Engine, Rows};
 use crate::error::TrainError;
@@ -18,24 +18,24 @@ pub struct Estimate {
 /// Losses of both splits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Evaluation {
-    /// Of the training text.
+    /// Loss of the training split.
     pub train: Estimate,
-    /// Of the validation text.
+    /// Loss of the validation split.
     pub val: Estimate,
-    /// Tokens of each split.
+    /// Tokens evaluated per split.
     pub tokens: u64,
 }
 
-/// Evaluates `batches` batches of both splits, training text first, as nanoGPT does. `rows` is the
-/// room for one batch and says how large it is. Before each slice `go_on` hears which share is
-/// done; where it answers no, there is no evaluation.
+/// Evaluates `batches` batches of both splits, the training split first, like nanoGPT. `rows` is
+/// the buffer of one batch and sets its size. Before each slice, `keep_going` gets the share that
+/// is done. If it returns false, the result is none.
 pub fn evaluate(
     engine: &mut Engine,
     feed: &mut dyn Feed,
     batches: u64,
     rows: &mut Rows,
     iteration: u64,
-    go_on: &mut dyn FnMut(f64) -> bool,
+    keep_going: &mut dyn FnMut(f64) -> bool,
 ) -> Result<Option<Evaluation>, TrainError> {
     let sequences = (rows.tokens.len() / rows.positions) as u64;
     let mut estimates = [Estimate { loss: 0.0, standard_error: 0.0 }; 2];
@@ -43,11 +43,11 @@ pub fn evaluate(
         let mut means = Running::default();
         for batch in 0..batches {
             feed.eval(split, iteration, batch, rows)?;
-            let mut go_on = |share: f64| {
+            let mut keep_going = |share: f64| {
                 let share = (batch as f64 + share) / batches as f64;
-                go_on((half as f64 + share) / 2.0)
+                keep_going((half as f64 + share) / 2.0)
             };
-            if !engine.eval_rows(rows, &mut go_on)? {
+            if !engine.eval_rows(rows, &mut keep_going)? {
                 return Ok(None);
             }
             let losses = engine.row_losses(sequences)?;
@@ -59,12 +59,12 @@ pub fn evaluate(
     Ok(Some(Evaluation { train, val, tokens: batches * rows.tokens.len() as u64 }))
 }
 
-/// Mean and spread of numbers that come one by one (Welford).
+/// Running mean and variance (Welford's algorithm).
 #[derive(Clone, Copy, Debug, Default)]
 struct Running {
     count: f64,
     mean: f64,
-    /// Sum of squared distances from the mean.
+    /// Sum of squared differences from the mean.
     spread: f64,
 }
 

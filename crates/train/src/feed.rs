@@ -1,5 +1,5 @@
-//! Where batches come from. A feed fills the sequences of an iteration or of an evaluation batch,
-//! and can say where it stands so that a run goes on with the very batches it would have had.
+//! Where batches come from. A feed fills the sequences of an iteration or of an evaluation batch.
+//! Its state is saved, so that a resumed run gets the same batches as an uninterrupted one.
 
 mod own;
 mod replay;
@@ -16,10 +16,10 @@ use spec::{RunSpec, Sampler};
 
 /// A stream of batches.
 pub trait Feed {
-    /// All sequences of an iteration.
+    /// Fills in all sequences of an iteration.
     fn train(&mut self, iteration: u64, rows: &mut Rows) -> Result<(), TrainError>;
 
-    /// Batch number `batch` of the evaluation before an iteration.
+    /// Fills in batch number `batch` of the evaluation before an iteration.
     fn eval(
         &mut self,
         split: Split,
@@ -28,20 +28,20 @@ pub trait Feed {
         rows: &mut Rows,
     ) -> Result<(), TrainError>;
 
-    /// Remembers where it stands, in memory that it has already.
+    /// Remembers its position, without allocating.
     fn mark(&mut self);
 
-    /// Goes back to where it was last marked.
+    /// Returns to the position of the last `mark`.
     fn rewind(&mut self);
 
-    /// Where it stands, for a checkpoint.
+    /// Its position, for a checkpoint.
     fn state(&self) -> Value;
 
-    /// Goes where a state says.
+    /// Moves to the position in a checkpoint.
     fn restore(&mut self, state: &Value) -> Result<(), TrainError>;
 }
 
-/// The feed that a run asks for. `generator` is the one that has just made the weights.
+/// The feed for a run's `sampler`. `generator` is the one that has just drawn the weights.
 pub fn open<'a>(
     spec: &RunSpec,
     dataset: &'a Dataset,

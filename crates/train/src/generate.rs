@@ -1,38 +1,38 @@
-//! Text from a model: the context is prefilled once, then each token is one decode step against
-//! the key/value cache. When the context is full, every further token prefills the last
-//! `block_size` tokens again, as nanoGPT does.
+//! Generates text: the prompt is prefilled once, then each token is one decode step with the
+//! key/value cache. Once the context is full, every further token prefills the last `block_size`
+//! tokens again, as nanoGPT does.
 
 use crate::engine::Engine;
 use crate::error::TrainError;
 use crate::host::ids_to_bytes;
-use crate::sampling::{Choice, draw};
+use crate::sampling::{DrawOptions, draw};
 use model::LogitsSegment;
 use plan::{Backend, StepInputs, half};
 use rng::{Purpose, Stream};
 
 /// What to generate.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Request {
-    /// Ids to go on from; at least one.
+pub struct SampleRequest {
+    /// Ids of the prompt; at least one.
     pub prompt: Vec<i32>,
-    /// Tokens to add.
+    /// Tokens to generate.
     pub max_new_tokens: u64,
-    /// How to choose them.
-    pub choice: Choice,
-    /// Seed of the draws.
+    /// How each token is drawn.
+    pub options: DrawOptions,
+    /// Seed of the random stream.
     pub seed: u64,
-    /// Which of several samples with the same seed.
+    /// Number of the sample among those with the same seed.
     pub index: u64,
 }
 
-/// Generates one sequence; `emit` gets each new token and returns false to stop early.
+/// Generates one sample; `emit` gets each new token and returns false to stop early.
 pub fn generate(
     engine: &mut Engine,
-    request: &Request,
+    request: &SampleRequest,
     mut emit: impl FnMut(i32) -> bool,
 ) -> Result<(), TrainError> {
     let Some(segments) = engine.program().generate.clone() else {
-        let what = "the plan has no part that generates text".to_string();
+        let what = "the plan has no segments that generate text".to_string();
         return Err(plan::BackendError::Unsupported { what }.into());
     };
     let backend = engine.backend();
@@ -45,7 +45,7 @@ pub fn generate(
         let next = segments.next_logits(tokens.len(), cached).ok_or(TrainError::EmptyPrompt)?;
         generator.run(next.segment, &tokens[next.from..], next.position)?;
         cached = next.cached;
-        let token = draw(&generator.logits, request.choice, &mut stream, &mut scratch) as i32;
+        let token = draw(&generator.logits, request.options, &mut stream, &mut scratch) as i32;
         tokens.push(token);
         if !emit(token) {
             break;
@@ -76,7 +76,7 @@ impl Generator<'_> {
         let dtype = tensors.get(segment.logits).dtype;
         self.content.clear();
         ids_to_bytes(tokens, &mut self.content);
-        self.content.resize(input, 0); // what stands behind the context cannot be seen
+        self.content.resize(input, 0); // padding after the tokens is masked
         self.backend.write(segment.tokens, &self.content)?;
         let inputs = StepInputs { position, ..StepInputs::default() };
         self.backend.run(segment.segment, &inputs)?;

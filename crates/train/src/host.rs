@@ -1,12 +1,12 @@
-//! The host's side of a tensor: little-endian bytes to and from numbers, into buffers that are
-//! reused.
+//! Host-side helpers: buffers, conversion between numbers and little-endian bytes, a check for
+//! finite values.
 
 use crate::error::TrainError;
 use checkpoint::Dtype;
 use std::fs::File;
 use std::io::Read;
 
-/// A buffer of zeros, or the word that there is no memory for it.
+/// Allocates a buffer of zeros.
 pub fn room<T: Clone + Default>(count: u64, what: &'static str) -> Result<Vec<T>, TrainError> {
     let mut buffer = Vec::new();
     let fits = usize::try_from(count).is_ok_and(|count| buffer.try_reserve_exact(count).is_ok());
@@ -23,17 +23,18 @@ pub fn ids_to_bytes(ids: &[i32], bytes: &mut Vec<u8>) {
     bytes.extend(ids.iter().flat_map(|id| id.to_le_bytes()));
 }
 
-/// Replaces `floats` by the content of a tensor.
+/// Replaces the content of `floats` by a tensor's bytes.
 pub fn words_to_floats(bytes: &[u8], floats: &mut Vec<f32>) {
     let (words, _) = bytes.as_chunks::<4>();
     floats.clear();
     floats.extend(words.iter().map(|&word| f32::from_le_bytes(word)));
 }
 
-/// Whether all numbers of a stored tensor are finite and at most `largest`; integers are.
+/// Whether all numbers of a stored tensor are finite and at most `largest` in magnitude. Integers
+/// always pass.
 pub fn are_within(largest: f32, dtype: Dtype, content: &[u8]) -> bool {
-    // Without their sign, bits are in the order of numbers, with infinities and NaNs at the end.
-    // Folds, not searches: without an early way out the compiler takes many words at a time.
+    // Without the sign, the bits of floats have the order of their values, then infinity and NaN.
+    // A fold instead of `all`: without an early exit the compiler vectorises it.
     let words = |most: u32| {
         let fits = |word: &[u8; 4]| u32::from_le_bytes(*word) & !(1 << 31) <= most;
         content.as_chunks::<4>().0.iter().fold(true, |all, word| all & fits(word))
@@ -50,7 +51,7 @@ pub fn are_within(largest: f32, dtype: Dtype, content: &[u8]) -> bool {
     }
 }
 
-/// Resident bytes of this process, where the system says so. Allocates nothing.
+/// Resident bytes of this process, if the system reports them. Allocates nothing.
 pub fn resident_bytes() -> Option<u64> {
     let mut statm = [0; 256];
     let read = File::open("/proc/self/statm").ok()?.read(&mut statm).ok()?;
@@ -64,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_number_that_is_none_or_too_large_is_found() {
+    fn one_value_that_is_not_finite_or_too_large_is_found() {
         let floats = |values: &[f32]| -> Vec<u8> {
             values.iter().flat_map(|value| value.to_le_bytes()).collect()
         };

@@ -1,11 +1,11 @@
-//! A training run: set-up, the loop, evaluation, saving and going on, and text from the result.
-//! Knows settings, data and checkpoints; gets a loaded backend and does not know which one it is.
+//! A training run: set-up, the loop, evaluation, saving and resuming, and generating text. This
+//! crate knows settings, data and checkpoints. It gets a loaded backend and never asks which one.
 #![forbid(unsafe_code)]
 
 pub mod error;
 mod host;
 
-pub mod data_marks;
+pub mod data_fingerprint;
 mod disk_room;
 mod settings_json;
 pub mod setup;

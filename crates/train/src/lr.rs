@@ -1,17 +1,17 @@
-//! The learning rate of an iteration: warm-up, cosine, floor, as nanoGPT has it.
+//! The learning rate of an iteration, as in nanoGPT: linear warm-up, cosine decay, then `min_lr`.
 
-/// What the schedule depends on.
+/// The parameters of the schedule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Schedule {
-    /// Highest rate.
+    /// Peak rate.
     pub learning_rate: f64,
     /// Lowest rate.
     pub min_lr: f64,
     /// Iterations of linear warm-up.
     pub warmup_iters: u64,
-    /// Where the cosine ends.
+    /// Iteration at which the cosine ends.
     pub lr_decay_iters: u64,
-    /// Without decay the rate is constant from the first iteration on.
+    /// False: the rate is constant, even in the first iterations.
     pub decay_lr: bool,
 }
 
@@ -58,7 +58,7 @@ mod tests {
         }
         let constant = Schedule { decay_lr: false, ..gpt2 };
         assert_eq!(learning_rate(&constant, 0), 6e-4);
-        // Warm-up that is not shorter than the decay must not divide by zero.
+        // A warm-up as long as the decay must not divide by zero.
         let short = Schedule { warmup_iters: 10, lr_decay_iters: 10, ..gpt2 };
         assert_eq!(learning_rate(&short, 10), 6e-5);
     }

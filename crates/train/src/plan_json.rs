@@ -1,5 +1,5 @@
-//! How a run was cut, as its checkpoints keep it: a resumed run is cut the same way, whatever is
-//! free today, and so goes on bit for bit.
+//! How a run is cut, as JSON in its checkpoints. A resumed run is cut the same way, however much
+//! memory is free by then, and so it continues bit for bit.
 
 use model::Level;
 use plan::Dtype;
@@ -7,13 +7,13 @@ use search::plan_for::MOST_SEQUENCES;
 use search::{Cut, StateOptions};
 use serde::{Deserialize, Serialize};
 
-/// The cut as it is written. Keys and their order are the format.
+/// The cut as JSON. Keys and their order are the format.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct CutJson {
-    /// `[sequences, times]` for runs of equal slices: an iteration may have a million of them.
+    /// `[sequences, times]` for each run of equal slices: an iteration may have a million slices.
     slices: Vec<(u64, u64)>,
     head_chunk_tokens: u64,
-    /// Names of levels.
+    /// Names of the recompute levels.
     recompute: Vec<String>,
     optimizer_state: MomentsJson,
     offload: bool,
@@ -43,9 +43,9 @@ impl From<&Cut> for CutJson {
 }
 
 impl CutJson {
-    /// The same back; none where it is no plan.
+    /// Converts it back; none if it is not a valid cut.
     pub fn cut(&self) -> Option<Cut> {
-        // Counted first: a short text may stand for many slices, which then are had at once.
+        // Count first: a short text may stand for many slices, which are allocated at once.
         let add = |total: u64, &(rows, times): &(u64, u64)| {
             total.checked_add(times).filter(|&total| rows > 0 && total <= MOST_SEQUENCES)
         };

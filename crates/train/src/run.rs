@@ -1,5 +1,5 @@
-//! The loop: evaluation due? save due? then an iteration. nanoGPT's semantics. What happens is
-//! emitted as events; nothing is printed or written here but checkpoints.
+//! The training loop, with nanoGPT's semantics: save and evaluate when due, then run an iteration.
+//! It emits an event for everything that happens. It writes checkpoints and nothing else.
 
 use crate::engine::{Engine, Rows};
 use crate::error::TrainError;
@@ -21,46 +21,45 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-/// Seconds that whoever asked to stop waits for the iteration; if it would take longer, it is given
-/// up.
+/// After a request to stop, an iteration that would take more seconds than this is abandoned.
 const PATIENCE: f64 = 2.0;
 
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// The iteration it began with.
+    /// The first iteration.
     pub started_at: u64,
-    /// The next iteration that would run.
+    /// The iteration that a resumed run would start with.
     pub iteration: u64,
     /// The last evaluation.
     pub evaluation: Option<Evaluation>,
-    /// Whether it was asked to stop.
+    /// Whether it stopped early because it was asked to.
     pub interrupted: bool,
-    /// Where the newest state is, if anything was learnt.
+    /// The newest checkpoint, if there is one.
     pub checkpoint: Option<PathBuf>,
 }
 
-/// A run that is ready to go.
+/// A run that is ready to start.
 pub struct Run<'a> {
-    /// What was asked for.
+    /// The settings.
     pub spec: &'a RunSpec,
-    /// The program on its backend, weights in place.
+    /// The program on its backend, with its weights loaded.
     pub engine: &'a mut Engine,
-    /// Batches.
+    /// The source of batches.
     pub feed: &'a mut dyn Feed,
-    /// Where the run tells what happens.
+    /// Receives the run's events.
     pub events: &'a mut Emitter,
-    /// What its checkpoints say; the progress in it is where the run stands.
+    /// The document of its checkpoints, which includes the run's progress.
     pub document: Document,
-    /// Bytes that the process holds on its device, where that is another memory than the host's.
+    /// Returns the bytes that the process holds on its device; none if the device is the host.
     pub device_bytes: &'a dyn Fn() -> Option<u64>,
-    /// Whether to evaluate once more after the last iteration where none was due there.
+    /// Whether to evaluate after the last iteration even if no evaluation is due.
     pub evaluate_at_end: bool,
-    /// Set from outside to end after the iteration that runs.
+    /// Set from outside to stop the run after the current iteration.
     pub stop: &'a AtomicBool,
 }
 
-/// The host's room, taken before the first step.
+/// The host's buffers, allocated before the first step.
 pub struct HostBuffers {
     rows: Rows,
     eval_rows: Rows,
@@ -68,7 +67,7 @@ pub struct HostBuffers {
 }
 
 impl HostBuffers {
-    /// The room that a run needs, or the word that there is no memory for it.
+    /// Allocates the buffers that a run needs.
     pub fn new(spec: &RunSpec, host: &HostBytes) -> Result<HostBuffers, TrainError> {
         Ok(HostBuffers {
             rows: Rows::of_bytes(host.train_batch, spec.block_size)?,
@@ -79,15 +78,15 @@ impl HostBuffers {
 }
 
 impl HostBuffers {
-    /// Room for the largest tensor of a checkpoint.
+    /// A buffer for the largest tensor of a checkpoint.
     pub fn tensor(&mut self) -> &mut [u8] {
         &mut self.save
     }
 }
 
 impl Run<'_> {
-    /// Runs to the end, or until it is asked to stop.
-    pub fn go(mut self, host: &mut HostBuffers) -> Result<Outcome, TrainError> {
+    /// Runs the loop to the end, or until `stop` is set.
+    pub fn execute(mut self, host: &mut HostBuffers) -> Result<Outcome, TrainError> {
         let started_at = self.document.progress.iteration;
         let start = self.start();
         self.events.emit(What::Start(Arc::new(start)));
@@ -136,12 +135,12 @@ impl Run<'_> {
         }
     }
 
-    /// The newest state, if there is one.
+    /// The newest checkpoint, if there is one.
     fn checkpoint(&self) -> Option<PathBuf> {
         Some(last_path(&self.out_dir())).filter(|path| path.exists())
     }
 
-    /// The loop. A run that was finished stays as it is.
+    /// The loop. A finished run stays as it is. The flag of the result is true after a stop.
     fn train(&mut self, host: &mut HostBuffers) -> Result<(Option<Evaluation>, bool), TrainError> {
         let (started_at, interval) = (self.document.progress.iteration, self.spec.eval_interval);
         let (mut last, mut saved_at) = (None, started_at);
@@ -172,7 +171,7 @@ impl Run<'_> {
         Ok((last, false))
     }
 
-    /// After the last iteration: saved, and evaluated where that is wanted and none was due there.
+    /// After the last iteration: saves, then evaluates if asked to and if none was due there.
     fn end(
         &mut self,
         host: &mut HostBuffers,
@@ -191,10 +190,11 @@ impl Run<'_> {
         PathBuf::from(&self.spec.out_dir)
     }
 
-    /// None when it was asked to stop half-way: what was learnt so far is saved by then.
+    /// None if it was asked to stop half-way; the state is saved by then.
     fn evaluate(&mut self, host: &mut HostBuffers) -> Result<Option<Evaluation>, TrainError> {
         let (iteration, batches) = (self.document.progress.iteration, self.spec.eval_iters);
-        // Evaluation may draw from the stream of training; a run that goes on evaluates again.
+        // Evaluation may draw from training's stream, and a resumed run evaluates again: its
+        // checkpoint needs the stream's position from before the evaluation.
         let stream = self.feed.state();
         let (rows, began) = (&mut host.eval_rows, Instant::now());
         let found = evaluate(self.engine, self.feed, batches, rows, iteration, &mut |share| {
@@ -209,7 +209,7 @@ impl Run<'_> {
             return Err(self.diverged());
         }
         let (loss, least) = (found.val.loss, self.document.progress.best_val_loss);
-        // The same again: the run ended after this state was saved and before it was `best`.
+        // An equal loss without `best`: the process ended after the save and before the link.
         let is_unlinked = || iteration > 0 && !best_path(&self.out_dir()).exists();
         let best = loss < least || (loss == least && is_unlinked());
         // Emitted before the save, which may fail.
@@ -217,7 +217,7 @@ impl Run<'_> {
         self.events.emit(What::Evaluated(Arc::new(event)));
         if best {
             self.document.progress.best_val_loss = found.val.loss;
-            // Iteration 0 has no checkpoint: nothing was learnt yet.
+            // Iteration 0 has no checkpoint: the weights are still the initial ones.
             if iteration > 0 && !self.spec.eval_only {
                 self.keep_best(host, stream)?;
             }
@@ -248,8 +248,8 @@ impl Run<'_> {
         })
     }
 
-    /// One iteration. False when it was asked to stop and the rest would have taken long: then the
-    /// run stands where it stood before.
+    /// Runs one iteration. False if it was abandoned after a request to stop: then the run is where
+    /// it was before.
     fn iteration(&mut self, host: &mut HostBuffers) -> Result<bool, TrainError> {
         let start = Instant::now();
         let (spec, iteration) = (self.spec, self.document.progress.iteration);
@@ -265,21 +265,21 @@ impl Run<'_> {
         };
         self.feed.mark();
         self.feed.train(iteration, &mut host.rows)?;
-        let mut go_on = |share: f64| {
+        let mut keep_going = |share: f64| {
             let elapsed = start.elapsed().as_secs_f64();
             let rest = if share > 0.0 { elapsed * (1.0 - share) / share } else { 0.0 };
             rest < PATIENCE || !self.stop.load(Ordering::Relaxed)
         };
-        if !self.engine.train_rows(&host.rows, &step, &mut go_on)? {
+        if !self.engine.train_rows(&host.rows, &step, &mut keep_going)? {
             self.feed.rewind();
             return Ok(false);
         }
         self.engine.update(&step)?;
         let state = self.engine.state()?;
         let losses = self.engine.row_losses(spec.sequences_per_iteration())?;
-        // Without a loss scale a norm that is no number has spoilt the weights already.
-        let spoilt = state.loss_scale == 1.0 && !state.grad_norm.is_finite();
-        if spoilt || !losses.iter().all(|loss| loss.is_finite()) {
+        // Without loss scaling, a norm that is not finite has already broken the weights.
+        let is_broken = state.loss_scale == 1.0 && !state.grad_norm.is_finite();
+        if is_broken || !losses.iter().all(|loss| loss.is_finite()) {
             return Err(TrainError::Diverged { iteration, lr });
         }
         let last = &losses[losses.len() - spec.batch_size as usize..];
@@ -302,10 +302,10 @@ impl Run<'_> {
         Ok(true)
     }
 
-    /// Saves, unless the weights are spoilt: then `last` stays what it was.
+    /// Saves the state as `last`. Broken weights are an error, and `last` stays as it was.
     fn save(&mut self, host: &mut HostBuffers) -> Result<(), TrainError> {
         self.document.feed = self.feed.state();
-        if !self.gives_a_loss(host)? {
+        if !self.has_finite_loss(host)? {
             return Err(self.diverged());
         }
         let (path, began) = (last_path(&self.out_dir()), Instant::now());
@@ -320,9 +320,9 @@ impl Run<'_> {
         self.events.emit(What::Save(Arc::new(Save { iter, path, ms })));
     }
 
-    /// Whether the weights still give a number, on one slice of an evaluation: an update may have
-    /// spoilt them after its own loss was found good, and the next loss would tell too late.
-    fn gives_a_loss(&mut self, host: &mut HostBuffers) -> Result<bool, TrainError> {
+    /// Whether the weights still give a finite loss on one slice of an evaluation. An update can
+    /// break the weights although its own loss was fine, and the next loss comes after the save.
+    fn has_finite_loss(&mut self, host: &mut HostBuffers) -> Result<bool, TrainError> {
         let rows = &mut host.eval_rows;
         self.feed.eval(Split::Val, self.document.progress.iteration, 0, rows)?;
         self.feed.restore(&self.document.feed)?;
@@ -331,8 +331,8 @@ impl Run<'_> {
         Ok(self.engine.row_losses(first)?.iter().all(|loss| loss.is_finite()))
     }
 
-    /// Makes this state `best`. It is saved once more first: what is linked must say its own loss,
-    /// which is what later evaluations have to beat.
+    /// Makes this state `best`. It is saved again first: the file must contain its own loss, which
+    /// later evaluations have to beat.
     fn keep_best(&mut self, host: &mut HostBuffers, stream: Value) -> Result<(), TrainError> {
         let (last, best) = (last_path(&self.out_dir()), best_path(&self.out_dir()));
         let began = Instant::now();
@@ -343,7 +343,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The loss is no number; the rate is that of the update before.
+    /// The error for a loss that is not finite; the learning rate is that of the previous update.
     fn diverged(&self) -> TrainError {
         let iteration = self.document.progress.iteration;
         let lr = learning_rate(&schedule(self.spec), iteration.saturating_sub(1));
@@ -353,7 +353,7 @@ impl Run<'_> {
 
 fn reason(error: &TrainError) -> Reason {
     match error {
-        TrainError::Diverged { .. } | TrainError::Spoilt { .. } => Reason::Diverged,
+        TrainError::Diverged { .. } | TrainError::BrokenWeights { .. } => Reason::Diverged,
         _ => Reason::Error,
     }
 }

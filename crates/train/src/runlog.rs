@@ -7,16 +7,16 @@ use std::fs::{File, TryLockError};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Opens the log of a folder for appending and keeps others out of the folder.
+/// Opens the log of a folder for appending, and locks it to keep other processes out.
 pub fn open(out_dir: &Path) -> Result<LogSink, TrainError> {
     let path = out_dir.join("log.jsonl");
     if path.metadata().is_ok_and(|metadata| !metadata.is_file()) {
-        let error = std::io::Error::other("it is no regular file");
+        let error = std::io::Error::other("it is not a regular file");
         return Err(cannot_write(&path, error));
     }
     let opened = File::options().create(true).append(true).open(&path);
     let file = opened.map_err(|error| cannot_write(&path, error))?;
-    // A file system without locks cannot keep anybody out; that is no reason not to train.
+    // A file system without locks cannot keep other processes out, but training still works.
     if let Err(TryLockError::WouldBlock) = file.try_lock() {
         return Err(TrainError::OutDirBusy { path: out_dir.to_path_buf() });
     }
@@ -26,7 +26,7 @@ pub fn open(out_dir: &Path) -> Result<LogSink, TrainError> {
     Ok(LogSink::new(path, file, room, is_torn))
 }
 
-/// Whether the file's last line is whole: a kill or a full disk may have cut it.
+/// Whether the file's last line is complete: a kill or a full disk may have cut it.
 fn ends_a_line(path: &Path, bytes: u64) -> std::io::Result<bool> {
     let mut last = [0];
     File::open(path)?.read_exact_at(&mut last, bytes - 1)?;
@@ -34,6 +34,6 @@ fn ends_a_line(path: &Path, bytes: u64) -> std::io::Result<bool> {
 }
 
 fn cannot_write(path: &Path, error: std::io::Error) -> TrainError {
-    let (doing, advice) = ("write the log", "make room or give another --out_dir");
+    let (doing, advice) = ("write the log", "free some space or give another --out_dir");
     TrainError::Io { path: path.to_path_buf(), doing, error, advice }
 }

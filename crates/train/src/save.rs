@@ -1,8 +1,8 @@
-//! A run on disk: weights, moments and step state by name, and one document that says where the run
-//! stands. Written before every evaluation; read back, it continues bit for bit.
+//! A run's checkpoint: weights, moments and step state by name, and one document about the run. It
+//! is written before every evaluation. A run that is loaded from it continues bit for bit.
 
 use crate::document::mismatch;
-pub use crate::document::{Document, Progress};
+pub use crate::document::{Document, RunProgress};
 use crate::engine::Engine;
 use crate::error::TrainError;
 use crate::host::{are_within, room};
@@ -11,29 +11,29 @@ use plan::{TensorId, half};
 use search::HostBytes;
 use std::path::{Path, PathBuf};
 
-/// A weight beyond this has a square that is no f32: layer norms make zeros of it, so that its loss
-/// may be a number, but its gradients are none. Sound weights are smaller by many powers of ten.
+/// The square of a larger weight overflows an f32: then layer norms output zeros, so that the loss
+/// may be finite although the gradients are not. Healthy weights are many powers of ten smaller.
 const LARGEST_WEIGHT: f32 = (1u64 << 62) as f32;
 
-/// The file of the newest state.
+/// The file of the newest checkpoint.
 pub fn last_path(out_dir: &Path) -> PathBuf {
     out_dir.join("last.safetensors")
 }
 
-/// The file of the best state.
+/// The file of the checkpoint with the best validation loss.
 pub fn best_path(out_dir: &Path) -> PathBuf {
     out_dir.join("best.safetensors")
 }
 
 /// A tensor of a checkpoint.
-struct Kept {
+struct SavedTensor {
     info: TensorInfo,
     id: TensorId,
-    /// Its copy in the compute format, which a checkpoint does not keep.
+    /// The weight's copy in the compute format, which a checkpoint does not contain.
     copy: Option<TensorId>,
 }
 
-/// How a checkpoint calls a format.
+/// The checkpoint's name of a number format.
 fn stored_dtype(dtype: plan::Dtype) -> Dtype {
     match dtype {
         plan::Dtype::F32 => Dtype::F32,
@@ -44,15 +44,15 @@ fn stored_dtype(dtype: plan::Dtype) -> Dtype {
     }
 }
 
-/// Every tensor of a checkpoint. The names' prefixes are roles; gradients are zero between
-/// iterations and are not kept.
-fn tensors(engine: &Engine) -> Vec<Kept> {
+/// Every tensor of a checkpoint. The prefix of a name is the tensor's role. Gradients are zero
+/// between iterations and are not saved.
+fn tensors(engine: &Engine) -> Vec<SavedTensor> {
     let (program, schedule) = (engine.program(), &engine.plan().schedule);
     let mut all = Vec::new();
     let mut add = |name: String, id: TensorId, copy: Option<TensorId>| {
         let tensor = schedule.tensors.get(id);
         let info = TensorInfo::new(name, stored_dtype(tensor.dtype), tensor.shape.dims());
-        all.push(Kept { info, id, copy });
+        all.push(SavedTensor { info, id, copy });
     };
     for row in &program.parameters {
         let name = &row.param.name;
@@ -66,13 +66,13 @@ fn tensors(engine: &Engine) -> Vec<Kept> {
     all
 }
 
-/// Room for the largest tensor: what [`save`] needs, to be had before the run starts.
+/// Allocates the buffer that [`save`] and [`load`] need, of the largest tensor's size.
 pub fn buffer(host: &HostBytes) -> Result<Vec<u8>, TrainError> {
     room(host.checkpoint_tensor.get(), "saving")
 }
 
-/// Saves everything; the old file survives any failure, also when the weights or moments are
-/// spoilt: then nothing is saved. `buffer` is from [`buffer`].
+/// Saves everything. The old file survives any failure; broken weights or moments are one.
+/// `buffer` is from [`buffer`].
 pub fn save(
     engine: &mut Engine,
     path: &Path,
@@ -83,7 +83,7 @@ pub fn save(
         tensors(engine).into_iter().map(|kept| (kept.info, kept.id)).unzip();
     let text = document.to_json()?;
     let backend = engine.backend();
-    let mut spoilt = None;
+    let mut broken = None;
     let fill = |index: usize, content: &mut [u8]| {
         backend.read(ids[index], content)?;
         let TensorInfo { name, dtype, .. } = &infos[index];
@@ -91,12 +91,12 @@ pub fn save(
         if are_within(largest, *dtype, content) {
             return Ok(());
         }
-        spoilt = Some(name.clone());
-        Err(Box::<dyn std::error::Error + Send + Sync>::from("its numbers are spoilt"))
+        broken = Some(name.clone());
+        Err(Box::<dyn std::error::Error + Send + Sync>::from("its values are broken"))
     };
     let saved = checkpoint::save(path, &text, &infos, buffer, fill);
-    match spoilt {
-        Some(tensor) => Err(TrainError::Spoilt { tensor }),
+    match broken {
+        Some(tensor) => Err(TrainError::BrokenWeights { tensor }),
         None => Ok(saved.map(drop)?),
     }
 }
@@ -114,8 +114,8 @@ pub fn open(path: &Path) -> Result<(Reader, Document), TrainError> {
     Ok((reader, document))
 }
 
-/// Reads a stored tensor and leaves it in the wanted type at the buffer's beginning: moments may be
-/// kept in 16 bits by one run and in 32 by the one that goes on from it.
+/// Reads a stored tensor into the beginning of the buffer, in the wanted type. One run may keep its
+/// moments in 16 bits, and the run that resumes from it in 32. False if the types do not match.
 fn read_as(
     reader: &Reader,
     index: usize,
@@ -125,7 +125,7 @@ fn read_as(
     let stored = reader.tensors()[index].dtype;
     match (stored, wanted) {
         (Dtype::BF16, Dtype::F32) => {
-            // Read into the second half and spread from the front: no number is overwritten unread.
+            // Read into the second half, then widen from the front: nothing is overwritten unread.
             let half = content.len() / 2;
             reader.read(index, &mut content[half..])?;
             for element in 0..half / 2 {
@@ -140,7 +140,7 @@ fn read_as(
     Ok(true)
 }
 
-/// The same where the stored numbers are wider than the wanted ones.
+/// Reads a tensor whose stored type is wider than the wanted one.
 fn read_narrower(
     reader: &Reader,
     index: usize,
@@ -152,7 +152,7 @@ fn read_narrower(
     Ok(())
 }
 
-/// Turns f32 at the buffer's beginning into a 16-bit format, in place.
+/// Converts f32 to a 16-bit format, in place.
 fn narrow(wanted: plan::Dtype, content: &mut [u8]) {
     let round = if wanted == plan::Dtype::F16 { half::to_f16 } else { half::to_bf16 };
     for element in 0..content.len() / 4 {
@@ -162,18 +162,18 @@ fn narrow(wanted: plan::Dtype, content: &mut [u8]) {
     }
 }
 
-/// Fills the engine from a checkpoint. Moments may be missing on both sides (sampling). `buffer` is
-/// from [`buffer`]: nothing else of a tensor's size is needed.
+/// Loads a checkpoint into the engine. An engine that only samples has no moments. `buffer` is from
+/// [`buffer`]; nothing else of a tensor's size is allocated.
 pub fn load(
     engine: &mut Engine,
     reader: &Reader,
     path: &Path,
     buffer: &mut [u8],
 ) -> Result<(), TrainError> {
-    for Kept { info, id, copy } in tensors(engine) {
+    for SavedTensor { info, id, copy } in tensors(engine) {
         let found = reader.find(&info.name).map(|index| (index, &reader.tensors()[index]));
         let (index, stored) = found.ok_or_else(|| {
-            mismatch(path, format!("it has no tensor {}; it is not a whole run", info.name))
+            mismatch(path, format!("it has no tensor {}; it is not a complete run", info.name))
         })?;
         let [have, want] = [stored, &info].map(|tensor| {
             (
@@ -183,7 +183,7 @@ pub fn load(
         });
         let refused = || {
             let (have, want) = (&have.1, &want.1);
-            mismatch(path, format!("{} is {have} in it, this run needs {want}", info.name))
+            mismatch(path, format!("its {} is {have}, but this run needs {want}", info.name))
         };
         if stored.shape != info.shape || have.0.max(want.0) > buffer.len() as u64 {
             return Err(refused());

@@ -1,25 +1,25 @@
-//! Settings in a checkpoint: all keys of `train` as one JSON object, and back into settings where
-//! the user gave nothing else.
+//! Settings in a checkpoint: all keys of `train` as one JSON object. A resumed run takes them from
+//! there unless the user gives others.
 
 use crate::error::TrainError;
 use serde_json::{Map, Number, Value as Json};
 use spec::{Command, Notice, Origin, Setting, Settings, Value};
 
-/// Keys that say how this very command is to be done, not what the run is.
+/// Keys that belong to one call of the command, not to the run.
 const OF_THE_CALL: [&str; 4] = ["out_dir", "init_from", "eval_only", "accept_changed_data"];
 
-/// Keys that a model has once and for all: as in nanoGPT, a resumed run takes them from its
-/// checkpoint whatever is given.
+/// Keys that a model cannot change: as in nanoGPT, a resumed run always takes them from its
+/// checkpoint.
 const OF_THE_MODEL: [&str; 4] = ["n_layer", "n_head", "n_embd", "bias"];
 
-/// All keys of `train`.
+/// All keys of `train` as JSON.
 pub fn to_json(settings: &Settings) -> Json {
     let of_train = settings.iter().filter(|setting| setting.key.used_by(Command::Train));
     let entry = |setting: &Setting| (setting.key.name.to_string(), json(&setting.value));
     Json::Object(of_train.map(entry).collect::<Map<_, _>>())
 }
 
-/// Keys of the run that were given, with their values.
+/// The keys of the run that the user gave, with their values.
 pub fn given(settings: &Settings) -> Vec<(&'static str, Json)> {
     let of_run =
         |setting: &&Setting| setting.is_given() && !OF_THE_CALL.contains(&setting.key.name);
@@ -36,9 +36,9 @@ fn json(value: &Value) -> Json {
     }
 }
 
-/// Takes over what a checkpoint says: for `train` the model's sizes and whatever was not given, for
-/// `sample` whatever is not a key of its own. Keys that this version does not have are left out: an
-/// older version's. Gives back what was given and is not used.
+/// Fills in settings from a checkpoint: for `train` the model's sizes and every key that was not
+/// given, for `sample` every key that is not its own. Keys that this version no longer has are
+/// skipped. Returns notices about given keys that are not used.
 pub fn fill_in(settings: &mut Settings, config: &Json) -> Result<Vec<Notice>, TrainError> {
     let is_kept = |setting: &Setting| match settings.command() {
         Command::Train if OF_THE_MODEL.contains(&setting.key.name) => false,
@@ -55,7 +55,7 @@ pub fn fill_in(settings: &mut Settings, config: &Json) -> Result<Vec<Notice>, Tr
         let is_given = matches!(origin, Origin::File { .. } | Origin::Argument { .. });
         if is_given && given != stored {
             let name = key.name;
-            let text = format!("{name}={given} is not used: the checkpoint's model has {stored}");
+            let text = format!("{name}={given} is ignored: the checkpoint's model has {stored}");
             unused.push(Notice { key: name, text });
         }
         settings.set(key.name, stored, Origin::Checkpoint)?;

@@ -1,13 +1,13 @@
-//! From settings to everything that is known before memory is planned: the checkpoint to go on
-//! from, the data set, the model's sizes, the folder. What can be refused is refused here, before
-//! anything is written; [`Setup::claim`] then takes the folder.
+//! Everything about a run that is known before its memory is planned: the checkpoint to resume
+//! from, the data set, the model's sizes, the folder. All refusals happen here, before anything is
+//! written; then [`Setup::claim`] takes the folder.
 
-use crate::data_marks::{DataMarks, Difference};
+use crate::data_fingerprint::{DataFingerprint, Difference};
 use crate::disk_room;
 use crate::engine::Engine;
 use crate::error::TrainError;
 use crate::runlog;
-use crate::save::{self, Document, Progress, best_path, last_path};
+use crate::save::{self, Document, RunProgress, best_path, last_path};
 use crate::settings_json;
 use checkpoint::Reader;
 use data::{BUILTIN, Dataset, GPT2_IDS, Split, Tokenizer};
@@ -18,34 +18,34 @@ use serde_json::Value;
 use spec::{Environment, InitFrom, Notice, OptimizerState, RunSpec, Sampler, Settings, resolve};
 use std::path::{Path, PathBuf};
 
-/// Tokens of each half that are looked at before the start: a wrong vocabulary shows in the first
-/// thousands, and this many take well under a second.
+/// Tokens of each split that are checked before the start. A wrong vocabulary shows in the first
+/// thousands; reading this many takes well under a second.
 const LOOKED_AT: u64 = 1 << 26;
 
-/// A checkpoint that was found.
-pub struct Saved {
-    /// Its file.
+/// A checkpoint of the run, opened.
+pub struct SavedRun {
+    /// The file.
     pub path: PathBuf,
-    /// Its tensors, until they are loaded.
+    /// Reads the tensors; none once they are loaded.
     reader: Option<Reader>,
-    /// What it says of the run.
+    /// The document about the run.
     pub document: Document,
 }
 
-impl Saved {
-    fn open(path: PathBuf) -> Result<Saved, TrainError> {
+impl SavedRun {
+    fn open(path: PathBuf) -> Result<SavedRun, TrainError> {
         let (reader, document) = save::open(&path)?;
-        Ok(Saved { path, reader: Some(reader), document })
+        Ok(SavedRun { path, reader: Some(reader), document })
     }
 
-    /// Whether its file still is the one that was opened.
+    /// Whether the file is still the one that was opened.
     fn is_as_it_was(&self) -> Result<bool, TrainError> {
         let now = Reader::open(&self.path)?;
         Ok(self.reader.as_ref().is_some_and(|then| then.document() == now.document()))
     }
 
-    /// Fills the engine, once, and closes the file: an open one keeps its room on the disk after a
-    /// save has replaced it. `buffer` is from [`save::buffer`].
+    /// Loads the tensors into the engine, once, and closes the file: an open file would still take
+    /// disk space after a save has replaced it. `buffer` is from [`save::buffer`].
     pub fn load(&mut self, engine: &mut Engine, buffer: &mut [u8]) -> Result<(), TrainError> {
         let reader = match self.reader.take() {
             Some(reader) => reader,
@@ -54,7 +54,7 @@ impl Saved {
         save::load(engine, &reader, &self.path, buffer)
     }
 
-    /// Why this run may give other bits than the one that was saved, if it may.
+    /// Why the resumed run may not be bit-identical to the saved one; none if it is.
     pub fn other_bits(&self, now: &Document) -> Option<String> {
         let saved = &self.document;
         let pairs = [
@@ -64,13 +64,13 @@ impl Saved {
         ];
         if let Some((what, old, new)) = pairs.into_iter().find(|(_, old, new)| old != new) {
             return Some(format!(
-                "the {what} is {new}, the run was saved with {old}: it goes on, but its bits may \
-                 differ"
+                "the {what} is {new}, but the run was saved with {old}: it resumes, but may not be \
+                 bit-identical"
             ));
         }
         (saved.choices != now.choices).then(|| {
-            "products are computed by other algorithms than when the run was saved: it goes on, \
-             but its bits may differ"
+            "matmuls use other algorithms than when the run was saved: it resumes, but may not be \
+             bit-identical"
                 .to_string()
         })
     }
@@ -80,18 +80,18 @@ impl Saved {
 pub struct Setup {
     /// Every key with its origin.
     pub settings: Settings,
-    /// Every key with its meaning.
+    /// The same, typed and checked.
     pub spec: RunSpec,
-    /// What works differently from what was typed.
+    /// Lines about settings that have another effect than expected.
     pub notices: Vec<Notice>,
-    /// The text.
+    /// The data set.
     pub dataset: Dataset,
-    /// Its files as they are now.
-    data: Option<DataMarks>,
+    /// Fingerprint of its files as they are now.
+    data: Option<DataFingerprint>,
     /// The model's sizes.
     pub dims: Dims,
-    /// What it goes on from.
-    pub saved: Option<Saved>,
+    /// The checkpoint to resume from.
+    pub saved: Option<SavedRun>,
 }
 
 impl Setup {
@@ -109,11 +109,11 @@ impl Setup {
             notices.extend(changes(&settings, &found.document.config));
             saved = Some(found);
         }
-        // An impossible model is told before a missing data set: no download mends it.
+        // Report an invalid model before a missing data set: no download fixes it.
         let mut dataset = open_dataset(&spec.dataset)
             .map_err(|missing| spec.dims(GPT2_ROWS).err().map_or(missing, TrainError::from))?;
         let dims = dims(&spec, &dataset, saved.as_ref())?;
-        let data = DataMarks::of(&dataset)?;
+        let data = DataFingerprint::of(&dataset)?;
         if let Some(saved) = &saved {
             notices.extend(compare_data(&spec, (&dataset, data.as_ref()), saved)?);
         }
@@ -132,31 +132,30 @@ impl Setup {
         Ok(Setup { settings, spec, notices, dataset, data, dims, saved })
     }
 
-    /// Whether the run's checkpoints have room where they are to be written; `document` says where
-    /// it stands.
+    /// Checks that the disk has room for the run's checkpoints.
     pub fn check_room(&self, engine: &Engine, document: &Document) -> Result<(), TrainError> {
         let (spec, out_dir) = (&self.spec, Path::new(&self.spec.out_dir));
         if spec.eval_only || document.progress.iteration > spec.max_iters {
-            return Ok(()); // it writes none
+            return Ok(()); // it writes no checkpoints
         }
         let last = last_path(out_dir);
         let bytes = save::file_bytes(engine, document, &last)?;
-        let is_last = |saved: &Saved| is_same_file(&saved.path, &last);
+        let is_last = |saved: &SavedRun| is_same_file(&saved.path, &last);
         disk_room::check(out_dir, bytes, self.saved.as_ref().is_some_and(is_last))
     }
 
-    /// Makes the folder where it is missing and opens its log, which keeps other processes out: the
-    /// first thing that a run writes, when nothing can be refused any more.
+    /// Creates the folder if it is missing, and opens its log, which keeps other processes out.
+    /// This is the first thing that a run writes, after all refusals.
     pub fn claim(&self) -> Result<LogSink, TrainError> {
         let out_dir = Path::new(&self.spec.out_dir);
         data::disk::make_folder(out_dir).map_err(|error| TrainError::Io {
             path: out_dir.to_path_buf(),
-            doing: "make the folder",
+            doing: "create the folder",
             error,
             advice: "give another --out_dir",
         })?;
         let log = runlog::open(out_dir)?;
-        // Now nobody else writes here; somebody may have since the checks above.
+        // From here on no other process writes here; one may have done so since the first checks.
         match &self.saved {
             None => refuse_checkpoints(out_dir)?,
             Some(saved) if saved.is_as_it_was()? => {
@@ -167,7 +166,7 @@ impl Setup {
         Ok(log)
     }
 
-    /// What checkpoints of this run say, at its beginning or where it goes on.
+    /// The document of this run's checkpoints, when it starts or resumes.
     pub fn document(&self, plan: Option<Cut>, steps_hash: String, device: String) -> Document {
         let saved = self.saved.as_ref().map(|saved| &saved.document);
         Document {
@@ -188,25 +187,26 @@ impl Setup {
 }
 
 impl Setup {
-    /// Where the run stands. The loss to beat is the one of the file that would be replaced: the
-    /// checkpoint that the run goes on from may be older.
-    fn progress(&self) -> Progress {
-        let Some(Saved { document, .. }) = &self.saved else {
-            return Progress { iteration: 0, best_val_loss: f64::INFINITY };
+    /// The run's progress. The loss to beat is that of `best`, which a better state would replace:
+    /// the checkpoint that the run resumes from may be older.
+    fn progress(&self) -> RunProgress {
+        let Some(SavedRun { document, .. }) = &self.saved else {
+            return RunProgress { iteration: 0, best_val_loss: f64::INFINITY };
         };
         let best = best_path(Path::new(&self.spec.out_dir));
         let best_val_loss = match best.exists().then(|| save::open(&best)) {
             Some(Ok((_, held))) if is_same_run(&held, document) => held.progress.best_val_loss,
-            // Damaged for good: anything is better. One that cannot be read now may be tomorrow.
+            // A damaged file may be replaced by anything. A file that cannot be read right now may
+            // be readable later.
             Some(Err(TrainError::Read(error))) if error.is_damage() => f64::INFINITY,
             Some(Err(_)) => document.progress.best_val_loss,
             Some(Ok(_)) | None => document.progress.best_val_loss,
         };
-        Progress { best_val_loss, ..document.progress }
+        RunProgress { best_val_loss, ..document.progress }
     }
 }
 
-/// Whether losses of two checkpoints can be compared: one model on one text.
+/// Whether the losses of two checkpoints are comparable: the same model sizes and data set.
 fn is_same_run(one: &Document, other: &Document) -> bool {
     one.dims == other.dims
         && one.tokenizer == other.tokenizer
@@ -215,42 +215,43 @@ fn is_same_run(one: &Document, other: &Document) -> bool {
 
 /// Text generation before it is planned.
 pub struct SampleSetup {
-    /// Every key with its meaning.
+    /// The settings, typed and checked.
     pub spec: RunSpec,
-    /// What works differently from what was typed.
+    /// Lines about settings that have another effect than expected.
     pub notices: Vec<Notice>,
     /// The model's sizes.
     pub dims: Dims,
-    /// Ids and text.
+    /// Converts between text and ids.
     pub tokenizer: Tokenizer,
-    /// The model.
-    pub saved: Saved,
+    /// The checkpoint with the model.
+    pub saved: SavedRun,
 }
 
 impl SampleSetup {
-    /// Finds the model: `out_dir` is a folder, whose best checkpoint is taken and else its last
-    /// one, or a checkpoint's file.
+    /// Finds the model. `out_dir` is a checkpoint's file, or a folder: then its best checkpoint is
+    /// used, or its last one if there is no best.
     pub fn new(
         mut settings: Settings,
         environment: &Environment,
     ) -> Result<SampleSetup, TrainError> {
         let (first, _) = resolve(&settings, environment)?;
         refuse_openai(&first)?;
-        let saved = Saved::open(checkpoint_in(Path::new(&first.out_dir))?)?;
+        let saved = SavedRun::open(checkpoint_in(Path::new(&first.out_dir))?)?;
         settings_json::fill_in(&mut settings, &saved.document.config)?;
         let (spec, notices) = resolve(&settings, environment)?;
         let dims = saved.document.dims;
         let tokenizer = saved.document.tokenizer.clone().ok_or_else(|| TrainError::Mismatch {
             path: saved.path.clone(),
-            what: "its data set had no characters in meta.pkl: no text can be made of its ids"
+            what: "its data set's meta.pkl had no characters, so its ids cannot be turned into \
+                   text"
                 .to_string(),
         })?;
         Ok(SampleSetup { spec, notices, dims, tokenizer, saved })
     }
 }
 
-/// Where settings ask to resume: fills in what the checkpoint says and gives its document, and what
-/// of the settings is not used.
+/// If the settings ask to resume: fills in the checkpoint's settings and returns its document, with
+/// notices about given settings that are not used.
 pub fn checkpoint_to_resume(
     settings: &mut Settings,
     environment: &Environment,
@@ -260,12 +261,12 @@ pub fn checkpoint_to_resume(
     Ok(resumed.map(|(saved, unused)| (saved.document, unused)))
 }
 
-/// The checkpoint to go on from, if settings ask for one: `out_dir`'s last one, or the file that
-/// `out_dir` names, in whose folder the run then goes on. Fills in what it says.
+/// The checkpoint to resume from, if the settings ask for one: `out_dir`'s last one, or the file
+/// that `out_dir` names; then the run resumes in that file's folder. Fills in its settings.
 fn resume(
     settings: &mut Settings,
     first: &RunSpec,
-) -> Result<Option<(Saved, Vec<Notice>)>, TrainError> {
+) -> Result<Option<(SavedRun, Vec<Notice>)>, TrainError> {
     if first.init_from != InitFrom::Resume {
         return Ok(None);
     }
@@ -274,7 +275,7 @@ fn resume(
         true => out_dir.to_path_buf(),
         false => existing(last_path(out_dir), out_dir)?,
     };
-    let saved = Saved::open(path)?;
+    let saved = SavedRun::open(path)?;
     let unused = settings_json::fill_in(settings, &saved.document.config)?;
     if out_dir.is_file()
         && let (Some(folder), Some(setting)) = (out_dir.parent(), settings.get("out_dir"))
@@ -286,8 +287,8 @@ fn resume(
     Ok(Some((saved, unused)))
 }
 
-/// A run that goes on from another checkpoint than its folder's last one will replace that one: it
-/// is kept under the number of its iteration.
+/// A run that resumes from another checkpoint than its folder's `last` will replace `last`. Keeps
+/// that file under a name with its iteration.
 fn set_aside(from: &Path, out_dir: &Path, eval_only: bool) -> Result<(), TrainError> {
     let last = last_path(out_dir);
     if eval_only || is_same_file(from, &last) || !last.exists() {
@@ -300,7 +301,7 @@ fn set_aside(from: &Path, out_dir: &Path, eval_only: bool) -> Result<(), TrainEr
     };
     let free = (1..).map(|copy| out_dir.join(name(copy))).find(|path| !path.exists());
     let Some(kept) = free else {
-        return Ok(()); // there is always a number left
+        return Ok(()); // cannot happen: some number is always free
     };
     std::fs::hard_link(&last, &kept).or_else(|_| std::fs::copy(&last, &kept).map(|_| ())).map_err(
         |error| TrainError::Io {
@@ -316,7 +317,7 @@ fn is_same_file(one: &Path, other: &Path) -> bool {
     matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other)
 }
 
-/// The sizes of the model that a run goes on with; what the planner chose for it stays.
+/// The sizes of the model that a run resumes with; the planner's choices for it stay.
 pub fn resumed_dims(spec: &mut RunSpec, document: &Document) -> Result<Dims, TrainError> {
     keep_format(spec, document);
     let stored = document.dims;
@@ -324,7 +325,7 @@ pub fn resumed_dims(spec: &mut RunSpec, document: &Document) -> Result<Dims, Tra
     Ok(stored)
 }
 
-/// What was given and is not what the run was saved with.
+/// Notices about given settings that differ from those the run was saved with.
 fn changes(settings: &Settings, config: &Value) -> Vec<Notice> {
     let said = settings_json::given(settings);
     let changed = said.into_iter().filter_map(|(key, new)| {
@@ -350,7 +351,7 @@ fn refuse_openai(spec: &RunSpec) -> Result<(), TrainError> {
     }
 }
 
-/// What the planner was free to choose at the start stays with the run.
+/// The planner chose the moments' format when the run started; it stays.
 fn keep_format(spec: &mut RunSpec, document: &Document) {
     if let (OptimizerState::Auto, Some(plan)) = (spec.optimizer_state, &document.plan) {
         spec.optimizer_state = match plan.state_options.moments {
@@ -360,7 +361,7 @@ fn keep_format(spec: &mut RunSpec, document: &Document) {
     }
 }
 
-/// `data/<name>`, and like nanoGPT an absolute path as it is.
+/// Opens `data/<name>`; an absolute path stays as it is, like in nanoGPT.
 fn open_dataset(name: &str) -> Result<Dataset, TrainError> {
     if name == BUILTIN {
         return Ok(Dataset::builtin());
@@ -368,12 +369,12 @@ fn open_dataset(name: &str) -> Result<Dataset, TrainError> {
     Ok(Dataset::open(&Path::new("data").join(name))?)
 }
 
-/// What is to be said of data that is not what the run was saved with; an error where it would
-/// train on it unawares. A data set of another name was meant, and `changes` says so.
+/// Notices about data files that differ from those the run was saved with. Changed files are an
+/// error unless the user accepts them. Another data set's name is intended: `changes` reports it.
 fn compare_data(
     spec: &RunSpec,
-    (dataset, now): (&Dataset, Option<&DataMarks>),
-    saved: &Saved,
+    (dataset, now): (&Dataset, Option<&DataFingerprint>),
+    saved: &SavedRun,
 ) -> Result<Vec<Notice>, TrainError> {
     let Document { data, config, .. } = &saved.document;
     let same_name = config.get("dataset").and_then(Value::as_str) == Some(&spec.dataset);
@@ -398,9 +399,9 @@ fn compare_data(
     Ok(notices)
 }
 
-/// The sizes of the model: the checkpoint's where there is one, which settings and data set must
-/// fit, else from the settings and the data set's vocabulary.
-fn dims(spec: &RunSpec, dataset: &Dataset, saved: Option<&Saved>) -> Result<Dims, TrainError> {
+/// The model's sizes: those of the checkpoint, which settings and data set must match; without one,
+/// from the settings and the data set's vocabulary.
+fn dims(spec: &RunSpec, dataset: &Dataset, saved: Option<&SavedRun>) -> Result<Dims, TrainError> {
     let own = dataset.meta().map(|meta| u64::from(meta.vocab_size));
     let Some(saved) = saved else {
         return Ok(spec.dims(own.unwrap_or(GPT2_ROWS))?);
@@ -414,15 +415,15 @@ fn dims(spec: &RunSpec, dataset: &Dataset, saved: Option<&Saved>) -> Result<Dims
         && fits
     {
         let what = format!(
-            "data set '{name}' gives its {rows} ids other characters than the model learnt: go on \
-             with the data set it was trained on"
+            "data set '{name}' maps its {rows} ids to other characters than the model was trained \
+             with: resume with the data set it was trained on"
         );
         return Err(TrainError::Mismatch { path: saved.path.clone(), what });
     }
     if !fits {
         let own = own.unwrap_or(GPT2_IDS.into());
         let what = format!(
-            "the model has a vocabulary of {rows}, data set '{name}' has {own}: go on with the \
+            "the model has a vocabulary of {rows}, data set '{name}' has {own}: resume with the \
              data set it was trained on"
         );
         return Err(TrainError::Mismatch { path: saved.path.clone(), what });
@@ -431,13 +432,13 @@ fn dims(spec: &RunSpec, dataset: &Dataset, saved: Option<&Saved>) -> Result<Dims
     Ok(stored)
 }
 
-/// No key changes the size of a model that exists.
+/// Keys cannot change the sizes of an existing model.
 fn check_sizes(spec: &RunSpec, stored: &Dims, path: &Path) -> Result<(), TrainError> {
     let asked = Dims { block_size: stored.block_size, ..spec.dims(stored.vocab_size)? };
     if asked != *stored {
         let what = format!(
-            "the model is n_layer={} n_head={} n_embd={} bias={}, which no key changes; asked for \
-             was n_layer={} n_head={} n_embd={} bias={}: leave these keys out",
+            "the model has n_layer={} n_head={} n_embd={} bias={}, which keys cannot change; \
+             you asked for n_layer={} n_head={} n_embd={} bias={}: leave these keys out",
             stored.n_layer,
             stored.n_head,
             stored.n_embd,
@@ -452,7 +453,7 @@ fn check_sizes(spec: &RunSpec, stored: &Dims, path: &Path) -> Result<(), TrainEr
     Ok(())
 }
 
-/// A new run does not touch another's checkpoints.
+/// Refuses a folder with checkpoints: a new run must not overwrite them.
 fn refuse_checkpoints(out_dir: &Path) -> Result<(), TrainError> {
     let there = |path: PathBuf| path.symlink_metadata().is_ok();
     if there(last_path(out_dir)) || there(best_path(out_dir)) {

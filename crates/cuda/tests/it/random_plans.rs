@@ -10,8 +10,8 @@ use rng::{Purpose, Stream};
 use search::{Machine, Planned, SearchError, plan_for};
 use spec::{Command, Environment, RunSpec, Settings, World, resolve};
 use train::engine::{Engine, Rows};
-use train::generate::{Request, generate};
-use train::sampling::Choice;
+use train::generate::{SampleRequest, generate};
+use train::sampling::DrawOptions;
 
 const RUNS: usize = 200;
 
@@ -121,8 +121,9 @@ fn execute(
     }
     let eval = rows(run.eval_batch_size, run.eval_block_size, dims.vocab_size);
     engine.eval_rows(&eval, &mut |_| true).map_err(said)?;
-    let choice = Choice { temperature: 1.0, top_k: 0 };
-    let request = Request { prompt: vec![1, 2, 3], max_new_tokens: 3, choice, seed: 1, index: 0 };
+    let options = DrawOptions { temperature: 1.0, top_k: 0 };
+    let request =
+        SampleRequest { prompt: vec![1, 2, 3], max_new_tokens: 3, options, seed: 1, index: 0 };
     generate(&mut engine, &request, |_| true).map_err(said)?;
     let held = gpu.held_bytes().map_err(|error| error.to_string())?;
     match held <= budget {

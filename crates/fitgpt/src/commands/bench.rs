@@ -1,5 +1,5 @@
-//! `fitgpt bench`: whole iterations and evaluation batches timed on the device that `train` would
-//! take, on random tokens, then every step by itself beside the ceiling that bounds it.
+//! `fitgpt bench`: times whole iterations and evaluation batches on the device that `train` would
+//! use, with random tokens, then every step, compared with the ceiling that bounds it.
 
 use super::line;
 use crate::bench_report::{BenchReport, MemoryFacts, OpRow, Predictions};
@@ -18,13 +18,13 @@ use serde_json::{Map, Value};
 use spec::{Command, Settings, SpecError, Values, resolve};
 
 flags! {
-    /// What `bench` takes beside keys.
+    /// The flags of `bench`.
     pub struct Flags {
-        /// so many timed iterations; else up to 20 that fit in about ten seconds, at least 5
+        /// time exactly N iterations; default: 5 to 20, as many as fit in about ten seconds
         iterations: Option<String> = "--iterations", "N" Values::Any;
         /// one JSON document (fitgpt.bench/1, docs/bench-json.md) on standard output
         json: bool = "--json";
-        /// leave the kept times as they are
+        /// do not keep the step times for later predictions
         no_keep: bool = "--no-keep";
     }
 }
@@ -32,15 +32,13 @@ flags! {
 /// The command's row.
 pub static COMMAND: super::Command = super::Command {
     name: "bench",
-    about: "time a run's iterations and steps here, beside what bounds them",
-    text: &[
-        "Plans a training run as `train` does and times it on random tokens: whole iterations, \
-         evaluation batches, then each step beside the ceiling that bounds it. It needs no data \
-         set and writes no checkpoint. The times of steps are kept, and `plan` predicts by them.",
-    ],
+    about: "time a run's iterations and steps here, compared with their ceilings",
+    text: &["Plans a training run like `train` and times it on random tokens: whole iterations, \
+         evaluation batches, then each step, compared with the ceiling that bounds it. Needs no \
+         data set and writes no checkpoint. The step times are kept; `plan` uses them to predict."],
     usage: &[line("fitgpt bench [config.py|config.toml ...] [--key=value ...] [flags]", "")],
     examples: &[
-        line("fitgpt bench", "the built-in run"),
+        line("fitgpt bench", "the built-in demo"),
         line("fitgpt bench config/case_a_124m_b64.py --vram=11.69GiB --json", ""),
     ],
     notes: &[],
@@ -52,7 +50,7 @@ pub static COMMAND: super::Command = super::Command {
     run,
 };
 
-/// Iterations that may be asked for.
+/// Accepted values of `--iterations`.
 const ITERATIONS: std::ops::RangeInclusive<usize> = 1..=1_000_000;
 
 /// Runs the command.
@@ -122,7 +120,7 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
 fn tell_kept(count: usize, place: &std::path::Path) {
     let place = place.display();
     screen::line(&screen::faint(&format!(
-        "kept in {place}: times of {count} kinds of steps, `plan` predicts by them"
+        "kept in {place}: times of {count} kinds of steps; `plan` uses them to predict"
     )));
 }
 
@@ -135,14 +133,15 @@ fn iterations(given: &str) -> Result<usize, SpecError> {
     })
 }
 
-/// Settings that were given, for the document.
+/// The given settings, for the document.
 fn given(settings: &Settings) -> Map<String, Value> {
     let typed = settings.iter().filter(|setting| setting.is_given());
     typed.map(|setting| (setting.key.name.to_string(), plain(&setting.value))).collect()
 }
 
-/// The arguments so that they are planned for this machine: without a GPU, `plan` takes some for a
-/// card elsewhere where `train` takes the CPU, or says why there is no GPU.
+/// The arguments, changed so that they are planned for this machine. Without a GPU, some settings
+/// make `plan` plan for another machine's card; `bench` uses the CPU instead, or says why there is
+/// no GPU.
 fn here_alone(settings: &Settings, mut rest: Vec<String>) -> Result<Vec<String>, TrainError> {
     let environment = environment();
     let (run, _) = resolve(settings, &environment)?;
@@ -160,11 +159,11 @@ fn here_alone(settings: &Settings, mut rest: Vec<String>) -> Result<Vec<String>,
 
 /// The device that the run was planned for.
 fn here(planning: &Planning) -> Result<&Device, TrainError> {
-    let what = "bench runs here, not on a card elsewhere".to_string();
+    let what = "bench runs on this machine only".to_string();
     planning.here.as_ref().ok_or(SpecError::Conflict { what }.into())
 }
 
-/// Plans and takes the memory, as `train` does.
+/// Plans and allocates the memory, like `train`.
 fn load(planning: &mut Planning, quiet: bool) -> Result<(Planned, Engine), TrainError> {
     let mut machine = planning.machine.clone();
     let say = |text: &str| {

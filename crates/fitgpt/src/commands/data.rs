@@ -1,4 +1,4 @@
-//! `fitgpt data`: a look into token files: how much there is, and the first documents as text.
+//! `fitgpt data`: shows what token files contain: counts, and the first documents as text.
 
 use super::line;
 use crate::flags::{FlagSet, flags};
@@ -25,11 +25,11 @@ words! {
 const HEAD: &str = Action::Head.word();
 
 flags! {
-    /// What `data` takes.
+    /// The flags of `data`.
     pub struct Flags {
-        /// documents to show, 3 where nobody says
+        /// number of documents to show; default 3
         documents: Option<String> = "--documents", "N" Values::Any, only HEAD;
-        /// the half to show, train where nobody says
+        /// the split to show; default train
         split: Option<String> = "--split", "SPLIT" Values::Words(&Split::NAMES), only HEAD;
     }
 }
@@ -37,8 +37,8 @@ flags! {
 /// The command's row.
 pub static COMMAND: super::Command = super::Command {
     name: "data",
-    about: "a look into a data set: its size, its first documents",
-    text: &["Looks into a data set, whoever made it."],
+    about: "show what a data set contains: its size, its first documents",
+    text: &["Shows what a data set contains. It need not have been made by fitgpt."],
     usage: &[
         line("fitgpt data stats FOLDER", "tokens, documents, ids"),
         line("fitgpt data head FOLDER [flags]", "the first documents as text"),
@@ -47,7 +47,7 @@ pub static COMMAND: super::Command = super::Command {
         line("fitgpt data stats shakespeare_char", ""),
         line("fitgpt data head data/book --documents 1 --split val", ""),
     ],
-    notes: &["A name that is no data set here is looked for in data/."],
+    notes: &["If FOLDER is not a data set, data/FOLDER is tried."],
     lists_data_sets: false,
     arguments: &[Values::Words(Action::WORDS), Values::DataSet],
     flags: Flags::TABLE,
@@ -56,9 +56,9 @@ pub static COMMAND: super::Command = super::Command {
     run,
 };
 
-/// Documents shown where nobody says.
+/// Number of documents shown by default.
 const DOCUMENTS: usize = 3;
-/// Tokens of a document that are shown; of text without ends of documents, all in all.
+/// The most tokens shown of a document. Text without document ends is one document.
 const SHOWN: usize = 400;
 /// Tokens read at a time.
 const CHUNK: usize = 1 << 16;
@@ -75,7 +75,7 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     let Some(action) = Action::of(action) else {
         let shown: String = action.chars().take(40).collect();
         let words = Action::WORDS.join(" and ");
-        return Err(wrong(&format!("data has no '{shown}'; it has {words}")));
+        return Err(wrong(&format!("data has no action '{shown}'; it has {words}")));
     };
     let (folder, dataset) = found(folder)?;
     match action {
@@ -94,14 +94,14 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     Ok(0)
 }
 
-/// The data set of that name: a folder here, or else one in `data`, where `prepare` and nanoGPT
+/// Opens the data set of this name: a folder, or else one in `data`, where `prepare` and nanoGPT
 /// put them.
 fn found(name: &str) -> Result<(PathBuf, Dataset), TrainError> {
     let here = PathBuf::from(name);
     let in_data = Path::new("data").join(name);
     match Dataset::open(&here) {
         Ok(dataset) => Ok((here, dataset)),
-        // Where neither is there, the advice is on the one in `data`.
+        // If neither exists, the error is about the one in `data`.
         Err(DataError::Missing { .. }) if in_data.is_dir() || !here.exists() => {
             let dataset = Dataset::open(&in_data).map_err(TrainError::Data)?;
             Ok((in_data, dataset))
@@ -110,38 +110,38 @@ fn found(name: &str) -> Result<(PathBuf, Dataset), TrainError> {
     }
 }
 
-/// The way from ids to text, and the id that ends a document where there is one.
-enum Text {
+/// Converts ids to text, and knows the id that ends a document, if there is one.
+enum IdDecoder {
     Known(Tokenizer),
     Json(Box<Tokens>),
     Unknown,
 }
 
-impl Text {
-    fn of(dataset: &Dataset, folder: &Path) -> Text {
+impl IdDecoder {
+    fn of(dataset: &Dataset, folder: &Path) -> IdDecoder {
         let json = folder.join("tokenizer.json");
         match dataset.tokenizer() {
-            Some(tokenizer) => Text::Known(tokenizer),
+            Some(tokenizer) => IdDecoder::Known(tokenizer),
             None if json.exists() => match Tokens::from_json(&json) {
-                Ok(tokens) => Text::Json(Box::new(tokens)),
-                Err(_) => Text::Unknown,
+                Ok(tokens) => IdDecoder::Json(Box::new(tokens)),
+                Err(_) => IdDecoder::Unknown,
             },
-            None => Text::Unknown,
+            None => IdDecoder::Unknown,
         }
     }
 
     fn end_of_text(&self) -> Option<i32> {
         match self {
-            Text::Known(Tokenizer::Gpt2) => Some(GPT2_IDS.cast_signed() - 1),
-            Text::Json(tokens) => tokens.end_of_text().map(i32::from),
-            Text::Known(Tokenizer::Char(_)) | Text::Unknown => None,
+            IdDecoder::Known(Tokenizer::Gpt2) => Some(GPT2_IDS.cast_signed() - 1),
+            IdDecoder::Json(tokens) => tokens.end_of_text().map(i32::from),
+            IdDecoder::Known(Tokenizer::Char(_)) | IdDecoder::Unknown => None,
         }
     }
 
     fn decode(&self, ids: &[i32]) -> String {
         match self {
-            Text::Known(tokenizer) => tokenizer.decode(ids),
-            Text::Json(tokens) => match &**tokens {
+            IdDecoder::Known(tokenizer) => tokenizer.decode(ids),
+            IdDecoder::Json(tokens) => match &**tokens {
                 Tokens::Bpe { bpe, .. } => {
                     let piece = |id: &i32| bpe.piece(u16::try_from(*id).unwrap_or(u16::MAX));
                     let bytes: Vec<u8> = ids.iter().flat_map(piece).copied().collect();
@@ -149,7 +149,7 @@ impl Text {
                 }
                 Tokens::Char(_) => String::new(),
             },
-            Text::Unknown => {
+            IdDecoder::Unknown => {
                 let ids: Vec<String> = ids.iter().map(i32::to_string).collect();
                 ids.join(" ")
             }
@@ -158,12 +158,12 @@ impl Text {
 }
 
 fn stats(dataset: &Dataset, folder: &Path) -> Result<String, TrainError> {
-    let text = Text::of(dataset, folder);
+    let text = IdDecoder::of(dataset, folder);
     let kind = match &text {
-        Text::Known(Tokenizer::Gpt2) => "GPT-2's byte pairs (there is no meta.pkl)".to_owned(),
-        Text::Known(Tokenizer::Char(table)) => format!("{} characters", table.vocab_size()),
-        Text::Json(_) => "tokenizer.json".to_owned(),
-        Text::Unknown => "unknown: meta.pkl gives only a size".to_owned(),
+        IdDecoder::Known(Tokenizer::Gpt2) => "GPT-2's byte pairs (there is no meta.pkl)".to_owned(),
+        IdDecoder::Known(Tokenizer::Char(table)) => format!("{} characters", table.vocab_size()),
+        IdDecoder::Json(_) => "tokenizer.json".to_owned(),
+        IdDecoder::Unknown => "unknown (meta.pkl has only a size)".to_owned(),
     };
     let vocab = dataset.meta().map_or(GPT2_IDS, |meta| meta.vocab_size);
     let mut out = format!("{}\n", screen::strong(&folder.display().to_string()));
@@ -196,7 +196,7 @@ struct Counts {
     highest: i32,
 }
 
-/// Reads all of a half once.
+/// Reads a whole split once.
 fn count(dataset: &Dataset, split: Split, end: Option<i32>) -> Result<Counts, TrainError> {
     let stream = dataset.split(split);
     let mut seen = vec![0_u64; 1 << 16];
@@ -222,7 +222,7 @@ fn head(
     split: Split,
     documents: usize,
 ) -> Result<String, TrainError> {
-    let text = Text::of(dataset, folder);
+    let text = IdDecoder::of(dataset, folder);
     let stream = dataset.split(split);
     let end = text.end_of_text();
     let mut out = String::new();
@@ -244,7 +244,7 @@ fn head(
     Ok(out)
 }
 
-/// The ids of a document without its end, as far as a chunk goes; whether that was all of it.
+/// The ids of a document without its end, at most one chunk, and whether that is all of it.
 fn document(
     dataset: &Dataset,
     split: Split,

@@ -1,5 +1,5 @@
-//! `fitgpt devices`: what computes here, what it can do and who holds its memory; once, or as a
-//! live view. It makes no context, so it takes nothing of what it shows.
+//! `fitgpt devices`: lists the devices, what they can do and which processes hold their memory;
+//! once, or as a live view. It creates no CUDA context, so it uses no GPU memory itself.
 
 use super::line;
 use crate::flags::{Flag, FlagSet, flags};
@@ -17,12 +17,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 flags! {
-    /// What `devices` takes.
+    /// The flags of `devices`.
     pub struct Flags {
-        /// look again every so many seconds; in a pipe a block each time
+        /// refresh every so many seconds; in a pipe, print the list again
         watch: Option<String> = "--watch", "SECONDS" Values::Any;
         /// one JSON document (fitgpt.devices/1, docs/devices-json.md) on standard output; with
-        /// --watch one in each line
+        /// --watch one per line
         json: bool = "--json";
     }
 }
@@ -30,11 +30,11 @@ flags! {
 /// The command's row.
 pub static COMMAND: super::Command = super::Command {
     name: "devices",
-    about: "what computes here, what it can do, who holds its memory",
+    about: "list CPU and GPUs: what they can do, which processes hold their memory",
     text: &[
-        "Lists the CPU, every NVIDIA GPU and the libraries that plans need on one: memory, number \
-         formats, load, and which processes hold memory. What is missing is a line that says what \
-         to install. Nothing is taken of a GPU.",
+        "Lists the CPU, every NVIDIA GPU and the libraries needed to train on one: memory, number \
+         formats, load, and which processes hold memory. For a missing library it says what to \
+         install. It uses no GPU memory itself.",
     ],
     usage: &[line("fitgpt devices [flags]", "")],
     examples: &[
@@ -52,13 +52,13 @@ pub static COMMAND: super::Command = super::Command {
 
 const SCHEMA: &str = "fitgpt.devices/1";
 
-/// Seconds between two readings that make sense.
+/// Accepted values of `--watch`.
 const PAUSES: std::ops::RangeInclusive<f64> = 0.1..=3600.0;
 
-/// How long a Ctrl-C may go unseen.
+/// How often a pause checks for Ctrl-C.
 const GLANCE: Duration = Duration::from_millis(50);
 
-/// Columns before what is said of a device or a library.
+/// The column where the facts about a device or a library begin.
 const MARGIN: usize = 10;
 
 /// Formats that plans run in, as `dtype` names them.
@@ -75,7 +75,7 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     if let Some(other) = rest.first() {
         let shown: String = other.chars().take(40).collect();
         let flags: Vec<String> = Flags::TABLE.iter().map(Flag::typed).collect();
-        let what = format!("devices takes no '{shown}'; it has {}", flags.join(", "));
+        let what = format!("devices does not accept '{shown}'; it has {}", flags.join(", "));
         return Err(SpecError::Conflict { what }.into());
     }
     let pause = flags.watch.as_deref().map(seconds).transpose()?;
@@ -103,7 +103,7 @@ fn seconds(given: &str) -> Result<f64, SpecError> {
     })
 }
 
-/// Reads and shows until somebody stops it or stops reading.
+/// Prints a new reading until Ctrl-C, or until the reader closes the pipe.
 fn watch(survey: &Survey, pause: Duration, json: bool) -> Result<(), TrainError> {
     let stop = interrupt::catch("");
     let mut drawn = 0;
@@ -140,8 +140,8 @@ fn rest(stop: &AtomicBool, pause: Duration) {
     }
 }
 
-/// The text over the one before, of so many lines; and its own number of lines. Lines are cut, not
-/// wrapped, and never more than the screen has: else the next frame would begin too low.
+/// Draws a text over the previous one, which had `before` lines; also returns its number of lines.
+/// Lines are cut, not wrapped, and limited to the screen: else the next frame would begin too low.
 fn redrawn(text: &str, before: usize) -> (String, usize) {
     let (rows, columns) = Term::stdout().size();
     let room = usize::from(rows).saturating_sub(1).max(1);
@@ -157,7 +157,7 @@ fn redrawn(text: &str, before: usize) -> (String, usize) {
     (frame, lines.len())
 }
 
-/// For people.
+/// The reading as text.
 fn text(reading: &Reading, width: usize) -> String {
     let mut text = cpu_text(&reading.cpu, width);
     for gpu in &reading.gpus {
@@ -170,7 +170,7 @@ fn text(reading: &Reading, width: usize) -> String {
     text
 }
 
-/// A line in the column of a device or a library.
+/// A label and its text, wrapped in a column of its own.
 fn labelled(label: &str, said: &str, width: usize) -> String {
     let wrapped = screen::wrapped(said, 0, width.saturating_sub(MARGIN));
     let mut rows = wrapped.lines();
@@ -182,7 +182,7 @@ fn labelled(label: &str, said: &str, width: usize) -> String {
 }
 
 fn cpu_text(cpu: &CpuFacts, width: usize) -> String {
-    let name = cpu.name.as_deref().unwrap_or("its name is not known");
+    let name = cpu.name.as_deref().unwrap_or("unknown CPU");
     let s = if cpu.threads == 1 { "" } else { "s" };
     let (free, memory) = (bytes(cpu.free), bytes(cpu.memory));
     let mut text = labelled("CPU", &screen::strong(name), width);
@@ -224,7 +224,7 @@ fn too_old(gpu: &GpuFacts) -> Option<String> {
     (!gpu.info.is_supported()).then_some(needed)
 }
 
-/// What NVML tells of its load, each with a comma before it.
+/// What NVML reports about the load, each part with a comma before it.
 fn load_text(gpu: &GpuFacts) -> String {
     let Some(load) = gpu.load else {
         return String::new();
@@ -258,7 +258,7 @@ fn capability(sm: u32) -> String {
     format!("{}.{}", sm / 10, sm % 10)
 }
 
-/// For programs: `docs/devices-json.md`.
+/// The reading as JSON: `docs/devices-json.md`.
 fn document(reading: &Reading) -> Value {
     let cpu = &reading.cpu;
     let library = |facts: &LibraryFacts| {
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_is_told_in_lines_that_fit() {
+    fn lines_about_a_gpu_fit_the_width() {
         let said = console::strip_ansi_codes(&gpu_text(&gpu(89), 60)).into_owned();
         for part in [
             "GPU 1     NVIDIA Test\n",
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_is_told_to_programs_with_null_for_what_is_unknown() {
+    fn unknown_facts_about_a_gpu_are_null_in_json() {
         let mut facts = gpu(75);
         facts.memory = None;
         let document = gpu_document(&facts);
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn only_seconds_that_make_sense_are_taken() {
+    fn senseless_seconds_are_refused() {
         assert_eq!(seconds("0.5").unwrap(), 0.5);
         for given in ["0", "-1", "x", "NaN", "1e9", ""] {
             assert!(seconds(given).is_err(), "{given}");

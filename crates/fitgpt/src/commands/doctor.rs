@@ -1,4 +1,5 @@
-//! `fitgpt doctor`: an out-of-memory log in, the cause and the fix out. No device, no network.
+//! `fitgpt doctor`: reads an out-of-memory log and names the cause and the fix. Needs no device and
+//! no network.
 
 use super::line;
 use crate::doctor_document;
@@ -17,17 +18,17 @@ use std::io::{Read, Seek};
 use std::path::Path;
 
 flags! {
-    /// What `doctor` takes beside keys.
+    /// The flags of `doctor`.
     pub struct Flags {
-        /// the card, where the log does not name it
+        /// the card, if the log does not name it
         gpu: Option<String> = "--gpu", "NAME" Values::Card;
-        /// memory that the run could have had: '11.69GiB', '8GB'
+        /// GPU memory that the run could use: '11.69GiB', '8GB'
         vram: Option<String> = "--vram", "SIZE" Values::Any;
         /// one JSON document (fitgpt.doctor/1, docs/doctor-json.md)
         json: bool = "--json";
-        /// the report as a document
+        /// the report as Markdown
         markdown: bool = "--markdown";
-        /// the report's language; else what LANG says
+        /// the report's language; default: that of LANG
         lang: Option<String> = "--lang", "LANGUAGE" Values::Words(&Language::CODES);
     }
 }
@@ -35,12 +36,12 @@ flags! {
 /// The command's row.
 pub static COMMAND: super::Command = super::Command {
     name: "doctor",
-    about: "why a PyTorch run died of memory, and what to change",
+    about: "explain why a PyTorch run ran out of memory, and what to change",
     text: &[
-        "Reads the log of a run that died with `CUDA out of memory` and says which tensor did not \
-         fit, in which phase, where the rest of the memory was, which of the usual advice helps \
-         here, what to change in nanoGPT, and the command that runs it with fitgpt as it was \
-         typed. No device, no network.",
+        "Reads the log of a run that died with `CUDA out of memory` and reports which tensor did \
+         not fit, in which phase, what held the rest of the memory, which of the usual advice \
+         helps here, what to change in nanoGPT, and the command that runs it unchanged with \
+         fitgpt. Needs no device and no network.",
     ],
     usage: &[line(
         "fitgpt doctor [LOG|-] [config.py|config.toml ...] [--key=value ...] [flags]",
@@ -55,19 +56,19 @@ pub static COMMAND: super::Command = super::Command {
         ),
         line(
             "fitgpt doctor config/case_a_124m_b64.py --gpu 'RTX 4070'",
-            "would it die in PyTorch?",
+            "would it run out of memory in PyTorch?",
         ),
     ],
     notes: &[],
     lists_data_sets: false,
     arguments: &[Values::File],
     flags: Flags::TABLE,
-    closing: &["Keys are nanoGPT's and complete what the log echoes."],
+    closing: &["Keys are nanoGPT's; they supply what the log does not show."],
     keys: Some(spec::Command::Train),
     run,
 };
 
-/// Most bytes of a log; its end is what matters.
+/// At most this much of a log is read; its end matters most.
 const MOST_LOG_BYTES: u64 = 64 << 20;
 
 /// Columns of the longest bar.
@@ -87,12 +88,12 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
         [] => None,
         [one] => Some(read(one)?),
         [_, second, ..] => {
-            let what = format!("one log at a time; '{second}' is a second one");
+            let what = format!("give one log at a time; '{second}' is a second one");
             return Err(SpecError::Conflict { what }.into());
         }
     };
     if log.is_none() && rest.is_empty() {
-        let what = "give a log (a file, or - for standard input), a config, or both; \
+        let what = "give a log (a file, or - for standard input), a config, or both; see \
                     fitgpt doctor --help";
         return Err(SpecError::Conflict { what: what.to_string() }.into());
     }
@@ -121,7 +122,7 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     Ok(0)
 }
 
-/// A log is standard input or a file that is no config.
+/// A log is standard input, or a file that is not a config.
 fn is_log(argument: &str) -> bool {
     let config = argument.ends_with(".py") || argument.ends_with(".toml");
     argument == "-" || (!argument.starts_with("--") && !config)
@@ -137,13 +138,13 @@ fn read(path: &str) -> Result<Vec<u8>, TrainError> {
         path: Path::new(path).to_path_buf(),
         doing: "read",
         error,
-        advice: "give a log's file, or - and paste it",
+        advice: "give the path of a log, or - and paste it",
     };
     ended.map_err(failed)?;
     Ok(content)
 }
 
-/// Of a long file the beginning and the end: settings and death.
+/// Reads the beginning and the end of a long file: the settings and the error.
 fn read_ends(path: &str, content: &mut Vec<u8>) -> std::io::Result<usize> {
     let mut file = std::fs::File::open(path)?;
     let length = file.metadata()?.len();
@@ -159,7 +160,8 @@ fn read_ends(path: &str, content: &mut Vec<u8>) -> std::io::Result<usize> {
 fn language(asked: Option<&str>) -> Result<Language, SpecError> {
     match asked {
         Some(code) => Language::of(code).ok_or_else(|| {
-            let what = format!("--lang '{code}': there are {}", Language::CODES.join(", "));
+            let what =
+                format!("unknown --lang '{code}'; choose one of {}", Language::CODES.join(", "));
             SpecError::Conflict { what }
         }),
         None => {
@@ -184,7 +186,7 @@ fn memory(size: &str, card: Option<&Card>) -> Result<u64, SpecError> {
     }
 }
 
-/// Half a screen of words, then tables, then commands.
+/// The report as text: half a screen of sentences, then tables, then commands.
 fn text(report: &Report<'_>) -> String {
     let labels = report.language.words().labels();
     let width = screen::wrap_width();
@@ -227,7 +229,7 @@ fn text(report: &Report<'_>) -> String {
     text
 }
 
-/// A name, bytes that are shown, bytes that the card must have for it.
+/// A name, the bytes to show, and the bytes that the card needs for it.
 type Row = (String, u64, u64);
 
 fn table(title: &str, rows: &[Row], budget: Option<u64>) -> String {

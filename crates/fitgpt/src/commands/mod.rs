@@ -1,13 +1,13 @@
 //! The table of commands: finds the one that was typed and refuses flags that it does not have.
 
-mod bench;
-mod data;
-mod devices;
-mod doctor;
-mod plan;
-mod prepare;
-mod sample;
 mod train;
+mod plan;
+mod sample;
+mod prepare;
+mod data;
+mod doctor;
+mod devices;
+mod bench;
 
 use crate::flags::Flag;
 use crate::screen::show;
@@ -16,14 +16,14 @@ use ::train::TrainError;
 use spec::nearest::nearest;
 use spec::{Key, SpecError, Values};
 
-/// The exit code of a run that was asked to stop.
+/// The exit code of an interrupted run.
 const INTERRUPTED: u8 = 130;
 
-/// One row of the table: everything that help, the page of commands and shell completion say.
+/// One row of the table: everything that help, `docs/commands.md` and shell completion show.
 pub struct Command {
     /// As it is typed.
     pub name: &'static str,
-    /// One line.
+    /// One line for the overview.
     pub about: &'static str,
     /// Paragraphs that open its help.
     pub text: &'static [&'static str],
@@ -31,22 +31,22 @@ pub struct Command {
     pub usage: &'static [Line],
     /// Command lines to copy.
     pub examples: &'static [Line],
-    /// Paragraphs behind the examples.
+    /// Paragraphs after the examples.
     pub notes: &'static [&'static str],
-    /// Whether help lists the data sets that are known by name.
+    /// Whether help lists the known data sets.
     pub lists_data_sets: bool,
-    /// What may stand there beside flags and keys; empty where nothing may.
+    /// The arguments that are neither flags nor keys; empty if there are none.
     pub arguments: &'static [Values],
     /// Its flags.
     pub flags: &'static [Flag],
-    /// Paragraphs behind the flags.
+    /// Paragraphs after the flags.
     pub closing: &'static [&'static str],
-    /// Whose keys it takes; none where it takes none.
+    /// Whose keys it accepts; none if it accepts no keys.
     pub keys: Option<spec::Command>,
     run: fn(&[String]) -> Result<u8, TrainError>,
 }
 
-/// A command line and a remark on it, which may be empty.
+/// A command line and a remark, which may be empty.
 pub struct Line {
     /// What is typed.
     pub typed: &'static str,
@@ -70,7 +70,7 @@ pub static COMMANDS: [&Command; 8] = [
     &bench::COMMAND,
 ];
 
-/// Runs the command that the arguments name; gives the exit code.
+/// Runs the command that the arguments name and returns the exit code.
 pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     let wants_help = |argument: &String| matches!(argument.as_str(), "-h" | "--help");
     match arguments.split_first() {
@@ -113,12 +113,13 @@ fn find(name: &str) -> Result<&'static Command, SpecError> {
     })
 }
 
-/// Refuses a flag that the command does not have. What looks like a key is left to the reader of
-/// keys, who says more of it.
+/// Refuses a flag that the command does not have. Anything that looks like a key is left to the
+/// parser of settings, which has a better message.
 fn check(command: &Command, arguments: &[String]) -> Result<(), SpecError> {
     let refuse = |given: &str, why: String| {
         let shown: String = given.chars().take(40).collect();
-        Err(SpecError::Conflict { what: format!("{} takes no '{shown}'; {why}", command.name) })
+        let what = format!("{} has no flag '{shown}'; {why}", command.name);
+        Err(SpecError::Conflict { what })
     };
     for argument in arguments.iter().filter(|argument| argument.starts_with("--")) {
         let name = argument.split('=').next().unwrap_or(argument);
@@ -142,7 +143,7 @@ fn check(command: &Command, arguments: &[String]) -> Result<(), SpecError> {
     Ok(())
 }
 
-/// What to say of a flag that is not like any of the command's.
+/// The message for a flag that resembles none of the command's flags.
 fn unlike_any(command: &Command, name: &str) -> Option<String> {
     let has = |other: &&&Command| other.flags.iter().any(|flag| flag.name == name);
     let others: Vec<&str> = COMMANDS.iter().filter(has).map(|other| other.name).collect();
@@ -154,7 +155,7 @@ fn unlike_any(command: &Command, name: &str) -> Option<String> {
     }
 }
 
-/// Refuses a flag of another form of the command, where a word says which form it is.
+/// Refuses a flag that belongs to another form of the command (`data head`, not `data stats`).
 fn check_form(command: &Command, flag: &Flag, arguments: &[String]) -> Result<(), SpecError> {
     let words = command.arguments.first().map_or(&[][..], |values| values.words());
     let form = arguments.iter().find(|argument| words.contains(&argument.as_str()));
@@ -172,7 +173,7 @@ mod tests {
     use super::*;
     use crate::flags::FlagSet;
 
-    /// Every flag of the row is in the table of the command's struct, and the parser takes it.
+    /// Every flag of the row is in the table of the command's struct, and the parser accepts it.
     fn accepts<F: FlagSet>(command: &Command) {
         assert_eq!(command.flags, F::TABLE, "{}", command.name);
         for flag in command.flags {

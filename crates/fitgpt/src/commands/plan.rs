@@ -1,5 +1,5 @@
 //! `fitgpt plan`: the bill before the run, for this machine or for a card by name. It needs no data
-//! set and touches no device.
+//! set and no device.
 
 use super::line;
 use crate::bill;
@@ -16,24 +16,25 @@ use search::{Machine, SearchError};
 use serde_json::{Value, json};
 use spec::{Command, SpecError, Values};
 
-/// What `--gpu` takes beside the name of a card.
+/// What `--gpu` accepts in addition to the name of a card.
 const LIST: &str = "list";
 
 flags! {
-    /// What `plan` takes beside keys.
+    /// The flags of `plan`.
     pub struct Flags {
-        /// a card by name, with the memory a program gets of it; `--gpu list` lists them
+        /// plan for this card, with the memory that a program can use; `--gpu list` lists all
         gpu: Option<String> = "--gpu", "NAME" Values::CardOr(&[LIST]);
-        /// so much memory: '11.69GiB', '8GB', or '80%' of the card that --gpu names; without --gpu,
-        /// of the GPU that is here if it has as much
+        /// use this much GPU memory: '11.69GiB', '8GB', or '80%' of the card that --gpu names;
+        /// without --gpu, of the GPU in this machine if it has that much
         vram: Option<String> = "--vram", "SIZE" Values::Any;
         /// one JSON document (fitgpt.plan/1, docs/plan-json.md) on standard output
         json: bool = "--json";
-        /// the arena as a picture: time across, address up, coloured by role; - is standard output
+        /// draw the arena to this file (time across, address up, coloured by role); - is standard
+        /// output
         svg: Option<String> = "--svg", "FILE" Values::File;
-        /// a row for each value of a key; a width gets heads that divide it; repeat it for a grid
+        /// one row per value of a key; an n_embd gets an n_head that divides it; repeat for a grid
         sweep: Vec<String> = "--sweep", "KEY=A,B,C" Values::Key;
-        /// run the plan's steps here once, and predict by their times from now on
+        /// time the plan's steps on this machine; later predictions use these times
         measure: bool = "--measure";
     }
 }
@@ -41,15 +42,14 @@ flags! {
 /// The command's row.
 pub static COMMAND: super::Command = super::Command {
     name: "plan",
-    about: "the bill before the run: memory by role and phase, the plan, its speed",
+    about: "the memory bill before the run: bytes by role and phase, the plan, its speed",
     text: &[
         "Plans a training run and shows the bill: every byte by role, the peak of each phase, how \
-         the batch is cut, what is recomputed, how fast it will be. It needs no data set and no \
-         GPU.",
+         the batch is cut, what is recomputed, the predicted speed. Needs no data set and no GPU.",
     ],
     usage: &[line("fitgpt plan [config.py|config.toml ...] [--key=value ...] [flags]", "")],
     examples: &[
-        line("fitgpt plan", "the built-in run on this CPU"),
+        line("fitgpt plan", "the built-in demo on this CPU"),
         line("fitgpt plan config/case_a_124m_b64.py --gpu 'RTX 4070'", ""),
         line("fitgpt plan config/case_a_124m_b64.py --vram 8GiB --json", ""),
         line("fitgpt plan config/train_gpt2.py --gpu 'RTX 3060' --sweep batch_size=8,16,32", ""),
@@ -59,8 +59,8 @@ pub static COMMAND: super::Command = super::Command {
     arguments: &[Values::File],
     flags: Flags::TABLE,
     closing: &[
-        "Both --gpu and --vram plan for CUDA in the config's dtype. Exit code 3: it does not fit; \
-         what is missing, the largest tensors and settings that fit are told.",
+        "Both --gpu and --vram plan for CUDA in the config's dtype. If nothing fits, the exit code \
+         is 3, and the error gives the missing bytes, the largest tensors and settings that fit.",
     ],
     keys: Some(Command::Train),
     run,
@@ -71,11 +71,11 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     let (flags, rest) = Flags::read(arguments)?;
     let elsewhere = Elsewhere { gpu: flags.gpu.as_deref(), vram: flags.vram.as_deref() };
     if flags.gpu.as_deref() == Some(LIST) {
-        flags.refuse_beside_list(&rest)?;
+        flags.refuse_with_list(&rest)?;
         return list_gpus(flags.json);
     }
     if !flags.sweep.is_empty() {
-        flags.refuse_beside_sweep()?;
+        flags.refuse_with_sweep()?;
         let sweep = Sweep { wanted: &flags.sweep, elsewhere, rest: &rest, json: flags.json };
         return sweep.run();
     }
@@ -134,8 +134,8 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
 }
 
 impl Flags {
-    /// The list is of all cards and for no run: only `--json` changes it.
-    fn refuse_beside_list(&self, rest: &[String]) -> Result<(), SpecError> {
+    /// The list does not depend on a run: only `--json` changes it.
+    fn refuse_with_list(&self, rest: &[String]) -> Result<(), SpecError> {
         let flags = [
             ("--vram", self.vram.is_some()),
             ("--svg", self.svg.is_some()),
@@ -153,7 +153,7 @@ impl Flags {
         }
     }
 
-    fn refuse_beside_sweep(&self) -> Result<(), SpecError> {
+    fn refuse_with_sweep(&self) -> Result<(), SpecError> {
         for (flag, given) in [("--svg", self.svg.is_some()), ("--measure", self.measure)] {
             if given {
                 let what = format!("{flag} is for one plan: leave out --sweep");
@@ -186,10 +186,11 @@ fn list_gpus(json: bool) -> Result<u8, TrainError> {
     Ok(0)
 }
 
-/// Runs the plan here and keeps the times of its steps.
+/// Runs the plan on this machine and keeps the times of its steps.
 fn measure_here(planning: &Planning, quiet: bool) -> Result<(), TrainError> {
     let Some(here) = &planning.here else {
-        let what = "--measure runs the plan here: leave out --gpu, --vram and device='cuda'";
+        let what =
+            "--measure runs the plan on this machine: leave out --gpu, --vram and device='cuda'";
         return Err(SpecError::Conflict { what: what.to_string() }.into());
     };
     let say = |text: &str| screen::note(&format!("note: {text}"));

@@ -1,4 +1,4 @@
-//! `fitgpt prepare`: text, JSON, tables, parquet or a known data set into token files.
+//! `fitgpt prepare`: turns text, JSON, tables, parquet or a known data set into token files.
 
 use super::{INTERRUPTED, line};
 use crate::flags::{FlagSet, flags};
@@ -30,34 +30,34 @@ const TOKENIZERS: Values =
     Values::WordsOr(NamedTokenizer::WORDS, " or the path of a tokenizer.json");
 
 flags! {
-    /// What `prepare` takes.
+    /// The flags of `prepare`.
     pub struct Flags {
-        /// the data set's folder; a known name goes to data/NAME without it
+        /// the data set's folder; default for a known data set: data/NAME
         out: Option<String> = "--out", "FOLDER" Values::Folder;
         /// what turns text into tokens; a tokenizer.json must be a byte-level BPE
         tokenizer: Option<String> = "--tokenizer", "NAME" TOKENIZERS;
-        /// for validation: 0.1 of a single text, 0.0005 of documents
+        /// share for validation; default 0.1 of a single text, 0.0005 of documents
         val: Option<String> = "--val", "SHARE" Values::Any;
-        /// the field with the text in JSON: text
+        /// the JSON field with the text; default text
         field: Option<String> = "--field", "NAME" Values::Any;
-        /// the column with the text in parquet, .csv and .tsv: text
+        /// the column with the text in parquet, .csv and .tsv; default text
         column: Option<String> = "--column", "NAME" Values::Any;
-        /// of standard input and files of unknown ending; text also reads .json, .csv and .tsv as
-        /// plain text
+        /// format of standard input and of files with an unknown extension; `text` also reads
+        /// .json, .csv and .tsv as plain text
         format: Option<String> = "--format", "FORMAT" Values::Words(&Format::WORDS);
-        /// enough to train on, such as 50M or 1B
+        /// stop after this many training tokens, such as 50M or 1B
         max_tokens: Option<String> = "--max-tokens", "N" Values::Any;
-        /// of the split of documents: 2357, as nanoGPT's
+        /// seed of the split of documents; default 2357, as in nanoGPT
         seed: Option<String> = "--seed", "N" Values::Any;
-        /// threads that encode: as many as there are cores, at most 64
+        /// threads that encode; default: one per core, at most 64
         workers: Option<String> = "--workers", "N" Values::Any;
-        /// show what would be done
+        /// show what would be done, and write nothing
         dry_run: bool = "--dry-run";
-        /// leave downloaded files in FOLDER/downloads
+        /// keep downloaded files in FOLDER/downloads
         keep_downloads: bool = "--keep-downloads";
         /// replace another data set in FOLDER
         overwrite: bool = "--overwrite";
-        /// begin though the disk looks too small
+        /// start even if the disk seems too small
         ignore_space: bool = "--ignore-space";
     }
 }
@@ -65,11 +65,11 @@ flags! {
 /// The command's row.
 pub static COMMAND: super::Command = super::Command {
     name: "prepare",
-    about: "text, JSON, CSV, parquet or a known data set into train.bin and val.bin",
+    about: "turn text, JSON, CSV, parquet or a known data set into train.bin and val.bin",
     text: &[
-        "Turns text into nanoGPT's files: train.bin, val.bin and, for characters, meta.pkl. All \
-         cores, less than 1 GiB of memory whatever the size. Ctrl-C, kill -9 or a full disk lose \
-         nothing: the same command resumes where it stopped, and gives the same bytes.",
+        "Turns text into nanoGPT's files: train.bin, val.bin and, for characters, meta.pkl. It \
+         uses all cores, and less than 1 GiB of memory however large the text is. Ctrl-C, kill -9 \
+         or a full disk lose nothing: the same command resumes, and writes the same bytes.",
     ],
     usage: &[line("fitgpt prepare SOURCE ... --out FOLDER [flags]", "")],
     examples: &[
@@ -80,29 +80,30 @@ pub static COMMAND: super::Command = super::Command {
         line("zcat notes.gz | fitgpt prepare - --out data/notes", ""),
     ],
     notes: &[
-        "A source is a file, a folder, a pattern, an http(s) address, - for standard input, or a \
-         data set by name; fineweb/sample-100BT names another config. .jsonl, .json (one object \
-         per line, or a list of objects), .csv, .tsv, .parquet, .gz and .zst are known by their \
-         endings, JSON on standard input by its first bytes; everything else is text, a file a \
-         document. A single text is divided by position, as nanoGPT's shakespeare scripts do; \
-         documents as a whole, each followed by `<|endoftext|>`.",
+        "A SOURCE is a file, a folder, a pattern, an http(s) address, - for standard input, or the \
+         name of a data set; fineweb/sample-100BT names another config of it. The extension gives \
+         the format: .jsonl, .json (one object per line, or a list of objects), .csv, .tsv, \
+         .parquet, .gz, .zst. Standard input is JSON if its first bytes are. Everything else is \
+         text, one document per file. A single text is split by position, like nanoGPT's \
+         shakespeare scripts; several documents are split as wholes, and each is followed by \
+         `<|endoftext|>`.",
     ],
     lists_data_sets: true,
     arguments: &[Values::DataSet, Values::File],
     flags: Flags::TABLE,
-    closing: &["HF_ENDPOINT names another hub, HF_TOKEN who asks it."],
+    closing: &["HF_ENDPOINT is the address of another hub, HF_TOKEN your access token."],
     keys: None,
     run,
 };
 
-/// Files listed by `--dry-run`.
+/// The most files listed by `--dry-run`.
 const LISTED: usize = 20;
 
 /// Runs the command.
 pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     let (flags, sources) = Flags::read(arguments)?;
     let request = request(&flags, sources)?;
-    let stop = interrupt::catch("stopping; what is done is kept");
+    let stop = interrupt::catch("stopping; finished work is kept");
     let client = Client::new(Hub::from_environment(), stop.clone());
     match prepared(request, &client, flags.dry_run) {
         Ok(code) => Ok(code?),
@@ -132,12 +133,12 @@ fn prepared(request: Request, client: &Client, dry_run: bool) -> Result<Shown, P
         Outcome::Done(totals) => (totals, Some(start.elapsed().as_secs_f64())),
         Outcome::Already(totals) => {
             let out = job.request.out.display();
-            screen::notice(&format!("{out} holds this data set already; nothing was done"));
+            screen::notice(&format!("{out} already holds this data set; nothing was done"));
             (totals, None)
         }
         Outcome::Interrupted(totals) => {
             let tokens = totals.train_tokens + totals.val_tokens;
-            screen::note(&format!("{tokens} tokens are safe; the same command resumes from there"));
+            screen::note(&format!("{tokens} tokens are saved; run the same command to resume"));
             return Ok(Ok(INTERRUPTED));
         }
     };
@@ -149,7 +150,7 @@ fn prepared(request: Request, client: &Client, dry_run: bool) -> Result<Shown, P
     }))
 }
 
-/// What `--dry-run` adds.
+/// What `--dry-run` prints in addition.
 fn listing(job: &Job) -> String {
     let mut text = String::new();
     for source in job.sources.iter().take(LISTED) {
@@ -165,12 +166,12 @@ fn listing(job: &Job) -> String {
     text
 }
 
-/// The command that trains on it, typed where this one was.
+/// The command that trains on the data set, from the same folder.
 fn next_step(out: &Path) -> String {
     let typed = out.to_string_lossy();
     let folder = match typed.trim_end_matches('/') {
         "" => typed.to_string(),
-        // What begins with a dash would be a flag.
+        // A folder that begins with a dash would be taken for a flag.
         folder if folder.starts_with('-') => format!("./{folder}"),
         folder => folder.to_owned(),
     };
@@ -182,14 +183,14 @@ fn request(flags: &Flags, sources: Vec<String>) -> Result<Request, SpecError> {
     if sources.is_empty() {
         let names = known::names();
         let what = format!(
-            "prepare needs a text: files, folders, patterns, addresses, '-', or one of {names}"
+            "prepare needs a source: files, folders, patterns, addresses, '-', or one of {names}"
         );
         return Err(conflict(what));
     }
     let out = match (flags.out.as_deref(), &sources[..]) {
         (Some(""), _) => return Err(refused("--out", "a folder, such as data/mine", "")),
         (Some(out), _) => PathBuf::from(out),
-        // A known name is a good folder's name.
+        // A known data set's name is also its folder's name.
         (None, [name]) if known::DATA_SETS.iter().any(|known| known.name == name) => {
             Path::new("data").join(name)
         }

@@ -1,10 +1,10 @@
-//! `fitgpt sample`: text from a trained model, token by token as it is made.
+//! `fitgpt sample`: generates text with a trained model, printed token by token.
 
 use super::{INTERRUPTED, line};
 use crate::device::Device;
 use crate::invocation::{environment, settings};
 use crate::screen::show;
-use crate::speak::{Speech, speak};
+use crate::stream_sample::{Sample, stream_sample};
 use crate::{interrupt, screen};
 use ::train::TrainError;
 use ::train::engine::Engine;
@@ -16,10 +16,10 @@ use spec::{Command, Origin, Setting, Values};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
-/// nanoGPT's line after each text.
+/// nanoGPT's line after each sample.
 const LINE: &str = "---------------";
 
-/// Most bytes of a prompt's file.
+/// The largest prompt file.
 const MOST_PROMPT_BYTES: u64 = 64 << 20;
 
 /// The command's row.
@@ -33,11 +33,9 @@ pub static COMMAND: super::Command = super::Command {
         line("fitgpt sample", "the newest run in this folder"),
         line("fitgpt sample --out_dir=out --num_samples=1 --start='Once upon a time'", ""),
         line("fitgpt sample --out_dir=out --start=FILE:prompt.txt --temperature=1.0 --top_k=0", ""),
-        line("fitgpt sample --out_dir=out/last.safetensors", "this very checkpoint"),
+        line("fitgpt sample --out_dir=out/last.safetensors", "a checkpoint by its file"),
     ],
-    notes: &[
-        "Of a folder, best.safetensors is taken, or last.safetensors where there is no best one.",
-    ],
+    notes: &["In a folder, best.safetensors is used, or last.safetensors if there is no best one."],
     lists_data_sets: false,
     arguments: &[Values::File],
     flags: &[],
@@ -53,7 +51,7 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
         && let Some(newest) = newest_run(Path::new("."))
     {
         screen::note(&format!(
-            "note: {newest} is the newest run in this folder (--out_dir names another)"
+            "note: using {newest}, the newest run in this folder (--out_dir names another)"
         ));
         settings.set("out_dir", newest.into(), Origin::Newest)?;
     }
@@ -65,7 +63,7 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
         screen::note(&format!("note: {notice}"));
     }
     let encoded = tokenizer.encode(&start(&spec.sampling.start)?);
-    // A text without line ends does not know the usual start; any of its characters will do.
+    // A vocabulary without the line end cannot encode the usual prompt: use any of its characters.
     let prompt = if has_start { encoded? } else { encoded.unwrap_or_else(|_| vec![0]) };
     if prompt.is_empty() {
         return Err(TrainError::EmptyPrompt);
@@ -84,17 +82,17 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     let SampleSetup { spec, tokenizer, .. } = &setup;
     let stop = interrupt::catch("");
     for index in 0..spec.sampling.num_samples {
-        let go_on = || !stop.load(Ordering::Relaxed);
-        let speech = Speech { tokenizer, keys: &spec.sampling, seed: spec.seed, index };
-        if !speak(&mut engine, &speech, &prompt, &go_on, &mut |_| {})? {
-            return Ok(if go_on() { 0 } else { INTERRUPTED });
+        let keep_going = || !stop.load(Ordering::Relaxed);
+        let sample = Sample { tokenizer, keys: &spec.sampling, seed: spec.seed, index };
+        if !stream_sample(&mut engine, &sample, &prompt, &keep_going, &mut |_| {})? {
+            return Ok(if keep_going() { 0 } else { INTERRUPTED });
         }
         show(&format!("\n{LINE}\n"))?;
     }
     Ok(0)
 }
 
-/// The folder with the newest checkpoint, of those that lie in `folder`.
+/// The subfolder of `folder` with the newest checkpoint.
 fn newest_run(folder: &Path) -> Option<String> {
     let changed = |path: &Path| path.metadata().and_then(|file| file.modified()).ok();
     let saved = |run: PathBuf| {
@@ -119,7 +117,7 @@ fn introduce(setup: &SampleSetup, arena: Bytes) -> Result<(), TrainError> {
     Ok(())
 }
 
-/// The beginning of the text: as it is, or a file's content.
+/// The prompt: the given text, or the content of a file.
 fn start(given: &str) -> Result<String, TrainError> {
     let Some(path) = given.strip_prefix("FILE:") else {
         return Ok(given.to_string());
@@ -128,18 +126,18 @@ fn start(given: &str) -> Result<String, TrainError> {
         path: path.into(),
         doing: "read the prompt",
         error,
-        advice: "--start=FILE: takes a text file in UTF-8",
+        advice: "--start=FILE: needs a UTF-8 text file",
     })
 }
 
 fn read_prompt(path: &Path) -> std::io::Result<String> {
     let metadata = path.metadata()?;
     if !metadata.is_file() {
-        return Err(std::io::Error::other("it is no regular file"));
+        return Err(std::io::Error::other("it is not a regular file"));
     }
     if metadata.len() > MOST_PROMPT_BYTES {
         let bytes = metadata.len();
-        let what = format!("it has {bytes} bytes, a prompt at most {MOST_PROMPT_BYTES}");
+        let what = format!("it has {bytes} bytes; a prompt has at most {MOST_PROMPT_BYTES}");
         return Err(std::io::Error::other(what));
     }
     std::fs::read_to_string(path)

@@ -1,7 +1,9 @@
-//! `fitgpt train`: from settings to a run and its end. What it says is in `run_report`.
+//! `fitgpt train`: from settings through the plan and the run to its end. `run_report` prints what
+//! the user reads.
 
 use super::{INTERRUPTED, line};
 use crate::bill;
+use crate::console_sink::{ConsoleSink, ConsoleSpec};
 use crate::device::{Device, host_notice};
 use crate::flags::{FlagSet, flags};
 use crate::invocation::{environment, settings};
@@ -9,16 +11,15 @@ use crate::numbers::{duration, parse_duration};
 use crate::own_text::{self, OwnText};
 use crate::plan_report::sentence;
 use crate::planning::{host_memory, plan_or_suggest};
-use crate::progress::{Progress, ProgressSpec};
 use crate::run_length::RunLength;
-use crate::speak::{Speech, speak};
+use crate::stream_sample::{self, stream_sample};
 use crate::{interrupt, run_report, screen};
 use ::train::TrainError;
 use ::train::engine::Engine;
 use ::train::feed;
 use ::train::run::{HostBuffers, Outcome, Run};
 use ::train::save::Document;
-use ::train::setup::{Saved, Setup};
+use ::train::setup::{SavedRun, Setup};
 use data::{Dataset, Split};
 use events::{Emitter, Sample, Sink, What};
 use plan::Phase;
@@ -29,15 +30,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-const STOPPING: &str = "stopping (Ctrl-C again: leave at once, without saving)";
+const STOPPING: &str = "stopping (Ctrl-C again: exit at once, without saving)";
 
-/// Tokens of the text at the end.
+/// Tokens of the sample at the end.
 const SAMPLE_TOKENS: u64 = 350;
 
 flags! {
-    /// What `train` takes beside keys.
+    /// The flags of `train`.
     pub struct Flags {
-        /// total time, preparation included, such as 90s, 10min (the default), 2h
+        /// total time including preparation, such as 90s, 10min (the default) or 2h
         time: Option<String> = "--time", "DURATION" Values::Any, only "your own text";
         /// start a run of more than a week without asking
         yes: bool = "--yes";
@@ -47,34 +48,33 @@ flags! {
 /// The command's row.
 pub static COMMAND: super::Command = super::Command {
     name: "train",
-    about: "train on your text (train book.txt), by a config, or the built-in demo",
+    about: "train on your text (train book.txt), with a config, or the built-in demo",
     text: &[
-        "Trains a GPT: without arguments a small character model on the built-in corpus, in two \
-         minutes on two cores; on your own text with a model sized for this machine and the time \
-         you give it; or what a config file says (nanoGPT's .py, or .toml), as nanoGPT's train.py \
-         does.",
+        "Trains a GPT. Without arguments: a small character model on the built-in corpus, in two \
+         minutes on two cores. On your own text: a model sized for this machine and the time you \
+         give it. With a config file (nanoGPT's .py, or .toml): the same as nanoGPT's train.py.",
     ],
     usage: &[
-        line("fitgpt train [--key=value ...]", "the built-in run"),
+        line("fitgpt train [--key=value ...]", "the built-in demo"),
         line("fitgpt train TEXT|FOLDER|DATA_SET [--time 10min] [--key=value ...]", "your own text"),
         line("fitgpt train config.py|config.toml ... [--key=value ...]", "a config file"),
     ],
     examples: &[
-        line("fitgpt train --n_layer=4 --dropout=0.1", "the built-in run with another model"),
-        line("fitgpt train book.txt --time 30min", "prepares data/book, trains into out-book"),
-        line("fitgpt train book.txt", "again: resumes what was interrupted"),
+        line("fitgpt train --n_layer=4 --dropout=0.1", "the built-in demo with another model"),
+        line("fitgpt train book.txt --time 30min", "prepares data/book, trains in out-book"),
+        line("fitgpt train book.txt", "again: resumes an interrupted run"),
         line("fitgpt train config/train_shakespeare_char.py", "on the GPU, if there is one"),
         line(
             "fitgpt train config/case_a_124m_b64.py --vram=8GiB",
-            "never more than that of the GPU's memory",
+            "never uses more GPU memory than that",
         ),
         line("fitgpt train --init_from=resume --out_dir=out", "resume a run that stopped"),
     ],
     notes: &[
-        "Arguments are read from left to right, later wins. Ctrl-C saves and leaves with exit code \
-         130; a second Ctrl-C leaves at once. nanoGPT's bare train.py is `train \
-         config/train_gpt2.py`. `fitgpt devices` shows what computes here; --device=cpu leaves the \
-         GPU alone. OMP_NUM_THREADS limits the threads on the CPU.",
+        "Arguments are read from left to right; the last one wins. Ctrl-C saves and exits with \
+         code 130; a second Ctrl-C exits at once. nanoGPT's bare train.py is `train \
+         config/train_gpt2.py`. `fitgpt devices` lists the devices; --device=cpu does not use the \
+         GPU. OMP_NUM_THREADS limits the CPU threads.",
     ],
     lists_data_sets: false,
     arguments: &[Values::DataSet, Values::File],
@@ -102,7 +102,7 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     let mut keys = rest;
     keys.remove(index);
     let stop = interrupt::catch(STOPPING);
-    let request = own_text::Request { path: &path, keys: &keys, seconds };
+    let request = own_text::TextArguments { path: &path, keys: &keys, seconds };
     match own_text::settings_for(&request, &stop)? {
         OwnText::Run(settings, device) => {
             let typed = Typed { settings: *settings, device, own_text: Some(path) };
@@ -113,21 +113,22 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     }
 }
 
-/// What was typed, and the device where it was opened already.
+/// The settings as typed, and the device if it is already open.
 struct Typed {
     settings: Settings,
     device: Option<Device>,
-    /// The text that the settings were made for.
+    /// The text that the settings were chosen for.
     own_text: Option<String>,
 }
 
-/// The device where a GPU is asked for: whether there is one is told before data is missed.
+/// Opens the device if the settings require a GPU, so that a missing GPU is reported before missing
+/// data.
 fn asked_gpu(settings: &Settings) -> Result<Option<Device>, TrainError> {
     let asked = settings.asks_for_gpu();
     Ok(asked.map(|asked| Device::find(spec::RequestedDevice::Auto, Some(asked))).transpose()?)
 }
 
-/// Trains what settings say.
+/// Plans and trains a run.
 fn run_settings(typed: Typed, yes: bool, stop: &AtomicBool) -> Result<u8, TrainError> {
     let mut setup = Setup::new(typed.settings, &environment())?;
     let device = match typed.device {
@@ -142,10 +143,10 @@ fn run_settings(typed: Typed, yes: bool, stop: &AtomicBool) -> Result<u8, TrainE
     setup.check_room(&engine, &document)?;
     let mut buffers = HostBuffers::new(&setup.spec, &host)?;
     let log = setup.claim()?;
-    let progress = Progress::new(progress_spec(&setup, &device)?);
-    let bar = progress.bar();
-    // A new sink is a line here.
-    let mut events = emitter(vec![Box::new(progress), Box::new(log)])?;
+    let console = ConsoleSink::new(console_spec(&setup, &device)?);
+    let bar = console.bar();
+    // Add a new sink here.
+    let mut events = emitter(vec![Box::new(console), Box::new(log)])?;
     let start = Instant::now();
     let seen = || device.held_bytes();
     let shows_end = typed.own_text.is_some() || setup.dataset.floor().is_some();
@@ -170,15 +171,15 @@ fn run_settings(typed: Typed, yes: bool, stop: &AtomicBool) -> Result<u8, TrainE
     Ok(if interrupted { INTERRUPTED } else { 0 })
 }
 
-/// What only a GPU can give: a key that was typed, or a run that was trained on one.
+/// Why the run needs a GPU, if it does: a given key, or the saved run was trained on one.
 fn gpu_setting(setup: &Setup) -> Option<String> {
-    let on_gpu = |saved: &Saved| saved.document.device.starts_with("cuda");
+    let on_gpu = |saved: &SavedRun| saved.document.device.starts_with("cuda");
     let resumed = setup.saved.as_ref().filter(|saved| on_gpu(saved));
     let resumed = resumed.map(|_| "a run that was trained on a GPU".to_string());
     setup.settings.asks_for_gpu().or(resumed)
 }
 
-/// A run whose memory is taken.
+/// A run whose memory is allocated.
 struct Loaded {
     engine: Engine,
     document: Document,
@@ -186,14 +187,14 @@ struct Loaded {
     planned_length: RunLength,
 }
 
-/// What a run is watched by.
+/// How a run is stopped and watched.
 struct Watch<'a> {
     stop: &'a AtomicBool,
     events: &'a mut Emitter,
     device_bytes: &'a dyn Fn() -> Option<u64>,
 }
 
-/// The stream of events to its sinks.
+/// Starts the stream of events.
 fn emitter(sinks: Vec<Box<dyn Sink>>) -> Result<Emitter, TrainError> {
     Emitter::new(sinks).map_err(|error| TrainError::Threads { error })
 }
@@ -207,7 +208,7 @@ fn seconds_of(given: &str) -> Result<f64, SpecError> {
     })
 }
 
-/// Plans, shows the plan, and takes the memory.
+/// Plans, prints the plan, and allocates the memory.
 fn load(setup: &Setup, device: &Device) -> Result<Loaded, TrainError> {
     let mut machine = device.machine(&setup.spec)?;
     if let Some(notice) = host_notice(&setup.spec) {
@@ -239,7 +240,7 @@ fn load(setup: &Setup, device: &Device) -> Result<Loaded, TrainError> {
     Ok(Loaded { engine, document, host, planned_length })
 }
 
-/// The plan that the run was saved with, if it still serves; else a new one, or a refusal with
+/// The plan that the run was saved with, if it still fits; else a new plan, or a refusal with
 /// settings that fit.
 fn planned(setup: &Setup, device: &Device, machine: &Machine) -> Result<Planned, TrainError> {
     let (run, dims) = (&setup.spec, setup.dims);
@@ -250,26 +251,26 @@ fn planned(setup: &Setup, device: &Device, machine: &Machine) -> Result<Planned,
             Err(why) => {
                 let hint = threads_hint(setup, device).filter(|_| why.contains("needs"));
                 let hint = hint.unwrap_or_default();
-                screen::notice(&format!("the saved plan is not used again: {why}{hint}"));
+                screen::notice(&format!("the saved plan cannot be reused: {why}{hint}"));
             }
         }
     }
     Ok(plan_or_suggest(run, dims, machine, Some(device))?)
 }
 
-/// More threads need more scratch: which number may use the plan of the run again.
+/// More threads need more scratch memory; suggests the number that the saved plan was made for.
 fn threads_hint(setup: &Setup, device: &Device) -> Option<String> {
     let then = setup.saved.as_ref().and_then(|saved| saved.document.threads);
     match (then, device.threads()) {
         (Some(then), Some(now)) if then < now => Some(format!(
-            "; more threads need more memory ({now} now, {then} then): OMP_NUM_THREADS={then} may \
-             keep the plan"
+            "; {now} threads need more memory than the {then} of the saved run: \
+             OMP_NUM_THREADS={then} may allow its plan"
         )),
         _ => None,
     }
 }
 
-/// Weights and batches from where the run stands, then the run.
+/// Loads or draws the weights, positions the batches, and runs the loop.
 fn train(
     setup: &mut Setup,
     engine: &mut Engine,
@@ -290,7 +291,7 @@ fn train(
     }
     let feed = &mut *feed;
     let run = Run { spec, engine, feed, events, document, evaluate_at_end, stop, device_bytes };
-    run.go(buffers)
+    run.execute(buffers)
 }
 
 fn show_bill(run: &RunSpec, planned: &Planned, machine: &Machine) {
@@ -299,7 +300,7 @@ fn show_bill(run: &RunSpec, planned: &Planned, machine: &Machine) {
     screen::line(&bill::text(planned, machine, &host, screen::width()));
 }
 
-/// How the run is cut, in what memory, under which number.
+/// Prints how the run is cut, its memory and its hash.
 fn show_plan(planned: &Planned, machine: &Machine) {
     let cut = planned.cut.as_ref().map_or("evaluation only".to_string(), sentence::of_cut);
     let memory = sentence::memory(planned.device_bytes(machine), machine.budget);
@@ -307,10 +308,10 @@ fn show_plan(planned: &Planned, machine: &Machine) {
     screen::line(&(screen::wrapped(&plan, 6, screen::wrap_width()) + "\n"));
 }
 
-fn progress_spec(setup: &Setup, device: &Device) -> Result<ProgressSpec, TrainError> {
+fn console_spec(setup: &Setup, device: &Device) -> Result<ConsoleSpec, TrainError> {
     let Setup { spec, dims, saved, .. } = setup;
     let flops = model::gpt2::training_flops_per_token(dims, spec.block_size);
-    Ok(ProgressSpec {
+    Ok(ConsoleSpec {
         started_at: saved.as_ref().map_or(0, |saved| saved.document.progress.iteration),
         max_iters: spec.max_iters,
         eval_interval: spec.eval_interval,
@@ -319,7 +320,7 @@ fn progress_spec(setup: &Setup, device: &Device) -> Result<ProgressSpec, TrainEr
     })
 }
 
-/// The built-in run and runs on one's own text end with a text that the model writes.
+/// Generates a sample: the built-in demo and runs on the user's own text end with one.
 fn show_sample(
     setup: &Setup,
     engine: &mut Engine,
@@ -331,14 +332,15 @@ fn show_sample(
     let (Some(tokenizer), Some(_)) = (dataset.tokenizer(), &outcome.evaluation) else {
         return Ok(());
     };
-    screen::line(&screen::strong("\nwhat it writes"));
+    screen::line(&screen::strong("\na sample of what it generates"));
     let keys = SamplingKeys { max_new_tokens: SAMPLE_TOKENS, ..spec.sampling.clone() };
-    // A text without line ends has none to begin with; any of its own characters will do.
+    // A vocabulary without the line end cannot encode the usual prompt: use any of its characters.
     let prompt = tokenizer.encode(&keys.start).or_else(|_| first_token(dataset))?;
-    let speech = Speech { tokenizer: &tokenizer, keys: &keys, seed: spec.seed, index: 0 };
+    let (tokenizer, keys) = (&tokenizer, &keys);
+    let sample = stream_sample::Sample { tokenizer, keys, seed: spec.seed, index: 0 };
     let (iter, mut text) = (outcome.iteration, String::new());
-    let go_on = || !stop.load(Ordering::Relaxed);
-    let is_whole = speak(engine, &speech, &prompt, &go_on, &mut |part| text += part)?;
+    let keep_going = || !stop.load(Ordering::Relaxed);
+    let is_whole = stream_sample(engine, &sample, &prompt, &keep_going, &mut |part| text += part)?;
     screen::line("");
     if is_whole {
         events.emit(What::Sample(Arc::new(Sample { iter, text })));

@@ -1,6 +1,6 @@
-//! The CPU as a device: its threads, the host's memory as its budget, rates measured in passing.
+//! The CPU as a device: its threads, the host's memory as its budget, and its measured rates.
 
-use super::{beside_any_plan, host_budget, share};
+use super::{fixed_host_memory, host_budget, share};
 use cpu::{CpuBackend, CpuOptions, CpuScratch, Isa};
 use plan::hardware::Hardware;
 use plan::op_times::OpTimes;
@@ -16,17 +16,17 @@ pub struct CpuDevice {
 }
 
 impl CpuDevice {
-    /// All threads that the process may use.
+    /// Uses all threads that the process may use.
     pub fn new() -> CpuDevice {
         CpuDevice { threads: threads(), isa: Isa::best() }
     }
 
-    /// Its kind, as checkpoints keep it: runs of one kind give the same bits.
+    /// Its kind, which checkpoints record: devices of one kind give the same bits.
     pub fn kind(&self) -> String {
         "cpu".to_string()
     }
 
-    /// For people.
+    /// Its name for the user.
     pub fn name(&self) -> String {
         let (threads, isa) = (self.threads, self.isa.name());
         let s = if threads == 1 { "" } else { "s" };
@@ -36,7 +36,7 @@ impl CpuDevice {
         }
     }
 
-    /// Threads that compute.
+    /// Number of compute threads.
     pub fn threads(&self) -> usize {
         self.threads
     }
@@ -46,28 +46,28 @@ impl CpuDevice {
         self.isa.name()
     }
 
-    /// The processor in its maker's words, where the system tells.
+    /// The processor's name, if the system reports it.
     pub fn processor(&self) -> Option<String> {
         processor()
     }
 
-    /// What it needs of the arena for itself.
+    /// Its scratch memory in the arena.
     fn scratch(&self) -> CpuScratch {
         CpuScratch { threads: self.threads }
     }
 
-    /// What plans are made for: this device with so much of its memory. The rates decide between
-    /// ways to cut a run and must not depend on how busy the machine is, or two runs would be cut
-    /// differently; so they are round figures, the same on every CPU.
+    /// What plans are made for: this device with the memory that the run may use. The planner
+    /// chooses by the rates, so they must not depend on how busy the machine is, or two runs would
+    /// be cut differently. They are rough numbers, the same for every CPU.
     pub fn machine(&self, run: &RunSpec) -> Machine {
-        let beside = beside_any_plan(run).map(|item| item.bytes);
+        let fixed = fixed_host_memory(run).map(|item| item.bytes);
         let hardware =
-            Hardware { context: Bytes::sum(beside).unwrap_or(Bytes::ZERO), ..self.table() };
+            Hardware { context: Bytes::sum(fixed).unwrap_or(Bytes::ZERO), ..self.table() };
         let (scratch, budget) = (Rc::new(self.scratch()), host_budget(run.ram));
         Machine { hardware, scratch, budget, host: None, compute: Dtype::F32 }
     }
 
-    /// Round figures.
+    /// Rough numbers for any CPU.
     fn table(&self) -> Hardware {
         let free = cpu::available_bytes().unwrap_or(i64::MAX as u64);
         Hardware {
@@ -83,7 +83,7 @@ impl CpuDevice {
         }
     }
 
-    /// The same with rates that were measured now, for predictions.
+    /// The same with rates measured now, for predictions.
     pub fn measured(&self, budget: Bytes) -> Hardware {
         let table = self.table();
         let peak = self.peak_flops().unwrap_or(table.matmul);
@@ -93,26 +93,26 @@ impl CpuDevice {
         Hardware { matmul: peak, attention, bandwidth, ..table }
     }
 
-    /// Proves the plan and takes its memory.
+    /// Proves the plan and allocates its memory.
     pub fn load(&self, plan: Plan) -> Result<Box<dyn Backend>, BackendError> {
         let proved = verify(plan, self.scratch())?;
         Ok(Box::new(CpuBackend::new(proved, CpuOptions::new(self.threads))?))
     }
 
-    /// Floating-point operations a second that it can do, measured now.
+    /// Peak floating-point operations per second, measured now.
     pub fn peak_flops(&self) -> Option<f64> {
         cpu::peak_flops(self.threads, self.isa).ok()
     }
 }
 
-/// All that the system gives this process, or fewer where OMP_NUM_THREADS says so, as for PyTorch.
+/// All threads of this process, or fewer if OMP_NUM_THREADS says so, as in PyTorch.
 fn threads() -> usize {
     let there = std::thread::available_parallelism().map_or(1, usize::from);
     let asked = std::env::var("OMP_NUM_THREADS").ok().and_then(|text| text.trim().parse().ok());
     asked.unwrap_or(there).clamp(1, there)
 }
 
-/// The processor's name, where the system tells.
+/// The processor's name, if the system reports it.
 fn processor() -> Option<String> {
     let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
     let line = text.lines().find(|line| line.starts_with("model name"))?;

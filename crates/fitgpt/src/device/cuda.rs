@@ -1,5 +1,5 @@
-//! An NVIDIA GPU as a device: its budget from what is free now, its context as measured, its rates
-//! from the table of GPUs.
+//! An NVIDIA GPU as a device: its budget from the memory that is free now, its measured context,
+//! its rates from the table of GPUs.
 
 use super::host_budget;
 use crate::screen;
@@ -11,14 +11,13 @@ use plan::{Backend, BackendError, Bytes, GpuScratch, Plan, verify};
 use search::Machine;
 use spec::{Memory, RequestedDtype, RunSpec};
 
-/// Left to others where `vram` is 'auto': a browser or a desktop grows by as much in passing.
+/// Memory left to other programs if `vram` is 'auto': a browser or a desktop may grow by this much.
 const LEFT_TO_OTHERS: u64 = 256 << 20;
 
-/// What kernels and matmuls take when they are first run, on the large side; it is measured when
-/// the plan is loaded.
+/// Assumed memory of kernels and matmuls, rather too high. It is measured once a plan is loaded.
 const CODE_RESERVE: u64 = 16 << 20;
 
-/// Rates of a GPU that the table does not know, for each of its multiprocessors: those of this row.
+/// A GPU that is not in the table gets this card's rates per multiprocessor.
 const UNKNOWN: (&str, f64) = ("RTX 4070", 46.0);
 
 /// A GPU.
@@ -32,7 +31,7 @@ impl CudaDevice {
         Ok(CudaDevice { gpu: Gpu::open(index, CubinCache::standard())? })
     }
 
-    /// Architecture and libraries: with the same of all, the same bits.
+    /// Architecture and library versions: GPUs with the same of all give the same bits.
     pub fn kind(&self) -> String {
         let info = self.gpu.info();
         let (major, minor) = self.gpu.compiler().version();
@@ -41,7 +40,7 @@ impl CudaDevice {
         format!("cuda sm_{} x{sms}, nvrtc {major}.{minor}, cublasLt {matmuls}", info.sm)
     }
 
-    /// For people.
+    /// Its name for the user.
     pub fn name(&self) -> String {
         let info = self.gpu.info();
         let memory = Bytes::new(info.memory).unwrap_or(Bytes::ZERO);
@@ -49,7 +48,7 @@ impl CudaDevice {
         format!("{} ({memory}, compute capability {major}.{minor})", info.name)
     }
 
-    /// The GPU with so much of its memory, driver and libraries counted in.
+    /// The GPU with the memory that the run may use, including driver and libraries.
     pub fn machine(&self, run: &RunSpec) -> Result<Machine, BackendError> {
         let failed = |error: CudaError| BackendError::Device { what: error.to_string() };
         let (free, total) = self.gpu.memory().map_err(failed)?;
@@ -66,47 +65,48 @@ impl CudaDevice {
         let context = held.saturating_add(CODE_RESERVE + GRAPH_RESERVE).next_multiple_of(GRANULE);
         let single = run.dtype == RequestedDtype::Float32;
         let hardware = Hardware { context: bytes(context), ..self.table(single) };
-        // Driver and libraries hold host memory too, and by now they do.
+        // Driver and libraries also hold host memory, and are loaded by now.
         let held = ::cpu::held_bytes().unwrap_or(0);
-        let beside = super::beside_any_plan(run).map(|item| item.bytes.get());
-        let beside = beside.into_iter().fold(held, u64::saturating_add);
-        let host = bytes(host_budget(run.ram).get().saturating_sub(beside));
+        let fixed = super::fixed_host_memory(run).map(|item| item.bytes.get());
+        let fixed = fixed.into_iter().fold(held, u64::saturating_add);
+        let host = bytes(host_budget(run.ram).get().saturating_sub(fixed));
         Ok(Machine::gpu(hardware, run, bytes(budget), host))
     }
 
-    /// Whether less is free by now than a machine was given.
+    /// Whether less memory is free now than the machine's budget.
     pub fn has_less_than(&self, machine: &Machine) -> bool {
         let free = self.gpu.memory().map(|(free, _)| free);
         let held = self.gpu.held_bytes();
         matches!((free, held), (Ok(free), Ok(held)) if free + held < machine.budget.get())
     }
 
-    /// Others that hold memory, for a refusal: "; others hold the rest: …", or nothing.
+    /// Other processes that hold memory, for an error: "; other processes hold the rest: …", or
+    /// nothing.
     pub fn holders(&self) -> String {
         let others: Vec<String> = self.gpu.others().iter().map(ToString::to_string).collect();
         match others.is_empty() {
             true => String::new(),
-            false => format!("; others hold the rest: {}", others.join(", ")),
+            false => format!("; other processes hold the rest: {}", others.join(", ")),
         }
     }
 
-    /// The refusal where more is asked for than is free, or than there is.
+    /// The error if `vram` asks for more than is free, or than the card has.
     fn taken(&self, budget: u64, available: u64) -> BackendError {
         let (name, total) = (&self.gpu.info().name, self.gpu.info().memory);
         let (asked, free, all) = (bytes(budget), bytes(available), bytes(total));
         let what = match (budget > total, self.holders()) {
-            (true, _) => format!("vram={asked} was asked for, {name} has {all}; lower vram"),
+            (true, _) => format!("vram={asked}, but {name} has only {all}; lower vram"),
             (false, others) if others.is_empty() => {
-                format!("vram={asked} was asked for, {name} has {free} free; lower vram")
+                format!("vram={asked}, but {name} has only {free} free; lower vram")
             }
             (false, others) => format!(
-                "vram={asked} was asked for, {name} has {free} free{others}; end them or lower vram"
+                "vram={asked}, but {name} has only {free} free{others}; end them or lower vram"
             ),
         };
         BackendError::Refused { what }
     }
 
-    /// Its row of the table, with the memory that it really has.
+    /// Its row of the table, with its real memory.
     pub fn table(&self, single: bool) -> Hardware {
         let info = self.gpu.info();
         let row = Card::find(&info.name);
@@ -137,7 +137,7 @@ impl CudaDevice {
         }
     }
 
-    /// Proves a plan and loads it inside the machine's budget.
+    /// Proves a plan and loads it within the machine's budget.
     pub fn load(
         &self,
         plan: Plan,
@@ -145,13 +145,14 @@ impl CudaDevice {
         machine: &Machine,
         choices: Vec<(String, String)>,
     ) -> Result<Box<dyn Backend>, LoadError> {
-        // Pinned memory cannot be swapped out: what is not free now would stop the machine.
+        // Pinned memory cannot be swapped out: taking more than is free would stall the machine.
         if ::cpu::available_bytes().is_some_and(|free| plan.host_bytes.get() > free) {
             let wanted = plan.host_bytes;
-            let what = format!("{wanted} of host memory for the optimizer's state are not free");
-            return Err(
-                BackendError::Refused { what: what + "; lower ram, or offload=False" }.into()
+            let what = format!(
+                "the optimizer's state needs {wanted} of host memory, which is not free; lower \
+                 ram, or use offload=False"
             );
+            return Err(BackendError::Refused { what }.into());
         }
         let options = CudaOptions {
             graphs: run.compile,
@@ -163,7 +164,7 @@ impl CudaDevice {
         let missing = CudaBackend::to_compile(&self.gpu, &proved, &options)?;
         if missing > 0 {
             let sm = self.gpu.info().sm;
-            screen::note(&format!("compiling {missing} files of kernels for sm_{sm}, once …"));
+            screen::note(&format!("compiling {missing} kernel files for sm_{sm} (only once) …"));
         }
         let loaded = CudaBackend::new(&self.gpu, proved, &options);
         if let Some(notice) = self.gpu.cache_notice() {

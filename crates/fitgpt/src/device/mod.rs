@@ -1,5 +1,5 @@
-//! Which device computes: found by what the run asks for and what is there. Everything else in the
-//! program sees a device, never which.
+//! Finds the device that computes, from the settings and the hardware. The rest of the program uses
+//! [`Device`] and does not care which one it is.
 
 mod cpu;
 mod cuda;
@@ -15,18 +15,18 @@ use search::{Machine, Planned};
 use spec::{Memory, RequestedDtype, RunSpec};
 use train::TrainError;
 
-/// Per cent of the free memory that are taken unasked; the rest is for what the host keeps beside.
+/// Percentage of the free memory that `ram='auto'` may use.
 const USABLE: f64 = 90.0;
 
-/// Host memory that the program takes beside arena, buffers and data: code, stacks, tokenizer.
-/// 13 to 15 MiB were seen with two threads.
+/// Host memory of the program itself, outside arena, buffers and data: code, stacks, tokenizer.
+/// Measured: 13 to 15 MiB with two threads.
 const PROCESS: u64 = 24 << 20;
 
-/// The same for each layer: tables of the plan, and what planning leaves behind. 28 MiB were seen
-/// in all with 100 layers, 44 with 300 and 73 with 512; tests hold it to this.
+/// The same per layer: tables of the plan, and memory that planning leaves behind. Measured in all:
+/// 28 MiB with 100 layers, 44 with 300 and 73 with 512. Tests check this bound.
 const PROCESS_LAYER: u64 = 128 << 10;
 
-/// What a plan counts with grows by at least so much each time that it was too little.
+/// If a plan assumed too little for driver and code, the assumption grows by at least this much.
 const STEP: Option<Bytes> = Bytes::new(1 << 20);
 
 /// A device that can run plans.
@@ -38,10 +38,9 @@ pub enum Device {
 }
 
 impl Device {
-    /// The device that was asked for, or why it cannot be had. Where it was left open: the first
-    /// GPU that can be used, else the CPU, and a line that says what a GPU that is there lacks.
-    /// Settings that only a GPU can give (`gpu_setting`) refuse the CPU: nobody wants a run that
-    /// takes a hundred times as long.
+    /// Opens the requested device. For 'auto': the first usable GPU, else the CPU, with a line that
+    /// says why a GPU is not used. If a setting requires a GPU (`gpu_setting`), the CPU is refused:
+    /// nobody wants a run that takes a hundred times as long.
     pub fn find(
         asked: spec::RequestedDevice,
         gpu_setting: Option<String>,
@@ -51,7 +50,9 @@ impl Device {
             spec::RequestedDevice::Cuda(index) => match CudaDevice::open(index) {
                 Ok(found) => Ok(Device::Cuda(Box::new(found))),
                 Err(error) => {
-                    let what = format!("device='cuda:{index}': {error}; --device=cpu runs without");
+                    let what = format!(
+                        "device='cuda:{index}': {error}; use --device=cpu to run on the CPU"
+                    );
                     Err(BackendError::Refused { what })
                 }
             },
@@ -68,7 +69,7 @@ impl Device {
                 );
                 return Err(BackendError::Refused { what });
             }
-            // On a machine without such a GPU there is nothing to say.
+            // On a machine without an NVIDIA GPU there is nothing to report.
             if !matches!(error, CudaError::Library(_) | CudaError::NoDevice) {
                 screen::note(&format!("note: the GPU is not used: {error}"));
             }
@@ -87,16 +88,16 @@ impl Device {
         };
         match CudaDevice::open(gpu.index) {
             Ok(found) => Ok(Device::Cuda(Box::new(found))),
-            // Its user wants the GPU, not a run that takes a hundred times as long.
+            // The user wants the GPU, not a run that takes a hundred times as long.
             Err(error @ CudaError::Full { .. }) => {
-                let what = format!("{}: {error}; --device=cpu runs without", gpu.name);
+                let what = format!("{}: {error}; use --device=cpu to run on the CPU", gpu.name);
                 Err(BackendError::Refused { what })
             }
             Err(error) => on_cpu(error),
         }
     }
 
-    /// Its kind, as checkpoints keep it: runs of one kind give the same bits.
+    /// Its kind, which checkpoints record: devices of one kind give the same bits.
     pub fn kind(&self) -> String {
         match self {
             Device::Cpu(device) => device.kind(),
@@ -104,7 +105,7 @@ impl Device {
         }
     }
 
-    /// For people.
+    /// Its name for the user.
     pub fn name(&self) -> String {
         match self {
             Device::Cpu(device) => device.name(),
@@ -112,7 +113,7 @@ impl Device {
         }
     }
 
-    /// What plans are made for: this device with so much of its memory.
+    /// What plans are made for: this device with the memory that the run may use.
     pub fn machine(&self, run: &RunSpec) -> Result<Machine, BackendError> {
         match self {
             Device::Cpu(device) => Ok(device.machine(run)),
@@ -120,8 +121,8 @@ impl Device {
         }
     }
 
-    /// Its rates in a run's format, for predictions: measured now in no more memory than the run
-    /// may use, or of the table.
+    /// Its rates in the run's number format, for predictions: of the CPU measured now, within the
+    /// run's memory; of a GPU from the table.
     pub fn measured(&self, run: &RunSpec) -> Hardware {
         match self {
             Device::Cpu(device) => device.measured(host_budget(run.ram)),
@@ -129,9 +130,9 @@ impl Device {
         }
     }
 
-    /// Plans and takes the memory. Where driver and code turn out to hold more than was counted
-    /// with, or another program took memory meanwhile, it plans again with what is so; each turn
-    /// leaves less to the arena, so that it ends in a plan or in a refusal.
+    /// Plans and allocates the memory. If driver and code turn out to hold more than assumed, or
+    /// another program has taken memory meanwhile, it plans again with the new numbers. Each turn
+    /// leaves less to the arena, so that it ends with a plan or a refusal.
     pub fn load_planned<E: From<BackendError>>(
         &self,
         run: &RunSpec,
@@ -145,12 +146,12 @@ impl Device {
             match self.load(planned.plan.clone(), run, machine, choices.to_vec()) {
                 Ok(backend) => return Ok((planned, backend)),
                 Err(LoadError::OverBudget { outside_arena, .. }) => {
-                    say(&count_with(machine, outside_arena))
+                    say(&assume_held(machine, outside_arena))
                 }
                 Err(LoadError::Backend(BackendError::OutOfMemory { .. }))
                     if run.vram == Memory::Auto && self.has_less_than(machine) =>
                 {
-                    say("another program took memory meanwhile: planned again");
+                    say("another program took memory meanwhile: planning again");
                     *machine = self.machine(run)?;
                 }
                 Err(LoadError::Backend(error)) => return Err(self.named_holders(error).into()),
@@ -161,9 +162,9 @@ impl Device {
         }
     }
 
-    /// Proves the plan and takes its memory. `machine` is what the plan was made for; a plan that
-    /// does not fit beside what driver and libraries really hold comes back with that figure.
-    /// `choices` are those of the run that goes on.
+    /// Proves the plan and allocates its memory. `machine` is what the plan was made for. If driver
+    /// and libraries hold too much for it, the error has that number. `choices` are those of the
+    /// run to resume.
     fn load(
         &self,
         plan: Plan,
@@ -177,7 +178,7 @@ impl Device {
         }
     }
 
-    /// Whether less memory is free by now than a machine was given.
+    /// Whether less memory is free now than the plan assumed.
     fn has_less_than(&self, machine: &Machine) -> bool {
         match self {
             Device::Cpu(_) => false,
@@ -185,19 +186,19 @@ impl Device {
         }
     }
 
-    /// A lack of memory, with the names of those who hold it.
+    /// Adds the processes that hold memory to an out-of-memory error.
     fn named_holders(&self, error: BackendError) -> BackendError {
         match (self, error) {
             (Device::Cuda(device), BackendError::OutOfMemory { wanted }) => {
                 let holders = device.holders();
-                let what = format!("{wanted} for the arena cannot be had any more{holders}");
+                let what = format!("cannot allocate {wanted} for the arena any more{holders}");
                 BackendError::Refused { what }
             }
             (_, error) => error,
         }
     }
 
-    /// Threads that compute, where that is the host's processor.
+    /// Number of compute threads, if the device is the CPU.
     pub fn threads(&self) -> Option<u64> {
         match self {
             Device::Cpu(device) => Some(device.threads() as u64),
@@ -205,7 +206,7 @@ impl Device {
         }
     }
 
-    /// Bytes that the process holds on the device, where that is another memory than the host's.
+    /// Bytes that the process holds on the device; none if the device is the CPU.
     pub fn held_bytes(&self) -> Option<u64> {
         match self {
             Device::Cpu(_) => None,
@@ -213,7 +214,7 @@ impl Device {
         }
     }
 
-    /// Floating-point operations a second that it can do.
+    /// Peak floating-point operations per second.
     pub fn peak_flops(&self, run: &RunSpec) -> Option<f64> {
         match self {
             Device::Cpu(device) => device.peak_flops(),
@@ -222,13 +223,12 @@ impl Device {
     }
 }
 
-/// What driver and code turned out to hold becomes what the next plan counts with; gives the line
-/// to say.
-fn count_with(machine: &mut Machine, outside_arena: u64) -> String {
-    let outside_arena = Bytes::new(outside_arena).unwrap_or(machine.hardware.context);
-    let more = STEP.and_then(|step| machine.hardware.context.plus(step)).unwrap_or(outside_arena);
-    machine.hardware.context = outside_arena.max(more);
-    format!("driver and code hold {outside_arena}: planned again with that")
+/// The next plan assumes what driver and code really hold; returns the line to print.
+fn assume_held(machine: &mut Machine, held: u64) -> String {
+    let held = Bytes::new(held).unwrap_or(machine.hardware.context);
+    let more = STEP.and_then(|step| machine.hardware.context.plus(step)).unwrap_or(held);
+    machine.hardware.context = held.max(more);
+    format!("driver and code hold {held}: planning again with that")
 }
 
 /// All GPUs that this process sees.
@@ -236,12 +236,12 @@ fn all_gpus() -> Result<Vec<::cuda::GpuInfo>, CudaError> {
     ::cuda::gpus(&*::cuda::Driver::load()?)
 }
 
-/// How many GPUs there are that plans can run on; none without a driver.
+/// Number of GPUs that plans can run on; 0 without a driver.
 pub fn gpu_count() -> u32 {
     all_gpus().map_or(0, |all| all.iter().filter(|gpu| gpu.is_supported()).count() as u32)
 }
 
-/// Bytes of the GPU that is asked for, if it is there and can be used.
+/// Memory of the requested GPU, if it exists and can be used.
 pub fn gpu_memory(asked: spec::RequestedDevice) -> Option<u64> {
     let all = all_gpus().ok()?;
     let wanted = |gpu: &&::cuda::GpuInfo| match asked {
@@ -252,9 +252,9 @@ pub fn gpu_memory(asked: spec::RequestedDevice) -> Option<u64> {
     all.iter().filter(|gpu| gpu.is_supported()).find(wanted).map(|gpu| gpu.memory)
 }
 
-/// Bytes of the host that a run may use: what is asked for, and never more than is free.
+/// Host memory that a run may use: what `ram` asks for, but never more than is free.
 pub fn host_budget(asked: Memory) -> Bytes {
-    // What the process holds by now is part of what a plan counts.
+    // A plan also counts what the process already holds.
     let held = ::cpu::held_bytes().unwrap_or(0);
     let free = ::cpu::available_bytes().map_or(i64::MAX as u64, |free| free.saturating_add(held));
     match asked_of_host(asked) {
@@ -263,7 +263,7 @@ pub fn host_budget(asked: Memory) -> Bytes {
     }
 }
 
-/// Bytes of the host that are asked for, if any.
+/// Host memory that `ram` asks for; none for 'auto'.
 fn asked_of_host(asked: Memory) -> Option<Bytes> {
     match asked {
         Memory::Auto => None,
@@ -274,22 +274,22 @@ fn asked_of_host(asked: Memory) -> Option<Bytes> {
     }
 }
 
-/// What to say where more is asked for than is free.
+/// The notice if `ram` asks for more than is free.
 pub fn host_notice(run: &RunSpec) -> Option<String> {
     let (asked, budget) = (asked_of_host(run.ram)?, host_budget(run.ram));
     let is_less = budget < asked;
     is_less.then(|| format!("ram={asked}: only {budget} is free; planning with that"))
 }
 
-/// What the host keeps whatever the plan: data that is not in files, and the program.
-pub fn beside_any_plan(run: &RunSpec) -> [HostMemory; 2] {
+/// Host memory that no plan changes: the built-in corpus, and the program itself.
+pub fn fixed_host_memory(run: &RunSpec) -> [HostMemory; 2] {
     let data = if run.dataset == data::BUILTIN { data::corpus::MEMORY_BYTES } else { 0 };
     let program = PROCESS.saturating_add(PROCESS_LAYER.saturating_mul(run.n_layer));
     let items = [("data set", data), ("fitgpt itself", program)];
     items.map(|(name, bytes)| HostMemory { name, bytes: share(bytes, 100.0) })
 }
 
-/// Refuses to begin where not even the program has room: the system would end it without a word.
+/// Refuses to start without enough memory for the program itself: the system would just kill it.
 pub fn check_memory() -> Result<(), TrainError> {
     match ::cpu::available_bytes() {
         Some(free) if free < PROCESS => {
@@ -300,7 +300,7 @@ pub fn check_memory() -> Result<(), TrainError> {
     }
 }
 
-/// So many per cent of bytes.
+/// A percentage of bytes.
 pub fn share(bytes: u64, percent: f64) -> Bytes {
     let part = (bytes as f64 * percent / 100.0) as u64;
     Bytes::new(part.min(i64::MAX as u64)).unwrap_or(Bytes::ZERO)

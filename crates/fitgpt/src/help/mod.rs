@@ -1,4 +1,4 @@
-//! Help from the tables of commands, flags and keys: for the window's width, and as the page
+//! Help, generated from the tables of commands, flags and keys: for the terminal, and as the page
 //! `docs/commands.md`.
 
 #[cfg(test)]
@@ -9,15 +9,15 @@ use crate::screen::wrapped;
 use data::known::DATA_SETS;
 use spec::documents;
 
-/// Columns that help needs at least.
+/// The fewest columns that help is laid out for.
 const NARROWEST: usize = 40;
-/// Columns before the text of a flag, of a key and of a data set.
+/// The column where the text of a flag, of a key and of a data set begins.
 const FLAGS: usize = 23;
 const KEYS: usize = 36;
 const NAMES: usize = 20;
-/// Columns before what does not fit behind its lead, and before the rest of a command line.
+/// Indentation of text below its lead, and of the further lines of a command.
 const BELOW: usize = 6;
-/// Columns that a text needs behind its lead; with fewer it stands below.
+/// The fewest columns for text to the right of its lead; with fewer it goes below.
 const ROOM: usize = 26;
 
 /// The list of commands.
@@ -26,8 +26,8 @@ pub fn overview(width: usize) -> String {
     let version = env!("CARGO_PKG_VERSION");
     let mut text = paragraph(
         &format!(
-            "fitgpt {version}: trains GPT-2-class models in memory that is planned before the \
-             first step"
+            "fitgpt {version}: trains GPT-2-class models within a memory budget, planned to the \
+             byte before the first step"
         ),
         width,
     );
@@ -38,18 +38,18 @@ pub fn overview(width: usize) -> String {
     }
     text.push('\n');
     text += &paragraph(
-        "fitgpt help <command>, or fitgpt <command> --help, shows what a command takes.",
+        "fitgpt help <command> or fitgpt <command> --help shows its arguments, flags and keys.",
         width,
     );
     text += &paragraph(
-        "Exit codes: 0 done, 1 failed, 2 usage or config, 3 does not fit, 4 data or checkpoint, \
-         5 device, 130 interrupted.",
+        "Exit codes: 0 success, 1 failure, 2 usage or config, 3 does not fit in memory, 4 data or \
+         checkpoint, 5 device, 130 interrupted.",
         width,
     );
     text
 }
 
-/// What `--help` of a command says.
+/// The text of `fitgpt COMMAND --help`.
 pub fn of_command(command: &Command, width: usize) -> String {
     let width = width.max(NARROWEST);
     let mut text = own_part(command, width);
@@ -64,7 +64,7 @@ pub fn of_command(command: &Command, width: usize) -> String {
     text
 }
 
-/// Everything but the keys.
+/// The help of a command without the keys.
 fn own_part(command: &Command, width: usize) -> String {
     let mut parts = vec![command.text.iter().map(|text| paragraph(text, width)).collect()];
     parts.push(lines(command.usage, width, ""));
@@ -89,7 +89,7 @@ fn paragraph(text: &str, width: usize) -> String {
     wrapped(text, 0, width) + "\n"
 }
 
-/// A lead and its text: behind it in a column of its own, or below it where there is no room.
+/// A lead and its text: to the right in its own column, or below if there is no room.
 fn row(lead: &str, text: &str, column: usize, width: usize) -> String {
     let narrow = width < column + ROOM;
     let column = if narrow { BELOW } else { column };
@@ -107,7 +107,7 @@ fn row(lead: &str, text: &str, column: usize, width: usize) -> String {
     shown
 }
 
-/// Command lines, with remarks in one column; a remark that has no room there stands below.
+/// Command lines with their remarks in one column; a remark without room there goes below.
 fn lines(lines: &[Line], width: usize, joint: &str) -> String {
     let leads = lines.iter().map(|line| 2 + line.typed.chars().count());
     let column = leads.map(|length| length + 2).filter(|length| length + ROOM <= width).max();
@@ -128,7 +128,7 @@ fn lines(lines: &[Line], width: usize, joint: &str) -> String {
     shown.collect()
 }
 
-/// A command line in lines that end with `joint`, cut between arguments.
+/// Breaks a command line between arguments; all lines but the last end with `joint`.
 fn broken(line: &str, width: usize, joint: &str) -> String {
     let first = line.len() - line.trim_start().len();
     let mut lines = vec![" ".repeat(first)];

@@ -1,4 +1,4 @@
-//! The page `docs/commands.md`, made of the same tables as `--help`, and tests of both.
+//! The page `docs/commands.md`, generated from the same tables as `--help`, and tests of both.
 
 use super::{lines, of_command, overview};
 use crate::commands::{COMMANDS, Command, Line};

@@ -1,4 +1,4 @@
-//! The data set of a text: its name, its folder, and its preparation where it is not there yet.
+//! The data set of a text: its name, its folder, and its preparation if it does not exist yet.
 
 use crate::invocation::program;
 use crate::numbers::grouped;
@@ -13,23 +13,23 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use train::TrainError;
 
-/// Texts of fewer bytes are learnt character by character: a vocabulary of 50,257 would be larger
-/// than what they teach.
+/// Smaller texts are trained on character by character: for them, a vocabulary of 50,257 tokens is
+/// too large.
 const CHARACTERS_BELOW: u64 = 10_000_000;
 
-/// Bytes for validation that are enough, however large the text.
+/// This many bytes are enough for validation, however large the text is.
 const ENOUGH_FOR_VALIDATION: f64 = 1e6;
 
-/// The share of a folder's documents for validation is between these.
+/// Limits of the share of a folder's documents that is used for validation.
 const SMALLEST_SHARE: f64 = 0.0005;
 const LARGEST_SHARE: f64 = 0.1;
 
-/// Whether a folder is a data set.
+/// Whether a folder holds a data set.
 pub fn is_data_set(path: &Path) -> bool {
     path.join("train.bin").exists()
 }
 
-/// The name of a text without folders and ending: `books/emma.txt.gz` is `emma`.
+/// The name of a text without folders and extension: `books/emma.txt.gz` is `emma`.
 pub fn stem_of(path: &str) -> String {
     let whole = Path::new(path).canonicalize().unwrap_or_else(|_| PathBuf::from(path));
     let name = whole.file_name().map_or("text".into(), |name| name.to_string_lossy().into_owned());
@@ -41,7 +41,7 @@ pub fn stem_of(path: &str) -> String {
     if stem.is_empty() { name.trim_start_matches('.').to_string() } else { stem.to_string() }
 }
 
-/// How `--dataset` names a folder: without `data/`, or by its whole path where it lies elsewhere.
+/// How `--dataset` names a folder: without `data/`, or by its absolute path if it is elsewhere.
 pub fn dataset_name(folder: &Path) -> String {
     let parent = folder.canonicalize().ok().and_then(|whole| whole.parent().map(PathBuf::from));
     let in_data = match (parent, Path::new("data").canonicalize()) {
@@ -64,7 +64,7 @@ pub fn same_folder(one: &Path, other: &Path) -> bool {
     }
 }
 
-/// Makes the data set of a text in `out`, or finds it there. False when it was asked to stop.
+/// Prepares the data set of a text in `out`, unless it exists. False if it was interrupted.
 pub fn prepared(path: &str, out: &Path, stop: &Arc<AtomicBool>) -> Result<bool, TrainError> {
     let client = Client::new(Hub::from_environment(), Arc::clone(stop));
     let failed = |error: PrepareError| failed(&error, path, out);
@@ -81,18 +81,18 @@ pub fn prepared(path: &str, out: &Path, stop: &Arc<AtomicBool>) -> Result<bool, 
     watching.finish();
     match outcome.map_err(failed)? {
         Outcome::Interrupted(_) => {
-            screen::line("the text is not prepared yet; the same command resumes from here");
+            screen::line("the text is not fully prepared yet; run the same command to resume");
             return Ok(false);
         }
         Outcome::Done(totals) => tell(path, out, words, &job, &totals),
         Outcome::Already(_) => {
-            screen::line(&format!("{path}: prepared before, in {}", out.display()));
+            screen::line(&format!("{path}: already prepared in {}", out.display()));
         }
     }
     Ok(true)
 }
 
-/// The whole path, so that one text has one name however it is typed.
+/// Uses the absolute path, so that a text has one name however it is typed.
 fn request(path: &str, out: &Path) -> Request {
     let whole = Path::new(path).canonicalize().ok();
     let source = whole.and_then(|whole| whole.to_str().map(str::to_string));
@@ -113,7 +113,7 @@ fn request(path: &str, out: &Path) -> Request {
     }
 }
 
-/// What was made of the text, and what is odd about it.
+/// Prints what was prepared, and warnings about the text.
 fn tell(path: &str, out: &Path, words: &str, job: &Job, totals: &Totals) {
     let tokens = grouped(totals.train_tokens + totals.val_tokens);
     let (bytes, limit) = (size(totals.text_bytes), size(CHARACTERS_BELOW));
@@ -126,8 +126,8 @@ fn tell(path: &str, out: &Path, words: &str, job: &Job, totals: &Totals) {
     if totals.replaced > 0 {
         let places = grouped(totals.replaced);
         screen::notice(&format!(
-            "{places} places were not UTF-8 and became U+FFFD; if it is Latin-1, convert it with \
-             iconv -f latin1 -t utf-8 and prepare it again"
+            "{places} invalid UTF-8 sequences became U+FFFD; if the text is Latin-1, convert it \
+             with iconv -f latin1 -t utf-8 and prepare it again"
         ));
     }
     if let Some(warning) = few_val_tokens(job, totals) {
@@ -141,19 +141,19 @@ fn share_for_validation(bytes: u64) -> f64 {
     (enough.clamp(SMALLEST_SHARE, LARGEST_SHARE) * 1e4).round() / 1e4
 }
 
-/// What went wrong, with what to do next.
+/// The error of a failed preparation, with what to do next.
 fn failed(error: &PrepareError, path: &str, out: &Path) -> TrainError {
     let (program, folder) = (program(), quoted(&out.to_string_lossy()));
     let prepare = format!("{program} prepare {} --out {folder}", quoted(path));
     let what = match error {
         PrepareError::OtherDataSet { .. } => format!(
-            "{} was made from another text, from another version of {path}, or in another way; \
-             to train on what is there: `{program} train {folder}`; to make it again: `{prepare} \
+            "{} was prepared from another text, another version of {path}, or with other flags; \
+             to train on it as it is: `{program} train {folder}`; to prepare it again: `{prepare} \
              --tokenizer char --overwrite`",
             out.display()
         ),
         PrepareError::Source { .. } => {
-            format!("{error}; `{prepare}` has flags for other formats")
+            format!("{error}; for other formats, see the flags of `{prepare}`")
         }
         other => other.to_string(),
     };
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stems_are_names_without_endings() {
+    fn stems_are_names_without_extensions() {
         for (path, want) in [
             ("book.txt", "book"),
             ("a/b/corpus.jsonl.zst", "corpus"),

@@ -1,5 +1,5 @@
-//! `fitgpt train TEXT`: from a text, a folder of texts or a data set to settings. What can be
-//! refused is refused before the text is prepared; a run that was begun is resumed.
+//! `fitgpt train TEXT`: makes settings for a text, a folder of texts or a data set. All refusals
+//! happen before the text is prepared. A run that was started before is resumed.
 
 mod data_set;
 mod size;
@@ -22,31 +22,31 @@ use train::TrainError;
 use train::save::{self, Document};
 use train::setup::checkpoint_to_resume;
 
-/// How long it may take where nobody says.
+/// How long the run takes unless the user gives a time.
 const USUAL_SECONDS: f64 = 600.0;
 
-/// What was typed behind `train`.
-pub struct Request<'a> {
+/// The arguments of `train TEXT`.
+pub struct TextArguments<'a> {
     /// The text, folder or data set.
     pub path: &'a str,
     /// The keys.
     pub keys: &'a [String],
-    /// What `--time` says.
+    /// The value of `--time`.
     pub seconds: Option<f64>,
 }
 
-/// What `train TEXT` came to.
+/// The result of `train TEXT`.
 pub enum OwnText {
-    /// A run to start or to resume, with its device where that was opened already.
+    /// A run to start or resume, with its device if it is already open.
     Run(Box<Settings>, Option<Device>),
-    /// The run is finished, and its user was told how to go on.
+    /// The run is finished; the commands that continue it were printed.
     Finished,
-    /// Asked to stop before training began.
+    /// Interrupted before training began.
     Interrupted,
 }
 
-/// The argument that names a text, if there is one, and its path: neither key nor config file. A
-/// data set may be named without `data/`.
+/// The index and path of the argument that names a text, if there is one: neither a key nor a
+/// config file. A data set may be named without `data/`.
 pub fn path_among(arguments: &[String]) -> Result<Option<(usize, String)>, SpecError> {
     let is_path = |argument: &&String| {
         let config = argument.ends_with(".py") || argument.ends_with(".toml");
@@ -64,14 +64,14 @@ pub fn path_among(arguments: &[String]) -> Result<Option<(usize, String)>, SpecE
     }
 }
 
-/// What to say of a text that is not there.
+/// The message for a text that does not exist.
 fn missing(argument: &str) -> String {
     let shown: String = argument.chars().take(60).collect();
     let is_known = DATA_SETS.iter().any(|known| known.name == argument);
     match is_known || argument.starts_with("http") {
         true => format!(
-            "'{shown}' is not here yet: `fitgpt prepare {shown} --out data/NAME` brings it, \
-             `fitgpt train data/NAME` trains on it"
+            "'{shown}' is not here yet: get it with `fitgpt prepare {shown} --out data/NAME`, \
+             then train with `fitgpt train data/NAME`"
         ),
         false => format!(
             "'{shown}' does not exist; give a text file, a folder of text or a data set, a config \
@@ -80,8 +80,11 @@ fn missing(argument: &str) -> String {
     }
 }
 
-/// From the text to settings.
-pub fn settings_for(request: &Request<'_>, stop: &Arc<AtomicBool>) -> Result<OwnText, TrainError> {
+/// Makes settings for the text.
+pub fn settings_for(
+    request: &TextArguments<'_>,
+    stop: &Arc<AtomicBool>,
+) -> Result<OwnText, TrainError> {
     let start = Instant::now();
     let path = request.path;
     let folder = match is_data_set(Path::new(path)) {
@@ -94,7 +97,7 @@ pub fn settings_for(request: &Request<'_>, stop: &Arc<AtomicBool>) -> Result<Own
     if is_begun || Path::new(&run.out_dir).is_file() {
         settings.set("init_from", "resume".to_string().into(), Origin::Sized)?;
         if request.seconds.is_some() {
-            screen::notice("--time is not used: the run was sized when it started");
+            screen::notice("--time is ignored: the run was sized when it started");
         }
         return resumed(path, &folder, settings);
     }
@@ -110,13 +113,13 @@ pub fn settings_for(request: &Request<'_>, stop: &Arc<AtomicBool>) -> Result<Own
     }
 }
 
-/// The keys as settings of a run on a folder, which they must not contradict.
-fn typed(request: &Request<'_>, folder: &Path) -> Result<Settings, TrainError> {
-    let Request { path, keys, .. } = request;
+/// Reads the keys as settings of a run on this folder. Keys that contradict it are refused.
+fn typed(request: &TextArguments<'_>, folder: &Path) -> Result<Settings, TrainError> {
+    let TextArguments { path, keys, .. } = request;
     let conflict = |what: String| Err(SpecError::Conflict { what }.into());
     for key in *keys {
         if key.starts_with('-') && !key.contains('=') {
-            settings(Command::Train, std::slice::from_ref(key))?; // says what it should be
+            settings(Command::Train, std::slice::from_ref(key))?; // its error gives the right form
         }
         if !key.starts_with('-') {
             return conflict(format!(
@@ -136,7 +139,7 @@ fn typed(request: &Request<'_>, folder: &Path) -> Result<Settings, TrainError> {
     Ok(settings)
 }
 
-/// A run that was begun: resumed, or finished.
+/// Resumes a run that was started before, or reports that it is finished.
 fn resumed(path: &str, folder: &Path, settings: Settings) -> Result<OwnText, TrainError> {
     let mut filled = settings.clone();
     let Some((document, unused)) = checkpoint_to_resume(&mut filled, &environment())? else {
@@ -170,7 +173,7 @@ fn tell_finished(path: &str, run: &RunSpec, document: &Document) {
         document.progress.best_val_loss
     ));
     screen::line(&format!("Generate text with:\n  {program} sample {out_dir}"));
-    screen::line(&format!("Go further with:\n  {program} train {path} {}", further(run)));
+    screen::line(&format!("Train further with:\n  {program} train {path} {}", further(run)));
     let again = quoted(&format!("--out_dir={}-2", run.out_dir));
     screen::line(&format!("Start over with:\n  {program} train {path} {again}"));
 }

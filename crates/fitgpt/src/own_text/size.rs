@@ -1,5 +1,5 @@
-//! A model for a text, this device and a time: chosen by the cost model, timed on the device, and
-//! its iterations counted from that time. Keys that the user gave stay, and the rest follows them.
+//! Chooses a model for a text, a device and a time limit: the cost model picks it, it is timed on
+//! the device, and that time gives the number of iterations. Keys that the user gave are kept.
 
 use crate::device::Device;
 use crate::invocation::environment;
@@ -17,20 +17,19 @@ use std::time::Instant;
 use train::TrainError;
 use train::engine::Engine;
 
-/// Share of the time in which a sized run is timed before its iterations are counted, and its
-/// limits in seconds.
+/// Share of the time limit that is spent on timing the model, and its limits in seconds.
 const FOR_TIMING: f64 = 0.02;
 const TIMED: std::ops::RangeInclusive<f64> = 0.5..=6.0;
 const EVALUATION_TIMED: Count = Count { least: 3, most: 200, seconds: 0.5 };
 
-/// Share of the time for evaluations, and what the end takes: a checkpoint and a sample.
+/// Share of the time for evaluations, and seconds for the end: a checkpoint and a sample.
 const FOR_EVALUATION: f64 = 0.08;
 const END_SECONDS: f64 = 1.0;
 
-/// Batches of an evaluation.
+/// Limits of `eval_iters`.
 const EVAL_ITERS: std::ops::RangeInclusive<u64> = 10..=200;
 
-/// Fills in the keys of a run on a data set that takes so many seconds from `start` on.
+/// Fills in the keys of a run on a data set that takes `seconds` from `start` on.
 pub fn sized(
     folder: &Path,
     settings: &mut Settings,
@@ -42,7 +41,7 @@ pub fn sized(
     screen::line("measuring this machine …");
     let mut sized = sizer.choose(seconds)?;
     let mut times = sizer.timed(&sized)?;
-    // A machine that is busier than the cost model assumes has less time to give.
+    // A busy machine is slower than the cost model predicts: choose for less time.
     let share = sizer.predicted(&sized).map_or(1.0, |predicted| predicted / times.iteration);
     let again = sizer.choose(seconds * share)?;
     if again != sized {
@@ -58,7 +57,7 @@ pub fn sized(
     Ok(())
 }
 
-/// What models are chosen and timed with.
+/// What is needed to choose and time a model.
 struct Sizer<'a> {
     settings: &'a Settings,
     device: &'a Device,
@@ -66,12 +65,12 @@ struct Sizer<'a> {
     rates: Hardware,
     text: Text,
     given: FixedSettings,
-    /// Rows of the vocabulary.
+    /// Size of the vocabulary.
     rows: u64,
     seconds: f64,
 }
 
-/// Seconds of an iteration and of an evaluation batch.
+/// Measured seconds per iteration and per evaluation batch.
 struct Times {
     iteration: f64,
     evaluation: f64,
@@ -87,8 +86,8 @@ impl<'a> Sizer<'a> {
         let [train_tokens, val_tokens] = [Split::Train, Split::Val].map(|s| dataset.split(s).len());
         if train_tokens.min(val_tokens) < FEWEST_TOKENS {
             let what = format!(
-                "{}: {train_tokens} training and {val_tokens} validation tokens; both need at \
-                 least {FEWEST_TOKENS}: give more text",
+                "{}: {train_tokens} training and {val_tokens} validation tokens, but both splits \
+                 need at least {FEWEST_TOKENS}: give more text",
                 dataset.folder().display()
             );
             return Err(TrainError::Text { what });
@@ -120,7 +119,7 @@ impl<'a> Sizer<'a> {
         found.ok_or_else(|| self.none_fits())
     }
 
-    /// Seconds of an iteration by the cost model; none where it does not fit.
+    /// Predicted seconds per iteration; none if the model does not fit.
     fn predicted(&self, sized: &SizedRun) -> Option<f64> {
         let run = self.trial(sized).ok()?;
         let planned = plan_for(&run, run.dims(self.rows).ok()?, &self.machine).ok()?;
@@ -131,7 +130,7 @@ impl<'a> Sizer<'a> {
         Ok(with_keys(self.settings, &sizing::keys(sized, 1, 1))?.1)
     }
 
-    /// Not even the smallest fits: its refusal says by how much.
+    /// The error if not even the smallest model fits; it says how much memory is missing.
     fn none_fits(&self) -> TrainError {
         let planned = self.trial(&sizing::smallest(&self.given)).and_then(|run| {
             let dims = run.dims(self.rows)?;
@@ -141,7 +140,7 @@ impl<'a> Sizer<'a> {
         planned.err().unwrap_or_else(|| TrainError::Text { what: what() })
     }
 
-    /// How long it really takes here.
+    /// Times the model on this device.
     fn timed(&self, sized: &SizedRun) -> Result<Times, TrainError> {
         let (run, rows) = (&self.trial(sized)?, self.rows);
         let dims = run.dims(rows)?;
@@ -155,14 +154,14 @@ impl<'a> Sizer<'a> {
         let count = Count { least: 5, most: usize::MAX, seconds };
         let training = timing::training(&mut engine, run, rows, count)?;
         let evaluation = timing::evaluation(&mut engine, run, rows, EVALUATION_TIMED)?;
-        // The mean, not the median: what disturbs an iteration now and then will go on doing so.
+        // The mean, not the median: occasional slow iterations will keep occurring.
         let iteration = training.iter().sum::<f64>() / training.len().max(1) as f64;
         Ok(Times { iteration, evaluation: median(evaluation).unwrap_or(iteration) })
     }
 }
 
-/// Iterations, and batches of an evaluation, that fill the seconds that are left; or as many
-/// iterations as were asked for.
+/// The number of iterations and of evaluation batches that fill the seconds left, or the number of
+/// iterations that the user asked for.
 fn counted(sized: &SizedRun, times: &Times, left: f64, asked: Option<u64>) -> (u64, u64) {
     let left = left.max(times.iteration);
     let each = 2.0 * times.evaluation;
@@ -200,7 +199,7 @@ fn with_keys(
     Ok((settings, run))
 }
 
-/// What was chosen and why, in one line.
+/// Prints what was chosen and why, in one line.
 fn explain(
     run: &RunSpec,
     sized: &SizedRun,
@@ -215,9 +214,9 @@ fn explain(
     let time = each * run.max_iters as f64;
     let is_all = sized.is_limited_by_text() && passes > 0.9 * sized.passes;
     let why = match (is_all, time > 0.5 * seconds) {
-        (_, true) => format!("what this machine manages in {}", duration(seconds)),
-        (true, false) => "more usually learn the text by heart".to_string(),
-        (false, false) => "as many as you asked for".to_string(),
+        (_, true) => format!("as much as this machine can do in {}", duration(seconds)),
+        (true, false) => "more passes would usually overfit".to_string(),
+        (false, false) => "as many iterations as you asked for".to_string(),
     };
     let text = format!(
         "sized: {:.2}M parameters ({} layers, {} heads, width {}, context {}), {} iterations of {} \

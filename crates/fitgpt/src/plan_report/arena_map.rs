@@ -1,12 +1,12 @@
-//! The arena as a picture: predicted time across, address up, one rectangle for each tensor while
-//! it lives, coloured by its role. Hovering shows its name and size.
+//! Draws the arena: predicted time across, address up, one rectangle for the lifetime of each
+//! tensor, coloured by its role. Hovering shows its name and size.
 
 use super::PlanReport;
 use super::timeline::{Moment, moments, shown};
 use plan::{Bytes, Placement, Role, SegmentId};
 use std::fmt::Write;
 
-/// The drawing's own size and where the map stands in it.
+/// Size of the drawing, and margins around the map.
 const WIDTH: f64 = 1200.0;
 const HEIGHT: f64 = 800.0;
 const LEFT: f64 = 90.0;
@@ -14,7 +14,7 @@ const TOP: f64 = 104.0;
 const RIGHT: f64 = 24.0;
 const BOTTOM: f64 = 104.0;
 
-/// What the map is drawn on.
+/// The axes of the map.
 struct Frame {
     moments: Vec<Moment>,
     arena: f64,
@@ -61,7 +61,7 @@ fn head(report: &PlanReport) -> String {
         .map(|&id| report.planned.plan.schedule.segment(id).name.clone())
         .collect();
     let sentence = escaped(&super::sentence::of(report));
-    let (cut, figures) = sentence.split_once(": ").unwrap_or((&sentence, ""));
+    let (cut, metrics) = sentence.split_once(": ").unwrap_or((&sentence, ""));
     let what = format!(
         "The arena of {} over {}: predicted time across, address up; plan {:016x}",
         report.bill.arena_bytes,
@@ -76,7 +76,7 @@ fn head(report: &PlanReport) -> String {
          <text x=\"{LEFT}\" y=\"52\" font-size=\"15\">{}</text>\n\
          <text x=\"{LEFT}\" y=\"76\" fill=\"#555\">{}</text>\n",
         clipped(cut, 118),
-        clipped(figures, 130),
+        clipped(metrics, 130),
         escaped(&what)
     )
 }
@@ -174,7 +174,7 @@ fn legend(text: &mut String, report: &PlanReport) {
     );
 }
 
-/// One colour for each role: kept state in blues, what comes and goes in warm ones.
+/// One colour per role: persistent state in blues, temporary tensors in warm colours.
 const fn colour(role: Role) -> &'static str {
     match role {
         Role::Weight => "#1f4e79",

@@ -10,8 +10,7 @@ use spec::RunSpec;
 /// The first field of every document.
 pub const SCHEMA: &str = "fitgpt.plan/1";
 
-/// The names of roles in JSON. Cache and state are small beside the others, but every byte of the
-/// arena has a name.
+/// The names of roles in JSON. Cache and state are small, but every byte of the arena has a name.
 const ROLES: [(Role, &str); 10] = [
     (Role::Weight, "weights"),
     (Role::Master, "master"),
@@ -61,7 +60,7 @@ pub fn of(report: &PlanReport) -> Value {
     Value::Object(document)
 }
 
-/// Fields that only a plan has; null where there is none.
+/// Fields that are null if there is no plan.
 const OF_A_PLAN: [&str; 15] = [
     "phases",
     "roles",
@@ -99,7 +98,7 @@ pub fn of_refusal(run: &RunSpec, machine: &Machine, refusal: &Refusal, named: bo
     Value::Object(document)
 }
 
-/// A run that is refused before anything is counted.
+/// A run that is refused before any memory is counted.
 pub fn of_error(run: &RunSpec, machine: &Machine, error: &str) -> Value {
     let mut document = without_a_plan(run, machine);
     document.insert("error".to_string(), json!(error));
@@ -114,7 +113,7 @@ fn without_a_plan(run: &RunSpec, machine: &Machine) -> Map<String, Value> {
     document
 }
 
-/// What every document says.
+/// The fields of every document.
 fn head(run: &RunSpec, machine: &Machine, fits: bool) -> Map<String, Value> {
     fields(json!({
         "schema": SCHEMA,
@@ -126,7 +125,7 @@ fn head(run: &RunSpec, machine: &Machine, fits: bool) -> Map<String, Value> {
     }))
 }
 
-/// One suggestion, in the form that all documents use.
+/// One suggestion, in the form that all documents share.
 pub fn suggestion(one: &Suggestion, named: bool) -> Value {
     let settings = one.settings.iter().map(|(key, value)| ((*key).to_string(), plain(value)));
     json!({

@@ -1,9 +1,9 @@
-//! What `plan` says of a plan: one collection of facts, and the forms in which they are shown.
+//! What `plan` reports: one collection of facts, and the forms in which they are shown.
 
-pub mod arena_map;
-pub mod document;
 pub mod sentence;
 pub mod timeline;
+pub mod arena_map;
+pub mod document;
 
 use crate::bill::HostMemory;
 use model::Dims;
@@ -12,34 +12,34 @@ use plan::{Bytes, Scope};
 use search::{Machine, Planned, Prediction};
 use spec::RunSpec;
 
-/// A planned run with everything that is said of it.
+/// A planned run and everything that is reported about it.
 pub struct PlanReport {
-    /// What was asked for.
+    /// The settings.
     pub run: RunSpec,
     /// The model's sizes.
     pub dims: Dims,
-    /// Where it is to run.
+    /// The machine that it is planned for.
     pub machine: Machine,
     /// The plan.
     pub planned: Planned,
     /// Its bill.
     pub bill: Bill,
-    /// How fast; none for a card without a name.
+    /// The predicted speed; none for an unknown card.
     pub prediction: Option<Prediction>,
-    /// What predictions rest on.
+    /// What the prediction is based on.
     pub basis: &'static str,
-    /// What the host keeps beside the arena.
+    /// Host memory outside the arena.
     pub host: Vec<HostMemory>,
 }
 
 impl PlanReport {
-    /// The device's bytes.
+    /// Bytes on the device.
     pub fn device_bytes(&self) -> u64 {
         self.planned.device_bytes(&self.machine)
     }
 
-    /// The peak of each phase. Loading and saving pass tensors through a buffer of the host and
-    /// need nothing of the device but what is there all the time.
+    /// The peak of each phase. Loading and saving pass tensors through a host buffer, so on the
+    /// device they need only what lives for the whole run.
     pub fn phases(&self) -> [(&'static str, Bytes); 5] {
         phases(&self.bill, self.held())
     }
@@ -49,7 +49,7 @@ impl PlanReport {
     }
 }
 
-/// The peak of each phase, from a bill and what is there all the time.
+/// The peak of each phase, from a bill and the bytes that live for the whole run.
 pub fn phases(bill: &Bill, held: Bytes) -> [(&'static str, Bytes); 5] {
     let peak = |phase: &str| {
         let of_phase = bill.segments.iter().filter(|segment| segment.phase == phase);

@@ -6,7 +6,7 @@ use model::Level;
 use plan::{Bytes, Dtype};
 use search::Cut;
 
-/// How an iteration is cut and what is recomputed.
+/// Describes how an iteration is cut and what is recomputed.
 pub fn of_cut(cut: &Cut) -> String {
     let sequences: u64 = cut.slices.iter().sum();
     let s = if sequences == 1 { "" } else { "s" };
@@ -19,7 +19,7 @@ pub fn of_cut(cut: &Cut) -> String {
     let mut text =
         format!("{sequences} sequence{s} as {slices}, head in {chunk}-token chunks, {recomputed}");
     if cut.state_options.moments == Dtype::Bf16 {
-        text += ", AdamW's averages in bfloat16";
+        text += ", AdamW's moments in bfloat16";
     }
     if cut.state_options.offload {
         text += ", the optimizer's state in host memory";
@@ -27,7 +27,7 @@ pub fn of_cut(cut: &Cut) -> String {
     text
 }
 
-/// The same with what it takes and gives.
+/// The same with memory and predicted speed.
 pub fn of(report: &PlanReport) -> String {
     let cut = match &report.planned.cut {
         Some(cut) => of_cut(cut),

@@ -1,5 +1,5 @@
-//! Live bytes over one slice and the update, as a small chart: predicted time across, bytes up.
-//! What is there all the time is drawn faintly, what comes and goes in colour.
+//! A small chart of live bytes over one slice and the update: predicted time across, bytes up.
+//! Memory that lives for the whole run is faint, the rest is coloured.
 
 use super::PlanReport;
 use crate::screen::{coloured, faint, strong};
@@ -20,17 +20,17 @@ const WIDEST: usize = 84;
 
 /// One step on the axis of time.
 pub struct Moment {
-    /// When it begins and ends, as shares of the whole.
+    /// Its start, as a share of the whole time.
     pub from: f64,
-    /// Its end.
+    /// Its end, as a share of the whole time.
     pub to: f64,
     /// Bytes in use.
     pub live: u64,
-    /// What it belongs to: forward, head, backward, update.
+    /// The part it belongs to: forward, head, backward, update.
     pub part: &'static str,
 }
 
-/// The steps of segments, one after another, on one axis.
+/// The steps of all segments, one after another on one time axis.
 pub fn moments(plan: &Plan, segments: &[SegmentId], device: &Hardware) -> Vec<Moment> {
     let mut all = Vec::new();
     let mut now = 0.0;
@@ -66,7 +66,7 @@ pub fn shown(report: &PlanReport) -> Vec<SegmentId> {
     }
 }
 
-/// The chart for a screen of so many columns.
+/// The chart for a screen of `width` columns.
 pub fn text(report: &PlanReport, width: usize) -> String {
     let moments = moments(&report.planned.plan, &shown(report), &report.machine.hardware);
     let columns = width.saturating_sub(MARGIN + 2).clamp(16, WIDEST);
@@ -114,7 +114,7 @@ fn bytes(bytes: u64) -> String {
     Bytes::new(bytes).map_or_else(String::new, |bytes| bytes.to_string())
 }
 
-/// The names of the parts under the columns where they begin, where there is room.
+/// The names of the parts below the columns where they begin, if there is room.
 fn parts(moments: &[Moment], columns: usize) -> String {
     let mut line = String::new();
     let runs = moments.chunk_by(|a, b| a.part == b.part);

@@ -1,6 +1,6 @@
-//! What people get wrong: one line that says what to do, the right exit code, nothing overwritten.
+//! User errors: one line that says what to do, the right exit code, nothing overwritten.
 
-use crate::fixture::{Ended, Place, TINY, walk};
+use crate::fixture::{Ended, TINY, TempDir, walk};
 use requires::{Need, absent};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
@@ -8,10 +8,10 @@ use std::process::Command;
 
 #[test]
 fn settings() {
-    let place = Place::new("bad-settings");
-    place.write("loop.py", b"for i in range(3):\n    pass\n");
-    place.write("typo.py", b"\nbatchsize = 3\n");
-    place.write("binary.py", &[0xff, 0xfe, 0x00]);
+    let dir = TempDir::new("bad-settings");
+    dir.write("loop.py", b"for i in range(3):\n    pass\n");
+    dir.write("typo.py", b"\nbatchsize = 3\n");
+    dir.write("binary.py", &[0xff, 0xfe, 0x00]);
     let cases: &[(&[&str], &[&str])] = &[
         (&["--batchsize=3"], &["batchsize", "batch_size"]),
         (&["--batch_size"], &["--batch_size=value"]),
@@ -28,37 +28,37 @@ fn settings() {
         (&["--eval_iters=100000"], &["eval_iters", "65536"]),
     ];
     for (arguments, words) in cases {
-        place.run(&[&["train"], *arguments].concat()).failed(2, words);
+        dir.run(&[&["train"], *arguments].concat()).failed(2, words);
     }
-    place.train(&["--device=cuda"]).failed(5, &["--device=cpu"]);
-    let mut ranks = place.command(&["train"]);
+    dir.train(&["--device=cuda"]).failed(5, &["--device=cpu"]);
+    let mut ranks = dir.command(&["train"]);
     let ended = Ended::from(ranks.env("WORLD_SIZE", "2").output().unwrap());
     ended.failed(2, &["WORLD_SIZE"]);
-    assert!(!place.path("out").exists(), "nothing was written");
+    assert!(!dir.path("out").exists(), "nothing was written");
 }
 
 #[test]
 fn data_sets() {
-    let place = Place::new("bad-data");
-    place.run(&["train", "--dataset=openwebtext_local"]).failed(
+    let dir = TempDir::new("bad-data");
+    dir.run(&["train", "--dataset=openwebtext_local"]).failed(
         4,
         &[
             "data/openwebtext_local",
             "`fitgpt prepare openwebtext --out data/openwebtext_local` makes it",
         ],
     );
-    let meta = place.read("data/tiny/meta.pkl");
+    let meta = dir.read("data/tiny/meta.pkl");
     let good = walk(1, 100, 20);
-    place.data_set("beyond", &[&good[..], &[40]].concat(), &good);
-    place.write("data/beyond/meta.pkl", &meta);
-    place.data_set("short", &good, &good[..16]);
-    place.write("data/short/meta.pkl", &meta);
-    place.data_set("odd", &good, &good);
-    place.write("data/odd/val.bin", b"abc");
-    place.data_set("empty", &good, &[]);
-    place.data_set("pickled", &good, &good);
-    place.write("data/pickled/meta.pkl", b"\x80\x04cos\nsystem\n");
-    place.write("data/half/train.bin", &[1, 0, 1, 0]);
+    dir.data_set("beyond", &[&good[..], &[40]].concat(), &good);
+    dir.write("data/beyond/meta.pkl", &meta);
+    dir.data_set("short", &good, &good[..16]);
+    dir.write("data/short/meta.pkl", &meta);
+    dir.data_set("odd", &good, &good);
+    dir.write("data/odd/val.bin", b"abc");
+    dir.data_set("empty", &good, &[]);
+    dir.data_set("pickled", &good, &good);
+    dir.write("data/pickled/meta.pkl", b"\x80\x04cos\nsystem\n");
+    dir.write("data/half/train.bin", &[1, 0, 1, 0]);
     let cases: &[(&str, &[&str])] = &[
         ("beyond", &["data/beyond/train.bin", "40", "29", "100"]),
         ("short", &["data/short/val.bin", "block_size=16", "16 tokens"]),
@@ -69,33 +69,33 @@ fn data_sets() {
     ];
     for (name, words) in cases {
         let dataset = format!("--dataset={name}");
-        place.train(&[&dataset]).failed(4, words);
+        dir.train(&[&dataset]).failed(4, words);
     }
-    assert!(!place.path("out").exists(), "nothing was written");
+    assert!(!dir.path("out").exists(), "nothing was written");
 }
 
 #[test]
 fn folders_and_checkpoints() {
-    let place = Place::new("bad-folders");
-    place.run(&["train", "--init_from=resume"]).failed(4, &["out", "no checkpoint"]);
-    place.write("file", b"");
-    place.train(&["--out_dir=file"]).failed(4, &["file"]);
-    place.train(&["--max_iters=10"]).succeeded();
-    let before = place.read("out/last.safetensors");
-    let log = place.read("out/log.jsonl");
-    place.train(&[]).failed(4, &["out holds a run", "--init_from=resume", "--out_dir"]);
-    let resume = |more: &[&str]| place.run(&[&["train", "--init_from=resume"], more].concat());
-    place.data_set("other", &walk(1, 100, 20), &walk(1, 100, 20));
+    let dir = TempDir::new("bad-folders");
+    dir.run(&["train", "--init_from=resume"]).failed(4, &["out", "no checkpoint"]);
+    dir.write("file", b"");
+    dir.train(&["--out_dir=file"]).failed(4, &["file"]);
+    dir.train(&["--max_iters=10"]).succeeded();
+    let before = dir.read("out/last.safetensors");
+    let log = dir.read("out/log.jsonl");
+    dir.train(&[]).failed(4, &["out already holds a run", "--init_from=resume", "--out_dir"]);
+    let resume = |more: &[&str]| dir.run(&[&["train", "--init_from=resume"], more].concat());
+    dir.data_set("other", &walk(1, 100, 20), &walk(1, 100, 20));
     resume(&["--dataset=other"]).failed(4, &["vocabulary of 29", "'other'", "50257"]);
-    assert_eq!(place.read("out/last.safetensors"), before);
-    assert_eq!(place.read("out/log.jsonl"), log);
+    assert_eq!(dir.read("out/last.safetensors"), before);
+    assert_eq!(dir.read("out/log.jsonl"), log);
 
     let damaged = |change: &dyn Fn(&mut Vec<u8>), words: &[&str]| {
         let mut bytes = before.clone();
         change(&mut bytes);
-        place.write("out/last.safetensors", &bytes);
+        dir.write("out/last.safetensors", &bytes);
         resume(&["--max_iters=20"]).failed(4, words);
-        assert_eq!(place.read("out/last.safetensors"), bytes, "it is left as it is");
+        assert_eq!(dir.read("out/last.safetensors"), bytes, "it is left as it is");
     };
     damaged(&|bytes| bytes.truncate(bytes.len() - 5), &["last.safetensors", "truncated"]);
     damaged(&|bytes| *bytes.last_mut().unwrap() ^= 1, &["last.safetensors", "checksum"]);
@@ -111,76 +111,76 @@ fn folders_and_checkpoints() {
 
 #[test]
 fn a_folder_that_cannot_be_written() {
-    let place = Place::new("bad-unwritable");
-    std::fs::create_dir(place.path("locked")).unwrap();
-    std::fs::set_permissions(place.path("locked"), PermissionsExt::from_mode(0o555)).unwrap();
-    if std::fs::write(place.path("locked/probe"), b"").is_ok() {
+    let dir = TempDir::new("bad-unwritable");
+    std::fs::create_dir(dir.path("locked")).unwrap();
+    std::fs::set_permissions(dir.path("locked"), PermissionsExt::from_mode(0o555)).unwrap();
+    if std::fs::write(dir.path("locked/probe"), b"").is_ok() {
         // Root may write everywhere; a folder below a file is refused to everybody.
-        place.write("file", b"");
-        place.train(&["--out_dir=file/below"]).failed(4, &["file/below"]);
+        dir.write("file", b"");
+        dir.train(&["--out_dir=file/below"]).failed(4, &["file/below"]);
         return absent(Need::User, "root may write everywhere");
     }
-    place.train(&["--out_dir=locked"]).failed(4, &["locked", "ermission"]);
-    place.train(&["--out_dir=locked/below"]).failed(4, &["locked/below", "ermission"]);
+    dir.train(&["--out_dir=locked"]).failed(4, &["locked", "ermission"]);
+    dir.train(&["--out_dir=locked/below"]).failed(4, &["locked/below", "ermission"]);
 }
 
 /// Two processes in one folder would overwrite each other's checkpoints.
 #[test]
 fn a_folder_in_which_another_process_trains() {
-    let place = Place::new("bad-busy");
-    std::fs::create_dir(place.path("out")).unwrap();
-    let log = std::fs::File::create(place.path("out/log.jsonl")).unwrap();
+    let dir = TempDir::new("bad-busy");
+    std::fs::create_dir(dir.path("out")).unwrap();
+    let log = std::fs::File::create(dir.path("out/log.jsonl")).unwrap();
     log.lock().unwrap();
-    place.run(&[&["train"], TINY].concat()).failed(4, &["another process", "--out_dir"]);
+    dir.run(&[&["train"], TINY].concat()).failed(4, &["another process", "--out_dir"]);
 }
 
-/// Pipes would wait for ever, devices never end: both are refused at once.
+/// Reading a pipe could wait forever, and a device never ends: both are refused at once.
 #[test]
 fn pipes_and_devices() {
-    let place = Place::new("bad-pipes");
+    let dir = TempDir::new("bad-pipes");
     let pipe = |path: &str| {
-        let path = place.path(path);
+        let path = dir.path(path);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         let _ = std::fs::remove_file(&path);
         assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
     };
     pipe("x.py");
-    place.run(&["train", "x.py"]).failed(2, &["x.py", "no regular file"]);
+    dir.run(&["train", "x.py"]).failed(2, &["x.py", "not a regular file"]);
     pipe("prompt");
     pipe("log/log.jsonl");
-    place.train(&["--out_dir=log"]).failed(4, &["log/log.jsonl", "no regular file"]);
-    place.train(&["--max_iters=10"]).succeeded();
+    dir.train(&["--out_dir=log"]).failed(4, &["log/log.jsonl", "not a regular file"]);
+    dir.train(&["--max_iters=10"]).succeeded();
     let prompt = ["sample", "--out_dir=out", "--start=FILE:prompt"];
-    place.run(&prompt).failed(4, &["prompt", "no regular file"]);
+    dir.run(&prompt).failed(4, &["prompt", "not a regular file"]);
     for (file, name) in [("train.bin", "piped-train"), ("meta.pkl", "piped-meta")] {
-        place.data_set(name, &walk(1, 100, 20), &walk(1, 100, 20));
+        dir.data_set(name, &walk(1, 100, 20), &walk(1, 100, 20));
         pipe(&format!("data/{name}/{file}"));
-        place.train(&[&format!("--dataset={name}")]).failed(4, &[file, "a pipe or device"]);
+        dir.train(&[&format!("--dataset={name}")]).failed(4, &[file, "a pipe or device"]);
     }
-    place.data_set("linked", &walk(1, 100, 20), &walk(1, 100, 20));
-    std::os::unix::fs::symlink("/dev/zero", place.path("data/linked/meta.pkl")).unwrap();
-    place.train(&["--dataset=linked"]).failed(4, &["meta.pkl", "a pipe or device"]);
-    std::fs::remove_file(place.path("data/linked/meta.pkl")).unwrap();
-    std::os::unix::fs::symlink("nowhere", place.path("data/linked/meta.pkl")).unwrap();
-    place.train(&["--dataset=linked"]).failed(4, &["meta.pkl", "No such file"]);
+    dir.data_set("linked", &walk(1, 100, 20), &walk(1, 100, 20));
+    std::os::unix::fs::symlink("/dev/zero", dir.path("data/linked/meta.pkl")).unwrap();
+    dir.train(&["--dataset=linked"]).failed(4, &["meta.pkl", "a pipe or device"]);
+    std::fs::remove_file(dir.path("data/linked/meta.pkl")).unwrap();
+    std::os::unix::fs::symlink("nowhere", dir.path("data/linked/meta.pkl")).unwrap();
+    dir.train(&["--dataset=linked"]).failed(4, &["meta.pkl", "No such file"]);
 }
 
-/// What does not fit says so with exit code 3, and leaves no folder behind.
+/// A run that does not fit is refused with exit code 3 and leaves no folder behind.
 #[test]
 fn batches_that_no_memory_holds() {
-    let place = Place::new("bad-memory");
+    let dir = TempDir::new("bad-memory");
     let huge = ["--gradient_accumulation_steps=65536", "--batch_size=20000000"];
-    place.train(&huge).failed(3, &["cannot be allocated", "lower batch_size"]);
-    assert!(!place.path("out").exists());
+    dir.train(&huge).failed(3, &["cannot be allocated", "lower batch_size"]);
+    assert!(!dir.path("out").exists());
 }
 
-/// Names with line feeds, names that are no text, a file where a folder belongs.
+/// Names with line feeds, names that are not UTF-8, a file where a folder belongs.
 #[test]
 fn odd_names() {
-    let place = Place::new("bad-names");
-    place.run(&["train", "--dataset=a\nb"]).failed(4, &["data/a b"]);
-    place.run(&["train", "--dataset=tiny/train.bin"]).failed(4, &["is a file: name its folder"]);
-    let mut command = place.command(&["train"]);
+    let dir = TempDir::new("bad-names");
+    dir.run(&["train", "--dataset=a\nb"]).failed(4, &["data/a b"]);
+    dir.run(&["train", "--dataset=tiny/train.bin"]).failed(4, &["is a file: name its folder"]);
+    let mut command = dir.command(&["train"]);
     command.arg(std::ffi::OsStr::from_bytes(b"--out_dir=n\xffx"));
     Ended::from(command.output().unwrap()).failed(2, &["not UTF-8"]);
 }
@@ -188,13 +188,13 @@ fn odd_names() {
 /// The same size is not the same vocabulary.
 #[test]
 fn other_characters_under_the_same_ids() {
-    let place = Place::new("bad-characters");
-    place.train(&["--max_iters=10"]).succeeded();
+    let dir = TempDir::new("bad-characters");
+    dir.train(&["--max_iters=10"]).succeeded();
     let ids = walk(1, 3000, 29);
-    place.data_set("shifted", &ids, &ids);
+    dir.data_set("shifted", &ids, &ids);
     let shifted: Vec<char> = ('A'..).take(29).collect();
     let meta = data::Meta::new(29, data::CharTokenizer::new(shifted));
-    place.write("data/shifted/meta.pkl", &meta.to_pickle());
+    dir.write("data/shifted/meta.pkl", &meta.to_pickle());
     let resume = ["train", "--init_from=resume", "--max_iters=20", "--dataset=shifted"];
-    place.run(&resume).failed(4, &["'shifted'", "other characters"]);
+    dir.run(&resume).failed(4, &["'shifted'", "other characters"]);
 }

@@ -1,7 +1,7 @@
-//! `fitgpt devices` and `fitgpt bench`: what they print for people and for programs, what they
-//! leave behind, and flags that make no sense.
+//! `fitgpt devices` and `fitgpt bench`: their text, their JSON, the files they leave, and invalid
+//! flags.
 
-use crate::fixture::{Place, TINY};
+use crate::fixture::{TINY, TempDir};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -16,9 +16,9 @@ fn document(text: &str) -> Value {
 }
 
 #[test]
-fn devices_are_told_in_lines() {
-    let place = Place::empty("devices");
-    let said = place.run(&["devices"]).succeeded().out;
+fn devices_are_listed() {
+    let dir = TempDir::empty("devices");
+    let said = dir.run(&["devices"]).succeeded().out;
     assert!(said.starts_with("CPU "), "{said}");
     for part in ["2 threads, ", "memory ", " free", "trains in float32", "NVRTC ", "cuBLASLt "] {
         assert!(said.contains(part), "{part} in {said}");
@@ -29,9 +29,9 @@ fn devices_are_told_in_lines() {
 }
 
 #[test]
-fn devices_are_told_to_programs() {
-    let place = Place::empty("devices-json");
-    let found = document(&place.run(&["devices", "--json"]).succeeded().out);
+fn devices_are_listed_as_json() {
+    let dir = TempDir::empty("devices-json");
+    let found = document(&dir.run(&["devices", "--json"]).succeeded().out);
     assert_eq!(found.as_object().unwrap().keys().next().unwrap(), "schema");
     assert_eq!(found["schema"], "fitgpt.devices/1");
     assert_eq!(found["cpu"]["threads"], 2);
@@ -40,15 +40,15 @@ fn devices_are_told_to_programs() {
     assert_eq!(found["gpus"].as_array().unwrap().is_empty(), !has_gpu());
     for library in ["driver", "nvrtc", "cublaslt", "nvml"] {
         let facts = &found["libraries"][library];
-        // Either it is there, or it is told what to install.
+        // Either it exists, or the problem says what to install.
         assert_ne!(facts["path"].is_null(), facts["problem"].is_null(), "{facts}");
     }
 }
 
 #[test]
 fn the_live_view_ends_without_complaint() {
-    let place = Place::empty("devices-watch");
-    let mut command = place.command(&["devices", "--watch", "0.1", "--json"]);
+    let dir = TempDir::empty("devices-watch");
+    let mut command = dir.command(&["devices", "--watch", "0.1", "--json"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     for _ in 0..2 {
@@ -62,9 +62,9 @@ fn the_live_view_ends_without_complaint() {
 
 #[test]
 fn bench_tells_programs_everything() {
-    let place = Place::new("bench-json");
+    let dir = TempDir::new("bench-json");
     let more = ["--iterations", "2", "--json", "--no-keep"];
-    let ended = place.run(&[&["bench"], TINY, &more].concat()).succeeded();
+    let ended = dir.run(&[&["bench"], TINY, &more].concat()).succeeded();
     let found = document(&ended.out);
     assert_eq!(found.as_object().unwrap().keys().next().unwrap(), "schema");
     assert_eq!(found["schema"], "fitgpt.bench/1");
@@ -97,53 +97,53 @@ fn bench_tells_programs_everything() {
     assert!(ops.iter().all(|op| bounds.contains(&op["bound_by"].as_str().unwrap())));
     assert!(ops.iter().any(|op| op["name"] == "adamw"), "the update is part of an iteration");
     assert!(!ops.iter().any(|op| op["name"] == "head_eval"), "an evaluation is not");
-    let planned = place.run(&[&["plan"], TINY, &["--json"]].concat()).succeeded();
+    let planned = dir.run(&[&["plan"], TINY, &["--json"]].concat()).succeeded();
     let planned = document(&planned.out);
     assert_eq!(found["plan_hash"], planned["hash"]);
     assert_eq!(found["arena_bytes"], planned["arena_bytes"]);
-    assert!(!place.path("no-cache").exists() && !place.path("out").exists());
+    assert!(!dir.path("no-cache").exists() && !dir.path("out").exists());
 }
 
 #[test]
 fn bench_tells_people_and_keeps_times_for_plan() {
-    let place = Place::new("bench-text");
-    let said = place.run(&[&["bench", "--iterations=1"], TINY].concat()).succeeded().out;
+    let dir = TempDir::new("bench-text");
+    let said = dir.run(&[&["bench", "--iterations=1"], TINY].concat()).succeeded().out;
     for part in ["% ceiling  bound by", "iteration: ", "training: ", "predicted: ", "kept in "] {
         assert!(said.contains(part), "{part} in {said}");
     }
     let (_, table) = said.split_once("\nop ").unwrap();
     let rows: Vec<&str> = table.lines().take_while(|line| !line.is_empty()).collect();
     assert!(rows.iter().all(|row| row.chars().count() <= 60), "{said}");
-    let planned = place.run(&[&["plan"], TINY, &["--json"]].concat()).succeeded();
+    let planned = dir.run(&[&["plan"], TINY, &["--json"]].concat()).succeeded();
     assert_eq!(document(&planned.out)["predicted_by"], "measured step times");
 }
 
 #[test]
 fn flags_that_make_no_sense() {
-    let place = Place::empty("bench-flags");
+    let dir = TempDir::empty("bench-flags");
     for (arguments, words) in [
         (&["devices", "--watch"][..], "--watch needs a value: --watch SECONDS"),
         (&["devices", "--watch=0"], "--watch needs seconds between 0.1 and 3600, not '0'"),
-        (&["devices", "--json=yes"], "--json takes no 'yes'"),
-        (&["devices", "--seed=1"], "devices takes no '--seed=1'"),
+        (&["devices", "--json=yes"], "--json takes no value, but got 'yes'"),
+        (&["devices", "--seed=1"], "devices has no flag '--seed=1'"),
         (&["bench", "--iterations=0"], "--iterations needs a whole number of at least 1"),
         (&["bench", "--iterations"], "--iterations needs a value: --iterations N"),
         (&["bench", "--gpu=L4"], "gpu"),
         (&["bench", "--eval_only=True"], "bench times training"),
     ] {
-        place.run(arguments).failed(2, &[words]);
+        dir.run(arguments).failed(2, &[words]);
     }
     if !has_gpu() {
-        let refused = place.run(&["bench", "--device=cuda"]);
-        refused.failed(5, &["the NVIDIA driver", "--device=cpu runs without"]);
+        let refused = dir.run(&["bench", "--device=cuda"]);
+        refused.failed(5, &["the NVIDIA driver", "--device=cpu"]);
     }
 }
 
-/// A program gets a document also where nothing fits.
+/// `--json` prints a document even if nothing fits.
 #[test]
-fn what_does_not_fit_is_told_to_programs() {
-    let place = Place::new("bench-refusal");
-    let ended = place.run(&[&["bench"], TINY, &["--ram=64KiB", "--json"]].concat());
+fn a_refusal_is_json_too() {
+    let dir = TempDir::new("bench-refusal");
+    let ended = dir.run(&[&["bench"], TINY, &["--ram=64KiB", "--json"]].concat());
     assert_eq!(ended.code, Some(3), "{ended:?}");
     let found = document(&ended.out);
     assert_eq!(found["schema"], "fitgpt.bench/1");

@@ -1,7 +1,7 @@
 //! `--ram`: a budget that the whole process holds to, or a refusal that says what is missing. The
 //! system's own limits (control groups, `ulimit -v`) are budgets too.
 
-use crate::fixture::{Ended, Place, TINY, walk};
+use crate::fixture::{Ended, TINY, TempDir, walk};
 use requires::{Need, absent};
 use std::process::{Command, Stdio};
 
@@ -12,17 +12,17 @@ pub fn arena(ended: &Ended) -> u64 {
     number.chars().filter(char::is_ascii_digit).collect::<String>().parse().unwrap()
 }
 
-/// What the bill of the tiny run with 6 layers has beside its arena: fitgpt, batches, a buffer.
+/// What the bill of the tiny run with 6 layers lists outside its arena: fitgpt, batches, a buffer.
 pub const BESIDE: u64 = (24 << 20) + (6 << 17) + (64 << 10);
 
 #[test]
 fn less_memory_gives_another_plan_and_nearly_the_same_losses() {
-    let place = Place::new("budget");
+    let dir = TempDir::new("budget");
     // Long sequences and a wide batch, so that activations decide.
     let wide = ["--batch_size=16", "--n_layer=6", "--max_iters=2", "--dropout=0.0"];
     let run = |name: &str, more: &[&str]| {
         let out_dir = format!("--out_dir={name}");
-        place.train(&[&wide[..], &[&out_dir], more].concat()).succeeded()
+        dir.train(&[&wide[..], &[&out_dir], more].concat()).succeeded()
     };
     let free = run("free", &["--grad_checkpoint=False"]);
     let bytes = arena(&free) * 9 / 10;
@@ -44,20 +44,20 @@ fn less_memory_gives_another_plan_and_nearly_the_same_losses() {
 
 #[test]
 fn a_budget_below_the_weights_is_refused() {
-    let place = Place::new("budget-small");
-    let refused = place.train(&["--ram=300KiB"]);
+    let dir = TempDir::new("budget-small");
+    let refused = dir.train(&["--ram=300KiB"]);
     assert_eq!(refused.code, Some(3), "{refused:?}");
     assert!(refused.error.starts_with("error: "), "{refused:?}");
     for words in [
         "does not fit: needs at least",
         "the budget is 300.00 KiB",
         "largest tensors at the peak: ",
-        "no setting",
+        "no similar setting",
     ] {
         assert!(refused.error.contains(words), "{words}: {}", refused.error);
     }
-    place.train(&["--ram=lots"]).failed(2, &["ram", "11.69GiB"]);
-    assert!(!place.path("out").exists());
+    dir.train(&["--ram=lots"]).failed(2, &["ram", "11.69GiB"]);
+    assert!(!dir.path("out").exists());
 }
 
 /// A control group of this machine's, gone afterwards; none where they may not be made.
@@ -78,11 +78,11 @@ impl Group {
     }
 
     /// Runs the binary in the group; none where the group cannot be entered.
-    fn run(&self, place: &Place, arguments: &[&str]) -> Option<Ended> {
+    fn run(&self, dir: &TempDir, arguments: &[&str]) -> Option<Ended> {
         let script = format!("echo $$ > {}/cgroup.procs || exit 77; exec \"$@\"", self.0.display());
         let mut shell = Command::new("sh");
         shell.args(["-c", &script, "sh", env!("CARGO_BIN_EXE_fitgpt")]).args(arguments);
-        let ended = Ended::from(shell.current_dir(&place.0).output().unwrap());
+        let ended = Ended::from(shell.current_dir(&dir.0).output().unwrap());
         (ended.code != Some(77)).then_some(ended)
     }
 }
@@ -93,15 +93,15 @@ impl Drop for Group {
     }
 }
 
-/// Without a word on memory, the limit of the group that the process is in is the budget.
+/// Without `ram`, the budget is the limit of the process's control group.
 #[test]
 fn the_limit_of_a_control_group_is_the_budget() {
     let limit = 256u64 << 20;
     let Some(group) = Group::new(limit) else {
         return absent(Need::Cgroup, "this machine lets nobody make control groups");
     };
-    let place = Place::new("budget-group");
-    let Some(ended) = group.run(&place, &["plan", "--dataset=tiny", "--json"]) else {
+    let dir = TempDir::new("budget-group");
+    let Some(ended) = group.run(&dir, &["plan", "--dataset=tiny", "--json"]) else {
         return absent(Need::Cgroup, "the group cannot be entered");
     };
     let document: serde_json::Value = serde_json::from_str(&ended.out).unwrap();
@@ -110,17 +110,17 @@ fn the_limit_of_a_control_group_is_the_budget() {
 }
 
 /// A data set of GPT-2's vocabulary: the embedding is most of the model.
-fn words(place: &Place) -> [&'static str; 4] {
+fn words(dir: &TempDir) -> [&'static str; 4] {
     let ids = walk(3, 3000, 5000);
-    place.data_set("words", &ids, &ids);
+    dir.data_set("words", &ids, &ids);
     ["--dataset=words", "--n_embd=64", "--max_iters=2", "--eval_iters=1"]
 }
 
-/// In a group of any size a run is refused or ends well: the system never has to kill it.
+/// In a group of any size a run is refused or succeeds: the system never has to kill it.
 #[test]
 fn no_group_is_too_small_for_a_refusal() {
-    let place = Place::new("budget-groups");
-    let words = words(&place);
+    let dir = TempDir::new("budget-groups");
+    let words = words(&dir);
     let tiny = ["--max_iters=2", "--eval_iters=1"];
     let runs: [(&[&str], &[u64]); 3] = [
         (&tiny, &[8, 16, 23, 26, 30, 34, 40, 64]),
@@ -136,12 +136,13 @@ fn no_group_is_too_small_for_a_refusal() {
             let base = if more.contains(&"--batch_size=1") { &[][..] } else { TINY };
             let out_dir = format!("--out_dir=out-{}-{mib}", codes.len());
             let arguments = [&["train"], base, more, &[&out_dir]].concat();
-            let Some(ended) = group.run(&place, &arguments) else {
+            let Some(ended) = group.run(&dir, &arguments) else {
                 return absent(Need::Cgroup, "the group cannot be entered");
             };
-            let is_told = ended.error.contains("does not fit") || ended.error.contains("is free");
+            let is_reported =
+                ended.error.contains("does not fit") || ended.error.contains("is free");
             assert!(
-                ended.code == Some(0) || (ended.code == Some(3) && is_told),
+                ended.code == Some(0) || (ended.code == Some(3) && is_reported),
                 "{mib} MiB: {ended:?}"
             );
             codes.push(ended.code);
@@ -152,11 +153,11 @@ fn no_group_is_too_small_for_a_refusal() {
     }
 }
 
-/// `ulimit -v` ends no refusal: nothing is measured in memory that is not there.
+/// Under `ulimit -v` a refusal is still printed: it measures nothing that needs memory.
 #[test]
 fn a_limit_on_the_address_space_is_a_budget() {
-    let place = Place::new("budget-address");
-    let words = words(&place);
+    let dir = TempDir::new("budget-address");
+    let words = words(&dir);
     let train = [&["train"], TINY, &words[..], &["--ram=1MiB"]].concat();
     let plan = ["plan", "--dataset=words", "--ram=1MiB"];
     let roomy = [&["train"], TINY, &words[..]].concat();
@@ -167,9 +168,9 @@ fn a_limit_on_the_address_space_is_a_budget() {
             let mut shell = Command::new("sh");
             shell.args(["-c", &script, "sh", env!("CARGO_BIN_EXE_fitgpt")]).args(arguments);
             shell.arg(format!("--out_dir=out-{kib}"));
-            let ended = Ended::from(shell.current_dir(&place.0).output().unwrap());
-            let is_told = ended.error.starts_with("error: ");
-            let is_refused = ended.code == Some(3) && is_told;
+            let ended = Ended::from(shell.current_dir(&dir.0).output().unwrap());
+            let is_reported = ended.error.starts_with("error: ");
+            let is_refused = ended.code == Some(3) && is_reported;
             let may_end_well = arguments == &roomy[..];
             assert!(is_refused || (may_end_well && ended.code == Some(0)), "{kib}: {ended:?}");
             codes.push(ended.code);
@@ -178,9 +179,9 @@ fn a_limit_on_the_address_space_is_a_budget() {
     assert_eq!(codes.last(), Some(&Some(0)), "the last one has room");
 }
 
-/// The largest resident size of a run, by the system's count.
-fn most_resident(place: &Place, arguments: &[&str]) -> u64 {
-    let mut run = place.command(arguments);
+/// The largest resident size of a run, according to the system.
+fn most_resident(dir: &TempDir, arguments: &[&str]) -> u64 {
+    let mut run = dir.command(arguments);
     let mut run = run.stdout(Stdio::null()).spawn().unwrap();
     let mut most = 0;
     while run.try_wait().unwrap().is_none() {
@@ -195,14 +196,14 @@ fn most_resident(place: &Place, arguments: &[&str]) -> u64 {
     most
 }
 
-/// Arena, buffers and the program itself: `ram` bounds them all, and the bill says so.
+/// Arena, buffers and the program itself: `ram` limits them all, and the bill shows it.
 #[test]
 fn ram_bounds_the_whole_process() {
     if !cfg!(target_os = "linux") {
         return absent(Need::Linux, "it reads /proc");
     }
-    let place = Place::new("budget-process");
-    let words = words(&place);
+    let dir = TempDir::new("budget-process");
+    let words = words(&dir);
     for (index, (mib, more)) in [
         (45u64, &["--dataset=builtin", "--max_iters=2"][..]),
         (118, &words),
@@ -215,19 +216,19 @@ fn ram_bounds_the_whole_process() {
     {
         let (ram, out_dir) = (format!("--ram={mib}MiB"), format!("--out_dir=out-{index}"));
         let arguments = [&["train"], TINY, more, &[&ram, &out_dir]].concat();
-        let most = most_resident(&place, &arguments);
+        let most = most_resident(&dir, &arguments);
         println!("{most} of {}", mib << 20);
         assert!(most <= mib << 20, "{arguments:?}: {most} of {}", mib << 20);
         let planned = [&["plan"], &arguments[1..], &["--json"]].concat();
-        let planned = place.run(&planned).succeeded();
+        let planned = dir.run(&planned).succeeded();
         let planned: serde_json::Value = serde_json::from_str(&planned.out).unwrap();
         let bytes = |key: &str| planned[key].as_u64().unwrap();
         let parts = bytes("arena_bytes") + bytes("context_bytes") + bytes("host_bytes");
         assert_eq!(parts, bytes("device_bytes"));
         assert!(parts <= bytes("budget_bytes") && bytes("budget_bytes") == mib << 20);
     }
-    // More than there is: planned with what is free, and said.
-    let much = place.train(&["--ram=900TiB"]).succeeded();
+    // `ram` above the free memory: the plan uses what is free, and a notice says so.
+    let much = dir.train(&["--ram=900TiB"]).succeeded();
     assert!(much.out.contains("ram=900.00 TiB: only "), "{}", much.out);
     assert!(much.out.contains("total ") && much.out.contains("of a budget of"), "{}", much.out);
 }

@@ -1,24 +1,24 @@
-//! A disk that is too small, or full when the run saves: too small is told before anything is
-//! written; full ends the run with a clear word, the old checkpoint stays, and the run goes on from
-//! it once there is room. Skipped where mounting is not allowed.
+//! A disk that is too small, or full when the run saves. If it is too small, the run is refused
+//! before anything is written. If it is full, the run ends with a clear error, the old checkpoint
+//! stays, and the run resumes from it once there is space. Skipped where mounting is not allowed.
 
-use crate::fixture::{Ended, Place, TINY, tensors};
+use crate::fixture::{Ended, TINY, TempDir, tensors};
 use requires::{Need, absent};
 use std::process::Command;
 
 /// Runs a script in a mount namespace of its own, with a file system of so many bytes in `out`;
 /// `"$@"` is `train` with the tiny model. None where that is not allowed.
-fn on_small_disk(place: &Place, bytes: u64, script: &str) -> Option<Ended> {
-    std::fs::create_dir_all(place.path("out")).unwrap();
-    std::fs::create_dir_all(place.path("kept")).unwrap();
+fn on_small_disk(dir: &TempDir, bytes: u64, script: &str) -> Option<Ended> {
+    std::fs::create_dir_all(dir.path("out")).unwrap();
+    std::fs::create_dir_all(dir.path("kept")).unwrap();
     let mount = "mount -t tmpfs -o size=$SIZE tmpfs out || { echo cannot mount >&2; exit 77; }";
     let script = format!("{mount}\n{script}");
-    let inner = place.command(&[&["train"], TINY].concat());
+    let inner = dir.command(&[&["train"], TINY].concat());
     for namespaces in ["-rm", "-m"] {
         let mut command = Command::new("unshare");
         command.args([namespaces, "sh", "-c", &script, "sh"]);
         command.arg(inner.get_program()).args(inner.get_args());
-        command.current_dir(&place.0).env("SIZE", bytes.to_string());
+        command.current_dir(&dir.0).env("SIZE", bytes.to_string());
         let ended = Ended::from(command.output().ok()?);
         if ended.code != Some(77) && !ended.error.contains("unshare") {
             return Some(ended);
@@ -28,15 +28,15 @@ fn on_small_disk(place: &Place, bytes: u64, script: &str) -> Option<Ended> {
 }
 
 /// Size of a checkpoint of the tiny model.
-fn checkpoint_bytes(place: &Place) -> u64 {
-    place.train(&["--out_dir=reference", "--max_iters=10"]).succeeded();
-    std::fs::metadata(place.path("reference/last.safetensors")).unwrap().len()
+fn checkpoint_bytes(dir: &TempDir) -> u64 {
+    dir.train(&["--out_dir=reference", "--max_iters=10"]).succeeded();
+    std::fs::metadata(dir.path("reference/last.safetensors")).unwrap().len()
 }
 
 #[test]
 fn the_old_checkpoint_survives_a_full_disk() {
-    let place = Place::new("disk-full");
-    // There is room at the start; somebody else takes it while the run goes on.
+    let dir = TempDir::new("disk-full");
+    // There is space at the start; another program takes it during the run.
     let script = "\
 \"$@\" --max_iters=10 || exit 1
 ( while ! test -e out/filled; do
@@ -51,85 +51,85 @@ rm out/filler
 \"$@\" --init_from=resume --max_iters=30 > /dev/null && cp out/last.safetensors kept/whole
 exit $code
 ";
-    let room = checkpoint_bytes(&place) * 3 + 100_000;
-    let Some(ended) = on_small_disk(&place, room, script) else {
+    let room = checkpoint_bytes(&dir) * 3 + 100_000;
+    let Some(ended) = on_small_disk(&dir, room, script) else {
         return absent(Need::Mount, "mounting is not allowed here");
     };
     assert_eq!(ended.code, Some(4), "{ended:?}");
     assert!(ended.error.contains("last.safetensors"), "{ended:?}");
     assert!(ended.error.contains("full"), "{ended:?}");
-    let at = crate::fixture::document(&place.path("kept/last.safetensors"))["iteration"].clone();
+    let at = crate::fixture::document(&dir.path("kept/last.safetensors"))["iteration"].clone();
     let end = format!("--max_iters={}", at.as_u64().unwrap() - 1);
-    place.train(&["--out_dir=so-far", &end]).succeeded();
-    let so_far = place.path("so-far/last.safetensors");
-    assert!(tensors(&place.path("kept/last.safetensors")) == tensors(&so_far));
-    place.train(&["--out_dir=undisturbed"]).succeeded();
-    let undisturbed = place.path("undisturbed/last.safetensors");
-    assert!(tensors(&place.path("kept/whole")) == tensors(&undisturbed));
+    dir.train(&["--out_dir=so-far", &end]).succeeded();
+    let so_far = dir.path("so-far/last.safetensors");
+    assert!(tensors(&dir.path("kept/last.safetensors")) == tensors(&so_far));
+    dir.train(&["--out_dir=undisturbed"]).succeeded();
+    let undisturbed = dir.path("undisturbed/last.safetensors");
+    assert!(tensors(&dir.path("kept/whole")) == tensors(&undisturbed));
 }
 
 /// `last`, the file that will replace it, and `best`: three checkpoints.
 #[test]
-fn a_disk_too_small_is_told_before_anything_is_written() {
-    let place = Place::new("disk-small");
-    let bytes = checkpoint_bytes(&place);
+fn a_disk_too_small_is_reported_before_anything_is_written() {
+    let dir = TempDir::new("disk-small");
+    let bytes = checkpoint_bytes(&dir);
     let script = "\"$@\"; code=$?; ls -A out > kept/list; exit $code";
-    let Some(ended) = on_small_disk(&place, bytes * 5 / 2, script) else {
+    let Some(ended) = on_small_disk(&dir, bytes * 5 / 2, script) else {
         return absent(Need::Mount, "mounting is not allowed here");
     };
     let ended = ended.failed(4, &["out", "free", "three checkpoints", "--out_dir"]);
     assert!(ended.lines("step ").is_empty() && ended.lines("iter ").is_empty(), "{}", ended.out);
-    assert_eq!(place.read("kept/list"), b"", "nothing was written");
+    assert_eq!(dir.read("kept/list"), b"", "nothing was written");
     // A run that is there already needs room for one more file only.
     let script = "\
 cp reference/last.safetensors reference/best.safetensors out/
 \"$@\" --init_from=resume --max_iters=20 && ls -A out > kept/list";
-    let ended = on_small_disk(&place, bytes * 13 / 4 + 50_000, script).unwrap().succeeded();
+    let ended = on_small_disk(&dir, bytes * 13 / 4 + 50_000, script).unwrap().succeeded();
     assert!(!ended.lines("iter ").is_empty(), "{}", ended.out);
     // An evaluation alone writes none.
     let script = "\
 cp reference/last.safetensors out/
 \"$@\" --init_from=resume --eval_only=True";
-    on_small_disk(&place, bytes * 3 / 2 + 50_000, script).unwrap().succeeded();
+    on_small_disk(&dir, bytes * 3 / 2 + 50_000, script).unwrap().succeeded();
 }
 
 /// `ulimit -f`: the system ends a process that writes beyond it without a word.
 #[test]
-fn a_limit_on_file_sizes_is_told_before_anything_is_written() {
-    let place = Place::new("disk-limit");
-    let bytes = checkpoint_bytes(&place);
+fn a_limit_on_file_sizes_is_reported_before_anything_is_written() {
+    let dir = TempDir::new("disk-limit");
+    let bytes = checkpoint_bytes(&dir);
     let limited = |bytes: u64, more: &[&str]| {
-        let inner = place.command(&[&["train"], TINY, more].concat());
+        let inner = dir.command(&[&["train"], TINY, more].concat());
         let mut command = Command::new("sh");
         let script = format!("ulimit -f {} || exit 77; exec \"$@\"", bytes / 512);
         command.args(["-c", &script, "sh"]).arg(inner.get_program()).args(inner.get_args());
-        Ended::from(command.current_dir(&place.0).output().unwrap())
+        Ended::from(command.current_dir(&dir.0).output().unwrap())
     };
     let ended = limited(bytes / 2, &[]);
     if ended.code == Some(77) {
         return absent(Need::Bash, "there is no ulimit -f here");
     }
     ended.failed(4, &["ulimit -f", "last.safetensors"]);
-    assert!(!place.path("out").exists());
+    assert!(!dir.path("out").exists());
     limited(bytes + 4096, &[]).succeeded();
-    // The log reaches the limit: the run goes on without it, and says so once.
+    // The log reaches the limit: the run continues without it, with one notice.
     let chatty = ["--out_dir=chatty", "--log_interval=1", "--max_iters=1500", "--eval_iters=1"];
     let ended = limited(bytes + 4096, &[&chatty[..], &["--eval_interval=500"]].concat());
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert_eq!(ended.out.matches("cannot write the log").count(), 1, "{ended:?}");
-    let log = place.read("chatty/log.jsonl");
+    let log = dir.read("chatty/log.jsonl");
     assert!(log.len() as u64 <= bytes + 4096 && log.ends_with(b"\n"), "{} bytes", log.len());
 }
 
-/// Beyond `ulimit -f` the system ends a process by a signal: `prepare` stops before that, and goes
-/// on when the limit is raised.
+/// Beyond `ulimit -f` the system kills a process: `prepare` stops before that, and resumes once the
+/// limit is raised.
 #[test]
-fn a_limit_on_file_sizes_is_told_by_prepare() {
-    let place = Place::new("prepare-limit");
-    place.write("text.txt", &b"some words of a text\n".repeat(20_000));
+fn a_limit_on_file_sizes_is_reported_by_prepare() {
+    let dir = TempDir::new("prepare-limit");
+    dir.write("text.txt", &b"some words of a text\n".repeat(20_000));
     let script = "ulimit -f 100 || exit 77; exec \"$0\" prepare text.txt --out d --tokenizer char";
     let mut shell = std::process::Command::new("bash");
-    shell.args(["-c", script]).arg(place.command(&[]).get_program()).current_dir(&place.0);
+    shell.args(["-c", script]).arg(dir.command(&[]).get_program()).current_dir(&dir.0);
     let Ok(output) = shell.output() else {
         return absent(Need::Bash, "there is no bash here");
     };
@@ -137,16 +137,16 @@ fn a_limit_on_file_sizes_is_told_by_prepare() {
     assert_eq!(ended.code, Some(4), "{ended:?}");
     assert!(ended.error.contains("ulimit -f"), "{ended:?}");
     let again = ["prepare", "text.txt", "--out", "d", "--tokenizer", "char"];
-    place.run(&again).succeeded();
-    assert!(place.path("d/train.bin").exists());
+    dir.run(&again).succeeded();
+    assert!(dir.path("d/train.bin").exists());
 }
 
 /// The same for the copy of standard input, and for a `tokenizer.json` that goes along.
 #[test]
-fn a_limit_on_file_sizes_is_told_by_prepare_for_every_file() {
-    let place = Place::new("prepare-limits");
-    place.write("text.txt", &b"some words of a text\n".repeat(20_000));
-    place.write("short.txt", &b"some words of a text\n".repeat(200));
+fn a_limit_on_file_sizes_is_reported_by_prepare_for_every_file() {
+    let dir = TempDir::new("prepare-limits");
+    dir.write("text.txt", &b"some words of a text\n".repeat(20_000));
+    dir.write("short.txt", &b"some words of a text\n".repeat(200));
     let mut others = 0x100_u32..;
     let letter = |byte: u8| match byte {
         b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff => char::from(byte),
@@ -160,11 +160,11 @@ fn a_limit_on_file_sizes_is_told_by_prepare_for_every_file() {
         "added_tokens": [{"id": 256, "content": "<|endoftext|>"}],
         "model": {"type": "BPE", "vocab": vocab, "merges": []},
     });
-    place.write("t.json", json.to_string().as_bytes());
+    dir.write("t.json", json.to_string().as_bytes());
     let limited = |limit: &str, rest: &str| {
         let script = format!("ulimit -f {limit} || exit 77; exec \"$0\" prepare {rest}");
         let mut shell = Command::new("bash");
-        shell.args(["-c", &script]).arg(place.command(&[]).get_program()).current_dir(&place.0);
+        shell.args(["-c", &script]).arg(dir.command(&[]).get_program()).current_dir(&dir.0);
         shell.output().ok().map(Ended::from).filter(|ended| ended.code != Some(77))
     };
     for (rest, file) in [

@@ -1,7 +1,7 @@
-//! `fitgpt doctor` as people call it: a file, a pipe, a config, a language; and in a fraction of a
-//! second.
+//! `fitgpt doctor` as users call it: with a file, a pipe, a config, a language; and in a fraction
+//! of a second.
 
-use crate::fixture::{Ended, Place};
+use crate::fixture::{Ended, TempDir};
 use serde_json::Value;
 use std::io::Write;
 use std::path::Path;
@@ -17,15 +17,15 @@ fn config(name: &str) -> String {
     folder.join(name).to_str().unwrap().to_string()
 }
 
-fn document(place: &Place, arguments: &[&str]) -> Value {
-    let ended = place.run(&[&["doctor"], arguments, &["--json"]].concat()).succeeded();
+fn document(dir: &TempDir, arguments: &[&str]) -> Value {
+    let ended = dir.run(&[&["doctor"], arguments, &["--json"]].concat()).succeeded();
     serde_json::from_str(&ended.out).unwrap()
 }
 
 #[test]
 fn the_document_has_every_field() {
-    let place = Place::empty("doctor-json");
-    let found = document(&place, &[&log("compiled_124m_batch_64.log")]);
+    let dir = TempDir::empty("doctor-json");
+    let found = document(&dir, &[&log("compiled_124m_batch_64.log")]);
     let keys: Vec<&str> = found.as_object().unwrap().keys().map(String::as_str).collect();
     assert_eq!(keys[0], "schema");
     for key in [
@@ -58,16 +58,16 @@ fn the_document_has_every_field() {
     // Our command, given to `plan`, fits.
     let command = found["fitgpt_command"].as_str().unwrap();
     let arguments: Vec<&str> = command.split(" train ").nth(1).unwrap().split(' ').collect();
-    place.run(&[&["plan"], &arguments[..], &["--json"]].concat()).succeeded();
+    dir.run(&[&["plan"], &arguments[..], &["--json"]].concat()).succeeded();
 }
 
 #[test]
 fn a_pipe_a_file_and_a_dash_are_the_same() {
-    let place = Place::empty("doctor-pipe");
+    let dir = TempDir::empty("doctor-pipe");
     let path = log("eager_77m_float16_batch_16.log");
-    let from_file = place.run(&["doctor", &path]).succeeded();
+    let from_file = dir.run(&["doctor", &path]).succeeded();
     for arguments in [&["doctor"][..], &["doctor", "-"]] {
-        let mut command = place.command(arguments);
+        let mut command = dir.command(arguments);
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut running = command.spawn().unwrap();
         running.stdin.take().unwrap().write_all(&std::fs::read(&path).unwrap()).unwrap();
@@ -83,17 +83,17 @@ fn a_pipe_a_file_and_a_dash_are_the_same() {
 
 #[test]
 fn a_config_alone_is_judged() {
-    let place = Place::empty("doctor-config");
-    let found = document(&place, &[&config("case_a_124m_b64.py"), "--gpu", "RTX 4070"]);
+    let dir = TempDir::empty("doctor-config");
+    let found = document(&dir, &[&config("case_a_124m_b64.py"), "--gpu", "RTX 4070"]);
     assert_eq!((&found["phase"], &found["dialect"]), (&"first_eval".into(), &"none".into()));
     let fits = ["--dataset=x", "--batch_size=2", "--gpu=RTX 4090"];
-    let ended = place.run(&[&["doctor"], &fits[..]].concat()).succeeded();
+    let ended = dir.run(&[&["doctor"], &fits[..]].concat()).succeeded();
     assert!(ended.out.contains("the run fits"), "{}", ended.out);
 }
 
 #[test]
 fn every_language_is_spoken() {
-    let place = Place::empty("doctor-words");
+    let dir = TempDir::empty("doctor-words");
     let path = log("eager_774m_batch_1.log");
     for (language, words) in [
         ("en", "in the optimizer's step"),
@@ -102,42 +102,42 @@ fn every_language_is_spoken() {
         ("ja", "オプティマイザのステップで"),
         ("zh", "在优化器的步骤中"),
     ] {
-        let ended = place.run(&["doctor", &path, "--lang", language]).succeeded();
+        let ended = dir.run(&["doctor", &path, "--lang", language]).succeeded();
         assert!(ended.out.contains(words), "{language}: {}", ended.out);
-        let mut command = place.command(&["doctor", &path, "--markdown"]);
+        let mut command = dir.command(&["doctor", &path, "--markdown"]);
         let command = command.env("LC_ALL", format!("{language}_XX.UTF-8"));
         let ended = Ended::from(command.output().unwrap()).succeeded();
         assert!(ended.out.starts_with("# ") && ended.out.contains(words), "{}", ended.out);
     }
-    place.run(&["doctor", &path, "--lang=tlh"]).failed(2, &["en, ja, zh, de, fr"]);
+    dir.run(&["doctor", &path, "--lang=tlh"]).failed(2, &["en, ja, zh, de, fr"]);
 }
 
 #[test]
-fn what_cannot_be_answered_is_told() {
-    let place = Place::empty("doctor-bad");
-    place.run(&["doctor", "no-such.log"]).failed(4, &["no-such.log"]);
-    place.run(&["doctor", "--batch_size=4", "--vram=lots"]).failed(2, &["11.69GiB"]);
-    place.run(&["doctor", "--batch_size=4", "--gpu=Voodoo"]).failed(2, &["nearest"]);
+fn questions_without_an_answer_are_refused() {
+    let dir = TempDir::empty("doctor-bad");
+    dir.run(&["doctor", "no-such.log"]).failed(4, &["no-such.log"]);
+    dir.run(&["doctor", "--batch_size=4", "--vram=lots"]).failed(2, &["11.69GiB"]);
+    dir.run(&["doctor", "--batch_size=4", "--gpu=Voodoo"]).failed(2, &["nearest"]);
     let both = ["doctor", "--batch_size=4", "--json", "--markdown"];
-    place.run(&both).failed(2, &["--json and --markdown"]);
-    place.run(&["doctor", "a.log", "b.log"]).failed(2, &["one log at a time", "b.log"]);
-    place.write("empty.log", b"");
-    let found = document(&place, &["empty.log"]);
+    dir.run(&both).failed(2, &["--json and --markdown"]);
+    dir.run(&["doctor", "a.log", "b.log"]).failed(2, &["one log at a time", "b.log"]);
+    dir.write("empty.log", b"");
+    let found = document(&dir, &["empty.log"]);
     assert_eq!((&found["dialect"], &found["cause"]), (&"none".into(), &"unknown".into()));
     assert_eq!(found["requested_bytes"], Value::Null);
     assert!(!found["unknown"].as_array().unwrap().is_empty());
-    place.write("bare.log", b"RuntimeError: CUDA error: out of memory\n");
-    let found = document(&place, &["bare.log"]);
+    dir.write("bare.log", b"RuntimeError: CUDA error: out of memory\n");
+    let found = document(&dir, &["bare.log"]);
     assert!(found["budget_bytes"].is_null() && found["fitgpt_command"].is_null());
 }
 
 #[test]
 fn it_is_quick() {
-    let place = Place::empty("doctor-quick");
+    let dir = TempDir::empty("doctor-quick");
     let path = log("eager_774m_batch_1.log");
     let time = |_: i32| {
         let start = std::time::Instant::now();
-        document(&place, &[&path]);
+        document(&dir, &[&path]);
         start.elapsed().as_secs_f64()
     };
     let best = (0..3).map(time).fold(f64::INFINITY, f64::min);

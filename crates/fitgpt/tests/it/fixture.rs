@@ -27,27 +27,27 @@ pub const TINY: &[&str] = &[
     "--device=cpu",
 ];
 
-/// A folder that is gone afterwards.
-pub struct Place(pub PathBuf);
+/// A temporary folder.
+pub struct TempDir(pub PathBuf);
 
-impl Place {
+impl TempDir {
     /// An empty one.
-    pub fn empty(name: &str) -> Place {
+    pub fn empty(name: &str) -> TempDir {
         let path = std::env::temp_dir().join(format!("fitgpt-bin-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).unwrap();
-        Place(path)
+        TempDir(path)
     }
 
     /// One with `data/tiny`.
-    pub fn new(name: &str) -> Place {
-        let place = Place::empty(name);
+    pub fn new(name: &str) -> TempDir {
+        let dir = TempDir::empty(name);
         let ids = |seed| walk(seed, 3000, CHARACTERS.chars().count() as u64);
-        place.data_set("tiny", &ids(1), &ids(2));
+        dir.data_set("tiny", &ids(1), &ids(2));
         let table = CharTokenizer::new(CHARACTERS.chars().collect());
         let meta = Meta::new(CHARACTERS.chars().count() as u32, table);
-        place.write("data/tiny/meta.pkl", &meta.to_pickle());
-        place
+        dir.write("data/tiny/meta.pkl", &meta.to_pickle());
+        dir
     }
 
     /// Writes `data/<name>/{train,val}.bin`.
@@ -92,7 +92,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TempDir {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }

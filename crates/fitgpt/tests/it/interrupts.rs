@@ -1,13 +1,13 @@
-//! Ctrl-C and SIGTERM finish the step, save, and leave with 130; a second one leaves at once.
+//! Ctrl-C and SIGTERM finish the step, save, and exit with 130; a second one exits at once.
 
-use crate::fixture::{Ended, Place, TINY, document, tensors};
+use crate::fixture::{Ended, TINY, TempDir, document, tensors};
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-fn start(place: &Place, more: &[&str]) -> Child {
+fn start(dir: &TempDir, more: &[&str]) -> Child {
     let arguments = [&["train"], TINY, more].concat();
-    let mut command = place.command(&arguments);
+    let mut command = dir.command(&arguments);
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
@@ -41,65 +41,65 @@ fn interrupted(mut child: Child, name: &str, beginning: &str) -> Ended {
 #[test]
 fn a_signal_saves_and_the_run_goes_on_bit_for_bit() {
     for name in ["-INT", "-TERM"] {
-        let place = Place::new(&format!("signal{name}"));
+        let dir = TempDir::new(&format!("signal{name}"));
         let long = ["--max_iters=20000", "--eval_interval=1000", "--lr_decay_iters=20000"];
-        let ended = interrupted(start(&place, &long), name, "iter 5:");
+        let ended = interrupted(start(&dir, &long), name, "iter 5:");
         assert_eq!(ended.code, Some(130), "{ended:?}");
         assert!(ended.error.contains("stopping (Ctrl-C again"), "{ended:?}");
         assert!(ended.out.contains("train --init_from=resume --out_dir=out"), "{ended:?}");
-        let last = place.path("out/last.safetensors");
+        let last = dir.path("out/last.safetensors");
         let stopped_at = document(&last)["iteration"].as_u64().unwrap();
         assert!((6..19_000).contains(&stopped_at));
         let end = format!("--max_iters={}", stopped_at + 5);
-        place.run(&["train", "--init_from=resume", &end]).succeeded();
+        dir.run(&["train", "--init_from=resume", &end]).succeeded();
         let whole = ["--out_dir=whole", &end, "--eval_interval=1000", "--lr_decay_iters=20000"];
-        place.train(&whole).succeeded();
-        assert!(tensors(&last) == tensors(&place.path("whole/last.safetensors")));
+        dir.train(&whole).succeeded();
+        assert!(tensors(&last) == tensors(&dir.path("whole/last.safetensors")));
     }
 }
 
-/// Half an hour of evaluation does not keep anybody waiting, and what was learnt is saved.
+/// Nobody has to wait for half an hour of evaluation, and the trained weights are saved.
 #[test]
 fn a_signal_during_an_evaluation_ends_it() {
-    let place = Place::new("signal-eval");
+    let dir = TempDir::new("signal-eval");
     // Long evaluations in the middle of the run, none at its beginning.
-    place.train(&["--max_iters=5", "--eval_iters=1"]).succeeded();
+    dir.train(&["--max_iters=5", "--eval_iters=1"]).succeeded();
     let slow = ["--init_from=resume", "--eval_iters=60000", "--max_iters=12"];
     let begin = Instant::now();
-    let ended = interrupted(start(&place, &slow), "-INT", "iter 9:");
+    let ended = interrupted(start(&dir, &slow), "-INT", "iter 9:");
     assert_eq!(ended.code, Some(130), "{ended:?}");
     assert!(!ended.out.contains("step 10"), "{ended:?}");
     assert!(begin.elapsed().as_secs() < 60);
-    let last = place.path("out/last.safetensors");
+    let last = dir.path("out/last.safetensors");
     assert_eq!(document(&last)["iteration"], 10);
-    place.run(&["train", "--init_from=resume", "--eval_iters=1"]).succeeded();
-    place.train(&["--out_dir=whole", "--max_iters=12", "--eval_iters=1"]).succeeded();
-    assert!(tensors(&last) == tensors(&place.path("whole/last.safetensors")));
+    dir.run(&["train", "--init_from=resume", "--eval_iters=1"]).succeeded();
+    dir.train(&["--out_dir=whole", "--max_iters=12", "--eval_iters=1"]).succeeded();
+    assert!(tensors(&last) == tensors(&dir.path("whole/last.safetensors")));
 }
 
 /// The evaluation at the end of the built-in run is one too.
 #[test]
 fn a_signal_during_the_last_evaluation() {
-    let place = Place::empty("signal-end");
+    let dir = TempDir::empty("signal-end");
     let tiny = ["--block_size=16", "--n_layer=1", "--n_head=1", "--n_embd=8", "--batch_size=1"];
     let keys = ["--dataset=builtin", "--eval_interval=1000000", "--log_interval=1"];
     let one = ["--gradient_accumulation_steps=1", "--eval_iters=1", "--max_iters=1"];
-    place.run(&[&["train"], &tiny[..], &keys, &one].concat()).succeeded();
+    dir.run(&[&["train"], &tiny[..], &keys, &one].concat()).succeeded();
     let slow = ["train", "--init_from=resume", "--eval_iters=60000", "--max_iters=3"];
-    let mut command = place.command(&slow);
+    let mut command = dir.command(&slow);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let ended = interrupted(child, "-INT", "iter 3:");
     assert_eq!(ended.code, Some(130), "{ended:?}");
     assert!(!ended.out.contains("validation loss"), "{ended:?}");
-    assert_eq!(document(&place.path("out/last.safetensors"))["iteration"], 4);
+    assert_eq!(document(&dir.path("out/last.safetensors"))["iteration"], 4);
 }
 
 /// A step of many seconds, and somebody who does not want to wait for it.
 #[test]
 fn a_second_signal_leaves_at_once() {
-    let place = Place::new("signal-twice");
+    let dir = TempDir::new("signal-twice");
     let slow = ["--gradient_accumulation_steps=60000", "--eval_iters=1"];
-    let mut child = start(&place, &slow);
+    let mut child = start(&dir, &slow);
     wait_for(&mut BufReader::new(child.stdout.take().unwrap()), "step 0");
     signal(&child, "-INT");
     wait_for(&mut BufReader::new(child.stderr.take().unwrap()), "stopping");

@@ -1,25 +1,25 @@
-//! What a file can cost, for those that the binary reads itself: configs, logs, data sets. Memory
-//! of the whole process and time, on the worst inputs known. `docs/limits.md` states both.
+//! What reading a file can cost: configs, logs, data sets, read by the binary itself. Memory of the
+//! whole process and time, for the worst known inputs. `docs/limits.md` states both.
 
-use crate::fixture::Place;
+use crate::fixture::TempDir;
 use requires::{Need, absent};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-/// Memory: so many times the file, and this beside it.
+/// Memory: this many times the file, plus a constant.
 const PER_BYTE: u64 = 4;
 const BESIDE: u64 = 64 << 20;
 
-/// Time: this, and so much for each MiB of the file. Many times what an idle machine takes.
+/// Time: a constant, plus this much per MiB of the file. Many times what an idle machine takes.
 const SECONDS: f64 = 5.0;
 const SECONDS_PER_MIB: f64 = 2.0;
 
 /// Runs the binary on a file and measures.
 #[track_caller]
-fn within_limits(place: &Place, name: &str, content: &[u8], arguments: &[&str]) {
-    place.write(name, content);
+fn within_limits(dir: &TempDir, name: &str, content: &[u8], arguments: &[&str]) {
+    dir.write(name, content);
     let start = Instant::now();
-    let mut run = place.command(arguments);
+    let mut run = dir.command(arguments);
     let mut run = run.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let mut most = 0;
     let code = loop {
@@ -49,7 +49,7 @@ fn files_cost_what_is_stated() {
     if !cfg!(target_os = "linux") {
         return absent(Need::Linux, "it reads /proc");
     }
-    let place = Place::new("limits");
+    let dir = TempDir::new("limits");
     let many = |text: &str, bytes: usize| text.repeat(bytes / text.len());
     let configs = [
         ("deep.py", format!("x = {}1{}", many("(", 500_000), many(")", 500_000))),
@@ -65,7 +65,7 @@ fn files_cost_what_is_stated() {
         ("large.toml", many("[[a]]\n", 1_000_000)),
     ];
     for (name, content) in configs {
-        within_limits(&place, name, content.as_bytes(), &["plan", name]);
+        within_limits(&dir, name, content.as_bytes(), &["plan", name]);
     }
     let message = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 \
                    has a total capacity of 11.69 GiB of which 1.00 GiB is free. ";
@@ -81,10 +81,10 @@ fn files_cost_what_is_stated() {
         ("numbers.log", many("Overriding: batch_size = 64\n", 20 << 20)),
     ];
     for (name, content) in logs {
-        within_limits(&place, name, content.as_bytes(), &["doctor", name]);
+        within_limits(&dir, name, content.as_bytes(), &["doctor", name]);
     }
     // A vocabulary of one id, and tokens beyond it.
-    within_limits(&place, "data/tiny/val.bin", &[0xff; 32 << 20], &["plan", "--dataset=tiny"]);
+    within_limits(&dir, "data/tiny/val.bin", &[0xff; 32 << 20], &["plan", "--dataset=tiny"]);
     let train = ["train", "--dataset=tiny", "--n_layer=1", "--n_embd=8", "--n_head=1"];
-    within_limits(&place, "data/tiny/train.bin", &[0xff; 32 << 20], &train);
+    within_limits(&dir, "data/tiny/train.bin", &[0xff; 32 << 20], &train);
 }

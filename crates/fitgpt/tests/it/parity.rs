@@ -1,7 +1,7 @@
 //! `--sampler=nanogpt` prints nanoGPT's losses: against a short run of its loop in PyTorch
 //! (`golden/nanogpt_run.py`, written from the loop's description; 300 iterations, 4 evaluations).
 
-use crate::fixture::{Place, walk};
+use crate::fixture::{TempDir, walk};
 
 const GOLDEN: &str = include_str!("../golden/nanogpt_run.txt");
 
@@ -17,11 +17,11 @@ fn losses(line: &str) -> Vec<f64> {
 
 #[test]
 fn losses_of_300_iterations_are_nanogpts() {
-    let place = Place::empty("parity");
-    place.data_set("walk", &walk(1, 5000, 29), &walk(2, 700, 29));
+    let dir = TempDir::empty("parity");
+    dir.data_set("walk", &walk(1, 5000, 29), &walk(2, 700, 29));
     let pickle = data::Meta::new(29, None).to_pickle();
-    place.write("data/walk/meta.pkl", &pickle);
-    let run = place.run(&[
+    dir.write("data/walk/meta.pkl", &pickle);
+    let run = dir.run(&[
         "train",
         "--dataset=walk",
         "--sampler=nanogpt",

@@ -1,7 +1,7 @@
 //! `fitgpt plan`: the document that programs read, the cases that began the project, refusals whose
 //! suggestions are true, and what cannot be planned.
 
-use crate::fixture::{Ended, Place, TINY};
+use crate::fixture::{Ended, TINY, TempDir};
 use requires::{Need, absent};
 use serde_json::Value;
 use std::fs::Permissions;
@@ -15,7 +15,7 @@ fn config(name: &str) -> String {
 }
 
 fn plan(arguments: &[&str]) -> Ended {
-    Place::empty(&format!("plan-{:x}", hash(arguments))).run(&[&["plan"], arguments].concat())
+    TempDir::empty(&format!("plan-{:x}", hash(arguments))).run(&[&["plan"], arguments].concat())
 }
 
 fn hash(arguments: &[&str]) -> u64 {
@@ -170,7 +170,7 @@ fn larger_models_need_levers_and_are_refused_without() {
     }
 }
 
-/// What is suggested fits, with the figures that were told.
+/// Suggested settings fit, with the numbers that were printed.
 fn suggestion_is_true(all: &[&str], one: &Value) {
     assert_eq!(one["fits"], true);
     assert!(one["note"].as_str().unwrap().len() > 10);
@@ -198,11 +198,11 @@ fn the_same_question_has_the_same_answer() {
 /// `train` allocates what `plan` says.
 #[test]
 fn train_takes_what_was_planned() {
-    let place = Place::new("plan-and-train");
-    let planned = place.run(&[&["plan"], TINY, &["--json"]].concat()).succeeded();
+    let dir = TempDir::new("plan-and-train");
+    let planned = dir.run(&[&["plan"], TINY, &["--json"]].concat()).succeeded();
     let planned: Value = serde_json::from_str(&planned.out).unwrap();
     check_sums(&planned);
-    let trained = place.train(&["--max_iters=1"]).succeeded();
+    let trained = dir.train(&["--max_iters=1"]).succeeded();
     let line = trained.out.lines().find(|line| line.contains("one allocation of")).unwrap();
     let digits: String = line.split("one allocation of").nth(1).unwrap().to_string();
     let digits: String = digits.chars().filter(char::is_ascii_digit).collect();
@@ -227,32 +227,31 @@ fn a_sweep_has_a_row_for_each_value_and_valid_heads() {
 
 #[test]
 fn the_arena_is_drawn() {
-    let place = Place::empty("plan-svg");
+    let dir = TempDir::empty("plan-svg");
     let config = config("case_a_124m_b64.py");
-    let ended = place.run(&["plan", &config, "--gpu=RTX 4070", "--svg", "map.svg"]).succeeded();
+    let ended = dir.run(&["plan", &config, "--gpu=RTX 4070", "--svg", "map.svg"]).succeeded();
     assert!(ended.out.contains("arena map: map.svg"), "{}", ended.out);
-    let svg = String::from_utf8(place.read("map.svg")).unwrap();
+    let svg = String::from_utf8(dir.read("map.svg")).unwrap();
     assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
     for words in ["h.11.fch", "master", "logits", "backward", "GiB"] {
         assert!(svg.contains(words), "{words}");
     }
-    place
-        .run(&["plan", &config, "--gpu=RTX 4070", "--svg", "no/folder/map.svg"])
+    dir.run(&["plan", &config, "--gpu=RTX 4070", "--svg", "no/folder/map.svg"])
         .failed(4, &["no/folder/map.svg"]);
 }
 
 #[test]
-fn what_cannot_be_planned_is_told() {
+fn what_cannot_be_planned_is_refused() {
     let a = config("case_a_124m_b64.py");
     for (arguments, words) in [
-        (&["--gpu", "RTX 4071"][..], &["'RTX 4071' is not in the table", "RTX 4070"][..]),
+        (&["--gpu", "RTX 4071"][..], &["unknown --gpu 'RTX 4071'", "RTX 4070"][..]),
         (&["--gpu"], &["--gpu needs a value: --gpu NAME"]),
         (&["--vram=12 apples"], &["vram='12 apples'", "11.69GiB"]),
         (&["--vram=80%"], &["--gpu 'RTX 4070'"]),
         (&["--device=cuda"], &["--gpu 'RTX 4070'", "--vram 8GiB"]),
         (&["--gpu=T4", "--batchsize=3"], &["did you mean --batch_size?"]),
         (&["--gpu=T4", "--n_head=7"], &["n_embd=768 cannot be divided by n_head=7"]),
-        (&["--gpu=T4", "--json=1"], &["--json takes no '1'"]),
+        (&["--gpu=T4", "--json=1"], &["--json takes no value, but got '1'"]),
     ] {
         plan(&[&[&a as &str], arguments].concat()).failed(2, words);
     }
@@ -285,7 +284,7 @@ fn the_bill_for_people() {
         "on an RTX 4070",
         "20,000 iterations in ",
         "hash ",
-        "data set 'openwebtext_local' is not here",
+        "data set 'openwebtext_local' does not exist here",
     ] {
         assert!(ended.out.contains(words), "{words}: {}", ended.out);
     }
@@ -349,10 +348,10 @@ fn offloaded_state_costs_two_windows() {
 /// Measured step times serve predictions and never the choice of a plan.
 #[test]
 fn times_that_were_measured_are_used() {
-    let place = Place::new("plan-measure");
+    let dir = TempDir::new("plan-measure");
     let ended = |more: &[&str]| {
-        let mut command = place.command(&[&["plan"], TINY, &["--json"], more].concat());
-        let command = command.env("XDG_CACHE_HOME", place.path("cache"));
+        let mut command = dir.command(&[&["plan"], TINY, &["--json"], more].concat());
+        let command = command.env("XDG_CACHE_HOME", dir.path("cache"));
         let ended = Ended::from(command.output().unwrap());
         assert_eq!(ended.code, Some(0), "{ended:?}");
         ended
@@ -366,7 +365,7 @@ fn times_that_were_measured_are_used() {
     for key in ["hash", "slices", "recompute", "arena_bytes"] {
         assert_eq!(before[key], measured[key], "{key}");
     }
-    let file = std::fs::read_dir(place.path("cache/fitgpt")).unwrap().next().unwrap().unwrap();
+    let file = std::fs::read_dir(dir.path("cache/fitgpt")).unwrap().next().unwrap().unwrap();
     let (file, content) = (file.path(), std::fs::read_to_string(file.path()).unwrap());
     // A cache is an input: what is not certainly ours is ignored, and one line says so.
     let mode = |mode| std::fs::set_permissions(&file, Permissions::from_mode(mode)).unwrap();
@@ -398,7 +397,7 @@ fn times_that_were_measured_are_used() {
     std::fs::remove_file(&file).unwrap();
     std::fs::create_dir(&file).unwrap();
     ignored("not a regular file");
-    place.run(&["plan", "--gpu=L4", "--measure"]).failed(2, &["--measure", "leave out --gpu"]);
+    dir.run(&["plan", "--gpu=L4", "--measure"]).failed(2, &["--measure", "leave out --gpu"]);
 }
 
 /// What only evaluates is cut as far as its memory needs, and has no speed of training.
@@ -425,7 +424,7 @@ fn cards_give_what_they_have_and_no_more() {
     assert!(cpu.out.contains("threads") || cpu.code == Some(3), "{cpu:?}");
 }
 
-/// Suggestions are for the run that was asked for: a model that exists keeps its size.
+/// Suggestions are for the run that was asked for: an existing model keeps its size.
 #[test]
 fn models_that_exist_are_not_made_smaller() {
     let refused = plan(&["--init_from=gpt2-xl", "--vram=11.69GiB", "--json"]);
@@ -439,7 +438,7 @@ fn models_that_exist_are_not_made_smaller() {
     }
 }
 
-/// Too little memory of the host is told apart from too little of the card.
+/// A lack of host memory is distinguished from a lack of GPU memory.
 #[test]
 fn the_host_has_a_budget_too() {
     let xl = ["--init_from=gpt2-xl", "--vram=11.69GiB", "--offload=optimizer", "--json"];

@@ -1,7 +1,7 @@
 //! `prepare` and `data` as a person uses them: from text to a trained model, kills, Ctrl-C, a full
 //! disk, and the memory that it takes.
 
-use crate::fixture::{Ended, Place};
+use crate::fixture::{Ended, TempDir};
 use requires::{Need, absent};
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -22,7 +22,7 @@ impl Numbers {
 }
 
 /// So many bytes of words, in lines of JSON or as one text.
-fn write_text(place: &Place, name: &str, bytes: usize) {
+fn write_text(dir: &TempDir, name: &str, bytes: usize) {
     let mut numbers = Numbers(bytes as u64);
     let words: Vec<String> = (0..4000)
         .map(|_| {
@@ -30,7 +30,7 @@ fn write_text(place: &Place, name: &str, bytes: usize) {
             (0..letters).map(|_| char::from(b'a' + numbers.below(26) as u8)).collect()
         })
         .collect();
-    let mut file = BufWriter::new(File::create(place.path(name)).unwrap());
+    let mut file = BufWriter::new(File::create(dir.path(name)).unwrap());
     let lines = name.ends_with(".jsonl");
     let mut written = 0;
     while written < bytes {
@@ -50,50 +50,50 @@ fn write_text(place: &Place, name: &str, bytes: usize) {
 
 #[test]
 fn from_a_text_to_a_model() {
-    let place = Place::empty("prepare-train");
-    place.write("book.txt", "To be, or not to be: that is the question.\n".repeat(60).as_bytes());
-    let made = place.run(&["prepare", "book.txt", "--out", "data/book", "--tokenizer=char"]);
+    let dir = TempDir::empty("prepare-train");
+    dir.write("book.txt", "To be, or not to be: that is the question.\n".repeat(60).as_bytes());
+    let made = dir.run(&["prepare", "book.txt", "--out", "data/book", "--tokenizer=char"]);
     let out = made.succeeded().out;
     assert!(out.contains("train.bin       2,322 tokens"), "{out}");
     assert!(out.ends_with(" train data/book\n"), "{out}");
     let small = ["--n_layer=1", "--n_head=1", "--n_embd=8", "--block_size=8", "--batch_size=2"];
     let run = ["--max_iters=2", "--eval_iters=1", "--device=cpu", "--out_dir=out"];
     let tokens = "--gradient_accumulation_steps=1";
-    let train = place.run(&[&["train", "--dataset=book", tokens], &small[..], &run[..]].concat());
+    let train = dir.run(&[&["train", "--dataset=book", tokens], &small[..], &run[..]].concat());
     assert!(train.succeeded().out.contains("found vocab_size = 18"));
-    let stats = place.run(&["data", "stats", "data/book"]).succeeded().out;
+    let stats = dir.run(&["data", "stats", "data/book"]).succeeded().out;
     assert!(stats.contains("18 characters") && stats.contains("2,322 tokens"), "{stats}");
-    let head = place.run(&["data", "head", "data/book"]).succeeded().out;
+    let head = dir.run(&["data", "head", "data/book"]).succeeded().out;
     assert!(head.contains("To be, or not to be: that"), "{head}");
-    place.run(&["data", "tail", "data/book"]).failed(2, &["data has no 'tail'"]);
-    let stats_of_a_split = place.run(&["data", "stats", "data/book", "--split", "val"]);
+    dir.run(&["data", "tail", "data/book"]).failed(2, &["data has no 'tail'"]);
+    let stats_of_a_split = dir.run(&["data", "stats", "data/book", "--split", "val"]);
     stats_of_a_split.failed(2, &["--split is a flag of `data head`"]);
-    let dry = place.run(&["prepare", "book.txt", "--out=data/dry", "--dry-run"]).succeeded().out;
-    assert!(dry.contains("nothing was written") && !place.path("data/dry").exists(), "{dry}");
+    let dry = dir.run(&["prepare", "book.txt", "--out=data/dry", "--dry-run"]).succeeded().out;
+    assert!(dry.contains("nothing was written") && !dir.path("data/dry").exists(), "{dry}");
 }
 
 #[test]
 fn standard_input_and_documents() {
-    let place = Place::empty("prepare-stdin");
+    let dir = TempDir::empty("prepare-stdin");
     let script = "gzip < lines \
                   | \"$0\" prepare - --format jsonl --field body --out data/d --val 0.5";
     let line = |number| format!("{{\"body\": \"text number {number}\"}}\n");
-    place.write("lines", (1..=4).map(line).collect::<String>().as_bytes());
-    let binary = place.command(&[]);
+    dir.write("lines", (1..=4).map(line).collect::<String>().as_bytes());
+    let binary = dir.command(&[]);
     let mut shell = Command::new("sh");
     shell.args(["-c", script]).arg(binary.get_program());
-    let ended = shell.current_dir(&place.0).output().unwrap();
+    let ended = shell.current_dir(&dir.0).output().unwrap();
     let out = Ended::from(ended).succeeded().out;
     assert!(out.contains("documents       4 ("), "{out}");
-    assert!(!place.path("data/d/downloads").exists());
-    let head = place.run(&["data", "head", "data/d", "--split", "val"]).succeeded().out;
+    assert!(!dir.path("data/d/downloads").exists());
+    let head = dir.run(&["data", "head", "data/d", "--split", "val"]).succeeded().out;
     assert!(head.contains("text number 1\n"), "{head}");
 }
 
 /// A shell, in a folder, with the binary as `$0`.
-fn shell(place: &Place, script: &str) -> Command {
+fn shell(dir: &TempDir, script: &str) -> Command {
     let mut shell = Command::new("sh");
-    shell.args(["-c", script]).arg(place.command(&[]).get_program()).current_dir(&place.0);
+    shell.args(["-c", script]).arg(dir.command(&[]).get_program()).current_dir(&dir.0);
     shell.env_remove("CARGO_MANIFEST_DIR");
     shell
 }
@@ -101,48 +101,48 @@ fn shell(place: &Place, script: &str) -> Command {
 /// The last line, given to a shell in the same folder, names this program and the data set.
 #[test]
 fn the_closing_command_works_where_it_was_typed() {
-    let place = Place::empty("prepare-closing");
-    place.write("book.txt", "To be, or not to be.\n".repeat(60).as_bytes());
-    let absolute = place.path("abs").display().to_string();
+    let dir = TempDir::empty("prepare-closing");
+    dir.write("book.txt", "To be, or not to be.\n".repeat(60).as_bytes());
+    let absolute = dir.path("abs").display().to_string();
     for out in ["data/book", "elsewhere/deep", "./data/b2/", "data/my 'books", &absolute, "-dash"] {
         let flag = format!("--out={out}");
-        let said = place.run(&["prepare", "book.txt", &flag]).succeeded().out;
+        let said = dir.run(&["prepare", "book.txt", &flag]).succeeded().out;
         let command = said.trim_end().lines().last().unwrap();
         let script = format!(
             "set -- {command}; [ $# = 3 ] && \"$1\" --version && \
                               [ \"$2\" = train ] && [ -f \"$3/train.bin\" ] && echo works"
         );
-        let ended = Ended::from(shell(&place, &script).output().unwrap()).succeeded();
+        let ended = Ended::from(shell(&dir, &script).output().unwrap()).succeeded();
         assert!(ended.out.ends_with("works\n"), "{command}: {ended:?}");
         assert!(!command.contains("--dataset"), "{command}");
     }
 }
 
-/// Too little to validate on is told, with a share that is enough.
+/// Too little text for validation gives a warning, with a share that is enough.
 #[test]
-fn a_short_validation_part_is_told() {
-    let place = Place::empty("prepare-short-val");
-    place.write("book.txt", "To be, or not to be: that is it.\n".repeat(1200).as_bytes());
+fn a_short_validation_split_is_reported() {
+    let dir = TempDir::empty("prepare-short-val");
+    dir.write("book.txt", "To be, or not to be: that is it.\n".repeat(1200).as_bytes());
     let line = |number| format!("{{\"text\": \"text number {number} of a small collection\"}}\n");
-    place.write("many.jsonl", (0..3000).map(line).collect::<String>().as_bytes());
-    place.write("tiny.txt", "word ".repeat(50).as_bytes());
-    place.write("poem.txt", "To be, or not to be: that is it.\n".repeat(200).as_bytes());
+    dir.write("many.jsonl", (0..3000).map(line).collect::<String>().as_bytes());
+    dir.write("tiny.txt", "word ".repeat(50).as_bytes());
+    dir.write("poem.txt", "To be, or not to be: that is it.\n".repeat(200).as_bytes());
     for (source, tokenizer) in [("poem.txt", "char"), ("book.txt", "gpt2"), ("many.jsonl", "gpt2")]
     {
         let out = format!("data/{source}-{tokenizer}");
         let first = ["prepare", source, "--out", &out, "--tokenizer", tokenizer];
-        let said = place.run(&first).succeeded().out;
+        let said = dir.run(&first).succeeded().out;
         assert!(said.contains("val.bin has only "), "{said}");
         let share = said.split("--val ").nth(1).unwrap().split(' ').next().unwrap();
         let again = [&first[..], &["--val", share, "--overwrite"]].concat();
-        let said = place.run(&again).succeeded().out;
+        let said = dir.run(&again).succeeded().out;
         assert!(!said.contains("val.bin has only "), "--val {share}: {said}");
     }
     // Of two documents the larger one comes first.
     let two = ["prepare", "book.txt", "tiny.txt", "--out=data/two", "--tokenizer=char"];
-    let said = place.run(&two).succeeded().out;
+    let said = dir.run(&two).succeeded().out;
     assert!(said.contains("val.bin is larger than train.bin"), "{said}");
-    let said = place.run(&["prepare", "tiny.txt", "--out=data/tiny"]).succeeded().out;
+    let said = dir.run(&["prepare", "tiny.txt", "--out=data/tiny"]).succeeded().out;
     assert!(said.contains("val.bin has only ") && said.contains("give more text"), "{said}");
     assert!(!said.contains("--overwrite"), "{said}");
 }
@@ -150,12 +150,12 @@ fn a_short_validation_part_is_told() {
 /// JSON on standard input is documents, by its content; an explicit format is obeyed.
 #[test]
 fn json_on_standard_input_is_recognised() {
-    let place = Place::empty("prepare-stdin-json");
+    let dir = TempDir::empty("prepare-stdin-json");
     let line = |number| format!("{{\"text\": \"text number {number}\"}}\n");
     let lines: String = (1..=40).map(line).collect();
-    place.write("lines", lines.as_bytes());
-    place.write("list", format!("[{}]", lines.trim_end().replace('\n', ",\n")).as_bytes());
-    place.write("table", b"text,n\none,1\ntwo,2\nthree,3\n");
+    dir.write("lines", lines.as_bytes());
+    dir.write("list", format!("[{}]", lines.trim_end().replace('\n', ",\n")).as_bytes());
+    dir.write("table", b"text,n\none,1\ntwo,2\nthree,3\n");
     for (input, flags, documents) in [
         ("cat lines", "", Some("40 (")),
         ("gzip < lines", "", Some("40 (")),
@@ -165,23 +165,23 @@ fn json_on_standard_input_is_recognised() {
         ("echo {hello} world, this is no JSON", "", None),
     ] {
         let script = format!("{input} | \"$0\" prepare - --out d --overwrite --val 0.5 {flags}");
-        let out = Ended::from(shell(&place, &script).output().unwrap()).succeeded().out;
+        let out = Ended::from(shell(&dir, &script).output().unwrap()).succeeded().out;
         let row = out.lines().find_map(|line| line.strip_prefix("documents "));
         let found = row.map(|row| row.trim_start().starts_with(documents.unwrap_or("none")));
         assert_eq!(found, documents.map(|_| true), "{script}: {out}");
-        let is_told = out.contains("standard input is JSON");
-        assert_eq!(is_told, documents == Some("40 ("), "{script}: {out}");
+        let is_reported = out.contains("standard input is JSON");
+        assert_eq!(is_reported, documents == Some("40 ("), "{script}: {out}");
     }
     let script = "cat lines | \"$0\" prepare - --out e --field body";
-    let ended = Ended::from(shell(&place, script).output().unwrap());
+    let ended = Ended::from(shell(&dir, script).output().unwrap());
     ended.failed(4, &["line 1 has no field 'body'", "--field", "--format text"]);
 }
 
 #[test]
-fn offline_is_told_within_seconds() {
-    let place = Place::empty("prepare-offline");
+fn being_offline_is_reported_within_seconds() {
+    let dir = TempDir::empty("prepare-offline");
     let start = Instant::now();
-    let mut command = place.command(&["prepare", "tinystories", "--out", "d"]);
+    let mut command = dir.command(&["prepare", "tinystories", "--out", "d"]);
     command.env("HF_ENDPOINT", "http://127.0.0.1:1");
     for proxy in ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"] {
         command.env_remove(proxy);
@@ -193,74 +193,74 @@ fn offline_is_told_within_seconds() {
 
 #[test]
 fn data_looks_in_the_folder_data() {
-    let place = Place::empty("prepare-names");
-    place.write("book/a.txt", "To be, or not to be.\n".repeat(60).as_bytes());
-    let made = place.run(&["prepare", "book", "--out=data/book", "--tokenizer=char"]);
+    let dir = TempDir::empty("prepare-names");
+    dir.write("book/a.txt", "To be, or not to be.\n".repeat(60).as_bytes());
+    let made = dir.run(&["prepare", "book", "--out=data/book", "--tokenizer=char"]);
     assert!(made.succeeded().out.contains("train data/book"));
-    place.write("other/book.txt", b"x");
+    dir.write("other/book.txt", b"x");
     for (name, folder) in [("data/book", "data/book"), ("book", "data/book")] {
-        let stats = place.run(&["data", "stats", name]).succeeded().out;
+        let stats = dir.run(&["data", "stats", name]).succeeded().out;
         assert!(stats.starts_with(&format!("{folder}\n")), "{stats}");
-        let head = place.run(&["data", "head", name]).succeeded().out;
+        let head = dir.run(&["data", "head", name]).succeeded().out;
         assert!(head.starts_with(&format!("{folder}\n")), "{head}");
         assert!(head.contains("To be, or not"), "{head}");
     }
-    let nowhere = place.run(&["data", "stats", "bok"]);
+    let nowhere = dir.run(&["data", "stats", "bok"]);
     nowhere.failed(4, &["data/bok does not exist", "--out data/bok"]);
 }
 
 /// Whoever comes second to a folder touches nothing, whatever it wanted there.
 #[test]
 fn a_second_preparation_leaves_the_first_alone() {
-    let place = Place::empty("prepare-two");
+    let dir = TempDir::empty("prepare-two");
     let text = "It was the best of times, it was the worst of times.\n".repeat(400);
-    place.write("whole.txt", text.as_bytes());
-    place.write("other.txt", "something else ".repeat(500).as_bytes());
+    dir.write("whole.txt", text.as_bytes());
+    dir.write("other.txt", "something else ".repeat(500).as_bytes());
     let (begin, end) = text.as_bytes().split_at(10_000);
-    let mut command = place.command(&["prepare", "-", "--out", "d", "--format", "text"]);
+    let mut command = dir.command(&["prepare", "-", "--out", "d", "--format", "text"]);
     let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut first = command.spawn().unwrap();
     let mut input = first.stdin.take().unwrap();
     input.write_all(begin).unwrap();
-    let kept = || std::fs::read(place.path("d/downloads/stdin")).unwrap_or_default();
+    let kept = || std::fs::read(dir.path("d/downloads/stdin")).unwrap_or_default();
     while kept().len() < begin.len() {
         std::thread::sleep(Duration::from_millis(1));
     }
-    place.write("d/prepare.json", b"as it was");
+    dir.write("d/prepare.json", b"as it was");
     for script in [
         "\"$0\" prepare - --out d --format text < other.txt",
         "\"$0\" prepare other.txt --out d",
         "\"$0\" prepare other.txt --out d --overwrite",
     ] {
-        let second = Ended::from(shell(&place, script).output().unwrap());
+        let second = Ended::from(shell(&dir, script).output().unwrap());
         second.failed(4, &["another process", "another --out"]);
         assert!(kept() == begin, "{script}");
-        assert_eq!(place.read("d/prepare.json"), b"as it was", "{script}");
+        assert_eq!(dir.read("d/prepare.json"), b"as it was", "{script}");
     }
     input.write_all(end).unwrap();
     drop(input);
     Ended::from(first.wait_with_output().unwrap()).succeeded();
     // The same again: nothing is done, and no copy of the input stays.
-    let mut again = shell(&place, "\"$0\" prepare - --out d --format text < whole.txt");
+    let mut again = shell(&dir, "\"$0\" prepare - --out d --format text < whole.txt");
     let again = Ended::from(again.output().unwrap()).succeeded().out;
-    assert!(again.contains("holds this data set already"), "{again}");
-    place.run(&["prepare", "whole.txt", "--out", "whole"]).succeeded();
-    assert!(halves(&place, "d") == halves(&place, "whole"));
-    let left: Vec<_> = std::fs::read_dir(place.path("d")).unwrap().flatten().collect();
+    assert!(again.contains("already holds this data set"), "{again}");
+    dir.run(&["prepare", "whole.txt", "--out", "whole"]).succeeded();
+    assert!(halves(&dir, "d") == halves(&dir, "whole"));
+    let left: Vec<_> = std::fs::read_dir(dir.path("d")).unwrap().flatten().collect();
     assert_eq!(left.len(), 3, "{left:?}");
 }
 
 #[test]
 fn words_that_make_no_request() {
-    let place = Place::empty("prepare-words");
-    place.write("a.txt", b"text");
+    let dir = TempDir::empty("prepare-words");
+    dir.write("a.txt", b"text");
     for (arguments, words) in [
         (&["--out", "d"][..], &["needs a text", "openwebtext"][..]),
         (&["a.txt"], &["needs --out"]),
         (&["a.txt", "--out=d", "--val=2"], &["--val needs a share"]),
         (
             &["a.txt", "--out=d", "--wrokers=2"],
-            &["takes no '--wrokers=2'; did you mean --workers?"],
+            &["has no flag '--wrokers=2'; did you mean --workers?"],
         ),
         (&["a.txt", "--out=d", "--max-tokens=x"], &["such as 500000, 50M or 1B"]),
         (
@@ -271,9 +271,9 @@ fn words_that_make_no_request() {
         (&["a.txt", "--out="], &["--out needs a folder"]),
         (&["a.txt", "--out=d", "--format=xml"], &["--format needs 'text', 'jsonl', 'json', 'csv'"]),
     ] {
-        place.run(&[&["prepare"], arguments].concat()).failed(2, words);
+        dir.run(&[&["prepare"], arguments].concat()).failed(2, words);
     }
-    assert!(!place.path("d").exists(), "nothing was written");
+    assert!(!dir.path("d").exists(), "nothing was written");
 }
 
 fn arguments<'a>(source: &'a str, out: &'a str) -> [&'a str; 7] {
@@ -281,21 +281,21 @@ fn arguments<'a>(source: &'a str, out: &'a str) -> [&'a str; 7] {
 }
 
 /// Both files of a data set.
-fn halves(place: &Place, out: &str) -> [Vec<u8>; 2] {
-    ["train", "val"].map(|half| place.read(&format!("{out}/{half}.bin")))
+fn halves(dir: &TempDir, out: &str) -> [Vec<u8>; 2] {
+    ["train", "val"].map(|half| dir.read(&format!("{out}/{half}.bin")))
 }
 
 #[test]
 fn kills_change_no_byte() {
-    let place = Place::empty("prepare-kills");
+    let dir = TempDir::empty("prepare-kills");
     let kills: u32 = std::env::var("FITGPT_KILLS").map_or(KILLS, |n| n.parse().unwrap());
     let sources = ["a.jsonl", "a.txt"];
     let mut whole = Vec::new();
     let start = Instant::now();
     for source in sources {
-        write_text(&place, source, 40 << 20);
-        place.run(&arguments(source, &format!("whole-{source}"))).succeeded();
-        whole.push(halves(&place, &format!("whole-{source}")));
+        write_text(&dir, source, 40 << 20);
+        dir.run(&arguments(source, &format!("whole-{source}"))).succeeded();
+        whole.push(halves(&dir, &format!("whole-{source}")));
     }
     let once = start.elapsed() / 2;
     let mut numbers = Numbers(7);
@@ -304,7 +304,7 @@ fn kills_change_no_byte() {
         let source = sources[round % 2];
         let out = format!("out{round}");
         loop {
-            let mut command = place.command(&arguments(source, &out));
+            let mut command = dir.command(&arguments(source, &out));
             let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
             let patience = once.mul_f64(numbers.below(1000) as f64 / 1500.0);
             std::thread::sleep(patience + Duration::from_millis(20));
@@ -317,12 +317,12 @@ fn kills_change_no_byte() {
                 None => killed += 1,
             }
             // `train.bin` gets its name last: what has it is whole, killed or not.
-            let is_named = place.path(&format!("{out}/train.bin")).exists();
-            assert!(!is_named || halves(&place, &out) == whole[round % 2], "{output:?}");
+            let is_named = dir.path(&format!("{out}/train.bin")).exists();
+            assert!(!is_named || halves(&dir, &out) == whole[round % 2], "{output:?}");
         }
-        assert!(halves(&place, &out) == whole[round % 2], "round {round}");
-        assert!(!place.path(&format!("{out}/train.bin.part")).exists());
-        std::fs::remove_dir_all(place.path(&out)).unwrap();
+        assert!(halves(&dir, &out) == whole[round % 2], "round {round}");
+        assert!(!dir.path(&format!("{out}/train.bin.part")).exists());
+        std::fs::remove_dir_all(dir.path(&out)).unwrap();
         round += 1;
     }
     println!("{killed} kills, {resumed} resumed, {round} data sets");
@@ -331,12 +331,12 @@ fn kills_change_no_byte() {
 
 #[test]
 fn ctrl_c_keeps_what_is_done() {
-    let place = Place::empty("prepare-ctrl-c");
-    write_text(&place, "a.jsonl", 60 << 20);
-    let mut command = place.command(&arguments("a.jsonl", "out"));
+    let dir = TempDir::empty("prepare-ctrl-c");
+    write_text(&dir, "a.jsonl", 60 << 20);
+    let mut command = dir.command(&arguments("a.jsonl", "out"));
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let some = || {
-        let journal = std::fs::read(place.path("out/prepare.json")).unwrap_or_default();
+        let journal = std::fs::read(dir.path("out/prepare.json")).unwrap_or_default();
         let journal: serde_json::Value = serde_json::from_slice(&journal).unwrap_or_default();
         journal["train_tokens"].as_u64() > Some(0)
     };
@@ -348,11 +348,11 @@ fn ctrl_c_keeps_what_is_done() {
     let ended = Ended::from(child.wait_with_output().unwrap());
     assert_eq!(ended.code, Some(130), "{ended:?}");
     assert!(ended.error.contains("the same command resumes"), "{ended:?}");
-    assert!(!place.path("out/train.bin").exists());
-    let out = place.run(&arguments("a.jsonl", "out")).succeeded().out;
+    assert!(!dir.path("out/train.bin").exists());
+    let out = dir.run(&arguments("a.jsonl", "out")).succeeded().out;
     assert!(out.contains("resuming where the last call stopped"), "{out}");
-    place.run(&arguments("a.jsonl", "whole")).succeeded();
-    assert!(halves(&place, "out") == halves(&place, "whole"));
+    dir.run(&arguments("a.jsonl", "whole")).succeeded();
+    assert!(halves(&dir, "out") == halves(&dir, "whole"));
 }
 
 /// Runs in a mount namespace of its own, with a small file system that grows.
@@ -367,16 +367,16 @@ mount -o remount,size=64m out
 
 #[test]
 fn a_full_disk_is_gone_on_from() {
-    let place = Place::empty("prepare-full");
-    write_text(&place, "a.jsonl", 12 << 20);
-    std::fs::create_dir_all(place.path("out")).unwrap();
-    std::fs::create_dir_all(place.path("kept")).unwrap();
-    place.run(&arguments("a.jsonl", "whole")).succeeded();
-    let inner = place.command(&arguments("a.jsonl", "out"));
+    let dir = TempDir::empty("prepare-full");
+    write_text(&dir, "a.jsonl", 12 << 20);
+    std::fs::create_dir_all(dir.path("out")).unwrap();
+    std::fs::create_dir_all(dir.path("kept")).unwrap();
+    dir.run(&arguments("a.jsonl", "whole")).succeeded();
+    let inner = dir.command(&arguments("a.jsonl", "out"));
     for namespaces in ["-rm", "-m"] {
         let mut command = Command::new("unshare");
         command.args([namespaces, "sh", "-c", SCRIPT, "sh"]);
-        command.arg(inner.get_program()).args(inner.get_args()).current_dir(&place.0);
+        command.arg(inner.get_program()).args(inner.get_args()).current_dir(&dir.0);
         let Ok(output) = command.output() else {
             return absent(Need::Mount, "there is no unshare here");
         };
@@ -389,15 +389,15 @@ fn a_full_disk_is_gone_on_from() {
         assert!(ended.error.contains("are free"), "{ended:?}");
         assert!(ended.error.contains("the disk is full: make room"), "{ended:?}");
         assert!(ended.out.contains("train.bin.part\n") && !ended.out.contains("train.bin\n"));
-        assert!(halves(&place, "kept") == halves(&place, "whole"));
+        assert!(halves(&dir, "kept") == halves(&dir, "whole"));
         return;
     }
     absent(Need::Mount, "mounting is not allowed here");
 }
 
 /// The most memory that a preparation held at any time, in MiB.
-fn peak(place: &Place, arguments: &[&str]) -> u64 {
-    let mut child = place.command(arguments).stdout(Stdio::null()).spawn().unwrap();
+fn peak(dir: &TempDir, arguments: &[&str]) -> u64 {
+    let mut child = dir.command(arguments).stdout(Stdio::null()).spawn().unwrap();
     let path = format!("/proc/{}/status", child.id());
     let mut peak = 0;
     while child.try_wait().unwrap().is_none() {
@@ -415,14 +415,14 @@ fn peak(place: &Place, arguments: &[&str]) -> u64 {
 /// workers as there may be stay under the GiB that is promised.
 #[test]
 fn memory_does_not_grow_with_the_text() {
-    let place = Place::empty("prepare-memory");
-    write_text(&place, "a.txt", 40 << 20);
-    write_text(&place, "line.txt", 100 << 20);
-    let text = place.read("line.txt");
+    let dir = TempDir::empty("prepare-memory");
+    write_text(&dir, "a.txt", 40 << 20);
+    write_text(&dir, "line.txt", 100 << 20);
+    let text = dir.read("line.txt");
     let line = [b"{\"text\": \"a\"}\n{\"text\": \"", &text[..], b"\"}\n"].concat();
-    place.write("line.jsonl", &line);
+    dir.write("line.jsonl", &line);
     let field = [b"id,text\n1,a\n2,\"", &text[..], b"\"\n"].concat();
-    place.write("field.csv", &field);
+    dir.write("field.csv", &field);
     drop((text, line, field));
     for (source, workers, most) in [
         ("a.txt", "2", 160),
@@ -432,7 +432,7 @@ fn memory_does_not_grow_with_the_text() {
         ("line.jsonl", "64", 1024),
     ] {
         let out = format!("{source}-{workers}");
-        let found = peak(&place, &["prepare", source, "--out", &out, "--workers", workers]);
+        let found = peak(&dir, &["prepare", source, "--out", &out, "--workers", workers]);
         println!("{source}, {workers} workers: {found} MiB");
         assert!(found < most, "{source}, {workers} workers: {found} MiB");
     }

@@ -2,7 +2,7 @@
 //! minutes is made shorter by more keys; what needs a GPU is planned for one; what needs the
 //! network gets as far as the network.
 
-use crate::fixture::{Ended, Place};
+use crate::fixture::{Ended, TempDir};
 use std::path::{Path, PathBuf};
 
 fn root() -> PathBuf {
@@ -42,20 +42,20 @@ fn words(line: &str) -> Vec<String> {
 }
 
 /// A folder with what a clone has and the commands use.
-fn clone() -> Place {
-    let place = Place::empty("readme");
+fn clone() -> TempDir {
+    let dir = TempDir::empty("readme");
     for name in ["LICENSE-APACHE", "LICENSE-MIT", "README.md"] {
-        place.write(name, &std::fs::read(root().join(name)).unwrap());
+        dir.write(name, &std::fs::read(root().join(name)).unwrap());
     }
     for folder in ["config", "crates/plan/src", "crates/plan/src/ops"] {
         for file in std::fs::read_dir(root().join(folder)).unwrap().map(Result::unwrap) {
             if file.path().is_file() {
                 let name = format!("{folder}/{}", file.file_name().to_string_lossy());
-                place.write(&name, &std::fs::read(file.path()).unwrap());
+                dir.write(&name, &std::fs::read(file.path()).unwrap());
             }
         }
     }
-    place
+    dir
 }
 
 const SHORT_MODEL: [&str; 8] = [
@@ -70,13 +70,13 @@ const SHORT_MODEL: [&str; 8] = [
 ];
 
 /// Runs one command as far as this machine can.
-fn run(place: &Place, command: &[String]) -> Ended {
+fn run(dir: &TempDir, command: &[String]) -> Ended {
     let words: Vec<&str> = command.iter().map(String::as_str).collect();
-    let with = |more: &[&str]| place.run(&[&words[..], more].concat());
+    let with = |more: &[&str]| dir.run(&[&words[..], more].concat());
     match &words[..] {
         // A GPU: the same keys are planned for one.
         ["train", rest @ ..] if rest.iter().any(|word| word.starts_with("--vram")) => {
-            place.run(&[&["plan"], rest].concat())
+            dir.run(&[&["plan"], rest].concat())
         }
         ["train", text, ..] if !text.starts_with('-') && !text.contains('.') => {
             with(&["--time=3s", "--device=cpu"])
@@ -89,20 +89,20 @@ fn run(place: &Place, command: &[String]) -> Ended {
         ["sample", ..] => with(&["--max_new_tokens=5"]),
         // The hub: nobody listens there, and the command says so.
         ["prepare", "fineweb-edu" | "shakespeare_char" | "openwebtext", ..] => {
-            let mut command = place.command(&words);
+            let mut command = dir.command(&words);
             let ended =
                 Ended::from(command.env("HF_ENDPOINT", "http://127.0.0.1:9").output().unwrap());
             let offline = ended.code == Some(4) && ended.error.contains("cannot be reached");
             assert!(offline || ended.code == Some(0), "{words:?}: {ended:?}");
             Ended { code: Some(0), ..ended }
         }
-        _ => place.run(&words),
+        _ => dir.run(&words),
     }
 }
 
 #[test]
 fn every_command_of_the_readme_works_in_order() {
-    let place = clone();
+    let dir = clone();
     let all = commands();
     let fitgpt = |command: &Vec<String>| match command.first().map(String::as_str) {
         Some("fitgpt") => Some(command[1..].to_vec()),
@@ -112,21 +112,21 @@ fn every_command_of_the_readme_works_in_order() {
     let ours: Vec<Vec<String>> = all.iter().filter_map(fitgpt).collect();
     assert!(ours.len() >= 12, "{all:?}");
     for command in ours {
-        let ended = run(&place, &command);
+        let ended = run(&dir, &command);
         assert_eq!(ended.code, Some(0), "fitgpt {}: {ended:?}", command.join(" "));
-        let is_missing = !place.path("data/shakespeare_char/train.bin").exists();
+        let is_missing = !dir.path("data/shakespeare_char/train.bin").exists();
         if command[..] == ["prepare", "shakespeare_char"] && is_missing {
-            stand_in(&place);
+            stand_in(&dir);
         }
     }
 }
 
 /// A data set instead of the one that the network would have brought.
-fn stand_in(place: &Place) {
-    let text = std::fs::read_to_string(place.path("README.md")).unwrap();
-    place.write("input.txt", format!("ROMEO:{text}").as_bytes());
+fn stand_in(dir: &TempDir) {
+    let text = std::fs::read_to_string(dir.path("README.md")).unwrap();
+    dir.write("input.txt", format!("ROMEO:{text}").as_bytes());
     let out = ["--out", "data/shakespeare_char", "--tokenizer=char", "--overwrite"];
-    place.run(&[&["prepare", "input.txt"], &out[..]].concat()).succeeded();
+    dir.run(&[&["prepare", "input.txt"], &out[..]].concat()).succeeded();
 }
 
 /// Words that the README repeats from the tables of data sets and of the doctor's languages.

@@ -1,12 +1,12 @@
 //! The process holds what the bill says and a fixed, stated overhead: anonymous memory is watched
 //! from outside while a run trains, evaluates, saves and samples.
 
-use crate::fixture::{Place, TINY, walk};
+use crate::fixture::{TINY, TempDir, walk};
 use requires::{Need, absent};
 use serde_json::Value;
 use std::time::Duration;
 
-/// Beyond the arena and what the bill lists beside it: the program's own tables, stacks of its
+/// Memory that the bill does not list: the program's own tables, stacks of its
 /// threads, buffers of its files. The README states it.
 const OVERHEAD: u64 = 16 << 20;
 
@@ -22,11 +22,11 @@ fn anonymous_memory_stays_within_the_plan_and_its_overhead() {
     if !cfg!(target_os = "linux") {
         return absent(Need::Linux, "it reads /proc");
     }
-    let place = Place::new("resident");
+    let dir = TempDir::new("resident");
     // Without characters the vocabulary is GPT-2's: the embedding is most of the model, and any
     // copy of it shows.
     let ids = walk(3, 3000, 5000);
-    place.data_set("words", &ids, &ids);
+    dir.data_set("words", &ids, &ids);
     let words = "--dataset=words";
     let shapes: [&[&str]; 4] = [
         &["--n_embd=128", "--block_size=128", "--batch_size=24", "--max_iters=6"],
@@ -42,22 +42,22 @@ fn anonymous_memory_stays_within_the_plan_and_its_overhead() {
     for (index, shape) in shapes.iter().enumerate() {
         let out_dir = format!("--out_dir=run-{index}");
         let arguments = [TINY, shape, &["--eval_interval=2", &out_dir]].concat();
-        watch(&place, &arguments);
+        watch(&dir, &arguments);
         // The same again from its checkpoint, once with moments of another format.
         for format in ["float32", "bfloat16"] {
             let format = format!("--optimizer_state={format}");
             let more = ["--init_from=resume", &out_dir, "--max_iters=9", &format];
-            watch(&place, &more);
+            watch(&dir, &more);
         }
     }
 }
 
-fn watch(place: &Place, arguments: &[&str]) {
-    let planned = place.run(&[&["plan"], arguments, &["--json"]].concat());
+fn watch(dir: &TempDir, arguments: &[&str]) {
+    let planned = dir.run(&[&["plan"], arguments, &["--json"]].concat());
     assert_eq!(planned.code, Some(0), "{planned:?}");
     let planned: Value = serde_json::from_str(&planned.out).unwrap();
     let planned = ["arena_bytes", "host_bytes"].map(|key| planned[key].as_u64().unwrap());
-    let mut run = place.command(&[&["train"], arguments].concat());
+    let mut run = dir.command(&[&["train"], arguments].concat());
     let mut run = run.stdout(std::process::Stdio::null()).spawn().unwrap();
     let mut most = 0;
     while run.try_wait().unwrap().is_none() {

@@ -1,17 +1,17 @@
 //! Text from a trained model.
 
-use crate::fixture::{CHARACTERS, Place};
+use crate::fixture::{CHARACTERS, TempDir};
 
-fn trained(name: &str) -> Place {
-    let place = Place::new(name);
-    place.train(&["--max_iters=10"]).succeeded();
-    place
+fn trained(name: &str) -> TempDir {
+    let dir = TempDir::new(name);
+    dir.train(&["--max_iters=10"]).succeeded();
+    dir
 }
 
 /// Text on standard output, everything else on standard error.
-fn text(place: &Place, more: &[&str]) -> String {
+fn text(dir: &TempDir, more: &[&str]) -> String {
     let arguments = [&["sample", "--num_samples=2", "--max_new_tokens=40"], more].concat();
-    let ended = place.run(&arguments);
+    let ended = dir.run(&arguments);
     assert_eq!(ended.code, Some(0), "{}", ended.error);
     assert!(ended.error.contains("safetensors"), "{}", ended.error);
     ended.out
@@ -19,8 +19,8 @@ fn text(place: &Place, more: &[&str]) -> String {
 
 #[test]
 fn samples_have_the_prompt_and_nanogpts_line() {
-    let place = trained("sample");
-    let out = text(&place, &["--start=once upon"]);
+    let dir = trained("sample");
+    let out = text(&dir, &["--start=once upon"]);
     let samples: Vec<&str> = out.split("\n---------------\n").collect();
     assert_eq!((samples.len(), samples[2]), (3, ""));
     for sample in &samples[..2] {
@@ -29,41 +29,41 @@ fn samples_have_the_prompt_and_nanogpts_line() {
         assert!(sample.chars().all(|character| CHARACTERS.contains(character)));
     }
     assert_ne!(samples[0], samples[1]);
-    assert_eq!(out, text(&place, &["--start=once upon"]), "the same seed, the same text");
-    assert_ne!(out, text(&place, &["--start=once upon", "--seed=7"]));
+    assert_eq!(out, text(&dir, &["--start=once upon"]), "the same seed, the same text");
+    assert_ne!(out, text(&dir, &["--start=once upon", "--seed=7"]));
 }
 
 #[test]
 fn a_prompt_may_be_a_file_and_out_dir_a_checkpoint() {
-    let place = trained("sample-file");
-    place.write("prompt.txt", b"a long prompt which is longer than the context of the model.\n");
-    let out = text(&place, &["--start=FILE:prompt.txt", "--out_dir=out/last.safetensors"]);
+    let dir = trained("sample-file");
+    dir.write("prompt.txt", b"a long prompt which is longer than the context of the model.\n");
+    let out = text(&dir, &["--start=FILE:prompt.txt", "--out_dir=out/last.safetensors"]);
     assert!(out.starts_with("a long prompt which is longer than"), "{out}");
-    std::fs::remove_dir_all(place.path("data")).unwrap();
-    text(&place, &["--start=no data set is needed"]);
+    std::fs::remove_dir_all(dir.path("data")).unwrap();
+    text(&dir, &["--start=no data set is needed"]);
 }
 
 #[test]
 fn wrong_prompts_are_named() {
-    let place = trained("sample-wrong");
-    place.run(&["sample", "--out_dir=out", "--start=one Two"]).failed(2, &["'T'", "position 4"]);
-    place.run(&["sample", "--out_dir=out", "--start="]).failed(2, &["prompt is empty"]);
-    place.run(&["sample", "--out_dir=out", "--start=FILE:none.txt"]).failed(4, &["none.txt"]);
-    place.run(&["sample", "--out_dir=out", "--temperature=0"]).failed(2, &["temperature"]);
-    place.run(&["sample", "--out_dir=elsewhere"]).failed(4, &["elsewhere", "no checkpoint"]);
+    let dir = trained("sample-wrong");
+    dir.run(&["sample", "--out_dir=out", "--start=one Two"]).failed(2, &["'T'", "position 4"]);
+    dir.run(&["sample", "--out_dir=out", "--start="]).failed(2, &["prompt is empty"]);
+    dir.run(&["sample", "--out_dir=out", "--start=FILE:none.txt"]).failed(4, &["none.txt"]);
+    dir.run(&["sample", "--out_dir=out", "--temperature=0"]).failed(2, &["temperature"]);
+    dir.run(&["sample", "--out_dir=elsewhere"]).failed(4, &["elsewhere", "no checkpoint"]);
 }
 
 /// Who stops reading has read enough; a full disk is another matter.
 #[test]
 fn output_that_cannot_be_written() {
-    let place = trained("sample-output");
+    let dir = trained("sample-output");
     let arguments = ["sample", "--num_samples=1", "--max_new_tokens=40"];
     if let Ok(full) = std::fs::File::options().write(true).open("/dev/full") {
-        let output = place.command(&arguments).stdout(full).output().unwrap();
+        let output = dir.command(&arguments).stdout(full).output().unwrap();
         assert_eq!(output.status.code(), Some(1));
         assert!(String::from_utf8_lossy(&output.stderr).contains("error: standard output"));
     }
-    let mut child = place
+    let mut child = dir
         .command(&["sample", "--num_samples=1000000", "--max_new_tokens=40"])
         .stdout(std::process::Stdio::piped())
         .stderr(std::process::Stdio::null())
@@ -76,7 +76,7 @@ fn output_that_cannot_be_written() {
 /// Towards 0 the likeliest token is taken every time.
 #[test]
 fn a_tiny_temperature_is_greedy() {
-    let place = trained("sample-cold");
-    let cold = |temperature: &str| text(&place, &["--start=abc", temperature]);
+    let dir = trained("sample-cold");
+    let cold = |temperature: &str| text(&dir, &["--start=abc", temperature]);
     assert_eq!(cold("--temperature=1e-50"), cold("--temperature=1e-6"));
 }

@@ -1,7 +1,7 @@
 //! The sections of the soak that need the real binary, short, so that they do not rot: kills, and
 //! a file system that fails.
 
-use crate::fixture::Place;
+use crate::fixture::TempDir;
 use requires::{Need, absent};
 use soak::jobs::{self, JOBS};
 use soak::tally::Tally;
@@ -18,22 +18,22 @@ fn environment(faults: Option<PathBuf>) -> Environment {
 #[test]
 fn another_best_checkpoint_is_noticed() {
     let binary = environment(None).binary;
-    let (place, other) = (Place::empty("soak-best"), Place::empty("soak-best-other"));
-    for folder in [&place, &other] {
+    let (dir, other) = (TempDir::empty("soak-best"), TempDir::empty("soak-best-other"));
+    for folder in [&dir, &other] {
         jobs::furnish(&folder.path(""), 1000).unwrap();
     }
-    JOBS[0].run(&binary, &place.path("")).unwrap().succeeded().unwrap();
-    let want = JOBS[0].made(&place.path("")).unwrap();
+    JOBS[0].run(&binary, &dir.path("")).unwrap().succeeded().unwrap();
+    let want = JOBS[0].made(&dir.path("")).unwrap();
     let mut shorter = JOBS[0].command(&binary, &other.path(""));
     shorter.args(["--max_iters=4", "--learning_rate=1e-3"]);
     assert!(shorter.output().unwrap().status.success());
-    let best = place.path("out/best.safetensors");
-    let last = std::fs::read(place.path("out/last.safetensors")).unwrap();
+    let best = dir.path("out/best.safetensors");
+    let last = std::fs::read(dir.path("out/last.safetensors")).unwrap();
     assert_ne!(std::fs::read(&best).unwrap(), last, "nothing would show a best that was replaced");
     std::fs::remove_file(&best).unwrap();
-    assert!(JOBS[0].made(&place.path("")).is_err());
+    assert!(JOBS[0].made(&dir.path("")).is_err());
     std::fs::copy(other.path("out/best.safetensors"), &best).unwrap();
-    let found = JOBS[0].made(&place.path("")).unwrap();
+    let found = JOBS[0].made(&dir.path("")).unwrap();
     let message = jobs::same(&found, &want).unwrap_err();
     assert!(message.contains("best"), "{message}");
 }
@@ -49,13 +49,13 @@ fn kills_cost_nothing() {
 }
 
 /// The library has no dependency: the compiler alone makes it, and no profile of its own is built.
-fn library(place: &Place) -> Option<PathBuf> {
+fn library(dir: &TempDir) -> Option<PathBuf> {
     if !cfg!(target_os = "linux") {
         absent(Need::Linux, "libc's functions are interposed on Linux only");
         return None;
     }
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../faults/src/lib.rs");
-    let path = place.path("libfaults.so");
+    let path = dir.path("libfaults.so");
     let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
     rustc.args(["--edition=2024", "--crate-type=cdylib", "--crate-name=faults", source, "-o"]);
     match rustc.arg(&path).output() {
@@ -72,8 +72,8 @@ fn library(place: &Place) -> Option<PathBuf> {
 
 #[test]
 fn a_file_system_that_fails_costs_nothing() {
-    let place = Place::empty("soak-files");
-    let Some(library) = library(&place) else { return };
+    let dir = TempDir::empty("soak-files");
+    let Some(library) = library(&dir) else { return };
     let mut cases = files::open(&environment(Some(library)), "files").unwrap();
     let mut tally = Tally::default();
     for index in 0..8 {

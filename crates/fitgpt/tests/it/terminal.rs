@@ -1,17 +1,17 @@
 //! What a person at a terminal sees, through a pseudo-terminal made by `script`: a bar, colours
 //! unless they are not wanted, lines that fit. Skipped where there is no `script`.
 
-use crate::fixture::{Place, TINY};
+use crate::fixture::{TINY, TempDir};
 use requires::{Need, absent};
 
 /// What the run sends to a terminal of this width.
-fn seen(place: &Place, columns: u32, no_color: bool, out_dir: &str) -> Option<String> {
-    let run = place.command(&[&["train", out_dir], TINY].concat());
+fn seen(dir: &TempDir, columns: u32, no_color: bool, out_dir: &str) -> Option<String> {
+    let run = dir.command(&[&["train", out_dir], TINY].concat());
     let words = std::iter::once(run.get_program()).chain(run.get_args());
     let words: Vec<String> = words.map(|word| format!("'{}'", word.to_string_lossy())).collect();
     let line = format!("stty cols {columns} rows 40; {}", words.join(" "));
     let mut command = std::process::Command::new("script");
-    command.args(["-qec", &line, "/dev/null"]).current_dir(&place.0).env("TERM", "xterm");
+    command.args(["-qec", &line, "/dev/null"]).current_dir(&dir.0).env("TERM", "xterm");
     command.env_remove("NO_COLOR").env_remove("CLICOLOR_FORCE");
     if no_color {
         command.env("NO_COLOR", "1");
@@ -39,10 +39,10 @@ fn plain(text: &str) -> Vec<String> {
 
 #[test]
 fn a_bar_and_lines_that_fit() {
-    let place = Place::new("terminal");
+    let dir = TempDir::new("terminal");
     for columns in [80, 120] {
         let out_dir = format!("--out_dir=out-{columns}");
-        let Some(text) = seen(&place, columns, false, &out_dir) else {
+        let Some(text) = seen(&dir, columns, false, &out_dir) else {
             return absent(Need::Script, "there is no script here");
         };
         assert!(text.contains('━') || text.contains('╸'), "a bar: {text}");
@@ -65,8 +65,8 @@ fn a_bar_and_lines_that_fit() {
 /// In a narrow window each line of the run keeps what matters most, and none is folded.
 #[test]
 fn progress_fits_forty_columns() {
-    let place = Place::new("terminal-narrow");
-    let Some(text) = seen(&place, 40, false, "--out_dir=out") else {
+    let dir = TempDir::new("terminal-narrow");
+    let Some(text) = seen(&dir, 40, false, "--out_dir=out") else {
         return absent(Need::Script, "there is no script here");
     };
     let lines = plain(&text);
@@ -84,8 +84,8 @@ fn progress_fits_forty_columns() {
 
 #[test]
 fn no_color_means_no_colours() {
-    let place = Place::new("terminal-plain");
-    let Some(text) = seen(&place, 80, true, "--out_dir=out") else {
+    let dir = TempDir::new("terminal-plain");
+    let Some(text) = seen(&dir, 80, true, "--out_dir=out") else {
         return absent(Need::Script, "there is no script here");
     };
     let colours = text.split("\x1b[").skip(1).filter(|part| {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use train::TrainError;
 use train::engine::{Engine, Rows};
-use train::generate::{Request, generate};
+use train::generate::{SampleRequest, generate};
 
 /// Iterations of a run.
 const ITERATIONS: u64 = 3;
@@ -169,9 +169,9 @@ fn traced(engine: &mut Engine, drawn: &Drawn) -> Result<RunResult, TrainError> {
     let eval = rows(run.eval_batch_size, run.eval_block_size, dims.vocab_size, 99)?;
     engine.eval_rows(&eval, &mut |_| true)?;
     trace.eval_losses.extend(engine.row_losses(run.eval_batch_size)?);
-    let choice = train::sampling::Choice { temperature: 1.0, top_k: 0 };
+    let options = train::sampling::DrawOptions { temperature: 1.0, top_k: 0 };
     let prompt = vec![1, 2, 3];
-    let request = Request { prompt, max_new_tokens: GENERATED, choice, seed: 1, index: 0 };
+    let request = SampleRequest { prompt, max_new_tokens: GENERATED, options, seed: 1, index: 0 };
     generate(engine, &request, |token| {
         trace.generated.push(token);
         true

@@ -1,5 +1,5 @@
-//! Our own batches: a pure function of seed, use, iteration and micro-step, so that there is no
-//! state to keep and evaluation cannot move training.
+//! Our own batches: a pure function of seed, use, iteration and micro-step. There is no state to
+//! save, and evaluation cannot change training's batches.
 
 use super::Feed;
 use crate::engine::Rows;
@@ -9,7 +9,7 @@ use data::{Batch, Dataset, Sampler, Split, Use, fill_rows};
 use serde_json::Value;
 use spec::RunSpec;
 
-/// Batches of a data set by their names.
+/// Draws batches of a data set.
 pub struct OwnFeed<'a> {
     dataset: &'a Dataset,
     sampler: Sampler,
@@ -18,7 +18,7 @@ pub struct OwnFeed<'a> {
 }
 
 impl<'a> OwnFeed<'a> {
-    /// The batches of a run.
+    /// The feed of a run.
     pub fn new(spec: &RunSpec, dataset: &'a Dataset) -> Result<OwnFeed<'a>, TrainError> {
         let starts = room(spec.batch_size.max(spec.eval_batch_size), "batches")?;
         let (sampler, batch_size) = (Sampler { seed: spec.seed }, spec.batch_size as usize);
@@ -39,7 +39,7 @@ impl<'a> OwnFeed<'a> {
     }
 }
 
-/// resolve() keeps iterations and batches in the range of their names.
+/// The batch's key in the random streams. resolve() keeps both numbers in range.
 fn name(purpose: Use, iteration: u64, micro_step: u64) -> Batch {
     Batch { purpose, rank: 0, iteration: iteration as u32, micro_step: micro_step as u16 }
 }
@@ -73,7 +73,7 @@ impl Feed for OwnFeed<'_> {
         Value::Null
     }
 
-    /// A run that replayed nanoGPT's stream so far goes on with our own.
+    /// A run that replayed nanoGPT's stream so far continues with our own.
     fn restore(&mut self, _: &Value) -> Result<(), TrainError> {
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! nanoGPT's own batches, from PyTorch's generator replayed. Evaluation draws from the stream that
-//! training draws from, as it does there; the state is the generator's.
+//! nanoGPT's own batches, replayed with PyTorch's generator. As in nanoGPT, training and evaluation
+//! draw from the same stream. The state is the generator's.
 
 use super::Feed;
 use crate::engine::Rows;
@@ -10,7 +10,7 @@ use rng::torch::{Generator, State};
 use serde_json::{Value, json};
 use spec::RunSpec;
 
-/// Batches of a data set as nanoGPT draws them.
+/// Draws batches of a data set as nanoGPT does.
 pub struct ReplayFeed<'a> {
     dataset: &'a Dataset,
     spec: NanogptSpec,
@@ -20,7 +20,7 @@ pub struct ReplayFeed<'a> {
 }
 
 impl<'a> ReplayFeed<'a> {
-    /// Takes over the generator that has just made the weights.
+    /// Takes over the generator that has just drawn the weights.
     pub fn new(
         spec: &RunSpec,
         dataset: &'a Dataset,

@@ -1,7 +1,7 @@
 //! Whole iterations allocate nothing: not in the loop, and not in the threads that log them.
 //! Counted by the allocator, in a process of its own so that no other test is counted.
 
-use crate::fixture::{self, Folder, VOCABULARY};
+use crate::fixture::{self, TempDir, VOCABULARY};
 use data::{Dataset, Split};
 use events::{Emitter, Event, LogReader, Sink, SinkError, What};
 use fitgpt_train::TrainError;
@@ -20,7 +20,7 @@ const CHILD: &str = "FITGPT_LOOP_CHILD";
 /// Iterations before the count: buffers get their sizes, threads their first event.
 const WARM_UP: usize = 20;
 
-/// The last iteration. Too few for a queue to fill.
+/// The last iteration; too few iterations to fill a queue.
 const LAST: usize = 300;
 
 /// What the allocator has counted when an iteration begins.
@@ -34,7 +34,7 @@ struct Count {
     held: u64,
 }
 
-/// Counts where each iteration begins: between two counts lies a whole turn of the loop.
+/// Counts at the start of each iteration, so that two counts enclose one whole turn of the loop.
 struct CountingFeed<'a> {
     feed: Box<dyn Feed + 'a>,
     counts: Vec<Count>,
@@ -73,7 +73,7 @@ impl Feed for CountingFeed<'_> {
     }
 }
 
-/// A sink as the console is one: it takes every iteration.
+/// A sink that takes every iteration, like the console.
 struct Every(Arc<AtomicUsize>);
 
 impl Sink for Every {
@@ -109,7 +109,7 @@ fn logged(folder: &Path) -> usize {
 
 /// The counts of a run that logs every second iteration.
 fn counts(sampler: &str) -> Vec<Count> {
-    let folder = Folder::new(&format!("allocations-{sampler}"));
+    let folder = TempDir::new(&format!("allocations-{sampler}"));
     let last = format!("--max_iters={LAST}");
     let sampler = format!("--sampler={sampler}");
     let more = [&last, &sampler, "--eval_interval=100000", "--log_interval=2"];
@@ -134,7 +134,7 @@ fn counts(sampler: &str) -> Vec<Count> {
         stop: &AtomicBool::new(false),
         device_bytes: &|| None,
     };
-    run.go(&mut host).unwrap();
+    run.execute(&mut host).unwrap();
     drop(events);
     let counts = (logged(&folder.0), feed.counts.len());
     assert_eq!(counts, (LAST / 2 + 1, LAST + 1), "every logged iteration was taken");

@@ -1,7 +1,7 @@
-//! The document of a checkpoint, whatever it says: an error that names the file, never a panic, and
+//! Checkpoint documents with arbitrary content: an error that names the file, never a panic, and
 //! never a model that is not in the file.
 
-use crate::fixture::Folder;
+use crate::fixture::TempDir;
 use checkpoint::{Dtype, TensorInfo};
 use fitgpt_train::save;
 use fitgpt_train::setup::{SampleSetup, Setup};
@@ -50,7 +50,7 @@ fn settings(command: Command, out_dir: &Path) -> Settings {
 }
 
 /// Writes a checkpoint with this document, then does with it what `train` and `sample` do.
-fn read(folder: &Folder, document: &Value) -> Result<(), String> {
+fn read(folder: &TempDir, document: &Value) -> Result<(), String> {
     let path = save::last_path(&folder.0);
     let tensors = [TensorInfo::new("state", Dtype::U32, &[1])];
     let text = document.to_string();
@@ -75,7 +75,7 @@ fn read(folder: &Folder, document: &Value) -> Result<(), String> {
 
 #[test]
 fn a_good_document_is_read_and_each_part_is_needed() {
-    let folder = Folder::new("document");
+    let folder = TempDir::new("document");
     assert_eq!(read(&folder, &good()), Ok(()));
     for part in [
         "iteration",
@@ -108,7 +108,7 @@ fn a_good_document_is_read_and_each_part_is_needed() {
     }
 }
 
-/// Anything JSON can say.
+/// Any JSON value.
 fn value() -> impl Strategy<Value = Value> {
     prop_oneof![
         Just(Value::Null),
@@ -136,7 +136,7 @@ proptest! {
     fn changed_documents_never_panic(
         changes in prop::collection::vec((any::<prop::sample::Index>(), value()), 1..4),
     ) {
-        let folder = Folder::new("documents");
+        let folder = TempDir::new("documents");
         let mut document = good();
         let top = ["iteration", "best_val_loss_bits", "tokenizer", "feed", "config", "model"];
         let model = ["n_layer", "n_head", "n_embd", "block_size", "vocab_size", "bias"];

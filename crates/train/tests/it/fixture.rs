@@ -8,7 +8,7 @@ use fitgpt_train::engine::{Engine, Rows};
 use fitgpt_train::feed::Feed;
 use fitgpt_train::run::{HostBuffers, Outcome, Run};
 use fitgpt_train::runlog;
-use fitgpt_train::save::{self, Document, Progress, last_path};
+use fitgpt_train::save::{self, Document, RunProgress, last_path};
 use plan::Bytes;
 use plan::hardware::Hardware;
 use rng::torch::{Generator, State};
@@ -24,18 +24,18 @@ use std::sync::{Arc, Mutex};
 pub const VOCABULARY: u64 = 29;
 
 /// A folder that is empty now and gone afterwards.
-pub struct Folder(pub PathBuf);
+pub struct TempDir(pub PathBuf);
 
-impl Folder {
-    pub fn new(name: &str) -> Folder {
+impl TempDir {
+    pub fn new(name: &str) -> TempDir {
         let path = std::env::temp_dir().join(format!("fitgpt-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).unwrap();
-        Folder(path)
+        TempDir(path)
     }
 }
 
-impl Drop for Folder {
+impl Drop for TempDir {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
@@ -98,8 +98,8 @@ pub fn host_bytes(spec: &RunSpec, engine: &Engine) -> HostBytes {
     HostBytes::new(spec, engine.program(), &engine.plan().schedule.tensors)
 }
 
-/// Batches from one generator that training and evaluation share, as in nanoGPT: whoever draws
-/// moves the others' batches, so that a state restored at the wrong place shows in every loss.
+/// Batches from one generator that training and evaluation share, as in nanoGPT. Every draw changes
+/// the batches after it, so that a state restored at the wrong position shows in every loss.
 pub struct SharedFeed(Generator, Generator);
 
 impl SharedFeed {
@@ -147,7 +147,7 @@ impl Feed for SharedFeed {
     }
 }
 
-/// Batches as a pure function of what is asked for.
+/// Batches as a pure function of the request.
 pub struct TinyFeed;
 
 impl TinyFeed {
@@ -190,7 +190,7 @@ impl Feed for TinyFeed {
     }
 }
 
-/// Keeps the losses, and what should not have happened.
+/// Collects the losses, and events that should not have happened.
 #[derive(Clone, Default)]
 struct Watcher {
     losses: Arc<Mutex<Vec<(u64, u64)>>>,
@@ -217,7 +217,7 @@ impl Sink for Watcher {
     }
 }
 
-/// Asks for a stop while an iteration runs, which is then the last.
+/// Asks for a stop during an iteration, which is then the last one.
 struct StopFeed<'a> {
     feed: &'a mut dyn Feed,
     stop_after: Option<u64>,
@@ -253,7 +253,7 @@ impl Feed for StopFeed<'_> {
     }
 }
 
-/// Runs from wherever the folder stands.
+/// Starts the run, or resumes it if the folder holds a checkpoint.
 pub fn go(spec: &RunSpec, stop_after: Option<u64>) -> (Outcome, Engine, Vec<(u64, u64)>) {
     go_with(spec, stop_after, &mut TinyFeed)
 }
@@ -272,10 +272,10 @@ fn go_with(
     (outcome.unwrap(), engine, losses)
 }
 
-/// What the checkpoints of a new run say.
+/// The document of a new run's checkpoints.
 pub fn document(engine: &Engine) -> Document {
     Document {
-        progress: Progress { iteration: 0, best_val_loss: f64::INFINITY },
+        progress: RunProgress { iteration: 0, best_val_loss: f64::INFINITY },
         config: json!({}),
         dims: *engine.dims(),
         tokenizer: None,
@@ -290,7 +290,7 @@ pub fn document(engine: &Engine) -> Document {
     }
 }
 
-/// The same where it may fail.
+/// The same for a run that may fail.
 pub fn try_with(
     spec: &RunSpec,
     stop_after: Option<u64>,
@@ -321,7 +321,7 @@ pub fn try_with(
         stop: &stop,
         device_bytes: &|| None,
     };
-    let outcome = run.go(&mut host);
+    let outcome = run.execute(&mut host);
     drop(events);
     assert_eq!(*watcher.wrong.lock().unwrap(), Vec::<String>::new());
     let losses = std::mem::take(&mut *watcher.losses.lock().unwrap());

@@ -1,16 +1,16 @@
 //! Text from a model: the same seed gives the same text, past the end of the context too.
 
-use crate::fixture::{Folder, VOCABULARY, engine, run_spec};
-use fitgpt_train::generate::{Request, generate};
-use fitgpt_train::sampling::Choice;
+use crate::fixture::{TempDir, VOCABULARY, engine, run_spec};
+use fitgpt_train::generate::{SampleRequest, generate};
+use fitgpt_train::sampling::DrawOptions;
 
 fn sample(seed: u64, index: u64, prompt: &[i32]) -> Vec<i32> {
-    let folder = Folder::new(&format!("generate-{seed}-{index}-{}", prompt.len()));
+    let folder = TempDir::new(&format!("generate-{seed}-{index}-{}", prompt.len()));
     let mut engine = engine(&run_spec(&folder.0, &[]));
-    let request = Request {
+    let request = SampleRequest {
         prompt: prompt.to_vec(),
         max_new_tokens: 30,
-        choice: Choice { temperature: 0.8, top_k: 20 },
+        options: DrawOptions { temperature: 0.8, top_k: 20 },
         seed,
         index,
     };

@@ -1,7 +1,7 @@
 //! The bill's host memory is what is allocated: one table of buffers for both. Counted by the
 //! allocator of `memory.rs`, in a process of its own so that no other test is counted.
 
-use crate::fixture::{Folder, planned, run_spec};
+use crate::fixture::{TempDir, planned, run_spec};
 use crate::memory::held_exactly;
 use fitgpt_train::run::HostBuffers;
 
@@ -24,7 +24,7 @@ fn child() {
     if std::env::var_os(CHILD).is_none() {
         return;
     }
-    let folder = Folder::new("host-memory");
+    let folder = TempDir::new("host-memory");
     for more in [&[][..], &["--eval_batch_size=7"], &["--batch_size=5", "--eval_block_size=8"]] {
         let run = run_spec(&folder.0, more);
         let planned = planned(&run);

@@ -1,4 +1,4 @@
-//! Whole runs of a tiny model: going on after a stop, evaluation that changes nothing, generation.
+//! Whole runs of a tiny model: resuming, evaluation that changes nothing, generation.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod allocations;

@@ -1,7 +1,7 @@
-//! Files made to fill memory: whoever reads one takes at most four times its size and 64 MiB.
+//! Files made to fill memory: reading one takes at most four times its size plus 64 MiB.
 //! Counted by the allocator, in a process of its own so that no other test is counted.
 
-use crate::fixture::Folder;
+use crate::fixture::TempDir;
 use checkpoint::{Dtype, Reader, TensorInfo};
 use data::Meta;
 use fitgpt_train::save;
@@ -56,7 +56,7 @@ static ALLOCATOR: Counting = Counting;
 
 const CHILD: &str = "FITGPT_MEMORY_CHILD";
 
-/// What a reader may take beside four times the file.
+/// What a reader may take in addition to four times the file.
 const BESIDE: usize = 64 << 20;
 
 #[test]
@@ -83,7 +83,7 @@ fn check<T, E>(name: &str, path: &Path, read: impl FnOnce(&Path) -> Result<T, E>
     found.is_ok()
 }
 
-/// JSON of about so many bytes, worst for its memory in one way or another.
+/// JSON of about this many bytes that takes as much memory as possible, in one way or another.
 fn wide_json(bytes: usize) -> Vec<(&'static str, String)> {
     let list = |element: &str| {
         let count = bytes / (element.len() + 1);
@@ -114,7 +114,7 @@ fn with_header(path: &Path, json: &str) {
     std::fs::write(path, [&length[..], json.as_bytes()].concat()).unwrap();
 }
 
-/// A checkpoint that is whole and has this document.
+/// A complete checkpoint with this document.
 fn with_document(path: &Path, document: &str) {
     let tensors = [TensorInfo::new("state", Dtype::U32, &[1])];
     let fill = |_: usize, _: &mut [u8]| Ok::<(), String>(());
@@ -227,7 +227,7 @@ fn child() {
     if std::env::var_os(CHILD).is_none() {
         return;
     }
-    let folder = Folder::new("memory");
+    let folder = TempDir::new("memory");
     let path = folder.0.join("five");
     std::fs::write(&path, [0; 5]).unwrap();
     let counts =

@@ -1,6 +1,6 @@
-//! Promise 5: a run that was stopped goes on bit for bit; and evaluation changes nothing.
+//! Promise 5: a run that was stopped resumes bit for bit; and evaluation changes nothing.
 
-use crate::fixture::{Folder, TinyFeed, go, go_shared, run_spec, try_with, weights};
+use crate::fixture::{TempDir, TinyFeed, go, go_shared, run_spec, try_with, weights};
 use data::Split;
 use events::{Entry, LogReader, Reason, What};
 use fitgpt_train::TrainError;
@@ -19,7 +19,7 @@ fn a_stopped_run_goes_on_bit_for_bit() {
     check("pure", go);
 }
 
-/// Evaluations draw from the stream of training here: the state must be the one before them.
+/// Evaluations draw from training's stream here: the saved state must be the one before them.
 #[test]
 fn and_so_does_one_whose_batches_share_a_generator() {
     check("shared", go_shared);
@@ -27,7 +27,7 @@ fn and_so_does_one_whose_batches_share_a_generator() {
 
 #[test]
 fn a_finished_run_stays_as_it_is() {
-    let folder = Folder::new("finished");
+    let folder = TempDir::new("finished");
     let spec = run_spec(&folder.0, &[]);
     let (outcome, mut engine, _) = go(&spec, None);
     let (again, mut unchanged, losses) = go(&spec, None);
@@ -39,12 +39,12 @@ fn a_finished_run_stays_as_it_is() {
 }
 
 fn check(name: &str, go: Go) {
-    let whole = Folder::new(&format!("{name}-whole"));
+    let whole = TempDir::new(&format!("{name}-whole"));
     let (outcome, mut engine, losses) = go(&run_spec(&whole.0, &[]), None);
     assert_eq!((outcome.iteration, outcome.interrupted), (9, false), "max_iters=8 runs 9");
     let want = weights(&mut engine);
     for stop_after in 0..8 {
-        let folder = Folder::new(&format!("{name}-stopped-{stop_after}"));
+        let folder = TempDir::new(&format!("{name}-stopped-{stop_after}"));
         let spec = run_spec(&folder.0, &[]);
         let (outcome, _, first) = go(&spec, Some(stop_after));
         assert_eq!((outcome.iteration, outcome.interrupted), (stop_after + 1, true));
@@ -58,8 +58,8 @@ fn check(name: &str, go: Go) {
 
 #[test]
 fn evaluation_never_changes_training() {
-    let often = Folder::new("often");
-    let seldom = Folder::new("seldom");
+    let often = TempDir::new("often");
+    let seldom = TempDir::new("seldom");
     let (_, mut a, _) = go(&run_spec(&often.0, &["--eval_interval=1"]), None);
     let (_, mut b, _) = go(&run_spec(&seldom.0, &["--eval_interval=100"]), None);
     assert_eq!(weights(&mut a), weights(&mut b));
@@ -67,7 +67,7 @@ fn evaluation_never_changes_training() {
 
 #[test]
 fn eval_only_evaluates_once_and_writes_no_checkpoint() {
-    let folder = Folder::new("eval-only");
+    let folder = TempDir::new("eval-only");
     let (outcome, _, losses) = go(&run_spec(&folder.0, &["--eval_only=True"]), None);
     assert!(losses.is_empty() && outcome.evaluation.is_some());
     assert_eq!(outcome.checkpoint, None);
@@ -107,7 +107,7 @@ impl Feed for BrokenFeed {
 
 #[test]
 fn a_run_that_fails_logs_its_end() {
-    let folder = Folder::new("failing");
+    let folder = TempDir::new("failing");
     let spec = run_spec(&folder.0, &[]);
     let (ended, ..) = try_with(&spec, None, &mut BrokenFeed { panics: false });
     let error = ended.unwrap_err().to_string();
@@ -116,7 +116,7 @@ fn a_run_that_fails_logs_its_end() {
 
 #[test]
 fn a_run_that_panics_logs_its_end() {
-    let folder = Folder::new("panicking");
+    let folder = TempDir::new("panicking");
     let spec = run_spec(&folder.0, &[]);
     let run = AssertUnwindSafe(|| try_with(&spec, None, &mut BrokenFeed { panics: true }));
     let panic = catch_unwind(run).map(|_| ()).unwrap_err();
@@ -128,7 +128,7 @@ fn a_run_that_panics_logs_its_end() {
 /// No room for `best`: the evaluation that found it is not lost.
 #[test]
 fn an_evaluation_is_logged_before_its_checkpoint_is_kept() {
-    let folder = Folder::new("no-best");
+    let folder = TempDir::new("no-best");
     std::fs::create_dir_all(folder.0.join("best.safetensors/occupied")).unwrap();
     let (ended, ..) = try_with(&run_spec(&folder.0, &[]), None, &mut TinyFeed);
     let error = ended.unwrap_err().to_string();
@@ -144,7 +144,7 @@ fn an_evaluation_is_logged_before_its_checkpoint_is_kept() {
 
 #[test]
 fn the_log_has_a_line_for_everything() {
-    let folder = Folder::new("log");
+    let folder = TempDir::new("log");
     go(&run_spec(&folder.0, &[]), None);
     let log = LogReader::open(&folder.0.join("log.jsonl")).unwrap();
     let entries: Vec<Entry> = log.map(Result::unwrap).collect();
@@ -173,8 +173,8 @@ fn the_log_has_a_line_for_everything() {
     assert!(Path::new(&folder.0).join("best.safetensors").exists());
 }
 
-/// Why a run ended, as its log says it.
-fn end_of(folder: &Folder) -> (u64, Reason, Option<String>) {
+/// Why a run ended, according to its log.
+fn end_of(folder: &TempDir) -> (u64, Reason, Option<String>) {
     let log = LogReader::open(&folder.0.join("log.jsonl")).unwrap();
     match log.last().unwrap().unwrap().what {
         What::End(end) => (end.iter, end.reason, end.message.clone()),
@@ -182,10 +182,10 @@ fn end_of(folder: &Folder) -> (u64, Reason, Option<String>) {
     }
 }
 
-/// Asked to stop after a step that spoilt the weights: the save would be the last one.
+/// A stop is requested after a step that broke the weights: they must not be saved.
 #[test]
 fn a_stop_after_a_spoilt_step_keeps_the_checkpoint_before() {
-    let folder = Folder::new("spoilt-stop");
+    let folder = TempDir::new("spoilt-stop");
     go(&run_spec(&folder.0, &["--max_iters=3"]), None);
     let last = folder.0.join("last.safetensors");
     let before = std::fs::read(&last).unwrap();

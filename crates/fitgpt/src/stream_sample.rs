@@ -1,4 +1,4 @@
-//! Text from a model to standard output, token by token as it is made.
+//! Generates a sample and writes it to standard output token by token.
 
 use crate::screen;
 use data::Tokenizer;
@@ -6,36 +6,36 @@ use spec::SamplingKeys;
 use std::io::ErrorKind;
 use train::TrainError;
 use train::engine::Engine;
-use train::generate::{Request, generate};
-use train::sampling::Choice;
+use train::generate::{SampleRequest, generate};
+use train::sampling::DrawOptions;
 
-/// One text to be written.
-pub struct Speech<'a> {
-    /// Ids and text.
+/// A sample to generate.
+pub struct Sample<'a> {
+    /// Converts between ids and text.
     pub tokenizer: &'a Tokenizer,
-    /// How tokens are chosen, and how many.
+    /// How tokens are drawn, and how many.
     pub keys: &'a SamplingKeys,
-    /// Seed of the draws.
+    /// Seed of the random stream.
     pub seed: u64,
-    /// Which of several texts with the same seed.
+    /// Number of the sample among those with the same seed.
     pub index: u64,
 }
 
-/// Writes the prompt and what the model adds to it, until nobody reads any more or `go_on` says no:
-/// then it returns false. `keep` gets each part of the text that was written.
-pub fn speak(
+/// Writes the prompt and the tokens that the model generates. Stops early, and returns false, if
+/// the reader closes the pipe or `keep_going` returns false. `keep` gets each part of the text.
+pub fn stream_sample(
     engine: &mut Engine,
-    speech: &Speech<'_>,
+    sample: &Sample<'_>,
     prompt: &[i32],
-    go_on: &dyn Fn() -> bool,
+    keep_going: &dyn Fn() -> bool,
     keep: &mut dyn FnMut(&str),
 ) -> Result<bool, TrainError> {
-    let Speech { tokenizer, keys, seed, index } = *speech;
+    let Sample { tokenizer, keys, seed, index } = *sample;
     let top_k = keys.top_k.map_or(0, |k| usize::try_from(k).unwrap_or(0));
-    let request = Request {
+    let request = SampleRequest {
         prompt: prompt.to_vec(),
         max_new_tokens: keys.max_new_tokens,
-        choice: Choice { temperature: keys.temperature, top_k },
+        options: DrawOptions { temperature: keys.temperature, top_k },
         seed,
         index,
     };
@@ -47,10 +47,10 @@ pub fn speak(
         if written.is_ok() {
             written = write(&decoder.push(id));
         }
-        written.is_ok() && go_on()
+        written.is_ok() && keep_going()
     })?;
     match written.and_then(|()| write(&decoder.finish())) {
-        Ok(()) => Ok(go_on()),
+        Ok(()) => Ok(keep_going()),
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(TrainError::Output(error)),
     }

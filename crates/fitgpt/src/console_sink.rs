@@ -1,5 +1,5 @@
-//! The console as a sink of events: nanoGPT's lines with what its users miss, and on a terminal a
-//! bar below them. In a pipe or a file there are only lines.
+//! The sink that prints a run's events: nanoGPT's lines with more metrics, and on a terminal a
+//! progress bar below them. A pipe or a file gets only the lines.
 
 use crate::numbers::{duration, short};
 use crate::screen;
@@ -9,45 +9,45 @@ use plan::Bytes;
 use std::path::Path;
 use train::save::best_path;
 
-/// Weight of the newest iteration in the smoothed time of one.
+/// Weight of the newest iteration in the smoothed time per iteration.
 const NEWEST: f64 = 0.1;
 
-/// Columns below which there is no room for a bar beside the metrics.
+/// Below this many columns the bar's message has no room for a bar.
 const NARROW: usize = 60;
 
-/// What it takes to show a run.
-pub struct ProgressSpec {
-    /// The iteration it begins with.
+/// What the sink needs to know about a run.
+pub struct ConsoleSpec {
+    /// The first iteration.
     pub started_at: u64,
     /// The last iteration.
     pub max_iters: u64,
-    /// Iterations from one evaluation to the next.
+    /// The run evaluates every so many iterations.
     pub eval_interval: u64,
-    /// Operations of a token, as nanoGPT counts them.
+    /// Floating-point operations per token, as nanoGPT counts them.
     pub flops_per_token: f64,
-    /// Operations a second that the device can do, where it is known.
+    /// The device's peak in operations per second, if it is known.
     pub peak_flops: Option<f64>,
 }
 
-/// Shows a run.
-pub struct Progress {
-    spec: ProgressSpec,
+/// Prints a run's events.
+pub struct ConsoleSink {
+    spec: ConsoleSpec,
     bar: ProgressBar,
-    /// Columns of a line.
+    /// The most columns of a line.
     width: usize,
-    /// Seconds of an iteration, smoothed.
+    /// Smoothed seconds per iteration.
     seconds: Option<f64>,
-    /// When the evaluation began, in seconds of the run, and how long the last one took.
+    /// When the current evaluation began, in seconds of the run, and how long the last one took.
     evaluation_began: Option<f64>,
     evaluation_seconds: f64,
-    /// Resident memory, as it was last told.
+    /// Memory of the process in the last event that had it.
     memory: Option<Bytes>,
     message: String,
 }
 
-impl Progress {
-    /// A bar where somebody watches.
-    pub fn new(spec: ProgressSpec) -> Progress {
+impl ConsoleSink {
+    /// Shows a bar if standard output is a terminal.
+    pub fn new(spec: ConsoleSpec) -> ConsoleSink {
         let bar = ProgressBar::new(spec.max_iters + 1);
         bar.set_draw_target(if screen::is_terminal() {
             ProgressDrawTarget::stdout_with_hz(5)
@@ -63,7 +63,7 @@ impl Progress {
             bar.set_style(style.progress_chars("━╸ "));
         }
         bar.set_position(spec.started_at);
-        Progress {
+        ConsoleSink {
             spec,
             bar,
             width,
@@ -75,7 +75,7 @@ impl Progress {
         }
     }
 
-    /// What takes the bar away, once all events are shown.
+    /// A handle to remove the bar once all events are printed.
     pub fn bar(&self) -> Bar {
         Bar(self.bar.clone())
     }
@@ -88,8 +88,7 @@ impl Progress {
         }
     }
 
-    /// The share of the device's speed that is used. Who is faster than the measured peak has shown
-    /// that the peak is higher.
+    /// Model FLOPs utilisation. A rate above the measured peak shows that the peak is higher.
     fn mfu(&mut self, tokens_per_second: f64) -> String {
         let rate = tokens_per_second * self.spec.flops_per_token;
         let Some(peak) = &mut self.spec.peak_flops else {
@@ -99,17 +98,17 @@ impl Progress {
         format!("mfu {:.2}%", 100.0 * rate / *peak)
     }
 
-    /// Seconds to the end, evaluations included.
+    /// Seconds until the end, evaluations included.
     fn seconds_left(&self, iteration: u64, seconds: f64) -> f64 {
-        let ProgressSpec { max_iters, eval_interval, .. } = self.spec;
+        let ConsoleSpec { max_iters, eval_interval, .. } = self.spec;
         let iterations = max_iters.saturating_sub(iteration);
         let evaluations = (max_iters / eval_interval).saturating_sub(iteration / eval_interval);
         iterations as f64 * seconds + evaluations as f64 * self.evaluation_seconds
     }
 }
 
-/// A line of at most so many columns: its beginning, and behind commas as many of the parts as
-/// there is room for, the smallest numbers first.
+/// A line of at most `width` columns: its beginning, then as many parts as there is room for,
+/// separated by commas. The parts with the smallest rank are kept first.
 fn fitted(begin: String, parts: &[(u8, String)], width: usize) -> String {
     let mut room = width.saturating_sub(begin.chars().count());
     let mut ranks: Vec<u8> = parts.iter().map(|(rank, _)| *rank).collect();
@@ -129,7 +128,7 @@ fn fitted(begin: String, parts: &[(u8, String)], width: usize) -> String {
     chosen.fold(begin, |line, (_, text)| format!("{line}, {text}"))
 }
 
-impl Progress {
+impl ConsoleSink {
     fn iteration(&mut self, report: &Iteration) {
         let now = report.ms / 1e3;
         let smooth = self.seconds.map_or(now, |old| (1.0 - NEWEST) * old + NEWEST * now);
@@ -151,7 +150,7 @@ impl Progress {
             return;
         }
         let memory = self.memory.map_or(String::new(), |bytes| bytes.to_string());
-        // What is told first when there is little room; then the order on the line is nanoGPT's.
+        // The number is the rank: what to keep if there is little room. The order is nanoGPT's.
         let parts = [
             (2, format!("time {:.2}ms", report.ms)),
             (3, mfu),
@@ -184,7 +183,7 @@ impl Progress {
             (2, best.to_string()),
         ];
         let begin = format!("step {iter}:");
-        // nanoGPT's line, followed by the metrics it lacks.
+        // nanoGPT's line, followed by metrics that it lacks.
         let text =
             fitted(begin, &parts, self.width).replacen(":,", ":", 1).replacen(", ±", " ±", 1);
         self.line(&screen::strong(&text));
@@ -199,7 +198,7 @@ impl Progress {
     }
 }
 
-impl Sink for Progress {
+impl Sink for ConsoleSink {
     fn name(&self) -> &'static str {
         "the console"
     }
@@ -216,20 +215,20 @@ impl Sink for Progress {
             What::Evaluated(found) => self.evaluated(found, now),
             What::Save(save) => self.saved(Path::new(&save.path)),
             What::Notice(notice) => {
-                self.line(&format!("note: {}; the run goes on", notice.text));
+                self.line(&format!("note: {}; the run continues", notice.text));
             }
-            // The command says what comes before the first step and after the last.
+            // The command prints what comes before the first step and after the last.
             What::Start(_) | What::Sample(_) | What::End(_) => {}
         }
         Ok(())
     }
 }
 
-/// The bar of a run that is shown elsewhere.
+/// The bar of a [`ConsoleSink`] that runs on another thread.
 pub struct Bar(ProgressBar);
 
 impl Bar {
-    /// Takes the bar away.
+    /// Removes the bar.
     pub fn clear(&self) {
         self.0.finish_and_clear();
     }
@@ -240,7 +239,7 @@ mod tests {
     use super::fitted;
 
     #[test]
-    fn what_has_no_room_is_left_out() {
+    fn parts_without_room_are_left_out() {
         let parts = [(1, "time 5ms".to_string()), (2, String::new()), (0, "9s left".to_string())];
         for (width, want) in [
             (usize::MAX, "iter 1: loss 2.0, time 5ms, 9s left"),
