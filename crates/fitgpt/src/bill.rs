@@ -141,12 +141,12 @@ fn rows(text: &mut String, segment: &BillSegment, arena: Bytes, width: usize) {
 fn meaning(role: Role) -> &'static str {
     match role {
         Role::Weight => "the model",
-        Role::Master => "float32 copy of 16-bit weights",
+        Role::Master => "float32 master weights",
         Role::Gradient => "how each weight should move",
-        Role::Moment => "AdamW's moments of the gradients",
+        Role::Moment => "AdamW's two moments",
         Role::Activation => "kept for the backward pass",
         Role::Logits => "scores of the next token",
-        Role::Cache => "keys and values of a sample",
+        Role::Cache => "key/value cache of a sample",
         Role::Workspace | Role::Partials => "scratch of the kernels",
         Role::Tokens => "the batch",
         Role::State => "losses and counters",
