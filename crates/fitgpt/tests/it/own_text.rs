@@ -51,7 +51,7 @@ fn a_text_becomes_a_model_and_a_sample_in_the_time_given() {
         assert!(again.out.contains("finished"), "{name}: {}", again.out);
     }
     let timed = train(&dir, &["data/my book", "--time=5s"]).succeeded();
-    assert!(timed.out.contains("--time is not used") && timed.out.contains("finished"));
+    assert!(timed.out.contains("--time is ignored") && timed.out.contains("finished"));
     let further = again.out.lines().find(|line| line.contains("--max_iters=")).unwrap();
     assert!(further.contains("train 'my book.txt' --max_iters="), "{further}");
     let iterations = last["iteration"].as_u64().unwrap();

@@ -294,11 +294,7 @@ fn the_bill_for_people() {
 #[test]
 fn without_arguments_it_plans_the_built_in_run() {
     let ended = plan(&[]).succeeded();
-    assert!(
-        ended.out.contains("built-in preset") && ended.out.contains("this CPU"),
-        "{}",
-        ended.out
-    );
+    assert!(ended.out.contains("built-in demo") && ended.out.contains("this CPU"), "{}", ended.out);
 }
 
 #[test]
@@ -469,6 +465,6 @@ fn a_value_that_makes_no_model_is_a_row_of_its_own() {
         "{}",
         ended.out
     );
-    plan(&[&b, "--vram=5GiB", "--sweep=vram=1GiB,2GiB"]).failed(2, &["--vram says what vram is"]);
+    plan(&[&b, "--vram=5GiB", "--sweep=vram=1GiB,2GiB"]).failed(2, &["--vram already sets vram"]);
     plan(&[&b, "--sweep=n_head=8", "--measure", "--vram=5GiB"]).failed(2, &["--measure"]);
 }

@@ -65,7 +65,7 @@ fn from_a_text_to_a_model() {
     assert!(stats.contains("18 characters") && stats.contains("2,322 tokens"), "{stats}");
     let head = dir.run(&["data", "head", "data/book"]).succeeded().out;
     assert!(head.contains("To be, or not to be: that"), "{head}");
-    dir.run(&["data", "tail", "data/book"]).failed(2, &["data has no 'tail'"]);
+    dir.run(&["data", "tail", "data/book"]).failed(2, &["data has no action 'tail'"]);
     let stats_of_a_split = dir.run(&["data", "stats", "data/book", "--split", "val"]);
     stats_of_a_split.failed(2, &["--split is a flag of `data head`"]);
     let dry = dir.run(&["prepare", "book.txt", "--out=data/dry", "--dry-run"]).succeeded().out;
@@ -255,7 +255,7 @@ fn words_that_make_no_request() {
     let dir = TempDir::empty("prepare-words");
     dir.write("a.txt", b"text");
     for (arguments, words) in [
-        (&["--out", "d"][..], &["needs a text", "openwebtext"][..]),
+        (&["--out", "d"][..], &["needs a source", "openwebtext"][..]),
         (&["a.txt"], &["needs --out"]),
         (&["a.txt", "--out=d", "--val=2"], &["--val needs a share"]),
         (
@@ -347,7 +347,7 @@ fn ctrl_c_keeps_what_is_done() {
     assert!(status.success());
     let ended = Ended::from(child.wait_with_output().unwrap());
     assert_eq!(ended.code, Some(130), "{ended:?}");
-    assert!(ended.error.contains("the same command resumes"), "{ended:?}");
+    assert!(ended.error.contains("run the same command to resume"), "{ended:?}");
     assert!(!dir.path("out/train.bin").exists());
     let out = dir.run(&arguments("a.jsonl", "out")).succeeded().out;
     assert!(out.contains("resuming where the last call stopped"), "{out}");

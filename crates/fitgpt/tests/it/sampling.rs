@@ -61,7 +61,10 @@ fn output_that_cannot_be_written() {
     if let Ok(full) = std::fs::File::options().write(true).open("/dev/full") {
         let output = dir.command(&arguments).stdout(full).output().unwrap();
         assert_eq!(output.status.code(), Some(1));
-        assert!(String::from_utf8_lossy(&output.stderr).contains("error: standard output"));
+        assert!(
+            String::from_utf8_lossy(&output.stderr)
+                .contains("error: cannot write to standard output")
+        );
     }
     let mut child = dir
         .command(&["sample", "--num_samples=1000000", "--max_new_tokens=40"])

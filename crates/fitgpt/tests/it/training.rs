@@ -288,7 +288,7 @@ fn the_builtin_run_evaluates_at_its_end() {
     assert_eq!(steps.len(), 2, "{steps:?}");
     let last = steps[1].split("val loss ").nth(1).unwrap().split(' ').next().unwrap();
     assert!(ended.out.contains(&format!("validation loss {last} nats")), "{}", ended.out);
-    assert!(ended.out.contains("the floor: we are "), "{}", ended.out);
+    assert!(ended.out.contains("the floor: this run is "), "{}", ended.out);
     assert!(ended.out.contains("a 5-gram model of the same text: "), "{}", ended.out);
     assert!(ended.out.contains("a sample of what it generates"), "{}", ended.out);
     let bits = document(&dir.path("out-builtin/last.safetensors"))["best_val_loss_bits"].clone();
