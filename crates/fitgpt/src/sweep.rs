@@ -52,7 +52,9 @@ impl Sweep<'_> {
         let mut points: Vec<Vec<(String, String)>> = vec![Vec::new()];
         for (index, Axis { key, values }) in axes.iter().enumerate() {
             if axes[..index].iter().any(|other| other.key == *key) {
-                return refuse(format!("--sweep {key} is given twice; give all its values at once"));
+                return refuse(format!(
+                    "--sweep {key} is given twice; give all its values at once"
+                ));
             }
             self.check(key, values)?;
             let with = |point: &Vec<(String, String)>| {
