@@ -106,8 +106,8 @@ impl Queue {
         }
     }
 
-    /// Adds an event that no log and no line shows, unless others wait: it must not take the slot of
-    /// one that is shown. Never waits, never allocates; a drop is not counted.
+    /// Adds an event that neither the log nor a console line shows, unless others wait: it must not
+    /// take the slot of one that is shown. Never waits, never allocates; a drop is not counted.
     pub fn offer_unlogged(&self, event: &Event) {
         let state = self.lock();
         if state.waiting.len() < UNLOGGED {
@@ -131,7 +131,7 @@ impl Queue {
         }
     }
 
-    /// Adds an event. Sinks stamp notices on threads of their own: an event that comes late gets the
+    /// Adds an event. Sinks stamp notices on their own threads: an event that comes late gets the
     /// time of the one before it, so that times never go back.
     fn add(&self, mut state: MutexGuard<'_, State>, event: &Event) {
         if state.is_abandoned {
@@ -164,8 +164,8 @@ impl Queue {
         (dropped != Dropped::default()).then_some(Taken { dropped, event: None })
     }
 
-    /// Waits until the reader has handled everything so far. While `is_hurried` says so, it gives up
-    /// on a reader that takes nothing, and returns false.
+    /// Waits until the reader has handled everything so far. While `is_hurried` says so, it gives
+    /// up on a reader that takes nothing, and returns false.
     pub fn flush(&self, is_hurried: &dyn Fn() -> bool) -> bool {
         let is_over = |state: &State| !state.is_busy && state.waiting.is_empty();
         self.wait_until(is_over, is_hurried)
