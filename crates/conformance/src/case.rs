@@ -224,7 +224,7 @@ pub const STATE_FIELDS: usize = 7;
 pub fn state_fields(state: &StepState) -> [f32; STATE_FIELDS] {
     let flag = |set: bool| if set { 1.0 } else { 0.0 };
     [
-        state.adam_t as f32,
+        state.updates as f32,
         state.loss_scale,
         state.growth as f32,
         flag(state.found_inf),

@@ -29,7 +29,7 @@ impl StateWords {
 /// A field of the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StateField {
-    /// Its name, in Rust and on the device.
+    /// Its name on the device: the Rust name, unless the table gives another.
     pub name: &'static str,
     /// How it is stored.
     pub words: StateWords,
@@ -94,7 +94,7 @@ impl StateValue for bool {
 }
 
 macro_rules! step_state {
-    ($($(#[$doc:meta])* $field:ident: $Type:ty),+ $(,)?) => {
+    ($($(#[$doc:meta])* $field:ident $(($name:literal))?: $Type:ty),+ $(,)?) => {
         /// Scalars that live on the device between steps and in the checkpoint.
         #[derive(Clone, Copy, Debug, PartialEq)]
         pub struct StepState {
@@ -104,7 +104,7 @@ macro_rules! step_state {
         impl StepState {
             /// The fields in the order of their words.
             pub const FIELDS: &'static [StateField] = &[$(StateField {
-                name: stringify!($field),
+                name: [$($name,)? stringify!($field)][0],
                 words: <$Type as StateValue>::WORDS,
             }),+];
 
@@ -128,8 +128,8 @@ macro_rules! step_state {
 }
 
 step_state! {
-    /// Updates done so far: Adam's t.
-    adam_t: u64,
+    /// Updates done so far. Kernels call it `adam_t`.
+    updates("adam_t"): u64,
     /// The factor on the loss before the backward pass.
     loss_scale: f32,
     /// Updates without inf or NaN since the scale last changed.
@@ -151,7 +151,7 @@ impl StepState {
     /// Before the first update.
     pub fn initial(loss_scale: f32) -> StepState {
         StepState {
-            adam_t: 0,
+            updates: 0,
             loss_scale,
             growth: 0,
             found_inf: false,
@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn state_survives_its_words() {
         let state = StepState {
-            adam_t: 0x1_2345_6789,
+            updates: 0x1_2345_6789,
             loss_scale: 65536.0,
             growth: 1999,
             found_inf: true,

@@ -61,7 +61,7 @@ const EPS: f64 = 1e-8;
 const DYNAMIC: Scaling = Scaling::Dynamic { growth_interval: 2 };
 
 const FIRST: StepState = StepState {
-    adam_t: 0,
+    updates: 0,
     loss_scale: 1.0,
     growth: 0,
     found_inf: false,
@@ -88,7 +88,7 @@ const TABLE: [Sizes; 9] = [
     Sizes { name: "update_tiny", gradient: 3e-8, ..CLIPPED },
     Sizes { name: "update_no_clip", grad_clip: 0.0, ..CLIPPED },
     Sizes { name: "update_no_decay", weight_decay: 0.0, ..CLIPPED },
-    Sizes { name: "update_resumed", start: StepState { adam_t: 1000, ..FIRST }, ..CLIPPED },
+    Sizes { name: "update_resumed", start: StepState { updates: 1000, ..FIRST }, ..CLIPPED },
     Sizes {
         name: "update_scaled",
         scaling: DYNAMIC,
@@ -158,7 +158,7 @@ fn describe(case: &mut CaseBuilder, sizes: &Sizes) {
     };
     case.attribute("growth_interval", Attribute::Int(growth_interval.into()));
     case.attribute("loss_scale", Attribute::Float(sizes.start.loss_scale.into()));
-    case.attribute("adam_t", Attribute::Int(sizes.start.adam_t as i64));
+    case.attribute("adam_t", Attribute::Int(sizes.start.updates as i64));
     case.attribute("decayed", Attribute::Int(DECAYED as i64));
     case.attribute("grad_clip", Attribute::Float(sizes.grad_clip));
     case.attribute("weight_decay", Attribute::Float(sizes.weight_decay));
@@ -169,7 +169,7 @@ fn describe(case: &mut CaseBuilder, sizes: &Sizes) {
 }
 
 fn update(case: &mut CaseBuilder, sizes: &Sizes) -> Result<Update, PlanError> {
-    let resumed = sizes.start.adam_t > 0;
+    let resumed = sizes.start.updates > 0;
     let (m, v) = if resumed { (0.3, 0.4) } else { (0.0, 0.0) };
     let weights = case.input("weights", &[ALL], spread(0.1))?;
     let gradients = case.tensor("gradients", &[ALL])?;

@@ -490,7 +490,7 @@ pub fn loss_scaler(b: &mut Naive, op: &LossScaler, inputs: &StepInputs) {
             state.growth = 0;
         }
     }
-    state.adam_t += u64::from(!state.skipped);
+    state.updates += u64::from(!state.skipped);
     b.put_state(op.state, &state);
 }
 
@@ -499,7 +499,7 @@ pub fn adamw(b: &mut Naive, op: &AdamW, inputs: &StepInputs) {
     let (mut w, g) = (b.get(op.weights), b.get(op.gradients));
     let (mut m, mut v) = (b.get(op.m), b.get(op.v));
     let [beta1, beta2, eps, decay] = [op.beta1, op.beta2, op.eps, op.weight_decay];
-    let (lr, t) = (inputs.lr, state.adam_t as i32);
+    let (lr, t) = (inputs.lr, state.updates as i32);
     for i in (0..w.len()).filter(|_| !state.skipped) {
         let g = g[i] * f64::from(state.grad_multiplier);
         m[i] = beta1 * m[i] + (1.0 - beta1) * g;

@@ -36,7 +36,7 @@ pub(crate) fn run(cx: &StepContext<'_>, op: &AdamW) -> Result<(), BackendError> 
         return Ok(());
     }
     let lr = cx.inputs.lr;
-    let correction = |beta: f64| 1.0 - power(beta, state.adam_t);
+    let correction = |beta: f64| 1.0 - power(beta, state.updates);
     let factors = Factors {
         multiplier: state.grad_multiplier,
         toward1: (1.0 - op.beta1) as f32,
@@ -50,7 +50,7 @@ pub(crate) fn run(cx: &StepContext<'_>, op: &AdamW) -> Result<(), BackendError> 
     let outputs = [Output::new(weights, UNIT), Output::new(gradients, UNIT)];
     if cx.tensors.get(op.m).dtype == Dtype::Bf16 {
         let moments = [op.m, op.v].map(|id| Output::new(cx.memory.write_halves(id), UNIT));
-        let stream = Stream::new(cx.inputs.seed, Purpose::StochasticRounding, state.adam_t);
+        let stream = Stream::new(cx.inputs.seed, Purpose::StochasticRounding, state.updates);
         cx.pool.split_two(units, outputs, moments, |range, [weights, gradients], [m, v]| {
             let first = op.first + (range.start * UNIT) as u64;
             sweep_rounding(isa, factors, (&stream, first), weights, gradients, m, v);

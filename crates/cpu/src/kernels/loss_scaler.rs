@@ -4,7 +4,7 @@ use crate::executor::StepContext;
 use plan::ops::{LossScaler, Scaling};
 use plan::{BackendError, StepState};
 
-/// Sets `skipped`, `grad_multiplier`, `adam_t`, and the next `loss_scale`.
+/// Sets `skipped`, `grad_multiplier`, `updates`, and the next `loss_scale`.
 pub(crate) fn run(cx: &StepContext<'_>, op: &LossScaler) -> Result<(), BackendError> {
     let words = cx.state_words_mut(op.state)?;
     let state = decide(StepState::from_words(words), op.scaling, cx.inputs.grad_clip);
@@ -39,7 +39,7 @@ fn decide(mut state: StepState, scaling: Scaling, grad_clip: f64) -> StepState {
         }
     }
     if !state.skipped {
-        state.adam_t = state.adam_t.saturating_add(1);
+        state.updates = state.updates.saturating_add(1);
     }
     state
 }
@@ -63,7 +63,7 @@ mod tests {
             [(0.5, 1.0, 1.0), (3.0, 1.0, 1.0 / (3.0f32 + 1e-6)), (9.0, 0.0, 1.0)]
         {
             let state = decide(state(norm, 1.0, 0), Scaling::Off, clip);
-            assert_eq!((state.grad_multiplier, state.adam_t, state.skipped), (want, 1, false));
+            assert_eq!((state.grad_multiplier, state.updates, state.skipped), (want, 1, false));
         }
         let nan = decide(state(f32::NAN, 1.0, 0), Scaling::Off, 1.0);
         assert!(nan.grad_multiplier.is_nan() && !nan.skipped);
@@ -73,7 +73,7 @@ mod tests {
     fn scales_as_gradscaler_does() {
         let dynamic = Scaling::Dynamic { growth_interval: 3 };
         let grown = decide(state(1.0, 1024.0, 2), dynamic, 0.0);
-        assert_eq!((grown.loss_scale, grown.growth, grown.adam_t), (2048.0, 0, 1));
+        assert_eq!((grown.loss_scale, grown.growth, grown.updates), (2048.0, 0, 1));
         assert_eq!(grown.grad_multiplier, 1.0 / 1024.0);
         let clean = decide(state(1.0, 1024.0, 0), dynamic, 0.0);
         assert_eq!((clean.loss_scale, clean.growth), (1024.0, 1));
@@ -81,6 +81,6 @@ mod tests {
         assert_eq!((largest.loss_scale, largest.growth), (f32::MAX, 0));
         assert_eq!(decide(state(1.0, 1.0, u32::MAX), dynamic, 0.0).growth, 0);
         let inf = decide(state(f32::INFINITY, 1024.0, 2), dynamic, 0.0);
-        assert_eq!((inf.loss_scale, inf.growth, inf.adam_t, inf.skipped), (512.0, 0, 0, true));
+        assert_eq!((inf.loss_scale, inf.growth, inf.updates, inf.skipped), (512.0, 0, 0, true));
     }
 }

@@ -25,14 +25,14 @@ fn an_overflow_skips_halves_and_leaves_adams_count() {
     let Some(gpu) = gpu() else { return };
     let mut engine = fp16().engine(&gpu, &CudaOptions::new(&gpu));
     let first = iterate(&mut engine, 0);
-    assert_eq!((first.loss_scale, first.growth, first.adam_t), (65536.0, 1, 1));
+    assert_eq!((first.loss_scale, first.growth, first.updates), (65536.0, 1, 1));
     let before = weights(&mut engine);
     // No fp16 gradient survives this scale.
     let huge = 2f32.powi(60);
     engine.set_state(&StepState { loss_scale: huge, ..first }).unwrap();
     let skipped = iterate(&mut engine, 1);
     assert!(skipped.found_inf && skipped.skipped, "{skipped:?}");
-    assert_eq!((skipped.loss_scale, skipped.growth, skipped.adam_t), (huge / 2.0, 0, 1));
+    assert_eq!((skipped.loss_scale, skipped.growth, skipped.updates), (huge / 2.0, 0, 1));
     assert_eq!(weights(&mut engine), before, "a skipped update changes nothing");
     // Gradients were zeroed, so the next step is the same as without the skipped one.
     engine.set_state(&StepState { loss_scale: 65536.0, ..skipped }).unwrap();

@@ -19,7 +19,7 @@ pub enum Scaling {
     },
 }
 
-/// Reads `grad_norm` and `found_inf`, sets `grad_multiplier`, `skipped`, `adam_t`, `loss_scale`.
+/// Reads `grad_norm` and `found_inf`, sets `grad_multiplier`, `skipped`, `updates`, `loss_scale`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LossScaler {
     /// The step state.
