@@ -125,11 +125,8 @@ const CURVES: [Sizes; 2] = [
 const LRS: [f64; 10] =
     [1e-3, 2e-3, 3e-3, 4e-3, 3.758846e-3, 3.1e-3, 2.2e-3, 1.3e-3, 6.411543e-4, 4e-4];
 const GRAD_CLIP: f64 = 1.0;
-const OPTIMIZER: OptimizerSpec = OptimizerSpec {
-    rule: Optimizer::AdamW(AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1 }),
-    scaling: Scaling::Off,
-    offload: None,
-};
+const OPTIMIZER: OptimizerSpec =
+    OptimizerSpec { rule: Optimizer::AdamW(AdamW::NANOGPT), scaling: Scaling::Off, offload: None };
 
 /// All model cases, with the scratch that the backend needs.
 pub fn cases(scratch: &Rc<dyn Scratch>) -> Result<Vec<Case>, PlanError> {
@@ -370,7 +367,7 @@ fn curve(sizes: &Sizes, scratch: &Rc<dyn Scratch>) -> Result<Case, PlanError> {
 }
 
 fn describe_optimizer(case: &mut CaseBuilder) {
-    let Optimizer::AdamW(AdamW { beta1, beta2, eps, weight_decay }) = OPTIMIZER.rule;
+    let Optimizer::AdamW(AdamW { beta1, beta2, eps, weight_decay, .. }) = OPTIMIZER.rule;
     case.attribute("betas", Attribute::Floats(vec![beta1, beta2]));
     case.attribute("eps", Attribute::Float(eps));
     case.attribute("weight_decay", Attribute::Float(weight_decay));

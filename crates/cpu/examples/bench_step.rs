@@ -55,7 +55,7 @@ fn draft(flags: &BTreeMap<&'static str, u64>, dims: Dims) -> Result<Draft, Box<d
     let slice = if flags["slice"] == 0 { flags["batch_size"] } else { flags["slice"] };
     let scratch = CpuScratch { threads: flags["threads"] as usize };
     let optimizer = OptimizerSpec {
-        rule: Optimizer::AdamW(AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1 }),
+        rule: Optimizer::AdamW(AdamW::NANOGPT),
         scaling: Scaling::Off,
         offload: None,
     };

@@ -1,10 +1,9 @@
 //! AdamW, which keeps two moments for each parameter element.
 
 use crate::optimizer::{Optimizer, Rule, StateRow, UpdatePart};
-use crate::program::Types;
 use crate::run_tensors::missing;
 use plan::ops::{self, Op};
-use plan::{PlanError, Role};
+use plan::{Dtype, PlanError, Role};
 
 /// AdamW's constants.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -17,11 +16,19 @@ pub struct AdamW {
     pub eps: f64,
     /// Applied to tensors of two or more dimensions.
     pub weight_decay: f64,
+    /// The number format of both moments.
+    pub moments: Dtype,
+}
+
+impl AdamW {
+    /// nanoGPT's defaults; `eps` is PyTorch's.
+    pub const NANOGPT: AdamW =
+        AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1, moments: Dtype::F32 };
 }
 
 impl Rule for AdamW {
-    fn state(&self, types: &Types) -> Vec<StateRow> {
-        let moment = |name| StateRow { name, dtype: types.moments, role: Role::Moment };
+    fn state(&self) -> Vec<StateRow> {
+        let moment = |name| StateRow { name, dtype: self.moments, role: Role::Moment };
         vec![moment("m"), moment("v")]
     }
 

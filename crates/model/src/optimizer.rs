@@ -2,7 +2,6 @@
 //! A new optimizer is a file like `adamw.rs` and a line here.
 
 use crate::adamw::AdamW;
-use crate::program::Types;
 use plan::ops::{Op, Scaling};
 use plan::{Dtype, PlanError, Role, TensorId};
 
@@ -45,7 +44,7 @@ pub(crate) struct StateRow {
 /// What every optimizer's file defines.
 pub(crate) trait Rule {
     /// The rows of its state, always in this order.
-    fn state(&self, types: &Types) -> Vec<StateRow>;
+    fn state(&self) -> Vec<StateRow>;
 
     /// The decay on parameters of two or more dimensions.
     fn weight_decay(&self) -> f64;

@@ -42,13 +42,11 @@ pub struct Types {
     pub compute: Dtype,
     /// Format of the residual stream.
     pub residual: Dtype,
-    /// Format of the optimizer's moments.
-    pub moments: Dtype,
 }
 
 impl Types {
     /// f32 throughout.
-    pub const F32: Types = Types { compute: Dtype::F32, residual: Dtype::F32, moments: Dtype::F32 };
+    pub const F32: Types = Types { compute: Dtype::F32, residual: Dtype::F32 };
 }
 
 /// How training is divided into segments.

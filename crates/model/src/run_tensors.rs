@@ -52,7 +52,7 @@ impl Flat {
             _ => Some(role("master", "master ", Dtype::F32, Role::Master, scope)?),
         };
         let gradients = role("gradients", "grad ", Dtype::F32, Role::Gradient, Scope::Run)?;
-        let rows = train.optimizer.rule.rule().state(&types).into_iter();
+        let rows = train.optimizer.rule.rule().state().into_iter();
         let state = rows
             .map(|row| {
                 let prefix = format!("{} ", row.name);

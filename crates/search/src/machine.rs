@@ -30,12 +30,12 @@ impl Machine {
     }
 
     /// The number formats of a run.
-    pub fn types(&self, run: &RunSpec, state_options: StateOptions) -> Types {
+    pub fn types(&self, run: &RunSpec) -> Types {
         let residual = match run.residual {
             Residual::Auto => self.compute,
             Residual::Float32 => Dtype::F32,
         };
-        Types { compute: self.compute, residual, moments: state_options.moments }
+        Types { compute: self.compute, residual }
     }
 }
 
@@ -52,15 +52,15 @@ pub fn gpu_format(dtype: RequestedDtype) -> Dtype {
 /// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StateOptions {
-    /// The number format of AdamW's moments.
-    pub moments: Dtype,
-    /// Whether moments and master weights are in host memory.
+    /// The number format of the optimizer's state.
+    pub format: Dtype,
+    /// Whether the state and the master weights are in host memory.
     pub offload: bool,
 }
 
 impl StateOptions {
-    /// f32 moments on the device, as in nanoGPT.
-    pub const DEFAULT: StateOptions = StateOptions { moments: Dtype::F32, offload: false };
+    /// f32 state on the device, as in nanoGPT.
+    pub const DEFAULT: StateOptions = StateOptions { format: Dtype::F32, offload: false };
 
     /// The options that the run permits on this machine, in order of preference: exact numbers
     /// before rounded ones, the device before the host.
@@ -76,10 +76,8 @@ impl StateOptions {
             (Offload::Auto, Some(_)) => &[false, true],
         };
         let at = |&offload: &bool| {
-            formats
-                .iter()
-                .map(move |&moments| StateOptions { moments, offload })
-                .collect::<Vec<_>>()
+            let options = move |&format| StateOptions { format, offload };
+            formats.iter().map(options).collect::<Vec<_>>()
         };
         places.iter().flat_map(at).collect()
     }

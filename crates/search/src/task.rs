@@ -5,8 +5,7 @@ use crate::cut::{Cut, near_equal};
 use crate::machine::{Machine, StateOptions};
 use model::update::OFFLOAD_WINDOW;
 use model::{
-    AdamW, Dims, EvalSpec, GenerateSpec, Gpt2, Level, ModelSpec, OptimizerSpec, ProgramSpec,
-    TrainSpec,
+    Dims, EvalSpec, GenerateSpec, Level, ModelSpec, OptimizerSpec, ProgramSpec, TrainSpec,
 };
 use plan::Dtype;
 use plan::ops::Scaling;
@@ -21,9 +20,6 @@ const SHORTEST_PREFILL: u32 = 4;
 
 /// Sequences generated at the same time.
 const GENERATED_ROWS: u64 = 1;
-
-/// PyTorch's default, which nanoGPT keeps.
-const ADAM_EPS: f64 = 1e-8;
 
 /// PyTorch's GradScaler doubles the scale after this many clean updates.
 const GROWTH_INTERVAL: u32 = 2000;
@@ -93,8 +89,8 @@ impl Task<'_> {
 
     /// The model, in the machine's number formats.
     pub fn model(&self) -> ModelSpec {
-        let (run, types) = (self.run, self.machine.types(self.run, self.state_options));
-        let architecture = Gpt2 { gelu: run.gelu_kind() }.into();
+        let (run, types) = (self.run, self.machine.types(self.run));
+        let architecture = run.architecture();
         ModelSpec { architecture, dims: self.dims, dropout: run.dropout as f32, types }
     }
 
@@ -133,13 +129,12 @@ impl Task<'_> {
     }
 
     fn optimizer(&self) -> OptimizerSpec {
-        let RunSpec { beta1, beta2, weight_decay, .. } = *self.run;
         let scaling = match self.machine.compute {
             Dtype::F16 => Scaling::Dynamic { growth_interval: GROWTH_INTERVAL },
             _ => Scaling::Off,
         };
         let offload = self.state_options.offload.then_some(OFFLOAD_WINDOW);
-        let rule = AdamW { beta1, beta2, eps: ADAM_EPS, weight_decay }.into();
+        let rule = self.run.optimizer(self.state_options.format);
         OptimizerSpec { rule, scaling, offload }
     }
 }

@@ -5,7 +5,8 @@ use crate::heads;
 use crate::keys::Command;
 use crate::memory::Memory;
 use crate::words;
-use model::Dims;
+use model::{AdamW, Architecture, Dims, Optimizer};
+use plan::Dtype;
 use plan::ops::GeluKind;
 
 /// Which device computes.
@@ -312,12 +313,25 @@ impl RunSpec {
     /// positions.
     pub fn dims(&self, vocab_size: u64) -> Result<Dims, SpecError> {
         let RunSpec { n_layer, n_head, n_embd, block_size, bias, .. } = *self;
-        heads::checked(match self.init_from {
+        let dims = match self.init_from {
             InitFrom::Scratch | InitFrom::Resume => {
                 Dims { n_layer, n_head, n_embd, block_size, vocab_size, bias }
             }
             InitFrom::Gpt2(name) => Dims { block_size, ..name.dims() },
-        })
+        };
+        heads::checked(dims)
+    }
+
+    /// The architecture that the keys ask for. The only place that chooses one.
+    pub fn architecture(&self) -> Architecture {
+        model::Gpt2 { gelu: self.gelu_kind() }.into()
+    }
+
+    /// The optimizer that the keys ask for, its state in this format. The only place that chooses
+    /// one.
+    pub fn optimizer(&self, state: Dtype) -> Optimizer {
+        let RunSpec { beta1, beta2, weight_decay, .. } = *self;
+        AdamW { beta1, beta2, weight_decay, moments: state, ..AdamW::NANOGPT }.into()
     }
 
     /// Which GELU to use: OpenAI's weights were trained with the tanh form, nanoGPT's with the

@@ -33,7 +33,7 @@ impl From<&Cut> for CutJson {
             slices: runs.collect(),
             head_chunk_tokens: cut.head_chunk,
             recompute: cut.levels.iter().map(|level| level.name().to_owned()).collect(),
-            optimizer_state: match cut.state_options.moments {
+            optimizer_state: match cut.state_options.format {
                 Dtype::Bf16 => MomentsJson::Bfloat16,
                 _ => MomentsJson::Float32,
             },
@@ -54,7 +54,7 @@ impl CutJson {
         for &(rows, times) in &self.slices {
             slices.resize(slices.len() + times as usize, rows);
         }
-        let moments = match self.optimizer_state {
+        let format = match self.optimizer_state {
             MomentsJson::Float32 => Dtype::F32,
             MomentsJson::Bfloat16 => Dtype::Bf16,
         };
@@ -62,7 +62,7 @@ impl CutJson {
             slices,
             head_chunk: self.head_chunk_tokens,
             levels: self.recompute.iter().map(|name| Level::parse(name)).collect::<Option<_>>()?,
-            state_options: StateOptions { moments, offload: self.offload },
+            state_options: StateOptions { format, offload: self.offload },
         })
     }
 }
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn a_choice_survives_its_json() {
-        let state_options = StateOptions { moments: Dtype::Bf16, offload: true };
+        let state_options = StateOptions { format: Dtype::Bf16, offload: true };
         let levels = vec![Level::R3q, Level::R0];
         let cut = Cut { slices: vec![10, 9, 9], head_chunk: 512, levels, state_options };
         let json = json!(CutJson::from(&cut));

@@ -354,7 +354,7 @@ fn refuse_openai(spec: &RunSpec) -> Result<(), TrainError> {
 /// The planner chose the moments' format when the run started; it stays.
 fn keep_format(spec: &mut RunSpec, document: &Document) {
     if let (OptimizerState::Auto, Some(plan)) = (spec.optimizer_state, &document.plan) {
-        spec.optimizer_state = match plan.state_options.moments {
+        spec.optimizer_state = match plan.state_options.format {
             plan::Dtype::Bf16 => OptimizerState::Bfloat16,
             _ => OptimizerState::Float32,
         };

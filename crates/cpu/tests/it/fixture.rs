@@ -4,7 +4,7 @@
 use fitgpt_cpu::{CpuBackend, CpuOptions, CpuScratch, Isa};
 use model::{
     AdamW, Dims, Draft, EvalSpec, GenerateSpec, Gpt2, Level, LossSegment, ModelSpec, ModuleKind,
-    Optimizer, OptimizerSpec, Program, ProgramSpec, TrainSpec, Types,
+    OptimizerSpec, Program, ProgramSpec, TrainSpec, Types,
 };
 use plan::ops::{GeluKind, Scaling};
 use plan::{Backend, Dtype, Plan, StepInputs, StepState, TensorId, verify};
@@ -66,7 +66,7 @@ impl Setup {
     pub fn draft(&self) -> Draft {
         let dims = self.dims.checked().unwrap();
         let optimizer = OptimizerSpec {
-            rule: Optimizer::AdamW(AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1 }),
+            rule: AdamW { moments: self.moments, ..AdamW::NANOGPT }.into(),
             scaling: Scaling::Off,
             offload: self.offload,
         };
@@ -85,7 +85,7 @@ impl Setup {
                 dims,
                 dropout: self.dropout,
                 architecture: Gpt2 { gelu: GeluKind::Erf }.into(),
-                types: Types { moments: self.moments, ..Types::F32 },
+                types: Types::F32,
             },
             train: Some(train),
             eval: Some(EvalSpec { slices, positions, head_chunk, loss_rows }),

@@ -9,14 +9,17 @@ use plan::Dtype;
 const ITERATIONS: u64 = 4;
 
 fn formats() -> Vec<SmallRun> {
-    let types = |compute, residual, moments| Types { compute, residual, moments };
     let all = [
-        types(Dtype::Bf16, Dtype::Bf16, Dtype::F32),
-        types(Dtype::Bf16, Dtype::F32, Dtype::Bf16),
-        types(Dtype::F16, Dtype::F16, Dtype::F32),
-        types(Dtype::F32, Dtype::F32, Dtype::F32),
+        [Dtype::Bf16, Dtype::Bf16, Dtype::F32],
+        [Dtype::Bf16, Dtype::F32, Dtype::Bf16],
+        [Dtype::F16, Dtype::F16, Dtype::F32],
+        [Dtype::F32, Dtype::F32, Dtype::F32],
     ];
-    all.map(|types| SmallRun { types, dropout: 0.1, ..small_run() }).to_vec()
+    let run = |[compute, residual, moments]: [Dtype; 3]| {
+        let types = Types { compute, residual };
+        SmallRun { types, moments, dropout: 0.1, ..small_run() }
+    };
+    all.map(run).to_vec()
 }
 
 fn assert_same(what: &str, got: &[u8], want: &[u8]) {

@@ -4,8 +4,8 @@
 
 use fitgpt_cuda::{Compiler, LoweringOptions, ModuleUse, Tiles, modules};
 use model::{
-    AdamW, Dims, Draft, EvalSpec, GenerateSpec, Gpt2, Level, ModelSpec, Optimizer, OptimizerSpec,
-    ProgramSpec, TrainSpec, Types,
+    AdamW, Dims, Draft, EvalSpec, GenerateSpec, Gpt2, Level, ModelSpec, OptimizerSpec, ProgramSpec,
+    TrainSpec, Types,
 };
 use plan::ops::{GeluKind, Scaling};
 use plan::{Dtype, GpuScratch, Plan, Scratch};
@@ -33,7 +33,8 @@ fn most_shared(sm: u32) -> u64 {
 struct Run {
     name: &'static str,
     dims: Dims,
-    types: Types,
+    /// Of activations, the residual stream and AdamW's moments.
+    formats: [Dtype; 3],
     dropout: f32,
     gelu: GeluKind,
 }
@@ -45,62 +46,59 @@ const fn dims(n_head: u64, n_embd: u64, vocab_size: u64, bias: bool) -> Dims {
     Dims { n_layer: LAYERS, n_head, n_embd, block_size: 1024, vocab_size, bias }
 }
 
-const fn types(compute: Dtype, residual: Dtype, moments: Dtype) -> Types {
-    Types { compute, residual, moments }
-}
-
 const RUNS: [Run; 6] = [
     Run {
         name: "124M bf16",
         dims: dims(12, 768, 50304, false),
-        types: types(Dtype::Bf16, Dtype::Bf16, Dtype::F32),
+        formats: [Dtype::Bf16, Dtype::Bf16, Dtype::F32],
         dropout: 0.0,
         gelu: GeluKind::Erf,
     },
     Run {
         name: "77M fp16",
         dims: dims(12, 576, 50304, false),
-        types: types(Dtype::F16, Dtype::F16, Dtype::F32),
+        formats: [Dtype::F16, Dtype::F16, Dtype::F32],
         dropout: 0.0,
         gelu: GeluKind::Erf,
     },
     Run {
         name: "1558M bf16, bf16 moments, f32 residual",
         dims: dims(25, 1600, 50304, true),
-        types: types(Dtype::Bf16, Dtype::F32, Dtype::Bf16),
+        formats: [Dtype::Bf16, Dtype::F32, Dtype::Bf16],
         dropout: 0.1,
         gelu: GeluKind::Tanh,
     },
     Run {
         name: "characters f32",
         dims: dims(6, 384, 65, false),
-        types: Types::F32,
+        formats: [Dtype::F32; 3],
         dropout: 0.2,
         gelu: GeluKind::Erf,
     },
     Run {
         name: "GPT-2's own vocabulary, wide heads",
         dims: dims(6, 768, 50257, true),
-        types: types(Dtype::Bf16, Dtype::Bf16, Dtype::F32),
+        formats: [Dtype::Bf16, Dtype::Bf16, Dtype::F32],
         dropout: 0.1,
         gelu: GeluKind::Tanh,
     },
     Run {
         name: "odd sizes",
         dims: dims(3, 33, 61, true),
-        types: types(Dtype::Bf16, Dtype::F32, Dtype::F32),
+        formats: [Dtype::Bf16, Dtype::F32, Dtype::F32],
         dropout: 0.1,
         gelu: GeluKind::Erf,
     },
 ];
 
 fn plan_of(run: &Run, level: Level) -> Plan {
+    let [compute, residual, moments] = run.formats;
     let spec = ProgramSpec {
         model: ModelSpec {
             dims: run.dims,
             dropout: run.dropout,
             architecture: Gpt2 { gelu: run.gelu }.into(),
-            types: run.types,
+            types: Types { compute, residual },
         },
         train: Some(TrainSpec {
             slices: vec![2],
@@ -109,12 +107,7 @@ fn plan_of(run: &Run, level: Level) -> Plan {
             loss_rows: 2,
             levels: vec![level; LAYERS as usize],
             optimizer: OptimizerSpec {
-                rule: Optimizer::AdamW(AdamW {
-                    beta1: 0.9,
-                    beta2: 0.95,
-                    eps: 1e-8,
-                    weight_decay: 0.1,
-                }),
+                rule: AdamW { moments, ..AdamW::NANOGPT }.into(),
                 scaling: Scaling::Off,
                 offload: None,
             },

@@ -9,7 +9,7 @@ use plan::{Dtype, StepState};
 use train::engine::Engine;
 
 fn fp16() -> SmallRun {
-    let types = Types { compute: Dtype::F16, residual: Dtype::F16, moments: Dtype::F32 };
+    let types = Types { compute: Dtype::F16, residual: Dtype::F16 };
     SmallRun { types, ..small_run() }
 }
 

@@ -4,8 +4,8 @@
 use crate::fixture::load;
 use fitgpt_cuda::{CudaOptions, Gpu};
 use model::{
-    AdamW, Dims, Draft, EvalSpec, Gpt2, Level, ModelSpec, Optimizer, OptimizerSpec, ProgramSpec,
-    TrainSpec, Types,
+    AdamW, Dims, Draft, EvalSpec, Gpt2, Level, ModelSpec, OptimizerSpec, ProgramSpec, TrainSpec,
+    Types,
 };
 use plan::ops::{GeluKind, Scaling};
 use plan::{Dtype, GpuScratch, Plan, StepInputs, StepState};
@@ -16,6 +16,7 @@ use train::engine::{Engine, Rows};
 #[derive(Clone, Debug)]
 pub struct SmallRun {
     pub types: Types,
+    pub moments: Dtype,
     pub dropout: f32,
     pub levels: Vec<Level>,
     pub offload: Option<u64>,
@@ -40,7 +41,8 @@ const DIMS: Dims = Dims {
 /// bf16, one slice, everything kept.
 pub fn small_run() -> SmallRun {
     SmallRun {
-        types: Types { compute: Dtype::Bf16, residual: Dtype::Bf16, moments: Dtype::F32 },
+        types: Types { compute: Dtype::Bf16, residual: Dtype::Bf16 },
+        moments: Dtype::F32,
         dropout: 0.0,
         levels: Vec::new(),
         offload: None,
@@ -56,7 +58,7 @@ impl SmallRun {
             _ => Scaling::Off,
         };
         let optimizer = OptimizerSpec {
-            rule: Optimizer::AdamW(AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1 }),
+            rule: AdamW { moments: self.moments, ..AdamW::NANOGPT }.into(),
             scaling,
             offload: self.offload,
         };

@@ -48,7 +48,7 @@ pub fn of(report: &PlanReport) -> Value {
         "recompute": cut.map(|cut| {
             cut.levels.iter().map(|level| level.name()).collect::<Vec<_>>()
         }),
-        "optimizer_state": state_options.map(|state_options| match state_options.moments {
+        "optimizer_state": state_options.map(|state_options| match state_options.format {
             plan::Dtype::Bf16 => "bfloat16",
             _ => "float32",
         }),

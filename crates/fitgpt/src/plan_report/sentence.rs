@@ -18,7 +18,7 @@ pub fn of_cut(cut: &Cut) -> String {
     };
     let mut text =
         format!("{sequences} sequence{s} as {slices}, head in {chunk}-token chunks, {recomputed}");
-    if cut.state_options.moments == Dtype::Bf16 {
+    if cut.state_options.format == Dtype::Bf16 {
         text += ", AdamW's moments in bfloat16";
     }
     if cut.state_options.offload {

@@ -22,11 +22,8 @@ pub const fn dims(
 pub const GPT2: Dims = dims([12, 12, 768], 1024, 50304, false);
 
 /// nanoGPT's optimizer.
-pub const ADAMW: OptimizerSpec = OptimizerSpec {
-    rule: Optimizer::AdamW(AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1 }),
-    scaling: Scaling::Off,
-    offload: None,
-};
+pub const ADAMW: OptimizerSpec =
+    OptimizerSpec { rule: Optimizer::AdamW(AdamW::NANOGPT), scaling: Scaling::Off, offload: None };
 
 /// A program that does nothing yet.
 pub fn model(dims: Dims, dropout: f32) -> ProgramSpec {

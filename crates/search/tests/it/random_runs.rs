@@ -3,9 +3,7 @@
 
 use crate::typing::run_of;
 use fitgpt_search::{Machine, SearchError, StateOptions, plan_for};
-use model::{
-    AdamW, Dims, Draft, Gpt2, Level, ModelSpec, Optimizer, OptimizerSpec, ProgramSpec, TrainSpec,
-};
+use model::{Dims, Draft, Level, ModelSpec, OptimizerSpec, ProgramSpec, TrainSpec};
 use plan::hardware::{CARDS, Card};
 use plan::ops::Scaling;
 use plan::verify::defects;
@@ -76,12 +74,7 @@ fn bound(
     levels: &[Level],
 ) -> u64 {
     let optimizer = OptimizerSpec {
-        rule: Optimizer::AdamW(AdamW {
-            beta1: run.beta1,
-            beta2: run.beta2,
-            eps: 1e-8,
-            weight_decay: run.weight_decay,
-        }),
+        rule: run.optimizer(state_options.format),
         scaling: Scaling::Off,
         offload: state_options.offload.then_some(1 << 23),
     };
@@ -93,13 +86,9 @@ fn bound(
         levels: levels.to_vec(),
         optimizer,
     };
-    let types = machine.types(run, state_options);
-    let model = ModelSpec {
-        dims,
-        dropout: run.dropout as f32,
-        architecture: Gpt2 { gelu: run.gelu_kind() }.into(),
-        types,
-    };
+    let types = machine.types(run);
+    let model =
+        ModelSpec { dims, dropout: run.dropout as f32, architecture: run.architecture(), types };
     let eval = Some(model::EvalSpec {
         slices: vec![1],
         positions: run.eval_block_size,
