@@ -4,7 +4,7 @@
 use fitgpt_cpu::{CpuBackend, CpuOptions, CpuScratch};
 use model::{
     AdamW, Dims, Draft, Gpt2, ModelSpec, Optimizer, OptimizerSpec, Program, ProgramSpec, TrainSpec,
-    Types, init,
+    Types,
 };
 use plan::ops::{GeluKind, Scaling};
 use plan::{Backend, BackendError, Plan, StepInputs, StepState, verify};
@@ -92,7 +92,7 @@ fn initialise(
     let mut generator = rng::torch::Generator::new(1337);
     let table: Vec<_> = program.parameters.iter().map(|p| p.param.clone()).collect();
     let mut failed = None;
-    init::nanogpt(dims, &table, &mut generator, |index, first, values| {
+    program.architecture.initialise(dims, &table, &mut generator, |index, first, values| {
         let weight = program.parameters[index].weight;
         let result = backend.write_at(weight, first * 4, &bytes_of(values));
         failed = failed.take().or(result.err());

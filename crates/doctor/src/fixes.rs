@@ -3,7 +3,6 @@
 
 use crate::recovered::RecoveredRun;
 use crate::torch::{Peak, TorchRun, peaks};
-use model::gpt2::reported_parameters;
 use model::{Dims, Level};
 use plan::hardware::Card;
 use plan::{Bytes, Dtype};
@@ -226,7 +225,8 @@ impl Search<'_> {
                 continue;
             };
             let run = change(heads);
-            let kind = FixKind::SmallerModel(reported_parameters(&run.dims)? as f64 / 1e6);
+            let parameters = recovered.run.architecture().reported_parameters(&run.dims)?;
+            let kind = FixKind::SmallerModel(parameters as f64 / 1e6);
             let mut settings =
                 vec![("n_head", heads.to_string()), ("n_embd", run.dims.n_embd.to_string())];
             if (batch, accumulation) != as_it_is {

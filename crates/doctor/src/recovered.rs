@@ -3,8 +3,7 @@
 
 use crate::log::Log;
 use crate::torch::{TorchRun, WORKSPACE, WORKSPACE_HOPPER};
-use model::gpt2::reported_parameters;
-use model::{Dims, GPT2_ROWS};
+use model::{Architecture, Dims, GPT2_ROWS};
 use plan::Dtype;
 use search::machine::gpu_format;
 use spec::{Command, Environment, KEYS, RunSpec, Settings, SpecError, World, resolve};
@@ -86,7 +85,8 @@ impl RecoveredRun {
 
     /// Whether the log's parameter count and tokens per iteration match this run.
     pub fn agrees_with(&self, log: &Log) -> bool {
-        let counted = reported_parameters(&self.dims).map_or(0.0, |n| n as f64 / 1e6);
+        let counted = self.run.architecture().reported_parameters(&self.dims);
+        let counted = counted.map_or(0.0, |n| n as f64 / 1e6);
         let model = log.run.parameters.is_none_or(|said| (counted - said).abs() < 0.006);
         let tokens = self.run.tokens_per_iteration();
         model && log.run.tokens_per_iteration.is_none_or(|said| said == tokens)
@@ -109,7 +109,9 @@ fn torch_run(run: &RunSpec, dims: Dims, log: Option<&Log>, card: Option<&str>) -
         Some(log) if log.traceback.is_eager() => false,
         _ => run.compile,
     };
+    let Architecture::Gpt2(model) = run.architecture();
     TorchRun {
+        model,
         dims,
         batch: run.batch_size,
         eval_batch: run.batch_size,

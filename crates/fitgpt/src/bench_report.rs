@@ -145,7 +145,7 @@ pub fn title(
     planned: &Planned,
     device: &str,
 ) -> Result<String, SearchError> {
-    let parameters = model::gpt2::reported_parameters(dims)?;
+    let parameters = run.architecture().reported_parameters(dims)?;
     let millions = parameters as f64 / 1e6;
     let tokens = grouped(run.tokens_per_iteration());
     let line =

@@ -7,6 +7,7 @@ use crate::numbers::{duration, grouped};
 use crate::screen;
 use data::corpus::FIVE_GRAM_LOSS;
 use data::{GPT2_IDS, Split};
+use model::Dims;
 use plan::Bytes;
 use spec::shell::quoted;
 use spec::{Origin, RunSpec, Setting, Settings};
@@ -52,7 +53,7 @@ pub fn introduce(setup: &Setup, device: &Device) -> Result<(), TrainError> {
             ));
         }
     }
-    parameters(dims)
+    parameters(spec, dims)
 }
 
 /// Prints what the process holds on the device according to the driver, next to the plan.
@@ -95,10 +96,11 @@ fn overrides(settings: &Settings) {
     }
 }
 
-fn parameters(dims: &model::Dims) -> Result<(), TrainError> {
-    let reported = model::gpt2::reported_parameters(dims).map_err(search::SearchError::from)?;
+fn parameters(run: &RunSpec, dims: &Dims) -> Result<(), TrainError> {
+    let architecture = run.architecture();
+    let reported = architecture.reported_parameters(dims).map_err(search::SearchError::from)?;
     screen::line(&format!("number of parameters: {:.2}M", reported as f64 / 1e6));
-    let table = model::gpt2::parameters(dims).map_err(search::SearchError::from)?;
+    let table = architecture.parameters(dims).map_err(search::SearchError::from)?;
     for (word, decays) in [("decayed", true), ("non-decayed", false)] {
         let of_kind = || table.iter().filter(|param| param.decays() == decays);
         let (count, sum) = (of_kind().count(), of_kind().map(|param| param.shape.elements()).sum());

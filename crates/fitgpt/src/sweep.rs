@@ -192,8 +192,9 @@ fn cells(row: &Row, keys: usize) -> Vec<String> {
             *cell += &format!(" {key}={value}");
         }
     }
-    let dims = row.planning.as_ref().map(|planning| planning.dims);
-    let parameters = dims.and_then(|dims| model::gpt2::reported_parameters(&dims).ok());
+    let count =
+        |planning: &Planning| planning.run.architecture().reported_parameters(&planning.dims).ok();
+    let parameters = row.planning.as_ref().and_then(count);
     let parameters = parameters.map_or("-".to_string(), |n| format!("{:.1}M", n as f64 / 1e6));
     let none = || "-".to_string();
     cells.push(parameters);

@@ -3,7 +3,7 @@
 
 use crate::activation::{Activation, Activations};
 use crate::dims::Dims;
-use crate::params::{Module, ParamKind, Size};
+use crate::params::{Module, ParamKind};
 use crate::program::ModelSpec;
 use crate::run_tensors::RunTensors;
 use plan::ops::{Branch, Dropout, DropoutSite, Embed, LayerNorm, Linear, PositionFrom};
@@ -89,15 +89,15 @@ impl Forward<'_> {
         self.segment.push(Embed { tokens, wte, wpe, out, position, dropout })
     }
 
-    /// A linear layer. Its module gives the output width.
+    /// A linear layer. Its weight gives the output width.
     pub fn linear(
         &mut self,
         x: TensorId,
         module: Module,
         out: Activation,
     ) -> Result<TensorId, PlanError> {
-        let out = self.activation(out, module.out())?;
-        let (w, bias) = (self.weight(module)?, self.bias(module)?);
+        let (w, bias) = (self.weight(module)?, self.bias(module));
+        let out = self.activation(out, self.segment.shape(w).rows())?;
         self.segment.push_with_workspace(|workspace| Linear { x, w, bias, out, workspace })?;
         Ok(out)
     }
@@ -113,7 +113,7 @@ impl Forward<'_> {
     ) -> Result<Stream, PlanError> {
         let dropout = self.dropout(site);
         self.set_layer(layer);
-        let sum = self.residual(norm.sum)?;
+        let sum = self.residual(norm.sum, self.width(stream.x))?;
         let normalised = self.norm(stream.x, Some(Branch { branch, dropout, sum }), norm)?;
         Ok(Stream { x: sum, normalised })
     }
@@ -125,11 +125,11 @@ impl Forward<'_> {
         add: Option<Branch>,
         norm: Norm,
     ) -> Result<TensorId, PlanError> {
-        let out = self.activation(norm.out, norm.module.out())?;
+        let out = self.activation(norm.out, self.width(x))?;
         let rows = self.segment.shape(x).rows();
         let [mean, rstd] = norm.statistics;
         let (mean, rstd) = (self.statistic(mean, &[rows])?, self.statistic(rstd, &[rows])?);
-        let (gain, bias) = (self.weight(norm.module)?, self.bias(norm.module)?);
+        let (gain, bias) = (self.weight(norm.module)?, self.bias(norm.module));
         let epsilon = norm.epsilon;
         self.segment.push(LayerNorm { x, add, gain, bias, out, mean, rstd, epsilon })?;
         Ok(out)
@@ -139,15 +139,15 @@ impl Forward<'_> {
     pub fn activation(
         &mut self,
         activation: Activation,
-        width: Size,
+        width: u64,
     ) -> Result<TensorId, PlanError> {
-        let shape = Shape::new(&[self.rows, self.positions, self.size(width)])?;
+        let shape = Shape::new(&[self.rows, self.positions, width])?;
         self.local(activation, self.spec.types.compute, shape)
     }
 
     /// Adds a tensor for the residual stream at one point of the block.
-    pub fn residual(&mut self, activation: Activation) -> Result<TensorId, PlanError> {
-        let shape = Shape::new(&[self.rows, self.positions, self.size(Size::Embd)])?;
+    pub fn residual(&mut self, activation: Activation, width: u64) -> Result<TensorId, PlanError> {
+        let shape = Shape::new(&[self.rows, self.positions, width])?;
         self.local(activation, self.spec.types.residual, shape)
     }
 
@@ -177,8 +177,9 @@ impl Forward<'_> {
         self.segment.run_input(name, Dtype::I32, shape, Role::Tokens)
     }
 
-    pub fn size(&self, size: Size) -> u64 {
-        self.spec.architecture.network().size(size, &self.spec.dims)
+    /// The width of an activation: its numbers per token.
+    pub fn width(&self, activation: TensorId) -> u64 {
+        self.segment.shape(activation).width()
     }
 
     /// The weight of a module of the current block.
@@ -186,11 +187,9 @@ impl Forward<'_> {
         self.tensors.parameter(module, self.layer, ParamKind::Weight)
     }
 
-    fn bias(&self, module: Module) -> Result<Option<TensorId>, PlanError> {
-        match self.spec.dims.bias {
-            true => self.tensors.parameter(module, self.layer, ParamKind::Bias).map(Some),
-            false => Ok(None),
-        }
+    /// The bias of a module of the current block, if its row of the table has one.
+    fn bias(&self, module: Module) -> Option<TensorId> {
+        self.tensors.find(module, self.layer, ParamKind::Bias)
     }
 
     /// The dropout at a site of the current block. The embedding's counts as the first block's.

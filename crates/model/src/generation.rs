@@ -2,7 +2,6 @@
 //! (prefills of several lengths, and the decode of one token).
 
 use crate::forward::AttendTo;
-use crate::params::Size;
 use crate::program::{Drafting, GenerateSpec};
 use plan::ops::{Linear, PositionFrom, SelectPosition};
 use plan::{Dtype, Io, Phase, PlanError, Role, Scope, SegmentId, Shape, Tensor, TensorId};
@@ -95,8 +94,7 @@ pub(crate) fn segments(
 /// Keys and values of each layer, kept between the segments of generation.
 fn caches(drafting: &mut Drafting<'_>, rows: u64) -> Result<Vec<TensorId>, PlanError> {
     let (dims, network) = (drafting.spec.dims, drafting.spec.architecture.network());
-    let [block, head] = [Size::Block, Size::Head].map(|size| network.size(size, &dims));
-    let shape = [2, rows, dims.n_head, block, head];
+    let shape = network.cache(&dims, rows);
     (0..dims.n_layer as u32)
         .map(|layer| {
             drafting.builder.tensor(Tensor {
@@ -123,13 +121,14 @@ fn logits_segment(
     let tokens = forward.tokens("tokens")?;
     let (mut x, w) = forward.network(tokens, attend_to)?;
     if attend_to.position() == PositionFrom::Zero {
-        let shape = Shape::new(&[rows, 1, forward.size(Size::Embd)])?;
+        let shape = Shape::new(&[rows, 1, forward.width(x)])?;
         let dtype = forward.spec.types.compute;
         let out = forward.segment.local("last", dtype, shape, Role::Activation)?;
         forward.segment.push(SelectPosition { x, out })?;
         x = out;
     }
-    let shape = Shape::new(&[rows, 1, forward.size(Size::Vocab)])?;
+    let vocabulary = forward.segment.shape(w).rows();
+    let shape = Shape::new(&[rows, 1, vocabulary])?;
     let segment = &mut forward.segment;
     let logits = segment.host_tensor("logits", Dtype::F32, shape, Role::Logits, Io::Output)?;
     let head = |workspace| Linear { x, w, bias: None, out: logits, workspace };

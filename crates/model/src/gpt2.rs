@@ -1,16 +1,18 @@
 //! GPT-2, to be read next to nanoGPT's `model.py`: the modules, attention, the MLP, a block, the
 //! whole forward pass. Each line adds tensors and steps to a segment, and the backward is derived
-//! from these. At the end: what each level of recompute drops, and the numbers that nanoGPT
-//! reports.
+//! from these. At the end: the numbers that nanoGPT reports, what each level of recompute drops,
+//! and the names of the activations.
 
 use crate::activation::Activation;
 use crate::architecture::{Architecture, Network};
 use crate::dims::{Dims, NORM_EPSILON};
 use crate::forward::{AttendTo, Forward, Norm, Stream};
+use crate::init;
 use crate::levels::Level;
-use crate::params::{self, Init, Module, ModuleKind, Modules, Param, Size};
+use crate::params::{Init, Module, ModuleKind, Modules, Param};
 use plan::ops::{Attention, AttentionDecode, CacheStore, DropoutSite, Gelu, GeluKind};
 use plan::{PlanError, TensorId};
+use rng::torch::Generator;
 
 /// The attributes that only GPT-2 has.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -19,18 +21,16 @@ pub struct Gpt2 {
     pub gelu: GeluKind,
 }
 
-use Size::{Block, Embd, Hidden, Qkv, Vocab};
-
 // The names are Hugging Face's; nanoGPT puts `transformer.` before them. The head is tied to `wte`.
-const WTE: Module = Module::token_embedding("wte", &[Vocab, Embd]);
-const WPE: Module = Module::position_embedding("wpe", &[Block, Embd]);
-const LN_1: Module = Module::layer_norm("ln_1", &[Embd]);
-const C_ATTN: Module = Module::linear("attn.c_attn", &[Qkv, Embd], Init::Normal);
-const ATTN_C_PROJ: Module = Module::linear("attn.c_proj", &[Embd, Embd], Init::Residual);
-const LN_2: Module = Module::layer_norm("ln_2", &[Embd]);
-const C_FC: Module = Module::linear("mlp.c_fc", &[Hidden, Embd], Init::Normal);
-const MLP_C_PROJ: Module = Module::linear("mlp.c_proj", &[Embd, Hidden], Init::Residual);
-const LN_F: Module = Module::layer_norm("ln_f", &[Embd]);
+const WTE: Module = Module::token_embedding("wte");
+const WPE: Module = Module::position_embedding("wpe");
+const LN_1: Module = Module::layer_norm("ln_1");
+const C_ATTN: Module = Module::linear("attn.c_attn", Init::Normal);
+const ATTN_C_PROJ: Module = Module::linear("attn.c_proj", Init::Residual);
+const LN_2: Module = Module::layer_norm("ln_2");
+const C_FC: Module = Module::linear("mlp.c_fc", Init::Normal);
+const MLP_C_PROJ: Module = Module::linear("mlp.c_proj", Init::Residual);
+const LN_F: Module = Module::layer_norm("ln_f");
 
 impl Gpt2 {
     /// `c_proj(attention(c_attn(x)))`.
@@ -41,9 +41,9 @@ impl Gpt2 {
         layer: u32,
         attend_to: AttendTo<'_>,
     ) -> Result<TensorId, PlanError> {
-        let heads = f.dims().n_head;
-        let qkv = f.linear(x, C_ATTN, Activation::Qkv)?;
-        let out = f.activation(Activation::Att, Embd)?;
+        let Dims { n_head: heads, n_embd, .. } = f.dims();
+        let qkv = f.linear(x, C_ATTN, act::QKV)?;
+        let out = f.activation(act::ATT, n_embd)?;
         match attend_to {
             AttendTo::Cached(caches) => {
                 let cache = caches[layer as usize];
@@ -51,7 +51,7 @@ impl Gpt2 {
                 f.segment.push_with_workspace(attend)?;
             }
             AttendTo::Whole | AttendTo::Fill(_) => {
-                let lse = f.statistic(Activation::Lse, &[f.rows, heads, f.positions])?;
+                let lse = f.statistic(act::LSE, &[f.rows, heads, f.positions])?;
                 let dropout = f.dropout(DropoutSite::Attention);
                 let attend = |workspace| Attention { qkv, out, lse, heads, dropout, workspace };
                 f.segment.push_with_workspace(attend)?;
@@ -60,15 +60,15 @@ impl Gpt2 {
         if let AttendTo::Fill(caches) = attend_to {
             f.segment.push(CacheStore { qkv, cache: caches[layer as usize] })?;
         }
-        f.linear(out, ATTN_C_PROJ, Activation::AttProj)
+        f.linear(out, ATTN_C_PROJ, act::ATT_PROJ)
     }
 
     /// `c_proj(gelu(c_fc(x)))`.
     fn mlp(&self, f: &mut Forward<'_>, x: TensorId) -> Result<TensorId, PlanError> {
-        let fch = f.linear(x, C_FC, Activation::Fch)?;
-        let gelu = f.activation(Activation::Gelu, Hidden)?;
+        let fch = f.linear(x, C_FC, act::FCH)?;
+        let gelu = f.activation(act::GELU, f.width(fch))?;
         f.segment.push(Gelu { x: fch, out: gelu, kind: self.gelu })?;
-        f.linear(gelu, MLP_C_PROJ, Activation::MlpProj)
+        f.linear(gelu, MLP_C_PROJ, act::MLP_PROJ)
     }
 
     /// `x + attn(ln_1(x))`, then `x + mlp(ln_2(x))`. A residual addition and the norm after it are
@@ -96,23 +96,30 @@ impl Network for Gpt2 {
         "gpt2"
     }
 
-    fn modules(&self) -> Modules {
+    fn modules(&self, dims: &Dims) -> Modules {
+        let Dims { n_embd: c, block_size: t, vocab_size: v, bias, .. } = *dims;
         Modules {
-            before: &[WTE, WPE],
-            block: &[LN_1, C_ATTN, ATTN_C_PROJ, LN_2, C_FC, MLP_C_PROJ],
-            after: &[LN_F],
+            before: vec![WTE.sized(&[v, c]), WPE.sized(&[t, c])],
+            block: vec![
+                LN_1.sized(&[c]).with_bias(bias),
+                C_ATTN.sized(&[3 * c, c]).with_bias(bias),
+                ATTN_C_PROJ.sized(&[c, c]).with_bias(bias),
+                LN_2.sized(&[c]).with_bias(bias),
+                C_FC.sized(&[4 * c, c]).with_bias(bias),
+                MLP_C_PROJ.sized(&[c, 4 * c]).with_bias(bias),
+            ],
+            after: vec![LN_F.sized(&[c]).with_bias(bias)],
         }
     }
 
-    fn size(&self, size: Size, dims: &Dims) -> u64 {
-        match size {
-            Vocab => dims.vocab_size,
-            Block => dims.block_size,
-            Embd => dims.n_embd,
-            Qkv => 3 * dims.n_embd,
-            Hidden => 4 * dims.n_embd,
-            Size::Head => dims.head_size(),
-        }
+    fn initialise(
+        &self,
+        dims: &Dims,
+        params: &[Param],
+        generator: &mut Generator,
+        put: &mut dyn FnMut(usize, u64, &[f32]),
+    ) {
+        init::nanogpt(dims, params, generator, put);
     }
 
     /// Embeddings, all blocks, and the last norm.
@@ -123,7 +130,7 @@ impl Network for Gpt2 {
         attend_to: AttendTo<'_>,
     ) -> Result<TensorId, PlanError> {
         f.set_layer(Some(0));
-        let x = f.residual(Activation::X)?;
+        let x = f.residual(act::X, f.dims().n_embd)?;
         f.set_layer(None);
         f.embed(tokens, (WTE, Some(WPE)), x, attend_to)?;
         f.set_layer(Some(0));
@@ -138,73 +145,113 @@ impl Network for Gpt2 {
         WTE
     }
 
+    fn cache(&self, dims: &Dims, rows: u64) -> [u64; 5] {
+        [2, rows, dims.n_head, dims.block_size, dims.head_size()]
+    }
+
+    /// nanoGPT leaves out the position embedding.
+    fn is_reported(&self, module: Module) -> bool {
+        module.kind != ModuleKind::PositionEmbedding
+    }
+
+    /// As nanoGPT counts them for its MFU: without the causal mask.
+    fn attention_flops(&self, dims: &Dims, positions: u64) -> f64 {
+        12.0 * dims.n_layer as f64 * dims.n_embd as f64 * positions as f64
+    }
+
     /// A norm's mean and deviation take only 8 bytes per token. While they are kept, the norm's
     /// gradient can make the norm's output again on the way. They are dropped at the levels that
     /// run the norm again anyway.
     fn dropped(&self, level: Level) -> &'static [Activation] {
-        use Activation::{
-            Att, Fch, Gelu, Ln1, Ln1Mean, Ln1Rstd, Ln2, Ln2Mean, Ln2Rstd, Lse, Qkv, XMid,
+        use act::{
+            ATT, FCH, GELU, LN_1, LN_1_MEAN, LN_1_RSTD, LN_2, LN_2_MEAN, LN_2_RSTD, LSE, QKV, X_MID,
         };
         match level {
             Level::R0 => &[],
-            Level::R1 => &[Gelu],
-            Level::R2 => &[Gelu, Ln1, Ln2],
-            Level::R3 => &[Gelu, Ln1, Ln2, Ln2Mean, Ln2Rstd, Fch],
-            Level::R3q => &[Gelu, Ln1, Ln2, Ln1Mean, Ln1Rstd, Qkv],
-            Level::R4 => &[Gelu, Ln1, Ln2, Ln1Mean, Ln1Rstd, Ln2Mean, Ln2Rstd, Fch, Qkv],
-            Level::R5 => &[Gelu, Ln1, Ln2, Ln1Mean, Ln1Rstd, Ln2Mean, Ln2Rstd, Fch, Qkv, XMid],
-            Level::R6 => {
-                &[Gelu, Ln1, Ln2, Ln1Mean, Ln1Rstd, Ln2Mean, Ln2Rstd, Fch, Qkv, XMid, Att, Lse]
+            Level::R1 => &[GELU],
+            Level::R2 => &[GELU, LN_1, LN_2],
+            Level::R3 => &[GELU, LN_1, LN_2, LN_2_MEAN, LN_2_RSTD, FCH],
+            Level::R3q => &[GELU, LN_1, LN_2, LN_1_MEAN, LN_1_RSTD, QKV],
+            Level::R4 => &[GELU, LN_1, LN_2, LN_1_MEAN, LN_1_RSTD, LN_2_MEAN, LN_2_RSTD, FCH, QKV],
+            Level::R5 => {
+                &[GELU, LN_1, LN_2, LN_1_MEAN, LN_1_RSTD, LN_2_MEAN, LN_2_RSTD, FCH, QKV, X_MID]
             }
+            Level::R6 => &[
+                GELU, LN_1, LN_2, LN_1_MEAN, LN_1_RSTD, LN_2_MEAN, LN_2_RSTD, FCH, QKV, X_MID, ATT,
+                LSE,
+            ],
         }
     }
 }
 
 const NORM_1: Norm = Norm {
     module: LN_1,
-    sum: Activation::X,
-    out: Activation::Ln1,
-    statistics: [Activation::Ln1Mean, Activation::Ln1Rstd],
+    sum: act::X,
+    out: act::LN_1,
+    statistics: [act::LN_1_MEAN, act::LN_1_RSTD],
     epsilon: NORM_EPSILON,
 };
 const NORM_2: Norm = Norm {
     module: LN_2,
-    sum: Activation::XMid,
-    out: Activation::Ln2,
-    statistics: [Activation::Ln2Mean, Activation::Ln2Rstd],
+    sum: act::X_MID,
+    out: act::LN_2,
+    statistics: [act::LN_2_MEAN, act::LN_2_RSTD],
     epsilon: NORM_EPSILON,
 };
 const NORM_F: Norm = Norm {
     module: LN_F,
-    sum: Activation::X,
-    out: Activation::LnF,
-    statistics: [Activation::LnFMean, Activation::LnFRstd],
+    sum: act::X,
+    out: act::LN_F,
+    statistics: [act::LN_F_MEAN, act::LN_F_RSTD],
     epsilon: NORM_EPSILON,
 };
+
+/// GPT-2's activations.
+mod act {
+    use crate::activation::Activation;
+
+    /// The residual stream that enters a block, or leaves the last one.
+    pub const X: Activation = Activation::named("x");
+    /// The first norm's output.
+    pub const LN_1: Activation = Activation::named("ln_1");
+    /// The first norm's mean of each token.
+    pub const LN_1_MEAN: Activation = Activation::named("ln_1_mean");
+    /// The first norm's reciprocal standard deviation of each token.
+    pub const LN_1_RSTD: Activation = Activation::named("ln_1_rstd");
+    /// Query, key and value, concatenated.
+    pub const QKV: Activation = Activation::named("qkv");
+    /// Attention's output.
+    pub const ATT: Activation = Activation::named("att");
+    /// Log-sum-exp of attention's scores.
+    pub const LSE: Activation = Activation::named("lse");
+    /// Attention's output after its projection.
+    pub const ATT_PROJ: Activation = Activation::named("att_proj");
+    /// The residual stream between attention and MLP.
+    pub const X_MID: Activation = Activation::named("x_mid");
+    /// The second norm's output.
+    pub const LN_2: Activation = Activation::named("ln_2");
+    /// The second norm's mean of each token.
+    pub const LN_2_MEAN: Activation = Activation::named("ln_2_mean");
+    /// The second norm's reciprocal standard deviation of each token.
+    pub const LN_2_RSTD: Activation = Activation::named("ln_2_rstd");
+    /// The MLP's hidden layer before the nonlinearity.
+    pub const FCH: Activation = Activation::named("fch");
+    /// The hidden layer after it.
+    pub const GELU: Activation = Activation::named("gelu");
+    /// The MLP's output.
+    pub const MLP_PROJ: Activation = Activation::named("mlp_proj");
+    /// The last norm's output.
+    pub const LN_F: Activation = Activation::named("ln_f");
+    /// The last norm's mean of each token.
+    pub const LN_F_MEAN: Activation = Activation::named("ln_f_mean");
+    /// The last norm's reciprocal standard deviation of each token.
+    pub const LN_F_RSTD: Activation = Activation::named("ln_f_rstd");
+}
 
 impl From<Gpt2> for Architecture {
     fn from(gpt2: Gpt2) -> Architecture {
         Architecture::Gpt2(gpt2)
     }
-}
-
-/// All parameters, in the order of nanoGPT's `named_parameters()`.
-pub fn parameters(dims: &Dims) -> Result<Vec<Param>, PlanError> {
-    params::parameters(&Gpt2 { gelu: GeluKind::Erf }, dims)
-}
-
-/// Number of parameters as nanoGPT reports it: without the position embedding.
-pub fn reported_parameters(dims: &Dims) -> Result<u64, PlanError> {
-    let counted = |param: &&Param| param.module.kind != ModuleKind::PositionEmbedding;
-    let all = parameters(dims)?;
-    Ok(all.iter().filter(counted).map(|p| p.shape.elements()).fold(0, u64::saturating_add))
-}
-
-/// Floating-point operations per token of training in a context of `positions`, as nanoGPT counts
-/// them for its MFU: six for each parameter, and attention without the causal mask.
-pub fn training_flops_per_token(dims: &Dims, positions: u64) -> Result<f64, PlanError> {
-    let attention = 12.0 * dims.n_layer as f64 * dims.n_embd as f64 * positions as f64;
-    Ok(6.0 * reported_parameters(dims)? as f64 + attention)
 }
 
 #[cfg(test)]
@@ -215,20 +262,22 @@ mod tests {
         Dims { n_layer, n_head, n_embd, block_size: 1024, vocab_size: 50304, bias }
     }
 
+    const GPT2: Architecture = Architecture::Gpt2(Gpt2 { gelu: GeluKind::Erf });
+
     #[test]
     fn counts_are_those_nanogpt_prints() {
         // (dims, reported, decayed tensors and elements, other tensors and elements)
         let gpt2 = dims(12, 12, 768, false);
-        assert_eq!(reported_parameters(&gpt2).unwrap(), 123_587_328);
-        let params = parameters(&gpt2).unwrap();
+        assert_eq!(GPT2.reported_parameters(&gpt2).unwrap(), 123_587_328);
+        let params = GPT2.parameters(&gpt2).unwrap();
         let count = |decays: bool| {
             let group: Vec<_> = params.iter().filter(|p| p.decays() == decays).collect();
             (group.len(), group.iter().map(|p| p.shape.elements()).sum::<u64>())
         };
         assert_eq!(count(true), (50, 124_354_560));
         assert_eq!(count(false), (25, 19_200));
-        let rounded = |d: &Dims| (reported_parameters(d).unwrap() as f64 / 1e5).round() / 10.0;
+        let rounded = |d: &Dims| (GPT2.reported_parameters(d).unwrap() as f64 / 1e5).round() / 10.0;
         assert_eq!(rounded(&dims(12, 12, 576, false)), 76.8);
-        assert_eq!(parameters(&dims(2, 2, 10, true)).unwrap().len(), 2 + 24 + 2);
+        assert_eq!(GPT2.parameters(&dims(2, 2, 10, true)).unwrap().len(), 2 + 24 + 2);
     }
 }

@@ -16,11 +16,11 @@ const BLOCK: u64 = 16;
 /// Calls `put` for pieces of each parameter of `params` (the table for these dims) with its index,
 /// the piece's first element and its values, in the order in which they become final. Afterwards
 /// `generator` is in the state in which nanoGPT draws its first batch.
-pub fn nanogpt(
+pub(crate) fn nanogpt(
     dims: &Dims,
     params: &[Param],
     generator: &mut Generator,
-    mut put: impl FnMut(usize, u64, &[f32]),
+    put: &mut dyn FnMut(usize, u64, &[f32]),
 ) {
     skip_constructors(params, generator);
     let mut values = Vec::new();

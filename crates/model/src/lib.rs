@@ -1,7 +1,7 @@
 //! Models as data. [`program`] holds what every model shares: specs, segments and the ids that a
-//! caller needs. An [`architecture`] supplies modules, a forward pass and what each level of
-//! recompute drops. [`gpt2`] is one architecture, exactly as nanoGPT defines it, and [`init`] makes
-//! its initial weights. An [`optimizer`] supplies its state and its op; [`adamw`] is one.
+//! caller needs. An [`architecture`] supplies modules, a forward pass, initial weights and what each
+//! level of recompute drops. [`gpt2`] is one architecture, exactly as nanoGPT defines it. An
+//! [`optimizer`] supplies its state and its op; [`adamw`] is one.
 #![forbid(unsafe_code)]
 
 pub mod dims;
@@ -11,7 +11,7 @@ mod forward;
 pub mod params;
 pub mod activation;
 pub mod levels;
-pub mod init;
+mod init;
 pub mod program;
 pub mod generation;
 mod run_tensors;

@@ -6,23 +6,6 @@ use crate::architecture::Network;
 use crate::dims::Dims;
 use plan::{ALIGNMENT, PlanError, Shape};
 
-/// A dimension of a parameter or an activation. The architecture defines its size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Size {
-    /// Number of token ids that have an embedding.
-    Vocab,
-    /// Longest context, in positions.
-    Block,
-    /// Width of the residual stream.
-    Embd,
-    /// Query, key and value, concatenated.
-    Qkv,
-    /// The MLP's hidden layer.
-    Hidden,
-    /// One attention head.
-    Head,
-}
-
 /// How a parameter is initialised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Init {
@@ -49,50 +32,45 @@ pub enum ModuleKind {
     LayerNorm,
 }
 
-/// A module that holds a weight. It also holds a bias if its kind can have one and the model has
-/// biases.
+/// A module that holds a weight. It also holds a bias if its row of the table says so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Module {
     /// Hugging Face's name, relative to the block if it belongs to one.
     pub name: &'static str,
     /// The PyTorch module.
     pub kind: ModuleKind,
-    /// Shape of its weight; `[out, in]` for linear layers.
-    pub shape: &'static [Size],
     /// How its weight is initialised.
     pub init: Init,
 }
 
+/// A row of an architecture's table: a module of a model with given sizes.
+pub(crate) struct SizedModule {
+    module: Module,
+    /// Shape of its weight; `[out, in]` for linear layers.
+    shape: Vec<u64>,
+    has_bias: bool,
+}
+
 impl Module {
-    pub(crate) const fn token_embedding(name: &'static str, shape: &'static [Size]) -> Module {
-        Module { name, kind: ModuleKind::TokenEmbedding, shape, init: Init::Normal }
+    pub(crate) const fn token_embedding(name: &'static str) -> Module {
+        Module { name, kind: ModuleKind::TokenEmbedding, init: Init::Normal }
     }
 
-    pub(crate) const fn position_embedding(name: &'static str, shape: &'static [Size]) -> Module {
-        Module { name, kind: ModuleKind::PositionEmbedding, shape, init: Init::Normal }
+    pub(crate) const fn position_embedding(name: &'static str) -> Module {
+        Module { name, kind: ModuleKind::PositionEmbedding, init: Init::Normal }
     }
 
-    pub(crate) const fn linear(name: &'static str, shape: &'static [Size], init: Init) -> Module {
-        Module { name, kind: ModuleKind::Linear, shape, init }
+    pub(crate) const fn linear(name: &'static str, init: Init) -> Module {
+        Module { name, kind: ModuleKind::Linear, init }
     }
 
-    pub(crate) const fn layer_norm(name: &'static str, shape: &'static [Size]) -> Module {
-        Module { name, kind: ModuleKind::LayerNorm, shape, init: Init::One }
+    pub(crate) const fn layer_norm(name: &'static str) -> Module {
+        Module { name, kind: ModuleKind::LayerNorm, init: Init::One }
     }
 
-    /// The width of its output.
-    pub(crate) const fn out(self) -> Size {
-        self.shape[0]
-    }
-
-    /// The parameters that it holds.
-    fn parameters(self, bias: bool) -> &'static [ParamKind] {
-        match self.kind {
-            ModuleKind::Linear | ModuleKind::LayerNorm if bias => {
-                &[ParamKind::Weight, ParamKind::Bias]
-            }
-            _ => &[ParamKind::Weight],
-        }
+    /// A row for the module, with a weight of this shape and no bias.
+    pub(crate) fn sized(self, shape: &[u64]) -> SizedModule {
+        SizedModule { module: self, shape: shape.to_vec(), has_bias: false }
     }
 
     /// Hugging Face's full name of a parameter.
@@ -108,6 +86,20 @@ impl Module {
     }
 }
 
+impl SizedModule {
+    /// The same row with a bias of the weight's first dimension, or without one.
+    pub fn with_bias(self, has_bias: bool) -> SizedModule {
+        SizedModule { has_bias, ..self }
+    }
+
+    fn parameters(&self) -> &'static [ParamKind] {
+        match self.has_bias {
+            true => &[ParamKind::Weight, ParamKind::Bias],
+            false => &[ParamKind::Weight],
+        }
+    }
+}
+
 /// Which of a module's parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ParamKind {
@@ -119,10 +111,10 @@ pub enum ParamKind {
 
 /// All modules of an architecture, in the order in which PyTorch lists their parameters.
 pub(crate) struct Modules {
-    pub before: &'static [Module],
+    pub before: Vec<SizedModule>,
     /// Modules of every block.
-    pub block: &'static [Module],
-    pub after: &'static [Module],
+    pub block: Vec<SizedModule>,
+    pub after: Vec<SizedModule>,
 }
 
 /// A parameter of a model with given sizes.
@@ -143,17 +135,13 @@ pub struct Param {
 }
 
 impl Param {
-    fn new(
-        network: &dyn Network,
-        dims: &Dims,
-        (layer, module, kind): (Option<u32>, Module, ParamKind),
-    ) -> Result<Param, PlanError> {
-        let (sizes, init) = match kind {
-            ParamKind::Weight => (module.shape, module.init),
-            ParamKind::Bias => (&module.shape[..1], Init::Zero),
+    fn new(layer: Option<u32>, row: &SizedModule, kind: ParamKind) -> Result<Param, PlanError> {
+        let module = row.module;
+        let (dims, init) = match kind {
+            ParamKind::Weight => (&row.shape[..], module.init),
+            ParamKind::Bias => (&row.shape[..1], Init::Zero),
         };
-        let sizes: Vec<u64> = sizes.iter().map(|&size| network.size(size, dims)).collect();
-        let (name, shape) = (module.parameter_name(layer, kind), Shape::new(&sizes)?);
+        let (name, shape) = (module.parameter_name(layer, kind), Shape::new(dims)?);
         Ok(Param { name, layer, shape, init, module, kind })
     }
 
@@ -165,16 +153,13 @@ impl Param {
 
 /// All parameters of an architecture, in PyTorch's order.
 pub(crate) fn parameters(network: &dyn Network, dims: &Dims) -> Result<Vec<Param>, PlanError> {
-    let Modules { before, block, after } = network.modules();
-    let outside = |modules: &'static [Module]| modules.iter().map(|&module| (None, module));
-    let blocks = (0..dims.n_layer as u32)
-        .flat_map(|layer| block.iter().map(move |&module| (Some(layer), module)));
-    let modules = outside(before).chain(blocks).chain(outside(after));
-    modules
-        .flat_map(|(layer, module)| {
-            module.parameters(dims.bias).iter().map(move |&kind| (layer, module, kind))
-        })
-        .map(|key| Param::new(network, dims, key))
+    let Modules { before, block, after } = network.modules(dims);
+    let [before, after] = [&before, &after].map(|rows| rows.iter().map(|row| (None, row)));
+    let blocks =
+        (0..dims.n_layer as u32).flat_map(|layer| block.iter().map(move |row| (Some(layer), row)));
+    let rows = before.chain(blocks).chain(after);
+    rows.flat_map(|(layer, row)| row.parameters().iter().map(move |&kind| (layer, row, kind)))
+        .map(|(layer, row, kind)| Param::new(layer, row, kind))
         .collect()
 }
 
@@ -220,6 +205,8 @@ impl FlatLayout {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gpt2::Gpt2;
+    use plan::ops::GeluKind;
 
     #[test]
     fn flat_layout_has_every_parameter_once_and_aligned() {
@@ -231,7 +218,7 @@ mod tests {
             vocab_size: 50304,
             bias: true,
         };
-        let params = crate::gpt2::parameters(&dims).unwrap();
+        let params = parameters(&Gpt2 { gelu: GeluKind::Erf }, &dims).unwrap();
         let flat = FlatLayout::new(&params);
         let mut ranges: Vec<(u64, u64, bool)> = params
             .iter()

@@ -9,7 +9,7 @@ use crate::forward::{AttendTo, Forward};
 use crate::generation::{self, GenerateSegments};
 use crate::levels::{Level, dropped};
 use crate::optimizer::OptimizerSpec;
-use crate::params::{Param, Size};
+use crate::params::Param;
 use crate::run_tensors::RunTensors;
 use crate::update;
 use plan::ops::{HeadEval, HeadTrain};
@@ -134,6 +134,8 @@ pub struct LossSegment {
 /// themselves are in the plan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Program {
+    /// What the model is made of.
+    pub architecture: Architecture,
     /// In the order of the parameter table.
     pub parameters: Vec<ProgramParam>,
     /// [`plan::StepState`]; every program has it.
@@ -162,7 +164,6 @@ pub struct Draft {
     pub program: Program,
     /// All steps.
     pub schedule: Schedule,
-    architecture: Architecture,
     activations: Activations,
 }
 
@@ -199,6 +200,7 @@ impl Draft {
         let train_slices = spec.train.as_ref().map_or(Vec::new(), |train| train.slices.clone());
         let eval_slices = spec.eval.as_ref().map_or(Vec::new(), |eval| eval.slices.clone());
         let program = Program {
+            architecture,
             parameters,
             state,
             row_loss,
@@ -209,14 +211,14 @@ impl Draft {
             eval_slices,
             generate,
         };
-        let draft = Draft { program, schedule: builder.finish(), architecture, activations };
+        let draft = Draft { program, schedule: builder.finish(), activations };
         draft.at(spec.train.as_ref().map_or(&[][..], |train| &train.levels))
     }
 
     /// Rewrites the draft so that each layer keeps what its level says. A new draft keeps
     /// everything.
     pub fn at(mut self, levels: &[Level]) -> Result<Draft, PlanError> {
-        let network = self.architecture.network();
+        let network = self.program.architecture.network();
         for slice in &self.program.train {
             let tensors = &self.schedule.tensors;
             let dropped = dropped(network, &self.activations, tensors, slice.segment, levels);
@@ -254,7 +256,7 @@ impl Drafting<'_> {
         let (x, w) = forward.network(tokens, AttendTo::Whole)?;
         let run = forward.tensors;
         let d_w = run.gradient(w)?;
-        let [token_loss, slab] = forward.head_tensors(spec.head_chunk)?;
+        let [token_loss, slab] = forward.head_tensors(w, spec.head_chunk)?;
         let (row_loss, state) = (run.row_loss()?, run.state);
         forward.segment.push_with_workspace(|workspace| HeadTrain {
             x,
@@ -276,7 +278,7 @@ impl Drafting<'_> {
         let mut forward = self.forward(&name, Phase::Eval, [rows, spec.positions], 0.0);
         let [tokens, targets] = [forward.tokens("tokens")?, forward.tokens("targets")?];
         let (x, w) = forward.network(tokens, AttendTo::Whole)?;
-        let [token_loss, slab] = forward.head_tensors(spec.head_chunk)?;
+        let [token_loss, slab] = forward.head_tensors(w, spec.head_chunk)?;
         let row_loss = forward.tensors.row_loss()?;
         forward.segment.push_with_workspace(|workspace| HeadEval {
             x,
@@ -319,13 +321,13 @@ impl Forward<'_> {
 
     /// Losses of all tokens, and the slab of logits: whole blocks of 256 tokens, but no more rows
     /// than there are tokens.
-    fn head_tensors(&mut self, chunk: u64) -> Result<[TensorId; 2], PlanError> {
+    fn head_tensors(&mut self, w: TensorId, chunk: u64) -> Result<[TensorId; 2], PlanError> {
         let tokens = self.rows.saturating_mul(self.positions);
         let blocks = chunk.max(1).div_ceil(plan::ops::TOKEN_BLOCK);
         let chunk = blocks.saturating_mul(plan::ops::TOKEN_BLOCK).min(tokens);
         let loss = Shape::new(&[tokens])?;
         let token_loss = self.segment.local("token_loss", Dtype::F32, loss, Role::State)?;
-        let logits = Shape::new(&[chunk, self.size(Size::Vocab)])?;
+        let logits = Shape::new(&[chunk, self.segment.shape(w).rows()])?;
         let dtype = self.spec.types.compute;
         let slab = self.segment.local("logits", dtype, logits, Role::Logits)?;
         Ok([token_loss, slab])

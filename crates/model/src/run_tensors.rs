@@ -121,8 +121,13 @@ impl RunTensors {
         layer: Option<u32>,
         kind: ParamKind,
     ) -> Result<TensorId, PlanError> {
-        let found = self.by_module.get(&(module, layer, kind)).copied();
+        let found = self.find(module, layer, kind);
         found.ok_or_else(|| missing(&module.parameter_name(layer, kind)))
+    }
+
+    /// The same, or none where the module has no such parameter.
+    pub fn find(&self, module: Module, layer: Option<u32>, kind: ParamKind) -> Option<TensorId> {
+        self.by_module.get(&(module, layer, kind)).copied()
     }
 }
 

@@ -6,7 +6,6 @@ use crate::machine::{Machine, gpu_format};
 use crate::plan_for::{may_fit, plan_if_it_fits};
 use crate::planned::Planned;
 use model::Dims;
-use model::gpt2::reported_parameters;
 use plan::Dtype;
 use plan::hardware::Hardware;
 use spec::Value;
@@ -230,7 +229,7 @@ fn smaller_gpt2(run: &RunSpec, name: Gpt2, dims: Dims) -> Vec<Change> {
     let candidate = |other: Gpt2| {
         let run = RunSpec { init_from: InitFrom::Gpt2(other), ..run.clone() };
         let dims = Dims { block_size: dims.block_size, ..other.dims() };
-        let parameters = reported_parameters(&dims).ok()? as f64 / 1e6;
+        let parameters = run.architecture().reported_parameters(&dims).ok()? as f64 / 1e6;
         let settings = vec![("init_from", text(other.word()))];
         let note = format!("a smaller model: {parameters:.1}M parameters");
         Some(Change { run, dims, settings, note: Box::new(move |_| note.clone()) })
@@ -239,8 +238,8 @@ fn smaller_gpt2(run: &RunSpec, name: Gpt2, dims: Dims) -> Vec<Change> {
 }
 
 fn smaller_one(run: &RunSpec, dims: Dims, found: Dims) -> Option<Change> {
-    let parameters = reported_parameters(&found).ok()? as f64 / 1e6;
-    let before = reported_parameters(&dims).ok()? as f64 / 1e6;
+    let parameters = run.architecture().reported_parameters(&found).ok()? as f64 / 1e6;
+    let before = run.architecture().reported_parameters(&dims).ok()? as f64 / 1e6;
     let int = |number: u64| Value::Int(number as i64);
     let all = [
         ("n_layer", found.n_layer, dims.n_layer),

@@ -1,8 +1,7 @@
 //! Finds valid models near one whose width is not a multiple of its number of heads.
 
 use crate::error::SpecError;
-use model::gpt2::reported_parameters;
-use model::{Dims, DimsError};
+use model::{Architecture, Dims, DimsError};
 
 /// A width with a number of heads that divides it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,22 +25,22 @@ impl Pair {
 }
 
 /// Checks the sizes. If the heads do not divide the width, the error lists the nearest valid pairs.
-pub fn checked(dims: Dims) -> Result<Dims, SpecError> {
+pub fn checked(dims: Dims, architecture: &Architecture) -> Result<Dims, SpecError> {
     match dims.checked() {
         Err(DimsError::Heads { n_embd, n_head }) => {
-            Err(SpecError::Heads { n_embd, n_head, nearest: nearest(&dims) })
+            Err(SpecError::Heads { n_embd, n_head, nearest: nearest(&dims, architecture) })
         }
         other => other.map_err(SpecError::Dims),
     }
 }
 
 /// First the same width with another number of heads, then the same heads with a nearby width.
-fn nearest(dims: &Dims) -> Vec<Pair> {
+fn nearest(dims: &Dims, architecture: &Architecture) -> Vec<Pair> {
     let mut pairs = vec![(dims.n_embd, near_heads(dims.n_embd, dims.n_head))];
     pairs.extend(near_widths(dims.n_embd, dims.n_head).map(|width| (width, dims.n_head)));
     let count = |(n_embd, n_head)| {
         let dims = Dims { n_embd, n_head, ..*dims }.checked().ok()?;
-        let parameters = reported_parameters(&dims).ok()?;
+        let parameters = architecture.reported_parameters(&dims).ok()?;
         Some(Pair { n_embd, n_head, parameters })
     };
     pairs.into_iter().filter_map(count).collect()
@@ -77,11 +76,13 @@ fn near_widths(n_embd: u64, n_head: u64) -> impl Iterator<Item = u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model::Gpt2;
+    use plan::ops::GeluKind;
 
     fn message(n_embd: u64, n_head: u64) -> String {
         let (block_size, vocab_size, bias) = (1024, 50304, false);
         let dims = Dims { n_layer: 12, n_head, n_embd, block_size, vocab_size, bias };
-        checked(dims).unwrap_err().to_string()
+        checked(dims, &Gpt2 { gelu: GeluKind::Erf }.into()).unwrap_err().to_string()
     }
 
     #[test]

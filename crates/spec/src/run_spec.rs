@@ -319,7 +319,7 @@ impl RunSpec {
             }
             InitFrom::Gpt2(name) => Dims { block_size, ..name.dims() },
         };
-        heads::checked(dims)
+        heads::checked(dims, &self.architecture())
     }
 
     /// The architecture that the keys ask for. The only place that chooses one.

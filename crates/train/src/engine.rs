@@ -83,7 +83,7 @@ impl Engine {
         let Engine { backend, program, dims, bytes, .. } = self;
         let table: Vec<_> = program.parameters.iter().map(|row| row.param.clone()).collect();
         let mut result = Ok(());
-        model::init::nanogpt(dims, &table, generator, |index, first, values| {
+        program.architecture.initialise(dims, &table, generator, |index, first, values| {
             let row = &program.parameters[index];
             let copies = [Some(row.weight), Some(row.compute).filter(|&id| id != row.weight)];
             for id in copies.into_iter().flatten() {

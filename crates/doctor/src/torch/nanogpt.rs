@@ -4,13 +4,14 @@
 //! full copies of the logits exist.
 
 use super::tape::{Peak, Phase, Played, Tape};
-use model::gpt2::parameters;
-use model::{Dims, ModuleKind, Param};
+use model::{Architecture, Dims, Gpt2, ModuleKind, Param};
 use plan::{Dtype, PlanError, Role, TensorId};
 
 /// A nanoGPT run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TorchRun {
+    /// nanoGPT has this one architecture.
+    pub model: Gpt2,
     /// The model's sizes.
     pub dims: Dims,
     /// Sequences of a micro-batch.
@@ -91,7 +92,7 @@ struct Saved {
 
 impl<'a> Loop<'a> {
     fn new(run: &'a TorchRun) -> Result<Loop<'a>, PlanError> {
-        let table = parameters(&run.dims)?;
+        let table = Architecture::from(run.model).parameters(&run.dims)?;
         let mut tape = Tape::default();
         tape.enter(Phase::FirstEval);
         for param in &table {

@@ -2,8 +2,9 @@
 //! peaks in each phase of nanoGPT's loop, eager and compiled.
 
 use fitgpt_doctor::torch::{Phase, TorchRun, WORKSPACE_HOPPER, peaks};
-use model::Dims;
+use model::{Dims, Gpt2};
 use plan::Dtype;
+use plan::ops::GeluKind;
 
 struct Measured {
     /// Layers, heads, width, positions, vocabulary.
@@ -88,6 +89,7 @@ fn run(row: &Measured) -> TorchRun {
     let [n_layer, n_head, n_embd, block_size, vocab_size] = row.model;
     let dims = Dims { n_layer, n_head, n_embd, block_size, vocab_size, bias: row.bias };
     TorchRun {
+        model: Gpt2 { gelu: GeluKind::Erf },
         dims: dims.checked().unwrap(),
         batch: row.batch,
         eval_batch: row.batch,

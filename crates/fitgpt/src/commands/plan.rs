@@ -221,7 +221,8 @@ fn write_picture(path: &str, svg: &str) -> Result<(), TrainError> {
 
 fn show_text(report: &PlanReport) -> Result<(), TrainError> {
     let width = screen::width();
-    let parameters = model::gpt2::reported_parameters(&report.dims).map_err(SearchError::from)?;
+    let parameters = report.run.architecture().reported_parameters(&report.dims);
+    let parameters = parameters.map_err(SearchError::from)?;
     let Dims { n_layer, n_head, n_embd, vocab_size, .. } = report.dims;
     let title = format!(
         "{:.2}M parameters ({n_layer} layers, {n_head} heads, width {n_embd}, vocabulary \

@@ -105,8 +105,8 @@ fn newest_run(folder: &Path) -> Option<String> {
 }
 
 fn introduce(setup: &SampleSetup, arena: Bytes) -> Result<(), TrainError> {
-    let reported =
-        model::gpt2::reported_parameters(&setup.dims).map_err(search::SearchError::from)?;
+    let reported = setup.spec.architecture().reported_parameters(&setup.dims);
+    let reported = reported.map_err(search::SearchError::from)?;
     let progress = &setup.saved.document.progress;
     screen::note(&screen::faint(&format!(
         "{}: {:.2}M parameters, after {} iterations, {arena} of memory",

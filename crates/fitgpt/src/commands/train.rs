@@ -310,7 +310,7 @@ fn show_plan(planned: &Planned, machine: &Machine) {
 
 fn console_spec(setup: &Setup, device: &Device) -> Result<ConsoleSpec, TrainError> {
     let Setup { spec, dims, saved, .. } = setup;
-    let flops = model::gpt2::training_flops_per_token(dims, spec.block_size);
+    let flops = spec.architecture().training_flops_per_token(dims, spec.block_size);
     Ok(ConsoleSpec {
         started_at: saved.as_ref().map_or(0, |saved| saved.document.progress.iteration),
         max_iters: spec.max_iters,

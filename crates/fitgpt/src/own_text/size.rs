@@ -208,7 +208,7 @@ fn explain(
     each: f64,
 ) -> Result<(), TrainError> {
     let dims = run.dims(rows)?;
-    let parameters = model::gpt2::reported_parameters(&dims).map_err(SearchError::from)?;
+    let parameters = run.architecture().reported_parameters(&dims).map_err(SearchError::from)?;
     let tokens = (run.max_iters * run.tokens_per_iteration()) as f64;
     let passes = sized.passes * tokens / sized.tokens.max(1.0);
     let time = each * run.max_iters as f64;

@@ -1,9 +1,8 @@
 //! Initial weights against nanoGPT itself: the hashes came out of PyTorch 2.11.0 (x86-64, AVX2),
 //! over all of `named_parameters()` in order, f32 little-endian, seed 1337.
 
-use crate::specs::{GPT2, dims};
-use fitgpt_model::gpt2::parameters;
-use fitgpt_model::{Dims, Init, Param, init};
+use crate::specs::{GPT2, NANOGPT, dims};
+use fitgpt_model::{Dims, Init, Param};
 use plan::PlanError;
 use rng::torch::Generator;
 use sha2::{Digest, Sha256};
@@ -18,10 +17,10 @@ struct Initialised {
 }
 
 fn initialise(dims: &Dims) -> Result<Initialised, PlanError> {
-    let params = parameters(dims)?;
+    let params = NANOGPT.parameters(dims)?;
     let mut values: Vec<Vec<f32>> = vec![Vec::new(); params.len()];
     let mut generator = Generator::new(1337);
-    init::nanogpt(dims, &params, &mut generator, |index, first, filled| {
+    NANOGPT.initialise(dims, &params, &mut generator, |index, first, filled| {
         let so_far = values[index].len() as u64;
         assert_eq!(so_far, first, "{} is filled once, in order", params[index].name);
         values[index].extend_from_slice(filled);

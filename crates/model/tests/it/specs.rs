@@ -1,8 +1,8 @@
 //! Models and programs by their sizes, so that a test's table has one short row for each.
 
 use fitgpt_model::{
-    AdamW, Dims, EvalSpec, GenerateSpec, Gpt2, ModelSpec, Optimizer, OptimizerSpec, ProgramSpec,
-    TrainSpec, Types,
+    AdamW, Architecture, Dims, EvalSpec, GenerateSpec, Gpt2, ModelSpec, Optimizer, OptimizerSpec,
+    ProgramSpec, TrainSpec, Types,
 };
 use plan::ops::{GeluKind, Op, Scaling};
 use plan::{Bytes, Scratch, Tensors};
@@ -25,15 +25,13 @@ pub const GPT2: Dims = dims([12, 12, 768], 1024, 50304, false);
 pub const ADAMW: OptimizerSpec =
     OptimizerSpec { rule: Optimizer::AdamW(AdamW::NANOGPT), scaling: Scaling::Off, offload: None };
 
+/// nanoGPT's model.
+pub const NANOGPT: Architecture = Architecture::Gpt2(Gpt2 { gelu: GeluKind::Erf });
+
 /// A program that does nothing yet.
 pub fn model(dims: Dims, dropout: f32) -> ProgramSpec {
     ProgramSpec {
-        model: ModelSpec {
-            dims,
-            dropout,
-            architecture: Gpt2 { gelu: GeluKind::Erf }.into(),
-            types: Types::F32,
-        },
+        model: ModelSpec { dims, dropout, architecture: NANOGPT, types: Types::F32 },
         train: None,
         eval: None,
         generate: None,

@@ -2,8 +2,7 @@
 //! dropout at nanoGPT's places in training only, segments and their inputs; and sizes that make
 //! no model, which are refused and never wrap.
 
-use crate::specs::{Each, GPT2, dims, eval, generate, model, scratch, train};
-use fitgpt_model::gpt2::parameters;
+use crate::specs::{Each, GPT2, NANOGPT, dims, eval, generate, model, scratch, train};
 use fitgpt_model::{Dims, Draft, ProgramParam, ProgramSpec};
 use plan::ops::{Dropout, DropoutSite, Op};
 use plan::{Io, Pass, Plan, Role, Schedule, Scope, SegmentId, Step, TensorId};
@@ -37,7 +36,7 @@ fn parameters_are_those_of_the_published_models() {
         ([36, 20, 1280], 774_030_080),
         ([48, 25, 1600], 1_557_611_200),
     ] {
-        let table = parameters(&dims(sizes, 1024, 50257, true)).unwrap();
+        let table = NANOGPT.parameters(&dims(sizes, 1024, 50257, true)).unwrap();
         assert_eq!(table.iter().map(|param| param.shape.elements()).sum::<u64>(), want);
         assert_eq!(table.len() as u64, 2 + 12 * sizes[0] + 2);
     }

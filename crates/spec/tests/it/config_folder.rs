@@ -2,7 +2,6 @@
 
 use crate::typing::changed;
 use fitgpt_spec::{Command, Environment, RunSpec, Settings, World, resolve};
-use model::gpt2::reported_parameters;
 use std::path::Path;
 
 fn load(name: &str) -> Settings {
@@ -85,7 +84,7 @@ fn models_have_the_stated_sizes() {
     ] {
         let run = run(name);
         let dims = run.dims(vocab_size).unwrap();
-        let parameters = reported_parameters(&dims).unwrap();
+        let parameters = run.architecture().reported_parameters(&dims).unwrap();
         assert_eq!(format!("{:.2}", parameters as f64 / 1e6), millions, "{name}");
         assert_eq!(run.tokens_per_iteration(), tokens, "{name}");
     }
