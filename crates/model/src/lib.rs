@@ -29,6 +29,6 @@ pub use levels::Level;
 pub use optimizer::{Optimizer, OptimizerSpec};
 pub use params::{Init, Module, ModuleKind, Param, ParamKind};
 pub use program::{
-    Draft, EvalSpec, GenerateSpec, LossSegment, ModelSpec, Program, ProgramParam, ProgramSpec,
-    TrainSpec, Types,
+    Draft, EvalSpec, FullDraft, GenerateSpec, LossSegment, ModelSpec, Program, ProgramParam,
+    ProgramSpec, TrainSpec, Types,
 };

@@ -164,12 +164,28 @@ pub struct Draft {
     pub program: Program,
     /// All steps.
     pub schedule: Schedule,
-    activations: Activations,
 }
 
 impl Draft {
     /// Builds all segments of the spec, with the scratch that the backend needs.
     pub fn new(spec: &ProgramSpec, scratch: Rc<dyn Scratch>) -> Result<Draft, PlanError> {
+        let levels = spec.train.as_ref().map_or(&[][..], |train| &train.levels);
+        FullDraft::new(spec, scratch)?.at(levels)
+    }
+}
+
+/// A draft in which every layer keeps everything for its backward, whatever levels the spec has.
+/// Levels are applied to it once: the [`Draft`] that comes out has no way to apply them again.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FullDraft {
+    program: Program,
+    schedule: Schedule,
+    activations: Activations,
+}
+
+impl FullDraft {
+    /// Builds all segments of the spec, with the scratch that the backend needs.
+    pub fn new(spec: &ProgramSpec, scratch: Rc<dyn Scratch>) -> Result<FullDraft, PlanError> {
         let architecture = spec.model.architecture;
         let op = architecture.network().name();
         let checked = spec.model.dims.checked();
@@ -211,20 +227,19 @@ impl Draft {
             eval_slices,
             generate,
         };
-        let draft = Draft { program, schedule: builder.finish(), activations };
-        draft.at(spec.train.as_ref().map_or(&[][..], |train| &train.levels))
+        Ok(FullDraft { program, schedule: builder.finish(), activations })
     }
 
-    /// Rewrites the draft so that each layer keeps what its level says. A new draft keeps
-    /// everything.
-    pub fn at(mut self, levels: &[Level]) -> Result<Draft, PlanError> {
-        let network = self.program.architecture.network();
-        for slice in &self.program.train {
-            let tensors = &self.schedule.tensors;
-            let dropped = dropped(network, &self.activations, tensors, slice.segment, levels);
-            recompute(&mut self.schedule, slice.segment, &dropped)?;
+    /// The draft in which each layer keeps what its level says.
+    pub fn at(self, levels: &[Level]) -> Result<Draft, PlanError> {
+        let FullDraft { program, mut schedule, activations } = self;
+        let network = program.architecture.network();
+        for slice in &program.train {
+            let tensors = &schedule.tensors;
+            let dropped = dropped(network, &activations, tensors, slice.segment, levels);
+            recompute(&mut schedule, slice.segment, &dropped)?;
         }
-        Ok(self)
+        Ok(Draft { program, schedule })
     }
 }
 

@@ -5,7 +5,7 @@
 use crate::levels::LayerCost;
 use crate::machine::Machine;
 use crate::task::Task;
-use model::{Dims, Draft, Level, ModelSpec, ProgramSpec, TrainSpec};
+use model::{Dims, Draft, FullDraft, Level, ModelSpec, ProgramSpec, TrainSpec};
 use plan::cost::step_seconds;
 use plan::hardware::Hardware;
 use plan::lifetimes::{lifetimes, live_bytes};
@@ -89,7 +89,7 @@ pub struct Prober<'a> {
     machine: &'a Machine,
     seen: RefCell<BTreeMap<(u64, Level), Rc<Probe>>>,
     /// The latest model that recomputes nothing, and the number of sequences in its slice.
-    last: RefCell<Option<(u64, Rc<Draft>)>>,
+    last: RefCell<Option<(u64, Rc<FullDraft>)>>,
 }
 
 impl<'a> Prober<'a> {
@@ -105,8 +105,8 @@ impl<'a> Prober<'a> {
         if let Some(seen) = self.seen.borrow().get(&(rows, level)) {
             return Ok(Rc::clone(seen));
         }
-        let draft = Draft::clone(&*self.keeping_all(rows)?);
-        let Draft { program, schedule, .. } = draft.at(&[level; LAYERS as usize])?;
+        let full = FullDraft::clone(&*self.keeping_all(rows)?);
+        let Draft { program, schedule } = full.at(&[level; LAYERS as usize])?;
         let tokens = rows.saturating_mul(self.train.positions);
         let segment = program.train[0].segment;
         let reading = Reading::new(&schedule, segment, &self.machine.hardware);
@@ -116,19 +116,18 @@ impl<'a> Prober<'a> {
     }
 
     /// The model that recomputes nothing. Other levels are rewrites of it.
-    fn keeping_all(&self, rows: u64) -> Result<Rc<Draft>, PlanError> {
+    fn keeping_all(&self, rows: u64) -> Result<Rc<FullDraft>, PlanError> {
         if let Some((_, draft)) = self.last.borrow().as_ref().filter(|(of, _)| *of == rows) {
             return Ok(Rc::clone(draft));
         }
         let train = TrainSpec {
             slices: vec![rows],
             head_chunk: plan::ops::TOKEN_BLOCK,
-            levels: Vec::new(),
             ..self.train.clone()
         };
         let model = self.model.clone();
         let spec = ProgramSpec { model, train: Some(train), eval: None, generate: None };
-        let draft = Rc::new(Draft::new(&spec, Rc::clone(&self.machine.scratch))?);
+        let draft = Rc::new(FullDraft::new(&spec, Rc::clone(&self.machine.scratch))?);
         *self.last.borrow_mut() = Some((rows, Rc::clone(&draft)));
         Ok(draft)
     }
