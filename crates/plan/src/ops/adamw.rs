@@ -75,8 +75,7 @@ impl Operation for AdamW {
         for (name, tensor) in rest.into_iter().chain(self.copy.map(|copy| ("copy", copy))) {
             check.dims(name, tensor, &[elements])?;
         }
-        let same = tensors.get(self.m).dtype == tensors.get(self.v).dtype;
-        check.attribute(same, || "m and v must have one type".to_string())?;
+        check.one_type(&[("m", self.m), ("v", self.v)])?;
         check.state(self.state)?;
         let unit = 0.0..1.0;
         let betas = unit.contains(&self.beta1) && unit.contains(&self.beta2);

@@ -100,7 +100,8 @@ impl Operation for Attention {
     fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {
         let check = Check::new(self.name(), tensors);
         let operands = [("qkv", self.qkv), ("out", self.out), ("lse", self.lse)];
-        check_heads(&check, operands, self.heads, self.dropout)
+        check_heads(&check, operands, self.heads, self.dropout)?;
+        check.one_type(&[("qkv", self.qkv), ("out", self.out)])
     }
 
     fn flops(&self, tensors: &Tensors) -> u64 {
@@ -158,7 +159,9 @@ impl Operation for AttentionBackward {
         let forward = [("qkv", self.qkv), ("out", self.out), ("lse", self.lse)];
         check_heads(&check, forward, heads, dropout)?;
         let gradients = [("d_qkv", self.d_qkv), ("d_out", self.d_out), ("delta", self.delta)];
-        check_heads(&check, gradients, heads, dropout)
+        check_heads(&check, gradients, heads, dropout)?;
+        let (qkv, d_qkv) = (("qkv", self.qkv), ("d_qkv", self.d_qkv));
+        check.one_type(&[qkv, ("out", self.out), ("d_out", self.d_out), d_qkv])
     }
 
     /// Five matmuls: the scores again, and one for each of d_p, d_v, d_q, d_k.

@@ -47,7 +47,8 @@ fn check_cache(check: &Check<'_>, qkv: TensorId, cache: TensorId) -> Result<(), 
     let triple_wanted = heads.saturating_mul(size).saturating_mul(3);
     check.attribute(triple == triple_wanted, || {
         format!("qkv is {triple} wide, {heads} heads of {size} need {triple_wanted}")
-    })
+    })?;
+    check.one_type(&[("qkv", qkv), ("cache", cache)])
 }
 
 impl Operation for CacheStore {
@@ -102,7 +103,8 @@ impl Operation for AttentionDecode {
         check_cache(&check, self.qkv, self.cache)?;
         let &[rows, _, triple] = check.rank("qkv", self.qkv, 3)? else { return Ok(()) };
         check.dims("qkv", self.qkv, &[rows, 1, triple])?;
-        check.dims("out", self.out, &[rows, 1, triple / 3])
+        check.dims("out", self.out, &[rows, 1, triple / 3])?;
+        check.one_type(&[("qkv", self.qkv), ("out", self.out)])
     }
 
     /// Counted for a full context.
@@ -128,7 +130,8 @@ impl Operation for SelectPosition {
     fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {
         let check = Check::new(self.name(), tensors);
         let &[rows, _, width] = check.rank("x", self.x, 3)? else { return Ok(()) };
-        check.dims("out", self.out, &[rows, 1, width])
+        check.dims("out", self.out, &[rows, 1, width])?;
+        check.one_type(&[("x", self.x), ("out", self.out)])
     }
 
     fn flops(&self, _: &Tensors) -> u64 {

@@ -105,7 +105,8 @@ impl Operation for Embed {
         let check = Check::new(self.name(), tensors);
         let wpe = self.wpe.map(|wpe| ("wpe", wpe));
         let tables = [("out", self.out), ("wte", self.wte)];
-        check_tables(&check, self.tokens, tables, wpe, self.dropout)
+        check_tables(&check, self.tokens, tables, wpe, self.dropout)?;
+        wpe.map_or(Ok(()), |wpe| check.one_type(&[("wte", self.wte), wpe]))
     }
 
     fn flops(&self, tensors: &Tensors) -> u64 {
@@ -149,7 +150,8 @@ impl Operation for EmbedBackward {
             Operand::read("d_out", self.d_out),
         ];
         let gradients = std::iter::once(Operand::update("d_wte", self.d_wte))
-            .chain(self.d_wpe.map(|d_wpe| Operand::update("d_wpe", d_wpe)));
+            .chain(self.d_wpe.map(|d_wpe| Operand::update("d_wpe", d_wpe)))
+            .map(|gradient| gradient.of(Elements::Single));
         let workspace = Operand::workspace(self.workspace);
         read.into_iter().chain(gradients).chain([workspace]).collect()
     }

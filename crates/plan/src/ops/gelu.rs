@@ -69,7 +69,8 @@ impl Operation for Gelu {
 
     fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {
         let check = Check::new(self.name(), tensors);
-        check.dims("out", self.out, check.shape(self.x).dims())
+        check.dims("out", self.out, check.shape(self.x).dims())?;
+        check.one_type(&[("x", self.x), ("out", self.out)])
     }
 
     fn flops(&self, tensors: &Tensors) -> u64 {
@@ -105,7 +106,8 @@ impl Operation for GeluBackward {
 
     fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {
         let check = Check::new(self.name(), tensors);
-        check.dims("d", self.d, check.shape(self.x).dims())
+        check.dims("d", self.d, check.shape(self.x).dims())?;
+        check.one_type(&[("x", self.x), ("d", self.d)])
     }
 
     fn flops(&self, tensors: &Tensors) -> u64 {

@@ -28,7 +28,7 @@ impl Operation for GradNorm {
     fn operands(&self) -> Vec<Operand> {
         vec![
             Operand::read("gradients", self.gradients).of(Elements::Single),
-            Operand::write("partials", self.partials).of(Elements::Words),
+            Operand::write("partials", self.partials).of(Elements::WideSums),
             Operand::update("state", self.state).of(Elements::Words),
         ]
     }

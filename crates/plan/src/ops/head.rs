@@ -67,6 +67,7 @@ fn check_head(
         format!("{rows} sequences, but row_loss holds {loss_rows}")
     })?;
     check.dims("slab", slab, &[chunk, vocabulary])?;
+    check.one_type(&[("x", x), ("w", w), ("slab", slab)])?;
     check.attribute(chunk >= tokens || chunk.is_multiple_of(TOKEN_BLOCK), || {
         format!("a chunk of {chunk} tokens is not a multiple of {TOKEN_BLOCK}")
     })
@@ -115,7 +116,7 @@ impl Operation for HeadTrain {
         vec![
             Operand::update("x", self.x),
             Operand::read("w", self.w),
-            Operand::update("d_w", self.d_w),
+            Operand::update("d_w", self.d_w).of(Elements::Single),
             Operand::read("targets", self.targets).of(Elements::Ids),
             Operand::write("token_loss", self.token_loss).of(Elements::Single),
             Operand::update("row_loss", self.row_loss).of(Elements::Single),

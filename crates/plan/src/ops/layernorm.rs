@@ -100,6 +100,17 @@ impl LayerNorm {
         Implied { op: LayerNorm::NAME, attribute: LayerNorm::epsilon_word(epsilon) }
     }
 
+    /// The stream has a type, and everything beside it has one.
+    fn check_types(&self, check: &Check<'_>) -> Result<(), PlanError> {
+        let mut beside = vec![("out", self.out), ("gain", self.gain)];
+        beside.extend(self.bias.map(|bias| ("bias", bias)));
+        if let Some(add) = &self.add {
+            beside.push(("branch", add.branch));
+            check.one_type(&[("x", self.x), ("sum", add.sum)])?;
+        }
+        check.one_type(&beside)
+    }
+
     /// The op to recompute: if the sum is still there, the normalisation alone. It reads the stored
     /// sum in any case, so the bits are the same.
     pub(super) fn again(&self, is_there: &dyn Fn(TensorId) -> bool) -> LayerNorm {
@@ -161,6 +172,7 @@ impl Operation for LayerNorm {
         for (name, statistics) in [("mean", self.mean), ("rstd", self.rstd)] {
             check.dims(name, statistics, &[shape.rows()])?;
         }
+        self.check_types(&check)?;
         let epsilon = self.epsilon as f32;
         check.attribute(epsilon > 0.0 && epsilon.is_finite(), || {
             format!("epsilon {} is not above 0 and finite as f32", self.epsilon)
@@ -215,6 +227,18 @@ impl Operation for LayerNorm {
     }
 }
 
+impl LayerNormBackward {
+    /// As in the forward: the stream's type, and that of everything beside it.
+    fn check_types(&self, check: &Check<'_>) -> Result<(), PlanError> {
+        let mut beside = vec![("d_out", self.d_out), ("gain", self.gain)];
+        beside.extend(self.branch.as_ref().map(|branch| ("d_branch", branch.d_branch)));
+        let bias = self.again.as_ref().and_then(|again| again.bias);
+        beside.extend(bias.map(|bias| ("bias", bias)));
+        check.one_type(&[("x", self.x), ("d_x", self.d_x)])?;
+        check.one_type(&beside)
+    }
+}
+
 impl Operation for LayerNormBackward {
     fn name(&self) -> &'static str {
         "layernorm_backward"
@@ -228,9 +252,10 @@ impl Operation for LayerNormBackward {
             Operand::read("mean", self.mean).of(Elements::Single),
             Operand::read("rstd", self.rstd).of(Elements::Single),
             Operand::read("gain", self.gain),
-            Operand::update("d_gain", self.d_gain),
+            Operand::update("d_gain", self.d_gain).of(Elements::Single),
         ];
-        operands.extend(self.d_bias.map(|d_bias| Operand::update("d_bias", d_bias)));
+        let d_bias = self.d_bias.map(|d_bias| Operand::update("d_bias", d_bias));
+        operands.extend(d_bias.map(|d_bias| d_bias.of(Elements::Single)));
         operands.push(Operand::new("d_x", self.d_x, self.write.access()));
         operands.extend(self.branch.as_ref().map(|b| Operand::write("d_branch", b.d_branch)));
         let bias = self.again.as_ref().and_then(|again| again.bias);
@@ -276,10 +301,10 @@ impl Operation for LayerNormBackward {
         if let Some(d_bias) = self.d_bias {
             check.dims("d_bias", d_bias, &[shape.width()])?;
         }
-        match self.again.as_ref().and_then(|again| again.bias) {
-            Some(bias) => check.dims("bias", bias, &[shape.width()]),
-            None => Ok(()),
+        if let Some(bias) = self.again.as_ref().and_then(|again| again.bias) {
+            check.dims("bias", bias, &[shape.width()])?;
         }
+        self.check_types(&check)
     }
 
     fn flops(&self, tensors: &Tensors) -> u64 {

@@ -1,7 +1,7 @@
 //! The matmul of a linear layer and the two matmuls of its gradients. Weights are `[out, in]`, as
 //! nanoGPT's `nn.Linear` stores them.
 
-use super::{Check, Operand, Operation, matmul_flops};
+use super::{Check, Elements, Operand, Operation, matmul_flops};
 use crate::error::PlanError;
 use crate::schedule::Backward;
 use crate::tensor::{TensorId, Tensors};
@@ -93,7 +93,10 @@ impl Operation for Linear {
     fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {
         let check = Check::new(self.name(), tensors);
         let operands = [("x", self.x), ("w", self.w), ("out", self.out)];
-        check_matmul(&check, operands, self.bias.map(|bias| ("bias", bias)))
+        check_matmul(&check, operands, self.bias.map(|bias| ("bias", bias)))?;
+        check.one_type(&[("x", self.x), ("w", self.w)])?;
+        let bias = self.bias.map(|bias| [("out", self.out), ("bias", bias)]);
+        bias.map_or(Ok(()), |pair| check.one_type(&pair))
     }
 
     fn flops(&self, tensors: &Tensors) -> u64 {
@@ -140,7 +143,8 @@ impl Operation for LinearBackwardInput {
 
     fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {
         let check = Check::new(self.name(), tensors);
-        check_matmul(&check, [("d_x", self.d_x), ("w", self.w), ("d_out", self.d_out)], None)
+        check_matmul(&check, [("d_x", self.d_x), ("w", self.w), ("d_out", self.d_out)], None)?;
+        check.one_type(&[("d_out", self.d_out), ("w", self.w)])
     }
 
     fn flops(&self, tensors: &Tensors) -> u64 {
@@ -157,9 +161,10 @@ impl Operation for LinearBackwardWeight {
         let mut operands = vec![
             Operand::read("d_out", self.d_out),
             Operand::read("x", self.x),
-            Operand::update("d_w", self.d_w),
+            Operand::update("d_w", self.d_w).of(Elements::Single),
         ];
-        operands.extend(self.d_bias.map(|d_bias| Operand::update("d_bias", d_bias)));
+        let d_bias = self.d_bias.map(|d_bias| Operand::update("d_bias", d_bias));
+        operands.extend(d_bias.map(|d_bias| d_bias.of(Elements::Single)));
         operands.push(Operand::workspace(self.workspace));
         operands
     }
@@ -174,7 +179,8 @@ impl Operation for LinearBackwardWeight {
     fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {
         let check = Check::new(self.name(), tensors);
         let operands = [("x", self.x), ("d_w", self.d_w), ("d_out", self.d_out)];
-        check_matmul(&check, operands, self.d_bias.map(|d_bias| ("d_bias", d_bias)))
+        check_matmul(&check, operands, self.d_bias.map(|d_bias| ("d_bias", d_bias)))?;
+        check.one_type(&[("d_out", self.d_out), ("x", self.x)])
     }
 
     fn flops(&self, tensors: &Tensors) -> u64 {

@@ -79,14 +79,17 @@ impl Write {
 /// Which element types an operand may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Elements {
-    /// Any float type. The executor checks whether it supports it.
+    /// Any float type that the op's rule allows. The executor checks whether it supports it.
     Float,
-    /// fp32 in every compute format: statistics, losses, sums, master weights.
+    /// fp32 in every compute format: statistics, losses, sums, master weights, and the accumulated
+    /// gradients of parameters.
     Single,
     /// Token ids and targets.
     Ids,
     /// The step state.
     Words,
+    /// Sums in f64, each in two words.
+    WideSums,
     /// Bytes that the backend's kernels may use freely during the step: an fp32 tensor of
     /// [`Role::Workspace`], and not a window, so that its offset is aligned.
     Workspace,
@@ -99,7 +102,7 @@ impl Elements {
             Elements::Float => matches!(dtype, Dtype::F32 | Dtype::Bf16 | Dtype::F16),
             Elements::Single => dtype == Dtype::F32,
             Elements::Ids => dtype == Dtype::I32,
-            Elements::Words => dtype == Dtype::U32,
+            Elements::Words | Elements::WideSums => dtype == Dtype::U32,
             Elements::Workspace => {
                 let is_whole = tensor.view.is_none();
                 dtype == Dtype::F32 && tensor.role == Role::Workspace && is_whole
@@ -112,7 +115,7 @@ impl Elements {
             Elements::Float => "a float type",
             Elements::Single => "f32",
             Elements::Ids => "i32",
-            Elements::Words => "u32",
+            Elements::Words | Elements::WideSums => "u32",
             Elements::Workspace => "an f32 workspace",
         }
     }
@@ -180,7 +183,7 @@ pub trait Operation {
         Vec::new()
     }
 
-    /// The shape rule.
+    /// Checks the shapes, and which operands have the same type.
     fn check(&self, tensors: &Tensors) -> Result<(), PlanError>;
 
     /// Floating-point operations. A multiply-add counts as two.
@@ -298,7 +301,7 @@ impl Op {
         workspaces.next().map(|operand| operand.tensor)
     }
 
-    /// Checks the type of every operand, then the op's shape rule.
+    /// The type of every operand, then the op's own rule.
     pub fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {
         let op = self.operation();
         let check = Check::new(op.name(), tensors);
@@ -312,7 +315,7 @@ impl Op {
     }
 }
 
-/// Shape checks of one op. All messages have the same form.
+/// The checks of one op, so that every message has the same form.
 struct Check<'a> {
     op: &'static str,
     tensors: &'a Tensors,
@@ -332,6 +335,14 @@ impl<'a> Check<'a> {
             return Ok(());
         }
         self.refuse(name, id, format!("{wanted:?}"))
+    }
+
+    /// All have the type of the first: a kernel reads them as one type.
+    fn one_type(&self, operands: &[(&str, TensorId)]) -> Result<(), PlanError> {
+        let Some((_, first)) = operands.first() else { return Ok(()) };
+        let wanted = self.tensors.get(*first).dtype;
+        let other = operands.iter().find(|(_, id)| self.tensors.get(*id).dtype != wanted);
+        other.map_or(Ok(()), |(name, id)| self.refuse(name, *id, wanted.to_string()))
     }
 
     fn rank(&self, name: &str, id: TensorId, rank: usize) -> Result<&'a [u64], PlanError> {

@@ -29,11 +29,8 @@ impl Operation for Transfer {
 
     fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {
         let check = Check::new(self.name(), tensors);
-        let [from, to] = [self.from, self.to].map(|id| tensors.get(id));
-        if from.dtype != to.dtype {
-            return check.refuse("to", self.to, from.dtype.to_string());
-        }
-        check.dims("to", self.to, from.shape.dims())
+        check.one_type(&[("from", self.from), ("to", self.to)])?;
+        check.dims("to", self.to, check.shape(self.from).dims())
     }
 
     fn flops(&self, _: &Tensors) -> u64 {

@@ -122,6 +122,35 @@ fn every_operand_has_its_type_checked() {
     }
 }
 
+/// Every float operand alone in 16 bits beside f32: kernels read operands together as one type, so
+/// the op's rule refuses all but those that have a type of their own.
+#[test]
+fn every_operand_has_the_type_that_others_have() {
+    let own = [
+        ("embed", "out"),
+        ("embed_backward", "d_out"),
+        ("linear_backward_input", "d_x"),
+        ("adamw", "copy"),
+    ];
+    let mut accepted = Vec::new();
+    for &(name, make) in OPS {
+        let mut builder = ScheduleBuilder::new();
+        let mut operands = Operands { segment: builder.segment("s", Phase::Train), broken: None };
+        let op = make(&mut operands);
+        for operand in op.operation().operands() {
+            let tensor = builder.tensors().get(operand.tensor);
+            let is_float = tensor.dtype == Dtype::F32;
+            let broken = Some((operand.name, Dtype::Bf16, tensor.shape.dims()));
+            if is_float && push(name, broken, |_| ()) == "accepted" {
+                accepted.push((name, operand.name));
+            }
+        }
+    }
+    assert_eq!(accepted, own);
+    let said = push("head_eval", Some(("w", Dtype::Bf16, &[11, 4])), |_| ());
+    assert_eq!(said, "head_eval: operand w (w) is bf16 [11, 4], the op needs f32");
+}
+
 /// The message has the operand, what it is, and what the op needs.
 #[test]
 fn refusals_name_the_operand_and_both_shapes() {
