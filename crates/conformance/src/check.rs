@@ -29,6 +29,8 @@ pub enum Problem {
     Golden(GoldenError),
     /// The case could not be run.
     Run(RunError),
+    /// The case ran, and was expected to be refused.
+    NotRefused,
     /// A value is not what it should be.
     Value {
         /// Its label.
@@ -51,6 +53,7 @@ impl fmt::Display for Failure {
             Problem::Build(error) => error.fmt(f),
             Problem::Golden(error) => error.fmt(f),
             Problem::Run(error) => error.fmt(f),
+            Problem::NotRefused => f.write_str("it ran, and was expected to be refused"),
             Problem::Value { label, difference, tolerance } => {
                 write!(f, "{label}{difference} (tolerance {tolerance})")
             }

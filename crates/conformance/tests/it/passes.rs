@@ -2,9 +2,10 @@
 
 use crate::naive::{Sabotage, load, load_with};
 use fitgpt_conformance::{
-    Failure, Problem, Summary, check_agreement, check_finite_differences, check_models, check_ops,
+    Failure, Problem, Summary, check_agreement, check_finite_differences, check_formats,
+    check_models, check_ops,
 };
-use plan::{Backend, BackendError, NoScratch, Plan, Scratch};
+use plan::{Backend, BackendError, Dtype, NoScratch, Plan, Scratch};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
@@ -105,4 +106,22 @@ fn a_backend_that_cannot_load_fails_every_case() {
     let failures = check_ops(&refuse, &scratch()).unwrap_err();
     assert_eq!(failures.len(), fitgpt_conformance::cases::cases(&scratch()).unwrap().len());
     assert!(failures[0].to_string().ends_with("not supported here: everything"));
+}
+
+/// A backend does not get out of a check by refusing it, unless it said which cases it refuses; and
+/// it refuses those that it said.
+#[test]
+fn refusals_in_a_format_are_those_that_were_named() {
+    let refuse = |_: Plan| Err(BackendError::Unsupported { what: "everything".into() });
+    let format = Dtype::Bf16;
+    let failures = check_formats(&refuse, &load, format, &[], &scratch()).unwrap_err();
+    assert!(failures.len() >= 50, "{}", failures.len());
+    let names: Vec<&str> = failures.iter().map(|failure| failure.case.as_str()).collect();
+    let fewer = check_formats(&refuse, &load, format, &names[1..], &scratch()).unwrap_err();
+    assert_eq!(fewer, failures[..1]);
+    let summary = check_formats(&refuse, &load, format, &names, &scratch()).unwrap();
+    assert_eq!(summary.cases, 0);
+    let ran = check_formats(&load, &load, Dtype::F32, &names[..1], &scratch()).unwrap_err();
+    let shown: Vec<String> = ran.iter().map(ToString::to_string).collect();
+    assert_eq!(shown, [format!("{}: it ran, and was expected to be refused", names[0])]);
 }
