@@ -84,7 +84,7 @@ pub struct MatmulShape {
     pub(crate) k: u64,
     pub(crate) inputs: Dtype,
     pub(crate) output: Dtype,
-    /// Whether a bias in the inputs' format is added to each row.
+    /// Whether a bias in the output's format (cuBLASLt's default) is added to each row.
     pub(crate) bias: bool,
     /// Whether the result is added to the old content.
     pub(crate) accumulate: bool,

@@ -15,6 +15,7 @@ mod setup;
 mod lowering;
 #[doc(hidden)]
 pub mod signature;
+mod constants;
 mod step;
 mod limits;
 mod kernels;

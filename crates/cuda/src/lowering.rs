@@ -3,13 +3,17 @@
 //! plan. So the test that compiles all kernels for all architectures lowers the same plans as a run
 //! does.
 
+use crate::constants::format_name;
 use crate::cublaslt::{MatmulShape, Orientation};
 use crate::kernels;
-use crate::signature::{Argument, In, Kind, Launch, Out, Parameter, Pointer, Signature};
+use crate::signature::{
+    Argument, Element, In, Kind, Launch, MatmulInput, MatmulOutput, Out, Parameter, ParameterType,
+    Pointer, Signature,
+};
 use crate::step::{self, Step};
 use crate::tiles::Tiles;
-use plan::ops::{Access, Dropout, DropoutSite, Operand};
-use plan::{BackendError, Dtype, Plan, Scope, SegmentId, Shape, TensorId};
+use plan::ops::{Access, Dropout, DropoutSite, Elements, Operand};
+use plan::{BackendError, Dtype, Plan, Scope, SegmentId, Shape, StepState, TensorId};
 use rng::dropout::{MaskKey, Site, threshold};
 
 /// A file of kernels.
@@ -18,6 +22,8 @@ pub(crate) struct Source {
     pub(crate) file: &'static str,
     /// Its kernels.
     pub(crate) signatures: &'static [&'static Signature],
+    /// The names of the constants that it is compiled with.
+    pub(crate) constants: &'static [&'static str],
     /// The texts it is made of, the file itself last.
     pub(crate) parts: &'static [&'static str],
 }
@@ -81,6 +87,14 @@ impl Location {
             Location::Arena(offset) => Location::Arena(offset + bytes),
             Location::Host(offset) => Location::Host(offset + bytes),
             other => other,
+        }
+    }
+
+    /// Bytes from the start of its memory; 0 for what is no tensor.
+    fn offset(self) -> u64 {
+        match self {
+            Location::Arena(offset) | Location::Host(offset) => offset,
+            Location::Step | Location::Scalars | Location::Nowhere => 0,
         }
     }
 }
@@ -188,11 +202,54 @@ pub(crate) struct MatmulSpec {
     pub(crate) m: u64,
     pub(crate) n: u64,
     pub(crate) k: u64,
-    pub(crate) inputs: Dtype,
-    pub(crate) output: Dtype,
     pub(crate) accumulate: bool,
     /// Where alpha and beta are, in bytes from [`Location::Scalars`], if they are on the device.
     pub(crate) scalars: Option<u64>,
+}
+
+impl MatmulSpec {
+    /// Bytes, at most 16, to which all rows and all operands are aligned.
+    fn alignment(
+        &self,
+        [inputs, output]: [Dtype; 2],
+        operands: [Location; 3],
+        bias: Option<Location>,
+    ) -> u32 {
+        let widths = match self.orientation {
+            Orientation::TimesTransposed => [self.k, self.k, self.n],
+            Orientation::Plain => [self.k, self.n, self.n],
+            Orientation::TransposedTimes => [self.m, self.n, self.n],
+        };
+        let sizes = [inputs, inputs, output].map(Dtype::size);
+        let rows = widths.iter().zip(sizes).map(|(width, size)| width * size);
+        let starts = operands.into_iter().chain(bias).map(Location::offset);
+        rows.chain(starts).map(alignment).min().unwrap_or(16)
+    }
+}
+
+/// The operands of a matmul, read and written as the op may. Their formats are the plan's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Matmul {
+    pub(crate) a: In<MatmulInput>,
+    pub(crate) b: In<MatmulInput>,
+    pub(crate) out: Out<MatmulOutput>,
+    pub(crate) bias: Option<In<MatmulOutput>>,
+    /// The op's workspace.
+    pub(crate) scratch: Out<f32>,
+}
+
+impl Matmul {
+    /// As a kernel would have them. What is added to is read first.
+    fn arguments(self, accumulate: bool) -> Vec<(Parameter, Argument)> {
+        fn one<P: ParameterType>(name: &'static str, operand: P) -> (Parameter, Argument) {
+            (Parameter { name, kind: P::KIND }, operand.argument())
+        }
+        let mut arguments = vec![one("a", self.a), one("b", self.b)];
+        arguments.extend(self.bias.map(|bias| one("bias", bias)));
+        arguments.extend(accumulate.then(|| one("out", self.out.read())));
+        arguments.push(one("out", self.out));
+        arguments
+    }
 }
 
 /// How many threads run a kernel.
@@ -262,9 +319,16 @@ impl Lowering<'_> {
         tensor.map_or(Ok(Out::nowhere()), |tensor| self.write(tensor))
     }
 
-    /// Workspace, whose format the kernel chooses.
+    /// The op's workspace, whose format the kernel chooses.
     pub(crate) fn scratch<E>(&self, tensor: TensorId) -> Result<Out<E>, BackendError> {
-        Ok(Out::at(self.location(tensor)?))
+        let operand = self.operands.iter().find(|operand| operand.tensor == tensor);
+        match operand.map(|operand| operand.elements) {
+            Some(Elements::Workspace) => Ok(Out::at(self.location(tensor)?)),
+            _ => {
+                let name = &self.plan.schedule.tensors.get(tensor).name;
+                Err(internal(format!("{name} is scratch of a kernel, but no workspace of its op")))
+            }
+        }
     }
 
     /// The inputs that the host passes to the run.
@@ -280,7 +344,12 @@ impl Lowering<'_> {
         kernel: K,
     ) -> Result<(), BackendError> {
         let (signature, arguments) = (K::SIGNATURE, kernel.arguments());
-        self.check(&module, signature, &arguments)?;
+        if !module.source.signatures.contains(&signature) {
+            let (entry, file) = (signature.entry, module.file());
+            return Err(internal(format!("{entry} is no kernel of {file}")));
+        }
+        let operands = signature.parameters.iter().copied().zip(arguments.iter().copied());
+        self.check(signature.entry, operands, |name| module.element(name))?;
         let known = self.modules.iter().position(|known| *known == module);
         let module = known.unwrap_or_else(|| {
             self.modules.push(module);
@@ -298,26 +367,26 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// Checks that the file contains the kernel, that every operand has the format of its pointer
-    /// in the module, and that the op permits what the kernel does with it.
-    fn check(
+    /// Checks that every operand has the format of its pointer, and that the op permits what the
+    /// kernel does with it.
+    fn check<'e>(
         &mut self,
-        module: &ModuleSpec,
-        signature: &Signature,
-        arguments: &[Argument],
+        entry: &str,
+        operands: impl IntoIterator<Item = (Parameter, Argument)>,
+        element: impl Fn(&'static str) -> &'e str,
     ) -> Result<(), BackendError> {
-        let entry = signature.entry;
-        if !module.source.signatures.contains(&signature) {
-            return Err(unsupported(format!("{entry} is not a kernel of {}", module.file())));
-        }
         let before = self.written.len();
-        for (parameter, argument) in signature.parameters.iter().zip(arguments) {
-            let Argument::At(Pointer { operand: Some(tensor), written, .. }) = *argument else {
+        for (Parameter { name, kind }, argument) in operands {
+            let Argument::At(Pointer { operand: Some(tensor), written, .. }) = argument else {
                 continue;
             };
-            let problem = self.problem(module, parameter, tensor, written, before);
+            let problem = self.access_problem(tensor, written, before);
+            let problem = problem.or_else(|| match kind {
+                Kind::Reads(of) | Kind::Writes(of) => self.format_problem(tensor, element(of)),
+                Kind::Work(_) | Kind::Number(_) => Some("is no pointer".to_string()),
+            });
             if let Some(problem) = problem {
-                return Err(unsupported(format!("{entry}: {} {problem}", parameter.name)));
+                return Err(internal(format!("{entry}: {name} {problem}")));
             }
             if written {
                 self.written.push(tensor);
@@ -326,71 +395,101 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    fn problem(
-        &self,
-        module: &ModuleSpec,
-        parameter: &Parameter,
-        tensor: TensorId,
-        written: bool,
-        before: usize,
-    ) -> Option<String> {
-        let Some(operand) = self.operands.iter().find(|operand| operand.tensor == tensor) else {
-            return Some("is not an operand of the op".to_string());
+    fn operand(&self, tensor: TensorId) -> Option<&Operand> {
+        self.operands.iter().find(|operand| operand.tensor == tensor)
+    }
+
+    /// Where a kernel does not write it only reads, whatever its pointer would let it do.
+    fn access_problem(&self, tensor: TensorId, written: bool, before: usize) -> Option<String> {
+        let Some(operand) = self.operand(tensor) else {
+            return Some("is no operand of the op".to_string());
         };
         let was_written = self.written[..before].contains(&tensor);
-        if written && operand.access == Access::Read {
-            return Some("is written, and the op only reads it".to_string());
+        match (operand.access, written) {
+            (Access::Read, true) => Some("is written, and the op only reads it".to_string()),
+            (Access::Write, false) if !was_written => {
+                Some("is read before it is written".to_string())
+            }
+            (Access::Read | Access::Write | Access::Update, _) => None,
         }
-        let is_read = matches!(parameter.kind, Kind::Reads(_));
-        if is_read && operand.access == Access::Write && !was_written {
-            return Some("is read before it is written".to_string());
-        }
-        let (Kind::Reads(name) | Kind::Writes(name)) = parameter.kind else {
-            return Some("is not a pointer".to_string());
+    }
+
+    fn format_problem(&self, tensor: TensorId, wanted: &str) -> Option<String> {
+        let found = match self.operand(tensor)?.elements {
+            Elements::Words => StepState::NAME,
+            Elements::WideSums => f64::NAME,
+            Elements::Workspace => "a workspace",
+            Elements::Float | Elements::Single | Elements::Ids => format_name(self.dtype(tensor)),
         };
-        let (wanted, found) = (module.element(name), format_name(self.dtype(tensor)));
-        let is_state = wanted == "State" && found == "u32";
-        (wanted != found && !is_state).then(|| format!("is {found}, the kernel takes {wanted}"))
+        (wanted != found).then(|| format!("is {found}, the kernel takes {wanted}"))
     }
 
     /// Adds a matmul's launch.
     pub(crate) fn matmul(
         &mut self,
         spec: MatmulSpec,
-        [a, b, out, workspace]: [Location; 4],
-        bias: Option<Location>,
-    ) {
-        let widths = match spec.orientation {
-            Orientation::TimesTransposed => [spec.k, spec.k, spec.n],
-            Orientation::Plain => [spec.k, spec.n, spec.n],
-            Orientation::TransposedTimes => [spec.m, spec.n, spec.n],
+        operands: Matmul,
+    ) -> Result<(), BackendError> {
+        let Matmul { a, b, out, bias, scratch } = operands;
+        let [a, b, out] = [a.pointer(), b.pointer(), out.pointer()];
+        let dtype = |pointer: Pointer| pointer.operand.map(|tensor| self.dtype(tensor));
+        let (Some(inputs), Some(output)) = (dtype(a), dtype(out)) else {
+            return Err(internal("a matmul of what is no operand".to_string()));
         };
-        let sizes = [spec.inputs, spec.inputs, spec.output].map(Dtype::size);
-        let rows = widths.iter().zip(sizes).map(|(width, size)| alignment(width * size));
-        let starts = [a, b, out].into_iter().chain(bias).map(|location| match location {
-            Location::Arena(offset) | Location::Host(offset) => alignment(offset),
-            Location::Step | Location::Scalars | Location::Nowhere => 16,
-        });
+        let element = |name: &'static str| match name {
+            MatmulInput::NAME => format_name(inputs),
+            _ => format_name(output),
+        };
+        self.check("matmul", operands.arguments(spec.accumulate), element)?;
+        let MatmulSpec { m, n, k, .. } = spec;
+        let bias = bias.map(In::pointer);
+        let reached = [(a, m * k), (b, n * k), (out, m * n)].into_iter();
+        for (pointer, elements) in reached.chain(bias.map(|bias| (bias, n))) {
+            self.check_reach(pointer, elements)?;
+        }
+        let bias = bias.map(|bias| bias.location);
         let shape = MatmulShape {
             orientation: spec.orientation,
-            m: spec.m,
-            n: spec.n,
-            k: spec.k,
-            inputs: spec.inputs,
-            output: spec.output,
+            m,
+            n,
+            k,
+            inputs,
+            output,
             bias: bias.is_some(),
             accumulate: spec.accumulate,
             device_scalars: spec.scalars.is_some(),
-            alignment: rows.chain(starts).min().unwrap_or(16),
-            tf32: self.options.tf32 && spec.inputs == Dtype::F32,
+            alignment: spec.alignment([inputs, output], [a, b, out].map(|p| p.location), bias),
+            tf32: self.options.tf32 && inputs == Dtype::F32,
         };
         let known = self.matmuls.iter().position(|matmul| *matmul == shape);
         let matmul = known.unwrap_or_else(|| {
             self.matmuls.push(shape);
             self.matmuls.len() - 1
         });
-        let scalars = spec.scalars.unwrap_or(0);
-        self.work.push(Work::Matmul(MatmulLaunch { matmul, a, b, out, bias, workspace, scalars }));
+        self.work.push(Work::Matmul(MatmulLaunch {
+            matmul,
+            a: a.location,
+            b: b.location,
+            out: out.location,
+            bias,
+            workspace: scratch.pointer().location,
+            scalars: spec.scalars.unwrap_or(0),
+        }));
+        Ok(())
+    }
+
+    /// Whether so many elements behind a pointer are still its tensor's.
+    fn check_reach(&self, pointer: Pointer, elements: u64) -> Result<(), BackendError> {
+        let Some(tensor) = pointer.operand else {
+            return Err(internal("a matmul of what is no operand".to_string()));
+        };
+        let end = pointer.location.plus(elements * self.dtype(tensor).size());
+        let limit = self.location(tensor)?.plus(self.bytes(tensor));
+        if end.offset() > limit.offset() {
+            let name = &self.plan.schedule.tensors.get(tensor).name;
+            return Err(internal(format!("a matmul reaches past the end of {name}")));
+        }
+        Ok(())
     }
 
     /// Adds a copy between host and device.
@@ -415,19 +514,8 @@ pub(crate) fn location_of(plan: &Plan, segment: SegmentId, tensor: TensorId) -> 
     })
 }
 
-/// The name of a format in the kernels.
-pub(crate) fn format_name(dtype: Dtype) -> &'static str {
-    match dtype {
-        Dtype::F32 => "float",
-        Dtype::Bf16 => "bf16",
-        Dtype::F16 => "f16",
-        Dtype::I32 => "int",
-        Dtype::U32 => "u32",
-    }
-}
-
-/// How many numbers of a row are moved together: 16 bytes of the narrowest format, or fewer if that
-/// does not divide the row.
+/// How many numbers of a row move together: 16 bytes of the narrowest format, or fewer where the
+/// row does not divide so.
 pub(crate) fn pack_of(width: u64, formats: &[Dtype]) -> u64 {
     let narrowest = formats.iter().map(|dtype| dtype.size()).min().unwrap_or(4);
     let most = 16 / narrowest;
@@ -459,13 +547,9 @@ impl Mask {
     }
 }
 
-/// 1 or 0, as the preprocessor conditions of the kernels expect it.
-pub(crate) fn flag(is: bool) -> String {
-    u32::from(is).to_string()
-}
-
-fn unsupported(what: String) -> BackendError {
-    BackendError::Unsupported { what }
+/// Kernels and ops do not agree: our mistake, and nothing that a plan asks for.
+fn internal(what: String) -> BackendError {
+    BackendError::Internal { what }
 }
 
 #[cfg(test)]
@@ -473,41 +557,53 @@ mod tests {
     use super::*;
     use crate::kernels::gelu::{GELU, GeluForward, GeluGradient};
     use crate::signature::WorkCount;
-    use plan::ops::{Gelu, GeluKind};
-    use plan::{Io, Phase, Role, ScheduleBuilder};
+    use plan::ops::{Gelu, GeluKind, Linear};
+    use plan::{Io, NoScratch, Phase, Role, Schedule, ScheduleBuilder, verify};
 
-    /// GELU of a bf16 tensor, and its plan.
-    fn plan_of(out: Dtype) -> (Plan, Gelu) {
+    const OPTIONS: LoweringOptions = LoweringOptions { tf32: false, tiles: Tiles::Small };
+
+    /// GELU of a bf16 tensor, and what it touches.
+    fn gelu() -> (Schedule, Gelu) {
         let mut builder = ScheduleBuilder::new();
         let mut segment = builder.segment("one", Phase::Train);
         let shape = Shape::new(&[4, 8]).unwrap();
         let x = segment.host_tensor("x", Dtype::Bf16, shape, Role::Activation, Io::Input);
-        let out = segment.host_tensor("out", out, shape, Role::Activation, Io::Output);
+        let out = segment.host_tensor("out", Dtype::Bf16, shape, Role::Activation, Io::Output);
         let op = Gelu { x: x.unwrap(), out: out.unwrap(), kind: GeluKind::Erf };
         segment.push(op.clone()).unwrap();
         segment.finish();
-        (Plan::new(builder.finish()).unwrap(), op)
+        (builder.finish(), op)
     }
 
-    const OPTIONS: LoweringOptions = LoweringOptions { tf32: false, tiles: Tiles::Small };
-
-    fn words<Any>(result: Result<Any, BackendError>) -> String {
-        result.map(|_| ()).unwrap_err().to_string()
+    /// A linear layer of f32.
+    fn linear() -> (Schedule, Linear) {
+        let mut builder = ScheduleBuilder::new();
+        let mut segment = builder.segment("one", Phase::Train);
+        let mut tensor = |name: &str, dims: &[u64], role, io| {
+            let shape = Shape::new(dims).unwrap();
+            segment.host_tensor(name, Dtype::F32, shape, role, io).unwrap()
+        };
+        let op = Linear {
+            x: tensor("x", &[4, 8], Role::Activation, Io::Input),
+            w: tensor("w", &[16, 8], Role::Weight, Io::Input),
+            bias: Some(tensor("bias", &[16], Role::Weight, Io::Input)),
+            out: tensor("out", &[4, 16], Role::Activation, Io::Output),
+            workspace: tensor("workspace", &[64], Role::Workspace, Io::Device),
+        };
+        segment.push(op.clone()).unwrap();
+        segment.finish();
+        (builder.finish(), op)
     }
 
-    #[test]
-    fn an_operand_of_another_format_than_its_pointer_is_refused() {
-        assert_eq!(lower(&plan_of(Dtype::Bf16).0, OPTIONS).unwrap().modules.len(), 1);
-        let error = words(lower(&plan_of(Dtype::F32).0, OPTIONS));
-        assert!(error.ends_with("gelu_forward: out is float, the kernel takes bf16"), "{error}");
+    fn placed(schedule: Schedule) -> Plan {
+        Plan::new(schedule).unwrap()
     }
 
-    #[test]
-    fn a_kernel_does_no_more_than_its_op_may() {
-        let (plan, op) = plan_of(Dtype::Bf16);
+    /// The first step of a plan, about to be lowered.
+    fn first_step(plan: &Plan) -> Lowering<'_> {
         let segment = plan.schedule.segment_ids().next();
-        let mut cx = Lowering {
-            plan: &plan,
+        Lowering {
+            plan,
             options: OPTIONS,
             segment,
             operands: plan.schedule.segment(segment.unwrap()).steps[0].operands(),
@@ -515,18 +611,88 @@ mod tests {
             modules: Vec::new(),
             matmuls: Vec::new(),
             work: Vec::new(),
-        };
+        }
+    }
+
+    /// What is said of our own mistake.
+    fn mistake<Any>(result: Result<Any, BackendError>) -> String {
+        match result.map(|_| ()) {
+            Err(BackendError::Internal { what }) => what,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn an_operand_of_another_format_than_its_pointer_is_refused() {
+        let (mut schedule, op) = gelu();
+        assert_eq!(lower(&placed(schedule.clone()), OPTIONS).unwrap().modules.len(), 1);
+        schedule.tensors.set_dtype(op.out, Dtype::F32).unwrap();
+        let said = mistake(lower(&placed(schedule.clone()), OPTIONS));
+        assert_eq!(said, "gelu_forward: out is float, the kernel takes bf16");
+        let defects = verify(placed(schedule), NoScratch).map(|_| ()).unwrap_err();
+        assert!(defects[0].to_string().ends_with("the op needs bf16"), "{defects:?}");
+    }
+
+    #[test]
+    fn a_kernel_does_no_more_than_its_op_may() {
+        let (schedule, op) = gelu();
+        let plan = placed(schedule);
+        let mut cx = first_step(&plan);
         let constants = vec![("T", "bf16".to_string())];
         let module = ModuleSpec { source: &GELU, constants };
         let (packs, extent) = (WorkCount(4), Extent::new(1, 32));
         let (x, d) = (cx.write(op.x).unwrap(), cx.write(op.out).unwrap());
-        let error = words(cx.launch(module.clone(), extent, GeluGradient { packs, x, d }));
-        assert!(error.contains("x is written, and the op only reads it"), "{error}");
+        let said = mistake(cx.launch(module.clone(), extent, GeluGradient { packs, x, d }));
+        assert!(said.contains("x is written, and the op only reads it"), "{said}");
         let (x, out) = (cx.read(op.out).unwrap(), cx.write(op.out).unwrap());
-        let error = words(cx.launch(module.clone(), extent, GeluForward { packs, x, out }));
-        assert!(error.contains("x is read before it is written"), "{error}");
+        let said = mistake(cx.launch(module.clone(), extent, GeluForward { packs, x, out }));
+        assert!(said.contains("x is read before it is written"), "{said}");
+        // In a form that only reads through a pointer for writing.
+        let (x, d) = (cx.write_if(false, op.out).unwrap(), cx.write(op.out).unwrap());
+        let said = mistake(cx.launch(module.clone(), extent, GeluGradient { packs, x, d }));
+        assert!(said.contains("x is read before it is written"), "{said}");
+        let x = cx.read(op.x).unwrap();
         let other = ModuleSpec { source: &kernels::sums::SUMS, ..module };
-        let error = words(cx.launch(other, extent, GeluForward { packs, x, out }));
-        assert!(error.contains("gelu_forward is not a kernel of sums.cu"), "{error}");
+        let said = mistake(cx.launch(other, extent, GeluForward { packs, x, out }));
+        assert!(said.contains("gelu_forward is no kernel of sums.cu"), "{said}");
+        assert!(mistake(cx.scratch::<f32>(op.out)).contains("no workspace of its op"));
+    }
+
+    #[test]
+    fn a_matmul_of_two_formats_is_refused() {
+        assert_eq!(lower(&placed(linear().0), OPTIONS).unwrap().matmuls.len(), 1);
+        let (_, Linear { w, bias, .. }) = linear();
+        for (tensor, said) in [(w, "b"), (bias.unwrap(), "bias")] {
+            let (mut schedule, _) = linear();
+            schedule.tensors.set_dtype(tensor, Dtype::Bf16).unwrap();
+            let error = mistake(lower(&placed(schedule.clone()), OPTIONS));
+            assert_eq!(error, format!("matmul: {said} is bf16, the kernel takes float"));
+            let defects = verify(placed(schedule), NoScratch).map(|_| ()).unwrap_err();
+            assert!(defects[0].to_string().ends_with("the op needs f32"), "{defects:?}");
+        }
+    }
+
+    #[test]
+    fn a_matmul_does_no_more_than_its_op_may() {
+        let (schedule, op) = linear();
+        let plan = placed(schedule);
+        let mut cx = first_step(&plan);
+        let orientation = Orientation::TimesTransposed;
+        let spec = MatmulSpec { orientation, m: 4, n: 16, k: 8, accumulate: false, scalars: None };
+        let right = Matmul {
+            a: cx.read(op.x).unwrap(),
+            b: cx.read(op.w).unwrap(),
+            out: cx.write(op.out).unwrap(),
+            bias: None,
+            scratch: cx.scratch(op.workspace).unwrap(),
+        };
+        let swapped = Matmul { b: cx.read(op.x).unwrap(), out: cx.write(op.w).unwrap(), ..right };
+        let said = mistake(cx.matmul(spec, swapped));
+        assert_eq!(said, "matmul: out is written, and the op only reads it");
+        let said = mistake(cx.matmul(MatmulSpec { accumulate: true, ..spec }, right));
+        assert_eq!(said, "matmul: out is read before it is written");
+        let said = mistake(cx.matmul(MatmulSpec { k: 9, ..spec }, right));
+        assert_eq!(said, "a matmul reaches past the end of x");
+        cx.matmul(spec, right).unwrap();
     }
 }

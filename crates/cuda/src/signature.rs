@@ -35,6 +35,14 @@ pub enum Moment {}
 #[derive(Debug)]
 pub enum WeightCopy {}
 
+/// The format of both inputs of a matmul.
+#[derive(Debug)]
+pub enum MatmulInput {}
+
+/// The format of a matmul's output and of its bias.
+#[derive(Debug)]
+pub enum MatmulOutput {}
+
 macro_rules! elements {
     ($($Type:ty = $name:literal),+ $(,)?) => {
         $(impl Element for $Type {
@@ -48,6 +56,8 @@ elements! {
     R = "R",
     Moment = "MOMENT",
     WeightCopy = "COPY",
+    MatmulInput = "INPUT",
+    MatmulOutput = "OUTPUT",
     f32 = "float",
     f64 = "double",
     i32 = "int",
@@ -108,6 +118,10 @@ macro_rules! pointers {
 
             pub(crate) fn new(pointer: Pointer) -> $Name<E> {
                 $Name { pointer, of: PhantomData }
+            }
+
+            pub(crate) fn pointer(self) -> Pointer {
+                self.pointer
             }
 
             /// The pointer `bytes` further on.

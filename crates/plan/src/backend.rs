@@ -101,6 +101,11 @@ pub enum BackendError {
         /// What was refused, and what the user can do.
         what: String,
     },
+    /// The backend's own parts contradict each other.
+    Internal {
+        /// Where, and how.
+        what: String,
+    },
     /// The device failed.
     Device {
         /// The device's error message.
@@ -123,6 +128,7 @@ impl fmt::Display for BackendError {
                 write!(f, "{what} is {given}, it must be 0 or more and below {limit}")
             }
             BackendError::Refused { what } => f.write_str(what),
+            BackendError::Internal { what } => write!(f, "a bug in fitGPT: {what}"),
             BackendError::Device { what } => write!(f, "the device failed: {what}"),
         }
     }

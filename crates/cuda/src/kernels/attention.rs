@@ -1,7 +1,8 @@
 //! Launches of attention. 16-bit formats run on tensor cores, f32 on plain multiply-adds.
 
 use super::{count, unsupported};
-use crate::lowering::{Extent, Lowering, Mask, ModuleSpec, Source, flag, format_name};
+use crate::constants::constants;
+use crate::lowering::{Extent, Lowering, Mask, ModuleSpec, Source};
 use crate::signature::{In, Out, T, WorkCount, signatures};
 use crate::step::Step;
 use crate::tiles::{AttentionTiles, Tile};
@@ -54,14 +55,35 @@ signatures! {
     );
 }
 
+constants! {
+    Constants {
+        T: Dtype,
+        HEADS: u64,
+        HEAD_SIZE: u64,
+        DROPOUT: bool,
+        FORWARD_ROWS: u32,
+        FORWARD_COLUMNS: u32,
+        FORWARD_WARPS: u32,
+        QUERY_ROWS: u32,
+        QUERY_COLUMNS: u32,
+        QUERY_WARPS: u32,
+        KEY_ROWS: u32,
+        KEY_COLUMNS: u32,
+        KEY_WARPS: u32,
+    }
+    fixed {}
+}
+
 pub(super) static ATTENTION: Source = Source {
     file: "attention.cu",
     signatures: SIGNATURES,
+    constants: Constants::NAMES,
     parts: &[HEADS, include_str!("tensor_cores.cuh"), include_str!("attention.cu")],
 };
 pub(super) static ATTENTION_F32: Source = Source {
     file: "attention_f32.cu",
     signatures: SIGNATURES,
+    constants: Constants::NAMES,
     parts: &[HEADS, include_str!("attention_f32.cu")],
 };
 
@@ -109,24 +131,24 @@ impl Heads {
     }
 
     fn module(&self) -> ModuleSpec {
-        let mut constants = vec![
-            ("T", format_name(self.dtype).to_string()),
-            ("HEADS", self.heads.to_string()),
-            ("HEAD_SIZE", self.size.to_string()),
-            ("DROPOUT", flag(self.dropout.is_some())),
-        ];
         let AttentionTiles { forward, query, key } = self.tiles;
-        let names = [
-            ["FORWARD_ROWS", "FORWARD_COLUMNS", "FORWARD_WARPS"],
-            ["QUERY_ROWS", "QUERY_COLUMNS", "QUERY_WARPS"],
-            ["KEY_ROWS", "KEY_COLUMNS", "KEY_WARPS"],
-        ];
-        for (names, tile) in names.into_iter().zip([forward, query, key]) {
-            let values = [tile.rows, tile.columns, tile.warps].map(|number| number.to_string());
-            constants.extend(names.into_iter().zip(values));
-        }
+        let constants = Constants {
+            T: self.dtype,
+            HEADS: self.heads,
+            HEAD_SIZE: self.size,
+            DROPOUT: self.dropout.is_some(),
+            FORWARD_ROWS: forward.rows,
+            FORWARD_COLUMNS: forward.columns,
+            FORWARD_WARPS: forward.warps,
+            QUERY_ROWS: query.rows,
+            QUERY_COLUMNS: query.columns,
+            QUERY_WARPS: query.warps,
+            KEY_ROWS: key.rows,
+            KEY_COLUMNS: key.columns,
+            KEY_WARPS: key.warps,
+        };
         let source = if self.dtype == Dtype::F32 { &ATTENTION_F32 } else { &ATTENTION };
-        ModuleSpec { source, constants }
+        constants.module(source)
     }
 
     /// A block for each tile of rows of each head.

@@ -1,10 +1,9 @@
 // Generation: the key/value cache, attention of one new token against it, and the selection of the
 // position whose logits are returned.
 //
-// Defined by the host: T, HEADS, HEAD_SIZE, BLOCK (positions of the cache).
+// Defined by the host: T, HEADS, HEAD_SIZE, BLOCK (positions of the cache), THREADS.
 
 constexpr int WIDTH = HEADS * HEAD_SIZE;
-constexpr int THREADS = 128;
 
 // Copies keys, then values, of a whole context into the cache `[2, rows, HEADS, BLOCK, HEAD_SIZE]`.
 KERNEL SIGNATURE(cache_store) {

@@ -1,7 +1,8 @@
 //! Launches of generation's own ops.
 
 use super::{count, unsupported};
-use crate::lowering::{Extent, Lowering, ModuleSpec, Source, format_name};
+use crate::constants::constants;
+use crate::lowering::{Extent, Lowering, ModuleSpec, Source};
 use crate::signature::{In, Out, T, WorkCount, signatures};
 use crate::step::Step;
 use plan::ops::{AttentionDecode, CacheStore, SelectPosition};
@@ -36,21 +37,24 @@ signatures! {
     );
 }
 
-pub(super) static DECODE: Source =
-    Source { file: "decode.cu", signatures: SIGNATURES, parts: &[include_str!("decode.cu")] };
+constants! {
+    Constants { T: Dtype, HEADS: u64, HEAD_SIZE: u64, BLOCK: u64 }
+    fixed { THREADS }
+}
+
+pub(super) static DECODE: Source = Source {
+    file: "decode.cu",
+    signatures: SIGNATURES,
+    constants: Constants::NAMES,
+    parts: &[include_str!("decode.cu")],
+};
 
 const THREADS: u32 = 128;
 /// Bytes of scores that a block can hold: what every architecture has, minus static shared memory.
 const MOST_SCORES: u64 = 96 << 10;
 
 fn module(dtype: Dtype, [heads, size, block]: [u64; 3]) -> ModuleSpec {
-    let constants = vec![
-        ("T", format_name(dtype).to_string()),
-        ("HEADS", heads.to_string()),
-        ("HEAD_SIZE", size.to_string()),
-        ("BLOCK", block.to_string()),
-    ];
-    ModuleSpec { source: &DECODE, constants }
+    Constants { T: dtype, HEADS: heads, HEAD_SIZE: size, BLOCK: block }.module(&DECODE)
 }
 
 /// Rows of a cache; its heads, positions and head size.

@@ -1,11 +1,10 @@
 // Token embedding, plus positions where they are learned, and its gradient: tokens are sorted by id
 // with a stable sort, so that one block sums each row of the table in token order.
 //
-// Defined by the host: T (tables), R (residual stream), WIDTH, VEC, DROPOUT,
-// LEARNED_POSITIONS, SORT_PASSES.
+// Defined by the host: T (tables), R (residual stream), WIDTH, VEC, DROPOUT, LEARNED_POSITIONS,
+// SORT_PASSES, THREADS, SORT_THREADS, DIGIT_BITS.
 
 constexpr int PACKS = WIDTH / VEC;
-constexpr int THREADS = 128;
 
 DEVICE float factor_of(const Step *step, const Dropout &dropout, u64 row, int column) {
     Words draws = dropout_draws(step, dropout, row, column / 4);
@@ -38,8 +37,7 @@ KERNEL SIGNATURE(embed_forward) {
     store<R, VEC>(out_btc + row * WIDTH + column, sum);
 }
 
-constexpr int SORT_THREADS = 512;
-constexpr int DIGITS = 16;
+constexpr int DIGITS = 1 << DIGIT_BITS;
 
 // The destination of each thread's first element of each digit: an exclusive sum, digit by digit.
 DEVICE void exclusive_sum(u32 *counts) {
@@ -64,7 +62,7 @@ DEVICE void exclusive_sum(u32 *counts) {
     __syncthreads();
 }
 
-// A stable radix sort by one block, four bits at a time. `scratch` holds ids, positions, ids,
+// A stable radix sort by one block, DIGIT_BITS at a time. `scratch` holds ids, positions, ids,
 // positions of `count` words each. SORT_PASSES is even, so the result is in the second pair.
 KERNEL __launch_bounds__(SORT_THREADS) SIGNATURE(sort_tokens) {
     __shared__ u32 counts[DIGITS * SORT_THREADS];
@@ -80,14 +78,14 @@ KERNEL __launch_bounds__(SORT_THREADS) SIGNATURE(sort_tokens) {
         }
         for (u32 i = first; i < last; ++i) {
             u32 id = pass == 0 ? (u32)tokens_bt[i] : ids[i];
-            ++counts[(id >> 4 * pass & 15) * SORT_THREADS + threadIdx.x];
+            ++counts[(id >> DIGIT_BITS * pass & (DIGITS - 1)) * SORT_THREADS + threadIdx.x];
         }
         __syncthreads();
         exclusive_sum(counts);
         for (u32 i = first; i < last; ++i) {
             u32 id = pass == 0 ? (u32)tokens_bt[i] : ids[i];
             u32 place = pass == 0 ? i : places[i];
-            u32 to = counts[(id >> 4 * pass & 15) * SORT_THREADS + threadIdx.x]++;
+            u32 to = counts[(id >> DIGIT_BITS * pass & (DIGITS - 1)) * SORT_THREADS + threadIdx.x]++;
             to_ids[to] = id;
             to_places[to] = place;
         }

@@ -1,7 +1,8 @@
 //! Launches of the embeddings and their gradients.
 
 use super::count;
-use crate::lowering::{Extent, Lowering, Mask, ModuleSpec, Source, flag, format_name, pack_of};
+use crate::constants::constants;
+use crate::lowering::{Extent, Lowering, Mask, ModuleSpec, Source, pack_of};
 use crate::signature::{In, Out, R, T, WorkCount, signatures};
 use crate::step::Step;
 use plan::ops::{Embed, EmbedBackward, PositionFrom};
@@ -50,8 +51,25 @@ signatures! {
     );
 }
 
-pub(super) static EMBED: Source =
-    Source { file: "embed.cu", signatures: SIGNATURES, parts: &[include_str!("embed.cu")] };
+constants! {
+    Constants {
+        T: Dtype,
+        R: Dtype,
+        WIDTH: u64,
+        VEC: u64,
+        DROPOUT: bool,
+        LEARNED_POSITIONS: bool,
+        SORT_PASSES: u32,
+    }
+    fixed { THREADS, SORT_THREADS, DIGIT_BITS }
+}
+
+pub(super) static EMBED: Source = Source {
+    file: "embed.cu",
+    signatures: SIGNATURES,
+    constants: Constants::NAMES,
+    parts: &[include_str!("embed.cu")],
+};
 
 const THREADS: u32 = 128;
 const SORT_THREADS: u32 = 512;
@@ -70,16 +88,16 @@ fn module(
     (width, vocabulary): (u64, u64),
     [dropout, learned_positions]: [bool; 2],
 ) -> ModuleSpec {
-    let constants = vec![
-        ("T", format_name(table).to_string()),
-        ("R", format_name(residual).to_string()),
-        ("WIDTH", width.to_string()),
-        ("VEC", pack_of(width, &[table, residual]).to_string()),
-        ("DROPOUT", flag(dropout)),
-        ("LEARNED_POSITIONS", flag(learned_positions)),
-        ("SORT_PASSES", sort_passes(vocabulary).to_string()),
-    ];
-    ModuleSpec { source: &EMBED, constants }
+    let constants = Constants {
+        T: table,
+        R: residual,
+        WIDTH: width,
+        VEC: pack_of(width, &[table, residual]),
+        DROPOUT: dropout,
+        LEARNED_POSITIONS: learned_positions,
+        SORT_PASSES: sort_passes(vocabulary),
+    };
+    constants.module(&EMBED)
 }
 
 pub(super) fn forward(cx: &mut Lowering<'_>, op: &Embed) -> Result<(), BackendError> {

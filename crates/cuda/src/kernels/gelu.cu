@@ -1,8 +1,8 @@
 // GELU, exact or in the tanh form, and its gradient in place.
 //
-// Defined by the host: T, VEC, TANH, AGAIN (the gradient overwrites GELU's input with its output).
+// Defined by the host: T, VEC, TANH, AGAIN (the gradient overwrites GELU's input with its output),
+// THREADS.
 
-constexpr int THREADS = 256;
 constexpr float ROOT_HALF = 0.70710678118654752f;
 constexpr float ROOT_2_BY_PI = 0.79788456080286536f;
 constexpr float CUBE = 0.044715f;

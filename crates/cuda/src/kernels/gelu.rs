@@ -1,9 +1,10 @@
 //! Launches of GELU and its gradient.
 
-use crate::lowering::{Extent, Lowering, ModuleSpec, Source, flag, format_name, pack_of};
+use crate::constants::constants;
+use crate::lowering::{Extent, Lowering, Source, pack_of};
 use crate::signature::{In, Launch, Out, T, WorkCount, signatures};
 use plan::ops::{Gelu, GeluBackward, GeluKind};
-use plan::{BackendError, TensorId};
+use plan::{BackendError, Dtype, TensorId};
 
 signatures! {
     /// The function.
@@ -12,8 +13,17 @@ signatures! {
     GeluGradient = gelu_backward(packs: WorkCount<u64>, x: Out<T>, d: Out<T>);
 }
 
-pub(crate) static GELU: Source =
-    Source { file: "gelu.cu", signatures: SIGNATURES, parts: &[include_str!("gelu.cu")] };
+constants! {
+    Constants { T: Dtype, VEC: u64, TANH: bool, AGAIN: bool }
+    fixed { THREADS }
+}
+
+pub(crate) static GELU: Source = Source {
+    file: "gelu.cu",
+    signatures: SIGNATURES,
+    constants: Constants::NAMES,
+    parts: &[include_str!("gelu.cu")],
+};
 
 const THREADS: u32 = 256;
 
@@ -25,15 +35,10 @@ fn launch<K: Launch>(
 ) -> Result<(), BackendError> {
     let (elements, dtype) = (cx.shape(x).elements(), cx.dtype(x));
     let pack = pack_of(elements, &[dtype]);
-    let constants = vec![
-        ("T", format_name(dtype).to_string()),
-        ("VEC", pack.to_string()),
-        ("TANH", flag(kind == GeluKind::Tanh)),
-        ("AGAIN", flag(again)),
-    ];
+    let constants = Constants { T: dtype, VEC: pack, TANH: kind == GeluKind::Tanh, AGAIN: again };
     let packs = elements / pack;
     let extent = Extent::new(packs.div_ceil(u64::from(THREADS)), THREADS);
-    cx.launch(ModuleSpec { source: &GELU, constants }, extent, kernel(WorkCount(packs)))
+    cx.launch(constants.module(&GELU), extent, kernel(WorkCount(packs)))
 }
 
 pub(super) fn forward(cx: &mut Lowering<'_>, op: &Gelu) -> Result<(), BackendError> {

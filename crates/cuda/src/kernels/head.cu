@@ -2,7 +2,7 @@
 // training it is then overwritten with its own gradient.
 //
 // Defined by the host: T, VOCABULARY, VEC, THREADS, HELD (a row fits registers), TRAIN,
-// EXTRA_SCALE.
+// EXTRA_SCALE, WEIGHT_SCALARS and INPUT_SCALARS (where each matmul finds its alpha and beta).
 
 constexpr int PACKS = VOCABULARY / VEC;
 constexpr int ITEMS = (PACKS + THREADS - 1) / THREADS;
@@ -34,10 +34,10 @@ DEVICE float extra_scale(float scale) {
 KERNEL SIGNATURE(head_scalars) {
     if (blockIdx.x >= blocks || threadIdx.x > 0) return;
     float alpha = 1.0f / extra_scale(gradient_scale(step, state));
-    scalars[0] = alpha;
-    scalars[1] = 1.0f;
-    scalars[2] = alpha;
-    scalars[3] = 0.0f;
+    scalars[WEIGHT_SCALARS] = alpha;
+    scalars[WEIGHT_SCALARS + 1] = 1.0f;
+    scalars[INPUT_SCALARS] = alpha;
+    scalars[INPUT_SCALARS + 1] = 0.0f;
 }
 
 // The row's numbers: from registers, or from memory again if the row is too long for them.

@@ -2,9 +2,10 @@
 //! matmuls. The weight's gradient is computed before the input's, which overwrites `x`.
 
 use super::{count, sums};
+use crate::constants::constants;
 use crate::cublaslt::Orientation;
 use crate::lowering::{
-    Extent, Location, Lowering, MatmulSpec, ModuleSpec, Source, flag, format_name, pack_of,
+    Extent, Location, Lowering, Matmul, MatmulSpec, ModuleSpec, Source, pack_of,
 };
 use crate::signature::{In, Out, T, WorkCount, signatures};
 use crate::step::Step;
@@ -30,12 +31,32 @@ signatures! {
     );
 }
 
-pub(super) static HEAD: Source =
-    Source { file: "head.cu", signatures: SIGNATURES, parts: &[include_str!("head.cu")] };
+constants! {
+    Constants {
+        T: Dtype,
+        VOCABULARY: u64,
+        VEC: u64,
+        THREADS: u64,
+        HELD: bool,
+        TRAIN: bool,
+        EXTRA_SCALE: bool,
+    }
+    fixed { WEIGHT_SCALARS, INPUT_SCALARS }
+}
+
+pub(super) static HEAD: Source = Source {
+    file: "head.cu",
+    signatures: SIGNATURES,
+    constants: Constants::NAMES,
+    parts: &[include_str!("head.cu")],
+};
 
 /// Packs of a row that a thread keeps in registers. Longer rows are read twice.
 const PACKS_OF_A_THREAD: u64 = 13;
 const MOST_THREADS: u64 = 512;
+/// Where alpha and beta of each gradient's matmul stand among the scalars, in f32s.
+const WEIGHT_SCALARS: u64 = 0;
+const INPUT_SCALARS: u64 = 2;
 
 /// What both heads share.
 struct Head {
@@ -82,26 +103,26 @@ impl Head {
     fn module(&self) -> ModuleSpec {
         let pack = pack_of(self.vocabulary, &[self.dtype]);
         let held = (self.vocabulary / pack).div_ceil(self.threads()) <= PACKS_OF_A_THREAD;
-        let constants = vec![
-            ("T", format_name(self.dtype).to_string()),
-            ("VOCABULARY", self.vocabulary.to_string()),
-            ("VEC", pack.to_string()),
-            ("THREADS", self.threads().to_string()),
-            ("HELD", flag(held)),
-            ("TRAIN", flag(self.train)),
-            ("EXTRA_SCALE", flag(self.has_extra_scale())),
-        ];
-        ModuleSpec { source: &HEAD, constants }
+        let constants = Constants {
+            T: self.dtype,
+            VOCABULARY: self.vocabulary,
+            VEC: pack,
+            THREADS: self.threads(),
+            HELD: held,
+            TRAIN: self.train,
+            EXTRA_SCALE: self.has_extra_scale(),
+        };
+        constants.module(&HEAD)
     }
 
-    fn matmul(&self, orientation: Orientation, [m, n, k]: [u64; 3]) -> MatmulSpec {
-        let (inputs, output) = (self.dtype, self.dtype);
-        MatmulSpec { orientation, m, n, k, inputs, output, accumulate: false, scalars: None }
-    }
-
-    fn logits(&self, cx: &mut Lowering<'_>, tokens: u64, places: [Location; 4]) {
-        let spec = self.matmul(Orientation::TimesTransposed, [tokens, self.vocabulary, self.width]);
-        cx.matmul(spec, places, None);
+    fn logits(
+        &self,
+        cx: &mut Lowering<'_>,
+        tokens: u64,
+        operands: Matmul,
+    ) -> Result<(), BackendError> {
+        let sizes = [tokens, self.vocabulary, self.width];
+        cx.matmul(plain(Orientation::TimesTransposed, sizes), operands)
     }
 
     /// The kernel for one chunk. The operands are those of the first chunk.
@@ -121,12 +142,16 @@ impl Head {
     }
 }
 
+/// A matmul `m x n x k` that overwrites its output.
+fn plain(orientation: Orientation, [m, n, k]: [u64; 3]) -> MatmulSpec {
+    MatmulSpec { orientation, m, n, k, accumulate: false, scalars: None }
+}
+
 pub(super) fn train(cx: &mut Lowering<'_>, op: &HeadTrain) -> Result<(), BackendError> {
     let head = Head::new(cx, op.x, op.slab, true);
-    let [x, w, d_w] = [op.x, op.w, op.d_w].map(|id| cx.location(id));
-    let [x, w, d_w] = [x?, w?, d_w?];
-    let [slab, workspace] = [op.slab, op.workspace].map(|id| cx.location(id));
-    let [slab, workspace] = [slab?, workspace?];
+    let (x, w, slab) = (cx.read(op.x)?, cx.read(op.w)?, cx.read(op.slab)?);
+    let (d_x, logits, d_w) = (cx.write(op.x)?, cx.write(op.slab)?, cx.write(op.d_w)?);
+    let scratch = cx.scratch(op.workspace)?;
     let (step, state) = (cx.step(), cx.read(op.state)?);
     let losses = CrossEntropy {
         rows: WorkCount(0),
@@ -136,28 +161,28 @@ pub(super) fn train(cx: &mut Lowering<'_>, op: &HeadTrain) -> Result<(), Backend
         step,
         state,
     };
-    let scalars = head.has_extra_scale().then_some(0);
-    if scalars.is_some() {
+    let scalars_at = |index: u64| head.has_extra_scale().then_some(4 * index);
+    if head.has_extra_scale() {
         let scalars = Out::at(Location::Scalars);
         let kernel = HeadScalars { blocks: WorkCount(1), step, state, scalars };
         cx.launch(head.module(), Extent::new(1, 32), kernel)?;
     }
     for (first, tokens) in head.chunks() {
-        let x = x.plus(first * head.width * head.dtype.size());
-        head.logits(cx, tokens, [x, w, slab, workspace]);
+        let start = first * head.width * head.dtype.size();
+        let (x, d_x) = (x.plus(start), d_x.plus(start));
+        head.logits(cx, tokens, Matmul { a: x, b: w, out: logits, bias: None, scratch })?;
         head.cross_entropy(cx, (first, tokens), losses)?;
         let weight = MatmulSpec {
-            output: cx.dtype(op.d_w),
             accumulate: true,
-            scalars,
-            ..head.matmul(Orientation::TransposedTimes, [head.vocabulary, head.width, tokens])
+            scalars: scalars_at(WEIGHT_SCALARS),
+            ..plain(Orientation::TransposedTimes, [head.vocabulary, head.width, tokens])
         };
-        cx.matmul(weight, [slab, x, d_w, workspace], None);
+        cx.matmul(weight, Matmul { a: slab, b: x, out: d_w, bias: None, scratch })?;
         let input = MatmulSpec {
-            scalars: scalars.map(|at| at + 8),
-            ..head.matmul(Orientation::Plain, [tokens, head.width, head.vocabulary])
+            scalars: scalars_at(INPUT_SCALARS),
+            ..plain(Orientation::Plain, [tokens, head.width, head.vocabulary])
         };
-        cx.matmul(input, [slab, w, x, workspace], None);
+        cx.matmul(input, Matmul { a: slab, b: w, out: d_x, bias: None, scratch })?;
     }
     let targets = cx.shape(op.targets);
     sums::row_losses(cx, op.token_loss, op.row_loss, (targets.rows(), targets.width()))
@@ -165,8 +190,8 @@ pub(super) fn train(cx: &mut Lowering<'_>, op: &HeadTrain) -> Result<(), Backend
 
 pub(super) fn eval(cx: &mut Lowering<'_>, op: &HeadEval) -> Result<(), BackendError> {
     let head = Head::new(cx, op.x, op.slab, false);
-    let [x, w, slab, workspace] = [op.x, op.w, op.slab, op.workspace].map(|id| cx.location(id));
-    let [x, w, slab, workspace] = [x?, w?, slab?, workspace?];
+    let (x, w) = (cx.read(op.x)?, cx.read(op.w)?);
+    let (slab, scratch) = (cx.write(op.slab)?, cx.scratch(op.workspace)?);
     let losses = CrossEntropy {
         rows: WorkCount(0),
         slab_mv: cx.write(op.slab)?,
@@ -177,7 +202,7 @@ pub(super) fn eval(cx: &mut Lowering<'_>, op: &HeadEval) -> Result<(), BackendEr
     };
     for (first, tokens) in head.chunks() {
         let x = x.plus(first * head.width * head.dtype.size());
-        head.logits(cx, tokens, [x, w, slab, workspace]);
+        head.logits(cx, tokens, Matmul { a: x, b: w, out: slab, bias: None, scratch })?;
         head.cross_entropy(cx, (first, tokens), losses)?;
     }
     let targets = cx.shape(op.targets);

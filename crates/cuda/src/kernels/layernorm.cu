@@ -1,13 +1,12 @@
 // Residual addition with layer normalisation, and its gradient.
 //
 // Defined by the host: T (branch, gain, output), R (residual stream), WIDTH, VEC (numbers that are
-// moved together, a divisor of WIDTH), ROW_THREADS (32, or a block for wide rows), ADD, BIAS,
-// DROPOUT, ACCUMULATE, BRANCH_GRADIENT, AGAIN (the gradient overwrites its input with the norm's
-// output), PARTIAL_TOKENS.
+// moved together, a divisor of WIDTH), ROW_THREADS (32, or a block for wide rows), THREADS (of a
+// block), ADD, BIAS, DROPOUT, ACCUMULATE, BRANCH_GRADIENT, AGAIN (the gradient overwrites its input
+// with the norm's output), PARTIAL_TOKENS.
 
 constexpr int PACKS = WIDTH / VEC;
 constexpr int ITEMS = (PACKS + ROW_THREADS - 1) / ROW_THREADS;
-constexpr int THREADS = ROW_THREADS == 32 ? 256 : ROW_THREADS;
 constexpr int ROWS_AT_ONCE = THREADS / ROW_THREADS;
 
 DEVICE float row_sum(float x) {

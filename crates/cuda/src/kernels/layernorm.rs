@@ -1,7 +1,8 @@
 //! Launches of layer normalisation and its gradient.
 
 use super::{count, sums};
-use crate::lowering::{Extent, Lowering, Mask, ModuleSpec, Source, flag, format_name, pack_of};
+use crate::constants::constants;
+use crate::lowering::{Extent, Lowering, Mask, Source, pack_of};
 use crate::signature::{In, Out, R, T, WorkCount, signatures};
 use crate::step::Step;
 use plan::gpu_scratch::{TOKENS_OF_A_PARTIAL_SUM, partial_sums};
@@ -48,43 +49,61 @@ signatures! {
     );
 }
 
-pub(super) static LAYERNORM: Source =
-    Source { file: "layernorm.cu", signatures: SIGNATURES, parts: &[include_str!("layernorm.cu")] };
+constants! {
+    Constants {
+        T: Dtype,
+        R: Dtype,
+        WIDTH: u64,
+        VEC: u64,
+        ROW_THREADS: u64,
+        THREADS: u64,
+        PARTIAL_TOKENS: u64,
+        ADD: bool,
+        BIAS: bool,
+        DROPOUT: bool,
+        ACCUMULATE: bool,
+        BRANCH_GRADIENT: bool,
+        AGAIN: bool,
+    }
+    fixed {}
+}
+
+pub(super) static LAYERNORM: Source = Source {
+    file: "layernorm.cu",
+    signatures: SIGNATURES,
+    constants: Constants::NAMES,
+    parts: &[include_str!("layernorm.cu")],
+};
 
 /// Packs of a row that one thread keeps in registers.
 const PACKS_OF_A_THREAD: u64 = 8;
 
-/// How a row is divided among threads, and the constants for the kernel.
-struct Rows {
-    threads: u64,
-    constants: Vec<(&'static str, String)>,
-}
+/// A row's warp, of several in a block; wider rows have a block for each.
+const WARP: u64 = 32;
+const THREADS_OF_WARPS: u64 = 256;
 
-impl Rows {
-    /// For rows of `width` in the formats of the branch and the residual stream.
-    fn new(width: u64, branch: Dtype, residual: Dtype) -> Rows {
+impl Constants {
+    /// For rows of `width` in the formats of the branch and the residual stream: how they are
+    /// divided among threads. The flags are still to be set.
+    fn new(width: u64, branch: Dtype, residual: Dtype) -> Constants {
         let pack = pack_of(width, &[branch, residual]);
         let wanted = (width / pack).div_ceil(PACKS_OF_A_THREAD).next_power_of_two();
-        let threads = wanted.clamp(32, 1024);
-        let constants = vec![
-            ("T", format_name(branch).to_string()),
-            ("R", format_name(residual).to_string()),
-            ("WIDTH", width.to_string()),
-            ("VEC", pack.to_string()),
-            ("ROW_THREADS", threads.to_string()),
-            ("PARTIAL_TOKENS", TOKENS_OF_A_PARTIAL_SUM.to_string()),
-        ];
-        Rows { threads, constants }
-    }
-
-    fn threads_of_a_block(&self) -> u64 {
-        if self.threads == 32 { 256 } else { self.threads }
-    }
-
-    fn module(self, flags: [(&'static str, bool); 6]) -> ModuleSpec {
-        let mut constants = self.constants;
-        constants.extend(flags.map(|(name, is)| (name, flag(is))));
-        ModuleSpec { source: &LAYERNORM, constants }
+        let row_threads = wanted.clamp(WARP, 1024);
+        Constants {
+            T: branch,
+            R: residual,
+            WIDTH: width,
+            VEC: pack,
+            ROW_THREADS: row_threads,
+            THREADS: if row_threads == WARP { THREADS_OF_WARPS } else { row_threads },
+            PARTIAL_TOKENS: TOKENS_OF_A_PARTIAL_SUM,
+            ADD: false,
+            BIAS: false,
+            DROPOUT: false,
+            ACCUMULATE: false,
+            BRANCH_GRADIENT: false,
+            AGAIN: false,
+        }
     }
 }
 
@@ -98,18 +117,15 @@ fn positions(shape: Shape) -> u64 {
 
 pub(super) fn forward(cx: &mut Lowering<'_>, op: &LayerNorm) -> Result<(), BackendError> {
     let shape = cx.shape(op.x);
-    let rows = Rows::new(shape.width(), cx.dtype(op.out), cx.dtype(op.x));
-    let threads = rows.threads_of_a_block();
-    let blocks = shape.rows().div_ceil(threads / rows.threads);
     let dropout = op.add.as_ref().and_then(|add| add.dropout);
-    let module = rows.module([
-        ("ADD", op.add.is_some()),
-        ("BIAS", op.bias.is_some()),
-        ("DROPOUT", dropout.is_some()),
-        ("ACCUMULATE", false),
-        ("BRANCH_GRADIENT", false),
-        ("AGAIN", false),
-    ]);
+    let constants = Constants {
+        ADD: op.add.is_some(),
+        BIAS: op.bias.is_some(),
+        DROPOUT: dropout.is_some(),
+        ..Constants::new(shape.width(), cx.dtype(op.out), cx.dtype(op.x))
+    };
+    let threads = constants.THREADS;
+    let blocks = shape.rows().div_ceil(threads / constants.ROW_THREADS);
     let Mask { threshold, tag, scale } = Mask::of(dropout);
     let kernel = Normalise {
         rows: WorkCount(count(shape.rows(), "tokens")?),
@@ -128,25 +144,23 @@ pub(super) fn forward(cx: &mut Lowering<'_>, op: &LayerNorm) -> Result<(), Backe
         tag,
         scale,
     };
-    cx.launch(module, Extent::new(blocks, threads as u32), kernel)
+    cx.launch(constants.module(&LAYERNORM), Extent::new(blocks, threads as u32), kernel)
 }
 
 pub(super) fn backward(cx: &mut Lowering<'_>, op: &LayerNormBackward) -> Result<(), BackendError> {
     let shape = cx.shape(op.x);
     let width = shape.width();
-    let rows = Rows::new(width, cx.dtype(op.d_out), cx.dtype(op.x));
-    let threads = rows.threads_of_a_block();
     let parts = partial_sums(shape.rows());
     let dropout = op.branch.as_ref().and_then(|branch| branch.dropout);
     let bias = op.again.as_ref().and_then(|again| again.bias);
-    let module = rows.module([
-        ("ADD", false),
-        ("BIAS", bias.is_some()),
-        ("DROPOUT", dropout.is_some()),
-        ("ACCUMULATE", op.write == Write::Accumulate),
-        ("BRANCH_GRADIENT", op.branch.is_some()),
-        ("AGAIN", op.again.is_some()),
-    ]);
+    let constants = Constants {
+        BIAS: bias.is_some(),
+        DROPOUT: dropout.is_some(),
+        ACCUMULATE: op.write == Write::Accumulate,
+        BRANCH_GRADIENT: op.branch.is_some(),
+        AGAIN: op.again.is_some(),
+        ..Constants::new(width, cx.dtype(op.d_out), cx.dtype(op.x))
+    };
     let partials = cx.scratch(op.workspace)?;
     let Mask { threshold, tag, scale } = Mask::of(dropout);
     let kernel = NormGradient {
@@ -167,7 +181,8 @@ pub(super) fn backward(cx: &mut Lowering<'_>, op: &LayerNormBackward) -> Result<
         tag,
         scale,
     };
-    cx.launch(module, Extent::new(parts, threads as u32), kernel)?;
+    let extent = Extent::new(parts, constants.THREADS as u32);
+    cx.launch(constants.module(&LAYERNORM), extent, kernel)?;
     let (sums, d_gain) = (partials.read(), cx.write(op.d_gain)?);
     sums::add_partials(cx, sums, (parts, width, 2 * width), d_gain)?;
     if let Some(d_bias) = op.d_bias {

@@ -97,6 +97,38 @@ mod tests {
         assert_eq!(found, listed);
     }
 
+    fn words(text: &str) -> impl Iterator<Item = &str> {
+        text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
+    }
+
+    /// To the compiler a name in `#if` that nobody defines is 0.
+    #[test]
+    fn every_condition_is_a_constant_of_its_file() {
+        for source in SOURCES {
+            let text = source.parts.concat();
+            for line in text.lines().filter(|line| line.trim_start().starts_with("#if ")) {
+                for word in words(line).filter(|word| !["", "if"].contains(word)) {
+                    assert!(source.constants.contains(&word), "{}: {line}", source.file);
+                }
+            }
+            assert!(!text.contains("#elif") && !text.contains("#ifdef"), "{}", source.file);
+        }
+    }
+
+    #[test]
+    fn every_constant_is_used_by_its_file() {
+        for source in SOURCES {
+            let definitions = source.signatures.iter().map(|signature| signature.definition());
+            let text = source.parts.concat() + &definitions.collect::<String>();
+            let code: Vec<&str> = text.lines().filter(|line| !line.starts_with("//")).collect();
+            let code = code.join("\n");
+            let used: BTreeSet<&str> = words(&code).collect();
+            for constant in source.constants {
+                assert!(used.contains(constant), "{}: {constant}", source.file);
+            }
+        }
+    }
+
     #[test]
     fn every_file_has_the_kernels_of_its_table_and_spells_no_parameter() {
         for source in SOURCES {

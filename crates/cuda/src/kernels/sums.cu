@@ -1,10 +1,9 @@
 // Sums over tokens in two stages with fixed shares: a bias's gradient, the second stage of every
 // column sum, and the loss of each sequence.
 //
-// Defined by the host: T, WIDTH, VEC, PARTIAL_TOKENS.
+// Defined by the host: T, WIDTH, VEC, PARTIAL_TOKENS, THREADS, SUM_COLUMNS, SUM_ROWS.
 
 constexpr int PACKS = WIDTH / VEC;
-constexpr int THREADS = 128;
 constexpr int COLUMN_BLOCKS = (PACKS + THREADS - 1) / THREADS;
 
 // `partials[p, column] = Σ d_out[row, column]` over the rows of part p.
@@ -25,10 +24,7 @@ KERNEL SIGNATURE(column_partials) {
     UNROLL for (int i = 0; i < VEC; ++i) to[i] = sums[i];
 }
 
-constexpr int SUM_COLUMNS = 32;
-constexpr int SUM_ROWS = 8;
-
-// `target[column] += Σ partials[row, column]`: eight shares of rows, added in order.
+// `target[column] += Σ partials[row, column]`: SUM_ROWS shares of rows, added in order.
 KERNEL SIGNATURE(add_partials) {
     __shared__ float shares[SUM_ROWS][SUM_COLUMNS];
     u32 column = blockIdx.x * SUM_COLUMNS + threadIdx.x % SUM_COLUMNS;

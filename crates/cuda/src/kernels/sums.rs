@@ -2,7 +2,8 @@
 //! sequences.
 
 use super::count;
-use crate::lowering::{Extent, Lowering, ModuleSpec, Source, format_name, pack_of};
+use crate::constants::constants;
+use crate::lowering::{Extent, Lowering, ModuleSpec, Source, pack_of};
 use crate::signature::{In, Out, T, WorkCount, signatures};
 use crate::step::Step;
 use plan::gpu_scratch::{TOKENS_OF_A_PARTIAL_SUM, partial_sums};
@@ -34,21 +35,26 @@ signatures! {
     );
 }
 
-pub(crate) static SUMS: Source =
-    Source { file: "sums.cu", signatures: SIGNATURES, parts: &[include_str!("sums.cu")] };
+constants! {
+    Constants { T: Dtype, WIDTH: u64, VEC: u64, PARTIAL_TOKENS: u64 }
+    fixed { THREADS, SUM_COLUMNS, SUM_ROWS }
+}
+
+pub(crate) static SUMS: Source = Source {
+    file: "sums.cu",
+    signatures: SIGNATURES,
+    constants: Constants::NAMES,
+    parts: &[include_str!("sums.cu")],
+};
 
 const THREADS: u32 = 128;
-const SUM_COLUMNS: u64 = 32;
-const SUM_THREADS: u32 = 256;
+/// Threads of a block of the second stage: so many columns, and shares of the rows of each.
+const SUM_COLUMNS: u32 = 32;
+const SUM_ROWS: u32 = 8;
 
 fn module(width: u64, dtype: Dtype) -> ModuleSpec {
-    let constants = vec![
-        ("T", format_name(dtype).to_string()),
-        ("WIDTH", width.to_string()),
-        ("VEC", pack_of(width, &[dtype]).to_string()),
-        ("PARTIAL_TOKENS", TOKENS_OF_A_PARTIAL_SUM.to_string()),
-    ];
-    ModuleSpec { source: &SUMS, constants }
+    let (vec, tokens) = (pack_of(width, &[dtype]), TOKENS_OF_A_PARTIAL_SUM);
+    Constants { T: dtype, WIDTH: width, VEC: vec, PARTIAL_TOKENS: tokens }.module(&SUMS)
 }
 
 /// For kernels that do not use the constants.
@@ -63,7 +69,7 @@ pub(super) fn add_partials(
     (rows, columns, pitch): (u64, u64, u64),
     target: Out<f32>,
 ) -> Result<(), BackendError> {
-    let extent = Extent::new(columns.div_ceil(SUM_COLUMNS), SUM_THREADS);
+    let extent = Extent::new(columns.div_ceil(u64::from(SUM_COLUMNS)), SUM_COLUMNS * SUM_ROWS);
     let kernel = AddPartials {
         columns: WorkCount(count(columns, "columns")?),
         rows: count(rows, "partial sums")?,

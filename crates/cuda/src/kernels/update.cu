@@ -2,9 +2,8 @@
 // step is read from device memory, so the kernels never wait for the host.
 //
 // Defined by the host: NORM_BLOCK (elements of a partial sum), MOMENT (format of m and v), COPY
-// (format of the weights' copy), HAS_COPY, ROUND_STOCHASTICALLY.
-
-constexpr int THREADS = 512;
+// (format of the weights' copy), HAS_COPY, ROUND_STOCHASTICALLY, THREADS, PACK (elements that a
+// thread takes at a time).
 
 // In f64, so that no square of a finite f32 overflows or becomes zero.
 KERNEL __launch_bounds__(THREADS) SIGNATURE(norm_partials) {
@@ -116,9 +115,7 @@ DEVICE float update_one(const Factors &f, float p, float gradient, float &m, flo
     return fmaf(-f.step, m / root, p * f.decay);
 }
 
-constexpr int FOUR = 4;
-
-// Four elements at a time, and the last ones one by one. Gradients become zero even if the update
+// PACK elements at a time, and the last ones one by one. Gradients become zero even if the update
 // is skipped. `first` is the index of the first element among all parameters.
 KERNEL __launch_bounds__(THREADS) SIGNATURE(adamw) {
     if (elements == 0) return;
@@ -129,19 +126,19 @@ KERNEL __launch_bounds__(THREADS) SIGNATURE(adamw) {
     Factors f = shared;
     u32 seed[2] = {(u32)step->seed, (u32)(step->seed >> 32)};
     u64 stride = (u64)gridDim.x * THREADS;
-    u64 packs = (elements + FOUR - 1) / FOUR;
+    u64 packs = (elements + PACK - 1) / PACK;
     for (u64 pack = (u64)blockIdx.x * THREADS + threadIdx.x; pack < packs; pack += stride) {
-        u64 at = pack * FOUR;
-        int count = elements - at < FOUR ? (int)(elements - at) : FOUR;
-        Pack<float, FOUR> p, g;
-        Pack<MOMENT, FOUR> first_moment, second_moment;
-        if (count == FOUR) {
-            p = load<float, FOUR>(weights + at);
-            g = load<float, FOUR>(gradients + at);
-            first_moment = load<MOMENT, FOUR>(m + at);
-            second_moment = load<MOMENT, FOUR>(v + at);
+        u64 at = pack * PACK;
+        int count = elements - at < PACK ? (int)(elements - at) : PACK;
+        Pack<float, PACK> p, g;
+        Pack<MOMENT, PACK> first_moment, second_moment;
+        if (count == PACK) {
+            p = load<float, PACK>(weights + at);
+            g = load<float, PACK>(gradients + at);
+            first_moment = load<MOMENT, PACK>(m + at);
+            second_moment = load<MOMENT, PACK>(v + at);
         } else {
-            UNROLL for (int i = 0; i < FOUR; ++i) {
+            UNROLL for (int i = 0; i < PACK; ++i) {
                 if (i >= count) continue;
                 p.at[i] = weights[at + i];
                 g.at[i] = gradients[at + i];
@@ -149,8 +146,8 @@ KERNEL __launch_bounds__(THREADS) SIGNATURE(adamw) {
                 second_moment.at[i] = v[at + i];
             }
         }
-        Pack<COPY, FOUR> rounded_copy;
-        UNROLL for (int i = 0; i < FOUR; ++i) {
+        Pack<COPY, PACK> rounded_copy;
+        UNROLL for (int i = 0; i < PACK; ++i) {
             if (!skipped && i < count) {
                 u32 random = 0;
 #if ROUND_STOCHASTICALLY
@@ -167,17 +164,17 @@ KERNEL __launch_bounds__(THREADS) SIGNATURE(adamw) {
             narrow(p.at[i], rounded_copy.at[i]);
             g.at[i] = 0.0f;
         }
-        if (count == FOUR) {
-            store<float, FOUR>(gradients + at, g);
+        if (count == PACK) {
+            store<float, PACK>(gradients + at, g);
             if (skipped) continue;
-            store<float, FOUR>(weights + at, p);
-            store<MOMENT, FOUR>(m + at, first_moment);
-            store<MOMENT, FOUR>(v + at, second_moment);
+            store<float, PACK>(weights + at, p);
+            store<MOMENT, PACK>(m + at, first_moment);
+            store<MOMENT, PACK>(v + at, second_moment);
 #if HAS_COPY
-            store<COPY, FOUR>(copy + at, rounded_copy);
+            store<COPY, PACK>(copy + at, rounded_copy);
 #endif
         } else {
-            UNROLL for (int i = 0; i < FOUR; ++i) {
+            UNROLL for (int i = 0; i < PACK; ++i) {
                 if (i >= count) continue;
                 gradients[at + i] = 0.0f;
                 if (skipped) continue;

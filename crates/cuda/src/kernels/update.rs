@@ -1,7 +1,8 @@
 //! Launches of the update: norm, loss scale, AdamW.
 
 use super::count;
-use crate::lowering::{Extent, Lowering, ModuleSpec, Source, flag, format_name};
+use crate::constants::constants;
+use crate::lowering::{Extent, Lowering, ModuleSpec, Source};
 use crate::signature::{In, Moment, Out, WeightCopy, WorkCount, signatures};
 use crate::step::Step;
 use plan::ops::{AdamW, GRAD_NORM_BLOCK, GradNorm, LossScaler, Scaling};
@@ -42,23 +43,39 @@ signatures! {
     );
 }
 
-pub(super) static UPDATE: Source =
-    Source { file: "update.cu", signatures: SIGNATURES, parts: &[include_str!("update.cu")] };
+constants! {
+    Constants {
+        NORM_BLOCK: u64,
+        MOMENT: Dtype,
+        COPY: Dtype,
+        HAS_COPY: bool,
+        ROUND_STOCHASTICALLY: bool,
+    }
+    fixed { THREADS, PACK }
+}
+
+pub(super) static UPDATE: Source = Source {
+    file: "update.cu",
+    signatures: SIGNATURES,
+    constants: Constants::NAMES,
+    parts: &[include_str!("update.cu")],
+};
 
 const THREADS: u32 = 512;
 /// Enough blocks for any GPU; each block strides over the rest.
 const MOST_BLOCKS: u64 = 2048;
-const ELEMENTS_OF_A_THREAD: u64 = 4;
+/// Elements that a thread takes at a time.
+const PACK: u64 = 4;
 
 fn module(moments: Dtype, copy: Option<Dtype>) -> ModuleSpec {
-    let constants = vec![
-        ("NORM_BLOCK", GRAD_NORM_BLOCK.to_string()),
-        ("MOMENT", format_name(moments).to_string()),
-        ("COPY", format_name(copy.unwrap_or(Dtype::F32)).to_string()),
-        ("HAS_COPY", flag(copy.is_some())),
-        ("ROUND_STOCHASTICALLY", flag(moments != Dtype::F32)),
-    ];
-    ModuleSpec { source: &UPDATE, constants }
+    let constants = Constants {
+        NORM_BLOCK: GRAD_NORM_BLOCK,
+        MOMENT: moments,
+        COPY: copy.unwrap_or(Dtype::F32),
+        HAS_COPY: copy.is_some(),
+        ROUND_STOCHASTICALLY: moments != Dtype::F32,
+    };
+    constants.module(&UPDATE)
 }
 
 /// For kernels that do not use the constants.
@@ -70,8 +87,7 @@ pub(super) fn grad_norm(cx: &mut Lowering<'_>, op: &GradNorm) -> Result<(), Back
     let elements = cx.shape(op.gradients).elements();
     let blocks = elements.div_ceil(GRAD_NORM_BLOCK);
     let counted = WorkCount(count(blocks, "blocks of gradients")?);
-    // Two words of the tensor hold an f64.
-    let partials = cx.scratch(op.partials)?;
+    let partials = cx.write(op.partials)?;
     let gradients = cx.read(op.gradients)?;
     let squares = NormPartials { blocks: counted, elements, gradients, partials };
     cx.launch(plain(), Extent::new(blocks, THREADS), squares)?;
@@ -116,6 +132,6 @@ pub(super) fn adamw(cx: &mut Lowering<'_>, op: &AdamW) -> Result<(), BackendErro
         weight_decay: op.weight_decay,
         first: op.first,
     };
-    let blocks = elements.div_ceil(u64::from(THREADS) * ELEMENTS_OF_A_THREAD).min(MOST_BLOCKS);
+    let blocks = elements.div_ceil(u64::from(THREADS) * PACK).min(MOST_BLOCKS);
     cx.launch(module(moments, copy), Extent::new(blocks, THREADS), kernel)
 }

@@ -7,7 +7,7 @@ use model::{
     AdamW, Dims, Draft, EvalSpec, GenerateSpec, Gpt2, Level, ModelSpec, OptimizerSpec, ProgramSpec,
     TrainSpec, Types,
 };
-use plan::ops::{GeluKind, Scaling};
+use plan::ops::{GeluKind, Op, Scaling};
 use plan::{Dtype, GpuScratch, Plan, Scratch};
 use requires::{Need, absent};
 use std::collections::BTreeSet;
@@ -37,6 +37,8 @@ struct Run {
     formats: [Dtype; 3],
     dropout: f32,
     gelu: GeluKind,
+    scaling: Scaling,
+    offload: Option<u64>,
 }
 
 /// A first layer, which adds no branch, and a second one.
@@ -53,6 +55,8 @@ const RUNS: [Run; 6] = [
         formats: [Dtype::Bf16, Dtype::Bf16, Dtype::F32],
         dropout: 0.0,
         gelu: GeluKind::Erf,
+        scaling: Scaling::Off,
+        offload: None,
     },
     Run {
         name: "77M fp16",
@@ -60,13 +64,17 @@ const RUNS: [Run; 6] = [
         formats: [Dtype::F16, Dtype::F16, Dtype::F32],
         dropout: 0.0,
         gelu: GeluKind::Erf,
+        scaling: Scaling::Dynamic { growth_interval: 2000 },
+        offload: None,
     },
     Run {
-        name: "1558M bf16, bf16 moments, f32 residual",
+        name: "1558M bf16, offloaded bf16 moments, f32 residual",
         dims: dims(25, 1600, 50304, true),
         formats: [Dtype::Bf16, Dtype::F32, Dtype::Bf16],
         dropout: 0.1,
         gelu: GeluKind::Tanh,
+        scaling: Scaling::Off,
+        offload: Some(1 << 20),
     },
     Run {
         name: "characters f32",
@@ -74,6 +82,8 @@ const RUNS: [Run; 6] = [
         formats: [Dtype::F32; 3],
         dropout: 0.2,
         gelu: GeluKind::Erf,
+        scaling: Scaling::Off,
+        offload: None,
     },
     Run {
         name: "GPT-2's own vocabulary, wide heads",
@@ -81,6 +91,8 @@ const RUNS: [Run; 6] = [
         formats: [Dtype::Bf16, Dtype::Bf16, Dtype::F32],
         dropout: 0.1,
         gelu: GeluKind::Tanh,
+        scaling: Scaling::Off,
+        offload: None,
     },
     Run {
         name: "odd sizes",
@@ -88,6 +100,8 @@ const RUNS: [Run; 6] = [
         formats: [Dtype::Bf16, Dtype::F32, Dtype::F32],
         dropout: 0.1,
         gelu: GeluKind::Erf,
+        scaling: Scaling::Off,
+        offload: Some(1000),
     },
 ];
 
@@ -108,8 +122,8 @@ fn plan_of(run: &Run, level: Level) -> Plan {
             levels: vec![level; LAYERS as usize],
             optimizer: OptimizerSpec {
                 rule: AdamW { moments, ..AdamW::NANOGPT }.into(),
-                scaling: Scaling::Off,
-                offload: None,
+                scaling: run.scaling,
+                offload: run.offload,
             },
         }),
         eval: Some(EvalSpec { slices: vec![2], positions: 1024, head_chunk: 1024, loss_rows: 2 }),
@@ -233,6 +247,19 @@ fn the_plans_have_the_re_emitting_forms() {
             assert_eq!(files, want, "{} at {level}", run.name);
         }
     }
+}
+
+#[test]
+fn the_plans_have_the_rare_forms_of_the_update() {
+    let has = |is: &dyn Fn(&Op) -> bool| {
+        let plans = RUNS.iter().map(|run| plan_of(run, Level::R0));
+        let mut segments = plans.flat_map(|plan| plan.schedule.segments);
+        segments.any(|segment| segment.steps.iter().any(|step| is(&step.op)))
+    };
+    assert!(has(&|op| matches!(op, Op::Transfer(_))), "no state is offloaded");
+    let is_dynamic = |scaling| matches!(scaling, Scaling::Dynamic { .. });
+    let scales = |op: &Op| matches!(op, Op::LossScaler(op) if is_dynamic(op.scaling));
+    assert!(has(&scales), "no loss is scaled");
 }
 
 /// A form that none of the models above has.
