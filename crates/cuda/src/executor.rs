@@ -224,6 +224,7 @@ impl CudaBackend {
         let context = gpu.context.clone();
         let lowering = LoweringOptions { tf32: options.tf32, tiles: options.tiles };
         let lowered = lower(&plan, lowering)?;
+        let limits = InputLimits::new(&plan)?;
         let modules = load_modules(gpu, &lowered)?;
         let matmuls = load_matmuls(gpu, &plan, &lowered, options)?;
         let control = DeviceMemory::new(&context, CONTROL_BYTES)?;
@@ -254,7 +255,7 @@ impl CudaBackend {
         let segments = bind(&lowered, &modules, &memory)?;
         let mut backend = CudaBackend {
             access: HostAccess::new(&plan),
-            limits: InputLimits::new(&plan),
+            limits,
             plan,
             graphs: Vec::new(),
             segments,
@@ -309,11 +310,13 @@ impl CudaBackend {
     fn launch(&self, work: &Bound) -> Result<(), CudaError> {
         match work {
             Bound::Kernel { function, grid, block, shared, arguments } => {
-                // SAFETY: their types made the arguments those of the kernel's signature; `verify`
-                // has shown that its operands lie in the arena.
+                // SAFETY: their types made the arguments those of the kernel's signature, and
+                // lowering has checked their formats; `verify` has shown that the operands lie in
+                // the arena and have the sizes of the op's rule.
                 unsafe { self.context.launch(*function, *grid, *block, *shared, arguments) }
             }
-            // SAFETY: the operands are tensors of the shape that the matmul was made for.
+            // SAFETY: lowering has checked that the operands have the formats of the shape that the
+            // matmul was made for and do not end before it; the workspace has its smallest size.
             Bound::Matmul { matmul, operands } => unsafe { self.matmuls[*matmul].launch(operands) },
             // SAFETY: both sides are tensors of that size, one of them in our pinned memory.
             Bound::Upload { to, from, bytes } => unsafe { self.context.upload(*to, *from, *bytes) },
@@ -394,7 +397,7 @@ impl Backend for CudaBackend {
         offset: u64,
         content: &[u8],
     ) -> Result<(), BackendError> {
-        self.limits.check_ids(tensor, offset, content)?;
+        self.limits.check_ids(&self.plan, tensor, offset, content)?;
         let entered = self.access.write(tensor, offset, content.len())?;
         self.context.enter().map_err(failed)?;
         self.poison(entered)?;
