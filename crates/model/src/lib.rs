@@ -1,6 +1,6 @@
 //! Models as data. [`program`] holds what every model shares: specs, segments and the ids that a
-//! caller needs. An [`architecture`] supplies modules, a forward pass, initial weights and what each
-//! level of recompute drops. [`gpt2`] is one architecture, exactly as nanoGPT defines it. An
+//! caller needs. An [`architecture`] supplies modules, a forward pass, initial weights and what
+//! each level of recompute drops. [`gpt2`] is one architecture, exactly as nanoGPT defines it. An
 //! [`optimizer`] supplies its state and its op; [`adamw`] is one.
 #![forbid(unsafe_code)]
 
