@@ -51,8 +51,8 @@ impl Values {
         format!("{meaning} ({}{more})", words.join(", "))
     }
 
-    /// Words that a meaning quotes, or `True` and `False` without quotes, and that are not accepted.
-    /// Nothing where other things than words are accepted.
+    /// The words in a meaning that are not accepted: quoted ones, and bare `True` and `False`.
+    /// None where other things than words are accepted.
     pub fn obsolete(self, meaning: &str) -> Vec<&str> {
         let Values::Words(words) = self else { return Vec::new() };
         // An apostrophe stands behind a letter.
