@@ -4,7 +4,6 @@
 //! [`Decoder`] keeps such bytes until the rest arrives.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::OnceLock;
 use tiktoken::CoreBpe;
 
@@ -112,7 +111,12 @@ impl CharTokenizer {
 }
 
 /// A character of a prompt that the data set's vocabulary does not have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "character {character:?} (U+{:04X}) at position {position} is not one of the {vocab_size} \
+     characters that the model knows; leave it out of the text",
+    u32::from(*character)
+)]
 pub struct UnknownCharacter {
     /// The character.
     pub character: char,
@@ -121,20 +125,6 @@ pub struct UnknownCharacter {
     /// Size of the vocabulary.
     pub vocab_size: u32,
 }
-
-impl fmt::Display for UnknownCharacter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { character, position, vocab_size } = self;
-        write!(
-            f,
-            "character {character:?} (U+{:04X}) at position {position} is not one of the \
-             {vocab_size} characters that the model knows; leave it out of the text",
-            u32::from(*character)
-        )
-    }
-}
-
-impl std::error::Error for UnknownCharacter {}
 
 /// Turns ids into text, one at a time.
 #[derive(Clone, Debug)]

@@ -2,7 +2,6 @@
 
 use plan::ops::LayerNorm;
 use plan::report::Implied;
-use std::fmt;
 
 /// The model arguments of nanoGPT's configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -22,14 +21,16 @@ pub struct Dims {
 }
 
 /// Why sizes do not describe a model.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DimsError {
     /// A size is zero.
+    #[error("{key}=0: it must be at least 1")]
     Zero {
         /// Its key.
         key: &'static str,
     },
     /// A size is larger than ids and positions can be.
+    #[error("{key}={given}: the largest possible is {limit}")]
     TooLarge {
         /// Its key.
         key: &'static str,
@@ -39,6 +40,7 @@ pub enum DimsError {
         limit: u64,
     },
     /// The width cannot be split into the heads.
+    #[error("n_embd={n_embd} cannot be divided by n_head={n_head}")]
     Heads {
         /// Width.
         n_embd: u64,
@@ -46,22 +48,6 @@ pub enum DimsError {
         n_head: u64,
     },
 }
-
-impl fmt::Display for DimsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            DimsError::Zero { key } => write!(f, "{key}=0: it must be at least 1"),
-            DimsError::TooLarge { key, given, limit } => {
-                write!(f, "{key}={given}: the largest possible is {limit}")
-            }
-            DimsError::Heads { n_embd, n_head } => {
-                write!(f, "n_embd={n_embd} cannot be divided by n_head={n_head}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for DimsError {}
 
 /// Far larger than any model. With it, the product of any three sizes fits 64 bits until byte
 /// counts are checked.

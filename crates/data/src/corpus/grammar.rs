@@ -1,7 +1,6 @@
 //! A grammar as data, and its text form (described at the top of `stories.txt`).
 
 use std::collections::HashMap;
-use std::fmt;
 
 /// Rules that choose among alternatives, and lists of words to choose from.
 #[derive(Clone, Debug)]
@@ -83,21 +82,14 @@ impl Lexicon {
 }
 
 /// An error in a grammar's text.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("grammar, line {line}: {what}; see the top of stories.txt")]
 pub struct GrammarError {
     /// The line, counted from 1.
     pub line: usize,
     /// What is wrong with it.
     pub what: String,
 }
-
-impl fmt::Display for GrammarError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "grammar, line {}: {}; see the top of stories.txt", self.line, self.what)
-    }
-}
-
-impl std::error::Error for GrammarError {}
 
 impl Grammar {
     /// Reads a grammar's text.
