@@ -8,18 +8,21 @@ use std::path::PathBuf;
 
 /// Why a checkpoint was not written. Unless the problem is [`SaveProblem::NotDurable`], the file
 /// that was there before is untouched.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("cannot save {}: {problem}", path.display())]
 pub struct SaveError {
     /// The file that should have been written.
     pub path: PathBuf,
     /// What went wrong.
+    #[source]
     pub problem: SaveProblem,
 }
 
 /// The causes of a failed save.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum SaveProblem {
     /// One of the caller's tensors cannot be written.
+    #[error("tensor '{}' {why}", shown(name))]
     BadTensor {
         /// Name of the tensor.
         name: String,
@@ -27,11 +30,13 @@ pub enum SaveProblem {
         why: &'static str,
     },
     /// The caller's document is not JSON.
+    #[error("the run document is not JSON: {why}")]
     BadDocument {
         /// The JSON parser's message.
         why: String,
     },
     /// The document, names and shapes do not fit into a header.
+    #[error("the header needs {bytes} bytes, but the limit is {limit}")]
     HeaderTooLarge {
         /// Bytes they need.
         bytes: u64,
@@ -39,6 +44,7 @@ pub enum SaveProblem {
         limit: u64,
     },
     /// The buffer is too small for the largest tensor.
+    #[error("the largest tensor has {needed} bytes, but the buffer has {given}")]
     BufferTooSmall {
         /// Size of the largest tensor.
         needed: u64,
@@ -46,6 +52,7 @@ pub enum SaveProblem {
         given: u64,
     },
     /// The caller failed to supply a tensor's content.
+    #[error("cannot get the content of tensor '{}': {source}", shown(tensor))]
     Fill {
         /// Name of the tensor.
         tensor: String,
@@ -53,6 +60,7 @@ pub enum SaveProblem {
         source: Box<dyn Error + Send + Sync>,
     },
     /// The disk or the user's quota is full.
+    #[error("{}", disk_full(*needed, *free))]
     DiskFull {
         /// Bytes the new file needs while the old one still exists.
         needed: u64,
@@ -61,11 +69,13 @@ pub enum SaveProblem {
         free: Option<u64>,
     },
     /// Another save to the same file is under way.
+    #[error("another save is under way in {}", temporary.display())]
     Busy {
         /// Its temporary file.
         temporary: PathBuf,
     },
     /// A file operation failed.
+    #[error("cannot {doing}: {source}{}", advice(source))]
     Io {
         /// What was tried, as in "cannot …".
         doing: &'static str,
@@ -74,6 +84,10 @@ pub enum SaveProblem {
     },
     /// The new file is in place and complete, but its directory could not be synced: after a power
     /// failure the old file may be there instead.
+    #[error(
+        "the file is written and in place, but its directory cannot be synced: {source}; after a \
+         power failure the previous checkpoint may be back"
+    )]
     NotDurable {
         /// The operating system's error.
         source: io::Error,
@@ -81,18 +95,21 @@ pub enum SaveProblem {
 }
 
 /// Why a checkpoint was not read.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {problem}", path.display())]
 pub struct ReadError {
     /// The file.
     pub path: PathBuf,
     /// What is wrong.
+    #[source]
     pub problem: ReadProblem,
 }
 
 /// What is wrong with a file, or with the request to read it.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ReadProblem {
     /// A file operation failed.
+    #[error("cannot {doing}: {source}")]
     Io {
         /// What was tried, as in "cannot …".
         doing: &'static str,
@@ -100,25 +117,35 @@ pub enum ReadProblem {
         source: io::Error,
     },
     /// The path is a directory, a pipe or a device.
+    #[error("this is not a regular file")]
     NotAFile,
     /// The file does not look like safetensors.
+    #[error("this is neither a fitgpt checkpoint nor any other safetensors file: {why}")]
     NotSafetensors {
         /// The part that is wrong.
         why: String,
     },
     /// A safetensors file of another program.
+    #[error("this safetensors file was not written by fitgpt: its metadata has no schema")]
     Foreign,
     /// A file of this program, but not a checkpoint.
+    #[error("this file has schema '{}', but a checkpoint has {}", shown(found), crate::SCHEMA)]
     OtherSchema {
         /// The schema it names.
         found: String,
     },
     /// Written by a newer version of this program.
+    #[error(
+        "this file has schema {}, but this program reads at most {}; update fitgpt",
+        shown(found),
+        crate::SCHEMA
+    )]
     NewerSchema {
         /// The schema it names.
         found: String,
     },
     /// The end of the file is missing.
+    #[error("the file is truncated: it needs at least {expected} bytes but has {found}; {DAMAGED}")]
     Truncated {
         /// Bytes the file must have at least.
         expected: u64,
@@ -126,11 +153,16 @@ pub enum ReadProblem {
         found: u64,
     },
     /// The header contradicts itself.
+    #[error("the file is damaged: {what}; {DAMAGED}")]
     Damaged {
         /// The contradiction.
         what: String,
     },
     /// A tensor's content is not what was written.
+    #[error(
+        "tensor '{}' is damaged: expected checksum {expected:016x}, found {found:016x}; {DAMAGED}",
+        shown(tensor)
+    )]
     Checksum {
         /// Name of the tensor.
         tensor: String,
@@ -140,6 +172,7 @@ pub enum ReadProblem {
         found: u64,
     },
     /// No tensor has this index.
+    #[error("there is no tensor {index}: the file has {count}")]
     NoSuchTensor {
         /// The index that was asked for.
         index: usize,
@@ -147,6 +180,7 @@ pub enum ReadProblem {
         count: usize,
     },
     /// The buffer does not have exactly the tensor's size.
+    #[error("tensor '{}' has {needed} bytes, but the buffer has {given}", shown(tensor))]
     BufferSize {
         /// Name of the tensor.
         tensor: String,
@@ -155,51 +189,6 @@ pub enum ReadProblem {
         /// Size of the buffer.
         given: u64,
     },
-}
-
-impl fmt::Display for SaveError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot save {}: {}", self.path.display(), self.problem)
-    }
-}
-
-impl fmt::Display for SaveProblem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            SaveProblem::BadTensor { name, why } => write!(f, "tensor '{}' {why}", shown(name)),
-            SaveProblem::BadDocument { why } => write!(f, "the run document is not JSON: {why}"),
-            SaveProblem::HeaderTooLarge { bytes, limit } => {
-                write!(f, "the header needs {bytes} bytes, but the limit is {limit}")
-            }
-            SaveProblem::BufferTooSmall { needed, given } => {
-                write!(f, "the largest tensor has {needed} bytes, but the buffer has {given}")
-            }
-            SaveProblem::Fill { tensor, source } => {
-                write!(f, "cannot get the content of tensor '{}': {source}", shown(tensor))
-            }
-            SaveProblem::DiskFull { needed, free } => {
-                write!(f, "the disk is full: the new file needs {}", Size(*needed))?;
-                match free {
-                    Some(free) => {
-                        write!(f, " in addition to the old one, {} are free", Size(*free))?
-                    }
-                    None => write!(f, " beside the old file")?,
-                }
-                write!(f, "; free some space or choose another out_dir")
-            }
-            SaveProblem::Busy { temporary } => {
-                write!(f, "another save is under way in {}", temporary.display())
-            }
-            SaveProblem::Io { doing, source } => {
-                write!(f, "cannot {doing}: {source}{}", advice(source))
-            }
-            SaveProblem::NotDurable { source } => write!(
-                f,
-                "the file is written and in place, but its directory cannot be synced: {source}; \
-                 after a power failure the previous checkpoint may be back"
-            ),
-        }
-    }
 }
 
 impl ReadError {
@@ -217,99 +206,19 @@ impl ReadError {
     }
 }
 
-impl fmt::Display for ReadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.path.display(), self.problem)
-    }
-}
-
 /// What to do about a damaged file.
 const DAMAGED: &str = "resume from another checkpoint";
 
-impl fmt::Display for ReadProblem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ReadProblem::Io { doing, source } => write!(f, "cannot {doing}: {source}"),
-            ReadProblem::NotAFile => write!(f, "this is not a regular file"),
-            ReadProblem::NotSafetensors { why } => {
-                write!(
-                    f,
-                    "this is neither a fitgpt checkpoint nor any other safetensors file: {why}"
-                )
-            }
-            ReadProblem::Foreign => write!(
-                f,
-                "this safetensors file was not written by fitgpt: its metadata has no schema"
-            ),
-            ReadProblem::OtherSchema { found } => write!(
-                f,
-                "this file has schema '{}', but a checkpoint has {}",
-                shown(found),
-                crate::SCHEMA
-            ),
-            ReadProblem::NewerSchema { found } => write!(
-                f,
-                "this file has schema {}, but this program reads at most {}; update fitgpt",
-                shown(found),
-                crate::SCHEMA
-            ),
-            ReadProblem::Truncated { expected, found } => write!(
-                f,
-                "the file is truncated: it needs at least {expected} bytes but has {found}; \
-                 {DAMAGED}"
-            ),
-            ReadProblem::Damaged { what } => write!(f, "the file is damaged: {what}; {DAMAGED}"),
-            ReadProblem::Checksum { tensor, expected, found } => write!(
-                f,
-                "tensor '{}' is damaged: expected checksum {expected:016x}, found {found:016x}; \
-                 {DAMAGED}",
-                shown(tensor)
-            ),
-            ReadProblem::NoSuchTensor { index, count } => {
-                write!(f, "there is no tensor {index}: the file has {count}")
-            }
-            ReadProblem::BufferSize { tensor, needed, given } => {
-                write!(
-                    f,
-                    "tensor '{}' has {needed} bytes, but the buffer has {given}",
-                    shown(tensor)
-                )
-            }
-        }
-    }
-}
-
-impl Error for SaveError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match &self.problem {
-            SaveProblem::Fill { source, .. } => Some(source.as_ref()),
-            SaveProblem::Io { source, .. } | SaveProblem::NotDurable { source } => Some(source),
-            SaveProblem::BadTensor { .. }
-            | SaveProblem::BadDocument { .. }
-            | SaveProblem::HeaderTooLarge { .. }
-            | SaveProblem::BufferTooSmall { .. }
-            | SaveProblem::DiskFull { .. }
-            | SaveProblem::Busy { .. } => None,
-        }
-    }
-}
-
-impl Error for ReadError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match &self.problem {
-            ReadProblem::Io { source, .. } => Some(source),
-            ReadProblem::NotAFile
-            | ReadProblem::NotSafetensors { .. }
-            | ReadProblem::Foreign
-            | ReadProblem::OtherSchema { .. }
-            | ReadProblem::NewerSchema { .. }
-            | ReadProblem::Truncated { .. }
-            | ReadProblem::Damaged { .. }
-            | ReadProblem::Checksum { .. }
-            | ReadProblem::NoSuchTensor { .. }
-            | ReadProblem::BufferSize { .. } => None,
-        }
-    }
+fn disk_full(needed: u64, free: Option<u64>) -> String {
+    let beside = match free {
+        Some(free) => format!("in addition to the old one, {} are free", Size(free)),
+        None => "beside the old file".to_owned(),
+    };
+    let needed = Size(needed);
+    format!(
+        "the disk is full: the new file needs {needed} {beside}; free some space or choose another \
+         out_dir"
+    )
 }
 
 /// What the user can do after a file operation failed.
