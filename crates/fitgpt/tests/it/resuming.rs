@@ -197,5 +197,7 @@ fn an_old_checkpoint_is_resumed() {
     let ended = dir.run(&resume).succeeded();
     assert!(ended.lines("step 6: ").len() == 1, "{}", ended.out);
     assert_eq!(document(&dir.path("out/last.safetensors"))["iteration"], 7);
-    dir.run(&["sample", "--out_dir=out", "--num_samples=1", "--max_new_tokens=5"]).succeeded();
+    let sample = dir.run(&["sample", "--out_dir=out", "--num_samples=1", "--max_new_tokens=5"]);
+    assert_eq!(sample.code, Some(0), "{sample:?}");
+    assert!(sample.error.contains("after 7 iterations"), "{sample:?}");
 }
