@@ -12,7 +12,8 @@ use std::fmt;
 use std::rc::Rc;
 
 /// A failed case of a backend, or a golden that cannot be used.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{case}: {problem}")]
 pub struct Failure {
     /// The case.
     pub case: String,
@@ -21,17 +22,22 @@ pub struct Failure {
 }
 
 /// What is wrong.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Problem {
     /// The cases cannot be built.
+    #[error("{0}")]
     Build(PlanError),
     /// The golden cannot be read, or belongs to another case.
+    #[error("{0}")]
     Golden(GoldenError),
     /// The case could not be run.
+    #[error("{0}")]
     Run(RunError),
     /// The case ran, and was expected to be refused.
+    #[error("it ran, and was expected to be refused")]
     NotRefused,
     /// A value is not what it should be.
+    #[error("{label}{difference} (tolerance {tolerance})")]
     Value {
         /// Its label.
         label: String,
@@ -41,26 +47,11 @@ pub enum Problem {
         tolerance: Tolerance,
     },
     /// Derivatives could not be compared.
+    #[error("{0}")]
     Derivative(DerivativeError),
     /// A gradient is not the derivative of the loss.
+    #[error("{0}")]
     Gradient(Directional),
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.case)?;
-        match &self.problem {
-            Problem::Build(error) => error.fmt(f),
-            Problem::Golden(error) => error.fmt(f),
-            Problem::Run(error) => error.fmt(f),
-            Problem::NotRefused => f.write_str("it ran, and was expected to be refused"),
-            Problem::Value { label, difference, tolerance } => {
-                write!(f, "{label}{difference} (tolerance {tolerance})")
-            }
-            Problem::Derivative(error) => error.fmt(f),
-            Problem::Gradient(directional) => directional.fmt(f),
-        }
-    }
 }
 
 /// What was checked, and which value came closest to its tolerance.

@@ -55,32 +55,17 @@ impl fmt::Display for Directional {
 }
 
 /// Why derivatives could not be compared.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DerivativeError {
     /// A run failed.
-    Run(RunError),
+    #[error(transparent)]
+    Run(#[from] RunError),
     /// The case names an input or a reading that it does not have.
+    #[error("the case has no floats named {name}")]
     Unknown {
         /// The name.
         name: String,
     },
-}
-
-impl fmt::Display for DerivativeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            DerivativeError::Run(error) => error.fmt(f),
-            DerivativeError::Unknown { name } => write!(f, "the case has no floats named {name}"),
-        }
-    }
-}
-
-impl std::error::Error for DerivativeError {}
-
-impl From<RunError> for DerivativeError {
-    fn from(error: RunError) -> DerivativeError {
-        DerivativeError::Run(error)
-    }
 }
 
 /// One derivative for each input that has a gradient; none for a case without gradients.

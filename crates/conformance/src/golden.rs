@@ -4,7 +4,6 @@
 use crate::case::Case;
 use crate::values::floats;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 /// First line of a manifest.
@@ -45,9 +44,10 @@ pub struct GoldenValue {
 }
 
 /// Why a golden cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GoldenError {
     /// A line of the manifest is wrong.
+    #[error("{MANIFEST}, line {line}: {problem}")]
     Manifest {
         /// Counted from 1.
         line: usize,
@@ -55,6 +55,7 @@ pub enum GoldenError {
         problem: String,
     },
     /// A file cannot be read.
+    #[error("{}: {problem}", path.display())]
     File {
         /// Its path.
         path: PathBuf,
@@ -62,6 +63,7 @@ pub enum GoldenError {
         problem: String,
     },
     /// A data file does not have the size that the manifest gives.
+    #[error("{case}.bin has {found} bytes, the manifest says {wanted}")]
     Size {
         /// The case.
         case: String,
@@ -71,6 +73,7 @@ pub enum GoldenError {
         wanted: usize,
     },
     /// A case has no golden, or one that was made for something else.
+    #[error("the golden of {case} {problem}; run `cargo xtask golden`")]
     Stale {
         /// The case.
         case: String,
@@ -78,25 +81,6 @@ pub enum GoldenError {
         problem: &'static str,
     },
 }
-
-impl fmt::Display for GoldenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            GoldenError::Manifest { line, problem } => {
-                write!(f, "{MANIFEST}, line {line}: {problem}")
-            }
-            GoldenError::File { path, problem } => write!(f, "{}: {problem}", path.display()),
-            GoldenError::Size { case, found, wanted } => {
-                write!(f, "{case}.bin has {found} bytes, the manifest says {wanted}")
-            }
-            GoldenError::Stale { case, problem } => {
-                write!(f, "the golden of {case} {problem}; run `cargo xtask golden`")
-            }
-        }
-    }
-}
-
-impl std::error::Error for GoldenError {}
 
 impl Goldens {
     /// The goldens in this crate's folder. Where tests run far from it, those in the folder

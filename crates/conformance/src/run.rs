@@ -4,7 +4,6 @@
 use crate::case::{Action, Case, Form, Reading, state_fields};
 use crate::values::Values;
 use plan::{Backend, BackendError, Dtype, Plan, PlanError, Scope, StepState, TensorId, half};
-use std::fmt;
 
 /// Proves a plan for a backend and creates the backend.
 pub type LoadBackend<'a> = &'a dyn Fn(Plan) -> Result<Box<dyn Backend>, BackendError>;
@@ -19,29 +18,14 @@ pub struct Measured {
 }
 
 /// Why a case could not be run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RunError {
     /// Its schedule cannot be placed.
+    #[error(transparent)]
     Plan(PlanError),
     /// The backend refused or failed.
-    Backend(BackendError),
-}
-
-impl fmt::Display for RunError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RunError::Plan(error) => error.fmt(f),
-            RunError::Backend(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for RunError {}
-
-impl From<BackendError> for RunError {
-    fn from(error: BackendError) -> RunError {
-        RunError::Backend(error)
-    }
+    #[error(transparent)]
+    Backend(#[from] BackendError),
 }
 
 /// A case loaded into a backend. It can be run any number of times.

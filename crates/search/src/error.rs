@@ -2,12 +2,12 @@
 
 use crate::refusal::Refusal;
 use plan::{Bytes, PlanError};
-use std::fmt;
 
 /// Why a run could not be planned.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum SearchError {
     /// The context is longer than the model's table of positions.
+    #[error("block_size={asked}: the model has {most} positions; use at most {most}")]
     TooManyPositions {
         /// Positions that the run asks for.
         asked: u64,
@@ -15,6 +15,10 @@ pub enum SearchError {
         most: u64,
     },
     /// The host cannot hold the batch of an iteration.
+    #[error(
+        "{sequences} sequences at a time ({needed} of tokens and targets) cannot be allocated; \
+         lower batch_size or gradient_accumulation_steps: at most {most}"
+    )]
     TooManySequences {
         /// Sequences that the run asks for.
         sequences: u64,
@@ -24,39 +28,16 @@ pub enum SearchError {
         needed: Bytes,
     },
     /// The program cannot be built or placed.
-    Plan(PlanError),
+    #[error("no plan: {0}; make the model or batch smaller")]
+    Plan(#[from] PlanError),
     /// Even the smallest plan is larger than the budget.
+    #[error("{}", does_not_fit(.0))]
     DoesNotFit(Box<Refusal>),
 }
 
-impl fmt::Display for SearchError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            SearchError::TooManyPositions { asked, most } => {
-                write!(f, "block_size={asked}: the model has {most} positions; use at most {most}")
-            }
-            SearchError::TooManySequences { sequences, most, needed } => write!(
-                f,
-                "{sequences} sequences at a time ({needed} of tokens and targets) cannot be \
-                 allocated; lower batch_size or gradient_accumulation_steps: at most {most}"
-            ),
-            SearchError::Plan(error) => {
-                write!(f, "no plan: {error}; make the model or batch smaller")
-            }
-            SearchError::DoesNotFit(refusal) => {
-                let named = refusal.largest.iter().map(|(name, bytes)| format!("{name} {bytes}"));
-                let named = named.collect::<Vec<_>>().join(", ");
-                write!(f, "{}; largest: {named}; ", refusal.headline())?;
-                f.write_str("make the model smaller, or free memory")
-            }
-        }
-    }
-}
-
-impl std::error::Error for SearchError {}
-
-impl From<PlanError> for SearchError {
-    fn from(error: PlanError) -> SearchError {
-        SearchError::Plan(error)
-    }
+fn does_not_fit(refusal: &Refusal) -> String {
+    let named = refusal.largest.iter().map(|(name, bytes)| format!("{name} {bytes}"));
+    let named = named.collect::<Vec<_>>().join(", ");
+    let headline = refusal.headline();
+    format!("{headline}; largest: {named}; make the model smaller, or free memory")
 }
