@@ -168,7 +168,7 @@ pub(crate) fn parameters(network: &dyn Network, dims: &Dims) -> Result<Vec<Param
 /// role, the optimizer can update everything at once, and the array can be sharded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlatLayout {
-    /// First element of each parameter, in the order of [`parameters`].
+    /// First element of each parameter, in the order of `parameters`.
     pub offsets: Vec<u64>,
     /// Elements of the part with weight decay.
     pub decayed: u64,

@@ -2,7 +2,7 @@
 //! [`absent`] and returns. `cargo xtask check` counts these calls and lists them at its end, and
 //! `FITGPT_REQUIRE=nvrtc,python` turns them into failures. For tests only.
 //!
-//! ```
+//! ```no_run
 //! use fitgpt_requires::{Need, absent};
 //!
 //! fn a_test() {

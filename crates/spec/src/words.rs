@@ -1,5 +1,5 @@
 //! Which values a key or a flag accepts. The parser, messages, documents and shell completion all
-//! read this. [`words!`] declares an enum whose variants are words, so that each word is written
+//! read this. `words!` declares an enum whose variants are words, so that each word is written
 //! only once, next to its variant.
 
 /// Which values of its type a key or a flag accepts.

@@ -90,28 +90,7 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     }
     let report = match planning.plan() {
         Ok(report) => report,
-        Err(TrainError::Search(SearchError::DoesNotFit(found))) => {
-            if json {
-                show_json(&document::of_refusal(
-                    &planning.run,
-                    &planning.machine,
-                    &found,
-                    planning.named,
-                ))?;
-            }
-            refusal::show(&found, planning.named);
-            return Ok(3);
-        }
-        Err(other) => {
-            if json && other.exit_code() == 3 {
-                show_json(&document::of_error(
-                    &planning.run,
-                    &planning.machine,
-                    &other.to_string(),
-                ))?;
-            }
-            return Err(other);
-        }
+        Err(error) => return no_plan(&planning, error, json),
     };
     match flags.svg.as_deref() {
         Some("-") if json => {
@@ -131,6 +110,26 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
         screen::line(&format!("arena map: {path}"));
     }
     Ok(0)
+}
+
+/// Shows why there is no plan: as a document where `--json` asks for one, and for people.
+fn no_plan(planning: &Planning, error: TrainError, json: bool) -> Result<u8, TrainError> {
+    let Planning { run, machine, named, .. } = planning;
+    match error {
+        TrainError::Search(SearchError::DoesNotFit(found)) => {
+            if json {
+                show_json(&document::of_refusal(run, machine, &found, *named))?;
+            }
+            refusal::show(&found, *named);
+            Ok(3)
+        }
+        other => {
+            if json && other.exit_code() == 3 {
+                show_json(&document::of_error(run, machine, &other.to_string()))?;
+            }
+            Err(other)
+        }
+    }
 }
 
 impl Flags {

@@ -1,5 +1,6 @@
 //! Explicit waits: a join reaches the next step of its lane, whether the backward walk emits that
 //! step or a rewrite moves it.
+#![expect(clippy::unwrap_used, reason = "what tests share may end the test")]
 
 use crate::fixture::shape;
 use fitgpt_plan::ops::{Gelu, GeluBackward, GeluKind, Linear, Transfer};

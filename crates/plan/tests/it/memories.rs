@@ -1,5 +1,6 @@
 //! Which memory a step may touch: kernels the device's, transfers both, and no step may write a
 //! run-wide input, which is the host's to write. Windows start where kernels can access them.
+#![expect(clippy::unwrap_used, reason = "what tests share may end the test")]
 
 use crate::fixture::{bytes, shape};
 use fitgpt_plan::ops::{Gelu, GeluKind, Linear, Op, Transfer};
@@ -85,7 +86,8 @@ fn said_of_input(steps: [fn(Inputs) -> Op; 2]) -> String {
 #[test]
 fn no_step_writes_a_run_wide_input() {
     let idle: fn(Inputs) -> Op = |i| gelu(i.like_window, i.other);
-    let cases: [(fn(Inputs) -> Op, &str); 2] = [
+    type Case = (fn(Inputs) -> Op, &'static str);
+    let cases: [Case; 2] = [
         (|i| gelu(i.like_input, i.input), "input of owner"),
         (|i| gelu(i.like_window, i.window), "window"),
     ];
