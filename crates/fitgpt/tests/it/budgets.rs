@@ -3,7 +3,7 @@
 
 use crate::fixture::{Ended, TINY, TempDir, walk};
 use requires::{Need, absent};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 /// Bytes of the arena, as the bill says.
 pub fn arena(ended: &Ended) -> u64 {
@@ -79,10 +79,9 @@ impl Group {
 
     /// Runs the binary in the group; none where the group cannot be entered.
     fn run(&self, dir: &TempDir, arguments: &[&str]) -> Option<Ended> {
-        let script = format!("echo $$ > {}/cgroup.procs || exit 77; exec \"$@\"", self.0.display());
-        let mut shell = Command::new("sh");
-        shell.args(["-c", &script, "sh", env!("CARGO_BIN_EXE_fitgpt")]).args(arguments);
-        let ended = Ended::from(shell.current_dir(&dir.0).output().unwrap());
+        let procs = self.0.join("cgroup.procs");
+        let script = format!("echo $$ > {} || exit 77; exec \"$0\" \"$@\"", procs.display());
+        let ended = Ended::from(dir.shell(&script, arguments).output().unwrap());
         (ended.code != Some(77)).then_some(ended)
     }
 }
@@ -164,11 +163,9 @@ fn a_limit_on_the_address_space_is_a_budget() {
     let mut codes = Vec::new();
     for kib in [20_000u64, 40_000, 60_000, 90_000, 120_000, 150_000, 200_000, 400_000, 800_000] {
         for arguments in [&train[..], &plan, &roomy] {
-            let script = format!("ulimit -v {kib} || exit 77; exec \"$@\"");
-            let mut shell = Command::new("sh");
-            shell.args(["-c", &script, "sh", env!("CARGO_BIN_EXE_fitgpt")]).args(arguments);
-            shell.arg(format!("--out_dir=out-{kib}"));
-            let ended = Ended::from(shell.current_dir(&dir.0).output().unwrap());
+            let script = format!("ulimit -v {kib} || exit 77; exec \"$0\" \"$@\"");
+            let mut shell = dir.shell(&script, arguments);
+            let ended = Ended::from(shell.arg(format!("--out_dir=out-{kib}")).output().unwrap());
             let is_reported = ended.error.starts_with("error: ");
             let is_refused = ended.code == Some(3) && is_reported;
             let may_end_well = arguments == &roomy[..];

@@ -99,11 +99,9 @@ fn a_limit_on_file_sizes_is_reported_before_anything_is_written() {
     let dir = TempDir::new("disk-limit");
     let bytes = checkpoint_bytes(&dir);
     let limited = |bytes: u64, more: &[&str]| {
-        let inner = dir.command(&[&["train"], TINY, more].concat());
-        let mut command = Command::new("sh");
-        let script = format!("ulimit -f {} || exit 77; exec \"$@\"", bytes / 512);
-        command.args(["-c", &script, "sh"]).arg(inner.get_program()).args(inner.get_args());
-        Ended::from(command.current_dir(&dir.0).output().unwrap())
+        let script = format!("ulimit -f {} || exit 77; exec \"$0\" \"$@\"", bytes / 512);
+        let arguments = [&["train"], TINY, more].concat();
+        Ended::from(dir.shell(&script, &arguments).output().unwrap())
     };
     let ended = limited(bytes / 2, &[]);
     if ended.code == Some(77) {

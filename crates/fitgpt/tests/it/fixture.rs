@@ -74,12 +74,24 @@ impl TempDir {
     /// The binary, in this folder, with an environment of its own.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_fitgpt"));
-        command.args(arguments).current_dir(&self.0).env("OMP_NUM_THREADS", "2");
-        command.env("XDG_CACHE_HOME", self.0.join("no-cache"));
+        self.isolate(command.args(arguments));
+        command
+    }
+
+    /// A shell's script with the binary as `$0` and the arguments as `$@`, in the same environment.
+    pub fn shell(&self, script: &str, arguments: &[&str]) -> Command {
+        let mut command = Command::new("sh");
+        self.isolate(command.args(["-c", script, env!("CARGO_BIN_EXE_fitgpt")]).args(arguments));
+        command
+    }
+
+    /// No cache, no variable of the machine's changes what a test sees.
+    fn isolate(&self, command: &mut Command) {
+        command.current_dir(&self.0).env("OMP_NUM_THREADS", "2");
+        command.env("XDG_CACHE_HOME", self.0.join("no-cache")).env_remove("FITGPT_CACHE");
         for variable in ["CARGO_MANIFEST_DIR", "NO_COLOR", "CLICOLOR_FORCE", "WORLD_SIZE"] {
             command.env_remove(variable);
         }
-        command
     }
 
     pub fn run(&self, arguments: &[&str]) -> Ended {

@@ -79,23 +79,12 @@ fn standard_input_and_documents() {
                   | \"$0\" prepare - --format jsonl --field body --out data/d --val 0.5";
     let line = |number| format!("{{\"body\": \"text number {number}\"}}\n");
     dir.write("lines", (1..=4).map(line).collect::<String>().as_bytes());
-    let binary = dir.command(&[]);
-    let mut shell = Command::new("sh");
-    shell.args(["-c", script]).arg(binary.get_program());
-    let ended = shell.current_dir(&dir.0).output().unwrap();
+    let ended = dir.shell(script, &[]).output().unwrap();
     let out = Ended::from(ended).succeeded().out;
     assert!(out.contains("documents       4 ("), "{out}");
     assert!(!dir.path("data/d/downloads").exists());
     let head = dir.run(&["data", "head", "data/d", "--split", "val"]).succeeded().out;
     assert!(head.contains("text number 1\n"), "{head}");
-}
-
-/// A shell, in a folder, with the binary as `$0`.
-fn shell(dir: &TempDir, script: &str) -> Command {
-    let mut shell = Command::new("sh");
-    shell.args(["-c", script]).arg(dir.command(&[]).get_program()).current_dir(&dir.0);
-    shell.env_remove("CARGO_MANIFEST_DIR");
-    shell
 }
 
 /// The last line, given to a shell in the same folder, names this program and the data set.
@@ -112,7 +101,7 @@ fn the_closing_command_works_where_it_was_typed() {
             "set -- {command}; [ $# = 3 ] && \"$1\" --version && \
                               [ \"$2\" = train ] && [ -f \"$3/train.bin\" ] && echo works"
         );
-        let ended = Ended::from(shell(&dir, &script).output().unwrap()).succeeded();
+        let ended = Ended::from(dir.shell(&script, &[]).output().unwrap()).succeeded();
         assert!(ended.out.ends_with("works\n"), "{command}: {ended:?}");
         assert!(!command.contains("--dataset"), "{command}");
     }
@@ -165,7 +154,7 @@ fn json_on_standard_input_is_recognised() {
         ("echo {hello} world, this is no JSON", "", None),
     ] {
         let script = format!("{input} | \"$0\" prepare - --out d --overwrite --val 0.5 {flags}");
-        let out = Ended::from(shell(&dir, &script).output().unwrap()).succeeded().out;
+        let out = Ended::from(dir.shell(&script, &[]).output().unwrap()).succeeded().out;
         let row = out.lines().find_map(|line| line.strip_prefix("documents "));
         let found = row.map(|row| row.trim_start().starts_with(documents.unwrap_or("none")));
         assert_eq!(found, documents.map(|_| true), "{script}: {out}");
@@ -173,7 +162,7 @@ fn json_on_standard_input_is_recognised() {
         assert_eq!(is_reported, documents == Some("40 ("), "{script}: {out}");
     }
     let script = "cat lines | \"$0\" prepare - --out e --field body";
-    let ended = Ended::from(shell(&dir, script).output().unwrap());
+    let ended = Ended::from(dir.shell(script, &[]).output().unwrap());
     ended.failed(4, &["line 1 has no field 'body'", "--field", "--format text"]);
 }
 
@@ -232,7 +221,7 @@ fn a_second_preparation_leaves_the_first_alone() {
         "\"$0\" prepare other.txt --out d",
         "\"$0\" prepare other.txt --out d --overwrite",
     ] {
-        let second = Ended::from(shell(&dir, script).output().unwrap());
+        let second = Ended::from(dir.shell(script, &[]).output().unwrap());
         second.failed(4, &["another process", "another --out"]);
         assert!(kept() == begin, "{script}");
         assert_eq!(dir.read("d/prepare.json"), b"as it was", "{script}");
@@ -241,7 +230,7 @@ fn a_second_preparation_leaves_the_first_alone() {
     drop(input);
     Ended::from(first.wait_with_output().unwrap()).succeeded();
     // The same again: nothing is done, and no copy of the input stays.
-    let mut again = shell(&dir, "\"$0\" prepare - --out d --format text < whole.txt");
+    let mut again = dir.shell("\"$0\" prepare - --out d --format text < whole.txt", &[]);
     let again = Ended::from(again.output().unwrap()).succeeded().out;
     assert!(again.contains("already holds this data set"), "{again}");
     dir.run(&["prepare", "whole.txt", "--out", "whole"]).succeeded();
