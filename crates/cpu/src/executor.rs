@@ -41,12 +41,13 @@ pub struct CpuScratch {
 
 impl Scratch for CpuScratch {
     fn bytes(&self, op: &Op, tensors: &Tensors) -> Option<Bytes> {
-        numbers(op, tensors, self.threads.max(1) as u64)?.checked_mul(4).and_then(Bytes::new)
+        let floats = scratch_floats(op, tensors, self.threads.max(1) as u64)?;
+        floats.checked_mul(4).and_then(Bytes::new)
     }
 }
 
 /// Number of f32 that an op needs in addition to its operands, with this many threads.
-fn numbers(op: &Op, tensors: &Tensors, threads: u64) -> Option<u64> {
+fn scratch_floats(op: &Op, tensors: &Tensors, threads: u64) -> Option<u64> {
     let attention = |qkv: TensorId, heads: u64| {
         let shape = tensors.get(qkv).shape;
         let positions = shape.dims().get(1).copied()?;

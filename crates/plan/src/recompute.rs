@@ -179,27 +179,8 @@ impl Rewrite<'_> {
         if self.is_there(dropped) || weight_op.d_out != input_op.d_out || read_behind(dropped) {
             return Ok(false);
         }
-        let producer = self.forward.iter().map(|step| &step.op).find(|op| writes(op, dropped));
-        let emitted = match (producer, &next.op) {
-            (Some(Op::Gelu(made)), Op::GeluBackward(gradient))
-                if gradient.d == input_op.d_x && gradient.x == made.x && !read_behind(made.x) =>
-            {
-                self.make(made.x, 0)?;
-                Some((made.x, Op::GeluBackward(GeluBackward { again: true, ..gradient.clone() })))
-            }
-            (Some(Op::LayerNorm(made)), Op::LayerNormBackward(gradient))
-                if gradient.d_out == input_op.d_x
-                    && [gradient.x, gradient.mean, gradient.rstd].map(|t| self.is_there(t))
-                        == [true; 3]
-                    && !read_behind(input_op.d_x) =>
-            {
-                let again = Some(NormalisedAgain { bias: made.bias });
-                let op = LayerNormBackward { again, ..gradient.clone() };
-                Some((input_op.d_x, Op::LayerNormBackward(op)))
-            }
-            _ => None,
-        };
-        let Some((stands_at, op)) = emitted else {
+        let Some((stands_at, op)) = self.re_emitting(dropped, input_op.d_x, &next.op, behind)?
+        else {
             return Ok(false);
         };
         let weight_op = LinearBackwardWeight { x: stands_at, ..weight_op.clone() };
@@ -215,6 +196,65 @@ impl Rewrite<'_> {
         }
         self.moved.extend(places);
         Ok(true)
+    }
+
+    /// The form of a backward step that makes the dropped tensor again while it reads `gradient`,
+    /// the tensor's gradient; and the tensor in which the dropped one then stands. None if the op
+    /// that made it has no such form, or if something it needs is missing or overwritten too early.
+    fn re_emitting(
+        &mut self,
+        dropped: TensorId,
+        gradient: TensorId,
+        next: &Op,
+        behind: &[Step],
+    ) -> Result<Option<(TensorId, Op)>, PlanError> {
+        let producer = self.forward.iter().map(|step| &step.op).find(|op| writes(op, dropped));
+        let read_behind = |tensor: TensorId| behind.iter().any(|step| touches(step, tensor));
+        match producer {
+            Some(Op::Gelu(made)) => match next {
+                Op::GeluBackward(next)
+                    if next.d == gradient && next.x == made.x && !read_behind(made.x) =>
+                {
+                    self.make(made.x, 0)?;
+                    let op = GeluBackward { again: true, ..next.clone() };
+                    Ok(Some((made.x, op.into())))
+                }
+                _ => Ok(None),
+            },
+            Some(Op::LayerNorm(made)) => match next {
+                Op::LayerNormBackward(next)
+                    if next.d_out == gradient
+                        && [next.x, next.mean, next.rstd].iter().all(|t| self.is_there(*t))
+                        && !read_behind(gradient) =>
+                {
+                    let again = Some(NormalisedAgain { bias: made.bias });
+                    let op = LayerNormBackward { again, ..next.clone() };
+                    Ok(Some((gradient, op.into())))
+                }
+                _ => Ok(None),
+            },
+            Some(
+                Op::Embed(_)
+                | Op::EmbedBackward(_)
+                | Op::LayerNormBackward(_)
+                | Op::Linear(_)
+                | Op::LinearBackwardInput(_)
+                | Op::LinearBackwardWeight(_)
+                | Op::Attention(_)
+                | Op::AttentionBackward(_)
+                | Op::GeluBackward(_)
+                | Op::HeadTrain(_)
+                | Op::HeadEval(_)
+                | Op::CacheStore(_)
+                | Op::AttentionDecode(_)
+                | Op::SelectPosition(_)
+                | Op::GradNorm(_)
+                | Op::LossScaler(_)
+                | Op::AdamW(_)
+                | Op::Transfer(_),
+            )
+            | None => Ok(None),
+        }
     }
 
     /// Adds a tensor like the dropped one.

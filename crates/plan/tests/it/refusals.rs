@@ -201,7 +201,7 @@ fn refusals_name_the_operand_and_both_shapes() {
 #[test]
 fn attributes_outside_their_range_are_refused() {
     type Edit = fn(&mut Op);
-    let cases: [(&str, Edit, &str); 11] = [
+    let cases: [(&str, Edit, &str); 14] = [
         ("embed", |op| dropout(op, 1.0), "outside [0, 1)"),
         ("embed_backward", |op| dropout(op, 1.0), "outside [0, 1)"),
         ("layernorm_backward", |op| dropout(op, 7.0), "outside [0, 1)"),
@@ -210,6 +210,9 @@ fn attributes_outside_their_range_are_refused() {
         ("attention", |op| dropout(op, f32::NAN), "outside [0, 1)"),
         ("attention", |op| heads(op, 3), "attention: width 4 cannot be split into 3 heads"),
         ("attention_backward", |op| heads(op, 0), "width 4 cannot be split into 0 heads"),
+        ("layernorm", |op| epsilon(op, 0.0), "layernorm: epsilon 0 is not above 0 and finite"),
+        ("adamw", |op| epsilon(op, -1.0), "adamw: eps -1 and weight decay 0.1 must be ≥ 0"),
+        ("adamw", |op| epsilon(op, f64::NAN), "adamw: eps NaN and weight decay 0.1 must be ≥ 0"),
         ("adamw", |op| betas(op, 1.0, 0.5), "adamw: betas 1 and 0.5 must lie in [0, 1)"),
         ("adamw", |op| betas(op, 0.5, -0.5), "adamw: betas 0.5 and -0.5 must lie in [0, 1)"),
         ("adamw", |op| decay(op, -1.0), "weight decay -1 must be ≥ 0"),
@@ -250,6 +253,14 @@ fn heads(op: &mut Op, count: u64) {
     match op {
         Op::Attention(op) => op.heads = count,
         Op::AttentionBackward(op) => op.heads = count,
+        _ => {}
+    }
+}
+
+fn epsilon(op: &mut Op, epsilon: f64) {
+    match op {
+        Op::LayerNorm(op) => op.epsilon = epsilon,
+        Op::AdamW(op) => op.eps = epsilon,
         _ => {}
     }
 }
