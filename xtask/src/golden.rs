@@ -1,11 +1,12 @@
 //! `cargo xtask golden`: regenerates the conformance goldens with PyTorch.
 //!
 //! Rust writes the inputs of every case, and `reference.py` computes the answers. `--check` writes
-//! them to a scratch folder and lists the files that differ from those in the tree.
+//! them to a scratch folder and lists the files that differ from those in the tree. With a NAME,
+//! only the cases `NAME` and `NAME_…` are computed, and all other goldens stay as they are.
 
 use crate::process::{self, Failure};
 use crate::scratch::ScratchFolder;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 use std::process::Command;
@@ -14,6 +15,10 @@ use std::process::Command;
 const TORCH: &str = "2.11.0";
 const SCRIPT: &str = "crates/conformance/golden/reference.py";
 const DATA: &str = "crates/conformance/golden/data";
+const MANIFEST: &str = "manifest.txt";
+
+/// The flags, for the usage text.
+pub const FLAGS: &str = "[NAME | --check]";
 
 /// A run of nanoGPT's loop, and the losses it printed.
 const RUN_SCRIPT: &str = "crates/fitgpt/tests/golden/nanogpt_run.py";
@@ -25,7 +30,7 @@ pub fn run(args: &[String]) -> Result<(), Failure> {
     match words.as_slice() {
         [] => {
             let data = process::workspace_root().join(DATA);
-            generate(&data)?;
+            generate(&data, None)?;
             let losses = run_losses()?;
             let written = std::fs::write(process::workspace_root().join(RUN_LOSSES), losses);
             written.map_err(|error| Failure::Task(format!("golden: {RUN_LOSSES}: {error}")))?;
@@ -33,13 +38,91 @@ pub fn run(args: &[String]) -> Result<(), Failure> {
             Ok(())
         }
         ["--check"] => check(),
-        [other, ..] => Err(Failure::Usage(format!("golden takes only --check, but got '{other}'"))),
+        [name] if !name.starts_with('-') => write_named(name),
+        [other, ..] => {
+            let refused = format!("golden takes one NAME or --check, but got '{other}'");
+            Err(Failure::Usage(refused))
+        }
     }
+}
+
+/// Computes the cases of one name and puts their goldens beside the others.
+fn write_named(name: &str) -> Result<(), Failure> {
+    let fresh = ScratchFolder::new("golden-named").map_err(|error| in_scratch(&error))?;
+    generate(&fresh.path, Some(name))?;
+    let made = files_below(&fresh.path).map_err(|error| in_scratch(&error))?;
+    let data = process::workspace_root().join(DATA);
+    let replaced = replace_named(&data, name, &made);
+    let written = replaced.map_err(|problem| Failure::Task(format!("golden: {problem}")))?;
+    println!("golden: written to {DATA}: {}", written.join(", "));
+    Ok(())
+}
+
+/// Whether a golden belongs to the case `name` or to one of its variants, `name_…`.
+fn is_named(case: &str, name: &str) -> bool {
+    let rest = case.strip_prefix(name);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
+}
+
+/// Replaces the goldens of one name in the folder, and their part of the manifest. Returns the
+/// names of the files written.
+fn replace_named(
+    data: &Path,
+    name: &str,
+    made: &BTreeMap<String, Vec<u8>>,
+) -> Result<Vec<String>, String> {
+    let old = std::fs::read_to_string(data.join(MANIFEST));
+    let old = old.map_err(|error| format!("{DATA}/{MANIFEST}: {error}"))?;
+    let new = made.get(MANIFEST).map(|text| String::from_utf8_lossy(text));
+    let new = new.ok_or_else(|| format!("no {MANIFEST} was made"))?;
+    let manifest = merged(&old, &new, name)?;
+    let [before, after] = [&old, &manifest]
+        .map(|text| sections(text).1.into_iter().map(|(case, _)| case).collect::<BTreeSet<_>>());
+    for gone in before.difference(&after) {
+        let removed = std::fs::remove_file(data.join(format!("{gone}.bin")));
+        removed.map_err(|error| format!("{gone}.bin: {error}"))?;
+    }
+    for (file, bytes) in made.iter().filter(|(file, _)| *file != MANIFEST) {
+        std::fs::write(data.join(file), bytes).map_err(|error| format!("{file}: {error}"))?;
+    }
+    let written = std::fs::write(data.join(MANIFEST), manifest);
+    written.map_err(|error| format!("{DATA}/{MANIFEST}: {error}"))?;
+    Ok(made.keys().cloned().collect())
+}
+
+/// The old manifest with the cases of one name replaced by those of the new one. Both must have
+/// been made with the same PyTorch from the same seed.
+fn merged(old: &str, new: &str, name: &str) -> Result<String, String> {
+    let (header, old) = sections(old);
+    let (other, new) = sections(new);
+    if header != other {
+        return Err(format!(
+            "these were made with '{}', those in the tree with '{}'; install that PyTorch, or \
+             make all goldens again",
+            other.replace('\n', ", "),
+            header.replace('\n', ", ")
+        ));
+    }
+    let kept = old.into_iter().filter(|(case, _)| !is_named(case, name));
+    let all: BTreeMap<&str, &str> = kept.chain(new).collect();
+    let text: Vec<&str> = [header].into_iter().chain(all.into_values()).collect();
+    Ok(text.join("\n\n") + "\n")
+}
+
+/// A manifest's header, and the text of each case by name.
+fn sections(manifest: &str) -> (&str, Vec<(&str, &str)>) {
+    let mut parts = manifest.trim_end().split("\n\n");
+    let header = parts.next().unwrap_or_default();
+    let cases = parts.filter_map(|section| {
+        let name = section.strip_prefix("case ")?.split(' ').next()?;
+        Some((name, section))
+    });
+    (header, cases.collect())
 }
 
 fn check() -> Result<(), Failure> {
     let fresh = ScratchFolder::new("golden-data").map_err(|error| in_scratch(&error))?;
-    generate(&fresh.path)?;
+    generate(&fresh.path, None)?;
     let kept = files_below(&process::workspace_root().join(DATA)).map_err(|error| {
         Failure::Task(format!("golden: {DATA}: {error}; run `cargo xtask golden` first"))
     })?;
@@ -61,16 +144,34 @@ fn check() -> Result<(), Failure> {
     Err(Failure::Task(format!("golden: {count} of {} files differ", kept.len().max(made.len()))))
 }
 
-/// Writes the inputs of every case; then PyTorch computes the answers into `data`.
-fn generate(data: &Path) -> Result<(), Failure> {
+/// Writes the inputs of every case, or of those of one name; then PyTorch computes the answers
+/// into `data`.
+fn generate(data: &Path, name: Option<&str>) -> Result<(), Failure> {
     let python = process::default_python();
     require_torch(&python)?;
     let inputs = ScratchFolder::new("golden-inputs").map_err(|error| in_scratch(&error))?;
     let dump = ["run", "--quiet", "--release", "-p", "fitgpt-conformance", "--example"];
     process::run(process::cargo().args(dump).args(["dump_cases", "--"]).arg(&inputs.path))?;
+    if let Some(name) = name {
+        keep_named(&inputs.path, name)?;
+    }
     let mut reference = Command::new(&python);
     reference.current_dir(process::workspace_root()).arg(SCRIPT).arg(&inputs.path).arg(data);
     process::run(&mut reference)
+}
+
+/// Removes the questions that are not of the name.
+fn keep_named(inputs: &Path, name: &str) -> Result<(), Failure> {
+    let files = files_below(inputs).map_err(|error| in_scratch(&error))?;
+    let is_kept = |file: &String| is_named(file.split('.').next().unwrap_or_default(), name);
+    let (kept, others): (Vec<&String>, Vec<&String>) = files.keys().partition(|f| is_kept(f));
+    if kept.is_empty() {
+        return Err(Failure::Task(format!("golden: no case is called {name} or {name}_…")));
+    }
+    for file in others {
+        std::fs::remove_file(inputs.join(file)).map_err(|error| in_scratch(&error))?;
+    }
+    Ok(())
 }
 
 fn run_losses() -> Result<String, Failure> {
@@ -157,6 +258,35 @@ mod tests {
         ];
         assert_eq!(differences(&kept, &made), want);
         assert_eq!(differences(&kept, &kept), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_name_replaces_its_own_goldens_only() {
+        let data = ScratchFolder::new("golden-merge").unwrap();
+        let header = "fitgpt golden 1\ntorch 2.11.0\nseed 7\nprecision float64";
+        let case = |name: &str, mark: u8| format!("\n\ncase {name} {mark}\nvalue out 2 2");
+        let old: Vec<_> = ["gelu", "gelu_old", "gelus", "linear"].map(|name| case(name, 1)).into();
+        std::fs::write(data.path.join(MANIFEST), format!("{header}{}\n", old.concat())).unwrap();
+        for name in ["gelu", "gelu_old", "gelus", "linear"] {
+            std::fs::write(data.path.join(format!("{name}.bin")), name).unwrap();
+        }
+        let made = |header: &str| {
+            let manifest = format!("{header}{}{}\n", case("gelu", 2), case("gelu_new", 2));
+            let files = [("gelu.bin", "2"), ("gelu_new.bin", "2"), (MANIFEST, &manifest)];
+            files.map(|(name, text)| (name.to_owned(), text.as_bytes().to_vec())).into()
+        };
+        let refused = replace_named(&data.path, "gelu", &made("fitgpt golden 1\ntorch 3"));
+        let refused = refused.unwrap_err();
+        assert!(refused.contains("torch 3', those in the tree with") && refused.contains("2.11.0"));
+        let written = replace_named(&data.path, "gelu", &made(header)).unwrap();
+        assert_eq!(written, ["gelu.bin", "gelu_new.bin", MANIFEST]);
+        let parts = [case("gelu", 2), case("gelu_new", 2), case("gelus", 1), case("linear", 1)];
+        let manifest = std::fs::read_to_string(data.path.join(MANIFEST)).unwrap();
+        assert_eq!(manifest, format!("{header}{}\n", parts.concat()));
+        let files = files_below(&data.path).unwrap();
+        let names: Vec<&str> = files.keys().map(String::as_str).collect();
+        assert_eq!(names, ["gelu.bin", "gelu_new.bin", "gelus.bin", "linear.bin", MANIFEST]);
+        assert_eq!((&files["gelu.bin"][..], &files["gelus.bin"][..]), (&b"2"[..], &b"gelus"[..]));
     }
 
     #[test]

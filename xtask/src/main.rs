@@ -54,8 +54,8 @@ const TASKS: [Task; 9] = [
     },
     Task {
         name: "golden",
-        flags: "[--check]",
-        about: "regenerate the PyTorch goldens; --check only lists the files that would change",
+        flags: golden::FLAGS,
+        about: "make the PyTorch goldens again, all or those of NAME; --check only compares",
         run: golden::run,
     },
     Task {
