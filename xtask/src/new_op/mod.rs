@@ -136,15 +136,32 @@ struct Step {
     then: &'static str,
 }
 
-const STEPS: [Step; 4] = [
+const STEPS: [Step; 5] = [
     Step {
         write: "crates/plan/src/ops/@name@.rs: fields, operands, shape rule, work, backward; its \
                 examples in crates/plan/tests/it/every_op.rs",
-        arms: &[Arms {
-            file: "crates/plan/src/gpu_scratch.rs",
-            function: "bytes",
-            says: "scratch on a GPU; 0 for none",
-        }],
+        arms: &[
+            Arms {
+                file: "crates/plan/src/ops/mod.rs",
+                function: "again",
+                says: "what recompute runs again; the op itself, if it has no shorter form",
+            },
+            Arms {
+                file: "crates/plan/src/recompute.rs",
+                function: "re_emitting",
+                says: "the gradient that makes the output again as it goes; None for none",
+            },
+            Arms {
+                file: "crates/plan/src/gpu_scratch.rs",
+                function: "bytes",
+                says: "bytes of workspace on a GPU; 0 for none",
+            },
+            Arms {
+                file: "crates/plan/src/cost.rs",
+                function: "kind",
+                says: "what bounds its time; Kind::Pass for one pass over the operands",
+            },
+        ],
         then: "cargo test -p fitgpt-plan refusals",
     },
     Step {
@@ -152,8 +169,8 @@ const STEPS: [Step; 4] = [
         arms: &[
             Arms {
                 file: "crates/cpu/src/executor.rs",
-                function: "numbers",
-                says: "scratch on the CPU; Some(0) for none",
+                function: "scratch_floats",
+                says: "f32 numbers of workspace on the CPU; Some(0) for none",
             },
             Arms {
                 file: "crates/cpu/src/executor.rs",
@@ -177,7 +194,8 @@ const STEPS: [Step; 4] = [
                 says: "ids and positions that the kernels trust; nothing for none",
             },
         ],
-        then: "cargo test -p fitgpt-cuda kernels (compiles them where there is NVRTC)",
+        then: "FITGPT_KERNELS=@name@.cu cargo test -p fitgpt-cuda --test it no_kernel_spills \
+               (compiles this file only; needs NVRTC)",
     },
     Step {
         write: "crates/conformance/src/cases/@name@.rs; the formula for PyTorch in \
@@ -188,8 +206,17 @@ const STEPS: [Step; 4] = [
             function: "step",
             says: "naive_ops::@name@(self, op), naive_ops::@name@_backward(self, op)",
         }],
-        then: "cargo xtask golden (PyTorch answers the new case); cargo test -p \
+        then: "cargo xtask golden @name@ (PyTorch answers the new cases only); cargo test -p \
                fitgpt-conformance -p fitgpt-cpu; on a GPU cargo xtask check --cuda",
+    },
+    Step {
+        write: "the search",
+        arms: &[Arms {
+            file: "crates/search/src/probe.rs",
+            function: "head",
+            says: "None, unless the op computes the loss and turns forward into backward",
+        }],
+        then: "cargo check --workspace --all-targets",
     },
 ];
 
@@ -293,11 +320,12 @@ fn summary(names: &Names) -> String {
     text.extend(new.map(|path| format!("  {path}\n")));
     text += "declared in:\n";
     text.extend(CHANGED.map(|(path, _)| format!("  {path}\n")));
-    text += "\nNext, in this order; in a match that does not compile, add the arms it names:\n";
+    text += "\nNext, in this order. A match over all ops does not compile until it has arms for \
+             the new op and its gradient:\n";
     for (index, step) in STEPS.iter().enumerate() {
         text += &format!("  {}. {}\n", index + 1, step.write);
         for Arms { file, function, says } in step.arms {
-            text += &format!("     arms: {function} in {file}: {says}\n");
+            text += &format!("     match arms in fn {function} of {file}: {says}\n");
         }
         text += &format!("     {}\n", step.then);
     }
@@ -456,5 +484,40 @@ mod tests {
             let next = body.split("\n    fn ").next().unwrap_or_default();
             assert!(next.contains("Op::Linear"), "{function} in {file} matches no op");
         }
+    }
+
+    /// The ops in the list that the compiler reads.
+    fn ops() -> Vec<String> {
+        let text = std::fs::read_to_string(process::workspace_root().join(OPS)).unwrap();
+        let list = text.split_once("\nops! {\n").unwrap().1.split_once("\n}").unwrap().0;
+        let names = list.lines().map(str::trim).filter(|line| !line.starts_with("///"));
+        names.map(|name| name.trim_end_matches(',').to_owned()).collect()
+    }
+
+    /// A file that names every op has a match over all of them, and so needs arms for a new one.
+    #[test]
+    fn every_match_over_all_ops_is_in_the_list() {
+        let root = process::workspace_root();
+        let listed = STEPS.iter().flat_map(|step| step.arms).map(|arms| arms.file);
+        let known: Vec<&str> = listed.chain(CHANGED.map(|(path, _)| path)).collect();
+        let ops: Vec<String> = ops().iter().map(|name| format!("Op::{name}(")).collect();
+        assert!(ops.len() > 15, "{ops:?}");
+        let mut folders = vec![root.join("crates")];
+        let mut found = Vec::new();
+        while let Some(folder) = folders.pop() {
+            for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+                if path.is_dir() {
+                    folders.push(path);
+                } else if path.extension().is_some_and(|ext| ext == "rs") {
+                    let text = std::fs::read_to_string(&path).unwrap();
+                    if ops.iter().all(|op| text.contains(op)) {
+                        found.push(path.strip_prefix(&root).unwrap().display().to_string());
+                    }
+                }
+            }
+        }
+        assert!(found.len() > 5, "{found:?}");
+        found.retain(|file| !known.contains(&file.as_str()));
+        assert_eq!(found, Vec::<String>::new(), "not among the arms");
     }
 }
