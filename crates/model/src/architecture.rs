@@ -7,7 +7,7 @@ use crate::dims::Dims;
 use crate::forward::{AttendTo, Forward};
 use crate::gpt2::Gpt2;
 use crate::levels::Level;
-use crate::params::{self, Module, Modules, Param};
+use crate::params::{self, Module, Modules, Param, SizedModule};
 use plan::{PlanError, TensorId};
 use rng::torch::Generator;
 
@@ -35,6 +35,13 @@ impl Architecture {
         let all = self.parameters(dims)?;
         let reported = all.iter().filter(|param| self.network().is_reported(param.module));
         Ok(reported.map(|param| param.shape.elements()).fold(0, u64::saturating_add))
+    }
+
+    /// Weights of the matrices in all blocks. Embeddings, norms and biases do not count.
+    pub fn block_weights(&self, dims: &Dims) -> u64 {
+        let block = self.network().modules(dims).block;
+        let of_a_block = block.iter().map(SizedModule::matrix_elements);
+        of_a_block.fold(0, u64::saturating_add).saturating_mul(dims.n_layer)
     }
 
     /// Floating-point operations per token of training in a context of `positions`: six for each

@@ -92,6 +92,14 @@ impl SizedModule {
         SizedModule { has_bias, ..self }
     }
 
+    /// Elements of the weight if it is a matrix; 0 for the gain of a norm.
+    pub(crate) fn matrix_elements(&self) -> u64 {
+        match self.shape[..] {
+            [] | [_] => 0,
+            _ => self.shape.iter().copied().fold(1, u64::saturating_mul),
+        }
+    }
+
     fn parameters(&self) -> &'static [ParamKind] {
         match self.has_bias {
             true => &[ParamKind::Weight, ParamKind::Bias],

@@ -3,6 +3,7 @@
 //! tokens seen); its weights and the limits below were measured on small models
 //! (`docs/experiments.md`). The caller says how fast the machine is.
 
+use model::{Architecture, Dims};
 use spec::Value;
 
 /// The text to train on.
@@ -49,9 +50,12 @@ pub const LADDER: [ModelSize; 12] = [
 ];
 
 impl ModelSize {
-    /// Weights of its blocks. Embeddings are a table and do not count.
-    pub fn block_parameters(self) -> u64 {
-        12 * self.n_layer * self.n_embd * self.n_embd
+    /// Weights of its blocks in an architecture; none if these sizes do not describe a model.
+    /// Embeddings are a table and do not count.
+    fn block_weights(self, architecture: &Architecture) -> Option<u64> {
+        let ModelSize { n_layer, n_head, n_embd } = self;
+        let dims = Dims { n_layer, n_head, n_embd, block_size: 1, vocab_size: 1, bias: false };
+        Some(architecture.block_weights(&dims.checked().ok()?))
     }
 }
 
@@ -93,6 +97,8 @@ const UPDATE_LOGS: std::ops::RangeInclusive<u32> = 9..=19;
 pub struct SizedRun {
     /// The model.
     pub size: ModelSize,
+    /// Weights of its blocks.
+    pub block_weights: u64,
     /// Tokens of a context.
     pub block_size: u64,
     /// Sequences of a micro-batch.
@@ -117,9 +123,11 @@ impl SizedRun {
     }
 }
 
-/// What the user has already fixed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What is fixed: the architecture, and what the user has already chosen.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FixedSettings {
+    /// What the model is made of.
+    pub architecture: Architecture,
     /// Transformer blocks.
     pub n_layer: Option<u64>,
     /// Attention heads.
@@ -148,8 +156,15 @@ impl FixedSettings {
         let block_size = self.block_size.unwrap_or(block_size).max(1);
         let accumulation = self.accumulation.unwrap_or(1).max(1);
         let chosen = (tokens_per_update / block_size / accumulation).max(1);
-        let batch_size = self.batch_size.unwrap_or(chosen);
-        SizedRun { size, block_size, batch_size, accumulation, tokens: 0.0, passes: 0.0 }
+        SizedRun {
+            size,
+            block_weights: size.block_weights(&self.architecture).unwrap_or_default(),
+            block_size,
+            batch_size: self.batch_size.unwrap_or(chosen),
+            accumulation,
+            tokens: 0.0,
+            passes: 0.0,
+        }
     }
 }
 
@@ -169,11 +184,10 @@ pub fn choose(
     let mut best: Option<(f64, SizedRun)> = None;
     let largest = text.train_tokens.saturating_mul(MOST_WEIGHTS_PER_TOKEN);
     for size in LADDER.map(|size| fixed.size(size)) {
-        let is_valid = size.n_head > 0 && size.n_embd.is_multiple_of(size.n_head);
-        if !is_valid {
+        let Some(weights) = size.block_weights(&fixed.architecture) else {
             continue; // a larger rung may divide by the heads that were fixed
-        }
-        if best.is_some() && size.block_parameters() > largest {
+        };
+        if best.is_some() && weights > largest {
             break;
         }
         let mut batched =
@@ -181,7 +195,7 @@ pub fn choose(
         let Some(sized) = with_context(text, &mut batched) else {
             break;
         };
-        let loss = expected_loss(size, sized.tokens);
+        let loss = expected_loss(weights, sized.tokens);
         match &best {
             Some((lowest, _)) if loss >= *lowest => break,
             _ => best = Some((loss, sized)),
@@ -233,9 +247,8 @@ fn batched(
 
 /// Chinchilla's law without its constant term. The term for tokens counts one and a half times as
 /// much as there, because the measured runs of minutes are far from the models it was fitted to.
-fn expected_loss(size: ModelSize, tokens: f64) -> f64 {
-    let parameters = size.block_parameters() as f64;
-    406.4 / parameters.powf(0.34) + 1.5 * 410.7 / tokens.max(1.0).powf(0.28)
+fn expected_loss(weights: u64, tokens: f64) -> f64 {
+    406.4 / (weights as f64).powf(0.34) + 1.5 * 410.7 / tokens.max(1.0).powf(0.28)
 }
 
 /// The keys of a chosen run with `iterations` iterations, evaluated several times with `eval_iters`
@@ -273,7 +286,7 @@ const HIGHEST_RATE: f64 = 4e-3;
 /// Dropout is needed only by a model that could memorise its text, and only after several passes.
 fn dropout(sized: &SizedRun) -> f64 {
     let text = sized.tokens / sized.passes.max(1e-9);
-    match (sized.size.block_parameters() as f64 > text, sized.passes) {
+    match (sized.block_weights as f64 > text, sized.passes) {
         (true, passes) if passes > 15.0 => 0.2,
         (true, passes) if passes > 8.0 => 0.1,
         _ => 0.0,
@@ -296,25 +309,50 @@ mod tests {
     const SHAKESPEARE: Text =
         Text { train_tokens: 1_003_854, val_tokens: 111_540, is_characters: true };
 
+    /// Nothing chosen by the user.
+    fn open() -> FixedSettings {
+        FixedSettings {
+            architecture: model::Gpt2 { gelu: plan::ops::GeluKind::Erf }.into(),
+            n_layer: None,
+            n_head: None,
+            n_embd: None,
+            block_size: None,
+            batch_size: None,
+            accumulation: None,
+        }
+    }
+
+    /// Attention has four matrices of width by width, the MLP eight.
+    #[test]
+    fn a_block_of_gpt2_has_twelve_square_matrices() {
+        for size in LADDER {
+            let ModelSize { n_layer, n_embd, .. } = size;
+            let weights = size.block_weights(&open().architecture);
+            assert_eq!(weights, Some(12 * n_layer * n_embd * n_embd));
+        }
+        for n_head in [0, 3] {
+            let size = ModelSize { n_head, ..LADDER[0] };
+            assert_eq!(size.block_weights(&open().architecture), None, "{n_head} heads");
+        }
+    }
+
     /// A machine with this many operations per second, whose smallest update takes `least` seconds.
     fn machine(flops: f64, least: f64) -> impl FnMut(&SizedRun) -> Option<f64> {
         move |sized| {
-            let work = 6.0 * sized.size.block_parameters() as f64;
+            let work = 6.0 * sized.block_weights as f64;
             Some(least.max(work * sized.tokens_per_iteration() as f64 / flops))
         }
     }
 
     #[test]
     fn more_time_buys_a_larger_model_and_the_text_ends_it() {
-        let of = |seconds: f64| {
-            choose(&SHAKESPEARE, &FixedSettings::default(), seconds, machine(8e10, 1e-3)).unwrap()
-        };
+        let of =
+            |seconds: f64| choose(&SHAKESPEARE, &open(), seconds, machine(8e10, 1e-3)).unwrap();
         let (short, long) = (of(60.0), of(3600.0));
         assert!(short.size.n_embd < long.size.n_embd, "{short:?} {long:?}");
         assert!(short.passes < 30.0);
-        let gpu =
-            choose(&SHAKESPEARE, &FixedSettings::default(), 3600.0, machine(2e14, 2e-3)).unwrap();
-        assert!(gpu.is_limited_by_text() && gpu.size.block_parameters() < 13_000_000, "{gpu:?}");
+        let gpu = choose(&SHAKESPEARE, &open(), 3600.0, machine(2e14, 2e-3)).unwrap();
+        assert!(gpu.is_limited_by_text() && gpu.block_weights < 13_000_000, "{gpu:?}");
         assert!(gpu.tokens <= 30.0 * 1_003_854.0);
     }
 
@@ -322,19 +360,16 @@ mod tests {
     fn short_texts_get_short_contexts() {
         for (val_tokens, want) in [(111_540, 64), (1000, 64), (200, 32), (40, 8), (1, 8)] {
             let text = Text { val_tokens, ..SHAKESPEARE };
-            let sized =
-                choose(&text, &FixedSettings::default(), 60.0, machine(8e10, 1e-3)).unwrap();
+            let sized = choose(&text, &open(), 60.0, machine(8e10, 1e-3)).unwrap();
             assert_eq!(sized.block_size, want, "{val_tokens}");
         }
-        let gpu =
-            choose(&SHAKESPEARE, &FixedSettings::default(), 3600.0, machine(2e14, 2e-3)).unwrap();
+        let gpu = choose(&SHAKESPEARE, &open(), 3600.0, machine(2e14, 2e-3)).unwrap();
         assert_eq!(gpu.block_size, 256);
     }
 
     #[test]
     fn keys_are_of_the_table() {
-        let sized =
-            choose(&SHAKESPEARE, &FixedSettings::default(), 60.0, machine(8e10, 1e-3)).unwrap();
+        let sized = choose(&SHAKESPEARE, &open(), 60.0, machine(8e10, 1e-3)).unwrap();
         for (name, value) in keys(&sized, 1234, 50) {
             let key = spec::Key::find(name).unwrap();
             assert_eq!(key.accept(value.clone()), Ok(value), "{name}");
@@ -345,30 +380,22 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_not_chosen() {
         let small = |sized: &SizedRun| (sized.size.n_embd <= 128).then_some(1e-3);
-        assert!(
-            choose(&SHAKESPEARE, &FixedSettings::default(), 600.0, small).unwrap().size.n_embd
-                <= 128
-        );
-        assert_eq!(choose(&SHAKESPEARE, &FixedSettings::default(), 600.0, |_| None), None);
+        assert!(choose(&SHAKESPEARE, &open(), 600.0, small).unwrap().size.n_embd <= 128);
+        assert_eq!(choose(&SHAKESPEARE, &open(), 600.0, |_| None), None);
     }
 
     #[test]
     fn what_was_given_is_followed() {
-        let fixed =
-            FixedSettings { n_embd: Some(768), n_head: Some(6), ..FixedSettings::default() };
+        let fixed = FixedSettings { n_embd: Some(768), n_head: Some(6), ..open() };
         let sized = choose(&SHAKESPEARE, &fixed, 60.0, machine(8e10, 1e-3)).unwrap();
         assert_eq!((sized.size.n_embd, sized.size.n_head), (768, 6));
         let rate = keys(&sized, 100, 10).into_iter().find(|(name, _)| *name == "learning_rate");
         assert_eq!(rate, Some(("learning_rate", Value::Float(0.00047))), "that of its width");
         // Six heads do not divide the first models of the ladder, but later ones.
-        let heads = FixedSettings { n_head: Some(6), ..FixedSettings::default() };
+        let heads = FixedSettings { n_head: Some(6), ..open() };
         let sized = choose(&SHAKESPEARE, &heads, 600.0, machine(8e10, 1e-3)).unwrap();
         assert!(sized.size.n_embd.is_multiple_of(6));
-        let batch = FixedSettings {
-            batch_size: Some(3),
-            accumulation: Some(5),
-            ..FixedSettings::default()
-        };
+        let batch = FixedSettings { batch_size: Some(3), accumulation: Some(5), ..open() };
         let sized = choose(&SHAKESPEARE, &batch, 60.0, machine(8e10, 1e-3)).unwrap();
         assert_eq!(sized.tokens_per_iteration(), 15 * sized.block_size);
     }

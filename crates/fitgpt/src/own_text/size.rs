@@ -99,6 +99,7 @@ impl<'a> Sizer<'a> {
             rates: measure::rates(device, &run),
             text: Text { train_tokens, val_tokens, is_characters },
             given: FixedSettings {
+                architecture: run.architecture(),
                 n_layer: whole_key(settings, "n_layer"),
                 n_head: whole_key(settings, "n_head"),
                 n_embd: whole_key(settings, "n_embd"),
