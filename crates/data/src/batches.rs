@@ -70,12 +70,12 @@ impl Batch {
 
 /// Chooses the rows of batches, uniformly and with replacement, as nanoGPT does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sampler {
+pub struct BatchSampler {
     /// The run's seed.
     pub seed: u64,
 }
 
-impl Sampler {
+impl BatchSampler {
     /// Where the rows of a batch start, each in `0 .. tokens - block_size`, so that a row's tokens
     /// and its last target are inside the stream.
     ///

@@ -2,7 +2,7 @@
 //!
 //! A [`Dataset`] is two streams of token ids and, if known, a tokenizer that turns ids into text.
 //! Its tokens come from nanoGPT's headerless files, from llm.c's shards, or from memory (the
-//! built-in corpus); users of [`TokenStream`] see no difference. [`Sampler`], a pure function,
+//! built-in corpus); users of [`TokenStream`] see no difference. [`BatchSampler`], a pure function,
 //! chooses the batches, or [`NanogptSampler`], which replays nanoGPT's own choices.
 
 #![forbid(unsafe_code)]
@@ -27,7 +27,7 @@ mod ngram;
 pub mod disk;
 mod error;
 
-pub use batches::{Batch, Sampler, Use, fill_rows};
+pub use batches::{Batch, BatchSampler, Use, fill_rows};
 pub use dataset::{BUILTIN, Dataset, Split};
 pub use error::DataError;
 pub use meta::Meta;

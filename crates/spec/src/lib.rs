@@ -44,7 +44,7 @@ pub use error::SpecError;
 pub use heads::Pair;
 pub use keys::{Command, Group, KEYS, Key, Kind, Literal};
 pub use memory::Memory;
-pub use resolve::{Environment, Notice, resolve};
+pub use resolve::{Environment, SettingNotice, resolve};
 pub use run_spec::{
     Gelu, Gpt2, GradCheckpoint, InitFrom, Offload, OptimizerState, RequestedDevice, RequestedDtype,
     Residual, RunSpec, Sampler, SamplingKeys,

@@ -23,14 +23,14 @@ pub struct Environment {
 
 /// One line about a setting that has another effect than its user may expect.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Notice {
+pub struct SettingNotice {
     /// The key.
     pub key: &'static str,
     /// The whole line.
     pub text: String,
 }
 
-impl fmt::Display for Notice {
+impl fmt::Display for SettingNotice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
@@ -40,7 +40,7 @@ impl fmt::Display for Notice {
 pub fn resolve(
     settings: &Settings,
     environment: &Environment,
-) -> Result<(RunSpec, Vec<Notice>), SpecError> {
+) -> Result<(RunSpec, Vec<SettingNotice>), SpecError> {
     check_world_size(environment)?;
     let typed = Typed { settings };
     let run = typed.run()?;
@@ -312,9 +312,9 @@ fn check_pairs(typed: &Typed<'_>, run: &RunSpec) -> Result<(), SpecError> {
 /// Keys that have an effect on a GPU only.
 const GPU_ONLY: [&str; 3] = ["vram", "offload", "residual"];
 
-fn notices(typed: &Typed<'_>, run: &RunSpec, environment: &Environment) -> Vec<Notice> {
+fn notices(typed: &Typed<'_>, run: &RunSpec, environment: &Environment) -> Vec<SettingNotice> {
     let mut found = Vec::new();
-    let mut say = |key: &'static str, text: String| found.push(Notice { key, text });
+    let mut say = |key: &'static str, text: String| found.push(SettingNotice { key, text });
     let cpu = match run.device {
         RequestedDevice::Cpu => true,
         RequestedDevice::Auto => environment.cuda_devices == 0,

@@ -3,7 +3,7 @@
 
 use crate::error::TrainError;
 use serde_json::{Map, Number, Value as Json};
-use spec::{Command, Notice, Origin, Setting, Settings, Value};
+use spec::{Command, Origin, Setting, SettingNotice, Settings, Value};
 
 /// Keys that belong to one call of the command, not to the run.
 const OF_THE_CALL: [&str; 4] = ["out_dir", "init_from", "eval_only", "accept_changed_data"];
@@ -39,7 +39,7 @@ fn json(value: &Value) -> Json {
 /// Fills in settings from a checkpoint: for `train` the model's sizes and every key that was not
 /// given, for `sample` every key that is not its own. Keys that this version no longer has are
 /// skipped. Returns notices about given keys that are not used.
-pub fn fill_in(settings: &mut Settings, config: &Json) -> Result<Vec<Notice>, TrainError> {
+pub fn fill_in(settings: &mut Settings, config: &Json) -> Result<Vec<SettingNotice>, TrainError> {
     let is_kept = |setting: &Setting| match settings.command() {
         Command::Train if OF_THE_MODEL.contains(&setting.key.name) => false,
         Command::Train => setting.is_given() || OF_THE_CALL.contains(&setting.key.name),
@@ -56,7 +56,7 @@ pub fn fill_in(settings: &mut Settings, config: &Json) -> Result<Vec<Notice>, Tr
         if is_given && given != stored {
             let name = key.name;
             let text = format!("{name}={given} is ignored: the checkpoint's model has {stored}");
-            unused.push(Notice { key: name, text });
+            unused.push(SettingNotice { key: name, text });
         }
         settings.set(key.name, stored, Origin::Checkpoint)?;
     }

@@ -15,7 +15,9 @@ use events::LogSink;
 use model::{Dims, GPT2_ROWS};
 use search::Cut;
 use serde_json::Value;
-use spec::{Environment, InitFrom, Notice, OptimizerState, RunSpec, Sampler, Settings, resolve};
+use spec::{
+    Environment, InitFrom, OptimizerState, RunSpec, Sampler, SettingNotice, Settings, resolve,
+};
 use std::path::{Path, PathBuf};
 
 /// Tokens of each split that are checked before the start. A wrong vocabulary shows in the first
@@ -83,7 +85,7 @@ pub struct Setup {
     /// The same, typed and checked.
     pub spec: RunSpec,
     /// Lines about settings that have another effect than expected.
-    pub notices: Vec<Notice>,
+    pub notices: Vec<SettingNotice>,
     /// The data set.
     pub dataset: Dataset,
     /// Fingerprint of its files as they are now.
@@ -218,7 +220,7 @@ pub struct SampleSetup {
     /// The settings, typed and checked.
     pub spec: RunSpec,
     /// Lines about settings that have another effect than expected.
-    pub notices: Vec<Notice>,
+    pub notices: Vec<SettingNotice>,
     /// The model's sizes.
     pub dims: Dims,
     /// Converts between text and ids.
@@ -255,7 +257,7 @@ impl SampleSetup {
 pub fn checkpoint_to_resume(
     settings: &mut Settings,
     environment: &Environment,
-) -> Result<Option<(Document, Vec<Notice>)>, TrainError> {
+) -> Result<Option<(Document, Vec<SettingNotice>)>, TrainError> {
     let (first, _) = resolve(settings, environment)?;
     let resumed = resume(settings, &first)?;
     Ok(resumed.map(|(saved, unused)| (saved.document, unused)))
@@ -266,7 +268,7 @@ pub fn checkpoint_to_resume(
 fn resume(
     settings: &mut Settings,
     first: &RunSpec,
-) -> Result<Option<(SavedRun, Vec<Notice>)>, TrainError> {
+) -> Result<Option<(SavedRun, Vec<SettingNotice>)>, TrainError> {
     if first.init_from != InitFrom::Resume {
         return Ok(None);
     }
@@ -326,11 +328,11 @@ pub fn resumed_dims(spec: &mut RunSpec, document: &Document) -> Result<Dims, Tra
 }
 
 /// Notices about given settings that differ from those the run was saved with.
-fn changes(settings: &Settings, config: &Value) -> Vec<Notice> {
+fn changes(settings: &Settings, config: &Value) -> Vec<SettingNotice> {
     let said = settings_json::given(settings);
     let changed = said.into_iter().filter_map(|(key, new)| {
         let old = config.get(key).filter(|old| **old != new)?;
-        Some(Notice {
+        Some(SettingNotice {
             key,
             text: format!("{key} was {old} when the run was saved, now it is {new}"),
         })
@@ -375,7 +377,7 @@ fn compare_data(
     spec: &RunSpec,
     (dataset, now): (&Dataset, Option<&DataFingerprint>),
     saved: &SavedRun,
-) -> Result<Vec<Notice>, TrainError> {
+) -> Result<Vec<SettingNotice>, TrainError> {
     let Document { data, config, .. } = &saved.document;
     let same_name = config.get("dataset").and_then(Value::as_str) == Some(&spec.dataset);
     let (Some(then), Some(now), true) = (data, now, same_name) else {
@@ -394,7 +396,7 @@ fn compare_data(
                 return Err(TrainError::Mismatch { path: saved.path.clone(), what });
             }
         };
-        notices.push(Notice { key: "dataset", text });
+        notices.push(SettingNotice { key: "dataset", text });
     }
     Ok(notices)
 }

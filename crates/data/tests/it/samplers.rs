@@ -1,6 +1,6 @@
 //! The pure sampler: inside the data, uniform, never changing, and independent of other uses.
 
-use fitgpt_data::{Batch, DataError, Sampler, Split, TokenStream, Use, fill_rows};
+use fitgpt_data::{Batch, BatchSampler, DataError, Split, TokenStream, Use, fill_rows};
 use proptest::prelude::*;
 use std::collections::HashSet;
 
@@ -12,7 +12,7 @@ fn stream(tokens: u64) -> TokenStream {
 
 fn starts(seed: u64, batch: Batch, stream: &TokenStream, block_size: u64) -> [u64; 6] {
     let mut starts = [0; 6];
-    Sampler { seed }.starts(batch, stream, block_size, &mut starts).unwrap();
+    BatchSampler { seed }.starts(batch, stream, block_size, &mut starts).unwrap();
     starts
 }
 
@@ -125,7 +125,7 @@ fn shapes_that_do_not_fit_are_errors() {
         let result = fill_rows(&data, &starts, &mut vec![0; tokens], &mut vec![0; targets]);
         assert!(matches!(result, Err(DataError::Shape { .. })), "{rows} {tokens} {targets}");
     }
-    let error = Sampler { seed: 1 }.starts(TRAIN, &data, 1000, &mut [0]).unwrap_err();
+    let error = BatchSampler { seed: 1 }.starts(TRAIN, &data, 1000, &mut [0]).unwrap_err();
     assert!(matches!(error, DataError::TooShort { tokens: 1000, block_size: 1000, .. }));
 }
 
@@ -142,7 +142,7 @@ proptest! {
         let data = stream(tokens);
         let batch = Batch { purpose: Use::Train, rank, iteration, micro_step };
         let mut starts = [0; 5];
-        let chosen = Sampler { seed }.starts(batch, &data, block, &mut starts);
+        let chosen = BatchSampler { seed }.starts(batch, &data, block, &mut starts);
         prop_assert_eq!(chosen.is_ok(), tokens > block);
         if chosen.is_ok() {
             let size = 5 * block as usize;

@@ -1,7 +1,7 @@
 //! What a user types, with files that exist only here.
 
 use fitgpt_spec::{
-    Command, Environment, Notice, RunSpec, Settings, SpecError, Value, World, resolve,
+    Command, Environment, RunSpec, SettingNotice, Settings, SpecError, Value, World, resolve,
 };
 use std::io;
 
@@ -34,7 +34,10 @@ pub fn refused(arguments: &[&str], files: &[(&str, &str)]) -> String {
 }
 
 /// The run that arguments lead to.
-pub fn run_of(command: Command, arguments: &[&str]) -> Result<(RunSpec, Vec<Notice>), SpecError> {
+pub fn run_of(
+    command: Command,
+    arguments: &[&str],
+) -> Result<(RunSpec, Vec<SettingNotice>), SpecError> {
     resolve(&read(command, arguments, &[])?, &Environment::default())
 }
 

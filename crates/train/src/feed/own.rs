@@ -5,14 +5,14 @@ use super::Feed;
 use crate::engine::Rows;
 use crate::error::TrainError;
 use crate::host::room;
-use data::{Batch, Dataset, Sampler, Split, Use, fill_rows};
+use data::{Batch, BatchSampler, Dataset, Split, Use, fill_rows};
 use serde_json::Value;
 use spec::RunSpec;
 
 /// Draws batches of a data set.
 pub struct OwnFeed<'a> {
     dataset: &'a Dataset,
-    sampler: Sampler,
+    sampler: BatchSampler,
     batch_size: usize,
     starts: Vec<u64>,
 }
@@ -21,7 +21,7 @@ impl<'a> OwnFeed<'a> {
     /// The feed of a run.
     pub fn new(spec: &RunSpec, dataset: &'a Dataset) -> Result<OwnFeed<'a>, TrainError> {
         let starts = room(spec.batch_size.max(spec.eval_batch_size), "batches")?;
-        let (sampler, batch_size) = (Sampler { seed: spec.seed }, spec.batch_size as usize);
+        let (sampler, batch_size) = (BatchSampler { seed: spec.seed }, spec.batch_size as usize);
         Ok(OwnFeed { dataset, sampler, batch_size, starts })
     }
 
