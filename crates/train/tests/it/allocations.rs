@@ -1,15 +1,12 @@
 //! Whole iterations allocate nothing: not in the loop, and not in the threads that log them.
 //! Counted by the allocator, in a process of its own so that no other test is counted.
 
-use crate::fixture::{self, TempDir, VOCABULARY};
-use data::{Dataset, Split};
+use crate::fixture::{self, TempDir, VOCABULARY, WatchedFeed};
+use data::Dataset;
 use events::{Emitter, Event, LogReader, Sink, SinkError, What};
-use fitgpt_train::TrainError;
-use fitgpt_train::engine::Rows;
-use fitgpt_train::feed::{self, Feed};
+use fitgpt_train::feed;
 use fitgpt_train::run::{HostBuffers, Run};
 use fitgpt_train::runlog;
-use serde_json::Value;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -32,45 +29,6 @@ struct Count {
     all: u64,
     /// Bytes held by all threads.
     held: u64,
-}
-
-/// Counts at the start of each iteration, so that two counts enclose one whole turn of the loop.
-struct CountingFeed<'a> {
-    feed: Box<dyn Feed + 'a>,
-    counts: Vec<Count>,
-    /// Whether all sinks have taken what came before the count.
-    is_warm: &'a dyn Fn() -> bool,
-}
-
-impl Feed for CountingFeed<'_> {
-    fn train(&mut self, iteration: u64, rows: &mut Rows) -> Result<(), TrainError> {
-        while iteration == WARM_UP as u64 && !(self.is_warm)() {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        let (here, all) = (counting::calls_here(), counting::calls());
-        self.counts.push(Count { here, all, held: counting::held() });
-        self.feed.train(iteration, rows)
-    }
-
-    fn eval(&mut self, split: Split, at: u64, batch: u64, to: &mut Rows) -> Result<(), TrainError> {
-        self.feed.eval(split, at, batch, to)
-    }
-
-    fn mark(&mut self) {
-        self.feed.mark();
-    }
-
-    fn rewind(&mut self) {
-        self.feed.rewind();
-    }
-
-    fn state(&self) -> Value {
-        self.feed.state()
-    }
-
-    fn restore(&mut self, state: &Value) -> Result<(), TrainError> {
-        self.feed.restore(state)
-    }
 }
 
 /// A sink that takes every iteration, like the console.
@@ -115,19 +73,28 @@ fn counts(sampler: &str) -> Vec<Count> {
     let more = [&last, &sampler, "--eval_interval=100000", "--log_interval=2"];
     let spec = &fixture::run_spec(&folder.0, &more);
     let (dataset, mut engine) = (dataset(&folder.0), fixture::engine(spec));
-    let feed = feed::open(spec, &dataset, rng::torch::Generator::new(7)).unwrap();
+    let mut feed = feed::open(spec, &dataset, rng::torch::Generator::new(7)).unwrap();
     let log = runlog::open(&folder.0).unwrap();
     let taken = Arc::new(AtomicUsize::new(0));
     let every = Every(Arc::clone(&taken));
     let mut events = Emitter::new(vec![Box::new(every), Box::new(log)]).unwrap();
-    let is_warm = &|| taken.load(Ordering::SeqCst) == WARM_UP && logged(&folder.0) == WARM_UP / 2;
-    let mut feed = CountingFeed { feed, counts: Vec::with_capacity(LAST + 1), is_warm };
+    // Whether all sinks have taken what came before the count.
+    let is_warm = || taken.load(Ordering::SeqCst) == WARM_UP && logged(&folder.0) == WARM_UP / 2;
+    // At the start of each iteration, so that two counts enclose one whole turn of the loop.
+    let mut counts = Vec::with_capacity(LAST + 1);
+    let mut begins = |iteration| {
+        while iteration == WARM_UP as u64 && !is_warm() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let (here, all) = (counting::calls_here(), counting::calls());
+        counts.push(Count { here, all, held: counting::held() });
+    };
     let mut host = HostBuffers::new(spec, &fixture::host_bytes(spec, &engine)).unwrap();
     let document = fixture::document(&engine);
     let run = Run {
         spec,
         engine: &mut engine,
-        feed: &mut feed,
+        feed: &mut WatchedFeed { feed: &mut *feed, begins: &mut begins },
         events: &mut events,
         document,
         evaluate_at_end: false,
@@ -136,12 +103,12 @@ fn counts(sampler: &str) -> Vec<Count> {
     };
     run.execute(&mut host).unwrap();
     drop(events);
-    let counts = (logged(&folder.0), feed.counts.len());
-    assert_eq!(counts, (LAST / 2 + 1, LAST + 1), "every logged iteration was taken");
+    let seen = (logged(&folder.0), counts.len());
+    assert_eq!(seen, (LAST / 2 + 1, LAST + 1), "every logged iteration was taken");
     // A sink that is behind gets no unlogged ones.
     let taken = taken.load(Ordering::SeqCst);
     assert!((LAST / 2 + 1..=LAST + 1).contains(&taken), "{taken}");
-    feed.counts
+    counts
 }
 
 #[test]

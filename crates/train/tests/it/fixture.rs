@@ -217,18 +217,15 @@ impl Sink for Watcher {
     }
 }
 
-/// Asks for a stop during an iteration, which is then the last one.
-struct StopFeed<'a> {
-    feed: &'a mut dyn Feed,
-    stop_after: Option<u64>,
-    stop: &'a AtomicBool,
+/// A feed that calls a function when an iteration begins.
+pub struct WatchedFeed<'a> {
+    pub feed: &'a mut dyn Feed,
+    pub begins: &'a mut dyn FnMut(u64),
 }
 
-impl Feed for StopFeed<'_> {
+impl Feed for WatchedFeed<'_> {
     fn train(&mut self, iteration: u64, rows: &mut Rows) -> Result<(), TrainError> {
-        if self.stop_after == Some(iteration) {
-            self.stop.store(true, Ordering::Relaxed);
-        }
+        (self.begins)(iteration);
         self.feed.train(iteration, rows)
     }
 
@@ -311,10 +308,16 @@ pub fn try_with(
     let log = runlog::open(Path::new(&spec.out_dir)).unwrap();
     let mut events = Emitter::new(vec![Box::new(watcher.clone()), Box::new(log)]).unwrap();
     let mut host = HostBuffers::new(spec, &host_bytes(spec, &engine)).unwrap();
+    // A stop during an iteration makes it the last one.
+    let mut begins = |iteration| {
+        if stop_after == Some(iteration) {
+            stop.store(true, Ordering::Relaxed);
+        }
+    };
     let run = Run {
         spec,
         engine: &mut engine,
-        feed: &mut StopFeed { feed, stop_after, stop: &stop },
+        feed: &mut WatchedFeed { feed, begins: &mut begins },
         events: &mut events,
         document,
         evaluate_at_end: false,
