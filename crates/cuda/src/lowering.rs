@@ -13,7 +13,9 @@ use crate::signature::{
 use crate::step::{self, Step};
 use crate::tiles::Tiles;
 use plan::ops::{Access, Dropout, DropoutSite, Elements, Operand};
-use plan::{BackendError, Dtype, Plan, Scope, SegmentId, Shape, StepState, TensorId};
+use plan::{
+    BackendError, Dtype, OPERAND_ALIGNMENT, Plan, Scope, SegmentId, Shape, StepState, TensorId,
+};
 use rng::dropout::{MaskKey, Site, threshold};
 
 /// A file of kernels.
@@ -515,11 +517,13 @@ pub(crate) fn location_of(plan: &Plan, segment: SegmentId, tensor: TensorId) -> 
 }
 
 /// How many numbers of a row move together: 16 bytes of the narrowest format, or fewer where the
-/// row does not divide so.
+/// row does not divide so. The widest format moves as many numbers, and a pack of them is never
+/// wider than operands are aligned.
 pub(crate) fn pack_of(width: u64, formats: &[Dtype]) -> u64 {
-    let narrowest = formats.iter().map(|dtype| dtype.size()).min().unwrap_or(4);
-    let most = 16 / narrowest;
-    [8, 4, 2, 1].into_iter().find(|&pack| pack <= most && width.is_multiple_of(pack)).unwrap_or(1)
+    let sizes = || formats.iter().map(|dtype| dtype.size());
+    let (narrowest, widest) = (sizes().min().unwrap_or(4), sizes().max().unwrap_or(4));
+    let most = (16 / narrowest).min(OPERAND_ALIGNMENT / widest);
+    1 << width.trailing_zeros().min(most.ilog2())
 }
 
 /// What a kernel needs to know about its op's dropout.
@@ -561,6 +565,21 @@ mod tests {
     use plan::{Io, NoScratch, Phase, Role, Schedule, ScheduleBuilder, verify};
 
     const OPTIONS: LoweringOptions = LoweringOptions { tf32: false, tiles: Tiles::Small };
+
+    #[test]
+    fn packs_divide_rows_and_stay_aligned() {
+        for (width, formats, want) in [
+            (768, &[Dtype::Bf16, Dtype::F32][..], 8),
+            (768, &[Dtype::F32], 4),
+            (12, &[Dtype::F16], 4),
+            (6, &[Dtype::Bf16], 2),
+            (33, &[Dtype::Bf16, Dtype::F32], 1),
+        ] {
+            let pack = pack_of(width, formats);
+            assert_eq!(pack, want, "{width} {formats:?}");
+            assert!(formats.iter().all(|dtype| pack * dtype.size() <= OPERAND_ALIGNMENT));
+        }
+    }
 
     /// GELU of a bf16 tensor, and what it touches.
     fn gelu() -> (Schedule, Gelu) {

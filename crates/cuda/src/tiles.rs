@@ -86,19 +86,24 @@ impl Tiles {
 }
 
 /// Head sizes are padded to the 16 numbers that tensor cores process at a time.
-fn padded(head_size: u64) -> u64 {
+pub(crate) fn padded(head_size: u64) -> u64 {
     head_size.next_multiple_of(16)
 }
 
-/// Bytes of shared memory, computed as in the kernels: arrays of owned and walked lines, and for
-/// f32 a tile of weights.
+/// Numbers of a head's line in shared memory. The extra 16 bytes move each line against the banks.
+pub(crate) fn line(head_size: u64, dtype: Dtype) -> u64 {
+    padded(head_size) + 16 / dtype.size()
+}
+
+/// Bytes of shared memory: arrays of owned and walked lines, and for f32 a tile of weights. The
+/// kernels are compiled with them and do not compile if they use another number.
 impl Tile {
     fn bytes(self, owned: u64, head_size: u64, dtype: Dtype, each_column: u64) -> u32 {
         let (rows, columns) = (u64::from(self.rows), u64::from(self.columns));
-        let pad = padded(head_size);
+        let line = line(head_size, dtype);
         let bytes = match dtype {
-            Dtype::F32 => 4 * ((owned * rows + 2 * columns) * (pad + 4) + rows * (columns + 4)),
-            _ => 2 * (owned * rows + 4 * columns) * (pad + 8) + each_column * columns,
+            Dtype::F32 => 4 * ((owned * rows + 2 * columns) * line + rows * (columns + 4)),
+            _ => 2 * (owned * rows + 4 * columns) * line + each_column * columns,
         };
         bytes as u32
     }

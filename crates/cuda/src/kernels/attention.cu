@@ -3,8 +3,9 @@
 // each recomputes the scores, so that no sum needs atomics and nothing of size positions x
 // positions is ever in memory.
 //
-// The host defines T, HEADS, HEAD_SIZE, DROPOUT, and for each kernel the rows a block owns, the
-// columns of the tile it walks over and its warps. Dynamic shared memory, in lines of LINE numbers:
+// The host defines T, HEADS, HEAD_SIZE, HEAD_PAD, LINE, DROPOUT, and for each kernel the rows a
+// block owns, the columns of the tile it walks over, its warps, and the bytes of its dynamic shared
+// memory, which are in lines of LINE numbers:
 //     forward  FORWARD_ROWS + 4 FORWARD_COLUMNS
 //     query    2 QUERY_ROWS + 4 QUERY_COLUMNS
 //     key      2 KEY_ROWS + 4 KEY_COLUMNS, and 16 bytes for each of KEY_COLUMNS
@@ -55,9 +56,9 @@ static_assert(KEY_ROWS == 16 * KEY_WARPS * KEY_TILES && KEY_TILES > 0, "rows");
 static_assert(FORWARD_COLUMNS % 16 == 0 && FORWARD_COLUMNS > 0, "columns");
 static_assert(QUERY_COLUMNS % QUERY_SLICE == 0 && QUERY_SLICE % 16 == 0, "columns");
 static_assert(KEY_COLUMNS % KEY_SLICE == 0 && KEY_SLICE % 16 == 0, "columns");
-static_assert((FORWARD_ROWS + 4 * FORWARD_COLUMNS) * LINE_BYTES <= 101376, "shared memory");
-static_assert((2 * QUERY_ROWS + 4 * QUERY_COLUMNS) * LINE_BYTES <= 101376, "shared memory");
-static_assert((2 * KEY_ROWS + 4 * KEY_COLUMNS) * LINE_BYTES + 16 * KEY_COLUMNS <= 101376,
+static_assert((FORWARD_ROWS + 4 * FORWARD_COLUMNS) * LINE_BYTES == FORWARD_BYTES, "shared memory");
+static_assert((2 * QUERY_ROWS + 4 * QUERY_COLUMNS) * LINE_BYTES == QUERY_BYTES, "shared memory");
+static_assert((2 * KEY_ROWS + 4 * KEY_COLUMNS) * LINE_BYTES + 16 * KEY_COLUMNS == KEY_BYTES,
               "shared memory");
 
 // Which keys a query sees.

@@ -5,7 +5,7 @@ use crate::constants::constants;
 use crate::lowering::{Extent, Lowering, Mask, ModuleSpec, Source};
 use crate::signature::{In, Out, T, WorkCount, signatures};
 use crate::step::Step;
-use crate::tiles::{AttentionTiles, Tile};
+use crate::tiles::{self, AttentionTiles, Tile};
 use plan::ops::{Attention, AttentionBackward, Dropout};
 use plan::{BackendError, Dtype, TensorId};
 
@@ -60,16 +60,21 @@ constants! {
         T: Dtype,
         HEADS: u64,
         HEAD_SIZE: u64,
+        HEAD_PAD: u64,
+        LINE: u64,
         DROPOUT: bool,
         FORWARD_ROWS: u32,
         FORWARD_COLUMNS: u32,
         FORWARD_WARPS: u32,
+        FORWARD_BYTES: u32,
         QUERY_ROWS: u32,
         QUERY_COLUMNS: u32,
         QUERY_WARPS: u32,
+        QUERY_BYTES: u32,
         KEY_ROWS: u32,
         KEY_COLUMNS: u32,
         KEY_WARPS: u32,
+        KEY_BYTES: u32,
     }
     fixed {}
 }
@@ -136,16 +141,21 @@ impl Heads {
             T: self.dtype,
             HEADS: self.heads,
             HEAD_SIZE: self.size,
+            HEAD_PAD: tiles::padded(self.size),
+            LINE: tiles::line(self.size, self.dtype),
             DROPOUT: self.dropout.is_some(),
             FORWARD_ROWS: forward.rows,
             FORWARD_COLUMNS: forward.columns,
             FORWARD_WARPS: forward.warps,
+            FORWARD_BYTES: forward.forward_bytes(self.size, self.dtype),
             QUERY_ROWS: query.rows,
             QUERY_COLUMNS: query.columns,
             QUERY_WARPS: query.warps,
+            QUERY_BYTES: query.query_bytes(self.size, self.dtype),
             KEY_ROWS: key.rows,
             KEY_COLUMNS: key.columns,
             KEY_WARPS: key.warps,
+            KEY_BYTES: key.key_bytes(self.size, self.dtype),
         };
         let source = if self.dtype == Dtype::F32 { &ATTENTION_F32 } else { &ATTENTION };
         constants.module(source)

@@ -1,34 +1,32 @@
 // Causal attention in f32 with plain multiply-adds: the same entry points and the same mathematics
 // as `attention.cu`, for exactness rather than speed.
 //
-// The host defines T, HEADS, HEAD_SIZE, DROPOUT, and for each kernel the rows a block owns, the
-// columns of the tile it walks over and its warps. Dynamic shared memory, in floats:
+// The host defines T, HEADS, HEAD_SIZE, HEAD_PAD, LINE (a row in shared memory), DROPOUT, and for
+// each kernel the rows a block owns, the columns of the tile it walks over, its warps, and the
+// bytes of its dynamic shared memory, which are, in floats:
 //     forward     (ROWS + 2 COLUMNS) LINE + ROWS (COLUMNS + 4)
 //     query, key  (2 ROWS + 2 COLUMNS) LINE + ROWS (COLUMNS + 4)
 
-// A row in shared memory. The four extra numbers move each row by 16 bytes against the banks.
-constexpr int LINE = HEAD_PAD + 4;
 // Sixteen threads share a row: each has every 16th column of a tile and every 16th channel.
 constexpr int LANES = 16;
 constexpr int CHANNELS = HEAD_PAD / LANES;
 
 // A block's tile: what a thread has of it, and where shared memory for weights begins.
-template <int ROWS_, int COLUMNS_, int WARPS, int OWNED> struct Tile {
+template <int ROWS_, int COLUMNS_, int WARPS, int OWNED, int BYTES> struct Tile {
     static constexpr int ROWS = ROWS_, COLUMNS = COLUMNS_, THREADS = 32 * WARPS;
     static constexpr int DOWN = ROWS * LANES / THREADS, ACROSS = COLUMNS / LANES;
     static constexpr int WEIGHT_LINE = COLUMNS + 4;
     // OWNED arrays of rows, two of columns, then the weights.
     static constexpr int WEIGHTS = (OWNED * ROWS + 2 * COLUMNS) * LINE;
-    static constexpr int BYTES = (WEIGHTS + ROWS * WEIGHT_LINE) * 4;
     static_assert(DOWN * THREADS == ROWS * LANES && DOWN > 0, "threads divide the rows");
     static_assert(ACROSS * LANES == COLUMNS && ACROSS > 0, "lanes divide the columns");
-    static_assert(BYTES <= 101376, "shared memory");
+    static_assert((WEIGHTS + ROWS * WEIGHT_LINE) * 4 == BYTES, "shared memory");
     static_assert(DOWN * ACROSS <= 32, "the bits of a thread's numbers fill a word");
 };
 
-typedef Tile<FORWARD_ROWS, FORWARD_COLUMNS, FORWARD_WARPS, 1> ForwardTile;
-typedef Tile<QUERY_ROWS, QUERY_COLUMNS, QUERY_WARPS, 2> QueryTile;
-typedef Tile<KEY_ROWS, KEY_COLUMNS, KEY_WARPS, 2> KeyTile;
+typedef Tile<FORWARD_ROWS, FORWARD_COLUMNS, FORWARD_WARPS, 1, FORWARD_BYTES> ForwardTile;
+typedef Tile<QUERY_ROWS, QUERY_COLUMNS, QUERY_WARPS, 2, QUERY_BYTES> QueryTile;
+typedef Tile<KEY_ROWS, KEY_COLUMNS, KEY_WARPS, 2, KEY_BYTES> KeyTile;
 
 static_assert(sizeof(T) == 4, "this file is for f32");
 static_assert(HEAD_SIZE >= 1 && HEAD_SIZE <= 256, "a larger head does not fit shared memory");

@@ -1,10 +1,10 @@
 // What attention in every format shares: the sizes of heads, which of them a block works on, where
 // its numbers are, and its dropout.
 //
-// Defined by the host: HEADS, HEAD_SIZE, DROPOUT.
+// Defined by the host: HEADS, HEAD_SIZE, HEAD_PAD (for tensor cores, which take sixteen numbers at
+// a time), DROPOUT.
 
-// Tensor cores take sixteen numbers at a time.
-constexpr int HEAD_PAD = (HEAD_SIZE + 15) / 16 * 16;
+static_assert(HEAD_PAD % 16 == 0 && HEAD_PAD >= HEAD_SIZE, "a padded head");
 constexpr u32 WIDTH = HEADS * HEAD_SIZE;
 constexpr u32 QKV_WIDTH = 3 * WIDTH;
 // Below every score, but finite, so that the difference of two of them is not NaN.

@@ -1,12 +1,11 @@
 // Matmuls on tensor cores for attention: instructions that C++ lacks, which lane of a warp holds
 // which numbers, tiles between global and shared memory, and the two kinds of matmuls.
 //
-// Included after `attention_heads.cuh`. Defined by the host: T, a 16-bit format.
+// Included after `attention_heads.cuh`. Defined by the host: T, a 16-bit format; LINE, the numbers of
+// a row in shared memory: eight more than HEAD_PAD, so that the eight rows of one matrix load never
+// meet in a bank.
 
 constexpr int CHANNEL_TILES = HEAD_PAD / 16;
-// A row in shared memory. The eight extra numbers move each row by 16 bytes against the banks, so
-// that the eight rows of one matrix load never meet in a bank.
-constexpr int LINE = HEAD_PAD + 8;
 constexpr u32 LINE_BYTES = LINE * sizeof(T);
 // Whether every head begins where a 16-byte copy may begin.
 constexpr bool ALIGNED = HEAD_SIZE % 8 == 0;
