@@ -1,4 +1,4 @@
-//! The results of `bench`, as a table and as JSON (`fitgpt.bench/1`, `docs/bench-json.md`): steps
+//! The results of `bench`, as a table and as JSON (`fitgpt.bench/2`, `docs/bench-json.md`): steps
 //! grouped by op, each compared with the ceiling that bounds it.
 
 use crate::measure::SegmentTimes;
@@ -16,7 +16,7 @@ use spec::RunSpec;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-const SCHEMA: &str = "fitgpt.bench/1";
+const SCHEMA: &str = "fitgpt.bench/2";
 
 /// All results.
 pub struct BenchReport {

@@ -26,10 +26,10 @@ pub enum Ceiling {
 }
 
 impl Ceiling {
-    /// One word for reports. Stored reports contain it, so it does not change.
+    /// One word for reports.
     pub fn name(self) -> &'static str {
         match self {
-            Ceiling::Matmuls => "products",
+            Ceiling::Matmuls => "matmuls",
             Ceiling::Attention => "attention",
             Ceiling::Memory => "memory",
             Ceiling::Link => "link",

@@ -4,7 +4,7 @@ use super::machine::Machine;
 use crate::process::Failure;
 use std::path::{Path, PathBuf};
 
-/// The schema of a record. (`fitgpt.bench/1` is what `fitgpt bench` prints: a run's report here.)
+/// The schema of a record. (`fitgpt.bench/2` is what `fitgpt bench` prints: a run's report here.)
 const SCHEMA: &str = "fitgpt.bench_history/1";
 
 /// Whose step was timed.

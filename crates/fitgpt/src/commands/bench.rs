@@ -22,7 +22,7 @@ flags! {
     pub struct Flags {
         /// time exactly N iterations; default: 5 to 20, as many as fit in about ten seconds
         iterations: Option<String> = "--iterations", "N" Values::Any;
-        /// one JSON document (fitgpt.bench/1, docs/bench-json.md) on standard output
+        /// one JSON document (fitgpt.bench/2, docs/bench-json.md) on standard output
         json: bool = "--json";
         /// do not keep the step times for later predictions
         no_keep: bool = "--no-keep";

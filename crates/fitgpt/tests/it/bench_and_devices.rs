@@ -67,7 +67,7 @@ fn bench_tells_programs_everything() {
     let ended = dir.run(&[&["bench"], TINY, &more].concat()).succeeded();
     let found = document(&ended.out);
     assert_eq!(found.as_object().unwrap().keys().next().unwrap(), "schema");
-    assert_eq!(found["schema"], "fitgpt.bench/1");
+    assert_eq!(found["schema"], "fitgpt.bench/2");
     for key in [
         "device",
         "plan_hash",
@@ -93,7 +93,7 @@ fn bench_tells_programs_everything() {
     assert!((shares - 1.0).abs() < 1e-9, "{shares}");
     let longest_first = ops.windows(2).all(|pair| number(&pair[0], "ms") >= number(&pair[1], "ms"));
     assert!(longest_first, "{found:#}");
-    let bounds = ["products", "attention", "memory", "link"];
+    let bounds = ["matmuls", "attention", "memory", "link"];
     assert!(ops.iter().all(|op| bounds.contains(&op["bound_by"].as_str().unwrap())));
     assert!(ops.iter().any(|op| op["name"] == "adamw"), "the update is part of an iteration");
     assert!(!ops.iter().any(|op| op["name"] == "head_eval"), "an evaluation is not");
@@ -146,6 +146,6 @@ fn a_refusal_is_json_too() {
     let ended = dir.run(&[&["bench"], TINY, &["--ram=64KiB", "--json"]].concat());
     assert_eq!(ended.code, Some(3), "{ended:?}");
     let found = document(&ended.out);
-    assert_eq!(found["schema"], "fitgpt.bench/1");
+    assert_eq!(found["schema"], "fitgpt.bench/2");
     assert!(found["error"].as_str().unwrap().contains("does not fit: needs at least"), "{found:#}");
 }
