@@ -53,7 +53,7 @@ fn within_the_promise(
 fn the_page_promises_the_same_time() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/limits.md");
     let page = std::fs::read_to_string(page).unwrap();
-    let want = format!("at most {} s per MiB of it, unpacked, + {} s", SECONDS.0, SECONDS.1);
+    let want = format!("at most {} s per MiB, decompressed, + {} s", SECONDS.0, SECONDS.1);
     assert!(page.contains(&want), "docs/limits.md lacks {want:?}");
 }
 
