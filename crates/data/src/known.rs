@@ -21,7 +21,7 @@ pub struct Known {
 pub enum KnownTokens {
     /// One id per character; the text has so many different ones.
     Characters(u32),
-    /// GPT-2's byte pairs.
+    /// GPT-2's BPE.
     Gpt2,
 }
 
@@ -75,13 +75,13 @@ const FINEWEB: &[Config] = &[
 pub const DATA_SETS: [Known; 7] = [
     Known {
         name: "shakespeare_char",
-        about: "tinyshakespeare by characters, 1.1 MB",
+        about: "tinyshakespeare as characters, 1.1 MB",
         tokens: KnownTokens::Characters(65),
         origin: Origin::Text(SHAKESPEARE),
     },
     Known {
         name: "shakespeare",
-        about: "tinyshakespeare by GPT-2's byte pairs, 1.1 MB",
+        about: "tinyshakespeare as GPT-2 tokens, 1.1 MB",
         tokens: KnownTokens::Gpt2,
         origin: Origin::Text(SHAKESPEARE),
     },

@@ -81,7 +81,7 @@ const INTRODUCTION: &str = "\
 # Keys
 
 Generated from `crates/spec/src/keys.rs`; after a change there,
-`UPDATE_SNAPSHOTS=1 cargo test -p fitgpt-spec` writes this page again.
+`UPDATE_SNAPSHOTS=1 cargo test -p fitgpt-spec` rewrites this page.
 
 Keys are set in config files (nanoGPT's `.py`, read without running Python, or flat `.toml`) and on
 the command line as `--key=value`, from left to right; later wins:
@@ -97,7 +97,7 @@ error with file and line. Unknown keys are errors everywhere.
 const PRESET_INTRODUCTION: &str = "
 ## The built-in preset
 
-`train` without a config file, `dataset` and `init_from` uses these values for the keys that are
-not given:
+If neither a config file nor `dataset` nor `init_from` is given, `train` uses these values for the
+keys that are not given:
 
 ";

@@ -73,7 +73,7 @@ impl Kind {
     }
 }
 
-/// A value that can stand in a `const` table.
+/// A value for a `const` table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Literal {
     /// A whole number.
@@ -308,12 +308,13 @@ impl Key {
 pub static KEYS: &[Key] = &[
     text(Output, "out_dir", "out", "folder of checkpoints and log.jsonl")
         .takes(Values::Folder).shared(),
-    int(Output, "eval_interval", 2000, "evaluate every so many iterations, starting at 0"),
-    int(Output, "log_interval", 1, "print and log the loss every so many iterations"),
+    int(Output, "eval_interval", 2000,
+        "iterations between evaluations; the first is before iteration 0"),
+    int(Output, "log_interval", 1, "iterations between printed and logged losses"),
     int(Output, "eval_iters", 200, "batches per split in each evaluation"),
     flag(Output, "eval_only", false, "evaluate once and stop"),
     flag(Output, "always_save_checkpoint", true,
-         "ignored: `last` is always saved at every evaluation, `best` when the val loss improves"),
+         "ignored: every evaluation saves `last`, and `best` if the val loss improves"),
     text(Output, "init_from", "scratch",
          "start from new weights, from out_dir's checkpoint, or from OpenAI's weights")
         .words(InitFrom::WORDS)
@@ -338,7 +339,7 @@ pub static KEYS: &[Key] = &[
     float(Model, "dropout", 0.0, "dropout probability in training; 0 for pretraining"),
     flag(Model, "bias", false, "biases in linear layers and layer norms, as in GPT-2"),
     text(Model, "gelu", "auto",
-         "form of GELU; 'auto': as in the checkpoint, 'tanh' for OpenAI's, else 'erf'")
+         "form of GELU; 'auto': the checkpoint's, 'tanh' for OpenAI's weights, else 'erf'")
         .words(Gelu::WORDS),
 
     float(Optimizer, "learning_rate", 6e-4, "peak learning rate, reached after warm-up"),
@@ -360,7 +361,7 @@ pub static KEYS: &[Key] = &[
     text(System, "dtype", "auto",
          "number format of the computation; 'auto': 'float32' on the CPU, 'bfloat16' on CUDA")
         .words(RequestedDtype::WORDS).shared(),
-    flag(System, "compile", true, "on CUDA, replay captured graphs; ignored on the CPU")
+    flag(System, "compile", true, "on a GPU, capture and replay CUDA graphs; ignored on the CPU")
         .shared_as(Literal::Bool(false)),
 
     int(Evaluation, "eval_batch_size", 0, "sequences per evaluation batch; 0 = batch_size"),
@@ -370,7 +371,7 @@ pub static KEYS: &[Key] = &[
          "recompute activations: 'auto' if the budget requires it, True always, False never")
         .of(Kind::BoolOrStr).words(GradCheckpoint::WORDS),
     text(Memory, "vram", "auto",
-         "GPU memory to use: 'auto' (what is free), '11.69GiB', '8G', '80%'")
+         "GPU memory to use: 'auto' (what is free, minus 256 MiB), '11.69GiB', '8G', '80%'")
         .of(Kind::IntOrStr).takes(memory::Memory::VALUES).shared(),
     text(Memory, "ram", "auto",
          "host memory of the whole process: 'auto' (90% of what is free), '24GiB', '50%'")

@@ -32,10 +32,10 @@ flags! {
 /// The command's row.
 pub static COMMAND: super::Command = super::Command {
     name: "bench",
-    about: "time a run's iterations and steps here, compared with their ceilings",
+    about: "time a run's iterations and steps on this machine, compared with its peak rates",
     text: &["Plans a training run like `train` and times it on random tokens: whole iterations, \
-         evaluation batches, then each step, compared with the ceiling that bounds it. Needs no \
-         data set and writes no checkpoint. The step times are kept; `plan` uses them to predict."],
+         evaluation batches, then each step, compared with the hardware limit that bounds it. \
+         Needs no data set and writes no checkpoint. Keeps the step times for predictions."],
     usage: &[line("fitgpt bench [config.py|config.toml ...] [--key=value ...] [flags]", "")],
     examples: &[
         line("fitgpt bench", "the built-in demo"),
@@ -120,7 +120,7 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
 fn tell_kept(count: usize, place: &std::path::Path) {
     let place = place.display();
     screen::line(&screen::faint(&format!(
-        "kept in {place}: times of {count} kinds of steps; `plan` uses them to predict"
+        "times of {count} kinds of steps are kept in {place}; `plan` predicts from them"
     )));
 }
 

@@ -83,7 +83,8 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
         Action::Head => {
             let documents = flags.documents.map_or(Some(DOCUMENTS), |n| n.parse().ok());
             let documents = documents.filter(|count| (1..=1000).contains(count));
-            let documents = documents.ok_or_else(|| wrong("--documents needs 1 to 1000"))?;
+            let documents =
+                documents.ok_or_else(|| wrong("--documents needs a number, 1 to 1000"))?;
             let split = flags.split.as_deref().map_or(Some(Split::Train), Split::of);
             let wanted = || format!("--split needs {}", Split::NAMES.join(" or "));
             let split = split.ok_or_else(|| wrong(&wanted()))?;
@@ -160,7 +161,7 @@ impl IdDecoder {
 fn stats(dataset: &Dataset, folder: &Path) -> Result<String, TrainError> {
     let text = IdDecoder::of(dataset, folder);
     let kind = match &text {
-        IdDecoder::Known(Tokenizer::Gpt2) => "GPT-2's byte pairs (there is no meta.pkl)".to_owned(),
+        IdDecoder::Known(Tokenizer::Gpt2) => "GPT-2's BPE (there is no meta.pkl)".to_owned(),
         IdDecoder::Known(Tokenizer::Char(table)) => format!("{} characters", table.vocab_size()),
         IdDecoder::Json(_) => "tokenizer.json".to_owned(),
         IdDecoder::Unknown => "unknown (meta.pkl has only a size)".to_owned(),

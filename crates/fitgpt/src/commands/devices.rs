@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 flags! {
     /// The flags of `devices`.
     pub struct Flags {
-        /// refresh every so many seconds; in a pipe, print the list again
+        /// refresh at this interval; in a pipe, print the whole list each time
         watch: Option<String> = "--watch", "SECONDS" Values::Any;
         /// one JSON document (fitgpt.devices/1, docs/devices-json.md) on standard output; with
         /// --watch one per line

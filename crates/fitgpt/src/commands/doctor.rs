@@ -28,7 +28,7 @@ flags! {
         json: bool = "--json";
         /// the report as Markdown
         markdown: bool = "--markdown";
-        /// the report's language; default: that of LANG
+        /// write the report in this language instead of the one in LANG
         lang: Option<String> = "--lang", "LANGUAGE" Values::Words(&Language::CODES);
     }
 }
@@ -63,7 +63,7 @@ pub static COMMAND: super::Command = super::Command {
     lists_data_sets: false,
     arguments: &[Values::File],
     flags: Flags::TABLE,
-    closing: &["Keys are nanoGPT's; they supply what the log does not show."],
+    closing: &["With nanoGPT's keys, give the settings that the log does not show."],
     keys: Some(spec::Command::Train),
     run,
 };

@@ -24,15 +24,16 @@ flags! {
     pub struct Flags {
         /// plan for this card, with the memory that a program can use; `--gpu list` lists all
         gpu: Option<String> = "--gpu", "NAME" Values::CardOr(&[LIST]);
-        /// use this much GPU memory: '11.69GiB', '8GB', or '80%' of the card that --gpu names;
-        /// without --gpu, of the GPU in this machine if it has that much
+        /// GPU memory to plan with: '11.69GiB', '8GB', or '80%' of the --gpu card. Without --gpu:
+        /// of this machine's GPU, or of an unnamed card if that GPU has less
         vram: Option<String> = "--vram", "SIZE" Values::Any;
         /// one JSON document (fitgpt.plan/1, docs/plan-json.md) on standard output
         json: bool = "--json";
-        /// draw the arena to this file (time across, address up, coloured by role); - is standard
-        /// output
+        /// draw the arena to this file, or to standard output for - (time across, address up,
+        /// coloured by role)
         svg: Option<String> = "--svg", "FILE" Values::File;
-        /// one row per value of a key; an n_embd gets an n_head that divides it; repeat for a grid
+        /// plan each value of a key, one row each; n_head is adapted to n_embd; give it twice for a
+        /// grid
         sweep: Vec<String> = "--sweep", "KEY=A,B,C" Values::Key;
         /// time the plan's steps on this machine; later predictions use these times
         measure: bool = "--measure";
@@ -42,10 +43,11 @@ flags! {
 /// The command's row.
 pub static COMMAND: super::Command = super::Command {
     name: "plan",
-    about: "the memory bill before the run: bytes by role and phase, the plan, its speed",
+    about: "show what a run needs before it starts: bytes by role and phase, speed",
     text: &[
-        "Plans a training run and shows the bill: every byte by role, the peak of each phase, how \
-         the batch is cut, what is recomputed, the predicted speed. Needs no data set and no GPU.",
+        "Plans a training run and shows its memory bill: every byte by role, the peak of each \
+         phase, how the batch is split into slices, what is recomputed, the predicted speed. Needs \
+         no data set and no GPU.",
     ],
     usage: &[line("fitgpt plan [config.py|config.toml ...] [--key=value ...] [flags]", "")],
     examples: &[
@@ -204,7 +206,7 @@ fn measure_here(planning: &Planning, quiet: bool) -> Result<(), TrainError> {
     let place = kept.map_or("nowhere: HOME is not set".to_string(), |p| p.display().to_string());
     if !quiet {
         let count = times.steps.len();
-        screen::line(&format!("measured {count} kinds of steps, kept in {place}"));
+        screen::line(&format!("times of {count} kinds of steps are kept in {place}"));
     }
     Ok(())
 }
@@ -238,7 +240,7 @@ fn show_text(report: &PlanReport) -> Result<(), TrainError> {
     text += &format!("\n{}{plan}\n", screen::strong("plan:"));
     let mut last = format!("      hash {:016x}", report.planned.hash());
     if report.prediction.is_some() {
-        last += &format!(", speed by {}", report.basis);
+        last += &format!(", speed from {}", report.basis);
     }
     text += &(screen::faint(&last) + "\n");
     if let Some(long) = report.prediction.and_then(|found| run_length::of(&report.run, &found)) {

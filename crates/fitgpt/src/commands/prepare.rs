@@ -19,7 +19,7 @@ use std::time::Instant;
 words! {
     /// Tokenizers that are known by name.
     pub enum NamedTokenizer {
-        /// GPT-2's byte pairs.
+        /// GPT-2's BPE.
         Gpt2 = "gpt2",
         /// One id per character.
         Char = "char",
@@ -36,8 +36,8 @@ flags! {
         out: Option<String> = "--out", "FOLDER" Values::Folder;
         /// what turns text into tokens; a tokenizer.json must be a byte-level BPE
         tokenizer: Option<String> = "--tokenizer", "NAME" TOKENIZERS;
-        /// share for validation; default 0.1 of a single text, 0.0005 of documents
-        val: Option<String> = "--val", "SHARE" Values::Any;
+        /// fraction for validation; default 0.1 of a single text, 0.0005 of several documents
+        val: Option<String> = "--val", "FRACTION" Values::Any;
         /// the JSON field with the text; default text
         field: Option<String> = "--field", "NAME" Values::Any;
         /// the column with the text in parquet, .csv and .tsv; default text
@@ -47,7 +47,7 @@ flags! {
         format: Option<String> = "--format", "FORMAT" Values::Words(&Format::WORDS);
         /// stop after this many training tokens, such as 50M or 1B
         max_tokens: Option<String> = "--max-tokens", "N" Values::Any;
-        /// seed of the split of documents; default 2357, as in nanoGPT
+        /// seed for splitting documents into train and val; default 2357, as in nanoGPT
         seed: Option<String> = "--seed", "N" Values::Any;
         /// threads that encode; default: one per core, at most 64
         workers: Option<String> = "--workers", "N" Values::Any;
@@ -68,8 +68,8 @@ pub static COMMAND: super::Command = super::Command {
     about: "turn text, JSON, CSV, parquet or a known data set into train.bin and val.bin",
     text: &[
         "Turns text into nanoGPT's files: train.bin, val.bin and, for characters, meta.pkl. It \
-         uses all cores, and less than 1 GiB of memory however large the text is. Ctrl-C, kill -9 \
-         or a full disk lose nothing: the same command resumes, and writes the same bytes.",
+         uses all cores, and less than 1 GiB of memory however large the text is. After Ctrl-C, \
+         kill -9 or a full disk, the same command resumes and writes the same bytes.",
     ],
     usage: &[line("fitgpt prepare SOURCE ... --out FOLDER [flags]", "")],
     examples: &[
@@ -81,17 +81,17 @@ pub static COMMAND: super::Command = super::Command {
     ],
     notes: &[
         "A SOURCE is a file, a folder, a pattern, an http(s) address, - for standard input, or the \
-         name of a data set; fineweb/sample-100BT names another config of it. The extension gives \
+         name of a data set, with a config if you like (fineweb/sample-100BT). The extension gives \
          the format: .jsonl, .json (one object per line, or a list of objects), .csv, .tsv, \
-         .parquet, .gz, .zst. Standard input is JSON if its first bytes are. Everything else is \
-         text, one document per file. A single text is split by position, like nanoGPT's \
-         shakespeare scripts; several documents are split as wholes, and each is followed by \
+         .parquet, .gz, .zst. Standard input that begins like JSON is read as JSON. Everything \
+         else is text, one document per file. A single text is split by position, like nanoGPT's \
+         shakespeare scripts. Of several documents, each goes whole to train or val, followed by \
          `<|endoftext|>`.",
     ],
     lists_data_sets: true,
     arguments: &[Values::DataSet, Values::File],
     flags: Flags::TABLE,
-    closing: &["HF_ENDPOINT is the address of another hub, HF_TOKEN your access token."],
+    closing: &["HF_ENDPOINT sets the address of a Hugging Face mirror, HF_TOKEN your token."],
     keys: None,
     run,
 };
@@ -235,7 +235,7 @@ fn format(given: &str) -> Result<Format, SpecError> {
 
 fn share(given: &str) -> Result<f64, SpecError> {
     let number = given.parse().ok().filter(|share| *share > 0.0 && *share < 1.0);
-    number.ok_or_else(|| refused("--val", "a share between 0 and 1, such as 0.1", given))
+    number.ok_or_else(|| refused("--val", "a fraction between 0 and 1, such as 0.1", given))
 }
 
 fn workers(given: &str) -> Result<usize, SpecError> {

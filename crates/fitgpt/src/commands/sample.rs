@@ -35,7 +35,7 @@ pub static COMMAND: super::Command = super::Command {
         line("fitgpt sample --out_dir=out --start=FILE:prompt.txt --temperature=1.0 --top_k=0", ""),
         line("fitgpt sample --out_dir=out/last.safetensors", "a checkpoint by its file"),
     ],
-    notes: &["In a folder, best.safetensors is used, or last.safetensors if there is no best one."],
+    notes: &["From a folder it loads best.safetensors, or last.safetensors if there is no best."],
     lists_data_sets: false,
     arguments: &[Values::File],
     flags: &[],

@@ -1,5 +1,5 @@
-//! `fitgpt train`: from settings through the plan and the run to its end. `run_report` prints what
-//! the user reads.
+//! `fitgpt train`: reads the settings, plans, and trains. `run_report` prints what comes before and
+//! after the loop.
 
 use super::{INTERRUPTED, line};
 use crate::bill;

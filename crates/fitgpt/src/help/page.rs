@@ -9,7 +9,7 @@ const INTRODUCTION: &str = "\
 # Commands
 
 Generated from the tables in `crates/fitgpt/src/commands`; after a change there,
-`UPDATE_SNAPSHOTS=1 cargo test -p fitgpt --bins` writes this page again.
+`UPDATE_SNAPSHOTS=1 cargo test -p fitgpt --bins` rewrites this page.
 
 `fitgpt help COMMAND` and `fitgpt COMMAND --help` show the same in the terminal. A flag is written
 `--flag value` or `--flag=value`, a key `--key=value`.
