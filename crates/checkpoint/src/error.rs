@@ -86,7 +86,7 @@ pub enum SaveProblem {
     /// failure the old file may be there instead.
     #[error(
         "the file is written and in place, but its directory cannot be synced: {source}; after a \
-         power failure the previous checkpoint may be back"
+         power failure the previous checkpoint may reappear"
     )]
     NotDurable {
         /// The operating system's error.

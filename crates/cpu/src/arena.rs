@@ -161,7 +161,7 @@ impl Memory {
         for place in &plan.layout(segment).placements {
             let scope = plan.schedule.tensors.get(place.tensor).scope;
             if let (Scope::Phase(phase), Some(region)) = (scope, regions.of(place.tensor)) {
-                self.kept.push((phase, region)); // once for each segment that holds it: no harm
+                self.kept.push((phase, region)); // repeated for each segment, which is harmless
             }
         }
         self.steps.push(regions.bound_steps()?);
@@ -227,7 +227,7 @@ impl Memory {
     /// Where a part of a tensor starts. `access` has already checked that it lies inside the
     /// tensor.
     fn part(&self, tensor: TensorId, offset: u64) -> Result<*mut u8, BackendError> {
-        let unplaced = || BackendError::BadPlan { defects: "a tensor has no place".into() };
+        let unplaced = || BackendError::BadPlan { defects: "a tensor has no placement".into() };
         let region = self.host[tensor.index()].ok_or_else(unplaced)?;
         // SAFETY: the offset is inside the region.
         Ok(unsafe { region.start.add(offset as usize) })
@@ -283,7 +283,7 @@ impl Regions<'_> {
     }
 
     fn bound_steps(&self) -> Result<Vec<Vec<Bound>>, BackendError> {
-        let unplaced = || BackendError::BadPlan { defects: "an operand has no place".into() };
+        let unplaced = || BackendError::BadPlan { defects: "an operand has no placement".into() };
         let steps = &self.plan.schedule.segment(self.segment).steps;
         let bind = |operand: Operand| {
             let region = self.of(operand.tensor).ok_or_else(unplaced)?;

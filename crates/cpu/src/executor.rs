@@ -1,5 +1,5 @@
-//! The executor walks a segment's steps; one line for each op. It knows the plan and nothing else,
-//! because every decision was made before.
+//! The executor runs a segment's steps; each op is one line of a `match`. It knows only the plan,
+//! which has already made every decision.
 
 use crate::arena::{Memory, MemoryMode, StepMemory};
 use crate::isa::Isa;

@@ -7,7 +7,7 @@ use plan::Dtype;
 
 /// A type that a constant can have.
 pub(crate) trait Constant {
-    /// As it stands behind `#define`.
+    /// Its text after `#define NAME`.
     fn text(&self) -> String;
 }
 

@@ -16,8 +16,8 @@ const CUBLASLT: Wanted = Wanted {
     majors: &[13, 12],
     before: &[],
     wheels: &["cu13/lib", "cublas/lib"],
-    install: "`pip install nvidia-cublas` (CUDA 12: nvidia-cublas-cu12), PyTorch or the CUDA \
-              toolkit brings it",
+    install: "install it with `pip install nvidia-cublas` (CUDA 12: nvidia-cublas-cu12), with \
+              PyTorch or with the CUDA toolkit",
 };
 
 type Handle = *mut c_void;

@@ -68,7 +68,7 @@ impl fmt::Display for CudaError {
             CudaError::Library(error) => error.fmt(f),
             CudaError::TooOld { version } => {
                 let (major, minor) = (version / 1000, version % 1000 / 10);
-                write!(f, "the NVIDIA driver speaks CUDA {major}.{minor}, 12.0 is needed; ")?;
+                write!(f, "the NVIDIA driver supports CUDA {major}.{minor}, 12.0 is needed; ")?;
                 f.write_str("install driver 525 or newer")
             }
             CudaError::NoDevice => {
@@ -85,7 +85,7 @@ impl fmt::Display for CudaError {
                 f.write_str("RTX 30 series, A100 or newer")
             }
             CudaError::Full { holders } => {
-                f.write_str("the GPU has no room for a context")?;
+                f.write_str("the GPU has no memory left for a context")?;
                 let names: Vec<String> = holders.iter().map(ToString::to_string).collect();
                 match names.is_empty() {
                     true => f.write_str("; end programs that use it"),
@@ -93,7 +93,7 @@ impl fmt::Display for CudaError {
                 }
             }
             CudaError::CompilerTooOld { major, minor, sm } => {
-                write!(f, "NVRTC {major}.{minor} does not know sm_{sm}; install a newer one, ")?;
+                write!(f, "NVRTC {major}.{minor} does not support sm_{sm}; install a newer one, ")?;
                 f.write_str("`pip install nvidia-cuda-nvrtc`")
             }
             CudaError::Call { call, code, said } => {

@@ -1,6 +1,5 @@
 //! The executor runs a plan's launches on one stream, one by one or as captured graphs. It knows
-//! the plan and nothing else. Everything that allocates happens in `new`, in an order in which it
-//! can be measured.
+//! only the plan. All memory is allocated in `new`, in an order that lets it measure each part.
 
 use crate::context::DriverContext;
 use crate::cublaslt::{Matmul, Operands};
@@ -484,5 +483,5 @@ impl CudaBackend {
 }
 
 fn no_location() -> BackendError {
-    BackendError::BadPlan { defects: "a tensor has no place".into() }
+    BackendError::BadPlan { defects: "a tensor has no placement".into() }
 }

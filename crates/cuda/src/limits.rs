@@ -59,7 +59,7 @@ impl InputLimits {
                 Scope::Phase(_) | Scope::Host => false,
             };
             if !is_input {
-                return refusal(id, "which is no input");
+                return refusal(id, "which is not an input");
             }
         }
         let steps = plan.schedule.segments.iter().flat_map(|segment| &segment.steps);
@@ -280,7 +280,7 @@ mod tests {
         for scope in [Scope::Phase(Phase::Train), Scope::Host] {
             let (plan, _) = plan_of(scope, &[5], false);
             let error = InputLimits::new(&plan).map(|_| ()).unwrap_err().to_string();
-            assert!(error.ends_with("ids in tokens, which is no input"), "{error}");
+            assert!(error.ends_with("ids in tokens, which is not an input"), "{error}");
         }
     }
 }

@@ -92,7 +92,7 @@ impl Location {
         }
     }
 
-    /// Bytes from the start of its memory; 0 for what is no tensor.
+    /// Bytes from the start of its memory; 0 if it is not a tensor.
     fn offset(self) -> u64 {
         match self {
             Location::Arena(offset) | Location::Host(offset) => offset,
@@ -241,7 +241,7 @@ pub(crate) struct Matmul {
 }
 
 impl Matmul {
-    /// As a kernel would have them. What is added to is read first.
+    /// As a kernel's arguments. An output that is accumulated into is also listed as read.
     fn arguments(self, accumulate: bool) -> Vec<(Parameter, Argument)> {
         fn one<P: ParameterType>(name: &'static str, operand: P) -> (Parameter, Argument) {
             (Parameter { name, kind: P::KIND }, operand.argument())
@@ -288,7 +288,7 @@ impl Lowering<'_> {
 
     /// Where an operand is while the segment runs.
     pub(crate) fn location(&self, tensor: TensorId) -> Result<Location, BackendError> {
-        let unplaced = || BackendError::BadPlan { defects: "an operand has no place".into() };
+        let unplaced = || BackendError::BadPlan { defects: "an operand has no placement".into() };
         location_of(self.plan, self.segment.ok_or_else(unplaced)?, tensor).ok_or_else(unplaced)
     }
 
@@ -328,7 +328,7 @@ impl Lowering<'_> {
             Some(Elements::Workspace) => Ok(Out::at(self.location(tensor)?)),
             _ => {
                 let name = &self.plan.schedule.tensors.get(tensor).name;
-                Err(internal(format!("{name} is scratch of a kernel, but no workspace of its op")))
+                Err(internal(format!("{name} is used as scratch, but is not its op's workspace")))
             }
         }
     }
@@ -348,7 +348,7 @@ impl Lowering<'_> {
         let (signature, arguments) = (K::SIGNATURE, kernel.arguments());
         if !module.source.signatures.contains(&signature) {
             let (entry, file) = (signature.entry, module.file());
-            return Err(internal(format!("{entry} is no kernel of {file}")));
+            return Err(internal(format!("{entry} is not a kernel of {file}")));
         }
         let operands = signature.parameters.iter().copied().zip(arguments.iter().copied());
         self.check(signature.entry, operands, |name| module.element(name))?;
@@ -385,7 +385,7 @@ impl Lowering<'_> {
             let problem = self.access_problem(tensor, written, before);
             let problem = problem.or_else(|| match kind {
                 Kind::Reads(of) | Kind::Writes(of) => self.format_problem(tensor, element(of)),
-                Kind::Work(_) | Kind::Number(_) => Some("is no pointer".to_string()),
+                Kind::Work(_) | Kind::Number(_) => Some("is not a pointer".to_string()),
             });
             if let Some(problem) = problem {
                 return Err(internal(format!("{entry}: {name} {problem}")));
@@ -401,10 +401,11 @@ impl Lowering<'_> {
         self.operands.iter().find(|operand| operand.tensor == tensor)
     }
 
-    /// Where a kernel does not write it only reads, whatever its pointer would let it do.
+    /// What is wrong with how a kernel accesses a tensor. If it does not write, it only reads, even
+    /// through a pointer that permits writing.
     fn access_problem(&self, tensor: TensorId, written: bool, before: usize) -> Option<String> {
         let Some(operand) = self.operand(tensor) else {
-            return Some("is no operand of the op".to_string());
+            return Some("is not an operand of the op".to_string());
         };
         let was_written = self.written[..before].contains(&tensor);
         match (operand.access, written) {
@@ -436,7 +437,7 @@ impl Lowering<'_> {
         let [a, b, out] = [a.pointer(), b.pointer(), out.pointer()];
         let dtype = |pointer: Pointer| pointer.operand.map(|tensor| self.dtype(tensor));
         let (Some(inputs), Some(output)) = (dtype(a), dtype(out)) else {
-            return Err(internal("a matmul of what is no operand".to_string()));
+            return Err(internal("a matmul uses a tensor that is not an operand".to_string()));
         };
         let element = |name: &'static str| match name {
             MatmulInput::NAME => format_name(inputs),
@@ -480,10 +481,10 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// Whether so many elements behind a pointer are still its tensor's.
+    /// Checks that `elements` elements from a pointer on lie inside its tensor.
     fn check_reach(&self, pointer: Pointer, elements: u64) -> Result<(), BackendError> {
         let Some(tensor) = pointer.operand else {
-            return Err(internal("a matmul of what is no operand".to_string()));
+            return Err(internal("a matmul uses a tensor that is not an operand".to_string()));
         };
         let end = pointer.location.plus(elements * self.dtype(tensor).size());
         let limit = self.location(tensor)?.plus(self.bytes(tensor));
@@ -516,9 +517,9 @@ pub(crate) fn location_of(plan: &Plan, segment: SegmentId, tensor: TensorId) -> 
     })
 }
 
-/// How many numbers of a row move together: 16 bytes of the narrowest format, or fewer where the
-/// row does not divide so. The widest format moves as many numbers, and a pack of them is never
-/// wider than operands are aligned.
+/// How many numbers of a row one access moves: 16 bytes of the narrowest format, or fewer if the
+/// row's width is not a multiple of that. An access of the widest format moves as many numbers, and
+/// never more bytes than operands are aligned to.
 pub(crate) fn pack_of(width: u64, formats: &[Dtype]) -> u64 {
     let sizes = || formats.iter().map(|dtype| dtype.size());
     let (narrowest, widest) = (sizes().min().unwrap_or(4), sizes().max().unwrap_or(4));
@@ -551,7 +552,7 @@ impl Mask {
     }
 }
 
-/// Kernels and ops do not agree: our mistake, and nothing that a plan asks for.
+/// The error for kernels that do not match their ops: a bug in this crate, not in the plan.
 fn internal(what: String) -> BackendError {
     BackendError::Internal { what }
 }
@@ -633,7 +634,7 @@ mod tests {
         }
     }
 
-    /// What is said of our own mistake.
+    /// The message of an internal error.
     fn mistake<Any>(result: Result<Any, BackendError>) -> String {
         match result.map(|_| ()) {
             Err(BackendError::Internal { what }) => what,
@@ -673,8 +674,8 @@ mod tests {
         let x = cx.read(op.x).unwrap();
         let other = ModuleSpec { source: &kernels::sums::SUMS, ..module };
         let said = mistake(cx.launch(other, extent, GeluForward { packs, x, out }));
-        assert!(said.contains("gelu_forward is no kernel of sums.cu"), "{said}");
-        assert!(mistake(cx.scratch::<f32>(op.out)).contains("no workspace of its op"));
+        assert!(said.contains("gelu_forward is not a kernel of sums.cu"), "{said}");
+        assert!(mistake(cx.scratch::<f32>(op.out)).contains("not its op's workspace"));
     }
 
     #[test]

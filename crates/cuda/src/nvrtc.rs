@@ -12,8 +12,8 @@ const NVRTC: Wanted = Wanted {
     majors: &[13, 12],
     before: &["libnvrtc-builtins.so."],
     wheels: &["cu13/lib", "cuda_nvrtc/lib"],
-    install: "`pip install nvidia-cuda-nvrtc` (CUDA 12: nvidia-cuda-nvrtc-cu12), PyTorch or the \
-              CUDA toolkit brings it",
+    install: "install it with `pip install nvidia-cuda-nvrtc` (CUDA 12: \
+              nvidia-cuda-nvrtc-cu12), with PyTorch or with the CUDA toolkit",
 };
 
 type Program = *mut c_void;
@@ -111,7 +111,8 @@ impl Compiler {
         let refused = |log: String| CudaError::Compiler { file: file.to_string(), log };
         if !self.architectures().contains(&sm) {
             let (major, minor) = self.version;
-            let log = format!("NVRTC {major}.{minor} does not know sm_{sm}; install a newer one");
+            let log =
+                format!("NVRTC {major}.{minor} does not support sm_{sm}; install a newer one");
             return Err(refused(log));
         }
         let inner_nul = |_| refused("the source has a NUL".to_string());

@@ -49,7 +49,7 @@ impl Split {
     }
 }
 
-/// Tokens to train on and to evaluate on, and what they stand for.
+/// Tokens to train on and to evaluate on, and how to decode them.
 #[derive(Debug)]
 pub struct Dataset {
     name: String,
@@ -130,7 +130,7 @@ impl Dataset {
         self.meta.as_ref()
     }
 
-    /// The tokenizer: the characters of `meta.pkl`, or GPT-2's byte pairs if there is no
+    /// The tokenizer: the characters of `meta.pkl`, or GPT-2's BPE if there is no
     /// `meta.pkl`. `None` if `meta.pkl` gives a size but no characters.
     #[must_use]
     pub fn tokenizer(&self) -> Option<Tokenizer> {

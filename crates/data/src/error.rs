@@ -123,8 +123,8 @@ pub enum DataError {
     },
     /// A read beyond the last token.
     #[error(
-        "{path}: cannot read {count} tokens from {start} on, because it has {tokens}; check the \
-         batch's settings"
+        "{path}: cannot read {count} tokens from token {start}, because it has {tokens}; check \
+         the batch's settings"
     )]
     OutOfRange {
         /// The file, or the name of a stream in memory.
@@ -198,7 +198,7 @@ impl DataError {
     }
 }
 
-/// What is said of a folder without the data.
+/// The message for a folder without data.
 fn missing(dir: &Path, dir_exists: bool, looked_for: &str, maker: &str) -> String {
     if dir.is_file() {
         return format!(" is a file: name its folder, which holds {looked_for} ({maker})");

@@ -15,7 +15,7 @@ const WIDE_NUMBERS: usize = 16;
 /// A kind of file, and what to do with it instead.
 pub(crate) type Kind = (&'static str, &'static str);
 
-const PREPARE: &str = "`fitgpt prepare` makes token files of text";
+const PREPARE: &str = "`fitgpt prepare` makes token files from text";
 const GPT2_ONLY: &str = "only GPT-2 shards (16-bit tokens, magic 20240520) can be read";
 
 /// First bytes of files that people often keep next to their data.

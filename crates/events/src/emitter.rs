@@ -132,7 +132,7 @@ impl Worker {
         let queues = Arc::clone(&self.queues);
         let own = Abandoned(&queues[self.index]);
         while let Some(Taken { dropped, event }) = own.0.take() {
-            // It stands where the events are missing, and has the time of what follows.
+            // The notice takes the place of the dropped events, with the time of the next event.
             let time = event.as_ref().map_or_else(|| self.clock.now(), |event| event.time);
             let is_whole = dropped == Dropped::default();
             let notice = (!is_whole).then(|| Event { time, ..self.dropped(dropped) });

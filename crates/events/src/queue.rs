@@ -19,7 +19,7 @@ const UNLOGGED: usize = 64;
 /// waits for a sink that takes nothing.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How often a flush looks whether it should hurry.
+/// How often a flush checks whether it should hurry.
 const POLL: Duration = Duration::from_millis(50);
 
 /// What a sink gets next.
@@ -60,7 +60,7 @@ struct State {
     taken: u64,
     /// The queue was full and is not yet half empty.
     is_dropping: bool,
-    /// Somebody waited for the reader in vain. Nobody waits again until it takes an event.
+    /// A wait for the reader timed out. Nothing waits again until it takes an event.
     is_stuck: bool,
     /// The reader is handling an event.
     is_busy: bool,
@@ -254,7 +254,7 @@ mod tests {
         assert!(queue.flush(&|| true));
     }
 
-    /// A notice was stamped, waited, and came behind a younger event.
+    /// A notice got its time, then waited, and was added after a newer event.
     #[test]
     fn times_never_go_back() {
         let queue = Queue::new(SHORT);

@@ -120,7 +120,7 @@ pub fn introduction(job: &Job) -> String {
     let s = if count == 1 { "" } else { "s" };
     let known = if job.sizes_known { size(job.bytes) } else { "of unknown size".to_owned() };
     let tokenizer = match &job.tokenizer {
-        TokenizerChoice::Gpt2 => "GPT-2's byte pairs".to_owned(),
+        TokenizerChoice::Gpt2 => "GPT-2's BPE".to_owned(),
         TokenizerChoice::Char => "characters".to_owned(),
         TokenizerChoice::Json(path) => path.display().to_string(),
     };

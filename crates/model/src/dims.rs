@@ -49,8 +49,8 @@ pub enum DimsError {
     },
 }
 
-/// Far larger than any model. With it, the product of any three sizes fits 64 bits until byte
-/// counts are checked.
+/// Limit of every size, far above any model. The product of two sizes fits in 64 bits. Tensors
+/// check larger products.
 const LIMIT: u64 = 1 << 31;
 const MAX_LAYERS: u64 = 10_000;
 

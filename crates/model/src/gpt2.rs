@@ -160,8 +160,8 @@ impl Network for Gpt2 {
     }
 
     /// A norm's mean and deviation take only 8 bytes per token. While they are kept, the norm's
-    /// gradient can make the norm's output again on the way. They are dropped at the levels that
-    /// run the norm again anyway.
+    /// backward can also recompute the norm's output. They are dropped at the levels that run the
+    /// norm again anyway.
     fn dropped(&self, level: Level) -> &'static [Activation] {
         use act::{
             ATT, FCH, GELU, LN_1, LN_1_MEAN, LN_1_RSTD, LN_2, LN_2_MEAN, LN_2_RSTD, LSE, QKV, X_MID,

@@ -1,5 +1,5 @@
 //! How much of a transformer layer is kept from forward to backward. The levels are in order; the
-//! last one keeps the least. The architecture defines which activations a level makes again.
+//! last one keeps the least. The architecture defines which activations a level recomputes.
 
 use crate::activation::{Activation, Activations};
 use crate::architecture::Network;
@@ -13,9 +13,9 @@ pub enum Level {
     /// Keep everything.
     #[default]
     R0,
-    /// Make GELU again.
+    /// Recompute GELU.
     R1,
-    /// Make GELU and both layer norms again.
+    /// Recompute GELU and both layer norms.
     R2,
     /// As R2, and the MLP's first matmul.
     R3,
@@ -25,7 +25,7 @@ pub enum Level {
     R4,
     /// As R4, and the residual stream between attention and MLP.
     R5,
-    /// Make the whole block again, including attention: only its input is kept.
+    /// Recompute the whole block, including attention: only its input is kept.
     R6,
 }
 

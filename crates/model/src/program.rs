@@ -175,7 +175,7 @@ impl Draft {
 }
 
 /// A draft in which every layer keeps everything for its backward, whatever levels the spec has.
-/// Levels are applied to it once: the [`Draft`] that comes out has no way to apply them again.
+/// Levels can be applied only once: [`FullDraft::at`] returns a [`Draft`], which has no `at`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FullDraft {
     program: Program,

@@ -51,7 +51,7 @@ pub fn ceiling(op: &Op, tensors: &Tensors, hardware: &Hardware) -> (Ceiling, f64
     if computed >= moved { (computing, computed) } else { (Ceiling::Memory, moved) }
 }
 
-/// How the time of an op comes about.
+/// What determines the time of an op.
 enum Kind {
     /// A copy between the memories of device and host.
     Copy,
@@ -59,7 +59,7 @@ enum Kind {
     Attention,
     /// A matmul, which does not hide all of its traffic.
     Matmul,
-    /// Matmuls and passes over memory in turns.
+    /// Alternates between matmuls and passes over memory.
     Head {
         /// Bytes of the passes.
         passes: u64,
@@ -68,7 +68,7 @@ enum Kind {
     Pass,
 }
 
-/// A new op says here how its time comes about.
+/// What determines the time of each op; a new op is added here.
 fn kind(op: &Op, tensors: &Tensors) -> Kind {
     match op {
         Op::Transfer(_) => Kind::Copy,

@@ -141,7 +141,7 @@ impl fmt::Display for Defect {
                 write!(f, "{segment}: {a} and {b} share {bytes} bytes while both are alive")
             }
             Defect::OutsideLife { at, tensor } => {
-                write!(f, "{at} touches {tensor} when its bytes are not its own")
+                write!(f, "{at} touches {tensor} outside its lifetime")
             }
             Defect::ReadBeforeWrite { at, tensor } => {
                 write!(f, "{at} reads {tensor}, which nothing has written")
@@ -150,7 +150,7 @@ impl fmt::Display for Defect {
                 write!(f, "{at} writes {a} and touches {b}, which shares its bytes")
             }
             Defect::Misaligned { segment, tensor, offset } => {
-                write!(f, "{segment}: {tensor} stands at {offset}, which is not aligned")
+                write!(f, "{segment}: {tensor} has offset {offset}, which is not aligned")
             }
             Defect::MisalignedView { at, tensor, offset } => {
                 write!(f, "{at} touches {tensor}, a window at byte {offset}, not a multiple of ")?;
@@ -169,7 +169,7 @@ impl fmt::Display for Defect {
                 write!(f, "{tensor} is an input of one segment, but {a} and {b} use it")
             }
             Defect::Moved { tensor, segments: [a, b], offsets: [at_a, at_b] } => {
-                write!(f, "{tensor} stands at {at_a} in {a} and at {at_b} in {b}")
+                write!(f, "{tensor} has offset {at_a} in {a} and {at_b} in {b}")
             }
             Defect::Rule { at, problem } => write!(f, "{at}: {problem}"),
             Defect::SmallWorkspace { at, needed: Some(needed), given } => {
@@ -179,7 +179,7 @@ impl fmt::Display for Defect {
                 write!(f, "{at} has {given} bytes of workspace, more than 2^63 needed")
             }
             Defect::Race { at: [first, second], tensors: [a, b] } => {
-                write!(f, "{first} and {second} have no order but share bytes: {a} and {b}")
+                write!(f, "{first} and {second} race: {a} and {b} share bytes")
             }
             Defect::BadWait { at, wait } => {
                 write!(

@@ -74,7 +74,7 @@ impl HostAccess {
     ) -> Result<Option<Phase>, BackendError> {
         let rule = self.rule(tensor)?;
         if let Some((_, Io::Output)) = rule.only {
-            return Err(refusal(tensor, "is an output, not to be written"));
+            return Err(refusal(tensor, "is an output, which the host cannot write"));
         }
         inside(tensor, rule.bytes, offset, len)?;
         if let Some((segment, _)) = rule.only {
@@ -91,9 +91,11 @@ impl HostAccess {
     /// Permits a read of `len` bytes from `offset` on.
     pub fn read(&self, tensor: TensorId, offset: u64, len: usize) -> Result<(), BackendError> {
         let rule = self.rule(tensor)?;
-        let gone = || refusal(tensor, "was overwritten by what was written or run since");
+        let gone = || refusal(tensor, "was overwritten by a later write or run");
         match rule.only {
-            Some((_, Io::Input)) => return Err(refusal(tensor, "is an input, not to be read")),
+            Some((_, Io::Input)) => {
+                return Err(refusal(tensor, "is an input, which the host cannot read"));
+            }
             Some((segment, _)) if self.standing != Standing::Outputs(segment) => return Err(gone()),
             _ => {}
         }

@@ -3,7 +3,7 @@
 //! bytes.
 //!
 //! First and last mean the order of the list of steps. Steps of two lanes can run at the same time
-//! wherever they stand in the list. `Extent` in `lanes.rs` says which tensors may then share bytes.
+//! whatever their positions in the list; `Extent` in `lanes.rs` says which tensors may share bytes.
 
 use crate::bytes::Bytes;
 use crate::schedule::{Schedule, SegmentId};

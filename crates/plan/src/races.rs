@@ -8,7 +8,7 @@ use crate::ranges::Ranges;
 use crate::schedule::Step;
 use crate::verify::Touch;
 
-/// Two steps that touch the same bytes and have no order, although at least one of them writes.
+/// Two steps that touch the same bytes in no fixed order, although at least one of them writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Race {
     pub(crate) first: usize,

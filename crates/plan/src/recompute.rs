@@ -1,9 +1,9 @@
 //! Recompute as a rewrite of the schedule. The forward does not keep some tensors that the backward
-//! reads. Instead, the steps that make them are inserted again, before the first backward step that
-//! reads them. The same op on the same inputs gives the same bits, so only memory and time change.
-//! One case is cheaper: the tensor is read only by a weight's gradient, and the step after the
-//! input's gradient passes over the same numbers anyway. Then that step makes the tensor again as
-//! it goes (the re-emitting form), and the weight's gradient runs after it.
+//! reads. Instead, the steps that compute them are inserted again, before the first backward step
+//! that reads them. The same op on the same inputs gives the same bits, so only memory and time
+//! change. One case is cheaper: only a weight's gradient reads the tensor, and the step after the
+//! input's gradient passes over the same numbers anyway. Then that step also recomputes the tensor
+//! (the re-emitting form), and the weight's gradient runs after it.
 
 use crate::error::PlanError;
 use crate::lanes::derive_waits;
@@ -14,8 +14,8 @@ use crate::schedule::{Pass, Schedule, SegmentId, Step};
 use crate::tensor::{Role, Scope, TensorId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Rewrites a segment so that the backward makes the `dropped` tensors again. Tensors that the
-/// inserted steps need and that were not kept are made again too.
+/// Rewrites a segment so that the backward recomputes the `dropped` tensors. Tensors that the
+/// inserted steps need and that were not kept are recomputed too.
 pub fn recompute(
     schedule: &mut Schedule,
     segment: SegmentId,
@@ -103,7 +103,7 @@ struct Rewrite<'a> {
     segment: SegmentId,
     forward: &'a [Step],
     kept: BTreeSet<TensorId>,
-    /// For each dropped tensor that was made again, the tensor that now holds it.
+    /// For each dropped tensor that was recomputed, the tensor that now holds it.
     made: BTreeMap<TensorId, TensorId>,
     out: Vec<Step>,
     /// For each step before the rewrite, its index in `out`.
@@ -111,13 +111,13 @@ struct Rewrite<'a> {
 }
 
 impl Rewrite<'_> {
-    /// Whether a tensor is available: it is kept, outlives the segment, or was already made again.
+    /// Whether a tensor is available: it is kept, outlives the segment, or was recomputed.
     fn is_there(&self, tensor: TensorId) -> bool {
         let outlives = self.schedule.tensors.get(tensor).scope != Scope::Segment(self.segment);
         outlives || self.kept.contains(&tensor) || self.made.contains_key(&tensor)
     }
 
-    /// Appends a step of the backward, after the steps that make again what it reads.
+    /// Appends a step of the backward, after the steps that recompute what it reads.
     fn put(&mut self, step: &Step) -> Result<(), PlanError> {
         for tensor in reads(&step.op) {
             self.make(tensor, 0)?;
@@ -128,7 +128,7 @@ impl Rewrite<'_> {
         Ok(())
     }
 
-    /// Inserts the steps that make a tensor again, after the steps that make their inputs.
+    /// Inserts the step that recomputes a tensor, after the steps that recompute its inputs.
     fn make(&mut self, tensor: TensorId, depth: usize) -> Result<(), PlanError> {
         if self.is_there(tensor) {
             return Ok(());
@@ -137,7 +137,7 @@ impl Rewrite<'_> {
         let Some(producer) = self.forward.iter().find(makes).filter(|_| depth < self.forward.len())
         else {
             let name = self.schedule.tensors.get(tensor).name.clone();
-            let problem = format!("no step of the forward makes {name}");
+            let problem = format!("no forward step computes {name}");
             return Err(PlanError::Attribute { op: "recompute", problem });
         };
         let mut step = producer.clone();
@@ -159,7 +159,7 @@ impl Rewrite<'_> {
     }
 
     /// Rewrites three steps where possible: a weight's gradient, the input's gradient, and the next
-    /// step on that gradient, if the input was dropped and the third step can make it again.
+    /// step on that gradient, if the input was dropped and the third step can recompute it.
     /// Returns whether it appended these three.
     fn re_emit(&mut self, rest: &[Step]) -> Result<bool, PlanError> {
         let [weight, input, next, behind @ ..] = rest else {
@@ -198,7 +198,7 @@ impl Rewrite<'_> {
         Ok(true)
     }
 
-    /// The form of a backward step that makes the dropped tensor again while it reads `gradient`,
+    /// The form of a backward step that recomputes the dropped tensor while it reads `gradient`,
     /// the tensor's gradient; and the tensor in which the dropped one then stands. None if the op
     /// that made it has no such form, or if something it needs is missing or overwritten too early.
     fn re_emitting(
@@ -266,7 +266,7 @@ impl Rewrite<'_> {
         Ok(())
     }
 
-    /// Replaces dropped tensors in an op by those that were made again.
+    /// Replaces dropped tensors in an op by the recomputed ones.
     fn redirect(&self, op: &mut Op) {
         for tensor in op.operation_mut().tensors_mut() {
             if let Some(copy) = self.made.get(tensor) {

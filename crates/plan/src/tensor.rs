@@ -322,7 +322,7 @@ impl Tensors {
         self.rows[id.index()].io = Io::Output;
     }
 
-    /// Makes a flat tensor at least `elements` long. No view may look into it.
+    /// Makes a flat tensor at least `elements` long. It must have no views.
     pub(crate) fn grow(&mut self, id: TensorId, elements: u64) -> Result<(), PlanError> {
         if elements > self.get(id).shape.elements() {
             let grown = Tensor { shape: Shape::new(&[elements])?, ..self.get(id).clone() };

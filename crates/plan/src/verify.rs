@@ -188,7 +188,7 @@ impl<'a> SegmentCheck<'a> {
             } else if !self.is_inside(place) {
                 Some(format!("ends at {}, beyond the arena", place.end()))
             } else if !std::ptr::eq(self.by_tensor[&place.tensor], place) {
-                Some("has more than one place".to_string())
+                Some("has more than one placement".to_string())
             } else {
                 None
             };
@@ -206,7 +206,7 @@ impl<'a> SegmentCheck<'a> {
         };
         for id in tensors.ids().filter(kept).filter(|id| !self.by_tensor.contains_key(id)) {
             let (segment, tensor) = (self.segment_name(), self.name(id));
-            let problem = "must survive this segment but has no place in it".to_string();
+            let problem = "must survive this segment but has no placement in it".to_string();
             defects.push(Defect::Misplaced { segment, tensor, problem });
         }
     }
@@ -282,7 +282,7 @@ impl<'a> SegmentCheck<'a> {
             let output = self.is_io(place.tensor, Io::Output);
             let kept = output || self.plan.schedule.is_held(place.tensor, self.segment);
             if kept && !shadow.is_owned(&(place.offset.get()..place.end()), place.tensor) {
-                let at = format!("{} (what follows it)", self.segment_name());
+                let at = format!("{} (after its last step)", self.segment_name());
                 let tensor = self.name(place.tensor);
                 defects.push(Defect::ReadBeforeWrite { at, tensor });
             }
@@ -362,7 +362,7 @@ impl<'a> SegmentCheck<'a> {
         let (root, offset) = tensors.root(tensor);
         let Some(place) = self.by_tensor.get(&root) else {
             let (segment, tensor) = (self.segment_name(), self.name(tensor));
-            let problem = format!("is used by step {step} but has no place");
+            let problem = format!("is used by step {step} but has no placement");
             defects.push(Defect::Misplaced { segment, tensor, problem });
             return None;
         };

@@ -227,7 +227,7 @@ impl Client {
             (206, _) => {
                 part.clear();
                 return Ok(Some(format!(
-                    "the server sent a different range than the one from byte {have} on"
+                    "the server sent another range than requested (from byte {have})"
                 )));
             }
             (200, _) => {
@@ -356,7 +356,7 @@ impl Client {
             401 | 403 => {
                 let advice = match self.is_hub(url) {
                     true => "put a token of an account that may read it into HF_TOKEN",
-                    false => "log in with another program, fetch the file and give it as a file",
+                    false => "download the file with a program that can log in, and give its path",
                 };
                 Err(wrong(url, &format!("needs permission ({status}): {advice}")).into())
             }

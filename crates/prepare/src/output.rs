@@ -242,8 +242,8 @@ impl Output {
     fn check_written(&self) -> Result<()> {
         match self.failed {
             true => {
-                let what = "tokens could not be written to it; run the same command again, it \
-                            continues from the last safe state";
+                let what = "tokens could not be written to it; run the same command again to \
+                            resume from the last safe state";
                 Err(PrepareError::Output { path: self.folder.clone(), what: what.to_owned() })
             }
             false => Ok(()),
@@ -283,7 +283,7 @@ fn open_part(folder: &Path, split: Split, tokens: u64) -> Result<File> {
     let path = part(folder, split);
     let named = folder.join(split.name()).with_extension("bin");
     if tokens > 0 && !path.exists() && named.exists() {
-        // The last call was killed between the two renames at the end.
+        // The last run was killed between the two renames at the end.
         std::fs::rename(&named, &path).map_err(PrepareError::io(&named, "rename it back"))?;
     }
     let opened = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);

@@ -262,8 +262,8 @@ fn encode(
         };
         encoder.encode(&text[start..piece.end], out).map_err(|character| {
             let what = format!(
-                "the text has {character:?}, which it did not have when its characters were \
-                 collected: it changed meanwhile; run the same command again"
+                "the text has changed: {character:?} was not in it when its characters were \
+                 collected; run the same command again"
             );
             PrepareError::Usage(what)
         })?;
@@ -311,7 +311,7 @@ mod tests {
         };
         let start = std::time::Instant::now();
         let error = run(&tokens, (2, &halt), read, |_| Ok(Next::Continue)).unwrap_err();
-        assert!(error.to_string().contains("the text has 'c'"), "{error}");
+        assert!(error.to_string().contains("'c' was not in it"), "{error}");
         assert!(start.elapsed() < Duration::from_secs(9), "{:?}", start.elapsed());
     }
 }

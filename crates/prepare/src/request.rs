@@ -171,8 +171,8 @@ impl Job {
         }
         let gib = |bytes: u64| format!("{:.2} GiB", bytes as f64 / f64::from(1 << 30));
         let what = format!(
-            "this needs about {}, but only {} are free; make room, choose another --out, take \
-             less with --max-tokens, or try it with --ignore-space",
+            "this needs about {}, but only {} is free; make room, choose another --out, \
+             limit it with --max-tokens, or start anyway with --ignore-space",
             gib(missing),
             gib(self.free)
         );

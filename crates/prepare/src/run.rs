@@ -96,7 +96,7 @@ pub fn run(mut job: Job, client: &Client, observer: &mut dyn Observer) -> Result
         FolderState::Done(totals) => return Ok(Outcome::Already(totals)),
         FolderState::Begun(journal) => {
             if journal.totals.text_bytes > 0 {
-                observer.note("resuming where the last call stopped");
+                observer.note("resuming where the last run stopped");
             }
             journal
         }

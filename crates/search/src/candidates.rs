@@ -184,14 +184,14 @@ impl<'a> Candidates<'a> {
         self.slices_of(parts) * (layers + probes[0].rest_seconds(chunk))
     }
 
-    /// An iteration in units of its largest slice. If slices are uneven, some are a little smaller.
+    /// An iteration's sequences divided by those of its largest slice: at most `parts`.
     fn slices_of(&self, parts: u64) -> f64 {
         self.sequences as f64 / self.sequences.div_ceil(parts) as f64
     }
 }
 
-/// Numbers of slices to try, fewest first: each that gives another largest slice of at most `most`
-/// rows. Of many, only those whose sizes are a step apart.
+/// Numbers of slices to try, fewest first. Each gives a largest slice of another size, at most
+/// `most` rows. Sizes above `FINE` are at least a factor of `STEP` apart.
 fn part_counts(sequences: u64, most: u64) -> Vec<u64> {
     let mut counts = Vec::new();
     let mut rows = sequences.min(most.max(1));

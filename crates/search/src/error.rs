@@ -16,8 +16,8 @@ pub enum SearchError {
     },
     /// The host cannot hold the batch of an iteration.
     #[error(
-        "{sequences} sequences at a time ({needed} of tokens and targets) cannot be allocated; \
-         lower batch_size or gradient_accumulation_steps: at most {most}"
+        "cannot allocate {sequences} sequences at once ({needed} of tokens and targets); lower \
+         batch_size or gradient_accumulation_steps: at most {most} sequences are possible"
     )]
     TooManySequences {
         /// Sequences that the run asks for.

@@ -56,7 +56,7 @@ pub(crate) fn plan_if_it_fits(
             best = Some(planned);
         }
         if is_free {
-            break; // memory costs it nothing: no option makes it faster
+            break; // the plan for unlimited memory fits: no option is faster
         }
     }
     Ok(best)
@@ -190,7 +190,7 @@ pub fn plan_again(
         return Ok(Err(format!("it has {} layers, not {}", cut.levels.len(), dims.n_layer)));
     }
     if !StateOptions::permitted(run, machine).contains(&cut.state_options) {
-        return Ok(Err("its optimizer state is kept in another way".to_string()));
+        return Ok(Err("it stores the optimizer state differently".to_string()));
     }
     let planned = task.build(cut.clone())?;
     if planned.fits(machine) {
@@ -199,7 +199,7 @@ pub fn plan_again(
     let refusal = Refusal::of(&planned, machine);
     Ok(Err(match refusal.missing > Bytes::ZERO {
         true => format!("it needs {} of {}", refusal.needed, refusal.budget),
-        false => format!("{} of host memory are missing for it", refusal.missing_host),
+        false => format!("it needs {} more host memory", refusal.missing_host),
     }))
 }
 

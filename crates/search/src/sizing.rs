@@ -185,7 +185,7 @@ pub fn choose(
     let largest = text.train_tokens.saturating_mul(MOST_WEIGHTS_PER_TOKEN);
     for size in LADDER.map(|size| fixed.size(size)) {
         let Some(weights) = size.block_weights(&fixed.architecture) else {
-            continue; // a larger rung may divide by the heads that were fixed
+            continue; // a larger size may be a multiple of the given n_head
         };
         if best.is_some() && weights > largest {
             break;

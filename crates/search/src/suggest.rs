@@ -121,7 +121,7 @@ fn candidates(run: &RunSpec, dims: Dims, machine: &Machine) -> Vec<Change> {
     };
     if run.grad_checkpoint == GradCheckpoint::Never {
         let run = RunSpec { grad_checkpoint: GradCheckpoint::Auto, ..run.clone() };
-        let note = "layers are computed again where memory needs it; the same numbers";
+        let note = "recomputes activations where memory requires it; the results are the same";
         add(run, vec![("grad_checkpoint", text("auto"))], note);
     }
     if run.residual == Residual::Float32 && machine.compute != Dtype::F32 {
@@ -139,7 +139,7 @@ fn candidates(run: &RunSpec, dims: Dims, machine: &Machine) -> Vec<Change> {
     let halves = RunSpec { optimizer_state: OptimizerState::Bfloat16, ..run.clone() };
     if run.optimizer_state == OptimizerState::Float32 {
         let note = "AdamW's moments in 16 bits, rounded stochastically: it trains as well, but \
-                    not to the same bits";
+                    is not bit-identical";
         add(halves.clone(), vec![("optimizer_state", text("bfloat16"))], note);
     }
     if run.offload == Offload::Never && machine.host.is_some() {
@@ -169,7 +169,9 @@ fn candidates(run: &RunSpec, dims: Dims, machine: &Machine) -> Vec<Change> {
 fn moved_note() -> Box<dyn Fn(&Planned) -> String> {
     Box::new(|planned| {
         let host = planned.plan.host_bytes;
-        format!("the optimizer's state in {host} of host memory; each update waits for its copies")
+        format!(
+            "the optimizer's state in {host} of host memory; each update waits until it is copied"
+        )
     })
 }
 
@@ -196,7 +198,7 @@ fn shorter(run: &RunSpec, dims: Dims) -> Option<Change> {
         },
         settings: vec![("block_size", int(block_size)), ("batch_size", int(batch_size))],
         note: Box::new(move |_| {
-            format!("contexts of {block_size} tokens; losses do not compare with longer ones")
+            format!("contexts of {block_size} tokens; losses are not comparable with longer ones")
         }),
     })
 }
@@ -206,7 +208,7 @@ fn shorter(run: &RunSpec, dims: Dims) -> Option<Change> {
 fn smaller(run: &RunSpec, dims: Dims, machine: &Machine) -> Vec<Change> {
     match run.init_from {
         InitFrom::Scratch => {}
-        InitFrom::Resume => return Vec::new(), // a model that exists has its size
+        InitFrom::Resume => return Vec::new(), // the size of an existing model is fixed
         InitFrom::Gpt2(name) => return smaller_gpt2(run, name, dims),
     }
     let head = dims.n_embd / dims.n_head.max(1);

@@ -22,8 +22,8 @@ const DEEPEST: u32 = 50;
 /// Bytes of a string; a prompt in a config file is far shorter.
 const LONGEST_STRING: usize = 64 * 1024;
 
-/// The end of every message about a construct that is not evaluated.
-const ADVICE: &str = "is not evaluated (Python is never run); write the value itself";
+/// The end of every message about a construct that is not supported.
+const ADVICE: &str = "is not supported (Python is never run); write the value itself";
 
 /// Evaluates a file, statement by statement.
 pub fn evaluate(
@@ -646,8 +646,8 @@ mod tests {
             ("(-9223372036854775807 - 1) // -1", "does not fit in 63 bits"),
             ("(-8) ** 0.5", "not a finite float"),
             ("1e300 * 1e300", "not a finite float"),
-            ("int(1e300)", "int(1e+300) is not evaluated"),
-            ("float('x')", "float('x') is not evaluated"),
+            ("int(1e300)", "int(1e+300) is not supported"),
+            ("float('x')", "float('x') is not supported"),
             ("'a' + 1", "`'a' + 1`: these types cannot be combined"),
             ("'a' * 3", "these types cannot be combined"),
             ("-'a'", "these types cannot be combined"),
@@ -665,7 +665,7 @@ mod tests {
     #[test]
     fn other_constructs_are_named() {
         for (text, line, want) in [
-            ("a = 1, 2", 1, "a tuple is not evaluated"),
+            ("a = 1, 2", 1, "a tuple is not supported"),
             ("a = ()", 1, "a tuple"),
             ("a = (1, 2)", 1, "a tuple"),
             ("a = [1]", 1, "a list"),

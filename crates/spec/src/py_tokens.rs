@@ -230,7 +230,7 @@ impl Lexer<'_> {
         let word = &self.rest[..end];
         let token = if radix == 10 { decimal(word) } else { whole(&word[2..], radix, true) };
         let token =
-            token.map_err(|what| self.fault(format!("the number `{}`: {what}", shown(word))))?;
+            token.map_err(|what| self.fault(format!("the number `{}` ({what})", shown(word))))?;
         self.push(token);
         self.skip(end);
         Ok(())
@@ -357,7 +357,7 @@ fn whole(word: &str, radix: u32, after_prefix: bool) -> Result<Token, String> {
     number.map(Token::Int).map_err(|_| "it does not fit in 63 bits".into())
 }
 
-/// Removes underscores, which must stand between two digits (or right after `0x`).
+/// Removes underscores, which must be between two digits (or right after `0x`).
 fn without_underscores(word: &str, radix: u32, after_prefix: bool) -> Result<String, String> {
     let bytes = word.as_bytes();
     let digit = |at: Option<usize>| {
@@ -366,7 +366,7 @@ fn without_underscores(word: &str, radix: u32, after_prefix: bool) -> Result<Str
     for (at, _) in word.match_indices('_') {
         let before = digit(at.checked_sub(1)) || (after_prefix && at == 0);
         if !before || !digit(Some(at + 1)) {
-            return Err("an underscore must stand between digits".into());
+            return Err("an underscore must be between digits".into());
         }
     }
     Ok(word.replace('_', ""))

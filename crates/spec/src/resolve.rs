@@ -289,7 +289,7 @@ fn check_products(run: &RunSpec) -> Result<(), SpecError> {
 fn check_pairs(typed: &Typed<'_>, run: &RunSpec) -> Result<(), SpecError> {
     let RunSpec { batch_size, block_size, eval_batch_size, eval_block_size, .. } = *run;
     if eval_block_size > block_size {
-        let needs = format!("it must be at most block_size={block_size}; 0 means the same");
+        let needs = format!("it must be at most block_size={block_size}; 0 means block_size");
         return Err(typed.out_of_range("eval_block_size", needs));
     }
     if run.sampler == Sampler::Nanogpt && eval_batch_size != batch_size {
@@ -355,7 +355,9 @@ fn train_notices(typed: &Typed<'_>, run: &RunSpec, say: &mut impl FnMut(&'static
         let dropout = run.dropout;
         say(
             "sampler",
-            format!("sampler='nanogpt' equals nanoGPT with dropout=0.0 only; here it is {dropout}"),
+            format!(
+                "sampler='nanogpt' reproduces nanoGPT only with dropout=0.0; here dropout={dropout}"
+            ),
         );
     }
     if run.decay_lr && run.min_lr > run.learning_rate {

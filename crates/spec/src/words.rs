@@ -55,7 +55,7 @@ impl Values {
     /// None where other things than words are accepted.
     pub fn obsolete(self, meaning: &str) -> Vec<&str> {
         let Values::Words(words) = self else { return Vec::new() };
-        // An apostrophe stands behind a letter.
+        // An apostrophe follows a letter; an opening quote does not.
         let is_quote =
             |(at, _): &(usize, &str)| !meaning[..*at].ends_with(|c: char| c.is_alphanumeric());
         let quoted = meaning.match_indices('\'').filter(is_quote);

@@ -112,7 +112,7 @@ impl FileFingerprint {
         let file = match File::open(path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let what = format!("has changed: it had {then} bytes and is gone now");
+                let what = format!("is missing: it had {then} bytes when the run was saved");
                 return Ok(Some(Difference::Changed(format!("{} {what}", path.display()))));
             }
             Err(error) => return Err(error),
@@ -127,7 +127,7 @@ impl FileFingerprint {
                  now uses all of it"
             ))),
             (false, true) => Some(Difference::Changed(format!(
-                "{path} has changed: it still has {then} bytes, but other content"
+                "{path} has changed: it still has {then} bytes, but different content"
             ))),
             (false, false) => Some(Difference::Changed(format!(
                 "{path} has changed: it had {then} bytes and has {now} bytes now"

@@ -173,7 +173,7 @@ impl Parts<'_> {
         if value.is_object() { Ok(value) } else { Err(self.bad(what)) }
     }
 
-    /// The value of a key as a type that refuses what it does not know: nothing large is built.
+    /// The value of a key, parsed as `T`. Another shape is an error before anything large is built.
     fn take<T: DeserializeOwned>(&mut self, key: &str, what: &str) -> Result<T, TrainError> {
         let value = self.value(key, what)?;
         serde_json::from_value(value).map_err(|_| self.bad(what))
@@ -216,7 +216,7 @@ impl From<&Tokenizer> for TokenizerJson {
     }
 }
 
-/// The same back. By hand: serde would copy all of a large value before it looks at its shape.
+/// Parses the tokenizer. Not with serde, which would copy a large value before it checks its shape.
 fn tokenizer(json: Value) -> Option<Tokenizer> {
     match &json {
         Value::String(name) if name == GPT2 => Some(Tokenizer::Gpt2),

@@ -45,7 +45,7 @@ impl From<&Cut> for CutJson {
 impl CutJson {
     /// Converts it back; none if it is not a valid cut.
     pub fn cut(&self) -> Option<Cut> {
-        // Count first: a short text may stand for many slices, which are allocated at once.
+        // Count first: a short text can encode many slices, and all are allocated below.
         let add = |total: u64, &(rows, times): &(u64, u64)| {
             total.checked_add(times).filter(|&total| rows > 0 && total <= MOST_SEQUENCES)
         };

@@ -90,7 +90,7 @@ impl Run<'_> {
         let started_at = self.document.progress.iteration;
         let start = self.start();
         self.events.emit(What::Start(Arc::new(start)));
-        // A panic goes on, but the log says first that the run ended.
+        // After a panic, log the end of the run before the panic continues.
         let ended = catch_unwind(AssertUnwindSafe(|| match self.spec.eval_only {
             true => self.evaluate(host).map(|found| (found, found.is_none())),
             false => self.train(host),
@@ -140,7 +140,7 @@ impl Run<'_> {
         Some(last_path(&self.out_dir())).filter(|path| path.exists())
     }
 
-    /// The loop. A finished run stays as it is. The flag of the result is true after a stop.
+    /// The loop. Does nothing if the run is already finished. The flag is true if it was stopped.
     fn train(&mut self, host: &mut HostBuffers) -> Result<(Option<Evaluation>, bool), TrainError> {
         let (started_at, interval) = (self.document.progress.iteration, self.spec.eval_interval);
         let (mut last, mut saved_at) = (None, started_at);
@@ -171,7 +171,8 @@ impl Run<'_> {
         Ok((last, false))
     }
 
-    /// After the last iteration: saves, then evaluates if asked to and if none was due there.
+    /// After the last iteration: saves, then evaluates if `evaluate_at_end` is set and that
+    /// iteration had no evaluation.
     fn end(
         &mut self,
         host: &mut HostBuffers,
@@ -190,7 +191,7 @@ impl Run<'_> {
         PathBuf::from(&self.spec.out_dir)
     }
 
-    /// None if it was asked to stop half-way; the state is saved by then.
+    /// Returns none if the run was asked to stop half-way. Callers save before they evaluate.
     fn evaluate(&mut self, host: &mut HostBuffers) -> Result<Option<Evaluation>, TrainError> {
         let (iteration, batches) = (self.document.progress.iteration, self.spec.eval_iters);
         // Evaluation may draw from training's stream, and a resumed run evaluates again: its
@@ -248,8 +249,8 @@ impl Run<'_> {
         })
     }
 
-    /// Runs one iteration. False if it was abandoned after a request to stop: then the run is where
-    /// it was before.
+    /// Runs one iteration. Returns false if it was abandoned after a request to stop; the run's
+    /// state is then unchanged.
     fn iteration(&mut self, host: &mut HostBuffers) -> Result<bool, TrainError> {
         let start = Instant::now();
         let (spec, iteration) = (self.spec, self.document.progress.iteration);

@@ -60,7 +60,7 @@ impl Naive {
         if matches!(row.scope, Scope::Segment(_)) && row.io != io {
             return Err(refuse("the host may not touch it this way"));
         }
-        self.range(tensor).ok_or_else(|| refuse("it has no place"))
+        self.range(tensor).ok_or_else(|| refuse("it has no placement"))
     }
 
     fn bytes(&self, tensor: TensorId) -> &[u8] {

@@ -210,7 +210,7 @@ fn normalise_row(
 }
 
 for_each_isa! {
-    /// Makes the output again from what the forward kept.
+    /// Recomputes the output from what the forward kept.
     fn emit_normalised(
         x: &[f32],
         statistics: [&[f32]; 2],

@@ -61,7 +61,7 @@ fn module(dtype: Dtype, [heads, size, block]: [u64; 3]) -> ModuleSpec {
 fn cache_dims(cx: &Lowering<'_>, cache: TensorId) -> Result<(u64, [u64; 3]), BackendError> {
     match *cx.shape(cache).dims() {
         [_, rows, heads, block, size] => Ok((rows, [heads, size, block])),
-        _ => Err(unsupported("a cache that has not five dimensions".to_string())),
+        _ => Err(unsupported("a cache that does not have five dimensions".to_string())),
     }
 }
 

@@ -54,7 +54,7 @@ pub(super) static HEAD: Source = Source {
 /// Packs of a row that a thread keeps in registers. Longer rows are read twice.
 const PACKS_OF_A_THREAD: u64 = 13;
 const MOST_THREADS: u64 = 512;
-/// Where alpha and beta of each gradient's matmul stand among the scalars, in f32s.
+/// Index of alpha and beta of each gradient's matmul in the array of scalars.
 const WEIGHT_SCALARS: u64 = 0;
 const INPUT_SCALARS: u64 = 2;
 

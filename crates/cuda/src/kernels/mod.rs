@@ -101,7 +101,7 @@ mod tests {
         text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
     }
 
-    /// To the compiler a name in `#if` that nobody defines is 0.
+    /// The compiler takes an undefined name in `#if` as 0.
     #[test]
     fn every_condition_is_a_constant_of_its_file() {
         for source in SOURCES {

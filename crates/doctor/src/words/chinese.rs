@@ -91,7 +91,7 @@ impl Catalogue for Chinese {
             What::Parameters => "参数",
             What::Copies => "权重的16位副本（autocast）",
             What::Gradients => "梯度",
-            What::Adam => "Adam的两个平均值",
+            What::Adam => "Adam的一阶矩和二阶矩",
             What::Activations => "为反向传播保存的激活",
             What::Logits => "logits及损失产生的副本",
             What::StaleLogits => "上一批的logits（仍被引用）",
@@ -116,7 +116,7 @@ impl Catalogue for Chinese {
             Cause::Activations => "前向传播为反向传播保存的内容放不下。",
             Cause::AttentionScores => "位置×位置的注意力分数放不下：没有使用flash attention。",
             Cause::OptimizerState => {
-                "Adam在第一步创建两个平均值：每个参数八个字节，在权重和梯度之外。"
+                "Adam在第一步创建一阶矩和二阶矩：每个参数八个字节，在权重和梯度之外。"
             }
             Cause::Weights => "模型本身放不下：权重、梯度或同时加载的内容。",
             Cause::Fragmentation => "保留的内存足够，但不连续。",

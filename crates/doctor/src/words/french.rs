@@ -114,7 +114,7 @@ impl Catalogue for French {
             What::Parameters => "paramètres",
             What::Copies => "copies des poids en 16 bits (autocast)",
             What::Gradients => "gradients",
-            What::Adam => "moyennes d'Adam",
+            What::Adam => "moments d'Adam",
             What::Activations => "activations gardées pour la rétropropagation",
             What::Logits => "logits et ce que la perte en fait",
             What::StaleLogits => "logits du lot précédent, encore référencés",
@@ -145,7 +145,7 @@ impl Catalogue for French {
                  attention n'est pas utilisée."
             }
             Cause::OptimizerState => {
-                "Adam crée ses deux moyennes à son premier pas : huit octets par paramètre, en \
+                "Adam crée ses deux moments à son premier pas : huit octets par paramètre, en \
                  plus des poids et des gradients."
             }
             Cause::Weights => {

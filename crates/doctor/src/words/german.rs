@@ -120,7 +120,7 @@ impl Catalogue for German {
             What::Parameters => "Parameter",
             What::Copies => "16-Bit-Kopien der Gewichte (autocast)",
             What::Gradients => "Gradienten",
-            What::Adam => "Adams Mittelwerte",
+            What::Adam => "Adams Momente",
             What::Activations => "Aktivierungen für den Rückwärtslauf",
             What::Logits => "Logits und was der Verlust daraus macht",
             What::StaleLogits => "Logits des vorigen Batches, noch referenziert",
@@ -154,7 +154,7 @@ impl Catalogue for German {
                  ist nicht in Gebrauch."
             }
             Cause::OptimizerState => {
-                "Adam legt seine zwei Mittelwerte beim ersten Schritt an: acht Byte je \
+                "Adam legt seine zwei Momente beim ersten Schritt an: acht Byte je \
                  Parameter, zusätzlich zu Gewichten und Gradienten."
             }
             Cause::Weights => {

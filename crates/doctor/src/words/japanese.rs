@@ -97,7 +97,7 @@ impl Catalogue for Japanese {
             What::Parameters => "パラメータ",
             What::Copies => "重みの16ビットコピー（autocast）",
             What::Gradients => "勾配",
-            What::Adam => "Adamの平均",
+            What::Adam => "Adamのモーメント",
             What::Activations => "逆伝播のために保存した活性化値",
             What::Logits => "ロジットと損失計算での派生",
             What::StaleLogits => "前のバッチのロジット（まだ参照中）",
@@ -126,7 +126,7 @@ impl Catalogue for Japanese {
                 "位置×位置の注意スコアが収まりません。flash attentionが使われていません。"
             }
             Cause::OptimizerState => {
-                "Adamは最初のステップで2つの平均を作ります。パラメータ1つにつき8バイトが重みと勾配に加わります。"
+                "Adamは最初のステップで2つのモーメントを作ります。パラメータ1つにつき8バイトが重みと勾配に加わります。"
             }
             Cause::Weights => {
                 "モデル自体が収まりません。重み、勾配、または同時に読み込まれるものです。"

@@ -22,7 +22,7 @@ const USABLE: f64 = 90.0;
 /// Measured: 16 to 18 MiB with two threads and up to four layers, of which 7 to 8 are the binary.
 const PROCESS: u64 = 24 << 20;
 
-/// The same per layer: tables of the plan, and memory that planning leaves behind. Measured in all:
+/// The same per layer: tables of the plan, and memory that planning leaves behind. Measured totals:
 /// 28 MiB with 100 layers, 44 with 300 and 73 with 512. Tests check this bound.
 const PROCESS_LAYER: u64 = 128 << 10;
 
@@ -39,8 +39,8 @@ pub enum Device {
 
 impl Device {
     /// Opens the requested device. For 'auto': the first usable GPU, else the CPU, with a line that
-    /// says why a GPU is not used. If a setting requires a GPU (`gpu_setting`), the CPU is refused:
-    /// nobody wants a run that takes a hundred times as long.
+    /// says why a GPU is not used. If a setting requires a GPU (`gpu_setting`), it does not fall
+    /// back to the CPU, on which the run would take a hundred times as long.
     pub fn find(
         asked: spec::RequestedDevice,
         gpu_setting: Option<String>,
@@ -131,8 +131,8 @@ impl Device {
     }
 
     /// Plans and allocates the memory. If driver and code turn out to hold more than assumed, or
-    /// another program has taken memory meanwhile, it plans again with the new numbers. Each turn
-    /// leaves less to the arena, so that it ends with a plan or a refusal.
+    /// another program has taken memory meanwhile, it plans again with the new numbers. Each plan
+    /// has a smaller arena, so the loop ends with a plan or a refusal.
     pub fn load_planned<E: From<BackendError>>(
         &self,
         run: &RunSpec,
@@ -151,7 +151,7 @@ impl Device {
                 Err(LoadError::Backend(BackendError::OutOfMemory { .. }))
                     if run.vram == Memory::Auto && self.has_less_than(machine) =>
                 {
-                    say("another program took memory meanwhile: planning again");
+                    say("another program has taken memory: planning again");
                     *machine = self.machine(run)?;
                 }
                 Err(LoadError::Backend(error)) => return Err(self.named_holders(error).into()),
@@ -191,7 +191,7 @@ impl Device {
         match (self, error) {
             (Device::Cuda(device), BackendError::OutOfMemory { wanted }) => {
                 let holders = device.holders();
-                let what = format!("cannot allocate {wanted} for the arena any more{holders}");
+                let what = format!("can no longer allocate {wanted} for the arena{holders}");
                 BackendError::Refused { what }
             }
             (_, error) => error,

@@ -170,7 +170,7 @@ fn pipes_and_devices() {
 fn batches_that_no_memory_holds() {
     let dir = TempDir::new("bad-memory");
     let huge = ["--gradient_accumulation_steps=65536", "--batch_size=20000000"];
-    dir.train(&huge).failed(3, &["cannot be allocated", "lower batch_size"]);
+    dir.train(&huge).failed(3, &["cannot allocate", "lower batch_size"]);
     assert!(!dir.path("out").exists());
 }
 

@@ -29,7 +29,7 @@ fn other_content_is_refused() {
         let path = format!("data/tiny/{file}");
         let good = dir.read(&path);
         dir.write(&path, &reversed(&good));
-        resume(&dir, &[]).failed(4, &[file, "6000 bytes", "other content", INSIST]);
+        resume(&dir, &[]).failed(4, &[file, "6000 bytes", "different content", INSIST]);
         // Repeating the whole command with its data set is not a permission.
         resume(&dir, &["--dataset=tiny"]).failed(4, &[file]);
         assert!(dir.read("out/last.safetensors") == last);
@@ -82,7 +82,7 @@ fn large_files_are_sampled() {
         other[change.clone()].iter_mut().for_each(|byte| *byte = 0);
         assert!(other != good, "{change:?}");
         dir.write("data/large/train.bin", &other);
-        resume(&dir, &[]).failed(4, &["train.bin", "800000", "other content"]);
+        resume(&dir, &[]).failed(4, &["train.bin", "800000", "different content"]);
     }
     let longer = [&good[..], &good[..1000]].concat();
     dir.write("data/large/train.bin", &longer);
@@ -122,9 +122,9 @@ fn shards_are_compared_one_by_one() {
     let ended = dir.run(&["train", "--init_from=resume", "--max_iters=11"]).succeeded();
     assert!(ended.out.contains("a_train_004.bin did not exist"), "{}", ended.out);
     dir.write(&shard(2), &bytes(7));
-    resume(&dir, &[]).failed(4, &["a_train_002.bin", "1000 bytes", "other content"]);
+    resume(&dir, &[]).failed(4, &["a_train_002.bin", "1000 bytes", "different content"]);
     std::fs::remove_file(dir.path(&shard(2))).unwrap();
-    resume(&dir, &[]).failed(4, &["a_train_002.bin", "had 1000 bytes and is gone now"]);
+    resume(&dir, &[]).failed(4, &["a_train_002.bin", "is missing: it had 1000 bytes"]);
     dir.write(&shard(2), &bytes(2));
     resume(&dir, &[]).succeeded();
 }

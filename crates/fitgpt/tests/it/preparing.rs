@@ -246,7 +246,7 @@ fn words_that_make_no_request() {
     for (arguments, words) in [
         (&["--out", "d"][..], &["needs a source", "openwebtext"][..]),
         (&["a.txt"], &["needs --out"]),
-        (&["a.txt", "--out=d", "--val=2"], &["--val needs a share"]),
+        (&["a.txt", "--out=d", "--val=2"], &["--val needs a fraction"]),
         (
             &["a.txt", "--out=d", "--wrokers=2"],
             &["has no flag '--wrokers=2'; did you mean --workers?"],
@@ -300,7 +300,7 @@ fn kills_change_no_byte() {
             let ended = child.try_wait().unwrap();
             let _ = child.kill();
             let output = Ended::from(child.wait_with_output().unwrap());
-            resumed += u32::from(output.out.contains("resuming where the last call stopped"));
+            resumed += u32::from(output.out.contains("resuming where the last run stopped"));
             match ended {
                 Some(status) => break assert!(status.success(), "{output:?}"),
                 None => killed += 1,
@@ -339,7 +339,7 @@ fn ctrl_c_keeps_what_is_done() {
     assert!(ended.error.contains("run the same command to resume"), "{ended:?}");
     assert!(!dir.path("out/train.bin").exists());
     let out = dir.run(&arguments("a.jsonl", "out")).succeeded().out;
-    assert!(out.contains("resuming where the last call stopped"), "{out}");
+    assert!(out.contains("resuming where the last run stopped"), "{out}");
     dir.run(&arguments("a.jsonl", "whole")).succeeded();
     assert!(halves(&dir, "out") == halves(&dir, "whole"));
 }
@@ -375,7 +375,7 @@ fn a_full_disk_is_gone_on_from() {
         }
         assert_eq!(ended.code, Some(0), "{ended:?}");
         assert!(ended.out.contains("refused 4") && ended.out.contains("full 4"), "{ended:?}");
-        assert!(ended.error.contains("are free"), "{ended:?}");
+        assert!(ended.error.contains("is free"), "{ended:?}");
         assert!(ended.error.contains("the disk is full: make room"), "{ended:?}");
         assert!(ended.out.contains("train.bin.part\n") && !ended.out.contains("train.bin\n"));
         assert!(halves(&dir, "kept") == halves(&dir, "whole"));

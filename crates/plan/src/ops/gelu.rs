@@ -44,8 +44,8 @@ pub struct GeluBackward {
     pub d: TensorId,
     /// Which GELU.
     pub kind: GeluKind,
-    /// Whether to make the forward's output again on the way, in place of `x`: the forward did not
-    /// keep it, and a later step reads it.
+    /// Whether to overwrite `x` with the forward's output, recomputed: the forward did not keep it,
+    /// and a later step reads it.
     pub again: bool,
 }
 

@@ -50,7 +50,7 @@ pub struct BranchGradient {
     pub dropout: Option<Dropout>,
 }
 
-/// The re-emitting form: the forward's output is made again, in place of `d_out`, because the
+/// The re-emitting form: overwrites `d_out` with the forward's output, recomputed, because the
 /// forward did not keep it and a later step reads it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NormalisedAgain {
@@ -100,7 +100,7 @@ impl LayerNorm {
         Implied { op: LayerNorm::NAME, attribute: LayerNorm::epsilon_word(epsilon) }
     }
 
-    /// The stream has a type, and everything beside it has one.
+    /// The tensors of the residual stream share one type, all other float tensors another.
     fn check_types(&self, check: &Check<'_>) -> Result<(), PlanError> {
         let mut beside = vec![("out", self.out), ("gain", self.gain)];
         beside.extend(self.bias.map(|bias| ("bias", bias)));
@@ -228,7 +228,7 @@ impl Operation for LayerNorm {
 }
 
 impl LayerNormBackward {
-    /// As in the forward: the stream's type, and that of everything beside it.
+    /// As in the forward: one type for the residual stream, one for all other float tensors.
     fn check_types(&self, check: &Check<'_>) -> Result<(), PlanError> {
         let mut beside = vec![("d_out", self.d_out), ("gain", self.gain)];
         beside.extend(self.branch.as_ref().map(|branch| ("d_branch", branch.d_branch)));

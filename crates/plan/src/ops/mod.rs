@@ -226,7 +226,7 @@ macro_rules! ops {
                 match self { $(Op::$name(op) => op),+ }
             }
 
-            /// The names of all variants: what a test that is about every op must have met.
+            /// The names of all variants, for tests that must cover every op.
             pub const VARIANTS: &'static [&'static str] = &[$(stringify!($name)),+];
 
             /// The name of its variant.
@@ -285,7 +285,7 @@ ops! {
 }
 
 impl Op {
-    /// The op that makes the same results again when the tensors for which `is_there` holds still
+    /// The op that recomputes the same results when the tensors for which `is_there` holds still
     /// exist: the op itself, or the part of it whose result is missing.
     pub fn again(&self, is_there: &dyn Fn(TensorId) -> bool) -> Op {
         match self {

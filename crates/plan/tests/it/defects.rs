@@ -111,7 +111,7 @@ fn bytes_shared_while_both_are_alive() {
             },
             messages: &[
                 "train: h and n share 1 bytes while both are alive",
-                "train: n stands at",
+                "train: n has offset",
                 "train step 3 (gelu_backward) reads h, which nothing has written",
                 "train step 3 (gelu_backward) writes h and touches n, which shares its bytes",
             ],
@@ -153,12 +153,12 @@ fn early_frees() {
         Case {
             name: "life too short",
             plant: |plan| place(plan, TRAIN, "h").live.last -= 1,
-            messages: &["train step 3 (gelu_backward) touches h when its bytes are not its own"],
+            messages: &["train step 3 (gelu_backward) touches h outside its lifetime"],
         },
         Case {
             name: "life begins too late",
             plant: |plan| place(plan, TRAIN, "g").live.first += 1,
-            messages: &["train step 1 (gelu) touches g when its bytes are not its own"],
+            messages: &["train step 1 (gelu) touches g outside its lifetime"],
         },
         Case {
             name: "another tensor on bytes that are still needed",
@@ -168,7 +168,7 @@ fn early_frees() {
                 move_to(plan, TRAIN, "n", h);
             },
             messages: &[
-                "train step 3 (gelu_backward) touches h when its bytes are not its own",
+                "train step 3 (gelu_backward) touches h outside its lifetime",
                 "train step 3 (gelu_backward) reads h, which nothing has written",
                 "train step 3 (gelu_backward) writes h and touches n",
             ],
@@ -191,7 +191,7 @@ fn early_frees() {
             },
             messages: &[
                 "train: g and y share 260 bytes while both are alive",
-                "train (what follows it) reads g, which nothing has written",
+                "train (after its last step) reads g, which nothing has written",
             ],
         },
         Case {
@@ -201,7 +201,7 @@ fn early_frees() {
                 place(plan, TRAIN, "g").live.last = 2;
                 move_to(plan, TRAIN, "y", g);
             },
-            messages: &["train (what follows it) reads g, which nothing has written"],
+            messages: &["train (after its last step) reads g, which nothing has written"],
         },
     ]);
 }
@@ -215,7 +215,7 @@ fn reads_before_writes() {
                 let state = id(plan, "state");
                 replace(plan, TRAIN, 1, LossScaler { state, scaling: Scaling::Off });
             },
-            messages: &["step 2 (layernorm) reads g", "train (what follows it) reads g"],
+            messages: &["step 2 (layernorm) reads g", "train (after its last step) reads g"],
         },
         Case {
             name: "an output that no step writes",
@@ -223,7 +223,7 @@ fn reads_before_writes() {
                 let state = id(plan, "state");
                 replace(plan, TRAIN, 4, LossScaler { state, scaling: Scaling::Off });
             },
-            messages: &["train (what follows it) reads y, which nothing has written"],
+            messages: &["train (after its last step) reads y, which nothing has written"],
         },
         Case {
             name: "only a part was written",
@@ -273,7 +273,7 @@ fn reads_in_the_wrong_place() {
             },
             messages: &[
                 "decode step 1 (gelu) reads x",
-                "(what follows it) reads logits",
+                "(after its last step) reads logits",
                 "decode step 1 (gelu): gelu: operand out",
             ],
         },
@@ -291,7 +291,7 @@ fn lives_that_no_step_has() {
         Case {
             name: "ended before it began",
             plant: |plan| place(plan, TRAIN, "h").live = Live { first: 3, last: 0 },
-            messages: &["train: h lives from step 3 to 0", "touches h when its bytes are not"],
+            messages: &["train: h lives from step 3 to 0", "touches h outside its lifetime"],
         },
     ]);
 }
@@ -344,7 +344,7 @@ fn steps_that_break_the_rule_of_their_op() {
         plant: |plan| replace(plan, TRAIN, 4, gelu(plan, "rstd", "y")),
         messages: &[
             "train step 4 (gelu): gelu: operand out (y) is f32 [1, 5, 13], the op needs [5]",
-            "train step 4 (gelu) touches rstd when its bytes are not its own",
+            "train step 4 (gelu) touches rstd outside its lifetime",
         ],
     }]);
 }
@@ -358,21 +358,21 @@ fn places_that_cannot_be() {
                 let top = room(plan);
                 move_to(plan, TRAIN, "y", top + 128);
             },
-            messages: &["train: y stands at", "which is not aligned"],
+            messages: &["train: y has offset", "which is not aligned"],
         },
         Case {
             name: "a step's tensor without a place",
             plant: |plan| remove(plan, TRAIN, "n"),
             messages: &[
-                "train: n is used by step 2 but has no place",
-                "train: n is used by step 3 but has no place",
-                "train: n is used by step 4 but has no place",
+                "train: n is used by step 2 but has no placement",
+                "train: n is used by step 3 but has no placement",
+                "train: n is used by step 4 but has no placement",
             ],
         },
         Case {
             name: "a run-wide tensor without a place where no step touches it",
             plant: |plan| remove(plan, DECODE, "kept"),
-            messages: &["decode: kept must survive this segment but has no place in it"],
+            messages: &["decode: kept must survive this segment but has no placement in it"],
         },
         Case {
             name: "an input without a place that no step touches",
@@ -383,7 +383,7 @@ fn places_that_cannot_be() {
                 replace(plan, TRAIN, 3, gelu(plan, "n", "h"));
                 remove(plan, TRAIN, "x");
             },
-            messages: &["train: x must survive this segment but has no place in it"],
+            messages: &["train: x must survive this segment but has no placement in it"],
         },
     ]);
 }
@@ -422,7 +422,7 @@ fn sizes_and_places_that_contradict() {
                 let offset = fixture::bytes(room(plan));
                 plan.layouts[TRAIN].placements.push(Placement { offset, ..copy });
             },
-            messages: &["train: h has more than one place"],
+            messages: &["train: h has more than one placement"],
         },
         Case {
             name: "a segment without a layout",
@@ -440,7 +440,7 @@ fn operands_that_share_bytes() {
             plant: |plan| replace(plan, TRAIN, 4, gelu(plan, "n", "n")),
             messages: &[
                 "train step 4 (gelu) writes n and touches n, which shares its bytes",
-                "train (what follows it) reads y",
+                "train (after its last step) reads y",
             ],
         },
         Case {
@@ -448,7 +448,7 @@ fn operands_that_share_bytes() {
             plant: |plan| replace(plan, PREFILL, 1, gelu(plan, "gain", "near_gain")),
             messages: &[
                 "prefill step 1 (gelu) writes gain and touches near_gain",
-                "prefill (what follows it) reads echo",
+                "prefill (after its last step) reads echo",
             ],
         },
         Case {
@@ -456,7 +456,7 @@ fn operands_that_share_bytes() {
             plant: |plan| replace(plan, PREFILL, 1, gelu(plan, "near_kept", "kept")),
             messages: &[
                 "prefill step 1 (gelu) writes near_kept and touches kept",
-                "prefill (what follows it) reads echo",
+                "prefill (after its last step) reads echo",
                 "prefill step 1 (gelu): gelu: operand out",
             ],
         },
@@ -472,7 +472,7 @@ fn what_outlives_segments() {
                 let top = room(plan);
                 move_to(plan, DECODE, "weights", top);
             },
-            messages: &["weights stands at 0 in train and at"],
+            messages: &["weights has offset 0 in train and"],
         },
         Case {
             name: "a phase-wide tensor moves between segments of its phase",
@@ -480,7 +480,7 @@ fn what_outlives_segments() {
                 let top = room(plan);
                 move_to(plan, DECODE, "cache", top);
             },
-            messages: &["cache stands at 1280 in prefill and at"],
+            messages: &["cache has offset 1280 in prefill and"],
         },
         Case {
             name: "a transient on a run-wide tensor that the segment never touches",
@@ -488,7 +488,7 @@ fn what_outlives_segments() {
                 let kept = at(plan, TRAIN, "kept");
                 move_to(plan, TRAIN, "mean", kept);
             },
-            messages: &["kept and mean share 20 bytes", "train (what follows it) reads kept"],
+            messages: &["kept and mean share 20 bytes", "train (after its last step) reads kept"],
         },
         Case {
             name: "the same, where the plan claims that it is free",
@@ -497,7 +497,7 @@ fn what_outlives_segments() {
                 place(plan, TRAIN, "kept").live = Live { first: 0, last: 0 };
                 move_to(plan, TRAIN, "mean", kept);
             },
-            messages: &["kept and mean share 20 bytes", "train (what follows it) reads kept"],
+            messages: &["kept and mean share 20 bytes", "train (after its last step) reads kept"],
         },
         Case {
             name: "a transient on the cache",
@@ -508,7 +508,7 @@ fn what_outlives_segments() {
             messages: &[
                 "decode: cache and att share 24 bytes",
                 "decode step 0 (attention_decode) writes cache and touches att",
-                "decode (what follows it) reads cache",
+                "decode (after its last step) reads cache",
             ],
         },
     ]);

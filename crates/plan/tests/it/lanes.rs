@@ -80,8 +80,8 @@ fn every_wait_is_needed() {
     let mut broken = plan;
     broken.schedule.segments[0].steps[2].waits.clear();
     let said = defects(&broken, &NoScratch)[0].to_string();
-    let want = "update step 0 (transfer) and update step 2 (gelu_backward) have no order but share \
-                bytes: here and here";
+    let want = "update step 0 (transfer) and update step 2 (gelu_backward) race: here and here \
+                share bytes";
     assert_eq!(said, want);
 }
 

@@ -111,7 +111,7 @@ impl<R: BufRead> Thrift<R> {
                 return Ok(value);
             }
         }
-        Err(odd("it has an endless number"))
+        Err(odd("it has a number of more than 64 bits"))
     }
 
     /// A signed number.

@@ -1,4 +1,4 @@
-//! Turns text into 16-bit ids with GPT-2's byte pairs, those of a tokenizer.json, or a table of
+//! Turns text into 16-bit ids with GPT-2's BPE, the BPE of a tokenizer.json, or a table of
 //! characters.
 //!
 //! Text never encodes to special tokens (like `encode_ordinary` in nanoGPT's scripts): a document
@@ -97,7 +97,7 @@ impl Tokens {
 
 /// Turns text into ids in one thread.
 pub enum Encoder<'a> {
-    /// By byte pairs.
+    /// By BPE.
     Bpe(BpeEncoder<'a>),
     /// By characters.
     Char(&'a CharTokenizer),

@@ -33,7 +33,7 @@ fn values_outside_their_range() {
         ("min_lr=-1", "it must be finite and at least 0"),
         ("weight_decay=-1", "it must be finite and at least 0"),
         ("grad_clip=-1", "it must be finite and at least 0"),
-        ("eval_block_size=2048", "it must be at most block_size=1024; 0 means the same"),
+        ("eval_block_size=2048", "it must be at most block_size=1024; 0 means block_size"),
         ("out_dir=", "out_dir='' (argument 1): it must not be empty; the default is 'out'"),
         ("dataset=", "it must not be empty"),
     ] {

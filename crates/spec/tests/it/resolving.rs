@@ -113,8 +113,7 @@ fn notices_say_what_works_differently() {
         (&["--vram='8GB'"], &["vram='8GB' is ignored on the CPU; ram limits its memory"]),
         (
             &["--sampler=nanogpt", "--dropout=0.1"],
-            &["sampler='nanogpt' equals nanoGPT with \
-            dropout=0.0 only; here it is 0.1"],
+            &["sampler='nanogpt' reproduces nanoGPT only with dropout=0.0; here dropout=0.1"],
         ),
         (
             &["--learning_rate=1e-5"],
