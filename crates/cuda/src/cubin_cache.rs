@@ -131,7 +131,7 @@ impl CubinCache {
         if let Some(cubin) = path.as_deref().and_then(|path| self.find(path, key)) {
             return Ok(cubin);
         }
-        let cubin = compiler.compile(module.file(), &text, sm)?.cubin;
+        let cubin = compiler.compile(module.file(), &text, sm)?;
         if let Some(path) = path {
             // A full or read-only disk must not stop a run.
             let _ = write(&path, key, &cubin);

@@ -43,7 +43,7 @@ pub use executor::{CudaBackend, CudaOptions, GRANULE, GRAPH_RESERVE, Held, LoadE
 pub use library::LibraryError;
 pub use lowering::{LoweringOptions, ModuleSpec};
 pub use nvml::{GpuLoad, GpuProcess, Nvml, NvmlGpu};
-pub use nvrtc::{Compiled, Compiler};
+pub use nvrtc::Compiler;
 pub use tiles::{AttentionTiles, Tile, Tiles};
 
 use plan::{BackendError, Plan};

@@ -1,5 +1,4 @@
-//! NVRTC compiles CUDA source to machine code for one architecture and reports registers and
-//! spills. It needs no GPU.
+//! NVRTC compiles CUDA source to machine code for one architecture. It needs no GPU.
 
 use crate::error::CudaError;
 use crate::library::{Library, LibraryError, Wanted, function_table};
@@ -50,18 +49,9 @@ impl std::fmt::Debug for Compiler {
     }
 }
 
-/// The result of a compilation.
-#[derive(Clone, Debug)]
-pub struct Compiled {
-    /// Machine code.
-    pub cubin: Vec<u8>,
-    /// The compiler's log: registers, spills and shared memory of each kernel.
-    pub log: String,
-}
-
 /// How kernels are compiled. Fused multiply-adds are written explicitly, so that two forms of one
-/// kernel cannot differ in them. The last option makes the compiler report what each kernel uses.
-pub(crate) const OPTIONS: [&str; 3] = ["--std=c++17", "--fmad=false", "--ptxas-options=-v"];
+/// kernel cannot differ in them.
+pub(crate) const OPTIONS: [&str; 2] = ["--std=c++17", "--fmad=false"];
 
 /// The oldest version that the kernels are written for.
 const OLDEST: (i32, i32) = (12, 1);
@@ -106,8 +96,8 @@ impl Compiler {
         }
     }
 
-    /// Compiles one file for `sm`, the compute capability times ten.
-    pub fn compile(&self, file: &str, source: &str, sm: u32) -> Result<Compiled, CudaError> {
+    /// Compiles one file for `sm`, the compute capability times ten, to machine code.
+    pub fn compile(&self, file: &str, source: &str, sm: u32) -> Result<Vec<u8>, CudaError> {
         let refused = |log: String| CudaError::Compiler { file: file.to_string(), log };
         if !self.architectures().contains(&sm) {
             let (major, minor) = self.version;
@@ -144,10 +134,8 @@ impl Compiler {
             let count = pointers.len() as i32;
             (self.api.nvrtcCompileProgram)(program.program, count, pointers.as_ptr())
         };
-        let log = program.log();
-        self.check(code).map_err(|said| refused(format!("{said}\n{log}")))?;
-        let cubin = program.cubin().map_err(refused)?;
-        Ok(Compiled { cubin, log })
+        self.check(code).map_err(|said| refused(format!("{said}\n{}", program.log())))?;
+        program.cubin().map_err(refused)
     }
 
     fn check(&self, code: i32) -> Result<(), String> {

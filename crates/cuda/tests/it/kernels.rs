@@ -2,6 +2,8 @@
 //! people own. This needs no GPU, only NVRTC. No kernel may spill registers, have a stack frame, or
 //! need more shared memory than the architecture has.
 
+use crate::cubin::{Usage, usages};
+use conformance::Case;
 use fitgpt_cuda::{Compiler, LoweringOptions, ModuleUse, Tiles, modules};
 use model::{
     AdamW, Dims, Draft, EvalSpec, GenerateSpec, Gpt2, Level, ModelSpec, OptimizerSpec, ProgramSpec,
@@ -135,94 +137,98 @@ fn plan_of(run: &Run, level: Level) -> Plan {
     Plan::new(draft.schedule).unwrap()
 }
 
-/// What the compiler reports about one kernel.
-#[derive(Debug)]
-struct Usage {
-    kernel: String,
-    registers: u64,
-    stack: u64,
-    spilled: u64,
-    shared: u64,
-}
-
-/// The number before a word.
-fn before(line: &str, word: &str) -> u64 {
-    let Some(at) = line.find(word) else { return 0 };
-    let number = line[..at].trim_end().rsplit(|c: char| !c.is_ascii_digit()).next();
-    number.and_then(|digits| digits.parse().ok()).unwrap_or(0)
-}
-
-fn usages(log: &str) -> Vec<Usage> {
-    let mut found: Vec<Usage> = Vec::new();
-    for line in log.lines() {
-        if let Some(rest) = line.split("Compiling entry function '").nth(1) {
-            let kernel = rest.split('\'').next().unwrap_or_default().to_string();
-            found.push(Usage { kernel, registers: 0, stack: 0, spilled: 0, shared: 0 });
-        }
-        let Some(last) = found.last_mut() else { continue };
-        last.stack += before(line, "bytes stack frame");
-        last.spilled += before(line, "bytes spill stores") + before(line, "bytes spill loads");
-        if line.contains("Used ") {
-            last.registers = before(line, "registers");
-            last.shared = before(line, "bytes smem");
+/// A line of the table for each kernel of a cubin, and what is wrong with them. `dynamic` is the
+/// shared memory that launches add.
+fn judge(cubin: &[u8], dynamic: &[(&str, u32)], sm: u32) -> (Vec<String>, Vec<String>) {
+    let (mut table, mut problems) = (Vec::new(), Vec::new());
+    let usages = usages(cubin, sm).unwrap_or_else(|problem| {
+        problems.push(problem);
+        Vec::new()
+    });
+    for (entry, _) in dynamic {
+        if !usages.iter().any(|usage| usage.kernel == *entry) {
+            problems.push(format!("no kernel is called {entry}"));
         }
     }
-    found
+    for usage in usages {
+        let Usage { kernel, registers, frame, stack, shared } = &usage;
+        let added = dynamic.iter().find(|(entry, _)| entry == kernel).map_or(0, |use_| use_.1);
+        let together = shared + u64::from(added);
+        table.push(format!("{kernel}: {registers} registers, {together} bytes shared"));
+        if *frame > 0 || *stack > 0 || together > most_shared(sm) {
+            problems.push(format!("{usage:?}, {added} bytes more are dynamic"));
+        }
+    }
+    (table, problems)
 }
 
 fn check(compiler: &Compiler, used: &ModuleUse, sm: u32, table: &mut Vec<String>) -> Vec<String> {
     let module = &used.module;
     let (file, constants) = (module.file(), module.constants());
-    let compiled = match compiler.compile(file, &module.text(), sm) {
-        Ok(compiled) => compiled,
-        Err(error) => return vec![format!("sm_{sm} {file} {constants}: {error}")],
+    let (lines, problems) = match compiler.compile(file, &module.text(), sm) {
+        Ok(cubin) => judge(&cubin, &used.shared, sm),
+        Err(error) => (Vec::new(), vec![error.to_string()]),
     };
-    let usages = usages(&compiled.log);
-    let mut problems = Vec::new();
-    if usages.is_empty() {
-        problems.push(format!("sm_{sm} {file}: the log names no kernel: {}", compiled.log));
-    }
-    for usage in usages {
-        let Usage { kernel, registers, stack, spilled, shared } = &usage;
-        let dynamic =
-            used.shared.iter().find(|(entry, _)| entry == kernel).map_or(0, |use_| use_.1);
-        let together = shared + u64::from(dynamic);
-        table.push(format!("sm_{sm} {kernel}: {registers} registers, {together} bytes shared"));
-        if *stack > 0 || *spilled > 0 || together > most_shared(sm) {
-            problems.push(format!("sm_{sm} {file} {constants}: {usage:?}"));
-        }
-    }
-    problems
+    table.extend(lines.iter().map(|line| format!("sm_{sm} {line}")));
+    let named = |problem: &String| format!("sm_{sm} {file} {constants}: {problem}");
+    problems.iter().map(named).collect()
 }
 
-/// Every module of a run at a level, with the tiles of an architecture.
-fn modules_of(run: &Run, level: Level, sm: u32) -> Vec<ModuleUse> {
+/// Every module of a plan, with the tiles of an architecture.
+fn modules_of(name: &str, plan: &Plan, sm: u32) -> Vec<ModuleUse> {
     let options = LoweringOptions { tf32: true, tiles: Tiles::of(sm) };
-    let found = modules(&plan_of(run, level), options);
-    found.unwrap_or_else(|error| panic!("{} at {level}: {error}", run.name))
+    modules(plan, options).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// Every module of every run at every level, and those of ops that no model has, from their cases.
-fn modules_for(sm: u32) -> Vec<ModuleUse> {
-    let mut all: Vec<ModuleUse> = Vec::new();
-    for run in &RUNS {
-        for level in Level::ALL {
-            for module in modules_of(run, level, sm) {
-                if !all.contains(&module) {
-                    all.push(module);
-                }
-            }
+/// The plans whose kernels are compiled: those of every run at every level, and those of the
+/// conformance cases, some of whose ops no model has.
+struct Plans {
+    runs: Vec<(String, Plan)>,
+    cases: Vec<(String, Plan)>,
+}
+
+impl Plans {
+    fn new() -> Plans {
+        let at_all_levels = |run: &'static Run| {
+            let named = move |level| (format!("{} at {level}", run.name), plan_of(run, level));
+            Level::ALL.into_iter().map(named)
+        };
+        let scratch: Rc<dyn Scratch> = Rc::new(GpuScratch);
+        let cases = conformance::cases::cases(&scratch).unwrap();
+        let placed = |case: &Case| (case.name.clone(), conformance::run::placed(case).unwrap());
+        Plans {
+            runs: RUNS.iter().flat_map(at_all_levels).collect(),
+            cases: cases.iter().map(placed).collect(),
         }
     }
-    let files: BTreeSet<&str> = all.iter().map(|used| used.module.file()).collect();
-    let scratch: Rc<dyn Scratch> = Rc::new(GpuScratch);
-    let options = LoweringOptions { tf32: true, tiles: Tiles::of(sm) };
-    for case in conformance::cases::cases(&scratch).unwrap() {
-        let plan = conformance::run::placed(&case).unwrap();
-        let found = modules(&plan, options).unwrap_or_else(|e| panic!("{}: {e}", case.name));
-        all.extend(found.into_iter().filter(|used| !files.contains(used.module.file())));
+
+    /// Every module once: of all runs, and of the cases those in files that no run uses.
+    fn modules(&self, sm: u32) -> Vec<ModuleUse> {
+        let mut all: Vec<ModuleUse> = Vec::new();
+        for (name, plan) in &self.runs {
+            modules_of(name, plan, sm).into_iter().for_each(|used| add(&mut all, used));
+        }
+        let files: BTreeSet<&str> = all.iter().map(|used| used.module.file()).collect();
+        for (name, plan) in &self.cases {
+            let mut found = modules_of(name, plan, sm);
+            found.retain(|used| !files.contains(used.module.file()));
+            found.into_iter().for_each(|used| add(&mut all, used));
+        }
+        all
     }
-    all
+}
+
+/// Adds a module, or to the same module the kernels and the shared memory of another use.
+fn add(all: &mut Vec<ModuleUse>, used: ModuleUse) {
+    let Some(known) = all.iter_mut().find(|known| known.module == used.module) else {
+        return all.push(used);
+    };
+    for (entry, bytes) in used.shared {
+        match known.shared.iter_mut().find(|(name, _)| *name == entry) {
+            Some((_, most)) => *most = bytes.max(*most),
+            None => known.shared.push((entry, bytes)),
+        }
+    }
 }
 
 /// Whether a module's file is among those wanted; without a list, all are.
@@ -233,8 +239,9 @@ fn is_wanted(used: &ModuleUse, only: Option<&str>) -> bool {
 /// The files of kernels that use the re-emitting form at a level.
 fn made_again(run: &Run, level: Level) -> Vec<&'static str> {
     let again = |used: &ModuleUse| used.module.constants().contains("AGAIN=1");
+    let found = modules_of(run.name, &plan_of(run, level), 90);
     let mut files: Vec<&str> =
-        modules_of(run, level, 90).iter().filter(|u| again(u)).map(|u| u.module.file()).collect();
+        found.iter().filter(|used| again(used)).map(|used| used.module.file()).collect();
     files.sort_unstable();
     files.dedup();
     files
@@ -294,7 +301,8 @@ fn every_file_of_kernels_is_compiled() {
     let entries = std::fs::read_dir(folder).unwrap();
     let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let files: BTreeSet<String> = names.filter(|name| name.ends_with(".cu")).collect();
-    let compiled = modules_for(90).iter().map(|used| used.module.file().to_string()).collect();
+    let compiled =
+        Plans::new().modules(90).iter().map(|used| used.module.file().to_string()).collect();
     assert_eq!(files, compiled);
 }
 
@@ -310,10 +318,11 @@ fn no_kernel_spills_on_any_architecture() {
     }
     assert!(KNOWN_TO_ALL.iter().all(|sm| known.contains(sm)), "{compiler:?} knows {known:?}");
     let only = std::env::var(ONLY).ok();
+    let plans = Plans::new();
     let work: Vec<(u32, ModuleUse)> = ARCHITECTURES
         .iter()
         .filter(|sm| known.contains(sm))
-        .flat_map(|&sm| modules_for(sm).into_iter().map(move |module| (sm, module)))
+        .flat_map(|&sm| plans.modules(sm).into_iter().map(move |module| (sm, module)))
         .filter(|(_, used)| is_wanted(used, only.as_deref()))
         .collect();
     assert!(!work.is_empty(), "{ONLY}={only:?} names no file of kernels");
@@ -337,4 +346,73 @@ fn no_kernel_spills_on_any_architecture() {
     println!("{compiler:?}: {} modules, {} kernels", work.len(), table.len());
     table.iter().for_each(|line| println!("{line}"));
     assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+/// Kernels that must not pass: the name and the source of each.
+const PLANTED: [(&str, &str); 4] = [
+    (
+        "spills",
+        "extern \"C\" __global__ void __launch_bounds__(1024, 2) spills(float* x, int n) {
+            float a[96];
+            for (int i = 0; i < 96; i++) a[i] = x[i * 1024 + threadIdx.x];
+            for (int k = 0; k < n; k++)
+                for (int i = 0; i < 96; i++) a[i] = a[i] * a[(i * 7 + 3) % 96] + x[k];
+            for (int i = 0; i < 96; i++) x[i * 1024 + threadIdx.x] = a[i];
+        }",
+    ),
+    (
+        "indexes_an_array",
+        "extern \"C\" __global__ void indexes_an_array(float* x, const int* at, int n) {
+            float a[64] = {};
+            for (int i = 0; i < n; i++) a[at[i] & 63] += x[i];
+            x[threadIdx.x] = a[at[threadIdx.x] & 63];
+        }",
+    ),
+    (
+        "calls",
+        "__device__ __noinline__ float callee(float* x, const int* at, int n) {
+            float a[64] = {};
+            for (int i = 0; i < n; i++) a[at[i] & 63] += x[i];
+            return a[at[threadIdx.x] & 63];
+        }
+        extern \"C\" __global__ void calls(float* x, const int* at, int n) {
+            x[threadIdx.x] = callee(x, at, n);
+        }",
+    ),
+    (
+        "shares_much",
+        "extern \"C\" __global__ void shares_much(float* x) {
+            __shared__ float a[12000];
+            a[threadIdx.x] = x[threadIdx.x];
+            __syncthreads();
+            x[threadIdx.x] = a[threadIdx.x ^ 1];
+        }",
+    ),
+];
+
+/// The check above can fail: a spill, an array, a called function's array and too much shared
+/// memory are found, and a kernel that shares 400 bytes is not.
+#[test]
+fn planted_spills_are_found() {
+    let compiler = match Compiler::load(None) {
+        Ok(compiler) => compiler,
+        Err(error) => return absent(Need::Nvrtc, error),
+    };
+    let known = compiler.architectures();
+    for sm in ARCHITECTURES.into_iter().filter(|sm| known.contains(sm)) {
+        let used = |name: &str, source: &str, dynamic: u32| {
+            let cubin = compiler.compile("planted.cu", source, sm).unwrap();
+            judge(&cubin, &[(name, dynamic)], sm).1
+        };
+        for (name, source) in PLANTED {
+            // Static and dynamic memory count together.
+            let dynamic = most_shared(sm) as u32 - 47_999;
+            let problems = used(name, source, if name == "shares_much" { dynamic } else { 0 });
+            assert_eq!(problems.len(), 1, "sm_{sm} {name}: {problems:?}");
+            assert!(problems[0].contains(name), "sm_{sm} {name}: {problems:?}");
+        }
+        let (name, source) = PLANTED[3];
+        assert_eq!(used(name, source, most_shared(sm) as u32 - 48_000), [""; 0], "sm_{sm}");
+        assert_eq!(used("absent", source, 0), ["no kernel is called absent"]);
+    }
 }

@@ -3,6 +3,7 @@
 
 mod bits;
 mod conformance_suite;
+mod cubin;
 mod fixture;
 mod kernels;
 mod loss_scale;
