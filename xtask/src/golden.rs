@@ -1,9 +1,11 @@
 //! `cargo xtask golden`: regenerates the conformance goldens with PyTorch.
 //!
 //! Rust writes the inputs of every case, and `reference.py` computes the answers. `--check` writes
-//! them to a scratch folder and lists the files that differ from those in the tree. With a NAME,
-//! only the cases `NAME` and `NAME_…` are computed, and all other goldens stay as they are.
+//! them to a scratch folder and lists the files that differ from those in the tree. It allows for
+//! the rounding of another CPU: PyTorch adds in another order there. With a NAME, only the cases
+//! `NAME` and `NAME_…` are computed, and all other goldens stay as they are.
 
+use crate::parity;
 use crate::process::{self, Failure};
 use crate::scratch::ScratchFolder;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,6 +25,14 @@ pub const FLAGS: &str = "[NAME | --check]";
 /// A run of nanoGPT's loop, and the losses it printed.
 const RUN_SCRIPT: &str = "crates/fitgpt/tests/golden/nanogpt_run.py";
 const RUN_LOSSES: &str = "crates/fitgpt/tests/golden/nanogpt_run.txt";
+
+/// What float64 may leave where terms cancel, such as in a gradient that is zero. Two CPUs differed
+/// by 3e-16.
+const CANCELLED: f32 = 1e-14;
+
+/// What the losses of the run, computed in float32 and printed with six digits, may differ by. Two
+/// CPUs differed by 1e-6; the test that reads the losses allows 5e-4.
+const LOSS_ROUNDING: f64 = 1e-5;
 
 /// Writes the goldens, or with `--check` compares fresh ones with those in the tree.
 pub fn run(args: &[String]) -> Result<(), Failure> {
@@ -130,9 +140,8 @@ fn check() -> Result<(), Failure> {
     let mut differences: Vec<String> =
         differences(&kept, &made).iter().map(|line| format!("{DATA}/{line}")).collect();
     let run = std::fs::read_to_string(process::workspace_root().join(RUN_LOSSES));
-    if run.ok() != Some(run_losses()?) {
-        differences.push(format!("{RUN_LOSSES}: other losses"));
-    }
+    let other = other_losses(&run.unwrap_or_default(), &run_losses()?);
+    differences.extend(other.map(|other| format!("{RUN_LOSSES}: {other}")));
     for difference in &differences {
         eprintln!("{difference}");
     }
@@ -198,7 +207,7 @@ fn require_torch(python: &str) -> Result<(), Failure> {
 }
 
 /// The content of every file below a folder, by relative path.
-fn files_below(folder: &Path) -> io::Result<BTreeMap<String, Vec<u8>>> {
+pub fn files_below(folder: &Path) -> io::Result<BTreeMap<String, Vec<u8>>> {
     let mut files = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(current) = folders.pop() {
@@ -216,7 +225,10 @@ fn files_below(folder: &Path) -> io::Result<BTreeMap<String, Vec<u8>>> {
 }
 
 /// One line per file that differs.
-fn differences(kept: &BTreeMap<String, Vec<u8>>, made: &BTreeMap<String, Vec<u8>>) -> Vec<String> {
+pub fn differences(
+    kept: &BTreeMap<String, Vec<u8>>,
+    made: &BTreeMap<String, Vec<u8>>,
+) -> Vec<String> {
     let mut names: Vec<&String> = kept.keys().chain(made.keys()).collect();
     names.sort();
     names.dedup();
@@ -226,12 +238,41 @@ fn differences(kept: &BTreeMap<String, Vec<u8>>, made: &BTreeMap<String, Vec<u8>
         (Some(old), Some(new)) if old.len() != new.len() => {
             Some(format!("{name}: {} bytes in the tree, {} made now", old.len(), new.len()))
         }
-        (Some(old), Some(new)) => {
-            let changed = old.iter().zip(new).filter(|(a, b)| a != b).count();
-            (changed > 0).then(|| format!("{name}: {changed} of {} bytes differ", old.len()))
+        (Some(old), Some(new)) if name.ends_with(".bin") => {
+            other_floats(old, new).map(|other| format!("{name}: {other}"))
         }
+        (Some(old), Some(new)) => (old != new).then(|| format!("{name}: other content")),
     };
     names.into_iter().filter_map(difference).collect()
+}
+
+/// How many floats of two files of one length differ by more than rounding, and by how much.
+fn other_floats(kept: &[u8], made: &[u8]) -> Option<String> {
+    let floats = |bytes: &[u8]| -> Vec<f32> {
+        bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+    };
+    let (kept, made) = (floats(kept), floats(made));
+    let other = |(a, b): &(&f32, &f32)| {
+        // Not a number and infinity are only equal to themselves.
+        let near = (**a - **b).abs() <= f32::EPSILON * a.abs() + CANCELLED;
+        a.to_bits() != b.to_bits() && !(near && a.is_finite() && b.is_finite())
+    };
+    let others: Vec<(&f32, &f32)> = kept.iter().zip(&made).filter(other).collect();
+    let (a, b) = others.iter().max_by(|a, b| (a.0 - a.1).abs().total_cmp(&(b.0 - b.1).abs()))?;
+    Some(format!("{} of {} values differ, most {a:e} and {b:e}", others.len(), kept.len()))
+}
+
+/// The first line of the run whose loss differs by more than rounding.
+fn other_losses(kept: &str, made: &str) -> Option<String> {
+    let (kept, made) = (parity::losses(kept), parity::losses(made));
+    if kept.is_empty() || !kept.keys().eq(made.keys()) {
+        return Some(format!("{} losses in the tree, {} made now", kept.len(), made.len()));
+    }
+    // Two losses that are not numbers differ too.
+    let difference = |name: &String| (kept[name] - made[name]).abs();
+    let other = |name: &&String| difference(name).is_nan() || difference(name) > LOSS_ROUNDING;
+    let name = kept.keys().find(other)?;
+    Some(format!("{name} {} in the tree, {} made now", kept[name], made[name]))
 }
 
 fn in_scratch(error: &io::Error) -> Failure {
@@ -251,13 +292,41 @@ mod tests {
         let kept = side(&[("a", b"same"), ("b", b"1234"), ("c", b"12"), ("old", b"")]);
         let made = side(&[("a", b"same"), ("b", b"1x34"), ("c", b"123"), ("new", b"")]);
         let want = [
-            "b: 1 of 4 bytes differ",
+            "b: other content",
             "c: 2 bytes in the tree, 3 made now",
             "new: is missing from the tree",
             "old: no case produces this file any more",
         ];
         assert_eq!(differences(&kept, &made), want);
         assert_eq!(differences(&kept, &kept), Vec::<String>::new());
+    }
+
+    /// What two CPUs may differ by is no difference; anything more is.
+    #[test]
+    fn rounding_is_no_difference() {
+        let bytes = |floats: &[f32]| -> Vec<u8> {
+            floats.iter().flat_map(|float| float.to_le_bytes()).collect()
+        };
+        let kept = [1.0, 3e-18, -0.25, f32::NAN];
+        let made = |at: usize, float: f32| {
+            let mut made = kept;
+            made[at] = float;
+            other_floats(&bytes(&kept), &bytes(&made))
+        };
+        for (at, near) in [(0, 1.0_f32.next_up()), (1, -2e-18), (2, (-0.25_f32).next_down())] {
+            assert_eq!(made(at, near), None, "{near:e}");
+        }
+        for (at, far) in [(0, 1.000_001), (1, 1e-12), (2, 0.25), (0, f32::NAN), (3, 1.0)] {
+            let told = made(at, far).unwrap();
+            assert!(told.starts_with("1 of 4 values differ, most "), "{told}");
+        }
+        let kept = "step 0: train loss 3.5, val loss 3.4\niter 0: loss 3.412388\n";
+        assert_eq!(other_losses(kept, &kept.replace("388", "387")), None);
+        let told = other_losses(kept, &kept.replace("388", "488")).unwrap();
+        assert_eq!(told, "iter 0: loss 3.412388 in the tree, 3.412488 made now");
+        assert!(other_losses(kept, &kept.replace("3.412388", "nan")).is_some());
+        assert!(other_losses(kept, "").is_some());
+        assert!(other_losses("", "").is_some());
     }
 
     #[test]

@@ -114,7 +114,7 @@ fn timed(command: &mut Command) -> Result<(String, f64), Failure> {
 }
 
 /// Every printed loss, keyed by the words before it: `iter 3: loss`, `step 0: val loss`.
-fn losses(output: &str) -> BTreeMap<String, f64> {
+pub fn losses(output: &str) -> BTreeMap<String, f64> {
     let mut found = BTreeMap::new();
     let printed = |line: &&str| line.starts_with("iter ") || line.starts_with("step ");
     for line in output.lines().filter(printed) {
