@@ -3,10 +3,13 @@
 //! and, if it passes, records that in `bench-history/peers.json`.
 
 use crate::bench::Machine;
+use crate::flags;
 use crate::process::{self, Failure};
+use crate::scratch::ScratchFolder;
 use crate::{golden, parity};
 use serde_json::{Map, Value, json};
 use std::path::Path;
+use std::process::Command;
 
 /// The flags, for the usage text.
 pub const FLAGS: &str = "[NAME [its flags]]";
@@ -19,7 +22,7 @@ struct Peer {
     run: fn(&[String]) -> Result<(), Failure>,
 }
 
-const PEERS: [Peer; 2] = [
+const PEERS: [Peer; 4] = [
     Peer {
         name: "nanogpt",
         about: "trains with fitgpt and with the real nanoGPT, and compares all losses",
@@ -32,7 +35,27 @@ const PEERS: [Peer; 2] = [
         needs: "a Python with torch and numpy (FITGPT_PYTHON)",
         run: check_goldens,
     },
+    Peer {
+        name: "tiktoken",
+        about: "prepares a text with fitgpt and with nanoGPT's code on Python's tiktoken, and \
+                compares all bytes",
+        needs: TIKTOKEN_FLAGS,
+        run: check_tiktoken,
+    },
+    Peer {
+        name: "pickles",
+        about: "makes the files that the pickle crate's tests read again with Python's pickle",
+        needs: "a Python (FITGPT_PYTHON)",
+        run: check_pickles,
+    },
 ];
+
+/// The rank file is r50k_base.tiktoken; it is in the crate tiktoken-rs, too.
+const TIKTOKEN_FLAGS: &str = "--ranks FILE --text FILE [--python PY]";
+const TIKTOKEN_SCRIPT: &str = "crates/prepare/tests/golden/reference.py";
+
+const PICKLES: &str = "crates/pickle/tests/it/fixtures";
+const PICKLES_SCRIPT: &str = "make.py";
 
 /// The last run of each: name → {date, commit}.
 const RECORDS: &str = "bench-history/peers.json";
@@ -40,6 +63,49 @@ const RECORDS: &str = "bench-history/peers.json";
 fn check_goldens(args: &[String]) -> Result<(), Failure> {
     process::expect_no_arguments("peers goldens", args)?;
     golden::run(&["--check".to_owned()])
+}
+
+/// Prepares the text like both of nanoGPT's shakespeare scripts; the script compares.
+fn check_tiktoken(args: &[String]) -> Result<(), Failure> {
+    let known = ["--ranks", "--text", "--python"];
+    let mut found =
+        flags::read("tiktoken", &known, TIKTOKEN_FLAGS, args).map_err(Failure::Usage)?;
+    let mut needed = |flag: &str| {
+        found.remove(flag).ok_or_else(|| Failure::Usage(format!("tiktoken needs {flag}")))
+    };
+    let (ranks, text) = (needed("--ranks")?, needed("--text")?);
+    let python = needed("--python").unwrap_or_else(|_| process::default_python());
+    process::run(process::cargo().args(["build", "--release", "--quiet"]))?;
+    let scratch = scratch("tiktoken")?;
+    for (name, tokenizer) in [("shakespeare", "gpt2"), ("shakespeare_char", "char")] {
+        let mut ours = Command::new(process::workspace_root().join("target/release/fitgpt"));
+        ours.args(["prepare", &text, "--format", "text", "--tokenizer", tokenizer, "--out"]);
+        process::run(ours.arg(scratch.path.join(name)))?;
+    }
+    let script = process::workspace_root().join(TIKTOKEN_SCRIPT);
+    process::run(Command::new(python).arg(script).args([ranks, text]).arg(&scratch.path))
+}
+
+/// Lets the script write beside a copy of itself, and compares all files.
+fn check_pickles(args: &[String]) -> Result<(), Failure> {
+    process::expect_no_arguments("peers pickles", args)?;
+    let (scratch, kept) = (scratch("pickles")?, process::workspace_root().join(PICKLES));
+    let script = scratch.path.join(PICKLES_SCRIPT);
+    let copied = std::fs::copy(kept.join(PICKLES_SCRIPT), &script);
+    copied.map_err(|error| failed(&script, &error))?;
+    process::run(Command::new(process::default_python()).arg(&script))?;
+    let files = |folder: &Path| golden::files_below(folder).map_err(|e| failed(folder, &e));
+    let (kept, made) = (files(&kept)?, files(&scratch.path)?);
+    let differences = golden::differences(&kept, &made);
+    if differences.is_empty() {
+        println!("pickles: all {} files are the same", kept.len());
+        return Ok(());
+    }
+    Err(Failure::Task(format!("pickles: {}", differences.join("\n"))))
+}
+
+fn scratch(purpose: &str) -> Result<ScratchFolder, Failure> {
+    ScratchFolder::new(purpose).map_err(|error| failed(&std::env::temp_dir(), &error))
 }
 
 /// Prints the table, or runs one row and records it.
@@ -55,8 +121,9 @@ pub fn run(args: &[String]) -> Result<(), Failure> {
         let names = names.join(", ");
         return Err(Failure::Usage(format!("no peer is called '{name}'; there are {names}")));
     };
-    (peer.run)(rest)?;
+    // Of what is built now; while it runs, the tree may change.
     let Machine { date, commit, .. } = Machine::read();
+    (peer.run)(rest)?;
     records.insert(name.clone(), json!({"date": date, "commit": commit}));
     let text = format!("{:#}\n", Value::Object(records));
     std::fs::write(&path, text).map_err(|error| failed(&path, &error))?;
@@ -106,7 +173,7 @@ mod tests {
     #[test]
     fn an_unknown_peer_is_a_usage_error_and_records_are_read() {
         let outcome = run(&["netscape".to_owned()]).unwrap_err().to_string();
-        assert!(outcome.contains("there are nanogpt, goldens"), "{outcome}");
+        assert!(outcome.contains("there are nanogpt, goldens, tiktoken, pickles"), "{outcome}");
         assert!(read(Path::new("/no/such/file")).unwrap().is_empty());
         assert!(read(&process::workspace_root().join("Cargo.toml")).is_err());
     }

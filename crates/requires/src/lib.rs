@@ -85,8 +85,6 @@ needs! {
     Mkfifo = "mkfifo", "mkfifo";
     /// `openssl`, for a server with a certificate that nobody trusts.
     Openssl = "openssl", "openssl";
-    /// The text of tinyshakespeare, named by `FITGPT_SHAKESPEARE`.
-    Shakespeare = "shakespeare", "tinyshakespeare";
 }
 
 /// The needs in the value of `FITGPT_REQUIRE`; the error names a word that is none.
