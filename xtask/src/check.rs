@@ -102,7 +102,8 @@ impl Work {
     fn run(&self, skips: &Path) -> Result<(), Failure> {
         let cargo = |words: &str| {
             let mut command = process::cargo();
-            command.args(words.split_whitespace());
+            // It would leave out kernels.
+            command.args(words.split_whitespace()).env_remove("FITGPT_KERNELS");
             command
         };
         match self {

@@ -1,6 +1,6 @@
 //! `cargo xtask check --cuda`: what only a GPU can check, as one list. With `--build-only DIR` the
-//! programs and a script that runs the same list go into a folder, for a machine with a GPU and
-//! without Rust.
+//! programs and the script that runs the list go into a folder, for a machine with a GPU and no
+//! Rust.
 
 use crate::process::{self, Failure};
 use crate::scratch::ScratchFolder;
@@ -20,10 +20,16 @@ const TESTS: &str = "cuda-tests";
 const SOAK: &str = "fitgpt-soak";
 const FITGPT: &str = "fitgpt";
 const GOLDENS: &str = "goldens";
+const SCRIPT: &str = "run.sh";
 
 /// Tests first: they say most about what is wrong.
 const STEPS: [Step; 6] = [
-    Step { name: "tests of the cuda crate", program: TESTS, arguments: "" },
+    // Without the test that lists the source files, which are elsewhere.
+    Step {
+        name: "tests of the cuda crate",
+        program: TESTS,
+        arguments: "--skip every_file_of_kernels_is_compiled",
+    },
     Step { name: "random plans", program: SOAK, arguments: "plans --cuda --cases 100" },
     Step {
         name: "a run",
@@ -52,53 +58,85 @@ const STEPS: [Step; 6] = [
 /// What must not be missing where this runs.
 const REQUIRED: &str = "gpu,nvrtc";
 
-/// Builds the programs, then runs the list.
+/// Builds the folder, then runs its script.
 pub fn run() -> Result<(), Failure> {
     let scratch = ScratchFolder::new("cuda").map_err(|error| failed(&error))?;
-    build(&scratch.path)?;
-    for step in &STEPS {
-        println!("== {}", step.name);
-        let mut command = Command::new(scratch.path.join(step.program));
-        command.args(step.arguments.split_whitespace()).current_dir(&scratch.path);
-        process::run(command.env(requires::REQUIRE, REQUIRED))
-            .map_err(|failure| Failure::Task(format!("check --cuda: {}: {failure}", step.name)))?;
-    }
-    println!("check --cuda: all {} steps passed", STEPS.len());
+    fill(&scratch.path)?;
+    process::run(Command::new("sh").arg(scratch.path.join(SCRIPT)))
+}
+
+/// Builds the folder for another machine.
+pub fn build_only(folder: &Path) -> Result<(), Failure> {
+    fill(folder)?;
+    let script = folder.join(SCRIPT);
+    println!("check --cuda: on the machine with the GPU: sh {}", script.display());
     Ok(())
 }
 
-/// Builds the programs into a folder, beside a script that runs the list.
-pub fn build_only(folder: &Path) -> Result<(), Failure> {
-    std::fs::create_dir_all(folder).map_err(|error| failed(&error))?;
-    build(folder)?;
+/// Writes all that the list needs: programs, goldens, script.
+fn fill(folder: &Path) -> Result<(), Failure> {
     let goldens = folder.join(GOLDENS);
     std::fs::create_dir_all(&goldens).map_err(|error| failed(&error))?;
+    build(folder)?;
     let kept = process::workspace_root().join("crates/conformance/golden/data");
     for file in std::fs::read_dir(kept).map_err(|error| failed(&error))? {
         let file = file.map_err(|error| failed(&error))?;
         let copied = std::fs::copy(file.path(), goldens.join(file.file_name()));
         copied.map_err(|error| failed(&error))?;
     }
-    let path = folder.join("run.sh");
-    std::fs::write(&path, script()).map_err(|error| failed(&error))?;
-    println!("check --cuda: on the machine with the GPU: sh {}", path.display());
-    Ok(())
+    std::fs::write(folder.join(SCRIPT), script()).map_err(|error| failed(&error))
 }
 
-/// The list for a shell.
+/// The list for a shell. Every step runs, whatever failed before it.
 fn script() -> String {
-    let mut text = format!(
-        "# The GPU list of `cargo xtask check --cuda`; ends at the first failure.\nset -eu\n\
-         bin=$(cd \"$(dirname \"$0\")\" && pwd)\n\
-         export {}={REQUIRED} FITGPT_GOLDENS=\"$bin/{GOLDENS}\"\ncd \"$(mktemp -d)\"\n",
-        requires::REQUIRE
-    );
+    let mut text = SCRIPT_HEAD.replace("REQUIRED", REQUIRED);
     for Step { name, program, arguments } in &STEPS {
-        text += format!("echo '== {name}'\n\"$bin/{program}\" {arguments}").trim_end();
+        text += format!("step '{name}' {program} {arguments}").trim_end();
         text.push('\n');
     }
-    text + &format!("echo 'check --cuda: all {} steps passed'\n", STEPS.len())
+    text + SCRIPT_TAIL
 }
+
+/// A skipped test fails by `FITGPT_REQUIRE`. What may be skipped is listed at the end.
+const SCRIPT_HEAD: &str = r#"# The GPU list of `cargo xtask check --cuda`: sh run.sh
+# Prints one line for each step, and the log of a step that failed. Ends with 1 if one failed.
+set -u
+bin=$(cd "$(dirname "$0")" && pwd) || exit 1
+work=$(mktemp -d) && cd "$work" || exit 1
+trap 'rm -rf "$work"' EXIT
+export FITGPT_REQUIRE=REQUIRED FITGPT_GOLDENS="$bin/goldens" FITGPT_SKIPS="$work/skips"
+unset FITGPT_KERNELS
+steps=0 failed=0
+step() {
+    name=$1 program=$2
+    shift 2
+    start=$(date +%s)
+    "$bin/$program" "$@" >log 2>&1 </dev/null
+    code=$?
+    seconds=$(($(date +%s) - start))
+    steps=$((steps + 1))
+    verdict=ok
+    if [ "$code" -ne 0 ]; then
+        failed=$((failed + 1)) verdict=FAILED
+        echo "---- $name: the end of its log (status $code)"
+        tail -n 60 log
+        echo "----"
+    fi
+    last=$(grep -v '^[[:space:]]*$' log | tail -n 1 | cut -c 1-90)
+    printf '%-6s %5s s  %-36s %s\n' "$verdict" "$seconds" "$name" "$last"
+}
+"#;
+
+const SCRIPT_TAIL: &str = r#"if [ -s skips ]; then
+    echo "skipped:"
+    sort -u skips
+fi
+if [ "$failed" -ne 0 ]; then
+    echo "check --cuda: $failed of $steps steps FAILED"
+    exit 1
+fi
+echo "check --cuda: all $steps steps passed"
+"#;
 
 fn build(folder: &Path) -> Result<(), Failure> {
     let tests = "test --no-run --locked -p fitgpt-cuda --test it";
@@ -112,7 +150,10 @@ fn build(folder: &Path) -> Result<(), Failure> {
         for (target, name) in wanted {
             let built = executable(&messages, target)
                 .ok_or(Failure::Task(format!("check --cuda: cargo built no {target}")))?;
-            std::fs::copy(&built, folder.join(name)).map_err(|error| failed(&error))?;
+            let copy = folder.join(name);
+            std::fs::copy(&built, &copy).map_err(|error| failed(&error))?;
+            // The names of functions are two thirds of the file. Without `strip` they stay.
+            let _ = process::ask(Command::new("strip").arg(&copy));
         }
     }
     Ok(())
@@ -144,24 +185,32 @@ mod tests {
 
     /// The script with programs that only say their name, one of which fails.
     #[test]
-    fn the_script_runs_the_list_and_ends_at_a_failure() {
+    fn the_script_runs_the_list_and_names_what_failed() {
         let folder = ScratchFolder::new("cuda-script").unwrap();
-        let program = |name: &str, code: u8| {
+        let program = |name: &str, ends: &str| {
             let path = folder.path.join(name);
-            let text =
-                format!("#!/bin/sh\necho \"{name} $* requires $FITGPT_REQUIRE\"\nexit {code}\n");
+            let text = format!("#!/bin/sh\necho \"{name} $* requires $FITGPT_REQUIRE\"\n{ends}\n");
             std::fs::write(&path, text).unwrap();
             process::run(Command::new("chmod").arg("+x").arg(&path)).unwrap();
         };
-        std::fs::write(folder.path.join("run.sh"), script()).unwrap();
-        let mut run = Command::new("sh");
-        run.arg(folder.path.join("run.sh"));
-        [TESTS, SOAK, FITGPT].iter().for_each(|name| program(name, 0));
-        let said = process::capture(&mut run).unwrap();
-        assert!(said.contains("cuda-tests  requires gpu,nvrtc"), "{said}");
-        assert!(said.contains("fitgpt-soak compare out whole "), "{said}");
+        std::fs::write(folder.path.join(SCRIPT), script()).unwrap();
+        let run = || {
+            let output = Command::new("sh").arg(folder.path.join(SCRIPT)).output().unwrap();
+            let said = String::from_utf8(output.stdout).unwrap();
+            (output.status.code().unwrap(), said)
+        };
+        [TESTS, SOAK, FITGPT].iter().for_each(|name| program(name, ""));
+        let (code, said) = run();
+        assert_eq!((code, said.lines().count()), (0, STEPS.len() + 1), "{said}");
+        assert!(said.contains(" tests of the cuda crate "), "{said}");
+        assert!(said.contains("fitgpt-soak compare out whole requires gpu,nvrtc\n"), "{said}");
         assert!(said.ends_with("check --cuda: all 6 steps passed\n"), "{said}");
-        program(SOAK, 1);
-        assert!(process::capture(&mut run).is_err());
+        program(SOAK, "exit 3");
+        program(TESTS, "echo 'python\ta::x\twhy' >>\"$FITGPT_SKIPS\"");
+        let (code, said) = run();
+        assert_eq!(code, 1, "{said}");
+        assert!(said.contains("---- random plans: the end of its log (status 3)\n"), "{said}");
+        assert!(said.contains("\nskipped:\npython"), "{said}");
+        assert!(said.ends_with("check --cuda: 2 of 6 steps FAILED\n"), "{said}");
     }
 }
