@@ -200,7 +200,8 @@ fn cells(row: &Row, keys: usize) -> Vec<String> {
     cells.push(parameters);
     match &row.plan {
         Ok(report) => {
-            let cut = report.planned.cut.as_ref();
+            let cut = report.planned.cut();
+            let cut = cut.as_ref();
             let prediction = report.prediction.as_ref();
             let rate = prediction.and_then(|prediction| prediction.tokens_per_second);
             cells.extend([

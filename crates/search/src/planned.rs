@@ -2,8 +2,8 @@
 
 use crate::cut::Cut;
 use crate::host_bytes::HostBytes;
-use crate::machine::Machine;
-use model::{Draft, LossSegment, Program, ProgramSpec};
+use crate::machine::{Machine, StateOptions};
+use model::{Draft, Level, LossSegment, Program, ProgramSpec};
 use plan::cost::segment_seconds;
 use plan::hardware::Hardware;
 use plan::{Bytes, Plan, PlanError};
@@ -17,12 +17,19 @@ pub struct Planned {
     pub program: Program,
     /// The steps, and where every tensor is.
     pub plan: Plan,
-    /// How training is divided, if there is training.
-    pub cut: Option<Cut>,
+    training: Option<Training>,
     /// What the host keeps outside the arena.
     pub host: HostBytes,
     /// Seconds of an iteration by the machine's table; 0 without training.
     pub seconds: f64,
+}
+
+/// What the search decided about training, except for the slices: the program has them.
+#[derive(Clone, Debug)]
+struct Training {
+    head_chunk: u64,
+    levels: Vec<Level>,
+    state_options: StateOptions,
 }
 
 /// What the cost model predicts for a run.
@@ -44,9 +51,19 @@ impl Planned {
         let Draft { program, schedule, .. } = Draft::new(spec, Rc::clone(&machine.scratch))?;
         let plan = Plan::new(schedule)?;
         let host = HostBytes::new(run, &program, &plan.schedule.tensors);
-        let mut planned = Planned { program, plan, cut, host, seconds: 0.0 };
+        let training = cut.map(|cut| {
+            let Cut { slices: _, head_chunk, levels, state_options } = cut;
+            Training { head_chunk, levels, state_options }
+        });
+        let mut planned = Planned { program, plan, training, host, seconds: 0.0 };
         planned.seconds = planned.iteration_seconds(&machine.hardware);
         Ok(planned)
+    }
+
+    /// How training is divided, if there is training.
+    pub fn cut(&self) -> Option<Cut> {
+        let Training { head_chunk, levels, state_options } = self.training.clone()?;
+        Some(Cut { slices: self.program.train_slices.clone(), head_chunk, levels, state_options })
     }
 
     /// Bytes of the device: the arena and the device's context. If device and host are the same,
@@ -84,7 +101,7 @@ impl Planned {
 
     /// Predicted seconds of an iteration.
     pub fn iteration_seconds(&self, hardware: &Hardware) -> f64 {
-        let slices = self.cut.as_ref().map_or(&[][..], |cut| &cut.slices);
+        let slices = &self.program.train_slices;
         let update = self.program.update.filter(|_| !slices.is_empty());
         let update = update.map_or(0.0, |id| segment_seconds(&self.plan.schedule, id, hardware));
         self.slices_seconds(&self.program.train, slices, hardware) + update

@@ -150,7 +150,7 @@ fn two_hundred_random_plans_stay_inside_their_budgets() {
             refused += 1;
             continue;
         };
-        let what = format!("run {ran}: {dims:?} {:?} in {budget}", loaded.0.cut);
+        let what = format!("run {ran}: {dims:?} {:?} in {budget}", loaded.0.cut());
         match execute((&gpu, budget), loaded, &run, dims) {
             Ok(left) => closest = closest.min(left),
             Err(error) => panic!("{what}: {error}"),

@@ -227,7 +227,8 @@ fn load(setup: &Setup, device: &Device) -> Result<Loaded, TrainError> {
     run_report::held(device, backend.arena_bytes(), machine.budget);
     let planned_length = RunLength::new(setup, &planned, &machine, device);
     planned_length.show();
-    let Planned { program, plan, cut, host, .. } = planned;
+    let cut = planned.cut();
+    let Planned { program, plan, host, .. } = planned;
     let implied = model::implied_attributes();
     let steps = format!("{:016x}", steps_hash(&plan.schedule, Phase::Train, &implied));
     let mut document = setup.document(cut, steps, device.kind());
@@ -302,7 +303,7 @@ fn show_bill(run: &RunSpec, planned: &Planned, machine: &Machine) {
 
 /// Prints how the run is cut, its memory and its hash.
 fn show_plan(planned: &Planned, machine: &Machine) {
-    let cut = planned.cut.as_ref().map_or("evaluation only".to_string(), sentence::of_cut);
+    let cut = planned.cut().as_ref().map_or("evaluation only".to_string(), sentence::of_cut);
     let memory = sentence::memory(planned.device_bytes(machine), machine.budget);
     let plan = format!("plan: {cut}: {memory}, hash {:016x}", planned.hash());
     screen::line(&(screen::wrapped(&plan, 6, screen::wrap_width()) + "\n"));

@@ -29,7 +29,8 @@ pub fn of(report: &PlanReport) -> Value {
     let PlanReport { planned, bill, .. } = report;
     let held = planned.plan.schedule.tensors.held_bytes(Scope::Run).unwrap_or(Bytes::ZERO);
     let peaks = phases(bill, held).map(|(name, bytes)| (name.to_string(), json!(bytes.get())));
-    let cut = planned.cut.as_ref();
+    let cut = planned.cut();
+    let cut = cut.as_ref();
     let state_options = cut.map(|cut| cut.state_options);
     let place = |offloaded: bool| if offloaded { json!("optimizer") } else { json!(false) };
     let rate = report.prediction.and_then(|prediction| prediction.tokens_per_second);

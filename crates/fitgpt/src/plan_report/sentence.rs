@@ -29,7 +29,7 @@ pub fn of_cut(cut: &Cut) -> String {
 
 /// The same with memory and predicted speed.
 pub fn of(report: &PlanReport) -> String {
-    let cut = match &report.planned.cut {
+    let cut = match &report.planned.cut() {
         Some(cut) => of_cut(cut),
         None => "evaluation only".to_string(),
     };

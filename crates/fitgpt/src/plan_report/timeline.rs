@@ -80,7 +80,7 @@ pub fn text(report: &PlanReport, width: usize) -> String {
             moments.iter().filter(within).map(|moment| moment.live).max().unwrap_or(held)
         })
         .collect();
-    let what = match report.planned.cut {
+    let what = match report.planned.cut() {
         Some(_) => "memory over one slice and the update, in predicted time",
         None => "memory over one slice of an evaluation, in predicted time",
     };

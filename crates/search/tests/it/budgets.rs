@@ -25,7 +25,7 @@ fn plan(run: &RunSpec, machine: &Machine) -> Result<Planned, SearchError> {
     let planned = plan_for(run, run.dims(50304).unwrap(), machine)?;
     assert_eq!(defects(&planned.plan, &GpuScratch), []);
     assert!(planned.device_bytes(machine) <= machine.budget.get());
-    let cut = planned.cut.clone().unwrap();
+    let cut = planned.cut().unwrap();
     assert_eq!(cut.slices.iter().sum::<u64>(), run.sequences_per_iteration());
     println!(
         "{:.2} GiB: {:?} chunk {} {:?} {:.0} tok/s",
@@ -39,7 +39,7 @@ fn plan(run: &RunSpec, machine: &Machine) -> Result<Planned, SearchError> {
 }
 
 fn repeats_matmuls(planned: &Planned) -> bool {
-    planned.cut.as_ref().unwrap().levels.iter().any(|level| *level >= Level::R3)
+    planned.cut().unwrap().levels.iter().any(|level| *level >= Level::R3)
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn case_b_fits_with_nothing_recomputed() {
     let run = config("case_b_77m_fp16");
     for memory in [11.69, 6.5] {
         let planned = plan(&run, &card("RTX 4070", memory, Dtype::F16)).unwrap();
-        let levels = planned.cut.unwrap().levels;
+        let levels = planned.cut().unwrap().levels;
         assert!(levels.iter().all(|level| *level == Level::R0), "{memory}: {levels:?}");
     }
 }
@@ -115,7 +115,7 @@ fn levers_bring_large_models_onto_small_cards() {
         let run = run_of(&permitted).unwrap();
         let start = std::time::Instant::now();
         let planned = plan(&run, &machine).unwrap();
-        println!("{:?} in {:?}", planned.cut.unwrap().state_options, start.elapsed());
+        println!("{:?} in {:?}", planned.cut().unwrap().state_options, start.elapsed());
     }
 }
 
@@ -138,7 +138,7 @@ fn grad_checkpoint_is_obeyed() {
         let asked = run_of(&["--dataset=x", &argument]).unwrap().grad_checkpoint;
         let run = RunSpec { grad_checkpoint: asked, ..base.clone() };
         let planned = plan(&run, &card("RTX 4070", 11.69, Dtype::F16)).unwrap();
-        assert!(planned.cut.unwrap().levels.iter().all(|found| *found == level));
+        assert!(planned.cut().unwrap().levels.iter().all(|found| *found == level));
     }
 }
 

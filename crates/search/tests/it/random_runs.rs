@@ -145,7 +145,7 @@ fn plans_keep_to_their_budget_and_refusals_are_right() {
                 assert_eq!(defects(&planned.plan, &*machine.scratch), [], "{round}");
                 let needed = planned.device_bytes(&machine);
                 assert!(needed <= budget.get(), "{round}: {needed} of {}", budget.get());
-                let cut = planned.cut.unwrap();
+                let cut = planned.cut().unwrap();
                 let sequences = run.sequences_per_iteration();
                 assert_eq!(cut.slices.iter().sum::<u64>(), sequences, "{round}");
             }

@@ -46,14 +46,12 @@ pub fn on_cpu(
     spacious: &Machine,
     threads: usize,
 ) -> Result<(), String> {
-    let cut = tight.cut.clone().ok_or("the plan does not train")?;
+    let cut = tight.cut().ok_or("the plan does not train")?;
     let found = trace(tight, drawn, threads)?;
     let kept = keeping_everything(cut, drawn, spacious)?;
     same_bits(&found, &trace(&kept, drawn, threads)?)?;
     let free = plan_for(&drawn.run, drawn.dims, spacious).map_err(|error| error.to_string())?;
-    if free.cut.as_ref().map(|free| free.state_options)
-        == tight.cut.as_ref().map(|c| c.state_options)
-    {
+    if free.cut().map(|free| free.state_options) == tight.cut().map(|c| c.state_options) {
         nearly(&found, &trace(&free, drawn, threads)?, REORDERED)?;
     }
     Ok(())

@@ -58,7 +58,7 @@ impl TestGpu {
             return Ok(());
         };
         tally.count("executed");
-        let cut = planned.cut.clone().ok_or("nothing is trained")?;
+        let cut = planned.cut().ok_or("nothing is trained")?;
         let found = self.inside(budget, planned, backend, drawn)?;
         near_a_guess(&found, drawn)?;
         let want = self.unlimited(cut, drawn, &spacious)?;

@@ -114,7 +114,7 @@ fn check(planned: &Planned, drawn: &Drawn, machine: &Machine) -> Result<(), Stri
     if needs > budget {
         return Err(format!("{needs} bytes planned, but {budget} allowed"));
     }
-    let cut = planned.cut.as_ref().map_or(0, |cut| cut.slices.iter().sum());
+    let cut = planned.cut().map_or(0, |cut| cut.slices.iter().sum());
     let sequences = drawn.run.sequences_per_iteration();
     match cut == sequences {
         true => Ok(()),
