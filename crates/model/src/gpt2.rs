@@ -184,27 +184,19 @@ impl Network for Gpt2 {
     }
 }
 
-const NORM_1: Norm = Norm {
-    module: LN_1,
-    sum: act::X,
-    out: act::LN_1,
-    statistics: [act::LN_1_MEAN, act::LN_1_RSTD],
-    epsilon: NORM_EPSILON,
-};
-const NORM_2: Norm = Norm {
-    module: LN_2,
-    sum: act::X_MID,
-    out: act::LN_2,
-    statistics: [act::LN_2_MEAN, act::LN_2_RSTD],
-    epsilon: NORM_EPSILON,
-};
-const NORM_F: Norm = Norm {
-    module: LN_F,
-    sum: act::X,
-    out: act::LN_F,
-    statistics: [act::LN_F_MEAN, act::LN_F_RSTD],
-    epsilon: NORM_EPSILON,
-};
+const NORM_1: Norm = norm(LN_1, act::X, act::LN_1, [act::LN_1_MEAN, act::LN_1_RSTD]);
+const NORM_2: Norm = norm(LN_2, act::X_MID, act::LN_2, [act::LN_2_MEAN, act::LN_2_RSTD]);
+const NORM_F: Norm = norm(LN_F, act::X, act::LN_F, [act::LN_F_MEAN, act::LN_F_RSTD]);
+
+/// All norms of the model have the same epsilon.
+const fn norm(
+    module: Module,
+    sum: Activation,
+    out: Activation,
+    statistics: [Activation; 2],
+) -> Norm {
+    Norm { module, sum, out, statistics, epsilon: NORM_EPSILON }
+}
 
 /// GPT-2's activations.
 mod act {
