@@ -13,7 +13,8 @@ struct Step {
     name: &'static str,
     /// The file name of the program in the folder.
     program: &'static str,
-    arguments: &'static str,
+    /// Joined by spaces.
+    arguments: &'static [&'static str],
 }
 
 const TESTS: &str = "cuda-tests";
@@ -22,36 +23,33 @@ const FITGPT: &str = "fitgpt";
 const GOLDENS: &str = "goldens";
 const SCRIPT: &str = "run.sh";
 
+/// What the stopped and the whole run have in common, so that their bits can be compared.
+const TRAIN: &str = "train --device=cuda --lr_decay_iters=40 --warmup_iters=5 --eval_interval=10";
+
 /// Tests first: they say most about what is wrong.
 const STEPS: [Step; 6] = [
     // Without the test that lists the source files, which are elsewhere.
     Step {
         name: "tests of the cuda crate",
         program: TESTS,
-        arguments: "--skip every_file_of_kernels_is_compiled",
+        arguments: &["--skip every_file_of_kernels_is_compiled"],
     },
-    Step { name: "random plans", program: SOAK, arguments: "plans --cuda --cases 100" },
-    Step {
-        name: "a run",
-        program: FITGPT,
-        arguments: "train --device=cuda --max_iters=20 --lr_decay_iters=40 --warmup_iters=5 \
-                    --eval_interval=10 --out_dir=out",
-    },
+    Step { name: "random plans", program: SOAK, arguments: &["plans --cuda --cases 100"] },
+    Step { name: "a run", program: FITGPT, arguments: &[TRAIN, "--max_iters=20 --out_dir=out"] },
     Step {
         name: "the run resumed",
         program: FITGPT,
-        arguments: "train --init_from=resume --device=cuda --max_iters=40 --out_dir=out",
+        arguments: &["train --init_from=resume --device=cuda --max_iters=40 --out_dir=out"],
     },
     Step {
         name: "the run without a stop",
         program: FITGPT,
-        arguments: "train --device=cuda --max_iters=40 --lr_decay_iters=40 --warmup_iters=5 \
-                    --eval_interval=10 --out_dir=whole",
+        arguments: &[TRAIN, "--max_iters=40 --out_dir=whole"],
     },
     Step {
         name: "both checkpoints have the same bits",
         program: SOAK,
-        arguments: "compare out whole",
+        arguments: &["compare out whole"],
     },
 ];
 
@@ -91,6 +89,7 @@ fn fill(folder: &Path) -> Result<(), Failure> {
 fn script() -> String {
     let mut text = SCRIPT_HEAD.replace("REQUIRED", REQUIRED);
     for Step { name, program, arguments } in &STEPS {
+        let arguments = arguments.join(" ");
         text += format!("step '{name}' {program} {arguments}").trim_end();
         text.push('\n');
     }
