@@ -131,7 +131,7 @@ impl CubinCache {
         if let Some(cubin) = path.as_deref().and_then(|path| self.find(path, key)) {
             return Ok(cubin);
         }
-        let cubin = compiler.compile(module.file(), &text, sm)?;
+        let cubin = compiler.compile(module.file(), &text, module.target(sm))?;
         if let Some(path) = path {
             // A full or read-only disk must not stop a run.
             let _ = write(&path, key, &cubin);
@@ -148,7 +148,8 @@ impl CubinCache {
     ) -> (Option<PathBuf>, u64, String) {
         let text = module.text();
         let (major, minor) = compiler.version();
-        let made_by = format!("{} sm_{sm} nvrtc {major}.{minor}", OPTIONS.join(" "));
+        let target = module.target(sm);
+        let made_by = format!("{} {target} nvrtc {major}.{minor}", OPTIONS.join(" "));
         let key = hash(format!("{made_by}\n{text}").as_bytes());
         let stem = module.file().trim_end_matches(".cu");
         let path = self.folder.as_ref().map(|f| f.join(format!("{stem}-sm{sm}-{key:016x}.cubin")));

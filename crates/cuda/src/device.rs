@@ -10,6 +10,7 @@ use crate::error::{CudaError, OUT_OF_MEMORY};
 use crate::nvml::{Nvml, NvmlGpu};
 use crate::nvrtc::Compiler;
 use crate::tiles::Tiles;
+use plan::GpuScratch;
 use std::sync::Arc;
 
 /// The oldest compute capability that the kernels run on, times ten.
@@ -33,6 +34,11 @@ pub struct GpuInfo {
 }
 
 impl GpuInfo {
+    /// Whether it multiplies by warpgroups: Hopper alone.
+    pub fn has_warpgroups(&self) -> bool {
+        self.sm / 10 == 9
+    }
+
     /// Whether the kernels run on it.
     pub fn is_supported(&self) -> bool {
         self.sm >= OLDEST_SM
@@ -146,6 +152,11 @@ impl Gpu {
     /// Tile sizes that suit it.
     pub fn tiles(&self) -> Tiles {
         Tiles::of(self.info.sm)
+    }
+
+    /// The scratch of its kernels. Hopper has its own for attention.
+    pub fn scratch(&self) -> GpuScratch {
+        GpuScratch { warpgroups: self.info.has_warpgroups() }
     }
 
     /// Free bytes and total bytes of its memory.

@@ -30,6 +30,8 @@ pub struct CudaOptions {
     pub tf32: bool,
     /// Tile sizes of attention.
     pub tiles: Tiles,
+    /// Whether attention runs on warpgroups, if the plan's scratch allows for it.
+    pub warpgroups: bool,
     /// Bytes of device memory that the process may hold in total.
     pub budget: Option<u64>,
     /// What [`Backend::choices`] returned in an earlier run. They are used again if possible.
@@ -39,8 +41,15 @@ pub struct CudaOptions {
 impl CudaOptions {
     /// Graphs, tf32, the GPU's own tiles, no limit.
     pub fn new(gpu: &Gpu) -> CudaOptions {
-        let tiles = gpu.tiles();
-        CudaOptions { graphs: true, tf32: true, tiles, budget: None, choices: Vec::new() }
+        let (tiles, warpgroups) = (gpu.tiles(), gpu.info().has_warpgroups());
+        let choices = Vec::new();
+        CudaOptions { graphs: true, tf32: true, tiles, warpgroups, budget: None, choices }
+    }
+
+    /// Warpgroups need scratch that is proved for them.
+    fn lowering(&self, plan: &Proved<GpuScratch>) -> LoweringOptions {
+        let warpgroups = self.warpgroups && plan.scratch().warpgroups;
+        LoweringOptions { tf32: self.tf32, tiles: self.tiles, warpgroups }
     }
 }
 
@@ -170,10 +179,10 @@ impl CudaBackend {
     ///
     /// ```
     /// use fitgpt_cuda::{CudaBackend, CudaOptions, Gpu, LoadError};
-    /// use plan::{BackendError, GpuScratch, Plan, Proved, verify};
+    /// use plan::{BackendError, Plan, verify};
     ///
     /// fn load(gpu: &Gpu, plan: Plan, options: &CudaOptions) -> Result<CudaBackend, LoadError> {
-    ///     let proved = verify(plan, GpuScratch).map_err(BackendError::from)?;
+    ///     let proved = verify(plan, gpu.scratch()).map_err(BackendError::from)?;
     ///     CudaBackend::new(gpu, proved, options)
     /// }
     /// ```
@@ -221,8 +230,7 @@ impl CudaBackend {
         options: &CudaOptions,
     ) -> Result<CudaBackend, LoadError> {
         let context = gpu.context.clone();
-        let lowering = LoweringOptions { tf32: options.tf32, tiles: options.tiles };
-        let lowered = lower(&plan, lowering)?;
+        let lowered = lower(&plan, options.lowering(&plan))?;
         let limits = InputLimits::new(&plan)?;
         let modules = load_modules(gpu, &lowered)?;
         let matmuls = load_matmuls(gpu, &plan, &lowered, options)?;
@@ -279,10 +287,10 @@ impl CudaBackend {
     /// How many files of kernels must be compiled before a plan can run.
     pub fn to_compile(
         gpu: &Gpu,
-        plan: &Plan,
+        plan: &Proved<GpuScratch>,
         options: &CudaOptions,
     ) -> Result<usize, BackendError> {
-        let lowered = lower(plan, LoweringOptions { tf32: options.tf32, tiles: options.tiles })?;
+        let lowered = lower(plan, options.lowering(plan))?;
         let is_missing =
             |module: &&ModuleSpec| !gpu.cache.holds(&gpu.compiler, module, gpu.info().sm);
         Ok(lowered.modules.iter().filter(is_missing).count())

@@ -20,6 +20,7 @@ mod step;
 mod limits;
 mod kernels;
 mod tiles;
+mod warpgroups;
 mod staging;
 mod memory;
 mod stream;
@@ -43,7 +44,7 @@ pub use executor::{CudaBackend, CudaOptions, GRANULE, GRAPH_RESERVE, Held, LoadE
 pub use library::LibraryError;
 pub use lowering::{LoweringOptions, ModuleSpec};
 pub use nvml::{GpuLoad, GpuProcess, Nvml, NvmlGpu};
-pub use nvrtc::Compiler;
+pub use nvrtc::{Compiler, Target};
 pub use tiles::{AttentionTiles, Tile, Tiles};
 
 use plan::{BackendError, Plan};

@@ -6,12 +6,14 @@
 use crate::constants::format_name;
 use crate::cublaslt::{MatmulShape, Orientation};
 use crate::kernels;
+use crate::nvrtc::Target;
 use crate::signature::{
     Argument, Element, In, Kind, Launch, MatmulInput, MatmulOutput, Out, Parameter, ParameterType,
     Pointer, Signature,
 };
 use crate::step::{self, Step};
 use crate::tiles::Tiles;
+use crate::warpgroups;
 use plan::ops::{Access, Dropout, DropoutSite, Elements, Operand};
 use plan::{
     BackendError, Dtype, OPERAND_ALIGNMENT, Plan, Scope, SegmentId, Shape, StepState, TensorId,
@@ -28,6 +30,8 @@ pub(crate) struct Source {
     pub(crate) constants: &'static [&'static str],
     /// The texts it is made of, the file itself last.
     pub(crate) parts: &'static [&'static str],
+    /// Whether it multiplies by warpgroups, which only Hopper has.
+    pub(crate) warpgroups: bool,
 }
 
 /// A file of kernels with the constants of a plan.
@@ -56,7 +60,15 @@ impl ModuleSpec {
         let constants = self.constants.iter();
         text.extend(constants.map(|(name, value)| format!("#define {name} {value}\n")));
         text.extend(self.source.signatures.iter().map(|signature| signature.definition()));
+        if self.source.warpgroups {
+            text += &warpgroups::multiplications(self.element("T"));
+        }
         text + &self.source.parts.join("\n")
+    }
+
+    /// What it is compiled for on a GPU of this compute capability times ten.
+    pub fn target(&self, sm: u32) -> Target {
+        Target { sm, specific: self.source.warpgroups }
     }
 
     /// The element type of a kernel's pointer: the value of the constant with that name, or the
@@ -145,6 +157,9 @@ pub struct LoweringOptions {
     pub tf32: bool,
     /// Tile sizes of attention.
     pub tiles: Tiles,
+    /// Whether attention runs on Hopper's warpgroups where there is such a kernel. The plan's
+    /// scratch must be proved for it.
+    pub warpgroups: bool,
 }
 
 /// A whole plan as launches.
@@ -565,7 +580,8 @@ mod tests {
     use plan::ops::{Gelu, GeluKind, Linear};
     use plan::{Io, NoScratch, Phase, Role, Schedule, ScheduleBuilder, verify};
 
-    const OPTIONS: LoweringOptions = LoweringOptions { tf32: false, tiles: Tiles::Small };
+    const OPTIONS: LoweringOptions =
+        LoweringOptions { tf32: false, tiles: Tiles::Small, warpgroups: false };
 
     #[test]
     fn packs_divide_rows_and_stay_aligned() {

@@ -3,6 +3,7 @@
 use crate::error::CudaError;
 use crate::library::{Library, LibraryError, Wanted, function_table};
 use std::ffi::{CStr, CString, c_char, c_void};
+use std::fmt;
 
 /// The compiler's library.
 const NVRTC: Wanted = Wanted {
@@ -46,6 +47,21 @@ pub struct Compiler {
 impl std::fmt::Debug for Compiler {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "NVRTC {}.{}", self.version.0, self.version.1)
+    }
+}
+
+/// What code is compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The compute capability times ten.
+    pub sm: u32,
+    /// Whether the code uses instructions that only this architecture has, and no later one.
+    pub specific: bool,
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sm_{}{}", self.sm, if self.specific { "a" } else { "" })
     }
 }
 
@@ -96,19 +112,19 @@ impl Compiler {
         }
     }
 
-    /// Compiles one file for `sm`, the compute capability times ten, to machine code.
-    pub fn compile(&self, file: &str, source: &str, sm: u32) -> Result<Vec<u8>, CudaError> {
+    /// Compiles one file to machine code.
+    pub fn compile(&self, file: &str, source: &str, target: Target) -> Result<Vec<u8>, CudaError> {
         let refused = |log: String| CudaError::Compiler { file: file.to_string(), log };
-        if !self.architectures().contains(&sm) {
+        if !self.architectures().contains(&target.sm) {
             let (major, minor) = self.version;
             let log =
-                format!("NVRTC {major}.{minor} does not support sm_{sm}; install a newer one");
+                format!("NVRTC {major}.{minor} does not support {target}; install a newer one");
             return Err(refused(log));
         }
         let inner_nul = |_| refused("the source has a NUL".to_string());
         let source = CString::new(source).map_err(inner_nul)?;
         let name = CString::new(file).map_err(inner_nul)?;
-        let target = format!("--gpu-architecture=sm_{sm}");
+        let target = format!("--gpu-architecture={target}");
         let options: Vec<CString> = OPTIONS
             .into_iter()
             .chain([target.as_str()])

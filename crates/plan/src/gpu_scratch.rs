@@ -4,8 +4,8 @@
 
 use crate::backend::Scratch;
 use crate::bytes::Bytes;
-use crate::ops::Op;
-use crate::tensor::Tensors;
+use crate::ops::{AttentionBackward, Op};
+use crate::tensor::{Dtype, Tensors};
 
 /// Workspace of the matmul library. Its fast algorithms do not ask for more.
 const MATMULS: u64 = 32 << 20;
@@ -21,7 +21,55 @@ pub fn partial_sums(tokens: u64) -> u64 {
 
 /// Scratch of the kernels for NVIDIA GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GpuScratch;
+pub struct GpuScratch {
+    /// Whether the GPU multiplies by warpgroups (Hopper), so that attention has other kernels.
+    pub warpgroups: bool,
+}
+
+/// Attention by warpgroups. Blocks add up the gradient of queries in memory, a tile of queries at a
+/// time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WarpgroupAttention {
+    /// The head's size, rounded up to what tensor cores take.
+    pub pad: u64,
+}
+
+impl WarpgroupAttention {
+    /// Queries of a tile.
+    pub const QUERIES: u64 = 64;
+
+    /// For heads of this size; none if the usual kernels compute them: in f32, with dropout, and
+    /// where the head is small or does not begin where a 16-byte copy can.
+    pub fn new(size: u64, dtype: Dtype, dropout: bool) -> Option<WarpgroupAttention> {
+        let fits = (48..=128).contains(&size) && size.is_multiple_of(8);
+        let is_used = fits && !dropout && matches!(dtype, Dtype::Bf16 | Dtype::F16);
+        is_used.then(|| WarpgroupAttention { pad: size.next_multiple_of(16) })
+    }
+
+    /// Channels in which each of two warpgroups sums the gradient of queries: half of a narrow
+    /// head, a panel of 64 of a wide one.
+    pub fn channels(self) -> u64 {
+        if self.pad <= 64 { self.pad / 2 } else { 64 }
+    }
+
+    /// Bytes of the gradient of one tile of queries.
+    pub fn tile_bytes(self) -> u64 {
+        WarpgroupAttention::QUERIES * 2 * self.channels() * 4
+    }
+
+    /// Tiles of all heads of `[rows, heads, positions]`.
+    pub fn tiles(rows: u64, heads: u64, positions: u64) -> Option<u64> {
+        let lines = rows.checked_mul(heads)?;
+        lines.checked_mul(positions.div_ceil(WarpgroupAttention::QUERIES))
+    }
+
+    /// The sums, and for each tile the number of blocks that have added to it.
+    fn bytes(self, op: &AttentionBackward, tensors: &Tensors) -> Option<u64> {
+        let &[rows, heads, positions] = tensors.get(op.lse).shape.dims() else { return None };
+        let tiles = WarpgroupAttention::tiles(rows, heads, positions)?;
+        tiles.checked_mul(self.tile_bytes() + 4)
+    }
+}
 
 impl Scratch for GpuScratch {
     fn bytes(&self, op: &Op, tensors: &Tensors) -> Option<Bytes> {
@@ -42,10 +90,18 @@ impl Scratch for GpuScratch {
             }
             // Two arrays of ids and two of positions, used while sorting.
             Op::EmbedBackward(op) => elements(op.tokens).checked_mul(16)?,
+            Op::AttentionBackward(op) => {
+                let out = tensors.get(op.d_out);
+                let size = out.shape.width() / op.heads.max(1);
+                let kernels = WarpgroupAttention::new(size, out.dtype, op.dropout.is_some());
+                match kernels.filter(|_| self.warpgroups) {
+                    Some(kernels) => kernels.bytes(op, tensors)?,
+                    None => 0,
+                }
+            }
             Op::Embed(_)
             | Op::LayerNorm(_)
             | Op::Attention(_)
-            | Op::AttentionBackward(_)
             | Op::AttentionDecode(_)
             | Op::Gelu(_)
             | Op::GeluBackward(_)

@@ -25,6 +25,8 @@ pub struct Hardware {
     pub link: f64,
     /// Extra seconds of every step: its launch, and the tail of the step before.
     pub launch: f64,
+    /// Whether it multiplies by warpgroups (Hopper), for which attention has its own kernels.
+    pub warpgroups: bool,
     /// Times that were measured on it.
     pub times: OpTimes,
 }
@@ -268,6 +270,7 @@ impl Card {
             bandwidth: self.gigabytes_per_second * 1e9 * bandwidth,
             link: self.family.link(),
             launch: LAUNCH,
+            warpgroups: self.family == Family::Hopper,
             times: OpTimes::default(),
         }
     }

@@ -25,7 +25,7 @@ pub struct Machine {
 impl Machine {
     /// A GPU, in the number format that the run asks for.
     pub fn gpu(hardware: Hardware, run: &RunSpec, budget: Bytes, host: Bytes) -> Machine {
-        let scratch = Rc::new(GpuScratch);
+        let scratch = Rc::new(GpuScratch { warpgroups: hardware.warpgroups });
         Machine { hardware, scratch, budget, host: Some(host), compute: gpu_format(run.dtype) }
     }
 

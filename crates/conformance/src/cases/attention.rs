@@ -37,7 +37,7 @@ const fn sizes(name: &'static str, rows: u64, positions: u64, heads: u64, size: 
 }
 
 #[rustfmt::skip]
-const TABLE: [Sizes; 12] = [
+const TABLE: [Sizes; 15] = [
     sizes("attention_one", 1, 1, 1, 1),
     sizes("attention_t1", 3, 1, 2, 5),
     sizes("attention_hs1", 2, 7, 3, 1),
@@ -46,6 +46,9 @@ const TABLE: [Sizes; 12] = [
     sizes("attention_hs48_t130", 1, 130, 1, 48),
     sizes("attention_hs64_t64", 1, 64, 1, 64),
     sizes("attention_hs1_t130", 3, 130, 2, 1),
+    sizes("attention_hs64_t257", 1, 257, 1, 64),
+    sizes("attention_hs72_t129", 1, 129, 1, 72),
+    sizes("attention_hs128_t70", 1, 70, 1, 128),
     Sizes { dropout: 0.25, ..sizes("attention_dropout_t1", 2, 1, 3, 5) },
     Sizes { dropout: 0.1, ..sizes("attention_dropout_hs48", 2, 7, 2, 48) },
     Sizes { dropout: 0.2, ..sizes("attention_dropout_t130", 2, 130, 2, 5) },

@@ -1,6 +1,6 @@
 //! Launches of attention. 16-bit formats run on tensor cores, f32 on plain multiply-adds.
 
-use super::{count, unsupported};
+use super::{attention_hopper, count, unsupported};
 use crate::constants::constants;
 use crate::lowering::{Extent, Lowering, Mask, ModuleSpec, Source};
 use crate::signature::{In, Out, T, WorkCount, signatures};
@@ -9,7 +9,9 @@ use crate::tiles::{self, AttentionTiles, Tile};
 use plan::ops::{Attention, AttentionBackward, Dropout};
 use plan::{BackendError, Dtype, TensorId};
 
-const HEADS: &str = include_str!("attention_heads.cuh");
+pub(super) const HEADS: &str = include_str!("attention_heads.cuh");
+pub(super) const TENSOR_CORES: &str = include_str!("tensor_cores.cuh");
+pub(super) const SOFTMAX: &str = include_str!("softmax.cuh");
 
 signatures! {
     /// Causal attention, and the logarithm of each softmax's denominator.
@@ -83,13 +85,15 @@ pub(super) static ATTENTION: Source = Source {
     file: "attention.cu",
     signatures: SIGNATURES,
     constants: Constants::NAMES,
-    parts: &[HEADS, include_str!("tensor_cores.cuh"), include_str!("attention.cu")],
+    parts: &[HEADS, TENSOR_CORES, SOFTMAX, include_str!("attention.cu")],
+    warpgroups: false,
 };
 pub(super) static ATTENTION_F32: Source = Source {
     file: "attention_f32.cu",
     signatures: SIGNATURES,
     constants: Constants::NAMES,
     parts: &[HEADS, include_str!("attention_f32.cu")],
+    warpgroups: false,
 };
 
 /// The largest head size. The tensor-core kernels keep a head in registers, those of f32 in shared
@@ -102,13 +106,13 @@ pub(crate) const fn largest_head(dtype: Dtype) -> u64 {
 }
 
 /// The sizes of one attention, and its kernels.
-struct Heads {
-    sequences: u64,
-    positions: u64,
-    heads: u64,
-    size: u64,
-    dtype: Dtype,
-    dropout: Option<Dropout>,
+pub(super) struct Heads {
+    pub(super) sequences: u64,
+    pub(super) positions: u64,
+    pub(super) heads: u64,
+    pub(super) size: u64,
+    pub(super) dtype: Dtype,
+    pub(super) dropout: Option<Dropout>,
     tiles: AttentionTiles,
 }
 
@@ -175,6 +179,9 @@ impl Heads {
 
 pub(super) fn forward(cx: &mut Lowering<'_>, op: &Attention) -> Result<(), BackendError> {
     let heads = Heads::new(cx, op.out, op.heads, op.dropout)?;
+    if let Some(kernels) = attention_hopper::Kernels::of(cx, &heads) {
+        return kernels.forward(cx, op);
+    }
     let tile = heads.tiles.forward;
     let extent = heads.extent(tile, tile.forward_bytes(heads.size, heads.dtype));
     let (blocks, positions) = heads.counts(extent)?;
@@ -195,6 +202,9 @@ pub(super) fn forward(cx: &mut Lowering<'_>, op: &Attention) -> Result<(), Backe
 
 pub(super) fn backward(cx: &mut Lowering<'_>, op: &AttentionBackward) -> Result<(), BackendError> {
     let heads = Heads::new(cx, op.d_out, op.heads, op.dropout)?;
+    if let Some(kernels) = attention_hopper::Kernels::of(cx, &heads) {
+        return kernels.backward(cx, op);
+    }
     let (query, key) = (heads.tiles.query, heads.tiles.key);
     let (qkv, d_out, lse) = (cx.read(op.qkv)?, cx.read(op.d_out)?, cx.read(op.lse)?);
     let (delta, d_qkv): (Out<f32>, Out<T>) = (cx.write(op.delta)?, cx.write(op.d_qkv)?);

@@ -47,6 +47,7 @@ pub(super) static DECODE: Source = Source {
     signatures: SIGNATURES,
     constants: Constants::NAMES,
     parts: &[include_str!("decode.cu")],
+    warpgroups: false,
 };
 
 const THREADS: u32 = 128;

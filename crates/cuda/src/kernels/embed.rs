@@ -69,6 +69,7 @@ pub(super) static EMBED: Source = Source {
     signatures: SIGNATURES,
     constants: Constants::NAMES,
     parts: &[include_str!("embed.cu")],
+    warpgroups: false,
 };
 
 const THREADS: u32 = 128;

@@ -23,6 +23,7 @@ pub(crate) static GELU: Source = Source {
     signatures: SIGNATURES,
     constants: Constants::NAMES,
     parts: &[include_str!("gelu.cu")],
+    warpgroups: false,
 };
 
 const THREADS: u32 = 256;

@@ -49,6 +49,7 @@ pub(super) static HEAD: Source = Source {
     signatures: SIGNATURES,
     constants: Constants::NAMES,
     parts: &[include_str!("head.cu")],
+    warpgroups: false,
 };
 
 /// Packs of a row that a thread keeps in registers. Longer rows are read twice.

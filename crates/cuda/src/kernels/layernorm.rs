@@ -73,6 +73,7 @@ pub(super) static LAYERNORM: Source = Source {
     signatures: SIGNATURES,
     constants: Constants::NAMES,
     parts: &[include_str!("layernorm.cu")],
+    warpgroups: false,
 };
 
 /// Packs of a row that one thread keeps in registers.

@@ -2,6 +2,7 @@
 //! exhaustive `match` over ops; the plan has decided which op runs when.
 
 pub(crate) mod attention;
+mod attention_hopper;
 mod decode;
 mod embed;
 pub(crate) mod gelu;
@@ -78,6 +79,7 @@ mod tests {
     const SOURCES: &[&Source] = &[
         &attention::ATTENTION,
         &attention::ATTENTION_F32,
+        &attention_hopper::ATTENTION_HOPPER,
         &decode::DECODE,
         &embed::EMBED,
         &gelu::GELU,

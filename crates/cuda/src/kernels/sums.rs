@@ -45,6 +45,7 @@ pub(crate) static SUMS: Source = Source {
     signatures: SIGNATURES,
     constants: Constants::NAMES,
     parts: &[include_str!("sums.cu")],
+    warpgroups: false,
 };
 
 const THREADS: u32 = 128;

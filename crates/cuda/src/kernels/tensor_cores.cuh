@@ -182,24 +182,26 @@ DEVICE void store_chunk(T *row, u32 channel, const u32 (&words)[4]) {
     }
 }
 
-// Writes 16 rows, each half of them multiplied by its factor; only the first `limit` rows exist.
-// Lanes exchange pairs so that each writes 16 bytes.
-template <u32 STRIDE>
-DEVICE void store_rows(T *to, int limit, const float (&rows)[CHANNEL_TILES * 2][4], float upper,
-                       float lower) {
+// Writes 16 rows from `channel` on, each half of them multiplied by its factor; only the first
+// `limit` rows exist. Lanes exchange pairs so that each writes 16 bytes.
+template <u32 STRIDE, int TILES>
+DEVICE void store_rows(T *to, int limit, const float (&rows)[TILES][4], float upper, float lower,
+                       u32 channel = 0) {
     UNROLL for (int half = 0; half < 2; ++half) {
         const float factor = half ? lower : upper;
         const int row = lane_row() + 8 * half;
-        UNROLL for (int tile = 0; tile < CHANNEL_TILES * 2; tile += 4) {
+        UNROLL for (int tile = 0; tile < TILES; tile += 4) {
             u32 words[4];
             UNROLL for (int i = 0; i < 4; ++i) {
-                const int from = tile + i < CHANNEL_TILES * 2 ? tile + i : tile;
+                const int from = tile + i < TILES ? tile + i : tile;
                 words[i] = pair(rows[from][2 * half] * factor, rows[from][2 * half + 1] * factor,
                                 T());
             }
             transpose_words<1>(words);
-            const u32 channel = (tile + threadIdx.x % 4) * 8;
-            if (row < limit) store_chunk(to + (u64)row * STRIDE, channel, words);
+            const u32 mine = tile + threadIdx.x % 4;
+            if (row < limit && mine < TILES) {
+                store_chunk(to + (u64)row * STRIDE, channel + mine * 8, words);
+            }
         }
     }
 }

@@ -59,6 +59,7 @@ pub(super) static UPDATE: Source = Source {
     signatures: SIGNATURES,
     constants: Constants::NAMES,
     parts: &[include_str!("update.cu")],
+    warpgroups: false,
 };
 
 const THREADS: u32 = 512;

@@ -1,14 +1,14 @@
 //! The cases and goldens that every backend must pass, in true f32, and the ops in both 16-bit
 //! formats against the CPU: launched one by one, as graphs, and with each set of tiles.
 
-use crate::fixture::{BothScratch, gpu, load};
+use crate::fixture::{BothScratch, MOST_SCRATCH, gpu, load};
 use conformance::{
     Failure, Summary, check_agreement, check_finite_differences, check_formats, check_models,
     check_ops,
 };
 use cpu::{CpuBackend, CpuOptions, CpuScratch};
 use fitgpt_cuda::{CudaOptions, LoweringOptions, Tiles, modules};
-use plan::{Backend, BackendError, Dtype, GpuScratch, Plan, Scratch, verify};
+use plan::{Backend, BackendError, Dtype, Plan, Scratch, verify};
 use std::rc::Rc;
 
 const THREADS: usize = 2;
@@ -63,15 +63,19 @@ fn every_op_agrees_with_the_cpu() {
     report("gpu and cpu", check_agreement(&on_gpu, &on_cpu, &scratch()));
 }
 
+/// The kinds of attention kernels: tiles, and whether on warpgroups.
+const KINDS: [(Tiles, bool); 3] =
+    [(Tiles::Small, false), (Tiles::Large, false), (Tiles::Large, true)];
+
 /// What the next test runs, proved and lowered where there is no GPU.
 #[test]
 fn sixteen_bit_ops_lower() {
     const LOWERED: &str = "lowered, not run";
-    for tiles in [Tiles::Small, Tiles::Large] {
+    for (tiles, warpgroups) in KINDS {
         for dtype in [Dtype::Bf16, Dtype::F16] {
             let lower = |plan: Plan| {
-                let proved = verify(plan, GpuScratch)?;
-                modules(&proved, LoweringOptions { tf32: true, tiles })?;
+                let proved = verify(plan, MOST_SCRATCH)?;
+                modules(&proved, LoweringOptions { tf32: true, tiles, warpgroups })?;
                 Err(BackendError::Refused { what: LOWERED.to_string() })
             };
             let result = check_formats(&lower, &lower, dtype, &[], &scratch());
@@ -87,12 +91,14 @@ fn sixteen_bit_ops_lower() {
 #[test]
 fn sixteen_bit_ops_agree_with_f32_on_the_cpu() {
     let Some(gpu) = gpu() else { return };
-    for tiles in [Tiles::Small, Tiles::Large] {
+    let has_warpgroups = gpu.info().has_warpgroups();
+    for (tiles, warpgroups) in KINDS.into_iter().filter(|kind| has_warpgroups || !kind.1) {
         for dtype in [Dtype::Bf16, Dtype::F16] {
-            let options = CudaOptions { graphs: false, tiles, ..CudaOptions::new(&gpu) };
+            let options =
+                CudaOptions { graphs: false, tiles, warpgroups, ..CudaOptions::new(&gpu) };
             let on_gpu = |plan| load(&gpu, plan, &options);
             let result = check_formats(&on_gpu, &on_cpu, dtype, &[], &scratch());
-            report(&format!("{dtype}, {tiles:?} tiles"), result);
+            report(&format!("{dtype}, {tiles:?} tiles, warpgroups: {warpgroups}"), result);
         }
     }
 }

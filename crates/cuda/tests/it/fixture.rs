@@ -22,12 +22,15 @@ pub fn load(
     plan: Plan,
     options: &CudaOptions,
 ) -> Result<Box<dyn Backend>, BackendError> {
-    match CudaBackend::new(gpu, verify(plan, GpuScratch)?, options) {
+    match CudaBackend::new(gpu, verify(plan, gpu.scratch())?, options) {
         Ok(backend) => Ok(Box::new(backend)),
         Err(LoadError::Backend(error)) => Err(error),
         Err(error) => Err(BackendError::Device { what: error.to_string() }),
     }
 }
+
+/// Scratch that is enough for every GPU.
+pub const MOST_SCRATCH: GpuScratch = GpuScratch { warpgroups: true };
 
 /// Scratch that is enough for both GPU and CPU.
 #[derive(Debug)]
@@ -35,6 +38,6 @@ pub struct BothScratch(pub cpu::CpuScratch);
 
 impl Scratch for BothScratch {
     fn bytes(&self, op: &Op, tensors: &Tensors) -> Option<Bytes> {
-        Some(self.0.bytes(op, tensors)?.max(GpuScratch.bytes(op, tensors)?))
+        Some(self.0.bytes(op, tensors)?.max(MOST_SCRATCH.bytes(op, tensors)?))
     }
 }

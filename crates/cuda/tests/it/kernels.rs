@@ -3,14 +3,15 @@
 //! need more shared memory than the architecture has.
 
 use crate::cubin::{Usage, usages};
+use crate::fixture::MOST_SCRATCH;
 use conformance::Case;
-use fitgpt_cuda::{Compiler, LoweringOptions, ModuleUse, Tiles, modules};
+use fitgpt_cuda::{Compiler, LoweringOptions, ModuleUse, Target, Tiles, modules};
 use model::{
     AdamW, Dims, Draft, EvalSpec, GenerateSpec, Gpt2, Level, ModelSpec, OptimizerSpec, ProgramSpec,
     TrainSpec, Types,
 };
 use plan::ops::{GeluKind, Op, Scaling};
-use plan::{Dtype, GpuScratch, Plan, Scratch};
+use plan::{Dtype, Plan, Scratch};
 use requires::{Need, absent};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -18,6 +19,7 @@ use std::rc::Rc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+const HOPPER: u32 = 90;
 const ARCHITECTURES: [u32; 5] = [80, 86, 89, 90, 120];
 /// Names the `.cu` files that are compiled, separated by commas: for work on one kernel.
 const ONLY: &str = "FITGPT_KERNELS";
@@ -109,6 +111,15 @@ const RUNS: [Run; 6] = [
     },
 ];
 
+/// Besides the 48 and 64 of the runs: each number of registers, and a head that is padded.
+const WARPGROUP_HEADS: [u64; 5] = [56, 80, 96, 112, 128];
+
+fn plan_of_heads(size: u64) -> (String, Plan) {
+    let [run, ..] = &RUNS;
+    let run = Run { dims: dims(2, 2 * size, 512, false), ..*run };
+    (format!("heads of {size}"), plan_of(&run, Level::R0))
+}
+
 fn plan_of(run: &Run, level: Level) -> Plan {
     let [compute, residual, moments] = run.formats;
     let spec = ProgramSpec {
@@ -133,7 +144,7 @@ fn plan_of(run: &Run, level: Level) -> Plan {
         eval: Some(EvalSpec { slices: vec![2], positions: 1024, head_chunk: 1024, loss_rows: 2 }),
         generate: Some(GenerateSpec { rows: 1, prefill: Vec::new() }),
     };
-    let draft = Draft::new(&spec, Rc::new(GpuScratch)).unwrap();
+    let draft = Draft::new(&spec, Rc::new(MOST_SCRATCH)).unwrap();
     Plan::new(draft.schedule).unwrap()
 }
 
@@ -165,7 +176,7 @@ fn judge(cubin: &[u8], dynamic: &[(&str, u32)], sm: u32) -> (Vec<String>, Vec<St
 fn check(compiler: &Compiler, used: &ModuleUse, sm: u32, table: &mut Vec<String>) -> Vec<String> {
     let module = &used.module;
     let (file, constants) = (module.file(), module.constants());
-    let (lines, problems) = match compiler.compile(file, &module.text(), sm) {
+    let (lines, problems) = match compiler.compile(file, &module.text(), module.target(sm)) {
         Ok(cubin) => judge(&cubin, &used.shared, sm),
         Err(error) => (Vec::new(), vec![error.to_string()]),
     };
@@ -174,10 +185,15 @@ fn check(compiler: &Compiler, used: &ModuleUse, sm: u32, table: &mut Vec<String>
     problems.iter().map(named).collect()
 }
 
-/// Every module of a plan, with the tiles of an architecture.
+/// Every module of a plan, with the tiles of an architecture; for Hopper with both kinds of
+/// attention.
 fn modules_of(name: &str, plan: &Plan, sm: u32) -> Vec<ModuleUse> {
-    let options = LoweringOptions { tf32: true, tiles: Tiles::of(sm) };
-    modules(plan, options).unwrap_or_else(|error| panic!("{name}: {error}"))
+    let kinds: &[bool] = if sm == HOPPER { &[false, true] } else { &[false] };
+    let found = |&warpgroups: &bool| {
+        let options = LoweringOptions { tf32: true, tiles: Tiles::of(sm), warpgroups };
+        modules(plan, options).unwrap_or_else(|error| panic!("{name}: {error}"))
+    };
+    kinds.iter().flat_map(found).collect()
 }
 
 /// The plans whose kernels are compiled: those of every run at every level, and those of the
@@ -185,6 +201,8 @@ fn modules_of(name: &str, plan: &Plan, sm: u32) -> Vec<ModuleUse> {
 struct Plans {
     runs: Vec<(String, Plan)>,
     cases: Vec<(String, Plan)>,
+    /// Other head sizes of attention on warpgroups.
+    heads: Vec<(String, Plan)>,
 }
 
 impl Plans {
@@ -193,12 +211,13 @@ impl Plans {
             let named = move |level| (format!("{} at {level}", run.name), plan_of(run, level));
             Level::ALL.into_iter().map(named)
         };
-        let scratch: Rc<dyn Scratch> = Rc::new(GpuScratch);
+        let scratch: Rc<dyn Scratch> = Rc::new(MOST_SCRATCH);
         let cases = conformance::cases::cases(&scratch).unwrap();
         let placed = |case: &Case| (case.name.clone(), conformance::run::placed(case).unwrap());
         Plans {
             runs: RUNS.iter().flat_map(at_all_levels).collect(),
             cases: cases.iter().map(placed).collect(),
+            heads: WARPGROUP_HEADS.iter().map(|&size| plan_of_heads(size)).collect(),
         }
     }
 
@@ -207,6 +226,11 @@ impl Plans {
         let mut all: Vec<ModuleUse> = Vec::new();
         for (name, plan) in &self.runs {
             modules_of(name, plan, sm).into_iter().for_each(|used| add(&mut all, used));
+        }
+        for (name, plan) in self.heads.iter().filter(|_| sm == HOPPER) {
+            let mut found = modules_of(name, plan, sm);
+            found.retain(|used| used.module.file() == "attention_hopper.cu");
+            found.into_iter().for_each(|used| add(&mut all, used));
         }
         let files: BTreeSet<&str> = all.iter().map(|used| used.module.file()).collect();
         for (name, plan) in &self.cases {
@@ -283,10 +307,10 @@ fn embeddings_without_positions_compile() {
         Ok(compiler) => compiler,
         Err(error) => return absent(Need::Nvrtc, error),
     };
-    let scratch: Rc<dyn Scratch> = Rc::new(GpuScratch);
+    let scratch: Rc<dyn Scratch> = Rc::new(MOST_SCRATCH);
     let cases = conformance::cases::cases(&scratch).unwrap();
     let case = cases.into_iter().find(|case| case.name == "embed_without_positions").unwrap();
-    let options = LoweringOptions { tf32: true, tiles: Tiles::of(90) };
+    let options = LoweringOptions { tf32: true, tiles: Tiles::of(90), warpgroups: false };
     let found = modules(&Plan::new(case.schedule).unwrap(), options).unwrap();
     let without = |used: &&ModuleUse| used.module.constants().contains("LEARNED_POSITIONS=0");
     let used = found.iter().find(without).expect("the case has no positions");
@@ -401,7 +425,8 @@ fn planted_spills_are_found() {
     let known = compiler.architectures();
     for sm in ARCHITECTURES.into_iter().filter(|sm| known.contains(sm)) {
         let used = |name: &str, source: &str, dynamic: u32| {
-            let cubin = compiler.compile("planted.cu", source, sm).unwrap();
+            let target = Target { sm, specific: false };
+            let cubin = compiler.compile("planted.cu", source, target).unwrap();
             judge(&cubin, &[(name, dynamic)], sm).1
         };
         for (name, source) in PLANTED {

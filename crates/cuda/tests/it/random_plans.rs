@@ -5,7 +5,7 @@ use crate::fixture::gpu;
 use fitgpt_cuda::{CudaBackend, CudaOptions, Gpu, LoadError};
 use model::Dims;
 use plan::hardware::{Card, Hardware};
-use plan::{Bytes, GpuScratch, StepInputs, verify};
+use plan::{Bytes, StepInputs, verify};
 use rng::{Purpose, Stream};
 use search::{Machine, Planned, SearchError, plan_for};
 use spec::{Command, Environment, RunSpec, Settings, World, resolve};
@@ -69,7 +69,7 @@ fn load(
             Err(error) => return Err(error.to_string()),
         };
         let options = CudaOptions { budget: Some(machine.budget.get()), ..CudaOptions::new(gpu) };
-        let proved = verify(planned.plan.clone(), GpuScratch).unwrap();
+        let proved = verify(planned.plan.clone(), gpu.scratch()).unwrap();
         match CudaBackend::new(gpu, proved, &options) {
             Ok(backend) => return Ok(Some((planned, backend))),
             Err(LoadError::OverBudget { outside_arena, .. }) => {
@@ -143,7 +143,8 @@ fn two_hundred_random_plans_stay_inside_their_budgets() {
         let budget = at_start + (24 << 20) + draws.below(400 << 20);
         let table = Card::find("RTX 4070").unwrap().hardware(false);
         let context = Bytes::new(at_start + (16 << 20)).unwrap();
-        let hardware = Hardware { context, ..table };
+        let warpgroups = gpu.scratch().warpgroups;
+        let hardware = Hardware { context, warpgroups, ..table };
         let bytes = |count| Bytes::new(count).unwrap();
         let machine = Machine::gpu(hardware, &run, bytes(budget), bytes(4 << 30));
         let Some(loaded) = load(&gpu, &run, dims, machine).unwrap() else {

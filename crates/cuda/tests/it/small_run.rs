@@ -1,14 +1,14 @@
 //! A small model on the GPU, made from a few settings. Weights are drawn as in a real run, and
 //! results are read back bit for bit.
 
-use crate::fixture::load;
+use crate::fixture::{MOST_SCRATCH, load};
 use fitgpt_cuda::{CudaOptions, Gpu};
 use model::{
     AdamW, Dims, Draft, EvalSpec, Gpt2, Level, ModelSpec, OptimizerSpec, ProgramSpec, TrainSpec,
     Types,
 };
 use plan::ops::{GeluKind, Scaling};
-use plan::{Dtype, GpuScratch, Plan, StepInputs, StepState};
+use plan::{Dtype, Plan, StepInputs, StepState};
 use std::rc::Rc;
 use train::engine::{Engine, Rows};
 
@@ -85,7 +85,7 @@ impl SmallRun {
             }),
             generate: None,
         };
-        Draft::new(&spec, Rc::new(GpuScratch)).unwrap()
+        Draft::new(&spec, Rc::new(MOST_SCRATCH)).unwrap()
     }
 
     /// The program on the GPU with its first weights.

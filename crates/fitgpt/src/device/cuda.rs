@@ -7,7 +7,7 @@ use ::cuda::{
     CubinCache, CudaBackend, CudaError, CudaOptions, GRANULE, GRAPH_RESERVE, Gpu, LoadError,
 };
 use plan::hardware::{Card, Hardware};
-use plan::{Backend, BackendError, Bytes, GpuScratch, Plan, verify};
+use plan::{Backend, BackendError, Bytes, Plan, verify};
 use search::Machine;
 use spec::{Memory, RequestedDtype, RunSpec};
 
@@ -121,6 +121,7 @@ impl CudaDevice {
                 matmul: base.matmul * scale,
                 attention: base.attention * scale,
                 bandwidth: base.bandwidth * scale,
+                warpgroups: self.gpu.scratch().warpgroups,
                 ..base
             },
             None => Hardware {
@@ -132,6 +133,7 @@ impl CudaDevice {
                 bandwidth: 4e11,
                 link: 2e10,
                 launch: 5e-6,
+                warpgroups: self.gpu.scratch().warpgroups,
                 times: plan::op_times::OpTimes::default(),
             },
         }
@@ -160,7 +162,7 @@ impl CudaDevice {
             choices,
             ..CudaOptions::new(&self.gpu)
         };
-        let proved = verify(plan, GpuScratch).map_err(BackendError::from)?;
+        let proved = verify(plan, self.gpu.scratch()).map_err(BackendError::from)?;
         let missing = CudaBackend::to_compile(&self.gpu, &proved, &options)?;
         if missing > 0 {
             let sm = self.gpu.info().sm;

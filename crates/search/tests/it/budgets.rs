@@ -17,13 +17,14 @@ fn gib(gib: f64) -> Bytes {
 /// A card with this much memory and this compute format.
 fn card(name: &str, memory: f64, compute: Dtype) -> Machine {
     let hardware = Card::find(name).unwrap().hardware(false);
-    let (scratch, budget, host) = (Rc::new(GpuScratch), gib(memory), Some(gib(64.0)));
+    let scratch = Rc::new(GpuScratch { warpgroups: hardware.warpgroups });
+    let (budget, host) = (gib(memory), Some(gib(64.0)));
     Machine { hardware, scratch, budget, host, compute }
 }
 
 fn plan(run: &RunSpec, machine: &Machine) -> Result<Planned, SearchError> {
     let planned = plan_for(run, run.dims(50304).unwrap(), machine)?;
-    assert_eq!(defects(&planned.plan, &GpuScratch), []);
+    assert_eq!(defects(&planned.plan, &*machine.scratch), []);
     assert!(planned.device_bytes(machine) <= machine.budget.get());
     let cut = planned.cut().unwrap();
     assert_eq!(cut.slices.iter().sum::<u64>(), run.sequences_per_iteration());

@@ -50,7 +50,9 @@ impl TestGpu {
         let budget = self.at_start + (24 << 20) + draws.below(400 << 20);
         let bytes = |count| Bytes::new(count).ok_or("no number of bytes");
         let table = Card::find("RTX 4070").ok_or("no such row")?.hardware(false);
-        let hardware = Hardware { context: bytes(self.at_start + (16 << 20))?, ..table };
+        let (context, warpgroups) =
+            (bytes(self.at_start + (16 << 20))?, self.gpu.scratch().warpgroups);
+        let hardware = Hardware { context, warpgroups, ..table };
         let machine = Machine::gpu(hardware, &drawn.run, bytes(budget)?, bytes(4 << 30)?);
         let spacious = Machine { budget: bytes(SPACIOUS)?, ..machine.clone() };
         let Some((planned, backend)) = self.load(drawn, machine)? else {
@@ -89,7 +91,7 @@ impl TestGpu {
         let slices = vec![drawn.run.sequences_per_iteration()];
         let planned = keeping_everything(Cut { slices, ..cut }, drawn, spacious)?;
         let options = CudaOptions::new(&self.gpu);
-        let proved = proved(&planned)?;
+        let proved = self.proved(&planned)?;
         let backend = CudaBackend::new(&self.gpu, proved, &options);
         let backend = backend.map_err(|error| format!("without a limit: {error}"))?;
         let mut engine = Engine::new(Box::new(backend), planned.program, drawn.dims);
@@ -109,7 +111,7 @@ impl TestGpu {
             };
             let budget = Some(machine.budget.get());
             let options = CudaOptions { budget, ..CudaOptions::new(&self.gpu) };
-            match CudaBackend::new(&self.gpu, proved(&planned)?, &options) {
+            match CudaBackend::new(&self.gpu, self.proved(&planned)?, &options) {
                 Ok(backend) => return Ok(Some((planned, backend))),
                 Err(LoadError::OverBudget { outside_arena, .. }) => {
                     let more = machine.hardware.context.get() + (1 << 20);
@@ -121,10 +123,11 @@ impl TestGpu {
         }
         Err(format!("planned again {PLANNED_AGAIN} times"))
     }
-}
 
-fn proved(planned: &Planned) -> Result<Proved<GpuScratch>, String> {
-    verify(planned.plan.clone(), GpuScratch).map_err(|defects| format!("not sound: {defects:?}"))
+    fn proved(&self, planned: &Planned) -> Result<Proved<GpuScratch>, String> {
+        let proved = verify(planned.plan.clone(), self.gpu.scratch());
+        proved.map_err(|defects| format!("not sound: {defects:?}"))
+    }
 }
 
 /// Checks the mean loss of the first iteration: new weights can only guess.

@@ -72,6 +72,7 @@ fn machine() -> Machine {
         bandwidth: 2e10,
         link: 1e10,
         launch: 2e-5,
+        warpgroups: false,
         times: plan::op_times::OpTimes::default(),
     };
     let scratch = Rc::new(CpuScratch { threads: 2 });
