@@ -4,11 +4,39 @@ use fitgpt_cuda::{CubinCache, CudaBackend, CudaOptions, Gpu, LoadError};
 use plan::ops::Op;
 use plan::{Backend, BackendError, Bytes, GpuScratch, Plan, Scratch, Tensors, verify};
 use requires::{Need, absent};
+use std::ops::Deref;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// Held by every test that uses the GPU: shared, or alone by a test that measures memory.
+static USERS: RwLock<()> = RwLock::new(());
+
+/// A GPU, and that this test is one of its users.
+pub struct InUse<Guard> {
+    gpu: Gpu,
+    _user: Guard,
+}
+
+impl<Guard> Deref for InUse<Guard> {
+    type Target = Gpu;
+
+    fn deref(&self) -> &Gpu {
+        &self.gpu
+    }
+}
 
 /// The first GPU. Without one the test is recorded as skipped.
-pub fn gpu() -> Option<Gpu> {
+pub fn gpu() -> Option<InUse<RwLockReadGuard<'static, ()>>> {
+    opened(USERS.read().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// The first GPU, while no other test of this program uses it.
+pub fn gpu_alone() -> Option<InUse<RwLockWriteGuard<'static, ()>>> {
+    opened(USERS.write().unwrap_or_else(PoisonError::into_inner))
+}
+
+fn opened<Guard>(user: Guard) -> Option<InUse<Guard>> {
     match Gpu::open(0, CubinCache::standard()) {
-        Ok(gpu) => Some(gpu),
+        Ok(gpu) => Some(InUse { gpu, _user: user }),
         Err(error) => {
             absent(Need::Gpu, error);
             None

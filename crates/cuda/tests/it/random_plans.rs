@@ -1,7 +1,7 @@
 //! 200 random runs with random budgets are planned, loaded and executed: trained, evaluated and
 //! sampled from. None may fail, and none may hold more than its budget as the driver counts it.
 
-use crate::fixture::gpu;
+use crate::fixture::gpu_alone;
 use fitgpt_cuda::{CudaBackend, CudaOptions, Gpu, LoadError};
 use model::Dims;
 use plan::hardware::{Card, Hardware};
@@ -134,7 +134,7 @@ fn execute(
 
 #[test]
 fn two_hundred_random_plans_stay_inside_their_budgets() {
-    let Some(gpu) = gpu() else { return };
+    let Some(gpu) = gpu_alone() else { return };
     let mut draws = Stream::new(20, Purpose::Sample, 0);
     let at_start = gpu.held_bytes().unwrap();
     let (mut ran, mut refused, mut closest) = (0, 0, u64::MAX);
