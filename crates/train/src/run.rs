@@ -11,7 +11,7 @@ use crate::plan_json::CutJson;
 use crate::save::{self, Document, best_path, last_path};
 use data::Split;
 use events::{Emitter, End, Evaluated, Evaluating, Iteration, Reason, Save, Start, What};
-use plan::StepInputs;
+use plan::{StepInputs, StepState};
 use search::HostBytes;
 use serde_json::Value;
 use spec::RunSpec;
@@ -62,6 +62,8 @@ pub struct Run<'a> {
 /// The host's buffers, allocated before the first step.
 pub struct HostBuffers {
     rows: Rows,
+    /// Whether `rows` already has the batch of the next iteration.
+    is_drawn: bool,
     eval_rows: Rows,
     save: Vec<u8>,
 }
@@ -71,6 +73,7 @@ impl HostBuffers {
     pub fn new(spec: &RunSpec, host: &HostBytes) -> Result<HostBuffers, TrainError> {
         Ok(HostBuffers {
             rows: Rows::of_bytes(host.train_batch, spec.block_size)?,
+            is_drawn: false,
             eval_rows: Rows::of_bytes(host.eval_batch, spec.eval_block_size)?,
             save: save::buffer(host)?,
         })
@@ -159,6 +162,7 @@ impl Run<'_> {
             let done = self.iteration(host)?;
             self.document.progress.iteration += u64::from(done);
             if self.stop.load(Ordering::Relaxed) {
+                self.take_back(host);
                 if self.document.progress.iteration > saved_at {
                     self.save(host)?;
                 }
@@ -252,20 +256,13 @@ impl Run<'_> {
     /// Runs one iteration. Returns false if it was abandoned after a request to stop; the run's
     /// state is then unchanged.
     fn iteration(&mut self, host: &mut HostBuffers) -> Result<bool, TrainError> {
-        let start = Instant::now();
-        let (spec, iteration) = (self.spec, self.document.progress.iteration);
-        let lr = learning_rate(&schedule(spec), iteration);
-        let tokens = spec.tokens_per_iteration();
-        let step = StepInputs {
-            lr,
-            grad_clip: spec.grad_clip.unwrap_or(0.0),
-            iteration,
-            seed: spec.seed,
-            inverse_tokens: 1.0 / tokens as f32,
-            ..StepInputs::default()
-        };
-        self.feed.mark();
-        self.feed.train(iteration, &mut host.rows)?;
+        let (start, iteration) = (Instant::now(), self.document.progress.iteration);
+        let step = step_inputs(self.spec, iteration);
+        if !host.is_drawn {
+            self.feed.mark();
+            self.feed.train(iteration, &mut host.rows)?;
+        }
+        host.is_drawn = false;
         let mut keep_going = |share: f64| {
             let elapsed = start.elapsed().as_secs_f64();
             let rest = if share > 0.0 { elapsed * (1.0 - share) / share } else { 0.0 };
@@ -276,7 +273,54 @@ impl Run<'_> {
             return Ok(false);
         }
         self.engine.update(&step)?;
+        // A GPU still works: what happens here costs no time.
+        self.draw_ahead(host);
+        let is_logged = iteration.is_multiple_of(self.spec.log_interval);
+        let device_bytes_seen = is_logged.then(self.device_bytes).flatten();
+        let resident_bytes = is_logged.then(resident_bytes).flatten();
         let state = self.engine.state()?;
+        let loss = self.last_loss(&state, step.lr)?;
+        let seconds = start.elapsed().as_secs_f64();
+        self.events.emit(What::Iteration(Iteration {
+            iter: iteration,
+            loss,
+            lr: step.lr,
+            grad_norm: f64::from(state.grad_norm),
+            loss_scale: f64::from(state.loss_scale),
+            tokens_per_second: self.spec.tokens_per_iteration() as f64 / seconds,
+            ms: seconds * 1e3,
+            arena_bytes: self.engine.arena_bytes(),
+            device_bytes_seen,
+            resident_bytes,
+            is_logged,
+        }));
+        Ok(true)
+    }
+
+    /// Draws the batch of the next iteration, unless a save or an evaluation comes first: they need
+    /// the feed where it is. A batch that cannot be drawn is an error of the next iteration.
+    fn draw_ahead(&mut self, host: &mut HostBuffers) {
+        let next = self.document.progress.iteration + 1;
+        if next > self.spec.max_iters || next.is_multiple_of(self.spec.eval_interval) {
+            return;
+        }
+        self.feed.mark();
+        host.is_drawn = true;
+        if self.feed.train(next, &mut host.rows).is_err() {
+            self.take_back(host);
+        }
+    }
+
+    /// Returns a batch that was drawn ahead to the feed.
+    fn take_back(&mut self, host: &mut HostBuffers) {
+        if std::mem::take(&mut host.is_drawn) {
+            self.feed.rewind();
+        }
+    }
+
+    /// The loss of the iteration's last micro-batch, as nanoGPT prints it.
+    fn last_loss(&mut self, state: &StepState, lr: f64) -> Result<f64, TrainError> {
+        let (spec, iteration) = (self.spec, self.document.progress.iteration);
         let losses = self.engine.row_losses(spec.sequences_per_iteration())?;
         // Without loss scaling, a norm that is not finite has already broken the weights.
         let is_broken = state.loss_scale == 1.0 && !state.grad_norm.is_finite();
@@ -285,22 +329,7 @@ impl Run<'_> {
         }
         let last = &losses[losses.len() - spec.batch_size as usize..];
         let sum: f64 = last.iter().map(|&loss| f64::from(loss)).sum();
-        let seconds = start.elapsed().as_secs_f64();
-        let is_logged = iteration.is_multiple_of(spec.log_interval);
-        self.events.emit(What::Iteration(Iteration {
-            iter: iteration,
-            loss: sum / (spec.batch_size * spec.block_size) as f64,
-            lr,
-            grad_norm: f64::from(state.grad_norm),
-            loss_scale: f64::from(state.loss_scale),
-            tokens_per_second: tokens as f64 / seconds,
-            ms: seconds * 1e3,
-            arena_bytes: self.engine.arena_bytes(),
-            device_bytes_seen: is_logged.then(self.device_bytes).flatten(),
-            resident_bytes: is_logged.then(resident_bytes).flatten(),
-            is_logged,
-        }));
-        Ok(true)
+        Ok(sum / (spec.batch_size * spec.block_size) as f64)
     }
 
     /// Saves the state as `last`. Broken weights are an error, and `last` stays as it was.
@@ -356,6 +385,17 @@ fn reason(error: &TrainError) -> Reason {
     match error {
         TrainError::Diverged { .. } | TrainError::BrokenWeights { .. } => Reason::Diverged,
         _ => Reason::Error,
+    }
+}
+
+fn step_inputs(spec: &RunSpec, iteration: u64) -> StepInputs {
+    StepInputs {
+        lr: learning_rate(&schedule(spec), iteration),
+        grad_clip: spec.grad_clip.unwrap_or(0.0),
+        iteration,
+        seed: spec.seed,
+        inverse_tokens: 1.0 / spec.tokens_per_iteration() as f32,
+        ..StepInputs::default()
     }
 }
 

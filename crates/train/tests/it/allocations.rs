@@ -20,7 +20,7 @@ const WARM_UP: usize = 20;
 /// The last iteration; too few iterations to fill a queue.
 const LAST: usize = 300;
 
-/// What the allocator has counted when an iteration begins.
+/// What the allocator has counted when a batch is drawn.
 #[derive(Clone, Copy, Debug)]
 struct Count {
     /// Allocations of the loop's thread.
@@ -78,11 +78,13 @@ fn counts(sampler: &str) -> Vec<Count> {
     let taken = Arc::new(AtomicUsize::new(0));
     let every = Every(Arc::clone(&taken));
     let mut events = Emitter::new(vec![Box::new(every), Box::new(log)]).unwrap();
-    // Whether all sinks have taken what came before the count.
-    let is_warm = || taken.load(Ordering::SeqCst) == WARM_UP && logged(&folder.0) == WARM_UP / 2;
-    // At the start of each iteration, so that two counts enclose one whole turn of the loop.
+    // Whether all sinks have taken what came before the count; the batch is drawn one iteration
+    // ahead.
+    let before = WARM_UP - 1;
+    let is_warm = || taken.load(Ordering::SeqCst) == before && logged(&folder.0) == WARM_UP / 2;
+    // When a batch is drawn, so that two counts enclose one whole turn of the loop.
     let mut counts = Vec::with_capacity(LAST + 1);
-    let mut begins = |iteration| {
+    let mut draws = |iteration| {
         while iteration == WARM_UP as u64 && !is_warm() {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -94,7 +96,7 @@ fn counts(sampler: &str) -> Vec<Count> {
     let run = Run {
         spec,
         engine: &mut engine,
-        feed: &mut WatchedFeed { feed: &mut *feed, begins: &mut begins },
+        feed: &mut WatchedFeed { feed: &mut *feed, draws: &mut draws },
         events: &mut events,
         document,
         evaluate_at_end: false,

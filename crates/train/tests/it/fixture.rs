@@ -16,6 +16,7 @@ use rng::{Purpose, Stream};
 use search::{HostBytes, Machine, Planned, plan_for};
 use serde_json::{Value, json};
 use spec::{Command, Environment, RunSpec, Settings, World, resolve};
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -218,15 +219,15 @@ impl Sink for Watcher {
     }
 }
 
-/// A feed that calls a function when an iteration begins.
+/// A feed that calls a function when the batch of an iteration is drawn.
 pub struct WatchedFeed<'a> {
     pub feed: &'a mut dyn Feed,
-    pub begins: &'a mut dyn FnMut(u64),
+    pub draws: &'a mut dyn FnMut(u64),
 }
 
 impl Feed for WatchedFeed<'_> {
     fn train(&mut self, iteration: u64, rows: &mut Rows) -> Result<(), TrainError> {
-        (self.begins)(iteration);
+        (self.draws)(iteration);
         self.feed.train(iteration, rows)
     }
 
@@ -309,21 +310,31 @@ pub fn try_with(
     let log = runlog::open(Path::new(&spec.out_dir)).unwrap();
     let mut events = Emitter::new(vec![Box::new(watcher.clone()), Box::new(log)]).unwrap();
     let mut host = HostBuffers::new(spec, &host_bytes(spec, &engine)).unwrap();
-    // A stop during an iteration makes it the last one.
-    let mut begins = |iteration| {
-        if stop_after == Some(iteration) {
+    // A stop during an iteration makes it the last one. An iteration asks for the device's bytes,
+    // as an evaluation does.
+    let asked = Cell::new(0);
+    let first = document.progress.iteration;
+    let device_bytes = || {
+        let is_due = |iteration: u64| iteration.is_multiple_of(spec.eval_interval);
+        asked.set(asked.get() + 1);
+        let at = stop_after.map(|last| {
+            let evaluations = (first..=last).filter(|&iteration| is_due(iteration)).count() as u64;
+            last - first + 1 + evaluations
+        });
+        if at == Some(asked.get()) {
             stop.store(true, Ordering::Relaxed);
         }
+        None
     };
     let run = Run {
         spec,
         engine: &mut engine,
-        feed: &mut WatchedFeed { feed, begins: &mut begins },
+        feed,
         events: &mut events,
         document,
         evaluate_at_end: false,
         stop: &stop,
-        device_bytes: &|| None,
+        device_bytes: &device_bytes,
     };
     let outcome = run.execute(&mut host);
     drop(events);
