@@ -1,14 +1,15 @@
-//! Cache files, which only save time: compiled kernels and step times. A cached kernel is executed,
-//! so a file is used only if no other user could have written it. A file with any problem is
-//! ignored and the caller gets the reason; it costs time, but never a run.
+//! Cache files, which only save time: compiled kernels, timed matmuls and step times. A cached
+//! kernel is executed, so a file is used only if no other user could have written it. A file with
+//! any problem is ignored and the caller gets the reason; it costs time, but never a run.
 
 #![forbid(unsafe_code)]
 
 use std::fmt;
-use std::fs::{DirBuilder, File, Metadata, OpenOptions};
+use std::fs::{DirBuilder, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// Why a cached file is not used.
 #[derive(Debug)]
@@ -98,9 +99,7 @@ pub fn read(path: &Path, limit: u64) -> Result<Vec<u8>, Ignored> {
 ///
 /// When the operating system refuses.
 pub fn write(path: &Path, content: &[u8]) -> io::Result<()> {
-    if let Some(folder) = path.parent() {
-        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    }
+    make_folder(path)?;
     let temporary = path.with_added_extension(format!("{}.part", std::process::id()));
     let written = OpenOptions::new()
         .write(true)
@@ -114,6 +113,34 @@ pub fn write(path: &Path, content: &[u8]) -> io::Result<()> {
         let _ = std::fs::remove_file(&temporary);
     }
     written
+}
+
+/// Waits until no other process holds this lock file, at most for `patience`. The lock ends when
+/// the file is dropped. `None` if it could not be had: the cache only saves time, so callers work
+/// on without it.
+#[must_use]
+pub fn lock(path: &Path, patience: Duration) -> Option<File> {
+    make_folder(path).ok()?;
+    let mut options = OpenOptions::new();
+    let file = options.write(true).create(true).truncate(false).mode(0o600).open(path).ok()?;
+    let start = Instant::now();
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Some(file),
+            Err(TryLockError::WouldBlock) if start.elapsed() < patience => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            Err(_) => return None,
+        }
+    }
+}
+
+/// Makes the folder of a file. Only this user can enter a new one.
+fn make_folder(path: &Path) -> io::Result<()> {
+    match path.parent() {
+        Some(folder) => DirBuilder::new().recursive(true).mode(0o700).create(folder),
+        None => Ok(()),
+    }
 }
 
 fn absent(error: io::Error) -> Ignored {
@@ -180,6 +207,18 @@ mod tests {
         let names = std::fs::read_dir(dir.0.join("kernels")).unwrap().count();
         assert_eq!(names, 1, "the temporary file is gone");
         assert!(write(Path::new("/proc/fitgpt/a"), b"x").is_err());
+    }
+
+    #[test]
+    fn a_lock_is_had_once_and_waiting_ends() {
+        let dir = TempDir::new("lock");
+        let path = dir.0.join("new").join("lock");
+        let held = lock(&path, Duration::ZERO);
+        assert!(held.is_some());
+        assert!(lock(&path, Duration::from_millis(50)).is_none());
+        drop(held);
+        assert!(lock(&path, Duration::ZERO).is_some());
+        assert!(lock(Path::new("/proc/fitgpt/lock"), Duration::ZERO).is_none());
     }
 
     #[test]
