@@ -46,16 +46,27 @@ impl CubinCache {
         })
     }
 
+    /// Its folder, unless it is disabled.
+    pub(crate) fn folder(&self) -> Option<&Path> {
+        self.folder.as_deref()
+    }
+
+    /// Adds a notice, unless it is there already.
+    pub(crate) fn notice(&self, notice: String) {
+        if let Ok(mut notices) = self.notices.lock()
+            && !notices.contains(&notice)
+        {
+            notices.push(notice);
+        }
+    }
+
     /// The machine code in a file, if it exists and is ours.
     fn find(&self, path: &Path, key: u64) -> Option<Vec<u8>> {
         match CubinCache::read(path, key) {
             Ok(cubin) => Some(cubin),
             Err(Ignored::Absent) => None,
             Err(why) => {
-                let notice = format!("{} is ignored: {why}", path.display());
-                if let Ok(mut notices) = self.notices.lock() {
-                    notices.push(notice);
-                }
+                self.notice(format!("{} is ignored: {why}", path.display()));
                 None
             }
         }

@@ -1,6 +1,6 @@
-//! cuBLASLt: matmuls with our workspace, and with an algorithm that is chosen once for each shape.
-//! We describe matrices row-major. The library's order is column-major, so every matmul is
-//! requested transposed.
+//! cuBLASLt: matmuls with our workspace, and with an algorithm that is chosen once for each shape
+//! (`setup` chooses, `autotune` times). We describe matrices row-major. The library's order is
+//! column-major, so every matmul is requested transposed.
 
 use crate::context::DriverContext;
 use crate::error::CudaError;
@@ -39,12 +39,15 @@ function_table! {
         cublasLtMatmulAlgoGetHeuristic: fn(
             Handle, Handle, Handle, Handle, Handle, Handle, Handle, i32, *mut Found, *mut i32,
         ) -> i32,
+        cublasLtMatmulAlgoConfigGetAttribute: fn(
+            *const Algorithm, i32, *mut c_void, usize, *mut usize,
+        ) -> i32,
         cublasLtMatmulAlgoCheck: fn(
-            Handle, Handle, Handle, Handle, Handle, Handle, *const [u64; 8], *mut Found,
+            Handle, Handle, Handle, Handle, Handle, Handle, *const Algorithm, *mut Found,
         ) -> i32,
         cublasLtMatmul: fn(
             Handle, Handle, *const c_void, *const c_void, Handle, *const c_void, Handle,
-            *const c_void, *const c_void, Handle, *mut c_void, Handle, *const [u64; 8],
+            *const c_void, *const c_void, Handle, *mut c_void, Handle, *const Algorithm,
             *mut c_void, usize, Handle,
         ) -> i32,
     }
@@ -54,15 +57,21 @@ function_table! {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Found {
-    algorithm: [u64; 8],
+    algorithm: Algorithm,
     workspace: usize,
     state: i32,
     waves: f32,
     reserved: [i32; 4],
 }
 
-/// How many answers of the heuristic are considered.
-const ANSWERS: usize = 8;
+/// How many answers the heuristic is asked for. For Hopper's kernels it never gives more than 8.
+const ANSWERS: usize = 32;
+
+/// The reduction scheme that combines split sums in the workspace.
+const IN_COMPUTE_TYPE: u32 = 2;
+
+/// An algorithm, as the library stores it.
+pub(crate) type Algorithm = [u64; 8];
 
 /// Which operand is read transposed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -102,6 +111,19 @@ impl MatmulShape {
         let (m, n, k) = (self.m, self.n, self.k);
         let inputs = (m * k).max(n * k) * self.inputs.size();
         inputs.max(m * n * self.output.size())
+    }
+
+    /// Bytes of `a`, `b`, the output and the bias.
+    pub(crate) fn operand_bytes(&self) -> [u64; 4] {
+        let (m, n, k) = (self.m, self.n, self.k);
+        let (inputs, output) = (self.inputs.size(), self.output.size());
+        let bias = if self.bias { n * output } else { 0 };
+        [m * k * inputs, n * k * inputs, m * n * output, bias]
+    }
+
+    /// Floating-point operations.
+    pub(crate) fn flops(&self) -> f64 {
+        2.0 * self.m as f64 * self.n as f64 * self.k as f64
     }
 
     /// All of it in one line, for people and for the cache.
@@ -205,15 +227,20 @@ pub(crate) struct Matmul {
     description: Handle,
     /// Layouts of `a`, `b` and the output, in the library's order.
     layouts: [Handle; 3],
-    algorithm: [u64; 8],
+    algorithm: Algorithm,
     workspace: usize,
 }
 
 // SAFETY: as for `MatmulLibrary`.
 unsafe impl Send for Matmul {}
 
-/// Parses an algorithm from a checkpoint.
-pub(crate) fn algorithm_of(text: &str) -> Option<[u64; 8]> {
+/// An algorithm as text, for checkpoints and the cache.
+pub(crate) fn text_of(algorithm: &Algorithm) -> String {
+    algorithm.iter().map(|word| format!("{word:016x}")).collect()
+}
+
+/// Parses an algorithm from a checkpoint or the cache.
+pub(crate) fn algorithm_of(text: &str) -> Option<Algorithm> {
     let (words, rest) = text.as_bytes().as_chunks::<16>();
     let words: &[[u8; 16]; 8] = words.try_into().ok()?;
     let mut algorithm = [0; 8];
@@ -236,13 +263,11 @@ pub(crate) struct Operands {
 }
 
 impl Matmul {
-    /// Selects an algorithm: the given one, if the library still supports it, or the first of the
-    /// heuristic's answers whose sums have a fixed order.
+    /// A matmul that has no algorithm yet.
     pub(crate) fn new(
         library: &Arc<MatmulLibrary>,
         shape: MatmulShape,
         workspace: u64,
-        known: Option<[u64; 8]>,
     ) -> Result<Matmul, CudaError> {
         library.context.enter()?;
         let mut matmul = Matmul {
@@ -254,11 +279,12 @@ impl Matmul {
             workspace: workspace as usize,
         };
         matmul.describe()?;
-        match known.filter(|algorithm| matmul.still_knows(algorithm)) {
-            Some(algorithm) => matmul.algorithm = algorithm,
-            None => matmul.algorithm = matmul.heuristic()?,
-        }
         Ok(matmul)
+    }
+
+    /// Uses an algorithm, one of the `candidates` or one that it `accepts`.
+    pub(crate) fn choose(&mut self, algorithm: Algorithm) {
+        self.algorithm = algorithm;
     }
 
     pub(crate) fn shape(&self) -> &MatmulShape {
@@ -272,7 +298,7 @@ impl Matmul {
 
     /// Its algorithm as text, for a checkpoint.
     pub(crate) fn algorithm_text(&self) -> String {
-        self.algorithm.iter().map(|word| format!("{word:016x}")).collect()
+        text_of(&self.algorithm)
     }
 
     /// In the library's order the output is `[n, m]`, its left operand our `b`, its right operand
@@ -334,7 +360,9 @@ impl Matmul {
         })
     }
 
-    fn still_knows(&self, algorithm: &[u64; 8]) -> bool {
+    /// Whether the library supports an algorithm from an earlier run, within the workspace, and its
+    /// sums have a fixed order.
+    pub(crate) fn accepts(&self, algorithm: &Algorithm) -> bool {
         let mut found = Found::empty();
         let [a, b, out] = self.layouts;
         // SAFETY: all handles are ours, the pointers are to locals.
@@ -350,10 +378,26 @@ impl Matmul {
                 &raw mut found,
             )
         };
-        code == 0 && found.state == 0 && found.workspace <= self.workspace
+        let fits = code == 0 && found.state == 0 && found.workspace <= self.workspace;
+        fits && self.has_fixed_order(algorithm)
     }
 
-    fn heuristic(&self) -> Result<[u64; 8], CudaError> {
+    /// Whether an algorithm adds split sums in a fixed order: it has none, or combines them in the
+    /// workspace. The alternatives are atomic additions, and rounding to the output's format. The
+    /// heuristic was already asked for no others, so an algorithm that cannot be read passes.
+    fn has_fixed_order(&self, algorithm: &Algorithm) -> bool {
+        const REDUCTION_SCHEME: i32 = 3;
+        let (mut scheme, mut written) = (0u32, 0);
+        let (to, bytes) = ((&raw mut scheme).cast(), size_of::<u32>());
+        let get = self.library.api.cublasLtMatmulAlgoConfigGetAttribute;
+        // SAFETY: the pointers are to locals; the attribute is a u32.
+        let code = unsafe { get(algorithm, REDUCTION_SCHEME, to, bytes, &raw mut written) };
+        code != 0 || scheme == 0 || scheme == IN_COMPUTE_TYPE
+    }
+
+    /// The heuristic's answers whose sums have a fixed order, its favourite first. There is at
+    /// least one.
+    pub(crate) fn candidates(&self) -> Result<Vec<Algorithm>, CudaError> {
         let api = &self.library.api;
         let preference = Preference::new(api)?;
         preference.limit(&self.shape, self.workspace)?;
@@ -375,14 +419,15 @@ impl Matmul {
             )
         };
         let answers = &found[..(count.max(0) as usize).min(ANSWERS)];
-        match answers.iter().find(|found| found.state == 0) {
-            Some(found) if code == 0 => Ok(found.algorithm),
-            _ => {
-                let said = format!("no algorithm for {}", self.shape.key());
-                let call = "cublasLtMatmulAlgoGetHeuristic";
-                Err(CudaError::Call { call, code, said })
-            }
+        let is_usable = |found: &&Found| found.state == 0 && self.has_fixed_order(&found.algorithm);
+        let usable: Vec<Algorithm> =
+            answers.iter().filter(is_usable).map(|found| found.algorithm).collect();
+        if code != 0 || usable.is_empty() {
+            let said = format!("no algorithm for {}", self.shape.key());
+            let call = "cublasLtMatmulAlgoGetHeuristic";
+            return Err(CudaError::Call { call, code, said });
         }
+        Ok(usable)
     }
 
     /// Adds the matmul to the stream.
@@ -476,7 +521,6 @@ impl Preference<'_> {
         const MAX_WORKSPACE: i32 = 1;
         const REDUCTION_SCHEMES: i32 = 3;
         const ALIGNMENT_OF_A: i32 = 5;
-        const IN_COMPUTE_TYPE: u32 = 2;
         self.set(MAX_WORKSPACE, &(workspace as u64))?;
         self.set(REDUCTION_SCHEMES, &IN_COMPUTE_TYPE)?;
         for operand in 0..4 {
@@ -509,6 +553,7 @@ mod tests {
     fn only_whole_algorithms_are_read() {
         let text: String = (1..=8u64).map(|word| format!("{word:016x}")).collect();
         assert_eq!(algorithm_of(&text), Some([1, 2, 3, 4, 5, 6, 7, 8]));
+        assert_eq!(text_of(&[1, 2, 3, 4, 5, 6, 7, 8]), text);
         for bad in ["", "12", &text[1..], &format!("{text}0"), &text.replace('1', "g")] {
             assert_eq!(algorithm_of(bad), None, "{bad}");
         }

@@ -7,6 +7,7 @@ use crate::cubin_cache::CubinCache;
 use crate::cublaslt::MatmulLibrary;
 use crate::driver::{Attribute, Driver};
 use crate::error::{CudaError, OUT_OF_MEMORY};
+use crate::matmul_cache::MatmulCache;
 use crate::nvml::{Nvml, NvmlGpu};
 use crate::nvrtc::Compiler;
 use crate::tiles::Tiles;
@@ -70,6 +71,8 @@ pub struct Gpu {
     pub(crate) compiler: Compiler,
     pub(crate) cache: CubinCache,
     info: GpuInfo,
+    /// The CUDA version that the driver supports; 13000 means 13.0.
+    driver_version: i32,
     nvml: Option<(Nvml, NvmlGpu)>,
     /// Bytes of the context: how much more memory was in use after it was created.
     context_bytes: u64,
@@ -128,6 +131,7 @@ impl Gpu {
             compiler,
             cache,
             info,
+            driver_version: driver.version(),
             nvml,
             context_bytes,
             used_with_context: total - free,
@@ -147,6 +151,15 @@ impl Gpu {
     /// The matmuls.
     pub fn matmuls(&self) -> &MatmulLibrary {
         &self.matmuls
+    }
+
+    /// The algorithms that were fastest on this GPU with these libraries; none without a cache.
+    pub(crate) fn matmul_cache(&self) -> Option<MatmulCache> {
+        let (name, driver) = (&self.info.name, self.driver_version);
+        let made_for = format!("{name}, driver {driver}, cuBLASLt {}", self.matmuls.version());
+        let (cache, notice) = MatmulCache::read(self.cache.folder()?, made_for);
+        notice.into_iter().for_each(|notice| self.cache.notice(notice));
+        Some(cache)
     }
 
     /// Tile sizes that suit it.

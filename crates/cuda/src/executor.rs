@@ -2,14 +2,14 @@
 //! only the plan. All memory is allocated in `new`, in an order that lets it measure each part.
 
 use crate::context::DriverContext;
-use crate::cublaslt::{Matmul, Operands};
+use crate::cublaslt::{Algorithm, Matmul, MatmulShape, Operands, algorithm_of};
 use crate::device::Gpu;
 use crate::error::{CudaError, OUT_OF_MEMORY};
 use crate::limits::InputLimits;
 use crate::lowering::{Location, LoweringOptions, ModuleSpec, location_of, lower};
 use crate::memory::{DeviceMemory, PinnedMemory};
 use crate::module::{Function, Module};
-use crate::setup::{bind, load_matmuls, load_modules, run_once};
+use crate::setup::{bind, load_matmuls, load_modules, matmuls_to_time, run_once};
 use crate::staging::Staging;
 use crate::step::Step;
 use crate::stream::{Event, Graph};
@@ -36,20 +36,36 @@ pub struct CudaOptions {
     pub budget: Option<u64>,
     /// What [`Backend::choices`] returned in an earlier run. They are used again if possible.
     pub choices: Vec<(String, String)>,
+    /// Whether other matmuls use the algorithm that was fastest when timed: from the cache, or
+    /// timed when the plan is loaded. If not, they use the favourite of cuBLASLt's heuristic.
+    pub autotune: bool,
 }
 
 impl CudaOptions {
-    /// Graphs, tf32, the GPU's own tiles, no limit.
+    /// Graphs, tf32, the GPU's own tiles, no limit; matmuls are not timed.
     pub fn new(gpu: &Gpu) -> CudaOptions {
-        let (tiles, warpgroups) = (gpu.tiles(), gpu.info().has_warpgroups());
-        let choices = Vec::new();
-        CudaOptions { graphs: true, tf32: true, tiles, warpgroups, budget: None, choices }
+        CudaOptions {
+            graphs: true,
+            tf32: true,
+            tiles: gpu.tiles(),
+            warpgroups: gpu.info().has_warpgroups(),
+            budget: None,
+            choices: Vec::new(),
+            autotune: false,
+        }
     }
 
     /// Warpgroups need scratch that is proved for them.
     fn lowering(&self, plan: &Proved<GpuScratch>) -> LoweringOptions {
         let warpgroups = self.warpgroups && plan.scratch().warpgroups;
         LoweringOptions { tf32: self.tf32, tiles: self.tiles, warpgroups }
+    }
+
+    /// The algorithm of an earlier run for a matmul.
+    pub(crate) fn chosen(&self, shape: &MatmulShape) -> Option<Algorithm> {
+        let key = shape.key();
+        let (_, text) = self.choices.iter().find(|(name, _)| *name == key)?;
+        algorithm_of(text)
     }
 }
 
@@ -174,8 +190,8 @@ impl DeviceArena {
 }
 
 impl CudaBackend {
-    /// Loads all code of the plan, runs every kernel and matmul once, measures memory, allocates
-    /// the arena, captures graphs, and measures again.
+    /// Loads all code of the plan, times matmuls that are not in the cache, runs every kernel and
+    /// matmul once, measures memory, allocates the arena, captures graphs, and measures again.
     ///
     /// ```
     /// use fitgpt_cuda::{CudaBackend, CudaOptions, Gpu, LoadError};
@@ -294,6 +310,16 @@ impl CudaBackend {
         let is_missing =
             |module: &&ModuleSpec| !gpu.cache.holds(&gpu.compiler, module, gpu.info().sm);
         Ok(lowered.modules.iter().filter(is_missing).count())
+    }
+
+    /// How many matmuls must be timed before a plan can run.
+    pub fn to_time(
+        gpu: &Gpu,
+        plan: &Proved<GpuScratch>,
+        options: &CudaOptions,
+    ) -> Result<usize, BackendError> {
+        let lowered = lower(plan, options.lowering(plan))?;
+        Ok(matmuls_to_time(gpu, plan, &lowered, options))
     }
 
     /// What the process holds on the device.

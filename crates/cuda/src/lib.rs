@@ -4,14 +4,17 @@
 //! error says what to install. `lowering` turns every op into launches, `kernels` has a file of
 //! CUDA and a file of launches for each family of ops, and `executor` allocates the memory and
 //! runs. The same plan on the same GPU and libraries gives the same bits: no float atomics, sums
-//! over tokens in fixed shares, one algorithm for each shape of matmul.
+//! over tokens in fixed shares, one algorithm for each shape of matmul. If matmuls are timed, the
+//! algorithms are part of what must be the same; checkpoints and the cache keep them.
 //!
 //! `unsafe` is confined to the bindings to C (`library`, `driver`, `nvrtc`, `cublaslt`, `nvml`),
-//! the wrappers of what the driver manages (`context`, `module`, `memory`, `stream`), and the three
-//! modules that use those on memory: `staging`, `setup` and `executor`.
+//! the wrappers of what the driver manages (`context`, `module`, `memory`, `stream`), and the four
+//! modules that use those on memory: `staging`, `setup`, `autotune` and `executor`.
 
 mod executor;
 mod setup;
+mod autotune;
+mod matmul_cache;
 mod lowering;
 #[doc(hidden)]
 pub mod signature;

@@ -1,16 +1,19 @@
 //! What happens before the first step: loads code, chooses matmul algorithms, runs everything once
 //! so that the driver makes all of its allocations, and turns locations into addresses.
 
+use crate::autotune::{PATIENCE, TimingRoom};
 use crate::context::DriverContext;
-use crate::cublaslt::{Matmul, MatmulShape, Operands, algorithm_of};
+use crate::cublaslt::{Algorithm, Matmul, MatmulShape, Operands};
 use crate::device::Gpu;
 use crate::error::CudaError;
 use crate::executor::{Bound, CudaOptions, DeviceArena, GRANULE, LoadError};
 use crate::lowering::{Location, Lowered, Work};
+use crate::matmul_cache::{MatmulCache, TimedShape};
 use crate::memory::DeviceMemory;
 use crate::module::Module;
 use crate::signature::Argument;
-use plan::Plan;
+use plan::gpu_scratch::MATMULS;
+use plan::{Phase, Plan};
 use std::sync::Arc;
 
 pub(crate) fn load_modules(gpu: &Gpu, lowered: &Lowered) -> Result<Vec<Module>, LoadError> {
@@ -19,6 +22,9 @@ pub(crate) fn load_modules(gpu: &Gpu, lowered: &Lowered) -> Result<Vec<Module>, 
     Ok(cubins.iter().map(load).collect::<Result<_, _>>()?)
 }
 
+/// Makes every matmul of a plan. Its algorithm is that of the checkpoint, else that of the cache,
+/// else the fastest of the heuristic's candidates, which are timed now. Matmuls that are not worth
+/// timing, and all if `autotune` is off, use the heuristic's favourite.
 pub(crate) fn load_matmuls(
     gpu: &Gpu,
     plan: &Plan,
@@ -26,25 +32,143 @@ pub(crate) fn load_matmuls(
     options: &CudaOptions,
 ) -> Result<Vec<Matmul>, LoadError> {
     let workspace = matmul_workspace(plan, lowered);
-    let known = |shape: &MatmulShape| {
-        let key = shape.key();
-        let found = options.choices.iter().find(|(name, _)| *name == key);
-        found.and_then(|(_, text)| algorithm_of(text))
-    };
-    let mut matmuls = Vec::new();
-    for shape in &lowered.matmuls {
-        matmuls.push(Matmul::new(&gpu.matmuls, *shape, workspace, known(shape))?);
+    let worth_timing = worth_timing(plan, lowered);
+    let mut cache = options.autotune.then(|| gpu.matmul_cache()).flatten();
+    let (mut matmuls, mut open) = (Vec::new(), Vec::new());
+    for (index, shape) in lowered.matmuls.iter().enumerate() {
+        let mut matmul = Matmul::new(&gpu.matmuls, *shape, workspace)?;
+        let known = options.chosen(shape).filter(|algorithm| matmul.accepts(algorithm));
+        let known = known.or_else(|| kept(cache.as_ref(), &matmul));
+        match known {
+            Some(algorithm) => matmul.choose(algorithm),
+            None if options.autotune && worth_timing[index] > 0.0 => open.push(index),
+            None => matmul.choose(matmul.candidates()?[0]),
+        }
+        matmuls.push(matmul);
+    }
+    if !open.is_empty() {
+        open.sort_by(|&one, &other| worth_timing[other].total_cmp(&worth_timing[one]));
+        time_matmuls(gpu, &mut matmuls, open, cache.as_mut(), options)?;
     }
     Ok(matmuls)
 }
 
-/// Bytes of workspace that every step with matmuls has.
+/// How many matmuls of a plan would be timed before it runs.
+pub(crate) fn matmuls_to_time(
+    gpu: &Gpu,
+    plan: &Plan,
+    lowered: &Lowered,
+    options: &CudaOptions,
+) -> usize {
+    if !options.autotune {
+        return 0;
+    }
+    let (workspace, cache) = (matmul_workspace(plan, lowered), gpu.matmul_cache());
+    let shapes = lowered.matmuls.iter().zip(worth_timing(plan, lowered));
+    let is_open = |shape: &MatmulShape| {
+        let cached = cache.as_ref().and_then(|cache| cache.find(&cache_key(shape, workspace)));
+        options.chosen(shape).or(cached).is_none()
+    };
+    shapes.filter(|(shape, work)| *work > 0.0 && is_open(shape)).count()
+}
+
+/// Work of each matmul in training and evaluation. Generating text is not worth timing: a sample
+/// takes less time than that.
+fn worth_timing(plan: &Plan, lowered: &Lowered) -> Vec<f64> {
+    let mut work = vec![0.0; lowered.matmuls.len()];
+    for (segment, steps) in plan.schedule.segments.iter().zip(&lowered.segments) {
+        if segment.phase == Phase::Generate {
+            continue;
+        }
+        for launched in steps.iter().flatten() {
+            if let Work::Matmul(launch) = launched {
+                work[launch.matmul] += lowered.matmuls[launch.matmul].flops();
+            }
+        }
+    }
+    work
+}
+
+/// A shape in the cache: an algorithm depends on the workspace too.
+fn cache_key(shape: &MatmulShape, workspace: u64) -> String {
+    format!("{} w{workspace}", shape.key())
+}
+
+/// The cached algorithm of a matmul, if the library still accepts it.
+fn kept(cache: Option<&MatmulCache>, matmul: &Matmul) -> Option<Algorithm> {
+    let found = cache?.find(&cache_key(matmul.shape(), matmul.workspace()));
+    found.filter(|algorithm| matmul.accepts(algorithm))
+}
+
+/// Times matmuls, the most work first, and adds them to the cache. One process does so at a time:
+/// the next one finds what it needs in the cache.
+fn time_matmuls(
+    gpu: &Gpu,
+    matmuls: &mut [Matmul],
+    open: Vec<usize>,
+    mut cache: Option<&mut MatmulCache>,
+    options: &CudaOptions,
+) -> Result<(), LoadError> {
+    let _lock = cache.as_deref_mut().and_then(|cache| {
+        let lock = cache.lock();
+        cache.refresh();
+        lock
+    });
+    let mut timed = Vec::new();
+    let mut room = None;
+    for &index in &open {
+        let matmul = &mut matmuls[index];
+        if let Some(algorithm) = kept(cache.as_deref(), matmul) {
+            matmul.choose(algorithm);
+            continue;
+        }
+        if room.is_none() {
+            room = Some(timing_room(gpu, &open, matmuls, options)?);
+        }
+        let matmul = &mut matmuls[index];
+        match &room {
+            Some(Some(room)) => timed.extend(room.time(matmul)?.map(|winner| TimedShape {
+                key: cache_key(matmul.shape(), matmul.workspace()),
+                algorithm: winner.algorithm,
+                favourite: winner.favourite * 1e6,
+                fastest: winner.fastest * 1e6,
+            })),
+            _ => matmul.choose(matmul.candidates()?[0]),
+        }
+    }
+    if let Some(cache) = cache.filter(|_| !timed.is_empty()) {
+        cache.add(timed);
+    }
+    Ok(())
+}
+
+/// Memory for timing, where the arena will be; none if the budget or the GPU has no room for it.
+fn timing_room(
+    gpu: &Gpu,
+    open: &[usize],
+    matmuls: &[Matmul],
+    options: &CudaOptions,
+) -> Result<Option<TimingRoom>, LoadError> {
+    let workspace = matmuls.iter().map(Matmul::workspace).max().unwrap_or(0);
+    let bytes = TimingRoom::bytes(open.iter().map(|&index| matmuls[index].shape()), workspace);
+    let held = gpu.held_bytes()?;
+    let free = gpu.context.memory()?.0;
+    let budget = options.budget.unwrap_or(u64::MAX);
+    if bytes > free || held.saturating_add(bytes.next_multiple_of(GRANULE)) > budget {
+        return Ok(None);
+    }
+    Ok(Some(TimingRoom::new(&gpu.context, bytes, PATIENCE)?))
+}
+
+/// Bytes of workspace that every matmul may use. Its step may have more for other kernels, but the
+/// choice of an algorithm must not depend on what else is in the plan.
 fn matmul_workspace(plan: &Plan, lowered: &Lowered) -> u64 {
     let steps = plan.schedule.segments.iter().flat_map(|segment| &segment.steps);
     let has_matmul = |work: &Vec<Work>| work.iter().any(|work| matches!(work, Work::Matmul(_)));
     let with_matmuls = steps.zip(lowered.segments.iter().flatten()).filter(|(_, w)| has_matmul(w));
     let bytes = |tensor| plan.schedule.tensors.bytes(tensor).get();
-    with_matmuls.map(|(step, _)| step.op.workspace().map_or(0, bytes)).min().unwrap_or(0)
+    let room = with_matmuls.map(|(step, _)| step.op.workspace().map_or(0, bytes)).min();
+    room.unwrap_or(0).min(MATMULS)
 }
 
 /// Runs every kernel once without work, and every matmul once on memory that is freed afterwards,

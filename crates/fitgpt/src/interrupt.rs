@@ -6,15 +6,15 @@ use std::io::BufRead;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Set while we wait for an answer: nothing has started yet, so a signal exits at once.
-static IS_ASKING: AtomicBool = AtomicBool::new(false);
+/// Set while nothing has started that could be saved: a signal exits at once.
+static NOTHING_TO_SAVE: AtomicBool = AtomicBool::new(false);
 
 /// Returns the flag that a signal sets. If signals cannot be caught, they end the process as usual.
 pub fn catch(message: &'static str) -> Arc<AtomicBool> {
     let stop = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&stop);
     let caught = ctrlc::set_handler(move || {
-        if seen.swap(true, Ordering::Relaxed) || IS_ASKING.load(Ordering::Relaxed) {
+        if seen.swap(true, Ordering::Relaxed) || NOTHING_TO_SAVE.load(Ordering::Relaxed) {
             std::process::exit(130);
         }
         // The terminal prints "^C" at the cursor, which is at the end of the progress bar.
@@ -30,8 +30,13 @@ pub fn catch(message: &'static str) -> Arc<AtomicBool> {
 /// Reads a line that the user types. A signal during that time ends the process.
 pub fn answer() -> std::io::Result<String> {
     let mut line = String::new();
-    IS_ASKING.store(true, Ordering::Relaxed);
-    let read = std::io::stdin().lock().read_line(&mut line);
-    IS_ASKING.store(false, Ordering::Relaxed);
-    read.map(|_| line)
+    nothing_to_save(|| std::io::stdin().lock().read_line(&mut line)).map(|_| line)
+}
+
+/// Does something before the run has started. A signal during that time ends the process.
+pub fn nothing_to_save<T>(work: impl FnOnce() -> T) -> T {
+    NOTHING_TO_SAVE.store(true, Ordering::Relaxed);
+    let done = work();
+    NOTHING_TO_SAVE.store(false, Ordering::Relaxed);
+    done
 }

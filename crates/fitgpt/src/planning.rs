@@ -122,6 +122,21 @@ impl Planning {
         }
     }
 
+    /// The line about matmuls of the plan that `train` will time first; none if all are known.
+    pub fn untimed_matmuls(&self, planned: &Planned) -> Result<Option<String>, TrainError> {
+        let Some(here) = &self.here else {
+            return Ok(None);
+        };
+        let before = self.before.as_ref().filter(|document| document.device == here.kind());
+        let choices = before.map_or(&[][..], |document| &document.choices);
+        let untimed = here.untimed_matmuls(&planned.plan, &self.run, choices)?;
+        let text = format!(
+            "{untimed} matmuls of this plan are not timed on this GPU yet: `train` and `bench` do \
+             so at their start, once, in a few seconds"
+        );
+        Ok((untimed > 0).then_some(text))
+    }
+
     /// The plan that a resumed run was saved with, if it still fits; else a new one.
     pub fn planned(&self, machine: &Machine) -> Result<Planned, TrainError> {
         let Planning { run, dims, .. } = self;

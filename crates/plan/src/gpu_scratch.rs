@@ -8,7 +8,7 @@ use crate::ops::{AttentionBackward, Op};
 use crate::tensor::{Dtype, Tensors};
 
 /// Workspace of the matmul library. Its fast algorithms do not ask for more.
-const MATMULS: u64 = 32 << 20;
+pub const MATMULS: u64 = 32 << 20;
 
 /// Sums over tokens (for biases and gains) are computed for this many tokens at a time on every
 /// GPU, and the partial sums are then added in order. So every run computes the same bits.

@@ -253,6 +253,7 @@ impl Typed<'_> {
             device: self.device()?,
             dtype: self.word("dtype", RequestedDtype::of)?,
             compile: self.flag("compile"),
+            autotune: self.flag("autotune"),
             eval_batch_size: self.or_same("eval_batch_size", batch_size)?,
             eval_block_size: self.or_same("eval_block_size", block_size)?,
             grad_checkpoint: self.word("grad_checkpoint", GradCheckpoint::of)?,

@@ -273,6 +273,8 @@ pub struct RunSpec {
     pub dtype: RequestedDtype,
     /// Whether to capture graphs on CUDA.
     pub compile: bool,
+    /// Whether to time matmuls on CUDA.
+    pub autotune: bool,
     /// Sequences per evaluation batch.
     pub eval_batch_size: u64,
     /// Tokens per evaluation sequence; at most `block_size`.

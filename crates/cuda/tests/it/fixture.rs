@@ -26,16 +26,21 @@ impl<Guard> Deref for InUse<Guard> {
 
 /// The first GPU. Without one the test is recorded as skipped.
 pub fn gpu() -> Option<InUse<RwLockReadGuard<'static, ()>>> {
-    opened(USERS.read().unwrap_or_else(PoisonError::into_inner))
+    opened(USERS.read().unwrap_or_else(PoisonError::into_inner), CubinCache::standard())
 }
 
 /// The first GPU, while no other test of this program uses it.
 pub fn gpu_alone() -> Option<InUse<RwLockWriteGuard<'static, ()>>> {
-    opened(USERS.write().unwrap_or_else(PoisonError::into_inner))
+    gpu_alone_with(CubinCache::standard())
 }
 
-fn opened<Guard>(user: Guard) -> Option<InUse<Guard>> {
-    match Gpu::open(0, CubinCache::standard()) {
+/// The same with a cache of its own.
+pub fn gpu_alone_with(cache: CubinCache) -> Option<InUse<RwLockWriteGuard<'static, ()>>> {
+    opened(USERS.write().unwrap_or_else(PoisonError::into_inner), cache)
+}
+
+fn opened<Guard>(user: Guard, cache: CubinCache) -> Option<InUse<Guard>> {
+    match Gpu::open(0, cache) {
         Ok(gpu) => Some(InUse { gpu, _user: user }),
         Err(error) => {
             absent(Need::Gpu, error);

@@ -1,6 +1,7 @@
 //! Tests of the CUDA backend. Those that need NVRTC or a GPU are recorded as skipped without.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod autotune;
 mod bits;
 mod conformance_suite;
 mod cubin;

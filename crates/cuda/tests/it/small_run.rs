@@ -52,7 +52,7 @@ pub fn small_run() -> SmallRun {
 }
 
 impl SmallRun {
-    fn draft(&self) -> Draft {
+    pub fn draft(&self) -> Draft {
         let scaling = match self.types.compute {
             Dtype::F16 => Scaling::Dynamic { growth_interval: 2000 },
             _ => Scaling::Off,

@@ -108,6 +108,9 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
         return Ok(0);
     }
     show_text(&report)?;
+    if let Some(untimed) = planning.untimed_matmuls(&report.planned)? {
+        screen::notice(&untimed);
+    }
     if let Some(path) = flags.svg.as_deref() {
         screen::line(&format!("arena map: {path}"));
     }

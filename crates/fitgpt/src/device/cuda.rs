@@ -2,7 +2,7 @@
 //! its rates from the table of GPUs.
 
 use super::host_budget;
-use crate::screen;
+use crate::{interrupt, screen};
 use ::cuda::{
     CubinCache, CudaBackend, CudaError, CudaOptions, GRANULE, GRAPH_RESERVE, Gpu, LoadError,
 };
@@ -156,23 +156,41 @@ impl CudaDevice {
             );
             return Err(BackendError::Refused { what }.into());
         }
-        let options = CudaOptions {
-            graphs: run.compile,
-            budget: Some(machine.budget.get()),
-            choices,
-            ..CudaOptions::new(&self.gpu)
-        };
+        let options =
+            CudaOptions { budget: Some(machine.budget.get()), ..self.options(run, choices) };
         let proved = verify(plan, self.gpu.scratch()).map_err(BackendError::from)?;
         let missing = CudaBackend::to_compile(&self.gpu, &proved, &options)?;
         if missing > 0 {
             let sm = self.gpu.info().sm;
             screen::note(&format!("compiling {missing} kernel files for sm_{sm} (only once) …"));
         }
-        let loaded = CudaBackend::new(&self.gpu, proved, &options);
+        let untimed = CudaBackend::to_time(&self.gpu, &proved, &options)?;
+        if untimed > 0 {
+            screen::note(&format!("timing {untimed} matmuls (only once, a few seconds) …"));
+        }
+        let load = || CudaBackend::new(&self.gpu, proved, &options);
+        let loaded = if untimed > 0 { interrupt::nothing_to_save(load) } else { load() };
         if let Some(notice) = self.gpu.cache_notice() {
             screen::note(&format!("note: {notice}"));
         }
         Ok(Box::new(loaded?))
+    }
+
+    /// How many matmuls of a plan must be timed before it runs.
+    pub fn untimed_matmuls(
+        &self,
+        plan: &Plan,
+        run: &RunSpec,
+        choices: Vec<(String, String)>,
+    ) -> Result<usize, BackendError> {
+        let proved = verify(plan.clone(), self.gpu.scratch())?;
+        CudaBackend::to_time(&self.gpu, &proved, &self.options(run, choices))
+    }
+
+    /// Options without a budget.
+    fn options(&self, run: &RunSpec, choices: Vec<(String, String)>) -> CudaOptions {
+        let (graphs, autotune) = (run.compile, run.autotune);
+        CudaOptions { graphs, autotune, choices, ..CudaOptions::new(&self.gpu) }
     }
 
     /// Bytes that this process holds on the GPU.

@@ -178,6 +178,20 @@ impl Device {
         }
     }
 
+    /// How many matmuls of a plan must be timed on this device before it runs. `choices` are those
+    /// of the run to resume.
+    pub fn untimed_matmuls(
+        &self,
+        plan: &Plan,
+        run: &RunSpec,
+        choices: &[(String, String)],
+    ) -> Result<usize, BackendError> {
+        match self {
+            Device::Cpu(_) => Ok(0),
+            Device::Cuda(device) => device.untimed_matmuls(plan, run, choices.to_vec()),
+        }
+    }
+
     /// Whether less memory is free now than the plan assumed.
     fn has_less_than(&self, machine: &Machine) -> bool {
         match self {
