@@ -66,6 +66,52 @@ template <class T, int COUNT> DEVICE void store(T *to, const Pack<T, COUNT> &pac
     *reinterpret_cast<Pack<T, COUNT> *>(to) = pack;
 }
 
+// A pack that stays in registers for long: as words, since the compiler gives every 16-bit number
+// of a Pack a register of its own.
+template <class T, int COUNT> struct Held {
+    u32 words[(sizeof(T) * COUNT + 3) / 4];
+};
+
+template <class T, int COUNT> DEVICE Held<T, COUNT> hold(const T *from) {
+    Held<T, COUNT> held;
+    if constexpr (sizeof(T) * COUNT % 4 == 0) {
+        constexpr int WORDS = sizeof(T) * COUNT / 4;
+        Pack<u32, WORDS> read = load<u32, WORDS>(reinterpret_cast<const u32 *>(from));
+        UNROLL for (int i = 0; i < WORDS; ++i) held.words[i] = read.at[i];
+    } else {
+        static_assert(sizeof(T) * COUNT == 2, "a pack is one number, or whole words");
+        held.words[0] = from->bits;
+    }
+    return held;
+}
+
+// One of the numbers of a held pack.
+template <class T, int COUNT> DEVICE float number(const Held<T, COUNT> &held, int i) {
+    if constexpr (sizeof(T) == 4) return __uint_as_float(held.words[i]);
+    else return widen(T{(u16)(held.words[i / 2] >> i % 2 * 16)});
+}
+
+// Makes the compiler compute from a held pack anew what it would otherwise keep in registers.
+template <class T, int COUNT> DEVICE void forget(Held<T, COUNT> &held) {
+    UNROLL for (u32 &word : held.words) asm volatile("" : "+r"(word));
+}
+
+// Functions of one instruction, to about 2e-7. Results below 2^-126 are 0.
+
+constexpr float LOG2_E = 1.44269504f;
+
+DEVICE float fast_exp2(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+DEVICE float fast_reciprocal(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 // Sums within a block, in an order that depends only on the number of threads.
 
 template <class Number> DEVICE Number warp_sum(Number x) {
@@ -145,4 +191,23 @@ DEVICE u32 draw_of(const Words &draws, u32 column) {
     u32 low = column & 1 ? draws.at[1] : draws.at[0];
     u32 high = column & 1 ? draws.at[3] : draws.at[2];
     return column & 2 ? high : low;
+}
+
+// Factors 0 or `scale` of COUNT columns of a row from `column` on, a multiple of COUNT.
+template <int COUNT>
+DEVICE void dropout_factors(const Step *step, const Dropout &dropout, u64 row, u32 column,
+                            float *factors) {
+    if constexpr (COUNT % 4 == 0) {
+        UNROLL for (int four = 0; four < COUNT / 4; ++four) {
+            Words draws = dropout_draws(step, dropout, row, column / 4 + four);
+            UNROLL for (int i = 0; i < 4; ++i) {
+                factors[4 * four + i] = dropout_factor(dropout, draws.at[i]);
+            }
+        }
+    } else {
+        UNROLL for (int i = 0; i < COUNT; ++i) {
+            Words draws = dropout_draws(step, dropout, row, (column + i) / 4);
+            factors[i] = dropout_factor(dropout, draw_of(draws, column + i));
+        }
+    }
 }

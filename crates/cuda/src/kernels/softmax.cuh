@@ -3,7 +3,6 @@
 //
 // Included after `tensor_cores.cuh`.
 
-constexpr float LOG2_E = 1.44269504f;
 constexpr float LN_2 = 0.69314718f;
 
 // Which keys a query sees.
