@@ -8,6 +8,7 @@ mod embed;
 pub(crate) mod gelu;
 mod head;
 mod layernorm;
+mod layernorm_backward;
 mod linear;
 pub(crate) mod sums;
 mod update;
@@ -27,7 +28,7 @@ pub(crate) fn lower(cx: &mut Lowering<'_>, op: &Op) -> Result<(), BackendError> 
         Op::Embed(op) => embed::forward(cx, op),
         Op::EmbedBackward(op) => embed::backward(cx, op),
         Op::LayerNorm(op) => layernorm::forward(cx, op),
-        Op::LayerNormBackward(op) => layernorm::backward(cx, op),
+        Op::LayerNormBackward(op) => layernorm_backward::launch(cx, op),
         Op::Linear(op) => linear::forward(cx, op),
         Op::LinearBackwardInput(op) => linear::backward_input(cx, op),
         Op::LinearBackwardWeight(op) => linear::backward_weight(cx, op),
@@ -85,6 +86,7 @@ mod tests {
         &gelu::GELU,
         &head::HEAD,
         &layernorm::LAYERNORM,
+        &layernorm_backward::LAYERNORM_BACKWARD,
         &sums::SUMS,
         &update::UPDATE,
     ];

@@ -21,9 +21,10 @@ signatures! {
     AddPartials = add_partials(
         columns: WorkCount<u32>,
         rows: u32,
-        pitch: u32,
+        split: u32,
         partials: In<f32>,
         target: Out<f32>,
+        second: Out<f32>,
     );
     /// The summed loss of each sequence.
     RowLosses = row_losses(
@@ -48,10 +49,10 @@ pub(crate) static SUMS: Source = Source {
     warpgroups: false,
 };
 
-const THREADS: u32 = 128;
+const THREADS: u32 = 256;
 /// Threads of a block of the second stage: so many columns, and shares of the rows of each.
 const SUM_COLUMNS: u32 = 32;
-const SUM_ROWS: u32 = 8;
+const SUM_ROWS: u32 = 32;
 
 fn module(width: u64, dtype: Dtype) -> ModuleSpec {
     let (vec, tokens) = (pack_of(width, &[dtype]), TOKENS_OF_A_PARTIAL_SUM);
@@ -63,20 +64,24 @@ fn plain() -> ModuleSpec {
     module(1, Dtype::F32)
 }
 
-/// `target += Σ rows of partials`; `(rows, columns, pitch)`.
+/// Adds the sums of `parts` rows of partial sums to the targets, which have `width` columns each:
+/// the columns of a row are those of the first target, then those of the second if there is one.
 pub(super) fn add_partials(
     cx: &mut Lowering<'_>,
     partials: In<f32>,
-    (rows, columns, pitch): (u64, u64, u64),
+    (parts, width): (u64, u64),
     target: Out<f32>,
+    second: Option<Out<f32>>,
 ) -> Result<(), BackendError> {
+    let columns = if second.is_some() { 2 * width } else { width };
     let extent = Extent::new(columns.div_ceil(u64::from(SUM_COLUMNS)), SUM_COLUMNS * SUM_ROWS);
     let kernel = AddPartials {
         columns: WorkCount(count(columns, "columns")?),
-        rows: count(rows, "partial sums")?,
-        pitch: count(pitch, "columns")?,
+        rows: count(parts, "partial sums")?,
+        split: count(width, "columns")?,
         partials,
         target,
+        second: second.unwrap_or_else(Out::nowhere),
     };
     cx.launch(plain(), extent, kernel)
 }
@@ -92,7 +97,7 @@ pub(super) fn bias_gradient(
     let (rows, width) = (shape.rows(), shape.width());
     let packs = width / pack_of(width, &[dtype]);
     let parts = partial_sums(rows);
-    let blocks = parts * packs.div_ceil(u64::from(THREADS));
+    let blocks = parts * packs.div_ceil(32);
     let kernel = ColumnPartials {
         blocks: WorkCount(count(blocks, "blocks of tokens")?),
         rows: count(rows, "tokens")?,
@@ -100,7 +105,7 @@ pub(super) fn bias_gradient(
         partials,
     };
     cx.launch(module(width, dtype), Extent::new(blocks, THREADS), kernel)?;
-    add_partials(cx, partials.read(), (parts, width, width), d_bias)
+    add_partials(cx, partials.read(), (parts, width), d_bias, None)
 }
 
 /// The summed loss of each sequence.

@@ -280,7 +280,7 @@ fn the_plans_have_the_re_emitting_forms() {
                 Level::R0 => &[],
                 // From R4 on, both norms are computed again for the matmuls after them.
                 Level::R1 | Level::R4 | Level::R5 | Level::R6 => &["gelu.cu"],
-                Level::R2 | Level::R3 | Level::R3q => &["gelu.cu", "layernorm.cu"],
+                Level::R2 | Level::R3 | Level::R3q => &["gelu.cu", "layernorm_backward.cu"],
             };
             assert_eq!(files, want, "{} at {level}", run.name);
         }
