@@ -5,45 +5,73 @@
 
 constexpr float ROOT_HALF = 0.70710678118654752f;
 constexpr float ROOT_2_BY_PI = 0.79788456080286536f;
+constexpr float INVERSE_ROOT_2_PI = 0.39894228040143268f;
 constexpr float CUBE = 0.044715f;
+
+struct Value {
+    float out, slope;
+};
 
 #if TANH
 DEVICE float inner(float x) { return ROOT_2_BY_PI * fmaf(CUBE * x * x, x, x); }
 
-DEVICE float gelu(float x) { return 0.5f * x * (1.0f + tanhf(inner(x))); }
+DEVICE float inner_slope(float x) { return ROOT_2_BY_PI * fmaf(3.0f * CUBE * x, x, 1.0f); }
 
-DEVICE float gelu_slope(float x) {
+// f32, as exactly as the format.
+DEVICE Value gelu(float, float x) {
     float t = tanhf(inner(x));
-    float inner_slope = ROOT_2_BY_PI * fmaf(3.0f * CUBE * x, x, 1.0f);
-    return fmaf(0.5f * x * (1.0f - t * t), inner_slope, 0.5f * (1.0f + t));
+    return {0.5f * x * (1.0f + t),
+            fmaf(0.5f * x * (1.0f - t * t), inner_slope(x), 0.5f * (1.0f + t))};
+}
+
+// 16-bit formats, to 1e-6: (1 + tanh(u)) / 2 = 1 / (1 + exp(-2 u)).
+template <class Number> DEVICE Value gelu(Number, float x) {
+    float share = fast_reciprocal(1.0f + fast_exp2(-2.0f * LOG2_E * inner(x)));
+    return {x * share, fmaf(2.0f * x * share * (1.0f - share), inner_slope(x), share)};
 }
 #else
-constexpr float INVERSE_ROOT_2_PI = 0.39894228040143268f;
-
-DEVICE float gelu(float x) { return 0.5f * x * (1.0f + erff(x * ROOT_HALF)); }
-
-DEVICE float gelu_slope(float x) {
+// f32, as exactly as the format.
+DEVICE Value gelu(float, float x) {
+    float below = 0.5f * (1.0f + erff(x * ROOT_HALF));
     float density = INVERSE_ROOT_2_PI * __expf(-0.5f * x * x);
-    return fmaf(x, density, 0.5f * (1.0f + erff(x * ROOT_HALF)));
+    return {0.5f * x * (1.0f + erff(x * ROOT_HALF)), fmaf(x, density, below)};
+}
+
+// 16-bit formats, to 1e-7: the normal distribution beyond |x| is a polynomial of 1 / (1 + p |x|)
+// times the bell curve (Abramowitz and Stegun 7.1.26), which the slope needs as well.
+template <class Number> DEVICE Value gelu(Number, float x) {
+    float size = fabsf(x);
+    float bell = fast_exp2(-0.5f * LOG2_E * x * x);
+    float t = fast_reciprocal(fmaf(0.3275911f * ROOT_HALF, size, 1.0f));
+    float p = fmaf(t, 0.5307027145f, -0.7265760135f);
+    p = fmaf(t, p, 0.7107068705f);
+    p = fmaf(t, p, -0.142248368f);
+    p = fmaf(t, p, 0.127414796f);
+    float beyond = p * t * bell;
+    return {fmaf(-size, beyond, fmaxf(x, 0.0f)),
+            fmaf(x * INVERSE_ROOT_2_PI, bell, x > 0.0f ? 1.0f - beyond : beyond)};
 }
 #endif
 
-KERNEL SIGNATURE(gelu_forward) {
+KERNEL __launch_bounds__(THREADS) SIGNATURE(gelu_forward) {
     u64 pack = (u64)blockIdx.x * THREADS + threadIdx.x;
     if (pack >= packs) return;
     Pack<T, VEC> values = load<T, VEC>(x + pack * VEC);
-    UNROLL for (int i = 0; i < VEC; ++i) narrow(gelu(widen(values.at[i])), values.at[i]);
+    UNROLL for (int i = 0; i < VEC; ++i) {
+        narrow(gelu(T(), widen(values.at[i])).out, values.at[i]);
+    }
     store<T, VEC>(out + pack * VEC, values);
 }
 
-KERNEL SIGNATURE(gelu_backward) {
+KERNEL __launch_bounds__(THREADS) SIGNATURE(gelu_backward) {
     u64 pack = (u64)blockIdx.x * THREADS + threadIdx.x;
     if (pack >= packs) return;
     Pack<T, VEC> values = load<T, VEC>(x + pack * VEC);
     Pack<T, VEC> gradients = load<T, VEC>(d + pack * VEC);
     UNROLL for (int i = 0; i < VEC; ++i) {
-        narrow(widen(gradients.at[i]) * gelu_slope(widen(values.at[i])), gradients.at[i]);
-        if (AGAIN) narrow(gelu(widen(values.at[i])), values.at[i]);
+        Value value = gelu(T(), widen(values.at[i]));
+        narrow(widen(gradients.at[i]) * value.slope, gradients.at[i]);
+        if (AGAIN) narrow(value.out, values.at[i]);
     }
     store<T, VEC>(d + pack * VEC, gradients);
     if (AGAIN) store<T, VEC>(x + pack * VEC, values);
