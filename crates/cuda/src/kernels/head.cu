@@ -9,10 +9,39 @@ constexpr int ITEMS = (PACKS + THREADS - 1) / THREADS;
 
 #define DEVICE_MEMBER __device__ __forceinline__
 
-DEVICE float exponential(float x) {
-    // The row's numbers have 16 bits or 32; the fast form is exact enough for 16.
-    if constexpr (sizeof(T) == 4) return expf(x);
-    else return __expf(x);
+// exp(x - most). For 16-bit numbers one fused multiply-add and one instruction are exact enough;
+// `shift` is then the largest number times log2(e), otherwise that number.
+DEVICE float exponential(float x, float shift) {
+    if constexpr (sizeof(T) == 4) return expf(x - shift);
+    else return fast_exp2(fmaf(x, LOG2_E, -shift));
+}
+
+// The larger of each of two pairs of 16-bit numbers.
+DEVICE u32 larger_pair(bf16, u32 a, u32 b) {
+    u32 y;
+    asm("max.bf16x2 %0, %1, %2;" : "=r"(y) : "r"(a), "r"(b));
+    return y;
+}
+
+DEVICE u32 larger_pair(f16, u32 a, u32 b) {
+    u32 y;
+    asm("max.f16x2 %0, %1, %2;" : "=r"(y) : "r"(a), "r"(b));
+    return y;
+}
+
+// The largest of a pack's numbers; a NaN counts only if all are.
+template <class Number, int COUNT> DEVICE float largest(const Held<Number, COUNT> &pack) {
+    if constexpr (sizeof(Number) == 2 && COUNT % 2 == 0) {
+        u32 pair = pack.words[0];
+        UNROLL for (int i = 1; i < COUNT / 2; ++i) {
+            pair = larger_pair(Number(), pair, pack.words[i]);
+        }
+        return fmaxf(widen(Number{(u16)pair}), widen(Number{(u16)(pair >> 16)}));
+    } else {
+        float most = number(pack, 0);
+        UNROLL for (int i = 1; i < COUNT; ++i) most = fmaxf(most, number(pack, i));
+        return most;
+    }
 }
 
 // The factor on the loss's gradient: 1 / tokens times the loss scale.
@@ -43,21 +72,21 @@ KERNEL SIGNATURE(head_scalars) {
 // The row's numbers: from registers, or from memory again if the row is too long for them.
 struct Row {
 #if HELD
-    Pack<T, VEC> held[ITEMS];
+    Held<T, VEC> held[ITEMS];
 #endif
     T *start;
 
     DEVICE_MEMBER void fetch(int item) {
 #if HELD
-        held[item] = load<T, VEC>(start + (item * THREADS + threadIdx.x) * VEC);
+        held[item] = hold<T, VEC>(start + (item * THREADS + threadIdx.x) * VEC);
 #endif
     }
 
-    DEVICE_MEMBER Pack<T, VEC> pack(int item) const {
+    DEVICE_MEMBER Held<T, VEC> pack(int item) const {
 #if HELD
         return held[item];
 #else
-        return load<T, VEC>(start + (item * THREADS + threadIdx.x) * VEC);
+        return hold<T, VEC>(start + (item * THREADS + threadIdx.x) * VEC);
 #endif
     }
 };
@@ -67,10 +96,11 @@ DEVICE bool is_inside(int item) { return item * THREADS + (int)threadIdx.x < PAC
 #if HELD
 #define FOR_ITEMS UNROLL for (int item = 0; item < ITEMS; ++item)
 #else
-#define FOR_ITEMS for (int item = 0; item < ITEMS; ++item)
+#define FOR_ITEMS _Pragma("unroll 2") for (int item = 0; item < ITEMS; ++item)
 #endif
 
-KERNEL __launch_bounds__(THREADS) SIGNATURE(cross_entropy) {
+// A multiprocessor has room for two blocks, so that one computes while the other reads or writes.
+KERNEL __launch_bounds__(THREADS, 2) SIGNATURE(cross_entropy) {
     if (blockIdx.x >= rows) return;
     Row row;
     row.start = slab_mv + (u64)blockIdx.x * VOCABULARY;
@@ -79,26 +109,23 @@ KERNEL __launch_bounds__(THREADS) SIGNATURE(cross_entropy) {
     FOR_ITEMS {
         if (!is_inside(item)) continue;
         row.fetch(item);
-        Pack<T, VEC> logits = row.pack(item);
-        UNROLL for (int i = 0; i < VEC; ++i) most = fmaxf(most, widen(logits.at[i]));
+        most = fmaxf(most, largest(row.pack(item)));
     }
     most = block_max<THREADS>(most);
+    float shift = sizeof(T) == 4 ? most : most * LOG2_E;
     float sum = 0.0f;
     FOR_ITEMS {
         if (!is_inside(item)) continue;
-        Pack<T, VEC> logits = row.pack(item);
-        UNROLL for (int i = 0; i < VEC; ++i) sum += exponential(widen(logits.at[i]) - most);
+        Held<T, VEC> logits = row.pack(item);
+        UNROLL for (int i = 0; i < VEC; ++i) sum += exponential(number(logits, i), shift);
     }
+    // -1 means "no target"; the host has checked that all other targets are below the vocabulary.
+    // The target's logit is read before its gradient overwrites it: every thread passes the barrier
+    // of the sum in between.
+    float wanted = target < 0 ? 0.0f : widen(row.start[target]);
     sum = block_sum<THREADS>(sum);
-    if (threadIdx.x == 0) {
-        // -1 means "no target"; the host has checked that all other targets are below the
-        // vocabulary.
-        float wanted = target < 0 ? 0.0f : widen(row.start[target]);
-        token_loss_m[blockIdx.x] = target < 0 ? 0.0f : logf(sum) + (most - wanted);
-    }
+    if (threadIdx.x == 0) token_loss_m[blockIdx.x] = target < 0 ? 0.0f : logf(sum) + (most - wanted);
 #if TRAIN
-    // The target's logit must be read above before its gradient overwrites it below.
-    __syncthreads();
     float scale = target < 0 ? 0.0f : gradient_scale(step, state);
 #if EXTRA_SCALE
     scale *= extra_scale(gradient_scale(step, state));
@@ -106,14 +133,18 @@ KERNEL __launch_bounds__(THREADS) SIGNATURE(cross_entropy) {
     float share = scale / sum;
     FOR_ITEMS {
         if (!is_inside(item)) continue;
-        Pack<T, VEC> logits = row.pack(item);
+        Held<T, VEC> logits = row.pack(item);
+        forget(logits);
+        Pack<T, VEC> gradients;
         int first = (item * THREADS + threadIdx.x) * VEC;
         UNROLL for (int i = 0; i < VEC; ++i) {
-            float gradient = exponential(widen(logits.at[i]) - most) * share;
-            if (first + i == target) gradient -= scale;
-            narrow(gradient, logits.at[i]);
+            narrow(exponential(number(logits, i), shift) * share, gradients.at[i]);
         }
-        store<T, VEC>(row.start + first, logits);
+        store<T, VEC>(row.start + first, gradients);
+    }
+    // The thread that has just written the target's column subtracts 1 there.
+    if (target >= 0 && target / VEC % THREADS == threadIdx.x) {
+        narrow(exponential(wanted, shift) * share - scale, row.start[target]);
     }
 #endif
 }

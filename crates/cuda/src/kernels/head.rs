@@ -52,9 +52,11 @@ pub(super) static HEAD: Source = Source {
     warpgroups: false,
 };
 
-/// Packs of a row that a thread keeps in registers. Longer rows are read twice.
-const PACKS_OF_A_THREAD: u64 = 13;
-const MOST_THREADS: u64 = 512;
+/// Packs of a row that a thread keeps in registers, and how many threads do. Longer rows are read
+/// three times, by more threads.
+const PACKS_OF_A_THREAD: u64 = 25;
+const MOST_THREADS: u64 = 256;
+const THREADS_OF_LONG_ROWS: u64 = 1024;
 /// Index of alpha and beta of each gradient's matmul in the array of scalars.
 const WEIGHT_SCALARS: u64 = 0;
 const INPUT_SCALARS: u64 = 2;
@@ -96,20 +98,30 @@ impl Head {
         self.train && self.dtype == Dtype::F16
     }
 
+    /// Whether a row fits the registers of its block.
+    fn is_held(&self) -> bool {
+        self.packs() <= PACKS_OF_A_THREAD * MOST_THREADS
+    }
+
+    fn packs(&self) -> u64 {
+        self.vocabulary / pack_of(self.vocabulary, &[self.dtype])
+    }
+
     fn threads(&self) -> u64 {
-        let packs = self.vocabulary / pack_of(self.vocabulary, &[self.dtype]);
-        packs.div_ceil(2).next_power_of_two().clamp(32, MOST_THREADS)
+        if self.is_held() {
+            self.packs().div_ceil(2).next_power_of_two().clamp(32, MOST_THREADS)
+        } else {
+            THREADS_OF_LONG_ROWS
+        }
     }
 
     fn module(&self) -> ModuleSpec {
-        let pack = pack_of(self.vocabulary, &[self.dtype]);
-        let held = (self.vocabulary / pack).div_ceil(self.threads()) <= PACKS_OF_A_THREAD;
         let constants = Constants {
             T: self.dtype,
             VOCABULARY: self.vocabulary,
-            VEC: pack,
+            VEC: pack_of(self.vocabulary, &[self.dtype]),
             THREADS: self.threads(),
-            HELD: held,
+            HELD: self.is_held(),
             TRAIN: self.train,
             EXTRA_SCALE: self.has_extra_scale(),
         };
