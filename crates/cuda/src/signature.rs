@@ -62,6 +62,7 @@ elements! {
     f64 = "double",
     i32 = "int",
     u32 = "u32",
+    u64 = "u64",
     Step = "Step",
     StepState = "State",
 }

@@ -23,8 +23,15 @@ signatures! {
         tag: u32,
         scale: f32,
     );
-    /// Sorts tokens by id.
-    SortTokens = sort_tokens(count: WorkCount<u32>, tokens_bt: In<i32>, scratch: Out<u32>);
+    /// Sorts tiles of tokens by id.
+    SortTiles = sort_tiles(count: WorkCount<u32>, tokens_bt: In<i32>, keys: Out<u64>);
+    /// Merges the sorted tiles.
+    MergeTiles = merge_tiles(
+        count: WorkCount<u32>,
+        keys: In<u64>,
+        ids: Out<u32>,
+        places: Out<u32>,
+    );
     /// The gradient of the token embedding.
     TokenGradient = embed_backward_tokens(
         count: WorkCount<u32>,
@@ -59,9 +66,8 @@ constants! {
         VEC: u64,
         DROPOUT: bool,
         LEARNED_POSITIONS: bool,
-        SORT_PASSES: u32,
     }
-    fixed { THREADS, SORT_THREADS, DIGIT_BITS }
+    fixed { THREADS, SUM_THREADS, TOKENS_AT_ONCE, SORT_TILE }
 }
 
 pub(super) static EMBED: Source = Source {
@@ -72,21 +78,17 @@ pub(super) static EMBED: Source = Source {
     warpgroups: false,
 };
 
-const THREADS: u32 = 128;
-const SORT_THREADS: u32 = 512;
-/// Bits that one pass of the sort uses.
-const DIGIT_BITS: u32 = 4;
-
-/// Passes that distinguish all ids. An even number, so that the result ends up in the second pair
-/// of arrays.
-fn sort_passes(vocabulary: u64) -> u32 {
-    let bits = 64 - vocabulary.saturating_sub(1).leading_zeros();
-    bits.div_ceil(DIGIT_BITS).max(1).next_multiple_of(2)
-}
+const THREADS: u32 = 256;
+/// Threads of the sums by token: a warp for each, or all for an id with many.
+const SUM_THREADS: u32 = 256;
+/// Tokens whose gradients a thread reads before it adds the first.
+const TOKENS_AT_ONCE: u32 = 4;
+/// Tokens that one block sorts, two for each of its threads.
+const SORT_TILE: u32 = 2048;
 
 fn module(
     [table, residual]: [Dtype; 2],
-    (width, vocabulary): (u64, u64),
+    width: u64,
     [dropout, learned_positions]: [bool; 2],
 ) -> ModuleSpec {
     let constants = Constants {
@@ -96,14 +98,13 @@ fn module(
         VEC: pack_of(width, &[table, residual]),
         DROPOUT: dropout,
         LEARNED_POSITIONS: learned_positions,
-        SORT_PASSES: sort_passes(vocabulary),
     };
     constants.module(&EMBED)
 }
 
 pub(super) fn forward(cx: &mut Lowering<'_>, op: &Embed) -> Result<(), BackendError> {
     let (shape, formats) = (cx.shape(op.out), [cx.dtype(op.wte), cx.dtype(op.out)]);
-    let (width, vocabulary) = (shape.width(), cx.shape(op.wte).rows());
+    let width = shape.width();
     let packs = shape.elements() / pack_of(width, &formats);
     let from_step = u32::from(op.position == PositionFrom::Step);
     let Mask { threshold, tag, scale } = Mask::of(op.dropout);
@@ -121,29 +122,48 @@ pub(super) fn forward(cx: &mut Lowering<'_>, op: &Embed) -> Result<(), BackendEr
         scale,
     };
     let flags = [op.dropout.is_some(), op.wpe.is_some()];
-    let module = module(formats, (width, vocabulary), flags);
+    let module = module(formats, width, flags);
     cx.launch(module, Extent::new(packs.div_ceil(u64::from(THREADS)), THREADS), kernel)
+}
+
+/// Sorts the tokens by id, and those of one id by place, in the workspace: keys, then ids, then
+/// places.
+fn sort(
+    cx: &mut Lowering<'_>,
+    op: &EmbedBackward,
+    module: &ModuleSpec,
+    tokens: u32,
+) -> Result<(In<u32>, In<u32>), BackendError> {
+    let keys: Out<u64> = cx.scratch(op.workspace)?;
+    let ids: Out<u32> = cx.scratch(op.workspace)?.plus(8 * u64::from(tokens));
+    let places = ids.plus(4 * u64::from(tokens));
+    let count = WorkCount(tokens);
+    let tiles = SortTiles { count, tokens_bt: cx.read(op.tokens)?, keys };
+    cx.launch(
+        module.clone(),
+        Extent::new(tokens.div_ceil(SORT_TILE).into(), SORT_TILE / 2),
+        tiles,
+    )?;
+    let merge = MergeTiles { count, keys: keys.read(), ids, places };
+    cx.launch(module.clone(), Extent::new(tokens.div_ceil(THREADS).into(), THREADS), merge)?;
+    Ok((ids.read(), places.read()))
 }
 
 pub(super) fn backward(cx: &mut Lowering<'_>, op: &EmbedBackward) -> Result<(), BackendError> {
     let residual = cx.dtype(op.d_out);
-    let (width, vocabulary) = (cx.shape(op.d_out).width(), cx.shape(op.d_wte).rows());
+    let width = cx.shape(op.d_out).width();
     let flags = [op.dropout.is_some(), op.d_wpe.is_some()];
-    let module = module([residual, residual], (width, vocabulary), flags);
+    let module = module([residual, residual], width, flags);
     let shape = cx.shape(op.tokens);
     let tokens = count(shape.elements(), "tokens")?;
-    let scratch = cx.scratch(op.workspace)?;
-    let sort = SortTokens { count: WorkCount(tokens), tokens_bt: cx.read(op.tokens)?, scratch };
-    cx.launch(module.clone(), Extent::new(1, SORT_THREADS), sort)?;
-    // After an even number of passes, ids and positions are in the second pair.
-    let ids = scratch.read().plus(8 * u64::from(tokens));
+    let (ids, places) = sort(cx, op, &module, tokens)?;
     let positions = count(shape.width(), "positions")?;
     let (d_out, step) = (cx.read(op.d_out)?, cx.step());
     let Mask { threshold, tag, scale } = Mask::of(op.dropout);
     let by_token = TokenGradient {
         count: WorkCount(tokens),
         ids,
-        places: ids.plus(4 * u64::from(tokens)),
+        places,
         d_out_btc: d_out,
         d_wte_vc: cx.write(op.d_wte)?,
         positions,
@@ -152,7 +172,9 @@ pub(super) fn backward(cx: &mut Lowering<'_>, op: &EmbedBackward) -> Result<(), 
         tag,
         scale,
     };
-    cx.launch(module.clone(), Extent::new(u64::from(tokens), THREADS), by_token)?;
+    let packs = width / pack_of(width, &[residual]);
+    let blocks = u64::from(tokens.div_ceil(SUM_THREADS / 32)) * packs.div_ceil(32);
+    cx.launch(module.clone(), Extent::new(blocks, SUM_THREADS), by_token)?;
     let Some(d_wpe) = op.d_wpe else {
         return Ok(());
     };
@@ -166,18 +188,6 @@ pub(super) fn backward(cx: &mut Lowering<'_>, op: &EmbedBackward) -> Result<(), 
         tag,
         scale,
     };
-    cx.launch(module, Extent::new(u64::from(positions), THREADS), by_position)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn passes_tell_all_ids_apart() {
-        for (vocabulary, passes) in [(1, 2), (2, 2), (65, 2), (256, 2), (257, 4), (65536, 4)] {
-            assert_eq!(sort_passes(vocabulary), passes, "{vocabulary}");
-        }
-        assert_eq!(sort_passes(65537), 6);
-    }
+    let blocks = (u64::from(positions) * packs).div_ceil(u64::from(THREADS));
+    cx.launch(module, Extent::new(blocks, THREADS), by_position)
 }
