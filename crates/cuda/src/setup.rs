@@ -127,12 +127,19 @@ fn time_matmuls(
         }
         let matmul = &mut matmuls[index];
         match &room {
-            Some(Some(room)) => timed.extend(room.time(matmul)?.map(|winner| TimedShape {
-                key: cache_key(matmul.shape(), matmul.workspace()),
-                algorithm: winner.algorithm,
-                favourite: winner.favourite * 1e6,
-                fastest: winner.fastest * 1e6,
-            })),
+            Some(Some(timing)) => match timing.time(matmul) {
+                Ok(winner) => timed.extend(winner.map(|winner| TimedShape {
+                    key: cache_key(matmul.shape(), matmul.workspace()),
+                    algorithm: winner.algorithm,
+                    favourite: winner.favourite * 1e6,
+                    fastest: winner.fastest * 1e6,
+                })),
+                // Timing only saves time. If the GPU itself has failed, the next call says so.
+                Err(_) => {
+                    matmul.choose(matmul.candidates()?[0]);
+                    room = Some(None);
+                }
+            },
             _ => matmul.choose(matmul.candidates()?[0]),
         }
     }

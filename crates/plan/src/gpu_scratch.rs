@@ -64,7 +64,7 @@ impl WarpgroupAttention {
     }
 
     /// The sums, and for each tile the number of blocks that have added to it.
-    fn bytes(self, op: &AttentionBackward, tensors: &Tensors) -> Option<u64> {
+    fn scratch(self, op: &AttentionBackward, tensors: &Tensors) -> Option<u64> {
         let &[rows, heads, positions] = tensors.get(op.lse).shape.dims() else { return None };
         let tiles = WarpgroupAttention::tiles(rows, heads, positions)?;
         tiles.checked_mul(self.tile_bytes() + 4)
@@ -95,7 +95,7 @@ impl Scratch for GpuScratch {
                 let size = out.shape.width() / op.heads.max(1);
                 let kernels = WarpgroupAttention::new(size, out.dtype, op.dropout.is_some());
                 match kernels.filter(|_| self.warpgroups) {
-                    Some(kernels) => kernels.bytes(op, tensors)?,
+                    Some(kernels) => kernels.scratch(op, tensors)?,
                     None => 0,
                 }
             }

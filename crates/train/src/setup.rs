@@ -78,6 +78,18 @@ impl SavedRun {
     }
 }
 
+/// Raised when kernels for GPUs get other bits, so that a run from before says so when it resumes.
+const GPU_KERNELS: u32 = 2;
+
+/// The program's version, and on a GPU that of its kernels.
+fn version(device: &str) -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    match device.starts_with("cuda") {
+        true => format!("{version}, kernels {GPU_KERNELS}"),
+        false => version.to_string(),
+    }
+}
+
 /// A training run before it is planned.
 pub struct Setup {
     /// Every key with its origin.
@@ -181,9 +193,9 @@ impl Setup {
             plan,
             steps_hash,
             choices: Vec::new(),
-            device,
             threads: None,
-            version: env!("CARGO_PKG_VERSION").to_string(),
+            version: version(&device),
+            device,
         }
     }
 }

@@ -96,8 +96,9 @@ KERNEL __launch_bounds__(FORWARD_THREADS, FORWARD_BLOCKS) SIGNATURE(attention_fo
 // share, so that the order is always the same. `turns` says how many have added to a tile. The block
 // of the first keys is the last, and writes the result.
 //
-// Blocks with later keys have lower numbers: they begin first, whoever waits for them. All blocks
-// walk towards later queries, so those of one head are at different tiles, and a block rarely waits.
+// Blocks with later keys have lower numbers, so a block starts before any block that waits for it.
+// All blocks walk towards later queries, so those of one head are at different tiles, and a block
+// rarely waits.
 
 constexpr int KEYS = 128;
 // Two warpgroups multiply. One thread of the first warpgroup fetches the sums of other blocks,
@@ -114,7 +115,7 @@ constexpr int SUM_STAGES = DEFER ? 3 : 2;
 // Queries whose d_weights are in registers at a time.
 constexpr int PART = DEFER ? STEP : STEP / 2;
 // Numbers of a tile of queries' gradient that a thread has. Where the last panel of a wide head is
-// narrower than CHANNELS, the rest is summed of whatever is there, and left out at the end.
+// narrower than CHANNELS, the rest sums whatever is there, and is left out at the end.
 constexpr int SHARE = CHANNELS / 2;
 constexpr u32 SHARE_BYTES = SHARE * MULTIPLYING * 4;
 constexpr u32 KEY_BYTES = PANELS * KEYS * PANEL_ROW;
@@ -136,7 +137,8 @@ static_assert(1024 + FREE + SUM_STAGES * 8 == BACKWARD_BYTES, "shared memory");
 // Nothing has been added to any tile of queries yet.
 KERNEL SIGNATURE(attention_delta) {
     constexpr u32 LANES = HEAD_SIZE <= 64 ? 8 : 16;
-    const u32 index = (blockIdx.x * 256 + threadIdx.x) / LANES, lane = threadIdx.x % LANES;
+    const u32 index = (u32)(((u64)blockIdx.x * 256 + threadIdx.x) / LANES);
+    const u32 lane = threadIdx.x % LANES;
     const bool inside = index < lines;
     const u32 head = index % HEADS, token = index / HEADS;
     const u64 at = (u64)token * WIDTH + head * HEAD_SIZE + lane * 8;

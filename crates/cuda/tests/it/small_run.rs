@@ -16,6 +16,8 @@ use train::engine::{Engine, Rows};
 #[derive(Clone, Debug)]
 pub struct SmallRun {
     pub types: Types,
+    /// Of 4 heads.
+    pub n_embd: u64,
     pub moments: Dtype,
     pub dropout: f32,
     pub levels: Vec<Level>,
@@ -25,23 +27,16 @@ pub struct SmallRun {
 }
 
 pub const LAYERS: u64 = 3;
-const POSITIONS: u64 = 128;
+/// Not a multiple of the keys that a block of attention owns.
+const POSITIONS: u64 = 192;
 const ROWS: u64 = 6;
 const VOCABULARY: u64 = 259;
-
-const DIMS: Dims = Dims {
-    n_layer: LAYERS,
-    n_head: 4,
-    n_embd: 128,
-    block_size: POSITIONS,
-    vocab_size: VOCABULARY,
-    bias: true,
-};
 
 /// bf16, one slice, everything kept.
 pub fn small_run() -> SmallRun {
     SmallRun {
         types: Types { compute: Dtype::Bf16, residual: Dtype::Bf16 },
+        n_embd: 128,
         moments: Dtype::F32,
         dropout: 0.0,
         levels: Vec::new(),
@@ -52,6 +47,17 @@ pub fn small_run() -> SmallRun {
 }
 
 impl SmallRun {
+    fn dims(&self) -> Dims {
+        Dims {
+            n_layer: LAYERS,
+            n_head: 4,
+            n_embd: self.n_embd,
+            block_size: POSITIONS,
+            vocab_size: VOCABULARY,
+            bias: true,
+        }
+    }
+
     pub fn draft(&self) -> Draft {
         let scaling = match self.types.compute {
             Dtype::F16 => Scaling::Dynamic { growth_interval: 2000 },
@@ -64,7 +70,7 @@ impl SmallRun {
         };
         let spec = ProgramSpec {
             model: ModelSpec {
-                dims: DIMS,
+                dims: self.dims(),
                 dropout: self.dropout,
                 architecture: Gpt2 { gelu: GeluKind::Erf }.into(),
                 types: self.types,
@@ -92,7 +98,7 @@ impl SmallRun {
     pub fn engine(&self, gpu: &Gpu, options: &CudaOptions) -> Engine {
         let Draft { program, schedule, .. } = self.draft();
         let plan = Plan::new(schedule).unwrap();
-        let mut engine = Engine::new(load(gpu, plan, options).unwrap(), program, DIMS);
+        let mut engine = Engine::new(load(gpu, plan, options).unwrap(), program, self.dims());
         engine.initialise(&mut rng::torch::Generator::new(1337)).unwrap();
         engine
     }

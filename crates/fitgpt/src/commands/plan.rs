@@ -108,8 +108,10 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
         return Ok(0);
     }
     show_text(&report)?;
-    if let Some(untimed) = planning.untimed_matmuls(&report.planned)? {
-        screen::notice(&untimed);
+    match planning.untimed_matmuls(&report.planned) {
+        Ok(untimed) => untimed.iter().for_each(|line| screen::notice(line)),
+        // What this machine's GPU cannot run is worth knowing, but the plan is a plan.
+        Err(error) => screen::notice(&error.to_string()),
     }
     if let Some(path) = flags.svg.as_deref() {
         screen::line(&format!("arena map: {path}"));
