@@ -273,7 +273,7 @@ impl Run<'_> {
             return Ok(false);
         }
         self.engine.update(&step)?;
-        // A GPU still works: what happens here costs no time.
+        // A GPU is still busy with the update, so this costs no time.
         self.draw_ahead(host);
         let is_logged = iteration.is_multiple_of(self.spec.log_interval);
         let device_bytes_seen = is_logged.then(self.device_bytes).flatten();
