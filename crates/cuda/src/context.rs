@@ -1,8 +1,10 @@
-//! A GPU's context and its one stream, on which copies, fills and launches run in order.
+//! A GPU's context and its streams, one for each lane of the schedule. What a stream is given runs
+//! in order. Fills, launches and the host's own copies are on the stream of the compute lane.
 
 use crate::driver::{Driver, DriverApi, Handle};
 use crate::error::CudaError;
 use crate::module::Function;
+use plan::Lane;
 use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,12 +12,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The most parameters that a kernel of ours has.
 pub(crate) const MOST_ARGUMENTS: usize = 20;
 
-/// A GPU's context with the one stream that everything runs on.
+/// A GPU's context with its streams.
 pub(crate) struct DriverContext {
     driver: Arc<Driver>,
     device: i32,
     context: Handle,
-    stream: Handle,
+    /// By lane.
+    streams: [Handle; Lane::ALL.len()],
     /// Bytes of device memory allocated through it now.
     pub(crate) allocated: AtomicU64,
 }
@@ -29,17 +32,22 @@ unsafe impl Sync for DriverContext {}
 impl DriverContext {
     /// Creates the GPU's context.
     pub(crate) fn new(driver: Arc<Driver>, device: i32) -> Result<Arc<DriverContext>, CudaError> {
-        let (mut context, mut stream) = (std::ptr::null_mut(), std::ptr::null_mut());
+        let mut context = std::ptr::null_mut();
+        let streams = [std::ptr::null_mut(); Lane::ALL.len()];
         // SAFETY: the pointer is to a local.
         driver.check("cuDevicePrimaryCtxRetain", unsafe {
             (driver.api.cuDevicePrimaryCtxRetain)(&raw mut context, device)
         })?;
         let allocated = AtomicU64::new(0);
-        let mut made = DriverContext { driver, device, context, stream, allocated };
+        let mut made = DriverContext { driver, device, context, streams, allocated };
         made.enter()?;
-        // SAFETY: the pointer is to a local. 1: it does not wait for the default stream.
-        made.check("cuStreamCreate", unsafe { (made.api().cuStreamCreate)(&raw mut stream, 1) })?;
-        made.stream = stream;
+        for lane in 0..made.streams.len() {
+            let mut stream = std::ptr::null_mut();
+            let create = made.api().cuStreamCreate;
+            // SAFETY: the pointer is to a local. 1: it does not wait for the default stream.
+            made.check("cuStreamCreate", unsafe { create(&raw mut stream, 1) })?;
+            made.streams[lane] = stream;
+        }
         Ok(Arc::new(made))
     }
 
@@ -64,9 +72,13 @@ impl DriverContext {
         self.allocated.load(Ordering::Relaxed)
     }
 
-    /// The stream, for a library that launches on it.
+    /// The stream of kernels, for a library that launches on it.
     pub(crate) fn stream(&self) -> Handle {
-        self.stream
+        self.stream_of(Lane::Compute)
+    }
+
+    pub(crate) fn stream_of(&self, lane: Lane) -> Handle {
+        self.streams[lane as usize]
     }
 
     /// Free bytes and total bytes of the device's memory.
@@ -83,40 +95,44 @@ impl DriverContext {
     /// Waits until everything launched has ended. If the GPU has failed, the error appears here.
     pub(crate) fn synchronize(&self) -> Result<(), CudaError> {
         self.enter()?;
-        // SAFETY: the stream is ours.
-        self.check("cuStreamSynchronize", unsafe { (self.api().cuStreamSynchronize)(self.stream) })
+        self.streams.iter().try_for_each(|&stream| {
+            // SAFETY: the stream is ours.
+            self.check("cuStreamSynchronize", unsafe { (self.api().cuStreamSynchronize)(stream) })
+        })
     }
 
-    /// Copies host bytes to the device, in stream order.
+    /// Copies host bytes to the device, in the order of the lane's stream.
     ///
     /// # Safety
     /// `to` has room for all of `from`. `from` is pinned and unchanged until the copy is done, or
     /// pageable: then the call itself waits.
     pub(crate) unsafe fn upload(
         &self,
+        lane: Lane,
         to: u64,
         from: *const u8,
         bytes: usize,
     ) -> Result<(), CudaError> {
         // SAFETY: the caller's promise.
         self.check("cuMemcpyHtoD", unsafe {
-            (self.api().cuMemcpyHtoDAsync_v2)(to, from.cast(), bytes, self.stream)
+            (self.api().cuMemcpyHtoDAsync_v2)(to, from.cast(), bytes, self.stream_of(lane))
         })
     }
 
-    /// Copies device bytes to the host, in stream order.
+    /// Copies device bytes to the host, in the order of the lane's stream.
     ///
     /// # Safety
     /// `to` has room for `bytes` and is not touched until the stream was waited for.
     pub(crate) unsafe fn download(
         &self,
+        lane: Lane,
         to: *mut u8,
         from: u64,
         bytes: usize,
     ) -> Result<(), CudaError> {
         // SAFETY: the caller's promise.
         self.check("cuMemcpyDtoH", unsafe {
-            (self.api().cuMemcpyDtoHAsync_v2)(to.cast(), from, bytes, self.stream)
+            (self.api().cuMemcpyDtoHAsync_v2)(to.cast(), from, bytes, self.stream_of(lane))
         })
     }
 
@@ -127,7 +143,7 @@ impl DriverContext {
     pub(crate) unsafe fn fill(&self, at: u64, byte: u8, bytes: usize) -> Result<(), CudaError> {
         // SAFETY: the caller's promise.
         self.check("cuMemset", unsafe {
-            (self.api().cuMemsetD8Async)(at, byte, bytes, self.stream)
+            (self.api().cuMemsetD8Async)(at, byte, bytes, self.stream())
         })
     }
 
@@ -158,7 +174,7 @@ impl DriverContext {
                 1,
                 1,
                 shared,
-                self.stream,
+                self.stream(),
                 slots.as_mut_ptr(),
                 std::ptr::null_mut(),
             )
@@ -170,8 +186,10 @@ impl Drop for DriverContext {
     fn drop(&mut self) {
         // Failures are ignored: either the process ends or the GPU is lost.
         let _ = self.enter();
-        // SAFETY: the stream is ours and nobody uses it after this.
-        unsafe { (self.api().cuStreamDestroy_v2)(self.stream) };
+        for stream in self.streams.into_iter().filter(|stream| !stream.is_null()) {
+            // SAFETY: the stream is ours and nobody uses it after this.
+            unsafe { (self.api().cuStreamDestroy_v2)(stream) };
+        }
         // SAFETY: retained once, in `new`.
         unsafe { (self.api().cuDevicePrimaryCtxRelease_v2)(self.device) };
     }

@@ -50,6 +50,7 @@ function_table! {
         cuStreamCreate: fn(*mut Handle, u32) -> i32,
         cuStreamDestroy_v2: fn(Handle) -> i32,
         cuStreamSynchronize: fn(Handle) -> i32,
+        cuStreamWaitEvent: fn(Handle, Handle, u32) -> i32,
         cuEventCreate: fn(*mut Handle, u32) -> i32,
         cuEventDestroy_v2: fn(Handle) -> i32,
         cuEventRecord: fn(Handle, Handle) -> i32,

@@ -5,6 +5,7 @@ use crate::context::DriverContext;
 use crate::cublaslt::{Algorithm, Matmul, MatmulShape, Operands, algorithm_of};
 use crate::device::Gpu;
 use crate::error::{CudaError, OUT_OF_MEMORY};
+use crate::lane_events::LaneEvents;
 use crate::limits::InputLimits;
 use crate::lowering::{Location, LoweringOptions, ModuleSpec, location_of, lower};
 use crate::memory::{DeviceMemory, PinnedMemory};
@@ -15,8 +16,8 @@ use crate::step::Step;
 use crate::stream::{Event, Graph};
 use crate::tiles::Tiles;
 use plan::{
-    Backend, BackendError, Bytes, GpuScratch, HostAccess, Phase, Plan, Proved, Scope, SegmentId,
-    StepInputs, TensorId,
+    Backend, BackendError, Bytes, GpuScratch, HostAccess, Lane, Phase, Plan, Proved, Scope,
+    SegmentId, StepInputs, TensorId,
 };
 use std::fmt;
 use std::sync::Arc;
@@ -158,6 +159,8 @@ pub struct CudaBackend {
     graphs: Vec<Option<Graph>>,
     /// By segment, by step.
     segments: Vec<Vec<Vec<Bound>>>,
+    /// By segment.
+    lanes: Vec<LaneEvents>,
     matmuls: Vec<Matmul>,
     staging: Staging,
     held: Held,
@@ -276,12 +279,16 @@ impl CudaBackend {
         unsafe { std::ptr::write_bytes(host.start(), 0, host.bytes()) };
         let memory = DeviceArena { arena, control, host };
         let segments = bind(&lowered, &modules, &memory)?;
+        let lanes = plan.schedule.segments.iter();
+        let lanes = lanes.map(|segment| LaneEvents::new(&context, &segment.steps));
+        let lanes = lanes.collect::<Result<Vec<_>, _>>()?;
         let mut backend = CudaBackend {
             access: HostAccess::new(&plan),
             limits,
             plan,
             graphs: Vec::new(),
             segments,
+            lanes,
             matmuls,
             staging,
             held: Held { outside_arena, total: outside_arena },
@@ -328,11 +335,9 @@ impl CudaBackend {
     }
 
     fn record_graphs(&mut self, wanted: bool) -> Result<(), CudaError> {
-        for steps in &self.segments {
+        for segment in self.plan.schedule.segment_ids() {
             let graph = match wanted {
-                true => Some(Graph::capture(&self.context, || {
-                    steps.iter().flatten().try_for_each(|work| self.launch(work))
-                })?),
+                true => Some(Graph::capture(&self.context, || self.launch_steps(segment))?),
                 false => None,
             };
             self.graphs.push(graph);
@@ -340,7 +345,8 @@ impl CudaBackend {
         Ok(())
     }
 
-    fn launch(&self, work: &Bound) -> Result<(), CudaError> {
+    /// Kernels and matmuls are on the compute lane alone.
+    fn launch(&self, work: &Bound, lane: Lane) -> Result<(), CudaError> {
         match work {
             Bound::Kernel { function, grid, block, shared, arguments } => {
                 // SAFETY: their types made the arguments those of the kernel's signature, and
@@ -352,12 +358,27 @@ impl CudaBackend {
             // matmul was made for and do not end before it; the workspace has its smallest size.
             Bound::Matmul { matmul, operands } => unsafe { self.matmuls[*matmul].launch(operands) },
             // SAFETY: both sides are tensors of that size, one of them in our pinned memory.
-            Bound::Upload { to, from, bytes } => unsafe { self.context.upload(*to, *from, *bytes) },
+            Bound::Upload { to, from, bytes } => unsafe {
+                self.context.upload(lane, *to, *from, *bytes)
+            },
             // SAFETY: as above.
             Bound::Download { to, from, bytes } => unsafe {
-                self.context.download(*to, *from, *bytes)
+                self.context.download(lane, *to, *from, *bytes)
             },
         }
+    }
+
+    /// Gives every step of a segment to its lane's stream, behind the steps that it waits for.
+    fn launch_steps(&self, segment: SegmentId) -> Result<(), CudaError> {
+        let lanes = &self.lanes[segment.index()];
+        let steps = &self.plan.schedule.segment(segment).steps;
+        lanes.fork()?;
+        for (index, (step, work)) in steps.iter().zip(&self.segments[segment.index()]).enumerate() {
+            step.waits.iter().try_for_each(|&wait| lanes.wait(wait, step.lane))?;
+            work.iter().try_for_each(|work| self.launch(work, step.lane))?;
+            lanes.ended(index, step.lane)?;
+        }
+        lanes.join()
     }
 
     /// Called before a run: uploads the run's inputs, in stream order.
@@ -477,10 +498,7 @@ impl Backend for CudaBackend {
         self.begin(segment, inputs)?;
         let ran = match &self.graphs[segment.index()] {
             Some(graph) => graph.launch(),
-            None => {
-                let steps = &self.segments[segment.index()];
-                steps.iter().flatten().try_for_each(|work| self.launch(work))
-            }
+            None => self.launch_steps(segment),
         };
         ran.map_err(failed)?;
         self.access.end(segment);
@@ -508,7 +526,7 @@ impl CudaBackend {
             .collect::<Result<Vec<_>, _>>()?;
         marks[0].record()?;
         for (step, mark) in steps.iter().zip(&marks[1..]) {
-            step.iter().try_for_each(|work| self.launch(work))?;
+            step.iter().try_for_each(|work| self.launch(work, Lane::Compute))?;
             mark.record()?;
         }
         self.context.synchronize()?;

@@ -27,6 +27,7 @@ mod warpgroups;
 mod staging;
 mod memory;
 mod stream;
+mod lane_events;
 mod module;
 mod context;
 mod device;

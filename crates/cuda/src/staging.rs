@@ -5,6 +5,7 @@ use crate::context::DriverContext;
 use crate::error::CudaError;
 use crate::memory::PinnedMemory;
 use crate::stream::Event;
+use plan::Lane;
 use std::sync::Arc;
 
 /// Bytes of a slot. Longer content is copied in pieces.
@@ -48,7 +49,9 @@ impl Staging {
             // SAFETY: a piece is at most a slot, and no copy reads the slot now.
             unsafe { std::ptr::copy_nonoverlapping(piece.as_ptr(), start, piece.len()) };
             // SAFETY: the caller's promise; the slot is not written before its mark is passed.
-            unsafe { self.context.upload(to + (index * SLOT) as u64, start, piece.len()) }?;
+            unsafe {
+                self.context.upload(Lane::Compute, to + (index * SLOT) as u64, start, piece.len())
+            }?;
             self.marks[slot].record()?;
         }
         Ok(())
@@ -68,7 +71,14 @@ impl Staging {
         for (index, piece) in content.chunks_mut(SLOT).enumerate() {
             let (slot, start) = self.slot()?;
             // SAFETY: the caller's promise; the slot has room for a piece.
-            unsafe { self.context.download(start, from + (index * SLOT) as u64, piece.len()) }?;
+            unsafe {
+                self.context.download(
+                    Lane::Compute,
+                    start,
+                    from + (index * SLOT) as u64,
+                    piece.len(),
+                )
+            }?;
             self.marks[slot].record()?;
             if let Some(arrived) = waiting.replace((slot, start, piece)) {
                 self.take(arrived)?;

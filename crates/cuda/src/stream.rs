@@ -1,11 +1,12 @@
-//! Events on the stream, and launches that were captured once.
+//! Events on streams, and launches that were captured once.
 
 use crate::context::DriverContext;
 use crate::driver::Handle;
 use crate::error::CudaError;
+use plan::Lane;
 use std::sync::Arc;
 
-/// An event on the stream.
+/// An event on a stream.
 pub(crate) struct Event {
     context: Arc<DriverContext>,
     event: Handle,
@@ -29,10 +30,24 @@ impl Event {
     }
 
     pub(crate) fn record(&self) -> Result<(), CudaError> {
+        self.record_on(Lane::Compute)
+    }
+
+    /// Records it on the stream of a lane.
+    pub(crate) fn record_on(&self, lane: Lane) -> Result<(), CudaError> {
         let context = &self.context;
         // SAFETY: both handles are ours.
         context.check("cuEventRecord", unsafe {
-            (context.api().cuEventRecord)(self.event, context.stream())
+            (context.api().cuEventRecord)(self.event, context.stream_of(lane))
+        })
+    }
+
+    /// Makes what a lane's stream is given from now on wait for the event.
+    pub(crate) fn hold_up(&self, lane: Lane) -> Result<(), CudaError> {
+        let context = &self.context;
+        // SAFETY: both handles are ours.
+        context.check("cuStreamWaitEvent", unsafe {
+            (context.api().cuStreamWaitEvent)(context.stream_of(lane), self.event, 0)
         })
     }
 

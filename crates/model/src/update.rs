@@ -1,6 +1,6 @@
 //! The segment of the update: gradient norm, loss scale, and the optimizer over two groups of
 //! parameters. If the optimizer's state is in host memory, it passes through the device window by
-//! window, and the next window is copied while one is updated.
+//! window: while one is updated, the next arrives and the last one returns.
 
 use crate::optimizer::{OptimizerSpec, UpdatePart};
 use crate::run_tensors::{Flat, FlatRole, RunTensors, element_offset, missing};
@@ -40,8 +40,6 @@ pub(crate) fn segment(
     let partials = segment.local("norm_partials", Dtype::U32, blocks, Role::Partials)?;
     segment.push(GradNorm { gradients, partials, state })?;
     segment.push(LossScaler { state, scaling: spec.scaling })?;
-    // No step needs the norm's partial sums any more: the first window may reuse their bytes.
-    segment.join(Lane::Copy);
     let mut next = parts.first().map(|part| arrive(&mut segment, part)).transpose()?;
     for (index, part) in parts.iter().enumerate() {
         let here = next.take().unwrap_or_else(|| part.state.clone());
@@ -49,7 +47,7 @@ pub(crate) fn segment(
         change(&mut segment, part, &here, state, spec)?;
         let back = here.into_iter().zip(part.state.iter().copied());
         for (from, to) in back.filter(|(from, to)| from != to) {
-            segment.push_on(Lane::Copy, Transfer { from, to })?;
+            segment.push_on(Lane::Download, Transfer { from, to })?;
         }
     }
     Ok(segment.finish())
@@ -104,12 +102,15 @@ fn parts(
 /// The tensors that the update works on: the state itself, or its copy on the device.
 fn arrive(segment: &mut SegmentBuilder<'_>, part: &Part) -> Result<Vec<TensorId>, PlanError> {
     let mut here = part.state.clone();
+    // A window reuses the bytes of the last but one, which has gone back to the host by then; the
+    // first window those of the norm's partial sums.
+    segment.join(Lane::Upload);
     for tensor in &mut here {
         let (from, row) = (*tensor, segment.tensor(*tensor).clone());
         if row.scope == Scope::Host {
             let shape = Shape::new(&[part.elements])?;
             *tensor = segment.local(&format!("{} here", row.name), row.dtype, shape, row.role)?;
-            segment.push_on(Lane::Copy, Transfer { from, to: *tensor })?;
+            segment.push_on(Lane::Upload, Transfer { from, to: *tensor })?;
         }
     }
     Ok(here)

@@ -4,6 +4,7 @@
 //! both count.
 
 use crate::hardware::Hardware;
+use crate::lanes::Lane;
 use crate::ops::Op;
 use crate::schedule::{Schedule, SegmentId, Step};
 use crate::tensor::Tensors;
@@ -107,6 +108,9 @@ pub fn step_seconds(op: &Op, tensors: &Tensors, hardware: &Hardware) -> f64 {
 
 /// Predicted seconds of one run of a segment.
 pub fn segment_seconds(schedule: &Schedule, segment: SegmentId, hardware: &Hardware) -> f64 {
+    let steps = &schedule.segment(segment).steps;
     let seconds = |step: &Step| step_seconds(&step.op, &schedule.tensors, hardware);
-    schedule.segment(segment).steps.iter().map(seconds).sum()
+    let on = |lane| steps.iter().filter(|step| step.lane == lane).map(seconds).sum::<f64>();
+    // Copies run beside kernels, and both directions beside each other.
+    Lane::ALL.map(on).into_iter().fold(0.0, f64::max)
 }

@@ -31,8 +31,10 @@ macro_rules! lanes {
 lanes! {
     /// Kernels.
     Compute = "compute",
-    /// Copies between the memories of device and host.
-    Copy = "copy",
+    /// Copies from the host's memory to the device's.
+    Upload = "upload",
+    /// Copies from the device's memory to the host's.
+    Download = "download",
 }
 
 impl Lane {

@@ -36,13 +36,13 @@ fn a_join_before_the_backward_reaches_its_first_step() {
     let mut segment = builder.segment("s", Phase::Train);
     let [a, b, c] = ["a", "b", "c"]
         .map(|name| segment.local(name, Dtype::F32, shape(&[64]), Role::Activation).unwrap());
-    segment.push_on(Lane::Copy, Gelu { x, out: a, kind: KIND }).unwrap();
+    segment.push_on(Lane::Upload, Gelu { x, out: a, kind: KIND }).unwrap();
     segment.push(Gelu { x: y, out: b, kind: KIND }).unwrap();
     segment.join(Lane::Compute);
-    segment.join(Lane::Copy);
+    segment.join(Lane::Upload);
     let delivered = BTreeMap::from([(a, d_a), (b, d_b)]);
     segment.backward(&BTreeMap::new(), delivered).unwrap();
-    segment.push_on(Lane::Copy, Gelu { x, out: c, kind: KIND }).unwrap();
+    segment.push_on(Lane::Upload, Gelu { x, out: c, kind: KIND }).unwrap();
     segment.finish();
     // No operand of step 2 or 4 needs its wait.
     let want = want(&[
@@ -64,14 +64,14 @@ fn with_copies() -> (Schedule, SegmentId, TensorId) {
     let mut segment = builder.segment("s", Phase::Train);
     let [a, here] = ["a", "here"]
         .map(|name| segment.local(name, Dtype::F32, shape(&[64]), Role::Activation).unwrap());
-    segment.push_on(Lane::Copy, Transfer { from: host, to: side }).unwrap();
+    segment.push_on(Lane::Upload, Transfer { from: host, to: side }).unwrap();
     segment.push(Gelu { x, out: a, kind: KIND }).unwrap();
     segment.push(Gelu { x: a, out: y, kind: KIND }).unwrap();
     segment.set_pass(Pass::Backward);
     segment.join(Lane::Compute);
     segment.push(GeluBackward { x: a, d, kind: KIND, again: false }).unwrap();
-    segment.join(Lane::Copy);
-    segment.push_on(Lane::Copy, Transfer { from: host, to: here }).unwrap();
+    segment.join(Lane::Upload);
+    segment.push_on(Lane::Upload, Transfer { from: host, to: here }).unwrap();
     segment.push(Gelu { x: here, out: y, kind: KIND }).unwrap();
     let id = segment.finish();
     (builder.finish(), id, a)
@@ -127,8 +127,8 @@ fn a_join_behind_steps_that_change_their_order() {
     let (gradients, delivered) = (BTreeMap::from([(w, d_w)]), BTreeMap::from([(out, d_out)]));
     segment.backward(&gradients, delivered).unwrap();
     segment.set_pass(Pass::Backward);
-    segment.join(Lane::Copy);
-    segment.push_on(Lane::Copy, Transfer { from: host, to: here }).unwrap();
+    segment.join(Lane::Upload);
+    segment.push_on(Lane::Upload, Transfer { from: host, to: here }).unwrap();
     let id = segment.finish();
     let mut schedule = builder.finish();
     let backward = |schedule: &Schedule| steps(schedule)[2..].to_vec();

@@ -44,7 +44,7 @@ fn waits(schedule: &Schedule) -> Vec<Vec<usize>> {
 #[test]
 fn waits_are_those_that_operands_need() {
     // 0 in, 1 in, 2 update, 3 out, 4 in, 5 update, 6 out, 7 update, 8 out.
-    let schedule = windows(3, Lane::Copy).unwrap();
+    let schedule = windows(3, Lane::Upload).unwrap();
     let want: [&[usize]; 9] = [&[], &[], &[0], &[2], &[], &[1], &[5], &[4], &[7]];
     assert_eq!(waits(&schedule), want);
     let plan = Plan::new(schedule).unwrap();
@@ -58,7 +58,7 @@ fn waits_are_those_that_operands_need() {
 /// The hash that a checkpoint compares does not depend on lanes; the plan's hash does.
 #[test]
 fn lanes_change_the_plan_and_not_what_is_computed() {
-    let [one, two] = [Lane::Compute, Lane::Copy].map(|lane| windows(3, lane).unwrap());
+    let [one, two] = [Lane::Compute, Lane::Upload].map(|lane| windows(3, lane).unwrap());
     assert_eq!(steps_hash(&one, Phase::Train, &[]), steps_hash(&two, Phase::Train, &[]));
     let [one, two] = [one, two].map(|schedule| Plan::new(schedule).unwrap());
     assert_ne!(hash(&one), hash(&two));
@@ -66,7 +66,7 @@ fn lanes_change_the_plan_and_not_what_is_computed() {
 
 #[test]
 fn every_wait_is_needed() {
-    let plan = Plan::new(windows(6, Lane::Copy).unwrap()).unwrap();
+    let plan = Plan::new(windows(6, Lane::Upload).unwrap()).unwrap();
     for step in 0..plan.schedule.segments[0].steps.len() {
         if plan.schedule.segments[0].steps[step].waits.is_empty() {
             continue;
@@ -87,7 +87,7 @@ fn every_wait_is_needed() {
 
 #[test]
 fn waits_that_point_nowhere() {
-    let plan = Plan::new(windows(3, Lane::Copy).unwrap()).unwrap();
+    let plan = Plan::new(windows(3, Lane::Upload).unwrap()).unwrap();
     for wait in [2, 5, 4, 99, usize::MAX] {
         let mut broken = plan.clone();
         broken.schedule.segments[0].steps[2].waits.push(wait);
@@ -119,9 +119,9 @@ fn bytes_are_used_again_only_after_a_wait() {
         segment.push(Gelu { x, out: first, kind: GeluKind::Erf }).unwrap();
         segment.push(Gelu { x: first, out: y, kind: GeluKind::Erf }).unwrap();
         if join {
-            segment.join(Lane::Copy);
+            segment.join(Lane::Upload);
         }
-        segment.push_on(Lane::Copy, Transfer { from: host, to: second }).unwrap();
+        segment.push_on(Lane::Upload, Transfer { from: host, to: second }).unwrap();
         segment.push(Gelu { x: second, out: y, kind: GeluKind::Erf }).unwrap();
         segment.finish();
         let plan = Plan::new(builder.finish()).unwrap();
@@ -142,7 +142,7 @@ fn bytes_are_used_again_only_after_a_wait() {
 #[test]
 fn windows_take_no_more_on_two_lanes() {
     for count in [1, 2, 3, 9, 40] {
-        let [one, two] = [Lane::Compute, Lane::Copy]
+        let [one, two] = [Lane::Compute, Lane::Upload]
             .map(|lane| Plan::new(windows(count, lane).unwrap()).unwrap());
         assert_eq!(two.arena_bytes, one.arena_bytes, "{count}");
         assert_eq!(two.arena_bytes.get(), 256 * (1 + count.min(2) as u64), "{count}");

@@ -235,7 +235,7 @@ fn build(recipe: &ScheduleRecipe) -> Result<Schedule, PlanError> {
 
 impl ScheduleRecipe {
     fn lane(&self, second: bool) -> Lane {
-        if self.lanes && second { Lane::Copy } else { Lane::Compute }
+        if self.lanes && second { Lane::Upload } else { Lane::Compute }
     }
 }
 
