@@ -8,6 +8,7 @@ use crate::cublaslt::{Algorithm, Matmul, MatmulShape, Operands};
 use crate::error::CudaError;
 use crate::memory::DeviceMemory;
 use crate::stream::{Event, Graph};
+use plan::Lane;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -77,12 +78,16 @@ impl TimingRoom {
         for at in (0..bytes).step_by(numbers.len()) {
             let piece = numbers.len().min((bytes - at) as usize);
             // SAFETY: the range is inside the memory; the source is pageable.
-            unsafe { context.upload(memory.address() + at, numbers.as_ptr(), piece) }?;
+            unsafe {
+                context.upload(Lane::Compute, memory.address() + at, numbers.as_ptr(), piece)
+            }?;
         }
         // alpha and beta on the device.
         let scalars = [1f32.to_le_bytes(), 1f32.to_le_bytes()].concat();
         // SAFETY: as above.
-        unsafe { context.upload(memory.address(), scalars.as_ptr(), scalars.len()) }?;
+        unsafe {
+            context.upload(Lane::Compute, memory.address(), scalars.as_ptr(), scalars.len())
+        }?;
         context.synchronize()?;
         let until = Instant::now() + patience;
         Ok(TimingRoom { context: context.clone(), memory, until })

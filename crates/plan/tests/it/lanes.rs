@@ -50,7 +50,7 @@ fn waits_are_those_that_operands_need() {
     let plan = Plan::new(schedule).unwrap();
     assert_eq!(defects(&plan, &NoScratch), []);
     let text = listing(&plan);
-    assert!(text.contains("3 forward  transfer here =kept  on copy  after 2\n"), "{text}");
+    assert!(text.contains("3 forward  transfer here =kept  on upload  after 2\n"), "{text}");
     assert!(text.contains("2 forward  gelu_backward x +here  [kind=erf]  after 0\n"), "{text}");
     assert!(waits(&windows(3, Lane::Compute).unwrap()).iter().all(Vec::is_empty));
 }
