@@ -1,5 +1,5 @@
-//! The events that order the streams of one segment: other lanes start with the compute lane, a step
-//! waits for the steps that the plan names, and the segment ends when all lanes have.
+//! The events that order the streams of one segment: other lanes start with the compute lane, a
+//! step waits for the steps that the plan names, and the segment ends when all lanes have.
 
 use crate::context::DriverContext;
 use crate::error::CudaError;

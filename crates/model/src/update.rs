@@ -9,10 +9,19 @@ use plan::{
     Dtype, Lane, Pass, Phase, PlanError, Role, ScheduleBuilder, Scope, SegmentBuilder, SegmentId,
     Shape, TensorId,
 };
+use std::collections::VecDeque;
 
-/// Elements of offloaded state that pass through the device at a time: 32 MiB of f32, large enough
-/// for a copy at full rate. Two windows of master weights and state are alive at the same time.
-pub const OFFLOAD_WINDOW: u64 = 1 << 23;
+/// Elements of offloaded state that pass through the device at a time: 16 MiB of f32, large enough
+/// for a copy at full rate.
+pub const OFFLOAD_WINDOW: u64 = 1 << 22;
+
+/// Models beyond 34 billion parameters get larger windows, so that planning stays quick.
+const MOST_WINDOWS: u64 = 1 << 13;
+
+/// Windows that are on their way to the device ahead of the one that is updated. With two, three
+/// windows of master weights and state are alive: one arrives while another returns, and neither
+/// waits for the update of the third.
+const WINDOWS_AHEAD: usize = 2;
 
 /// A range of all parameters that one op updates.
 struct Part {
@@ -40,10 +49,16 @@ pub(crate) fn segment(
     let partials = segment.local("norm_partials", Dtype::U32, blocks, Role::Partials)?;
     segment.push(GradNorm { gradients, partials, state })?;
     segment.push(LossScaler { state, scaling: spec.scaling })?;
-    let mut next = parts.first().map(|part| arrive(&mut segment, part)).transpose()?;
-    for (index, part) in parts.iter().enumerate() {
-        let here = next.take().unwrap_or_else(|| part.state.clone());
-        next = parts.get(index + 1).map(|part| arrive(&mut segment, part)).transpose()?;
+    let mut coming = parts.iter();
+    let mut arriving = VecDeque::new();
+    for part in coming.by_ref().take(WINDOWS_AHEAD) {
+        arriving.push_back(arrive(&mut segment, part)?);
+    }
+    for part in &parts {
+        if let Some(part) = coming.next() {
+            arriving.push_back(arrive(&mut segment, part)?);
+        }
+        let here = arriving.pop_front().unwrap_or_else(|| part.state.clone());
         change(&mut segment, part, &here, state, spec)?;
         let back = here.into_iter().zip(part.state.iter().copied());
         for (from, to) in back.filter(|(from, to)| from != to) {
@@ -68,7 +83,8 @@ fn parts(
         [("decayed", 0..run.decayed, weight_decay), ("other", run.decayed..run.total, 0.0)];
     let mut parts = Vec::new();
     for (group, range, weight_decay) in groups {
-        let size = spec.offload.unwrap_or(range.end - range.start).max(1);
+        let size =
+            spec.offload.unwrap_or(range.end - range.start).max(run.total / MOST_WINDOWS).max(1);
         let mut first = range.start;
         while first < range.end {
             let elements = size.min(range.end - first);
@@ -102,8 +118,8 @@ fn parts(
 /// The tensors that the update works on: the state itself, or its copy on the device.
 fn arrive(segment: &mut SegmentBuilder<'_>, part: &Part) -> Result<Vec<TensorId>, PlanError> {
     let mut here = part.state.clone();
-    // A window reuses the bytes of the last but one, which has gone back to the host by then; the
-    // first window those of the norm's partial sums.
+    // A window reuses the bytes of one that has gone back to the host by then; the first windows
+    // those of the norm's partial sums.
     segment.join(Lane::Upload);
     for tensor in &mut here {
         let (from, row) = (*tensor, segment.tensor(*tensor).clone());

@@ -310,8 +310,8 @@ fn it_is_quick() {
     assert!(best < limit, "{best} s");
 }
 
-/// A hundred thousand windows of offloaded state: placed and billed in time that grows with their
-/// number, not with its square. It took more than two minutes.
+/// Thousands of windows of offloaded state: placed and billed in time that grows with their number,
+/// not with its square. It took more than two minutes.
 #[test]
 fn a_model_far_beyond_the_card_is_refused_in_seconds() {
     let huge = ["--n_layer=261", "--n_embd=10252", "--n_head=4", "--dataset=x"];
@@ -324,20 +324,20 @@ fn a_model_far_beyond_the_card_is_refused_in_seconds() {
     }
 }
 
-/// The update of offloaded state decides this arena: what a run holds, and two windows of master,
+/// The update of offloaded state decides this arena: what a run holds, and three windows of master,
 /// m and v. The partial sums of the norm have bytes of the first window, because its copies wait.
 #[test]
-fn offloaded_state_costs_two_windows() {
+fn offloaded_state_costs_three_windows() {
     let small = ["--batch_size=1", "--block_size=16", "--gradient_accumulation_steps=1"];
     let offload = ["--vram=5GiB", "--offload=optimizer", "--dtype=bfloat16"];
     let found = document(&[&[config("train_gpt2.py").as_str()], &small[..], &offload].concat());
-    let window = 4 * (1 << 23);
+    let window = 4 * (1 << 22);
     let held = 775_154_176;
     assert_eq!(number(&found["phases"], "load"), held);
-    assert_eq!(number(&found, "arena_bytes"), held + 2 * 3 * window);
+    assert_eq!(number(&found, "arena_bytes"), held + 3 * 3 * window);
     assert_eq!(number(&found, "pinned_bytes"), 1_483_195_392);
     let roles = &found["roles"];
-    assert_eq!(["master", "moments"].map(|role| number(roles, role)), [2 * window, 4 * window]);
+    assert_eq!(["master", "moments"].map(|role| number(roles, role)), [3 * window, 6 * window]);
     assert_eq!(["workspace", "unused"].map(|role| number(roles, role)), [33_554_432, 0]);
 }
 
