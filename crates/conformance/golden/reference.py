@@ -157,8 +157,14 @@ def token_losses(logits, targets):
     return losses.reshape(targets.shape)
 
 
+def head_losses(q, x, w):
+    """The last rows of the weight may be padding, not tokens."""
+    tokens = w[: len(w) - vars(q).get("padding", 0)]
+    return token_losses(F.linear(x, tokens), q["targets"])
+
+
 def head_eval(q):
-    losses = token_losses(F.linear(q["x"], q["w"]), q["targets"])
+    losses = head_losses(q, q["x"], q["w"])
     row_loss = q["row_loss"].clone()
     row_loss[q.first_row : q.first_row + len(losses)] = losses.sum(dim=1)
     return {"token_loss": losses.flatten(), "row_loss": row_loss}
@@ -166,7 +172,7 @@ def head_eval(q):
 
 def head_train(q):
     x, w = q.leaf("x"), q.leaf("w")
-    losses = token_losses(F.linear(x, w), q["targets"])
+    losses = head_losses(q, x, w)
     d = gradients(losses.sum() * q.inverse_tokens * q.loss_scale, {"x": x, "w": w})
     return head_eval(q) | {"d_x": d["x"], "d_w": q["d_w"] + d["w"]}
 

@@ -100,13 +100,13 @@ impl InputLimits {
             }
             Op::EmbedBackward(op) => limit(op.tokens, false, shape(op.d_wte).rows()),
             Op::HeadTrain(op) => {
-                limit(op.targets, true, shape(op.w).rows());
+                limit(op.targets, true, op.vocabulary(&plan.schedule.tensors));
                 let room =
                     (shape(op.row_loss).width() + 1).saturating_sub(shape(op.targets).rows());
                 *rows = (*rows).min(room);
             }
             Op::HeadEval(op) => {
-                limit(op.targets, true, shape(op.w).rows());
+                limit(op.targets, true, op.vocabulary(&plan.schedule.tensors));
                 let room =
                     (shape(op.row_loss).width() + 1).saturating_sub(shape(op.targets).rows());
                 *rows = (*rows).min(room);

@@ -119,7 +119,8 @@ fn logits_segment(
 ) -> Result<LogitsSegment, PlanError> {
     let mut forward = drafting.forward(name, Phase::Generate, [rows, positions], 0.0);
     let tokens = forward.tokens("tokens")?;
-    let (mut x, w) = forward.network(tokens, attend_to)?;
+    let mut x = forward.network(tokens, attend_to)?;
+    let w = forward.weight(forward.spec.architecture.network().head())?;
     if attend_to.position() == PositionFrom::Zero {
         let shape = Shape::new(&[rows, 1, forward.width(x)])?;
         let dtype = forward.spec.types.compute;

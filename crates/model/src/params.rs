@@ -188,16 +188,16 @@ pub struct FlatLayout {
 const FLAT_ALIGNMENT: u64 = ALIGNMENT / 2;
 
 impl FlatLayout {
-    /// The layout for these parameters. It saturates when sizes overflow; the tensor made from it
-    /// is then refused.
-    pub fn new(params: &[Param]) -> FlatLayout {
+    /// The layout for these parameters, where each may take more rows than it has (`rows_of`). It
+    /// saturates when sizes overflow; the tensor made from it is then refused.
+    pub fn new(params: &[Param], rows_of: impl Fn(&Param) -> u64) -> FlatLayout {
         let mut offsets = vec![0; params.len()];
         let mut top = 0u64;
         let mut place = |decays: bool| {
             for (param, offset) in params.iter().zip(&mut offsets) {
                 if param.decays() == decays {
                     *offset = top;
-                    let size = param.shape.elements();
+                    let size = param.shape.width().saturating_mul(rows_of(param));
                     let padded = size.checked_next_multiple_of(FLAT_ALIGNMENT).unwrap_or(u64::MAX);
                     top = top.saturating_add(padded);
                 }
@@ -227,7 +227,7 @@ mod tests {
             bias: true,
         };
         let params = parameters(&Gpt2 { gelu: GeluKind::Erf }, &dims).unwrap();
-        let flat = FlatLayout::new(&params);
+        let flat = FlatLayout::new(&params, |param| param.shape.rows());
         let mut ranges: Vec<(u64, u64, bool)> = params
             .iter()
             .zip(&flat.offsets)

@@ -10,7 +10,7 @@ use crate::generation::{self, GenerateSegments};
 use crate::levels::{Level, dropped};
 use crate::optimizer::OptimizerSpec;
 use crate::params::Param;
-use crate::run_tensors::RunTensors;
+use crate::run_tensors::{HeadWeight, RunTensors};
 use crate::update;
 use plan::ops::{HeadEval, HeadTrain};
 use plan::recompute::recompute;
@@ -268,8 +268,9 @@ impl Drafting<'_> {
         let dropout = self.spec.dropout;
         let mut forward = self.forward(&name, Phase::Train, [rows, spec.positions], dropout);
         let [tokens, targets] = [forward.tokens("tokens")?, forward.tokens("targets")?];
-        let (x, w) = forward.network(tokens, AttendTo::Whole)?;
+        let x = forward.network(tokens, AttendTo::Whole)?;
         let run = forward.tensors;
+        let HeadWeight { w, padding } = run.head;
         let d_w = run.gradient(w)?;
         let [token_loss, slab] = forward.head_tensors(w, spec.head_chunk)?;
         let (row_loss, state) = (run.row_loss()?, run.state);
@@ -282,6 +283,7 @@ impl Drafting<'_> {
             row_loss,
             slab,
             state,
+            padding,
             workspace,
         })?;
         forward.segment.backward(&run.gradient_of, BTreeMap::new())?;
@@ -292,7 +294,8 @@ impl Drafting<'_> {
         let name = format!("eval {rows}x{}", spec.positions);
         let mut forward = self.forward(&name, Phase::Eval, [rows, spec.positions], 0.0);
         let [tokens, targets] = [forward.tokens("tokens")?, forward.tokens("targets")?];
-        let (x, w) = forward.network(tokens, AttendTo::Whole)?;
+        let x = forward.network(tokens, AttendTo::Whole)?;
+        let HeadWeight { w, padding } = forward.tensors.head;
         let [token_loss, slab] = forward.head_tensors(w, spec.head_chunk)?;
         let row_loss = forward.tensors.row_loss()?;
         forward.segment.push_with_workspace(|workspace| HeadEval {
@@ -302,6 +305,7 @@ impl Drafting<'_> {
             token_loss,
             row_loss,
             slab,
+            padding,
             workspace,
         })?;
         Ok(LossSegment { segment: forward.segment.finish(), rows, tokens, targets })
@@ -322,16 +326,16 @@ impl Drafting<'_> {
 }
 
 impl Forward<'_> {
-    /// Emits the architecture's forward pass. Returns the head's input and the head's weight.
+    /// Emits the architecture's forward pass. Returns the head's input.
     pub fn network(
         &mut self,
         tokens: TensorId,
         attend_to: AttendTo<'_>,
-    ) -> Result<(TensorId, TensorId), PlanError> {
+    ) -> Result<TensorId, PlanError> {
         let architecture = self.spec.architecture;
         let x = architecture.network().forward(self, tokens, attend_to)?;
         self.set_layer(None);
-        Ok((x, self.weight(architecture.network().head())?))
+        Ok(x)
     }
 
     /// Losses of all tokens, and the slab of logits: whole blocks of 256 tokens, but no more rows

@@ -17,6 +17,15 @@ pub(crate) struct RunTensors {
     pub total: u64,
     pub state: TensorId,
     pub row_loss: Option<TensorId>,
+    pub head: HeadWeight,
+}
+
+/// The weight that heads with a loss multiply with: the parameter, or the parameter and zeros
+/// behind it, where the backend wants more rows. The zeros have no gradient, so they stay zero.
+#[derive(Clone, Copy)]
+pub(crate) struct HeadWeight {
+    pub w: TensorId,
+    pub padding: u64,
 }
 
 /// The flat arrays of a program.
@@ -36,11 +45,11 @@ impl Flat {
         b: &mut ScheduleBuilder,
         spec: &ProgramSpec,
         table: &[Param],
+        layout: &FlatLayout,
     ) -> Result<Flat, PlanError> {
-        let layout = FlatLayout::new(table);
         let types = spec.model.types;
         let mut role = |name: &str, prefix: &str, dtype: Dtype, role: Role, scope: Scope| {
-            flat_role(b, table, &layout, (name, prefix), dtype, (role, scope))
+            flat_role(b, table, layout, (name, prefix), dtype, (role, scope))
         };
         let compute = role("weights", "", types.compute, Role::Weight, Scope::Run)?;
         let Some(train) = &spec.train else {
@@ -83,15 +92,23 @@ pub(crate) struct FlatRole {
 impl RunTensors {
     pub fn new(b: &mut ScheduleBuilder, spec: &ProgramSpec) -> Result<RunTensors, PlanError> {
         let table = parameters(spec.model.architecture.network(), &spec.model.dims)?;
-        let layout = FlatLayout::new(&table);
-        let flat = Flat::new(b, spec, &table)?;
+        let head = spec.model.architecture.network().head();
+        let rows_of = |param: &Param| {
+            let rows = param.shape.rows();
+            if param.module == head { b.head_rows(rows) } else { rows }
+        };
+        let layout = FlatLayout::new(&table, rows_of);
+        let flat = Flat::new(b, spec, &table, &layout)?;
         let numbered = table.into_iter().enumerate();
         let parameters: Vec<ProgramParam> =
             numbered.map(|(index, param)| flat.parameter(index, param)).collect();
         let key = |param: &Param| (param.module, param.layer, param.kind);
         let by_module = parameters.iter().map(|p| (key(&p.param), p.compute)).collect();
-        let gradient_of =
+        let mut gradient_of =
             parameters.iter().filter_map(|p| Some((p.compute, p.gradient?))).collect();
+        let head = parameters.iter().find(|p| p.param.module == head);
+        let head = head.ok_or_else(|| missing("head"))?;
+        let head = HeadWeight::new(b, head, &mut gradient_of)?;
         let state_shape = Shape::new(&[StepState::WORDS as u64])?;
         let state = b.run_tensor("state", Dtype::U32, state_shape, Role::State)?;
         let train_rows = spec.train.as_ref().map(|train| train.loss_rows);
@@ -101,7 +118,42 @@ impl RunTensors {
             .map(|rows| b.run_tensor("row_loss", Dtype::F32, Shape::new(&[rows])?, Role::State))
             .transpose()?;
         let (decayed, total) = (layout.decayed, layout.total);
-        Ok(RunTensors { parameters, by_module, gradient_of, flat, decayed, total, state, row_loss })
+        Ok(RunTensors {
+            parameters,
+            by_module,
+            gradient_of,
+            flat,
+            decayed,
+            total,
+            state,
+            row_loss,
+            head,
+        })
+    }
+}
+
+impl HeadWeight {
+    fn new(
+        b: &mut ScheduleBuilder,
+        head: &ProgramParam,
+        gradient_of: &mut BTreeMap<TensorId, TensorId>,
+    ) -> Result<HeadWeight, PlanError> {
+        let shape = head.param.shape;
+        let rows = b.head_rows(shape.rows());
+        let padding = rows.saturating_sub(shape.rows());
+        if padding == 0 {
+            return Ok(HeadWeight { w: head.compute, padding });
+        }
+        let mut padded = |tensor: TensorId| {
+            let (root, offset) = b.tensors().root(tensor);
+            let name = format!("padded {}", b.tensors().get(tensor).name);
+            b.window(&name, Shape::new(&[rows, shape.width()])?, root, offset, None)
+        };
+        let w = padded(head.compute)?;
+        if let Some(gradient) = head.gradient {
+            gradient_of.insert(w, padded(gradient)?);
+        }
+        Ok(HeadWeight { w, padding })
     }
 }
 

@@ -17,6 +17,12 @@ pub trait Scratch: fmt::Debug {
     /// Bytes for this op, 0 for none, `None` when they do not fit 63 bits. The op's `workspace`
     /// operand does not have its size yet.
     fn bytes(&self, op: &Op, tensors: &Tensors) -> Option<Bytes>;
+
+    /// Rows of the head's weight for a vocabulary: at least that many, more where matmuls of such
+    /// a size are faster.
+    fn head_rows(&self, vocabulary: u64) -> u64 {
+        vocabulary
+    }
 }
 
 /// For a backend that needs no scratch.

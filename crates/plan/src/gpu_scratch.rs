@@ -14,6 +14,10 @@ pub const MATMULS: u64 = 32 << 20;
 /// GPU, and the partial sums are then added in order. So every run computes the same bits.
 pub const TOKENS_OF_A_PARTIAL_SUM: u64 = 64;
 
+/// Rows of the head's weight are a multiple of this. With an odd number of rows tensor cores cannot
+/// read the logits, and the head takes 5.5 times as long (`docs/experiments.md`).
+pub const HEAD_ROWS: u64 = 64;
+
 /// Number of partial sums for this many tokens.
 pub fn partial_sums(tokens: u64) -> u64 {
     tokens.div_ceil(TOKENS_OF_A_PARTIAL_SUM)
@@ -113,5 +117,9 @@ impl Scratch for GpuScratch {
             | Op::Transfer(_) => 0,
         };
         Bytes::new(needed)
+    }
+
+    fn head_rows(&self, vocabulary: u64) -> u64 {
+        vocabulary.checked_next_multiple_of(HEAD_ROWS).unwrap_or(vocabulary)
     }
 }

@@ -202,6 +202,11 @@ impl ScheduleBuilder {
         self.tensor(Tensor { name: name.to_string(), shape, layer, view, ..parent })
     }
 
+    /// Rows of the head's weight for a vocabulary, as the backend wants them.
+    pub fn head_rows(&self, vocabulary: u64) -> u64 {
+        self.scratch.head_rows(vocabulary)
+    }
+
     /// The tensors added so far.
     pub fn tensors(&self) -> &Tensors {
         &self.tensors

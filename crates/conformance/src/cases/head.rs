@@ -1,5 +1,6 @@
-//! The head in training and evaluation: odd vocabularies, tokens without a target, several chunks,
-//! losses of rows that belong to other slices, a loss scale, and logits that would overflow exp.
+//! The head in training and evaluation: odd vocabularies, with padding and without, tokens without
+//! a target, several chunks, losses of rows that belong to other slices, a loss scale, and logits
+//! that would overflow exp.
 
 use crate::case::{Attribute, Case, Tolerance};
 use crate::case_builder::{CaseBuilder, Normal, STANDARD, spread};
@@ -34,6 +35,8 @@ struct Sizes {
     positions: u64,
     width: u64,
     vocabulary: u64,
+    /// Rows of the weight that are no tokens. They are not zero here, so that they would be seen.
+    padding: u64,
     chunk: u64,
     loss_rows: u64,
     first_row: u64,
@@ -58,6 +61,7 @@ const SMALL: Sizes = Sizes {
     positions: 5,
     width: 6,
     vocabulary: 7,
+    padding: 0,
     chunk: 15,
     loss_rows: 3,
     first_row: 0,
@@ -66,7 +70,7 @@ const SMALL: Sizes = Sizes {
     targets: Targets::All,
 };
 
-const TABLE: [Sizes; 6] = [
+const TABLE: [Sizes; 8] = [
     SMALL,
     Sizes { name: "one", rows: 1, positions: 1, width: 1, vocabulary: 1, chunk: 1, ..SMALL },
     Sizes {
@@ -109,6 +113,19 @@ const TABLE: [Sizes; 6] = [
         targets: Targets::Some,
         ..SMALL
     },
+    Sizes { name: "v7_padded", padding: 2, targets: Targets::Some, ..SMALL },
+    Sizes {
+        name: "v257_padded_chunks",
+        rows: 2,
+        positions: 129,
+        width: 2,
+        vocabulary: 257,
+        padding: 63,
+        chunk: 256,
+        loss_rows: 2,
+        targets: Targets::Some,
+        ..SMALL
+    },
 ];
 
 pub fn cases(scratch: &Rc<dyn Scratch>) -> Result<Vec<Case>, PlanError> {
@@ -133,23 +150,27 @@ struct Head {
 }
 
 fn head(sizes: &Sizes, kind: &'static str, scratch: &Rc<dyn Scratch>) -> Result<Head, PlanError> {
-    let &Sizes { rows, positions, width, vocabulary, chunk, loss_rows, first_row, .. } = sizes;
+    let &Sizes { rows, positions, width, chunk, loss_rows, first_row, padding, .. } = sizes;
+    let columns = sizes.vocabulary + padding;
     let tolerance = if sizes.x.deviation > 1.0 { LARGE_LOSS_TOLERANCE } else { LOSS_TOLERANCE };
     let mut case =
         CaseBuilder::with_scratch(&format!("{kind}_{}", sizes.name), kind, tolerance, scratch);
     let x = case.input("x", &[rows, positions, width], sizes.x)?;
-    let w = case.input("w", &[vocabulary, width], spread(0.7))?;
+    let w = case.input("w", &[columns, width], spread(0.7))?;
     let ids = draw_targets(&case, sizes)?;
     let valid = ids.iter().filter(|&&id| id >= 0).count().max(1);
     let targets = case.ids("targets", &[rows, positions], ids)?;
     let row_loss = case.input("row_loss", &[loss_rows], STANDARD)?;
     let token_loss = case.tensor("token_loss", &[rows * positions])?;
-    let slab = case.tensor("slab", &[chunk, vocabulary])?;
+    let slab = case.tensor("slab", &[chunk, columns])?;
     let inverse_tokens = 1.0 / valid as f32;
     let step = StepInputs { first_row, inverse_tokens, ..StepInputs::default() };
     case.attribute("first_row", Attribute::Int(first_row as i64));
     case.attribute("inverse_tokens", Attribute::Float(inverse_tokens.into()));
     case.attribute("loss_scale", Attribute::Float(sizes.loss_scale.into()));
+    if padding > 0 {
+        case.attribute("padding", Attribute::Int(padding as i64));
+    }
     Ok(Head { case, x, w, targets, token_loss, row_loss, slab, step })
 }
 
@@ -175,7 +196,8 @@ fn draw_targets(case: &CaseBuilder, sizes: &Sizes) -> Result<Vec<i32>, PlanError
 fn train(sizes: &Sizes, scratch: &Rc<dyn Scratch>) -> Result<Case, PlanError> {
     let Head { mut case, x, w, targets, token_loss, row_loss, slab, step } =
         head(sizes, "head_train", scratch)?;
-    let d_w = case.input("d_w", &[sizes.vocabulary, sizes.width], spread(0.1))?;
+    let d_w = case.input("d_w", &[sizes.vocabulary + sizes.padding, sizes.width], spread(0.1))?;
+    let padding = sizes.padding;
     let state = case.state(&StepState::initial(sizes.loss_scale))?;
     let mut segment = case.segment();
     segment.push_with_workspace(|workspace| HeadTrain {
@@ -187,6 +209,7 @@ fn train(sizes: &Sizes, scratch: &Rc<dyn Scratch>) -> Result<Case, PlanError> {
         row_loss,
         slab,
         state,
+        padding,
         workspace,
     })?;
     let segment = segment.finish();
@@ -210,6 +233,7 @@ fn train(sizes: &Sizes, scratch: &Rc<dyn Scratch>) -> Result<Case, PlanError> {
 fn eval(sizes: &Sizes, scratch: &Rc<dyn Scratch>) -> Result<Case, PlanError> {
     let Head { mut case, x, w, targets, token_loss, row_loss, slab, step } =
         head(sizes, "head_eval", scratch)?;
+    let padding = sizes.padding;
     let mut segment = case.segment();
     segment.push_with_workspace(|workspace| HeadEval {
         x,
@@ -218,6 +242,7 @@ fn eval(sizes: &Sizes, scratch: &Rc<dyn Scratch>) -> Result<Case, PlanError> {
         token_loss,
         row_loss,
         slab,
+        padding,
         workspace,
     })?;
     let segment = segment.finish();

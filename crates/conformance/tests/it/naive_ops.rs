@@ -352,6 +352,7 @@ struct HeadTensors {
     targets: TensorId,
     token_loss: TensorId,
     row_loss: TensorId,
+    padding: u64,
 }
 
 /// Writes the losses and calls back with each token that has a target: index and probabilities.
@@ -368,7 +369,9 @@ fn head(
         if targets[token] < 0 {
             continue;
         }
-        let logits: Vec<f64> = w.chunks_exact(width).map(|row| dot(x, row)).collect();
+        let vocabulary = w.len() / width - op.padding as usize;
+        let rows = w.chunks_exact(width).take(vocabulary);
+        let logits: Vec<f64> = rows.map(|row| dot(x, row)).collect();
         let most = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let sum: f64 = logits.iter().map(|logit| (logit - most).exp()).sum();
         token_loss[token] = most + sum.ln() - logits[targets[token] as usize];
@@ -383,12 +386,12 @@ fn head(
 }
 
 pub fn head_train(b: &mut Naive, op: &HeadTrain, inputs: &StepInputs) {
-    let &HeadTrain { x, w, targets, token_loss, row_loss, .. } = op;
+    let &HeadTrain { x, w, targets, token_loss, row_loss, padding, .. } = op;
     let (x_values, w_values, ids) = (b.get(x), b.get(w), b.ids(targets));
     let width = *b.dims(x).last().unwrap();
     let factor = f64::from(inputs.inverse_tokens) * f64::from(b.state(op.state).loss_scale);
     let (mut d_x, mut d_w) = (vec![0.0; x_values.len()], b.get(op.d_w));
-    let tensors = HeadTensors { x, w, targets, token_loss, row_loss };
+    let tensors = HeadTensors { x, w, targets, token_loss, row_loss, padding };
     head(b, &tensors, inputs, |token, mut d_logits| {
         d_logits[ids[token] as usize] -= 1.0;
         for (id, d) in d_logits.into_iter().enumerate() {
@@ -403,8 +406,8 @@ pub fn head_train(b: &mut Naive, op: &HeadTrain, inputs: &StepInputs) {
 }
 
 pub fn head_eval(b: &mut Naive, op: &HeadEval, inputs: &StepInputs) {
-    let &HeadEval { x, w, targets, token_loss, row_loss, .. } = op;
-    head(b, &HeadTensors { x, w, targets, token_loss, row_loss }, inputs, |_, _| {});
+    let &HeadEval { x, w, targets, token_loss, row_loss, padding, .. } = op;
+    head(b, &HeadTensors { x, w, targets, token_loss, row_loss, padding }, inputs, |_, _| {});
 }
 
 /// Puts keys and values of tokens at `first` and after into the cache.

@@ -14,7 +14,8 @@ use plan::{BackendError, StepState, TensorId};
 /// Loss and both gradients.
 pub(crate) fn train(cx: &StepContext<'_>, op: &HeadTrain) -> Result<(), BackendError> {
     let isa = cx.isa;
-    let (width, vocabulary) = (cx.width(op.x), cx.width(op.slab));
+    let (width, columns) = (cx.width(op.x), cx.width(op.slab));
+    let vocabulary = columns - op.padding as usize;
     let (x_btc, w_vc, d_w_vc) =
         (cx.memory.write(op.x), cx.memory.read(op.w), cx.memory.write(op.d_w));
     let (slab_mv, scratch) = (cx.memory.write(op.slab), cx.memory.write(op.workspace));
@@ -24,19 +25,19 @@ pub(crate) fn train(cx: &StepContext<'_>, op: &HeadTrain) -> Result<(), BackendE
     check_row(cx, op.row_loss, token_loss_bt.len() / cx.width(op.targets))?;
     let state = StepState::from_words(cx.state_words(op.state)?);
     let scale = cx.inputs.inverse_tokens * state.loss_scale;
-    let chunk = slab_mv.len() / vocabulary;
+    let chunk = slab_mv.len() / columns;
     for (index, x_btc) in x_btc.chunks_mut(chunk * width).enumerate() {
         let tokens = index * chunk..index * chunk + x_btc.len() / width;
-        let slab_mv = &mut slab_mv[..tokens.len() * vocabulary];
+        let slab_mv = &mut slab_mv[..tokens.len() * columns];
         logits(cx, scratch, x_btc, w_vc, width, slab_mv);
         let (targets_bt, losses) =
             (&targets_bt[tokens.clone()], &mut token_loss_bt[tokens.clone()]);
-        let outputs = [Output::new(slab_mv, vocabulary), Output::new(losses, 1)];
+        let outputs = [Output::new(slab_mv, columns), Output::new(losses, 1)];
         cx.pool.split(tokens.len(), outputs, |_, rows, [slab_mv, losses]| {
-            row_gradients(isa, &targets_bt[rows], scale, slab_mv, losses);
+            row_gradients(isa, &targets_bt[rows], vocabulary, scale, slab_mv, losses);
         });
         let weight_gradient = Matmul {
-            a: Matrix::transposed(slab_mv, vocabulary),
+            a: Matrix::transposed(slab_mv, columns),
             b: Matrix::rows(x_btc, width),
             inner: tokens.len(),
             columns: width,
@@ -45,9 +46,9 @@ pub(crate) fn train(cx: &StepContext<'_>, op: &HeadTrain) -> Result<(), BackendE
         };
         matmul(cx.pool, isa, scratch, &weight_gradient, d_w_vc);
         let input_gradient = Matmul {
-            a: Matrix::rows(slab_mv, vocabulary),
+            a: Matrix::rows(slab_mv, columns),
             b: Matrix::rows(w_vc, width),
-            inner: vocabulary,
+            inner: columns,
             columns: width,
             bias: None,
             write: Write::Overwrite,
@@ -60,23 +61,24 @@ pub(crate) fn train(cx: &StepContext<'_>, op: &HeadTrain) -> Result<(), BackendE
 /// Loss alone.
 pub(crate) fn eval(cx: &StepContext<'_>, op: &HeadEval) -> Result<(), BackendError> {
     let isa = cx.isa;
-    let (width, vocabulary) = (cx.width(op.x), cx.width(op.slab));
+    let (width, columns) = (cx.width(op.x), cx.width(op.slab));
+    let vocabulary = columns - op.padding as usize;
     let (x_btc, w_vc) = (cx.memory.read(op.x), cx.memory.read(op.w));
     let (slab_mv, scratch) = (cx.memory.write(op.slab), cx.memory.write(op.workspace));
     let targets_bt = cx.memory.read_ids(op.targets);
     let token_loss_bt = cx.memory.write(op.token_loss);
     check_targets(targets_bt, vocabulary)?;
-    let chunk = slab_mv.len() / vocabulary;
+    let chunk = slab_mv.len() / columns;
     for (index, x_btc) in x_btc.chunks(chunk * width).enumerate() {
         let tokens = index * chunk..index * chunk + x_btc.len() / width;
-        let slab_mv = &mut slab_mv[..tokens.len() * vocabulary];
+        let slab_mv = &mut slab_mv[..tokens.len() * columns];
         logits(cx, scratch, x_btc, w_vc, width, slab_mv);
         let (targets_bt, losses) =
             (&targets_bt[tokens.clone()], &mut token_loss_bt[tokens.clone()]);
         let slab_mv: &[f32] = slab_mv;
         cx.pool.split(tokens.len(), [Output::new(losses, 1)], |_, rows, [losses]| {
-            let slab_mv = &slab_mv[rows.start * vocabulary..rows.end * vocabulary];
-            row_losses(isa, &targets_bt[rows], slab_mv, losses);
+            let slab_mv = &slab_mv[rows.start * columns..rows.end * columns];
+            row_losses(isa, &targets_bt[rows], vocabulary, slab_mv, losses);
         });
     }
     sum_rows(cx, token_loss_bt, op.targets, op.row_loss)
@@ -142,10 +144,11 @@ fn softmax_parts(row: &[f32]) -> (f32, f32) {
 }
 
 for_each_isa! {
-    fn row_losses(targets: &[i32], slab: &[f32], losses: &mut [f32]) {
-        let vocabulary = slab.len() / targets.len();
-        let rows = slab.chunks_exact(vocabulary).zip(losses);
+    /// The first `vocabulary` logits of each row count; the others are padding.
+    fn row_losses(targets: &[i32], vocabulary: usize, slab: &[f32], losses: &mut [f32]) {
+        let rows = slab.chunks_exact(slab.len() / targets.len()).zip(losses);
         for (&target, (row, loss)) in targets.iter().zip(rows) {
+            let row = &row[..vocabulary];
             *loss = match usize::try_from(target) {
                 Ok(target) => {
                     let (max, sum) = softmax_parts(row);
@@ -158,11 +161,18 @@ for_each_isa! {
 }
 
 for_each_isa! {
-    /// Replaces logits by `(softmax - one_hot) · scale`.
-    fn row_gradients(targets: &[i32], scale: f32, slab: &mut [f32], losses: &mut [f32]) {
-        let vocabulary = slab.len() / targets.len();
-        let rows = slab.chunks_exact_mut(vocabulary).zip(losses);
+    /// Replaces logits by `(softmax - one_hot) · scale`, and those of the padding by 0.
+    fn row_gradients(
+        targets: &[i32],
+        vocabulary: usize,
+        scale: f32,
+        slab: &mut [f32],
+        losses: &mut [f32],
+    ) {
+        let rows = slab.chunks_exact_mut(slab.len() / targets.len()).zip(losses);
         for (&target, (row, loss)) in targets.iter().zip(rows) {
+            let (row, padding) = row.split_at_mut(vocabulary);
+            padding.fill(0.0);
             let Ok(target) = usize::try_from(target) else {
                 *loss = 0.0;
                 row.fill(0.0);
@@ -189,9 +199,9 @@ mod tests {
     fn large_logits_do_not_swallow_the_loss() {
         for logit in [0.0, 1e3, -1e5, 1e6, 3e38] {
             let (mut slab, mut losses) = ([logit, logit], [0.0]);
-            row_losses(Isa::best(), &[1], &slab, &mut losses);
+            row_losses(Isa::best(), &[1], 2, &slab, &mut losses);
             assert!((losses[0] - std::f32::consts::LN_2).abs() < 1e-6, "{logit}: {losses:?}");
-            row_gradients(Isa::best(), &[1], 1.0, &mut slab, &mut losses);
+            row_gradients(Isa::best(), &[1], 2, 1.0, &mut slab, &mut losses);
             assert!((losses[0] - std::f32::consts::LN_2).abs() < 1e-6, "{logit}: {losses:?}");
             assert!((slab[0] - 0.5).abs() < 1e-6 && (slab[1] + 0.5).abs() < 1e-6, "{slab:?}");
         }
@@ -200,7 +210,7 @@ mod tests {
     #[test]
     fn nan_shows_in_the_loss() {
         let mut losses = [0.0];
-        row_losses(Isa::best(), &[0], &[1.0, f32::NAN, 2.0], &mut losses);
+        row_losses(Isa::best(), &[0], 3, &[1.0, f32::NAN, 2.0], &mut losses);
         assert!(losses[0].is_nan());
     }
 }

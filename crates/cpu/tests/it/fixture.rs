@@ -6,8 +6,10 @@ use model::{
     AdamW, Dims, Draft, EvalSpec, GenerateSpec, Gpt2, Level, LossSegment, ModelSpec, ModuleKind,
     OptimizerSpec, Program, ProgramSpec, TrainSpec, Types,
 };
-use plan::ops::{GeluKind, Scaling};
-use plan::{Backend, Dtype, Plan, StepInputs, StepState, TensorId, verify};
+use plan::ops::{GeluKind, Op, Scaling};
+use plan::{
+    Backend, Bytes, Dtype, Plan, Scratch, StepInputs, StepState, TensorId, Tensors, verify,
+};
 use requires::{Need, absent};
 use std::rc::Rc;
 
@@ -37,6 +39,25 @@ pub struct Setup {
     pub offload: Option<u64>,
     pub generate: Option<GenerateSpec>,
     pub scratch_threads: usize,
+    /// Rows of the head's weight are a multiple of this.
+    pub head_rows: u64,
+}
+
+/// The CPU's scratch, for a head whose weight has more rows than the vocabulary.
+#[derive(Clone, Copy, Debug)]
+struct Padded {
+    scratch: CpuScratch,
+    head_rows: u64,
+}
+
+impl Scratch for Padded {
+    fn bytes(&self, op: &Op, tensors: &Tensors) -> Option<Bytes> {
+        self.scratch.bytes(op, tensors)
+    }
+
+    fn head_rows(&self, vocabulary: u64) -> u64 {
+        vocabulary.next_multiple_of(self.head_rows)
+    }
 }
 
 /// 2 layers, odd sizes, more than one block of 256 tokens and of 64 keys.
@@ -55,6 +76,7 @@ pub fn setup() -> Setup {
         offload: None,
         generate: None,
         scratch_threads: 3,
+        head_rows: 1,
     }
 }
 
@@ -91,7 +113,8 @@ impl Setup {
             eval: Some(EvalSpec { slices, positions, head_chunk, loss_rows }),
             generate: self.generate.clone(),
         };
-        Draft::new(&spec, Rc::new(self.scratch())).unwrap()
+        let scratch = Padded { scratch: self.scratch(), head_rows: self.head_rows };
+        Draft::new(&spec, Rc::new(scratch)).unwrap()
     }
 
     pub fn run(&self, options: CpuOptions) -> Run {

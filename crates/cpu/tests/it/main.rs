@@ -5,6 +5,7 @@
 mod fixture;
 mod bits;
 mod recompute;
+mod padding;
 mod generation;
 mod state_options;
 mod refusals;

@@ -1,11 +1,13 @@
 // Cross-entropy over a slab of logits. Each row is read once into registers and gives its loss; in
 // training it is then overwritten with its own gradient.
 //
-// Defined by the host: T, VOCABULARY, VEC, THREADS, HELD (a row fits registers), TRAIN,
+// Defined by the host: T, VOCABULARY, COLUMNS (the vocabulary and the padding behind it), VEC, THREADS, HELD (a row fits registers), TRAIN,
 // EXTRA_SCALE, WEIGHT_SCALARS and INPUT_SCALARS (where each matmul finds its alpha and beta).
 
-constexpr int PACKS = VOCABULARY / VEC;
+constexpr int PACKS = COLUMNS / VEC;
 constexpr int ITEMS = (PACKS + THREADS - 1) / THREADS;
+// The first item that has padding in some thread; none if there is no padding.
+constexpr int PADDED_ITEM = COLUMNS > VOCABULARY ? VOCABULARY / VEC / THREADS : ITEMS;
 
 #define DEVICE_MEMBER __device__ __forceinline__
 
@@ -44,6 +46,25 @@ template <class Number, int COUNT> DEVICE float largest(const Held<Number, COUNT
     }
 }
 
+// A pack from memory. The padding's logits count as -infinity, so that they get no share.
+template <class Number> DEVICE Held<Number, VEC> hold_logits(const Number *start, int item) {
+    int first = (item * THREADS + (int)threadIdx.x) * VEC;
+    Held<Number, VEC> held = hold<Number, VEC>(start + first);
+    if (item >= PADDED_ITEM && first + VEC > VOCABULARY) {
+        UNROLL for (int i = 0; i < VEC; ++i) {
+            if (first + i < VOCABULARY) continue;
+            if constexpr (sizeof(Number) == 4) {
+                held.words[i] = 0xff800000u;
+            } else {
+                u32 least = rounded<Number>(__uint_as_float(0xff800000u)).bits;
+                u32 kept = VEC == 1 ? 0 : 0xffffu << (1 - i % 2) * 16;
+                held.words[i / 2] = (held.words[i / 2] & kept) | least << i % 2 * 16;
+            }
+        }
+    }
+    return held;
+}
+
 // The factor on the loss's gradient: 1 / tokens times the loss scale.
 DEVICE float gradient_scale(const Step *step, const State *state) {
     return step->inverse_tokens * state->loss_scale;
@@ -78,7 +99,7 @@ struct Row {
 
     DEVICE_MEMBER void fetch(int item) {
 #if HELD
-        held[item] = hold<T, VEC>(start + (item * THREADS + threadIdx.x) * VEC);
+        held[item] = hold_logits(start, item);
 #endif
     }
 
@@ -86,7 +107,7 @@ struct Row {
 #if HELD
         return held[item];
 #else
-        return hold<T, VEC>(start + (item * THREADS + threadIdx.x) * VEC);
+        return hold_logits(start, item);
 #endif
     }
 };
@@ -103,7 +124,7 @@ DEVICE bool is_inside(int item) { return item * THREADS + (int)threadIdx.x < PAC
 KERNEL __launch_bounds__(THREADS, 2) SIGNATURE(cross_entropy) {
     if (blockIdx.x >= rows) return;
     Row row;
-    row.start = slab_mv + (u64)blockIdx.x * VOCABULARY;
+    row.start = slab_mv + (u64)blockIdx.x * COLUMNS;
     int target = targets_m[blockIdx.x];
     float most = __uint_as_float(0xff800000u);
     FOR_ITEMS {

@@ -35,6 +35,7 @@ constants! {
     Constants {
         T: Dtype,
         VOCABULARY: u64,
+        COLUMNS: u64,
         VEC: u64,
         THREADS: u64,
         HELD: bool,
@@ -66,19 +67,22 @@ struct Head {
     tokens: u64,
     chunk: u64,
     width: u64,
-    vocabulary: u64,
+    /// Columns of logits: the vocabulary and the padding behind it.
+    columns: u64,
+    padding: u64,
     dtype: Dtype,
     train: bool,
 }
 
 impl Head {
-    fn new(cx: &Lowering<'_>, x: TensorId, slab: TensorId, train: bool) -> Head {
+    fn new(cx: &Lowering<'_>, x: TensorId, (slab, padding): (TensorId, u64), train: bool) -> Head {
         let (x_shape, slab) = (cx.shape(x), cx.shape(slab));
         Head {
             tokens: x_shape.rows(),
             chunk: slab.rows(),
             width: x_shape.width(),
-            vocabulary: slab.width(),
+            columns: slab.width(),
+            padding,
             dtype: cx.dtype(x),
             train,
         }
@@ -104,7 +108,7 @@ impl Head {
     }
 
     fn packs(&self) -> u64 {
-        self.vocabulary / pack_of(self.vocabulary, &[self.dtype])
+        self.columns / pack_of(self.columns, &[self.dtype])
     }
 
     fn threads(&self) -> u64 {
@@ -118,8 +122,9 @@ impl Head {
     fn module(&self) -> ModuleSpec {
         let constants = Constants {
             T: self.dtype,
-            VOCABULARY: self.vocabulary,
-            VEC: pack_of(self.vocabulary, &[self.dtype]),
+            VOCABULARY: self.columns - self.padding,
+            COLUMNS: self.columns,
+            VEC: pack_of(self.columns, &[self.dtype]),
             THREADS: self.threads(),
             HELD: self.is_held(),
             TRAIN: self.train,
@@ -134,7 +139,7 @@ impl Head {
         tokens: u64,
         operands: Matmul,
     ) -> Result<(), BackendError> {
-        let sizes = [tokens, self.vocabulary, self.width];
+        let sizes = [tokens, self.columns, self.width];
         cx.matmul(plain(Orientation::TimesTransposed, sizes), operands)
     }
 
@@ -161,7 +166,7 @@ fn plain(orientation: Orientation, [m, n, k]: [u64; 3]) -> MatmulSpec {
 }
 
 pub(super) fn train(cx: &mut Lowering<'_>, op: &HeadTrain) -> Result<(), BackendError> {
-    let head = Head::new(cx, op.x, op.slab, true);
+    let head = Head::new(cx, op.x, (op.slab, op.padding), true);
     let (x, w, slab) = (cx.read(op.x)?, cx.read(op.w)?, cx.read(op.slab)?);
     let (d_x, logits, d_w) = (cx.write(op.x)?, cx.write(op.slab)?, cx.write(op.d_w)?);
     let scratch = cx.scratch(op.workspace)?;
@@ -188,12 +193,12 @@ pub(super) fn train(cx: &mut Lowering<'_>, op: &HeadTrain) -> Result<(), Backend
         let weight = MatmulSpec {
             accumulate: true,
             scalars: scalars_at(WEIGHT_SCALARS),
-            ..plain(Orientation::TransposedTimes, [head.vocabulary, head.width, tokens])
+            ..plain(Orientation::TransposedTimes, [head.columns, head.width, tokens])
         };
         cx.matmul(weight, Matmul { a: slab, b: x, out: d_w, bias: None, scratch })?;
         let input = MatmulSpec {
             scalars: scalars_at(INPUT_SCALARS),
-            ..plain(Orientation::Plain, [tokens, head.width, head.vocabulary])
+            ..plain(Orientation::Plain, [tokens, head.width, head.columns])
         };
         cx.matmul(input, Matmul { a: slab, b: w, out: d_x, bias: None, scratch })?;
     }
@@ -202,7 +207,7 @@ pub(super) fn train(cx: &mut Lowering<'_>, op: &HeadTrain) -> Result<(), Backend
 }
 
 pub(super) fn eval(cx: &mut Lowering<'_>, op: &HeadEval) -> Result<(), BackendError> {
-    let head = Head::new(cx, op.x, op.slab, false);
+    let head = Head::new(cx, op.x, (op.slab, op.padding), false);
     let (x, w) = (cx.read(op.x)?, cx.read(op.w)?);
     let (slab, scratch) = (cx.write(op.slab)?, cx.scratch(op.workspace)?);
     let losses = CrossEntropy {

@@ -73,4 +73,8 @@ impl Scratch for BothScratch {
     fn bytes(&self, op: &Op, tensors: &Tensors) -> Option<Bytes> {
         Some(self.0.bytes(op, tensors)?.max(MOST_SCRATCH.bytes(op, tensors)?))
     }
+
+    fn head_rows(&self, vocabulary: u64) -> u64 {
+        MOST_SCRATCH.head_rows(vocabulary)
+    }
 }

@@ -5,7 +5,7 @@
 use crate::specs::{Each, GPT2, NANOGPT, dims, eval, generate, model, scratch, train};
 use fitgpt_model::{Dims, Draft, ProgramParam, ProgramSpec};
 use plan::ops::{Dropout, DropoutSite, Op};
-use plan::{Io, Pass, Plan, Role, Schedule, Scope, SegmentId, Step, TensorId};
+use plan::{GpuScratch, Io, Pass, Plan, Role, Schedule, Scope, SegmentId, Shape, Step, TensorId};
 use std::rc::Rc;
 
 const SMALL: Dims = dims([3, 2, 8], 16, 65, true);
@@ -95,6 +95,43 @@ fn decay_is_for_tensors_of_two_dimensions() {
     assert_eq!(groups[0].0.end, groups[1].0.start);
     let (root, _) = tensors.root(program.parameters[0].weight);
     assert_eq!((groups[0].0.start, groups[1].0.end), (0, tensors.bytes(root).get()));
+}
+
+/// A GPU's matmuls want a multiple of 64 rows. Only the heads with a loss see more rows than the
+/// vocabulary has: parameters, which checkpoints store, do not, nor do the logits of generation.
+#[test]
+fn an_odd_vocabulary_is_padded_for_the_loss_alone() {
+    for (vocabulary, rows) in [(65, 128), (64, 64)] {
+        let dims = dims([3, 2, 8], 16, vocabulary, true);
+        let spec = everything(dims, 0.0);
+        let gpu = Rc::new(GpuScratch { warpgroups: false });
+        let Draft { program, schedule } = Draft::new(&spec, gpu).unwrap();
+        let tensors = &schedule.tensors;
+        let wte = &program.parameters[0];
+        let state = wte.state.iter().map(|(_, id)| *id);
+        for id in [wte.weight, wte.compute, wte.gradient.unwrap()].into_iter().chain(state) {
+            assert_eq!(tensors.get(id).shape, Shape::new(&[vocabulary, 8]).unwrap());
+        }
+        for step in schedule.segments.iter().flat_map(|segment| &segment.steps) {
+            let (w, slab, padding) = match &step.op {
+                Op::HeadTrain(op) => (op.w, op.slab, op.padding),
+                Op::HeadEval(op) => (op.w, op.slab, op.padding),
+                Op::Embed(op) => {
+                    assert_eq!(op.wte, wte.compute);
+                    continue;
+                }
+                _ => continue,
+            };
+            assert_eq!(tensors.root(w), tensors.root(wte.compute));
+            assert_eq!(tensors.get(w).shape, Shape::new(&[rows, 8]).unwrap());
+            assert_eq!((tensors.get(slab).shape.width(), padding), (rows, rows - vocabulary));
+        }
+        let logits = program.generate.unwrap().decode.logits;
+        assert_eq!(tensors.get(logits).shape.width(), vocabulary);
+        let wpe = &program.parameters[1];
+        let between = tensors.root(wpe.weight).1.get() - tensors.root(wte.weight).1.get();
+        assert_eq!(between, rows * 8 * 4, "nothing else is in the padding");
+    }
 }
 
 #[test]

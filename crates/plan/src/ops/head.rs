@@ -13,9 +13,9 @@ use crate::tensor::{TensorId, Tensors};
 pub struct HeadTrain {
     /// `[rows, positions, width]`: in, the normalised stream; out, its gradient.
     pub x: TensorId,
-    /// `[vocabulary, width]`, tied to the token embedding.
+    /// `[vocabulary + padding, width]`, tied to the token embedding.
     pub w: TensorId,
-    /// `[vocabulary, width]` accumulator.
+    /// `[vocabulary + padding, width]` accumulator. The padding's gradient is zero.
     pub d_w: TensorId,
     /// `[rows, positions]`; a target of -1 is ignored.
     pub targets: TensorId,
@@ -23,10 +23,12 @@ pub struct HeadTrain {
     pub token_loss: TensorId,
     /// `[rows of an iteration]`: summed loss of each sequence, at `StepInputs::first_row`.
     pub row_loss: TensorId,
-    /// `[chunk, vocabulary]` logits, then their gradients.
+    /// `[chunk, vocabulary + padding]` logits, then their gradients.
     pub slab: TensorId,
     /// Loss scale.
     pub state: TensorId,
+    /// Last rows of `w` that are no tokens: their logits do not count.
+    pub padding: u64,
     /// The backend's own scratch.
     pub workspace: TensorId,
 }
@@ -36,7 +38,7 @@ pub struct HeadTrain {
 pub struct HeadEval {
     /// `[rows, positions, width]`.
     pub x: TensorId,
-    /// `[vocabulary, width]`.
+    /// `[vocabulary + padding, width]`.
     pub w: TensorId,
     /// `[rows, positions]`; a target of -1 is ignored.
     pub targets: TensorId,
@@ -44,33 +46,47 @@ pub struct HeadEval {
     pub token_loss: TensorId,
     /// `[rows]`: summed loss of each sequence, at `StepInputs::first_row`.
     pub row_loss: TensorId,
-    /// `[chunk, vocabulary]` logits.
+    /// `[chunk, vocabulary + padding]` logits.
     pub slab: TensorId,
+    /// Last rows of `w` that are no tokens: their logits do not count.
+    pub padding: u64,
     /// The backend's own scratch.
     pub workspace: TensorId,
 }
 
-/// What both heads share: `[x, w, targets, token_loss, row_loss, slab]`.
+/// What both heads share: `[x, w, targets, token_loss, row_loss, slab]`, and the padding of `w`.
 fn check_head(
     check: &Check<'_>,
     [x, w, targets, token_loss, row_loss, slab]: [TensorId; 6],
+    padding: u64,
 ) -> Result<(), PlanError> {
     let &[rows, positions, width] = check.rank("x", x, 3)? else { return Ok(()) };
-    let &[vocabulary, _] = check.rank("w", w, 2)? else { return Ok(()) };
+    let &[w_rows, _] = check.rank("w", w, 2)? else { return Ok(()) };
     let &[chunk, _] = check.rank("slab", slab, 2)? else { return Ok(()) };
     let tokens = rows.saturating_mul(positions);
-    check.dims("w", w, &[vocabulary, width])?;
+    check.dims("w", w, &[w_rows, width])?;
+    check.attribute(padding < w_rows, || format!("{padding} of {w_rows} rows are padding"))?;
     check.dims("targets", targets, &[rows, positions])?;
     check.dims("token_loss", token_loss, &[tokens])?;
     let &[loss_rows] = check.rank("row_loss", row_loss, 1)? else { return Ok(()) };
     check.attribute(loss_rows >= rows, || {
         format!("{rows} sequences, but row_loss holds {loss_rows}")
     })?;
-    check.dims("slab", slab, &[chunk, vocabulary])?;
+    check.dims("slab", slab, &[chunk, w_rows])?;
     check.one_type(&[("x", x), ("w", w), ("slab", slab)])?;
     check.attribute(chunk >= tokens || chunk.is_multiple_of(TOKEN_BLOCK), || {
         format!("a chunk of {chunk} tokens is not a multiple of {TOKEN_BLOCK}")
     })
+}
+
+/// As an attribute, if there is any: plans without it are listed as before it existed.
+fn listed(padding: u64) -> Vec<String> {
+    (padding > 0).then(|| format!("padding={padding}")).into_iter().collect()
+}
+
+/// The rows of `w` that are tokens.
+fn tokens_of(tensors: &Tensors, w: TensorId, padding: u64) -> u64 {
+    tensors.get(w).shape.rows().saturating_sub(padding)
 }
 
 fn head_product(tensors: &Tensors, x: TensorId, w: TensorId) -> u64 {
@@ -91,6 +107,11 @@ fn chunks(tensors: &Tensors, x: TensorId, slab: TensorId) -> u64 {
 }
 
 impl HeadTrain {
+    /// Tokens that can be targets.
+    pub fn vocabulary(&self, tensors: &Tensors) -> u64 {
+        tokens_of(tensors, self.w, self.padding)
+    }
+
     /// Bytes that move while no matmul runs: softmax reads and writes the slab, and the weight's
     /// gradient passes through memory again for every chunk.
     pub fn bytes_between_matmuls(&self, tensors: &Tensors) -> u64 {
@@ -101,6 +122,11 @@ impl HeadTrain {
 }
 
 impl HeadEval {
+    /// Tokens that can be targets.
+    pub fn vocabulary(&self, tensors: &Tensors) -> u64 {
+        tokens_of(tensors, self.w, self.padding)
+    }
+
     /// Bytes that move while no matmul runs: softmax reads the slab.
     pub fn bytes_between_matmuls(&self, tensors: &Tensors) -> u64 {
         slab_traffic(tensors, self.x, self.slab, 1)
@@ -127,14 +153,19 @@ impl Operation for HeadTrain {
     }
 
     fn tensors_mut(&mut self) -> Vec<&mut TensorId> {
-        let Self { x, w, d_w, targets, token_loss, row_loss, slab, state, workspace } = self;
+        let Self { x, w, d_w, targets, token_loss, row_loss, slab, state, padding: _, workspace } =
+            self;
         vec![x, w, d_w, targets, token_loss, row_loss, slab, state, workspace]
+    }
+
+    fn attributes(&self) -> Vec<String> {
+        listed(self.padding)
     }
 
     fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {
         let check = Check::new(self.name(), tensors);
         let shared = [self.x, self.w, self.targets, self.token_loss, self.row_loss, self.slab];
-        check_head(&check, shared)?;
+        check_head(&check, shared, self.padding)?;
         check.state(self.state)?;
         check.dims("d_w", self.d_w, check.shape(self.w).dims())
     }
@@ -176,14 +207,18 @@ impl Operation for HeadEval {
     }
 
     fn tensors_mut(&mut self) -> Vec<&mut TensorId> {
-        let Self { x, w, targets, token_loss, row_loss, slab, workspace } = self;
+        let Self { x, w, targets, token_loss, row_loss, slab, padding: _, workspace } = self;
         vec![x, w, targets, token_loss, row_loss, slab, workspace]
+    }
+
+    fn attributes(&self) -> Vec<String> {
+        listed(self.padding)
     }
 
     fn check(&self, tensors: &Tensors) -> Result<(), PlanError> {
         let check = Check::new(self.name(), tensors);
         let shared = [self.x, self.w, self.targets, self.token_loss, self.row_loss, self.slab];
-        check_head(&check, shared)
+        check_head(&check, shared, self.padding)
     }
 
     fn flops(&self, tensors: &Tensors) -> u64 {

@@ -202,6 +202,7 @@ fn head_train(o: &mut Operands<'_>) -> Op {
         row_loss: o.f("row_loss", &[2]),
         slab: o.f("slab", &[6, 11]),
         state: o.state(),
+        padding: 0,
         workspace: o.workspace(),
     })
 }
@@ -214,6 +215,7 @@ fn head_eval(o: &mut Operands<'_>) -> Op {
         token_loss: o.f("token_loss", &[6]),
         row_loss: o.f("row_loss", &[2]),
         slab: o.f("slab", &[6, 11]),
+        padding: 0,
         workspace: o.workspace(),
     })
 }

@@ -128,6 +128,7 @@ fn head_train(m: &mut Maker<'_>) -> Op {
         row_loss: m.row_loss(),
         slab: m.slab(),
         state: m.tensor(Dtype::U32, &[16]),
+        padding: 0,
         workspace: m.workspace(),
     })
 }
@@ -140,6 +141,7 @@ fn head_eval(m: &mut Maker<'_>) -> Op {
         token_loss: m.token_loss(),
         row_loss: m.row_loss(),
         slab: m.slab(),
+        padding: 0,
         workspace: m.workspace(),
     })
 }
