@@ -2,7 +2,7 @@
 //! is dropped, the keep scale where it stays.
 
 use plan::ops::{Dropout, DropoutSite};
-use rng::dropout::{MaskKey, Site, threshold};
+use rng::dropout::{DRAWS, MaskKey, Site, attention_draw, threshold};
 
 /// Which part of the random stream a mask uses.
 #[derive(Clone, Copy, Debug)]
@@ -21,8 +21,24 @@ pub fn mask(dropout: Dropout, place: MaskPlace, rows: u64, columns: u64) -> Vec<
     let drop_below = threshold(dropout.probability);
     let mut values = Vec::with_capacity((rows * columns) as usize);
     for row in place.first_row..place.first_row + rows {
-        for column in 0..columns as u32 {
-            let draw = key.draws(row, column / 4)[(column % 4) as usize];
+        for column in 0..columns as usize {
+            let draw = key.draws(row, (column / DRAWS) as u32)[column % DRAWS];
+            values.push(if draw >= drop_below { dropout.keep_scale() } else { 0.0 });
+        }
+    }
+    values
+}
+
+/// The masks of `heads` heads' attention weights. The first row of the place is a head.
+pub fn attention_mask(dropout: Dropout, place: MaskPlace, heads: u64, positions: u64) -> Vec<f32> {
+    let mask = MaskKey::new(place.seed, place.iteration, dropout.layer, site(dropout.site));
+    let drop_below = threshold(dropout.probability);
+    let mut values = Vec::with_capacity((heads * positions * positions) as usize);
+    for head in place.first_row..place.first_row + heads {
+        for (query, key) in (0..positions as u32)
+            .flat_map(|query| (0..positions as u32).map(move |key| (query, key)))
+        {
+            let draw = mask.attention_draws(head, query, key)[attention_draw(query, key)];
             values.push(if draw >= drop_below { dropout.keep_scale() } else { 0.0 });
         }
     }

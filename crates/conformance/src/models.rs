@@ -3,7 +3,7 @@
 
 use crate::case::{Attribute, Case, Form, Tolerance};
 use crate::case_builder::{CaseBuilder, NEAR_ONE, Normal, spread};
-use crate::masks::{MaskPlace, mask};
+use crate::masks::{MaskPlace, attention_mask, mask};
 use crate::values::{Values, stream};
 use model::{
     AdamW, Dims, Draft, EvalSpec, GenerateSpec, Gpt2, Level, ModelSpec, ModuleKind, Optimizer,
@@ -323,7 +323,7 @@ fn write_masks(case: &mut CaseBuilder, sizes: &Sizes, step: &StepInputs) {
     }
     for layer in 0..dims.n_layer as u32 {
         let dropout = Dropout { probability, layer, site: DropoutSite::Attention };
-        let values = mask(dropout, place, rows * dims.n_head * positions, positions);
+        let values = attention_mask(dropout, place, rows * dims.n_head, positions);
         let shape = [rows, dims.n_head, positions, positions];
         case.aside(&format!("mask.{layer}.attention"), &shape, Values::F32(values));
     }

@@ -544,6 +544,7 @@ pub(crate) fn pack_of(width: u64, formats: &[Dtype]) -> u64 {
 
 /// What a kernel needs to know about its op's dropout.
 pub(crate) struct Mask {
+    /// In the upper half.
     pub(crate) threshold: u32,
     pub(crate) tag: u32,
     pub(crate) scale: f32,
@@ -562,8 +563,8 @@ impl Mask {
             DropoutSite::MlpProjection => Site::MlpProjection,
         };
         let tag = MaskKey::new(0, 0, dropout.layer, site).tag();
-        let (threshold, scale) = (threshold(dropout.probability), dropout.keep_scale());
-        Mask { threshold, tag, scale }
+        let threshold = u32::from(threshold(dropout.probability)) << 16;
+        Mask { threshold, tag, scale: dropout.keep_scale() }
     }
 }
 

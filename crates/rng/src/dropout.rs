@@ -5,7 +5,7 @@
 //! the backward pass and any split of the batch see the same mask. [`MaskKey`] has the exact
 //! layout.
 
-use crate::philox::philox4x32;
+use crate::philox::philox4x32_rounds;
 use crate::stream::{Purpose, Stream};
 
 /// Bits below the layer in a tag; room for eight sites.
@@ -25,24 +25,35 @@ pub enum Site {
     MlpProjection = 3,
 }
 
+/// Draws of one call of the generator.
+pub const DRAWS: usize = 8;
+
 /// The mask of one site in one iteration.
 ///
-/// The draw of element (row, column) is word `column % 4` of Philox4x32-10 at
+/// A draw has 16 bits; one call of Philox4x32-7 gives eight. Draw i is the lower half of word i / 2
+/// if i is even, else the upper half. The draw of element (row, column) is draw `column % 8` at
 ///
 /// ```text
-/// key     = words 0 and 1 of Philox at
+/// key     = words 0 and 1 of Philox4x32-10 at
 ///             key     = [seed low, seed high]
 ///             counter = [0, iteration low, iteration high, 5 << 24]
 ///           (the head of `Stream::new(seed, Purpose::Dropout, iteration)`)
-/// counter = [row low, row high, column / 4, layer << 3 | site]
+/// counter = [row low, row high, column / 8, layer << 3 | site]
 /// ```
 ///
 /// and the element is kept when its draw is at least [`threshold`] of the drop probability.
 ///
 /// The row counts over the whole iteration: all ranks and all micro-batches. With B sequences of T
 /// positions, the row of position t of global sequence b is `b * T + t`, and the column is the
-/// channel. At [`Site::Attention`] the row is `(b * heads + head) * T + query` and the column is
-/// the key position.
+/// channel.
+///
+/// At [`Site::Attention`] the elements of a call are those that one lane of a tensor core has in 16
+/// queries x 16 keys. With head `b * heads + head`, the draw of (query, key) is draw
+/// `key % 2 * 4 + key / 8 % 2 * 2 + query / 8 % 2` at
+///
+/// ```text
+/// counter = [head low, query / 16 * 8 + query % 8, key / 16 * 4 + key % 8 / 2, layer << 3 | site]
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MaskKey {
     key: [u32; 2],
@@ -69,48 +80,86 @@ impl MaskKey {
         self.tag
     }
 
-    /// The draws of columns `4 * column_group ..` of a row.
+    /// The draws of columns `8 * column_group ..` of a row.
     #[inline(always)]
     #[must_use]
-    pub const fn draws(self, row: u64, column_group: u32) -> [u32; 4] {
-        let counter = [row as u32, (row >> 32) as u32, column_group, self.tag];
-        philox4x32(counter, self.key)
+    pub const fn draws(self, row: u64, column_group: u32) -> [u16; DRAWS] {
+        self.at(row as u32, (row >> 32) as u32, column_group)
+    }
+
+    /// The draws of the call that [`attention_draw`] takes one of. Heads of an iteration must be
+    /// below 2^32 to get distinct draws.
+    #[inline(always)]
+    #[must_use]
+    pub const fn attention_draws(self, head: u64, query: u32, key: u32) -> [u16; DRAWS] {
+        self.at(head as u32, query / 16 * 8 + query % 8, key / 16 * 4 + key % 8 / 2)
+    }
+
+    #[inline(always)]
+    const fn at(self, c0: u32, c1: u32, c2: u32) -> [u16; DRAWS] {
+        let [w0, w1, w2, w3] = philox4x32_rounds::<7>([c0, c1, c2, self.tag], self.key);
+        [
+            w0 as u16,
+            (w0 >> 16) as u16,
+            w1 as u16,
+            (w1 >> 16) as u16,
+            w2 as u16,
+            (w2 >> 16) as u16,
+            w3 as u16,
+            (w3 >> 16) as u16,
+        ]
     }
 }
 
-/// The smallest draw that is kept: `floor(probability * 2^32)`, within the range of `u32`.
+/// Which of its call's draws decides about a query and a key.
+#[inline(always)]
+#[must_use]
+pub const fn attention_draw(query: u32, key: u32) -> usize {
+    (key % 2 * 4 + key / 8 % 2 * 2 + query / 8 % 2) as usize
+}
+
+/// The smallest draw that is kept: `floor(probability * 2^16)`, within the range of `u16`.
 ///
-/// Probabilities are in [0, 1). Values outside are clamped, and NaN counts as 0.
+/// Probabilities are in [0, 1). Values outside are clamped, and NaN counts as 0. Below 2^-16
+/// nothing is dropped. However near to 1, one element of 65,536 is kept.
 #[inline]
 #[must_use]
-pub const fn threshold(probability: f32) -> u32 {
+pub const fn threshold(probability: f32) -> u16 {
     // Exact: an f32 times a power of two fits an f64, and the cast saturates.
-    (probability as f64 * 4_294_967_296.0) as u32
+    (probability as f64 * 65_536.0) as u16
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::HashSet;
+    use crate::philox::philox4x32;
+    use std::collections::{HashMap, HashSet};
 
     const SITES: [Site; 4] =
         [Site::Embedding, Site::Attention, Site::AttentionProjection, Site::MlpProjection];
 
-    fn is_kept(key: MaskKey, row: u64, column: u32, threshold: u32) -> bool {
-        key.draws(row, column / 4)[(column % 4) as usize] >= threshold
+    fn is_kept(mask: MaskKey, row: u64, column: u32, threshold: u16) -> bool {
+        mask.draws(row, column / 8)[(column % 8) as usize] >= threshold
+    }
+
+    fn is_weight_kept(mask: MaskKey, head: u64, query: u32, key: u32, threshold: u16) -> bool {
+        mask.attention_draws(head, query, key)[attention_draw(query, key)] >= threshold
     }
 
     #[test]
     fn thresholds() {
         let cases = [
             (0.0, 0),
-            (0.5, 1 << 31),
-            (0.1, 429_496_736), // 0.1f32 is 13421773 * 2^-27
-            (0.25, 1 << 30),
-            (1.0 - f32::EPSILON / 2.0, u32::MAX - 255),
+            (0.5, 1 << 15),
+            (0.1, 6553),
+            (0.25, 1 << 14),
+            (1.0 / 65_536.0, 1),
+            (1.5e-5, 0),
             (1e-12, 0),
-            (1.0, u32::MAX),
-            (7.0, u32::MAX),
+            (0.99999, u16::MAX),
+            (1.0 - f32::EPSILON / 2.0, u16::MAX),
+            (1.0, u16::MAX),
+            (7.0, u16::MAX),
             (-0.5, 0),
             (f32::NAN, 0),
         ];
@@ -127,9 +176,31 @@ mod tests {
         let head = philox4x32([0, 5, 7, 5 << 24], [0x89AB_CDEF, 0x0123_4567]);
         assert_eq!(mask.key(), [head[0], head[1]]);
         assert_eq!(mask.tag(), 11 * 8 + 3);
-        let draws = mask.draws(0x0000_0002_0000_0009, 191);
-        assert_eq!(draws, philox4x32([9, 2, 191, 91], [head[0], head[1]]));
-        assert_eq!(draws, [1872744713, 1097997857, 1059264218, 167104633]);
+        let halves = |counter| {
+            let words = philox4x32_rounds::<7>(counter, mask.key());
+            words.map(|word| [word as u16, (word >> 16) as u16]).concat()
+        };
+        let draws = mask.draws(0x0000_0002_0000_0009, 95);
+        assert_eq!(draws[..], halves([9, 2, 95, 91]));
+        assert_eq!(draws, [33132, 14459, 38737, 65320, 5189, 45832, 13567, 18118]);
+        let (query, key) = (16 * 5 + 11, 16 * 3 + 13);
+        let draws = mask.attention_draws(0x0000_0002_0000_0009, query, key);
+        assert_eq!(draws[..], halves([9, 5 * 8 + 3, 3 * 4 + 2, 91]));
+        assert_eq!(draws, [30394, 11063, 52836, 27964, 22432, 10309, 10265, 64877]);
+        assert_eq!(attention_draw(query, key), 4 + 2 + 1);
+    }
+
+    /// Every pair of a query and a key has a draw of its own.
+    #[test]
+    fn attention_shares_no_draw() {
+        let mask = MaskKey::new(1, 2, 3, Site::Attention);
+        let mut calls = HashMap::new();
+        for (query, key) in (0..48).flat_map(|query| (0..64).map(move |key| (query, key))) {
+            let places: &mut HashSet<_> =
+                calls.entry(mask.attention_draws(9, query, key)).or_default();
+            assert!(places.insert(attention_draw(query, key)), "{query} {key}");
+        }
+        assert_eq!(calls.len(), 48 * 64 / DRAWS);
     }
 
     #[test]
@@ -156,7 +227,7 @@ mod tests {
             let drop_below = threshold(probability);
             let mask = MaskKey::new(1337, 10, 4, Site::AttentionProjection);
             let kept = (0..n / 768)
-                .flat_map(|row| (0..192).flat_map(move |group| mask.draws(row, group)))
+                .flat_map(|row| (0..96).flat_map(move |group| mask.draws(row, group)))
                 .filter(|&draw| draw >= drop_below)
                 .count();
             let elements = (n / 768 * 768) as f64;
@@ -164,6 +235,29 @@ mod tests {
             let tolerance = 5.0 * (p * (1.0 - p) / elements).sqrt();
             let rate = kept as f64 / elements;
             assert!((rate - (1.0 - p)).abs() <= tolerance, "{p}: kept {rate}");
+        }
+    }
+
+    /// The keep rate of each of a call's draws, and of each pair of them together.
+    #[test]
+    fn draws_of_a_call_are_uncorrelated() {
+        let (n, below) = (1 << 18, threshold(0.1));
+        let mask = MaskKey::new(1337, 10, 4, Site::Attention);
+        let mut both = [[0_u32; DRAWS]; DRAWS];
+        for key in (0..n).map(|call| call / 4 * 16 + call % 4 * 2) {
+            let dropped = mask.attention_draws(5, 21, key).map(|draw| u32::from(draw < below));
+            for (counts, first) in both.iter_mut().zip(dropped) {
+                for (count, second) in counts.iter_mut().zip(dropped) {
+                    *count += first & second;
+                }
+            }
+        }
+        let p = f64::from(below) / 65_536.0;
+        for (i, j) in (0..DRAWS).flat_map(|i| (0..DRAWS).map(move |j| (i, j))) {
+            let p = if i == j { p } else { p * p };
+            let want = f64::from(n) * p;
+            let deviation = (f64::from(both[i][j]) - want) / (want * (1.0 - p)).sqrt();
+            assert!(deviation.abs() < 5.0, "draws {i} and {j}: {deviation} sigma");
         }
     }
 
@@ -188,6 +282,10 @@ mod tests {
         for group in [1, 2, 1 << 31] {
             add(mask, 0, group);
         }
+        for (head, query, key) in [(0, 1, 0), (0, 0, 2), (1, 16, 16), (1 << 31, 0, 1 << 31)] {
+            let mask = MaskKey::new(1, 0, 0, Site::Attention);
+            assert!(seen.insert(mask.attention_draws(head, query, key)), "{head} {query} {key}");
+        }
     }
 
     /// Masks of neighbours agree as often as independent ones would.
@@ -203,12 +301,26 @@ mod tests {
         ];
         let half = threshold(0.5);
         let n = 400_000_u32;
+        let check = |agree: usize, what: &str| {
+            let deviation = (agree as f64 - f64::from(n) / 2.0) / (f64::from(n) / 4.0).sqrt();
+            assert!(deviation.abs() < 5.0, "{what}: {deviation} sigma");
+        };
         for (other, row) in others {
             let agree = (0..n)
                 .filter(|&c| is_kept(base, 0, c, half) == is_kept(other, row, c, half))
                 .count();
-            let deviation = (agree as f64 - f64::from(n) / 2.0) / (f64::from(n) / 4.0).sqrt();
-            assert!(deviation.abs() < 5.0, "{other:?}: {deviation} sigma");
+            check(agree, &format!("{other:?}"));
+            let agrees = |&key: &u32| {
+                is_weight_kept(base, 0, 3, key, half) == is_weight_kept(other, row, 3, key, half)
+            };
+            check((0..n).filter(agrees).count(), &format!("weights of {other:?}"));
+        }
+        for (query, shift) in [(4, 0), (11, 0), (19, 0), (3, 1), (3, 8), (3, 16), (11, 9)] {
+            let agrees = |&key: &u32| {
+                is_weight_kept(base, 0, 3, key, half)
+                    == is_weight_kept(base, 0, query, key + shift, half)
+            };
+            check((0..n).filter(agrees).count(), &format!("query {query}, keys + {shift}"));
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Philox4x32-10, the counter-based generator under every keyed draw.
+//! Philox4x32, the counter-based generator under every keyed draw: with ten rounds, its authors'
+//! recommendation, or with seven for dropout.
 //!
 //! It is a keyed bijection of 128-bit counters: under one key, two different counters never give
 //! the same block. So a draw depends on its counter and not on the order of draws. This is the
@@ -8,12 +9,20 @@
 const MULTIPLIER: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
 /// Added to the key between rounds: the golden ratio and sqrt(3) - 1, as 32-bit fractions.
 const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
-const ROUNDS: u32 = 10;
 
-/// The four words at `counter` under `key`.
+/// The four words at `counter` under `key`, by ten rounds.
 #[inline(always)]
 #[must_use]
 pub const fn philox4x32(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
+    philox4x32_rounds::<10>(counter, key)
+}
+
+/// The same by `ROUNDS` rounds. Seven are the fewest that pass BigCrush.
+#[inline(always)]
+pub(crate) const fn philox4x32_rounds<const ROUNDS: u32>(
+    counter: [u32; 4],
+    key: [u32; 2],
+) -> [u32; 4] {
     let mut counter = counter;
     let mut key = key;
     let mut round = 0;
@@ -55,6 +64,23 @@ mod tests {
         ];
         for (counter, key, want) in cases {
             assert_eq!(philox4x32(counter, key), want, "counter {counter:x?}");
+        }
+    }
+
+    /// Known answers of Random123 (`kat_vectors`, philox 4x32 7).
+    #[test]
+    fn known_answers_of_seven_rounds() {
+        let cases = [
+            ([0; 4], [0; 2], [0x5f6f_b709, 0x0d89_3f64, 0x4f12_1f81, 0x4f73_0a48]),
+            ([u32::MAX; 4], [u32::MAX; 2], [0x5207_ddc2, 0x4516_5e59, 0x4d8e_e751, 0x8c52_f662]),
+            (
+                [0x243f_6a88, 0x85a3_08d3, 0x1319_8a2e, 0x0370_7344],
+                [0xa409_3822, 0x299f_31d0],
+                [0x4dfc_caba, 0x190a_87f0, 0xc473_62ba, 0xb6b5_242a],
+            ),
+        ];
+        for (counter, key, want) in cases {
+            assert_eq!(philox4x32_rounds::<7>(counter, key), want, "counter {counter:x?}");
         }
     }
 }

@@ -78,16 +78,14 @@ impl SavedRun {
     }
 }
 
-/// Raised when kernels for GPUs get other bits, so that a run from before says so when it resumes.
-const GPU_KERNELS: u32 = 2;
+/// Raised when kernels get other bits, so that a run from before says so when it resumes.
+const GPU_KERNELS: u32 = 3;
+const CPU_KERNELS: u32 = 2;
 
-/// The program's version, and on a GPU that of its kernels.
+/// The program's version, and that of its kernels.
 fn version(device: &str) -> String {
-    let version = env!("CARGO_PKG_VERSION");
-    match device.starts_with("cuda") {
-        true => format!("{version}, kernels {GPU_KERNELS}"),
-        false => version.to_string(),
-    }
+    let kernels = if device.starts_with("cuda") { GPU_KERNELS } else { CPU_KERNELS };
+    format!("{}, kernels {kernels}", env!("CARGO_PKG_VERSION"))
 }
 
 /// A training run before it is planned.

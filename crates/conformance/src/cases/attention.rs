@@ -3,7 +3,7 @@
 
 use crate::case::{Attribute, Case, Tolerance};
 use crate::case_builder::{CaseBuilder, STANDARD, backward};
-use crate::masks::{MaskPlace, mask};
+use crate::masks::{MaskPlace, attention_mask};
 use crate::values::Values;
 use plan::ops::{Attention, Dropout, DropoutSite};
 use plan::{PlanError, Scratch, StepInputs};
@@ -50,8 +50,8 @@ const TABLE: [Sizes; 15] = [
     sizes("attention_hs72_t129", 1, 129, 1, 72),
     sizes("attention_hs128_t70", 1, 70, 1, 128),
     Sizes { dropout: 0.25, ..sizes("attention_dropout_t1", 2, 1, 3, 5) },
-    Sizes { dropout: 0.1, ..sizes("attention_dropout_hs48", 2, 7, 2, 48) },
-    Sizes { dropout: 0.2, ..sizes("attention_dropout_t130", 2, 130, 2, 5) },
+    Sizes { dropout: 0.1, ..sizes("attention_dropout_hs48_t70", 1, 70, 1, 48) },
+    Sizes { dropout: 0.2, ..sizes("attention_dropout_t130", 2, 130, 2, 1) },
     Sizes { sharpness: 40.0, ..sizes("attention_sharp", 1, 37, 2, 16) },
 ];
 
@@ -107,12 +107,9 @@ fn dropout(case: &mut CaseBuilder, sizes: &Sizes) -> Option<Dropout> {
     }
     let &Sizes { rows, positions, heads, .. } = sizes;
     let dropout = Dropout { probability: sizes.dropout, layer: 1, site: DropoutSite::Attention };
-    let place = MaskPlace {
-        seed: STEP.seed,
-        iteration: STEP.iteration,
-        first_row: STEP.first_row * heads * positions,
-    };
-    let values = mask(dropout, place, rows * heads * positions, positions);
+    let place =
+        MaskPlace { seed: STEP.seed, iteration: STEP.iteration, first_row: STEP.first_row * heads };
+    let values = attention_mask(dropout, place, rows * heads, positions);
     case.aside("mask", &[rows, heads, positions, positions], Values::F32(values));
     Some(dropout)
 }

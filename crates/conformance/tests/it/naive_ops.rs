@@ -8,20 +8,27 @@ use plan::ops::{
     Scaling, SelectPosition, Write,
 };
 use plan::{StepInputs, TensorId};
-use rng::dropout::{MaskKey, Site, threshold};
+use rng::dropout::{DRAWS, MaskKey, Site, attention_draw, threshold};
 
-/// What dropout multiplies element (row, column) by; rows are counted over the iteration.
-fn kept(dropout: Option<Dropout>, inputs: &StepInputs, row: usize, column: usize) -> f64 {
-    let Some(dropout) = dropout else { return 1.0 };
+fn mask_key(dropout: Dropout, inputs: &StepInputs) -> MaskKey {
     let site = match dropout.site {
         DropoutSite::Embedding => Site::Embedding,
         DropoutSite::Attention => Site::Attention,
         DropoutSite::AttentionProjection => Site::AttentionProjection,
         DropoutSite::MlpProjection => Site::MlpProjection,
     };
-    let key = MaskKey::new(inputs.seed, inputs.iteration, dropout.layer, site);
-    let draw = key.draws(row as u64, column as u32 / 4)[column % 4];
+    MaskKey::new(inputs.seed, inputs.iteration, dropout.layer, site)
+}
+
+fn factor(dropout: Dropout, draw: u16) -> f64 {
     if draw >= threshold(dropout.probability) { f64::from(dropout.keep_scale()) } else { 0.0 }
+}
+
+/// What dropout multiplies element (row, column) by; rows are counted over the iteration.
+fn kept(dropout: Option<Dropout>, inputs: &StepInputs, row: usize, column: usize) -> f64 {
+    let Some(dropout) = dropout else { return 1.0 };
+    let draws = mask_key(dropout, inputs).draws(row as u64, (column / DRAWS) as u32);
+    factor(dropout, draws[column % DRAWS])
 }
 
 fn three(dims: &[usize]) -> [usize; 3] {
@@ -227,9 +234,11 @@ impl Head {
     }
 
     fn mask(&self, op: Option<Dropout>, inputs: &StepInputs, query: usize, key: usize) -> f64 {
-        let sequence = inputs.first_row as usize + self.row;
-        let row = (sequence * self.heads + self.head) * self.positions + query;
-        kept(op, inputs, row, key)
+        let Some(dropout) = op else { return 1.0 };
+        let head = (inputs.first_row as usize + self.row) * self.heads + self.head;
+        let (query, key) = (query as u32, key as u32);
+        let draws = mask_key(dropout, inputs).attention_draws(head as u64, query, key);
+        factor(dropout, draws[attention_draw(query, key)])
     }
 
     fn score(&self, qkv: &[f64], query: usize, key: usize) -> f64 {

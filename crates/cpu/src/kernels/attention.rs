@@ -82,7 +82,7 @@ pub(crate) fn forward(cx: &StepContext<'_>, op: &Attention) -> Result<(), Backen
     let (qkv_bt3c, dims) = (cx.memory.read(op.qkv), head_dims(cx, op.qkv, heads));
     let HeadDims { positions, size, .. } = dims;
     let mask = Mask::new(cx, op.dropout);
-    let first = cx.inputs.first_row * op.heads * positions as u64;
+    let first_head = cx.inputs.first_row * op.heads;
     let slice = cx.memory.write(op.out);
     let output = HeadOutput { slice, positions, heads, size, groups: 1 };
     let lse_bht = [Output::new(cx.memory.write(op.lse), positions)];
@@ -90,19 +90,12 @@ pub(crate) fn forward(cx: &StepContext<'_>, op: &Attention) -> Result<(), Backen
     cx.pool.split_heads(scratch, output, lse_bht, |unit, scratch, mut out_ts, [lse_t]| {
         let inputs = head_inputs(qkv_bt3c, unit, heads, dims);
         let mut scratch = ForwardScratch::new(scratch, dims);
-        let first_row = first + (unit * positions) as u64;
+        let head = first_head + unit as u64;
         isa.dispatch(PackForward { dims, inputs, scratch: &mut scratch });
         for block in 0..dims.blocks() {
             let lse = &mut lse_t[block * TILE..][..dims.len(block)];
-            let work = ForwardBlock {
-                dims,
-                q: inputs[0],
-                block,
-                mask,
-                first_row,
-                scratch: &mut scratch,
-                lse,
-            };
+            let work =
+                ForwardBlock { dims, q: inputs[0], block, mask, head, scratch: &mut scratch, lse };
             isa.dispatch(work);
             for (index, values) in scratch.out.chunks_exact(size).take(lse.len()).enumerate() {
                 out_ts.row(0, block * TILE + index).copy_from_slice(values);
@@ -192,7 +185,7 @@ struct ForwardBlock<'a, 'b> {
     q: &'a [f32],
     block: usize,
     mask: Option<Mask>,
-    first_row: u64,
+    head: u64,
     scratch: &'a mut ForwardScratch<'b>,
     lse: &'a mut [f32],
 }
@@ -200,7 +193,7 @@ struct ForwardBlock<'a, 'b> {
 impl Kernel for ForwardBlock<'_, '_> {
     #[inline(always)]
     fn run<V: Vector>(self, v: V) {
-        let ForwardBlock { dims, q, block, mask, first_row, scratch: s, lse } = self;
+        let ForwardBlock { dims, q, block, mask, head, scratch: s, lse } = self;
         let queries = dims.len(block);
         pack_transposed::<V>(q, dims, dims.pitch, block, s.queries);
         s.out.fill(0.0);
@@ -215,9 +208,8 @@ impl Kernel for ForwardBlock<'_, '_> {
                 row.iter_mut().for_each(|x| *x *= factor);
             }
             if let Some(mask) = mask {
-                let row = first_row + (block * TILE) as u64;
-                let key = (key_block * TILE) as u32;
-                mask.tile(row, key, [keys, queries], TILE, s.factors);
+                let first = [key_block * TILE, block * TILE];
+                mask.tile(head, first, [keys, queries], TILE, s.factors);
                 for (p, &factor) in s.tile.iter_mut().zip(s.factors.iter()).take(keys * TILE) {
                     *p *= factor;
                 }
@@ -330,7 +322,7 @@ pub(crate) fn backward(cx: &StepContext<'_>, op: &AttentionBackward) -> Result<(
     let lse_bht = cx.memory.read(op.lse);
     let HeadDims { positions, size, pitch, .. } = dims;
     let mask = Mask::new(cx, op.dropout);
-    let first = cx.inputs.first_row * op.heads * positions as u64;
+    let first_head = cx.inputs.first_row * op.heads;
     let slice = cx.memory.write(op.d_qkv);
     let output = HeadOutput { slice, positions, heads, size, groups: 3 };
     let delta_bht = [Output::new(cx.memory.write(op.delta), positions)];
@@ -345,7 +337,7 @@ pub(crate) fn backward(cx: &StepContext<'_>, op: &AttentionBackward) -> Result<(
             d_out,
             lse: &lse_bht[unit * positions..][..positions],
             mask,
-            first_row: first + (unit * positions) as u64,
+            head: first_head + unit as u64,
         };
         head.run(isa, out, delta_t, &mut scratch);
         for (group, gradient) in [scratch.d_q, scratch.d_k, scratch.d_v].into_iter().enumerate() {
@@ -410,7 +402,8 @@ struct Head<'a> {
     d_out: &'a [f32],
     lse: &'a [f32],
     mask: Option<Mask>,
-    first_row: u64,
+    /// Which of the iteration's heads it is.
+    head: u64,
 }
 
 impl Head<'_> {
@@ -488,8 +481,8 @@ impl Kernel for BackwardBlock<'_, '_> {
             scores(v, dims, s.values, s.d_outs, sizes, s.d_p);
             probabilities(s.p, dims.scale, [keys, queries], key_block == block, lse);
             let dropped = head.mask.map(|mask| {
-                let row = head.first_row + from as u64;
-                mask.tile(row, (key_block * TILE) as u32, [keys, queries], TILE, s.factors);
+                let first = [key_block * TILE, from];
+                mask.tile(head.head, first, [keys, queries], TILE, s.factors);
             });
             if dropped.is_none() {
                 s.factors.fill(1.0);

@@ -60,49 +60,22 @@ static_assert((2 * KEY_ROWS + 4 * KEY_COLUMNS) * LINE_BYTES + 16 * KEY_COLUMNS =
 
 // Dropout.
 
-DEVICE u32 kept_bits(const HeadDropout &head, const u32 (&draws)[4]) {
-    u32 bits = 0;
-    UNROLL for (int i = 0; i < 4; ++i) bits |= (draws[i] >= head.dropout.threshold ? 1 : 0) << i;
-    return bits;
-}
-
-// Which of a lane's four numbers in 16 queries x 8 keys are kept. Two lanes share four keys: the
-// even one draws for the upper row, the odd one for the lower, and each gives the other its half.
-DEVICE u32 draw_for_queries(const HeadDropout &head, u32 query, u32 key) {
-    const bool odd = threadIdx.x & 1;
-    const Words draws =
-        dropout_draws(head.step, head.dropout, head.row + query + (odd ? 8 : 0), key / 4);
-    u32 mine[4];
-    UNROLL for (int i = 0; i < 2; ++i) {
-        const u32 given = __shfl_xor_sync(0xffffffffu, odd ? draws.at[i] : draws.at[i + 2], 1);
-        mine[i] = odd ? given : draws.at[i];
-        mine[i + 2] = odd ? draws.at[i + 2] : given;
-    }
-    return kept_bits(head, mine);
-}
-
-// The same in 16 keys x 8 queries, where four lanes share each group of four keys: each of them
-// draws for one of the four numbers.
-DEVICE u32 draw_for_keys(const HeadDropout &head, u32 query, u32 key) {
-    const u32 mine = threadIdx.x / 4 % 4;
-    Words draws = dropout_draws(head.step, head.dropout, head.row + query + mine % 2,
-                                (key + mine / 2 * 8) / 4);
-    transpose_words<4>(draws.at);
-    return kept_bits(head, draws.at);
-}
-
 // What dropout keeps of a warp's tiles: bit 4 n + i for number i of the n-th eight columns.
 template <int COUNT, bool KEYS_DOWN, int TILES>
 DEVICE void draw_tiles(u32 (&kept)[TILES], const HeadDropout &head, u32 row, u32 column) {
     static_assert(!DROPOUT || COUNT <= 64, "the bits of a tile fill a word");
     UNROLL for (int tile = 0; tile < TILES; ++tile) kept[tile] = 0;
     // Not unrolled: many draws at once would fill the registers.
-    _Pragma("unroll 1") for (u32 n = 0; DROPOUT && n < COUNT / 8; ++n) {
+    _Pragma("unroll 1") for (u32 n = 0; DROPOUT && n < COUNT / 16; ++n) {
         UNROLL for (int tile = 0; tile < TILES; ++tile) {
-            const u32 down = row + tile * 16, across = column + n * 8;
-            const u32 bits = KEYS_DOWN ? draw_for_keys(head, across, down)
-                                       : draw_for_queries(head, down, across);
-            kept[tile] |= bits << 4 * n;
+            const u32 down = row + tile * 16, across = column + n * 16;
+            const Words draws = KEYS_DOWN ? draws_for_keys(head, down, across)
+                                          : draws_for_queries(head, down, across);
+            u32 bits = 0;
+            UNROLL for (int i = 0; i < 8; ++i) {
+                bits |= (is_kept<KEYS_DOWN>(head, draws, i / 4, i % 4) ? 1 : 0) << i;
+            }
+            kept[tile] |= bits << 8 * n;
         }
     }
 }
@@ -151,7 +124,7 @@ KERNEL __launch_bounds__(32 * FORWARD_WARPS, FORWARD_BLOCKS) SIGNATURE(attention
     const BlockTile place = tile_of_block(tiles);
     const u32 first = (tiles - 1 - place.rank) * FORWARD_ROWS;
     const u32 query = first + threadIdx.x / 32 * (16 * FORWARD_TILES);
-    const HeadDropout dropout = head_dropout(step, {threshold, tag, scale}, place, positions);
+    const HeadDropout dropout = head_dropout(step, {threshold, tag, scale}, place);
     qkv_bt3c += qkv_start(place, positions);
     const u32 own = shared_start(), keys = own + FORWARD_ROWS * LINE_BYTES;
     auto copy_tile = [&](u32 tile, u32 to) {
@@ -275,7 +248,7 @@ KERNEL __launch_bounds__(32 * QUERY_WARPS, QUERY_BLOCKS) SIGNATURE(attention_bac
     const BlockTile place = tile_of_block(tiles);
     const u32 first = (tiles - 1 - place.rank) * QUERY_ROWS;
     const u32 query = first + threadIdx.x / 32 * (16 * QUERY_TILES);
-    const HeadDropout dropout = head_dropout(step, {threshold, tag, scale}, place, positions);
+    const HeadDropout dropout = head_dropout(step, {threshold, tag, scale}, place);
     qkv_bt3c += qkv_start(place, positions);
     d_out_btc += out_start(place, positions);
     const u32 own = shared_start(), keys = own + 2 * QUERY_ROWS * LINE_BYTES;
@@ -382,7 +355,7 @@ KERNEL __launch_bounds__(32 * KEY_WARPS, KEY_BLOCKS) SIGNATURE(attention_backwar
     const BlockTile place = tile_of_block(ceil_divide(positions, KEY_ROWS));
     const u32 first = place.rank * KEY_ROWS;
     const u32 key = first + threadIdx.x / 32 * (16 * KEY_TILES);
-    const HeadDropout dropout = head_dropout(step, {threshold, tag, scale}, place, positions);
+    const HeadDropout dropout = head_dropout(step, {threshold, tag, scale}, place);
     qkv_bt3c += qkv_start(place, positions);
     d_out_btc += out_start(place, positions);
     lse_bht += line_start(place, positions);

@@ -50,11 +50,6 @@ DEVICE float row_max(float x) {
     return x;
 }
 
-DEVICE u32 draw(const HeadDropout &head, u32 query, u32 key) {
-    const Words draws = dropout_draws(head.step, head.dropout, head.row + query, key / 4);
-    return draw_of(draws, key);
-}
-
 // What dropout keeps of a thread's numbers: bit i ACROSS + j for row i, column j.
 template <class Tile, bool KEYS_DOWN>
 DEVICE u32 draw_tile(const HeadDropout &head, u32 row, u32 column) {
@@ -63,8 +58,9 @@ DEVICE u32 draw_tile(const HeadDropout &head, u32 row, u32 column) {
     _Pragma("unroll 1") for (u32 i = 0; DROPOUT && i < Tile::DOWN * Tile::ACROSS; ++i) {
         const u32 down = row + i / Tile::ACROSS;
         const u32 across = column + i % Tile::ACROSS * LANES + lane();
-        const u32 drawn = KEYS_DOWN ? draw(head, across, down) : draw(head, down, across);
-        kept |= (drawn >= head.dropout.threshold ? 1 : 0) << i;
+        const bool is_kept = KEYS_DOWN ? is_element_kept(head, across, down)
+                                       : is_element_kept(head, down, across);
+        kept |= (is_kept ? 1 : 0) << i;
     }
     return kept;
 }
@@ -181,7 +177,7 @@ KERNEL __launch_bounds__(ForwardTile::THREADS, 1) SIGNATURE(attention_forward) {
     const u32 tiles = ceil_divide(positions, Tile::ROWS);
     const BlockTile place = tile_of_block(tiles);
     const u32 first = (tiles - 1 - place.rank) * Tile::ROWS, query = first + thread_row<Tile>();
-    const HeadDropout dropout = head_dropout(step, {threshold, tag, scale}, place, positions);
+    const HeadDropout dropout = head_dropout(step, {threshold, tag, scale}, place);
     qkv_bt3c += qkv_start(place, positions);
     float *queries = (float *)shared_memory, *keys = queries + Tile::ROWS * LINE;
     float *values = keys + Tile::COLUMNS * LINE;
@@ -248,7 +244,7 @@ KERNEL __launch_bounds__(QueryTile::THREADS, 1) SIGNATURE(attention_backward_que
     const u32 tiles = ceil_divide(positions, Tile::ROWS);
     const BlockTile place = tile_of_block(tiles);
     const u32 first = (tiles - 1 - place.rank) * Tile::ROWS, query = first + thread_row<Tile>();
-    const HeadDropout dropout = head_dropout(step, {threshold, tag, scale}, place, positions);
+    const HeadDropout dropout = head_dropout(step, {threshold, tag, scale}, place);
     qkv_bt3c += qkv_start(place, positions);
     d_out_btc += out_start(place, positions);
     float *queries = (float *)shared_memory, *d_outs = queries + Tile::ROWS * LINE;
@@ -295,7 +291,7 @@ KERNEL __launch_bounds__(KeyTile::THREADS, 1) SIGNATURE(attention_backward_key) 
     typedef KeyTile Tile;
     const BlockTile place = tile_of_block(ceil_divide(positions, Tile::ROWS));
     const u32 first = place.rank * Tile::ROWS, key = first + thread_row<Tile>();
-    const HeadDropout dropout = head_dropout(step, {threshold, tag, scale}, place, positions);
+    const HeadDropout dropout = head_dropout(step, {threshold, tag, scale}, place);
     qkv_bt3c += qkv_start(place, positions);
     d_out_btc += out_start(place, positions);
     lse_bht += line_start(place, positions);

@@ -149,14 +149,15 @@ template <int THREADS> DEVICE float block_max(float x) {
     return most;
 }
 
-// Philox4x32-10, as in the crate `rng`.
+// Philox4x32, as in the crate `rng`: ten rounds, or seven for dropout.
 
 struct Words {
     u32 at[4];
 };
 
+template <int ROUNDS = 10>
 DEVICE Words philox(u32 c0, u32 c1, u32 c2, u32 c3, u32 k0, u32 k1) {
-    UNROLL for (int round = 0; round < 10; ++round) {
+    UNROLL for (int round = 0; round < ROUNDS; ++round) {
         u32 high0 = __umulhi(0xD2511F53u, c0), low0 = 0xD2511F53u * c0;
         u32 high1 = __umulhi(0xCD9E8D57u, c2), low1 = 0xCD9E8D57u * c2;
         c0 = high1 ^ c1 ^ k0;
@@ -169,45 +170,42 @@ DEVICE Words philox(u32 c0, u32 c1, u32 c2, u32 c3, u32 k0, u32 k1) {
     return {{c0, c1, c2, c3}};
 }
 
-// One op's dropout. An element is kept when its draw reaches the threshold.
+// One of four words. Uses selects, since registers cannot be indexed.
+DEVICE u32 word_of(const Words &words, u32 index) {
+    u32 low = index & 1 ? words.at[1] : words.at[0];
+    u32 high = index & 1 ? words.at[3] : words.at[2];
+    return index & 2 ? high : low;
+}
+
+// One op's dropout. A draw is half a word, the threshold is in the upper half of its own.
 struct Dropout {
     u32 threshold;
     u32 tag;
     float scale;
 };
 
-// The draws of columns `4 group ..` of a row.
-DEVICE Words dropout_draws(const Step *step, const Dropout &dropout, u64 row, u32 group) {
-    return philox((u32)row, (u32)(row >> 32), group, dropout.tag, step->dropout_key[0],
-                  step->dropout_key[1]);
+// Whether the draw in the lower (0) or upper (1) half of a word reaches the threshold.
+DEVICE bool reaches(u32 word, int half, u32 threshold) {
+    return (half ? word : word << 16) >= threshold;
 }
 
-DEVICE float dropout_factor(const Dropout &dropout, u32 draw) {
-    return draw >= dropout.threshold ? dropout.scale : 0.0f;
-}
-
-// The draw of a column among those of its group. Uses selects, since registers cannot be indexed.
-DEVICE u32 draw_of(const Words &draws, u32 column) {
-    u32 low = column & 1 ? draws.at[1] : draws.at[0];
-    u32 high = column & 1 ? draws.at[3] : draws.at[2];
-    return column & 2 ? high : low;
+// The draws of columns `8 group ..` of a row, two in a word.
+DEVICE Words dropout_words(const Step *step, const Dropout &dropout, u64 row, u32 group) {
+    return philox<7>((u32)row, (u32)(row >> 32), group, dropout.tag, step->dropout_key[0],
+                     step->dropout_key[1]);
 }
 
 // Factors 0 or `scale` of COUNT columns of a row from `column` on, a multiple of COUNT.
 template <int COUNT>
 DEVICE void dropout_factors(const Step *step, const Dropout &dropout, u64 row, u32 column,
                             float *factors) {
-    if constexpr (COUNT % 4 == 0) {
-        UNROLL for (int four = 0; four < COUNT / 4; ++four) {
-            Words draws = dropout_draws(step, dropout, row, column / 4 + four);
-            UNROLL for (int i = 0; i < 4; ++i) {
-                factors[4 * four + i] = dropout_factor(dropout, draws.at[i]);
-            }
-        }
-    } else {
-        UNROLL for (int i = 0; i < COUNT; ++i) {
-            Words draws = dropout_draws(step, dropout, row, (column + i) / 4);
-            factors[i] = dropout_factor(dropout, draw_of(draws, column + i));
-        }
+    static_assert(COUNT == 1 || COUNT % 2 == 0, "a pack is one number, or whole words");
+    Words words;
+    UNROLL for (int i = 0; i < COUNT; ++i) {
+        if (i % 8 == 0) words = dropout_words(step, dropout, row, (column + i) / 8);
+        const u32 word = COUNT % 8 == 0 ? words.at[i % 8 / 2] : word_of(words, (column + i) / 2);
+        const bool kept = COUNT == 1 ? reaches(column & 1 ? word : word << 16, 1, dropout.threshold)
+                                     : reaches(word, i % 2, dropout.threshold);
+        factors[i] = kept ? dropout.scale : 0.0f;
     }
 }

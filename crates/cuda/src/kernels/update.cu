@@ -154,7 +154,7 @@ KERNEL __launch_bounds__(THREADS) SIGNATURE(adamw) {
                 u64 index = first + at + i, block = index / 4;
                 Words words = philox((u32)block, state->adam_t[0], state->adam_t[1],
                                      4u << 24 | (u32)(block >> 32) & 0xffffffu, seed[0], seed[1]);
-                random = draw_of(words, (u32)index);
+                random = word_of(words, (u32)index);
 #endif
                 float wide_m = widen(first_moment.at[i]), wide_v = widen(second_moment.at[i]);
                 p.at[i] = update_one(f, p.at[i], g.at[i], wide_m, wide_v);
