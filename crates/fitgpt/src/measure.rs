@@ -64,7 +64,7 @@ pub fn time_segments(
         let mut rounds = Vec::new();
         for _ in 0..ROUNDS {
             for &input in &inputs {
-                let ids = spread(count(backend, input), vocabulary).flat_map(i32::to_le_bytes);
+                let ids = zipf(count(backend, input), vocabulary).flat_map(i32::to_le_bytes);
                 backend.write(input, &ids.collect::<Vec<u8>>())?;
             }
             rounds.push(backend.run_timed(segment, &step)?);
@@ -83,9 +83,17 @@ pub fn op_times(plan: &Plan, times: &[SegmentTimes], rates: &Hardware) -> OpTime
     OpTimes::new(&times.iter().flat_map(of).collect::<Vec<_>>())
 }
 
-/// Ids spread over the vocabulary, as in text: gradients of a single row would be faster.
-pub fn spread(count: u64, vocabulary: u64) -> impl Iterator<Item = i32> {
-    (0..count).map(move |index| (index.wrapping_mul(7919) % vocabulary.max(1)) as i32)
+/// Ids as frequent as in text: by Zipf's law, id k about as often as 1 / (k + 1). Cross-entropy and
+/// the gradient of the embedding depend on it.
+pub fn zipf(count: u64, vocabulary: u64) -> impl Iterator<Item = i32> {
+    /// 2^64 over the golden ratio: its multiples, modulo 2^64, are spread evenly.
+    const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
+    let last = vocabulary.max(1) - 1;
+    let logarithm = (vocabulary as f64 + 1.0).ln();
+    (0..count).map(move |index| {
+        let uniform = index.wrapping_mul(GOLDEN) as f64 / 2f64.powi(64);
+        ((uniform * logarithm).exp_m1() as u64).min(last) as i32
+    })
 }
 
 /// The rates of this machine, measured now, and the kept step times.

@@ -64,11 +64,11 @@ pub fn evaluation(
     })
 }
 
-/// Sequences with ids spread over the vocabulary.
+/// Sequences of random ids, as frequent as in text.
 fn random_rows(sequences: u64, positions: u64, vocabulary: u64) -> Result<Rows, TrainError> {
     let mut rows = Rows::new(sequences, positions)?;
     let (tokens, targets) = (&mut rows.tokens, &mut rows.targets);
-    let mut ids = measure::spread(tokens.len() as u64 + 1, vocabulary);
+    let mut ids = measure::zipf(tokens.len() as u64 + 1, vocabulary);
     let mut last = ids.next().unwrap_or(0);
     for ((token, target), id) in tokens.iter_mut().zip(targets).zip(ids) {
         (*token, *target) = (last, id);
@@ -154,5 +154,18 @@ mod tests {
         let rows = random_rows(2, 3, 65).unwrap();
         assert_eq!(rows.tokens[1..], rows.targets[..5]);
         assert!(rows.tokens.iter().chain(&rows.targets).all(|id| (0..65).contains(id)));
+    }
+
+    #[test]
+    fn ids_are_as_frequent_as_in_text() {
+        let ids: Vec<i32> = measure::zipf(100_000, 50_304).collect();
+        let share = |id: i32| ids.iter().filter(|&&each| each == id).count() as f64 / 1e5;
+        // ln((k + 2) / (k + 1)) / ln(50305)
+        for (id, want) in [(0, 0.0640), (1, 0.0375), (9, 0.0088)] {
+            assert!((share(id) - want).abs() < 0.0005, "{id}: {}", share(id));
+        }
+        assert!(ids.iter().all(|id| (0..50_304).contains(id)));
+        assert!(ids.iter().max().is_some_and(|&most| most > 50_000));
+        assert!(measure::zipf(100, 1).all(|id| id == 0));
     }
 }
