@@ -34,7 +34,7 @@ def arguments():
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--steps", type=int, default=5, help="timed iterations")
     parser.add_argument("--warmup", type=int, default=1, help="iterations before them")
-    return checked(parser)
+    return checked(parser, parser.parse_args())
 
 
 def build(module, args):

@@ -1,16 +1,19 @@
 """Times nanoGPT's training iteration on a GPU, for `cargo xtask bench --case`.
 
 Takes model.py from a nanoGPT checkout and the very config file that fitgpt reads, executed over
-train.py's defaults as nanoGPT's configurator does it. An iteration is train.py's: micro-batches
-under autocast, scaled where the format is float16, clip, AdamW of configure_optimizers. Tokens are
-random and already on the device. Prints one line of JSON; the time is the median of the timed
-iterations.
+train.py's defaults as nanoGPT's configurator does it; arguments of the form --key=value come after
+the file. An iteration is train.py's: micro-batches under autocast, scaled where the format is
+float16, clip, AdamW of configure_optimizers. Tokens are random, as frequent as fitgpt bench draws
+them (Zipf's law), and already on the device. Prints one line of JSON; the time is the median of the
+timed iterations.
 """
 
 import argparse
+import ast
 import contextlib
 import hashlib
 import json
+import math
 import statistics
 import sys
 import time
@@ -35,19 +38,34 @@ DEVICE = "cuda"
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description="time nanoGPT's training iteration on a GPU")
+    parser = argparse.ArgumentParser(description="time nanoGPT's training iteration on a GPU",
+                                     allow_abbrev=False)
     parser.add_argument("--nanogpt", type=Path, required=True, help="folder of its model.py")
     parser.add_argument("--config", type=Path, required=True, help="a config file of nanoGPT's kind")
     parser.add_argument("--steps", type=int, default=20, help="timed iterations")
     parser.add_argument("--warmup", type=int, default=3, help="iterations before them")
     parser.add_argument("--compile", type=int, choices=(0, 1), default=1, help="torch.compile")
-    return checked(parser)
+    parser.add_argument("--wait", action="store_true",
+                        help="compile, print `ready`, then time once for each line of input")
+    args, overrides = parser.parse_known_args()
+    return checked(parser, args), overrides
 
 
-def read_config(path):
-    """What the file says, and train.py's defaults for the rest."""
+def read_config(path, overrides):
+    """What the arguments and the file say, and train.py's defaults for the rest."""
     names = dict(DEFAULTS)
     exec(compile(path.read_text(), str(path), "exec"), names)
+    for override in overrides:
+        key, _, text = override.removeprefix("--").partition("=")
+        if key not in DEFAULTS:
+            sys.exit(f"nanogpt_gpu.py has no key {key}")
+        try:
+            value = ast.literal_eval(text)
+        except (SyntaxError, ValueError):
+            value = text
+        if type(value) is not type(names[key]):
+            sys.exit(f"{override}: {key} is like {names[key]!r}")
+        names[key] = value
     return argparse.Namespace(**{key: names[key] for key in DEFAULTS})
 
 
@@ -55,7 +73,8 @@ def random_batches(config):
     generator = torch.Generator().manual_seed(1337)
     shape = (config.batch_size, config.block_size + 1)
     for _ in range(config.gradient_accumulation_steps):
-        tokens = torch.randint(VOCABULARY, shape, generator=generator)
+        uniform = torch.rand(shape, generator=generator, dtype=torch.float64)
+        tokens = torch.expm1(uniform * math.log(VOCABULARY + 1)).long().clamp(max=VOCABULARY - 1)
         yield tokens[:, :-1].contiguous().to(DEVICE), tokens[:, 1:].contiguous().to(DEVICE)
 
 
@@ -67,11 +86,13 @@ class Trainer:
         torch.backends.cuda.matmul.allow_tf32 = True
         torch.backends.cudnn.allow_tf32 = True
         self.config = config
-        model = module.GPT(module.GPTConfig(
-            n_layer=config.n_layer, n_head=config.n_head, n_embd=config.n_embd,
-            block_size=config.block_size, vocab_size=VOCABULARY,
-            dropout=config.dropout, bias=config.bias,
-        )).to(DEVICE)
+        # Initialised there, which is quicker for a billion parameters than on the CPU.
+        with torch.device(DEVICE):
+            model = module.GPT(module.GPTConfig(
+                n_layer=config.n_layer, n_head=config.n_head, n_embd=config.n_embd,
+                block_size=config.block_size, vocab_size=VOCABULARY,
+                dropout=config.dropout, bias=config.bias,
+            ))
         self.scaler = torch.amp.GradScaler(DEVICE, enabled=config.dtype == "float16")
         self.optimizer = model.configure_optimizers(
             config.weight_decay, config.learning_rate, (config.beta1, config.beta2), DEVICE)
@@ -83,12 +104,12 @@ class Trainer:
             return contextlib.nullcontext()
         return torch.amp.autocast(device_type=DEVICE, dtype=getattr(torch, self.config.dtype))
 
-    def iteration(self):
+    def iteration(self, batches):
         """One update. Reading the loss waits for the device, as train.py's log line does."""
-        for inputs, targets in self.batches:
+        for inputs, targets in batches:
             with self.autocast():
                 _, loss = self.model(inputs, targets)
-                loss = loss / len(self.batches)
+                loss = loss / len(batches)
             self.scaler.scale(loss).backward()
         if self.config.grad_clip != 0.0:
             self.scaler.unscale_(self.optimizer)
@@ -97,24 +118,27 @@ class Trainer:
         self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
         torch.cuda.synchronize()
-        return loss.item() * len(self.batches)
+        return loss.item() * len(batches)
 
 
-def measure(args, config):
-    source = args.nanogpt / "model.py"
-    # It reports parameter counts on stdout, which is kept for our one line.
-    with contextlib.redirect_stdout(sys.stderr):
-        trainer = Trainer(load_model_module(source), config, args.compile == 1)
-        seconds, loss = [], None
-        for step in range(args.warmup + args.steps):
-            started = time.perf_counter()
-            loss = trainer.iteration()
-            if step >= args.warmup:
-                seconds.append(time.perf_counter() - started)
+def measure(trainer, args):
+    torch.cuda.reset_peak_memory_stats()
+    seconds, loss = [], None
+    for step in range(args.warmup + args.steps):
+        started = time.perf_counter()
+        loss = trainer.iteration(trainer.batches)
+        if step >= args.warmup:
+            seconds.append(time.perf_counter() - started)
     free, total = torch.cuda.mem_get_info()
+    config = trainer.config
     tokens = config.batch_size * config.block_size * config.gradient_accumulation_steps
     median = statistics.median(seconds)
     return {
+        "who": "nanogpt",
+        "device": torch.cuda.get_device_name(0),
+        "torch": torch.__version__,
+        "compile": args.compile == 1,
+        "dtype": config.dtype,
         "tokens_per_second": tokens / median,
         "ms_per_iteration": median * 1e3,
         "ms_each": [round(each * 1e3, 3) for each in seconds],
@@ -123,22 +147,36 @@ def measure(args, config):
         "allocated_peak_bytes": torch.cuda.max_memory_allocated(),
         "reserved_peak_bytes": torch.cuda.max_memory_reserved(),
         "device_bytes_used": total - free,
-        "model_py_sha256": hashlib.sha256(source.read_bytes()).hexdigest(),
+        "model_py_sha256": hashlib.sha256((args.nanogpt / "model.py").read_bytes()).hexdigest(),
     }
+
+
+def run(args, config):
+    """Gives the reports: one, or one for each line of input."""
+    # The model reports parameter counts on stdout, which is kept for ours.
+    with contextlib.redirect_stdout(sys.stderr):
+        module = load_model_module(args.nanogpt / "model.py")
+        trainer = Trainer(module, config, args.compile == 1)
+    if not args.wait:
+        yield measure(trainer, args)
+        return
+    trainer.iteration(trainer.batches[:1])
+    # Others take their turn meanwhile: keep weights and moments only.
+    torch.cuda.empty_cache()
+    print("ready", flush=True)
+    while sys.stdin.readline():
+        yield measure(trainer, args)
+        torch.cuda.empty_cache()
 
 
 def main():
-    args = arguments()
-    config = read_config(args.config)
-    report = {
-        "who": "nanogpt", "device": torch.cuda.get_device_name(0), "torch": torch.__version__,
-        "compile": args.compile == 1, "dtype": config.dtype,
-    }
+    args, overrides = arguments()
+    config = read_config(args.config, overrides)
     try:
-        report |= measure(args, config)
+        for report in run(args, config):
+            print(json.dumps(report), flush=True)
     except torch.OutOfMemoryError as error:
         sys.exit(f"nanoGPT ran out of memory: {error}")
-    print(json.dumps(report))
 
 
 if __name__ == "__main__":

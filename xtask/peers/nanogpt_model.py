@@ -3,9 +3,8 @@ import importlib.util
 import sys
 
 
-def checked(parser):
+def checked(parser, args):
     """The arguments, or the parser's refusal of what no run can use."""
-    args = parser.parse_args()
     if not (args.nanogpt / "model.py").is_file():
         parser.error(f"{args.nanogpt} has no model.py; give a checkout of nanoGPT")
     if args.steps < 1:

@@ -4,8 +4,7 @@
 
 use crate::process::{self, Failure};
 use crate::scratch::ScratchFolder;
-use serde_json::Value;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 /// One program of the list.
@@ -147,7 +146,7 @@ fn build(folder: &Path) -> Result<(), Failure> {
         cargo.args(words.split_whitespace()).arg("--message-format=json-render-diagnostics");
         let messages = process::capture(&mut cargo)?;
         for (target, name) in wanted {
-            let built = executable(&messages, target)
+            let built = process::executable(&messages, target)
                 .ok_or(Failure::Task(format!("check --cuda: cargo built no {target}")))?;
             let copy = folder.join(name);
             std::fs::copy(&built, &copy).map_err(|error| failed(&error))?;
@@ -158,13 +157,6 @@ fn build(folder: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The executable of a target, from cargo's messages.
-fn executable(messages: &str, target: &str) -> Option<PathBuf> {
-    let artifacts = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let mut named = artifacts.filter(|message| message["target"]["name"] == target);
-    named.find_map(|message| message["executable"].as_str().map(PathBuf::from))
-}
-
 fn failed(error: &std::io::Error) -> Failure {
     Failure::Task(format!("check --cuda: {error}"))
 }
@@ -172,15 +164,6 @@ fn failed(error: &std::io::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn executables_are_found_in_cargos_messages() {
-        let messages = "noise\n\
-            {\"target\":{\"name\":\"it\"},\"executable\":null}\n\
-            {\"target\":{\"name\":\"it\"},\"executable\":\"/t/it\"}\n";
-        assert_eq!(executable(messages, "it"), Some(PathBuf::from("/t/it")));
-        assert_eq!(executable(messages, "other"), None);
-    }
 
     /// The script with programs that only say their name, one of which fails.
     #[test]

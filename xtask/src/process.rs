@@ -1,5 +1,6 @@
 //! Finds the workspace and starts other programs; the error type of all tasks.
 
+use serde_json::Value;
 use std::fmt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -29,10 +30,14 @@ pub fn expect_no_arguments(task: &str, args: &[String]) -> Result<(), Failure> {
     }
 }
 
-/// The folder that holds the workspace's `Cargo.toml`.
+/// The folder that holds the workspace's `Cargo.toml`; `$FITGPT_ROOT` where this program was copied
+/// to another machine.
 ///
 /// Cargo's variable is read when we run, because a binary built in another checkout may be reused.
 pub fn workspace_root() -> PathBuf {
+    if let Some(root) = std::env::var_os("FITGPT_ROOT") {
+        return PathBuf::from(root);
+    }
     let xtask = std::env::var_os("CARGO_MANIFEST_DIR")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
     xtask.parent().map(PathBuf::from).unwrap_or(xtask)
@@ -83,6 +88,13 @@ pub fn shown(command: &Command) -> String {
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
+/// The executable of a target, from cargo's messages.
+pub fn executable(messages: &str, target: &str) -> Option<PathBuf> {
+    let artifacts = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let mut named = artifacts.filter(|message| message["target"]["name"] == target);
+    named.find_map(|message| message["executable"].as_str().map(PathBuf::from))
+}
+
 fn not_started(command: &Command, error: &std::io::Error) -> Failure {
     Failure::Task(format!("{}: could not be started: {error}", shown(command)))
 }
@@ -103,6 +115,15 @@ mod tests {
             let failure = run(Command::new(program).arg("x")).unwrap_err().to_string();
             assert!(failure.starts_with(want), "{failure}");
         }
+    }
+
+    #[test]
+    fn executables_are_found_in_cargos_messages() {
+        let messages = "noise\n\
+            {\"target\":{\"name\":\"it\"},\"executable\":null}\n\
+            {\"target\":{\"name\":\"it\"},\"executable\":\"/t/it\"}\n";
+        assert_eq!(executable(messages, "it"), Some(PathBuf::from("/t/it")));
+        assert_eq!(executable(messages, "other"), None);
     }
 
     #[test]

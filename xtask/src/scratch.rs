@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A folder that is removed when the value is dropped.
 pub struct ScratchFolder {
@@ -12,7 +13,9 @@ pub struct ScratchFolder {
 impl ScratchFolder {
     /// An empty folder; `purpose` is part of its name.
     pub fn new(purpose: &str) -> io::Result<ScratchFolder> {
-        let name = format!("fitgpt-{purpose}-{}", std::process::id());
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("fitgpt-{purpose}-{}-{number}", std::process::id());
         let path = std::env::temp_dir().join(name);
         std::fs::create_dir(&path)?;
         Ok(ScratchFolder { path })

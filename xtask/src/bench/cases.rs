@@ -1,78 +1,332 @@
-//! `cargo xtask bench --case`: `fitgpt bench` and the real nanoGPT take turns on one GPU, ours
-//! first and last, with the same config file.
+//! The cases of `cargo xtask bench --case`: what both programs train, and the commands that time
+//! them.
 
-use super::machine::Machine;
 use super::options::Options;
-use super::record::{Record, Run, Who, quoted};
-use super::timed;
-use crate::process::{self, Failure};
-use std::path::PathBuf;
+use super::record::Who;
+use crate::process;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const PEER_SCRIPT: &str = "xtask/peers/nanogpt_gpu.py";
+/// Script around nanoGPT's model; it takes settings as nanoGPT's configurator does.
+pub const PEER_SCRIPT: &str = "xtask/peers/nanogpt_gpu.py";
 
-/// Prints the name of the GPU that torch would use, or an empty line.
-const PROBE: &str = "import torch; c = torch.cuda; \
-                     print(c.get_device_name(0) if c.is_available() else '')";
+/// GPU memory that fitgpt may use, unless `--vram` says otherwise: what a 12 GB card has free.
+pub const VRAM: &str = "11.69GiB";
 
-/// The cases by name, each with its config file.
-pub const CASES: [(&str, &str); 3] = [
-    ("a", "config/case_a_124m_b64.py"),
-    ("b", "config/case_b_77m_fp16.py"),
-    ("gpt2", "config/train_gpt2.py"),
+/// The case that every lot begins and ends with.
+pub const ANCHOR: &str = "a";
+
+/// What is timed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Work {
+    /// Iterations on random tokens.
+    Iterations,
+    /// Iterations of ours; nanoGPT's work is that of the anchor, and is not repeated.
+    AnchorOfPeer,
+    /// A run from start to end with its evaluations, on nanoGPT's own data folder; and iterations
+    /// of ours.
+    WholeRun,
+}
+
+/// One case.
+#[derive(Debug)]
+pub struct Case {
+    /// Its name on the command line and in tables.
+    pub name: &'static str,
+    /// What it is, for the table.
+    pub about: &'static str,
+    config: &'static str,
+    /// Settings on top of the config, for both programs.
+    settings: &'static str,
+    /// Settings that only fitgpt has.
+    ours: &'static str,
+    limited: bool,
+    /// What is timed.
+    pub work: Work,
+}
+
+const GPT2: &str = "config/train_gpt2.py";
+const LEVERS: &str = "--offload=auto --optimizer_state=auto";
+
+/// GPT-2 124M with a limit on memory: the cases change what they name.
+const USUAL: Case = Case {
+    name: "",
+    about: "",
+    config: GPT2,
+    settings: "",
+    ours: "",
+    limited: true,
+    work: Work::Iterations,
+};
+
+/// All cases.
+pub static CASES: [Case; 13] = [
+    Case {
+        name: ANCHOR,
+        about: "124M, 64 x 1024, bfloat16",
+        config: "config/case_a_124m_b64.py",
+        ..USUAL
+    },
+    Case {
+        name: "a-no-limit",
+        about: "the same, without a limit",
+        config: "config/case_a_124m_b64.py",
+        limited: false,
+        work: Work::AnchorOfPeer,
+        ..USUAL
+    },
+    Case {
+        name: "b",
+        about: "77M, 16 x 32, float16",
+        config: "config/case_b_77m_fp16.py",
+        ..USUAL
+    },
+    Case {
+        name: "350m",
+        about: "350M, 12 x 8",
+        settings: "--n_layer=24 --n_head=16 --n_embd=1024 --batch_size=12 \
+                   --gradient_accumulation_steps=8",
+        ..USUAL
+    },
+    Case {
+        name: "774m",
+        about: "774M, 4 x 16, levers permitted",
+        settings: "--n_layer=36 --n_head=20 --n_embd=1280 --batch_size=4 \
+                   --gradient_accumulation_steps=16",
+        ours: LEVERS,
+        ..USUAL
+    },
+    Case {
+        name: "1558m",
+        about: "1558M, 4 x 16, levers permitted",
+        settings: "--n_layer=48 --n_head=25 --n_embd=1600 --batch_size=4 \
+                   --gradient_accumulation_steps=16",
+        ours: LEVERS,
+        ..USUAL
+    },
+    Case {
+        name: "t4096",
+        about: "124M, T = 4096, 4 x 4",
+        settings: "--block_size=4096 --batch_size=4 --gradient_accumulation_steps=4",
+        ..USUAL
+    },
+    Case {
+        name: "t256",
+        about: "124M, T = 256, 64 x 4",
+        settings: "--block_size=256 --batch_size=64 --gradient_accumulation_steps=4",
+        ..USUAL
+    },
+    Case {
+        name: "heads-of-128",
+        about: "124M, 6 heads of 128, 12 x 8",
+        settings: "--n_head=6 --batch_size=12 --gradient_accumulation_steps=8",
+        ..USUAL
+    },
+    Case {
+        name: "fp16",
+        about: "124M, float16, 12 x 8",
+        settings: "--dtype=float16 --batch_size=12 --gradient_accumulation_steps=8",
+        ..USUAL
+    },
+    Case {
+        name: "dropout",
+        about: "124M, bias and dropout 0.1, 12 x 8",
+        settings: "--dropout=0.1 --bias=True --batch_size=12 --gradient_accumulation_steps=8",
+        ..USUAL
+    },
+    Case {
+        name: "float32",
+        about: "124M, float32 (TF32), 12 x 2",
+        settings: "--dtype=float32 --batch_size=12 --gradient_accumulation_steps=2",
+        ..USUAL
+    },
+    Case {
+        name: "char",
+        about: "the character model, 64 x 256, dropout 0.2",
+        config: "config/train_shakespeare_char.py",
+        work: Work::WholeRun,
+        ..USUAL
+    },
 ];
 
-/// Times both programs, prints the table, writes the record. Without torch or a GPU there is
-/// nothing to compare: then it prints so and succeeds.
-pub fn run(case: &str, options: &Options, args: &[String]) -> Result<(), Failure> {
-    let Some(nanogpt) = &options.nanogpt else {
-        let what = "bench --case compares with nanoGPT: give --nanogpt DIR";
-        return Err(Failure::Usage(what.to_owned()));
-    };
-    let root = process::workspace_root();
-    let config = CASES.iter().find(|(name, _)| *name == case).map_or("", |(_, config)| config);
-    let gpu = match gpu_by_torch(&options.python) {
-        Ok(gpu) => gpu,
-        Err(why) => {
-            println!("skipped: {why}");
-            return Ok(());
+/// The case of a name.
+pub fn find(name: &str) -> Option<&'static Case> {
+    CASES.iter().find(|case| case.name == name)
+}
+
+/// What one program does in its turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Task {
+    /// Times iterations.
+    Iterations,
+    /// Trains from start to end.
+    WholeRun,
+}
+
+impl Task {
+    /// Its name in records.
+    pub fn name(self) -> &'static str {
+        match self {
+            Task::Iterations => "iterations",
+            Task::WholeRun => "whole run",
         }
-    };
-    let fitgpt = root.join(&options.fitgpt);
-    if !fitgpt.is_file() {
+    }
+}
+
+/// Where the programs are.
+#[derive(Debug)]
+pub struct Places {
+    /// The folder that holds `config/` and `xtask/peers/`.
+    pub root: PathBuf,
+    /// Our binary.
+    pub fitgpt: PathBuf,
+    /// A checkout of nanoGPT.
+    pub nanogpt: PathBuf,
+    /// A folder for what the programs write.
+    pub scratch: PathBuf,
+}
+
+impl Case {
+    /// Layers, if the settings say so: how long it takes to compile.
+    pub fn layers(&self) -> u32 {
+        let said =
+            self.settings.split_whitespace().find_map(|word| word.strip_prefix("--n_layer="));
+        said.and_then(|number| number.parse().ok()).unwrap_or(0)
+    }
+
+    /// The programs of the case, in order.
+    pub fn turns(&self) -> &'static [(Who, Task)] {
+        match self.work {
+            Work::Iterations => {
+                &[(Who::Fitgpt, Task::Iterations), (Who::Nanogpt, Task::Iterations)]
+            }
+            Work::AnchorOfPeer => &[(Who::Fitgpt, Task::Iterations)],
+            Work::WholeRun => &[
+                (Who::Fitgpt, Task::Iterations),
+                (Who::Fitgpt, Task::WholeRun),
+                (Who::Nanogpt, Task::WholeRun),
+            ],
+        }
+    }
+
+    /// The command of one program.
+    pub fn command(&self, who: Who, task: Task, places: &Places, options: &Options) -> Command {
+        let mut command = match (who, task) {
+            (Who::Fitgpt, Task::Iterations) => self.ours(places, options),
+            (Who::Nanogpt, Task::Iterations) => self.theirs(places, options),
+            (Who::Fitgpt, Task::WholeRun) => self.our_run(places, options),
+            (Who::Nanogpt, Task::WholeRun) => self.their_run(places, options),
+        };
+        if who == Who::Nanogpt {
+            // Compiled once, read by every later run.
+            command.env("TORCHINDUCTOR_CACHE_DIR", compile_cache());
+            command.env("PYTHONUNBUFFERED", "1");
+        }
+        command
+    }
+
+    /// nanoGPT's command for a program that compiles, then waits to be asked.
+    pub fn waiting(&self, places: &Places, options: &Options) -> Command {
+        let mut command = self.command(Who::Nanogpt, Task::Iterations, places, options);
+        command.arg("--wait");
+        command
+    }
+
+    /// Times our iteration. It does not change the user's kept step times.
+    fn ours(&self, places: &Places, options: &Options) -> Command {
+        let mut command = Command::new(&places.fitgpt);
+        command.current_dir(self.folder(places)).arg("bench").arg(places.root.join(self.config));
+        command.args(self.settings.split_whitespace());
+        command.args(self.our_settings(options));
+        command.args(["--json", "--no-keep"]).arg(format!("--iterations={}", options.steps));
+        command
+    }
+
+    /// Times nanoGPT's iteration: our script around its model.
+    fn theirs(&self, places: &Places, options: &Options) -> Command {
+        let mut command = Command::new(&options.python);
+        command.arg(places.root.join(PEER_SCRIPT)).arg("--nanogpt").arg(&places.nanogpt);
+        command.arg("--config").arg(places.root.join(self.config));
+        command.args(["--steps", &options.peer_steps().to_string()]);
+        command.args(["--warmup", &options.warmup.to_string()]);
+        command.args(["--compile", if options.compile { "1" } else { "0" }]);
+        command.args(self.settings.split_whitespace());
+        command
+    }
+
+    fn our_run(&self, places: &Places, options: &Options) -> Command {
+        let mut command = Command::new(&places.fitgpt);
+        command.current_dir(self.folder(places)).arg("train").arg(places.root.join(self.config));
+        command.args(self.settings.split_whitespace());
+        command.args(self.our_settings(options));
+        command.args(run_settings(Who::Fitgpt, places, options));
+        command
+    }
+
+    /// nanoGPT's own train.py, in its own folder.
+    fn their_run(&self, places: &Places, options: &Options) -> Command {
+        let mut command = Command::new(&options.python);
+        command.current_dir(self.folder(places)).arg("train.py");
+        command.arg(places.root.join(self.config)).args(self.settings.split_whitespace());
+        command.arg(format!("--compile={}", if options.compile { "True" } else { "False" }));
+        command.args(run_settings(Who::Nanogpt, places, options));
+        command
+    }
+
+    /// Where the programs start: whole runs read the data below nanoGPT's folder.
+    fn folder<'a>(&self, places: &'a Places) -> &'a Path {
+        match self.work {
+            Work::WholeRun => &places.nanogpt,
+            _ => &places.root,
+        }
+    }
+
+    fn our_settings(&self, options: &Options) -> Vec<String> {
+        let mut settings = vec!["--device=cuda".to_owned()];
+        if self.limited {
+            settings.push(format!("--vram={}", options.vram()));
+        }
+        settings.extend(self.ours.split_whitespace().map(str::to_owned));
+        settings
+    }
+}
+
+/// Settings of a whole run: a new folder for its checkpoint, and a length.
+fn run_settings(who: Who, places: &Places, options: &Options) -> Vec<String> {
+    let folder = places.scratch.join(who.name());
+    let mut settings = vec![format!("--out_dir={}", folder.display())];
+    settings.extend(options.char_iters.map(|iters| format!("--max_iters={iters}")));
+    settings
+}
+
+/// The folder of nanoGPT's compiled kernels; it stays for the next lot.
+pub fn compile_cache() -> PathBuf {
+    std::env::var_os("TORCHINDUCTOR_CACHE_DIR")
+        .map_or_else(|| std::env::temp_dir().join("fitgpt-bench-inductor"), PathBuf::from)
+}
+
+/// What must be there before anything runs.
+pub fn check(places: &Places, cases: &[&Case]) -> Result<(), String> {
+    if !places.fitgpt.is_file() {
         let what = "does not exist; run `cargo build --release`, or name it with --fitgpt";
-        return Err(Failure::Task(format!("{} {what}", fitgpt.display())));
+        return Err(format!("{} {what}", places.fitgpt.display()));
     }
-    println!("{gpu}: {config}, ours and nanoGPT's in turns");
-    let mut runs = Vec::new();
-    for round in 1..=options.rounds {
-        runs.push(timed(Who::Fitgpt, round, &mut ours(options, fitgpt.clone(), config))?);
-        runs.push(timed(Who::Nanogpt, round, &mut theirs(options, nanogpt, config))?);
+    let runs = cases.iter().any(|case| case.work == Work::WholeRun);
+    let data = places.nanogpt.join("data/shakespeare_char/train.bin");
+    if runs && !data.is_file() {
+        return Err(format!(
+            "the case char needs {}: run `fitgpt prepare shakespeare_char`, or nanoGPT's own \
+             prepare.py, in the checkout",
+            data.display()
+        ));
     }
-    let last = options.rounds + 1;
-    runs.push(timed(Who::Fitgpt, last, &mut ours(options, fitgpt, config))?);
-    let vram = options.vram.as_deref().map_or("null".to_owned(), quoted);
-    let record = Record {
-        machine: Machine { gpu: Some(gpu), ..Machine::read() },
-        command: args.to_vec(),
-        settings: vec![
-            ("case", quoted(case)),
-            ("config", quoted(config)),
-            ("vram", vram),
-            ("compile", options.compile.to_string()),
-            ("steps", options.steps.to_string()),
-            ("warmup", options.warmup.to_string()),
-        ],
-        runs,
-    };
-    println!("\n{}", record.table());
-    let path = record.write(&root.join("bench-history"))?;
-    println!("written to {}", path.display());
     Ok(())
 }
 
-/// The GPU's name, or why no comparison is possible.
-fn gpu_by_torch(python: &str) -> Result<String, String> {
+/// The name of the GPU that torch would use, or why no comparison is possible.
+pub fn gpu_by_torch(python: &str) -> Result<String, String> {
+    const PROBE: &str = "import torch; c = torch.cuda; \
+                         print(c.get_device_name(0) if c.is_available() else '')";
     let said = process::ask(Command::new(python).args(["-c", PROBE]));
     let said = said.ok_or(format!(
         "{python} has no torch; name a Python that has it with FITGPT_PYTHON or --python"
@@ -83,97 +337,82 @@ fn gpu_by_torch(python: &str) -> Result<String, String> {
     }
 }
 
-/// The command that times our iteration. It does not change the user's kept step times.
-fn ours(options: &Options, fitgpt: PathBuf, config: &str) -> Command {
-    let mut command = Command::new(fitgpt);
-    command.current_dir(process::workspace_root());
-    command.args(["bench", config, "--device=cuda", "--json", "--no-keep"]);
-    command.arg(format!("--iterations={}", options.steps));
-    command.args(options.vram.iter().map(|vram| format!("--vram={vram}")));
-    command
-}
-
-/// The command that times nanoGPT's iteration: our script around its model.
-fn theirs(options: &Options, nanogpt: &str, config: &str) -> Command {
-    let root = process::workspace_root();
-    let mut command = Command::new(&options.python);
-    command.arg(root.join(PEER_SCRIPT));
-    command.args(["--nanogpt", nanogpt]).arg("--config").arg(root.join(config));
-    command.args(["--steps", &options.steps.to_string()]);
-    command.args(["--warmup", &options.warmup.to_string()]);
-    command.args(["--compile", if options.compile { "1" } else { "0" }]);
-    command
-}
-
-/// Joins a JSON document into one line. JSON strings contain no line breaks.
-pub fn one_line(printed: &str) -> String {
-    if !printed.trim_start().starts_with('{') {
-        return printed.to_owned();
-    }
-    printed.lines().map(str::trim).collect::<Vec<_>>().join(" ")
-}
-
-impl Run {
-    /// Reads the output of either program.
-    pub fn of_output(who: Who, round: u32, printed: &str) -> Result<Run, String> {
-        match who {
-            Who::Fitgpt => Run::read(who, round, &one_line(printed)),
-            Who::Nanogpt => Run::read(who, round, printed),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn options(line: &str) -> Options {
+    fn shown(name: &str, who: Who, task: Task, line: &str) -> String {
         let args: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-        Options::parse(&args).unwrap()
+        let places = Places {
+            root: "/r".into(),
+            fitgpt: "/r/fitgpt".into(),
+            nanogpt: "/n".into(),
+            scratch: "/s".into(),
+        };
+        let options = Options::parse(&args).unwrap();
+        process::shown(&find(name).unwrap().command(who, task, &places, &options))
     }
 
     #[test]
-    fn every_case_has_its_files() {
+    fn every_case_has_its_files_and_its_own_name() {
         let root = process::workspace_root();
-        for (_, config) in CASES {
-            assert!(root.join(config).is_file(), "{config}");
-        }
         assert!(root.join(PEER_SCRIPT).is_file());
+        for case in &CASES {
+            assert!(root.join(case.config).is_file(), "{}", case.config);
+            assert!(std::ptr::eq(find(case.name).unwrap(), case), "{}", case.name);
+        }
     }
 
     #[test]
-    fn both_programs_get_the_same_config_and_count() {
-        let options = options("--case b --nanogpt /n --vram 11.69GiB --steps 7 --compile 0");
-        assert_eq!((options.case.as_deref(), options.rounds), (Some("b"), 1));
-        let ours = process::shown(&ours(&options, "fitgpt".into(), CASES[1].1));
+    fn both_programs_get_the_same_settings() {
+        let line = "--case 774m --steps 7 --peer-steps 5 --compile 0 --python py";
+        let settings = "--n_layer=36 --n_head=20 --n_embd=1280 --batch_size=4 \
+                        --gradient_accumulation_steps=16";
         assert_eq!(
-            ours,
-            "fitgpt bench config/case_b_77m_fp16.py --device=cuda --json --no-keep \
-             --iterations=7 --vram=11.69GiB"
+            shown("774m", Who::Fitgpt, Task::Iterations, line),
+            format!(
+                "/r/fitgpt bench /r/config/train_gpt2.py {settings} --device=cuda \
+                 --vram=11.69GiB --offload=auto --optimizer_state=auto --json --no-keep \
+                 --iterations=7"
+            )
         );
-        let theirs = process::shown(&theirs(&options, "/n", CASES[1].1));
-        assert!(
-            theirs.ends_with("config/case_b_77m_fp16.py --steps 7 --warmup 3 --compile 0"),
-            "{theirs}"
+        assert_eq!(
+            shown("774m", Who::Nanogpt, Task::Iterations, line),
+            format!(
+                "py /r/xtask/peers/nanogpt_gpu.py --nanogpt /n --config /r/config/train_gpt2.py \
+                 --steps 5 --warmup 3 --compile 0 {settings}"
+            )
         );
     }
 
     #[test]
-    fn without_a_checkout_there_is_nothing_to_compare() {
-        let failure = run("a", &options("--case a"), &[]).unwrap_err();
-        assert!(matches!(failure, Failure::Usage(_)));
+    fn memory_is_limited_unless_the_case_says_otherwise() {
+        let ours = |name| shown(name, Who::Fitgpt, Task::Iterations, "--case a --vram 9.7GiB");
+        assert!(ours("a").contains(" --vram=9.7GiB "), "{}", ours("a"));
+        assert!(!ours("a-no-limit").contains("--vram"), "{}", ours("a-no-limit"));
+        let turns = find("a-no-limit").unwrap().turns();
+        assert_eq!(turns, [(Who::Fitgpt, Task::Iterations)]);
+    }
+
+    #[test]
+    fn whole_runs_have_one_length_and_folders_of_their_own() {
+        let line = "--case char --char-iters 500 --python py";
+        assert_eq!(
+            shown("char", Who::Nanogpt, Task::WholeRun, line),
+            "py train.py /r/config/train_shakespeare_char.py --compile=True \
+             --out_dir=/s/nanogpt --max_iters=500"
+        );
+        assert_eq!(
+            shown("char", Who::Fitgpt, Task::WholeRun, line),
+            "/r/fitgpt train /r/config/train_shakespeare_char.py --device=cuda --vram=11.69GiB \
+             --out_dir=/s/fitgpt --max_iters=500"
+        );
+        assert!(!shown("char", Who::Fitgpt, Task::WholeRun, "--case char").contains("max_iters"));
     }
 
     #[test]
     fn a_python_without_torch_is_named() {
         let why = gpu_by_torch("/no/such/python").unwrap_err();
         assert!(why.starts_with("/no/such/python has no torch"), "{why}");
-    }
-
-    #[test]
-    fn a_document_on_several_lines_is_read() {
-        let printed = "{\n  \"predicted_tokens_per_second\": 9,\n  \"tokens_per_second\": 5.5\n}\n";
-        let run = Run::of_output(Who::Fitgpt, 1, printed).unwrap();
-        assert_eq!(run.tokens_per_second, 5.5);
     }
 }

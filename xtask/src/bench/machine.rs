@@ -52,8 +52,12 @@ fn cpu_of(info: &str) -> (String, usize) {
     (name.unwrap_or_else(|| format!("unknown {}", std::env::consts::ARCH)), cpus.max(1))
 }
 
-/// The commit. Earlier records of the bench do not make the tree dirty.
-fn commit() -> String {
+/// The commit; `$FITGPT_COMMIT` where there is no repository. Earlier records of the bench do not
+/// make the tree dirty.
+pub fn commit() -> String {
+    if let Ok(commit) = std::env::var("FITGPT_COMMIT") {
+        return commit;
+    }
     let git = |args: &[&str]| {
         process::ask(Command::new("git").current_dir(process::workspace_root()).args(args))
     };

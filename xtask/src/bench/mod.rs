@@ -1,13 +1,17 @@
 //! `cargo xtask bench`: times our training step next to nanoGPT's and keeps the numbers: a step on
-//! the CPU, or with `--case` a whole iteration on a GPU.
+//! the CPU, or with `--case` whole iterations and runs on a GPU.
 //!
-//! The two take turns, so that a machine that slows down slows both. Each program prints one line
-//! of JSON; the record in `bench-history/` contains those lines unchanged.
+//! The two take turns, so that a machine that slows down slows both. Each program prints JSON; the
+//! record in `bench-history/` contains it unchanged.
 
 mod cases;
+mod lot;
+mod lot_record;
 mod machine;
 mod options;
+mod package;
 mod record;
+mod watch;
 
 use crate::process::{self, Failure};
 pub use machine::Machine;
@@ -32,8 +36,14 @@ const PEER_SCRIPT: &str = "xtask/peers/nanogpt_cpu.py";
 /// Times both programs, prints the table, writes the record.
 pub fn run(args: &[String]) -> Result<(), Failure> {
     let options = Options::parse(args).map_err(Failure::Usage)?;
-    if let Some(case) = &options.case {
-        return cases::run(case, &options, args);
+    if let Some(folder) = &options.build_only {
+        return package::build(folder, &options);
+    }
+    if !options.table.is_empty() {
+        return lot_record::print(&options.table);
+    }
+    if !options.cases.is_empty() {
+        return lot::run(&options, args);
     }
     let build = ["build", "--release", "-p", "fitgpt-cpu", "--example", "bench_step"];
     process::run(process::cargo().args(build))?;
@@ -92,7 +102,7 @@ fn shared_flags(options: &Options) -> Vec<String> {
 
 fn timed(who: Who, round: u32, command: &mut Command) -> Result<Run, Failure> {
     let printed = process::capture(command)?;
-    let run = Run::of_output(who, round, &printed)
+    let run = Run::read(who, round, &printed)
         .map_err(|problem| Failure::Task(format!("{}: {problem}", process::shown(command))))?;
     println!("round {round}: {:<8} {:>12.1} tokens/s", who.name(), run.tokens_per_second);
     Ok(run)

@@ -81,19 +81,8 @@ impl Record {
 
     /// Writes `<date>_<machine>_<commit>.json`; a second record of the same name gets a number.
     pub fn write(&self, folder: &Path) -> Result<PathBuf, Failure> {
-        let failed = |path: &Path, error: std::io::Error| {
-            Failure::Task(format!("{}: {error}", path.display()))
-        };
-        std::fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
-        let machine = &self.machine;
-        let name = format!("{}_{}_{}", machine.date, machine.slug(), machine.commit);
-        let mut path = folder.join(format!("{name}.json"));
-        let mut number = 1;
-        while path.exists() {
-            number += 1;
-            path = folder.join(format!("{name}-{number}.json"));
-        }
-        std::fs::write(&path, self.json()).map_err(|error| failed(&path, error))?;
+        let path = vacant(folder, &self.machine, "")?;
+        std::fs::write(&path, self.json()).map_err(|error| failed(&path, &error))?;
         Ok(path)
     }
 
@@ -149,8 +138,26 @@ impl Record {
     }
 }
 
+/// The path of a new record in the folder: `<date>_<machine>_<commit><suffix>.json`, or with a
+/// number.
+pub fn vacant(folder: &Path, machine: &Machine, suffix: &str) -> Result<PathBuf, Failure> {
+    std::fs::create_dir_all(folder).map_err(|error| failed(folder, &error))?;
+    let name = format!("{}_{}_{}{suffix}", machine.date, machine.slug(), machine.commit);
+    let mut path = folder.join(format!("{name}.json"));
+    let mut number = 1;
+    while path.exists() {
+        number += 1;
+        path = folder.join(format!("{name}-{number}.json"));
+    }
+    Ok(path)
+}
+
+fn failed(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::Task(format!("{}: {error}", path.display()))
+}
+
 /// The median; none of an empty list.
-fn median(mut rates: Vec<f64>) -> Option<f64> {
+pub fn median(mut rates: Vec<f64>) -> Option<f64> {
     rates.sort_by(f64::total_cmp);
     let upper = *rates.get(rates.len() / 2)?;
     let lower = *rates.get((rates.len() - 1) / 2)?;
