@@ -6,6 +6,7 @@ use crate::cublaslt::{Algorithm, Matmul, MatmulShape, Operands, algorithm_of};
 use crate::device::Gpu;
 use crate::error::{CudaError, OUT_OF_MEMORY};
 use crate::lane_events::LaneEvents;
+use crate::late_reads::LateReads;
 use crate::limits::InputLimits;
 use crate::lowering::{Location, LoweringOptions, ModuleSpec, location_of, lower};
 use crate::memory::{DeviceMemory, PinnedMemory};
@@ -16,8 +17,8 @@ use crate::step::Step;
 use crate::stream::{Event, Graph};
 use crate::tiles::Tiles;
 use plan::{
-    Backend, BackendError, Bytes, GpuScratch, HostAccess, Lane, Phase, Plan, Proved, Scope,
-    SegmentId, StepInputs, TensorId,
+    Backend, BackendError, Bytes, GpuScratch, HostAccess, Lane, LateRead, Phase, Plan, Proved,
+    Scope, SegmentId, StepInputs, TensorId,
 };
 use std::fmt;
 use std::sync::Arc;
@@ -163,6 +164,7 @@ pub struct CudaBackend {
     lanes: Vec<LaneEvents>,
     matmuls: Vec<Matmul>,
     staging: Staging,
+    late_reads: LateReads,
     held: Held,
     memory: DeviceArena,
     // Declared last, so that it is dropped after everything that uses it.
@@ -255,6 +257,7 @@ impl CudaBackend {
         let matmuls = load_matmuls(gpu, &plan, &lowered, options)?;
         let control = DeviceMemory::new(&context, CONTROL_BYTES)?;
         let staging = Staging::new(&context)?;
+        let late_reads = LateReads::new(&context)?;
         run_once(&context, &lowered, &modules, &matmuls, control.address())?;
         let outside_arena = gpu.held_bytes()?;
         let arena_bytes = plan.arena_bytes.get();
@@ -291,6 +294,7 @@ impl CudaBackend {
             lanes,
             matmuls,
             staging,
+            late_reads,
             held: Held { outside_arena, total: outside_arena },
             memory,
             _modules: modules,
@@ -492,6 +496,39 @@ impl Backend for CudaBackend {
         }
         // SAFETY: the range was checked to be inside the tensor.
         unsafe { self.staging.download(content, address) }.map_err(failed)
+    }
+
+    fn read_later(
+        &mut self,
+        tensor: TensorId,
+        offset: u64,
+        bytes: usize,
+        late: &mut LateRead,
+    ) -> Result<(), BackendError> {
+        if let Some(slot) = late.slot.take() {
+            self.late_reads.give_up(slot);
+        }
+        late.content.resize(bytes, 0);
+        self.access.read(tensor, offset, bytes)?;
+        self.context.enter().map_err(failed)?;
+        let location = self.held_location(tensor).ok_or_else(no_location)?.plus(offset);
+        if !matches!(location, Location::Host(_)) {
+            let from = self.memory.address(location);
+            // SAFETY: the range was checked to be inside the tensor.
+            late.slot = unsafe { self.late_reads.start(from, bytes) }.map_err(failed)?;
+        }
+        match late.slot {
+            Some(_) => Ok(()),
+            None => self.read_at(tensor, offset, &mut late.content),
+        }
+    }
+
+    fn arrived<'a>(&mut self, late: &'a mut LateRead) -> Result<&'a [u8], BackendError> {
+        if let Some(slot) = late.slot.take() {
+            self.context.enter().map_err(failed)?;
+            self.late_reads.fetch(slot, &mut late.content).map_err(failed)?;
+        }
+        Ok(&late.content)
     }
 
     fn run(&mut self, segment: SegmentId, inputs: &StepInputs) -> Result<(), BackendError> {

@@ -28,6 +28,7 @@ mod staging;
 mod memory;
 mod stream;
 mod lane_events;
+mod late_reads;
 mod module;
 mod context;
 mod device;

@@ -149,6 +149,16 @@ impl From<Vec<Defect>> for BackendError {
     }
 }
 
+/// A part of a tensor on its way to the host, from [`Backend::read_later`] to [`Backend::arrived`].
+/// It is reused, so that reading allocates only at first.
+#[derive(Debug, Default)]
+pub struct LateRead {
+    /// The bytes, once they have arrived.
+    pub content: Vec<u8>,
+    /// Where the backend keeps them until then; none: they have arrived.
+    pub slot: Option<usize>,
+}
+
 /// Executes one plan. A backend is made from a [`crate::Proved`] plan and allocates all memory
 /// then, and none afterwards.
 ///
@@ -181,6 +191,26 @@ pub trait Backend: Send {
         offset: u64,
         content: &mut [u8],
     ) -> Result<(), BackendError>;
+
+    /// Starts to read a part of a tensor as it is after the segments that were run so far.
+    /// [`Backend::arrived`] returns it, also if other segments have run since. A backend that runs
+    /// segments at once, or that has no room, reads at once.
+    fn read_later(
+        &mut self,
+        tensor: TensorId,
+        offset: u64,
+        bytes: usize,
+        late: &mut LateRead,
+    ) -> Result<(), BackendError> {
+        late.slot = None;
+        late.content.resize(bytes, 0);
+        self.read_at(tensor, offset, &mut late.content)
+    }
+
+    /// Waits until the bytes have arrived.
+    fn arrived<'a>(&mut self, late: &'a mut LateRead) -> Result<&'a [u8], BackendError> {
+        Ok(&late.content)
+    }
 
     /// Choices outside the plan that decide the bits of the results, by name: the algorithms of
     /// matmuls. A backend that is given the same choices computes the same bits.

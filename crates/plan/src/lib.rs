@@ -50,7 +50,7 @@ pub mod half;
 pub mod error;
 
 pub use arena::{Placement, Plan, SegmentLayout};
-pub use backend::{Backend, BackendError, NoScratch, Scratch, StepInputs};
+pub use backend::{Backend, BackendError, LateRead, NoScratch, Scratch, StepInputs};
 pub use bytes::{ALIGNMENT, Bytes, OPERAND_ALIGNMENT};
 pub use defect::Defect;
 pub use error::PlanError;

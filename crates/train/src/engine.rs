@@ -5,7 +5,7 @@ use crate::error::TrainError;
 use crate::host::{ids_to_bytes, room, words_to_floats};
 use model::{Dims, LossSegment, Program};
 use plan::ops::{Op, Scaling};
-use plan::{Backend, Bytes, Plan, StepInputs, StepState, half};
+use plan::{Backend, Bytes, LateRead, Plan, StepInputs, StepState, half};
 use search::HostBytes;
 
 /// Where PyTorch's GradScaler starts. Without loss scaling, the scale is 1.
@@ -18,6 +18,26 @@ pub struct Engine {
     dims: Dims,
     bytes: Vec<u8>,
     losses: Vec<f32>,
+}
+
+/// What an iteration or an evaluation batch leaves behind, on its way to the host. Reused.
+#[derive(Debug, Default)]
+pub struct Report {
+    state: LateRead,
+    row_losses: LateRead,
+    losses: Vec<f32>,
+}
+
+impl Report {
+    /// Whether everything is on the host already.
+    pub fn is_here(&self) -> bool {
+        self.state.slot.is_none() && self.row_losses.slot.is_none()
+    }
+
+    /// The summed loss of each sequence, after [`Engine::finish_report`].
+    pub fn losses(&self) -> &[f32] {
+        &self.losses
+    }
 }
 
 /// Sequences and their targets, each of `positions` ids.
@@ -168,6 +188,25 @@ impl Engine {
             Some(update) => Ok(self.backend.run(update, step)?),
             None => Ok(()),
         }
+    }
+
+    /// Starts to read the state and the losses of the first `rows` sequences of the last batch. The
+    /// next batch may run before [`Engine::finish_report`].
+    pub fn begin_report(&mut self, report: &mut Report, rows: u64) -> Result<(), TrainError> {
+        let Engine { backend, program, .. } = self;
+        backend.read_later(program.state, 0, StepState::WORDS * 4, &mut report.state)?;
+        if let Some(row_loss) = program.row_loss {
+            backend.read_later(row_loss, 0, rows as usize * 4, &mut report.row_losses)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for a report. Returns the state; the report then has the losses.
+    pub fn finish_report(&mut self, report: &mut Report) -> Result<StepState, TrainError> {
+        let words = self.backend.arrived(&mut report.state)?.as_chunks::<4>().0;
+        let words = std::array::from_fn(|word| words.get(word).copied().unwrap_or_default());
+        words_to_floats(self.backend.arrived(&mut report.row_losses)?, &mut report.losses);
+        Ok(StepState::from_words(&words.map(u32::from_le_bytes)))
     }
 
     /// The summed loss of each of the first `rows` sequences of the last batch.

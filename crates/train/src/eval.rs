@@ -1,7 +1,7 @@
 //! Evaluation: the mean loss over batches of a split, with its standard error. It runs in the
 //! training arena, never holds all logits at once, and changes nothing that training reads.
 
-use crate::engine::{Engine, Rows};
+use crate::engine::{Engine, Report, Rows};
 use crate::error::TrainError;
 use crate::feed::Feed;
 use data::Split;
@@ -27,13 +27,14 @@ pub struct Evaluation {
 }
 
 /// Evaluates `batches` batches of both splits, the training split first, like nanoGPT. `rows` is
-/// the buffer of one batch and sets its size. Before each slice, `keep_going` gets the share that
-/// is done. If it returns false, the result is none.
+/// the buffer of one batch and sets its size. The losses of a batch are read while the next one
+/// runs (`reports`). Before each slice, `keep_going` gets the share that is done. If it returns
+/// false, the result is none.
 pub fn evaluate(
     engine: &mut Engine,
     feed: &mut dyn Feed,
     batches: u64,
-    rows: &mut Rows,
+    (rows, reports): (&mut Rows, &mut [Report; 2]),
     iteration: u64,
     keep_going: &mut dyn FnMut(f64) -> bool,
 ) -> Result<Option<Evaluation>, TrainError> {
@@ -50,8 +51,16 @@ pub fn evaluate(
             if !engine.eval_rows(rows, &mut keep_going)? {
                 return Ok(None);
             }
-            let losses = engine.row_losses(sequences)?;
-            losses.iter().for_each(|&loss| means.add(f64::from(loss) / rows.positions as f64));
+            reports.swap(0, 1);
+            engine.begin_report(&mut reports[0], sequences)?;
+            if batch > 0 {
+                engine.finish_report(&mut reports[1])?;
+                means.add_all(reports[1].losses(), rows.positions);
+            }
+        }
+        if batches > 0 {
+            engine.finish_report(&mut reports[0])?;
+            means.add_all(reports[0].losses(), rows.positions);
         }
         estimates[half] = means.estimate();
     }
@@ -74,6 +83,10 @@ impl Running {
         let before = number - self.mean;
         self.mean += before / self.count;
         self.spread += before * (number - self.mean);
+    }
+
+    fn add_all(&mut self, losses: &[f32], positions: usize) {
+        losses.iter().for_each(|&loss| self.add(f64::from(loss) / positions as f64));
     }
 
     fn estimate(&self) -> Estimate {

@@ -1,7 +1,7 @@
 //! The training loop, with nanoGPT's semantics: save and evaluate when due, then run an iteration.
 //! It emits an event for everything that happens. It writes checkpoints and nothing else.
 
-use crate::engine::{Engine, Rows};
+use crate::engine::{Engine, Report, Rows};
 use crate::error::TrainError;
 use crate::eval::{Evaluation, evaluate};
 use crate::feed::Feed;
@@ -13,7 +13,6 @@ use data::Split;
 use events::{Emitter, End, Evaluated, Evaluating, Iteration, Reason, Save, Start, What};
 use plan::{StepInputs, StepState};
 use search::HostBytes;
-use serde_json::Value;
 use spec::RunSpec;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
@@ -23,6 +22,14 @@ use std::time::Instant;
 
 /// After a request to stop, an iteration that would take more seconds than this is abandoned.
 const PATIENCE: f64 = 2.0;
+
+/// The loss of an iteration that takes fewer seconds than this is read while the next one runs.
+/// Longer iterations do not need it, and report at once.
+const SHORT_ITERATION: f64 = 0.25;
+
+/// After an evaluation that took fewer seconds than this, the next one runs before the save, so
+/// that a state with the best loss is written once. A longer one could be lost with its iterations.
+const SHORT_EVALUATION: f64 = 5.0;
 
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq)]
@@ -65,7 +72,22 @@ pub struct HostBuffers {
     /// Whether `rows` already has the batch of the next iteration.
     is_drawn: bool,
     eval_rows: Rows,
+    /// Of the latest iteration or evaluation batch, and of the one before it.
+    reports: [Report; 2],
+    /// The iteration whose report has not been read.
+    launched: Option<Launched>,
+    /// When the last report was read, and the seconds of its iteration.
+    reported: Option<(Instant, f64)>,
+    /// Seconds of the last evaluation.
+    eval_seconds: f64,
     save: Vec<u8>,
+}
+
+/// An iteration that was given to the device.
+struct Launched {
+    iteration: u64,
+    lr: f64,
+    start: Instant,
 }
 
 impl HostBuffers {
@@ -75,6 +97,10 @@ impl HostBuffers {
             rows: Rows::of_bytes(host.train_batch, spec.block_size)?,
             is_drawn: false,
             eval_rows: Rows::of_bytes(host.eval_batch, spec.eval_block_size)?,
+            reports: Default::default(),
+            launched: None,
+            reported: None,
+            eval_seconds: f64::INFINITY,
             save: save::buffer(host)?,
         })
     }
@@ -95,7 +121,7 @@ impl Run<'_> {
         self.events.emit(What::Start(Arc::new(start)));
         // After a panic, log the end of the run before the panic continues.
         let ended = catch_unwind(AssertUnwindSafe(|| match self.spec.eval_only {
-            true => self.evaluate(host).map(|found| (found, found.is_none())),
+            true => self.evaluate(host, false).map(|found| (found, found.is_none())),
             false => self.train(host),
         }));
         let end = self.ended(ended.as_ref().ok());
@@ -150,11 +176,14 @@ impl Run<'_> {
         while self.document.progress.iteration <= self.spec.max_iters {
             let iteration = self.document.progress.iteration;
             if iteration.is_multiple_of(interval) {
-                if iteration > started_at {
+                self.settle(host)?;
+                let is_new = iteration > started_at;
+                let is_unsaved = is_new && host.eval_seconds < SHORT_EVALUATION;
+                if is_new && !is_unsaved {
                     self.save(host)?;
-                    saved_at = iteration;
                 }
-                match self.evaluate(host)? {
+                saved_at = iteration;
+                match self.evaluate(host, is_unsaved)? {
                     Some(evaluation) => last = Some(evaluation),
                     None => return Ok((last, true)),
                 }
@@ -162,6 +191,7 @@ impl Run<'_> {
             let done = self.iteration(host)?;
             self.document.progress.iteration += u64::from(done);
             if self.stop.load(Ordering::Relaxed) {
+                self.settle(host)?;
                 self.take_back(host);
                 if self.document.progress.iteration > saved_at {
                     self.save(host)?;
@@ -182,12 +212,13 @@ impl Run<'_> {
         host: &mut HostBuffers,
         last: Option<Evaluation>,
     ) -> Result<(Option<Evaluation>, bool), TrainError> {
+        self.settle(host)?;
         self.save(host)?;
         let was_due = self.spec.max_iters.is_multiple_of(self.spec.eval_interval);
         if !self.evaluate_at_end || was_due {
             return Ok((last, false));
         }
-        let found = self.evaluate(host)?;
+        let found = self.evaluate(host, false)?;
         Ok((found.or(last), found.is_none()))
     }
 
@@ -195,21 +226,30 @@ impl Run<'_> {
         PathBuf::from(&self.spec.out_dir)
     }
 
-    /// Returns none if the run was asked to stop half-way. Callers save before they evaluate.
-    fn evaluate(&mut self, host: &mut HostBuffers) -> Result<Option<Evaluation>, TrainError> {
+    /// Evaluates, then saves the state if it is the best, or if it is not saved yet. Returns none
+    /// if the run was asked to stop half-way.
+    fn evaluate(
+        &mut self,
+        host: &mut HostBuffers,
+        is_unsaved: bool,
+    ) -> Result<Option<Evaluation>, TrainError> {
         let (iteration, batches) = (self.document.progress.iteration, self.spec.eval_iters);
         // Evaluation may draw from training's stream, and a resumed run evaluates again: its
         // checkpoint needs the stream's position from before the evaluation.
         let stream = self.feed.state();
-        let (rows, began) = (&mut host.eval_rows, Instant::now());
-        let found = evaluate(self.engine, self.feed, batches, rows, iteration, &mut |share| {
+        let (buffers, began) = ((&mut host.eval_rows, &mut host.reports), Instant::now());
+        let found = evaluate(self.engine, self.feed, batches, buffers, iteration, &mut |share| {
             self.events.emit(What::Evaluating(Evaluating { iter: iteration, share }));
             !self.stop.load(Ordering::Relaxed)
         })?;
         let Some(found) = found else {
+            if is_unsaved {
+                self.feed.restore(&stream)?;
+                self.save(host)?;
+            }
             return Ok(None);
         };
-        let ms = began.elapsed().as_secs_f64() * 1e3;
+        host.eval_seconds = began.elapsed().as_secs_f64();
         if !(found.train.loss.is_finite() && found.val.loss.is_finite()) {
             return Err(self.diverged());
         }
@@ -218,14 +258,20 @@ impl Run<'_> {
         let is_unlinked = || iteration > 0 && !best_path(&self.out_dir()).exists();
         let best = loss < least || (loss == least && is_unlinked());
         // Emitted before the save, which may fail.
-        let event = self.evaluated(&found, best, ms);
+        let event = self.evaluated(&found, best, host.eval_seconds * 1e3);
         self.events.emit(What::Evaluated(Arc::new(event)));
         if best {
             self.document.progress.best_val_loss = found.val.loss;
-            // Iteration 0 has no checkpoint: the weights are still the initial ones.
-            if iteration > 0 && !self.spec.eval_only {
-                self.keep_best(host, stream)?;
-            }
+        }
+        // Iteration 0 has no checkpoint: the weights are still the initial ones.
+        let is_kept = best && iteration > 0 && !self.spec.eval_only;
+        if is_kept || is_unsaved {
+            self.document.feed = stream;
+        }
+        match is_kept {
+            true => self.keep_best(host, is_unsaved)?,
+            false if is_unsaved => self.write_last(host)?,
+            false => {}
         }
         Ok(Some(found))
     }
@@ -273,28 +319,62 @@ impl Run<'_> {
             return Ok(false);
         }
         self.engine.update(&step)?;
+        host.reports.swap(0, 1);
+        self.engine.begin_report(&mut host.reports[0], self.spec.sequences_per_iteration())?;
         // A GPU is still busy with the update, so this costs no time.
         self.draw_ahead(host);
+        let before = host.launched.replace(Launched { iteration, lr: step.lr, start });
+        if let Some(before) = before {
+            self.report(host, before, 1)?;
+        }
+        let is_short = host.reported.is_some_and(|(_, seconds)| seconds < SHORT_ITERATION);
+        if host.reports[0].is_here() || !is_short {
+            self.settle(host)?;
+        }
+        Ok(true)
+    }
+
+    /// Reports the latest iteration, if that has not been done.
+    fn settle(&mut self, host: &mut HostBuffers) -> Result<(), TrainError> {
+        match host.launched.take() {
+            Some(launched) => self.report(host, launched, 0),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits for the losses of an iteration and emits its event.
+    fn report(
+        &mut self,
+        host: &mut HostBuffers,
+        launched: Launched,
+        report: usize,
+    ) -> Result<(), TrainError> {
+        let Launched { iteration, lr, start } = launched;
+        let state = self.engine.finish_report(&mut host.reports[report])?;
+        let losses = host.reports[report].losses();
         let is_logged = iteration.is_multiple_of(self.spec.log_interval);
-        let device_bytes_seen = is_logged.then(self.device_bytes).flatten();
-        let resident_bytes = is_logged.then(resident_bytes).flatten();
-        let state = self.engine.state()?;
-        let loss = self.last_loss(&state, step.lr)?;
+        let loss = self.last_loss(losses, &state).ok_or_else(|| {
+            self.document.progress.iteration = iteration;
+            TrainError::Diverged { iteration, lr }
+        })?;
+        // Iterations overlap on the host; each takes the time since the one before ended.
+        let start = host.reported.map_or(start, |(at, _)| at.max(start));
         let seconds = start.elapsed().as_secs_f64();
+        host.reported = Some((Instant::now(), seconds));
         self.events.emit(What::Iteration(Iteration {
             iter: iteration,
             loss,
-            lr: step.lr,
+            lr,
             grad_norm: f64::from(state.grad_norm),
             loss_scale: f64::from(state.loss_scale),
             tokens_per_second: self.spec.tokens_per_iteration() as f64 / seconds,
             ms: seconds * 1e3,
             arena_bytes: self.engine.arena_bytes(),
-            device_bytes_seen,
-            resident_bytes,
+            device_bytes_seen: is_logged.then(self.device_bytes).flatten(),
+            resident_bytes: is_logged.then(resident_bytes).flatten(),
             is_logged,
         }));
-        Ok(true)
+        Ok(())
     }
 
     /// Draws the batch of the next iteration, unless a save or an evaluation comes first: they need
@@ -318,18 +398,17 @@ impl Run<'_> {
         }
     }
 
-    /// The loss of the iteration's last micro-batch, as nanoGPT prints it.
-    fn last_loss(&mut self, state: &StepState, lr: f64) -> Result<f64, TrainError> {
-        let (spec, iteration) = (self.spec, self.document.progress.iteration);
-        let losses = self.engine.row_losses(spec.sequences_per_iteration())?;
+    /// The loss of an iteration's last micro-batch, as nanoGPT prints it; none if the run diverged.
+    fn last_loss(&self, losses: &[f32], state: &StepState) -> Option<f64> {
+        let spec = self.spec;
         // Without loss scaling, a norm that is not finite has already broken the weights.
         let is_broken = state.loss_scale == 1.0 && !state.grad_norm.is_finite();
         if is_broken || !losses.iter().all(|loss| loss.is_finite()) {
-            return Err(TrainError::Diverged { iteration, lr });
+            return None;
         }
         let last = &losses[losses.len() - spec.batch_size as usize..];
         let sum: f64 = last.iter().map(|&loss| f64::from(loss)).sum();
-        Ok(sum / (spec.batch_size * spec.block_size) as f64)
+        Some(sum / (spec.batch_size * spec.block_size) as f64)
     }
 
     /// Saves the state as `last`. Broken weights are an error, and `last` stays as it was.
@@ -338,6 +417,10 @@ impl Run<'_> {
         if !self.has_finite_loss(host)? {
             return Err(self.diverged());
         }
+        self.write_last(host)
+    }
+
+    fn write_last(&mut self, host: &mut HostBuffers) -> Result<(), TrainError> {
         let (path, began) = (last_path(&self.out_dir()), Instant::now());
         save::save(self.engine, &path, &self.document, &mut host.save)?;
         self.saved(&path, began);
@@ -361,13 +444,15 @@ impl Run<'_> {
         Ok(self.engine.row_losses(first)?.iter().all(|loss| loss.is_finite()))
     }
 
-    /// Makes this state `best`. It is saved again first: the file must contain its own loss, which
-    /// later evaluations have to beat.
-    fn keep_best(&mut self, host: &mut HostBuffers, stream: Value) -> Result<(), TrainError> {
+    /// Makes this state `best`. It is saved first, also if it was saved before: the file must
+    /// contain its own loss, which later evaluations have to beat.
+    fn keep_best(&mut self, host: &mut HostBuffers, is_unsaved: bool) -> Result<(), TrainError> {
         let (last, best) = (last_path(&self.out_dir()), best_path(&self.out_dir()));
         let began = Instant::now();
-        self.document.feed = stream;
         save::save(self.engine, &last, &self.document, &mut host.save)?;
+        if is_unsaved {
+            self.saved(&last, began);
+        }
         checkpoint::link_best(&last, &best)?;
         self.saved(&best, began);
         Ok(())

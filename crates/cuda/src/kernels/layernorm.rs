@@ -54,7 +54,7 @@ pub(super) static LAYERNORM: Source = Source {
 
 /// Packs of a row that one thread keeps in registers.
 const PACKS_OF_A_THREAD: u64 = 8;
-const WARP: u64 = 32;
+pub(super) const WARP: u64 = 32;
 /// Threads of a block, unless a row needs more.
 const USUAL_THREADS: u64 = 256;
 

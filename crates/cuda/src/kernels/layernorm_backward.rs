@@ -1,6 +1,6 @@
 //! Launches of the gradient of layer normalisation.
 
-use super::layernorm::{Rows, positions};
+use super::layernorm::{Rows, WARP, positions};
 use super::{count, sums};
 use crate::constants::constants;
 use crate::lowering::{Extent, Lowering, Mask, ModuleSpec, Source};
@@ -63,6 +63,16 @@ pub(super) static LAYERNORM_BACKWARD: Source = Source {
 /// Threads that a multiprocessor must have room for: 128 registers for each.
 const THREADS_AT_ONCE: u64 = 512;
 
+/// Threads of a block. A wide row needs several warps. Its block is as large as a multiprocessor
+/// has room for, because such models train in small slices, with a block or less for each
+/// multiprocessor. A row's columns are summed in shared memory, which limits it.
+fn threads_of_a_block(width: u64, row_threads: u64, usual: u64) -> u64 {
+    const SHARED: u64 = 47 << 10;
+    let large = THREADS_AT_ONCE.max(usual);
+    let fits = width * 4 * (large / row_threads) <= SHARED;
+    if row_threads > WARP && fits { large } else { usual }
+}
+
 /// The kernel in the form of an op, and its threads.
 fn module(cx: &Lowering<'_>, op: &LayerNormBackward) -> (ModuleSpec, u64) {
     let (width, formats) = (cx.shape(op.x).width(), [cx.dtype(op.d_out), cx.dtype(op.x)]);
@@ -77,6 +87,7 @@ fn module(cx: &Lowering<'_>, op: &LayerNormBackward) -> (ModuleSpec, u64) {
     };
     let Rows { pack, row_threads, threads } =
         Rows::new(width, &formats, |pack| (columns / pack).max(1));
+    let threads = threads_of_a_block(width, row_threads, threads);
     let bias = op.again.as_ref().and_then(|again| again.bias);
     let constants = Constants {
         T: formats[0],

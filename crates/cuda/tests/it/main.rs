@@ -7,6 +7,7 @@ mod conformance_suite;
 mod cubin;
 mod fixture;
 mod kernels;
+mod late_reads;
 mod loss_scale;
 mod random_plans;
 mod small_run;

@@ -29,7 +29,7 @@ pub struct SmallRun {
 pub const LAYERS: u64 = 3;
 /// Not a multiple of the keys that a block of attention owns.
 const POSITIONS: u64 = 192;
-const ROWS: u64 = 6;
+pub const ROWS: u64 = 6;
 const VOCABULARY: u64 = 259;
 
 /// bf16, one slice, everything kept.

@@ -161,7 +161,7 @@ fn the_log_has_a_line_for_everything() {
     assert_eq!(iterations, Vec::from_iter(0..9));
     assert_eq!(Vec::from_iter(evaluations.iter().map(|(at, _)| *at)), [0, 3, 6]);
     assert!(evaluations[0].1);
-    // `last` before each evaluation and at the end, `best` after each that was the best.
+    // `last` at each evaluation and at the end, `best` after each that was the best.
     let (best, last): (Vec<_>, Vec<_>) = saves.into_iter().partition(|(_, is_best)| *is_best);
     assert_eq!(last, [3, 6, 9].map(|at| (at, false)));
     let were_best = evaluations.iter().filter(|(at, is_best)| *at > 0 && *is_best);
