@@ -44,6 +44,8 @@ pub struct BenchReport {
     pub ops: Vec<OpRow>,
     /// Sequences of each slice.
     pub slices: Vec<u64>,
+    /// The plan in one sentence.
+    pub plan: Option<String>,
 }
 
 /// Tokens per second, predicted before anything was timed.
@@ -234,6 +236,7 @@ impl BenchReport {
             "device": self.device,
             "config": self.config,
             "plan_hash": format!("{:016x}", self.plan_hash),
+            "plan": self.plan,
             "slices": self.slices,
             "tokens_per_iteration": self.tokens_per_iteration,
             "iterations": self.iterations,

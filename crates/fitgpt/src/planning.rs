@@ -11,7 +11,7 @@ use ::train::{TrainError, setup};
 use model::Dims;
 use plan::hardware::Card;
 use plan::report::Bill;
-use search::{Machine, Planned, SearchError, plan_again, plan_for, suggestions};
+use search::{Machine, Planned, SearchError, best_plans, plan_again, plan_for, suggestions};
 use spec::{Command, Environment, InitFrom, Memory, RunSpec, Settings, SpecError, resolve};
 use std::path::Path;
 
@@ -149,6 +149,11 @@ impl Planning {
             Some(Ok(planned)) => Ok(planned),
             _ => Ok(plan_or_suggest(run, *dims, machine, self.here.as_ref())?),
         }
+    }
+
+    /// The best plans by the cost model, whatever a resumed run was saved with.
+    pub fn best(&self, machine: &Machine, count: usize) -> Result<Vec<Planned>, TrainError> {
+        Ok(best_plans(&self.run, self.dims, machine, count)?)
     }
 
     /// The plan, or a refusal with suggestions.

@@ -3,15 +3,39 @@
 //! their operations, but not all. The heads alternate between matmuls and passes over memory, so
 //! both count.
 
+use crate::gpu_scratch::WarpgroupAttention;
 use crate::hardware::Hardware;
 use crate::lanes::Lane;
-use crate::ops::Op;
+use crate::ops::{HeadWork, Op};
 use crate::schedule::{Schedule, SegmentId, Step};
-use crate::tensor::Tensors;
+use crate::tensor::{TensorId, Tensors};
 
 /// The part of a matmul's traffic that its operations do not hide. Fitted to 360 matmuls on an H200
 /// (`docs/experiments.md`), with a root-mean-square error of 12 %.
 const NOT_HIDDEN: f64 = 0.26;
+
+/// Share of the usual rate that gradients of weights reach: their outputs are small, so that some
+/// multiprocessors have nothing to do at the end.
+const WEIGHT_GRADIENTS: f64 = 0.94;
+
+/// Rows and columns of an output's tile.
+const TILE: u64 = 128;
+
+/// How much faster than others the matmuls of a head are: a vocabulary is wide.
+const WIDE: f64 = 1.04;
+
+/// How much faster attention by warpgroups is than the usual kernels: on very long sequences, with
+/// heads of 64.
+const WARPGROUPS: f64 = 1.86;
+
+/// How its rate grows with the size of a head, up to 64 and above: softmax takes the same time for
+/// a narrow head, and for a wide one fewer warps fit.
+const NARROW_HEADS: f64 = 0.8;
+const WIDE_HEADS: f64 = 0.2;
+
+/// Positions by which sequences are as if longer, in attention by warpgroups.
+const FORWARD_ENDS: f64 = 290.0;
+const BACKWARD_ENDS: f64 = 540.0;
 
 /// The hardware limit that bounds a step's speed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,8 +69,10 @@ pub fn ceiling(op: &Op, tensors: &Tensors, hardware: &Hardware) -> (Ceiling, f64
     let bytes = operation.bytes(tensors) as f64;
     let (computing, rate) = match kind(op, tensors) {
         Kind::Copy => return (Ceiling::Link, bytes / hardware.link),
-        Kind::Attention => (Ceiling::Attention, hardware.attention),
-        Kind::Head { .. } | Kind::Matmul | Kind::Pass => (Ceiling::Matmuls, hardware.matmul),
+        Kind::Attention(shape) => (Ceiling::Attention, shape.longest_rate(hardware)),
+        Kind::Head(_) | Kind::Matmul { .. } | Kind::Pass { .. } => {
+            (Ceiling::Matmuls, hardware.matmul)
+        }
     };
     let (computed, moved) = (operation.flops(tensors) as f64 / rate, bytes / hardware.bandwidth);
     if computed >= moved { (computing, computed) } else { (Ceiling::Memory, moved) }
@@ -57,38 +83,111 @@ enum Kind {
     /// A copy between the memories of device and host.
     Copy,
     /// Bound by the rate of attention or by memory.
-    Attention,
+    Attention(AttentionShape),
     /// A matmul, which does not hide all of its traffic.
-    Matmul,
-    /// Alternates between matmuls and passes over memory.
-    Head {
-        /// Bytes of the passes.
-        passes: u64,
+    Matmul {
+        /// Share of the usual rate that it reaches.
+        share: f64,
     },
+    /// Alternates between matmuls and passes over memory.
+    Head(HeadWork),
     /// One pass over the operands.
-    Pass,
+    Pass {
+        /// Share of the usual bandwidth that it reaches.
+        share: f64,
+        /// Kernels that run one after another.
+        kernels: f64,
+    },
 }
 
-/// What determines the time of each op; a new op is added here.
+/// What determines the rate of attention.
+struct AttentionShape {
+    positions: f64,
+    /// Width of a head.
+    size: f64,
+    /// Whether there are kernels for warpgroups, where the hardware has these.
+    has_warpgroups: bool,
+    backward: bool,
+}
+
+impl AttentionShape {
+    fn new(
+        tensors: &Tensors,
+        out: TensorId,
+        (heads, dropout): (u64, bool),
+        backward: bool,
+    ) -> Self {
+        let tensor = tensors.get(out);
+        let size = tensor.shape.width() / heads.max(1);
+        AttentionShape {
+            positions: tensor.shape.dims().get(1).map_or(1.0, |&positions| positions as f64),
+            size: size as f64,
+            has_warpgroups: WarpgroupAttention::new(size, tensor.dtype, dropout).is_some(),
+            backward,
+        }
+    }
+
+    /// The rate on very long sequences.
+    fn longest_rate(&self, hardware: &Hardware) -> f64 {
+        match hardware.warpgroups && self.has_warpgroups {
+            true => {
+                let power = if self.size <= 64.0 { NARROW_HEADS } else { WIDE_HEADS };
+                hardware.attention * WARPGROUPS * (self.size / 64.0).powf(power)
+            }
+            false => hardware.attention,
+        }
+    }
+
+    /// The rate on sequences of this length. A block has a beginning and an end, however many tiles
+    /// lie between.
+    fn rate(&self, hardware: &Hardware) -> f64 {
+        let ends = if self.backward { BACKWARD_ENDS } else { FORWARD_ENDS };
+        let share = match hardware.warpgroups && self.has_warpgroups {
+            true => self.positions / (self.positions + ends),
+            false => 1.0,
+        };
+        self.longest_rate(hardware) * share
+    }
+}
+
+/// What determines the time of each op; a new op is added here. The shares and numbers of kernels
+/// were measured (`docs/experiments.md`).
 fn kind(op: &Op, tensors: &Tensors) -> Kind {
+    let attention = |out, heads, dropout: bool, backward| {
+        Kind::Attention(AttentionShape::new(tensors, out, (heads, dropout), backward))
+    };
     match op {
         Op::Transfer(_) => Kind::Copy,
-        Op::Attention(_) | Op::AttentionBackward(_) | Op::AttentionDecode(_) => Kind::Attention,
-        Op::Linear(_) | Op::LinearBackwardInput(_) | Op::LinearBackwardWeight(_) => Kind::Matmul,
-        Op::HeadTrain(head) => Kind::Head { passes: head.bytes_between_matmuls(tensors) },
-        Op::HeadEval(head) => Kind::Head { passes: head.bytes_between_matmuls(tensors) },
+        Op::Attention(op) => attention(op.out, op.heads, op.dropout.is_some(), false),
+        Op::AttentionBackward(op) => attention(op.out, op.heads, op.dropout.is_some(), true),
+        // Bound by memory, whatever the rate.
+        Op::AttentionDecode(op) => attention(op.out, 1, true, false),
+        Op::Linear(_) | Op::LinearBackwardInput(_) => Kind::Matmul { share: 1.0 },
+        Op::LinearBackwardWeight(op) => {
+            let d_w = tensors.get(op.d_w).shape;
+            let share = WEIGHT_GRADIENTS * of_tiles(d_w.rows()) * of_tiles(d_w.width());
+            Kind::Matmul { share }
+        }
+        Op::HeadTrain(head) => Kind::Head(head.work(tensors)),
+        Op::HeadEval(head) => Kind::Head(head.work(tensors)),
+        Op::LayerNorm(_) => Kind::Pass { share: 0.96, kernels: 1.0 },
+        Op::LayerNormBackward(_) => Kind::Pass { share: 0.88, kernels: 2.0 },
+        Op::Gelu(_) => Kind::Pass { share: 0.93, kernels: 1.0 },
+        Op::AdamW(_) => Kind::Pass { share: 0.92, kernels: 1.0 },
+        // Sorts the ids before it sums.
+        Op::EmbedBackward(_) => Kind::Pass { share: 0.38, kernels: 4.0 },
         Op::Embed(_)
-        | Op::EmbedBackward(_)
-        | Op::LayerNorm(_)
-        | Op::LayerNormBackward(_)
-        | Op::Gelu(_)
         | Op::GeluBackward(_)
         | Op::CacheStore(_)
         | Op::SelectPosition(_)
         | Op::GradNorm(_)
-        | Op::LossScaler(_)
-        | Op::AdamW(_) => Kind::Pass,
+        | Op::LossScaler(_) => Kind::Pass { share: 1.0, kernels: 1.0 },
     }
+}
+
+/// The part of whole tiles that a matmul's output of this size uses.
+fn of_tiles(size: u64) -> f64 {
+    size as f64 / size.next_multiple_of(TILE) as f64
 }
 
 /// Predicted seconds of one step.
@@ -97,13 +196,28 @@ pub fn step_seconds(op: &Op, tensors: &Tensors, hardware: &Hardware) -> f64 {
     let (flops, bytes) = (operation.flops(tensors) as f64, operation.bytes(tensors) as f64);
     let moving = bytes / hardware.bandwidth;
     let seconds = match kind(op, tensors) {
-        Kind::Copy => bytes / hardware.link,
-        Kind::Attention => (flops / hardware.attention).max(moving),
-        Kind::Matmul => (flops / hardware.matmul + NOT_HIDDEN * moving).max(moving),
-        Kind::Head { passes } => flops / hardware.matmul + passes as f64 / hardware.bandwidth,
-        Kind::Pass => (flops / hardware.matmul).max(moving),
+        Kind::Copy => bytes / hardware.link + hardware.launch,
+        Kind::Attention(shape) => (flops / shape.rate(hardware)).max(moving) + hardware.launch,
+        Kind::Matmul { share } => {
+            let computing = flops / (share * hardware.matmul);
+            (computing + NOT_HIDDEN * moving).max(moving) + hardware.launch
+        }
+        Kind::Head(work) => head_seconds(&work, hardware),
+        Kind::Pass { share, kernels } => {
+            (flops / hardware.matmul).max(moving / share) + kernels * hardware.launch
+        }
     };
-    hardware.times.seconds(op, tensors, seconds + hardware.launch)
+    hardware.times.seconds(op, tensors, seconds)
+}
+
+/// Predicted seconds of a head, without measured times. It grows with the number of chunks: each
+/// launches its kernels and passes the weight and its gradient through memory.
+pub fn head_seconds(work: &HeadWork, hardware: &Hardware) -> f64 {
+    let chunks = work.chunks as f64;
+    let matmuls = work.activations as f64 + chunks * work.weights as f64;
+    let bytes = work.softmax as f64 + NOT_HIDDEN * matmuls;
+    let launches = chunks * work.kernels as f64 * hardware.launch;
+    work.flops as f64 / (WIDE * hardware.matmul) + bytes / hardware.bandwidth + launches
 }
 
 /// Predicted seconds of one run of a segment.

@@ -94,7 +94,7 @@ impl Family {
         match self {
             Family::GeForce | Family::Blackwell | Family::Workstation => 24e9,
             Family::Inference | Family::Ampere => 24e9,
-            Family::Hopper => 50e9,
+            Family::Hopper => 54e9,
             Family::Turing | Family::Older => 12e9,
         }
     }
@@ -202,7 +202,7 @@ pub const CARDS: [Card; 68] = [
 const CONTEXT: u64 = 512 << 20;
 
 /// Launching a kernel and waiting for the tail of the one before it.
-const LAUNCH: f64 = 6e-6;
+const LAUNCH: f64 = 3e-6;
 
 impl Card {
     /// The row for a name, however it is spelled: `RTX 4070`, `NVIDIA GeForce RTX 4070`, `rtx4070`,

@@ -27,7 +27,8 @@ const FINE: u64 = 16;
 const STEP: f64 = 1.15;
 
 /// Plans within this factor of the fastest count as equally fast; the smallest of them is chosen.
-const AS_GOOD: f64 = 1.01;
+/// It is small, so that more memory never gives a slower plan.
+const AS_GOOD: f64 = 1.002;
 
 /// A cut and the estimates for it.
 pub struct Candidate {
@@ -67,6 +68,16 @@ impl<'a> Candidates<'a> {
     /// The best candidate whose training segments need at most `available` bytes, or none if none
     /// fits.
     pub fn best(&self, available: u64) -> Result<Option<Candidate>, PlanError> {
+        let found = self.within(available, AS_GOOD)?;
+        let smallest = found
+            .into_iter()
+            .min_by(|a, b| a.bytes.cmp(&b.bytes).then(a.seconds.total_cmp(&b.seconds)));
+        Ok(smallest)
+    }
+
+    /// The candidates that need at most `available` bytes and take at most `factor` times as long
+    /// as the fastest of them, fastest first.
+    pub fn within(&self, available: u64, factor: f64) -> Result<Vec<Candidate>, PlanError> {
         let mut found: Vec<Candidate> = Vec::new();
         let mut fastest = f64::INFINITY;
         for parts in part_counts(self.sequences, MOST_TOKENS / self.positions.max(1)) {
@@ -78,21 +89,31 @@ impl<'a> Candidates<'a> {
             }
             for chunk in chunks(tokens, available) {
                 let one = self.candidate(&probes, chunk, parts, available);
-                if let Some(one) = one.filter(|one| one.seconds <= fastest * AS_GOOD) {
+                if let Some(one) = one.filter(|one| one.seconds <= fastest * factor) {
                     fastest = fastest.min(one.seconds);
                     found.push(one);
                 }
             }
             // From here on, smaller slices only cost more time.
-            if self.least_seconds(&probes, parts, tokens) > fastest * AS_GOOD * AS_GOOD {
+            if self.least_seconds(&probes, parts, tokens) > fastest * factor * AS_GOOD {
                 break;
             }
         }
-        found.retain(|one| one.seconds <= fastest * AS_GOOD);
-        let smallest = found
-            .into_iter()
-            .min_by(|a, b| a.bytes.cmp(&b.bytes).then(a.seconds.total_cmp(&b.seconds)));
-        Ok(smallest)
+        found.retain(|one| one.seconds <= fastest * factor);
+        found.sort_by(|a, b| a.seconds.total_cmp(&b.seconds).then(a.bytes.cmp(&b.bytes)));
+        Ok(found)
+    }
+
+    /// The candidate with the same slices and head chunk, and the cheapest levels for `available`
+    /// bytes; none if none fit.
+    pub fn again(&self, like: &Cut, available: u64) -> Result<Option<Candidate>, PlanError> {
+        let rows = like.slices.first().copied().unwrap_or(1);
+        let probes = self.probes(rows, available)?;
+        let parts = like.slices.len() as u64;
+        Ok(match probes.is_empty() {
+            true => None,
+            false => self.candidate(&probes, like.head_chunk, parts, available),
+        })
     }
 
     /// One candidate: the cheapest levels for these slices and this chunk, if any fit.

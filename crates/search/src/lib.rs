@@ -28,7 +28,7 @@ pub use cut::Cut;
 pub use error::SearchError;
 pub use host_bytes::HostBytes;
 pub use machine::{Machine, StateOptions};
-pub use plan_for::{plan_again, plan_for};
+pub use plan_for::{best_plans, plan_again, plan_for};
 pub use planned::{Planned, Prediction};
 pub use refusal::Refusal;
 pub use suggest::{Suggestion, first_suggestion, suggestions};

@@ -62,6 +62,27 @@ pub(crate) fn plan_if_it_fits(
     Ok(best)
 }
 
+/// The `count` fastest plans by the cost model, or as many as there are. The first is the one that
+/// [`plan_for`] returns, the others follow by predicted time. They differ in their slices or in the
+/// head's chunk and store optimizer state like the first.
+pub fn best_plans(
+    run: &RunSpec,
+    dims: Dims,
+    machine: &Machine,
+    count: usize,
+) -> Result<Vec<Planned>, SearchError> {
+    let first = plan_for(run, dims, machine)?;
+    let Some(cut) = first.cut().filter(|_| count > 1) else {
+        return Ok(vec![first]);
+    };
+    let task = Task { run, dims, machine, state_options: cut.state_options };
+    let others = task.others(&cut, count - 1)?;
+    Ok(std::iter::once(first).chain(others).collect())
+}
+
+/// How much longer than the fastest a plan may take to be listed among the best.
+const LISTED: f64 = 1.15;
+
 /// How many times the built plan may correct the estimate.
 const CORRECTIONS: usize = 6;
 
@@ -117,6 +138,45 @@ impl Task<'_> {
             Built::Fits(smallest) => Ok(Some((*smallest, false))),
             Built::Over(_) | Built::HostIsFull => Ok(None),
         }
+    }
+
+    /// The fastest plans that are divided in another way than `best`, by predicted time.
+    fn others(&self, best: &Cut, count: usize) -> Result<Vec<Planned>, SearchError> {
+        let candidates = Candidates::new(self);
+        let [outside, _] = self.outside_slices()?;
+        let limit = self.machine.budget.get().saturating_sub(outside);
+        let mut found = Vec::new();
+        for candidate in candidates.within(limit, LISTED)? {
+            let like = |cut: &Cut| {
+                cut.slices == candidate.cut.slices && cut.head_chunk == candidate.cut.head_chunk
+            };
+            if found.len() < count && !like(best) {
+                found.extend(self.corrected(&candidates, candidate.cut, limit)?);
+            }
+        }
+        found.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+        Ok(found)
+    }
+
+    /// The plan of a cut; if it is too large, with levels that keep less.
+    fn corrected(
+        &self,
+        candidates: &Candidates<'_>,
+        mut cut: Cut,
+        mut available: u64,
+    ) -> Result<Option<Planned>, SearchError> {
+        for _ in 0..CORRECTIONS {
+            match self.build_if_it_fits(cut.clone())? {
+                Built::Fits(planned) => return Ok(Some(*planned)),
+                Built::HostIsFull => return Ok(None),
+                Built::Over(bytes) => available = available.saturating_sub(bytes),
+            }
+            match candidates.again(&cut, available)? {
+                Some(smaller) => cut = smaller.cut,
+                None => return Ok(None),
+            }
+        }
+        Ok(None)
     }
 
     /// Builds a cut with the task's options. Training alone is built first: it nearly always needs

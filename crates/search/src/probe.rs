@@ -6,10 +6,10 @@ use crate::levels::LayerCost;
 use crate::machine::Machine;
 use crate::task::Task;
 use model::{Dims, Draft, FullDraft, Level, ModelSpec, ProgramSpec, TrainSpec};
-use plan::cost::step_seconds;
+use plan::cost::{head_seconds, step_seconds};
 use plan::hardware::Hardware;
 use plan::lifetimes::{lifetimes, live_bytes};
-use plan::ops::{HeadTrain, Op};
+use plan::ops::{HeadTrain, HeadWork, Op};
 use plan::{Bytes, Live, Pass, PlanError, Role, Schedule, Scope, SegmentId, Step, TensorId};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -35,11 +35,9 @@ pub struct Probe {
     logits_bytes: u64,
     /// Seconds of everything outside the layers and the head.
     outside_seconds: f64,
-    /// Seconds of the head, in chunks of `head_chunk` tokens.
+    /// Seconds of the head without what each chunk costs, and what a chunk costs.
     head_seconds: f64,
-    head_chunk: u64,
-    /// Seconds in which the gradient of the head's weight passes through memory once.
-    gradient_seconds: f64,
+    chunk_seconds: f64,
 }
 
 impl Probe {
@@ -49,6 +47,7 @@ impl Probe {
         let (logits, head_chunk) = reading.logits();
         let in_layer = reading.most_alive(Some(INNER));
         let around = reading.most_alive(None).saturating_sub(kept.iter().sum());
+        let [head_seconds, with_one] = reading.head_seconds();
         Probe {
             level,
             layer: LayerCost {
@@ -61,9 +60,8 @@ impl Probe {
             head_bytes: around.saturating_sub(logits),
             logits_bytes: logits / head_chunk.max(1),
             outside_seconds: reading.seconds(None),
-            head_seconds: reading.step_seconds(&reading.steps[reading.head]),
-            head_chunk,
-            gradient_seconds: reading.gradient_seconds(),
+            head_seconds,
+            chunk_seconds: with_one - head_seconds,
         }
     }
 
@@ -72,13 +70,10 @@ impl Probe {
         self.head_bytes.saturating_add(self.logits_bytes.saturating_mul(chunk))
     }
 
-    /// Seconds of a slice outside its layers. The probe was built with small head chunks, each of
-    /// which passes the weight's gradient through memory, so this corrects for the number of
-    /// chunks.
+    /// Seconds of a slice outside its layers, with head chunks of `chunk` tokens.
     pub fn rest_seconds(&self, chunk: u64) -> f64 {
-        let passes = |chunk: u64| self.tokens.div_ceil(chunk.max(1)) as f64;
-        let saved = passes(self.head_chunk) - passes(chunk.min(self.tokens));
-        self.outside_seconds + self.head_seconds - saved * self.gradient_seconds
+        let chunks = self.tokens.div_ceil(chunk.clamp(1, self.tokens.max(1))) as f64;
+        self.outside_seconds + self.head_seconds + chunks * self.chunk_seconds
     }
 }
 
@@ -194,10 +189,13 @@ impl<'a> Reading<'a> {
         step_seconds(&step.op, &self.schedule.tensors, self.hardware)
     }
 
-    fn gradient_seconds(&self) -> f64 {
+    /// Seconds of the head if it had no chunk, and if it had one.
+    fn head_seconds(&self) -> [f64; 2] {
         let head = head(&self.steps[self.head]);
-        let bytes = head.map_or(0, |head| self.schedule.tensors.bytes(head.d_w).get());
-        2.0 * bytes as f64 / self.hardware.bandwidth
+        let work = head.map(|head| head.work(&self.schedule.tensors));
+        [0, 1].map(|chunks| {
+            work.map_or(0.0, |work| head_seconds(&HeadWork { chunks, ..work }, self.hardware))
+        })
     }
 }
 

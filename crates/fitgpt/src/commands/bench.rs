@@ -7,6 +7,7 @@ use crate::device::Device;
 use crate::flags::{FlagSet, flags};
 use crate::invocation::{environment, settings};
 use crate::plan_report::document::plain;
+use crate::plan_report::sentence;
 use crate::planning::{Elsewhere, Planning};
 use crate::screen::{show, show_json};
 use crate::timing::{self, Count, median};
@@ -22,6 +23,8 @@ flags! {
     pub struct Flags {
         /// time exactly N iterations; default: 5 to 20, as many as fit in about ten seconds
         iterations: Option<String> = "--iterations", "N" Values::Any;
+        /// time the N-th best plan instead of the best (`plan --best` lists them)
+        rank: Option<String> = "--rank", "N" Values::Any;
         /// one JSON document (fitgpt.bench/2, docs/bench-json.md) on standard output
         json: bool = "--json";
         /// do not keep the step times for later predictions
@@ -53,22 +56,24 @@ pub static COMMAND: super::Command = super::Command {
 /// Accepted values of `--iterations`.
 const ITERATIONS: std::ops::RangeInclusive<usize> = 1..=1_000_000;
 
+/// Accepted values of `--rank`, and of `plan --best`.
+pub const RANKS: std::ops::RangeInclusive<usize> = 1..=1000;
+
 /// Runs the command.
 pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     let (flags, rest) = Flags::read(arguments)?;
-    let count = flags.iterations.as_deref().map(iterations).transpose()?;
+    let count = flags.iterations.as_deref().map(|n| number("--iterations", n, ITERATIONS));
+    let count = count.transpose()?;
+    let rank = flags.rank.as_deref().map(|n| number("--rank", n, RANKS)).transpose()?;
     let json = flags.json;
     let settings = settings(Command::Train, &rest)?;
     let config = given(&settings);
     let mut planning = Planning::new(&Elsewhere::default(), &here_alone(&settings, rest)?)?;
-    if planning.run.eval_only {
-        let what = "bench times training: leave out eval_only".to_string();
-        return Err(SpecError::Conflict { what }.into());
-    }
+    refuse_evaluation(&planning)?;
     if !json {
         planning.introduce();
     }
-    let (planned, mut engine) = match load(&mut planning, json) {
+    let (planned, mut engine) = match load(&mut planning, rank, json) {
         Err(error) if json && error.exit_code() == 3 => {
             let device = &planning.machine.hardware.name;
             show_json(&BenchReport::of_refusal(device, &config, &error.to_string()))?;
@@ -102,6 +107,7 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
         memory: MemoryFacts { arena: engine.arena_bytes(), seen: device_bytes_seen },
         ops: OpRow::all(&planned, &times, &rates),
         slices: planned.program.train_slices.clone(),
+        plan: planned.cut().as_ref().map(sentence::of_cut),
     };
     match json {
         true => show_json(&report.document())?,
@@ -117,6 +123,16 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     Ok(0)
 }
 
+fn refuse_evaluation(planning: &Planning) -> Result<(), SpecError> {
+    match planning.run.eval_only {
+        true => {
+            let what = "bench times training: leave out eval_only".to_string();
+            Err(SpecError::Conflict { what })
+        }
+        false => Ok(()),
+    }
+}
+
 fn tell_kept(count: usize, place: &std::path::Path) {
     let place = place.display();
     screen::line(&screen::faint(&format!(
@@ -124,11 +140,16 @@ fn tell_kept(count: usize, place: &std::path::Path) {
     )));
 }
 
-fn iterations(given: &str) -> Result<usize, SpecError> {
-    let number = given.parse().ok().filter(|number| ITERATIONS.contains(number));
+/// The whole number that a flag is given.
+pub fn number(
+    flag: &str,
+    given: &str,
+    range: std::ops::RangeInclusive<usize>,
+) -> Result<usize, SpecError> {
+    let number = given.parse().ok().filter(|number| range.contains(number));
     number.ok_or_else(|| {
         let shown: String = given.chars().take(40).collect();
-        let what = format!("--iterations needs a whole number of at least 1, not '{shown}'");
+        let what = format!("{flag} needs a whole number of at least 1, not '{shown}'");
         SpecError::Conflict { what }
     })
 }
@@ -163,15 +184,27 @@ fn here(planning: &Planning) -> Result<&Device, TrainError> {
     planning.here.as_ref().ok_or(SpecError::Conflict { what }.into())
 }
 
-/// Plans and allocates the memory, like `train`.
-fn load(planning: &mut Planning, quiet: bool) -> Result<(Planned, Engine), TrainError> {
+/// Plans and allocates the memory: like `train`, or the plan of a rank.
+fn load(
+    planning: &mut Planning,
+    rank: Option<usize>,
+    quiet: bool,
+) -> Result<(Planned, Engine), TrainError> {
     let mut machine = planning.machine.clone();
     let say = |text: &str| {
         if !quiet {
             screen::notice(text);
         }
     };
-    let plan = |machine: &Machine| planning.planned(machine);
+    let plan = |machine: &Machine| match rank {
+        None => planning.planned(machine),
+        Some(rank) => {
+            let mut best = planning.best(machine, rank)?;
+            let found = best.len();
+            let none = || SpecError::Conflict { what: format!("--rank {rank}: of {found} plans") };
+            Ok(best.pop().filter(|_| found == rank).ok_or_else(none)?)
+        }
+    };
     let loaded = here(planning)?.load_planned(&planning.run, &mut machine, &[], &say, plan)?;
     let (planned, backend) = loaded;
     let engine = Engine::new(backend, planned.program.clone(), planning.dims);

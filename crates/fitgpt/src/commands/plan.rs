@@ -1,6 +1,7 @@
 //! `fitgpt plan`: the bill before the run, for this machine or for a card by name. It needs no data
 //! set and no device.
 
+use super::bench::{RANKS, number};
 use super::line;
 use crate::bill;
 use crate::flags::{FlagSet, flags};
@@ -8,7 +9,7 @@ use crate::plan_report::{PlanReport, arena_map, document, sentence, timeline};
 use crate::planning::{Elsewhere, Planning};
 use crate::screen::{show, show_json};
 use crate::sweep::Sweep;
-use crate::{measure, refusal, run_length, screen};
+use crate::{measure, numbers, refusal, run_length, screen};
 use ::train::TrainError;
 use model::Dims;
 use plan::hardware::{CARDS, Card};
@@ -35,6 +36,8 @@ flags! {
         /// plan each value of a key, one row each; n_head is adapted to n_embd; give it twice for a
         /// grid
         sweep: Vec<String> = "--sweep", "KEY=A,B,C" Values::Key;
+        /// list the N fastest plans by predicted time; `bench --rank` times one of them
+        best: Option<String> = "--best", "N" Values::Any;
         /// time the plan's steps on this machine; later predictions use these times
         measure: bool = "--measure";
     }
@@ -86,6 +89,10 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     let is_picture = flags.svg.as_deref() == Some("-");
     if !json && !is_picture {
         planning.introduce();
+    }
+    if let Some(given) = &flags.best {
+        flags.refuse_with_best()?;
+        return list_best(&planning, number("--best", given, RANKS)?);
     }
     if flags.measure {
         measure_here(&planning, json)?;
@@ -146,6 +153,7 @@ impl Flags {
             ("--vram", self.vram.is_some()),
             ("--svg", self.svg.is_some()),
             ("--sweep", !self.sweep.is_empty()),
+            ("--best", self.best.is_some()),
             ("--measure", self.measure),
         ];
         let flag = flags.iter().find(|(_, given)| *given).map(|(flag, _)| *flag);
@@ -160,14 +168,47 @@ impl Flags {
     }
 
     fn refuse_with_sweep(&self) -> Result<(), SpecError> {
+        self.refuse_with("--sweep")?;
+        match self.best {
+            Some(_) => Err(SpecError::Conflict { what: "--best or --sweep, not both".to_string() }),
+            None => Ok(()),
+        }
+    }
+
+    fn refuse_with_best(&self) -> Result<(), SpecError> {
+        self.refuse_with("--best")?;
+        match self.json {
+            true => Err(SpecError::Conflict { what: "--best has no --json form".to_string() }),
+            false => Ok(()),
+        }
+    }
+
+    /// Refuses what is for a single plan.
+    fn refuse_with(&self, several: &str) -> Result<(), SpecError> {
         for (flag, given) in [("--svg", self.svg.is_some()), ("--measure", self.measure)] {
             if given {
-                let what = format!("{flag} is for one plan: leave out --sweep");
+                let what = format!("{flag} is for one plan: leave out {several}");
                 return Err(SpecError::Conflict { what });
             }
         }
         Ok(())
     }
+}
+
+/// The fastest plans, one paragraph each.
+fn list_best(planning: &Planning, count: usize) -> Result<u8, TrainError> {
+    let Planning { run, machine, .. } = planning;
+    let mut text = String::new();
+    for (index, planned) in planning.best(machine, count)?.iter().enumerate() {
+        let Some(cut) = planned.cut() else { continue };
+        let memory = sentence::memory(planned.device_bytes(machine), machine.budget);
+        let rate = planned.predict(run, &machine.hardware).tokens_per_second.unwrap_or(0.0);
+        let (cut, rate) = (sentence::of_cut(&cut), numbers::short(rate));
+        let line = format!("{}. {cut}: {memory}, about {rate} tok/s", index + 1);
+        text += &(screen::wrapped(&line, 3, screen::wrap_width()) + "\n");
+    }
+    show(&text)?;
+    Ok(0)
 }
 
 /// The cards that `--gpu` knows.

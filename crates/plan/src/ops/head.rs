@@ -106,18 +106,49 @@ fn chunks(tensors: &Tensors, x: TensorId, slab: TensorId) -> u64 {
     tensors.get(x).shape.rows().div_ceil(tensors.get(slab).shape.rows().max(1))
 }
 
+/// What a head does, for the cost model: it alternates between matmuls and passes over memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeadWork {
+    /// Operations of all matmuls.
+    pub flops: u64,
+    /// Bytes of logits that the softmax reads and, in training, writes.
+    pub softmax: u64,
+    /// Bytes of activations and logits that matmuls read or write.
+    pub activations: u64,
+    /// Bytes of weights and gradients that the matmuls of each chunk read or write.
+    pub weights: u64,
+    /// Kernels of a chunk.
+    pub kernels: u64,
+    /// How many times the slab is filled.
+    pub chunks: u64,
+}
+
+impl HeadWork {
+    /// Bytes that pass through memory.
+    fn bytes(self) -> u64 {
+        let weights = self.weights.saturating_mul(self.chunks);
+        self.softmax.saturating_add(self.activations).saturating_add(weights)
+    }
+}
+
 impl HeadTrain {
     /// Tokens that can be targets.
     pub fn vocabulary(&self, tensors: &Tensors) -> u64 {
         tokens_of(tensors, self.w, self.padding)
     }
 
-    /// Bytes that move while no matmul runs: softmax reads and writes the slab, and the weight's
-    /// gradient passes through memory again for every chunk.
-    pub fn bytes_between_matmuls(&self, tensors: &Tensors) -> u64 {
-        let chunks = chunks(tensors, self.x, self.slab);
-        let accumulated = tensors.bytes(self.d_w).get().saturating_mul(2).saturating_mul(chunks);
-        slab_traffic(tensors, self.x, self.slab, 2).saturating_add(accumulated)
+    /// Three matmuls a chunk, and a softmax between them.
+    pub fn work(&self, tensors: &Tensors) -> HeadWork {
+        let bytes = |id: TensorId, times: u64| tensors.bytes(id).get().saturating_mul(times);
+        HeadWork {
+            flops: self.flops(tensors),
+            softmax: slab_traffic(tensors, self.x, self.slab, 2),
+            activations: slab_traffic(tensors, self.x, self.slab, 3)
+                .saturating_add(bytes(self.x, 3)),
+            weights: bytes(self.w, 2).saturating_add(bytes(self.d_w, 2)),
+            kernels: 4,
+            chunks: chunks(tensors, self.x, self.slab),
+        }
     }
 }
 
@@ -127,9 +158,17 @@ impl HeadEval {
         tokens_of(tensors, self.w, self.padding)
     }
 
-    /// Bytes that move while no matmul runs: softmax reads the slab.
-    pub fn bytes_between_matmuls(&self, tensors: &Tensors) -> u64 {
-        slab_traffic(tensors, self.x, self.slab, 1)
+    /// A matmul and a softmax for each chunk.
+    pub fn work(&self, tensors: &Tensors) -> HeadWork {
+        HeadWork {
+            flops: self.flops(tensors),
+            softmax: slab_traffic(tensors, self.x, self.slab, 1),
+            activations: slab_traffic(tensors, self.x, self.slab, 1)
+                .saturating_add(tensors.bytes(self.x).get()),
+            weights: tensors.bytes(self.w).get(),
+            kernels: 2,
+            chunks: chunks(tensors, self.x, self.slab),
+        }
     }
 }
 
@@ -175,12 +214,7 @@ impl Operation for HeadTrain {
     }
 
     fn bytes(&self, tensors: &Tensors) -> u64 {
-        let outside = |id: TensorId, times: u64| tensors.bytes(id).get().saturating_mul(times);
-        let chunks = chunks(tensors, self.x, self.slab);
-        slab_traffic(tensors, self.x, self.slab, 5)
-            .saturating_add(outside(self.x, 3))
-            .saturating_add(outside(self.w, 2 * chunks))
-            .saturating_add(outside(self.d_w, 2 * chunks))
+        self.work(tensors).bytes()
     }
 
     /// Nothing is left to do: `x` already holds its gradient.
@@ -226,8 +260,7 @@ impl Operation for HeadEval {
     }
 
     fn bytes(&self, tensors: &Tensors) -> u64 {
-        slab_traffic(tensors, self.x, self.slab, 2)
-            .saturating_add(tensors.bytes(self.x).get())
-            .saturating_add(tensors.bytes(self.w).get())
+        // The weight stays in a cache from one chunk to the next.
+        HeadWork { chunks: 1, ..self.work(tensors) }.bytes()
     }
 }

@@ -22,7 +22,7 @@ pub use dropout::{Dropout, DropoutSite};
 pub use embed::{Embed, EmbedBackward, PositionFrom};
 pub use gelu::{Gelu, GeluBackward, GeluKind};
 pub use grad_norm::{GRAD_NORM_BLOCK, GradNorm};
-pub use head::{HeadEval, HeadTrain};
+pub use head::{HeadEval, HeadTrain, HeadWork};
 pub use layernorm::{Branch, BranchGradient, LayerNorm, LayerNormBackward, NormalisedAgain};
 pub use linear::{Linear, LinearBackwardInput, LinearBackwardWeight};
 pub use loss_scaler::{LossScaler, Scaling};

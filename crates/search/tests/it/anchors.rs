@@ -1,6 +1,7 @@
 //! Predictions compared with measurements: speeds of nanoGPT and llm.c on real cards, and the time
 //! that the cost model predicts for our schedule of the same work (same model, same micro-batch).
-//! The peers run other kernels, so this tests the scale of the cost model, not our speed.
+//! The peers run other kernels, so this tests the scale of the cost model, not our speed. Where
+//! ours are faster on the same family of cards, that is counted. `measured.rs` has our own speeds.
 
 use crate::typing::run_of;
 use fitgpt_search::{Cut, Machine, StateOptions, plan_again};
@@ -21,7 +22,16 @@ struct Anchor {
     /// Nanoseconds per token that the peer's schedule takes and ours does not, where that was
     /// measured on the same card: [`WHOLE_HEAD`], [`PADDED_HEADS`].
     saved: f64,
+    /// How much faster our kernels are than the peer's on cards of this family: [`NANOGPT`],
+    /// [`LLM_C`].
+    ours: f64,
 }
+
+/// On an H200 in turns: 607.3k tok/s of ours and 543.4k of nanoGPT's (124M, 64 x 1024).
+const NANOGPT: f64 = 607.3 / 543.4;
+
+/// And 548.1k, the most that llm.c reached there.
+const LLM_C: f64 = 607.3 / 548.1;
 
 /// All logits of 65,536 tokens at once take 23.0 ms, in chunks of 4096 tokens 20.5.
 const WHOLE_HEAD: f64 = 2.5e6 / 65_536.0;
@@ -43,12 +53,16 @@ const fn anchor(
     batch: (u64, u64),
     tokens_per_second: f64,
 ) -> Anchor {
-    Anchor { gpu, who, model, batch, dtype: "bfloat16", tokens_per_second, saved: 0.0 }
+    Anchor { gpu, who, model, batch, dtype: "bfloat16", tokens_per_second, saved: 0.0, ours: 1.0 }
 }
 
 impl Anchor {
     const fn in_float16(self) -> Anchor {
         Anchor { dtype: "float16", ..self }
+    }
+
+    const fn than(self, ours: f64) -> Anchor {
+        Anchor { ours, ..self }
     }
 
     const fn saving(self, saved: f64) -> Anchor {
@@ -58,19 +72,20 @@ impl Anchor {
 
 #[rustfmt::skip]
 const ANCHORS: &[Anchor] = &[
-    anchor("H200", "nanoGPT, compile", SMALL, (64, 1), 532_800.0).saving(WHOLE_HEAD),
-    anchor("H200", "nanoGPT, compile", SMALL, (32, 1), 523_100.0),
-    anchor("H200", "nanoGPT, compile", SMALL, (16, 1), 506_400.0),
-    anchor("H200", "nanoGPT, compile", SMALL, (8, 1), 459_300.0),
-    anchor("H200", "nanoGPT, compile", SMALL, (4, 1), 409_000.0),
-    anchor("H200", "llm.c, cuDNN", SMALL_BIAS, (64, 2), 514_400.0).saving(WHOLE_HEAD),
-    anchor("H200", "llm.c, cuDNN", SMALL_BIAS, (16, 2), 548_100.0),
-    anchor("H200", "nanoGPT, compile", MEDIUM, (12, 1), 192_000.0),
+    // The ratio was measured with all logits at once.
+    anchor("H200", "nanoGPT, compile", SMALL, (64, 1), 532_800.0).than(NANOGPT),
+    anchor("H200", "nanoGPT, compile", SMALL, (32, 1), 523_100.0).than(NANOGPT),
+    anchor("H200", "nanoGPT, compile", SMALL, (16, 1), 506_400.0).than(NANOGPT),
+    anchor("H200", "nanoGPT, compile", SMALL, (8, 1), 459_300.0).than(NANOGPT),
+    anchor("H200", "nanoGPT, compile", SMALL, (4, 1), 409_000.0).than(NANOGPT),
+    anchor("H200", "llm.c, cuDNN", SMALL_BIAS, (64, 2), 514_400.0).saving(WHOLE_HEAD).than(LLM_C),
+    anchor("H200", "llm.c, cuDNN", SMALL_BIAS, (16, 2), 548_100.0).than(LLM_C),
+    anchor("H200", "nanoGPT, compile", MEDIUM, (12, 1), 192_000.0).than(NANOGPT),
     anchor("H200", "nanoGPT, compile", CASE_B, (16, 1), 654_000.0)
-        .in_float16().saving(PADDED_HEADS),
-    anchor("H200", "nanoGPT", XL, (16, 64), 50_000.0),
-    anchor("H100", "llm.c, 8 GPUs", SMALL_BIAS, (64, 1), 468_000.0),
-    anchor("H100", "llm.c, 8 GPUs", XL, (16, 8), 47_700.0),
+        .in_float16().saving(PADDED_HEADS).than(NANOGPT),
+    anchor("H200", "nanoGPT", XL, (16, 64), 50_000.0).than(NANOGPT),
+    anchor("H100", "llm.c, 8 GPUs", SMALL_BIAS, (64, 1), 468_000.0).than(LLM_C),
+    anchor("H100", "llm.c, 8 GPUs", XL, (16, 8), 47_700.0).than(LLM_C),
     anchor("A100 40GB", "llm.c", SMALL_BIAS, (24, 1), 200_000.0),
     anchor("A100 40GB", "PyTorch, compile", SMALL, (16, 1), 176_000.0),
     anchor("RTX 5090", "llm.c", SMALL_BIAS, (64, 8), 196_000.0),
@@ -108,14 +123,14 @@ fn predicted(anchor: &Anchor) -> f64 {
 
 /// The largest error on the card to which the rates were fitted, and on others, where the peers
 /// also ran on eight GPUs at once or at a locked clock.
-const NEAR: f64 = 0.15;
+const NEAR: f64 = 0.10;
 const ELSEWHERE: f64 = 0.20;
 
 #[test]
 fn predictions_are_near_what_was_measured() {
     for anchor in ANCHORS {
         let found = predicted(anchor);
-        let scaled = 1e9 / (1e9 / anchor.tokens_per_second - anchor.saved);
+        let scaled = anchor.ours * 1e9 / (1e9 / anchor.tokens_per_second - anchor.saved);
         let off = found / scaled - 1.0;
         let (gpu, who) = (anchor.gpu, anchor.who);
         let ((_, _, width, _), (rows, _)) = (anchor.model, anchor.batch);

@@ -2,7 +2,7 @@
 //! had.
 
 use crate::typing::{config, run_of};
-use fitgpt_search::{Machine, Planned, SearchError, plan_for, suggestions};
+use fitgpt_search::{Machine, Planned, SearchError, best_plans, plan_for, suggestions};
 use model::Level;
 use plan::hardware::Card;
 use plan::verify::defects;
@@ -59,6 +59,60 @@ fn case_b_fits_with_nothing_recomputed() {
         let planned = plan(&run, &card("RTX 4070", memory, Dtype::F16)).unwrap();
         let levels = planned.cut().unwrap().levels;
         assert!(levels.iter().all(|level| *level == Level::R0), "{memory}: {levels:?}");
+    }
+}
+
+/// More memory never gives a plan that takes longer by the cost model.
+#[test]
+fn more_memory_is_never_slower() {
+    let medium = [
+        "--dataset=x",
+        "--n_layer=24",
+        "--n_head=16",
+        "--n_embd=1024",
+        "--batch_size=12",
+        "--gradient_accumulation_steps=8",
+    ];
+    for (run, compute) in [
+        (config("case_a_124m_b64"), Dtype::Bf16),
+        (config("case_b_77m_fp16"), Dtype::F16),
+        (run_of(&medium).unwrap(), Dtype::Bf16),
+    ] {
+        let mut last = f64::INFINITY;
+        for memory in [5.0, 6.0, 7.0, 8.3, 9.7, 11.69, 16.0, 24.0, 138.0] {
+            let machine = card("H200", memory, compute);
+            match plan(&run, &machine) {
+                Ok(planned) => {
+                    let seconds = planned.seconds;
+                    assert!(seconds <= last * 1.003, "{memory} GiB: {seconds} after {last} s");
+                    last = seconds;
+                }
+                Err(_) => assert!(last.is_infinite(), "{memory} GiB: less was enough"),
+            }
+        }
+        assert!(last.is_finite());
+    }
+}
+
+#[test]
+fn the_best_plans_fit_and_differ() {
+    let run = config("case_a_124m_b64");
+    let machine = card("H200", 11.69, Dtype::Bf16);
+    let dims = run.dims(50304).unwrap();
+    let best = best_plans(&run, dims, &machine, 4).unwrap();
+    let first = plan(&run, &machine).unwrap();
+    assert_eq!((best.len(), best[0].hash()), (4, first.hash()));
+    for (index, planned) in best.iter().enumerate() {
+        assert_eq!(defects(&planned.plan, &*machine.scratch), []);
+        assert!(planned.device_bytes(&machine) <= machine.budget.get());
+        assert!(planned.seconds >= first.seconds * 0.99, "{index}");
+        assert!(index < 2 || planned.seconds >= best[index - 1].seconds, "{index}");
+        let cut = planned.cut().unwrap();
+        let divided = |other: &Planned| {
+            let other = other.cut().unwrap();
+            (&other.slices, other.head_chunk) == (&cut.slices, cut.head_chunk)
+        };
+        assert_eq!(best.iter().filter(|other| divided(other)).count(), 1, "{cut:?}");
     }
 }
 

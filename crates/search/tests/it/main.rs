@@ -5,5 +5,6 @@ mod typing;
 
 mod anchors;
 mod budgets;
+mod measured;
 mod plans;
 mod random_runs;

@@ -1,0 +1,250 @@
+//! Predictions compared with our own measurements on an H200: `bench` of several runs, op by op.
+//! The rates and shares of the cost model were fitted to these.
+
+use crate::typing::run_of;
+use fitgpt_search::{Cut, Machine, Planned, StateOptions, plan_again};
+use model::Level::{self, R0, R1, R2};
+use plan::cost::step_seconds;
+use plan::hardware::Card;
+use plan::{Bytes, SegmentId};
+use spec::RunSpec;
+use std::collections::BTreeMap;
+
+/// A plan and what `bench` measured.
+struct Measured {
+    name: &'static str,
+    /// Layers, heads, width.
+    model: (u64, u64, u64),
+    /// Sequences of a micro-batch, micro-batches, and positions.
+    batch: (u64, u64, u64),
+    dtype: &'static str,
+    /// Sequences of a slice, and how many slices of them.
+    slices: &'static [(u64, usize)],
+    head_chunk: u64,
+    levels: &'static [(Level, usize)],
+    tokens_per_second: f64,
+    /// Milliseconds of an iteration, in the order of [`OPS`].
+    ops: [f64; OPS.len()],
+}
+
+const OPS: [&str; 12] = [
+    "head_train",
+    "linear",
+    "linear_backward_input",
+    "linear_backward_weight",
+    "attention",
+    "attention_backward",
+    "layernorm",
+    "layernorm_backward",
+    "gelu",
+    "gelu_backward",
+    "embed_backward",
+    "adamw",
+];
+
+const SMALL: (u64, u64, u64) = (12, 12, 768);
+const WIDE_HEADS: (u64, u64, u64) = (12, 6, 768);
+const CASE_B: (u64, u64, u64) = (12, 12, 576);
+const MEDIUM: (u64, u64, u64) = (24, 16, 1024);
+
+const ALL: &[Measured] = &[
+    Measured {
+        name: "a",
+        model: SMALL,
+        batch: (64, 1, 1024),
+        dtype: "bfloat16",
+        slices: &[(32, 2)],
+        head_chunk: 2048,
+        levels: &[(R1, 2), (R0, 10)],
+        tokens_per_second: 603256.0,
+        ops: [25.12, 16.04, 16.10, 17.90, 5.02, 14.87, 2.62, 3.00, 2.66, 3.64, 0.33, 1.09],
+    },
+    Measured {
+        name: "b",
+        model: CASE_B,
+        batch: (16, 32, 1024),
+        dtype: "float16",
+        slices: &[(32, 16)],
+        head_chunk: 4096,
+        levels: &[(R0, 12)],
+        tokens_per_second: 812623.0,
+        ops: [158.49, 79.08, 79.63, 91.42, 37.84, 113.75, 17.96, 20.08, 15.23, 20.70, 2.45, 0.67],
+    },
+    Measured {
+        name: "350",
+        model: MEDIUM,
+        batch: (12, 8, 1024),
+        dtype: "bfloat16",
+        slices: &[(9, 8), (8, 3)],
+        head_chunk: 2048,
+        levels: &[(R2, 5), (R1, 19)],
+        tokens_per_second: 216644.0,
+        ops: [45.98, 92.69, 92.59, 91.86, 21.75, 61.51, 11.09, 17.71, 11.25, 19.33, 0.79, 3.11],
+    },
+    Measured {
+        name: "t256",
+        model: SMALL,
+        batch: (64, 4, 256),
+        dtype: "bfloat16",
+        slices: &[(128, 2)],
+        head_chunk: 4096,
+        levels: &[(R1, 3), (R0, 9)],
+        tokens_per_second: 672639.0,
+        ops: [24.28, 16.11, 16.26, 17.99, 2.06, 7.45, 2.62, 3.00, 2.68, 3.75, 0.37, 1.08],
+    },
+    Measured {
+        name: "t4096",
+        model: SMALL,
+        batch: (4, 4, 4096),
+        dtype: "bfloat16",
+        slices: &[(6, 1), (5, 2)],
+        head_chunk: 4096,
+        levels: &[(R0, 12)],
+        tokens_per_second: 450306.0,
+        ops: [24.56, 15.97, 15.95, 17.92, 16.15, 42.79, 2.69, 3.55, 2.65, 3.47, 0.35, 1.11],
+    },
+    Measured {
+        name: "64 x 1024",
+        model: SMALL,
+        batch: (64, 1, 1024),
+        dtype: "bfloat16",
+        slices: &[(64, 1)],
+        head_chunk: 4096,
+        levels: &[(R0, 12)],
+        tokens_per_second: 627957.0,
+        ops: [23.95, 15.13, 15.80, 17.29, 4.76, 14.79, 2.47, 2.89, 2.56, 3.41, 0.28, 1.08],
+    },
+    Measured {
+        name: "16 x 1024",
+        model: SMALL,
+        batch: (16, 1, 1024),
+        dtype: "bfloat16",
+        slices: &[(16, 1)],
+        head_chunk: 4096,
+        levels: &[(R0, 12)],
+        tokens_per_second: 591421.0,
+        ops: [5.99, 4.26, 4.24, 4.81, 1.33, 3.88, 0.71, 0.80, 0.68, 0.88, 0.09, 1.08],
+    },
+    Measured {
+        name: "4 x 1024",
+        model: SMALL,
+        batch: (4, 1, 1024),
+        dtype: "bfloat16",
+        slices: &[(4, 1)],
+        head_chunk: 2048,
+        levels: &[(R0, 12)],
+        tokens_per_second: 500775.0,
+        ops: [1.46, 1.24, 1.20, 1.41, 0.36, 1.11, 0.23, 0.43, 0.18, 0.24, 0.04, 1.08],
+    },
+    Measured {
+        name: "6 heads",
+        model: WIDE_HEADS,
+        batch: (64, 1, 1024),
+        dtype: "bfloat16",
+        slices: &[(32, 2)],
+        head_chunk: 2048,
+        levels: &[(R1, 2), (R0, 10)],
+        tokens_per_second: 620515.0,
+        ops: [24.64, 15.79, 16.02, 17.80, 3.96, 13.52, 2.60, 3.01, 2.61, 3.63, 0.33, 1.08],
+    },
+    Measured {
+        name: "350M all",
+        model: MEDIUM,
+        batch: (12, 8, 1024),
+        dtype: "bfloat16",
+        slices: &[(48, 2)],
+        head_chunk: 4096,
+        levels: &[(R0, 24)],
+        tokens_per_second: 230596.0,
+        ops: [44.97, 78.46, 81.35, 83.67, 18.25, 56.04, 9.73, 11.27, 10.18, 13.40, 0.55, 3.09],
+    },
+    Measured {
+        name: "77M 43",
+        model: CASE_B,
+        batch: (16, 32, 1024),
+        dtype: "float16",
+        slices: &[(43, 8), (42, 4)],
+        head_chunk: 4096,
+        levels: &[(R0, 12)],
+        tokens_per_second: 809725.0,
+        ops: [161.80, 76.88, 79.43, 89.52, 37.15, 114.49, 17.22, 20.79, 14.72, 20.50, 2.39, 0.67],
+    },
+];
+
+/// A list from pairs of an element and its number.
+fn repeated<T: Copy>(pairs: &[(T, usize)]) -> Vec<T> {
+    pairs.iter().flat_map(|&(one, count)| std::iter::repeat_n(one, count)).collect()
+}
+
+fn plan(row: &Measured) -> (RunSpec, Planned, Machine) {
+    let ((n_layer, n_head, n_embd), (batch, times, positions)) = (row.model, row.batch);
+    let arguments = [
+        "--dataset=x".to_string(),
+        format!("--n_layer={n_layer}"),
+        format!("--n_head={n_head}"),
+        format!("--n_embd={n_embd}"),
+        format!("--block_size={positions}"),
+        format!("--batch_size={batch}"),
+        format!("--gradient_accumulation_steps={times}"),
+        format!("--dtype={}", row.dtype),
+    ];
+    let run = run_of(&arguments.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
+    let all = Bytes::new(1 << 50).unwrap();
+    let machine = Machine::gpu(Card::find("H200").unwrap().hardware(false), &run, all, all);
+    let cut = Cut {
+        slices: repeated(row.slices),
+        head_chunk: row.head_chunk,
+        levels: repeated(row.levels),
+        state_options: StateOptions::DEFAULT,
+    };
+    let planned = plan_again(&run, run.dims(50304).unwrap(), &machine, &cut).unwrap().unwrap();
+    (run, planned, machine)
+}
+
+/// Predicted milliseconds of an iteration by op.
+fn predicted(planned: &Planned, machine: &Machine) -> BTreeMap<&'static str, f64> {
+    let (program, schedule) = (&planned.program, &planned.plan.schedule);
+    let mut found = BTreeMap::new();
+    let mut add = |segment: SegmentId, times: usize| {
+        for step in &schedule.segment(segment).steps {
+            let seconds = step_seconds(&step.op, &schedule.tensors, &machine.hardware);
+            *found.entry(step.op.operation().name()).or_default() += 1e3 * seconds * times as f64;
+        }
+    };
+    for slice in &program.train {
+        add(slice.segment, program.train_slices.iter().filter(|&&r| r == slice.rows).count());
+    }
+    add(program.update.unwrap(), 1);
+    found
+}
+
+/// The largest error of an iteration, and the mean error of ops, each weighted by its time.
+const ITERATION: f64 = 0.06;
+const MEAN_OF_OPS: f64 = 0.05;
+
+#[test]
+fn predictions_are_those_measured_on_an_h200() {
+    let (mut off_by, mut total) = (0.0, 0.0);
+    for row in ALL {
+        let (run, planned, machine) = plan(row);
+        let rate = planned.predict(&run, &machine.hardware).tokens_per_second.unwrap();
+        let error = rate / row.tokens_per_second - 1.0;
+        println!(
+            "{:<9} predicted {rate:>7.0}, measured {:>7.0} tok/s: {:>+5.1} %",
+            row.name,
+            row.tokens_per_second,
+            100.0 * error
+        );
+        let by_op = predicted(&planned, &machine);
+        for (op, measured) in OPS.iter().zip(row.ops) {
+            let found = by_op[op];
+            let off = 100.0 * (found / measured - 1.0);
+            println!("    {op:<24} {found:>7.2}, measured {measured:>7.2} ms: {off:>+6.1} %");
+            off_by += (found - measured).abs();
+            total += measured;
+        }
+        assert!(error.abs() <= ITERATION, "{}: {error}", row.name);
+    }
+    println!("mean error of ops: {:.1} %", 100.0 * off_by / total);
+    assert!(off_by / total <= MEAN_OF_OPS, "{off_by} of {total} ms");
+}
