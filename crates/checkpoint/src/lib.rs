@@ -24,5 +24,5 @@ mod faults;
 pub use error::{ReadError, ReadProblem, SaveError, SaveProblem};
 pub use header::{HEADER_LIMIT, SCHEMA};
 pub use read::Reader;
-pub use save::{BestLink, file_bytes, link_best, save};
+pub use save::{BestLink, Written, file_bytes, link_best, save, write};
 pub use tensor::{Dtype, TensorInfo, largest_bytes};

@@ -34,10 +34,42 @@ pub fn save<E: Into<Box<dyn Error + Send + Sync>>>(
     document: &str,
     tensors: &[TensorInfo],
     buffer: &mut [u8],
-    mut fill: impl FnMut(usize, &mut [u8]) -> Result<(), E>,
+    fill: impl FnMut(usize, &mut [u8]) -> Result<(), E>,
 ) -> Result<u64, SaveError> {
+    write(path, document, tensors, buffer, fill)?.finish()
+}
+
+/// The first part of [`save()`]: writes the temporary file. It is not yet on the disk for certain,
+/// and the old file is in place until [`Written::finish`].
+///
+/// # Errors
+///
+/// As [`save()`].
+pub fn write<E: Into<Box<dyn Error + Send + Sync>>>(
+    path: &Path,
+    document: &str,
+    tensors: &[TensorInfo],
+    buffer: &mut [u8],
+    mut fill: impl FnMut(usize, &mut [u8]) -> Result<(), E>,
+) -> Result<Written, SaveError> {
     let fill = &mut |index: usize, content: &mut [u8]| fill(index, content).map_err(Into::into);
-    save_on(&RealDisk, path, &Content { document, tensors }, buffer, fill)
+    let content = Content { document, tensors };
+    Ok(Written(write_on(&RealDisk, path, &content, buffer, fill)?))
+}
+
+/// A checkpoint in its temporary file. Dropping it removes the file.
+pub struct Written(Unfinished<'static, RealDisk>);
+
+impl Written {
+    /// The second part of [`save()`]: waits until the file is on the disk, and renames it over the
+    /// old one. Needs no tensors any more, so another thread can do it. Returns the file's size.
+    ///
+    /// # Errors
+    ///
+    /// As [`save()`].
+    pub fn finish(self) -> Result<u64, SaveError> {
+        self.0.finish()
+    }
 }
 
 /// Size of the file that [`save()`] would write.
@@ -79,6 +111,24 @@ pub(crate) struct Content<'a> {
 /// The caller's function that supplies a tensor's content.
 type Fill<'a> = dyn FnMut(usize, &mut [u8]) -> Result<(), Box<dyn Error + Send + Sync>> + 'a;
 
+/// A checkpoint in its temporary file.
+struct Unfinished<'a, D: Disk> {
+    path: PathBuf,
+    output: Output<'a, D>,
+    temporary: RemoveOnDrop<'a, D>,
+}
+
+impl<D: Disk> Unfinished<'_, D> {
+    fn finish(self) -> Result<u64, SaveError> {
+        let Unfinished { path, output, temporary } = self;
+        let bytes = output.needed;
+        let finished = output.finish().and_then(|()| put_in_place(temporary, &path));
+        finished.map_err(|problem| SaveError { path, problem })?;
+        Ok(bytes)
+    }
+}
+
+#[cfg(test)]
 pub(crate) fn save_on<D: Disk>(
     disk: &D,
     path: &Path,
@@ -86,6 +136,16 @@ pub(crate) fn save_on<D: Disk>(
     buffer: &mut [u8],
     fill: &mut Fill,
 ) -> Result<u64, SaveError> {
+    write_on(disk, path, content, buffer, fill)?.finish()
+}
+
+fn write_on<'a, D: Disk>(
+    disk: &'a D,
+    path: &Path,
+    content: &Content,
+    buffer: &mut [u8],
+    fill: &mut Fill,
+) -> Result<Unfinished<'a, D>, SaveError> {
     let named = |problem| SaveError { path: path.to_owned(), problem };
     let (header, order) = Header::lay_out(content.document, content.tensors).map_err(named)?;
     let (needed, given) = (largest_bytes(content.tensors).unwrap_or(u64::MAX), buffer.len() as u64);
@@ -93,7 +153,9 @@ pub(crate) fn save_on<D: Disk>(
         return Err(named(SaveProblem::BufferTooSmall { needed, given }));
     }
     let job = Job { header, order, buffer, fill };
-    replace(disk, path, |temporary| job.write(disk, temporary)).map_err(named)
+    let written = prepare(disk, path, |temporary| job.write(disk, temporary));
+    let (output, temporary) = written.map_err(named)?;
+    Ok(Unfinished { path: path.to_owned(), output, temporary })
 }
 
 pub(crate) fn link_best_on<D: Disk>(
@@ -101,7 +163,7 @@ pub(crate) fn link_best_on<D: Disk>(
     last: &Path,
     best: &Path,
 ) -> Result<BestLink, SaveError> {
-    let linked = replace(disk, best, |temporary| match disk.hard_link(last, temporary) {
+    let linked = prepare(disk, best, |temporary| match disk.hard_link(last, temporary) {
         Ok(()) => Ok(BestLink::Linked),
         // A copy would fail for the same reason as the link.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(busy(temporary)),
@@ -110,41 +172,54 @@ pub(crate) fn link_best_on<D: Disk>(
         }
         Err(_) => copy(disk, last, temporary).map(|()| BestLink::Copied),
     });
+    let linked = linked.and_then(|(link, temporary)| {
+        put_in_place(temporary, best)?;
+        Ok(link)
+    });
     linked.map_err(|problem| SaveError { path: best.to_owned(), problem })
 }
 
-/// Calls `write` to make a temporary file, then renames it to `path`. On an error, `path` is
-/// unchanged and the temporary file is removed.
-fn replace<D: Disk, T>(
-    disk: &D,
+/// Calls `write` to make the temporary file of `path`. On an error, that file is removed.
+fn prepare<'a, D: Disk, T>(
+    disk: &'a D,
     path: &Path,
     write: impl FnOnce(&Path) -> Result<T, SaveProblem>,
-) -> Result<T, SaveProblem> {
+) -> Result<(T, RemoveOnDrop<'a, D>), SaveProblem> {
     let Some(temporary) = Temporary::of(path, std::process::id()) else {
         let source = io::ErrorKind::InvalidFilename.into();
         return Err(SaveProblem::Io { doing: "write there", source });
     };
-    let directory = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        Some(_) | None => Path::new("."),
-    };
-    remove_abandoned(disk, directory, path);
+    remove_abandoned(disk, directory_of(path), path);
     let guard = RemoveOnDrop { disk, path: temporary.path };
-    let written = match write(&guard.path) {
-        Err(problem @ SaveProblem::Busy { .. }) => {
-            // The temporary file belongs to the other save: leave it.
-            std::mem::forget(guard);
-            return Err(problem);
+    match write(&guard.path) {
+        Ok(written) => Ok((written, guard)),
+        Err(problem) => {
+            if let SaveProblem::Busy { .. } = problem {
+                // The temporary file belongs to the other save: leave it.
+                std::mem::forget(guard);
+            }
+            Err(problem)
         }
-        written => written?,
-    };
-    disk.rename(&guard.path, path)
+    }
+}
+
+/// Renames a temporary file to `path`. On an error, `path` is unchanged.
+fn put_in_place<D: Disk>(temporary: RemoveOnDrop<'_, D>, path: &Path) -> Result<(), SaveProblem> {
+    let disk = temporary.disk;
+    disk.rename(&temporary.path, path)
         .map_err(|source| SaveProblem::Io { doing: "rename its temporary file", source })?;
     // If both names were already links to one file, rename keeps both; this removes the temporary
     // one.
-    drop(guard);
-    disk.sync_directory(directory).map_err(|source| SaveProblem::NotDurable { source })?;
-    Ok(written)
+    drop(temporary);
+    let synced = disk.sync_directory(directory_of(path));
+    synced.map_err(|source| SaveProblem::NotDurable { source })
+}
+
+fn directory_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        Some(_) | None => Path::new("."),
+    }
 }
 
 /// Removes the temporary files of killed processes. A failure here must not fail the save.
@@ -180,8 +255,12 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// Writes and syncs the whole file; returns its size.
-    fn write<D: Disk>(mut self, disk: &D, temporary: &Path) -> Result<u64, SaveProblem> {
+    /// Writes the whole file.
+    fn write<'d, D: Disk>(
+        mut self,
+        disk: &'d D,
+        temporary: &Path,
+    ) -> Result<Output<'d, D>, SaveProblem> {
         let header_bytes = self.header.encode()?.len() as u64;
         let needed = header_bytes + self.header.data_bytes();
         let mut output = Output::create(disk, temporary, needed)?;
@@ -202,8 +281,7 @@ impl Job<'_> {
             span.checksum = checksum.value();
         }
         output.put(&self.header.encode()?, 0)?;
-        output.finish()?;
-        Ok(needed)
+        Ok(output)
     }
 }
 

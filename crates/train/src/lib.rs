@@ -19,6 +19,7 @@ mod plan_json;
 pub mod run;
 pub mod runlog;
 pub mod save;
+mod saving;
 
 pub mod generate;
 pub mod sampling;

@@ -9,13 +9,14 @@ use crate::host::resident_bytes;
 use crate::lr::{Schedule, learning_rate};
 use crate::plan_json::CutJson;
 use crate::save::{self, Document, best_path, last_path};
+use crate::saving::{Saved, Saving, Unsaved};
 use data::Split;
 use events::{Emitter, End, Evaluated, Evaluating, Iteration, Reason, Save, Start, What};
 use plan::{StepInputs, StepState};
 use search::HostBytes;
 use spec::RunSpec;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -81,6 +82,7 @@ pub struct HostBuffers {
     /// Seconds of the last evaluation.
     eval_seconds: f64,
     save: Vec<u8>,
+    saving: Saving,
 }
 
 /// An iteration that was given to the device.
@@ -102,6 +104,7 @@ impl HostBuffers {
             reported: None,
             eval_seconds: f64::INFINITY,
             save: save::buffer(host)?,
+            saving: Saving::default(),
         })
     }
 }
@@ -124,6 +127,8 @@ impl Run<'_> {
             true => self.evaluate(host, false).map(|found| (found, found.is_none())),
             false => self.train(host),
         }));
+        let saved = self.end_save(host);
+        let ended = ended.map(|ended| ended.and_then(|found| saved.map(|()| found)));
         let end = self.ended(ended.as_ref().ok());
         self.events.emit(What::End(Arc::new(end)));
         let (evaluation, interrupted) = ended.unwrap_or_else(|panic| resume_unwind(panic))?;
@@ -267,11 +272,9 @@ impl Run<'_> {
         let is_kept = best && iteration > 0 && !self.spec.eval_only;
         if is_kept || is_unsaved {
             self.document.feed = stream;
-        }
-        match is_kept {
-            true => self.keep_best(host, is_unsaved)?,
-            false if is_unsaved => self.write_last(host)?,
-            false => {}
+            // Also if it was saved before: the file must contain its own loss, which later
+            // evaluations have to beat.
+            self.write(host, is_kept)?;
         }
         Ok(Some(found))
     }
@@ -342,7 +345,8 @@ impl Run<'_> {
         }
     }
 
-    /// Waits for the losses of an iteration and emits its event.
+    /// Waits for the losses of an iteration and emits its event, after that of a save that has
+    /// ended.
     fn report(
         &mut self,
         host: &mut HostBuffers,
@@ -350,6 +354,9 @@ impl Run<'_> {
         report: usize,
     ) -> Result<(), TrainError> {
         let Launched { iteration, lr, start } = launched;
+        if let Some(saved) = host.saving.ended() {
+            self.tell_saved(saved?);
+        }
         let state = self.engine.finish_report(&mut host.reports[report])?;
         let losses = host.reports[report].losses();
         let is_logged = iteration.is_multiple_of(self.spec.log_interval);
@@ -417,20 +424,31 @@ impl Run<'_> {
         if !self.has_finite_loss(host)? {
             return Err(self.diverged());
         }
-        self.write_last(host)
+        self.write(host, false)
     }
 
-    fn write_last(&mut self, host: &mut HostBuffers) -> Result<(), TrainError> {
-        let (path, began) = (last_path(&self.out_dir()), Instant::now());
-        save::save(self.engine, &path, &self.document, &mut host.save)?;
-        self.saved(&path, began);
+    /// Writes the state, and leaves the rest of the save to a thread.
+    fn write(&mut self, host: &mut HostBuffers, is_best: bool) -> Result<(), TrainError> {
+        self.end_save(host)?;
+        let (last, began) = (last_path(&self.out_dir()), Instant::now());
+        let written = save::write(self.engine, &last, &self.document, &mut host.save)?;
+        let best = is_best.then(|| best_path(&self.out_dir()));
+        let iteration = self.document.progress.iteration;
+        host.saving.start(Unsaved { written, last, best, iteration, began });
         Ok(())
     }
 
-    fn saved(&mut self, path: &Path, began: Instant) {
-        let (iter, path) = (self.document.progress.iteration, path.display().to_string());
-        let ms = began.elapsed().as_secs_f64() * 1e3;
-        self.events.emit(What::Save(Arc::new(Save { iter, path, ms })));
+    /// Waits for the save that is under way, if there is one.
+    fn end_save(&mut self, host: &mut HostBuffers) -> Result<(), TrainError> {
+        self.tell_saved(host.saving.wait()?);
+        Ok(())
+    }
+
+    fn tell_saved(&mut self, saved: Vec<Saved>) {
+        for Saved { path, iteration, ms } in saved {
+            let path = path.display().to_string();
+            self.events.emit(What::Save(Arc::new(Save { iter: iteration, path, ms })));
+        }
     }
 
     /// Whether the weights still give a finite loss on one slice of an evaluation. An update can
@@ -442,20 +460,6 @@ impl Run<'_> {
         self.engine.eval_rows(rows, &mut |share| share == 0.0)?;
         let first = self.engine.program().eval_slices.first().copied().unwrap_or(0);
         Ok(self.engine.row_losses(first)?.iter().all(|loss| loss.is_finite()))
-    }
-
-    /// Makes this state `best`. It is saved first, also if it was saved before: the file must
-    /// contain its own loss, which later evaluations have to beat.
-    fn keep_best(&mut self, host: &mut HostBuffers, is_unsaved: bool) -> Result<(), TrainError> {
-        let (last, best) = (last_path(&self.out_dir()), best_path(&self.out_dir()));
-        let began = Instant::now();
-        save::save(self.engine, &last, &self.document, &mut host.save)?;
-        if is_unsaved {
-            self.saved(&last, began);
-        }
-        checkpoint::link_best(&last, &best)?;
-        self.saved(&best, began);
-        Ok(())
     }
 
     /// The error for a loss that is not finite; the learning rate is that of the previous update.

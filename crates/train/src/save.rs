@@ -6,7 +6,7 @@ pub use crate::document::{Document, RunProgress};
 use crate::engine::Engine;
 use crate::error::TrainError;
 use crate::host::{are_within, room};
-use checkpoint::{Dtype, Reader, TensorInfo};
+use checkpoint::{Dtype, Reader, TensorInfo, Written};
 use plan::{TensorId, half};
 use search::HostBytes;
 use std::path::{Path, PathBuf};
@@ -66,19 +66,19 @@ fn tensors(engine: &Engine) -> Vec<SavedTensor> {
     all
 }
 
-/// Allocates the buffer that [`save`] and [`load`] need, of the largest tensor's size.
+/// Allocates the buffer that [`write`] and [`load`] need, of the largest tensor's size.
 pub fn buffer(host: &HostBytes) -> Result<Vec<u8>, TrainError> {
     room(host.checkpoint_tensor.get(), "saving")
 }
 
-/// Saves everything. The old file survives any failure; broken weights or moments are one.
-/// `buffer` is from [`buffer`].
-pub fn save(
+/// Writes everything into a temporary file. The old file survives any failure; broken weights or
+/// moments are one. [`Written::finish`] puts the new one in its place. `buffer` is from [`buffer`].
+pub fn write(
     engine: &mut Engine,
     path: &Path,
     document: &Document,
     buffer: &mut [u8],
-) -> Result<(), TrainError> {
+) -> Result<Written, TrainError> {
     let (infos, ids): (Vec<TensorInfo>, Vec<TensorId>) =
         tensors(engine).into_iter().map(|kept| (kept.info, kept.id)).unzip();
     let text = document.to_json()?;
@@ -94,14 +94,14 @@ pub fn save(
         broken = Some(name.clone());
         Err(Box::<dyn std::error::Error + Send + Sync>::from("its values are broken"))
     };
-    let saved = checkpoint::save(path, &text, &infos, buffer, fill);
+    let written = checkpoint::write(path, &text, &infos, buffer, fill);
     match broken {
         Some(tensor) => Err(TrainError::BrokenWeights { tensor }),
-        None => Ok(saved.map(drop)?),
+        None => Ok(written?),
     }
 }
 
-/// Size of the file that [`save`] would write.
+/// Size of the file that [`write`] would write.
 pub fn file_bytes(engine: &Engine, document: &Document, path: &Path) -> Result<u64, TrainError> {
     let infos: Vec<TensorInfo> = tensors(engine).into_iter().map(|kept| kept.info).collect();
     Ok(checkpoint::file_bytes(path, &document.to_json()?, &infos)?)

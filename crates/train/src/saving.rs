@@ -1,0 +1,133 @@
+//! The end of a save, beside training: a thread waits until the file is on the disk and puts it in
+//! its place. At most one save is under way.
+
+use crate::error::TrainError;
+use checkpoint::{SaveError, Written, link_best};
+use std::path::PathBuf;
+use std::sync::mpsc::{self, Receiver, SendError, Sender};
+use std::thread::{Builder, JoinHandle};
+use std::time::Instant;
+
+/// A checkpoint that was written and is not in its place yet.
+pub struct Unsaved {
+    /// The file.
+    pub written: Written,
+    /// Its place.
+    pub last: PathBuf,
+    /// The name that the file gets in addition, if it is the best.
+    pub best: Option<PathBuf>,
+    /// The iteration that it contains.
+    pub iteration: u64,
+    /// When the save began.
+    pub began: Instant,
+}
+
+/// A name under which a checkpoint was saved.
+pub struct Saved {
+    /// The file's name.
+    pub path: PathBuf,
+    /// The iteration that it contains.
+    pub iteration: u64,
+    /// How long it took in all.
+    pub ms: f64,
+}
+
+type Ended = Result<Vec<Saved>, SaveError>;
+
+/// The save that is under way, if there is one.
+#[derive(Default)]
+pub struct Saving {
+    thread: Option<Thread>,
+    /// A save that this thread ended, because no other could be started.
+    ended_here: Option<Ended>,
+    is_under_way: bool,
+}
+
+/// A thread that ends saves, started for the first one.
+struct Thread {
+    unsaved: Sender<Unsaved>,
+    ended: Receiver<Ended>,
+    handle: JoinHandle<()>,
+}
+
+impl Thread {
+    fn start() -> std::io::Result<Thread> {
+        let (unsaved, jobs) = mpsc::channel::<Unsaved>();
+        let (results, ended) = mpsc::channel();
+        let work = move || {
+            for job in jobs {
+                if results.send(job.finish()).is_err() {
+                    return;
+                }
+            }
+        };
+        let handle = Builder::new().name("save".to_string()).spawn(work)?;
+        Ok(Thread { unsaved, ended, handle })
+    }
+}
+
+impl Saving {
+    /// Starts the end of a save. The one before must have been taken with [`Saving::wait`].
+    pub fn start(&mut self, unsaved: Unsaved) {
+        self.is_under_way = true;
+        if self.thread.is_none() {
+            self.thread = Thread::start().ok();
+        }
+        let refused = match &self.thread {
+            Some(thread) => thread.unsaved.send(unsaved).err().map(|SendError(unsaved)| unsaved),
+            None => Some(unsaved),
+        };
+        self.ended_here = refused.map(Unsaved::finish);
+    }
+
+    /// The names that were saved, if a save has ended and was not taken yet.
+    pub fn ended(&mut self) -> Option<Result<Vec<Saved>, TrainError>> {
+        let there = || self.thread.as_ref()?.ended.try_recv().ok();
+        let ended = self.ended_here.take().or_else(there)?;
+        self.is_under_way = false;
+        Some(ended.map_err(TrainError::from))
+    }
+
+    /// Waits for the save that is under way. Returns the names that it saved.
+    pub fn wait(&mut self) -> Result<Vec<Saved>, TrainError> {
+        if !std::mem::take(&mut self.is_under_way) {
+            return Ok(Vec::new());
+        }
+        if let Some(ended) = self.ended_here.take() {
+            return Ok(ended?);
+        }
+        match self.thread.as_ref().map(|thread| thread.ended.recv()) {
+            Some(Ok(ended)) => Ok(ended?),
+            // The thread ends early only by a panic, which is a bug and goes on here.
+            Some(Err(_)) => match self.thread.take().map(|thread| thread.handle.join()) {
+                Some(Err(panic)) => std::panic::resume_unwind(panic),
+                Some(Ok(())) | None => Ok(Vec::new()),
+            },
+            None => Ok(Vec::new()),
+        }
+    }
+}
+
+impl Drop for Saving {
+    /// A process that ends would end the thread half-way.
+    fn drop(&mut self) {
+        if let Some(Thread { unsaved, handle, .. }) = self.thread.take() {
+            drop(unsaved);
+            let _ = handle.join();
+        }
+    }
+}
+
+impl Unsaved {
+    fn finish(self) -> Result<Vec<Saved>, SaveError> {
+        let Unsaved { written, last, best, iteration, began } = self;
+        let saved = |path| Saved { path, iteration, ms: began.elapsed().as_secs_f64() * 1e3 };
+        written.finish()?;
+        let mut all = vec![saved(last.clone())];
+        if let Some(best) = best {
+            link_best(&last, &best)?;
+            all.push(saved(best));
+        }
+        Ok(all)
+    }
+}
