@@ -33,7 +33,7 @@ const STEPS: [Step; 6] = [
         program: TESTS,
         arguments: &["--skip every_file_of_kernels_is_compiled"],
     },
-    Step { name: "random plans", program: SOAK, arguments: &["plans --cuda --cases 100"] },
+    Step { name: "random plans", program: SOAK, arguments: &["plans --cuda --cases 200"] },
     Step { name: "a run", program: FITGPT, arguments: &[TRAIN, "--max_iters=20 --out_dir=out"] },
     Step {
         name: "the run resumed",
