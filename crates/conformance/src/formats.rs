@@ -1,11 +1,12 @@
-//! Op cases in 16-bit formats. One backend computes in such a format, the other in f32 on the same
-//! numbers, already rounded to the format. They may differ only by the format's own rounding.
+//! Op cases in formats that are rounded: 16-bit ones, and TF32, which is f32 whose matmuls round
+//! their operands. One backend computes in such a format, the other in f32 on the same numbers,
+//! already rounded to the format. They may differ only by the format's own rounding.
 
 use crate::case::{Action, Case, Tolerance};
 use crate::cases;
 use crate::check::{Failure, Problem, Report, Summary, built};
 use crate::compare::compare;
-use crate::run::{LoadBackend, RunError, run_case};
+use crate::run::{LoadBackend, Measured, RunError, run_case};
 use crate::values::Values;
 use plan::ops::Elements;
 use plan::{BackendError, Dtype, PlanError, Scratch, TensorId, half};
@@ -31,8 +32,13 @@ pub fn check_formats(
     scratch: &Rc<dyn Scratch>,
 ) -> Result<Summary, Vec<Failure>> {
     let mut report = Report::default();
+    let round = |numbers: &mut Vec<f32>| {
+        let mut bytes = Vec::new();
+        half::encode(dtype, numbers, &mut bytes);
+        half::decode(dtype, &bytes, numbers);
+    };
     for case in built(cases::cases(scratch))? {
-        let rounded = with_rounded_inputs(&case, dtype);
+        let rounded = with_rounded_inputs(&case, round);
         let narrow = match in_format(&rounded, dtype) {
             Ok(Some(narrow)) => narrow,
             Ok(None) => continue,
@@ -50,25 +56,68 @@ pub fn check_formats(
             }
             continue;
         }
-        report.summary.cases += 1;
-        match (got, run_case(&rounded, reference)) {
-            (Ok(got), Ok(want)) => {
-                for (got, want) in got.iter().zip(&want) {
-                    let tolerance = tolerance(&case, &want.elements, dtype);
-                    match compare(&got.elements, &want.elements, &tolerance) {
-                        Ok(used) => report.pass(&case.name, &got.label, want.elements.len(), used),
-                        Err(difference) => {
-                            let label = got.label.clone();
-                            let problem = Problem::Value { label, difference, tolerance };
-                            report.fail(&case.name, problem);
-                        }
-                    }
-                }
-            }
-            (Err(error), _) | (_, Err(error)) => report.fail(&case.name, Problem::Run(error)),
-        }
+        let want = run_case(&rounded, reference);
+        compare_runs(&mut report, &case, got, want, rounding(dtype));
     }
     report.finish()
+}
+
+/// Checks every op case that multiplies matrices on one backend, which rounds their operands to
+/// TF32, against f32 on the other.
+pub fn check_tf32(
+    load: LoadBackend<'_>,
+    reference: LoadBackend<'_>,
+    scratch: &Rc<dyn Scratch>,
+) -> Result<Summary, Vec<Failure>> {
+    let mut report = Report::default();
+    let round = |numbers: &mut Vec<f32>| numbers.iter_mut().for_each(|x| *x = tf32(*x));
+    let all = built(cases::cases(scratch))?;
+    for case in all.iter().filter(|case| MATMUL_KINDS.contains(&case.kind)) {
+        let rounded = with_rounded_inputs(case, round);
+        let (got, want) = (run_case(&rounded, load), run_case(&rounded, reference));
+        compare_runs(&mut report, case, got, want, TF32_ROUNDING);
+    }
+    report.finish()
+}
+
+/// Kinds of cases whose ops multiply matrices.
+const MATMUL_KINDS: [&str; 4] = ["attention", "linear", "head_train", "head_eval"];
+
+/// TF32 keeps 10 bits of the fraction.
+const TF32_ROUNDING: f64 = 1.0 / (1u64 << 11) as f64;
+
+/// To nearest, ties away from zero, as the GPU's conversion does.
+fn tf32(x: f32) -> f32 {
+    const DROPPED: u32 = 13;
+    if !x.is_finite() {
+        return x;
+    }
+    f32::from_bits((x.to_bits() + (1 << (DROPPED - 1))) >> DROPPED << DROPPED)
+}
+
+/// Compares what was read after two runs of a case; `rounding` is that of the format.
+fn compare_runs(
+    report: &mut Report,
+    case: &Case,
+    got: Result<Vec<Measured>, RunError>,
+    want: Result<Vec<Measured>, RunError>,
+    rounding: f64,
+) {
+    report.summary.cases += 1;
+    let (got, want) = match (got, want) {
+        (Ok(got), Ok(want)) => (got, want),
+        (Err(error), _) | (_, Err(error)) => return report.fail(&case.name, Problem::Run(error)),
+    };
+    for (got, want) in got.iter().zip(&want) {
+        let tolerance = tolerance(case, &want.elements, rounding);
+        match compare(&got.elements, &want.elements, &tolerance) {
+            Ok(used) => report.pass(&case.name, &got.label, want.elements.len(), used),
+            Err(difference) => {
+                let label = got.label.clone();
+                report.fail(&case.name, Problem::Value { label, difference, tolerance });
+            }
+        }
+    }
 }
 
 /// Half the distance between 1 and the next number.
@@ -80,21 +129,19 @@ fn rounding(dtype: Dtype) -> f64 {
     }
 }
 
-fn tolerance(case: &Case, want: &[f32], dtype: Dtype) -> Tolerance {
+fn tolerance(case: &Case, want: &[f32], rounding: f64) -> Tolerance {
     let largest = want.iter().filter(|x| x.is_finite()).fold(0f32, |most, x| most.max(x.abs()));
     let roundings = if case.kind == "attention" { ROUNDINGS_OF_ATTENTION } else { ROUNDINGS };
-    let allowed = roundings * rounding(dtype);
+    let allowed = roundings * rounding;
     Tolerance { absolute: allowed * f64::from(largest) + 1e-7, relative: 0.0, reason: REASON }
 }
 
 /// The case with inputs rounded to the format.
-fn with_rounded_inputs(case: &Case, dtype: Dtype) -> Case {
+fn with_rounded_inputs(case: &Case, round: impl Fn(&mut Vec<f32>)) -> Case {
     let mut rounded = case.clone();
     for input in &mut rounded.inputs {
         if let Values::F32(numbers) = &mut input.values {
-            let mut bytes = Vec::new();
-            half::encode(dtype, numbers, &mut bytes);
-            half::decode(dtype, &bytes, numbers);
+            round(numbers);
         }
     }
     rounded
@@ -126,4 +173,26 @@ fn is_free(case: &Case, id: TensorId) -> bool {
     let steps = case.schedule.segments.iter().flat_map(|segment| &segment.steps);
     let mut uses = steps.flat_map(|step| step.operands()).filter(|operand| operand.tensor == id);
     uses.all(|operand| operand.elements == Elements::Float)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tf32_keeps_ten_bits_and_rounds_halves_away_from_zero() {
+        let step = f32::powi(2.0, -10);
+        for (x, want) in [
+            (1.0, 1.0),
+            (1.0 + 0.49 * step, 1.0),
+            (1.0 + 0.5 * step, 1.0 + step),
+            (-1.0 - 0.5 * step, -1.0 - step),
+            (1.0 + 1.4 * step, 1.0 + step),
+            (2.0 - 0.25 * step, 2.0),
+            (f32::INFINITY, f32::INFINITY),
+        ] {
+            assert_eq!(tf32(x), want, "{x}");
+        }
+        assert!(tf32(f32::NAN).is_nan());
+    }
 }

@@ -7,6 +7,7 @@
 //!   double precision (`golden/reference.py`; `cargo xtask golden` makes them again);
 //! - [`check_finite_differences`] compares its gradients with its own forward, without PyTorch;
 //! - [`check_agreement`] compares two backends with each other;
+//! - [`check_formats`] and [`check_tf32`] compare formats that are rounded with f32;
 //! - a benchmark loads a case into a [`Runner`] and times its runs.
 //!
 //! Inputs are drawn from `rng`, keyed by the names of the case and of the input. So they depend
@@ -53,7 +54,7 @@ pub use case::{Action, Case, Form, Input, Reading, Tolerance};
 pub use check::{
     Failure, Problem, Summary, check_agreement, check_finite_differences, check_models, check_ops,
 };
-pub use formats::check_formats;
+pub use formats::{check_formats, check_tf32};
 pub use golden::Goldens;
 pub use run::{LoadBackend, Runner, run_case};
 pub use values::Values;

@@ -50,7 +50,7 @@ pub use library::LibraryError;
 pub use lowering::{LoweringOptions, ModuleSpec};
 pub use nvml::{GpuLoad, GpuProcess, Nvml, NvmlGpu};
 pub use nvrtc::{Compiler, Target};
-pub use tiles::{AttentionTiles, Tile, Tiles};
+pub use tiles::{AttentionTiles, Multiplier, Tile, Tiles};
 
 use plan::{BackendError, Plan};
 

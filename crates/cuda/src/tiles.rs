@@ -1,5 +1,5 @@
 //! Tile sizes of attention by head size and architecture. They affect speed but never whether a
-//! result is right. Each set fits the 99 KiB of shared memory that every GPU has.
+//! result is right. Each set fits the shared memory of its architectures.
 
 use plan::Dtype;
 
@@ -29,10 +29,54 @@ pub struct AttentionTiles {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tiles {
     /// sm_86, sm_89, sm_120, the GPUs that most people own. They have 100 KiB of shared memory per
-    /// multiprocessor, and the tiles are such that eight warps fit.
+    /// multiprocessor, of which a block may have 99, and the tiles are such that eight warps fit
+    /// (four for TF32).
     Small,
-    /// sm_80 and sm_90, with 164 KiB and more: two blocks of large tiles fit.
+    /// sm_80 and sm_90, with 164 KiB and more: two blocks of large tiles fit (for TF32 on sm_90).
     Large,
+}
+
+/// What attention multiplies with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Multiplier {
+    /// Multiply-adds in f32.
+    Plain,
+    /// Tensor cores, f32 numbers rounded to TF32.
+    Tf32,
+    /// Tensor cores, a 16-bit format.
+    SixteenBit,
+}
+
+impl Multiplier {
+    /// All of them.
+    pub const ALL: [Multiplier; 3] = [Multiplier::Plain, Multiplier::Tf32, Multiplier::SixteenBit];
+
+    /// For heads of a size and format; `tf32` says whether f32 may be rounded. Wide heads do not
+    /// fit the registers that tensor cores need, so those of f32 are never rounded.
+    pub fn of(head_size: u64, dtype: Dtype, tf32: bool) -> Multiplier {
+        match dtype {
+            Dtype::F32 if tf32 && head_size <= Multiplier::Tf32.largest_head() => Multiplier::Tf32,
+            Dtype::F32 => Multiplier::Plain,
+            _ => Multiplier::SixteenBit,
+        }
+    }
+
+    /// The largest head size. Tensor cores keep a head in registers, multiply-adds in shared
+    /// memory.
+    pub const fn largest_head(self) -> u64 {
+        match self {
+            Multiplier::Plain => 256,
+            Multiplier::Tf32 | Multiplier::SixteenBit => 128,
+        }
+    }
+
+    /// Bytes of a number in shared memory.
+    const fn size(self) -> u64 {
+        match self {
+            Multiplier::Plain | Multiplier::Tf32 => 4,
+            Multiplier::SixteenBit => 2,
+        }
+    }
 }
 
 /// The same tile for all three kernels.
@@ -48,6 +92,12 @@ const fn two(forward: [u32; 3], backward: [u32; 3]) -> AttentionTiles {
     AttentionTiles { forward, ..gradients }
 }
 
+/// One for each kernel.
+const fn three(forward: [u32; 3], query: [u32; 3], key: [u32; 3]) -> AttentionTiles {
+    let key = Tile { rows: key[0], columns: key[1], warps: key[2] };
+    AttentionTiles { key, ..two(forward, query) }
+}
+
 /// Tiles by the largest padded head size that they are for.
 type Table = [(u64, AttentionTiles)];
 const SMALL: &Table = &[
@@ -57,6 +107,10 @@ const SMALL: &Table = &[
     (128, two([128, 32, 8], [128, 16, 8])),
 ];
 const LARGE: &Table = &[(64, same(128, 64, 4)), (128, two([64, 64, 4], [64, 32, 4]))];
+const SMALL_TF32: &Table =
+    &[(64, two([128, 32, 4], [128, 16, 4])), (128, three([64, 32, 4], [64, 16, 4], [32, 16, 2]))];
+const LARGE_TF32: &Table =
+    &[(64, same(128, 32, 4)), (128, three([64, 32, 4], [64, 16, 4], [64, 16, 4]))];
 const PLAIN: &Table = &[(64, same(64, 64, 8)), (128, same(32, 32, 4)), (256, same(16, 16, 4))];
 
 /// With dropout, the forward needs its registers for masks, so its tiles are narrower.
@@ -69,16 +123,23 @@ impl Tiles {
     }
 
     /// The tiles for heads of this size.
-    pub fn attention(self, head_size: u64, dtype: Dtype, dropout: bool) -> AttentionTiles {
-        let table = match (dtype, self) {
-            (Dtype::F32, _) => PLAIN,
-            (_, Tiles::Small) => SMALL,
-            (_, Tiles::Large) => LARGE,
+    pub fn attention(
+        self,
+        head_size: u64,
+        multiplier: Multiplier,
+        dropout: bool,
+    ) -> AttentionTiles {
+        let table = match (multiplier, self) {
+            (Multiplier::Plain, _) => PLAIN,
+            (Multiplier::Tf32, Tiles::Small) => SMALL_TF32,
+            (Multiplier::Tf32, Tiles::Large) => LARGE_TF32,
+            (Multiplier::SixteenBit, Tiles::Small) => SMALL,
+            (Multiplier::SixteenBit, Tiles::Large) => LARGE,
         };
         let pad = padded(head_size);
         let row = table.iter().find(|(most, _)| pad <= *most).or(table.last());
         let mut tiles = row.map_or(same(16, 16, 4), |(_, tiles)| *tiles);
-        if dropout && dtype != Dtype::F32 {
+        if dropout && multiplier != Multiplier::Plain {
             tiles.forward.columns = tiles.forward.columns.min(COLUMNS_WITH_DROPOUT);
         }
         tiles
@@ -91,36 +152,38 @@ pub(crate) fn padded(head_size: u64) -> u64 {
 }
 
 /// Numbers of a head's line in shared memory. The extra 16 bytes move each line against the banks.
-pub(crate) fn line(head_size: u64, dtype: Dtype) -> u64 {
-    padded(head_size) + 16 / dtype.size()
+pub(crate) fn line(head_size: u64, multiplier: Multiplier) -> u64 {
+    padded(head_size) + 16 / multiplier.size()
 }
 
-/// Bytes of shared memory: arrays of owned and walked lines, and for f32 a tile of weights. The
-/// kernels are compiled with them and do not compile if they use another number.
+/// Bytes of shared memory: arrays of owned and walked lines, and for multiply-adds a tile of
+/// weights. The kernels are compiled with them and do not compile if they use another number.
 impl Tile {
-    fn bytes(self, owned: u64, head_size: u64, dtype: Dtype, each_column: u64) -> u32 {
+    fn bytes(self, owned: u64, head_size: u64, multiplier: Multiplier, each_column: u64) -> u32 {
         let (rows, columns) = (u64::from(self.rows), u64::from(self.columns));
-        let line = line(head_size, dtype);
-        let bytes = match dtype {
-            Dtype::F32 => 4 * ((owned * rows + 2 * columns) * line + rows * (columns + 4)),
-            _ => 2 * (owned * rows + 4 * columns) * line + each_column * columns,
+        let (line, size) = (line(head_size, multiplier), multiplier.size());
+        let bytes = match multiplier {
+            Multiplier::Plain => {
+                size * ((owned * rows + 2 * columns) * line + rows * (columns + 4))
+            }
+            _ => size * (owned * rows + 4 * columns) * line + each_column * columns,
         };
         bytes as u32
     }
 
     /// Of the forward.
-    pub fn forward_bytes(self, head_size: u64, dtype: Dtype) -> u32 {
-        self.bytes(1, head_size, dtype, 0)
+    pub fn forward_bytes(self, head_size: u64, multiplier: Multiplier) -> u32 {
+        self.bytes(1, head_size, multiplier, 0)
     }
 
     /// Of the gradient of queries.
-    pub fn query_bytes(self, head_size: u64, dtype: Dtype) -> u32 {
-        self.bytes(2, head_size, dtype, 0)
+    pub fn query_bytes(self, head_size: u64, multiplier: Multiplier) -> u32 {
+        self.bytes(2, head_size, multiplier, 0)
     }
 
     /// Of the gradients of keys and values.
-    pub fn key_bytes(self, head_size: u64, dtype: Dtype) -> u32 {
-        self.bytes(2, head_size, dtype, 16)
+    pub fn key_bytes(self, head_size: u64, multiplier: Multiplier) -> u32 {
+        self.bytes(2, head_size, multiplier, 16)
     }
 }
 
@@ -129,20 +192,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_tile_fits_the_shared_memory_that_every_gpu_has() {
-        const EVERYWHERE: u32 = 99 << 10;
-        for tiles in [Tiles::Small, Tiles::Large] {
-            for dtype in [Dtype::F32, Dtype::Bf16] {
-                let most = if dtype == Dtype::F32 { 256 } else { 128 };
-                for size in 1..=most {
+    fn every_tile_fits_the_shared_memory_of_its_architectures() {
+        for (tiles, most) in [(Tiles::Small, 99 << 10), (Tiles::Large, 163 << 10)] {
+            for multiplier in Multiplier::ALL {
+                for size in 1..=multiplier.largest_head() {
                     let AttentionTiles { forward, query, key } =
-                        tiles.attention(size, dtype, false);
+                        tiles.attention(size, multiplier, false);
                     let bytes = [
-                        forward.forward_bytes(size, dtype),
-                        query.query_bytes(size, dtype),
-                        key.key_bytes(size, dtype),
+                        forward.forward_bytes(size, multiplier),
+                        query.query_bytes(size, multiplier),
+                        key.key_bytes(size, multiplier),
                     ];
-                    assert!(bytes.iter().all(|&b| b <= EVERYWHERE), "{size} {dtype}: {bytes:?}");
+                    let fits = bytes.iter().all(|&bytes| bytes <= most);
+                    assert!(fits, "{size} {multiplier:?}: {bytes:?}");
                 }
             }
         }

@@ -1,7 +1,7 @@
-// Causal attention in a 16-bit format on tensor cores. The forward pass keeps a running softmax.
-// The backward pass is two kernels, one whose blocks own queries and one whose blocks own keys;
-// each recomputes the scores, so that no sum needs atomics and nothing of size positions x
-// positions is ever in memory.
+// Causal attention on tensor cores, in a 16-bit format (after `tensor_16bit.cuh`) or in f32 rounded to
+// TF32 (after `tensor_tf32.cuh`). The forward pass keeps a running softmax. The backward pass is two
+// kernels, one whose blocks own queries and one whose blocks own keys; each recomputes the scores,
+// so that no sum needs atomics and nothing of size positions x positions is ever in memory.
 //
 // The host defines T, HEADS, HEAD_SIZE, HEAD_PAD, LINE, DROPOUT, and for each kernel the rows a
 // block owns, the columns of the tile it walks over, its warps, and the bytes of its dynamic shared
@@ -24,10 +24,10 @@ constexpr int ROOM = DROPOUT ? 4 : 8;
 #define FORWARD_HELD (FORWARD_TILES * CHANNEL_TILES <= ROOM)
 #endif
 #ifndef QUERY_HELD
-#define QUERY_HELD (QUERY_TILES * CHANNEL_TILES <= ROOM)
+#define QUERY_HELD (sizeof(T) == 2 && QUERY_TILES * CHANNEL_TILES <= ROOM)
 #endif
 #ifndef KEY_HELD
-#define KEY_HELD (KEY_TILES * CHANNEL_TILES <= 4)
+#define KEY_HELD (sizeof(T) == 2 && KEY_TILES * CHANNEL_TILES <= 4)
 #endif
 #ifndef QUERY_SLICE
 #define QUERY_SLICE (QUERY_COLUMNS % 32 == 0 && QUERY_TILES * CHANNEL_TILES <= 8 ? 32 : 16)
@@ -45,7 +45,6 @@ constexpr int ROOM = DROPOUT ? 4 : 8;
 #define KEY_BLOCKS 1
 #endif
 
-static_assert(sizeof(T) == 2, "tensor cores read 16-bit numbers");
 static_assert(HEAD_SIZE >= 1 && HEAD_SIZE <= 128, "a larger head does not fit the registers");
 static_assert(FORWARD_ROWS == 16 * FORWARD_WARPS * FORWARD_TILES && FORWARD_TILES > 0, "rows");
 static_assert(QUERY_ROWS == 16 * QUERY_WARPS * QUERY_TILES && QUERY_TILES > 0, "rows");
@@ -104,7 +103,7 @@ DEVICE void forward_tile(float (&sums)[FORWARD_TILES][CHANNEL_TILES * 2][4],
             hide_later_keys<COUNT, false>(scores[tile], row + tile * 16, column);
         }
     }
-    u32 weights[FORWARD_TILES][COUNT / 16][4];
+    Weights<COUNT> weights[FORWARD_TILES];
     UNROLL for (int tile = 0; tile < FORWARD_TILES; ++tile) {
         softmax_step<COUNT>(scores[tile], sums[tile], softmax[tile], scale);
         UNROLL for (int n = 0; DROPOUT && n < COUNT / 8; ++n) {
@@ -138,6 +137,7 @@ KERNEL __launch_bounds__(32 * FORWARD_WARPS, FORWARD_BLOCKS) SIGNATURE(attention
     copy_rows<FORWARD_ROWS, 32 * FORWARD_WARPS, QKV_WIDTH>(own, qkv_bt3c, first, positions);
     copy_tile(tile, keys);
     wait_for_copies();
+    round_rows<FORWARD_ROWS, 32 * FORWARD_WARPS>(own);
     __syncthreads();
     Rows<FORWARD_TILES, FORWARD_HELD> queries;
     hold(queries, own + (query - first) * LINE_BYTES);
@@ -185,7 +185,7 @@ struct QueryRows {
 
 // The dot product of two rows, by the four lanes of a row.
 DEVICE float quad_dot(const T *a, const T *b) {
-    constexpr u32 STEP = ALIGNED ? 8 : 1;
+    constexpr u32 STEP = ALIGNED ? CHUNK : 1;
     float sum = 0;
     for (u32 channel = threadIdx.x % 4 * STEP; channel < HEAD_SIZE; channel += 4 * STEP) {
         const Pack<T, STEP> x = load<T, STEP>(a + channel), y = load<T, STEP>(b + channel);
@@ -227,7 +227,7 @@ DEVICE void query_slice(float (&d_queries)[QUERY_TILES][CHANNEL_TILES * 2][4],
         }
     }
     multiply_by_transposed<COUNT>(slopes, d_out, values);
-    u32 weights[QUERY_TILES][COUNT / 16][4];
+    Weights<COUNT> weights[QUERY_TILES];
     UNROLL for (int tile = 0; tile < QUERY_TILES; ++tile) {
         UNROLL for (int n = 0; n < COUNT / 8; ++n) {
             UNROLL for (int i = 0; i < 4; ++i) {
@@ -269,6 +269,8 @@ KERNEL __launch_bounds__(32 * QUERY_WARPS, QUERY_BLOCKS) SIGNATURE(attention_bac
     query_rows(rows, out_btc + out_start(place, positions), d_out_btc, lse_bht + line,
                delta_bht + line, query, positions);
     wait_for_copies();
+    round_rows<QUERY_ROWS, 32 * QUERY_WARPS>(own);
+    round_rows<QUERY_ROWS, 32 * QUERY_WARPS>(own + QUERY_ROWS * LINE_BYTES);
     __syncthreads();
     Rows<QUERY_TILES, QUERY_HELD> queries, d_outs;
     hold(queries, own + (query - first) * LINE_BYTES);
@@ -339,7 +341,7 @@ DEVICE void key_slice(float (&d_keys)[KEY_TILES][CHANNEL_TILES * 2][4],
             }
         }
     }
-    u32 weights[KEY_TILES][COUNT / 16][4], changes[KEY_TILES][COUNT / 16][4];
+    Weights<COUNT> weights[KEY_TILES], changes[KEY_TILES];
     UNROLL for (int tile = 0; tile < KEY_TILES; ++tile) {
         weights_from<COUNT>(weights[tile], scores[tile]);
         weights_from<COUNT>(changes[tile], slopes[tile]);
@@ -378,6 +380,8 @@ KERNEL __launch_bounds__(32 * KEY_WARPS, KEY_BLOCKS) SIGNATURE(attention_backwar
                                             first, positions);
     copy_tile(start, 0);
     wait_for_copies();
+    round_rows<KEY_ROWS, THREADS>(own);
+    round_rows<KEY_ROWS, THREADS>(own + KEY_ROWS * LINE_BYTES);
     __syncthreads();
     Rows<KEY_TILES, KEY_HELD> keys, values;
     hold(keys, own + (key - first) * LINE_BYTES);

@@ -1,16 +1,19 @@
-//! Launches of attention. 16-bit formats run on tensor cores, f32 on plain multiply-adds.
+//! Launches of attention. 16-bit formats run on tensor cores, f32 too where it may be rounded to
+//! TF32, else on plain multiply-adds.
 
 use super::{attention_hopper, count, unsupported};
 use crate::constants::constants;
 use crate::lowering::{Extent, Lowering, Mask, ModuleSpec, Source};
 use crate::signature::{In, Out, T, WorkCount, signatures};
 use crate::step::Step;
-use crate::tiles::{self, AttentionTiles, Tile};
+use crate::tiles::{self, AttentionTiles, Multiplier, Tile};
 use plan::ops::{Attention, AttentionBackward, Dropout};
 use plan::{BackendError, Dtype, TensorId};
 
 pub(super) const HEADS: &str = include_str!("attention_heads.cuh");
 pub(super) const TENSOR_CORES: &str = include_str!("tensor_cores.cuh");
+pub(super) const SIXTEEN_BIT: &str = include_str!("tensor_16bit.cuh");
+const TF32: &str = include_str!("tensor_tf32.cuh");
 pub(super) const SOFTMAX: &str = include_str!("softmax.cuh");
 
 signatures! {
@@ -85,7 +88,14 @@ pub(super) static ATTENTION: Source = Source {
     file: "attention.cu",
     signatures: SIGNATURES,
     constants: Constants::NAMES,
-    parts: &[HEADS, TENSOR_CORES, SOFTMAX, include_str!("attention.cu")],
+    parts: &[HEADS, TENSOR_CORES, SIXTEEN_BIT, SOFTMAX, include_str!("attention.cu")],
+    warpgroups: false,
+};
+pub(super) static ATTENTION_TF32: Source = Source {
+    file: "attention.cu",
+    signatures: SIGNATURES,
+    constants: Constants::NAMES,
+    parts: &[HEADS, TENSOR_CORES, TF32, SOFTMAX, include_str!("attention.cu")],
     warpgroups: false,
 };
 pub(super) static ATTENTION_F32: Source = Source {
@@ -96,12 +106,11 @@ pub(super) static ATTENTION_F32: Source = Source {
     warpgroups: false,
 };
 
-/// The largest head size. The tensor-core kernels keep a head in registers, those of f32 in shared
-/// memory.
+/// The largest head size of any kernel for a format.
 pub(crate) const fn largest_head(dtype: Dtype) -> u64 {
     match dtype {
-        Dtype::F32 => 256,
-        _ => 128,
+        Dtype::F32 => Multiplier::Plain.largest_head(),
+        _ => Multiplier::SixteenBit.largest_head(),
     }
 }
 
@@ -113,6 +122,7 @@ pub(super) struct Heads {
     pub(super) size: u64,
     pub(super) dtype: Dtype,
     pub(super) dropout: Option<Dropout>,
+    multiplier: Multiplier,
     tiles: AttentionTiles,
 }
 
@@ -135,8 +145,9 @@ impl Heads {
                 "heads of {size} in {dtype}: n_embd / n_head may be at most {most}; raise n_head"
             )));
         }
-        let tiles = cx.options().tiles.attention(size, dtype, dropout.is_some());
-        Ok(Heads { sequences, positions, heads, size, dtype, dropout, tiles })
+        let multiplier = Multiplier::of(size, dtype, cx.options().tf32);
+        let tiles = cx.options().tiles.attention(size, multiplier, dropout.is_some());
+        Ok(Heads { sequences, positions, heads, size, dtype, dropout, multiplier, tiles })
     }
 
     fn module(&self) -> ModuleSpec {
@@ -146,23 +157,26 @@ impl Heads {
             HEADS: self.heads,
             HEAD_SIZE: self.size,
             HEAD_PAD: tiles::padded(self.size),
-            LINE: tiles::line(self.size, self.dtype),
+            LINE: tiles::line(self.size, self.multiplier),
             DROPOUT: self.dropout.is_some(),
             FORWARD_ROWS: forward.rows,
             FORWARD_COLUMNS: forward.columns,
             FORWARD_WARPS: forward.warps,
-            FORWARD_BYTES: forward.forward_bytes(self.size, self.dtype),
+            FORWARD_BYTES: forward.forward_bytes(self.size, self.multiplier),
             QUERY_ROWS: query.rows,
             QUERY_COLUMNS: query.columns,
             QUERY_WARPS: query.warps,
-            QUERY_BYTES: query.query_bytes(self.size, self.dtype),
+            QUERY_BYTES: query.query_bytes(self.size, self.multiplier),
             KEY_ROWS: key.rows,
             KEY_COLUMNS: key.columns,
             KEY_WARPS: key.warps,
-            KEY_BYTES: key.key_bytes(self.size, self.dtype),
+            KEY_BYTES: key.key_bytes(self.size, self.multiplier),
         };
-        let source = if self.dtype == Dtype::F32 { &ATTENTION_F32 } else { &ATTENTION };
-        constants.module(source)
+        constants.module(match self.multiplier {
+            Multiplier::Plain => &ATTENTION_F32,
+            Multiplier::Tf32 => &ATTENTION_TF32,
+            Multiplier::SixteenBit => &ATTENTION,
+        })
     }
 
     /// A block for each tile of rows of each head.
@@ -183,7 +197,7 @@ pub(super) fn forward(cx: &mut Lowering<'_>, op: &Attention) -> Result<(), Backe
         return kernels.forward(cx, op);
     }
     let tile = heads.tiles.forward;
-    let extent = heads.extent(tile, tile.forward_bytes(heads.size, heads.dtype));
+    let extent = heads.extent(tile, tile.forward_bytes(heads.size, heads.multiplier));
     let (blocks, positions) = heads.counts(extent)?;
     let Mask { threshold, tag, scale } = Mask::of(op.dropout);
     let kernel = Attend {
@@ -209,7 +223,7 @@ pub(super) fn backward(cx: &mut Lowering<'_>, op: &AttentionBackward) -> Result<
     let (qkv, d_out, lse) = (cx.read(op.qkv)?, cx.read(op.d_out)?, cx.read(op.lse)?);
     let (delta, d_qkv): (Out<f32>, Out<T>) = (cx.write(op.delta)?, cx.write(op.d_qkv)?);
     let (step, Mask { threshold, tag, scale }) = (cx.step(), Mask::of(op.dropout));
-    let extent = heads.extent(query, query.query_bytes(heads.size, heads.dtype));
+    let extent = heads.extent(query, query.query_bytes(heads.size, heads.multiplier));
     let (blocks, positions) = heads.counts(extent)?;
     let kernel = QueryGradient {
         blocks,
@@ -226,7 +240,7 @@ pub(super) fn backward(cx: &mut Lowering<'_>, op: &AttentionBackward) -> Result<
         scale,
     };
     cx.launch(heads.module(), extent, kernel)?;
-    let extent = heads.extent(key, key.key_bytes(heads.size, heads.dtype));
+    let extent = heads.extent(key, key.key_bytes(heads.size, heads.multiplier));
     let (blocks, positions) = heads.counts(extent)?;
     let kernel = KeyGradient {
         blocks,

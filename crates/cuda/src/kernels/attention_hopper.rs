@@ -1,11 +1,11 @@
 //! Launches of attention on Hopper's warpgroups.
 
-use super::attention::{HEADS, Heads, SOFTMAX, TENSOR_CORES};
+use super::attention::{HEADS, Heads, SIXTEEN_BIT, SOFTMAX, TENSOR_CORES};
 use super::count;
 use crate::constants::constants;
 use crate::lowering::{Extent, Lowering, ModuleSpec, Source};
 use crate::signature::{In, Out, T, WorkCount, signatures};
-use crate::tiles::line;
+use crate::tiles::{Multiplier, line};
 use plan::gpu_scratch::WarpgroupAttention;
 use plan::ops::{Attention, AttentionBackward};
 use plan::{BackendError, Dtype};
@@ -76,6 +76,7 @@ pub(super) static ATTENTION_HOPPER: Source = Source {
     parts: &[
         HEADS,
         TENSOR_CORES,
+        SIXTEEN_BIT,
         SOFTMAX,
         include_str!("warpgroups.cuh"),
         include_str!("attention_hopper.cu"),
@@ -135,7 +136,7 @@ impl<'a> Kernels<'a> {
             HEADS: heads,
             HEAD_SIZE: size,
             HEAD_PAD: self.sizes.pad,
-            LINE: line(size, dtype),
+            LINE: line(size, Multiplier::SixteenBit),
             FORWARD_GROUPS: groups,
             FORWARD_BLOCKS: blocks,
             FORWARD_BYTES: self.forward_bytes(),

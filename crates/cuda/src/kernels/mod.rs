@@ -80,6 +80,7 @@ mod tests {
     const SOURCES: &[&Source] = &[
         &attention::ATTENTION,
         &attention::ATTENTION_F32,
+        &attention::ATTENTION_TF32,
         &attention_hopper::ATTENTION_HOPPER,
         &decode::DECODE,
         &embed::EMBED,

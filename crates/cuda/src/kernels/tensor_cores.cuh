@@ -1,14 +1,28 @@
 // Matmuls on tensor cores for attention: instructions that C++ lacks, which lane of a warp holds
-// which numbers, tiles between global and shared memory, and the two kinds of matmuls.
+// which numbers, tiles from global to shared memory, and rows that are left operands. What depends
+// on the format is in `tensor_16bit.cuh` and `tensor_tf32.cuh`, one of which follows.
 //
-// Included after `attention_heads.cuh`. Defined by the host: T, a 16-bit format; LINE, the numbers of
-// a row in shared memory: eight more than HEAD_PAD, so that the eight rows of one matrix load never
+// Included after `attention_heads.cuh`. Defined by the host: T, the format; LINE, the numbers of a
+// row in shared memory: 16 bytes more than HEAD_PAD, so that the eight rows of one matrix load never
 // meet in a bank.
 
 constexpr int CHANNEL_TILES = HEAD_PAD / 16;
 constexpr u32 LINE_BYTES = LINE * sizeof(T);
-// Whether every head begins where a 16-byte copy may begin.
-constexpr bool ALIGNED = HEAD_SIZE % 8 == 0;
+// Numbers of a 16-byte copy, and whether every head begins where one may begin.
+constexpr u32 CHUNK = 16 / sizeof(T);
+constexpr bool ALIGNED = HEAD_SIZE % CHUNK == 0;
+// Steps of a matmul over the channels: an instruction takes 32 bytes of each row.
+constexpr int STEPS = HEAD_PAD * sizeof(T) / 32;
+
+// In the format's own file.
+
+// sum (16 x 8) += a b, where a has 16 rows of 32 bytes and b 8 columns.
+DEVICE void multiply_add(float (&sum)[4], const u32 (&a)[4], u32 b0, u32 b1, T);
+
+// Rounds what is not yet in the operands' format.
+DEVICE u32 operand(u32 x);
+
+DEVICE void store_shared(u32 to, T x);
 
 // Instructions that C++ lacks. Shared memory is addressed by 32 bits throughout.
 
@@ -33,10 +47,6 @@ DEVICE void copy_4(u32 to, const void *from, u32 size) {
 
 DEVICE void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
-DEVICE void store_shared(u32 to, T x) {
-    asm volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"(x.bits) : "memory");
-}
-
 DEVICE Pack<float, 2> load_shared(u32 from) {
     Pack<float, 2> x;
     asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.at[0]), "=f"(x.at[1]) : "r"(from));
@@ -48,42 +58,6 @@ DEVICE void load_matrices(u32 (&to)[4], u32 from) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                  : "r"(from));
-}
-
-DEVICE void load_transposed(u32 (&to)[4], u32 from) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                 : "r"(from));
-}
-
-// sum (16 x 8) += a (16 x 16) b (16 x 8). The last argument only chooses the format. Sums are read
-// and written apart, so that a first sum, zero, needs no registers.
-DEVICE void multiply_add(float (&sum)[4], const u32 (&a)[4], u32 b0, u32 b1, bf16) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
-                 "{%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"
-                 : "=f"(sum[0]), "=f"(sum[1]), "=f"(sum[2]), "=f"(sum[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(sum[0]),
-                   "f"(sum[1]), "f"(sum[2]), "f"(sum[3]));
-}
-
-DEVICE void multiply_add(float (&sum)[4], const u32 (&a)[4], u32 b0, u32 b1, f16) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, "
-                 "{%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"
-                 : "=f"(sum[0]), "=f"(sum[1]), "=f"(sum[2]), "=f"(sum[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(sum[0]),
-                   "f"(sum[1]), "f"(sum[2]), "f"(sum[3]));
-}
-
-DEVICE u32 pair(float low, float high, bf16) {
-    u32 both;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
-    return both;
-}
-
-DEVICE u32 pair(float low, float high, f16) {
-    u32 both;
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
-    return both;
 }
 
 DEVICE float fast_log2(float x) {
@@ -136,7 +110,7 @@ template <int COUNT, int THREADS, u32 STRIDE>
 DEVICE void copy_numbers(u32 to, const T *from, u32 first, u32 limit) {
     for (u32 i = threadIdx.x; i < COUNT * HEAD_PAD; i += THREADS) {
         const u32 row = i / HEAD_PAD, channel = i % HEAD_PAD;
-        T x = {0};
+        T x = T();
         if (first + row < limit && channel < HEAD_SIZE) {
             x = from[(u64)(first + row) * STRIDE + channel];
         }
@@ -149,7 +123,7 @@ DEVICE void copy_numbers(u32 to, const T *from, u32 first, u32 limit) {
 template <int COUNT, int THREADS, u32 STRIDE>
 DEVICE void copy_rows(u32 to, const T *from, u32 first, u32 limit) {
     if (!ALIGNED) return copy_numbers<COUNT, THREADS, STRIDE>(to, from, first, limit);
-    constexpr u32 CHUNKS = HEAD_PAD / 8;
+    constexpr u32 CHUNKS = HEAD_PAD / CHUNK;
     // When the threads fill whole rows, a thread stays in its column and addresses are constants.
     constexpr bool STRAIGHT = THREADS % CHUNKS == 0;
     from += (u64)first * STRIDE;
@@ -160,49 +134,15 @@ DEVICE void copy_rows(u32 to, const T *from, u32 first, u32 limit) {
             chunk = (threadIdx.x + i * THREADS) % CHUNKS;
         }
         if (COUNT * CHUNKS % THREADS != 0 && row >= COUNT) break;
-        const bool inside = first + row < limit && chunk * 8 < HEAD_SIZE;
-        copy_16(to + row * LINE_BYTES + chunk * 16, from + (u64)row * STRIDE + chunk * 8,
+        const bool inside = first + row < limit && chunk * CHUNK < HEAD_SIZE;
+        copy_16(to + row * LINE_BYTES + chunk * 16, from + (u64)row * STRIDE + chunk * CHUNK,
                 inside ? 16 : 0);
-    }
-}
-
-// Writes eight channels of a row, as far as the head has them.
-DEVICE void store_chunk(T *row, u32 channel, const u32 (&words)[4]) {
-    if (ALIGNED && channel < HEAD_SIZE) {
-        store<u32, 4>((u32 *)(row + channel), {{words[0], words[1], words[2], words[3]}});
-    }
-    UNROLL for (u32 i = 0; !ALIGNED && i < 8; ++i) {
-        if (channel + i < HEAD_SIZE) row[channel + i].bits = (u16)(words[i / 2] >> (i % 2 * 16));
-    }
-}
-
-// Writes 16 rows from `channel` on, each half of them multiplied by its factor; only the first
-// `limit` rows exist. Lanes exchange pairs so that each writes 16 bytes.
-template <u32 STRIDE, int TILES>
-DEVICE void store_rows(T *to, int limit, const float (&rows)[TILES][4], float upper, float lower,
-                       u32 channel = 0) {
-    UNROLL for (int half = 0; half < 2; ++half) {
-        const float factor = half ? lower : upper;
-        const int row = lane_row() + 8 * half;
-        UNROLL for (int tile = 0; tile < TILES; tile += 4) {
-            u32 words[4];
-            UNROLL for (int i = 0; i < 4; ++i) {
-                const int from = tile + i < TILES ? tile + i : tile;
-                words[i] = pair(rows[from][2 * half] * factor, rows[from][2 * half + 1] * factor,
-                                T());
-            }
-            transpose_words<1>(words);
-            const u32 mine = tile + threadIdx.x % 4;
-            if (row < limit && mine < TILES) {
-                store_chunk(to + (u64)row * STRIDE, channel + mine * 8, words);
-            }
-        }
     }
 }
 
 // Matmuls.
 
-// Where a lane reads 16 x 16 numbers: its matrices are the upper and the lower rows of the first
+// Where a lane reads 16 rows of 32 bytes: its matrices are the upper and the lower rows of the first
 // eight columns, then of the others. This is the order of a left operand, and of a right operand
 // that is transposed on the way.
 DEVICE u32 left_offset() {
@@ -218,13 +158,13 @@ DEVICE u32 right_offset() {
 // TILES x 16 rows that a warp owns, the left operand of its matmuls.
 template <int TILES, bool HELD> struct Rows {
     u32 address;
-    u32 held[HELD ? TILES : 1][HELD ? CHANNEL_TILES : 1][4];
+    u32 held[HELD ? TILES : 1][HELD ? STEPS : 1][4];
 };
 
 template <int TILES, bool HELD> DEVICE void hold(Rows<TILES, HELD> &rows, u32 address) {
     rows.address = address + left_offset();
     UNROLL for (int tile = 0; HELD && tile < TILES; ++tile) {
-        UNROLL for (int k = 0; k < CHANNEL_TILES; ++k) {
+        UNROLL for (int k = 0; k < STEPS; ++k) {
             load_matrices(rows.held[HELD ? tile : 0][HELD ? k : 0],
                           rows.address + tile * 16 * LINE_BYTES + k * 32);
         }
@@ -245,42 +185,17 @@ DEVICE void fetch(u32 (&to)[TILES][4], const Rows<TILES, HELD> &rows, int k) {
 template <int COUNT, int TILES, bool HELD>
 DEVICE void multiply_by_transposed(float (&sums)[TILES][COUNT / 8][4],
                                    const Rows<TILES, HELD> &rows, u32 columns) {
-    UNROLL for (int k = 0; k < CHANNEL_TILES; ++k) {
+    UNROLL for (int k = 0; k < STEPS; ++k) {
         u32 a[TILES][4];
         fetch(a, rows, k);
         UNROLL for (int n = 0; n < COUNT / 16; ++n) {
             u32 b[4];
             load_matrices(b, columns + right_offset() + n * 16 * LINE_BYTES + k * 32);
+            UNROLL for (u32 &word : b) word = operand(word);
             UNROLL for (int tile = 0; tile < TILES; ++tile) {
                 multiply_add(sums[tile][2 * n], a[tile], b[0], b[1], T());
                 multiply_add(sums[tile][2 * n + 1], a[tile], b[2], b[3], T());
             }
         }
-    }
-}
-
-// sums += weights rows, for COUNT rows of shared memory from `rows` on.
-template <int COUNT, int TILES>
-DEVICE void multiply(float (&sums)[TILES][CHANNEL_TILES * 2][4],
-                     const u32 (&weights)[TILES][COUNT / 16][4], u32 rows) {
-    UNROLL for (int k = 0; k < COUNT / 16; ++k) {
-        UNROLL for (int n = 0; n < CHANNEL_TILES; ++n) {
-            u32 b[4];
-            load_transposed(b, rows + left_offset() + k * 16 * LINE_BYTES + n * 32);
-            UNROLL for (int tile = 0; tile < TILES; ++tile) {
-                multiply_add(sums[tile][2 * n], weights[tile][k], b[0], b[1], T());
-                multiply_add(sums[tile][2 * n + 1], weights[tile][k], b[2], b[3], T());
-            }
-        }
-    }
-}
-
-// Turns a result of a matmul into the left operand of the next: a lane holds the same positions in
-// both.
-template <int COUNT>
-DEVICE void weights_from(u32 (&weights)[COUNT / 16][4], const float (&tiles)[COUNT / 8][4]) {
-    UNROLL for (int n = 0; n < COUNT / 8; ++n) {
-        weights[n / 2][n % 2 * 2] = pair(tiles[n][0], tiles[n][1], T());
-        weights[n / 2][n % 2 * 2 + 1] = pair(tiles[n][2], tiles[n][3], T());
     }
 }

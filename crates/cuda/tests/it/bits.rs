@@ -19,13 +19,13 @@ fn formats() -> Vec<SmallRun> {
         let types = Types { compute, residual };
         SmallRun { types, moments, dropout: 0.1, ..small_run() }
     };
-    // Heads of 64 and 128 without dropout: attention by warpgroups where the GPU has them.
-    let by_warpgroups = |(n_embd, compute)| {
+    // Heads of 64 and 128 without dropout: TF32, and warpgroups where the GPU has them.
+    let wide = |(n_embd, compute)| {
         let types = Types { compute, residual: compute };
         SmallRun { types, n_embd, ..small_run() }
     };
-    let wide = [(256, Dtype::Bf16), (512, Dtype::F16)].map(by_warpgroups);
-    all.map(run).into_iter().chain(wide).collect()
+    let wide_runs = [(256, Dtype::Bf16), (512, Dtype::F16), (256, Dtype::F32)].map(wide);
+    all.map(run).into_iter().chain(wide_runs).collect()
 }
 
 fn assert_same(what: &str, got: &[u8], want: &[u8]) {

@@ -1,10 +1,10 @@
 //! The cases and goldens that every backend must pass, in true f32, and the ops in both 16-bit
-//! formats against the CPU: launched one by one, as graphs, and with each set of tiles.
+//! formats and in TF32 against the CPU: launched one by one, as graphs, and with each set of tiles.
 
 use crate::fixture::{BothScratch, MOST_SCRATCH, gpu, load};
 use conformance::{
     Failure, Summary, check_agreement, check_finite_differences, check_formats, check_models,
-    check_ops,
+    check_ops, check_tf32,
 };
 use cpu::{CpuBackend, CpuOptions, CpuScratch};
 use fitgpt_cuda::{CudaOptions, LoweringOptions, Tiles, modules};
@@ -100,5 +100,16 @@ fn sixteen_bit_ops_agree_with_f32_on_the_cpu() {
             let result = check_formats(&on_gpu, &on_cpu, dtype, &[], &scratch());
             report(&format!("{dtype}, {tiles:?} tiles, warpgroups: {warpgroups}"), result);
         }
+    }
+}
+
+#[test]
+fn tf32_ops_agree_with_f32_on_the_cpu() {
+    let Some(gpu) = gpu() else { return };
+    // Large tiles do not fit the shared memory of every GPU.
+    for tiles in [Tiles::Small, CudaOptions::new(&gpu).tiles] {
+        let options = CudaOptions { graphs: false, tf32: true, tiles, ..CudaOptions::new(&gpu) };
+        let result = check_tf32(&|plan| load(&gpu, plan, &options), &on_cpu, &scratch());
+        report(&format!("TF32, {tiles:?} tiles"), result);
     }
 }

@@ -54,7 +54,7 @@ const fn dims(n_head: u64, n_embd: u64, vocab_size: u64, bias: bool) -> Dims {
     Dims { n_layer: LAYERS, n_head, n_embd, block_size: 1024, vocab_size, bias }
 }
 
-const RUNS: [Run; 6] = [
+const RUNS: [Run; 7] = [
     Run {
         name: "124M bf16",
         dims: dims(12, 768, 50304, false),
@@ -81,6 +81,15 @@ const RUNS: [Run; 6] = [
         gelu: GeluKind::Tanh,
         scaling: Scaling::Off,
         offload: Some(1 << 20),
+    },
+    Run {
+        name: "124M f32",
+        dims: dims(12, 768, 50304, false),
+        formats: [Dtype::F32; 3],
+        dropout: 0.0,
+        gelu: GeluKind::Erf,
+        scaling: Scaling::Off,
+        offload: None,
     },
     Run {
         name: "characters f32",
@@ -114,10 +123,15 @@ const RUNS: [Run; 6] = [
 /// Besides the 48 and 64 of the runs: each number of registers, and a head that is padded.
 const WARPGROUP_HEADS: [u64; 5] = [56, 80, 96, 112, 128];
 
-fn plan_of_heads(size: u64) -> (String, Plan) {
+/// For TF32, besides the 64 of the runs: sizes and dropout. Odd heads are copied number by number.
+const TF32_HEADS: [(u64, f32); 6] =
+    [(16, 0.0), (33, 0.1), (48, 0.0), (96, 0.0), (128, 0.0), (128, 0.1)];
+
+fn plan_of_heads(size: u64, dtype: Dtype, dropout: f32) -> (String, Plan) {
     let [run, ..] = &RUNS;
-    let run = Run { dims: dims(2, 2 * size, 512, false), ..*run };
-    (format!("heads of {size}"), plan_of(&run, Level::R0))
+    let formats = [dtype, dtype, Dtype::F32];
+    let run = Run { dims: dims(2, 2 * size, 512, false), formats, dropout, ..*run };
+    (format!("{dtype} heads of {size}"), plan_of(&run, Level::R0))
 }
 
 fn plan_of(run: &Run, level: Level) -> Plan {
@@ -185,15 +199,15 @@ fn check(compiler: &Compiler, used: &ModuleUse, sm: u32, table: &mut Vec<String>
     problems.iter().map(named).collect()
 }
 
-/// Every module of a plan, with the tiles of an architecture; for Hopper with both kinds of
-/// attention.
+/// Every module of a plan, with the tiles of an architecture and both kinds of f32; for Hopper with
+/// both kinds of attention.
 fn modules_of(name: &str, plan: &Plan, sm: u32) -> Vec<ModuleUse> {
-    let kinds: &[bool] = if sm == HOPPER { &[false, true] } else { &[false] };
-    let found = |&warpgroups: &bool| {
-        let options = LoweringOptions { tf32: true, tiles: Tiles::of(sm), warpgroups };
+    let kinds = [(true, false), (false, false), (true, true)];
+    let found = |&(tf32, warpgroups): &(bool, bool)| {
+        let options = LoweringOptions { tf32, tiles: Tiles::of(sm), warpgroups };
         modules(plan, options).unwrap_or_else(|error| panic!("{name}: {error}"))
     };
-    kinds.iter().flat_map(found).collect()
+    kinds.iter().filter(|kind| sm == HOPPER || !kind.1).flat_map(found).collect()
 }
 
 /// The plans whose kernels are compiled: those of every run at every level, and those of the
@@ -201,8 +215,9 @@ fn modules_of(name: &str, plan: &Plan, sm: u32) -> Vec<ModuleUse> {
 struct Plans {
     runs: Vec<(String, Plan)>,
     cases: Vec<(String, Plan)>,
-    /// Other head sizes of attention on warpgroups.
+    /// Other head sizes of attention on warpgroups, and of TF32.
     heads: Vec<(String, Plan)>,
+    tf32_heads: Vec<(String, Plan)>,
 }
 
 impl Plans {
@@ -217,7 +232,10 @@ impl Plans {
         Plans {
             runs: RUNS.iter().flat_map(at_all_levels).collect(),
             cases: cases.iter().map(placed).collect(),
-            heads: WARPGROUP_HEADS.iter().map(|&size| plan_of_heads(size)).collect(),
+            heads: WARPGROUP_HEADS.map(|size| plan_of_heads(size, Dtype::Bf16, 0.0)).into(),
+            tf32_heads: TF32_HEADS
+                .map(|(size, dropout)| plan_of_heads(size, Dtype::F32, dropout))
+                .into(),
         }
     }
 
@@ -230,6 +248,11 @@ impl Plans {
         for (name, plan) in self.heads.iter().filter(|_| sm == HOPPER) {
             let mut found = modules_of(name, plan, sm);
             found.retain(|used| used.module.file() == "attention_hopper.cu");
+            found.into_iter().for_each(|used| add(&mut all, used));
+        }
+        for (name, plan) in &self.tf32_heads {
+            let mut found = modules_of(name, plan, sm);
+            found.retain(|used| used.module.file() == "attention.cu");
             found.into_iter().for_each(|used| add(&mut all, used));
         }
         let files: BTreeSet<&str> = all.iter().map(|used| used.module.file()).collect();
