@@ -82,6 +82,8 @@ pub(crate) enum Orientation {
     Plain,
     /// `out[m, n] = a[k, m]ᵀ b[k, n]`: the gradient of its weight.
     TransposedTimes,
+    /// `out[m, n] = a[k, m]ᵀ b[n, k]ᵀ`: the same with its input transposed before.
+    BothTransposed,
 }
 
 /// Everything that the choice of an algorithm depends on.
@@ -133,6 +135,7 @@ impl MatmulShape {
             Orientation::TimesTransposed => "nt",
             Orientation::Plain => "nn",
             Orientation::TransposedTimes => "tn",
+            Orientation::BothTransposed => "tt",
         };
         let flags = [
             (self.bias, "+bias"),
@@ -323,6 +326,7 @@ impl Matmul {
             Orientation::TimesTransposed => (transposed(true), transposed(false)),
             Orientation::Plain => (transposed(false), transposed(false)),
             Orientation::TransposedTimes => (transposed(false), transposed(true)),
+            Orientation::BothTransposed => (transposed(true), transposed(true)),
         };
         self.set(TRANS_A, &left)?;
         self.set(TRANS_B, &right)?;

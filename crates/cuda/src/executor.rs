@@ -28,11 +28,12 @@ use std::sync::Arc;
 pub struct CudaOptions {
     /// Whether segments run as captured graphs.
     pub graphs: bool,
-    /// Whether f32 matmuls may round their inputs to tf32, as in nanoGPT.
+    /// Whether f32 matmuls, attention's too, may round their inputs to tf32.
     pub tf32: bool,
     /// Tile sizes of attention.
     pub tiles: Tiles,
-    /// Whether attention runs on warpgroups, if the plan's scratch allows for it.
+    /// Whether attention runs on warpgroups, and operands of TF32 matmuls are transposed for them,
+    /// if the plan's scratch allows for it.
     pub warpgroups: bool,
     /// Bytes of device memory that the process may hold in total.
     pub budget: Option<u64>,

@@ -153,12 +153,12 @@ pub(crate) enum Work {
 /// Options that choose among equivalent kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoweringOptions {
-    /// Whether f32 matmuls may round their inputs to tf32, as in nanoGPT.
+    /// Whether f32 matmuls, attention's too, may round their inputs to tf32.
     pub tf32: bool,
     /// Tile sizes of attention.
     pub tiles: Tiles,
-    /// Whether attention runs on Hopper's warpgroups where there is such a kernel. The plan's
-    /// scratch must be proved for it.
+    /// Whether attention runs on Hopper's warpgroups where there is such a kernel, and operands of
+    /// TF32 matmuls are transposed for them. The plan's scratch must be proved for it.
     pub warpgroups: bool,
 }
 
@@ -236,6 +236,7 @@ impl MatmulSpec {
             Orientation::TimesTransposed => [self.k, self.k, self.n],
             Orientation::Plain => [self.k, self.n, self.n],
             Orientation::TransposedTimes => [self.m, self.n, self.n],
+            Orientation::BothTransposed => [self.m, self.k, self.n],
         };
         let sizes = [inputs, inputs, output].map(Dtype::size);
         let rows = widths.iter().zip(sizes).map(|(width, size)| width * size);
@@ -451,7 +452,8 @@ impl Lowering<'_> {
         let Matmul { a, b, out, bias, scratch } = operands;
         let [a, b, out] = [a.pointer(), b.pointer(), out.pointer()];
         let dtype = |pointer: Pointer| pointer.operand.map(|tensor| self.dtype(tensor));
-        let (Some(inputs), Some(output)) = (dtype(a), dtype(out)) else {
+        // One of the inputs may be in the workspace.
+        let (Some(inputs), Some(output)) = (dtype(a).or(dtype(b)), dtype(out)) else {
             return Err(internal("a matmul uses a tensor that is not an operand".to_string()));
         };
         let element = |name: &'static str| match name {
@@ -461,9 +463,10 @@ impl Lowering<'_> {
         self.check("matmul", operands.arguments(spec.accumulate), element)?;
         let MatmulSpec { m, n, k, .. } = spec;
         let bias = bias.map(In::pointer);
-        let reached = [(a, m * k), (b, n * k), (out, m * n)].into_iter();
-        for (pointer, elements) in reached.chain(bias.map(|bias| (bias, n))) {
-            self.check_reach(pointer, elements)?;
+        let [read, written] = [inputs, output].map(Dtype::size);
+        let reached = [(a, m * k * read), (b, n * k * read), (out, m * n * written)].into_iter();
+        for (pointer, bytes) in reached.chain(bias.map(|bias| (bias, n * written))) {
+            self.check_reach(pointer, bytes)?;
         }
         let bias = bias.map(|bias| bias.location);
         let shape = MatmulShape {
@@ -496,12 +499,14 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// Checks that `elements` elements from a pointer on lie inside its tensor.
-    fn check_reach(&self, pointer: Pointer, elements: u64) -> Result<(), BackendError> {
-        let Some(tensor) = pointer.operand else {
+    /// Checks that so many bytes from a pointer on lie inside its tensor, or inside the workspace.
+    fn check_reach(&self, pointer: Pointer, bytes: u64) -> Result<(), BackendError> {
+        let mut workspaces = self.operands.iter().filter(|of| of.elements == Elements::Workspace);
+        let workspace = workspaces.next().map(|operand| operand.tensor);
+        let Some(tensor) = pointer.operand.or(workspace) else {
             return Err(internal("a matmul uses a tensor that is not an operand".to_string()));
         };
-        let end = pointer.location.plus(elements * self.dtype(tensor).size());
+        let end = pointer.location.plus(bytes);
         let limit = self.location(tensor)?.plus(self.bytes(tensor));
         if end.offset() > limit.offset() {
             let name = &self.plan.schedule.tensors.get(tensor).name;

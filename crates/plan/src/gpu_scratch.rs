@@ -5,7 +5,7 @@
 use crate::backend::Scratch;
 use crate::bytes::Bytes;
 use crate::ops::{AttentionBackward, Op};
-use crate::tensor::{Dtype, Tensors};
+use crate::tensor::{Dtype, Shape, TensorId, Tensors};
 
 /// Workspace of the matmul library. Its fast algorithms do not ask for more.
 pub const MATMULS: u64 = 32 << 20;
@@ -26,8 +26,53 @@ pub fn partial_sums(tokens: u64) -> u64 {
 /// Scratch of the kernels for NVIDIA GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GpuScratch {
-    /// Whether the GPU multiplies by warpgroups (Hopper), so that attention has other kernels.
+    /// Whether the GPU multiplies by warpgroups (Hopper), so that attention has other kernels and
+    /// f32 matmuls other layouts.
     pub warpgroups: bool,
+}
+
+/// A matrix of f32 that is transposed before a matmul. Warpgroups read f32 along the inner
+/// dimension only, so a matmul is faster the more of its operands are stored that way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transposed {
+    /// Rows of the matrix as it is stored.
+    pub rows: u64,
+    /// Its columns.
+    pub columns: u64,
+}
+
+impl Transposed {
+    /// The gradient of a weight gains more than the transposition takes if the wider operand is as
+    /// wide as this, and over as many tokens.
+    const LEAST_WIDTH: u64 = 512;
+    const LEAST_TOKENS: u64 = 1024;
+    /// The gradient of an input gains less by a transposed weight.
+    const LEAST_TOKENS_OF_INPUT: u64 = 4096;
+
+    /// None unless the kernel can move it four numbers at a time.
+    fn new(dtype: Dtype, rows: u64, columns: u64) -> Option<Transposed> {
+        let is_whole = rows.is_multiple_of(4) && columns.is_multiple_of(4);
+        (dtype == Dtype::F32 && is_whole).then_some(Transposed { rows, columns })
+    }
+
+    /// The narrower of `d_out` and `x` (`other` wide and `width` wide) for a weight's gradient over
+    /// `tokens`.
+    pub fn for_weight(dtype: Dtype, tokens: u64, width: u64, other: u64) -> Option<Transposed> {
+        let is_wide = width.max(other) >= Transposed::LEAST_WIDTH;
+        let pays = is_wide && tokens >= Transposed::LEAST_TOKENS;
+        Transposed::new(dtype, tokens, width.min(other)).filter(|_| pays)
+    }
+
+    /// The weight, for the gradient of a layer's input over `tokens`.
+    pub fn for_input(dtype: Dtype, tokens: u64, weight: Shape) -> Option<Transposed> {
+        let pays = tokens >= Transposed::LEAST_TOKENS_OF_INPUT;
+        Transposed::new(dtype, weight.rows(), weight.width()).filter(|_| pays)
+    }
+
+    /// Its bytes, which follow those for matmuls.
+    fn bytes(self) -> Option<u64> {
+        self.rows.checked_mul(self.columns)?.checked_mul(4)
+    }
 }
 
 /// Attention by warpgroups. Blocks add up the gradient of queries in memory, a tile of queries at a
@@ -75,17 +120,38 @@ impl WarpgroupAttention {
     }
 }
 
+impl GpuScratch {
+    /// For a matmul, and for one of its operands transposed.
+    fn matmul(self, transposed: Option<Transposed>) -> Option<u64> {
+        match transposed.filter(|_| self.warpgroups) {
+            Some(transposed) => MATMULS.checked_add(transposed.bytes()?),
+            None => Some(MATMULS),
+        }
+    }
+}
+
 impl Scratch for GpuScratch {
     fn bytes(&self, op: &Op, tensors: &Tensors) -> Option<Bytes> {
         let elements = |id| tensors.get(id).shape.elements();
+        let (shape, dtype) =
+            (|id: TensorId| tensors.get(id).shape, |id: TensorId| tensors.get(id).dtype);
         let needed = match op {
-            Op::Linear(_) | Op::LinearBackwardInput(_) | Op::HeadEval(_) | Op::HeadTrain(_) => {
-                MATMULS
+            Op::Linear(_) | Op::HeadEval(_) => MATMULS,
+            Op::LinearBackwardInput(op) => {
+                let tokens = shape(op.d_out).rows();
+                self.matmul(Transposed::for_input(dtype(op.w), tokens, shape(op.w)))?
+            }
+            Op::HeadTrain(op) => {
+                let (tokens, columns) = (shape(op.slab).rows(), shape(op.slab).width());
+                let width = shape(op.x).width();
+                self.matmul(Transposed::for_weight(dtype(op.x), tokens, width, columns))?
             }
             Op::LinearBackwardWeight(op) => {
-                let shape = tensors.get(op.d_out).shape;
-                let partials = partial_sums(shape.rows()).checked_mul(shape.width())?;
-                MATMULS.max(partials.checked_mul(4)?)
+                let (d_out, width) = (shape(op.d_out), shape(op.x).width());
+                let partials = partial_sums(d_out.rows()).checked_mul(d_out.width())?;
+                let transposed =
+                    Transposed::for_weight(dtype(op.x), d_out.rows(), width, d_out.width());
+                self.matmul(transposed)?.max(partials.checked_mul(4)?)
             }
             // For the gain and the bias.
             Op::LayerNormBackward(op) => {
@@ -121,5 +187,35 @@ impl Scratch for GpuScratch {
 
     fn head_rows(&self, vocabulary: u64) -> u64 {
         vocabulary.checked_next_multiple_of(HEAD_ROWS).unwrap_or(vocabulary)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_f32_matrices_of_whole_packs_that_pay_are_transposed() {
+        let weight = |dtype, tokens| Transposed::for_weight(dtype, tokens, 768, 3072);
+        let narrower = Transposed { rows: 12288, columns: 768 };
+        assert_eq!(weight(Dtype::F32, 12288), Some(narrower));
+        assert_eq!(Transposed::for_weight(Dtype::F32, 12288, 3072, 768), Some(narrower));
+        assert_eq!(weight(Dtype::Bf16, 12288), None);
+        assert_eq!(weight(Dtype::F32, 12286), None);
+        assert_eq!(weight(Dtype::F32, 256), None);
+        assert_eq!(Transposed::for_weight(Dtype::F32, 12288, 384, 384), None);
+        let shape = Shape::new(&[2304, 768]).unwrap();
+        let whole = Transposed { rows: 2304, columns: 768 };
+        assert_eq!(Transposed::for_input(Dtype::F32, 4096, shape), Some(whole));
+        assert_eq!(Transposed::for_input(Dtype::F32, 2048, shape), None);
+    }
+
+    #[test]
+    fn transposed_operands_need_scratch_on_hopper_only() {
+        let matrix = Some(Transposed { rows: 12288, columns: 768 });
+        let scratch = |warpgroups| GpuScratch { warpgroups }.matmul(matrix);
+        assert_eq!(scratch(false), Some(MATMULS));
+        assert_eq!(scratch(true), Some(MATMULS + 12288 * 768 * 4));
+        assert_eq!(GpuScratch { warpgroups: true }.matmul(None), Some(MATMULS));
     }
 }

@@ -1,14 +1,15 @@
 //! The head, chunk by chunk: logits into the slab, losses and gradients in place, then both
 //! matmuls. The weight's gradient is computed before the input's, which overwrites `x`.
 
-use super::{count, sums};
+use super::{count, sums, transpose};
 use crate::constants::constants;
 use crate::cublaslt::Orientation;
 use crate::lowering::{
     Extent, Location, Lowering, Matmul, MatmulSpec, ModuleSpec, Source, pack_of,
 };
-use crate::signature::{In, Out, T, WorkCount, signatures};
+use crate::signature::{In, MatmulInput, Out, T, WorkCount, signatures};
 use crate::step::Step;
+use plan::gpu_scratch::Transposed;
 use plan::ops::{HeadEval, HeadTrain};
 use plan::{BackendError, Dtype, StepState, TensorId};
 
@@ -143,6 +144,27 @@ impl Head {
         cx.matmul(plain(Orientation::TimesTransposed, sizes), operands)
     }
 
+    /// The input of one chunk, which begins at byte `start`, as the matmul of the weight's
+    /// gradient reads it.
+    fn weight_operand(
+        &self,
+        cx: &mut Lowering<'_>,
+        op: &HeadTrain,
+        (start, tokens): (u64, u64),
+    ) -> Result<(Orientation, In<MatmulInput>), BackendError> {
+        let matrix = |tokens| Transposed::for_weight(self.dtype, tokens, self.width, self.columns);
+        // The workspace is that of a whole chunk.
+        let matrix = matrix(self.chunk).and_then(|_| matrix(tokens));
+        match transpose::wanted(cx, matrix).filter(|matrix| matrix.columns == self.width) {
+            Some(matrix) => {
+                let x = cx.read(op.x)?.plus(start);
+                let turned = transpose::launch(cx, matrix, x, op.workspace)?;
+                Ok((Orientation::BothTransposed, turned))
+            }
+            None => Ok((Orientation::TransposedTimes, cx.read(op.x)?.plus(start))),
+        }
+    }
+
     /// The kernel for one chunk. The operands are those of the first chunk.
     fn cross_entropy(
         &self,
@@ -190,12 +212,13 @@ pub(super) fn train(cx: &mut Lowering<'_>, op: &HeadTrain) -> Result<(), Backend
         let (x, d_x) = (x.plus(start), d_x.plus(start));
         head.logits(cx, tokens, Matmul { a: x, b: w, out: logits, bias: None, scratch })?;
         head.cross_entropy(cx, (first, tokens), losses)?;
+        let (orientation, b) = head.weight_operand(cx, op, (start, tokens))?;
         let weight = MatmulSpec {
             accumulate: true,
             scalars: scalars_at(WEIGHT_SCALARS),
-            ..plain(Orientation::TransposedTimes, [head.columns, head.width, tokens])
+            ..plain(orientation, [head.columns, head.width, tokens])
         };
-        cx.matmul(weight, Matmul { a: slab, b: x, out: d_w, bias: None, scratch })?;
+        cx.matmul(weight, Matmul { a: slab, b, out: d_w, bias: None, scratch })?;
         let input = MatmulSpec {
             scalars: scalars_at(INPUT_SCALARS),
             ..plain(Orientation::Plain, [tokens, head.width, head.columns])

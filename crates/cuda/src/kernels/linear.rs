@@ -1,24 +1,18 @@
 //! Linear layers and their gradients: matmuls of cuBLASLt, and the column sum for a bias.
 
-use super::sums;
+use super::{sums, transpose};
 use crate::cublaslt::Orientation;
 use crate::lowering::{Lowering, Matmul, MatmulSpec};
+use crate::signature::{In, MatmulInput};
+use plan::gpu_scratch::Transposed;
 use plan::ops::{Linear, LinearBackwardInput, LinearBackwardWeight};
 use plan::{BackendError, Shape};
 
-/// `out (+)= a b`, transposed according to `orientation`. The op's shape rule guarantees that all
+/// `out = a b`, transposed according to `orientation`. The op's shape rule guarantees that all
 /// sizes follow from the left operand and the result.
 fn spec(orientation: Orientation, a: Shape, out: Shape) -> MatmulSpec {
-    // Gradients of weights sum over tokens, and accumulate over slices.
-    let is_weight = orientation == Orientation::TransposedTimes;
-    MatmulSpec {
-        orientation,
-        m: out.rows(),
-        n: out.width(),
-        k: if is_weight { a.rows() } else { a.width() },
-        accumulate: is_weight,
-        scalars: None,
-    }
+    let (m, n, k) = (out.rows(), out.width(), a.width());
+    MatmulSpec { orientation, m, n, k, accumulate: false, scalars: None }
 }
 
 pub(super) fn forward(cx: &mut Lowering<'_>, op: &Linear) -> Result<(), BackendError> {
@@ -37,30 +31,57 @@ pub(super) fn backward_input(
     cx: &mut Lowering<'_>,
     op: &LinearBackwardInput,
 ) -> Result<(), BackendError> {
-    let spec = spec(Orientation::Plain, cx.shape(op.d_out), cx.shape(op.d_x));
+    let (d_out, w) = (cx.shape(op.d_out), cx.shape(op.w));
+    let matrix = Transposed::for_input(cx.dtype(op.w), d_out.rows(), w);
+    let (orientation, b) = match transpose::wanted(cx, matrix) {
+        Some(matrix) => {
+            let w = cx.read(op.w)?;
+            let turned = transpose::launch(cx, matrix, w, op.workspace)?;
+            (Orientation::TimesTransposed, turned)
+        }
+        None => (Orientation::Plain, cx.read(op.w)?),
+    };
     let operands = Matmul {
         a: cx.read(op.d_out)?,
-        b: cx.read(op.w)?,
+        b,
         out: cx.write(op.d_x)?,
         bias: None,
         scratch: cx.scratch(op.workspace)?,
     };
-    cx.matmul(spec, operands)
+    cx.matmul(spec(orientation, d_out, cx.shape(op.d_x)), operands)
 }
 
+/// The operands of a weight's gradient as its matmul reads them: the narrower one may be
+/// transposed.
+fn weight_operands(
+    cx: &mut Lowering<'_>,
+    op: &LinearBackwardWeight,
+) -> Result<(Orientation, [In<MatmulInput>; 2]), BackendError> {
+    let (d_out, x) = (cx.shape(op.d_out), cx.shape(op.x));
+    let matrix = Transposed::for_weight(cx.dtype(op.x), x.rows(), x.width(), d_out.width());
+    let Some(matrix) = transpose::wanted(cx, matrix) else {
+        return Ok((Orientation::TransposedTimes, [cx.read(op.d_out)?, cx.read(op.x)?]));
+    };
+    let narrower = if x.width() <= d_out.width() { op.x } else { op.d_out };
+    let from = cx.read(narrower)?;
+    let turned = transpose::launch(cx, matrix, from, op.workspace)?;
+    Ok(match narrower == op.x {
+        true => (Orientation::BothTransposed, [cx.read(op.d_out)?, turned]),
+        false => (Orientation::Plain, [turned, cx.read(op.x)?]),
+    })
+}
+
+/// Gradients of weights sum over tokens, and accumulate over slices.
 pub(super) fn backward_weight(
     cx: &mut Lowering<'_>,
     op: &LinearBackwardWeight,
 ) -> Result<(), BackendError> {
-    let spec = spec(Orientation::TransposedTimes, cx.shape(op.d_out), cx.shape(op.d_w));
+    let (d_w, tokens) = (cx.shape(op.d_w), cx.shape(op.x).rows());
+    let (orientation, [a, b]) = weight_operands(cx, op)?;
+    let (m, n, k) = (d_w.rows(), d_w.width(), tokens);
+    let spec = MatmulSpec { orientation, m, n, k, accumulate: true, scalars: None };
     let scratch = cx.scratch(op.workspace)?;
-    let operands = Matmul {
-        a: cx.read(op.d_out)?,
-        b: cx.read(op.x)?,
-        out: cx.write(op.d_w)?,
-        bias: None,
-        scratch,
-    };
+    let operands = Matmul { a, b, out: cx.write(op.d_w)?, bias: None, scratch };
     cx.matmul(spec, operands)?;
     if let Some(d_bias) = op.d_bias {
         let d_bias = cx.write(d_bias)?;

@@ -11,6 +11,7 @@ mod layernorm;
 mod layernorm_backward;
 mod linear;
 pub(crate) mod sums;
+mod transpose;
 mod update;
 
 use crate::lowering::{Location, Lowering};
@@ -89,6 +90,7 @@ mod tests {
         &layernorm::LAYERNORM,
         &layernorm_backward::LAYERNORM_BACKWARD,
         &sums::SUMS,
+        &transpose::TRANSPOSE,
         &update::UPDATE,
     ];
 
