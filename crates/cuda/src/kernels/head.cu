@@ -1,8 +1,10 @@
 // Cross-entropy over a slab of logits. Each row is read once into registers and gives its loss; in
 // training it is then overwritten with its own gradient.
 //
-// Defined by the host: T, VOCABULARY, COLUMNS (the vocabulary and the padding behind it), VEC, THREADS, HELD (a row fits registers), TRAIN,
-// EXTRA_SCALE, WEIGHT_SCALARS and INPUT_SCALARS (where each matmul finds its alpha and beta).
+// Defined by the host: T, VOCABULARY, COLUMNS (the vocabulary and the padding behind it), VEC,
+// THREADS, HELD (a row fits registers), THREADS_OF_ONE_BLOCK (with so many, a multiprocessor has
+// room for one block, else for two), TRAIN, EXTRA_SCALE, WEIGHT_SCALARS and INPUT_SCALARS (where
+// each matmul finds its alpha and beta).
 
 constexpr int PACKS = COLUMNS / VEC;
 constexpr int ITEMS = (PACKS + THREADS - 1) / THREADS;
@@ -120,8 +122,9 @@ DEVICE bool is_inside(int item) { return item * THREADS + (int)threadIdx.x < PAC
 #define FOR_ITEMS _Pragma("unroll 2") for (int item = 0; item < ITEMS; ++item)
 #endif
 
-// A multiprocessor has room for two blocks, so that one computes while the other reads or writes.
-KERNEL __launch_bounds__(THREADS, 2) SIGNATURE(cross_entropy) {
+constexpr int BLOCKS = THREADS == THREADS_OF_ONE_BLOCK ? 1 : 2;
+
+KERNEL __launch_bounds__(THREADS, BLOCKS) SIGNATURE(cross_entropy) {
     if (blockIdx.x >= rows) return;
     Row row;
     row.start = slab_mv + (u64)blockIdx.x * COLUMNS;

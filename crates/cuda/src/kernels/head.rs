@@ -43,7 +43,7 @@ constants! {
         TRAIN: bool,
         EXTRA_SCALE: bool,
     }
-    fixed { WEIGHT_SCALARS, INPUT_SCALARS }
+    fixed { WEIGHT_SCALARS, INPUT_SCALARS, THREADS_OF_ONE_BLOCK }
 }
 
 pub(super) static HEAD: Source = Source {
@@ -54,10 +54,12 @@ pub(super) static HEAD: Source = Source {
     warpgroups: false,
 };
 
-/// Packs of a row that a thread keeps in registers, and how many threads do. Longer rows are read
-/// three times, by more threads.
+/// Packs of a row that a thread keeps in registers, and how many threads do: two blocks of the
+/// smaller number share a multiprocessor, so that one computes while the other reads or writes.
+/// Still longer rows are read three times, by more threads.
 const PACKS_OF_A_THREAD: u64 = 25;
-const MOST_THREADS: u64 = 256;
+const THREADS_OF_TWO_BLOCKS: u64 = 256;
+const THREADS_OF_ONE_BLOCK: u64 = 512;
 const THREADS_OF_LONG_ROWS: u64 = 1024;
 /// Index of alpha and beta of each gradient's matmul in the array of scalars.
 const WEIGHT_SCALARS: u64 = 0;
@@ -105,7 +107,7 @@ impl Head {
 
     /// Whether a row fits the registers of its block.
     fn is_held(&self) -> bool {
-        self.packs() <= PACKS_OF_A_THREAD * MOST_THREADS
+        self.packs() <= PACKS_OF_A_THREAD * THREADS_OF_ONE_BLOCK
     }
 
     fn packs(&self) -> u64 {
@@ -113,10 +115,12 @@ impl Head {
     }
 
     fn threads(&self) -> u64 {
-        if self.is_held() {
-            self.packs().div_ceil(2).next_power_of_two().clamp(32, MOST_THREADS)
-        } else {
-            THREADS_OF_LONG_ROWS
+        match self.packs() {
+            packs if packs <= PACKS_OF_A_THREAD * THREADS_OF_TWO_BLOCKS => {
+                packs.div_ceil(2).next_power_of_two().clamp(32, THREADS_OF_TWO_BLOCKS)
+            }
+            _ if self.is_held() => THREADS_OF_ONE_BLOCK,
+            _ => THREADS_OF_LONG_ROWS,
         }
     }
 
