@@ -169,6 +169,17 @@ const ALL: &[Measured] = &[
         tokens_per_second: 809725.0,
         ops: [161.80, 76.88, 79.43, 89.52, 37.15, 114.49, 17.22, 20.79, 14.72, 20.50, 2.39, 0.67],
     },
+    Measured {
+        name: "f32",
+        model: SMALL,
+        batch: (12, 2, 1024),
+        dtype: "float32",
+        slices: &[(12, 2)],
+        head_chunk: 2048,
+        levels: &[(R0, 12)],
+        tokens_per_second: 268804.0,
+        ops: [19.80, 12.24, 13.07, 17.44, 4.87, 14.25, 1.99, 2.17, 1.86, 2.58, 0.19, 1.02],
+    },
 ];
 
 /// A list from pairs of an element and its number.
@@ -190,7 +201,8 @@ fn plan(row: &Measured) -> (RunSpec, Planned, Machine) {
     ];
     let run = run_of(&arguments.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
     let all = Bytes::new(1 << 50).unwrap();
-    let machine = Machine::gpu(Card::find("H200").unwrap().hardware(false), &run, all, all);
+    let hardware = Card::find("H200").unwrap().hardware(row.dtype == "float32");
+    let machine = Machine::gpu(hardware, &run, all, all);
     let cut = Cut {
         slices: repeated(row.slices),
         head_chunk: row.head_chunk,
