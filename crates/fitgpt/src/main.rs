@@ -20,6 +20,7 @@ mod plan_report;
 mod sweep;
 mod measure;
 mod timing;
+mod plan_choice;
 mod bench_report;
 mod survey;
 mod doctor_document;

@@ -4,6 +4,7 @@
 use crate::bill::HostMemory;
 use crate::device::{self, Device};
 use crate::invocation::{environment, settings};
+use crate::plan_choice::Rivals;
 use crate::plan_report::PlanReport;
 use crate::{measure, run_length, screen};
 use ::train::save::Document;
@@ -137,10 +138,38 @@ impl Planning {
         Ok((untimed > 0).then_some(text))
     }
 
-    /// The plan that a resumed run was saved with, if it still fits; else a new one.
+    /// The line about plans that `train` will time first; none if there is nothing to choose.
+    pub fn untimed_plans(&self) -> Result<Option<String>, TrainError> {
+        let Some(rivals) = self.rivals()? else {
+            return Ok(None);
+        };
+        let text = format!(
+            "{} plans are predicted as equally fast: `train` times them at its start, once, in a \
+             few seconds, and may take another than this one",
+            rivals.count()
+        );
+        let is_open = rivals.known().is_none() && rivals.is_worth_timing();
+        Ok(is_open.then_some(text))
+    }
+
+    /// The plans among which `train` would choose by timing.
+    fn rivals(&self) -> Result<Option<Rivals<'_>>, TrainError> {
+        let stored = self.before.as_ref().and_then(|document| document.plan.as_ref());
+        match &self.here {
+            Some(here) if stored.is_none() => {
+                Ok(Rivals::find(&self.run, self.dims, &self.machine, here)?)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// The plan that a resumed run was saved with, if it still fits; else the one that was the
+    /// fastest when it was timed, or a new one.
     pub fn planned(&self, machine: &Machine) -> Result<Planned, TrainError> {
         let Planning { run, dims, .. } = self;
+        let timed = self.rivals()?.and_then(|rivals| rivals.known());
         let stored = self.before.as_ref().and_then(|document| document.plan.as_ref());
+        let stored = stored.or(timed.as_ref());
         let again = stored.map(|cut| plan_again(run, *dims, machine, cut)).transpose()?;
         if let Some(Err(why)) = &again {
             screen::note(&format!("the saved plan cannot be reused: {why}"));

@@ -9,7 +9,7 @@ use train::TrainError;
 use train::engine::{Engine, Rows};
 
 /// Iterations before the timed ones, to warm up caches, clocks and graphs.
-const WARM_UP: u64 = 3;
+pub const WARM_UP: u64 = 3;
 
 /// Small, so that the weights stay in a normal range.
 const LEARNING_RATE: f64 = 1e-4;

@@ -120,6 +120,7 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
         // What this machine's GPU cannot run is worth knowing, but the plan is a plan.
         Err(error) => screen::notice(&error.to_string()),
     }
+    planning.untimed_plans()?.iter().for_each(|line| screen::notice(line));
     if let Some(path) = flags.svg.as_deref() {
         screen::line(&format!("arena map: {path}"));
     }

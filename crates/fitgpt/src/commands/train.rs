@@ -9,6 +9,7 @@ use crate::flags::{FlagSet, flags};
 use crate::invocation::{environment, settings};
 use crate::numbers::{duration, parse_duration};
 use crate::own_text::{self, OwnText};
+use crate::plan_choice::Rivals;
 use crate::plan_report::sentence;
 use crate::planning::{host_memory, plan_or_suggest};
 use crate::run_length::RunLength;
@@ -24,7 +25,7 @@ use data::{Dataset, Split};
 use events::{Emitter, Sample, Sink, What};
 use plan::Phase;
 use plan::report::steps_hash;
-use search::{HostBytes, Machine, Planned, plan_again};
+use search::{Cut, HostBytes, Machine, Planned, plan_again};
 use spec::{Command, RunSpec, SamplingKeys, Settings, SpecError, Values};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -216,8 +217,9 @@ fn load(setup: &Setup, device: &Device) -> Result<Loaded, TrainError> {
     }
     let before = setup.saved.as_ref().filter(|saved| saved.document.device == device.kind());
     let choices = before.map_or(&[][..], |saved| &saved.document.choices);
+    let chosen = chosen(setup, device, &machine)?;
     let plan = |machine: &Machine| {
-        let planned = planned(setup, device, machine)?;
+        let planned = planned(setup, device, machine, chosen.as_ref())?;
         show_bill(&setup.spec, &planned, machine);
         show_plan(&planned, machine);
         Ok::<_, TrainError>(planned)
@@ -241,9 +243,30 @@ fn load(setup: &Setup, device: &Device) -> Result<Loaded, TrainError> {
     Ok(Loaded { engine, document, host, planned_length })
 }
 
-/// The plan that the run was saved with, if it still fits; else a new plan, or a refusal with
-/// settings that fit.
-fn planned(setup: &Setup, device: &Device, machine: &Machine) -> Result<Planned, TrainError> {
+/// The fastest of several plans that are predicted as equally fast, if they were timed, or are
+/// timed now. A resumed run keeps its plan.
+fn chosen(setup: &Setup, device: &Device, machine: &Machine) -> Result<Option<Cut>, TrainError> {
+    if setup.saved.as_ref().is_some_and(|saved| saved.document.plan.is_some()) {
+        return Ok(None);
+    }
+    match Rivals::find(&setup.spec, setup.dims, machine, device)? {
+        Some(rivals) => match rivals.known() {
+            Some(cut) => Ok(Some(cut)),
+            None if rivals.is_worth_timing() => rivals.time(),
+            None => Ok(None),
+        },
+        None => Ok(None),
+    }
+}
+
+/// The plan that the run was saved with, if it still fits; else the chosen one, or a new plan, or a
+/// refusal with settings that fit.
+fn planned(
+    setup: &Setup,
+    device: &Device,
+    machine: &Machine,
+    chosen: Option<&Cut>,
+) -> Result<Planned, TrainError> {
     let (run, dims) = (&setup.spec, setup.dims);
     let before = setup.saved.as_ref().and_then(|saved| saved.document.plan.as_ref());
     if let (Some(cut), false) = (before, run.eval_only) {
@@ -256,7 +279,11 @@ fn planned(setup: &Setup, device: &Device, machine: &Machine) -> Result<Planned,
             }
         }
     }
-    Ok(plan_or_suggest(run, dims, machine, Some(device))?)
+    let chosen = chosen.map(|cut| plan_again(run, dims, machine, cut)).transpose()?;
+    match chosen {
+        Some(Ok(planned)) => Ok(planned),
+        _ => Ok(plan_or_suggest(run, dims, machine, Some(device))?),
+    }
 }
 
 /// More threads need more scratch memory; suggests the number that the saved plan was made for.
