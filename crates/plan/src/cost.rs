@@ -41,6 +41,10 @@ const WIDE_HEADS: f64 = 0.2;
 const FORWARD_ENDS: f64 = 290.0;
 const BACKWARD_ENDS: f64 = 540.0;
 
+/// The part of its rate that dropout leaves to attention by warpgroups.
+const FORWARD_WITH_DROPOUT: f64 = 0.66;
+const BACKWARD_WITH_DROPOUT: f64 = 0.84;
+
 /// The hardware limit that bounds a step's speed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ceiling {
@@ -111,6 +115,7 @@ struct AttentionShape {
     size: f64,
     /// Whether there are kernels for warpgroups, where the hardware has these.
     has_warpgroups: bool,
+    dropout: bool,
     backward: bool,
 }
 
@@ -126,7 +131,8 @@ impl AttentionShape {
         AttentionShape {
             positions: tensor.shape.dims().get(1).map_or(1.0, |&positions| positions as f64),
             size: size as f64,
-            has_warpgroups: WarpgroupAttention::new(size, tensor.dtype, dropout).is_some(),
+            has_warpgroups: WarpgroupAttention::new(size, tensor.dtype).is_some(),
+            dropout,
             backward,
         }
     }
@@ -145,12 +151,15 @@ impl AttentionShape {
     /// The rate on sequences of this length. A block has a beginning and an end, however many tiles
     /// lie between.
     fn rate(&self, hardware: &Hardware) -> f64 {
-        let ends = if self.backward { BACKWARD_ENDS } else { FORWARD_ENDS };
+        let (ends, with_dropout) = match self.backward {
+            true => (BACKWARD_ENDS, BACKWARD_WITH_DROPOUT),
+            false => (FORWARD_ENDS, FORWARD_WITH_DROPOUT),
+        };
         let share = match hardware.warpgroups && self.has_warpgroups {
             true => self.positions / (self.positions + ends),
-            false => 1.0,
+            false => return self.longest_rate(hardware),
         };
-        self.longest_rate(hardware) * share
+        self.longest_rate(hardware) * share * if self.dropout { with_dropout } else { 1.0 }
     }
 }
 
@@ -165,7 +174,7 @@ fn kind(op: &Op, tensors: &Tensors) -> Kind {
         Op::Attention(op) => attention(op.out, op.heads, op.dropout.is_some(), false),
         Op::AttentionBackward(op) => attention(op.out, op.heads, op.dropout.is_some(), true),
         // Bound by memory, whatever the rate.
-        Op::AttentionDecode(op) => attention(op.out, 1, true, false),
+        Op::AttentionDecode(op) => attention(op.out, 1, false, false),
         Op::Linear(_) | Op::LinearBackwardInput(_) => Kind::Matmul { share: 1.0 },
         Op::LinearBackwardWeight(op) => {
             let d_w = tensors.get(op.d_w).shape;

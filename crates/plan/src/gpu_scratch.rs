@@ -87,11 +87,11 @@ impl WarpgroupAttention {
     /// Queries of a tile.
     pub const QUERIES: u64 = 64;
 
-    /// For heads of this size; none if the usual kernels compute them: in f32, with dropout, and
-    /// where the head is small or does not begin where a 16-byte copy can.
-    pub fn new(size: u64, dtype: Dtype, dropout: bool) -> Option<WarpgroupAttention> {
+    /// For heads of this size; none if the usual kernels compute them: in f32, and where the head
+    /// is small or does not begin where a 16-byte copy can.
+    pub fn new(size: u64, dtype: Dtype) -> Option<WarpgroupAttention> {
         let fits = (48..=128).contains(&size) && size.is_multiple_of(8);
-        let is_used = fits && !dropout && matches!(dtype, Dtype::Bf16 | Dtype::F16);
+        let is_used = fits && matches!(dtype, Dtype::Bf16 | Dtype::F16);
         is_used.then(|| WarpgroupAttention { pad: size.next_multiple_of(16) })
     }
 
@@ -163,7 +163,7 @@ impl Scratch for GpuScratch {
             Op::AttentionBackward(op) => {
                 let out = tensors.get(op.d_out);
                 let size = out.shape.width() / op.heads.max(1);
-                let kernels = WarpgroupAttention::new(size, out.dtype, op.dropout.is_some());
+                let kernels = WarpgroupAttention::new(size, out.dtype);
                 match kernels.filter(|_| self.warpgroups) {
                     Some(kernels) => kernels.scratch(op, tensors)?,
                     None => 0,

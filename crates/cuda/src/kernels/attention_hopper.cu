@@ -2,11 +2,19 @@
 // `attention.cu`; the backward pass is one kernel, since its matmuls are what costs most.
 //
 // Included after `warpgroups.cuh`. The host defines T, HEADS, HEAD_SIZE (a multiple of 8, 48 to
-// 128) and HEAD_PAD; FORWARD_GROUPS, the warpgroups of a block, and FORWARD_BLOCKS, how many blocks
+// 128), HEAD_PAD and DROPOUT; FORWARD_GROUPS, the warpgroups of a block, and FORWARD_BLOCKS, how many blocks
 // share a multiprocessor; STEP and CHANNELS, the queries of a tile and the channels in which each
 // of two warpgroups sums their gradient; the bytes of dynamic shared memory.
 
 static_assert(ALIGNED && HEAD_SIZE >= 48 && HEAD_SIZE <= 128, "another kernel does this head size");
+
+// Draws need registers: with dropout, what only depends on the thread is computed for each tile.
+DEVICE u32 thread_anew() {
+    if (!DROPOUT) return threadIdx.x;
+    u32 thread;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    return thread;
+}
 
 // Forward: FORWARD_GROUPS warpgroups, each with 64 queries.
 
@@ -17,8 +25,20 @@ constexpr u32 OWN_BYTES = PANELS * QUERIES * PANEL_ROW;
 constexpr u32 COLUMN_BYTES = PANELS * COLUMNS * PANEL_ROW;
 static_assert(1024 + OWN_BYTES + 4 * COLUMN_BYTES == FORWARD_BYTES, "shared memory");
 
+// Weights that dropout takes become zero. The others are scaled at the end.
+DEVICE void drop_weights(float (&weights)[COLUMNS / 8][4], const HeadDropout &dropout, u32 query,
+                         u32 key) {
+    UNROLL for (int n = 0; n < COLUMNS / 8; n += 2) {
+        const Words draws = draws_for_queries(dropout, query, key + n * 8);
+        UNROLL for (int i = 0; i < 8; ++i) {
+            float &weight = weights[n + i / 4][i % 4];
+            if (!is_kept<false>(dropout, draws, i / 4, i % 4)) weight = 0;
+        }
+    }
+}
+
 DEVICE void forward_tile(float (&sums)[HEAD_PAD / 8][4], Softmax &softmax, u32 queries, u32 keys,
-                         u32 query, u32 key) {
+                         u32 query, u32 key, const HeadDropout &dropout) {
     float scores[COLUMNS / 8][4];
     const u64 a = matrix_at(queries, QUERIES), b = matrix_at(keys, COLUMNS);
     warpgroup_arrive();
@@ -28,11 +48,11 @@ DEVICE void forward_tile(float (&sums)[HEAD_PAD / 8][4], Softmax &softmax, u32 q
     }
     warpgroup_commit();
     warpgroup_wait<0>(scores);
-    if (key + COLUMNS - 1 > query) {
-        hide_later_keys<COLUMNS, false>(scores, query + warp_row() + lane_row(),
-                                        key + lane_column());
-    }
+    const u32 thread = thread_anew(), column = key + thread % 4 * 2;
+    const u32 row = query + thread % 128 / 32 * 16 + thread % 32 / 4;
+    if (key + COLUMNS - 1 > query) hide_later_keys<COLUMNS, false>(scores, row, column);
     softmax_step<COLUMNS>(scores, sums, softmax, score_scale() * LOG2_E);
+    if (DROPOUT) drop_weights(scores, dropout, row, column);
     u32 weights[COLUMNS / 16][4];
     weights_from<COLUMNS>(weights, scores);
     const u64 values = matrix_at(keys + COLUMN_BYTES, COLUMNS);
@@ -52,10 +72,11 @@ KERNEL __launch_bounds__(FORWARD_THREADS, FORWARD_BLOCKS) SIGNATURE(attention_fo
     qkv_bt3c += qkv_start(place, positions);
     const u32 own = aligned_shared_start(), walked = own + OWN_BYTES;
     auto copy_tile = [&](u32 tile, u32 to) {
+        const u32 thread = thread_anew();
         copy_panels<COLUMNS, FORWARD_THREADS, QKV_WIDTH>(to, qkv_bt3c + WIDTH, tile * COLUMNS,
-                                                         positions, threadIdx.x);
+                                                         positions, thread);
         copy_panels<COLUMNS, FORWARD_THREADS, QKV_WIDTH>(to + COLUMN_BYTES, qkv_bt3c + 2 * WIDTH,
-                                                         tile * COLUMNS, positions, threadIdx.x);
+                                                         tile * COLUMNS, positions, thread);
     };
     const u32 end = first + QUERIES < positions ? first + QUERIES : positions;
     u32 tile = ceil_divide(end, COLUMNS) - 1;
@@ -73,7 +94,8 @@ KERNEL __launch_bounds__(FORWARD_THREADS, FORWARD_BLOCKS) SIGNATURE(attention_fo
         if (tile > 0) copy_tile(tile - 1, walked + (stage ^ 1) * 2 * COLUMN_BYTES);
         if (tile * COLUMNS < query + 64) {
             forward_tile(sums, softmax, own + warpgroup() * 64 * PANEL_ROW,
-                         walked + stage * 2 * COLUMN_BYTES, query, tile * COLUMNS);
+                         walked + stage * 2 * COLUMN_BYTES, query, tile * COLUMNS,
+                         head_dropout(step, {threshold, tag, scale}, place));
         }
         if (tile == 0) break;
     }
@@ -86,8 +108,9 @@ KERNEL __launch_bounds__(FORWARD_THREADS, FORWARD_BLOCKS) SIGNATURE(attention_fo
         if (threadIdx.x % 4 != 0 || row + 8 * half >= positions) continue;
         lse_bht[row + 8 * half] = softmax.most[half] * score_scale() + fast_log2(sum[half]) * LN_2;
     }
-    store_rows<WIDTH>(out_btc + (u64)start * WIDTH, (int)(positions - start), sums, 1.0f / sum[0],
-                      1.0f / sum[1]);
+    const float factor = DROPOUT ? scale : 1.0f;
+    store_rows<WIDTH>(out_btc + (u64)start * WIDTH, (int)(positions - start), sums, factor / sum[0],
+                      factor / sum[1]);
 }
 
 // Backward. A block owns KEYS keys of one head and walks over the queries that see them, STEP at a
@@ -213,6 +236,8 @@ DEVICE void store_sums(u32 shared, const QuerySums &to) {
 struct Share {
     u32 shared, group, channel, positions, tiles;
     BlockTile place;
+    const Step *step;
+    Dropout dropout;
     // The tile's number among those that the block walks over.
     u32 it;
     float d_keys[HEAD_PAD / 8][4], d_values[HEAD_PAD / 8][4], d_queries[CHANNELS / 8][4];
@@ -225,7 +250,7 @@ struct Tensors {
 };
 
 DEVICE void copy_step(const Share &s, const Tensors &t, u32 tile, u32 it) {
-    const u32 stage = it % STAGES, first = tile * STEP, thread = threadIdx.x - 128;
+    const u32 stage = it % STAGES, first = tile * STEP, thread = thread_anew() - 128;
     const u32 to = s.shared + WALKED + stage * 2 * STEP_BYTES;
     copy_panels<STEP, MULTIPLYING, QKV_WIDTH>(to, t.qkv + qkv_start(s.place, s.positions), first, s.positions, thread);
     copy_panels<STEP, MULTIPLYING, WIDTH>(to + STEP_BYTES, t.d_out + out_start(s.place, s.positions), first, s.positions,
@@ -254,7 +279,7 @@ DEVICE void start_query_gradient(Share &s, u32 it) {
 // Adds this block's share of a tile's gradient to what was fetched.
 DEVICE void give_query_gradient(Share &s, const Tensors &t, u32 it) {
     const u32 stage = it % SUM_STAGES, tile = s.place.rank * (KEYS / STEP) + it;
-    const u32 at = s.shared + SUMS + stage * SHARE_BYTES + (threadIdx.x - 128) * 16;
+    const u32 at = s.shared + SUMS + stage * SHARE_BYTES + (thread_anew() - 128) * 16;
     wait_barrier(s.shared + FETCHED + stage * 8, it / SUM_STAGES & 1);
     if (it >= KEYS / STEP) {
         UNROLL for (int n = 0; n < CHANNELS / 8; ++n) {
@@ -287,6 +312,13 @@ DEVICE void start_slopes(const Share &s, float (&slopes)[PART / 8][4], u64 d_out
     warpgroup_commit();
 }
 
+// The draws for PART queries. `key` and `query` are the lane's first.
+DEVICE void draw(Words (&draws)[PART / 16], const HeadDropout &dropout, u32 key, u32 query) {
+    UNROLL for (int n = 0; DROPOUT && n < PART / 16; ++n) {
+        draws[n] = draws_for_keys(dropout, key, query + n * 16);
+    }
+}
+
 // One tile of queries. BEFORE: there was another, whose queries' gradient is still to be summed.
 template <bool BEFORE> DEVICE void walk(Share &s, const Tensors &t, u32 tile) {
     constexpr bool SUMS_BEFORE = BEFORE && DEFER;
@@ -297,6 +329,7 @@ template <bool BEFORE> DEVICE void walk(Share &s, const Tensors &t, u32 tile) {
     multiplying_barrier();
     if (tile + STAGES / 2 < s.tiles) copy_step(s, t, tile + STAGES / 2, s.it + STAGES / 2);
 
+    const HeadDropout dropout = head_dropout(s.step, s.dropout, s.place);
     float scores[STEP / 8][4], slopes[PART / 8][4];
     const u64 keys = matrix_at(s.shared + s.group * 64 * PANEL_ROW, KEYS);
     const u64 q = matrix_at(queries, STEP), d_out = matrix_at(queries + STEP_BYTES, STEP);
@@ -309,13 +342,16 @@ template <bool BEFORE> DEVICE void walk(Share &s, const Tensors &t, u32 tile) {
     start_slopes(s, slopes, d_out);
     if constexpr (SUMS_BEFORE) start_query_gradient(s, s.it - 1);
 
+    Words draws[PART / 16]; // made while matmuls run
+    const u32 thread = thread_anew(), column = query + thread % 4 * 2;
+    const u32 row = key + thread % 128 / 32 * 16 + thread % 32 / 4;
+    draw(draws, dropout, row, column);
+
     warpgroup_wait<SUMS_BEFORE ? 2 : 1>(scores);
     settle(s.d_keys);
     settle(s.d_values);
-    if (query < key + 63) {
-        hide_later_keys<STEP, true>(scores, key + warp_row() + lane_row(), query + lane_column());
-    }
-    const u32 line = s.shared + LINES + (stage * 2 * STEP + lane_column()) * 4;
+    if (query < key + 63) hide_later_keys<STEP, true>(scores, row, column);
+    const u32 line = s.shared + LINES + (stage * 2 * STEP + thread % 4 * 2) * 4;
     UNROLL for (int n = 0; n < STEP / 8; ++n) {
         const Pack<float, 2> log_sum = load_shared(line + n * 32);
         UNROLL for (int i = 0; i < 4; ++i) {
@@ -328,13 +364,21 @@ template <bool BEFORE> DEVICE void walk(Share &s, const Tensors &t, u32 tile) {
         if (part > 0) {
             warpgroup_arrive();
             start_slopes(s, slopes, d_out + rows_at(part * (PART / 16)));
+            draw(draws, dropout, row, column + part * PART);
         }
         warpgroup_wait<SUMS_BEFORE ? 1 : 0>(slopes);
         UNROLL for (int i = 0; i < PART / 8; ++i) {
             const int n = part * (PART / 8) + i;
             const Pack<float, 2> delta = load_shared(line + STEP * 4 + n * 32);
             UNROLL for (int j = 0; j < 4; ++j) {
-                slopes[i][j] = scores[n][j] * (slopes[i][j] - delta.at[j % 2]);
+                float slope = slopes[i][j] - delta.at[j % 2], weight = scores[n][j];
+                if (DROPOUT) {
+                    const bool kept = is_kept<true>(dropout, draws[i / 2], i % 2, j);
+                    slope = fmaf(kept ? slopes[i][j] : 0, s.dropout.scale, -delta.at[j % 2]);
+                    weight = kept ? weight : 0;
+                }
+                slopes[i][j] = scores[n][j] * slope;
+                scores[n][j] = weight;
             }
             UNROLL for (int half = 0; half < 2; ++half) {
                 const int to = n % 2 * 2 + half, from = 2 * half;
@@ -387,7 +431,8 @@ DEVICE void multiply_tiles(Share &s, const Tensors &t) {
     T *to = t.d_qkv + qkv_start(place, s.positions) + WIDTH + (u64)start * QKV_WIDTH;
     const int limit = (int)(s.positions - start);
     store_rows<QKV_WIDTH>(to, limit, s.d_keys, score_scale(), score_scale());
-    store_rows<QKV_WIDTH>(to + WIDTH, limit, s.d_values, 1, 1);
+    const float factor = DROPOUT ? s.dropout.scale : 1;
+    store_rows<QKV_WIDTH>(to + WIDTH, limit, s.d_values, factor, factor);
 }
 
 KERNEL __launch_bounds__(BACKWARD_THREADS, 1) SIGNATURE(attention_backward) {
@@ -427,7 +472,8 @@ KERNEL __launch_bounds__(BACKWARD_THREADS, 1) SIGNATURE(attention_backward) {
         const u32 shared = aligned_shared_start(), group = warpgroup() - 1;
         const BlockTile place = keys_of_block(key_tiles);
         const Tensors tensors = {qkv_bt3c, d_out_btc, lse_bht, delta_bht, d_qkv_bt3c};
-        Share share = {shared, group, group * CHANNELS, positions, tiles, place};
+        Share share = {shared, group, group * CHANNELS, positions, tiles, place, step,
+                       {threshold, tag, scale}};
         multiply_tiles(share, tensors);
     }
 }

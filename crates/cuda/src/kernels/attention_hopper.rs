@@ -3,8 +3,9 @@
 use super::attention::{HEADS, Heads, SIXTEEN_BIT, SOFTMAX, TENSOR_CORES};
 use super::count;
 use crate::constants::constants;
-use crate::lowering::{Extent, Lowering, ModuleSpec, Source};
+use crate::lowering::{Extent, Lowering, Mask, ModuleSpec, Source};
 use crate::signature::{In, Out, T, WorkCount, signatures};
+use crate::step::Step;
 use crate::tiles::{Multiplier, line};
 use plan::gpu_scratch::WarpgroupAttention;
 use plan::ops::{Attention, AttentionBackward};
@@ -18,6 +19,10 @@ signatures! {
         out_btc: Out<T>,
         lse_bht: Out<f32>,
         positions: u32,
+        step: In<Step>,
+        threshold: u32,
+        tag: u32,
+        scale: f32,
     );
     /// `delta`, and no turn taken yet.
     Delta = attention_delta(
@@ -39,11 +44,14 @@ signatures! {
         sums: Out<f32>,
         turns: Out<u32>,
         positions: u32,
+        step: In<Step>,
+        threshold: u32,
+        tag: u32,
+        scale: f32,
     );
 }
 
 const STEP: u64 = WarpgroupAttention::QUERIES;
-const DROPOUT: bool = false;
 /// Keys of a block of the backward pass, and its threads.
 const KEYS: u64 = 128;
 const BACKWARD_THREADS: u32 = 384;
@@ -60,13 +68,14 @@ constants! {
         HEAD_SIZE: u64,
         HEAD_PAD: u64,
         LINE: u64,
+        DROPOUT: bool,
         FORWARD_GROUPS: u64,
         FORWARD_BLOCKS: u64,
         FORWARD_BYTES: u64,
         CHANNELS: u64,
         BACKWARD_BYTES: u64,
     }
-    fixed { STEP, DROPOUT }
+    fixed { STEP }
 }
 
 pub(super) static ATTENTION_HOPPER: Source = Source {
@@ -93,7 +102,7 @@ pub(super) struct Kernels<'a> {
 impl<'a> Kernels<'a> {
     /// None if the usual kernels compute it.
     pub(super) fn of(cx: &Lowering<'_>, heads: &'a Heads) -> Option<Kernels<'a>> {
-        let sizes = WarpgroupAttention::new(heads.size, heads.dtype, heads.dropout.is_some())?;
+        let sizes = WarpgroupAttention::new(heads.size, heads.dtype)?;
         cx.options().warpgroups.then_some(Kernels { heads, sizes })
     }
 
@@ -130,13 +139,14 @@ impl<'a> Kernels<'a> {
 
     fn module(&self) -> ModuleSpec {
         let (groups, blocks) = self.forward_shape();
-        let Heads { heads, size, dtype, .. } = *self.heads;
+        let Heads { heads, size, dtype, dropout, .. } = *self.heads;
         let constants = Constants {
             T: dtype,
             HEADS: heads,
             HEAD_SIZE: size,
             HEAD_PAD: self.sizes.pad,
             LINE: line(size, Multiplier::SixteenBit),
+            DROPOUT: dropout.is_some(),
             FORWARD_GROUPS: groups,
             FORWARD_BLOCKS: blocks,
             FORWARD_BYTES: self.forward_bytes(),
@@ -160,12 +170,17 @@ impl<'a> Kernels<'a> {
     ) -> Result<(), BackendError> {
         let (groups, _) = self.forward_shape();
         let extent = self.extent(64 * groups, 128 * groups as u32, self.forward_bytes());
+        let Mask { threshold, tag, scale } = Mask::of(op.dropout);
         let kernel = Attend {
             blocks: WorkCount(count(extent.grid, "tiles")?),
             qkv_bt3c: cx.read(op.qkv)?,
             out_btc: cx.write(op.out)?,
             lse_bht: cx.write(op.lse)?,
             positions: count(self.heads.positions, "positions")?,
+            step: cx.step(),
+            threshold,
+            tag,
+            scale,
         };
         cx.launch(self.module(), extent, kernel)
     }
@@ -194,6 +209,7 @@ impl<'a> Kernels<'a> {
         };
         cx.launch(self.module(), Extent::new(blocks, DELTA_THREADS), kernel)?;
         let extent = self.extent(KEYS, BACKWARD_THREADS, self.backward_bytes());
+        let Mask { threshold, tag, scale } = Mask::of(op.dropout);
         let kernel = Gradients {
             blocks: WorkCount(count(extent.grid, "tiles")?),
             qkv_bt3c: cx.read(op.qkv)?,
@@ -204,6 +220,10 @@ impl<'a> Kernels<'a> {
             sums,
             turns,
             positions: count(positions, "positions")?,
+            step: cx.step(),
+            threshold,
+            tag,
+            scale,
         };
         cx.launch(self.module(), extent, kernel)
     }

@@ -19,12 +19,19 @@ fn formats() -> Vec<SmallRun> {
         let types = Types { compute, residual };
         SmallRun { types, moments, dropout: 0.1, ..small_run() }
     };
-    // Heads of 64 and 128 without dropout: TF32, and warpgroups where the GPU has them.
-    let wide = |(n_embd, compute)| {
+    // Heads of 64 and 128: TF32, and warpgroups where the GPU has them.
+    let wide = |(n_embd, compute, dropout)| {
         let types = Types { compute, residual: compute };
-        SmallRun { types, n_embd, ..small_run() }
+        SmallRun { types, n_embd, dropout, ..small_run() }
     };
-    let wide_runs = [(256, Dtype::Bf16), (512, Dtype::F16), (256, Dtype::F32)].map(wide);
+    let wide_runs = [
+        (256, Dtype::Bf16, 0.0),
+        (256, Dtype::F16, 0.1),
+        (512, Dtype::F16, 0.0),
+        (512, Dtype::Bf16, 0.1),
+        (256, Dtype::F32, 0.0),
+    ]
+    .map(wide);
     all.map(run).into_iter().chain(wide_runs).collect()
 }
 

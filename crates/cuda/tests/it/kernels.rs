@@ -131,7 +131,7 @@ fn plan_of_heads(size: u64, dtype: Dtype, dropout: f32) -> (String, Plan) {
     let [run, ..] = &RUNS;
     let formats = [dtype, dtype, Dtype::F32];
     let run = Run { dims: dims(2, 2 * size, 512, false), formats, dropout, ..*run };
-    (format!("{dtype} heads of {size}"), plan_of(&run, Level::R0))
+    (format!("{dtype} heads of {size}, dropout {dropout}"), plan_of(&run, Level::R0))
 }
 
 fn plan_of(run: &Run, level: Level) -> Plan {
@@ -232,7 +232,12 @@ impl Plans {
         Plans {
             runs: RUNS.iter().flat_map(at_all_levels).collect(),
             cases: cases.iter().map(placed).collect(),
-            heads: WARPGROUP_HEADS.map(|size| plan_of_heads(size, Dtype::Bf16, 0.0)).into(),
+            heads: [0.0, 0.1]
+                .into_iter()
+                .flat_map(|dropout| {
+                    WARPGROUP_HEADS.map(|size| plan_of_heads(size, Dtype::Bf16, dropout))
+                })
+                .collect(),
             tf32_heads: TF32_HEADS
                 .map(|(size, dropout)| plan_of_heads(size, Dtype::F32, dropout))
                 .into(),
