@@ -13,8 +13,6 @@ struct Inputs {
 
 // Whether the next row is read while this one is computed. The other forms lack the registers.
 constexpr bool AHEAD = !(AGAIN || BIAS_GRADIENT || BRANCH_GRADIENT);
-// Whether the gain stays in registers. Otherwise it is read again after each row's sums.
-constexpr bool KEEPS_GAIN = !(AGAIN && DROPOUT);
 
 DEVICE bool is_inside(int item, int lane) {
     return PACKS % ROW_THREADS == 0 || item * ROW_THREADS + lane < PACKS;
@@ -89,6 +87,16 @@ KERNEL __launch_bounds__(THREADS, BLOCKS) SIGNATURE(layernorm_backward) {
     for (int turn = 0; row < last; row += ROWS_AT_ONCE, turn ^= 1) {
         Inputs read = AHEAD ? next : fetch(row);
         if (AHEAD && row + ROWS_AT_ONCE < last) next = fetch(row + ROWS_AT_ONCE);
+#if DROPOUT
+        // Drawn while the row is read, which an empty `asm` ensures.
+        u32 kept[ITEMS];
+        UNROLL for (int item = 0; item < ITEMS; ++item) {
+            kept[item] = dropout_bits<VEC>(step, {threshold, tag, scale},
+                                           step->first_row * positions + row,
+                                           (item * ROW_THREADS + lane) * VEC);
+            asm volatile("" : "+r"(kept[item]));
+        }
+#endif
         float means[2] = {0.0f, 0.0f}; // of g and of g n
         UNROLL for (int item = 0; item < ITEMS; ++item) {
             if (!is_inside(item, lane)) continue;
@@ -125,8 +133,7 @@ KERNEL __launch_bounds__(THREADS, BLOCKS) SIGNATURE(layernorm_backward) {
 #endif
             forget(read.x[item]);
             forget(read.d_out[item]);
-            if (KEEPS_GAIN) forget(gains[item]);
-            else gains[item] = hold<T, VEC>(gain_c + column);
+            forget(gains[item]);
             UNROLL for (int i = 0; i < VEC; ++i) {
                 float gain = number(gains[item], i);
                 float n = (number(read.x[item], i) - read.centre) * read.factor;
@@ -151,15 +158,10 @@ KERNEL __launch_bounds__(THREADS, BLOCKS) SIGNATURE(layernorm_backward) {
 #endif
 #if BRANCH_GRADIENT
             Pack<T, VEC> branch;
-            float factors[VEC];
-#if DROPOUT
-            dropout_factors<VEC>(step, {threshold, tag, scale}, step->first_row * positions + row,
-                                 column, factors);
-#endif
             UNROLL for (int i = 0; i < VEC; ++i) {
                 float delivered = widen(result.at[i]);
 #if DROPOUT
-                delivered *= factors[i];
+                delivered *= kept[item] >> i & 1 ? scale : 0.0f;
 #endif
                 narrow(delivered, branch.at[i]);
             }

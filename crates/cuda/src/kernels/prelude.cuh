@@ -195,17 +195,25 @@ DEVICE Words dropout_words(const Step *step, const Dropout &dropout, u64 row, u3
                      step->dropout_key[1]);
 }
 
-// Factors 0 or `scale` of COUNT columns of a row from `column` on, a multiple of COUNT.
+// Which of COUNT columns of a row from `column` on, a multiple of COUNT, are kept: bit i for the
+// i-th of them.
+template <int COUNT>
+DEVICE u32 dropout_bits(const Step *step, const Dropout &dropout, u64 row, u32 column) {
+    static_assert(8 % COUNT == 0, "a pack is part of a group");
+    const Words words = dropout_words(step, dropout, row, column / 8);
+    u32 bits = 0;
+    UNROLL for (int i = 0; i < COUNT; ++i) {
+        const u32 word = COUNT == 8 ? words.at[i / 2] : word_of(words, (column + i) / 2);
+        const u32 draw = COUNT == 1 && column & 1 ? word >> 16 : word;
+        bits |= (reaches(draw, i % 2, dropout.threshold) ? 1 : 0) << i;
+    }
+    return bits;
+}
+
+// The same as factors, 0 or `scale`.
 template <int COUNT>
 DEVICE void dropout_factors(const Step *step, const Dropout &dropout, u64 row, u32 column,
                             float *factors) {
-    static_assert(COUNT == 1 || COUNT % 2 == 0, "a pack is one number, or whole words");
-    Words words;
-    UNROLL for (int i = 0; i < COUNT; ++i) {
-        if (i % 8 == 0) words = dropout_words(step, dropout, row, (column + i) / 8);
-        const u32 word = COUNT % 8 == 0 ? words.at[i % 8 / 2] : word_of(words, (column + i) / 2);
-        const bool kept = COUNT == 1 ? reaches(column & 1 ? word : word << 16, 1, dropout.threshold)
-                                     : reaches(word, i % 2, dropout.threshold);
-        factors[i] = kept ? dropout.scale : 0.0f;
-    }
+    const u32 bits = dropout_bits<COUNT>(step, dropout, row, column);
+    UNROLL for (int i = 0; i < COUNT; ++i) factors[i] = bits >> i & 1 ? dropout.scale : 0.0f;
 }
