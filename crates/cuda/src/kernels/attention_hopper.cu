@@ -53,12 +53,12 @@ DEVICE void forward_tile(float (&sums)[HEAD_PAD / 8][4], Softmax &softmax, u32 q
     if (key + COLUMNS - 1 > query) hide_later_keys<COLUMNS, false>(scores, row, column);
     softmax_step<COLUMNS>(scores, sums, softmax, score_scale() * LOG2_E);
     if (DROPOUT) drop_weights(scores, dropout, row, column);
-    u32 weights[COLUMNS / 16][4];
+    Weights<COLUMNS> weights;
     weights_from<COLUMNS>(weights, scores);
     const u64 values = matrix_at(keys + COLUMN_BYTES, COLUMNS);
     warpgroup_arrive();
     UNROLL for (int k = 0; k < COLUMNS / 16; ++k) {
-        warpgroup_multiply<1>(sums, weights[k], values + rows_at(k), 1);
+        warpgroup_multiply<1>(sums, weights.at[k], values + rows_at(k), 1);
     }
     warpgroup_commit();
     warpgroup_wait<0>(sums);
