@@ -1,8 +1,9 @@
 //! Documents stay true: paths they mention exist, and the changelog is open for the next change.
 
 use super::Finding;
-use super::tree::Tree;
+use super::tree::{SourceFile, Tree};
 use crate::crate_map;
+use std::collections::BTreeMap;
 
 /// How a path into the tree begins.
 const ROOTS: [&str; 6] = ["crates/", "docs/", "xtask/", "config/", ".ci/", "bench-history/"];
@@ -11,6 +12,7 @@ const ROOTS: [&str; 6] = ["crates/", "docs/", "xtask/", "config/", ".ci/", "benc
 const PLACEHOLDERS: [&str; 5] = ["<", "*", "{", "…", "..."];
 
 const CHANGELOG: &str = "CHANGELOG.md";
+const DECISIONS: &str = "docs/decisions/";
 
 /// Every path in backticks in the documents is in the tree, and so is every Rust file that is named
 /// without its folder.
@@ -54,6 +56,40 @@ pub fn changelog_is_open(tree: &Tree) -> Vec<Finding> {
         Some((index, _)) => broken(index + 1, "the first heading is not Unreleased", fix),
         None => broken(1, "there is no second-level heading", fix),
     }
+}
+
+/// No two decisions have the same number, and each begins with its own.
+pub fn decisions_are_numbered(tree: &Tree) -> Vec<Finding> {
+    let (mut findings, mut seen) = (Vec::new(), BTreeMap::new());
+    for file in tree.ending_in("md") {
+        let Some(name) = file.path.strip_prefix(DECISIONS) else { continue };
+        let number = name.split('-').next().unwrap_or_default();
+        let mut add = |what: String, fix: &str| {
+            let (path, fix) = (file.path.clone(), fix.to_owned());
+            findings.push(Finding { path, line: 1, what, fix });
+        };
+        if let Some(other) = seen.insert(number, name) {
+            add(format!("{other} has the same number"), "take the next free one");
+        }
+        let title = file.text.trim_start_matches("# ").trim_start_matches('0');
+        let own = number.trim_start_matches('0');
+        if title.split(['.', ':']).next() != Some(own) {
+            add(format!("its title does not begin with {own}"), "write `# NUMBER. TITLE`");
+        }
+    }
+    findings
+}
+
+/// A merge that was not finished leaves these at the beginning of a line.
+pub fn no_conflict_markers(tree: &Tree) -> Vec<Finding> {
+    let marks = ["<<<<<<< ", ">>>>>>> "];
+    let is_mark = |line: &str| marks.iter().any(|mark| line.starts_with(mark));
+    let in_file = |file: &SourceFile| {
+        let (index, _) = file.text.lines().enumerate().find(|(_, line)| is_mark(line))?;
+        let (path, what) = (file.path.clone(), "a conflict marker".to_owned());
+        Some(Finding { path, line: index + 1, what, fix: "finish the merge".to_owned() })
+    };
+    tree.files.iter().filter_map(in_file).collect()
 }
 
 /// The picture of the crates shows the crates of today.
@@ -151,6 +187,26 @@ mod tests {
         let shown = found("ARCHITECTURE.md", "`arena.rs`, `arenas.rs`\n");
         assert_eq!(shown.len(), 1, "{shown:?}");
         assert!(shown[0].starts_with("ARCHITECTURE.md:1: `arenas.rs` is not in the tree; "));
+    }
+
+    #[test]
+    fn decisions_with_one_number_or_another_title_are_found() {
+        let files = [
+            ("docs/decisions/0001-a.md", "# 1. A"),
+            ("docs/decisions/0002-b.md", "# 0002: B"),
+            ("docs/decisions/0002-c.md", "# 3. C"),
+        ];
+        let findings = decisions_are_numbered(&Tree::of(&files));
+        let shown: Vec<String> = findings.iter().map(|finding| finding.what.clone()).collect();
+        assert_eq!(shown, ["0002-b.md has the same number", "its title does not begin with 2"]);
+    }
+
+    #[test]
+    fn conflict_markers_are_found() {
+        let text = "a\n<<<<<<< HEAD\nb\n=======\nc\n>>>>>>> d\n";
+        let findings = no_conflict_markers(&Tree::of(&[("docs/a.md", text), ("b.rs", "x <<< 1")]));
+        assert_eq!(findings.len(), 1);
+        assert_eq!((findings[0].path.as_str(), findings[0].line), ("docs/a.md", 2));
     }
 
     #[test]

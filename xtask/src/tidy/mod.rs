@@ -38,7 +38,7 @@ impl fmt::Display for Finding {
 /// A rule over the whole tree.
 type Rule = fn(&Tree) -> Vec<Finding>;
 
-const RULES: [Rule; 10] = [
+const RULES: [Rule; 12] = [
     arrows::between_crates,
     safety::unsafe_is_forbidden,
     names::no_banned_stem,
@@ -48,6 +48,8 @@ const RULES: [Rule; 10] = [
     skeletons::are_written,
     documents::paths_exist,
     documents::changelog_is_open,
+    documents::decisions_are_numbered,
+    documents::no_conflict_markers,
     documents::crate_map_is_current,
 ];
 
