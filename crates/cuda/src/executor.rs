@@ -1,5 +1,6 @@
-//! The executor runs a plan's launches on one stream, one by one or as captured graphs. It knows
-//! only the plan. All memory is allocated in `new`, in an order that lets it measure each part.
+//! The executor runs a plan's launches on a stream for each lane, one by one or as captured graphs.
+//! It knows only the plan. All memory is allocated in `new`, in an order that lets it measure each
+//! part.
 
 use crate::context::DriverContext;
 use crate::cublaslt::{Algorithm, Matmul, MatmulShape, Operands, algorithm_of};
@@ -350,7 +351,7 @@ impl CudaBackend {
         Ok(())
     }
 
-    /// Kernels and matmuls are on the compute lane alone.
+    /// Kernels and matmuls are on the compute lane alone, as lowering has checked.
     fn launch(&self, work: &Bound, lane: Lane) -> Result<(), CudaError> {
         match work {
             Bound::Kernel { function, grid, block, shared, arguments } => {

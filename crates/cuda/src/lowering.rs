@@ -14,9 +14,10 @@ use crate::signature::{
 use crate::step::{self, Step};
 use crate::tiles::Tiles;
 use crate::warpgroups;
-use plan::ops::{Access, Dropout, DropoutSite, Elements, Operand};
+use plan::ops::{Access, Dropout, DropoutSite, Elements, Op, Operand};
 use plan::{
-    BackendError, Dtype, OPERAND_ALIGNMENT, Plan, Scope, SegmentId, Shape, StepState, TensorId,
+    BackendError, Dtype, Lane, OPERAND_ALIGNMENT, Plan, Scope, SegmentId, Shape, StepState,
+    TensorId,
 };
 use rng::dropout::{MaskKey, Site, threshold};
 
@@ -188,6 +189,11 @@ pub(crate) fn lower(plan: &Plan, options: LoweringOptions) -> Result<Lowered, Ba
         cx.segment = Some(segment);
         let mut steps = Vec::new();
         for step in &plan.schedule.segment(segment).steps {
+            if step.lane != Lane::Compute && !matches!(step.op, Op::Transfer(_)) {
+                let what =
+                    format!("{} on the lane of {}", step.op.operation().name(), step.lane.name());
+                return Err(BackendError::Unsupported { what });
+            }
             cx.operands = step.operands();
             cx.written.clear();
             kernels::lower(&mut cx, &step.op)?;

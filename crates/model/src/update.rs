@@ -18,6 +18,9 @@ pub const OFFLOAD_WINDOW: u64 = 1 << 22;
 /// Models beyond 34 billion parameters get larger windows, so that planning stays quick.
 const MOST_WINDOWS: u64 = 1 << 13;
 
+/// Elements of any format whose bytes are a multiple of what views must begin at.
+const ALIGNED: u64 = 128;
+
 /// Windows that are on their way to the device ahead of the one that is updated. With two, three
 /// windows of master weights and state are alive: one arrives while another returns, and neither
 /// waits for the update of the third.
@@ -68,6 +71,12 @@ pub(crate) fn segment(
     Ok(segment.finish())
 }
 
+/// Elements of a window, where `wanted` of `total` are asked for. Windows begin where views may.
+fn window(wanted: u64, total: u64) -> u64 {
+    let least = (total / MOST_WINDOWS).next_multiple_of(ALIGNED);
+    wanted.max(least).max(1)
+}
+
 /// The parameters with weight decay and the others, each divided into windows if state is
 /// offloaded.
 fn parts(
@@ -83,8 +92,7 @@ fn parts(
         [("decayed", 0..run.decayed, weight_decay), ("other", run.decayed..run.total, 0.0)];
     let mut parts = Vec::new();
     for (group, range, weight_decay) in groups {
-        let size =
-            spec.offload.unwrap_or(range.end - range.start).max(run.total / MOST_WINDOWS).max(1);
+        let size = window(spec.offload.unwrap_or(range.end - range.start), run.total);
         let mut first = range.start;
         while first < range.end {
             let elements = size.min(range.end - first);
@@ -144,4 +152,19 @@ fn change(
     let (&weights, state) = here.split_first().ok_or_else(|| missing("weights"))?;
     let part = UpdatePart { first, weight_decay, weights, copy, gradients, state, step_state };
     segment.push(spec.rule.rule().op(part)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_of_huge_models_are_few_and_aligned() {
+        assert_eq!(window(OFFLOAD_WINDOW, 1_557_000_000), OFFLOAD_WINDOW);
+        assert_eq!(window(5, 1000), 5);
+        for total in [40_000_000_001, 330_123_456_789, u64::MAX / 8] {
+            let elements = window(OFFLOAD_WINDOW, total);
+            assert!(elements.is_multiple_of(ALIGNED) && total / elements <= MOST_WINDOWS);
+        }
+    }
 }

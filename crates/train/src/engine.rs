@@ -5,7 +5,7 @@ use crate::error::TrainError;
 use crate::host::{ids_to_bytes, room, words_to_floats};
 use model::{Dims, LossSegment, Program};
 use plan::ops::{Op, Scaling};
-use plan::{Backend, Bytes, LateRead, Plan, StepInputs, StepState, half};
+use plan::{Backend, BackendError, Bytes, LateRead, Plan, StepInputs, StepState, half};
 use search::HostBytes;
 
 /// Where PyTorch's GradScaler starts. Without loss scaling, the scale is 1.
@@ -154,7 +154,7 @@ impl Engine {
     pub fn state(&mut self) -> Result<StepState, TrainError> {
         let mut bytes = [[0; 4]; StepState::WORDS];
         self.backend.read(self.program.state, bytes.as_flattened_mut())?;
-        Ok(StepState::from_words(&bytes.map(u32::from_le_bytes)))
+        Ok(state_of(&bytes))
     }
 
     /// Forward and backward pass of an iteration's sequences, slice by slice; gradients accumulate.
@@ -204,9 +204,13 @@ impl Engine {
     /// Waits for a report. Returns the state; the report then has the losses.
     pub fn finish_report(&mut self, report: &mut Report) -> Result<StepState, TrainError> {
         let words = self.backend.arrived(&mut report.state)?.as_chunks::<4>().0;
-        let words = std::array::from_fn(|word| words.get(word).copied().unwrap_or_default());
+        let words = words.try_into().map_err(|_| {
+            let what = format!("a state of {} words was read", words.len());
+            BackendError::Internal { what }
+        })?;
+        let state = state_of(words);
         words_to_floats(self.backend.arrived(&mut report.row_losses)?, &mut report.losses);
-        Ok(StepState::from_words(&words.map(u32::from_le_bytes)))
+        Ok(state)
     }
 
     /// The summed loss of each of the first `rows` sequences of the last batch.
@@ -218,6 +222,10 @@ impl Engine {
         }
         Ok(&self.losses)
     }
+}
+
+fn state_of(words: &[[u8; 4]; StepState::WORDS]) -> StepState {
+    StepState::from_words(&words.map(u32::from_le_bytes))
 }
 
 /// Writes the sequences of each slice to the backend and runs it. `bytes` is a reused buffer.
@@ -232,7 +240,7 @@ fn run_rows(
     let total = (rows.tokens.len() / rows.positions) as u64;
     if slices.iter().sum::<u64>() != total {
         let what = format!("{total} sequences in slices of {slices:?}");
-        return Err(plan::BackendError::Unsupported { what }.into());
+        return Err(BackendError::Unsupported { what }.into());
     }
     let mut first_row = 0;
     for size in slices {
@@ -241,7 +249,7 @@ fn run_rows(
         }
         let Some(slice) = segments.iter().find(|segment| segment.rows == *size) else {
             let what = format!("no slice of {size} sequences");
-            return Err(plan::BackendError::Unsupported { what }.into());
+            return Err(BackendError::Unsupported { what }.into());
         };
         let ids = |row: u64| row as usize * rows.positions;
         let range = ids(first_row)..ids(first_row + slice.rows);

@@ -9,7 +9,7 @@ use crate::host::resident_bytes;
 use crate::lr::{Schedule, learning_rate};
 use crate::plan_json::CutJson;
 use crate::save::{self, Document, best_path, last_path};
-use crate::saving::{Saved, Saving, Unsaved};
+use crate::saving::{Ended, Saved, Saving, Unsaved};
 use data::Split;
 use events::{Emitter, End, Evaluated, Evaluating, Iteration, Reason, Save, Start, What};
 use plan::{StepInputs, StepState};
@@ -28,8 +28,9 @@ const PATIENCE: f64 = 2.0;
 /// Longer iterations do not need it, and report at once.
 const SHORT_ITERATION: f64 = 0.25;
 
-/// After an evaluation that took fewer seconds than this, the next one runs before the save, so
-/// that a state with the best loss is written once. A longer one could be lost with its iterations.
+/// If the last evaluation took fewer seconds than this, evaluate first and save afterwards: a state
+/// with the best loss is then written once. If evaluation is longer, save first, because a crash
+/// during it would lose all iterations since the last save.
 const SHORT_EVALUATION: f64 = 5.0;
 
 /// How a run ended.
@@ -107,9 +108,7 @@ impl HostBuffers {
             saving: Saving::default(),
         })
     }
-}
 
-impl HostBuffers {
     /// A buffer for the largest tensor of a checkpoint.
     pub fn tensor(&mut self) -> &mut [u8] {
         &mut self.save
@@ -127,9 +126,15 @@ impl Run<'_> {
             true => self.evaluate(host, false).map(|found| (found, found.is_none())),
             false => self.train(host),
         }));
-        let saved = self.end_save(host);
-        let ended = ended.map(|ended| ended.and_then(|found| saved.map(|()| found)));
-        let end = self.ended(ended.as_ref().ok());
+        let (ended, save_error) = match (ended, self.end_save(host)) {
+            (Ok(Ok(_)), Err(error)) => (Ok(Err(error)), None),
+            (ended, saved) => (ended, saved.err()),
+        };
+        let mut end = self.ended(ended.as_ref().ok());
+        if let Some(error) = save_error {
+            let before = end.message.unwrap_or_default();
+            end.message = Some(format!("{before}; and the last save failed: {error}"));
+        }
         self.events.emit(What::End(Arc::new(end)));
         let (evaluation, interrupted) = ended.unwrap_or_else(|panic| resume_unwind(panic))?;
         let (checkpoint, iteration) = (self.checkpoint(), self.document.progress.iteration);
@@ -354,16 +359,17 @@ impl Run<'_> {
         report: usize,
     ) -> Result<(), TrainError> {
         let Launched { iteration, lr, start } = launched;
-        if let Some(saved) = host.saving.ended() {
-            self.tell_saved(saved?);
+        if let Some(ended) = host.saving.ended() {
+            self.tell_saved(ended)?;
         }
         let state = self.engine.finish_report(&mut host.reports[report])?;
         let losses = host.reports[report].losses();
         let is_logged = iteration.is_multiple_of(self.spec.log_interval);
-        let loss = self.last_loss(losses, &state).ok_or_else(|| {
+        let Some(loss) = self.last_loss(losses, &state) else {
+            // The iteration after it may have begun.
             self.document.progress.iteration = iteration;
-            TrainError::Diverged { iteration, lr }
-        })?;
+            return Err(TrainError::Diverged { iteration, lr });
+        };
         // Iterations overlap on the host; each takes the time since the one before ended.
         let start = host.reported.map_or(start, |(at, _)| at.max(start));
         let seconds = start.elapsed().as_secs_f64();
@@ -429,26 +435,27 @@ impl Run<'_> {
 
     /// Writes the state, and leaves the rest of the save to a thread.
     fn write(&mut self, host: &mut HostBuffers, is_best: bool) -> Result<(), TrainError> {
-        self.end_save(host)?;
+        // A save that failed does not prevent this one.
+        let before = self.end_save(host);
         let (last, began) = (last_path(&self.out_dir()), Instant::now());
         let written = save::write(self.engine, &last, &self.document, &mut host.save)?;
         let best = is_best.then(|| best_path(&self.out_dir()));
         let iteration = self.document.progress.iteration;
         host.saving.start(Unsaved { written, last, best, iteration, began });
-        Ok(())
+        before
     }
 
     /// Waits for the save that is under way, if there is one.
     fn end_save(&mut self, host: &mut HostBuffers) -> Result<(), TrainError> {
-        self.tell_saved(host.saving.wait()?);
-        Ok(())
+        self.tell_saved(host.saving.wait())
     }
 
-    fn tell_saved(&mut self, saved: Vec<Saved>) {
-        for Saved { path, iteration, ms } in saved {
+    fn tell_saved(&mut self, ended: Ended) -> Result<(), TrainError> {
+        for Saved { path, iteration, ms } in ended.saved {
             let path = path.display().to_string();
             self.events.emit(What::Save(Arc::new(Save { iter: iteration, path, ms })));
         }
+        ended.error.map_or(Ok(()), Err)
     }
 
     /// Whether the weights still give a finite loss on one slice of an evaluation. An update can

@@ -2,7 +2,8 @@
 //! its place. At most one save is under way.
 
 use crate::error::TrainError;
-use checkpoint::{SaveError, Written, link_best};
+use checkpoint::{Written, link_best};
+use plan::BackendError;
 use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver, SendError, Sender};
 use std::thread::{Builder, JoinHandle};
@@ -32,7 +33,14 @@ pub struct Saved {
     pub ms: f64,
 }
 
-type Ended = Result<Vec<Saved>, SaveError>;
+/// What a save did.
+#[derive(Default)]
+pub struct Ended {
+    /// The names under which the checkpoint is in place.
+    pub saved: Vec<Saved>,
+    /// Why it is not in place, or has no second name.
+    pub error: Option<TrainError>,
+}
 
 /// The save that is under way, if there is one.
 #[derive(Default)]
@@ -80,31 +88,27 @@ impl Saving {
         self.ended_here = refused.map(Unsaved::finish);
     }
 
-    /// The names that were saved, if a save has ended and was not taken yet.
-    pub fn ended(&mut self) -> Option<Result<Vec<Saved>, TrainError>> {
+    /// A save that has ended and was not taken yet.
+    pub fn ended(&mut self) -> Option<Ended> {
         let there = || self.thread.as_ref()?.ended.try_recv().ok();
         let ended = self.ended_here.take().or_else(there)?;
         self.is_under_way = false;
-        Some(ended.map_err(TrainError::from))
+        Some(ended)
     }
 
-    /// Waits for the save that is under way. Returns the names that it saved.
-    pub fn wait(&mut self) -> Result<Vec<Saved>, TrainError> {
+    /// Waits for the save that is under way, if there is one.
+    pub fn wait(&mut self) -> Ended {
         if !std::mem::take(&mut self.is_under_way) {
-            return Ok(Vec::new());
+            return Ended::default();
         }
-        if let Some(ended) = self.ended_here.take() {
-            return Ok(ended?);
-        }
-        match self.thread.as_ref().map(|thread| thread.ended.recv()) {
-            Some(Ok(ended)) => Ok(ended?),
-            // The thread ends early only by a panic, which is a bug and goes on here.
-            Some(Err(_)) => match self.thread.take().map(|thread| thread.handle.join()) {
-                Some(Err(panic)) => std::panic::resume_unwind(panic),
-                Some(Ok(())) | None => Ok(Vec::new()),
-            },
-            None => Ok(Vec::new()),
-        }
+        let there = || self.thread.as_ref()?.ended.recv().ok();
+        let ended = self.ended_here.take().or_else(there);
+        // The thread ends early only by a panic.
+        ended.unwrap_or_else(|| {
+            let what = "the thread that saves has panicked".to_string();
+            let error = Some(BackendError::Internal { what }.into());
+            Ended { saved: Vec::new(), error }
+        })
     }
 }
 
@@ -119,15 +123,18 @@ impl Drop for Saving {
 }
 
 impl Unsaved {
-    fn finish(self) -> Result<Vec<Saved>, SaveError> {
+    fn finish(self) -> Ended {
         let Unsaved { written, last, best, iteration, began } = self;
         let saved = |path| Saved { path, iteration, ms: began.elapsed().as_secs_f64() * 1e3 };
-        written.finish()?;
-        let mut all = vec![saved(last.clone())];
-        if let Some(best) = best {
-            link_best(&last, &best)?;
-            all.push(saved(best));
+        if let Err(error) = written.finish() {
+            return Ended { saved: Vec::new(), error: Some(error.into()) };
         }
-        Ok(all)
+        let mut ended = Ended { saved: vec![saved(last.clone())], error: None };
+        match best.map(|best| link_best(&last, &best).map(|_| best)) {
+            Some(Ok(best)) => ended.saved.push(saved(best)),
+            Some(Err(error)) => ended.error = Some(error.into()),
+            None => {}
+        }
+        ended
     }
 }
