@@ -1,5 +1,5 @@
 //! A run's checkpoint: weights, moments and step state by name, and one document about the run. It
-//! is written before every evaluation. A run that is loaded from it continues bit for bit.
+//! is written at every evaluation. A run that is loaded from it continues bit for bit.
 
 use crate::document::mismatch;
 pub use crate::document::{Document, RunProgress};
