@@ -25,6 +25,15 @@ const WEIGHT_GRADIENTS_OF_F32: f64 = 0.68;
 /// Rows and columns of an output's tile.
 const TILE: u64 = 128;
 
+/// Tiles of which the library takes the best for a linear layer, and their share of the rate.
+const TILES: [([u64; 2], f64); 3] = [([128, 256], 1.0), ([256, 128], 1.0), ([128, 128], 0.95)];
+
+/// Share of the usual rate that linear layers reach where no multiprocessor waits.
+const LINEAR: f64 = 1.04;
+
+/// The part of the waiting for a last wave that shows: the library divides the work of some tiles.
+const WAITING: f64 = 0.5;
+
 /// How much faster than others the matmuls of a head are: a vocabulary is wide.
 const WIDE: f64 = 1.04;
 
@@ -75,7 +84,7 @@ impl Ceiling {
 pub fn ceiling(op: &Op, tensors: &Tensors, hardware: &Hardware) -> (Ceiling, f64) {
     let operation = op.operation();
     let bytes = operation.bytes(tensors) as f64;
-    let (computing, rate) = match kind(op, tensors) {
+    let (computing, rate) = match kind(op, tensors, hardware) {
         Kind::Copy => return (Ceiling::Link, bytes / hardware.link),
         Kind::Attention(shape) => (Ceiling::Attention, shape.longest_rate(hardware)),
         Kind::Head(_) | Kind::Matmul { .. } | Kind::Pass { .. } => {
@@ -103,8 +112,6 @@ enum Kind {
     Pass {
         /// Share of the usual bandwidth that it reaches.
         share: f64,
-        /// Kernels that run one after another.
-        kernels: f64,
     },
 }
 
@@ -163,9 +170,9 @@ impl AttentionShape {
     }
 }
 
-/// What determines the time of each op; a new op is added here. The shares and numbers of kernels
-/// were measured (`docs/experiments.md`).
-fn kind(op: &Op, tensors: &Tensors) -> Kind {
+/// What determines the time of each op; a new op is added here. The shares were
+/// measured (`docs/experiments.md`).
+fn kind(op: &Op, tensors: &Tensors, hardware: &Hardware) -> Kind {
     let attention = |out, heads, dropout: bool, backward| {
         Kind::Attention(AttentionShape::new(tensors, out, (heads, dropout), backward))
     };
@@ -175,7 +182,8 @@ fn kind(op: &Op, tensors: &Tensors) -> Kind {
         Op::AttentionBackward(op) => attention(op.out, op.heads, op.dropout.is_some(), true),
         // Bound by memory, whatever the rate.
         Op::AttentionDecode(op) => attention(op.out, 1, false, false),
-        Op::Linear(_) | Op::LinearBackwardInput(_) => Kind::Matmul { share: 1.0 },
+        Op::Linear(op) => linear(tensors, op.out, hardware),
+        Op::LinearBackwardInput(op) => linear(tensors, op.d_x, hardware),
         Op::LinearBackwardWeight(op) => {
             let d_w = tensors.get(op.d_w).shape;
             let share = match tensors.get(op.x).dtype {
@@ -186,19 +194,66 @@ fn kind(op: &Op, tensors: &Tensors) -> Kind {
         }
         Op::HeadTrain(head) => Kind::Head(head.work(tensors)),
         Op::HeadEval(head) => Kind::Head(head.work(tensors)),
-        Op::LayerNorm(_) => Kind::Pass { share: 0.96, kernels: 1.0 },
-        Op::LayerNormBackward(_) => Kind::Pass { share: 0.88, kernels: 2.0 },
-        Op::Gelu(_) => Kind::Pass { share: 0.93, kernels: 1.0 },
-        Op::AdamW(_) => Kind::Pass { share: 0.92, kernels: 1.0 },
+        Op::LayerNorm(_) => Kind::Pass { share: 0.96 },
+        Op::LayerNormBackward(_) => Kind::Pass { share: 0.88 },
+        Op::Gelu(_) => Kind::Pass { share: 0.93 },
+        Op::AdamW(_) => Kind::Pass { share: 0.92 },
         // Sorts the ids before it sums.
-        Op::EmbedBackward(_) => Kind::Pass { share: 0.38, kernels: 4.0 },
+        Op::EmbedBackward(_) => Kind::Pass { share: 0.38 },
         Op::Embed(_)
         | Op::GeluBackward(_)
         | Op::CacheStore(_)
         | Op::SelectPosition(_)
         | Op::GradNorm(_)
-        | Op::LossScaler(_) => Kind::Pass { share: 1.0, kernels: 1.0 },
+        | Op::LossScaler(_) => Kind::Pass { share: 1.0 },
     }
+}
+
+/// What an op costs however small it is, in launches: its kernels, and the end of each, when the
+/// last blocks leave multiprocessors idle. A head counts its own.
+fn launches(op: &Op) -> f64 {
+    match op {
+        Op::HeadTrain(_) | Op::HeadEval(_) => 0.0,
+        Op::LinearBackwardWeight(_) => 2.0,
+        Op::LayerNormBackward(_) => 3.0,
+        Op::AttentionBackward(_) | Op::EmbedBackward(_) => 4.0,
+        Op::Embed(_)
+        | Op::LayerNorm(_)
+        | Op::Linear(_)
+        | Op::LinearBackwardInput(_)
+        | Op::Attention(_)
+        | Op::AttentionDecode(_)
+        | Op::Gelu(_)
+        | Op::GeluBackward(_)
+        | Op::CacheStore(_)
+        | Op::SelectPosition(_)
+        | Op::GradNorm(_)
+        | Op::LossScaler(_)
+        | Op::AdamW(_)
+        | Op::Transfer(_) => 1.0,
+    }
+}
+
+/// A linear layer, by the tiles of its output: they are computed in waves, one for each
+/// multiprocessor, and the last wave is seldom full.
+fn linear(tensors: &Tensors, out: TensorId, hardware: &Hardware) -> Kind {
+    let shape = tensors.get(out).shape;
+    let (rows, columns) = (shape.rows(), shape.width());
+    let work = rows as f64 * columns as f64;
+    let filled = |([height, width], share): ([u64; 2], f64)| {
+        let tiles = rows.div_ceil(height).saturating_mul(columns.div_ceil(width));
+        let waves = tiles.div_ceil(hardware.multiprocessors.max(1));
+        let slots = waves.saturating_mul(hardware.multiprocessors) as f64;
+        share * work / (slots * (height * width) as f64)
+    };
+    let share = match hardware.multiprocessors {
+        0 => 1.0,
+        _ => {
+            let filled = TILES.map(filled).into_iter().fold(f64::MIN_POSITIVE, f64::max);
+            LINEAR / (1.0 - WAITING + WAITING / filled)
+        }
+    };
+    Kind::Matmul { share }
 }
 
 /// The part of whole tiles that a matmul's output of this size uses.
@@ -211,19 +266,17 @@ pub fn step_seconds(op: &Op, tensors: &Tensors, hardware: &Hardware) -> f64 {
     let operation = op.operation();
     let (flops, bytes) = (operation.flops(tensors) as f64, operation.bytes(tensors) as f64);
     let moving = bytes / hardware.bandwidth;
-    let seconds = match kind(op, tensors) {
-        Kind::Copy => bytes / hardware.link + hardware.launch,
-        Kind::Attention(shape) => (flops / shape.rate(hardware)).max(moving) + hardware.launch,
+    let seconds = match kind(op, tensors, hardware) {
+        Kind::Copy => bytes / hardware.link,
+        Kind::Attention(shape) => (flops / shape.rate(hardware)).max(moving),
         Kind::Matmul { share } => {
             let computing = flops / (share * hardware.matmul);
-            (computing + NOT_HIDDEN * moving).max(moving) + hardware.launch
+            (computing + NOT_HIDDEN * moving).max(moving)
         }
         Kind::Head(work) => head_seconds(&work, hardware),
-        Kind::Pass { share, kernels } => {
-            (flops / hardware.matmul).max(moving / share) + kernels * hardware.launch
-        }
+        Kind::Pass { share } => (flops / hardware.matmul).max(moving / share),
     };
-    hardware.times.seconds(op, tensors, seconds)
+    hardware.times.seconds(op, tensors, seconds + launches(op) * hardware.launch)
 }
 
 /// Predicted seconds of a head, without measured times. It grows with the number of chunks: each

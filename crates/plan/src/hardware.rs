@@ -25,6 +25,8 @@ pub struct Hardware {
     pub link: f64,
     /// Extra seconds of every step: its launch, and the tail of the step before.
     pub launch: f64,
+    /// Multiprocessors, where it is known how matmuls fill them; otherwise 0.
+    pub multiprocessors: u64,
     /// Whether it multiplies by warpgroups (Hopper), for which attention has its own kernels.
     pub warpgroups: bool,
     /// Times that were measured on it.
@@ -202,7 +204,7 @@ pub const CARDS: [Card; 68] = [
 const CONTEXT: u64 = 512 << 20;
 
 /// Launching a kernel and waiting for the tail of the one before it.
-const LAUNCH: f64 = 3e-6;
+const LAUNCH: f64 = 2.5e-6;
 
 impl Card {
     /// The row for a name, however it is spelled: `RTX 4070`, `NVIDIA GeForce RTX 4070`, `rtx4070`,
@@ -256,6 +258,15 @@ impl Card {
         !matches!(self.family, Turing | Older)
     }
 
+    /// Only Hopper was measured closely enough.
+    fn multiprocessors(&self) -> u64 {
+        match (self.family, self.name) {
+            (Family::Hopper, "H100 PCIe") => 114,
+            (Family::Hopper, _) => 132,
+            _ => 0,
+        }
+    }
+
     /// As the cost model sees it, for 16-bit matmuls or for f32 ones (TF32, half the rate).
     pub fn hardware(&self, single: bool) -> Hardware {
         let [matmul, attention, bandwidth] = self.family.shares();
@@ -270,6 +281,7 @@ impl Card {
             bandwidth: self.gigabytes_per_second * 1e9 * bandwidth,
             link: self.family.link(),
             launch: LAUNCH,
+            multiprocessors: self.multiprocessors(),
             warpgroups: self.family == Family::Hopper,
             times: OpTimes::default(),
         }

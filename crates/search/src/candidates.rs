@@ -30,6 +30,9 @@ const STEP: f64 = 1.15;
 /// It is small, so that more memory never gives a slower plan.
 const AS_GOOD: f64 = 1.002;
 
+/// How much the speed of slices may vary with how their size fills the device.
+const UNEVEN: f64 = 1.03;
+
 /// A cut and the estimates for it.
 pub struct Candidate {
     /// The cut, with the default options for optimizer state. The caller sets those.
@@ -88,14 +91,15 @@ impl<'a> Candidates<'a> {
                 continue;
             }
             for chunk in chunks(tokens, available) {
-                let one = self.candidate(&probes, chunk, parts, available);
+                let one = self.candidate(&probes, chunk, parts, available)?;
                 if let Some(one) = one.filter(|one| one.seconds <= fastest * factor) {
                     fastest = fastest.min(one.seconds);
                     found.push(one);
                 }
             }
-            // From here on, smaller slices only cost more time.
-            if self.least_seconds(&probes, parts, tokens) > fastest * factor * AS_GOOD {
+            // From here on, smaller slices only cost more time, apart from how well a size fills
+            // the device.
+            if self.least_seconds(&probes, parts, tokens) > fastest * factor * UNEVEN {
                 break;
             }
         }
@@ -110,10 +114,10 @@ impl<'a> Candidates<'a> {
         let rows = like.slices.first().copied().unwrap_or(1);
         let probes = self.probes(rows, available)?;
         let parts = like.slices.len() as u64;
-        Ok(match probes.is_empty() {
-            true => None,
+        match probes.is_empty() {
+            true => Ok(None),
             false => self.candidate(&probes, like.head_chunk, parts, available),
-        })
+        }
     }
 
     /// One candidate: the cheapest levels for these slices and this chunk, if any fit.
@@ -123,7 +127,7 @@ impl<'a> Candidates<'a> {
         chunk: u64,
         parts: u64,
         available: u64,
-    ) -> Option<Candidate> {
+    ) -> Result<Option<Candidate>, PlanError> {
         let first = &probes[0];
         let layers: Vec<LayerCost> = probes.iter().map(|probe| probe.layer).collect();
         let constraints = Constraints {
@@ -131,15 +135,45 @@ impl<'a> Candidates<'a> {
             available: available.saturating_sub(first.scratch),
             around: first.around_bytes(chunk),
         };
-        let found = cheapest(&layers, &constraints)?;
+        let Some(found) = cheapest(&layers, &constraints) else {
+            return Ok(None);
+        };
         let strongest_first = found.counts.iter().zip(probes).rev();
         let levels = strongest_first.flat_map(|(&count, probe)| vec![probe.level; count]).collect();
         let slices = near_equal(self.sequences, parts);
-        Some(Candidate {
-            cut: Cut { slices, head_chunk: chunk, levels, state_options: StateOptions::DEFAULT },
-            seconds: self.slices_of(parts) * (found.seconds + first.rest_seconds(chunk)),
+        let largest = found.seconds + first.rest_seconds(chunk);
+        let smaller = self.smaller_seconds(&slices, probes, &found.counts, chunk)?;
+        let seconds = smaller.map_or(largest * slices.len() as f64, |(count, seconds)| {
+            count as f64 * seconds + (slices.len() - count) as f64 * largest
+        });
+        let state_options = StateOptions::DEFAULT;
+        Ok(Some(Candidate {
+            cut: Cut { slices, head_chunk: chunk, levels, state_options },
+            seconds,
             bytes: found.bytes.saturating_add(first.scratch),
-        })
+        }))
+    }
+
+    /// How many slices have a sequence less than the first, and their seconds; none if all are
+    /// alike. Their matmuls may fill the device better or worse.
+    fn smaller_seconds(
+        &self,
+        slices: &[u64],
+        probes: &[Rc<Probe>],
+        counts: &[usize],
+        chunk: u64,
+    ) -> Result<Option<(usize, f64)>, PlanError> {
+        let (Some(&largest), Some(&rows)) = (slices.first(), slices.last()) else {
+            return Ok(None);
+        };
+        if rows == largest {
+            return Ok(None);
+        }
+        let mut seconds = self.prober.probe(rows, probes[0].level)?.rest_seconds(chunk);
+        for (&count, probe) in counts.iter().zip(probes).filter(|(count, _)| **count > 0) {
+            seconds += count as f64 * self.prober.probe(rows, probe.level)?.layer.seconds;
+        }
+        Ok(Some((slices.iter().filter(|&&slice| slice == rows).count(), seconds)))
     }
 
     /// A probe of each level for slices of `rows` sequences, those that keep most first; none if

@@ -63,8 +63,8 @@ pub(crate) fn plan_if_it_fits(
 }
 
 /// The `count` fastest plans by the cost model, or as many as there are. The first is the one that
-/// [`plan_for`] returns, the others follow by predicted time. They differ in their slices or in the
-/// head's chunk and store optimizer state like the first.
+/// [`plan_for`] returns, the others follow by predicted time. They differ in their slices,
+/// where the cost model errs most, and store optimizer state like the first.
 pub fn best_plans(
     run: &RunSpec,
     dims: Dims,
@@ -145,12 +145,11 @@ impl Task<'_> {
         let candidates = Candidates::new(self);
         let [outside, _] = self.outside_slices()?;
         let limit = self.machine.budget.get().saturating_sub(outside);
-        let mut found = Vec::new();
+        let mut found: Vec<Planned> = Vec::new();
         for candidate in candidates.within(limit, LISTED)? {
-            let like = |cut: &Cut| {
-                cut.slices == candidate.cut.slices && cut.head_chunk == candidate.cut.head_chunk
-            };
-            if found.len() < count && !like(best) {
+            let like = |planned: &Planned| planned.program.train_slices == candidate.cut.slices;
+            let is_new = best.slices != candidate.cut.slices && !found.iter().any(like);
+            if found.len() < count && is_new {
                 found.extend(self.corrected(&candidates, candidate.cut, limit)?);
             }
         }

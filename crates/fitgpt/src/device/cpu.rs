@@ -79,6 +79,7 @@ impl CpuDevice {
             bandwidth: 2e10,
             link: 2e10,
             launch: 2e-5,
+            multiprocessors: 0,
             warpgroups: false,
             times: OpTimes::default(),
         }

@@ -133,6 +133,7 @@ impl CudaDevice {
                 bandwidth: 4e11,
                 link: 2e10,
                 launch: 5e-6,
+                multiprocessors: 0,
                 warpgroups: self.gpu.scratch().warpgroups,
                 times: plan::op_times::OpTimes::default(),
             },

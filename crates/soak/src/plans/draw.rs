@@ -137,6 +137,7 @@ pub fn cpu(threads: usize) -> Result<Machine, String> {
         bandwidth: 2e10,
         link: 2e10,
         launch: 2e-5,
+        multiprocessors: 0,
         warpgroups: false,
         times: OpTimes::default(),
     };

@@ -73,6 +73,7 @@ fn machine() -> Machine {
         bandwidth: 2e10,
         link: 1e10,
         launch: 2e-5,
+        multiprocessors: 0,
         warpgroups: false,
         times: plan::op_times::OpTimes::default(),
     };
