@@ -5,6 +5,10 @@
 //! Both `--flag value` and `--flag=value` work; keys are written `--key=value` only.
 
 use spec::{SpecError, Values};
+use std::ops::RangeInclusive;
+
+/// Accepted values of `bench --rank` and `plan --best`.
+pub const RANKS: RangeInclusive<usize> = 1..=1000;
 
 /// The declaration of one flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,6 +143,17 @@ fn refuse(flag: &Flag, problem: &str) -> SpecError {
     SpecError::Conflict { what: format!("{} {problem}", flag.name) }
 }
 
+/// The whole number that a flag is given.
+pub fn number(flag: &str, given: &str, range: RangeInclusive<usize>) -> Result<usize, SpecError> {
+    let number = given.parse().ok().filter(|number| range.contains(number));
+    number.ok_or_else(|| {
+        let shown: String = given.chars().take(40).collect();
+        let (start, end) = (range.start(), range.end());
+        let what = format!("{flag} needs a whole number from {start} to {end}, not '{shown}'");
+        SpecError::Conflict { what }
+    })
+}
+
 /// Converts the values of one flag.
 pub fn slot<S: Slot>(given: &[(&'static str, &str)], name: &str) -> S {
     let values = given.iter().filter(|(flag, _)| *flag == name).map(|(_, value)| *value);
@@ -232,6 +247,15 @@ mod tests {
             (&["--json=yes"], "--json takes no value, but got 'yes'"),
         ] {
             assert_eq!(read(arguments).unwrap_err().to_string(), want);
+        }
+    }
+
+    #[test]
+    fn a_number_is_in_its_range() {
+        assert_eq!(number("--best", "1000", RANKS).unwrap(), 1000);
+        for given in ["2000", "0", "-1", "x"] {
+            let want = format!("--best needs a whole number from 1 to 1000, not '{given}'");
+            assert_eq!(number("--best", given, RANKS).unwrap_err().to_string(), want);
         }
     }
 

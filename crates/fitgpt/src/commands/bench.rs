@@ -4,7 +4,7 @@
 use super::line;
 use crate::bench_report::{BenchReport, MemoryFacts, OpRow, Predictions};
 use crate::device::Device;
-use crate::flags::{FlagSet, flags};
+use crate::flags::{FlagSet, RANKS, flags, number};
 use crate::invocation::{environment, settings};
 use crate::plan_report::document::plain;
 use crate::plan_report::sentence;
@@ -55,9 +55,6 @@ pub static COMMAND: super::Command = super::Command {
 
 /// Accepted values of `--iterations`.
 const ITERATIONS: std::ops::RangeInclusive<usize> = 1..=1_000_000;
-
-/// Accepted values of `--rank`, and of `plan --best`.
-pub const RANKS: std::ops::RangeInclusive<usize> = 1..=1000;
 
 /// Runs the command.
 pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
@@ -140,20 +137,6 @@ fn tell_kept(count: usize, place: &std::path::Path) {
     )));
 }
 
-/// The whole number that a flag is given.
-pub fn number(
-    flag: &str,
-    given: &str,
-    range: std::ops::RangeInclusive<usize>,
-) -> Result<usize, SpecError> {
-    let number = given.parse().ok().filter(|number| range.contains(number));
-    number.ok_or_else(|| {
-        let shown: String = given.chars().take(40).collect();
-        let what = format!("{flag} needs a whole number of at least 1, not '{shown}'");
-        SpecError::Conflict { what }
-    })
-}
-
 /// The given settings, for the document.
 fn given(settings: &Settings) -> Map<String, Value> {
     let typed = settings.iter().filter(|setting| setting.is_given());
@@ -184,6 +167,11 @@ fn here(planning: &Planning) -> Result<&Device, TrainError> {
     planning.here.as_ref().ok_or(SpecError::Conflict { what }.into())
 }
 
+fn too_few(rank: usize, found: usize) -> String {
+    let are = if found == 1 { "is only 1 plan" } else { &format!("are only {found} plans") };
+    format!("--rank {rank}: there {are} (`plan --best {rank}` lists them)")
+}
+
 /// Plans and allocates the memory: like `train`, or the plan of a rank.
 fn load(
     planning: &mut Planning,
@@ -201,7 +189,7 @@ fn load(
         Some(rank) => {
             let mut best = planning.best(machine, rank)?;
             let found = best.len();
-            let none = || SpecError::Conflict { what: format!("--rank {rank}: of {found} plans") };
+            let none = || SpecError::Conflict { what: too_few(rank, found) };
             Ok(best.pop().filter(|_| found == rank).ok_or_else(none)?)
         }
     };

@@ -1,10 +1,9 @@
 //! `fitgpt plan`: the bill before the run, for this machine or for a card by name. It needs no data
 //! set and no device.
 
-use super::bench::{RANKS, number};
 use super::line;
 use crate::bill;
-use crate::flags::{FlagSet, flags};
+use crate::flags::{FlagSet, RANKS, flags, number};
 use crate::plan_report::{PlanReport, arena_map, document, sentence, timeline};
 use crate::planning::{Elsewhere, Planning};
 use crate::screen::{show, show_json};
