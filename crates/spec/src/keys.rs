@@ -364,8 +364,8 @@ pub static KEYS: &[Key] = &[
     flag(System, "compile", true, "on a GPU, capture and replay CUDA graphs; ignored on the CPU")
         .shared_as(Literal::Bool(false)),
     flag(System, "autotune", true,
-         "on a GPU, time matmuls at first use, and nearly equal plans before a long run, and keep \
-          the fastest; False: cuBLASLt's and the planner's choice"),
+         "on a GPU, time matmuls at first use and nearly equal plans before a long run; keep the \
+          fastest. False: time nothing"),
 
     int(Evaluation, "eval_batch_size", 0, "sequences per evaluation batch; 0 = batch_size"),
     int(Evaluation, "eval_block_size", 0, "tokens per evaluation sequence; 0 = block_size"),
