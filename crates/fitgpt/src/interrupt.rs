@@ -33,10 +33,27 @@ pub fn answer() -> std::io::Result<String> {
     nothing_to_save(|| std::io::stdin().lock().read_line(&mut line)).map(|_| line)
 }
 
-/// Does something before the run has started. A signal during that time ends the process.
+/// Does something before the run has started. A signal during that time ends the process. Calls may
+/// be nested.
 pub fn nothing_to_save<T>(work: impl FnOnce() -> T) -> T {
-    NOTHING_TO_SAVE.store(true, Ordering::Relaxed);
+    let before = NOTHING_TO_SAVE.swap(true, Ordering::Relaxed);
     let done = work();
-    NOTHING_TO_SAVE.store(false, Ordering::Relaxed);
+    NOTHING_TO_SAVE.store(before, Ordering::Relaxed);
     done
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_an_inner_call_leaves_the_outer_one_on() {
+        let is_on = || NOTHING_TO_SAVE.load(Ordering::Relaxed);
+        let after_inner = nothing_to_save(|| {
+            assert!(nothing_to_save(is_on));
+            is_on()
+        });
+        assert!(after_inner);
+        assert!(!is_on());
+    }
 }

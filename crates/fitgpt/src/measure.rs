@@ -102,7 +102,7 @@ pub fn rates(device: &Device, run: &RunSpec) -> Hardware {
 }
 
 /// Identifies this build of the program; kept times are valid for it only.
-fn build() -> String {
+pub fn build() -> String {
     let program = std::env::current_exe().and_then(std::fs::metadata);
     let changed = program.and_then(|meta| Ok((meta.len(), meta.modified()?)));
     let stamp = changed.ok().and_then(|(bytes, time)| {

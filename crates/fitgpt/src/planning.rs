@@ -4,7 +4,7 @@
 use crate::bill::HostMemory;
 use crate::device::{self, Device};
 use crate::invocation::{environment, settings};
-use crate::plan_choice::Rivals;
+use crate::plan_choice::{Choice, Rivals};
 use crate::plan_report::PlanReport;
 use crate::{measure, run_length, screen};
 use ::train::save::Document;
@@ -12,8 +12,9 @@ use ::train::{TrainError, setup};
 use model::Dims;
 use plan::hardware::Card;
 use plan::report::Bill;
-use search::{Machine, Planned, SearchError, best_plans, plan_again, plan_for, suggestions};
+use search::{Cut, Machine, Planned, SearchError, best_plans, plan_again, plan_for, suggestions};
 use spec::{Command, Environment, InitFrom, Memory, RunSpec, Settings, SpecError, resolve};
+use std::cell::OnceCell;
 use std::path::Path;
 
 /// How many similar names the error for an unknown GPU lists.
@@ -51,6 +52,8 @@ pub struct Planning {
     pub here: Option<Device>,
     /// The document of the run to resume.
     before: Option<Document>,
+    /// Found when it is first needed.
+    choice: OnceCell<Choice>,
     notices: Vec<String>,
 }
 
@@ -101,8 +104,8 @@ impl Planning {
             let here = Device::find(run.device, None)?;
             let machine = here.machine(&run)?;
             notices.extend(device::host_notice(&run));
-            let (named, here) = (true, Some(here));
-            return Ok(Planning { run, dims, machine, named, here, before, notices });
+            let (named, here, choice) = (true, Some(here), OnceCell::new());
+            return Ok(Planning { run, dims, machine, named, here, before, choice, notices });
         }
         notices.extend(gpu.filter(|gpu| !gpu.is_supported()).map(too_old));
         notices.extend(gpu.and_then(|gpu| above_the_card(gpu, &run)));
@@ -113,7 +116,8 @@ impl Planning {
             notices.push(format!("heads of {head} ({}): {what} {most}", machine.compute));
         }
         let named = gpu.is_some_and(Card::is_supported);
-        Ok(Planning { run, dims, machine, named, here: None, before, notices })
+        let (here, choice) = (None, OnceCell::new());
+        Ok(Planning { run, dims, machine, named, here, before, choice, notices })
     }
 
     /// Prints the notices before the bill.
@@ -140,44 +144,36 @@ impl Planning {
 
     /// The line about plans that `train` will time first; none if there is nothing to choose.
     pub fn untimed_plans(&self) -> Result<Option<String>, TrainError> {
-        let Some(rivals) = self.rivals()? else {
-            return Ok(None);
+        let open = match self.origin()? {
+            Origin::New => self.choice()?.open,
+            Origin::Saved { .. } | Origin::Timed(_) => 0,
         };
         let text = format!(
-            "{} plans are predicted as equally fast: `train` times them at its start, once, in a \
-             few seconds, and may take another than this one",
-            rivals.count()
+            "{open} plans are predicted as equally fast: `train` times them at its start, once, in \
+             a few seconds, and may take another than this one"
         );
-        let is_open = rivals.known().is_none() && rivals.is_worth_timing();
-        Ok(is_open.then_some(text))
+        Ok((open > 0).then_some(text))
     }
 
-    /// The plans among which `train` would choose by timing.
-    fn rivals(&self) -> Result<Option<Rivals<'_>>, TrainError> {
-        let stored = self.before.as_ref().and_then(|document| document.plan.as_ref());
-        match &self.here {
-            Some(here) if stored.is_none() => {
-                Ok(Rivals::find(&self.run, self.dims, &self.machine, here)?)
-            }
-            _ => Ok(None),
+    /// What is known about the plans among which `train` would choose by timing.
+    fn choice(&self) -> Result<&Choice, TrainError> {
+        if let Some(found) = self.choice.get() {
+            return Ok(found);
         }
+        let Planning { run, dims, machine, .. } = self;
+        let rivals = |here| Rivals::find(run, *dims, machine, here);
+        let rivals = self.here.as_ref().map(rivals).transpose()?.flatten();
+        Ok(self.choice.get_or_init(|| rivals.map(|found| found.choice()).unwrap_or_default()))
     }
 
-    /// The plan that a resumed run was saved with, if it still fits; else the one that was the
-    /// fastest when it was timed, or a new one.
+    fn origin(&self) -> Result<Origin, TrainError> {
+        Origin::find(self.before.as_ref(), || Ok(self.choice()?.fastest.clone()))
+    }
+
+    /// The plan that `train` would take, as far as it is known without timing.
     pub fn planned(&self, machine: &Machine) -> Result<Planned, TrainError> {
-        let Planning { run, dims, .. } = self;
-        let timed = self.rivals()?.and_then(|rivals| rivals.known());
-        let stored = self.before.as_ref().and_then(|document| document.plan.as_ref());
-        let stored = stored.or(timed.as_ref());
-        let again = stored.map(|cut| plan_again(run, *dims, machine, cut)).transpose()?;
-        if let Some(Err(why)) = &again {
-            screen::note(&format!("the saved plan cannot be reused: {why}"));
-        }
-        match again {
-            Some(Ok(planned)) => Ok(planned),
-            _ => Ok(plan_or_suggest(run, *dims, machine, self.here.as_ref())?),
-        }
+        let here = self.here.as_ref();
+        self.origin()?.planned(&self.run, self.dims, machine, here, &screen::note)
     }
 
     /// The best plans by the cost model, whatever a resumed run was saved with.
@@ -206,6 +202,81 @@ impl Planning {
         let (bill, host) = (Bill::new(&planned.plan), host_memory(run, &planned, machine));
         let (run, machine) = (run.clone(), machine.clone());
         Ok(PlanReport { run, dims: *dims, machine, planned, bill, prediction, basis, host })
+    }
+}
+
+/// Where the plan of a run comes from.
+pub enum Origin {
+    /// The run was saved with it.
+    Saved {
+        /// The plan.
+        cut: Cut,
+        /// CPU threads at that time.
+        threads: Option<u64>,
+    },
+    /// It was the fastest of several when they were timed.
+    Timed(Cut),
+    /// The planner searches.
+    New,
+}
+
+impl Origin {
+    /// The plan that a run was saved with; else the fastest of those timed, if `fastest` knows it.
+    pub fn find(
+        saved: Option<&Document>,
+        fastest: impl FnOnce() -> Result<Option<Cut>, TrainError>,
+    ) -> Result<Origin, TrainError> {
+        let of = |saved: &Document| {
+            Some(Origin::Saved { cut: saved.plan.clone()?, threads: saved.threads })
+        };
+        match saved.and_then(of) {
+            Some(origin) => Ok(origin),
+            None => Ok(fastest()?.map_or(Origin::New, Origin::Timed)),
+        }
+    }
+
+    /// This plan if it still fits; else a line says why, and a new one is made, or refused with
+    /// settings that fit.
+    pub fn planned(
+        &self,
+        run: &RunSpec,
+        dims: Dims,
+        machine: &Machine,
+        here: Option<&Device>,
+        say: &dyn Fn(&str),
+    ) -> Result<Planned, TrainError> {
+        let again = match self {
+            Origin::Saved { cut, .. } | Origin::Timed(cut) => {
+                Some(plan_again(run, dims, machine, cut)?)
+            }
+            Origin::New => None,
+        };
+        match again {
+            Some(Ok(planned)) => return Ok(planned),
+            Some(Err(why)) => say(&self.refusal(&why, here.and_then(Device::threads))),
+            None => {}
+        }
+        Ok(plan_or_suggest(run, dims, machine, here)?)
+    }
+
+    /// The line that says why it is not taken. More threads need more scratch memory, so it names
+    /// the number that a saved plan was made for.
+    fn refusal(&self, why: &str, now: Option<u64>) -> String {
+        match self {
+            Origin::Saved { threads, .. } => {
+                let hint = match (threads, now) {
+                    (Some(then), Some(now)) if *then < now && why.contains("needs") => format!(
+                        "; {now} threads need more memory than the {then} of the saved run: \
+                         OMP_NUM_THREADS={then} may allow its plan"
+                    ),
+                    _ => String::new(),
+                };
+                format!("the saved plan cannot be reused: {why}{hint}")
+            }
+            Origin::Timed(_) | Origin::New => {
+                format!("the plan that was fastest when timed no longer fits: {why}")
+            }
+        }
     }
 }
 
@@ -346,4 +417,29 @@ pub fn host_memory(run: &RunSpec, planned: &Planned, machine: &Machine) -> Vec<H
     let [data, program] = device::fixed_host_memory(run);
     let program = machine.host.is_none().then_some(program);
     buffers.into_iter().chain([data]).chain(program).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use search::StateOptions;
+
+    #[test]
+    fn a_plan_that_no_longer_fits_is_named_by_its_origin() {
+        let cut = || Cut {
+            slices: vec![1],
+            head_chunk: 1,
+            levels: Vec::new(),
+            state_options: StateOptions::DEFAULT,
+        };
+        let timed = Origin::find(None, || Ok(Some(cut()))).unwrap();
+        let want = "the plan that was fastest when timed no longer fits: it needs more";
+        assert_eq!(timed.refusal("it needs more", None), want);
+        let saved = Origin::Saved { cut: cut(), threads: Some(2) };
+        let want = "the saved plan cannot be reused: it has 3 layers, not 2";
+        assert_eq!(saved.refusal("it has 3 layers, not 2", Some(4)), want);
+        let text = saved.refusal("it needs more", Some(4));
+        assert!(text.ends_with("OMP_NUM_THREADS=2 may allow its plan"), "{text}");
+        assert!(matches!(Origin::find(None, || Ok(None)).unwrap(), Origin::New));
+    }
 }

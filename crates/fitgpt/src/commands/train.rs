@@ -11,7 +11,7 @@ use crate::numbers::{duration, parse_duration};
 use crate::own_text::{self, OwnText};
 use crate::plan_choice::Rivals;
 use crate::plan_report::sentence;
-use crate::planning::{host_memory, plan_or_suggest};
+use crate::planning::{Origin, host_memory};
 use crate::run_length::RunLength;
 use crate::stream_sample::{self, stream_sample};
 use crate::{interrupt, run_report, screen};
@@ -25,7 +25,7 @@ use data::{Dataset, Split};
 use events::{Emitter, Sample, Sink, What};
 use plan::Phase;
 use plan::report::steps_hash;
-use search::{Cut, HostBytes, Machine, Planned, plan_again};
+use search::{HostBytes, Machine, Planned};
 use spec::{Command, RunSpec, SamplingKeys, Settings, SpecError, Values};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -217,9 +217,10 @@ fn load(setup: &Setup, device: &Device) -> Result<Loaded, TrainError> {
     }
     let before = setup.saved.as_ref().filter(|saved| saved.document.device == device.kind());
     let choices = before.map_or(&[][..], |saved| &saved.document.choices);
-    let chosen = chosen(setup, device, &machine)?;
+    let origin = origin(setup, device, &machine)?;
     let plan = |machine: &Machine| {
-        let planned = planned(setup, device, machine, chosen.as_ref())?;
+        let (run, dims) = (&setup.spec, setup.dims);
+        let planned = origin.planned(run, dims, machine, Some(device), &screen::notice)?;
         show_bill(&setup.spec, &planned, machine);
         show_plan(&planned, machine);
         Ok::<_, TrainError>(planned)
@@ -243,59 +244,15 @@ fn load(setup: &Setup, device: &Device) -> Result<Loaded, TrainError> {
     Ok(Loaded { engine, document, host, planned_length })
 }
 
-/// The fastest of several plans that are predicted as equally fast, if they were timed, or are
-/// timed now. A resumed run keeps its plan.
-fn chosen(setup: &Setup, device: &Device, machine: &Machine) -> Result<Option<Cut>, TrainError> {
-    if setup.saved.as_ref().is_some_and(|saved| saved.document.plan.is_some()) {
-        return Ok(None);
-    }
-    match Rivals::find(&setup.spec, setup.dims, machine, device)? {
-        Some(rivals) => match rivals.known() {
-            Some(cut) => Ok(Some(cut)),
-            None if rivals.is_worth_timing() => rivals.time(),
-            None => Ok(None),
-        },
-        None => Ok(None),
-    }
-}
-
-/// The plan that the run was saved with, if it still fits; else the chosen one, or a new plan, or a
-/// refusal with settings that fit.
-fn planned(
-    setup: &Setup,
-    device: &Device,
-    machine: &Machine,
-    chosen: Option<&Cut>,
-) -> Result<Planned, TrainError> {
-    let (run, dims) = (&setup.spec, setup.dims);
-    let before = setup.saved.as_ref().and_then(|saved| saved.document.plan.as_ref());
-    if let (Some(cut), false) = (before, run.eval_only) {
-        match plan_again(run, dims, machine, cut)? {
-            Ok(planned) => return Ok(planned),
-            Err(why) => {
-                let hint = threads_hint(setup, device).filter(|_| why.contains("needs"));
-                let hint = hint.unwrap_or_default();
-                screen::notice(&format!("the saved plan cannot be reused: {why}{hint}"));
-            }
-        }
-    }
-    let chosen = chosen.map(|cut| plan_again(run, dims, machine, cut)).transpose()?;
-    match chosen {
-        Some(Ok(planned)) => Ok(planned),
-        _ => Ok(plan_or_suggest(run, dims, machine, Some(device))?),
-    }
-}
-
-/// More threads need more scratch memory; suggests the number that the saved plan was made for.
-fn threads_hint(setup: &Setup, device: &Device) -> Option<String> {
-    let then = setup.saved.as_ref().and_then(|saved| saved.document.threads);
-    match (then, device.threads()) {
-        (Some(then), Some(now)) if then < now => Some(format!(
-            "; {now} threads need more memory than the {then} of the saved run: \
-             OMP_NUM_THREADS={then} may allow its plan"
-        )),
-        _ => None,
-    }
+/// Where the plan comes from. A resumed run keeps its plan; for a new one, plans that are predicted
+/// as equally fast may be timed now.
+fn origin(setup: &Setup, device: &Device, machine: &Machine) -> Result<Origin, TrainError> {
+    let saved = setup.saved.as_ref().map(|saved| &saved.document);
+    let saved = saved.filter(|_| !setup.spec.eval_only);
+    Origin::find(saved, || {
+        let rivals = Rivals::find(&setup.spec, setup.dims, machine, device)?;
+        Ok(rivals.and_then(|rivals| rivals.choose()))
+    })
 }
 
 /// Loads or draws the weights, positions the batches, and runs the loop.
