@@ -46,13 +46,16 @@ const WARPGROUPS: f64 = 1.86;
 const NARROW_HEADS: f64 = 0.8;
 const WIDE_HEADS: f64 = 0.2;
 
-/// Positions by which sequences are as if longer, in attention by warpgroups.
+/// Start and end of a block cost as much as this many more positions, in attention by warpgroups.
 const FORWARD_ENDS: f64 = 290.0;
 const BACKWARD_ENDS: f64 = 540.0;
 
 /// The part of its rate that dropout leaves to attention by warpgroups.
 const FORWARD_WITH_DROPOUT: f64 = 0.66;
 const BACKWARD_WITH_DROPOUT: f64 = 0.84;
+
+/// Rate of copies in both directions together, where one direction alone is 1: measured over PCIe.
+const BOTH_DIRECTIONS: f64 = 1.57;
 
 /// The hardware limit that bounds a step's speed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -170,9 +173,11 @@ impl AttentionShape {
     }
 }
 
-/// What determines the time of each op; a new op is added here. The shares were
-/// measured (`docs/experiments.md`).
+/// What determines the time of each op; a new op is added here. The shares were measured on a GPU
+/// (`docs/experiments.md`); the rates of a CPU are measured with its own kernels.
 fn kind(op: &Op, tensors: &Tensors, hardware: &Hardware) -> Kind {
+    let is_gpu = hardware.multiprocessors > 0;
+    let pass = |share: f64| Kind::Pass { share: if is_gpu { share } else { 1.0 } };
     let attention = |out, heads, dropout: bool, backward| {
         Kind::Attention(AttentionShape::new(tensors, out, (heads, dropout), backward))
     };
@@ -180,32 +185,32 @@ fn kind(op: &Op, tensors: &Tensors, hardware: &Hardware) -> Kind {
         Op::Transfer(_) => Kind::Copy,
         Op::Attention(op) => attention(op.out, op.heads, op.dropout.is_some(), false),
         Op::AttentionBackward(op) => attention(op.out, op.heads, op.dropout.is_some(), true),
-        // Bound by memory, whatever the rate.
-        Op::AttentionDecode(op) => attention(op.out, 1, false, false),
         Op::Linear(op) => linear(tensors, op.out, hardware),
         Op::LinearBackwardInput(op) => linear(tensors, op.d_x, hardware),
         Op::LinearBackwardWeight(op) => {
             let d_w = tensors.get(op.d_w).shape;
             let share = match tensors.get(op.x).dtype {
-                Dtype::F32 => WEIGHT_GRADIENTS_OF_F32,
+                Dtype::F32 if hardware.warpgroups => WEIGHT_GRADIENTS_OF_F32,
                 _ => WEIGHT_GRADIENTS,
             };
-            Kind::Matmul { share: share * of_tiles(d_w.rows()) * of_tiles(d_w.width()) }
+            let share = share * of_tiles(d_w.rows()) * of_tiles(d_w.width());
+            Kind::Matmul { share: if is_gpu { share } else { 1.0 } }
         }
         Op::HeadTrain(head) => Kind::Head(head.work(tensors)),
         Op::HeadEval(head) => Kind::Head(head.work(tensors)),
-        Op::LayerNorm(_) => Kind::Pass { share: 0.96 },
-        Op::LayerNormBackward(_) => Kind::Pass { share: 0.88 },
-        Op::Gelu(_) => Kind::Pass { share: 0.93 },
-        Op::AdamW(_) => Kind::Pass { share: 0.92 },
+        Op::LayerNorm(_) => pass(0.96),
+        Op::LayerNormBackward(_) => pass(0.88),
+        Op::Gelu(_) => pass(0.93),
+        Op::AdamW(_) => pass(0.92),
         // Sorts the ids before it sums.
-        Op::EmbedBackward(_) => Kind::Pass { share: 0.38 },
+        Op::EmbedBackward(_) => pass(0.38),
         Op::Embed(_)
         | Op::GeluBackward(_)
+        | Op::AttentionDecode(_)
         | Op::CacheStore(_)
         | Op::SelectPosition(_)
         | Op::GradNorm(_)
-        | Op::LossScaler(_) => Kind::Pass { share: 1.0 },
+        | Op::LossScaler(_) => pass(1.0),
     }
 }
 
@@ -294,6 +299,7 @@ pub fn segment_seconds(schedule: &Schedule, segment: SegmentId, hardware: &Hardw
     let steps = &schedule.segment(segment).steps;
     let seconds = |step: &Step| step_seconds(&step.op, &schedule.tensors, hardware);
     let on = |lane| steps.iter().filter(|step| step.lane == lane).map(seconds).sum::<f64>();
-    // Copies run beside kernels, and both directions beside each other.
-    Lane::ALL.map(on).into_iter().fold(0.0, f64::max)
+    // Copies run beside kernels, and both directions beside each other, but not at twice the rate.
+    let copies = (on(Lane::Upload) + on(Lane::Download)) / BOTH_DIRECTIONS;
+    Lane::ALL.map(on).into_iter().fold(copies, f64::max)
 }
