@@ -69,8 +69,8 @@ impl Transposed {
         Transposed::new(dtype, weight.rows(), weight.width()).filter(|_| pays)
     }
 
-    /// Its bytes, which follow those for matmuls.
-    fn bytes(self) -> Option<u64> {
+    /// Its size in bytes, which follow those for matmuls.
+    fn size(self) -> Option<u64> {
         self.rows.checked_mul(self.columns)?.checked_mul(4)
     }
 }
@@ -124,7 +124,7 @@ impl GpuScratch {
     /// For a matmul, and for one of its operands transposed.
     fn matmul(self, transposed: Option<Transposed>) -> Option<u64> {
         match transposed.filter(|_| self.warpgroups) {
-            Some(transposed) => MATMULS.checked_add(transposed.bytes()?),
+            Some(transposed) => MATMULS.checked_add(transposed.size()?),
             None => Some(MATMULS),
         }
     }

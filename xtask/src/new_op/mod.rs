@@ -161,6 +161,11 @@ const STEPS: [Step; 5] = [
                 function: "kind",
                 says: "what bounds its time; Kind::Pass for one pass over the operands",
             },
+            Arms {
+                file: "crates/plan/src/cost.rs",
+                function: "launches",
+                says: "what it costs however small it is, in launches; 1.0 for one kernel",
+            },
         ],
         then: "cargo test -p fitgpt-plan refusals",
     },
