@@ -66,7 +66,7 @@ fn tensors(engine: &Engine) -> Vec<SavedTensor> {
     all
 }
 
-/// Allocates the buffer that [`write`] and [`load`] need, of the largest tensor's size.
+/// Allocates the buffer that [`write()`] and [`load`] need, of the largest tensor's size.
 pub fn buffer(host: &HostBytes) -> Result<Vec<u8>, TrainError> {
     room(host.checkpoint_tensor.get(), "saving")
 }
@@ -101,7 +101,7 @@ pub fn write(
     }
 }
 
-/// Size of the file that [`write`] would write.
+/// Size of the file that [`write()`] would write.
 pub fn file_bytes(engine: &Engine, document: &Document, path: &Path) -> Result<u64, TrainError> {
     let infos: Vec<TensorInfo> = tensors(engine).into_iter().map(|kept| kept.info).collect();
     Ok(checkpoint::file_bytes(path, &document.to_json()?, &infos)?)
