@@ -280,9 +280,11 @@ fn slices_that_fill_the_device_are_preferred() {
     assert!(eight < five, "measured 739 and 773 ms, predicted {eight} and {five} s");
 }
 
-/// The largest error of an iteration (the smallest slices run faster in a whole iteration than step
-/// by step), and the mean error of ops, each weighted by its time.
-const ITERATION: f64 = 0.09;
+/// The largest error of an iteration. The smallest slices run faster in a whole iteration than step
+/// by step, so they have a bound of their own.
+const ITERATION: f64 = 0.05;
+const SMALLEST_SLICES: f64 = 0.09;
+/// The mean error of ops, each weighted by its time.
 const MEAN_OF_OPS: f64 = 0.05;
 
 #[test]
@@ -306,7 +308,8 @@ fn predictions_are_those_measured_on_an_h200() {
             off_by += (found - measured).abs();
             total += measured;
         }
-        assert!(error.abs() <= ITERATION, "{}: {error}", row.name);
+        let most = if row.name == "4 x 1024" { SMALLEST_SLICES } else { ITERATION };
+        assert!(error.abs() <= most, "{}: {error}", row.name);
     }
     println!("mean error of ops: {:.1} %", 100.0 * off_by / total);
     assert!(off_by / total <= MEAN_OF_OPS, "{off_by} of {total} ms");
