@@ -12,6 +12,7 @@ mod tidy;
 mod golden;
 mod peers;
 mod parity;
+mod interop;
 mod soak;
 mod bench;
 mod company;

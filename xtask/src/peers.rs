@@ -6,7 +6,7 @@ use crate::bench::Machine;
 use crate::flags;
 use crate::process::{self, Failure};
 use crate::scratch::ScratchFolder;
-use crate::{golden, parity};
+use crate::{golden, interop, parity};
 use serde_json::{Map, Value, json};
 use std::path::Path;
 use std::process::Command;
@@ -22,7 +22,7 @@ struct Peer {
     run: fn(&[String]) -> Result<(), Failure>,
 }
 
-const PEERS: [Peer; 4] = [
+const PEERS: [Peer; 5] = [
     Peer {
         name: "nanogpt",
         about: "trains with fitgpt and with the real nanoGPT, and compares all losses",
@@ -48,7 +48,18 @@ const PEERS: [Peer; 4] = [
         needs: "a Python (FITGPT_PYTHON)",
         run: check_pickles,
     },
+    Peer {
+        name: "interop",
+        about: "other programs read our files and write files for us; xtask/src/interop.rs says \
+                how to add one",
+        needs: INTEROP_NEEDS,
+        run: interop::run,
+    },
 ];
+
+const INTEROP_NEEDS: &str = "a Python (FITGPT_PYTHON) with what the scripts import: torch, \
+    transformers, tokenizers, tiktoken, xllamacpp, gguf, tensorboard, trackio; \
+    [--nanogpt DIR] [--only SCRIPT] [--binary FILE] [--python PY]";
 
 /// The rank file is r50k_base.tiktoken; it is in the crate tiktoken-rs, too.
 const TIKTOKEN_FLAGS: &str = "--ranks FILE --text FILE [--python PY]";
@@ -124,6 +135,10 @@ pub fn run(args: &[String]) -> Result<(), Failure> {
     // Of what is built now; while it runs, the tree may change.
     let Machine { date, commit, .. } = Machine::read();
     (peer.run)(rest)?;
+    if rest.iter().any(|word| word.starts_with("--only")) {
+        println!("peers: {name}: this part passed; only a run of all is recorded");
+        return Ok(());
+    }
     records.insert(name.clone(), json!({"date": date, "commit": commit}));
     let text = format!("{:#}\n", Value::Object(records));
     std::fs::write(&path, text).map_err(|error| failed(&path, &error))?;
@@ -173,7 +188,10 @@ mod tests {
     #[test]
     fn an_unknown_peer_is_a_usage_error_and_records_are_read() {
         let outcome = run(&["netscape".to_owned()]).unwrap_err().to_string();
-        assert!(outcome.contains("there are nanogpt, goldens, tiktoken, pickles"), "{outcome}");
+        assert!(
+            outcome.contains("there are nanogpt, goldens, tiktoken, pickles, interop"),
+            "{outcome}"
+        );
         assert!(read(Path::new("/no/such/file")).unwrap().is_empty());
         assert!(read(&process::workspace_root().join("Cargo.toml")).is_err());
     }
