@@ -3,10 +3,10 @@
 use crate::download::{Client, FetchError};
 use crate::error::{PrepareError, Result};
 use crate::limits;
-use crate::pick::{self, Pick, Scalar, ScalarRef};
 use crate::readers::Packing;
 use crate::sources::{Format, Locator, Source, natural};
 use data::known::{Known, Origin, names};
+use pick::{Pick, Scalar, ScalarRef};
 use serde_core::de::{IgnoredAny, MapAccess, SeqAccess};
 
 /// The hub's address and the user's token.

@@ -35,7 +35,6 @@ mod lock;
 mod disk;
 
 mod limits;
-mod pick;
 mod regular;
 mod contained;
 mod error;

@@ -49,7 +49,7 @@ use Tests::{Any, AsCode};
 
 /// In reading order. `fitgpt` sees everything but the test suite; nothing sees `xtask`.
 #[rustfmt::skip]
-const ROWS: [Row; 22] = [
+const ROWS: [Row; 23] = [
     row("plan",        &[], Forbidden, AsCode),
     row("rng",         &[], Forbidden, AsCode),
     row("model",       &["plan", "rng"], Allowed, Any),
@@ -64,7 +64,8 @@ const ROWS: [Row; 22] = [
     row("events",      &[], Allowed, AsCode),
     row("train",       &["spec", "search", "model", "plan", "data", "checkpoint", "events",
                          "rng"], Allowed, Any),
-    row("prepare",     &["data"], Allowed, AsCode),
+    row("pick",        &[], Allowed, AsCode),
+    row("prepare",     &["data", "pick"], Allowed, AsCode),
     row("doctor",      &["spec", "search", "model", "plan"], Allowed, AsCode),
     row("fitgpt",      &["plan", "rng", "model", "spec", "search", "cpu", "cuda", "cache", "pickle",
                          "data", "checkpoint", "events", "train", "prepare", "doctor"],

@@ -4,8 +4,8 @@
 use super::Tokens;
 use super::bpe::{Bpe, MOST_IDS, Merge};
 use crate::limits;
-use crate::pick::{self, Pick, Scalar, ScalarRef};
 use data::Meta;
+use pick::{Pick, Scalar, ScalarRef};
 use serde_core::de::{IgnoredAny, MapAccess, SeqAccess};
 use std::collections::HashMap;
 

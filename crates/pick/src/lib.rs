@@ -3,6 +3,8 @@
 //! A tree of all values takes ten to forty times the memory of its text, so a hostile file could
 //! exhaust it. Here each type declares what it keeps. Nesting deeper than 128 is an error.
 
+#![forbid(unsafe_code)]
+
 use serde_core::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 use std::marker::PhantomData;
