@@ -4,17 +4,17 @@
 use crate::bounded_json;
 use crate::checksum::Checksum;
 use crate::error::{ReadProblem, SaveProblem, shown};
-use crate::tensor::{Dtype, TensorInfo};
+use crate::safetensors::{self, METADATA, Parts, damaged};
+use crate::tensor::TensorInfo;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
 /// The format's name and version.
 ///
-/// A file is a [safetensors](https://github.com/huggingface/safetensors) file: the length of the
-/// header (8 bytes, little-endian), the header (JSON, padded with spaces to a multiple of 8 bytes),
-/// then the tensors without gaps. Tensors with wider elements come first, so that each starts at a
-/// multiple of its element size. The header's `__metadata__` maps strings to strings:
+/// A file is a [safetensors](https://github.com/huggingface/safetensors) file. Tensors with wider
+/// elements come first, so that each starts at a multiple of its element size. The header's
+/// `__metadata__` maps strings to strings:
 ///
 /// | key | value |
 /// |---|---|
@@ -33,18 +33,6 @@ pub const SCHEMA: &str = "fitgpt.checkpoint/1";
 /// [`SCHEMA`] without its version.
 const SCHEMA_FAMILY: &str = "fitgpt.checkpoint/";
 
-/// Most bytes of a header. GPT-2 XL with both moments needs half a million.
-pub const HEADER_LIMIT: u64 = 16 << 20;
-
-/// Memory that a header's parsed values may take in addition to twice the size of the file. 512
-/// layers with biases and both moments need all of it. Including the header's text, a reader takes
-/// at most four times the file's size plus 64 MiB, whatever the file claims.
-const VALUES_LIMIT: u64 = 60 << 20;
-
-/// Bytes of the length field before the header.
-pub(crate) const LENGTH_BYTES: u64 = 8;
-
-const METADATA: &str = "__metadata__";
 const RUN: &str = "run";
 const HEADER_CHECKSUM: &str = "header.xxh64";
 const TENSOR_CHECKSUM: &str = "xxh64/";
@@ -108,8 +96,8 @@ impl Header {
     /// The first bytes of the file: the length field and the header. Their number does not depend
     /// on the checksums.
     pub fn encode(&self) -> Result<Vec<u8>, SaveProblem> {
-        let mut json = format!(
-            r#"{{"{METADATA}":{{"schema":"{SCHEMA}","{HEADER_CHECKSUM}":"{:016x}","{RUN}":{}"#,
+        let mut metadata = format!(
+            r#"{{"schema":"{SCHEMA}","{HEADER_CHECKSUM}":"{:016x}","{RUN}":{}"#,
             self.checksum(),
             quoted(&self.document)
         );
@@ -117,49 +105,17 @@ impl Header {
         for (tensor, span) in tensors() {
             let key = quoted(&format!("{TENSOR_CHECKSUM}{}", tensor.name));
             // Writing to a string cannot fail.
-            let _ = write!(json, r#",{key}:"{:016x}""#, span.checksum);
+            let _ = write!(metadata, r#",{key}:"{:016x}""#, span.checksum);
         }
-        json.push('}');
-        for (tensor, span) in tensors() {
-            let _ = write!(
-                json,
-                r#",{}:{{"dtype":"{}","shape":{},"data_offsets":[{},{}]}}"#,
-                quoted(&tensor.name),
-                tensor.dtype.name(),
-                Value::from(tensor.shape.as_slice()),
-                span.start,
-                span.start + span.bytes
-            );
-        }
-        json.push('}');
-        let padded = json.len().next_multiple_of(LENGTH_BYTES as usize);
-        json.extend(std::iter::repeat_n(' ', padded - json.len()));
-        let bytes = json.len() as u64;
-        if bytes > HEADER_LIMIT {
-            return Err(SaveProblem::HeaderTooLarge { bytes, limit: HEADER_LIMIT });
-        }
-        Ok([&bytes.to_le_bytes(), json.as_bytes()].concat())
+        metadata.push('}');
+        let placed = tensors().map(|(tensor, span)| (tensor, span.start, span.start + span.bytes));
+        safetensors::encode(&metadata, placed)
     }
 
     /// Reads and checks the header of a file of `file_bytes` bytes.
     pub fn decode(json: &[u8], file_bytes: u64) -> Result<Header, ReadProblem> {
-        let memory = VALUES_LIMIT.saturating_add(file_bytes.saturating_mul(2));
-        let memory = usize::try_from(memory).unwrap_or(usize::MAX);
-        let mut entries = match bounded_json::parse(json, memory) {
-            Ok(Value::Object(entries)) => entries,
-            Err(error) if error.is_data() => {
-                return Err(damaged(format!("its header cannot be read: {error}")));
-            }
-            // The first byte tells a damaged header from a file that never was safetensors.
-            Err(error) if json.first() == Some(&b'{') => {
-                return Err(damaged(format!("its header is not JSON: {error}")));
-            }
-            Ok(_) | Err(_) => {
-                let why = "its header is not a JSON object".to_owned();
-                return Err(ReadProblem::NotSafetensors { why });
-            }
-        };
-        let mut metadata = match entries.remove(METADATA) {
+        let Parts { metadata, entries } = safetensors::parse(json, file_bytes)?;
+        let mut metadata = match metadata {
             Some(Value::Object(metadata)) => metadata,
             Some(_) => return Err(damaged("its metadata is not an object".to_owned())),
             None => return Err(ReadProblem::Foreign),
@@ -180,22 +136,8 @@ impl Header {
         if let Err(error) = bounded_json::check(&header.document) {
             return Err(damaged(format!("its run document is not JSON: {error}")));
         }
-        header.check_length(json.len() as u64, file_bytes)?;
+        safetensors::check_length(json.len() as u64, header.data_bytes(), file_bytes)?;
         Ok(header)
-    }
-
-    fn check_length(&self, header_bytes: u64, file_bytes: u64) -> Result<(), ReadProblem> {
-        let expected = (LENGTH_BYTES + header_bytes).checked_add(self.data_bytes());
-        let expected =
-            expected.ok_or_else(|| damaged("its tensors end beyond 64 bits".to_owned()))?;
-        if file_bytes < expected {
-            return Err(ReadProblem::Truncated { expected, found: file_bytes });
-        }
-        if file_bytes > expected {
-            let beyond = file_bytes - expected;
-            return Err(damaged(format!("{beyond} bytes follow its last tensor")));
-        }
-        Ok(())
     }
 
     /// The value of `header.xxh64`.
@@ -224,10 +166,6 @@ impl Header {
     }
 }
 
-fn damaged(what: String) -> ReadProblem {
-    ReadProblem::Damaged { what }
-}
-
 fn quoted(text: &str) -> String {
     Value::from(text).to_string()
 }
@@ -251,58 +189,23 @@ fn check_schema(schema: Option<&Value>) -> Result<(), ReadProblem> {
     }
 }
 
-/// Decodes all entries except the metadata, sorted by offset. Their bytes must start at 0 and have
-/// neither gaps nor overlaps.
+/// Decodes all entries except the metadata, sorted by offset.
 fn decode_tensors(
     entries: Map<String, Value>,
     metadata: &Map<String, Value>,
 ) -> Result<(Vec<TensorInfo>, Vec<Span>), ReadProblem> {
     let mut tensors = Vec::with_capacity(entries.len());
-    for (name, entry) in entries {
-        let (tensor, start, end) = decode_tensor(name, &entry).map_err(damaged)?;
+    for (name, value) in entries {
+        let entry = safetensors::entry(name, &value).map_err(damaged)?;
+        let tensor = entry.info().map_err(damaged)?;
         let checksum = checksum_under(metadata, &format!("{TENSOR_CHECKSUM}{}", tensor.name))?;
-        tensors.push((tensor, Span { start, bytes: end - start, checksum }));
+        let bytes = entry.end - entry.start;
+        tensors.push((tensor, Span { start: entry.start, bytes, checksum }));
     }
-    // An empty tensor sorts before the tensor that starts at the same offset.
-    tensors.sort_by_key(|(_, span)| (span.start, span.bytes));
-    let mut end = 0;
-    for (tensor, span) in &tensors {
-        if span.start != end {
-            let name = shown(&tensor.name);
-            return Err(damaged(format!(
-                "tensor '{name}' starts at byte {}, but the previous one ends at {end}",
-                span.start
-            )));
-        }
-        end = span.start + span.bytes;
-    }
+    safetensors::in_order(&mut tensors, |(tensor, span)| {
+        (&tensor.name, span.start, span.start + span.bytes)
+    })?;
     Ok(tensors.into_iter().unzip())
-}
-
-/// The tensor, its first byte and the byte after its last.
-fn decode_tensor(name: String, entry: &Value) -> Result<(TensorInfo, u64, u64), String> {
-    let bad = |what: &str| format!("tensor '{}' {what}", shown(&name));
-    let dtype = entry.get("dtype").and_then(Value::as_str);
-    let dtype = dtype.ok_or_else(|| bad("has no dtype"))?;
-    let dtype = Dtype::from_name(dtype)
-        .ok_or_else(|| bad(&format!("has unsupported dtype '{}'", shown(dtype))))?;
-    let shape = numbers(entry.get("shape")).ok_or_else(|| bad("has no shape"))?;
-    let offsets = numbers(entry.get("data_offsets"));
-    let Some(&[start, end]) = offsets.as_deref() else {
-        return Err(bad("has no offsets"));
-    };
-    let tensor = TensorInfo { name: name.clone(), dtype, shape };
-    let bytes = tensor.bytes().ok_or_else(|| bad("exceeds 64 bits in size"))?;
-    match end.checked_sub(start) {
-        Some(given) if given == bytes => Ok((tensor, start, end)),
-        Some(given) => Err(bad(&format!("has {given} bytes, but its shape needs {bytes}"))),
-        None => Err(bad("ends before it starts")),
-    }
-}
-
-/// A list of unsigned integers.
-fn numbers(value: Option<&Value>) -> Option<Vec<u64>> {
-    value?.as_array()?.iter().map(Value::as_u64).collect()
 }
 
 /// The checksum stored in the metadata under `key`: 16 lower-case hexadecimal digits.
@@ -318,6 +221,8 @@ fn checksum_under(metadata: &Map<String, Value>, key: &str) -> Result<u64, ReadP
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::safetensors::LENGTH_BYTES;
+    use crate::tensor::Dtype;
 
     /// Whatever can be written can be read. This is the deepest model that the settings allow, with
     /// biases and both moments, in the smallest possible file.

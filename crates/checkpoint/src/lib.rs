@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod tensor;
+pub mod safetensors;
 pub mod header;
 pub mod checksum;
 
@@ -22,7 +23,8 @@ mod error;
 mod faults;
 
 pub use error::{ReadError, ReadProblem, SaveError, SaveProblem};
-pub use header::{HEADER_LIMIT, SCHEMA};
+pub use header::SCHEMA;
 pub use read::Reader;
+pub use safetensors::{HEADER_LIMIT, SafetensorsFile};
 pub use save::{BestLink, Written, file_bytes, link_best, save, write};
 pub use tensor::{Dtype, TensorInfo, largest_bytes};

@@ -3,18 +3,14 @@
 
 use crate::checksum::Checksum;
 use crate::error::{ReadError, ReadProblem};
-use crate::header::{HEADER_LIMIT, Header, LENGTH_BYTES};
+use crate::header::Header;
+use crate::safetensors::{Opened, read_all};
 use crate::tensor::TensorInfo;
-use std::fs::{self, File};
-use std::io;
-use std::os::unix::fs::FileExt;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 /// Bytes read and checksummed at a time.
 const CHUNK: usize = 1 << 20;
-
-/// The smallest safetensors file: a length and `{}`.
-const LEAST_BYTES: u64 = LENGTH_BYTES + 2;
 
 /// An open checkpoint. It still reads the same file after a save gives its name to a new one.
 #[derive(Debug)]
@@ -38,32 +34,10 @@ impl Reader {
     }
 
     fn open_file(path: &Path) -> Result<Reader, ReadProblem> {
-        let failed = |source| ReadProblem::Io { doing: "open it", source };
-        // Checked before opening, because opening a pipe waits for a writer.
-        if !fs::metadata(path).map_err(failed)?.is_file() {
-            return Err(ReadProblem::NotAFile);
-        }
-        let file = File::open(path).map_err(failed)?;
-        let file_bytes = file.metadata().map_err(failed)?.len();
-        let truncated = |expected| ReadProblem::Truncated { expected, found: file_bytes };
-        if file_bytes < LEAST_BYTES {
-            return Err(truncated(LEAST_BYTES));
-        }
-        let mut length = [0; LENGTH_BYTES as usize];
-        read_all(&file, &mut length, 0)?;
-        let header_bytes = u64::from_le_bytes(length);
-        if header_bytes > HEADER_LIMIT {
-            let why = format!("its header would have {header_bytes} bytes");
-            return Err(ReadProblem::NotSafetensors { why });
-        }
-        let data_start = LENGTH_BYTES + header_bytes;
-        if data_start > file_bytes {
-            return Err(truncated(data_start));
-        }
-        let mut json = vec![0; header_bytes as usize];
-        read_all(&file, &mut json, LENGTH_BYTES)?;
-        let header = Header::decode(&json, file_bytes)?;
-        Ok(Reader { path: path.to_owned(), file, header, data_start })
+        let opened = Opened::open(path)?;
+        let header = Header::decode(&opened.header, opened.file_bytes)?;
+        let data_start = opened.data_start();
+        Ok(Reader { path: path.to_owned(), file: opened.file, header, data_start })
     }
 
     /// The run's JSON document.
@@ -152,15 +126,4 @@ impl Reader {
     fn named(&self, problem: ReadProblem) -> ReadError {
         ReadError { path: self.path.clone(), problem }
     }
-}
-
-/// Fills the buffer from a file that was long enough when it was opened.
-fn read_all(file: &File, buffer: &mut [u8], offset: u64) -> Result<(), ReadProblem> {
-    file.read_exact_at(buffer, offset).map_err(|source| match source.kind() {
-        io::ErrorKind::UnexpectedEof => ReadProblem::Truncated {
-            expected: offset + buffer.len() as u64,
-            found: file.metadata().map_or(0, |metadata| metadata.len()),
-        },
-        _ => ReadProblem::Io { doing: "read it", source },
-    })
 }
