@@ -15,6 +15,7 @@ mod save;
 mod disk;
 
 mod read;
+mod source;
 pub mod bounded_json;
 
 mod error;
@@ -27,4 +28,5 @@ pub use header::SCHEMA;
 pub use read::Reader;
 pub use safetensors::{HEADER_LIMIT, SafetensorsFile};
 pub use save::{BestLink, Written, file_bytes, link_best, save, write};
+pub use source::TensorSource;
 pub use tensor::{Dtype, TensorInfo, largest_bytes};

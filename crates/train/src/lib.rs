@@ -9,6 +9,8 @@ pub mod data_fingerprint;
 mod disk_room;
 mod settings_json;
 pub mod setup;
+pub mod found;
+pub mod saved_run;
 
 pub mod engine;
 pub mod eval;

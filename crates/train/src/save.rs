@@ -6,7 +6,7 @@ pub use crate::document::{Document, RunProgress};
 use crate::engine::Engine;
 use crate::error::TrainError;
 use crate::host::{are_within, room};
-use checkpoint::{Dtype, Reader, TensorInfo, Written};
+use checkpoint::{Dtype, Reader, TensorInfo, TensorSource, Written};
 use plan::{TensorId, half};
 use search::HostBytes;
 use std::path::{Path, PathBuf};
@@ -117,7 +117,7 @@ pub fn open(path: &Path) -> Result<(Reader, Document), TrainError> {
 /// Reads a stored tensor into the beginning of the buffer, in the wanted type. One run may keep its
 /// moments in 16 bits, and the run that resumes from it in 32. False if the types do not match.
 fn read_as(
-    reader: &Reader,
+    reader: &dyn TensorSource,
     index: usize,
     wanted: Dtype,
     content: &mut [u8],
@@ -142,7 +142,7 @@ fn read_as(
 
 /// Reads a tensor whose stored type is wider than the wanted one.
 fn read_narrower(
-    reader: &Reader,
+    reader: &dyn TensorSource,
     index: usize,
     wanted: plan::Dtype,
     content: &mut [u8],
@@ -166,7 +166,7 @@ fn narrow(wanted: plan::Dtype, content: &mut [u8]) {
 /// [`buffer`]; nothing else of a tensor's size is allocated.
 pub fn load(
     engine: &mut Engine,
-    reader: &Reader,
+    reader: &dyn TensorSource,
     path: &Path,
     buffer: &mut [u8],
 ) -> Result<(), TrainError> {

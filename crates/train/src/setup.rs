@@ -6,10 +6,11 @@ use crate::data_fingerprint::{DataFingerprint, Difference};
 use crate::disk_room;
 use crate::engine::Engine;
 use crate::error::TrainError;
+use crate::found;
 use crate::runlog;
 use crate::save::{self, Document, RunProgress, best_path, last_path};
+use crate::saved_run::SavedRun;
 use crate::settings_json;
-use checkpoint::Reader;
 use data::{BUILTIN, Dataset, GPT2_IDS, Split, Tokenizer};
 use events::LogSink;
 use model::{Dims, GPT2_ROWS};
@@ -23,60 +24,6 @@ use std::path::{Path, PathBuf};
 /// Tokens of each split that are checked before the start. A wrong vocabulary shows in the first
 /// thousands; reading this many takes well under a second.
 const LOOKED_AT: u64 = 1 << 26;
-
-/// A checkpoint of the run, opened.
-pub struct SavedRun {
-    /// The file.
-    pub path: PathBuf,
-    /// Reads the tensors; none once they are loaded.
-    reader: Option<Reader>,
-    /// The document about the run.
-    pub document: Document,
-}
-
-impl SavedRun {
-    fn open(path: PathBuf) -> Result<SavedRun, TrainError> {
-        let (reader, document) = save::open(&path)?;
-        Ok(SavedRun { path, reader: Some(reader), document })
-    }
-
-    /// Whether the file is still the one that was opened.
-    fn is_as_it_was(&self) -> Result<bool, TrainError> {
-        let now = Reader::open(&self.path)?;
-        Ok(self.reader.as_ref().is_some_and(|then| then.document() == now.document()))
-    }
-
-    /// Loads the tensors into the engine, once, and closes the file: an open file would still take
-    /// disk space after a save has replaced it. `buffer` is from [`save::buffer`].
-    pub fn load(&mut self, engine: &mut Engine, buffer: &mut [u8]) -> Result<(), TrainError> {
-        let reader = match self.reader.take() {
-            Some(reader) => reader,
-            None => Reader::open(&self.path)?,
-        };
-        save::load(engine, &reader, &self.path, buffer)
-    }
-
-    /// Why the resumed run may not be bit-identical to the saved one; none if it is.
-    pub fn other_bits(&self, now: &Document) -> Option<String> {
-        let saved = &self.document;
-        let pairs = [
-            ("version", &saved.version, &now.version),
-            ("device", &saved.device, &now.device),
-            ("plan", &saved.steps_hash, &now.steps_hash),
-        ];
-        if let Some((what, old, new)) = pairs.into_iter().find(|(_, old, new)| old != new) {
-            return Some(format!(
-                "the {what} is {new}, but the run was saved with {old}: it resumes, but may not be \
-                 bit-identical"
-            ));
-        }
-        (saved.choices != now.choices).then(|| {
-            "matmuls use other algorithms than when the run was saved: it resumes, but may not be \
-             bit-identical"
-                .to_string()
-        })
-    }
-}
 
 /// Raised when kernels get other bits, so that a run from before says so when it resumes.
 const GPU_KERNELS: u32 = 3;
@@ -248,7 +195,7 @@ impl SampleSetup {
     ) -> Result<SampleSetup, TrainError> {
         let (first, _) = resolve(&settings, environment)?;
         refuse_openai(&first)?;
-        let saved = SavedRun::open(checkpoint_in(Path::new(&first.out_dir))?)?;
+        let saved = found::open(Path::new(&first.out_dir))?;
         settings_json::fill_in(&mut settings, &saved.document.config)?;
         let (spec, notices) = resolve(&settings, environment)?;
         let dims = saved.document.dims;
@@ -283,11 +230,7 @@ fn resume(
         return Ok(None);
     }
     let out_dir = Path::new(&first.out_dir);
-    let path = match out_dir.is_file() {
-        true => out_dir.to_path_buf(),
-        false => existing(last_path(out_dir), out_dir)?,
-    };
-    let saved = SavedRun::open(path)?;
+    let saved = found::open_to_resume(out_dir)?;
     let unused = settings_json::fill_in(settings, &saved.document.config)?;
     if out_dir.is_file()
         && let (Some(folder), Some(setting)) = (out_dir.parent(), settings.get("out_dir"))
@@ -472,16 +415,4 @@ fn refuse_checkpoints(out_dir: &Path) -> Result<(), TrainError> {
         return Err(TrainError::OutDirInUse { path: out_dir.to_path_buf() });
     }
     Ok(())
-}
-
-fn existing(path: PathBuf, out_dir: &Path) -> Result<PathBuf, TrainError> {
-    let none = || TrainError::NoCheckpoint { path: out_dir.to_path_buf() };
-    if path.exists() { Ok(path) } else { Err(none()) }
-}
-
-fn checkpoint_in(out_dir: &Path) -> Result<PathBuf, TrainError> {
-    if out_dir.is_file() {
-        return Ok(out_dir.to_path_buf());
-    }
-    existing(best_path(out_dir), out_dir).or_else(|_| existing(last_path(out_dir), out_dir))
 }

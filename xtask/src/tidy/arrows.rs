@@ -49,7 +49,7 @@ use Tests::{Any, AsCode};
 
 /// In reading order. `fitgpt` sees everything but the test suite; nothing sees `xtask`.
 #[rustfmt::skip]
-const ROWS: [Row; 23] = [
+const ROWS: [Row; 24] = [
     row("plan",        &[], Forbidden, AsCode),
     row("rng",         &[], Forbidden, AsCode),
     row("model",       &["plan", "rng"], Allowed, Any),
@@ -61,20 +61,22 @@ const ROWS: [Row; 23] = [
     row("pickle",      &[], Forbidden, AsCode),
     row("data",        &["rng", "pickle"], Allowed, AsCode),
     row("checkpoint",  &["model", "pickle"], Allowed, AsCode),
+    row("interop",     &["checkpoint", "model", "pickle", "data"], Allowed, Any),
     row("events",      &[], Allowed, AsCode),
-    row("train",       &["spec", "search", "model", "plan", "data", "checkpoint", "events",
-                         "rng"], Allowed, Any),
+    row("train",       &["spec", "search", "model", "plan", "data", "checkpoint",
+                         "interop", "events", "rng"], Allowed, Any),
     row("pick",        &[], Allowed, AsCode),
     row("prepare",     &["data", "pick"], Allowed, AsCode),
     row("doctor",      &["spec", "search", "model", "plan"], Allowed, AsCode),
     row("fitgpt",      &["plan", "rng", "model", "spec", "search", "cpu", "cuda", "cache", "pickle",
-                         "data", "checkpoint", "events", "train", "prepare", "doctor"],
+                         "data", "checkpoint", "interop", "events", "train", "prepare", "doctor"],
         Allowed, Any),
     row("conformance", &["plan", "model", "rng"], Allowed, Any),
     row("counting",    &[], Forbidden, AsCode),
     row("faults",      &[], Forbidden, AsCode),
     row("soak",        &["plan", "rng", "model", "spec", "search", "cpu", "cuda", "cache", "pickle",
-                         "data", "checkpoint", "events", "train", "prepare", "doctor", "counting"],
+                         "data", "checkpoint", "interop", "events", "train", "prepare", "doctor",
+                         "counting"],
         Allowed, AsCode),
     row("requires",    &[], Forbidden, AsCode),
     row("xtask",       &["requires"], Allowed, AsCode),

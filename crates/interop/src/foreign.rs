@@ -1,0 +1,32 @@
+//! What another program's file says about its model.
+
+use checkpoint::TensorSource;
+use data::Tokenizer;
+use model::Dims;
+use serde_json::{Map, Value};
+use std::path::PathBuf;
+
+/// A model of another program, opened.
+pub struct ForeignModel {
+    /// The file or folder.
+    pub path: PathBuf,
+    /// Its tensors under our names.
+    pub tensors: Box<dyn TensorSource>,
+    /// The model's sizes.
+    pub dims: Dims,
+    /// The next iteration of its run.
+    pub iteration: u64,
+    /// The best validation loss of its run.
+    pub best_val_loss: Option<f64>,
+    /// The settings of its run under nanoGPT's keys; empty if the file has none.
+    pub config: Map<String, Value>,
+    /// The settings that come with the optimizer's state (`weight_decay`, `beta1`, `beta2`); empty
+    /// without moments.
+    pub optimizer: Map<String, Value>,
+    /// Whether it has the optimizer's moments.
+    pub has_moments: bool,
+    /// `"erf"` or `"tanh"`; none if the file does not say.
+    pub gelu: Option<&'static str>,
+    /// Converts ids to text; none if the file does not say.
+    pub tokenizer: Option<Tokenizer>,
+}
