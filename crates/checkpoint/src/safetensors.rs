@@ -112,8 +112,8 @@ fn numbers(value: Option<&Value>) -> Option<Vec<u64>> {
     value?.as_array()?.iter().map(Value::as_u64).collect()
 }
 
-/// Sorts by offset; returns where the last tensor ends. Their bytes must start at 0 and have neither
-/// gaps nor overlaps. `entry` gives a tensor's name, its first byte and the byte after its last.
+/// Sorts by offset; returns where the last tensor ends. Their bytes must start at 0 and have
+/// neither gaps nor overlaps. `entry` gives a name, the first byte and the byte after the last.
 pub(crate) fn in_order<T>(
     tensors: &mut [T],
     entry: impl Fn(&T) -> (&str, u64, u64),
