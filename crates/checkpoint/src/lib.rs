@@ -12,6 +12,7 @@ pub mod header;
 pub mod checksum;
 
 mod save;
+mod new_file;
 mod disk;
 
 mod read;
@@ -25,6 +26,7 @@ mod faults;
 
 pub use error::{ReadError, ReadProblem, SaveError, SaveProblem};
 pub use header::SCHEMA;
+pub use new_file::NewFile;
 pub use read::Reader;
 pub use safetensors::{HEADER_LIMIT, SafetensorsFile};
 pub use save::{BestLink, Written, file_bytes, link_best, save, write};

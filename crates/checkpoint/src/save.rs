@@ -112,14 +112,14 @@ pub(crate) struct Content<'a> {
 type Fill<'a> = dyn FnMut(usize, &mut [u8]) -> Result<(), Box<dyn Error + Send + Sync>> + 'a;
 
 /// A checkpoint in its temporary file.
-struct Unfinished<'a, D: Disk> {
-    path: PathBuf,
-    output: Output<'a, D>,
-    temporary: RemoveOnDrop<'a, D>,
+pub(crate) struct Unfinished<'a, D: Disk> {
+    pub path: PathBuf,
+    pub output: Output<'a, D>,
+    pub temporary: RemoveOnDrop<'a, D>,
 }
 
 impl<D: Disk> Unfinished<'_, D> {
-    fn finish(self) -> Result<u64, SaveError> {
+    pub fn finish(self) -> Result<u64, SaveError> {
         let Unfinished { path, output, temporary } = self;
         let bytes = output.needed;
         let finished = output.finish().and_then(|()| put_in_place(temporary, &path));
@@ -180,7 +180,7 @@ pub(crate) fn link_best_on<D: Disk>(
 }
 
 /// Calls `write` to make the temporary file of `path`. On an error, that file is removed.
-fn prepare<'a, D: Disk, T>(
+pub(crate) fn prepare<'a, D: Disk, T>(
     disk: &'a D,
     path: &Path,
     write: impl FnOnce(&Path) -> Result<T, SaveProblem>,
@@ -233,7 +233,7 @@ fn remove_abandoned<D: Disk>(disk: &D, directory: &Path, path: &Path) {
 }
 
 /// Removes the temporary file however the save ends. After a rename there is none.
-struct RemoveOnDrop<'a, D: Disk> {
+pub(crate) struct RemoveOnDrop<'a, D: Disk> {
     disk: &'a D,
     path: PathBuf,
 }
@@ -306,16 +306,16 @@ fn copy<D: Disk>(disk: &D, from: &Path, to: &Path) -> Result<(), SaveProblem> {
 }
 
 /// A new file and its final length.
-struct Output<'a, D: Disk> {
+pub(crate) struct Output<'a, D: Disk> {
     disk: &'a D,
     file: D::File,
     needed: u64,
     /// Bytes written so far.
-    top: u64,
+    pub top: u64,
 }
 
 impl<'a, D: Disk> Output<'a, D> {
-    fn create(disk: &'a D, path: &Path, needed: u64) -> Result<Output<'a, D>, SaveProblem> {
+    pub fn create(disk: &'a D, path: &Path, needed: u64) -> Result<Output<'a, D>, SaveProblem> {
         match disk.create(path) {
             Ok(file) => Ok(Output { disk, file, needed, top: 0 }),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(busy(path)),
@@ -323,11 +323,11 @@ impl<'a, D: Disk> Output<'a, D> {
         }
     }
 
-    fn append(&mut self, bytes: &[u8]) -> Result<(), SaveProblem> {
+    pub fn append(&mut self, bytes: &[u8]) -> Result<(), SaveProblem> {
         self.put(bytes, self.top)
     }
 
-    fn put(&mut self, bytes: &[u8], offset: u64) -> Result<(), SaveProblem> {
+    pub fn put(&mut self, bytes: &[u8], offset: u64) -> Result<(), SaveProblem> {
         let mut done = 0;
         while done < bytes.len() {
             let at = offset + done as u64;
