@@ -2,7 +2,7 @@
 //! limit on the size of files.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Write};
 use std::path::Path;
 
 /// Creates a folder and its parents. When this returns, their names are on the disk and survive a
@@ -24,6 +24,29 @@ pub fn make_folder(folder: &Path) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Replaces a small file: writes `<file>.part` and renames it when it is safely on the disk.
+///
+/// # Errors
+///
+/// When the operating system refuses; the old file then remains.
+pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    let temporary = path.with_added_extension("part");
+    let mut file = File::create(&temporary)?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    std::fs::rename(&temporary, path)?;
+    path.parent().map_or(Ok(()), sync_folder)
+}
+
+/// Syncs the names in a folder.
+///
+/// # Errors
+///
+/// When the operating system refuses.
+pub fn sync_folder(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
 }
 
 /// Largest file that this process may write (`ulimit -f`), if there is a limit. Beyond it the

@@ -25,6 +25,7 @@ pub mod corpus;
 mod ngram;
 
 pub mod disk;
+pub mod contained;
 mod error;
 
 pub use batches::{Batch, BatchSampler, Use, fill_rows};

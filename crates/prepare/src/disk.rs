@@ -1,6 +1,6 @@
 //! Disk space: estimates what will be needed and reads what is free, before anything is written.
 
-use crate::error::{PrepareError, Result};
+use crate::error::Result;
 use crate::readers::Packing;
 use crate::sources::{Format, Source};
 use std::path::Path;
@@ -23,11 +23,7 @@ pub fn tokens_per_byte(source: &Source, by_characters: bool) -> f64 {
 ///
 /// When the file system does not report it.
 pub fn free(folder: &Path) -> Result<u64> {
-    let there = folder.ancestors().find(|path| path.is_dir()).unwrap_or(Path::new("."));
-    let stats = rustix::fs::statvfs(there).map_err(|error| {
-        PrepareError::io(there, "read the free space of its disk")(error.into())
-    })?;
-    Ok(stats.f_bavail.saturating_mul(stats.f_frsize))
+    Ok(hub::free_space(folder)?)
 }
 
 /// Bytes already written by a preparation in this folder; they need no further space.
@@ -43,17 +39,7 @@ pub fn already_written(out: &Path) -> u64 {
     sizes.fold(0, |sum, size| sum.saturating_add(size)) // sparse files may claim anything
 }
 
-/// Refuses to exceed the limit on file sizes, because the system would kill the process with a
-/// signal.
+/// Refuses to exceed the limit on file sizes.
 pub fn check_limit(path: &Path, bytes: u64, limit: Option<u64>) -> Result<()> {
-    match limit {
-        Some(limit) if bytes > limit => {
-            let what = format!(
-                "needs {bytes} bytes, but `ulimit -f` allows {limit} per file; raise it and run \
-                 the same command again"
-            );
-            Err(PrepareError::Output { path: path.to_owned(), what })
-        }
-        _ => Ok(()),
-    }
+    Ok(hub::check_limit(path, bytes, limit)?)
 }

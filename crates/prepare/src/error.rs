@@ -1,5 +1,6 @@
 //! Errors of a preparation. Each message is one line with the file, the number and the next move.
 
+use hub::HubError;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -61,6 +62,18 @@ impl PrepareError {
     /// A source that is not what it should be.
     pub(crate) fn source(name: &str, what: impl Into<String>) -> Self {
         Self::Source { name: name.to_owned(), what: what.into() }
+    }
+}
+
+impl From<HubError> for PrepareError {
+    fn from(error: HubError) -> PrepareError {
+        match error {
+            HubError::Io { path, doing, source } => Self::Io { path, doing, source },
+            HubError::Network { url, what } => Self::Network { url, what },
+            HubError::Local { path, what } => Self::Output { path, what },
+            HubError::Model { name, what } => Self::Source { name, what },
+            HubError::Stopped => Self::Usage("stopped".to_owned()), // never shown
+        }
     }
 }
 

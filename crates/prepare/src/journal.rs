@@ -4,8 +4,6 @@
 use crate::error::{PrepareError, Result};
 use crate::{disk, limits, regular};
 use serde_json::{Value, json};
-use std::fs::File;
-use std::io::Write;
 use std::path::Path;
 
 /// Its name in the data set's folder. It remains there as a record.
@@ -164,21 +162,8 @@ pub fn damaged(folder: &Path, what: &str) -> PrepareError {
     PrepareError::Output { path: folder.join(NAME), what: format!("is damaged: {what}; {advice}") }
 }
 
-/// Writes a temporary file and renames it over the old one when it is safely on disk.
+/// Replaces a file when the new content is safely on disk.
 pub fn replace(path: &Path, content: &[u8]) -> Result<()> {
     disk::check_limit(path, content.len() as u64, data::disk::file_limit())?;
-    let temporary = path.with_added_extension("part");
-    let write = || -> std::io::Result<()> {
-        let mut file = File::create(&temporary)?;
-        file.write_all(content)?;
-        file.sync_all()?;
-        std::fs::rename(&temporary, path)?;
-        path.parent().map_or(Ok(()), sync_folder)
-    };
-    write().map_err(PrepareError::io(path, "write it"))
-}
-
-/// Syncs the names in a folder.
-pub fn sync_folder(folder: &Path) -> std::io::Result<()> {
-    File::open(folder)?.sync_all()
+    data::disk::replace(path, content).map_err(PrepareError::io(path, "write it"))
 }

@@ -14,12 +14,9 @@ mod run;
 mod sources;
 mod pattern;
 mod sniff;
-mod hub;
+mod listing;
 
 mod shelf;
-mod download;
-mod part;
-mod wire;
 
 mod readers;
 mod segment;
@@ -36,13 +33,12 @@ mod disk;
 
 mod limits;
 mod regular;
-mod contained;
 mod error;
 
-pub use download::Client;
 pub use error::{PrepareError, Result};
-pub use hub::{ENDPOINT, Hub};
+pub use hub::{Client, ENDPOINT, Hub};
 pub use journal::{Journal, Totals};
+pub use listing::files;
 pub use pipeline::MOST_WORKERS;
 // The readers alone, so that the soak can give them any bytes without a whole preparation.
 pub use readers::{Packing, ReadSpec, read};

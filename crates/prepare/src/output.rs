@@ -274,7 +274,7 @@ impl Output {
                 std::fs::rename(&from, &to).map_err(PrepareError::io(&to, "rename it"))?;
             }
         }
-        let synced = journal::sync_folder(&self.folder);
+        let synced = data::disk::sync_folder(&self.folder);
         synced.map_err(PrepareError::io(&self.folder, "sync it"))
     }
 }

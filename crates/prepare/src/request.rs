@@ -2,15 +2,16 @@
 //! here; `--dry-run` stops after this step.
 
 use crate::disk;
-use crate::download::{Client, hex};
 use crate::error::{PrepareError, Result};
 use crate::journal::Totals;
+use crate::listing;
 use crate::readers::Packing;
 use crate::sniff::Shape;
 use crate::sources::{Format, Listing, Locator, Source, is_url};
 use crate::split;
 use data::Split;
 use data::known::{self, KnownTokens, Origin};
+use hub::{Client, hex};
 use sha2::{Digest, Sha256};
 use std::path::PathBuf;
 use std::time::UNIX_EPOCH;
@@ -109,7 +110,7 @@ impl Job {
                         Origin::Text(url) => listing.sources.push(Source::of_url(url)),
                         Origin::Hub { column: named, .. } => {
                             column.get_or_insert_with(|| named.to_owned());
-                            listing.sources.extend(client.hub().list(row, config, client)?);
+                            listing.sources.extend(listing::list(row, config, client)?);
                         }
                     }
                 }

@@ -1,7 +1,6 @@
 //! Runs a preparation from start to end: inspects the folder, surveys, reads and encodes, finishes.
 
 use crate::disk;
-use crate::download::{Client, hex};
 use crate::error::{PrepareError, Result};
 use crate::journal::{self, Journal, Totals};
 use crate::lock::Lock;
@@ -17,6 +16,7 @@ use crate::split::{Rule, train_characters};
 use crate::survey::Survey;
 use crate::tokens::{Tokens, read_json};
 use data::Split;
+use hub::{Client, hex};
 use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::io::{Read, Write};

@@ -1,9 +1,8 @@
 //! Provides sources as local files. Remote ones are downloaded one ahead of their use.
 
-use crate::download::{Client, hex};
 use crate::error::{PrepareError, Result};
-use crate::part;
 use crate::sources::{Locator, Source};
+use hub::{Checksum, Client, hex};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -56,7 +55,8 @@ impl Shelf {
         if let Locator::Url { url, sha256 } = &self.sources[index].locator {
             let made = std::fs::create_dir_all(&self.folder);
             made.map_err(PrepareError::io(&self.folder, "create the folder for downloads"))?;
-            self.client.fetch(url, sha256.as_deref(), &path)?;
+            let checksum = sha256.clone().map(Checksum::Sha256);
+            self.client.fetch(url, checksum.as_ref(), &path)?;
         }
         Ok(path)
     }
@@ -66,7 +66,7 @@ impl Shelf {
         if !matches!(self.sources[index].locator, Locator::File(_)) {
             // A file that cannot be removed does no harm.
             let path = self.path(index);
-            part::remove(&path);
+            hub::remove_part(&path);
             let _ = std::fs::remove_file(path);
         }
     }

@@ -3,13 +3,13 @@
 //! The order is the same on every machine: the order of the arguments, and by name within a folder
 //! or pattern, where numbers compare by value (`part2` before `part10`).
 
-use crate::download::Client;
 use crate::error::{PrepareError, Result};
 use crate::pattern::Pattern;
 use crate::readers::Packing;
 use crate::regular;
 use crate::sniff::{Shape, has_column, shape_of_file};
 use data::Split;
+use hub::Client;
 use std::cmp::Ordering;
 use std::io::Read;
 use std::path::{Path, PathBuf};

@@ -49,7 +49,7 @@ use Tests::{Any, AsCode};
 
 /// In reading order. `fitgpt` sees everything but the test suite; nothing sees `xtask`.
 #[rustfmt::skip]
-const ROWS: [Row; 24] = [
+const ROWS: [Row; 25] = [
     row("plan",        &[], Forbidden, AsCode),
     row("rng",         &[], Forbidden, AsCode),
     row("model",       &["plan", "rng"], Allowed, Any),
@@ -66,10 +66,12 @@ const ROWS: [Row; 24] = [
     row("train",       &["spec", "search", "model", "plan", "data", "checkpoint",
                          "interop", "events", "rng"], Allowed, Any),
     row("pick",        &[], Allowed, AsCode),
-    row("prepare",     &["data", "pick"], Allowed, AsCode),
+    row("hub",         &["data", "pick"], Allowed, AsCode),
+    row("prepare",     &["data", "pick", "hub"], Allowed, AsCode),
     row("doctor",      &["spec", "search", "model", "plan"], Allowed, AsCode),
     row("fitgpt",      &["plan", "rng", "model", "spec", "search", "cpu", "cuda", "cache", "pickle",
-                         "data", "checkpoint", "interop", "events", "train", "prepare", "doctor"],
+                         "data", "checkpoint", "interop", "events", "train", "hub", "prepare",
+                         "doctor"],
         Allowed, Any),
     row("conformance", &["plan", "model", "rng"], Allowed, Any),
     row("counting",    &[], Forbidden, AsCode),

@@ -8,7 +8,7 @@ use crate::screen::show;
 use crate::{interrupt, screen};
 use ::train::TrainError;
 use data::known;
-use prepare::{Client, Format, Hub, Job, MOST_WORKERS, Outcome, PrepareError, TokenizerChoice};
+use prepare::{Client, Format, Job, MOST_WORKERS, Outcome, PrepareError, TokenizerChoice};
 use prepare::{Request, SEED};
 use spec::shell::quoted;
 use spec::{SpecError, Values, words};
@@ -104,7 +104,7 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     let (flags, sources) = Flags::read(arguments)?;
     let request = request(&flags, sources)?;
     let stop = interrupt::catch("stopping; finished work is kept");
-    let client = Client::new(Hub::from_environment(), stop.clone());
+    let client = Client::from_environment(stop.clone());
     match prepared(request, &client, flags.dry_run) {
         Ok(code) => Ok(code?),
         Err(_) if stop.load(Ordering::Relaxed) => Ok(INTERRUPTED),

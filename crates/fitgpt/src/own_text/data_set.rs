@@ -5,7 +5,7 @@ use crate::numbers::grouped;
 use crate::preparation::{Preparation, few_val_tokens, size};
 use crate::screen;
 use prepare::{
-    Client, Hub, Job, MOST_WORKERS, Outcome, PrepareError, Request, SEED, TokenizerChoice, Totals,
+    Client, Job, MOST_WORKERS, Outcome, PrepareError, Request, SEED, TokenizerChoice, Totals,
 };
 use spec::shell::quoted;
 use std::path::{Path, PathBuf};
@@ -66,7 +66,7 @@ pub fn same_folder(one: &Path, other: &Path) -> bool {
 
 /// Prepares the data set of a text in `out`, unless it exists. False if it was interrupted.
 pub fn prepared(path: &str, out: &Path, stop: &Arc<AtomicBool>) -> Result<bool, TrainError> {
-    let client = Client::new(Hub::from_environment(), Arc::clone(stop));
+    let client = Client::from_environment(Arc::clone(stop));
     let failed = |error: PrepareError| failed(&error, path, out);
     let looked = Job::new(request(path, out), &client).map_err(failed)?;
     let (tokenizer, words) = match looked.bytes < CHARACTERS_BELOW {

@@ -155,7 +155,7 @@ fn a_listing_of_many_files() {
     }
     let work = |path: &Path| {
         let hub = Hub { endpoint: "https://hub.invalid".to_owned(), token: None };
-        let files = hub.files("a/b", "main", &std::fs::read(path).unwrap());
+        let files = fitgpt_prepare::files(&hub, "a/b", "main", &std::fs::read(path).unwrap());
         files.map_or_else(|what| what, |files| format!("{} files", files.len()))
     };
     let said = within_the_promise("memory::a_listing_of_many_files", &path, work);

@@ -303,7 +303,7 @@ fn zst(bytes: &[u8], folder: &Path) -> Result<(), String> {
 
 fn listing(bytes: &[u8], _: &Path) -> Result<(), String> {
     let hub = Hub { endpoint: "http://127.0.0.1:1".to_owned(), token: None };
-    match hub.files("me/texts", "main", bytes) {
+    match prepare::files(&hub, "me/texts", "main", bytes) {
         Ok(_) => Ok(()),
         Err(what) => refused(what),
     }

@@ -2,14 +2,14 @@
 //!
 //! Bytes go to `<file>.part`, which is renamed only when its length and checksum are right.
 
-use crate::disk;
-use crate::error::{PrepareError, Result};
-use crate::hub::Hub;
+use crate::checksum::Checksum;
+use crate::disk::check_limit;
+use crate::environment::{self, Hub};
+use crate::error::{HubError, Result};
 use crate::part::Part;
-use crate::wire::{self, Answer, HttpRequest, RequestError};
-use sha2::{Digest, Sha256};
+use crate::wire::{self, Answer, HttpRequest, Method, RequestError};
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
+use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,8 +21,8 @@ const ATTEMPTS: u32 = 6;
 /// Timeout for resolving a server's name and for connecting; short, so that an offline user learns
 /// it soon.
 const CONNECT: Duration = Duration::from_secs(2);
-/// Bytes read at a time for a checksum.
-const BUFFER: usize = 256 << 10;
+/// The longest pause that a server may ask for.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// Bytes of a download between two syncs.
 const SYNC: u64 = 64 << 20;
 
@@ -30,19 +30,48 @@ const SYNC: u64 = 64 << 20;
 #[derive(Debug)]
 pub enum FetchError {
     /// The server has no such file; the caller may try another name.
-    Missing(PrepareError),
+    Missing(HubError),
     /// Any other error.
-    Other(PrepareError),
+    Other(HubError),
 }
 
-impl From<PrepareError> for FetchError {
-    fn from(error: PrepareError) -> FetchError {
+/// A short text with the address of the page after it.
+pub type Page = (Vec<u8>, Option<String>);
+
+/// A problem that another try may solve.
+#[derive(Debug)]
+pub struct Retry {
+    /// What happened.
+    what: String,
+    /// The pause that the server asks for.
+    pause: Option<Duration>,
+}
+
+impl From<String> for Retry {
+    fn from(what: String) -> Retry {
+        Retry { what, pause: None }
+    }
+}
+
+/// What the hub says about a file before it is downloaded.
+#[derive(Clone, Debug)]
+pub struct Described {
+    /// The commit of the repository.
+    pub commit: Option<String>,
+    /// The file's ETag without quotes.
+    pub etag: Option<String>,
+    /// Its size.
+    pub bytes: Option<u64>,
+}
+
+impl From<HubError> for FetchError {
+    fn from(error: HubError) -> FetchError {
         FetchError::Other(error)
     }
 }
 
-impl From<FetchError> for PrepareError {
-    fn from(failure: FetchError) -> PrepareError {
+impl From<FetchError> for HubError {
+    fn from(failure: FetchError) -> HubError {
         match failure {
             FetchError::Missing(error) | FetchError::Other(error) => error,
         }
@@ -56,7 +85,7 @@ pub struct Client {
     hub: Hub,
     stop: Arc<AtomicBool>,
     /// Stops downloads that are no longer needed.
-    pub(crate) halt: Arc<AtomicBool>,
+    pub halt: Arc<AtomicBool>,
     /// Whether any server has answered yet. Until then a failure to connect is final, so that an
     /// offline user learns it soon.
     answered: Arc<AtomicBool>,
@@ -64,9 +93,18 @@ pub struct Client {
     pub received: Arc<AtomicU64>,
     /// The pause after the first failure; it doubles with each further one.
     pub first_pause: Duration,
+    /// Whether requests to the hub are forbidden (`HF_HUB_OFFLINE`).
+    pub is_offline: bool,
 }
 
 impl Client {
+    /// A client as the environment asks for.
+    #[must_use]
+    pub fn from_environment(stop: Arc<AtomicBool>) -> Client {
+        let is_offline = environment::is_offline();
+        Client { is_offline, ..Client::new(Hub::from_environment(), stop) }
+    }
+
     /// A client for the hub and other servers. Setting `stop` ends its waiting.
     #[must_use]
     pub fn new(mut hub: Hub, stop: Arc<AtomicBool>) -> Client {
@@ -81,12 +119,13 @@ impl Client {
             .max_redirects(0)
             // A stalled connection is an error after this time; the download then resumes.
             .timeout_per_read(Some(Duration::from_secs(60)))
-            .user_agent("fitgpt-prepare")
+            .user_agent("fitgpt")
             .build();
         let received = Arc::new(AtomicU64::new(0));
         let first_pause = Duration::from_secs(1);
         let (halt, answered) = (Arc::default(), Arc::default());
-        Client { agent: config.into(), hub, stop, halt, answered, received, first_pause }
+        let agent = config.into();
+        Client { agent, hub, stop, halt, answered, received, first_pause, is_offline: false }
     }
 
     /// Where the hub is.
@@ -96,20 +135,22 @@ impl Client {
     }
 
     /// Whether the user wants to stop.
-    pub(crate) fn is_stopped(&self) -> bool {
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
-    fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.is_stopped() || self.halt.load(Ordering::Relaxed)
     }
 
     /// Returns an error if the user wants to stop. This error is never shown.
-    pub(crate) fn check_stopped(&self) -> Result<()> {
-        match self.is_stopped() {
-            true => Err(PrepareError::Usage("stopped".to_owned())),
-            false => Ok(()),
-        }
+    ///
+    /// # Errors
+    ///
+    /// When the user wants to stop.
+    pub fn check_stopped(&self) -> Result<()> {
+        if self.is_stopped() { Err(HubError::Stopped) } else { Ok(()) }
     }
 
     /// Downloads a short text; returns it with the address of the next page.
@@ -117,14 +158,10 @@ impl Client {
     /// # Errors
     ///
     /// When the server cannot be reached, refuses, or sends more than `most` bytes.
-    pub(crate) fn page(
-        &self,
-        url: &str,
-        most: u64,
-    ) -> std::result::Result<(Vec<u8>, Option<String>), FetchError> {
+    pub fn page(&self, url: &str, most: u64) -> std::result::Result<Page, FetchError> {
         let mut failures = 0;
         loop {
-            let problem = match self.ask(url, 0, None)? {
+            let problem = match self.ask(Method::Get, url, 0, None)? {
                 Ok(answer) if answer.status == 200 => {
                     let next = next_page(&answer.headers);
                     match self.all(url, answer, most)? {
@@ -132,7 +169,27 @@ impl Client {
                         Err(problem) => problem,
                     }
                 }
-                Ok(answer) => self.refused(url, answer.status)?,
+                Ok(answer) => self.refused(url, &answer)?,
+                Err(problem) => problem,
+            };
+            failures += 1;
+            self.wait(url, failures, &problem)?;
+        }
+    }
+
+    /// Asks the hub about a file.
+    ///
+    /// # Errors
+    ///
+    /// When the server cannot be reached or refuses.
+    pub fn describe(&self, url: &str) -> std::result::Result<Described, FetchError> {
+        let mut failures = 0;
+        loop {
+            let problem = match self.ask(Method::Head, url, 0, None)? {
+                Ok(answer) if matches!(answer.status, 200 | 301..=308) => {
+                    return Ok(Described::of(&answer.headers));
+                }
+                Ok(answer) => self.refused(url, &answer)?,
                 Err(problem) => problem,
             };
             failures += 1;
@@ -146,7 +203,7 @@ impl Client {
         url: &str,
         mut answer: Answer,
         most: u64,
-    ) -> Result<std::result::Result<Vec<u8>, String>> {
+    ) -> Result<std::result::Result<Vec<u8>, Retry>> {
         let mut text = Vec::new();
         loop {
             match self.next(url, &mut answer)? {
@@ -156,7 +213,7 @@ impl Client {
             }
             if text.len() as u64 > most {
                 let what = format!("the answer has more than {most} bytes; is HF_ENDPOINT a hub?");
-                return Err(wrong(url, &what));
+                return Err(HubError::network(url, what));
             }
         }
     }
@@ -167,33 +224,55 @@ impl Client {
     ///
     /// When the server refuses, the connection fails too often, or the bytes are wrong. What was
     /// received is kept if another call can resume from it.
-    pub fn fetch(&self, url: &str, sha256: Option<&str>, path: &Path) -> Result<()> {
+    pub fn fetch(&self, url: &str, checksum: Option<&Checksum>, path: &Path) -> Result<()> {
         if path.is_file() {
             return Ok(());
         }
-        let part = Part::new(path, sha256.is_some());
-        match self.fetch_part(url, sha256, &part) {
+        self.fetch_into(url, checksum, (&Part::new(path, checksum.is_some()), path), &mut |_| ())
+    }
+
+    /// Downloads `url` into a partial file, which then becomes `path`. `watch` gets the bytes that
+    /// are there so far.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::fetch`].
+    pub(crate) fn fetch_into(
+        &self,
+        url: &str,
+        checksum: Option<&Checksum>,
+        (part, path): (&Part, &Path),
+        watch: &mut dyn FnMut(u64),
+    ) -> Result<()> {
+        match self.fetch_part(url, checksum, part, watch) {
             Ok(()) => part.finish(path),
-            Err(PrepareError::Network { url, what }) => {
-                Err(PrepareError::Network { url, what: what + &part.left() })
+            Err(HubError::Network { url, what }) => {
+                Err(HubError::Network { url, what: what + &part.left() })
             }
             Err(error) => Err(error),
         }
     }
 
-    fn fetch_part(&self, url: &str, sha256: Option<&str>, part: &Part) -> Result<()> {
+    fn fetch_part(
+        &self,
+        url: &str,
+        checksum: Option<&Checksum>,
+        part: &Part,
+        watch: &mut dyn FnMut(u64),
+    ) -> Result<()> {
         let mut failures = 0;
         let mut furthest = part.bytes();
         loop {
-            let problem = match self.receive(url, part)? {
-                None => match check(&part.path, sha256)? {
-                    None => return Ok(()),
-                    Some(problem) => {
-                        part.clear();
-                        failures += 2; // the whole again is dear
-                        problem
-                    }
-                },
+            let problem = match self.receive(url, part, watch)? {
+                None => {
+                    let check = |sum: &Checksum| sum.check(&part.path, &|| self.is_over());
+                    let Some(problem) = checksum.map(check).transpose()?.flatten() else {
+                        return Ok(());
+                    };
+                    part.clear();
+                    failures += 2; // the whole again is dear
+                    problem.into()
+                }
                 Some(problem) => problem,
             };
             // An attempt that received new bytes does not count as a failure.
@@ -205,14 +284,15 @@ impl Client {
     }
 
     /// Downloads the missing rest of the file; returns the problem if it is still incomplete.
-    fn receive(&self, url: &str, part: &Part) -> Result<Option<String>> {
+    fn receive(&self, url: &str, part: &Part, watch: &mut dyn FnMut(u64)) -> Result<Option<Retry>> {
         // If the version of the file is unknown, download all of it again.
         let have = if part.is_resumable() { part.bytes() } else { 0 };
         let version = if have > 0 { part.version() } else { None };
-        let mut answer = match self.ask(url, have, version)? {
+        let mut answer = match self.ask(Method::Get, url, have, version)? {
             Ok(answer) => answer,
             Err(problem) => return Ok(Some(problem)),
         };
+        let problem = |what: String| Ok(Some(Retry::from(what)));
         let range = content_range(&answer.headers);
         let mut whole = range.and_then(|(_, whole)| whole);
         let mut at = match (answer.status, range) {
@@ -226,9 +306,9 @@ impl Client {
             }
             (206, _) => {
                 part.clear();
-                return Ok(Some(format!(
+                return problem(format!(
                     "the server sent another range than requested (from byte {have})"
-                )));
+                ));
             }
             (200, _) => {
                 part.begin(&answer.headers)?;
@@ -238,24 +318,27 @@ impl Client {
             (416, _) if have > 0 && whole == Some(have) => return Ok(None),
             (416, _) if have > 0 => {
                 part.clear();
-                return Ok(Some(format!("the server has nothing after byte {have}")));
+                return problem(format!("the server has nothing after byte {have}"));
             }
-            (status, _) => return self.refused(url, status).map(Some).map_err(PrepareError::from),
+            _ => return self.refused(url, &answer).map(Some).map_err(HubError::from),
         };
+        watch(at);
         let opened = OpenOptions::new().create(true).append(true).open(&part.path);
-        let mut file = opened.map_err(PrepareError::io(&part.path, "write a download"))?;
-        let copied = self.copy(url, &mut answer, part, (&mut file, &mut at));
+        let mut file = opened.map_err(HubError::io(&part.path, "write a download"))?;
+        let copied = self.copy(url, &mut answer, part, (&mut file, &mut at), watch);
         // However it ended, sync what was received, so that a power cut cannot lose it.
         let synced = part.sync(&file, at);
-        let problem = copied?;
+        let lost = copied?;
         synced?;
-        Ok(match (problem, whole) {
-            (Some(problem), _) => Some(format!("connection lost after {at} bytes: {problem}")),
-            (None, Some(whole)) if whole != at => {
-                Some(format!("connection lost after {at} of {whole} bytes"))
+        match (lost, whole) {
+            (Some(Retry { what, .. }), _) => {
+                problem(format!("connection lost after {at} bytes: {what}"))
             }
-            (None, _) => None,
-        })
+            (None, Some(whole)) if whole != at => {
+                problem(format!("connection lost after {at} of {whole} bytes"))
+            }
+            (None, _) => Ok(None),
+        }
     }
 
     /// Appends an answer's bytes to the partial file; returns the problem if the connection was
@@ -266,7 +349,8 @@ impl Client {
         answer: &mut Answer,
         part: &Part,
         (file, at): (&mut File, &mut u64),
-    ) -> Result<Option<String>> {
+        watch: &mut dyn FnMut(u64),
+    ) -> Result<Option<Retry>> {
         let limit = data::disk::file_limit();
         let mut synced = *at;
         loop {
@@ -276,10 +360,11 @@ impl Client {
                 Err(problem) => return Ok(Some(problem)),
             };
             let bytes = at.saturating_add(piece.len() as u64);
-            disk::check_limit(&part.path, bytes, limit)?;
+            check_limit(&part.path, bytes, limit)?;
             let written = file.write_all(&piece);
-            written.map_err(PrepareError::io(&part.path, "write a download"))?;
+            written.map_err(HubError::io(&part.path, "write a download"))?;
             *at = bytes;
+            watch(bytes);
             self.received.fetch_add(piece.len() as u64, Ordering::Relaxed);
             if bytes.saturating_sub(synced) >= SYNC {
                 part.sync(file, bytes)?;
@@ -291,17 +376,22 @@ impl Client {
     /// The answer, or the problem if another try may help.
     fn ask(
         &self,
+        method: Method,
         url: &str,
         from: u64,
         version: Option<String>,
-    ) -> Result<std::result::Result<Answer, String>> {
+    ) -> Result<std::result::Result<Answer, Retry>> {
+        if self.is_offline && self.is_hub(url) {
+            let what = "HF_HUB_OFFLINE forbids requests to the hub; unset it to download";
+            return Err(HubError::network(url, what));
+        }
         let token = self.hub.token.clone().filter(|_| self.is_hub(url));
         if token.as_ref().is_some_and(|token| !token.bytes().all(|byte| byte.is_ascii_graphic())) {
             let what = "HF_TOKEN is not valid: it must have only ASCII letters, digits and \
                         punctuation; copy it again from the hub's settings";
-            return Err(wrong(url, what));
+            return Err(HubError::network(url, what));
         }
-        let request = HttpRequest { url: url.to_owned(), from, version, token };
+        let request = HttpRequest { method, url: url.to_owned(), from, version, token };
         match wire::ask(self.agent.clone(), request, &|| self.is_over()) {
             Ok(answer) => {
                 self.answered.store(true, Ordering::Relaxed);
@@ -316,14 +406,14 @@ impl Client {
                 let whose = if is_typed { "" } else { " of HF_ENDPOINT" };
                 let what =
                     format!("this is not a valid address ({problem}): check the spelling{whose}");
-                Err(wrong(url, &what))
+                Err(HubError::network(url, what))
             }
             Err(failed) => passing(url, failed).map(Err),
         }
     }
 
     /// The next bytes of an answer, or the problem if another try may help.
-    fn next(&self, url: &str, answer: &mut Answer) -> Result<std::result::Result<Vec<u8>, String>> {
+    fn next(&self, url: &str, answer: &mut Answer) -> Result<std::result::Result<Vec<u8>, Retry>> {
         match answer.next(&|| self.is_over()) {
             Ok(piece) => Ok(Ok(piece)),
             Err(failed) => passing(url, failed).map(Err),
@@ -336,7 +426,7 @@ impl Client {
     }
 
     /// The error if no server could be reached.
-    fn unreachable(&self, url: &str, problem: &str) -> PrepareError {
+    fn unreachable(&self, url: &str, problem: &str) -> HubError {
         let mirror = match self.is_hub(url) {
             true => ", set HF_ENDPOINT if you use a mirror of the hub",
             false => "",
@@ -345,41 +435,85 @@ impl Client {
             "the server cannot be reached ({problem}); check the network{mirror}, or give a file \
              that is on this machine"
         );
-        wrong(url, &what)
+        HubError::network(url, what)
     }
 
     /// Handles an error status: a temporary problem is returned for another try, a permanent one
-    /// fails.
-    fn refused(&self, url: &str, status: u16) -> std::result::Result<String, FetchError> {
-        match status {
-            404 => Err(FetchError::Missing(wrong(url, "does not exist (404); check the name"))),
-            401 | 403 => {
+    /// fails. The hub says in a header of its own what is missing or closed.
+    fn refused(&self, url: &str, answer: &Answer) -> std::result::Result<Retry, FetchError> {
+        let status = answer.status;
+        let code = header(&answer.headers, "x-error-code").unwrap_or_default();
+        let token = "put a token of an account that may read it into HF_TOKEN";
+        match (status, code) {
+            (401 | 403, "GatedRepo") => {
+                let what = format!(
+                    "is gated ({status}): accept its terms on the repository's page, then {token}"
+                );
+                Err(HubError::network(url, what).into())
+            }
+            (401 | 404, "RepoNotFound") => {
+                let what = format!(
+                    "there is no such repository, or it is private ({status}): check the name, or \
+                     {token}"
+                );
+                Err(HubError::network(url, what).into())
+            }
+            (404, _) => {
+                let what = "does not exist (404); check the name";
+                Err(FetchError::Missing(HubError::network(url, what)))
+            }
+            (401 | 403, _) => {
                 let advice = match self.is_hub(url) {
-                    true => "put a token of an account that may read it into HF_TOKEN",
+                    true => token,
                     false => "download the file with a program that can log in, and give its path",
                 };
-                Err(wrong(url, &format!("needs permission ({status}): {advice}")).into())
+                Err(HubError::network(url, format!("needs permission ({status}): {advice}")).into())
             }
-            408 | 429 | 500..=599 => Ok(format!("the server answered {status}")),
+            (408 | 429 | 500..=599, _) => Ok(self.later(url, answer)?),
             _ => {
-                Err(wrong(url, &format!("the server answered {status}; check the address")).into())
+                let what = format!("the server answered {status}; check the address");
+                Err(HubError::network(url, what).into())
             }
         }
     }
 
+    /// A server that may answer later: it can say when.
+    fn later(&self, url: &str, answer: &Answer) -> Result<Retry> {
+        let status = answer.status;
+        let said = match status {
+            429 => "the server answered 429 (too many requests)".to_owned(),
+            _ => format!("the server answered {status}"),
+        };
+        let asked =
+            header(&answer.headers, "retry-after").and_then(|text| text.trim().parse().ok());
+        let pause = asked.map(Duration::from_secs);
+        if let Some(pause) = pause.filter(|pause| *pause > LONGEST_PAUSE) {
+            let is_known = self.hub.token.is_some() || !self.is_hub(url);
+            let more = if is_known { "" } else { "; with a token in HF_TOKEN the hub allows more" };
+            let what = format!(
+                "{said} and asks to wait {} s; run the same command again after that{more}",
+                pause.as_secs()
+            );
+            return Err(HubError::network(url, what));
+        }
+        Ok(Retry { what: said, pause })
+    }
+
     /// Waits before another try, or gives up.
-    fn wait(&self, url: &str, failures: u32, problem: &str) -> Result<()> {
+    fn wait(&self, url: &str, failures: u32, problem: &Retry) -> Result<()> {
         if failures >= ATTEMPTS {
             let what = format!(
-                "failed {failures} times, last: {problem}; check the network, then run the same \
-                 command again"
+                "failed {failures} times, last: {}; check the network, then run the same \
+                 command again",
+                problem.what
             );
-            return Err(wrong(url, &what));
+            return Err(HubError::network(url, what));
         }
-        let mut left = self.first_pause * 2_u32.pow(failures.saturating_sub(1).min(6));
+        let usual = self.first_pause * 2_u32.pow(failures.saturating_sub(1).min(6));
+        let mut left = usual.max(problem.pause.unwrap_or_default());
         while !left.is_zero() {
             if self.is_over() {
-                return Err(stopped(url));
+                return Err(HubError::Stopped);
             }
             let step = left.min(Duration::from_millis(50));
             std::thread::sleep(step);
@@ -390,49 +524,34 @@ impl Client {
 }
 
 /// Returns problems that another try may solve; everything else is an error.
-fn passing(url: &str, failed: RequestError) -> Result<String> {
+fn passing(url: &str, failed: RequestError) -> Result<Retry> {
     match failed {
-        RequestError::Passing(problem) | RequestError::Unreachable(problem) => Ok(problem),
-        RequestError::Final(what) | RequestError::Address(what) => Err(wrong(url, &what)),
-        RequestError::Over => Err(stopped(url)),
+        RequestError::Passing(problem) | RequestError::Unreachable(problem) => Ok(problem.into()),
+        RequestError::Final(what) | RequestError::Address(what) => {
+            Err(HubError::network(url, what))
+        }
+        RequestError::Over => Err(HubError::Stopped),
     }
 }
 
-fn wrong(url: &str, what: &str) -> PrepareError {
-    PrepareError::Network { url: url.to_owned(), what: what.to_owned() }
-}
-
-fn stopped(url: &str) -> PrepareError {
-    wrong(url, "stopped")
-}
-
-/// Checks a complete file; returns what is wrong with it.
-fn check(path: &Path, sha256: Option<&str>) -> Result<Option<String>> {
-    let Some(wanted) = sha256 else {
-        return Ok(None);
-    };
-    let found = sha256_of(path)?;
-    let same = found == wanted;
-    Ok((!same).then(|| format!("its sha256 is {found}, but should be {wanted}")))
-}
-
-/// The SHA-256 of a file in hexadecimal.
-pub fn sha256_of(path: &Path) -> Result<String> {
-    let reading = PrepareError::io(path, "read it for its checksum");
-    let mut file = File::open(path).map_err(&reading)?;
-    let mut hash = Sha256::new();
-    let mut buffer = vec![0; BUFFER];
-    loop {
-        match file.read(&mut buffer).map_err(&reading)? {
-            0 => return Ok(hex(&hash.finalize())),
-            count => hash.update(&buffer[..count]),
+impl Described {
+    fn of(headers: &HeaderMap) -> Described {
+        let linked = header(headers, wire::LINKED_ETAG);
+        let etag = linked.or_else(|| header(headers, "etag"));
+        let plain = |etag: &str| etag.trim_start_matches("W/").trim_matches('"').to_owned();
+        let size = header(headers, wire::LINKED_SIZE).and_then(|text| text.trim().parse().ok());
+        let own = || content_length(headers).filter(|_| linked.is_none());
+        Described {
+            commit: header(headers, wire::COMMIT).map(str::to_owned),
+            etag: etag.map(plain),
+            bytes: size.or_else(own),
         }
     }
 }
 
-/// Bytes in hexadecimal.
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+/// A header's text.
+fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok()
 }
 
 fn content_length(headers: &HeaderMap) -> Option<u64> {

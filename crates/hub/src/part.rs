@@ -1,13 +1,14 @@
 //! An incomplete download: its bytes, and the version of the file that they belong to.
 //!
-//! The bytes are in `<file>.part`. The first line of `<file>.part.version` is the version as the
-//! server gave it: an ETag or a date. A download resumes if a checksum will verify the whole file,
-//! or if the server can be asked for the rest of that same version. The second line counts the
-//! bytes that are safely on disk; after a power cut, bytes beyond them may be zeros.
+//! The bytes are in `<file>.part`, in Hugging Face's cache in `<file>.incomplete`. The first line
+//! of `<file>.part.version` is the version as the server gave it: an ETag or a date. A download
+//! resumes if a checksum will verify the whole file, or if the server can be asked for the rest of
+//! that same version. The second line counts the bytes that are safely on disk; after a power cut,
+//! bytes beyond them may be zeros.
 
-use crate::error::{PrepareError, Result};
-use crate::{journal, regular};
+use crate::error::{HubError, Result};
 use std::fs::{File, OpenOptions};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use ureq::http::HeaderMap;
 
@@ -21,6 +22,8 @@ pub struct Part {
     mark: PathBuf,
     /// Whether a checksum will verify the complete file.
     is_proved: bool,
+    /// Whether the version is kept in a file.
+    is_marked: bool,
 }
 
 impl Part {
@@ -28,8 +31,19 @@ impl Part {
     /// checksum will verify and that may not be safely on disk are truncated.
     #[must_use]
     pub fn new(path: &Path, is_proved: bool) -> Part {
-        let (path, mark) = paths(path);
-        let part = Part { path, mark, is_proved };
+        Part::resumed(path.with_added_extension("part"), is_proved, true)
+    }
+
+    /// The incomplete download of a blob in Hugging Face's cache. Its name is its checksum, so the
+    /// version needs no file of its own.
+    #[must_use]
+    pub fn of_blob(blob: &Path, is_proved: bool) -> Part {
+        Part::resumed(blob.with_added_extension("incomplete"), is_proved, !is_proved)
+    }
+
+    fn resumed(path: PathBuf, is_proved: bool, is_marked: bool) -> Part {
+        let mark = path.with_added_extension("version");
+        let part = Part { path, mark, is_proved, is_marked };
         let is_whole = match part.read_mark() {
             _ if is_proved => true,
             Some((_, safe)) => part.bytes() <= safe || part.cut(safe).is_ok(),
@@ -55,14 +69,19 @@ impl Part {
 
     /// The version, and the number of bytes that are safely on disk.
     fn read_mark(&self) -> Option<(String, u64)> {
-        let mark = regular::read(&self.mark, MARK, "mark of a version").ok()?;
-        let mark = String::from_utf8(mark).ok()?;
+        if !self.mark.is_file() {
+            return None; // opening a pipe would wait for its writer
+        }
+        let mut mark = String::new();
+        File::open(&self.mark).ok()?.take(MARK).read_to_string(&mut mark).ok()?;
         let (version, safe) = mark.split_once('\n').unwrap_or((&mark, "0"));
         is_sendable(version).then(|| (version.to_owned(), safe.trim().parse().unwrap_or(0)))
     }
 
     fn write_mark(&self, version: &str, safe: u64) -> Result<()> {
-        journal::replace(&self.mark, format!("{version}\n{safe}\n").as_bytes())
+        let mark = format!("{version}\n{safe}\n");
+        let written = data::disk::replace(&self.mark, mark.as_bytes());
+        written.map_err(HubError::io(&self.mark, "write it"))
     }
 
     /// Syncs its bytes. Afterwards a power cut cannot lose them.
@@ -71,7 +90,7 @@ impl Part {
     ///
     /// When the disk fails.
     pub fn sync(&self, file: &File, bytes: u64) -> Result<()> {
-        file.sync_data().map_err(PrepareError::io(&self.path, "write a download"))?;
+        file.sync_data().map_err(HubError::io(&self.path, "write a download"))?;
         match self.version() {
             Some(version) => self.write_mark(&version, bytes),
             None => Ok(()),
@@ -99,8 +118,8 @@ impl Part {
         // A weak ETag does not promise that two versions have the same bytes.
         let tag = text("etag").filter(|tag| !tag.starts_with("W/"));
         match tag.or_else(|| text("last-modified")).filter(|version| is_sendable(version)) {
-            Some(version) => self.write_mark(version, 0),
-            None => Ok(()),
+            Some(version) if self.is_marked => self.write_mark(version, 0),
+            _ => Ok(()),
         }
     }
 
@@ -117,7 +136,7 @@ impl Part {
     /// When the disk fails.
     pub fn finish(&self, path: &Path) -> Result<()> {
         let named = std::fs::rename(&self.path, path);
-        named.map_err(PrepareError::io(path, "rename a complete download"))?;
+        named.map_err(HubError::io(path, "rename a complete download"))?;
         remove_mark(&self.mark);
         Ok(())
     }
@@ -139,9 +158,9 @@ impl Part {
 
 /// Removes the incomplete download of a file.
 pub fn remove(path: &Path) {
-    let (path, mark) = paths(path);
-    let _ = std::fs::remove_file(path);
-    remove_mark(&mark);
+    let part = path.with_added_extension("part");
+    remove_mark(&part.with_added_extension("version"));
+    let _ = std::fs::remove_file(part);
 }
 
 /// Removes a version file and the temporary file that a kill may have left.
@@ -154,10 +173,4 @@ fn remove_mark(mark: &Path) {
 fn is_sendable(version: &str) -> bool {
     let is_short = (version.len() as u64) < MARK - 32;
     is_short && !version.is_empty() && version.bytes().all(|byte| (b' '..=b'~').contains(&byte))
-}
-
-fn paths(path: &Path) -> (PathBuf, PathBuf) {
-    let part = path.with_added_extension("part");
-    let mark = part.with_added_extension("version");
-    (part, mark)
 }

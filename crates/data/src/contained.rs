@@ -14,6 +14,10 @@ thread_local! {
 
 /// Runs `work`; if it panics, returns the panic's message. The caller must not use anything that
 /// `work` was modifying afterwards.
+///
+/// # Errors
+///
+/// The panic's message.
 pub fn contained<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

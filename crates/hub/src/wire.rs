@@ -4,7 +4,7 @@
 //! Redirects are followed here. A token is sent only to the scheme, host and port that it is meant
 //! for.
 
-use crate::contained::contained;
+use data::contained::contained;
 use std::io::{ErrorKind, Read};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
@@ -19,9 +19,21 @@ const REDIRECTS: usize = 10;
 /// How often the waiting caller checks whether to stop.
 const GLANCE: Duration = Duration::from_millis(50);
 
-/// A GET request.
+/// What is asked of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// The whole file, or its end.
+    Get,
+    /// Its headers alone. A redirect to another host that already has the hub's headers is not
+    /// followed.
+    Head,
+}
+
+/// A request.
 #[derive(Clone, Debug)]
 pub struct HttpRequest {
+    /// What is asked.
+    pub method: Method,
     /// The address.
     pub url: String,
     /// The first byte wanted.
@@ -51,7 +63,8 @@ pub enum RequestError {
 pub struct Answer {
     /// The HTTP status.
     pub status: u16,
-    /// The headers of the last answer, after all redirects.
+    /// The headers of the last answer, after all redirects; of a HEAD request also the hub's own
+    /// headers of earlier ones.
     pub headers: HeaderMap,
     body: Receiver<Piece>,
 }
@@ -128,12 +141,13 @@ fn answer(
     head: &SyncSender<Head>,
     pieces: &SyncSender<Piece>,
 ) {
-    let response = match follow(agent, request) {
-        Ok(response) => response,
+    let is_head = request.method == Method::Head;
+    let (response, headers) = match follow(agent, request) {
+        Ok(answered) => answered,
         Err(failed) => return drop(head.send(Err(failed))),
     };
-    let beginning = (response.status().as_u16(), response.headers().clone());
-    if head.send(Ok(beginning)).is_err() {
+    let beginning = (response.status().as_u16(), headers);
+    if head.send(Ok(beginning)).is_err() || is_head {
         return;
     }
     let mut body = response.into_body().into_reader();
@@ -150,17 +164,36 @@ fn answer(
     }
 }
 
+/// The headers in which the hub describes a file. It sends them itself, before it redirects to the
+/// host that stores the file.
+pub const COMMIT: &str = "x-repo-commit";
+/// The checksum of a file that is stored elsewhere.
+pub const LINKED_ETAG: &str = "x-linked-etag";
+/// Its size.
+pub const LINKED_SIZE: &str = "x-linked-size";
+
 /// Sends the request and follows redirects.
 fn follow(
     agent: &ureq::Agent,
     mut request: HttpRequest,
-) -> Result<Response<ureq::Body>, RequestError> {
+) -> Result<(Response<ureq::Body>, HeaderMap), RequestError> {
     origin(&request.url)
         .ok_or_else(|| RequestError::Address("a part is missing or invalid".into()))?;
+    let mut described = HeaderMap::new();
     for _ in 0..=REDIRECTS {
         let response = once(agent, &request).map_err(sorted)?;
-        if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
-            return Ok(response);
+        for name in [COMMIT, LINKED_ETAG, LINKED_SIZE] {
+            if let Some(value) = response.headers().get(name) {
+                described.insert(name, value.clone());
+            }
+        }
+        let is_redirect = matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308);
+        if !is_redirect {
+            let mut headers = response.headers().clone();
+            if request.method == Method::Head {
+                headers.extend(described);
+            }
+            return Ok((response, headers));
         }
         let location = response.headers().get("location").and_then(|value| value.to_str().ok());
         let url = location.and_then(|location| resolved(&request.url, location));
@@ -169,16 +202,24 @@ fn follow(
             let shown: String = location.unwrap_or("nowhere").chars().take(100).collect();
             RequestError::Final(format!("it redirects to '{shown}', which is not a valid address"))
         })?;
+        let is_elsewhere = !is_same_origin(&request.url, &url);
+        if request.method == Method::Head && is_elsewhere && described.contains_key(LINKED_ETAG) {
+            return Ok((response, described));
+        }
         // Once dropped, the token stays dropped, even if a foreign server redirects back.
-        request.token = request.token.filter(|_| is_same_origin(&request.url, &url));
+        request.token = request.token.filter(|_| !is_elsewhere);
         request.url = url;
     }
     Err(RequestError::Final(format!("it redirects more than {REDIRECTS} times: check the address")))
 }
 
 fn once(agent: &ureq::Agent, request: &HttpRequest) -> Result<Response<ureq::Body>, ureq::Error> {
-    let HttpRequest { url, from, version, token } = request;
-    let mut request = agent.get(url);
+    let HttpRequest { method, url, from, version, token } = request;
+    let mut request = match method {
+        Method::Get => agent.get(url),
+        // The size of the file itself is wanted.
+        Method::Head => agent.head(url).header("accept-encoding", "identity"),
+    };
     if *from > 0 {
         request = request.header("range", format!("bytes={from}-"));
         if let Some(version) = version {
