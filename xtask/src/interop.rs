@@ -175,7 +175,8 @@ mod tests {
         let path = folder.path.join("crates/plots/tests/peers/x.py");
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, script).unwrap();
-        assert_eq!(scripts(&folder.path, Some("plots/x")).unwrap(), [path.clone()]);
+        let found = scripts(&folder.path, Some("plots/x")).unwrap();
+        assert_eq!(found, std::slice::from_ref(&path));
         assert!(scripts(&folder.path, Some("other")).is_err());
         run_script(&path, "sh", Path::new("/bin/fitgpt"), None).unwrap()
     }

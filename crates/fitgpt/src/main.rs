@@ -13,6 +13,7 @@ mod bill;
 mod run_report;
 mod run_length;
 mod console_sink;
+mod metric_sinks;
 mod stream_sample;
 mod refusal;
 

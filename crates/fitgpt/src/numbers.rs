@@ -69,18 +69,9 @@ pub fn parse_duration(text: &str) -> Option<f64> {
 
 /// `2026-11-16 14:05 UTC`, from seconds since 1970.
 pub fn date(unix_seconds: f64) -> String {
-    let minutes = (unix_seconds.max(0.0) / 60.0) as i64;
-    let (days, minute) = (minutes.div_euclid(1440), minutes.rem_euclid(1440));
-    // Years begin in March, so that the leap day is the last of a year; an era has 400 years.
-    let day = days + 719_468;
-    let (era, of_era) = (day.div_euclid(146_097), day.rem_euclid(146_097));
-    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let march_month = (5 * of_year + 2) / 153;
-    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
-    let year = era * 400 + year + i64::from(month <= 2);
-    let day = of_year - (153 * march_month + 2) / 5 + 1;
-    format!("{year}-{month:02}-{day:02} {:02}:{:02} UTC", minute / 60, minute % 60)
+    let text = plots::utc(unix_seconds);
+    let (day, time) = text.split_once('T').unwrap_or((&text, ""));
+    format!("{day} {} UTC", time.get(..5).unwrap_or_default())
 }
 
 #[cfg(test)]

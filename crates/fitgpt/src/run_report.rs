@@ -4,7 +4,7 @@
 use crate::device::Device;
 use crate::invocation::program;
 use crate::numbers::{duration, grouped};
-use crate::screen;
+use crate::{metric_sinks, screen};
 use data::corpus::FIVE_GRAM_LOSS;
 use data::{GPT2_IDS, Split};
 use model::Dims;
@@ -238,7 +238,9 @@ pub fn next_commands(spec: &RunSpec, outcome: &Outcome) {
     let best = save::best_path(Path::new(out_dir));
     let best = if best.exists() { format!(", best: {}", best.display()) } else { String::new() };
     screen::line(&format!("\nCheckpoint: {}{best}", checkpoint.display()));
-    screen::line(&format!("Metrics: {out_dir}/log.jsonl"));
+    for line in metric_sinks::shown(spec) {
+        screen::line(&line);
+    }
     screen::line("Generate text with:");
     screen::line(&format!("  {program} sample {}", quoted(&format!("--out_dir={out_dir}"))));
 }

@@ -102,8 +102,8 @@ impl From<Literal> for Value {
 pub enum Group {
     /// Outputs, evaluation, and what the weights start from.
     Output,
-    /// Weights & Biases.
-    Wandb,
+    /// Metrics for other programs.
+    Metrics,
     /// The data set, and the tokens per iteration.
     Data,
     /// The model itself.
@@ -128,7 +128,7 @@ impl Group {
     /// All groups, in the order of the table.
     pub const ALL: [Group; 11] = [
         Group::Output,
-        Group::Wandb,
+        Group::Metrics,
         Group::Data,
         Group::Model,
         Group::Optimizer,
@@ -144,7 +144,7 @@ impl Group {
     pub fn title(self) -> &'static str {
         match self {
             Group::Output => "Output and evaluation",
-            Group::Wandb => "Weights & Biases",
+            Group::Metrics => "Metrics for other programs",
             Group::Data => "Data",
             Group::Model => "Model",
             Group::Optimizer => "Optimizer (AdamW)",
@@ -244,7 +244,7 @@ impl Key {
 }
 
 use Group::{
-    Data, Evaluation, Memory, Model, Optimizer, Output, Randomness, Rate, Sampling, System, Wandb,
+    Data, Evaluation, Memory, Metrics, Model, Optimizer, Output, Randomness, Rate, Sampling, System,
 };
 
 const fn key(group: Group, name: &'static str, default: Literal, doc: &'static str) -> Key {
@@ -322,9 +322,13 @@ pub static KEYS: &[Key] = &[
     flag(Output, "accept_changed_data", false,
          "resume even if data files have changed since the run was saved"),
 
-    flag(Wandb, "wandb_log", false, "accepted and ignored: everything is in out_dir/log.jsonl"),
-    text(Wandb, "wandb_project", "owt", "accepted and ignored"),
-    text(Wandb, "wandb_run_name", "gpt2", "accepted and ignored"),
+    flag(Metrics, "wandb_log", false,
+         "nothing is sent to wandb: out_dir/log.jsonl has everything; other tools: keys below"),
+    text(Metrics, "wandb_project", "owt", "trackio's project"),
+    text(Metrics, "wandb_run_name", "gpt2", "trackio's name of the run"),
+    flag(Metrics, "tensorboard", false, "also write events for TensorBoard in out_dir/tensorboard"),
+    flag(Metrics, "csv", false, "also write a table, out_dir/metrics.csv"),
+    flag(Metrics, "trackio", false, "also write lines into trackio's inbox folder"),
 
     text(Data, "dataset", "openwebtext",
          "folder under data/ with train.bin and val.bin; 'builtin' needs no files")

@@ -5,8 +5,8 @@ use crate::error::SpecError;
 use crate::keys::Command;
 use crate::memory::Memory;
 use crate::run_spec::{
-    Gelu, GradCheckpoint, InitFrom, Offload, OptimizerState, RequestedDevice, RequestedDtype,
-    Residual, RunSpec, Sampler, SamplingKeys,
+    Gelu, GradCheckpoint, InitFrom, MetricsKeys, Offload, OptimizerState, RequestedDevice,
+    RequestedDtype, Residual, RunSpec, Sampler, SamplingKeys,
 };
 use crate::settings::{Setting, Settings};
 use crate::value::Value;
@@ -211,6 +211,18 @@ impl Typed<'_> {
         })
     }
 
+    fn metrics(&self) -> Result<MetricsKeys, SpecError> {
+        let trackio = self.flag("trackio");
+        let name = |key: &str| if trackio { self.filled(key) } else { Ok(self.text(key)) };
+        Ok(MetricsKeys {
+            tensorboard: self.flag("tensorboard"),
+            csv: self.flag("csv"),
+            trackio,
+            wandb_project: name("wandb_project")?,
+            wandb_run_name: name("wandb_run_name")?,
+        })
+    }
+
     /// A size for evaluation; 0 means the size that training uses.
     fn or_same(&self, name: &str, same: u64) -> Result<u64, SpecError> {
         let given = self.whole(name, 0, LARGEST)?;
@@ -230,6 +242,7 @@ impl Typed<'_> {
             always_save_checkpoint: self.flag("always_save_checkpoint"),
             init_from: self.init_from()?,
             accept_changed_data: self.flag("accept_changed_data"),
+            metrics: self.metrics()?,
             dataset: self.filled("dataset")?,
             gradient_accumulation_steps: self.batches("gradient_accumulation_steps")?,
             batch_size,
@@ -343,10 +356,30 @@ fn notices(typed: &Typed<'_>, run: &RunSpec, environment: &Environment) -> Vec<S
     found
 }
 
+/// What is written instead of wandb's metrics, and how to see it.
+fn instead_of_wandb(run: &RunSpec) -> String {
+    let (out_dir, keys) = (&run.out_dir, &run.metrics);
+    let mut written = vec![format!("{out_dir}/log.jsonl")];
+    if keys.tensorboard {
+        written.push(format!("{out_dir}/tensorboard (tensorboard --logdir {out_dir})"));
+    }
+    if keys.csv {
+        written.push(format!("{out_dir}/metrics.csv"));
+    }
+    if keys.trackio {
+        written.push(format!("trackio's inbox (trackio show --project {})", keys.wandb_project));
+    }
+    let others = match written.len() {
+        1 => "; tensorboard=True, csv=True or trackio=True writes them for other tools",
+        _ => "",
+    };
+    let written = written.join(", ");
+    format!("wandb_log=True sends nothing to wandb; the metrics are in {written}{others}")
+}
+
 fn train_notices(typed: &Typed<'_>, run: &RunSpec, say: &mut impl FnMut(&'static str, String)) {
     if typed.flag("wandb_log") {
-        let log = format!("{}/log.jsonl", run.out_dir);
-        say("wandb_log", format!("wandb_log=True is ignored; the metrics are in {log}"));
+        say("wandb_log", instead_of_wandb(run));
     }
     if typed.setting("backend").is_given() {
         let backend = &typed.setting("backend").value;

@@ -206,6 +206,21 @@ pub struct SamplingKeys {
     pub top_k: Option<u64>,
 }
 
+/// Where metrics go besides the log.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MetricsKeys {
+    /// Files for TensorBoard.
+    pub tensorboard: bool,
+    /// A CSV file.
+    pub csv: bool,
+    /// Lines for trackio.
+    pub trackio: bool,
+    /// trackio's project.
+    pub wandb_project: String,
+    /// trackio's name of the run.
+    pub wandb_run_name: String,
+}
+
 /// Every key of a run, typed. A size is at least 1 unless 0 has a meaning of its own.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunSpec {
@@ -227,6 +242,8 @@ pub struct RunSpec {
     pub init_from: InitFrom,
     /// Resume even if the data set's files have changed.
     pub accept_changed_data: bool,
+    /// Where metrics go besides the log.
+    pub metrics: MetricsKeys,
     /// Name of the data set.
     pub dataset: String,
     /// Micro-batches per iteration.

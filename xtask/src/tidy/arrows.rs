@@ -49,7 +49,7 @@ use Tests::{Any, AsCode};
 
 /// In reading order. `fitgpt` sees everything but the test suite; nothing sees `xtask`.
 #[rustfmt::skip]
-const ROWS: [Row; 25] = [
+const ROWS: &[Row] = &[
     row("plan",        &[], Forbidden, AsCode),
     row("rng",         &[], Forbidden, AsCode),
     row("model",       &["plan", "rng"], Allowed, Any),
@@ -63,6 +63,7 @@ const ROWS: [Row; 25] = [
     row("checkpoint",  &["model", "pickle"], Allowed, AsCode),
     row("interop",     &["checkpoint", "model", "pickle", "data"], Allowed, Any),
     row("events",      &[], Allowed, AsCode),
+    row("plots",       &["events"], Allowed, AsCode),
     row("train",       &["spec", "search", "model", "plan", "data", "checkpoint",
                          "interop", "events", "rng"], Allowed, Any),
     row("pick",        &[], Allowed, AsCode),
@@ -70,15 +71,15 @@ const ROWS: [Row; 25] = [
     row("prepare",     &["data", "pick", "hub"], Allowed, AsCode),
     row("doctor",      &["spec", "search", "model", "plan"], Allowed, AsCode),
     row("fitgpt",      &["plan", "rng", "model", "spec", "search", "cpu", "cuda", "cache", "pickle",
-                         "data", "checkpoint", "interop", "events", "train", "hub", "prepare",
-                         "doctor"],
+                         "data", "checkpoint", "interop", "events", "plots", "train", "hub",
+                         "prepare", "doctor"],
         Allowed, Any),
     row("conformance", &["plan", "model", "rng"], Allowed, Any),
     row("counting",    &[], Forbidden, AsCode),
     row("faults",      &[], Forbidden, AsCode),
     row("soak",        &["plan", "rng", "model", "spec", "search", "cpu", "cuda", "cache", "pickle",
-                         "data", "checkpoint", "interop", "events", "train", "prepare", "doctor",
-                         "counting"],
+                         "data", "checkpoint", "interop", "events", "plots", "train",
+                         "prepare", "doctor", "counting"],
         Allowed, AsCode),
     row("requires",    &[], Forbidden, AsCode),
     row("xtask",       &["requires"], Allowed, AsCode),

@@ -14,7 +14,7 @@ use crate::plan_report::sentence;
 use crate::planning::{Origin, host_memory};
 use crate::run_length::RunLength;
 use crate::stream_sample::{self, stream_sample};
-use crate::{interrupt, run_report, screen};
+use crate::{interrupt, metric_sinks, run_report, screen};
 use ::train::TrainError;
 use ::train::engine::Engine;
 use ::train::feed;
@@ -145,10 +145,14 @@ fn run_settings(typed: Typed, yes: bool, stop: &AtomicBool) -> Result<u8, TrainE
     setup.check_room(&engine, &document)?;
     let mut buffers = HostBuffers::new(&setup.spec, &host)?;
     let log = setup.claim()?;
-    let console = ConsoleSink::new(console_spec(&setup, &device)?);
+    let spec = console_spec(&setup, &device)?;
+    let more = metric_sinks::of(&setup.spec, spec.flops_per_token, spec.peak_flops);
+    let console = ConsoleSink::new(spec);
     let bar = console.bar();
-    // Add a new sink here.
-    let mut events = emitter(vec![Box::new(console), Box::new(log)])?;
+    // Add a new sink here, or in `metric_sinks`.
+    let mut sinks: Vec<Box<dyn Sink>> = vec![Box::new(console), Box::new(log)];
+    sinks.extend(more);
+    let mut events = emitter(sinks)?;
     let start = Instant::now();
     let seen = || device.held_bytes();
     let shows_end = typed.own_text.is_some() || setup.dataset.floor().is_some();

@@ -16,6 +16,7 @@ mod help;
 mod interrupts;
 mod kills;
 mod limits;
+mod metrics;
 mod own_text;
 mod parity;
 mod planning;

@@ -105,8 +105,13 @@ fn notices_say_what_works_differently() {
         (&["--dtype=bfloat16"], &["dtype='bfloat16' is ignored: the CPU computes in float32"]),
         (
             &["--wandb_log=True"],
-            &["wandb_log=True is ignored; the metrics are in \
-            out-builtin/log.jsonl"],
+            &["wandb_log=True sends nothing to wandb; the metrics are in out-builtin/log.jsonl; \
+               tensorboard=True, csv=True or trackio=True writes them for other tools"],
+        ),
+        (
+            &["--wandb_log=True", "--trackio=True", "--wandb_project=x", "--csv=True"],
+            &["wandb_log=True sends nothing to wandb; the metrics are in out-builtin/log.jsonl, \
+               out-builtin/metrics.csv, trackio's inbox (trackio show --project x)"],
         ),
         (&["--backend=gloo"], &["backend='gloo' is ignored: fitgpt trains in a single process"]),
         (&["--compile=True"], &["compile=True is ignored: it has no effect on the CPU"]),

@@ -1,0 +1,67 @@
+//! Metrics for other programs: what is written where, a resumption, and places that cannot be
+//! written.
+
+use crate::fixture::TempDir;
+
+const ALL: [&str; 3] = ["--tensorboard=True", "--csv=True", "--trackio=True"];
+
+/// Lines of the CSV file by kind and iteration.
+fn rows(dir: &TempDir) -> Vec<String> {
+    let text = String::from_utf8(dir.read("out/metrics.csv")).unwrap();
+    let row = |line: &str| line.splitn(3, ',').take(2).collect::<Vec<_>>().join(" ");
+    text.lines().skip(1).map(row).collect()
+}
+
+#[test]
+fn a_resumed_run_continues_the_files() {
+    let dir = TempDir::new("metrics");
+    let trackio = dir.path("trackio");
+    let train = |more: &[&str]| {
+        let arguments = [&["train"], crate::fixture::TINY, &["--log_interval=5"], more].concat();
+        let mut command = dir.command(&arguments);
+        let ended: crate::fixture::Ended =
+            command.env("TRACKIO_DIR", &trackio).output().unwrap().into();
+        ended.succeeded()
+    };
+    let named = ["--wandb_log=True", "--wandb_project=tiny"];
+    let ended = train(&[&ALL[..], &named[..]].concat());
+    for line in [
+        "wandb_log=True sends nothing to wandb; the metrics are in out/log.jsonl, ",
+        "TensorBoard: tensorboard --logdir out\n",
+        "CSV: out/metrics.csv\n",
+        "trackio: trackio show --project tiny\n",
+    ] {
+        assert!(ended.out.contains(line), "{}", ended.out);
+    }
+    let first = rows(&dir);
+    assert_eq!(first[..3], ["eval 0", "iter 0", "iter 5"]);
+    assert_eq!(first.last().unwrap(), "iter 30");
+    // The keys are the checkpoint's.
+    train(&["--init_from=resume", "--max_iters=40"]);
+    let all = rows(&dir);
+    assert_eq!(all[..first.len()], first);
+    assert_eq!(all[first.len()..], ["iter 35", "eval 40", "iter 40"]);
+    assert_eq!(std::fs::read_dir(dir.path("out/tensorboard")).unwrap().count(), 2);
+    assert_eq!(std::fs::read_dir(trackio.join("inbox")).unwrap().count(), 2);
+}
+
+/// The run ends well, and each says once why it wrote nothing.
+#[test]
+fn what_cannot_be_written_does_not_end_the_run() {
+    let dir = TempDir::new("metrics-refused");
+    dir.write("out/metrics.csv/in-the-way", b"");
+    dir.write("out/tensorboard", b"a file");
+    dir.write("trackio", b"a file");
+    let mut command = dir.command(&[&["train"], crate::fixture::TINY, &ALL[..]].concat());
+    let output = command.env("TRACKIO_DIR", dir.path("trackio")).output().unwrap();
+    let ended = crate::fixture::Ended::from(output).succeeded();
+    for part in [
+        "note: out/metrics.csv: cannot write the CSV file: it is not a regular file; ",
+        "note: out/tensorboard: cannot write the events for TensorBoard: ",
+        "trackio/inbox: cannot write the lines for trackio: ",
+    ] {
+        assert_eq!(ended.out.matches(part).count(), 1, "{part}: {}", ended.out);
+    }
+    let log = String::from_utf8(dir.read("out/log.jsonl")).unwrap();
+    assert_eq!(log.matches("\"kind\":\"notice\"").count(), 3, "{log}");
+}
