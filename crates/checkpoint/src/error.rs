@@ -94,6 +94,20 @@ pub enum SaveProblem {
     },
 }
 
+impl SaveProblem {
+    /// The problem that an I/O error is. The file needs `needed` bytes, of which `taken` are
+    /// written.
+    #[must_use]
+    pub fn of(doing: &'static str, error: io::Error, needed: u64, taken: Option<u64>) -> Self {
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                SaveProblem::DiskFull { needed, free: taken }
+            }
+            _ => SaveProblem::Io { doing, source: error },
+        }
+    }
+}
+
 /// Why a checkpoint was not read.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {problem}", path.display())]
@@ -217,7 +231,7 @@ fn disk_full(needed: u64, free: Option<u64>) -> String {
     let needed = Size(needed);
     format!(
         "the disk is full: the new file needs {needed} {beside}; free some space or choose another \
-         out_dir"
+         disk"
     )
 }
 
@@ -266,7 +280,7 @@ mod tests {
         assert_eq!(
             save(full),
             "cannot save out/last: the disk is full: the new file needs 3.0 MiB (3145728 bytes) in \
-             addition to the old one, 77 bytes are free; free some space or choose another out_dir"
+             addition to the old one, 77 bytes are free; free some space or choose another disk"
         );
         let source = io::Error::from(io::ErrorKind::PermissionDenied);
         assert_eq!(

@@ -319,7 +319,7 @@ impl<'a, D: Disk> Output<'a, D> {
         match disk.create(path) {
             Ok(file) => Ok(Output { disk, file, needed, top: 0 }),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(busy(path)),
-            Err(error) => Err(failed("create its temporary file", error, needed, Some(0))),
+            Err(error) => Err(SaveProblem::of("create its temporary file", error, needed, Some(0))),
         }
     }
 
@@ -337,7 +337,8 @@ impl<'a, D: Disk> Output<'a, D> {
                 written => written,
             };
             let doing = "write its temporary file";
-            done += written.map_err(|error| failed(doing, error, self.needed, Some(self.top)))?;
+            done += written
+                .map_err(|error| SaveProblem::of(doing, error, self.needed, Some(self.top)))?;
             self.top = self.top.max(offset + done as u64);
         }
         Ok(())
@@ -345,20 +346,10 @@ impl<'a, D: Disk> Output<'a, D> {
 
     fn finish(self) -> Result<(), SaveProblem> {
         let synced = self.disk.sync(&self.file);
-        synced.map_err(|error| failed("sync its temporary file", error, self.needed, None))
+        synced.map_err(|error| SaveProblem::of("sync its temporary file", error, self.needed, None))
     }
 }
 
 fn busy(temporary: &Path) -> SaveProblem {
     SaveProblem::Busy { temporary: temporary.to_owned() }
-}
-
-/// Turns an I/O error into a problem. The file needs `needed` bytes, of which `taken` are written.
-fn failed(doing: &'static str, error: io::Error, needed: u64, taken: Option<u64>) -> SaveProblem {
-    match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            SaveProblem::DiskFull { needed, free: taken }
-        }
-        _ => SaveProblem::Io { doing, source: error },
-    }
 }

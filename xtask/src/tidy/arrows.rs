@@ -61,7 +61,7 @@ const ROWS: &[Row] = &[
     row("pickle",      &[], Forbidden, AsCode),
     row("data",        &["rng", "pickle"], Allowed, AsCode),
     row("checkpoint",  &["model", "pickle"], Allowed, AsCode),
-    row("interop",     &["checkpoint", "model", "pickle", "data"], Allowed, Any),
+    row("interop",     &["plan", "checkpoint", "model", "pickle", "data"], Allowed, Any),
     row("events",      &[], Allowed, AsCode),
     row("plots",       &["events"], Allowed, AsCode),
     row("train",       &["spec", "search", "model", "plan", "data", "checkpoint",

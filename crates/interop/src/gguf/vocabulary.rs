@@ -1,0 +1,109 @@
+//! The tokenizer inside the file, as byte-level BPE. llama.cpp wants a text for every row of the
+//! embedding, and takes id 11 for the end of a text if none is named. So a vocabulary without such
+//! a token uses a row without text for it, or gets one more row ([`Vocabulary::extra_row`]).
+
+use crate::byte_level::{self, END_OF_TEXT, GPT2_END};
+use crate::export::ExportError;
+use data::Tokenizer;
+
+/// llama.cpp's types of tokens.
+const NORMAL: i32 = 1;
+const CONTROL: i32 = 3;
+const UNUSED: i32 = 5;
+
+/// What the file says about the tokenizer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Vocabulary {
+    /// One for each row of the embedding, and one for the extra row.
+    pub tokens: Vec<String>,
+    /// One for each of `tokens`.
+    pub types: Vec<i32>,
+    /// By rank, left and right separated by a space.
+    pub merges: Vec<String>,
+    /// The token that ends a text.
+    pub end: u32,
+    /// Whether the last token has no row in the model. Its row is the mean of all others: its logit
+    /// is then the mean of theirs, so that it is never the most likely token.
+    pub extra_row: bool,
+}
+
+impl Vocabulary {
+    /// The vocabulary of a model with this many rows.
+    pub fn new(tokenizer: &Tokenizer, rows: u64) -> Result<Vocabulary, ExportError> {
+        let (mut tokens, merges, end) = match tokenizer {
+            Tokenizer::Gpt2 => {
+                let mut tables = byte_level::gpt2();
+                tables.tokens.push(END_OF_TEXT.to_owned());
+                (tables.tokens, tables.merges, Some(GPT2_END))
+            }
+            Tokenizer::Char(table) => {
+                let characters = table.characters();
+                let mut bytes = [0; 4];
+                let tokens = characters
+                    .iter()
+                    .map(|c| byte_level::text(c.encode_utf8(&mut bytes).as_bytes()))
+                    .collect();
+                (tokens, byte_level::character_merges(characters), None)
+            }
+        };
+        let rows = usize::try_from(rows).ok().filter(|rows| *rows >= tokens.len());
+        let rows = rows.ok_or_else(|| ExportError::Refused {
+            what: format!("the tokenizer has {} tokens, more than the model", tokens.len()),
+        })?;
+        let known = tokens.len();
+        let extra_row = end.is_none() && known == rows;
+        let end = end.map_or(known, |end| end as usize);
+        tokens.extend((known..rows.max(end + 1)).map(|id| match id == end {
+            true => END_OF_TEXT.to_owned(),
+            false => format!("[PAD{id}]"),
+        }));
+        let kind = |id: usize| match id {
+            id if id == end => CONTROL,
+            id if id < known => NORMAL,
+            _ => UNUSED,
+        };
+        Ok(Vocabulary {
+            types: (0..tokens.len()).map(kind).collect(),
+            merges: merges.iter().map(|(left, right)| format!("{left} {right}")).collect(),
+            end: end as u32,
+            tokens,
+            extra_row,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use data::CharTokenizer;
+
+    #[test]
+    fn gpt2_is_padded_to_the_rows() {
+        let vocabulary = Vocabulary::new(&Tokenizer::Gpt2, 50_304).unwrap();
+        let Vocabulary { tokens, types, merges, end, extra_row } = &vocabulary;
+        assert_eq!((tokens.len(), types.len(), merges.len()), (50_304, 50_304, 50_000));
+        assert_eq!((*end, *extra_row), (50_256, false));
+        assert_eq!(
+            [&tokens[50_255], &tokens[50_256], &tokens[50_257]],
+            ["Ġgazed", END_OF_TEXT, "[PAD50257]"]
+        );
+        assert_eq!(types[50_255..50_258], [NORMAL, CONTROL, UNUSED]);
+        assert_eq!(merges[0], "Ġ t");
+        let error = Vocabulary::new(&Tokenizer::Gpt2, 50_256).unwrap_err().to_string();
+        assert_eq!(error, "the tokenizer has 50257 tokens, more than the model");
+    }
+
+    #[test]
+    fn characters_get_an_end_of_text_of_their_own() {
+        let table = CharTokenizer::new("\n aé".chars().collect()).unwrap();
+        let tokenizer = Tokenizer::Char(table);
+        let vocabulary = Vocabulary::new(&tokenizer, 4).unwrap();
+        assert_eq!(vocabulary.tokens, ["Ċ", "Ġ", "a", "Ã©", END_OF_TEXT]);
+        assert_eq!(vocabulary.types, [NORMAL, NORMAL, NORMAL, NORMAL, CONTROL]);
+        assert_eq!(vocabulary.merges, ["Ã ©"]);
+        assert!(vocabulary.extra_row && vocabulary.end == 4);
+        let padded = Vocabulary::new(&tokenizer, 6).unwrap();
+        assert_eq!(padded.tokens[4..], [END_OF_TEXT, "[PAD5]"]);
+        assert!(!padded.extra_row && padded.end == 4 && padded.types[5] == UNUSED);
+    }
+}

@@ -1,0 +1,15 @@
+//! Folders as Hugging Face's `transformers` saves and loads them: `config.json`, weights as
+//! safetensors, and the files of a tokenizer.
+
+mod config;
+mod shards;
+mod read;
+mod tokenizer;
+mod write;
+
+pub use config::Config;
+pub use read::{is_folder, open};
+pub use write::write;
+
+/// The file that says which model a folder holds.
+pub(crate) const CONFIG: &str = "config.json";
