@@ -6,7 +6,7 @@
 
 use crate::error::PickleError;
 use crate::limits::Limits;
-use crate::value::Value;
+use crate::value::{Call, Value};
 
 /// The index of a value in the heap.
 pub(crate) type Id = usize;
@@ -22,6 +22,13 @@ pub(crate) enum Node {
     Dict(Vec<Id>),
     Set(Vec<Id>),
     FrozenSet(Vec<Id>),
+    Call {
+        function: usize,
+        /// A tuple.
+        arguments: Id,
+        state: Option<Id>,
+    },
+    Persistent(Id),
 }
 
 /// All values of one pickle.
@@ -34,6 +41,10 @@ impl Heap {
     pub(crate) fn add(&mut self, node: Node) -> Id {
         self.nodes.push(node);
         self.nodes.len() - 1
+    }
+
+    pub(crate) fn get(&self, id: Id) -> &Node {
+        &self.nodes[id]
     }
 
     pub(crate) fn get_mut(&mut self, id: Id) -> &mut Node {
@@ -80,6 +91,15 @@ impl Copier<'_> {
             Node::Tuple(ids) => self.values(ids, depth).map(Value::Tuple),
             Node::Set(ids) => self.values(ids, depth).map(Value::Set),
             Node::FrozenSet(ids) => self.values(ids, depth).map(Value::FrozenSet),
+            Node::Call { function, arguments, state } => {
+                let Node::Tuple(arguments) = self.heap.get(*arguments) else {
+                    return Ok(Value::None); // cannot happen: it was a tuple when it was called
+                };
+                let (function, arguments) = (*function, self.values(arguments, depth)?);
+                let state = state.map(|id| self.value(id, depth + 1)).transpose()?;
+                Ok(Value::Call(Box::new(Call { function, arguments, state })))
+            }
+            Node::Persistent(id) => Ok(Value::Persistent(Box::new(self.value(*id, depth + 1)?))),
             Node::Dict(ids) => {
                 let entry = |pair: &[Id]| {
                     Ok((self.value(pair[0], depth + 1)?, self.value(pair[1], depth + 1)?))

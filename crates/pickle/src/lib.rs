@@ -3,7 +3,8 @@
 //! A pickle is a program for a stack machine. This machine builds None, booleans, numbers, strings,
 //! bytes, lists, tuples, dicts and sets. It refuses every instruction that would import, call or
 //! build anything else, and names it. So reading an untrusted file executes nothing, and [`Limits`]
-//! bounds the memory and the nesting depth that an input can demand.
+//! bounds the memory and the nesting depth that an input can demand. A caller that knows the names
+//! of a format ([`parse_calls`]) gets the calls of these names as data, and calls nothing either.
 
 #![forbid(unsafe_code)]
 
@@ -22,8 +23,8 @@ mod error;
 
 pub use error::PickleError;
 pub use limits::Limits;
-pub use value::Value;
-pub use write::write;
+pub use value::{Call, Value};
+pub use write::{write, write_calls};
 
 /// The value that Python's `pickle.loads` would return, within [`Limits::default`].
 ///
@@ -42,5 +43,19 @@ pub fn parse(input: &[u8]) -> Result<Value, PickleError> {
 ///
 /// As [`parse`].
 pub fn parse_within(input: &[u8], limits: &Limits) -> Result<Value, PickleError> {
-    machine::run(input, limits)
+    machine::run(input, limits, &[])
+}
+
+/// Like [`parse_within`], for pickles that also use `names`, each a module and a name in it. A call
+/// of one is a [`Value::Call`]; `collections.OrderedDict()` is a dict. Any other name is refused.
+///
+/// # Errors
+///
+/// As [`parse`].
+pub fn parse_calls(
+    input: &[u8],
+    limits: &Limits,
+    names: &[(&str, &str)],
+) -> Result<Value, PickleError> {
+    machine::run(input, limits, names)
 }

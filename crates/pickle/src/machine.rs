@@ -13,8 +13,14 @@ const NEWEST_PROTOCOL: u8 = 5;
 /// Longest integer in bytes; Python's own text form stops at about the same size.
 const INTEGER_BYTES: u64 = 2048;
 
-/// Runs a pickle to its end.
-pub(crate) fn run(bytes: &[u8], limits: &Limits) -> Result<Value, PickleError> {
+/// Names of modules, and names in them.
+type Names<'a> = &'a [(&'a str, &'a str)];
+
+/// The one class that is plain data: its calls without arguments build a dict.
+const ORDERED_DICT: (&str, &str) = ("collections", "OrderedDict");
+
+/// Runs a pickle to its end. Without names, it may use none.
+pub(crate) fn run(bytes: &[u8], limits: &Limits, names: Names) -> Result<Value, PickleError> {
     if bytes.len() > limits.input_bytes {
         let (offset, limit) = (bytes.len(), limits.input_bytes);
         return Err(PickleError::Limit { offset, what: "bytes of input", limit });
@@ -22,6 +28,7 @@ pub(crate) fn run(bytes: &[u8], limits: &Limits) -> Result<Value, PickleError> {
     let mut machine = Machine {
         input: Input::new(bytes),
         limits,
+        names,
         heap: Heap::default(),
         stack: Vec::new(),
         marks: Vec::new(),
@@ -46,6 +53,8 @@ enum Target {
 struct Machine<'a> {
     input: Input<'a>,
     limits: &'a Limits,
+    /// What the pickle may name.
+    names: Names<'a>,
     heap: Heap,
     stack: Vec<Id>,
     /// Height of the stack at each open MARK.
@@ -61,7 +70,8 @@ impl<'a> Machine<'a> {
     /// Executes one instruction; false after STOP.
     fn step(&mut self) -> Result<bool, PickleError> {
         let byte = self.input.opcode()?;
-        let Some(opcode) = Opcode::from_byte(byte) else {
+        let is_refused = self.names.is_empty() && opcodes::refused(byte).is_some();
+        let Some(opcode) = Opcode::from_byte(byte).filter(|_| !is_refused) else {
             return Err(self.refusal(byte));
         };
         self.opcode = opcode;
@@ -125,6 +135,11 @@ impl<'a> Machine<'a> {
             Opcode::Get => self.memo_line().and_then(|index| self.get(index)),
             Opcode::BinGet => self.input.u8().and_then(|index| self.get(index.into())),
             Opcode::LongBinGet => self.input.u32().and_then(|index| self.get(index.into())),
+            Opcode::Global => self.global(),
+            Opcode::StackGlobal => self.stack_global(),
+            Opcode::Reduce => self.reduce(),
+            Opcode::Build => self.build(),
+            Opcode::BinPersId => self.pop().and_then(|id| self.push_node(Node::Persistent(id))),
         }
     }
 
@@ -197,6 +212,59 @@ impl<'a> Machine<'a> {
     fn get(&mut self, index: u64) -> Result<(), PickleError> {
         let found = self.memo.get(&index).copied();
         self.push(found.ok_or(self.bad("a memo entry that was never stored"))?)
+    }
+
+    fn global(&mut self) -> Result<(), PickleError> {
+        let (module, name) = (self.input.line()?, self.input.line()?);
+        self.name(module, name)
+    }
+
+    fn stack_global(&mut self) -> Result<(), PickleError> {
+        let ids = self.pop_many(2)?;
+        let text = |id: Id| match self.heap.get(id) {
+            Node::Leaf(Value::Str(text)) => Ok(text.clone().into_bytes()),
+            _ => Err(self.bad("a name that is not a string")),
+        };
+        let (module, name) = (text(ids[0])?, text(ids[1])?);
+        self.name(&module, &name)
+    }
+
+    /// Pushes a listed name.
+    fn name(&mut self, module: &[u8], name: &[u8]) -> Result<(), PickleError> {
+        let is_it =
+            |listed: &(&str, &str)| (listed.0.as_bytes(), listed.1.as_bytes()) == (module, name);
+        match self.names.iter().position(is_it) {
+            Some(index) => self.leaf(Value::Global(index)),
+            None => {
+                let (offset, opcode) = (self.input.opcode_at, self.opcode.name());
+                let subject = format!("{} {}", text::shown(module), text::shown(name));
+                Err(PickleError::Refused { offset, opcode, subject })
+            }
+        }
+    }
+
+    fn reduce(&mut self) -> Result<(), PickleError> {
+        let ids = self.pop_many(2)?;
+        let (called, arguments) = (self.heap.get(ids[0]), self.heap.get(ids[1]));
+        let (&Node::Leaf(Value::Global(function)), Node::Tuple(given)) = (called, arguments) else {
+            return Err(self.bad("only a name can be called, with a tuple"));
+        };
+        if given.is_empty() && self.names.get(function) == Some(&ORDERED_DICT) {
+            return self.push_node(Node::Dict(Vec::new()));
+        }
+        self.push_node(Node::Call { function, arguments: ids[1], state: None })
+    }
+
+    /// Gives a call its state. Attributes of a dict are dropped.
+    fn build(&mut self) -> Result<(), PickleError> {
+        let ids = self.pop_many(2)?;
+        match self.heap.get_mut(ids[0]) {
+            Node::Call { state, .. } => *state = Some(ids[1]),
+            Node::Dict(_) => {}
+            _ => return Err(self.bad("its target has the wrong type")),
+        }
+        self.stack.push(ids[0]);
+        Ok(())
     }
 
     /// Adds to the container on top of the stack, which must be of the right type.

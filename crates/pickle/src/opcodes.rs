@@ -2,7 +2,8 @@
 //!
 //! `Opcode` lists what the machine can execute. Every other instruction of Python is in the second
 //! table with the form of its operand, so that the error can name what it refers to. To support one
-//! more, move its row to `Opcode` and fix the compiler errors in `machine.rs`.
+//! more, move its row to `Opcode` and fix the compiler errors in `machine.rs`. Those in both tables
+//! are executed only for a caller that has listed names, and build data, not objects.
 
 macro_rules! opcodes {
     ($($name:ident = $byte:literal $text:literal,)*) => {
@@ -85,12 +86,17 @@ opcodes! {
     Get = b'g' "GET",
     BinGet = b'h' "BINGET",
     LongBinGet = b'j' "LONG_BINGET",
+    Global = b'c' "GLOBAL",
+    StackGlobal = 0x93 "STACK_GLOBAL",
+    Reduce = b'R' "REDUCE",
+    Build = b'b' "BUILD",
+    BinPersId = b'Q' "BINPERSID",
 }
 
 /// How many lines of text follow the opcode and name what it refers to.
 type SubjectLines = usize;
 
-/// The instructions that Python executes and this reader refuses.
+/// The instructions that Python executes and this reader refuses, some of them only without names.
 const REFUSED: [(u8, &str, SubjectLines); 15] = [
     (b'c', "GLOBAL", 2),
     (0x93, "STACK_GLOBAL", 0),

@@ -28,6 +28,24 @@ pub enum Value {
     Set(Vec<Value>),
     /// A `frozenset`, in the order of the file.
     FrozenSet(Vec<Value>),
+    /// A name of a module, as its index in the caller's list. Only from
+    /// [`parse_calls`](crate::parse_calls), like the two that follow.
+    Global(usize),
+    /// A call that Python would make.
+    Call(Box<Call>),
+    /// What Python would give to `persistent_load`.
+    Persistent(Box<Value>),
+}
+
+/// A call that Python would make to build an object. It is data here: nothing is called.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Call {
+    /// What would be called, as its index in the caller's list.
+    pub function: usize,
+    /// The arguments.
+    pub arguments: Vec<Value>,
+    /// What the object's `__setstate__` would get.
+    pub state: Option<Value>,
 }
 
 impl Value {
@@ -80,6 +98,9 @@ impl Value {
             Self::Dict(_) => "dict",
             Self::Set(_) => "set",
             Self::FrozenSet(_) => "frozenset",
+            Self::Global(_) => "type",
+            Self::Call(_) => "object",
+            Self::Persistent(_) => "persistent object",
         }
     }
 }
