@@ -172,6 +172,12 @@ pub enum ReadProblem {
         /// The contradiction.
         what: String,
     },
+    /// The file is whole, but is not read: it is another program's and holds something else.
+    #[error("{what}")]
+    Refused {
+        /// Why, and what to do.
+        what: String,
+    },
     /// A tensor's content is not what was written.
     #[error(
         "tensor '{}' is damaged: expected checksum {expected:016x}, found {found:016x}; {DAMAGED}",

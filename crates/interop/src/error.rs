@@ -1,6 +1,7 @@
 //! Why another program's file was not read. Each message names the file and the next move, on one
 //! line even when it quotes a damaged file.
 
+use checkpoint::ReadProblem;
 use std::io;
 use std::path::PathBuf;
 
@@ -38,4 +39,14 @@ pub enum ForeignProblem {
         /// Why, and what to do.
         what: String,
     },
+}
+
+impl From<ForeignProblem> for ReadProblem {
+    fn from(problem: ForeignProblem) -> ReadProblem {
+        match problem {
+            ForeignProblem::Io { doing, source } => ReadProblem::Io { doing, source },
+            ForeignProblem::Damaged { what } => ReadProblem::Damaged { what },
+            ForeignProblem::Refused { what } => ReadProblem::Refused { what },
+        }
+    }
 }

@@ -11,8 +11,11 @@ mod byte_level;
 mod bounded_file;
 mod number;
 mod foreign;
+mod crop;
+pub mod torch;
 mod error;
 
+pub use crop::Cropped;
 pub use error::{ForeignError, ForeignProblem};
 pub use export::{ExportError, ExportModel, Precision};
 pub use foreign::ForeignModel;

@@ -23,6 +23,9 @@ pub enum TrainError {
     /// A checkpoint could not be read.
     #[error(transparent)]
     Read(#[from] checkpoint::ReadError),
+    /// Another program's file could not be read.
+    #[error(transparent)]
+    Foreign(#[from] interop::ForeignError),
     /// The disk has no room for the run's checkpoints.
     #[error(
         "{path}: {} needed on its disk, {} free: up to three checkpoints of {} each exist at \
@@ -132,8 +135,8 @@ pub enum TrainError {
     },
     /// There is nothing to resume or to sample from.
     #[error(
-        "{path} holds no checkpoint (last.safetensors or best.safetensors): train a model with \
-         `fitgpt train`, or name another folder with --out_dir=FOLDER"
+        "{path} holds no checkpoint (last.safetensors, best.safetensors or nanoGPT's ckpt.pt): \
+         train a model with `fitgpt train`, or name another folder with --out_dir=FOLDER"
     )]
     NoCheckpoint {
         /// The folder.
@@ -201,6 +204,7 @@ impl TrainError {
             | TrainError::Text { .. }
             | TrainError::Save(_)
             | TrainError::Read(_)
+            | TrainError::Foreign(_)
             | TrainError::NoRoom { .. }
             | TrainError::FileLimit { .. }
             | TrainError::Mismatch { .. }

@@ -2,27 +2,77 @@
 //! reads a checkpoint finds it here.
 
 use crate::error::TrainError;
-use crate::save::{best_path, last_path};
+use crate::save::{RunProgress, best_path, ckpt_path, last_path};
 use crate::saved_run::SavedRun;
 use std::path::{Path, PathBuf};
 
+/// The checkpoints that a run's folder may have.
+pub fn files(folder: &Path) -> [PathBuf; 3] {
+    [last_path(folder), best_path(folder), ckpt_path(folder)]
+}
+
 /// Opens the checkpoint to sample, evaluate or export. In a folder that is the best one, or the
-/// last one if there is no best.
+/// last one if there is no best, or nanoGPT's if it is newer.
 pub fn open(name: &Path) -> Result<SavedRun, TrainError> {
-    first_of(name, &[best_path, last_path])
+    newest(name, &[best_path, last_path])
 }
 
-/// Opens the checkpoint that a run goes on from. In a folder that is the last one.
+/// Opens the checkpoint that a run goes on from. In a folder that is the last one, or nanoGPT's if
+/// it is newer. A model without moments starts at iteration 0.
 pub fn open_to_resume(name: &Path) -> Result<SavedRun, TrainError> {
-    first_of(name, &[last_path])
+    let mut saved = newest(name, &[last_path])?;
+    let file = saved.path.display();
+    if !saved.has_moments {
+        saved.document.progress = RunProgress { iteration: 0, best_val_loss: f64::INFINITY };
+        let text = format!("{file} has no optimizer state: fine-tuning from iteration 0");
+        saved.notices.push(text);
+    } else if saved.is_foreign() {
+        let text = format!(
+            "{file}: as in nanoGPT, the model, its optimizer (also weight_decay, beta1 and beta2) \
+             and the iteration come from the file, all other settings from the command line"
+        );
+        saved.notices.push(text);
+    }
+    Ok(saved)
 }
 
-fn first_of(name: &Path, files: &[fn(&Path) -> PathBuf]) -> Result<SavedRun, TrainError> {
+/// Opens the first of our own files that the folder has, or nanoGPT's if its iteration is higher.
+fn newest(name: &Path, ours: &[fn(&Path) -> PathBuf]) -> Result<SavedRun, TrainError> {
     if name.is_file() {
         return SavedRun::open(name);
     }
-    match files.iter().map(|file| file(name)).find(|path| path.exists()) {
-        Some(path) => SavedRun::open(&path),
-        None => Err(TrainError::NoCheckpoint { path: name.to_path_buf() }),
+    let first = ours.iter().map(|file| file(name)).find(|path| path.exists());
+    let ckpt = Some(ckpt_path(name)).filter(|path| path.exists());
+    let (first, ckpt) = match (first, ckpt) {
+        (Some(only), None) | (None, Some(only)) => return SavedRun::open(&only),
+        (None, None) => return Err(TrainError::NoCheckpoint { path: name.to_path_buf() }),
+        (Some(first), Some(ckpt)) => (first, ckpt),
+    };
+    // The best one may be older than the last, which says how far the run is.
+    let last = Some(last_path(name)).filter(|last| *last != first && last.exists());
+    let mut ours = SavedRun::open(&first)?;
+    let iteration = match &last {
+        Some(last) => SavedRun::open(last)?.document.progress.iteration,
+        None => ours.document.progress.iteration,
+    };
+    match SavedRun::open(&ckpt) {
+        Ok(mut theirs) if theirs.document.progress.iteration > iteration => {
+            theirs.notices.push(compared(&ckpt, &theirs, iteration));
+            Ok(theirs)
+        }
+        Ok(theirs) => {
+            ours.notices.push(compared(&first, &theirs, iteration));
+            Ok(ours)
+        }
+        Err(error) => {
+            ours.notices.push(format!("using {}: {error}", first.display()));
+            Ok(ours)
+        }
     }
+}
+
+/// Says which of two checkpoints is used.
+fn compared(used: &Path, theirs: &SavedRun, ours: u64) -> String {
+    let (used, at) = (used.display(), theirs.document.progress.iteration);
+    format!("using {used}: ckpt.pt is at iteration {at}, fitgpt's own checkpoint at {ours}")
 }

@@ -11,6 +11,7 @@ mod settings_json;
 pub mod setup;
 pub mod found;
 pub mod saved_run;
+mod foreign_document;
 
 pub mod engine;
 pub mod eval;

@@ -25,6 +25,20 @@ pub fn best_path(out_dir: &Path) -> PathBuf {
     out_dir.join("best.safetensors")
 }
 
+/// nanoGPT's checkpoint.
+pub fn ckpt_path(out_dir: &Path) -> PathBuf {
+    out_dir.join("ckpt.pt")
+}
+
+/// Whether a source has the optimizer's moments and the step state, without which it is a model
+/// alone.
+pub fn has_moments(tensors: &dyn TensorSource) -> bool {
+    tensors.tensors().iter().any(|tensor| !tensor.name.starts_with(WEIGHTS))
+}
+
+/// What the names of weights start with.
+const WEIGHTS: &str = "weights/";
+
 /// A tensor of a checkpoint.
 struct SavedTensor {
     info: TensorInfo,
@@ -57,7 +71,7 @@ fn tensors(engine: &Engine) -> Vec<SavedTensor> {
     for row in &program.parameters {
         let name = &row.param.name;
         let copy = Some(row.compute).filter(|&id| id != row.weight);
-        add(format!("weights/{name}"), row.weight, copy);
+        add(format!("{WEIGHTS}{name}"), row.weight, copy);
         for &(kind, id) in &row.state {
             add(format!("{kind}/{name}"), id, None);
         }
@@ -87,7 +101,7 @@ pub fn write(
     let fill = |index: usize, content: &mut [u8]| {
         backend.read(ids[index], content)?;
         let TensorInfo { name, dtype, .. } = &infos[index];
-        let largest = if name.starts_with("weights/") { LARGEST_WEIGHT } else { f32::MAX };
+        let largest = if name.starts_with(WEIGHTS) { LARGEST_WEIGHT } else { f32::MAX };
         if are_within(largest, *dtype, content) {
             return Ok(());
         }
@@ -162,15 +176,20 @@ fn narrow(wanted: plan::Dtype, content: &mut [u8]) {
     }
 }
 
-/// Loads a checkpoint into the engine. An engine that only samples has no moments. `buffer` is from
-/// [`buffer`]; nothing else of a tensor's size is allocated.
+/// Loads a checkpoint into the engine. An engine that only samples has no moments. If the
+/// checkpoint is a model alone, moments and step state stay as they are. `buffer` is from [`buffer`]; nothing
+/// else of a tensor's size is allocated.
 pub fn load(
     engine: &mut Engine,
     reader: &dyn TensorSource,
     path: &Path,
     buffer: &mut [u8],
 ) -> Result<(), TrainError> {
+    let is_model_alone = !has_moments(reader);
     for SavedTensor { info, id, copy } in tensors(engine) {
+        if is_model_alone && !info.name.starts_with(WEIGHTS) {
+            continue;
+        }
         let found = reader.find(&info.name).map(|index| (index, &reader.tensors()[index]));
         let (index, stored) = found.ok_or_else(|| {
             mismatch(path, format!("it has no tensor {}; it is not a complete run", info.name))

@@ -1,17 +1,31 @@
-//! A checkpoint that was opened: its document, and its tensors until they are loaded.
+//! A checkpoint that was opened, ours or another program's: its document, and its tensors until
+//! they are loaded.
 
 use crate::engine::Engine;
 use crate::error::TrainError;
+use crate::foreign_document;
 use crate::save::{self, Document};
+use crate::settings_json::Whose;
 use checkpoint::TensorSource;
+use data::{BUILTIN, Dataset, Meta, Tokenizer};
+use interop::{Cropped, torch};
 use std::path::{Path, PathBuf};
 
-/// A checkpoint of the run, opened.
+/// A checkpoint of a run, opened.
 pub struct SavedRun {
     /// The file.
     pub path: PathBuf,
     /// The document about the run.
     pub document: Document,
+    /// Lines about which file this is and what is taken from it.
+    pub notices: Vec<String>,
+    /// Whether it has the optimizer's moments; else it is a model alone.
+    pub has_moments: bool,
+    /// The document as the file has it.
+    stamp: String,
+    is_foreign: bool,
+    /// The length to which the context is cut.
+    cropped: Option<u64>,
     /// Reads the tensors; none once they are loaded.
     tensors: Option<Box<dyn TensorSource>>,
 }
@@ -19,36 +33,105 @@ pub struct SavedRun {
 impl SavedRun {
     /// Opens a file.
     pub(crate) fn open(path: &Path) -> Result<SavedRun, TrainError> {
-        let (tensors, document) = parts(path)?;
-        Ok(SavedRun { path: path.to_path_buf(), document, tensors: Some(tensors) })
+        let Parts { tensors, document, is_foreign } = parts(path)?;
+        Ok(SavedRun {
+            path: path.to_path_buf(),
+            stamp: document.to_json()?,
+            document,
+            notices: Vec::new(),
+            has_moments: save::has_moments(tensors.as_ref()),
+            is_foreign,
+            cropped: None,
+            tensors: Some(tensors),
+        })
+    }
+
+    /// Whether another program wrote it.
+    pub fn is_foreign(&self) -> bool {
+        self.is_foreign
+    }
+
+    /// Whose settings its document has.
+    pub(crate) fn whose(&self) -> Whose {
+        match self.is_foreign {
+            true => Whose::Foreign { has_moments: self.has_moments },
+            false => Whose::Ours,
+        }
+    }
+
+    /// Uses only the first positions of the model's context.
+    pub fn crop(&mut self, block_size: u64) {
+        if block_size < self.document.dims.block_size {
+            self.document.dims.block_size = block_size;
+            self.cropped = Some(block_size);
+            let crop =
+                |tensors| -> Box<dyn TensorSource> { Box::new(Cropped::new(tensors, block_size)) };
+            self.tensors = self.tensors.take().map(crop);
+        }
     }
 
     /// Its tensors. After [`SavedRun::load`] they are those of the file that has the name now.
     pub fn tensors(&mut self) -> Result<&dyn TensorSource, TrainError> {
-        let tensors = match self.tensors.take() {
-            Some(tensors) => tensors,
-            None => parts(&self.path)?.0,
-        };
+        let tensors = self.take_tensors()?;
         Ok(&**self.tensors.insert(tensors))
+    }
+
+    fn take_tensors(&mut self) -> Result<Box<dyn TensorSource>, TrainError> {
+        Ok(match (self.tensors.take(), self.cropped) {
+            (Some(tensors), _) => tensors,
+            (None, None) => parts(&self.path)?.tensors,
+            (None, Some(rows)) => Box::new(Cropped::new(parts(&self.path)?.tensors, rows)),
+        })
     }
 
     /// Whether the file is still the one that was opened.
     pub(crate) fn is_as_it_was(&self) -> Result<bool, TrainError> {
-        Ok(parts(&self.path)?.1.to_json()? == self.document.to_json()?)
+        Ok(parts(&self.path)?.document.to_json()? == self.stamp)
     }
 
     /// Loads the tensors into the engine and closes the file: an open file would still take disk
     /// space after a save has replaced it. `buffer` is from [`save::buffer`].
     pub fn load(&mut self, engine: &mut Engine, buffer: &mut [u8]) -> Result<(), TrainError> {
-        let tensors = match self.tensors.take() {
-            Some(tensors) => tensors,
-            None => parts(&self.path)?.0,
-        };
+        let tensors = self.take_tensors()?;
         save::load(engine, tensors.as_ref(), &self.path, buffer)
+    }
+
+    /// What converts its ids to text. nanoGPT's file does not have it: as in nanoGPT, it is that of
+    /// the data set that the file names, or GPT-2's.
+    pub fn tokenizer(&self) -> Result<Tokenizer, TrainError> {
+        if let Some(tokenizer) = &self.document.tokenizer {
+            return Ok(tokenizer.clone());
+        }
+        let unknown = |what: String| TrainError::Mismatch { path: self.path.clone(), what };
+        if !self.is_foreign {
+            return Err(unknown(
+                "its data set's meta.pkl had no characters, so its ids cannot be turned into text"
+                    .to_string(),
+            ));
+        }
+        let rows = self.document.dims.vocab_size;
+        let dataset = self.document.config.get("dataset").and_then(|name| name.as_str());
+        let folder = dataset.map(|name| Path::new("data").join(name));
+        let meta = folder.as_ref().map(|folder| folder.join("meta.pkl"));
+        let found = match meta.filter(|path| path.exists()) {
+            Some(path) => Meta::read(&path)?.characters.map(Tokenizer::Char),
+            None if dataset == Some(BUILTIN) => Dataset::builtin().tokenizer(),
+            None => Some(Tokenizer::Gpt2),
+        };
+        found.filter(|found| u64::from(found.vocab_size()) <= rows).ok_or_else(|| {
+            let folder = folder.map_or("unknown".to_string(), |path| path.display().to_string());
+            unknown(format!(
+                "its {rows} ids cannot be turned into text without the meta.pkl of its data set \
+                 ({folder}); run this in the folder in which it was trained"
+            ))
+        })
     }
 
     /// Why the resumed run may not be bit-identical to the saved one; none if it is.
     pub fn other_bits(&self, now: &Document) -> Option<String> {
+        if self.is_foreign() {
+            return None; // it says where it comes from already
+        }
         let saved = &self.document;
         let pairs = [
             ("version", &saved.version, &now.version),
@@ -69,8 +152,20 @@ impl SavedRun {
     }
 }
 
-/// A file's tensors and its document.
-fn parts(path: &Path) -> Result<(Box<dyn TensorSource>, Document), TrainError> {
+/// What a file has.
+struct Parts {
+    tensors: Box<dyn TensorSource>,
+    document: Document,
+    is_foreign: bool,
+}
+
+/// Opens a file, ours or another program's.
+fn parts(path: &Path) -> Result<Parts, TrainError> {
+    if torch::is_torch(path) {
+        let model = torch::open(path)?;
+        let document = foreign_document::of(&model);
+        return Ok(Parts { tensors: model.tensors, document, is_foreign: true });
+    }
     let (reader, document) = save::open(path)?;
-    Ok((Box::new(reader), document))
+    Ok(Parts { tensors: Box::new(reader), document, is_foreign: false })
 }

@@ -12,6 +12,25 @@ const OF_THE_CALL: [&str; 4] = ["out_dir", "init_from", "eval_only", "accept_cha
 /// checkpoint.
 const OF_THE_MODEL: [&str; 4] = ["n_layer", "n_head", "n_embd", "bias"];
 
+/// Keys that come with the optimizer's state: nanoGPT takes them from its checkpoint, whatever else
+/// is given.
+pub const OF_THE_OPTIMIZER: [&str; 3] = ["weight_decay", "beta1", "beta2"];
+
+/// Keys that another program's file supplies if they are not given.
+const IF_NOT_GIVEN: [&str; 2] = ["block_size", "gelu"];
+
+/// Whose settings a checkpoint has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Whose {
+    /// Our own: a run goes on with all of them.
+    Ours,
+    /// Another program's: only those that its tensors depend on, as in nanoGPT.
+    Foreign {
+        /// Whether it has moments.
+        has_moments: bool,
+    },
+}
+
 /// All keys of `train` as JSON.
 pub fn to_json(settings: &Settings) -> Json {
     let of_train = settings.iter().filter(|setting| setting.key.used_by(Command::Train));
@@ -39,8 +58,13 @@ fn json(value: &Value) -> Json {
 /// Fills in settings from a checkpoint: for `train` the model's sizes and every key that was not
 /// given, for `sample` every key that is not its own. Keys that this version no longer has are
 /// skipped. Returns notices about given keys that are not used.
-pub fn fill_in(settings: &mut Settings, config: &Json) -> Result<Vec<SettingNotice>, TrainError> {
+pub fn fill_in(
+    settings: &mut Settings,
+    config: &Json,
+    whose: Whose,
+) -> Result<Vec<SettingNotice>, TrainError> {
     let is_kept = |setting: &Setting| match settings.command() {
+        _ if whose != Whose::Ours => is_kept_beside(setting, whose),
         Command::Train if OF_THE_MODEL.contains(&setting.key.name) => false,
         Command::Train => setting.is_given() || OF_THE_CALL.contains(&setting.key.name),
         Command::Sample => setting.key.used_by(Command::Sample),
@@ -55,12 +79,22 @@ pub fn fill_in(settings: &mut Settings, config: &Json) -> Result<Vec<SettingNoti
         let is_given = matches!(origin, Origin::File { .. } | Origin::Argument { .. });
         if is_given && given != stored {
             let name = key.name;
-            let text = format!("{name}={given} is ignored: the checkpoint's model has {stored}");
+            let part = if OF_THE_OPTIMIZER.contains(&name) { "optimizer" } else { "model" };
+            let text = format!("{name}={given} is ignored: the checkpoint's {part} has {stored}");
             unused.push(SettingNotice { key: name, text });
         }
         settings.set(key.name, stored, Origin::Checkpoint)?;
     }
     Ok(unused)
+}
+
+/// Whether a key keeps its value beside another program's file.
+fn is_kept_beside(setting: &Setting, whose: Whose) -> bool {
+    let name = setting.key.name;
+    let has_moments = whose == Whose::Foreign { has_moments: true };
+    let is_fixed = OF_THE_MODEL.contains(&name) || has_moments && OF_THE_OPTIMIZER.contains(&name);
+    let is_filled_in = IF_NOT_GIVEN.contains(&name) && !setting.is_given();
+    !(is_fixed || is_filled_in)
 }
 
 fn value(json: &Json) -> Option<Value> {

@@ -196,15 +196,11 @@ impl SampleSetup {
         let (first, _) = resolve(&settings, environment)?;
         refuse_openai(&first)?;
         let saved = found::open(Path::new(&first.out_dir))?;
-        settings_json::fill_in(&mut settings, &saved.document.config)?;
-        let (spec, notices) = resolve(&settings, environment)?;
+        settings_json::fill_in(&mut settings, &saved.document.config, saved.whose())?;
+        let (spec, mut notices) = resolve(&settings, environment)?;
+        notices.extend(said(&saved));
         let dims = saved.document.dims;
-        let tokenizer = saved.document.tokenizer.clone().ok_or_else(|| TrainError::Mismatch {
-            path: saved.path.clone(),
-            what: "its data set's meta.pkl had no characters, so its ids cannot be turned into \
-                   text"
-                .to_string(),
-        })?;
+        let tokenizer = saved.tokenizer()?;
         Ok(SampleSetup { spec, notices, dims, tokenizer, saved })
     }
 }
@@ -230,8 +226,15 @@ fn resume(
         return Ok(None);
     }
     let out_dir = Path::new(&first.out_dir);
-    let saved = found::open_to_resume(out_dir)?;
-    let unused = settings_json::fill_in(settings, &saved.document.config)?;
+    let mut saved = found::open_to_resume(out_dir)?;
+    let mut notices = said(&saved);
+    let config = &saved.document.config;
+    notices.extend(settings_json::fill_in(settings, config, saved.whose())?);
+    if saved.is_foreign()
+        && let Some(&spec::Value::Int(block_size)) = settings.get("block_size").map(|it| &it.value)
+    {
+        saved.crop(u64::try_from(block_size).unwrap_or(0).max(1));
+    }
     if out_dir.is_file()
         && let (Some(folder), Some(setting)) = (out_dir.parent(), settings.get("out_dir"))
     {
@@ -239,7 +242,7 @@ fn resume(
         let origin = setting.origin.clone();
         settings.set("out_dir", folder.to_string_lossy().into_owned().into(), origin)?;
     }
-    Ok(Some((saved, unused)))
+    Ok(Some((saved, notices)))
 }
 
 /// A run that resumes from another checkpoint than its folder's `last` will replace `last`. Keeps
@@ -284,13 +287,24 @@ pub fn resumed_dims(spec: &mut RunSpec, document: &Document) -> Result<Dims, Tra
 fn changes(settings: &Settings, config: &Value) -> Vec<SettingNotice> {
     let said = settings_json::given(settings);
     let changed = said.into_iter().filter_map(|(key, new)| {
-        let old = config.get(key).filter(|old| **old != new)?;
+        let old = config.get(key).filter(|old| !is_same_value(old, &new))?;
         Some(SettingNotice {
             key,
             text: format!("{key} was {old} when the run was saved, now it is {new}"),
         })
     });
     changed.collect()
+}
+
+/// Whether two values of a setting are the same. nanoGPT's configs write 0 for 0.0.
+fn is_same_value(one: &Value, other: &Value) -> bool {
+    one == other || one.as_f64().is_some_and(|number| other.as_f64() == Some(number))
+}
+
+/// What is to be said about a checkpoint.
+fn said(saved: &SavedRun) -> Vec<SettingNotice> {
+    let notice = |text: &String| SettingNotice { key: "init_from", text: text.clone() };
+    saved.notices.iter().map(notice).collect()
 }
 
 fn refuse_openai(spec: &RunSpec) -> Result<(), TrainError> {
@@ -363,7 +377,12 @@ fn dims(spec: &RunSpec, dataset: &Dataset, saved: Option<&SavedRun>) -> Result<D
     };
     let stored = saved.document.dims;
     let (rows, name) = (stored.vocab_size, dataset.name());
-    let fits = own.map_or(rows >= u64::from(GPT2_IDS), |own| own == rows);
+    // nanoGPT never compares them; a model may have more rows than ids.
+    let fits = match own {
+        None => rows >= u64::from(GPT2_IDS),
+        Some(own) if saved.is_foreign() => rows >= own,
+        Some(own) => rows == own,
+    };
     let tokenizers = (&saved.document.tokenizer, dataset.tokenizer());
     if let (Some(stored), Some(found)) = tokenizers
         && *stored != found
@@ -411,7 +430,7 @@ fn check_sizes(spec: &RunSpec, stored: &Dims, path: &Path) -> Result<(), TrainEr
 /// Refuses a folder with checkpoints: a new run must not overwrite them.
 fn refuse_checkpoints(out_dir: &Path) -> Result<(), TrainError> {
     let there = |path: PathBuf| path.symlink_metadata().is_ok();
-    if there(last_path(out_dir)) || there(best_path(out_dir)) {
+    if found::files(out_dir).into_iter().any(there) {
         return Err(TrainError::OutDirInUse { path: out_dir.to_path_buf() });
     }
     Ok(())

@@ -8,6 +8,7 @@ use crate::stream_sample::{Sample, stream_sample};
 use crate::{interrupt, screen};
 use ::train::TrainError;
 use ::train::engine::Engine;
+use ::train::found;
 use ::train::save;
 use ::train::setup::SampleSetup;
 use plan::Bytes;
@@ -35,7 +36,10 @@ pub static COMMAND: super::Command = super::Command {
         line("fitgpt sample --out_dir=out --start=FILE:prompt.txt --temperature=1.0 --top_k=0", ""),
         line("fitgpt sample --out_dir=out/last.safetensors", "a checkpoint by its file"),
     ],
-    notes: &["From a folder it loads best.safetensors, or last.safetensors if there is no best."],
+    notes: &[
+        "From a folder it loads best.safetensors, or last.safetensors if there is no best, or \
+         nanoGPT's ckpt.pt if that is newer.",
+    ],
     lists_data_sets: false,
     arguments: &[Values::File],
     flags: &[],
@@ -96,8 +100,7 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
 fn newest_run(folder: &Path) -> Option<String> {
     let changed = |path: &Path| path.metadata().and_then(|file| file.modified()).ok();
     let saved = |run: PathBuf| {
-        let newest =
-            [save::last_path(&run), save::best_path(&run)].iter().filter_map(|p| changed(p)).max();
+        let newest = found::files(&run).iter().filter_map(|path| changed(path)).max();
         Some((newest?, run.file_name()?.to_str()?.to_string()))
     };
     let entries = std::fs::read_dir(folder).ok()?;

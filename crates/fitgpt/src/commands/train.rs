@@ -276,7 +276,8 @@ fn train(
     }
     let Setup { spec, dataset, saved, .. } = setup;
     let mut feed = feed::open(spec, dataset, generator)?;
-    if saved.is_some() {
+    // Another program's file has no position: as in nanoGPT, the batches start again.
+    if saved.as_ref().is_some_and(|saved| !saved.document.feed.is_null()) {
         feed.restore(&document.feed)?;
     }
     let feed = &mut *feed;

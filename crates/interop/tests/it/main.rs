@@ -6,3 +6,5 @@ mod fixture;
 mod damage;
 mod gguf;
 mod hf;
+mod torch;
+mod torch_damage;

@@ -1,0 +1,57 @@
+//! nanoGPT's `ckpt.pt`: a zip file of PyTorch with one pickle and one entry for each storage.
+//!
+//! `archive.rs` reads the zip file, `names.rs` lists what the pickle may name, `view.rs` is a
+//! tensor of it, `nanogpt.rs` what a checkpoint of nanoGPT means. `source.rs` reads one tensor at a
+//! time.
+
+mod archive;
+mod names;
+mod view;
+mod source;
+mod nanogpt;
+
+use crate::error::{ForeignError, ForeignProblem};
+use crate::foreign::ForeignModel;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+/// The first bytes of a zip file that has entries.
+const ZIP: [u8; 4] = *b"PK\x03\x04";
+
+/// The first bytes of a file that PyTorch before 1.6 wrote: a pickle of its magic number.
+const LEGACY: [u8; 14] =
+    [0x80, 2, 0x8a, 10, 0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19];
+
+/// Whether this is one of PyTorch's files, by its first bytes or by its name.
+#[must_use]
+pub fn is_torch(path: &Path) -> bool {
+    let named = path.extension().is_some_and(|ending| ending == "pt" || ending == "pth");
+    named || starts_with(path, &ZIP) || starts_with(path, &LEGACY)
+}
+
+fn starts_with(path: &Path, magic: &[u8]) -> bool {
+    let mut found = Vec::new();
+    // Opening a pipe would wait for a writer.
+    path.is_file()
+        && File::open(path)
+            .and_then(|file| file.take(magic.len() as u64).read_to_end(&mut found))
+            .is_ok_and(|_| found == magic)
+}
+
+/// Opens a checkpoint of nanoGPT. Checks everything except the tensors' content.
+///
+/// # Errors
+///
+/// When the file cannot be read, is damaged, holds something else, or asks for more than tensors
+/// and plain values.
+pub fn open(path: &Path) -> Result<ForeignModel, ForeignError> {
+    let named = |problem| ForeignError { path: path.to_owned(), problem };
+    if starts_with(path, &LEGACY) {
+        let what = "this file was written by PyTorch before 1.6; convert it with a newer one: \
+                    torch.save(torch.load('old.pt', weights_only=True), 'ckpt.pt')";
+        return Err(named(ForeignProblem::Refused { what: what.to_owned() }));
+    }
+    let archive = archive::Archive::open(path).map_err(named)?;
+    nanogpt::read(path, archive).map_err(named)
+}

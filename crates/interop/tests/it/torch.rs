@@ -1,0 +1,104 @@
+//! Checkpoints that PyTorch wrote (`fixtures/ckpt/make.py`), in all the forms that they come in.
+
+use checkpoint::TensorSource;
+use fitgpt_interop::{ForeignModel, torch};
+use std::path::{Path, PathBuf};
+
+pub fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/fixtures/ckpt/{name}.pt"))
+}
+
+pub fn content(tensors: &dyn TensorSource, name: &str) -> Vec<f32> {
+    let index = tensors.find(name).unwrap_or_else(|| panic!("no {name}"));
+    let mut bytes = vec![0; tensors.tensors()[index].bytes().unwrap() as usize];
+    tensors.read(index, &mut bytes).unwrap();
+    bytes.chunks_exact(4).map(|word| f32::from_le_bytes(word.try_into().unwrap())).collect()
+}
+
+/// The names in PyTorch's order.
+fn names(bias: bool) -> Vec<String> {
+    let modules = ["h.0.ln_1", "h.0.attn.c_attn", "h.0.attn.c_proj", "h.0.ln_2", "h.0.mlp.c_fc"];
+    let modules = modules.into_iter().chain(["h.0.mlp.c_proj", "ln_f"]);
+    let mut all = vec!["wte.weight".to_owned(), "wpe.weight".to_owned()];
+    for module in modules {
+        all.push(format!("{module}.weight"));
+        if bias {
+            all.push(format!("{module}.bias"));
+        }
+    }
+    all
+}
+
+/// Every weight is what the script put there, and so are the moments if there are any.
+fn check(model: &ForeignModel, bias: bool) {
+    assert_eq!((model.dims.n_layer, model.dims.n_head, model.dims.n_embd), (1, 2, 4));
+    assert_eq!((model.dims.block_size, model.dims.vocab_size, model.dims.bias), (3, 5, bias));
+    assert_eq!((model.iteration, model.best_val_loss), (20, Some(1.5)));
+    assert_eq!(model.config["dataset"], "tiny");
+    assert_eq!(model.gelu, Some("erf"));
+    let names = names(bias);
+    for (index, name) in names.iter().enumerate() {
+        let found = content(&*model.tensors, &format!("weights/{name}"));
+        let value = |at: usize| ((31 * index + 7 * at) % 64) as f32 / 32.0 - 1.0;
+        let want: Vec<f32> = (0..found.len()).map(value).collect();
+        assert_eq!(found, want, "{name}");
+        if model.has_moments {
+            for (kind, share) in [("m", 0.5), ("v", 0.25)] {
+                let found = content(&*model.tensors, &format!("{kind}/{name}"));
+                let want: Vec<f32> = want.iter().map(|value| value.abs() * share).collect();
+                assert_eq!(found, want, "{kind}/{name}");
+            }
+        }
+    }
+    let per_weight = if model.has_moments { 3 } else { 1 };
+    let others = usize::from(model.has_moments);
+    assert_eq!(model.tensors.tensors().len(), per_weight * names.len() + others);
+}
+
+#[test]
+fn every_form_has_the_same_weights() {
+    for (name, bias, has_moments) in [
+        ("plain", false, true),
+        ("compiled", true, true),
+        ("bf16", false, true),
+        ("half", false, false),
+        ("double", false, false),
+        ("strided", false, false),
+        ("old", true, false),
+        ("stored", false, false),
+    ] {
+        let path = fixture(name);
+        assert!(torch::is_torch(&path));
+        let model = torch::open(&path).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(model.has_moments, has_moments, "{name}");
+        check(&model, bias);
+        if has_moments {
+            let state = content(&*model.tensors, "state");
+            assert_eq!(state[0].to_bits(), 20, "{name}");
+            assert_eq!(model.optimizer["weight_decay"], 0.1);
+            assert_eq!(model.optimizer["beta1"], 0.9);
+            assert_eq!(model.optimizer["beta2"], 0.99);
+        }
+    }
+}
+
+#[test]
+fn what_is_no_checkpoint_is_refused_by_name() {
+    for (name, want) in [
+        ("evil", "GLOBAL for posix system"),
+        ("custom", "GLOBAL for __main__ Custom"),
+        ("array", "_reconstruct"),
+        ("legacy", "PyTorch before 1.6; convert it"),
+        ("packed", "is compressed or encrypted"),
+        ("weights_only", "a dict with transformer.wte.weight, transformer.wpe.weight"),
+    ] {
+        let error = torch::open(&fixture(name)).map(drop).unwrap_err().to_string();
+        assert!(error.contains(want) && !error.contains('\n'), "{name}: {error}");
+    }
+    let model = torch::open(&fixture("untied")).unwrap();
+    let index = model.tensors.find("weights/wte.weight").unwrap();
+    let error = model.tensors.read(index, &mut [0; 80]).unwrap_err().to_string();
+    assert!(error.contains("lm_head differs"), "{error}");
+    let error = model.tensors.read(index, &mut [0; 79]).unwrap_err().to_string();
+    assert!(error.contains("has 80 bytes, but the buffer has 79"), "{error}");
+}
