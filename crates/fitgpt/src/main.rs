@@ -26,6 +26,7 @@ mod bench_report;
 mod survey;
 mod doctor_document;
 mod preparation;
+mod byte_bar;
 
 mod screen;
 mod numbers;

@@ -1,10 +1,11 @@
 //! A model to be written for another program, and why that may fail.
 
+use crate::new_folder::Existing;
 use checkpoint::{Dtype, ReadError, SaveError, TensorSource};
 use data::Tokenizer;
 use model::Dims;
 use plan::ops::GeluKind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A model to write.
 #[derive(Clone, Copy)]
@@ -103,6 +104,25 @@ pub enum ExportError {
     /// The caller asked to stop.
     #[error("stopped; nothing was written")]
     Stopped,
+}
+
+/// Refuses the name of a file that exists already, unless it may be replaced.
+///
+/// # Errors
+///
+/// When it exists and is to be kept, or is not a file.
+pub fn check_file(path: &Path, existing: Existing) -> Result<(), ExportError> {
+    let refuse = |advice: &str| {
+        Err(ExportError::Exists { path: path.to_owned(), advice: advice.to_owned() })
+    };
+    match std::fs::symlink_metadata(path) {
+        Err(_) => Ok(()),
+        Ok(found) if found.is_dir() => refuse("it is a folder; give --out the name of a file"),
+        Ok(_) if existing == Existing::Keep => {
+            refuse("give another --out, or add --overwrite to replace it")
+        }
+        Ok(_) => Ok(()),
+    }
 }
 
 /// Counts written bytes and tells the caller, who may stop the work.

@@ -17,7 +17,7 @@ mod error;
 
 pub use crop::Cropped;
 pub use error::{ForeignError, ForeignProblem};
-pub use export::{ExportError, ExportModel, Precision};
+pub use export::{ExportError, ExportModel, Precision, check_file};
 pub use foreign::ForeignModel;
 pub use new_folder::Existing;
 

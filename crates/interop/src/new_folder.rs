@@ -144,7 +144,11 @@ fn sync(folder: &Path) -> io::Result<()> {
 }
 
 /// Refuses a name that is taken, unless it may be replaced.
-fn check_free(path: &Path, existing: Existing, names: &[&str]) -> Result<(), ExportError> {
+pub(crate) fn check_free(
+    path: &Path,
+    existing: Existing,
+    names: &[&str],
+) -> Result<(), ExportError> {
     let refuse = |advice: String| Err(ExportError::Exists { path: path.to_owned(), advice });
     if fs::symlink_metadata(path).is_err() {
         return Ok(());

@@ -1,5 +1,6 @@
 //! Everything that can stop a run, and the exit code for it.
 
+use interop::ExportError;
 use std::path::PathBuf;
 
 /// Why a run could not start or continue.
@@ -26,6 +27,9 @@ pub enum TrainError {
     /// Another program's file could not be read.
     #[error(transparent)]
     Foreign(#[from] interop::ForeignError),
+    /// A model could not be written for another program.
+    #[error(transparent)]
+    Export(#[from] ExportError),
     /// The disk has no room for the run's checkpoints.
     #[error(
         "{path}: {} needed on its disk, {} free: up to three checkpoints of {} each exist at \
@@ -192,6 +196,11 @@ impl TrainError {
                 | search::SearchError::TooManySequences { .. },
             ) => 3,
             TrainError::Spec(_)
+            | TrainError::Export(
+                ExportError::Exists { .. }
+                | ExportError::Refused { .. }
+                | ExportError::Overflow { .. },
+            )
             | TrainError::Search(_)
             | TrainError::EmptyPrompt
             | TrainError::Prompt(_)
@@ -205,6 +214,7 @@ impl TrainError {
             | TrainError::Save(_)
             | TrainError::Read(_)
             | TrainError::Foreign(_)
+            | TrainError::Export(_)
             | TrainError::NoRoom { .. }
             | TrainError::FileLimit { .. }
             | TrainError::Mismatch { .. }

@@ -54,6 +54,19 @@ pub fn generate(
     Ok(())
 }
 
+/// The logits of the token that follows these.
+pub fn next_logits(engine: &mut Engine, tokens: &[i32]) -> Result<Vec<f32>, TrainError> {
+    let Some(segments) = engine.program().generate.clone() else {
+        let what = "the plan has no segments that generate text".to_string();
+        return Err(plan::BackendError::Unsupported { what }.into());
+    };
+    let backend = engine.backend();
+    let mut generator = Generator { backend, content: Vec::new(), logits: Vec::new() };
+    let next = segments.next_logits(tokens.len(), 0).ok_or(TrainError::EmptyPrompt)?;
+    generator.run(next.segment, &tokens[next.from..], next.position)?;
+    Ok(generator.logits)
+}
+
 /// A backend with the buffers that generation needs.
 struct Generator<'a> {
     backend: &'a mut dyn Backend,

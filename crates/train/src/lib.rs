@@ -24,6 +24,7 @@ pub mod runlog;
 pub mod save;
 mod saving;
 
+pub mod export;
 pub mod generate;
 pub mod sampling;
 

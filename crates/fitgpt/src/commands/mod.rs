@@ -3,6 +3,7 @@
 mod train;
 mod plan;
 mod sample;
+mod export;
 mod prepare;
 mod data;
 mod doctor;
@@ -59,11 +60,12 @@ const fn line(typed: &'static str, remark: &'static str) -> Line {
 }
 
 /// All commands, in the order of help.
-pub static COMMANDS: [&Command; 8] = [
+pub static COMMANDS: [&Command; 9] = [
     &train::COMMAND,
     &plan::COMMAND,
     &doctor::COMMAND,
     &sample::COMMAND,
+    &export::COMMAND,
     &prepare::COMMAND,
     &data::COMMAND,
     &devices::COMMAND,

@@ -10,6 +10,7 @@ mod changed_data;
 mod disk_full;
 mod divergence;
 mod doctor;
+mod exporting;
 mod first_hour;
 mod fixture;
 mod help;

@@ -9,7 +9,7 @@ mod write;
 
 pub use config::Config;
 pub use read::{is_folder, open};
-pub use write::write;
+pub use write::{check_folder, write};
 
 /// The file that says which model a folder holds.
 pub(crate) const CONFIG: &str = "config.json";

@@ -2,7 +2,7 @@
 
 use super::{CONFIG, shards, tokenizer};
 use crate::export::{ExportError, ExportModel, Meter, Precision};
-use crate::new_folder::{Existing, NewFolder};
+use crate::new_folder::{self, Existing, NewFolder};
 use crate::weights::{Order, Weights};
 use checkpoint::{SaveError, TensorInfo, safetensors};
 use model::{ModuleKind, NORM_EPSILON, Param, ParamKind};
@@ -12,6 +12,21 @@ use std::path::Path;
 
 /// How text is generated; `transformers` reads it beside the model.
 const GENERATION: &str = "generation_config.json";
+
+/// Refuses the name of a folder that exists already, unless it may be replaced: then it may hold
+/// nothing but the files of a model.
+///
+/// # Errors
+///
+/// When it is to be kept, or holds anything else.
+pub fn check_folder(path: &Path, existing: Existing) -> Result<(), ExportError> {
+    new_folder::check_free(path, existing, &names())
+}
+
+/// The names of all files that may be written.
+fn names() -> Vec<&'static str> {
+    [&[CONFIG, GENERATION, shards::SINGLE][..], &tokenizer::NAMES].concat()
+}
 
 /// Writes the model as a folder; returns the bytes of its files. `report` gets the bytes written so
 /// far and in all, and returns whether to go on.
@@ -41,8 +56,7 @@ pub fn write(
     let of_weights =
         infos.iter().filter_map(TensorInfo::bytes).fold(start.len() as u64, |a, b| a + b);
     let total = small.iter().fold(of_weights, |sum, (_, text)| sum + text.len() as u64);
-    let names = [&[CONFIG, GENERATION, shards::SINGLE][..], &tokenizer::NAMES].concat();
-    let mut folder = NewFolder::create(path, existing, &names, total)?;
+    let mut folder = NewFolder::create(path, existing, &names(), total)?;
     let mut meter = Meter::new(total, report);
     for (name, text) in small {
         folder.file(name, |append| append(text.as_bytes()))?;
@@ -113,8 +127,11 @@ fn config(model: &ExportModel, precision: Precision) -> Value {
 }
 
 fn generation_config(model: &ExportModel) -> Value {
+    // Longer texts than the context would be an error.
+    let most = model.dims.block_size;
     match model.tokenizer.and_then(tokenizer::end_of_text) {
-        Some(end) => json!({"bos_token_id": end, "eos_token_id": end, "pad_token_id": end}),
-        None => json!({"max_length": model.dims.block_size}),
+        Some(end) => json!({"bos_token_id": end, "eos_token_id": end, "pad_token_id": end,
+                            "max_length": most}),
+        None => json!({"max_length": most}),
     }
 }

@@ -1,0 +1,247 @@
+//! `fitgpt export`: writes a trained model as a file of another program, or as our own.
+
+use super::{INTERRUPTED, line};
+use crate::byte_bar::ByteBar;
+use crate::flags::{FlagSet, flags};
+use crate::invocation::program;
+use crate::numbers::{grouped, short};
+use crate::preparation::size;
+use crate::screen::show;
+use crate::{interrupt, screen};
+use ::plan::ops::GeluKind;
+use ::train::TrainError;
+use ::train::export::Export;
+use data::Tokenizer;
+use interop::{Existing, ExportError, ExportModel, Precision, gguf, hf};
+use spec::shell::quoted;
+use spec::{SpecError, Values, words};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+
+words! {
+    /// The formats.
+    pub enum Format {
+        /// A folder for `transformers`.
+        Hf = "hf",
+        /// A file for llama.cpp and Ollama.
+        Gguf = "gguf",
+        /// Our own.
+        Native = "native",
+    }
+}
+
+words! {
+    /// The number formats of weights.
+    pub enum Dtype {
+        /// 32 bits.
+        Float32 = "float32",
+        /// IEEE's 16 bits.
+        Float16 = "float16",
+        /// The upper half of 32 bits.
+        BFloat16 = "bfloat16",
+    }
+}
+
+flags! {
+    /// The flags of `export`.
+    pub struct Flags {
+        /// the format
+        to: Option<String> = "--to", "FORMAT" Values::Words(Format::WORDS);
+        /// the folder (hf) or file to write
+        out: Option<String> = "--out", "PATH" Values::File;
+        /// number format of the weights, for hf and gguf; default float32
+        dtype: Option<String> = "--dtype", "DTYPE" Values::Words(Dtype::WORDS);
+        /// replace what is at PATH; a folder only if it holds nothing but a model
+        overwrite: bool = "--overwrite";
+    }
+}
+
+/// The command's row.
+pub static COMMAND: super::Command = super::Command {
+    name: "export",
+    about: "write a trained model for transformers, llama.cpp or Ollama",
+    text: &[
+        "Writes a trained model as a file of another program, with its tokenizer. hf is a folder \
+         that transformers loads, gguf a file for llama.cpp and Ollama, native a checkpoint of \
+         fitgpt. The run may go on meanwhile. PATH appears when it is complete, or not at all.",
+    ],
+    usage: &[line("fitgpt export CHECKPOINT|OUT_DIR --to FORMAT --out PATH [flags]", "")],
+    examples: &[
+        line("fitgpt export out --to hf --out my-model", ""),
+        line("fitgpt export out --to gguf --out my-model.gguf --dtype float16", ""),
+        line("fitgpt export out/last.safetensors --to hf --out my-model", "one checkpoint"),
+    ],
+    notes: &["From a folder it takes best.safetensors, or last.safetensors if there is no best."],
+    lists_data_sets: false,
+    arguments: &[Values::File],
+    flags: Flags::TABLE,
+    closing: &[],
+    keys: None,
+    run,
+};
+
+/// What was asked for.
+struct Request {
+    from: PathBuf,
+    to: Format,
+    out: PathBuf,
+    precision: Precision,
+    existing: Existing,
+}
+
+/// Runs the command.
+pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
+    let (flags, names) = Flags::read(arguments)?;
+    let request = request(&flags, &names)?;
+    match request.to {
+        Format::Hf => hf::check_folder(&request.out, request.existing)?,
+        Format::Gguf | Format::Native => interop::check_file(&request.out, request.existing)?,
+    }
+    let mut export = Export::open(&request.from)?;
+    show(&introduction(&export))?;
+    for note in notes(&request, &export) {
+        screen::notice(&note);
+    }
+    let stop = interrupt::catch("stopping; nothing is written");
+    let bar = ByteBar::new();
+    let mut report = |done: u64, total: u64| {
+        bar.set(done, total);
+        !stop.load(Ordering::Relaxed)
+    };
+    let written = write(&request, &mut export, &mut report);
+    drop(bar);
+    match written {
+        Ok(bytes) => show(&closing(&request, &export, bytes)).map(|()| 0),
+        Err(TrainError::Export(ExportError::Stopped)) => Ok(INTERRUPTED),
+        Err(error) => Err(error),
+    }
+}
+
+fn request(flags: &Flags, names: &[String]) -> Result<Request, SpecError> {
+    let wrong = |what: String| SpecError::Conflict { what };
+    let form = "fitgpt export CHECKPOINT|OUT_DIR --to FORMAT --out PATH";
+    let [from] = names else {
+        return Err(wrong(format!("export needs one checkpoint or run: {form}")));
+    };
+    let to = flags.to.as_deref().ok_or_else(|| {
+        let words = Format::WORDS.join(", ");
+        wrong(format!("export needs a format: --to {words}"))
+    })?;
+    let to = Format::of(to).ok_or_else(|| unknown("--to", to, Format::WORDS))?;
+    let out = flags.out.as_deref().filter(|out| !out.is_empty());
+    let out = out.ok_or_else(|| wrong(format!("export needs a place to write to: {form}")))?;
+    let precision = match flags.dtype.as_deref().map(|word| (word, Dtype::of(word))) {
+        None | Some((_, Some(Dtype::Float32))) => Precision::Float32,
+        Some((word, None)) => return Err(unknown("--dtype", word, Dtype::WORDS)),
+        Some((word, Some(_))) if to == Format::Native => {
+            return Err(wrong(format!(
+                "--dtype {word} is for hf and gguf: a checkpoint of fitgpt keeps float32"
+            )));
+        }
+        Some((_, Some(Dtype::Float16))) => Precision::Float16,
+        Some((_, Some(Dtype::BFloat16))) => Precision::BFloat16,
+    };
+    let existing = if flags.overwrite { Existing::Replace } else { Existing::Keep };
+    // Without a slash at the end.
+    let out = Path::new(out).components().collect();
+    Ok(Request { from: from.into(), to, out, precision, existing })
+}
+
+fn unknown(flag: &str, given: &str, words: &[&str]) -> SpecError {
+    let shown: String = given.chars().take(40).collect();
+    let words = words.join(", ");
+    SpecError::Conflict { what: format!("{flag} has no value '{shown}'; it has {words}") }
+}
+
+/// What was found.
+fn introduction(export: &Export) -> String {
+    let progress = &export.saved.document.progress;
+    let mut parts = vec![format!("{:.2}M parameters", export.parameters as f64 / 1e6)];
+    if progress.iteration > 0 {
+        parts.push(format!("iteration {}", grouped(progress.iteration)));
+    }
+    if let Some(tokens) = export.tokens_seen.filter(|tokens| *tokens > 0) {
+        parts.push(format!("{} tokens seen", short(tokens as f64)));
+    }
+    if progress.best_val_loss.is_finite() {
+        parts.push(format!("best val loss {:.4}", progress.best_val_loss));
+    }
+    format!("{}: {}\n", export.saved.path.display(), parts.join(", "))
+}
+
+/// What the other program will do differently.
+fn notes(request: &Request, export: &Export) -> Vec<String> {
+    let mut notes = Vec::new();
+    if request.to == Format::Gguf && export.gelu == GeluKind::Erf {
+        notes.push(
+            "llama.cpp computes the tanh form of GELU, but this model was trained with the exact \
+             one (gelu='erf'): its outputs differ slightly. Train with --gelu=tanh to avoid that."
+                .to_owned(),
+        );
+    }
+    if request.to == Format::Hf && export.saved.document.tokenizer.is_none() {
+        notes.push("the data set has no tokenizer, so none is written".to_owned());
+    }
+    notes
+}
+
+fn write(
+    request: &Request,
+    export: &mut Export,
+    report: &mut dyn FnMut(u64, u64) -> bool,
+) -> Result<u64, TrainError> {
+    let Request { to, out, precision, existing, .. } = request;
+    if *to == Format::Native {
+        return export.write_native(out, report);
+    }
+    let (dims, gelu) = (export.saved.document.dims, export.gelu);
+    let tokenizer = export.saved.document.tokenizer.clone();
+    let name = out.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let tensors = export.saved.tensors()?;
+    let model = ExportModel { tensors, dims, gelu, tokenizer: tokenizer.as_ref(), name: &name };
+    Ok(match to {
+        Format::Hf => hf::write(out, &model, *precision, *existing, report)?,
+        Format::Gguf | Format::Native => gguf::write(out, &model, *precision, report)?,
+    })
+}
+
+/// What was written, and a command to try it.
+fn closing(request: &Request, export: &Export, bytes: u64) -> String {
+    let out = request.out.display();
+    let written = match request.to {
+        Format::Native => String::new(),
+        Format::Hf | Format::Gguf => format!(", {}", request.precision.name()),
+    };
+    format!("wrote {out}: {}{written}\ntry it: {}\n", size(bytes), trial(request, export))
+}
+
+fn trial(request: &Request, export: &Export) -> String {
+    let out = request.out.to_string_lossy();
+    let prompt = prompt(export.saved.document.tokenizer.as_ref());
+    match request.to {
+        Format::Native => format!("{} sample --out_dir={}", program(), quoted(&out)),
+        Format::Gguf => {
+            format!("llama-completion -m {} -p {} -n 100", quoted(&out), quoted(&prompt))
+        }
+        Format::Hf => {
+            let [out, prompt] = [&*out, &prompt].map(serde_json::Value::from);
+            let code = format!(
+                "from transformers import pipeline; print(pipeline(\"text-generation\", {out})\
+                 ({prompt})[0][\"generated_text\"])"
+            );
+            format!("python -c {}", quoted(&code))
+        }
+    }
+}
+
+/// A short text that the model knows.
+fn prompt(tokenizer: Option<&Tokenizer>) -> String {
+    let usual = "The";
+    match tokenizer {
+        Some(Tokenizer::Char(table)) if usual.chars().any(|c| table.id(c).is_none()) => {
+            let letter = table.characters().iter().find(|c| c.is_alphanumeric());
+            letter.or(table.characters().first()).map_or(String::new(), char::to_string)
+        }
+        _ => usual.to_owned(),
+    }
+}

@@ -1,0 +1,94 @@
+//! A trained model for other programs.
+
+use crate::fixture::{CHARACTERS, Ended, TempDir};
+use checkpoint::SafetensorsFile;
+use std::process::Stdio;
+use std::time::Duration;
+
+fn trained(name: &str) -> TempDir {
+    let dir = TempDir::new(name);
+    dir.train(&["--max_iters=10"]).succeeded();
+    dir
+}
+
+fn export(dir: &TempDir, more: &[&str]) -> Ended {
+    dir.run(&[&["export", "out"], more].concat())
+}
+
+#[test]
+fn every_format_is_written_and_says_what_it_is() {
+    let dir = trained("export");
+    let ended = export(&dir, &["--to", "hf", "--out", "model"]).succeeded();
+    assert!(ended.out.starts_with("out/best.safetensors: 0.03M parameters, iteration 10, "));
+    assert!(ended.out.contains("1280 tokens seen, best val loss 3."), "{}", ended.out);
+    assert!(ended.out.contains("\nwrote model: 1"), "{}", ended.out);
+    assert!(ended.out.contains("\ntry it: python -c 'from transformers import"), "{}", ended.out);
+    let file = SafetensorsFile::open(&dir.path("model/model.safetensors")).unwrap();
+    assert_eq!(file.entries().len(), 2 + 2 * 12 + 2);
+    let config: serde_json::Value = serde_json::from_slice(&dir.read("model/config.json")).unwrap();
+    assert_eq!(config["vocab_size"], CHARACTERS.chars().count());
+    assert_eq!(config["activation_function"], "gelu");
+    let ended = export(&dir, &["--to=gguf", "--out=model.gguf", "--dtype=float16"]).succeeded();
+    assert!(ended.out.contains("note: llama.cpp computes the tanh form of GELU"), "{}", ended.out);
+    assert!(ended.out.contains(" kB, float16\ntry it: llama-"), "{}", ended.out);
+    assert!(dir.read("model.gguf").starts_with(b"GGUF\x03\0\0\0"));
+    export(&dir, &["--to=native", "--out=copy.safetensors"]).succeeded();
+    assert_eq!(dir.read("copy.safetensors"), dir.read("out/best.safetensors"));
+    dir.run(&["sample", "--out_dir=copy.safetensors", "--num_samples=1"]);
+    let names: Vec<_> =
+        std::fs::read_dir(&dir.0).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert!(names.iter().all(|name| !name.to_string_lossy().contains("tmp")), "{names:?}");
+}
+
+#[test]
+fn what_exists_is_kept_unless_asked() {
+    let dir = trained("export-existing");
+    dir.write("model.gguf", b"mine");
+    let advice = "give another --out, or add --overwrite to replace it";
+    export(&dir, &["--to=gguf", "--out=model.gguf"]).failed(2, &["model.gguf exists", advice]);
+    assert_eq!(dir.read("model.gguf"), b"mine");
+    export(&dir, &["--to=gguf", "--out=model.gguf", "--overwrite"]).succeeded();
+    assert!(dir.read("model.gguf").starts_with(b"GGUF"));
+    dir.write("folder/thesis.txt", b"mine");
+    let hf = ["--to=hf", "--out=folder/"];
+    export(&dir, &hf).failed(2, &["folder exists already", advice]);
+    export(&dir, &[&hf[..], &["--overwrite"]].concat()).failed(2, &["it holds \"thesis.txt\""]);
+    export(&dir, &["--to=native", "--out=folder"]).failed(2, &["it is a folder"]);
+    export(&dir, &["--to=hf", "--out=no/where"]).failed(4, &["does the directory exist?"]);
+}
+
+#[test]
+fn wrong_flags_are_named() {
+    let dir = TempDir::empty("export-flags");
+    export(&dir, &["--out=x"]).failed(2, &["needs a format: --to hf, gguf, native"]);
+    export(&dir, &["--to=onnx", "--out=x"]).failed(2, &["--to has no value 'onnx'; it has hf"]);
+    export(&dir, &["--to=hf"]).failed(2, &["needs a place to write to"]);
+    let half = ["--to=native", "--out=x", "--dtype=float16"];
+    export(&dir, &half).failed(2, &["a checkpoint of fitgpt keeps float32"]);
+    let int = ["--to=hf", "--out=x", "--dtype=int8"];
+    export(&dir, &int).failed(2, &["--dtype has no value 'int8'; it has float32, float16"]);
+    dir.run(&["export", "--to=hf", "--out=x"]).failed(2, &["export needs one checkpoint or run"]);
+    export(&dir, &["--to=hf", "--out=x"]).failed(4, &["out", "no checkpoint"]);
+}
+
+/// Whenever the signal arrives, the folder is there and complete, or nothing is.
+#[test]
+fn a_signal_leaves_nothing() {
+    let dir = trained("export-signal");
+    let mut child = dir
+        .command(&["export", "out", "--to=hf", "--out=model"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(Duration::from_millis(5));
+    let pid = child.id().to_string();
+    let _ = std::process::Command::new("kill").args(["-INT", &pid]).status();
+    let code = child.wait().unwrap().code();
+    let is_there = dir.path("model").exists();
+    let left = std::fs::read_dir(&dir.0)
+        .unwrap()
+        .filter(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().contains(".tmp-"));
+    assert_eq!(left.count(), 0, "{code:?}");
+    assert_eq!(is_there, code == Some(0), "{code:?}");
+}

@@ -1,0 +1,88 @@
+//! A checkpoint on its way out: what it says about its model, and the same model in a file of ours.
+
+use crate::error::TrainError;
+use crate::found;
+use crate::host::room;
+use crate::saved_run::SavedRun;
+use checkpoint::largest_bytes;
+use interop::ExportError;
+use plan::ops::GeluKind;
+use serde_json::Value;
+use std::path::Path;
+
+/// A checkpoint to export, opened.
+pub struct Export {
+    /// The checkpoint.
+    pub saved: SavedRun,
+    /// Its form of GELU.
+    pub gelu: GeluKind,
+    /// Its parameters, as nanoGPT counts them.
+    pub parameters: u64,
+    /// Tokens that its run has trained on; none if the file does not say.
+    pub tokens_seen: Option<u64>,
+}
+
+impl Export {
+    /// Opens what a name means: a checkpoint's file, or a run's folder.
+    pub fn open(name: &Path) -> Result<Export, TrainError> {
+        let saved = found::open(name)?;
+        let config = &saved.document.config;
+        let gelu = match config.get("gelu").and_then(Value::as_str) {
+            Some("tanh") => GeluKind::Tanh,
+            _ => GeluKind::Erf,
+        };
+        let architecture = model::Architecture::from(model::Gpt2 { gelu });
+        let parameters = architecture.reported_parameters(&saved.document.dims);
+        let parameters = parameters.map_err(search::SearchError::from)?;
+        let tokens_seen = tokens_per_iteration(config)
+            .and_then(|tokens| tokens.checked_mul(saved.document.progress.iteration));
+        Ok(Export { saved, gelu, parameters, tokens_seen })
+    }
+
+    /// Writes the model as our own file, with its moments if it has them; returns the file's size.
+    /// A file that has the name is replaced. `report` gets the bytes written so far and in all, and
+    /// returns whether to go on.
+    pub fn write_native(
+        &mut self,
+        path: &Path,
+        report: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<u64, TrainError> {
+        let text = self.saved.document.to_json()?;
+        let tensors = self.saved.tensors()?;
+        let infos = tensors.tensors().to_vec();
+        let total = checkpoint::file_bytes(path, &text, &infos)?;
+        let mut buffer = room(largest_bytes(&infos).unwrap_or(u64::MAX), "the largest tensor")?;
+        let (mut done, mut is_stopped) = (0, false);
+        let fill = |index: usize, content: &mut [u8]| {
+            done += content.len() as u64;
+            if !report(done, total) {
+                is_stopped = true;
+                return Err(Box::<dyn std::error::Error + Send + Sync>::from("stopped"));
+            }
+            Ok(tensors.read(index, content)?)
+        };
+        match checkpoint::save(path, &text, &infos, &mut buffer, fill) {
+            Err(_) if is_stopped => Err(ExportError::Stopped.into()),
+            written => Ok(written?),
+        }
+    }
+}
+
+/// Tokens of an iteration, if the settings say so.
+fn tokens_per_iteration(config: &Value) -> Option<u64> {
+    let keys = ["batch_size", "block_size", "gradient_accumulation_steps"];
+    keys.iter().try_fold(1u64, |product, key| product.checked_mul(config.get(key)?.as_u64()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_counted_if_the_settings_are_there() {
+        let config = serde_json::json!({"batch_size": 4, "block_size": 8,
+                                        "gradient_accumulation_steps": 2});
+        assert_eq!(tokens_per_iteration(&config), Some(64));
+        assert_eq!(tokens_per_iteration(&serde_json::json!({"batch_size": 4})), None);
+    }
+}
