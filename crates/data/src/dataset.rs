@@ -5,10 +5,15 @@ use crate::corpus::Corpus;
 use crate::error::DataError;
 use crate::known::DATA_SETS;
 use crate::meta::Meta;
+use crate::regular;
 use crate::token_stream::TokenStream;
-use crate::tokenizer::{CharTokenizer, Tokenizer};
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use tokenizer::{CharTokenizer, MOST_KEPT, Tokenizer};
+
+/// The name of a data set's own tokenizer.
+const TOKENIZER_FILE: &str = "tokenizer.json";
 
 /// The name of the built-in data set.
 pub const BUILTIN: &str = "builtin";
@@ -57,6 +62,8 @@ pub struct Dataset {
     train: TokenStream,
     val: TokenStream,
     meta: Option<Meta>,
+    /// The folder's `tokenizer.json`, or why there is no tokenizer; read on first use.
+    json: OnceLock<Result<Tokenizer, String>>,
     floor: Option<f64>,
 }
 
@@ -73,7 +80,8 @@ impl Dataset {
         let meta = if is_there(&meta_path) { Some(Meta::read(&meta_path)?) } else { None };
         let name = dir.file_name().unwrap_or(dir.as_os_str()).to_string_lossy().into_owned();
         let folder = dir.to_owned();
-        let mut dataset = Self { name, folder, train, val, meta, floor: None };
+        let json = OnceLock::new();
+        let mut dataset = Self { name, folder, train, val, meta, json, floor: None };
         if let Some(meta) = &dataset.meta {
             dataset.set_vocab_size(meta.vocab_size);
         }
@@ -97,7 +105,8 @@ impl Dataset {
         let characters = CharTokenizer::new(characters);
         let meta = Meta::new(corpus.vocabulary.len() as u32, characters);
         let (name, folder, floor) = (BUILTIN.to_owned(), PathBuf::new(), Some(corpus.floor));
-        let mut dataset = Self { name, folder, train, val, meta: None, floor };
+        let json = OnceLock::new();
+        let mut dataset = Self { name, folder, train, val, meta: None, json, floor };
         dataset.set_vocab_size(meta.vocab_size);
         dataset.meta = Some(meta);
         dataset
@@ -130,13 +139,17 @@ impl Dataset {
         self.meta.as_ref()
     }
 
-    /// The tokenizer: the characters of `meta.pkl`, or GPT-2's BPE if there is no
-    /// `meta.pkl`. `None` if `meta.pkl` gives a size but no characters.
-    #[must_use]
-    pub fn tokenizer(&self) -> Option<Tokenizer> {
+    /// The tokenizer: the characters of `meta.pkl`; GPT-2's BPE if there is no `meta.pkl`; the
+    /// folder's `tokenizer.json` if `meta.pkl` gives only a size.
+    ///
+    /// # Errors
+    ///
+    /// Why ids cannot be turned into text: there is none of these, or it cannot be used.
+    pub fn tokenizer(&self) -> Result<Tokenizer, String> {
         match &self.meta {
-            Some(meta) => meta.characters.clone().map(Tokenizer::Char),
-            None => Some(Tokenizer::Gpt2),
+            None => Ok(Tokenizer::Gpt2),
+            Some(Meta { characters: Some(table), .. }) => Ok(Tokenizer::Char(table.clone())),
+            Some(meta) => self.json.get_or_init(|| without_characters(meta, &self.folder)).clone(),
         }
     }
 
@@ -163,6 +176,57 @@ impl Dataset {
         self.train.check_block_size(block_size)?;
         self.val.check_block_size(block_size)
     }
+}
+
+/// The tokenizer of a data set's folder, which needs no token files for this.
+///
+/// # Errors
+///
+/// As [`Dataset::tokenizer`], and when `meta.pkl` cannot be read.
+pub fn folder_tokenizer(folder: &Path) -> Result<Tokenizer, String> {
+    let path = folder.join("meta.pkl");
+    if !is_there(&path) {
+        return Ok(Tokenizer::Gpt2);
+    }
+    match Meta::read(&path).map_err(|error| error.to_string())? {
+        Meta { characters: Some(table), .. } => Ok(Tokenizer::Char(table)),
+        meta => without_characters(&meta, folder),
+    }
+}
+
+/// The tokenizer.json of a folder, unless its `meta.pkl` has characters that cannot be used.
+fn without_characters(meta: &Meta, folder: &Path) -> Result<Tokenizer, String> {
+    match &meta.unusable {
+        Some(why) => Err(format!("meta.pkl: {why}")),
+        None => read_json(&folder.join(TOKENIZER_FILE), meta.vocab_size),
+    }
+}
+
+/// Reads the tokenizer of a data set with `vocab_size` rows.
+fn read_json(path: &Path, vocab_size: u32) -> Result<Tokenizer, String> {
+    if !is_there(path) {
+        return Err(format!(
+            "meta.pkl has a size but no characters, and there is no {TOKENIZER_FILE}"
+        ));
+    }
+    let mut bytes = Vec::new();
+    let mut start = regular::open(path).map_err(|e| e.to_string())?.take(tokenizer::MOST_BYTES + 1);
+    start.read_to_end(&mut bytes).map_err(|error| format!("{TOKENIZER_FILE}: {error}"))?;
+    if bytes.len() as u64 > tokenizer::MOST_BYTES {
+        return Err(format!("{TOKENIZER_FILE} has more than {} bytes", tokenizer::MOST_BYTES));
+    }
+    let tokenizer =
+        Tokenizer::from_json(&bytes).map_err(|what| format!("{TOKENIZER_FILE} {what}"))?;
+    let (ids, kept) = (tokenizer.vocab_size(), tokenizer.to_json().map_or(0, str::len));
+    if ids > vocab_size {
+        return Err(format!("{TOKENIZER_FILE} has {ids} ids, but meta.pkl says {vocab_size}"));
+    }
+    if kept > MOST_KEPT {
+        return Err(format!(
+            "{TOKENIZER_FILE} needs {kept} bytes, but checkpoints keep at most {MOST_KEPT}"
+        ));
+    }
+    Ok(tokenizer)
 }
 
 fn open_split(dir: &Path, split: Split) -> Result<TokenStream, DataError> {

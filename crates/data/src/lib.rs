@@ -1,4 +1,4 @@
-//! From files to batches: token files, data sets, tokenizers, samplers and the built-in corpus.
+//! From files to batches: token files, data sets, samplers and the built-in corpus.
 //!
 //! A [`Dataset`] is two streams of token ids and, if known, a tokenizer that turns ids into text.
 //! Its tokens come from nanoGPT's headerless files, from llm.c's shards, or from memory (the
@@ -16,7 +16,6 @@ mod regular;
 mod foreign;
 
 mod meta;
-mod tokenizer;
 
 mod batches;
 mod nanogpt_sampler;
@@ -29,11 +28,11 @@ pub mod contained;
 mod error;
 
 pub use batches::{Batch, BatchSampler, Use, fill_rows};
-pub use dataset::{BUILTIN, Dataset, Split};
+pub use dataset::{BUILTIN, Dataset, Split, folder_tokenizer};
 pub use error::DataError;
 pub use meta::Meta;
 pub use nanogpt_sampler::{NanogptSampler, NanogptSpec, NanogptState};
 pub use ngram::Ngram;
 pub use token_file::TokenFile;
 pub use token_stream::TokenStream;
-pub use tokenizer::{CharTokenizer, Decoder, GPT2_IDS, Tokenizer, UnknownCharacter};
+pub use tokenizer::{CharTokenizer, GPT2_IDS, Tokenizer};

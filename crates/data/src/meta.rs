@@ -3,10 +3,10 @@
 
 use crate::error::DataError;
 use crate::regular;
-use crate::tokenizer::CharTokenizer;
 use pickle::Value;
 use std::io::Read;
 use std::path::Path;
+use tokenizer::CharTokenizer;
 
 /// Most bytes of a file: 65,536 characters, twice, take less than a tenth.
 const MOST_BYTES: u64 = 32 << 20;

@@ -24,8 +24,8 @@ pub fn introduce(setup: &Setup, device: &Device) -> Result<(), TrainError> {
     for notice in &setup.notices {
         screen::notice(&notice.to_string());
     }
-    if let Some(why) = dataset.meta().and_then(|meta| meta.unusable.as_ref()) {
-        screen::notice(&format!("meta.pkl: {why}; training works, but `sample` will not"));
+    if let Err(why) = dataset.tokenizer() {
+        screen::notice(&format!("{why}; training works, but `sample` will not"));
     }
     screen::line(&format!("device: {}", device.name()));
     let [train, val] = [Split::Train, Split::Val].map(|split| grouped(dataset.split(split).len()));

@@ -1,9 +1,9 @@
 //! Generates a sample and writes it to standard output token by token.
 
 use crate::screen;
-use data::Tokenizer;
 use spec::SamplingKeys;
 use std::io::ErrorKind;
+use tokenizer::Tokenizer;
 use train::TrainError;
 use train::engine::Engine;
 use train::generate::{SampleRequest, generate};

@@ -2,10 +2,10 @@
 
 use crate::new_folder::Existing;
 use checkpoint::{Dtype, ReadError, SaveError, TensorSource};
-use data::Tokenizer;
 use model::Dims;
 use plan::ops::GeluKind;
 use std::path::{Path, PathBuf};
+use tokenizer::Tokenizer;
 
 /// A model to write.
 #[derive(Clone, Copy)]

@@ -1,10 +1,10 @@
 //! What another program's file says about its model.
 
 use checkpoint::TensorSource;
-use data::Tokenizer;
 use model::Dims;
 use serde_json::{Map, Value};
 use std::path::PathBuf;
+use tokenizer::Tokenizer;
 
 /// A model of another program, opened.
 pub struct ForeignModel {

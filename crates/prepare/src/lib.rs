@@ -23,7 +23,7 @@ mod segment;
 mod split;
 mod survey;
 
-mod tokens;
+mod tokenizers;
 
 mod pipeline;
 mod output;
@@ -47,4 +47,4 @@ pub use run::{Observer, Outcome, Progress, run};
 pub use segment::Sink;
 pub use sources::{Format, Locator, Source};
 pub use split::{DOCUMENTS, SEED, TAIL};
-pub use tokens::{Bpe, BpeEncoder, Encoder, Tokens};
+pub use tokenizers::open_json;

@@ -14,10 +14,8 @@ pub const FIXED: u64 = 64 * MIB;
 /// The part of `FIXED` that the buffers of readers and libraries always take.
 const BUFFERS: u64 = 24 * MIB;
 
-/// Most bytes of a tokenizer.json: the largest in use have 35 MiB.
-pub const TOKENIZER: u64 = 128 * MIB;
-/// Most merges of a tokenizer.json: four for each id that token files can hold.
-pub const MERGES: usize = 4 << 16;
+/// Most bytes of a tokenizer.json.
+pub const TOKENIZER: u64 = tokenizer::MOST_BYTES;
 /// Most bytes of a journal; ours have 400.
 pub const JOURNAL: u64 = 64 * KIB;
 /// Most bytes of one page of a hub's listing; a thousand files take half a MiB.
@@ -53,7 +51,7 @@ mod tests {
         for want in [
             format!("{PER_BYTE} × its size + {} MiB", FIXED / MIB),
             format!("| `tokenizer.json` | {} MiB", TOKENIZER / MIB),
-            format!("{MERGES} merges"),
+            format!("{} merges", tokenizer::MOST_MERGES),
             format!("| `prepare.json` | {} KiB", JOURNAL / KIB),
             format!("| one page of a hub's listing | {} MiB", LISTING / MIB),
             format!("{FILES} files, {LISTING_PAGES} pages"),

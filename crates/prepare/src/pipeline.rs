@@ -5,7 +5,6 @@
 
 use crate::error::{PrepareError, Result};
 use crate::segment::Batch;
-use crate::tokens::Tokens;
 use data::Split;
 use std::collections::BTreeMap;
 use std::io;
@@ -14,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, channel, sync_channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+use tokenizer::{Encoder, Tokenizer};
 
 /// Most workers. With more, the batches in flight alone could take a GiB.
 pub const MOST_WORKERS: usize = 64;
@@ -118,7 +118,7 @@ pub enum Event {
 ///
 /// The error of the writer, a worker or the reader. Everything before it was written.
 pub fn run(
-    tokens: &Tokens,
+    tokenizer: &Tokenizer,
     (workers, halt): (usize, &AtomicBool),
     read: impl FnOnce(&mut Feed) -> Result<()> + Send,
     mut write: impl FnMut(Event) -> Result<Next>,
@@ -133,7 +133,7 @@ pub fn run(
         // Start the workers first: if none starts, nothing has to be undone.
         let threads = team(workers, || {
             let (results, queue) = (results.clone(), &queue);
-            let working = move || work(tokens, queue, |made| results.send(made).is_ok());
+            let working = move || work(tokenizer, queue, |made| results.send(made).is_ok());
             thread().name("worker".to_owned()).spawn_scoped(scope, working)
         })?;
         drop(results);
@@ -217,8 +217,12 @@ fn in_order(
 }
 
 /// Encodes batches until the queue ends or the receiver is gone.
-fn work(tokens: &Tokens, queue: &Mutex<Receiver<(u64, Item<Batch>)>>, give: impl Fn(Made) -> bool) {
-    let mut encoder = tokens.encoder();
+fn work(
+    tokenizer: &Tokenizer,
+    queue: &Mutex<Receiver<(u64, Item<Batch>)>>,
+    give: impl Fn(Made) -> bool,
+) {
+    let mut encoder = tokenizer.encoder();
     loop {
         let taken = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok((index, item)) = taken else {
@@ -228,7 +232,7 @@ fn work(tokens: &Tokens, queue: &Mutex<Receiver<(u64, Item<Batch>)>>, give: impl
             Item::SourceEnd(document) => Ok(Item::SourceEnd(document)),
             // A dead worker would lose its batch silently, so turn its panic into an error.
             Item::Batch(batch) => {
-                let encoded = AssertUnwindSafe(|| encode(&mut encoder, tokens, &batch));
+                let encoded = AssertUnwindSafe(|| encode(&mut encoder, tokenizer, &batch));
                 catch_unwind(encoded)
                     .unwrap_or_else(|_| Err(broken("the tokenizer")))
                     .map(Item::Batch)
@@ -240,11 +244,7 @@ fn work(tokens: &Tokens, queue: &Mutex<Receiver<(u64, Item<Batch>)>>, give: impl
     }
 }
 
-fn encode(
-    encoder: &mut crate::tokens::Encoder<'_>,
-    tokens: &Tokens,
-    batch: &Batch,
-) -> Result<Encoded> {
+fn encode(encoder: &mut Encoder<'_>, tokenizer: &Tokenizer, batch: &Batch) -> Result<Encoded> {
     let Batch { text, pieces, replaced, skipped, position } = batch;
     let mut made = Encoded {
         train: Vec::with_capacity(text.len() / 3),
@@ -269,7 +269,7 @@ fn encode(
         })?;
         start = piece.end;
         if piece.ends_document {
-            out.extend(tokens.end_of_text());
+            out.extend(tokenizer.end_of_text());
             let (train, val) = (made.train.len(), made.val.len());
             made.ends.push(DocumentEnd { split: piece.split, train, val, text: start });
         }
@@ -296,7 +296,7 @@ mod tests {
     /// The reader may be in the middle of a long download when a worker fails.
     #[test]
     fn a_worker_that_fails_ends_the_reader() {
-        let tokens = Tokens::Char(data::CharTokenizer::new(vec!['a', 'b']).unwrap());
+        let tokens = Tokenizer::Char(tokenizer::CharTokenizer::new(vec!['a', 'b']).unwrap());
         let halt = AtomicBool::new(false);
         let read = |feed: &mut Feed| {
             let piece = crate::segment::Piece { end: 1, split: Split::Train, ends_document: true };

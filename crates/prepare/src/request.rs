@@ -207,7 +207,7 @@ impl Job {
         hash.update(format!("1 {how:?} {:?}", (crate::segment::WINDOW, crate::segment::BATCH)));
         match tokenizer {
             TokenizerChoice::Json(path) => {
-                hash.update(hex(&Sha256::digest(crate::tokens::read_json(path)?)));
+                hash.update(hex(&Sha256::digest(crate::tokenizers::read_json(path)?)));
             }
             choice => hash.update(format!("{choice:?}")),
         }

@@ -14,7 +14,7 @@ use crate::sniff::shape_of_file;
 use crate::sources::{Format, Locator};
 use crate::split::{Rule, train_characters};
 use crate::survey::Survey;
-use crate::tokens::{Tokens, read_json};
+use crate::tokenizers::{self, open_json, read_json};
 use data::Split;
 use hub::{Client, hex};
 use sha2::{Digest, Sha256};
@@ -24,6 +24,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
+use tokenizer::Tokenizer;
 
 /// How often to check whether the user wants to stop.
 const GLANCE: Duration = Duration::from_millis(50);
@@ -161,7 +162,7 @@ impl Work<'_> {
             TokenizerChoice::Json(path) => Some(read_json(path)?),
             _ => None,
         };
-        output.finish(tokens.meta().as_ref(), tokenizer.as_deref())?;
+        output.finish(tokenizers::meta(&tokens).as_ref(), tokenizer.as_deref())?;
         if !self.job.request.keep_downloads {
             self.shelf.clear();
         }
@@ -185,7 +186,7 @@ impl Work<'_> {
     }
 
     /// Makes the tokenizer and the split rule, with a first pass over the text if they need one.
-    fn prepare(&mut self) -> Result<(Tokens, Rule)> {
+    fn prepare(&mut self) -> Result<(Tokenizer, Rule)> {
         let job = self.job;
         let by_characters = job.tokenizer == TokenizerChoice::Char;
         let documents = Rule::Documents { seed: job.request.seed, share: job.val };
@@ -212,21 +213,21 @@ impl Work<'_> {
             false => documents,
         };
         let tokens = match table {
-            Some(table) => Tokens::Char(table),
+            Some(table) => Tokenizer::Char(table),
             None => self.byte_pairs()?,
         };
         Ok((tokens, rule))
     }
 
-    fn byte_pairs(&self) -> Result<Tokens> {
+    fn byte_pairs(&self) -> Result<Tokenizer> {
         match &self.job.tokenizer {
-            TokenizerChoice::Json(path) => Tokens::from_json(path),
-            _ => Ok(Tokens::gpt2()),
+            TokenizerChoice::Json(path) => open_json(path),
+            _ => Ok(Tokenizer::Gpt2),
         }
     }
 
     /// Reads, encodes and writes everything that is not yet in the journal.
-    fn encode(&mut self, tokens: &Tokens, rule: Rule, output: &mut Output) -> Result<()> {
+    fn encode(&mut self, tokens: &Tokenizer, rule: Rule, output: &mut Output) -> Result<()> {
         let job = self.job;
         let start = output.journal.clone();
         let reader =

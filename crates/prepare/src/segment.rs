@@ -7,8 +7,8 @@
 
 use crate::error::Result;
 use crate::split::{Rule, of_document};
-use crate::tokens::last_safe_cut;
 use data::Split;
+use tokenizer::last_safe_cut;
 
 /// Most bytes of a piece.
 pub const WINDOW: usize = 128 << 10;

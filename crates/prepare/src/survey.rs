@@ -4,7 +4,7 @@
 use crate::error::{PrepareError, Result};
 use crate::readers::{ReadSpec, read};
 use crate::segment::{Cleaner, Sink};
-use data::CharTokenizer;
+use tokenizer::CharTokenizer;
 
 /// What the first pass has found.
 pub struct Survey<'a> {

@@ -5,13 +5,13 @@ use crate::data_fingerprint::DataFingerprint;
 use crate::error::TrainError;
 use crate::plan_json::CutJson;
 use checkpoint::bounded_json;
-use data::{CharTokenizer, Tokenizer};
 use model::Dims;
 use search::Cut;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::path::Path;
+use tokenizer::{CharTokenizer, Tokenizer};
 
 /// Memory for parsed values, in addition to the document's size. The largest value is a position in
 /// nanoGPT's stream: some hundred numbers, and one per sequence of a micro-batch.
@@ -64,7 +64,7 @@ struct DocumentJson<'a> {
     best_val_loss_bits: String,
     config: &'a Value,
     model: ModelJson,
-    tokenizer: Option<TokenizerJson>,
+    tokenizer: Option<TokenizerJson<'a>>,
     data: Value,
     feed: &'a Value,
     plan: Option<CutJson>,
@@ -86,12 +86,14 @@ struct ModelJson {
     bias: bool,
 }
 
-/// `"gpt2"`, or the characters in the order of their ids. With it, `sample` needs no data set.
+/// `"gpt2"`, the characters in the order of their ids, or the text of a tokenizer.json. With it,
+/// `sample` needs no data set.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum TokenizerJson {
+enum TokenizerJson<'a> {
     Known(&'static str),
     Characters { characters: String },
+    Json { json: &'a str },
 }
 
 /// The name of GPT-2's tokenizer.
@@ -205,12 +207,15 @@ impl ModelJson {
     }
 }
 
-impl From<&Tokenizer> for TokenizerJson {
-    fn from(tokenizer: &Tokenizer) -> TokenizerJson {
+impl<'a> From<&'a Tokenizer> for TokenizerJson<'a> {
+    fn from(tokenizer: &'a Tokenizer) -> TokenizerJson<'a> {
         match tokenizer {
             Tokenizer::Gpt2 => TokenizerJson::Known(GPT2),
             Tokenizer::Char(table) => {
                 TokenizerJson::Characters { characters: table.characters().iter().collect() }
+            }
+            Tokenizer::Json(_) => {
+                TokenizerJson::Json { json: tokenizer.to_json().unwrap_or_default() }
             }
         }
     }
@@ -220,10 +225,14 @@ impl From<&Tokenizer> for TokenizerJson {
 fn tokenizer(json: Value) -> Option<Tokenizer> {
     match &json {
         Value::String(name) if name == GPT2 => Some(Tokenizer::Gpt2),
-        _ => {
-            let characters = json.get("characters")?.as_str()?;
-            CharTokenizer::new(characters.chars().collect()).map(Tokenizer::Char)
-        }
+        _ => match (json.get("characters"), json.get("json")) {
+            (Some(characters), _) => {
+                let characters = characters.as_str()?.chars().collect();
+                CharTokenizer::new(characters).map(Tokenizer::Char)
+            }
+            (None, Some(text)) => Tokenizer::from_json(text.as_str()?.as_bytes()).ok(),
+            (None, None) => None,
+        },
     }
 }
 
@@ -248,6 +257,22 @@ mod tests {
         assert_eq!((document.dims.n_embd, document.dims.vocab_size), (8, 66));
         assert_eq!(document.plan.as_ref().unwrap().slices, [2]);
         assert_eq!(document.to_json().unwrap(), reader.document());
+    }
+
+    #[test]
+    fn the_vocabulary_of_a_tokenizer_json_is_kept() {
+        let path = Path::new(OLD);
+        let reader = checkpoint::Reader::open(path).unwrap();
+        let mut document = Document::parse(path, reader.document()).unwrap();
+        let json = Tokenizer::Gpt2.to_json().unwrap();
+        document.dims.vocab_size = 50_257;
+        document.tokenizer = Some(Tokenizer::from_json(json.as_bytes()).unwrap());
+        let text = document.to_json().unwrap();
+        assert!(text.contains("\"tokenizer\":{\"json\":\"{\\\"version"));
+        assert_eq!(Document::parse(path, &text).unwrap(), document);
+        let damaged = text.replacen("ByteLevel", "Whitespace", 1);
+        let error = Document::parse(path, &damaged).unwrap_err().to_string();
+        assert!(error.contains("no valid tokenizer"), "{error}");
     }
 
     #[test]

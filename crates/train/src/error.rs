@@ -181,7 +181,7 @@ pub enum TrainError {
     },
     /// A character of the prompt is not in the model's vocabulary.
     #[error(transparent)]
-    Prompt(#[from] data::UnknownCharacter),
+    Prompt(#[from] tokenizer::UnknownCharacter),
     /// There is no prompt to continue.
     #[error("the prompt is empty: give at least one token")]
     EmptyPrompt,

@@ -7,9 +7,10 @@ use crate::foreign_document;
 use crate::save::{self, Document};
 use crate::settings_json::Whose;
 use checkpoint::TensorSource;
-use data::{BUILTIN, Dataset, Meta, Tokenizer};
+use data::{BUILTIN, Dataset};
 use interop::{Cropped, torch};
 use std::path::{Path, PathBuf};
+use tokenizer::Tokenizer;
 
 /// A checkpoint of a run, opened.
 pub struct SavedRun {
@@ -105,20 +106,20 @@ impl SavedRun {
         let unknown = |what: String| TrainError::Mismatch { path: self.path.clone(), what };
         if !self.is_foreign {
             return Err(unknown(
-                "its data set's meta.pkl had no characters, so its ids cannot be turned into text"
+                "its data set had neither characters in meta.pkl nor a tokenizer.json, so its ids \
+                 cannot be turned into text"
                     .to_string(),
             ));
         }
         let rows = self.document.dims.vocab_size;
         let dataset = self.document.config.get("dataset").and_then(|name| name.as_str());
         let folder = dataset.map(|name| Path::new("data").join(name));
-        let meta = folder.as_ref().map(|folder| folder.join("meta.pkl"));
-        let found = match meta.filter(|path| path.exists()) {
-            Some(path) => Meta::read(&path)?.characters.map(Tokenizer::Char),
-            None if dataset == Some(BUILTIN) => Dataset::builtin().tokenizer(),
-            None => Some(Tokenizer::Gpt2),
+        let found = match &folder {
+            Some(_) if dataset == Some(BUILTIN) => Dataset::builtin().tokenizer(),
+            Some(folder) => data::folder_tokenizer(folder),
+            None => Ok(Tokenizer::Gpt2),
         };
-        found.filter(|found| u64::from(found.vocab_size()) <= rows).ok_or_else(|| {
+        found.ok().filter(|found| u64::from(found.vocab_size()) <= rows).ok_or_else(|| {
             let folder = folder.map_or("unknown".to_string(), |path| path.display().to_string());
             unknown(format!(
                 "its {rows} ids cannot be turned into text without the meta.pkl of its data set \

@@ -11,7 +11,7 @@ use crate::runlog;
 use crate::save::{self, Document, RunProgress, best_path, last_path};
 use crate::saved_run::SavedRun;
 use crate::settings_json;
-use data::{BUILTIN, Dataset, GPT2_IDS, Split, Tokenizer};
+use data::{BUILTIN, Dataset, Split};
 use events::LogSink;
 use model::{Dims, GPT2_ROWS};
 use search::Cut;
@@ -20,6 +20,7 @@ use spec::{
     Environment, InitFrom, OptimizerState, RunSpec, Sampler, SettingNotice, Settings, resolve,
 };
 use std::path::{Path, PathBuf};
+use tokenizer::{GPT2_IDS, Tokenizer};
 
 /// Tokens of each split that are checked before the start. A wrong vocabulary shows in the first
 /// thousands; reading this many takes well under a second.
@@ -132,7 +133,7 @@ impl Setup {
             progress: self.progress(),
             config: settings_json::to_json(&self.settings),
             dims: self.dims,
-            tokenizer: self.dataset.tokenizer(),
+            tokenizer: self.dataset.tokenizer().ok(),
             data: self.data.clone(),
             feed: saved.map_or(Value::Null, |document| document.feed.clone()),
             plan,
@@ -384,12 +385,12 @@ fn dims(spec: &RunSpec, dataset: &Dataset, saved: Option<&SavedRun>) -> Result<D
         Some(own) => rows == own,
     };
     let tokenizers = (&saved.document.tokenizer, dataset.tokenizer());
-    if let (Some(stored), Some(found)) = tokenizers
+    if let (Some(stored), Ok(found)) = tokenizers
         && *stored != found
         && fits
     {
         let what = format!(
-            "data set '{name}' maps its {rows} ids to other characters than the model was trained \
+            "data set '{name}' maps its {rows} ids to other text than the model was trained \
              with: resume with the data set it was trained on"
         );
         return Err(TrainError::Mismatch { path: saved.path.clone(), what });

@@ -1,8 +1,9 @@
 //! Data sets in folders: both layouts, what is missing, and the command that makes it.
 
 use crate::scratch::{Scratch, raw, shard};
-use fitgpt_data::{CharTokenizer, DataError, Dataset, Meta, Split, Tokenizer};
+use fitgpt_data::{DataError, Dataset, Meta, Split};
 use std::path::Path;
+use tokenizer::{CharTokenizer, Tokenizer};
 
 fn message(dir: &Path) -> String {
     let message = Dataset::open(dir).unwrap_err().to_string();
@@ -29,6 +30,34 @@ fn nanogpt_layout_with_characters() {
     assert!(matches!(error, DataError::BeyondVocabulary { id: 3, token: 2, vocab_size: 3, .. }));
 }
 
+/// `meta.pkl` gives only a size: then the folder's tokenizer.json counts.
+#[test]
+fn a_tokenizer_json_beside_the_tokens() {
+    let scratch = Scratch::new();
+    let open = |vocab_size: u32, json: Option<&[u8]>| {
+        scratch.write("own/train.bin", &raw(&[0, 1, 2]));
+        scratch.write("own/val.bin", &raw(&[0, 1, 2]));
+        scratch.write("own/meta.pkl", &Meta::new(vocab_size, None).to_pickle());
+        if let Some(json) = json {
+            scratch.write("own/tokenizer.json", json);
+        }
+        Dataset::open(&scratch.path().join("own")).unwrap().tokenizer()
+    };
+    assert!(open(50_257, None).unwrap_err().ends_with("there is no tokenizer.json"));
+    let gpt2 = Tokenizer::Gpt2.to_json().unwrap().as_bytes();
+    let found = open(50_257, Some(gpt2)).unwrap();
+    assert_eq!(found.decode(&[15496, 995]), "Hello world");
+    let why = open(50_256, Some(gpt2)).unwrap_err();
+    assert_eq!(why, "tokenizer.json has 50257 ids, but meta.pkl says 50256");
+    let why = open(50_257, Some(b"{}")).unwrap_err();
+    assert!(why.starts_with("tokenizer.json splits words with 'none'"), "{why}");
+    // Too large for a checkpoint: a long name that no text needs.
+    let long = format!("\"vocab\":{{\"{}\":50257,", "中".repeat(2 << 20));
+    let large = String::from_utf8_lossy(gpt2).replacen("\"vocab\":{", &long, 1);
+    let why = open(50_258, Some(large.as_bytes())).unwrap_err();
+    assert!(why.ends_with("bytes, but checkpoints keep at most 4194304"), "{why}");
+}
+
 #[test]
 fn shards_by_name() {
     let scratch = Scratch::new();
@@ -44,7 +73,7 @@ fn shards_by_name() {
     let mut out = [0; 4];
     dataset.split(Split::Train).read(0, &mut out).unwrap();
     assert_eq!((out, dataset.split(Split::Val).len()), ([1, 2, 3, 4], 10));
-    assert_eq!(dataset.tokenizer(), Some(Tokenizer::Gpt2));
+    assert_eq!(dataset.tokenizer(), Ok(Tokenizer::Gpt2));
     dataset.set_vocab_size(4);
     assert!(dataset.split(Split::Train).read(3, &mut [0]).is_err());
 }

@@ -1,4 +1,4 @@
-//! Token files, data sets, tokenizers, samplers and the corpus, as their callers see them.
+//! Token files, data sets, samplers and the corpus, as their callers see them.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod corpus;
@@ -9,4 +9,3 @@ mod ngram;
 mod samplers;
 mod scratch;
 mod token_files;
-mod tokenizers;

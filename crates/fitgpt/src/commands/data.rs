@@ -7,10 +7,10 @@ use crate::preparation::size;
 use crate::screen;
 use crate::screen::show;
 use ::train::TrainError;
-use data::{DataError, Dataset, GPT2_IDS, Split, Tokenizer};
-use prepare::Tokens;
+use data::{DataError, Dataset, Split};
 use spec::{SpecError, Values, words};
 use std::path::{Path, PathBuf};
+use tokenizer::{GPT2_IDS, Tokenizer};
 
 words! {
     /// What `data` shows.
@@ -89,7 +89,7 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
             let wanted = || format!("--split needs {}", Split::NAMES.join(" or "));
             let split = split.ok_or_else(|| wrong(&wanted()))?;
             let place = screen::faint(&folder.display().to_string());
-            show(&format!("{place}\n{}", head(&dataset, &folder, split, documents)?))?;
+            show(&format!("{place}\n{}", head(&dataset, split, documents)?))?;
         }
     }
     Ok(0)
@@ -111,68 +111,30 @@ fn found(name: &str) -> Result<(PathBuf, Dataset), TrainError> {
     }
 }
 
-/// Converts ids to text, and knows the id that ends a document, if there is one.
-enum IdDecoder {
-    Known(Tokenizer),
-    Json(Box<Tokens>),
-    Unknown,
-}
-
-impl IdDecoder {
-    fn of(dataset: &Dataset, folder: &Path) -> IdDecoder {
-        let json = folder.join("tokenizer.json");
-        match dataset.tokenizer() {
-            Some(tokenizer) => IdDecoder::Known(tokenizer),
-            None if json.exists() => match Tokens::from_json(&json) {
-                Ok(tokens) => IdDecoder::Json(Box::new(tokens)),
-                Err(_) => IdDecoder::Unknown,
-            },
-            None => IdDecoder::Unknown,
-        }
-    }
-
-    fn end_of_text(&self) -> Option<i32> {
-        match self {
-            IdDecoder::Known(Tokenizer::Gpt2) => Some(GPT2_IDS.cast_signed() - 1),
-            IdDecoder::Json(tokens) => tokens.end_of_text().map(i32::from),
-            IdDecoder::Known(Tokenizer::Char(_)) | IdDecoder::Unknown => None,
-        }
-    }
-
-    fn decode(&self, ids: &[i32]) -> String {
-        match self {
-            IdDecoder::Known(tokenizer) => tokenizer.decode(ids),
-            IdDecoder::Json(tokens) => match &**tokens {
-                Tokens::Bpe { bpe, .. } => {
-                    let piece = |id: &i32| bpe.piece(u16::try_from(*id).unwrap_or(u16::MAX));
-                    let bytes: Vec<u8> = ids.iter().flat_map(piece).copied().collect();
-                    String::from_utf8_lossy(&bytes).into_owned()
-                }
-                Tokens::Char(_) => String::new(),
-            },
-            IdDecoder::Unknown => {
-                let ids: Vec<String> = ids.iter().map(i32::to_string).collect();
-                ids.join(" ")
-            }
-        }
+/// The text of ids, or the ids themselves without a tokenizer.
+fn text_of(tokenizer: Option<&Tokenizer>, ids: &[i32]) -> String {
+    match tokenizer {
+        Some(tokenizer) => tokenizer.decode(ids),
+        None => ids.iter().map(i32::to_string).collect::<Vec<_>>().join(" "),
     }
 }
 
 fn stats(dataset: &Dataset, folder: &Path) -> Result<String, TrainError> {
-    let text = IdDecoder::of(dataset, folder);
-    let kind = match &text {
-        IdDecoder::Known(Tokenizer::Gpt2) => "GPT-2's BPE (there is no meta.pkl)".to_owned(),
-        IdDecoder::Known(Tokenizer::Char(table)) => format!("{} characters", table.vocab_size()),
-        IdDecoder::Json(_) => "tokenizer.json".to_owned(),
-        IdDecoder::Unknown => "unknown (meta.pkl has only a size)".to_owned(),
+    let tokenizer = dataset.tokenizer();
+    let kind = match &tokenizer {
+        Ok(Tokenizer::Gpt2) => "GPT-2's BPE (there is no meta.pkl)".to_owned(),
+        Ok(Tokenizer::Char(table)) => format!("{} characters", table.vocab_size()),
+        Ok(Tokenizer::Json(_)) => "tokenizer.json".to_owned(),
+        Err(why) => format!("unknown ({why})"),
     };
+    let end_of_text = tokenizer.ok().and_then(|found| found.end_of_text()).map(i32::from);
     let vocab = dataset.meta().map_or(GPT2_IDS, |meta| meta.vocab_size);
     let mut out = format!("{}\n", screen::strong(&folder.display().to_string()));
     out += &format!("{:<12}{kind}, vocab_size {}\n", "tokens", grouped(vocab.into()));
     for split in [Split::Train, Split::Val] {
-        let counts = count(dataset, split, text.end_of_text())?;
+        let counts = count(dataset, split, end_of_text)?;
         let tokens = dataset.split(split).len();
-        let documents = match text.end_of_text() {
+        let documents = match end_of_text {
             Some(_) if counts.ends > 0 => {
                 let mean = tokens as f64 / counts.ends as f64;
                 format!(", {} documents of {mean:.0} tokens", grouped(counts.ends))
@@ -217,15 +179,11 @@ fn count(dataset: &Dataset, split: Split, end: Option<i32>) -> Result<Counts, Tr
     Ok(Counts { ends: end.map_or(0, of_id), different, highest })
 }
 
-fn head(
-    dataset: &Dataset,
-    folder: &Path,
-    split: Split,
-    documents: usize,
-) -> Result<String, TrainError> {
-    let text = IdDecoder::of(dataset, folder);
+fn head(dataset: &Dataset, split: Split, documents: usize) -> Result<String, TrainError> {
+    let tokenizer = dataset.tokenizer().ok();
+    let end_of_text = tokenizer.as_ref().and_then(Tokenizer::end_of_text).map(i32::from);
     let stream = dataset.split(split);
-    let end = text.end_of_text();
+    let end = end_of_text;
     let mut out = String::new();
     let mut start = 0;
     for number in 0..documents {
@@ -235,7 +193,7 @@ fn head(
         let (ids, whole) = document(dataset, split, start, end)?;
         let shown = ids.len().min(SHOWN);
         out += &screen::faint(&format!("--- document {number}, from token {start}"));
-        out += &format!("\n{}", text.decode(&ids[..shown]));
+        out += &format!("\n{}", text_of(tokenizer.as_ref(), &ids[..shown]));
         out += if shown < ids.len() || !whole { " …\n" } else { "\n" };
         start += ids.len() as u64 + 1;
         if !whole {

@@ -320,7 +320,7 @@ fn show_sample(
     events: &mut Emitter,
 ) -> Result<(), TrainError> {
     let Setup { spec, dataset, .. } = setup;
-    let (Some(tokenizer), Some(_)) = (dataset.tokenizer(), &outcome.evaluation) else {
+    let (Ok(tokenizer), Some(_)) = (dataset.tokenizer(), &outcome.evaluation) else {
         return Ok(());
     };
     screen::line(&screen::strong("\na sample of what it generates"));

@@ -6,7 +6,7 @@ use crate::invocation::environment;
 use crate::numbers::{duration, grouped, short};
 use crate::timing::{self, Count, median};
 use crate::{measure, screen};
-use data::{Dataset, Split, Tokenizer};
+use data::{Dataset, Split};
 use model::GPT2_ROWS;
 use plan::hardware::Hardware;
 use search::sizing::{self, EVALUATIONS, FEWEST_TOKENS, FixedSettings, SizedRun, Text};
@@ -14,6 +14,7 @@ use search::{Machine, SearchError, plan_for};
 use spec::{Origin, RunSpec, Settings, Value, resolve};
 use std::path::Path;
 use std::time::Instant;
+use tokenizer::Tokenizer;
 use train::TrainError;
 use train::engine::Engine;
 
@@ -92,7 +93,7 @@ impl<'a> Sizer<'a> {
             );
             return Err(TrainError::Text { what });
         }
-        let is_characters = matches!(dataset.tokenizer(), Some(Tokenizer::Char(_)));
+        let is_characters = matches!(dataset.tokenizer(), Ok(Tokenizer::Char(_)));
         let (run, _) = resolve(settings, &environment())?;
         Ok(Sizer {
             machine: device.machine(&run)?,

@@ -1,6 +1,7 @@
 //! Text from a trained model.
 
-use crate::fixture::{CHARACTERS, TempDir};
+use crate::fixture::{CHARACTERS, TINY, TempDir};
+use tokenizer::Tokenizer;
 
 fn trained(name: &str) -> TempDir {
     let dir = TempDir::new(name);
@@ -82,4 +83,21 @@ fn a_tiny_temperature_is_greedy() {
     let dir = trained("sample-cold");
     let cold = |temperature: &str| text(&dir, &["--start=abc", temperature]);
     assert_eq!(cold("--temperature=1e-50"), cold("--temperature=1e-6"));
+}
+
+/// `prepare` keeps the tokenizer.json, the checkpoint has its vocabulary, `sample` needs neither.
+#[test]
+fn a_tokenizer_json_is_encoded_and_decoded() {
+    let dir = TempDir::empty("sample-json");
+    let json = Tokenizer::Gpt2.to_json().unwrap().replace("<|endoftext|>", "<eos>");
+    dir.write("tokenizer.json", json.as_bytes());
+    dir.write("book.txt", "The quick brown fox, naïve and 中文. ".repeat(60).as_bytes());
+    let prepare = ["prepare", "book.txt", "--out", "data/own", "--tokenizer", "tokenizer.json"];
+    assert_eq!(dir.run(&prepare).code, Some(0));
+    let more = ["--dataset=own", "--n_embd=8", "--n_layer=1", "--max_iters=2", "--eval_iters=1"];
+    dir.run(&[&["train"], TINY, &more].concat()).succeeded();
+    std::fs::remove_dir_all(dir.path("data")).unwrap();
+    let out = text(&dir, &["--start=fox<eos> 中文"]);
+    let samples: Vec<&str> = out.split("\n---------------\n").collect();
+    assert!(samples[..2].iter().all(|text| text.starts_with("fox<eos> 中文")), "{out}");
 }

@@ -2,13 +2,14 @@
 //! embedding, and takes id 11 for the end of a text if none is named. So a vocabulary without such
 //! a token uses a row without text for it, or gets one more row ([`Vocabulary::extra_row`]).
 
-use crate::byte_level::{self, END_OF_TEXT, GPT2_END};
+use crate::byte_level::{self, END_OF_TEXT, Tables};
 use crate::export::ExportError;
-use data::Tokenizer;
+use tokenizer::{AddedToken, Tokenizer, byte_letters};
 
 /// llama.cpp's types of tokens.
 const NORMAL: i32 = 1;
 const CONTROL: i32 = 3;
+const USER_DEFINED: i32 = 4;
 const UNUSED: i32 = 5;
 
 /// What the file says about the tokenizer.
@@ -30,20 +31,21 @@ pub(crate) struct Vocabulary {
 impl Vocabulary {
     /// The vocabulary of a model with this many rows.
     pub fn new(tokenizer: &Tokenizer, rows: u64) -> Result<Vocabulary, ExportError> {
-        let (mut tokens, merges, end) = match tokenizer {
-            Tokenizer::Gpt2 => {
-                let mut tables = byte_level::gpt2();
-                tables.tokens.push(END_OF_TEXT.to_owned());
-                (tables.tokens, tables.merges, Some(GPT2_END))
+        let pairs = tokenizer.byte_pairs();
+        let end = tokenizer.end_of_text();
+        let (mut tokens, merges) = match tokenizer {
+            Tokenizer::Gpt2 | Tokenizer::Json(_) => {
+                let tables = pairs.map(Tables::of);
+                tables.map(|Tables { tokens, merges }| (tokens, merges)).unwrap_or_default()
             }
             Tokenizer::Char(table) => {
                 let characters = table.characters();
                 let mut bytes = [0; 4];
                 let tokens = characters
                     .iter()
-                    .map(|c| byte_level::text(c.encode_utf8(&mut bytes).as_bytes()))
+                    .map(|c| byte_letters(c.encode_utf8(&mut bytes).as_bytes()))
                     .collect();
-                (tokens, byte_level::character_merges(characters), None)
+                (tokens, byte_level::character_merges(characters))
             }
         };
         let rows = usize::try_from(rows).ok().filter(|rows| *rows >= tokens.len());
@@ -52,15 +54,27 @@ impl Vocabulary {
         })?;
         let known = tokens.len();
         let extra_row = end.is_none() && known == rows;
-        let end = end.map_or(known, |end| end as usize);
+        let end = end.map_or(known, usize::from);
         tokens.extend((known..rows.max(end + 1)).map(|id| match id == end {
             true => END_OF_TEXT.to_owned(),
             false => format!("[PAD{id}]"),
         }));
-        let kind = |id: usize| match id {
-            id if id == end => CONTROL,
-            id if id < known => NORMAL,
-            _ => UNUSED,
+        for (token, id) in tokens.iter_mut().zip(0..known).filter(|(token, _)| token.is_empty()) {
+            *token = format!("[PAD{id}]");
+        }
+        let added = |id: usize| -> Option<&AddedToken> {
+            let all = pairs.map_or(&[][..], |pairs| pairs.added_tokens());
+            all.binary_search_by_key(&id, |token| token.id.into()).ok().map(|at| &all[at])
+        };
+        let is_used = |id: usize| {
+            pairs.is_none_or(|pairs| u16::try_from(id).is_ok_and(|id| pairs.is_used(id)))
+        };
+        let kind = |id: usize| match added(id) {
+            Some(token) if token.special => CONTROL,
+            Some(_) => USER_DEFINED,
+            None if id == end => CONTROL,
+            None if id < known && is_used(id) => NORMAL,
+            None => UNUSED,
         };
         Ok(Vocabulary {
             types: (0..tokens.len()).map(kind).collect(),
@@ -75,7 +89,7 @@ impl Vocabulary {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use data::CharTokenizer;
+    use tokenizer::CharTokenizer;
 
     #[test]
     fn gpt2_is_padded_to_the_rows() {
@@ -91,6 +105,19 @@ mod tests {
         assert_eq!(merges[0], "Ġ t");
         let error = Vocabulary::new(&Tokenizer::Gpt2, 50_256).unwrap_err().to_string();
         assert_eq!(error, "the tokenizer has 50257 tokens, more than the model");
+    }
+
+    /// Added tokens have types of their own, unused ids a text.
+    #[test]
+    fn a_tokenizer_json_has_gaps_and_added_tokens() {
+        let json = Tokenizer::Gpt2.to_json().unwrap();
+        let token = r#""added_tokens":[{"id":50260,"content":"<own>","special":false},"#;
+        let json = json.replacen("\"added_tokens\":[", token, 1);
+        let own = Tokenizer::from_json(json.as_bytes()).unwrap();
+        let vocabulary = Vocabulary::new(&own, 50_262).unwrap();
+        assert_eq!(vocabulary.tokens[50_259..], ["[PAD50259]", "<own>", "[PAD50261]"]);
+        assert_eq!(vocabulary.types[50_256..], [CONTROL, UNUSED, UNUSED, UNUSED, 4, UNUSED]);
+        assert_eq!((vocabulary.end, vocabulary.merges.len()), (50_256, 50_000));
     }
 
     #[test]

@@ -2,12 +2,12 @@
 //! in such files.
 
 use crate::bounded_file;
-use crate::byte_level::{self, END_OF_TEXT, GPT2_END, Tables};
+use crate::byte_level::Tables;
 use crate::error::ForeignError;
-use data::{CharTokenizer, GPT2_IDS, Tokenizer};
 use model::{Dims, GPT2_ROWS};
 use serde_json::{Map, Value, json};
 use std::path::Path;
+use tokenizer::{BytePairs, CharTokenizer, GPT2_IDS, MOST_KEPT, Tokenizer};
 
 /// Most bytes of a tokenizer's file; GPT-2's have one to two million.
 const MOST_BYTES: u64 = 64 << 20;
@@ -25,70 +25,45 @@ pub(crate) type Written = (&'static str, String);
 
 /// The files of a tokenizer, for a model with this context.
 pub(crate) fn files(tokenizer: &Tokenizer, block_size: u64) -> Vec<Written> {
-    match tokenizer {
-        Tokenizer::Gpt2 => gpt2_files(block_size),
-        Tokenizer::Char(table) => vec![
+    match (tokenizer, tokenizer.byte_pairs()) {
+        (Tokenizer::Char(table), _) => vec![
             (TOKENIZER, character_json(table).to_string()),
             (CONFIG, format!("{:#}", general_config(block_size))),
         ],
+        (_, Some(pairs)) => {
+            let whole = tokenizer.to_json().unwrap_or_default();
+            byte_pair_files(pairs, whole, block_size)
+        }
+        (_, None) => Vec::new(),
     }
 }
 
 /// The id that ends a text, if the tokenizer has one.
 pub(crate) fn end_of_text(tokenizer: &Tokenizer) -> Option<u32> {
-    match tokenizer {
-        Tokenizer::Gpt2 => Some(GPT2_END),
-        Tokenizer::Char(_) => None,
-    }
+    tokenizer.end_of_text().map(u32::from)
 }
 
-fn gpt2_files(block_size: u64) -> Vec<Written> {
-    let Tables { tokens, merges } = byte_level::gpt2();
-    let all = tokens.iter().map(String::as_str).chain([END_OF_TEXT]);
-    let vocab: Map<String, Value> =
-        all.zip(0u32..).map(|(t, id)| (t.to_owned(), id.into())).collect();
+fn byte_pair_files(pairs: &BytePairs, whole: &str, block_size: u64) -> Vec<Written> {
+    let Tables { tokens, merges } = Tables::of(pairs);
+    let used = tokens.iter().zip(0u32..).filter(|(token, _)| !token.is_empty());
+    let vocab: Map<String, Value> = used.map(|(t, id)| (t.clone(), id.into())).collect();
     let lines: String = merges.iter().map(|(left, right)| format!("{left} {right}\n")).collect();
-    let pairs: Vec<String> = merges.iter().map(|(left, right)| format!("{left} {right}")).collect();
-    let vocab = Value::Object(vocab);
-    let vocab_text = vocab.to_string();
-    let whole = json!({
-        "version": "1.0",
-        "truncation": null,
-        "padding": null,
-        "added_tokens": [{
-            "id": GPT2_END, "content": END_OF_TEXT, "single_word": false, "lstrip": false,
-            "rstrip": false, "normalized": true, "special": true,
-        }],
-        "normalizer": null,
-        "pre_tokenizer": byte_level_step(true),
-        "post_processor": byte_level_step(false),
-        "decoder": byte_level_step(true),
-        "model": {
-            "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": "",
-            "end_of_word_suffix": "", "fuse_unk": false, "byte_fallback": false, "vocab": vocab,
-            "merges": pairs,
-        },
-    });
+    let end = pairs.name(pairs.end_of_text());
     let config = json!({
         "tokenizer_class": "GPT2Tokenizer",
         "add_prefix_space": false,
-        "bos_token": END_OF_TEXT,
-        "eos_token": END_OF_TEXT,
-        "unk_token": END_OF_TEXT,
+        "bos_token": end,
+        "eos_token": end,
+        "unk_token": end,
         "clean_up_tokenization_spaces": false,
         "model_max_length": block_size,
     });
     vec![
-        (TOKENIZER, whole.to_string()),
-        (VOCAB, vocab_text),
+        (TOKENIZER, whole.to_owned()),
+        (VOCAB, Value::Object(vocab).to_string()),
         (MERGES, format!("#version: 0.2\n{lines}")),
         (CONFIG, format!("{config:#}")),
     ]
-}
-
-fn byte_level_step(trim_offsets: bool) -> Value {
-    json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": trim_offsets,
-           "use_regex": true})
 }
 
 /// Every character is a word of its own, with its id; words are put together without spaces. A
@@ -136,14 +111,16 @@ pub(crate) fn read(folder: &Path, dims: &Dims) -> Result<Option<Tokenizer>, Fore
     Ok(found.filter(|found| u64::from(found.vocab_size()) <= dims.vocab_size))
 }
 
-/// Ours, if a `tokenizer.json` is GPT-2's or a table of characters.
+/// A table of characters, GPT-2's byte pairs or others, if a `tokenizer.json` has one.
 fn recognised(json: &Value) -> Option<Tokenizer> {
     let model = json.get("model")?;
-    let vocab = model.get("vocab")?.as_object()?;
-    match model.get("type").and_then(Value::as_str) {
-        Some("WordLevel") => characters(vocab).map(Tokenizer::Char),
-        Some("BPE") | None if is_gpt2(vocab) => Some(Tokenizer::Gpt2),
-        _ => None,
+    if model.get("type").and_then(Value::as_str) == Some("WordLevel") {
+        return characters(model.get("vocab")?.as_object()?).map(Tokenizer::Char);
+    }
+    let found = Tokenizer::from_json(json.to_string().as_bytes()).ok()?;
+    match found.byte_pairs()?.is_gpt2() {
+        true => Some(Tokenizer::Gpt2),
+        false => Some(found).filter(|found| found.to_json().is_some_and(|t| t.len() <= MOST_KEPT)),
     }
 }
 
@@ -162,10 +139,9 @@ fn characters(vocab: &Map<String, Value>) -> Option<CharTokenizer> {
 
 /// Whether a vocabulary is GPT-2's. Ids are ranks of merges, so those are the same, too.
 fn is_gpt2(vocab: &Map<String, Value>) -> bool {
-    let has = |token: &str, id: u32| vocab.get(token).and_then(Value::as_u64) == Some(id.into());
-    vocab.len() == GPT2_IDS as usize
-        && has(END_OF_TEXT, GPT2_END)
-        && byte_level::gpt2().tokens.iter().zip(0..).all(|(token, id)| has(token, id))
+    let has = |token: &str, id: u16| vocab.get(token).and_then(Value::as_u64) == Some(id.into());
+    let is_all = |gpt2: &BytePairs| (0..=gpt2.end_of_text()).all(|id| has(&gpt2.name(id), id));
+    vocab.len() == GPT2_IDS as usize && Tokenizer::Gpt2.byte_pairs().is_some_and(is_all)
 }
 
 #[cfg(test)]

@@ -4,7 +4,9 @@
 
 use crate::fixture::{TempDir, alone, fails, parquet, peak_memory, zstd};
 use ::parquet::basic::{Compression, GzipLevel, ZstdLevel};
-use fitgpt_prepare::{Format, Hub, Packing, ReadSpec, Result, Sink, TokenizerChoice, Tokens, read};
+use fitgpt_prepare::{
+    Format, Hub, Packing, ReadSpec, Result, Sink, TokenizerChoice, open_json, read,
+};
 use requires::{Need, absent};
 use std::path::Path;
 use std::time::Instant;
@@ -84,7 +86,7 @@ fn text_of(path: &Path, format: Format, packing: Packing) -> String {
 }
 
 fn tokenizer(path: &Path) -> String {
-    match Tokens::from_json(path) {
+    match open_json(path) {
         Ok(_) => "a tokenizer".to_owned(),
         Err(error) => error.to_string().chars().take(300).collect(),
     }

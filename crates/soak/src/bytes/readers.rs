@@ -12,15 +12,13 @@ use doctor::recovered::RecoveredRun;
 use doctor::report::Report;
 use doctor::words::Language;
 use events::LogReader;
-use prepare::{
-    Client, Encoder, Format, Hub, Job, Journal, Packing, PrepareError, ReadSpec, Request, Sink,
-    Tokens,
-};
+use prepare::{Client, Format, Hub, Job, Journal, Packing, PrepareError, ReadSpec, Request, Sink};
 use spec::{Command, Environment, Settings, World, documents, resolve};
 use std::fmt::Display;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use tokenizer::Tokenizer;
 use train::save;
 use train::setup::SampleSetup;
 
@@ -236,14 +234,20 @@ fn document(bytes: &[u8], folder: &Path) -> Result<(), String> {
 fn tokenizer(bytes: &[u8], folder: &Path) -> Result<(), String> {
     let path = folder.join("tokenizer.json");
     put(&path, bytes).map_err(scratch_failed)?;
-    let tokens = match Tokens::from_json(&path) {
-        Ok(tokens) => tokens,
+    let tokenizer = match prepare::open_json(&path) {
+        Ok(tokenizer) => tokenizer,
         Err(error) => return refused(error),
     };
+    let text = "naïve words, 1234\n\n  don't 日本語 <|endoftext|>";
     let mut ids = Vec::new();
-    let mut encoder: Encoder<'_> = tokens.encoder();
-    let encoded = encoder.encode("naïve words, 1234\n\n  don't 日本語", &mut ids);
-    encoded.map_err(|character| format!("{character:?} has no id"))
+    tokenizer.encoder().encode(text, &mut ids).map_err(|character| format!("{character:?}"))?;
+    let ids = tokenizer.encode(text).map_err(|error| error.to_string())?;
+    let _ = tokenizer.decode(&ids);
+    let written = tokenizer.to_json().unwrap_or_default();
+    match Tokenizer::from_json(written.as_bytes())? == tokenizer {
+        true => Ok(()),
+        false => Err("a vocabulary was written as another one".to_owned()),
+    }
 }
 
 /// A sink that discards documents.

@@ -15,7 +15,7 @@ use std::sync::OnceLock;
 fn tokenizer() -> Value {
     static JSON: OnceLock<Value> = OnceLock::new();
     let read = || match data::Dataset::builtin().tokenizer() {
-        Some(data::Tokenizer::Char(table)) => {
+        Ok(tokenizer::Tokenizer::Char(table)) => {
             json!({ "characters": String::from_iter(table.characters()) })
         }
         other => panic!("{other:?}"),

@@ -1,13 +1,21 @@
 //! Reads a tokenizer.json of Hugging Face that uses GPT-2's method with another vocabulary:
 //! byte-level BPE without normalisation. Anything else is refused, and the error names it.
 
-use super::Tokens;
-use super::bpe::{Bpe, MOST_IDS, Merge};
-use crate::limits;
-use data::Meta;
+use crate::added::AddedToken;
+use crate::bpe::{Bpe, MOST_IDS, Merge};
+use crate::byte_pairs::BytePairs;
+use crate::letters;
 use pick::{Pick, Scalar, ScalarRef};
 use serde_core::de::{IgnoredAny, MapAccess, SeqAccess};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+
+/// Most bytes of a tokenizer.json: the largest in use have 35 MiB.
+pub const MOST_BYTES: u64 = 128 << 20;
+/// Most merges of a tokenizer.json: four for each id that token files can hold.
+pub const MOST_MERGES: usize = 4 << 16;
+
+/// Most bytes of an added token. Picked texts are cut at 200.
+const MOST_CONTENT: usize = 190;
 
 /// Names of the token that ends a document, in the order they are tried.
 const ENDS: [&str; 5] =
@@ -39,12 +47,27 @@ impl Pick for Document {
 #[derive(Default)]
 struct Settings([Scalar; SETTINGS.len()]);
 
-const SETTINGS: [&str; 6] = ["type", "use_regex", "add_prefix_space", "content", "special", "id"];
+const SETTINGS: [&str; 10] = [
+    "type",
+    "use_regex",
+    "add_prefix_space",
+    "content",
+    "special",
+    "id",
+    "single_word",
+    "lstrip",
+    "rstrip",
+    "normalized",
+];
 
 impl Settings {
     fn get(&self, name: &str) -> &Scalar {
         let place = SETTINGS.iter().position(|known| *known == name);
         place.map_or(&Scalar::Null, |place| &self.0[place])
+    }
+
+    fn is_true(&self, name: &str) -> bool {
+        *self.get(name) == Scalar::Bool(true)
     }
 }
 
@@ -133,7 +156,7 @@ struct Merges {
 
 impl Pick for Merges {
     fn element<'de, S: SeqAccess<'de>>(&mut self, list: &mut S) -> Result<Option<()>, S::Error> {
-        if self.ends.len() > limits::MERGES || self.odd.is_some() {
+        if self.ends.len() > MOST_MERGES || self.odd.is_some() {
             return Ok(list.next_element::<IgnoredAny>()?.map(drop));
         }
         let Some(pair) = pick::element::<Pair, S>(list)? else {
@@ -181,7 +204,7 @@ impl Pick for Pair {
 }
 
 /// The file's tokenizer.
-pub fn parse(bytes: &[u8]) -> Result<Tokens, String> {
+pub fn parse(bytes: &[u8]) -> Result<BytePairs, String> {
     let file: Document = pick::read(bytes)
         .map_err(|error| format!("is not JSON: {error}; give Hugging Face's tokenizer.json"))?;
     check(&file)?;
@@ -191,63 +214,102 @@ pub fn parse(bytes: &[u8]) -> Result<Tokens, String> {
     if most > MOST_IDS {
         return Err(format!("has more than {MOST_IDS} tokens, the limit of token files"));
     }
-    let letters = byte_letters();
-    let mut ids: HashMap<&str, u16> = HashMap::new();
-    let mut pieces: Vec<Vec<u8>> = Vec::new();
-    let mut place = |name: &str, id: Option<u64>, piece: Vec<u8>| -> Result<u16, String> {
+    let mut tokens = Tokens::default();
+    for (name, id) in &vocab.0 {
+        if tokens.ids.contains_key(&**name) {
+            return Err(format!("has token '{}' twice", shown(name)));
+        }
+        tokens.place(name, *id)?;
+    }
+    let mut added = Vec::new();
+    for settings in &file.added_tokens.0 {
+        let Some(name) = settings.get("content").text() else { continue };
+        added.push(added_token(settings, name, tokens.place(name, settings.get("id").whole())?)?);
+    }
+    let merges = merges(model.merges.as_ref(), &tokens.ids)?;
+    let mut single = [0; 256];
+    for byte in 0..=255 {
+        let id = tokens.ids.get(letters::byte_letters(&[byte]).as_str());
+        let id = id.ok_or_else(|| format!("has no token for byte {byte}; byte-level is needed"))?;
+        single[usize::from(byte)] = *id;
+    }
+    let end = ENDS.iter().find_map(|name| tokens.ids.get(name));
+    let end_of_text = *end.ok_or_else(|| {
+        format!("names no token that ends a document (looked for {})", ENDS.join(", "))
+    })?;
+    let bpe = Bpe::ranked(tokens.pieces, single, &merges);
+    Ok(BytePairs::new(bpe, added, end_of_text, tokens.odd_names))
+}
+
+/// The tokens that were read so far.
+#[derive(Default)]
+struct Tokens<'a> {
+    ids: HashMap<&'a str, u16>,
+    /// Bytes by id.
+    pieces: Vec<Vec<u8>>,
+    /// Names that are not the letters of their bytes.
+    odd_names: BTreeMap<u16, Box<str>>,
+    names: HashMap<u16, &'a str>,
+}
+
+impl<'a> Tokens<'a> {
+    /// Gives an id to a name. An added token may be in the vocabulary, too.
+    fn place(&mut self, name: &'a str, id: Option<u64>) -> Result<u16, String> {
         let id = id.unwrap_or(u64::MAX);
         let small = u16::try_from(id).map_err(|_| {
             let name = shown(name);
             format!("token '{name}' has id {id}, but token files hold ids below {MOST_IDS}")
         })?;
-        if pieces.len() <= usize::from(small) {
-            pieces.resize(usize::from(small) + 1, Vec::new());
+        if let Some(other) = self.names.insert(small, name).filter(|other| *other != name) {
+            return Err(format!("gives id {small} to '{}' and '{}'", shown(other), shown(name)));
         }
-        pieces[usize::from(small)] = piece;
+        if let Some(other) = self.ids.insert(name, small).filter(|other| *other != small) {
+            return Err(format!("gives token '{}' the ids {other} and {small}", shown(name)));
+        }
+        let place = usize::from(small);
+        if self.pieces.len() <= place {
+            self.pieces.resize(place + 1, Vec::new());
+        }
+        if letters::bytes(name).is_none_or(|bytes| bytes.is_empty()) {
+            self.odd_names.insert(small, name.into());
+        }
+        self.pieces[place] = letters::decoded(name);
         Ok(small)
-    };
-    for (name, id) in &vocab.0 {
-        let piece = name.chars().map(|c| letters.get(&c).copied()).collect::<Option<Vec<u8>>>();
-        // Special tokens in the vocabulary are not made of byte letters and have no text.
-        ids.insert(name, place(name, *id, piece.unwrap_or_default())?);
     }
-    for token in &file.added_tokens.0 {
-        let Some(name) = token.get("content").text() else { continue };
-        // Such a token is matched before pre-tokenization, which would give other ids than ours.
-        if *token.get("special") == Scalar::Bool(false) {
-            return Err(format!(
-                "has an added token '{name}' that is not special; only special ones are supported"
-            ));
-        }
-        let id = place(name, token.get("id").whole(), Vec::new())?;
-        ends_insert(&mut ids, name, id);
+}
+
+/// Refuses what is not implemented, and what `prepare` cannot follow: it encodes a long text in
+/// parts, which it cuts before white space.
+fn added_token(settings: &Settings, content: &str, id: u16) -> Result<AddedToken, String> {
+    let refuse = |what: String| Err(format!("has an added token '{}' {what}", shown(content)));
+    let special = *settings.get("special") != Scalar::Bool(false);
+    let rstrip = settings.is_true("rstrip");
+    let mut behind_text = content.trim_start().chars();
+    if content.len() > MOST_CONTENT {
+        return refuse(format!("of more than {MOST_CONTENT} bytes, which is not supported"));
     }
-    let merges = merges(model.merges.as_ref(), &ids)?;
-    let mut single = [0; 256];
-    for (letter, byte) in &letters {
-        let id = ids.get(letter.to_string().as_str());
-        let id = id.ok_or_else(|| format!("has no token for byte {byte}; byte-level is needed"))?;
-        single[usize::from(*byte)] = *id;
+    if settings.is_true("single_word") {
+        return refuse("that must be a single word (single_word): not supported".to_owned());
     }
-    let end = ENDS.iter().find_map(|name| ids.get(name));
-    let end_of_text = *end.ok_or_else(|| {
-        format!("names no token that ends a document (looked for {})", ENDS.join(", "))
-    })?;
-    let meta = Some(Meta::new(pieces.len() as u32, None));
-    let bpe = Box::new(Bpe::ranked(pieces, single, &merges));
-    Ok(Tokens::Bpe { bpe, end_of_text, meta })
+    if !special && (rstrip || behind_text.any(char::is_whitespace)) {
+        return refuse("that is not special and takes white space: not supported".to_owned());
+    }
+    Ok(AddedToken {
+        id,
+        content: content.into(),
+        special,
+        normalized: match settings.get("normalized") {
+            Scalar::Bool(normalized) => *normalized,
+            _ => !special,
+        },
+        lstrip: settings.is_true("lstrip"),
+        rstrip,
+    })
 }
 
 /// The first characters of a name, which may have any length.
 fn shown(name: &str) -> &str {
     &name[..name.floor_char_boundary(60)]
-}
-
-/// Inserts `name` only if it equals one of the constants in [`ENDS`].
-fn ends_insert(ids: &mut HashMap<&str, u16>, name: &str, id: u16) {
-    if let Some(known) = ENDS.iter().find(|known| **known == name) {
-        ids.insert(known, id);
-    }
 }
 
 /// Refuses settings that would change ids and are not implemented here.
@@ -296,8 +358,8 @@ fn merges(found: Option<&Merges>, ids: &HashMap<&str, u16>) -> Result<Vec<Merge>
     if let Some(odd) = &found.odd {
         return Err(format!("has {} among its merges", shown(odd)));
     }
-    if found.ends.len() > limits::MERGES {
-        let most = limits::MERGES;
+    if found.ends.len() > MOST_MERGES {
+        let most = MOST_MERGES;
         return Err(format!("has more than {most} merges, too many for {MOST_IDS} tokens"));
     }
     let id = |name: &str| {
@@ -308,20 +370,12 @@ fn merges(found: Option<&Merges>, ids: &HashMap<&str, u16>) -> Result<Vec<Merge>
     let mut start = 0;
     for &(middle, end) in &found.ends {
         let (left, right) = (&found.text[start..middle], &found.text[middle..end]);
-        merges.push((id(left)?, id(right)?, id(&found.text[start..end])?));
+        let merge = (id(left)?, id(right)?, id(&found.text[start..end])?);
+        // Other names never come from bytes.
+        if letters::bytes(&found.text[start..end]).is_some() {
+            merges.push(merge);
+        }
         start = end;
     }
     Ok(merges)
-}
-
-/// The letter that represents each byte in such files: a printable byte represents itself, the
-/// others start at U+0100.
-fn byte_letters() -> HashMap<char, u8> {
-    let mut others = 0x100..;
-    let letter = |byte: u8| match byte {
-        b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff => Some(char::from(byte)),
-        _ => others.next().and_then(char::from_u32),
-    };
-    let letters: Vec<Option<char>> = (0..=255).map(letter).collect();
-    letters.into_iter().zip(0..=255).filter_map(|(letter, byte)| Some((letter?, byte))).collect()
 }

@@ -1,6 +1,6 @@
 //! Characters and byte pairs, whole texts and streams.
 
-use fitgpt_data::{CharTokenizer, Tokenizer};
+use fitgpt_tokenizer::{CharTokenizer, Tokenizer};
 use proptest::prelude::*;
 
 fn letters() -> Tokenizer {

@@ -1,10 +1,11 @@
 //! Byte-pair encoding: turns words into ids by merging the pair of lowest rank until none is left.
 //!
 //! Two tables define it: the bytes of each id, and for each pair of ids the rank and result of its
-//! merge. GPT-2's tables come from the vocabulary in the binary, others from a tokenizer.json. An
-//! [`Encoder`] adds a small cache of words, because most words of a text recur.
+//! merge. GPT-2's tables come from the vocabulary in the binary, others from a tokenizer.json. A
+//! [`BpeEncoder`] adds a small cache of words, because most words of a text recur.
 
-use super::words::WordSplitter;
+use crate::tokenizer::GPT2_IDS;
+use crate::words::WordSplitter;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -12,22 +13,22 @@ use std::hash::{BuildHasherDefault, Hasher};
 /// Ids that 16-bit token files can hold.
 pub const MOST_IDS: usize = 1 << 16;
 
-/// WordSplitter of up to this many bytes fit into one `u128` key.
+/// Words of up to this many bytes fit into one `u128` key.
 const SHORT: usize = 15;
-/// WordSplitter that an encoder caches: with 48 bytes each they fit into a core's own cache.
+/// Words that an encoder caches: with 48 bytes each they fit into a core's own cache.
 const SLOTS: usize = 1 << 14;
 /// Up to this many bytes, scanning all pairs is faster than a heap.
 const FEW: usize = 96;
 
 /// A vocabulary with its merges.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct Bpe {
     /// Bytes by id; empty if an id is unused or has no text.
     pieces: Vec<Vec<u8>>,
     /// The id of each single byte.
     bytes: [u16; 256],
     merges: HashMap<u32, (u32, u16), Fast>,
-    /// WordSplitter of up to `SHORT` bytes that are a single token.
+    /// Words of up to `SHORT` bytes that are a single token.
     whole: HashMap<u128, u16, Fast>,
 }
 
@@ -69,11 +70,12 @@ impl Bpe {
     /// token's id is its rank.
     pub fn gpt2() -> Bpe {
         let core = tiktoken::encoding::gpt2();
-        let pieces: Vec<Vec<u8>> = (0..data::GPT2_IDS - 1).map(|id| core.decode(&[id])).collect();
+        let pieces: Vec<Vec<u8>> = (0..GPT2_IDS).map(|id| core.decode(&[id])).collect();
+        let ordinary = &pieces[..pieces.len() - 1]; // the last one is <|endoftext|>
         let ids: HashMap<&[u8], u16> =
-            pieces.iter().zip(0..).map(|(piece, id)| (piece.as_slice(), id)).collect();
+            ordinary.iter().zip(0..).map(|(piece, id)| (piece.as_slice(), id)).collect();
         let mut merges = Vec::new();
-        for (piece, id) in pieces.iter().zip(0..) {
+        for (piece, id) in ordinary.iter().zip(0..) {
             for (left, right) in (1..piece.len()).map(|at| piece.split_at(at)) {
                 if let (Some(&left), Some(&right)) = (ids.get(left), ids.get(right)) {
                     merges.push((left, right, id));
@@ -86,13 +88,16 @@ impl Bpe {
         Bpe::new(pieces, bytes, &merges, |(_, _, id)| u32::from(id))
     }
 
-    /// A vocabulary whose merges are ranked by their order.
+    /// A vocabulary whose merges are ranked by their order. If a pair occurs twice, its last place
+    /// counts.
     pub fn ranked(pieces: Vec<Vec<u8>>, bytes: [u16; 256], merges: &[Merge]) -> Bpe {
-        let mut order: HashMap<(u16, u16), u32> = HashMap::new();
-        for (&(left, right, _), rank) in merges.iter().zip(0..) {
-            order.entry((left, right)).or_insert(rank);
-        }
-        Bpe::new(pieces, bytes, merges, |(left, right, _)| order[&(left, right)])
+        let last: HashMap<(u16, u16), usize> =
+            merges.iter().enumerate().map(|(at, &(left, right, _))| ((left, right), at)).collect();
+        let is_last = |at: &usize| last[&(merges[*at].0, merges[*at].1)] == *at;
+        let merges: Vec<Merge> = (0..merges.len()).filter(is_last).map(|at| merges[at]).collect();
+        let ranks: HashMap<(u16, u16), u32> =
+            merges.iter().zip(0..).map(|(&(left, right, _), rank)| ((left, right), rank)).collect();
+        Bpe::new(pieces, bytes, &merges, |(left, right, _)| ranks[&(left, right)])
     }
 
     fn new(
@@ -132,6 +137,43 @@ impl Bpe {
     #[must_use]
     pub fn vocab_size(&self) -> u32 {
         self.pieces.len() as u32
+    }
+
+    /// One merge for each token that merges make, by rank: the pair that is left of its bytes after
+    /// all merges of lower rank. These alone give the same ids.
+    #[must_use]
+    pub fn merges(&self) -> Vec<Merge> {
+        let mut all: Vec<(u32, Merge)> = self
+            .merges
+            .iter()
+            .map(|(&pair, &(rank, id))| (rank, ((pair >> 16) as u16, pair as u16, id)))
+            .collect();
+        all.sort_unstable();
+        let shared = |at: usize, by: usize| {
+            all.get(at.wrapping_add(by)).is_some_and(|(rank, _)| *rank == all[at].0)
+        };
+        let keep = |at: &usize| {
+            let (rank, (left, right, id)) = all[*at];
+            let alone = !shared(*at, 1) && !shared(*at, usize::MAX);
+            alone || self.merge_below(self.piece(id), rank) == [left, right]
+        };
+        (0..all.len()).filter(keep).map(|at| all[at].1).collect()
+    }
+
+    /// The ids of one word by the merges below a rank.
+    fn merge_below(&self, word: &[u8], limit: u32) -> Vec<u16> {
+        let mut ids: Vec<u16> = word.iter().map(|&byte| self.bytes[usize::from(byte)]).collect();
+        loop {
+            let merge = |at: usize| {
+                let &(rank, id) = self.merges.get(&pair(ids[at], ids[at + 1]))?;
+                (rank < limit).then_some((rank, at, id))
+            };
+            let Some((_, at, id)) = (0..ids.len().saturating_sub(1)).filter_map(merge).min() else {
+                return ids;
+            };
+            ids[at] = id;
+            ids.remove(at + 1);
+        }
     }
 
     /// Appends the ids of one word.
@@ -234,12 +276,12 @@ struct Remembered {
 }
 
 /// Encodes text in one thread.
-pub struct Encoder<'a> {
+pub struct BpeEncoder<'a> {
     bpe: &'a Bpe,
     memory: Vec<Remembered>,
 }
 
-impl<'a> Encoder<'a> {
+impl<'a> BpeEncoder<'a> {
     /// An encoder with an empty cache.
     #[must_use]
     pub fn new(bpe: &'a Bpe) -> Self {
