@@ -25,6 +25,7 @@ mod plan_choice;
 mod bench_report;
 mod survey;
 mod doctor_document;
+mod comparison;
 mod preparation;
 mod byte_bar;
 

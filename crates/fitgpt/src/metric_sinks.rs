@@ -1,6 +1,7 @@
 //! The sinks that the keys `tensorboard`, `csv` and `trackio` ask for, and how their results are
 //! seen.
 
+use crate::invocation::program;
 use crate::screen;
 use data::disk::file_limit;
 use events::Sink;
@@ -44,7 +45,8 @@ pub fn of(spec: &RunSpec, flops_per_token: f64, peak_flops: Option<f64>) -> Vec<
 pub fn shown(spec: &RunSpec) -> Vec<String> {
     let (keys, out_dir) = (&spec.metrics, &spec.out_dir);
     let folder = quoted(out_dir);
-    let mut lines = vec![format!("Metrics: {out_dir}/log.jsonl")];
+    let mut lines =
+        vec![format!("Metrics: {out_dir}/log.jsonl; plot: {} compare {folder}", program())];
     if spec.eval_only {
         return lines;
     }

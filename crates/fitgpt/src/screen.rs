@@ -37,7 +37,13 @@ pub fn out(text: &str) -> std::io::Result<()> {
 
 /// Writes a result to standard output. A reader that closes the pipe is not a failure.
 pub fn show(text: &str) -> Result<(), TrainError> {
-    match out(text) {
+    show_bytes(text.as_bytes())
+}
+
+/// Writes a result that is not text to standard output.
+pub fn show_bytes(bytes: &[u8]) -> Result<(), TrainError> {
+    let mut stdout = std::io::stdout().lock();
+    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(TrainError::Output(error)),
         _ => Ok(()),
     }

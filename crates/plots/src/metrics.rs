@@ -10,7 +10,9 @@ pub struct Metric {
     pub name: &'static str,
     /// What it is.
     pub about: &'static str,
-    of: fn(&Moment<'_>) -> Option<f64>,
+    /// Whether evaluations have it; else iterations do.
+    pub is_of_evaluations: bool,
+    of: Of,
 }
 
 /// An event with values, and what was derived from it.
@@ -21,12 +23,14 @@ struct Moment<'a> {
     tokens: Option<f64>,
 }
 
-const fn trained(
-    name: &'static str,
-    about: &'static str,
-    of: fn(&Moment<'_>) -> Option<f64>,
-) -> Metric {
-    Metric { name, about, of }
+type Of = fn(&Moment<'_>) -> Option<f64>;
+
+const fn trained(name: &'static str, about: &'static str, of: Of) -> Metric {
+    Metric { name, about, is_of_evaluations: false, of }
+}
+
+const fn evaluated(name: &'static str, about: &'static str, of: Of) -> Metric {
+    Metric { name, about, is_of_evaluations: true, of }
 }
 
 /// Number of metrics.
@@ -35,13 +39,13 @@ pub const COUNT: usize = 14;
 /// All metrics. Those of an evaluation come first, then those of an iteration.
 #[rustfmt::skip]
 pub const METRICS: [Metric; COUNT] = [
-    trained("train/loss", "mean loss of batches of the training text, at evaluations",
+    evaluated("train/loss", "mean loss of batches of the training text, at evaluations",
             |at| Some(at.evaluated?.train_loss)),
-    trained("val/loss", "mean loss of batches of the validation text, at evaluations",
+    evaluated("val/loss", "mean loss of batches of the validation text, at evaluations",
             |at| Some(at.evaluated?.val_loss)),
-    trained("train/standard_error", "standard error of `train/loss`",
+    evaluated("train/standard_error", "standard error of `train/loss`",
             |at| Some(at.evaluated?.train_standard_error)),
-    trained("val/standard_error", "standard error of `val/loss`",
+    evaluated("val/standard_error", "standard error of `val/loss`",
             |at| Some(at.evaluated?.val_standard_error)),
     trained("loss", "loss of the iteration's last micro-batch",
             |at| Some(at.iteration?.loss)),

@@ -359,7 +359,7 @@ fn notices(typed: &Typed<'_>, run: &RunSpec, environment: &Environment) -> Vec<S
 /// What is written instead of wandb's metrics, and how to see it.
 fn instead_of_wandb(run: &RunSpec) -> String {
     let (out_dir, keys) = (&run.out_dir, &run.metrics);
-    let mut written = vec![format!("{out_dir}/log.jsonl")];
+    let mut written = vec![format!("{out_dir}/log.jsonl (fitgpt compare {out_dir})")];
     if keys.tensorboard {
         written.push(format!("{out_dir}/tensorboard (tensorboard --logdir {out_dir})"));
     }

@@ -66,7 +66,7 @@ const ROWS: &[Row] = &[
     row("interop",     &["plan", "checkpoint", "model", "pickle", "data", "tokenizer"],
         Allowed, Any),
     row("events",      &[], Allowed, AsCode),
-    row("plots",       &["events"], Allowed, AsCode),
+    row("plots",       &["events"], Allowed, Any),
     row("train",       &["spec", "search", "model", "plan", "data", "checkpoint",
                          "interop", "events", "rng", "tokenizer"], Allowed, Any),
     row("hub",         &["data", "pick"], Allowed, AsCode),

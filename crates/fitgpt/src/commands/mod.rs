@@ -4,6 +4,7 @@ mod train;
 mod plan;
 mod sample;
 mod export;
+mod compare;
 mod prepare;
 mod data;
 mod doctor;
@@ -60,12 +61,13 @@ const fn line(typed: &'static str, remark: &'static str) -> Line {
 }
 
 /// All commands, in the order of help.
-pub static COMMANDS: [&Command; 9] = [
+pub static COMMANDS: [&Command; 10] = [
     &train::COMMAND,
     &plan::COMMAND,
     &doctor::COMMAND,
     &sample::COMMAND,
     &export::COMMAND,
+    &compare::COMMAND,
     &prepare::COMMAND,
     &data::COMMAND,
     &devices::COMMAND,

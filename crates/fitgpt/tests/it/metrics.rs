@@ -26,7 +26,7 @@ fn a_resumed_run_continues_the_files() {
     let named = ["--wandb_log=True", "--wandb_project=tiny"];
     let ended = train(&[&ALL[..], &named[..]].concat());
     for line in [
-        "wandb_log=True sends nothing to wandb; the metrics are in out/log.jsonl, ",
+        "wandb_log=True sends nothing to wandb; the metrics are in out/log.jsonl (fitgpt compare ",
         "TensorBoard: tensorboard --logdir out\n",
         "CSV: out/metrics.csv\n",
         "trackio: trackio show --project tiny\n",

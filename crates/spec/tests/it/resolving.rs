@@ -105,12 +105,14 @@ fn notices_say_what_works_differently() {
         (&["--dtype=bfloat16"], &["dtype='bfloat16' is ignored: the CPU computes in float32"]),
         (
             &["--wandb_log=True"],
-            &["wandb_log=True sends nothing to wandb; the metrics are in out-builtin/log.jsonl; \
+            &["wandb_log=True sends nothing to wandb; the metrics are in out-builtin/log.jsonl \
+               (fitgpt compare out-builtin); \
                tensorboard=True, csv=True or trackio=True writes them for other tools"],
         ),
         (
             &["--wandb_log=True", "--trackio=True", "--wandb_project=x", "--csv=True"],
-            &["wandb_log=True sends nothing to wandb; the metrics are in out-builtin/log.jsonl, \
+            &["wandb_log=True sends nothing to wandb; the metrics are in out-builtin/log.jsonl \
+               (fitgpt compare out-builtin), \
                out-builtin/metrics.csv, trackio's inbox (trackio show --project x)"],
         ),
         (&["--backend=gloo"], &["backend='gloo' is ignored: fitgpt trains in a single process"]),
