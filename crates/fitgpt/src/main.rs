@@ -9,6 +9,7 @@ mod invocation;
 mod device;
 mod own_text;
 mod planning;
+mod pretrained;
 mod bill;
 mod run_report;
 mod run_length;

@@ -6,14 +6,14 @@ use crate::device::{self, Device};
 use crate::invocation::{environment, settings};
 use crate::plan_choice::{Choice, Rivals};
 use crate::plan_report::PlanReport;
-use crate::{measure, run_length, screen};
+use crate::{measure, pretrained, run_length, screen};
 use ::train::save::Document;
 use ::train::{TrainError, setup};
 use model::Dims;
 use plan::hardware::Card;
 use plan::report::Bill;
 use search::{Cut, Machine, Planned, SearchError, best_plans, plan_again, plan_for, suggestions};
-use spec::{Command, Environment, InitFrom, Memory, RunSpec, Settings, SpecError, resolve};
+use spec::{Command, Environment, Memory, RunSpec, Settings, SpecError, resolve};
 use std::cell::OnceCell;
 use std::path::Path;
 
@@ -76,6 +76,7 @@ impl Planning {
         let on_gpu = elsewhere || (present == 0 && speaks_of_a_gpu(&settings)?);
         let environment =
             Environment { cuda_devices: present.max(u32::from(on_gpu)), ..environment() };
+        let environment = pretrained::sizes(&settings, environment)?;
         let resumed = setup::checkpoint_to_resume(&mut settings, &environment)?;
         let (saved, unused) = resumed.unzip();
         let (mut run, found) = resolve(&settings, &environment)?;
@@ -92,13 +93,6 @@ impl Planning {
                 run.dims(rows)?
             }
         };
-        if let InitFrom::Gpt2(name) = run.init_from {
-            notices.push(format!(
-                "init_from='{}': this plan uses its sizes, but `train` refuses it: this version \
-                 cannot read OpenAI's weights yet",
-                name.word()
-            ));
-        }
         let before = saved.filter(|_| !run.eval_only);
         if !on_gpu {
             let here = Device::find(run.device, None)?;
@@ -390,7 +384,7 @@ fn gpu_machine(gpu: Option<&Card>, run: &RunSpec) -> Result<Machine, SpecError> 
 
 /// Size of the vocabulary without opening the data set, and a notice if it was assumed.
 fn vocabulary(run: &RunSpec) -> Result<(u64, Option<String>), TrainError> {
-    if let InitFrom::Gpt2(_) = run.init_from {
+    if run.init_from.pretrained().is_some() {
         return Ok((u64::from(data::GPT2_IDS), None)); // these models have their own vocabulary
     }
     let name = &run.dataset;

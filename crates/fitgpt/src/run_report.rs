@@ -9,8 +9,9 @@ use data::corpus::FIVE_GRAM_LOSS;
 use data::{GPT2_IDS, Split};
 use model::Dims;
 use plan::Bytes;
+use plan::ops::GeluKind;
 use spec::shell::quoted;
-use spec::{Origin, RunSpec, Setting, Settings};
+use spec::{Gelu, Origin, RunSpec, Setting, Settings};
 use std::path::Path;
 use train::TrainError;
 use train::run::Outcome;
@@ -33,6 +34,7 @@ pub fn introduce(setup: &Setup, device: &Device) -> Result<(), TrainError> {
     let tokens = grouped(spec.tokens_per_iteration());
     screen::line(&format!("tokens per iteration will be: {tokens}"));
     match (saved, dataset.meta()) {
+        (None, _) if setup.pretrained.is_some() => initialized(spec),
         (Some(saved), _) => {
             let iteration = saved.document.progress.iteration;
             screen::line(&format!("Resuming training from {} at {iteration}", spec.out_dir));
@@ -54,6 +56,24 @@ pub fn introduce(setup: &Setup, device: &Device) -> Result<(), TrainError> {
         }
     }
     parameters(spec, dims)
+}
+
+/// The line about a trained model, and one about the GELU of OpenAI's.
+fn initialized(spec: &RunSpec) {
+    let Some(model) = spec.init_from.pretrained() else {
+        return;
+    };
+    let name = &model.name;
+    if model.openai().is_none() {
+        return screen::line(&format!("Initializing from {name}"));
+    }
+    screen::line(&format!("Initializing from OpenAI GPT-2 weights: {name}"));
+    if spec.gelu == Gelu::Auto && spec.gelu_kind() == GeluKind::Tanh {
+        screen::notice(
+            "these weights were trained with the tanh form of GELU, which is computed here; \
+             nanoGPT computes the exact form (--gelu=erf)",
+        );
+    }
 }
 
 /// Prints what the process holds on the device according to the driver, next to the plan.

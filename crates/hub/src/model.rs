@@ -25,8 +25,7 @@ const BESIDE: [&str; 6] = [
 pub trait Watch {
     /// A line for the user.
     fn note(&mut self, line: &str);
-    /// The download of a file begins. `bytes` are those of all files that are still to come, if
-    /// their sizes are known.
+    /// The download of a file begins; its size, if that is known.
     fn begin(&mut self, file: &str, bytes: Option<u64>);
     /// So many bytes of the current file are here.
     fn progress(&mut self, bytes: u64);
@@ -73,7 +72,7 @@ impl Client {
         let (commit, config) = self.head(&place, repo)?;
         let visit = Visit { client: self, repo, place: &place, commit: &commit };
         if let Some(config) = config {
-            visit.download(&config, None, watch)?;
+            visit.download(&config, watch)?;
         }
         let mut wanted = visit.weights(watch)?;
         for file in BESIDE {
@@ -82,10 +81,8 @@ impl Client {
         visit.check_room(cache, &wanted)?;
         // The small files first: a stopped download of the weights then needs only them.
         wanted.sort_by_key(|file| file.bytes);
-        let mut left: Option<u64> = wanted.iter().map(|file| file.bytes).sum();
         for file in &wanted {
-            visit.download(file, left, watch)?;
-            left = left.and_then(|left| left.checked_sub(file.bytes?));
+            visit.download(file, watch)?;
         }
         Ok(ModelFolder { path: place.snapshot(&commit), commit, is_new: true })
     }
@@ -109,7 +106,7 @@ impl Client {
         let (commit, config) = self.head(&place, repo)?;
         if let Some(config) = config {
             let visit = Visit { client: self, repo, place: &place, commit: &commit };
-            visit.download(&config, None, watch)?;
+            visit.download(&config, watch)?;
         }
         Ok(place.snapshot(&commit).join(CONFIG))
     }
@@ -202,7 +199,7 @@ impl Visit<'_> {
                 let what = format!("has more than {} bytes, too many for an index", shards::INDEX);
                 return Err(HubError::network(&self.url(INDEX), what));
             }
-            self.download(file, None, watch)?;
+            self.download(file, watch)?;
         }
         let content = cache::read(&self.place.snapshot(self.commit).join(INDEX), shards::INDEX)?;
         let files = shards(&content).map_err(|what| HubError::network(&self.url(INDEX), what))?;
@@ -236,8 +233,8 @@ impl Visit<'_> {
     }
 
     /// Downloads a file, unless another process does so first.
-    fn download(&self, wanted: &Wanted, left: Option<u64>, watch: &mut dyn Watch) -> Result<()> {
-        let Wanted { file, etag, .. } = wanted;
+    fn download(&self, wanted: &Wanted, watch: &mut dyn Watch) -> Result<()> {
+        let Wanted { file, etag, bytes } = wanted;
         let blob = self.place.blob(etag);
         let folder = self.place.blob("");
         std::fs::create_dir_all(&folder).map_err(HubError::io(&folder, "create the folder"))?;
@@ -249,7 +246,7 @@ impl Visit<'_> {
         if !blob.is_file() && !self.has(file) {
             let checksum = Checksum::of_etag(etag);
             let part = wanted.part(self.place);
-            watch.begin(file, left.or(wanted.bytes));
+            watch.begin(file, *bytes);
             let mut progress = |bytes| watch.progress(bytes);
             let to = (&part, blob.as_path());
             self.client.fetch_into(&self.url(file), checksum.as_ref(), to, &mut progress)?;

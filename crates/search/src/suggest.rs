@@ -10,7 +10,8 @@ use plan::Dtype;
 use plan::hardware::Hardware;
 use spec::Value;
 use spec::{
-    Gpt2, GradCheckpoint, InitFrom, Offload, OptimizerState, RequestedDtype, Residual, RunSpec,
+    Gpt2, GradCheckpoint, InitFrom, Offload, OptimizerState, Pretrained, RequestedDtype, Residual,
+    RunSpec,
 };
 
 /// How many suggestions a refusal has at most.
@@ -194,7 +195,7 @@ fn shorter(run: &RunSpec, dims: Dims) -> Option<Change> {
         // An existing model keeps its positions, even if fewer are used.
         dims: match run.init_from {
             InitFrom::Resume => dims,
-            InitFrom::Scratch | InitFrom::Gpt2(_) => Dims { block_size, ..dims },
+            InitFrom::Scratch | InitFrom::Pretrained(_) => Dims { block_size, ..dims },
         },
         settings: vec![("block_size", int(block_size)), ("batch_size", int(batch_size))],
         note: Box::new(move |_| {
@@ -206,10 +207,12 @@ fn shorter(run: &RunSpec, dims: Dims) -> Option<Change> {
 /// Models with the same head size that may fit, the largest first: narrower ones, then also
 /// shallower ones.
 fn smaller(run: &RunSpec, dims: Dims, machine: &Machine) -> Vec<Change> {
-    match run.init_from {
+    match &run.init_from {
         InitFrom::Scratch => {}
         InitFrom::Resume => return Vec::new(), // the size of an existing model is fixed
-        InitFrom::Gpt2(name) => return smaller_gpt2(run, name, dims),
+        InitFrom::Pretrained(named) => {
+            return named.openai().map_or(Vec::new(), |name| smaller_gpt2(run, name, dims));
+        }
     }
     let head = dims.n_embd / dims.n_head.max(1);
     let narrower = |heads: u64| Dims { n_head: heads, n_embd: heads * head, ..dims };
@@ -229,7 +232,8 @@ fn smaller(run: &RunSpec, dims: Dims, machine: &Machine) -> Vec<Change> {
 fn smaller_gpt2(run: &RunSpec, name: Gpt2, dims: Dims) -> Vec<Change> {
     let smaller = Gpt2::ALL.into_iter().rev().skip_while(move |other| *other != name).skip(1);
     let candidate = |other: Gpt2| {
-        let run = RunSpec { init_from: InitFrom::Gpt2(other), ..run.clone() };
+        let init_from = InitFrom::Pretrained(Pretrained::of_openai(other));
+        let run = RunSpec { init_from, ..run.clone() };
         let dims = Dims { block_size: dims.block_size, ..other.dims() };
         let parameters = run.architecture().reported_parameters(&dims).ok()? as f64 / 1e6;
         let settings = vec![("init_from", text(other.word()))];

@@ -316,8 +316,8 @@ pub static KEYS: &[Key] = &[
     flag(Output, "always_save_checkpoint", true,
          "ignored: every evaluation saves `last`, and `best` if the val loss improves"),
     text(Output, "init_from", "scratch",
-         "start from new weights, from out_dir's checkpoint, or from OpenAI's weights")
-        .words(InitFrom::WORDS)
+         "start from new weights, out_dir's checkpoint, or a trained model (docs/huggingface.md)")
+        .takes(Values::WordsOr(InitFrom::WORDS, ", a folder, or a hub id, e.g. 'me/model'"))
         .shared_as(Literal::Str("resume")),
     flag(Output, "accept_changed_data", false,
          "resume even if data files have changed since the run was saved"),
@@ -343,7 +343,7 @@ pub static KEYS: &[Key] = &[
     float(Model, "dropout", 0.0, "dropout probability in training; 0 for pretraining"),
     flag(Model, "bias", false, "biases in linear layers and layer norms, as in GPT-2"),
     text(Model, "gelu", "auto",
-         "form of GELU; 'auto': the checkpoint's, 'tanh' for OpenAI's weights, else 'erf'")
+         "form of GELU; 'auto': that of the checkpoint or trained model, else 'erf'")
         .words(Gelu::WORDS),
 
     float(Optimizer, "learning_rate", 6e-4, "peak learning rate, reached after warm-up"),

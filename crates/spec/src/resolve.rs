@@ -5,8 +5,8 @@ use crate::error::SpecError;
 use crate::keys::Command;
 use crate::memory::Memory;
 use crate::run_spec::{
-    Gelu, GradCheckpoint, InitFrom, MetricsKeys, Offload, OptimizerState, RequestedDevice,
-    RequestedDtype, Residual, RunSpec, Sampler, SamplingKeys,
+    Gelu, GradCheckpoint, InitFrom, MetricsKeys, Offload, OptimizerState, Pretrained,
+    PretrainedModel, RequestedDevice, RequestedDtype, Residual, RunSpec, Sampler, SamplingKeys,
 };
 use crate::settings::{Setting, Settings};
 use crate::value::Value;
@@ -19,6 +19,8 @@ pub struct Environment {
     pub world_size: Option<String>,
     /// Number of GPUs that this program can use.
     pub cuda_devices: u32,
+    /// What the files of `init_from`'s model say, if it names one and they were read.
+    pub pretrained: Option<PretrainedModel>,
 }
 
 /// One line about a setting that has another effect than its user may expect.
@@ -43,7 +45,10 @@ pub fn resolve(
 ) -> Result<(RunSpec, Vec<SettingNotice>), SpecError> {
     check_world_size(environment)?;
     let typed = Typed { settings };
-    let run = typed.run()?;
+    let mut run = typed.run()?;
+    if let InitFrom::Pretrained(named) = &mut run.init_from {
+        named.model = environment.pretrained.or(named.model);
+    }
     check_products(&run)?;
     check_pairs(&typed, &run)?;
     let notices = notices(&typed, &run, environment);
@@ -313,10 +318,10 @@ fn check_pairs(typed: &Typed<'_>, run: &RunSpec) -> Result<(), SpecError> {
         );
         return Err(SpecError::Conflict { what });
     }
-    if let InitFrom::Gpt2(name) = run.init_from {
-        let most = name.dims().block_size;
+    if let InitFrom::Pretrained(Pretrained { name, model: Some(model) }) = &run.init_from {
+        let most = model.dims.block_size;
         if block_size > most {
-            let needs = format!("{} has {most} positions; use block_size={most}", name.word());
+            let needs = format!("{name} has {most} positions; use block_size={most}");
             return Err(typed.out_of_range("block_size", needs));
         }
     }
@@ -413,11 +418,10 @@ fn train_notices(typed: &Typed<'_>, run: &RunSpec, say: &mut impl FnMut(&'static
         );
         say("eval_block_size", text);
     }
-    if let InitFrom::Gpt2(name) = run.init_from {
+    if let InitFrom::Pretrained(Pretrained { name, .. }) = &run.init_from {
         for key in ["n_layer", "n_head", "n_embd", "bias"] {
             let Setting { key, value, .. } = typed.setting(key);
             if typed.setting(key.name).is_given() {
-                let name = name.word();
                 say(key.name, format!("{}={value} is ignored: {name} fixes it", key.name));
             }
         }

@@ -88,15 +88,47 @@ impl Gpt2 {
     }
 }
 
-/// What the weights start from.
+/// What a model's own files say about it; keys cannot change it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PretrainedModel {
+    /// Its sizes.
+    pub dims: Dims,
+    /// The form of GELU that it was trained with.
+    pub gelu: GeluKind,
+}
+
+/// A model that somebody has trained.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pretrained {
+    /// One of OpenAI's by its name, a folder, or a name on the Hugging Face hub (`owner/name`).
+    pub name: String,
+    /// What is known about it: from its `config.json`, else OpenAI's from the table.
+    pub model: Option<PretrainedModel>,
+}
+
+impl Pretrained {
+    /// OpenAI's model of this name.
+    pub fn of_openai(name: Gpt2) -> Pretrained {
+        // OpenAI trained with the tanh form. nanoGPT computes the exact one on these weights.
+        let model = PretrainedModel { dims: name.dims(), gelu: GeluKind::Tanh };
+        Pretrained { name: name.word().to_owned(), model: Some(model) }
+    }
+
+    /// Which of OpenAI's models it is.
+    pub fn openai(&self) -> Option<Gpt2> {
+        Gpt2::of(&self.name)
+    }
+}
+
+/// What the weights start from.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InitFrom {
     /// New random weights.
     Scratch,
     /// The checkpoint in `out_dir`.
     Resume,
-    /// OpenAI's.
-    Gpt2(Gpt2),
+    /// Those of a trained model; the optimizer and the iterations start anew.
+    Pretrained(Pretrained),
 }
 
 impl InitFrom {
@@ -113,12 +145,28 @@ impl InitFrom {
         Gpt2::Xl.word(),
     ];
 
-    /// The meaning of a word.
+    /// The meaning of a word. A folder and a name on the hub are known by their slash, a folder
+    /// without one by being there.
     pub fn of(word: &str) -> Option<InitFrom> {
         match word {
             InitFrom::SCRATCH => Some(InitFrom::Scratch),
             InitFrom::RESUME => Some(InitFrom::Resume),
-            _ => Gpt2::of(word).map(InitFrom::Gpt2),
+            _ => match Gpt2::of(word) {
+                Some(name) => Some(InitFrom::Pretrained(Pretrained::of_openai(name))),
+                None if word.contains('/') || std::path::Path::new(word).is_dir() => {
+                    let name = word.to_owned();
+                    Some(InitFrom::Pretrained(Pretrained { name, model: None }))
+                }
+                None => None,
+            },
+        }
+    }
+
+    /// The trained model.
+    pub fn pretrained(&self) -> Option<&Pretrained> {
+        match self {
+            InitFrom::Pretrained(model) => Some(model),
+            InitFrom::Scratch | InitFrom::Resume => None,
         }
     }
 }
@@ -328,15 +376,21 @@ impl RunSpec {
     }
 
     /// The model's sizes with this vocabulary; if they are invalid, the error names valid ones
-    /// nearby. OpenAI's models fix their sizes and vocabulary; a smaller `block_size` crops their
+    /// nearby. A trained model fixes its sizes and vocabulary; a smaller `block_size` crops its
     /// positions.
     pub fn dims(&self, vocab_size: u64) -> Result<Dims, SpecError> {
         let RunSpec { n_layer, n_head, n_embd, block_size, bias, .. } = *self;
-        let dims = match self.init_from {
+        let dims = match &self.init_from {
             InitFrom::Scratch | InitFrom::Resume => {
                 Dims { n_layer, n_head, n_embd, block_size, vocab_size, bias }
             }
-            InitFrom::Gpt2(name) => Dims { block_size, ..name.dims() },
+            InitFrom::Pretrained(Pretrained { model: Some(model), .. }) => {
+                Dims { block_size, ..model.dims }
+            }
+            InitFrom::Pretrained(Pretrained { name, model: None }) => {
+                let what = format!("init_from='{name}': the sizes of this model are not known");
+                return Err(SpecError::Conflict { what });
+            }
         };
         heads::checked(dims, &self.architecture())
     }
@@ -353,14 +407,14 @@ impl RunSpec {
         AdamW { beta1, beta2, weight_decay, moments: state, ..AdamW::NANOGPT }.into()
     }
 
-    /// Which GELU to use: OpenAI's weights were trained with the tanh form, nanoGPT's with the
+    /// Which GELU to use: a trained model keeps its own, OpenAI's the tanh form; nanoGPT has the
     /// exact one.
     pub fn gelu_kind(&self) -> GeluKind {
-        match (self.gelu, self.init_from) {
-            (Gelu::Erf, _) => GeluKind::Erf,
-            (Gelu::Tanh, _) => GeluKind::Tanh,
-            (Gelu::Auto, InitFrom::Gpt2(_)) => GeluKind::Tanh,
-            (Gelu::Auto, InitFrom::Scratch | InitFrom::Resume) => GeluKind::Erf,
+        let own = self.init_from.pretrained().and_then(|pretrained| pretrained.model);
+        match self.gelu {
+            Gelu::Erf => GeluKind::Erf,
+            Gelu::Tanh => GeluKind::Tanh,
+            Gelu::Auto => own.map_or(GeluKind::Erf, |model| model.gelu),
         }
     }
 }

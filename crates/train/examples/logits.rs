@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         None => (0, ids),
     };
     let mut ids: Vec<i32> = ids.iter().map(|id| id.parse()).collect::<Result<_, _>>()?;
-    let mut setup = SampleSetup::new(settings(name)?, &Environment::default())?;
+    let mut setup = SampleSetup::new(settings(name)?, &Environment::default(), None)?;
     let planned = plan_for_sample(&setup.spec, setup.dims, &machine()?)?;
     let proved = plan::verify(planned.plan, CpuScratch { threads: THREADS })
         .map_err(|defects| format!("{defects:?}"))?;

@@ -1,9 +1,11 @@
-//! Which file a name means. A name is a checkpoint's file or a run's folder. Every command that
+//! Which file a name means. A name is a checkpoint's file, a run's folder, or a folder with a model
+//! of Hugging Face's. Every command that
 //! reads a checkpoint finds it here.
 
 use crate::error::TrainError;
 use crate::save::{RunProgress, best_path, ckpt_path, last_path};
 use crate::saved_run::SavedRun;
+use interop::hf;
 use std::path::{Path, PathBuf};
 
 /// The checkpoints that a run's folder may have.
@@ -38,7 +40,8 @@ pub fn open_to_resume(name: &Path) -> Result<SavedRun, TrainError> {
 
 /// Opens the first of our own files that the folder has, or nanoGPT's if its iteration is higher.
 fn newest(name: &Path, ours: &[fn(&Path) -> PathBuf]) -> Result<SavedRun, TrainError> {
-    if name.is_file() {
+    let is_run = files(name).iter().any(|file| file.exists());
+    if name.is_file() || hf::is_folder(name) && !is_run {
         return SavedRun::open(name);
     }
     let first = ours.iter().map(|file| file(name)).find(|path| path.exists());

@@ -177,17 +177,39 @@ fn narrow(wanted: plan::Dtype, content: &mut [u8]) {
 }
 
 /// Loads a checkpoint into the engine. An engine that only samples has no moments. If the
-/// checkpoint is a model alone, moments and step state stay as they are. `buffer` is from [`buffer`]; nothing
-/// else of a tensor's size is allocated.
+/// checkpoint is a model alone, moments and step state stay as they are. `buffer` is from
+/// [`buffer`]; nothing else of a tensor's size is allocated.
 pub fn load(
     engine: &mut Engine,
     reader: &dyn TensorSource,
     path: &Path,
     buffer: &mut [u8],
 ) -> Result<(), TrainError> {
-    let is_model_alone = !has_moments(reader);
+    match has_moments(reader) {
+        true => load_some(engine, reader, path, buffer, |_| true),
+        false => load_weights(engine, reader, path, buffer),
+    }
+}
+
+/// Loads the weights of a checkpoint; moments and step state stay as they are.
+pub fn load_weights(
+    engine: &mut Engine,
+    reader: &dyn TensorSource,
+    path: &Path,
+    buffer: &mut [u8],
+) -> Result<(), TrainError> {
+    load_some(engine, reader, path, buffer, |name| name.starts_with(WEIGHTS))
+}
+
+fn load_some(
+    engine: &mut Engine,
+    reader: &dyn TensorSource,
+    path: &Path,
+    buffer: &mut [u8],
+    is_wanted: impl Fn(&str) -> bool,
+) -> Result<(), TrainError> {
     for SavedTensor { info, id, copy } in tensors(engine) {
-        if is_model_alone && !info.name.starts_with(WEIGHTS) {
+        if !is_wanted(&info.name) {
             continue;
         }
         let found = reader.find(&info.name).map(|index| (index, &reader.tensors()[index]));

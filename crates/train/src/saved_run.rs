@@ -8,7 +8,9 @@ use crate::save::{self, Document};
 use crate::settings_json::Whose;
 use checkpoint::TensorSource;
 use data::{BUILTIN, Dataset};
-use interop::{Cropped, torch};
+use interop::{Cropped, hf, torch};
+use plan::ops::GeluKind;
+use spec::PretrainedModel;
 use std::path::{Path, PathBuf};
 use tokenizer::Tokenizer;
 
@@ -97,6 +99,23 @@ impl SavedRun {
         save::load(engine, tensors.as_ref(), &self.path, buffer)
     }
 
+    /// Loads the weights alone; the engine's optimizer stays as it is.
+    pub fn load_weights(
+        &mut self,
+        engine: &mut Engine,
+        buffer: &mut [u8],
+    ) -> Result<(), TrainError> {
+        let tensors = self.take_tensors()?;
+        save::load_weights(engine, tensors.as_ref(), &self.path, buffer)
+    }
+
+    /// What it says about its model, for a run that starts from its weights.
+    pub fn pretrained(&self) -> PretrainedModel {
+        let gelu = self.document.config.get("gelu").and_then(|gelu| gelu.as_str());
+        let gelu = gelu_kind(gelu.unwrap_or_default());
+        PretrainedModel { dims: self.document.dims, gelu }
+    }
+
     /// What converts its ids to text. nanoGPT's file does not have it: as in nanoGPT, it is that of
     /// the data set that the file names, or GPT-2's.
     pub fn tokenizer(&self) -> Result<Tokenizer, TrainError> {
@@ -153,6 +172,14 @@ impl SavedRun {
     }
 }
 
+/// The GELU of a word in a document; nanoGPT's if it does not say.
+pub fn gelu_kind(word: &str) -> GeluKind {
+    match word {
+        "tanh" => GeluKind::Tanh,
+        _ => GeluKind::Erf,
+    }
+}
+
 /// What a file has.
 struct Parts {
     tensors: Box<dyn TensorSource>,
@@ -162,8 +189,12 @@ struct Parts {
 
 /// Opens a file, ours or another program's.
 fn parts(path: &Path) -> Result<Parts, TrainError> {
-    if torch::is_torch(path) {
-        let model = torch::open(path)?;
+    let foreign = match path {
+        path if hf::is_folder(path) => Some(hf::open(path)?),
+        path if torch::is_torch(path) => Some(torch::open(path)?),
+        _ => None,
+    };
+    if let Some(model) = foreign {
         let document = foreign_document::of(&model);
         return Ok(Parts { tensors: model.tensors, document, is_foreign: true });
     }

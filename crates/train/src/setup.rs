@@ -14,10 +14,12 @@ use crate::settings_json;
 use data::{BUILTIN, Dataset, Split};
 use events::LogSink;
 use model::{Dims, GPT2_ROWS};
+use plan::ops::GeluKind;
 use search::Cut;
 use serde_json::Value;
 use spec::{
-    Environment, InitFrom, OptimizerState, RunSpec, Sampler, SettingNotice, Settings, resolve,
+    Environment, Gelu, InitFrom, OptimizerState, Origin, RunSpec, Sampler, SettingNotice, Settings,
+    resolve,
 };
 use std::path::{Path, PathBuf};
 use tokenizer::{GPT2_IDS, Tokenizer};
@@ -52,13 +54,20 @@ pub struct Setup {
     pub dims: Dims,
     /// The checkpoint to resume from.
     pub saved: Option<SavedRun>,
+    /// The trained model that a new run starts from.
+    pub pretrained: Option<SavedRun>,
 }
 
 impl Setup {
-    /// Checks everything that can be wrong before the first step.
-    pub fn new(mut settings: Settings, environment: &Environment) -> Result<Setup, TrainError> {
+    /// Checks everything that can be wrong before the first step. `pretrained` is the model that
+    /// `init_from` names, opened.
+    pub fn new(
+        mut settings: Settings,
+        environment: &Environment,
+        mut pretrained: Option<SavedRun>,
+    ) -> Result<Setup, TrainError> {
+        let environment = &with_model(environment, pretrained.as_ref());
         let (first, _) = resolve(&settings, environment)?;
-        refuse_openai(&first)?;
         let resumed = resume(&mut settings, &first)?;
         let (mut spec, mut notices) = resolve(&settings, environment)?;
         let out_dir = PathBuf::from(&spec.out_dir);
@@ -68,6 +77,10 @@ impl Setup {
             notices.extend(unused);
             notices.extend(changes(&settings, &found.document.config));
             saved = Some(found);
+        }
+        if let Some(model) = &mut pretrained {
+            keep_model(&mut settings, &spec, model)?;
+            model.crop(spec.block_size);
         }
         // Report an invalid model before a missing data set: no download fixes it.
         let mut dataset = open_dataset(&spec.dataset)
@@ -89,7 +102,8 @@ impl Setup {
         if saved.is_none() {
             refuse_checkpoints(&out_dir)?;
         }
-        Ok(Setup { settings, spec, notices, dataset, data, dims, saved })
+        notices.extend(pretrained.as_ref().and_then(|model| other_text(model, &dataset)));
+        Ok(Setup { settings, spec, notices, dataset, data, dims, saved, pretrained })
     }
 
     /// Checks that the disk has room for the run's checkpoints.
@@ -188,15 +202,20 @@ pub struct SampleSetup {
 }
 
 impl SampleSetup {
-    /// Finds the model. `out_dir` is a checkpoint's file, or a folder: then its best checkpoint is
-    /// used, or its last one if there is no best.
+    /// Finds the model: `pretrained`, which `init_from` names, else in `out_dir`. That is a
+    /// checkpoint's file, or a folder: then its best checkpoint is used, or its last one if there
+    /// is no best.
     pub fn new(
         mut settings: Settings,
         environment: &Environment,
+        pretrained: Option<SavedRun>,
     ) -> Result<SampleSetup, TrainError> {
+        let environment = &with_model(environment, pretrained.as_ref());
         let (first, _) = resolve(&settings, environment)?;
-        refuse_openai(&first)?;
-        let saved = found::open(Path::new(&first.out_dir))?;
+        let saved = match pretrained {
+            Some(model) => model,
+            None => found::open(Path::new(&first.out_dir))?,
+        };
         settings_json::fill_in(&mut settings, &saved.document.config, saved.whose())?;
         let (spec, mut notices) = resolve(&settings, environment)?;
         notices.extend(said(&saved));
@@ -308,17 +327,34 @@ fn said(saved: &SavedRun) -> Vec<SettingNotice> {
     saved.notices.iter().map(notice).collect()
 }
 
-fn refuse_openai(spec: &RunSpec) -> Result<(), TrainError> {
-    match spec.init_from {
-        InitFrom::Gpt2(name) => Err(TrainError::NotYet {
-            what: format!(
-                "init_from='{}': this version cannot read OpenAI's weights yet; train a model \
-                 of your own, or 'resume' one",
-                name.word()
-            ),
-        }),
-        InitFrom::Scratch | InitFrom::Resume => Ok(()),
+/// The environment, with what the files of a trained model say.
+fn with_model(environment: &Environment, model: Option<&SavedRun>) -> Environment {
+    let pretrained = model.map(SavedRun::pretrained).or(environment.pretrained);
+    Environment { pretrained, ..environment.clone() }
+}
+
+/// Puts what a trained model fixes into the settings, so that a checkpoint of the new run has it.
+fn keep_model(settings: &mut Settings, spec: &RunSpec, model: &SavedRun) -> Result<(), TrainError> {
+    let Dims { n_layer, n_head, n_embd, bias, .. } = model.document.dims;
+    for (key, size) in [("n_layer", n_layer), ("n_head", n_head), ("n_embd", n_embd)] {
+        settings.set(key, spec::Value::Int(size as i64), Origin::Checkpoint)?;
     }
+    settings.set("bias", spec::Value::Bool(bias), Origin::Checkpoint)?;
+    let gelu = match spec.gelu_kind() {
+        GeluKind::Erf => Gelu::Erf,
+        GeluKind::Tanh => Gelu::Tanh,
+    };
+    Ok(settings.set("gelu", gelu.word().to_owned().into(), Origin::Checkpoint)?)
+}
+
+/// The notice about a data set whose ids mean other text than the model's.
+fn other_text(model: &SavedRun, dataset: &Dataset) -> Option<SettingNotice> {
+    let (own, found) = (model.tokenizer().ok()?, dataset.tokenizer().ok()?);
+    let text = format!(
+        "data set '{}' maps ids to other text than the model: it starts without knowing this text",
+        dataset.name()
+    );
+    (own != found).then_some(SettingNotice { key: "dataset", text })
 }
 
 /// The planner chose the moments' format when the run started; it stays.

@@ -5,7 +5,7 @@ use crate::device::Device;
 use crate::invocation::{environment, settings};
 use crate::screen::show;
 use crate::stream_sample::{Sample, stream_sample};
-use crate::{interrupt, screen};
+use crate::{interrupt, pretrained, screen};
 use ::train::TrainError;
 use ::train::engine::Engine;
 use ::train::found;
@@ -61,7 +61,8 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     }
     let gpu_setting = settings.asks_for_gpu();
     let has_start = settings.get("start").is_some_and(Setting::is_given);
-    let mut setup = SampleSetup::new(settings, &environment())?;
+    let model = pretrained::open(&settings)?;
+    let mut setup = SampleSetup::new(settings, &environment(), model)?;
     let SampleSetup { spec, dims, tokenizer, .. } = &setup;
     for notice in &setup.notices {
         screen::note(&format!("note: {notice}"));

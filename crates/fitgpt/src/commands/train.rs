@@ -14,7 +14,7 @@ use crate::plan_report::sentence;
 use crate::planning::{Origin, host_memory};
 use crate::run_length::RunLength;
 use crate::stream_sample::{self, stream_sample};
-use crate::{interrupt, metric_sinks, run_report, screen};
+use crate::{interrupt, metric_sinks, pretrained, run_report, screen};
 use ::train::TrainError;
 use ::train::engine::Engine;
 use ::train::feed;
@@ -132,7 +132,8 @@ fn asked_gpu(settings: &Settings) -> Result<Option<Device>, TrainError> {
 
 /// Plans and trains a run.
 fn run_settings(typed: Typed, yes: bool, stop: &AtomicBool) -> Result<u8, TrainError> {
-    let mut setup = Setup::new(typed.settings, &environment())?;
+    let model = pretrained::open(&typed.settings)?;
+    let mut setup = Setup::new(typed.settings, &environment(), model)?;
     let device = match typed.device {
         Some(device) => device,
         None => Device::find(setup.spec.device, gpu_setting(&setup))?,
@@ -273,6 +274,9 @@ fn train(
     engine.initialise(&mut generator)?;
     if let Some(saved) = &mut setup.saved {
         saved.load(engine, buffers.tensor())?;
+    }
+    if let Some(model) = &mut setup.pretrained {
+        model.load_weights(engine, buffers.tensor())?;
     }
     let Setup { spec, dataset, saved, .. } = setup;
     let mut feed = feed::open(spec, dataset, generator)?;

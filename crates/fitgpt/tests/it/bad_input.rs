@@ -23,7 +23,7 @@ fn settings() {
         (&["none.py"], &["none.py", "No such file"]),
         (&["nothing.txt"], &["'nothing.txt' does not exist", ".py or .toml"]),
         (&["--n_embd=520", "--n_head=12"], &["n_embd=520", "n_head"]),
-        (&["--init_from=gpt2"], &["gpt2", "yet"]),
+        (&["--init_from=gpt3"], &["gpt3", "'gpt2'", "a folder, or a hub id"]),
         (&["--start=x"], &["start", "sample"]),
         (&["--eval_iters=100000"], &["eval_iters", "65536"]),
     ];

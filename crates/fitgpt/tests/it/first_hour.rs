@@ -78,13 +78,6 @@ fn old_cards_are_planned_without_a_speed_and_all_cards_are_listed() {
 }
 
 #[test]
-fn plan_says_what_train_does_with_openais_weights() {
-    let dir = TempDir::empty("plan-gpt2");
-    let ended = dir.run(&["plan", "--init_from=gpt2", "--gpu", "RTX 4090"]).succeeded();
-    assert!(ended.out.contains("`train` refuses it"), "{}", ended.out);
-}
-
-#[test]
 fn long_runs_are_announced_before_they_start() {
     let dir = TempDir::new("long");
     let years = ["--max_iters=4000000000", "--lr_decay_iters=4000000000"];

@@ -15,6 +15,8 @@ mod exporting;
 mod first_hour;
 mod fixture;
 mod help;
+#[path = "../../../hub/tests/it/server.rs"]
+mod hub_server;
 mod interrupts;
 mod kills;
 mod limits;
@@ -23,6 +25,7 @@ mod own_text;
 mod parity;
 mod planning;
 mod preparing;
+mod pretrained;
 mod readme;
 mod resident;
 mod resuming;

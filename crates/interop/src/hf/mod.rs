@@ -12,4 +12,4 @@ pub use read::{is_folder, open};
 pub use write::{check_folder, write};
 
 /// The file that says which model a folder holds.
-pub(crate) const CONFIG: &str = "config.json";
+pub const CONFIG: &str = "config.json";

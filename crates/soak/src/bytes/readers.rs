@@ -225,7 +225,7 @@ fn document(bytes: &[u8], folder: &Path) -> Result<(), String> {
     let world = World { read: &nothing, unix_time: 0.0 };
     let words = [format!("--out_dir={}", folder.display())];
     let settings = Settings::read(Command::Sample, &words, &world).map_err(scratch_failed)?;
-    match SampleSetup::new(settings, &Environment::default()) {
+    match SampleSetup::new(settings, &Environment::default(), None) {
         Ok(_) => Ok(()),
         Err(error) => refused(error),
     }

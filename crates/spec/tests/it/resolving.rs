@@ -3,9 +3,10 @@
 use crate::typing::{read, run_of};
 use fitgpt_spec::{
     Command, Environment, Gelu, Gpt2, GradCheckpoint, InitFrom, KEYS, Key, Memory, Offload,
-    OptimizerState, Origin, RequestedDevice, RequestedDtype, Residual, RunSpec, Sampler, Value,
-    resolve,
+    OptimizerState, Origin, Pretrained, PretrainedModel, RequestedDevice, RequestedDtype, Residual,
+    RunSpec, Sampler, Value, resolve,
 };
+use model::Dims;
 use plan::ops::GeluKind;
 
 fn run(arguments: &[&str]) -> RunSpec {
@@ -39,7 +40,13 @@ fn words_and_numbers_have_their_meaning() {
         ("--device=cuda:3", |r| r.device == RequestedDevice::Cuda(3)),
         ("--dtype=float16", |r| r.dtype == RequestedDtype::Float16),
         ("--init_from=resume", |r| r.init_from == InitFrom::Resume),
-        ("--init_from=gpt2-large", |r| r.init_from == InitFrom::Gpt2(Gpt2::Large)),
+        ("--init_from=gpt2-large", |r| {
+            r.init_from == InitFrom::Pretrained(Pretrained::of_openai(Gpt2::Large))
+        }),
+        ("--init_from=me/model", |r| {
+            r.init_from.pretrained().is_some_and(|p| p.name == "me/model" && p.model.is_none())
+        }),
+        ("--init_from=tests", |r| r.init_from.pretrained().is_some_and(|p| p.name == "tests")),
         ("--sampler=nanogpt", |r| r.sampler == Sampler::Nanogpt),
         ("--grad_checkpoint=True", |r| r.grad_checkpoint == GradCheckpoint::Always),
         ("--grad_checkpoint=false", |r| r.grad_checkpoint == GradCheckpoint::Never),
@@ -90,8 +97,33 @@ fn openais_models_have_their_own_sizes() {
     }
 }
 
+/// What a model's own files say goes before the table, and before keys.
+#[test]
+fn a_trained_model_fixes_its_sizes() {
+    let dims =
+        Dims { n_layer: 2, n_head: 2, n_embd: 32, block_size: 64, vocab_size: 100, bias: true };
+    let pretrained = Some(PretrainedModel { dims, gelu: GeluKind::Erf });
+    let environment = Environment { pretrained, ..Environment::default() };
+    for name in ["gpt2-xl", "me/model"] {
+        let given = format!("--init_from={name}");
+        let resolved = |block_size: &str| {
+            let settings = read(Command::Train, &[&given, block_size, "--n_layer=7"], &[]).unwrap();
+            resolve(&settings, &environment)
+        };
+        let (run, notices) = resolved("--block_size=16").unwrap();
+        assert_eq!(run.dims(65).unwrap(), Dims { block_size: 16, ..dims });
+        assert_eq!(run.gelu_kind(), GeluKind::Erf);
+        assert_eq!(notices[0].text, format!("n_layer=7 is ignored: {name} fixes it"));
+        let refused = resolved("--block_size=65").unwrap_err().to_string();
+        assert!(refused.contains(&format!("{name} has 64 positions")), "{refused}");
+    }
+    let settings = read(Command::Train, &["--init_from=me/model"], &[]).unwrap();
+    let (run, _) = resolve(&settings, &Environment::default()).unwrap();
+    assert!(run.dims(65).is_err());
+}
+
 fn notices(arguments: &[&str], cuda_devices: u32) -> Vec<String> {
-    let environment = Environment { world_size: None, cuda_devices };
+    let environment = Environment { cuda_devices, ..Environment::default() };
     let settings = read(Command::Train, arguments, &[]).unwrap();
     let (_, notices) = resolve(&settings, &environment).unwrap();
     notices.iter().map(ToString::to_string).collect()

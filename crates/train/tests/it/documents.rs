@@ -65,10 +65,10 @@ fn read(folder: &TempDir, document: &Value) -> Result<(), String> {
     };
     let (_, opened) = save::open(&path).map_err(one_line)?;
     assert!(opened.dims.n_layer > 0);
-    SampleSetup::new(settings(Command::Sample, &folder.0), &environment).map_err(one_line)?;
+    SampleSetup::new(settings(Command::Sample, &folder.0), &environment, None).map_err(one_line)?;
     let document = opened.config["dataset"].as_str();
     if document == Some("builtin") {
-        Setup::new(settings(Command::Train, &folder.0), &environment).map_err(one_line)?;
+        Setup::new(settings(Command::Train, &folder.0), &environment, None).map_err(one_line)?;
     }
     Ok(())
 }
