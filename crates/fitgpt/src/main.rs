@@ -16,6 +16,7 @@ mod run_length;
 mod console_sink;
 mod metric_sinks;
 mod stream_sample;
+mod stop_text;
 mod refusal;
 
 mod plan_report;

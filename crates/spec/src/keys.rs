@@ -401,9 +401,13 @@ pub static KEYS: &[Key] = &[
         .only_sample(),
     int(Sampling, "num_samples", 10, "samples to generate").only_sample(),
     int(Sampling, "max_new_tokens", 500, "tokens to generate per sample").only_sample(),
-    float(Sampling, "temperature", 0.8, "below 1: more predictable; above 1: more varied")
+    float(Sampling, "temperature", 0.8,
+          "below 1: more predictable; above 1: more varied; 0: always the most likely token")
         .only_sample(),
     int(Sampling, "top_k", 200, "sample from the k most likely tokens only; 0 = all").only_sample(),
+    float(Sampling, "top_p", 1.0,
+          "sample from the fewest tokens that have this probability together; 1 = all")
+        .only_sample(),
 ];
 
 #[cfg(test)]

@@ -211,8 +211,9 @@ impl Typed<'_> {
             start: self.text("start"),
             num_samples: self.whole("num_samples", 1, MOST)?,
             max_new_tokens: self.whole("max_new_tokens", 1, MOST)?,
-            temperature: self.number("temperature", |x| x > 0.0, "above 0")?,
+            temperature: self.number("temperature", |x| x >= 0.0, "0 or above")?,
             top_k: (top_k > 0).then_some(top_k),
+            top_p: self.number("top_p", |x| x > 0.0 && x <= 1.0, "above 0 and at most 1")?,
         })
     }
 

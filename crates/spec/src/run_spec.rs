@@ -248,10 +248,12 @@ pub struct SamplingKeys {
     pub num_samples: u64,
     /// Tokens to generate per sample.
     pub max_new_tokens: u64,
-    /// Divides the logits; above 0.
+    /// Divides the logits; 0 takes the most likely token.
     pub temperature: f64,
     /// Sample from this many of the most likely tokens; `None` = all.
     pub top_k: Option<u64>,
+    /// Sample from the fewest tokens that have this probability together; 1 = all.
+    pub top_p: f64,
 }
 
 /// Where metrics go besides the log.

@@ -121,7 +121,7 @@ fn execute(
     }
     let eval = rows(run.eval_batch_size, run.eval_block_size, dims.vocab_size);
     engine.eval_rows(&eval, &mut |_| true).map_err(said)?;
-    let options = DrawOptions { temperature: 1.0, top_k: 0 };
+    let options = DrawOptions { temperature: 1.0, top_k: 0, top_p: 1.0 };
     let request =
         SampleRequest { prompt: vec![1, 2, 3], max_new_tokens: 3, options, seed: 1, index: 0 };
     generate(&mut engine, &request, |_| true).map_err(said)?;

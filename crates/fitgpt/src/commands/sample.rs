@@ -2,6 +2,7 @@
 
 use super::{INTERRUPTED, line};
 use crate::device::Device;
+use crate::flags::{FlagSet, flags};
 use crate::invocation::{environment, settings};
 use crate::screen::show;
 use crate::stream_sample::{Sample, stream_sample};
@@ -13,7 +14,7 @@ use ::train::save;
 use ::train::setup::SampleSetup;
 use plan::Bytes;
 use search::{Machine, plan_for_sample};
-use spec::{Command, Origin, Setting, Values};
+use spec::{Command, Origin, Setting, SpecError, Values};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
@@ -23,18 +24,32 @@ const LINE: &str = "---------------";
 /// The largest prompt file.
 const MOST_PROMPT_BYTES: u64 = 64 << 20;
 
+flags! {
+    /// The flags of `sample`.
+    pub struct Flags {
+        /// end a sample before this text (\n is a line's end); may be given several times
+        stop: Vec<String> = "--stop", "TEXT" Values::Any;
+    }
+}
+
 /// The command's row.
 pub static COMMAND: super::Command = super::Command {
     name: "sample",
     about: "generate text with a trained model",
     text: &["Generates text with a trained model, as nanoGPT's sample.py does. The text goes to \
          standard output as it is generated, everything else to standard error."],
-    usage: &[line("fitgpt sample [config.py|config.toml ...] [--key=value ...]", "")],
+    usage: &[line(
+        "fitgpt sample [CHECKPOINT|OUT_DIR] [config.py|config.toml ...] [--key=value ...]",
+        "",
+    )],
     examples: &[
         line("fitgpt sample", "the newest run in this folder"),
-        line("fitgpt sample --out_dir=out --num_samples=1 --start='Once upon a time'", ""),
-        line("fitgpt sample --out_dir=out --start=FILE:prompt.txt --temperature=1.0 --top_k=0", ""),
-        line("fitgpt sample --out_dir=out/last.safetensors", "a checkpoint by its file"),
+        line("fitgpt sample out --num_samples=1 --start='Once upon a time' --stop .", ""),
+        line(
+            "fitgpt sample out --start=FILE:prompt.txt --temperature=1.0 --top_k=0 --top_p=0.9",
+            "",
+        ),
+        line("fitgpt sample out/last.safetensors --temperature=0", "one checkpoint"),
     ],
     notes: &[
         "From a folder it loads best.safetensors, or last.safetensors if there is no best, or \
@@ -42,7 +57,7 @@ pub static COMMAND: super::Command = super::Command {
     ],
     lists_data_sets: false,
     arguments: &[Values::File],
-    flags: &[],
+    flags: Flags::TABLE,
     closing: &[],
     keys: Some(Command::Sample),
     run,
@@ -50,12 +65,14 @@ pub static COMMAND: super::Command = super::Command {
 
 /// Runs the command.
 pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
-    let mut settings = settings(Command::Sample, arguments)?;
+    let (Flags { stop: stops }, arguments) = Flags::read(arguments)?;
+    let stops = stops_of(stops)?;
+    let mut settings = settings(Command::Sample, &arguments)?;
     if settings.get("out_dir").is_some_and(|out_dir| !out_dir.is_given())
         && let Some(newest) = newest_run(Path::new("."))
     {
         screen::note(&format!(
-            "note: using {newest}, the newest run in this folder (--out_dir names another)"
+            "note: using {newest}, the newest run in this folder (`sample OUT_DIR` uses another)"
         ));
         settings.set("out_dir", newest.into(), Origin::Newest)?;
     }
@@ -88,13 +105,23 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     let stop = interrupt::catch("");
     for index in 0..spec.sampling.num_samples {
         let keep_going = || !stop.load(Ordering::Relaxed);
-        let sample = Sample { tokenizer, keys: &spec.sampling, seed: spec.seed, index };
+        let sample =
+            Sample { tokenizer, keys: &spec.sampling, stops: &stops, seed: spec.seed, index };
         if !stream_sample(&mut engine, &sample, &prompt, &keep_going, &mut |_| {})? {
             return Ok(if keep_going() { 0 } else { INTERRUPTED });
         }
         show(&format!("\n{LINE}\n"))?;
     }
     Ok(0)
+}
+
+/// The stop texts; `\n` and `\t` stand for a line's end and a tab, which are hard to type.
+fn stops_of(given: Vec<String>) -> Result<Vec<String>, SpecError> {
+    if given.iter().any(String::is_empty) {
+        let what = "--stop needs a text of at least one character".to_owned();
+        return Err(SpecError::Conflict { what });
+    }
+    Ok(given.iter().map(|stop| stop.replace("\\n", "\n").replace("\\t", "\t")).collect())
 }
 
 /// The subfolder of `folder` with the newest checkpoint.

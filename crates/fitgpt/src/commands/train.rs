@@ -332,7 +332,7 @@ fn show_sample(
     // A vocabulary without the line end cannot encode the usual prompt: use any of its characters.
     let prompt = tokenizer.encode(&keys.start).or_else(|_| first_token(dataset))?;
     let (tokenizer, keys) = (&tokenizer, &keys);
-    let sample = stream_sample::Sample { tokenizer, keys, seed: spec.seed, index: 0 };
+    let sample = stream_sample::Sample { tokenizer, keys, stops: &[], seed: spec.seed, index: 0 };
     let (iter, mut text) = (outcome.iteration, String::new());
     let keep_going = || !stop.load(Ordering::Relaxed);
     let is_whole = stream_sample(engine, &sample, &prompt, &keep_going, &mut |part| text += part)?;

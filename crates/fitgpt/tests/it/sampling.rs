@@ -50,7 +50,9 @@ fn wrong_prompts_are_named() {
     dir.run(&["sample", "--out_dir=out", "--start=one Two"]).failed(2, &["'T'", "position 4"]);
     dir.run(&["sample", "--out_dir=out", "--start="]).failed(2, &["prompt is empty"]);
     dir.run(&["sample", "--out_dir=out", "--start=FILE:none.txt"]).failed(4, &["none.txt"]);
-    dir.run(&["sample", "--out_dir=out", "--temperature=0"]).failed(2, &["temperature"]);
+    dir.run(&["sample", "--out_dir=out", "--temperature=-1"]).failed(2, &["temperature"]);
+    dir.run(&["sample", "out", "elsewhere"]).failed(2, &["argument 1 already names 'out'"]);
+    dir.run(&["sample", "out", "--stop="]).failed(2, &["--stop needs a text"]);
     dir.run(&["sample", "--out_dir=elsewhere"]).failed(4, &["elsewhere", "no checkpoint"]);
 }
 
@@ -83,6 +85,25 @@ fn a_tiny_temperature_is_greedy() {
     let dir = trained("sample-cold");
     let cold = |temperature: &str| text(&dir, &["--start=abc", temperature]);
     assert_eq!(cold("--temperature=1e-50"), cold("--temperature=1e-6"));
+    assert_eq!(cold("--temperature=0"), cold("--temperature=1e-6"));
+}
+
+/// The checkpoint may be the argument; top-p narrows the choice; a stop text is not written.
+#[test]
+fn checkpoints_by_name_and_new_settings() {
+    let dir = trained("sample-stop");
+    let by_key = text(&dir, &["--start=abc", "--out_dir=out/best.safetensors"]);
+    assert_eq!(by_key, text(&dir, &["out/best.safetensors", "--start=abc"]));
+    assert_eq!(by_key, text(&dir, &["out", "--start=abc", "--top_p=1.0"]));
+    let greedy = text(&dir, &["out", "--start=abc", "--temperature=0"]);
+    assert_eq!(greedy, text(&dir, &["out", "--start=abc", "--top_p=1e-9"]));
+    let sample = by_key.split("\n---------------\n").next().unwrap();
+    // Two characters are two tokens here.
+    let (at, stop) = (20, &sample[20..22]);
+    let first = sample[3..].find(stop).unwrap() + 3;
+    assert!(first <= at);
+    let stopped = text(&dir, &["out", "--start=abc", "--stop", stop, "--stop=unseen"]);
+    assert!(stopped.starts_with(&format!("{}\n---------------\n", &sample[..first])), "{stopped}");
 }
 
 /// `prepare` keeps the tokenizer.json, the checkpoint has its vocabulary, `sample` needs neither.

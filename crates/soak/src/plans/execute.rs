@@ -167,7 +167,7 @@ fn traced(engine: &mut Engine, drawn: &Drawn) -> Result<RunResult, TrainError> {
     let eval = rows(run.eval_batch_size, run.eval_block_size, dims.vocab_size, 99)?;
     engine.eval_rows(&eval, &mut |_| true)?;
     trace.eval_losses.extend(engine.row_losses(run.eval_batch_size)?);
-    let options = train::sampling::DrawOptions { temperature: 1.0, top_k: 0 };
+    let options = train::sampling::DrawOptions { temperature: 1.0, top_k: 0, top_p: 1.0 };
     let prompt = vec![1, 2, 3];
     let request = SampleRequest { prompt, max_new_tokens: GENERATED, options, seed: 1, index: 0 };
     generate(engine, &request, |token| {

@@ -169,6 +169,19 @@ fn keys_of_another_command_are_refused_as_arguments_and_ignored_in_files() {
 }
 
 #[test]
+fn sample_takes_a_run_or_a_checkpoint() {
+    let files = [("a.py", "top_k = 5")];
+    let settings = read(Command::Sample, &["a.py", "out/best.safetensors"], &files).unwrap();
+    assert_eq!(value(&settings, "out_dir"), "'out/best.safetensors'");
+    assert_eq!(value(&settings, "top_k"), "5");
+    for arguments in [&["one", "two"][..], &["--out_dir=one", "two"]] {
+        let error = read(Command::Sample, arguments, &[]).unwrap_err().to_string();
+        assert!(error.contains("argument 1 already names 'one'; name one run"), "{error}");
+    }
+    assert!(read(Command::Train, &["one"], &[]).is_err());
+}
+
+#[test]
 fn sample_has_the_defaults_of_sample_py() {
     let settings = read(Command::Sample, &[], &[]).unwrap();
     for (key, want) in [
@@ -179,6 +192,7 @@ fn sample_has_the_defaults_of_sample_py() {
         ("max_new_tokens", "500"),
         ("temperature", "0.8"),
         ("top_k", "200"),
+        ("top_p", "1.0"),
         ("seed", "1337"),
         ("compile", "False"),
     ] {

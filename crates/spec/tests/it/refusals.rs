@@ -43,8 +43,9 @@ fn values_outside_their_range() {
         assert!(!message.contains('\n'), "{message}");
     }
     for (argument, want) in [
-        ("temperature=0", "temperature=0.0 (argument 1): it must be above 0; the default is 0.8"),
-        ("temperature=-1", "it must be above 0"),
+        ("temperature=-1", "(argument 1): it must be 0 or above; the default is 0.8"),
+        ("top_p=0", "it must be above 0 and at most 1; the default is 1.0"),
+        ("top_p=1.5", "it must be above 0 and at most 1"),
         ("top_k=-1", "it must be at least 0; the default is 200"),
         ("num_samples=0", "it must be at least 1; the default is 10"),
         ("max_new_tokens=0", "it must be at least 1"),

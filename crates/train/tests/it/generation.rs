@@ -10,7 +10,7 @@ fn sample(seed: u64, index: u64, prompt: &[i32]) -> Vec<i32> {
     let request = SampleRequest {
         prompt: prompt.to_vec(),
         max_new_tokens: 30,
-        options: DrawOptions { temperature: 0.8, top_k: 20 },
+        options: DrawOptions { temperature: 0.8, top_k: 20, top_p: 1.0 },
         seed,
         index,
     };
