@@ -1,5 +1,5 @@
 //! The project's own tasks: `cargo xtask check`, `tidy`, `map`, `golden`, `peers`, `soak`,
-//! `bench`, `company`, `new-op`.
+//! `fuzz`, `bench`, `company`, `new-op`.
 //!
 //! Two small dependencies, so that it builds in seconds and is never what breaks the build.
 //! `TASKS` is the one list of commands: dispatch and usage text both come from it.
@@ -14,6 +14,7 @@ mod peers;
 mod parity;
 mod interop;
 mod soak;
+mod fuzz;
 mod bench;
 mod company;
 mod new_op;
@@ -34,7 +35,7 @@ struct Task {
     run: fn(&[String]) -> Result<(), Failure>,
 }
 
-const TASKS: [Task; 9] = [
+const TASKS: [Task; 10] = [
     Task {
         name: "check",
         flags: check::FLAGS,
@@ -70,6 +71,12 @@ const TASKS: [Task; 9] = [
         flags: soak::FLAGS,
         about: "random plans, kills, file system faults, hostile bytes: far more cases than check",
         run: soak::run,
+    },
+    Task {
+        name: "fuzz",
+        flags: fuzz::FLAGS,
+        about: "damaged and hostile files into every reader: the soak's bytes, a million of them",
+        run: fuzz::run,
     },
     Task {
         name: "bench",

@@ -46,7 +46,7 @@ pub fn run(args: &[String]) -> Result<(), Failure> {
     let iters = format!("--max_iters={}", options.iters);
     let mut theirs = Command::new(&options.python);
     theirs.arg("train.py").args(SETTINGS.split_whitespace()).arg(&iters);
-    let mut ours = Command::new(process::workspace_root().join("target/release/fitgpt"));
+    let mut ours = Command::new(process::target_folder().join("release/fitgpt"));
     ours.arg("train").args(SETTINGS.split_whitespace()).args([&iters, "--sampler=nanogpt"]);
     let (theirs, their_seconds) = timed(theirs.current_dir(scratch.path.join("nanogpt")))?;
     let (ours, our_seconds) = timed(ours.current_dir(&scratch.path))?;

@@ -89,7 +89,7 @@ fn check_tiktoken(args: &[String]) -> Result<(), Failure> {
     process::run(process::cargo().args(["build", "--release", "--quiet"]))?;
     let scratch = scratch("tiktoken")?;
     for (name, tokenizer) in [("shakespeare", "gpt2"), ("shakespeare_char", "char")] {
-        let mut ours = Command::new(process::workspace_root().join("target/release/fitgpt"));
+        let mut ours = Command::new(process::target_folder().join("release/fitgpt"));
         ours.args(["prepare", &text, "--format", "text", "--tokenizer", tokenizer, "--out"]);
         process::run(ours.arg(scratch.path.join(name)))?;
     }

@@ -43,6 +43,12 @@ pub fn workspace_root() -> PathBuf {
     xtask.parent().map(PathBuf::from).unwrap_or(xtask)
 }
 
+/// Where cargo puts what it builds.
+pub fn target_folder() -> PathBuf {
+    let given = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    workspace_root().join(given.unwrap_or_else(|| PathBuf::from("target")))
+}
+
 /// The cargo that started us, set to run in the workspace root.
 pub fn cargo() -> Command {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());

@@ -20,7 +20,7 @@ pub fn run(args: &[String]) -> Result<(), Failure> {
     let mut build = process::cargo();
     build.args(["build", "--quiet", "--locked", "--profile", PROFILE]);
     process::run(build.args(["-p", "fitgpt", "-p", "fitgpt-soak", "-p", "fitgpt-faults"]))?;
-    let folder = process::workspace_root().join("target").join(PROFILE);
+    let folder = process::target_folder().join(PROFILE);
     let machine = Machine::read();
     let mut soak = std::process::Command::new(folder.join("fitgpt-soak"));
     soak.current_dir(process::workspace_root()).args(args);

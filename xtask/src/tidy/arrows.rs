@@ -81,7 +81,7 @@ const ROWS: &[Row] = &[
     row("faults",      &[], Forbidden, AsCode),
     row("soak",        &["plan", "rng", "model", "spec", "search", "cpu", "cuda", "cache", "pickle",
                          "data", "checkpoint", "interop", "events", "plots", "train",
-                         "prepare", "doctor", "counting", "tokenizer"],
+                         "prepare", "doctor", "counting", "tokenizer", "hub"],
         Allowed, AsCode),
     row("requires",    &[], Forbidden, AsCode),
     row("xtask",       &["requires"], Allowed, AsCode),

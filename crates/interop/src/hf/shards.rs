@@ -22,6 +22,9 @@ const INDEX_LIMIT: u64 = 16 << 20;
 /// Most shards; all are open at once. GPT-2 XL has two at most.
 const MOST_SHARDS: usize = 1000;
 
+/// Longest name of a file on the usual file systems.
+const LONGEST_NAME: usize = 255;
+
 /// Opens the files of a folder's weights.
 pub(crate) fn open(folder: &Path) -> Result<Vec<SafetensorsFile>, ForeignError> {
     let mut files = Vec::new();
@@ -71,7 +74,8 @@ fn named_in(index: &Value) -> Result<BTreeSet<&str>, String> {
     for (tensor, file) in map {
         let name = file.as_str().unwrap_or_default();
         let is_plain = Path::new(name).file_name().is_some_and(|own| own == name);
-        if !is_plain {
+        let is_usual = name.len() <= LONGEST_NAME && !name.contains(char::is_control);
+        if !(is_plain && is_usual) {
             let (tensor, name) = (shown(tensor), shown(name));
             return Err(format!("'{name}', the file of {tensor}, is not a name in its folder"));
         }
@@ -103,6 +107,8 @@ mod tests {
             (json!(".."), "is not a name"),
             (json!(""), "is not a name"),
             (json!(1), "is not a name"),
+            (json!("a\nb"), "'a\\nb', the file of a, is not a name"),
+            (json!("x".repeat(300)), "is not a name"),
         ] {
             let error = named_in(&json!({"weight_map": {"a": file}})).unwrap_err();
             assert!(error.contains(want), "{error}");

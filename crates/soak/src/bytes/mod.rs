@@ -1,9 +1,11 @@
 //! `bytes`: hostile input for every reader. A case is one damaged input for one reader. The reader
-//! may refuse or accept it, but must not panic, take long, or use much more memory than the input's
-//! size.
+//! may refuse or accept it, but must not panic, take long, or use more memory than the input's size
+//! and a constant.
 
 mod readers;
 mod seeds;
+mod foreign;
+mod zip;
 
 use crate::clock::processor_time;
 use crate::draws;
@@ -16,10 +18,6 @@ use std::time::Duration;
 
 /// Most processor time for one input.
 const TIME: Duration = Duration::from_secs(2);
-
-/// Most memory of a reader: this many bytes for each byte of its input, plus a fixed amount.
-const TIMES_INPUT: u64 = 4;
-const BESIDES: u64 = 64 << 20;
 
 /// Names of all readers.
 pub fn names() -> Vec<&'static str> {
@@ -88,7 +86,7 @@ impl Cases for Inputs {
         let outcome = (reader.call)(&input, self.scratch.path());
         let time = processor_time().saturating_sub(started);
         let most = counting::most().saturating_sub(held);
-        let allowed = TIMES_INPUT * input.len() as u64 + BESIDES;
+        let allowed = input.len() as u64 + reader.besides;
         tally.most(&format!("memory_ratio/{}", reader.name), most as f64 / allowed as f64);
         tally.most(&format!("milliseconds/{}", reader.name), time.as_secs_f64() * 1e3);
         outcome?;

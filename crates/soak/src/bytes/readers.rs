@@ -1,6 +1,7 @@
 //! The table of all code that reads foreign bytes. Each call treats the input as the program treats
 //! such a file. A message of more than one line is a finding.
 
+use super::foreign::{ckpt, ckpt_pickle, hf_config, hf_index, hf_tokenizer, hf_weights};
 use super::seeds;
 use crate::scratch::put;
 use cache::Ignored;
@@ -11,7 +12,10 @@ use doctor::log::Log;
 use doctor::recovered::RecoveredRun;
 use doctor::report::Report;
 use doctor::words::Language;
-use events::LogReader;
+use events::{LogReader, Sink as _};
+use plots::CsvSink;
+use plots::compare::{By, Chart, LOSS, RunLog, VAL_LOSS, svg, terminal};
+use plots::metrics::Recorder;
 use prepare::{Client, Format, Hub, Job, Journal, Packing, PrepareError, ReadSpec, Request, Sink};
 use spec::{Command, Environment, Settings, World, documents, resolve};
 use std::fmt::Display;
@@ -37,7 +41,15 @@ pub struct Reader {
     pub seeds: fn(&Path) -> Result<Vec<Vec<u8>>, String>,
     /// Reads an input; it may use the folder.
     pub call: fn(&[u8], &Path) -> Result<(), String>,
+    /// Most memory, besides as many bytes as the input has.
+    pub besides: u64,
 }
+
+/// Most memory of a reader besides its input's size, unless its row says otherwise.
+const BESIDES: u64 = 16 << 20;
+
+/// The same for readers of packed data, whose buffers the format sizes.
+const UNPACKING: u64 = 64 << 20;
 
 const fn reader(
     name: &'static str,
@@ -45,7 +57,7 @@ const fn reader(
     seeds: fn(&Path) -> Result<Vec<Vec<u8>>, String>,
     call: fn(&[u8], &Path) -> Result<(), String>,
 ) -> Reader {
-    Reader { name, every: 1, words, seeds, call }
+    Reader { name, every: 1, words, seeds, call, besides: BESIDES }
 }
 
 const JSON: &[&str] = &["\"text\"", "null", "true", "[", "{", "\\u", "\\ud83d", ",", ":", "1e9"];
@@ -68,6 +80,17 @@ const PYTHON: &[&str] = &[
     "\u{feff}",
 ];
 const TABLE: &[&str] = &["\"", "\"\"", ",", ";", "\t", "\r\n", "text", "\0"];
+const PICKLE: &[&str] = &[
+    "ctorch._utils\n_rebuild_tensor_v2\n",
+    "ctorch\nFloatStorage\n",
+    "cos\nsystem\n",
+    "q\x01",
+    "h\x01",
+    "tR",
+    "Q",
+    "}(",
+    "u.",
+];
 const LOG: &[&str] = &[
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate ",
     " GiB",
@@ -82,7 +105,7 @@ const LOG: &[&str] = &[
 
 /// All readers.
 #[rustfmt::skip]
-pub const READERS: [Reader; 24] = [
+pub const READERS: [Reader; 32] = [
     reader("py",         PYTHON, seeds::py, py),
     reader("toml",       &["= ", "'''", "[[", "0x", "inf"], seeds::toml, toml),
     reader("arguments",  &["--", "=", "config/", "vram", "80%"], seeds::arguments, arguments),
@@ -98,19 +121,28 @@ pub const READERS: [Reader; 24] = [
     reader("json",       JSON, seeds::json, json),
     reader("csv",        TABLE, seeds::csv, csv),
     reader("tsv",        TABLE, seeds::tsv, tsv),
-    Reader { every: 2, ..reader("parquet", &["PAR1"], seeds::parquet, parquet) },
-    reader("gz",         &[], seeds::gz, gz),
-    Reader { every: 2, ..reader("zst", &[], seeds::zst, zst) },
+    Reader { every: 2, besides: UNPACKING,
+             ..reader("parquet", &["PAR1"], seeds::parquet, parquet) },
+    Reader { besides: UNPACKING, ..reader("gz", &[], seeds::gz, gz) },
+    Reader { every: 2, besides: UNPACKING, ..reader("zst", &[], seeds::zst, zst) },
     Reader { every: 4, ..reader("sources", JSON, seeds::sources, sources) },
     Reader { every: 16, ..reader("log", LOG, seeds::log, log) },
     reader("run_log",    JSON, seeds::run_log, run_log),
+    Reader { every: 4, ..reader("compare", JSON, seeds::long_log, compared) },
+    reader("metrics",    TABLE, seeds::metrics, metrics),
+    reader("ckpt",       &["PK\x03\x04", "data.pkl"], seeds::ckpt, ckpt),
+    reader("ckpt_pickle", PICKLE, seeds::ckpt_pickle, ckpt_pickle),
+    reader("hf_config",  JSON, seeds::hf_config, hf_config),
+    reader("hf_weights", JSON, seeds::hf_weights, hf_weights),
+    reader("hf_index",   JSON, seeds::hf_index, hf_index),
+    Reader { every: 8, ..reader("hf_tokenizer", JSON, seeds::tokenizer, hf_tokenizer) },
     reader("journal",    JSON, seeds::journal, journal),
     reader("listing",    JSON, seeds::listing, listing),
     reader("cubin",      &[], seeds::cubin, cubin),
 ];
 
 /// Checks an error message: one line of bounded length.
-fn refused(error: impl Display) -> Result<(), String> {
+pub fn refused(error: impl Display) -> Result<(), String> {
     let message = error.to_string();
     match message.contains('\n') || message.len() > MESSAGE || message.is_empty() {
         true => Err(format!("a message of {} bytes: {message}", message.len())),
@@ -119,7 +151,7 @@ fn refused(error: impl Display) -> Result<(), String> {
 }
 
 /// An error in writing a scratch file, which is not the reader's fault.
-fn scratch_failed(error: impl Display) -> String {
+pub fn scratch_failed(error: impl Display) -> String {
     format!("scratch: {error}")
 }
 
@@ -365,6 +397,35 @@ fn log(bytes: &[u8], _: &Path) -> Result<(), String> {
 /// `log.jsonl`: a line that cannot be read is an error of its own.
 fn run_log(bytes: &[u8], _: &Path) -> Result<(), String> {
     LogReader::new(bytes).filter_map(Result::err).try_for_each(refused)
+}
+
+/// Read and drawn as `fitgpt compare` does.
+fn compared(bytes: &[u8], _: &Path) -> Result<(), String> {
+    let log = RunLog::read(LogReader::new(bytes), &[VAL_LOSS, LOSS]);
+    log.first_problem.iter().try_for_each(refused)?;
+    let chart = Chart::new(&[("run".to_owned(), log)], bytes.len().is_multiple_of(2), false);
+    let picture = svg(&chart, &By::ALL);
+    if picture.contains("NaN") || picture.contains("inf") {
+        return Err("a picture with numbers that are none".to_owned());
+    }
+    By::ALL.iter().for_each(|by| drop(terminal(&chart, *by, bytes.len() % 90, 12, false)));
+    Ok(())
+}
+
+/// A `metrics.csv` that a resumed run continues: it is refused and left alone, or what is kept ends
+/// with a whole row.
+fn metrics(bytes: &[u8], folder: &Path) -> Result<(), String> {
+    let path = folder.join("metrics.csv");
+    put(&path, bytes).map_err(scratch_failed)?;
+    let mut sink = CsvSink::new(folder, u64::MAX, Recorder::default());
+    let taken = seeds::resumed_run().iter().try_for_each(|event| sink.take(event));
+    let now = std::fs::read(&path).map_err(scratch_failed)?;
+    match taken {
+        Ok(()) if now.ends_with(b"\n") && now.starts_with(b"kind,iter,") => Ok(()),
+        Ok(()) => Err("a file without header or end".to_owned()),
+        Err(_) if now != bytes => Err("a foreign file was changed".to_owned()),
+        Err(error) => refused(error),
+    }
 }
 
 fn journal(bytes: &[u8], folder: &Path) -> Result<(), String> {

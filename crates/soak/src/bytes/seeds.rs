@@ -1,12 +1,16 @@
 //! Small valid inputs for every reader, made by the program's own writers if it has them.
 
+use super::zip;
 use checkpoint::{Dtype, TensorInfo};
 use data::{CharTokenizer, Meta};
-use events::{End, Evaluating, Event, Notice, Reason, Time, What};
+use events::Sink as _;
+use events::{End, Evaluating, Event, Iteration, Notice, Reason, SCHEMA, Start, Time, What};
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
+use plots::CsvSink;
+use plots::metrics::Recorder;
 use prepare::Journal;
 use serde_json::{Value, json};
 use std::fmt::Display;
@@ -300,4 +304,152 @@ pub fn cubin(_: &Path) -> Seeds {
         Some(_) => Ok(vec![file]),
         None => Err("the cache does not read what it writes".to_owned()),
     }
+}
+
+/// A checkpoint of nanoGPT with its moments.
+pub const CKPT: &[u8] = include_bytes!("../../../interop/tests/fixtures/ckpt/plain.pt");
+
+/// Written by PyTorch, in many forms.
+pub fn ckpt(_: &Path) -> Seeds {
+    let others: [&[u8]; 6] = [
+        include_bytes!("../../../interop/tests/fixtures/ckpt/bf16.pt"),
+        include_bytes!("../../../interop/tests/fixtures/ckpt/half.pt"),
+        include_bytes!("../../../interop/tests/fixtures/ckpt/packed.pt"),
+        include_bytes!("../../../interop/tests/fixtures/ckpt/strided.pt"),
+        include_bytes!("../../../interop/tests/fixtures/ckpt/weights_only.pt"),
+        include_bytes!("../../../interop/tests/fixtures/ckpt/custom.pt"),
+    ];
+    let whole = std::iter::once(CKPT).chain(others);
+    Ok(whole.map(<[u8]>::to_vec).collect())
+}
+
+pub fn ckpt_pickle(folder: &Path) -> Seeds {
+    let archives = ckpt(folder)?;
+    let entries = archives.iter().filter_map(|archive| zip::entries(archive)).flatten();
+    let pickles: Vec<Vec<u8>> =
+        entries.filter(|(name, _)| name.ends_with("/data.pkl")).map(|(_, bytes)| bytes).collect();
+    if pickles.len() > 2 { Ok(pickles) } else { Err("the archives have no pickles".to_owned()) }
+}
+
+/// Files of a Hugging Face folder.
+pub const CONFIG: &str = "config.json";
+pub const WEIGHTS: &str = "model.safetensors";
+pub const INDEX: &str = "model.safetensors.index.json";
+pub const SHARD: &str = "model-00001-of-00001.safetensors";
+
+/// A tiny GPT-2.
+pub const CONFIG_TEXT: &str = r#"{"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"],
+ "n_layer": 1, "n_head": 1, "n_embd": 4, "n_positions": 8, "n_ctx": 8, "vocab_size": 6,
+ "activation_function": "gelu_new", "layer_norm_epsilon": 1e-05, "tie_word_embeddings": true}"#;
+
+/// Names and shapes of its tensors.
+const TENSORS: [(&str, &[usize]); 16] = [
+    ("wte.weight", &[6, 4]),
+    ("wpe.weight", &[8, 4]),
+    ("h.0.ln_1.weight", &[4]),
+    ("h.0.ln_1.bias", &[4]),
+    ("h.0.attn.c_attn.weight", &[4, 12]),
+    ("h.0.attn.c_attn.bias", &[12]),
+    ("h.0.attn.c_proj.weight", &[4, 4]),
+    ("h.0.attn.c_proj.bias", &[4]),
+    ("h.0.ln_2.weight", &[4]),
+    ("h.0.ln_2.bias", &[4]),
+    ("h.0.mlp.c_fc.weight", &[4, 16]),
+    ("h.0.mlp.c_fc.bias", &[16]),
+    ("h.0.mlp.c_proj.weight", &[16, 4]),
+    ("h.0.mlp.c_proj.bias", &[4]),
+    ("ln_f.weight", &[4]),
+    ("ln_f.bias", &[4]),
+];
+
+pub fn weights() -> Vec<u8> {
+    let (mut header, mut at) = (serde_json::Map::new(), 0);
+    for (name, shape) in TENSORS {
+        let end = at + 4 * shape.iter().product::<usize>();
+        let fact = json!({"dtype": "F32", "shape": shape, "data_offsets": [at, end]});
+        header.insert(format!("transformer.{name}"), fact);
+        at = end;
+    }
+    let header = Value::Object(header).to_string();
+    let length = (header.len() as u64).to_le_bytes();
+    [&length[..], header.as_bytes(), &vec![0; at]].concat()
+}
+
+/// A folder that the reader accepts, or the seeds would test nothing but refusals.
+fn whole_folder(above: &Path) -> Result<(), String> {
+    let folder = above.join("hf-seed");
+    std::fs::create_dir_all(&folder).map_err(told)?;
+    std::fs::write(folder.join(CONFIG), CONFIG_TEXT).map_err(told)?;
+    std::fs::write(folder.join(WEIGHTS), weights()).map_err(told)?;
+    interop::hf::open(&folder).map(drop).map_err(told)
+}
+
+pub fn hf_config(folder: &Path) -> Seeds {
+    whole_folder(folder)?;
+    texts(&[CONFIG_TEXT])
+}
+
+pub fn hf_weights(folder: &Path) -> Seeds {
+    whole_folder(folder)?;
+    Ok(vec![weights()])
+}
+
+pub fn hf_index(_: &Path) -> Seeds {
+    let names = TENSORS.map(|(name, _)| (format!("transformer.{name}"), Value::from(SHARD)));
+    let map: serde_json::Map<String, Value> = names.into_iter().collect();
+    let index = json!({"metadata": {"total_size": 1000}, "weight_map": map});
+    Ok(vec![index.to_string().into_bytes()])
+}
+
+/// A run that starts at iteration 5, and its first iteration.
+pub fn resumed_run() -> [Event; 2] {
+    let time = Time { unix_time: 1.5, seconds: 0.5 };
+    let start = Start {
+        schema: SCHEMA.to_owned(),
+        iter: 5,
+        config: json!({"batch_size": 2, "learning_rate": 0.1}),
+        vocab_size: 65,
+        steps_hash: String::new(),
+        version: String::new(),
+        device: "cpu".to_owned(),
+        plan: Value::Null,
+        arena_bytes: Some(1),
+        tokens_per_iteration: Some(64),
+    };
+    let iteration = Iteration {
+        iter: 5,
+        loss: 2.5,
+        lr: 0.1,
+        grad_norm: 1.0,
+        loss_scale: 1.0,
+        tokens_per_second: 1e4,
+        ms: 2.0,
+        arena_bytes: 1,
+        device_bytes_seen: None,
+        resident_bytes: Some(9),
+        is_logged: true,
+    };
+    [What::Start(Arc::new(start)), What::Iteration(iteration)].map(|what| Event { what, time })
+}
+
+/// A log with iterations, a resumption, and an older version.
+pub fn long_log(folder: &Path) -> Seeds {
+    let [start, iteration] = resumed_run().map(|event| serde_json::to_string(&event));
+    let (start, iteration) = (start.map_err(told)?, iteration.map_err(told)?);
+    let later = |iter: &str| iteration.replace("\"iter\":5", &format!("\"iter\":{iter}"));
+    let all = [start.clone(), iteration.clone(), later("6"), later("700"), start, later("8")];
+    let mut seeds = run_log(folder)?;
+    seeds.push(all.join("\n").into_bytes());
+    Ok(seeds)
+}
+
+pub fn metrics(folder: &Path) -> Seeds {
+    let mut sink = CsvSink::new(folder, u64::MAX, Recorder::default());
+    for event in &resumed_run() {
+        sink.take(event).map_err(told)?;
+    }
+    let text = std::fs::read_to_string(folder.join("metrics.csv")).map_err(told)?;
+    let earlier = text.replace("iter,5,", "eval,3,");
+    let row = text.lines().last().unwrap_or_default();
+    Ok(vec![format!("{earlier}{row}\n").into_bytes(), text.into_bytes()])
 }
