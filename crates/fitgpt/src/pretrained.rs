@@ -38,6 +38,22 @@ pub fn path_of(name: &str) -> Result<PathBuf, TrainError> {
     Ok(path)
 }
 
+/// The path of a checkpoint that a command was given: like [`path_of`], but only OpenAI's names and
+/// `owner/name` may mean the hub.
+pub fn checkpoint(name: &str) -> Result<PathBuf, TrainError> {
+    let is_named = spec::Gpt2::of(name).is_some()
+        || name.split('/').count() == 2 && ModelRepo::new(name).is_ok();
+    if is_here(name) || !is_named {
+        return Ok(name.into());
+    }
+    path_of(name).map_err(|error| match error {
+        TrainError::Text { what } => {
+            TrainError::Text { what: format!("there is no file or folder {name} here; {what}") }
+        }
+        other => other,
+    })
+}
+
 /// Opens the model that `init_from` names; none if it names none.
 pub fn open(settings: &Settings) -> Result<Option<SavedRun>, TrainError> {
     match named(settings) {

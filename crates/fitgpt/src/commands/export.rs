@@ -7,7 +7,7 @@ use crate::invocation::program;
 use crate::numbers::{grouped, short};
 use crate::preparation::size;
 use crate::screen::show;
-use crate::{interrupt, screen};
+use crate::{interrupt, pretrained, screen};
 use ::plan::ops::GeluKind;
 use ::train::TrainError;
 use ::train::export::Export;
@@ -82,7 +82,7 @@ pub static COMMAND: super::Command = super::Command {
 
 /// What was asked for.
 struct Request {
-    from: PathBuf,
+    from: String,
     to: Format,
     out: PathBuf,
     precision: Precision,
@@ -97,7 +97,7 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
         Format::Hf => hf::check_folder(&request.out, request.existing)?,
         Format::Gguf | Format::Native => interop::check_file(&request.out, request.existing)?,
     }
-    let mut export = Export::open(&request.from)?;
+    let mut export = Export::open(&pretrained::checkpoint(&request.from)?)?;
     show(&introduction(&export))?;
     for note in notes(&request, &export) {
         screen::notice(&note);
@@ -144,7 +144,7 @@ fn request(flags: &Flags, names: &[String]) -> Result<Request, SpecError> {
     let existing = if flags.overwrite { Existing::Replace } else { Existing::Keep };
     // Without a slash at the end.
     let out = Path::new(out).components().collect();
-    Ok(Request { from: from.into(), to, out, precision, existing })
+    Ok(Request { from: from.clone(), to, out, precision, existing })
 }
 
 fn unknown(flag: &str, given: &str, words: &[&str]) -> SpecError {

@@ -183,6 +183,13 @@ fn a_sample_of_gpt2_needs_the_network_once() {
     let mut offline = with(&dir, "http://127.0.0.1:1", &args);
     let second = ended(offline.env("HF_HUB_OFFLINE", "1"));
     assert_eq!((second.code, second.out), (Some(0), first.out));
+    // Another program's file without an own step.
+    let export = ["export", "gpt2-xl", "--to", "native", "--out", "native.safetensors"];
+    works(&dir, "http://127.0.0.1:1", &export);
+    assert_eq!(document(&dir.path("native.safetensors"))["model"]["n_embd"], 16);
+    let missing = ["export", "me/none", "--to", "native", "--out", "none.safetensors"];
+    let missing = ended(&mut with(&dir, &server.address, &missing));
+    missing.failed(4, &["no file or folder me/none here", "no such repository"]);
     // The folder itself works as well, by a name that says nothing.
     let snapshot =
         dir.path("hf/hub/models--gpt2-xl/snapshots/607a30d783dfa663caf39e06633721c8d4cfcd7e");
