@@ -3,7 +3,7 @@
 
 use crate::disk::RealDisk;
 use crate::error::{SaveError, SaveProblem};
-use crate::save::{Output, Unfinished, prepare};
+use crate::save::{Output, Unfinished, Written, prepare};
 use std::path::Path;
 
 /// A new file under its temporary name. Dropping it removes the file.
@@ -53,6 +53,12 @@ impl NewFile {
         let bytes = self.0.output.top;
         self.0.finish()?;
         Ok(bytes)
+    }
+
+    /// Ends writing and leaves the rest to [`Written::finish`], which another thread can call.
+    #[must_use]
+    pub fn into_written(self) -> Written {
+        Written(self.0)
     }
 
     fn named(&self, problem: SaveProblem) -> SaveError {

@@ -58,7 +58,7 @@ pub fn write<E: Into<Box<dyn Error + Send + Sync>>>(
 }
 
 /// A checkpoint in its temporary file. Dropping it removes the file.
-pub struct Written(Unfinished<'static, RealDisk>);
+pub struct Written(pub(crate) Unfinished<'static, RealDisk>);
 
 impl Written {
     /// The second part of [`save()`]: waits until the file is on the disk, and renames it over the

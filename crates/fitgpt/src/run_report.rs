@@ -185,8 +185,7 @@ pub fn further(spec: &RunSpec) -> String {
 /// from it.
 pub fn rescue(setup: &Setup, error: &TrainError) {
     let spec = &setup.spec;
-    let [last, best] =
-        [save::last_path, save::best_path].map(|path| path(Path::new(&spec.out_dir)));
+    let (last, best) = (save::newest_path(spec), save::best_path(Path::new(&spec.out_dir)));
     let resumed =
         setup.saved.as_ref().map(|saved| (saved.document.progress.iteration, &saved.path));
     let (last_is_good, how, keys) = match error {

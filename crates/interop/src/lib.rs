@@ -12,6 +12,7 @@ mod bounded_file;
 mod number;
 mod foreign;
 mod crop;
+mod rounded;
 pub mod torch;
 mod error;
 

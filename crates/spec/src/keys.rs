@@ -5,8 +5,8 @@ use crate::memory;
 use crate::nearest;
 use crate::py_file;
 use crate::run_spec::{
-    Gelu, GradCheckpoint, InitFrom, Offload, OptimizerState, RequestedDevice, RequestedDtype,
-    Residual, Sampler,
+    CheckpointFormat, Gelu, GradCheckpoint, InitFrom, Offload, OptimizerState, RequestedDevice,
+    RequestedDtype, Residual, Sampler,
 };
 use crate::value::Value;
 use crate::words::Values;
@@ -314,11 +314,14 @@ pub static KEYS: &[Key] = &[
     int(Output, "eval_iters", 200, "batches per split in each evaluation"),
     flag(Output, "eval_only", false, "evaluate once and stop"),
     flag(Output, "always_save_checkpoint", true,
-         "ignored: every evaluation saves `last`, and `best` if the val loss improves"),
+         "for ckpt.pt: save at every evaluation; False: only if the val loss improves"),
     text(Output, "init_from", "scratch",
          "start from new weights, out_dir's checkpoint, or a trained model (docs/huggingface.md)")
         .takes(Values::WordsOr(InitFrom::WORDS, ", a folder, or a hub id, e.g. 'me/model'"))
         .shared_as(Literal::Str("resume")),
+    text(Output, "checkpoint_format", "native",
+         "'native': last.safetensors and best.safetensors; 'ckpt': nanoGPT's ckpt.pt")
+        .words(CheckpointFormat::WORDS),
     flag(Output, "accept_changed_data", false,
          "resume even if data files have changed since the run was saved"),
 

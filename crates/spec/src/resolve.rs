@@ -5,11 +5,13 @@ use crate::error::SpecError;
 use crate::keys::Command;
 use crate::memory::Memory;
 use crate::run_spec::{
-    Gelu, GradCheckpoint, InitFrom, MetricsKeys, Offload, OptimizerState, Pretrained,
-    PretrainedModel, RequestedDevice, RequestedDtype, Residual, RunSpec, Sampler, SamplingKeys,
+    CheckpointFormat, Gelu, GradCheckpoint, InitFrom, MetricsKeys, Offload, OptimizerState,
+    Pretrained, PretrainedModel, RequestedDevice, RequestedDtype, Residual, RunSpec, Sampler,
+    SamplingKeys,
 };
 use crate::settings::{Setting, Settings};
 use crate::value::Value;
+use plan::ops::GeluKind;
 use std::fmt;
 
 /// What the process finds around it.
@@ -246,6 +248,7 @@ impl Typed<'_> {
             eval_iters: self.batches("eval_iters")?,
             eval_only: self.flag("eval_only"),
             always_save_checkpoint: self.flag("always_save_checkpoint"),
+            checkpoint_format: self.word("checkpoint_format", CheckpointFormat::of)?,
             init_from: self.init_from()?,
             accept_changed_data: self.flag("accept_changed_data"),
             metrics: self.metrics()?,
@@ -399,6 +402,11 @@ fn train_notices(typed: &Typed<'_>, run: &RunSpec, say: &mut impl FnMut(&'static
                 "sampler='nanogpt' reproduces nanoGPT only with dropout=0.0; here dropout={dropout}"
             ),
         );
+    }
+    if run.checkpoint_format == CheckpointFormat::Ckpt && run.gelu_kind() == GeluKind::Tanh {
+        let text = "nanoGPT computes the erf form of GELU: it will read this run's ckpt.pt, but \
+                    get slightly other losses than gelu='tanh'";
+        say("checkpoint_format", text.to_string());
     }
     if run.decay_lr && run.min_lr > run.learning_rate {
         let (least, most) = (run.min_lr, run.learning_rate);

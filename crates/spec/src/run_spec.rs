@@ -172,6 +172,16 @@ impl InitFrom {
 }
 
 words! {
+    /// The format of the checkpoints that a run writes.
+    pub enum CheckpointFormat {
+        /// Our own, from which a run resumes to the bit.
+        Native = "native",
+        /// nanoGPT's `ckpt.pt`.
+        Ckpt = "ckpt",
+    }
+}
+
+words! {
     /// Which random streams the initial weights and the batches come from.
     pub enum Sampler {
         /// Our own streams: evaluation never changes training.
@@ -286,8 +296,10 @@ pub struct RunSpec {
     pub eval_iters: u64,
     /// Evaluate once and stop.
     pub eval_only: bool,
-    /// nanoGPT's key; ignored.
+    /// Whether `ckpt.pt` is saved even if the validation loss did not improve.
     pub always_save_checkpoint: bool,
+    /// The format of the run's checkpoints.
+    pub checkpoint_format: CheckpointFormat,
     /// What the weights start from.
     pub init_from: InitFrom,
     /// Resume even if the data set's files have changed.

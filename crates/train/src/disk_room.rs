@@ -2,44 +2,58 @@
 //! limit on file sizes (`ulimit -f`), beyond which the system kills the process with a signal.
 
 use crate::error::TrainError;
-use crate::save::{best_path, last_path};
 use data::disk::file_limit;
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Checkpoints that exist at the same time: `last`, its replacement being written, and `best`.
-const FILES: u64 = 3;
-
 /// For the log, and for the growth of the checkpoint's document.
 const MARGIN: u64 = 64 << 10;
 
-/// Checks that a run in this folder has room for checkpoints of `bytes` bytes. `replaces_last` says
-/// that the existing `last` will be replaced.
-pub fn check(out_dir: &Path, bytes: u64, replaces_last: bool) -> Result<(), TrainError> {
-    let last = last_path(out_dir);
-    if let Some(limit) = file_limit().filter(|limit| bytes > *limit) {
-        return Err(TrainError::FileLimit { path: last, bytes, limit });
+/// The checkpoints of a run.
+#[derive(Clone, Copy)]
+pub struct Kept<'a> {
+    /// The file that every save replaces.
+    pub newest: &'a Path,
+    /// The same, if the file that is there now is one of this run.
+    pub replaced: Option<&'a Path>,
+    /// The file of the best state, if the run keeps one.
+    pub best: Option<&'a Path>,
+}
+
+impl Kept<'_> {
+    /// Checkpoints that exist at the same time: the newest, its replacement being written, and the
+    /// best.
+    fn files(&self) -> u64 {
+        2 + u64::from(self.best.is_some())
     }
-    let needed = needed(bytes, existing_bytes(out_dir, replaces_last));
+}
+
+/// Checks that a run in this folder has room for checkpoints of `bytes` bytes.
+pub fn check(out_dir: &Path, bytes: u64, kept: Kept) -> Result<(), TrainError> {
+    if let Some(limit) = file_limit().filter(|limit| bytes > *limit) {
+        return Err(TrainError::FileLimit { path: kept.newest.to_path_buf(), bytes, limit });
+    }
+    let files = kept.files();
+    let needed = needed(files, bytes, existing_bytes(kept));
     match free(out_dir) {
         Some(free) if free < needed => {
-            Err(TrainError::NoRoom { path: out_dir.to_path_buf(), bytes, needed, free })
+            Err(TrainError::NoRoom { path: out_dir.to_path_buf(), files, bytes, needed, free })
         }
         _ => Ok(()),
     }
 }
 
 /// Bytes needed in addition to those of the existing files, which will be replaced.
-fn needed(bytes: u64, existing: [u64; 2]) -> u64 {
+fn needed(files: u64, bytes: u64, existing: [u64; 2]) -> u64 {
     let reused: u64 = existing.iter().map(|old| (*old).min(bytes)).sum();
-    (FILES * bytes).saturating_add(MARGIN).saturating_sub(reused)
+    files.saturating_mul(bytes).saturating_add(MARGIN).saturating_sub(reused)
 }
 
-/// Sizes of the existing `last` and `best`, which may be links to one file.
-fn existing_bytes(out_dir: &Path, replaces_last: bool) -> [u64; 2] {
-    let last = last_path(out_dir).metadata().ok().filter(|_| replaces_last);
-    let best = best_path(out_dir).metadata().ok();
+/// Sizes of the existing files, which may be links to one file.
+fn existing_bytes(kept: Kept) -> [u64; 2] {
+    let [last, best] =
+        [kept.replaced, kept.best].map(|path| path.and_then(|path| path.metadata().ok()));
     let is_one = match (&last, &best) {
         (Some(last), Some(best)) => (last.dev(), last.ino()) == (best.dev(), best.ino()),
         _ => false,
@@ -62,11 +76,12 @@ mod tests {
     #[test]
     fn existing_files_reduce_what_is_needed() {
         let with_margin = |files: u64| files + MARGIN;
-        assert_eq!(needed(1000, [0, 0]), with_margin(3000));
-        assert_eq!(needed(1000, [1000, 0]), with_margin(2000));
-        assert_eq!(needed(1000, [1000, 1000]), with_margin(1000));
+        assert_eq!(needed(3, 1000, [0, 0]), with_margin(3000));
+        assert_eq!(needed(3, 1000, [1000, 0]), with_margin(2000));
+        assert_eq!(needed(3, 1000, [1000, 1000]), with_margin(1000));
+        assert_eq!(needed(2, 1000, [1000, 0]), with_margin(1000));
         // Replacing a larger file of another format counts at most one new file.
-        assert_eq!(needed(1000, [5000, 500]), with_margin(1500));
-        assert_eq!(needed(u64::MAX / 3, [0, 0]), u64::MAX);
+        assert_eq!(needed(3, 1000, [5000, 500]), with_margin(1500));
+        assert_eq!(needed(3, u64::MAX / 3, [0, 0]), u64::MAX);
     }
 }

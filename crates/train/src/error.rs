@@ -32,15 +32,19 @@ pub enum TrainError {
     Export(#[from] ExportError),
     /// The disk has no room for the run's checkpoints.
     #[error(
-        "{path}: {} needed on its disk, {} free: up to three checkpoints of {} each exist at \
-         once (last, its replacement, best); free some space or set another --out_dir",
+        "{path}: {} needed on its disk, {} free: up to {} checkpoints of {} each exist at \
+         once (last, its replacement{}); free some space or set another --out_dir",
         size(*needed),
         size(*free),
-        size(*bytes)
+        if *files == 3 { "three" } else { "two" },
+        size(*bytes),
+        if *files == 3 { ", best" } else { "" }
     )]
     NoRoom {
         /// The folder.
         path: PathBuf,
+        /// How many checkpoints there may be.
+        files: u64,
         /// Size of a checkpoint.
         bytes: u64,
         /// Bytes that all checkpoints need in addition to the files that exist already.

@@ -3,9 +3,10 @@
 use crate::error::TrainError;
 use crate::found;
 use crate::host::room;
+use crate::save_ckpt;
 use crate::saved_run::SavedRun;
 use checkpoint::largest_bytes;
-use interop::ExportError;
+use interop::{ExportError, Precision, torch};
 use plan::ops::GeluKind;
 use serde_json::Value;
 use std::path::Path;
@@ -65,6 +66,20 @@ impl Export {
             Err(_) if is_stopped => Err(ExportError::Stopped.into()),
             written => Ok(written?),
         }
+    }
+}
+
+impl Export {
+    /// Writes the model as nanoGPT's `ckpt.pt`, with its moments if it has them; returns the file's
+    /// size. A file that has the name is replaced. `report` as for [`Export::write_native`].
+    pub fn write_ckpt(
+        &mut self,
+        path: &Path,
+        precision: Precision,
+        report: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<u64, TrainError> {
+        let mut run = save_ckpt::exported(&self.saved.document, self.gelu);
+        Ok(torch::write(path, self.saved.tensors()?, &mut run, precision, report)?)
     }
 }
 

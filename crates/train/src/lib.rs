@@ -22,6 +22,7 @@ mod plan_json;
 pub mod run;
 pub mod runlog;
 pub mod save;
+mod save_ckpt;
 mod saving;
 
 pub mod export;

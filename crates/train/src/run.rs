@@ -8,13 +8,14 @@ use crate::feed::Feed;
 use crate::host::resident_bytes;
 use crate::lr::{Schedule, learning_rate};
 use crate::plan_json::CutJson;
-use crate::save::{self, Document, best_path, last_path};
+use crate::save::{self, Document, best_path, newest_path};
+use crate::save_ckpt;
 use crate::saving::{Ended, Saved, Saving, Unsaved};
 use data::Split;
 use events::{Emitter, End, Evaluated, Evaluating, Iteration, Reason, Save, Start, What};
 use plan::{StepInputs, StepState};
 use search::HostBytes;
-use spec::RunSpec;
+use spec::{CheckpointFormat, RunSpec};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -176,7 +177,7 @@ impl Run<'_> {
 
     /// The newest checkpoint, if there is one.
     fn checkpoint(&self) -> Option<PathBuf> {
-        Some(last_path(&self.out_dir())).filter(|path| path.exists())
+        Some(newest_path(self.spec)).filter(|path| path.exists())
     }
 
     /// The loop. Does nothing if the run is already finished. The flag is true if it was stopped.
@@ -189,7 +190,7 @@ impl Run<'_> {
                 self.settle(host)?;
                 let is_new = iteration > started_at;
                 let is_unsaved = is_new && host.eval_seconds < SHORT_EVALUATION;
-                if is_new && !is_unsaved {
+                if is_new && !is_unsaved && self.keeps_newest() {
                     self.save(host)?;
                 }
                 saved_at = iteration;
@@ -203,7 +204,7 @@ impl Run<'_> {
             if self.stop.load(Ordering::Relaxed) {
                 self.settle(host)?;
                 self.take_back(host);
-                if self.document.progress.iteration > saved_at {
+                if self.document.progress.iteration > saved_at && self.keeps_newest() {
                     self.save(host)?;
                 }
                 return Ok((last, true));
@@ -223,13 +224,27 @@ impl Run<'_> {
         last: Option<Evaluation>,
     ) -> Result<(Option<Evaluation>, bool), TrainError> {
         self.settle(host)?;
-        self.save(host)?;
         let was_due = self.spec.max_iters.is_multiple_of(self.spec.eval_interval);
+        // nanoGPT's file stays as the last evaluation left it: resumed in either program, the run
+        // does that iteration again.
+        if self.is_native() || (!was_due && self.keeps_newest()) {
+            self.save(host)?;
+        }
         if !self.evaluate_at_end || was_due {
             return Ok((last, false));
         }
         let found = self.evaluate(host, false)?;
         Ok((found.or(last), found.is_none()))
+    }
+
+    fn is_native(&self) -> bool {
+        self.spec.checkpoint_format == CheckpointFormat::Native
+    }
+
+    /// Whether a state is saved that is not the best. As in nanoGPT, its only file may be kept for
+    /// the best.
+    fn keeps_newest(&self) -> bool {
+        self.is_native() || self.spec.always_save_checkpoint
     }
 
     fn out_dir(&self) -> PathBuf {
@@ -253,7 +268,7 @@ impl Run<'_> {
             !self.stop.load(Ordering::Relaxed)
         })?;
         let Some(found) = found else {
-            if is_unsaved {
+            if is_unsaved && self.keeps_newest() {
                 self.feed.restore(&stream)?;
                 self.save(host)?;
             }
@@ -265,7 +280,8 @@ impl Run<'_> {
         }
         let (loss, least) = (found.val.loss, self.document.progress.best_val_loss);
         // An equal loss without `best`: the process ended after the save and before the link.
-        let is_unlinked = || iteration > 0 && !best_path(&self.out_dir()).exists();
+        let is_unlinked =
+            || iteration > 0 && self.is_native() && !best_path(&self.out_dir()).exists();
         let best = loss < least || (loss == least && is_unlinked());
         // Emitted before the save, which may fail.
         let event = self.evaluated(&found, best, host.eval_seconds * 1e3);
@@ -275,7 +291,7 @@ impl Run<'_> {
         }
         // Iteration 0 has no checkpoint: the weights are still the initial ones.
         let is_kept = best && iteration > 0 && !self.spec.eval_only;
-        if is_kept || is_unsaved {
+        if is_kept || (is_unsaved && self.keeps_newest()) {
             self.document.feed = stream;
             // Also if it was saved before: the file must contain its own loss, which later
             // evaluations have to beat.
@@ -437,9 +453,14 @@ impl Run<'_> {
     fn write(&mut self, host: &mut HostBuffers, is_best: bool) -> Result<(), TrainError> {
         // A save that failed does not prevent this one.
         let before = self.end_save(host);
-        let (last, began) = (last_path(&self.out_dir()), Instant::now());
-        let written = save::write(self.engine, &last, &self.document, &mut host.save)?;
-        let best = is_best.then(|| best_path(&self.out_dir()));
+        let (last, began) = (newest_path(self.spec), Instant::now());
+        let (engine, document, buffer) = (&mut *self.engine, &self.document, &mut host.save[..]);
+        let written = match self.spec.checkpoint_format {
+            CheckpointFormat::Native => save::write(engine, &last, document, buffer)?,
+            CheckpointFormat::Ckpt => save_ckpt::write(engine, &last, document, self.spec, buffer)?,
+        };
+        let is_linked = is_best && self.is_native();
+        let best = is_linked.then(|| best_path(&self.out_dir()));
         let iteration = self.document.progress.iteration;
         host.saving.start(Unsaved { written, last, best, iteration, began });
         before

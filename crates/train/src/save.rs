@@ -6,9 +6,11 @@ pub use crate::document::{Document, RunProgress};
 use crate::engine::Engine;
 use crate::error::TrainError;
 use crate::host::{are_within, room};
-use checkpoint::{Dtype, Reader, TensorInfo, TensorSource, Written};
-use plan::{TensorId, half};
+use checkpoint::{Dtype, Reader, SaveError, TensorInfo, TensorSource, Written};
+use plan::{Backend, TensorId, half};
 use search::HostBytes;
+use spec::{CheckpointFormat, RunSpec};
+use std::error::Error;
 use std::path::{Path, PathBuf};
 
 /// The square of a larger weight overflows an f32: then layer norms output zeros, so that the loss
@@ -28,6 +30,15 @@ pub fn best_path(out_dir: &Path) -> PathBuf {
 /// nanoGPT's checkpoint.
 pub fn ckpt_path(out_dir: &Path) -> PathBuf {
     out_dir.join("ckpt.pt")
+}
+
+/// The file of the newest checkpoint in the format that a run writes.
+pub fn newest_path(spec: &RunSpec) -> PathBuf {
+    let out_dir = Path::new(&spec.out_dir);
+    match spec.checkpoint_format {
+        CheckpointFormat::Native => last_path(out_dir),
+        CheckpointFormat::Ckpt => ckpt_path(out_dir),
+    }
 }
 
 /// Whether a source has the optimizer's moments and the step state, without which it is a model
@@ -85,6 +96,51 @@ pub fn buffer(host: &HostBytes) -> Result<Vec<u8>, TrainError> {
     room(host.checkpoint_tensor.get(), "saving")
 }
 
+/// The tensors of a running engine, on their way into a file.
+pub(crate) struct Contents<'a> {
+    backend: &'a mut dyn Backend,
+    ids: Vec<TensorId>,
+    pub infos: Vec<TensorInfo>,
+    /// The first tensor whose values are broken.
+    broken: Option<String>,
+}
+
+impl<'a> Contents<'a> {
+    pub fn new(engine: &'a mut Engine) -> Contents<'a> {
+        let (infos, ids) = tensors(engine).into_iter().map(|kept| (kept.info, kept.id)).unzip();
+        Contents { backend: engine.backend(), ids, infos, broken: None }
+    }
+
+    /// Reads a tensor; fails if its values are broken.
+    pub fn fill(
+        &mut self,
+        index: usize,
+        content: &mut [u8],
+    ) -> Result<(), Box<dyn Error + Send + Sync>> {
+        self.backend.read(self.ids[index], content)?;
+        let TensorInfo { name, dtype, .. } = &self.infos[index];
+        let largest = if name.starts_with(WEIGHTS) { LARGEST_WEIGHT } else { f32::MAX };
+        if are_within(largest, *dtype, content) {
+            return Ok(());
+        }
+        self.broken = Some(name.clone());
+        Err("its values are broken".into())
+    }
+
+    /// What was written, or which tensor is broken.
+    pub fn checked<T>(self, written: Result<T, SaveError>) -> Result<T, TrainError> {
+        match self.broken {
+            Some(tensor) => Err(TrainError::BrokenWeights { tensor }),
+            None => Ok(written?),
+        }
+    }
+}
+
+/// The tensors of a checkpoint.
+pub(crate) fn infos(engine: &Engine) -> Vec<TensorInfo> {
+    tensors(engine).into_iter().map(|kept| kept.info).collect()
+}
+
 /// Writes everything into a temporary file. The old file survives any failure; broken weights or
 /// moments are one. [`Written::finish`] puts the new one in its place. `buffer` is from [`buffer`].
 pub fn write(
@@ -93,32 +149,17 @@ pub fn write(
     document: &Document,
     buffer: &mut [u8],
 ) -> Result<Written, TrainError> {
-    let (infos, ids): (Vec<TensorInfo>, Vec<TensorId>) =
-        tensors(engine).into_iter().map(|kept| (kept.info, kept.id)).unzip();
     let text = document.to_json()?;
-    let backend = engine.backend();
-    let mut broken = None;
-    let fill = |index: usize, content: &mut [u8]| {
-        backend.read(ids[index], content)?;
-        let TensorInfo { name, dtype, .. } = &infos[index];
-        let largest = if name.starts_with(WEIGHTS) { LARGEST_WEIGHT } else { f32::MAX };
-        if are_within(largest, *dtype, content) {
-            return Ok(());
-        }
-        broken = Some(name.clone());
-        Err(Box::<dyn std::error::Error + Send + Sync>::from("its values are broken"))
-    };
+    let mut contents = Contents::new(engine);
+    let infos = contents.infos.clone();
+    let fill = |index: usize, content: &mut [u8]| contents.fill(index, content);
     let written = checkpoint::write(path, &text, &infos, buffer, fill);
-    match broken {
-        Some(tensor) => Err(TrainError::BrokenWeights { tensor }),
-        None => Ok(written?),
-    }
+    contents.checked(written)
 }
 
 /// Size of the file that [`write()`] would write.
 pub fn file_bytes(engine: &Engine, document: &Document, path: &Path) -> Result<u64, TrainError> {
-    let infos: Vec<TensorInfo> = tensors(engine).into_iter().map(|kept| kept.info).collect();
-    Ok(checkpoint::file_bytes(path, &document.to_json()?, &infos)?)
+    Ok(checkpoint::file_bytes(path, &document.to_json()?, &infos(engine))?)
 }
 
 /// Opens a checkpoint and reads its document.

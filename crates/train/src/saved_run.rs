@@ -54,6 +54,12 @@ impl SavedRun {
         self.is_foreign
     }
 
+    /// Whether it knows the position in the data. Another program's file does not, nor does a file
+    /// that was exported from one, which no version of ours has trained.
+    pub fn has_position(&self) -> bool {
+        !self.is_foreign && !self.document.version.is_empty()
+    }
+
     /// Whose settings its document has.
     pub(crate) fn whose(&self) -> Whose {
         match self.is_foreign {
@@ -149,7 +155,7 @@ impl SavedRun {
 
     /// Why the resumed run may not be bit-identical to the saved one; none if it is.
     pub fn other_bits(&self, now: &Document) -> Option<String> {
-        if self.is_foreign() {
+        if !self.has_position() {
             return None; // it says where it comes from already
         }
         let saved = &self.document;

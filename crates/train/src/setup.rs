@@ -8,7 +8,8 @@ use crate::engine::Engine;
 use crate::error::TrainError;
 use crate::found;
 use crate::runlog;
-use crate::save::{self, Document, RunProgress, best_path, last_path};
+use crate::save::{self, Document, RunProgress, best_path, last_path, newest_path};
+use crate::save_ckpt;
 use crate::saved_run::SavedRun;
 use crate::settings_json;
 use data::{BUILTIN, Dataset, Split};
@@ -18,8 +19,8 @@ use plan::ops::GeluKind;
 use search::Cut;
 use serde_json::Value;
 use spec::{
-    Environment, Gelu, InitFrom, OptimizerState, Origin, RunSpec, Sampler, SettingNotice, Settings,
-    resolve,
+    CheckpointFormat, Environment, Gelu, InitFrom, OptimizerState, Origin, RunSpec, Sampler,
+    SettingNotice, Settings, resolve,
 };
 use std::path::{Path, PathBuf};
 use tokenizer::{GPT2_IDS, Tokenizer};
@@ -112,10 +113,16 @@ impl Setup {
         if spec.eval_only || document.progress.iteration > spec.max_iters {
             return Ok(()); // it writes no checkpoints
         }
-        let last = last_path(out_dir);
-        let bytes = save::file_bytes(engine, document, &last)?;
-        let is_last = |saved: &SavedRun| is_same_file(&saved.path, &last);
-        disk_room::check(out_dir, bytes, self.saved.as_ref().is_some_and(is_last))
+        let newest = newest_path(spec);
+        let bytes = match spec.checkpoint_format {
+            CheckpointFormat::Native => save::file_bytes(engine, document, &newest)?,
+            CheckpointFormat::Ckpt => save_ckpt::file_bytes(engine, document, spec, &newest)?,
+        };
+        let is_newest = |saved: &SavedRun| is_same_file(&saved.path, &newest);
+        let replaced = self.saved.as_ref().is_some_and(is_newest).then_some(&*newest);
+        let best = best_path(out_dir);
+        let best = (spec.checkpoint_format == CheckpointFormat::Native).then_some(&*best);
+        disk_room::check(out_dir, bytes, disk_room::Kept { newest: &newest, replaced, best })
     }
 
     /// Creates the folder if it is missing, and opens its log, which keeps other processes out.
@@ -133,7 +140,9 @@ impl Setup {
         match &self.saved {
             None => refuse_checkpoints(out_dir)?,
             Some(saved) if saved.is_as_it_was()? => {
-                set_aside(&saved.path, out_dir, self.spec.eval_only)?;
+                if !self.spec.eval_only {
+                    set_aside(&saved.path, &newest_path(&self.spec))?;
+                }
             }
             Some(_) => return Err(TrainError::OutDirBusy { path: out_dir.to_path_buf() }),
         }
@@ -168,7 +177,8 @@ impl Setup {
             return RunProgress { iteration: 0, best_val_loss: f64::INFINITY };
         };
         let best = best_path(Path::new(&self.spec.out_dir));
-        let best_val_loss = match best.exists().then(|| save::open(&best)) {
+        let is_kept = self.spec.checkpoint_format == CheckpointFormat::Native && best.exists();
+        let best_val_loss = match is_kept.then(|| save::open(&best)) {
             Some(Ok((_, held))) if is_same_run(&held, document) => held.progress.best_val_loss,
             // A damaged file may be replaced by anything. A file that cannot be read right now may
             // be readable later.
@@ -265,30 +275,30 @@ fn resume(
     Ok(Some((saved, notices)))
 }
 
-/// A run that resumes from another checkpoint than its folder's `last` will replace `last`. Keeps
-/// that file under a name with its iteration.
-fn set_aside(from: &Path, out_dir: &Path, eval_only: bool) -> Result<(), TrainError> {
-    let last = last_path(out_dir);
-    if eval_only || is_same_file(from, &last) || !last.exists() {
+/// A run that resumes from another checkpoint than the file that it will write replaces that file.
+/// Keeps it under a name with its iteration.
+fn set_aside(from: &Path, newest: &Path) -> Result<(), TrainError> {
+    if is_same_file(from, newest) || !newest.exists() {
         return Ok(());
     }
-    let iteration = save::open(&last)?.1.progress.iteration;
+    let iteration = SavedRun::open(newest)?.document.progress.iteration;
+    let [stem, ending] = [newest.file_stem(), newest.extension()]
+        .map(|part| part.unwrap_or_default().to_string_lossy().into_owned());
     let name = |copy: u32| match copy {
-        1 => format!("last-{iteration}.safetensors"),
-        copy => format!("last-{iteration}-{copy}.safetensors"),
+        1 => format!("{stem}-{iteration}.{ending}"),
+        copy => format!("{stem}-{iteration}-{copy}.{ending}"),
     };
-    let free = (1..).map(|copy| out_dir.join(name(copy))).find(|path| !path.exists());
+    let free = (1..).map(|copy| newest.with_file_name(name(copy))).find(|path| !path.exists());
     let Some(kept) = free else {
         return Ok(()); // cannot happen: some number is always free
     };
-    std::fs::hard_link(&last, &kept).or_else(|_| std::fs::copy(&last, &kept).map(|_| ())).map_err(
-        |error| TrainError::Io {
-            path: kept,
-            doing: "keep the newer checkpoint",
-            error,
-            advice: "make room, or copy the checkpoint to another folder and resume there",
-        },
-    )
+    let linked = std::fs::hard_link(newest, &kept);
+    linked.or_else(|_| std::fs::copy(newest, &kept).map(|_| ())).map_err(|error| TrainError::Io {
+        path: kept,
+        doing: "keep the newer checkpoint",
+        error,
+        advice: "make room, or copy the checkpoint to another folder and resume there",
+    })
 }
 
 fn is_same_file(one: &Path, other: &Path) -> bool {

@@ -281,7 +281,7 @@ fn train(
     let Setup { spec, dataset, saved, .. } = setup;
     let mut feed = feed::open(spec, dataset, generator)?;
     // Another program's file has no position: as in nanoGPT, the batches start again.
-    if saved.as_ref().is_some_and(|saved| !saved.document.feed.is_null()) {
+    if saved.as_ref().is_some_and(SavedRun::has_position) {
         feed.restore(&document.feed)?;
     }
     let feed = &mut *feed;

@@ -7,6 +7,7 @@ mod bench_and_devices;
 mod best;
 mod budgets;
 mod changed_data;
+mod ckpt;
 mod comparing;
 mod disk_full;
 mod divergence;

@@ -107,3 +107,8 @@ pub fn listed() -> [(&'static str, &'static str); ROWS.len()] {
 pub fn meaning(index: usize) -> Option<Name> {
     ROWS.get(index).map(|row| row.2)
 }
+
+/// The index of the first name with a meaning, for the writer.
+pub fn index_of(meaning: Name) -> usize {
+    ROWS.iter().position(|row| row.2 == meaning).unwrap_or(ROWS.len())
+}

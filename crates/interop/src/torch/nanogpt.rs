@@ -16,10 +16,6 @@ use plan::ops::GeluKind;
 use serde_json::{Map, Value as Json};
 use std::path::Path;
 
-/// A model of 250 layers with moments has 300,000 values.
-const LIMITS: Limits =
-    Limits { input_bytes: 16 << 20, values: 500_000, text_bytes: 16 << 20, depth: 64 };
-
 /// What `torch.compile` and distributed training put before a name.
 const PREFIXES: [&str; 2] = ["_orig_mod.", "module."];
 
@@ -33,7 +29,7 @@ const TOKENS: &str = "wte.weight";
 const MASKS: [&str; 2] = [".attn.bias", ".attn.masked_bias"];
 
 /// The value that nanoGPT never changes.
-const EPS: f64 = 1e-8;
+pub const EPS: f64 = 1e-8;
 
 fn damaged(what: impl Into<String>) -> ForeignProblem {
     ForeignProblem::Damaged { what: what.into() }
@@ -48,8 +44,10 @@ pub fn read(path: &Path, archive: Archive) -> Result<ForeignModel, ForeignProble
     if archive.content("byteorder", 16)?.is_some_and(|order| order != b"little") {
         return Err(refused("it was written on a big-endian machine: save it again on this one"));
     }
-    let pickled = archive.content("data.pkl", LIMITS.input_bytes as u64)?.unwrap_or_default();
-    let saved = pickle::parse_calls(&pickled, &LIMITS, &listed())
+    // Enough for 240 layers with moments.
+    let limits = Limits::default();
+    let pickled = archive.content("data.pkl", limits.input_bytes as u64)?.unwrap_or_default();
+    let saved = pickle::parse_calls(&pickled, &limits, &listed())
         .map_err(|error| refused(format!("its data.pkl: {error}")))?;
     let dims = dims(&saved)?;
     let params = Architecture::Gpt2(Gpt2 { gelu: GeluKind::Erf })

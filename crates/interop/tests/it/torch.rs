@@ -1,7 +1,8 @@
 //! Checkpoints that PyTorch wrote (`fixtures/ckpt/make.py`), in all the forms that they come in.
 
 use checkpoint::TensorSource;
-use fitgpt_interop::{ForeignModel, torch};
+use fitgpt_interop::torch::{TorchOptimizer, TorchRun};
+use fitgpt_interop::{ExportError, ForeignModel, Precision, torch};
 use std::path::{Path, PathBuf};
 
 pub fn fixture(name: &str) -> PathBuf {
@@ -101,4 +102,88 @@ fn what_is_no_checkpoint_is_refused_by_name() {
     assert!(error.contains("lm_head differs"), "{error}");
     let error = model.tensors.read(index, &mut [0; 79]).unwrap_err().to_string();
     assert!(error.contains("has 80 bytes, but the buffer has 79"), "{error}");
+}
+
+/// A file in the system's folder for such files, removed at the end.
+pub struct File(pub PathBuf);
+
+impl File {
+    pub fn new(name: &str) -> File {
+        let name = format!("interop-{name}-{}.pt", std::process::id());
+        File(std::env::temp_dir().join(name))
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// What a file says about its run, for the writer.
+fn described(model: &ForeignModel) -> TorchRun {
+    let number = |key: &str| model.optimizer.get(key).and_then(|value| value.as_f64());
+    TorchRun {
+        dims: model.dims,
+        dropout: 0.1,
+        iteration: model.iteration,
+        best_val_loss: model.best_val_loss.unwrap(),
+        config: model.config.clone(),
+        optimizer: Some(TorchOptimizer {
+            updates: 0,
+            learning_rate: 1e-3,
+            weight_decay: number("weight_decay").unwrap_or(0.1),
+            betas: [number("beta1").unwrap_or(0.9), number("beta2").unwrap_or(0.95)],
+            is_fused: false,
+        }),
+    }
+}
+
+#[test]
+fn what_is_written_is_read_again() {
+    for (name, bias) in [("plain", false), ("compiled", true), ("bf16", false), ("old", true)] {
+        let model = torch::open(&fixture(name)).unwrap();
+        let file = File::new(&format!("again-{name}"));
+        let (mut seen, mut all) = (0, 0);
+        let mut report = |done: u64, total: u64| {
+            (seen, all) = (done, total);
+            true
+        };
+        let mut run = described(&model);
+        let precision = Precision::Float32;
+        let bytes = torch::write(&file.0, &*model.tensors, &mut run, precision, &mut report);
+        assert_eq!(bytes.unwrap(), std::fs::metadata(&file.0).unwrap().len());
+        assert!(seen > 0 && seen <= all, "{seen} of {all}");
+        let again = torch::open(&file.0).unwrap();
+        check(&again, bias);
+        assert_eq!((&again.config, &again.optimizer), (&model.config, &model.optimizer));
+        assert_eq!(again.has_moments, model.has_moments);
+        if again.has_moments {
+            assert_eq!(content(&*again.tensors, "state")[0].to_bits(), 20);
+        }
+        let bytes = std::fs::read(&file.0).unwrap();
+        let entries = torch::unpack(&file.0).unwrap();
+        for (name, content) in entries.iter().filter(|(name, _)| name.starts_with("data/")) {
+            let at = bytes.windows(name.len()).position(|found| found == name.as_bytes()).unwrap();
+            let start = (at + name.len() + 4).next_multiple_of(64);
+            assert_eq!(bytes[start..start + content.len()], content[..], "{name} is aligned");
+        }
+    }
+}
+
+#[test]
+fn weights_are_rounded_and_a_stop_leaves_nothing() {
+    let model = torch::open(&fixture("plain")).unwrap();
+    for precision in [Precision::Float16, Precision::BFloat16] {
+        let file = File::new(precision.name());
+        let mut run = described(&model);
+        torch::write(&file.0, &*model.tensors, &mut run, precision, &mut |_, _| true).unwrap();
+        check(&torch::open(&file.0).unwrap(), false);
+    }
+    let file = File::new("stop");
+    let mut run = described(&model);
+    let stop = &mut |done: u64, _| done < 500;
+    let stopped = torch::write(&file.0, &*model.tensors, &mut run, Precision::Float32, stop);
+    assert!(matches!(stopped, Err(ExportError::Stopped)));
+    assert!(!file.0.exists());
 }

@@ -1,8 +1,8 @@
 //! A checkpoint with any bit flipped, or cut anywhere: an error, or the same content as before.
 
-use crate::torch::fixture;
+use crate::torch::{File, fixture};
 use fitgpt_interop::{ForeignModel, torch};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Everything that a file says.
 fn meaning(path: &Path) -> Result<String, String> {
@@ -16,21 +16,6 @@ fn meaning(path: &Path) -> Result<String, String> {
         all += &format!("{tensor:?} {content:?}");
     }
     Ok(all)
-}
-
-struct File(PathBuf);
-
-impl File {
-    fn new(name: &str) -> File {
-        let name = format!("interop-{name}-{}.pt", std::process::id());
-        File(std::env::temp_dir().join(name))
-    }
-}
-
-impl Drop for File {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
 }
 
 #[test]

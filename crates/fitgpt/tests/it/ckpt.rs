@@ -1,0 +1,76 @@
+//! nanoGPT's `ckpt.pt`: written at evaluations, resumed, sampled, and next to our own checkpoints.
+//! `crates/interop/tests/peers/ckpt.py` compares with nanoGPT itself.
+
+use crate::fixture::{TINY, TempDir};
+use interop::torch;
+
+fn run(dir: &TempDir, arguments: &[&str]) -> String {
+    let done = dir.command(arguments).output().unwrap();
+    let said = String::from_utf8_lossy(&done.stdout) + String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{arguments:?}: {said}");
+    said.into_owned()
+}
+
+fn train(dir: &TempDir, more: &[&str]) -> String {
+    run(dir, &[&["train"][..], TINY, more].concat())
+}
+
+fn iteration(dir: &TempDir, file: &str) -> u64 {
+    torch::open(&dir.path(file)).unwrap().iteration
+}
+
+#[test]
+fn a_run_lives_in_ckpt_alone() {
+    let dir = TempDir::new("ckpt");
+    train(&dir, &["--checkpoint_format=ckpt"]);
+    // As nanoGPT leaves it: before the update of the last iteration.
+    assert_eq!(iteration(&dir, "out/ckpt.pt"), 30);
+    let model = torch::open(&dir.path("out/ckpt.pt")).unwrap();
+    assert!(model.has_moments && model.best_val_loss.is_some());
+    assert_eq!(model.config["dataset"], "tiny");
+    for other in ["last.safetensors", "best.safetensors"] {
+        assert!(!dir.path("out").join(other).exists());
+    }
+    let resume = ["--checkpoint_format=ckpt", "--init_from=resume"];
+    let said = train(&dir, &[&resume[..], &["--max_iters=45", "--n_layer=3"]].concat());
+    assert!(said.contains("as in nanoGPT, the model, its optimizer"), "{said}");
+    assert!(said.contains("n_layer=3 is ignored: the checkpoint's model has 2"), "{said}");
+    assert!(said.contains("iter 30: loss") && said.contains("iter 45: loss"), "{said}");
+    // The end was not evaluated, so it is saved.
+    assert_eq!(iteration(&dir, "out/ckpt.pt"), 46);
+    let said = run(&dir, &["sample", "--out_dir=out", "--num_samples=1", "--max_new_tokens=9"]);
+    assert!(said.contains("out/ckpt.pt: 0.03M parameters, after 46 iterations"), "{said}");
+    let refused = dir.command(&[&["train"][..], TINY].concat()).output().unwrap();
+    assert_eq!(refused.status.code(), Some(4), "a new run would replace it");
+}
+
+#[test]
+fn of_two_checkpoints_the_higher_iteration_wins() {
+    let dir = TempDir::new("ckpt-two");
+    train(&dir, &["--checkpoint_format=ckpt"]);
+    let said = train(&dir, &["--init_from=resume", "--max_iters=35"]);
+    assert!(said.contains("Resuming training from out at 30"), "{said}");
+    let said = train(&dir, &["--init_from=resume", "--max_iters=40"]);
+    assert!(said.contains("using out/last.safetensors: ckpt.pt is at iteration 30"), "{said}");
+    assert!(said.contains("Resuming training from out at 36"), "{said}");
+    // Back to nanoGPT's format: the older file is kept beside the new one.
+    train(&dir, &["--init_from=resume", "--max_iters=50", "--checkpoint_format=ckpt"]);
+    assert_eq!(iteration(&dir, "out/ckpt-30.pt"), 30);
+    let said = train(&dir, &["--init_from=resume", "--max_iters=51"]);
+    assert!(said.contains("using out/ckpt.pt: ckpt.pt is at iteration 50"), "{said}");
+    assert!(dir.path("out/last-41.safetensors").exists());
+}
+
+#[test]
+fn without_always_save_only_the_best_is_kept() {
+    let dir = TempDir::new("ckpt-best");
+    let keys = ["--checkpoint_format=ckpt", "--always_save_checkpoint=False", "--seed=5"];
+    let said = train(&dir, &[&keys[..], &["--max_iters=25", "--learning_rate=1.0"]].concat());
+    assert!(!said.contains("best so far") || dir.path("out/ckpt.pt").exists(), "{said}");
+    let best = said.lines().rfind(|line| line.contains("best so far"));
+    let best = best.and_then(|line| line.split([' ', ':']).nth(1)?.parse::<u64>().ok());
+    match best.filter(|best| *best > 0) {
+        Some(best) => assert_eq!(iteration(&dir, "out/ckpt.pt"), best, "{said}"),
+        None => assert!(!dir.path("out/ckpt.pt").exists(), "{said}"),
+    }
+}
