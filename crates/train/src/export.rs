@@ -26,7 +26,8 @@ pub struct Export {
 impl Export {
     /// Opens what a name means: a checkpoint's file, or a run's folder.
     pub fn open(name: &Path) -> Result<Export, TrainError> {
-        let saved = found::open(name)?;
+        let mut saved = found::open(name)?;
+        saved.document.tokenizer = saved.tokenizer().ok();
         let config = &saved.document.config;
         let gelu = match config.get("gelu").and_then(Value::as_str) {
             Some("tanh") => GeluKind::Tanh,

@@ -1,6 +1,5 @@
-//! Which file a name means. A name is a checkpoint's file, a run's folder, or a folder with a model
-//! of Hugging Face's. Every command that
-//! reads a checkpoint finds it here.
+//! Which file a name means. A name is a checkpoint's file, a run's folder or a folder of Hugging
+//! Face's. Every command that reads a checkpoint finds it here.
 
 use crate::error::TrainError;
 use crate::save::{RunProgress, best_path, ckpt_path, last_path};

@@ -6,9 +6,9 @@ use crate::error::TrainError;
 use crate::foreign_document;
 use crate::save::{self, Document};
 use crate::settings_json::Whose;
-use checkpoint::TensorSource;
+use checkpoint::{ReadProblem, TensorSource};
 use data::{BUILTIN, Dataset};
-use interop::{Cropped, hf, torch};
+use interop::{Cropped, ForeignModel, hf, torch};
 use plan::ops::GeluKind;
 use spec::PretrainedModel;
 use std::path::{Path, PathBuf};
@@ -136,6 +136,13 @@ impl SavedRun {
                     .to_string(),
             ));
         }
+        if self.path.is_dir() {
+            return Err(unknown(
+                "its tokenizer is not one that fitgpt reads (GPT-2's, or one token per character), \
+                 so its ids cannot be turned into text"
+                    .to_string(),
+            ));
+        }
         let rows = self.document.dims.vocab_size;
         let dataset = self.document.config.get("dataset").and_then(|name| name.as_str());
         let folder = dataset.map(|name| Path::new("data").join(name));
@@ -193,17 +200,30 @@ struct Parts {
     is_foreign: bool,
 }
 
-/// Opens a file, ours or another program's.
+/// Opens a file, ours or another program's, or a folder of Hugging Face's.
 fn parts(path: &Path) -> Result<Parts, TrainError> {
-    let foreign = match path {
-        path if hf::is_folder(path) => Some(hf::open(path)?),
-        path if torch::is_torch(path) => Some(torch::open(path)?),
-        _ => None,
-    };
-    if let Some(model) = foreign {
-        let document = foreign_document::of(&model);
-        return Ok(Parts { tensors: model.tensors, document, is_foreign: true });
+    if hf::is_folder(path) {
+        return Ok(Parts::of(hf::open(path)?));
     }
-    let (reader, document) = save::open(path)?;
-    Ok(Parts { tensors: Box::new(reader), document, is_foreign: false })
+    if torch::is_torch(path) {
+        return Ok(Parts::of(torch::open(path)?));
+    }
+    match (save::open(path), path.parent()) {
+        (Err(TrainError::Read(error)), Some(folder))
+            if matches!(error.problem, ReadProblem::Foreign) && hf::is_folder(folder) =>
+        {
+            Ok(Parts::of(hf::open(folder)?))
+        }
+        (opened, _) => {
+            let (reader, document) = opened?;
+            Ok(Parts { tensors: Box::new(reader), document, is_foreign: false })
+        }
+    }
+}
+
+impl Parts {
+    fn of(model: ForeignModel) -> Parts {
+        let document = foreign_document::of(&model);
+        Parts { tensors: model.tensors, document, is_foreign: true }
+    }
 }

@@ -70,8 +70,10 @@ pub static COMMAND: super::Command = super::Command {
         line("fitgpt export out --to hf --out my-model", ""),
         line("fitgpt export out --to gguf --out my-model.gguf --dtype float16", ""),
         line("fitgpt export out/last.safetensors --to hf --out my-model", "one checkpoint"),
+        line("fitgpt export my-model --to native --out again.safetensors", "and back"),
     ],
-    notes: &["From a folder it takes best.safetensors, or last.safetensors if there is no best."],
+    notes: &["From a run's folder it takes best.safetensors, or last.safetensors if there is no \
+         best, or nanoGPT's ckpt.pt if it is newer. A folder of transformers is read, too."],
     lists_data_sets: false,
     arguments: &[Values::File],
     flags: Flags::TABLE,
@@ -171,7 +173,7 @@ fn introduction(export: &Export) -> String {
 
 /// What the other program will do differently.
 fn notes(request: &Request, export: &Export) -> Vec<String> {
-    let mut notes = Vec::new();
+    let mut notes = export.saved.notices.clone();
     if request.to == Format::Gguf && export.gelu == GeluKind::Erf {
         notes.push(
             "llama.cpp computes the tanh form of GELU, but this model was trained with the exact \

@@ -247,7 +247,7 @@ def imported():
     one, two = [load_file(f"{folder}/model.safetensors") for folder in ["random-whole", "again"]]
     same = one.keys() == two.keys() and all(one[key].equal(two[key]) for key in one)
     show("transformers to native to transformers", f"{len(two)} tensors", "bits equal", same)
-    half = GPT2LMHeadModel(config).half()
+    half = GPT2LMHeadModel(config).half().eval()
     half.save_pretrained("random-half")
     widened = our_logits("random-half", ids[0, :5].tolist())
     with torch.no_grad():

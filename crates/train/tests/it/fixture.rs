@@ -9,11 +9,12 @@ use fitgpt_train::feed::Feed;
 use fitgpt_train::run::{HostBuffers, Outcome, Run};
 use fitgpt_train::runlog;
 use fitgpt_train::save::{self, Document, RunProgress, last_path};
+use fitgpt_train::setup::SampleSetup;
 use plan::Bytes;
 use plan::hardware::Hardware;
 use rng::torch::{Generator, State};
 use rng::{Purpose, Stream};
-use search::{HostBytes, Machine, Planned, plan_for};
+use search::{HostBytes, Machine, Planned, plan_for, plan_for_sample};
 use serde_json::{Value, json};
 use spec::{Command, Environment, RunSpec, Settings, World, resolve};
 use std::cell::Cell;
@@ -93,6 +94,22 @@ pub fn engine(spec: &RunSpec) -> Engine {
     let backend = CpuBackend::new(proved, CpuOptions::new(2)).unwrap();
     let mut engine = Engine::new(Box::new(backend), program, dims);
     engine.initialise(&mut rng::torch::Generator::new(spec.seed)).unwrap();
+    engine
+}
+
+/// The model that a name means, loaded to sample from.
+pub fn sampling_engine(name: &str) -> Engine {
+    let nothing = |_: &str| Err(std::io::ErrorKind::NotFound.into());
+    let world = World { read: &nothing, unix_time: 0.0 };
+    let typed = [format!("--out_dir={name}"), "--device=cpu".to_string()];
+    let settings = Settings::read(Command::Sample, &typed, &world).unwrap();
+    let mut setup = SampleSetup::new(settings, &Environment::default()).unwrap();
+    let planned = plan_for_sample(&setup.spec, setup.dims, &machine()).unwrap();
+    let proved = plan::verify(planned.plan, CpuScratch { threads: 2 }).unwrap();
+    let backend = CpuBackend::new(proved, CpuOptions::new(2)).unwrap();
+    let mut engine = Engine::new(Box::new(backend), planned.program, setup.dims);
+    let mut buffer = save::buffer(&planned.host).unwrap();
+    setup.saved.load(&mut engine, &mut buffer).unwrap();
     engine
 }
 

@@ -6,5 +6,6 @@ mod documents;
 mod fixture;
 mod generation;
 mod host_memory;
+mod hugging_face;
 mod memory;
 mod resume;
