@@ -29,10 +29,7 @@ impl Export {
         let mut saved = found::open(name)?;
         saved.document.tokenizer = saved.tokenizer().ok();
         let config = &saved.document.config;
-        let gelu = match config.get("gelu").and_then(Value::as_str) {
-            Some("tanh") => GeluKind::Tanh,
-            _ => GeluKind::Erf,
-        };
+        let gelu = saved.pretrained().gelu;
         let architecture = model::Architecture::from(model::Gpt2 { gelu });
         let parameters = architecture.reported_parameters(&saved.document.dims);
         let parameters = parameters.map_err(search::SearchError::from)?;

@@ -136,10 +136,11 @@ impl SavedRun {
                     .to_string(),
             ));
         }
-        if self.path.is_dir() {
+        // Only a folder of Hugging Face's has safetensors that are not ours.
+        if self.path.is_dir() || self.path.extension().is_some_and(|end| end == "safetensors") {
             return Err(unknown(
-                "its tokenizer is not one that fitgpt reads (GPT-2's, or one token per character), \
-                 so its ids cannot be turned into text"
+                "its tokenizer is neither a byte-level BPE nor one token per character, so its ids \
+                 cannot be turned into text"
                     .to_string(),
             ));
         }

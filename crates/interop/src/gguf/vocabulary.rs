@@ -4,6 +4,7 @@
 
 use crate::byte_level::{self, END_OF_TEXT, Tables};
 use crate::export::ExportError;
+use std::collections::HashSet;
 use tokenizer::{AddedToken, Tokenizer, byte_letters};
 
 /// llama.cpp's types of tokens.
@@ -55,13 +56,8 @@ impl Vocabulary {
         let known = tokens.len();
         let extra_row = end.is_none() && known == rows;
         let end = end.map_or(known, usize::from);
-        tokens.extend((known..rows.max(end + 1)).map(|id| match id == end {
-            true => END_OF_TEXT.to_owned(),
-            false => format!("[PAD{id}]"),
-        }));
-        for (token, id) in tokens.iter_mut().zip(0..known).filter(|(token, _)| token.is_empty()) {
-            *token = format!("[PAD{id}]");
-        }
+        tokens.resize(rows.max(end + 1), String::new());
+        fill_in(&mut tokens, end);
         let added = |id: usize| -> Option<&AddedToken> {
             let all = pairs.map_or(&[][..], |pairs| pairs.added_tokens());
             all.binary_search_by_key(&id, |token| token.id.into()).ok().map(|at| &all[at])
@@ -83,6 +79,17 @@ impl Vocabulary {
             tokens,
             extra_row,
         })
+    }
+}
+
+/// Gives every token without text a text of its own: llama.cpp ends the process if two are equal.
+fn fill_in(tokens: &mut [String], end: usize) {
+    let taken: HashSet<String> = tokens.iter().cloned().collect();
+    for (id, token) in tokens.iter_mut().enumerate().filter(|(_, token)| token.is_empty()) {
+        *token = if id == end { END_OF_TEXT.to_owned() } else { format!("[PAD{id}]") };
+        while taken.contains(token.as_str()) {
+            token.push('_');
+        }
     }
 }
 
@@ -118,6 +125,13 @@ mod tests {
         assert_eq!(vocabulary.tokens[50_259..], ["[PAD50259]", "<own>", "[PAD50261]"]);
         assert_eq!(vocabulary.types[50_256..], [CONTROL, UNUSED, UNUSED, UNUSED, 4, UNUSED]);
         assert_eq!((vocabulary.end, vocabulary.merges.len()), (50_256, 50_000));
+    }
+
+    #[test]
+    fn texts_of_unused_ids_are_new() {
+        let mut tokens = ["a", "", "[PAD1]", ""].map(str::to_owned);
+        fill_in(&mut tokens, 3);
+        assert_eq!(tokens, ["a", "[PAD1]_", "[PAD1]", END_OF_TEXT]);
     }
 
     #[test]

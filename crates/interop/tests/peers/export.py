@@ -18,6 +18,7 @@ try:
     import torch
     import xllamacpp
     from safetensors.torch import load_file
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel
 except ImportError as error:
     print(f"no module {error.name}")
@@ -221,6 +222,25 @@ def tokenizers():
          found == wanted and text == ours.decode(wanted))
 
 
+def own_vocabulary():
+    """A data set with a tokenizer.json that the tokenizers library trained."""
+    own = Tokenizer(models.BPE())
+    own.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    own.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    options = {"vocab_size": 400, "special_tokens": ["<|endoftext|>"], "initial_alphabet": alphabet}
+    own.train_from_iterator([stories()], trainers.BpeTrainer(**options, show_progress=False))
+    own.save("own.json")
+    fitgpt("prepare", "stories.txt", "--out", "data/own", "--tokenizer", "own.json")
+    fitgpt("train", "--dataset=own", "--out_dir=out-own", "--gelu=tanh", *TINY)
+    name = "tokenizer.json"
+    tokenizer, _, ids = check_hf(name, "out-own", "hf-own")
+    check_gguf(name, "out-own", "hf-own", tokenizer, ids, "own.gguf")
+    text = mixed_text()
+    same = tokenizer(text)["input_ids"] == own.encode(text).ids
+    show(f"{name} in AutoTokenizer", f"{len(text)} characters", "the same ids", same)
+
+
 def imported():
     torch.manual_seed(5)
     sizes = {"n_layer": 3, "n_head": 4, "n_embd": 64, "n_positions": 48, "vocab_size": 50257}
@@ -257,5 +277,6 @@ def imported():
 
 exported()
 tokenizers()
+own_vocabulary()
 imported()
 sys.exit(1 if bad else 0)

@@ -103,7 +103,7 @@ pub fn sampling_engine(name: &str) -> Engine {
     let world = World { read: &nothing, unix_time: 0.0 };
     let typed = [format!("--out_dir={name}"), "--device=cpu".to_string()];
     let settings = Settings::read(Command::Sample, &typed, &world).unwrap();
-    let mut setup = SampleSetup::new(settings, &Environment::default()).unwrap();
+    let mut setup = SampleSetup::new(settings, &Environment::default(), None).unwrap();
     let planned = plan_for_sample(&setup.spec, setup.dims, &machine()).unwrap();
     let proved = plan::verify(planned.plan, CpuScratch { threads: 2 }).unwrap();
     let backend = CpuBackend::new(proved, CpuOptions::new(2)).unwrap();
