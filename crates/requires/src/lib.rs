@@ -63,6 +63,8 @@ needs! {
     Avx2 = "avx2", "AVX2";
     /// Python with safetensors and numpy.
     Python = "python", "Python";
+    /// Python with the programs that plot: tensorboard and trackio.
+    Peers = "peers", "TensorBoard and trackio";
     /// Linux with `/proc`.
     Linux = "linux", "Linux";
     /// Permission to mount a small file system.

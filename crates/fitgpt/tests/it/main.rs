@@ -24,6 +24,7 @@ mod limits;
 mod metrics;
 mod own_text;
 mod parity;
+mod peers;
 mod planning;
 mod preparing;
 mod pretrained;
