@@ -25,6 +25,8 @@ words! {
         Hf = "hf",
         /// A file for llama.cpp and Ollama.
         Gguf = "gguf",
+        /// nanoGPT's checkpoint.
+        Ckpt = "ckpt",
         /// Our own.
         Native = "native",
     }
@@ -49,7 +51,7 @@ flags! {
         to: Option<String> = "--to", "FORMAT" Values::Words(Format::WORDS);
         /// the folder (hf) or file to write
         out: Option<String> = "--out", "PATH" Values::File;
-        /// number format of the weights, for hf and gguf; default float32
+        /// number format of the weights, not for native; default float32
         dtype: Option<String> = "--dtype", "DTYPE" Values::Words(Dtype::WORDS);
         /// replace what is at PATH; a folder only if it holds nothing but a model
         overwrite: bool = "--overwrite";
@@ -59,16 +61,18 @@ flags! {
 /// The command's row.
 pub static COMMAND: super::Command = super::Command {
     name: "export",
-    about: "write a trained model for transformers, llama.cpp or Ollama",
+    about: "write a trained model for transformers, llama.cpp, Ollama or nanoGPT",
     text: &[
         "Writes a trained model as a file of another program, with its tokenizer. hf is a folder \
-         that transformers loads, gguf a file for llama.cpp and Ollama, native a checkpoint of \
-         fitgpt. The run may go on meanwhile. PATH appears when it is complete, or not at all.",
+         that transformers loads, gguf a file for llama.cpp and Ollama, ckpt nanoGPT's ckpt.pt, \
+         native a checkpoint of fitgpt. The run may go on meanwhile. PATH appears when it is \
+         complete, or not at all.",
     ],
     usage: &[line("fitgpt export CHECKPOINT|OUT_DIR --to FORMAT --out PATH [flags]", "")],
     examples: &[
         line("fitgpt export out --to hf --out my-model", ""),
         line("fitgpt export out --to gguf --out my-model.gguf --dtype float16", ""),
+        line("fitgpt export out --to ckpt --out out-nanogpt/ckpt.pt", "moments included"),
         line("fitgpt export out/last.safetensors --to hf --out my-model", "one checkpoint"),
         line("fitgpt export my-model --to native --out again.safetensors", "and back"),
     ],
@@ -97,7 +101,9 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     let request = request(&flags, &names)?;
     match request.to {
         Format::Hf => hf::check_folder(&request.out, request.existing)?,
-        Format::Gguf | Format::Native => interop::check_file(&request.out, request.existing)?,
+        Format::Gguf | Format::Ckpt | Format::Native => {
+            interop::check_file(&request.out, request.existing)?
+        }
     }
     let mut export = Export::open(&pretrained::checkpoint(&request.from)?)?;
     show(&introduction(&export))?;
@@ -137,7 +143,7 @@ fn request(flags: &Flags, names: &[String]) -> Result<Request, SpecError> {
         Some((word, None)) => return Err(unknown("--dtype", word, Dtype::WORDS)),
         Some((word, Some(_))) if to == Format::Native => {
             return Err(wrong(format!(
-                "--dtype {word} is for hf and gguf: a checkpoint of fitgpt keeps float32"
+                "--dtype {word} is not for native: a checkpoint of fitgpt keeps float32"
             )));
         }
         Some((_, Some(Dtype::Float16))) => Precision::Float16,
@@ -181,6 +187,18 @@ fn notes(request: &Request, export: &Export) -> Vec<String> {
                 .to_owned(),
         );
     }
+    if request.to == Format::Ckpt && export.gelu == GeluKind::Tanh {
+        notes.push(
+            "nanoGPT computes the exact GELU, but this model was trained with the tanh form: its \
+             outputs differ slightly"
+                .to_owned(),
+        );
+    }
+    if request.to == Format::Ckpt && !export.saved.has_moments {
+        notes.push(
+            "the model has no optimizer state: nanoGPT can sample it, but not resume it".to_owned(),
+        );
+    }
     if request.to == Format::Hf && export.saved.document.tokenizer.is_none() {
         notes.push("the data set has no tokenizer, so none is written".to_owned());
     }
@@ -193,17 +211,19 @@ fn write(
     report: &mut dyn FnMut(u64, u64) -> bool,
 ) -> Result<u64, TrainError> {
     let Request { to, out, precision, existing, .. } = request;
-    if *to == Format::Native {
-        return export.write_native(out, report);
+    match to {
+        Format::Native => return export.write_native(out, report),
+        Format::Ckpt => return export.write_ckpt(out, *precision, report),
+        Format::Hf | Format::Gguf => {}
     }
     let (dims, gelu) = (export.saved.document.dims, export.gelu);
     let tokenizer = export.saved.document.tokenizer.clone();
     let name = out.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let tensors = export.saved.tensors()?;
     let model = ExportModel { tensors, dims, gelu, tokenizer: tokenizer.as_ref(), name: &name };
-    Ok(match to {
-        Format::Hf => hf::write(out, &model, *precision, *existing, report)?,
-        Format::Gguf | Format::Native => gguf::write(out, &model, *precision, report)?,
+    Ok(match *to == Format::Hf {
+        true => hf::write(out, &model, *precision, *existing, report)?,
+        false => gguf::write(out, &model, *precision, report)?,
     })
 }
 
@@ -212,7 +232,7 @@ fn closing(request: &Request, export: &Export, bytes: u64) -> String {
     let out = request.out.display();
     let written = match request.to {
         Format::Native => String::new(),
-        Format::Hf | Format::Gguf => format!(", {}", request.precision.name()),
+        Format::Hf | Format::Gguf | Format::Ckpt => format!(", {}", request.precision.name()),
     };
     format!("wrote {out}: {}{written}\ntry it: {}\n", size(bytes), trial(request, export))
 }
@@ -224,6 +244,15 @@ fn trial(request: &Request, export: &Export) -> String {
         Format::Native => format!("{} sample --out_dir={}", program(), quoted(&out)),
         Format::Gguf => {
             format!("llama-completion -m {} -p {} -n 100", quoted(&out), quoted(&prompt))
+        }
+        Format::Ckpt => {
+            let folder = request.out.parent().filter(|folder| !folder.as_os_str().is_empty());
+            let folder = folder.unwrap_or(Path::new(".")).to_string_lossy();
+            let renamed = match request.out.file_name().is_some_and(|name| name == "ckpt.pt") {
+                true => "",
+                false => " (the file must be named ckpt.pt)",
+            };
+            format!("python sample.py --out_dir={}{renamed}", quoted(&folder))
         }
         Format::Hf => {
             let [out, prompt] = [&*out, &prompt].map(serde_json::Value::from);

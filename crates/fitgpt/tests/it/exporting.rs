@@ -32,9 +32,22 @@ fn every_format_is_written_and_says_what_it_is() {
     assert!(ended.out.contains("note: llama.cpp computes the tanh form of GELU"), "{}", ended.out);
     assert!(ended.out.contains(" kB, float16\ntry it: llama-"), "{}", ended.out);
     assert!(dir.read("model.gguf").starts_with(b"GGUF\x03\0\0\0"));
+    let ended = export(&dir, &["--to=ckpt", "--out=ckpt.pt"]).succeeded();
+    assert!(ended.out.ends_with("try it: python sample.py --out_dir=.\n"), "{}", ended.out);
+    assert!(dir.read("ckpt.pt").starts_with(b"PK"));
     export(&dir, &["--to=native", "--out=copy.safetensors"]).succeeded();
     assert_eq!(dir.read("copy.safetensors"), dir.read("out/best.safetensors"));
-    dir.run(&["sample", "--out_dir=copy.safetensors", "--num_samples=1"]);
+    // Every format leads back to the same text.
+    let text = |name: &str| {
+        let ended = dir.run(&["sample", name, "--num_samples=1", "--max_new_tokens=20"]);
+        assert_eq!(ended.code, Some(0), "{}", ended.error);
+        ended.out
+    };
+    let wanted = text("out");
+    assert_eq!(
+        [text("model"), text("copy.safetensors"), text("ckpt.pt")],
+        [(); 3].map(|()| wanted.clone())
+    );
     let names: Vec<_> =
         std::fs::read_dir(&dir.0).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert!(names.iter().all(|name| !name.to_string_lossy().contains("tmp")), "{names:?}");
@@ -60,7 +73,7 @@ fn what_exists_is_kept_unless_asked() {
 #[test]
 fn wrong_flags_are_named() {
     let dir = TempDir::empty("export-flags");
-    export(&dir, &["--out=x"]).failed(2, &["needs a format: --to hf, gguf, native"]);
+    export(&dir, &["--out=x"]).failed(2, &["needs a format: --to hf, gguf, ckpt, native"]);
     export(&dir, &["--to=onnx", "--out=x"]).failed(2, &["--to has no value 'onnx'; it has hf"]);
     export(&dir, &["--to=hf"]).failed(2, &["needs a place to write to"]);
     let half = ["--to=native", "--out=x", "--dtype=float16"];
