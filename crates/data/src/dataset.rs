@@ -112,6 +112,14 @@ impl Dataset {
         dataset
     }
 
+    /// One stream as the validation half, beside an empty training half.
+    #[must_use]
+    pub fn of_stream(name: &str, val: TokenStream) -> Self {
+        let train = TokenStream::from_memory(name, Vec::new());
+        let (name, folder, json) = (name.to_owned(), PathBuf::new(), OnceLock::new());
+        Self { name, folder, train, val, meta: None, json, floor: None }
+    }
+
     /// Its name: the folder's, or `builtin`.
     #[must_use]
     pub fn name(&self) -> &str {

@@ -31,10 +31,15 @@ impl ByteBar {
     /// Shows that `done` of `total` bytes are written.
     pub fn set(&self, done: u64, total: u64) {
         if !self.0.is_hidden() {
-            self.0.set_length(total);
-            self.0.set_position(done);
-            self.0.set_message(format!("{} of {}", size(done), size(total)));
+            self.show(done, total, format!("{} of {}", size(done), size(total)));
         }
+    }
+
+    /// Shows that `done` of `total` parts are done, with a message.
+    pub fn show(&self, done: u64, total: u64, message: String) {
+        self.0.set_length(total);
+        self.0.set_position(done);
+        self.0.set_message(message);
     }
 }
 

@@ -17,6 +17,7 @@ mod console_sink;
 mod metric_sinks;
 mod stream_sample;
 mod stop_text;
+mod eval_report;
 mod refusal;
 
 mod plan_report;

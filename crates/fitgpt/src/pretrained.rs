@@ -92,6 +92,19 @@ fn named(settings: &Settings) -> Option<Pretrained> {
 
 /// Whether a name is that of a file or folder. OpenAI's names mean the hub, unless the folder of
 /// that name holds a model.
+/// Whether a name can only be one of the hub's: nothing here has it, and it is one of OpenAI's
+/// models or `owner/name` without such a folder `owner`.
+pub fn is_hub_id(name: &str) -> bool {
+    let is_pair = || match name.split_once('/') {
+        Some((owner, model)) => {
+            let is_word = |word: &str| !word.is_empty() && !word.starts_with(['.', '~']);
+            is_word(owner) && is_word(model) && !model.contains('/') && !Path::new(owner).exists()
+        }
+        None => false,
+    };
+    !is_here(name) && (spec::Gpt2::of(name).is_some() || is_pair())
+}
+
 fn is_here(name: &str) -> bool {
     let path = Path::new(name);
     let is_model = || hf::is_folder(path) || found::files(path).iter().any(|file| file.exists());

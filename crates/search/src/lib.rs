@@ -32,4 +32,4 @@ pub use plan_for::{best_plans, plan_again, plan_for};
 pub use planned::{Planned, Prediction};
 pub use refusal::Refusal;
 pub use suggest::{Suggestion, first_suggestion, suggestions};
-pub use without_training::plan_for_sample;
+pub use without_training::{plan_for_evaluation, plan_for_sample};

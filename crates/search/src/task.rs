@@ -81,6 +81,11 @@ impl Task<'_> {
         ProgramSpec { model: self.model(), train: None, eval, generate }
     }
 
+    /// Only evaluation.
+    pub fn losses(&self, rows: u64, head_chunk: u64) -> ProgramSpec {
+        ProgramSpec { generate: None, ..self.evaluation(rows, head_chunk) }
+    }
+
     /// Only generation.
     pub fn generation(&self) -> ProgramSpec {
         let generate = Some(self.generate_spec());

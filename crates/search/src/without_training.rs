@@ -5,7 +5,7 @@ use crate::machine::{Machine, StateOptions};
 use crate::planned::Planned;
 use crate::refusal::Refusal;
 use crate::task::{EVAL_CHUNK, Task};
-use model::Dims;
+use model::{Dims, ProgramSpec};
 use spec::RunSpec;
 
 /// Head chunks to try, largest first.
@@ -28,12 +28,36 @@ pub fn plan_for_sample(
     }
 }
 
-/// The evaluation with the largest slices and chunks that fit.
+/// The program and plan of evaluation alone, without generation.
+pub fn plan_for_evaluation(
+    run: &RunSpec,
+    dims: Dims,
+    machine: &Machine,
+) -> Result<Planned, SearchError> {
+    let task = Task { run, dims, machine, state_options: StateOptions::DEFAULT };
+    if let Some(planned) = largest(&task, Task::losses)? {
+        return Ok(planned);
+    }
+    let smallest = task.losses(1, plan::ops::TOKEN_BLOCK);
+    let smallest = Planned::new(run, &smallest, None, machine)?;
+    Err(SearchError::DoesNotFit(Box::new(Refusal::of(&smallest, machine))))
+}
+
+/// The evaluation and generation with the largest slices and chunks that fit.
 pub(crate) fn evaluation(task: &Task<'_>) -> Result<Option<Planned>, SearchError> {
+    largest(task, Task::evaluation)
+}
+
+/// The largest slices and chunks with which a program fits.
+fn largest<'a>(
+    task: &Task<'a>,
+    program: impl Fn(&Task<'a>, u64, u64) -> ProgramSpec,
+) -> Result<Option<Planned>, SearchError> {
     let mut rows = task.run.eval_batch_size.clamp(1, MOST_ROWS);
     loop {
         for chunk in CHUNKS {
-            let planned = evaluation_in(task, rows, chunk)?;
+            let program = program(task, rows, chunk);
+            let planned = Planned::new(task.run, &program, None, task.machine)?;
             if planned.fits(task.machine) {
                 return Ok(Some(planned));
             }
@@ -47,9 +71,6 @@ pub(crate) fn evaluation(task: &Task<'_>) -> Result<Option<Planned>, SearchError
 
 /// The smallest possible evaluation.
 pub(crate) fn smallest_evaluation(task: &Task<'_>) -> Result<Planned, SearchError> {
-    evaluation_in(task, 1, plan::ops::TOKEN_BLOCK)
-}
-
-fn evaluation_in(task: &Task<'_>, rows: u64, chunk: u64) -> Result<Planned, SearchError> {
-    Ok(Planned::new(task.run, &task.evaluation(rows, chunk), None, task.machine)?)
+    let program = task.evaluation(1, plan::ops::TOKEN_BLOCK);
+    Ok(Planned::new(task.run, &program, None, task.machine)?)
 }

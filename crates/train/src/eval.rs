@@ -70,7 +70,7 @@ pub fn evaluate(
 
 /// Running mean and variance (Welford's algorithm).
 #[derive(Clone, Copy, Debug, Default)]
-struct Running {
+pub(crate) struct Running {
     count: f64,
     mean: f64,
     /// Sum of squared differences from the mean.
@@ -85,11 +85,11 @@ impl Running {
         self.spread += before * (number - self.mean);
     }
 
-    fn add_all(&mut self, losses: &[f32], positions: usize) {
+    pub(crate) fn add_all(&mut self, losses: &[f32], positions: usize) {
         losses.iter().for_each(|&loss| self.add(f64::from(loss) / positions as f64));
     }
 
-    fn estimate(&self) -> Estimate {
+    pub(crate) fn estimate(&self) -> Estimate {
         let variance = self.spread / (self.count - 1.0).max(1.0);
         let standard_error = (variance / self.count.max(1.0)).sqrt();
         Estimate { loss: self.mean, standard_error }

@@ -15,6 +15,11 @@ mod foreign_document;
 
 pub mod engine;
 pub mod eval;
+pub mod eval_setup;
+pub mod eval_data;
+pub mod scoring;
+pub mod windows;
+pub mod hellaswag;
 pub mod feed;
 pub mod lr;
 mod document;

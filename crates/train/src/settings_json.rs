@@ -88,6 +88,26 @@ pub fn fill_in(
     Ok(unused)
 }
 
+/// Fills in settings for an evaluation: all that the checkpoint has, except keys that were given
+/// and those of the machine (`device`, `dtype`, memory, `seed`), which are the call's, as in
+/// `sample`.
+pub fn fill_in_for_evaluation(settings: &mut Settings, config: &Json) -> Result<(), TrainError> {
+    let is_kept = |setting: &Setting| {
+        let name = setting.key.name;
+        let of_call = OF_THE_CALL.contains(&name) || setting.key.used_by(Command::Sample);
+        let of_model = OF_THE_MODEL.contains(&name) || IF_NOT_GIVEN.contains(&name);
+        setting.is_given() && !OF_THE_MODEL.contains(&name) || of_call && !of_model
+    };
+    let replaced: Vec<&str> =
+        settings.iter().filter(|setting| !is_kept(setting)).map(|row| row.key.name).collect();
+    for key in replaced {
+        if let Some(stored) = config.get(key).and_then(value) {
+            settings.set(key, stored, Origin::Checkpoint)?;
+        }
+    }
+    Ok(())
+}
+
 /// Whether a key keeps its value beside another program's file.
 fn is_kept_beside(setting: &Setting, whose: Whose) -> bool {
     let name = setting.key.name;

@@ -332,13 +332,13 @@ fn is_same_value(one: &Value, other: &Value) -> bool {
 }
 
 /// What is to be said about a checkpoint.
-fn said(saved: &SavedRun) -> Vec<SettingNotice> {
+pub(crate) fn said(saved: &SavedRun) -> Vec<SettingNotice> {
     let notice = |text: &String| SettingNotice { key: "init_from", text: text.clone() };
     saved.notices.iter().map(notice).collect()
 }
 
 /// The environment, with what the files of a trained model say.
-fn with_model(environment: &Environment, model: Option<&SavedRun>) -> Environment {
+pub(crate) fn with_model(environment: &Environment, model: Option<&SavedRun>) -> Environment {
     let pretrained = model.map(SavedRun::pretrained).or(environment.pretrained);
     Environment { pretrained, ..environment.clone() }
 }

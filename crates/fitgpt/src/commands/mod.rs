@@ -3,6 +3,7 @@
 mod train;
 mod plan;
 mod sample;
+mod eval;
 mod export;
 mod compare;
 mod prepare;
@@ -61,11 +62,12 @@ const fn line(typed: &'static str, remark: &'static str) -> Line {
 }
 
 /// All commands, in the order of help.
-pub static COMMANDS: [&Command; 10] = [
+pub static COMMANDS: [&Command; 11] = [
     &train::COMMAND,
     &plan::COMMAND,
     &doctor::COMMAND,
     &sample::COMMAND,
+    &eval::COMMAND,
     &export::COMMAND,
     &compare::COMMAND,
     &prepare::COMMAND,
@@ -202,6 +204,7 @@ mod tests {
         accepts::<devices::Flags>(&devices::COMMAND);
         accepts::<bench::Flags>(&bench::COMMAND);
         accepts::<sample::Flags>(&sample::COMMAND);
+        accepts::<eval::Flags>(&eval::COMMAND);
         accepts::<export::Flags>(&export::COMMAND);
     }
 

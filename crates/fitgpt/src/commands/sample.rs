@@ -125,7 +125,7 @@ fn stops_of(given: Vec<String>) -> Result<Vec<String>, SpecError> {
 }
 
 /// The subfolder of `folder` with the newest checkpoint.
-fn newest_run(folder: &Path) -> Option<String> {
+pub(super) fn newest_run(folder: &Path) -> Option<String> {
     let changed = |path: &Path| path.metadata().and_then(|file| file.modified()).ok();
     let saved = |run: PathBuf| {
         let newest = found::files(&run).iter().filter_map(|path| changed(path)).max();

@@ -12,6 +12,7 @@ mod comparing;
 mod disk_full;
 mod divergence;
 mod doctor;
+mod evaluating;
 mod exporting;
 mod first_hour;
 mod fixture;
