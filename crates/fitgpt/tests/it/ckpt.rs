@@ -74,3 +74,28 @@ fn without_always_save_only_the_best_is_kept() {
         None => assert!(!dir.path("out/ckpt.pt").exists(), "{said}"),
     }
 }
+
+#[test]
+fn export_goes_both_ways() {
+    let dir = TempDir::new("ckpt-export");
+    train(&dir, &["--max_iters=12"]);
+    let from = "out/last.safetensors";
+    let said = run(&dir, &["export", from, "--to", "ckpt", "--out", "a.pt"]);
+    assert!(said.contains("iteration 13") && said.contains("wrote a.pt"), "{said}");
+    let model = torch::open(&dir.path("a.pt")).unwrap();
+    assert!(model.has_moments && model.iteration == 13);
+    assert_eq!(model.optimizer["beta2"], 0.95);
+    run(&dir, &["export", "a.pt", "--to", "native", "--out", "b.safetensors"]);
+    let text = |name: &str| {
+        let name = format!("--out_dir={name}");
+        let keys = ["--num_samples=1", "--max_new_tokens=20", "--device=cpu"];
+        let done = dir.command(&[&["sample", &name][..], &keys].concat()).output().unwrap();
+        String::from_utf8(done.stdout).unwrap()
+    };
+    assert!(text(from).contains("-----"));
+    assert_eq!(text("a.pt"), text(from));
+    assert_eq!(text("b.safetensors"), text(from));
+    // The way back has the moments, and starts the data again.
+    let said = train(&dir, &["--init_from=resume", "--out_dir=b.safetensors", "--max_iters=13"]);
+    assert!(said.contains("iter 13: loss"), "{said}");
+}

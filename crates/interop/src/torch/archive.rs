@@ -108,21 +108,6 @@ impl Archive {
         Ok(Some(content))
     }
 
-    /// The content of every entry of the folder, in the order of the file.
-    pub fn contents(&self) -> Result<Vec<(String, Vec<u8>)>, ForeignProblem> {
-        let prefix = format!("{}/", self.folder);
-        let below = |name: &str| name.strip_prefix(&prefix).map(str::to_owned);
-        let mut names: Vec<(u64, String)> = (self.entries.iter())
-            .filter_map(|(name, entry)| Some((entry.start, below(name)?)))
-            .collect();
-        names.sort_unstable();
-        let content = |(_, name): (u64, String)| {
-            let content = self.content(&name, u64::MAX)?.unwrap_or_default();
-            Ok((name, content))
-        };
-        names.into_iter().map(content).collect()
-    }
-
     /// Reads bytes of an entry, which must be inside it.
     pub fn read(
         &self,

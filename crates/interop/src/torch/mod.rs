@@ -17,7 +17,6 @@ mod zip_out;
 
 use crate::error::{ForeignError, ForeignProblem};
 use crate::foreign::ForeignModel;
-use checkpoint::SaveError;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -62,29 +61,4 @@ pub fn open(path: &Path) -> Result<ForeignModel, ForeignError> {
     }
     let archive = archive::Archive::open(path).map_err(named)?;
     nanogpt::read(path, archive).map_err(named)
-}
-
-/// The entries of a PyTorch file with their content, without their folder. For tools and tests.
-///
-/// # Errors
-///
-/// When the file cannot be read or is damaged.
-pub fn unpack(path: &Path) -> Result<Vec<(String, Vec<u8>)>, ForeignError> {
-    let named = |problem| ForeignError { path: path.to_owned(), problem };
-    let archive = archive::Archive::open(path).map_err(named)?;
-    archive.contents().map_err(named)
-}
-
-/// Writes such entries as a PyTorch file, with checksums that are right.
-///
-/// # Errors
-///
-/// When the file cannot be written.
-pub fn pack(path: &Path, entries: &[(String, Vec<u8>)]) -> Result<u64, SaveError> {
-    let sizes = entries.iter().map(|(name, content)| (name.as_str(), content.len() as u64));
-    let mut file = zip_out::ZipFile::create(path, zip_out::file_bytes(sizes))?;
-    for (name, content) in entries {
-        file.add(name, content)?;
-    }
-    file.finish()?.finish()
 }

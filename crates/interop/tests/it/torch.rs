@@ -161,14 +161,15 @@ fn what_is_written_is_read_again() {
         if again.has_moments {
             assert_eq!(content(&*again.tensors, "state")[0].to_bits(), 20);
         }
-        let bytes = std::fs::read(&file.0).unwrap();
-        let entries = torch::unpack(&file.0).unwrap();
-        for (name, content) in entries.iter().filter(|(name, _)| name.starts_with("data/")) {
-            let at = bytes.windows(name.len()).position(|found| found == name.as_bytes()).unwrap();
-            let start = (at + name.len() + 4).next_multiple_of(64);
-            assert_eq!(bytes[start..start + content.len()], content[..], "{name} is aligned");
-        }
+        assert!(starts(&std::fs::read(&file.0).unwrap()).all(|start| start % 64 == 0));
     }
+}
+
+/// Where the contents of a file's entries start.
+fn starts(bytes: &[u8]) -> impl Iterator<Item = usize> {
+    let headers = bytes.windows(30).enumerate().filter(|(_, it)| it.starts_with(b"PK\x03\x04"));
+    let length = |it: &[u8], at: usize| usize::from(u16::from_le_bytes([it[at], it[at + 1]]));
+    headers.map(move |(at, it)| at + 30 + length(it, 26) + length(it, 28))
 }
 
 #[test]
