@@ -6,10 +6,11 @@ use crate::checksum::Checksum;
 use crate::disk::check_limit;
 use crate::environment::{self, Hub};
 use crate::error::{HubError, Result};
-use crate::part::Part;
+use crate::part::{Part, Size};
 use crate::wire::{self, Answer, HttpRequest, Method, RequestError};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -30,13 +31,22 @@ const SYNC: u64 = 64 << 20;
 #[derive(Debug)]
 pub enum FetchError {
     /// The server has no such file; the caller may try another name.
-    Missing(HubError),
+    Missing {
+        /// The error for the user.
+        error: HubError,
+        /// Whether the hub itself said so. Otherwise it may be a proxy's or a mirror's error.
+        is_certain: bool,
+    },
     /// Any other error.
     Other(HubError),
 }
 
 /// A short text with the address of the page after it.
 pub type Page = (Vec<u8>, Option<String>);
+
+/// The first byte of an answer and the size of the whole file; or the end of an attempt, with the
+/// problem if the file is still incomplete.
+type Placed = ControlFlow<Option<Retry>, (u64, Option<u64>)>;
 
 /// A problem that another try may solve.
 #[derive(Debug)]
@@ -73,7 +83,7 @@ impl From<HubError> for FetchError {
 impl From<FetchError> for HubError {
     fn from(failure: FetchError) -> HubError {
         match failure {
-            FetchError::Missing(error) | FetchError::Other(error) => error,
+            FetchError::Missing { error, .. } | FetchError::Other(error) => error,
         }
     }
 }
@@ -292,36 +302,22 @@ impl Client {
             Ok(answer) => answer,
             Err(problem) => return Ok(Some(problem)),
         };
-        let problem = |what: String| Ok(Some(Retry::from(what)));
-        let range = content_range(&answer.headers);
-        let mut whole = range.and_then(|(_, whole)| whole);
-        let mut at = match (answer.status, range) {
-            (206, Some((Some(first), _))) if first == have => {
-                if have == 0 {
-                    part.clear(); // bytes of a version that nobody knows
-                }
-                let rest = content_length(&answer.headers);
-                whole = whole.or_else(|| have.checked_add(rest?));
-                have
-            }
-            (206, _) => {
-                part.clear();
-                return problem(format!(
-                    "the server sent another range than requested (from byte {have})"
-                ));
-            }
-            (200, _) => {
-                part.begin(&answer.headers)?;
-                whole = content_length(&answer.headers);
-                0
-            }
-            (416, _) if have > 0 && whole == Some(have) => return Ok(None),
-            (416, _) if have > 0 => {
-                part.clear();
-                return problem(format!("the server has nothing after byte {have}"));
-            }
-            _ => return self.refused(url, &answer).map(Some).map_err(HubError::from),
+        let (mut at, mut whole) = match self.place(url, part, have, &answer)? {
+            ControlFlow::Continue(place) => place,
+            ControlFlow::Break(problem) => return Ok(problem),
         };
+        let most = part.size.most();
+        let problem = |what: String| Ok(Some(Retry::from(what)));
+        let excess = |bytes: u64| {
+            part.clear();
+            problem(format!("the server sends {bytes} bytes or more, but at most {most} are right"))
+        };
+        if let Some(bytes) = whole.filter(|bytes| *bytes > most) {
+            return excess(bytes);
+        }
+        if let Size::Exactly(bytes) = part.size {
+            whole = Some(bytes);
+        }
         watch(at);
         let opened = OpenOptions::new().create(true).append(true).open(&part.path);
         let mut file = opened.map_err(HubError::io(&part.path, "write a download"))?;
@@ -331,6 +327,7 @@ impl Client {
         let lost = copied?;
         synced?;
         match (lost, whole) {
+            _ if at > most => excess(at),
             (Some(Retry { what, .. }), _) => {
                 problem(format!("connection lost after {at} bytes: {what}"))
             }
@@ -341,8 +338,41 @@ impl Client {
         }
     }
 
+    /// Where the bytes of an answer belong, and the size of the whole file if the answer says it;
+    /// or the end of this attempt.
+    fn place(&self, url: &str, part: &Part, have: u64, answer: &Answer) -> Result<Placed> {
+        let problem = |what: String| {
+            part.clear();
+            Ok(ControlFlow::Break(Some(Retry::from(what))))
+        };
+        let range = content_range(&answer.headers);
+        let whole = range.and_then(|(_, whole)| whole);
+        match (answer.status, range) {
+            (206, Some((Some(first), _))) if first == have => {
+                if have == 0 {
+                    part.clear(); // bytes of a version that nobody knows
+                }
+                let rest = content_length(&answer.headers);
+                let whole = whole.or_else(|| have.checked_add(rest?));
+                Ok(ControlFlow::Continue((have, whole)))
+            }
+            (206, _) => {
+                problem(format!("the server sent another range than requested (from byte {have})"))
+            }
+            (200, _) => {
+                part.begin(&answer.headers)?;
+                Ok(ControlFlow::Continue((0, content_length(&answer.headers))))
+            }
+            (416, _) if have > 0 && whole == Some(have) && part.size.allows(have) => {
+                Ok(ControlFlow::Break(None))
+            }
+            (416, _) if have > 0 => problem(format!("the server has nothing after byte {have}")),
+            _ => Ok(ControlFlow::Break(Some(self.refused(url, answer)?))),
+        }
+    }
+
     /// Appends an answer's bytes to the partial file; returns the problem if the connection was
-    /// lost.
+    /// lost. Stops at the first byte that the file cannot have.
     fn copy(
         &self,
         url: &str,
@@ -360,6 +390,10 @@ impl Client {
                 Err(problem) => return Ok(Some(problem)),
             };
             let bytes = at.saturating_add(piece.len() as u64);
+            if bytes > part.size.most() {
+                *at = bytes;
+                return Ok(None);
+            }
             check_limit(&part.path, bytes, limit)?;
             let written = file.write_all(&piece);
             written.map_err(HubError::io(&part.path, "write a download"))?;
@@ -460,7 +494,8 @@ impl Client {
             }
             (404, _) => {
                 let what = "does not exist (404); check the name";
-                Err(FetchError::Missing(HubError::network(url, what)))
+                let error = HubError::network(url, what);
+                Err(FetchError::Missing { error, is_certain: code == "EntryNotFound" })
             }
             (401 | 403, _) => {
                 let advice = match self.is_hub(url) {

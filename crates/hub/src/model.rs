@@ -6,7 +6,7 @@ use crate::disk::free_space;
 use crate::download::{Client, Described, FetchError};
 use crate::error::{HubError, Result};
 use crate::lock::Lock;
-use crate::part::Part;
+use crate::part::{Part, Size};
 use crate::repo::ModelRepo;
 use crate::shards::{self, shards};
 use std::path::PathBuf;
@@ -20,6 +20,23 @@ const BESIDE: [&str; 6] = [
     "special_tokens_map.json",
     "generation_config.json",
 ];
+
+/// A model has one of these if it has a tokenizer.
+const TOKENIZER: [&str; 2] = ["tokenizer.json", "vocab.json"];
+
+/// Most bytes of a `config.json`, of an index, and of a small file beside the weights.
+const SMALL: u64 = shards::INDEX;
+/// Most bytes of a tokenizer's file.
+const VOCABULARY: u64 = 64 << 20;
+
+/// Most bytes of a file, if it is not one with weights.
+fn most(file: &str) -> Option<u64> {
+    match file {
+        "tokenizer.json" | "vocab.json" | "merges.txt" => Some(VOCABULARY),
+        CONFIG | INDEX => Some(SMALL),
+        _ => BESIDE.contains(&file).then_some(SMALL),
+    }
+}
 
 /// Learns how a download goes on.
 pub trait Watch {
@@ -46,7 +63,7 @@ pub struct ModelFolder {
 struct Wanted {
     file: String,
     etag: String,
-    bytes: Option<u64>,
+    size: Size,
 }
 
 impl Client {
@@ -66,7 +83,9 @@ impl Client {
         if let Some(commit) = place.commit().filter(|commit| place.has_weights(commit))
             && place.snapshot(&commit).join(CONFIG).is_file()
         {
-            return Ok(ModelFolder { path: place.snapshot(&commit), commit, is_new: false });
+            let visit = Visit { client: self, repo, place: &place, commit: &commit };
+            let is_new = visit.complete(watch)?;
+            return Ok(ModelFolder { path: place.snapshot(&commit), commit, is_new });
         }
         self.check_online(cache, repo)?;
         let (commit, config) = self.head(&place, repo)?;
@@ -75,12 +94,10 @@ impl Client {
             visit.download(&config, watch)?;
         }
         let mut wanted = visit.weights(watch)?;
-        for file in BESIDE {
-            wanted.extend(visit.wanted(file)?.unwrap_or_default());
-        }
+        wanted.extend(visit.beside()?);
         visit.check_room(cache, &wanted)?;
         // The small files first: a stopped download of the weights then needs only them.
-        wanted.sort_by_key(|file| file.bytes);
+        wanted.sort_by_key(|wanted| (most(&wanted.file).is_none(), wanted.size.most()));
         for file in &wanted {
             visit.download(file, watch)?;
         }
@@ -128,8 +145,7 @@ impl Client {
         let url = repo.url(&self.hub().endpoint, ModelRepo::REVISION, CONFIG);
         let described = match self.describe(&url) {
             Ok(described) => described,
-            Err(FetchError::Missing(error)) => return Err(error),
-            Err(FetchError::Other(error)) => return Err(error),
+            Err(failure) => return Err(failure.into()),
         };
         let commit = described.commit.clone().filter(|commit| cache::is_name(commit));
         let Some(commit) = commit else {
@@ -168,17 +184,52 @@ impl Visit<'_> {
         if self.has(file) {
             return Ok(Some(Vec::new()));
         }
-        if self.place.is_absent(self.commit, file) {
+        // One wrong note must not hide the weights for good: they are asked for each time.
+        if BESIDE.contains(&file) && self.place.is_absent(self.commit, file) {
             return Ok(None);
         }
         let url = self.url(file);
         match self.client.describe(&url) {
             Ok(described) => Ok(Some(vec![Wanted::new(&url, file, described)?])),
-            Err(FetchError::Missing(_)) => {
-                self.place.set_absent(self.commit, file);
+            Err(FetchError::Missing { is_certain, .. }) => {
+                if is_certain {
+                    self.place.set_absent(self.commit, file);
+                }
                 Ok(None)
             }
             Err(FetchError::Other(error)) => Err(error),
+        }
+    }
+
+    /// The files beside the weights that are still missing.
+    fn beside(&self) -> Result<Vec<Wanted>> {
+        let mut wanted = Vec::new();
+        for file in BESIDE {
+            wanted.extend(self.wanted(file)?.unwrap_or_default());
+        }
+        Ok(wanted)
+    }
+
+    /// Downloads the tokenizer of a model that another program cached without it. The model is
+    /// usable as it is, so that a failure is only noted. Returns whether there is anything new.
+    fn complete(&self, watch: &mut dyn Watch) -> Result<bool> {
+        let is_known = |file: &str| self.has(file) || self.place.is_absent(self.commit, file);
+        let has_one = TOKENIZER.iter().any(|file| self.has(file));
+        if self.client.is_offline || has_one || TOKENIZER.iter().all(|file| is_known(file)) {
+            return Ok(false);
+        }
+        let mut fetch = || {
+            let wanted = self.beside()?;
+            wanted.iter().try_for_each(|file| self.download(file, watch))?;
+            Ok(!wanted.is_empty())
+        };
+        match fetch() {
+            Err(HubError::Stopped) => Err(HubError::Stopped),
+            Err(error) => {
+                watch.note(&format!("the cache has no tokenizer of {}: {error}", self.repo));
+                Ok(false)
+            }
+            fetched => fetched,
         }
     }
 
@@ -195,10 +246,6 @@ impl Visit<'_> {
             return Err(HubError::network(&self.url(""), what));
         };
         for file in &index {
-            if file.bytes.is_some_and(|bytes| bytes > shards::INDEX) {
-                let what = format!("has more than {} bytes, too many for an index", shards::INDEX);
-                return Err(HubError::network(&self.url(INDEX), what));
-            }
             self.download(file, watch)?;
         }
         let content = cache::read(&self.place.snapshot(self.commit).join(INDEX), shards::INDEX)?;
@@ -217,7 +264,8 @@ impl Visit<'_> {
     /// Refuses before anything is downloaded if the disk has no room for it.
     fn check_room(&self, cache: &Cache, wanted: &[Wanted]) -> Result<()> {
         let part = |file: &Wanted| file.part(self.place).bytes();
-        let missing = |file: &Wanted| Some(file.bytes?.saturating_sub(part(file)));
+        let missing =
+            |file: &Wanted| file.announced().map(|bytes| bytes.saturating_sub(part(file)));
         let needed = wanted.iter().filter(|file| !self.place.blob(&file.etag).exists());
         let needed = needed.filter_map(missing).fold(0_u64, u64::saturating_add);
         let free = free_space(cache.root())?;
@@ -234,7 +282,7 @@ impl Visit<'_> {
 
     /// Downloads a file, unless another process does so first.
     fn download(&self, wanted: &Wanted, watch: &mut dyn Watch) -> Result<()> {
-        let Wanted { file, etag, bytes } = wanted;
+        let Wanted { file, etag, .. } = wanted;
         let blob = self.place.blob(etag);
         let folder = self.place.blob("");
         std::fs::create_dir_all(&folder).map_err(HubError::io(&folder, "create the folder"))?;
@@ -246,7 +294,7 @@ impl Visit<'_> {
         if !blob.is_file() && !self.has(file) {
             let checksum = Checksum::of_etag(etag);
             let part = wanted.part(self.place);
-            watch.begin(file, *bytes);
+            watch.begin(file, wanted.announced());
             let mut progress = |bytes| watch.progress(bytes);
             let to = (&part, blob.as_path());
             self.client.fetch_into(&self.url(file), checksum.as_ref(), to, &mut progress)?;
@@ -261,10 +309,30 @@ impl Wanted {
             let what = "the answer has no usable ETag; is HF_ENDPOINT a hub?";
             HubError::network(url, what)
         })?;
-        Ok(Wanted { file: file.to_owned(), etag, bytes: described.bytes })
+        let size = match (described.bytes, most(file)) {
+            (Some(bytes), Some(most)) if bytes > most => {
+                let what = format!("has {bytes} bytes, but a {file} has at most {most}");
+                return Err(HubError::network(url, what));
+            }
+            (Some(bytes), _) => Size::Exactly(bytes),
+            (None, Some(most)) => Size::AtMost(most),
+            (None, None) => {
+                let what = "the answer does not say the file's size; is HF_ENDPOINT a hub?";
+                return Err(HubError::network(url, what));
+            }
+        };
+        Ok(Wanted { file: file.to_owned(), etag, size })
+    }
+
+    /// Its size, if the server announced it.
+    fn announced(&self) -> Option<u64> {
+        match self.size {
+            Size::Exactly(bytes) => Some(bytes),
+            _ => None,
+        }
     }
 
     fn part(&self, place: &Place) -> Part {
-        Part::of_blob(&place.blob(&self.etag), Checksum::of_etag(&self.etag).is_some())
+        Part::of_blob(&place.blob(&self.etag), self.size, Checksum::of_etag(&self.etag).is_some())
     }
 }

@@ -15,10 +15,43 @@ use ureq::http::HeaderMap;
 /// Most bytes of a version file.
 const MARK: u64 = 1 << 10;
 
+/// How many bytes the complete file has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    /// Nobody knows.
+    Unknown,
+    /// No more than this.
+    AtMost(u64),
+    /// As many as the server announced.
+    Exactly(u64),
+}
+
+impl Size {
+    /// The bytes that the file may have.
+    #[must_use]
+    pub fn most(self) -> u64 {
+        match self {
+            Size::Unknown => u64::MAX,
+            Size::AtMost(bytes) | Size::Exactly(bytes) => bytes,
+        }
+    }
+
+    /// Whether the complete file can have so many.
+    #[must_use]
+    pub fn allows(self, bytes: u64) -> bool {
+        match self {
+            Size::Exactly(announced) => bytes == announced,
+            _ => bytes <= self.most(),
+        }
+    }
+}
+
 /// The files of an incomplete download.
 pub struct Part {
     /// The file with the bytes.
     pub path: PathBuf,
+    /// The size of the complete file.
+    pub size: Size,
     mark: PathBuf,
     /// Whether a checksum will verify the complete file.
     is_proved: bool,
@@ -31,20 +64,22 @@ impl Part {
     /// checksum will verify and that may not be safely on disk are truncated.
     #[must_use]
     pub fn new(path: &Path, is_proved: bool) -> Part {
-        Part::resumed(path.with_added_extension("part"), is_proved, true)
+        let part = path.with_added_extension("part");
+        Part::resumed(part, Size::Unknown, is_proved, true)
     }
 
     /// The incomplete download of a blob in Hugging Face's cache. Its name is its checksum, so the
     /// version needs no file of its own.
     #[must_use]
-    pub fn of_blob(blob: &Path, is_proved: bool) -> Part {
-        Part::resumed(blob.with_added_extension("incomplete"), is_proved, !is_proved)
+    pub fn of_blob(blob: &Path, size: Size, is_proved: bool) -> Part {
+        Part::resumed(blob.with_added_extension("incomplete"), size, is_proved, !is_proved)
     }
 
-    fn resumed(path: PathBuf, is_proved: bool, is_marked: bool) -> Part {
+    fn resumed(path: PathBuf, size: Size, is_proved: bool, is_marked: bool) -> Part {
         let mark = path.with_added_extension("version");
-        let part = Part { path, mark, is_proved, is_marked };
+        let part = Part { path, size, mark, is_proved, is_marked };
         let is_whole = match part.read_mark() {
+            _ if part.bytes() > size.most() => false,
             _ if is_proved => true,
             Some((_, safe)) => part.bytes() <= safe || part.cut(safe).is_ok(),
             None => false,

@@ -40,7 +40,7 @@ pub fn list(known: &Known, config: Option<&str>, client: &Client) -> Result<Vec<
                 return Ok(files);
             }
             Ok(_) => {}
-            Err(FetchError::Missing(error)) => missing = Some(error),
+            Err(FetchError::Missing { error, .. }) => missing = Some(error),
             Err(FetchError::Other(error)) => return Err(error.into()),
         }
     }

@@ -144,6 +144,38 @@ fn a_disk_without_room_is_found_before_the_download() {
     assert!(server.asked("GET /storage").is_empty());
 }
 
+/// A body without end stops at the announced size, or at the most that such a file has.
+#[test]
+fn a_file_without_end_does_not_fill_the_disk() {
+    let (dir, server) = (TempDir::new("endless"), with_gpt2());
+    server.fault(&storage(), &[Fault::Endless]);
+    let client = client(&server.address, None);
+    let mut told = Told::default();
+    let model = client.model(&dir.cache(), &gpt2(), &mut told).unwrap();
+    assert_eq!(std::fs::read(model.path.join(WEIGHTS)).unwrap(), weights());
+    assert!(told.most <= 400_000, "{}", told.most);
+    let dir = TempDir::new("endless-always");
+    server.fault(&storage(), &[const { Fault::Endless }; 9]);
+    fails(&dir, &client, &["failed 6 times", "but at most 400000 are right"]);
+    assert!(!dir.blob(&(etag(WEIGHTS, &weights()) + ".incomplete")).exists());
+    // Neither answer says how large the tokenizer is.
+    let dir = TempDir::new("endless-tokenizer");
+    let file = path("gpt2", "tokenizer.json");
+    server.fault(&format!("HEAD {file}"), &[Fault::Endless]);
+    server.fault(&format!("GET {file}"), &[const { Fault::Endless }; 9]);
+    fails(&dir, &client, &["failed 6 times", "but at most 67108864 are right"]);
+    // Weights of unknown size, and a config that is too large for one.
+    server.fault(
+        &format!("HEAD {}", path("gpt2", WEIGHTS)),
+        &[Fault::Status(302, "x-linked-etag: \"a\"\r\nlocation: http://127.0.0.1:1/\r\n")],
+    );
+    fails(&dir, &client, &["does not say the file's size"]);
+    let headers = "x-repo-commit: b\r\netag: \"a\"\r\nx-linked-size: 16777217\r\n";
+    let head = format!("HEAD {}", main_path("gpt2", "config.json"));
+    server.fault(&head, &[Fault::Status(200, headers)]);
+    fails(&dir, &client, &["has 16777217 bytes, but a config.json has at most 16777216"]);
+}
+
 #[test]
 fn names_from_the_server_cannot_leave_the_cache() {
     let (dir, server) = (TempDir::new("names"), with_gpt2());

@@ -172,13 +172,56 @@ fn weights_may_be_in_several_files() {
     let client = client(&server.address, None);
     let said = client.model(&dir.cache(), &repo, &mut Told::default()).unwrap_err().to_string();
     assert!(said.contains("does not exist (404), though model.safetensors.index.json"), "{said}");
-    // A commit does not change; only this test's server does.
-    std::fs::remove_dir_all(dir.0.join("hub/models--me--big/.no_exist")).unwrap();
+    // A note that the commit has no such file is not believed for weights.
     server.file("me/big", "model-2-of-2.safetensors", "x");
     let model = client.model(&dir.cache(), &repo, &mut Told::default()).unwrap();
     assert_eq!(read(&model.path.join("model-1-of-2.safetensors")), weights());
     assert_eq!(read(&model.path.join("model-2-of-2.safetensors")), b"x");
     assert!(!client.model(&dir.cache(), &repo, &mut Told::default()).unwrap().is_new);
+}
+
+/// A program that needed the weights alone has left them in the cache.
+#[test]
+fn a_model_that_was_cached_without_its_tokenizer_gets_it() {
+    let (dir, server) = (TempDir::new("bare"), with_gpt2());
+    let (client, cache) = (client(&server.address, None), dir.cache());
+    let path = client.model(&cache, &gpt2(), &mut Told::default()).unwrap().path;
+    let tokenizer = path.join("tokenizer.json");
+    let removed = || std::fs::remove_file(&tokenizer).unwrap();
+    removed();
+    std::fs::remove_dir_all(dir.0.join("hub/models--gpt2/.no_exist")).unwrap();
+    let mut offline = client.clone();
+    offline.is_offline = true;
+    assert!(!offline.model(&cache, &gpt2(), &mut Told::default()).unwrap().is_new);
+    assert!(!tokenizer.exists());
+    assert!(client.model(&cache, &gpt2(), &mut Told::default()).unwrap().is_new);
+    assert_eq!(read(&tokenizer), b"{}");
+    // Without a network the model is used as it is.
+    removed();
+    let mut told = Told::default();
+    let alone = crate::models::client("http://127.0.0.1:1", None);
+    assert!(!alone.model(&cache, &gpt2(), &mut told).unwrap().is_new);
+    assert!(told.notes[0].contains("no tokenizer of gpt2"), "{:?}", told.notes);
+}
+
+/// Only the hub's own word is noted, not a proxy's 404.
+#[test]
+fn a_missing_file_is_noted_if_the_hub_says_so() {
+    let (dir, server) = (TempDir::new("notes"), with_gpt2());
+    let head = |file: &str| format!("HEAD {}", path("gpt2", file));
+    let plain = crate::server::Fault::Status(404, "");
+    server.fault(&head("tokenizer.json"), &[plain.clone()]);
+    server.fault(&head(WEIGHTS), &[plain]);
+    let client = client(&server.address, None);
+    let said = client.model(&dir.cache(), &gpt2(), &mut Told::default()).unwrap_err().to_string();
+    assert!(said.contains("neither model.safetensors nor"), "{said}");
+    let model = client.model(&dir.cache(), &gpt2(), &mut Told::default()).unwrap();
+    assert!(!model.path.join("tokenizer.json").exists());
+    let notes = dir.0.join("hub/models--gpt2/.no_exist").join(COMMIT);
+    let has = |file: &str| notes.join(file).exists();
+    assert!(has("vocab.json") && !has("tokenizer.json") && !has(WEIGHTS));
+    client.model(&dir.cache(), &gpt2(), &mut Told::default()).unwrap();
+    assert!(model.path.join("tokenizer.json").exists());
 }
 
 /// Both want the same model; one downloads, the other waits for it.

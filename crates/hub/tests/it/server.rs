@@ -20,6 +20,8 @@ pub enum Fault {
     Status(u16, &'static str),
     /// Some bytes of the body are changed.
     Garbled,
+    /// The body has no end, and its size is not announced.
+    Endless,
     /// The answer comes after this many milliseconds.
     Late(u64),
 }
@@ -224,6 +226,13 @@ fn write(stream: &mut TcpStream, method: &str, reply: Reply, from: usize, fault:
     if status == 200 && from > 0 {
         (status, body) = (206, body.split_off(from.min(whole)));
         headers += &format!("content-range: bytes {from}-{}/{whole}\r\n", whole - 1);
+    }
+    if fault == Some(Fault::Endless) {
+        headers += "connection: close\r\n\r\n";
+        let _ = stream.write_all(format!("HTTP/1.1 {status} X\r\n{headers}").as_bytes());
+        let zeros = vec![0; 1 << 16];
+        while method != "HEAD" && stream.write_all(&zeros).is_ok() {}
+        return;
     }
     headers += &format!("content-length: {}\r\nconnection: close\r\n\r\n", body.len());
     if let Some(Fault::Cut(count)) = fault {
