@@ -27,7 +27,7 @@ pub fn of(spec: &RunSpec, flops_per_token: f64, peak_flops: Option<f64>) -> Vec<
         sinks.push(Box::new(CsvSink::new(out_dir, limit, recorder)));
     }
     if keys.trackio {
-        match trackio_inbox(|name| std::env::var_os(name)) {
+        match trackio_inbox(std::env::var_os("TRACKIO_DIR"), hub::home_folder()) {
             Some(inbox) => {
                 let (project, name) = (keys.wandb_project.clone(), keys.wandb_run_name.clone());
                 let run = TrackioRun { project, name };

@@ -103,7 +103,7 @@ pub struct Client {
     pub received: Arc<AtomicU64>,
     /// The pause after the first failure; it doubles with each further one.
     pub first_pause: Duration,
-    /// Whether requests to the hub are forbidden (`HF_HUB_OFFLINE`).
+    /// Whether requests to the hub are forbidden (`HF_HUB_OFFLINE`, `TRANSFORMERS_OFFLINE`).
     pub is_offline: bool,
 }
 
@@ -416,7 +416,8 @@ impl Client {
         version: Option<String>,
     ) -> Result<std::result::Result<Answer, Retry>> {
         if self.is_offline && self.is_hub(url) {
-            let what = "HF_HUB_OFFLINE forbids requests to the hub; unset it to download";
+            let what = "HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE forbids requests to the hub; \
+                        unset it to download";
             return Err(HubError::network(url, what));
         }
         let token = self.hub.token.clone().filter(|_| self.is_hub(url));

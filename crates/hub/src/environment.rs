@@ -31,9 +31,16 @@ impl Hub {
     }
 }
 
-/// Whether `HF_HUB_OFFLINE` forbids requests to the hub.
+/// Whether `HF_HUB_OFFLINE`, or if that is not set `TRANSFORMERS_OFFLINE`, forbids requests to the
+/// hub.
 pub(crate) fn is_offline() -> bool {
-    is_true("HF_HUB_OFFLINE", &read)
+    is_forbidden(&read)
+}
+
+/// Hugging Face's folder: `HF_HOME`, else `huggingface` in `XDG_CACHE_HOME`, else in `~/.cache`.
+#[must_use]
+pub fn home_folder() -> Option<PathBuf> {
+    home(&read)
 }
 
 /// The folder of downloaded repositories; `None` if there is no home folder either.
@@ -63,6 +70,12 @@ fn is_true(name: &str, variables: Variables<'_>) -> bool {
     matches!(value.as_str(), "1" | "ON" | "YES" | "TRUE")
 }
 
+fn is_forbidden(variables: Variables<'_>) -> bool {
+    let names = ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"];
+    let first = names.into_iter().find(|name| set(name, variables).is_some());
+    first.is_some_and(|name| is_true(name, variables))
+}
+
 /// A folder or file; a leading `~` is the home folder.
 fn path(name: &str, variables: Variables<'_>) -> Option<PathBuf> {
     let given = PathBuf::from(set(name, variables)?);
@@ -72,7 +85,6 @@ fn path(name: &str, variables: Variables<'_>) -> Option<PathBuf> {
     }
 }
 
-/// `HF_HOME`, else `huggingface` in `XDG_CACHE_HOME`, else in `~/.cache`.
 fn home(variables: Variables<'_>) -> Option<PathBuf> {
     path("HF_HOME", variables).or_else(|| {
         let caches = path("XDG_CACHE_HOME", variables)
@@ -158,7 +170,11 @@ mod tests {
     fn offline_has_the_words_that_hugging_face_takes() {
         for (word, want) in [("1", true), ("true", true), ("Yes", true), ("0", false), ("", false)]
         {
-            assert_eq!(is_true("HF_HUB_OFFLINE", &with(&[("HF_HUB_OFFLINE", word)])), want);
+            for name in ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"] {
+                assert_eq!(is_forbidden(&with(&[(name, word)])), want, "{name}={word}");
+            }
         }
+        let both = [("TRANSFORMERS_OFFLINE", "1"), ("HF_HUB_OFFLINE", "0")];
+        assert!(!is_forbidden(&with(&both)));
     }
 }

@@ -26,7 +26,7 @@ pub use cache::Cache;
 pub use checksum::{Checksum, hex};
 pub use disk::{check_limit, free_space};
 pub use download::{Client, FetchError, Page};
-pub use environment::{ENDPOINT, Hub};
+pub use environment::{ENDPOINT, Hub, home_folder};
 pub use error::{HubError, Result};
 pub use model::{ModelFolder, Watch};
 pub use part::remove as remove_part;

@@ -133,8 +133,8 @@ impl Client {
             return Ok(());
         }
         let what = format!(
-            "is not complete in {}, and HF_HUB_OFFLINE forbids requests to the hub; unset it to \
-             download the model, or give a folder that holds it",
+            "is not complete in {}, and HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE forbids requests to \
+             the hub; unset it to download the model, or give a folder that holds it",
             cache.root().display()
         );
         Err(HubError::Model { name: repo.id().to_owned(), what })
@@ -143,10 +143,7 @@ impl Client {
     /// The commit of the main revision, and its `config.json` if that is not here yet.
     fn head(&self, place: &Place, repo: &ModelRepo) -> Result<(String, Option<Wanted>)> {
         let url = repo.url(&self.hub().endpoint, ModelRepo::REVISION, CONFIG);
-        let described = match self.describe(&url) {
-            Ok(described) => described,
-            Err(failure) => return Err(failure.into()),
-        };
+        let described = self.describe(&url)?;
         let commit = described.commit.clone().filter(|commit| cache::is_name(commit));
         let Some(commit) = commit else {
             let what = "the answer names no commit of the repository; is HF_ENDPOINT a hub?";

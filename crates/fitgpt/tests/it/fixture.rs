@@ -92,7 +92,14 @@ impl TempDir {
         for variable in ["CARGO_MANIFEST_DIR", "NO_COLOR", "CLICOLOR_FORCE", "WORLD_SIZE"] {
             command.env_remove(variable);
         }
-        for variable in ["HF_HOME", "HF_HUB_CACHE", "HF_ENDPOINT", "HF_TOKEN", "HF_HUB_OFFLINE"] {
+        for variable in [
+            "HF_HOME",
+            "HF_HUB_CACHE",
+            "HF_ENDPOINT",
+            "HF_TOKEN",
+            "HF_HUB_OFFLINE",
+            "TRANSFORMERS_OFFLINE",
+        ] {
             command.env_remove(variable);
         }
     }

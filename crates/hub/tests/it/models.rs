@@ -210,7 +210,7 @@ fn a_missing_file_is_noted_if_the_hub_says_so() {
     let (dir, server) = (TempDir::new("notes"), with_gpt2());
     let head = |file: &str| format!("HEAD {}", path("gpt2", file));
     let plain = crate::server::Fault::Status(404, "");
-    server.fault(&head("tokenizer.json"), &[plain.clone()]);
+    server.fault(&head("tokenizer.json"), std::slice::from_ref(&plain));
     server.fault(&head(WEIGHTS), &[plain]);
     let client = client(&server.address, None);
     let said = client.model(&dir.cache(), &gpt2(), &mut Told::default()).unwrap_err().to_string();

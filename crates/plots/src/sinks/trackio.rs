@@ -54,14 +54,11 @@ pub struct TrackioSink {
     files: u64,
 }
 
-/// trackio's inbox, by its own rules for the environment: `$TRACKIO_DIR`, else `trackio` in
-/// `$HF_HOME`, which is `huggingface` in `$XDG_CACHE_HOME` or in `~/.cache`. None without a home.
-pub fn trackio_inbox(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
-    let folder = |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let cache = || folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")));
-    let hub = || folder("HF_HOME").or_else(|| Some(cache()?.join("huggingface")));
-    let trackio = folder("TRACKIO_DIR").or_else(|| Some(hub()?.join("trackio")));
-    Some(trackio?.join("inbox"))
+/// trackio's inbox, by its own rules: in `$TRACKIO_DIR`, else in `trackio` in Hugging Face's
+/// folder. None without either.
+pub fn trackio_inbox(trackio_dir: Option<OsString>, hf_home: Option<PathBuf>) -> Option<PathBuf> {
+    let given = trackio_dir.filter(|folder| !folder.is_empty()).map(PathBuf::from);
+    Some(given.or_else(|| Some(hf_home?.join("trackio")))?.join("inbox"))
 }
 
 impl TrackioSink {
