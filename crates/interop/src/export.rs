@@ -133,8 +133,14 @@ pub(crate) struct Meter<'a> {
 }
 
 impl<'a> Meter<'a> {
-    pub fn new(total: u64, report: &'a mut dyn FnMut(u64, u64) -> bool) -> Meter<'a> {
-        Meter { done: 0, total, report }
+    /// Tells the caller how many bytes there will be, before the first is written.
+    pub fn start(
+        total: u64,
+        report: &'a mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<Meter<'a>, ExportError> {
+        let mut meter = Meter { done: 0, total, report };
+        meter.add(0)?;
+        Ok(meter)
     }
 
     /// Counts bytes.

@@ -51,6 +51,9 @@ impl Export {
         let infos = tensors.tensors().to_vec();
         let total = checkpoint::file_bytes(path, &text, &infos)?;
         let mut buffer = room(largest_bytes(&infos).unwrap_or(u64::MAX), "the largest tensor")?;
+        if !report(0, total) {
+            return Err(ExportError::Stopped.into());
+        }
         let (mut done, mut is_stopped) = (0, false);
         let fill = |index: usize, content: &mut [u8]| {
             done += content.len() as u64;

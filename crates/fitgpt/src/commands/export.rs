@@ -112,16 +112,20 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     }
     let stop = interrupt::catch("stopping; nothing is written");
     let bar = ByteBar::new();
+    // Beyond `ulimit -f` the system kills the process with a signal.
+    let (limit, mut too_large) = (data::disk::file_limit(), None);
     let mut report = |done: u64, total: u64| {
         bar.set(done, total);
-        !stop.load(Ordering::Relaxed)
+        too_large = limit.filter(|limit| total > *limit).map(|limit| (total, limit));
+        too_large.is_none() && !stop.load(Ordering::Relaxed)
     };
     let written = write(&request, &mut export, &mut report);
     drop(bar);
-    match written {
-        Ok(bytes) => show(&closing(&request, &export, bytes)).map(|()| 0),
-        Err(TrainError::Export(ExportError::Stopped)) => Ok(INTERRUPTED),
-        Err(error) => Err(error),
+    match (written, too_large) {
+        (_, Some((bytes, limit))) => Err(TrainError::FileLimit { path: request.out, bytes, limit }),
+        (Ok(bytes), None) => show(&closing(&request, &export, bytes)).map(|()| 0),
+        (Err(TrainError::Export(ExportError::Stopped)), None) => Ok(INTERRUPTED),
+        (Err(error), None) => Err(error),
     }
 }
 

@@ -84,6 +84,18 @@ fn wrong_flags_are_named() {
     export(&dir, &["--to=hf", "--out=x"]).failed(4, &["out", "no checkpoint"]);
 }
 
+#[test]
+fn a_limit_on_file_sizes_is_named_before_anything_is_written() {
+    let dir = trained("export-limit");
+    for to in ["hf", "gguf", "native", "ckpt"] {
+        let to = format!("--to={to}");
+        let arguments = ["export", "out", &to, "--out=model"];
+        let output = dir.shell("ulimit -f 64; exec \"$0\" \"$@\"", &arguments).output().unwrap();
+        Ended::from(output).failed(4, &["model needs ", "`ulimit -f`", "raise the limit"]);
+        assert!(!dir.path("model").exists(), "{to}");
+    }
+}
+
 /// Whenever the signal arrives, the folder is there and complete, or nothing is.
 #[test]
 fn a_signal_leaves_nothing() {

@@ -56,8 +56,8 @@ pub fn write(
     let total = tensors
         .iter()
         .fold(start.len() as u64, |sum, tensor| sum.saturating_add(padded(tensor.bytes)));
+    let mut meter = Meter::start(total, report)?;
     let mut file = NewFile::create(path, total)?;
-    let mut meter = Meter::new(total, report);
     let mut append = |bytes: &[u8]| {
         file.append(bytes)?;
         meter.add(bytes.len())

@@ -56,8 +56,8 @@ pub fn write(
     let of_weights =
         infos.iter().filter_map(TensorInfo::bytes).fold(start.len() as u64, |a, b| a + b);
     let total = small.iter().fold(of_weights, |sum, (_, text)| sum + text.len() as u64);
+    let mut meter = Meter::start(total, report)?;
     let mut folder = NewFolder::create(path, existing, &names(), total)?;
-    let mut meter = Meter::new(total, report);
     for (name, text) in small {
         folder.file(name, |append| append(text.as_bytes()))?;
         meter.add(text.len())?;

@@ -182,7 +182,7 @@ pub fn write(
         }
     }
     let total = tensors.iter().filter_map(TensorInfo::bytes).sum();
-    let mut meter = Meter::new(total, report);
+    let mut meter = Meter::start(total, report)?;
     let mut failed = None;
     let written = write_with(path, run, &tensors, &mut buffer, |index, content| {
         let filled = source.fill(index, content).and_then(|()| meter.add(content.len()));

@@ -146,6 +146,11 @@ def check_hf(name, checkpoint, folder):
     show_logits(f"{name} in transformers", our_logits(checkpoint, ids), theirs)
     wanted = our_greedy(checkpoint, ids)
     show_tokens(f"{name} in transformers", their_greedy(model, ids), wanted)
+    keys = [f"--start={PROMPT}", "--temperature=0", "--num_samples=1", "--max_new_tokens=20"]
+    sampled = fitgpt("sample", folder, "--device=cpu", *keys)
+    text = PROMPT + tokenizer.decode(wanted)
+    show(f"{name}: fitgpt sample on the folder", f"{len(text)} characters", "the same",
+         sampled.startswith(text + "\n---"))
     decoded = tokenizer.decode(ids)
     show(f"{name}: prompt through AutoTokenizer", repr(decoded), repr(PROMPT), decoded == PROMPT)
     return tokenizer, model, ids
