@@ -92,13 +92,13 @@ def whole(model, ids):
 
 def check_text(model, folder):
     draw = random.Random(3)
-    text = "".join(draw.choice(WORDS) + draw.choice([" ", " ", "\n", "é "]) for _ in range(900))
+    text = "".join(draw.choice(WORDS) + draw.choice([" ", " ", "\n", "é "]) for _ in range(500))
     _, val = text_tokens(text)
     good = True
     loss, count = whole(model, val)
     ours = evaluated(folder, "--data", "tokens/val.bin")
     good &= close("whole split", ours["loss"], loss, 2e-5) and ours["tokens"] == count
-    for stride in (1, 7, CONTEXT):
+    for stride in (5, CONTEXT):
         loss, count = strided(model, val, stride)
         ours = evaluated(folder, "--data", "tokens", "--stride", stride)
         good &= close(f"perplexity, stride {stride}", math.log(ours["perplexity"]), loss, 2e-5)
@@ -180,7 +180,7 @@ def check_nanogpt(nanogpt):
         cwd=nanogpt, stdout=subprocess.PIPE, text=True, check=True,
     ).stdout  # fmt: skip
     train("--max_iters=20", "--eval_interval=20", "--learning_rate=3e-3")
-    said = train("--init_from=resume", "--eval_only=True", "--eval_interval=20")
+    said = train("--init_from=resume", "--eval_interval=20", "--max_iters=20")
     theirs = re.search(r"train loss ([\d.]+), val loss ([\d.]+)", said)
     good = True
     for split, number in (("train", 1), ("val", 2)):
