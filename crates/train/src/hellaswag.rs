@@ -12,6 +12,7 @@ use checkpoint::bounded_json;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
+use std::sync::Arc;
 use tokenizer::Tokenizer;
 
 /// Most bytes of a line; the longest in use has two thousand.
@@ -19,12 +20,41 @@ const MOST_LINE: u64 = 1 << 20;
 /// Memory for a parsed line.
 const LINE_VALUES: usize = 8 << 20;
 
-/// An ending after its context.
+/// Most endings of a question; HellaSwag's have four.
+const MOST_ENDINGS: usize = 100;
+
+/// An ending after its context. The endings of a question share the context: many short ones after
+/// a long one would take far more memory than the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Ending {
-    tokens: Vec<i32>,
+    context: Arc<[i32]>,
+    own: Vec<i32>,
+    /// Tokens of the context that are left out, from its beginning.
+    cut: usize,
+}
+
+impl Ending {
+    /// An ending of which at most `most` tokens are kept, with the context.
+    fn new(context: &Arc<[i32]>, mut own: Vec<i32>, most: usize) -> Ending {
+        own.drain(..own.len().saturating_sub(most));
+        own.shrink_to_fit();
+        let cut = (context.len() + own.len()).saturating_sub(most);
+        Ending { context: Arc::clone(context), own, cut }
+    }
+
+    /// Tokens of the row.
+    fn len(&self) -> usize {
+        self.context.len() - self.cut + self.own.len()
+    }
+
     /// Where the ending begins; at least 1.
-    first: usize,
+    fn first(&self) -> usize {
+        (self.context.len() - self.cut).max(1)
+    }
+
+    fn ids(&self) -> impl Iterator<Item = i32> {
+        self.context[self.cut..].iter().chain(&self.own).copied()
+    }
 }
 
 /// A file of questions, tokenised.
@@ -84,6 +114,9 @@ impl Questions {
         let context = json.get("ctx").and_then(Value::as_str).ok_or("has no text 'ctx'")?;
         let endings = json.get("endings").and_then(Value::as_array);
         let endings = endings.filter(|all| !all.is_empty()).ok_or("has no list 'endings'")?;
+        if endings.len() > MOST_ENDINGS {
+            return Err(format!("has {} endings; at most {MOST_ENDINGS} are read", endings.len()));
+        }
         let label = match json.get("label") {
             Some(Value::String(text)) => text.trim().parse().ok(),
             Some(label) => label.as_u64(),
@@ -95,14 +128,12 @@ impl Questions {
             format!("has no 'label' from 0 to {}, the number of an ending", endings.len() - 1)
         })?;
         let context = encode(tokenizer, context)?;
+        let most = positions.saturating_add(1);
+        let context: Arc<[i32]> = context[context.len().saturating_sub(most)..].into();
         for ending in endings {
             let ending = ending.as_str().ok_or("has an ending that is no text")?;
             let ending = encode(tokenizer, &format!(" {ending}"))?;
-            let mut tokens = [&context[..], &ending].concat();
-            let cut = tokens.len().saturating_sub(positions + 1);
-            tokens.drain(..cut);
-            let first = context.len().saturating_sub(cut).max(1);
-            self.endings.push(Ending { tokens, first });
+            self.endings.push(Ending::new(&context, ending, most));
         }
         self.questions.push((self.endings.len(), label));
         Ok(())
@@ -110,7 +141,7 @@ impl Questions {
 
     /// Inputs of the longest row.
     pub fn longest(&self) -> u64 {
-        self.endings.iter().map(|ending| ending.tokens.len()).max().unwrap_or(0).max(2) as u64 - 1
+        self.endings.iter().map(Ending::len).max().unwrap_or(0).max(2) as u64 - 1
     }
 
     /// How many there are.
@@ -169,7 +200,7 @@ impl<'a> Asked<'a> {
         for &(end, label) in &self.questions.questions {
             let Some(losses) = self.losses.get(start..end) else { break };
             let endings = &self.questions.endings[start..end];
-            let scored = |ending: &Ending| (ending.tokens.len() - ending.first).max(1) as f32;
+            let scored = |ending: &Ending| (ending.len() - ending.first()).max(1) as f32;
             let means: Vec<f32> =
                 losses.iter().zip(endings).map(|(loss, ending)| loss / scored(ending)).collect();
             answers.questions += 1;
@@ -195,12 +226,12 @@ impl Source for Asked<'_> {
             let Some(ending) = self.questions.endings.get(self.next) else { continue };
             self.next += 1;
             batch.rows += 1;
-            let ids = &ending.tokens;
-            let inputs = ids.len().saturating_sub(1).min(tokens.len());
+            let inputs = ending.len().saturating_sub(1).min(tokens.len());
             tokens.fill(0);
-            tokens[..inputs].copy_from_slice(&ids[..inputs]);
-            let first = ending.first.min(inputs + 1);
-            targets[first - 1..inputs].copy_from_slice(&ids[first..inputs + 1]);
+            tokens[..inputs].iter_mut().zip(ending.ids()).for_each(|(place, id)| *place = id);
+            let first = ending.first().min(inputs + 1);
+            let scored = targets[first - 1..inputs].iter_mut();
+            scored.zip(ending.ids().skip(first)).for_each(|(place, id)| *place = id);
             batch.tokens += (inputs + 1 - first) as u64;
         }
         Ok(batch)
@@ -259,12 +290,17 @@ mod tests {
     #[test]
     fn long_contexts_lose_their_beginning() {
         let question = parsed(LINES, 2).unwrap();
-        let ending = Ending { tokens: vec![257, 275, 269], first: 1 };
-        assert_eq!(question.endings[1], ending);
+        let ending = &question.endings[1];
+        assert_eq!(ending.ids().collect::<Vec<i32>>(), [257, 275, 269]);
+        assert_eq!((ending.len(), ending.first(), ending.own.len()), (3, 1, 3));
+        let longer = parsed(LINES, 3).unwrap();
+        assert_eq!(longer.endings[1].ids().collect::<Vec<i32>>(), [15496, 257, 275, 269]);
     }
 
     #[test]
     fn a_wrong_line_is_named() {
+        let many =
+            format!(r#"{{"ctx": "a", "endings": [{}"b"], "label": 0}}"#, "\"\",".repeat(199));
         for (line, want) in [
             ("[", "line 1 is not JSON"),
             ("\n{}", "line 2 has no text 'ctx'"),
@@ -274,6 +310,7 @@ mod tests {
             (r#"{"ctx": "a", "endings": ["b"], "label": ""}"#, "'label' from 0 to 0"),
             (r#"{"ctx": "a", "endings": [1], "label": 0}"#, "an ending that is no text"),
             ("\n", "no questions"),
+            (&many, "has 200 endings; at most 100 are read"),
         ] {
             let error = parsed(line, 7).unwrap_err().to_string();
             assert!(error.contains(want) && !error.contains('\n'), "{line}: {error}");

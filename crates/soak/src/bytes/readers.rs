@@ -23,6 +23,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use tokenizer::Tokenizer;
+use train::hellaswag::Questions;
 use train::save;
 use train::setup::SampleSetup;
 
@@ -80,6 +81,7 @@ const PYTHON: &[&str] = &[
     "\u{feff}",
 ];
 const TABLE: &[&str] = &["\"", "\"\"", ",", ";", "\t", "\r\n", "text", "\0"];
+const QUESTIONS: &[&str] = &["\"ctx\"", "\"endings\"", "\"label\"", "[\"\",", ",\"\"", "\\u"];
 const PICKLE: &[&str] = &[
     "ctorch._utils\n_rebuild_tensor_v2\n",
     "ctorch\nFloatStorage\n",
@@ -105,7 +107,7 @@ const LOG: &[&str] = &[
 
 /// All readers.
 #[rustfmt::skip]
-pub const READERS: [Reader; 32] = [
+pub const READERS: [Reader; 33] = [
     reader("py",         PYTHON, seeds::py, py),
     reader("toml",       &["= ", "'''", "[[", "0x", "inf"], seeds::toml, toml),
     reader("arguments",  &["--", "=", "config/", "vram", "80%"], seeds::arguments, arguments),
@@ -130,6 +132,7 @@ pub const READERS: [Reader; 32] = [
     reader("run_log",    JSON, seeds::run_log, run_log),
     Reader { every: 4, ..reader("compare", JSON, seeds::long_log, compared) },
     reader("metrics",    TABLE, seeds::metrics, metrics),
+    reader("hellaswag",  QUESTIONS, seeds::hellaswag, hellaswag),
     reader("ckpt",       &["PK\x03\x04", "data.pkl"], seeds::ckpt, ckpt),
     reader("ckpt_pickle", PICKLE, seeds::ckpt_pickle, ckpt_pickle),
     reader("hf_config",  JSON, seeds::hf_config, hf_config),
@@ -410,6 +413,17 @@ fn compared(bytes: &[u8], _: &Path) -> Result<(), String> {
     }
     By::ALL.iter().for_each(|by| drop(terminal(&chart, *by, bytes.len() % 90, 12, false)));
     Ok(())
+}
+
+/// The questions of `eval --hellaswag`, for a model of GPT-2's positions.
+fn hellaswag(bytes: &[u8], folder: &Path) -> Result<(), String> {
+    let path = folder.join("hellaswag.jsonl");
+    put(&path, bytes).map_err(scratch_failed)?;
+    match Questions::read(&path, &Tokenizer::Gpt2, 1024) {
+        Ok(questions) if (1..=1024).contains(&questions.longest()) => Ok(()),
+        Ok(questions) => Err(format!("a row of {} inputs", questions.longest())),
+        Err(error) => refused(error),
+    }
 }
 
 /// A `metrics.csv` that a resumed run continues: it is refused and left alone, or what is kept ends

@@ -453,3 +453,13 @@ pub fn metrics(folder: &Path) -> Seeds {
     let row = text.lines().last().unwrap_or_default();
     Ok(vec![format!("{earlier}{row}\n").into_bytes(), text.into_bytes()])
 }
+
+/// Questions as HellaSwag has them, and many endings after a long context.
+pub fn hellaswag(_: &Path) -> Seeds {
+    let usual = r#"{"ind": 4, "ctx": "A man sits on a roof. He", "label": 3,
+        "endings": ["is using wrap.", "rips tiles off.", "holds a cube.", "starts to pull."]}"#;
+    let usual = format!("{}\n", usual.replace('\n', " "));
+    let context = "a b c ".repeat(20_000);
+    let many = json!({"ctx": context, "endings": vec![""; 90], "label": "0"});
+    texts(&[&usual.repeat(3), &many.to_string()])
+}
