@@ -236,8 +236,16 @@ impl Opened {
         read_all(&file, &mut length, 0)?;
         let header_bytes = u64::from_le_bytes(length);
         if header_bytes > HEADER_LIMIT {
-            let why = format!("its header would have {header_bytes} bytes");
-            return Err(ReadProblem::NotSafetensors { why });
+            let why = match &length {
+                b"GGUF\x01\0\0\0" | b"GGUF\x02\0\0\0" | b"GGUF\x03\0\0\0" => {
+                    "it is a GGUF file, which fitgpt writes but does not read"
+                }
+                text if text.iter().all(|byte| matches!(byte, b'\t'..=b'\r' | b' '..=b'~')) => {
+                    "it begins like a text"
+                }
+                _ => "its first bytes are not the length of a header",
+            };
+            return Err(ReadProblem::NotSafetensors { why: why.to_owned() });
         }
         if LENGTH_BYTES + header_bytes > file_bytes {
             return Err(truncated(LENGTH_BYTES + header_bytes));

@@ -50,6 +50,11 @@ pub fn resolve(
     let mut run = typed.run()?;
     if let InitFrom::Pretrained(named) = &mut run.init_from {
         named.model = environment.pretrained.or(named.model);
+        let most = named.model.map_or(u64::MAX, |model| model.dims.block_size);
+        if !typed.setting("block_size").is_given() && run.block_size > most {
+            run.block_size = most;
+            run.eval_block_size = typed.or_same("eval_block_size", most)?;
+        }
     }
     check_products(&run)?;
     check_pairs(&typed, &run)?;

@@ -52,13 +52,22 @@ fn newest(name: &Path, ours: &[fn(&Path) -> PathBuf]) -> Result<SavedRun, TrainE
     };
     // The best one may be older than the last, which says how far the run is.
     let last = Some(last_path(name)).filter(|last| *last != first && last.exists());
-    let mut ours = SavedRun::open(&first)?;
+    let mut ours = match (SavedRun::open(&first), SavedRun::open(&ckpt)) {
+        (Ok(ours), _) => ours,
+        (Err(damage), Ok(mut theirs)) => {
+            theirs.notices.push(format!("using {}: {damage}", ckpt.display()));
+            return Ok(theirs);
+        }
+        (Err(damage), Err(_)) => return Err(damage),
+    };
     let iteration = match &last {
-        Some(last) => SavedRun::open(last)?.document.progress.iteration,
+        Some(last) => SavedRun::open(last)
+            .map_or(ours.document.progress.iteration, |last| last.document.progress.iteration),
         None => ours.document.progress.iteration,
     };
     match SavedRun::open(&ckpt) {
-        Ok(mut theirs) if theirs.document.progress.iteration > iteration => {
+        // A run that resumed from weights alone counts from 0 again: its own file is the newer one.
+        Ok(mut theirs) if theirs.has_moments && theirs.document.progress.iteration > iteration => {
             theirs.notices.push(compared(&ckpt, &theirs, iteration));
             Ok(theirs)
         }

@@ -346,7 +346,8 @@ pub(crate) fn with_model(environment: &Environment, model: Option<&SavedRun>) ->
 /// Puts what a trained model fixes into the settings, so that a checkpoint of the new run has it.
 fn keep_model(settings: &mut Settings, spec: &RunSpec, model: &SavedRun) -> Result<(), TrainError> {
     let Dims { n_layer, n_head, n_embd, bias, .. } = model.document.dims;
-    for (key, size) in [("n_layer", n_layer), ("n_head", n_head), ("n_embd", n_embd)] {
+    let sizes = [("n_layer", n_layer), ("n_head", n_head), ("n_embd", n_embd)];
+    for (key, size) in sizes.into_iter().chain([("block_size", spec.block_size)]) {
         settings.set(key, spec::Value::Int(size as i64), Origin::Checkpoint)?;
     }
     settings.set("bias", spec::Value::Bool(bias), Origin::Checkpoint)?;
@@ -392,9 +393,8 @@ fn compare_data(
     (dataset, now): (&Dataset, Option<&DataFingerprint>),
     saved: &SavedRun,
 ) -> Result<Vec<SettingNotice>, TrainError> {
-    let Document { data, config, .. } = &saved.document;
-    let same_name = config.get("dataset").and_then(Value::as_str) == Some(&spec.dataset);
-    let (Some(then), Some(now), true) = (data, now, same_name) else {
+    let data = &saved.document.data;
+    let (Some(then), Some(now), true) = (data, now, is_same_dataset(spec, saved)) else {
         return Ok(Vec::new());
     };
     let mut notices = Vec::new();
@@ -415,6 +415,11 @@ fn compare_data(
     Ok(notices)
 }
 
+/// Whether the run was saved with a data set of this name.
+fn is_same_dataset(spec: &RunSpec, saved: &SavedRun) -> bool {
+    saved.document.config.get("dataset").and_then(Value::as_str) == Some(&spec.dataset)
+}
+
 /// The model's sizes: those of the checkpoint, which settings and data set must match; without one,
 /// from the settings and the data set's vocabulary.
 fn dims(spec: &RunSpec, dataset: &Dataset, saved: Option<&SavedRun>) -> Result<Dims, TrainError> {
@@ -428,6 +433,8 @@ fn dims(spec: &RunSpec, dataset: &Dataset, saved: Option<&SavedRun>) -> Result<D
     let fits = match own {
         None => rows >= u64::from(GPT2_IDS),
         Some(own) if saved.is_foreign() => rows >= own,
+        // A run that began with another model's weights keeps that model's rows.
+        Some(own) if is_same_dataset(spec, saved) => rows >= own,
         Some(own) => rows == own,
     };
     let tokenizers = (&saved.document.tokenizer, dataset.tokenizer());

@@ -1,8 +1,10 @@
 //! nanoGPT's `ckpt.pt`: written at evaluations, resumed, sampled, and next to our own checkpoints.
 //! `crates/interop/tests/peers/ckpt.py` compares with nanoGPT itself.
 
-use crate::fixture::{TINY, TempDir};
+use crate::fixture::{TINY, TempDir, walk};
+use data::Meta;
 use interop::torch;
+use tokenizer::CharTokenizer;
 
 fn run(dir: &TempDir, arguments: &[&str]) -> String {
     let done = dir.command(arguments).output().unwrap();
@@ -98,4 +100,40 @@ fn export_goes_both_ways() {
     // The way back has the moments, and starts the data again.
     let said = train(&dir, &["--init_from=resume", "--out_dir=b.safetensors", "--max_iters=13"]);
     assert!(said.contains("iter 13: loss"), "{said}");
+}
+
+#[test]
+fn a_damaged_file_of_ours_does_not_hide_a_good_one() {
+    let dir = TempDir::new("ckpt-damaged");
+    train(&dir, &[]);
+    let best = dir.path("out/best.safetensors").exists();
+    train(&dir, &["--checkpoint_format=ckpt", "--out_dir=other"]);
+    std::fs::copy(dir.path("other/ckpt.pt"), dir.path("out/ckpt.pt")).unwrap();
+    let content = dir.read("out/last.safetensors");
+    dir.write("out/last.safetensors", &content[..content.len() / 2]);
+    if best {
+        dir.write("out/best.safetensors", &content[..content.len() / 3]);
+    }
+    let said = run(&dir, &["sample", "out", "--num_samples=1", "--max_new_tokens=9"]);
+    assert!(said.contains("using out/ckpt.pt: "), "{said}");
+}
+
+#[test]
+fn a_model_with_more_rows_than_its_data_set_has_ids_resumes() {
+    let dir = TempDir::new("ckpt-rows");
+    train(&dir, &[]);
+    let table = CharTokenizer::new("abcde".chars().collect());
+    dir.data_set("few", &walk(1, 4000, 5), &walk(2, 1000, 5));
+    dir.write("data/few/meta.pkl", &Meta::new(5, table).to_pickle());
+    // No block_size: it is the model's.
+    let keys = ["--dataset=few", "--out_dir=few", "--eval_iters=2", "--batch_size=4"];
+    let start = [&["train", "--init_from=out", "--max_iters=3"][..], &keys].concat();
+    run(&dir, &[&start[..], &["--gradient_accumulation_steps=1"]].concat());
+    let said = run(&dir, &["train", "--init_from=resume", "--out_dir=few", "--max_iters=5"]);
+    assert!(said.contains("Resuming training from few at 4"), "{said}");
+    // Another data set with fewer ids is refused as before.
+    dir.data_set("fewer", &walk(1, 4000, 4), &walk(2, 1000, 4));
+    dir.write("data/fewer/meta.pkl", &Meta::new(4, None).to_pickle());
+    let other = ["train", "--init_from=resume", "--out_dir=few", "--dataset=fewer"];
+    dir.run(&other).failed(4, &["vocabulary of 29", "'fewer'"]);
 }

@@ -118,6 +118,8 @@ fn a_trained_model_fixes_its_sizes() {
         assert!(refused.contains(&format!("{name} has 64 positions")), "{refused}");
     }
     let settings = read(Command::Train, &["--init_from=me/model"], &[]).unwrap();
+    let (run, _) = resolve(&settings, &environment).unwrap();
+    assert_eq!((run.block_size, run.eval_block_size), (64, 64), "not given: the model's");
     let (run, _) = resolve(&settings, &Environment::default()).unwrap();
     assert!(run.dims(65).is_err());
 }
