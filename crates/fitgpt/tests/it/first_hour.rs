@@ -331,6 +331,6 @@ fn sizes_and_devices_that_are_mistyped() {
     let ended = dir.run(&["plan", "--dataset=tiny", "--max_iters=4000000000"]).succeeded();
     assert!(ended.out.contains(" years"), "{}", ended.out);
     let help = dir.run(&["train", "--help"]).succeeded().out;
-    assert!(help.contains("ignored: every evaluation saves"), "{help}");
+    assert!(help.contains("for ckpt.pt: save at every evaluation"), "{help}");
     assert!(help.contains("--time DURATION") && help.contains("--yes"), "{help}");
 }
