@@ -36,7 +36,7 @@ fn a_run_prints_nanogpts_lines_and_leaves_its_files() {
         "saving checkpoint to out\n",
         "31 iterations, 3,968 tokens in ",
         "Checkpoint: out/last.safetensors, best: out/best.safetensors\n",
-        "Metrics: out/log.jsonl\n",
+        "Metrics: out/log.jsonl; plot: ",
         "Generate text with:\n",
         " sample --out_dir=out\n",
     ] {
