@@ -48,11 +48,17 @@ fn newer_other_and_foreign_files_are_named() {
             "this safetensors file was not written by fitgpt: its metadata has no schema"
         );
     }
-    for bytes in [&b"PK\x03\x04 a ckpt.pt is a zip file"[..], b"GGUF\x03\0\0\0............"] {
+    for (bytes, why) in [
+        (
+            &b"PK\x03\x04 a ckpt.pt is a zip file"[..],
+            "its first bytes are not the length of a header",
+        ),
+        (b"GGUF\x03\0\0\0............", "it is a GGUF file, which fitgpt writes but does not read"),
+        (b"To be, or not to be", "it begins like a text"),
+    ] {
         let message = refusal(&dir, bytes);
-        let want =
-            "this is neither a fitgpt checkpoint nor any other safetensors file: its header ";
-        assert!(message.starts_with(want), "{message}");
+        let begins = "this is neither a fitgpt checkpoint nor any other safetensors file: ";
+        assert_eq!(message, format!("{begins}{why}"));
     }
 }
 
