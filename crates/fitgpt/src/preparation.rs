@@ -2,8 +2,8 @@
 //! line in a pipe; and the summary at the end.
 
 use crate::numbers::{duration, grouped, short};
-use crate::screen;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use crate::{byte_bar, screen};
+use indicatif::ProgressBar;
 use prepare::{Job, Locator, Observer, Progress, TokenizerChoice, Totals};
 use std::time::{Duration, Instant};
 
@@ -35,18 +35,8 @@ impl Preparation {
     /// Shows a bar if standard output is a terminal.
     pub fn new(job: &Job) -> Preparation {
         let whole = job.sizes_known.then_some(job.bytes);
-        let bar = ProgressBar::new(whole.unwrap_or(0));
-        bar.set_draw_target(match screen::is_terminal() && whole.is_some() {
-            true => ProgressDrawTarget::stdout_with_hz(5),
-            false => ProgressDrawTarget::hidden(),
-        });
-        let template = match screen::width() < NARROW {
-            true => "{percent}%  {msg}",
-            false => "{wide_bar:.cyan} {percent}%  {msg}",
-        };
-        if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(style.progress_chars("━╸ "));
-        }
+        let shown = screen::is_terminal() && whole.is_some();
+        let bar = byte_bar::bar(whole.unwrap_or(0), shown, 5, NARROW);
         Preparation { bar, whole, began: None, last_line: Instant::now() }
     }
 

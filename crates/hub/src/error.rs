@@ -59,27 +59,33 @@ impl HubError {
 /// Most characters of a quoted text.
 const QUOTED: usize = 600;
 
+/// A text from a server or a file as a message may quote it: on one line, and not too long.
+#[must_use]
+pub fn quoted(text: &str) -> String {
+    let shown: String = text.chars().take(QUOTED).collect();
+    let end = if shown.len() < text.len() { " …" } else { "" };
+    shown.replace(char::is_control, " ") + end
+}
+
+/// The message about a call of the operating system that failed, with the next move.
+#[must_use]
+pub fn io_message(path: &Path, doing: &str, source: &io::Error) -> String {
+    let advice = match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "the disk is full: make room and run the same command again to resume"
+        }
+        _ => "check the path and its permissions",
+    };
+    format!("{}: cannot {doing}: {source}; {advice}", path.display())
+}
+
 impl fmt::Display for HubError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Messages quote what servers say, so remove line breaks and limit the length.
-        let clean = |text: &str| {
-            let shown: String = text.chars().take(QUOTED).collect();
-            let end = if shown.len() < text.len() { " …" } else { "" };
-            shown.replace(char::is_control, " ") + end
-        };
         match self {
-            Self::Io { path, doing, source } => {
-                let advice = match source.kind() {
-                    io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                        "the disk is full: make room and run the same command again to resume"
-                    }
-                    _ => "check the path and its permissions",
-                };
-                write!(f, "{}: cannot {doing}: {source}; {advice}", path.display())
-            }
-            Self::Network { url, what } => write!(f, "{}: {}", clean(url), clean(what)),
-            Self::Local { path, what } => write!(f, "{}: {}", path.display(), clean(what)),
-            Self::Model { name, what } => write!(f, "{}: {}", clean(name), clean(what)),
+            Self::Io { path, doing, source } => f.write_str(&io_message(path, doing, source)),
+            Self::Network { url, what } => write!(f, "{}: {}", quoted(url), quoted(what)),
+            Self::Local { path, what } => write!(f, "{}: {}", path.display(), quoted(what)),
+            Self::Model { name, what } => write!(f, "{}: {}", quoted(name), quoted(what)),
             Self::Stopped => f.write_str("stopped"),
         }
     }

@@ -1,6 +1,6 @@
 //! Errors of a preparation. Each message is one line with the file, the number and the next move.
 
-use hub::HubError;
+use hub::{HubError, quoted};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -77,36 +77,19 @@ impl From<HubError> for PrepareError {
     }
 }
 
-/// Most characters of a name or a reason.
-const QUOTED: usize = 600;
-
 impl fmt::Display for PrepareError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Messages quote names and texts from files, so remove line breaks and limit the length.
-        let what = |text: &str| {
-            let shown: String = text.chars().take(QUOTED).collect();
-            let end = if shown.len() < text.len() { " …" } else { "" };
-            shown.replace(char::is_control, " ") + end
-        };
         match self {
             Self::Usage(text) | Self::System(text) => f.write_str(text),
-            Self::Io { path, doing, source } => {
-                let advice = match source.kind() {
-                    io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                        "the disk is full: make room and run the same command again to resume"
-                    }
-                    _ => "check the path and its permissions",
-                };
-                write!(f, "{}: cannot {doing}: {source}; {advice}", path.display())
-            }
-            Self::Source { name, what: text } => write!(f, "{}: {}", what(name), what(text)),
-            Self::Network { url, what: text } => write!(f, "{}: {}", what(url), what(text)),
+            Self::Io { path, doing, source } => f.write_str(&hub::io_message(path, doing, source)),
+            Self::Source { name, what: text } => write!(f, "{}: {}", quoted(name), quoted(text)),
+            Self::Network { url, what: text } => write!(f, "{}: {}", quoted(url), quoted(text)),
             Self::OtherDataSet { path } => write!(
                 f,
                 "{}: holds a data set made with other settings; give another --out, or --overwrite",
                 path.display()
             ),
-            Self::Output { path, what: text } => write!(f, "{}: {}", path.display(), what(text)),
+            Self::Output { path, what: text } => write!(f, "{}: {}", path.display(), quoted(text)),
         }
     }
 }
