@@ -81,7 +81,7 @@ pub fn write(
     contents.checked(written)
 }
 
-/// Size of the file that [`write`] would write.
+/// Size of the file that [`write()`] would write.
 pub fn file_bytes(
     engine: &Engine,
     document: &Document,
