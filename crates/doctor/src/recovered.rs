@@ -1,7 +1,7 @@
 //! Recovers the run that failed, from the settings that the log echoes and from the user's
 //! arguments. The user's arguments win.
 
-use crate::log::Log;
+use crate::log::{Log, Origin, Setting};
 use crate::torch::{TorchRun, WORKSPACE, WORKSPACE_HOPPER};
 use model::{Architecture, Dims, GPT2_ROWS};
 use plan::Dtype;
@@ -22,9 +22,27 @@ pub struct RecoveredRun {
     /// Config files that were named.
     pub files: Vec<String>,
     /// Every given key with its value, including those from files.
-    pub settings: Vec<(String, String)>,
+    pub settings: Vec<Setting>,
+    /// Keys in the log that nanoGPT does not know: a fork's.
+    pub unknown_keys: Vec<String>,
+    /// What is wrong with the settings themselves. The run is examined with the nearest sound ones.
+    pub defects: Vec<Defect>,
     /// The differences from nanoGPT's defaults, as arguments.
     pub arguments: Vec<String>,
+}
+
+/// Settings with which the program cannot run at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Defect {
+    /// `n_head` does not divide `n_embd`.
+    Heads {
+        /// Width of the model.
+        n_embd: u64,
+        /// Heads.
+        n_head: u64,
+        /// The nearest number of heads that does; the run is examined with it.
+        nearest: u64,
+    },
 }
 
 /// Keys of ours that nanoGPT ignores in a file.
@@ -44,10 +62,10 @@ impl RecoveredRun {
         let echoed: Vec<String> = log
             .map_or(Vec::new(), |log| log.run.settings.clone())
             .into_iter()
-            .filter(|(key, _)| {
-                KEYS.iter().any(|known| known.name == key && known.used_by(Command::Train))
+            .filter(|row| {
+                KEYS.iter().any(|known| known.name == row.key && known.used_by(Command::Train))
             })
-            .map(|(key, value)| format!("--{key}={value}"))
+            .map(|row| format!("--{}={}", row.key, row.value))
             .filter(|argument| is_readable(argument, world))
             .collect();
         let told = log.is_some_and(|log| log.run.parameters.is_some() || log.run.has_beginning);
@@ -59,25 +77,36 @@ impl RecoveredRun {
         let usual = usual.map(|key| key.default_for(Command::Train).plain());
         let first = [format!("--dataset={}", usual.unwrap_or_default())];
         let typed: Vec<String> = first.iter().chain(&echoed).chain(given).cloned().collect();
-        let last = ["--device=cuda".to_string()];
-        let all: Vec<String> = typed.iter().chain(&last).cloned().collect();
-        let settings = Settings::read(Command::Train, &all, world)?;
-        let (run, _) =
-            resolve(&settings, &Environment { cuda_devices: 1, ..Environment::default() })?;
-        let rows = log.and_then(|log| log.run.vocab_size).or_else(|| characters(&run.dataset));
-        let rows = rows.unwrap_or(GPT2_ROWS);
-        let dims = run.dims(rows)?;
+        let rows = |run: &RunSpec| {
+            let said = log.and_then(|log| log.run.vocab_size).or_else(|| characters(&run.dataset));
+            said.unwrap_or(GPT2_ROWS)
+        };
+        let Resolved { settings, run, dims, defects } = Resolved::of(typed, world, rows)?;
+        let repaired = defects.iter().map(|Defect::Heads { nearest, .. }| heads(*nearest));
+        let arguments = echoed.into_iter().chain(given.iter().cloned()).chain(repaired).collect();
         let foreign =
             NOT_NANOGPT.iter().filter(|key| settings.get(key).is_some_and(|s| s.is_given()));
         let named = settings.iter().filter(|setting| setting.is_given());
         let named = named.filter(|setting| setting.key.name != "device");
-        let named = named.map(|setting| (setting.key.name.to_string(), setting.value.plain()));
+        let origin = |key: &str| {
+            let typed = format!("--{key}=");
+            let given = given.iter().any(|argument| argument.starts_with(&typed));
+            let shown = log.and_then(|log| log.run.settings.iter().rfind(|row| row.key == key));
+            shown.filter(|_| !given).map_or(Origin::Given, |row| row.origin)
+        };
+        let named = named.map(|setting| Setting {
+            key: setting.key.name.to_string(),
+            value: setting.value.plain(),
+            origin: origin(setting.key.name),
+        });
         Ok(Some(RecoveredRun {
             settings: named.collect(),
+            unknown_keys: log.map_or(Vec::new(), |log| log.run.unknown_keys.clone()),
+            defects,
             torch: torch_run(&run, dims, log, card),
             foreign: foreign.map(ToString::to_string).collect(),
             files: log.map_or(Vec::new(), |log| log.run.files.clone()),
-            arguments: echoed.into_iter().chain(given.iter().cloned()).collect(),
+            arguments,
             run,
             dims,
         }))
@@ -86,11 +115,53 @@ impl RecoveredRun {
     /// Whether the log's parameter count and tokens per iteration match this run.
     pub fn agrees_with(&self, log: &Log) -> bool {
         let counted = self.run.architecture().reported_parameters(&self.dims);
-        let counted = counted.map_or(0.0, |n| n as f64 / 1e6);
-        let model = log.run.parameters.is_none_or(|said| (counted - said).abs() < 0.006);
+        let model = log.run.parameters.is_none_or(|said| said.is(counted.unwrap_or(0)));
         let tokens = self.run.tokens_per_iteration();
         model && log.run.tokens_per_iteration.is_none_or(|said| said == tokens)
     }
+}
+
+/// What settings mean.
+struct Resolved {
+    settings: Settings,
+    run: RunSpec,
+    dims: Dims,
+    defects: Vec<Defect>,
+}
+
+impl Resolved {
+    /// Resolves arguments. Heads that do not divide the width are replaced by the nearest number
+    /// that does: memory hardly depends on it.
+    fn of(
+        mut typed: Vec<String>,
+        world: &World<'_>,
+        rows: impl Fn(&RunSpec) -> u64,
+    ) -> Result<Resolved, SpecError> {
+        typed.push("--device=cuda".to_string());
+        let environment = Environment { cuda_devices: 1, ..Environment::default() };
+        let settings = Settings::read(Command::Train, &typed, world)?;
+        let (run, _) = resolve(&settings, &environment)?;
+        let (n_embd, n_head, pairs) = match run.dims(rows(&run)) {
+            Ok(dims) => return Ok(Resolved { settings, run, dims, defects: Vec::new() }),
+            Err(SpecError::Heads { n_embd, n_head, nearest }) => (n_embd, n_head, nearest),
+            Err(other) => return Err(other),
+        };
+        let nearest = pairs.iter().find(|pair| pair.n_embd == n_embd).map_or(1, |pair| pair.n_head);
+        typed.push(heads(nearest));
+        let settings = Settings::read(Command::Train, &typed, world)?;
+        let (run, _) = resolve(&settings, &environment)?;
+        let dims = run.dims(rows(&run))?;
+        Ok(Resolved {
+            settings,
+            run,
+            dims,
+            defects: vec![Defect::Heads { n_embd, n_head, nearest }],
+        })
+    }
+}
+
+fn heads(count: u64) -> String {
+    format!("--n_head={count}")
 }
 
 /// Whether we can read an echoed line. It may be Python code that only Python can evaluate; such

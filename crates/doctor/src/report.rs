@@ -180,10 +180,8 @@ impl Report<'_> {
             settings.retain(|(known, _)| known != key);
             settings.push((key.to_string(), value.to_string()));
         };
-        for (key, value) in
-            self.diagnosis.recovered.iter().flat_map(|recovered| &recovered.settings)
-        {
-            set(key, value);
+        for row in self.diagnosis.recovered.iter().flat_map(|recovered| &recovered.settings) {
+            set(&row.key, &row.value);
         }
         for (key, value) in self.diagnosis.fixes.iter().take(1).flat_map(|fix| &fix.settings) {
             set(key, value);

@@ -77,6 +77,7 @@ fn is_phase(log: LogPhase, birth: &Birth) -> bool {
         LogPhase::Forward => phase == Phase::Forward,
         LogPhase::Backward => phase == Phase::Backward,
         LogPhase::Optimizer => phase == Phase::Optimizer,
+        LogPhase::Load => birth.role == Role::Weight,
         LogPhase::Resume => matches!(birth.role, Role::Weight | Role::Moment),
         LogPhase::Sample | LogPhase::Unknown => true,
     }

@@ -2,12 +2,16 @@
 //! which words precede or follow which number. Messages may be wrapped, truncated or contain
 //! impossible numbers.
 
+use super::contradiction::Contradiction;
 use super::size::Size;
+use super::text::Line;
 
 /// Which program wrote the message, judged by its wording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
-    /// PyTorch up to 2.0: numbers in brackets.
+    /// PyTorch up to 1.3: numbers in brackets, free blocks as `cached`.
+    Torch13,
+    /// PyTorch 1.4 to 2.0: numbers in brackets.
     Torch20,
     /// PyTorch 2.1 and 2.2: `capacty`.
     Torch21,
@@ -21,6 +25,12 @@ pub enum Dialect {
     Mps,
     /// llmq, candle and others that name the driver's error.
     Driver,
+    /// TensorFlow's allocator.
+    TensorFlow,
+    /// Host memory: the kernel, NumPy, PyTorch's allocator for the CPU.
+    Host,
+    /// No message, but sentences that say that memory ran out, perhaps with its numbers.
+    Prose,
     /// This program's own refusal.
     Fitgpt,
     /// No message of this kind was found.
@@ -31,13 +41,17 @@ impl Dialect {
     /// Its name in JSON documents.
     pub const fn name(self) -> &'static str {
         match self {
-            Dialect::Torch20 => "pytorch<=2.0",
+            Dialect::Torch13 => "pytorch<=1.3",
+            Dialect::Torch20 => "pytorch1.4-2.0",
             Dialect::Torch21 => "pytorch2.1-2.2",
             Dialect::Torch23 => "pytorch>=2.3",
             Dialect::Bare => "cuda_error",
             Dialect::LlmC => "llm.c",
             Dialect::Mps => "mps",
             Dialect::Driver => "driver",
+            Dialect::TensorFlow => "tensorflow",
+            Dialect::Host => "host",
+            Dialect::Prose => "prose",
             Dialect::Fitgpt => "fitgpt",
             Dialect::None => "none",
         }
@@ -113,6 +127,12 @@ pub struct Message {
     pub private_pools: Option<Size>,
     /// Other processes that the message lists.
     pub others: Vec<(String, Size)>,
+    /// The rank that wrote the message.
+    pub rank: Option<u64>,
+    /// The GPU's number.
+    pub gpu: Option<u64>,
+    /// Numbers that cannot all be true.
+    pub contradictions: Vec<Contradiction>,
     /// Impossible numbers, which WSL and WDDM drivers print.
     pub nonsense: Vec<String>,
     /// For fitGPT's own refusal: the names of the largest tensors.
@@ -125,7 +145,7 @@ pub struct Message {
 
 impl Message {
     /// The last message of a log.
-    pub fn find(lines: &[String]) -> Message {
+    pub fn find(lines: &[Line]) -> Message {
         let text = last_message(lines);
         let mut message = Message {
             dialect: dialect(&text),
@@ -139,6 +159,9 @@ impl Message {
             unallocated: None,
             private_pools: None,
             others: Vec::new(),
+            rank: None,
+            gpu: None,
+            contradictions: Vec::new(),
             nonsense: Vec::new(),
             largest: Vec::new(),
             refusal: Vec::new(),
@@ -154,8 +177,8 @@ impl Message {
         if message.dialect == Dialect::Fitgpt {
             message.read_refusal(&text);
             let first = first_of_last_message(lines).unwrap_or(lines.len());
-            let behind = lines.iter().skip(first + 1).filter(|line| !line.trim().is_empty());
-            message.refusal = behind.cloned().collect();
+            let behind = lines.iter().skip(first + 1).filter(|line| !line.text.trim().is_empty());
+            message.refusal = behind.map(|line| line.text.clone()).collect();
         }
         message.others = other_processes(&text);
         message.find_own_process();
@@ -239,7 +262,7 @@ impl Message {
 }
 
 /// Where the last message begins.
-pub(super) fn first_of_last_message(lines: &[String]) -> Option<usize> {
+pub(super) fn first_of_last_message(lines: &[Line]) -> Option<usize> {
     const BEGINNINGS: [&str; 10] = [
         "CUDA out of memory",
         "OutOfMemoryError",
@@ -252,7 +275,7 @@ pub(super) fn first_of_last_message(lines: &[String]) -> Option<usize> {
         "Cuda OOM",
         "of memory are missing",
     ];
-    let begins = |line: &String| BEGINNINGS.iter().any(|words| line.contains(words));
+    let begins = |line: &Line| BEGINNINGS.iter().any(|words| line.text.contains(words));
     let last = lines.iter().rposition(begins)?;
     // A wrapped message may start some lines above its `Tried to allocate`.
     (last.saturating_sub(3)..=last).find(|&at| begins(&lines[at]))
@@ -261,17 +284,17 @@ pub(super) fn first_of_last_message(lines: &[String]) -> Option<usize> {
 /// The log from the last message to its end, as one line. If several lines have the length of the
 /// longest one, the text was wrapped at a fixed width, inside words and numbers; otherwise it was
 /// wrapped at spaces.
-fn last_message(lines: &[String]) -> String {
+fn last_message(lines: &[Line]) -> String {
     let Some(first) = first_of_last_message(lines) else {
         return String::new();
     };
-    let width = |line: &String| line.chars().count();
+    let width = |line: &Line| line.text.chars().count();
     let message = &lines[first..];
     let longest = message.iter().map(width).max().unwrap_or(0);
     let cut = longest > 1 && message.iter().filter(|line| width(line) == longest).count() > 1;
     let mut text = String::new();
     for line in message {
-        text.push_str(line);
+        text.push_str(&line.text);
         if !(cut && width(line) == longest) {
             text.push(' ');
         }
@@ -324,10 +347,11 @@ fn other_processes(text: &str) -> Vec<(String, Size)> {
 
 /// Whether the environment sets `expandable_segments`. The advice in the message itself does not
 /// count.
-fn set_expandable(lines: &[String]) -> bool {
+fn set_expandable(lines: &[Line]) -> bool {
     lines.iter().any(|line| {
-        let advised = line.contains("try setting") || line.contains("to avoid fragmentation");
-        line.contains("expandable_segments:True") && !advised
+        let advised =
+            line.text.contains("try setting") || line.text.contains("to avoid fragmentation");
+        line.text.contains("expandable_segments:True") && !advised
     })
 }
 
@@ -343,7 +367,7 @@ mod tests {
                  total capacity of {capacity} of which 17179869184.00 GiB is free. Including \
                  non-PyTorch memory, this process has 17179869183.99 GiB memory in use."
             );
-            let message = Message::find(&[text]);
+            let message = Message::find(&[Line::plain(text)]);
             assert!(!message.nonsense.is_empty(), "{message:?}");
         }
     }

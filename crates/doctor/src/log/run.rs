@@ -1,15 +1,21 @@
 //! What the log says about the run: the settings that nanoGPT echoes, the size of the model, and
 //! its progress.
 
+use super::settings::{Origin, Parameters, Setting};
+use super::size::Size;
+use super::text::Line;
+
 /// What the lines before the error say.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RunLines {
     /// Keys and values as in the log, in order; later ones win.
-    pub settings: Vec<(String, String)>,
+    pub settings: Vec<Setting>,
+    /// Keys among them that nanoGPT does not know.
+    pub unknown_keys: Vec<String>,
     /// Config files that were echoed.
     pub files: Vec<String>,
-    /// Millions of parameters.
-    pub parameters: Option<f64>,
+    /// Parameters of the model.
+    pub parameters: Option<Parameters>,
     /// Tokens of an iteration.
     pub tokens_per_iteration: Option<u64>,
     /// Rows of the vocabulary.
@@ -28,6 +34,10 @@ pub struct RunLines {
     pub slow_attention: bool,
     /// The GPU that the log names.
     pub card: Option<String>,
+    /// The card's memory as someone says it (`12GB VRAM`); the driver has a little less.
+    pub card_memory: Option<Size>,
+    /// How much of it is in use before the run, as someone says it.
+    pub used_before: Option<Size>,
 }
 
 /// Warnings that people ask about.
@@ -38,10 +48,10 @@ const UNRELATED: [(&str, &str); 2] = [
 
 impl RunLines {
     /// Finds everything the lines say about the run.
-    pub fn find(lines: &[String]) -> RunLines {
+    pub fn find(lines: &[Line]) -> RunLines {
         let mut found = RunLines::default();
         let mut in_file = false;
-        for line in lines {
+        for line in lines.iter().map(|line| line.text.as_str()) {
             found.settings_of(line, &mut in_file);
             found.figures_of(line);
             for (words, name) in UNRELATED {
@@ -55,7 +65,7 @@ impl RunLines {
 
     /// The last value of a key.
     pub fn setting(&self, key: &str) -> Option<&str> {
-        self.settings.iter().rev().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
+        self.settings.iter().rev().find(|row| row.key == key).map(|row| row.value.as_str())
     }
 
     /// `$ python train.py config/mine.py --batch_size=64`.
@@ -68,7 +78,7 @@ impl RunLines {
         }
         for word in behind.split_whitespace() {
             match word.strip_prefix("--") {
-                Some(setting) => self.assignment(setting),
+                Some(setting) => self.assignment(setting, Origin::CommandLine),
                 None if word.ends_with(".py") && !self.files.iter().any(|file| file == word) => {
                     self.files.push(word.to_string());
                 }
@@ -86,7 +96,7 @@ impl RunLines {
         }
         if let Some(rest) = line.strip_prefix("Overriding: ") {
             (*in_file, self.has_beginning) = (false, true);
-            self.assignment(rest);
+            self.assignment(rest, Origin::Echoed);
             return;
         }
         // An echoed file continues until the program's own first line.
@@ -95,18 +105,19 @@ impl RunLines {
         }
         if *in_file {
             let code = line.split('#').next().unwrap_or("");
-            self.assignment(code);
+            self.assignment(code, Origin::Echoed);
         }
     }
 
-    fn assignment(&mut self, text: &str) {
+    fn assignment(&mut self, text: &str, origin: Origin) {
         let Some((key, value)) = text.split_once('=') else {
             return;
         };
         let (key, value) = (key.trim(), value.trim().trim_matches(['\'', '"']));
         let name = |c: char| c.is_ascii_alphanumeric() || c == '_';
         if !key.is_empty() && key.chars().all(name) && !value.is_empty() {
-            self.settings.push((key.to_string(), value.to_string()));
+            let (key, value) = (key.to_string(), value.to_string());
+            self.settings.push(Setting { key, value, origin });
         }
     }
 
@@ -117,7 +128,7 @@ impl RunLines {
             self.has_beginning = true;
         }
         if let Some(rest) = behind("number of parameters:") {
-            self.parameters = rest.strip_suffix('M').and_then(|number| number.parse().ok());
+            self.parameters = millions(rest).or(self.parameters);
             self.has_beginning = true;
         }
         if let Some(rest) = behind("defaulting to vocab_size of GPT-2 to") {
@@ -141,6 +152,14 @@ impl RunLines {
             self.card = Some(words.join(" "));
         }
     }
+}
+
+/// `123.59M`.
+fn millions(text: &str) -> Option<Parameters> {
+    let number: f64 = text.strip_suffix('M')?.parse().ok()?;
+    let count = (number * 1e6).round() as u64;
+    // Two decimals, and nanoGPT's own sum may be rounded either way.
+    Some(Parameters { count, within: 6_000, origin: Origin::Echoed })
 }
 
 /// `131,072`.

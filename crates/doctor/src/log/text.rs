@@ -9,8 +9,28 @@ const TAIL: usize = 3 << 20;
 const HEAD_LINES: usize = 50_000;
 const TAIL_LINES: usize = 150_000;
 
+/// A line without what was around it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Line {
+    /// Its text.
+    pub text: String,
+    /// Whether it was inside a Markdown fence.
+    pub fenced: bool,
+    /// The rank that wrote it.
+    pub rank: Option<u64>,
+    /// Whether it belongs to a part that recommends changes.
+    pub advice: bool,
+}
+
+impl Line {
+    /// A line with nothing around it.
+    pub fn plain(text: impl Into<String>) -> Line {
+        Line { text: text.into(), ..Line::default() }
+    }
+}
+
 /// The plain lines of pasted text.
-pub fn lines(pasted: &[u8]) -> Vec<String> {
+pub fn lines(pasted: &[u8]) -> Vec<Line> {
     let decoded = from_utf16(pasted);
     let pasted = decoded.as_deref().map_or(pasted, str::as_bytes);
     let from = pasted.len().saturating_sub(TAIL);
@@ -23,7 +43,7 @@ pub fn lines(pasted: &[u8]) -> Vec<String> {
         lines.drain(HEAD_LINES..lines.len() - TAIL_LINES);
     }
     let lines = lines.into_iter().map(str::to_string).collect();
-    unfolded(lines).iter().map(|line| without_prefix(line).to_string()).collect()
+    unfolded(lines).iter().map(|line| Line::plain(without_prefix(line))).collect()
 }
 
 /// Decodes UTF-16 with a byte order mark, which PowerShell writes with `>`.
@@ -126,6 +146,10 @@ fn is_level(word: &str) -> bool {
 mod tests {
     use super::*;
 
+    fn texts(pasted: &[u8]) -> Vec<String> {
+        lines(pasted).into_iter().map(|line| line.text).collect()
+    }
+
     #[test]
     fn what_is_around_a_line_is_taken_off() {
         for (pasted, want) in [
@@ -138,11 +162,11 @@ mod tests {
             ("  File \"train.py\", line 1", "  File \"train.py\", line 1"),
             ("[not a prefix] stays", "[not a prefix] stays"),
         ] {
-            assert_eq!(lines(pasted.as_bytes()), [want]);
+            assert_eq!(texts(pasted.as_bytes()), [want]);
         }
-        assert_eq!(lines(b"a\r\nb"), ["a", "", "b"]);
-        assert_eq!(lines(b"\xff\xfea\0b\0"), ["ab"]);
-        assert_eq!(lines(b"\xfe\xff\0a\0b"), ["ab"]);
-        assert_eq!(lines(b"\xff").len(), 1);
+        assert_eq!(texts(b"a\r\nb"), ["a", "", "b"]);
+        assert_eq!(texts(b"\xff\xfea\0b\0"), ["ab"]);
+        assert_eq!(texts(b"\xfe\xff\0a\0b"), ["ab"]);
+        assert_eq!(texts(b"\xff").len(), 1);
     }
 }

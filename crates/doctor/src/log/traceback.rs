@@ -2,6 +2,8 @@
 //! that compiled code names.
 
 use super::run::RunLines;
+use super::settings::Origin;
+use super::text::Line;
 use plan::Dtype;
 
 /// The phase in which a run failed.
@@ -17,6 +19,8 @@ pub enum LogPhase {
     Backward,
     /// The optimizer.
     Optimizer,
+    /// Moving the model to the device, before any step.
+    Load,
     /// Loading a checkpoint.
     Resume,
     /// Generating text.
@@ -34,6 +38,7 @@ impl LogPhase {
             LogPhase::Forward => "forward",
             LogPhase::Backward => "backward",
             LogPhase::Optimizer => "optimizer",
+            LogPhase::Load => "load",
             LogPhase::Resume => "resume",
             LogPhase::Sample => "sample",
             LogPhase::Unknown => "unknown",
@@ -41,13 +46,15 @@ impl LogPhase {
     }
 }
 
-/// A buffer that code compiled by Inductor requested.
+/// A buffer that code compiled by Inductor, another program's error or a sentence names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Buffer {
     /// Its shape.
     pub shape: Vec<u64>,
     /// Its element type.
     pub dtype: Dtype,
+    /// Where it is from: the error (`Echoed`) or a sentence.
+    pub origin: Origin,
 }
 
 /// One frame of the last traceback.
@@ -68,6 +75,8 @@ pub struct Traceback {
     pub frames: Vec<Frame>,
     /// The phase that the frames imply.
     pub phase: LogPhase,
+    /// Whether a sentence says the phase, not the frames.
+    pub phase_in_prose: bool,
     /// The buffer that compiled code names.
     pub buffer: Option<Buffer>,
     /// Whether compiled code was running.
@@ -96,10 +105,10 @@ const SIGNS: [(&str, LogPhase); 15] = [
 
 impl Traceback {
     /// The last traceback of a log.
-    pub fn find(lines: &[String], run: &RunLines) -> Traceback {
+    pub fn find(lines: &[Line], run: &RunLines) -> Traceback {
         // Use the traceback that ends at the message; launchers add their own tracebacks after it.
         let end = super::message::first_of_last_message(lines).unwrap_or(lines.len());
-        let starts = |line: &String| line.contains("Traceback (most recent call last)");
+        let starts = |line: &Line| line.text.contains("Traceback (most recent call last)");
         let last = lines[..end].iter().rposition(starts);
         // A log may begin inside its traceback.
         let frames = frames(&lines[last.unwrap_or(0)..end]);
@@ -107,7 +116,7 @@ impl Traceback {
             frame.code.contains("empty_strided_cuda") || frame.function == "compile_wrapper"
         });
         let phase = phase(&frames, run);
-        Traceback { buffer: buffer(lines), compiled, phase, frames }
+        Traceback { buffer: buffer(lines), compiled, phase, phase_in_prose: false, frames }
     }
 
     /// Whether the model's own code ran line by line.
@@ -122,17 +131,17 @@ impl Traceback {
     }
 }
 
-fn frames(lines: &[String]) -> Vec<Frame> {
+fn frames(lines: &[Line]) -> Vec<Frame> {
     let mut found = Vec::new();
     for (index, line) in lines.iter().enumerate() {
-        let Some(rest) = line.trim_start().strip_prefix("File \"") else {
+        let Some(rest) = line.text.trim_start().strip_prefix("File \"") else {
             continue;
         };
         let Some((path, rest)) = rest.split_once('"') else {
             continue;
         };
         let function = rest.split_once(", in ").map_or("", |(_, name)| name.trim());
-        let below = lines.get(index + 1).map_or("", |line| line.trim());
+        let below = lines.get(index + 1).map_or("", |line| line.text.trim());
         let code = if below.starts_with("File \"") { "" } else { below };
         let file = path.rsplit(['/', '\\']).next().unwrap_or(path);
         found.push(Frame {
@@ -168,10 +177,10 @@ fn phase(frames: &[Frame], run: &RunLines) -> LogPhase {
 }
 
 /// `empty_strided_cuda((65536, 50304), (50304, 1), torch.bfloat16)`.
-fn buffer(lines: &[String]) -> Option<Buffer> {
+fn buffer(lines: &[Line]) -> Option<Buffer> {
     const NAME: &str = "empty_strided_cuda((";
-    let line = lines.iter().rev().find(|line| line.contains(NAME))?;
-    let rest = &line[line.find(NAME)? + NAME.len()..];
+    let line = lines.iter().rev().find(|line| line.text.contains(NAME))?;
+    let rest = &line.text[line.text.find(NAME)? + NAME.len()..];
     let (shape, rest) = rest.split_once(')')?;
     let shape: Vec<u64> = shape
         .split(',')
@@ -186,5 +195,5 @@ fn buffer(lines: &[String]) -> Option<Buffer> {
         rest if rest.contains("torch.int32") => Dtype::I32,
         _ => return None,
     };
-    Some(Buffer { shape, dtype }).filter(|buffer| !buffer.shape.is_empty())
+    Some(Buffer { shape, dtype, origin: Origin::Echoed }).filter(|buffer| !buffer.shape.is_empty())
 }

@@ -132,6 +132,7 @@ impl Catalogue for Chinese {
             LogPhase::Forward => "在训练的前向传播中",
             LogPhase::Backward => "在反向传播中",
             LogPhase::Optimizer => "在优化器的步骤中",
+            LogPhase::Load => "在把模型移到设备上时",
             LogPhase::Resume => "在加载检查点时",
             LogPhase::Sample => "在生成文本时",
             LogPhase::Unknown => "在日志没有说明的时刻",

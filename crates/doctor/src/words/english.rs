@@ -134,6 +134,7 @@ impl Catalogue for English {
             LogPhase::Forward => "in the forward pass of training",
             LogPhase::Backward => "in the backward pass",
             LogPhase::Optimizer => "in the optimizer's step",
+            LogPhase::Load => "while moving the model to the device",
             LogPhase::Resume => "while loading a checkpoint",
             LogPhase::Sample => "while generating text",
             LogPhase::Unknown => "in a phase that the log does not show",

@@ -164,6 +164,7 @@ impl Catalogue for French {
             LogPhase::Forward => "dans la passe avant de l'entraînement",
             LogPhase::Backward => "dans la passe arrière",
             LogPhase::Optimizer => "au pas de l'optimiseur",
+            LogPhase::Load => "pendant le chargement du modèle sur le GPU",
             LogPhase::Resume => "au chargement d'un point de reprise",
             LogPhase::Sample => "pendant la génération de texte",
             LogPhase::Unknown => "à un moment que le journal ne dit pas",

@@ -174,6 +174,7 @@ impl Catalogue for German {
             LogPhase::Forward => "im Vorwärtslauf des Trainings",
             LogPhase::Backward => "im Rückwärtslauf",
             LogPhase::Optimizer => "im Schritt des Optimierers",
+            LogPhase::Load => "beim Laden des Modells auf die GPU",
             LogPhase::Resume => "beim Laden eines Checkpoints",
             LogPhase::Sample => "beim Erzeugen von Text",
             LogPhase::Unknown => "zu einem Zeitpunkt, den das Protokoll nicht nennt",

@@ -144,6 +144,7 @@ impl Catalogue for Japanese {
             LogPhase::Forward => "学習の順伝播中に",
             LogPhase::Backward => "逆伝播中に",
             LogPhase::Optimizer => "オプティマイザのステップで",
+            LogPhase::Load => "モデルをGPUに載せるときに",
             LogPhase::Resume => "チェックポイントの読み込み中に",
             LogPhase::Sample => "文章の生成中に",
             LogPhase::Unknown => "ログからわからない時点で",

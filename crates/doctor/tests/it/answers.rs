@@ -5,7 +5,7 @@ use fitgpt_doctor::advice::{Advice, Verdict};
 use fitgpt_doctor::diagnosis::{Cause, Diagnosis};
 use fitgpt_doctor::fixes::device_bytes;
 use fitgpt_doctor::log::Log;
-use fitgpt_doctor::recovered::RecoveredRun;
+use fitgpt_doctor::recovered::{Defect, RecoveredRun};
 use fitgpt_doctor::report::Report;
 use fitgpt_doctor::words::Language;
 use plan::Bytes;
@@ -354,4 +354,14 @@ fn weights_are_named_by_size() {
     let tensor = found.tensor.unwrap();
     assert_eq!((found.phase.name(), found.cause), ("optimizer", Cause::OptimizerState));
     assert_eq!(tensor.shape, [5120, 1280]);
+}
+
+/// Heads that do not divide the width are a defect of the run, not the end of its diagnosis.
+#[test]
+fn heads_that_do_not_divide_the_width_are_a_defect() {
+    let given = ["--n_embd=500", "--n_head=12", "--batch_size=8"].map(String::from);
+    let recovered = recover(None, &given).unwrap();
+    assert_eq!(recovered.defects, [Defect::Heads { n_embd: 500, n_head: 12, nearest: 10 }]);
+    assert_eq!(recovered.dims.n_head, 10);
+    assert!(recovered.arguments.contains(&"--n_head=10".to_string()), "{:?}", recovered.arguments);
 }
