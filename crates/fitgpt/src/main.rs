@@ -9,6 +9,7 @@ mod invocation;
 mod device;
 mod own_text;
 mod planning;
+mod model_name;
 mod pretrained;
 mod bill;
 mod run_report;

@@ -1,14 +1,15 @@
-//! The trained model that a name means: a file or folder of this machine, or a model of the Hugging
-//! Face hub, which is downloaded once.
+//! The trained model that `init_from` names, and models of the Hugging Face hub, which are
+//! downloaded once.
 
 use crate::interrupt::nothing_to_save;
+use crate::model_name;
 use crate::numbers::duration;
 use crate::preparation::size;
 use crate::screen;
 use ::hub::{Cache, Client, HubError, ModelFolder, ModelRepo, Watch};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use interop::hf;
-use spec::{Environment, InitFrom, Pretrained, PretrainedModel, Settings, SpecError};
+use spec::{Environment, InitFrom, Pretrained, PretrainedModel, Settings};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use train::TrainError;
@@ -21,45 +22,22 @@ const PAUSE: Duration = Duration::from_secs(5);
 /// Below this many columns there is no room for a bar next to its message.
 const NARROW: usize = 70;
 
-/// The path of a checkpoint or model. A name that is neither a file nor a folder here is one of the
-/// hub's; its model is found in the cache, or downloaded.
-pub fn path_of(name: &str) -> Result<PathBuf, TrainError> {
-    if is_here(name) {
-        return Ok(name.into());
-    }
-    // Another kind of model is refused before its weights are downloaded.
-    config(&downloaded_config(name)?)?;
-    let model = downloaded(name, |client, cache, repo, watch| client.model(cache, repo, watch))?;
-    let ModelFolder { path, commit, is_new } = model;
-    if is_new {
-        let commit = short(&commit);
-        screen::note(&format!("{name} at {commit}: downloaded to {}", path.display()));
-    }
-    Ok(path)
-}
-
-/// The path of a checkpoint that a command was given: like [`path_of`], but only OpenAI's names and
-/// `owner/name` may mean the hub.
-pub fn checkpoint(name: &str) -> Result<PathBuf, TrainError> {
-    let is_named = spec::Gpt2::of(name).is_some()
-        || name.split('/').count() == 2 && ModelRepo::new(name).is_ok();
-    if is_here(name) || !is_named {
-        return Ok(name.into());
-    }
-    path_of(name).map_err(|error| match error {
-        TrainError::Text { what } => {
-            TrainError::Text { what: format!("there is no file or folder {name} here; {what}") }
-        }
-        other => other,
-    })
-}
-
 /// Opens the model that `init_from` names; none if it names none.
 pub fn open(settings: &Settings) -> Result<Option<SavedRun>, TrainError> {
     match named(settings) {
-        Some(Pretrained { name, .. }) => Ok(Some(found::open(&path_of(&name)?)?)),
+        Some(Pretrained { name, .. }) => Ok(Some(found::open(&path_of_key(&name)?)?)),
         None => Ok(None),
     }
+}
+
+/// The path of the model that `init_from` names.
+fn path_of_key(name: &str) -> Result<PathBuf, TrainError> {
+    model_name::path_of(name, InitFrom::WORDS).map_err(|error| match error {
+        TrainError::NoCheckpoint { name, what } => {
+            TrainError::NoCheckpoint { name: format!("init_from='{name}'"), what }
+        }
+        other => other,
+    })
 }
 
 /// The environment, with what the files of `init_from`'s model say. OpenAI's models are known; of
@@ -68,50 +46,26 @@ pub fn sizes(settings: &Settings, environment: Environment) -> Result<Environmen
     let Some(Pretrained { name, model: known }) = named(settings) else {
         return Ok(environment);
     };
-    let pretrained = if is_here(&name) {
-        let path = Path::new(&name);
-        match hf::is_folder(path) {
-            true => Some(config(&path.join(hf::CONFIG))?),
-            false => Some(found::open(path)?.pretrained()),
+    let pretrained = if model_name::is_of_hub(&name) {
+        match (cached_config(&name)?, known) {
+            (Some(path), _) => config(&path)?,
+            (None, Some(known)) => known,
+            (None, None) => config(&downloaded_config(&name)?)?,
         }
     } else {
-        match (cached_config(&name)?, known) {
-            (Some(path), _) => Some(config(&path)?),
-            (None, Some(known)) => Some(known),
-            (None, None) => Some(config(&downloaded_config(&name)?)?),
+        let path = path_of_key(&name)?;
+        match hf::is_folder(&path) && !found::is_run(&path) {
+            true => config(&path.join(hf::CONFIG))?,
+            false => found::open(&path)?.pretrained(),
         }
     };
-    Ok(Environment { pretrained, ..environment })
+    Ok(Environment { pretrained: Some(pretrained), ..environment })
 }
 
 /// The model that `init_from` names.
 fn named(settings: &Settings) -> Option<Pretrained> {
     let setting = settings.get("init_from")?;
-    InitFrom::of(&setting.value.plain())?.pretrained().cloned()
-}
-
-/// Whether a name is that of a file or folder. OpenAI's names mean the hub, unless the folder of
-/// that name holds a model.
-/// Whether a name can only be one of the hub's: nothing here has it, and it is one of OpenAI's
-/// models or `owner/name` without such a folder `owner`.
-pub fn is_hub_id(name: &str) -> bool {
-    let is_pair = || match name.split_once('/') {
-        Some((owner, model)) => {
-            let is_word = |word: &str| !word.is_empty() && !word.starts_with(['.', '~']);
-            is_word(owner) && is_word(model) && !model.contains('/') && !Path::new(owner).exists()
-        }
-        None => false,
-    };
-    !is_here(name) && (spec::Gpt2::of(name).is_some() || is_pair())
-}
-
-fn is_here(name: &str) -> bool {
-    let path = Path::new(name);
-    let is_model = || hf::is_folder(path) || found::files(path).iter().any(|file| file.exists());
-    match spec::Gpt2::of(name) {
-        Some(_) => is_model(),
-        None => path.exists(),
-    }
+    InitFrom::of(&setting.value.plain()).pretrained().cloned()
 }
 
 fn config(path: &Path) -> Result<PretrainedModel, TrainError> {
@@ -122,6 +76,19 @@ fn config(path: &Path) -> Result<PretrainedModel, TrainError> {
 fn cached_config(name: &str) -> Result<Option<PathBuf>, TrainError> {
     let cache = Cache::from_environment().map_err(failed)?;
     Ok(ModelRepo::new(name).ok().and_then(|repo| cache.config(&repo)))
+}
+
+/// The folder of a model of the hub: from the cache, or downloaded.
+pub fn from_hub(name: &str) -> Result<PathBuf, TrainError> {
+    // Another kind of model is refused before its weights are downloaded.
+    config(&downloaded_config(name)?)?;
+    let model = downloaded(name, |client, cache, repo, watch| client.model(cache, repo, watch))?;
+    let ModelFolder { path, commit, is_new } = model;
+    if is_new {
+        let commit = short(&commit);
+        screen::note(&format!("{name} at {commit}: downloaded to {}", path.display()));
+    }
+    Ok(path)
 }
 
 /// The `config.json` of a model of the hub.
@@ -135,10 +102,6 @@ fn downloaded<T>(
     name: &str,
     work: impl FnOnce(&Client, &Cache, &ModelRepo, &mut dyn Watch) -> ::hub::Result<T>,
 ) -> Result<T, TrainError> {
-    if name.starts_with(['/', '.', '~']) || name.ends_with('/') {
-        let what = format!("init_from='{name}': there is no such folder");
-        return Err(SpecError::Conflict { what }.into());
-    }
     let repo = ModelRepo::new(name).map_err(failed)?;
     let cache = Cache::from_environment().map_err(failed)?;
     let client = Client::from_environment(Default::default());

@@ -4,14 +4,14 @@
 use crate::device::Device;
 use crate::invocation::program;
 use crate::numbers::{duration, grouped};
-use crate::{metric_sinks, screen};
+use crate::{metric_sinks, model_name, screen};
 use data::corpus::FIVE_GRAM_LOSS;
 use data::{GPT2_IDS, Split};
 use model::Dims;
 use plan::Bytes;
 use plan::ops::GeluKind;
 use spec::shell::quoted;
-use spec::{Gelu, Origin, RunSpec, Setting, Settings};
+use spec::{CheckpointFormat, Gelu, Origin, RunSpec, Setting, Settings};
 use std::path::Path;
 use train::TrainError;
 use train::run::Outcome;
@@ -34,7 +34,7 @@ pub fn introduce(setup: &Setup, device: &Device) -> Result<(), TrainError> {
     let tokens = grouped(spec.tokens_per_iteration());
     screen::line(&format!("tokens per iteration will be: {tokens}"));
     match (saved, dataset.meta()) {
-        (None, _) if setup.pretrained.is_some() => initialized(spec),
+        (None, _) if setup.pretrained.is_some() => initialized(setup),
         (Some(saved), _) => {
             let iteration = saved.document.progress.iteration;
             screen::line(&format!("Resuming training from {} at {iteration}", spec.out_dir));
@@ -58,14 +58,23 @@ pub fn introduce(setup: &Setup, device: &Device) -> Result<(), TrainError> {
     parameters(spec, dims)
 }
 
-/// The line about a trained model, and one about the GELU of OpenAI's.
-fn initialized(spec: &RunSpec) {
-    let Some(model) = spec.init_from.pretrained() else {
+/// The line about a trained model, one about the GELU of OpenAI's, and one about a run whose
+/// optimizer is not used.
+fn initialized(Setup { spec, pretrained, .. }: &Setup) {
+    let (Some(model), Some(opened)) = (spec.init_from.pretrained(), pretrained) else {
         return;
     };
     let name = &model.name;
     if model.openai().is_none() {
-        return screen::line(&format!("Initializing from {name}"));
+        screen::line(&format!("Initializing from {}", opened.path.display()));
+        if opened.has_moments {
+            let resume = quoted(&format!("--out_dir={name}"));
+            screen::notice(&format!(
+                "only its weights are used: a new optimizer, from iteration 0; to go on with that \
+                 run instead: --init_from=resume {resume}"
+            ));
+        }
+        return;
     }
     screen::line(&format!("Initializing from OpenAI GPT-2 weights: {name}"));
     if spec.gelu == Gelu::Auto && spec.gelu_kind() == GeluKind::Tanh {
@@ -140,7 +149,11 @@ pub fn conclude(setup: &Setup, outcome: &Outcome, seconds: f64, resume: &str) {
     if outcome.interrupted {
         screen::line(&format!("interrupted before iteration {}, after {time}", outcome.iteration));
         screen::line(&match &outcome.checkpoint {
-            Some(path) if done > 0 => format!("saved: {}", path.display()),
+            Some(path) if done > 0 => {
+                let best = save::best_ckpt_path(Path::new(&spec.out_dir));
+                let best = best.exists().then(|| format!(", best: {}", best.display()));
+                format!("saved: {}{}", path.display(), best.unwrap_or_default())
+            }
             Some(path) => format!("nothing new to save; the run is in {}", path.display()),
             None => "nothing was saved: no iteration is done yet".to_string(),
         });
@@ -162,13 +175,31 @@ pub fn conclude(setup: &Setup, outcome: &Outcome, seconds: f64, resume: &str) {
     }
 }
 
-/// The command that resumes a run: for the user's own text the one that started it.
-pub fn resume_command(spec: &RunSpec, own_text: Option<&str>) -> String {
+/// The command that resumes a run: for the user's own text the one that started it. A `ckpt.pt`
+/// supplies the model alone, so what else was given is repeated.
+pub fn resume_command(setup: &Setup, own_text: Option<&str>) -> String {
+    let spec = &setup.spec;
     let (program, out_dir) = (program(), quoted(&format!("--out_dir={}", spec.out_dir)));
+    let again = match spec.checkpoint_format {
+        CheckpointFormat::Native => String::new(),
+        CheckpointFormat::Ckpt => given(&setup.settings),
+    };
     match own_text {
         Some(path) => format!("{program} train {} {out_dir}", quoted(path)),
-        None => format!("{program} train --init_from=resume {out_dir}"),
+        None => format!("{program} train{again} --init_from=resume {out_dir}"),
     }
+}
+
+/// The config files and keys that were given, except where the run starts from.
+fn given(settings: &Settings) -> String {
+    let is_given = |setting: &&Setting| {
+        let of_start = ["init_from", "out_dir"].contains(&setting.key.name);
+        matches!(setting.origin, Origin::Argument { .. }) && !of_start
+    };
+    let key = |setting: &Setting| format!("--{}={}", setting.key.name, setting.value.plain());
+    let keys = settings.iter().filter(is_given).map(key);
+    let all = settings.files().iter().cloned().chain(keys);
+    all.map(|argument| format!(" {}", quoted(&argument))).collect()
 }
 
 /// Keys that double the length of a finished run. The learning rate then decays over the whole
@@ -261,5 +292,5 @@ pub fn next_commands(spec: &RunSpec, outcome: &Outcome) {
         screen::line(&line);
     }
     screen::line("Generate text with:");
-    screen::line(&format!("  {program} sample {}", quoted(&format!("--out_dir={out_dir}"))));
+    screen::line(&format!("  {program} sample {}", model_name::typed(out_dir)));
 }

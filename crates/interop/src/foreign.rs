@@ -29,4 +29,8 @@ pub struct ForeignModel {
     pub gelu: Option<&'static str>,
     /// Converts ids to text; none if the file does not say.
     pub tokenizer: Option<Tokenizer>,
+    /// Why it has no tokenizer, if its format could have one.
+    pub no_tokenizer: Option<String>,
+    /// Lines for the user about what was assumed.
+    pub notices: Vec<String>,
 }

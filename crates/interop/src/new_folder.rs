@@ -23,6 +23,8 @@ pub(crate) struct NewFolder {
     path: PathBuf,
     temporary: PathBuf,
     existing: Existing,
+    /// What a folder that is replaced may hold.
+    names: Vec<String>,
     /// Bytes of all files, for the message if the disk is full.
     needed: u64,
     written: u64,
@@ -61,6 +63,7 @@ impl NewFolder {
                 path: path.to_owned(),
                 temporary,
                 existing,
+                names: names.iter().map(|name| name.to_string()).collect(),
                 needed,
                 written: 0,
                 _lock: lock,
@@ -94,10 +97,13 @@ impl NewFolder {
         Ok(())
     }
 
-    /// Gives the folder its name.
+    /// Gives the folder its name. What has the name is checked again: writing may have taken
+    /// minutes, and files may have arrived there.
     pub fn finish(self) -> Result<u64, ExportError> {
         let failed = |source| failed(&self.path, "rename it", source, self.needed, None);
         sync(&self.temporary).map_err(failed)?;
+        let names: Vec<&str> = self.names.iter().map(String::as_str).collect();
+        check_free(&self.path, self.existing, &names)?;
         if self.existing == Existing::Replace && self.path.exists() {
             exchange(&self.temporary, &self.path).map_err(failed)?;
         } else {
@@ -265,6 +271,18 @@ mod tests {
         fs::write(path.join("thesis.txt"), "mine").unwrap();
         let error = export(&path, Existing::Replace, b"new").unwrap_err().to_string();
         assert!(error.contains("it holds \"thesis.txt\", which is not a file of"), "{error}");
+        fs::remove_file(path.join("thesis.txt")).unwrap();
+        let mut folder = NewFolder::create(&path, Existing::Replace, &["a"], 1).unwrap();
+        folder.file("a", |append| append(b"newer")).unwrap();
+        fs::write(path.join("thesis.txt"), "mine").unwrap();
+        let error = folder.finish().unwrap_err().to_string();
+        assert!(error.contains("it holds \"thesis.txt\""), "{error}");
+        assert_eq!(fs::read(path.join("a")).unwrap(), b"new");
+        let mut folder = NewFolder::create(&root.join("late"), Existing::Keep, &["a"], 1).unwrap();
+        folder.file("a", |append| append(b"1")).unwrap();
+        fs::create_dir(root.join("late")).unwrap();
+        let error = folder.finish().unwrap_err().to_string();
+        assert!(error.contains("late exists already"), "{error}");
         fs::write(root.join("file"), "mine").unwrap();
         let error = export(&root.join("file"), Existing::Replace, b"").unwrap_err().to_string();
         assert!(error.contains("it is not a folder"), "{error}");

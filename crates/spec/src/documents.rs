@@ -10,7 +10,7 @@ use crate::value::Value;
 pub fn groups(command: Command) -> Vec<(&'static str, Vec<(String, String)>)> {
     let row = |key: &Key| {
         let typed = format!("--{}={}", key.name, key.default_for(command));
-        (typed, key.values.explained(key.doc))
+        (typed, key.meaning_for(command))
     };
     let rows = |group: Group| {
         let keys = of_group(group).filter(|key| key.used_by(command)).map(row);

@@ -171,6 +171,8 @@ pub struct Key {
     pub sample_default: Option<Literal>,
     /// Which values of its type it accepts.
     pub values: Values,
+    /// Meaning and values for `sample`, where they are others.
+    pub sample_help: Option<(&'static str, Values)>,
     /// The group it is shown in.
     pub group: Group,
     /// Whether `train` uses it.
@@ -205,6 +207,14 @@ impl Key {
         match (command, self.sample_default) {
             (Command::Sample, Some(literal)) => literal.into(),
             _ => self.default.into(),
+        }
+    }
+
+    /// What it means for this command, with the values that it accepts.
+    pub fn meaning_for(&self, command: Command) -> String {
+        match (command, self.sample_help) {
+            (Command::Sample, Some((doc, values))) => values.explained(doc),
+            _ => self.values.explained(self.doc),
         }
     }
 
@@ -254,8 +264,9 @@ const fn key(group: Group, name: &'static str, default: Literal, doc: &'static s
         Literal::Bool(_) => Kind::Bool,
         Literal::Str(_) => Kind::Str,
     };
-    let (sample_default, values, train, sample) = (None, Values::Any, true, false);
-    Key { name, kind, default, sample_default, values, group, train, sample, doc }
+    let (sample_default, sample_help, values) = (None, None, Values::Any);
+    let (train, sample) = (true, false);
+    Key { name, kind, default, sample_default, values, sample_help, group, train, sample, doc }
 }
 
 const fn int(group: Group, name: &'static str, default: i64, doc: &'static str) -> Key {
@@ -297,11 +308,19 @@ impl Key {
         Key { sample: true, sample_default: Some(default), ..self }
     }
 
+    /// For `sample` it means something else.
+    const fn sample_says(self, doc: &'static str, values: Values) -> Key {
+        Key { sample_help: Some((doc, values)), ..self }
+    }
+
     /// Only `sample` uses it.
     const fn only_sample(self) -> Key {
         Key { sample: true, train: false, ..self }
     }
 }
+
+/// What `init_from` accepts beside its words.
+const NAMED: &str = ", a checkpoint's file, a folder, or a hub id, e.g. 'me/model'";
 
 /// All keys: nanoGPT's in its order, then ours, then those of its `sample.py`.
 #[rustfmt::skip]
@@ -317,8 +336,10 @@ pub static KEYS: &[Key] = &[
          "for ckpt.pt: save at every evaluation; False: only if the val loss improves"),
     text(Output, "init_from", "scratch",
          "start from new weights, out_dir's checkpoint, or a trained model (docs/huggingface.md)")
-        .takes(Values::WordsOr(InitFrom::WORDS, ", a folder, or a hub id, e.g. 'me/model'"))
-        .shared_as(Literal::Str("resume")),
+        .takes(Values::WordsOr(InitFrom::WORDS, NAMED))
+        .shared_as(Literal::Str("resume"))
+        .sample_says("out_dir's checkpoint, or a trained model (docs/huggingface.md)",
+                     Values::WordsOr(InitFrom::TRAINED, NAMED)),
     text(Output, "checkpoint_format", "native",
          "'native': last.safetensors and best.safetensors; 'ckpt': nanoGPT's ckpt.pt")
         .words(CheckpointFormat::WORDS),

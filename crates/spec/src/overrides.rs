@@ -1,9 +1,8 @@
 //! nanoGPT's command line: arguments are applied from left to right, the last one wins.
-//! `--key=value` sets a key; an argument without `=` and leading dashes is a config file,
-//! or for `sample` a run or a checkpoint.
+//! `--key=value` sets a key; an argument without `=` and leading dashes is a config file.
 
 use crate::error::{SpecError, shown};
-use crate::keys::{Command, Key};
+use crate::keys::Key;
 use crate::py_file::{self, Names};
 use crate::settings::{Origin, Settings, World};
 use crate::toml_file;
@@ -11,9 +10,6 @@ use crate::value::Value;
 
 /// A larger file is not a config file.
 const LONGEST_FILE: usize = 1 << 20;
-
-/// Linux's limit.
-const LONGEST_PATH: usize = 4096;
 
 /// Applies all arguments.
 pub fn apply(
@@ -67,20 +63,6 @@ fn no_dashes(given: &str, name: &str, value: &str, index: usize) -> SpecError {
     SpecError::Argument { given: given.to_string(), index, instead }
 }
 
-/// The run or the checkpoint of `sample`.
-fn run(settings: &mut Settings, path: &str, index: usize) -> Result<(), SpecError> {
-    let refuse = |instead| Err(SpecError::Argument { given: path.to_string(), index, instead });
-    match settings.get("out_dir").map(|out_dir| (&out_dir.origin, &out_dir.value)) {
-        Some((Origin::Argument { index: first }, other)) => {
-            refuse(format!("argument {first} already names {other}; name one run"))
-        }
-        _ if path.len() > LONGEST_PATH => {
-            refuse("a path is shorter; name a run's folder or a checkpoint".to_string())
-        }
-        _ => settings.set("out_dir", path.to_string().into(), Origin::Argument { index }),
-    }
-}
-
 fn file(
     settings: &mut Settings,
     path: &str,
@@ -88,9 +70,6 @@ fn file(
     world: &World<'_>,
 ) -> Result<(), SpecError> {
     let is_python = path.ends_with(".py");
-    if !is_python && !path.ends_with(".toml") && settings.command() == Command::Sample {
-        return run(settings, path, index);
-    }
     if !is_python && !path.ends_with(".toml") {
         let instead =
             "a config file ends in .py or .toml, a key is written --key=value; `train` also \

@@ -203,7 +203,7 @@ impl Typed<'_> {
     }
 
     fn init_from(&self) -> Result<InitFrom, SpecError> {
-        let init = self.word("init_from", InitFrom::of)?;
+        let init = InitFrom::of(&self.text("init_from"));
         if init == InitFrom::Scratch && self.settings.command() == Command::Sample {
             let needs =
                 "untrained weights generate noise; use 'resume', which reads out_dir's checkpoint";

@@ -100,7 +100,8 @@ pub struct PretrainedModel {
 /// A model that somebody has trained.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pretrained {
-    /// One of OpenAI's by its name, a folder, or a name on the Hugging Face hub (`owner/name`).
+    /// One of OpenAI's by its name, a file or folder, or a name on the Hugging Face hub
+    /// (`owner/name`).
     pub name: String,
     /// What is known about it: from its `config.json`, else OpenAI's from the table.
     pub model: Option<PretrainedModel>,
@@ -145,20 +146,19 @@ impl InitFrom {
         Gpt2::Xl.word(),
     ];
 
-    /// The meaning of a word. A folder and a name on the hub are known by their slash, a folder
-    /// without one by being there.
-    pub fn of(word: &str) -> Option<InitFrom> {
+    /// The words that name trained weights.
+    pub const TRAINED: &'static [&'static str] = InitFrom::WORDS.split_at(1).1;
+
+    /// The meaning of a word. All but a few are the name of a trained model: whether there is such
+    /// a model shows when it is opened.
+    pub fn of(word: &str) -> InitFrom {
         match word {
-            InitFrom::SCRATCH => Some(InitFrom::Scratch),
-            InitFrom::RESUME => Some(InitFrom::Resume),
-            _ => match Gpt2::of(word) {
-                Some(name) => Some(InitFrom::Pretrained(Pretrained::of_openai(name))),
-                None if word.contains('/') || std::path::Path::new(word).is_dir() => {
-                    let name = word.to_owned();
-                    Some(InitFrom::Pretrained(Pretrained { name, model: None }))
-                }
-                None => None,
-            },
+            InitFrom::SCRATCH => InitFrom::Scratch,
+            InitFrom::RESUME => InitFrom::Resume,
+            _ => InitFrom::Pretrained(match Gpt2::of(word) {
+                Some(name) => Pretrained::of_openai(name),
+                None => Pretrained { name: word.to_owned(), model: None },
+            }),
         }
     }
 

@@ -214,19 +214,51 @@ pub fn parse(bytes: &[u8]) -> Result<BytePairs, String> {
     if most > MOST_IDS {
         return Err(format!("has more than {MOST_IDS} tokens, the limit of token files"));
     }
-    let mut tokens = Tokens::default();
-    for (name, id) in &vocab.0 {
-        if tokens.ids.contains_key(&**name) {
-            return Err(format!("has token '{}' twice", shown(name)));
-        }
-        tokens.place(name, *id)?;
-    }
+    let mut tokens = Tokens::of(vocab)?;
     let mut added = Vec::new();
     for settings in &file.added_tokens.0 {
         let Some(name) = settings.get("content").text() else { continue };
         added.push(added_token(settings, name, tokens.place(name, settings.get("id").whole())?)?);
     }
-    let merges = merges(model.merges.as_ref(), &tokens.ids)?;
+    finished(tokens, added, model.merges.as_ref())
+}
+
+/// The tokenizer of a `vocab.json` and a `merges.txt`. As in `transformers`, the token that ends a
+/// document is special.
+pub fn parse_pair(vocab: &[u8], merges: &str) -> Result<BytePairs, String> {
+    let vocab: Vocab =
+        pick::read(vocab).map_err(|error| format!("vocab.json is not JSON: {error}"))?;
+    if vocab.0.len() > MOST_IDS {
+        return Err(format!("has more than {MOST_IDS} tokens, the limit of token files"));
+    }
+    let tokens = Tokens::of(&vocab)?;
+    let end = ENDS.iter().find_map(|name| Some((*name, *tokens.ids.get(name)?)));
+    let added = end.map(|(name, id)| AddedToken {
+        id,
+        content: name.into(),
+        special: true,
+        normalized: false,
+        lstrip: false,
+        rstrip: false,
+    });
+    let mut pairs = Merges::default();
+    let lines = merges.lines().filter(|line| !line.is_empty() && !line.starts_with("#version"));
+    for line in lines.take(MOST_MERGES + 1) {
+        match line.split_once(' ') {
+            Some((left, right)) => pairs.push(left, right),
+            None => return Err(format!("has '{}' among its merges", shown(line))),
+        }
+    }
+    finished(tokens, added.into_iter().collect(), Some(&pairs))
+}
+
+/// Puts the parts together.
+fn finished(
+    tokens: Tokens<'_>,
+    added: Vec<AddedToken>,
+    found: Option<&Merges>,
+) -> Result<BytePairs, String> {
+    let merges = merges(found, &tokens.ids)?;
     let mut single = [0; 256];
     for byte in 0..=255 {
         let id = tokens.ids.get(letters::byte_letters(&[byte]).as_str());
@@ -253,6 +285,18 @@ struct Tokens<'a> {
 }
 
 impl<'a> Tokens<'a> {
+    /// Those of a vocabulary.
+    fn of(vocab: &'a Vocab) -> Result<Tokens<'a>, String> {
+        let mut tokens = Tokens::default();
+        for (name, id) in &vocab.0 {
+            if tokens.ids.contains_key(&**name) {
+                return Err(format!("has token '{}' twice", shown(name)));
+            }
+            tokens.place(name, *id)?;
+        }
+        Ok(tokens)
+    }
+
     /// Gives an id to a name. An added token may be in the vocabulary, too.
     fn place(&mut self, name: &'a str, id: Option<u64>) -> Result<u16, String> {
         let id = id.unwrap_or(u64::MAX);

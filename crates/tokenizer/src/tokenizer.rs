@@ -31,6 +31,15 @@ impl Tokenizer {
         json::parse(text).map(|pairs| Tokenizer::Json(Arc::new(pairs)))
     }
 
+    /// Reads the texts of a `vocab.json` and a `merges.txt`, the form that GPT-2 was published in.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with them or not supported, without the files' folder.
+    pub fn from_vocab_and_merges(vocab: &[u8], merges: &str) -> Result<Tokenizer, String> {
+        json::parse_pair(vocab, merges).map(|pairs| Tokenizer::Json(Arc::new(pairs)))
+    }
+
     /// The text of a tokenizer.json with this vocabulary, which [`Tokenizer::from_json`] and
     /// Hugging Face's `tokenizers` read; `None` for characters.
     #[must_use]

@@ -141,14 +141,13 @@ pub enum TrainError {
         /// The folder.
         path: PathBuf,
     },
-    /// There is nothing to resume or to sample from.
-    #[error(
-        "{path} holds no checkpoint (last.safetensors, best.safetensors or nanoGPT's ckpt.pt): \
-         train a model with `fitgpt train`, or name another folder with --out_dir=FOLDER"
-    )]
+    /// A name means no checkpoint.
+    #[error("{name} {what}")]
     NoCheckpoint {
-        /// The folder.
-        path: PathBuf,
+        /// The name, as it was given.
+        name: String,
+        /// Whether it exists, which runs are near it, and what to do.
+        what: String,
     },
     /// The loss is NaN or infinite.
     #[error(

@@ -3,7 +3,6 @@
 
 use crate::error::TrainError;
 use crate::eval_data::{EvalData, Kind};
-use crate::found;
 use crate::hellaswag::Questions;
 use crate::saved_run::SavedRun;
 use crate::settings_json;
@@ -13,7 +12,7 @@ use model::Dims;
 use search::{Machine, Planned, plan_for_evaluation};
 use serde_json::Value;
 use spec::{Environment, Origin, RunSpec, Sampler, Setting, SettingNotice, Settings, SpecError};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use tokenizer::Tokenizer;
 
 /// Rows of HellaSwag have a multiple of this many inputs.
@@ -61,20 +60,14 @@ pub struct EvalSetup {
 }
 
 impl EvalSetup {
-    /// Finds the checkpoint (`pretrained`, which `init_from` names, else in `out_dir`) and opens
-    /// the data.
+    /// Opens the data for a checkpoint.
     pub fn new(
         mut settings: Settings,
         environment: &Environment,
         request: &EvalRequest,
-        pretrained: Option<SavedRun>,
+        saved: SavedRun,
     ) -> Result<EvalSetup, TrainError> {
-        let environment = &with_model(environment, pretrained.as_ref());
-        let out_dir = settings.get("out_dir").map(|out_dir| out_dir.value.plain());
-        let saved = match pretrained {
-            Some(model) => model,
-            None => found::open(Path::new(&out_dir.unwrap_or_default()))?,
-        };
+        let environment = &with_model(environment, Some(&saved));
         let own = saved.document.config.get("dataset").and_then(Value::as_str).map(str::to_owned);
         let given = settings.get("dataset").filter(|name| name.is_given());
         let own = given.map(|name| name.value.plain()).or(own);

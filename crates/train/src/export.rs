@@ -6,7 +6,7 @@ use crate::host::room;
 use crate::save_ckpt;
 use crate::saved_run::SavedRun;
 use checkpoint::largest_bytes;
-use interop::{ExportError, Precision, torch};
+use interop::{Existing, ExportError, Precision, torch};
 use plan::ops::GeluKind;
 use serde_json::Value;
 use std::path::Path;
@@ -15,6 +15,8 @@ use std::path::Path;
 pub struct Export {
     /// The checkpoint.
     pub saved: SavedRun,
+    /// Why its ids have no text; none if they have.
+    pub no_tokenizer: Option<String>,
     /// Its form of GELU.
     pub gelu: GeluKind,
     /// Its parameters, as nanoGPT counts them.
@@ -27,7 +29,9 @@ impl Export {
     /// Opens what a name means: a checkpoint's file, or a run's folder.
     pub fn open(name: &Path) -> Result<Export, TrainError> {
         let mut saved = found::open(name)?;
-        saved.document.tokenizer = saved.tokenizer().ok();
+        let tokenizer = saved.tokenizer();
+        let no_tokenizer = tokenizer.as_ref().err().map(TrainError::to_string);
+        saved.document.tokenizer = tokenizer.ok();
         let config = &saved.document.config;
         let gelu = saved.pretrained().gelu;
         let architecture = model::Architecture::from(model::Gpt2 { gelu });
@@ -35,15 +39,16 @@ impl Export {
         let parameters = parameters.map_err(search::SearchError::from)?;
         let tokens_seen = tokens_per_iteration(config)
             .and_then(|tokens| tokens.checked_mul(saved.document.progress.iteration));
-        Ok(Export { saved, gelu, parameters, tokens_seen })
+        Ok(Export { saved, no_tokenizer, gelu, parameters, tokens_seen })
     }
 
     /// Writes the model as our own file, with its moments if it has them; returns the file's size.
-    /// A file that has the name is replaced. `report` gets the bytes written so far and in all, and
-    /// returns whether to go on.
+    /// `existing` says what happens to a file that has the name when the new one is complete.
+    /// `report` gets the bytes written so far and in all, and returns whether to go on.
     pub fn write_native(
         &mut self,
         path: &Path,
+        existing: Existing,
         report: &mut dyn FnMut(u64, u64) -> bool,
     ) -> Result<u64, TrainError> {
         let text = self.saved.document.to_json()?;
@@ -63,24 +68,28 @@ impl Export {
             }
             Ok(tensors.read(index, content)?)
         };
-        match checkpoint::save(path, &text, &infos, &mut buffer, fill) {
+        match checkpoint::write(path, &text, &infos, &mut buffer, fill) {
             Err(_) if is_stopped => Err(ExportError::Stopped.into()),
-            written => Ok(written?),
+            written => {
+                let written = written?;
+                interop::check_file(path, existing)?;
+                Ok(written.finish()?)
+            }
         }
     }
 }
 
 impl Export {
     /// Writes the model as nanoGPT's `ckpt.pt`, with its moments if it has them; returns the file's
-    /// size. A file that has the name is replaced. `report` as for [`Export::write_native`].
+    /// size. `existing` and `report` as for [`Export::write_native`].
     pub fn write_ckpt(
         &mut self,
         path: &Path,
-        precision: Precision,
+        (precision, existing): (Precision, Existing),
         report: &mut dyn FnMut(u64, u64) -> bool,
     ) -> Result<u64, TrainError> {
         let mut run = save_ckpt::exported(&self.saved.document, self.gelu);
-        Ok(torch::write(path, self.saved.tensors()?, &mut run, precision, report)?)
+        Ok(torch::write(path, self.saved.tensors()?, &mut run, (precision, existing), report)?)
     }
 }
 

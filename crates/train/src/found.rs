@@ -2,6 +2,8 @@
 //! Face's. Every command that reads a checkpoint finds it here.
 
 use crate::error::TrainError;
+use crate::nearby;
+use crate::runlog;
 use crate::save::{RunProgress, best_path, ckpt_path, last_path};
 use crate::saved_run::SavedRun;
 use interop::hf;
@@ -10,6 +12,23 @@ use std::path::{Path, PathBuf};
 /// The checkpoints that a run's folder may have.
 pub fn files(folder: &Path) -> [PathBuf; 3] {
     [last_path(folder), best_path(folder), ckpt_path(folder)]
+}
+
+/// Whether a folder holds a run.
+pub fn is_run(folder: &Path) -> bool {
+    files(folder).iter().any(|file| file.exists())
+}
+
+/// Whether a file is a checkpoint that the run in its folder has written: it has the name of one,
+/// and the run's log or another checkpoint is beside it.
+pub fn is_file_of_run(file: &Path) -> bool {
+    let Some(folder) = file.parent().filter(|_| file.symlink_metadata().is_ok()) else {
+        return false;
+    };
+    let files = files(folder);
+    let is_other = |path: &PathBuf| path.exists() && path.file_name() != file.file_name();
+    files.iter().any(|path| path.file_name() == file.file_name())
+        && (files.iter().any(is_other) || runlog::path(folder).exists())
 }
 
 /// Opens the checkpoint to sample, evaluate or export. In a folder that is the best one, or the
@@ -39,15 +58,14 @@ pub fn open_to_resume(name: &Path) -> Result<SavedRun, TrainError> {
 
 /// Opens the first of our own files that the folder has, or nanoGPT's if its iteration is higher.
 fn newest(name: &Path, ours: &[fn(&Path) -> PathBuf]) -> Result<SavedRun, TrainError> {
-    let is_run = files(name).iter().any(|file| file.exists());
-    if name.is_file() || hf::is_folder(name) && !is_run {
+    if name.is_file() || hf::is_folder(name) && !is_run(name) {
         return SavedRun::open(name);
     }
     let first = ours.iter().map(|file| file(name)).find(|path| path.exists());
     let ckpt = Some(ckpt_path(name)).filter(|path| path.exists());
     let (first, ckpt) = match (first, ckpt) {
         (Some(only), None) | (None, Some(only)) => return SavedRun::open(&only),
-        (None, None) => return Err(TrainError::NoCheckpoint { path: name.to_path_buf() }),
+        (None, None) => return Err(nearby::no_checkpoint(name)),
         (Some(first), Some(ckpt)) => (first, ckpt),
     };
     // The best one may be older than the last, which says how far the run is.

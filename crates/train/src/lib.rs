@@ -10,6 +10,7 @@ mod disk_room;
 mod settings_json;
 pub mod setup;
 pub mod found;
+pub mod nearby;
 pub mod saved_run;
 mod foreign_document;
 

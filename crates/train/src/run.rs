@@ -8,9 +8,10 @@ use crate::feed::Feed;
 use crate::host::resident_bytes;
 use crate::lr::{Schedule, learning_rate};
 use crate::plan_json::CutJson;
-use crate::save::{self, Document, best_path, newest_path};
+use crate::save::{self, Document, best_ckpt_path, best_path, newest_path};
 use crate::save_ckpt;
 use crate::saving::{Ended, Saved, Saving, Unsaved};
+use checkpoint::link_best;
 use data::Split;
 use events::{Emitter, End, Evaluated, Evaluating, Iteration, Reason, Save, Start, What};
 use plan::{StepInputs, StepState};
@@ -83,6 +84,8 @@ pub struct HostBuffers {
     reported: Option<(Instant, f64)>,
     /// Seconds of the last evaluation.
     eval_seconds: f64,
+    /// The iteration of the newest checkpoint.
+    saved_at: u64,
     save: Vec<u8>,
     saving: Saving,
 }
@@ -105,6 +108,7 @@ impl HostBuffers {
             launched: None,
             reported: None,
             eval_seconds: f64::INFINITY,
+            saved_at: 0,
             save: save::buffer(host)?,
             saving: Saving::default(),
         })
@@ -183,7 +187,8 @@ impl Run<'_> {
     /// The loop. Does nothing if the run is already finished. The flag is true if it was stopped.
     fn train(&mut self, host: &mut HostBuffers) -> Result<(Option<Evaluation>, bool), TrainError> {
         let (started_at, interval) = (self.document.progress.iteration, self.spec.eval_interval);
-        let (mut last, mut saved_at) = (None, started_at);
+        let mut last = None;
+        host.saved_at = started_at;
         while self.document.progress.iteration <= self.spec.max_iters {
             let iteration = self.document.progress.iteration;
             if iteration.is_multiple_of(interval) {
@@ -193,7 +198,6 @@ impl Run<'_> {
                 if is_new && !is_unsaved && self.keeps_newest() {
                     self.save(host)?;
                 }
-                saved_at = iteration;
                 match self.evaluate(host, is_unsaved)? {
                     Some(evaluation) => last = Some(evaluation),
                     None => return Ok((last, true)),
@@ -204,9 +208,7 @@ impl Run<'_> {
             if self.stop.load(Ordering::Relaxed) {
                 self.settle(host)?;
                 self.take_back(host);
-                if self.document.progress.iteration > saved_at && self.keeps_newest() {
-                    self.save(host)?;
-                }
+                self.save_stopped(host)?;
                 return Ok((last, true));
             }
             if self.document.progress.iteration > self.spec.max_iters {
@@ -268,9 +270,9 @@ impl Run<'_> {
             !self.stop.load(Ordering::Relaxed)
         })?;
         let Some(found) = found else {
-            if is_unsaved && self.keeps_newest() {
+            if !self.spec.eval_only {
                 self.feed.restore(&stream)?;
-                self.save(host)?;
+                self.save_stopped(host)?;
             }
             return Ok(None);
         };
@@ -449,6 +451,22 @@ impl Run<'_> {
         self.write(host, false)
     }
 
+    /// Saves the state of a run that is stopped, unless it is saved already. A file that is kept
+    /// for the best state is then replaced, and the best one gets a file of its own.
+    fn save_stopped(&mut self, host: &mut HostBuffers) -> Result<(), TrainError> {
+        if self.document.progress.iteration <= host.saved_at {
+            return Ok(());
+        }
+        if !self.keeps_newest() {
+            self.end_save(host)?;
+            let (newest, best) = (newest_path(self.spec), best_ckpt_path(&self.out_dir()));
+            if newest.exists() && !best.exists() {
+                link_best(&newest, &best)?;
+            }
+        }
+        self.save(host)
+    }
+
     /// Writes the state, and leaves the rest of the save to a thread.
     fn write(&mut self, host: &mut HostBuffers, is_best: bool) -> Result<(), TrainError> {
         // A save that failed does not prevent this one.
@@ -461,8 +479,10 @@ impl Run<'_> {
         };
         let is_linked = is_best && self.is_native();
         let best = is_linked.then(|| best_path(&self.out_dir()));
+        let obsolete = (is_best && !self.is_native()).then(|| best_ckpt_path(&self.out_dir()));
         let iteration = self.document.progress.iteration;
-        host.saving.start(Unsaved { written, last, best, iteration, began });
+        host.saved_at = iteration;
+        host.saving.start(Unsaved { written, last, best, obsolete, iteration, began });
         before
     }
 

@@ -5,11 +5,16 @@ use data::disk::file_limit;
 use events::LogSink;
 use std::fs::{File, TryLockError};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+/// The log of a folder.
+pub fn path(out_dir: &Path) -> PathBuf {
+    out_dir.join("log.jsonl")
+}
 
 /// Opens the log of a folder for appending, and locks it to keep other processes out.
 pub fn open(out_dir: &Path) -> Result<LogSink, TrainError> {
-    let path = out_dir.join("log.jsonl");
+    let path = path(out_dir);
     if path.metadata().is_ok_and(|metadata| !metadata.is_file()) {
         let error = std::io::Error::other("it is not a regular file");
         return Err(cannot_write(&path, error));

@@ -32,6 +32,12 @@ pub fn ckpt_path(out_dir: &Path) -> PathBuf {
     out_dir.join("ckpt.pt")
 }
 
+/// The best state in nanoGPT's format, if `ckpt.pt` holds a newer one. That happens when a run is
+/// stopped that otherwise keeps only the best.
+pub fn best_ckpt_path(out_dir: &Path) -> PathBuf {
+    out_dir.join("ckpt-best.pt")
+}
+
 /// The file of the newest checkpoint in the format that a run writes.
 pub fn newest_path(spec: &RunSpec) -> PathBuf {
     let out_dir = Path::new(&spec.out_dir);

@@ -27,6 +27,8 @@ pub struct SavedRun {
     /// The document as the file has it.
     stamp: String,
     is_foreign: bool,
+    /// Why another program's files have no tokenizer that can be used.
+    no_tokenizer: Option<String>,
     /// The length to which the context is cut.
     cropped: Option<u64>,
     /// Reads the tensors; none once they are loaded.
@@ -36,14 +38,15 @@ pub struct SavedRun {
 impl SavedRun {
     /// Opens a file.
     pub(crate) fn open(path: &Path) -> Result<SavedRun, TrainError> {
-        let Parts { tensors, document, is_foreign } = parts(path)?;
+        let Parts { tensors, document, is_foreign, no_tokenizer, notices } = parts(path)?;
         Ok(SavedRun {
             path: path.to_path_buf(),
             stamp: document.to_json()?,
             document,
-            notices: Vec::new(),
+            notices,
             has_moments: save::has_moments(tensors.as_ref()),
             is_foreign,
+            no_tokenizer,
             cropped: None,
             tensors: Some(tensors),
         })
@@ -129,20 +132,20 @@ impl SavedRun {
             return Ok(tokenizer.clone());
         }
         let unknown = |what: String| TrainError::Mismatch { path: self.path.clone(), what };
-        if !self.is_foreign {
-            return Err(unknown(
-                "its data set had neither characters in meta.pkl nor a tokenizer.json, so its ids \
-                 cannot be turned into text"
-                    .to_string(),
-            ));
+        let unusable = "so its ids cannot be turned into text";
+        if let Some(why) = &self.no_tokenizer {
+            return Err(unknown(format!("{why}, {unusable}")));
         }
-        // Only a folder of Hugging Face's has safetensors that are not ours.
-        if self.path.is_dir() || self.path.extension().is_some_and(|end| end == "safetensors") {
-            return Err(unknown(
-                "its tokenizer is neither a byte-level BPE nor one token per character, so its ids \
-                 cannot be turned into text"
-                    .to_string(),
-            ));
+        if !self.is_foreign && self.document.version.is_empty() {
+            return Err(unknown(format!(
+                "it was exported without a tokenizer, {unusable}; export it again in the folder in \
+                 which it was trained"
+            )));
+        }
+        if !self.is_foreign {
+            return Err(unknown(format!(
+                "its data set had neither characters in meta.pkl nor a tokenizer.json, {unusable}"
+            )));
         }
         let rows = self.document.dims.vocab_size;
         let dataset = self.document.config.get("dataset").and_then(|name| name.as_str());
@@ -199,6 +202,8 @@ struct Parts {
     tensors: Box<dyn TensorSource>,
     document: Document,
     is_foreign: bool,
+    no_tokenizer: Option<String>,
+    notices: Vec<String>,
 }
 
 /// Opens a file, ours or another program's, or a folder of Hugging Face's.
@@ -217,7 +222,8 @@ fn parts(path: &Path) -> Result<Parts, TrainError> {
         }
         (opened, _) => {
             let (reader, document) = opened?;
-            Ok(Parts { tensors: Box::new(reader), document, is_foreign: false })
+            let (tensors, notices) = (Box::new(reader), Vec::new());
+            Ok(Parts { tensors, document, is_foreign: false, no_tokenizer: None, notices })
         }
     }
 }
@@ -225,6 +231,7 @@ fn parts(path: &Path) -> Result<Parts, TrainError> {
 impl Parts {
     fn of(model: ForeignModel) -> Parts {
         let document = foreign_document::of(&model);
-        Parts { tensors: model.tensors, document, is_foreign: true }
+        let ForeignModel { tensors, no_tokenizer, notices, .. } = model;
+        Parts { tensors, document, is_foreign: true, no_tokenizer, notices }
     }
 }

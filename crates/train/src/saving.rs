@@ -17,6 +17,8 @@ pub struct Unsaved {
     pub last: PathBuf,
     /// The name that the file gets in addition, if it is the best.
     pub best: Option<PathBuf>,
+    /// A file that this one makes obsolete.
+    pub obsolete: Option<PathBuf>,
     /// The iteration that it contains.
     pub iteration: u64,
     /// When the save began.
@@ -124,10 +126,13 @@ impl Drop for Saving {
 
 impl Unsaved {
     fn finish(self) -> Ended {
-        let Unsaved { written, last, best, iteration, began } = self;
+        let Unsaved { written, last, best, obsolete, iteration, began } = self;
         let saved = |path| Saved { path, iteration, ms: began.elapsed().as_secs_f64() * 1e3 };
         if let Err(error) = written.finish() {
             return Ended { saved: Vec::new(), error: Some(error.into()) };
+        }
+        if let Some(obsolete) = obsolete {
+            let _ = std::fs::remove_file(obsolete); // usually there is none
         }
         let mut ended = Ended { saved: vec![saved(last.clone())], error: None };
         match best.map(|best| link_best(&last, &best).map(|_| best)) {

@@ -8,7 +8,7 @@ use crate::engine::Engine;
 use crate::error::TrainError;
 use crate::found;
 use crate::runlog;
-use crate::save::{self, Document, RunProgress, best_path, last_path, newest_path};
+use crate::save::{self, Document, RunProgress, best_ckpt_path, best_path, last_path, newest_path};
 use crate::save_ckpt;
 use crate::saved_run::SavedRun;
 use crate::settings_json;
@@ -100,10 +100,13 @@ impl Setup {
         for split in [Split::Train, Split::Val] {
             dataset.split(split).check_ids(LOOKED_AT)?;
         }
-        if saved.is_none() {
+        if saved.is_none() && !spec.eval_only {
             refuse_checkpoints(&out_dir)?;
         }
-        notices.extend(pretrained.as_ref().and_then(|model| other_text(model, &dataset)));
+        if let Some(model) = &pretrained {
+            notices.extend(said(model));
+            notices.extend(other_text(model, &dataset));
+        }
         Ok(Setup { settings, spec, notices, dataset, data, dims, saved, pretrained })
     }
 
@@ -120,15 +123,23 @@ impl Setup {
         };
         let is_newest = |saved: &SavedRun| is_same_file(&saved.path, &newest);
         let replaced = self.saved.as_ref().is_some_and(is_newest).then_some(&*newest);
-        let best = best_path(out_dir);
-        let best = (spec.checkpoint_format == CheckpointFormat::Native).then_some(&*best);
+        let best = match (spec.checkpoint_format, spec.always_save_checkpoint) {
+            (CheckpointFormat::Native, _) => Some(best_path(out_dir)),
+            (CheckpointFormat::Ckpt, false) => Some(best_ckpt_path(out_dir)),
+            (CheckpointFormat::Ckpt, true) => None,
+        };
+        let best = best.as_deref();
         disk_room::check(out_dir, bytes, disk_room::Kept { newest: &newest, replaced, best })
     }
 
     /// Creates the folder if it is missing, and opens its log, which keeps other processes out.
-    /// This is the first thing that a run writes, after all refusals.
-    pub fn claim(&self) -> Result<LogSink, TrainError> {
+    /// This is the first thing that a run writes, after all refusals. An evaluation of other
+    /// weights in a run's folder writes nothing there: it gets no log.
+    pub fn claim(&self) -> Result<Option<LogSink>, TrainError> {
         let out_dir = Path::new(&self.spec.out_dir);
+        if self.spec.eval_only && self.saved.is_none() && found::is_run(out_dir) {
+            return Ok(None);
+        }
         data::disk::make_folder(out_dir).map_err(|error| TrainError::Io {
             path: out_dir.to_path_buf(),
             doing: "create the folder",
@@ -146,7 +157,7 @@ impl Setup {
             }
             Some(_) => return Err(TrainError::OutDirBusy { path: out_dir.to_path_buf() }),
         }
-        Ok(log)
+        Ok(Some(log))
     }
 
     /// The document of this run's checkpoints, when it starts or resumes.

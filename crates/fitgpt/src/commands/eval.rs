@@ -1,13 +1,13 @@
 //! `fitgpt eval`: loss, perplexity and bits per byte of a checkpoint, or its accuracy on HellaSwag.
 
-use super::sample::newest_run;
 use super::{INTERRUPTED, line};
 use crate::byte_bar::ByteBar;
 use crate::device::Device;
 use crate::eval_report::{self, Measured};
 use crate::flags::{FlagSet, flags};
 use crate::invocation::{environment, settings};
-use crate::{interrupt, pretrained, screen};
+use crate::model_name::Named;
+use crate::{interrupt, screen};
 use ::train::TrainError;
 use ::train::engine::{Engine, Rows};
 use ::train::eval_setup::{EvalRequest, EvalSetup, Work};
@@ -18,8 +18,7 @@ use ::train::scoring::{Source, TextBytes, score};
 use ::train::windows::{RandomBatches, Whole, Windows};
 use data::Split;
 use search::Machine;
-use spec::{Command, Origin, Sampler, SpecError, Values};
-use std::path::Path;
+use spec::{Command, Sampler, SpecError, Values};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Steps of the progress bar.
@@ -51,14 +50,17 @@ pub static COMMAND: super::Command = super::Command {
          context without overlap. The run may go on meanwhile.",
     ],
     usage: &[line(
-        "fitgpt eval [CHECKPOINT|OUT_DIR] [--data FILE|DATASET] [flags] [--key=value ...]",
+        "fitgpt eval [CHECKPOINT|OUT_DIR|MODEL] [--data FILE|DATASET] [flags] [--key=value ...]",
         "",
     )],
     examples: &[
         line("fitgpt eval out", "all of the validation split"),
         line("fitgpt eval out --data book.txt --stride 512", "any text, with more context"),
         line("fitgpt eval out --eval_iters=200", "random batches, as nanoGPT's estimate_loss"),
-        line("fitgpt eval --init_from=gpt2 --hellaswag hellaswag_val.jsonl", ""),
+        line(
+            "fitgpt eval gpt2 --hellaswag hellaswag_val.jsonl",
+            "OpenAI's, or owner/name of the hub",
+        ),
     ],
     notes: &[
         "eval_iters=N scores N random batches of batch_size sequences; --sampler=nanogpt replays \
@@ -77,18 +79,10 @@ pub static COMMAND: super::Command = super::Command {
 pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     let (flags, rest) = Flags::read(arguments)?;
     let request = request(&flags)?;
-    let mut settings = settings(Command::Train, &keys(&rest)?)?;
-    let out_dir = settings.get("out_dir");
-    let is_open = out_dir.is_some_and(|out_dir| !out_dir.is_given());
-    let model = pretrained::open(&settings)?;
-    if model.is_none()
-        && is_open
-        && let Some(newest) = newest_run(Path::new("."))
-    {
-        screen::note(&format!("note: using {newest}, the newest run in this folder"));
-        settings.set("out_dir", newest.into(), Origin::Newest)?;
-    }
+    let named = Named::among(&rest)?;
+    let mut settings = settings(Command::Train, &keys(&named.rest))?;
     let gpu_setting = settings.asks_for_gpu();
+    let model = named.open(&mut settings, COMMAND.name)?;
     let mut setup = EvalSetup::new(settings, &environment(), &request, model)?;
     for notice in &setup.notices {
         screen::note(&format!("note: {notice}"));
@@ -138,33 +132,12 @@ fn request(flags: &Flags) -> Result<EvalRequest, SpecError> {
     })
 }
 
-/// The arguments as keys of `train`: a checkpoint's name is `out_dir`, and the built-in preset does
-/// not apply.
-fn keys(arguments: &[String]) -> Result<Vec<String>, TrainError> {
-    let is_config = |argument: &String| argument.ends_with(".py") || argument.ends_with(".toml");
-    let is_name = |argument: &String| !argument.starts_with("--") && !argument.contains('=');
-    let mut named = arguments.iter().filter(|argument| is_name(argument) && !is_config(argument));
-    if let (Some(first), Some(second)) = (named.next(), named.next()) {
-        let shown = |name: &str| name.chars().take(40).collect::<String>();
-        let [first, second] = [shown(first), shown(second)];
-        let what = format!("one checkpoint at a time, not '{first}' and '{second}'");
-        return Err(SpecError::Conflict { what }.into());
-    }
-    let mut keys = Vec::new();
-    for argument in arguments {
-        keys.push(match is_name(argument) && !is_config(argument) {
-            true if pretrained::is_hub_id(argument) => {
-                format!("--out_dir={}", pretrained::path_of(argument)?.display())
-            }
-            true => format!("--out_dir={argument}"),
-            false => argument.clone(),
-        });
-    }
+/// The arguments as keys of `train`; the built-in preset does not apply.
+fn keys(arguments: &[String]) -> Vec<String> {
+    let is_config = |argument: &String| !argument.starts_with('-');
     let says = |argument: &String| argument.starts_with("--init_from=") || is_config(argument);
-    if !arguments.iter().any(says) {
-        keys.push("--init_from=resume".to_owned());
-    }
-    Ok(keys)
+    let resume = (!arguments.iter().any(says)).then(|| "--init_from=resume".to_owned());
+    arguments.iter().cloned().chain(resume).collect()
 }
 
 /// Scores everything, with a progress bar.

@@ -4,17 +4,19 @@ use super::{INTERRUPTED, line};
 use crate::byte_bar::ByteBar;
 use crate::flags::{FlagSet, flags};
 use crate::invocation::program;
+use crate::model_name::{self, Named};
 use crate::numbers::{grouped, short};
 use crate::preparation::size;
 use crate::screen::show;
-use crate::{interrupt, pretrained, screen};
+use crate::{interrupt, screen};
 use ::plan::ops::GeluKind;
 use ::train::TrainError;
 use ::train::export::Export;
+use ::train::found;
 use data::Tokenizer;
 use interop::{Existing, ExportError, ExportModel, Precision, gguf, hf};
 use spec::shell::quoted;
-use spec::{SpecError, Values, words};
+use spec::{Gpt2, SpecError, Values, words};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
@@ -105,7 +107,15 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
             interop::check_file(&request.out, request.existing)?
         }
     }
-    let mut export = Export::open(&pretrained::checkpoint(&request.from)?)?;
+    if found::is_file_of_run(&request.out) {
+        let advice = "it is a checkpoint of the run in that folder; give another --out".to_owned();
+        return Err(ExportError::Exists { path: request.out, advice }.into());
+    }
+    let mut export = Export::open(&model_name::path_of(&request.from, Gpt2::WORDS)?)?;
+    if let (Format::Gguf, Some(why)) = (request.to, &export.no_tokenizer) {
+        let what = format!("{why}; a GGUF file needs a tokenizer, --to hf does not");
+        return Err(ExportError::Refused { what }.into());
+    }
     show(&introduction(&export))?;
     for note in notes(&request, &export) {
         screen::notice(&note);
@@ -132,9 +142,13 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
 fn request(flags: &Flags, names: &[String]) -> Result<Request, SpecError> {
     let wrong = |what: String| SpecError::Conflict { what };
     let form = "fitgpt export CHECKPOINT|OUT_DIR --to FORMAT --out PATH";
-    let [from] = names else {
-        return Err(wrong(format!("export needs one checkpoint or run: {form}")));
+    let Named { name: Some(from), rest } = Named::among(names)? else {
+        return Err(wrong(format!("export needs a checkpoint or a run: {form}")));
     };
+    if let Some(other) = rest.first() {
+        let shown: String = other.chars().take(40).collect();
+        return Err(wrong(format!("'{shown}' is neither a flag nor a model: {form}")));
+    }
     let to = flags.to.as_deref().ok_or_else(|| {
         let words = Format::WORDS.join(", ");
         wrong(format!("export needs a format: --to {words}"))
@@ -156,7 +170,7 @@ fn request(flags: &Flags, names: &[String]) -> Result<Request, SpecError> {
     let existing = if flags.overwrite { Existing::Replace } else { Existing::Keep };
     // Without a slash at the end.
     let out = Path::new(out).components().collect();
-    Ok(Request { from: from.clone(), to, out, precision, existing })
+    Ok(Request { from, to, out, precision, existing })
 }
 
 fn unknown(flag: &str, given: &str, words: &[&str]) -> SpecError {
@@ -203,8 +217,32 @@ fn notes(request: &Request, export: &Export) -> Vec<String> {
             "the model has no optimizer state: nanoGPT can sample it, but not resume it".to_owned(),
         );
     }
-    if request.to == Format::Hf && export.saved.document.tokenizer.is_none() {
-        notes.push("the data set has no tokenizer, so none is written".to_owned());
+    let meta = meta_file(export);
+    match &export.saved.document.tokenizer {
+        Some(Tokenizer::Char(_)) if request.to == Format::Ckpt => match meta {
+            Some(meta) if meta.exists() => {}
+            Some(meta) => notes.push(format!(
+                "a ckpt.pt has no characters: nanoGPT reads them from {}, which is not here",
+                meta.display()
+            )),
+            None => notes.push(
+                "a ckpt.pt has no characters, and this model names no data set that has them: \
+                 nanoGPT can train it, but not print its text"
+                    .to_owned(),
+            ),
+        },
+        Some(Tokenizer::Json(_)) if request.to == Format::Ckpt => notes.push(
+            "a ckpt.pt has no tokenizer, and nanoGPT reads no tokenizer.json: it can train this \
+             model, but not print its text"
+                .to_owned(),
+        ),
+        _ => {}
+    }
+    if let Some(why) = &export.no_tokenizer {
+        notes.push(match request.to {
+            Format::Hf | Format::Native => format!("no tokenizer is written: {why}"),
+            Format::Ckpt | Format::Gguf => why.clone(),
+        });
     }
     notes
 }
@@ -216,8 +254,8 @@ fn write(
 ) -> Result<u64, TrainError> {
     let Request { to, out, precision, existing, .. } = request;
     match to {
-        Format::Native => return export.write_native(out, report),
-        Format::Ckpt => return export.write_ckpt(out, *precision, report),
+        Format::Native => return export.write_native(out, *existing, report),
+        Format::Ckpt => return export.write_ckpt(out, (*precision, *existing), report),
         Format::Hf | Format::Gguf => {}
     }
     let (dims, gelu) = (export.saved.document.dims, export.gelu);
@@ -227,36 +265,58 @@ fn write(
     let model = ExportModel { tensors, dims, gelu, tokenizer: tokenizer.as_ref(), name: &name };
     Ok(match *to == Format::Hf {
         true => hf::write(out, &model, *precision, *existing, report)?,
-        false => gguf::write(out, &model, *precision, report)?,
+        false => gguf::write(out, &model, *precision, *existing, report)?,
     })
 }
 
-/// What was written, and a command to try it.
+/// What was written, and a command to try it, if there is one that works.
 fn closing(request: &Request, export: &Export, bytes: u64) -> String {
     let out = request.out.display();
     let written = match request.to {
         Format::Native => String::new(),
         Format::Hf | Format::Gguf | Format::Ckpt => format!(", {}", request.precision.name()),
     };
-    format!("wrote {out}: {}{written}\ntry it: {}\n", size(bytes), trial(request, export))
+    let trial = export.saved.document.tokenizer.as_ref().and_then(|tokenizer| {
+        let trial = trial(request, tokenizer, meta_file(export))?;
+        Some(format!("try it: {trial}\n"))
+    });
+    format!("wrote {out}: {}{written}\n{}", size(bytes), trial.unwrap_or_default())
 }
 
-fn trial(request: &Request, export: &Export) -> String {
+/// The file in which nanoGPT looks for the characters of the model's data set; none if the model
+/// names no data set.
+fn meta_file(export: &Export) -> Option<PathBuf> {
+    let dataset = export.saved.document.config.get("dataset")?.as_str()?;
+    Some(Path::new("data").join(dataset).join("meta.pkl"))
+}
+
+fn trial(request: &Request, tokenizer: &Tokenizer, meta: Option<PathBuf>) -> Option<String> {
     let out = request.out.to_string_lossy();
-    let prompt = prompt(export.saved.document.tokenizer.as_ref());
-    match request.to {
-        Format::Native => format!("{} sample --out_dir={}", program(), quoted(&out)),
+    let prompt = prompt(tokenizer);
+    Some(match request.to {
+        Format::Native => format!("{} sample {}", program(), model_name::typed(&out)),
         Format::Gguf => {
             format!("llama-completion -m {} -p {} -n 100", quoted(&out), quoted(&prompt))
         }
         Format::Ckpt => {
             let folder = request.out.parent().filter(|folder| !folder.as_os_str().is_empty());
             let folder = folder.unwrap_or(Path::new(".")).to_string_lossy();
-            let renamed = match request.out.file_name().is_some_and(|name| name == "ckpt.pt") {
-                true => "",
-                false => " (the file must be named ckpt.pt)",
+            let mut needs = match request.out.file_name().is_some_and(|name| name == "ckpt.pt") {
+                true => vec![],
+                false => vec!["the file must be named ckpt.pt".to_owned()],
             };
-            format!("python sample.py --out_dir={}{renamed}", quoted(&folder))
+            match (tokenizer, meta.filter(|meta| meta.exists())) {
+                (Tokenizer::Gpt2, _) => {}
+                (Tokenizer::Char(_), Some(meta)) => {
+                    needs.push(format!("it reads {}", meta.display()));
+                }
+                (Tokenizer::Char(_) | Tokenizer::Json(_), _) => return None,
+            }
+            let needs = match needs.is_empty() {
+                true => String::new(),
+                false => format!(" ({})", needs.join("; ")),
+            };
+            format!("python sample.py --out_dir={}{needs}", quoted(&folder))
         }
         Format::Hf => {
             let [out, prompt] = [&*out, &prompt].map(serde_json::Value::from);
@@ -266,14 +326,14 @@ fn trial(request: &Request, export: &Export) -> String {
             );
             format!("python -c {}", quoted(&code))
         }
-    }
+    })
 }
 
 /// A short text that the model knows.
-fn prompt(tokenizer: Option<&Tokenizer>) -> String {
+fn prompt(tokenizer: &Tokenizer) -> String {
     let usual = "The";
     match tokenizer {
-        Some(Tokenizer::Char(table)) if usual.chars().any(|c| table.id(c).is_none()) => {
+        Tokenizer::Char(table) if usual.chars().any(|c| table.id(c).is_none()) => {
             let letter = table.characters().iter().find(|c| c.is_alphanumeric());
             letter.or(table.characters().first()).map_or(String::new(), char::to_string)
         }

@@ -4,18 +4,18 @@ use super::{INTERRUPTED, line};
 use crate::device::Device;
 use crate::flags::{FlagSet, flags};
 use crate::invocation::{environment, settings};
+use crate::model_name::Named;
 use crate::screen::show;
 use crate::stream_sample::{Sample, stream_sample};
-use crate::{interrupt, pretrained, screen};
+use crate::{interrupt, screen};
 use ::train::TrainError;
 use ::train::engine::Engine;
-use ::train::found;
 use ::train::save;
 use ::train::setup::SampleSetup;
 use plan::Bytes;
 use search::{Machine, plan_for_sample};
-use spec::{Command, Origin, Setting, SpecError, Values};
-use std::path::{Path, PathBuf};
+use spec::{Command, Setting, SpecError, Values, resolve};
+use std::path::Path;
 use std::sync::atomic::Ordering;
 
 /// nanoGPT's line after each sample.
@@ -39,7 +39,7 @@ pub static COMMAND: super::Command = super::Command {
     text: &["Generates text with a trained model, as nanoGPT's sample.py does. The text goes to \
          standard output as it is generated, everything else to standard error."],
     usage: &[line(
-        "fitgpt sample [CHECKPOINT|OUT_DIR] [config.py|config.toml ...] [--key=value ...]",
+        "fitgpt sample [CHECKPOINT|OUT_DIR|MODEL] [config.py|config.toml ...] [--key=value ...]",
         "",
     )],
     examples: &[
@@ -50,6 +50,7 @@ pub static COMMAND: super::Command = super::Command {
             "",
         ),
         line("fitgpt sample out/last.safetensors --temperature=0", "one checkpoint"),
+        line("fitgpt sample gpt2-xl --num_samples=1", "OpenAI's, or owner/name of the hub"),
     ],
     notes: &[
         "From a folder it loads best.safetensors, or last.safetensors if there is no best, or \
@@ -67,19 +68,13 @@ pub static COMMAND: super::Command = super::Command {
 pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     let (Flags { stop: stops }, arguments) = Flags::read(arguments)?;
     let stops = stops_of(stops)?;
-    let mut settings = settings(Command::Sample, &arguments)?;
-    if settings.get("out_dir").is_some_and(|out_dir| !out_dir.is_given())
-        && let Some(newest) = newest_run(Path::new("."))
-    {
-        screen::note(&format!(
-            "note: using {newest}, the newest run in this folder (`sample OUT_DIR` uses another)"
-        ));
-        settings.set("out_dir", newest.into(), Origin::Newest)?;
-    }
+    let named = Named::among(&arguments)?;
+    let mut settings = settings(Command::Sample, &named.rest)?;
+    resolve(&settings, &environment())?; // wrong settings are refused before a download
     let gpu_setting = settings.asks_for_gpu();
     let has_start = settings.get("start").is_some_and(Setting::is_given);
-    let model = pretrained::open(&settings)?;
-    let mut setup = SampleSetup::new(settings, &environment(), model)?;
+    let model = named.open(&mut settings, COMMAND.name)?;
+    let mut setup = SampleSetup::new(settings, &environment(), Some(model))?;
     let SampleSetup { spec, dims, tokenizer, .. } = &setup;
     for notice in &setup.notices {
         screen::note(&format!("note: {notice}"));
@@ -124,26 +119,18 @@ fn stops_of(given: Vec<String>) -> Result<Vec<String>, SpecError> {
     Ok(given.iter().map(|stop| stop.replace("\\n", "\n").replace("\\t", "\t")).collect())
 }
 
-/// The subfolder of `folder` with the newest checkpoint.
-pub(super) fn newest_run(folder: &Path) -> Option<String> {
-    let changed = |path: &Path| path.metadata().and_then(|file| file.modified()).ok();
-    let saved = |run: PathBuf| {
-        let newest = found::files(&run).iter().filter_map(|path| changed(path)).max();
-        Some((newest?, run.file_name()?.to_str()?.to_string()))
-    };
-    let entries = std::fs::read_dir(folder).ok()?;
-    entries.filter_map(|entry| saved(entry.ok()?.path())).max().map(|(_, name)| name)
-}
-
 fn introduce(setup: &SampleSetup, arena: Bytes) -> Result<(), TrainError> {
     let reported = setup.spec.architecture().reported_parameters(&setup.dims);
     let reported = reported.map_err(search::SearchError::from)?;
-    let progress = &setup.saved.document.progress;
+    // Models of other programs do not count iterations.
+    let after = match setup.saved.document.progress.iteration {
+        0 => String::new(),
+        iteration => format!(", after {iteration} iterations"),
+    };
     screen::note(&screen::faint(&format!(
-        "{}: {:.2}M parameters, after {} iterations, {arena} of memory",
+        "{}: {:.2}M parameters{after}, {arena} of memory",
         setup.saved.path.display(),
         reported as f64 / 1e6,
-        progress.iteration
     )));
     Ok(())
 }

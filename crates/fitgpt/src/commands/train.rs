@@ -151,7 +151,9 @@ fn run_settings(typed: Typed, yes: bool, stop: &AtomicBool) -> Result<u8, TrainE
     let console = ConsoleSink::new(spec);
     let bar = console.bar();
     // Add a new sink here, or in `metric_sinks`.
-    let mut sinks: Vec<Box<dyn Sink>> = vec![Box::new(console), Box::new(log)];
+    let mut sinks: Vec<Box<dyn Sink>> = vec![Box::new(console)];
+    let is_guest = log.is_none(); // an evaluation in another run's folder
+    sinks.extend(log.map(|log| -> Box<dyn Sink> { Box::new(log) }));
     sinks.extend(more);
     let mut events = emitter(sinks)?;
     let start = Instant::now();
@@ -164,8 +166,9 @@ fn run_settings(typed: Typed, yes: bool, stop: &AtomicBool) -> Result<u8, TrainE
         return ended.map(|_| INTERRUPTED);
     }
     bar.clear();
-    let outcome = ended.inspect_err(|error| run_report::rescue(&setup, error))?;
-    let resume = run_report::resume_command(&setup.spec, typed.own_text.as_deref());
+    let mut outcome = ended.inspect_err(|error| run_report::rescue(&setup, error))?;
+    outcome.checkpoint = outcome.checkpoint.filter(|_| !is_guest);
+    let resume = run_report::resume_command(&setup, typed.own_text.as_deref());
     run_report::conclude(&setup, &outcome, start.elapsed().as_secs_f64(), &resume);
     if !outcome.interrupted {
         run_report::compare(&setup, &outcome);

@@ -8,7 +8,7 @@ use crate::device::Device;
 use crate::invocation::{environment, program, settings};
 use crate::numbers::grouped;
 use crate::run_report::further;
-use crate::screen;
+use crate::{model_name, screen};
 use data::known::DATA_SETS;
 use data_set::{dataset_name, is_data_set, prepared, same_folder, stem_of};
 use size::sized;
@@ -165,7 +165,7 @@ fn resumed(path: &str, folder: &Path, settings: Settings) -> Result<OwnText, Tra
 
 fn tell_finished(path: &str, run: &RunSpec, document: &Document) {
     let (program, path) = (program(), quoted(path));
-    let out_dir = quoted(&format!("--out_dir={}", run.out_dir));
+    let out_dir = model_name::typed(&run.out_dir);
     screen::line(&format!(
         "{}: this run is finished ({} iterations, best validation loss {:.4}).",
         run.out_dir,

@@ -2,6 +2,7 @@
 //! `crates/interop/tests/peers/ckpt.py` compares with nanoGPT itself.
 
 use crate::fixture::{TINY, TempDir, walk};
+use crate::interrupts;
 use data::Meta;
 use interop::torch;
 use tokenizer::CharTokenizer;
@@ -75,6 +76,41 @@ fn without_always_save_only_the_best_is_kept() {
         Some(best) => assert_eq!(iteration(&dir, "out/ckpt.pt"), best, "{said}"),
         None => assert!(!dir.path("out/ckpt.pt").exists(), "{said}"),
     }
+}
+
+/// As in our own format, a stopped run can go on where it was, and its best state is kept.
+#[test]
+fn without_always_save_a_signal_saves_beside_the_best() {
+    let dir = TempDir::new("ckpt-signal");
+    let keys = ["--checkpoint_format=ckpt", "--always_save_checkpoint=False"];
+    let long = ["--max_iters=100000", "--eval_interval=200", "--lr_decay_iters=100000"];
+    let stopped = |more: &[&str], line: &str| {
+        let arguments = [&["train"][..], TINY, &keys, &long, more].concat();
+        let ended = interrupts::stopped(dir.command(&arguments), line);
+        assert_eq!(ended.code, Some(130), "{ended:?}");
+        ended.out
+    };
+    let said = stopped(&[], "step 200:");
+    assert!(said.contains("saved: out/ckpt.pt, best: out/ckpt-best.pt\n"), "{said}");
+    // The file supplies the model alone: what else was given is given again.
+    let again = said.lines().find(|line| line.ends_with(" --init_from=resume --out_dir=out"));
+    let again = again.unwrap_or_else(|| panic!("{said}"));
+    assert!(again.contains("--checkpoint_format=ckpt") && again.contains("--dataset=tiny"));
+    let (best, last) = (iteration(&dir, "out/ckpt-best.pt"), iteration(&dir, "out/ckpt.pt"));
+    assert!(best >= 200 && best.is_multiple_of(200) && last > best, "{best} {last}");
+    // Stopped again before an evaluation: the best is still the best.
+    let more = ["--init_from=resume", "--eval_interval=100000"];
+    let said = stopped(&more, "iter");
+    assert!(said.contains("best: out/ckpt-best.pt"), "{said}");
+    assert_eq!(iteration(&dir, "out/ckpt-best.pt"), best);
+    assert!(iteration(&dir, "out/ckpt.pt") > last);
+    // A better state takes the one name again.
+    let last = iteration(&dir, "out/ckpt.pt");
+    let end = format!("--max_iters={}", last + 1000);
+    let better = ["--init_from=resume", "--eval_interval=100", "--learning_rate=1e-3", &end];
+    let said = run(&dir, &[&["train"][..], TINY, &keys, &better].concat());
+    assert!(said.contains("best so far"), "{said}");
+    assert!(!dir.path("out/ckpt-best.pt").exists());
 }
 
 #[test]

@@ -33,9 +33,11 @@ fn every_format_is_written_and_says_what_it_is() {
     assert!(ended.out.contains(" kB, float16\ntry it: llama-"), "{}", ended.out);
     assert!(dir.read("model.gguf").starts_with(b"GGUF\x03\0\0\0"));
     let ended = export(&dir, &["--to=ckpt", "--out=ckpt.pt"]).succeeded();
-    assert!(ended.out.ends_with("try it: python sample.py --out_dir=.\n"), "{}", ended.out);
+    let trial = "try it: python sample.py --out_dir=. (it reads data/tiny/meta.pkl)\n";
+    assert!(ended.out.ends_with(trial), "{}", ended.out);
     assert!(dir.read("ckpt.pt").starts_with(b"PK"));
-    export(&dir, &["--to=native", "--out=copy.safetensors"]).succeeded();
+    let ended = export(&dir, &["--to=native", "--out=copy.safetensors"]).succeeded();
+    assert!(ended.out.ends_with(" sample copy.safetensors\n"), "{}", ended.out);
     assert_eq!(dir.read("copy.safetensors"), dir.read("out/best.safetensors"));
     // Every format leads back to the same text.
     let text = |name: &str| {
@@ -70,6 +72,80 @@ fn what_exists_is_kept_unless_asked() {
     export(&dir, &["--to=hf", "--out=no/where"]).failed(4, &["does the directory exist?"]);
 }
 
+/// A run's own checkpoints are not replaced by what is exported; a file that an export wrote is.
+#[test]
+fn a_run_keeps_its_checkpoints() {
+    let dir = trained("export-own");
+    let before = dir.read("out/last.safetensors");
+    for file in ["last", "best"] {
+        let out = format!("--out=out/{file}.safetensors");
+        let overwrite = ["--to=native", out.as_str(), "--overwrite"];
+        export(&dir, &overwrite).failed(2, &[file, "a checkpoint of the run in that folder"]);
+    }
+    assert_eq!(dir.read("out/last.safetensors"), before);
+    std::fs::create_dir(dir.path("theirs")).unwrap();
+    let ckpt = ["--to=ckpt", "--out=theirs/ckpt.pt"];
+    export(&dir, &ckpt).succeeded();
+    export(&dir, &ckpt).failed(2, &["theirs/ckpt.pt exists already", "--overwrite"]);
+    export(&dir, &[&ckpt[..], &["--overwrite"]].concat()).succeeded();
+    std::fs::copy(dir.path("theirs/ckpt.pt"), dir.path("out/ckpt.pt")).unwrap();
+    let own = ["--to=ckpt", "--out=out/ckpt.pt", "--overwrite"];
+    export(&dir, &own).failed(2, &["out/ckpt.pt", "a checkpoint of the run"]);
+}
+
+/// nanoGPT's file has no characters: every format takes them from the data set, as `sample` does.
+#[test]
+fn characters_of_a_ckpt_come_from_its_data_set() {
+    let dir = trained("export-meta");
+    export(&dir, &["--to=ckpt", "--out=a.pt"]).succeeded();
+    let formats = ["hf", "gguf", "ckpt", "native"];
+    let write = |to: &str, out: &str| dir.run(&["export", "a.pt", "--to", to, "--out", out]);
+    for to in formats {
+        let ended = write(to, &format!("with-{to}")).succeeded();
+        assert!(ended.out.contains("\ntry it: "), "{to}: {}", ended.out);
+    }
+    assert!(String::from_utf8(dir.read("with-hf/tokenizer.json")).unwrap().contains("WordLevel"));
+    let text = |name: &str| {
+        dir.run(&["sample", name, "--num_samples=1", "--max_new_tokens=9", "--device=cpu"])
+    };
+    let (wanted, native) = (text("a.pt"), text("with-native"));
+    assert_eq!((wanted.code, &wanted.out), (Some(0), &native.out), "{wanted:?}");
+    // Without the data set, what cannot be known is said once, in the words of `sample`.
+    std::fs::rename(dir.path("data"), dir.path("elsewhere")).unwrap();
+    let why = "without the meta.pkl of its data set (data/tiny); run this in the folder in which";
+    text("a.pt").failed(4, &[why]);
+    for to in formats {
+        let ended = write(to, &format!("without-{to}"));
+        match to {
+            "gguf" => drop(ended.failed(2, &[why, "a GGUF file needs a tokenizer"])),
+            _ => {
+                let out = ended.succeeded().out;
+                assert!(out.contains(why) && !out.contains("try it"), "{to}: {out}");
+            }
+        }
+    }
+    assert_eq!(text("with-native").out, wanted.out);
+    text("without-native").failed(4, &["exported without a tokenizer"]);
+    text("without-hf").failed(4, &["it has no tokenizer.json, so its ids"]);
+    // The native file has the characters, a ckpt.pt cannot.
+    let ended = export(&dir, &["--to=ckpt", "--out=b.pt"]).succeeded();
+    assert!(
+        ended.out.contains("reads them from data/tiny/meta.pkl, which is not here"),
+        "{ended:?}"
+    );
+    assert!(!ended.out.contains("try it"), "{ended:?}");
+}
+
+#[test]
+fn other_gelus_are_named() {
+    let dir = TempDir::new("export-gelu");
+    dir.train(&["--max_iters=2", "--gelu=tanh"]).succeeded();
+    let ended = export(&dir, &["--to=ckpt", "--out=a.pt"]).succeeded();
+    assert!(ended.out.contains("note: nanoGPT computes the exact GELU"), "{}", ended.out);
+    let ended = export(&dir, &["--to=gguf", "--out=a.gguf"]).succeeded();
+    assert!(!ended.out.contains("GELU"), "{}", ended.out);
+}
+
 #[test]
 fn wrong_flags_are_named() {
     let dir = TempDir::empty("export-flags");
@@ -80,8 +156,7 @@ fn wrong_flags_are_named() {
     export(&dir, &half).failed(2, &["a checkpoint of fitgpt keeps float32"]);
     let int = ["--to=hf", "--out=x", "--dtype=int8"];
     export(&dir, &int).failed(2, &["--dtype has no value 'int8'; it has float32, float16"]);
-    dir.run(&["export", "--to=hf", "--out=x"]).failed(2, &["export needs one checkpoint or run"]);
-    export(&dir, &["--to=hf", "--out=x"]).failed(4, &["out", "no checkpoint"]);
+    dir.run(&["export", "--to=hf", "--out=x"]).failed(2, &["export needs a checkpoint or a run"]);
 }
 
 #[test]

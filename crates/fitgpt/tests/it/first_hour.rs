@@ -230,7 +230,7 @@ fn sample_takes_the_newest_run_of_the_folder() {
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(ended.error.contains("using second, the newest run in this folder"), "{}", ended.error);
     let empty = TempDir::empty("no-run");
-    empty.run(&["sample"]).failed(4, &["no checkpoint"]);
+    empty.run(&["sample"]).failed(4, &["there is no run in this folder", "fitgpt train"]);
 }
 
 #[test]

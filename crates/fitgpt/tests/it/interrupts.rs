@@ -25,6 +25,12 @@ fn wait_for(output: &mut impl BufRead, beginning: &str) {
     }
 }
 
+/// Starts a command and sends SIGINT after a line that begins like this.
+pub fn stopped(mut command: Command, beginning: &str) -> Ended {
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    interrupted(child, "-INT", beginning)
+}
+
 /// Sends a signal after `beginning` was printed; how it ended, with the rest of what it printed.
 fn interrupted(mut child: Child, name: &str, beginning: &str) -> Ended {
     let mut output = BufReader::new(child.stdout.take().unwrap());

@@ -23,6 +23,7 @@ mod interrupts;
 mod kills;
 mod limits;
 mod metrics;
+mod naming;
 mod own_text;
 mod parity;
 mod peers;

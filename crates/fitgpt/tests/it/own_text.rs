@@ -33,7 +33,7 @@ fn a_text_becomes_a_model_and_a_sample_in_the_time_given() {
         "passes over the text",
         "validation loss ",
         "a sample of what it generates",
-        "sample '--out_dir=out-my book'",
+        "sample 'out-my book'",
     ] {
         assert!(ended.out.contains(words), "{words}: {}", ended.out);
     }

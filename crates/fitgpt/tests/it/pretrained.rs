@@ -182,7 +182,7 @@ fn a_sample_of_gpt2_needs_the_network_once() {
     assert!(first.error.contains("gpt2-xl at 607a30d783df: downloaded to"), "{}", first.error);
     let mut offline = with(&dir, "http://127.0.0.1:1", &args);
     let second = ended(offline.env("HF_HUB_OFFLINE", "1"));
-    assert_eq!((second.code, second.out), (Some(0), first.out));
+    assert_eq!((second.code, &second.out), (Some(0), &first.out));
     // Another program's file without an own step.
     let export = ["export", "gpt2-xl", "--to", "native", "--out", "native.safetensors"];
     works(&dir, "http://127.0.0.1:1", &export);
@@ -190,12 +190,26 @@ fn a_sample_of_gpt2_needs_the_network_once() {
     let missing = ["export", "me/none", "--to", "native", "--out", "none.safetensors"];
     let missing = ended(&mut with(&dir, &server.address, &missing));
     missing.failed(4, &["no file or folder me/none here", "no such repository"]);
+    // The name alone is enough, for every command.
+    let by_name = ["sample", "gpt2-xl", "--num_samples=1", "--max_new_tokens=5"];
+    assert_eq!(works(&dir, "http://127.0.0.1:1", &by_name).out, first.out);
+    dir.write("book.txt", b"The quick brown fox jumps over the lazy dog.");
+    let loss = |name: &str| {
+        let args = ["eval", name, "--data=book.txt", "--json", "--device=cpu"];
+        let ended = works(&dir, "http://127.0.0.1:1", &args);
+        serde_json::from_str::<serde_json::Value>(&ended.out).unwrap()["loss"].clone()
+    };
+    assert!(loss("gpt2-xl").is_number());
+    assert_eq!(loss("gpt2-xl"), loss("--init_from=gpt2-xl"));
     // The folder itself works as well, by a name that says nothing.
     let snapshot =
         dir.path("hf/hub/models--gpt2-xl/snapshots/607a30d783dfa663caf39e06633721c8d4cfcd7e");
     std::os::unix::fs::symlink(snapshot, dir.path("mine")).unwrap();
     let here = ["sample", "--init_from=mine", "--num_samples=1", "--max_new_tokens=5"];
     let third = works(&dir, "http://127.0.0.1:1", &here);
+    let assumed = "note: mine has no tokenizer: GPT-2's is used";
+    assert!(third.error.contains(assumed), "{}", third.error);
+    assert!(!third.error.contains("iterations"), "{}", third.error);
     assert!(third.out.ends_with("\n---------------\n"), "{}", third.out);
 }
 
@@ -229,9 +243,10 @@ fn what_cannot_be_had_is_explained() {
     };
     let address = &server.address;
     fails(address, "me/nothing", 4, &["me/nothing", "no such repository", "HF_TOKEN"]);
-    fails(address, "./nothing", 2, &["init_from='./nothing'", "no such folder"]);
-    fails(address, "a/b/c", 4, &["a/b/c", "owner/name"]);
-    fails(address, "gpt3", 2, &["a folder, or a hub id"]);
+    fails(address, "./nothing", 4, &["init_from='./nothing' does not exist; . holds no run"]);
+    fails(address, "a/b/c", 4, &["init_from='a/b/c' does not exist"]);
+    fails(address, "gpt3", 4, &["init_from='gpt3' does not exist; did you mean gpt2?"]);
+    fails(address, "scrach", 4, &["init_from='scrach' does not exist; did you mean scratch?"]);
     fails("http://127.0.0.1:1", "me/tiny", 4, &["cannot be reached", "HF_ENDPOINT"]);
     let mut offline = with(&dir, address, &["sample", "--init_from=gpt2"]);
     let offline = Ended::from(offline.env("HF_HUB_OFFLINE", "1").output().unwrap());

@@ -38,7 +38,7 @@ fn a_run_prints_nanogpts_lines_and_leaves_its_files() {
         "Checkpoint: out/last.safetensors, best: out/best.safetensors\n",
         "Metrics: out/log.jsonl; plot: ",
         "Generate text with:\n",
-        " sample --out_dir=out\n",
+        " sample out\n",
     ] {
         let at = rest.find(expected);
         let at = at.unwrap_or_else(|| panic!("{expected:?} is not in the rest of\n{}", ended.out));
@@ -216,6 +216,26 @@ fn eval_only_evaluates_and_changes_nothing() {
     assert_eq!(ended.lines("step ").len(), 1);
     assert!(ended.lines("iter ").is_empty());
     assert_eq!(dir.read("out/last.safetensors"), before);
+}
+
+/// Other weights are evaluated in a run's folder without a trace, also while the run goes on.
+#[test]
+fn eval_only_of_other_weights_leaves_a_run_alone() {
+    let dir = TempDir::new("eval-guest");
+    dir.train(&["--max_iters=5"]).succeeded();
+    dir.run(&["export", "out", "--to=native", "--out=a.safetensors"]).succeeded();
+    let content = || {
+        ["last.safetensors", "best.safetensors", "log.jsonl"]
+            .map(|file| std::fs::read(dir.path("out").join(file)).ok())
+    };
+    let before = content();
+    for more in [&["--n_layer=1"][..], &["--init_from=a.safetensors"]] {
+        let ended = dir.train(&[&["--eval_only=True"], more].concat()).succeeded();
+        assert_eq!(ended.lines("step ").len(), 1, "{}", ended.out);
+        assert!(!ended.out.contains("Checkpoint:"), "{}", ended.out);
+    }
+    assert!(content() == before);
+    dir.train(&["--init_from=a.safetensors"]).failed(4, &["already holds a run"]);
 }
 
 /// nanoGPT's files without a meta.pkl are GPT-2's tokens.

@@ -4,7 +4,8 @@
 
 use super::encode::{Kind, Listed, Value, header, padded};
 use super::vocabulary::Vocabulary;
-use crate::export::{ExportError, ExportModel, Meter, Precision};
+use crate::export::{ExportError, ExportModel, Meter, Precision, check_file};
+use crate::new_folder::Existing;
 use crate::weights::{Matrix, Order, Sink, Weights};
 use checkpoint::NewFile;
 use model::{ModuleKind, NORM_EPSILON, Param, ParamKind};
@@ -23,8 +24,9 @@ const MODULES: [(&str, &str); 9] = [
     ("ln_f", "output_norm"),
 ];
 
-/// Writes the model as one file; returns its size. A file that has the name is replaced. `report`
-/// gets the bytes written so far and in all, and returns whether to go on.
+/// Writes the model as one file; returns its size. `existing` says what happens to a file that has
+/// the name when the new one is complete. `report` gets the bytes written so far and in all, and
+/// returns whether to go on.
 ///
 /// # Errors
 ///
@@ -34,11 +36,11 @@ pub fn write(
     path: &Path,
     model: &ExportModel,
     precision: Precision,
+    existing: Existing,
     report: &mut dyn FnMut(u64, u64) -> bool,
 ) -> Result<u64, ExportError> {
     let tokenizer = model.tokenizer.ok_or_else(|| ExportError::Refused {
-        what: "the model's data set has no tokenizer, and a GGUF file needs one; use --to hf"
-            .to_owned(),
+        what: "a GGUF file needs the model's tokenizer, which is not known; use --to hf".to_owned(),
     })?;
     let vocabulary = Vocabulary::new(tokenizer, model.dims.vocab_size)?;
     let mut weights = Weights::new(model)?;
@@ -71,6 +73,7 @@ pub fn write(
         }
         append(&vec![0; (padded(listed.bytes) - listed.bytes) as usize])?;
     }
+    check_file(path, existing)?;
     Ok(file.finish()?)
 }
 

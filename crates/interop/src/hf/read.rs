@@ -49,6 +49,11 @@ pub fn open(folder: &Path) -> Result<ForeignModel, ForeignError> {
         ForeignError { path, problem }
     })?;
     let infos = stored.iter().map(Stored::info).collect();
+    let tokenizer::Found { tokenizer, notice } = tokenizer::read(folder, &config.dims)?;
+    let (tokenizer, no_tokenizer) = match tokenizer {
+        Ok(tokenizer) => (Some(tokenizer), None),
+        Err(why) => (None, Some(why)),
+    };
     Ok(ForeignModel {
         path: folder.to_owned(),
         tensors: Box::new(Tensors { folder: folder.to_owned(), files, infos, stored }),
@@ -59,7 +64,9 @@ pub fn open(folder: &Path) -> Result<ForeignModel, ForeignError> {
         optimizer: Map::new(),
         has_moments: false,
         gelu: Some(config.gelu),
-        tokenizer: tokenizer::read(folder, &config.dims)?,
+        tokenizer,
+        no_tokenizer,
+        notices: notice.into_iter().collect(),
     })
 }
 

@@ -4,7 +4,7 @@
 use crate::bounded_file;
 use crate::byte_level::Tables;
 use crate::error::ForeignError;
-use model::{Dims, GPT2_ROWS};
+use model::Dims;
 use serde_json::{Map, Value, json};
 use std::path::Path;
 use tokenizer::{BytePairs, CharTokenizer, GPT2_IDS, MOST_KEPT, Tokenizer};
@@ -16,6 +16,8 @@ const TOKENIZER: &str = "tokenizer.json";
 const VOCAB: &str = "vocab.json";
 const MERGES: &str = "merges.txt";
 const CONFIG: &str = "tokenizer_config.json";
+/// Tokens beside a vocabulary in the form from before `tokenizer.json`.
+const ADDED: &str = "added_tokens.json";
 
 /// The names of all files that a tokenizer may have.
 pub(crate) const NAMES: [&str; 4] = [TOKENIZER, VOCAB, MERGES, CONFIG];
@@ -93,34 +95,95 @@ fn general_config(block_size: u64) -> Value {
     })
 }
 
-/// The tokenizer of a folder; none if it is one that fitgpt does not have. Without any file, a
-/// vocabulary of GPT-2's size means GPT-2's tokenizer, as in nanoGPT.
-pub(crate) fn read(folder: &Path, dims: &Dims) -> Result<Option<Tokenizer>, ForeignError> {
+/// What a folder says about its tokenizer.
+pub(crate) struct Found {
+    /// The tokenizer, or why there is none that can be used.
+    pub tokenizer: Result<Tokenizer, String>,
+    /// What was assumed.
+    pub notice: Option<String>,
+}
+
+/// The tokenizer of a folder. Without any file, a vocabulary of GPT-2's size means GPT-2's
+/// tokenizer, as in nanoGPT.
+pub(crate) fn read(folder: &Path, dims: &Dims) -> Result<Found, ForeignError> {
     let file = |name: &str| Some(folder.join(name)).filter(|path| path.is_file());
-    let found = match (file(TOKENIZER), file(VOCAB)) {
-        (Some(path), _) => recognised(&bounded_file::read_json(&path, MOST_BYTES)?),
-        (None, Some(path)) => {
-            let vocab = bounded_file::read_json(&path, MOST_BYTES)?;
-            vocab.as_object().filter(|vocab| is_gpt2(vocab)).map(|_| Tokenizer::Gpt2)
+    let mut notice = None;
+    let found = match (file(TOKENIZER), file(VOCAB), file(MERGES)) {
+        (Some(path), ..) => recognised(&bounded_file::read_json(&path, MOST_BYTES)?)
+            .map_err(|why| format!("its {TOKENIZER} {why}")),
+        (None, Some(vocab), Some(merges)) => pair(folder, &vocab, &merges)?,
+        (None, None, None) if dims.vocab_size == u64::from(GPT2_IDS) => {
+            notice = Some(format!(
+                "{} has no tokenizer: GPT-2's is used, because the vocabulary has its size",
+                folder.display()
+            ));
+            Ok(Tokenizer::Gpt2)
         }
-        (None, None) => {
-            let sizes = u64::from(GPT2_IDS)..=GPT2_ROWS;
-            sizes.contains(&dims.vocab_size).then_some(Tokenizer::Gpt2)
+        (None, None, None) => Err(format!("it has no {TOKENIZER}")),
+        (None, vocab, _) => {
+            let (has, lacks) = if vocab.is_some() { (VOCAB, MERGES) } else { (MERGES, VOCAB) };
+            Err(format!("it has {has}, but no {lacks}"))
         }
     };
-    Ok(found.filter(|found| u64::from(found.vocab_size()) <= dims.vocab_size))
+    let tokenizer = found.and_then(|found| {
+        let (ids, rows) = (found.vocab_size(), dims.vocab_size);
+        match u64::from(ids) <= rows {
+            true => Ok(found),
+            false => Err(format!("its tokenizer has {ids} tokens, but its model only {rows}")),
+        }
+    });
+    Ok(Found { tokenizer, notice })
+}
+
+/// The tokenizer of `vocab.json` and `merges.txt`, the form from before `tokenizer.json`.
+fn pair(
+    folder: &Path,
+    vocab: &Path,
+    merges: &Path,
+) -> Result<Result<Tokenizer, String>, ForeignError> {
+    let advice = "save the tokenizer as tokenizer.json, with AutoTokenizer's save_pretrained";
+    if folder.join(ADDED).is_file() {
+        return Ok(Err(format!("it has an {ADDED}, which is not supported; {advice}")));
+    }
+    let config = folder.join(CONFIG);
+    if config.is_file() {
+        let config = bounded_file::read_json(&config, MOST_BYTES)?;
+        if config.get("add_prefix_space") == Some(&Value::Bool(true)) {
+            return Ok(Err(
+                "its tokenizer adds a space before each text (add_prefix_space), which \
+                           is not supported"
+                    .to_owned(),
+            ));
+        }
+    }
+    let [vocab, merges] =
+        [bounded_file::read(vocab, MOST_BYTES)?, bounded_file::read(merges, MOST_BYTES)?];
+    let merges = String::from_utf8_lossy(&merges);
+    let found = Tokenizer::from_vocab_and_merges(&vocab, &merges);
+    Ok(found.and_then(kept).map_err(|why| format!("its {VOCAB} and {MERGES}: {why}")))
 }
 
 /// A table of characters, GPT-2's byte pairs or others, if a `tokenizer.json` has one.
-fn recognised(json: &Value) -> Option<Tokenizer> {
-    let model = json.get("model")?;
-    if model.get("type").and_then(Value::as_str) == Some("WordLevel") {
-        return characters(model.get("vocab")?.as_object()?).map(Tokenizer::Char);
+fn recognised(json: &Value) -> Result<Tokenizer, String> {
+    let model = json.get("model");
+    if model.and_then(|model| model.get("type")).and_then(Value::as_str) == Some("WordLevel") {
+        let vocab = model.and_then(|model| model.get("vocab")).and_then(Value::as_object);
+        let table = vocab.and_then(characters).map(Tokenizer::Char);
+        return table.ok_or_else(|| {
+            "is a WordLevel tokenizer whose words are not single characters".to_owned()
+        });
     }
-    let found = Tokenizer::from_json(json.to_string().as_bytes()).ok()?;
-    match found.byte_pairs()?.is_gpt2() {
-        true => Some(Tokenizer::Gpt2),
-        false => Some(found).filter(|found| found.to_json().is_some_and(|t| t.len() <= MOST_KEPT)),
+    Tokenizer::from_json(json.to_string().as_bytes()).and_then(kept)
+}
+
+/// GPT-2's byte pairs under their own name; others if a checkpoint has room for them.
+fn kept(found: Tokenizer) -> Result<Tokenizer, String> {
+    if found.byte_pairs().is_some_and(BytePairs::is_gpt2) {
+        return Ok(Tokenizer::Gpt2);
+    }
+    match found.to_json().is_some_and(|text| text.len() <= MOST_KEPT) {
+        true => Ok(found),
+        false => Err(format!("has more than {MOST_KEPT} bytes, too many for a checkpoint")),
     }
 }
 
@@ -137,13 +200,6 @@ fn characters(vocab: &Map<String, Value>) -> Option<CharTokenizer> {
     CharTokenizer::new(table.into_iter().collect::<Option<Vec<char>>>()?)
 }
 
-/// Whether a vocabulary is GPT-2's. Ids are ranks of merges, so those are the same, too.
-fn is_gpt2(vocab: &Map<String, Value>) -> bool {
-    let has = |token: &str, id: u16| vocab.get(token).and_then(Value::as_u64) == Some(id.into());
-    let is_all = |gpt2: &BytePairs| (0..=gpt2.end_of_text()).all(|id| has(&gpt2.name(id), id));
-    vocab.len() == GPT2_IDS as usize && Tokenizer::Gpt2.byte_pairs().is_some_and(is_all)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -158,11 +214,7 @@ mod tests {
         let names: Vec<&str> = written.iter().map(|(name, _)| *name).collect();
         assert_eq!(names, NAMES);
         let whole: Value = serde_json::from_str(content(&written, TOKENIZER)).unwrap();
-        assert_eq!(recognised(&whole), Some(Tokenizer::Gpt2));
-        let mut vocab: Value = serde_json::from_str(content(&written, VOCAB)).unwrap();
-        assert!(is_gpt2(vocab.as_object().unwrap()));
-        vocab["Ġthe"] = 5.into();
-        assert!(!is_gpt2(vocab.as_object().unwrap()));
+        assert_eq!(recognised(&whole), Ok(Tokenizer::Gpt2));
         let merges: Vec<&str> = content(&written, MERGES).lines().collect();
         assert_eq!((merges.len(), merges[0], merges[1]), (50_001, "#version: 0.2", "Ġ t"));
     }
@@ -172,7 +224,7 @@ mod tests {
         let table = CharTokenizer::new("\n !aé🦀\"\\".chars().collect()).unwrap();
         let written = files(&Tokenizer::Char(table.clone()), 8);
         let json: Value = serde_json::from_str(content(&written, TOKENIZER)).unwrap();
-        assert_eq!(recognised(&json), Some(Tokenizer::Char(table)));
+        assert_eq!(recognised(&json), Ok(Tokenizer::Char(table)));
         for vocab in [
             json!({"a": 0, "b": 2}),
             json!({"a": 0, "bc": 1}),
@@ -181,10 +233,10 @@ mod tests {
             json!({"a": 0, "b": -1}),
         ] {
             let json = json!({"model": {"type": "WordLevel", "vocab": vocab}});
-            assert_eq!(recognised(&json), None, "{json}");
+            assert!(recognised(&json).unwrap_err().starts_with("is a WordLevel"), "{json}");
         }
         for json in [json!(1), json!({}), json!({"model": {"type": "Unigram", "vocab": []}})] {
-            assert_eq!(recognised(&json), None);
+            assert!(recognised(&json).is_err(), "{json}");
         }
     }
 }

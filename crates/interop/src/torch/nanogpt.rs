@@ -81,6 +81,8 @@ pub fn read(path: &Path, archive: Archive) -> Result<ForeignModel, ForeignProble
         optimizer: optimizer.unwrap_or_default(),
         gelu: Some(gelu),
         tokenizer: None,
+        no_tokenizer: None,
+        notices: Vec::new(),
     })
 }
 

@@ -3,7 +3,8 @@
 
 use super::pickled::{self, Pickled, Storage};
 use super::zip_out::{ZipFile, file_bytes as zip_bytes};
-use crate::export::{ExportError, Meter, Precision};
+use crate::export::{ExportError, Meter, Precision, check_file};
+use crate::new_folder::Existing;
 use crate::rounded::Rounded;
 use checkpoint::{SaveError, SaveProblem, TensorInfo, TensorSource, Written, largest_bytes};
 use model::{Architecture, Dims, Gpt2, Param};
@@ -149,8 +150,9 @@ pub fn write_with<E: Into<FillError>>(
 }
 
 /// Writes a checkpoint from a source. If the source has no moments, so does the checkpoint: nanoGPT
-/// can sample it, but not resume it. `report` gets the bytes done and the bytes in all, and returns
-/// false to stop. Returns the size of the file.
+/// can sample it, but not resume it. `existing` says what happens to a file that has the name when
+/// the new one is complete. `report` gets the bytes done and the bytes in all, and returns false to
+/// stop. Returns the size of the file.
 ///
 /// # Errors
 ///
@@ -159,7 +161,7 @@ pub fn write(
     path: &Path,
     source: &dyn TensorSource,
     run: &mut TorchRun,
-    precision: Precision,
+    (precision, existing): (Precision, Existing),
     report: &mut dyn FnMut(u64, u64) -> bool,
 ) -> Result<u64, ExportError> {
     match updates(source)? {
@@ -193,7 +195,11 @@ pub fn write(
     });
     match failed {
         Some(error) => Err(error),
-        None => Ok(written?.finish()?),
+        None => {
+            let written = written?;
+            check_file(path, existing)?;
+            Ok(written.finish()?)
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! GGUF files, read back by a few lines that know only the format.
 
 use crate::fixture::{Scratch, characters, content, dims, export, weights};
-use fitgpt_interop::{ExportError, Precision, gguf};
+use fitgpt_interop::{Existing, ExportError, Precision, gguf};
 use std::collections::BTreeMap;
 use std::fs;
 
@@ -85,7 +85,8 @@ fn a_file_has_what_llama_cpp_reads() {
     let (dims, tokenizer) = (dims(true), characters());
     let weights = weights(&dims);
     let model = export(&weights, dims, &tokenizer);
-    let bytes = gguf::write(&path, &model, Precision::Float16, &mut |_, _| true).unwrap();
+    let bytes =
+        gguf::write(&path, &model, Precision::Float16, Existing::Keep, &mut |_, _| true).unwrap();
     let file = fs::read(&path).unwrap();
     assert_eq!(file.len() as u64, bytes);
     let (pairs, tensors) = parse(&file);
@@ -120,7 +121,7 @@ fn the_extra_row_is_the_mean_of_the_others() {
     let (dims, tokenizer) = (dims(false), characters());
     let weights = weights(&dims);
     let model = export(&weights, dims, &tokenizer);
-    gguf::write(&path, &model, Precision::Float32, &mut |_, _| true).unwrap();
+    gguf::write(&path, &model, Precision::Float32, Existing::Replace, &mut |_, _| true).unwrap();
     let (_, tensors) = parse(&fs::read(&path).unwrap());
     let table = &tensors["token_embd.weight"].2;
     let at = |row: usize, column: usize| {
@@ -144,11 +145,14 @@ fn stopping_leaves_the_old_file() {
     let (dims, tokenizer) = (dims(true), characters());
     let weights = weights(&dims);
     let model = export(&weights, dims, &tokenizer);
-    let stopped = gguf::write(&path, &model, Precision::Float32, &mut |d, t| 2 * d < t);
+    let stopped =
+        gguf::write(&path, &model, Precision::Float32, Existing::Keep, &mut |d, t| 2 * d < t);
     assert!(matches!(stopped, Err(ExportError::Stopped)));
     assert_eq!(fs::read(&path).unwrap(), b"old");
     assert_eq!(fs::read_dir(&scratch.0).unwrap().count(), 1);
     let nameless = fitgpt_interop::ExportModel { tokenizer: None, ..model };
-    let error = gguf::write(&path, &nameless, Precision::Float32, &mut |_, _| true).unwrap_err();
-    assert!(error.to_string().contains("no tokenizer, and a GGUF file needs one"), "{error}");
+    let error =
+        gguf::write(&path, &nameless, Precision::Float32, Existing::Replace, &mut |_, _| true)
+            .unwrap_err();
+    assert!(error.to_string().contains("a GGUF file needs the model's tokenizer"), "{error}");
 }

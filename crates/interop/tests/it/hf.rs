@@ -234,19 +234,88 @@ fn what_does_not_fit_the_config_is_refused_by_name() {
     assert!(refusal(&path).contains("lm_head.weight differs from wte.weight"));
 }
 
-#[test]
-fn a_vocabulary_of_gpt2s_size_has_gpt2s_tokenizer() {
-    let scratch = Scratch::new("hf-gpt2");
-    let path = scratch.join("model");
-    let dims = model::Dims { n_embd: 3, n_head: 1, n_layer: 1, vocab_size: 50_304, ..dims(true) };
+/// A model with this tokenizer in a folder.
+fn with_tokenizer(path: &Path, vocab_size: u64, tokenizer: &Tokenizer) {
+    let dims = model::Dims { n_embd: 3, n_head: 1, n_layer: 1, vocab_size, ..dims(true) };
     let weights = weights(&dims);
-    let model = export(&weights, dims, &Tokenizer::Gpt2);
-    hf::write(&path, &model, Precision::Float32, Existing::Keep, &mut |_, _| true).unwrap();
-    for removed in ["", "tokenizer.json", "vocab.json"] {
-        let _ = fs::remove_file(path.join(removed));
-        let found = hf::open(&path).unwrap();
-        assert_eq!(found.tokenizer, Some(Tokenizer::Gpt2), "without {removed}");
+    let model = export(&weights, dims, tokenizer);
+    hf::write(path, &model, Precision::Float32, Existing::Keep, &mut |_, _| true).unwrap();
+}
+
+/// The tokenizer, why there is none, and what was assumed.
+fn tokenizer(path: &Path) -> (Option<Tokenizer>, String, Vec<String>) {
+    let found = hf::open(path).unwrap();
+    (found.tokenizer, found.no_tokenizer.unwrap_or_default(), found.notices)
+}
+
+#[test]
+fn gpt2s_tokenizer_is_assumed_for_a_vocabulary_of_its_size_alone() {
+    let scratch = Scratch::new("hf-gpt2");
+    for rows in [50_257, 50_304] {
+        let path = scratch.join(format!("model-{rows}"));
+        with_tokenizer(&path, rows, &Tokenizer::Gpt2);
+        assert_eq!(tokenizer(&path), (Some(Tokenizer::Gpt2), String::new(), vec![]));
+        fs::remove_file(path.join("tokenizer.json")).unwrap();
+        assert_eq!(tokenizer(&path), (Some(Tokenizer::Gpt2), String::new(), vec![]));
+        fs::remove_file(path.join("vocab.json")).unwrap();
+        assert_eq!(tokenizer(&path).1, "it has merges.txt, but no vocab.json");
+        fs::remove_file(path.join("merges.txt")).unwrap();
+        let (found, why, notices) = tokenizer(&path);
+        match rows {
+            50_257 => {
+                assert_eq!((found, notices.len()), (Some(Tokenizer::Gpt2), 1));
+                assert!(notices[0].contains("has no tokenizer: GPT-2's is used"), "{notices:?}");
+            }
+            _ => assert_eq!((found, why.as_str()), (None, "it has no tokenizer.json")),
+        }
     }
     let no_folder: Result<_, ForeignError> = hf::open(&scratch.join("absent"));
     assert!(no_folder.is_err() && !hf::is_folder(&scratch.join("absent")));
+}
+
+/// The form from before tokenizer.json: other vocabularies are read, never replaced by GPT-2's.
+#[test]
+fn a_vocabulary_and_its_merges_are_read() {
+    let scratch = Scratch::new("hf-pair");
+    let path = scratch.join("model");
+    let bytes = (0..=255u8).map(|byte| tokenizer::byte_letters(&[byte]));
+    let mut vocab: serde_json::Map<String, Value> =
+        bytes.zip(0..).map(|(name, id): (String, u32)| (name, id.into())).collect();
+    for (name, id) in [("th", 256), ("the", 257), ("<|endoftext|>", 258)] {
+        vocab.insert(name.to_owned(), id.into());
+    }
+    let vocab = Value::Object(vocab).to_string();
+    let merges = "#version: 0.2\nt h\nth e\n";
+    let own = Tokenizer::from_vocab_and_merges(vocab.as_bytes(), merges).unwrap();
+    assert_eq!(own.encode("the th<|endoftext|>").unwrap(), [257, 32, 256, 258]);
+    with_tokenizer(&path, 259, &own);
+    assert_eq!(tokenizer(&path).0.as_ref(), Some(&own));
+    fs::remove_file(path.join("tokenizer.json")).unwrap();
+    assert_eq!(tokenizer(&path).0.as_ref(), Some(&own));
+    // GPT-2's size, other merges.
+    let gpt2 = scratch.join("gpt2");
+    with_tokenizer(&gpt2, 50_257, &Tokenizer::Gpt2);
+    fs::remove_file(gpt2.join("tokenizer.json")).unwrap();
+    let text = fs::read_to_string(gpt2.join("merges.txt")).unwrap();
+    let fewer: Vec<&str> = text.lines().take(40_000).collect();
+    fs::write(gpt2.join("merges.txt"), fewer.join("\n")).unwrap();
+    let (found, why, _) = tokenizer(&gpt2);
+    assert!(found.is_some_and(|found| found != Tokenizer::Gpt2), "{why}");
+    for (file, content, want) in [
+        ("merges.txt", "t h\nth", "its vocab.json and merges.txt: has 'th' among its merges"),
+        ("merges.txt", "t hh\n", "merges 'hh', which has no id"),
+        ("vocab.json", "[1", "vocab.json is not JSON"),
+        ("vocab.json", "{}", "merges 't', which has no id"),
+        ("tokenizer_config.json", r#"{"add_prefix_space": true}"#, "adds a space before each"),
+        ("added_tokens.json", "{}", "it has an added_tokens.json, which is not supported"),
+    ] {
+        let before = fs::read(path.join(file)).ok();
+        fs::write(path.join(file), content).unwrap();
+        let (found, why, _) = tokenizer(&path);
+        assert!(found.is_none() && why.contains(want), "{file}: {why}");
+        match before {
+            Some(before) => fs::write(path.join(file), before).unwrap(),
+            None => fs::remove_file(path.join(file)).unwrap(),
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use checkpoint::TensorSource;
 use fitgpt_interop::torch::{TorchOptimizer, TorchRun};
-use fitgpt_interop::{ExportError, ForeignModel, Precision, torch};
+use fitgpt_interop::{Existing, ExportError, ForeignModel, Precision, torch};
 use std::path::{Path, PathBuf};
 
 pub fn fixture(name: &str) -> PathBuf {
@@ -151,7 +151,13 @@ fn what_is_written_is_read_again() {
         };
         let mut run = described(&model);
         let precision = Precision::Float32;
-        let bytes = torch::write(&file.0, &*model.tensors, &mut run, precision, &mut report);
+        let bytes = torch::write(
+            &file.0,
+            &*model.tensors,
+            &mut run,
+            (precision, Existing::Keep),
+            &mut report,
+        );
         assert_eq!(bytes.unwrap(), std::fs::metadata(&file.0).unwrap().len());
         assert!(seen > 0 && seen <= all, "{seen} of {all}");
         let again = torch::open(&file.0).unwrap();
@@ -178,13 +184,29 @@ fn weights_are_rounded_and_a_stop_leaves_nothing() {
     for precision in [Precision::Float16, Precision::BFloat16] {
         let file = File::new(precision.name());
         let mut run = described(&model);
-        torch::write(&file.0, &*model.tensors, &mut run, precision, &mut |_, _| true).unwrap();
+        torch::write(
+            &file.0,
+            &*model.tensors,
+            &mut run,
+            (precision, Existing::Keep),
+            &mut |_, _| true,
+        )
+        .unwrap();
         check(&torch::open(&file.0).unwrap(), false);
     }
     let file = File::new("stop");
     let mut run = described(&model);
     let stop = &mut |done: u64, _| done < 500;
-    let stopped = torch::write(&file.0, &*model.tensors, &mut run, Precision::Float32, stop);
+    let keep = (Precision::Float32, Existing::Keep);
+    let stopped = torch::write(&file.0, &*model.tensors, &mut run, keep, stop);
     assert!(matches!(stopped, Err(ExportError::Stopped)));
     assert!(!file.0.exists());
+    // A file that arrives meanwhile is not replaced unless that was asked for.
+    let arrive = &mut |_, _| std::fs::write(&file.0, "mine").is_ok();
+    let late = torch::write(&file.0, &*model.tensors, &mut run, keep, arrive);
+    assert!(matches!(late, Err(ExportError::Exists { .. })));
+    assert_eq!(std::fs::read(&file.0).unwrap(), b"mine");
+    let replace = (Precision::Float32, Existing::Replace);
+    torch::write(&file.0, &*model.tensors, &mut run, replace, &mut |_, _| true).unwrap();
+    assert!(std::fs::read(&file.0).unwrap().starts_with(b"PK"));
 }

@@ -168,17 +168,13 @@ fn keys_of_another_command_are_refused_as_arguments_and_ignored_in_files() {
     assert_eq!((run.out_dir.as_str(), run.sampling.num_samples), ("mine", 1));
 }
 
+/// The program takes names of runs and checkpoints out of the arguments before.
 #[test]
-fn sample_takes_a_run_or_a_checkpoint() {
-    let files = [("a.py", "top_k = 5")];
-    let settings = read(Command::Sample, &["a.py", "out/best.safetensors"], &files).unwrap();
-    assert_eq!(value(&settings, "out_dir"), "'out/best.safetensors'");
-    assert_eq!(value(&settings, "top_k"), "5");
-    for arguments in [&["one", "two"][..], &["--out_dir=one", "two"]] {
-        let error = read(Command::Sample, arguments, &[]).unwrap_err().to_string();
-        assert!(error.contains("argument 1 already names 'one'; name one run"), "{error}");
+fn a_bare_word_is_no_setting() {
+    for command in [Command::Train, Command::Sample] {
+        let error = read(command, &["one"], &[]).unwrap_err().to_string();
+        assert!(error.contains("a config file ends in .py or .toml"), "{error}");
     }
-    assert!(read(Command::Train, &["one"], &[]).is_err());
 }
 
 #[test]

@@ -64,7 +64,6 @@ fn unknown_words_list_the_known() {
             "dtype=fp16",
             "dtype='fp16' (argument 1): choose 'auto', 'float32', 'bfloat16' or 'float16'",
         ),
-        ("init_from=gpt3", "'gpt2-large', 'gpt2-xl', a folder, or a hub id, e.g. 'me/model'"),
         ("sampler=torch", "choose 'fitgpt' or 'nanogpt'"),
         ("optimizer_state=int8", "choose 'float32', 'bfloat16' or 'auto'"),
         ("offload=True", "offload=True (argument 1): choose False, 'optimizer' or 'auto'"),
