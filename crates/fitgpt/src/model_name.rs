@@ -80,7 +80,11 @@ impl Named {
     pub fn among(arguments: &[String]) -> Result<Named, SpecError> {
         let (names, rest): (Vec<&String>, Vec<&String>) =
             arguments.iter().partition(|argument| is_name(argument));
-        if let [first, second, ..] = names[..] {
+        // `--key value` is a mistake of its own, which reading the settings explains.
+        let is_bare = |argument: &String| argument.starts_with("--") && !argument.contains('=');
+        if let [first, second, ..] = names[..]
+            && !arguments.iter().any(is_bare)
+        {
             return Err(two(&format!("'{}'", shown(first)), &format!("'{}'", shown(second))));
         }
         let name = names.first().map(|name| name.to_string());

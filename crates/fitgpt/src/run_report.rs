@@ -175,23 +175,22 @@ pub fn conclude(setup: &Setup, outcome: &Outcome, seconds: f64, resume: &str) {
     }
 }
 
-/// The command that resumes a run: for the user's own text the one that started it. A `ckpt.pt`
-/// supplies the model alone, so what else was given is repeated.
+/// The command that resumes a run: for the user's own text the one that started it.
 pub fn resume_command(setup: &Setup, own_text: Option<&str>) -> String {
     let spec = &setup.spec;
     let (program, out_dir) = (program(), quoted(&format!("--out_dir={}", spec.out_dir)));
-    let again = match spec.checkpoint_format {
-        CheckpointFormat::Native => String::new(),
-        CheckpointFormat::Ckpt => given(&setup.settings),
-    };
     match own_text {
         Some(path) => format!("{program} train {} {out_dir}", quoted(path)),
-        None => format!("{program} train{again} --init_from=resume {out_dir}"),
+        None => format!("{program} train{} --init_from=resume {out_dir}", given_again(setup)),
     }
 }
 
-/// The config files and keys that were given, except where the run starts from.
-fn given(settings: &Settings) -> String {
+/// The config files and keys that must be given again to resume, except where the run starts
+/// from: our own checkpoints have all settings, a `ckpt.pt` supplies the model alone.
+fn given_again(Setup { spec, settings, .. }: &Setup) -> String {
+    if spec.checkpoint_format == CheckpointFormat::Native {
+        return String::new();
+    }
     let is_given = |setting: &&Setting| {
         let of_start = ["init_from", "out_dir"].contains(&setting.key.name);
         matches!(setting.origin, Origin::Argument { .. }) && !of_start
@@ -237,8 +236,9 @@ pub fn rescue(setup: &Setup, error: &TrainError) {
     };
     if kept.exists() {
         let (program, out_dir) = (program(), quoted(&format!("--out_dir={out_dir}")));
+        let again = given_again(setup);
         screen::line(&format!("\nsaved: {}. Resume with{how}:", kept.display()));
-        screen::line(&format!("  {program} train --init_from=resume {out_dir}{keys}"));
+        screen::line(&format!("  {program} train{again} --init_from=resume {out_dir}{keys}"));
     }
 }
 

@@ -227,13 +227,13 @@ fn notes(request: &Request, export: &Export) -> Vec<String> {
             )),
             None => notes.push(
                 "a ckpt.pt has no characters, and this model names no data set that has them: \
-                 nanoGPT can train it, but not print its text"
+                 nanoGPT cannot print its text"
                     .to_owned(),
             ),
         },
         Some(Tokenizer::Json(_)) if request.to == Format::Ckpt => notes.push(
-            "a ckpt.pt has no tokenizer, and nanoGPT reads no tokenizer.json: it can train this \
-             model, but not print its text"
+            "a ckpt.pt has no tokenizer, and nanoGPT reads no tokenizer.json: it cannot print this \
+             model's text"
                 .to_owned(),
         ),
         _ => {}

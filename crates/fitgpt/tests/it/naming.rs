@@ -65,6 +65,8 @@ fn two_names_at_once_are_both_named() {
     ] {
         read(&dir, command, &["out-book", other]).failed(2, &[want]);
     }
+    let apart = ["out-book", "--temperature", "0.5"];
+    read(&dir, "sample", &apart).failed(2, &["write --temperature=value"]);
     // nanoGPT's words beside a name are no second one, and a config file gives way.
     dir.write("mine.py", b"out_dir = 'out-poems'\ninit_from = 'gpt2'\n");
     for more in [&["--init_from=resume"][..], &["mine.py"]] {

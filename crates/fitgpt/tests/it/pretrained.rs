@@ -229,6 +229,22 @@ fn a_plan_needs_the_config_alone() {
     assert!(server.asked("").is_empty());
 }
 
+/// `owner/name` is enough for every command; the tokenizer comes with the model.
+#[test]
+fn a_name_of_the_hub_is_an_argument() {
+    let (dir, server) = (TempDir::empty("hub-name"), server(&["me/tiny", "gpt2"]));
+    let sample = ["sample", "me/tiny", "--num_samples=1", "--max_new_tokens=3"];
+    let first = works(&dir, &server.address, &sample);
+    assert!(first.error.contains("me/tiny at 607a30d783df: downloaded to"), "{}", first.error);
+    let gguf = ["export", "gpt2", "--to=gguf", "--out=a.gguf"];
+    works(&dir, &server.address, &gguf);
+    assert!(dir.read("a.gguf").starts_with(b"GGUF"));
+    // A folder of the owner's name: then it is a path.
+    dir.write("me/notes.txt", b"");
+    let missing = ended(&mut with(&dir, &server.address, &["sample", "me/tinny"]));
+    missing.failed(4, &["me/tinny does not exist; me holds no run"]);
+}
+
 #[test]
 fn what_cannot_be_had_is_explained() {
     let (dir, server) = (folder("no-model"), server(&["me/tiny"]));

@@ -158,8 +158,10 @@ fn pair(
     }
     let [vocab, merges] =
         [bounded_file::read(vocab, MOST_BYTES)?, bounded_file::read(merges, MOST_BYTES)?];
-    let merges = String::from_utf8_lossy(&merges);
-    let found = Tokenizer::from_vocab_and_merges(&vocab, &merges);
+    let Ok(merges) = std::str::from_utf8(&merges) else {
+        return Ok(Err(format!("its {MERGES} is not UTF-8")));
+    };
+    let found = Tokenizer::from_vocab_and_merges(&vocab, merges);
     Ok(found.and_then(kept).map_err(|why| format!("its {VOCAB} and {MERGES}: {why}")))
 }
 

@@ -305,6 +305,7 @@ fn a_vocabulary_and_its_merges_are_read() {
         ("merges.txt", "t h\nth", "its vocab.json and merges.txt: has 'th' among its merges"),
         ("merges.txt", "t hh\n", "merges 'hh', which has no id"),
         ("vocab.json", "[1", "vocab.json is not JSON"),
+        ("vocab.json", "7", "has no id"),
         ("vocab.json", "{}", "merges 't', which has no id"),
         ("tokenizer_config.json", r#"{"add_prefix_space": true}"#, "adds a space before each"),
         ("added_tokens.json", "{}", "it has an added_tokens.json, which is not supported"),

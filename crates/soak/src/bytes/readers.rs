@@ -107,7 +107,7 @@ const LOG: &[&str] = &[
 
 /// All readers.
 #[rustfmt::skip]
-pub const READERS: [Reader; 33] = [
+pub const READERS: [Reader; 34] = [
     reader("py",         PYTHON, seeds::py, py),
     reader("toml",       &["= ", "'''", "[[", "0x", "inf"], seeds::toml, toml),
     reader("arguments",  &["--", "=", "config/", "vram", "80%"], seeds::arguments, arguments),
@@ -118,6 +118,7 @@ pub const READERS: [Reader; 33] = [
     reader("checkpoint", JSON, seeds::checkpoint, checkpoint),
     Reader { every: 4, ..reader("document", JSON, seeds::document, document) },
     Reader { every: 8, ..reader("tokenizer", JSON, seeds::tokenizer, tokenizer) },
+    Reader { every: 8, ..reader("vocab", JSON, seeds::vocab_and_merges, vocab_and_merges) },
     reader("text",       &["\r", "\u{feff}", "\0"], seeds::text, text),
     reader("jsonl",      JSON, seeds::jsonl, jsonl),
     reader("json",       JSON, seeds::json, json),
@@ -273,13 +274,28 @@ fn tokenizer(bytes: &[u8], folder: &Path) -> Result<(), String> {
         Ok(tokenizer) => tokenizer,
         Err(error) => return refused(error),
     };
+    used(&tokenizer)
+}
+
+/// `vocab.json` in the first line, `merges.txt` after it.
+fn vocab_and_merges(bytes: &[u8], _: &Path) -> Result<(), String> {
+    let mut parts = bytes.splitn(2, |byte| *byte == b'\n');
+    let [vocab, merges] = [parts.next(), parts.next()].map(Option::unwrap_or_default);
+    match Tokenizer::from_vocab_and_merges(vocab, &String::from_utf8_lossy(merges)) {
+        Ok(tokenizer) => used(&tokenizer),
+        Err(what) => refused(what),
+    }
+}
+
+/// Encodes, decodes and writes.
+fn used(tokenizer: &Tokenizer) -> Result<(), String> {
     let text = "naïve words, 1234\n\n  don't 日本語 <|endoftext|>";
     let mut ids = Vec::new();
     tokenizer.encoder().encode(text, &mut ids).map_err(|character| format!("{character:?}"))?;
     let ids = tokenizer.encode(text).map_err(|error| error.to_string())?;
     let _ = tokenizer.decode(&ids);
     let written = tokenizer.to_json().unwrap_or_default();
-    match Tokenizer::from_json(written.as_bytes())? == tokenizer {
+    match Tokenizer::from_json(written.as_bytes())? == *tokenizer {
         true => Ok(()),
         false => Err("a vocabulary was written as another one".to_owned()),
     }

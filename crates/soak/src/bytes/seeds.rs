@@ -125,8 +125,8 @@ pub fn document(_: &Path) -> Seeds {
     Ok(vec![document(table, plan.clone()), document(json!("gpt2"), plan)])
 }
 
-/// Byte-level pairs: a token for each byte, some merges, an end.
-pub fn tokenizer(_: &Path) -> Seeds {
+/// A token for each byte, and some pairs.
+fn byte_vocabulary() -> serde_json::Map<String, Value> {
     let mut others = 0x100..;
     let letter = |byte: u8| match byte {
         b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff => Some(char::from(byte)),
@@ -140,6 +140,21 @@ pub fn tokenizer(_: &Path) -> Seeds {
     for (at, pair) in ["th", "the", "in", "er", "Ġt", "on"].iter().enumerate() {
         vocab.insert((*pair).to_owned(), json!(256 + at));
     }
+    vocab
+}
+
+/// A `vocab.json` in one line, and a `merges.txt` after it.
+pub fn vocab_and_merges(_: &Path) -> Seeds {
+    let mut vocab = byte_vocabulary();
+    vocab.insert("<|endoftext|>".to_owned(), json!(262));
+    let vocab = Value::Object(vocab);
+    let merges = ["#version: 0.2\nt h\nth e\ni n\n", "t h\r\no n\r\n"];
+    Ok(merges.map(|merges| format!("{vocab}\n{merges}").into_bytes()).to_vec())
+}
+
+/// Byte-level pairs: a token for each byte, some merges, an end.
+pub fn tokenizer(_: &Path) -> Seeds {
+    let vocab = byte_vocabulary();
     let end = json!([{ "id": 262, "content": "<|endoftext|>", "special": true }]);
     let merges = [json!(["t h", "th e", "i n", "e r"]), json!([["t", "h"], ["o", "n"]])];
     let file = |merges: &Value| {
