@@ -9,6 +9,7 @@ pub mod data_fingerprint;
 mod disk_room;
 mod settings_json;
 pub mod setup;
+mod set_aside;
 pub mod found;
 pub mod nearby;
 pub mod saved_run;

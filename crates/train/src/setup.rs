@@ -11,6 +11,7 @@ use crate::runlog;
 use crate::save::{self, Document, RunProgress, best_ckpt_path, best_path, last_path, newest_path};
 use crate::save_ckpt;
 use crate::saved_run::SavedRun;
+use crate::set_aside::{is_same_file, set_aside};
 use crate::settings_json;
 use data::{BUILTIN, Dataset, Split};
 use events::LogSink;
@@ -284,36 +285,6 @@ fn resume(
         settings.set("out_dir", folder.to_string_lossy().into_owned().into(), origin)?;
     }
     Ok(Some((saved, notices)))
-}
-
-/// A run that resumes from another checkpoint than the file that it will write replaces that file.
-/// Keeps it under a name with its iteration.
-fn set_aside(from: &Path, newest: &Path) -> Result<(), TrainError> {
-    if is_same_file(from, newest) || !newest.exists() {
-        return Ok(());
-    }
-    let iteration = SavedRun::open(newest)?.document.progress.iteration;
-    let [stem, ending] = [newest.file_stem(), newest.extension()]
-        .map(|part| part.unwrap_or_default().to_string_lossy().into_owned());
-    let name = |copy: u32| match copy {
-        1 => format!("{stem}-{iteration}.{ending}"),
-        copy => format!("{stem}-{iteration}-{copy}.{ending}"),
-    };
-    let free = (1..).map(|copy| newest.with_file_name(name(copy))).find(|path| !path.exists());
-    let Some(kept) = free else {
-        return Ok(()); // cannot happen: some number is always free
-    };
-    let linked = std::fs::hard_link(newest, &kept);
-    linked.or_else(|_| std::fs::copy(newest, &kept).map(|_| ())).map_err(|error| TrainError::Io {
-        path: kept,
-        doing: "keep the newer checkpoint",
-        error,
-        advice: "make room, or copy the checkpoint to another folder and resume there",
-    })
-}
-
-fn is_same_file(one: &Path, other: &Path) -> bool {
-    matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other)
 }
 
 /// The sizes of the model that a run resumes with; the planner's choices for it stay.
