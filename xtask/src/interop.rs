@@ -1,12 +1,13 @@
 //! `cargo xtask peers interop`: other people's programs read what we write and write what we read.
 //! Runs every `crates/*/tests/peers/*.py` and prints what each compared.
 //!
-//! A script runs in an empty folder of its own. It finds our program in `FITGPT` and, if one was
-//! given, a copy of nanoGPT in `FITGPT_NANOGPT`. For each comparison it prints one line,
-//! `name: figure (limit)`, such as `logits: largest difference 3.1e-6 (1e-4)`. It exits with 0 if
-//! all are within their limits, and with 77 if this machine lacks something; its last line on
-//! standard output then says what. Other lines may be printed too, as long as they do not end with
-//! `)`. Anything random is seeded, and nothing is downloaded.
+//! A script runs in an empty folder of its own. It finds our program in `FITGPT`, the small
+//! programs `convert` (tokenizers) and `logits` in the folder `FITGPT_EXAMPLES` and, if one was
+//! given, a copy of nanoGPT in `FITGPT_NANOGPT`; it builds nothing itself. For each comparison it
+//! prints one line, `name: figure (limit)`, such as `logits: largest difference 3.1e-6 (1e-4)`. It
+//! exits with 0 if all are within their limits, and with 77 if this machine lacks something; its
+//! last line on standard output then says what. Other lines may be printed too, as long as they do
+//! not end with `)`. Anything random is seeded, and nothing is downloaded.
 
 use crate::flags;
 use crate::process::{self, Failure};
@@ -33,6 +34,16 @@ enum Verdict {
     Absent(String),
 }
 
+/// What a script gets.
+struct Given {
+    /// Our program.
+    binary: PathBuf,
+    /// The folder of the small programs.
+    examples: PathBuf,
+    /// A copy of nanoGPT.
+    nanogpt: Option<PathBuf>,
+}
+
 /// What a script did.
 struct Outcome {
     name: String,
@@ -48,14 +59,17 @@ pub fn run(args: &[String]) -> Result<(), Failure> {
     let scripts = scripts(&process::workspace_root(), only.as_deref())?;
     let python = found.remove("--python").unwrap_or_else(process::default_python);
     let nanogpt = found.remove("--nanogpt").map(PathBuf::from);
-    let binary = match found.remove("--binary") {
-        Some(binary) => whole(Path::new(&binary))?,
-        None => built()?,
+    let given = Given {
+        binary: match found.remove("--binary") {
+            Some(binary) => whole(Path::new(&binary))?,
+            None => built(&[], "fitgpt")?,
+        },
+        examples: examples()?,
+        nanogpt: nanogpt.as_deref().map(whole).transpose()?,
     };
-    let nanogpt = nanogpt.as_deref().map(whole).transpose()?;
     let mut outcomes = Vec::new();
     for script in &scripts {
-        outcomes.push(run_script(script, &python, &binary, nanogpt.as_deref())?);
+        outcomes.push(run_script(script, &python, &given)?);
     }
     println!("\n{}", table(&outcomes));
     let bad = outcomes.iter().filter(|outcome| outcome.verdict != Verdict::Passed).count();
@@ -95,30 +109,36 @@ fn whole(path: &Path) -> Result<PathBuf, Failure> {
     path.canonicalize().map_err(failed)
 }
 
-/// Builds the program as users get it.
-fn built() -> Result<PathBuf, Failure> {
+/// Builds a program as users get it.
+fn built(which: &[&str], name: &str) -> Result<PathBuf, Failure> {
     let mut build = process::cargo();
-    build.args(["build", "--release", "--quiet", "--message-format=json"]);
+    build.args(["build", "--release", "--quiet", "--message-format=json"]).args(which);
     let messages = process::capture(&mut build)?;
-    let found = process::executable(&messages, "fitgpt");
-    found.ok_or_else(|| Failure::Task("interop: cargo built no fitgpt".to_owned()))
+    let found = process::executable(&messages, name);
+    found.ok_or_else(|| Failure::Task(format!("interop: cargo built no {name}")))
+}
+
+/// Builds the small programs; returns their folder.
+fn examples() -> Result<PathBuf, Failure> {
+    let of_tokenizer = ["-p", "fitgpt-tokenizer", "--example", "convert"];
+    built(&of_tokenizer, "convert")?;
+    let of_train = ["-p", "fitgpt-train", "--example", "logits"];
+    let logits = built(&of_train, "logits")?;
+    Ok(logits.parent().unwrap_or(Path::new(".")).to_owned())
 }
 
 /// Runs a script in a folder of its own; its lines are shown as they come.
-fn run_script(
-    script: &Path,
-    python: &str,
-    binary: &Path,
-    nanogpt: Option<&Path>,
-) -> Result<Outcome, Failure> {
+fn run_script(script: &Path, python: &str, given: &Given) -> Result<Outcome, Failure> {
     let name = name(script);
     println!("== {name}");
     let failed = |error| Failure::Task(format!("interop: {name}: {error}"));
     let scratch = ScratchFolder::new("interop").map_err(failed)?;
     let mut command = Command::new(python);
-    command.arg(script).current_dir(&scratch.path).env("FITGPT", binary);
+    command.arg(script).current_dir(&scratch.path);
+    command.env("FITGPT", &given.binary).env("FITGPT_EXAMPLES", &given.examples);
     command.env("PYTHONDONTWRITEBYTECODE", "1").env("PYTHONUNBUFFERED", "1");
-    command.env_remove("FITGPT_NANOGPT").envs(nanogpt.map(|path| ("FITGPT_NANOGPT", path)));
+    let nanogpt = given.nanogpt.as_ref().map(|path| ("FITGPT_NANOGPT", path));
+    command.env_remove("FITGPT_NANOGPT").envs(nanogpt);
     let started = Instant::now();
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(failed)?;
     let (mut comparisons, mut last) = (Vec::new(), String::new());
@@ -178,12 +198,13 @@ mod tests {
         let found = scripts(&folder.path, Some("plots/x")).unwrap();
         assert_eq!(found, std::slice::from_ref(&path));
         assert!(scripts(&folder.path, Some("other")).is_err());
-        run_script(&path, "sh", Path::new("/bin/fitgpt"), None).unwrap()
+        let [binary, examples] = ["/bin/fitgpt", "/bin"].map(PathBuf::from);
+        run_script(&path, "sh", &Given { binary, examples, nanogpt: None }).unwrap()
     }
 
     #[test]
     fn a_script_passes_fails_or_cannot_run() {
-        let passed = outcome("echo \"loss: 0.0001 (1e-3)\"; echo $FITGPT; ls");
+        let passed = outcome("echo \"loss: 0.0001 (1e-3)\"; test $FITGPT_EXAMPLES = /bin && ls");
         assert_eq!((passed.name.as_str(), passed.verdict), ("plots/x", Verdict::Passed));
         assert_eq!(passed.comparisons, ["loss: 0.0001 (1e-3)"]);
         let silent = outcome("echo done").verdict;

@@ -35,4 +35,3 @@ pub use nanogpt_sampler::{NanogptSampler, NanogptSpec, NanogptState};
 pub use ngram::Ngram;
 pub use token_file::TokenFile;
 pub use token_stream::TokenStream;
-pub use tokenizer::{CharTokenizer, GPT2_IDS, Tokenizer};

@@ -385,7 +385,7 @@ fn gpu_machine(gpu: Option<&Card>, run: &RunSpec) -> Result<Machine, SpecError> 
 /// Size of the vocabulary without opening the data set, and a notice if it was assumed.
 fn vocabulary(run: &RunSpec) -> Result<(u64, Option<String>), TrainError> {
     if run.init_from.pretrained().is_some() {
-        return Ok((u64::from(data::GPT2_IDS), None)); // these models have their own vocabulary
+        return Ok((u64::from(tokenizer::GPT2_IDS), None)); // these models have their own vocabulary
     }
     let name = &run.dataset;
     if name == data::BUILTIN {

@@ -11,7 +11,7 @@
 use crate::environment;
 use crate::error::{HubError, Result};
 use crate::repo::ModelRepo;
-use crate::shards::{self, shards};
+use pick::{MOST_INDEX_BYTES, weight_files};
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -155,7 +155,7 @@ impl Place {
     pub fn has_weights(&self, commit: &str) -> bool {
         let folder = self.snapshot(commit);
         let has = |file: &str| folder.join(file).is_file();
-        let named = || shards(&read(&folder.join(INDEX), shards::INDEX).ok()?).ok();
+        let named = || weight_files(&read(&folder.join(INDEX), MOST_INDEX_BYTES).ok()?).ok();
         has(WEIGHTS) || named().is_some_and(|files| files.iter().all(|file| has(file)))
     }
 }

@@ -11,7 +11,6 @@ mod environment;
 mod repo;
 mod cache;
 mod model;
-mod shards;
 mod lock;
 
 mod download;
@@ -31,4 +30,3 @@ pub use error::{HubError, Result, io_message, quoted};
 pub use model::{ModelFolder, Watch};
 pub use part::remove as remove_part;
 pub use repo::ModelRepo;
-pub use shards::shards;

@@ -8,7 +8,7 @@ use crate::error::{HubError, Result};
 use crate::lock::Lock;
 use crate::part::{Part, Size};
 use crate::repo::ModelRepo;
-use crate::shards::{self, shards};
+use pick::{MOST_INDEX_BYTES, weight_files};
 use std::path::PathBuf;
 
 /// Files beside the weights; a repository has some of them.
@@ -25,7 +25,7 @@ const BESIDE: [&str; 6] = [
 const TOKENIZER: [&str; 2] = ["tokenizer.json", "vocab.json"];
 
 /// Most bytes of a `config.json`, of an index, and of a small file beside the weights.
-const SMALL: u64 = shards::INDEX;
+const SMALL: u64 = MOST_INDEX_BYTES;
 /// Most bytes of a tokenizer's file.
 const VOCABULARY: u64 = 64 << 20;
 
@@ -245,8 +245,8 @@ impl Visit<'_> {
         for file in &index {
             self.download(file, watch)?;
         }
-        let content = cache::read(&self.place.snapshot(self.commit).join(INDEX), shards::INDEX)?;
-        let files = shards(&content).map_err(|what| HubError::network(&self.url(INDEX), what))?;
+        let content = cache::read(&self.place.snapshot(self.commit).join(INDEX), MOST_INDEX_BYTES)?;
+        let files = weight_files(&content).map_err(|what| HubError::network(&self.url(INDEX), what))?;
         let mut wanted = Vec::new();
         for file in files {
             let Some(shard) = self.wanted(&file)? else {

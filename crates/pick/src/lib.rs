@@ -5,6 +5,10 @@
 
 #![forbid(unsafe_code)]
 
+mod weight_files;
+
+pub use weight_files::{MOST_INDEX_BYTES, weight_files};
+
 use serde_core::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 use std::marker::PhantomData;

@@ -3,12 +3,13 @@
 
 use crate::draws::of_case;
 use checkpoint::Reader;
-use data::{CharTokenizer, Meta};
+use data::Meta;
 use std::fmt::Display;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
+use tokenizer::CharTokenizer;
 use train::save;
 
 /// A command of the real binary to disturb.

@@ -63,7 +63,7 @@ const ROWS: &[Row] = &[
     row("tokenizer",   &["pick"], Allowed, AsCode),
     row("data",        &["rng", "pickle", "tokenizer"], Allowed, AsCode),
     row("checkpoint",  &["model", "pickle"], Allowed, AsCode),
-    row("interop",     &["plan", "checkpoint", "model", "pickle", "data", "tokenizer"],
+    row("interop",     &["plan", "checkpoint", "model", "pickle", "pick", "data", "tokenizer"],
         Allowed, Any),
     row("events",      &[], Allowed, AsCode),
     row("plots",       &["events"], Allowed, Any),

@@ -1,9 +1,10 @@
 //! `meta.pkl`: Python's, ours, and every way in which one can contradict itself.
 
-use fitgpt_data::{CharTokenizer, Meta};
+use fitgpt_data::Meta;
 use pickle::Value;
 use proptest::prelude::*;
 use std::path::Path;
+use tokenizer::CharTokenizer;
 
 /// `{'vocab_size': 3, 'itos': {0: '\n', 1: 'a', 2: 'é'}, 'stoi': {'\n': 0, 'a': 1, 'é': 2}}`, as
 /// Python 3.11 pickles it by default (protocol 4).

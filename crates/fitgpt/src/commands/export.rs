@@ -13,12 +13,12 @@ use ::plan::ops::GeluKind;
 use ::train::TrainError;
 use ::train::export::Export;
 use ::train::found;
-use data::Tokenizer;
 use interop::{Existing, ExportError, ExportModel, Precision, gguf, hf};
 use spec::shell::quoted;
 use spec::{Gpt2, SpecError, Values, words};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
+use tokenizer::Tokenizer;
 
 words! {
     /// The formats.

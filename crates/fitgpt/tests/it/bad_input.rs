@@ -193,7 +193,7 @@ fn other_characters_under_the_same_ids() {
     let ids = walk(1, 3000, 29);
     dir.data_set("shifted", &ids, &ids);
     let shifted: Vec<char> = ('A'..).take(29).collect();
-    let meta = data::Meta::new(29, data::CharTokenizer::new(shifted));
+    let meta = data::Meta::new(29, tokenizer::CharTokenizer::new(shifted));
     dir.write("data/shifted/meta.pkl", &meta.to_pickle());
     let resume = ["train", "--init_from=resume", "--max_iters=20", "--dataset=shifted"];
     dir.run(&resume).failed(4, &["'shifted'", "other text"]);

@@ -1,9 +1,10 @@
 //! A folder with a small data set, and the binary started in it.
 
 use checkpoint::Reader;
-use data::{CharTokenizer, Meta};
+use data::Meta;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use tokenizer::CharTokenizer;
 
 /// The characters of the small data set, by id.
 pub const CHARACTERS: &str = "\n abcdefghijklmnopqrstuvwxyz.";

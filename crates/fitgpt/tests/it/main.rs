@@ -17,6 +17,8 @@ mod exporting;
 mod first_hour;
 mod fixture;
 mod help;
+#[path = "../../../hub/tests/it/http.rs"]
+mod http;
 #[path = "../../../hub/tests/it/server.rs"]
 mod hub_server;
 mod interrupts;

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod http;
 mod server;
 
 mod faults;

@@ -1,11 +1,11 @@
 //! A small model in memory, and folders that remove themselves.
 
 use checkpoint::{Dtype, ReadError, TensorInfo, TensorSource};
-use data::{CharTokenizer, Tokenizer};
 use fitgpt_interop::ExportModel;
 use model::{Dims, Gpt2};
 use plan::ops::GeluKind;
 use std::path::{Path, PathBuf};
+use tokenizer::{CharTokenizer, Tokenizer};
 
 /// Tensors in memory.
 pub struct Memory {

@@ -2,11 +2,11 @@
 
 use crate::fixture::{Scratch, characters, content, dims, export, weights};
 use checkpoint::{Dtype, Reader, SafetensorsFile, TensorInfo, TensorSource};
-use data::Tokenizer;
 use fitgpt_interop::{Existing, ExportError, ForeignError, Precision, hf};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
+use tokenizer::Tokenizer;
 
 fn write(path: &Path, bias: bool, precision: Precision) {
     let (dims, tokenizer) = (dims(bias), characters());

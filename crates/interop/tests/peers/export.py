@@ -25,7 +25,6 @@ except ImportError as error:
     sys.exit(77)
 
 FITGPT = os.environ["FITGPT"]
-ROOT = Path(__file__).resolve().parents[4]
 TINY = [
     "--n_layer=2", "--n_head=2", "--n_embd=32", "--block_size=64", "--batch_size=8",
     "--gradient_accumulation_steps=1", "--max_iters=150", "--eval_interval=150", "--eval_iters=2",
@@ -61,22 +60,7 @@ def fitgpt(*arguments):
     return ended.stdout
 
 
-def built_example():
-    """The program that prints our logits."""
-    release = ["--release"] if "release" in Path(FITGPT).parts else []
-    cargo = os.environ.get("CARGO", "cargo")
-    command = [cargo, "build", "-q", "-p", "fitgpt-train", "--example", "logits",
-               "--message-format=json", *release]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    found = [json.loads(line).get("executable") for line in ended.stdout.splitlines()]
-    found = [path for path in found if path]
-    if not found:
-        print(f"cargo built no example: {ended.stderr[-300:]}")
-        sys.exit(77)
-    return found[-1]
-
-
-LOGITS = built_example()
+LOGITS = Path(os.environ["FITGPT_EXAMPLES"]) / "logits"
 
 
 def printed(model, *arguments):

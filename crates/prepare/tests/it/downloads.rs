@@ -40,9 +40,12 @@ fn a_known_name_survives_every_fault() {
     let server = Server::new();
     let (documents, shards) = shards(&dir);
     serve(&server, "sample/10BT", &shards);
-    server.fault(&format!("/api/datasets/{FINEWEB}/tree/main/sample/10BT"), &[Fault::Status(503)]);
+    server.fault(
+        &format!("/api/datasets/{FINEWEB}/tree/main/sample/10BT"),
+        &[Fault::Status(503, "")],
+    );
     let (first, second) = (resolved("000_00001.parquet"), resolved("000_00002.parquet"));
-    server.fault(&first, &[Fault::Cut(1000), Fault::Status(429), Fault::Cut(2000)]);
+    server.fault(&first, &[Fault::Cut(1000), Fault::Status(429, ""), Fault::Cut(2000)]);
     server.fault(&second, &[Fault::Garbled]);
     let client = client(&server.address);
     run_with(twentieth(dir.request("fineweb-edu", "out")), &client).unwrap();
@@ -93,11 +96,11 @@ fn failed_downloads_are_explained() {
     };
     fails("fineweb-edu/sample-1T", &["no config 'sample-1T'", "sample-10BT, sample-100BT"]);
     fails("fineweb-edu/CC-MAIN-1999-01", &["data/CC-MAIN-1999-01", "does not exist (404)"]);
-    server.fault(&resolved("000_00001.parquet"), &[Fault::Status(500); 9]);
+    server.fault(&resolved("000_00001.parquet"), &[Fault::Status(500, ""); 9]);
     fails("fineweb-edu", &["failed 6 times", "500", "run the same command again"]);
     server.fault(&resolved("000_00001.parquet"), &[Fault::Garbled; 9]);
     fails("fineweb-edu", &["its sha256 is", "but should be"]);
-    server.fault(&resolved("000_00001.parquet"), &[Fault::Status(403)]);
+    server.fault(&resolved("000_00001.parquet"), &[Fault::Status(403, "")]);
     fails("fineweb-edu", &["HF_TOKEN"]);
     assert!(!dir.path("out/train.bin").exists());
 }

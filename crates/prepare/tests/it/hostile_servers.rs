@@ -45,7 +45,7 @@ fn a_short_file_without_a_rest_does_not_retry_for_ever() {
     let dir = TempDir::new("short");
     let (server, address) = one_file(&documents(50));
     server.state.lock().unwrap().tag = Some("\"one\"");
-    server.fault(PATH, &[Fault::Cut(1000), Fault::Status(416)].repeat(40));
+    server.fault(PATH, &[Fault::Cut(1000), Fault::Status(416, "")].repeat(40));
     let message = run_with(dir.request(&address, "out"), &client("http://127.0.0.1:1"));
     let message = message.unwrap_err().to_string();
     assert!(message.contains("failed 6 times"), "{message}");
@@ -104,10 +104,10 @@ fn permanent_errors_are_not_retried() {
     let (server, address) = one_file(&documents(5));
     let client = patient("http://127.0.0.1:1");
     // A server has answered, so from here on an error may be temporary.
-    server.fault(PATH, &[Fault::Status(404)]);
+    server.fault(PATH, &[Fault::Status(404, "")]);
     fails_at_once(&dir, &address, &client, &["does not exist (404)"]);
     for status in [400, 410, 418, 425, 451] {
-        server.fault(PATH, &[Fault::Status(status)]);
+        server.fault(PATH, &[Fault::Status(status, "")]);
         fails_at_once(&dir, &address, &client, &[&format!("the server answered {status}")]);
     }
     assert_eq!(server.asked(PATH).len(), 6);
@@ -142,12 +142,12 @@ fn only_the_hub_asks_for_its_token() {
     let dir = TempDir::new("whose-token");
     let (server, address) = one_file(&documents(5));
     for status in [401, 403] {
-        server.fault(PATH, &[Fault::Status(status)]);
+        server.fault(PATH, &[Fault::Status(status, "")]);
         let asked = run_with(dir.request(&address, "out"), &client("http://127.0.0.1:1"));
         let message = asked.unwrap_err().to_string();
         assert!(message.contains(&format!("({status})")), "{message}");
         assert!(!message.contains("HF_TOKEN"), "{message}");
-        server.fault(PATH, &[Fault::Status(status)]);
+        server.fault(PATH, &[Fault::Status(status, "")]);
         fails_at_once(&dir, &address, &client(&server.address), &["HF_TOKEN"]);
     }
 }
@@ -176,7 +176,7 @@ fn an_unsafe_connection_is_refused_at_once() {
     let dir = TempDir::new("tls");
     let (server, address) = one_file(&documents(5));
     let client = patient("http://127.0.0.1:1");
-    server.fault(PATH, &[Fault::Status(404)]);
+    server.fault(PATH, &[Fault::Status(404, "")]);
     fails_at_once(&dir, &address, &client, &["404"]);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("https://{}/a.txt", listener.local_addr().unwrap());
@@ -251,7 +251,7 @@ fn a_failed_download_is_kept_and_resumed() {
     let run = || run_with(twentieth(dir.request(&address, "out")), &client);
     let fail = |tag: Option<&'static str>| {
         server.state.lock().unwrap().tag = tag;
-        let faults = [&[Fault::Cut(7000)][..], &[Fault::Status(500); 9]].concat();
+        let faults = [&[Fault::Cut(7000)][..], &[Fault::Status(500, ""); 9]].concat();
         server.fault(PATH, &faults);
         let message = run().unwrap_err().to_string();
         server.fault(PATH, &[]);

@@ -13,6 +13,8 @@ mod memory;
 mod nanogpt;
 mod own_files;
 mod partial;
+#[path = "../../../hub/tests/it/http.rs"]
+mod http;
 mod server;
 mod tables;
 mod threads;

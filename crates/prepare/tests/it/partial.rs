@@ -30,7 +30,7 @@ fn a_file_without_a_version_starts_over_after_a_cut() {
     let dir = TempDir::new("no-mark");
     let documents = documents(50);
     let (server, address) = one_file(&documents, None);
-    server.fault(PATH, &[Fault::Cut(5000), Fault::Status(500), Fault::Cut(7000)]);
+    server.fault(PATH, &[Fault::Cut(5000), Fault::Status(500, ""), Fault::Cut(7000)]);
     let request = twentieth(dir.request(&address, "out"));
     run_with(request, &client("http://127.0.0.1:1")).unwrap();
     assert_eq!(server.asked(PATH), [0, 0, 0, 0]);
@@ -47,7 +47,7 @@ fn a_partial_file_is_trusted_as_far_as_it_was_synced() {
         let (server, address) = one_file(&documents, Some("\"one\""));
         let client = client("http://127.0.0.1:1");
         let run = || run_with(twentieth(dir.request(&address, "out")), &client);
-        server.fault(PATH, &[&[Fault::Cut(7000)][..], &[Fault::Status(500); 9]].concat());
+        server.fault(PATH, &[&[Fault::Cut(7000)][..], &[Fault::Status(500, ""); 9]].concat());
         let message = run().unwrap_err().to_string();
         assert!(message.contains("7000 bytes of it are kept"), "{message}");
         let part = left(&dir, ".part");

@@ -1,34 +1,18 @@
-//! A small server that imitates the hub and can fail in the ways that servers do.
+//! A small server that imitates the hub's data sets and other servers.
 
+use crate::http::{Faults, Reply, Request, listen};
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
-/// How one answer goes wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// The connection ends after this many bytes of the body.
-    Cut(usize),
-    /// This status instead of an answer.
-    Status(u16),
-    /// Some bytes of the body are changed.
-    Garbled,
-    /// The range starts this many bytes after the requested one.
-    Elsewhere(usize),
-    /// After this many bytes nothing more arrives, and the connection stays open.
-    Stall(usize),
-    /// Nothing arrives at all.
-    Silence,
-}
+pub use crate::http::Fault;
 
 #[derive(Default)]
 pub struct State {
     /// Content by path, without a query.
     pub files: HashMap<String, Vec<u8>>,
-    /// The next faults by path; the last one comes first.
-    pub faults: HashMap<String, Vec<Fault>>,
+    /// The next faults by path.
+    pub faults: Faults,
     /// Requested paths, with the start of the range.
     pub asked: Vec<(String, u64)>,
     /// Whether each of them carried the token.
@@ -50,17 +34,9 @@ pub struct Server {
 
 impl Server {
     pub fn new() -> Server {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = format!("http://{}", listener.local_addr().unwrap());
         let state: Arc<Mutex<State>> = Arc::default();
         let shared = Arc::clone(&state);
-        // It ends with the test's process.
-        std::thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let state = Arc::clone(&shared);
-                std::thread::spawn(move || answer(stream, &state));
-            }
-        });
+        let address = listen(move |request| serve(request, &mut shared.lock().unwrap()));
         Server { address, state }
     }
 
@@ -100,76 +76,28 @@ impl Server {
     }
 }
 
-/// What a request asks for: the first byte, whether it may, and of which version.
-fn headers(lines: impl Iterator<Item = String>) -> (usize, bool, Option<String>) {
-    let (mut from, mut authorized, mut version) = (0, false, None);
-    for line in lines.take_while(|line| !line.is_empty()) {
-        let line = line.to_lowercase();
-        if let Some(range) = line.strip_prefix("range: bytes=") {
-            from = range.trim_end_matches('-').parse().unwrap();
-        }
-        version = line.strip_prefix("if-range: ").map(str::to_owned).or(version);
-        authorized |= line == "authorization: bearer secret";
-    }
-    (from, authorized, version)
-}
-
-fn answer(mut stream: TcpStream, state: &Mutex<State>) {
-    let mut lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
-    let Some(first) = lines.next() else { return };
-    let path = first.split(' ').nth(1).unwrap_or_default();
-    let path = path.split('?').next().unwrap_or_default().to_owned();
-    let (mut from, authorized, version) = headers(lines);
-    let (content, fault, moved, is_open, tag, next) = {
-        let mut state = state.lock().unwrap();
-        state.asked.push((path.clone(), from as u64));
-        state.authorized.push(authorized);
-        let fault = state.faults.get_mut(&path).and_then(Vec::pop);
-        let moved = state.moved.get(&path).cloned();
-        let next = state.next.get(&path).cloned();
-        (state.files.get(&path).cloned(), fault, moved, state.is_open, state.tag, next)
-    };
-    if version.is_some_and(|version| Some(version.as_str()) != tag) {
-        from = 0; // another version by now: all of it
-    }
-    if fault == Some(Fault::Silence) {
-        return drop(stream.read(&mut [0]));
-    }
-    let (status, mut body) = match (content, fault) {
-        (_, Some(Fault::Status(status))) => (status, Vec::new()),
-        _ if moved.is_some() => (302, Vec::new()),
-        (None, _) => (404, Vec::new()),
-        (Some(_), _) if !authorized && !is_open => (401, Vec::new()),
-        (Some(content), _) if from > content.len() => (416, Vec::new()),
-        (Some(content), Some(Fault::Elsewhere(by))) => {
-            from += by;
-            (206, content[from..].to_vec())
-        }
-        (Some(content), _) if from > 0 => (206, content[from..].to_vec()),
-        (Some(content), _) => (200, content),
-    };
-    let whole = from + body.len();
-    if fault == Some(Fault::Garbled) {
-        let middle = body.len() / 2;
-        body[middle] ^= 0x20;
-    }
-    let mut head = format!("HTTP/1.1 {status} X\r\ncontent-length: {}\r\n", body.len());
-    if status == 206 {
-        head += &format!("content-range: bytes {from}-{}/{whole}\r\n", whole - 1);
-    }
+fn serve(request: &Request, state: &mut State) -> (Reply, Option<Fault>) {
+    let (path, is_authorized) = (&request.path, request.token() == Some("secret"));
+    state.asked.push((path.clone(), request.from() as u64));
+    state.authorized.push(is_authorized);
+    let fault = state.faults.get_mut(path).and_then(Vec::pop);
     let fields = [
-        moved.map(|to| format!("location: {to}\r\n")),
-        next.map(|next| format!("link: <{next}>; rel=\"next\"\r\n")),
-        tag.map(|tag| format!("etag: {tag}\r\n")),
+        state.moved.get(path).map(|to| format!("location: {to}\r\n")),
+        state.next.get(path).map(|next| format!("link: <{next}>; rel=\"next\"\r\n")),
+        state.tag.map(|tag| format!("etag: {tag}\r\n")),
     ];
-    head.extend(fields.into_iter().flatten());
-    head += "connection: close\r\n\r\n";
-    if let Some(Fault::Cut(count) | Fault::Stall(count)) = fault {
-        body.truncate(count);
-    }
-    let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body));
-    if !matches!(fault, Some(Fault::Stall(_))) {
-        let _ = stream.shutdown(std::net::Shutdown::Write);
-    }
-    let _ = stream.read(&mut [0]);
+    let headers: String = fields.into_iter().flatten().collect();
+    let reply = match state.files.get(path) {
+        _ if state.moved.contains_key(path) => Reply::said(302, headers),
+        None => Reply::said(404, headers),
+        Some(_) if !is_authorized && !state.is_open => Reply::said(401, headers),
+        Some(content) => {
+            // Of another version by now: all of it.
+            let version = request.field("if-range");
+            let from =
+                if version.is_some_and(|it| Some(it) != state.tag) { 0 } else { request.from() };
+            Reply { body: content.clone(), from, ..Reply::said(200, headers) }
+        }
+    };
+    (reply, fault)
 }

@@ -71,9 +71,6 @@ pub fn hf_weights(bytes: &[u8], folder: &Path) -> Result<(), String> {
 }
 
 pub fn hf_index(bytes: &[u8], folder: &Path) -> Result<(), String> {
-    if let Err(what) = hub::shards(bytes) {
-        refused(what)?;
-    }
     folder_with(bytes, folder, seeds::INDEX)
 }
 

@@ -2,7 +2,7 @@
 
 use super::zip;
 use checkpoint::{Dtype, TensorInfo};
-use data::{CharTokenizer, Meta};
+use data::Meta;
 use events::Sink as _;
 use events::{End, Evaluating, Event, Iteration, Notice, Reason, SCHEMA, Start, Time, What};
 use parquet::basic::{Compression, ZstdLevel};
@@ -17,6 +17,7 @@ use std::fmt::Display;
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
+use tokenizer::CharTokenizer;
 
 type Seeds = Result<Vec<Vec<u8>>, String>;
 

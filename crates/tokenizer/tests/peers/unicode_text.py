@@ -20,7 +20,7 @@ except ImportError as missing:
     print(f"needs a Python with numpy, tiktoken and tokenizers: {missing}")
     sys.exit(77)
 
-ROOT = Path(__file__).resolve().parents[4]
+CONVERT = Path(os.environ["FITGPT_EXAMPLES"]) / "convert"
 BYTES = 2_000_000
 PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
 BLOCKS = [
@@ -53,10 +53,8 @@ def mixed_text(seed):
 
 
 def convert(vocabulary, action, given):
-    command = ["cargo", "run", "-q", "-p", "fitgpt-tokenizer", "--example", "convert", "--"]
-    command += [vocabulary, action]
-    done = subprocess.run(command, cwd=ROOT, input=given, stdout=subprocess.PIPE, check=True)
-    return done.stdout
+    command = [CONVERT, vocabulary, action]
+    return subprocess.run(command, input=given, stdout=subprocess.PIPE, check=True).stdout
 
 
 def ids_of(vocabulary, action, text):

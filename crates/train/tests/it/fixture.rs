@@ -1,5 +1,6 @@
 //! A tiny run: settings as a person would type them, a feed from a stream, a folder of its own.
 
+use crate::on_cpu::{THREADS, machine};
 use cpu::{CpuBackend, CpuOptions, CpuScratch};
 use data::Split;
 use events::{Emitter, Event, Sink, SinkError, What};
@@ -9,17 +10,13 @@ use fitgpt_train::feed::Feed;
 use fitgpt_train::run::{HostBuffers, Outcome, Run};
 use fitgpt_train::runlog;
 use fitgpt_train::save::{self, Document, RunProgress, last_path};
-use fitgpt_train::setup::SampleSetup;
-use plan::Bytes;
-use plan::hardware::Hardware;
 use rng::torch::{Generator, State};
 use rng::{Purpose, Stream};
-use search::{HostBytes, Machine, Planned, plan_for, plan_for_sample};
+use search::{HostBytes, Planned, plan_for};
 use serde_json::{Value, json};
 use spec::{Command, Environment, RunSpec, Settings, World, resolve};
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -62,54 +59,18 @@ pub fn run_spec(out_dir: &Path, more: &[&str]) -> RunSpec {
     resolve(&settings, &Environment::default()).unwrap().0
 }
 
-/// The CPU with memory to spare.
-fn machine() -> Machine {
-    let whole = |bytes| Bytes::new(bytes).unwrap();
-    let hardware = Hardware {
-        name: "test".to_string(),
-        memory: whole(1 << 40),
-        context: Bytes::ZERO,
-        matmul: 1e11,
-        attention: 3e10,
-        bandwidth: 2e10,
-        link: 1e10,
-        launch: 2e-5,
-        multiprocessors: 0,
-        warpgroups: false,
-        times: plan::op_times::OpTimes::default(),
-    };
-    let scratch = Rc::new(CpuScratch { threads: 2 });
-    Machine { hardware, scratch, budget: whole(1 << 40), host: None, compute: plan::Dtype::F32 }
-}
-
 pub fn planned(spec: &RunSpec) -> Planned {
-    plan_for(spec, spec.dims(VOCABULARY).unwrap(), &machine()).unwrap()
+    plan_for(spec, spec.dims(VOCABULARY).unwrap(), &machine().unwrap()).unwrap()
 }
 
 pub fn engine(spec: &RunSpec) -> Engine {
     let dims = spec.dims(VOCABULARY).unwrap();
     let planned = planned(spec);
     let (program, plan) = (planned.program, planned.plan);
-    let proved = plan::verify(plan, CpuScratch { threads: 2 }).unwrap();
-    let backend = CpuBackend::new(proved, CpuOptions::new(2)).unwrap();
+    let proved = plan::verify(plan, CpuScratch { threads: THREADS }).unwrap();
+    let backend = CpuBackend::new(proved, CpuOptions::new(THREADS)).unwrap();
     let mut engine = Engine::new(Box::new(backend), program, dims);
     engine.initialise(&mut rng::torch::Generator::new(spec.seed)).unwrap();
-    engine
-}
-
-/// The model that a name means, loaded to sample from.
-pub fn sampling_engine(name: &str) -> Engine {
-    let nothing = |_: &str| Err(std::io::ErrorKind::NotFound.into());
-    let world = World { read: &nothing, unix_time: 0.0 };
-    let typed = [format!("--out_dir={name}"), "--device=cpu".to_string()];
-    let settings = Settings::read(Command::Sample, &typed, &world).unwrap();
-    let mut setup = SampleSetup::new(settings, &Environment::default(), None).unwrap();
-    let planned = plan_for_sample(&setup.spec, setup.dims, &machine()).unwrap();
-    let proved = plan::verify(planned.plan, CpuScratch { threads: 2 }).unwrap();
-    let backend = CpuBackend::new(proved, CpuOptions::new(2)).unwrap();
-    let mut engine = Engine::new(Box::new(backend), planned.program, setup.dims);
-    let mut buffer = save::buffer(&planned.host).unwrap();
-    setup.saved.load(&mut engine, &mut buffer).unwrap();
     engine
 }
 

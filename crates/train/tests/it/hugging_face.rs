@@ -1,6 +1,6 @@
 //! A folder that `transformers` saved computes what `transformers` computes.
 
-use crate::fixture::sampling_engine;
+use crate::on_cpu::sampling_engine;
 use fitgpt_train::generate::next_logits;
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ fn logits_are_those_of_transformers() {
     let golden: Value = serde_json::from_slice(&golden).unwrap();
     let ids: Vec<i32> = serde_json::from_value(golden["ids"].clone()).unwrap();
     for name in [FOLDER.to_owned(), format!("{FOLDER}/model.safetensors")] {
-        let mut engine = sampling_engine(&name);
+        let mut engine = sampling_engine(&name).unwrap();
         for end in 1..=ids.len() {
             let ours = next_logits(&mut engine, &ids[..end]).unwrap();
             let theirs: Vec<f32> =

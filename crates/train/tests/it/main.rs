@@ -4,6 +4,7 @@
 mod allocations;
 mod documents;
 mod fixture;
+mod on_cpu;
 mod generation;
 mod host_memory;
 mod hugging_face;

@@ -216,7 +216,7 @@ fn pickles(folder: &Path) {
     assert!(!check("pickle, one text", &path, Meta::read));
     // The largest that is one.
     let every = (0..=char::MAX as u32).filter_map(char::from_u32).take(1 << 16).collect();
-    let meta = Meta::new(1 << 16, data::CharTokenizer::new(every));
+    let meta = Meta::new(1 << 16, tokenizer::CharTokenizer::new(every));
     std::fs::write(&path, meta.to_pickle()).unwrap();
     assert!(check("pickle, 65,536 characters", &path, Meta::read), "that is a meta.pkl");
 }
