@@ -54,6 +54,9 @@ pub enum DimsError {
 const LIMIT: u64 = 1 << 31;
 const MAX_LAYERS: u64 = 10_000;
 
+/// The most layers of a run: no GPT is deeper, and planning thousands of them would take minutes.
+pub const MOST_LAYERS: u64 = 512;
+
 impl Dims {
     /// The same sizes, or an error if they do not describe a model.
     pub fn checked(self) -> Result<Dims, DimsError> {

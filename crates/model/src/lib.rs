@@ -22,7 +22,7 @@ pub mod update;
 pub use activation::Activation;
 pub use adamw::AdamW;
 pub use architecture::Architecture;
-pub use dims::{Dims, DimsError, GPT2_ROWS, NORM_EPSILON, implied_attributes};
+pub use dims::{Dims, DimsError, GPT2_ROWS, MOST_LAYERS, NORM_EPSILON, implied_attributes};
 pub use generation::{GenerateSegments, LogitsSegment, NextLogits};
 pub use gpt2::Gpt2;
 pub use levels::Level;

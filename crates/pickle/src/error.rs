@@ -31,7 +31,7 @@ pub enum PickleError {
         offset: usize,
         /// Its name in Python's `pickletools`.
         opcode: &'static str,
-        /// What it names, such as `torch._utils _rebuild_tensor_v2`; may be empty.
+        /// What it names, such as `torch._utils._rebuild_tensor_v2`; may be empty.
         subject: String,
     },
     /// An instruction with an invalid operand or in an invalid position.
@@ -74,11 +74,17 @@ impl fmt::Display for PickleError {
                  pickle.dump(value, file, protocol=4)"
             ),
             Self::Refused { offset, opcode, subject } => {
-                let about = if subject.is_empty() { "" } else { " for " };
+                match subject.is_empty() {
+                    true => write!(f, "the pickle uses {opcode} at byte {offset}")?,
+                    false => {
+                        write!(f, "the pickle asks for {subject} ({opcode} at byte {offset})")?;
+                    }
+                }
                 write!(
                     f,
-                    "the pickle uses {opcode}{about}{subject} at byte {offset}, which could run \
-                     code and is never executed; save plain dicts, lists, strings and numbers"
+                    ": {}, so nothing of it is executed; save plain dicts, lists, strings and \
+                     numbers",
+                    effect(subject)
                 )
             }
             Self::Malformed { offset, opcode, what } => write!(
@@ -95,3 +101,40 @@ impl fmt::Display for PickleError {
 }
 
 impl std::error::Error for PickleError {}
+
+/// What Python would do with a name.
+fn effect(subject: &str) -> &'static str {
+    let (module, name) = subject.rsplit_once('.').unwrap_or(("", subject));
+    let begins = |starts: &[&str]| starts.iter().any(|start| name.starts_with(start));
+    match module {
+        "posix" | "nt" | "os" if begins(&["system", "popen", "exec", "spawn", "posix_spawn"]) => {
+            "it would run a program"
+        }
+        "subprocess" | "pty" | "commands" => "it would run a program",
+        "builtins" | "__builtin__" if begins(&["eval", "exec", "compile", "__import__"]) => {
+            "it would run code"
+        }
+        _ => "it could run code",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_says_what_would_happen() {
+        for (subject, want) in [
+            ("posix.system", "asks for posix.system (GLOBAL at byte 7): it would run a program,"),
+            ("subprocess.Popen", "it would run a program,"),
+            ("os.execvp", "it would run a program,"),
+            ("builtins.eval", "it would run code,"),
+            ("posix.stat", "asks for posix.stat (GLOBAL at byte 7): it could run code,"),
+            ("", "the pickle uses GLOBAL at byte 7: it could run code,"),
+        ] {
+            let subject = subject.to_owned();
+            let error = PickleError::Refused { offset: 7, opcode: "GLOBAL", subject }.to_string();
+            assert!(error.contains(want), "{error}");
+        }
+    }
+}

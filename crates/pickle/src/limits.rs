@@ -16,10 +16,15 @@ pub struct Limits {
     pub depth: usize,
 }
 
+impl Limits {
+    /// Memory that a value takes while it is built and copied out.
+    pub const VALUE_BYTES: usize = 130;
+}
+
 impl Default for Limits {
     /// Enough for the largest `meta.pkl` (65,536 ids, each twice in two dicts: 262,150 values) and
-    /// some more. A value takes up to 130 bytes while it is built and copied out, so a reader takes
-    /// at most four times its input plus 64 MiB.
+    /// some more. With [`Limits::VALUE_BYTES`] for each, a reader takes at most four times its
+    /// input plus 64 MiB.
     fn default() -> Self {
         Self { input_bytes: 16 << 20, values: 300_000, text_bytes: 16 << 20, depth: 64 }
     }

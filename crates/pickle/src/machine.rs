@@ -237,7 +237,7 @@ impl<'a> Machine<'a> {
             Some(index) => self.leaf(Value::Global(index)),
             None => {
                 let (offset, opcode) = (self.input.opcode_at, self.opcode.name());
-                let subject = format!("{} {}", text::shown(module), text::shown(name));
+                let subject = format!("{}.{}", text::shown(module), text::shown(name));
                 Err(PickleError::Refused { offset, opcode, subject })
             }
         }
@@ -367,9 +367,22 @@ impl<'a> Machine<'a> {
         let Some((opcode, subject_lines)) = opcodes::refused(byte) else {
             return PickleError::NoOpcode { offset, byte };
         };
-        let lines: Vec<String> =
-            (0..subject_lines).map_while(|_| self.input.line().ok()).map(text::shown).collect();
-        PickleError::Refused { offset, opcode, subject: lines.join(" ") }
+        let lines = (0..subject_lines).map_while(|_| self.input.line().ok()).map(text::shown);
+        let names: Vec<String> = match Opcode::from_byte(byte) {
+            Some(Opcode::StackGlobal) => self.names_on_stack(),
+            _ => lines.collect(),
+        };
+        PickleError::Refused { offset, opcode, subject: names.join(".") }
+    }
+
+    /// A module and a name in it, if the two values on top are strings.
+    fn names_on_stack(&self) -> Vec<String> {
+        let top = self.stack.get(self.stack.len().saturating_sub(2)..).unwrap_or_default();
+        let text = |id: &Id| match self.heap.get(*id) {
+            Node::Leaf(Value::Str(text)) => Some(text::shown(text.as_bytes())),
+            _ => None,
+        };
+        top.iter().map_while(text).collect()
     }
 
     fn bad(&self, what: &'static str) -> PickleError {

@@ -74,9 +74,6 @@ fn check_world_size(environment: &Environment) -> Result<(), SpecError> {
 /// The largest size accepted; ids and positions are 32 bits wide.
 const LARGEST: i64 = 1 << 31;
 
-/// No GPT is deeper, and planning thousands of layers would take minutes.
-const MOST_LAYERS: i64 = 512;
-
 /// The largest count of samples or tokens: every smaller integer is exact in an f64.
 const MOST: i64 = 1 << 53;
 
@@ -261,7 +258,7 @@ impl Typed<'_> {
             gradient_accumulation_steps: self.batches("gradient_accumulation_steps")?,
             batch_size,
             block_size,
-            n_layer: self.whole("n_layer", 1, MOST_LAYERS)?,
+            n_layer: self.whole("n_layer", 1, model::MOST_LAYERS as i64)?,
             n_head: self.size("n_head")?,
             n_embd: self.size("n_embd")?,
             dropout: self.fraction("dropout")?,

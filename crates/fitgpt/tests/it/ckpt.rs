@@ -152,6 +152,10 @@ fn a_damaged_file_of_ours_does_not_hide_a_good_one() {
     }
     let said = run(&dir, &["sample", "out", "--num_samples=1", "--max_new_tokens=9"]);
     assert!(said.contains("using out/ckpt.pt: "), "{said}");
+    // Nor does it keep a run from resuming, which replaces it.
+    let said = train(&dir, &["--init_from=resume", "--max_iters=32"]);
+    assert!(said.contains("Resuming training from out at 30"), "{said}");
+    assert_eq!(dir.read("out/last-unreadable.safetensors"), &content[..content.len() / 2]);
 }
 
 #[test]
@@ -172,4 +176,23 @@ fn a_model_with_more_rows_than_its_data_set_has_ids_resumes() {
     dir.write("data/fewer/meta.pkl", &Meta::new(4, None).to_pickle());
     let other = ["train", "--init_from=resume", "--out_dir=few", "--dataset=fewer"];
     dir.run(&other).failed(4, &["vocabulary of 29", "'fewer'"]);
+}
+
+/// PyTorch can leave the checksums out. `torch.load` reads such a file, and so do we.
+#[test]
+fn a_file_without_checksums_is_read_and_a_plain_pickle_is_not() {
+    let dir = TempDir::new("ckpt-unchecked");
+    let fixture = |name: &str| {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../interop/tests/fixtures/ckpt");
+        std::fs::read(std::path::Path::new(folder).join(name)).unwrap()
+    };
+    dir.write("a.pt", &fixture("unchecked.pt"));
+    let said = run(&dir, &["export", "a.pt", "--to", "native", "--out", "b.safetensors"]);
+    assert_eq!(said.matches("a.pt was saved without CRC-32 checksums").count(), 1, "{said}");
+    dir.write("a.pt", &fixture("strided.pt"));
+    let said = run(&dir, &["export", "a.pt", "--to", "native", "--out", "c.safetensors"]);
+    assert!(!said.contains("CRC-32"), "{said}");
+    // Whatever its name is.
+    dir.write("model", &fixture("pickled.pt"));
+    dir.run(&["sample", "model"]).failed(4, &["model: this is a plain pickle", "torch.save"]);
 }

@@ -40,7 +40,8 @@ const ENCRYPTED: u16 = 1;
 pub struct Entry {
     pub start: u64,
     pub bytes: u64,
-    pub crc: u32,
+    /// Its checksum; none in a file that was saved without any.
+    pub crc: Option<u32>,
 }
 
 /// An open zip file.
@@ -50,6 +51,12 @@ pub struct Archive {
     entries: HashMap<String, Entry>,
     /// The folder in which everything is.
     folder: String,
+    /// Size of the file.
+    pub bytes: u64,
+    /// Whether it was saved without checksums. PyTorch has an option for that
+    /// (`torch.serialization.set_crc32_options`), and puts 0 in their place. `torch.load` never
+    /// compares them.
+    pub is_unchecked: bool,
 }
 
 /// The directory's place in the file.
@@ -78,19 +85,28 @@ impl Archive {
         let file = File::open(path).map_err(failed)?;
         let bytes = file.metadata().map_err(failed)?.len();
         let directory = find_directory(&file, bytes)?;
-        let entries = read_directory(&file, &directory)?;
+        let mut entries = read_directory(&file, &directory)?;
+        let is_unchecked = entries.values().all(|entry| entry.crc == Some(0));
+        if is_unchecked {
+            entries.values_mut().for_each(|entry| entry.crc = None);
+        }
         let folder = entries
             .keys()
             .find_map(|name| name.strip_suffix("/data.pkl").filter(|folder| !folder.contains('/')));
         let folder = folder.map(str::to_owned).ok_or_else(|| {
             refused("this zip file is not PyTorch's: it has no data.pkl; give nanoGPT's ckpt.pt")
         })?;
-        Ok(Archive { file, entries, folder })
+        Ok(Archive { file, entries, folder, bytes, is_unchecked })
     }
 
     /// An entry of the folder.
     pub fn entry(&self, name: &str) -> Option<Entry> {
-        self.entries.get(&format!("{}/{name}", self.folder)).copied()
+        self.entries.get(&self.full_name(name)).copied()
+    }
+
+    /// The name of an entry in the zip file.
+    pub fn full_name(&self, name: &str) -> String {
+        format!("{}/{name}", self.folder)
     }
 
     /// The content of a small entry.
@@ -135,11 +151,12 @@ impl Archive {
 
 /// Compares a checksum with that of the directory.
 pub fn check(entry: Entry, found: u32, name: &str) -> Result<(), ForeignProblem> {
-    if found == entry.crc {
-        return Ok(());
+    match entry.crc {
+        Some(expected) if expected != found => {
+            Err(damaged(format!("entry {name} has the CRC-32 {found:08x}, not {expected:08x}")))
+        }
+        _ => Ok(()),
     }
-    let expected = entry.crc;
-    Err(damaged(format!("entry {name} has checksum {found:08x}, not {expected:08x}")))
 }
 
 fn read_at(file: &File, content: &mut [u8], offset: u64) -> Result<(), ForeignProblem> {
@@ -254,7 +271,7 @@ fn read_directory(
     for _ in 0..directory.count {
         let listed = listed(&mut fields)?;
         let start = content_start(file, &listed, directory.start)?;
-        let entry = Entry { start, bytes: listed.bytes, crc: listed.crc };
+        let entry = Entry { start, bytes: listed.bytes, crc: Some(listed.crc) };
         spans.push((listed.header, start + listed.bytes));
         if entries.insert(listed.name, entry).is_some() {
             return Err(damaged("two of its entries have the same name"));

@@ -30,20 +30,40 @@ const ZIP: [u8; 4] = *b"PK\x03\x04";
 const LEGACY: [u8; 14] =
     [0x80, 2, 0x8a, 10, 0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19];
 
-/// Whether this is one of PyTorch's files, by its first bytes or by its name.
+/// What a file is, by its first bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Zip,
+    /// From PyTorch before 1.6.
+    Legacy,
+    /// What Python's `pickle.dump` writes.
+    Pickle,
+    Other,
+}
+
+/// Whether this is one of PyTorch's files, or a pickle that may be taken for one, by its first
+/// bytes or by its name.
 #[must_use]
 pub fn is_torch(path: &Path) -> bool {
     let named = path.extension().is_some_and(|ending| ending == "pt" || ending == "pth");
-    named || starts_with(path, &ZIP) || starts_with(path, &LEGACY)
+    named || kind(path) != Kind::Other
 }
 
-fn starts_with(path: &Path, magic: &[u8]) -> bool {
-    let mut found = Vec::new();
+fn kind(path: &Path) -> Kind {
+    let mut first = Vec::new();
     // Opening a pipe would wait for a writer.
-    path.is_file()
+    let is_read = path.is_file()
         && File::open(path)
-            .and_then(|file| file.take(magic.len() as u64).read_to_end(&mut found))
-            .is_ok_and(|_| found == magic)
+            .and_then(|file| file.take(LEGACY.len() as u64).read_to_end(&mut first))
+            .is_ok();
+    match &first[..] {
+        _ if !is_read => Kind::Other,
+        start if start.starts_with(&ZIP) => Kind::Zip,
+        start if start == LEGACY => Kind::Legacy,
+        // With zeros here, it is the length of a safetensors header.
+        [0x80, 2..=5, _, rest @ ..] if rest.iter().take(5).any(|&byte| byte != 0) => Kind::Pickle,
+        _ => Kind::Other,
+    }
 }
 
 /// Opens a checkpoint of nanoGPT. Checks everything except the tensors' content.
@@ -54,11 +74,19 @@ fn starts_with(path: &Path, magic: &[u8]) -> bool {
 /// and plain values.
 pub fn open(path: &Path) -> Result<ForeignModel, ForeignError> {
     let named = |problem| ForeignError { path: path.to_owned(), problem };
-    if starts_with(path, &LEGACY) {
-        let what = "this file was written by PyTorch before 1.6; convert it with a newer one: \
-                    torch.save(torch.load('old.pt', weights_only=True), 'ckpt.pt')";
-        return Err(named(ForeignProblem::Refused { what: what.to_owned() }));
+    let refused = |what: &str| Err(named(ForeignProblem::Refused { what: what.to_owned() }));
+    match kind(path) {
+        Kind::Legacy => refused(
+            "this file was written by PyTorch before 1.6; convert it with a newer one: \
+             torch.save(torch.load('old.pt', weights_only=True), 'ckpt.pt')",
+        ),
+        Kind::Pickle => refused(
+            "this is a plain pickle, as pickle.dump writes it, and no checkpoint: torch.save \
+             writes a zip file; give the ckpt.pt that train.py wrote",
+        ),
+        Kind::Zip | Kind::Other => {
+            let archive = archive::Archive::open(path).map_err(named)?;
+            nanogpt::read(path, archive).map_err(named)
+        }
     }
-    let archive = archive::Archive::open(path).map_err(named)?;
-    nanogpt::read(path, archive).map_err(named)
 }

@@ -9,7 +9,7 @@ use super::view::{View, natural, number};
 use crate::error::ForeignProblem;
 use crate::foreign::ForeignModel;
 use crate::shown;
-use model::{Architecture, Dims, Gpt2, Param};
+use model::{Architecture, Dims, Gpt2, MOST_LAYERS, Param};
 use pickle::{Limits, Value};
 use plan::StepState;
 use plan::ops::GeluKind;
@@ -44,11 +44,20 @@ pub fn read(path: &Path, archive: Archive) -> Result<ForeignModel, ForeignProble
     if archive.content("byteorder", 16)?.is_some_and(|order| order != b"little") {
         return Err(refused("it was written on a big-endian machine: save it again on this one"));
     }
-    // Enough for 240 layers with moments.
-    let limits = Limits::default();
+    let limits = limits(archive.bytes);
     let pickled = archive.content("data.pkl", limits.input_bytes as u64)?.unwrap_or_default();
-    let saved = pickle::parse_calls(&pickled, &limits, &listed())
-        .map_err(|error| refused(format!("its data.pkl: {error}")))?;
+    let saved = pickle::parse_calls(&pickled, &limits, &listed()).map_err(|error| {
+        let entry = archive.full_name("data.pkl");
+        refused(format!("its entry {}: {error}", shown(&entry)))
+    })?;
+    drop(pickled);
+    let unchecked = archive.is_unchecked.then(|| {
+        format!(
+            "{} was saved without CRC-32 checksums (torch.serialization.set_crc32_options): its \
+             structure and all sizes were checked, its contents cannot be",
+            path.display()
+        )
+    });
     let dims = dims(&saved)?;
     let params = Architecture::Gpt2(Gpt2 { gelu: GeluKind::Erf })
         .parameters(&dims)
@@ -82,8 +91,27 @@ pub fn read(path: &Path, archive: Archive) -> Result<ForeignModel, ForeignProble
         gelu: Some(gelu),
         tokenizer: None,
         no_tokenizer: None,
-        notices: Vec::new(),
+        notices: unchecked.into_iter().collect(),
     })
+}
+
+/// Parameters of a layer with biases.
+const LAYER_PARAMETERS: usize = 12;
+
+/// Values of a parameter: its tensor, both moments and its step, each with its storage, sizes,
+/// strides and names. That is 75, and 90 with those that the pickle makes on the way.
+const PARAMETER_VALUES: usize = 100;
+
+/// The limits on the pickle of a file: enough for the largest model, but no more memory than a
+/// reader may take for a file of this size (`docs/limits.md`). A real one has three entries for
+/// each parameter, so that its size allows for its values.
+fn limits(file_bytes: u64) -> Limits {
+    let usual = Limits::default();
+    let most = MOST_LAYERS as usize * LAYER_PARAMETERS * PARAMETER_VALUES;
+    let allowed = usize::try_from(file_bytes.saturating_mul(4)).unwrap_or(usize::MAX);
+    let more = allowed / Limits::VALUE_BYTES;
+    let values = usual.values.saturating_add(more).min(usual.values.saturating_add(most));
+    Limits { values, ..usual }
 }
 
 /// The model's sizes.

@@ -1,8 +1,10 @@
 //! Checkpoints that PyTorch wrote (`fixtures/ckpt/make.py`), in all the forms that they come in.
 
-use checkpoint::TensorSource;
+use checkpoint::{Dtype, TensorInfo, TensorSource};
 use fitgpt_interop::torch::{TorchOptimizer, TorchRun};
 use fitgpt_interop::{Existing, ExportError, ForeignModel, Precision, torch};
+use model::{Architecture, Dims, Gpt2, Param};
+use plan::ops::GeluKind;
 use std::path::{Path, PathBuf};
 
 pub fn fixture(name: &str) -> PathBuf {
@@ -67,11 +69,14 @@ fn every_form_has_the_same_weights() {
         ("strided", false, false),
         ("old", true, false),
         ("stored", false, false),
+        ("unchecked", false, false),
     ] {
         let path = fixture(name);
         assert!(torch::is_torch(&path));
         let model = torch::open(&path).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(model.has_moments, has_moments, "{name}");
+        let said = model.notices.iter().filter(|line| line.contains("CRC-32")).count();
+        assert_eq!(said, usize::from(name == "unchecked"), "{name}");
         check(&model, bias);
         if has_moments {
             let state = content(&*model.tensors, "state");
@@ -86,9 +91,11 @@ fn every_form_has_the_same_weights() {
 #[test]
 fn what_is_no_checkpoint_is_refused_by_name() {
     for (name, want) in [
-        ("evil", "GLOBAL for posix system"),
-        ("custom", "GLOBAL for __main__ Custom"),
+        ("evil", "its entry evil/data.pkl: the pickle asks for posix.system (GLOBAL at byte 17)"),
+        ("evil", ": it would run a program, so nothing of it is executed"),
+        ("custom", "asks for __main__.Custom (GLOBAL at byte"),
         ("array", "_reconstruct"),
+        ("pickled", "this is a plain pickle, as pickle.dump writes it, and no checkpoint"),
         ("legacy", "PyTorch before 1.6; convert it"),
         ("packed", "is compressed or encrypted"),
         ("weights_only", "a dict with transformer.wte.weight, transformer.wpe.weight"),
@@ -209,4 +216,39 @@ fn weights_are_rounded_and_a_stop_leaves_nothing() {
     let replace = (Precision::Float32, Existing::Replace);
     torch::write(&file.0, &*model.tensors, &mut run, replace, &mut |_, _| true).unwrap();
     assert!(std::fs::read(&file.0).unwrap().starts_with(b"PK"));
+}
+
+/// What a reader may take for a file (`docs/limits.md`).
+fn allowed(file_bytes: u64) -> u64 {
+    4 * file_bytes + (64 << 20)
+}
+
+/// The deepest model that a run can have, as small as it can be otherwise, with biases and moments.
+#[test]
+fn the_deepest_model_is_read() {
+    let dims =
+        Dims { n_layer: 512, n_head: 1, n_embd: 1, block_size: 1, vocab_size: 1, bias: true };
+    let params = Architecture::from(Gpt2 { gelu: GeluKind::Erf }).parameters(&dims).unwrap();
+    let tensors = ["weights", "m", "v"].into_iter().flat_map(|kind| {
+        let info = move |param: &Param| {
+            let name = format!("{kind}/{}", param.name);
+            TensorInfo::new(name, Dtype::F32, param.shape.dims())
+        };
+        params.iter().map(info)
+    });
+    let tensors: Vec<TensorInfo> = tensors.collect();
+    let run = TorchRun { dims, ..described(&torch::open(&fixture("compiled")).unwrap()) };
+    let file = File::new("deepest");
+    let written = torch::write_with(&file.0, &run, &tensors, &mut [0; 64], |_, content| {
+        content.fill(0);
+        Ok::<(), String>(())
+    });
+    let bytes = written.unwrap().finish().unwrap();
+    let before = counting::held();
+    counting::forget_most();
+    let model = torch::open(&file.0).unwrap();
+    let taken = counting::most() - before;
+    println!("{bytes} bytes of file, {taken} of memory");
+    assert!(taken <= allowed(bytes), "{taken} bytes of memory for a file of {bytes}");
+    assert_eq!(model.tensors.tensors().len(), 3 * params.len() + 1);
 }
