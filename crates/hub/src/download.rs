@@ -3,9 +3,10 @@
 //! Bytes go to `<file>.part`, which is renamed only when its length and checksum are right.
 
 use crate::checksum::Checksum;
-use crate::disk::check_limit;
+use crate::disk::{check_limit, check_room};
 use crate::environment::{self, Hub};
 use crate::error::{HubError, Result};
+use crate::lock::TryLock;
 use crate::part::{Part, Size};
 use crate::wire::{self, Answer, HttpRequest, Method, RequestError};
 use std::fs::{File, OpenOptions};
@@ -24,6 +25,8 @@ const ATTEMPTS: u32 = 6;
 const CONNECT: Duration = Duration::from_secs(2);
 /// The longest pause that a server may ask for.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// Bytes of unknown many between two looks at the free disk space.
+const LOOK: u64 = 16 << 20;
 /// Bytes of a download between two syncs.
 const SYNC: u64 = 64 << 20;
 
@@ -105,6 +108,12 @@ pub struct Client {
     pub first_pause: Duration,
     /// Whether requests to the hub are forbidden (`HF_HUB_OFFLINE`, `TRANSFORMERS_OFFLINE`).
     pub is_offline: bool,
+    /// Whether a download is refused that the disk has no room for.
+    pub checks_room: bool,
+    /// Locks files. Tests replace it.
+    pub try_lock: TryLock,
+    /// Whether the user knows that there are no locks.
+    knows_no_locks: Arc<AtomicBool>,
 }
 
 impl Client {
@@ -134,8 +143,19 @@ impl Client {
         let received = Arc::new(AtomicU64::new(0));
         let first_pause = Duration::from_secs(1);
         let (halt, answered) = (Arc::default(), Arc::default());
-        let agent = config.into();
-        Client { agent, hub, stop, halt, answered, received, first_pause, is_offline: false }
+        Client {
+            agent: config.into(),
+            hub,
+            stop,
+            halt,
+            answered,
+            received,
+            first_pause,
+            is_offline: false,
+            checks_room: true,
+            try_lock: File::try_lock,
+            knows_no_locks: Arc::default(),
+        }
     }
 
     /// Where the hub is.
@@ -148,6 +168,11 @@ impl Client {
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Whether the user is still to be told that there are no locks; true once.
+    pub(crate) fn says_no_locks(&self) -> bool {
+        !self.knows_no_locks.swap(true, Ordering::Relaxed)
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -254,13 +279,20 @@ impl Client {
         (part, path): (&Part, &Path),
         watch: &mut dyn FnMut(u64),
     ) -> Result<()> {
-        match self.fetch_part(url, checksum, part, watch) {
-            Ok(()) => part.finish(path),
+        let failed = match self.fetch_part(url, checksum, part, watch) {
+            Ok(()) => return part.finish(path),
             Err(HubError::Network { url, what }) => {
-                Err(HubError::Network { url, what: what + &part.left() })
+                HubError::Network { url, what: what + &part.left() }
             }
-            Err(error) => Err(error),
+            Err(HubError::Local { path, what }) => {
+                HubError::Local { path, what: what + &part.left() }
+            }
+            Err(error) => error,
+        };
+        if !part.is_resumable() || part.bytes() == 0 {
+            part.clear(); // of no use, and it may have filled the disk
         }
+        Err(failed)
     }
 
     fn fetch_part(
@@ -318,10 +350,14 @@ impl Client {
         if let Size::Exactly(bytes) = part.size {
             whole = Some(bytes);
         }
+        if let Some(whole) = whole.filter(|_| self.checks_room) {
+            check_room(url, &part.path, Some(whole.saturating_sub(at)))?;
+        }
         watch(at);
         let opened = OpenOptions::new().create(true).append(true).open(&part.path);
         let mut file = opened.map_err(HubError::io(&part.path, "write a download"))?;
-        let copied = self.copy(url, &mut answer, part, (&mut file, &mut at), watch);
+        let looks = self.checks_room && whole.is_none();
+        let copied = self.copy(url, (&mut answer, looks), part, (&mut file, &mut at), watch);
         // However it ended, sync what was received, so that a power cut cannot lose it.
         let synced = part.sync(&file, at);
         let lost = copied?;
@@ -372,17 +408,18 @@ impl Client {
     }
 
     /// Appends an answer's bytes to the partial file; returns the problem if the connection was
-    /// lost. Stops at the first byte that the file cannot have.
+    /// lost. Stops at the first byte that the file cannot have, or when it `looks` and the disk is
+    /// nearly full.
     fn copy(
         &self,
         url: &str,
-        answer: &mut Answer,
+        (answer, looks): (&mut Answer, bool),
         part: &Part,
         (file, at): (&mut File, &mut u64),
         watch: &mut dyn FnMut(u64),
     ) -> Result<Option<Retry>> {
         let limit = data::disk::file_limit();
-        let mut synced = *at;
+        let (mut synced, mut looked) = (*at, *at);
         loop {
             let piece = match self.next(url, answer)? {
                 Ok(piece) if piece.is_empty() => return Ok(None),
@@ -400,6 +437,10 @@ impl Client {
             *at = bytes;
             watch(bytes);
             self.received.fetch_add(piece.len() as u64, Ordering::Relaxed);
+            if looks && bytes.saturating_sub(looked) >= LOOK {
+                check_room(url, &part.path, None)?;
+                looked = bytes;
+            }
             if bytes.saturating_sub(synced) >= SYNC {
                 part.sync(file, bytes)?;
                 synced = bytes;

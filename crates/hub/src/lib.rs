@@ -27,6 +27,7 @@ pub use disk::{check_limit, free_space};
 pub use download::{Client, FetchError, Page};
 pub use environment::{ENDPOINT, Hub, home_folder};
 pub use error::{HubError, Result, io_message, quoted};
+pub use lock::{Locked, TryLock, no_locks, try_lock};
 pub use model::{ModelFolder, Watch};
 pub use part::remove as remove_part;
 pub use repo::ModelRepo;

@@ -1,8 +1,10 @@
 //! Lets one process at a time download a file into Hugging Face's cache. Its own library takes the
-//! same lock: `flock` on `.locks/<repository>/<etag>.lock`.
+//! same lock: `flock` on `.locks/<repository>/<etag>.lock`. Some network file systems have no such
+//! locks; work then goes on without one, and a line says so.
 
 use crate::error::{HubError, Result};
 use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Duration;
@@ -12,9 +14,53 @@ const GLANCE: Duration = Duration::from_millis(100);
 /// Tries before the user is told; a small file takes less.
 const QUIET: u64 = 10;
 
+/// Locks a file without waiting, like [`File::try_lock`].
+pub type TryLock = fn(&File) -> std::result::Result<(), TryLockError>;
+
+/// Who has a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Locked {
+    /// This process.
+    Here,
+    /// Another one.
+    Elsewhere,
+    /// Nobody: the file system has no locks.
+    Nowhere,
+}
+
+/// Tries to lock a file.
+///
+/// # Errors
+///
+/// When the operating system refuses, though the file system has locks.
+pub fn try_lock(file: &File, lock: TryLock) -> io::Result<Locked> {
+    match lock(file) {
+        Ok(()) => Ok(Locked::Here),
+        Err(TryLockError::WouldBlock) => Ok(Locked::Elsewhere),
+        Err(TryLockError::Error(error)) if has_no_locks(&error) => Ok(Locked::Nowhere),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+/// Whether an error says that the file system has no locks: ENOSYS, EOPNOTSUPP, or ENOLCK, which
+/// NFS gives where its lock service does not run.
+fn has_no_locks(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::Unsupported
+        || error.raw_os_error() == Some(rustix::io::Errno::NOLCK.raw_os_error())
+}
+
+/// The line about a folder whose file system has no locks.
+#[must_use]
+pub fn no_locks(folder: &Path, doing: &str) -> String {
+    let folder = folder.display();
+    format!("{folder}: its file system has no file locks; let no other process {doing} meanwhile")
+}
+
 /// Held during a download. The file stays, because others may wait for it.
 pub struct Lock {
     _file: File,
+    /// Whether the file system has locks.
+    pub is_locked: bool,
 }
 
 impl Lock {
@@ -25,6 +71,7 @@ impl Lock {
     /// When the disk fails, or the user stops.
     pub fn take(
         path: &Path,
+        lock: TryLock,
         is_over: &dyn Fn() -> bool,
         waiting: &mut dyn FnMut(),
     ) -> Result<Lock> {
@@ -35,19 +82,11 @@ impl Lock {
         let file = options.create(true).truncate(false).write(true).mode(0o664).open(path);
         let file = file.map_err(HubError::io(path, "open it"))?;
         for tries in 0_u64.. {
-            match file.try_lock() {
-                Ok(()) => return Ok(Lock { _file: file }),
-                // Where locks are not supported: files appear by a rename, so that two downloads
-                // of the same content do no harm.
-                Err(TryLockError::Error(error))
-                    if error.kind() == std::io::ErrorKind::Unsupported =>
-                {
-                    return Ok(Lock { _file: file });
-                }
-                Err(TryLockError::Error(error)) => {
-                    return Err(HubError::io(path, "lock it")(error));
-                }
-                Err(TryLockError::WouldBlock) => {}
+            match try_lock(&file, lock).map_err(HubError::io(path, "lock it"))? {
+                Locked::Here => return Ok(Lock { _file: file, is_locked: true }),
+                // Files appear by a rename, and a checksum finds bytes that two processes mixed.
+                Locked::Nowhere => return Ok(Lock { _file: file, is_locked: false }),
+                Locked::Elsewhere => {}
             }
             if is_over() {
                 return Err(HubError::Stopped);
@@ -58,5 +97,32 @@ impl Lock {
             std::thread::sleep(GLANCE);
         }
         Err(HubError::Stopped) // never: the loop has no end
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_missing_locks_are_done_without() {
+        let file = File::open("/dev/null").unwrap();
+        assert_eq!(try_lock(&file, |_| Ok(())).unwrap(), Locked::Here);
+        let held = try_lock(&file, |_| Err(TryLockError::WouldBlock)).unwrap();
+        assert_eq!(held, Locked::Elsewhere);
+        let cases: [(TryLock, bool); 4] = [
+            (|_| Err(errno(rustix::io::Errno::NOSYS)), true),
+            (|_| Err(errno(rustix::io::Errno::OPNOTSUPP)), true),
+            (|_| Err(errno(rustix::io::Errno::NOLCK)), true),
+            (|_| Err(errno(rustix::io::Errno::IO)), false),
+        ];
+        for (lock, is_done_without) in cases {
+            let tried = try_lock(&file, lock);
+            assert_eq!(tried.ok(), is_done_without.then_some(Locked::Nowhere));
+        }
+    }
+
+    fn errno(error: rustix::io::Errno) -> TryLockError {
+        TryLockError::Error(error.into())
     }
 }

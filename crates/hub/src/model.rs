@@ -5,7 +5,7 @@ use crate::checksum::Checksum;
 use crate::disk::free_space;
 use crate::download::{Client, Described, FetchError};
 use crate::error::{HubError, Result};
-use crate::lock::Lock;
+use crate::lock::{Lock, no_locks};
 use crate::part::{Part, Size};
 use crate::repo::ModelRepo;
 use pick::{MOST_INDEX_BYTES, weight_files};
@@ -246,7 +246,8 @@ impl Visit<'_> {
             self.download(file, watch)?;
         }
         let content = cache::read(&self.place.snapshot(self.commit).join(INDEX), MOST_INDEX_BYTES)?;
-        let files = weight_files(&content).map_err(|what| HubError::network(&self.url(INDEX), what))?;
+        let files =
+            weight_files(&content).map_err(|what| HubError::network(&self.url(INDEX), what))?;
         let mut wanted = Vec::new();
         for file in files {
             let Some(shard) = self.wanted(&file)? else {
@@ -287,7 +288,11 @@ impl Visit<'_> {
             watch.note(&format!("another process downloads {file} of {}: waiting", self.repo));
         };
         let is_over = || self.client.is_over();
-        let _lock = Lock::take(&self.place.lock(etag), &is_over, &mut waiting)?;
+        let at = self.place.lock(etag);
+        let lock = Lock::take(&at, self.client.try_lock, &is_over, &mut waiting)?;
+        if !lock.is_locked && self.client.says_no_locks() {
+            watch.note(&no_locks(&folder, "download the same model"));
+        }
         if !blob.is_file() && !self.has(file) {
             let checksum = Checksum::of_etag(etag);
             let part = wanted.part(self.place);

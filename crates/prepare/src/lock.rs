@@ -4,7 +4,8 @@
 //! next preparation.
 
 use crate::error::{PrepareError, Result};
-use std::fs::{File, OpenOptions, TryLockError};
+use hub::{Locked, TryLock};
+use std::fs::{File, OpenOptions};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -16,6 +17,8 @@ pub struct Lock {
     path: PathBuf,
     /// The lock lasts as long as this file is open.
     _file: File,
+    /// Whether the file system has locks.
+    pub is_locked: bool,
 }
 
 impl Lock {
@@ -24,16 +27,16 @@ impl Lock {
     /// # Errors
     ///
     /// When another process holds it, or the disk fails.
-    pub fn take(folder: &Path) -> Result<Lock> {
+    pub fn take(folder: &Path, lock: TryLock) -> Result<Lock> {
         data::disk::make_folder(folder).map_err(PrepareError::io(folder, "create the folder"))?;
         let path = folder.join(NAME);
         loop {
             let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
             let file = file.map_err(PrepareError::io(&path, "open it"))?;
-            match file.try_lock() {
-                Ok(()) if is_at(&file, &path) => return Ok(Lock { path, _file: file }),
-                Ok(()) => {} // removed by its last holder meanwhile
-                Err(TryLockError::WouldBlock) => {
+            let tried = hub::try_lock(&file, lock).map_err(PrepareError::io(&path, "lock it"))?;
+            let is_locked = tried == Locked::Here;
+            match tried {
+                Locked::Elsewhere => {
                     let what = "another process is making a data set here; wait until it is \
                                 done, or choose another --out";
                     return Err(PrepareError::Output {
@@ -41,9 +44,8 @@ impl Lock {
                         what: what.into(),
                     });
                 }
-                Err(TryLockError::Error(error)) => {
-                    return Err(PrepareError::io(&path, "lock it")(error));
-                }
+                Locked::Here if !is_at(&file, &path) => {} // removed by its last holder meanwhile
+                Locked::Here | Locked::Nowhere => return Ok(Lock { path, _file: file, is_locked }),
             }
         }
     }
@@ -68,16 +70,29 @@ fn is_at(file: &File, path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::TryLockError;
 
     #[test]
     fn a_lock_is_for_one_and_ends_with_it() {
         let folder = std::env::temp_dir().join(format!("fitgpt-lock-{}", std::process::id()));
-        let first = Lock::take(&folder).unwrap();
-        let refused = Lock::take(&folder).err().unwrap().to_string();
+        let first = Lock::take(&folder, File::try_lock).unwrap();
+        let refused = Lock::take(&folder, File::try_lock).err().unwrap().to_string();
         assert!(refused.contains("another process"), "{refused}");
         drop(first);
         assert!(!folder.join(NAME).exists());
-        drop(Lock::take(&folder).unwrap());
+        drop(Lock::take(&folder, File::try_lock).unwrap());
+        let none = Lock::take(&folder, |_| Err(unsupported())).unwrap();
+        assert!(!none.is_locked);
+        assert!(Lock::take(&folder, |_| Err(failed())).is_err());
+        drop(none);
         std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    fn unsupported() -> TryLockError {
+        TryLockError::Error(std::io::ErrorKind::Unsupported.into())
+    }
+
+    fn failed() -> TryLockError {
+        TryLockError::Error(std::io::ErrorKind::PermissionDenied.into())
     }
 }

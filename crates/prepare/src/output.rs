@@ -322,7 +322,7 @@ mod tests {
     fn a_failed_write_is_neither_saved_nor_finished() {
         let folder = std::env::temp_dir().join(format!("fitgpt-failed-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);
-        let lock = Lock::take(&folder).unwrap();
+        let lock = Lock::take(&folder, std::fs::File::try_lock).unwrap();
         let open = || Output::open(&folder, Journal::default(), &lock).unwrap();
         let mut output = open();
         output.append(Split::Val, &[1, 2]).unwrap();

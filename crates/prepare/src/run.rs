@@ -76,7 +76,10 @@ pub fn run(mut job: Job, client: &Client, observer: &mut dyn Observer) -> Result
         return Ok(Outcome::Already(totals)); // a folder that may not be written to is as good
     }
     // Taken before anything is written, so that another preparation in this folder loses nothing.
-    let lock = Lock::take(&out)?;
+    let lock = Lock::take(&out, client.try_lock)?;
+    if !lock.is_locked {
+        observer.note(&hub::no_locks(&out, "make a data set here"));
+    }
     let mut settings = String::new();
     if let Some(index) = stdin {
         settings += &keep_standard_input(&mut job, index, client)?;
@@ -88,7 +91,9 @@ pub fn run(mut job: Job, client: &Client, observer: &mut dyn Observer) -> Result
         recognise_standard_input(&mut job, index, observer)?;
     }
     settings += &job.settings()?;
-    let shelf = Shelf::new(job.sources.clone().into(), client.clone(), &out);
+    let mut downloads = client.clone();
+    downloads.checks_room = !job.request.ignore_space;
+    let shelf = Shelf::new(job.sources.clone().into(), downloads, &out);
     let found = look(&out, &expected(&job, &settings));
     if matches!(found, Err(_) | Ok(FolderState::Done(_))) && !job.request.keep_downloads {
         shelf.clear(); // the copy of standard input is not needed

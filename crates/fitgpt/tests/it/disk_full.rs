@@ -3,17 +3,28 @@
 //! stays, and the run resumes from it once there is space. Skipped where mounting is not allowed.
 
 use crate::fixture::{Ended, TINY, TempDir, tensors};
+use crate::hub_server::{Fault, HubServer};
 use requires::{Need, absent};
 use std::process::Command;
 
 /// Runs a script in a mount namespace of its own, with a file system of so many bytes in `out`;
 /// `"$@"` is `train` with the tiny model. None where that is not allowed.
 fn on_small_disk(dir: &TempDir, bytes: u64, script: &str) -> Option<Ended> {
+    on_small_disk_with(dir, bytes, &[&["train"], TINY].concat(), script)
+}
+
+/// The same with other arguments in `"$@"`.
+fn on_small_disk_with(
+    dir: &TempDir,
+    bytes: u64,
+    arguments: &[&str],
+    script: &str,
+) -> Option<Ended> {
     std::fs::create_dir_all(dir.path("out")).unwrap();
     std::fs::create_dir_all(dir.path("kept")).unwrap();
     let mount = "mount -t tmpfs -o size=$SIZE tmpfs out || { echo cannot mount >&2; exit 77; }";
     let script = format!("{mount}\n{script}");
-    let inner = dir.command(&[&["train"], TINY].concat());
+    let inner = dir.command(arguments);
     for namespaces in ["-rm", "-m"] {
         let mut command = Command::new("unshare");
         command.args([namespaces, "sh", "-c", &script, "sh"]);
@@ -175,4 +186,90 @@ fn a_limit_on_file_sizes_is_reported_by_prepare_for_every_file() {
         ended.failed(4, &["ulimit -f", file, "run the same command again"]);
         limited("unlimited", rest).unwrap().succeeded();
     }
+}
+
+/// Runs the arguments, then lists what is on the small disk in `kept/list`.
+const THEN_LIST: &str = "\"$@\"; code=$?; (cd out && find . -mindepth 1) > kept/list; exit $code";
+
+/// A download from a plain address. If its size is announced, it is refused before the first byte;
+/// otherwise it ends when the disk is nearly full. Neither leaves a part that is of no use.
+#[test]
+fn a_download_is_bounded_by_the_disk() {
+    let dir = TempDir::new("prepare-space");
+    let server = HubServer::new();
+    server.file("some", "text.txt", b"some words of a text\n".repeat(200_000));
+    let url = format!("{}/some/resolve/main/text.txt", server.address);
+    let arguments = ["prepare", url.as_str(), "--out", "out/d", "--tokenizer", "char"];
+    let Some(ended) = on_small_disk_with(&dir, 2 << 20, &arguments, THEN_LIST) else {
+        return absent(Need::Mount, "mounting is not allowed here");
+    };
+    ended.failed(4, &["needs 4200000 bytes more, but the disk has", "bytes free; make room"]);
+    let list = String::from_utf8(dir.read("kept/list")).unwrap();
+    assert!(!list.contains("downloads/") && !list.contains(".bin\n"), "{list}");
+    server.fault("GET /some/resolve/main/text.txt", &[Fault::Endless]);
+    let ended = on_small_disk_with(&dir, 40 << 20, &arguments, THEN_LIST).unwrap();
+    ended.failed(4, &["its server does not say how long, but the disk has", "bytes free"]);
+    let list = String::from_utf8(dir.read("kept/list")).unwrap();
+    let is_final = |name: &str| name.ends_with(".bin") || name.ends_with("text.txt");
+    assert!(!list.lines().any(is_final), "{list}");
+    // Once there is room, the same command finishes.
+    on_small_disk_with(&dir, 40 << 20, &arguments, THEN_LIST).unwrap().succeeded();
+    let list = String::from_utf8(dir.read("kept/list")).unwrap();
+    assert!(list.contains("./d/train.bin") && !list.contains("part"), "{list}");
+}
+
+/// A `ckpt.pt` that is being replaced while the disk fills.
+#[test]
+fn the_old_ckpt_survives_a_full_disk() {
+    let dir = TempDir::new("ckpt-full");
+    dir.train(&["--out_dir=reference", "--checkpoint_format=ckpt"]).succeeded();
+    let bytes = std::fs::metadata(dir.path("reference/ckpt.pt")).unwrap().len();
+    // There is space at the start; another program takes it during the run.
+    let script = "\
+\"$@\" --checkpoint_format=ckpt --max_iters=10 || exit 1
+( while ! test -e out/filled; do
+    grep -q '\"kind\":\"iter\",\"iter\":12' out/log.jsonl && head -c 500000 /dev/zero > out/filler \
+        ; test -s out/filler && : > out/filled; sleep 0.01; done ) &
+\"$@\" --checkpoint_format=ckpt --init_from=resume --max_iters=2000 --log_interval=1
+code=$?
+: > out/filled
+wait
+rm out/filler out/filled
+cp out/ckpt.pt kept/after
+ls -A out > kept/list
+\"$@\" --checkpoint_format=ckpt --init_from=resume --max_iters=20 > /dev/null || exit 1
+exit $code
+";
+    let Some(ended) = on_small_disk(&dir, bytes * 2 + 400_000, script) else {
+        return absent(Need::Mount, "mounting is not allowed here");
+    };
+    ended.failed(4, &["cannot save out/ckpt.pt: the disk is full: the new file needs", "are free"]);
+    let model = interop::torch::open(&dir.path("kept/after")).unwrap();
+    for (index, tensor) in model.tensors.tensors().iter().enumerate() {
+        model.tensors.read(index, &mut vec![0; tensor.bytes().unwrap() as usize]).unwrap();
+    }
+    assert_eq!(dir.read("kept/list"), b"ckpt.pt\nlog.jsonl\n");
+}
+
+/// Every format of `export`, onto a disk with an older file of the same name and too little room.
+#[test]
+fn an_export_leaves_the_old_file_on_a_full_disk() {
+    let dir = TempDir::new("export-full");
+    let bytes = checkpoint_bytes(&dir);
+    for (to, name) in [("ckpt", "m.pt"), ("native", "m.safetensors"), ("gguf", "m.gguf")] {
+        let out = format!("out/{name}");
+        let arguments = ["export", "reference", "--to", to, "--out", &out, "--overwrite"];
+        let script = format!("echo old > out/{name}\n{THEN_LIST}");
+        let script = script.replace("exit $code", &format!("cp out/{name} kept/now; exit $code"));
+        let Some(ended) = on_small_disk_with(&dir, bytes / 8, &arguments, &script) else {
+            return absent(Need::Mount, "mounting is not allowed here");
+        };
+        ended.failed(4, &[name, "full", "needs", "are free"]);
+        assert_eq!(dir.read("kept/now"), b"old\n", "{to}");
+        assert_eq!(dir.read("kept/list"), format!("./{name}\n").as_bytes(), "{to}");
+    }
+    let arguments = ["export", "reference", "--to", "hf", "--out", "out/hf"];
+    let ended = on_small_disk_with(&dir, bytes / 8, &arguments, THEN_LIST).unwrap();
+    ended.failed(4, &["out/hf", "full", "needs", "are free"]);
+    assert_eq!(dir.read("kept/list"), b"");
 }

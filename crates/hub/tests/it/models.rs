@@ -2,6 +2,7 @@
 
 use crate::server::{COMMIT, HubServer, etag, main_path, path};
 use fitgpt_hub::{Cache, Client, Hub, ModelRepo, Watch};
+use std::fs::TryLockError;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -115,6 +116,24 @@ fn a_model_is_downloaded_once_into_the_layout_of_the_cache() {
     offline.is_offline = true;
     assert_eq!(offline.model(&cache, &gpt2(), &mut Told::default()).unwrap().path, model.path);
     assert!(server.asked("").is_empty());
+}
+
+/// As on NFS without its lock service.
+#[test]
+fn a_file_system_without_locks_is_told_once() {
+    let (dir, server) = (TempDir::new("no-locks"), with_gpt2());
+    let mut client = client(&server.address, None);
+    client.try_lock = |_| Err(TryLockError::Error(rustix::io::Errno::NOLCK.into()));
+    let mut told = Told::default();
+    let model = client.model(&dir.cache(), &gpt2(), &mut told).unwrap();
+    assert_eq!(read(&model.path.join(WEIGHTS)), weights());
+    assert_eq!(told.notes.len(), 1, "{:?}", told.notes);
+    assert!(told.notes[0].contains("models--gpt2/blobs"), "{:?}", told.notes);
+    assert!(told.notes[0].contains("has no file locks; let no other process"), "{:?}", told.notes);
+    let dir = TempDir::new("broken-locks");
+    client.try_lock = |_| Err(TryLockError::Error(rustix::io::Errno::IO.into()));
+    let failed = client.model(&dir.cache(), &gpt2(), &mut told).unwrap_err().to_string();
+    assert!(failed.contains("cannot lock it"), "{failed}");
 }
 
 #[test]
