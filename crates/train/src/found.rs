@@ -4,7 +4,8 @@
 use crate::error::TrainError;
 use crate::nearby;
 use crate::runlog;
-use crate::save::{RunProgress, best_path, ckpt_path, last_path};
+use crate::save::{RunProgress, best_ckpt_path, best_path, ckpt_path, last_path};
+use crate::save_ckpt;
 use crate::saved_run::SavedRun;
 use interop::hf;
 use std::path::{Path, PathBuf};
@@ -34,7 +35,22 @@ pub fn is_file_of_run(file: &Path) -> bool {
 /// Opens the checkpoint to sample, evaluate or export. In a folder that is the best one, or the
 /// last one if there is no best, or nanoGPT's if it is newer.
 pub fn open(name: &Path) -> Result<SavedRun, TrainError> {
-    newest(name, &[best_path, last_path])
+    let newest = newest(name, &[best_path, last_path])?;
+    let best = if name.is_dir() { best_beside(&newest) } else { None };
+    Ok(best.unwrap_or(newest))
+}
+
+/// The best state of the run whose newest one is `ckpt.pt`, if that is another.
+fn best_beside(newest: &SavedRun) -> Option<SavedRun> {
+    let folder = newest.path.parent()?;
+    let best = best_ckpt_path(folder);
+    let is_of_run = newest.path == ckpt_path(folder)
+        && save_ckpt::is_best(&best, newest.document.progress.best_val_loss);
+    let mut best = is_of_run.then(|| SavedRun::open(&best)).and_then(Result::ok)?;
+    let (file, iteration) = (best.path.display(), newest.document.progress.iteration);
+    let text = format!("using {file}, the best state; ckpt.pt is at iteration {iteration}");
+    best.notices.extend(newest.notices.iter().cloned().chain([text]));
+    Some(best)
 }
 
 /// Opens the checkpoint that a run goes on from. In a folder that is the last one, or nanoGPT's if

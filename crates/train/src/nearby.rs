@@ -17,13 +17,15 @@ const MOST_NAMES: usize = 6;
 /// Most characters of a name in a message.
 const LONGEST: usize = 200;
 
-/// The folders in `folder` that hold a run, the newest first, as a user would type them.
+/// The folders in `folder` that hold a run, the newest first, as a user would type them. An empty
+/// path is the current folder, which may be a run itself.
 pub fn runs(folder: &Path) -> Vec<PathBuf> {
     let changed = |path: &PathBuf| path.metadata().and_then(|file| file.modified()).ok();
     let saved = |run: PathBuf| -> Option<(SystemTime, PathBuf)> {
         Some((found::files(&run).iter().filter_map(changed).max()?, run))
     };
-    let mut runs: Vec<_> = entries(folder).into_iter().filter_map(saved).collect();
+    let here = (folder == Path::new("")).then(|| PathBuf::from("."));
+    let mut runs: Vec<_> = entries(folder).into_iter().chain(here).filter_map(saved).collect();
     runs.sort_unstable();
     runs.into_iter().rev().map(|(_, run)| run).collect()
 }
@@ -48,7 +50,11 @@ pub fn explanation(name: &Path, words: &[&str]) -> String {
             inside => format!("{what}; runs in it: {}", listed(&inside)),
         };
     }
-    let what = if name.exists() { "is neither a file nor a folder" } else { "does not exist" };
+    let what = match name.try_exists() {
+        Ok(true) => "is neither a file nor a folder",
+        Ok(false) => "does not exist",
+        Err(error) => return format!("cannot be read: {error}"),
+    };
     let folder = parent(name);
     let runs = runs(&folder);
     match meant(name, words) {

@@ -460,7 +460,8 @@ impl Run<'_> {
         if !self.keeps_newest() {
             self.end_save(host)?;
             let (newest, best) = (newest_path(self.spec), best_ckpt_path(&self.out_dir()));
-            if newest.exists() && !best.exists() {
+            let is_kept = save_ckpt::is_best(&best, self.document.progress.best_val_loss);
+            if newest.exists() && !is_kept {
                 link_best(&newest, &best)?;
             }
         }

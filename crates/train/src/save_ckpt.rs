@@ -81,6 +81,11 @@ pub fn write(
     contents.checked(written)
 }
 
+/// Whether a file has the state with this validation loss, the best so far.
+pub fn is_best(file: &Path, best_val_loss: f64) -> bool {
+    file.exists() && torch::open(file).is_ok_and(|found| found.best_val_loss == Some(best_val_loss))
+}
+
 /// Size of the file that [`write()`] would write.
 pub fn file_bytes(
     engine: &Engine,

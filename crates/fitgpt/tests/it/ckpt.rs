@@ -98,6 +98,12 @@ fn without_always_save_a_signal_saves_beside_the_best() {
     assert!(again.contains("--checkpoint_format=ckpt") && again.contains("--dataset=tiny"));
     let (best, last) = (iteration(&dir, "out/ckpt-best.pt"), iteration(&dir, "out/ckpt.pt"));
     assert!(best >= 200 && best.is_multiple_of(200) && last > best, "{best} {last}");
+    // The best is what is sampled, and where the run goes on is what is resumed.
+    let said = run(&dir, &["sample", "out", "--num_samples=1", "--max_new_tokens=5"]);
+    let line = format!("using out/ckpt-best.pt, the best state; ckpt.pt is at iteration {last}");
+    assert!(said.contains(&line), "{said}");
+    let said = run(&dir, &["sample", "out/ckpt.pt", "--num_samples=1", "--max_new_tokens=5"]);
+    assert!(said.contains(&format!("after {last} iterations")), "{said}");
     // Stopped again before an evaluation: the best is still the best.
     let more = ["--init_from=resume", "--eval_interval=100000"];
     let said = stopped(&more, "iter");

@@ -229,6 +229,10 @@ fn sample_takes_the_newest_run_of_the_folder() {
     let ended = dir.run(&["sample", "--num_samples=1", "--max_new_tokens=5"]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(ended.error.contains("using second, the newest run in this folder"), "{}", ended.error);
+    // In the run's own folder, that one.
+    let mut inside = dir.command(&["sample", "--num_samples=1", "--max_new_tokens=5"]);
+    let inside = inside.current_dir(dir.path("first")).output().unwrap();
+    assert!(String::from_utf8_lossy(&inside.stderr).contains("using ., the newest run"));
     let empty = TempDir::empty("no-run");
     empty.run(&["sample"]).failed(4, &["there is no run in this folder", "fitgpt train"]);
 }

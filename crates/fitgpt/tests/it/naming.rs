@@ -46,6 +46,8 @@ fn a_mistyped_name_is_answered_with_the_one_that_was_meant() {
     dir.run(&["train", "--init_from=resume", "--out_dir=out-bok"])
         .failed(4, &["out-bok does not exist; did you mean out-book?"]);
     read(&dir, "sample", &["--out_dir=out-bok"]).failed(4, &["did you mean out-book?"]);
+    let endless = "x".repeat(5000);
+    read(&dir, "sample", &[&endless]).failed(4, &["cannot be read: File name too long"]);
     for command in ["sample", "eval", "export"] {
         read(&dir, command, &[""]).failed(2, &["the name of the model is empty"]);
     }
