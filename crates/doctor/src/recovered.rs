@@ -59,15 +59,9 @@ impl RecoveredRun {
         card: Option<&str>,
         characters: fn(&str) -> Option<u64>,
     ) -> Result<Option<RecoveredRun>, SpecError> {
-        let echoed: Vec<String> = log
-            .map_or(Vec::new(), |log| log.run.settings.clone())
-            .into_iter()
-            .filter(|row| {
-                KEYS.iter().any(|known| known.name == row.key && known.used_by(Command::Train))
-            })
-            .map(|row| format!("--{}={}", row.key, row.value))
-            .filter(|argument| is_readable(argument, world))
-            .collect();
+        // nanoGPT's defaults belong to nanoGPT only.
+        let log = log.filter(|log| log.program.program.is_nanogpt());
+        let echoed = log.map_or(Vec::new(), |log| shown(log, given, world));
         let told = log.is_some_and(|log| log.run.parameters.is_some() || log.run.has_beginning);
         if echoed.is_empty() && given.is_empty() && !told {
             return Ok(None);
@@ -119,6 +113,36 @@ impl RecoveredRun {
         let tokens = self.run.tokens_per_iteration();
         model && log.run.tokens_per_iteration.is_none_or(|said| said == tokens)
     }
+}
+
+/// The settings that a log shows, as arguments. Those with which no run is possible are left out,
+/// since a log must not end in a usage error.
+fn shown(log: &Log, given: &[String], world: &World<'_>) -> Vec<String> {
+    let rows = &log.run.settings;
+    let last = |at: usize, row: &Setting| !rows[at + 1..].iter().any(|later| later.key == row.key);
+    let known = |row: &Setting| {
+        KEYS.iter().any(|known| known.name == row.key && known.used_by(Command::Train))
+    };
+    // Of several values of a key, the last one counts.
+    let rows = rows.iter().enumerate().filter(|(at, row)| known(row) && last(*at, row));
+    let arguments = rows.map(|(_, row)| format!("--{}={}", row.key, row.value));
+    let readable: Vec<String> = arguments.filter(|one| is_readable(one, world)).collect();
+    let sound = |typed: &[String]| {
+        let first = "--dataset=x".to_string();
+        let all = [first].iter().chain(typed).chain(given).cloned().collect();
+        Resolved::of(all, world, |_| GPT2_ROWS).is_ok()
+    };
+    // What the user types is wrong by itself, or nothing is.
+    if sound(&readable) || !sound(&[]) {
+        return readable;
+    }
+    readable.into_iter().fold(Vec::new(), |mut kept, one| {
+        kept.push(one);
+        if !sound(&kept) {
+            kept.pop();
+        }
+        kept
+    })
 }
 
 /// What settings mean.

@@ -1,6 +1,10 @@
 //! What a text asserts or advises about memory. Here the assertions are only found; whether they
 //! hold for this run is judged elsewhere.
 
+use super::assignments::in_line;
+use super::claim_words::{ACTIVATIONS, CHECKPOINTING, OPTIMIZER_STATE, ROWS, SUFFICES};
+use super::phase::LogPhase;
+use super::run::RunLines;
 use super::text::Line;
 
 /// An assertion or a piece of advice.
@@ -93,6 +97,14 @@ pub enum Claim {
     AutotuneWarning,
     /// Load data with fewer workers, or without pinned memory.
     DataLoader,
+    /// Call Python's garbage collector.
+    ClearCache,
+    /// Restart the machine or the session.
+    Restart,
+    /// The memory is fragmented.
+    Fragmentation,
+    /// Compiled code needs more memory.
+    CompileCostsMemory,
 }
 
 impl Claim {
@@ -135,29 +147,230 @@ impl Claim {
             Claim::GradScalerWarning => "grad_scaler_warning",
             Claim::AutotuneWarning => "autotune_warning",
             Claim::DataLoader => "data_loader",
+            Claim::ClearCache => "clear_cache",
+            Claim::Restart => "restart",
+            Claim::Fragmentation => "fragmentation",
+            Claim::CompileCostsMemory => "compile_costs_memory",
+        }
+    }
+
+    /// Whether it says how much.
+    const fn has_number(self) -> bool {
+        match self {
+            Claim::SmallerBatch { batch_size } => batch_size.is_some(),
+            Claim::ShorterContext { block_size } => block_size.is_some(),
+            Claim::SmallerModel { n_embd } => n_embd.is_some(),
+            Claim::Accumulation { steps } => steps.is_some(),
+            _ => false,
         }
     }
 }
 
-/// Words that make a claim, by themselves.
-const WORDS: [(&str, Claim); 6] = [
-    ("KV-Cache", Claim::KvCacheInTraining),
-    ("KVキャッシュ", Claim::KvCacheInTraining),
-    ("KV cache", Claim::KvCacheInTraining),
-    ("suppress_errors", Claim::SuppressErrors),
-    ("empty_cache()", Claim::EmptyCache),
-    ("eval_batch_size", Claim::EvalBatchSizeKeyExists),
-];
+/// Longest line that is quoted.
+const LONGEST: usize = 400;
 
-/// The claims of a text, each with its first line.
-pub fn find(lines: &[Line]) -> Vec<(Claim, String)> {
-    let mut found: Vec<(Claim, String)> = Vec::new();
-    for line in lines {
-        for (words, claim) in WORDS {
-            if line.text.contains(words) && !found.iter().any(|(known, _)| *known == claim) {
-                found.push((claim, line.text.trim().to_string()));
+/// More claims than these are not worth a judgement.
+const MOST: usize = 64;
+
+/// How far above its subject a remark may stand, in lines: `eval_batch_size = 2`, then `that alone
+/// fixes it`.
+const ABOVE: usize = 12;
+
+/// The claims of a text, each with its first line. Tracebacks and messages claim nothing.
+pub fn find(
+    lines: &[Line],
+    run: &RunLines,
+    suggestions: &[(String, String)],
+    phase: LogPhase,
+) -> Vec<(Claim, String)> {
+    let texts: Vec<String> = lines.iter().map(lowered).collect();
+    let mut found = Claims::default();
+    for (at, text) in texts.iter().enumerate().filter(|(_, text)| !text.is_empty()) {
+        let line = lines[at].text.trim();
+        for row in &ROWS {
+            if row.groups.iter().all(|group| has(text, group)) {
+                found.add(row.claim, line);
             }
         }
+        let above = texts[at.saturating_sub(ABOVE)..=at].iter();
+        if SUFFICES.iter().all(|group| has(text, group))
+            && above.clone().any(|text| text.contains("eval_batch_size"))
+        {
+            found.add(Claim::EvalBatchSizeAlone, line);
+        }
+        if let Some(percent) = percent(text)
+            && has(text, ACTIVATIONS)
+            && above.clone().any(|text| has(text, CHECKPOINTING))
+        {
+            found.add(Claim::CheckpointingHalves { percent }, line);
+        }
+        if phase == LogPhase::FirstEval && !lines[at].advice && has(text, OPTIMIZER_STATE) {
+            found.add(Claim::AdamAtFirstEval, line);
+        }
     }
-    found
+    for (key, value) in suggestions.iter().filter(|(key, value)| changes(run, key, value)) {
+        if let Some(claim) = suggested(key, value) {
+            let says = |line: &&Line| {
+                let mut set = in_line(&line.text).into_iter();
+                line.text.contains(value) && set.any(|one| one.key == key && one.value == *value)
+            };
+            let line = lines.iter().find(|line| line.advice && says(line));
+            let line = line.or_else(|| lines.iter().find(says));
+            found.add(claim, line.map_or(key.as_str(), |line| line.text.trim()));
+        }
+    }
+    found.all
+}
+
+/// Whether a recommended setting is another one than the run had, in the direction that saves
+/// memory.
+fn changes(run: &RunLines, key: &str, value: &str) -> bool {
+    let number = |value: &str| value.parse::<u64>().ok();
+    match (run.setting(key), number(value)) {
+        (None, _) => true,
+        (Some(old), Some(new)) => number(old).is_none_or(|old| match key {
+            "gradient_accumulation_steps" | "eval_interval" => new > old,
+            _ => new < old,
+        }),
+        (Some(old), None) => old != value,
+    }
+}
+
+/// What a recommended setting claims.
+fn suggested(key: &str, value: &str) -> Option<Claim> {
+    let number = value.parse::<u64>().ok();
+    Some(match key {
+        "batch_size" => Claim::SmallerBatch { batch_size: number },
+        "block_size" => Claim::ShorterContext { block_size: number },
+        "n_embd" => Claim::SmallerModel { n_embd: number },
+        "n_layer" => Claim::SmallerModel { n_embd: None },
+        "gradient_accumulation_steps" => Claim::Accumulation { steps: number },
+        "eval_iters" => Claim::EvalIters,
+        "eval_interval" => Claim::EvalInterval,
+        "eval_block_size" => Claim::EvalBlockSize,
+        "grad_checkpoint" => Claim::Checkpointing,
+        "compile" if value == "False" => Claim::CompileOff,
+        "device" if value == "cpu" => Claim::CpuFallback,
+        "dtype" => Claim::LowerPrecision,
+        _ => return None,
+    })
+}
+
+/// Claims without repetitions.
+#[derive(Default)]
+struct Claims {
+    all: Vec<(Claim, String)>,
+}
+
+impl Claims {
+    /// A claim with a number replaces the same claim without one.
+    fn add(&mut self, claim: Claim, line: &str) {
+        let line: String = line.chars().take(LONGEST).collect();
+        let room = self.all.len() < MOST;
+        let same = self.all.iter_mut().find(|(known, _)| known.name() == claim.name());
+        match same {
+            Some((known, said)) if !known.has_number() && claim.has_number() => {
+                (*known, *said) = (claim, line);
+            }
+            Some(_) => {}
+            None if room => self.all.push((claim, line)),
+            None => {}
+        }
+    }
+}
+
+/// A line in lower case, or nothing if a program wrote it.
+fn lowered(line: &Line) -> String {
+    const PROGRAMS: [&str; 9] = [
+        "File \"",
+        "Traceback",
+        "If reserved",
+        "to avoid fragmentation",
+        "FutureWarning",
+        "site-packages",
+        "dist-packages",
+        "warnings.warn",
+        "Overriding",
+    ];
+    let program = PROGRAMS.iter().any(|words| line.text.contains(words));
+    // Code outside of recommendations is that of a traceback.
+    let code = line.text.starts_with("    ") && !line.advice;
+    if program || code || line.text.len() > 4000 { String::new() } else { line.text.to_lowercase() }
+}
+
+fn has(text: &str, group: &[&str]) -> bool {
+    group.iter().any(|words| match words.len() {
+        // Short words stand alone: `ddp`, `lora`.
+        ..=4 if words.is_ascii() => has_word(text, words),
+        _ => text.contains(words),
+    })
+}
+
+/// Whether a word stands alone.
+fn has_word(text: &str, word: &str) -> bool {
+    text.match_indices(word).any(|(at, _)| {
+        let before = text[..at].chars().next_back();
+        !before.is_some_and(|c| c.is_ascii_alphanumeric())
+    })
+}
+
+/// The first percentage: 50 of `~50-60%`.
+fn percent(text: &str) -> Option<u64> {
+    let before = text[..text.find('%')?].trim_end();
+    let range = |c: char| c.is_ascii_digit() || matches!(c, '-' | '–' | '~' | ' ');
+    let digits = before[before.trim_end_matches(range).len()..].trim_matches(['-', '–', '~', ' ']);
+    let first = digits.split(['-', '–', '~', ' ']).next()?;
+    first.parse().ok().filter(|percent| *percent <= 100)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::log::Log;
+
+    fn names(text: &str) -> Vec<&'static str> {
+        let log = Log::read(text.as_bytes());
+        log.claims.iter().map(|(claim, _)| claim.name()).collect()
+    }
+
+    #[test]
+    fn claims_are_found_in_five_languages() {
+        for (text, want) in [
+            ("The KV cache takes 2 GB in training.", "kv_cache_in_training"),
+            ("Der KV-Cache belegt 2 GB.", "kv_cache_in_training"),
+            ("训练时的KV缓存占用2GB", "kv_cache_in_training"),
+            ("PyTorch keeps the computation graph of all batches.", "graph_kept_in_eval"),
+            ("PyTorch garde le graphe de calcul de toutes les itérations.", "graph_kept_in_eval"),
+            ("评估时计算图会一直保留在显存中", "graph_kept_in_eval"),
+            ("Training itself is fine, the evaluation is not.", "eval_is_culprit"),
+            ("L'entraînement lui-même passe, mais pas l'évaluation.", "eval_is_culprit"),
+            ("Recent versions of nanoGPT support eval_batch_size.", "eval_batch_size_key_exists"),
+            ("eval_batch_size = 2\n\nThis alone fixes the error.", "eval_batch_size_alone"),
+            ("eval_batch_size = 2\n\n仅此一项就能解决问题", "eval_batch_size_alone"),
+            (
+                "Enable gradient checkpointing.\nIt saves 40-50% of activations.",
+                "checkpointing_halves",
+            ),
+            ("Set torch._dynamo.config.suppress_errors = True", "suppress_errors"),
+            ("Try batch_size=2.", "smaller_batch"),
+            ("Utilisez gradient_accumulation_steps=8.", "accumulation"),
+            ("请尝试关闭torch.compile编译", "compile_off"),
+            ("他のGPUプロセスを終了する", "kill_others"),
+            ("Fermez les autres applications.", "kill_others"),
+        ] {
+            assert!(names(text).contains(&want), "{text}: {:?}", names(text));
+        }
+        let log = "  File \"x.py\", line 1, in f\n    with torch.no_grad():\nIf reserved but \
+            unallocated memory is large try setting \
+            PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.";
+        assert!(names(log).is_empty(), "{:?}", names(log));
+    }
+
+    #[test]
+    fn a_claim_has_its_number_and_its_line() {
+        let log =
+            Log::read("### Fix\nUse a smaller batch\n- `batch_size = 3` is enough".as_bytes());
+        let (claim, line) = &log.claims[0];
+        assert_eq!(*claim, super::Claim::SmallerBatch { batch_size: Some(3) });
+        assert_eq!(line, "- batch_size = 3 is enough");
+    }
 }

@@ -1,13 +1,15 @@
-//! Reads the numbers of an out-of-memory message. One table covers all dialects: each row says
-//! which words precede or follow which number. Messages may be wrapped, truncated or contain
-//! impossible numbers.
+//! What an out-of-memory message says. Messages may be wrapped, truncated or contain impossible
+//! numbers.
 
 use super::contradiction::Contradiction;
+use super::failure::{Failure, Strength};
+use super::fields::{self, Field};
+use super::platform::System;
 use super::size::Size;
 use super::text::Line;
 
 /// Which program wrote the message, judged by its wording.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dialect {
     /// PyTorch up to 1.3: numbers in brackets, free blocks as `cached`.
     Torch13,
@@ -34,6 +36,7 @@ pub enum Dialect {
     /// This program's own refusal.
     Fitgpt,
     /// No message of this kind was found.
+    #[default]
     None,
 }
 
@@ -58,52 +61,8 @@ impl Dialect {
     }
 }
 
-/// A number of a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Field {
-    Requested,
-    Capacity,
-    Free,
-    Process,
-    Allowed,
-    Allocated,
-    ReservedTotal,
-    ReservedUnallocated,
-    PrivatePools,
-}
-
-/// Where a number is: after these words, or before them.
-#[derive(Clone, Copy)]
-enum At {
-    Behind(&'static str),
-    Before(&'static str),
-}
-
-use At::{Before, Behind};
-
-/// All dialects of PyTorch.
-const FIELDS: [(Field, At); 17] = [
-    (Field::Requested, Behind("Tried to allocate ")),
-    (Field::Capacity, Behind("has a total capacity of ")),
-    (Field::Capacity, Behind("has a total capacty of ")),
-    (Field::Capacity, Before(" total capacity;")),
-    (Field::Free, Before(" is free.")),
-    (Field::Free, Before(" free;")),
-    (Field::Process, Behind("this process has ")),
-    (Field::Allowed, Before(" allowed;")),
-    (Field::Allowed, Before(" is allowed")),
-    (Field::Allocated, Before(" is allocated by PyTorch")),
-    (Field::Allocated, Before(" already allocated;")),
-    (Field::ReservedTotal, Before(" reserved in total by PyTorch")),
-    (Field::ReservedUnallocated, Before(" is reserved by PyTorch but unallocated")),
-    (Field::PrivatePools, Before(" allocated in private pools")),
-    (Field::Requested, Behind("when allocating tensor of size ")),
-    (Field::Allocated, Behind("MPS allocated: ")),
-    (Field::Allowed, Behind("max allowed: ")),
-];
-
 /// The numbers of a message; `None` if the message does not have it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Message {
     /// Who wrote it.
     pub dialect: Dialect,
@@ -133,6 +92,8 @@ pub struct Message {
     pub gpu: Option<u64>,
     /// Numbers that cannot all be true.
     pub contradictions: Vec<Contradiction>,
+    /// Whether the process holds more than the card has, which Windows' driver permits.
+    pub(super) shared_memory: bool,
     /// Impossible numbers, which WSL and WDDM drivers print.
     pub nonsense: Vec<String>,
     /// For fitGPT's own refusal: the names of the largest tensors.
@@ -144,45 +105,30 @@ pub struct Message {
 }
 
 impl Message {
-    /// The last message of a log.
-    pub fn find(lines: &[Line]) -> Message {
-        let text = last_message(lines);
+    /// The message of a failure.
+    pub fn find(lines: &[Line], failure: Option<&Failure>, system: System) -> Message {
+        let text = failure.map_or(String::new(), |failure| failure.message(lines));
         let mut message = Message {
-            dialect: dialect(&text),
-            requested: None,
-            capacity: None,
-            free: None,
-            process: None,
-            allowed: None,
-            allocated: None,
-            reserved: None,
-            unallocated: None,
-            private_pools: None,
-            others: Vec::new(),
-            rank: None,
-            gpu: None,
-            contradictions: Vec::new(),
-            nonsense: Vec::new(),
-            largest: Vec::new(),
-            refusal: Vec::new(),
+            dialect: failure.map_or(Dialect::None, |failure| dialect(failure, &text)),
+            rank: failure.and_then(|failure| lines[failure.line].rank),
+            gpu: fields::gpu(&text),
             expandable: set_expandable(
-                &lines[..first_of_last_message(lines).unwrap_or(lines.len())],
+                &lines[..failure.map_or(lines.len(), |failure| failure.first)],
             ),
+            ..Message::default()
         };
-        for (field, at) in FIELDS {
-            if let Some(size) = number(&text, at) {
-                message.take(field, size);
-            }
+        for (field, size) in fields::read(&text) {
+            message.take(field, size);
         }
-        if message.dialect == Dialect::Fitgpt {
+        if let (Dialect::Fitgpt, Some(failure)) = (message.dialect, failure) {
             message.read_refusal(&text);
-            let first = first_of_last_message(lines).unwrap_or(lines.len());
-            let behind = lines.iter().skip(first + 1).filter(|line| !line.text.trim().is_empty());
-            message.refusal = behind.map(|line| line.text.clone()).collect();
+            let behind = lines.iter().skip(failure.first + 1);
+            let behind = behind.filter(|line| !line.text.trim().is_empty());
+            message.refusal = behind.take(40).map(|line| line.text.clone()).collect();
         }
-        message.others = other_processes(&text);
+        message.others = fields::other_processes(&text);
         message.find_own_process();
-        message.drop_nonsense();
+        message.find_contradictions(system);
         message
     }
 
@@ -192,7 +138,8 @@ impl Message {
             let names = rest.split(", ").filter_map(|part| part.split(' ').next());
             self.largest = names.map(str::to_string).take(5).collect();
         }
-        self.requested = number(text, Before(" of memory are missing"));
+        let missing = text.split_once(" of memory are missing");
+        self.requested = missing.and_then(|(before, _)| Size::read_before(before));
         let behind = text.split_once("the smallest plan needs ").map(|(_, rest)| rest);
         if let Some((needed, rest)) = behind.and_then(Size::read) {
             self.process = Some(needed);
@@ -201,7 +148,7 @@ impl Message {
         }
     }
 
-    fn take(&mut self, field: Field, size: Size) {
+    pub(super) fn take(&mut self, field: Field, size: Size) {
         let place = match field {
             Field::Requested => &mut self.requested,
             Field::Capacity => &mut self.capacity,
@@ -212,6 +159,12 @@ impl Message {
             Field::ReservedTotal => &mut self.reserved,
             Field::ReservedUnallocated => &mut self.unallocated,
             Field::PrivatePools => &mut self.private_pools,
+            Field::Beside => {
+                // Metal counts what it holds for this process beside PyTorch.
+                let held = self.allocated.as_ref().map_or(0, |held| held.bytes);
+                self.process = Some(Size::of(held.saturating_add(size.bytes)));
+                return;
+            }
         };
         place.get_or_insert(size);
     }
@@ -226,31 +179,71 @@ impl Message {
         }
     }
 
-    /// Moves impossible or contradictory numbers to `nonsense`.
-    fn drop_nonsense(&mut self) {
+    /// Names the contradictions, and moves impossible numbers to `nonsense`.
+    pub(super) fn find_contradictions(&mut self, system: System) {
         const LARGEST: u64 = 1 << 43; // 8 TiB
-        for place in [&mut self.requested, &mut self.capacity] {
-            if place.as_ref().is_some_and(|size| size.bytes > LARGEST) {
-                self.nonsense.extend(place.take().map(|size| size.to_string()));
-            }
+        let mut wrapped = Vec::new();
+        for place in [
+            &mut self.requested,
+            &mut self.capacity,
+            &mut self.free,
+            &mut self.process,
+            &mut self.allocated,
+            &mut self.reserved,
+            &mut self.unallocated,
+        ] {
+            wrapped.extend(place.take_if(|size| size.bytes > LARGEST));
         }
+        let listed = std::mem::take(&mut self.others);
+        let (fine, wrong): (Vec<_>, Vec<_>) =
+            listed.into_iter().partition(|(_, size)| size.bytes <= LARGEST);
+        self.others = fine;
+        wrapped.extend(wrong.into_iter().map(|(_, size)| size));
+        self.nonsense.extend(wrapped.iter().map(ToString::to_string));
+        self.contradictions
+            .extend(wrapped.iter().map(|size| Contradiction::UnsignedWrap(size.to_string())));
+        // A process that holds tensors cannot hold 0 bytes.
+        let allocated = self.allocated.as_ref().map_or(0, |size| size.bytes);
+        if allocated > 0 && self.process.as_ref().is_some_and(|size| size.bytes == 0) {
+            self.nonsense.extend(self.process.take().map(|size| size.to_string()));
+            self.contradictions.push(Contradiction::ProcessHoldsNothing { allocated });
+        }
+        if let Some(reserved) = self.reserved.take_if(|size| size.bytes < allocated) {
+            let reserved = reserved.bytes;
+            self.contradictions.push(Contradiction::ReservedBelowAllocated { reserved, allocated });
+        }
+        if let (Some(free), Some(requested), None) = (&self.free, &self.requested, &self.allowed)
+            && free.bytes > requested.bytes
+        {
+            let (free, requested) = (free.bytes, requested.bytes);
+            self.contradictions.push(Contradiction::FreeExceedsRequest { free, requested });
+        }
+        self.compare_with_capacity(system);
+    }
+
+    /// Windows lends host memory to the GPU; elsewhere nothing is larger than the card.
+    fn compare_with_capacity(&mut self, system: System) {
         let Some(capacity) = self.capacity.as_ref().map(|size| size.bytes) else {
-            self.others.retain(|(_, size)| size.bytes < LARGEST);
             return;
         };
         let slack = (capacity / 50).saturating_add(16 << 20);
-        for place in [&mut self.free, &mut self.process, &mut self.allocated, &mut self.reserved] {
-            if place.as_ref().is_some_and(|size| size.bytes > capacity.saturating_add(slack)) {
-                self.nonsense.extend(place.take().map(|size| size.to_string()));
+        let most = capacity.saturating_add(slack);
+        let over = |size: &mut Size| size.bytes > most;
+        let lends = !matches!(system, System::Linux | System::Mac);
+        let held = [&mut self.process, &mut self.allocated, &mut self.reserved];
+        for place in held {
+            if lends {
+                self.shared_memory |= place.as_mut().is_some_and(over);
+            } else if let Some(size) = place.take_if(over) {
+                self.nonsense.push(size.to_string());
+                let held = size.bytes;
+                self.contradictions.push(Contradiction::HeldExceedsCapacity { held, capacity });
             }
         }
-        // A process that holds tensors cannot hold 0 bytes.
-        let holds = self.allocated.as_ref().is_some_and(|size| size.bytes > 0);
-        if holds && self.process.as_ref().is_some_and(|size| size.bytes == 0) {
-            self.nonsense.extend(self.process.take().map(|size| size.to_string()));
-        }
+        self.nonsense.extend(self.free.take_if(over).map(|size| size.to_string()));
+        let listed = std::mem::take(&mut self.others);
         let (fine, wrong): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.others).into_iter().partition(|(_, s)| s.bytes <= capacity);
+            listed.into_iter().partition(|(_, size)| size.bytes <= most || lends);
         self.others = fine;
         self.nonsense.extend(wrong.into_iter().map(|(_, size)| size.to_string()));
     }
@@ -261,88 +254,30 @@ impl Message {
     }
 }
 
-/// Where the last message begins.
-pub(super) fn first_of_last_message(lines: &[Line]) -> Option<usize> {
-    const BEGINNINGS: [&str; 10] = [
-        "CUDA out of memory",
-        "OutOfMemoryError",
-        "Tried to allocate",
-        "CUDA error: out of memory",
-        "CUDA_ERROR_OUT_OF_MEMORY",
-        "cudaErrorMemoryAllocation",
-        "MPS backend out of memory",
-        "[CUDA ERROR]",
-        "Cuda OOM",
-        "of memory are missing",
-    ];
-    let begins = |line: &Line| BEGINNINGS.iter().any(|words| line.text.contains(words));
-    let last = lines.iter().rposition(begins)?;
-    // A wrapped message may start some lines above its `Tried to allocate`.
-    (last.saturating_sub(3)..=last).find(|&at| begins(&lines[at]))
-}
-
-/// The log from the last message to its end, as one line. If several lines have the length of the
-/// longest one, the text was wrapped at a fixed width, inside words and numbers; otherwise it was
-/// wrapped at spaces.
-fn last_message(lines: &[Line]) -> String {
-    let Some(first) = first_of_last_message(lines) else {
-        return String::new();
-    };
-    let width = |line: &Line| line.text.chars().count();
-    let message = &lines[first..];
-    let longest = message.iter().map(width).max().unwrap_or(0);
-    let cut = longest > 1 && message.iter().filter(|line| width(line) == longest).count() > 1;
-    let mut text = String::new();
-    for line in message {
-        text.push_str(&line.text);
-        if !(cut && width(line) == longest) {
-            text.push(' ');
-        }
-    }
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-fn dialect(text: &str) -> Dialect {
+fn dialect(failure: &Failure, text: &str) -> Dialect {
     let has = |words: &str| text.contains(words);
     match () {
-        () if text.is_empty() => Dialect::None,
         () if has("of memory are missing") => Dialect::Fitgpt,
+        () if failure.strength == Strength::Sentence => Dialect::Prose,
+        () if failure.host => Dialect::Host,
         () if has("MPS backend out of memory") => Dialect::Mps,
         () if has("[CUDA ERROR]") => Dialect::LlmC,
         () if has("capacty") => Dialect::Torch21,
+        () if has(" cached)") => Dialect::Torch13,
         () if has("reserved in total by PyTorch") || has("already allocated;") => Dialect::Torch20,
         () if has("has a total capacity") || has("allocated by PyTorch") => Dialect::Torch23,
-        () if has("CUDA out of memory. Tried") || has("Tried to allocate") => Dialect::Torch23,
-        () if has("CUDA_ERROR_OUT_OF_MEMORY") || has("Cuda OOM") => Dialect::Driver,
+        () if has("OOM when allocating tensor with")
+            || has("EXHAUSTED")
+            || has("ResourceExhausted") =>
+        {
+            Dialect::TensorFlow
+        }
+        () if has("Tried to allocate") => Dialect::Torch23,
+        () if has("CUDA_ERROR_OUT_OF_MEMORY") || has("Cuda OOM") || has("cudaMalloc") => {
+            Dialect::Driver
+        }
         () => Dialect::Bare,
     }
-}
-
-fn number(text: &str, at: At) -> Option<Size> {
-    match at {
-        Behind(words) => {
-            let from = text.find(words)? + words.len();
-            Size::read(text[from..].trim_start()).map(|(size, _)| size)
-        }
-        Before(words) => Size::read_before(&text[..text.find(words)?]),
-    }
-}
-
-/// `Process 1234 has 1.97 GiB memory in use.`, any number of times.
-fn other_processes(text: &str) -> Vec<(String, Size)> {
-    let mut found = Vec::new();
-    let mut rest = text;
-    while let Some(at) = rest.find("Process ") {
-        rest = &rest[at + "Process ".len()..];
-        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-        let (process, behind) = rest.split_at(digits);
-        if let (false, Some(behind)) = (process.is_empty(), behind.strip_prefix(" has "))
-            && let Some((size, _)) = Size::read(behind)
-        {
-            found.push((process.to_string(), size));
-        }
-    }
-    found
 }
 
 /// Whether the environment sets `expandable_segments`. The advice in the message itself does not
@@ -359,6 +294,11 @@ fn set_expandable(lines: &[Line]) -> bool {
 mod tests {
     use super::*;
 
+    fn read(text: &str) -> Message {
+        let lines: Vec<Line> = text.lines().map(Line::plain).collect();
+        Message::find(&lines, Failure::find(&lines).as_ref(), System::Unknown)
+    }
+
     #[test]
     fn numbers_beyond_64_bits_are_no_sums() {
         for capacity in ["16777215.99 TiB", "18446744073709551615 bytes", "99999999999.00 GiB"] {
@@ -367,7 +307,7 @@ mod tests {
                  total capacity of {capacity} of which 17179869184.00 GiB is free. Including \
                  non-PyTorch memory, this process has 17179869183.99 GiB memory in use."
             );
-            let message = Message::find(&[Line::plain(text)]);
+            let message = read(&text);
             assert!(!message.nonsense.is_empty(), "{message:?}");
         }
     }

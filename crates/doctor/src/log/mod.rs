@@ -2,28 +2,53 @@
 //! one.
 
 pub mod text;
+mod decode;
+mod fold;
+mod prefix;
+mod sections;
+
+pub mod failure;
 pub mod message;
+mod fields;
 pub mod contradiction;
+mod retold;
 pub mod size;
-pub mod settings;
+
 pub mod run;
+pub mod settings;
+mod assignments;
+mod names;
+mod parameters;
+mod card;
+
 pub mod traceback;
+mod frames;
+mod phase;
+mod buffer;
+
 pub mod program;
 pub mod platform;
 pub mod language;
 pub mod claims;
+mod claim_words;
 
+pub use buffer::Buffer;
 pub use claims::Claim;
 pub use contradiction::Contradiction;
+pub use frames::Frame;
 pub use message::{Dialect, Message};
+pub use phase::LogPhase;
 pub use platform::{Backend, System};
 pub use program::{Found, Program};
 pub use run::RunLines;
 pub use settings::{Origin, Parameters, Setting};
 pub use size::Size;
-pub use traceback::{LogPhase, Traceback};
+pub use traceback::Traceback;
 
 use crate::words::Language;
+use failure::Failure;
+use retold::Said;
+use text::Line;
 
 /// A parsed log.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,20 +79,55 @@ impl Log {
     /// Parses pasted text of any kind.
     pub fn read(pasted: &[u8]) -> Log {
         let lines = text::lines(pasted);
-        let run = RunLines::find(&lines);
-        let message = Message::find(&lines);
+        let failure = Failure::find(&lines);
         let system = System::find(&lines);
+        let mut run = RunLines::find(&lines);
+        let suggestions = std::mem::take(&mut run.suggestions);
+        let mut message = Message::find(&lines, failure.as_ref(), system);
+        let traceback = Traceback::find(&lines, failure.as_ref(), &run);
+        retell(&lines, &mut message, &mut run, system);
+        if let (None, Some(buffer)) = (&message.requested, &traceback.buffer)
+            && message.dialect == Dialect::Prose
+        {
+            message.requested = said_of(&lines, buffer);
+        }
         Log {
-            traceback: Traceback::find(&lines, &run),
-            program: Found::find(&lines),
-            backend: Backend::find(&lines),
-            shared_memory: false,
-            suggestions: Vec::new(),
-            claims: claims::find(&lines),
+            program: Found::find(&lines, &message, &run),
+            backend: Backend::find(&lines, failure.as_ref()),
+            shared_memory: message.shared_memory,
+            claims: claims::find(&lines, &run, &suggestions, traceback.phase),
+            suggestions,
             language: language::of(&lines),
+            traceback,
             message,
             run,
             system,
         }
     }
+}
+
+/// Adds the numbers that sentences retell. Those of a message itself are better.
+fn retell(lines: &[Line], message: &mut Message, run: &mut RunLines, system: System) {
+    let told = message.requested.is_some() || message.capacity.is_some();
+    for (said, size) in retold::of(lines) {
+        match said {
+            Said::Field(field) if !told && message.dialect == Dialect::Prose => {
+                message.take(field, size);
+            }
+            Said::Card if run.card_memory.is_none() => run.card_memory = Some(size),
+            Said::Others if run.used_before.is_none() => run.used_before = Some(size),
+            _ => {}
+        }
+    }
+    if message.dialect == Dialect::Prose {
+        message.find_contradictions(system);
+    }
+}
+
+/// The size of a buffer, if a sentence names both.
+fn said_of(lines: &[Line], buffer: &Buffer) -> Option<Size> {
+    let bytes = buffer.bytes()?;
+    let told = lines.iter().filter(|line| !line.advice && line.text.len() < 4000);
+    let mut sizes = told.flat_map(|line| retold::sizes(&line.text)).map(|(_, size)| size);
+    sizes.find(|size| size.is(bytes))
 }

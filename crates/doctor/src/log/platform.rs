@@ -1,5 +1,6 @@
 //! Whose memory ran out, and on which system.
 
+use super::failure::Failure;
 use super::text::Line;
 
 /// Whose memory ran out.
@@ -30,14 +31,30 @@ impl Backend {
     }
 
     /// Whose memory ran out in a log.
-    pub fn find(lines: &[Line]) -> Backend {
-        let has = |words: &str| lines.iter().any(|line| line.text.contains(words));
-        match () {
-            () if has("HIP out of memory") => Backend::Rocm,
-            () if has("MPS backend out of memory") => Backend::Mps,
-            () if has("CUDA") => Backend::Cuda,
-            () if has("Out of memory: Kill") => Backend::Host,
-            () => Backend::Unknown,
+    pub fn find(lines: &[Line], failure: Option<&Failure>) -> Backend {
+        let Some(failure) = failure else {
+            return Backend::Unknown;
+        };
+        if failure.host {
+            return Backend::Host;
+        }
+        // The message's own words count most.
+        let message = failure.message(lines);
+        let of = |text: &str| {
+            let has = |words: &str| text.contains(words);
+            match () {
+                () if has("HIP ") || has("hipError") || has("ROCm") || has("rocm") => Backend::Rocm,
+                () if has("MPS ") || has("kIOGPU") => Backend::Mps,
+                () if has("CUDA") || has("cuda") || has("Cuda") => Backend::Cuda,
+                () => Backend::Unknown,
+            }
+        };
+        match of(&message) {
+            Backend::Unknown => {
+                let mut all = lines.iter().rev().map(|line| of(&line.text));
+                all.find(|found| *found != Backend::Unknown).unwrap_or(Backend::Unknown)
+            }
+            found => found,
         }
     }
 }
@@ -71,13 +88,63 @@ impl System {
 
     /// The system of a log.
     pub fn find(lines: &[Line]) -> System {
-        let has = |words: &str| lines.iter().any(|line| line.text.contains(words));
+        let any = |table: &[&str]| {
+            lines.iter().any(|line| table.iter().any(|words| line.text.contains(words)))
+        };
+        let drive = |line: &Line| {
+            let text = line.text.as_bytes();
+            text.windows(3).any(|w| w[0].is_ascii_alphabetic() && w[1] == b':' && w[2] == b'\\')
+        };
         match () {
-            () if has("WSL") => System::Wsl,
-            () if has(":\\") => System::Windows,
-            () if has("/Users/") => System::Mac,
-            () if has("/home/") => System::Linux,
+            () if any(&["WSL", "/mnt/c/", "microsoft-standard"]) => System::Wsl,
+            () if lines.iter().any(drive) => System::Windows,
+            () if any(&["Windows 1", "site-packages\\"]) => System::Windows,
+            () if any(&["/Users/", "macOS", "MPS backend"]) => System::Mac,
+            () if any(&[
+                "/home/",
+                "/root/",
+                "/usr/",
+                "/content/",
+                "/opt/",
+                "/tmp/",
+                "/workspace",
+                "/mnt/",
+                "kernel: ",
+                "Ubuntu",
+                "anon-rss",
+            ]) =>
+            {
+                System::Linux
+            }
             () => System::Unknown,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Backend, System};
+    use crate::log::Log;
+
+    #[test]
+    fn memory_and_system_are_told_apart() {
+        for (text, backend, system) in [
+            ("HIP out of memory. Tried to allocate 2.00 GiB", Backend::Rocm, System::Unknown),
+            ("MPS backend out of memory (MPS allocated: 1.00 GB", Backend::Mps, System::Mac),
+            ("/home/me/x.py\nCUDA error: out of memory", Backend::Cuda, System::Linux),
+            ("C:\\me\\x.py\nCUDA error: out of memory", Backend::Cuda, System::Windows),
+            ("/mnt/c/me/x.py\nCUDA error: out of memory", Backend::Cuda, System::Wsl),
+            ("kernel: Out of memory: Killed process 3 (python)", Backend::Host, System::Linux),
+            ("Killed", Backend::Host, System::Unknown),
+            (
+                "DefaultCPUAllocator: can't allocate memory: you tried to allocate 99 bytes",
+                Backend::Host,
+                System::Unknown,
+            ),
+            ("all is well", Backend::Unknown, System::Unknown),
+        ] {
+            let log = Log::read(text.as_bytes());
+            assert_eq!((log.backend, log.system), (backend, system), "{text}");
         }
     }
 }

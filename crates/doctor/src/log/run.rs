@@ -1,17 +1,22 @@
-//! What the log says about the run: the settings that nanoGPT echoes, the size of the model, and
-//! its progress.
+//! What the log says about the run: its settings, the size of the model, and its progress.
 
+use super::assignments::in_line;
+use super::card::NamedCard;
+use super::parameters;
 use super::settings::{Origin, Parameters, Setting};
 use super::size::Size;
 use super::text::Line;
+use spec::Key;
 
 /// What the lines before the error say.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RunLines {
-    /// Keys and values as in the log, in order; later ones win.
+    /// Keys and values as in the log; later ones win.
     pub settings: Vec<Setting>,
     /// Keys among them that nanoGPT does not know.
     pub unknown_keys: Vec<String>,
+    /// Settings that the text recommends instead.
+    pub(super) suggestions: Vec<(String, String)>,
     /// Config files that were echoed.
     pub files: Vec<String>,
     /// Parameters of the model.
@@ -36,14 +41,71 @@ pub struct RunLines {
     pub card: Option<String>,
     /// The card's memory as someone says it (`12GB VRAM`); the driver has a little less.
     pub card_memory: Option<Size>,
-    /// How much of it is in use before the run, as someone says it.
+    /// How much of it other programs use, as someone or `nvidia-smi` says it.
     pub used_before: Option<Size>,
 }
 
 /// Warnings that people ask about.
 const UNRELATED: [(&str, &str); 2] = [
-    ("torch.cuda.amp.GradScaler(args...)` is deprecated", "GradScaler FutureWarning"),
+    ("torch.cuda.amp.GradScaler(args...) is deprecated", "GradScaler FutureWarning"),
     ("Not enough SMs to use max_autotune_gemm mode", "max_autotune_gemm"),
+];
+
+/// A sentence that begins with one of these tells the reader to do something.
+const IMPERATIVES: [&str; 30] = [
+    "try ",
+    "reduce ",
+    "use ",
+    "lower ",
+    "set ",
+    "decrease ",
+    "change ",
+    "add ",
+    "increase ",
+    "consider ",
+    "you could ",
+    "you can ",
+    "versuche ",
+    "setze ",
+    "reduziere ",
+    "verwende ",
+    "füge ",
+    "erhöhe ",
+    "réduisez ",
+    "réduire ",
+    "utilisez ",
+    "utiliser ",
+    "passez ",
+    "ajoutez ",
+    "essayez ",
+    "减小",
+    "降低",
+    "使用",
+    "设置",
+    "添加",
+];
+
+/// A sentence with one of these is not about the run that failed.
+const RECOMMENDS: [&str; 19] = [
+    "should",
+    "recommend",
+    "worked",
+    "works",
+    "solved",
+    "fixed it",
+    "instead of",
+    "e.g.",
+    "solltest",
+    "empfehle",
+    "empfohlen",
+    "试试",
+    "建议",
+    "推荐",
+    "してください",
+    "試し",
+    "推奨",
+    "devriez",
+    "recommand",
 ];
 
 impl RunLines {
@@ -51,15 +113,22 @@ impl RunLines {
     pub fn find(lines: &[Line]) -> RunLines {
         let mut found = RunLines::default();
         let mut in_file = false;
-        for line in lines.iter().map(|line| line.text.as_str()) {
-            found.settings_of(line, &mut in_file);
-            found.figures_of(line);
+        for line in lines {
+            found.settings_of(&line.text, &mut in_file);
+            found.figures_of(&line.text);
             for (words, name) in UNRELATED {
-                if line.contains(words) && !found.unrelated.contains(&name) {
+                if line.text.contains(words) && !found.unrelated.contains(&name) {
                     found.unrelated.push(name);
                 }
             }
         }
+        for line in lines {
+            found.sentences_of(line);
+        }
+        let card = NamedCard::find(lines);
+        (found.card, found.card_memory, found.used_before) = (card.name, card.memory, card.used);
+        // What the program printed counts more than what someone wrote about it.
+        found.settings.sort_by_key(|row| row.origin);
         found
     }
 
@@ -77,6 +146,7 @@ impl RunLines {
             return;
         }
         for word in behind.split_whitespace() {
+            let word = word.trim_matches(['"', '\'', '`']);
             match word.strip_prefix("--") {
                 Some(setting) => self.assignment(setting, Origin::CommandLine),
                 None if word.ends_with(".py") && !self.files.iter().any(|file| file == word) => {
@@ -115,9 +185,92 @@ impl RunLines {
         };
         let (key, value) = (key.trim(), value.trim().trim_matches(['\'', '"']));
         let name = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        if !key.is_empty() && key.chars().all(name) && !value.is_empty() {
+        let fits = key.len() <= 60 && value.len() <= 400 && self.settings.len() < 2_000;
+        if !key.is_empty() && key.chars().all(name) && !value.is_empty() && fits {
+            if Key::find(key).is_none() && !self.unknown_keys.iter().any(|known| known == key) {
+                self.unknown_keys.push(key.to_string());
+            }
             let (key, value) = (key.to_string(), value.to_string());
             self.settings.push(Setting { key, value, origin });
+        }
+    }
+
+    /// Settings and counts in sentences, configs and commands of other programs.
+    fn sentences_of(&mut self, line: &Line) {
+        let text = line.text.as_str();
+        let told = text.starts_with("Overriding") || text.contains("train.py --");
+        if told || self.settings.len() + self.suggestions.len() > 2_000 {
+            return;
+        }
+        if self.parameters.is_none() && !line.advice {
+            self.parameters = parameters::of_line(text);
+        }
+        if self.last_step.is_none() && !line.advice {
+            self.last_step = after_step(text);
+        }
+        for sentence in text.split(['。', '!', '?']).flat_map(|part| part.split(". ")) {
+            let lower = sentence.trim_start_matches(['-', '*', ' ', '#']).to_lowercase();
+            let recommends = IMPERATIVES.iter().any(|words| lower.starts_with(words))
+                || RECOMMENDS.iter().any(|words| lower.contains(words));
+            for one in in_line(sentence) {
+                if line.advice || (recommends && !line.fenced) {
+                    self.suggest(one.key, one.value);
+                } else {
+                    self.describe(one.key, one.value, origin(line, sentence, one.at));
+                }
+            }
+            if !line.advice && !recommends && !self.has_beginning {
+                self.precision_of(&lower);
+            }
+        }
+    }
+
+    fn suggest(&mut self, key: &str, value: String) {
+        if !self.suggestions.iter().any(|(known, old)| known == key && *old == value) {
+            self.suggestions.push((key.to_string(), value));
+        }
+    }
+
+    /// Of sentences the first counts: later ones are about other runs.
+    fn describe(&mut self, key: &str, value: String, origin: Origin) {
+        if key == "vocab_size" {
+            let said = value.parse().ok();
+            self.vocab_size = self.vocab_size.or(said);
+            return;
+        }
+        if key == "device" {
+            return;
+        }
+        let same = |row: &&Setting| row.key == key && row.origin == origin;
+        if origin == Origin::Prose && self.settings.iter().find(same).is_some() {
+            return;
+        }
+        self.settings.push(Setting { key: key.to_string(), value, origin });
+    }
+
+    /// The element type that a sentence names, unless it names two.
+    fn precision_of(&mut self, lower: &str) {
+        const NAMES: [(&str, &str); 7] = [
+            ("bfloat16", "bfloat16"),
+            ("bf16", "bfloat16"),
+            ("float16", "float16"),
+            ("fp16", "float16"),
+            ("float32", "float32"),
+            ("fp32", "float32"),
+            ("16-bits training: false", "float32"),
+        ];
+        if lower.contains("==") || lower.contains("torch.") || lower.len() > 4000 {
+            return;
+        }
+        let lower = lower.replace("bfloat16", "bf16");
+        let mut named: Vec<&str> = NAMES
+            .iter()
+            .filter(|(name, _)| lower.contains(name))
+            .map(|(_, dtype)| *dtype)
+            .collect();
+        named.dedup();
+        if let [dtype] = named.as_slice() {
+            self.describe("dtype", (*dtype).to_string(), Origin::Prose);
         }
     }
 
@@ -127,8 +280,8 @@ impl RunLines {
             self.tokens_per_iteration = whole(rest);
             self.has_beginning = true;
         }
-        if let Some(rest) = behind("number of parameters:") {
-            self.parameters = millions(rest).or(self.parameters);
+        if behind("number of parameters:").is_some() {
+            self.parameters = parameters::of_line(line).or(self.parameters);
             self.has_beginning = true;
         }
         if let Some(rest) = behind("defaulting to vocab_size of GPT-2 to") {
@@ -146,24 +299,66 @@ impl RunLines {
         }
         self.slow_attention |= line.contains("using slow attention");
         self.compiling |= line.contains("compiling the model...");
-        if let Some(at) = line.find("NVIDIA GeForce ").or_else(|| line.find("NVIDIA RTX ")) {
-            let name: String = line[at..].chars().take_while(|c| !"|,;()[]".contains(*c)).collect();
-            let words: Vec<&str> = name.split_whitespace().take(6).collect();
-            self.card = Some(words.join(" "));
-        }
     }
 }
 
-/// `123.59M`.
-fn millions(text: &str) -> Option<Parameters> {
-    let number: f64 = text.strip_suffix('M')?.parse().ok()?;
-    let count = (number * 1e6).round() as u64;
-    // Two decimals, and nanoGPT's own sum may be rounded either way.
-    Some(Parameters { count, within: 6_000, origin: Origin::Echoed })
+/// Where a setting in a line is from.
+fn origin(line: &Line, sentence: &str, at: usize) -> Origin {
+    let before = sentence.get(..at).unwrap_or("");
+    match () {
+        () if before.contains("add_argument") => Origin::Config,
+        () if before.ends_with("--") => Origin::CommandLine,
+        () if line.fenced && before.trim_matches([' ', '"', '\'', '-', '{']).is_empty() => {
+            Origin::Config
+        }
+        () => Origin::Prose,
+    }
+}
+
+/// `after step 0`, `after the step 0`.
+fn after_step(text: &str) -> Option<u64> {
+    let (_, rest) = text.split_once("after ")?;
+    let rest = rest.strip_prefix("the ").unwrap_or(rest);
+    let rest = rest.strip_prefix("step ").or_else(|| rest.strip_prefix("iteration "))?;
+    let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    rest[..end].parse().ok()
 }
 
 /// `131,072`.
 fn whole(text: &str) -> Option<u64> {
     let digits: String = text.chars().filter(|c| *c != ',').collect();
     digits.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::text::lines;
+
+    /// What failed and what is recommended are kept apart.
+    #[test]
+    fn recommended_settings_are_not_those_of_the_run() {
+        let text = "My run with batch_size=24 and n_embd reduced to 480 (~60M parameters) fails in \
+            FP16. Try batch_size=6.\n\n### Option 1\n```python\nbatch_size = 8\nn_embd = 320\n```";
+        let found = RunLines::find(&lines(text.as_bytes()));
+        let shown: Vec<String> =
+            found.settings.iter().map(|row| format!("{}={}", row.key, row.value)).collect();
+        assert_eq!(shown, ["batch_size=24", "n_embd=480", "dtype=float16"]);
+        assert!(found.settings.iter().all(|row| row.origin == Origin::Prose));
+        assert_eq!(found.parameters.unwrap().count, 60_000_000);
+        let pair = |key: &str, value: &str| (key.to_string(), value.to_string());
+        let want = [pair("batch_size", "6"), pair("batch_size", "8"), pair("n_embd", "320")];
+        assert_eq!(found.suggestions, want);
+    }
+
+    #[test]
+    fn what_the_program_printed_wins() {
+        let text = "I use batch_size=3.\n$ python train.py config/x.py --n_layer=4 --rope=True\n\
+            Overriding: batch_size = 5\nOverriding: use_rope = True\n";
+        let found = RunLines::find(&lines(text.as_bytes()));
+        assert_eq!(found.setting("batch_size"), Some("5"));
+        assert_eq!(found.setting("n_layer"), Some("4"));
+        assert_eq!(found.unknown_keys, ["rope", "use_rope"]);
+        assert_eq!(found.files, ["config/x.py"]);
+    }
 }

@@ -13,27 +13,43 @@ pub struct Size {
     pub bytes: u64,
 }
 
-const UNITS: [(&str, u64); 9] = [
-    ("GiB", 1 << 30),
-    ("MiB", 1 << 20),
-    ("KiB", 1 << 10),
-    ("bytes", 1),
-    ("B", 1),
-    ("GB", 1 << 30), // what PyTorch wrote before 1.5 and others write still
-    ("MB", 1 << 20),
-    ("KB", 1 << 10),
-    ("TiB", 1 << 40),
+/// Units as people write them, in lower case, with the name that PyTorch prints.
+const UNITS: [(&str, &str, u64); 21] = [
+    ("gib", "GiB", 1 << 30),
+    ("mib", "MiB", 1 << 20),
+    ("kib", "KiB", 1 << 10),
+    ("tib", "TiB", 1 << 40),
+    ("bytes", "bytes", 1),
+    ("byte", "bytes", 1),
+    ("b", "bytes", 1),
+    ("gb", "GB", 1 << 30), // what MPS and people write for GiB
+    ("mb", "MB", 1 << 20),
+    ("kb", "KB", 1 << 10),
+    ("tb", "TB", 1 << 40),
+    ("gio", "GiB", 1 << 30),
+    ("mio", "MiB", 1 << 20),
+    ("kio", "KiB", 1 << 10),
+    ("go", "GB", 1 << 30),
+    ("mo", "MB", 1 << 20),
+    ("ko", "KB", 1 << 10),
+    ("octets", "bytes", 1),
+    ("g", "GB", 1 << 30),
+    ("m", "MB", 1 << 20),
+    ("k", "KB", 1 << 10),
 ];
 
 impl Size {
     /// The size at the start of a text, and the rest of the text.
     pub fn read(text: &str) -> Option<(Size, &str)> {
-        let number_end = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let digit = |c: char| c.is_ascii_digit() || c == '.' || c == ',';
+        let number_end = text.find(|c: char| !digit(c))?;
         let (number, rest) = text.split_at(number_end);
         let rest = rest.trim_start();
         let word_end = rest.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(rest.len());
         let (unit, after) = rest.split_at(word_end);
-        let (name, scale) = UNITS.iter().find(|(name, _)| *name == unit)?;
+        let unit = unit.to_ascii_lowercase();
+        let (_, name, scale) = UNITS.iter().find(|(word, _, _)| *word == unit)?;
+        let number = plain_number(number)?;
         let value: f64 = number.parse().ok()?;
         // Some drivers print more than 2^64 bytes; the cast saturates, and the value stays
         // impossible.
@@ -41,24 +57,55 @@ impl Size {
         Some((Size { printed: format!("{number} {name}"), bytes: bytes as u64 }, after))
     }
 
+    /// A size that was computed from those of a message.
+    pub fn of(bytes: u64) -> Size {
+        Size { printed: print(bytes), bytes }
+    }
+
+    /// Whether it is printed to two decimals or to the byte, as programs do. What people say
+    /// (`12GB`) is not.
+    pub fn is_exact(&self) -> bool {
+        let (number, unit) = self.printed.split_once(' ').unwrap_or(("", ""));
+        let decimals = number.split_once('.').map_or(0, |(_, decimals)| decimals.len());
+        unit == "bytes" || decimals == 2
+    }
+
     /// The size at the end of a text.
     pub fn read_before(text: &str) -> Option<Size> {
         let text = text.trim_end();
         let unit_at = text.trim_end_matches(|c: char| c.is_ascii_alphabetic()).len();
         let number = text[..unit_at].trim_end();
-        let number_at = number.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.').len();
+        let start = number.trim_end_matches(|c: char| c.is_ascii_digit() || ".,".contains(c)).len();
+        let digits = number[start..].trim_start_matches(['.', ',']);
+        let number_at = number.len() - digits.len();
         Size::read(&text[number_at..]).filter(|(_, rest)| rest.is_empty()).map(|(size, _)| size)
     }
 
     /// Whether `bytes` would be printed like this.
     pub fn is(&self, bytes: u64) -> bool {
-        print(bytes) == self.printed
+        // Apple's messages and people write GB for GiB.
+        print(bytes) == self.printed.replace("GB", "GiB").replace("MB", "MiB")
     }
 }
 
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.printed)
+    }
+}
+
+/// A number with a decimal point: `6,14` has a decimal comma, `16,384` separates thousands.
+fn plain_number(text: &str) -> Option<String> {
+    let (Some(comma), point) = (text.rfind(','), text.rfind('.')) else {
+        return Some(text.to_string());
+    };
+    let mut groups = text.split(',').skip(1);
+    let thousands = groups.all(|group| group.len() == 3) && !text.starts_with(['0', ',']);
+    match point {
+        Some(point) if point > comma => Some(text.replace(',', "")),
+        Some(_) => Some(text.replace('.', "").replace(',', ".")),
+        None if thousands => Some(text.replace(',', "")),
+        None => Some(text.replacen(',', ".", 1)).filter(|number| !number.contains(',')),
     }
 }
 
@@ -98,6 +145,21 @@ mod tests {
         assert_eq!(Size::read_before("(GPU 0; 7.93 GiB").unwrap().to_string(), "7.93 GiB");
         assert_eq!(Size::read_before("of which 0 bytes").unwrap().bytes, 0);
         assert_eq!(Size::read_before("é5.00 MiB").unwrap().bytes, 5 << 20);
+        for (text, want) in [
+            ("6,14 GiB ", "6.14 GiB"),
+            ("16,384 MiB ", "16384 MiB"),
+            ("1,234.5 MiB ", "1234.5 MiB"),
+            ("12GB VRAM", "12 GB"),
+            ("12 Go de", "12 GB"),
+            ("0,125 GiB ", "0.125 GiB"),
+            ("24G显存", "24 GB"),
+        ] {
+            assert_eq!(Size::read(text).unwrap().0.to_string(), want, "{text}");
+        }
+        assert_eq!(Size::read_before("free: 2,68 GiB").unwrap().to_string(), "2.68 GiB");
+        assert_eq!(Size::read_before("left,2 GiB").unwrap().to_string(), "2 GiB");
+        assert!(Size::read("6.14 GiB").unwrap().0.is_exact());
+        assert!(!Size::read("12GB").unwrap().0.is_exact());
         for nothing in ["", "GiB", "1.2.3 GiB", "12 apples", "17 "] {
             assert!(Size::read(nothing).is_none(), "{nothing}");
             assert!(Size::read_before(nothing).is_none(), "{nothing}");

@@ -110,7 +110,7 @@ fn more_real_logs_have_their_causes() {
             Cause::Activations,
             "eval ",
         ),
-        (include_str!("../logs/weights_1558m.log"), "unknown", Cause::Weights, "parameter "),
+        (include_str!("../logs/weights_1558m.log"), "load", Cause::Weights, "parameter "),
     ];
     for (text, phase, cause, name) in rows {
         let found = diagnose(text);
