@@ -18,7 +18,7 @@ pub struct Limits {
 
 impl Limits {
     /// Memory that a value takes while it is built and copied out.
-    pub const VALUE_BYTES: usize = 130;
+    pub const VALUE_BYTES: u64 = 130;
 }
 
 impl Default for Limits {

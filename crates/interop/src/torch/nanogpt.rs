@@ -44,7 +44,7 @@ pub fn read(path: &Path, archive: Archive) -> Result<ForeignModel, ForeignProble
     if archive.content("byteorder", 16)?.is_some_and(|order| order != b"little") {
         return Err(refused("it was written on a big-endian machine: save it again on this one"));
     }
-    let limits = limits(archive.bytes);
+    let limits = limits(archive.bytes, archive.entry("data.pkl").map_or(0, |entry| entry.bytes));
     let pickled = archive.content("data.pkl", limits.input_bytes as u64)?.unwrap_or_default();
     let saved = pickle::parse_calls(&pickled, &limits, &listed()).map_err(|error| {
         let entry = archive.full_name("data.pkl");
@@ -102,16 +102,22 @@ const LAYER_PARAMETERS: usize = 12;
 /// strides and names. That is 75, and 90 with those that the pickle makes on the way.
 const PARAMETER_VALUES: usize = 100;
 
+/// Values of the largest model.
+const MOST_VALUES: usize = MOST_LAYERS as usize * LAYER_PARAMETERS * PARAMETER_VALUES;
+
+/// Memory that a reader may take for a file: so many times its size, and this (`docs/limits.md`).
+const PER_BYTE: u64 = 4;
+const FIXED: u64 = 64 << 20;
+/// The part of it that is not for the pickle.
+const OTHERS: u64 = 8 << 20;
+
 /// The limits on the pickle of a file: enough for the largest model, but no more memory than a
-/// reader may take for a file of this size (`docs/limits.md`). A real one has three entries for
-/// each parameter, so that its size allows for its values.
-fn limits(file_bytes: u64) -> Limits {
-    let usual = Limits::default();
-    let most = MOST_LAYERS as usize * LAYER_PARAMETERS * PARAMETER_VALUES;
-    let allowed = usize::try_from(file_bytes.saturating_mul(4)).unwrap_or(usize::MAX);
-    let more = allowed / Limits::VALUE_BYTES;
-    let values = usual.values.saturating_add(more).min(usual.values.saturating_add(most));
-    Limits { values, ..usual }
+/// reader may take. The pickle itself and its texts are in memory, too.
+fn limits(file_bytes: u64, pickle_bytes: u64) -> Limits {
+    let memory = file_bytes.saturating_mul(PER_BYTE).saturating_add(FIXED - OTHERS);
+    let memory = memory.saturating_sub(pickle_bytes.saturating_mul(2));
+    let values = usize::try_from(memory / Limits::VALUE_BYTES).unwrap_or(MOST_VALUES);
+    Limits { values: values.min(MOST_VALUES), ..Limits::default() }
 }
 
 /// The model's sizes.

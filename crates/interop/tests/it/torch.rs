@@ -248,7 +248,46 @@ fn the_deepest_model_is_read() {
     counting::forget_most();
     let model = torch::open(&file.0).unwrap();
     let taken = counting::most() - before;
-    println!("{bytes} bytes of file, {taken} of memory");
     assert!(taken <= allowed(bytes), "{taken} bytes of memory for a file of {bytes}");
     assert_eq!(model.tensors.tensors().len(), 3 * params.len() + 1);
+}
+
+/// A zip file with one entry.
+fn zip(name: &str, content: &[u8]) -> Vec<u8> {
+    let [crc, bytes] = [crc32fast::hash(content), content.len() as u32].map(u32::to_le_bytes);
+    let length = (name.len() as u16).to_le_bytes();
+    let both = [&[0; 12], &crc[..], &bytes, &bytes, &length].concat();
+    let local = [b"PK\x03\x04", &both[2..], &[0; 2], name.as_bytes(), content].concat();
+    let listed = [b"PK\x01\x02", &both[..], &[0; 16], name.as_bytes()].concat();
+    let [start, listed_bytes] = [local.len(), listed.len()].map(|n| (n as u32).to_le_bytes());
+    let end = [b"PK\x05\x06", &[0; 4][..], &[1, 0, 1, 0], &listed_bytes, &start, &[0; 2]].concat();
+    [local, listed, end].concat()
+}
+
+/// Pickles that demand as much memory as they can.
+#[test]
+fn a_hostile_pickle_takes_no_more_memory_than_its_file_allows() {
+    let file = File::new("hostile");
+    let numbered = |at: u32| [&[b'N', b'r'][..], &at.to_le_bytes()].concat();
+    for (name, count, value) in [
+        ("none", 1 << 20, &(|_| vec![b'N']) as &dyn Fn(u32) -> Vec<u8>),
+        ("lists", 1 << 20, &|_| vec![b']']),
+        ("tuples", 1 << 20, &|_| vec![b')', 0x85]),
+        ("text", 1 << 20, &|_| b"\x8c\x01a".to_vec()),
+        ("memo", 1 << 20, &numbered),
+        ("few", 400_000, &numbered),
+    ] {
+        let values: Vec<u8> = (0..count).flat_map(value).collect();
+        let pickle = [b"\x80\x02(", &values[..], b"l."].concat();
+        let bytes = zip("archive/data.pkl", &pickle);
+        std::fs::write(&file.0, &bytes).unwrap();
+        let allowed = allowed(bytes.len() as u64);
+        drop((values, pickle, bytes));
+        let before = counting::held();
+        counting::forget_most();
+        let error = torch::open(&file.0).map(drop).unwrap_err().to_string();
+        let taken = counting::most().saturating_sub(before);
+        assert!(error.contains("archive/data.pkl: the pickle") || name == "few", "{error}");
+        assert!(taken <= allowed, "{name}: {taken} bytes of memory, {allowed} allowed");
+    }
 }
