@@ -78,6 +78,11 @@ impl Emitter {
         }
     }
 
+    /// Seconds since the stream was started: what [`Time::seconds`] of an event would be now.
+    pub fn seconds(&self) -> f64 {
+        self.clock.now().seconds
+    }
+
     /// Waits until the sinks have handled everything sent so far, but not for one that stalls. For
     /// the first it waits until `stop` is set: false if that one stalls even then.
     pub fn flush(&self, stop: &AtomicBool) -> bool {

@@ -82,6 +82,19 @@ pub struct Start {
     /// Tokens per iteration.
     #[serde(default)]
     pub tokens_per_iteration: Option<u64>,
+    /// Tokens that the run trained on before this process. Absent in older logs, like the next
+    /// fields.
+    #[serde(default)]
+    pub tokens_before: Option<u64>,
+    /// Seconds that it trained before this process; none if its checkpoint does not say.
+    #[serde(default)]
+    pub seconds_before: Option<f64>,
+    /// Floating-point operations per token, as nanoGPT counts them.
+    #[serde(default)]
+    pub flops_per_token: Option<f64>,
+    /// The device's peak in operations per second; none if it is not known.
+    #[serde(default)]
+    pub peak_flops: Option<f64>,
 }
 
 /// One iteration.

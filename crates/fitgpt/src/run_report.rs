@@ -3,8 +3,9 @@
 
 use crate::device::Device;
 use crate::invocation::program;
+use crate::metric_sinks::Written;
 use crate::numbers::{duration, grouped};
-use crate::{metric_sinks, model_name, screen};
+use crate::{model_name, screen};
 use data::Split;
 use data::corpus::FIVE_GRAM_LOSS;
 use model::Dims;
@@ -281,7 +282,7 @@ pub fn compare(setup: &Setup, outcome: &Outcome) {
 }
 
 /// Prints where the results are, and the command that generates text.
-pub fn next_commands(spec: &RunSpec, outcome: &Outcome) {
+pub fn next_commands(spec: &RunSpec, outcome: &Outcome, metrics: &Written) {
     let Some(checkpoint) = &outcome.checkpoint else {
         return;
     };
@@ -289,7 +290,7 @@ pub fn next_commands(spec: &RunSpec, outcome: &Outcome) {
     let best = save::best_path(Path::new(out_dir));
     let best = if best.exists() { format!(", best: {}", best.display()) } else { String::new() };
     screen::line(&format!("\nCheckpoint: {}{best}", checkpoint.display()));
-    for line in metric_sinks::shown(spec) {
+    for line in metrics.shown(spec) {
         screen::line(&line);
     }
     screen::line("Generate text with:");

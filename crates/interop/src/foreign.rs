@@ -18,6 +18,10 @@ pub struct ForeignModel {
     pub iteration: u64,
     /// The best validation loss of its run.
     pub best_val_loss: Option<f64>,
+    /// Tokens that its run has trained on; none if the file does not say.
+    pub tokens: Option<u64>,
+    /// Seconds that its run has trained; none if the file does not say.
+    pub seconds: Option<f64>,
     /// The settings of its run under nanoGPT's keys; empty if the file has none.
     pub config: Map<String, Value>,
     /// The settings that come with the optimizer's state (`weight_decay`, `beta1`, `beta2`); empty

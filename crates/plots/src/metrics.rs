@@ -2,7 +2,10 @@
 //! logs `train/loss`, `val/loss`, `lr` and `mfu` to wandb; the other names are those of
 //! `log.jsonl`. `docs/metrics.md` shows the same table; a test compares them.
 
+mod tokens;
+
 use events::{Evaluated, Event, Iteration, Start, Time, What};
+use tokens::Tokens;
 
 /// One row of the table.
 pub struct Metric {
@@ -104,32 +107,36 @@ const NEWEST: f64 = 0.1;
 /// Makes points of events.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Recorder {
-    /// Floating-point operations per token, as nanoGPT counts them.
-    pub flops_per_token: f64,
+    tokens: Tokens,
+    flops_per_token: Option<f64>,
     /// The device's peak in operations per second, if it is known.
-    pub peak_flops: Option<f64>,
-    tokens_per_iteration: Option<u64>,
+    peak_flops: Option<f64>,
     mfu: Option<f64>,
 }
 
 impl Recorder {
-    /// A recorder; `peak_flops` is none if the peak is not known.
-    pub fn new(flops_per_token: f64, peak_flops: Option<f64>) -> Recorder {
-        Recorder { flops_per_token, peak_flops, ..Recorder::default() }
-    }
-
     /// Called with the start of a run, whose points follow.
     pub fn start(&mut self, start: &Start) {
-        self.tokens_per_iteration = start.tokens_per_iteration;
+        self.tokens.start(start);
+        (self.flops_per_token, self.peak_flops) = (start.flops_per_token, start.peak_flops);
         self.mfu = None;
+    }
+
+    /// Tokens that the run has trained on when this iteration begins, if the log says so.
+    pub fn tokens_before(&self, iter: u64) -> Option<f64> {
+        self.tokens.before(iter)
+    }
+
+    /// Tokens of an iteration of this process.
+    pub fn tokens_per_iteration(&self) -> Option<u64> {
+        self.tokens.each
     }
 
     /// The point of an event, if it has one.
     pub fn point(&mut self, event: &Event) -> Option<Point> {
         let (iter, moment) = match &event.what {
             What::Iteration(at) => {
-                let tokens =
-                    self.tokens_per_iteration.map(|each| each as f64 * (at.iter as f64 + 1.0));
+                let tokens = self.tokens.before(at.iter.saturating_add(1));
                 let mfu = self.smoothed_mfu(at.tokens_per_second);
                 (at.iter, Moment { iteration: Some(at), evaluated: None, mfu, tokens })
             }
@@ -146,7 +153,7 @@ impl Recorder {
 
     /// A rate above the measured peak shows that the peak is higher.
     fn smoothed_mfu(&mut self, tokens_per_second: f64) -> Option<f64> {
-        let rate = tokens_per_second * self.flops_per_token;
+        let rate = tokens_per_second * self.flops_per_token?;
         let peak = self.peak_flops?.max(rate);
         self.peak_flops = Some(peak);
         let now = 100.0 * rate / peak;

@@ -224,12 +224,13 @@ impl Typed<'_> {
     fn metrics(&self) -> Result<MetricsKeys, SpecError> {
         let trackio = self.flag("trackio");
         let name = |key: &str| if trackio { self.filled(key) } else { Ok(self.text(key)) };
+        let is_named = !self.text("wandb_run_name").trim().is_empty();
         Ok(MetricsKeys {
             tensorboard: self.flag("tensorboard"),
             csv: self.flag("csv"),
             trackio,
             wandb_project: name("wandb_project")?,
-            wandb_run_name: name("wandb_run_name")?,
+            wandb_run_name: is_named.then(|| name("wandb_run_name")).transpose()?,
         })
     }
 

@@ -277,8 +277,8 @@ pub struct MetricsKeys {
     pub trackio: bool,
     /// trackio's project.
     pub wandb_project: String,
-    /// trackio's name of the run.
-    pub wandb_run_name: String,
+    /// trackio's name of the run; none to make one.
+    pub wandb_run_name: Option<String>,
 }
 
 /// Every key of a run, typed. A size is at least 1 unless 0 has a meaning of its own.

@@ -4,6 +4,7 @@
 use crate::data_fingerprint::DataFingerprint;
 use crate::error::TrainError;
 use crate::plan_json::CutJson;
+use crate::progress::RunProgress;
 use checkpoint::bounded_json;
 use model::Dims;
 use search::Cut;
@@ -16,15 +17,6 @@ use tokenizer::{CharTokenizer, Tokenizer};
 /// Memory for parsed values, in addition to the document's size. The largest value is a position in
 /// nanoGPT's stream: some hundred numbers, and one per sequence of a micro-batch.
 const VALUES_LIMIT: usize = 24 << 20;
-
-/// The progress of a run between two iterations.
-#[derive(Clone, Debug, PartialEq)]
-pub struct RunProgress {
-    /// The next iteration.
-    pub iteration: u64,
-    /// Best validation loss so far.
-    pub best_val_loss: f64,
-}
 
 /// Everything in a checkpoint except its tensors.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,6 +54,11 @@ struct DocumentJson<'a> {
     iteration: u64,
     /// The bits of the f64: JSON readers may round a number.
     best_val_loss_bits: String,
+    /// Absent in older versions, like the next.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tokens: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seconds: Option<f64>,
     config: &'a Value,
     model: ModelJson,
     tokenizer: Option<TokenizerJson<'a>>,
@@ -106,6 +103,8 @@ impl Document {
         let document = DocumentJson {
             iteration: self.progress.iteration,
             best_val_loss_bits: self.progress.best_val_loss.to_bits().to_string(),
+            tokens: self.progress.tokens,
+            seconds: self.progress.seconds,
             config: &self.config,
             model: ModelJson::from(&self.dims),
             tokenizer: self.tokenizer.as_ref().map(TokenizerJson::from),
@@ -119,6 +118,18 @@ impl Document {
             version: &self.version,
         };
         serde_json::to_string(&document).map_err(|error| TrainError::Document { error })
+    }
+
+    /// Tokens that the run has trained on. A file that does not say had the same batches from the
+    /// first iteration on, as far as its settings tell; none if they do not tell either.
+    pub fn tokens_seen(&self) -> Option<u64> {
+        let keys = ["batch_size", "block_size", "gradient_accumulation_steps"];
+        let factor = |key: &str| self.config.get(key)?.as_u64();
+        let of_settings = || {
+            let start = Some(self.progress.iteration);
+            keys.iter().fold(start, |product, key| product?.checked_mul(factor(key)?))
+        };
+        self.progress.tokens.or_else(of_settings)
     }
 
     /// Parses the JSON text; `path` is the checkpoint, for messages.
@@ -141,6 +152,8 @@ impl Document {
             progress: RunProgress {
                 iteration: parts.take("iteration", "iteration")?,
                 best_val_loss: f64::from_bits(bits),
+                tokens: parts.json.get("tokens").and_then(Value::as_u64),
+                seconds: parts.json.get("seconds").and_then(Value::as_f64),
             },
             config: parts.object("config", "config")?,
             dims,
@@ -257,6 +270,23 @@ mod tests {
         assert_eq!((document.dims.n_embd, document.dims.vocab_size), (8, 66));
         assert_eq!(document.plan.as_ref().unwrap().slices, [2]);
         assert_eq!(document.to_json().unwrap(), reader.document());
+    }
+
+    #[test]
+    fn tokens_are_counted_or_come_from_the_settings() {
+        let path = Path::new(OLD);
+        let reader = checkpoint::Reader::open(path).unwrap();
+        let mut document = Document::parse(path, reader.document()).unwrap();
+        assert_eq!((document.progress.tokens, document.progress.seconds), (None, None));
+        document.config = serde_json::json!({"batch_size": 4, "block_size": 8,
+                                             "gradient_accumulation_steps": 2});
+        assert_eq!(document.tokens_seen(), Some(5 * 64));
+        (document.progress.tokens, document.progress.seconds) = (Some(99), Some(1.5));
+        let again = Document::parse(path, &document.to_json().unwrap()).unwrap();
+        assert_eq!((again.tokens_seen(), again.progress.seconds), (Some(99), Some(1.5)));
+        document.progress.tokens = None;
+        document.config = serde_json::json!({"batch_size": 4});
+        assert_eq!(document.tokens_seen(), None);
     }
 
     #[test]

@@ -8,7 +8,6 @@ use crate::saved_run::SavedRun;
 use checkpoint::largest_bytes;
 use interop::{Existing, ExportError, Precision, torch};
 use plan::ops::GeluKind;
-use serde_json::Value;
 use std::path::Path;
 
 /// A checkpoint to export, opened.
@@ -32,13 +31,11 @@ impl Export {
         let tokenizer = saved.tokenizer();
         let no_tokenizer = tokenizer.as_ref().err().map(TrainError::to_string);
         saved.document.tokenizer = tokenizer.ok();
-        let config = &saved.document.config;
         let gelu = saved.pretrained().gelu;
         let architecture = model::Architecture::from(model::Gpt2 { gelu });
         let parameters = architecture.reported_parameters(&saved.document.dims);
         let parameters = parameters.map_err(search::SearchError::from)?;
-        let tokens_seen = tokens_per_iteration(config)
-            .and_then(|tokens| tokens.checked_mul(saved.document.progress.iteration));
+        let tokens_seen = saved.document.tokens_seen();
         Ok(Export { saved, no_tokenizer, gelu, parameters, tokens_seen })
     }
 
@@ -90,24 +87,5 @@ impl Export {
     ) -> Result<u64, TrainError> {
         let mut run = save_ckpt::exported(&self.saved.document, self.gelu);
         Ok(torch::write(path, self.saved.tensors()?, &mut run, (precision, existing), report)?)
-    }
-}
-
-/// Tokens of an iteration, if the settings say so.
-fn tokens_per_iteration(config: &Value) -> Option<u64> {
-    let keys = ["batch_size", "block_size", "gradient_accumulation_steps"];
-    keys.iter().try_fold(1u64, |product, key| product.checked_mul(config.get(key)?.as_u64()?))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tokens_are_counted_if_the_settings_are_there() {
-        let config = serde_json::json!({"batch_size": 4, "block_size": 8,
-                                        "gradient_accumulation_steps": 2});
-        assert_eq!(tokens_per_iteration(&config), Some(64));
-        assert_eq!(tokens_per_iteration(&serde_json::json!({"batch_size": 4})), None);
     }
 }

@@ -1,7 +1,8 @@
 //! The document of a run that another program saved: its progress, its settings and sizes. What
 //! only our own checkpoints have, such as a plan and a position in the data, stays empty.
 
-use crate::document::{Document, RunProgress};
+use crate::document::Document;
+use crate::progress::RunProgress;
 use interop::ForeignModel;
 use serde_json::Value;
 
@@ -24,6 +25,8 @@ pub fn of(model: &ForeignModel) -> Document {
         progress: RunProgress {
             iteration: model.iteration,
             best_val_loss: best_val_loss.unwrap_or(f64::INFINITY),
+            tokens: model.tokens,
+            seconds: model.seconds,
         },
         config: Value::Object(config),
         dims,

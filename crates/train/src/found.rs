@@ -59,7 +59,7 @@ pub fn open_to_resume(name: &Path) -> Result<SavedRun, TrainError> {
     let mut saved = newest(name, &[last_path])?;
     let file = saved.path.display();
     if !saved.has_moments {
-        saved.document.progress = RunProgress { iteration: 0, best_val_loss: f64::INFINITY };
+        saved.document.progress = RunProgress::START;
         let text = format!("{file} has no optimizer state: fine-tuning from iteration 0");
         saved.notices.push(text);
     } else if saved.is_foreign() {

@@ -24,6 +24,7 @@ pub mod windows;
 pub mod hellaswag;
 pub mod feed;
 pub mod lr;
+mod progress;
 mod document;
 mod plan_json;
 pub mod run;

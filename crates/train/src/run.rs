@@ -64,6 +64,8 @@ pub struct Run<'a> {
     pub document: Document,
     /// Returns the bytes that the process holds on its device; none if the device is the host.
     pub device_bytes: &'a dyn Fn() -> Option<u64>,
+    /// The device's peak in operations per second, if it is known.
+    pub peak_flops: Option<f64>,
     /// Whether to evaluate after the last iteration even if no evaluation is due.
     pub evaluate_at_end: bool,
     /// Set from outside to stop the run after the current iteration.
@@ -86,6 +88,8 @@ pub struct HostBuffers {
     eval_seconds: f64,
     /// The iteration of the newest checkpoint.
     saved_at: u64,
+    /// Seconds of this process that the document's progress has.
+    counted_seconds: f64,
     save: Vec<u8>,
     saving: Saving,
 }
@@ -109,6 +113,7 @@ impl HostBuffers {
             reported: None,
             eval_seconds: f64::INFINITY,
             saved_at: 0,
+            counted_seconds: 0.0,
             save: save::buffer(host)?,
             saving: Saving::default(),
         })
@@ -149,6 +154,8 @@ impl Run<'_> {
     fn start(&self) -> Start {
         let Document { progress, config, dims, steps_hash, version, device, .. } = &self.document;
         let plan = serde_json::to_value(self.document.plan.as_ref().map(CutJson::from));
+        let network = self.spec.architecture();
+        let flops = network.training_flops_per_token(dims, self.spec.block_size);
         Start {
             schema: events::SCHEMA.to_string(),
             iter: progress.iteration,
@@ -160,6 +167,10 @@ impl Run<'_> {
             plan: plan.unwrap_or_default(),
             arena_bytes: Some(self.engine.arena_bytes()),
             tokens_per_iteration: Some(self.spec.tokens_per_iteration()),
+            tokens_before: progress.tokens,
+            seconds_before: progress.seconds,
+            flops_per_token: flops.ok(),
+            peak_flops: self.peak_flops,
         }
     }
 
@@ -203,8 +214,9 @@ impl Run<'_> {
                     None => return Ok((last, true)),
                 }
             }
-            let done = self.iteration(host)?;
-            self.document.progress.iteration += u64::from(done);
+            if self.iteration(host)? {
+                self.document.progress.advance(self.spec.tokens_per_iteration());
+            }
             if self.stop.load(Ordering::Relaxed) {
                 self.settle(host)?;
                 self.take_back(host);
@@ -472,6 +484,7 @@ impl Run<'_> {
     fn write(&mut self, host: &mut HostBuffers, is_best: bool) -> Result<(), TrainError> {
         // A save that failed does not prevent this one.
         let before = self.end_save(host);
+        self.count_seconds(host);
         let (last, began) = (newest_path(self.spec), Instant::now());
         let (engine, document, buffer) = (&mut *self.engine, &self.document, &mut host.save[..]);
         let written = match self.spec.checkpoint_format {
@@ -485,6 +498,14 @@ impl Run<'_> {
         host.saved_at = iteration;
         host.saving.start(Unsaved { written, last, best, obsolete, iteration, began });
         before
+    }
+
+    /// Adds the time since the last save to the run's.
+    fn count_seconds(&mut self, host: &mut HostBuffers) {
+        let now = self.events.seconds();
+        let new = now - std::mem::replace(&mut host.counted_seconds, now);
+        let seconds = &mut self.document.progress.seconds;
+        *seconds = seconds.map(|before| before + new);
     }
 
     /// Waits for the save that is under way, if there is one.

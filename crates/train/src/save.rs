@@ -1,11 +1,12 @@
 //! A run's checkpoint: weights, moments and step state by name, and one document about the run. It
 //! is written at every evaluation. A run that is loaded from it continues bit for bit.
 
+pub use crate::document::Document;
 use crate::document::mismatch;
-pub use crate::document::{Document, RunProgress};
 use crate::engine::Engine;
 use crate::error::TrainError;
 use crate::host::{are_within, room};
+pub use crate::progress::RunProgress;
 use checkpoint::{Dtype, Reader, SaveError, TensorInfo, TensorSource, Written};
 use plan::{Backend, TensorId, half};
 use search::HostBytes;

@@ -34,6 +34,8 @@ fn described(document: &Document, gelu: GeluKind, settings: Settings, updates: u
         dropout,
         iteration: document.progress.iteration,
         best_val_loss: document.progress.best_val_loss,
+        tokens: document.tokens_seen(),
+        seconds: document.progress.seconds,
         config,
         optimizer: Some(TorchOptimizer { updates, learning_rate, weight_decay, betas, is_fused }),
     }

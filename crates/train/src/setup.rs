@@ -186,7 +186,7 @@ impl Setup {
     /// the checkpoint that the run resumes from may be older.
     fn progress(&self) -> RunProgress {
         let Some(SavedRun { document, .. }) = &self.saved else {
-            return RunProgress { iteration: 0, best_val_loss: f64::INFINITY };
+            return RunProgress::START;
         };
         let best = best_path(Path::new(&self.spec.out_dir));
         let is_kept = self.spec.checkpoint_format == CheckpointFormat::Native && best.exists();
@@ -198,7 +198,8 @@ impl Setup {
             Some(Err(_)) => document.progress.best_val_loss,
             Some(Ok(_)) | None => document.progress.best_val_loss,
         };
-        RunProgress { best_val_loss, ..document.progress }
+        let tokens = document.tokens_seen();
+        RunProgress { best_val_loss, tokens, ..document.progress }
     }
 }
 

@@ -101,6 +101,10 @@ pub fn start() -> What {
         plan: json!({ "slices": [2] }),
         arena_bytes: Some(4096),
         tokens_per_iteration: Some(16),
+        tokens_before: Some(0),
+        seconds_before: Some(0.0),
+        flops_per_token: Some(1e6),
+        peak_flops: Some(1e11),
     }))
 }
 

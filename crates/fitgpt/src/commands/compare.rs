@@ -76,10 +76,7 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
         let what = "there is no run in this folder: give an out_dir or a log.jsonl".to_string();
         return Err(SpecError::Conflict { what }.into());
     }
-    let mut runs = Vec::new();
-    for name in &names {
-        runs.push((shown(name), read(&log_path(name), &metrics)?));
-    }
+    let (names, runs) = read_all(names, &metrics)?;
     let chart = Chart::new(&runs, flags.log, flags.full);
     let panels = by.map_or(By::ALL.to_vec(), |by| vec![by]);
     flags.draw(&chart, &panels)?;
@@ -93,6 +90,34 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
         }
     }
     Ok(0)
+}
+
+/// A run's name and what its log says.
+type NamedRun = (String, RunLog);
+
+/// Reads the logs. A file that is no log does not stop the others, unless it is the only one.
+fn read_all(
+    names: Vec<String>,
+    metrics: &[&str],
+) -> Result<(Vec<String>, Vec<NamedRun>), TrainError> {
+    let (mut found, mut runs, mut refused) = (Vec::new(), Vec::new(), Vec::new());
+    for name in names {
+        match read(&log_path(&name), metrics) {
+            Ok(log) => {
+                runs.push((shown(&name), log));
+                found.push(name);
+            }
+            Err(error @ TrainError::Mismatch { .. }) => refused.push(error),
+            Err(error) => return Err(error),
+        }
+    }
+    if runs.is_empty() && !refused.is_empty() {
+        return Err(refused.remove(0));
+    }
+    for error in refused {
+        screen::note(&format!("note: left out: {error}"));
+    }
+    Ok((found, runs))
 }
 
 /// A folder's log, or the file itself.
@@ -120,8 +145,14 @@ fn read(path: &Path, metrics: &[&str]) -> Result<RunLog, TrainError> {
         return Err(failed(std::io::Error::other("it is not a regular file")));
     }
     let log = RunLog::read(LogReader::open(path).map_err(failed)?, metrics);
-    if let Some(problem) = log.first_problem.as_ref().filter(|_| log.is_empty()) {
-        screen::note(&format!("note: {}: it has nothing to show; {problem}", path.display()));
+    // A run that has just begun has an empty log.
+    if log.events == 0 && path.metadata().map_err(failed)?.len() > 0 {
+        let problem = log.first_problem.unwrap_or("none is an event".to_string());
+        let what = format!(
+            "none of its lines is about a run ({problem}); give the out_dir of a `fitgpt train`, \
+             or the log.jsonl in it"
+        );
+        return Err(TrainError::Mismatch { path: path.to_path_buf(), what });
     }
     Ok(log)
 }
@@ -153,10 +184,10 @@ impl Flags {
         })
     }
 
-    /// The metrics of the chart. MFU is not in the log: it needs the device's peak.
+    /// The metrics of the chart.
     fn metrics(&self) -> Result<Vec<&'static str>, SpecError> {
         let Some(name) = &self.metric else { return Ok(vec![VAL_LOSS, LOSS]) };
-        let known = || METRICS.iter().map(|metric| metric.name).filter(|name| *name != "mfu");
+        let known = || METRICS.iter().map(|metric| metric.name);
         match known().find(|found| found == name) {
             Some(found) => Ok(vec![found]),
             None => {

@@ -147,7 +147,8 @@ fn run_settings(typed: Typed, yes: bool, stop: &AtomicBool) -> Result<u8, TrainE
     let mut buffers = HostBuffers::new(&setup.spec, &host)?;
     let log = setup.claim()?;
     let spec = console_spec(&setup, &device)?;
-    let more = metric_sinks::of(&setup.spec, spec.flops_per_token, spec.peak_flops);
+    let (more, written) = metric_sinks::of(&setup.spec);
+    let peak_flops = spec.peak_flops;
     let console = ConsoleSink::new(spec);
     let bar = console.bar();
     // Add a new sink here, or in `metric_sinks`.
@@ -159,7 +160,7 @@ fn run_settings(typed: Typed, yes: bool, stop: &AtomicBool) -> Result<u8, TrainE
     let start = Instant::now();
     let seen = || device.held_bytes();
     let shows_end = typed.own_text.is_some() || setup.dataset.floor().is_some();
-    let watch = Watch { stop, events: &mut events, device_bytes: &seen };
+    let watch = Watch { stop, events: &mut events, device_bytes: &seen, peak_flops };
     let ended = train(&mut setup, &mut engine, document, &mut buffers, watch, shows_end);
     if !events.flush(stop) {
         // Nobody reads the console, and the run was asked to stop: anything printed would hang.
@@ -175,7 +176,7 @@ fn run_settings(typed: Typed, yes: bool, stop: &AtomicBool) -> Result<u8, TrainE
         if shows_end {
             show_sample(&setup, &mut engine, &outcome, stop, &mut events)?;
         }
-        run_report::next_commands(&setup.spec, &outcome);
+        run_report::next_commands(&setup.spec, &outcome, &written);
     }
     let interrupted = outcome.interrupted || stop.load(Ordering::Relaxed);
     Ok(if interrupted { INTERRUPTED } else { 0 })
@@ -202,6 +203,7 @@ struct Watch<'a> {
     stop: &'a AtomicBool,
     events: &'a mut Emitter,
     device_bytes: &'a dyn Fn() -> Option<u64>,
+    peak_flops: Option<f64>,
 }
 
 /// Starts the stream of events.
@@ -270,7 +272,7 @@ fn train(
     engine: &mut Engine,
     document: Document,
     buffers: &mut HostBuffers,
-    Watch { stop, events, device_bytes }: Watch<'_>,
+    Watch { stop, events, device_bytes, peak_flops }: Watch<'_>,
     evaluate_at_end: bool,
 ) -> Result<Outcome, TrainError> {
     let mut generator = rng::torch::Generator::new(setup.spec.seed);
@@ -288,7 +290,17 @@ fn train(
         feed.restore(&document.feed)?;
     }
     let feed = &mut *feed;
-    let run = Run { spec, engine, feed, events, document, evaluate_at_end, stop, device_bytes };
+    let run = Run {
+        spec,
+        engine,
+        feed,
+        events,
+        document,
+        device_bytes,
+        peak_flops,
+        evaluate_at_end,
+        stop,
+    };
     run.execute(buffers)
 }
 

@@ -19,7 +19,9 @@ fn runs_are_compared_in_every_form() {
     assert!(rows[0].starts_with("  run   iterations  tokens"), "{text}");
     assert!(rows[1].starts_with("a fast          31"), "{text}");
     assert!(rows[2].starts_with("b slow          31"), "{text}");
-    assert!(text.contains("\n  learning_rate  0.003 | 0.001\n"), "{text}");
+    let different = "\nsettings that differ   fast   slow\n  learning_rate       0.003  0.001\n\n";
+    assert!(text.contains(different), "{text}");
+    assert!(!text.contains("init_from") && !text.contains("resume"), "{text}");
     assert!(!text.contains("out_dir") && !text.contains('\u{1b}'), "{text}");
     assert!(rows.iter().all(|row| row.chars().count() <= 100), "{text}");
     // Without arguments: every run in the folder.
@@ -49,7 +51,20 @@ fn logs_that_are_empty_or_foreign_do_not_stop_the_others() {
     assert!(text.contains("\nNothing to plot by iteration yet.\n"), "{text}");
     let ended = dir.run(&["compare", "foreign", "empty"]);
     assert_eq!(ended.code, Some(0));
-    assert!(ended.error.contains("foreign/log.jsonl: it has nothing to show; line 1: "));
+    let left_out = "note: left out: foreign/log.jsonl: none of its lines is about a run (line 1: ";
+    assert!(ended.error.contains(left_out), "{}", ended.error);
+    assert!(!ended.out.contains("foreign") && ended.out.contains("empty"), "{}", ended.out);
+}
+
+#[test]
+fn a_file_that_is_no_run_is_refused() {
+    let dir = TempDir::empty("compare-no-run");
+    dir.write("ts.txt", b"First Citizen:\nBefore we proceed any further, hear me speak.\n");
+    dir.write("package.json", b"{\"kind\": \"module\"}\n");
+    for name in ["ts.txt", "package.json"] {
+        let parts = [name, "none of its lines is about a run", "give the out_dir of a"];
+        dir.run(&["compare", name]).failed(4, &parts);
+    }
 }
 
 #[test]

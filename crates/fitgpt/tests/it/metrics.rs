@@ -45,6 +45,40 @@ fn a_resumed_run_continues_the_files() {
     assert_eq!(std::fs::read_dir(trackio.join("inbox")).unwrap().count(), 2);
 }
 
+/// Resumed with twice the batch: tokens and seconds are sums in the table, in `compare` and in
+/// `export`, from either checkpoint.
+#[test]
+fn tokens_and_seconds_are_counted_over_resumptions() {
+    for (format, file) in [("native", "last.safetensors"), ("ckpt", "ckpt.pt")] {
+        let dir = TempDir::new(&format!("metrics-{format}"));
+        let format = format!("--checkpoint_format={format}");
+        let keys = ["--csv=True", "--log_interval=1", "--eval_interval=100", &format];
+        dir.train(&[&keys[..], &["--max_iters=9"]].concat()).succeeded();
+        let more = ["--init_from=resume", "--max_iters=14", "--batch_size=8"];
+        dir.train(&[&keys[..], &more].concat()).succeeded();
+        let text = String::from_utf8(dir.read("out/metrics.csv")).unwrap();
+        let rows = || text.lines().filter(|line| line.starts_with("iter,"));
+        let column = |at: usize| -> Vec<f64> {
+            rows().map(|row| row.split(',').nth(at).unwrap().parse().unwrap()).collect()
+        };
+        // Ten iterations of 128 tokens, five of 256.
+        let (tokens, seconds) = (column(15), column(3));
+        assert_eq!((tokens[9], tokens[10], tokens[14]), (1280.0, 1536.0, 2560.0), "{text}");
+        assert!(seconds.is_sorted() && seconds[10] > seconds[9], "{seconds:?}");
+        let found = dir.run(&["compare", "out", "--json"]).succeeded().out;
+        let found: serde_json::Value = serde_json::from_str(&found).unwrap();
+        assert_eq!(found["runs"][0]["tokens"], 2560.0);
+        assert!(found["runs"][0]["seconds"].as_f64().unwrap() >= seconds[14], "{found}");
+        let mfu = dir.run(&["compare", "out", "--metric", "mfu", "--json"]).succeeded().out;
+        let mfu: serde_json::Value = serde_json::from_str(&mfu).unwrap();
+        let values = mfu["runs"][0]["curves"]["mfu"]["value"].as_array().unwrap().clone();
+        assert_eq!(values.len(), 15, "{mfu}");
+        let from = format!("out/{file}");
+        let said = dir.run(&["export", &from, "--to", "native", "--out", "x.safetensors"]);
+        assert!(said.succeeded().out.contains("2560 tokens seen"));
+    }
+}
+
 /// The run ends well, and each says once why it wrote nothing.
 #[test]
 fn what_cannot_be_written_does_not_end_the_run() {
@@ -56,12 +90,17 @@ fn what_cannot_be_written_does_not_end_the_run() {
     let output = command.env("TRACKIO_DIR", dir.path("trackio")).output().unwrap();
     let ended = crate::fixture::Ended::from(output).succeeded();
     for part in [
-        "note: out/metrics.csv: cannot write the CSV file: it is not a regular file; ",
+        "note: out/metrics.csv: cannot write the CSV file: it is not a regular file: move it ",
         "note: out/tensorboard: cannot write the events for TensorBoard: ",
         "trackio/inbox: cannot write the lines for trackio: ",
     ] {
         assert_eq!(ended.out.matches(part).count(), 1, "{part}: {}", ended.out);
     }
+    for name in ["TensorBoard", "CSV", "trackio"] {
+        let line = format!("\n{name}: not everything was written (a note says why)\n");
+        assert!(ended.out.contains(&line), "{}", ended.out);
+    }
+    assert!(!ended.out.contains("free some space"), "{}", ended.out);
     let log = String::from_utf8(dir.read("out/log.jsonl")).unwrap();
     assert_eq!(log.matches("\"kind\":\"notice\"").count(), 3, "{log}");
 }

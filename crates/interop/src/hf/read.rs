@@ -60,6 +60,8 @@ pub fn open(folder: &Path) -> Result<ForeignModel, ForeignError> {
         dims: config.dims,
         iteration: 0,
         best_val_loss: None,
+        tokens: None,
+        seconds: None,
         config: Map::new(),
         optimizer: Map::new(),
         has_moments: false,

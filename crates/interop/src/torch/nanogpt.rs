@@ -4,6 +4,7 @@
 
 use super::archive::Archive;
 use super::names::{Element, listed};
+use super::pickled::{TRAINED_SECONDS, TRAINED_TOKENS};
 use super::source::{Content, TorchSource};
 use super::view::{View, natural, number};
 use crate::error::ForeignProblem;
@@ -74,6 +75,11 @@ pub fn read(path: &Path, archive: Archive) -> Result<ForeignModel, ForeignProble
         return Err(damaged(format!("iter_num is {iteration}")));
     }
     let best_val_loss = numbered("best_val_loss")?;
+    let tokens = saved.get(TRAINED_TOKENS).and_then(natural);
+    let seconds = match saved.get(TRAINED_SECONDS) {
+        Some(Value::Float(seconds)) if *seconds >= 0.0 && seconds.is_finite() => Some(*seconds),
+        _ => None,
+    };
     let config = saved.get("config").map(json_entries).unwrap_or_default();
     let gelu = match config.get("gelu").and_then(Json::as_str) {
         Some("tanh") => "tanh",
@@ -85,6 +91,8 @@ pub fn read(path: &Path, archive: Archive) -> Result<ForeignModel, ForeignProble
         dims,
         iteration: iteration as u64,
         best_val_loss,
+        tokens,
+        seconds,
         config,
         has_moments: optimizer.is_some(),
         optimizer: optimizer.unwrap_or_default(),

@@ -27,6 +27,11 @@ pub struct Pickled {
 /// The loss to beat before the first evaluation, as in nanoGPT.
 const NO_LOSS: f64 = 1e9;
 
+/// What nanoGPT's checkpoint does not have: how far the run is in tokens and in time.
+pub const TRAINED_TOKENS: &str = "tokens";
+/// See [`TRAINED_TOKENS`].
+pub const TRAINED_SECONDS: &str = "seconds";
+
 /// The pickle of a run.
 pub fn of(
     run: &TorchRun,
@@ -65,6 +70,8 @@ pub fn of(
         (text("best_val_loss"), Value::Float(loss)),
         (text("config"), config(run)),
     ]);
+    saved.extend(run.tokens.map(|tokens| (text(TRAINED_TOKENS), int(tokens))));
+    saved.extend(run.seconds.map(|seconds| (text(TRAINED_SECONDS), Value::Float(seconds))));
     let pickle = pickle::write_calls(&Value::Dict(saved), &listed());
     Ok(Pickled { pickle, storages: parts.storages })
 }

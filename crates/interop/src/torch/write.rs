@@ -24,6 +24,10 @@ pub struct TorchRun {
     pub iteration: u64,
     /// The best validation loss; infinite if there is none.
     pub best_val_loss: f64,
+    /// Tokens trained on, and seconds of training, if they are known. nanoGPT ignores them.
+    pub tokens: Option<u64>,
+    /// See `tokens`.
+    pub seconds: Option<f64>,
     /// The settings under nanoGPT's keys.
     pub config: Map<String, Value>,
     /// The optimizer's settings; none to write the model alone.

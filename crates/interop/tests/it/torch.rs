@@ -135,6 +135,8 @@ fn described(model: &ForeignModel) -> TorchRun {
         dropout: 0.1,
         iteration: model.iteration,
         best_val_loss: model.best_val_loss.unwrap(),
+        tokens: Some(4096),
+        seconds: Some(2.5),
         config: model.config.clone(),
         optimizer: Some(TorchOptimizer {
             updates: 0,
@@ -171,6 +173,7 @@ fn what_is_written_is_read_again() {
         check(&again, bias);
         assert_eq!((&again.config, &again.optimizer), (&model.config, &model.optimizer));
         assert_eq!(again.has_moments, model.has_moments);
+        assert_eq!((again.tokens, again.seconds), (Some(4096), Some(2.5)));
         if again.has_moments {
             assert_eq!(content(&*again.tensors, "state")[0].to_bits(), 20);
         }

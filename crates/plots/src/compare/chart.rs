@@ -13,6 +13,10 @@ const MUCH_HIGHER: f64 = 2.0;
 /// Curves of fewer points are shown whole.
 const FEW: usize = 8;
 
+/// Most runs that a note names, and the longest name in it.
+const NAMED: usize = 2;
+const NAME: usize = 20;
+
 /// Most points of a drawn curve; more would not be seen.
 const DRAWN: usize = 500;
 
@@ -25,6 +29,13 @@ pub struct Series {
     pub strong: Vec<At>,
     /// A metric behind it.
     pub faint: Vec<At>,
+}
+
+impl Series {
+    /// Whether the curve behind stands for the strong one, which has too few points to be drawn.
+    pub fn is_substituted(&self) -> bool {
+        self.strong.len() < 2 && self.faint.len() > 1
+    }
 }
 
 /// A chart of several runs.
@@ -95,13 +106,28 @@ impl Chart {
         (most - least > MUCH_HIGHER * (after - least) && after > least).then_some(after)
     }
 
-    /// What to know about the chart: the curves behind, if they are drawn, and what is cut off.
+    /// What to know about the chart: the curves behind, if they are drawn, runs of which only those
+    /// are there, and what is cut off.
     pub fn note(&self, is_faint_drawn: bool) -> Vec<String> {
-        let has_faint = self.series.iter().any(|series| series.faint.len() > 1);
+        let is_behind = |series: &Series| series.faint.len() > 1 && !series.is_substituted();
+        let has_faint = self.series.iter().any(is_behind);
         let behind = self.behind.as_ref().filter(|_| has_faint && is_faint_drawn);
         let behind = behind.map(|behind| format!("behind it: {behind}"));
         let cut = self.cut.map(|cut| format!("beginnings above {cut:.2} are cut off"));
-        behind.into_iter().chain(cut).collect()
+        behind.into_iter().chain(self.substituted()).chain(cut).collect()
+    }
+
+    /// `small: loss instead, too few evaluations`.
+    fn substituted(&self) -> Option<String> {
+        let without = self.series.iter().filter(|series| series.is_substituted());
+        let names: Vec<String> = without.map(|series| shortened(&series.name, NAME)).collect();
+        let shown = match names.len() {
+            0 => return None,
+            1..=NAMED => names.join(", "),
+            count => format!("{} and {} more", names[..NAMED].join(", "), count - NAMED),
+        };
+        let behind = self.behind.as_deref().unwrap_or_default();
+        Some(format!("{shown}: {behind} instead, too few evaluations"))
     }
 
     fn points(&self) -> impl Iterator<Item = &At> {
@@ -145,6 +171,15 @@ impl Chart {
     /// Whether there is nothing to draw over this.
     pub fn is_empty(&self, by: By) -> bool {
         !self.points().any(|at| by.place(at).is_finite())
+    }
+}
+
+/// The end of a long name: folders differ there.
+pub fn shortened(name: &str, most: usize) -> String {
+    let count = name.chars().count();
+    match count <= most {
+        true => name.to_string(),
+        false => format!("...{}", name.chars().skip(count - most + 3).collect::<String>()),
     }
 }
 

@@ -11,6 +11,9 @@ pub const VAL_LOSS: &str = "val/loss";
 /// The loss of single iterations.
 pub const LOSS: &str = "loss";
 
+/// The key that says `resume` in every process but the first.
+const INIT_FROM: &str = "init_from";
+
 /// Most losses that were the best when they came.
 const MOST_RECORDS: usize = 4096;
 
@@ -25,8 +28,11 @@ pub struct RunLog {
     pub seconds: Option<f64>,
     /// How the last process ended; none while it runs, or if it was killed.
     pub end: Option<Reason>,
-    /// Settings of the last process that trained.
+    /// Settings of the last process that trained; `init_from` is what the run began with, or is
+    /// missing if the log does not say.
     pub config: Map<String, Value>,
+    /// Lines that are events of a run.
+    pub events: u64,
     /// Times that the run was resumed.
     pub resumed: u64,
     /// Lines that could not be read.
@@ -38,9 +44,9 @@ pub struct RunLog {
     last_loss: Option<f64>,
     /// Validation losses that were the lowest when they came.
     records: Vec<(u64, f64)>,
-    iteration_ms: f64,
-    timed: u64,
-    tokens_per_iteration: Option<u64>,
+    /// Tokens of the iterations that were timed, and their time.
+    timed_tokens: Option<f64>,
+    timed_ms: f64,
 }
 
 /// What is known between two lines.
@@ -75,7 +81,10 @@ impl RunLog {
         };
         for entry in reader {
             match entry {
-                Ok(entry) => reading.take(entry),
+                Ok(entry) => {
+                    reading.log.events += 1;
+                    reading.take(entry);
+                }
                 Err(error) => {
                     reading.log.unreadable += 1;
                     reading.log.first_problem.get_or_insert(error.to_string());
@@ -97,8 +106,7 @@ impl RunLog {
 
     /// Mean over the logged iterations, but for the first of each process.
     pub fn tokens_per_second(&self) -> Option<f64> {
-        let tokens = self.tokens_per_iteration? as f64 * self.timed as f64;
-        (self.timed > 0 && self.iteration_ms > 0.0).then(|| 1e3 * tokens / self.iteration_ms)
+        (self.timed_ms > 0.0).then_some(1e3 * self.timed_tokens? / self.timed_ms)
     }
 
     /// Whether there is nothing to show.
@@ -121,9 +129,10 @@ impl Reading {
             What::Iteration(at) => {
                 self.log.iterations = at.iter.saturating_add(1);
                 self.log.last_loss = Some(at.loss);
-                if !std::mem::take(&mut self.is_first) && at.ms.is_finite() {
-                    self.log.iteration_ms += at.ms;
-                    self.log.timed += 1;
+                let is_timed = !std::mem::take(&mut self.is_first) && at.ms.is_finite();
+                if let Some(tokens) = self.recorder.tokens_per_iteration().filter(|_| is_timed) {
+                    self.log.timed_ms += at.ms;
+                    *self.log.timed_tokens.get_or_insert(0.0) += tokens as f64;
                 }
             }
             What::Evaluated(at) => self.evaluated(at.iter, at.val_loss),
@@ -142,14 +151,17 @@ impl Reading {
     }
 
     fn start(&mut self, start: &Start) {
-        let config = start.config.as_object().cloned().unwrap_or_default();
+        let mut config = start.config.as_object().cloned().unwrap_or_default();
         self.is_ignored = config.get("eval_only") == Some(&Value::Bool(true));
         if self.is_ignored {
             return;
         }
         self.recorder.start(start);
-        let each = start.tokens_per_iteration.or_else(|| tokens_of(&config));
-        self.log.tokens_per_iteration = each;
+        if config.get(INIT_FROM).and_then(Value::as_str) == Some("resume") {
+            config.remove(INIT_FROM);
+            let before = self.log.config.remove_entry(INIT_FROM);
+            config.extend(before);
+        }
         self.log.resumed += u64::from(start.iter > 0);
         (self.log.config, self.log.end, self.is_first) = (config, None, true);
         self.log.iterations = start.iter;
@@ -161,7 +173,8 @@ impl Reading {
         self.log.records.retain(|(iter, _)| *iter <= start.iter);
         let last = |(_, curve): &(&str, Curve)| curve.last().map(|at| at.seconds);
         let kept = self.log.curves.iter().filter_map(last).fold(0.0, f64::max);
-        self.before = if start.iter == 0 { 0.0 } else { kept };
+        let kept = if start.iter == 0 { 0.0 } else { kept };
+        self.before = start.seconds_before.unwrap_or(kept);
     }
 
     fn evaluated(&mut self, iter: u64, loss: f64) {
@@ -183,8 +196,8 @@ impl Reading {
         let Some(point) = self.recorder.point(event) else {
             return;
         };
-        let done = point.iter as f64 + if point.is_evaluation { 0.0 } else { 1.0 };
-        let tokens = self.log.tokens_per_iteration.map_or(f64::NAN, |each| each as f64 * done);
+        let done = point.iter.saturating_add(u64::from(!point.is_evaluation));
+        let tokens = self.recorder.tokens_before(done).unwrap_or(f64::NAN);
         for ((_, curve), &metric) in self.log.curves.iter_mut().zip(&self.metrics) {
             if let Some(value) = point.values()[metric] {
                 curve.push(At { iter: point.iter, tokens, seconds, value });
@@ -193,21 +206,10 @@ impl Reading {
     }
 
     fn finished(mut self) -> RunLog {
-        let each = self.log.tokens_per_iteration;
-        self.log.tokens = each.map(|each| each as f64 * self.log.iterations as f64);
+        self.log.tokens = self.recorder.tokens_before(self.log.iterations);
         if !self.has_times {
             self.log.seconds = None;
         }
         self.log
     }
-}
-
-/// Tokens of an iteration by the settings: the first version of the log does not say it.
-fn tokens_of(config: &Map<String, Value>) -> Option<u64> {
-    let keys = ["gradient_accumulation_steps", "batch_size", "block_size"];
-    let mut tokens: u64 = 1;
-    for key in keys {
-        tokens = tokens.checked_mul(config.get(key)?.as_u64()?)?;
-    }
-    Some(tokens)
 }

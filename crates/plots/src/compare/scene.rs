@@ -1,7 +1,7 @@
 //! The layout of a chart as lines, dots and texts. SVG and PNG draw the same scene.
 
 use super::axis::{Axis, By};
-use super::chart::Chart;
+use super::chart::{Chart, shortened};
 use super::curve::At;
 
 /// What something is drawn with.
@@ -177,15 +177,6 @@ fn legend(shapes: &mut Vec<Shape>, chart: &Chart, width: f64, top: f64) -> f64 {
     y
 }
 
-/// The end of a long name: folders differ there.
-fn shortened(name: &str, most: usize) -> String {
-    let count = name.chars().count();
-    match count <= most {
-        true => name.to_string(),
-        false => format!("...{}", name.chars().skip(count - most + 3).collect::<String>()),
-    }
-}
-
 struct Panel<'a> {
     left: f64,
     right: f64,
@@ -199,8 +190,8 @@ impl Panel<'_> {
     fn draw(&self, shapes: &mut Vec<Shape>, chart: &Chart, by: By, has_labels: bool) {
         self.grid(shapes, has_labels);
         for (index, series) in chart.series.iter().enumerate() {
-            let is_alone = series.strong.len() < 2;
-            self.curve(shapes, &series.faint, by, index, if is_alone { 0.8 } else { 0.28 });
+            let opacity = if series.is_substituted() { 0.8 } else { 0.28 };
+            self.curve(shapes, &series.faint, by, index, opacity);
         }
         for (index, series) in chart.series.iter().enumerate() {
             self.curve(shapes, &series.strong, by, index, 1.0);

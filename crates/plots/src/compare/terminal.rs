@@ -49,7 +49,7 @@ pub fn terminal(
     for is_faint in [true, false] {
         for (index, series) in chart.series.iter().enumerate() {
             let points = if is_faint { &series.faint } else { &series.strong };
-            if !is_faint || has_faint(chart) || series.strong.len() < 2 {
+            if !is_faint || has_faint(chart) || series.is_substituted() {
                 plot.draw(points, (by, &places, &values), Pen { series: index, is_faint });
             }
         }

@@ -25,8 +25,10 @@ pub struct CsvSink {
     /// Most bytes of the file.
     limit: u64,
     recorder: Recorder,
-    /// The first iteration of the run, until its first point.
+    /// The first iteration of the process, and the run's seconds before it. A checkpoint of an
+    /// older version does not have them: then they are those of the last row that stays.
     start: u64,
+    before: Option<f64>,
     /// Rows at or after this place are replaced.
     place: Option<Place>,
     file: Option<RecordFile>,
@@ -42,9 +44,10 @@ struct Place {
 
 impl CsvSink {
     /// Writes `metrics.csv` in the folder, of at most `limit` bytes.
-    pub fn new(out_dir: &Path, limit: u64, recorder: Recorder) -> CsvSink {
-        let path = out_dir.join("metrics.csv");
-        CsvSink { path, limit, recorder, start: 0, place: None, file: None, row: Vec::new() }
+    pub fn new(out_dir: &Path, limit: u64) -> CsvSink {
+        let (path, recorder) = (out_dir.join("metrics.csv"), Recorder::default());
+        let (start, before, place, file, row) = (0, None, None, None, Vec::new());
+        CsvSink { path, limit, recorder, start, before, place, file, row }
     }
 
     fn write(&mut self, point: &Point) -> Result<()> {
@@ -54,14 +57,20 @@ impl CsvSink {
         let place = *self.place.get_or_insert(place);
         let file = match &mut self.file {
             Some(file) => file,
-            None => self.file.insert(open(&self.path, place, self.limit)?),
+            None => {
+                let (file, seconds) = open(&self.path, place, self.limit)?;
+                self.before.get_or_insert(seconds);
+                self.file.insert(file)
+            }
         };
         self.row.clear();
         if file.bytes() == 0 {
             self.row.extend(header().as_bytes());
         }
         let Point { iter, time, .. } = point;
-        let (unix_time, seconds) = (time.unix_time, time.seconds);
+        // Sums of microseconds, without the digits that binary fractions add.
+        let seconds = ((self.before.unwrap_or(0.0) + time.seconds) * 1e6).round() / 1e6;
+        let unix_time = time.unix_time;
         write!(self.row, "{},{iter},{unix_time},{seconds}", point.kind())?;
         for value in point.values() {
             self.row.push(b',');
@@ -79,24 +88,25 @@ fn header() -> String {
     format!("{FIRST},{}\n", names.join(","))
 }
 
-/// Opens the file, and cuts off the rows that this run writes again.
-fn open(path: &Path, place: Place, limit: u64) -> Result<RecordFile> {
+/// Opens the file, and cuts off the rows that this run writes again. Also returns the seconds of
+/// the last row that stays.
+fn open(path: &Path, place: Place, limit: u64) -> Result<(RecordFile, f64)> {
     if path.metadata().is_ok_and(|metadata| !metadata.is_file()) {
-        return Err(Error::other("it is not a regular file"));
+        return Err(Error::other("it is not a regular file: move it away"));
     }
     let file = File::options().read(true).append(true).create(true).open(path)?;
-    let whole = kept(&mut BufReader::new(&file), place)?;
-    RecordFile::new(file, whole, limit)
+    let (whole, seconds) = kept(&mut BufReader::new(&file), place)?;
+    Ok((RecordFile::new(file, whole, limit)?, seconds))
 }
 
-/// Bytes of the rows before a place.
-fn kept(lines: &mut impl BufRead, place: Place) -> Result<u64> {
-    let (mut kept, mut line) = (0, Vec::new());
+/// Bytes of the rows before a place, and the seconds of the last of them.
+fn kept(lines: &mut impl BufRead, place: Place) -> Result<(u64, f64)> {
+    let (mut kept, mut seconds, mut line) = (0, 0.0, Vec::new());
     loop {
         line.clear();
         let bytes = lines.by_ref().take(LONGEST).read_until(b'\n', &mut line)?;
         if bytes == 0 {
-            return Ok(kept);
+            return Ok((kept, seconds));
         }
         let is_cut = !line.ends_with(b"\n") && (bytes as u64) < LONGEST;
         let is_ours = match kept {
@@ -109,9 +119,10 @@ fn kept(lines: &mut impl BufRead, place: Place) -> Result<u64> {
             return Err(Error::new(ErrorKind::InvalidData, text));
         }
         if is_cut || (kept > 0 && place_of(&line).is_some_and(|found| found >= place)) {
-            return Ok(kept);
+            return Ok((kept, seconds));
         }
         kept += bytes as u64;
+        seconds = seconds_of(&line).unwrap_or(seconds);
     }
 }
 
@@ -126,6 +137,12 @@ fn place_of(row: &[u8]) -> Option<Place> {
     Some(Place { iter, is_iteration })
 }
 
+fn seconds_of(row: &[u8]) -> Option<f64> {
+    let field = row.split(|byte| *byte == b',').nth(3)?;
+    let seconds: f64 = std::str::from_utf8(field).ok()?.parse().ok()?;
+    seconds.is_finite().then_some(seconds)
+}
+
 impl Sink for CsvSink {
     fn name(&self) -> &'static str {
         "metrics.csv"
@@ -135,6 +152,7 @@ impl Sink for CsvSink {
         if let What::Start(start) = &event.what {
             self.recorder.start(start);
             (self.start, self.place, self.file) = (start.iter, None, None);
+            self.before = start.seconds_before;
         }
         match self.recorder.point(event) {
             Some(point) => self.write(&point).map_err(|e| SinkFailed::csv(&self.path, e).into()),

@@ -61,6 +61,67 @@ fn of_repeated_iterations_the_later_counts() {
     assert_eq!(log.tokens_per_second(), Some(200.0));
 }
 
+/// Resumed with another batch size, by a version that says how many tokens and seconds came before,
+/// and by one that does not.
+#[test]
+fn tokens_and_seconds_are_sums_over_resumptions() {
+    let first = [start(0), iteration(0, 3.0, 1.0), iteration(1, 3.0, 2.0)];
+    let mut second = start(2);
+    second["tokens_per_iteration"] = 10.into();
+    let rest = [iteration(2, 2.0, 1.0), iteration(3, 2.0, 2.0)];
+    let run =
+        |start: &Value| read(&lines(&[&first[..], std::slice::from_ref(start), &rest].concat()));
+    let old = run(&second);
+    assert_eq!((old.tokens, old.seconds), (Some(220.0), Some(4.0)));
+    // One timed iteration of 100 tokens, one of 10; each takes half a second.
+    assert_eq!(old.tokens_per_second(), Some(110.0));
+    let tokens: Vec<f64> = old.curves[1].1.points().map(|at| at.tokens).collect();
+    assert_eq!(tokens, [100.0, 200.0, 210.0, 220.0]);
+    second["tokens_before"] = 1000.into();
+    second["seconds_before"] = 2.5.into();
+    let new = run(&second);
+    assert_eq!((new.tokens, new.seconds), (Some(1020.0), Some(4.5)));
+}
+
+/// What a resumed run began with is in its first line.
+#[test]
+fn resume_is_not_what_a_run_began_with() {
+    let [mut first, mut second] = [start(0), start(2)];
+    first["config"]["init_from"] = "gpt2".into();
+    second["config"]["init_from"] = "resume".into();
+    assert_eq!(read(&lines(&[first, second.clone()])).config["init_from"], "gpt2");
+    assert!(read(&lines(&[second])).config.get("init_from").is_none());
+}
+
+/// It needs what the device can do, which older logs do not say.
+#[test]
+fn mfu_is_the_share_of_the_peak() {
+    let mut begin = start(0);
+    let log = |begin: &Value| {
+        let text = lines(&[begin.clone(), iteration(0, 3.0, 1.0), iteration(1, 3.0, 2.0)]);
+        RunLog::read(LogReader::new(text.as_bytes()), &["mfu"])
+    };
+    assert_eq!(values(&log(&begin), 0), []);
+    (begin["flops_per_token"], begin["peak_flops"]) = (5.into(), 4000.into());
+    assert_eq!(values(&log(&begin), 0), [(0, 25.0), (1, 25.0)]);
+}
+
+/// A run that was never evaluated has its loss beside the others' val/loss, and the chart says so.
+#[test]
+fn a_run_without_evaluations_is_named() {
+    let mut runs = two_runs();
+    let only: Vec<Value> = (0..20).map(|iter| iteration(iter, 2.0, 1.0)).collect();
+    runs.push(("bare".to_string(), read(&lines(&[vec![start(0)], only].concat()))));
+    let chart = Chart::new(&runs, false, true);
+    assert_eq!(chart.note(false), ["bare: loss instead, too few evaluations"]);
+    assert!(
+        svg(&chart, &By::ALL).contains("behind it: loss; bare: loss instead, too few evaluations")
+    );
+    assert!(Chart::new(&two_runs(), false, true).note(false).is_empty());
+    let alone = Chart::new(&runs[2..], false, true);
+    assert_eq!((alone.title.as_str(), alone.note(true).len()), ("loss", 0));
+}
+
 #[test]
 fn what_only_evaluates_is_no_part_of_the_run() {
     let mut only = start(1);

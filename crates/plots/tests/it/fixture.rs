@@ -47,6 +47,10 @@ pub fn start(iter: u64) -> Event {
         plan: serde_json::Value::Null,
         arena_bytes: Some(1),
         tokens_per_iteration: Some(100),
+        tokens_before: Some(100 * iter),
+        seconds_before: Some(iter as f64),
+        flops_per_token: Some(2.0),
+        peak_flops: Some(1e5),
     };
     at(0.0, What::Start(Arc::new(start)))
 }

@@ -13,9 +13,8 @@ use doctor::recovered::RecoveredRun;
 use doctor::report::Report;
 use doctor::words::Language;
 use events::{LogReader, Sink as _};
-use plots::CsvSink;
 use plots::compare::{By, Chart, LOSS, RunLog, VAL_LOSS, svg, terminal};
-use plots::metrics::Recorder;
+use plots::{CsvSink, TensorBoardSink, TrackioRun, TrackioSink};
 use prepare::{Client, Format, Hub, Job, Journal, Packing, PrepareError, ReadSpec, Request, Sink};
 use spec::{Command, Environment, Settings, World, documents, resolve};
 use std::fmt::Display;
@@ -107,7 +106,7 @@ const LOG: &[&str] = &[
 
 /// All readers.
 #[rustfmt::skip]
-pub const READERS: [Reader; 34] = [
+pub const READERS: [Reader; 36] = [
     reader("py",         PYTHON, seeds::py, py),
     reader("toml",       &["= ", "'''", "[[", "0x", "inf"], seeds::toml, toml),
     reader("arguments",  &["--", "=", "config/", "vram", "80%"], seeds::arguments, arguments),
@@ -133,6 +132,8 @@ pub const READERS: [Reader; 34] = [
     reader("run_log",    JSON, seeds::run_log, run_log),
     Reader { every: 4, ..reader("compare", JSON, seeds::long_log, compared) },
     reader("metrics",    TABLE, seeds::metrics, metrics),
+    reader("board",      TABLE, seeds::board, board),
+    reader("inbox",      TABLE, seeds::inbox, inbox),
     reader("hellaswag",  QUESTIONS, seeds::hellaswag, hellaswag),
     reader("ckpt",       &["PK\x03\x04", "data.pkl"], seeds::ckpt, ckpt),
     reader("ckpt_pickle", PICKLE, seeds::ckpt_pickle, ckpt_pickle),
@@ -447,7 +448,7 @@ fn hellaswag(bytes: &[u8], folder: &Path) -> Result<(), String> {
 fn metrics(bytes: &[u8], folder: &Path) -> Result<(), String> {
     let path = folder.join("metrics.csv");
     put(&path, bytes).map_err(scratch_failed)?;
-    let mut sink = CsvSink::new(folder, u64::MAX, Recorder::default());
+    let mut sink = CsvSink::new(folder, u64::MAX);
     let taken = seeds::resumed_run().iter().try_for_each(|event| sink.take(event));
     let now = std::fs::read(&path).map_err(scratch_failed)?;
     match taken {
@@ -455,6 +456,47 @@ fn metrics(bytes: &[u8], folder: &Path) -> Result<(), String> {
         Ok(()) => Err("a file without header or end".to_owned()),
         Err(_) if now != bytes => Err("a foreign file was changed".to_owned()),
         Err(error) => refused(error),
+    }
+}
+
+/// Event files of TensorBoard's that a resumed run continues: they are left alone.
+fn board(bytes: &[u8], folder: &Path) -> Result<(), String> {
+    let out_dir = folder.join("board");
+    let old = out_dir.join("tensorboard").join("events.out.tfevents.0000000001.x.1.fitgpt");
+    fresh(&out_dir.join("tensorboard")).map_err(scratch_failed)?;
+    put(&old, bytes).map_err(scratch_failed)?;
+    let mut sink = TensorBoardSink::new(&out_dir, u64::MAX);
+    let taken = seeds::resumed_run().iter().try_for_each(|event| sink.take(event));
+    if std::fs::read(&old).map_err(scratch_failed)? != bytes {
+        return Err("an old file was changed".to_owned());
+    }
+    taken.map_err(|error| error.to_string())
+}
+
+/// Lines in trackio's inbox that a resumed run cuts: a file only gets shorter.
+fn inbox(bytes: &[u8], folder: &Path) -> Result<(), String> {
+    let (out_dir, id) = (folder.join("trackio"), "0123456789abcdef".repeat(2));
+    let lines = out_dir.join("inbox").join(format!("fitgpt-{id}-0"));
+    fresh(&lines).map_err(scratch_failed)?;
+    put(&out_dir.join("trackio-run"), format!("{id}\n").as_bytes()).map_err(scratch_failed)?;
+    put(&lines.join("0.jsonl"), bytes).map_err(scratch_failed)?;
+    let run = TrackioRun { project: "p".to_owned(), name: None };
+    let mut sink = TrackioSink::new(&out_dir.join("inbox"), &out_dir, run, u64::MAX);
+    seeds::resumed_run()
+        .iter()
+        .try_for_each(|event| sink.take(event))
+        .map_err(|e| e.to_string())?;
+    match std::fs::read(lines.join("0.jsonl")) {
+        Ok(now) if now.len() > bytes.len() => Err("a file has grown".to_owned()),
+        _ => Ok(()),
+    }
+}
+
+/// An empty folder.
+fn fresh(folder: &Path) -> std::io::Result<()> {
+    match std::fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => std::fs::create_dir_all(folder),
     }
 }
 

@@ -4,13 +4,14 @@ use super::zip;
 use checkpoint::{Dtype, TensorInfo};
 use data::Meta;
 use events::Sink as _;
-use events::{End, Evaluating, Event, Iteration, Notice, Reason, SCHEMA, Start, Time, What};
+use events::{
+    End, Evaluated, Evaluating, Event, Iteration, Notice, Reason, SCHEMA, Start, Time, What,
+};
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
-use plots::CsvSink;
-use plots::metrics::Recorder;
+use plots::{CsvSink, TensorBoardSink};
 use prepare::Journal;
 use serde_json::{Value, json};
 use std::fmt::Display;
@@ -431,6 +432,10 @@ pub fn resumed_run() -> [Event; 2] {
         plan: Value::Null,
         arena_bytes: Some(1),
         tokens_per_iteration: Some(64),
+        tokens_before: Some(320),
+        seconds_before: Some(2.5),
+        flops_per_token: Some(1e6),
+        peak_flops: Some(1e11),
     };
     let iteration = Iteration {
         iter: 5,
@@ -460,7 +465,7 @@ pub fn long_log(folder: &Path) -> Seeds {
 }
 
 pub fn metrics(folder: &Path) -> Seeds {
-    let mut sink = CsvSink::new(folder, u64::MAX, Recorder::default());
+    let mut sink = CsvSink::new(folder, u64::MAX);
     for event in &resumed_run() {
         sink.take(event).map_err(told)?;
     }
@@ -468,6 +473,44 @@ pub fn metrics(folder: &Path) -> Seeds {
     let earlier = text.replace("iter,5,", "eval,3,");
     let row = text.lines().last().unwrap_or_default();
     Ok(vec![format!("{earlier}{row}\n").into_bytes(), text.into_bytes()])
+}
+
+/// Event files for TensorBoard: an evaluation at the step that a resumed run starts with.
+pub fn board(folder: &Path) -> Seeds {
+    let mut sink = TensorBoardSink::new(folder, u64::MAX);
+    for event in resumed_run().iter().chain(&[evaluation()]) {
+        sink.take(event).map_err(told)?;
+    }
+    let files = std::fs::read_dir(folder.join("tensorboard")).map_err(told)?;
+    files.map(|file| std::fs::read(file.map_err(told)?.path()).map_err(told)).collect()
+}
+
+/// Lines as trackio's inbox has them.
+pub fn inbox(_: &Path) -> Seeds {
+    let line = |step: u64, name: &str| {
+        let line = json!({"v": 1, "kind": "metric", "step": step, "metrics": {name: 2.5}});
+        format!("{line}\n")
+    };
+    texts(&[&(line(4, "loss") + &line(5, "val/loss") + &line(5, "loss"))])
+}
+
+/// The evaluation before the first iteration of [`resumed_run`].
+fn evaluation() -> Event {
+    let evaluated = Evaluated {
+        iter: 5,
+        train_loss: 2.5,
+        val_loss: 2.5,
+        train_standard_error: 0.1,
+        val_standard_error: 0.1,
+        tokens: 64,
+        best: Some(true),
+        ms: Some(2.0),
+        arena_bytes: 1,
+        device_bytes_seen: None,
+        note: None,
+    };
+    let time = Time { unix_time: 2.5, seconds: 1.5 };
+    Event { what: What::Evaluated(Arc::new(evaluated)), time }
 }
 
 /// Questions as HellaSwag has them, and many endings after a long context.

@@ -99,6 +99,7 @@ fn counts(sampler: &str) -> Vec<Count> {
         feed: &mut WatchedFeed { feed: &mut *feed, draws: &mut draws },
         events: &mut events,
         document,
+        peak_flops: None,
         evaluate_at_end: false,
         stop: &AtomicBool::new(false),
         device_bytes: &|| None,

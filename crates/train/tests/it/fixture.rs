@@ -253,7 +253,7 @@ fn go_with(
 /// The document of a new run's checkpoints.
 pub fn document(engine: &Engine) -> Document {
     Document {
-        progress: RunProgress { iteration: 0, best_val_loss: f64::INFINITY },
+        progress: RunProgress::START,
         config: json!({}),
         dims: *engine.dims(),
         tokenizer: None,
@@ -311,6 +311,7 @@ pub fn try_with(
         feed,
         events: &mut events,
         document,
+        peak_flops: Some(1e9),
         evaluate_at_end: false,
         stop: &stop,
         device_bytes: &device_bytes,

@@ -2,12 +2,14 @@
 //! a file of its own, which says from which step on it replaces the files before it: no point is
 //! shown twice.
 
+mod kept;
 mod record;
 
 use super::SinkFailed;
 use super::record_file::RecordFile;
 use crate::metrics::{Point, Recorder};
 use events::{Event, Sink, SinkError, What};
+use kept::kept;
 use record::{Body, frame};
 use serde_json::Value;
 use std::fs::File;
@@ -32,9 +34,9 @@ pub struct TensorBoardSink {
 
 impl TensorBoardSink {
     /// Writes files below the folder, each of at most `limit` bytes.
-    pub fn new(out_dir: &Path, limit: u64, recorder: Recorder) -> TensorBoardSink {
+    pub fn new(out_dir: &Path, limit: u64) -> TensorBoardSink {
         let (folder, config) = (out_dir.join("tensorboard"), String::new());
-        let (start, file, record) = (0, None, Vec::new());
+        let (recorder, start, file, record) = (Recorder::default(), 0, None, Vec::new());
         TensorBoardSink { folder, limit, recorder, start, config, file, record }
     }
 
@@ -42,12 +44,13 @@ impl TensorBoardSink {
         let wall_time = point.time.unix_time;
         self.record.clear();
         if self.file.is_none() {
+            let is_again = point.is_evaluation && point.iter == self.start;
+            let kept =
+                if self.start == 0 { vec![] } else { kept(&self.folder, self.start, is_again) };
             self.file = Some(create(&self.folder, wall_time, self.limit)?);
             frame(&mut self.record, wall_time, 0, Body::Version);
-            // An evaluation at the end of the run before is not repeated, and stays.
-            let is_again = point.is_evaluation && point.iter == self.start;
-            let first = self.start + u64::from(!is_again && self.start > 0);
-            frame(&mut self.record, wall_time, first, Body::SessionStart);
+            frame(&mut self.record, wall_time, self.start, Body::SessionStart);
+            self.record.extend(kept);
             let config = Body::Text { tag: "config", text: &self.config };
             frame(&mut self.record, wall_time, self.start, config);
         }

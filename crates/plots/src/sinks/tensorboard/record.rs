@@ -5,6 +5,10 @@
 /// The version that a file begins with.
 const VERSION: &str = "brain.Event:2";
 
+/// Bytes of a frame before and after its message.
+pub const HEAD: usize = 12;
+pub const TAIL: usize = 4;
+
 /// What an event says. The numbers of the fields are those of TensorBoard's `event.proto`,
 /// `summary.proto` and `tensor.proto`.
 pub enum Body<'a> {
@@ -26,14 +30,21 @@ pub enum Body<'a> {
 /// Appends a framed event.
 pub fn frame(out: &mut Vec<u8>, wall_time: f64, step: u64, body: Body<'_>) {
     let start = out.len();
-    out.extend([0; 12]);
+    out.extend([0; HEAD]);
     event(out, wall_time, step, body);
-    let length = (out.len() - start - 12) as u64;
+    let length = (out.len() - start - HEAD) as u64;
     out[start..start + 8].copy_from_slice(&length.to_le_bytes());
     let check = masked(&out[start..start + 8]).to_le_bytes();
-    out[start + 8..start + 12].copy_from_slice(&check);
-    let check = masked(&out[start + 12..]).to_le_bytes();
+    out[start + 8..start + HEAD].copy_from_slice(&check);
+    let check = masked(&out[start + HEAD..]).to_le_bytes();
     out.extend(check);
+}
+
+/// Whether the message of a frame is as it was written.
+pub fn is_whole(frame: &[u8]) -> bool {
+    let end = frame.len().saturating_sub(TAIL);
+    let message = frame.get(HEAD..end);
+    message.is_some_and(|message| frame[end..] == masked(message).to_le_bytes())
 }
 
 fn event(out: &mut Vec<u8>, wall_time: f64, step: u64, body: Body<'_>) {

@@ -3,15 +3,18 @@
 //! while, written to a temporary file, and renamed. Folder, names and fields are those of trackio
 //! 0.43 (`trackio/fragments.py`), which ignores a line whose `log_id` it knows.
 
+mod identity;
+mod unsent;
+
 use super::SinkFailed;
 use crate::metrics::{Point, Recorder};
 use crate::utc::utc;
 use events::{Event, Sink, SinkError, Start, What};
+use identity::Identity;
 use serde_json::{Map, Value, json};
 use std::ffi::OsString;
 use std::fs::File;
-use std::hash::{BuildHasher, RandomState};
-use std::io::{ErrorKind, Read, Result, Write};
+use std::io::{ErrorKind, Result, Write};
 use std::path::{Path, PathBuf};
 
 /// Points are written after this share of the run's time so far, within these seconds: a long run
@@ -30,8 +33,8 @@ const TRIES: usize = 3;
 pub struct TrackioRun {
     /// `wandb_project`.
     pub project: String,
-    /// `wandb_run_name`.
-    pub name: String,
+    /// `wandb_run_name`; without it, the name is made of the folder's and the time of the start.
+    pub name: Option<String>,
 }
 
 /// Writes into trackio's inbox.
@@ -39,13 +42,12 @@ pub struct TrackioSink {
     /// The inbox, and our folder in it.
     folder: PathBuf,
     inbox: PathBuf,
-    /// The file with the run's id, by which a resumed run is the same run.
-    id_file: PathBuf,
+    out_dir: PathBuf,
     run: TrackioRun,
     /// Most bytes of a file.
     limit: u64,
     recorder: Recorder,
-    id: String,
+    identity: Identity,
     /// The settings, until they are written.
     config: Option<Value>,
     lines: Vec<u8>,
@@ -62,29 +64,21 @@ pub fn trackio_inbox(trackio_dir: Option<OsString>, hf_home: Option<PathBuf>) ->
 }
 
 impl TrackioSink {
-    /// Writes into the inbox, files of at most `limit` bytes; keeps the run's id in `out_dir`.
-    pub fn new(
-        inbox: &Path,
-        out_dir: &Path,
-        run: TrackioRun,
-        limit: u64,
-        recorder: Recorder,
-    ) -> TrackioSink {
-        let (folder, inbox) = (inbox.join(format!("fitgpt-{}", new_id())), inbox.to_path_buf());
-        let id_file = out_dir.join("trackio-run");
-        let (id, config, lines, since, files) = (new_id(), None, Vec::new(), 0.0, 0);
+    /// Writes into the inbox, files of at most `limit` bytes; keeps the run's id and name in
+    /// `out_dir`.
+    pub fn new(inbox: &Path, out_dir: &Path, run: TrackioRun, limit: u64) -> TrackioSink {
         TrackioSink {
-            folder,
-            inbox,
-            id_file,
+            folder: PathBuf::new(),
+            inbox: inbox.to_path_buf(),
+            out_dir: out_dir.to_path_buf(),
             run,
             limit,
-            recorder,
-            id,
-            config,
-            lines,
-            since,
-            files,
+            recorder: Recorder::default(),
+            identity: Identity::default(),
+            config: None,
+            lines: Vec::new(),
+            since: 0.0,
+            files: 0,
         }
     }
 
@@ -93,14 +87,14 @@ impl TrackioSink {
         let mut config = start.config.as_object().cloned().unwrap_or_default();
         config.insert("_Created".to_string(), utc(unix_time).into());
         self.config = Some(Value::Object(config));
-        match if start.iter > 0 { read_id(&self.id_file) } else { None } {
-            Some(id) => self.id = id,
-            None => {
-                self.id = new_id();
-                put(&self.id_file, format!("{}\n", self.id).as_bytes())?;
-            }
+        let (identity, kept) =
+            Identity::of(&self.out_dir, self.run.name.as_deref(), start.iter, unix_time);
+        self.folder = identity.new_folder(&self.inbox);
+        if start.iter > 0 {
+            unsent::cut(&self.inbox, &identity.folder_prefix(), start.iter);
         }
-        Ok(())
+        self.identity = identity;
+        kept
     }
 
     fn add(&mut self, point: &Point) -> Result<()> {
@@ -114,13 +108,13 @@ impl TrackioSink {
             "v": 1,
             "kind": "metric",
             "project": self.run.project,
-            "run": self.run.name,
-            "run_id": self.id,
+            "run": self.identity.name,
+            "run_id": self.identity.id,
             "metrics": metrics,
             "step": iter,
             "timestamp": utc(time.unix_time),
             "config": self.config.take(),
-            "log_id": format!("{}-{}-{iter}", self.id, point.kind()),
+            "log_id": format!("{}-{}-{iter}", self.identity.id, point.kind()),
         });
         serde_json::to_writer(&mut self.lines, &line)?;
         self.lines.push(b'\n');
@@ -160,21 +154,6 @@ fn number(value: f64) -> Value {
     }
 }
 
-/// 32 random digits.
-fn new_id() -> String {
-    let [first, second] = [1, 2].map(|word: u64| RandomState::new().hash_one(word));
-    format!("{first:016x}{second:016x}")
-}
-
-/// The id in a file; none if the file is missing or holds something else.
-fn read_id(path: &Path) -> Option<String> {
-    let mut text = String::new();
-    File::open(path).ok()?.take(64).read_to_string(&mut text).ok()?;
-    let id = text.trim();
-    let is_id = id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
-    is_id.then(|| id.to_string())
-}
-
 /// Writes a file whole or not at all.
 fn put(path: &Path, content: &[u8]) -> Result<()> {
     let temporary = path.with_extension("tmp");
@@ -197,7 +176,8 @@ impl Sink for TrackioSink {
         let written = match &event.what {
             What::Start(start) => {
                 let started = self.start(start, event.time.unix_time);
-                started.map_err(|error| SinkFailed::trackio(&self.id_file, error))
+                let file = Identity::file(&self.out_dir);
+                started.map_err(|error| SinkFailed::trackio(&file, error))
             }
             What::End(_) => self.flush().map_err(|error| SinkFailed::trackio(&self.inbox, error)),
             _ => match self.recorder.point(event) {
