@@ -212,6 +212,12 @@ fn a_download_is_bounded_by_the_disk() {
     let list = String::from_utf8(dir.read("kept/list")).unwrap();
     let is_final = |name: &str| name.ends_with(".bin") || name.ends_with("text.txt");
     assert!(!list.lines().any(is_final), "{list}");
+    // One that is full before anybody looked.
+    server.fault("GET /some/resolve/main/text.txt", &[Fault::Endless]);
+    let ended = on_small_disk_with(&dir, 8 << 20, &arguments, THEN_LIST).unwrap();
+    ended.failed(4, &["text.txt.part", "the disk is full: make room"]);
+    let list = String::from_utf8(dir.read("kept/list")).unwrap();
+    assert!(!list.lines().any(is_final), "{list}");
     // Once there is room, the same command finishes.
     on_small_disk_with(&dir, 40 << 20, &arguments, THEN_LIST).unwrap().succeeded();
     let list = String::from_utf8(dir.read("kept/list")).unwrap();

@@ -11,6 +11,36 @@ use std::time::{Duration, Instant};
 
 const TEXT: &[u8] = b"It was the best of times, it was the worst of times. ".as_slice();
 
+/// Keeps the notes.
+#[derive(Default)]
+struct Told(Vec<String>);
+
+impl Observer for Told {
+    fn note(&mut self, text: &str) {
+        self.0.push(text.to_owned());
+    }
+    fn progress(&mut self, _: &Progress) {}
+}
+
+/// As on some network file systems.
+#[test]
+fn a_folder_without_locks_is_prepared_and_the_user_told() {
+    let dir = TempDir::new("no-locks");
+    dir.write("input.txt", &TEXT.repeat(50));
+    let mut client = client("http://127.0.0.1:9");
+    client.try_lock = |_| {
+        let error = std::io::Error::from(std::io::ErrorKind::Unsupported);
+        Err(std::fs::TryLockError::Error(error))
+    };
+    let input = dir.path("input.txt").to_str().unwrap().to_owned();
+    let job = Job::new(dir.request(&input, "out"), &client).unwrap();
+    let mut told = Told::default();
+    let outcome = fitgpt_prepare::run(job, &client, &mut told).unwrap();
+    assert!(matches!(outcome, Outcome::Done(_)), "{outcome:?}");
+    let about = told.0.iter().filter(|note| note.contains("has no file locks")).count();
+    assert_eq!(about, 1, "{:?}", told.0);
+}
+
 #[test]
 fn a_folder_that_is_prepared_in_place_reads_nothing_of_its_own() {
     let dir = TempDir::new("in-dir");
