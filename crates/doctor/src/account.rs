@@ -1,7 +1,7 @@
-//! What held the memory: a table whose rows add up to the message's numbers; a row shows any
-//! unexplained rest.
+//! What held the memory: a table whose rows add up to the card's memory. A row shows any
+//! unexplained rest. If the message's figures contradict each other, there is no sum.
 
-use crate::log::Log;
+use crate::log::{Log, Size};
 use crate::torch::{Alive, Birth, Phase, Played};
 use plan::Role;
 
@@ -28,10 +28,18 @@ pub enum What {
     Tokens,
     /// Held by tensors that our model of the run does not explain.
     Unexplained,
+    /// PyTorch's tensors, of a run that we have no model of.
+    Tensors,
     /// Reserved by PyTorch but not used by any tensor.
     Fragments,
-    /// CUDA context: driver, libraries, kernels.
+    /// This process beside PyTorch: CUDA context, libraries, kernels.
     Context,
+    /// This process as a whole, if the message does not say what part of it is PyTorch's.
+    Process,
+    /// In use, but not by PyTorch: this process's context and other programs.
+    Outside,
+    /// In use; the message does not say by whom.
+    Unsaid,
     /// Other programs on the card.
     Others,
     /// Free memory.
@@ -40,7 +48,7 @@ pub enum What {
 
 impl What {
     /// All rows, in the order of the table.
-    pub const ALL: [What; 14] = [
+    pub const ALL: [What; 18] = [
         What::Parameters,
         What::Copies,
         What::Gradients,
@@ -51,8 +59,12 @@ impl What {
         What::Workspace,
         What::Tokens,
         What::Unexplained,
+        What::Tensors,
         What::Fragments,
         What::Context,
+        What::Process,
+        What::Outside,
+        What::Unsaid,
         What::Others,
         What::Free,
     ];
@@ -70,8 +82,12 @@ impl What {
             What::Workspace => "workspace",
             What::Tokens => "tokens",
             What::Unexplained => "unexplained",
+            What::Tensors => "pytorch_tensors",
             What::Fragments => "reserved_unallocated",
             What::Context => "context",
+            What::Process => "this_process",
+            What::Outside => "outside_pytorch",
+            What::Unsaid => "unsaid",
             What::Others => "other_programs",
             What::Free => "free",
         }
@@ -81,36 +97,144 @@ impl What {
 /// Smaller differences come from the rounding of printed numbers.
 const NOTHING: u64 = 24 << 20;
 
-/// Builds the table of a log: PyTorch's tensors at the moment of the failure, and the memory
-/// outside them.
-pub fn account(log: &Log, moment: Option<(&Played, &Birth)>) -> Vec<(What, u64)> {
-    let mut rows: Vec<(What, u64)> = Vec::new();
-    let message = &log.message;
-    let bytes = |size: &Option<crate::log::Size>| size.as_ref().map(|size| size.bytes);
-    if let Some((played, birth)) = moment {
-        rows.extend(by_kind(&played.held_at(birth), birth));
+/// A context and libraries of one process: 0.3 to 0.8 GiB. Where a message does not separate it
+/// from other programs, this much of the memory outside PyTorch is taken to be the context.
+const CONTEXT: u64 = 800 << 20;
+
+/// Who held what.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Account {
+    /// The rows, in the order of the table.
+    pub rows: Vec<(What, u64)>,
+    /// What the rows add up to: the card's memory, or the cap. None if a figure is missing.
+    pub total: Option<u64>,
+    /// What other programs hold, at least.
+    pub others: u64,
+    /// What this run holds, as far as the message says.
+    pub held: Option<u64>,
+    /// Reserved by PyTorch, but in no tensor.
+    pub pieces: u64,
+    /// Whether more is held and free than the card has.
+    pub exceeds: bool,
+}
+
+impl Account {
+    /// The bytes of a row.
+    pub fn of(&self, what: What) -> u64 {
+        self.rows.iter().find(|(row, _)| *row == what).map_or(0, |(_, bytes)| *bytes)
     }
-    if let Some(allocated) = bytes(&message.allocated) {
-        let sum = |rows: &[(What, u64)]| rows.iter().map(|(_, bytes)| *bytes).sum::<u64>();
-        let too_much = sum(&rows).saturating_sub(allocated);
-        take_off(&mut rows, too_much);
-        let explained = sum(&rows);
-        rows.push((What::Unexplained, allocated.saturating_sub(explained)));
+
+    /// The account of a log: PyTorch's tensors at the moment of the failure, and the memory outside
+    /// them.
+    pub fn new(log: &Log, moment: Option<(&Played, &Birth)>) -> Account {
+        let message = &log.message;
+        let [allocated, process, free] =
+            [&message.allocated, &message.process, &message.free].map(bytes);
+        let pieces = bytes(&message.unallocated)
+            .or_else(|| Some(bytes(&message.reserved)?.saturating_sub(allocated?)));
+        let torch = bytes(&message.reserved)
+            .or_else(|| Some(allocated?.saturating_add(pieces.unwrap_or(0))));
+        let mut rows = tensors(allocated, moment);
+        rows.extend(pieces.map(|bytes| (What::Fragments, bytes)));
+        match (process, torch) {
+            (Some(process), Some(torch)) => {
+                rows.push((What::Context, process.saturating_sub(torch)));
+            }
+            (Some(process), None) => rows.push((What::Process, process)),
+            _ => {}
+        }
+        let mut account = Account {
+            rows,
+            total: None,
+            others: 0,
+            held: torch.or(process),
+            pieces: pieces.unwrap_or(0),
+            exceeds: false,
+        };
+        match bytes(&message.allowed) {
+            // A cap counts what PyTorch reserves; what the card has beside it does not matter.
+            Some(cap) => {
+                let left = cap.saturating_sub(torch.unwrap_or(0));
+                account.rows.push((What::Free, left));
+                account.total = torch.map(|_| cap.saturating_add(account.of(What::Context)));
+            }
+            None => account.beside(log, process, torch, free),
+        }
+        account.rows.retain(|(_, bytes)| *bytes > 0);
+        account.rows.sort_by_key(|(what, _)| *what);
+        account
     }
-    let reserved = bytes(&message.reserved);
-    let unallocated = bytes(&message.unallocated)
-        .or_else(|| Some(reserved?.saturating_sub(bytes(&message.allocated)?)));
-    rows.extend(unallocated.map(|bytes| (What::Fragments, bytes)));
-    if let (Some(process), Some(allocated)) = (bytes(&message.process), bytes(&message.allocated)) {
-        let torch = allocated.saturating_add(unallocated.unwrap_or(0));
-        rows.push((What::Context, process.saturating_sub(torch)));
+
+    fn add(&mut self, what: What, more: u64) {
+        match self.rows.iter_mut().find(|(row, _)| *row == what) {
+            Some((_, bytes)) => *bytes = bytes.saturating_add(more),
+            None => self.rows.push((what, more)),
+        }
     }
-    rows.extend(other_programs(log).map(|bytes| (What::Others, bytes)));
-    // Under a cap, this run cannot use all the free memory of the card.
-    let free = bytes(&message.free).filter(|_| message.allowed.is_none());
-    rows.extend(free.map(|bytes| (What::Free, bytes)));
-    rows.retain(|(what, bytes)| *bytes > 0 && (*what != What::Unexplained || *bytes > NOTHING));
-    rows.sort_by_key(|(what, _)| *what);
+
+    /// Other programs and free memory: what is left of the card.
+    fn beside(&mut self, log: &Log, process: Option<u64>, torch: Option<u64>, free: Option<u64>) {
+        let listed: u64 = log.message.others.iter().map(|(_, size)| size.bytes).sum();
+        self.rows.extend(free.map(|bytes| (What::Free, bytes)));
+        let Some((capacity, free)) = bytes(&log.message.capacity).zip(free) else {
+            self.rows.push((What::Others, listed));
+            self.others = listed;
+            return;
+        };
+        let own = process.or(torch).unwrap_or(0);
+        let slack = (capacity / 50).saturating_add(NOTHING);
+        if own.saturating_add(free) > capacity.saturating_add(slack) {
+            (self.exceeds, self.others) = (true, listed);
+            self.rows.push((What::Others, listed));
+            return;
+        }
+        let rest = capacity.saturating_sub(free).saturating_sub(own);
+        let unlisted = rest.saturating_sub(listed);
+        self.total = Some(capacity);
+        match (process, torch) {
+            // So little is the rounding of the printed numbers.
+            (Some(_), _) if rest <= NOTHING => self.add(What::Context, rest),
+            (Some(_), _) => {
+                self.rows.push((What::Others, rest));
+                self.others = rest;
+            }
+            (None, Some(_)) => {
+                self.rows.extend([(What::Others, rest - unlisted), (What::Outside, unlisted)]);
+                let others = match unlisted {
+                    // The context is a small part of it, or perhaps none.
+                    much if much > 2 * CONTEXT => much,
+                    little => little.saturating_sub(CONTEXT),
+                };
+                self.others = (rest - unlisted).saturating_add(others);
+            }
+            (None, None) => {
+                self.rows.extend([(What::Others, rest - unlisted), (What::Unsaid, unlisted)]);
+                self.others = rest - unlisted;
+            }
+        }
+    }
+}
+
+fn bytes(size: &Option<Size>) -> Option<u64> {
+    size.as_ref().map(|size| size.bytes)
+}
+
+/// PyTorch's tensors by kind, as far as our model of the run explains them.
+fn tensors(allocated: Option<u64>, moment: Option<(&Played, &Birth)>) -> Vec<(What, u64)> {
+    let mut rows =
+        moment.map_or(Vec::new(), |(played, birth)| by_kind(&played.held_at(birth), birth));
+    let Some(allocated) = allocated else {
+        return rows;
+    };
+    let sum = |rows: &[(What, u64)]| rows.iter().map(|(_, bytes)| *bytes).sum::<u64>();
+    let too_much = sum(&rows).saturating_sub(allocated);
+    take_off(&mut rows, too_much);
+    let rest = allocated.saturating_sub(sum(&rows));
+    match rows.iter_mut().max_by_key(|(_, bytes)| *bytes) {
+        None => rows.push((What::Tensors, rest)),
+        Some((_, largest)) if rest <= NOTHING => *largest = largest.saturating_add(rest),
+        Some(_) => rows.push((What::Unexplained, rest)),
+    }
     rows
 }
 
@@ -128,21 +252,6 @@ fn take_off(rows: &mut Vec<(What, u64)>, too_much: u64) {
         Some((what, bytes)) if too_much <= spare(*what, *bytes) => *bytes -= too_much,
         _ => rows.clear(),
     }
-}
-
-/// Bytes of the card that are neither free nor held by this process.
-pub fn other_programs(log: &Log) -> Option<u64> {
-    let message = &log.message;
-    let listed: u64 = message.others.iter().map(|(_, size)| size.bytes).sum();
-    let counted = match (&message.capacity, &message.free, &message.process) {
-        // Drivers that print impossible numbers also print 0 bytes free.
-        (_, Some(free), _) if free.bytes == 0 || !message.nonsense.is_empty() => 0,
-        (Some(capacity), Some(free), Some(process)) => {
-            capacity.bytes.saturating_sub(free.bytes).saturating_sub(process.bytes)
-        }
-        _ => 0,
-    };
-    Some(listed.max(counted)).filter(|bytes| *bytes > NOTHING)
 }
 
 fn by_kind(held: &[Alive], birth: &Birth) -> Vec<(What, u64)> {

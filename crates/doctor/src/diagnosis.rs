@@ -1,59 +1,24 @@
-//! The whole diagnosis: phase, tensor, cause, what held the memory, what to change, and which
+//! The whole diagnosis: what held the memory, the cause, the tensor, what to change, and which
 //! fitGPT command runs it. What the log does not say is listed as unknown, not guessed.
 
-use crate::account::{What, account, other_programs};
-use crate::advice::{Judged, judge, judge_message};
+use crate::account::Account;
+use crate::advice::{Judged, judge};
+use crate::cause::{Cause, Evidence, Said, is_block};
+use crate::fitgpt::FitgptCommand;
 use crate::fixes::{self, Fix};
-use crate::log::{Dialect, Log, LogPhase};
+use crate::log::{Backend, Dialect, Log, LogPhase, Origin, Program};
+use crate::patch::Patch;
 use crate::recovered::RecoveredRun;
+use crate::remedies::{Remedy, judge_message, remedies};
+use crate::room::{Fit, Room, card_of};
+use crate::suggested::Suggested;
 use crate::tensor::{
-    ATTENTION_SCORES, Confidence, Named, attention_scores, in_general, of_code, of_run,
-    parameter_in_general,
+    Confidence, Named, attention_scores, in_general, of_code, of_run, parameter_in_general,
 };
-use crate::torch::{Peak, Played, play};
+use crate::torch::{Peak, Phase, Played, play};
+use plan::Role;
 use plan::hardware::Card;
-use plan::{Bytes, Role};
-use search::{Machine, SearchError, first_suggestion, plan_for};
-
-/// Why the run ran out of memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
-    /// The logits, or tensors that the loss derives from them.
-    Logits,
-    /// The logits of the previous batch are still referenced.
-    StaleLogits,
-    /// Activations saved for the backward pass.
-    Activations,
-    /// The T x T attention scores.
-    AttentionScores,
-    /// Adam's moments.
-    OptimizerState,
-    /// The model itself, or its gradients.
-    Weights,
-    /// Enough memory is reserved, but not in one piece.
-    Fragmentation,
-    /// Other programs hold the missing memory.
-    OtherProcess,
-    /// The log does not say.
-    Unknown,
-}
-
-impl Cause {
-    /// Its name in JSON documents.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Cause::Logits => "logits",
-            Cause::StaleLogits => "stale_logits",
-            Cause::Activations => "activations",
-            Cause::AttentionScores => "attention_scores",
-            Cause::OptimizerState => "optimizer_state",
-            Cause::Weights => "weights",
-            Cause::Fragmentation => "fragmentation",
-            Cause::OtherProcess => "other_process",
-            Cause::Unknown => "unknown",
-        }
-    }
-}
+use search::SearchError;
 
 /// Something that the log does not say. Its sentence says how to find out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,162 +33,245 @@ pub enum Unknown {
     Phase,
     /// Whether the echoed settings match the model.
     Model,
+    /// What this program allocates; only nanoGPT is modelled.
+    Program,
+}
+
+impl Unknown {
+    /// Its name in JSON documents.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Unknown::Requested => "requested",
+            Unknown::Budget => "budget",
+            Unknown::Settings => "settings",
+            Unknown::Phase => "phase",
+            Unknown::Model => "model",
+            Unknown::Program => "program",
+        }
+    }
+}
+
+/// What the user says about the GPU.
+#[derive(Clone, Copy, Default)]
+pub struct Given {
+    /// The card.
+    pub card: Option<&'static Card>,
+    /// Memory that the run can have.
+    pub vram: Option<u64>,
+    /// Memory that others hold.
+    pub used: Option<u64>,
 }
 
 /// What is known about the failure.
+#[derive(Default)]
 pub struct Diagnosis {
     /// The log, if there is one.
     pub log: Option<Log>,
     /// The run, if it is known.
     pub recovered: Option<RecoveredRun>,
+    /// Whether the run is one whose memory we have a model of, and the log does not contradict it.
+    pub modelled: bool,
     /// The phase in which it failed.
     pub phase: LogPhase,
     /// The tensor that did not fit.
     pub tensor: Option<Named>,
     /// Why it failed.
     pub cause: Cause,
+    /// What supports the cause.
+    pub reasons: Vec<Said>,
     /// Memory available to this run.
-    pub budget: Option<u64>,
+    pub room: Option<Room>,
     /// What held the memory.
-    pub memory: Vec<(What, u64)>,
+    pub account: Account,
     /// The predicted peak of each phase in PyTorch.
     pub peaks: Vec<Peak>,
-    /// The usual advice with verdicts.
+    /// Device memory of the largest of them.
+    pub needs: Option<u64>,
+    /// The text's claims and the usual advice, with verdicts.
     pub advice: Vec<Judged>,
+    /// The settings that the text suggests, together.
+    pub suggested: Option<Suggested>,
+    /// What to try, for this program and this machine.
+    pub remedies: Vec<Remedy>,
     /// Changes to nanoGPT's settings that fit, the best first.
     pub fixes: Vec<Fix>,
+    /// A change to nanoGPT's code.
+    pub patch: Option<Patch>,
     /// The fitGPT command that runs it.
     pub fitgpt: Option<FitgptCommand>,
     /// What remains unknown.
     pub unknown: Vec<Unknown>,
 }
 
-/// How fitGPT runs the same model.
-#[derive(Clone, Debug, PartialEq)]
-pub struct FitgptCommand {
-    /// Arguments of `fitgpt train`.
-    pub arguments: Vec<String>,
-    /// Device memory of its plan.
-    pub device_bytes: u64,
-    /// Whether the settings are unchanged.
-    pub unchanged: bool,
-}
-
 impl Diagnosis {
-    /// Diagnoses a log, settings, or both. `card` and `vram` are what the user says about the GPU.
+    /// Diagnoses a log, settings, or both.
     pub fn new(
         log: Option<Log>,
         recovered: Option<RecoveredRun>,
-        card: Option<&'static Card>,
-        vram: Option<u64>,
+        given: Given,
     ) -> Result<Diagnosis, SearchError> {
+        let log_ref = log.as_ref();
         // Settings that contradict the log do not belong to this run, so ignore them.
-        let agrees = match (&recovered, &log) {
-            (Some(recovered), Some(log)) => recovered.agrees_with(log),
-            _ => true,
-        };
-        let known = recovered.as_ref().filter(|_| agrees);
-        let played = known.map(|recovered| play(&recovered.torch)).transpose()?;
+        let known = recovered.as_ref().filter(|run| is_modelled(run, log_ref));
+        let mut found = Diagnosis::judged(log_ref, known, given)?;
+        found.unknown = unknown(log_ref, recovered.as_ref(), found.modelled, found.room);
+        found.advise(log_ref, known, given)?;
+        Ok(Diagnosis { log, recovered, ..found })
+    }
+
+    /// What happened, and why.
+    fn judged(
+        log: Option<&Log>,
+        known: Option<&RecoveredRun>,
+        given: Given,
+    ) -> Result<Diagnosis, SearchError> {
+        let played = known.map(|run| play(&run.torch)).transpose()?;
         let peaks = played.as_ref().map_or(Vec::new(), Played::peaks);
-        let budget = budget(log.as_ref(), card, vram);
-        let tensor = log.as_ref().and_then(|log| name(log, known, played.as_ref()));
+        let needs = peaks.iter().map(|peak| fixes::needs(peak.bytes)).max();
+        let tensor = log.and_then(|log| name(log, known, played.as_ref()));
         let moment = tensor.as_ref().and_then(|tensor| tensor.birth.as_ref()).zip(played.as_ref());
         let moment = moment.map(|(birth, played)| (played, birth));
-        let memory = log.as_ref().map_or(Vec::new(), |log| account(log, moment));
-        let phase = phase(log.as_ref(), &peaks, budget);
-        let tensor = match (&log, &played) {
-            (None, Some(played)) => predicted(played, &peaks, phase),
+        let account = log.map_or_else(Account::default, |log| Account::new(log, moment));
+        let Given { card, vram, used } = given;
+        let room = Room::find(log.map(|log| (log, &account)), card, vram, used)
+            .filter(|_| log.is_none_or(|log| log.backend != Backend::Host));
+        let dies = room.and_then(|room| first_over(&peaks, room));
+        let silent = log.is_none_or(|log| log.message.requested.is_none());
+        let phase = match log.map(|log| log.traceback.phase) {
+            Some(LogPhase::Unknown) if silent && known.is_some() => dies,
+            Some(phase) => Some(phase),
+            None => dies,
+        };
+        let phase = phase.unwrap_or(LogPhase::Unknown);
+        let tensor = match (&tensor, &played, dies) {
+            (None, Some(played), Some(dies)) if silent => predicted(played, &peaks, dies),
             _ => tensor,
         };
-        let cause = cause(log.as_ref(), tensor.as_ref(), &memory, (&peaks, budget), phase);
-        let fixes = match (known, budget) {
-            (Some(recovered), Some(budget)) => fixes::fixes(recovered, budget, card)?,
-            _ => Vec::new(),
-        };
-        let others = log.as_ref().and_then(other_programs).unwrap_or(0);
-        let advice = match (known, budget, &log) {
-            (Some(recovered), Some(budget), _) => {
-                judge(recovered, log.as_ref(), cause, budget, others)?
-            }
-            (_, _, Some(log)) if log.message.requested.is_some() => {
-                judge_message(log, cause, others)
-            }
-            _ => Vec::new(),
-        };
-        let resumes =
-            known.is_some_and(|recovered| recovered.run.init_from != spec::InitFrom::Scratch);
-        let fitgpt = match (known, budget) {
-            // PyTorch's checkpoints cannot be read yet.
-            (Some(recovered), Some(budget)) if !resumes => fitgpt(recovered, card, budget)?,
-            _ => None,
-        };
-        let unknown = unknown(log.as_ref(), recovered.as_ref(), budget);
-        Ok(Diagnosis {
+        let evidence = Evidence {
             log,
-            recovered,
+            tensor: tensor.as_ref(),
+            account: &account,
+            peaks: &peaks,
+            needs,
+            room,
+            phase: if silent { dies.unwrap_or(phase) } else { phase },
+            parameters: log.and_then(|log| log.run.parameters).map(|said| said.count),
+            resumes: known.is_some_and(|run| run.torch.resumed),
+        };
+        let (cause, reasons) = evidence.judge();
+        let modelled = known.is_some();
+        Ok(Diagnosis {
+            modelled,
             phase,
             tensor,
             cause,
-            budget,
-            memory,
+            reasons,
+            room,
+            account,
             peaks,
-            advice,
-            fixes,
-            fitgpt,
-            unknown,
+            needs,
+            ..Diagnosis::default()
         })
     }
-}
 
-/// Memory available to the run: what the user says, the cap, or the card's memory minus other
-/// programs.
-fn budget(log: Option<&Log>, card: Option<&Card>, vram: Option<u64>) -> Option<u64> {
-    if vram.is_some() {
-        return vram;
+    /// What to do about it.
+    fn advise(
+        &mut self,
+        log: Option<&Log>,
+        known: Option<&RecoveredRun>,
+        given: Given,
+    ) -> Result<(), SearchError> {
+        let fits = self.needs.zip(self.room).map(|(needs, room)| room.fit(needs));
+        let card = given.card.or_else(|| card_of(self.room?.limit));
+        match known.zip(self.room) {
+            // For a config alone that fits, no advice is needed.
+            Some(_) if fits == Some(Fit::Fits) && log.is_none() => {}
+            Some((run, room)) => {
+                self.advice = judge(run, log, self.cause, room)?;
+                let suggested = log.map(|log| Suggested::find(run, log, room)).transpose()?;
+                self.suggested = suggested.filter(|suggested| !suggested.settings.is_empty());
+                self.fixes = fixes::fixes(run, room, card)?;
+                self.patch = Patch::find(run, &room, &self.fixes)?;
+            }
+            None => {
+                self.advice =
+                    log.map_or(Vec::new(), |log| judge_message(log, self.cause, &self.account));
+            }
+        }
+        if let Some((run, room)) = known.zip(self.room) {
+            self.fitgpt = FitgptCommand::find(run, given.card, room)?;
+        }
+        if let Some(log) = log {
+            self.remedies = remedies(log, self.cause, &self.account, self.modelled);
+        }
+        Ok(())
     }
-    let said = log.and_then(|log| {
-        let limit = log.message.limit()?;
-        let others =
-            if log.message.allowed.is_some() { 0 } else { other_programs(log).unwrap_or(0) };
-        Some(limit.saturating_sub(others))
-    });
-    said.or_else(|| card.map(|card| card.hardware(false).memory.get()))
+
+    /// Whether there was nothing to diagnose: no message, no text about one, no settings.
+    pub fn is_empty(&self) -> bool {
+        let silent = self
+            .log
+            .as_ref()
+            .is_none_or(|log| log.message.dialect == Dialect::None && log.claims.is_empty());
+        silent && !self.modelled
+    }
+
+    /// Whether the run needs a change, and no setting near it is one.
+    pub fn lacks_fixes(&self) -> bool {
+        let fit = self.needs.zip(self.room).map(|(needs, room)| room.fit(needs));
+        self.fixes.is_empty() && fit.is_some_and(|fit| fit != Fit::Fits)
+    }
+
+    /// Whether a config alone would not fit with a margin.
+    pub fn would_not_fit(&self) -> bool {
+        let fit = self.needs.zip(self.room).map(|(needs, room)| room.fit(needs));
+        self.log.is_none() && fit.is_some_and(|fit| fit != Fit::Fits)
+    }
 }
 
-fn name(log: &Log, recovered: Option<&RecoveredRun>, played: Option<&Played>) -> Option<Named> {
+/// Whether our model of PyTorch's memory is a model of this run: nanoGPT's settings, that the log
+/// does not contradict.
+fn is_modelled(run: &RecoveredRun, log: Option<&Log>) -> bool {
+    let Some(log) = log else {
+        return true;
+    };
+    let program = log.program.program;
+    let given = run.settings.iter().any(|row| row.origin == Origin::Given);
+    let ours = program.is_nanogpt() || program == Program::Fitgpt;
+    let host = log.backend == Backend::Host;
+    !host && (ours || (given && program == Program::Unknown)) && run.agrees_with(log)
+}
+
+fn name(log: &Log, known: Option<&RecoveredRun>, played: Option<&Played>) -> Option<Named> {
     let requested = log.message.requested.as_ref()?;
-    let known = recovered.filter(|recovered| recovered.agrees_with(log)).and(played);
-    if let Some(recovered) = recovered.filter(|_| log.run.slow_attention)
-        && let Some(scores) = attention_scores(requested, &recovered.torch)
+    if is_block(requested.bytes) || log.backend == Backend::Host {
+        return None;
+    }
+    if let Some(run) = known.filter(|_| log.run.slow_attention)
+        && let Some(scores) = attention_scores(requested, &run.torch)
     {
         return Some(scores);
     }
-    known.and_then(|played| of_run(log, played)).or_else(|| of_code(log)).or_else(|| {
-        let vocabulary =
-            log.run.vocab_size.or_else(|| recovered.map(|recovered| recovered.dims.vocab_size));
-        let general = in_general(requested, vocabulary);
+    played.and_then(|played| of_run(log, played)).or_else(|| of_code(log)).or_else(|| {
+        let vocabulary = log.run.vocab_size.or_else(|| known.map(|run| run.dims.vocab_size));
+        let general = in_general(requested, log, vocabulary);
         general.or_else(|| parameter_in_general(requested, log))
     })
 }
 
-/// The log's phase; without a log, the first phase that does not fit.
-fn phase(log: Option<&Log>, peaks: &[Peak], budget: Option<u64>) -> LogPhase {
-    use crate::torch::Phase;
-    if let Some(log) = log {
-        return log.traceback.phase;
-    }
-    let over = |peak: &&Peak| budget.is_some_and(|budget| fixes::needs(peak.bytes) > budget);
-    match peaks.iter().find(over).map(|peak| peak.phase) {
-        Some(Phase::FirstEval) => LogPhase::FirstEval,
-        Some(Phase::Forward) => LogPhase::Forward,
-        Some(Phase::Backward) => LogPhase::Backward,
-        Some(Phase::Optimizer) => LogPhase::Optimizer,
-        Some(Phase::Eval) => LogPhase::Eval,
-        None => LogPhase::Unknown,
-    }
+/// The first phase that does not fit safely.
+fn first_over(peaks: &[Peak], room: Room) -> Option<LogPhase> {
+    let over = |peak: &&Peak| room.fit(fixes::needs(peak.bytes)) != Fit::Fits;
+    peaks.iter().find(over).map(|peak| match peak.phase {
+        Phase::FirstEval => LogPhase::FirstEval,
+        Phase::Forward => LogPhase::Forward,
+        Phase::Backward => LogPhase::Backward,
+        Phase::Optimizer => LogPhase::Optimizer,
+        Phase::Eval => LogPhase::Eval,
+    })
 }
 
-/// Without a log: the tensor that is requested at the moment that does not fit.
+/// Without a request: the tensor that is allocated at the moment that does not fit.
 fn predicted(played: &Played, peaks: &[Peak], phase: LogPhase) -> Option<Named> {
     let peak = peaks.iter().find(|peak| peak.phase.name() == phase.name())?;
     let asked = peak.asked.first().or_else(|| {
@@ -241,143 +289,39 @@ fn predicted(played: &Played, peaks: &[Peak], phase: LogPhase) -> Option<Named> 
     })
 }
 
-fn cause(
-    log: Option<&Log>,
-    tensor: Option<&Named>,
-    memory: &[(What, u64)],
-    (peaks, budget): (&[Peak], Option<u64>),
-    phase: LogPhase,
-) -> Cause {
-    if let Some(log) = log.filter(|log| log.message.dialect == Dialect::Fitgpt) {
-        return of_own_refusal(log);
-    }
-    let of =
-        |what: What| memory.iter().find(|(row, _)| *row == what).map_or(0, |(_, bytes)| *bytes);
-    if let Some(log) = log {
-        let message = &log.message;
-        let requested = message.requested.as_ref().map_or(0, |size| size.bytes);
-        // Fragmentation is the cause only if the run would fit without it. Every run that is too
-        // large has some free fragments when a last small request fails.
-        let most = peaks.iter().map(|peak| fixes::needs(peak.bytes)).max();
-        let would_fit = match (most, budget) {
-            (Some(most), Some(budget)) => most <= budget,
-            _ => of(What::Fragments) >= message.allocated.as_ref().map_or(0, |a| a.bytes / 10),
-        };
-        if requested > 0 && would_fit && of(What::Fragments) >= requested {
-            return Cause::Fragmentation;
-        }
-        let free = message.free.as_ref().map_or(u64::MAX, |size| size.bytes);
-        let others = of(What::Others);
-        // Likewise, other programs are the cause only if the run would fit without them.
-        let enough = free.saturating_add(others) >= requested;
-        let alone = match (most, budget) {
-            (Some(most), Some(budget)) => most <= budget.saturating_add(others),
-            _ => enough,
-        };
-        if others > 0 && free < requested && enough && alone {
-            return Cause::OtherProcess;
-        }
-        if log.traceback.phase == LogPhase::Resume {
-            return Cause::Weights;
-        }
-    }
-    let from_role = |role: Role, name: &str| match role {
-        Role::Logits if name == "eval logits, next batch" => Cause::StaleLogits,
-        Role::Logits => Cause::Logits,
-        Role::Moment => Cause::OptimizerState,
-        Role::Weight | Role::Master | Role::Gradient => Cause::Weights,
-        Role::Activation if name == ATTENTION_SCORES => Cause::AttentionScores,
-        Role::Activation => Cause::Activations,
-        _ => Cause::Unknown,
-    };
-    if let Some(tensor) = tensor {
-        return from_role(tensor.role, &tensor.name);
-    }
-    // Without a log: the largest part at the predicted failure.
-    let dying = peaks.iter().find(|peak| peak.phase.name() == phase.name() && log.is_none());
-    let largest = dying.and_then(|peak| peak.asked.first().or(peak.alive.first()));
-    largest.map_or(Cause::Unknown, |alive| from_role(alive.role, &alive.name))
-}
-
-/// fitGPT's own refusal names the largest tensors.
-fn of_own_refusal(log: &Log) -> Cause {
-    match log.message.largest.first().map(String::as_str) {
-        Some("m" | "v") => Cause::OptimizerState,
-        Some("weights" | "master" | "gradients") => Cause::Weights,
-        Some("logits") => Cause::Logits,
-        Some(_) => Cause::Activations,
-        None => Cause::Unknown,
-    }
-}
-
-/// The same run in fitGPT: unchanged, or with the first suggestion that fits.
-fn fitgpt(
-    recovered: &RecoveredRun,
-    card: Option<&'static Card>,
-    budget: u64,
-) -> Result<Option<FitgptCommand>, SearchError> {
-    let single = recovered.run.dtype == spec::RequestedDtype::Float32;
-    let device = card.or_else(|| Card::find("RTX 4070")).map(|gpu| gpu.hardware(single));
-    let (Some(device), Some(budget), Some(host)) =
-        (device, Bytes::new(budget), Bytes::new(1 << 50))
-    else {
-        return Ok(None);
-    };
-    let machine = Machine::gpu(device, &recovered.run, budget, host);
-    // Rounded down to two decimals, so that the printed budget is not larger. A number that had two
-    // decimals stays the same.
-    let hundredths = (budget.get() as f64 * 100.0 / (1u64 << 30) as f64 + 1e-3) as u64;
-    let vram = format!("--vram={}.{:02}GiB", hundredths / 100, hundredths % 100);
-    let command = |more: Vec<String>, device_bytes: u64, unchanged: bool| {
-        let files = recovered.files.iter().cloned();
-        let typed: Vec<String> = files.chain(recovered.arguments.clone()).collect();
-        // Without a config or a data set, `train` would run its built-in demo.
-        let is_source = |word: &String| {
-            !word.starts_with("--")
-                || word.starts_with("--dataset=")
-                || word.starts_with("--init_from=")
-        };
-        let dataset =
-            (!typed.iter().any(is_source)).then(|| format!("--dataset={}", recovered.run.dataset));
-        let arguments = dataset.into_iter().chain(typed).chain(more).chain([vram.clone()]);
-        Some(FitgptCommand { arguments: arguments.collect(), device_bytes, unchanged })
-    };
-    match plan_for(&recovered.run, recovered.dims, &machine) {
-        Ok(planned) => Ok(command(Vec::new(), planned.device_bytes(&machine), true)),
-        Err(SearchError::DoesNotFit(_)) => {
-            let found =
-                first_suggestion(&recovered.run, recovered.dims, &machine, &machine.hardware);
-            Ok(found.and_then(|one| {
-                let more = one.arguments().split(' ').map(str::to_string).collect();
-                command(more, one.device_bytes, false)
-            }))
-        }
-        Err(other) => Err(other),
-    }
-}
-
 fn unknown(
     log: Option<&Log>,
     recovered: Option<&RecoveredRun>,
-    budget: Option<u64>,
+    modelled: bool,
+    room: Option<Room>,
 ) -> Vec<Unknown> {
     let mut found = Vec::new();
+    let host = log.is_some_and(|log| log.backend == Backend::Host);
     if let Some(log) = log {
-        if log.message.requested.is_none() {
+        let own = log.message.dialect == Dialect::Fitgpt;
+        let ours = log.program.program.is_nanogpt() || own;
+        if log.message.requested.is_none() && !host {
             found.push(Unknown::Requested);
         }
-        let own = log.message.dialect == Dialect::Fitgpt;
-        if log.traceback.phase == LogPhase::Unknown && !own {
+        if log.traceback.phase == LogPhase::Unknown && !own && !host {
             found.push(Unknown::Phase);
         }
-        if recovered.is_some_and(|recovered| !recovered.agrees_with(log)) {
+        if recovered.is_some_and(|run| ours && !run.agrees_with(log)) {
             found.push(Unknown::Model);
+        }
+        if !ours && !modelled {
+            found.push(Unknown::Program);
+            return budget(found, host, room);
         }
     }
     if recovered.is_none() {
         found.push(Unknown::Settings);
     }
-    if budget.is_none() {
+    budget(found, host, room)
+}
+
+fn budget(mut found: Vec<Unknown>, host: bool, room: Option<Room>) -> Vec<Unknown> {
+    if room.is_none() && !host {
         found.push(Unknown::Budget);
     }
     found

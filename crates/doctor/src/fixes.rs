@@ -2,6 +2,7 @@
 //! iteration come first.
 
 use crate::recovered::RecoveredRun;
+use crate::room::{Fit, Room};
 use crate::torch::{Peak, TorchRun, peaks};
 use model::{Dims, Level};
 use plan::hardware::Card;
@@ -17,7 +18,7 @@ const CONTEXT: u64 = 768 << 20;
 const FRAGMENTS: f64 = 1.03;
 
 /// The search tries no larger micro-batch and no more heads.
-const LARGEST_BATCH: u64 = 1024;
+pub const LARGEST_BATCH: u64 = 1024;
 const MOST_HEADS: u64 = 128;
 
 /// Most fixes to show.
@@ -99,16 +100,16 @@ fn speed(
     Ok(rate.map(|rate| rate * share))
 }
 
-/// Changes that fit, the best first.
+/// Changes that fit with a margin, the best first.
 pub fn fixes(
     recovered: &RecoveredRun,
-    budget: u64,
+    room: Room,
     card: Option<&Card>,
 ) -> Result<Vec<Fix>, SearchError> {
-    if device_bytes(&recovered.torch)? <= budget {
+    if room.fit(device_bytes(&recovered.torch)?) == Fit::Fits {
         return Ok(Vec::new());
     }
-    let search = Search { recovered, budget, card };
+    let search = Search { recovered, target: room.target(), card };
     let mut found = Vec::new();
     if !recovered.torch.compiled {
         let run = TorchRun { compiled: true, ..recovered.torch.clone() };
@@ -125,7 +126,8 @@ pub fn fixes(
 /// The run for which to find changes.
 struct Search<'a> {
     recovered: &'a RecoveredRun,
-    budget: u64,
+    /// With a margin below what is free.
+    target: u64,
     card: Option<&'a Card>,
 }
 
@@ -138,7 +140,7 @@ impl Search<'_> {
         kind: FixKind,
     ) -> Result<Option<Fix>, SearchError> {
         let device_bytes = device_bytes(run)?;
-        if device_bytes > self.budget {
+        if device_bytes > self.target {
             return Ok(None);
         }
         let sequences = run.batch.saturating_mul(run.accumulation);
@@ -176,7 +178,7 @@ impl Search<'_> {
         let (mut low, mut high) = (0, falling.len());
         while low < high {
             let middle = (low + high) / 2;
-            match device_bytes(&change(falling[middle]))? <= self.budget {
+            match device_bytes(&change(falling[middle]))? <= self.target {
                 true => high = middle,
                 false => low = middle + 1,
             }

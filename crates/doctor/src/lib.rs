@@ -7,10 +7,20 @@ pub mod log;
 pub mod recovered;
 pub mod torch;
 
-pub mod tensor;
 pub mod account;
+pub mod room;
+pub mod tensor;
+pub mod cause;
+
 pub mod advice;
+pub mod suggested;
+pub mod remedies;
 pub mod fixes;
+pub mod patch;
+pub mod fitgpt;
 
 pub mod report;
+pub mod markdown;
+pub mod figure;
+pub mod tensor_name;
 pub mod words;

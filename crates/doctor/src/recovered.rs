@@ -219,6 +219,7 @@ fn torch_run(run: &RunSpec, dims: Dims, log: Option<&Log>, card: Option<&str>) -
         dropout: run.dropout,
         accumulation: run.gradient_accumulation_steps,
         checkpointed: false,
+        keeps_logits: true,
         resumed: run.init_from == spec::InitFrom::Resume,
         workspace: if hopper { WORKSPACE_HOPPER } else { WORKSPACE },
     }

@@ -3,7 +3,7 @@
 //! same, after the allocator's rounding.
 
 use crate::log::size::segment;
-use crate::log::{Log, LogPhase, Size};
+use crate::log::{Log, LogPhase, Program, Size};
 use crate::torch::{Birth, Phase, Played, TorchRun};
 use plan::{Dtype, Role};
 
@@ -43,9 +43,26 @@ pub struct Named {
     /// How certain the identification is. See [`Confidence`].
     pub confidence: Confidence,
     /// Other tensors of this size.
-    pub alternatives: Vec<String>,
+    pub alternatives: Vec<Other>,
     /// The moment at which the run allocates it, if the run is known.
     pub birth: Option<Birth>,
+}
+
+/// Another tensor of the same size.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Other {
+    /// A description of the tensor.
+    pub name: String,
+    /// Its shape.
+    pub shape: Vec<u64>,
+    /// Its element type.
+    pub dtype: Dtype,
+}
+
+impl From<Named> for Other {
+    fn from(named: Named) -> Other {
+        Other { name: named.name, shape: named.shape, dtype: named.dtype }
+    }
 }
 
 /// Most alternatives to show.
@@ -77,8 +94,8 @@ fn is_phase(log: LogPhase, birth: &Birth) -> bool {
         LogPhase::Forward => phase == Phase::Forward,
         LogPhase::Backward => phase == Phase::Backward,
         LogPhase::Optimizer => phase == Phase::Optimizer,
-        LogPhase::Load => birth.role == Role::Weight,
         LogPhase::Resume => matches!(birth.role, Role::Weight | Role::Moment),
+        LogPhase::Load => birth.role == Role::Weight,
         LogPhase::Sample | LogPhase::Unknown => true,
     }
 }
@@ -102,11 +119,12 @@ pub fn of_run(log: &Log, played: &Played) -> Option<Named> {
         let wide = |birth: &Birth| birth.dims.first() < birth.dims.last();
         score(a).total_cmp(&score(b)).then(wide(a).cmp(&wide(b)))
     })?;
-    let mut alternatives: Vec<String> = Vec::new();
-    for other in births.iter().filter(|other| other.name != best.name) {
-        let text = format!("{} {:?}", other.name, other.dims);
-        if alternatives.len() < TOLD && !alternatives.contains(&text) {
-            alternatives.push(text);
+    let mut alternatives: Vec<Other> = Vec::new();
+    for birth in births.iter().filter(|other| other.name != best.name) {
+        let (shape, dtype) = (birth.dims.clone(), birth.dtype);
+        let other = Other { name: birth.name.clone(), shape, dtype };
+        if alternatives.len() < TOLD && !alternatives.contains(&other) {
+            alternatives.push(other);
         }
     }
     let in_phase = is_phase(log.traceback.phase, best) && log.traceback.phase != LogPhase::Unknown;
@@ -123,7 +141,7 @@ pub fn of_run(log: &Log, played: &Played) -> Option<Named> {
     let kind = without_layer(&best.name);
     let others = births.iter().filter(|other| without_layer(&other.name) == kind);
     let several = others.map(|other| &other.name).any(|name| *name != best.name);
-    alternatives.retain(|text| !several || !without_layer(text).starts_with(&kind));
+    alternatives.retain(|other| !several || without_layer(&other.name) != kind);
     Some(Named {
         name: if several { kind } else { best.name.clone() },
         shape: best.dims.clone(),
@@ -174,15 +192,7 @@ pub fn attention_scores(requested: &Size, run: &TorchRun) -> Option<Named> {
     let dtype = [Dtype::F32, run.compute]
         .into_iter()
         .find(|dtype| requested.is(segment(elements.saturating_mul(dtype.size()))))?;
-    Some(Named {
-        name: ATTENTION_SCORES.to_string(),
-        shape,
-        dtype,
-        role: Role::Activation,
-        confidence: Confidence::Likely,
-        alternatives: Vec::new(),
-        birth: None,
-    })
+    Some(scores(shape, dtype, Confidence::Likely))
 }
 
 /// The name of the tensor that flash attention avoids.
@@ -209,63 +219,140 @@ pub fn of_code(log: &Log) -> Option<Named> {
     Some(named)
 }
 
-/// Tensors that usually have this size: logits of whole sequences in 2 or 4 bytes, and attention
+/// Below this, sizes have too many explanations to name a tensor by.
+const LEAST: u64 = 96 << 20;
+
+/// From here on, the size alone suggests a vocabulary other than GPT-2's.
+const SPEAKING: u64 = 2 << 30;
+
+/// Tensors that usually have this size: logits of whole sequences in 2 or 4 bytes, else attention
 /// scores.
-pub fn in_general(requested: &Size, vocabulary: Option<u64>) -> Option<Named> {
+pub fn in_general(requested: &Size, log: &Log, vocabulary: Option<u64>) -> Option<Named> {
+    if requested.bytes < LEAST && vocabulary.is_none() {
+        return None;
+    }
+    let mut found = logits_of(requested, log, vocabulary);
+    if found.is_empty() && !log.program.program.is_nanogpt() {
+        found = scores_of(requested, log);
+    }
+    found.sort_by_key(|(rank, _)| *rank);
+    let mut named = found.into_iter().map(|(_, named)| named);
+    let mut best = named.next()?;
+    best.alternatives = named.take(TOLD).map(Other::from).collect();
+    if best.alternatives.is_empty() && vocabulary.is_some() {
+        best.confidence = Confidence::Likely;
+    }
+    Some(best)
+}
+
+fn logits_of(requested: &Size, log: &Log, vocabulary: Option<u64>) -> Vec<(u32, Named)> {
     let mut found: Vec<(u32, Named)> = Vec::new();
-    let known: Vec<u64> = match vocabulary {
+    let mut known: Vec<u64> = match vocabulary {
         Some(columns) => vec![columns],
+        None if requested.bytes < SPEAKING => VOCABULARIES[..2].to_vec(),
         None => VOCABULARIES.to_vec(),
     };
+    // Hugging Face does not round GPT-2's vocabulary up.
+    if vocabulary.is_none() && log.program.program == Program::HfTransformers {
+        known.swap(0, 1);
+    }
+    let formats = [(2, Dtype::Bf16), (4, Dtype::F32)];
     // A printed size is an interval that many shapes fall into. So rows must be multiples of 1024
     // for a known vocabulary, and powers of two for the others.
     const UNIT: u64 = 1024;
     for (order, &columns) in known.iter().enumerate() {
-        for (bytes, dtype) in [(2, Dtype::Bf16), (4, Dtype::F32)] {
+        for (bytes, dtype) in formats.into_iter().filter(|(_, dtype)| may_be(log, *dtype)) {
             let row = columns * bytes;
             let rows = (requested.bytes / row).saturating_add(UNIT / 2) / UNIT * UNIT;
             let plausible = rows.is_power_of_two() || (vocabulary == Some(columns) && rows > 0);
-            if plausible && requested.is(segment(rows.saturating_mul(row))) {
+            let twin = found.iter().any(|(_, one)| one.shape[0] == rows && one.dtype == dtype);
+            if plausible && !twin && requested.is(segment(rows.saturating_mul(row))) {
                 let power = if rows.is_power_of_two() { 0 } else { 4 };
                 let rank = power + 2 * order as u32 + u32::from(bytes == 4);
                 found.push((rank, logits(rows, columns, dtype)));
             }
         }
     }
-    found.sort_by_key(|(rank, _)| *rank);
-    let mut named = found.into_iter().map(|(_, named)| named);
-    let mut best = named.next()?;
-    best.alternatives =
-        named.take(TOLD).map(|other| format!("{} {:?}", other.name, other.shape)).collect();
-    if best.alternatives.is_empty() {
-        best.confidence = Confidence::Likely;
+    found
+}
+
+/// Whether the log leaves this format possible.
+fn may_be(log: &Log, dtype: Dtype) -> bool {
+    let said = log.run.setting("dtype").or_else(|| log.run.setting("fp16"));
+    match said {
+        Some("float32" | "False" | "false") => dtype == Dtype::F32,
+        _ => true,
     }
-    Some(best)
+}
+
+/// Scores of GPT-2's attention where they are materialised.
+fn scores_of(requested: &Size, log: &Log) -> Vec<(u32, Named)> {
+    const HEADS: u64 = 12;
+    let mut found = Vec::new();
+    for (order, positions) in [1024u64, 512, 2048].into_iter().enumerate() {
+        for (bytes, dtype) in [(4u64, Dtype::F32), (2, Dtype::F16)] {
+            let one = HEADS * positions * positions * bytes;
+            let batch = requested.bytes / one;
+            let fits = batch.is_power_of_two() && requested.is(segment(batch * one));
+            if fits && may_be(log, dtype) {
+                let shape = vec![batch, HEADS, positions, positions];
+                let rank = 2 * order as u32 + u32::from(bytes == 2);
+                found.push((rank, scores(shape, dtype, Confidence::Possible)));
+            }
+        }
+    }
+    found
+}
+
+fn scores(shape: Vec<u64>, dtype: Dtype, confidence: Confidence) -> Named {
+    Named {
+        name: ATTENTION_SCORES.to_string(),
+        shape,
+        dtype,
+        role: Role::Activation,
+        confidence,
+        alternatives: Vec::new(),
+        birth: None,
+    }
 }
 
 /// Widths of GPT-2's four sizes.
 const WIDTHS: [u64; 4] = [768, 1024, 1280, 1600];
 
+/// Widths of a 7B LLaMA: its stream and its MLP.
+const LLAMA: [u64; 2] = [4096, 11008];
+
 /// An f32 weight of GPT-2, its gradient or one of Adam's moments: embeddings and the three kinds of
-/// matmul weights in a block.
+/// matmul weights in a block. For LitGPT, the MLP of LLaMA. Other programs have other shapes.
 pub fn parameter_in_general(requested: &Size, log: &Log) -> Option<Named> {
     let state = log.traceback.phase == LogPhase::Optimizer;
     let (name, role) = match state {
         true => ("one of Adam's moments", Role::Moment),
         false => ("a weight or its gradient", Role::Weight),
     };
-    let shapes = WIDTHS.iter().flat_map(|&width| {
+    let gpt2 = WIDTHS.iter().flat_map(|&width| {
         [[50304, width], [4 * width, width], [3 * width, width], [width, width]]
     });
-    let mut fitting = shapes.filter(|[rows, width]| requested.is(segment(rows * width * 4)));
+    let shapes: Vec<[u64; 2]> = match log.program.program {
+        Program::LitGpt => vec![[LLAMA[1], LLAMA[0]], [LLAMA[0], LLAMA[0]]],
+        program if program.is_nanogpt() || state => gpt2.collect(),
+        _ => Vec::new(),
+    };
+    let fits = |[rows, width]: &[u64; 2]| requested.is(segment(rows * width * 4));
+    let mut fitting = shapes.into_iter().filter(fits);
     let shape = fitting.next()?;
+    let other = |shape: [u64; 2]| Other {
+        name: name.to_string(),
+        shape: shape.to_vec(),
+        dtype: Dtype::F32,
+    };
     Some(Named {
         name: name.to_string(),
         shape: shape.to_vec(),
         dtype: Dtype::F32,
         role,
         confidence: Confidence::Possible,
-        alternatives: fitting.take(TOLD).map(|shape| format!("{name} {shape:?}")).collect(),
+        alternatives: fitting.take(TOLD).map(other).collect(),
         birth: None,
     })
 }

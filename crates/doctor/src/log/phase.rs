@@ -4,7 +4,7 @@ use super::frames::Frame;
 use super::text::Line;
 
 /// The phase in which a run failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum LogPhase {
     /// `estimate_loss()` before the first step.
     FirstEval,
@@ -23,6 +23,7 @@ pub enum LogPhase {
     /// Generating text.
     Sample,
     /// The log does not say.
+    #[default]
     Unknown,
 }
 

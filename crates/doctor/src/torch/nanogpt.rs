@@ -31,6 +31,9 @@ pub struct TorchRun {
     /// Whether every block is recomputed in the backward pass, which needs a change to nanoGPT's
     /// code.
     pub checkpointed: bool,
+    /// Whether the loops' variables keep the last batch's logits; if not, that needs a change to
+    /// nanoGPT's code.
+    pub keeps_logits: bool,
     /// Whether it resumes from a checkpoint, so that Adam's state exists from the start.
     pub resumed: bool,
     /// Bytes of a cuBLAS workspace; the forward and the backward thread have one each.
@@ -134,7 +137,7 @@ impl<'a> Loop<'a> {
             let held: Vec<TensorId> =
                 stale.into_iter().chain(self.logits).chain([logits]).collect();
             self.tape.step(&held);
-            stale = Some(logits);
+            stale = Some(logits).filter(|_| self.run.keeps_logits);
         }
         Ok(())
     }
@@ -223,7 +226,7 @@ impl<'a> Loop<'a> {
         self.passes += 1;
         self.tape.enter(Phase::Forward);
         let saved = self.forward()?;
-        self.logits = Some(saved.logits);
+        self.logits = Some(saved.logits).filter(|_| self.run.keeps_logits);
         self.tape.enter(Phase::Backward);
         if self.passes == 1 {
             self.workspace("backward")?;
@@ -372,7 +375,9 @@ impl<'a> Loop<'a> {
         let mut last = outside;
         last.push(stream);
         self.tape.step(&last);
-        self.tape.step(&[logits]);
+        if run.keeps_logits {
+            self.tape.step(&[logits]);
+        }
         Ok(())
     }
 

@@ -1,45 +1,255 @@
 //! The texts in English.
 
 use crate::account::What;
-use crate::advice::{Advice, Note, Verdict};
-use crate::diagnosis::{Cause, Unknown};
+use crate::advice::{Note, Verdict};
+use crate::cause::{Cause, Reason};
+use crate::diagnosis::Unknown;
+use crate::figure::Numbers;
 use crate::fixes::FixKind;
-use crate::log::LogPhase;
+use crate::log::{Claim, LogPhase, Program};
+use crate::patch::Change;
+use crate::remedies::Remedy;
 use crate::tensor::Confidence;
-use crate::words::{Catalogue, Labels};
+use crate::tensor_name::TensorKind;
+use crate::torch::Phase;
+use crate::words::{Catalogue, Labels, Refusal};
 
 /// English.
 pub struct English;
 
 impl Catalogue for English {
+    fn numbers(&self) -> Numbers {
+        Numbers { decimal: '.', group: ',' }
+    }
+
+    fn cause(&self, cause: Cause) -> &'static str {
+        match cause {
+            Cause::Logits => {
+                "The logits are too large: a number for each token of the batch and each row of \
+                 the vocabulary, several times over (cross-entropy copies them and computes a \
+                 log-softmax in f32)."
+            }
+            Cause::StaleLogits => {
+                "The loop's variable still references the logits of the previous evaluation batch \
+                 while those of the next are computed: two buffers of this size at once. No graph \
+                 is kept (evaluation runs under no_grad)."
+            }
+            Cause::Activations => "What the forward pass saves for the backward pass does not fit.",
+            Cause::AttentionScores => {
+                "The attention scores, batch x heads x positions x positions, do not fit: flash \
+                 attention is not in use."
+            }
+            Cause::OptimizerState => {
+                "Adam allocates its two moments at its first step: eight bytes per parameter, on \
+                 top of weights and gradients."
+            }
+            Cause::Weights => {
+                "The model itself does not fit: weights, gradients, or what is loaded with them."
+            }
+            Cause::State => {
+                "Weights, gradients and Adam's moments fill the card, whatever the batch is."
+            }
+            Cause::LoadedCheckpoint => {
+                "Resuming takes more memory than starting: torch.load puts the checkpoint, \
+                 weights and Adam's moments (12 bytes per parameter), on the GPU, and nanoGPT \
+                 keeps references to it beside the model. So a run that fits from scratch may not \
+                 fit when it is resumed."
+            }
+            Cause::Request => {
+                "One large request did not fit; which tensor it was for, its size does not tell."
+            }
+            Cause::Full => {
+                "This process itself fills the card: weights, gradients, optimizer state and \
+                 activations together. The failed request is only the last straw."
+            }
+            Cause::FullBefore => {
+                "It failed at its first allocation, before PyTorch held anything: the card was \
+                 full already, or another process holds it."
+            }
+            Cause::Fragmentation => {
+                "Enough memory is reserved, but not in one piece: fragmentation."
+            }
+            Cause::OtherProcess => "Other programs hold the missing memory.",
+            Cause::HostMemory => {
+                "This is the machine's own memory (RAM), not the GPU's: settings for the GPU \
+                 change nothing about it."
+            }
+            Cause::Contradiction => {
+                "The figures of the message contradict each other, so they do not name a cause. \
+                 Possible: a limit for this process, another process or rank on the same GPU that \
+                 had the memory for a moment, or a stale figure."
+            }
+            Cause::Unknown => "What was requested, and by what, the log does not say.",
+        }
+    }
+
+    #[expect(clippy::too_many_lines, reason = "a table: one arm for each text")]
+    fn reason(&self, reason: Reason) -> &'static str {
+        match reason {
+            Reason::LastStraw => {
+                "{0} is {1} of the {2} that the run holds: the last straw, not the cause."
+            }
+            Reason::Block => {
+                "{0} is a block of PyTorch's allocator: it asks for 2 MiB for tensors of up to 1 \
+                 MiB and for 20 MiB for tensors of up to 10 MiB. This size names no tensor."
+            }
+            Reason::StateExceeds => {
+                "{0} parameters: weights, gradients and Adam's two moments take 16 bytes each in \
+                 f32, together {1}. The card has {2}."
+            }
+            Reason::StateOf => {
+                "{0} parameters: weights, gradients and Adam's two moments take 16 bytes each in \
+                 f32, together {1}."
+            }
+            Reason::WeightsOf => "{0} parameters: the weights take {1} in f32, {2} in 16 bits.",
+            Reason::Beyond => {
+                "What it holds beyond that, {0}, are activations, logits and temporary tensors: \
+                 they shrink with the batch."
+            }
+            Reason::OthersHold => {
+                "Others hold {0} of the card's {1}; without them this request would have fitted."
+            }
+            Reason::OthersSmall => "Others hold {0}; that does not decide here.",
+            Reason::Pieces => {
+                "{0} are reserved but unused, {1} were requested, {2} are free: in one piece, it \
+                 would have fitted."
+            }
+            Reason::PiecesToo => {
+                "{0} are also reserved but unused, more than the {1} requested: fragmentation \
+                 adds to it."
+            }
+            Reason::FreeExceeds => {
+                "The message shows {0} free, more than the {1} requested: memory ran out for \
+                 another reason."
+            }
+            Reason::HoldsNothing => {
+                "The message says that this process holds 0 bytes, which is impossible beside {0} \
+                 in PyTorch; the rest of its figures is used."
+            }
+            Reason::ReservedBelow => {
+                "{0} reserved is less than {1} allocated: one of the two is wrong."
+            }
+            Reason::HeldExceeds => {
+                "{0} are said to be held on a card of {1}: the figures do not agree."
+            }
+            Reason::Impossible => {
+                "{0} cannot be (a negative number, printed as an unsigned one): set aside."
+            }
+            Reason::SharedMemory => {
+                "{0} are held on a card of {1}: Windows lends host memory to the GPU, so this is \
+                 real, and slow."
+            }
+            Reason::ModelFits => {
+                "By our estimate this run needs {0} (±7 %) of {1}, so it should have fitted: \
+                 something else held memory at that moment, or a setting differs from what is \
+                 known here."
+            }
+            Reason::ModelExceeds => {
+                "By our estimate the whole run needs {0} (±7 %), and {1} are free: {2} too much."
+            }
+            Reason::ScoresAdd => {
+                "If it was attention scores: every layer keeps its own for the backward pass, {0} \
+                 in 12 layers."
+            }
+            Reason::Resident => "The process had {0} of host memory.",
+        }
+    }
+
+    fn claim(&self, claim: Claim) -> &'static str {
+        match claim {
+            Claim::KvCacheInTraining => "a KV cache takes memory",
+            Claim::GraphKeptInEval => "evaluation keeps the graph of its batches",
+            Claim::AdamAtFirstEval => "Adam's state fills the memory at the first evaluation",
+            Claim::EvalIsCulprit => "evaluation is the culprit",
+            Claim::EvalBatchSizeAlone => "a smaller eval_batch_size alone fixes it",
+            Claim::EvalBatchSizeKeyExists => "eval_batch_size",
+            Claim::EvalBlockSize => "eval_block_size",
+            Claim::EvalIters => "fewer eval_iters",
+            Claim::EvalInterval => "larger eval_interval",
+            Claim::SmallerBatch { .. } => "smaller batch_size, more gradient_accumulation_steps",
+            Claim::ShorterContext { .. } => "smaller block_size",
+            Claim::SmallerModel { .. } => "smaller n_embd",
+            Claim::Accumulation { .. } => "more gradient_accumulation_steps",
+            Claim::Checkpointing => "gradient checkpointing",
+            Claim::CheckpointingHalves { .. } => "checkpointing halves the activations",
+            Claim::EmptyCache => "torch.cuda.empty_cache()",
+            Claim::ExpandableSegments => "expandable_segments:True",
+            Claim::MaxSplitSize => "max_split_size_mb",
+            Claim::CompileOff => "compile=False",
+            Claim::CompileMode => "mode='reduce-overhead'",
+            Claim::SuppressErrors => "suppress_errors=True",
+            Claim::KillOthers => "ending other programs on the GPU",
+            Claim::CpuOffload => "evaluation on the CPU",
+            Claim::CpuFallback => "device='cpu'",
+            Claim::LowerPrecision => "16-bit precision",
+            Claim::SmallerOptimizer => "an optimizer with smaller state (8-bit Adam)",
+            Claim::LoraOrQuantized => "LoRA or a quantised model",
+            Claim::FlashAttention => "flash attention",
+            Claim::DeleteLogits => "dropping the logits as soon as the loss is known",
+            Claim::NoGrad => "evaluation under no_grad",
+            Claim::MoreGpus => "more GPUs (DDP)",
+            Claim::LargerGpu => "a GPU with more memory",
+            Claim::OtherVersion => "another version of PyTorch or CUDA",
+            Claim::GradScalerWarning => "the GradScaler warning",
+            Claim::AutotuneWarning => "the max_autotune_gemm warning",
+            Claim::ClearCache => "gc.collect()",
+            Claim::Restart => "restarting the machine or the session",
+            Claim::Fragmentation => "the memory is fragmented",
+            Claim::CompileCostsMemory => "torch.compile needs more memory",
+            Claim::DataLoader => "another way to load the data",
+        }
+    }
+
+    fn verdict(&self, verdict: Verdict) -> &'static str {
+        match verdict {
+            Verdict::Suffices => "helps and suffices",
+            Verdict::NotAlone { .. } => "helps, but not alone",
+            Verdict::Helps => "helps",
+            Verdict::CostsOnlyTime => "costs only time",
+            Verdict::DoesNothing => "does nothing here",
+            Verdict::Worse => "makes it worse",
+            Verdict::Impossible => "does not work",
+            Verdict::False => "not true",
+            Verdict::True => "true",
+        }
+    }
+
+    #[expect(clippy::too_many_lines, reason = "a table: one arm for each text")]
     fn note(&self, note: Note) -> &'static str {
         match note {
-            Note::HalfBatch => {
-                "half the batch, twice the micro-batches: the same tokens per update"
-            }
+            Note::Batch => "{0} sequences at a time, {1} micro-batches: the same tokens per update",
             Note::BatchIsOne => "it is already one sequence",
+            Note::NoSuchKey => {
+                "nanoGPT has no such key: in a config file it is ignored, on the command line it \
+                 is an error; fitGPT has it"
+            }
             Note::NoSuchKeyAndTrainingDies => {
-                "nanoGPT has no such key (a config file that sets it is ignored), and training \
-                 itself would not fit"
+                "nanoGPT has no such key (in a config file it is ignored), and training itself \
+                 needs {0}"
             }
             Note::NoSuchKeyButEvalWouldFit => {
-                "nanoGPT has no such key (a config file that sets it is ignored); with it, \
-                 evaluation would fit and training does"
+                "nanoGPT has no such key (in a config file it is ignored); with a change to its \
+                 code, evaluation would fit, and training does"
             }
             Note::OneBatchAtATime => {
-                "an evaluation computes one batch after another; fewer batches need no less \
-                 memory"
+                "an evaluation computes one batch after another; fewer batches need no less memory"
             }
             Note::OnlyMovesTheMoment => "evaluations become rarer, not smaller",
-            Note::HalfContext => "half the context; losses are not comparable with longer ones",
-            Note::Narrower => "one head fewer",
+            Note::Context => {
+                "{0} positions; losses are not comparable with those of longer contexts"
+            }
+            Note::Width => "n_embd={0}",
+            Note::HeadsDoNotDivide => {
+                "n_embd={0} cannot be divided among n_head={1} heads: nanoGPT stops with an \
+                 assertion; n_embd={2} works"
+            }
             Note::NoNarrower => "there is no narrower model of this head size",
             Note::NothingToCheckpointInEval => {
-                "evaluation runs without gradients and saves nothing that could be checkpointed"
+                "evaluation runs without gradients and saves nothing that could be recomputed"
             }
             Note::CheckpointLowersActivations => {
-                "nanoGPT has no such key; if you add it, it lowers saved activations, never \
-                 logits or optimizer state"
+                "nanoGPT has no key for it; added to its code, activations shrink by {0} here, \
+                 training goes from {1} to {2}; logits and optimizer state stay"
             }
             Note::EagerTakesMore => "eager code keeps more copies of the logits",
             Note::AlreadyEager => "it already runs without compile",
@@ -49,12 +259,16 @@ impl Catalogue for English {
             Note::AlreadyOn => "it is already on",
             Note::CacheIsEmptied => "PyTorch empties its cache itself before it gives up",
             Note::TrainingDiesInstead => {
-                "evaluation would move off the GPU, and the first training step would fail instead"
+                "evaluation would leave the GPU, and the first training step would fail instead"
             }
-            Note::EvalLeaves => "evaluation moves off the GPU and takes many times longer",
+            Note::EvalLeaves => "evaluation leaves the GPU and takes many times longer",
             Note::OthersHold => "other programs hold that much of this card",
+            Note::OthersLittle => "others hold {0}: too little to matter",
+            Note::DesktopHolds => "a desktop takes 0.3 to 2 GiB of a card; this much is assumed",
             Note::NoOthers => "no other program is visible on this card",
-            Note::SameBytes => "both take two bytes",
+            Note::SameBytes => {
+                "the run already computes in 16 bits; float16 and bfloat16 take two bytes each"
+            }
             Note::EachHoldsAll => {
                 "every GPU holds the whole model, its optimizer state and its own logits"
             }
@@ -63,103 +277,171 @@ impl Catalogue for English {
             }
             Note::SameTensors => "the tensors are the same in every version",
             Note::ManyTimesSlower => "it would run, but hundreds of times slower",
-            Note::FitsAlready => "the run fits as it is",
             Note::StateAlone => "weights, gradients and Adam's state alone do not fit",
             Note::HalfTheBytes => "activations and logits in 16 bits",
             Note::FlashAttention => "flash attention builds no positions x positions matrix",
+            Note::AlreadyFlash => "nanoGPT uses it already with PyTorch 2",
+            Note::NoKvCache => {
+                "there is no KV cache in training or in nanoGPT's evaluation: a batch is computed \
+                 in one pass and nothing is kept"
+            }
+            Note::NoGraph => {
+                "estimate_loss() runs under torch.no_grad(): no graph is kept; all that stays is \
+                 the last batch's logits, {0}"
+            }
+            Note::AdamComesLater => {
+                "Adam's moments ({0}) are allocated in the first optimizer step, after the first \
+                 evaluation"
+            }
+            Note::AdamIsLoaded => {
+                "this run resumes, so Adam's moments ({0}) are loaded from the start"
+            }
+            Note::TrainingIsThePeak => "training is the peak: it needs {0}, evaluation {1}",
+            Note::EvalIsThePeak => "evaluation needs {0}, training {1}",
+            Note::TrainingStillNeeds => "training still needs {0}, and {1} are free",
+            Note::HidesCompilerErrors => {
+                "it hides errors of the compiler; the allocator's error stays"
+            }
+            Note::AccumulationAlone => {
+                "it keeps the tokens per update when the batch gets smaller; alone it changes no \
+                 peak"
+            }
+            Note::SmallMoments => "moments of one byte each save {0}; nanoGPT has no key for it",
+            Note::OnlyForFineTuning => {
+                "it fine-tunes a trained model; it does not train one from scratch"
+            }
+            Note::NeedsThatMuch => "the run needs {0}",
+            Note::AlreadyNoGrad => "nanoGPT's evaluation has it already",
+            Note::LogitsDropped => {
+                "a change in two lines of nanoGPT's code; the backward pass keeps its own copies"
+            }
+            Note::NothingToCollect => {
+                "PyTorch frees a tensor as soon as nothing references it; there is nothing for \
+                 the garbage collector"
+            }
+            Note::SameNeed => {
+                "the run needs the same afterwards; it only helps if a dead process still held \
+                 memory"
+            }
+            Note::CompiledAndEager => "compiled it needs {0}, eager {1}",
+            Note::UnrelatedWarning => "a warning that has nothing to do with memory",
         }
     }
 
-    fn advice(&self, advice: Advice) -> &'static str {
-        advice.name()
-    }
-
-    fn confidence(&self, confidence: Confidence) -> &'static str {
-        confidence.name()
-    }
-
-    fn what(&self, what: What) -> &'static str {
-        match what {
-            What::Parameters => "parameters",
-            What::Copies => "16-bit copies of the weights (autocast)",
-            What::Gradients => "gradients",
-            What::Adam => "Adam's moments",
-            What::Activations => "activations saved for the backward pass",
-            What::Logits => "logits and what the loss computes from them",
-            What::StaleLogits => "logits of the previous batch, still referenced",
-            What::Workspace => "cuBLAS workspace",
-            What::Tokens => "the batch",
-            What::Unexplained => "in tensors that our model of the run does not explain",
-            What::Fragments => "reserved by PyTorch but unused",
-            What::Context => "CUDA context, kernels, libraries",
-            What::Others => "other programs",
-            What::Free => "free",
-        }
-    }
-
-    fn cause(&self, cause: Cause) -> &'static str {
-        match cause {
-            Cause::Logits => {
-                "The logits are too large: a number for each token of the batch and each row \
-                 of the vocabulary, several times over (cross-entropy copies them and computes a \
-                 log-softmax in f32)."
+    #[expect(clippy::too_many_lines, reason = "a table: one arm for each text")]
+    fn remedy(&self, remedy: Remedy) -> &'static str {
+        match remedy {
+            Remedy::SeeNvidia => {
+                "nvidia-smi shows which processes hold the card; end them, or choose another GPU \
+                 with CUDA_VISIBLE_DEVICES"
             }
-            Cause::StaleLogits => {
-                "The loop's variable still references the logits of the previous evaluation \
-                 batch while those of the next batch are computed: two such buffers at once. No \
-                 graph is kept (evaluation runs under no_grad)."
+            Remedy::SeeRocm => {
+                "rocm-smi --showpids --showmeminfo vram shows who holds the card; end them, or \
+                 choose another GPU with HIP_VISIBLE_DEVICES"
             }
-            Cause::Activations => "What the forward pass saves for the backward pass does not fit.",
-            Cause::AttentionScores => {
-                "The attention scores, positions times positions, do not fit: flash attention is \
-                 not in use."
+            Remedy::SeeDevices => {
+                "fitgpt devices lists this machine's GPUs with what is free on each"
             }
-            Cause::OptimizerState => {
-                "Adam allocates its two moments at its first step: eight bytes per parameter, \
-                 on top of weights and gradients."
+            Remedy::Expandable => {
+                "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True lets PyTorch join its free \
+                 pieces"
             }
-            Cause::Weights => {
-                "The model itself does not fit: weights, gradients, or what is loaded with them."
+            Remedy::ExpandableRocm => {
+                "PYTORCH_HIP_ALLOC_CONF=expandable_segments:True lets PyTorch join its free \
+                 pieces, where its ROCm build supports it"
             }
-            Cause::Fragmentation => "Enough memory is reserved, but not in one piece.",
-            Cause::OtherProcess => "Other programs hold the missing memory.",
-            Cause::Unknown => "The log does not say which tensor it was.",
-        }
-    }
-
-    fn phase(&self, phase: LogPhase) -> &'static str {
-        match phase {
-            LogPhase::FirstEval => "in the first evaluation, before any training step",
-            LogPhase::Eval => "in an evaluation",
-            LogPhase::Forward => "in the forward pass of training",
-            LogPhase::Backward => "in the backward pass",
-            LogPhase::Optimizer => "in the optimizer's step",
-            LogPhase::Load => "while moving the model to the device",
-            LogPhase::Resume => "while loading a checkpoint",
-            LogPhase::Sample => "while generating text",
-            LogPhase::Unknown => "in a phase that the log does not show",
-        }
-    }
-
-    fn verdict(&self, verdict: Verdict) -> &'static str {
-        verdict.name()
-    }
-
-    fn unknown(&self, unknown: Unknown) -> &'static str {
-        match unknown {
-            Unknown::Requested => "how much was requested: run it again and keep the whole message",
-            Unknown::Budget => {
-                "how much memory the card has: nvidia-smi \
-                 --query-gpu=name,memory.total,memory.used --format=csv"
+            Remedy::TrainerBatch => {
+                "a smaller per_device_train_batch_size with more gradient_accumulation_steps: the \
+                 same tokens per update"
             }
-            Unknown::Settings => {
-                "the settings of the run: give the config file, e.g. fitgpt doctor log.txt \
-                 config/mine.py"
+            Remedy::TrainerCheckpointing => {
+                "gradient_checkpointing=True: activations are computed again, for about a third \
+                 more compute; set use_cache=False with it"
             }
-            Unknown::Phase => "what the program was doing: keep the traceback above the message",
-            Unknown::Model => {
-                "the model: the echoed settings give a different number of parameters than the log \
-                 says; give the config file"
+            Remedy::TrainerPrecision => {
+                "bf16=True (or fp16=True on cards before Ampere): activations take half the memory"
+            }
+            Remedy::TrainerOptimizer => {
+                "optim=\"adafactor\" or \"adamw_bnb_8bit\": moments of 2 bytes per parameter or \
+                 less instead of 8"
+            }
+            Remedy::TrainerEval => {
+                "per_device_eval_batch_size smaller, eval_accumulation_steps set, and \
+                 preprocess_logits_for_metrics: the Trainer keeps the logits of the whole \
+                 evaluation on the GPU otherwise"
+            }
+            Remedy::NanochatBatch => {
+                "device_batch_size half as large (--device_batch_size=16, 8, …): the total batch \
+                 stays, nanochat accumulates more"
+            }
+            Remedy::LlmcBatch => {
+                "a smaller batch: -b for train_gpt2cu, --batch_size for train_gpt2.py; -r 1 or -r \
+                 2 recomputes activations"
+            }
+            Remedy::LitgptBatch => {
+                "a smaller micro_batch_size (--train.micro_batch_size): the global batch stays"
+            }
+            Remedy::LitgptPrecision => {
+                "a 7B model needs 26 GiB for its weights in f32, 13 GiB in 16 bits, and 105 GiB \
+                 with gradients and Adam: on 24 GB only adapters or LoRA in bf16-true fit"
+            }
+            Remedy::TensorflowBatch => "a smaller batch: the shape in the message begins with it",
+            Remedy::TensorflowGrowth => {
+                "set_memory_growth stops TensorFlow from taking the whole card at its start; the \
+                 model needs no less"
+            }
+            Remedy::Batch => {
+                "a smaller batch per GPU, with gradient accumulation for the same update: \
+                 activations and logits shrink with it"
+            }
+            Remedy::Checkpointing => {
+                "activation checkpointing, if activations fill the card: about a third more \
+                 compute"
+            }
+            Remedy::Precision => {
+                "16-bit autocast, if the run computes in f32: activations take half"
+            }
+            Remedy::Attention => {
+                "attention that builds no positions x positions matrix \
+                 (scaled_dot_product_attention, flash attention), or shorter sequences"
+            }
+            Remedy::SmallerState => {
+                "the batch does not help: fewer parameters, 16-bit weights with an 8-bit \
+                 optimizer, LoRA, or sharding over GPUs (FSDP, ZeRO-3)"
+            }
+            Remedy::Foreach => {
+                "AdamW(foreach=False) or fused=True: the multi-tensor path makes temporary copies \
+                 as large as all parameters"
+            }
+            Remedy::LoadOnHost => {
+                "torch.load(path, map_location=\"cpu\"), and delete the checkpoint and its \
+                 state_dict after load_state_dict"
+            }
+            Remedy::ChunkedLoss => {
+                "a loss computed in chunks of tokens, so that the logits never exist at once"
+            }
+            Remedy::HostMemory => {
+                "read or tokenise the data in pieces instead of loading it whole, fewer \
+                 DataLoader workers, more RAM or swap"
+            }
+            Remedy::HostKilled => {
+                "dmesg | grep -i kill shows what the kernel ended, and how much it held"
+            }
+            Remedy::Watermark => {
+                "PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 lifts the limit, it does not lower the \
+                 need: the Mac may swap or freeze; a smaller batch lowers it"
+            }
+            Remedy::WindowsShared => {
+                "Windows lends host memory when the card is full: slow instead of an error; \
+                 \"CUDA - Sysmem Fallback Policy\" in the NVIDIA Control Panel turns it off"
+            }
+            Remedy::Wsl => {
+                "under WSL2 the Windows desktop and its programs share the card: nvidia-smi in \
+                 Windows shows them, and closing them frees memory"
+            }
+            Remedy::UseWsl => {
+                "fitGPT runs on Linux: on Windows, use it in WSL2 (wsl --install), which sees the \
+                 same GPU"
             }
         }
     }
@@ -177,33 +459,225 @@ impl Catalogue for English {
         }
     }
 
+    fn change(&self, change: Change) -> &'static str {
+        match change {
+            Change::Evaluation => "evaluation with batches of its own size, and no logits kept",
+            Change::Checkpointing => "blocks computed again in the backward pass",
+            Change::Loading => "the checkpoint loaded into host memory",
+        }
+    }
+
+    fn what(&self, what: What) -> &'static str {
+        match what {
+            What::Parameters => "parameters",
+            What::Copies => "16-bit copies of the weights (autocast)",
+            What::Gradients => "gradients",
+            What::Adam => "Adam's moments",
+            What::Activations => "activations saved for the backward pass",
+            What::Logits => "logits and what the loss computes from them",
+            What::StaleLogits => "logits of the previous batch, still referenced",
+            What::Workspace => "cuBLAS workspace",
+            What::Tokens => "the batch",
+            What::Unexplained => "in tensors that our estimate does not explain",
+            What::Tensors => "PyTorch's tensors",
+            What::Fragments => "reserved by PyTorch but unused",
+            What::Context => "this process beside PyTorch: CUDA context, libraries",
+            What::Process => "this process",
+            What::Outside => {
+                "outside PyTorch: context of this process (0.3 to 0.8 GiB) and other programs"
+            }
+            What::Unsaid => "in use by this process or others: the message does not say",
+            What::Others => "other programs",
+            What::Free => "free",
+        }
+    }
+
+    fn tensor(&self, tensor: TensorKind) -> &'static str {
+        match tensor {
+            TensorKind::Parameter => "the weight {name}",
+            TensorKind::Copy => "the 16-bit copy of {name}",
+            TensorKind::Gradient => "the gradient of {name}",
+            TensorKind::FirstMoment => "Adam's exp_avg of {name}",
+            TensorKind::SecondMoment => "Adam's exp_avg_sq of {name}",
+            TensorKind::Moment => "one of Adam's moments",
+            TensorKind::WeightOrGradient => "a weight or its gradient",
+            TensorKind::Tokens => "the batch of token ids",
+            TensorKind::Workspace => "the cuBLAS workspace",
+            TensorKind::Logits => "the logits",
+            TensorKind::LogitsInF32 => "the logits in f32",
+            TensorKind::EvalLogits => "the logits of an evaluation batch",
+            TensorKind::NextEvalLogits => "the logits of the next evaluation batch",
+            TensorKind::LogitsCopy => "cross-entropy's copy of the logits",
+            TensorKind::LogSoftmax => "the log-softmax of the logits",
+            TensorKind::LogSoftmaxGradient => "the gradient of the log-softmax",
+            TensorKind::LogitsGradient => "the gradient of the logits",
+            TensorKind::ZeroGradient => "a zero gradient of the logits",
+            TensorKind::AttentionScores => "attention scores (batch, heads, positions, positions)",
+            TensorKind::Buffer => "a buffer of compiled code",
+            TensorKind::Embeddings => "the embeddings",
+            TensorKind::PositionEmbeddings => "the position embeddings",
+            TensorKind::TokenEmbeddings => "the token embeddings",
+            TensorKind::DropoutMask => "the dropout mask of {name}",
+            TensorKind::Input => "the input of block {name}",
+            TensorKind::Residual => "the residual stream {name}",
+            TensorKind::Norm => "the output of a layer norm {name}",
+            TensorKind::Qkv => "q, k and v {name}",
+            TensorKind::Attention => "the output of attention {name}",
+            TensorKind::BeforeGelu => "the MLP before GELU {name}",
+            TensorKind::AfterGelu => "the MLP after GELU {name}",
+            TensorKind::Statistics => "statistics of norms and attention {name}",
+            TensorKind::ResidualGradient => "the gradient of the residual stream",
+            TensorKind::MlpGradient => "the gradient of the MLP",
+        }
+    }
+
+    fn confidence(&self, confidence: Confidence) -> &'static str {
+        match confidence {
+            Confidence::Possible => "possible",
+            Confidence::Likely => "likely",
+            Confidence::Certain => "certain",
+        }
+    }
+
+    fn phase(&self, phase: LogPhase) -> &'static str {
+        match phase {
+            LogPhase::FirstEval => "in the first evaluation, before any training step",
+            LogPhase::Eval => "in an evaluation",
+            LogPhase::Forward => "in the forward pass of training",
+            LogPhase::Backward => "in the backward pass",
+            LogPhase::Optimizer => "in the optimizer's step",
+            LogPhase::Resume => "while loading a checkpoint",
+            LogPhase::Load => "while the model moves to the GPU",
+            LogPhase::Sample => "while generating text",
+            LogPhase::Unknown => "at an unknown moment",
+        }
+    }
+
+    fn phase_name(&self, phase: Phase) -> &'static str {
+        match phase {
+            Phase::FirstEval => "first evaluation",
+            Phase::Forward => "forward",
+            Phase::Backward => "backward",
+            Phase::Optimizer => "optimizer",
+            Phase::Eval => "later evaluations",
+        }
+    }
+
+    fn program(&self, program: Program) -> &'static str {
+        match program {
+            Program::NanoGpt => "nanoGPT",
+            Program::NanoGptFork => "a fork of nanoGPT",
+            Program::Nanochat => "nanochat",
+            Program::LlmC => "llm.c",
+            Program::LitGpt => "LitGPT",
+            Program::HfTransformers => "Hugging Face transformers",
+            Program::TensorFlow => "TensorFlow",
+            Program::Fitgpt => "fitGPT",
+            Program::OtherTorch => "a PyTorch program",
+            Program::Unknown => "an unknown program",
+        }
+    }
+
+    fn unknown(&self, unknown: Unknown) -> &'static str {
+        match unknown {
+            Unknown::Requested => "how much was requested: run it again and keep the whole message",
+            Unknown::Budget => {
+                "how much memory the card has: nvidia-smi \
+                 --query-gpu=name,memory.total,memory.used --format=csv"
+            }
+            Unknown::Settings => {
+                "the settings of the run: give the config file, e.g. fitgpt doctor log.txt \
+                 config/mine.py"
+            }
+            Unknown::Phase => "what the program was doing: keep the traceback above the message",
+            Unknown::Model => {
+                "the model: the echoed settings give a different number of parameters than the \
+                 log says; give the config file"
+            }
+            Unknown::Program => {
+                "what this program allocates, and when: only nanoGPT's memory is modelled here"
+            }
+        }
+    }
+
+    fn refusal(&self, refusal: Refusal) -> &'static str {
+        match refusal {
+            Refusal::NoInput => {
+                "give a log (a file, or - for standard input), a config, or both; see fitgpt \
+                 doctor --help"
+            }
+            Refusal::TwoForms => {
+                "--json and --markdown are two forms of the report: give one of them"
+            }
+            Refusal::SecondLog => "give one log at a time; '{name}' is a second one",
+            Refusal::BadSize => "{flag} '{name}': write a size such as '11.69GiB' or '8GB'",
+        }
+    }
+
     fn labels(&self) -> &'static Labels {
-        const LABELS: Labels = Labels {
-            did_not_fit: "{bytes} did not fit {phase}.",
-            which: "It was {name} {shape} in {dtype} ({confidence}).",
-            same_size: "the same size: {others}",
-            memory: "what held the memory",
-            peaks: "nanoGPT's tensors in PyTorch, by phase (±7 %) → with context",
-            of_budget: "of {budget}",
-            advice: "the usual advice, for this case",
-            fixes: "what to change in nanoGPT",
-            nothing: "no setting of nanoGPT near this one fits",
-            unknown: "what the log does not say",
-            nanogpt: "nanoGPT, changed so that it fits",
-            fitgpt: "fitGPT, with the same settings",
-            fitgpt_changed: "fitGPT, changed so that it fits",
-            unrelated: "not the cause: {what}",
-            foreign: "nanoGPT does not know {keys} and ignored them",
-            fits: "According to our model of PyTorch's memory, the run fits.",
-            dies: "According to our model of PyTorch's memory, the run fails {phase}.",
-            no_log: "No out-of-memory message was found.",
-            problem: "Problem",
-            root: "Root cause",
-            config: "Recommended config",
-            expected: "Expected memory",
-            nonsense: "These numbers in the message are impossible (WSL and Windows drivers \
-                       print them): {numbers}",
-        };
         &LABELS
     }
 }
+
+const LABELS: Labels = Labels {
+    did_not_fit: "{bytes} did not fit {phase}.",
+    did_not_fit_ever: "{bytes} did not fit; the log does not show when.",
+    ran_out: "Memory ran out {phase}.",
+    ran_out_ever: "Memory ran out; the log shows neither when nor how much was requested.",
+    host: "The process ran out of host memory.",
+    program: "The log is of {program} (“{evidence}”). We have no model of its memory: what \
+              follows holds for any program.",
+    no_program: "Which program it was, the log does not say: what follows holds for any program.",
+    which: "It was {name} {shape} in {dtype} ({confidence}).",
+    may_be: "By its size it may have been {name} {shape} in {dtype}.",
+    would_be: "What it allocates at that moment: {name} {shape} in {dtype}.",
+    same_size: "the same size: {others}",
+    memory: "what held the memory",
+    total: "together: the card's memory",
+    total_cap: "together: the cap, and the context beside it",
+    peaks: "nanoGPT's tensors in PyTorch, by phase (±7 %) → with context",
+    claims: "what the text says, judged for this run",
+    advice: "the usual advice, for this case",
+    missing: "{bytes} still missing",
+    suggested_fits: "The settings that the text suggests, together ({settings}), need {bytes}: \
+                     that fits.",
+    suggested_short: "The settings that the text suggests, together ({settings}), need {bytes}: \
+                      {missing} too much for a safe fit.",
+    suggested_heads: "The settings that the text suggests, together ({settings}), cannot run: \
+                      n_head={heads} does not divide n_embd={width}.",
+    remedies: "what to try",
+    fixes: "what to change in nanoGPT",
+    nothing: "no setting of nanoGPT near this one fits",
+    unknown: "what the log does not say",
+    nanogpt: "nanoGPT, changed so that it fits",
+    patch: "nanoGPT's code: this diff (patch -p1 in its folder), expected {bytes}",
+    patch_with: "with {settings}",
+    patch_limits: "An estimate, not measured on your card. Recomputing costs about a third more \
+                   compute; another batch size for evaluation compiles a second graph, and with \
+                   fewer sequences its loss is noisier.",
+    fitgpt: "fitGPT, with the same settings",
+    fitgpt_changed: "fitGPT, changed so that it fits",
+    plan: "{bytes}, {rate} tok/s, the whole run in {time} on {card}",
+    guessed: "the card is guessed by its memory; name it with --gpu",
+    unrelated: "not the cause: {what}",
+    foreign: "nanoGPT does not know {keys} and ignored them",
+    fork_keys: "keys of a fork, not part of the estimate: {keys}",
+    heads: "n_head={heads} does not divide n_embd={width}: nanoGPT stops with an assertion. The \
+            estimate uses n_head={nearest}.",
+    fits: "By our estimate of PyTorch's memory, the run fits.",
+    tight: "By our estimate of PyTorch's memory, it may or may not fit: it needs more than 93 % \
+            of what is free.",
+    dies: "By our estimate of PyTorch's memory, the run fails {phase}.",
+    margin: "It needs {needs}: {spare} to spare on an empty card of {limit}, ±7 %.",
+    margin_over: "It needs {needs}, ±7 %: {spare} more than an empty card of {limit} has.",
+    desktop: "A desktop takes 0.3 to 2 GiB of a card: {used} is assumed, which leaves {free}. Say \
+              what is in use with --used, or what is free with --vram.",
+    in_use: "{used} are in use, which leaves {free}.",
+    no_log: "No out-of-memory message was found.",
+    problem: "Problem",
+    root: "Root cause",
+    config: "Recommended config",
+    expected: "Expected memory",
+    nonsense: "These numbers in the message are impossible (WSL and Windows drivers print them): \
+               {numbers}",
+};

@@ -7,11 +7,17 @@ mod german;
 mod japanese;
 
 use crate::account::What;
-use crate::advice::{Advice, Note, Verdict};
-use crate::diagnosis::{Cause, Unknown};
+use crate::advice::{Note, Verdict};
+use crate::cause::{Cause, Reason};
+use crate::diagnosis::Unknown;
+use crate::figure::Numbers;
 use crate::fixes::FixKind;
-use crate::log::LogPhase;
+use crate::log::{Claim, LogPhase, Program};
+use crate::patch::Change;
+use crate::remedies::Remedy;
 use crate::tensor::Confidence;
+use crate::tensor_name::TensorKind;
+use crate::torch::Phase;
 
 /// A language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,44 +86,103 @@ impl Language {
 
 /// The texts of one language.
 pub trait Catalogue {
-    /// The reason for a verdict.
-    fn note(&self, note: Note) -> &'static str;
-    /// A piece of advice.
-    fn advice(&self, advice: Advice) -> &'static str;
-    /// How certain the identification of a tensor is.
-    fn confidence(&self, confidence: Confidence) -> &'static str;
-    /// A row of the table of memory.
-    fn what(&self, what: What) -> &'static str;
+    /// How it writes numbers.
+    fn numbers(&self) -> Numbers;
     /// Why the run failed, in one or two sentences.
     fn cause(&self, cause: Cause) -> &'static str;
+    /// A sentence that supports the cause; `{0}` are its figures.
+    fn reason(&self, reason: Reason) -> &'static str;
+    /// A piece of advice or an assertion.
+    fn claim(&self, claim: Claim) -> &'static str;
+    /// What it is worth.
+    fn verdict(&self, verdict: Verdict) -> &'static str;
+    /// The reason for a verdict; `{0}` are its figures.
+    fn note(&self, note: Note) -> &'static str;
+    /// What to try.
+    fn remedy(&self, remedy: Remedy) -> &'static str;
+    /// What a change of settings means.
+    fn fix(&self, fix: FixKind) -> &'static str;
+    /// What a change of code means.
+    fn change(&self, change: Change) -> &'static str;
+    /// A row of the table of memory.
+    fn what(&self, what: What) -> &'static str;
+    /// A tensor; `{name}` is its parameter or layer.
+    fn tensor(&self, tensor: TensorKind) -> &'static str;
+    /// How certain the identification of a tensor is.
+    fn confidence(&self, confidence: Confidence) -> &'static str;
     /// When the run failed, as part of a sentence.
     fn phase(&self, phase: LogPhase) -> &'static str;
-    /// What a piece of advice is worth.
-    fn verdict(&self, verdict: Verdict) -> &'static str;
+    /// A phase, as a row of a table.
+    fn phase_name(&self, phase: Phase) -> &'static str;
+    /// A program.
+    fn program(&self, program: Program) -> &'static str;
     /// What the log does not say, and how to find out.
     fn unknown(&self, unknown: Unknown) -> &'static str;
-    /// What a change means.
-    fn fix(&self, fix: FixKind) -> &'static str;
+    /// Why the command does not run; `{name}` and `{flag}` are filled in.
+    fn refusal(&self, refusal: Refusal) -> &'static str;
     /// Titles and short sentences.
     fn labels(&self) -> &'static Labels;
 }
 
+/// Why the command does not run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Neither a log nor settings.
+    NoInput,
+    /// Two forms of the report.
+    TwoForms,
+    /// Two logs.
+    SecondLog,
+    /// A size that cannot be read.
+    BadSize,
+}
+
 /// Titles and short sentences; `{name}` is filled in.
 pub struct Labels {
-    /// The first sentence.
+    /// The first sentence: bytes and phase.
     pub did_not_fit: &'static str,
-    /// The second.
+    /// The first sentence, if the phase is unknown.
+    pub did_not_fit_ever: &'static str,
+    /// The first sentence, if only the phase is known.
+    pub ran_out: &'static str,
+    /// The first sentence, if nothing is known.
+    pub ran_out_ever: &'static str,
+    /// The first sentence for host memory.
+    pub host: &'static str,
+    /// Which program it was.
+    pub program: &'static str,
+    /// Nobody says which program it was.
+    pub no_program: &'static str,
+    /// The tensor.
     pub which: &'static str,
+    /// A tensor of this size.
+    pub may_be: &'static str,
+    /// The tensor of a prediction.
+    pub would_be: &'static str,
     /// Introduces other tensors of the same size.
     pub same_size: &'static str,
     /// Title of the table of memory.
     pub memory: &'static str,
+    /// The sum of the table.
+    pub total: &'static str,
+    /// The sum of the table under a cap.
+    pub total_cap: &'static str,
     /// Title of the predicted peaks.
     pub peaks: &'static str,
-    /// Follows a peak.
-    pub of_budget: &'static str,
+    /// Title of the text's claims.
+    pub claims: &'static str,
     /// Title of the advice.
     pub advice: &'static str,
+    /// Follows a verdict.
+    pub missing: &'static str,
+    /// The suggested settings fit.
+    pub suggested_fits: &'static str,
+    /// The suggested settings do not fit.
+    pub suggested_short: &'static str,
+    /// The suggested settings cannot run.
+    pub suggested_heads: &'static str,
+    /// Title of the remedies.
+    pub remedies: &'static str,
     /// Title of the fixes.
     pub fixes: &'static str,
     /// Shown if there are no fixes.
@@ -126,18 +191,42 @@ pub struct Labels {
     pub unknown: &'static str,
     /// Introduces nanoGPT's command.
     pub nanogpt: &'static str,
+    /// Introduces the diff.
+    pub patch: &'static str,
+    /// The settings that the diff needs as well.
+    pub patch_with: &'static str,
+    /// What the diff does not do.
+    pub patch_limits: &'static str,
     /// Introduces the fitGPT command.
     pub fitgpt: &'static str,
     /// Introduces the fitGPT command if its settings had to change.
     pub fitgpt_changed: &'static str,
+    /// Memory, speed and time of the fitGPT command.
+    pub plan: &'static str,
+    /// The card was guessed.
+    pub guessed: &'static str,
     /// Warnings that are not the cause.
     pub unrelated: &'static str,
     /// Keys that nanoGPT ignores.
     pub foreign: &'static str,
+    /// Keys of a fork.
+    pub fork_keys: &'static str,
+    /// Heads that do not divide the width.
+    pub heads: &'static str,
     /// A config that fits.
     pub fits: &'static str,
+    /// A config that may fit.
+    pub tight: &'static str,
     /// A config that does not.
     pub dies: &'static str,
+    /// What it needs on an empty card.
+    pub margin: &'static str,
+    /// What is missing even on an empty card.
+    pub margin_over: &'static str,
+    /// A desktop is assumed.
+    pub desktop: &'static str,
+    /// Others hold memory.
+    pub in_use: &'static str,
     /// A log without a message.
     pub no_log: &'static str,
     /// Heading.
@@ -189,12 +278,29 @@ mod tests {
             let labels = language.words().labels();
             [
                 labels.did_not_fit,
+                labels.did_not_fit_ever,
+                labels.ran_out,
+                labels.program,
                 labels.which,
+                labels.may_be,
+                labels.would_be,
                 labels.same_size,
-                labels.of_budget,
+                labels.missing,
+                labels.suggested_fits,
+                labels.suggested_short,
+                labels.suggested_heads,
+                labels.patch,
+                labels.patch_with,
+                labels.plan,
                 labels.unrelated,
                 labels.foreign,
+                labels.fork_keys,
+                labels.heads,
                 labels.dies,
+                labels.margin,
+                labels.margin_over,
+                labels.desktop,
+                labels.in_use,
                 labels.nonsense,
             ]
             .map(names)

@@ -1,7 +1,7 @@
 //! Messages in every dialect: wrapped, coloured, prefixed, truncated at any byte. What a message
 //! does not contain stays unknown.
 
-use fitgpt_doctor::account::other_programs;
+use fitgpt_doctor::account::Account;
 use fitgpt_doctor::log::{Dialect, Log};
 use fitgpt_doctor::tensor::in_general;
 use proptest::prelude::*;
@@ -76,7 +76,7 @@ fn every_dialect_is_read() {
 /// 11.69 - 2.68 - 7.04: a number that the message only implies.
 #[test]
 fn other_programs_are_found() {
-    let others = other_programs(&Log::read(TORCH_21.as_bytes())).unwrap();
+    let others = Account::new(&Log::read(TORCH_21.as_bytes()), None).others;
     assert!((others as f64 / (1u64 << 30) as f64 - 1.97).abs() < 0.005, "{others}");
 }
 
@@ -121,12 +121,12 @@ fn sizes_name_logits_without_any_settings() {
         ("Tried to allocate 8.00 GiB. GPU", None, [65536, 65536]),
     ] {
         let log = Log::read(format!("CUDA out of memory. {text}").as_bytes());
-        let named = in_general(log.message.requested.as_ref().unwrap(), vocabulary).unwrap();
+        let named = in_general(log.message.requested.as_ref().unwrap(), &log, vocabulary).unwrap();
         assert_eq!(named.shape, shape, "{text}: {named:?}");
         assert_eq!(named.dtype.size(), 2);
     }
     let log = Log::read(b"CUDA out of memory. Tried to allocate 1.23 GiB. GPU 0");
-    assert_eq!(in_general(log.message.requested.as_ref().unwrap(), Some(50304)), None);
+    assert_eq!(in_general(log.message.requested.as_ref().unwrap(), &log, Some(50304)), None);
 }
 
 proptest! {
@@ -227,5 +227,5 @@ fn a_process_that_is_not_said_to_be_this_one_is_found() {
         reserved by PyTorch but unallocated.";
     let log = Log::read(text.as_bytes());
     assert_eq!(log.message.process.as_ref().unwrap().bytes, bytes(22.40));
-    assert_eq!(other_programs(&log), None);
+    assert_eq!(Account::new(&log, None).others, 0);
 }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod answers;
+mod judgement;
 mod dialects;
 mod real_logs;
 mod torch_peaks;

@@ -1,7 +1,7 @@
 //! Logs of real failures: nanoGPT under a cap of 11.69 GiB. Checks the tensor, the phase, and what
 //! held the memory.
 
-use fitgpt_doctor::account::{What, account};
+use fitgpt_doctor::account::{Account, What};
 use fitgpt_doctor::log::Log;
 use fitgpt_doctor::recovered::RecoveredRun;
 use fitgpt_doctor::tensor::{Confidence, Named, of_run};
@@ -22,7 +22,7 @@ fn read(text: &str) -> (Log, Named, Vec<(What, u64)>) {
     let log = Log::read(text.as_bytes());
     let (_, played) = recovered(&log);
     let named = of_run(&log, &played).unwrap();
-    let rows = account(&log, named.birth.as_ref().map(|birth| (&played, birth)));
+    let rows = Account::new(&log, named.birth.as_ref().map(|birth| (&played, birth))).rows;
     println!(
         "{} {:?} {:?} {:?}\n  {rows:?}",
         log.traceback.phase.name(),

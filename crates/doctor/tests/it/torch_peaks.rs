@@ -99,6 +99,7 @@ fn run(row: &Measured) -> TorchRun {
         dropout: row.dropout,
         accumulation: row.accumulation,
         checkpointed: false,
+        keeps_logits: true,
         resumed: false,
         workspace: WORKSPACE_HOPPER,
     }

@@ -36,7 +36,13 @@ fn the_document_has_every_field() {
         "tensor",
         "cause",
         "memory",
+        "memory_total_bytes",
+        "needed_bytes",
+        "program",
         "advice",
+        "facts",
+        "nanogpt_patch",
+        "fitgpt_run_seconds",
         "fixes",
         "recommended_config",
         "nanogpt_command",
@@ -49,7 +55,17 @@ fn the_document_has_every_field() {
     assert_eq!(found["cause"], "stale_logits");
     assert_eq!(found["tensor"]["shape"], serde_json::json!([65536, 50304]));
     assert_eq!(found["tensor"]["dtype"], "bfloat16");
-    assert_eq!(found["advice"].as_array().unwrap().len(), 19);
+    assert_eq!(found["schema"], "fitgpt.doctor/2");
+    assert_eq!(found["advice"].as_array().unwrap().len(), 20);
+    for fact in found["facts"].as_array().unwrap() {
+        let source = fact["source"].as_str().unwrap();
+        assert!(["read", "given", "derived", "assumed"].contains(&source), "{fact}");
+    }
+    let fact = |name: &str| {
+        let all = found["facts"].as_array().unwrap();
+        all.iter().find(|fact| fact["fact"] == name).unwrap()["source"].clone()
+    };
+    assert_eq!([fact("batch_size"), fact("n_embd"), fact("cause")], ["read", "assumed", "derived"]);
     for fix in found["fixes"].as_array().unwrap() {
         assert_eq!(fix["fits"], true);
         assert_eq!(fix["tokens_per_iteration"], 131_072);
@@ -84,11 +100,23 @@ fn a_pipe_a_file_and_a_dash_are_the_same() {
 #[test]
 fn a_config_alone_is_judged() {
     let dir = TempDir::empty("doctor-config");
-    let found = document(&dir, &[&config("case_a_124m_b64.py"), "--gpu", "RTX 4070"]);
+    let case = config("case_a_124m_b64.py");
+    let ended = dir.run(&["doctor", &case, "--gpu", "RTX 4070", "--json"]);
+    assert_eq!(ended.code, Some(3), "{}", ended.error);
+    let found: Value = serde_json::from_str(&ended.out).unwrap();
     assert_eq!((&found["phase"], &found["dialect"]), (&"first_eval".into(), &"none".into()));
     let fits = ["--dataset=x", "--batch_size=2", "--gpu=RTX 4090"];
     let ended = dir.run(&[&["doctor"], &fits[..]].concat()).succeeded();
     assert!(ended.out.contains("the run fits"), "{}", ended.out);
+    assert!(ended.out.contains("to spare"), "{}", ended.out);
+    assert!(!ended.out.contains("empty_cache"), "advice that nobody needs: {}", ended.out);
+    // What others hold decides.
+    let edge = ["--dataset=x", "--batch_size=8", "--gradient_accumulation_steps=5"];
+    let edge = [&["doctor"], &edge[..], &["--gpu=RTX 4070"]].concat();
+    dir.run(&[&edge[..], &["--used=0.5GiB"]].concat()).succeeded();
+    let ended = dir.run(&[&edge[..], &["--used=6GiB"]].concat());
+    assert_eq!(ended.code, Some(3), "{}", ended.out);
+    assert!(ended.out.contains("6.00 GiB are in use"), "{}", ended.out);
 }
 
 #[test]
@@ -98,9 +126,9 @@ fn every_language_is_spoken() {
     for (language, words) in [
         ("en", "in the optimizer's step"),
         ("de", "im Schritt des Optimierers"),
-        ("fr", "au pas de l'optimiseur"),
+        ("fr", "pendant la mise à jour de l'optimiseur"),
         ("ja", "オプティマイザのステップで"),
-        ("zh", "在优化器的步骤中"),
+        ("zh", "在优化器更新时"),
     ] {
         let ended = dir.run(&["doctor", &path, "--lang", language]).succeeded();
         assert!(ended.out.contains(words), "{language}: {}", ended.out);
@@ -122,7 +150,9 @@ fn questions_without_an_answer_are_refused() {
     dir.run(&both).failed(2, &["--json and --markdown"]);
     dir.run(&["doctor", "a.log", "b.log"]).failed(2, &["one log at a time", "b.log"]);
     dir.write("empty.log", b"");
-    let found = document(&dir, &["empty.log"]);
+    let ended = dir.run(&["doctor", "empty.log", "--json"]);
+    assert_eq!(ended.code, Some(4), "nothing to diagnose");
+    let found: Value = serde_json::from_str(&ended.out).unwrap();
     assert_eq!((&found["dialect"], &found["cause"]), (&"none".into(), &"unknown".into()));
     assert_eq!(found["requested_bytes"], Value::Null);
     assert!(!found["unknown"].as_array().unwrap().is_empty());

@@ -113,7 +113,9 @@ fn every_command_of_the_readme_works_in_order() {
     assert!(ours.len() >= 12, "{all:?}");
     for command in ours {
         let ended = run(&dir, &command);
-        assert_eq!(ended.code, Some(0), "fitgpt {}: {ended:?}", command.join(" "));
+        // The config that is shown to the doctor does not fit, which its exit code says.
+        let want = if command[0] == "doctor" { 3 } else { 0 };
+        assert_eq!(ended.code, Some(want), "fitgpt {}: {ended:?}", command.join(" "));
         let is_missing = !dir.path("data/shakespeare_char/train.bin").exists();
         if command[..] == ["prepare", "shakespeare_char"] && is_missing {
             stand_in(&dir);

@@ -7,8 +7,9 @@ use crate::scratch::put;
 use cache::Ignored;
 use checkpoint::{Dtype, Reader as Checkpoint, TensorInfo};
 use data::{Meta, TokenFile};
-use doctor::diagnosis::Diagnosis;
+use doctor::diagnosis::{Diagnosis, Given};
 use doctor::log::Log;
+use doctor::markdown::markdown;
 use doctor::recovered::RecoveredRun;
 use doctor::report::Report;
 use doctor::words::Language;
@@ -402,14 +403,14 @@ fn log(bytes: &[u8], _: &Path) -> Result<(), String> {
         Ok(case) => case,
         Err(error) => return refused(error),
     };
-    let diagnosis = match Diagnosis::new(Some(log), case, None, None) {
+    let diagnosis = match Diagnosis::new(Some(log), case, Given::default()) {
         Ok(diagnosis) => diagnosis,
         Err(error) => return refused(error),
     };
     for language in [Language::English, Language::Japanese] {
         let report = Report { diagnosis: &diagnosis, language, program: "fitgpt" };
         report.summary();
-        report.markdown();
+        markdown(&report);
     }
     Ok(())
 }

@@ -1,0 +1,468 @@
+//! Why memory ran out. The account comes first, the requested tensor second: a small request that
+//! fails on a full card is the last straw, not the cause.
+
+use crate::account::{Account, What};
+use crate::figure::Figure;
+use crate::log::{Backend, Contradiction, Dialect, Log, LogPhase};
+use crate::room::Room;
+use crate::tensor::{ATTENTION_SCORES, Confidence, Named};
+use crate::torch::Peak;
+use plan::Role;
+
+/// Why the run ran out of memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Cause {
+    /// The logits, or tensors that the loss derives from them.
+    Logits,
+    /// The logits of the previous batch are still referenced.
+    StaleLogits,
+    /// Activations saved for the backward pass.
+    Activations,
+    /// The T x T attention scores.
+    AttentionScores,
+    /// Adam's moments.
+    OptimizerState,
+    /// The model itself, or its gradients.
+    Weights,
+    /// Weights, gradients and Adam's moments together.
+    State,
+    /// A loaded checkpoint stays in memory beside the model.
+    LoadedCheckpoint,
+    /// One request that is large beside what is held, of a tensor that cannot be named.
+    Request,
+    /// This run fills the card; the request was only the last straw.
+    Full,
+    /// The card was full before this run allocated anything.
+    FullBefore,
+    /// Enough memory is reserved, but not in one piece.
+    Fragmentation,
+    /// Other programs hold the missing memory.
+    OtherProcess,
+    /// The host's memory, not the GPU's.
+    HostMemory,
+    /// The figures of the message contradict each other.
+    Contradiction,
+    /// The log does not say.
+    #[default]
+    Unknown,
+}
+
+impl Cause {
+    /// Its name in JSON documents.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Cause::Logits => "logits",
+            Cause::StaleLogits => "stale_logits",
+            Cause::Activations => "activations",
+            Cause::AttentionScores => "attention_scores",
+            Cause::OptimizerState => "optimizer_state",
+            Cause::Weights => "weights",
+            Cause::State => "state",
+            Cause::LoadedCheckpoint => "loaded_checkpoint",
+            Cause::Request => "request",
+            Cause::Full => "full",
+            Cause::FullBefore => "full_before",
+            Cause::Fragmentation => "fragmentation",
+            Cause::OtherProcess => "other_process",
+            Cause::HostMemory => "host_memory",
+            Cause::Contradiction => "contradiction",
+            Cause::Unknown => "unknown",
+        }
+    }
+}
+
+/// A sentence that supports the cause, with its figures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// The request is a small share of what is held: request, share, held.
+    LastStraw,
+    /// The size of the allocator's own blocks: request.
+    Block,
+    /// Parameters, 16 bytes for each, the card's memory.
+    StateExceeds,
+    /// Parameters, 16 bytes for each.
+    StateOf,
+    /// Parameters, their bytes in f32, in 16 bits.
+    WeightsOf,
+    /// What is held beyond weights, gradients and moments.
+    Beyond,
+    /// What others hold, of the card's memory.
+    OthersHold,
+    /// What others hold; it does not matter.
+    OthersSmall,
+    /// Reserved but unused, requested, free.
+    Pieces,
+    /// Pieces that would have been enough, beside another cause: reserved but unused, requested.
+    PiecesToo,
+    /// More free than requested: free, requested.
+    FreeExceeds,
+    /// The process holds nothing, but PyTorch does: allocated.
+    HoldsNothing,
+    /// Reserved, allocated.
+    ReservedBelow,
+    /// Held, the card's memory.
+    HeldExceeds,
+    /// A number that cannot be.
+    Impossible,
+    /// Windows: held, the card's memory.
+    SharedMemory,
+    /// By our model it fits: needed, available.
+    ModelFits,
+    /// By our model it does not: needed, available, missing.
+    ModelExceeds,
+    /// Of the resident host memory.
+    Resident,
+    /// If it was attention scores, the layers' together: 12 layers.
+    ScoresAdd,
+}
+
+/// A reason with its figures.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Said {
+    /// The sentence.
+    pub reason: Reason,
+    /// Its figures.
+    pub figures: Vec<Figure>,
+}
+
+fn said(reason: Reason, sizes: &[u64]) -> Said {
+    Said { reason, figures: sizes.iter().map(|n| Figure::Bytes(*n)).collect() }
+}
+
+/// A request is large if it is at least this share of what the run holds. Below it, the card was
+/// more than nine tenths full, and any other request would have failed next.
+const LARGE: u64 = 10;
+
+/// Other programs matter for a run that we have no model of if they hold at least this share of the
+/// card. A desktop on a small card holds less.
+pub const MATTERS: u64 = 10;
+
+/// Less than this in other programs is not worth a sentence.
+const WORTH_SAYING: u64 = 256 << 20;
+
+/// Layers of GPT-2.
+const LAYERS: u64 = 12;
+
+/// Bytes of weights, gradients and Adam's two moments, for each parameter in f32.
+const STATE: u64 = 16;
+
+/// What the cause is judged by.
+pub struct Evidence<'a> {
+    /// The log, if there is one.
+    pub log: Option<&'a Log>,
+    /// The tensor that was requested.
+    pub tensor: Option<&'a Named>,
+    /// Who held what.
+    pub account: &'a Account,
+    /// The predicted peaks, if the run is known.
+    pub peaks: &'a [Peak],
+    /// Device memory of the largest of them.
+    pub needs: Option<u64>,
+    /// The memory that there is.
+    pub room: Option<Room>,
+    /// When it failed.
+    pub phase: LogPhase,
+    /// Parameters of the model.
+    pub parameters: Option<u64>,
+    /// Whether it resumes from a checkpoint.
+    pub resumes: bool,
+}
+
+impl Evidence<'_> {
+    /// The cause, and the sentences that support it.
+    pub fn judge(&self) -> (Cause, Vec<Said>) {
+        let Some(log) = self.log else {
+            return (self.predicted(), Vec::new());
+        };
+        let cause = self.of_log(log);
+        (cause, self.reasons(log, cause))
+    }
+
+    fn asked(&self) -> u64 {
+        let message = self.log.map(|log| &log.message);
+        message.and_then(|message| message.requested.as_ref()).map_or(0, |size| size.bytes)
+    }
+
+    fn capacity(&self) -> Option<u64> {
+        self.log.and_then(|log| log.message.limit()).or(self.room.map(|room| room.limit))
+    }
+
+    /// What the run holds: what it says, or all that is not free.
+    fn held(&self) -> Option<u64> {
+        let message = self.log.map(|log| &log.message)?;
+        let free = message.free.as_ref().map(|size| size.bytes);
+        self.account.held.or_else(|| {
+            let used = self.capacity()?.saturating_sub(free?);
+            Some(used.saturating_sub(self.account.others))
+        })
+    }
+
+    fn is_large(&self) -> bool {
+        match self.held() {
+            Some(held) => self.asked() >= held / LARGE,
+            None => self.capacity().is_none_or(|capacity| self.asked() >= capacity / LARGE),
+        }
+    }
+
+    fn state(&self) -> Option<u64> {
+        self.parameters.and_then(|count| count.checked_mul(STATE))
+    }
+
+    /// Whether weights, gradients and moments alone are more than the card has.
+    fn state_exceeds(&self) -> bool {
+        let trains = !matches!(self.phase, LogPhase::Sample | LogPhase::Load);
+        let exceeds = |(state, capacity)| state > capacity;
+        trains && self.needs.is_none() && self.state().zip(self.capacity()).is_some_and(exceeds)
+    }
+
+    fn of_log(&self, log: &Log) -> Cause {
+        let message = &log.message;
+        if message.dialect == Dialect::Fitgpt {
+            return of_own_refusal(log);
+        }
+        if log.backend == Backend::Host {
+            return Cause::HostMemory;
+        }
+        let free_exceeds =
+            |one: &Contradiction| matches!(one, Contradiction::FreeExceedsRequest { .. });
+        if message.allowed.is_none() && message.contradictions.iter().any(free_exceeds) {
+            return Cause::Contradiction;
+        }
+        if self.others_decide(log) {
+            return Cause::OtherProcess;
+        }
+        if self.is_fragmented() {
+            return Cause::Fragmentation;
+        }
+        if self.phase == LogPhase::Resume || (self.resumes && !self.is_large()) {
+            return Cause::LoadedCheckpoint;
+        }
+        if message.requested.is_none() {
+            return self.without_a_request(log);
+        }
+        if self.state_exceeds() {
+            return Cause::State;
+        }
+        // Every layer keeps its own scores, so they are large together.
+        let scores = self.tensor.filter(|tensor| tensor.name == ATTENTION_SCORES);
+        if scores.is_some_and(|tensor| tensor.confidence > Confidence::Possible) {
+            return Cause::AttentionScores;
+        }
+        match self.is_large() {
+            true => self.tensor.map_or(Cause::Request, of_tensor),
+            false => self.what_fills(),
+        }
+    }
+
+    /// Whether the request would have fitted without the other programs, and the run too.
+    fn others_decide(&self, log: &Log) -> bool {
+        let others = self.account.others;
+        let free = log.message.free.as_ref().map_or(0, |size| size.bytes);
+        let missing = self.asked().saturating_sub(free);
+        let enough = others >= missing.max(1) && log.message.free.is_some();
+        let alone = match (self.needs, self.room) {
+            (Some(needs), Some(room)) => needs <= room.limit && needs > room.target(),
+            _ => {
+                let matters = |capacity: u64| others >= capacity / MATTERS;
+                self.capacity().is_some_and(matters) && !self.state_exceeds()
+            }
+        };
+        self.asked() > 0 && enough && alone
+    }
+
+    /// Fragmentation is the cause only if the run would fit without it. Every run that is too large
+    /// has some free fragments when a last small request fails.
+    fn is_fragmented(&self) -> bool {
+        let would_fit = match (self.needs, self.room) {
+            (Some(needs), Some(room)) => needs <= room.free(),
+            _ => {
+                let held = self.account.held.unwrap_or(0).saturating_sub(self.account.pieces);
+                self.account.pieces >= held / 10 && !self.state_exceeds()
+            }
+        };
+        self.asked() > 0 && would_fit && self.account.pieces >= self.asked()
+    }
+
+    /// A bare error, or a text without the message's numbers.
+    fn without_a_request(&self, log: &Log) -> Cause {
+        match self.phase {
+            _ if self.needs.is_some() => self.predicted(),
+            LogPhase::Load if log.message.dialect == Dialect::Bare => Cause::FullBefore,
+            LogPhase::Optimizer => Cause::OptimizerState,
+            _ if self.state_exceeds() => Cause::State,
+            _ => Cause::Unknown,
+        }
+    }
+
+    /// The largest part of what PyTorch holds, where our model of the run explains it.
+    fn what_fills(&self) -> Cause {
+        let of = |rows: &[What]| rows.iter().map(|row| self.account.of(*row)).sum::<u64>();
+        let weights = of(&[What::Parameters, What::Copies, What::Gradients]);
+        let adam = of(&[What::Adam]);
+        let logits = of(&[What::Logits, What::StaleLogits]);
+        let groups = [
+            (weights + adam, Cause::State),
+            (of(&[What::Activations]), Cause::Activations),
+            (logits, Cause::Logits),
+        ];
+        let largest = groups.into_iter().max_by_key(|(bytes, _)| *bytes);
+        match largest {
+            Some((0, _)) | None => match self.phase {
+                LogPhase::Optimizer => Cause::OptimizerState,
+                _ => Cause::Full,
+            },
+            Some((_, Cause::State)) if self.phase == LogPhase::Optimizer => Cause::OptimizerState,
+            Some((_, Cause::State)) if adam == 0 => Cause::Weights,
+            Some((_, cause)) => cause,
+        }
+    }
+
+    /// The largest part at the predicted failure.
+    fn predicted(&self) -> Cause {
+        let dying = self.peaks.iter().find(|peak| peak.phase.name() == self.phase.name());
+        let over = dying.filter(|_| self.needs.zip(self.room).is_some());
+        let peak = over.or_else(|| self.peaks.iter().max_by_key(|peak| peak.bytes));
+        let largest = peak.and_then(|peak| peak.asked.first().or(peak.alive.first()));
+        largest.map_or(Cause::Unknown, |alive| of_role(alive.role, &alive.name))
+    }
+
+    fn reasons(&self, log: &Log, cause: Cause) -> Vec<Said> {
+        let mut found = Vec::new();
+        let asked = self.asked();
+        let blamed = matches!(
+            cause,
+            Cause::OtherProcess | Cause::Fragmentation | Cause::Contradiction | Cause::HostMemory
+        );
+        if is_block(asked) {
+            found.push(said(Reason::Block, &[asked]));
+        } else if let Some(held) = self.held().filter(|_| asked > 0 && !blamed && !self.is_large())
+        {
+            let share = (asked.saturating_mul(100) / held.max(1)).max(1);
+            let figures = vec![Figure::Bytes(asked), Figure::Percent(share), Figure::Bytes(held)];
+            found.push(Said { reason: Reason::LastStraw, figures });
+        }
+        let scores = self.tensor.filter(|tensor| tensor.name == ATTENTION_SCORES);
+        if scores.is_some() && !blamed {
+            found.push(said(Reason::ScoresAdd, &[asked.saturating_mul(LAYERS)]));
+        }
+        found.extend(self.of_parameters(cause));
+        found.extend(self.of_others(log, cause));
+        found.extend(contradictions(log));
+        if let Some((needs, room)) = self.needs.zip(self.room) {
+            found.push(match needs <= room.free() {
+                true => said(Reason::ModelFits, &[needs, room.free()]),
+                false => said(Reason::ModelExceeds, &[needs, room.free(), needs - room.free()]),
+            });
+        }
+        if let Some(process) = log.message.process.as_ref().filter(|_| cause == Cause::HostMemory) {
+            found.push(said(Reason::Resident, &[process.bytes]));
+        }
+        found
+    }
+
+    /// What is known from the number of parameters, where the run itself is not.
+    fn of_parameters(&self, cause: Cause) -> Vec<Said> {
+        let mut found = Vec::new();
+        let (Some(count), None) = (self.parameters, self.needs) else {
+            return found;
+        };
+        let of = |reason: Reason, sizes: &[u64]| {
+            let sizes = sizes.iter().map(|size| Figure::Bytes(*size));
+            Said { reason, figures: [Figure::Count(count)].into_iter().chain(sizes).collect() }
+        };
+        let state = self.state().unwrap_or(u64::MAX);
+        match self.capacity() {
+            _ if matches!(self.phase, LogPhase::Load | LogPhase::Sample | LogPhase::Resume) => {
+                let weights = count.saturating_mul(4);
+                found.push(of(Reason::WeightsOf, &[weights, weights / 2]));
+            }
+            _ if cause == Cause::HostMemory => {}
+            Some(capacity) if state > capacity => {
+                found.push(of(Reason::StateExceeds, &[state, capacity]));
+            }
+            _ => {
+                found.push(of(Reason::StateOf, &[state]));
+                let beyond = self.held().map_or(0, |held| held.saturating_sub(state));
+                found.extend((beyond > 0).then(|| said(Reason::Beyond, &[beyond])));
+            }
+        }
+        found
+    }
+
+    fn of_others(&self, log: &Log, cause: Cause) -> Vec<Said> {
+        let (others, pieces, asked) = (self.account.others, self.account.pieces, self.asked());
+        let capacity = self.capacity().unwrap_or(0);
+        let free = log.message.free.as_ref().map_or(0, |size| size.bytes);
+        let mut found = Vec::new();
+        if cause == Cause::OtherProcess {
+            found.push(said(Reason::OthersHold, &[others, capacity]));
+        } else if others >= WORTH_SAYING && log.message.allowed.is_none() {
+            found.push(said(Reason::OthersSmall, &[others]));
+        }
+        let enough = asked > 0 && pieces >= asked && !is_block(asked);
+        if cause == Cause::Fragmentation {
+            found.push(said(Reason::Pieces, &[pieces, asked, free]));
+        } else if enough && cause == Cause::OtherProcess {
+            found.push(said(Reason::PiecesToo, &[pieces, asked]));
+        }
+        found
+    }
+}
+
+/// PyTorch's allocator asks the driver for 2 MiB for requests up to 1 MiB, and for 20 MiB for
+/// requests up to 10 MiB.
+pub fn is_block(asked: u64) -> bool {
+    asked == 2 << 20 || asked == 20 << 20
+}
+
+/// Figures that cannot all be true.
+fn contradictions(log: &Log) -> Vec<Said> {
+    let of = |one: &Contradiction| match one {
+        Contradiction::FreeExceedsRequest { free, requested } => {
+            said(Reason::FreeExceeds, &[*free, *requested])
+        }
+        Contradiction::ProcessHoldsNothing { allocated } => {
+            said(Reason::HoldsNothing, &[*allocated])
+        }
+        Contradiction::ReservedBelowAllocated { reserved, allocated } => {
+            said(Reason::ReservedBelow, &[*reserved, *allocated])
+        }
+        Contradiction::HeldExceedsCapacity { held, capacity } if log.shared_memory => {
+            said(Reason::SharedMemory, &[*held, *capacity])
+        }
+        Contradiction::HeldExceedsCapacity { held, capacity } => {
+            said(Reason::HeldExceeds, &[*held, *capacity])
+        }
+        Contradiction::UnsignedWrap(text) => {
+            Said { reason: Reason::Impossible, figures: vec![Figure::Text(text.clone())] }
+        }
+    };
+    log.message.contradictions.iter().map(of).collect()
+}
+
+fn of_tensor(tensor: &Named) -> Cause {
+    of_role(tensor.role, &tensor.name)
+}
+
+fn of_role(role: Role, name: &str) -> Cause {
+    match role {
+        Role::Logits if name == "eval logits, next batch" => Cause::StaleLogits,
+        Role::Logits => Cause::Logits,
+        Role::Moment => Cause::OptimizerState,
+        Role::Weight | Role::Master | Role::Gradient => Cause::Weights,
+        Role::Activation if name == ATTENTION_SCORES => Cause::AttentionScores,
+        Role::Activation => Cause::Activations,
+        _ => Cause::Unknown,
+    }
+}
+
+/// fitGPT's own refusal names the largest tensors.
+fn of_own_refusal(log: &Log) -> Cause {
+    match log.message.largest.first().map(String::as_str) {
+        Some("m" | "v") => Cause::OptimizerState,
+        Some("weights" | "master" | "gradients") => Cause::Weights,
+        Some("logits") => Cause::Logits,
+        Some(_) => Cause::Activations,
+        None => Cause::Unknown,
+    }
+}
