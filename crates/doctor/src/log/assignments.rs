@@ -121,7 +121,7 @@ fn thousands(text: &str) -> usize {
 }
 
 /// Words between a key and its value in a sentence, in five languages.
-const FILLERS: [&str; 50] = [
+const FILLERS: [&str; 75] = [
     "of",
     "is",
     "was",
@@ -172,6 +172,31 @@ const FILLERS: [&str; 50] = [
     "fixé",
     "passée",
     "block_size",
+    "already",
+    "now",
+    "only",
+    "bereits",
+    "nur",
+    "schon",
+    "既に",
+    "すでに",
+    "已经",
+    "已",
+    "了",
+    "降到了",
+    "降为",
+    "减少到了",
+    "改成",
+    "缩小到",
+    "减小到",
+    "减小至",
+    "调整为",
+    "调到",
+    "déjà",
+    "ramenée",
+    "ramené",
+    "passe",
+    "en",
 ];
 
 /// `n_embd reduced to 576`: the number behind words that may stand between. Of `from 768 to 576`
@@ -224,6 +249,9 @@ fn named(line: &str) -> Vec<Assigned> {
             if inside {
                 continue;
             }
+            // French separates thousands by spaces.
+            let spaced = if key == "vocab_size" { without_spaces(behind) } else { None };
+            let behind = spaced.as_deref().unwrap_or(behind);
             let value = if before { number_before(&lower[..at]) } else { said(behind) };
             if let Some(value) = value.and_then(|value| accepted(key, value)) {
                 found.push(Assigned { key, value, at });
@@ -233,12 +261,26 @@ fn named(line: &str) -> Vec<Assigned> {
     found
 }
 
+/// `50 304` as `50304`.
+fn without_spaces(text: &str) -> Option<String> {
+    let at = text.find(|c: char| c.is_ascii_digit())?;
+    let (first, rest) = text[at..].split_once(' ')?;
+    let digits = |text: &str| text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let grouped = digits(first) == first.len() && first.len() <= 3 && digits(rest) == 3;
+    grouped.then(|| format!("{}{first}{rest}", &text[..at]))
+}
+
 /// `12` of `12 layers`, `12-layer`.
 fn number_before(text: &str) -> Option<&str> {
     let text = text.strip_suffix(['-', ' ']).unwrap_or(text);
     let start = text.trim_end_matches(|c: char| c.is_ascii_digit()).len();
-    let alone = text[..start].chars().next_back();
-    let alone = alone.is_none_or(|c| !c.is_ascii_alphanumeric() && !".,-_".contains(c));
+    let mut before = text[..start].chars().rev();
+    let alone = match before.next() {
+        // `12 layers,768 wide` has a comma, `1,024 layers` separates thousands.
+        Some(',') => before.next().is_none_or(|c| !c.is_ascii_digit()),
+        Some(c) => !c.is_ascii_alphanumeric() && !".-_".contains(c),
+        None => true,
+    };
     Some(&text[start..]).filter(|digits| !digits.is_empty() && digits.len() < 5 && alone)
 }
 
@@ -255,7 +297,7 @@ fn accepted(key: &str, value: &str) -> Option<String> {
         return None;
     }
     if key == "vocab_size" {
-        return value.parse::<u64>().is_ok().then_some(value);
+        return value.parse::<u64>().is_ok_and(|rows| rows >= 10).then_some(value);
     }
     let row = Key::find(key)?;
     // A count of 0 is a mistake or Python code.

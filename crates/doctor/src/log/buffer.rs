@@ -31,11 +31,22 @@ impl Buffer {
                 let (_, rest) = line.text.split_once(words)?;
                 let (shape, rest) = rest.split_once(*end)?;
                 let shape = numbers(shape)?;
-                Some(Buffer { shape, dtype: dtype(rest)?, origin: Origin::Echoed })
+                // TensorFlow leaves the usual type out.
+                let usual = words.starts_with("allocating").then_some(Dtype::F32);
+                let dtype = dtype(rest).or(usual)?;
+                Some(Buffer { shape, dtype, origin: Origin::Echoed })
             })
         };
         let told = lines.iter().filter(|line| !line.advice && line.text.len() < 4000);
         lines.iter().rev().find_map(of_error).or_else(|| told.into_iter().find_map(of_sentence))
+    }
+
+    /// A sentence often leaves out which of the types with two bytes it means.
+    pub(super) fn agree_with(&mut self, dtype: Option<&str>) {
+        self.dtype = match (self.origin, self.dtype, dtype) {
+            (Origin::Prose, Dtype::Bf16, Some("float16")) => Dtype::F16,
+            (_, dtype, _) => dtype,
+        };
     }
 
     /// Its bytes.

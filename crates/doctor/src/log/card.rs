@@ -43,12 +43,21 @@ impl NamedCard {
     pub fn find(lines: &[Line]) -> NamedCard {
         const MOST: usize = 5000;
         let mut found = NamedCard::default();
+        let mut told = false;
         for line in lines.iter().filter(|line| !line.advice).take(MOST) {
             if line.text.len() > 4000 {
                 continue;
             }
-            if found.name.is_none() {
-                found.read(&line.text);
+            // A line that says that memory ran out names the card on which it did.
+            let failed = line.text.contains("out of memory") || line.text.contains("OOM");
+            if found.name.is_none() || (failed && !told) {
+                let mut here = NamedCard::default();
+                here.read(&line.text);
+                told |= failed && here.name.is_some();
+                if here.name.is_some() || found.name.is_none() {
+                    found.name = here.name.or(found.name);
+                    found.memory = here.memory.or(found.memory);
+                }
             }
             if found.used.is_none()
                 && let Some((used, total)) = smi(&line.text)
@@ -62,7 +71,7 @@ impl NamedCard {
     fn read(&mut self, line: &str) {
         let part = |c: char| !(c.is_ascii_alphanumeric() || c == '.');
         let words = line.split(part).map(|word| word.trim_matches('.'));
-        let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+        let words: Vec<&str> = words.filter(|word| !word.is_empty()).flat_map(apart).collect();
         let lower: Vec<String> = words.iter().map(|word| word.to_lowercase()).collect();
         let about =
             ["gpu", "gb", "card", "vram", "memory", "nvidia", "karte", "carte", "显卡", "显存"];
@@ -95,6 +104,15 @@ impl NamedCard {
             self.name = Some(name.join(" "));
             return;
         }
+    }
+}
+
+/// `RTX3090` as two words.
+fn apart(word: &str) -> Vec<&str> {
+    let maker = word.get(..3).filter(|maker| matches!(*maker, "RTX" | "GTX" | "rtx" | "gtx"));
+    match maker {
+        Some(maker) if word.len() > 3 => vec![maker, &word[3..]],
+        _ => vec![word],
     }
 }
 

@@ -293,8 +293,9 @@ fn lowered(line: &Line) -> String {
         "Overriding",
     ];
     let program = PROGRAMS.iter().any(|words| line.text.contains(words));
-    // Code outside of recommendations is that of a traceback.
-    let code = line.text.starts_with("    ") && !line.advice;
+    // Code outside of recommendations is that of a traceback or a command.
+    let code = line.text.starts_with("    ") || line.fenced || line.text.contains("--");
+    let code = code && !line.advice;
     if program || code || line.text.len() > 4000 { String::new() } else { line.text.to_lowercase() }
 }
 

@@ -63,14 +63,19 @@ fn json_strings(text: &str) -> String {
             all.push_str(line);
             continue;
         };
-        // `"message": "CUDA error…"`: the key stays before its value.
+        // `"message": "CUDA error…"`: a value begins a line.
         let mut rest = string.chars();
+        let (mut inside, mut last) = (true, ' ');
         while let Some(c) = rest.next() {
             match c {
-                '\\' => all.push_str(&escaped(&mut rest)),
-                '"' => {}
+                '\\' if inside => all.push_str(&escaped(&mut rest)),
+                '"' => {
+                    inside = !inside;
+                    all.push_str(if inside && last == ':' { "\n" } else { "" });
+                }
                 c => all.push(c),
             }
+            last = if c == ' ' { last } else { c };
         }
     }
     all
@@ -195,7 +200,7 @@ mod tests {
             ("[0;31mError[0m: [1] stays, [rank0]: too", "Error: [1] stays, [rank0]: too"),
             ("\\u001b[31mError\\x1b[0m", "Error"),
             ("C:\\new\\x1 stays", "C:\\new\\x1 stays"),
-            ("\"text\": \"a\\nb \\\"c\\\" \\u001b[31md\"", "text: a\nb \"c\" d"),
+            ("\"text\": \"a\\nb \\\"c\\\" \\u001b[31md\"", "text: \na\nb \"c\" d"),
             ("&gt; 12&nbsp;GiB", "> 12 GiB"),
             ("１２．５ＧｉＢ（空き：３）", "12.5GiB(空き:3)"),
         ] {

@@ -12,6 +12,8 @@ pub enum Strength {
     Killed,
     /// An error without numbers.
     Bare,
+    /// The middle of a message.
+    Part,
     /// The kernel says that it killed the process for its memory.
     KernelKill,
     /// An error with the request's size.
@@ -33,10 +35,10 @@ pub struct Failure {
     pub host: bool,
 }
 
-use Strength::{Bare, KernelKill, Killed, Numbers, Sentence};
+use Strength::{Bare, KernelKill, Killed, Numbers, Part, Sentence};
 
 /// Words of messages; `true` for the host's memory.
-const SIGNS: [(&str, Strength, bool); 49] = [
+const SIGNS: [(&str, Strength, bool); 53] = [
     ("Tried to allocate", Numbers, false),
     ("OOM when allocating tensor", Numbers, false),
     ("when allocating tensor of size", Numbers, false),
@@ -44,12 +46,16 @@ const SIGNS: [(&str, Strength, bool); 49] = [
     ("failed to allocate", Numbers, false),
     ("cudaMalloc failed", Numbers, false),
     ("of memory are missing", Numbers, false),
+    ("tried to allocate ", Numbers, false),
     ("you tried to allocate", Numbers, true),
     ("Unable to allocate", Numbers, true),
     ("Out of memory: Kill", KernelKill, true),
     ("Killed process", KernelKill, true),
     ("oom-kill:", KernelKill, true),
     ("oom_reaper", KernelKill, true),
+    (" total capacity;", Part, false),
+    (" already allocated;", Part, false),
+    ("allocated by PyTorch", Part, false),
     ("CUDA out of memory", Bare, false),
     ("HIP out of memory", Bare, false),
     ("XPU out of memory", Bare, false),
@@ -183,9 +189,10 @@ fn sign(lines: &[Line], at: usize, text: &str) -> Option<(usize, Strength, bool)
     const COMMON: [&str; 9] =
         ["emory", "lloc", "OOM", "illed", "KILL", "137", "-9", "EXHAUST", "rror 2"];
     let likely = COMMON.iter().any(|word| text.contains(word));
-    let found = SIGNS
-        .iter()
-        .filter(|(words, strength, _)| likely && *strength != Sentence && text.contains(words));
+    let found = SIGNS.iter().filter(|(words, strength, _)| {
+        let you = *words == "tried to allocate " && text.contains("you tried to allocate");
+        likely && *strength != Sentence && !you && text.contains(words)
+    });
     let best = found.max_by_key(|(_, strength, host)| (*strength, !host));
     match best {
         Some((words, Numbers, host)) => Some((last_whole(text, words), Numbers, *host)),

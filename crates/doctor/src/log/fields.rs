@@ -84,6 +84,8 @@ pub fn read(text: &str) -> impl Iterator<Item = (Field, Size)> + '_ {
     // The kernel counts in KiB, whatever the size.
     let resident =
         number(text, Behind("anon-rss:")).map(|size| (Field::Process, Size::of(size.bytes)));
+    let total = free_of(text).map(|size| (Field::Capacity, size));
+    let resident = resident.into_iter().chain(total);
     let table = FIELDS.iter().filter_map(|(field, at)| Some((*field, number(text, *at)?)));
     table.chain(resident)
 }
@@ -98,6 +100,19 @@ fn number(text: &str, at: At) -> Option<Size> {
         }
         Before(words) => Size::read_before(&text[..text.find(words)?]),
     }
+}
+
+/// `2.68GiB free of 11.69`: the unit may be that of the number before.
+fn free_of(text: &str) -> Option<Size> {
+    let (before, rest) = text.split_once(" free of ")?;
+    let rest = rest.trim_start_matches("the ").trim_start_matches("total ");
+    if let Some((size, _)) = Size::read(rest) {
+        return Some(size);
+    }
+    let free = Size::read_before(before)?.to_string();
+    let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+    let number = rest[..end].trim_end_matches('.');
+    Size::read(&format!("{number} {} ", free.split(' ').nth(1)?)).map(|(size, _)| size)
 }
 
 /// `Process 1234 has 1.97 GiB memory in use.`, any number of times.

@@ -183,8 +183,9 @@ impl Message {
     pub(super) fn find_contradictions(&mut self, system: System) {
         const LARGEST: u64 = 1 << 43; // 8 TiB
         let mut wrapped = Vec::new();
+        // A shape gone wrong can ask for any size; only a negative number is impossible.
+        wrapped.extend(self.requested.take_if(|size| size.bytes > 1 << 62));
         for place in [
-            &mut self.requested,
             &mut self.capacity,
             &mut self.free,
             &mut self.process,
@@ -259,6 +260,7 @@ fn dialect(failure: &Failure, text: &str) -> Dialect {
     match () {
         () if has("of memory are missing") => Dialect::Fitgpt,
         () if failure.strength == Strength::Sentence => Dialect::Prose,
+        () if has("tried to allocate") && !has("out of memory") && !failure.host => Dialect::Prose,
         () if failure.host => Dialect::Host,
         () if has("MPS backend out of memory") => Dialect::Mps,
         () if has("[CUDA ERROR]") => Dialect::LlmC,
@@ -266,14 +268,15 @@ fn dialect(failure: &Failure, text: &str) -> Dialect {
         () if has(" cached)") => Dialect::Torch13,
         () if has("reserved in total by PyTorch") || has("already allocated;") => Dialect::Torch20,
         () if has("has a total capacity") || has("allocated by PyTorch") => Dialect::Torch23,
-        () if has("OOM when allocating tensor with")
-            || has("EXHAUSTED")
-            || has("ResourceExhausted") =>
-        {
+        () if has("OOM when allocating tensor with") || has("ResourceExhausted") => {
             Dialect::TensorFlow
         }
         () if has("Tried to allocate") => Dialect::Torch23,
-        () if has("CUDA_ERROR_OUT_OF_MEMORY") || has("Cuda OOM") || has("cudaMalloc") => {
+        () if has("CUDA_ERROR_OUT_OF_MEMORY")
+            || has("Cuda OOM")
+            || has("cudaMalloc")
+            || has("RESOURCE_EXHAUSTED") =>
+        {
             Dialect::Driver
         }
         () => Dialect::Bare,

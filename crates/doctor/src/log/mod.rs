@@ -18,6 +18,7 @@ pub mod run;
 pub mod settings;
 mod assignments;
 mod names;
+mod shipped;
 mod parameters;
 mod card;
 
@@ -84,18 +85,28 @@ impl Log {
         let mut run = RunLines::find(&lines);
         let suggestions = std::mem::take(&mut run.suggestions);
         let mut message = Message::find(&lines, failure.as_ref(), system);
-        let traceback = Traceback::find(&lines, failure.as_ref(), &run);
+        let mut traceback = Traceback::find(&lines, failure.as_ref(), &run);
         retell(&lines, &mut message, &mut run, system);
-        if let (None, Some(buffer)) = (&message.requested, &traceback.buffer)
-            && message.dialect == Dialect::Prose
-        {
-            message.requested = said_of(&lines, buffer);
+        if let (None, Some(buffer)) = (&message.requested, &mut traceback.buffer) {
+            buffer.agree_with(run.setting("dtype"));
+            message.requested = match message.dialect {
+                Dialect::TensorFlow => buffer.bytes().map(Size::of),
+                Dialect::Prose | Dialect::Bare => said_of(&lines, buffer),
+                _ => None,
+            };
+        }
+        let program = Found::find(&lines, &message, &run);
+        let nvidia = run.card.is_some() || program.program.is_nanogpt();
+        let claims = claims::find(&lines, &run, &suggestions, traceback.phase);
+        let blamed = claims.iter().any(|(claim, _)| *claim == Claim::EvalIsCulprit);
+        if traceback.phase == LogPhase::Unknown && blamed {
+            (traceback.phase, traceback.phase_in_prose) = (LogPhase::Eval, true);
         }
         Log {
-            program: Found::find(&lines, &message, &run),
-            backend: Backend::find(&lines, failure.as_ref()),
+            backend: Backend::find(&lines, failure.as_ref(), nvidia),
+            program,
             shared_memory: message.shared_memory,
-            claims: claims::find(&lines, &run, &suggestions, traceback.phase),
+            claims,
             suggestions,
             language: language::of(&lines),
             traceback,
@@ -109,9 +120,11 @@ impl Log {
 /// Adds the numbers that sentences retell. Those of a message itself are better.
 fn retell(lines: &[Line], message: &mut Message, run: &mut RunLines, system: System) {
     let told = message.requested.is_some() || message.capacity.is_some();
+    let open = !told && matches!(message.dialect, Dialect::Prose | Dialect::Bare);
     for (said, size) in retold::of(lines) {
         match said {
-            Said::Field(field) if !told && message.dialect == Dialect::Prose => {
+            Said::Field(field) if open => {
+                message.dialect = Dialect::Prose;
                 message.take(field, size);
             }
             Said::Card if run.card_memory.is_none() => run.card_memory = Some(size),

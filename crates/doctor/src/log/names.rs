@@ -28,7 +28,7 @@ pub const OURS: [&str; 23] = [
 ];
 
 /// Names that other programs give to such keys.
-pub const KEYS_OF_OTHERS: [(&str, &str); 24] = [
+pub const KEYS_OF_OTHERS: [(&str, &str); 25] = [
     ("per_device_train_batch_size", "batch_size"),
     ("device_batch_size", "batch_size"),
     ("micro_batch_size", "batch_size"),
@@ -53,10 +53,11 @@ pub const KEYS_OF_OTHERS: [(&str, &str); 24] = [
     ("num_attention_heads", "n_head"),
     ("d_model", "n_embd"),
     ("hidden_size", "n_embd"),
+    ("channels", "n_embd"),
 ];
 
 /// Names in sentences, in lower case, with the key; `true` if the number stands before the name.
-pub const NAMES: [(&str, &str, bool); 69] = [
+pub const NAMES: [(&str, &str, bool); 70] = [
     ("batch size", "batch_size", false),
     ("batch-size", "batch_size", false),
     ("batch of", "batch_size", false),
@@ -123,6 +124,7 @@ pub const NAMES: [(&str, &str, bool); 69] = [
     ("köpfe", "n_head", true),
     ("ヘッド", "n_head", true),
     ("个注意力头", "n_head", true),
+    ("头", "n_head", true),
     ("têtes", "n_head", true),
     ("维", "n_embd", true),
     ("次元", "n_embd", true),

@@ -143,6 +143,18 @@ pub fn of_frames(frames: &[Frame]) -> LogPhase {
     phase
 }
 
+/// The phase that a node of TensorFlow's graph implies.
+pub fn of_nodes(lines: &[Line]) -> LogPhase {
+    const NODES: [(&str, LogPhase); 3] = [
+        ("gradients/", LogPhase::Backward),
+        ("gradient_tape/", LogPhase::Backward),
+        ("/Adam/", LogPhase::Optimizer),
+    ];
+    let node = lines.iter().rev().find(|line| line.text.contains("[[") && line.text.len() < 4000);
+    let found = node.and_then(|line| NODES.iter().find(|(words, _)| line.text.contains(words)));
+    found.map_or(LogPhase::Unknown, |(_, phase)| *phase)
+}
+
 /// Words of sentences in lower case, in five languages. The first row that fits decides.
 const WORDS: [(&str, LogPhase); 56] = [
     ("estimate_loss", LogPhase::Eval),

@@ -31,7 +31,7 @@ impl Backend {
     }
 
     /// Whose memory ran out in a log.
-    pub fn find(lines: &[Line], failure: Option<&Failure>) -> Backend {
+    pub fn find(lines: &[Line], failure: Option<&Failure>, nvidia: bool) -> Backend {
         let Some(failure) = failure else {
             return Backend::Unknown;
         };
@@ -45,14 +45,20 @@ impl Backend {
             match () {
                 () if has("HIP ") || has("hipError") || has("ROCm") || has("rocm") => Backend::Rocm,
                 () if has("MPS ") || has("kIOGPU") => Backend::Mps,
+                () if has("device:CPU") || has("allocator cpu") => Backend::Host,
                 () if has("CUDA") || has("cuda") || has("Cuda") => Backend::Cuda,
+                () if has("device:GPU") || has("GPU_0_bfc") => Backend::Cuda,
                 () => Backend::Unknown,
             }
         };
         match of(&message) {
             Backend::Unknown => {
                 let mut all = lines.iter().rev().map(|line| of(&line.text));
-                all.find(|found| *found != Backend::Unknown).unwrap_or(Backend::Unknown)
+                let found = all.find(|found| *found != Backend::Unknown);
+                // Cards that we know by name are NVIDIA's, and PyTorch's other backends name
+                // themselves.
+                let other = message.contains("torch.OutOfMemoryError") || nvidia;
+                found.unwrap_or(if other { Backend::Cuda } else { Backend::Unknown })
             }
             found => found,
         }
@@ -98,7 +104,9 @@ impl System {
         match () {
             () if any(&["WSL", "/mnt/c/", "microsoft-standard"]) => System::Wsl,
             () if lines.iter().any(drive) => System::Windows,
-            () if any(&["Windows 1", "site-packages\\"]) => System::Windows,
+            () if any(&["Windows 1", "WIN1", "Win1", "win1", "windows1", "site-packages\\"]) => {
+                System::Windows
+            }
             () if any(&["/Users/", "macOS", "MPS backend"]) => System::Mac,
             () if any(&[
                 "/home/",

@@ -222,6 +222,7 @@ fn by_torch(lines: &[Line], message: &Message) -> Option<Found> {
         line.text.contains("torch")
             || line.text.contains("PyTorch")
             || line.text.contains("DefaultCPUAllocator")
+            || line.text.contains("RuntimeError: CUDA error")
     });
     match line {
         Some(line) => Some(Found::by(Program::OtherTorch, &line.text)),

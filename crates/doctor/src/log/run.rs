@@ -4,6 +4,7 @@ use super::assignments::in_line;
 use super::card::NamedCard;
 use super::parameters;
 use super::settings::{Origin, Parameters, Setting};
+use super::shipped;
 use super::size::Size;
 use super::text::Line;
 use spec::Key;
@@ -86,11 +87,12 @@ const IMPERATIVES: [&str; 30] = [
 ];
 
 /// A sentence with one of these is not about the run that failed.
-const RECOMMENDS: [&str; 19] = [
+const RECOMMENDS: [&str; 20] = [
     "should",
     "recommend",
     "worked",
-    "works",
+    "works with",
+    "works for",
     "solved",
     "fixed it",
     "instead of",
@@ -125,6 +127,7 @@ impl RunLines {
         for line in lines {
             found.sentences_of(line);
         }
+        found.shipped();
         let card = NamedCard::find(lines);
         (found.card, found.card_memory, found.used_before) = (card.name, card.memory, card.used);
         // What the program printed counts more than what someone wrote about it.
@@ -198,8 +201,7 @@ impl RunLines {
     /// Settings and counts in sentences, configs and commands of other programs.
     fn sentences_of(&mut self, line: &Line) {
         let text = line.text.as_str();
-        let told = text.starts_with("Overriding") || text.contains("train.py --");
-        if told || self.settings.len() + self.suggestions.len() > 2_000 {
+        if text.starts_with("Overriding") || self.settings.len() + self.suggestions.len() > 2_000 {
             return;
         }
         if self.parameters.is_none() && !line.advice {
@@ -225,6 +227,16 @@ impl RunLines {
         }
     }
 
+    /// nanoGPT echoes its config files; a command alone names them.
+    fn shipped(&mut self) {
+        let files = self.files.iter().filter(|_| !self.has_beginning);
+        let known: Vec<_> = files.flat_map(|file| shipped::of_file(file)).collect();
+        for (key, value) in known {
+            let (key, value) = ((*key).to_string(), (*value).to_string());
+            self.settings.insert(0, Setting { key, value, origin: Origin::Config });
+        }
+    }
+
     fn suggest(&mut self, key: &str, value: String) {
         if !self.suggestions.iter().any(|(known, old)| known == key && *old == value) {
             self.suggestions.push((key.to_string(), value));
@@ -241,8 +253,8 @@ impl RunLines {
         if key == "device" {
             return;
         }
-        let same = |row: &&Setting| row.key == key && row.origin == origin;
-        if origin == Origin::Prose && self.settings.iter().find(same).is_some() {
+        let mut same = self.settings.iter().filter(|row| row.key == key && row.origin == origin);
+        if same.any(|row| origin == Origin::Prose || row.value == value) {
             return;
         }
         self.settings.push(Setting { key: key.to_string(), value, origin });
@@ -259,7 +271,8 @@ impl RunLines {
             ("fp32", "float32"),
             ("16-bits training: false", "float32"),
         ];
-        if lower.contains("==") || lower.contains("torch.") || lower.len() > 4000 {
+        let code = ["==", "torch.", "data type", "allocate"].iter().any(|w| lower.contains(w));
+        if code || lower.len() > 4000 {
             return;
         }
         let lower = lower.replace("bfloat16", "bf16");
@@ -282,7 +295,8 @@ impl RunLines {
         }
         if behind("number of parameters:").is_some() {
             self.parameters = parameters::of_line(line).or(self.parameters);
-            self.has_beginning = true;
+            // Others print all digits.
+            self.has_beginning |= line.trim_end().ends_with('M');
         }
         if let Some(rest) = behind("defaulting to vocab_size of GPT-2 to") {
             self.vocab_size = rest.split(' ').next().and_then(whole);

@@ -54,6 +54,10 @@ impl Size {
         // Some drivers print more than 2^64 bytes; the cast saturates, and the value stays
         // impossible.
         let bytes = value * *scale as f64;
+        // Some programs print all digits.
+        if *scale == 1 && bytes > 1024.0 {
+            return Some((Size::of(bytes as u64), after));
+        }
         Some((Size { printed: format!("{number} {name}"), bytes: bytes as u64 }, after))
     }
 

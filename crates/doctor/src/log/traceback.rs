@@ -4,7 +4,7 @@
 use super::buffer::Buffer;
 use super::failure::Failure;
 use super::frames::{Frame, frames};
-use super::phase::{LogPhase, of_frames, of_sentences};
+use super::phase::{LogPhase, of_frames, of_nodes, of_sentences};
 use super::run::RunLines;
 use super::text::Line;
 
@@ -32,10 +32,13 @@ impl Traceback {
         });
         let started = run.last_step.is_some() || run.last_iteration.is_some();
         let (phase, phase_in_prose) = match of_frames(&frames) {
-            LogPhase::Unknown => {
-                let said = of_sentences(lines);
-                (said, said != LogPhase::Unknown)
-            }
+            LogPhase::Unknown => match of_nodes(lines) {
+                LogPhase::Unknown => {
+                    let said = of_sentences(lines);
+                    (said, said != LogPhase::Unknown)
+                }
+                phase => (phase, false),
+            },
             LogPhase::Eval if !started && run.has_beginning => (LogPhase::FirstEval, false),
             phase => (phase, false),
         };

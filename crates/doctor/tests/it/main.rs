@@ -4,5 +4,6 @@
 mod answers;
 mod judgement;
 mod dialects;
+mod posts;
 mod real_logs;
 mod torch_peaks;
