@@ -13,7 +13,7 @@ use data::known::DATA_SETS;
 use data_set::{dataset_name, is_data_set, prepared, same_folder, stem_of};
 use size::sized;
 use spec::shell::quoted;
-use spec::{Command, Origin, RunSpec, Settings, SpecError, resolve};
+use spec::{CheckpointFormat, Command, Origin, RunSpec, Settings, SpecError, resolve};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -93,6 +93,12 @@ pub fn settings_for(
     };
     let mut settings = typed(request, &folder)?;
     let (run, _) = resolve(&settings, &environment())?;
+    if run.checkpoint_format == CheckpointFormat::Ckpt {
+        let what = "a ckpt.pt keeps no settings, so a run that was sized for a text could not \
+                    resume from it: leave out checkpoint_format and use `export --to ckpt` \
+                    afterwards";
+        return Err(SpecError::Conflict { what: what.to_string() }.into());
+    }
     let is_begun = save::last_path(Path::new(&run.out_dir)).exists();
     if is_begun || Path::new(&run.out_dir).is_file() {
         settings.set("init_from", "resume".to_string().into(), Origin::Sized)?;

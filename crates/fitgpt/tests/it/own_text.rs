@@ -143,6 +143,7 @@ fn arguments_that_make_no_run_are_refused() {
     for (arguments, code, words) in [
         (&["book.txt", "x.py"][..], 2, &["book.txt", "x.py", "--dataset=NAME"][..]),
         (&["book.txt", "--dataset=tiny"], 2, &["leave out --dataset=tiny"]),
+        (&["book.txt", "--checkpoint_format=ckpt"], 2, &["export --to ckpt"]),
         (&["book.txt", "--time", "10"], 2, &["--time '10'", "10min"]),
         (&["--time", "1h"], 2, &["fitgpt train book.txt"]),
         (&["tiny.txt"], 4, &["tiny"]),
