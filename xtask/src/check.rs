@@ -1,6 +1,7 @@
 //! `cargo xtask check`: everything a change must pass, cheapest first, first failure stops. Tests
 //! that the machine lacks something for are listed at the end.
 
+use crate::dependencies;
 use crate::gpu_check;
 use crate::process::{self, Failure};
 use crate::scratch::ScratchFolder;
@@ -25,12 +26,15 @@ enum Work {
     CargoDoc(&'static str),
     /// Runs the rules of `tidy` in this process.
     Tidy,
+    /// Looks at the crates that we build on.
+    Dependencies,
 }
 
 /// The stages in order of cost. `cargo test` without target flags runs doctests too.
-const STAGES: [Stage; 5] = [
+const STAGES: [Stage; 6] = [
     Stage { name: "format", work: Work::Cargo("fmt --all -- --check") },
     Stage { name: "tidy", work: Work::Tidy },
+    Stage { name: "dependencies", work: Work::Dependencies },
     Stage {
         name: "clippy",
         work: Work::Cargo("clippy --workspace --all-targets --locked -- -D warnings"),
@@ -108,6 +112,7 @@ impl Work {
         };
         match self {
             Work::Tidy => tidy::run(&[]),
+            Work::Dependencies => dependencies::run(&[]),
             Work::Cargo(words) => process::run(cargo(words).env(requires::SKIPS, skips)),
             Work::CargoDoc(words) => process::run(cargo(words).env("RUSTDOCFLAGS", "-D warnings")),
         }

@@ -1,5 +1,5 @@
 //! The project's own tasks: `cargo xtask check`, `tidy`, `map`, `golden`, `peers`, `soak`,
-//! `fuzz`, `bench`, `company`, `new-op`.
+//! `fuzz`, `bench`, `company`, `new-op`, `dependencies`, `dist`.
 //!
 //! Two small dependencies, so that it builds in seconds and is never what breaks the build.
 //! `TASKS` is the one list of commands: dispatch and usage text both come from it.
@@ -19,6 +19,8 @@ mod bench;
 mod company;
 mod new_op;
 mod crate_map;
+mod dependencies;
+mod dist;
 
 mod flags;
 mod process;
@@ -35,7 +37,7 @@ struct Task {
     run: fn(&[String]) -> Result<(), Failure>,
 }
 
-const TASKS: [Task; 10] = [
+const TASKS: [Task; 12] = [
     Task {
         name: "check",
         flags: check::FLAGS,
@@ -53,6 +55,18 @@ const TASKS: [Task; 10] = [
         flags: "",
         about: "draw docs/crates.svg again, after a crate or an arrow has changed",
         run: crate_map::run,
+    },
+    Task {
+        name: "dependencies",
+        flags: "",
+        about: "licences and second versions of the crates that we build on",
+        run: dependencies::run,
+    },
+    Task {
+        name: "dist",
+        flags: dist::FLAGS,
+        about: "wheel, source package, tarball, SBOM and checksums; --twice compares two builds",
+        run: dist::run,
     },
     Task {
         name: "golden",

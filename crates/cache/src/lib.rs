@@ -4,6 +4,10 @@
 
 #![forbid(unsafe_code)]
 
+mod contents;
+
+pub use contents::{Contents, KERNELS};
+
 use std::fmt;
 use std::fs::{DirBuilder, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};

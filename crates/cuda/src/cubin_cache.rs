@@ -26,7 +26,7 @@ pub struct CubinCache {
 impl CubinCache {
     /// In the program's cache folder; disabled if the user has no home.
     pub fn standard() -> CubinCache {
-        let folder = cache::folder().map(|folder| folder.join("kernels"));
+        let folder = cache::folder().map(|folder| folder.join(cache::KERNELS));
         CubinCache { folder, ..CubinCache::default() }
     }
 

@@ -4,7 +4,7 @@
 
 use crate::context::DriverContext;
 use crate::error::CudaError;
-use crate::library::{Library, Wanted, function_table};
+use crate::library::{Library, Origin, Wanted, function_table};
 use plan::Dtype;
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -16,8 +16,7 @@ const CUBLASLT: Wanted = Wanted {
     majors: &[13, 12],
     before: &[],
     wheels: &["cu13/lib", "cublas/lib"],
-    install: "install it with `pip install nvidia-cublas` (CUDA 12: nvidia-cublas-cu12), with \
-              PyTorch or with the CUDA toolkit",
+    origin: Origin::Package("nvidia-cublas"),
 };
 
 type Handle = *mut c_void;

@@ -3,7 +3,7 @@
 //! driver's message.
 
 use crate::error::CudaError;
-use crate::library::{Library, Wanted, function_table};
+use crate::library::{Library, Origin, Wanted, function_table};
 use std::ffi::{CStr, c_char, c_void};
 use std::fmt;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ const DRIVER: Wanted = Wanted {
     majors: &[],
     before: &[],
     wheels: &[],
-    install: "install NVIDIA's driver, 525 or newer",
+    origin: Origin::Driver("install NVIDIA's driver, 525 or newer"),
 };
 
 /// CUDA 12.0, as the driver encodes it.

@@ -37,6 +37,7 @@ mod nvrtc;
 mod cubin_cache;
 mod nvml;
 mod driver;
+mod installation;
 mod library;
 mod error;
 

@@ -1,7 +1,8 @@
 //! Finds shared libraries where people have them: the system, `CUDA_HOME`, the toolkit's usual
-//! folders, and the wheels of Python environments. If a library or symbol is missing, the error
-//! says what to install.
+//! folders, and the wheels of Python environments, first of the one this program lies in. If a
+//! library or symbol is missing, the error says what to install.
 
+use crate::installation::{Installation, own_root, site_packages_of};
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ pub enum LibraryError {
         /// For people: "NVRTC".
         name: &'static str,
         /// How to install it.
-        install: &'static str,
+        install: String,
         /// The loader's messages about files that do exist.
         tried: Vec<String>,
     },
@@ -61,8 +62,27 @@ pub struct Wanted {
     pub before: &'static [&'static str],
     /// Folders below `site-packages/nvidia` in which wheels put it.
     pub wheels: &'static [&'static str],
-    /// How to install it.
-    pub install: &'static str,
+    /// Where it comes from.
+    pub origin: Origin,
+}
+
+/// Where a library comes from, for the advice.
+#[derive(Clone, Copy, Debug)]
+pub enum Origin {
+    /// From NVIDIA's driver; the text says what to do.
+    Driver(&'static str),
+    /// From a Python package of this name.
+    Package(&'static str),
+}
+
+impl Wanted {
+    /// How to install it. `newest` is the highest major version that the driver can use.
+    pub fn install(&self, newest: Option<u32>) -> String {
+        match self.origin {
+            Origin::Driver(text) => text.to_string(),
+            Origin::Package(package) => Installation::current().advice(package, newest),
+        }
+    }
 }
 
 /// A loaded library. It is never unloaded, because NVIDIA's libraries start their own threads.
@@ -96,7 +116,8 @@ impl Library {
                 }
             }
         }
-        Err(LibraryError::Missing { name: wanted.name, install: wanted.install, tried })
+        let install = wanted.install(newest);
+        Err(LibraryError::Missing { name: wanted.name, install, tried })
     }
 
     /// Where it was found.
@@ -156,9 +177,10 @@ fn toolkits() -> Vec<PathBuf> {
 /// `site-packages` of the Python environments that a user may have.
 fn site_packages() -> Vec<PathBuf> {
     let mut roots: Vec<PathBuf> = Vec::new();
-    for variable in ["FITGPT_PYTHON_ENV", "VIRTUAL_ENV", "CONDA_PREFIX"] {
-        roots.extend(std::env::var_os(variable).map(PathBuf::from));
-    }
+    let named = |variable: &str| std::env::var_os(variable).map(PathBuf::from);
+    roots.extend(named("FITGPT_PYTHON_ENV"));
+    roots.extend(own_root());
+    roots.extend(["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(named));
     let path = std::env::var_os("PATH").unwrap_or_default();
     for folder in std::env::split_paths(&path).filter(|folder| folder.join("python3").exists()) {
         roots.extend(folder.parent().map(Path::to_path_buf));
@@ -171,13 +193,9 @@ fn site_packages() -> Vec<PathBuf> {
     roots.extend(std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local")));
     roots.extend(["/usr/local", "/usr", "/opt/conda"].map(PathBuf::from));
     let mut found = Vec::new();
-    for root in roots {
-        for python in entries(&root.join("lib"), "python3") {
-            for packages in ["site-packages", "dist-packages"].map(|name| python.join(name)) {
-                if packages.join("nvidia").is_dir() && !found.contains(&packages) {
-                    found.push(packages);
-                }
-            }
+    for packages in roots.iter().flat_map(|root| site_packages_of(root)) {
+        if packages.join("nvidia").is_dir() && !found.contains(&packages) {
+            found.push(packages);
         }
     }
     found
@@ -262,7 +280,7 @@ mod tests {
         majors: &[13, 12],
         before: &[],
         wheels: &["cu13/lib"],
-        install: "install nothing",
+        origin: Origin::Driver("install nothing"),
     };
 
     #[test]

@@ -1,7 +1,7 @@
 //! NVML, the library behind nvidia-smi: how much of a GPU's memory is in use, and by which
 //! processes.
 
-use crate::library::{Library, LibraryError, Wanted, function_table};
+use crate::library::{Library, LibraryError, Origin, Wanted, function_table};
 use std::ffi::{CString, c_char, c_void};
 
 /// The library; it comes with the driver.
@@ -11,7 +11,7 @@ const NVML: Wanted = Wanted {
     majors: &[],
     before: &[],
     wheels: &[],
-    install: "it comes with NVIDIA's driver",
+    origin: Origin::Driver("it comes with NVIDIA's driver"),
 };
 
 type Handle = *mut c_void;
@@ -112,7 +112,7 @@ impl Nvml {
             0 => Ok(Nvml { api }),
             _ => Err(LibraryError::Missing {
                 name: NVML.name,
-                install: NVML.install,
+                install: NVML.install(None),
                 tried: vec!["it does not start".to_string()],
             }),
         }

@@ -1,7 +1,7 @@
 //! NVRTC compiles CUDA source to machine code for one architecture. It needs no GPU.
 
 use crate::error::CudaError;
-use crate::library::{Library, LibraryError, Wanted, function_table};
+use crate::library::{Library, LibraryError, Origin, Wanted, function_table};
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::fmt;
 
@@ -12,8 +12,7 @@ const NVRTC: Wanted = Wanted {
     majors: &[13, 12],
     before: &["libnvrtc-builtins.so."],
     wheels: &["cu13/lib", "cuda_nvrtc/lib"],
-    install: "install it with `pip install nvidia-cuda-nvrtc` (CUDA 12: \
-              nvidia-cuda-nvrtc-cu12), with PyTorch or with the CUDA toolkit",
+    origin: Origin::Package("nvidia-cuda-nvrtc"),
 };
 
 type Program = *mut c_void;

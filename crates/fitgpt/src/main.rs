@@ -4,6 +4,8 @@
 mod commands;
 mod flags;
 mod help;
+mod completion;
+mod version;
 mod invocation;
 
 mod device;

@@ -7,6 +7,7 @@ use crate::screen::{show, show_json};
 use crate::survey::{CpuFacts, GpuFacts, LibraryFacts, Reading, Survey};
 use crate::{interrupt, screen};
 use ::train::TrainError;
+use cache::Contents;
 use console::Term;
 use cuda::{GpuProcess, OLDEST_SM};
 use plan::Bytes;
@@ -24,6 +25,8 @@ flags! {
         /// one JSON document (fitgpt.devices/1, docs/devices-json.md) on standard output; with
         /// --watch one per line
         json: bool = "--json";
+        /// remove the cached kernels and timings of fitgpt; the next run makes them again
+        clear_cache: bool = "--clear-cache";
     }
 }
 
@@ -78,6 +81,9 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
         let what = format!("devices does not accept '{shown}'; it has {}", flags.join(", "));
         return Err(SpecError::Conflict { what }.into());
     }
+    if flags.clear_cache {
+        return clear_cache(&flags);
+    }
     let pause = flags.watch.as_deref().map(seconds).transpose()?;
     let survey = Survey::new();
     let json = flags.json;
@@ -90,6 +96,27 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
         return Ok(0);
     };
     watch(&survey, Duration::from_secs_f64(pause), json)?;
+    Ok(0)
+}
+
+fn clear_cache(flags: &Flags) -> Result<u8, TrainError> {
+    if flags.json || flags.watch.is_some() {
+        let what = "--clear-cache only removes files; give --json and --watch without it";
+        return Err(SpecError::Conflict { what: what.to_string() }.into());
+    }
+    let Some(folder) = cache::folder() else {
+        show("there is no cache: neither FITGPT_CACHE nor HOME is set\n")?;
+        return Ok(0);
+    };
+    let found = Contents::of(&folder);
+    found.clear(&folder).map_err(|(path, error)| TrainError::Io {
+        path,
+        doing: "remove",
+        error,
+        advice: "remove it by hand; the cache only saves time",
+    })?;
+    let size = bytes(Some(found.bytes()));
+    show(&format!("removed {} files, {size}, from {}\n", found.files(), folder.display()))?;
     Ok(0)
 }
 
@@ -167,6 +194,10 @@ fn text(reading: &Reading, width: usize) -> String {
     for library in &reading.libraries {
         text += &library_text(library, width);
     }
+    text += &cache::folder().map_or(String::new(), |folder| {
+        let (size, place) = (bytes(Some(Contents::of(&folder).bytes())), folder.display());
+        format!("\n{}", labelled("cache", &format!("{size} in {place}"), width))
+    });
     text
 }
 

@@ -11,16 +11,21 @@ mod data;
 mod doctor;
 mod devices;
 mod bench;
+mod completions;
+mod man;
 
 use crate::flags::Flag;
-use crate::screen::show;
-use crate::{help, screen};
+use crate::screen::{show, show_json};
+use crate::{completion, help, screen, version};
 use ::train::TrainError;
 use spec::nearest::nearest;
 use spec::{Key, SpecError, Values};
 
 /// The exit code of an interrupted run.
 const INTERRUPTED: u8 = 130;
+
+/// The word with which the completion scripts call.
+const COMPLETE: &str = "__complete";
 
 /// One row of the table: everything that help, `docs/commands.md` and shell completion show.
 pub struct Command {
@@ -62,7 +67,7 @@ const fn line(typed: &'static str, remark: &'static str) -> Line {
 }
 
 /// All commands, in the order of help.
-pub static COMMANDS: [&Command; 11] = [
+pub static COMMANDS: [&Command; 13] = [
     &train::COMMAND,
     &plan::COMMAND,
     &doctor::COMMAND,
@@ -74,6 +79,8 @@ pub static COMMANDS: [&Command; 11] = [
     &data::COMMAND,
     &devices::COMMAND,
     &bench::COMMAND,
+    &completions::COMMAND,
+    &man::COMMAND,
 ];
 
 /// Runs the command that the arguments name and returns the exit code.
@@ -91,8 +98,21 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
             })?;
             Ok(0)
         }
-        Some((first, _)) if first == "--version" || first == "-V" => {
-            show(&format!("fitgpt {}\n", env!("CARGO_PKG_VERSION")))?;
+        Some((first, rest)) if first == "--version" || first == "-V" => {
+            match rest {
+                [] => show(&version::line())?,
+                [json] if json == "--json" => show_json(&version::document()?)?,
+                [other, ..] => {
+                    let shown: String = other.chars().take(40).collect();
+                    let what = format!("--version takes --json or nothing, not '{shown}'");
+                    return Err(SpecError::Conflict { what }.into());
+                }
+            }
+            Ok(0)
+        }
+        // What the completion scripts call. It comes before the flags, because it completes them.
+        Some((first, rest)) if first == COMPLETE => {
+            show(&completion::lines(&completion::offers(rest)))?;
             Ok(0)
         }
         Some((first, rest)) => {
@@ -206,6 +226,7 @@ mod tests {
         accepts::<sample::Flags>(&sample::COMMAND);
         accepts::<eval::Flags>(&eval::COMMAND);
         accepts::<export::Flags>(&export::COMMAND);
+        accepts::<man::Flags>(&man::COMMAND);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Help, generated from the tables of commands, flags and keys: for the terminal, and as the page
 //! `docs/commands.md`.
 
+pub mod man;
 #[cfg(test)]
 mod page;
 
@@ -33,19 +34,17 @@ pub fn overview(width: usize) -> String {
     );
     let usage = "fitgpt <command> [config.py|config.toml ...] [--key=value ...]";
     text += &format!("\n{}\n\n", broken(usage, width, ""));
+    let column = COMMANDS.map(|command| command.name.len()).into_iter().max().unwrap_or(0) + 4;
     for command in COMMANDS {
-        text += &row(&format!("  {}", command.name), command.about, 11, width);
+        text += &row(&format!("  {}", command.name), command.about, column, width);
     }
     text.push('\n');
     text += &paragraph(
         "fitgpt help <command> or fitgpt <command> --help shows its arguments, flags and keys.",
         width,
     );
-    text += &paragraph(
-        "Exit codes: 0 success, 1 failure, 2 usage or config, 3 does not fit in memory, 4 data or \
-         checkpoint, 5 device, 130 interrupted.",
-        width,
-    );
+    let codes = man::EXIT_CODES.map(|(code, meaning)| format!("{code} {meaning}")).join(", ");
+    text += &paragraph(&format!("Exit codes: {codes}."), width);
     text
 }
 

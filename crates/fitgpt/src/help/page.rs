@@ -2,6 +2,7 @@
 
 use super::{lines, of_command, overview};
 use crate::commands::{COMMANDS, Command, Line};
+use crate::completion::scripts::Shell;
 use data::known::DATA_SETS;
 use std::path::Path;
 
@@ -65,6 +66,7 @@ fn block(all: &[Line]) -> String {
 fn kept(path: &str, text: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path);
     if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, text).unwrap();
     }
     let kept = std::fs::read_to_string(&path).unwrap_or_default();
@@ -81,6 +83,23 @@ fn kept(path: &str, text: &str) {
 #[test]
 fn the_page_of_commands_is_the_tables() {
     kept("docs/commands.md", &page());
+}
+
+/// What the wheel installs beside the program. It is kept in the tree, so that `pip wheel .` needs
+/// no program that was built before.
+#[test]
+fn the_shared_files_of_the_wheel_are_as_kept() {
+    const SHARE: &str = "packaging/fitgpt.data/data/share";
+    for page in super::man::pages() {
+        kept(&format!("{SHARE}/man/man1/{}", page.file), &page.text);
+    }
+    for (shell, file) in [
+        (Shell::Bash, "bash-completion/completions/fitgpt"),
+        (Shell::Zsh, "zsh/site-functions/_fitgpt"),
+        (Shell::Fish, "fish/vendor_completions.d/fitgpt.fish"),
+    ] {
+        kept(&format!("{SHARE}/{file}"), shell.script());
+    }
 }
 
 /// As a terminal of 80 columns shows it, without keys: they are in `docs/keys.md`.
