@@ -4,18 +4,24 @@
 use crate::invocation::program;
 use crate::screen;
 use data::disk::file_limit;
-use events::{Event, Sink, SinkError};
+use events::{Event, Sink, SinkError, What};
 use plots::{CsvSink, TensorBoardSink, TrackioRun, TrackioSink, trackio_inbox};
 use spec::RunSpec;
 use spec::shell::quoted;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
-/// A sink that remembers whether it failed.
+/// What became of a sink; the highest that happened counts.
+type State = Arc<AtomicU8>;
+const NO_POINTS: u8 = 0;
+const WRITTEN: u8 = 1;
+const FAILED: u8 = 2;
+
+/// A sink that remembers what became of it.
 struct Watched {
     sink: Box<dyn Sink>,
-    has_failed: Arc<AtomicBool>,
+    state: State,
 }
 
 impl Sink for Watched {
@@ -29,17 +35,23 @@ impl Sink for Watched {
 
     fn take(&mut self, event: &Event) -> Result<(), SinkError> {
         let taken = self.sink.take(event);
-        self.has_failed.fetch_or(taken.is_err(), Ordering::Relaxed);
+        let is_point = matches!(event.what, What::Iteration(_) | What::Evaluated(_));
+        let state = match &taken {
+            Err(_) => FAILED,
+            Ok(()) if is_point => WRITTEN,
+            Ok(()) => NO_POINTS,
+        };
+        self.state.fetch_max(state, Ordering::Relaxed);
         taken
     }
 }
 
-/// What the sinks of a run wrote: for each whether it failed, or none if it was not asked for.
+/// What the sinks of a run wrote; none for those that were not asked for.
 #[derive(Default)]
 pub struct Written {
-    tensorboard: Option<Arc<AtomicBool>>,
-    csv: Option<Arc<AtomicBool>>,
-    trackio: Option<Arc<AtomicBool>>,
+    tensorboard: Option<State>,
+    csv: Option<State>,
+    trackio: Option<State>,
 }
 
 /// The sinks of a run. One that only evaluates is no point of a curve: it has none.
@@ -51,11 +63,9 @@ pub fn of(spec: &RunSpec) -> (Vec<Box<dyn Sink>>, Written) {
         return (sinks, written);
     }
     let mut add = |sink: Box<dyn Sink>| {
-        let has_failed = Arc::new(AtomicBool::new(false));
-        let watched: Box<dyn Sink> =
-            Box::new(Watched { sink, has_failed: Arc::clone(&has_failed) });
-        sinks.push(watched);
-        Some(has_failed)
+        let state = State::default();
+        sinks.push(Box::new(Watched { sink, state: Arc::clone(&state) }) as Box<dyn Sink>);
+        Some(state)
     };
     if keys.tensorboard {
         written.tensorboard = add(Box::new(TensorBoardSink::new(out_dir, limit)));
@@ -90,11 +100,13 @@ impl Written {
             ("CSV", &self.csv, format!("{out_dir}/metrics.csv")),
             ("trackio", &self.trackio, format!("trackio show --project {project}")),
         ];
-        let line = |(name, has_failed, text): (&str, &Option<Arc<AtomicBool>>, String)| {
-            let has_failed = has_failed.as_ref()?.load(Ordering::Relaxed);
-            let text =
-                if has_failed { "not everything was written (a note says why)" } else { &text };
-            Some(format!("{name}: {text}"))
+        let line = |(name, state, text): (&str, &Option<State>, String)| match state
+            .as_ref()?
+            .load(Ordering::Relaxed)
+        {
+            NO_POINTS => None,
+            WRITTEN => Some(format!("{name}: {text}")),
+            _ => Some(format!("{name}: not everything was written (a note says why)")),
         };
         [Some(log)].into_iter().chain(others.map(line)).flatten().collect()
     }

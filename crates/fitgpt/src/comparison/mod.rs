@@ -51,8 +51,8 @@ impl Comparison<'_> {
         let mut text = table::text(self.runs, width, has_letters);
         text += &differences::text(self.runs, width);
         if self.chart.is_empty(self.by) {
-            let by = self.by.word();
-            return text + &format!("\nNothing to plot by {by} yet.\n");
+            let (title, by) = (&self.chart.title, self.by.word());
+            return text + &format!("\nNo {title} to plot by {by} yet.\n");
         }
         let columns = width.min(WIDEST);
         text += &format!("\n{}\n", screen::strong(&screen::wrapped(&self.title(), 2, columns)));

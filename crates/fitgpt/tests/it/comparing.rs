@@ -48,7 +48,7 @@ fn logs_that_are_empty_or_foreign_do_not_stop_the_others() {
     dir.write("empty/log.jsonl", b"");
     dir.write("foreign/log.jsonl", b"{}\nhello\n");
     let text = dir.run(&["compare", "empty"]).succeeded().out;
-    assert!(text.contains("\nNothing to plot by iteration yet.\n"), "{text}");
+    assert!(text.contains("\nNo val/loss to plot by iteration yet.\n"), "{text}");
     let ended = dir.run(&["compare", "foreign", "empty"]);
     assert_eq!(ended.code, Some(0));
     let left_out = "note: left out: foreign/log.jsonl: none of its lines is about a run (line 1: ";

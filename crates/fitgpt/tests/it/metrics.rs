@@ -41,6 +41,10 @@ fn a_resumed_run_continues_the_files() {
     let all = rows(&dir);
     assert_eq!(all[..first.len()], first);
     assert_eq!(all[first.len()..], ["iter 35", "eval 40", "iter 40"]);
+    // There is nothing left to do, and nothing more was written.
+    let ended = train(&["--init_from=resume", "--max_iters=40"]);
+    assert!(!ended.out.contains("CSV: ") && !ended.out.contains("trackio: "), "{}", ended.out);
+    assert_eq!(rows(&dir), all);
     assert_eq!(std::fs::read_dir(dir.path("out/tensorboard")).unwrap().count(), 2);
     assert_eq!(std::fs::read_dir(trackio.join("inbox")).unwrap().count(), 2);
 }

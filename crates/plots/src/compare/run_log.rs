@@ -174,7 +174,8 @@ impl Reading {
         let last = |(_, curve): &(&str, Curve)| curve.last().map(|at| at.seconds);
         let kept = self.log.curves.iter().filter_map(last).fold(0.0, f64::max);
         let kept = if start.iter == 0 { 0.0 } else { kept };
-        self.before = start.seconds_before.unwrap_or(kept);
+        // An evaluation at the end of a run comes after its last save.
+        self.before = start.seconds_before.map_or(kept, |seconds| seconds.max(kept));
     }
 
     fn evaluated(&mut self, iter: u64, loss: f64) {

@@ -25,10 +25,11 @@ pub struct CsvSink {
     /// Most bytes of the file.
     limit: u64,
     recorder: Recorder,
-    /// The first iteration of the process, and the run's seconds before it. A checkpoint of an
-    /// older version does not have them: then they are those of the last row that stays.
+    /// The first iteration of the process, and the run's seconds before it. The last row that stays
+    /// may be later than the checkpoint: an older version's does not have them, and an evaluation
+    /// at the end comes after the save.
     start: u64,
-    before: Option<f64>,
+    before: f64,
     /// Rows at or after this place are replaced.
     place: Option<Place>,
     file: Option<RecordFile>,
@@ -46,7 +47,7 @@ impl CsvSink {
     /// Writes `metrics.csv` in the folder, of at most `limit` bytes.
     pub fn new(out_dir: &Path, limit: u64) -> CsvSink {
         let (path, recorder) = (out_dir.join("metrics.csv"), Recorder::default());
-        let (start, before, place, file, row) = (0, None, None, None, Vec::new());
+        let (start, before, place, file, row) = (0, 0.0, None, None, Vec::new());
         CsvSink { path, limit, recorder, start, before, place, file, row }
     }
 
@@ -59,7 +60,7 @@ impl CsvSink {
             Some(file) => file,
             None => {
                 let (file, seconds) = open(&self.path, place, self.limit)?;
-                self.before.get_or_insert(seconds);
+                self.before = self.before.max(seconds);
                 self.file.insert(file)
             }
         };
@@ -69,7 +70,7 @@ impl CsvSink {
         }
         let Point { iter, time, .. } = point;
         // Sums of microseconds, without the digits that binary fractions add.
-        let seconds = ((self.before.unwrap_or(0.0) + time.seconds) * 1e6).round() / 1e6;
+        let seconds = ((self.before + time.seconds) * 1e6).round() / 1e6;
         let unix_time = time.unix_time;
         write!(self.row, "{},{iter},{unix_time},{seconds}", point.kind())?;
         for value in point.values() {
@@ -152,7 +153,7 @@ impl Sink for CsvSink {
         if let What::Start(start) = &event.what {
             self.recorder.start(start);
             (self.start, self.place, self.file) = (start.iter, None, None);
-            self.before = start.seconds_before;
+            self.before = start.seconds_before.unwrap_or(0.0);
         }
         match self.recorder.point(event) {
             Some(point) => self.write(&point).map_err(|e| SinkFailed::csv(&self.path, e).into()),

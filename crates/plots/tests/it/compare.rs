@@ -81,6 +81,9 @@ fn tokens_and_seconds_are_sums_over_resumptions() {
     second["seconds_before"] = 2.5.into();
     let new = run(&second);
     assert_eq!((new.tokens, new.seconds), (Some(1020.0), Some(4.5)));
+    // The last point is later than the save: the time does not go back.
+    second["seconds_before"] = 1.5.into();
+    assert_eq!(run(&second).seconds, Some(4.0));
 }
 
 /// What a resumed run began with is in its first line.

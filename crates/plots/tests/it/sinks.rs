@@ -120,8 +120,14 @@ fn the_last_evaluation_of_a_run_stays() {
     let before = dir.read("metrics.csv");
     give(&mut csv(&dir), &[start(5), end(5)]);
     assert_eq!(dir.read("metrics.csv"), before);
+    // The evaluation came 7 seconds after the save: the time does not go back.
+    let text = before.replace("eval,5,1795010709.3,0.05,", "eval,5,1795010709.3,12,");
+    assert_ne!(text, before);
+    std::fs::write(dir.0.join("metrics.csv"), text).unwrap();
     give(&mut csv(&dir), &[start(5), iteration(6, 2.0)]);
     assert_eq!(rows(&dir)[5..], ["iter 4", "eval 5", "iter 6"]);
+    let text = dir.read("metrics.csv");
+    assert!(text.contains("\niter,6,1795010709.31,12.06,"), "{text}");
 }
 
 #[test]
