@@ -37,7 +37,7 @@ impl Buffer {
                 Some(Buffer { shape, dtype, origin: Origin::Echoed })
             })
         };
-        let told = lines.iter().filter(|line| !line.advice && line.text.len() < 4000);
+        let told = lines.iter().filter(|line| line.told && !line.advice && line.text.len() < 4000);
         lines.iter().rev().find_map(of_error).or_else(|| told.into_iter().find_map(of_sentence))
     }
 

@@ -41,10 +41,9 @@ fn is_geforce(word: &str) -> bool {
 impl NamedCard {
     /// The first card that a text names. Recommendations do not count.
     pub fn find(lines: &[Line]) -> NamedCard {
-        const MOST: usize = 5000;
         let mut found = NamedCard::default();
         let mut told = false;
-        for line in lines.iter().filter(|line| !line.advice).take(MOST) {
+        for line in lines.iter().filter(|line| line.told && !line.advice) {
             if line.text.len() > 4000 {
                 continue;
             }

@@ -296,7 +296,11 @@ fn lowered(line: &Line) -> String {
     // Code outside of recommendations is that of a traceback or a command.
     let code = line.text.starts_with("    ") || line.fenced || line.text.contains("--");
     let code = code && !line.advice;
-    if program || code || line.text.len() > 4000 { String::new() } else { line.text.to_lowercase() }
+    if !line.told || program || code || line.text.len() > 4000 {
+        String::new()
+    } else {
+        line.text.to_lowercase()
+    }
 }
 
 fn has(text: &str, group: &[&str]) -> bool {

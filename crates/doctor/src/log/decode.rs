@@ -68,7 +68,7 @@ fn json_strings(text: &str) -> String {
         let (mut inside, mut last) = (true, ' ');
         while let Some(c) = rest.next() {
             match c {
-                '\\' if inside => all.push_str(&escaped(&mut rest)),
+                '\\' if inside => unescape(&mut rest, &mut all),
                 '"' => {
                     inside = !inside;
                     all.push_str(if inside && last == ':' { "\n" } else { "" });
@@ -81,21 +81,23 @@ fn json_strings(text: &str) -> String {
     all
 }
 
-/// What follows a backslash in a JSON string.
-fn escaped(rest: &mut std::str::Chars<'_>) -> String {
+/// Adds what an escape in a JSON string means; `rest` is behind its backslash.
+fn unescape(rest: &mut std::str::Chars<'_>, all: &mut String) {
     match rest.next() {
-        Some('n') => "\n".to_string(),
-        Some('t') => "\t".to_string(),
-        Some('r') => "\r".to_string(),
+        Some('n') => all.push('\n'),
+        Some('t') => all.push('\t'),
+        Some('r') => all.push('\r'),
         Some('u') => {
-            let digits: String = rest.as_str().chars().take(4).collect();
-            let code = u32::from_str_radix(&digits, 16).ok().filter(|_| digits.len() == 4);
-            let Some(code) = code else { return "\\u".to_string() };
-            *rest = rest.as_str()[digits.len()..].chars();
-            char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER).to_string()
+            let digits = rest.as_str().get(..4);
+            let code = digits.and_then(|digits| u32::from_str_radix(digits, 16).ok());
+            let Some(code) = code else {
+                return all.push_str("\\u");
+            };
+            *rest = rest.as_str()[4..].chars();
+            all.push(char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER));
         }
-        Some(c) => c.to_string(),
-        None => String::new(),
+        Some(c) => all.push(c),
+        None => {}
     }
 }
 

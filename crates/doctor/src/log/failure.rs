@@ -129,8 +129,8 @@ impl Failure {
     /// The failure of a log.
     pub fn find(lines: &[Line]) -> Option<Failure> {
         let mut best: Option<Failure> = None;
-        for (line, text) in lines.iter().enumerate() {
-            let Some((at, strength, host)) = sign(lines, line, &text.text) else {
+        for line in 0..lines.len() {
+            let Some((at, strength, host)) = sign(lines, line) else {
                 continue;
             };
             // Of sentences the first counts: later ones are about remedies.
@@ -147,7 +147,7 @@ impl Failure {
         let above = best.line.saturating_sub(3)..best.line;
         let starts = |at: &usize| {
             lines[*at].rank == lines[best.line].rank
-                && sign(lines, *at, &lines[*at].text).is_some_and(|(_, s, _)| s == Bare)
+                && sign(lines, *at).is_some_and(|(_, s, _)| s == Bare)
         };
         let first = above.clone().find(starts).filter(|_| best.strength == Numbers && best.at < 80);
         best.first = first.unwrap_or(best.line);
@@ -184,7 +184,8 @@ impl Failure {
 }
 
 /// What a line says, and where in it.
-fn sign(lines: &[Line], at: usize, text: &str) -> Option<(usize, Strength, bool)> {
+fn sign(lines: &[Line], at: usize) -> Option<(usize, Strength, bool)> {
+    let text = lines[at].text.as_str();
     // Cheap words first: almost no line has any of them.
     const COMMON: [&str; 9] =
         ["emory", "lloc", "OOM", "illed", "KILL", "137", "-9", "EXHAUST", "rror 2"];
@@ -206,7 +207,7 @@ fn sign(lines: &[Line], at: usize, text: &str) -> Option<(usize, Strength, bool)
             (text.contains("out of memory") || below.contains("out of memory"))
                 .then_some((0, Bare, false))
         }
-        None if text.len() < 4000 => {
+        None if lines[at].told && text.len() < 4000 => {
             let lower = text.to_lowercase();
             let said = SENTENCES.iter().any(|words| match *words {
                 "oom" => has_word(&lower, words),
@@ -228,11 +229,18 @@ fn has_word(text: &str, word: &str) -> bool {
     })
 }
 
+/// Letters of the longest message up to its `free`.
+const LONGEST: usize = 300;
+
 /// Several ranks may have written their messages into one line. The last one that says how much is
 /// free is whole.
 fn last_whole(text: &str, words: &str) -> usize {
     let all: Vec<usize> = text.match_indices(words).map(|(at, _)| at).take(1000).collect();
-    let whole = all.iter().rev().find(|at| text[**at..].contains(" free"));
+    let whole = all.iter().rev().find(|at| {
+        let rest = &text[**at..];
+        let end = rest.char_indices().nth(LONGEST).map_or(rest.len(), |(end, _)| end);
+        rest[..end].contains(" free")
+    });
     let at = whole.or(all.first()).copied().unwrap_or(0);
     // The words before it (`CUDA out of memory. `) belong to it, unless they end another message.
     if all.first() == Some(&at) { 0 } else { at }

@@ -31,8 +31,7 @@ pub fn of(lines: &[Line]) -> Option<Language> {
     if let Some(said) = front_matter(lines) {
         return Some(said);
     }
-    const MOST: usize = 3000;
-    let prose = lines.iter().filter(|line| !line.fenced && is_sentence(&line.text)).take(MOST);
+    let prose = lines.iter().filter(|line| line.told && !line.fenced && is_sentence(&line.text));
     let (mut kana, mut han) = (0, 0);
     let mut counts = [0usize; WORDS.len()];
     for line in prose {

@@ -1,6 +1,7 @@
 //! Extracts from pasted text only what it says: a log, a post with a log in it, or a note about
 //! one.
 
+pub mod ends;
 pub mod text;
 mod decode;
 mod fold;
@@ -140,7 +141,7 @@ fn retell(lines: &[Line], message: &mut Message, run: &mut RunLines, system: Sys
 /// The size of a buffer, if a sentence names both.
 fn said_of(lines: &[Line], buffer: &Buffer) -> Option<Size> {
     let bytes = buffer.bytes()?;
-    let told = lines.iter().filter(|line| !line.advice && line.text.len() < 4000);
+    let told = lines.iter().filter(|line| line.told && !line.advice && line.text.len() < 4000);
     let mut sizes = told.flat_map(|line| retold::sizes(&line.text)).map(|(_, size)| size);
     sizes.find(|size| size.is(bytes))
 }

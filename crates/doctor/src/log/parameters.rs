@@ -65,6 +65,7 @@ fn said(lower: &str) -> Option<Parameters> {
             continue;
         };
         let word = behind.trim_start_matches([' ', '-', '个', 'の', '的']);
+        let word = word.strip_prefix("de ").unwrap_or(word);
         if count >= 1e5 && WORDS.iter().any(|name| word.starts_with(name)) {
             // People round, and count embeddings or not.
             let count = count as u64;
@@ -124,12 +125,7 @@ mod tests {
             ("約8000万パラメータのGPT", 80_000_000, 5_000_000, Origin::Prose),
             ("1億2000万パラメータ", 120_000_000, 7_500_000, Origin::Prose),
             ("约1.2亿参数", 120_000_000, 7_500_000, Origin::Prose),
-            (
-                "environ 80 millions de... 80 millions paramètres",
-                80_000_000,
-                5_000_000,
-                Origin::Prose,
-            ),
+            ("environ 80 millions de paramètres", 80_000_000, 5_000_000, Origin::Prose),
         ] {
             let found = of_line(line).unwrap();
             assert_eq!(

@@ -261,9 +261,8 @@ const FIRST: [&str; 12] = [
 
 /// The phase that a sentence about the failure names. Recommendations do not count.
 pub fn of_sentences(lines: &[Line]) -> LogPhase {
-    const MOST: usize = 2000;
-    let told = lines.iter().filter(|line| !line.advice && !line.fenced && line.text.len() < 4000);
-    for line in told.take(MOST) {
+    let told = lines.iter().filter(|line| line.told && !line.advice && !line.fenced);
+    for line in told {
         let lower = line.text.to_lowercase();
         for sentence in lower.split(['。', '!', '?', ';']).flat_map(|part| part.split(". ")) {
             let has = |table: &[&str]| table.iter().any(|words| sentence.contains(words));

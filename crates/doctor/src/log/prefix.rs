@@ -19,7 +19,7 @@ pub fn bare(line: &str) -> Bare<'_> {
         if shorter.len() == all.text.len() {
             break;
         }
-        all.text = shorter;
+        all.text = unboxed(shorter);
     }
     all
 }
@@ -111,6 +111,7 @@ mod tests {
             ("(EngineCore pid=104)   File \"a\"", "  File \"a\"", None),
             ("> > [rank3]: text", "text", Some(3)),
             (">text", "text", None),
+            ("> │ boxed │", "boxed", None),
             (">>> import torch", ">>> import torch", None),
             ("│ C:\\x\\adamw.py:566 in step      │", "C:\\x\\adamw.py:566 in step", None),
             (

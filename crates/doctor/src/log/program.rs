@@ -149,7 +149,13 @@ impl Found {
             Some(Found::by(*program, &line.text))
         });
         let found = match message.dialect {
-            Dialect::TensorFlow => Some(Found::by(Program::TensorFlow, "TensorFlow's error")),
+            Dialect::TensorFlow => {
+                let own = |line: &&Line| {
+                    line.text.contains("ResourceExhausted") || line.text.contains("OOM when")
+                };
+                let line = lines.iter().find(own).map_or("", |line| line.text.as_str());
+                Some(Found::by(Program::TensorFlow, line))
+            }
             _ => of_signs.into_iter().next(),
         };
         let found = found
@@ -181,7 +187,8 @@ fn by_command(lines: &[Line]) -> Option<Found> {
 
 /// A path or a sentence that names nanoGPT.
 fn by_name(lines: &[Line]) -> Option<Found> {
-    let line = lines.iter().find(|line| words(&line.text).any(is_nanogpt))?;
+    let mut told = lines.iter().filter(|line| line.told);
+    let line = told.find(|line| words(&line.text).any(is_nanogpt))?;
     Some(Found::by(Program::NanoGpt, &line.text))
 }
 
@@ -226,7 +233,10 @@ fn by_torch(lines: &[Line], message: &Message) -> Option<Found> {
     });
     match line {
         Some(line) => Some(Found::by(Program::OtherTorch, &line.text)),
-        None if wrote => Some(Found::by(Program::OtherTorch, "PyTorch's message")),
+        None if wrote => {
+            let line = lines.iter().find(|line| line.text.contains("llocate"));
+            Some(Found::by(Program::OtherTorch, line.map_or("", |line| &line.text)))
+        }
         None => None,
     }
 }

@@ -190,9 +190,8 @@ fn meaning(text: &str, previous: usize, start: usize, end: usize) -> Said {
 
 /// The sizes that a text says, of lines that describe the failure.
 pub fn of(lines: &[Line]) -> Vec<(Said, Size)> {
-    const MOST: usize = 2000;
-    let told = lines.iter().filter(|line| !line.advice && !line.fenced && line.text.len() < 4000);
-    told.take(MOST).flat_map(|line| sizes(&line.text)).collect()
+    let told = lines.iter().filter(|line| line.told && !line.advice && !line.fenced);
+    told.flat_map(|line| sizes(&line.text)).collect()
 }
 
 #[cfg(test)]

@@ -201,7 +201,10 @@ impl RunLines {
     /// Settings and counts in sentences, configs and commands of other programs.
     fn sentences_of(&mut self, line: &Line) {
         let text = line.text.as_str();
-        if text.starts_with("Overriding") || self.settings.len() + self.suggestions.len() > 2_000 {
+        if !line.told
+            || text.starts_with("Overriding")
+            || self.settings.len() + self.suggestions.len() > 2_000
+        {
             return;
         }
         if self.parameters.is_none() && !line.advice {

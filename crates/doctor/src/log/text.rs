@@ -22,12 +22,14 @@ pub struct Line {
     pub rank: Option<u64>,
     /// Whether it belongs to a part that recommends changes.
     pub advice: bool,
+    /// Whether it is searched for sentences: in a log of megabytes, only lines near its ends are.
+    pub told: bool,
 }
 
 impl Line {
     /// A line with nothing around it.
     pub fn plain(text: impl Into<String>) -> Line {
-        Line { text: text.into(), ..Line::default() }
+        Line { text: text.into(), told: true, ..Line::default() }
     }
 }
 
@@ -52,9 +54,24 @@ pub fn lines(pasted: &[u8]) -> Vec<Line> {
             }
         }
         let advice = sections.is_advice(text, fenced);
-        all.push(Line { text: unmarked(text), fenced, rank, advice });
+        all.push(Line { text: unmarked(text), fenced, rank, advice, told: false });
     }
+    tell(all.iter_mut());
+    tell(all.iter_mut().rev());
     all
+}
+
+/// Marks lines until they have this many bytes: more than any post has.
+fn tell<'a>(lines: impl Iterator<Item = &'a mut Line>) {
+    const MOST: usize = 192 << 10;
+    let mut bytes = 0;
+    for line in lines {
+        bytes += line.text.len() + 1;
+        if bytes > MOST {
+            return;
+        }
+        line.told = true;
+    }
 }
 
 /// What a line that opens or closes a fence has besides: nothing, if it names a language.

@@ -265,6 +265,31 @@ fn notes_are_read_in_five_languages() {
     }
 }
 
+/// Whole posts, each with its own trouble for a reader.
+#[test]
+fn whole_posts_are_read() {
+    let read = |text: &str| Log::read(text.as_bytes());
+    let log = read(include_str!("../posts/notebook.json"));
+    assert_eq!((log.traceback.phase, log.traceback.frames.len()), (LogPhase::Backward, 2));
+    assert_eq!(log.message.process.unwrap().to_string(), "14.70 GiB");
+    let log = read(include_str!("../posts/windows_box.txt"));
+    assert_eq!((log.system, log.traceback.phase), (System::Windows, LogPhase::Optimizer));
+    assert!(log.shared_memory && log.message.contradictions.is_empty());
+    let log = read(include_str!("../posts/mixed_ranks.log"));
+    assert_eq!((log.backend, log.message.rank, log.message.gpu), (Backend::Rocm, Some(4), Some(4)));
+    let log = read(include_str!("../posts/tensorflow.log"));
+    assert_eq!((log.program.program, log.backend), (Program::TensorFlow, Backend::Cuda));
+    let log = read(include_str!("../posts/chinese_note.md"));
+    assert_eq!(log.run.setting("n_embd"), Some("640"));
+    assert_eq!(log.run.card.as_deref(), Some("RTX 3080"));
+    for claim in [Claim::EvalIsCulprit, Claim::EvalBatchSizeAlone, Claim::EvalBatchSizeKeyExists] {
+        assert!(log.claims.iter().any(|(found, _)| *found == claim), "{claim:?}");
+    }
+    let log = read(include_str!("../posts/french_note.md"));
+    assert_eq!(log.run.parameters.unwrap().count, 90_000_000);
+    assert_eq!(log.message.process.unwrap().to_string(), "7.90 GiB");
+}
+
 /// A command names one of nanoGPT's own files, whose content is known.
 #[test]
 fn files_that_nanogpt_ships_are_known() {

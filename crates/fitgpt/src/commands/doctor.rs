@@ -8,14 +8,13 @@ use crate::invocation::{program, with_world};
 use crate::screen::{self, coloured, faint, show, show_json, strong};
 use ::train::TrainError;
 use doctor::diagnosis::{Diagnosis, Given};
-use doctor::log::Log;
+use doctor::log::{Log, ends};
 use doctor::markdown::markdown;
 use doctor::recovered::RecoveredRun;
 use doctor::report::Report;
 use doctor::words::{Language, Refusal, fill};
 use plan::hardware::Card;
 use spec::{Memory, SpecError, Value, Values};
-use std::io::{Read, Seek};
 use std::path::Path;
 
 flags! {
@@ -75,9 +74,6 @@ pub static COMMAND: super::Command = super::Command {
     keys: Some(spec::Command::Train),
     run,
 };
-
-/// At most this much of a log is read; its end matters most.
-const MOST_LOG_BYTES: u64 = 64 << 20;
 
 /// Columns of the longest bar.
 const BAR: f64 = 30.0;
@@ -150,32 +146,16 @@ fn is_log(argument: &str) -> bool {
 }
 
 fn read(path: &str) -> Result<Vec<u8>, TrainError> {
-    let mut content = Vec::new();
-    let ended = match path {
-        "-" => std::io::stdin().lock().take(MOST_LOG_BYTES).read_to_end(&mut content),
-        path => read_ends(path, &mut content),
+    let content = match path {
+        "-" => ends::of_pipe(std::io::stdin().lock()),
+        path => std::fs::File::open(path).and_then(ends::of_file),
     };
-    let failed = |error| TrainError::Io {
+    content.map_err(|error| TrainError::Io {
         path: Path::new(path).to_path_buf(),
         doing: "read",
         error,
         advice: "give the path of a log, or - and paste it",
-    };
-    ended.map_err(failed)?;
-    Ok(content)
-}
-
-/// Reads the beginning and the end of a long file: the settings and the error.
-fn read_ends(path: &str, content: &mut Vec<u8>) -> std::io::Result<usize> {
-    let mut file = std::fs::File::open(path)?;
-    let length = file.metadata()?.len();
-    if length <= MOST_LOG_BYTES {
-        return file.take(MOST_LOG_BYTES).read_to_end(content);
-    }
-    let mut head = file.by_ref().take(MOST_LOG_BYTES / 4);
-    let read = head.read_to_end(content)?;
-    file.seek(std::io::SeekFrom::End(-((MOST_LOG_BYTES / 2) as i64)))?;
-    Ok(read + file.take(MOST_LOG_BYTES / 2).read_to_end(content)?)
+    })
 }
 
 fn spoken(code: &str) -> Result<Language, SpecError> {

@@ -103,11 +103,27 @@ const LOG: &[&str] = &[
     "Overriding config",
     "n_layer = ",
     "line ",
+    "```",
+    "> ",
+    "### Option",
+    "batch size of ",
+    "バッチサイズ",
+    "显存不足",
+    "eval_batch_size = ",
+    " × 50304 × 2",
+    "(65536, 50304), bfloat16",
+    "万参数",
+    "│",
+    "\\u001b[31m",
+    "[rank3]: ",
+    "RTX 4070",
+    "MiB / ",
+    "6,14 Gio libres",
 ];
 
 /// All readers.
 #[rustfmt::skip]
-pub const READERS: [Reader; 36] = [
+pub const READERS: [Reader; 37] = [
     reader("py",         PYTHON, seeds::py, py),
     reader("toml",       &["= ", "'''", "[[", "0x", "inf"], seeds::toml, toml),
     reader("arguments",  &["--", "=", "config/", "vram", "80%"], seeds::arguments, arguments),
@@ -130,6 +146,7 @@ pub const READERS: [Reader; 36] = [
     Reader { every: 2, besides: UNPACKING, ..reader("zst", &[], seeds::zst, zst) },
     Reader { every: 4, ..reader("sources", JSON, seeds::sources, sources) },
     Reader { every: 16, ..reader("log", LOG, seeds::log, log) },
+    reader("post",       LOG, seeds::posts, post),
     reader("run_log",    JSON, seeds::run_log, run_log),
     Reader { every: 4, ..reader("compare", JSON, seeds::long_log, compared) },
     reader("metrics",    TABLE, seeds::metrics, metrics),
@@ -413,6 +430,16 @@ fn log(bytes: &[u8], _: &Path) -> Result<(), String> {
         markdown(&report);
     }
     Ok(())
+}
+
+/// Posts and notes, which have more to read than logs and nothing to simulate.
+fn post(bytes: &[u8], _: &Path) -> Result<(), String> {
+    let log = Log::read(bytes);
+    let claims = log.claims.iter().map(|(_, line)| line.len()).sum::<usize>();
+    match claims > 64 << 10 {
+        true => Err(format!("{claims} bytes of claims")),
+        false => Ok(()),
+    }
 }
 
 /// `log.jsonl`: a line that cannot be read is an error of its own.

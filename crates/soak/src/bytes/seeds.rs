@@ -279,6 +279,20 @@ pub fn log(_: &Path) -> Seeds {
         include_str!("../../../doctor/tests/logs/characters_batch_1024.log"),
         include_str!("../../../doctor/tests/logs/optimizer_350m_batch_1.log"),
         include_str!("../../../doctor/tests/logs/resumed_124m_batch_2.log"),
+        include_str!("../../../doctor/tests/posts/chinese_note.md"),
+        include_str!("../../../doctor/tests/posts/notebook.json"),
+    ])
+}
+
+/// Posts of several kinds and languages.
+pub fn posts(_: &Path) -> Seeds {
+    texts(&[
+        include_str!("../../../doctor/tests/posts/chinese_note.md"),
+        include_str!("../../../doctor/tests/posts/french_note.md"),
+        include_str!("../../../doctor/tests/posts/mixed_ranks.log"),
+        include_str!("../../../doctor/tests/posts/notebook.json"),
+        include_str!("../../../doctor/tests/posts/tensorflow.log"),
+        include_str!("../../../doctor/tests/posts/windows_box.txt"),
     ])
 }
 
