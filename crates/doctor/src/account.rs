@@ -95,7 +95,7 @@ impl What {
 }
 
 /// Smaller differences come from the rounding of printed numbers.
-const NOTHING: u64 = 24 << 20;
+const NOTHING: u64 = 48 << 20;
 
 /// A context and libraries of one process: 0.3 to 0.8 GiB. Where a message does not separate it
 /// from other programs, this much of the memory outside PyTorch is taken to be the context.

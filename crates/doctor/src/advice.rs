@@ -519,6 +519,9 @@ impl<'a> Judge<'a> {
         match self.room.source {
             Cap | Vram | Headless => (DoesNothing, 0, Note::NoOthers, Vec::new()),
             Desktop => (verdict, used as i64, Note::DesktopHolds, Vec::new()),
+            Message | Told | Used if used > 0 && used < self.room.limit / 50 => {
+                (DoesNothing, 0, Note::OthersLittle, vec![Figure::Bytes(used)])
+            }
             Message | Told | Used if used > 0 => {
                 (verdict, used as i64, Note::OthersHold, Vec::new())
             }

@@ -4,8 +4,8 @@
 use crate::account::{Account, What};
 use crate::figure::Figure;
 use crate::log::{Backend, Contradiction, Dialect, Log, LogPhase};
-use crate::room::Room;
-use crate::tensor::{ATTENTION_SCORES, Confidence, Named};
+use crate::room::{Room, RoomSource};
+use crate::tensor::{ATTENTION_SCORES, Confidence, Named, asked};
 use crate::torch::Peak;
 use plan::Role;
 
@@ -22,6 +22,8 @@ pub enum Cause {
     AttentionScores,
     /// Adam's moments.
     OptimizerState,
+    /// The optimizer's step, without a sign of what it allocated.
+    OptimizerStep,
     /// The model itself, or its gradients.
     Weights,
     /// Weights, gradients and Adam's moments together.
@@ -56,6 +58,7 @@ impl Cause {
             Cause::Activations => "activations",
             Cause::AttentionScores => "attention_scores",
             Cause::OptimizerState => "optimizer_state",
+            Cause::OptimizerStep => "optimizer_step",
             Cause::Weights => "weights",
             Cause::State => "state",
             Cause::LoadedCheckpoint => "loaded_checkpoint",
@@ -67,6 +70,17 @@ impl Cause {
             Cause::HostMemory => "host_memory",
             Cause::Contradiction => "contradiction",
             Cause::Unknown => "unknown",
+        }
+    }
+}
+
+impl Cause {
+    /// Of the optimizer's step: its moments, if the frames show that they are made.
+    fn of_step(log: &Log) -> Cause {
+        let makes = |frame: &str| log.traceback.is_in(frame);
+        match makes("_init_group") || makes("state[\"exp_avg") || makes("state['exp_avg") {
+            true => Cause::OptimizerState,
+            false => Cause::OptimizerStep,
         }
     }
 }
@@ -179,8 +193,7 @@ impl Evidence<'_> {
     }
 
     fn asked(&self) -> u64 {
-        let message = self.log.map(|log| &log.message);
-        message.and_then(|message| message.requested.as_ref()).map_or(0, |size| size.bytes)
+        self.log.and_then(asked).unwrap_or(0)
     }
 
     fn capacity(&self) -> Option<u64> {
@@ -237,7 +250,7 @@ impl Evidence<'_> {
         if self.phase == LogPhase::Resume || (self.resumes && !self.is_large()) {
             return Cause::LoadedCheckpoint;
         }
-        if message.requested.is_none() {
+        if self.asked() == 0 {
             return self.without_a_request(log);
         }
         if self.state_exceeds() {
@@ -249,6 +262,8 @@ impl Evidence<'_> {
             return Cause::AttentionScores;
         }
         match self.is_large() {
+            // llm.c allocates its activations at once.
+            true if log.message.dialect == Dialect::LlmC => Cause::Activations,
             true => self.tensor.map_or(Cause::Request, of_tensor),
             false => self.what_fills(),
         }
@@ -288,7 +303,7 @@ impl Evidence<'_> {
         match self.phase {
             _ if self.needs.is_some() => self.predicted(),
             LogPhase::Load if log.message.dialect == Dialect::Bare => Cause::FullBefore,
-            LogPhase::Optimizer => Cause::OptimizerState,
+            LogPhase::Optimizer => Cause::of_step(log),
             _ if self.state_exceeds() => Cause::State,
             _ => Cause::Unknown,
         }
@@ -308,7 +323,7 @@ impl Evidence<'_> {
         let largest = groups.into_iter().max_by_key(|(bytes, _)| *bytes);
         match largest {
             Some((0, _)) | None => match self.phase {
-                LogPhase::Optimizer => Cause::OptimizerState,
+                LogPhase::Optimizer => self.log.map_or(Cause::OptimizerStep, Cause::of_step),
                 _ => Cause::Full,
             },
             Some((_, Cause::State)) if self.phase == LogPhase::Optimizer => Cause::OptimizerState,
@@ -348,11 +363,19 @@ impl Evidence<'_> {
         found.extend(self.of_parameters(cause));
         found.extend(self.of_others(log, cause));
         found.extend(contradictions(log));
+        if let (Some(held), Some(capacity), true) =
+            (self.account.held, self.capacity(), log.shared_memory)
+        {
+            found.push(said(Reason::SharedMemory, &[held, capacity]));
+        }
         if let Some((needs, room)) = self.needs.zip(self.room) {
-            found.push(match needs <= room.free() {
-                true => said(Reason::ModelFits, &[needs, room.free()]),
-                false => said(Reason::ModelExceeds, &[needs, room.free(), needs - room.free()]),
-            });
+            let free = room.free();
+            match needs.checked_sub(free).filter(|over| *over > 0) {
+                None => found.push(said(Reason::ModelFits, &[needs, free])),
+                // Beside an assumed desktop, the margin says it.
+                Some(_) if room.source == RoomSource::Desktop => {}
+                Some(over) => found.push(said(Reason::ModelExceeds, &[needs, free, over])),
+            }
         }
         if let Some(process) = log.message.process.as_ref().filter(|_| cause == Cause::HostMemory) {
             found.push(said(Reason::Resident, &[process.bytes]));
@@ -426,9 +449,6 @@ fn contradictions(log: &Log) -> Vec<Said> {
         }
         Contradiction::ReservedBelowAllocated { reserved, allocated } => {
             said(Reason::ReservedBelow, &[*reserved, *allocated])
-        }
-        Contradiction::HeldExceedsCapacity { held, capacity } if log.shared_memory => {
-            said(Reason::SharedMemory, &[*held, *capacity])
         }
         Contradiction::HeldExceedsCapacity { held, capacity } => {
             said(Reason::HeldExceeds, &[*held, *capacity])

@@ -13,7 +13,7 @@ use crate::remedies::{Remedy, judge_message, remedies};
 use crate::room::{Fit, Room, card_of};
 use crate::suggested::Suggested;
 use crate::tensor::{
-    Confidence, Named, attention_scores, in_general, of_code, of_run, parameter_in_general,
+    Confidence, Named, asked, attention_scores, in_general, of_code, of_run, parameter_in_general,
 };
 use crate::torch::{Peak, Phase, Played, play};
 use plan::Role;
@@ -73,6 +73,8 @@ pub struct Diagnosis {
     pub modelled: bool,
     /// The phase in which it failed.
     pub phase: LogPhase,
+    /// The phase that is predicted not to fit first.
+    pub predicted: Option<LogPhase>,
     /// The tensor that did not fit.
     pub tensor: Option<Named>,
     /// Why it failed.
@@ -136,7 +138,7 @@ impl Diagnosis {
         let room = Room::find(log.map(|log| (log, &account)), card, vram, used)
             .filter(|_| log.is_none_or(|log| log.backend != Backend::Host));
         let dies = room.and_then(|room| first_over(&peaks, room));
-        let silent = log.is_none_or(|log| log.message.requested.is_none());
+        let silent = log.is_none_or(|log| asked(log).is_none());
         let phase = match log.map(|log| log.traceback.phase) {
             Some(LogPhase::Unknown) if silent && known.is_some() => dies,
             Some(phase) => Some(phase),
@@ -163,6 +165,7 @@ impl Diagnosis {
         Ok(Diagnosis {
             modelled,
             phase,
+            predicted: dies,
             tensor,
             cause,
             reasons,
@@ -188,8 +191,7 @@ impl Diagnosis {
             Some(_) if fits == Some(Fit::Fits) && log.is_none() => {}
             Some((run, room)) => {
                 self.advice = judge(run, log, self.cause, room)?;
-                let suggested = log.map(|log| Suggested::find(run, log, room)).transpose()?;
-                self.suggested = suggested.filter(|suggested| !suggested.settings.is_empty());
+                self.suggested = log.and_then(|log| Suggested::find(run, log, room));
                 self.fixes = fixes::fixes(run, room, card)?;
                 self.patch = Patch::find(run, &room, &self.fixes)?;
             }
@@ -201,19 +203,18 @@ impl Diagnosis {
         if let Some((run, room)) = known.zip(self.room) {
             self.fitgpt = FitgptCommand::find(run, given.card, room)?;
         }
-        if let Some(log) = log {
+        if let Some(log) = log.filter(|log| !is_silent(log)) {
             self.remedies = remedies(log, self.cause, &self.account, self.modelled);
+        }
+        if self.modelled && card.is_some_and(|card| !card.is_supported()) {
+            self.remedies.push(Remedy::Unsupported);
         }
         Ok(())
     }
 
     /// Whether there was nothing to diagnose: no message, no text about one, no settings.
     pub fn is_empty(&self) -> bool {
-        let silent = self
-            .log
-            .as_ref()
-            .is_none_or(|log| log.message.dialect == Dialect::None && log.claims.is_empty());
-        silent && !self.modelled
+        self.log.as_ref().is_none_or(is_silent) && !self.modelled
     }
 
     /// Whether the run needs a change, and no setting near it is one.
@@ -227,6 +228,11 @@ impl Diagnosis {
         let fit = self.needs.zip(self.room).map(|(needs, room)| room.fit(needs));
         self.log.is_none() && fit.is_some_and(|fit| fit != Fit::Fits)
     }
+}
+
+/// Whether a text neither has a message nor is about one.
+fn is_silent(log: &Log) -> bool {
+    log.message.dialect == Dialect::None && log.claims.is_empty()
 }
 
 /// Whether our model of PyTorch's memory is a model of this run: nanoGPT's settings, that the log
@@ -243,7 +249,9 @@ fn is_modelled(run: &RecoveredRun, log: Option<&Log>) -> bool {
 }
 
 fn name(log: &Log, known: Option<&RecoveredRun>, played: Option<&Played>) -> Option<Named> {
-    let requested = log.message.requested.as_ref()?;
+    let Some(requested) = &log.message.requested else {
+        return of_code(log);
+    };
     if is_block(requested.bytes) || log.backend == Backend::Host {
         return None;
     }
@@ -300,7 +308,7 @@ fn unknown(
     if let Some(log) = log {
         let own = log.message.dialect == Dialect::Fitgpt;
         let ours = log.program.program.is_nanogpt() || own;
-        if log.message.requested.is_none() && !host {
+        if asked(log).is_none() && !host {
             found.push(Unknown::Requested);
         }
         if log.traceback.phase == LogPhase::Unknown && !own && !host {

@@ -34,7 +34,10 @@ impl FitgptCommand {
         room: Room,
     ) -> Result<Option<FitgptCommand>, SearchError> {
         let single = recovered.run.dtype == spec::RequestedDtype::Float32;
-        let guess = card.or_else(|| card_of(room.limit)).or_else(|| Card::find("RTX 4070"));
+        let guess = card.or_else(|| card_of(room.limit));
+        // Without a card of such memory, the plan is made for a usual one, and no speed is said.
+        let timed = guess.is_some();
+        let guess = guess.or_else(|| Card::find("RTX 4070"));
         let free = room.free();
         let (Some(gpu), Some(budget), Some(host)) = (guess, Bytes::new(free), Bytes::new(1 << 50))
         else {
@@ -59,8 +62,8 @@ impl FitgptCommand {
                 Ok(Some(FitgptCommand {
                     arguments: arguments(recovered, Vec::new(), free),
                     device_bytes: planned.device_bytes(&machine),
-                    tokens_per_second: predicted.tokens_per_second,
-                    run_seconds: Some(predicted.run_seconds),
+                    tokens_per_second: predicted.tokens_per_second.filter(|_| timed),
+                    run_seconds: Some(predicted.run_seconds).filter(|_| timed),
                     ..blank
                 }))
             }

@@ -34,7 +34,7 @@ pub fn markdown(report: &Report<'_>) -> String {
         text += &format!("\n{title}:\n\n```\n{command}\n```\n");
     }
     if let Some((title, patch)) = report.patch_title().zip(found.patch.as_ref()) {
-        let limits = labels.patch_limits;
+        let limits = report.patch_limits();
         text += &format!("\n{title}\n\n```diff\n{}```\n\n{limits}\n", patch.diff());
     }
     text
@@ -48,8 +48,8 @@ fn list(title: &str, rows: impl Iterator<Item = &'static str>) -> String {
 fn judged(report: &Report<'_>, title: &str, claimed: bool) -> String {
     let mut text = String::new();
     for [verdict, advice, saved, note] in report.advice(claimed) {
-        let saved = if saved.is_empty() { saved } else { format!(" ({saved})") };
-        text += &format!("- **{verdict}** {advice}{saved}: {note}\n");
+        let (saved, colon) = (report.bracketed(&saved), report.words().labels().colon);
+        text += &format!("- **{verdict}** {advice}{saved}{colon}{note}\n");
     }
     if text.is_empty() { text } else { format!("\n## {title}\n\n{text}") }
 }

@@ -5,7 +5,7 @@ use crate::account::Account;
 use crate::advice::{Judged, Note, Verdict};
 use crate::cause::{Cause, MATTERS};
 use crate::figure::Figure;
-use crate::log::{Backend, Claim, Log, LogPhase, Program, System};
+use crate::log::{Backend, Claim, Dialect, Log, LogPhase, Program, System};
 
 /// A line of advice. Each has a sentence in every language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +68,8 @@ pub enum Remedy {
     WindowsShared,
     /// The desktop of Windows shares the card with WSL2.
     Wsl,
+    /// The card is too old for fitGPT.
+    Unsupported,
     /// fitGPT runs in WSL2.
     UseWsl,
 }
@@ -104,6 +106,7 @@ impl Remedy {
             Remedy::Watermark => "mps_watermark",
             Remedy::WindowsShared => "windows_shared_memory",
             Remedy::Wsl => "wsl_desktop",
+            Remedy::Unsupported => "unsupported_card",
             Remedy::UseWsl => "use_wsl",
         }
     }
@@ -121,6 +124,10 @@ pub fn remedies(log: &Log, cause: Cause, account: &Account, modelled: bool) -> V
         cause,
         Cause::OtherProcess | Cause::FullBefore | Cause::Contradiction | Cause::Unknown
     );
+    let capacity = log.message.limit().unwrap_or(u64::MAX);
+    if account.others >= capacity / MATTERS && !unclear && !rocm {
+        found.push(Remedy::SeeDevices);
+    }
     if unclear && log.backend != Backend::Mps {
         found.push(if rocm { Remedy::SeeRocm } else { Remedy::SeeNvidia });
         found.extend((!rocm).then_some(Remedy::SeeDevices));
@@ -154,11 +161,8 @@ pub fn remedies(log: &Log, cause: Cause, account: &Account, modelled: bool) -> V
 fn of_cause(log: &Log, cause: Cause) -> Vec<Remedy> {
     let trainer = log.program.program == Program::HfTransformers;
     match cause {
-        Cause::State if trainer => vec![Remedy::TrainerOptimizer, Remedy::SmallerState],
         Cause::State => vec![Remedy::SmallerState],
-        Cause::OptimizerState if log.traceback.is_in("_multi_tensor") => {
-            vec![Remedy::Foreach, Remedy::SmallerState]
-        }
+        Cause::OptimizerStep => vec![Remedy::Foreach, Remedy::SmallerState],
         Cause::OptimizerState | Cause::Weights => vec![Remedy::SmallerState],
         Cause::AttentionScores => vec![Remedy::Attention],
         Cause::Logits if !trainer => vec![Remedy::ChunkedLoss],
@@ -166,8 +170,13 @@ fn of_cause(log: &Log, cause: Cause) -> Vec<Remedy> {
     }
 }
 
-/// A smaller batch helps unless the weights alone are too much.
+/// A smaller batch helps unless the weights alone are too much, or their optimizer.
 fn of_program(log: &Log, cause: Cause) -> Vec<Remedy> {
+    use Cause::{OptimizerState, OptimizerStep, State, Weights};
+    let trainer = log.program.program == Program::HfTransformers;
+    if matches!(cause, OptimizerState | OptimizerStep | State | Weights) {
+        return trainer.then_some(Remedy::TrainerOptimizer).into_iter().collect();
+    }
     let evaluates = matches!(log.traceback.phase, LogPhase::Eval | LogPhase::FirstEval);
     match log.program.program {
         Program::NanoGpt | Program::NanoGptFork | Program::Fitgpt => vec![Remedy::Batch],
@@ -196,7 +205,10 @@ pub fn judge_message(log: &Log, cause: Cause, account: &Account) -> Vec<Judged> 
     let said = log.claims.iter().map(|(claim, line)| (*claim, Some(line.clone())));
     let usual = [Claim::ExpandableSegments, Claim::EmptyCache, Claim::KillOthers];
     let is_said = |claim: &Claim| log.claims.iter().any(|(one, _)| one.name() == claim.name());
-    let silent = log.message.requested.is_none() || log.backend == Backend::Host;
+    let elsewhere = matches!(log.backend, Backend::Host | Backend::Mps)
+        || log.program.program == Program::TensorFlow
+        || log.message.dialect == Dialect::LlmC;
+    let silent = log.message.requested.is_none() || elsewhere;
     let usual = usual.into_iter().filter(|claim| !silent && !is_said(claim));
     let all = said.chain(usual.map(|claim| (claim, None)));
     all.filter_map(|(claim, line)| {

@@ -9,7 +9,7 @@ use crate::log::{Backend, Dialect, LogPhase, Program};
 use crate::recovered::Defect;
 use crate::room::{Fit, RoomSource};
 use crate::suggested::Outcome;
-use crate::tensor::{Confidence, Named};
+use crate::tensor::{Confidence, Named, asked};
 use crate::tensor_name::kind_of;
 use crate::torch::Peak;
 use crate::words::{Catalogue, Language, fill};
@@ -71,17 +71,22 @@ impl Report<'_> {
         let Some(log) = log else {
             return self.prediction();
         };
-        let asked = log.message.requested.as_ref();
-        let asked = asked.map(|size| self.numbers().decimals(&size.to_string()));
-        let line = match (asked, *phase) {
+        let printed = log.message.requested.as_ref();
+        let printed = printed.map(|size| self.numbers().decimals(&size.to_string()));
+        let asked = printed.or_else(|| asked(log).map(|count| self.bytes(count)));
+        let line = match (&asked, *phase) {
             _ if self.diagnosis.is_empty() => labels.no_log.to_string(),
             _ if log.backend == Backend::Host => labels.host.to_string(),
-            (Some(asked), LogPhase::Unknown) => fill(labels.did_not_fit_ever, &[("bytes", &asked)]),
-            (Some(asked), _) => fill(labels.did_not_fit, &[("bytes", &asked), ("phase", when)]),
+            (Some(asked), LogPhase::Unknown) => fill(labels.did_not_fit_ever, &[("bytes", asked)]),
+            (Some(asked), _) => fill(labels.did_not_fit, &[("bytes", asked), ("phase", when)]),
             (None, LogPhase::Unknown) => labels.ran_out_ever.to_string(),
             (None, _) => fill(labels.ran_out, &[("phase", when)]),
         };
-        vec![line]
+        // A text may blame another phase than the one that does not fit.
+        let silent = asked.is_none() && self.diagnosis.modelled;
+        let other = self.diagnosis.predicted.filter(|other| silent && *other != *phase);
+        let other = other.map(|other| fill(labels.dies, &[("phase", words.phase(other))]));
+        [line].into_iter().chain(other).collect()
     }
 
     /// Without a log: whether it would fit.
@@ -133,7 +138,7 @@ impl Report<'_> {
             ("dtype", dtype.as_str()),
             ("confidence", confidence),
         ];
-        let silent = self.diagnosis.log.as_ref().is_none_or(|log| log.message.requested.is_none());
+        let silent = self.diagnosis.log.as_ref().is_none_or(|log| asked(log).is_none());
         let sentence = match tensor.confidence {
             _ if silent => labels.would_be,
             Confidence::Possible => labels.may_be,
@@ -146,7 +151,7 @@ impl Report<'_> {
                 format!("{name} {} {}", shape(&other.shape), other.dtype)
             });
             let others = others.collect::<Vec<_>>().join("; ");
-            text += &format!(" ({})", fill(labels.same_size, &[("others", &others)]));
+            text += &format!(" {}", fill(labels.same_size, &[("others", &others)]));
         }
         text
     }
@@ -294,6 +299,14 @@ impl Report<'_> {
         rows.map(row).collect()
     }
 
+    /// A remark in the language's brackets; nothing if it is empty.
+    pub fn bracketed(&self, text: &str) -> String {
+        match text {
+            "" => String::new(),
+            text => fill(self.words().labels().bracket, &[("text", text)]),
+        }
+    }
+
     /// What to try.
     pub fn remedies(&self) -> Vec<&'static str> {
         self.diagnosis.remedies.iter().map(|remedy| self.words().remedy(*remedy)).collect()
@@ -303,7 +316,8 @@ impl Report<'_> {
     pub fn fix(&self, fix: &Fix) -> String {
         let (size, note) = (self.bytes(fix.device_bytes), self.note(fix));
         let rate = fix.tokens_per_second.map(|rate| format!(", {} tok/s", self.thousands(rate)));
-        format!("{} ({size}{}): {note}", arguments(fix), rate.unwrap_or_default())
+        let figures = self.bracketed(&format!("{size}{}", rate.unwrap_or_default()));
+        format!("{}{figures}{}{note}", arguments(fix), self.words().labels().colon)
     }
 
     fn thousands(&self, rate: f64) -> String {
@@ -361,7 +375,7 @@ impl Report<'_> {
             _ => size,
         };
         if command.guessed && command.tokens_per_second.is_some() {
-            text += &format!(" ({})", labels.guessed);
+            text += &self.bracketed(labels.guessed);
         }
         Some(text)
     }
@@ -380,7 +394,16 @@ impl Report<'_> {
             title += &format!(", {}", fill(labels.missing, &[("bytes", &missing)]));
         }
         let changes = patch.changes.iter().map(|change| self.words().change(*change));
-        Some(format!("{title}: {}", changes.collect::<Vec<_>>().join("; ")))
+        let changes = changes.collect::<Vec<_>>().join(labels.then);
+        Some(format!("{title}{}{changes}", labels.colon))
+    }
+
+    /// What the change to nanoGPT's code does not do, or costs.
+    pub fn patch_limits(&self) -> String {
+        let changes = self.diagnosis.patch.iter().flat_map(|patch| &patch.changes);
+        let limits = changes.map(|change| self.words().limit(*change));
+        let all = [self.words().labels().patch_limits].into_iter().chain(limits);
+        all.collect::<Vec<_>>().join(if self.language.is_spaced() { " " } else { "" })
     }
 
     /// Keys and values to paste into a config: the run with the best fix.
@@ -409,7 +432,8 @@ impl Report<'_> {
         };
         let plan = self.fitgpt_plan().unwrap_or_default();
         let nanogpt = self.nanogpt_command().map(|command| (labels.nanogpt.to_string(), command));
-        let fitgpt = self.fitgpt_command().map(|command| (format!("{ours}: {plan}"), command));
+        let fitgpt =
+            self.fitgpt_command().map(|command| (format!("{ours}{}{plan}", labels.colon), command));
         nanogpt.into_iter().chain(fitgpt).collect()
     }
 }
@@ -443,7 +467,8 @@ fn time(seconds: f64) -> String {
     match seconds {
         s if s < 90.0 => format!("{s:.0} s"),
         s if s < 5400.0 => format!("{:.0} min", s / 60.0),
-        s => format!("{:.1} h", s / 3600.0),
+        s if s < 360_000.0 => format!("{:.1} h", s / 3600.0),
+        s => format!("{:.0} h", s / 3600.0),
     }
 }
 

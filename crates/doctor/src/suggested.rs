@@ -5,7 +5,6 @@ use crate::log::Log;
 use crate::recovered::RecoveredRun;
 use crate::room::Room;
 use model::Dims;
-use search::SearchError;
 
 /// What the suggested settings come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,8 +41,8 @@ const NOT_NANOGPT: [&str; 4] =
     ["eval_batch_size", "eval_block_size", "grad_checkpoint", "gradient_checkpointing"];
 
 impl Suggested {
-    /// Applies what the text suggests to its run.
-    pub fn find(recovered: &RecoveredRun, log: &Log, room: Room) -> Result<Suggested, SearchError> {
+    /// Applies what the text suggests to its run; none if it suggests nothing.
+    pub fn find(recovered: &RecoveredRun, log: &Log, room: Room) -> Option<Suggested> {
         let mut run = recovered.torch.clone();
         let mut dims = run.dims;
         let mut settings = Vec::new();
@@ -69,10 +68,14 @@ impl Suggested {
             false => Outcome::Heads { n_embd, n_head },
             true => {
                 (run.dims, run.positions) = (dims, run.positions.min(dims.block_size));
-                let bytes = device_bytes(&run)?;
+                // Sizes that nobody could run are no suggestion.
+                let Ok(bytes) = device_bytes(&run) else {
+                    return None;
+                };
                 Outcome::Needs { bytes, missing: bytes.saturating_sub(room.target()) }
             }
         };
-        Ok(Suggested { settings, ignored: ignored.collect(), outcome })
+        let found = Suggested { settings, ignored: ignored.collect(), outcome };
+        Some(found).filter(|found| !found.settings.is_empty())
     }
 }

@@ -3,7 +3,7 @@
 //! same, after the allocator's rounding.
 
 use crate::log::size::segment;
-use crate::log::{Log, LogPhase, Program, Size};
+use crate::log::{Log, LogPhase, Origin, Program, Size};
 use crate::torch::{Birth, Phase, Played, TorchRun};
 use plan::{Dtype, Role};
 
@@ -198,20 +198,35 @@ pub fn attention_scores(requested: &Size, run: &TorchRun) -> Option<Named> {
 /// The name of the tensor that flash attention avoids.
 pub const ATTENTION_SCORES: &str = "attention scores";
 
-/// The buffer that compiled code names, if the run is not known.
+/// The bytes that were requested: those of the message, or of the buffer that an error names.
+pub fn asked(log: &Log) -> Option<u64> {
+    let printed = log.message.requested.as_ref().map(|size| size.bytes);
+    let buffer = log.traceback.buffer.as_ref().filter(|buffer| buffer.origin == Origin::Echoed);
+    printed.or_else(|| buffer?.bytes())
+}
+
+/// The buffer that the error or compiled code names, if the run is not known.
 pub fn of_code(log: &Log) -> Option<Named> {
     let buffer = log.traceback.buffer.as_ref()?;
-    let requested = log.message.requested.as_ref()?;
-    let elements = buffer.shape.iter().try_fold(1u64, |all, dim| all.checked_mul(*dim))?;
-    if !requested.is(segment(elements.checked_mul(buffer.dtype.size())?)) {
+    let bytes = segment(buffer.bytes()?);
+    asked(log)?;
+    if log.message.requested.as_ref().is_some_and(|requested| !requested.is(bytes)) {
         return None;
     }
+    if let [_, _, queries, keys] = buffer.shape[..]
+        && queries == keys
+        && queries >= 128
+    {
+        return Some(scores(buffer.shape.clone(), buffer.dtype, Confidence::Certain));
+    }
     let last = *buffer.shape.last()?;
+    let elements = buffer.shape.iter().try_fold(1u64, |all, dim| all.checked_mul(*dim))?;
     let rows = elements / last.max(1);
     let known = log.run.vocab_size == Some(last) || VOCABULARIES.contains(&last);
     let mut named = logits(rows, last, buffer.dtype);
     if !known {
-        named.name = "a buffer of compiled code".to_string();
+        let compiled = log.traceback.compiled;
+        named.name = if compiled { "a buffer of compiled code" } else { "a tensor" }.to_string();
         named.role = Role::Activation;
     }
     named.shape = buffer.shape.clone();

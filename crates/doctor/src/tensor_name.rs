@@ -44,6 +44,8 @@ pub enum TensorKind {
     AttentionScores,
     /// A buffer of compiled code.
     Buffer,
+    /// A tensor that is known by its shape only.
+    Tensor,
     /// Embeddings.
     Embeddings,
     /// Position embeddings.
@@ -77,7 +79,7 @@ pub enum TensorKind {
 use TensorKind as Kind;
 
 /// Names that are whole.
-const WHOLE: [(&str, Kind); 30] = [
+const WHOLE: [(&str, Kind); 31] = [
     ("logits", Kind::Logits),
     ("logits in f32", Kind::LogitsInF32),
     ("eval logits", Kind::EvalLogits),
@@ -89,6 +91,7 @@ const WHOLE: [(&str, Kind); 30] = [
     ("zero gradient of the logits", Kind::ZeroGradient),
     ("attention scores", Kind::AttentionScores),
     ("a buffer of compiled code", Kind::Buffer),
+    ("a tensor", Kind::Tensor),
     ("one of Adam's moments", Kind::Moment),
     ("a weight or its gradient", Kind::WeightOrGradient),
     ("X and Y", Kind::Tokens),

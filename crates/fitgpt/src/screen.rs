@@ -93,7 +93,7 @@ pub fn coloured(text: &str) -> String {
 }
 
 /// Wraps a text at `width` columns; all lines but the first are indented. Words that are longer
-/// than a line are not broken.
+/// than a line are not broken, except between the characters of Chinese and Japanese.
 pub fn wrapped(text: &str, indent: usize, width: usize) -> String {
     let first = text.len() - text.trim_start().len();
     let text = UNITS.iter().fold(text.to_string(), |text, unit| {
@@ -103,16 +103,39 @@ pub fn wrapped(text: &str, indent: usize, width: usize) -> String {
     let words = text.split(is_gap).filter(|word| !word.is_empty());
     let mut lines = vec![" ".repeat(first)];
     for (index, word) in words.enumerate() {
-        let last = lines.len() - 1;
-        if index == 0 {
-            lines[last] += word;
-        } else if lines[last].chars().count() + 1 + word.chars().count() > width {
-            lines.push(" ".repeat(indent) + word);
-        } else {
-            lines[last] += &format!(" {word}");
+        for (at, part) in parts(word).into_iter().enumerate() {
+            let last = lines.len() - 1;
+            let gap = if index > 0 && at == 0 { " " } else { "" };
+            let taken = console::measure_text_width(&lines[last]) + gap.len();
+            let begins = index == 0 && at == 0;
+            match taken + console::measure_text_width(part) > width && !begins {
+                true => lines.push(" ".repeat(indent) + part),
+                false => lines[last] += &format!("{gap}{part}"),
+            }
         }
     }
     lines.join("\n").replace(TOGETHER, " ")
+}
+
+/// Parts of a word between which a line may end: before wide characters, but not before a closing
+/// mark or after an opening one.
+fn parts(word: &str) -> Vec<&str> {
+    const CLOSING: &str = "。、，；：！？）」』】％ー～";
+    const OPENING: &str = "（「『【";
+    let is_wide = |c: char| console::measure_text_width(c.encode_utf8(&mut [0; 4])) > 1;
+    let mut found = Vec::new();
+    let (mut start, mut before) = (0, None);
+    for (at, c) in word.char_indices() {
+        let breaks = is_wide(c) || before.is_some_and(is_wide);
+        let held = CLOSING.contains(c) || before.is_some_and(|before| OPENING.contains(before));
+        if before.is_some() && breaks && !held {
+            found.push(&word[start..at]);
+            start = at;
+        }
+        before = Some(c);
+    }
+    found.push(&word[start..]);
+    found
 }
 
 /// Units that stay on the same line as their number.
@@ -131,5 +154,12 @@ mod tests {
         assert_eq!(wrapped("aa bb cc dd", 1, 5), "aa bb\n cc\n dd");
         assert_eq!(wrapped("longer than that", 0, 3), "longer\nthan\nthat");
         assert_eq!(wrapped("it takes 1.50 MiB, and more", 0, 16), "it takes\n1.50 MiB, and\nmore");
+    }
+
+    #[test]
+    fn chinese_and_japanese_are_broken_between_characters() {
+        let lines = wrapped("显存占用明细（估算）：不足", 2, 10);
+        assert_eq!(lines, "显存占用明\n  细（估\n  算）：不\n  足");
+        assert_eq!(wrapped("batch_sizeを小さく", 0, 12), "batch_sizeを\n小さく");
     }
 }

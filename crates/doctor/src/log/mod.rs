@@ -88,6 +88,9 @@ impl Log {
         let mut message = Message::find(&lines, failure.as_ref(), system);
         let mut traceback = Traceback::find(&lines, failure.as_ref(), &run);
         retell(&lines, &mut message, &mut run, system);
+        if message.dialect == Dialect::LlmC && message.requested.is_none() {
+            message.requested = announced(&lines);
+        }
         if let (None, Some(buffer)) = (&message.requested, &mut traceback.buffer) {
             buffer.agree_with(run.setting("dtype"));
             message.requested = match message.dialect {
@@ -136,6 +139,15 @@ fn retell(lines: &[Line], message: &mut Message, run: &mut RunLines, system: Sys
     if message.dialect == Dialect::Prose {
         message.find_contradictions(system);
     }
+}
+
+/// llm.c says what it allocates next: `allocating 42481 MiB for activations`.
+fn announced(lines: &[Line]) -> Option<Size> {
+    let said = |line: &Line| {
+        let (_, rest) = line.text.split_once("allocating ")?;
+        Size::read(rest).filter(|(_, rest)| rest.contains(" for ")).map(|(size, _)| size)
+    };
+    lines.iter().rev().find_map(said)
 }
 
 /// The size of a buffer, if a sentence names both.

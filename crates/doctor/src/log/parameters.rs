@@ -40,6 +40,35 @@ pub fn of_line(line: &str) -> Option<Parameters> {
     printed(&lower, at).or_else(|| said(&lower))
 }
 
+/// OpenAI's GPT-2 and its distilled form by name, with all their parameters.
+const MODELS: [(&str, u64); 5] = [
+    ("distilgpt2", 81_912_576),
+    ("gpt2-medium", 354_823_168),
+    ("gpt2-large", 774_030_080),
+    ("gpt2-xl", 1_557_611_200),
+    ("gpt2", 124_439_808),
+];
+
+/// Words before the name of a model that is loaded.
+const LOADS: [&str; 6] = [
+    "model_name_or_path=",
+    "model_name_or_path ",
+    "pretrained gpt: ",
+    "from_pretrained(\"",
+    "from_pretrained('",
+    "--model_name=",
+];
+
+/// The size of a model that a line names: `--model_name_or_path=gpt2-xl`.
+pub fn of_named_model(line: &str) -> Option<Parameters> {
+    let behind = |words: &&str| line.split_once(*words).map(|(_, rest)| rest.to_string());
+    let rest = LOADS.iter().find_map(behind)?;
+    let rest = rest.trim_start_matches("openai-community/");
+    let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '-').unwrap_or(rest.len());
+    let (_, count) = MODELS.iter().find(|(name, _)| *name == &rest[..end])?;
+    Some(Parameters { count: *count, within: 0, origin: Origin::CommandLine })
+}
+
 /// `Total number of parameters in the model: 3,161,117,824`, `number of parameters: 123.59M`.
 fn printed(lower: &str, at: usize) -> Option<Parameters> {
     let (name, value) = lower[at..].split_once([':', '='])?;
@@ -108,6 +137,15 @@ fn number(text: &str) -> Option<(f64, f64, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn models_are_known_by_name() {
+        let count = |line: &str| of_named_model(line).map(|said| said.count);
+        assert_eq!(count("run.py --model_name_or_path=gpt2-xl --fp16"), Some(1_557_611_200));
+        assert_eq!(count("GPT2LMHeadModel.from_pretrained('gpt2')"), Some(124_439_808));
+        assert_eq!(count("--model_name_or_path=gpt2-mine"), None);
+        assert_eq!(count("gpt2"), None);
+    }
 
     #[test]
     fn counts_are_read_as_printed_and_as_said() {

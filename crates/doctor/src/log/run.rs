@@ -208,7 +208,8 @@ impl RunLines {
             return;
         }
         if self.parameters.is_none() && !line.advice {
-            self.parameters = parameters::of_line(text);
+            self.parameters =
+                parameters::of_line(text).or_else(|| parameters::of_named_model(text));
         }
         if self.last_step.is_none() && !line.advice {
             self.last_step = after_step(text);

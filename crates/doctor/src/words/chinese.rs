@@ -37,11 +37,14 @@ impl Catalogue for Chinese {
             Cause::OptimizerState => {
                 "Adam在第一步分配一阶矩和二阶矩：每个参数八个字节，在权重和梯度之外。"
             }
+            Cause::OptimizerStep => {
+                "显存在优化器更新时不足。Adam的矩从第一步起每个参数占八个字节，multi-tensor（foreach）形式还会产生与参数一样大的临时副本。"
+            }
             Cause::Weights => "模型本身放不下：权重、梯度或同时加载的内容。",
             Cause::State => "无论批大小如何，权重、梯度和Adam的矩已经占满显卡。",
             Cause::LoadedCheckpoint => {
-                "恢复训练比从头开始更占显存：torch.load把检查点（权重和Adam的矩，每个参数12字节）放到GPU上，而nanoGPT在模型旁边仍引用着它。所以从头训练放\
-                 得下的运行，恢复时可能放不下。"
+                "恢复训练比从头开始更占显存：torch.load把检查点（权重和Adam的矩，每个参数12字节）放到GPU上，只要有变量引用它，它就一直留在模型旁边（\
+                 nanoGPT的train.py就保留着这样的引用）。所以从头训练放得下的运行，恢复时可能放不下。"
             }
             Cause::Request => "一次大的请求无法满足；从大小看不出是哪个张量。",
             Cause::Full => {
@@ -306,6 +309,7 @@ impl Catalogue for Chinese {
             Remedy::Wsl => {
                 "WSL2下Windows桌面和程序共用显卡：在Windows里用 nvidia-smi 查看，关闭它们可释放显存"
             }
+            Remedy::Unsupported => "fitGPT需要Ampere或更新的NVIDIA GPU（sm_80），这张卡更旧",
             Remedy::UseWsl => {
                 "fitGPT运行在Linux上：在Windows里请用WSL2（wsl --install），它能用同一块GPU"
             }
@@ -329,6 +333,16 @@ impl Catalogue for Chinese {
         }
     }
 
+    fn limit(&self, change: Change) -> &'static str {
+        match change {
+            Change::Evaluation => {
+                "评估用不同的批大小会编译第二个图，序列少时损失的噪声更大：请增大 eval_iters。"
+            }
+            Change::Checkpointing => "重算使计算量约增加三分之一；logits和优化器状态不变。",
+            Change::Loading => "加载稍慢，并占用与检查点一样大的内存。",
+        }
+    }
+
     fn what(&self, what: What) -> &'static str {
         match what {
             What::Parameters => "参数",
@@ -343,7 +357,7 @@ impl Catalogue for Chinese {
             What::Unexplained => "我们的估算无法解释的张量",
             What::Tensors => "PyTorch的张量",
             What::Fragments => "PyTorch已保留但未使用",
-            What::Context => "本进程在PyTorch之外的部分（CUDA上下文、库）",
+            What::Context => "本进程在PyTorch之外的部分（GPU上下文、库）",
             What::Process => "本进程",
             What::Outside => "PyTorch之外：本进程的上下文（0.3 到 0.8 GiB）和其他程序",
             What::Unsaid => "被本进程或其他程序占用：报错没有说明",
@@ -372,8 +386,9 @@ impl Catalogue for Chinese {
             TensorKind::LogSoftmaxGradient => "log-softmax的梯度",
             TensorKind::LogitsGradient => "logits的梯度",
             TensorKind::ZeroGradient => "logits的零梯度",
-            TensorKind::AttentionScores => "注意力分数（批、头、位置、位置）",
+            TensorKind::AttentionScores => "注意力分数",
             TensorKind::Buffer => "编译代码的缓冲区",
+            TensorKind::Tensor => "一个张量",
             TensorKind::Embeddings => "嵌入",
             TensorKind::PositionEmbeddings => "位置嵌入",
             TensorKind::TokenEmbeddings => "词元嵌入",
@@ -480,7 +495,7 @@ const LABELS: Labels = Labels {
     which: "它是{name} {shape} {dtype}（{confidence}）。",
     may_be: "从大小看可能是{name} {shape} {dtype}。",
     would_be: "那一刻分配的是{name} {shape} {dtype}。",
-    same_size: "同样大小：{others}",
+    same_size: "同样大小：{others}。",
     memory: "显存占用明细",
     total: "合计：显卡的显存",
     total_cap: "合计：上限以及其外的上下文",
@@ -498,7 +513,7 @@ const LABELS: Labels = Labels {
     nanogpt: "改到放得下的nanoGPT",
     patch: "nanoGPT的代码：此diff（在其目录中 patch -p1），预计 {bytes}",
     patch_with: "配合 {settings}",
-    patch_limits: "这是估算，没有在你的显卡上实测。重算使计算量约增加三分之一；评估用不同的批大小会编译第二个图，序列少时损失的噪声更大。",
+    patch_limits: "这是估算，没有在你的显卡上实测。",
     fitgpt: "fitGPT（设置不变）",
     fitgpt_changed: "改到放得下的fitGPT",
     plan: "{bytes}，{rate} 词元/秒，在 {card} 上全程 {time}",
@@ -515,6 +530,9 @@ const LABELS: Labels = Labels {
     desktop: "桌面会占用显卡 0.3 到 2 GiB：这里假定 {used}，剩 {free}。可用 --used 说明已用多少，用 --vram 说明空闲多少。",
     in_use: "已占用 {used}，剩 {free}。",
     no_log: "没有找到显存不足的报错。",
+    colon: "：",
+    then: "；",
+    bracket: "（{text}）",
     problem: "问题",
     root: "根本原因",
     config: "推荐配置",

@@ -22,6 +22,7 @@ impl Catalogue for English {
         Numbers { decimal: '.', group: ',' }
     }
 
+    #[expect(clippy::too_many_lines, reason = "a table: one arm for each text")]
     fn cause(&self, cause: Cause) -> &'static str {
         match cause {
             Cause::Logits => {
@@ -43,6 +44,11 @@ impl Catalogue for English {
                 "Adam allocates its two moments at its first step: eight bytes per parameter, on \
                  top of weights and gradients."
             }
+            Cause::OptimizerStep => {
+                "It ran out in the optimizer's step. Adam's moments take eight bytes per \
+                 parameter from its first step on, and its multi-tensor (foreach) form makes \
+                 temporary copies as large as the parameters."
+            }
             Cause::Weights => {
                 "The model itself does not fit: weights, gradients, or what is loaded with them."
             }
@@ -51,9 +57,10 @@ impl Catalogue for English {
             }
             Cause::LoadedCheckpoint => {
                 "Resuming takes more memory than starting: torch.load puts the checkpoint, \
-                 weights and Adam's moments (12 bytes per parameter), on the GPU, and nanoGPT \
-                 keeps references to it beside the model. So a run that fits from scratch may not \
-                 fit when it is resumed."
+                 weights and Adam's moments (12 bytes per parameter), on the GPU, and as long as \
+                 a variable references it, it stays there beside the model (nanoGPT's train.py \
+                 keeps such references). So a run that fits from scratch may not fit when it is \
+                 resumed."
             }
             Cause::Request => {
                 "One large request did not fit; which tensor it was for, its size does not tell."
@@ -439,6 +446,10 @@ impl Catalogue for English {
                 "under WSL2 the Windows desktop and its programs share the card: nvidia-smi in \
                  Windows shows them, and closing them frees memory"
             }
+            Remedy::Unsupported => {
+                "fitGPT needs an NVIDIA GPU of the Ampere generation or newer (sm_80); this card \
+                 is older"
+            }
             Remedy::UseWsl => {
                 "fitGPT runs on Linux: on Windows, use it in WSL2 (wsl --install), which sees the \
                  same GPU"
@@ -467,6 +478,22 @@ impl Catalogue for English {
         }
     }
 
+    fn limit(&self, change: Change) -> &'static str {
+        match change {
+            Change::Evaluation => {
+                "Another batch size for evaluation compiles a second graph, and with fewer \
+                 sequences its loss is noisier: raise eval_iters."
+            }
+            Change::Checkpointing => {
+                "Recomputing costs about a third more compute; logits and optimizer state stay as \
+                 they are."
+            }
+            Change::Loading => {
+                "Loading takes a moment longer, and as much host memory as the checkpoint has."
+            }
+        }
+    }
+
     fn what(&self, what: What) -> &'static str {
         match what {
             What::Parameters => "parameters",
@@ -481,7 +508,7 @@ impl Catalogue for English {
             What::Unexplained => "in tensors that our estimate does not explain",
             What::Tensors => "PyTorch's tensors",
             What::Fragments => "reserved by PyTorch but unused",
-            What::Context => "this process beside PyTorch: CUDA context, libraries",
+            What::Context => "this process beside PyTorch: GPU context, libraries",
             What::Process => "this process",
             What::Outside => {
                 "outside PyTorch: context of this process (0.3 to 0.8 GiB) and other programs"
@@ -512,8 +539,9 @@ impl Catalogue for English {
             TensorKind::LogSoftmaxGradient => "the gradient of the log-softmax",
             TensorKind::LogitsGradient => "the gradient of the logits",
             TensorKind::ZeroGradient => "a zero gradient of the logits",
-            TensorKind::AttentionScores => "attention scores (batch, heads, positions, positions)",
+            TensorKind::AttentionScores => "attention scores",
             TensorKind::Buffer => "a buffer of compiled code",
+            TensorKind::Tensor => "a tensor",
             TensorKind::Embeddings => "the embeddings",
             TensorKind::PositionEmbeddings => "the position embeddings",
             TensorKind::TokenEmbeddings => "the token embeddings",
@@ -631,7 +659,7 @@ const LABELS: Labels = Labels {
     which: "It was {name} {shape} in {dtype} ({confidence}).",
     may_be: "By its size it may have been {name} {shape} in {dtype}.",
     would_be: "What it allocates at that moment: {name} {shape} in {dtype}.",
-    same_size: "the same size: {others}",
+    same_size: "The same size: {others}.",
     memory: "what held the memory",
     total: "together: the card's memory",
     total_cap: "together: the cap, and the context beside it",
@@ -652,9 +680,7 @@ const LABELS: Labels = Labels {
     nanogpt: "nanoGPT, changed so that it fits",
     patch: "nanoGPT's code: this diff (patch -p1 in its folder), expected {bytes}",
     patch_with: "with {settings}",
-    patch_limits: "An estimate, not measured on your card. Recomputing costs about a third more \
-                   compute; another batch size for evaluation compiles a second graph, and with \
-                   fewer sequences its loss is noisier.",
+    patch_limits: "An estimate, not measured on your card.",
     fitgpt: "fitGPT, with the same settings",
     fitgpt_changed: "fitGPT, changed so that it fits",
     plan: "{bytes}, {rate} tok/s, the whole run in {time} on {card}",
@@ -674,6 +700,9 @@ const LABELS: Labels = Labels {
               what is in use with --used, or what is free with --vram.",
     in_use: "{used} are in use, which leaves {free}.",
     no_log: "No out-of-memory message was found.",
+    colon: ": ",
+    then: "; ",
+    bracket: " ({text})",
     problem: "Problem",
     root: "Root cause",
     config: "Recommended config",

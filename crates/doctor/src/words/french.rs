@@ -46,6 +46,11 @@ impl Catalogue for French {
                 "Adam alloue ses deux moments à sa première mise à jour : huit octets par \
                  paramètre, en plus des poids et des gradients."
             }
+            Cause::OptimizerStep => {
+                "La mémoire a manqué pendant la mise à jour de l'optimiseur. Les moments d'Adam \
+                 prennent huit octets par paramètre dès la première mise à jour, et sa forme \
+                 multi-tenseurs (foreach) crée des copies temporaires de la taille des paramètres."
+            }
             Cause::Weights => {
                 "Le modèle lui-même ne tient pas : poids, gradients ou ce qui est chargé à côté."
             }
@@ -55,9 +60,10 @@ impl Catalogue for French {
             }
             Cause::LoadedCheckpoint => {
                 "Reprendre demande plus de mémoire que démarrer : torch.load place le point de \
-                 reprise, poids et moments d'Adam (12 octets par paramètre), sur le GPU, et \
-                 nanoGPT le garde référencé à côté du modèle. Une exécution qui tient à partir de \
-                 zéro peut donc ne pas tenir à la reprise."
+                 reprise, poids et moments d'Adam (12 octets par paramètre), sur le GPU, et tant \
+                 qu'une variable le référence, il y reste à côté du modèle (le train.py de \
+                 nanoGPT garde de telles références). Une exécution qui tient à partir de zéro \
+                 peut donc ne pas tenir à la reprise."
             }
             Cause::Request => {
                 "Une seule grande demande n'a pas pu être satisfaite ; sa taille ne dit pas pour \
@@ -475,6 +481,10 @@ impl Catalogue for French {
                 "sous WSL2 le bureau de Windows et ses programmes partagent la carte : nvidia-smi \
                  sous Windows les montre, les fermer libère de la mémoire"
             }
+            Remedy::Unsupported => {
+                "fitGPT demande un GPU NVIDIA de génération Ampere ou plus récent (sm_80) ; cette \
+                 carte est plus ancienne"
+            }
             Remedy::UseWsl => {
                 "fitGPT tourne sous Linux : sous Windows, utilisez WSL2 (wsl --install), qui voit \
                  le même GPU"
@@ -504,6 +514,23 @@ impl Catalogue for French {
         }
     }
 
+    fn limit(&self, change: Change) -> &'static str {
+        match change {
+            Change::Evaluation => {
+                "Une autre taille de lot à l'évaluation compile un second graphe, et avec moins \
+                 de séquences sa perte est plus bruitée : augmentez eval_iters."
+            }
+            Change::Checkpointing => {
+                "Le recalcul coûte environ un tiers de calcul en plus ; logits et état de \
+                 l'optimiseur ne changent pas."
+            }
+            Change::Loading => {
+                "Le chargement est un peu plus long et prend autant de mémoire vive que le point \
+                 de reprise."
+            }
+        }
+    }
+
     fn what(&self, what: What) -> &'static str {
         match what {
             What::Parameters => "paramètres",
@@ -518,7 +545,7 @@ impl Catalogue for French {
             What::Unexplained => "dans des tenseurs que notre estimation n'explique pas",
             What::Tensors => "tenseurs de PyTorch",
             What::Fragments => "réservé par PyTorch mais inutilisé",
-            What::Context => "ce processus hors PyTorch : contexte CUDA, bibliothèques",
+            What::Context => "ce processus hors PyTorch : contexte du GPU, bibliothèques",
             What::Process => "ce processus",
             What::Outside => {
                 "hors PyTorch : contexte de ce processus (0,3 à 0,8 GiB) et autres programmes"
@@ -549,8 +576,9 @@ impl Catalogue for French {
             TensorKind::LogSoftmaxGradient => "le gradient du log-softmax",
             TensorKind::LogitsGradient => "le gradient des logits",
             TensorKind::ZeroGradient => "un gradient nul des logits",
-            TensorKind::AttentionScores => "scores d'attention (lot, têtes, positions, positions)",
+            TensorKind::AttentionScores => "scores d'attention",
             TensorKind::Buffer => "un tampon du code compilé",
+            TensorKind::Tensor => "un tenseur",
             TensorKind::Embeddings => "les plongements (embeddings)",
             TensorKind::PositionEmbeddings => "les plongements de position",
             TensorKind::TokenEmbeddings => "les plongements de tokens",
@@ -672,7 +700,7 @@ const LABELS: Labels = Labels {
     which: "C'était {name} {shape} en {dtype} ({confidence}).",
     may_be: "D'après sa taille, ce pouvait être {name} {shape} en {dtype}.",
     would_be: "Ce qui est alloué à ce moment : {name} {shape} en {dtype}.",
-    same_size: "même taille : {others}",
+    same_size: "Même taille : {others}.",
     memory: "ce qui occupait la mémoire",
     total: "total : la mémoire de la carte",
     total_cap: "total : le plafond, et le contexte à côté",
@@ -693,9 +721,7 @@ const LABELS: Labels = Labels {
     nanogpt: "nanoGPT, modifié pour tenir",
     patch: "le code de nanoGPT : ce diff (patch -p1 dans son dossier), {bytes} attendus",
     patch_with: "avec {settings}",
-    patch_limits: "Une estimation, non mesurée sur votre carte. Le recalcul coûte un tiers de \
-                   calcul en plus ; une autre taille de lot à l'évaluation compile un second \
-                   graphe, et avec moins de séquences sa perte est plus bruitée.",
+    patch_limits: "Une estimation, non mesurée sur votre carte.",
     fitgpt: "fitGPT, avec les réglages d'origine",
     fitgpt_changed: "fitGPT, modifié pour tenir",
     plan: "{bytes}, {rate} tokens/s, toute l'exécution en {time} sur {card}",
@@ -715,6 +741,9 @@ const LABELS: Labels = Labels {
               {free}. --used dit ce qui est occupé, --vram ce qui est libre.",
     in_use: "{used} sont occupés, il reste {free}.",
     no_log: "Aucun message de mémoire insuffisante n'a été trouvé.",
+    colon: " : ",
+    then: " ; ",
+    bracket: " ({text})",
     problem: "Problème",
     root: "Cause",
     config: "Configuration conseillée",

@@ -46,6 +46,11 @@ impl Catalogue for German {
                 "Adam legt seine zwei Momente beim ersten Schritt an: acht Byte je Parameter, \
                  zusätzlich zu Gewichten und Gradienten."
             }
+            Cause::OptimizerStep => {
+                "Der Speicher ging im Schritt des Optimierers aus. Adams Momente brauchen ab dem \
+                 ersten Schritt acht Byte je Parameter, und die Multi-Tensor-Form (foreach) legt \
+                 temporäre Kopien in der Größe der Parameter an."
+            }
             Cause::Weights => {
                 "Das Modell selbst passt nicht: Gewichte, Gradienten oder was daneben geladen \
                  wird."
@@ -56,9 +61,10 @@ impl Catalogue for German {
             }
             Cause::LoadedCheckpoint => {
                 "Fortsetzen braucht mehr Speicher als Starten: torch.load legt den Checkpoint, \
-                 Gewichte und Adams Momente (12 Byte je Parameter), auf die GPU, und nanoGPT hält \
-                 ihn neben dem Modell weiter referenziert. Ein Lauf, der von Grund auf passt, \
-                 passt darum beim Fortsetzen vielleicht nicht."
+                 Gewichte und Adams Momente (12 Byte je Parameter), auf die GPU, und solange eine \
+                 Variable ihn referenziert, bleibt er dort neben dem Modell (nanoGPTs train.py \
+                 hält solche Referenzen). Ein Lauf, der von Grund auf passt, passt darum beim \
+                 Fortsetzen vielleicht nicht."
             }
             Cause::Request => {
                 "Eine einzelne große Anforderung passte nicht; für welchen Tensor, verrät ihre \
@@ -471,6 +477,10 @@ impl Catalogue for German {
                 "unter WSL2 teilen sich Windows-Desktop und -Programme die Karte: nvidia-smi in \
                  Windows zeigt sie, sie zu schließen gibt Speicher frei"
             }
+            Remedy::Unsupported => {
+                "fitGPT braucht eine NVIDIA-GPU der Ampere-Generation oder neuer (sm_80); diese \
+                 Karte ist älter"
+            }
             Remedy::UseWsl => {
                 "fitGPT läuft unter Linux: auf Windows in WSL2 (wsl --install), das dieselbe GPU \
                  sieht"
@@ -499,6 +509,23 @@ impl Catalogue for German {
         }
     }
 
+    fn limit(&self, change: Change) -> &'static str {
+        match change {
+            Change::Evaluation => {
+                "Eine eigene Batchgröße der Auswertung kompiliert einen zweiten Graphen, und mit \
+                 weniger Sequenzen schwankt ihr Verlust stärker: eval_iters erhöhen."
+            }
+            Change::Checkpointing => {
+                "Neuberechnen kostet etwa ein Drittel mehr Rechenzeit; Logits und \
+                 Optimierer-Zustand bleiben."
+            }
+            Change::Loading => {
+                "Das Laden dauert etwas länger und braucht so viel Arbeitsspeicher, wie der \
+                 Checkpoint groß ist."
+            }
+        }
+    }
+
     fn what(&self, what: What) -> &'static str {
         match what {
             What::Parameters => "Parameter",
@@ -513,7 +540,7 @@ impl Catalogue for German {
             What::Unexplained => "in Tensoren, die unsere Schätzung nicht erklärt",
             What::Tensors => "PyTorchs Tensoren",
             What::Fragments => "von PyTorch reserviert, aber unbenutzt",
-            What::Context => "dieser Prozess neben PyTorch: CUDA-Kontext, Bibliotheken",
+            What::Context => "dieser Prozess neben PyTorch: GPU-Kontext, Bibliotheken",
             What::Process => "dieser Prozess",
             What::Outside => {
                 "außerhalb von PyTorch: Kontext dieses Prozesses (0,3 bis 0,8 GiB) und andere \
@@ -545,10 +572,9 @@ impl Catalogue for German {
             TensorKind::LogSoftmaxGradient => "der Gradient des Log-Softmax",
             TensorKind::LogitsGradient => "der Gradient der Logits",
             TensorKind::ZeroGradient => "ein Null-Gradient der Logits",
-            TensorKind::AttentionScores => {
-                "Attention-Scores (Batch, Köpfe, Positionen, Positionen)"
-            }
+            TensorKind::AttentionScores => "Attention-Scores",
             TensorKind::Buffer => "ein Puffer des kompilierten Codes",
+            TensorKind::Tensor => "ein Tensor",
             TensorKind::Embeddings => "die Embeddings",
             TensorKind::PositionEmbeddings => "die Positions-Embeddings",
             TensorKind::TokenEmbeddings => "die Token-Embeddings",
@@ -674,7 +700,7 @@ const LABELS: Labels = Labels {
     which: "Es war: {name} {shape} in {dtype} ({confidence}).",
     may_be: "Der Größe nach könnte es gewesen sein: {name} {shape} in {dtype}.",
     would_be: "Was in diesem Moment angelegt wird: {name} {shape} in {dtype}.",
-    same_size: "dieselbe Größe: {others}",
+    same_size: "Dieselbe Größe: {others}.",
     memory: "wer den Speicher belegte",
     total: "zusammen: der Speicher der Karte",
     total_cap: "zusammen: die Obergrenze und der Kontext daneben",
@@ -695,9 +721,7 @@ const LABELS: Labels = Labels {
     nanogpt: "nanoGPT, so geändert, dass es passt",
     patch: "nanoGPTs Code: dieser Diff (patch -p1 in seinem Ordner), erwartet {bytes}",
     patch_with: "mit {settings}",
-    patch_limits: "Eine Schätzung, nicht auf Ihrer Karte gemessen. Neuberechnen kostet etwa ein \
-                   Drittel mehr Rechenzeit; eine eigene Batchgröße der Auswertung kompiliert \
-                   einen zweiten Graphen, und mit weniger Sequenzen schwankt ihr Verlust stärker.",
+    patch_limits: "Eine Schätzung, nicht auf Ihrer Karte gemessen.",
     fitgpt: "fitGPT, mit denselben Einstellungen",
     fitgpt_changed: "fitGPT, so geändert, dass es passt",
     plan: "{bytes}, {rate} Token/s, der ganze Lauf in {time} auf {card}",
@@ -717,6 +741,9 @@ const LABELS: Labels = Labels {
               {free}. --used sagt, was belegt ist, --vram, was frei ist.",
     in_use: "{used} sind belegt, es bleiben {free}.",
     no_log: "Es wurde keine Meldung über fehlenden Speicher gefunden.",
+    colon: ": ",
+    then: "; ",
+    bracket: " ({text})",
     problem: "Problem",
     root: "Ursache",
     config: "Empfohlene Konfiguration",

@@ -39,6 +39,10 @@ impl Catalogue for Japanese {
             Cause::OptimizerState => {
                 "Adamは最初のステップで2つのモーメントを作ります。パラメータ1つにつき8バイトが重みと勾配に加わります。"
             }
+            Cause::OptimizerStep => {
+                "オプティマイザのステップで不足しました。Adamのモーメントは最初のステップからパラメータ1つにつき8バイトを使い、multi-tensor（foreach）版は\
+                 パラメータと同じ大きさの一時コピーを作ります。"
+            }
             Cause::Weights => {
                 "モデル自体が収まりません。重み、勾配、または同時に読み込まれるものです。"
             }
@@ -46,8 +50,9 @@ impl Catalogue for Japanese {
                 "バッチの大きさに関係なく、重み、勾配、Adamのモーメントがカードを埋めています。"
             }
             Cause::LoadedCheckpoint => {
-                "再開は新規の開始より多くのメモリを使います。torch.loadがチェックポイント（重みとAdamのモーメント、パラメータ1つにつき12バイト）をGPUに置き、\
-                 nanoGPTはモデルの隣でそれを参照し続けます。新規なら収まる実行でも、再開時には収まらないことがあります。"
+                "再開は新規の開始より多くのメモリを使います。torch.loadがチェックポイント（重みとAdamのモーメント、パラメータ1つにつき12バイト）をGPUに置き、変\
+                 数が参照している限りモデルの隣に残ります（nanoGPTのtrain.pyはそうした参照を持ち続けます）。新規なら収まる実行でも、再開時には収まらないことがありま\
+                 す。"
             }
             Cause::Request => {
                 "1つの大きな要求を満たせませんでした。どのテンソルかは大きさからはわかりません。"
@@ -378,6 +383,9 @@ impl Catalogue for Japanese {
             Remedy::Wsl => {
                 "WSL2ではWindowsのデスクトップやアプリもカードを使います。Windows側のnvidia-smiで確認し、閉じるとメモリが空きます"
             }
+            Remedy::Unsupported => {
+                "fitGPTにはAmpere世代以降（sm_80）のNVIDIA GPUが必要で、このカードはそれより前のものです"
+            }
             Remedy::UseWsl => {
                 "fitGPTはLinuxで動きます。WindowsではWSL2（wsl --install）を使えば同じGPUが見えます"
             }
@@ -403,6 +411,20 @@ impl Catalogue for Japanese {
         }
     }
 
+    fn limit(&self, change: Change) -> &'static str {
+        match change {
+            Change::Evaluation => {
+                "評価のバッチサイズを変えると2つ目のグラフがコンパイルされ、系列が減るぶん損失のばらつきが増えます。eval_itersを増やしてください。"
+            }
+            Change::Checkpointing => {
+                "再計算で計算量は約3分の1増えます。ロジットとオプティマイザ状態は変わりません。"
+            }
+            Change::Loading => {
+                "読み込みに少し時間がかかり、チェックポイントと同じ量の主記憶を使います。"
+            }
+        }
+    }
+
     fn what(&self, what: What) -> &'static str {
         match what {
             What::Parameters => "パラメータ",
@@ -417,7 +439,7 @@ impl Catalogue for Japanese {
             What::Unexplained => "見積もりで説明できないテンソル",
             What::Tensors => "PyTorchのテンソル",
             What::Fragments => "PyTorchが確保済みで未使用の領域",
-            What::Context => "このプロセスのPyTorch以外（CUDAコンテキスト、ライブラリ）",
+            What::Context => "このプロセスのPyTorch以外（GPUコンテキスト、ライブラリ）",
             What::Process => "このプロセス",
             What::Outside => {
                 "PyTorch以外：このプロセスのコンテキスト（0.3～0.8 GiB）と他のプログラム"
@@ -448,8 +470,9 @@ impl Catalogue for Japanese {
             TensorKind::LogSoftmaxGradient => "log-softmaxの勾配",
             TensorKind::LogitsGradient => "ロジットの勾配",
             TensorKind::ZeroGradient => "ロジットのゼロ勾配",
-            TensorKind::AttentionScores => "アテンションスコア（バッチ、ヘッド、位置、位置）",
+            TensorKind::AttentionScores => "アテンションスコア",
             TensorKind::Buffer => "コンパイル済みコードのバッファ",
+            TensorKind::Tensor => "テンソル",
             TensorKind::Embeddings => "埋め込み",
             TensorKind::PositionEmbeddings => "位置埋め込み",
             TensorKind::TokenEmbeddings => "トークン埋め込み",
@@ -562,7 +585,7 @@ const LABELS: Labels = Labels {
     which: "それは{name} {shape} {dtype}です（{confidence}）。",
     may_be: "大きさからは{name} {shape} {dtype}の可能性があります。",
     would_be: "その時点で割り当てるのは{name} {shape} {dtype}です。",
-    same_size: "同じ大きさ：{others}",
+    same_size: "同じ大きさ：{others}。",
     memory: "メモリの内訳",
     total: "合計：カードのメモリ",
     total_cap: "合計：上限とその外のコンテキスト",
@@ -580,8 +603,7 @@ const LABELS: Labels = Labels {
     nanogpt: "収まるように変えたnanoGPT",
     patch: "nanoGPTのコード：この差分（そのフォルダでpatch -p1）、予想{bytes}",
     patch_with: "{settings}と合わせて",
-    patch_limits: "見積もりであり、お使いのカードでの実測ではありません。再計算で計算量は約3分の1増えます。評価のバッチサイズを変えると2つ目のグラフがコンパイルされ、系列が減\
-                   るぶん損失のばらつきが増えます。",
+    patch_limits: "見積もりであり、お使いのカードでの実測ではありません。",
     fitgpt: "fitGPT（元の設定のまま）",
     fitgpt_changed: "収まるように変えたfitGPT",
     plan: "{bytes}、{rate} トークン/秒、{card}で全体{time}",
@@ -598,6 +620,9 @@ const LABELS: Labels = Labels {
     desktop: "デスクトップはカードの0.3～2 GiBを使います。{used}と仮定すると残りは{free}です。使用量は--used、空きは--vramで指定できます。",
     in_use: "{used}が使用中で、残りは{free}です。",
     no_log: "メモリ不足のメッセージは見つかりませんでした。",
+    colon: "：",
+    then: "。",
+    bracket: "（{text}）",
     problem: "問題",
     root: "原因",
     config: "推奨設定",

@@ -72,6 +72,11 @@ impl Language {
         Language::ALL.into_iter().find(|language| language.code() == first)
     }
 
+    /// Whether a space separates its sentences.
+    pub const fn is_spaced(self) -> bool {
+        !matches!(self, Language::Japanese | Language::Chinese)
+    }
+
     /// Its texts.
     pub fn words(self) -> &'static dyn Catalogue {
         match self {
@@ -104,6 +109,8 @@ pub trait Catalogue {
     fn fix(&self, fix: FixKind) -> &'static str;
     /// What a change of code means.
     fn change(&self, change: Change) -> &'static str;
+    /// What the change of code does not do, or costs.
+    fn limit(&self, change: Change) -> &'static str;
     /// A row of the table of memory.
     fn what(&self, what: What) -> &'static str;
     /// A tensor; `{name}` is its parameter or layer.
@@ -195,7 +202,7 @@ pub struct Labels {
     pub patch: &'static str,
     /// The settings that the diff needs as well.
     pub patch_with: &'static str,
-    /// What the diff does not do.
+    /// What is said about every diff.
     pub patch_limits: &'static str,
     /// Introduces the fitGPT command.
     pub fitgpt: &'static str,
@@ -229,6 +236,12 @@ pub struct Labels {
     pub in_use: &'static str,
     /// A log without a message.
     pub no_log: &'static str,
+    /// Between a title and its text.
+    pub colon: &'static str,
+    /// Between parts of a line.
+    pub then: &'static str,
+    /// A remark.
+    pub bracket: &'static str,
     /// Heading.
     pub problem: &'static str,
     /// Heading.
@@ -301,6 +314,7 @@ mod tests {
                 labels.margin_over,
                 labels.desktop,
                 labels.in_use,
+                labels.bracket,
                 labels.nonsense,
             ]
             .map(names)

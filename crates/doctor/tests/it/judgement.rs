@@ -332,3 +332,81 @@ fn numbers_and_names_are_in_the_language() {
         }
     }
 }
+
+/// Errors that name a shape, a step or a phase, but no size.
+#[test]
+fn errors_without_a_size_still_say_something() {
+    let scores = diagnose(
+        "ResourceExhaustedError: OOM when allocating tensor with shape[16,12,512,512] and type \
+         float on /job:localhost/replica:0/task:0/device:GPU:0 by allocator GPU_0_bfc",
+    );
+    assert_eq!(scores.cause, Cause::AttentionScores);
+    assert_eq!(scores.tensor.as_ref().unwrap().shape, [16, 12, 512, 512]);
+    assert!(scores.remedies.contains(&Remedy::TensorflowGrowth));
+    assert!(text(&scores, Language::English).contains("192.00 MiB did not fit"));
+    let step = diagnose(
+        "Traceback (most recent call last):\n  File \"/opt/torch/optim/adamw.py\", line 5, in \
+         _multi_tensor_adamw\n    torch._foreach_add_(a, b)\nRuntimeError: CUDA out of memory.\n",
+    );
+    assert_eq!(step.cause, Cause::OptimizerStep);
+    assert!(step.remedies.starts_with(&[Remedy::Foreach]), "{:?}", step.remedies);
+    let first = diagnose(
+        "  File \"main.py\", line 3, in <module>\n    model.to(device)\n\
+         RuntimeError: CUDA error: out of memory\n",
+    );
+    assert_eq!(first.cause, Cause::FullBefore);
+    assert!(first.remedies.contains(&Remedy::SeeDevices));
+}
+
+/// 16 bytes for each parameter, whatever the program is.
+#[test]
+fn parameters_are_counted_for_any_program() {
+    let full =
+        message("40.00 MiB", "23.60 GiB", "10.00 MiB", "23.50 GiB", ["23.00 GiB", "100.00 MiB"]);
+    let found = diagnose(&format!("Total number of parameters: 2,000,000,000\n{full}"));
+    assert_eq!(found.cause, Cause::State);
+    let said = text(&found, Language::German);
+    assert!(said.contains("2.000.000.000 Parameter") && said.contains("29,80 GiB"), "{said}");
+    assert!(!found.remedies.contains(&Remedy::Batch), "the batch does not help");
+    let small =
+        diagnose(&format!("python run_clm.py --model_name_or_path=gpt2 --do_train\n{full}"));
+    assert_eq!(small.cause, Cause::Full);
+    assert!(reasons(&small).contains(&Reason::Beyond), "activations fill the card");
+}
+
+/// Host memory is not the GPU's, and Windows' shared memory is real.
+#[test]
+fn other_memories_are_told_apart() {
+    let killed = diagnose(
+        "kernel: Out of memory: Killed process 4242 (python) total-vm:99999999kB, \
+         anon-rss:31457280kB, file-rss:0kB",
+    );
+    assert_eq!(killed.cause, Cause::HostMemory);
+    assert!(killed.room.is_none() && killed.fitgpt.is_none());
+    assert!(text(&killed, Language::English).contains("30.00 GiB"));
+    let shared = diagnose(
+        "  File \"C:\\Users\\me\\x.py\", line 1, in <module>\ntorch.cuda.OutOfMemoryError: CUDA \
+         out of memory. Tried to allocate 1.00 GiB. GPU 0 has a total capacity of 8.00 GiB of \
+         which 0 bytes is free. Of the allocated memory 12.00 GiB is allocated by PyTorch, and \
+         300.00 MiB is reserved by PyTorch but unallocated.",
+    );
+    assert!(reasons(&shared).contains(&Reason::SharedMemory), "{:?}", shared.reasons);
+    assert!(shared.remedies.contains(&Remedy::WindowsShared), "{:?}", shared.remedies);
+}
+
+/// More free than was asked for: the figures are not believed.
+#[test]
+fn contradictions_are_said_not_computed_with() {
+    let found = diagnose(&older("300.00 MiB", "15.80 GiB", "4.00 GiB", "9.00 GiB", "4.20 GiB"));
+    assert_eq!(found.cause, Cause::Contradiction);
+    assert!(reasons(&found).contains(&Reason::FreeExceeds));
+    let nothing = diagnose(&message(
+        "3.00 GiB",
+        "79.10 GiB",
+        "2.00 GiB",
+        "0 bytes",
+        ["50.00 GiB", "1.00 GiB"],
+    ));
+    assert!(reasons(&nothing).contains(&Reason::HoldsNothing));
+    assert_eq!(nothing.cause, Cause::OtherProcess, "26 GiB are neither PyTorch's nor free");
+}

@@ -202,8 +202,8 @@ fn text(report: &Report<'_>) -> String {
     text += &table(report, labels.peaks, &peaks.collect::<Vec<Row>>(), free);
     for (title, claimed) in [(labels.claims, true), (labels.advice, false)] {
         let rows = report.advice(claimed).into_iter().map(|[verdict, advice, saved, note]| {
-            let saved = if saved.is_empty() { saved } else { format!(" ({saved})") };
-            format!("{verdict}: {advice}{saved}; {note}")
+            let saved = report.bracketed(&saved);
+            format!("{verdict}{}{advice}{saved}{}{note}", labels.colon, labels.then)
         });
         text += &list(title, rows, 6, width);
     }
@@ -221,7 +221,7 @@ fn text(report: &Report<'_>) -> String {
         for line in patch.diff().lines() {
             text += &format!("  {line}\n");
         }
-        text += &(screen::wrapped(labels.patch_limits, 0, width) + "\n");
+        text += &(screen::wrapped(&report.patch_limits(), 0, width) + "\n");
     }
     text
 }
@@ -242,14 +242,24 @@ fn table(report: &Report<'_>, title: &str, rows: &[Row], free: Option<u64>) -> S
         return String::new();
     }
     let bytes = |count: u64| report.bytes(count);
+    let width = screen::wrap_width();
+    let bar_width = BAR.min(width.saturating_sub(50).max(5) as f64);
     let mut text = format!("\n{}\n", strong(title));
     for (name, count, needed) in rows {
-        let columns = (*count as f64 / largest as f64 * BAR).round() as usize;
-        let bar = coloured(&"█".repeat(columns.max(1)));
+        let columns = (*count as f64 / largest as f64 * bar_width).round() as usize;
+        let columns = columns.max(1);
+        let bar = coloured(&"█".repeat(columns));
         let over = free.filter(|free| needed > free);
         let over = over.map_or_else(String::new, |free| format!(" > {}", bytes(free)));
         let with = if needed == count { String::new() } else { format!(" → {}", bytes(*needed)) };
-        text += &format!("  {:>11} {bar} {}{with}{over}\n", bytes(*count), faint(name));
+        let name =
+            screen::wrapped(&format!("{name}{with}{over}"), 0, width.saturating_sub(15 + columns));
+        let mut lines = name.lines();
+        let first = lines.next().unwrap_or_default();
+        text += &format!("  {:>11} {bar} {}\n", bytes(*count), faint(first));
+        for line in lines {
+            text += &format!("{}{}\n", " ".repeat(15 + columns), faint(line));
+        }
     }
     text
 }

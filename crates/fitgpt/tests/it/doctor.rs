@@ -120,6 +120,20 @@ fn a_config_alone_is_judged() {
 }
 
 #[test]
+fn a_post_is_answered_in_its_own_language() {
+    let dir = TempDir::empty("doctor-post");
+    let text = "Das Training mit nanoGPT bricht ab, obwohl die Karte fast leer ist.\n\
+        ```\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 3.07 GiB. GPU 0 has a \
+        total capacity of 11.69 GiB of which 2.00 GiB is free.\n```\nWas kann ich tun, und \
+        warum ist der Speicher nicht frei? Ich habe schon alles versucht.\n";
+    dir.write("post.txt", text.as_bytes());
+    let ended = dir.run(&["doctor", "post.txt"]).succeeded();
+    assert!(ended.out.contains("3,07 GiB"), "{}", ended.out);
+    let ended = dir.run(&["doctor", "post.txt", "--lang=en"]).succeeded();
+    assert!(ended.out.contains("3.07 GiB did not fit"), "{}", ended.out);
+}
+
+#[test]
 fn every_language_is_spoken() {
     let dir = TempDir::empty("doctor-words");
     let path = log("eager_774m_batch_1.log");
