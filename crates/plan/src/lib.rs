@@ -40,6 +40,7 @@ pub mod defect;
 pub mod report;
 pub mod fnv;
 pub mod backend;
+pub mod exchange;
 pub mod step_state;
 pub mod host_access;
 pub mod gpu_scratch;
@@ -54,6 +55,7 @@ pub use backend::{Backend, BackendError, LateRead, NoScratch, Scratch, StepInput
 pub use bytes::{ALIGNMENT, Bytes, OPERAND_ALIGNMENT};
 pub use defect::Defect;
 pub use error::PlanError;
+pub use exchange::{Exchange, OneRank};
 pub use gpu_scratch::GpuScratch;
 pub use host_access::HostAccess;
 pub use lanes::Lane;
