@@ -230,6 +230,7 @@ fn program_spec(sizes: &Sizes) -> ProgramSpec {
 
 fn train_spec(sizes: &Sizes) -> ProgramSpec {
     let train = TrainSpec {
+        sharing: model::Sharing::NONE,
         slices: sizes.slices.to_vec(),
         positions: sizes.positions,
         head_chunk: sizes.head_chunk,

@@ -67,6 +67,7 @@ fn draft(flags: &BTreeMap<&'static str, u64>, dims: Dims) -> Result<Draft, Box<d
             types: Types::F32,
         },
         train: Some(TrainSpec {
+            sharing: model::Sharing::NONE,
             slices: vec![slice],
             positions: dims.block_size,
             head_chunk: flags["head_chunk"],

@@ -382,6 +382,23 @@ impl<'a> StepMemory<'a> {
         }
     }
 
+    /// The bytes of an operand that the step writes or updates, whatever its type. A step can take
+    /// them once.
+    pub(crate) fn write_bytes(&self, tensor: TensorId) -> &'a mut [u8] {
+        let dtype = self.bound.iter().find(|bound| bound.tensor == tensor);
+        let region = self.writing(tensor, dtype.map_or(Dtype::U32, |bound| bound.region.dtype));
+        // SAFETY: see the type; bytes have no alignment.
+        unsafe { std::slice::from_raw_parts_mut(region.start, region.bytes) }
+    }
+
+    /// The bytes of an operand that the step reads, whatever its type.
+    pub(crate) fn read_bytes(&self, tensor: TensorId) -> &'a [u8] {
+        let dtype = self.bound.iter().find(|bound| bound.tensor == tensor);
+        let region = self.reading(tensor, dtype.map_or(Dtype::U32, |bound| bound.region.dtype));
+        // SAFETY: see the type; bytes have no alignment.
+        unsafe { std::slice::from_raw_parts(region.start, region.bytes) }
+    }
+
     /// Raw words that the step updates. A step can take them once.
     pub(crate) fn write_words(&self, tensor: TensorId) -> &'a mut [u32] {
         let region = self.writing(tensor, Dtype::U32);
@@ -410,6 +427,24 @@ impl<'a> StepMemory<'a> {
         self.taken.set(self.taken.get() | bit);
         bound.region
     }
+}
+
+/// Numbers as the bytes that travel to other ranks.
+pub(crate) fn bytes_of(numbers: &[f32]) -> &[u8] {
+    // SAFETY: every f32 is four initialised bytes; the length is that of the same memory.
+    unsafe { std::slice::from_raw_parts(numbers.as_ptr().cast(), size_of_val(numbers)) }
+}
+
+/// As [`bytes_of`], to receive.
+pub(crate) fn bytes_of_mut(numbers: &mut [f32]) -> &mut [u8] {
+    // SAFETY: as above, and any four bytes are an f32.
+    unsafe { std::slice::from_raw_parts_mut(numbers.as_mut_ptr().cast(), size_of_val(numbers)) }
+}
+
+/// 16-bit numbers in memory of whole words.
+pub(crate) fn halves_of_mut(numbers: &mut [f32]) -> &mut [u16] {
+    // SAFETY: as above; two halves take the place and the alignment of one word.
+    unsafe { std::slice::from_raw_parts_mut(numbers.as_mut_ptr().cast(), numbers.len() * 2) }
 }
 
 #[cfg(test)]

@@ -5,10 +5,11 @@ use crate::arena::{Memory, MemoryMode, StepMemory};
 use crate::isa::Isa;
 use crate::kernels;
 use crate::pool::Pool;
+use crate::wire::Wire;
 use plan::ops::{AdamW, Op, TOKEN_BLOCK};
 use plan::{
-    Backend, BackendError, Bytes, Dtype, Plan, Proved, Scratch, SegmentId, StepInputs, StepState,
-    TensorId, Tensors,
+    Backend, BackendError, Bytes, Dtype, Exchange, OneRank, Plan, Proved, Scratch, SegmentId,
+    StepInputs, StepState, TensorId, Tensors,
 };
 use std::time::Instant;
 
@@ -81,7 +82,12 @@ fn scratch_floats(op: &Op, tensors: &Tensors, threads: u64) -> Option<u64> {
         | Op::GradNorm(_)
         | Op::LossScaler(_)
         | Op::AdamW(_)
-        | Op::Transfer(_) => Some(0),
+        | Op::Transfer(_)
+        | Op::Clear(_)
+        | Op::SquareSums(_)
+        | Op::NormOfSums(_)
+        | Op::AllGather(_) => Some(0),
+        Op::ReduceScatter(op) => Some(op.workspace_bytes()?.div_ceil(4)),
     }
 }
 
@@ -98,6 +104,7 @@ pub struct CpuBackend {
     pool: Pool,
     isa: Isa,
     poison: bool,
+    wire: Wire,
 }
 
 impl CpuBackend {
@@ -151,7 +158,13 @@ impl CpuBackend {
             );
             BackendError::Device { what }
         })?;
-        Ok(CpuBackend { plan, memory, pool, isa: options.isa, poison: options.poison })
+        let wire = Wire::new(Box::new(OneRank));
+        Ok(CpuBackend { plan, memory, pool, isa: options.isa, poison: options.poison, wire })
+    }
+
+    /// As one of several ranks, which `exchange` connects.
+    pub fn among(self, exchange: Box<dyn Exchange>) -> CpuBackend {
+        CpuBackend { wire: Wire::new(exchange), ..self }
     }
 }
 
@@ -167,7 +180,7 @@ fn check_supported(plan: &Plan) -> Result<(), BackendError> {
             let tensor = tensors.get(operand.tensor);
             let halves = match step.op {
                 Op::AdamW(_) => tensor.dtype == Dtype::Bf16,
-                Op::Transfer(_) => true,
+                Op::Transfer(_) | Op::AllGather(_) | Op::Clear(_) => true,
                 _ => false,
             };
             if matches!(tensor.dtype, Dtype::Bf16 | Dtype::F16) && !halves {
@@ -252,7 +265,8 @@ impl CpuBackend {
                 isa: self.isa,
                 inputs,
             };
-            execute(&cx, &self.plan.schedule.segment(segment).steps[step].op)?;
+            let op = &self.plan.schedule.segment(segment).steps[step].op;
+            execute(&cx, op, &mut self.wire)?;
             if self.poison {
                 self.memory.poison_dying(segment, step);
             }
@@ -263,7 +277,7 @@ impl CpuBackend {
     }
 }
 
-fn execute(cx: &StepContext<'_>, op: &Op) -> Result<(), BackendError> {
+fn execute(cx: &StepContext<'_>, op: &Op, wire: &mut Wire) -> Result<(), BackendError> {
     match op {
         Op::Embed(op) => kernels::embed::forward(cx, op),
         Op::EmbedBackward(op) => kernels::embed::backward(cx, op),
@@ -285,6 +299,11 @@ fn execute(cx: &StepContext<'_>, op: &Op) -> Result<(), BackendError> {
         Op::LossScaler(op) => kernels::loss_scaler::run(cx, op),
         Op::AdamW(op) => kernels::adamw::run(cx, op),
         Op::Transfer(op) => kernels::transfer::run(cx, op),
+        Op::Clear(op) => kernels::clear::run(cx, op),
+        Op::SquareSums(op) => kernels::grad_norm::square_sums(cx, op),
+        Op::NormOfSums(op) => kernels::grad_norm::norm_of_sums(cx, op),
+        Op::ReduceScatter(op) => kernels::reduce_scatter::run(cx, op, wire),
+        Op::AllGather(op) => kernels::all_gather::run(cx, op, wire),
     }
 }
 

@@ -10,6 +10,7 @@
 mod executor;
 mod arena;
 mod pool;
+mod wire;
 mod kernels;
 mod row_sums;
 pub mod math;

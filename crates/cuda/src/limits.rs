@@ -132,7 +132,12 @@ impl InputLimits {
             | Op::GradNorm(_)
             | Op::LossScaler(_)
             | Op::AdamW(_)
-            | Op::Transfer(_) => {}
+            | Op::Transfer(_)
+            | Op::Clear(_)
+            | Op::SquareSums(_)
+            | Op::NormOfSums(_)
+            | Op::ReduceScatter(_)
+            | Op::AllGather(_) => {}
         }
     }
 

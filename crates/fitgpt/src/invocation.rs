@@ -39,11 +39,7 @@ pub fn with_world<T>(work: impl FnOnce(&World<'_>) -> T) -> T {
 
 /// What the process finds around it.
 pub fn environment() -> Environment {
-    Environment {
-        world_size: std::env::var("WORLD_SIZE").ok(),
-        cuda_devices: device::gpu_count(),
-        pretrained: None,
-    }
+    Environment { rank: plan::Rank::ONLY, cuda_devices: device::gpu_count(), pretrained: None }
 }
 
 /// How this program was started, for commands that we print for the user to copy.

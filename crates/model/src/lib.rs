@@ -17,6 +17,8 @@ pub mod generation;
 mod run_tensors;
 pub mod optimizer;
 pub mod adamw;
+pub mod sharing;
+mod communication;
 pub mod update;
 
 pub use activation::Activation;
@@ -30,5 +32,6 @@ pub use optimizer::{Optimizer, OptimizerSpec};
 pub use params::{Init, Module, ModuleKind, Param, ParamKind};
 pub use program::{
     Draft, EvalSpec, FullDraft, GenerateSpec, LossSegment, ModelSpec, Program, ProgramParam,
-    ProgramSpec, TrainSpec, Types,
+    ProgramSpec, ShardedRole, TrainSpec, Types, slice_segment,
 };
+pub use sharing::{Piece, Shard, Sharing, Window};

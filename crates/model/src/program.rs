@@ -4,6 +4,7 @@
 
 use crate::activation::Activations;
 use crate::architecture::Architecture;
+use crate::communication;
 use crate::dims::Dims;
 use crate::forward::{AttendTo, Forward};
 use crate::generation::{self, GenerateSegments};
@@ -11,11 +12,13 @@ use crate::levels::{Level, dropped};
 use crate::optimizer::OptimizerSpec;
 use crate::params::Param;
 use crate::run_tensors::{HeadWeight, RunTensors};
+use crate::sharing::{Shard, Sharing};
 use crate::update;
-use plan::ops::{HeadEval, HeadTrain};
+use plan::ops::{HeadEval, HeadTrain, Op};
 use plan::recompute::recompute;
 use plan::{
-    Dtype, Phase, PlanError, Role, Schedule, ScheduleBuilder, Scratch, SegmentId, Shape, TensorId,
+    Dtype, Lane, Phase, PlanError, Role, Schedule, ScheduleBuilder, Scratch, SegmentId, Shape,
+    TensorId,
 };
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -64,6 +67,8 @@ pub struct TrainSpec {
     pub levels: Vec<Level>,
     /// The optimizer.
     pub optimizer: OptimizerSpec,
+    /// How ranks share it. `slices` are those of one group.
+    pub sharing: Sharing,
 }
 
 /// How evaluation is divided into segments.
@@ -107,7 +112,8 @@ pub struct ProgramSpec {
 pub struct ProgramParam {
     /// Its row of the parameter table.
     pub param: Param,
-    /// The f32 weights that the optimizer updates and checkpoints store.
+    /// The f32 weights that the optimizer updates and checkpoints store. If each rank keeps a shard
+    /// of them, they are here after [`ShardedRole::gather`] has run; likewise `state`.
     pub weight: TensorId,
     /// The weights that kernels read: the same tensor, or its copy in the compute format.
     pub compute: TensorId,
@@ -128,6 +134,31 @@ pub struct LossSegment {
     pub tokens: TensorId,
     /// `[rows, positions]` ids, -1 for none; written by the host.
     pub targets: TensorId,
+    /// Whether it is the last slice of a group: then the group's gradients leave with it.
+    pub ends_group: bool,
+}
+
+/// Which of the segments runs slice number `slice`: the one of its size, and for the last slice
+/// of a group the one with which gradients leave.
+pub fn slice_segment(segments: &[LossSegment], slices: &[u64], slice: usize) -> Option<usize> {
+    let has_groups = segments.iter().any(|segment| segment.ends_group);
+    let ends_group = has_groups && slice + 1 == slices.len();
+    let rows = *slices.get(slice)?;
+    segments.iter().position(|segment| segment.rows == rows && segment.ends_group == ends_group)
+}
+
+/// A flat array of which each rank keeps a shard.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ShardedRole {
+    /// This rank's shard.
+    pub root: TensorId,
+    /// Puts the shards of all ranks together, in the array of gradients, which must be zero again
+    /// before the next iteration.
+    pub gather: SegmentId,
+    /// Where each parameter then is, in the order of the parameter table.
+    pub gathered: Vec<TensorId>,
+    /// The first element of each parameter, likewise.
+    pub first: Vec<u64>,
 }
 
 /// The ids that a caller needs: which segment is which, and which tensor is which. The steps
@@ -142,9 +173,21 @@ pub struct Program {
     pub state: TensorId,
     /// Summed loss of each sequence, written at `StepInputs::first_row` and after.
     pub row_loss: Option<TensorId>,
+    /// The same of all ranks, one after the other; none in a run of one rank.
+    pub row_losses: Option<TensorId>,
+    /// Brings `row_loss` of all ranks together.
+    pub gather_losses: Option<SegmentId>,
+    /// All gradients, flat.
+    pub gradients: Option<TensorId>,
+    /// How ranks share training.
+    pub sharing: Sharing,
+    /// What this rank sums and updates.
+    pub shard: Shard,
+    /// The arrays of which each rank keeps a shard.
+    pub sharded: Vec<ShardedRole>,
     /// One for each size of training slice.
     pub train: Vec<LossSegment>,
-    /// Sequences of each slice of an iteration, in order.
+    /// Sequences of each slice of a group, in order; without groups, of an iteration.
     pub train_slices: Vec<u64>,
     /// The parameter update.
     pub update: Option<SegmentId>,
@@ -181,6 +224,8 @@ pub struct FullDraft {
     program: Program,
     schedule: Schedule,
     activations: Activations,
+    /// What leaves with the last slice of a group.
+    departures: Vec<Op>,
 }
 
 impl FullDraft {
@@ -194,13 +239,15 @@ impl FullDraft {
         let tensors = RunTensors::new(&mut builder, spec)?;
         let activations = Activations::new();
         let mut drafting = Drafting { spec: &spec.model, tensors, builder, activations };
-        let (mut train, mut update) = (Vec::new(), None);
+        let (mut train, mut update, mut departures) = (Vec::new(), None, Vec::new());
         if let Some(spec) = &spec.train {
-            for rows in distinct(&spec.slices) {
-                train.push(drafting.train_slice(spec, rows)?);
+            for (rows, ends_group) in train_segments(spec) {
+                let slice = drafting.train_slice(spec, rows)?;
+                train.push(LossSegment { ends_group, ..slice });
             }
-            let optimizer = &spec.optimizer;
-            update = Some(update::segment(&mut drafting.builder, &drafting.tensors, optimizer)?);
+            let Drafting { builder, tensors, .. } = &mut drafting;
+            departures = communication::departures(builder, tensors)?;
+            update = Some(update::segment(builder, tensors, &spec.optimizer)?);
         }
         let mut eval = Vec::new();
         if let Some(spec) = &spec.eval {
@@ -211,36 +258,55 @@ impl FullDraft {
         let generate = spec.generate.as_ref();
         let generate =
             generate.map(|spec| generation::segments(&mut drafting, spec)).transpose()?;
-        let Drafting { tensors, builder, activations, .. } = drafting;
-        let RunTensors { parameters, state, row_loss, .. } = tensors;
-        let train_slices = spec.train.as_ref().map_or(Vec::new(), |train| train.slices.clone());
-        let eval_slices = spec.eval.as_ref().map_or(Vec::new(), |eval| eval.slices.clone());
+        let Drafting { mut tensors, mut builder, activations, .. } = drafting;
+        let gather_losses = communication::gather_losses(&mut builder, &tensors)?;
+        let sharded = communication::sharded_roles(&mut builder, &tensors)?;
         let program = Program {
             architecture,
-            parameters,
-            state,
-            row_loss,
+            parameters: std::mem::take(&mut tensors.parameters),
+            state: tensors.state,
+            row_loss: tensors.row_loss,
+            row_losses: tensors.row_losses,
+            gather_losses,
+            gradients: tensors.flat.gradients.as_ref().map(|role| role.root),
+            sharing: tensors.sharing,
+            shard: tensors.shard,
+            sharded,
             train,
-            train_slices,
+            train_slices: spec.train.as_ref().map_or(Vec::new(), |train| train.slices.clone()),
             update,
             eval,
-            eval_slices,
+            eval_slices: spec.eval.as_ref().map_or(Vec::new(), |eval| eval.slices.clone()),
             generate,
         };
-        Ok(FullDraft { program, schedule: builder.finish(), activations })
+        Ok(FullDraft { program, schedule: builder.finish(), activations, departures })
     }
 
     /// The draft in which each layer keeps what its level says.
     pub fn at(self, levels: &[Level]) -> Result<Draft, PlanError> {
-        let FullDraft { program, mut schedule, activations } = self;
+        let FullDraft { program, mut schedule, activations, departures } = self;
         let network = program.architecture.network();
         for slice in &program.train {
             let tensors = &schedule.tensors;
             let dropped = dropped(network, &activations, tensors, slice.segment, levels);
             recompute(&mut schedule, slice.segment, &dropped)?;
+            if slice.ends_group && !departures.is_empty() {
+                let lane = Lane::Communication;
+                schedule.insert_when_ready(slice.segment, lane, departures.clone())?;
+            }
         }
         Ok(Draft { program, schedule })
     }
+}
+
+/// The sizes of training slices, each once. The last slice of a group has a segment of its own if
+/// there are groups: gradients leave with it.
+fn train_segments(spec: &TrainSpec) -> Vec<(u64, bool)> {
+    let (others, last) = match spec.slices.split_last() {
+        Some((last, others)) if spec.sharing.has_groups() => (others, Some((*last, true))),
+        _ => (&spec.slices[..], None),
+    };
+    distinct(others).into_iter().map(|rows| (rows, false)).chain(last).collect()
 }
 
 /// Each size once, in the order given, because one segment serves all slices of a size.
@@ -287,7 +353,8 @@ impl Drafting<'_> {
             workspace,
         })?;
         forward.segment.backward(&run.gradient_of, BTreeMap::new())?;
-        Ok(LossSegment { segment: forward.segment.finish(), rows, tokens, targets })
+        let segment = forward.segment.finish();
+        Ok(LossSegment { segment, rows, tokens, targets, ends_group: false })
     }
 
     fn eval_slice(&mut self, spec: &EvalSpec, rows: u64) -> Result<LossSegment, PlanError> {
@@ -308,7 +375,8 @@ impl Drafting<'_> {
             padding,
             workspace,
         })?;
-        Ok(LossSegment { segment: forward.segment.finish(), rows, tokens, targets })
+        let segment = forward.segment.finish();
+        Ok(LossSegment { segment, rows, tokens, targets, ends_group: false })
     }
 
     /// Starts a segment.

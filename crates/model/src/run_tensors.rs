@@ -4,7 +4,10 @@
 use crate::optimizer::StateRow;
 use crate::params::{FlatLayout, Module, Param, ParamKind, parameters};
 use crate::program::{ProgramParam, ProgramSpec};
-use plan::{Bytes, Dtype, PlanError, Role, ScheduleBuilder, Scope, Shape, StepState, TensorId};
+use crate::sharing::{Shard, Sharing};
+use plan::{
+    Bytes, Dtype, PlanError, Role, ScheduleBuilder, Scope, Shape, StepState, Tensor, TensorId, View,
+};
 use std::collections::BTreeMap;
 
 /// All tensors that outlive segments.
@@ -17,7 +20,14 @@ pub(crate) struct RunTensors {
     pub total: u64,
     pub state: TensorId,
     pub row_loss: Option<TensorId>,
+    /// The losses of all ranks.
+    pub row_losses: Option<TensorId>,
     pub head: HeadWeight,
+    pub sharing: Sharing,
+    /// What this rank sums and updates; empty if there are no groups.
+    pub shard: Shard,
+    /// Sums of this rank's groups, if it has several.
+    pub totals: Option<TensorId>,
 }
 
 /// The weight that heads with a loss multiply with: the parameter, or the parameter and zeros
@@ -40,32 +50,50 @@ pub(crate) struct Flat {
     pub state: Vec<(StateRow, FlatRole)>,
 }
 
+/// The sizes of flat arrays: whole, or this rank's shard.
+struct FlatSizes<'a> {
+    layout: &'a FlatLayout,
+    table: &'a [Param],
+    /// Where master weights and optimizer state are divided among ranks.
+    shard: Option<&'a Shard>,
+}
+
 impl Flat {
-    pub fn new(
+    fn new(
         b: &mut ScheduleBuilder,
         spec: &ProgramSpec,
-        table: &[Param],
-        layout: &FlatLayout,
+        sizes: &FlatSizes<'_>,
     ) -> Result<Flat, PlanError> {
-        let types = spec.model.types;
-        let mut role = |name: &str, prefix: &str, dtype: Dtype, role: Role, scope: Scope| {
+        let (types, FlatSizes { layout, table, shard }) = (spec.model.types, sizes);
+        let mut whole = |name: &str, prefix: &str, dtype: Dtype, role: Role, scope: Scope| {
             flat_role(b, table, layout, (name, prefix), dtype, (role, scope))
         };
-        let compute = role("weights", "", types.compute, Role::Weight, Scope::Run)?;
+        let compute = whole("weights", "", types.compute, Role::Weight, Scope::Run)?;
         let Some(train) = &spec.train else {
             return Ok(Flat { compute, master: None, gradients: None, state: Vec::new() });
         };
         let scope = if train.optimizer.offload.is_some() { Scope::Host } else { Scope::Run };
-        let master = match types.compute {
-            Dtype::F32 => None,
-            _ => Some(role("master", "master ", Dtype::F32, Role::Master, scope)?),
+        let has_master = types.compute != Dtype::F32;
+        let mut master = match has_master && shard.is_none() {
+            true => Some(whole("master", "master ", Dtype::F32, Role::Master, scope)?),
+            false => None,
         };
-        let gradients = role("gradients", "grad ", Dtype::F32, Role::Gradient, Scope::Run)?;
+        let gradients = whole("gradients", "grad ", Dtype::F32, Role::Gradient, Scope::Run)?;
+        let mut role = |name: &str, prefix: &str, dtype: Dtype, role: Role| match shard {
+            None => flat_role(b, table, layout, (name, prefix), dtype, (role, scope)),
+            Some(shard) => {
+                let gathered = Gathered { gradients: gradients.root, layout, table };
+                sharded_role(b, shard, (name, prefix), dtype, (role, scope), &gathered)
+            }
+        };
+        if has_master && master.is_none() {
+            master = Some(role("master", "master ", Dtype::F32, Role::Master)?);
+        }
         let rows = train.optimizer.rule.rule().state().into_iter();
         let state = rows
             .map(|row| {
                 let prefix = format!("{} ", row.name);
-                Ok((row, role(row.name, &prefix, row.dtype, row.role, scope)?))
+                Ok((row, role(row.name, &prefix, row.dtype, row.role)?))
             })
             .collect::<Result<_, PlanError>>()?;
         Ok(Flat { compute, master, gradients: Some(gradients), state })
@@ -83,10 +111,12 @@ impl Flat {
     }
 }
 
-/// One flat array and the names of its views, one for each parameter.
+/// One flat array and its views, one for each parameter. If the array is only this rank's shard,
+/// the views are in the array of gradients, where the shards of all ranks are put together.
 pub(crate) struct FlatRole {
     pub root: TensorId,
     pub windows: Vec<TensorId>,
+    pub is_sharded: bool,
 }
 
 impl RunTensors {
@@ -98,7 +128,14 @@ impl RunTensors {
             if param.module == head { b.head_rows(rows) } else { rows }
         };
         let layout = FlatLayout::new(&table, rows_of);
-        let flat = Flat::new(b, spec, &table, &layout)?;
+        let sharing = spec.train.as_ref().map_or(Sharing::NONE, |train| train.sharing);
+        let shard = match sharing.has_groups() {
+            true => Shard::new(sharing.rank, layout.total),
+            false => Shard::default(),
+        };
+        let divided = Some(&shard).filter(|_| sharing.is_sharded());
+        let sizes = FlatSizes { layout: &layout, table: &table, shard: divided };
+        let flat = Flat::new(b, spec, &sizes)?;
         let numbered = table.into_iter().enumerate();
         let parameters: Vec<ProgramParam> =
             numbered.map(|(index, param)| flat.parameter(index, param)).collect();
@@ -113,10 +150,27 @@ impl RunTensors {
         let state = b.run_tensor("state", Dtype::U32, state_shape, Role::State)?;
         let train_rows = spec.train.as_ref().map(|train| train.loss_rows);
         let eval_rows = spec.eval.as_ref().map(|eval| eval.loss_rows);
-        let row_loss = train_rows
-            .max(eval_rows)
-            .map(|rows| b.run_tensor("row_loss", Dtype::F32, Shape::new(&[rows])?, Role::State))
-            .transpose()?;
+        let rows = train_rows.max(eval_rows).map(|rows| match sharing.rank.has_others() {
+            // One more: the ranks' requests to stop travel with the losses.
+            true => rows.saturating_add(1),
+            false => rows,
+        });
+        let mut losses = |name: &str, ranks: u64| {
+            let shape = |rows: u64| Shape::new(&[rows.saturating_mul(ranks)]);
+            rows.map(|rows| b.run_tensor(name, Dtype::F32, shape(rows)?, Role::State)).transpose()
+        };
+        let row_loss = losses("row_loss", 1)?;
+        let row_losses = match sharing.rank.has_others() {
+            true => losses("row_losses of all ranks", sharing.rank.ranks as u64)?,
+            false => None,
+        };
+        let totals = match sharing.rounds() > 1 {
+            true => {
+                let shape = Shape::new(&[shard.elements.max(1)])?;
+                Some(b.run_tensor("totals", Dtype::F32, shape, Role::Gradient)?)
+            }
+            false => None,
+        };
         let (decayed, total) = (layout.decayed, layout.total);
         Ok(RunTensors {
             parameters,
@@ -127,7 +181,11 @@ impl RunTensors {
             total,
             state,
             row_loss,
+            row_losses,
             head,
+            sharing,
+            shard,
+            totals,
         })
     }
 }
@@ -206,7 +264,44 @@ fn flat_role(
             b.window(&name, param.shape, root, element_offset(element, dtype)?, param.layer)
         })
         .collect::<Result<Vec<_>, _>>()?;
-    Ok(FlatRole { root, windows })
+    Ok(FlatRole { root, windows, is_sharded: false })
+}
+
+/// Where the shards of all ranks are put together.
+struct Gathered<'a> {
+    gradients: TensorId,
+    layout: &'a FlatLayout,
+    table: &'a [Param],
+}
+
+/// This rank's shard of a flat array. Its views are in the array of gradients, which is free (and
+/// zero) between iterations and has at least as many bytes.
+fn sharded_role(
+    b: &mut ScheduleBuilder,
+    shard: &Shard,
+    (name, prefix): (&str, &str),
+    dtype: Dtype,
+    (role, scope): (Role, Scope),
+    gathered: &Gathered<'_>,
+) -> Result<FlatRole, PlanError> {
+    let shape = Shape::new(&[shard.elements.max(1)])?;
+    let root = b.held_tensor(name, dtype, shape, role, scope)?;
+    let Gathered { gradients, layout, table } = *gathered;
+    let like = b.tensors().get(gradients).clone();
+    let windows = table.iter().zip(&layout.offsets).map(|(param, &element)| {
+        let view = Some(View { root: gradients, offset: element_offset(element, dtype)? });
+        let name = format!("gathered {prefix}{}", param.name);
+        b.tensor(Tensor {
+            name,
+            dtype,
+            shape: param.shape,
+            layer: param.layer,
+            view,
+            ..like.clone()
+        })
+    });
+    let windows = windows.collect::<Result<Vec<_>, _>>()?;
+    Ok(FlatRole { root, windows, is_sharded: true })
 }
 
 /// The byte offset of an element in a flat array.

@@ -68,6 +68,8 @@ pub enum Ceiling {
     Memory,
     /// The connection to the host's memory.
     Link,
+    /// The connection to other ranks.
+    Network,
 }
 
 impl Ceiling {
@@ -78,6 +80,7 @@ impl Ceiling {
             Ceiling::Attention => "attention",
             Ceiling::Memory => "memory",
             Ceiling::Link => "link",
+            Ceiling::Network => "network",
         }
     }
 }
@@ -89,6 +92,10 @@ pub fn ceiling(op: &Op, tensors: &Tensors, hardware: &Hardware) -> (Ceiling, f64
     let bytes = operation.bytes(tensors) as f64;
     let (computing, rate) = match kind(op, tensors, hardware) {
         Kind::Copy => return (Ceiling::Link, bytes / hardware.link),
+        Kind::Wire => {
+            let sent = operation.wire_bytes(tensors) as f64;
+            return (Ceiling::Network, sent / hardware.network.rate);
+        }
         Kind::Attention(shape) => (Ceiling::Attention, shape.longest_rate(hardware)),
         Kind::Head(_) | Kind::Matmul { .. } | Kind::Pass { .. } => {
             (Ceiling::Matmuls, hardware.matmul)
@@ -102,6 +109,8 @@ pub fn ceiling(op: &Op, tensors: &Tensors, hardware: &Hardware) -> (Ceiling, f64
 enum Kind {
     /// A copy between the memories of device and host.
     Copy,
+    /// Bytes that travel between ranks.
+    Wire,
     /// Bound by the rate of attention or by memory.
     Attention(AttentionShape),
     /// A matmul, which does not hide all of its traffic.
@@ -183,6 +192,7 @@ fn kind(op: &Op, tensors: &Tensors, hardware: &Hardware) -> Kind {
     };
     match op {
         Op::Transfer(_) => Kind::Copy,
+        Op::ReduceScatter(_) | Op::AllGather(_) => Kind::Wire,
         Op::Attention(op) => attention(op.out, op.heads, op.dropout.is_some(), false),
         Op::AttentionBackward(op) => attention(op.out, op.heads, op.dropout.is_some(), true),
         Op::Linear(op) => linear(tensors, op.out, hardware),
@@ -210,6 +220,9 @@ fn kind(op: &Op, tensors: &Tensors, hardware: &Hardware) -> Kind {
         | Op::CacheStore(_)
         | Op::SelectPosition(_)
         | Op::GradNorm(_)
+        | Op::Clear(_)
+        | Op::SquareSums(_)
+        | Op::NormOfSums(_)
         | Op::LossScaler(_) => pass(1.0),
     }
 }
@@ -235,6 +248,11 @@ fn launches(op: &Op) -> f64 {
         | Op::GradNorm(_)
         | Op::LossScaler(_)
         | Op::AdamW(_)
+        | Op::Clear(_)
+        | Op::SquareSums(_)
+        | Op::NormOfSums(_)
+        | Op::ReduceScatter(_)
+        | Op::AllGather(_)
         | Op::Transfer(_) => 1.0,
     }
 }
@@ -273,6 +291,8 @@ pub fn step_seconds(op: &Op, tensors: &Tensors, hardware: &Hardware) -> f64 {
     let moving = bytes / hardware.bandwidth;
     let seconds = match kind(op, tensors, hardware) {
         Kind::Copy => bytes / hardware.link,
+        // What arrives is written and read once more.
+        Kind::Wire => hardware.network.seconds(operation.wire_bytes(tensors)) + moving,
         Kind::Attention(shape) => (flops / shape.rate(hardware)).max(moving),
         Kind::Matmul { share } => {
             let computing = flops / (share * hardware.matmul);

@@ -169,6 +169,7 @@ impl Scratch for GpuScratch {
                     None => 0,
                 }
             }
+            Op::ReduceScatter(op) => op.workspace_bytes()?,
             Op::Embed(_)
             | Op::LayerNorm(_)
             | Op::Attention(_)
@@ -180,7 +181,11 @@ impl Scratch for GpuScratch {
             | Op::GradNorm(_)
             | Op::LossScaler(_)
             | Op::AdamW(_)
-            | Op::Transfer(_) => 0,
+            | Op::Transfer(_)
+            | Op::Clear(_)
+            | Op::SquareSums(_)
+            | Op::NormOfSums(_)
+            | Op::AllGather(_) => 0,
         };
         Bytes::new(needed)
     }

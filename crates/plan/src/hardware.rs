@@ -23,6 +23,8 @@ pub struct Hardware {
     pub bandwidth: f64,
     /// To and from the host's memory, bytes per second.
     pub link: f64,
+    /// To and from other ranks.
+    pub network: Network,
     /// Extra seconds of every step: its launch, and the tail of the step before.
     pub launch: f64,
     /// Multiprocessors, where it is known how matmuls fill them; otherwise 0.
@@ -31,6 +33,25 @@ pub struct Hardware {
     pub warpgroups: bool,
     /// Times that were measured on it.
     pub times: OpTimes,
+}
+
+/// What connects a rank with the others.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Network {
+    /// Bytes per second that a rank sends while it receives as many.
+    pub rate: f64,
+    /// Seconds of an exchange without content.
+    pub latency: f64,
+}
+
+impl Network {
+    /// For a run of one rank.
+    pub const NONE: Network = Network { rate: f64::INFINITY, latency: 0.0 };
+
+    /// Seconds of an exchange in which this rank sends so many bytes.
+    pub fn seconds(&self, bytes: u64) -> f64 {
+        bytes as f64 / self.rate + if bytes > 0 { self.latency } else { 0.0 }
+    }
 }
 
 /// How a family of cards turns nominal rates into real ones.
@@ -280,6 +301,7 @@ impl Card {
             attention: rate * attention,
             bandwidth: self.gigabytes_per_second * 1e9 * bandwidth,
             link: self.family.link(),
+            network: Network::NONE,
             launch: LAUNCH,
             multiprocessors: self.multiprocessors(),
             warpgroups: self.family == Family::Hopper,

@@ -35,6 +35,8 @@ lanes! {
     Upload = "upload",
     /// Copies from the device's memory to the host's.
     Download = "download",
+    /// What travels between ranks.
+    Communication = "communication",
 }
 
 impl Lane {

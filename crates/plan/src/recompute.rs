@@ -251,7 +251,12 @@ impl Rewrite<'_> {
                 | Op::GradNorm(_)
                 | Op::LossScaler(_)
                 | Op::AdamW(_)
-                | Op::Transfer(_),
+                | Op::Transfer(_)
+                | Op::Clear(_)
+                | Op::SquareSums(_)
+                | Op::NormOfSums(_)
+                | Op::ReduceScatter(_)
+                | Op::AllGather(_),
             )
             | None => Ok(None),
         }

@@ -9,6 +9,7 @@ use crate::lanes::{Lane, derive_waits};
 use crate::ops::{Op, Operand};
 use crate::tensor::{Dtype, Io, Phase, Role, Scope, Shape, Tensor, TensorId, Tensors, View};
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::rc::Rc;
 
 /// Index of a segment in [`Schedule::segments`].
@@ -96,6 +97,56 @@ impl Schedule {
         &mut self.segments[id.0]
     }
 
+    /// Inserts ops on a lane of their own, each as soon as the last step that touches one of its
+    /// operands has been given to the device, and derives the waits anew. The segment's steps must
+    /// all be on the compute lane, or come from an earlier call.
+    pub fn insert_when_ready(
+        &mut self,
+        id: SegmentId,
+        lane: Lane,
+        ops: Vec<Op>,
+    ) -> Result<(), PlanError> {
+        let Schedule { tensors, segments } = self;
+        let steps = &mut segments[id.0].steps;
+        let mut last = HashMap::new();
+        for (index, step) in steps.iter().enumerate() {
+            for operand in step.operands() {
+                last.entry(tensors.root(operand.tensor).0)
+                    .or_insert_with(Vec::new)
+                    .push((range_of(tensors, operand.tensor), index));
+            }
+        }
+        let mut ready: Vec<(usize, Op)> = Vec::with_capacity(ops.len());
+        for op in ops {
+            op.check(tensors)?;
+            let touching = op.operation().operands().into_iter().filter_map(|operand| {
+                let range = range_of(tensors, operand.tensor);
+                let uses = last.get(&tensors.root(operand.tensor).0)?;
+                let meets = |other: &Range<u64>| other.start < range.end && range.start < other.end;
+                uses.iter().filter(|(other, _)| meets(other)).map(|(_, index)| index + 1).max()
+            });
+            ready.push((touching.max().unwrap_or(0), op));
+        }
+        ready.sort_by_key(|(at, _)| *at); // stable: ops that are ready at once keep their order
+        let mut merged = Vec::with_capacity(steps.len() + ready.len());
+        let mut ready = ready.into_iter().peekable();
+        let mut inserted = |merged: &mut Vec<Step>, at: usize| {
+            while let Some((_, op)) = ready.next_if(|(index, _)| *index <= at) {
+                let (layer, pass) = (None, Pass::Backward);
+                let (waits, joins) = (Vec::new(), Vec::new());
+                merged.push(Step { op, layer, pass, lane, waits, joins });
+            }
+        };
+        for (index, step) in std::mem::take(steps).into_iter().enumerate() {
+            inserted(&mut merged, index);
+            merged.push(step);
+        }
+        inserted(&mut merged, usize::MAX);
+        *steps = merged;
+        derive_waits(tensors, steps);
+        Ok(())
+    }
+
     /// Floating-point operations of one run of a segment.
     pub fn flops(&self, id: SegmentId) -> u64 {
         let work = |step: &Step| step.op.operation().flops(&self.tensors);
@@ -119,9 +170,9 @@ pub struct ScheduleBuilder {
     tensors: Tensors,
     segments: Vec<Segment>,
     scratch: Rc<dyn Scratch>,
-    /// The backend's workspace, one tensor that all steps share. It is as large as the largest
-    /// request.
-    workspace: Option<TensorId>,
+    /// By lane: the backend's workspace, one tensor that all steps of the lane share. It is as large
+    /// as the largest request.
+    workspaces: [Option<TensorId>; Lane::COUNT],
     /// How often each name was used: by run-wide tensors, and by those plus the tensors of the
     /// segment being built. Listings and hashes identify tensors by name, so names must be unique.
     run_names: HashMap<String, u32>,
@@ -147,7 +198,7 @@ impl ScheduleBuilder {
             tensors: Tensors::default(),
             segments: Vec::new(),
             scratch,
-            workspace: None,
+            workspaces: Default::default(),
             run_names: HashMap::new(),
             names: HashMap::new(),
             segment_names: HashMap::new(),
@@ -223,6 +274,31 @@ impl ScheduleBuilder {
         SegmentBuilder { builder: self, id, layer: None, pass: Pass::Forward, joins }
     }
 
+    /// An op with the workspace of a lane. Lanes run side by side, so each has its own.
+    pub fn with_workspace<O: Into<Op>>(
+        &mut self,
+        lane: Lane,
+        make: impl FnOnce(TensorId) -> O,
+    ) -> Result<Op, PlanError> {
+        let workspace = match self.workspaces[lane.index()] {
+            Some(workspace) => workspace,
+            None => {
+                let name = match lane {
+                    Lane::Compute => "workspace".to_string(),
+                    _ => format!("workspace of {}", lane.name()),
+                };
+                self.run_tensor(&name, Dtype::F32, Shape::new(&[1])?, Role::Workspace)?
+            }
+        };
+        self.workspaces[lane.index()] = Some(workspace);
+        let op = make(workspace).into();
+        let name = op.operation().name();
+        let too_large = || PlanError::ArenaTooLarge { at: format!("the workspace of {name}") };
+        let bytes = self.scratch.bytes(&op, &self.tensors).ok_or_else(too_large)?;
+        self.tensors.grow(workspace, bytes.get().div_ceil(Dtype::F32.size()))?;
+        Ok(op)
+    }
+
     /// Returns the schedule, with the waits that the steps' operands require.
     pub fn finish(mut self) -> Schedule {
         for segment in &mut self.segments {
@@ -230,6 +306,12 @@ impl ScheduleBuilder {
         }
         Schedule { tensors: self.tensors, segments: self.segments }
     }
+}
+
+/// The bytes of its root that a tensor takes.
+fn range_of(tensors: &Tensors, tensor: TensorId) -> Range<u64> {
+    let start = tensors.root(tensor).1.get();
+    start..start.saturating_add(tensors.bytes(tensor).get())
 }
 
 /// The name, followed by a number if it was used before.
@@ -358,25 +440,13 @@ impl SegmentBuilder<'_> {
         self.joins[lane.index()] = others.filter_map(last_of).collect();
     }
 
-    /// As [`SegmentBuilder::push`], for an op that needs a workspace. All such ops share one
-    /// run-wide tensor, as large as the largest workspace that the backend asks for.
+    /// As [`SegmentBuilder::push`], for an op that needs a workspace. All such ops of a lane share
+    /// one run-wide tensor, as large as the largest workspace that the backend asks for.
     pub fn push_with_workspace<O: Into<Op>>(
         &mut self,
         make: impl FnOnce(TensorId) -> O,
     ) -> Result<(), PlanError> {
-        let workspace = match self.builder.workspace {
-            Some(workspace) => workspace,
-            None => {
-                let one = Shape::new(&[1])?;
-                self.builder.run_tensor("workspace", Dtype::F32, one, Role::Workspace)?
-            }
-        };
-        self.builder.workspace = Some(workspace);
-        let op = make(workspace).into();
-        let name = op.operation().name();
-        let too_large = || PlanError::ArenaTooLarge { at: format!("the workspace of {name}") };
-        let bytes = self.builder.scratch.bytes(&op, &self.builder.tensors).ok_or_else(too_large)?;
-        self.builder.tensors.grow(workspace, bytes.get().div_ceil(Dtype::F32.size()))?;
+        let op = self.builder.with_workspace(Lane::Compute, make)?;
         self.push(op)
     }
 

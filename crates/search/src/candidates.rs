@@ -63,7 +63,7 @@ impl<'a> Candidates<'a> {
             prober: Prober::new(task),
             levels: task.levels(),
             layers: task.dims.n_layer,
-            sequences: task.run.sequences_per_iteration(),
+            sequences: task.run.sequences_per_group(),
             positions: task.run.block_size,
         }
     }

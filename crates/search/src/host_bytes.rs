@@ -32,7 +32,7 @@ impl HostBytes {
         let elements = weights.chain([program.state]).map(|id| tensors.get(id).shape.elements());
         let largest = elements.max().unwrap_or(0);
         HostBytes {
-            train_batch: batch(run.tokens_per_iteration()),
+            train_batch: batch(run.tokens_per_rank()),
             eval_batch: batch(run.eval_batch_size.saturating_mul(run.eval_block_size)),
             checkpoint_tensor: saturated(largest.saturating_mul(Dtype::F32.size())),
         }

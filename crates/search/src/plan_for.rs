@@ -237,7 +237,7 @@ pub fn plan_again(
 ) -> Result<Result<Planned, String>, SearchError> {
     check(run, &dims)?;
     let task = Task { run, dims, machine, state_options: cut.state_options };
-    let (made_for, now) = (cut.slices.iter().sum::<u64>(), run.sequences_per_iteration());
+    let (made_for, now) = (cut.slices.iter().sum::<u64>(), run.sequences_per_group());
     if made_for != now || cut.slices.contains(&0) || cut.head_chunk == 0 {
         return Ok(Err(format!("it was made for {made_for} sequences, now there are {now}")));
     }

@@ -3,7 +3,7 @@
 use crate::cut::Cut;
 use crate::host_bytes::HostBytes;
 use crate::machine::{Machine, StateOptions};
-use model::{Draft, Level, LossSegment, Program, ProgramSpec};
+use model::{Draft, Level, LossSegment, Program, ProgramSpec, slice_segment};
 use plan::cost::segment_seconds;
 use plan::hardware::Hardware;
 use plan::{Bytes, Plan, PlanError};
@@ -101,10 +101,11 @@ impl Planned {
 
     /// Predicted seconds of an iteration.
     pub fn iteration_seconds(&self, hardware: &Hardware) -> f64 {
-        let slices = &self.program.train_slices;
-        let update = self.program.update.filter(|_| !slices.is_empty());
+        let Program { train, train_slices, update, sharing, .. } = &self.program;
+        let update = update.filter(|_| !train_slices.is_empty());
         let update = update.map_or(0.0, |id| segment_seconds(&self.plan.schedule, id, hardware));
-        self.slices_seconds(&self.program.train, slices, hardware) + update
+        let group = self.slices_seconds(train, train_slices, hardware);
+        group * sharing.rounds() as f64 + update
     }
 
     /// Predicted seconds of an evaluation batch.
@@ -113,20 +114,19 @@ impl Planned {
     }
 
     fn slices_seconds(&self, segments: &[LossSegment], slices: &[u64], hardware: &Hardware) -> f64 {
-        let seconds: Vec<(u64, f64)> = segments
-            .iter()
-            .map(|slice| {
-                (slice.rows, segment_seconds(&self.plan.schedule, slice.segment, hardware))
-            })
-            .collect();
-        let of = |rows: &u64| seconds.iter().find(|(of, _)| of == rows).map_or(0.0, |(_, s)| *s);
-        slices.iter().map(of).sum()
+        let of =
+            |slice: &LossSegment| segment_seconds(&self.plan.schedule, slice.segment, hardware);
+        let seconds: Vec<f64> = segments.iter().map(of).collect();
+        let found = (0..slices.len()).filter_map(|slice| slice_segment(segments, slices, slice));
+        found.map(|index| seconds[index]).sum()
     }
 
     /// What the cost model predicts for the whole run on the hardware.
     pub fn predict(&self, run: &RunSpec, hardware: &Hardware) -> Prediction {
         let iteration = self.iteration_seconds(hardware);
-        let evaluation = 2.0 * run.eval_iters as f64 * self.eval_batch_seconds(hardware);
+        // Ranks share the batches of an evaluation.
+        let batches = run.eval_iters.div_ceil(run.rank.ranks as u64);
+        let evaluation = 2.0 * batches as f64 * self.eval_batch_seconds(hardware);
         let (iterations, evaluations) = match run.eval_only {
             true => (0.0, 1.0),
             false => (run.max_iters as f64, (run.max_iters / run.eval_interval.max(1) + 1) as f64),

@@ -5,7 +5,7 @@
 use crate::levels::LayerCost;
 use crate::machine::Machine;
 use crate::task::Task;
-use model::{Dims, Draft, FullDraft, Level, ModelSpec, ProgramSpec, TrainSpec};
+use model::{Dims, Draft, FullDraft, Level, ModelSpec, ProgramSpec, Sharing, TrainSpec};
 use plan::cost::{head_seconds, step_seconds};
 use plan::hardware::Hardware;
 use plan::lifetimes::{lifetimes, live_bytes};
@@ -91,7 +91,9 @@ impl<'a> Prober<'a> {
     pub fn new(task: &Task<'a>) -> Prober<'a> {
         let dims = Dims { n_layer: LAYERS, ..task.dims };
         let (seen, last) = (RefCell::default(), RefCell::default());
-        let (model, train) = (ModelSpec { dims, ..task.model() }, task.train_spec());
+        // What travels between ranks is the same for all slices.
+        let train = TrainSpec { sharing: Sharing::NONE, ..task.train_spec() };
+        let model = ModelSpec { dims, ..task.model() };
         Prober { model, train, machine: task.machine, seen, last }
     }
 
@@ -221,7 +223,12 @@ fn head(step: &Step) -> Option<&HeadTrain> {
         | Op::GradNorm(_)
         | Op::LossScaler(_)
         | Op::AdamW(_)
-        | Op::Transfer(_) => None,
+        | Op::Transfer(_)
+        | Op::Clear(_)
+        | Op::SquareSums(_)
+        | Op::NormOfSums(_)
+        | Op::ReduceScatter(_)
+        | Op::AllGather(_) => None,
     }
 }
 

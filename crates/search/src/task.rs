@@ -108,6 +108,7 @@ impl Task<'_> {
             loss_rows: self.run.sequences_per_iteration(),
             levels: Vec::new(),
             optimizer: self.optimizer(),
+            sharing: self.run.sharing(),
         }
     }
 

@@ -113,11 +113,6 @@ pub enum SpecError {
         /// The whole message.
         what: String,
     },
-    /// More than one process.
-    WorldSize {
-        /// The variable as it was found.
-        given: String,
-    },
     /// `n_embd` is not a multiple of `n_head`.
     Heads {
         /// Width.
@@ -188,11 +183,6 @@ impl fmt::Display for Message<'_> {
                 write!(f, "{}={given} ({at}): choose {allowed}", key.name)
             }
             SpecError::Conflict { what } => f.write_str(what),
-            SpecError::WorldSize { given } => write!(
-                f,
-                "WORLD_SIZE={given}: this version trains in one process; unset WORLD_SIZE and \
-                 start without torchrun"
-            ),
             SpecError::Heads { n_embd, n_head, nearest } => heads(f, *n_embd, *n_head, nearest),
             SpecError::Dims(error) => error.fmt(f),
         }

@@ -5,8 +5,8 @@ use crate::memory;
 use crate::nearest;
 use crate::py_file;
 use crate::run_spec::{
-    CheckpointFormat, Gelu, GradCheckpoint, InitFrom, Offload, OptimizerState, RequestedDevice,
-    RequestedDtype, Residual, Sampler,
+    CheckpointFormat, Connection, Gelu, GradCheckpoint, InitFrom, Offload, OptimizerState,
+    ReduceDtype, RequestedDevice, RequestedDtype, Residual, Sampler, Sync,
 };
 use crate::value::Value;
 use crate::words::Values;
@@ -118,6 +118,8 @@ pub enum Group {
     Evaluation,
     /// Budgets and the planner's permissions, beyond nanoGPT.
     Memory,
+    /// Several GPUs or machines.
+    Ranks,
     /// Random streams, beyond nanoGPT's training keys.
     Randomness,
     /// Text from a trained model.
@@ -126,7 +128,7 @@ pub enum Group {
 
 impl Group {
     /// All groups, in the order of the table.
-    pub const ALL: [Group; 11] = [
+    pub const ALL: [Group; 12] = [
         Group::Output,
         Group::Metrics,
         Group::Data,
@@ -136,6 +138,7 @@ impl Group {
         Group::System,
         Group::Evaluation,
         Group::Memory,
+        Group::Ranks,
         Group::Randomness,
         Group::Sampling,
     ];
@@ -152,6 +155,7 @@ impl Group {
             Group::System => "System",
             Group::Evaluation => "Evaluation, beyond nanoGPT",
             Group::Memory => "Memory, beyond nanoGPT",
+            Group::Ranks => "Several GPUs or machines (docs/many-gpus.md)",
             Group::Randomness => "Randomness",
             Group::Sampling => "Sampling",
         }
@@ -254,7 +258,8 @@ impl Key {
 }
 
 use Group::{
-    Data, Evaluation, Memory, Metrics, Model, Optimizer, Output, Randomness, Rate, Sampling, System,
+    Data, Evaluation, Memory, Metrics, Model, Optimizer, Output, Randomness, Ranks, Rate, Sampling,
+    System,
 };
 
 const fn key(group: Group, name: &'static str, default: Literal, doc: &'static str) -> Key {
@@ -383,7 +388,6 @@ pub static KEYS: &[Key] = &[
     int(Rate, "lr_decay_iters", 600_000, "iteration that reaches min_lr; usually max_iters"),
     float(Rate, "min_lr", 6e-5, "lowest learning rate; usually learning_rate / 10"),
 
-    text(System, "backend", "nccl", "accepted and ignored: fitgpt trains in a single process"),
     text(System, "device", "auto", "where to compute; 'auto': a GPU if there is one")
         .takes(Values::WordsOr(RequestedDevice::WORDS, " or a GPU by number, e.g. 'cuda:1'"))
         .shared(),
@@ -416,6 +420,25 @@ pub static KEYS: &[Key] = &[
         .of(Kind::BoolOrStr).words(Offload::WORDS),
     text(Memory, "residual", "auto", "number format of the residual stream; 'auto' = dtype")
         .words(Residual::WORDS),
+
+    text(Ranks, "backend", "auto",
+         "what connects ranks: 'nccl' between GPUs, 'mpi' between CPUs; 'auto' or 'gloo': whichever \
+          fits").words(Connection::WORDS),
+    int(Ranks, "gpus", 0,
+        "train on this many GPUs of this machine, one process each; 0 = what the launcher says"),
+    int(Ranks, "zero", -1,
+        "1: each rank keeps a shard of AdamW's state (ZeRO-1); 0: all of it; -1: 1 from two ranks"),
+    int(Ranks, "reduce_groups", 0,
+        "groups of sequences whose gradients are added in a fixed order; 0 = number of ranks. Runs \
+         with the same number give the same bits on 1, 2, … CPU ranks"),
+    text(Ranks, "reduce_dtype", "float32", "number format in which gradients travel")
+        .words(ReduceDtype::WORDS),
+    text(Ranks, "sync", "gradients",
+         "'gradients': add up all gradients at every iteration; 'diloco': train alone for \
+          sync_every iterations, then average the changes").words(Sync::WORDS),
+    int(Ranks, "sync_every", 30, "with sync='diloco': iterations between two averages"),
+    float(Ranks, "outer_lr", 0.7, "with sync='diloco': learning rate of the outer step"),
+    float(Ranks, "outer_momentum", 0.9, "with sync='diloco': Nesterov momentum of the outer step"),
 
     int(Randomness, "seed", 1337, "seed of all random streams").shared(),
     text(Randomness, "sampler", "fitgpt",

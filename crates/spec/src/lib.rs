@@ -46,9 +46,9 @@ pub use keys::{Command, Group, KEYS, Key, Kind, Literal};
 pub use memory::Memory;
 pub use resolve::{Environment, SettingNotice, resolve};
 pub use run_spec::{
-    CheckpointFormat, Gelu, Gpt2, GradCheckpoint, InitFrom, MetricsKeys, Offload, OptimizerState,
-    Pretrained, PretrainedModel, RequestedDevice, RequestedDtype, Residual, RunSpec, Sampler,
-    SamplingKeys,
+    CheckpointFormat, Connection, Gelu, Gpt2, GradCheckpoint, InitFrom, MetricsKeys, Offload,
+    OptimizerState, Pretrained, PretrainedModel, RanksKeys, ReduceDtype, RequestedDevice,
+    RequestedDtype, Residual, RunSpec, Sampler, SamplingKeys, Sync,
 };
 pub use settings::{Origin, Setting, Settings, World};
 pub use value::Value;

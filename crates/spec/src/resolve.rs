@@ -5,20 +5,21 @@ use crate::error::SpecError;
 use crate::keys::Command;
 use crate::memory::Memory;
 use crate::run_spec::{
-    CheckpointFormat, Gelu, GradCheckpoint, InitFrom, MetricsKeys, Offload, OptimizerState,
-    Pretrained, PretrainedModel, RequestedDevice, RequestedDtype, Residual, RunSpec, Sampler,
-    SamplingKeys,
+    CheckpointFormat, Connection, Gelu, GradCheckpoint, InitFrom, MetricsKeys, Offload,
+    OptimizerState, Pretrained, PretrainedModel, RanksKeys, ReduceDtype, RequestedDevice,
+    RequestedDtype, Residual, RunSpec, Sampler, SamplingKeys, Sync,
 };
 use crate::settings::{Setting, Settings};
 use crate::value::Value;
+use plan::Rank;
 use plan::ops::GeluKind;
 use std::fmt;
 
 /// What the process finds around it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Environment {
-    /// The environment variable WORLD_SIZE, which torchrun sets.
-    pub world_size: Option<String>,
+    /// Which of the run's ranks this process is.
+    pub rank: Rank,
     /// Number of GPUs that this program can use.
     pub cuda_devices: u32,
     /// What the files of `init_from`'s model say, if it names one and they were read.
@@ -45,7 +46,6 @@ pub fn resolve(
     settings: &Settings,
     environment: &Environment,
 ) -> Result<(RunSpec, Vec<SettingNotice>), SpecError> {
-    check_world_size(environment)?;
     let typed = Typed { settings };
     let mut run = typed.run()?;
     if let InitFrom::Pretrained(named) = &mut run.init_from {
@@ -56,19 +56,12 @@ pub fn resolve(
             run.eval_block_size = typed.or_same("eval_block_size", most)?;
         }
     }
+    run.rank = environment.rank;
     check_products(&run)?;
     check_pairs(&typed, &run)?;
+    check_ranks(&typed, &run)?;
     let notices = notices(&typed, &run, environment);
     Ok((run, notices))
-}
-
-fn check_world_size(environment: &Environment) -> Result<(), SpecError> {
-    match &environment.world_size {
-        Some(given) if !matches!(given.trim(), "" | "0" | "1") => {
-            Err(SpecError::WorldSize { given: given.chars().take(20).collect() })
-        }
-        _ => Ok(()),
-    }
 }
 
 /// The largest size accepted; ids and positions are 32 bits wide.
@@ -80,6 +73,9 @@ const MOST: i64 = 1 << 53;
 /// Limits of iterations and of batches: they are 32 and 16 bits of the key of a random stream.
 const LAST_ITERATION: i64 = u32::MAX as i64;
 const MOST_BATCHES: i64 = 1 << 16;
+
+/// More GPUs than one machine has.
+const MOST_GPUS: i64 = 64;
 
 /// Reads settings by type.
 struct Typed<'a> {
@@ -188,6 +184,28 @@ impl Typed<'_> {
         Memory::parse(value).ok_or_else(|| self.unknown_word(name))
     }
 
+    fn ranks(&self) -> Result<RanksKeys, SpecError> {
+        let zero = &self.setting("zero").value;
+        let zero = match zero {
+            Value::Int(-1) => None,
+            Value::Int(0) => Some(false),
+            Value::Int(1) => Some(true),
+            _ => return Err(self.out_of_range("zero", "it must be 0, 1 or -1".to_string())),
+        };
+        let groups = self.whole("reduce_groups", 0, MOST_BATCHES)?;
+        Ok(RanksKeys {
+            backend: self.word("backend", Connection::of)?,
+            gpus: self.whole("gpus", 0, MOST_GPUS)?,
+            zero,
+            reduce_groups: (groups > 0).then_some(groups),
+            reduce_dtype: self.word("reduce_dtype", ReduceDtype::of)?,
+            sync: self.word("sync", Sync::of)?,
+            sync_every: self.whole("sync_every", 1, LAST_ITERATION)?,
+            outer_lr: self.not_negative("outer_lr")?,
+            outer_momentum: self.fraction("outer_momentum")?,
+        })
+    }
+
     fn device(&self) -> Result<RequestedDevice, SpecError> {
         let text = self.text("device");
         RequestedDevice::of(&text).ok_or_else(|| match text.split(':').next() {
@@ -289,6 +307,8 @@ impl Typed<'_> {
             residual: self.word("residual", Residual::of)?,
             seed: self.whole("seed", 0, i64::MAX)?,
             sampler: self.word("sampler", Sampler::of)?,
+            ranks: self.ranks()?,
+            rank: Rank::ONLY,
             sampling: self.sampling()?,
         })
     }
@@ -331,6 +351,37 @@ fn check_pairs(typed: &Typed<'_>, run: &RunSpec) -> Result<(), SpecError> {
             let needs = format!("{name} has {most} positions; use block_size={most}");
             return Err(typed.out_of_range("block_size", needs));
         }
+    }
+    Ok(())
+}
+
+/// An iteration's sequences must divide among groups, and groups among ranks.
+fn check_ranks(typed: &Typed<'_>, run: &RunSpec) -> Result<(), SpecError> {
+    let (ranks, groups) = (run.rank.ranks as u64, run.groups());
+    let sequences = run.sequences_per_iteration();
+    if !groups.is_multiple_of(ranks) {
+        let needs = format!("it must be a multiple of the {ranks} ranks; 0 means {ranks}");
+        return Err(typed.out_of_range("reduce_groups", needs));
+    }
+    if !sequences.is_multiple_of(groups) {
+        let (batch, steps) = (run.batch_size, run.gradient_accumulation_steps);
+        let of = if groups == ranks { "ranks" } else { "groups (reduce_groups)" };
+        let less = sequences / groups * groups;
+        let what = format!(
+            "batch_size={batch} x gradient_accumulation_steps={steps} = {sequences} sequences \
+             cannot be divided among {groups} {of}; {} or {} can",
+            less.max(groups),
+            less + groups
+        );
+        return Err(SpecError::Conflict { what });
+    }
+    if run.sampler == Sampler::Nanogpt && (groups != ranks || !run.steps_divide_among(ranks)) {
+        let steps = run.gradient_accumulation_steps;
+        let what = format!(
+            "sampler='nanogpt' on {ranks} ranks: nanoGPT divides gradient_accumulation_steps={steps} \
+             among them; use a multiple of {ranks} and reduce_groups=0, or sampler='fitgpt'"
+        );
+        return Err(SpecError::Conflict { what });
     }
     Ok(())
 }
@@ -393,9 +444,8 @@ fn train_notices(typed: &Typed<'_>, run: &RunSpec, say: &mut impl FnMut(&'static
     if typed.flag("wandb_log") {
         say("wandb_log", instead_of_wandb(run));
     }
-    if typed.setting("backend").is_given() {
-        let backend = &typed.setting("backend").value;
-        say("backend", format!("backend={backend} is ignored: fitgpt trains in a single process"));
+    if run.ranks.backend == Connection::Gloo {
+        say("backend", "backend='gloo' means 'auto': NCCL between GPUs, MPI between CPUs".into());
     }
     if run.sampler == Sampler::Nanogpt && run.dropout > 0.0 {
         let dropout = run.dropout;

@@ -5,9 +5,9 @@ use crate::heads;
 use crate::keys::Command;
 use crate::memory::Memory;
 use crate::words;
-use model::{AdamW, Architecture, Dims, Optimizer};
-use plan::Dtype;
+use model::{AdamW, Architecture, Dims, Optimizer, Sharing};
 use plan::ops::GeluKind;
+use plan::{Dtype, Rank};
 
 /// Which device computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -249,6 +249,63 @@ words! {
     }
 }
 
+words! {
+    /// What connects ranks.
+    pub enum Connection {
+        /// NCCL between GPUs, MPI between CPUs.
+        Auto = "auto",
+        /// NCCL.
+        Nccl = "nccl",
+        /// MPI. Between GPUs, through the host's memory.
+        Mpi = "mpi",
+        /// A name that nanoGPT accepts; means `Auto`.
+        Gloo = "gloo",
+    }
+}
+
+words! {
+    /// The number format in which gradients travel.
+    pub enum ReduceDtype {
+        /// IEEE single precision: what travels is not rounded.
+        Float32 = "float32",
+        /// bfloat16: half the bytes.
+        Bfloat16 = "bfloat16",
+    }
+}
+
+words! {
+    /// What ranks exchange.
+    pub enum Sync {
+        /// Gradients, at every iteration.
+        Gradients = "gradients",
+        /// Changes of weights, every `sync_every` iterations.
+        Diloco = "diloco",
+    }
+}
+
+/// How ranks train together.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RanksKeys {
+    /// What connects ranks.
+    pub backend: Connection,
+    /// GPUs to start a process for; 0 = what the launcher says.
+    pub gpus: u64,
+    /// Whether each rank keeps only a shard of AdamW's state; none: from two ranks.
+    pub zero: Option<bool>,
+    /// Groups of sequences whose gradients are added in order; none: one for each rank.
+    pub reduce_groups: Option<u64>,
+    /// The number format in which gradients travel.
+    pub reduce_dtype: ReduceDtype,
+    /// What ranks exchange.
+    pub sync: Sync,
+    /// With DiLoCo, iterations between two averages.
+    pub sync_every: u64,
+    /// With DiLoCo, learning rate of the outer step.
+    pub outer_lr: f64,
+    /// With DiLoCo, momentum of the outer step, below 1.
+    pub outer_momentum: f64,
+}
+
 /// How text is generated.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SamplingKeys {
@@ -374,6 +431,10 @@ pub struct RunSpec {
     pub seed: u64,
     /// Which random streams are used.
     pub sampler: Sampler,
+    /// How ranks train together.
+    pub ranks: RanksKeys,
+    /// Which of the ranks this process is. The launcher decides, not a key.
+    pub rank: Rank,
     /// How text is generated.
     pub sampling: SamplingKeys,
 }
@@ -387,6 +448,50 @@ impl RunSpec {
     /// Tokens per iteration.
     pub fn tokens_per_iteration(&self) -> u64 {
         self.sequences_per_iteration() * self.block_size // resolve() has checked the product
+    }
+
+    /// Groups into which an iteration's sequences are divided: a multiple of the ranks.
+    pub fn groups(&self) -> u64 {
+        let ranks = self.rank.ranks as u64;
+        match self.ranks.sync {
+            Sync::Gradients => self.ranks.reduce_groups.unwrap_or(ranks),
+            Sync::Diloco => ranks,
+        }
+    }
+
+    /// Sequences of a group.
+    pub fn sequences_per_group(&self) -> u64 {
+        self.sequences_per_iteration() / self.groups().max(1) // resolve() has checked the rest
+    }
+
+    /// Sequences that this rank computes in an iteration.
+    pub fn sequences_per_rank(&self) -> u64 {
+        self.sequences_per_iteration() / self.rank.ranks.max(1) as u64
+    }
+
+    /// Whether nanoGPT could divide the micro-batches among this many ranks.
+    pub fn steps_divide_among(&self, ranks: u64) -> bool {
+        self.gradient_accumulation_steps.is_multiple_of(ranks)
+    }
+
+    /// Tokens that this rank computes in an iteration.
+    pub fn tokens_per_rank(&self) -> u64 {
+        self.sequences_per_rank() * self.block_size
+    }
+
+    /// How ranks share an iteration. With DiLoCo, each rank trains alone.
+    pub fn sharing(&self) -> Sharing {
+        if self.ranks.sync == Sync::Diloco {
+            return Sharing::NONE;
+        }
+        let wire = match self.ranks.reduce_dtype {
+            ReduceDtype::Float32 => Dtype::F32,
+            ReduceDtype::Bfloat16 => Dtype::Bf16,
+        };
+        // nanoGPT's file keeps the state of one parameter after the other, so that it would have to
+        // be gathered once for each.
+        let zero = self.ranks.zero.unwrap_or(self.checkpoint_format == CheckpointFormat::Native);
+        Sharing { rank: self.rank, groups: self.groups(), zero, wire }
     }
 
     /// The model's sizes with this vocabulary; if they are invalid, the error names valid ones

@@ -3,7 +3,8 @@
 
 use crate::error::TrainError;
 use crate::host::{ids_to_bytes, room, words_to_floats};
-use model::{Dims, LossSegment, Program};
+use crate::shards;
+use model::{Dims, LossSegment, Program, slice_segment};
 use plan::ops::{Op, Scaling};
 use plan::{Backend, BackendError, Bytes, LateRead, Plan, StepInputs, StepState, half};
 use search::HostBytes;
@@ -26,6 +27,8 @@ pub struct Report {
     state: LateRead,
     row_losses: LateRead,
     losses: Vec<f32>,
+    /// How many ranks' losses it has; each rank's end with its request to stop.
+    ranks: usize,
 }
 
 impl Report {
@@ -34,9 +37,24 @@ impl Report {
         self.state.slot.is_none() && self.row_losses.slot.is_none()
     }
 
-    /// The summed loss of each sequence, after [`Engine::finish_report`].
+    /// The summed loss of each sequence that this rank has, after [`Engine::finish_report`].
     pub fn losses(&self) -> &[f32] {
-        &self.losses
+        self.losses_of(0)
+    }
+
+    /// As [`Report::losses`], of any rank.
+    pub fn losses_of(&self, rank: usize) -> &[f32] {
+        if self.ranks <= 1 {
+            return &self.losses;
+        }
+        let each = self.losses.len() / self.ranks;
+        &self.losses[rank * each..(rank + 1) * each - 1]
+    }
+
+    /// Whether any rank was asked to stop.
+    pub fn is_stopped(&self) -> bool {
+        let each = self.losses.len() / self.ranks.max(1);
+        self.ranks > 1 && self.losses.chunks_exact(each).any(|rank| rank[each - 1] > 0.0)
     }
 }
 
@@ -93,6 +111,11 @@ impl Engine {
         &mut *self.backend
     }
 
+    /// The backend, and the program that runs on it.
+    pub fn parts(&mut self) -> (&mut dyn Backend, &Program) {
+        (&mut *self.backend, &self.program)
+    }
+
     /// Bytes allocated for the plan.
     pub fn arena_bytes(&self) -> u64 {
         self.backend.arena_bytes().get()
@@ -111,7 +134,8 @@ impl Engine {
                 bytes.clear();
                 half::encode(dtype, values, bytes);
                 if result.is_ok() {
-                    result = backend.write_at(id, first * dtype.size(), bytes);
+                    let offset = first * dtype.size();
+                    result = shards::write_at(&mut **backend, program, id, offset, bytes);
                 }
             }
         });
@@ -168,7 +192,20 @@ impl Engine {
     ) -> Result<bool, TrainError> {
         let Engine { backend, program, bytes, .. } = self;
         let slices = (&program.train[..], &program.train_slices[..]);
-        run_rows(&mut **backend, bytes, slices, rows, step, keep_going)
+        let (sharing, group) = (program.sharing, program.train_slices.iter().sum::<u64>());
+        let rounds = sharing.rounds();
+        check_rows(rows, slices.1, rounds)?;
+        for round in 0..rounds {
+            // Masks and losses are by the sequence's number in the iteration, on any rank.
+            let first_row = step.first_row + sharing.group(round) * group;
+            let step = StepInputs { first_row, ..*step };
+            let mut keep_going = |share: f64| keep_going((round as f64 + share) / rounds as f64);
+            let part = (rows, round * group);
+            if !run_rows(&mut **backend, bytes, slices, part, &step, &mut keep_going)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Losses of sequences, without gradients; `keep_going` as in training.
@@ -179,7 +216,8 @@ impl Engine {
     ) -> Result<bool, TrainError> {
         let Engine { backend, program, bytes, .. } = self;
         let slices = (&program.eval[..], &program.eval_slices[..]);
-        run_rows(&mut **backend, bytes, slices, rows, &StepInputs::default(), keep_going)
+        check_rows(rows, slices.1, 1)?;
+        run_rows(&mut **backend, bytes, slices, (rows, 0), &StepInputs::default(), keep_going)
     }
 
     /// Updates the parameters.
@@ -190,13 +228,17 @@ impl Engine {
         }
     }
 
-    /// Starts to read the state and the losses of the first `rows` sequences of the last batch. The
-    /// next batch may run before [`Engine::finish_report`].
+    /// Starts to read the state and the losses of the first `rows` sequences of the last batch; of
+    /// all ranks, if there are several. The next batch may run before [`Engine::finish_report`].
     pub fn begin_report(&mut self, report: &mut Report, rows: u64) -> Result<(), TrainError> {
         let Engine { backend, program, .. } = self;
         backend.read_later(program.state, 0, StepState::WORDS * 4, &mut report.state)?;
-        if let Some(row_loss) = program.row_loss {
-            backend.read_later(row_loss, 0, rows as usize * 4, &mut report.row_losses)?;
+        let (tensor, bytes) = match program.row_losses {
+            Some(all) => (Some(all), backend.plan().schedule.tensors.bytes(all).get()),
+            None => (program.row_loss, rows * 4),
+        };
+        if let Some(row_loss) = tensor {
+            backend.read_later(row_loss, 0, bytes as usize, &mut report.row_losses)?;
         }
         Ok(())
     }
@@ -210,7 +252,27 @@ impl Engine {
         })?;
         let state = state_of(words);
         words_to_floats(self.backend.arrived(&mut report.row_losses)?, &mut report.losses);
+        report.ranks = self.program.row_losses.map_or(1, |_| self.program.sharing.rank.ranks);
         Ok(state)
+    }
+
+    /// Brings the losses of the last evaluation batch of every rank together, for the next report.
+    pub fn gather_losses(&mut self) -> Result<(), TrainError> {
+        match self.program.gather_losses {
+            Some(segment) => Ok(self.backend.run(segment, &StepInputs::default())?),
+            None => Ok(()),
+        }
+    }
+
+    /// Tells the other ranks, with the next losses, whether this one was asked to stop.
+    pub fn ask_to_stop(&mut self, asked: bool) -> Result<(), TrainError> {
+        let Engine { backend, program, .. } = self;
+        let (Some(row_loss), Some(_)) = (program.row_loss, program.row_losses) else {
+            return Ok(());
+        };
+        let rows = backend.plan().schedule.tensors.get(row_loss).shape.elements();
+        let flag = if asked { 1.0f32 } else { 0.0 };
+        Ok(backend.write_at(row_loss, (rows - 1) * 4, &flag.to_le_bytes())?)
     }
 
     /// The summed loss of each of the first `rows` sequences of the last batch.
@@ -228,38 +290,46 @@ fn state_of(words: &[[u8; 4]; StepState::WORDS]) -> StepState {
     StepState::from_words(&words.map(u32::from_le_bytes))
 }
 
-/// Writes the sequences of each slice to the backend and runs it. `bytes` is a reused buffer.
+/// The rows of a batch must be those of all slices, as often as there are rounds.
+fn check_rows(rows: &Rows, slices: &[u64], rounds: u64) -> Result<(), TrainError> {
+    let total = (rows.tokens.len() / rows.positions) as u64;
+    if slices.iter().sum::<u64>() * rounds == total {
+        return Ok(());
+    }
+    let what = format!("{total} sequences in {rounds} x slices of {slices:?}");
+    Err(BackendError::Unsupported { what }.into())
+}
+
+/// Writes the sequences of each slice to the backend and runs it. The first slice begins with row
+/// `first` of the batch. `bytes` is a reused buffer.
 fn run_rows(
     backend: &mut dyn Backend,
     bytes: &mut Vec<u8>,
     (segments, slices): (&[LossSegment], &[u64]),
-    rows: &Rows,
+    (rows, first): (&Rows, u64),
     step: &StepInputs,
     keep_going: &mut dyn FnMut(f64) -> bool,
 ) -> Result<bool, TrainError> {
-    let total = (rows.tokens.len() / rows.positions) as u64;
-    if slices.iter().sum::<u64>() != total {
-        let what = format!("{total} sequences in slices of {slices:?}");
-        return Err(BackendError::Unsupported { what }.into());
-    }
-    let mut first_row = 0;
-    for size in slices {
-        if !keep_going(first_row as f64 / total as f64) {
+    let total = slices.iter().sum::<u64>();
+    let mut done = 0;
+    for index in 0..slices.len() {
+        if !keep_going(done as f64 / total as f64) {
             return Ok(false);
         }
-        let Some(slice) = segments.iter().find(|segment| segment.rows == *size) else {
-            let what = format!("no slice of {size} sequences");
+        let Some(slice) = slice_segment(segments, slices, index).map(|at| &segments[at]) else {
+            let what = format!("no slice of {} sequences", slices[index]);
             return Err(BackendError::Unsupported { what }.into());
         };
-        let ids = |row: u64| row as usize * rows.positions;
-        let range = ids(first_row)..ids(first_row + slice.rows);
+        let ids = |row: u64| (first + row) as usize * rows.positions;
+        let range = ids(done)..ids(done + slice.rows);
         for (tensor, ids) in [(slice.tokens, &rows.tokens), (slice.targets, &rows.targets)] {
             bytes.clear();
             ids_to_bytes(&ids[range.clone()], bytes);
             backend.write(tensor, bytes)?;
         }
+        let first_row = step.first_row + done;
         backend.run(slice.segment, &StepInputs { first_row, ..*step })?;
-        first_row += slice.rows;
+        done += slice.rows;
     }
     Ok(true)
 }

@@ -29,7 +29,8 @@ pub struct Evaluation {
 /// Evaluates `batches` batches of both splits, the training split first, like nanoGPT. `rows` is
 /// the buffer of one batch and sets its size. The losses of a batch are read while the next one
 /// runs (`reports`). Before each slice, `keep_going` gets the share that is done. If it returns
-/// false, the result is none.
+/// false, the result is none. Ranks share the batches, and all of them get the result that one
+/// rank would get.
 pub fn evaluate(
     engine: &mut Engine,
     feed: &mut dyn Feed,
@@ -38,34 +39,95 @@ pub fn evaluate(
     iteration: u64,
     keep_going: &mut dyn FnMut(f64) -> bool,
 ) -> Result<Option<Evaluation>, TrainError> {
-    let sequences = (rows.tokens.len() / rows.positions) as u64;
     let mut estimates = [Estimate { loss: 0.0, standard_error: 0.0 }; 2];
+    let is_shared = engine.program().row_losses.is_some();
     for (half, split) in [Split::Train, Split::Val].into_iter().enumerate() {
-        let mut means = Running::default();
-        for batch in 0..batches {
-            feed.eval(split, iteration, batch, rows)?;
-            let mut keep_going = |share: f64| {
-                let share = (batch as f64 + share) / batches as f64;
-                keep_going((half as f64 + share) / 2.0)
-            };
-            if !engine.eval_rows(rows, &mut keep_going)? {
-                return Ok(None);
-            }
-            reports.swap(0, 1);
-            engine.begin_report(&mut reports[0], sequences)?;
-            if batch > 0 {
-                engine.finish_report(&mut reports[1])?;
-                means.add_all(reports[1].losses(), rows.positions);
-            }
-        }
-        if batches > 0 {
-            engine.finish_report(&mut reports[0])?;
-            means.add_all(reports[0].losses(), rows.positions);
-        }
+        let mut keep_going = |share: f64| keep_going((half as f64 + share) / 2.0);
+        let work = Work { batches, split, iteration };
+        let found = match is_shared {
+            true => shared_split(engine, feed, &work, rows, &mut reports[0], &mut keep_going)?,
+            false => split_losses(engine, feed, &work, (rows, reports), &mut keep_going)?,
+        };
+        let Some(means) = found else { return Ok(None) };
         estimates[half] = means.estimate();
     }
     let [train, val] = estimates;
     Ok(Some(Evaluation { train, val, tokens: batches * rows.tokens.len() as u64 }))
+}
+
+/// What is evaluated.
+struct Work {
+    batches: u64,
+    split: Split,
+    iteration: u64,
+}
+
+/// The losses of a split, on one rank.
+fn split_losses(
+    engine: &mut Engine,
+    feed: &mut dyn Feed,
+    &Work { batches, split, iteration }: &Work,
+    (rows, reports): (&mut Rows, &mut [Report; 2]),
+    keep_going: &mut dyn FnMut(f64) -> bool,
+) -> Result<Option<Running>, TrainError> {
+    let sequences = (rows.tokens.len() / rows.positions) as u64;
+    let mut means = Running::default();
+    for batch in 0..batches {
+        feed.eval(split, iteration, batch, rows)?;
+        let mut keep_going = |share: f64| keep_going((batch as f64 + share) / batches as f64);
+        if !engine.eval_rows(rows, &mut keep_going)? {
+            return Ok(None);
+        }
+        reports.swap(0, 1);
+        engine.begin_report(&mut reports[0], sequences)?;
+        if batch > 0 {
+            engine.finish_report(&mut reports[1])?;
+            means.add_all(reports[1].losses(), rows.positions);
+        }
+    }
+    if batches > 0 {
+        engine.finish_report(&mut reports[0])?;
+        means.add_all(reports[0].losses(), rows.positions);
+    }
+    Ok(Some(means))
+}
+
+/// The losses of a split whose batches the ranks share: each computes one, then all ranks get all
+/// losses, in the order of the batches. A request to stop travels with them, so that all ranks stop
+/// at the same batch.
+fn shared_split(
+    engine: &mut Engine,
+    feed: &mut dyn Feed,
+    &Work { batches, split, iteration }: &Work,
+    rows: &mut Rows,
+    report: &mut Report,
+    keep_going: &mut dyn FnMut(f64) -> bool,
+) -> Result<Option<Running>, TrainError> {
+    let sequences = rows.tokens.len() / rows.positions;
+    let rank = engine.program().sharing.rank;
+    let sharing = if feed.is_shared() { rank.ranks as u64 } else { 1 };
+    let mut means = Running::default();
+    let mut first = 0;
+    while first < batches {
+        let here = sharing.min(batches - first);
+        let asked = !keep_going(first as f64 / batches as f64);
+        if (rank.rank as u64) < here {
+            feed.eval(split, iteration, first + rank.rank as u64, rows)?;
+            engine.eval_rows(rows, &mut |_| true)?;
+        }
+        engine.ask_to_stop(asked)?;
+        engine.gather_losses()?;
+        engine.begin_report(report, 0)?;
+        engine.finish_report(report)?;
+        if report.is_stopped() {
+            return Ok(None);
+        }
+        for rank in 0..here as usize {
+            means.add_all(&report.losses_of(rank)[..sequences], rows.positions);
+        }
+        first += here;
+    }
+    Ok(Some(means))
 }
 
 /// Running mean and variance (Welford's algorithm).

@@ -28,6 +28,12 @@ pub trait Feed {
         rows: &mut Rows,
     ) -> Result<(), TrainError>;
 
+    /// Whether any rank can fill in any batch of an evaluation. If not, the first rank evaluates
+    /// alone.
+    fn is_shared(&self) -> bool {
+        true
+    }
+
     /// Remembers its position, without allocating.
     fn mark(&mut self);
 

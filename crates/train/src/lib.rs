@@ -30,6 +30,7 @@ mod plan_json;
 pub mod run;
 pub mod runlog;
 pub mod save;
+pub mod shards;
 mod save_ckpt;
 mod saving;
 

@@ -11,12 +11,14 @@ use crate::plan_json::CutJson;
 use crate::save::{self, Document, best_ckpt_path, best_path, newest_path};
 use crate::save_ckpt;
 use crate::saving::{Ended, Saved, Saving, Unsaved};
+use crate::shards;
 use checkpoint::link_best;
 use data::Split;
 use events::{Emitter, End, Evaluated, Evaluating, Iteration, Reason, Save, Start, What};
 use plan::{StepInputs, StepState};
 use search::HostBytes;
-use spec::{CheckpointFormat, RunSpec};
+use spec::{CheckpointFormat, RunSpec, Sampler};
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -90,6 +92,8 @@ pub struct HostBuffers {
     saved_at: u64,
     /// Seconds of this process that the document's progress has.
     counted_seconds: f64,
+    /// Whether all ranks know that one of them was asked to stop.
+    stop_agreed: bool,
     save: Vec<u8>,
     saving: Saving,
 }
@@ -114,6 +118,7 @@ impl HostBuffers {
             eval_seconds: f64::INFINITY,
             saved_at: 0,
             counted_seconds: 0.0,
+            stop_agreed: false,
             save: save::buffer(host)?,
             saving: Saving::default(),
         })
@@ -205,7 +210,9 @@ impl Run<'_> {
             if iteration.is_multiple_of(interval) {
                 self.settle(host)?;
                 let is_new = iteration > started_at;
-                let is_unsaved = is_new && host.eval_seconds < SHORT_EVALUATION;
+                // Ranks measure different times, but must do the same.
+                let is_short = host.eval_seconds < SHORT_EVALUATION && !self.has_others();
+                let is_unsaved = is_new && is_short;
                 if is_new && !is_unsaved && self.keeps_newest() {
                     self.save(host)?;
                 }
@@ -217,7 +224,7 @@ impl Run<'_> {
             if self.iteration(host)? {
                 self.document.progress.advance(self.spec.tokens_per_iteration());
             }
-            if self.stop.load(Ordering::Relaxed) {
+            if self.is_stopped(host) {
                 self.settle(host)?;
                 self.take_back(host);
                 self.save_stopped(host)?;
@@ -249,6 +256,20 @@ impl Run<'_> {
         }
         let found = self.evaluate(host, false)?;
         Ok((found.or(last), found.is_none()))
+    }
+
+    /// Whether there are other ranks, with which this one must stay in step.
+    fn has_others(&self) -> bool {
+        self.spec.rank.has_others()
+    }
+
+    /// Whether to stop: at once if this is the only rank, else when the losses of an iteration have
+    /// brought the request to all ranks.
+    fn is_stopped(&self, host: &HostBuffers) -> bool {
+        match self.has_others() {
+            true => host.stop_agreed,
+            false => self.stop.load(Ordering::Relaxed),
+        }
     }
 
     fn is_native(&self) -> bool {
@@ -294,8 +315,11 @@ impl Run<'_> {
         }
         let (loss, least) = (found.val.loss, self.document.progress.best_val_loss);
         // An equal loss without `best`: the process ended after the save and before the link.
-        let is_unlinked =
-            || iteration > 0 && self.is_native() && !best_path(&self.out_dir()).exists();
+        // Ranks may see the folder at different times, so they look at the loss alone.
+        let is_unlinked = || {
+            let is_alone = iteration > 0 && self.is_native() && !self.has_others();
+            is_alone && !best_path(&self.out_dir()).exists()
+        };
         let best = loss < least || (loss == least && is_unlinked());
         // Emitted before the save, which may fail.
         let event = self.evaluated(&found, best, host.eval_seconds * 1e3);
@@ -341,7 +365,7 @@ impl Run<'_> {
     /// state is then unchanged.
     fn iteration(&mut self, host: &mut HostBuffers) -> Result<bool, TrainError> {
         let (start, iteration) = (Instant::now(), self.document.progress.iteration);
-        let step = step_inputs(self.spec, iteration);
+        let (step, has_others) = (step_inputs(self.spec, iteration), self.has_others());
         if !host.is_drawn {
             self.feed.mark();
             self.feed.train(iteration, &mut host.rows)?;
@@ -350,11 +374,15 @@ impl Run<'_> {
         let mut keep_going = |share: f64| {
             let elapsed = start.elapsed().as_secs_f64();
             let rest = if share > 0.0 { elapsed * (1.0 - share) / share } else { 0.0 };
-            rest < PATIENCE || !self.stop.load(Ordering::Relaxed)
+            // Other ranks wait for this one's gradients.
+            rest < PATIENCE || has_others || !self.stop.load(Ordering::Relaxed)
         };
         if !self.engine.train_rows(&host.rows, &step, &mut keep_going)? {
             self.feed.rewind();
             return Ok(false);
+        }
+        if has_others {
+            self.engine.ask_to_stop(self.stop.load(Ordering::Relaxed))?;
         }
         self.engine.update(&step)?;
         host.reports.swap(0, 1);
@@ -366,7 +394,7 @@ impl Run<'_> {
             self.report(host, before, 1)?;
         }
         let is_short = host.reported.is_some_and(|(_, seconds)| seconds < SHORT_ITERATION);
-        if host.reports[0].is_here() || !is_short {
+        if host.reports[0].is_here() || !is_short || has_others {
             self.settle(host)?;
         }
         Ok(true)
@@ -393,9 +421,9 @@ impl Run<'_> {
             self.tell_saved(ended)?;
         }
         let state = self.engine.finish_report(&mut host.reports[report])?;
-        let losses = host.reports[report].losses();
+        host.stop_agreed = host.reports[report].is_stopped();
         let is_logged = iteration.is_multiple_of(self.spec.log_interval);
-        let Some(loss) = self.last_loss(losses, &state) else {
+        let Some(loss) = self.last_loss(&host.reports[report], &state) else {
             // The iteration after it may have begun.
             self.document.progress.iteration = iteration;
             return Err(TrainError::Diverged { iteration, lr });
@@ -441,17 +469,29 @@ impl Run<'_> {
         }
     }
 
-    /// The loss of an iteration's last micro-batch, as nanoGPT prints it; none if the run diverged.
-    fn last_loss(&self, losses: &[f32], state: &StepState) -> Option<f64> {
+    /// The loss of an iteration's last micro-batch over all ranks, as nanoGPT prints it; none if the
+    /// run diverged.
+    fn last_loss(&self, report: &Report, state: &StepState) -> Option<f64> {
         let spec = self.spec;
+        let (sequences, group) = (spec.sequences_per_iteration(), spec.sequences_per_group());
+        let (batch, ranks) = (spec.batch_size, spec.rank.ranks as u64);
+        // Sequence `row` belongs to group `row / group`, whose rank has its loss.
+        let loss_of = |row: u64| report.losses_of((row / group % ranks) as usize)[row as usize];
         // Without loss scaling, a norm that is not finite has already broken the weights.
         let is_broken = state.loss_scale == 1.0 && !state.grad_norm.is_finite();
-        if is_broken || !losses.iter().all(|loss| loss.is_finite()) {
+        if is_broken || !(0..sequences).all(|row| loss_of(row).is_finite()) {
             return None;
         }
-        let last = &losses[losses.len() - spec.batch_size as usize..];
-        let sum: f64 = last.iter().map(|&loss| f64::from(loss)).sum();
-        Some(sum / (spec.batch_size * spec.block_size) as f64)
+        let sum = |rows: Range<u64>| rows.map(|row| f64::from(loss_of(row))).sum::<f64>();
+        let (sum, rows) = match spec.sampler {
+            Sampler::Fitgpt => (sum(sequences - batch..sequences), batch),
+            // Each rank has micro-batches of its own.
+            Sampler::Nanogpt => {
+                let last_of = |rank: u64| sum((rank + 1) * group - batch..(rank + 1) * group);
+                ((0..ranks).map(last_of).sum(), batch * ranks)
+            }
+        };
+        Some(sum / (rows * spec.block_size) as f64)
     }
 
     /// Saves the state as `last`. Broken weights are an error, and `last` stays as it was.
@@ -469,7 +509,7 @@ impl Run<'_> {
         if self.document.progress.iteration <= host.saved_at {
             return Ok(());
         }
-        if !self.keeps_newest() {
+        if !self.keeps_newest() && self.spec.rank.is_first() {
             self.end_save(host)?;
             let (newest, best) = (newest_path(self.spec), best_ckpt_path(&self.out_dir()));
             let is_kept = save_ckpt::is_best(&best, self.document.progress.best_val_loss);
@@ -485,6 +525,13 @@ impl Run<'_> {
         // A save that failed does not prevent this one.
         let before = self.end_save(host);
         self.count_seconds(host);
+        if !self.spec.rank.is_first() {
+            // The first rank writes; this one contributes its shard.
+            let (backend, program) = self.engine.parts();
+            shards::attend(backend, program)?;
+            host.saved_at = self.document.progress.iteration;
+            return before;
+        }
         let (last, began) = (newest_path(self.spec), Instant::now());
         let (engine, document, buffer) = (&mut *self.engine, &self.document, &mut host.save[..]);
         let written = match self.spec.checkpoint_format {

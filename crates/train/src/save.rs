@@ -7,8 +7,9 @@ use crate::engine::Engine;
 use crate::error::TrainError;
 use crate::host::{are_within, room};
 pub use crate::progress::RunProgress;
+use crate::shards::{self, Gathering};
 use checkpoint::{Dtype, Reader, SaveError, TensorInfo, TensorSource, Written};
-use plan::{Backend, TensorId, half};
+use plan::{TensorId, half};
 use search::HostBytes;
 use spec::{CheckpointFormat, RunSpec};
 use std::error::Error;
@@ -76,8 +77,9 @@ fn stored_dtype(dtype: plan::Dtype) -> Dtype {
     }
 }
 
-/// Every tensor of a checkpoint. The prefix of a name is the tensor's role. Gradients are zero
-/// between iterations and are not saved.
+/// Every tensor of a checkpoint: the weights, then one kind of state after the other, so that ranks
+/// put each together once. The prefix of a name is the tensor's role. Gradients are zero between
+/// iterations and are not saved.
 fn tensors(engine: &Engine) -> Vec<SavedTensor> {
     let (program, schedule) = (engine.program(), &engine.plan().schedule);
     let mut all = Vec::new();
@@ -87,11 +89,14 @@ fn tensors(engine: &Engine) -> Vec<SavedTensor> {
         all.push(SavedTensor { info, id, copy });
     };
     for row in &program.parameters {
-        let name = &row.param.name;
         let copy = Some(row.compute).filter(|&id| id != row.weight);
-        add(format!("{WEIGHTS}{name}"), row.weight, copy);
-        for &(kind, id) in &row.state {
-            add(format!("{kind}/{name}"), id, None);
+        add(format!("{WEIGHTS}{}", row.param.name), row.weight, copy);
+    }
+    let kinds = program.parameters.first().map_or(0, |row| row.state.len());
+    for kind in 0..kinds {
+        for row in &program.parameters {
+            let (kind, id) = row.state[kind];
+            add(format!("{kind}/{}", row.param.name), id, None);
         }
     }
     add("state".to_string(), program.state, None);
@@ -105,8 +110,9 @@ pub fn buffer(host: &HostBytes) -> Result<Vec<u8>, TrainError> {
 
 /// The tensors of a running engine, on their way into a file.
 pub(crate) struct Contents<'a> {
-    backend: &'a mut dyn Backend,
+    engine: &'a mut Engine,
     ids: Vec<TensorId>,
+    gathering: Gathering,
     pub infos: Vec<TensorInfo>,
     /// The first tensor whose values are broken.
     broken: Option<String>,
@@ -115,7 +121,7 @@ pub(crate) struct Contents<'a> {
 impl<'a> Contents<'a> {
     pub fn new(engine: &'a mut Engine) -> Contents<'a> {
         let (infos, ids) = tensors(engine).into_iter().map(|kept| (kept.info, kept.id)).unzip();
-        Contents { backend: engine.backend(), ids, infos, broken: None }
+        Contents { engine, ids, gathering: Gathering::default(), infos, broken: None }
     }
 
     /// Reads a tensor; fails if its values are broken.
@@ -124,7 +130,9 @@ impl<'a> Contents<'a> {
         index: usize,
         content: &mut [u8],
     ) -> Result<(), Box<dyn Error + Send + Sync>> {
-        self.backend.read(self.ids[index], content)?;
+        let (backend, program) = self.engine.parts();
+        self.gathering.prepare(backend, program, self.ids[index])?;
+        backend.read(self.ids[index], content)?;
         let TensorInfo { name, dtype, .. } = &self.infos[index];
         let largest = if name.starts_with(WEIGHTS) { LARGEST_WEIGHT } else { f32::MAX };
         if are_within(largest, *dtype, content) {
@@ -136,6 +144,8 @@ impl<'a> Contents<'a> {
 
     /// What was written, or which tensor is broken.
     pub fn checked<T>(self, written: Result<T, SaveError>) -> Result<T, TrainError> {
+        let (backend, program) = self.engine.parts();
+        shards::clear(backend, program)?;
         match self.broken {
             Some(tensor) => Err(TrainError::BrokenWeights { tensor }),
             None => Ok(written?),
@@ -284,7 +294,8 @@ fn load_some(
         } else if !read_as(reader, index, info.dtype, &mut buffer[..wanted])? {
             return Err(refused());
         }
-        engine.backend().write(id, &buffer[..wanted])?;
+        let (backend, program) = engine.parts();
+        shards::write_at(backend, program, id, 0, &buffer[..wanted])?;
         if let Some(copy) = copy {
             let format = engine.plan().schedule.tensors.get(copy).dtype;
             narrow(format, &mut buffer[..wanted]);

@@ -20,3 +20,6 @@ pub(crate) mod grad_norm;
 pub(crate) mod loss_scaler;
 pub(crate) mod adamw;
 pub(crate) mod transfer;
+pub(crate) mod clear;
+pub(crate) mod reduce_scatter;
+pub(crate) mod all_gather;

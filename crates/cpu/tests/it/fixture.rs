@@ -95,6 +95,7 @@ impl Setup {
         let (slices, positions) = (self.slices.clone(), self.positions);
         let (head_chunk, loss_rows) = (self.head_chunk, self.loss_rows);
         let train = TrainSpec {
+            sharing: model::Sharing::NONE,
             slices: slices.clone(),
             positions,
             head_chunk,

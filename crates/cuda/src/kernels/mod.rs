@@ -46,6 +46,11 @@ pub(crate) fn lower(cx: &mut Lowering<'_>, op: &Op) -> Result<(), BackendError> 
         Op::LossScaler(op) => update::loss_scaler(cx, op),
         Op::AdamW(op) => update::adamw(cx, op),
         Op::Transfer(op) => transfer(cx, op),
+        Op::Clear(_)
+        | Op::SquareSums(_)
+        | Op::NormOfSums(_)
+        | Op::ReduceScatter(_)
+        | Op::AllGather(_) => Err(unsupported(op.operation().name().to_string())),
     }
 }
 

@@ -144,6 +144,7 @@ fn plan_of(run: &Run, level: Level) -> Plan {
             types: Types { compute, residual },
         },
         train: Some(TrainSpec {
+            sharing: model::Sharing::NONE,
             slices: vec![2],
             positions: 1024,
             head_chunk: 1024,

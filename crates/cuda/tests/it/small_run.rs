@@ -76,6 +76,7 @@ impl SmallRun {
                 types: self.types,
             },
             train: Some(TrainSpec {
+                sharing: model::Sharing::NONE,
                 slices: self.slices.clone(),
                 positions: POSITIONS,
                 head_chunk: self.head_chunk,

@@ -78,6 +78,7 @@ impl CpuDevice {
             attention: 3e10,
             bandwidth: 2e10,
             link: 2e10,
+            network: plan::hardware::Network::NONE,
             launch: 2e-5,
             multiprocessors: 0,
             warpgroups: false,

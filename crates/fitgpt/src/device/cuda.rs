@@ -132,6 +132,7 @@ impl CudaDevice {
                 attention: 2e13,
                 bandwidth: 4e11,
                 link: 2e10,
+                network: plan::hardware::Network::NONE,
                 launch: 5e-6,
                 multiprocessors: 0,
                 warpgroups: self.gpu.scratch().warpgroups,

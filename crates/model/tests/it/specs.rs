@@ -41,6 +41,7 @@ pub fn model(dims: Dims, dropout: f32) -> ProgramSpec {
 /// Training in these slices of whole contexts.
 pub fn train(dims: &Dims, slices: &[u64], head_chunk: u64) -> TrainSpec {
     TrainSpec {
+        sharing: fitgpt_model::Sharing::NONE,
         slices: slices.to_vec(),
         positions: dims.block_size,
         head_chunk,

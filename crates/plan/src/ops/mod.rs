@@ -14,9 +14,15 @@ mod grad_norm;
 mod loss_scaler;
 mod adamw;
 mod transfer;
+mod clear;
+mod square_sums;
+mod reduce_scatter;
+mod all_gather;
 
 pub use adamw::AdamW;
+pub use all_gather::AllGather;
 pub use attention::{Attention, AttentionBackward};
+pub use clear::Clear;
 pub use decode::{AttentionDecode, CacheStore, SelectPosition};
 pub use dropout::{Dropout, DropoutSite};
 pub use embed::{Embed, EmbedBackward, PositionFrom};
@@ -26,6 +32,8 @@ pub use head::{HeadEval, HeadTrain, HeadWork};
 pub use layernorm::{Branch, BranchGradient, LayerNorm, LayerNormBackward, NormalisedAgain};
 pub use linear::{Linear, LinearBackwardInput, LinearBackwardWeight};
 pub use loss_scaler::{LossScaler, Scaling};
+pub use reduce_scatter::ReduceScatter;
+pub use square_sums::{NormOfSums, SquareSums};
 pub use transfer::Transfer;
 
 use crate::error::PlanError;
@@ -84,6 +92,8 @@ pub enum Elements {
     /// fp32 in every compute format: statistics, losses, sums, master weights, and the accumulated
     /// gradients of parameters.
     Single,
+    /// Any type: the op moves bytes.
+    Any,
     /// Token ids and targets.
     Ids,
     /// The step state.
@@ -101,6 +111,7 @@ impl Elements {
         match self {
             Elements::Float => matches!(dtype, Dtype::F32 | Dtype::Bf16 | Dtype::F16),
             Elements::Single => dtype == Dtype::F32,
+            Elements::Any => true,
             Elements::Ids => dtype == Dtype::I32,
             Elements::Words | Elements::WideSums => dtype == Dtype::U32,
             Elements::Workspace => {
@@ -114,6 +125,7 @@ impl Elements {
         match self {
             Elements::Float => "a float type",
             Elements::Single => "f32",
+            Elements::Any => "any type",
             Elements::Ids => "i32",
             Elements::Words | Elements::WideSums => "u32",
             Elements::Workspace => "an f32 workspace",
@@ -202,6 +214,11 @@ pub trait Operation {
         self.operands().iter().map(cost).fold(0, u64::saturating_add)
     }
 
+    /// Bytes that this rank sends to others. Only ops between ranks send any.
+    fn wire_bytes(&self, _: &Tensors) -> u64 {
+        0
+    }
+
     /// Emits the steps that compute the gradients of its inputs from those of its results.
     fn emit_backward(&self, _: &mut Backward<'_>) -> Result<(), PlanError> {
         let missing = "it has no backward".to_string();
@@ -282,6 +299,16 @@ ops! {
     AdamW,
     /// A copy between the device's memory and the host's.
     Transfer,
+    /// Zeros.
+    Clear,
+    /// Sums of squares of a range of gradients.
+    SquareSums,
+    /// Norm of all gradients, from sums of squares.
+    NormOfSums,
+    /// Sum of gradients over all ranks, divided among them.
+    ReduceScatter,
+    /// Pieces of all ranks, on every rank.
+    AllGather,
 }
 
 impl Op {
@@ -308,7 +335,12 @@ impl Op {
             | Op::GradNorm(_)
             | Op::LossScaler(_)
             | Op::AdamW(_)
-            | Op::Transfer(_) => self.clone(),
+            | Op::Transfer(_)
+            | Op::Clear(_)
+            | Op::SquareSums(_)
+            | Op::NormOfSums(_)
+            | Op::ReduceScatter(_)
+            | Op::AllGather(_) => self.clone(),
         }
     }
 

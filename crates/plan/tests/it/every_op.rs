@@ -2,12 +2,13 @@
 
 use crate::fixture::{EPSILON, shape};
 use fitgpt_plan::ops::{
-    AdamW, Attention, AttentionBackward, AttentionDecode, Branch, BranchGradient, CacheStore,
-    Dropout, DropoutSite, Embed, EmbedBackward, Gelu, GeluBackward, GeluKind, GradNorm, HeadEval,
-    HeadTrain, LayerNorm, LayerNormBackward, Linear, LinearBackwardInput, LinearBackwardWeight,
-    LossScaler, NormalisedAgain, Op, PositionFrom, Scaling, SelectPosition, Transfer, Write,
+    AdamW, AllGather, Attention, AttentionBackward, AttentionDecode, Branch, BranchGradient,
+    CacheStore, Clear, Dropout, DropoutSite, Embed, EmbedBackward, Gelu, GeluBackward, GeluKind,
+    GradNorm, HeadEval, HeadTrain, LayerNorm, LayerNormBackward, Linear, LinearBackwardInput,
+    LinearBackwardWeight, LossScaler, NormOfSums, NormalisedAgain, Op, PositionFrom, ReduceScatter,
+    Scaling, SelectPosition, SquareSums, Transfer, Write,
 };
-use fitgpt_plan::{Dtype, Role, SegmentBuilder, TensorId};
+use fitgpt_plan::{Dtype, Pieces, Rank, Role, SegmentBuilder, TensorId};
 
 /// Makes an op's operands; one of them may be broken.
 pub struct Operands<'a> {
@@ -72,6 +73,11 @@ pub const OPS: &[(&str, Make)] = &[
     ("loss_scaler", loss_scaler),
     ("adamw", adamw),
     ("transfer", transfer),
+    ("clear", clear),
+    ("square_sums", square_sums),
+    ("norm_of_sums", norm_of_sums),
+    ("reduce_scatter", reduce_scatter),
+    ("all_gather", all_gather),
 ];
 
 fn embed(o: &mut Operands<'_>) -> Op {
@@ -267,4 +273,36 @@ fn adamw(o: &mut Operands<'_>) -> Op {
 
 fn transfer(o: &mut Operands<'_>) -> Op {
     Op::Transfer(Transfer { from: o.f("from", &[100]), to: o.f("to", &[100]) })
+}
+
+const SECOND: Rank = Rank { rank: 1, ranks: 2 };
+
+fn clear(o: &mut Operands<'_>) -> Op {
+    Op::Clear(Clear { tensor: o.f("tensor", &[100]) })
+}
+
+fn square_sums(o: &mut Operands<'_>) -> Op {
+    let gradients = o.f("gradients", &[65_536]);
+    let partials = o.of("partials", Dtype::U32, &[3, 2]);
+    Op::SquareSums(SquareSums { gradients, partials, first_block: 2 })
+}
+
+fn norm_of_sums(o: &mut Operands<'_>) -> Op {
+    let partials = o.of("partials", Dtype::U32, &[2, 3, 2]);
+    Op::NormOfSums(NormOfSums { partials, state: o.state() })
+}
+
+fn reduce_scatter(o: &mut Operands<'_>) -> Op {
+    Op::ReduceScatter(ReduceScatter {
+        gradients: o.f("gradients", &[100]),
+        total: Some(o.f("total", &[52])),
+        workspace: o.workspace(),
+        pieces: Pieces::of_blocks(SECOND, 100, 16),
+        wire: Dtype::F32,
+    })
+}
+
+fn all_gather(o: &mut Operands<'_>) -> Op {
+    let (piece, buffer) = (Some(o.f("piece", &[52])), o.f("buffer", &[100]));
+    Op::AllGather(AllGather { piece, buffer, pieces: Pieces::of_blocks(SECOND, 100, 16) })
 }

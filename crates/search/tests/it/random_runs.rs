@@ -79,6 +79,7 @@ fn bound(
         offload: state_options.offload.then_some(1 << 23),
     };
     let train = TrainSpec {
+        sharing: model::Sharing::NONE,
         slices: vec![1],
         positions: run.block_size,
         head_chunk: 1,

@@ -136,6 +136,7 @@ pub fn cpu(threads: usize) -> Result<Machine, String> {
         attention: 3e10,
         bandwidth: 2e10,
         link: 2e10,
+        network: plan::hardware::Network::NONE,
         launch: 2e-5,
         multiprocessors: 0,
         warpgroups: false,

@@ -3,6 +3,7 @@
 
 use crate::typing::{read, run_of};
 use fitgpt_spec::{Command, Environment, resolve};
+use plan::Rank;
 
 #[test]
 fn values_outside_their_range() {
@@ -115,24 +116,23 @@ fn settings_that_exclude_each_other() {
 }
 
 #[test]
-fn more_than_one_process() {
-    let settings = read(Command::Train, &[], &[]).unwrap();
-    let with = |size: &str| {
-        let world_size = Some(size.to_string());
-        resolve(&settings, &Environment { world_size, ..Environment::default() }).map(|_| ())
+fn sequences_that_ranks_cannot_share() {
+    let refused = |ranks: usize, arguments: &[&str]| {
+        let settings = read(Command::Train, arguments, &[]).unwrap();
+        let rank = Rank { rank: ranks - 1, ranks };
+        let resolved = resolve(&settings, &Environment { rank, ..Environment::default() });
+        resolved.map(|_| ()).unwrap_err().to_string()
     };
-    for one in ["1", "", "0", " 1 "] {
-        assert_eq!(with(one), Ok(()), "{one}");
-    }
-    for (many, want) in [
-        (
-            "8",
-            "WORLD_SIZE=8: this version trains in one process; unset WORLD_SIZE and start without",
-        ),
-        ("two", "WORLD_SIZE=two: this version trains in one process"),
+    let small = ["--batch_size=4", "--gradient_accumulation_steps=3"];
+    let with = |more: &'static str| [small[0], small[1], more];
+    for (ranks, arguments, want) in [
+        (5, &small[..], "12 sequences cannot be divided among 5 ranks; 10 or 15 can"),
+        (2, &with("--reduce_groups=8"), "cannot be divided among 8 groups (reduce_groups)"),
+        (2, &with("--reduce_groups=3"), "it must be a multiple of the 2 ranks; 0 means 2"),
+        (2, &with("--sampler=nanogpt"), "nanoGPT divides gradient_accumulation_steps=3"),
     ] {
-        let message = with(many).unwrap_err().to_string();
-        assert!(message.starts_with(want) && !message.contains('\n'), "{message}");
+        let message = refused(ranks, arguments);
+        assert!(message.contains(want) && !message.contains('\n'), "{message}");
     }
 }
 

@@ -6,6 +6,7 @@ use crate::engine::Rows;
 use crate::error::TrainError;
 use crate::host::room;
 use data::{Batch, BatchSampler, Dataset, Split, Use, fill_rows};
+use plan::Rank;
 use serde_json::Value;
 use spec::RunSpec;
 
@@ -14,6 +15,9 @@ pub struct OwnFeed<'a> {
     dataset: &'a Dataset,
     sampler: BatchSampler,
     batch_size: usize,
+    /// Sequences of a group, and which groups are this rank's.
+    group: usize,
+    rank: Rank,
     starts: Vec<u64>,
 }
 
@@ -22,7 +26,8 @@ impl<'a> OwnFeed<'a> {
     pub fn new(spec: &RunSpec, dataset: &'a Dataset) -> Result<OwnFeed<'a>, TrainError> {
         let starts = room(spec.batch_size.max(spec.eval_batch_size), "batches")?;
         let (sampler, batch_size) = (BatchSampler { seed: spec.seed }, spec.batch_size as usize);
-        Ok(OwnFeed { dataset, sampler, batch_size, starts })
+        let (group, rank) = (spec.sequences_per_group().max(1) as usize, spec.rank);
+        Ok(OwnFeed { dataset, sampler, batch_size, group, rank, starts })
     }
 
     fn fill(
@@ -39,6 +44,34 @@ impl<'a> OwnFeed<'a> {
     }
 }
 
+impl OwnFeed<'_> {
+    /// The sequences of an iteration from number `first` on, which are the same on any rank.
+    fn fill_group(
+        &mut self,
+        iteration: u64,
+        first: usize,
+        positions: usize,
+        mut tokens: &mut [i32],
+        mut targets: &mut [i32],
+    ) -> Result<(), TrainError> {
+        let stream = self.dataset.split(Split::Train);
+        let mut row = first;
+        while !tokens.is_empty() {
+            let batch = name(Use::Train, iteration, (row / self.batch_size) as u64);
+            let starts = &mut self.starts[..self.batch_size];
+            self.sampler.starts(batch, stream, positions as u64, starts)?;
+            let wanted = tokens.len() / positions;
+            let here = &starts[row % self.batch_size..];
+            let here = &here[..here.len().min(wanted)];
+            let (some, rest) = tokens.split_at_mut(here.len() * positions);
+            let (their, others) = targets.split_at_mut(here.len() * positions);
+            fill_rows(stream, here, some, their)?;
+            (tokens, targets, row) = (rest, others, row + here.len());
+        }
+        Ok(())
+    }
+}
+
 /// The batch's key in the random streams. resolve() keeps both numbers in range.
 fn name(purpose: Use, iteration: u64, micro_step: u64) -> Batch {
     Batch { purpose, rank: 0, iteration: iteration as u32, micro_step: micro_step as u16 }
@@ -46,10 +79,11 @@ fn name(purpose: Use, iteration: u64, micro_step: u64) -> Batch {
 
 impl Feed for OwnFeed<'_> {
     fn train(&mut self, iteration: u64, rows: &mut Rows) -> Result<(), TrainError> {
-        let (positions, ids) = (rows.positions, self.batch_size * rows.positions);
-        let micro_steps = rows.tokens.chunks_mut(ids).zip(rows.targets.chunks_mut(ids));
-        for (micro_step, (tokens, targets)) in (0..).zip(micro_steps) {
-            self.fill(name(Use::Train, iteration, micro_step), positions, tokens, targets)?;
+        let ids = self.group * rows.positions;
+        let groups = rows.tokens.chunks_mut(ids).zip(rows.targets.chunks_mut(ids));
+        for (round, (tokens, targets)) in (0..).zip(groups) {
+            let first = (round * self.rank.ranks + self.rank.rank) * self.group;
+            self.fill_group(iteration, first, rows.positions, tokens, targets)?;
         }
         Ok(())
     }

@@ -57,6 +57,11 @@ impl Feed for ReplayFeed<'_> {
         Ok(fill_rows(self.dataset.split(split), &self.starts, tokens, targets)?)
     }
 
+    /// nanoGPT draws the batches of an evaluation on its first rank.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
     fn mark(&mut self) {
         self.marked.copy_from(&self.sampler);
     }

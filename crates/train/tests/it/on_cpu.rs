@@ -24,6 +24,7 @@ pub fn machine() -> Result<Machine, Box<dyn Error>> {
         attention: 3e10,
         bandwidth: 2e10,
         link: 1e10,
+        network: plan::hardware::Network::NONE,
         launch: 2e-5,
         multiprocessors: 0,
         warpgroups: false,
