@@ -4,7 +4,7 @@
 
 use crate::context::DriverContext;
 use crate::error::CudaError;
-use crate::library::{Library, Origin, Wanted, function_table};
+use crate::library::{Origin, Wanted, function_table};
 use plan::Dtype;
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -171,7 +171,7 @@ impl MatmulLibrary {
         newest: u32,
     ) -> Result<MatmulLibrary, CudaError> {
         context.enter()?;
-        let api = LtApi::load(Library::find(&CUBLASLT, Some(newest))?)?;
+        let api = LtApi::load(CUBLASLT.find(Some(newest))?)?;
         let mut handle = std::ptr::null_mut();
         // SAFETY: the pointer is to a local; the context is current.
         check("cublasLtCreate", unsafe { (api.cublasLtCreate)(&raw mut handle) })?;
@@ -193,7 +193,7 @@ impl MatmulLibrary {
 /// Version and path of the library, without a context, to find out whether it is installed.
 /// `newest` is the driver's CUDA major version, if there is a driver.
 pub fn find_matmul_library(newest: Option<u32>) -> Result<(usize, String), CudaError> {
-    let api = LtApi::load(Library::find(&CUBLASLT, newest)?)?;
+    let api = LtApi::load(CUBLASLT.find(newest)?)?;
     // SAFETY: takes nothing, needs no handle and no context.
     let version = unsafe { (api.cublasLtGetVersion)() };
     Ok((version, api.library.path().to_string()))

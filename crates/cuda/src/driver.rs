@@ -3,7 +3,7 @@
 //! driver's message.
 
 use crate::error::CudaError;
-use crate::library::{Library, Origin, Wanted, function_table};
+use crate::library::{Origin, Wanted, function_table};
 use std::ffi::{CStr, c_char, c_void};
 use std::fmt;
 use std::sync::Arc;
@@ -96,7 +96,7 @@ impl fmt::Debug for Driver {
 impl Driver {
     /// Finds and starts the driver.
     pub fn load() -> Result<Arc<Driver>, CudaError> {
-        let api = DriverApi::load(Library::find(&DRIVER, None)?)?;
+        let api = DriverApi::load(DRIVER.find(None)?)?;
         let mut version = 0;
         // SAFETY: the pointer is to a local; allowed before `cuInit`.
         let code = unsafe { (api.cuDriverGetVersion)(&raw mut version) };

@@ -1,6 +1,7 @@
 //! How this program was installed, and so how to add NVIDIA's libraries to it. Nothing tells the
 //! program; it looks at where its file lies.
 
+use library::{program, site_packages_of};
 use std::path::{Path, PathBuf};
 
 /// Who installed this program.
@@ -77,27 +78,6 @@ impl Installation {
             _ => format!("install it with `{command}`{place}{older}"),
         }
     }
-}
-
-/// This program's file, with links resolved.
-fn program() -> Option<PathBuf> {
-    std::env::current_exe().and_then(std::fs::canonicalize).ok()
-}
-
-/// The environment in whose `bin` this program lies. uv, pipx and uvx set no variable that says so.
-pub fn own_root() -> Option<PathBuf> {
-    program()?.parent()?.parent().map(Path::to_path_buf)
-}
-
-/// The folders of packages of a Python environment.
-pub fn site_packages_of(root: &Path) -> Vec<PathBuf> {
-    let folders = std::fs::read_dir(root.join("lib")).into_iter().flatten().flatten();
-    let is_python = |name: &std::ffi::OsStr| name.to_string_lossy().starts_with("python3");
-    let mut pythons: Vec<PathBuf> =
-        folders.filter(|entry| is_python(&entry.file_name())).map(|entry| entry.path()).collect();
-    pythons.sort();
-    let packages = |python: PathBuf| ["site-packages", "dist-packages"].map(|p| python.join(p));
-    pythons.into_iter().flat_map(packages).filter(|folder| folder.is_dir()).collect()
 }
 
 #[cfg(test)]

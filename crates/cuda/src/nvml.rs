@@ -1,7 +1,7 @@
 //! NVML, the library behind nvidia-smi: how much of a GPU's memory is in use, and by which
 //! processes.
 
-use crate::library::{Library, LibraryError, Origin, Wanted, function_table};
+use crate::library::{LibraryError, Origin, Wanted, function_table};
 use std::ffi::{CString, c_char, c_void};
 
 /// The library; it comes with the driver.
@@ -106,7 +106,7 @@ unsafe impl Send for NvmlGpu {}
 impl Nvml {
     /// Finds and starts the library.
     pub fn load() -> Result<Nvml, LibraryError> {
-        let api = NvmlApi::load(Library::find(&NVML, None)?)?;
+        let api = NvmlApi::load(NVML.find(None)?)?;
         // SAFETY: takes nothing.
         match unsafe { (api.nvmlInit_v2)() } {
             0 => Ok(Nvml { api }),

@@ -1,7 +1,7 @@
 //! NVRTC compiles CUDA source to machine code for one architecture. It needs no GPU.
 
 use crate::error::CudaError;
-use crate::library::{Library, LibraryError, Origin, Wanted, function_table};
+use crate::library::{LibraryError, Origin, Wanted, function_table};
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::fmt;
 
@@ -74,7 +74,7 @@ const OLDEST: (i32, i32) = (12, 1);
 impl Compiler {
     /// Finds the compiler; `newest` is the driver's CUDA major version, if there is a driver.
     pub fn load(newest: Option<u32>) -> Result<Compiler, CudaError> {
-        let api = NvrtcApi::load(Library::find(&NVRTC, newest)?)?;
+        let api = NvrtcApi::load(NVRTC.find(newest)?)?;
         let mut version = (0, 0);
         // SAFETY: the pointers are to locals.
         let code = unsafe { (api.nvrtcVersion)(&raw mut version.0, &raw mut version.1) };

@@ -1,12 +1,12 @@
-//! Only `cpu` and `cuda`, and for tests `counting` and `faults`, may use `unsafe`. Every other
-//! crate root forbids it.
+//! Only `cpu`, `cuda` and `library`, and for tests `counting` and `faults`, may use `unsafe`. Every
+//! other crate root forbids it.
 
 use super::Finding;
 use super::tree::{Tree, crate_of};
 
-/// Crates that need `unsafe`: for kernels and device calls, and in tests for the counting allocator
+/// Crates that need `unsafe`: for kernels, device calls and C libraries, and in tests for the counting allocator
 /// and the library that wraps libc. Each block has its `// SAFETY:` line.
-const HOMES: [&str; 4] = ["cpu", "cuda", "counting", "faults"];
+const HOMES: [&str; 5] = ["cpu", "cuda", "library", "counting", "faults"];
 
 const ATTRIBUTE: &str = "#![forbid(unsafe_code)]";
 
