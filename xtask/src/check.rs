@@ -170,8 +170,8 @@ mod tests {
         // Three arguments: -m venv FOLDER.
         let venv = "mkdir -p \"$3/bin\" && cp \"$(dirname \"$0\")/pip\" \"$3/bin/pip\"";
         for (python, ends, required, missing) in [
-            (venv, "0", "requires 'python,peers'", "NOT INSTALLED: nvrtc,architectures\n"),
-            ("exit 1", "7", "requires ''", "NOT INSTALLED: nvrtc,architectures,python,peers\n"),
+            (venv, "0", "requires 'python,peers,mpi'", "NOT INSTALLED: nvrtc,architectures\n"),
+            ("exit 1", "7", "requires ''", "NOT INSTALLED: nvrtc,architectures,python,peers,mpi\n"),
         ] {
             write("python3", python);
             let path = format!("{}:{}", folder.path.display(), std::env::var("PATH").unwrap());
