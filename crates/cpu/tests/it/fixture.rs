@@ -150,7 +150,7 @@ pub fn ids_to_bytes(values: &[i32]) -> Vec<u8> {
 }
 
 impl Run {
-    fn fill_weights(&mut self) {
+    pub fn fill_weights(&mut self) {
         for (index, p) in self.program.parameters.iter().enumerate() {
             let mut stream = rng::Stream::new(11, rng::Purpose::Init, index as u64);
             let is_norm = p.param.module.kind == ModuleKind::LayerNorm;

@@ -8,6 +8,7 @@ mod recompute;
 mod padding;
 mod generation;
 mod state_options;
+mod ranks;
 mod refusals;
 mod allocation;
 mod conformance_suite;
