@@ -1,0 +1,459 @@
+//! The watch on all ranks of a run. Every rank has a thread that sends a heartbeat each second;
+//! rank 0 is in the middle. A rank whose connection breaks, or that is silent for too long, is
+//! reported to all others, and on each of them a callback runs once. It runs on the watch's own
+//! thread, so that it can end a process whose main thread is stuck in a call of MPI or NCCL.
+
+use crate::links::{Arrived, Kind, Link, NO_PROGRESS};
+use crate::meeting::{Met, Peer};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// A rank is given up after so long a silence.
+pub const SILENCE: Duration = Duration::from_secs(60);
+
+/// How long a death is looked for that would explain an error.
+const MOMENT: Duration = Duration::from_millis(200);
+
+/// How long a last message may take to leave.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// How the watch is kept.
+#[derive(Clone, Copy, Debug)]
+pub struct WatchOptions {
+    /// Between two heartbeats.
+    pub interval: Duration,
+    /// The silence after which a rank is given up.
+    pub silence: Duration,
+}
+
+impl Default for WatchOptions {
+    fn default() -> Self {
+        WatchOptions { interval: Duration::from_secs(1), silence: SILENCE }
+    }
+}
+
+/// A rank that is gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Which one.
+    pub rank: usize,
+    /// Its machine.
+    pub host: String,
+    /// What happened to it, and where all were: "died at iteration 12 (…)".
+    pub reason: String,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rank {} on {} {}", self.rank, self.host, self.reason)
+    }
+}
+
+/// How far a failure is from its cause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cause {
+    /// A rank died, or rank 0 has judged.
+    Certain,
+    /// A rank reports an error. It may follow from the death of another, of which MPI told it
+    /// first.
+    Reported,
+}
+
+/// How a rank leaves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Farewell {
+    /// Its work is done.
+    Finished,
+    /// It cannot go on; the text says why and is passed on to the others.
+    Failed(String),
+}
+
+/// What the owner and the thread of a watch have in common.
+struct Shared {
+    progress: AtomicU64,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    farewell: Option<Farewell>,
+    failure: Option<Failure>,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The watch of this rank. Dropped without a [`Watch::goodbye`], it tells the others that this rank
+/// ended early.
+pub struct Watch {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a watch; failure: {:?}", self.failure())
+    }
+}
+
+impl Watch {
+    /// Starts it. `on_failure` runs at most once, on the watch's thread, when another rank is gone.
+    ///
+    /// # Errors
+    /// The system has no thread, or the connections are broken already.
+    pub fn start(
+        met: Met,
+        options: WatchOptions,
+        on_failure: impl FnOnce(&Failure) + Send + 'static,
+    ) -> std::io::Result<Watch> {
+        let progress = AtomicU64::new(NO_PROGRESS);
+        let (state, changed) = (Mutex::default(), Condvar::new());
+        let shared = Arc::new(Shared { progress, state, changed });
+        let mut round = Round::new(met, options, Arc::clone(&shared))?;
+        let run = move || {
+            if let Some(failure) = round.keep() {
+                round.shared.state().failure = Some(failure.clone());
+                on_failure(&failure);
+            }
+        };
+        let thread = std::thread::Builder::new().name("fitgpt-watch".to_owned()).spawn(run)?;
+        Ok(Watch { shared, thread: Some(thread) })
+    }
+
+    /// Says at which iteration this rank is. Costs nothing; the next heartbeat carries it.
+    pub fn progress(&self, iteration: u64) {
+        self.shared.progress.store(iteration, Ordering::Relaxed);
+    }
+
+    /// The rank that is gone, if one is.
+    pub fn failure(&self) -> Option<Failure> {
+        self.shared.state().failure.clone()
+    }
+
+    /// Leaves in an orderly way. Rank 0 waits for the goodbyes of all others, at most as long as a
+    /// silence may last, because the watch ends with it.
+    ///
+    /// # Errors
+    /// A rank was gone before all had finished. For a rank that failed itself: another was gone
+    /// before, so that its own failure is a consequence.
+    pub fn goodbye(mut self, farewell: Farewell) -> Result<(), Failure> {
+        self.leave(farewell);
+        self.failure().map_or(Ok(()), Err)
+    }
+
+    fn leave(&mut self, farewell: Farewell) {
+        let Some(thread) = self.thread.take() else { return };
+        self.shared.state().farewell = Some(farewell);
+        self.shared.changed.notify_all();
+        // The callback's panic, if it was one, has been printed.
+        let _ = thread.join();
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let why = if std::thread::panicking() { "it panicked" } else { "it ended early" };
+        self.leave(Farewell::Failed(why.to_owned()));
+    }
+}
+
+/// Another rank, as the watch sees it.
+struct Watched {
+    rank: usize,
+    host: String,
+    link: Link,
+    silent: Duration,
+    progress: u64,
+    /// It said goodbye, and may close its connection.
+    finished: bool,
+    closed: bool,
+}
+
+impl Watched {
+    fn new(peer: Peer) -> std::io::Result<Watched> {
+        let link = Link::new(peer.stream)?;
+        let (rank, host) = (peer.rank, crate::facts::shown(&peer.host));
+        let (silent, progress) = (Duration::ZERO, NO_PROGRESS);
+        Ok(Watched { rank, host, link, silent, progress, finished: false, closed: false })
+    }
+
+    fn failure(&self, reason: String) -> Failure {
+        Failure { rank: self.rank, host: self.host.clone(), reason }
+    }
+
+    /// Reads what came. The result is what must end the run.
+    fn listen(&mut self) -> Option<(Cause, Failure)> {
+        let mut broken = None;
+        while !self.closed {
+            match self.link.read() {
+                Arrived::Bytes => self.silent = Duration::ZERO,
+                Arrived::Nothing => break,
+                Arrived::Closed(said) => {
+                    self.closed = true;
+                    // Whoever said goodbye waits for this.
+                    self.link.end();
+                    broken = Some(said);
+                }
+            }
+            // Messages that came before the end count.
+            if let Some(failure) = self.understand() {
+                return Some(failure);
+            }
+        }
+        match broken {
+            Some(said) if !self.finished => {
+                let at = iteration(self.progress);
+                Some((Cause::Certain, self.failure(format!("died {at} ({said})"))))
+            }
+            _ => None,
+        }
+    }
+
+    fn understand(&mut self) -> Option<(Cause, Failure)> {
+        let (rank, host) = (self.rank, &self.host);
+        let (mut progress, mut finished, mut failure) = (self.progress, self.finished, None);
+        let understood = self.link.messages(|message| match message.kind {
+            Kind::Beat => progress = message.progress,
+            Kind::Finished => finished = true,
+            Kind::Failed => {
+                let at = iteration(message.progress);
+                let reason = format!("failed {at}: {}", line(message.text));
+                let failed = Failure { rank, host: host.clone(), reason };
+                failure = failure.take().or(Some((Cause::Reported, failed)));
+            }
+            Kind::Gone => {
+                let (host, reason) = message.text.split_once('\n').unwrap_or(("", message.text));
+                let (host, reason) = (line(host), line(reason));
+                let gone = Failure { rank: message.rank as usize, host, reason };
+                failure = failure.take().or(Some((Cause::Certain, gone)));
+            }
+        });
+        (self.progress, self.finished) = (progress, finished);
+        match understood {
+            Ok(()) => failure,
+            Err(said) => {
+                self.closed = true;
+                Some((Cause::Certain, self.failure(format!("is not understood: {said}"))))
+            }
+        }
+    }
+}
+
+/// A text of another rank, on one line.
+fn line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+fn iteration(progress: u64) -> String {
+    match progress {
+        NO_PROGRESS => "before the first iteration".to_owned(),
+        iteration => format!("at iteration {iteration}"),
+    }
+}
+
+/// What the thread of a watch has.
+struct Round {
+    rank: usize,
+    host: String,
+    others: Vec<Watched>,
+    options: WatchOptions,
+    tick: Duration,
+    shared: Arc<Shared>,
+}
+
+impl Round {
+    fn new(met: Met, options: WatchOptions, shared: Arc<Shared>) -> std::io::Result<Round> {
+        let others = met.peers.into_iter().map(Watched::new).collect::<std::io::Result<_>>()?;
+        let (shortest, longest) = (Duration::from_millis(2), Duration::from_millis(100));
+        let tick = (options.interval / 4).clamp(shortest, longest);
+        Ok(Round { rank: met.rank, host: met.host, others, options, tick, shared })
+    }
+
+    /// Keeps the watch until this rank leaves or another one is gone.
+    fn keep(&mut self) -> Option<Failure> {
+        let mut looked = Instant::now();
+        let mut since_beat = self.options.interval;
+        let mut since_goodbye = None;
+        loop {
+            let awake = self.awake_since(&mut looked);
+            since_beat += awake;
+            if since_beat >= self.options.interval {
+                since_beat = Duration::ZERO;
+                self.beat();
+            }
+            if let Some(found) = self.look(awake) {
+                let failure = self.cause_of(found);
+                return Some(self.spread(failure));
+            }
+            let farewell = self.shared.state().farewell.clone();
+            match farewell {
+                Some(Farewell::Failed(why)) => return self.fail(&why),
+                Some(Farewell::Finished) if self.rank != 0 => {
+                    self.say_goodbye();
+                    return None;
+                }
+                Some(Farewell::Finished) => {
+                    let waited = since_goodbye.map_or(Duration::ZERO, |waited| waited + awake);
+                    since_goodbye = Some(waited);
+                    if self.others.iter().all(|other| other.finished) {
+                        return None;
+                    }
+                    if waited >= self.options.silence {
+                        return self.unfinished().map(|failure| self.spread(failure));
+                    }
+                }
+                None => {}
+            }
+            self.wait(since_goodbye.is_some());
+        }
+    }
+
+    /// The time since the last look, as far as this process ran: if it was stopped and goes on,
+    /// nobody else is to blame for the silence.
+    fn awake_since(&self, looked: &mut Instant) -> Duration {
+        let now = Instant::now();
+        let passed = now.saturating_duration_since(*looked);
+        *looked = now;
+        passed.min(self.options.interval.max(2 * self.tick))
+    }
+
+    fn wait(&self, is_leaving: bool) {
+        let state = self.shared.state();
+        if is_leaving || state.farewell.is_none() {
+            let waited = self.shared.changed.wait_timeout(state, self.tick);
+            drop(waited);
+        }
+    }
+
+    fn beat(&mut self) {
+        let progress = self.shared.progress.load(Ordering::Relaxed);
+        for other in self.others.iter_mut().filter(|other| !other.closed) {
+            other.link.send(Kind::Beat, self.rank, progress, "");
+        }
+    }
+
+    /// Listens to all others. What is certain comes before what is reported, and that before who
+    /// fell silent.
+    fn look(&mut self, awake: Duration) -> Option<(Cause, Failure)> {
+        let mut found: Option<(Cause, Failure)> = None;
+        for other in &mut self.others {
+            if !other.closed {
+                other.link.flush();
+                other.silent += awake;
+                let heard = other.listen();
+                let is_better = matches!(heard, Some((Cause::Certain, _)))
+                    && !matches!(found, Some((Cause::Certain, _)));
+                found = if is_better { heard } else { found.or(heard) };
+            }
+        }
+        let limit = self.options.silence;
+        let silent = |other: &&Watched| !other.finished && !other.closed && other.silent >= limit;
+        found.or_else(|| {
+            let other = self.others.iter().find(silent)?;
+            let (at, seconds) = (iteration(other.progress), limit.as_secs_f64());
+            let reason = format!("has been silent for {seconds} s, last seen {at}");
+            Some((Cause::Certain, other.failure(reason)))
+        })
+    }
+
+    /// Gives the death of another rank a moment to be seen.
+    fn cause_of(&mut self, found: (Cause, Failure)) -> Failure {
+        match found {
+            (Cause::Reported, failure) => self.look_longer().unwrap_or(failure),
+            (Cause::Certain, failure) => failure,
+        }
+    }
+
+    fn look_longer(&mut self) -> Option<Failure> {
+        let until = Instant::now() + MOMENT;
+        while Instant::now() < until {
+            std::thread::sleep(self.tick.min(MOMENT / 10));
+            if let Some((Cause::Certain, failure)) = self.look(Duration::ZERO) {
+                return Some(failure);
+            }
+        }
+        None
+    }
+
+    fn unfinished(&self) -> Option<Failure> {
+        let other = self.others.iter().find(|other| !other.finished)?;
+        let (at, seconds) = (iteration(other.progress), self.options.silence.as_secs_f64());
+        Some(other.failure(format!("did not end within {seconds} s of rank 0, last seen {at}")))
+    }
+
+    /// Rank 0 tells all others, with where they were.
+    fn spread(&mut self, mut failure: Failure) -> Failure {
+        if self.rank != 0 {
+            return failure;
+        }
+        let own = self.shared.progress.load(Ordering::Relaxed);
+        let others = self.others.iter().filter(|other| other.rank != failure.rank);
+        let all = others.map(|other| other.progress).chain([own]).filter(|&at| at != NO_PROGRESS);
+        if let (Some(first), Some(last)) = (all.clone().min(), all.max()) {
+            let at = if first == last { format!("{first}") } else { format!("{first} to {last}") };
+            failure.reason.push_str(&format!("; the others were at iteration {at}"));
+        }
+        let text = format!("{}\n{}", failure.host, failure.reason);
+        self.tell(Kind::Gone, failure.rank, &text);
+        failure
+    }
+
+    /// This rank cannot go on. The result is another rank that is the cause.
+    fn fail(&mut self, why: &str) -> Option<Failure> {
+        if self.rank != 0 {
+            self.tell(Kind::Failed, self.rank, why);
+            return self.linger().filter(|failure| failure.rank != self.rank);
+        }
+        if let Some(failure) = self.look_longer() {
+            return Some(self.spread(failure));
+        }
+        let at = iteration(self.shared.progress.load(Ordering::Relaxed));
+        let text = format!("{}\nfailed {at}: {}", self.host, line(why));
+        self.tell(Kind::Gone, 0, &text);
+        None
+    }
+
+    fn say_goodbye(&mut self) {
+        self.tell(Kind::Finished, self.rank, "");
+        for other in &mut self.others {
+            other.finished = true;
+        }
+        self.linger();
+    }
+
+    /// Waits until rank 0 has read the last message, so that closing does not overtake it. The
+    /// result is what rank 0 said or what happened to it.
+    fn linger(&mut self) -> Option<Failure> {
+        let mut found = None;
+        let until = Instant::now() + LAST_WORDS;
+        while Instant::now() < until && self.others.iter().any(|other| !other.closed) {
+            for other in &mut self.others {
+                found = found.or(other.listen());
+            }
+            std::thread::sleep(self.tick.min(Duration::from_millis(5)));
+        }
+        found.map(|(_, failure)| failure)
+    }
+
+    /// Sends a last message to all that are still there.
+    fn tell(&mut self, kind: Kind, about: usize, text: &str) {
+        let progress = self.shared.progress.load(Ordering::Relaxed);
+        let mut there: Vec<&mut Watched> =
+            self.others.iter_mut().filter(|other| !other.closed).collect();
+        for other in &mut there {
+            other.link.send(kind, about, progress, text);
+        }
+        let until = Instant::now() + LAST_WORDS;
+        while there.iter_mut().any(|other| !other.link.flush()) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        there.iter().for_each(|other| other.link.end());
+    }
+}
