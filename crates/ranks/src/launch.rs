@@ -454,9 +454,9 @@ mod tests {
     const MPICH: &str = "PMI_RANK=1 PMI_SIZE=3 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=3 PMI_FD=9";
     const OWN: &str =
         "FITGPT_RANK=1 FITGPT_RANKS=2 FITGPT_LOCAL_RANK=1 FITGPT_MEETING=127.0.0.1:4000";
-    /// What `sbatch` gives its script, and `salloc` its shell: rank 0 of a job of four, but no step.
-    const BATCH: &str = "SLURM_JOB_ID=77 SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_LOCALID=0 SLURM_NODEID=0 \
-                         SLURM_JOB_NODELIST=gpu[07-08] SLURM_TASKS_PER_NODE=2(x2) SLURM_GTIDS=0";
+    /// What `sbatch` gives its script, and `salloc` its shell: rank 0 of four, but no step.
+    const BATCH: &str = "SLURM_JOB_ID=77 SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_LOCALID=0 \
+                         SLURM_NODEID=0 SLURM_JOB_NODELIST=gpu[07-08] SLURM_TASKS_PER_NODE=2(x2)";
 
     #[test]
     fn every_launcher_is_understood() {

@@ -223,6 +223,7 @@ impl Watched {
             Kind::Beat => progress = message.progress,
             Kind::Finished => finished = true,
             Kind::Failed => {
+                finished = true;
                 let at = iteration(message.progress);
                 let reason = format!("failed {at}: {}", line(message.text));
                 let failed = Failure { rank, host: host.clone(), reason };
@@ -454,6 +455,9 @@ impl Round {
         while there.iter_mut().any(|other| !other.link.flush()) && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(2));
         }
-        there.iter().for_each(|other| other.link.end());
+        // Whoever failed still waits for an answer on this connection.
+        if kind != Kind::Failed {
+            there.iter().for_each(|other| other.link.end());
+        }
     }
 }

@@ -1,11 +1,11 @@
-//! Only `cpu`, `cuda`, `library` and `mpi`, and for tests `counting` and `faults`, may use `unsafe`. Every
-//! other crate root forbids it.
+//! Only `cpu`, `cuda`, `library` and `mpi`, and for tests `counting` and `faults`, may use
+//! `unsafe`. Every other crate root forbids it.
 
 use super::Finding;
 use super::tree::{Tree, crate_of};
 
-/// Crates that need `unsafe`: for kernels, device calls and C libraries, and in tests for the counting allocator
-/// and the library that wraps libc. Each block has its `// SAFETY:` line.
+/// Crates that need `unsafe`: for kernels, device calls and C libraries, and in tests for the
+/// counting allocator and the library that wraps libc. Each block has its `// SAFETY:` line.
 const HOMES: [&str; 6] = ["cpu", "cuda", "library", "mpi", "counting", "faults"];
 
 const ATTRIBUTE: &str = "#![forbid(unsafe_code)]";
