@@ -73,6 +73,8 @@ needs! {
     Mount = "mount", "mount";
     /// Permission to make control groups.
     Cgroup = "cgroup", "control groups";
+    /// Permission to make network namespaces, and `ip`.
+    Netns = "netns", "network namespaces";
     /// A second file system.
     FileSystem = "filesystem", "second file system";
     /// Root's rights.

@@ -6,3 +6,4 @@ mod fixture;
 mod meetings;
 mod watching;
 mod processes;
+mod cut_link;

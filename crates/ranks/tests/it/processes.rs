@@ -10,11 +10,11 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-const RANKS: usize = 3;
-const SILENCE: Duration = Duration::from_secs(2);
+pub const RANKS: usize = 3;
+pub const SILENCE: Duration = Duration::from_secs(2);
 
 /// Processes that are not left behind when a test fails.
-struct Rank(Child);
+pub struct Rank(Child);
 
 impl Drop for Rank {
     fn drop(&mut self) {
@@ -53,10 +53,15 @@ fn a_rank() {
 fn start() -> Vec<Rank> {
     let (listener, port) = meeting::listen_anywhere().unwrap();
     drop(listener);
+    start_at(&format!("127.0.0.1:{port}"), |_| Command::new(std::env::current_exe().unwrap()))
+}
+
+/// Starts all ranks, which meet at this address, each by its command, and waits until they watch.
+pub fn start_at(address: &str, command: impl Fn(usize) -> Command) -> Vec<Rank> {
     let children = (0..RANKS).map(|rank| {
-        let mut command = Command::new(std::env::current_exe().unwrap());
+        let mut command = command(rank);
         command.args(["--exact", "processes::a_rank", "--nocapture", "--test-threads=1"]);
-        command.env("FITGPT_RANKS_CHILD", "1").env(MEETING, format!("127.0.0.1:{port}"));
+        command.env("FITGPT_RANKS_CHILD", "1").env(MEETING, address);
         command.env("FITGPT_RANK", rank.to_string()).env("FITGPT_RANKS", RANKS.to_string());
         command.env("FITGPT_LOCAL_RANK", rank.to_string());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -77,7 +82,7 @@ fn signal(Rank(child): &Rank, name: &str) -> bool {
 }
 
 /// The code and the last words of a rank that ends by itself.
-fn ended(Rank(child): &mut Rank) -> (Option<i32>, String) {
+pub fn ended(Rank(child): &mut Rank) -> (Option<i32>, String) {
     let until = Instant::now() + Duration::from_secs(30);
     while child.try_wait().unwrap().is_none() && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(10));
