@@ -12,8 +12,8 @@ static ALLOCATOR: counting::Counting = counting::Counting;
 /// What a rank does, in the environment of the processes that `mpiexec` starts.
 const PART: &str = "FITGPT_MPI_PART";
 
-/// Runs `part` on so many ranks; nothing where there is no MPI.
-fn ranks(count: usize, part: &str) -> Option<Output> {
+/// The command that runs `part` on so many ranks; nothing where there is no MPI.
+pub fn command(count: usize, part: &str) -> Option<Command> {
     let Some(mpiexec) = fitgpt_mpi::mpiexec() else {
         absent(Need::Mpi, "there is no MPI with the standard ABI; `pip install mpich`");
         return None;
@@ -21,7 +21,12 @@ fn ranks(count: usize, part: &str) -> Option<Output> {
     let mut command = Command::new(mpiexec);
     command.args(["-n", &count.to_string()]).arg(std::env::current_exe().unwrap());
     command.args(["--exact", "exchange::a_rank", "--nocapture", "--test-threads=1"]);
-    Some(command.env(PART, part).output().unwrap())
+    command.env(PART, part);
+    Some(command)
+}
+
+fn ranks(count: usize, part: &str) -> Option<Output> {
+    Some(command(count, part)?.output().unwrap())
 }
 
 fn said(output: &Output) -> String {
@@ -35,6 +40,7 @@ fn a_rank() {
     match part.as_str() {
         "exchange" => everything(),
         "long" => more_than_32_bits(),
+        "watched" => crate::watched::rank(),
         "abort" => World::start().unwrap().abort(7),
         "mismatch" => {
             let error = World::start_as(5, 6).unwrap_err();
