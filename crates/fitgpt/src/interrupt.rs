@@ -17,6 +17,9 @@ pub fn catch(message: &'static str) -> Arc<AtomicBool> {
         if seen.swap(true, Ordering::Relaxed) || NOTHING_TO_SAVE.load(Ordering::Relaxed) {
             std::process::exit(130);
         }
+        if screen::is_silent() {
+            return; // the first rank says it
+        }
         // The terminal prints "^C" at the cursor, which is at the end of the progress bar.
         let start = if screen::is_terminal() { "\n" } else { "" };
         screen::note(&format!("{start}{message}"));

@@ -9,6 +9,7 @@ mod version;
 mod invocation;
 
 mod device;
+mod fellow_ranks;
 mod own_text;
 mod planning;
 mod model_name;

@@ -3,6 +3,7 @@
 
 use console::{Style, Term};
 use std::io::{ErrorKind, IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use train::TrainError;
 
 /// Columns if there is no terminal.
@@ -54,9 +55,24 @@ pub fn show_json(document: &serde_json::Value) -> Result<(), TrainError> {
     show(&format!("{document:#}\n"))
 }
 
+/// Set on every rank but the first: the first one speaks for all.
+static SILENT: AtomicBool = AtomicBool::new(false);
+
+/// Prints nothing from now on, except errors.
+pub fn silence() {
+    SILENT.store(true, Ordering::Relaxed);
+}
+
+/// Whether [`silence`] was called.
+pub fn is_silent() -> bool {
+    SILENT.load(Ordering::Relaxed)
+}
+
 /// Prints a line to standard output.
 pub fn line(text: &str) {
-    let _ = writeln!(std::io::stdout().lock(), "{text}");
+    if !is_silent() {
+        let _ = writeln!(std::io::stdout().lock(), "{text}");
+    }
 }
 
 /// Prints a line to standard error.

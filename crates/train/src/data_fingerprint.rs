@@ -59,6 +59,14 @@ impl DataFingerprint {
         Ok(Some(DataFingerprint(marks.collect::<Result<_, _>>()?)))
     }
 
+    /// Each file with its length and checksum.
+    pub fn facts(&self) -> Vec<(String, String)> {
+        let fact = |file: &FileFingerprint| {
+            (file.name.clone(), format!("{} bytes, checksum {:016x}", file.bytes, file.checksum))
+        };
+        self.0.iter().map(fact).collect()
+    }
+
     /// How the files in the data set's folder differ from this fingerprint; `now` is their
     /// fingerprint of today.
     pub fn differences(

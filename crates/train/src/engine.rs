@@ -144,6 +144,13 @@ impl Engine {
         self.set_state(&StepState::initial(scale))
     }
 
+    /// Advances a generator as [`Engine::initialise`] does, and keeps the weights.
+    pub fn skip_initialisation(&self, generator: &mut rng::torch::Generator) {
+        let rows = self.program.parameters.iter();
+        let table: Vec<_> = rows.map(|row| row.param.clone()).collect();
+        self.program.architecture.initialise(&self.dims, &table, generator, |_, _, _| {});
+    }
+
     /// The loss scale at the start of a run.
     fn first_loss_scale(&self) -> f32 {
         let schedule = &self.backend.plan().schedule;

@@ -72,6 +72,8 @@ pub struct Run<'a> {
     pub evaluate_at_end: bool,
     /// Set from outside to stop the run after the current iteration.
     pub stop: &'a AtomicBool,
+    /// Is told the number of each iteration that begins, for other ranks.
+    pub progress: &'a dyn Fn(u64),
 }
 
 /// The host's buffers, allocated before the first step.
@@ -366,6 +368,7 @@ impl Run<'_> {
     fn iteration(&mut self, host: &mut HostBuffers) -> Result<bool, TrainError> {
         let (start, iteration) = (Instant::now(), self.document.progress.iteration);
         let (step, has_others) = (step_inputs(self.spec, iteration), self.has_others());
+        (self.progress)(iteration);
         if !host.is_drawn {
             self.feed.mark();
             self.feed.train(iteration, &mut host.rows)?;

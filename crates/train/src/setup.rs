@@ -161,6 +161,11 @@ impl Setup {
         Ok(Some(log))
     }
 
+    /// What the data are, for comparison with other ranks.
+    pub fn data_facts(&self) -> Vec<(String, String)> {
+        self.data.as_ref().map_or(Vec::new(), DataFingerprint::facts)
+    }
+
     /// The document of this run's checkpoints, when it starts or resumes.
     pub fn document(&self, plan: Option<Cut>, steps_hash: String, device: String) -> Document {
         let saved = self.saved.as_ref().map(|saved| &saved.document);

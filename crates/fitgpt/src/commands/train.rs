@@ -3,8 +3,9 @@
 
 use super::{INTERRUPTED, line};
 use crate::bill;
-use crate::console_sink::{ConsoleSink, ConsoleSpec};
-use crate::device::{Device, host_notice};
+use crate::console_sink::{Bar, ConsoleSink, ConsoleSpec};
+use crate::device::{Device, Seat, host_notice};
+use crate::fellow_ranks::{Fellows, Started};
 use crate::flags::{FlagSet, flags};
 use crate::invocation::{environment, settings};
 use crate::numbers::{duration, parse_duration};
@@ -27,7 +28,9 @@ use events::{Emitter, Sample, Sink, What};
 use plan::Phase;
 use plan::report::steps_hash;
 use search::{HostBytes, Machine, Planned};
-use spec::{Command, RunSpec, SamplingKeys, Settings, SpecError, Values};
+use spec::{
+    Command, Connection, Environment, RunSpec, Sampler, SamplingKeys, Settings, SpecError, Values,
+};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -98,17 +101,26 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
             return Err(SpecError::Conflict { what }.into());
         }
         let settings = settings(Command::Train, &rest)?;
-        let typed = Typed { device: asked_gpu(&settings)?, settings, own_text: None };
-        return run_settings(typed, flags.yes, &interrupt::catch(STOPPING));
+        let started = Started::find(&settings, arguments)?;
+        if !started.rank().is_first() {
+            screen::silence();
+        }
+        let device = match started.rank().has_others() {
+            true => None,
+            false => asked_gpu(&settings)?,
+        };
+        let typed = Typed { device, settings, own_text: None };
+        return run_settings(typed, started, flags.yes, &interrupt::catch(STOPPING));
     };
     let mut keys = rest;
     keys.remove(index);
     let stop = interrupt::catch(STOPPING);
     let request = own_text::TextArguments { path: &path, keys: &keys, seconds };
+    let alone = Started::alone(&keys)?;
     match own_text::settings_for(&request, &stop)? {
         OwnText::Run(settings, device) => {
             let typed = Typed { settings: *settings, device, own_text: Some(path) };
-            run_settings(typed, flags.yes, &stop)
+            run_settings(typed, alone, flags.yes, &stop)
         }
         OwnText::Finished => Ok(0),
         OwnText::Interrupted => Ok(INTERRUPTED),
@@ -131,47 +143,83 @@ fn asked_gpu(settings: &Settings) -> Result<Option<Device>, TrainError> {
 }
 
 /// Plans and trains a run.
-fn run_settings(typed: Typed, yes: bool, stop: &AtomicBool) -> Result<u8, TrainError> {
+fn run_settings(
+    typed: Typed,
+    started: Started,
+    yes: bool,
+    stop: &AtomicBool,
+) -> Result<u8, TrainError> {
     let model = pretrained::open(&typed.settings)?;
-    let mut setup = Setup::new(typed.settings, &environment(), model)?;
+    let environment = Environment { rank: started.rank(), ..environment() };
+    let setup = Setup::new(typed.settings, &environment, model)?;
     let device = match typed.device {
         Some(device) => device,
+        None if started.rank().has_others() => {
+            let may_share_gpu = setup.spec.ranks.backend == Connection::Mpi;
+            let (local_rank, local_ranks) = (started.local_rank(), started.local_ranks());
+            let seat = Seat { local_rank, local_ranks, may_share_gpu };
+            Device::of_rank(setup.spec.device, gpu_setting(&setup), seat)?
+        }
         None => Device::find(setup.spec.device, gpu_setting(&setup))?,
     };
+    if let Some(line) = started.line() {
+        screen::line(&line);
+    }
     run_report::introduce(&setup, &device)?;
-    let Loaded { mut engine, document, host, planned_length } = load(&setup, &device)?;
-    if !planned_length.is_confirmed(yes) {
+    if !started.rank().has_others() {
+        return run_on(setup, device, None, typed.own_text, yes, stop);
+    }
+    let mut fellows = started.join(&setup, device.is_gpu())?;
+    match run_on(setup, device, Some(&mut fellows), typed.own_text, yes, stop) {
+        Ok(code) => fellows.goodbye().map(|()| code),
+        Err(error) => fellows.fail(&error),
+    }
+}
+
+/// Plans and trains on a device, alone or among other ranks.
+fn run_on(
+    mut setup: Setup,
+    device: Device,
+    mut fellows: Option<&mut Fellows>,
+    own_text: Option<String>,
+    yes: bool,
+    stop: &AtomicBool,
+) -> Result<u8, TrainError> {
+    let loaded = load(&setup, &device, fellows.as_deref_mut())?;
+    let Loaded { mut engine, document, host, planned_length } = loaded;
+    let is_first = setup.spec.rank.is_first();
+    if is_first && !planned_length.is_confirmed(yes) {
         return Ok(INTERRUPTED);
     }
-    setup.check_room(&engine, &document)?;
+    if is_first {
+        setup.check_room(&engine, &document)?;
+    }
     let mut buffers = HostBuffers::new(&setup.spec, &host)?;
-    let log = setup.claim()?;
-    let spec = console_spec(&setup, &device)?;
-    let (more, written) = metric_sinks::of(&setup.spec);
-    let peak_flops = spec.peak_flops;
-    let console = ConsoleSink::new(spec);
-    let bar = console.bar();
-    // Add a new sink here, or in `metric_sinks`.
-    let mut sinks: Vec<Box<dyn Sink>> = vec![Box::new(console)];
-    let is_guest = log.is_none(); // an evaluation in another run's folder
-    sinks.extend(log.map(|log| -> Box<dyn Sink> { Box::new(log) }));
-    sinks.extend(more);
+    let Sinks { sinks, bar, written, is_guest, peak_flops } = sinks(&setup, &device)?;
     let mut events = emitter(sinks)?;
     let start = Instant::now();
     let seen = || device.held_bytes();
-    let shows_end = typed.own_text.is_some() || setup.dataset.floor().is_some();
-    let watch = Watch { stop, events: &mut events, device_bytes: &seen, peak_flops };
+    let shows_end = own_text.is_some() || setup.dataset.floor().is_some();
+    let progress = |iteration: u64| {
+        if let Some(fellows) = fellows.as_deref() {
+            fellows.progress(iteration);
+        }
+    };
+    let watch =
+        Watch { stop, events: &mut events, device_bytes: &seen, peak_flops, progress: &progress };
     let ended = train(&mut setup, &mut engine, document, &mut buffers, watch, shows_end);
     if !events.flush(stop) {
         // Nobody reads the console, and the run was asked to stop: anything printed would hang.
         return ended.map(|_| INTERRUPTED);
     }
-    bar.clear();
+    if let Some(bar) = bar {
+        bar.clear();
+    }
     let mut outcome = ended.inspect_err(|error| run_report::rescue(&setup, error))?;
     outcome.checkpoint = outcome.checkpoint.filter(|_| !is_guest);
-    let resume = run_report::resume_command(&setup, typed.own_text.as_deref());
+    let resume = run_report::resume_command(&setup, own_text.as_deref());
     run_report::conclude(&setup, &outcome, start.elapsed().as_secs_f64(), &resume);
-    if !outcome.interrupted {
+    if !outcome.interrupted && is_first {
         run_report::compare(&setup, &outcome);
         if shows_end {
             show_sample(&setup, &mut engine, &outcome, stop, &mut events)?;
@@ -180,6 +228,37 @@ fn run_settings(typed: Typed, yes: bool, stop: &AtomicBool) -> Result<u8, TrainE
     }
     let interrupted = outcome.interrupted || stop.load(Ordering::Relaxed);
     Ok(if interrupted { INTERRUPTED } else { 0 })
+}
+
+/// Where a run's events go.
+struct Sinks {
+    sinks: Vec<Box<dyn Sink>>,
+    bar: Option<Bar>,
+    /// What is written for other programs.
+    written: metric_sinks::Written,
+    /// Whether it is an evaluation in another run's folder.
+    is_guest: bool,
+    peak_flops: Option<f64>,
+}
+
+/// Takes the run's folder and opens its log. Only the first rank has sinks.
+fn sinks(setup: &Setup, device: &Device) -> Result<Sinks, TrainError> {
+    if !setup.spec.rank.is_first() {
+        let (sinks, written) = (Vec::new(), metric_sinks::Written::default());
+        return Ok(Sinks { sinks, bar: None, written, is_guest: false, peak_flops: None });
+    }
+    let log = setup.claim()?;
+    let spec = console_spec(setup, device)?;
+    let (more, written) = metric_sinks::of(&setup.spec);
+    let peak_flops = spec.peak_flops;
+    let console = ConsoleSink::new(spec);
+    let bar = Some(console.bar());
+    // Add a new sink here, or in `metric_sinks`.
+    let mut sinks: Vec<Box<dyn Sink>> = vec![Box::new(console)];
+    let is_guest = log.is_none();
+    sinks.extend(log.map(|log| -> Box<dyn Sink> { Box::new(log) }));
+    sinks.extend(more);
+    Ok(Sinks { sinks, bar, written, is_guest, peak_flops })
 }
 
 /// Why the run needs a GPU, if it does: a given key, or the saved run was trained on one.
@@ -204,6 +283,7 @@ struct Watch<'a> {
     events: &'a mut Emitter,
     device_bytes: &'a dyn Fn() -> Option<u64>,
     peak_flops: Option<f64>,
+    progress: &'a dyn Fn(u64),
 }
 
 /// Starts the stream of events.
@@ -221,7 +301,11 @@ fn seconds_of(given: &str) -> Result<f64, SpecError> {
 }
 
 /// Plans, prints the plan, and allocates the memory.
-fn load(setup: &Setup, device: &Device) -> Result<Loaded, TrainError> {
+fn load(
+    setup: &Setup,
+    device: &Device,
+    fellows: Option<&mut Fellows>,
+) -> Result<Loaded, TrainError> {
     let mut machine = device.machine(&setup.spec)?;
     if let Some(notice) = host_notice(&setup.spec) {
         screen::notice(&notice);
@@ -229,14 +313,18 @@ fn load(setup: &Setup, device: &Device) -> Result<Loaded, TrainError> {
     let before = setup.saved.as_ref().filter(|saved| saved.document.device == device.kind());
     let choices = before.map_or(&[][..], |saved| &saved.document.choices);
     let origin = origin(setup, device, &machine)?;
-    let plan = |machine: &Machine| {
+    let plan = |machine: &Machine, fellows: Option<&mut Fellows>| {
         let (run, dims) = (&setup.spec, setup.dims);
         let planned = origin.planned(run, dims, machine, Some(device), &screen::notice)?;
+        if let Some(fellows) = fellows {
+            fellows.agree("the plan", &format!("{:?}", planned.cut()))?;
+        }
         show_bill(&setup.spec, &planned, machine);
         show_plan(&planned, machine);
         Ok::<_, TrainError>(planned)
     };
-    let loaded = device.load_planned(&setup.spec, &mut machine, choices, &screen::notice, plan)?;
+    let among = (choices, fellows);
+    let loaded = device.load_among(&setup.spec, &mut machine, among, &screen::notice, plan)?;
     let (planned, backend) = loaded;
     run_report::held(device, backend.arena_bytes(), machine.budget);
     let planned_length = RunLength::new(setup, &planned, &machine, device);
@@ -261,6 +349,9 @@ fn origin(setup: &Setup, device: &Device, machine: &Machine) -> Result<Origin, T
     let saved = setup.saved.as_ref().map(|saved| &saved.document);
     let saved = saved.filter(|_| !setup.spec.eval_only);
     Origin::find(saved, || {
+        if setup.spec.rank.has_others() {
+            return Ok(None); // ranks would time differently
+        }
         let rivals = Rivals::find(&setup.spec, setup.dims, machine, device)?;
         Ok(rivals.and_then(|rivals| rivals.choose()))
     })
@@ -272,11 +363,16 @@ fn train(
     engine: &mut Engine,
     document: Document,
     buffers: &mut HostBuffers,
-    Watch { stop, events, device_bytes, peak_flops }: Watch<'_>,
+    Watch { stop, events, device_bytes, peak_flops, progress }: Watch<'_>,
     evaluate_at_end: bool,
 ) -> Result<Outcome, TrainError> {
     let mut generator = rng::torch::Generator::new(setup.spec.seed);
     engine.initialise(&mut generator)?;
+    if setup.spec.sampler == Sampler::Nanogpt && !setup.spec.rank.is_first() {
+        // As in nanoGPT, each rank has a generator of its own, and all take the first one's weights.
+        generator = rng::torch::Generator::new(setup.spec.seed + setup.spec.rank.rank as u64);
+        engine.skip_initialisation(&mut generator);
+    }
     if let Some(saved) = &mut setup.saved {
         saved.load(engine, buffers.tensor())?;
     }
@@ -286,7 +382,9 @@ fn train(
     let Setup { spec, dataset, saved, .. } = setup;
     let mut feed = feed::open(spec, dataset, generator)?;
     // Another program's file has no position: as in nanoGPT, the batches start again.
-    if saved.as_ref().is_some_and(SavedRun::has_position) {
+    // A checkpoint has the position of the first rank's generator alone.
+    let is_own = spec.sampler == Sampler::Fitgpt || spec.rank.is_first();
+    if is_own && saved.as_ref().is_some_and(SavedRun::has_position) {
         feed.restore(&document.feed)?;
     }
     let feed = &mut *feed;
@@ -300,6 +398,7 @@ fn train(
         peak_flops,
         evaluate_at_end,
         stop,
+        progress,
     };
     run.execute(buffers)
 }

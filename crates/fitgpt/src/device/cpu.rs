@@ -4,21 +4,29 @@ use super::{fixed_host_memory, host_budget, share};
 use cpu::{CpuBackend, CpuOptions, CpuScratch, Isa};
 use plan::hardware::Hardware;
 use plan::op_times::OpTimes;
-use plan::{Backend, BackendError, Bytes, Dtype, Plan, verify};
+use plan::{Backend, BackendError, Bytes, Dtype, Exchange, Plan, verify};
 use search::Machine;
-use spec::RunSpec;
+use spec::{Memory, RunSpec};
 use std::rc::Rc;
 
 /// The CPU.
 pub struct CpuDevice {
     threads: usize,
     isa: Isa,
+    /// Processes of the run that share this machine's memory and cores.
+    ranks_here: usize,
 }
 
 impl CpuDevice {
     /// Uses all threads that the process may use.
     pub fn new() -> CpuDevice {
-        CpuDevice { threads: threads(), isa: Isa::best() }
+        CpuDevice::sharing(1)
+    }
+
+    /// Uses this rank's part of the cores and the memory.
+    pub fn sharing(ranks_here: usize) -> CpuDevice {
+        let ranks_here = ranks_here.max(1);
+        CpuDevice { threads: threads(ranks_here), isa: Isa::best(), ranks_here }
     }
 
     /// Its kind, which checkpoints record: devices of one kind give the same bits.
@@ -63,7 +71,11 @@ impl CpuDevice {
         let fixed = fixed_host_memory(run).map(|item| item.bytes);
         let hardware =
             Hardware { context: Bytes::sum(fixed).unwrap_or(Bytes::ZERO), ..self.table() };
-        let (scratch, budget) = (Rc::new(self.scratch()), host_budget(run.ram));
+        let scratch = Rc::new(self.scratch());
+        let budget = match run.ram {
+            Memory::Auto => share(host_budget(run.ram).get() / self.ranks_here as u64, 100.0),
+            asked => host_budget(asked),
+        };
         Machine { hardware, scratch, budget, host: None, compute: Dtype::F32 }
     }
 
@@ -97,9 +109,17 @@ impl CpuDevice {
     }
 
     /// Proves the plan and allocates its memory.
-    pub fn load(&self, plan: Plan) -> Result<Box<dyn Backend>, BackendError> {
+    pub fn load(
+        &self,
+        plan: Plan,
+        exchange: Option<Box<dyn Exchange>>,
+    ) -> Result<Box<dyn Backend>, BackendError> {
         let proved = verify(plan, self.scratch())?;
-        Ok(Box::new(CpuBackend::new(proved, CpuOptions::new(self.threads))?))
+        let backend = CpuBackend::new(proved, CpuOptions::new(self.threads))?;
+        Ok(match exchange {
+            Some(exchange) => Box::new(backend.among(exchange)),
+            None => Box::new(backend),
+        })
     }
 
     /// Peak floating-point operations per second, measured now.
@@ -108,11 +128,12 @@ impl CpuDevice {
     }
 }
 
-/// All threads of this process, or fewer if OMP_NUM_THREADS says so, as in PyTorch.
-fn threads() -> usize {
+/// All threads of this process, or fewer if OMP_NUM_THREADS says so, as in PyTorch. Ranks of one
+/// machine share them, unless the launcher has given each its own cores.
+fn threads(ranks_here: usize) -> usize {
     let there = std::thread::available_parallelism().map_or(1, usize::from);
     let asked = std::env::var("OMP_NUM_THREADS").ok().and_then(|text| text.trim().parse().ok());
-    asked.unwrap_or(there).clamp(1, there)
+    asked.unwrap_or(there / ranks_here).clamp(1, there)
 }
 
 /// The processor's name, if the system reports it.

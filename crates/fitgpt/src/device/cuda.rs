@@ -2,6 +2,7 @@
 //! its rates from the table of GPUs.
 
 use super::host_budget;
+use crate::fellow_ranks::Fellows;
 use crate::{interrupt, screen};
 use ::cuda::{
     CubinCache, CudaBackend, CudaError, CudaOptions, GRANULE, GRAPH_RESERVE, Gpu, LoadError,
@@ -148,7 +149,12 @@ impl CudaDevice {
         run: &RunSpec,
         machine: &Machine,
         choices: Vec<(String, String)>,
+        fellows: Option<&mut Fellows>,
     ) -> Result<Box<dyn Backend>, LoadError> {
+        if fellows.is_some() {
+            let what = "several ranks on GPUs".to_string();
+            return Err(BackendError::Unsupported { what }.into());
+        }
         // Pinned memory cannot be swapped out: taking more than is free would stall the machine.
         if ::cpu::available_bytes().is_some_and(|free| plan.host_bytes.get() > free) {
             let wanted = plan.host_bytes;
@@ -203,4 +209,9 @@ impl CudaDevice {
 
 fn bytes(count: u64) -> Bytes {
     Bytes::new(count).unwrap_or(Bytes::ZERO)
+}
+
+/// An id for the ranks that NCCL connects, made by the first one.
+pub fn nccl_id() -> Result<Vec<u8>, BackendError> {
+    Err(BackendError::Unsupported { what: "NCCL".to_string() })
 }

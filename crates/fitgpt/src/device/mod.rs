@@ -5,10 +5,11 @@ mod cpu;
 mod cuda;
 
 use crate::bill::HostMemory;
+use crate::fellow_ranks::Fellows;
 use crate::screen;
 use ::cuda::{CudaError, LoadError};
 use cpu::CpuDevice;
-pub use cuda::CudaDevice;
+pub use cuda::{CudaDevice, nccl_id};
 use plan::hardware::Hardware;
 use plan::{Backend, BackendError, Bytes, Plan};
 use search::{Machine, Planned};
@@ -28,6 +29,17 @@ const PROCESS_LAYER: u64 = 128 << 10;
 
 /// If a plan assumed too little for driver and code, the assumption grows by at least this much.
 const STEP: Option<Bytes> = Bytes::new(1 << 20);
+
+/// A rank's place on its machine.
+#[derive(Clone, Copy, Debug)]
+pub struct Seat {
+    /// Its number among the ranks of this machine, from 0.
+    pub local_rank: usize,
+    /// How many there are.
+    pub local_ranks: usize,
+    /// Whether several ranks may use one GPU: MPI permits it, NCCL does not.
+    pub may_share_gpu: bool,
+}
 
 /// A device that can run plans.
 pub enum Device {
@@ -58,6 +70,42 @@ impl Device {
             },
             spec::RequestedDevice::Auto => Device::best(gpu_setting),
         }
+    }
+
+    /// As [`Device::find`], for one of several ranks on this machine: as in nanoGPT, each takes the
+    /// GPU of its own number. Ranks on CPUs share the cores.
+    pub fn of_rank(
+        asked: spec::RequestedDevice,
+        gpu_setting: Option<String>,
+        seat: Seat,
+    ) -> Result<Device, BackendError> {
+        let gpus = match asked {
+            spec::RequestedDevice::Cpu => 0,
+            spec::RequestedDevice::Auto | spec::RequestedDevice::Cuda(_) => gpu_count() as usize,
+        };
+        let wants_gpu = gpu_setting.is_some() || matches!(asked, spec::RequestedDevice::Cuda(_));
+        match (gpus, seat.may_share_gpu) {
+            (0, _) if wants_gpu => Device::find(asked, gpu_setting),
+            (0, _) => Ok(Device::Cpu(CpuDevice::sharing(seat.local_ranks))),
+            (gpus, false) if seat.local_rank >= gpus => {
+                let what = format!(
+                    "{} ranks on this machine, but {gpus} usable GPU{}; start one rank for each \
+                     GPU (see `fitgpt devices` and CUDA_VISIBLE_DEVICES)",
+                    seat.local_ranks,
+                    if gpus == 1 { "" } else { "s" }
+                );
+                Err(BackendError::Refused { what })
+            }
+            (gpus, _) => {
+                let index = (seat.local_rank % gpus) as u32;
+                Device::find(spec::RequestedDevice::Cuda(index), gpu_setting)
+            }
+        }
+    }
+
+    /// Whether it is a GPU.
+    pub fn is_gpu(&self) -> bool {
+        matches!(self, Device::Cuda(_))
     }
 
     fn best(gpu_setting: Option<String>) -> Result<Device, BackendError> {
@@ -130,9 +178,7 @@ impl Device {
         }
     }
 
-    /// Plans and allocates the memory. If driver and code turn out to hold more than assumed, or
-    /// another program has taken memory meanwhile, it plans again with the new numbers. Each plan
-    /// has a smaller arena, so the loop ends with a plan or a refusal.
+    /// As [`Device::load_among`], for a run of one rank.
     pub fn load_planned<E: From<BackendError>>(
         &self,
         run: &RunSpec,
@@ -141,9 +187,25 @@ impl Device {
         say: &dyn Fn(&str),
         mut plan: impl FnMut(&Machine) -> Result<Planned, E>,
     ) -> Result<(Planned, Box<dyn Backend>), E> {
+        let plan = |machine: &Machine, _: Option<&mut Fellows>| plan(machine);
+        self.load_among(run, machine, (choices, None), say, plan)
+    }
+
+    /// Plans and allocates the memory. If driver and code turn out to hold more than assumed, or
+    /// another program has taken memory meanwhile, it plans again with the new numbers. Each plan
+    /// has a smaller arena, so the loop ends with a plan or a refusal.
+    pub fn load_among<E: From<BackendError>>(
+        &self,
+        run: &RunSpec,
+        machine: &mut Machine,
+        (choices, mut fellows): (&[(String, String)], Option<&mut Fellows>),
+        say: &dyn Fn(&str),
+        mut plan: impl FnMut(&Machine, Option<&mut Fellows>) -> Result<Planned, E>,
+    ) -> Result<(Planned, Box<dyn Backend>), E> {
         loop {
-            let planned = plan(machine)?;
-            match self.load(planned.plan.clone(), run, machine, choices.to_vec()) {
+            let planned = plan(machine, fellows.as_deref_mut())?;
+            let fellows = fellows.as_deref_mut();
+            match self.load(planned.plan.clone(), run, machine, choices.to_vec(), fellows) {
                 Ok(backend) => return Ok((planned, backend)),
                 Err(LoadError::OverBudget { outside_arena, .. }) => {
                     say(&assume_held(machine, outside_arena))
@@ -171,10 +233,11 @@ impl Device {
         run: &RunSpec,
         machine: &Machine,
         choices: Vec<(String, String)>,
+        fellows: Option<&mut Fellows>,
     ) -> Result<Box<dyn Backend>, LoadError> {
         match self {
-            Device::Cpu(device) => Ok(device.load(plan)?),
-            Device::Cuda(device) => device.load(plan, run, machine, choices),
+            Device::Cpu(device) => Ok(device.load(plan, fellows.and_then(Fellows::exchange))?),
+            Device::Cuda(device) => device.load(plan, run, machine, choices, fellows),
         }
     }
 

@@ -1,0 +1,308 @@
+//! The other ranks of a run: which rank this process is, what connects it with the others, whether
+//! all agree, and what happens when one is gone.
+
+use crate::screen;
+use plan::{BackendError, Exchange, Rank};
+use ranks::launch::from_variables;
+use ranks::meeting::{Met, listen, listen_anywhere};
+use ranks::{Facts, Farewell, Launch, LaunchError, Launcher, MeetError, Meeting, MeetingPlace};
+use ranks::{Watch, WatchOptions};
+use spec::{Connection, RunSpec, Settings, SpecError, Value};
+use std::process::{Child, Command, Stdio};
+use train::TrainError;
+use train::setup::Setup;
+
+/// The exit code of a rank that ends because another one is gone.
+const GONE: i32 = 5;
+
+/// This process among the ranks of its run, before they have met.
+pub struct Started {
+    launch: Launch,
+    /// The other ranks, if this process started them.
+    children: Vec<Child>,
+}
+
+impl Started {
+    /// Which rank this is. With `gpus=N` and no launcher, starts the others.
+    pub fn find(settings: &Settings, arguments: &[String]) -> Result<Started, TrainError> {
+        let get = |name: &str| std::env::var(name).ok();
+        let launch = from_variables(&get).map_err(refused)?;
+        let gpus = match settings.get("gpus").map(|setting| &setting.value) {
+            Some(&Value::Int(gpus)) if gpus > 1 => gpus as usize,
+            _ => return Ok(Started { launch, children: Vec::new() }),
+        };
+        if launch.launcher != Launcher::Nobody {
+            if launch.local_ranks.is_none_or(|there| there == gpus) {
+                return Ok(Started { launch, children: Vec::new() });
+            }
+            let what = format!(
+                "--gpus={gpus}, but {} has started {} processes on this machine; leave --gpus out",
+                launch.launcher,
+                launch.local_ranks.unwrap_or(1)
+            );
+            return Err(SpecError::Conflict { what }.into());
+        }
+        Started::start(gpus, arguments)
+    }
+
+    /// For a run that must be the only one: on the user's own text, for which a model is chosen by
+    /// measurement.
+    pub fn alone(keys: &[String]) -> Result<Started, TrainError> {
+        let get = |name: &str| std::env::var(name).ok();
+        let launch = from_variables(&get).map_err(refused)?;
+        if launch.ranks > 1 || keys.iter().any(|key| key.starts_with("--gpus=")) {
+            let what = "a model for your own text is chosen by measuring one machine, so that it \
+                        cannot be trained on several ranks; prepare the text (`fitgpt prepare`) \
+                        and give a config file";
+            return Err(SpecError::Conflict { what: what.to_string() }.into());
+        }
+        Ok(Started { launch, children: Vec::new() })
+    }
+
+    /// Starts a process for each further GPU. This one is the first rank.
+    fn start(gpus: usize, arguments: &[String]) -> Result<Started, TrainError> {
+        let failed = |doing: &str, error: std::io::Error| {
+            let what = format!("--gpus={gpus}: cannot {doing}: {error}");
+            TrainError::Backend(BackendError::Refused { what })
+        };
+        let (listener, port) = listen_anywhere().map_err(met)?;
+        drop(listener); // the meeting listens there again
+        let place = format!("127.0.0.1:{port}");
+        let program = std::env::current_exe().map_err(|error| failed("find fitgpt", error))?;
+        let variables = |rank: usize| {
+            let number = |number: usize| number.to_string();
+            [
+                ("FITGPT_RANK", number(rank)),
+                ("FITGPT_RANKS", number(gpus)),
+                ("FITGPT_LOCAL_RANK", number(rank)),
+                ("FITGPT_LOCAL_RANKS", number(gpus)),
+                (ranks::launch::MEETING, place.clone()),
+            ]
+        };
+        let mut children = Vec::new();
+        for rank in 1..gpus {
+            let mut command = Command::new(&program);
+            command.arg("train").args(arguments).envs(variables(rank)).stdin(Stdio::null());
+            children.push(command.spawn().map_err(|error| failed("start a process", error))?);
+        }
+        let own = variables(0);
+        let find =
+            |name: &str| own.iter().find(|(own, _)| *own == name).map(|(_, value)| value.clone());
+        let launch = from_variables(&find).map_err(refused)?;
+        Ok(Started { launch, children })
+    }
+
+    /// Which rank this is.
+    pub fn rank(&self) -> Rank {
+        Rank { rank: self.launch.rank, ranks: self.launch.ranks }
+    }
+
+    /// How many ranks share this machine.
+    pub fn local_ranks(&self) -> usize {
+        self.launch.local_ranks.unwrap_or(1).max(1)
+    }
+
+    /// This rank's number among those of this machine.
+    pub fn local_rank(&self) -> usize {
+        self.launch.local_rank
+    }
+
+    /// One line about it; nothing in a run of one rank.
+    pub fn line(&self) -> Option<String> {
+        (self.launch.ranks > 1).then(|| {
+            let (ranks, launcher) = (self.launch.ranks, self.launch.launcher);
+            format!("ranks: {ranks}, started by {launcher}")
+        })
+    }
+
+    /// Connects the ranks, compares what must be equal, and begins to watch. `uses_gpu` decides
+    /// what 'auto' means.
+    pub fn join(self, setup: &Setup, uses_gpu: bool) -> Result<Fellows, TrainError> {
+        let spec = &setup.spec;
+        let mut connection = self.connect(spec, uses_gpu)?;
+        let payload = match (&connection, self.launch.rank) {
+            (Link::Nccl { .. }, 0) => crate::device::nccl_id()?,
+            _ => Vec::new(),
+        };
+        let facts = Facts::new(env!("CARGO_PKG_VERSION"), facts(setup));
+        let found = meet(&self.launch, &mut connection, &facts, &payload)?;
+        if let Link::Nccl { id } = &mut connection {
+            id.clone_from(&found.payload);
+        }
+        let watch = Watch::start(found, WatchOptions::default(), |failure| {
+            screen::error(&failure.to_string());
+            mpi::leave(GONE)
+        });
+        let watch = watch.map_err(|error| TrainError::Threads { error })?;
+        let Started { launch, children } = self;
+        Ok(Fellows { launch, connection, watch, children })
+    }
+
+    /// What the ranks' tensors travel by.
+    fn connect(&self, spec: &RunSpec, uses_gpu: bool) -> Result<Link, TrainError> {
+        let Launch { launcher, rank, ranks, .. } = self.launch;
+        let by_nccl = match spec.ranks.backend {
+            Connection::Auto | Connection::Gloo => uses_gpu,
+            Connection::Nccl if !uses_gpu => {
+                let what = "backend='nccl' connects GPUs, and this run computes on the CPU; use \
+                            backend='mpi'"
+                    .to_string();
+                return Err(SpecError::Conflict { what }.into());
+            }
+            Connection::Nccl => true,
+            Connection::Mpi => false,
+        };
+        if by_nccl {
+            return Ok(Link::Nccl { id: Vec::new() });
+        }
+        // Under a launcher that is not MPI's, MPI_Init would make as many worlds of one rank.
+        if matches!(launcher, Launcher::Torchrun | Launcher::Fitgpt) {
+            let what = format!(
+                "{launcher} cannot start ranks that MPI connects; use the mpiexec of your MPI: \
+                 mpiexec -n {ranks} fitgpt train …"
+            );
+            return Err(SpecError::Conflict { what }.into());
+        }
+        Ok(Link::Mpi(Box::new(mpi::World::start_as(rank, ranks)?)))
+    }
+}
+
+/// What the ranks' tensors travel by.
+pub enum Link {
+    /// NCCL, with the id that rank 0 has made.
+    Nccl {
+        /// The id.
+        id: Vec<u8>,
+    },
+    /// MPI.
+    Mpi(Box<mpi::World>),
+    /// MPI, given to the backend.
+    Given,
+}
+
+/// The other ranks, connected and watched.
+pub struct Fellows {
+    launch: Launch,
+    connection: Link,
+    watch: Watch,
+    children: Vec<Child>,
+}
+
+impl Fellows {
+    /// Compares one more thing that all ranks must have in common.
+    pub fn agree(&mut self, name: &str, value: &str) -> Result<(), TrainError> {
+        let list = vec![(name.to_string(), value.to_string())];
+        let facts = Facts::new(env!("CARGO_PKG_VERSION"), list);
+        meet(&self.launch, &mut self.connection, &facts, &[]).map(drop)
+    }
+
+    /// NCCL's id, if NCCL connects the ranks.
+    pub fn nccl_id(&self) -> Option<&[u8]> {
+        match &self.connection {
+            Link::Nccl { id } => Some(id),
+            Link::Mpi(_) | Link::Given => None,
+        }
+    }
+
+    /// MPI, for the backend; none if NCCL connects the ranks.
+    pub fn exchange(&mut self) -> Option<Box<dyn Exchange>> {
+        match std::mem::replace(&mut self.connection, Link::Given) {
+            Link::Mpi(world) => Some(world),
+            other => {
+                self.connection = other;
+                None
+            }
+        }
+    }
+
+    /// Says at which iteration this rank is.
+    pub fn progress(&self, iteration: u64) {
+        self.watch.progress(iteration);
+    }
+
+    /// Leaves the others when the run has ended.
+    pub fn goodbye(self) -> Result<(), TrainError> {
+        let Fellows { watch, mut children, .. } = self;
+        let ended = watch.goodbye(Farewell::Finished);
+        for child in &mut children {
+            let _ = child.wait();
+        }
+        let gone = |failure: ranks::Failure| BackendError::Device { what: failure.to_string() };
+        ended.map_err(gone).map_err(TrainError::from)
+    }
+
+    /// Leaves the others after an error, which they print too, and ends the process: MPI and NCCL
+    /// would wait for ranks that wait for this one.
+    pub fn fail(self, error: &TrainError) -> ! {
+        let said = error.to_string();
+        match self.watch.goodbye(Farewell::Failed(said.clone())) {
+            // Another rank was gone first, and its line has been printed.
+            Err(_) => mpi::leave(GONE),
+            Ok(()) => {
+                screen::error(&said);
+                mpi::leave(i32::from(error.exit_code()))
+            }
+        }
+    }
+}
+
+/// Meets the others, where the launcher says or where MPI tells them.
+fn meet(
+    launch: &Launch,
+    connection: &mut Link,
+    facts: &Facts,
+    payload: &[u8],
+) -> Result<Met, TrainError> {
+    let meeting = Meeting::of(launch);
+    let (place, listener) = match (&launch.meeting, connection) {
+        (Some(place), _) => {
+            let listener = (launch.rank == 0).then(|| listen(place)).transpose().map_err(met)?;
+            (place.clone(), listener)
+        }
+        (None, Link::Mpi(world)) => {
+            let here = (launch.rank == 0).then(listen_anywhere).transpose().map_err(met)?;
+            let port = here.as_ref().map_or(0, |(_, port)| *port);
+            let said = format!("{}:{port}", ranks::facts::host_name());
+            let said = String::from_utf8_lossy(world.share(0, said.as_bytes())?).into_owned();
+            (told(&said)?, here.map(|(listener, _)| listener))
+        }
+        (None, _) => {
+            let what = "the launcher does not say where rank 0 is; set FITGPT_MEETING=host:port";
+            return Err(BackendError::Refused { what: what.to_string() }.into());
+        }
+    };
+    match listener {
+        Some(listener) => meeting.host(listener, facts, payload),
+        None => meeting.join(&place, facts),
+    }
+    .map_err(met)
+}
+
+/// The place that rank 0 has told.
+fn told(said: &str) -> Result<MeetingPlace, TrainError> {
+    let parts = said.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
+    let Some((host, port)) = parts else {
+        let what = format!("rank 0 is at '{said}', which is no host with a port");
+        return Err(BackendError::Internal { what }.into());
+    };
+    Ok(MeetingPlace { host: host.to_string(), port, ports: 1 })
+}
+
+/// What must be the same on all ranks: every key, and the data.
+fn facts(setup: &Setup) -> Vec<(String, String)> {
+    // A machine may have its own memory and devices, and a config may put the time into a name.
+    let own = ["device", "vram", "ram", "gpus", "wandb_run_name"];
+    let keys = setup.settings.iter().filter(|setting| !own.contains(&setting.key.name));
+    let mut all: Vec<(String, String)> =
+        keys.map(|setting| (setting.key.name.to_string(), setting.value.to_string())).collect();
+    all.extend(setup.data_facts());
+    all
+}
+
+fn refused(error: LaunchError) -> TrainError {
+    SpecError::Conflict { what: error.to_string() }.into()
+}
+
+fn met(error: MeetError) -> TrainError {
+    BackendError::Refused { what: error.to_string() }.into()
+}
