@@ -407,7 +407,7 @@ fn vocabulary(run: &RunSpec) -> Result<(u64, Option<String>), TrainError> {
 /// Host memory outside the arena. With a GPU the program itself is not listed, because the driver's
 /// share of host memory is unknown.
 pub fn host_memory(run: &RunSpec, planned: &Planned, machine: &Machine) -> Vec<HostMemory> {
-    let buffers = planned.host.rows().map(|(name, bytes)| HostMemory { name, bytes });
+    let buffers = planned.host.rows().into_iter().map(|(name, bytes)| HostMemory { name, bytes });
     let [data, program] = device::fixed_host_memory(run);
     let program = machine.host.is_none().then_some(program);
     buffers.into_iter().chain([data]).chain(program).collect()

@@ -1,7 +1,7 @@
 //! What travels between ranks: gradients at the end of a group, losses, and the shards of state that
 //! a checkpoint needs in one piece.
 
-use crate::program::ShardedRole;
+use crate::program::{AverageSegments, ShardedRole};
 use crate::run_tensors::{FlatRole, RunTensors, element_offset, missing};
 use crate::sharing::{Piece, Window};
 use plan::ops::{AllGather, Op, ReduceScatter};
@@ -12,6 +12,14 @@ use plan::{
 /// The sums of gradients over all ranks, window by window. Each is inserted where its gradients are
 /// complete. Empty without groups.
 pub(crate) fn departures(b: &mut ScheduleBuilder, run: &RunTensors) -> Result<Vec<Op>, PlanError> {
+    match run.sharing.has_groups() {
+        true => sums(b, run),
+        false => Ok(Vec::new()),
+    }
+}
+
+/// The sums of all windows of gradients over all ranks.
+fn sums(b: &mut ScheduleBuilder, run: &RunTensors) -> Result<Vec<Op>, PlanError> {
     let wire = run.sharing.wire;
     let mut ops = Vec::new();
     for window in &run.shard.windows {
@@ -25,6 +33,35 @@ pub(crate) fn departures(b: &mut ScheduleBuilder, run: &RunTensors) -> Result<Ve
         ops.push(b.with_workspace(Lane::Communication, make)?);
     }
     Ok(ops)
+}
+
+/// The segments with which ranks average their weights; none unless they do. The host writes how
+/// far this rank's weights have moved into the array of gradients, and gets the sum over all ranks
+/// of its pieces. Then it writes the new weights of its pieces there, and gets those of all ranks.
+pub(crate) fn averaging(
+    b: &mut ScheduleBuilder,
+    run: &RunTensors,
+) -> Result<Option<AverageSegments>, PlanError> {
+    if !run.sharing.averages || !run.sharing.rank.has_others() {
+        return Ok(None);
+    }
+    let sums = sums(b, run)?;
+    let mut gathered = Vec::new();
+    for window in &run.shard.windows {
+        gathered.push(gathered_gradients(b, run, window)?);
+    }
+    let mut segment = b.segment("sum of changes", Phase::Train);
+    segment.set_pass(Pass::Update);
+    for op in sums {
+        segment.push_on(Lane::Communication, op)?;
+    }
+    let sum = segment.finish();
+    let mut segment = b.segment("gather weights", Phase::Train);
+    segment.set_pass(Pass::Update);
+    for op in gathered {
+        segment.push_on(Lane::Communication, op)?;
+    }
+    Ok(Some(AverageSegments { sum, gather: segment.finish() }))
 }
 
 /// The gradients of a window.

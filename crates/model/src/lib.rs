@@ -31,7 +31,7 @@ pub use levels::Level;
 pub use optimizer::{Optimizer, OptimizerSpec};
 pub use params::{Init, Module, ModuleKind, Param, ParamKind};
 pub use program::{
-    Draft, EvalSpec, FullDraft, GenerateSpec, LossSegment, ModelSpec, Program, ProgramParam,
-    ProgramSpec, ShardedRole, TrainSpec, Types, slice_segment,
+    AverageSegments, Draft, EvalSpec, FullDraft, GenerateSpec, LossSegment, ModelSpec, Program,
+    ProgramParam, ProgramSpec, ShardedRole, TrainSpec, Types, slice_segment,
 };
 pub use sharing::{Piece, Shard, Sharing, Window};

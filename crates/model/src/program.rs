@@ -147,6 +147,15 @@ pub fn slice_segment(segments: &[LossSegment], slices: &[u64], slice: usize) -> 
     segments.iter().position(|segment| segment.rows == rows && segment.ends_group == ends_group)
 }
 
+/// With which segments ranks average their weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AverageSegments {
+    /// Sums the gradients of all ranks; each rank gets its pieces, the rest becomes zero.
+    pub sum: SegmentId,
+    /// Gives all ranks the pieces of all in the array of gradients.
+    pub gather: SegmentId,
+}
+
 /// A flat array of which each rank keeps a shard.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ShardedRole {
@@ -185,6 +194,8 @@ pub struct Program {
     pub shard: Shard,
     /// The arrays of which each rank keeps a shard.
     pub sharded: Vec<ShardedRole>,
+    /// How ranks average their weights, if they do.
+    pub averaging: Option<AverageSegments>,
     /// One for each size of training slice.
     pub train: Vec<LossSegment>,
     /// Sequences of each slice of a group, in order; without groups, of an iteration.
@@ -261,6 +272,7 @@ impl FullDraft {
         let Drafting { mut tensors, mut builder, activations, .. } = drafting;
         let gather_losses = communication::gather_losses(&mut builder, &tensors)?;
         let sharded = communication::sharded_roles(&mut builder, &tensors)?;
+        let averaging = communication::averaging(&mut builder, &tensors)?;
         let program = Program {
             architecture,
             parameters: std::mem::take(&mut tensors.parameters),
@@ -272,6 +284,7 @@ impl FullDraft {
             sharing: tensors.sharing,
             shard: tensors.shard,
             sharded,
+            averaging,
             train,
             train_slices: spec.train.as_ref().map_or(Vec::new(), |train| train.slices.clone()),
             update,

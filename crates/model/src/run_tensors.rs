@@ -129,7 +129,7 @@ impl RunTensors {
         };
         let layout = FlatLayout::new(&table, rows_of);
         let sharing = spec.train.as_ref().map_or(Sharing::NONE, |train| train.sharing);
-        let shard = match sharing.has_groups() {
+        let shard = match sharing.has_groups() || sharing.averages {
             true => Shard::new(sharing.rank, layout.total),
             false => Shard::default(),
         };

@@ -24,12 +24,14 @@ pub struct Sharing {
     pub zero: bool,
     /// The number format in which gradients travel.
     pub wire: Dtype,
+    /// Whether ranks train alone and average the changes of their weights now and then (DiLoCo).
+    pub averages: bool,
 }
 
 impl Sharing {
     /// One rank, one group.
     pub const NONE: Sharing =
-        Sharing { rank: Rank::ONLY, groups: 1, zero: false, wire: Dtype::F32 };
+        Sharing { rank: Rank::ONLY, groups: 1, zero: false, wire: Dtype::F32, averages: false };
 
     /// Rounds of an iteration.
     pub fn rounds(&self) -> u64 {

@@ -49,7 +49,11 @@ pub(crate) fn segment(
 ) -> Result<SegmentId, PlanError> {
     let parts = parts(builder, run, spec)?;
     let norm = Norm::new(builder, run)?;
-    let losses = communication::gathered_losses(builder, run);
+    // Ranks that train alone wait for nobody.
+    let losses = match run.sharing.has_groups() {
+        true => communication::gathered_losses(builder, run),
+        false => None,
+    };
     let windows = run.shard.windows.iter();
     let mut weights = Vec::new();
     if run.sharing.is_sharded() {
@@ -116,7 +120,7 @@ impl Norm {
         let gradients = run.flat.gradients.as_ref().ok_or_else(|| missing("gradients"))?.root;
         let count = run.total.div_ceil(GRAD_NORM_BLOCK);
         if !run.sharing.is_sharded() {
-            let windows = run.shard.windows.iter();
+            let windows = run.shard.windows.iter().filter(|_| run.sharing.has_groups());
             let gathered = windows.map(|window| communication::gathered_gradients(b, run, window));
             let gathered = gathered.collect::<Result<_, _>>()?;
             let blocks = Shape::new(&[count, 2])?;

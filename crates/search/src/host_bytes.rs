@@ -15,6 +15,9 @@ pub struct HostBytes {
     /// The largest tensor of a checkpoint, as f32: a checkpoint may store it in f32 even if the run
     /// computes in another format.
     pub checkpoint_tensor: Bytes,
+    /// The outer step of ranks that train alone: all weights, this rank's shard of the momentum, and
+    /// the largest parameter twice.
+    pub outer_step: Bytes,
 }
 
 impl HostBytes {
@@ -31,17 +34,30 @@ impl HostBytes {
         let weights = program.parameters.iter().map(|row| row.weight);
         let elements = weights.chain([program.state]).map(|id| tensors.get(id).shape.elements());
         let largest = elements.max().unwrap_or(0);
+        let outer = match (program.sharing.averages, program.gradients) {
+            (true, Some(gradients)) => {
+                let all = tensors.get(gradients).shape.elements();
+                all.saturating_add(program.shard.elements).saturating_add(largest * 2)
+            }
+            _ => 0,
+        };
         HostBytes {
             train_batch: batch(run.tokens_per_rank()),
             eval_batch: batch(run.eval_batch_size.saturating_mul(run.eval_block_size)),
             checkpoint_tensor: saturated(largest.saturating_mul(Dtype::F32.size())),
+            outer_step: saturated(outer.saturating_mul(Dtype::F32.size())),
         }
     }
 
     /// The rows of the bill.
-    pub fn rows(&self) -> [(&'static str, Bytes); 2] {
+    pub fn rows(&self) -> Vec<(&'static str, Bytes)> {
         let batches = self.train_batch.get().saturating_add(self.eval_batch.get());
-        [("batches", saturated(batches)), ("buffer for saving", self.checkpoint_tensor)]
+        let mut rows =
+            vec![("batches", saturated(batches)), ("buffer for saving", self.checkpoint_tensor)];
+        if self.outer_step > Bytes::ZERO {
+            rows.push(("outer step", self.outer_step));
+        }
+        rows
     }
 
     /// The sum of all buffers.

@@ -76,7 +76,7 @@ fn largest_on_host(planned: &Planned) -> Vec<(String, Bytes)> {
     let own = |id: &plan::TensorId| planned.plan.is_on_host(*id) && tensors.get(*id).view.is_none();
     let offloaded =
         tensors.ids().filter(own).map(|id| (tensors.get(id).name.clone(), tensors.bytes(id)));
-    let beside = planned.host.rows().map(|(name, bytes)| (name.to_string(), bytes));
+    let beside = planned.host.rows().into_iter().map(|(name, bytes)| (name.to_string(), bytes));
     let mut all: Vec<(String, Bytes)> = offloaded.chain(beside).collect();
     all.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
     all.truncate(NAMED);

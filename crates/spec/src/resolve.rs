@@ -375,6 +375,15 @@ fn check_ranks(typed: &Typed<'_>, run: &RunSpec) -> Result<(), SpecError> {
         );
         return Err(SpecError::Conflict { what });
     }
+    if run.ranks.sync == Sync::Diloco && !run.eval_interval.is_multiple_of(run.ranks.sync_every) {
+        let every = run.ranks.sync_every;
+        let needs = format!(
+            "with sync='diloco' it must be a multiple of sync_every={every}, because only then all \
+             ranks have the same weights; the next one is {}",
+            run.eval_interval.next_multiple_of(every)
+        );
+        return Err(typed.out_of_range("eval_interval", needs));
+    }
     if run.sampler == Sampler::Nanogpt && (groups != ranks || !run.steps_divide_among(ranks)) {
         let steps = run.gradient_accumulation_steps;
         let what = format!(

@@ -482,7 +482,9 @@ impl RunSpec {
     /// How ranks share an iteration. With DiLoCo, each rank trains alone.
     pub fn sharing(&self) -> Sharing {
         if self.ranks.sync == Sync::Diloco {
-            return Sharing::NONE;
+            // Changes of weights are small: fp16 has more digits for them than bfloat16.
+            let (rank, wire) = (self.rank, Dtype::F16);
+            return Sharing { rank, wire, averages: true, ..Sharing::NONE };
         }
         let wire = match self.ranks.reduce_dtype {
             ReduceDtype::Float32 => Dtype::F32,
@@ -491,7 +493,7 @@ impl RunSpec {
         // nanoGPT's file keeps the state of one parameter after the other, so that it would have to
         // be gathered once for each.
         let zero = self.ranks.zero.unwrap_or(self.checkpoint_format == CheckpointFormat::Native);
-        Sharing { rank: self.rank, groups: self.groups(), zero, wire }
+        Sharing { rank: self.rank, groups: self.groups(), zero, wire, averages: false }
     }
 
     /// The model's sizes with this vocabulary; if they are invalid, the error names valid ones

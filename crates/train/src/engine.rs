@@ -3,10 +3,11 @@
 
 use crate::error::TrainError;
 use crate::host::{ids_to_bytes, room, words_to_floats};
+use crate::outer::{Outer, OuterStep};
 use crate::shards;
 use model::{Dims, LossSegment, Program, slice_segment};
 use plan::ops::{Op, Scaling};
-use plan::{Backend, BackendError, Bytes, LateRead, Plan, StepInputs, StepState, half};
+use plan::{Backend, BackendError, Bytes, LateRead, Plan, StepInputs, StepState, TensorId, half};
 use search::HostBytes;
 
 /// Where PyTorch's GradScaler starts. Without loss scaling, the scale is 1.
@@ -19,6 +20,8 @@ pub struct Engine {
     dims: Dims,
     bytes: Vec<u8>,
     losses: Vec<f32>,
+    /// The outer step, if ranks train alone in between.
+    outer: Option<Outer>,
 }
 
 /// What an iteration or an evaluation batch leaves behind, on its way to the host. Reused.
@@ -88,7 +91,8 @@ impl Rows {
 impl Engine {
     /// Takes a loaded backend and its program.
     pub fn new(backend: Box<dyn Backend>, program: Program, dims: Dims) -> Engine {
-        Engine { backend, program, dims, bytes: Vec::new(), losses: Vec::new() }
+        let (bytes, losses) = (Vec::new(), Vec::new());
+        Engine { backend, program, dims, bytes, losses, outer: None }
     }
 
     /// The model's sizes.
@@ -114,6 +118,48 @@ impl Engine {
     /// The backend, and the program that runs on it.
     pub fn parts(&mut self) -> (&mut dyn Backend, &Program) {
         (&mut *self.backend, &self.program)
+    }
+
+    /// Ranks train alone from now on, and average every so often. Call it when the weights are
+    /// there.
+    pub fn begin_outer(&mut self, step: OuterStep) -> Result<(), TrainError> {
+        self.outer = Some(Outer::new(step, self)?);
+        Ok(())
+    }
+
+    /// The next outer step starts from the weights as they are now.
+    pub fn restart_outer(&mut self) -> Result<(), TrainError> {
+        self.with_outer(Outer::restart).map(|_| ())
+    }
+
+    /// Works on the outer step, if there is one.
+    pub fn with_outer<T>(
+        &mut self,
+        work: impl FnOnce(&mut Outer, &mut Engine) -> Result<T, TrainError>,
+    ) -> Result<Option<T>, TrainError> {
+        let Some(mut outer) = self.outer.take() else { return Ok(None) };
+        let done = work(&mut outer, self);
+        self.outer = Some(outer);
+        done.map(Some)
+    }
+
+    /// Whether there is an outer step.
+    pub fn has_outer(&self) -> bool {
+        self.outer.is_some()
+    }
+
+    /// Averages with the other ranks if that is due before this iteration. Returns whether it was.
+    pub fn average_if_due(&mut self, iteration: u64) -> Result<bool, TrainError> {
+        if !self.outer.as_ref().is_some_and(|outer| outer.is_due(iteration)) {
+            return Ok(false);
+        }
+        self.with_outer(Outer::average)?;
+        Ok(true)
+    }
+
+    /// Averages with the other ranks, due or not.
+    pub fn average_now(&mut self) -> Result<(), TrainError> {
+        self.with_outer(Outer::average).map(|_| ())
     }
 
     /// Bytes allocated for the plan.
@@ -236,11 +282,31 @@ impl Engine {
     }
 
     /// Starts to read the state and the losses of the first `rows` sequences of the last batch; of
-    /// all ranks, if there are several. The next batch may run before [`Engine::finish_report`].
+    /// all ranks, if the update has brought them together. The next batch may run before
+    /// [`Engine::finish_report`].
     pub fn begin_report(&mut self, report: &mut Report, rows: u64) -> Result<(), TrainError> {
+        let of_all = self.program.row_losses.filter(|_| self.program.sharing.has_groups());
+        self.begin(report, rows, of_all)
+    }
+
+    /// Brings the losses of all ranks together and starts to read them.
+    pub fn begin_report_of_all(&mut self, report: &mut Report) -> Result<(), TrainError> {
+        if let Some(segment) = self.program.gather_losses {
+            self.backend.run(segment, &StepInputs::default())?;
+        }
+        self.begin(report, 0, self.program.row_losses)
+    }
+
+    fn begin(
+        &mut self,
+        report: &mut Report,
+        rows: u64,
+        of_all: Option<TensorId>,
+    ) -> Result<(), TrainError> {
         let Engine { backend, program, .. } = self;
         backend.read_later(program.state, 0, StepState::WORDS * 4, &mut report.state)?;
-        let (tensor, bytes) = match program.row_losses {
+        report.ranks = of_all.map_or(1, |_| program.sharing.rank.ranks);
+        let (tensor, bytes) = match of_all {
             Some(all) => (Some(all), backend.plan().schedule.tensors.bytes(all).get()),
             None => (program.row_loss, rows * 4),
         };
@@ -259,16 +325,7 @@ impl Engine {
         })?;
         let state = state_of(words);
         words_to_floats(self.backend.arrived(&mut report.row_losses)?, &mut report.losses);
-        report.ranks = self.program.row_losses.map_or(1, |_| self.program.sharing.rank.ranks);
         Ok(state)
-    }
-
-    /// Brings the losses of the last evaluation batch of every rank together, for the next report.
-    pub fn gather_losses(&mut self) -> Result<(), TrainError> {
-        match self.program.gather_losses {
-            Some(segment) => Ok(self.backend.run(segment, &StepInputs::default())?),
-            None => Ok(()),
-        }
     }
 
     /// Tells the other ranks, with the next losses, whether this one was asked to stop.

@@ -116,8 +116,7 @@ fn shared_split(
             engine.eval_rows(rows, &mut |_| true)?;
         }
         engine.ask_to_stop(asked)?;
-        engine.gather_losses()?;
-        engine.begin_report(report, 0)?;
+        engine.begin_report_of_all(report)?;
         engine.finish_report(report)?;
         if report.is_stopped() {
             return Ok(None);

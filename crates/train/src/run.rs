@@ -17,7 +17,7 @@ use data::Split;
 use events::{Emitter, End, Evaluated, Evaluating, Iteration, Reason, Save, Start, What};
 use plan::{StepInputs, StepState};
 use search::HostBytes;
-use spec::{CheckpointFormat, RunSpec, Sampler};
+use spec::{CheckpointFormat, RunSpec, Sampler, Sync};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
@@ -209,6 +209,10 @@ impl Run<'_> {
         host.saved_at = started_at;
         while self.document.progress.iteration <= self.spec.max_iters {
             let iteration = self.document.progress.iteration;
+            if iteration > started_at && self.average(host, iteration)? {
+                self.save_stopped(host)?;
+                return Ok((last, true));
+            }
             if iteration.is_multiple_of(interval) {
                 self.settle(host)?;
                 let is_new = iteration > started_at;
@@ -239,6 +243,23 @@ impl Run<'_> {
         Ok((last, false))
     }
 
+    /// If it is due, averages with ranks that train alone. Only then they have the same weights, so
+    /// only then they save and stop. Returns whether one was asked to stop.
+    fn average(&mut self, host: &mut HostBuffers, iteration: u64) -> Result<bool, TrainError> {
+        if !self.engine.average_if_due(iteration)? {
+            return Ok(false);
+        }
+        let asked = self.stop.load(Ordering::Relaxed);
+        if !self.has_others() {
+            return Ok(asked);
+        }
+        self.settle(host)?;
+        self.engine.ask_to_stop(asked)?;
+        self.engine.begin_report_of_all(&mut host.reports[0])?;
+        self.engine.finish_report(&mut host.reports[0])?;
+        Ok(host.reports[0].is_stopped())
+    }
+
     /// After the last iteration: saves, then evaluates if `evaluate_at_end` is set and that
     /// iteration had no evaluation.
     fn end(
@@ -247,6 +268,7 @@ impl Run<'_> {
         last: Option<Evaluation>,
     ) -> Result<(Option<Evaluation>, bool), TrainError> {
         self.settle(host)?;
+        self.engine.average_now()?;
         let was_due = self.spec.max_iters.is_multiple_of(self.spec.eval_interval);
         // nanoGPT's file stays as the last evaluation left it: resumed in either program, the run
         // does that iteration again.
@@ -268,9 +290,10 @@ impl Run<'_> {
     /// Whether to stop: at once if this is the only rank, else when the losses of an iteration have
     /// brought the request to all ranks.
     fn is_stopped(&self, host: &HostBuffers) -> bool {
-        match self.has_others() {
-            true => host.stop_agreed,
-            false => self.stop.load(Ordering::Relaxed),
+        match (self.engine.has_outer(), self.has_others()) {
+            (true, _) => false, // see `average`
+            (false, true) => host.stop_agreed,
+            (false, false) => self.stop.load(Ordering::Relaxed),
         }
     }
 
@@ -374,11 +397,12 @@ impl Run<'_> {
             self.feed.train(iteration, &mut host.rows)?;
         }
         host.is_drawn = false;
+        let has_outer = self.engine.has_outer();
         let mut keep_going = |share: f64| {
             let elapsed = start.elapsed().as_secs_f64();
             let rest = if share > 0.0 { elapsed * (1.0 - share) / share } else { 0.0 };
-            // Other ranks wait for this one's gradients.
-            rest < PATIENCE || has_others || !self.stop.load(Ordering::Relaxed)
+            // Other ranks wait for this one's gradients, or average with it later.
+            rest < PATIENCE || has_others || has_outer || !self.stop.load(Ordering::Relaxed)
         };
         if !self.engine.train_rows(&host.rows, &step, &mut keep_going)? {
             self.feed.rewind();
@@ -478,6 +502,9 @@ impl Run<'_> {
         let spec = self.spec;
         let (sequences, group) = (spec.sequences_per_iteration(), spec.sequences_per_group());
         let (batch, ranks) = (spec.batch_size, spec.rank.ranks as u64);
+        if self.engine.has_outer() {
+            return self.own_loss(report, state);
+        }
         // Sequence `row` belongs to group `row / group`, whose rank has its loss.
         let loss_of = |row: u64| report.losses_of((row / group % ranks) as usize)[row as usize];
         // Without loss scaling, a norm that is not finite has already broken the weights.
@@ -494,6 +521,21 @@ impl Run<'_> {
                 ((0..ranks).map(last_of).sum(), batch * ranks)
             }
         };
+        Some(sum / (rows * spec.block_size) as f64)
+    }
+
+    /// The same of a rank that trains alone: of its own last micro-batch.
+    fn own_loss(&self, report: &Report, state: &StepState) -> Option<f64> {
+        let (spec, group) = (self.spec, self.spec.sequences_per_group());
+        let first = spec.rank.rank as u64 * group;
+        let own = &report.losses()[first as usize..(first + group) as usize];
+        let is_broken = state.loss_scale == 1.0 && !state.grad_norm.is_finite();
+        if is_broken || !own.iter().all(|loss| loss.is_finite()) {
+            return None;
+        }
+        let rows = spec.batch_size.min(group);
+        let last = &own[(group - rows) as usize..];
+        let sum: f64 = last.iter().map(|&loss| f64::from(loss)).sum();
         Some(sum / (rows * spec.block_size) as f64)
     }
 
@@ -530,8 +572,7 @@ impl Run<'_> {
         self.count_seconds(host);
         if !self.spec.rank.is_first() {
             // The first rank writes; this one contributes its shard.
-            let (backend, program) = self.engine.parts();
-            shards::attend(backend, program)?;
+            shards::attend(self.engine)?;
             host.saved_at = self.document.progress.iteration;
             return before;
         }
@@ -603,7 +644,12 @@ fn step_inputs(spec: &RunSpec, iteration: u64) -> StepInputs {
         grad_clip: spec.grad_clip.unwrap_or(0.0),
         iteration,
         seed: spec.seed,
-        inverse_tokens: 1.0 / spec.tokens_per_iteration() as f32,
+        // A rank that trains alone has only its own tokens.
+        inverse_tokens: 1.0
+            / match spec.ranks.sync {
+                Sync::Gradients => spec.tokens_per_iteration(),
+                Sync::Diloco => spec.tokens_per_rank(),
+            } as f32,
         ..StepInputs::default()
     }
 }

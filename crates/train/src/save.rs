@@ -6,6 +6,7 @@ use crate::document::mismatch;
 use crate::engine::Engine;
 use crate::error::TrainError;
 use crate::host::{are_within, room};
+use crate::outer::{self, Outer};
 pub use crate::progress::RunProgress;
 use crate::shards::{self, Gathering};
 use checkpoint::{Dtype, Reader, SaveError, TensorInfo, TensorSource, Written};
@@ -61,9 +62,18 @@ const WEIGHTS: &str = "weights/";
 /// A tensor of a checkpoint.
 struct SavedTensor {
     info: TensorInfo,
-    id: TensorId,
+    id: Place,
     /// The weight's copy in the compute format, which a checkpoint does not contain.
     copy: Option<TensorId>,
+}
+
+/// Where a tensor of a checkpoint is.
+#[derive(Clone, Copy)]
+enum Place {
+    /// On the backend.
+    Tensor(TensorId),
+    /// In the outer step's state: the momentum of a parameter.
+    OuterMomentum(usize),
 }
 
 /// The checkpoint's name of a number format.
@@ -86,7 +96,7 @@ fn tensors(engine: &Engine) -> Vec<SavedTensor> {
     let mut add = |name: String, id: TensorId, copy: Option<TensorId>| {
         let tensor = schedule.tensors.get(id);
         let info = TensorInfo::new(name, stored_dtype(tensor.dtype), tensor.shape.dims());
-        all.push(SavedTensor { info, id, copy });
+        all.push(SavedTensor { info, id: Place::Tensor(id), copy });
     };
     for row in &program.parameters {
         let copy = Some(row.compute).filter(|&id| id != row.weight);
@@ -100,6 +110,13 @@ fn tensors(engine: &Engine) -> Vec<SavedTensor> {
         }
     }
     add("state".to_string(), program.state, None);
+    if engine.has_outer() {
+        let infos = Outer::infos(program).into_iter().enumerate();
+        all.extend(infos.map(|(index, info)| {
+            let id = Place::OuterMomentum(index);
+            SavedTensor { info, id, copy: None }
+        }));
+    }
     all
 }
 
@@ -111,8 +128,10 @@ pub fn buffer(host: &HostBytes) -> Result<Vec<u8>, TrainError> {
 /// The tensors of a running engine, on their way into a file.
 pub(crate) struct Contents<'a> {
     engine: &'a mut Engine,
-    ids: Vec<TensorId>,
+    ids: Vec<Place>,
     gathering: Gathering,
+    /// Whether the outer momentum of all ranks is together.
+    has_momentum: bool,
     pub infos: Vec<TensorInfo>,
     /// The first tensor whose values are broken.
     broken: Option<String>,
@@ -121,7 +140,14 @@ pub(crate) struct Contents<'a> {
 impl<'a> Contents<'a> {
     pub fn new(engine: &'a mut Engine) -> Contents<'a> {
         let (infos, ids) = tensors(engine).into_iter().map(|kept| (kept.info, kept.id)).unzip();
-        Contents { engine, ids, gathering: Gathering::default(), infos, broken: None }
+        Contents {
+            engine,
+            ids,
+            gathering: Gathering::default(),
+            has_momentum: false,
+            infos,
+            broken: None,
+        }
     }
 
     /// Reads a tensor; fails if its values are broken.
@@ -130,9 +156,19 @@ impl<'a> Contents<'a> {
         index: usize,
         content: &mut [u8],
     ) -> Result<(), Box<dyn Error + Send + Sync>> {
-        let (backend, program) = self.engine.parts();
-        self.gathering.prepare(backend, program, self.ids[index])?;
-        backend.read(self.ids[index], content)?;
+        match self.ids[index] {
+            Place::Tensor(id) => {
+                let (backend, program) = self.engine.parts();
+                self.gathering.prepare(backend, program, id)?;
+                backend.read(id, content)?;
+            }
+            Place::OuterMomentum(index) => {
+                if !std::mem::replace(&mut self.has_momentum, true) {
+                    self.engine.with_outer(Outer::gather)?;
+                }
+                Outer::fill(self.engine, index, content)?;
+            }
+        }
         let TensorInfo { name, dtype, .. } = &self.infos[index];
         let largest = if name.starts_with(WEIGHTS) { LARGEST_WEIGHT } else { f32::MAX };
         if are_within(largest, *dtype, content) {
@@ -144,6 +180,9 @@ impl<'a> Contents<'a> {
 
     /// What was written, or which tensor is broken.
     pub fn checked<T>(self, written: Result<T, SaveError>) -> Result<T, TrainError> {
+        if self.has_momentum {
+            self.engine.with_outer(Outer::gathered)?;
+        }
         let (backend, program) = self.engine.parts();
         shards::clear(backend, program)?;
         match self.broken {
@@ -271,7 +310,10 @@ fn load_some(
             continue;
         }
         let found = reader.find(&info.name).map(|index| (index, &reader.tensors()[index]));
-        let (index, stored) = found.ok_or_else(|| {
+        if found.is_none() && info.name.starts_with(outer::PREFIX) {
+            continue; // a run that begins to train with an outer step
+        }
+        let (at, stored) = found.ok_or_else(|| {
             mismatch(path, format!("it has no tensor {}; it is not a complete run", info.name))
         })?;
         let [have, want] = [stored, &info].map(|tensor| {
@@ -288,10 +330,19 @@ fn load_some(
             return Err(refused());
         }
         let wanted = want.0 as usize;
+        let id = match id {
+            Place::Tensor(id) => id,
+            Place::OuterMomentum(index) => {
+                reader.read(at, &mut buffer[..wanted])?;
+                let content = &buffer[..wanted];
+                engine.with_outer(|outer, engine| Ok(outer.restore(engine, index, content)))?;
+                continue;
+            }
+        };
         let format = engine.plan().schedule.tensors.get(id).dtype;
         if stored.dtype == Dtype::F32 && matches!(info.dtype, Dtype::BF16 | Dtype::F16) {
-            read_narrower(reader, index, format, &mut buffer[..have.0 as usize])?;
-        } else if !read_as(reader, index, info.dtype, &mut buffer[..wanted])? {
+            read_narrower(reader, at, format, &mut buffer[..have.0 as usize])?;
+        } else if !read_as(reader, at, info.dtype, &mut buffer[..wanted])? {
             return Err(refused());
         }
         let (backend, program) = engine.parts();

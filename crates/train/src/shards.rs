@@ -1,6 +1,7 @@
 //! State of which every rank keeps a shard, as checkpoints see it: whole. Writing a parameter keeps
 //! what belongs to this rank; reading one needs all ranks, which put their shards together.
 
+use crate::engine::Engine;
 use crate::error::TrainError;
 use model::Program;
 use plan::{Backend, BackendError, StepInputs, TensorId};
@@ -38,11 +39,17 @@ pub fn write_at(
 }
 
 /// The order in which a checkpoint needs sharded arrays, for ranks that only contribute.
-pub fn attend(backend: &mut dyn Backend, program: &Program) -> Result<(), TrainError> {
+pub fn attend(engine: &mut Engine) -> Result<(), TrainError> {
+    let (backend, program) = engine.parts();
     for row in &program.sharded {
         backend.run(row.gather, &StepInputs::default())?;
     }
-    clear(backend, program)
+    clear(backend, program)?;
+    engine.with_outer(|outer, engine| {
+        outer.gather(engine)?;
+        outer.gathered(engine)
+    })?;
+    Ok(())
 }
 
 /// Puts sharded arrays together one by one, as a checkpoint asks for their tensors.

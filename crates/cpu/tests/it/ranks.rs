@@ -129,7 +129,7 @@ fn spec(rank: Rank, setting: Setting) -> ProgramSpec {
             scaling: Scaling::Off,
             offload: None,
         },
-        sharing: Sharing { rank, groups, zero, wire },
+        sharing: Sharing { rank, groups, zero, wire, averages: false },
     };
     let model = ModelSpec {
         dims: DIMS,

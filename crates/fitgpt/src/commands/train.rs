@@ -19,6 +19,7 @@ use crate::{interrupt, metric_sinks, pretrained, run_report, screen};
 use ::train::TrainError;
 use ::train::engine::Engine;
 use ::train::feed;
+use ::train::outer::OuterStep;
 use ::train::run::{HostBuffers, Outcome, Run};
 use ::train::save::Document;
 use ::train::saved_run::SavedRun;
@@ -373,12 +374,17 @@ fn train(
         generator = rng::torch::Generator::new(setup.spec.seed + setup.spec.rank.rank as u64);
         engine.skip_initialisation(&mut generator);
     }
+    let outer = OuterStep::of(&setup.spec).filter(|_| !setup.spec.eval_only);
+    if let Some(step) = outer {
+        engine.begin_outer(step)?;
+    }
     if let Some(saved) = &mut setup.saved {
         saved.load(engine, buffers.tensor())?;
     }
     if let Some(model) = &mut setup.pretrained {
         model.load_weights(engine, buffers.tensor())?;
     }
+    engine.restart_outer()?;
     let Setup { spec, dataset, saved, .. } = setup;
     let mut feed = feed::open(spec, dataset, generator)?;
     // Another program's file has no position: as in nanoGPT, the batches start again.
