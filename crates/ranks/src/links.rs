@@ -1,8 +1,12 @@
-//! One connection of the watch: small messages in both directions, never waited for. A heartbeat
-//! takes no memory, so that a run allocates nothing while it is watched.
+//! One connection of the watch: small messages in both directions. A thread of its own reads, so
+//! that a death is seen at once: `mpiexec` kills the other ranks a few milliseconds after the first,
+//! and the line that names it must be printed before. A heartbeat takes no memory, so that a run
+//! allocates nothing while it is watched.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
+use std::sync::mpsc::SyncSender;
+use std::time::Duration;
 
 /// The bytes before a message's text.
 const HEADER: usize = 16;
@@ -10,8 +14,11 @@ const HEADER: usize = 16;
 /// The longest text of a message.
 pub const LONGEST_TEXT: usize = 2000;
 
-/// What waits to be sent to somebody who does not read; then beats are left out.
-const MOST_WAITING: usize = 64 << 10;
+/// How long somebody who does not read may delay a message to the others, once.
+const DEAF: Duration = Duration::from_secs(1);
+
+/// The stack of a thread that only reads.
+const STACK: usize = 128 << 10;
 
 /// An iteration that is not known: the run has not begun.
 pub const NO_PROGRESS: u64 = u64::MAX;
@@ -50,93 +57,110 @@ pub struct Message<'a> {
     pub text: &'a str,
 }
 
-/// What there is to read.
-pub enum Arrived {
-    /// Bytes came.
-    Bytes,
-    /// Nothing yet.
-    Nothing,
-    /// The other side has closed, or the connection broke.
+/// What a reading thread has heard.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// A message.
+    Message {
+        /// What it is.
+        kind: Kind,
+        /// Whom it is about.
+        rank: usize,
+        /// The iteration.
+        progress: u64,
+        /// Its text; a heartbeat has none.
+        text: String,
+    },
+    /// The other side has closed, or the connection broke. Nothing follows.
     Closed(String),
+    /// What came is no message. Nothing follows.
+    Nonsense(String),
 }
 
-/// A connection.
+/// What was heard, and on which connection.
+pub type Event = (usize, Heard);
+
+/// A connection. Dropped, it is closed, which ends its thread.
 pub struct Link {
     stream: TcpStream,
-    inbox: Vec<u8>,
-    outbox: Vec<u8>,
+    is_deaf: bool,
 }
 
 impl Link {
-    /// Takes over a connection.
-    pub fn new(stream: TcpStream) -> std::io::Result<Link> {
-        stream.set_nonblocking(true)?;
+    /// Takes over a connection. What comes goes to `events`, marked with `index`.
+    pub fn new(
+        stream: TcpStream,
+        index: usize,
+        events: SyncSender<Event>,
+    ) -> std::io::Result<Link> {
+        stream.set_nonblocking(false)?;
         stream.set_nodelay(true)?;
-        let inbox = Vec::with_capacity(2 * (HEADER + LONGEST_TEXT));
-        Ok(Link { stream, inbox, outbox: Vec::with_capacity(HEADER + LONGEST_TEXT) })
+        stream.set_read_timeout(None)?;
+        stream.set_write_timeout(Some(DEAF))?;
+        let from = stream.try_clone()?;
+        let thread = std::thread::Builder::new().name("fitgpt-link".to_owned()).stack_size(STACK);
+        thread.spawn(move || {
+            // Nobody listens any more once the watch has ended.
+            let last = listen(from, |heard| events.send((index, heard)).is_ok());
+            let _ = events.send((index, last));
+        })?;
+        Ok(Link { stream, is_deaf: false })
     }
 
-    /// Reads what is there, at most a few messages.
-    pub fn read(&mut self) -> Arrived {
-        let mut buffer = [0; 1024];
-        let room = self.inbox.capacity().saturating_sub(self.inbox.len()).min(buffer.len());
-        match self.stream.read(&mut buffer[..room.max(1)]) {
-            Ok(0) => Arrived::Closed("its connection was closed".to_owned()),
-            Ok(count) => {
-                self.inbox.extend_from_slice(&buffer[..count]);
-                Arrived::Bytes
-            }
-            Err(error) => match error.kind() {
-                ErrorKind::WouldBlock | ErrorKind::Interrupted => Arrived::Nothing,
-                _ => Arrived::Closed(error.to_string()),
-            },
-        }
-    }
-
-    /// Gives the messages that are complete to `each`, in order. The error: what came is none.
-    pub fn messages(&mut self, mut each: impl FnMut(Message)) -> Result<(), String> {
-        let mut at = 0;
-        while let Some((message, length)) = parse(&self.inbox[at..])? {
-            each(message);
-            at += length;
-        }
-        self.inbox.drain(..at);
-        Ok(())
-    }
-
-    /// Sends a message as soon as the connection takes it.
+    /// Sends a message. A broken connection is found by reading.
     pub fn send(&mut self, kind: Kind, rank: usize, progress: u64, text: &str) {
-        if self.outbox.len() > MOST_WAITING {
-            return;
-        }
         let text = cut(text);
-        let mut header = [0; HEADER];
-        header[0] = kind as u8;
-        header[2..4].copy_from_slice(&(text.len() as u16).to_le_bytes());
-        header[4..8].copy_from_slice(&(rank as u32).to_le_bytes());
-        header[8..].copy_from_slice(&progress.to_le_bytes());
-        self.outbox.extend_from_slice(&header);
-        self.outbox.extend_from_slice(text.as_bytes());
-        self.flush();
-    }
-
-    /// Sends what waits; true if nothing waits any more. A broken connection is found by reading.
-    pub fn flush(&mut self) -> bool {
-        while !self.outbox.is_empty() {
-            match self.stream.write(&self.outbox) {
-                Ok(0) => return false,
-                Ok(count) => drop(self.outbox.drain(..count)),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return false,
-                Err(_) => self.outbox.clear(),
-            }
-        }
-        true
+        let mut bytes = [0; HEADER + LONGEST_TEXT];
+        bytes[0] = kind as u8;
+        bytes[2..4].copy_from_slice(&(text.len() as u16).to_le_bytes());
+        bytes[4..8].copy_from_slice(&(rank as u32).to_le_bytes());
+        bytes[8..HEADER].copy_from_slice(&progress.to_le_bytes());
+        let end = HEADER + text.len();
+        bytes[HEADER..end].copy_from_slice(text.as_bytes());
+        // A message that was sent in part cannot be followed by another.
+        self.is_deaf = self.is_deaf || self.stream.write_all(&bytes[..end]).is_err();
     }
 
     /// Says that nothing more will be sent.
     pub fn end(&self) {
-        let _ = self.stream.shutdown(std::net::Shutdown::Write);
+        let _ = self.stream.shutdown(Shutdown::Write);
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+}
+
+/// Reads messages until the end, which is the result.
+fn listen(mut from: TcpStream, mut tell: impl FnMut(Heard) -> bool) -> Heard {
+    let mut inbox = [0; 2 * (HEADER + LONGEST_TEXT)];
+    let mut filled = 0;
+    loop {
+        match from.read(&mut inbox[filled..]) {
+            Ok(0) => return Heard::Closed("its connection was closed".to_owned()),
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(error) => return Heard::Closed(error.to_string()),
+        }
+        let mut at = 0;
+        loop {
+            match parse(&inbox[at..filled]) {
+                Ok(Some((message, length))) => {
+                    let Message { kind, rank, progress, text } = message;
+                    let (rank, text) = (rank as usize, text.to_owned());
+                    if !tell(Heard::Message { kind, rank, progress, text }) {
+                        return Heard::Closed(String::new());
+                    }
+                    at += length;
+                }
+                Ok(None) => break,
+                Err(said) => return Heard::Nonsense(said),
+            }
+        }
+        inbox.copy_within(at..filled, 0);
+        filled -= at;
     }
 }
 
@@ -166,49 +190,54 @@ fn cut(text: &str) -> &str {
 mod tests {
     use super::*;
     use std::net::TcpListener;
+    use std::sync::mpsc::{Receiver, sync_channel};
+    use std::time::Instant;
 
-    fn pair() -> (Link, Link) {
+    fn pair() -> (Link, Link, Receiver<Event>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let other = listener.accept().unwrap().0;
-        (Link::new(one).unwrap(), Link::new(other).unwrap())
+        let (sender, receiver) = sync_channel(8);
+        let one = Link::new(one, 0, sender.clone()).unwrap();
+        (one, Link::new(other, 1, sender).unwrap(), receiver)
     }
 
-    fn receive(link: &mut Link, count: usize) -> Vec<(Kind, u32, u64, String)> {
-        let mut all = Vec::new();
-        while all.len() < count {
-            let _ = link.read();
-            let each = |m: Message| all.push((m.kind, m.rank, m.progress, m.text.to_owned()));
-            link.messages(each).unwrap();
-        }
-        all
+    fn message(kind: Kind, rank: usize, progress: u64, text: &str) -> Heard {
+        Heard::Message { kind, rank, progress, text: text.to_owned() }
     }
 
     #[test]
     fn messages_arrive_in_order_and_whole() {
-        let (mut one, mut other) = pair();
-        let long = "ü".repeat(LONGEST_TEXT);
+        let (mut one, _other, events) = pair();
+        let (long, cut) = ("ü".repeat(LONGEST_TEXT), "ü".repeat(LONGEST_TEXT / 2));
         one.send(Kind::Beat, 3, 17, "");
         one.send(Kind::Failed, 4000, NO_PROGRESS, &long);
+        one.send(Kind::Failed, 4000, NO_PROGRESS, &long);
         one.send(Kind::Finished, 3, 18, "x");
-        let all = receive(&mut other, 3);
-        assert_eq!(all[0], (Kind::Beat, 3, 17, String::new()));
-        assert_eq!(all[1], (Kind::Failed, 4000, NO_PROGRESS, "ü".repeat(LONGEST_TEXT / 2)));
-        assert_eq!(all[2], (Kind::Finished, 3, 18, "x".to_owned()));
+        assert_eq!(events.recv().unwrap(), (1, message(Kind::Beat, 3, 17, "")));
+        for _ in 0..2 {
+            let want = message(Kind::Failed, 4000, NO_PROGRESS, &cut);
+            assert_eq!(events.recv().unwrap(), (1, want));
+        }
+        assert_eq!(events.recv().unwrap(), (1, message(Kind::Finished, 3, 18, "x")));
         drop(one);
-        while !matches!(other.read(), Arrived::Closed(_)) {}
+        let ends = [events.recv().unwrap(), events.recv().unwrap()];
+        assert!(ends.iter().all(|(_, heard)| matches!(heard, Heard::Closed(_))), "{ends:?}");
     }
 
-    /// Whoever does not read costs a bounded amount of memory.
+    /// Whoever does not read delays the others once, not for ever.
     #[test]
-    fn what_waits_is_bounded() {
-        let (mut one, _other) = pair();
-        let text = "x".repeat(LONGEST_TEXT);
-        for _ in 0..10_000 {
-            one.send(Kind::Failed, 1, 1, &text);
+    fn nobody_waits_long_for_the_deaf() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let _deaf = listener.accept().unwrap().0;
+        let mut link = Link::new(stream, 0, sync_channel(8).0).unwrap();
+        let (text, started) = ("x".repeat(LONGEST_TEXT), Instant::now());
+        for _ in 0..100_000 {
+            link.send(Kind::Failed, 1, 1, &text);
         }
-        assert!(one.outbox.len() <= MOST_WAITING + HEADER + LONGEST_TEXT);
-        assert!(!one.flush());
+        assert!(link.is_deaf);
+        assert!(started.elapsed() < 10 * DEAF, "{:?}", started.elapsed());
     }
 
     #[test]

@@ -3,11 +3,12 @@
 //! reported to all others, and on each of them a callback runs once. It runs on the watch's own
 //! thread, so that it can end a process whose main thread is stuck in a call of MPI or NCCL.
 
-use crate::links::{Arrived, Kind, Link, NO_PROGRESS};
+use crate::links::{Event, Heard, Kind, Link, NO_PROGRESS};
 use crate::meeting::{Met, Peer};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -17,8 +18,14 @@ pub const SILENCE: Duration = Duration::from_secs(60);
 /// How long a death is looked for that would explain an error.
 const MOMENT: Duration = Duration::from_millis(200);
 
-/// How long a last message may take to leave.
+/// How long a rank waits until its last message was read.
 const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// Events that may wait for the watch's thread.
+const WAITING: usize = 256;
+
+/// The number of no connection: an event of the owner.
+const OWNER: usize = usize::MAX;
 
 /// How the watch is kept.
 #[derive(Clone, Copy, Debug)]
@@ -75,7 +82,6 @@ pub enum Farewell {
 struct Shared {
     progress: AtomicU64,
     state: Mutex<State>,
-    changed: Condvar,
 }
 
 #[derive(Default)]
@@ -94,6 +100,8 @@ impl Shared {
 /// ended early.
 pub struct Watch {
     shared: Arc<Shared>,
+    /// Wakes the thread.
+    events: SyncSender<Event>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -114,9 +122,9 @@ impl Watch {
         on_failure: impl FnOnce(&Failure) + Send + 'static,
     ) -> std::io::Result<Watch> {
         let progress = AtomicU64::new(NO_PROGRESS);
-        let (state, changed) = (Mutex::default(), Condvar::new());
-        let shared = Arc::new(Shared { progress, state, changed });
-        let mut round = Round::new(met, options, Arc::clone(&shared))?;
+        let shared = Arc::new(Shared { progress, state: Mutex::default() });
+        let (events, heard) = sync_channel(WAITING);
+        let mut round = Round::new(met, options, Arc::clone(&shared), &events, heard)?;
         let run = move || {
             if let Some(failure) = round.keep() {
                 round.shared.state().failure = Some(failure.clone());
@@ -124,7 +132,7 @@ impl Watch {
             }
         };
         let thread = std::thread::Builder::new().name("fitgpt-watch".to_owned()).spawn(run)?;
-        Ok(Watch { shared, thread: Some(thread) })
+        Ok(Watch { shared, events, thread: Some(thread) })
     }
 
     /// Says at which iteration this rank is. Costs nothing; the next heartbeat carries it.
@@ -151,7 +159,8 @@ impl Watch {
     fn leave(&mut self, farewell: Farewell) {
         let Some(thread) = self.thread.take() else { return };
         self.shared.state().farewell = Some(farewell);
-        self.shared.changed.notify_all();
+        // If there is no room, the thread is awake anyway.
+        let _ = self.events.try_send((OWNER, Heard::Closed(String::new())));
         // The callback's panic, if it was one, has been printed.
         let _ = thread.join();
     }
@@ -177,8 +186,8 @@ struct Watched {
 }
 
 impl Watched {
-    fn new(peer: Peer) -> std::io::Result<Watched> {
-        let link = Link::new(peer.stream)?;
+    fn new(peer: Peer, index: usize, events: &SyncSender<Event>) -> std::io::Result<Watched> {
+        let link = Link::new(peer.stream, index, events.clone())?;
         let (rank, host) = (peer.rank, crate::facts::shown(&peer.host));
         let (silent, progress) = (Duration::ZERO, NO_PROGRESS);
         Ok(Watched { rank, host, link, silent, progress, finished: false, closed: false })
@@ -188,62 +197,38 @@ impl Watched {
         Failure { rank: self.rank, host: self.host.clone(), reason }
     }
 
-    /// Reads what came. The result is what must end the run.
-    fn listen(&mut self) -> Option<(Cause, Failure)> {
-        let mut broken = None;
-        while !self.closed {
-            match self.link.read() {
-                Arrived::Bytes => self.silent = Duration::ZERO,
-                Arrived::Nothing => break,
-                Arrived::Closed(said) => {
-                    self.closed = true;
-                    // Whoever said goodbye waits for this.
-                    self.link.end();
-                    broken = Some(said);
-                }
+    /// Takes in what was heard of it. The result is what must end the run.
+    fn hear(&mut self, heard: Heard) -> Option<(Cause, Failure)> {
+        self.silent = Duration::ZERO;
+        let (kind, about, progress, text) = match heard {
+            Heard::Message { kind, rank, progress, text } => (kind, rank, progress, text),
+            Heard::Closed(said) => {
+                self.closed = true;
+                // Whoever said goodbye waits for this.
+                self.link.end();
+                let died = || self.failure(format!("died {} ({said})", iteration(self.progress)));
+                return (!self.finished).then(|| (Cause::Certain, died()));
             }
-            // Messages that came before the end count.
-            if let Some(failure) = self.understand() {
-                return Some(failure);
+            Heard::Nonsense(said) => {
+                self.closed = true;
+                return Some((Cause::Certain, self.failure(format!("is not understood: {said}"))));
             }
-        }
-        match broken {
-            Some(said) if !self.finished => {
-                let at = iteration(self.progress);
-                Some((Cause::Certain, self.failure(format!("died {at} ({said})"))))
-            }
-            _ => None,
-        }
-    }
-
-    fn understand(&mut self) -> Option<(Cause, Failure)> {
-        let (rank, host) = (self.rank, &self.host);
-        let (mut progress, mut finished, mut failure) = (self.progress, self.finished, None);
-        let understood = self.link.messages(|message| match message.kind {
-            Kind::Beat => progress = message.progress,
-            Kind::Finished => finished = true,
+        };
+        match kind {
+            Kind::Beat => self.progress = progress,
+            Kind::Finished => self.finished = true,
             Kind::Failed => {
-                finished = true;
-                let at = iteration(message.progress);
-                let reason = format!("failed {at}: {}", line(message.text));
-                let failed = Failure { rank, host: host.clone(), reason };
-                failure = failure.take().or(Some((Cause::Reported, failed)));
+                self.finished = true;
+                let reason = format!("failed {}: {}", iteration(progress), line(&text));
+                return Some((Cause::Reported, self.failure(reason)));
             }
             Kind::Gone => {
-                let (host, reason) = message.text.split_once('\n').unwrap_or(("", message.text));
+                let (host, reason) = text.split_once('\n').unwrap_or(("", &text));
                 let (host, reason) = (line(host), line(reason));
-                let gone = Failure { rank: message.rank as usize, host, reason };
-                failure = failure.take().or(Some((Cause::Certain, gone)));
-            }
-        });
-        (self.progress, self.finished) = (progress, finished);
-        match understood {
-            Ok(()) => failure,
-            Err(said) => {
-                self.closed = true;
-                Some((Cause::Certain, self.failure(format!("is not understood: {said}"))))
+                return Some((Cause::Certain, Failure { rank: about, host, reason }));
             }
         }
+        None
     }
 }
 
@@ -264,17 +249,26 @@ struct Round {
     rank: usize,
     host: String,
     others: Vec<Watched>,
+    heard: Receiver<Event>,
     options: WatchOptions,
     tick: Duration,
     shared: Arc<Shared>,
 }
 
 impl Round {
-    fn new(met: Met, options: WatchOptions, shared: Arc<Shared>) -> std::io::Result<Round> {
-        let others = met.peers.into_iter().map(Watched::new).collect::<std::io::Result<_>>()?;
-        let (shortest, longest) = (Duration::from_millis(2), Duration::from_millis(100));
+    fn new(
+        met: Met,
+        options: WatchOptions,
+        shared: Arc<Shared>,
+        events: &SyncSender<Event>,
+        heard: Receiver<Event>,
+    ) -> std::io::Result<Round> {
+        let others = met.peers.into_iter().enumerate();
+        let others = others.map(|(index, peer)| Watched::new(peer, index, events));
+        let others = others.collect::<std::io::Result<_>>()?;
+        let (shortest, longest) = (Duration::from_millis(2), Duration::from_millis(250));
         let tick = (options.interval / 4).clamp(shortest, longest);
-        Ok(Round { rank: met.rank, host: met.host, others, options, tick, shared })
+        Ok(Round { rank: met.rank, host: met.host, others, heard, options, tick, shared })
     }
 
     /// Keeps the watch until this rank leaves or another one is gone.
@@ -289,7 +283,7 @@ impl Round {
                 since_beat = Duration::ZERO;
                 self.beat();
             }
-            if let Some(found) = self.look(awake) {
+            if let Some(found) = self.look(awake, self.tick) {
                 let failure = self.cause_of(found);
                 return Some(self.spread(failure));
             }
@@ -312,7 +306,6 @@ impl Round {
                 }
                 None => {}
             }
-            self.wait(since_goodbye.is_some());
         }
     }
 
@@ -325,14 +318,6 @@ impl Round {
         passed.min(self.options.interval.max(2 * self.tick))
     }
 
-    fn wait(&self, is_leaving: bool) {
-        let state = self.shared.state();
-        if is_leaving || state.farewell.is_none() {
-            let waited = self.shared.changed.wait_timeout(state, self.tick);
-            drop(waited);
-        }
-    }
-
     fn beat(&mut self) {
         let progress = self.shared.progress.load(Ordering::Relaxed);
         for other in self.others.iter_mut().filter(|other| !other.closed) {
@@ -340,19 +325,20 @@ impl Round {
         }
     }
 
-    /// Listens to all others. What is certain comes before what is reported, and that before who
-    /// fell silent.
-    fn look(&mut self, awake: Duration) -> Option<(Cause, Failure)> {
+    /// Takes in what was heard, after waiting for the first of it. What is certain comes before
+    /// what is reported, and that before who fell silent.
+    fn look(&mut self, awake: Duration, patience: Duration) -> Option<(Cause, Failure)> {
         let mut found: Option<(Cause, Failure)> = None;
         for other in &mut self.others {
-            if !other.closed {
-                other.link.flush();
-                other.silent += awake;
-                let heard = other.listen();
-                let is_better = matches!(heard, Some((Cause::Certain, _)))
-                    && !matches!(found, Some((Cause::Certain, _)));
-                found = if is_better { heard } else { found.or(heard) };
-            }
+            other.silent += awake;
+        }
+        let mut event = self.heard.recv_timeout(patience).ok();
+        while let Some((index, heard)) = event {
+            let said = self.others.get_mut(index).and_then(|other| other.hear(heard));
+            let is_certain = |found: &Option<_>| matches!(found, Some((Cause::Certain, _)));
+            let is_better = is_certain(&said) && !is_certain(&found);
+            found = if is_better { said } else { found.or(said) };
+            event = self.heard.try_recv().ok();
         }
         let limit = self.options.silence;
         let silent = |other: &&Watched| !other.finished && !other.closed && other.silent >= limit;
@@ -375,8 +361,8 @@ impl Round {
     fn look_longer(&mut self) -> Option<Failure> {
         let until = Instant::now() + MOMENT;
         while Instant::now() < until {
-            std::thread::sleep(self.tick.min(MOMENT / 10));
-            if let Some((Cause::Certain, failure)) = self.look(Duration::ZERO) {
+            let found = self.look(Duration::ZERO, MOMENT / 10);
+            if let Some((Cause::Certain, failure)) = found {
                 return Some(failure);
             }
         }
@@ -435,10 +421,7 @@ impl Round {
         let mut found = None;
         let until = Instant::now() + LAST_WORDS;
         while Instant::now() < until && self.others.iter().any(|other| !other.closed) {
-            for other in &mut self.others {
-                found = found.or(other.listen());
-            }
-            std::thread::sleep(self.tick.min(Duration::from_millis(5)));
+            found = found.or(self.look(Duration::ZERO, LAST_WORDS / 50));
         }
         found.map(|(_, failure)| failure)
     }
@@ -450,10 +433,6 @@ impl Round {
             self.others.iter_mut().filter(|other| !other.closed).collect();
         for other in &mut there {
             other.link.send(kind, about, progress, text);
-        }
-        let until = Instant::now() + LAST_WORDS;
-        while there.iter_mut().any(|other| !other.link.flush()) && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(2));
         }
         // Whoever failed still waits for an answer on this connection.
         if kind != Kind::Failed {
