@@ -3,9 +3,10 @@
 
 use serde_json::{Value, json};
 
-/// The most facts of a rank, and the longest name or value.
+/// The most facts of a rank, and how many bytes they may have together.
 pub const MOST_FACTS: usize = 1024;
-const LONGEST: usize = 4096;
+/// See [`MOST_FACTS`].
+pub const LONGEST_FACTS: usize = 1 << 20;
 
 /// Characters of a value that a message shows.
 const SHOWN: usize = 80;
@@ -56,25 +57,30 @@ impl Facts {
         differs.or_else(order)
     }
 
-    /// For the wire.
-    pub(crate) fn to_json(&self, rank: usize, ranks: usize) -> Vec<u8> {
-        let list: Vec<Value> =
-            self.list.iter().map(|(name, value)| json!([cut(name), cut(value)])).collect();
+    /// For the wire. The error: they are too many or too long.
+    pub(crate) fn to_json(&self, rank: usize, ranks: usize) -> Result<Vec<u8>, String> {
+        let list: Vec<Value> = self.list.iter().map(|(name, value)| json!([name, value])).collect();
         let value = json!({
             "rank": rank,
             "ranks": ranks,
-            "program": cut(&self.program),
-            "host": cut(&self.host),
+            "program": self.program,
+            "host": self.host,
             "pid": self.pid,
             "facts": list,
         });
-        value.to_string().into_bytes()
+        let bytes = value.to_string().into_bytes();
+        let (count, length) = (self.list.len(), bytes.len());
+        if count <= MOST_FACTS && length <= LONGEST_FACTS {
+            return Ok(bytes);
+        }
+        let most = format!("{MOST_FACTS} of {LONGEST_FACTS}");
+        Err(format!("rank {rank} has {count} facts of {length} bytes; at most {most}"))
     }
 
     /// From the wire: rank, number of ranks and facts; nothing if the bytes are none of ours.
     pub(crate) fn from_json(bytes: &[u8]) -> Option<(usize, usize, Facts)> {
         let value: Value = serde_json::from_slice(bytes).ok()?;
-        let text = |value: &Value| Some(cut(value.as_str()?).to_owned());
+        let text = |value: &Value| Some(value.as_str()?.to_owned());
         let number = |name: &str| usize::try_from(value.get(name)?.as_u64()?).ok();
         let facts = value.get("facts")?.as_array().filter(|facts| facts.len() <= MOST_FACTS)?;
         let pair = |pair: &Value| Some((text(pair.get(0)?)?, text(pair.get(1)?)?));
@@ -83,15 +89,6 @@ impl Facts {
         let pid = u32::try_from(value.get("pid")?.as_u64()?).ok()?;
         Some((number("rank")?, number("ranks")?, Facts { program, list, host, pid }))
     }
-}
-
-/// Cuts a text to what is allowed, between two characters.
-fn cut(text: &str) -> &str {
-    let mut end = text.len().min(LONGEST);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
 }
 
 /// A text of another process for a message: short and on one line.
@@ -154,15 +151,21 @@ mod tests {
     #[test]
     fn facts_survive_the_wire() {
         let ours = facts("0.1.0", &[("lr", "6e-4"), ("name", "\"ü\"\n")], "n1");
-        assert_eq!(Facts::from_json(&ours.to_json(2, 5)), Some((2, 5, ours)));
-        let long = facts("0.1.0", &[("k", &"ü".repeat(LONGEST))], "n1");
-        let (_, _, read) = Facts::from_json(&long.to_json(0, 1)).unwrap();
-        assert_eq!(read.list[0].1.len(), LONGEST);
+        assert_eq!(Facts::from_json(&ours.to_json(2, 5).unwrap()), Some((2, 5, ours)));
+        // A difference at the end of a long value is one.
+        let long =
+            |end: &str| facts("0.1.0", &[("k", &format!("{}{end}", "ü".repeat(9000)))], "n1");
+        let (_, _, read) = Facts::from_json(&long("a").to_json(0, 1).unwrap()).unwrap();
+        assert_eq!(long("a").difference(1, &read), None);
+        assert!(long("b").difference(1, &read).is_some());
+        let said = facts("0.1.0", &[("k", &"x".repeat(LONGEST_FACTS))], "n1").to_json(1, 2);
+        assert!(said.unwrap_err().starts_with("rank 1 has 1 facts of 104"));
+        assert!(facts("0.1.0", &[("k", "v"); MOST_FACTS + 1], "n1").to_json(1, 2).is_err());
     }
 
     #[test]
     fn other_bytes_are_no_facts() {
-        let good = facts("0.1.0", &[("lr", "6e-4")], "n1").to_json(1, 2);
+        let good = facts("0.1.0", &[("lr", "6e-4")], "n1").to_json(1, 2).unwrap();
         for at in 0..good.len() {
             let mut bad = good.clone();
             bad[at] ^= 0x15;

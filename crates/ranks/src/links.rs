@@ -1,7 +1,7 @@
 //! One connection of the watch: small messages in both directions. A thread of its own reads, so
-//! that a death is seen at once: `mpiexec` kills the other ranks a few milliseconds after the first,
-//! and the line that names it must be printed before. A heartbeat takes no memory, so that a run
-//! allocates nothing while it is watched.
+//! that a death is seen at once: `mpiexec` kills the other ranks a few milliseconds after the
+//! first, and the line that names it must be printed before. A heartbeat takes no memory, so that
+//! a run allocates nothing while it is watched.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};

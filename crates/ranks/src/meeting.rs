@@ -2,7 +2,7 @@
 //! If all agree, everybody gets the same bytes (NCCL's id) and the connections stay open for the
 //! watch. If one differs or is missing, all are told which one, in one line.
 
-use crate::facts::{Facts, shown};
+use crate::facts::{Facts, LONGEST_FACTS, shown};
 use crate::frames::{
     GREETING, Greeted, PROTOCOL, Side, Timed, greeted, greeting, read_frame, write_frame,
 };
@@ -19,9 +19,7 @@ use thiserror::Error;
 /// How long ranks wait for each other.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The longest facts of a rank, and the longest payload.
-pub const LONGEST_FACTS: usize = 1 << 20;
-/// See [`LONGEST_FACTS`].
+/// The longest payload.
 pub const LONGEST_PAYLOAD: usize = 1 << 16;
 const LONGEST_ANSWER: usize = 1 << 14;
 
@@ -206,6 +204,7 @@ impl Meeting {
         facts: &Facts,
         payload: &[u8],
     ) -> Result<Met, MeetError> {
+        facts.to_json(0, self.ranks).map_err(MeetError::Refused)?;
         let until = Instant::now() + self.timeout;
         let mut seats: Vec<Option<Arrival>> = (1..self.ranks).map(|_| None).collect();
         let mut extra = Vec::new();
@@ -391,7 +390,7 @@ impl Meeting {
         // Rank 0 may have started later than this rank, and waits as long for the last one.
         let until = Instant::now() + self.timeout + FACTS_TIME;
         let mut timed = Timed { stream: &stream, until };
-        let mine = facts.to_json(self.rank, self.ranks);
+        let mine = facts.to_json(self.rank, self.ranks).map_err(MeetError::Refused)?;
         write_frame(&mut timed, &mine, LONGEST_FACTS).map_err(gone)?;
         let answer = read_frame(&mut timed, LONGEST_ANSWER).map_err(gone)?;
         let answer: Value = serde_json::from_slice(&answer).unwrap_or_default();

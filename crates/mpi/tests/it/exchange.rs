@@ -41,6 +41,7 @@ fn a_rank() {
         "exchange" => everything(),
         "long" => more_than_32_bits(),
         "watched" => crate::watched::rank(),
+        "quiet" => crate::watched::quiet(),
         "abort" => World::start().unwrap().abort(7),
         "mismatch" => {
             let error = World::start_as(5, 6).unwrap_err();

@@ -1,5 +1,5 @@
-//! MPI and the watch together, as a run has them: rank 0's address is told by MPI, the watch runs on
-//! its own thread, and a rank whose main thread is stuck inside MPI still ends when another is
+//! MPI and the watch together, as a run has them: rank 0's address is told by MPI, the watch runs
+//! on its own thread, and a rank whose main thread is stuck inside MPI still ends when another is
 //! killed or stopped.
 
 use crate::exchange::command;
@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// Meets by MPI, starts the watch, and calls MPI until the end.
-pub fn rank() {
+/// Starts MPI, meets by it, and starts the watch.
+fn watched() -> (World, Watch) {
     let mut world = World::start().unwrap();
     let (rank, count) = (world.rank(), world.ranks());
     let (listener, port) = meeting::listen_anywhere().unwrap();
@@ -34,8 +34,14 @@ pub fn rank() {
         let _ = std::io::stderr().write_all(format!("ended: {failure}\n").as_bytes());
         leave(5)
     };
-    let watch = Watch::start(met.unwrap(), options, end).unwrap();
+    (world, Watch::start(met.unwrap(), options, end).unwrap())
+}
+
+/// Calls MPI until the end.
+pub fn rank() {
+    let (mut world, watch) = watched();
     println!("process {}", std::process::id());
+    let count = world.ranks();
     let mut buffer = vec![0; 1000 * count];
     for iteration in 0.. {
         watch.progress(iteration);
@@ -44,6 +50,27 @@ pub fn rank() {
             leave(5);
         }
     }
+}
+
+/// Heartbeats take no memory, in any thread.
+pub fn quiet() {
+    let (mut world, watch) = watched();
+    std::thread::sleep(Duration::from_millis(500));
+    world.barrier().unwrap();
+    let before = counting::calls();
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(counting::calls(), before, "allocations during ten heartbeats");
+    watch.goodbye(Farewell::Finished).unwrap();
+    println!("quiet");
+}
+
+#[test]
+fn a_watch_allocates_nothing() {
+    let Some(mut command) = command(3, "quiet") else { return };
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(said.matches("quiet").count(), 3, "{said}");
 }
 
 /// Starts three ranks, sends a signal to the one that came last, and returns how long the others
