@@ -1,5 +1,5 @@
 //! A GPU's context and its streams, one for each lane of the schedule. What a stream is given runs
-//! in order. Fills, launches and the host's own copies are on the stream of the compute lane.
+//! in order. Matmuls and the host's own copies are on the stream of the compute lane.
 
 use crate::driver::{Driver, DriverApi, Handle};
 use crate::error::CudaError;
@@ -101,6 +101,22 @@ impl DriverContext {
         })
     }
 
+    /// Waits until everything that a lane was given has ended.
+    pub(crate) fn synchronize_lane(&self, lane: Lane) -> Result<(), CudaError> {
+        let stream = self.stream_of(lane);
+        // SAFETY: the stream is ours.
+        self.check("cuStreamSynchronize", unsafe { (self.api().cuStreamSynchronize)(stream) })
+    }
+
+    /// Whether everything launched has ended. A GPU that has failed runs nothing any more.
+    pub(crate) fn is_idle(&self) -> bool {
+        const NOT_READY: i32 = 600;
+        // SAFETY: the streams are ours.
+        self.streams
+            .iter()
+            .all(|&stream| unsafe { (self.api().cuStreamQuery)(stream) } != NOT_READY)
+    }
+
     /// Copies host bytes to the device, in the order of the lane's stream.
     ///
     /// # Safety
@@ -136,27 +152,49 @@ impl DriverContext {
         })
     }
 
-    /// Sets device bytes.
+    /// Copies device bytes to another place on the device, in the order of the lane's stream.
     ///
     /// # Safety
-    /// The range is ours.
-    pub(crate) unsafe fn fill(&self, at: u64, byte: u8, bytes: usize) -> Result<(), CudaError> {
+    /// Both ranges are ours and do not overlap.
+    pub(crate) unsafe fn copy(
+        &self,
+        lane: Lane,
+        to: u64,
+        from: u64,
+        bytes: usize,
+    ) -> Result<(), CudaError> {
         // SAFETY: the caller's promise.
-        self.check("cuMemset", unsafe {
-            (self.api().cuMemsetD8Async)(at, byte, bytes, self.stream())
+        self.check("cuMemcpyDtoD", unsafe {
+            (self.api().cuMemcpyDtoDAsync_v2)(to, from, bytes, self.stream_of(lane))
         })
     }
 
-    /// Launches a kernel. `arguments` has a slot of 8 bytes for each parameter.
+    /// Sets device bytes, in the order of the lane's stream.
+    ///
+    /// # Safety
+    /// The range is ours.
+    pub(crate) unsafe fn fill(
+        &self,
+        lane: Lane,
+        at: u64,
+        byte: u8,
+        bytes: usize,
+    ) -> Result<(), CudaError> {
+        // SAFETY: the caller's promise.
+        self.check("cuMemset", unsafe {
+            (self.api().cuMemsetD8Async)(at, byte, bytes, self.stream_of(lane))
+        })
+    }
+
+    /// Launches a kernel on a lane's stream. `arguments` has a slot of 8 bytes for each parameter.
     ///
     /// # Safety
     /// The arguments are what the kernel's signature says, and its pointers lead to memory of ours.
     pub(crate) unsafe fn launch(
         &self,
+        lane: Lane,
         function: Function,
-        grid: u32,
-        block: u32,
-        shared: u32,
+        [grid, block, shared]: [u32; 3],
         arguments: &[u64],
     ) -> Result<(), CudaError> {
         let mut slots = [std::ptr::null_mut::<c_void>(); MOST_ARGUMENTS];
@@ -174,7 +212,7 @@ impl DriverContext {
                 1,
                 1,
                 shared,
-                self.stream(),
+                self.stream_of(lane),
                 slots.as_mut_ptr(),
                 std::ptr::null_mut(),
             )

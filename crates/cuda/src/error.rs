@@ -2,6 +2,7 @@
 
 use crate::library::LibraryError;
 use crate::nvml::GpuProcess;
+use plan::BackendError;
 use std::fmt;
 
 /// A call that failed, or a driver that cannot be used.
@@ -53,6 +54,17 @@ pub enum CudaError {
         /// The driver's error message.
         said: String,
     },
+    /// A call of NCCL failed, or its communicator was given up.
+    Nccl {
+        /// The function that failed.
+        call: &'static str,
+        /// NCCL's error code.
+        code: i32,
+        /// NCCL's error message.
+        said: String,
+    },
+    /// Bytes could not be exchanged with other ranks.
+    Exchange(BackendError),
     /// NVRTC refused a kernel.
     Compiler {
         /// The file.
@@ -103,6 +115,10 @@ impl fmt::Display for CudaError {
                     false => Ok(()),
                 }
             }
+            CudaError::Nccl { call, code, said } => {
+                write!(f, "{call}: {said} (NCCL error {code})")
+            }
+            CudaError::Exchange(error) => error.fmt(f),
             CudaError::Compiler { file, log } => write!(f, "NVRTC refused {file}: {log}"),
         }
     }

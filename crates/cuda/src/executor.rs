@@ -12,16 +12,18 @@ use crate::limits::InputLimits;
 use crate::lowering::{Location, LoweringOptions, ModuleSpec, location_of, lower};
 use crate::memory::{DeviceMemory, PinnedMemory};
 use crate::module::{Function, Module};
-use crate::setup::{bind, load_matmuls, load_modules, matmuls_to_time, run_once};
+use crate::setup::{bind, load_matmuls, load_modules, matmuls_to_time, run_once, travels};
 use crate::staging::Staging;
 use crate::step::Step;
 use crate::stream::{Event, Graph};
 use crate::tiles::Tiles;
+use crate::transport::{Transport, Travel, Wire};
 use plan::{
     Backend, BackendError, Bytes, GpuScratch, HostAccess, Lane, LateRead, Phase, Plan, Proved,
     Scope, SegmentId, StepInputs, TensorId,
 };
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// How to run.
@@ -43,10 +45,13 @@ pub struct CudaOptions {
     /// Whether other matmuls use the algorithm that was fastest when timed: from the cache, or
     /// timed when the plan is loaded. If not, they use the favourite of cuBLASLt's heuristic.
     pub autotune: bool,
+    /// How this rank reaches the others. Ranks load plans together: with NCCL, loading makes every
+    /// call once.
+    pub transport: Transport,
 }
 
 impl CudaOptions {
-    /// Graphs, tf32, the GPU's own tiles, no limit; matmuls are not timed.
+    /// Graphs, tf32, the GPU's own tiles, no limit, one rank; matmuls are not timed.
     pub fn new(gpu: &Gpu) -> CudaOptions {
         CudaOptions {
             graphs: true,
@@ -56,6 +61,7 @@ impl CudaOptions {
             budget: None,
             choices: Vec::new(),
             autotune: false,
+            transport: Transport::Alone,
         }
     }
 
@@ -124,7 +130,10 @@ impl From<CudaError> for LoadError {
 
 /// A failed call as a backend error.
 fn failed(error: CudaError) -> BackendError {
-    BackendError::Device { what: error.to_string() }
+    match error {
+        CudaError::Exchange(error) => error,
+        other => BackendError::Device { what: other.to_string() },
+    }
 }
 
 /// Bytes that graphs may need when they are created. Part of every budget, and measured afterwards.
@@ -152,6 +161,9 @@ pub(crate) enum Bound {
     Matmul { matmul: usize, operands: Operands },
     Upload { to: u64, from: *const u8, bytes: usize },
     Download { to: *mut u8, from: u64, bytes: usize },
+    Copy { to: u64, from: u64, bytes: usize },
+    Fill { at: u64, bytes: usize },
+    Travel(Travel<u64>),
 }
 
 /// Executes a plan on a GPU.
@@ -168,6 +180,8 @@ pub struct CudaBackend {
     staging: Staging,
     late_reads: LateReads,
     held: Held,
+    // Behind the graphs, which NCCL wants to see gone first.
+    wire: Wire,
     memory: DeviceArena,
     // Declared last, so that it is dropped after everything that uses it.
     _modules: Vec<Module>,
@@ -260,7 +274,9 @@ impl CudaBackend {
         let control = DeviceMemory::new(&context, CONTROL_BYTES)?;
         let staging = Staging::new(&context)?;
         let late_reads = LateReads::new(&context)?;
+        let wire = Wire::new(&context, &options.transport, &plan)?;
         run_once(&context, &lowered, &modules, &matmuls, control.address())?;
+        wire.travel_once(travels(&lowered), options.graphs)?;
         let outside_arena = gpu.held_bytes()?;
         let arena_bytes = plan.arena_bytes.get();
         let reserve = if options.graphs { GRAPH_RESERVE } else { 0 };
@@ -279,7 +295,7 @@ impl CudaBackend {
         let arena = DeviceMemory::new(&context, arena_bytes)?;
         let host = PinnedMemory::new(&context, plan.host_bytes.get())?;
         // SAFETY: the range is ours.
-        unsafe { context.fill(arena.address(), 0, arena.bytes() as usize) }?;
+        unsafe { context.fill(Lane::Compute, arena.address(), 0, arena.bytes() as usize) }?;
         // SAFETY: the memory is ours and nobody reads it yet.
         unsafe { std::ptr::write_bytes(host.start(), 0, host.bytes()) };
         let memory = DeviceArena { arena, control, host };
@@ -298,6 +314,7 @@ impl CudaBackend {
             staging,
             late_reads,
             held: Held { outside_arena, total: outside_arena },
+            wire,
             memory,
             _modules: modules,
             context,
@@ -342,7 +359,8 @@ impl CudaBackend {
 
     fn record_graphs(&mut self, wanted: bool) -> Result<(), CudaError> {
         for segment in self.plan.schedule.segment_ids() {
-            let graph = match wanted {
+            let steps = &self.plan.schedule.segment(segment).steps;
+            let graph = match wanted && !steps.iter().any(|step| self.is_late(step)) {
                 true => Some(Graph::capture(&self.context, || self.launch_steps(segment))?),
                 false => None,
             };
@@ -351,14 +369,17 @@ impl CudaBackend {
         Ok(())
     }
 
-    /// Kernels and matmuls are on the compute lane alone, as lowering has checked.
+    /// Matmuls are on the compute lane alone, as lowering has checked.
     fn launch(&self, work: &Bound, lane: Lane) -> Result<(), CudaError> {
         match work {
             Bound::Kernel { function, grid, block, shared, arguments } => {
                 // SAFETY: their types made the arguments those of the kernel's signature, and
                 // lowering has checked their formats; `verify` has shown that the operands lie in
                 // the arena and have the sizes of the op's rule.
-                unsafe { self.context.launch(*function, *grid, *block, *shared, arguments) }
+                unsafe {
+                    let extent = [*grid, *block, *shared];
+                    self.context.launch(lane, *function, extent, arguments)
+                }
             }
             // SAFETY: lowering has checked that the operands have the formats of the shape that the
             // matmul was made for and do not end before it; the workspace has its smallest size.
@@ -371,7 +392,22 @@ impl CudaBackend {
             Bound::Download { to, from, bytes } => unsafe {
                 self.context.download(lane, *to, *from, *bytes)
             },
+            // SAFETY: two tensors in the arena, of that size; `verify` has shown that they do not
+            // overlap.
+            Bound::Copy { to, from, bytes } => unsafe {
+                self.context.copy(lane, *to, *from, *bytes)
+            },
+            // SAFETY: a tensor in the arena.
+            Bound::Fill { at, bytes } => unsafe { self.context.fill(lane, *at, 0, *bytes) },
+            // SAFETY: a window of gradients and the workspace that the op's rule asks for, or a
+            // buffer of all pieces, all in the arena.
+            Bound::Travel(travel) => unsafe { self.wire.travel(lane, travel) },
         }
+    }
+
+    /// Whether the host waits while a step runs.
+    fn is_late(&self, step: &plan::Step) -> bool {
+        step.lane == Lane::Communication && self.wire.is_staged()
     }
 
     /// Gives every step of a segment to its lane's stream, behind the steps that it waits for.
@@ -379,17 +415,42 @@ impl CudaBackend {
         let lanes = &self.lanes[segment.index()];
         let steps = &self.plan.schedule.segment(segment).steps;
         lanes.fork()?;
-        for (index, (step, work)) in steps.iter().zip(&self.segments[segment.index()]).enumerate() {
-            step.waits.iter().try_for_each(|&wait| lanes.wait(wait, step.lane))?;
-            work.iter().try_for_each(|work| self.launch(work, step.lane))?;
-            lanes.ended(index, step.lane)?;
+        let mut late = 0;
+        for (index, step) in steps.iter().enumerate() {
+            if self.is_late(step) {
+                continue;
+            }
+            for &wait in step.waits.iter().filter(|&&wait| self.is_late(&steps[wait])) {
+                self.launch_late(segment, late..wait + 1)?;
+                late = late.max(wait + 1);
+            }
+            self.launch_step(segment, index)?;
         }
+        self.launch_late(segment, late..steps.len())?;
         lanes.join()
+    }
+
+    /// The steps of a range for which the host waits. They are launched as late as other steps
+    /// permit, so that the device has work meanwhile. Their order does not change.
+    fn launch_late(&self, segment: SegmentId, range: Range<usize>) -> Result<(), CudaError> {
+        let steps = &self.plan.schedule.segment(segment).steps;
+        let mut late = range.filter(|&index| self.is_late(&steps[index]));
+        late.try_for_each(|index| self.launch_step(segment, index))
+    }
+
+    fn launch_step(&self, segment: SegmentId, index: usize) -> Result<(), CudaError> {
+        let lanes = &self.lanes[segment.index()];
+        let step = &self.plan.schedule.segment(segment).steps[index];
+        let work = &self.segments[segment.index()][index];
+        step.waits.iter().try_for_each(|&wait| lanes.wait(wait, step.lane))?;
+        work.iter().try_for_each(|work| self.launch(work, step.lane))?;
+        lanes.ended(index, step.lane)
     }
 
     /// Called before a run: uploads the run's inputs, in stream order.
     fn begin(&mut self, segment: SegmentId, inputs: &StepInputs) -> Result<(), BackendError> {
         self.limits.check_step(segment, inputs)?;
+        self.wire.check().map_err(failed)?;
         self.context.enter().map_err(failed)?;
         let phase = self.plan.schedule.segment(segment).phase;
         let entered = self.access.begin(segment, phase)?;
@@ -410,7 +471,8 @@ impl CudaBackend {
             if let Some(Location::Arena(offset)) = self.held_location(id) {
                 let (at, bytes) = (self.memory.arena.address() + offset, tensors.bytes(id).get());
                 // SAFETY: a tensor of the arena.
-                unsafe { self.context.fill(at, 0xff, bytes as usize) }.map_err(failed)?;
+                unsafe { self.context.fill(Lane::Compute, at, 0xff, bytes as usize) }
+                    .map_err(failed)?;
             }
         }
         Ok(())
@@ -431,6 +493,7 @@ impl CudaBackend {
 
 impl Drop for CudaBackend {
     fn drop(&mut self) {
+        self.wire.settle();
         // The device must not use the memory any more when it is freed. A lost GPU uses nothing.
         let _ = self.context.synchronize();
     }
@@ -494,10 +557,11 @@ impl Backend for CudaBackend {
                 let from = address as *const u8;
                 std::ptr::copy_nonoverlapping(from, content.as_mut_ptr(), content.len());
             }
-            return Ok(());
+        } else {
+            // SAFETY: the range was checked to be inside the tensor.
+            unsafe { self.staging.download(content, address) }.map_err(failed)?;
         }
-        // SAFETY: the range was checked to be inside the tensor.
-        unsafe { self.staging.download(content, address) }.map_err(failed)
+        self.wire.check().map_err(failed)
     }
 
     fn read_later(
@@ -529,6 +593,8 @@ impl Backend for CudaBackend {
         if let Some(slot) = late.slot.take() {
             self.context.enter().map_err(failed)?;
             self.late_reads.fetch(slot, &mut late.content).map_err(failed)?;
+            // What was computed after other ranks were lost means nothing.
+            self.wire.check().map_err(failed)?;
         }
         Ok(&late.content)
     }

@@ -7,9 +7,12 @@
 //! over tokens in fixed shares, one algorithm for each shape of matmul. If matmuls are timed, the
 //! algorithms are part of what must be the same; checkpoints and the cache keep them.
 //!
-//! `unsafe` is confined to the bindings to C (`library`, `driver`, `nvrtc`, `cublaslt`, `nvml`),
-//! the wrappers of what the driver manages (`context`, `module`, `memory`, `stream`), and the four
-//! modules that use those on memory: `staging`, `setup`, `autotune` and `executor`.
+//! A plan may be that of one rank among several: `transport` moves bytes between them, through NCCL
+//! (`nccl`) or through the host.
+//!
+//! `unsafe` is confined to the bindings to C (`library`, `driver`, `nvrtc`, `cublaslt`, `nvml`,
+//! `nccl`), the wrappers of what the driver manages (`context`, `module`, `memory`, `stream`), and
+//! the modules that use those on memory: `staging`, `transport`, `setup`, `autotune` and `executor`.
 
 mod executor;
 mod setup;
@@ -25,6 +28,7 @@ mod kernels;
 mod tiles;
 mod warpgroups;
 mod staging;
+mod transport;
 mod memory;
 mod stream;
 mod lane_events;
@@ -36,6 +40,7 @@ mod cublaslt;
 mod nvrtc;
 mod cubin_cache;
 mod nvml;
+mod nccl;
 mod driver;
 mod installation;
 mod library;
@@ -49,9 +54,11 @@ pub use error::CudaError;
 pub use executor::{CudaBackend, CudaOptions, GRANULE, GRAPH_RESERVE, Held, LoadError};
 pub use library::LibraryError;
 pub use lowering::{LoweringOptions, ModuleSpec};
+pub use nccl::{Communicator, Nccl, NcclId};
 pub use nvml::{GpuLoad, GpuProcess, Nvml, NvmlGpu};
 pub use nvrtc::{Compiler, Target};
 pub use tiles::{AttentionTiles, Multiplier, Tile, Tiles};
+pub use transport::{HostExchange, Transport};
 
 use plan::{BackendError, Plan};
 

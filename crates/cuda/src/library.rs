@@ -33,13 +33,15 @@ pub enum Origin {
     Driver(&'static str),
     /// From a Python package of this name.
     Package(&'static str),
+    /// From packages whose names follow no rule; the text says what to do.
+    Packages(&'static str),
 }
 
 impl Wanted {
     /// How to install it. `newest` is the highest major version that the driver can use.
     pub fn install(&self, newest: Option<u32>) -> String {
         match self.origin {
-            Origin::Driver(text) => text.to_string(),
+            Origin::Driver(text) | Origin::Packages(text) => text.to_string(),
             Origin::Package(package) => Installation::current().advice(package, newest),
         }
     }

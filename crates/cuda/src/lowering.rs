@@ -13,6 +13,7 @@ use crate::signature::{
 };
 use crate::step::{self, Step};
 use crate::tiles::Tiles;
+use crate::transport::Travel;
 use crate::warpgroups;
 use plan::ops::{Access, Dropout, DropoutSite, Elements, Op, Operand};
 use plan::{
@@ -143,12 +144,19 @@ pub(crate) struct MatmulLaunch {
 pub(crate) enum Work {
     Kernel(KernelLaunch),
     Matmul(MatmulLaunch),
-    /// A copy between host and device memory.
+    /// A copy, on the device or between host and device memory.
     Copy {
         from: Location,
         to: Location,
         bytes: u64,
     },
+    /// Zeros.
+    Fill {
+        at: Location,
+        bytes: u64,
+    },
+    /// Bytes that travel between ranks.
+    Travel(Travel<Location>),
 }
 
 /// Options that choose among equivalent kernels.
@@ -189,7 +197,7 @@ pub(crate) fn lower(plan: &Plan, options: LoweringOptions) -> Result<Lowered, Ba
         cx.segment = Some(segment);
         let mut steps = Vec::new();
         for step in &plan.schedule.segment(segment).steps {
-            if step.lane != Lane::Compute && !matches!(step.op, Op::Transfer(_)) {
+            if !has_lane(&step.op, step.lane) {
                 let what =
                     format!("{} on the lane of {}", step.op.operation().name(), step.lane.name());
                 return Err(BackendError::Unsupported { what });
@@ -202,6 +210,16 @@ pub(crate) fn lower(plan: &Plan, options: LoweringOptions) -> Result<Lowered, Ba
         segments.push(steps);
     }
     Ok(Lowered { modules: cx.modules, matmuls: cx.matmuls, segments })
+}
+
+/// Whether an op runs on a lane. What several lanes could launch at once has one lane: matmuls share
+/// their library's handle, and ranks must agree on the order of what travels.
+fn has_lane(op: &Op, lane: Lane) -> bool {
+    match op {
+        Op::Transfer(_) => true,
+        Op::ReduceScatter(_) | Op::AllGather(_) => lane == Lane::Communication,
+        _ => lane == Lane::Compute,
+    }
 }
 
 /// What a file of kernels uses to lower its ops.
@@ -523,9 +541,19 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// Adds a copy between host and device.
+    /// Adds a copy, of which at most one side is on the host.
     pub(crate) fn copy(&mut self, from: Location, to: Location, bytes: u64) {
         self.work.push(Work::Copy { from, to, bytes });
+    }
+
+    /// Adds zeros.
+    pub(crate) fn fill(&mut self, at: Location, bytes: u64) {
+        self.work.push(Work::Fill { at, bytes });
+    }
+
+    /// Adds what travels between ranks.
+    pub(crate) fn travel(&mut self, travel: Travel<Location>) {
+        self.work.push(Work::Travel(travel));
     }
 }
 

@@ -12,8 +12,9 @@ use crate::matmul_cache::{MatmulCache, TimedShape};
 use crate::memory::DeviceMemory;
 use crate::module::Module;
 use crate::signature::Argument;
+use crate::transport::Travel;
 use plan::gpu_scratch::MATMULS;
-use plan::{Phase, Plan};
+use plan::{Lane, Phase, Plan};
 use std::sync::Arc;
 
 pub(crate) fn load_modules(gpu: &Gpu, lowered: &Lowered) -> Result<Vec<Module>, LoadError> {
@@ -197,8 +198,9 @@ pub(crate) fn run_once(
         seen.push((kernel.module, entry));
         let function = modules[kernel.module].function(entry, kernel.shared)?;
         let nothing = kernel.signature.without_work(&kernel.arguments);
+        let extent = [1, kernel.block, kernel.shared];
         // SAFETY: the parameter that counts the work is 0: the kernel follows no pointer.
-        unsafe { context.launch(function, 1, kernel.block, kernel.shared, &nothing) }?;
+        unsafe { context.launch(Lane::Compute, function, extent, &nothing) }?;
     }
     let room = matmuls.iter().map(|matmul| matmul.shape().largest_operand()).max().unwrap_or(0);
     let workspace = matmuls.iter().map(Matmul::workspace).max().unwrap_or(0);
@@ -214,6 +216,14 @@ pub(crate) fn run_once(
     }
     context.synchronize()?;
     Ok(())
+}
+
+/// What travels between ranks in any segment.
+pub(crate) fn travels(lowered: &Lowered) -> impl Iterator<Item = Travel<Location>> {
+    lowered.segments.iter().flatten().flatten().filter_map(|work| match work {
+        Work::Travel(travel) => Some(travel.clone()),
+        Work::Kernel(_) | Work::Matmul(_) | Work::Copy { .. } | Work::Fill { .. } => None,
+    })
 }
 
 /// Turns locations into addresses.
@@ -252,13 +262,20 @@ pub(crate) fn bind(
             Work::Copy { from, to, bytes } => {
                 let (source, target) = (memory.address(*from), memory.address(*to));
                 let bytes = *bytes as usize;
-                match from {
-                    Location::Host(_) => {
+                match (from, to) {
+                    (Location::Host(_), _) => {
                         Bound::Upload { to: target, from: source as *const u8, bytes }
                     }
-                    _ => Bound::Download { to: target as *mut u8, from: source, bytes },
+                    (_, Location::Host(_)) => {
+                        Bound::Download { to: target as *mut u8, from: source, bytes }
+                    }
+                    _ => Bound::Copy { to: target, from: source, bytes },
                 }
             }
+            Work::Fill { at, bytes } => {
+                Bound::Fill { at: memory.address(*at), bytes: *bytes as usize }
+            }
+            Work::Travel(travel) => Bound::Travel(travel.at(|place| memory.address(place))),
         })
     };
     let bind_step = |step: &Vec<Work>| step.iter().map(bind_one).collect::<Result<Vec<_>, _>>();

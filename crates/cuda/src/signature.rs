@@ -35,6 +35,10 @@ pub enum Moment {}
 #[derive(Debug)]
 pub enum WeightCopy {}
 
+/// The format in which gradients travel between ranks.
+#[derive(Debug)]
+pub enum Wire {}
+
 /// The format of both inputs of a matmul.
 #[derive(Debug)]
 pub enum MatmulInput {}
@@ -56,6 +60,7 @@ elements! {
     R = "R",
     Moment = "MOMENT",
     WeightCopy = "COPY",
+    Wire = "WIRE",
     MatmulInput = "INPUT",
     MatmulOutput = "OUTPUT",
     f32 = "float",

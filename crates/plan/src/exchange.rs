@@ -2,6 +2,8 @@
 //! one rank. A plan says what travels and when; an [`Exchange`] knows neither tensors nor steps.
 
 use crate::backend::BackendError;
+use crate::ops::Op;
+use crate::schedule::Schedule;
 
 /// Moves bytes between the ranks of a run. Every rank makes the same calls in the same order, with
 /// buffers that are divided in the same way. No call allocates after the first ones of its size.
@@ -27,6 +29,22 @@ pub trait Exchange: Send {
 
     /// Copies the buffer of rank `root` to all others.
     fn broadcast(&mut self, root: usize, buffer: &mut [u8]) -> Result<(), BackendError>;
+}
+
+/// Bytes of host memory through which everything that travels passes, one op at a time, where an
+/// [`Exchange`] cannot reach the device's memory. 0 in a run of one rank.
+pub fn staged_bytes(schedule: &Schedule) -> u64 {
+    let of_op = |op: &Op| match op {
+        Op::ReduceScatter(op) if op.pieces.ranks() > 1 => {
+            let received = op.pieces.own().saturating_mul(op.pieces.ranks() as u64);
+            let elements = op.pieces.total().saturating_add(received);
+            elements.saturating_mul(op.wire.size())
+        }
+        Op::AllGather(op) if op.pieces.ranks() > 1 => schedule.tensors.bytes(op.buffer).get(),
+        _ => 0,
+    };
+    let steps = schedule.segments.iter().flat_map(|segment| &segment.steps);
+    steps.map(|step| of_op(&step.op)).max().unwrap_or(0)
 }
 
 /// A run of one rank: nothing travels.

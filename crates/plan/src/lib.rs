@@ -56,7 +56,7 @@ pub use backend::{Backend, BackendError, LateRead, NoScratch, Scratch, StepInput
 pub use bytes::{ALIGNMENT, Bytes, OPERAND_ALIGNMENT};
 pub use defect::Defect;
 pub use error::PlanError;
-pub use exchange::{Exchange, OneRank};
+pub use exchange::{Exchange, OneRank, staged_bytes};
 pub use gpu_scratch::GpuScratch;
 pub use host_access::HostAccess;
 pub use lanes::Lane;

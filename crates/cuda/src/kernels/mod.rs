@@ -10,6 +10,7 @@ mod head;
 mod layernorm;
 mod layernorm_backward;
 mod linear;
+mod ranks;
 pub(crate) mod sums;
 mod transpose;
 mod update;
@@ -46,11 +47,11 @@ pub(crate) fn lower(cx: &mut Lowering<'_>, op: &Op) -> Result<(), BackendError> 
         Op::LossScaler(op) => update::loss_scaler(cx, op),
         Op::AdamW(op) => update::adamw(cx, op),
         Op::Transfer(op) => transfer(cx, op),
-        Op::Clear(_)
-        | Op::SquareSums(_)
-        | Op::NormOfSums(_)
-        | Op::ReduceScatter(_)
-        | Op::AllGather(_) => Err(unsupported(op.operation().name().to_string())),
+        Op::Clear(op) => ranks::clear(cx, op),
+        Op::SquareSums(op) => update::square_sums(cx, op),
+        Op::NormOfSums(op) => update::norm_of_sums(cx, op),
+        Op::ReduceScatter(op) => ranks::reduce_scatter(cx, op),
+        Op::AllGather(op) => ranks::all_gather(cx, op),
     }
 }
 
@@ -94,6 +95,7 @@ mod tests {
         &head::HEAD,
         &layernorm::LAYERNORM,
         &layernorm_backward::LAYERNORM_BACKWARD,
+        &ranks::RANKS,
         &sums::SUMS,
         &transpose::TRANSPOSE,
         &update::UPDATE,

@@ -19,15 +19,31 @@ KERNEL __launch_bounds__(THREADS) SIGNATURE(norm_partials) {
     if (threadIdx.x == 0) partials[blockIdx.x] = sum;
 }
 
+DEVICE void set_norm(double squares, State *state) {
+    if (threadIdx.x > 0) return;
+    float norm = (float)(sqrt(squares) / state->loss_scale);
+    state->grad_norm = norm;
+    state->found_inf = (__float_as_uint(norm) & 0x7f800000u) == 0x7f800000u;
+}
+
 KERNEL __launch_bounds__(THREADS) SIGNATURE(norm_total) {
     if (blocks == 0) return;
     double sum = 0.0;
     for (u32 i = threadIdx.x; i < blocks; i += THREADS) sum += partials[i];
-    sum = block_sum<THREADS>(sum);
-    if (threadIdx.x > 0) return;
-    float norm = (float)(sqrt(sum) / state->loss_scale);
-    state->grad_norm = norm;
-    state->found_inf = (__float_as_uint(norm) & 0x7f800000u) == 0x7f800000u;
+    set_norm(block_sum<THREADS>(sum), state);
+}
+
+// The same from the sums of all ranks. Only one rank has summed a block, the others have 0 there, so
+// that a block's sum has the bits it has on one rank.
+KERNEL __launch_bounds__(THREADS) SIGNATURE(norm_of_sums) {
+    if (blocks == 0) return;
+    double sum = 0.0;
+    for (u32 i = threadIdx.x; i < blocks; i += THREADS) {
+        double of_block = partials[i];
+        for (u32 rank = 1; rank < ranks; ++rank) of_block += partials[(u64)rank * blocks + i];
+        sum += of_block;
+    }
+    set_norm(block_sum<THREADS>(sum), state);
 }
 
 // PyTorch's GradScaler and clip_grad_norm_. With an interval of 0, the loss is not scaled.

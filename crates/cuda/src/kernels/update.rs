@@ -5,7 +5,7 @@ use crate::constants::constants;
 use crate::lowering::{Extent, Lowering, ModuleSpec, Source};
 use crate::signature::{In, Moment, Out, WeightCopy, WorkCount, signatures};
 use crate::step::Step;
-use plan::ops::{AdamW, GRAD_NORM_BLOCK, GradNorm, LossScaler, Scaling};
+use plan::ops::{AdamW, GRAD_NORM_BLOCK, GradNorm, LossScaler, NormOfSums, Scaling, SquareSums};
 use plan::{BackendError, Dtype, StepState};
 
 signatures! {
@@ -18,6 +18,13 @@ signatures! {
     );
     /// The norm.
     NormTotal = norm_total(blocks: WorkCount<u32>, partials: In<f64>, state: Out<StepState>);
+    /// The norm from the sums of all ranks.
+    NormOfRanks = norm_of_sums(
+        blocks: WorkCount<u32>,
+        ranks: u32,
+        partials: In<f64>,
+        state: Out<StepState>,
+    );
     /// Clip factor and loss scale.
     ScaleLoss = loss_scaler(
         blocks: WorkCount<u32>,
@@ -95,6 +102,32 @@ pub(super) fn grad_norm(cx: &mut Lowering<'_>, op: &GradNorm) -> Result<(), Back
     let state = cx.write(op.state)?;
     let total = NormTotal { blocks: counted, partials: partials.read(), state };
     cx.launch(plain(), Extent::new(1, THREADS), total)
+}
+
+/// The kernel of [`grad_norm`] on a range that begins with a block.
+pub(super) fn square_sums(cx: &mut Lowering<'_>, op: &SquareSums) -> Result<(), BackendError> {
+    let elements = cx.shape(op.gradients).elements();
+    let blocks = elements.div_ceil(GRAD_NORM_BLOCK);
+    let kernel = NormPartials {
+        blocks: WorkCount(count(blocks, "blocks of gradients")?),
+        elements,
+        gradients: cx.read(op.gradients)?,
+        partials: cx.write::<f64>(op.partials)?.plus(op.first_block * 8),
+    };
+    cx.launch(plain(), Extent::new(blocks, THREADS), kernel)
+}
+
+pub(super) fn norm_of_sums(cx: &mut Lowering<'_>, op: &NormOfSums) -> Result<(), BackendError> {
+    let &[ranks, blocks, _] = cx.shape(op.partials).dims() else {
+        return Err(super::unsupported("sums of squares that are not by rank".to_string()));
+    };
+    let kernel = NormOfRanks {
+        blocks: WorkCount(count(blocks, "blocks of gradients")?),
+        ranks: count(ranks, "ranks")?,
+        partials: cx.read(op.partials)?,
+        state: cx.write(op.state)?,
+    };
+    cx.launch(plain(), Extent::new(1, THREADS), kernel)
 }
 
 pub(super) fn loss_scaler(cx: &mut Lowering<'_>, op: &LossScaler) -> Result<(), BackendError> {
