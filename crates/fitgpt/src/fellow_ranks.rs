@@ -8,6 +8,7 @@ use ranks::meeting::{Met, listen, listen_anywhere};
 use ranks::{Facts, Farewell, Launch, LaunchError, Launcher, MeetError, Meeting, MeetingPlace};
 use ranks::{Watch, WatchOptions};
 use spec::{Connection, RunSpec, Settings, SpecError, Value};
+use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use train::TrainError;
 use train::setup::Setup;
@@ -125,7 +126,8 @@ impl Started {
             _ => Vec::new(),
         };
         let facts = Facts::new(env!("CARGO_PKG_VERSION"), facts(setup));
-        let found = meet(&self.launch, &mut connection, &facts, &payload)?;
+        let venue = Venue::find(&self.launch, &mut connection)?;
+        let found = venue.meet(&self.launch, &facts, &payload)?;
         if let Link::Nccl { id } = &mut connection {
             id.clone_from(&found.payload);
         }
@@ -135,7 +137,7 @@ impl Started {
         });
         let watch = watch.map_err(|error| TrainError::Threads { error })?;
         let Started { launch, children } = self;
-        Ok(Fellows { launch, connection, watch, children })
+        Ok(Fellows { launch, connection, venue, watch, children })
     }
 
     /// What the ranks' tensors travel by.
@@ -184,22 +186,23 @@ pub enum Link {
 pub struct Fellows {
     launch: Launch,
     connection: Link,
+    venue: Venue,
     watch: Watch,
     children: Vec<Child>,
 }
 
 impl Fellows {
     /// Compares one more thing that all ranks must have in common.
-    pub fn agree(&mut self, name: &str, value: &str) -> Result<(), TrainError> {
+    pub fn agree(&self, name: &str, value: &str) -> Result<(), TrainError> {
         let list = vec![(name.to_string(), value.to_string())];
         let facts = Facts::new(env!("CARGO_PKG_VERSION"), list);
-        meet(&self.launch, &mut self.connection, &facts, &[]).map(drop)
+        self.venue.meet(&self.launch, &facts, &[]).map(drop)
     }
 
     /// NCCL's id, if NCCL connects the ranks.
-    pub fn nccl_id(&self) -> Option<&[u8]> {
+    pub fn nccl_id(&self) -> Option<Vec<u8>> {
         match &self.connection {
-            Link::Nccl { id } => Some(id),
+            Link::Nccl { id } => Some(id.clone()),
             Link::Mpi(_) | Link::Given => None,
         }
     }
@@ -246,36 +249,47 @@ impl Fellows {
     }
 }
 
-/// Meets the others, where the launcher says or where MPI tells them.
-fn meet(
-    launch: &Launch,
-    connection: &mut Link,
-    facts: &Facts,
-    payload: &[u8],
-) -> Result<Met, TrainError> {
-    let meeting = Meeting::of(launch);
-    let (place, listener) = match (&launch.meeting, connection) {
-        (Some(place), _) => {
-            let listener = (launch.rank == 0).then(|| listen(place)).transpose().map_err(met)?;
-            (place.clone(), listener)
+/// Where ranks meet: as the launcher says, or as MPI tells them. Rank 0 goes on listening there, so
+/// that they can meet again.
+struct Venue {
+    place: MeetingPlace,
+    listener: Option<TcpListener>,
+}
+
+impl Venue {
+    fn find(launch: &Launch, connection: &mut Link) -> Result<Venue, TrainError> {
+        match (&launch.meeting, connection) {
+            (Some(place), _) => {
+                let listener = (launch.rank == 0).then(|| listen(place)).transpose();
+                Ok(Venue { place: place.clone(), listener: listener.map_err(met)? })
+            }
+            (None, Link::Mpi(world)) => {
+                let here = (launch.rank == 0).then(listen_anywhere).transpose().map_err(met)?;
+                let port = here.as_ref().map_or(0, |(_, port)| *port);
+                let said = format!("{}:{port}", ranks::facts::host_name());
+                let said = String::from_utf8_lossy(world.share(0, said.as_bytes())?).into_owned();
+                Ok(Venue { place: told(&said)?, listener: here.map(|(listener, _)| listener) })
+            }
+            (None, _) => {
+                let what =
+                    "the launcher does not say where rank 0 is; set FITGPT_MEETING=host:port";
+                Err(BackendError::Refused { what: what.to_string() }.into())
+            }
         }
-        (None, Link::Mpi(world)) => {
-            let here = (launch.rank == 0).then(listen_anywhere).transpose().map_err(met)?;
-            let port = here.as_ref().map_or(0, |(_, port)| *port);
-            let said = format!("{}:{port}", ranks::facts::host_name());
-            let said = String::from_utf8_lossy(world.share(0, said.as_bytes())?).into_owned();
-            (told(&said)?, here.map(|(listener, _)| listener))
-        }
-        (None, _) => {
-            let what = "the launcher does not say where rank 0 is; set FITGPT_MEETING=host:port";
-            return Err(BackendError::Refused { what: what.to_string() }.into());
-        }
-    };
-    match listener {
-        Some(listener) => meeting.host(listener, facts, payload),
-        None => meeting.join(&place, facts),
     }
-    .map_err(met)
+
+    fn meet(&self, launch: &Launch, facts: &Facts, payload: &[u8]) -> Result<Met, TrainError> {
+        let meeting = Meeting::of(launch);
+        let found = match &self.listener {
+            Some(listener) => {
+                let listener =
+                    listener.try_clone().map_err(|error| TrainError::Threads { error })?;
+                meeting.host(listener, facts, payload)
+            }
+            None => meeting.join(&self.place, facts),
+        };
+        found.map_err(met)
+    }
 }
 
 /// The place that rank 0 has told.

@@ -171,7 +171,11 @@ fn run_settings(
         return run_on(setup, device, None, typed.own_text, yes, stop);
     }
     let mut fellows = started.join(&setup, device.is_gpu())?;
-    match run_on(setup, device, Some(&mut fellows), typed.own_text, yes, stop) {
+    let mut device = device;
+    if let Err(error) = device.connect(&mut fellows, setup.spec.rank) {
+        fellows.fail(&error.into());
+    }
+    match run_on(setup, device, Some(&fellows), typed.own_text, yes, stop) {
         Ok(code) => fellows.goodbye().map(|()| code),
         Err(error) => fellows.fail(&error),
     }
@@ -181,12 +185,12 @@ fn run_settings(
 fn run_on(
     mut setup: Setup,
     device: Device,
-    mut fellows: Option<&mut Fellows>,
+    fellows: Option<&Fellows>,
     own_text: Option<String>,
     yes: bool,
     stop: &AtomicBool,
 ) -> Result<u8, TrainError> {
-    let loaded = load(&setup, &device, fellows.as_deref_mut())?;
+    let loaded = load(&setup, &device, fellows)?;
     let Loaded { mut engine, document, host, planned_length } = loaded;
     let is_first = setup.spec.rank.is_first();
     if is_first && !planned_length.is_confirmed(yes) {
@@ -202,7 +206,7 @@ fn run_on(
     let seen = || device.held_bytes();
     let shows_end = own_text.is_some() || setup.dataset.floor().is_some();
     let progress = |iteration: u64| {
-        if let Some(fellows) = fellows.as_deref() {
+        if let Some(fellows) = fellows {
             fellows.progress(iteration);
         }
     };
@@ -302,11 +306,7 @@ fn seconds_of(given: &str) -> Result<f64, SpecError> {
 }
 
 /// Plans, prints the plan, and allocates the memory.
-fn load(
-    setup: &Setup,
-    device: &Device,
-    fellows: Option<&mut Fellows>,
-) -> Result<Loaded, TrainError> {
+fn load(setup: &Setup, device: &Device, fellows: Option<&Fellows>) -> Result<Loaded, TrainError> {
     let mut machine = device.machine(&setup.spec)?;
     if let Some(notice) = host_notice(&setup.spec) {
         screen::notice(&notice);
@@ -314,7 +314,7 @@ fn load(
     let before = setup.saved.as_ref().filter(|saved| saved.document.device == device.kind());
     let choices = before.map_or(&[][..], |saved| &saved.document.choices);
     let origin = origin(setup, device, &machine)?;
-    let plan = |machine: &Machine, fellows: Option<&mut Fellows>| {
+    let plan = |machine: &Machine| {
         let (run, dims) = (&setup.spec, setup.dims);
         let planned = origin.planned(run, dims, machine, Some(device), &screen::notice)?;
         if let Some(fellows) = fellows {
@@ -324,8 +324,7 @@ fn load(
         show_plan(&planned, machine);
         Ok::<_, TrainError>(planned)
     };
-    let among = (choices, fellows);
-    let loaded = device.load_among(&setup.spec, &mut machine, among, &screen::notice, plan)?;
+    let loaded = device.load_planned(&setup.spec, &mut machine, choices, &screen::notice, plan)?;
     let (planned, backend) = loaded;
     run_report::held(device, backend.arena_bytes(), machine.budget);
     let planned_length = RunLength::new(setup, &planned, &machine, device);
@@ -431,7 +430,7 @@ fn console_spec(setup: &Setup, device: &Device) -> Result<ConsoleSpec, TrainErro
         max_iters: spec.max_iters,
         eval_interval: spec.eval_interval,
         flops_per_token: flops.map_err(search::SearchError::from)?,
-        peak_flops: device.peak_flops(spec),
+        peak_flops: device.peak_flops(spec).map(|peak| peak * spec.rank.ranks as f64),
     })
 }
 

@@ -7,6 +7,7 @@ use plan::op_times::OpTimes;
 use plan::{Backend, BackendError, Bytes, Dtype, Exchange, Plan, verify};
 use search::Machine;
 use spec::{Memory, RunSpec};
+use std::cell::Cell;
 use std::rc::Rc;
 
 /// The CPU.
@@ -15,6 +16,8 @@ pub struct CpuDevice {
     isa: Isa,
     /// Processes of the run that share this machine's memory and cores.
     ranks_here: usize,
+    /// What connects it with other ranks, until it is loaded.
+    exchange: Cell<Option<Box<dyn Exchange>>>,
 }
 
 impl CpuDevice {
@@ -26,7 +29,13 @@ impl CpuDevice {
     /// Uses this rank's part of the cores and the memory.
     pub fn sharing(ranks_here: usize) -> CpuDevice {
         let ranks_here = ranks_here.max(1);
-        CpuDevice { threads: threads(ranks_here), isa: Isa::best(), ranks_here }
+        let (threads, isa) = (threads(ranks_here), Isa::best());
+        CpuDevice { threads, isa, ranks_here, exchange: Cell::new(None) }
+    }
+
+    /// Connects it with other ranks.
+    pub fn connect(&mut self, exchange: Option<Box<dyn Exchange>>) {
+        self.exchange.set(exchange);
     }
 
     /// Its kind, which checkpoints record: devices of one kind give the same bits.
@@ -109,14 +118,10 @@ impl CpuDevice {
     }
 
     /// Proves the plan and allocates its memory.
-    pub fn load(
-        &self,
-        plan: Plan,
-        exchange: Option<Box<dyn Exchange>>,
-    ) -> Result<Box<dyn Backend>, BackendError> {
+    pub fn load(&self, plan: Plan) -> Result<Box<dyn Backend>, BackendError> {
         let proved = verify(plan, self.scratch())?;
         let backend = CpuBackend::new(proved, CpuOptions::new(self.threads))?;
-        Ok(match exchange {
+        Ok(match self.exchange.take() {
             Some(exchange) => Box::new(backend.among(exchange)),
             None => Box::new(backend),
         })

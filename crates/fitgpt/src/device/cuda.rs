@@ -5,10 +5,11 @@ use super::host_budget;
 use crate::fellow_ranks::Fellows;
 use crate::{interrupt, screen};
 use ::cuda::{
-    CubinCache, CudaBackend, CudaError, CudaOptions, GRANULE, GRAPH_RESERVE, Gpu, LoadError,
+    Communicator, CubinCache, CudaBackend, CudaError, CudaOptions, GRANULE, GRAPH_RESERVE, Gpu,
+    LoadError, Nccl, NcclId, Transport,
 };
 use plan::hardware::{Card, Hardware};
-use plan::{Backend, BackendError, Bytes, Plan, verify};
+use plan::{Backend, BackendError, Bytes, Plan, Rank, verify};
 use search::Machine;
 use spec::{Memory, RequestedDtype, RunSpec};
 
@@ -24,12 +25,34 @@ const UNKNOWN: (&str, f64) = ("RTX 4070", 46.0);
 /// A GPU.
 pub struct CudaDevice {
     gpu: Gpu,
+    transport: Transport,
 }
 
 impl CudaDevice {
     /// Opens a GPU by its index.
     pub fn open(index: u32) -> Result<CudaDevice, CudaError> {
-        Ok(CudaDevice { gpu: Gpu::open(index, CubinCache::standard())? })
+        let gpu = Gpu::open(index, CubinCache::standard())?;
+        Ok(CudaDevice { gpu, transport: Transport::Alone })
+    }
+
+    /// Connects it with the GPUs of other ranks: by NCCL, or by MPI through the host's memory.
+    pub fn connect(&mut self, fellows: &mut Fellows, rank: Rank) -> Result<(), BackendError> {
+        self.transport = match (fellows.nccl_id(), fellows.exchange()) {
+            (Some(id), _) => self.by_nccl(&id, rank)?,
+            (None, Some(exchange)) => Transport::host(exchange),
+            (None, None) => Transport::Alone,
+        };
+        Ok(())
+    }
+
+    fn by_nccl(&self, id: &[u8], rank: Rank) -> Result<Transport, BackendError> {
+        let failed = |error: CudaError| BackendError::Refused { what: error.to_string() };
+        let Ok(id) = NcclId::try_from(id) else {
+            let what = format!("NCCL's id has {} bytes", id.len());
+            return Err(BackendError::Internal { what });
+        };
+        let nccl = Nccl::load().map_err(failed)?;
+        Ok(Transport::Nccl(Communicator::join(&self.gpu, &nccl, &id, rank).map_err(failed)?))
     }
 
     /// Architecture and library versions: GPUs with the same of all give the same bits.
@@ -149,12 +172,7 @@ impl CudaDevice {
         run: &RunSpec,
         machine: &Machine,
         choices: Vec<(String, String)>,
-        fellows: Option<&mut Fellows>,
     ) -> Result<Box<dyn Backend>, LoadError> {
-        if fellows.is_some() {
-            let what = "several ranks on GPUs".to_string();
-            return Err(BackendError::Unsupported { what }.into());
-        }
         // Pinned memory cannot be swapped out: taking more than is free would stall the machine.
         if ::cpu::available_bytes().is_some_and(|free| plan.host_bytes.get() > free) {
             let wanted = plan.host_bytes;
@@ -198,7 +216,8 @@ impl CudaDevice {
     /// Options without a budget.
     fn options(&self, run: &RunSpec, choices: Vec<(String, String)>) -> CudaOptions {
         let (graphs, autotune) = (run.compile, run.autotune);
-        CudaOptions { graphs, autotune, choices, ..CudaOptions::new(&self.gpu) }
+        let transport = self.transport.clone();
+        CudaOptions { graphs, autotune, choices, transport, ..CudaOptions::new(&self.gpu) }
     }
 
     /// Bytes that this process holds on the GPU.
@@ -213,5 +232,6 @@ fn bytes(count: u64) -> Bytes {
 
 /// An id for the ranks that NCCL connects, made by the first one.
 pub fn nccl_id() -> Result<Vec<u8>, BackendError> {
-    Err(BackendError::Unsupported { what: "NCCL".to_string() })
+    let failed = |error: CudaError| BackendError::Refused { what: error.to_string() };
+    Ok(Nccl::load().and_then(|nccl| nccl.unique_id()).map_err(failed)?.to_vec())
 }

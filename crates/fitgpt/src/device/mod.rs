@@ -11,7 +11,7 @@ use ::cuda::{CudaError, LoadError};
 use cpu::CpuDevice;
 pub use cuda::{CudaDevice, nccl_id};
 use plan::hardware::Hardware;
-use plan::{Backend, BackendError, Bytes, Plan};
+use plan::{Backend, BackendError, Bytes, Plan, Rank};
 use search::{Machine, Planned};
 use spec::{Memory, RequestedDtype, RunSpec};
 use train::TrainError;
@@ -178,7 +178,19 @@ impl Device {
         }
     }
 
-    /// As [`Device::load_among`], for a run of one rank.
+    /// Connects it with those of the other ranks, before anything is planned: what that takes of its
+    /// memory is then known.
+    pub fn connect(&mut self, fellows: &mut Fellows, rank: Rank) -> Result<(), BackendError> {
+        match self {
+            Device::Cpu(device) => device.connect(fellows.exchange()),
+            Device::Cuda(device) => device.connect(fellows, rank)?,
+        }
+        Ok(())
+    }
+
+    /// Plans and allocates the memory. If driver and code turn out to hold more than assumed, or
+    /// another program has taken memory meanwhile, it plans again with the new numbers. Each plan
+    /// has a smaller arena, so the loop ends with a plan or a refusal.
     pub fn load_planned<E: From<BackendError>>(
         &self,
         run: &RunSpec,
@@ -187,25 +199,9 @@ impl Device {
         say: &dyn Fn(&str),
         mut plan: impl FnMut(&Machine) -> Result<Planned, E>,
     ) -> Result<(Planned, Box<dyn Backend>), E> {
-        let plan = |machine: &Machine, _: Option<&mut Fellows>| plan(machine);
-        self.load_among(run, machine, (choices, None), say, plan)
-    }
-
-    /// Plans and allocates the memory. If driver and code turn out to hold more than assumed, or
-    /// another program has taken memory meanwhile, it plans again with the new numbers. Each plan
-    /// has a smaller arena, so the loop ends with a plan or a refusal.
-    pub fn load_among<E: From<BackendError>>(
-        &self,
-        run: &RunSpec,
-        machine: &mut Machine,
-        (choices, mut fellows): (&[(String, String)], Option<&mut Fellows>),
-        say: &dyn Fn(&str),
-        mut plan: impl FnMut(&Machine, Option<&mut Fellows>) -> Result<Planned, E>,
-    ) -> Result<(Planned, Box<dyn Backend>), E> {
         loop {
-            let planned = plan(machine, fellows.as_deref_mut())?;
-            let fellows = fellows.as_deref_mut();
-            match self.load(planned.plan.clone(), run, machine, choices.to_vec(), fellows) {
+            let planned = plan(machine)?;
+            match self.load(planned.plan.clone(), run, machine, choices.to_vec()) {
                 Ok(backend) => return Ok((planned, backend)),
                 Err(LoadError::OverBudget { outside_arena, .. }) => {
                     say(&assume_held(machine, outside_arena))
@@ -233,11 +229,10 @@ impl Device {
         run: &RunSpec,
         machine: &Machine,
         choices: Vec<(String, String)>,
-        fellows: Option<&mut Fellows>,
     ) -> Result<Box<dyn Backend>, LoadError> {
         match self {
-            Device::Cpu(device) => Ok(device.load(plan, fellows.and_then(Fellows::exchange))?),
-            Device::Cuda(device) => device.load(plan, run, machine, choices, fellows),
+            Device::Cpu(device) => Ok(device.load(plan)?),
+            Device::Cuda(device) => device.load(plan, run, machine, choices),
         }
     }
 
