@@ -1,5 +1,5 @@
-//! The contract with whatever moves bytes between the ranks of a run: MPI, or nothing where there is
-//! one rank. A plan says what travels and when; an [`Exchange`] knows neither tensors nor steps.
+//! The contract with whatever moves bytes between the ranks of a run: MPI, or nothing where there
+//! is one rank. A plan says what travels and when; an [`Exchange`] knows neither tensors nor steps.
 
 use crate::backend::BackendError;
 use crate::ops::Op;
