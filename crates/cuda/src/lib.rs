@@ -12,7 +12,7 @@
 //!
 //! `unsafe` is confined to the bindings to C (`library`, `driver`, `nvrtc`, `cublaslt`, `nvml`,
 //! `nccl`), the wrappers of what the driver manages (`context`, `module`, `memory`, `stream`), and
-//! the modules that use those on memory: `staging`, `transport`, `setup`, `autotune` and `executor`.
+//! the modules that use those on memory: `staging`, `transport`, `setup`, `autotune`, `executor`.
 
 mod executor;
 mod setup;

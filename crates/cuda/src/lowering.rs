@@ -212,8 +212,8 @@ pub(crate) fn lower(plan: &Plan, options: LoweringOptions) -> Result<Lowered, Ba
     Ok(Lowered { modules: cx.modules, matmuls: cx.matmuls, segments })
 }
 
-/// Whether an op runs on a lane. What several lanes could launch at once has one lane: matmuls share
-/// their library's handle, and ranks must agree on the order of what travels.
+/// Whether an op runs on a lane. Matmuls are on the compute lane alone, as their library is, and
+/// ranks must agree on the order of what travels.
 fn has_lane(op: &Op, lane: Lane) -> bool {
     match op {
         Op::Transfer(_) => true,

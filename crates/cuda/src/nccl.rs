@@ -1,13 +1,14 @@
-//! NCCL, NVIDIA's library that moves bytes between GPUs: the table of its functions that we call, and
-//! the communicator that joins the ranks of a run. A communicator that has failed is given up: its
-//! kernels end, and every later call is refused with the first error.
+//! NCCL, NVIDIA's library that moves bytes between GPUs: the table of its functions that we call,
+//! and the communicator that joins the ranks of a run. A communicator that has failed is given up:
+//! its kernels end, and every later call is refused with the first error.
 
 use crate::context::DriverContext;
 use crate::device::Gpu;
 use crate::driver::Handle;
 use crate::error::CudaError;
 use crate::library::{Origin, Wanted, function_table};
-use plan::Rank;
+use crate::memory::DeviceMemory;
+use plan::{Lane, Rank};
 use std::ffi::{CStr, c_char, c_void};
 use std::fmt;
 use std::sync::mpsc::{Receiver, channel};
@@ -107,7 +108,7 @@ impl Nccl {
         self.api.library.path()
     }
 
-    /// A new id. The process that makes it must be one of the ranks, and NCCL listens there from now
+    /// A new id. The process that makes it must be one of the ranks: NCCL listens there from now
     /// on.
     ///
     /// # Errors
@@ -177,8 +178,9 @@ impl fmt::Debug for Communicator {
 }
 
 impl Communicator {
-    /// Joins the ranks that have the same id; waits until all are there. What NCCL takes of the
-    /// GPU's memory now is in [`Gpu::held_bytes`] afterwards, so join before a plan is made.
+    /// Joins the ranks that have the same id; waits until all are there, and makes each call once,
+    /// because NCCL connects ranks at first use. What it takes of the GPU's memory is in
+    /// [`Gpu::held_bytes`] afterwards, so join before a plan is made.
     ///
     /// # Errors
     /// NCCL's.
@@ -204,7 +206,27 @@ impl Communicator {
         nccl.check(CALL, code)?;
         let state = State { comm: Some(Comm(comm)), failed: None, ended: None };
         let state = Mutex::new(state);
-        Ok(Arc::new(Communicator { nccl: nccl.clone(), rank, state, context }))
+        let communicator = Communicator { nccl: nccl.clone(), rank, state, context };
+        communicator.meet()?;
+        Ok(Arc::new(communicator))
+    }
+
+    /// Makes each kind of call once, on memory that is freed afterwards.
+    fn meet(&self) -> Result<(), CudaError> {
+        const PIECE: usize = 1 << 20;
+        let pieces = vec![PIECE; self.rank.ranks];
+        let half = (PIECE * pieces.len()) as u64;
+        let scratch = DeviceMemory::new(&self.context, 2 * half)?;
+        let stream = self.context.stream_of(Lane::Communication);
+        let (send, received) = (scratch.address(), scratch.address() + half);
+        // SAFETY: each half of the scratch has room for all pieces.
+        unsafe {
+            self.all_to_all(stream, (send, received), &pieces)?;
+            self.all_gather(stream, send, &pieces)?;
+            self.gather_uneven(stream, send, &pieces)?;
+        }
+        self.context.synchronize()?;
+        self.check()
     }
 
     /// This rank.
@@ -279,8 +301,8 @@ impl Communicator {
         }
     }
 
-    /// Ends it on a thread of its own: NCCL waits there for graphs that still exist, and perhaps for
-    /// ranks that are gone.
+    /// Ends it on a thread of its own: NCCL waits there for graphs that still exist, and perhaps
+    /// for ranks that are gone.
     fn end(&self, comm: Comm, how: unsafe extern "C" fn(Handle) -> i32) -> Option<Receiver<()>> {
         let (done, ended) = channel();
         let (nccl, context) = (self.nccl.clone(), self.context.clone());
@@ -297,8 +319,8 @@ impl Communicator {
         started.ok().map(|_| ended)
     }
 
-    /// Waits until the GPU has done what it was given. A failure, or a rank that does not answer for
-    /// a minute, ends the communicator, and so the wait.
+    /// Waits until the GPU has done what it was given. A failure, or a rank that does not answer
+    /// for a minute, ends the communicator, and so the wait.
     pub(crate) fn settle(&self, context: &DriverContext) {
         let start = Instant::now();
         let _ = context.enter();
@@ -382,12 +404,26 @@ impl Communicator {
                 self.nccl.check("ncclAllGather", code)
             });
         }
+        // SAFETY: the caller's promise.
+        unsafe { self.gather_uneven(stream, buffer, pieces) }
+    }
+
+    /// Pieces of any length, each sent by its rank to all.
+    ///
+    /// # Safety
+    /// As [`Communicator::all_gather`].
+    unsafe fn gather_uneven(
+        &self,
+        stream: Handle,
+        buffer: u64,
+        pieces: &[usize],
+    ) -> Result<(), CudaError> {
         self.group(|api, comm| {
             let mut at = buffer;
             for (root, &piece) in pieces.iter().enumerate() {
                 if piece > 0 {
                     let (from, to) = (at as *const c_void, at as *mut c_void);
-                    // SAFETY: as above; each rank writes where the others' pieces belong.
+                    // SAFETY: the caller's promise; the communicator exists.
                     let code = unsafe {
                         (api.ncclBroadcast)(from, to, piece, BYTES, root as i32, comm, stream)
                     };

@@ -65,6 +65,8 @@ needs! {
     Python = "python", "Python";
     /// Python with the programs that plot: tensorboard and trackio.
     Peers = "peers", "TensorBoard and trackio";
+    /// NCCL, which moves bytes between GPUs.
+    Nccl = "nccl", "NCCL";
     /// An MPI with the standard ABI, and its `mpiexec`.
     Mpi = "mpi", "MPI";
     /// Linux with `/proc`.

@@ -1,5 +1,5 @@
-//! Launches of what travels between ranks: the kernels before and after it, and the exchange itself,
-//! which the transport does.
+//! Launches of what travels between ranks: the kernels before and after it, and the exchange
+//! itself, which the transport does.
 
 use super::{count, unsupported};
 use crate::constants::constants;
@@ -164,5 +164,133 @@ fn on_device(location: Location, what: &str) -> Result<(), BackendError> {
     match location {
         Location::Host(_) => Err(unsupported(format!("{what} in host memory"))),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lowering::{LoweringOptions, Work, lower};
+    use crate::tiles::Tiles;
+    use plan::{
+        Dtype, GpuScratch, Lane, Phase, Plan, Rank, Role, ScheduleBuilder, Shape, TensorId,
+    };
+    use std::rc::Rc;
+
+    const SECOND: Rank = Rank { rank: 1, ranks: 3 };
+
+    fn builder() -> ScheduleBuilder {
+        ScheduleBuilder::with_scratch(Rc::new(GpuScratch { warpgroups: false }))
+    }
+
+    fn tensor(b: &mut ScheduleBuilder, name: &str, dtype: Dtype, elements: u64) -> TensorId {
+        let shape = Shape::new(&[elements]).unwrap();
+        b.run_tensor(name, dtype, shape, Role::Gradient).unwrap()
+    }
+
+    /// What a step becomes.
+    fn lowered(mut b: ScheduleBuilder, lane: Lane, op: plan::ops::Op) -> Vec<Work> {
+        let mut segment = b.segment("one", Phase::Train);
+        segment.push_on(lane, op).unwrap();
+        segment.finish();
+        let plan = Plan::new(b.finish()).unwrap();
+        let options = LoweringOptions { tf32: false, tiles: Tiles::Small, warpgroups: false };
+        lower(&plan, options).unwrap().segments.remove(0).remove(0)
+    }
+
+    /// Kernels by name, and what travels.
+    fn said(work: &[Work]) -> Vec<String> {
+        let say = |work: &Work| match work {
+            Work::Kernel(kernel) => kernel.signature.entry.to_string(),
+            Work::Copy { from, to, bytes } => format!("copy {bytes} {from:?} {to:?}"),
+            Work::Fill { bytes, .. } => format!("fill {bytes}"),
+            Work::Travel(Travel::AllToAll { send, received, pieces }) => {
+                let place = if send == received { "in place" } else { "elsewhere" };
+                format!("all to all {place} {pieces:?}")
+            }
+            Work::Travel(Travel::AllGather { pieces, .. }) => format!("all gather {pieces:?}"),
+            Work::Matmul(_) => "matmul".to_string(),
+        };
+        work.iter().map(say).collect()
+    }
+
+    fn summed(rank: Rank, wire: Dtype, has_total: bool) -> Vec<Work> {
+        let mut b = builder();
+        let pieces = Pieces::of_blocks(rank, 100, 16);
+        let gradients = tensor(&mut b, "gradients", Dtype::F32, 100);
+        let total = has_total.then(|| tensor(&mut b, "total", Dtype::F32, pieces.own()));
+        let make = |workspace| ReduceScatter { gradients, total, workspace, pieces, wire };
+        let op = b.with_workspace(Lane::Communication, make).unwrap();
+        lowered(b, Lane::Communication, op)
+    }
+
+    #[test]
+    fn gradients_are_rounded_sent_and_added() {
+        let single = said(&summed(SECOND, Dtype::F32, true));
+        assert_eq!(single, ["all to all elsewhere [128, 128, 144]", "add_rows"]);
+        let halves = said(&summed(SECOND, Dtype::Bf16, false));
+        assert_eq!(halves, ["to_wire", "all to all elsewhere [64, 64, 72]", "add_rows"]);
+    }
+
+    /// 101 numbers of 16 bits end at byte 202; what arrives begins at 204.
+    #[test]
+    fn what_arrives_begins_where_f32_may() {
+        let mut b = builder();
+        let pieces = Pieces::of_blocks(SECOND, 101, 16);
+        let gradients = tensor(&mut b, "gradients", Dtype::F32, 101);
+        let (total, wire) = (None, Dtype::F16);
+        let make = |workspace| ReduceScatter { gradients, total, workspace, pieces, wire };
+        let op = b.with_workspace(Lane::Communication, make).unwrap();
+        let work = lowered(b, Lane::Communication, op);
+        let Work::Travel(Travel::AllToAll { send, received, .. }) = &work[1] else {
+            panic!("{work:?}");
+        };
+        assert_eq!(send.plus(204), *received);
+    }
+
+    #[test]
+    fn one_rank_rounds_and_sends_to_itself() {
+        let plain = said(&summed(Rank::ONLY, Dtype::F32, false));
+        assert_eq!(plain, ["all to all in place [400]"]);
+        let total = said(&summed(Rank::ONLY, Dtype::F32, true));
+        assert_eq!(total, ["all to all in place [400]", "add_rows"]);
+        let halves = said(&summed(Rank::ONLY, Dtype::F16, true));
+        assert_eq!(halves, ["round_alone", "all to all in place [400]", "add_rows"]);
+    }
+
+    #[test]
+    fn a_piece_is_copied_to_its_place_and_gathered() {
+        let mut b = builder();
+        let pieces = Pieces::of_blocks(SECOND, 100, 16);
+        let buffer = tensor(&mut b, "buffer", Dtype::Bf16, 100);
+        let piece = Some(tensor(&mut b, "piece", Dtype::Bf16, pieces.own()));
+        let work = lowered(b, Lane::Communication, AllGather { piece, buffer, pieces }.into());
+        let Work::Travel(Travel::AllGather { buffer, pieces }) = &work[1] else {
+            panic!("{work:?}");
+        };
+        assert_eq!(pieces, &[64, 64, 72]);
+        let Work::Copy { to, bytes, .. } = &work[0] else { panic!("{work:?}") };
+        assert_eq!((*to, *bytes), (buffer.plus(64), 64));
+    }
+
+    #[test]
+    fn clear_is_a_fill() {
+        let mut b = builder();
+        let tensor = tensor(&mut b, "tensor", Dtype::F32, 100);
+        assert_eq!(said(&lowered(b, Lane::Compute, Clear { tensor }.into())), ["fill 400"]);
+    }
+
+    #[test]
+    fn ops_between_ranks_have_their_own_lane() {
+        let mut b = builder();
+        let buffer = tensor(&mut b, "buffer", Dtype::F32, 100);
+        let pieces = Pieces::of_blocks(SECOND, 100, 16);
+        let mut segment = b.segment("one", Phase::Train);
+        segment.push(AllGather { piece: None, buffer, pieces }).unwrap();
+        segment.finish();
+        let plan = Plan::new(b.finish()).unwrap();
+        let options = LoweringOptions { tf32: false, tiles: Tiles::Small, warpgroups: false };
+        let error = lower(&plan, options).map(|_| ()).unwrap_err().to_string();
+        assert!(error.ends_with("all_gather on the lane of compute"), "{error}");
     }
 }

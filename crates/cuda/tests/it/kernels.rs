@@ -8,10 +8,10 @@ use conformance::Case;
 use fitgpt_cuda::{Compiler, LoweringOptions, ModuleUse, Target, Tiles, modules};
 use model::{
     AdamW, Dims, Draft, EvalSpec, GenerateSpec, Gpt2, Level, ModelSpec, OptimizerSpec, ProgramSpec,
-    TrainSpec, Types,
+    Sharing, TrainSpec, Types,
 };
 use plan::ops::{GeluKind, Op, Scaling};
-use plan::{Dtype, Plan, Scratch};
+use plan::{Dtype, Plan, Rank, Scratch};
 use requires::{Need, absent};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -135,6 +135,29 @@ fn plan_of_heads(size: u64, dtype: Dtype, dropout: f32) -> (String, Plan) {
 }
 
 fn plan_of(run: &Run, level: Level) -> Plan {
+    plan_shared(run, level, Sharing::NONE)
+}
+
+/// A run in each format of compute and wire, on one rank and as one of three, with one round and
+/// two, with shards and without.
+fn plans_of_ranks() -> Vec<(String, Plan)> {
+    let mut plans = Vec::new();
+    for run in [0, 1, 4].map(|index: usize| &RUNS[index]) {
+        for wire in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
+            for (ranks, rounds, zero) in
+                [(1, 2, false), (3, 1, true), (3, 2, true), (3, 1, false), (3, 2, false)]
+            {
+                let rank = Rank { rank: ranks - 1, ranks };
+                let sharing = Sharing { rank, groups: ranks as u64 * rounds, zero, wire };
+                let name = format!("{} {sharing:?}", run.name);
+                plans.push((name, plan_shared(run, Level::R0, sharing)));
+            }
+        }
+    }
+    plans
+}
+
+fn plan_shared(run: &Run, level: Level, sharing: Sharing) -> Plan {
     let [compute, residual, moments] = run.formats;
     let spec = ProgramSpec {
         model: ModelSpec {
@@ -144,7 +167,7 @@ fn plan_of(run: &Run, level: Level) -> Plan {
             types: Types { compute, residual },
         },
         train: Some(TrainSpec {
-            sharing: model::Sharing::NONE,
+            sharing,
             slices: vec![2],
             positions: 1024,
             head_chunk: 1024,
@@ -219,6 +242,8 @@ struct Plans {
     /// Other head sizes of attention on warpgroups, and of TF32.
     heads: Vec<(String, Plan)>,
     tf32_heads: Vec<(String, Plan)>,
+    /// Of one rank among several.
+    ranks: Vec<(String, Plan)>,
 }
 
 impl Plans {
@@ -242,6 +267,7 @@ impl Plans {
             tf32_heads: TF32_HEADS
                 .map(|(size, dropout)| plan_of_heads(size, Dtype::F32, dropout))
                 .into(),
+            ranks: plans_of_ranks(),
         }
     }
 
@@ -250,6 +276,11 @@ impl Plans {
         let mut all: Vec<ModuleUse> = Vec::new();
         for (name, plan) in &self.runs {
             modules_of(name, plan, sm).into_iter().for_each(|used| add(&mut all, used));
+        }
+        for (name, plan) in &self.ranks {
+            let mut found = modules_of(name, plan, sm);
+            found.retain(|used| ["ranks.cu", "update.cu"].contains(&used.module.file()));
+            found.into_iter().for_each(|used| add(&mut all, used));
         }
         for (name, plan) in self.heads.iter().filter(|_| sm == HOPPER) {
             let mut found = modules_of(name, plan, sm);

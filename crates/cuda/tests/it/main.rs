@@ -10,4 +10,5 @@ mod kernels;
 mod late_reads;
 mod loss_scale;
 mod random_plans;
+mod ranks;
 mod small_run;

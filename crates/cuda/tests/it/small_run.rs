@@ -4,11 +4,11 @@
 use crate::fixture::{MOST_SCRATCH, load};
 use fitgpt_cuda::{CudaOptions, Gpu};
 use model::{
-    AdamW, Dims, Draft, EvalSpec, Gpt2, Level, ModelSpec, OptimizerSpec, ProgramSpec, TrainSpec,
-    Types,
+    AdamW, Dims, Draft, EvalSpec, Gpt2, Level, ModelSpec, OptimizerSpec, Program, ProgramSpec,
+    Sharing, TrainSpec, Types,
 };
 use plan::ops::{GeluKind, Scaling};
-use plan::{Dtype, Plan, StepInputs, StepState};
+use plan::{Backend, Dtype, Plan, Scratch, StepInputs, StepState};
 use std::rc::Rc;
 use train::engine::{Engine, Rows};
 
@@ -24,6 +24,8 @@ pub struct SmallRun {
     pub offload: Option<u64>,
     pub slices: Vec<u64>,
     pub head_chunk: u64,
+    /// With groups, `slices` are those of one.
+    pub sharing: Sharing,
 }
 
 pub const LAYERS: u64 = 3;
@@ -43,6 +45,7 @@ pub fn small_run() -> SmallRun {
         offload: None,
         slices: vec![ROWS],
         head_chunk: 512,
+        sharing: Sharing::NONE,
     }
 }
 
@@ -59,6 +62,11 @@ impl SmallRun {
     }
 
     pub fn draft(&self) -> Draft {
+        self.draft_with(Rc::new(MOST_SCRATCH))
+    }
+
+    /// For another backend.
+    pub fn draft_with(&self, scratch: Rc<dyn Scratch>) -> Draft {
         let scaling = match self.types.compute {
             Dtype::F16 => Scaling::Dynamic { growth_interval: 2000 },
             _ => Scaling::Off,
@@ -76,7 +84,7 @@ impl SmallRun {
                 types: self.types,
             },
             train: Some(TrainSpec {
-                sharing: model::Sharing::NONE,
+                sharing: self.sharing,
                 slices: self.slices.clone(),
                 positions: POSITIONS,
                 head_chunk: self.head_chunk,
@@ -92,14 +100,19 @@ impl SmallRun {
             }),
             generate: None,
         };
-        Draft::new(&spec, Rc::new(MOST_SCRATCH)).unwrap()
+        Draft::new(&spec, scratch).unwrap()
     }
 
     /// The program on the GPU with its first weights.
     pub fn engine(&self, gpu: &Gpu, options: &CudaOptions) -> Engine {
         let Draft { program, schedule, .. } = self.draft();
         let plan = Plan::new(schedule).unwrap();
-        let mut engine = Engine::new(load(gpu, plan, options).unwrap(), program, self.dims());
+        self.engine_on(load(gpu, plan, options).unwrap(), program)
+    }
+
+    /// A program on its backend with its first weights.
+    pub fn engine_on(&self, backend: Box<dyn Backend>, program: Program) -> Engine {
+        let mut engine = Engine::new(backend, program, self.dims());
         engine.initialise(&mut rng::torch::Generator::new(1337)).unwrap();
         engine
     }
@@ -126,12 +139,28 @@ impl SmallRun {
     }
 }
 
-/// One iteration on ids that depend on its number alone.
-pub fn iterate(engine: &mut Engine, iteration: u64) -> StepState {
+/// The sequences of an iteration, which depend on its number alone.
+fn rows_of(iteration: u64) -> Rows {
     let mut rows = Rows::new(ROWS, POSITIONS).unwrap();
     let mut stream = rng::Stream::new(5, rng::Purpose::TrainBatch, iteration);
     rows.tokens.fill_with(|| stream.below(VOCABULARY) as i32);
     rows.targets.fill_with(|| stream.below(VOCABULARY) as i32);
+    rows
+}
+
+/// The sequences of the groups that this rank computes, round by round.
+fn own_rows(sharing: Sharing, all: Rows) -> Rows {
+    let group = (ROWS / sharing.groups.max(1)) as usize * all.positions;
+    let rounds = 0..sharing.rounds();
+    let groups = rounds.map(|round| sharing.group(round) as usize * group);
+    let ranges: Vec<_> = groups.map(|first| first..first + group).collect();
+    let of = |ids: &[i32]| ranges.iter().flat_map(|range| ids[range.clone()].to_vec()).collect();
+    Rows { tokens: of(&all.tokens), targets: of(&all.targets), positions: all.positions }
+}
+
+/// One iteration.
+pub fn iterate(engine: &mut Engine, iteration: u64) -> StepState {
+    let rows = own_rows(engine.program().sharing, rows_of(iteration));
     let step = StepInputs {
         lr: 1e-3,
         grad_clip: 1.0,
