@@ -4,9 +4,10 @@
 use crate::program::{AverageSegments, ShardedRole};
 use crate::run_tensors::{FlatRole, RunTensors, element_offset, missing};
 use crate::sharing::{Piece, Window};
-use plan::ops::{AllGather, Op, ReduceScatter};
+use plan::ops::{AllGather, Op, ReduceScatter, Transfer};
 use plan::{
-    Lane, Pass, Phase, Pieces, PlanError, ScheduleBuilder, SegmentId, Shape, Tensor, TensorId, View,
+    Lane, Pass, Phase, Pieces, PlanError, ScheduleBuilder, Scope, SegmentId, Shape, Tensor,
+    TensorId, View,
 };
 
 /// The sums of gradients over all ranks, window by window. Each is inserted where its gradients are
@@ -164,17 +165,30 @@ fn sharded_role(
     let row = b.tensors().get(role.root).clone();
     let mut ops = Vec::new();
     for window in &run.shard.windows {
-        let piece = own_piece(run, window);
-        let piece = piece.map(|piece| window_of(b, role.root, piece.at, piece.elements, None));
         // In the format of the role, which may have fewer bytes than a gradient.
         let like = Some((row.dtype, "gathered"));
+        let (mut piece, mut arrives) = (None, None);
+        if let Some(own) = own_piece(run, window) {
+            let from = window_of(b, role.root, own.at, own.elements, None)?;
+            // State in host memory comes to its place in the buffer first.
+            match row.scope {
+                Scope::Host => {
+                    let to = window_of(b, gradients, own.first, own.elements, like)?;
+                    arrives = Some(Transfer { from, to });
+                }
+                _ => piece = Some(from),
+            }
+        }
         let buffer = window_of(b, gradients, window.first, window.pieces.total(), like)?;
-        ops.push(AllGather { piece: piece.transpose()?, buffer, pieces: window.pieces.clone() });
+        ops.push((arrives, AllGather { piece, buffer, pieces: window.pieces.clone() }));
     }
     let mut segment = b.segment(&format!("gather {}", row.name), Phase::Train);
     segment.set_pass(Pass::Update);
-    for op in ops {
-        segment.push_on(Lane::Communication, op)?;
+    for (arrives, gather) in ops {
+        if let Some(arrives) = arrives {
+            segment.push_on(Lane::Upload, arrives)?;
+        }
+        segment.push_on(Lane::Communication, gather)?;
     }
     let gather = segment.finish();
     let size = row.dtype.size();

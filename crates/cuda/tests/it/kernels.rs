@@ -11,7 +11,7 @@ use model::{
     Sharing, TrainSpec, Types,
 };
 use plan::ops::{GeluKind, Op, Scaling};
-use plan::{Dtype, Plan, Rank, Scratch};
+use plan::{Dtype, Plan, Rank, Scratch, verify};
 use requires::{Need, absent};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -138,11 +138,11 @@ fn plan_of(run: &Run, level: Level) -> Plan {
     plan_shared(run, level, Sharing::NONE)
 }
 
-/// A run in each format of compute and wire, on one rank and as one of three, with one round and
+/// Runs in each format of compute and wire, on one rank and as one of three, with one round and
 /// two, with shards and without.
 fn plans_of_ranks() -> Vec<(String, Plan)> {
     let mut plans = Vec::new();
-    for run in [0, 1, 4].map(|index: usize| &RUNS[index]) {
+    for run in [0, 1, 2, 4].map(|index: usize| &RUNS[index]) {
         for wire in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
             for (ranks, rounds, zero) in
                 [(1, 2, false), (3, 1, true), (3, 2, true), (3, 1, false), (3, 2, false)]
@@ -359,6 +359,27 @@ fn the_plans_have_the_rare_forms_of_the_update() {
     let is_dynamic = |scaling| matches!(scaling, Scaling::Dynamic { .. });
     let scales = |op: &Op| matches!(op, Op::LossScaler(op) if is_dynamic(op.scaling));
     assert!(has(&scales), "no loss is scaled");
+}
+
+/// What a GPU is given of ranks is proved, and has every form of their kernels.
+#[test]
+fn the_plans_of_ranks_are_proved_and_have_all_forms() {
+    let mut forms = BTreeSet::new();
+    for (name, plan) in plans_of_ranks() {
+        for used in modules_of(&name, &plan, 80) {
+            if used.module.file() == "ranks.cu" {
+                let entries = used.shared.iter().map(|(entry, _)| *entry);
+                forms.extend(entries.map(|entry| format!("{entry} {}", used.module.constants())));
+            }
+        }
+        verify(plan, MOST_SCRATCH).unwrap_or_else(|defects| panic!("{name}: {defects:?}"));
+    }
+    let forms: Vec<&str> = forms.iter().filter_map(|form| form.split(" THREADS").next()).collect();
+    let rows = ["bf16", "f16", "float"]
+        .map(|wire| [0, 1].map(|total| format!("add_rows WIRE={wire} HAS_TOTAL={total}")));
+    let halves = ["round_alone", "to_wire"]
+        .map(|entry| ["bf16", "f16"].map(|wire| format!("{entry} WIRE={wire} HAS_TOTAL=0")));
+    assert_eq!(forms, [rows.concat(), halves.concat()].concat());
 }
 
 /// A form that none of the models above has.
