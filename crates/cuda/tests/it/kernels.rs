@@ -148,8 +148,9 @@ fn plans_of_ranks() -> Vec<(String, Plan)> {
                 [(1, 2, false), (3, 1, true), (3, 2, true), (3, 1, false), (3, 2, false)]
             {
                 let rank = Rank { rank: ranks - 1, ranks };
-                let sharing =
-                    Sharing { rank, groups: ranks as u64 * rounds, zero, wire, averages: false };
+                let groups = ranks as u64 * rounds;
+                let alone = Sharing { groups, zero, wire, ..Sharing::NONE };
+                let sharing = Sharing { rank, ..alone };
                 let name = format!("{} {sharing:?}", run.name);
                 plans.push((name, plan_shared(run, Level::R0, sharing)));
             }

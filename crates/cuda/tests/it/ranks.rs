@@ -215,7 +215,7 @@ fn assert_near(what: &str, got: &Seen, want: &Seen, compute: Dtype) {
 
 fn run_of(compute: Dtype, groups: u64, zero: bool, wire: Dtype) -> SmallRun {
     let types = Types { compute, residual: compute };
-    let sharing = Sharing { rank: Rank::ONLY, groups, zero, wire, averages: false };
+    let sharing = Sharing { groups, zero, wire, ..Sharing::NONE };
     SmallRun { types, dropout: 0.1, slices: vec![ROWS / groups], sharing, ..small_run() }
 }
 
