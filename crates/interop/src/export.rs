@@ -110,7 +110,8 @@ pub enum ExportError {
 ///
 /// # Errors
 ///
-/// When it exists and is to be kept, or is not a file.
+/// When it exists and is to be kept, or is not a file: a device such as `/dev/null` must not be
+/// replaced, whoever asks for it.
 pub fn check_file(path: &Path, existing: Existing) -> Result<(), ExportError> {
     let refuse = |advice: &str| {
         Err(ExportError::Exists { path: path.to_owned(), advice: advice.to_owned() })
@@ -118,6 +119,9 @@ pub fn check_file(path: &Path, existing: Existing) -> Result<(), ExportError> {
     match std::fs::symlink_metadata(path) {
         Err(_) => Ok(()),
         Ok(found) if found.is_dir() => refuse("it is a folder; give --out the name of a file"),
+        Ok(_) if path.exists() && !path.is_file() => {
+            refuse("it is a device or a pipe; give --out the name of a file")
+        }
         Ok(_) if existing == Existing::Keep => {
             refuse("give another --out, or add --overwrite to replace it")
         }

@@ -7,6 +7,7 @@ pub mod gguf;
 mod export;
 mod weights;
 mod new_folder;
+mod parents;
 mod byte_level;
 mod bounded_file;
 mod number;
@@ -21,6 +22,7 @@ pub use error::{ForeignError, ForeignProblem};
 pub use export::{ExportError, ExportModel, Precision, check_file};
 pub use foreign::ForeignModel;
 pub use new_folder::Existing;
+pub use parents::Parents;
 
 /// Text from a file, escaped onto one line and shortened so that a message can quote it.
 pub(crate) fn shown(text: &str) -> String {

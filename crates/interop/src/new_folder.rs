@@ -156,8 +156,14 @@ pub(crate) fn check_free(
     names: &[&str],
 ) -> Result<(), ExportError> {
     let refuse = |advice: String| Err(ExportError::Exists { path: path.to_owned(), advice });
-    if fs::symlink_metadata(path).is_err() {
-        return Ok(());
+    let is_link = fs::symlink_metadata(path).map(|found| found.is_symlink());
+    match is_link {
+        Err(_) => return Ok(()),
+        // There is nothing in an empty folder to keep.
+        Ok(false) if fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none()) => {
+            return Ok(());
+        }
+        Ok(_) => {}
     }
     if existing == Existing::Keep {
         return refuse("give another --out, or add --overwrite to replace it".to_owned());
@@ -281,11 +287,30 @@ mod tests {
         let mut folder = NewFolder::create(&root.join("late"), Existing::Keep, &["a"], 1).unwrap();
         folder.file("a", |append| append(b"1")).unwrap();
         fs::create_dir(root.join("late")).unwrap();
+        fs::write(root.join("late/thesis.txt"), "mine").unwrap();
         let error = folder.finish().unwrap_err().to_string();
         assert!(error.contains("late exists already"), "{error}");
         fs::write(root.join("file"), "mine").unwrap();
         let error = export(&root.join("file"), Existing::Replace, b"").unwrap_err().to_string();
         assert!(error.contains("it is not a folder"), "{error}");
+        fs::remove_dir_all(&root).unwrap();
+    }
+
+    #[test]
+    fn an_empty_folder_is_used() {
+        let root = scratch("empty");
+        let path = root.join("model");
+        for existing in [Existing::Keep, Existing::Replace] {
+            fs::create_dir(&path).unwrap();
+            export(&path, existing, b"1").unwrap();
+            assert_eq!(fs::read(path.join("a")).unwrap(), b"1");
+            assert_eq!(fs::read_dir(&root).unwrap().count(), 1);
+            fs::remove_dir_all(&path).unwrap();
+        }
+        fs::create_dir(root.join("other")).unwrap();
+        std::os::unix::fs::symlink(root.join("other"), &path).unwrap();
+        let error = export(&path, Existing::Keep, b"1").unwrap_err().to_string();
+        assert!(error.contains("model exists already"), "{error}");
         fs::remove_dir_all(&root).unwrap();
     }
 

@@ -13,7 +13,7 @@ use ::plan::ops::GeluKind;
 use ::train::TrainError;
 use ::train::export::Export;
 use ::train::found;
-use interop::{Existing, ExportError, ExportModel, Precision, gguf, hf};
+use interop::{Existing, ExportError, ExportModel, Parents, Precision, gguf, hf};
 use spec::shell::quoted;
 use spec::{Gpt2, SpecError, Values, words};
 use std::path::{Path, PathBuf};
@@ -129,11 +129,15 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
         too_large = limit.filter(|limit| total > *limit).map(|limit| (total, limit));
         too_large.is_none() && !stop.load(Ordering::Relaxed)
     };
+    let parents = Parents::make(&request.out)?;
     let written = write(&request, &mut export, &mut report);
     drop(bar);
     match (written, too_large) {
         (_, Some((bytes, limit))) => Err(TrainError::FileLimit { path: request.out, bytes, limit }),
-        (Ok(bytes), None) => show(&closing(&request, &export, bytes)).map(|()| 0),
+        (Ok(bytes), None) => {
+            parents.keep();
+            show(&closing(&request, &export, bytes)).map(|()| 0)
+        }
         (Err(TrainError::Export(ExportError::Stopped)), None) => Ok(INTERRUPTED),
         (Err(error), None) => Err(error),
     }
@@ -156,6 +160,11 @@ fn request(flags: &Flags, names: &[String]) -> Result<Request, SpecError> {
     let to = Format::of(to).ok_or_else(|| unknown("--to", to, Format::WORDS))?;
     let out = flags.out.as_deref().filter(|out| !out.is_empty());
     let out = out.ok_or_else(|| wrong(format!("export needs a place to write to: {form}")))?;
+    if out == "-" {
+        let what = "export writes files, not to standard output: give --out the name of a file or \
+                    folder";
+        return Err(wrong(what.to_owned()));
+    }
     let precision = match flags.dtype.as_deref().map(|word| (word, Dtype::of(word))) {
         None | Some((_, Some(Dtype::Float32))) => Precision::Float32,
         Some((word, None)) => return Err(unknown("--dtype", word, Dtype::WORDS)),

@@ -174,6 +174,9 @@ fn unlike_any(command: &Command, name: &str) -> Option<String> {
     let has = |other: &&&Command| other.flags.iter().any(|flag| flag.name == name);
     let others: Vec<&str> = COMMANDS.iter().filter(has).map(|other| other.name).collect();
     let own = || command.flags.iter().map(|flag| flag.name).collect::<Vec<_>>().join(", ");
+    if name == "--out_dir" && ["export", "compare"].contains(&command.name) {
+        return Some(format!("give the folder alone: fitgpt {} OUT_DIR", command.name));
+    }
     match (others.is_empty(), command.keys) {
         (false, _) => Some(format!("it is a flag of {}", others.join(", "))),
         (true, Some(_)) => None,

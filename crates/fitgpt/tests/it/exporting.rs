@@ -69,7 +69,29 @@ fn what_exists_is_kept_unless_asked() {
     export(&dir, &hf).failed(2, &["folder exists already", advice]);
     export(&dir, &[&hf[..], &["--overwrite"]].concat()).failed(2, &["it holds \"thesis.txt\""]);
     export(&dir, &["--to=native", "--out=folder"]).failed(2, &["it is a folder"]);
-    export(&dir, &["--to=hf", "--out=no/where"]).failed(4, &["does the directory exist?"]);
+    let standard_output = ["--to=gguf", "--out=-"];
+    export(&dir, &standard_output).failed(2, &["not to standard output"]);
+    let null = ["--to=gguf", "--out=/dev/null", "--overwrite"];
+    export(&dir, &null).failed(2, &["it is a device or a pipe"]);
+    std::fs::create_dir(dir.path("empty")).unwrap();
+    export(&dir, &["--to=hf", "--out=empty"]).succeeded();
+}
+
+/// The example of `--help` writes into a folder that is not there yet. An export that fails leaves
+/// no empty folders behind.
+#[test]
+fn folders_above_are_made() {
+    let dir = trained("export-parents");
+    for (to, out) in [("ckpt", "out-nanogpt/ckpt.pt"), ("hf", "a/b/model"), ("gguf", "a/c/x")] {
+        export(&dir, &["--to", to, "--out", out]).succeeded();
+        assert!(dir.path(out).exists(), "{out}");
+    }
+    dir.write("a/file", b"mine");
+    export(&dir, &["--to=hf", "--out=a/file/b/model"]).failed(4, &["cannot create its folder"]);
+    let arguments = ["export", "out", "--to=hf", "--out=d/e/model"];
+    let output = dir.shell("ulimit -f 64; exec \"$0\" \"$@\"", &arguments).output().unwrap();
+    Ended::from(output).failed(4, &["raise the limit"]);
+    assert!(!dir.path("d").exists());
 }
 
 /// A run's own checkpoints are not replaced by what is exported; a file that an export wrote is.
@@ -83,7 +105,6 @@ fn a_run_keeps_its_checkpoints() {
         export(&dir, &overwrite).failed(2, &[file, "a checkpoint of the run in that folder"]);
     }
     assert_eq!(dir.read("out/last.safetensors"), before);
-    std::fs::create_dir(dir.path("theirs")).unwrap();
     let ckpt = ["--to=ckpt", "--out=theirs/ckpt.pt"];
     export(&dir, &ckpt).succeeded();
     export(&dir, &ckpt).failed(2, &["theirs/ckpt.pt exists already", "--overwrite"]);
@@ -156,6 +177,8 @@ fn wrong_flags_are_named() {
     export(&dir, &half).failed(2, &["a checkpoint of fitgpt keeps float32"]);
     let int = ["--to=hf", "--out=x", "--dtype=int8"];
     export(&dir, &int).failed(2, &["--dtype has no value 'int8'; it has float32, float16"]);
+    dir.run(&["export", "--out_dir=out", "--to=hf", "--out=x"])
+        .failed(2, &["give the folder alone: fitgpt export OUT_DIR"]);
     dir.run(&["export", "--to=hf", "--out=x"]).failed(2, &["export needs a checkpoint or a run"]);
 }
 
