@@ -175,11 +175,13 @@ impl ConsoleSink {
         let began = self.evaluation_began.take();
         self.evaluation_seconds = began.map_or(0.0, |began| now - began);
         let Evaluated { iter, train_loss, val_loss, val_standard_error, best, .. } = found;
+        // One sequence alone has no spread.
+        let error = Some(val_standard_error).filter(|error| **error != 0.0);
         let best = if *best == Some(true) && *iter > 0 { "best so far" } else { "" };
         let parts = [
             (1, format!("train loss {train_loss:.4}")),
             (0, format!("val loss {val_loss:.4}")),
-            (3, format!("± {val_standard_error:.4}")),
+            (3, error.map(|error| format!("± {error:.4}")).unwrap_or_default()),
             (2, best.to_string()),
         ];
         let begin = format!("step {iter}:");

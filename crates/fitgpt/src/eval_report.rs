@@ -17,7 +17,7 @@ pub struct Measured {
     pub is_whole: bool,
     /// The losses.
     pub total: Total,
-    /// Mean and standard error of random batches.
+    /// Mean and standard error of random batches; none of a single sequence, which has no spread.
     pub estimate: Option<Estimate>,
     /// The answers to questions.
     pub answers: Option<Answers>,
@@ -54,9 +54,10 @@ fn data(setup: &EvalSetup) -> String {
             format!("{}: {tokens} tokens in windows of {context}{stride}", of(data))
         }
         Work::Batches(data) => format!(
-            "{}: {} random batches of {} x {context} tokens",
+            "{}: {} random batch{} of {} x {context} tokens",
             of(data),
             grouped(spec.eval_iters),
+            if spec.eval_iters == 1 { "" } else { "es" },
             spec.eval_batch_size
         ),
         Work::Questions(questions) => {

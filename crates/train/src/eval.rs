@@ -150,6 +150,11 @@ impl Running {
         losses.iter().for_each(|&loss| self.add(f64::from(loss) / positions as f64));
     }
 
+    /// Whether there is a spread to estimate.
+    pub(crate) fn has_spread(&self) -> bool {
+        self.count > 1.0
+    }
+
     pub(crate) fn estimate(&self) -> Estimate {
         let variance = self.spread / (self.count - 1.0).max(1.0);
         let standard_error = (variance / self.count.max(1.0)).sqrt();

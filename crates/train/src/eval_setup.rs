@@ -18,6 +18,10 @@ use tokenizer::Tokenizer;
 /// Rows of HellaSwag have a multiple of this many inputs.
 const ROUND: u64 = 8;
 
+/// Keys whose notices are about training alone: they say nothing about an evaluation.
+const OF_TRAINING: [&str; 6] =
+    ["wandb_log", "backend", "sampler", "checkpoint_format", "min_lr", "lr_decay_iters"];
+
 /// What to evaluate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EvalRequest {
@@ -79,6 +83,7 @@ impl EvalSetup {
             settings.set("eval_block_size", spec::Value::Int(0), Origin::Default)?;
         }
         let (mut spec, mut notices) = spec::resolve(&settings, environment)?;
+        notices.retain(|notice| !OF_TRAINING.contains(&notice.key));
         notices.extend(said(&saved));
         let dims = saved.document.dims;
         if spec.eval_block_size > dims.block_size {

@@ -134,9 +134,9 @@ impl<'a> RandomBatches<'a> {
         self.done as f64 / self.batches.max(1) as f64
     }
 
-    /// The mean and its standard error.
-    pub fn estimate(&self) -> Estimate {
-        self.means.estimate()
+    /// The mean and its standard error; none before the second sequence.
+    pub fn estimate(&self) -> Option<Estimate> {
+        self.means.has_spread().then(|| self.means.estimate())
     }
 }
 

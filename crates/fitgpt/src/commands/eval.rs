@@ -175,7 +175,7 @@ fn measure(
             let mut source = Shown { source, share, bar: &bar };
             let is_whole = scored(engine, rows, &mut source, stop)?;
             let source = source.source;
-            let estimate = Some(source.estimate());
+            let estimate = source.estimate();
             Ok(Measured { is_whole, total: source.total, estimate, ..Measured::default() })
         }
         Work::Questions(questions) => {

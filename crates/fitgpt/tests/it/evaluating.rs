@@ -69,6 +69,23 @@ fn random_batches_are_those_of_the_run() {
     assert!(ended.out.contains("\nperplexity     "), "{}", ended.out);
 }
 
+/// What a run's settings mean for its training is said by `train`, not by `eval`.
+#[test]
+fn notes_are_about_the_evaluation() {
+    let dir = TempDir::new("eval-notes");
+    let ended = dir.train(&["--max_iters=10", "--lr_decay_iters=5", "--wandb_log=True"]);
+    let said = ended.out.clone() + &ended.error;
+    assert!(said.contains("sends nothing to wandb") && said.contains("lr_decay_iters=5"), "{said}");
+    ended.succeeded();
+    let one = ["eval", "out", "--eval_iters=1", "--batch_size=1"];
+    let ended = dir.run(&one);
+    assert_eq!((ended.code, ended.error.as_str()), (Some(0), ""), "{}", ended.out);
+    assert!(ended.out.contains(": 1 random batch of 1 x 16 tokens\n"), "{}", ended.out);
+    // One sequence has no spread.
+    assert!(!ended.out.contains('±'), "{}", ended.out);
+    assert_eq!(eval(&dir, &one[2..])["standard_error"], Value::Null);
+}
+
 #[test]
 fn questions_and_refusals() {
     let dir = trained("eval-wrong");
