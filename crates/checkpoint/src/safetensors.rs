@@ -240,6 +240,9 @@ impl Opened {
                 b"GGUF\x01\0\0\0" | b"GGUF\x02\0\0\0" | b"GGUF\x03\0\0\0" => {
                     "it is a GGUF file, which fitgpt writes but does not read"
                 }
+                b"version " => {
+                    "it is a Git LFS pointer, not the file itself: run `git lfs pull` in its folder"
+                }
                 text if text.iter().all(|byte| matches!(byte, b'\t'..=b'\r' | b' '..=b'~')) => {
                     "it begins like a text"
                 }

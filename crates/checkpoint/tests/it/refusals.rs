@@ -54,6 +54,10 @@ fn newer_other_and_foreign_files_are_named() {
             "its first bytes are not the length of a header",
         ),
         (b"GGUF\x03\0\0\0............", "it is a GGUF file, which fitgpt writes but does not read"),
+        (
+            b"version https://git-lfs.github.com/spec/v1",
+            "it is a Git LFS pointer, not the file itself: run `git lfs pull` in its folder",
+        ),
         (b"To be, or not to be", "it begins like a text"),
     ] {
         let message = refusal(&dir, bytes);

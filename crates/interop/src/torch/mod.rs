@@ -38,6 +38,8 @@ enum Kind {
     Legacy,
     /// What Python's `pickle.dump` writes.
     Pickle,
+    /// What Git has in place of a large file.
+    LfsPointer,
     Other,
 }
 
@@ -46,7 +48,7 @@ enum Kind {
 #[must_use]
 pub fn is_torch(path: &Path) -> bool {
     let named = path.extension().is_some_and(|ending| ending == "pt" || ending == "pth");
-    named || kind(path) != Kind::Other
+    named || matches!(kind(path), Kind::Zip | Kind::Legacy | Kind::Pickle)
 }
 
 fn kind(path: &Path) -> Kind {
@@ -60,6 +62,7 @@ fn kind(path: &Path) -> Kind {
         _ if !is_read => Kind::Other,
         start if start.starts_with(&ZIP) => Kind::Zip,
         start if start == LEGACY => Kind::Legacy,
+        b"version https:" => Kind::LfsPointer,
         // With zeros here, it is the length of a safetensors header.
         [0x80, 2..=5, _, rest @ ..] if rest.iter().take(5).any(|&byte| byte != 0) => Kind::Pickle,
         _ => Kind::Other,
@@ -83,6 +86,9 @@ pub fn open(path: &Path) -> Result<ForeignModel, ForeignError> {
         Kind::Pickle => refused(
             "this is a plain pickle, as pickle.dump writes it, and no checkpoint: torch.save \
              writes a zip file; give the ckpt.pt that train.py wrote",
+        ),
+        Kind::LfsPointer => refused(
+            "this is a Git LFS pointer, not the file itself: run `git lfs pull` in its folder",
         ),
         Kind::Zip | Kind::Other => {
             let archive = archive::Archive::open(path).map_err(named)?;

@@ -103,15 +103,33 @@ fn tensor(
     }
     let view = View { storage: name, entry, element, offset, shape, strides };
     match view.is_inside() {
+        true if view.is_repeated() => {
+            let what = format!(
+                "tensor {what} has more elements than its storage (an expanded tensor); save it \
+                 after .contiguous()"
+            );
+            Err(ForeignProblem::Refused { what })
+        }
         true => Ok(view),
         false => Err(bad("it is outside its storage")),
     }
 }
 
 impl View {
-    /// Whether all elements are inside the storage, and no more of them than it has.
+    /// How many elements the storage has.
+    fn held(&self) -> u64 {
+        self.entry.bytes / self.element.bytes()
+    }
+
+    /// Whether it has more elements than its storage. Such a tensor is not read: it would take more
+    /// memory than the file has bytes.
+    fn is_repeated(&self) -> bool {
+        self.elements() > self.held()
+    }
+
+    /// Whether all elements are inside the storage.
     fn is_inside(&self) -> bool {
-        let held = self.entry.bytes / self.element.bytes();
+        let held = self.held();
         let count = |so_far: u64, extent: &u64| so_far.checked_mul(*extent);
         let Some(elements) = self.shape.iter().try_fold(1, count) else {
             return false;
@@ -122,7 +140,7 @@ impl View {
                 last.checked_add(extent.saturating_sub(1).checked_mul(stride)?)
             },
         );
-        elements == 0 || (elements <= held && last.is_some_and(|last| last < held))
+        elements == 0 || last.is_some_and(|last| last < held)
     }
 }
 

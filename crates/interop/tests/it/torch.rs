@@ -97,12 +97,17 @@ fn what_is_no_checkpoint_is_refused_by_name() {
         ("array", "_reconstruct"),
         ("pickled", "this is a plain pickle, as pickle.dump writes it, and no checkpoint"),
         ("legacy", "PyTorch before 1.6; convert it"),
+        ("expanded", "transformer.ln_f.weight has more elements than its storage"),
         ("packed", "is compressed or encrypted"),
         ("weights_only", "a dict with transformer.wte.weight, transformer.wpe.weight"),
     ] {
         let error = torch::open(&fixture(name)).map(drop).unwrap_err().to_string();
         assert!(error.contains(want) && !error.contains('\n'), "{name}: {error}");
     }
+    let pointer = File::new("pointer");
+    std::fs::write(&pointer.0, "version https://git-lfs.github.com/spec/v1\nsize 5\n").unwrap();
+    let error = torch::open(&pointer.0).map(drop).unwrap_err().to_string();
+    assert!(error.ends_with("not the file itself: run `git lfs pull` in its folder"), "{error}");
     let model = torch::open(&fixture("untied")).unwrap();
     let index = model.tensors.find("weights/wte.weight").unwrap();
     let error = model.tensors.read(index, &mut [0; 80]).unwrap_err().to_string();
