@@ -336,7 +336,11 @@ fn keep_model(settings: &mut Settings, spec: &RunSpec, model: &SavedRun) -> Resu
     let Dims { n_layer, n_head, n_embd, bias, .. } = model.document.dims;
     let sizes = [("n_layer", n_layer), ("n_head", n_head), ("n_embd", n_embd)];
     for (key, size) in sizes.into_iter().chain([("block_size", spec.block_size)]) {
-        settings.set(key, spec::Value::Int(size as i64), Origin::Checkpoint)?;
+        let size = spec::Value::Int(size as i64);
+        // What was asked for remains an override: it is shown as one.
+        if settings.get(key).is_none_or(|setting| setting.value != size) {
+            settings.set(key, size, Origin::Checkpoint)?;
+        }
     }
     settings.set("bias", spec::Value::Bool(bias), Origin::Checkpoint)?;
     let gelu = match spec.gelu_kind() {

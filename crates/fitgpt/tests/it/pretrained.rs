@@ -155,6 +155,7 @@ fn finetuning_starts_at_zero_saves_and_resumes() {
     dir.write("finetune_shakespeare.py", FINETUNE.as_bytes());
     let args = ["train", "finetune_shakespeare.py", "--max_iters=2", "--block_size=64"];
     let ended = works(&dir, &server.address, &[&args, SHORT].concat());
+    assert!(ended.out.contains("\nOverriding: block_size = 64\n"), "{}", ended.out);
     assert!(loss(&ended) > 11.5, "{}", ended.out);
     assert_eq!(ended.lines("iter ").len(), 3, "{}", ended.out);
     let saved = document(&dir.path("out-shakespeare/last.safetensors"));
