@@ -12,6 +12,9 @@ const MOST_TEXT: u64 = 1 << 30;
 /// Bytes of text that are encoded at once.
 const PART: usize = 1 << 20;
 
+/// Most characters of a name in a message.
+const LONGEST: usize = 200;
+
 /// What kind of data it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -55,6 +58,14 @@ impl EvalData {
                 false => of(text(here, tokenizer)?, Kind::Text),
             });
         }
+        if is_path(name) && !here.exists() && !in_data.exists() {
+            let shown: String = name.chars().take(LONGEST).collect();
+            let what = format!(
+                "there is no file or folder {shown} here, nor data/{shown}: give a text, a .bin \
+                 file or a data set"
+            );
+            return Err(TrainError::Text { what });
+        }
         let dataset = match name {
             BUILTIN => Dataset::builtin(),
             _ => match Dataset::open(&in_data) {
@@ -69,6 +80,12 @@ impl EvalData {
     pub fn stream(&self) -> &TokenStream {
         self.dataset.split(self.split)
     }
+}
+
+/// Whether a name can only be meant as a path, not as that of a data set in `data`. Standard input
+/// is not read: what is evaluated twice must be the same.
+fn is_path(name: &str) -> bool {
+    name == "-" || name.contains('/') || Path::new(name).extension().is_some()
 }
 
 /// Reads a text in parts and encodes it as `prepare` does, without special tokens.
@@ -144,6 +161,19 @@ mod tests {
         let mut want = Vec::new();
         Tokenizer::Gpt2.encoder().encode(&whole, &mut want).unwrap();
         assert!(data.stream().to_vec().unwrap() == want);
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_no_data_set() {
+        let error = |name: &str| {
+            EvalData::open(name, Split::Val, Err("")).map(drop).unwrap_err().to_string()
+        };
+        for name in ["book.txt", "texts/book", "-"] {
+            let begin = format!("there is no file or folder {name} here, nor data/{name}: ");
+            assert!(error(name).starts_with(&begin), "{}", error(name));
+        }
+        assert!(error("book").contains("data/book"), "{}", error("book"));
+        assert!(!error("book").starts_with("there is no file"), "{}", error("book"));
     }
 
     #[test]
