@@ -1,7 +1,7 @@
 //! What held the memory: a table whose rows add up to the card's memory. A row shows any
 //! unexplained rest. If the message's figures contradict each other, there is no sum.
 
-use crate::log::{Log, Size};
+use crate::log::{Dialect, Log, Size};
 use crate::torch::{Alive, Birth, Phase, Played};
 use plan::Role;
 
@@ -108,8 +108,10 @@ pub struct Account {
     pub rows: Vec<(What, u64)>,
     /// What the rows add up to: the card's memory, or the cap. None if a figure is missing.
     pub total: Option<u64>,
-    /// What other programs hold, at least.
+    /// What other programs hold.
     pub others: u64,
+    /// Whether `others` may contain a part of this process: the message does not separate them.
+    pub mixed: bool,
     /// What this run holds, as far as the message says.
     pub held: Option<u64>,
     /// Reserved by PyTorch, but in no tensor.
@@ -124,10 +126,27 @@ impl Account {
         self.rows.iter().find(|(row, _)| *row == what).map_or(0, |(_, bytes)| *bytes)
     }
 
+    /// Whether others hold enough of a card to matter for a run that we have no model of. A desktop
+    /// on a small card holds less than a tenth. Where the message does not separate others from
+    /// this process, its own libraries may be a tenth too.
+    pub fn others_matter(&self, capacity: u64) -> bool {
+        let share = if self.mixed { 5 } else { 10 };
+        self.others >= capacity / share
+    }
+
+    /// Whether what is reserved but unused would have been enough, and is more than the crumbs that
+    /// every run has.
+    pub fn pieces_suffice(&self, asked: u64) -> bool {
+        const CRUMBS: u64 = 256 << 20;
+        let held = self.held.unwrap_or(0);
+        asked > 0 && self.pieces >= asked && self.pieces >= CRUMBS.max(held / 20)
+    }
+
     /// The account of a log: PyTorch's tensors at the moment of the failure, and the memory outside
     /// them.
     pub fn new(log: &Log, moment: Option<(&Played, &Birth)>) -> Account {
         let message = &log.message;
+        let metal = message.dialect == Dialect::Mps;
         let [allocated, process, free] =
             [&message.allocated, &message.process, &message.free].map(bytes);
         let pieces = bytes(&message.unallocated)
@@ -147,11 +166,19 @@ impl Account {
             rows,
             total: None,
             others: 0,
-            held: torch.or(process),
+            mixed: false,
+            // Metal counts all of this process; elsewhere PyTorch's part decides.
+            held: if metal { process.or(torch) } else { torch.or(process) },
             pieces: pieces.unwrap_or(0),
             exceeds: false,
         };
         match bytes(&message.allowed) {
+            // Metal's limit is for everything that this process holds.
+            Some(cap) if metal => {
+                let left = process.or(torch).and_then(|held| cap.checked_sub(held));
+                account.rows.push((What::Free, left.unwrap_or(0)));
+                account.total = left.map(|_| cap);
+            }
             // A cap counts what PyTorch reserves; what the card has beside it does not matter.
             Some(cap) => {
                 let left = cap.saturating_sub(torch.unwrap_or(0));
@@ -193,6 +220,7 @@ impl Account {
         self.total = Some(capacity);
         match (process, torch) {
             // So little is the rounding of the printed numbers.
+            (Some(_), None) if rest <= NOTHING => self.add(What::Process, rest),
             (Some(_), _) if rest <= NOTHING => self.add(What::Context, rest),
             (Some(_), _) => {
                 self.rows.push((What::Others, rest));
@@ -206,6 +234,7 @@ impl Account {
                     little => little.saturating_sub(CONTEXT),
                 };
                 self.others = (rest - unlisted).saturating_add(others);
+                self.mixed = others > 0;
             }
             (None, None) => {
                 self.rows.extend([(What::Others, rest - unlisted), (What::Unsaid, unlisted)]);

@@ -3,14 +3,15 @@
 
 use crate::cause::Cause;
 use crate::figure::Figure;
-use crate::fixes::{device_bytes, needs};
-use crate::log::{Claim, Log};
+use crate::fixes::{device_bytes, needs, same_context};
+use crate::log::{Claim, Log, LogPhase};
 use crate::recovered::RecoveredRun;
 use crate::room::{Fit, Room};
 use crate::torch::{Peak, Phase, TorchRun, peaks};
 use model::Dims;
 use plan::{Dtype, Role};
 use search::SearchError;
+use spec::Gpt2;
 
 /// The advice that is judged even if nobody gave it, in the order of the table.
 pub const USUAL: [Claim; 20] = [
@@ -117,6 +118,8 @@ pub enum Note {
     Context,
     /// A narrower model: width.
     Width,
+    /// Another of OpenAI's models: its name.
+    OtherModel,
     /// Heads do not divide the width: width, heads, nearest width.
     HeadsDoNotDivide,
     /// No narrower model exists.
@@ -417,6 +420,9 @@ impl<'a> Judge<'a> {
 
     fn narrower(&self, asked: Option<u64>) -> Result<Answer, SearchError> {
         let dims = self.recovered.dims;
+        if let Some(name) = self.recovered.run.init_from.pretrained().and_then(|one| one.openai()) {
+            return self.smaller_pretrained(name);
+        }
         let head = dims.n_embd / dims.n_head.max(1);
         let dims = match asked.filter(|width| *width > 0 && *width < dims.n_embd) {
             Some(width) if !width.is_multiple_of(dims.n_head.max(1)) => {
@@ -435,9 +441,23 @@ impl<'a> Judge<'a> {
         self.changed(&run, Note::Width, vec![Figure::Text(dims.n_embd.to_string())])
     }
 
+    /// OpenAI's models have fixed widths: the next smaller one.
+    fn smaller_pretrained(&self, name: Gpt2) -> Result<Answer, SearchError> {
+        let torch = &self.recovered.torch;
+        let smaller = Gpt2::ALL.into_iter().rfind(|one| one.dims().n_embd < name.dims().n_embd);
+        let Some(smaller) = smaller else {
+            return Ok((DoesNothing, 0, Note::NoNarrower, Vec::new()));
+        };
+        let run = TorchRun { dims: same_context(smaller, torch.dims), ..torch.clone() };
+        self.changed(&run, Note::OtherModel, vec![Figure::Text(smaller.word().to_string())])
+    }
+
     /// Checkpointing only affects training, so compare training with and without it.
     fn checkpointing(&self) -> Result<Answer, SearchError> {
-        if self.evaluation > self.room.free() {
+        let phase = self.log.map_or(LogPhase::Unknown, |log| log.traceback.phase);
+        let evaluates = matches!(phase, LogPhase::FirstEval | LogPhase::Eval);
+        let peak = self.evaluation >= self.training;
+        if self.evaluation > self.room.free() && (evaluates || peak) {
             return Ok((DoesNothing, 0, Note::NothingToCheckpointInEval, Vec::new()));
         }
         let torch = &self.recovered.torch;
@@ -539,7 +559,7 @@ impl<'a> Judge<'a> {
     }
 
     fn adam_at_first_eval(&self) -> Answer {
-        let moments = vec![Figure::Bytes(self.parameters().saturating_mul(8))];
+        let moments = vec![Figure::Bytes(self.recovered.parameters().saturating_mul(8))];
         match self.recovered.torch.resumed {
             true => (True, 0, Note::AdamIsLoaded, moments),
             false => (False, 0, Note::AdamComesLater, moments),
@@ -548,15 +568,9 @@ impl<'a> Judge<'a> {
 
     /// Moments of one byte each instead of four.
     fn small_moments(&self) -> Result<Answer, SearchError> {
-        let saved = self.parameters().saturating_mul(6);
+        let saved = self.recovered.parameters().saturating_mul(6);
         let (verdict, bytes) = self.worth(self.before.saturating_sub(saved));
         Ok((verdict, bytes, Note::SmallMoments, vec![Figure::Bytes(saved)]))
-    }
-
-    fn parameters(&self) -> u64 {
-        let dims = self.recovered.dims;
-        let reported = self.recovered.run.architecture().reported_parameters(&dims).unwrap_or(0);
-        reported.saturating_add(dims.block_size.saturating_mul(dims.n_embd))
     }
 
     /// The logits of one batch.

@@ -34,6 +34,10 @@ pub enum Cause {
     Request,
     /// This run fills the card; the request was only the last straw.
     Full,
+    /// A small request failed; who held the memory, the log does not say.
+    Unsaid,
+    /// cuBLAS or cuDNN could not allocate.
+    Library,
     /// The card was full before this run allocated anything.
     FullBefore,
     /// Enough memory is reserved, but not in one piece.
@@ -64,6 +68,8 @@ impl Cause {
             Cause::LoadedCheckpoint => "loaded_checkpoint",
             Cause::Request => "request",
             Cause::Full => "full",
+            Cause::Unsaid => "unsaid",
+            Cause::Library => "library",
             Cause::FullBefore => "full_before",
             Cause::Fragmentation => "fragmentation",
             Cause::OtherProcess => "other_process",
@@ -94,6 +100,8 @@ pub enum Reason {
     Block,
     /// Parameters, 16 bytes for each, the card's memory.
     StateExceeds,
+    /// Parameters, 16 bytes for each, what the run can have: less than that and a context.
+    StateLeavesNothing,
     /// Parameters, 16 bytes for each.
     StateOf,
     /// Parameters, their bytes in f32, in 16 bits.
@@ -102,6 +110,8 @@ pub enum Reason {
     Beyond,
     /// What others hold, of the card's memory.
     OthersHold,
+    /// What others hold, of the card's memory, if the request is not known.
+    OthersHoldMost,
     /// What others hold; it does not matter.
     OthersSmall,
     /// Reserved but unused, requested, free.
@@ -126,8 +136,12 @@ pub enum Reason {
     ModelExceeds,
     /// Of the resident host memory.
     Resident,
-    /// If it was attention scores, the layers' together: 12 layers.
+    /// Attention scores of all layers together, layers.
     ScoresAdd,
+    /// More than the whole card: request, the card's memory.
+    ExceedsCard,
+    /// The text names a card of another size than the message: said, the card's memory.
+    CardDiffers,
 }
 
 /// A reason with its figures.
@@ -147,15 +161,17 @@ fn said(reason: Reason, sizes: &[u64]) -> Said {
 /// more than nine tenths full, and any other request would have failed next.
 const LARGE: u64 = 10;
 
-/// Other programs matter for a run that we have no model of if they hold at least this share of the
-/// card. A desktop on a small card holds less.
-pub const MATTERS: u64 = 10;
-
 /// Less than this in other programs is not worth a sentence.
 const WORTH_SAYING: u64 = 256 << 20;
 
-/// Layers of GPT-2.
-const LAYERS: u64 = 12;
+/// Heads and layers of GPT-2's four sizes.
+const LAYERS: [(u64, u64); 4] = [(12, 12), (16, 24), (20, 36), (25, 48)];
+
+/// A request from here on is large, if nothing says what it is to be compared with.
+const LARGE_ALONE: u64 = 1 << 30;
+
+/// The least that a process needs beside its tensors.
+const CONTEXT: u64 = 300 << 20;
 
 /// Bytes of weights, gradients and Adam's two moments, for each parameter in f32.
 const STATE: u64 = 16;
@@ -213,19 +229,27 @@ impl Evidence<'_> {
     fn is_large(&self) -> bool {
         match self.held() {
             Some(held) => self.asked() >= held / LARGE,
-            None => self.capacity().is_none_or(|capacity| self.asked() >= capacity / LARGE),
+            None => {
+                let capacity = self.capacity().unwrap_or(LARGE.saturating_mul(LARGE_ALONE));
+                self.asked() >= capacity / LARGE
+            }
         }
     }
 
     fn state(&self) -> Option<u64> {
-        self.parameters.and_then(|count| count.checked_mul(STATE))
+        self.parameters.and_then(|count| count.checked_mul(STATE)).filter(|state| *state < 1 << 60)
     }
 
-    /// Whether weights, gradients and moments alone are more than the card has.
+    /// What a run can have: the card's memory, less what others hold.
+    fn available(&self) -> Option<u64> {
+        self.room.map(|room| room.free()).or(self.capacity())
+    }
+
+    /// Whether weights, gradients and moments alone are more than the run can have.
     fn state_exceeds(&self) -> bool {
         let trains = !matches!(self.phase, LogPhase::Sample | LogPhase::Load);
-        let exceeds = |(state, capacity)| state > capacity;
-        trains && self.needs.is_none() && self.state().zip(self.capacity()).is_some_and(exceeds)
+        let exceeds = |(state, available)| state + CONTEXT > available;
+        trains && self.state().zip(self.available()).is_some_and(exceeds)
     }
 
     fn of_log(&self, log: &Log) -> Cause {
@@ -253,7 +277,9 @@ impl Evidence<'_> {
         if self.asked() == 0 {
             return self.without_a_request(log);
         }
-        if self.state_exceeds() {
+        // Where the run is known, the step itself names the moments.
+        let steps = self.needs.is_some() && self.phase == LogPhase::Optimizer;
+        if self.state_exceeds() && !steps {
             return Cause::State;
         }
         // Every layer keeps its own scores, so they are large together.
@@ -262,6 +288,8 @@ impl Evidence<'_> {
             return Cause::AttentionScores;
         }
         match self.is_large() {
+            // No reason for a size that the whole card does not have is needed.
+            true if self.exceeds_card() && self.is_guess() => Cause::Request,
             // llm.c allocates its activations at once.
             true if log.message.dialect == Dialect::LlmC => Cause::Activations,
             true => self.tensor.map_or(Cause::Request, of_tensor),
@@ -269,16 +297,31 @@ impl Evidence<'_> {
         }
     }
 
+    fn exceeds_card(&self) -> bool {
+        self.capacity().is_some_and(|capacity| self.asked() > capacity)
+    }
+
+    /// Whether the tensor is named by its size alone.
+    fn is_guess(&self) -> bool {
+        self.tensor.is_none_or(|tensor| tensor.confidence == Confidence::Possible)
+    }
+
     /// Whether the request would have fitted without the other programs, and the run too.
     fn others_decide(&self, log: &Log) -> bool {
         let others = self.account.others;
+        // A message without its request: others hold most of a card that has nothing left.
+        if let (0, Some(capacity), Some(free)) =
+            (self.asked(), log.message.capacity.as_ref(), log.message.free.as_ref())
+        {
+            return others > capacity.bytes / 2 && free.bytes < capacity.bytes / 10;
+        }
         let free = log.message.free.as_ref().map_or(0, |size| size.bytes);
         let missing = self.asked().saturating_sub(free);
         let enough = others >= missing.max(1) && log.message.free.is_some();
         let alone = match (self.needs, self.room) {
             (Some(needs), Some(room)) => needs <= room.limit && needs > room.target(),
             _ => {
-                let matters = |capacity: u64| others >= capacity / MATTERS;
+                let matters = |capacity: u64| self.account.others_matter(capacity);
                 self.capacity().is_some_and(matters) && !self.state_exceeds()
             }
         };
@@ -305,6 +348,7 @@ impl Evidence<'_> {
             LogPhase::Load if log.message.dialect == Dialect::Bare => Cause::FullBefore,
             LogPhase::Optimizer => Cause::of_step(log),
             _ if self.state_exceeds() => Cause::State,
+            _ if log.message.dialect == Dialect::Library => Cause::Library,
             _ => Cause::Unknown,
         }
     }
@@ -324,6 +368,8 @@ impl Evidence<'_> {
         match largest {
             Some((0, _)) | None => match self.phase {
                 LogPhase::Optimizer => self.log.map_or(Cause::OptimizerStep, Cause::of_step),
+                LogPhase::Load => Cause::Weights,
+                _ if self.held().is_none() => Cause::Unsaid,
                 _ => Cause::Full,
             },
             Some((_, Cause::State)) if self.phase == LogPhase::Optimizer => Cause::OptimizerState,
@@ -356,10 +402,11 @@ impl Evidence<'_> {
             let figures = vec![Figure::Bytes(asked), Figure::Percent(share), Figure::Bytes(held)];
             found.push(Said { reason: Reason::LastStraw, figures });
         }
-        let scores = self.tensor.filter(|tensor| tensor.name == ATTENTION_SCORES);
-        if scores.is_some() && !blamed {
-            found.push(said(Reason::ScoresAdd, &[asked.saturating_mul(LAYERS)]));
+        found.extend(self.of_scores().filter(|_| !blamed));
+        if let Some(capacity) = self.capacity().filter(|_| self.exceeds_card() && !blamed) {
+            found.push(said(Reason::ExceedsCard, &[asked, capacity]));
         }
+        found.extend(self.of_card(log));
         found.extend(self.of_parameters(cause));
         found.extend(self.of_others(log, cause));
         found.extend(contradictions(log));
@@ -383,10 +430,29 @@ impl Evidence<'_> {
         found
     }
 
+    /// Every layer of GPT-2 keeps its own attention scores.
+    fn of_scores(&self) -> Option<Said> {
+        let scores = self.tensor.filter(|tensor| tensor.name == ATTENTION_SCORES)?;
+        let heads = *scores.shape.get(1)?;
+        let (_, layers) = LAYERS.iter().find(|(known, _)| *known == heads)?;
+        let all = self.asked().saturating_mul(*layers);
+        let figures = vec![Figure::Bytes(all), Figure::Count(*layers)];
+        Some(Said { reason: Reason::ScoresAdd, figures })
+    }
+
+    /// People say another size than their card has: two kinds of it exist, or it is another card.
+    fn of_card(&self, log: &Log) -> Option<Said> {
+        let said_memory = log.run.card_memory.as_ref()?.bytes;
+        let capacity = log.message.capacity.as_ref()?.bytes;
+        let differs = said_memory.abs_diff(capacity) > said_memory.max(capacity) / 4;
+        differs.then(|| said(Reason::CardDiffers, &[said_memory, capacity]))
+    }
+
     /// What is known from the number of parameters, where the run itself is not.
     fn of_parameters(&self, cause: Cause) -> Vec<Said> {
         let mut found = Vec::new();
-        let (Some(count), None) = (self.parameters, self.needs) else {
+        let Some(count) = self.parameters.filter(|_| self.needs.is_none() || cause == Cause::State)
+        else {
             return found;
         };
         let of = |reason: Reason, sizes: &[u64]| {
@@ -403,6 +469,10 @@ impl Evidence<'_> {
             Some(capacity) if state > capacity => {
                 found.push(of(Reason::StateExceeds, &[state, capacity]));
             }
+            Some(capacity) if self.state_exceeds() => {
+                let available = self.available().unwrap_or(capacity);
+                found.push(of(Reason::StateLeavesNothing, &[state, available]));
+            }
             _ => {
                 found.push(of(Reason::StateOf, &[state]));
                 let beyond = self.held().map_or(0, |held| held.saturating_sub(state));
@@ -418,11 +488,12 @@ impl Evidence<'_> {
         let free = log.message.free.as_ref().map_or(0, |size| size.bytes);
         let mut found = Vec::new();
         if cause == Cause::OtherProcess {
-            found.push(said(Reason::OthersHold, &[others, capacity]));
-        } else if others >= WORTH_SAYING && log.message.allowed.is_none() {
+            let reason = if asked > 0 { Reason::OthersHold } else { Reason::OthersHoldMost };
+            found.push(said(reason, &[others, capacity]));
+        } else if others >= WORTH_SAYING && log.message.allowed.is_none() && !self.account.mixed {
             found.push(said(Reason::OthersSmall, &[others]));
         }
-        let enough = asked > 0 && pieces >= asked && !is_block(asked);
+        let enough = self.account.pieces_suffice(asked) && !is_block(asked);
         if cause == Cause::Fragmentation {
             found.push(said(Reason::Pieces, &[pieces, asked, free]));
         } else if enough && cause == Cause::OtherProcess {

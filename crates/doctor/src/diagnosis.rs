@@ -157,7 +157,7 @@ impl Diagnosis {
             needs,
             room,
             phase: if silent { dies.unwrap_or(phase) } else { phase },
-            parameters: log.and_then(|log| log.run.parameters).map(|said| said.count),
+            parameters: parameters(log, known),
             resumes: known.is_some_and(|run| run.torch.resumed),
         };
         let (cause, reasons) = evidence.judge();
@@ -260,11 +260,30 @@ fn name(log: &Log, known: Option<&RecoveredRun>, played: Option<&Played>) -> Opt
     {
         return Some(scores);
     }
-    played.and_then(|played| of_run(log, played)).or_else(|| of_code(log)).or_else(|| {
+    let of_run = played.and_then(|played| of_run(log, played));
+    of_run.map(|tensor| with_scores(tensor, log, known)).or_else(|| of_code(log)).or_else(|| {
         let vocabulary = log.run.vocab_size.or_else(|| known.map(|run| run.dims.vocab_size));
         let general = in_general(requested, log, vocabulary);
         general.or_else(|| parameter_in_general(requested, log))
     })
+}
+
+/// Before version 2.0 PyTorch has no fused attention, so nanoGPT builds its scores: another tensor
+/// that the request may have been for.
+fn with_scores(mut tensor: Named, log: &Log, known: Option<&RecoveredRun>) -> Named {
+    let old = matches!(log.message.dialect, Dialect::Torch13 | Dialect::Torch20);
+    let scores = log.message.requested.as_ref().zip(known).filter(|_| old);
+    let scores = scores.and_then(|(requested, run)| attention_scores(requested, &run.torch));
+    if let Some(scores) = scores.filter(|_| tensor.confidence == Confidence::Possible) {
+        tensor.alternatives.insert(0, scores.into());
+    }
+    tensor
+}
+
+/// Parameters of the model: of the run, if it is known, else as the log says.
+fn parameters(log: Option<&Log>, known: Option<&RecoveredRun>) -> Option<u64> {
+    let said = log.and_then(|log| log.run.parameters.or(log.run.named_model));
+    known.map(RecoveredRun::parameters).or(said.map(|said| said.count))
 }
 
 /// The first phase that does not fit safely.

@@ -8,7 +8,7 @@ use model::{Dims, Level};
 use plan::hardware::Card;
 use plan::{Bytes, Dtype};
 use search::{Cut, Machine, SearchError, StateOptions, plan_again};
-use spec::{InitFrom, RunSpec};
+use spec::{Gpt2, InitFrom, RunSpec};
 
 /// Memory of a PyTorch process outside its tensors: context, kernels, cuBLAS (0.68 to 0.76 GiB
 /// measured).
@@ -205,11 +205,38 @@ impl Search<'_> {
         Ok(None)
     }
 
+    /// The largest of OpenAI's smaller models that fits.
+    fn smaller_pretrained(&self, name: Gpt2) -> Result<Option<Fix>, SearchError> {
+        let (recovered, torch) = (self.recovered, &self.recovered.torch);
+        let narrower = |one: &Gpt2| one.dims().n_embd < name.dims().n_embd;
+        for smaller in Gpt2::ALL.into_iter().rev().filter(narrower) {
+            let dims = same_context(smaller, torch.dims);
+            let run = TorchRun { dims, ..torch.clone() };
+            let device_bytes = device_bytes(&run)?;
+            if device_bytes > self.target {
+                continue;
+            }
+            let parameters = recovered.run.architecture().reported_parameters(&dims)?;
+            let sequences = run.batch.saturating_mul(run.accumulation);
+            return Ok(Some(Fix {
+                settings: vec![("init_from", smaller.word().to_string())],
+                device_bytes,
+                tokens_per_iteration: sequences.saturating_mul(run.positions),
+                tokens_per_second: None,
+                kind: FixKind::SmallerModel(parameters as f64 / 1e6),
+            }));
+        }
+        Ok(None)
+    }
+
     /// The widest model with the same head size that fits: with the same batch if that keeps half
     /// the width, else with a batch of one sequence. OpenAI's models and resumed runs have fixed
     /// sizes.
     fn smaller_model(&self) -> Result<Option<Fix>, SearchError> {
         let (recovered, torch) = (self.recovered, &self.recovered.torch);
+        if let Some(name) = recovered.run.init_from.pretrained().and_then(|one| one.openai()) {
+            return self.smaller_pretrained(name);
+        }
         if recovered.run.init_from != InitFrom::Scratch {
             return Ok(None);
         }
@@ -238,6 +265,11 @@ impl Search<'_> {
         }
         Ok(None)
     }
+}
+
+/// One of OpenAI's models with the positions and the vocabulary of a run.
+pub(crate) fn same_context(model: Gpt2, of: Dims) -> Dims {
+    Dims { block_size: of.block_size, vocab_size: of.vocab_size, ..model.dims() }
 }
 
 fn cut(batch: u64, accumulation: u64) -> Vec<(&'static str, String)> {

@@ -106,6 +106,12 @@ impl RecoveredRun {
         }))
     }
 
+    /// Parameters of the model, position embeddings included.
+    pub fn parameters(&self) -> u64 {
+        let reported = self.run.architecture().reported_parameters(&self.dims).unwrap_or(0);
+        reported.saturating_add(self.dims.block_size.saturating_mul(self.dims.n_embd))
+    }
+
     /// Whether the log's parameter count and tokens per iteration match this run.
     pub fn agrees_with(&self, log: &Log) -> bool {
         let counted = self.run.architecture().reported_parameters(&self.dims);

@@ -3,7 +3,7 @@
 
 use crate::account::Account;
 use crate::advice::{Judged, Note, Verdict};
-use crate::cause::{Cause, MATTERS};
+use crate::cause::Cause;
 use crate::figure::Figure;
 use crate::log::{Backend, Claim, Dialect, Log, LogPhase, Program, System};
 
@@ -62,6 +62,12 @@ pub enum Remedy {
     HostMemory,
     /// Where the kernel says it.
     HostKilled,
+    /// Windows' page file.
+    PageFile,
+    /// The batch cannot get smaller.
+    BatchIsOne,
+    /// JAX takes most of the card at its start.
+    JaxPreallocates,
     /// The watermark of Apple's GPUs.
     Watermark,
     /// Windows lends host memory.
@@ -103,6 +109,9 @@ impl Remedy {
             Remedy::ChunkedLoss => "chunked_loss",
             Remedy::HostMemory => "host_memory",
             Remedy::HostKilled => "host_killed",
+            Remedy::PageFile => "page_file",
+            Remedy::BatchIsOne => "batch_is_one",
+            Remedy::JaxPreallocates => "jax_preallocation",
             Remedy::Watermark => "mps_watermark",
             Remedy::WindowsShared => "windows_shared_memory",
             Remedy::Wsl => "wsl_desktop",
@@ -117,22 +126,28 @@ impl Remedy {
 pub fn remedies(log: &Log, cause: Cause, account: &Account, modelled: bool) -> Vec<Remedy> {
     let mut found = Vec::new();
     if log.backend == Backend::Host {
-        return vec![Remedy::HostKilled, Remedy::HostMemory];
+        return of_host(log);
     }
     let rocm = log.backend == Backend::Rocm;
     let unclear = matches!(
         cause,
-        Cause::OtherProcess | Cause::FullBefore | Cause::Contradiction | Cause::Unknown
+        Cause::OtherProcess
+            | Cause::FullBefore
+            | Cause::Contradiction
+            | Cause::Unsaid
+            | Cause::Library
+            | Cause::Unknown
     );
     let capacity = log.message.limit().unwrap_or(u64::MAX);
-    if account.others >= capacity / MATTERS && !unclear && !rocm {
+    if account.others_matter(capacity) && account.others > 0 && !unclear && !rocm {
         found.push(Remedy::SeeDevices);
     }
     if unclear && log.backend != Backend::Mps {
         found.push(if rocm { Remedy::SeeRocm } else { Remedy::SeeNvidia });
         found.extend((!rocm).then_some(Remedy::SeeDevices));
     }
-    let enough = log.message.requested.as_ref().is_some_and(|size| account.pieces >= size.bytes);
+    let enough =
+        log.message.requested.as_ref().is_some_and(|size| account.pieces_suffice(size.bytes));
     let pieces = cause == Cause::Fragmentation || (cause == Cause::OtherProcess && enough);
     if pieces && !log.message.expandable {
         found.push(if rocm { Remedy::ExpandableRocm } else { Remedy::Expandable });
@@ -170,8 +185,31 @@ fn of_cause(log: &Log, cause: Cause) -> Vec<Remedy> {
     }
 }
 
-/// A smaller batch helps unless the weights alone are too much, or their optimizer.
+/// Host memory: what the kernel says about a killed process, and how to need less.
+fn of_host(log: &Log) -> Vec<Remedy> {
+    let windows = log.system == System::Windows;
+    let killed = log.message.requested.is_none() && !windows;
+    let page_file = windows.then_some(Remedy::PageFile);
+    let killed = killed.then_some(Remedy::HostKilled);
+    killed.into_iter().chain([Remedy::HostMemory]).chain(page_file).collect()
+}
+
+/// Advice on the batch is of no use for a batch of one sequence.
 fn of_program(log: &Log, cause: Cause) -> Vec<Remedy> {
+    use Remedy::{
+        Batch, BatchIsOne, LitgptBatch, LlmcBatch, NanochatBatch, TensorflowBatch, TrainerBatch,
+    };
+    let found = of_its_program(log, cause);
+    let single = log.run.setting("batch_size") == Some("1");
+    let about_batch = |one: Remedy| {
+        let all = [Batch, LitgptBatch, LlmcBatch, NanochatBatch, TensorflowBatch, TrainerBatch];
+        single && all.contains(&one)
+    };
+    found.into_iter().map(|one| if about_batch(one) { BatchIsOne } else { one }).collect()
+}
+
+/// A smaller batch helps unless the weights alone are too much, or their optimizer.
+fn of_its_program(log: &Log, cause: Cause) -> Vec<Remedy> {
     use Cause::{OptimizerState, OptimizerStep, State, Weights};
     let trainer = log.program.program == Program::HfTransformers;
     if matches!(cause, OptimizerState | OptimizerStep | State | Weights) {
@@ -192,7 +230,11 @@ fn of_program(log: &Log, cause: Cause) -> Vec<Remedy> {
             Remedy::TrainerPrecision,
             Remedy::TrainerOptimizer,
         ],
-        Program::TensorFlow => vec![Remedy::TensorflowBatch, Remedy::TensorflowGrowth],
+        Program::TensorFlow if log.traceback.buffer.is_some() => {
+            vec![Remedy::TensorflowBatch, Remedy::TensorflowGrowth]
+        }
+        Program::TensorFlow => vec![Remedy::Batch, Remedy::TensorflowGrowth],
+        Program::Jax => vec![Remedy::Batch, Remedy::Precision, Remedy::JaxPreallocates],
         Program::OtherTorch | Program::Unknown if cause == Cause::OtherProcess => Vec::new(),
         Program::OtherTorch | Program::Unknown => {
             vec![Remedy::Batch, Remedy::Precision, Remedy::Checkpointing]
@@ -206,7 +248,7 @@ pub fn judge_message(log: &Log, cause: Cause, account: &Account) -> Vec<Judged> 
     let usual = [Claim::ExpandableSegments, Claim::EmptyCache, Claim::KillOthers];
     let is_said = |claim: &Claim| log.claims.iter().any(|(one, _)| one.name() == claim.name());
     let elsewhere = matches!(log.backend, Backend::Host | Backend::Mps)
-        || log.program.program == Program::TensorFlow
+        || matches!(log.program.program, Program::TensorFlow | Program::Jax)
         || log.message.dialect == Dialect::LlmC;
     let silent = log.message.requested.is_none() || elsewhere;
     let usual = usual.into_iter().filter(|claim| !silent && !is_said(claim));
@@ -237,7 +279,7 @@ fn of_message(
             (Verdict::Helps, account.pieces as i64, Note::PiecesAreEnough)
         }
         Claim::ExpandableSegments | Claim::MaxSplitSize
-            if account.pieces >= asked && cause == Cause::OtherProcess =>
+            if account.pieces_suffice(asked) && cause == Cause::OtherProcess =>
         {
             (Verdict::Helps, account.pieces as i64, Note::PiecesAreEnough)
         }
@@ -252,12 +294,14 @@ fn of_message(
             (Verdict::False, 0, Note::NotFragmentation)
         }
         Claim::KillOthers if cause == Cause::OtherProcess => {
-            (Verdict::Suffices, others as i64, Note::OthersHold)
+            (Verdict::Helps, others as i64, Note::OthersHold)
         }
         Claim::KillOthers if others > 0 => {
             let capacity = log.message.limit().unwrap_or(u64::MAX);
-            match others >= capacity / MATTERS {
+            match account.others_matter(capacity) {
                 true => (Verdict::Helps, others as i64, Note::OthersHold),
+                // Much, but perhaps this process's own.
+                false if others >= capacity / 10 => return None,
                 false => (Verdict::DoesNothing, 0, Note::OthersLittle),
             }
         }

@@ -76,6 +76,9 @@ impl Report<'_> {
         let asked = printed.or_else(|| asked(log).map(|count| self.bytes(count)));
         let line = match (&asked, *phase) {
             _ if self.diagnosis.is_empty() => labels.no_log.to_string(),
+            (Some(asked), _) if log.backend == Backend::Host => {
+                fill(labels.host_asked, &[("bytes", asked)])
+            }
             _ if log.backend == Backend::Host => labels.host.to_string(),
             (Some(asked), LogPhase::Unknown) => fill(labels.did_not_fit_ever, &[("bytes", asked)]),
             (Some(asked), _) => fill(labels.did_not_fit, &[("bytes", asked), ("phase", when)]),
@@ -112,6 +115,10 @@ impl Report<'_> {
         match (program, evidence) {
             _ if self.diagnosis.is_empty() || log.message.dialect == Dialect::Fitgpt => None,
             _ if log.backend == Backend::Host || program.is_nanogpt() => None,
+            (Program::OtherTorch, Some(evidence)) if log.program.name.is_some() => {
+                let name = log.program.name.unwrap_or_default();
+                Some(fill(labels.program, &[("program", name), ("evidence", &evidence)]))
+            }
             (Program::Unknown | Program::OtherTorch, _) | (_, None) => {
                 Some(labels.no_program.to_string())
             }
@@ -150,8 +157,9 @@ impl Report<'_> {
                 let name = self.tensor_name(&other.name);
                 format!("{name} {} {}", shape(&other.shape), other.dtype)
             });
-            let others = others.collect::<Vec<_>>().join("; ");
-            text += &format!(" {}", fill(labels.same_size, &[("others", &others)]));
+            let others = others.collect::<Vec<_>>().join(labels.list);
+            let space = if self.language.is_spaced() { " " } else { "" };
+            text += &format!("{space}{}", fill(labels.same_size, &[("others", &others)]));
         }
         text
     }
@@ -235,6 +243,10 @@ impl Report<'_> {
         else {
             return lines;
         };
+        let ranks = self.diagnosis.log.as_ref().and_then(|log| log.run.ranks);
+        if let Some(ranks) = ranks.filter(|ranks| *ranks > 1) {
+            lines.push(fill(labels.ranks, &[("count", &ranks.to_string())]));
+        }
         for Defect::Heads { n_embd, n_head, nearest } in &recovered.defects {
             let [width, heads, nearest] = [n_embd, n_head, nearest].map(ToString::to_string);
             let names = [("width", width.as_str()), ("heads", &heads), ("nearest", &nearest)];
@@ -261,8 +273,12 @@ impl Report<'_> {
         let total = self.diagnosis.account.total?;
         let labels = self.words().labels();
         let log = self.diagnosis.log.as_ref();
-        let capped = log.is_some_and(|log| log.message.allowed.is_some());
-        let title = if capped { labels.total_cap } else { labels.total };
+        let message = log.map(|log| &log.message);
+        let title = match message {
+            Some(message) if message.dialect == Dialect::Mps => labels.total_limit,
+            Some(message) if message.allowed.is_some() => labels.total_cap,
+            _ => labels.total,
+        };
         Some(format!("{:>11} {title}", self.bytes(total)))
     }
 
@@ -285,7 +301,7 @@ impl Report<'_> {
             };
             if let Verdict::NotAlone { missing } = judged.verdict {
                 let missing = self.bytes(missing);
-                saved += if saved.is_empty() { "" } else { ", " };
+                saved += if saved.is_empty() { "" } else { words.labels().comma };
                 saved += &fill(words.labels().missing, &[("bytes", &missing)]);
             }
             [
@@ -314,10 +330,12 @@ impl Report<'_> {
 
     /// A fix in one line.
     pub fn fix(&self, fix: &Fix) -> String {
-        let (size, note) = (self.bytes(fix.device_bytes), self.note(fix));
-        let rate = fix.tokens_per_second.map(|rate| format!(", {} tok/s", self.thousands(rate)));
-        let figures = self.bracketed(&format!("{size}{}", rate.unwrap_or_default()));
-        format!("{}{figures}{}{note}", arguments(fix), self.words().labels().colon)
+        let (labels, note) = (self.words().labels(), self.note(fix));
+        let rate = |rate: f64| fill(labels.rate, &[("rate", &self.thousands(rate))]);
+        let figures = [Some(self.bytes(fix.device_bytes)), fix.tokens_per_second.map(rate)];
+        let figures = figures.into_iter().flatten().collect::<Vec<_>>().join(labels.comma);
+        let figures = self.bracketed(&figures);
+        format!("{}{figures}{}{note}", arguments(fix), labels.colon)
     }
 
     fn thousands(&self, rate: f64) -> String {
@@ -329,7 +347,8 @@ impl Report<'_> {
         let note = self.words().fix(fix.kind);
         match fix.kind {
             FixKind::SmallerModel(millions) => {
-                format!("{note} ({})", self.numbers().decimals(&format!("{millions:.1}M")))
+                let size = self.numbers().decimals(&format!("{millions:.1}M"));
+                format!("{note}{}", self.bracketed(&size))
             }
             _ => note.to_string(),
         }
@@ -387,11 +406,13 @@ impl Report<'_> {
         let mut title = fill(labels.patch, &[("bytes", &self.bytes(patch.device_bytes))]);
         if !patch.settings.is_empty() {
             let settings = typed(&patch.settings);
-            title += &format!(", {}", fill(labels.patch_with, &[("settings", &settings)]));
+            title += labels.comma;
+            title += &fill(labels.patch_with, &[("settings", &settings)]);
         }
         if patch.missing > 0 {
             let missing = self.bytes(patch.missing);
-            title += &format!(", {}", fill(labels.missing, &[("bytes", &missing)]));
+            title += labels.comma;
+            title += &fill(labels.missing, &[("bytes", &missing)]);
         }
         let changes = patch.changes.iter().map(|change| self.words().change(*change));
         let changes = changes.collect::<Vec<_>>().join(labels.then);
@@ -446,8 +467,10 @@ fn shape(dims: &[u64]) -> String {
 /// `(4 x 1024, 50257)`: rows as a batch of sequences of GPT-2's length.
 fn batched(dims: &[u64]) -> String {
     match dims {
-        [rows, columns] if *rows > 0 && rows.is_multiple_of(1024) => {
-            format!("({} x 1024, {columns})", rows / 1024)
+        [rows, columns] => {
+            // Some losses drop the last position of each sequence.
+            let unit = [1024, 1023].into_iter().find(|unit| *rows > 0 && rows % unit == 0);
+            unit.map_or(shape(dims), |unit| format!("({} x {unit}, {columns})", rows / unit))
         }
         dims => shape(dims),
     }

@@ -181,9 +181,14 @@ fn score(log: &Log, birth: &Birth) -> f64 {
     phase + code + near
 }
 
-/// Vocabularies that people train with.
+/// Vocabularies that people train with. The last three have only small factors, as many other
+/// tensors do, so a size alone does not suggest them.
 const VOCABULARIES: [u64; 9] =
-    [50304, 50257, 65536, 32000, 32768, 49152, 100_277, 128_256, 151_936];
+    [50304, 50257, 32000, 100_277, 128_256, 151_936, 65536, 32768, 49152];
+const SUGGESTED: usize = 6;
+
+/// nanochat's own vocabulary.
+const NANOCHAT: u64 = 65536;
 
 /// Attention scores: batch x heads x positions x positions, in 4 or 2 bytes.
 pub fn attention_scores(requested: &Size, run: &TorchRun) -> Option<Named> {
@@ -208,9 +213,11 @@ pub fn asked(log: &Log) -> Option<u64> {
 /// The buffer that the error or compiled code names, if the run is not known.
 pub fn of_code(log: &Log) -> Option<Named> {
     let buffer = log.traceback.buffer.as_ref()?;
-    let bytes = segment(buffer.bytes()?);
+    let bytes = buffer.bytes()?;
     asked(log)?;
-    if log.message.requested.as_ref().is_some_and(|requested| !requested.is(bytes)) {
+    // PyTorch's allocator rounds up; TensorFlow's message has the tensor itself.
+    let is_asked = |requested: &Size| requested.is(segment(bytes)) || requested.is(bytes);
+    if log.message.requested.as_ref().is_some_and(|requested| !is_asked(requested)) {
         return None;
     }
     if let [_, _, queries, keys] = buffer.shape[..]
@@ -264,8 +271,9 @@ fn logits_of(requested: &Size, log: &Log, vocabulary: Option<u64>) -> Vec<(u32, 
     let mut found: Vec<(u32, Named)> = Vec::new();
     let mut known: Vec<u64> = match vocabulary {
         Some(columns) => vec![columns],
+        None if log.program.program == Program::Nanochat => vec![NANOCHAT],
         None if requested.bytes < SPEAKING => VOCABULARIES[..2].to_vec(),
-        None => VOCABULARIES.to_vec(),
+        None => VOCABULARIES[..SUGGESTED].to_vec(),
     };
     // Hugging Face does not round GPT-2's vocabulary up.
     if vocabulary.is_none() && log.program.program == Program::HfTransformers {
@@ -273,22 +281,42 @@ fn logits_of(requested: &Size, log: &Log, vocabulary: Option<u64>) -> Vec<(u32, 
     }
     let formats = [(2, Dtype::Bf16), (4, Dtype::F32)];
     // A printed size is an interval that many shapes fall into. So rows must be multiples of 1024
-    // for a known vocabulary, and powers of two for the others.
-    const UNIT: u64 = 1024;
+    // for a known vocabulary, and powers of two of sequences for the others. Hugging Face's loss
+    // drops the last position of each sequence.
+    let units =
+        if log.program.program == Program::HfTransformers { &[1024, 1023][..] } else { &[1024] };
     for (order, &columns) in known.iter().enumerate() {
         for (bytes, dtype) in formats.into_iter().filter(|(_, dtype)| may_be(log, *dtype)) {
-            let row = columns * bytes;
-            let rows = (requested.bytes / row).saturating_add(UNIT / 2) / UNIT * UNIT;
-            let plausible = rows.is_power_of_two() || (vocabulary == Some(columns) && rows > 0);
-            let twin = found.iter().any(|(_, one)| one.shape[0] == rows && one.dtype == dtype);
-            if plausible && !twin && requested.is(segment(rows.saturating_mul(row))) {
-                let power = if rows.is_power_of_two() { 0 } else { 4 };
-                let rank = power + 2 * order as u32 + u32::from(bytes == 4);
-                found.push((rank, logits(rows, columns, dtype)));
+            for &unit in units {
+                let row = columns * bytes;
+                let sequences = (requested.bytes / row).saturating_add(unit / 2) / unit;
+                let rows = sequences.saturating_mul(unit);
+                let power = sequences.is_power_of_two();
+                let plausible = power || (vocabulary == Some(columns) && sequences > 0);
+                let twin = found.iter().any(|(_, one)| {
+                    one.dtype == dtype && (one.shape[0] == rows || one.shape[0] == sequences * 1024)
+                });
+                if plausible && !twin && requested.is(segment(rows.saturating_mul(row))) {
+                    let rank = if power { 0 } else { 4 } + 2 * order as u32 + u32::from(bytes == 4);
+                    found.push((rank, logits(rows, columns, dtype)));
+                }
             }
         }
     }
-    found
+    of_said_batch(found, log)
+}
+
+/// If the text says the batch size, only logits of that many sequences are left, if there are any.
+fn of_said_batch(found: Vec<(u32, Named)>, log: &Log) -> Vec<(u32, Named)> {
+    let Some(batch) = log.run.setting("batch_size").and_then(|said| said.parse::<u64>().ok())
+    else {
+        return found;
+    };
+    let of_batch = |one: &Named| one.shape[0].div_ceil(1024) == batch;
+    match found.iter().any(|(_, one)| of_batch(one)) {
+        true => found.into_iter().filter(|(_, one)| of_batch(one)).collect(),
+        false => found,
+    }
 }
 
 /// Whether the log leaves this format possible.
@@ -302,21 +330,33 @@ fn may_be(log: &Log, dtype: Dtype) -> bool {
 
 /// Scores of GPT-2's attention where they are materialised.
 fn scores_of(requested: &Size, log: &Log) -> Vec<(u32, Named)> {
-    const HEADS: u64 = 12;
+    let heads = heads_of(log);
     let mut found = Vec::new();
     for (order, positions) in [1024u64, 512, 2048].into_iter().enumerate() {
         for (bytes, dtype) in [(4u64, Dtype::F32), (2, Dtype::F16)] {
-            let one = HEADS * positions * positions * bytes;
+            let one = heads * positions * positions * bytes;
             let batch = requested.bytes / one;
             let fits = batch.is_power_of_two() && requested.is(segment(batch * one));
             if fits && may_be(log, dtype) {
-                let shape = vec![batch, HEADS, positions, positions];
+                let shape = vec![batch, heads, positions, positions];
                 let rank = 2 * order as u32 + u32::from(bytes == 2);
                 found.push((rank, scores(shape, dtype, Confidence::Possible)));
             }
         }
     }
     found
+}
+
+/// Heads of the GPT-2 that the log names, by its number of parameters; those of the smallest if it
+/// names none.
+fn heads_of(log: &Log) -> u64 {
+    let count = log.run.parameters.or(log.run.named_model).map_or(0, |said| said.count);
+    match count / 1_000_000 {
+        300..=400 => 16,
+        700..=850 => 20,
+        1450..=1700 => 25,
+        _ => 12,
+    }
 }
 
 fn scores(shape: Vec<u64>, dtype: Dtype, confidence: Confidence) -> Named {
@@ -338,7 +378,8 @@ const WIDTHS: [u64; 4] = [768, 1024, 1280, 1600];
 const LLAMA: [u64; 2] = [4096, 11008];
 
 /// An f32 weight of GPT-2, its gradient or one of Adam's moments: embeddings and the three kinds of
-/// matmul weights in a block. For LitGPT, the MLP of LLaMA. Other programs have other shapes.
+/// matmul weights in a block. For LitGPT, the weights of LLaMA; for others only those of its MLP,
+/// whose size few other tensors have.
 pub fn parameter_in_general(requested: &Size, log: &Log) -> Option<Named> {
     let state = log.traceback.phase == LogPhase::Optimizer;
     let (name, role) = match state {
@@ -351,7 +392,8 @@ pub fn parameter_in_general(requested: &Size, log: &Log) -> Option<Named> {
     let shapes: Vec<[u64; 2]> = match log.program.program {
         Program::LitGpt => vec![[LLAMA[1], LLAMA[0]], [LLAMA[0], LLAMA[0]]],
         program if program.is_nanogpt() || state => gpt2.collect(),
-        _ => Vec::new(),
+        Program::TensorFlow | Program::Jax | Program::LlmC | Program::Nanochat => Vec::new(),
+        _ => vec![[LLAMA[1], LLAMA[0]]],
     };
     let fits = |[rows, width]: &[u64; 2]| requested.is(segment(rows * width * 4));
     let mut fitting = shapes.into_iter().filter(fits);
@@ -373,9 +415,8 @@ pub fn parameter_in_general(requested: &Size, log: &Log) -> Option<Named> {
 }
 
 fn logits(rows: u64, columns: u64, dtype: Dtype) -> Named {
-    let name = if dtype == Dtype::F32 { "logits in f32" } else { "logits" };
     Named {
-        name: name.to_string(),
+        name: "logits".to_string(),
         shape: vec![rows, columns],
         dtype,
         role: Role::Logits,

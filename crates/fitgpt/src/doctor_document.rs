@@ -195,7 +195,8 @@ fn figures(log: &Log) -> Vec<(&'static str, u64)> {
         ("unallocated_bytes", &message.unallocated),
     ];
     let sizes = rows.into_iter().filter_map(|(name, size)| Some((name, size.as_ref()?.bytes)));
-    sizes.chain(log.run.parameters.map(|said| ("parameters", said.count))).collect()
+    let said = log.run.parameters.or(log.run.named_model);
+    sizes.chain(said.map(|said| ("parameters", said.count))).collect()
 }
 
 /// Settings that decide the memory and that nobody gave: nanoGPT's defaults.

@@ -281,7 +281,9 @@ impl Claims {
 
 /// A line in lower case, or nothing if a program wrote it.
 fn lowered(line: &Line) -> String {
-    const PROGRAMS: [&str; 9] = [
+    const PROGRAMS: [&str; 11] = [
+        "- INFO -",
+        "[INFO",
         "File \"",
         "Traceback",
         "If reserved",

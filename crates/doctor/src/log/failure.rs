@@ -38,7 +38,7 @@ pub struct Failure {
 use Strength::{Bare, KernelKill, Killed, Numbers, Part, Sentence};
 
 /// Words of messages; `true` for the host's memory.
-const SIGNS: [(&str, Strength, bool); 53] = [
+const SIGNS: [(&str, Strength, bool); 54] = [
     ("Tried to allocate", Numbers, false),
     ("OOM when allocating tensor", Numbers, false),
     ("when allocating tensor of size", Numbers, false),
@@ -70,6 +70,7 @@ const SIGNS: [(&str, Strength, bool); 53] = [
     ("CUDA_ERROR_OUT_OF_MEMORY", Bare, false),
     ("cudaErrorMemoryAllocation", Bare, false),
     ("hipErrorOutOfMemory", Bare, false),
+    ("HIP_ERROR_OutOfMemory", Bare, false),
     ("CUBLAS_STATUS_ALLOC_FAILED", Bare, false),
     ("CUDNN_STATUS_ALLOC_FAILED", Bare, false),
     ("MPS backend out of memory", Bare, false),
@@ -187,8 +188,10 @@ impl Failure {
 fn sign(lines: &[Line], at: usize) -> Option<(usize, Strength, bool)> {
     let text = lines[at].text.as_str();
     // Cheap words first: almost no line has any of them.
-    const COMMON: [&str; 9] =
-        ["emory", "lloc", "OOM", "illed", "KILL", "137", "-9", "EXHAUST", "rror 2"];
+    const COMMON: [&str; 12] = [
+        "emory", "MEMORY", "lloc", "ALLOC", "OOM", "illed", "KILL", "137", "-9", "EXHAUST",
+        "rror 2", "(2 vs",
+    ];
     let likely = COMMON.iter().any(|word| text.contains(word));
     let found = SIGNS.iter().filter(|(words, strength, _)| {
         let you = *words == "tried to allocate " && text.contains("you tried to allocate");

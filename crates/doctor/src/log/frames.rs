@@ -3,7 +3,7 @@
 use super::text::Line;
 
 /// One frame of the last traceback.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Frame {
     /// Last part of the path.
     pub file: String,

@@ -32,9 +32,12 @@ pub fn of(lines: &[Line]) -> Option<Language> {
         return Some(said);
     }
     let prose = lines.iter().filter(|line| line.told && !line.fenced && is_sentence(&line.text));
-    let (mut kana, mut han) = (0, 0);
+    let (mut kana, mut han, mut latin) = (0, 0, 0);
     let mut counts = [0usize; WORDS.len()];
-    for line in prose {
+    for line in prose.filter(|line| !is_bilingual(&line.text)) {
+        if !line.text.chars().any(is_asian) {
+            latin += line.text.chars().filter(char::is_ascii_alphabetic).count();
+        }
         for c in line.text.chars() {
             kana += usize::from(matches!(c, '\u{3041}'..='\u{30ff}'));
             han += usize::from(matches!(c, '\u{4e00}'..='\u{9fff}'));
@@ -48,8 +51,11 @@ pub fn of(lines: &[Line]) -> Option<Language> {
         }
     }
     match () {
-        () if kana >= 6 => Some(Language::Japanese),
-        () if han >= 6 => Some(Language::Chinese),
+        // In a thread, the language of most sentences counts. A character says about as much as
+        // three letters.
+        () if kana + han >= 6 && 3 * (kana + han) > latin => {
+            Some(if kana >= 6 { Language::Japanese } else { Language::Chinese })
+        }
         () => {
             let best = WORDS.iter().zip(counts).max_by_key(|(_, count)| *count);
             best.filter(|(_, count)| *count >= 4).map(|((language, _), _)| *language)
@@ -67,6 +73,18 @@ fn front_matter(lines: &[Line]) -> Option<Language> {
     let said = inside.into_iter().find_map(|line| line.text.trim().strip_prefix("lang:"))?;
     let code = said.trim().trim_matches(['"', '\'']).to_ascii_lowercase();
     Language::ALL.into_iter().find(|language| code.starts_with(language.code()))
+}
+
+fn is_asian(c: char) -> bool {
+    matches!(c, '\u{3041}'..='\u{9fff}')
+}
+
+/// `steps for 10 epochs is / 指定エポックまでのステップ数`: a program that prints both.
+fn is_bilingual(line: &str) -> bool {
+    line.split_once(" / ").is_some_and(|(before, behind)| {
+        let words = before.split_whitespace().count();
+        words >= 3 && before.is_ascii() && behind.chars().any(is_asian)
+    })
 }
 
 /// Lines that programs wrote are not sentences, although messages contain some.
@@ -89,7 +107,7 @@ fn is_sentence(line: &str) -> bool {
         "the model...",
         "Memory Management",
     ];
-    let asian = line.chars().any(|c| matches!(c, '\u{3041}'..='\u{9fff}'));
+    let asian = line.chars().any(is_asian);
     let program = PROGRAMS.iter().any(|words| line.contains(words));
     asian || (!program && line.split_whitespace().count() >= 5 && !line.starts_with("    "))
 }

@@ -21,6 +21,8 @@ pub enum Dialect {
     Torch23,
     /// `CUDA error: out of memory` without numbers.
     Bare,
+    /// cuBLAS or cuDNN could not allocate: an error without numbers.
+    Library,
     /// llm.c: file and line.
     LlmC,
     /// Apple's GPUs.
@@ -49,6 +51,7 @@ impl Dialect {
             Dialect::Torch21 => "pytorch2.1-2.2",
             Dialect::Torch23 => "pytorch>=2.3",
             Dialect::Bare => "cuda_error",
+            Dialect::Library => "cublas",
             Dialect::LlmC => "llm.c",
             Dialect::Mps => "mps",
             Dialect::Driver => "driver",
@@ -272,6 +275,7 @@ fn dialect(failure: &Failure, text: &str) -> Dialect {
             Dialect::TensorFlow
         }
         () if has("Tried to allocate") => Dialect::Torch23,
+        () if has("CUBLAS_STATUS_ALLOC") || has("CUDNN_STATUS_ALLOC") => Dialect::Library,
         () if has("CUDA_ERROR_OUT_OF_MEMORY")
             || has("Cuda OOM")
             || has("cudaMalloc")

@@ -28,8 +28,9 @@ pub const OURS: [&str; 23] = [
 ];
 
 /// Names that other programs give to such keys.
-pub const KEYS_OF_OTHERS: [(&str, &str); 25] = [
+pub const KEYS_OF_OTHERS: [(&str, &str); 26] = [
     ("per_device_train_batch_size", "batch_size"),
+    ("per_gpu_train_batch_size", "batch_size"),
     ("device_batch_size", "batch_size"),
     ("micro_batch_size", "batch_size"),
     ("train_batch_size", "batch_size"),
@@ -57,7 +58,8 @@ pub const KEYS_OF_OTHERS: [(&str, &str); 25] = [
 ];
 
 /// Names in sentences, in lower case, with the key; `true` if the number stands before the name.
-pub const NAMES: [(&str, &str, bool); 70] = [
+pub const NAMES: [(&str, &str, bool); 71] = [
+    ("batch size per device", "batch_size", false),
     ("batch size", "batch_size", false),
     ("batch-size", "batch_size", false),
     ("batch of", "batch_size", false),

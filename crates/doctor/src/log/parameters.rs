@@ -70,6 +70,30 @@ pub fn of_named_model(line: &str) -> Option<Parameters> {
 }
 
 /// `Total number of parameters in the model: 3,161,117,824`, `number of parameters: 123.59M`.
+/// The GPT-2 that a sentence is about: `gpt2xl`, `GPT-2 small`.
+pub fn of_sentence(line: &str) -> Option<Parameters> {
+    const SIZES: [(&str, u64); 4] = [
+        ("xl", 1_557_611_200),
+        ("large", 774_030_080),
+        ("medium", 354_823_168),
+        ("small", 124_439_808),
+    ];
+    if line.len() > 4000 {
+        return None;
+    }
+    let lower = line.to_lowercase();
+    let behind = ["gpt2", "gpt-2"].iter().flat_map(|name| {
+        lower.match_indices(name).map(|(at, name)| &lower[at + name.len()..]).collect::<Vec<_>>()
+    });
+    behind.into_iter().find_map(|rest| {
+        let rest = rest.trim_start_matches(['-', '_', ' ']);
+        let (size, count) = SIZES.iter().find(|(size, _)| rest.starts_with(size))?;
+        let ends = !rest[size.len()..].starts_with(|c: char| c.is_ascii_alphanumeric());
+        let within = count / 16;
+        ends.then_some(Parameters { count: *count, within, origin: Origin::Prose })
+    })
+}
+
 fn printed(lower: &str, at: usize) -> Option<Parameters> {
     let (name, value) = lower[at..].split_once([':', '='])?;
     if name.chars().count() > 40 {

@@ -104,7 +104,17 @@ impl System {
         match () {
             () if any(&["WSL", "/mnt/c/", "microsoft-standard"]) => System::Wsl,
             () if lines.iter().any(drive) => System::Windows,
-            () if any(&["Windows 1", "WIN1", "Win1", "win1", "windows1", "site-packages\\"]) => {
+            () if any(&[
+                "Windows 1",
+                "WIN1",
+                "Win1",
+                "win1",
+                "windows1",
+                "(windows)",
+                "site-packages\\",
+                "\\c10\\",
+            ]) =>
+            {
                 System::Windows
             }
             () if any(&["/Users/", "macOS", "MPS backend"]) => System::Mac,

@@ -22,6 +22,8 @@ pub enum Program {
     HfTransformers,
     /// TensorFlow, Keras.
     TensorFlow,
+    /// JAX, and what is built on XLA's client.
+    Jax,
     /// This program.
     Fitgpt,
     /// Another program that uses PyTorch.
@@ -41,6 +43,7 @@ impl Program {
             Program::LitGpt => "litgpt",
             Program::HfTransformers => "transformers",
             Program::TensorFlow => "tensorflow",
+            Program::Jax => "jax",
             Program::Fitgpt => "fitgpt",
             Program::OtherTorch => "pytorch",
             Program::Unknown => "unknown",
@@ -60,16 +63,22 @@ pub struct Found {
     pub program: Program,
     /// The words of the log that say it.
     pub evidence: Option<String>,
+    /// Its name, if it is another program that we know by name.
+    pub name: Option<&'static str>,
 }
 
 /// Words that only one program, or what is built on it, writes. The first row that occurs anywhere
 /// wins. llama2.c, modded-nanogpt and build-nanogpt share lines with nanoGPT but not its model.
-const SIGNS: [(&str, Program); 47] = [
+const SIGNS: [(&str, Program); 65] = [
     ("of memory are missing: the smallest plan", Program::Fitgpt),
     ("llama2.c", Program::OtherTorch),
     ("modded-nanogpt", Program::OtherTorch),
     ("build-nanogpt", Program::OtherTorch),
     ("minimind", Program::OtherTorch),
+    ("kohya_ss", Program::OtherTorch),
+    ("sd-scripts", Program::OtherTorch),
+    ("ComfyUI", Program::OtherTorch),
+    ("stable-diffusion-webui", Program::OtherTorch),
     ("tokens per iteration will be:", Program::NanoGpt),
     ("Overriding config with ", Program::NanoGpt),
     ("Overriding: ", Program::NanoGpt),
@@ -88,6 +97,9 @@ const SIGNS: [(&str, Program); 47] = [
     ("lit-gpt", Program::LitGpt),
     ("lit_gpt", Program::LitGpt),
     ("lit-parrot", Program::LitGpt),
+    ("finetune/lora.py", Program::LitGpt),
+    ("finetune/adapter", Program::LitGpt),
+    ("finetune/full.py", Program::LitGpt),
     ("losses = estimate_loss()", Program::NanoGpt),
     ("logits, loss = model(X, Y)", Program::NanoGpt),
     ("train.py config/", Program::NanoGpt),
@@ -96,19 +108,30 @@ const SIGNS: [(&str, Program); 47] = [
     ("dist-packages/transformers", Program::HfTransformers),
     ("transformers/trainer.py", Program::HfTransformers),
     ("run_language_modeling.py", Program::HfTransformers),
-    ("run_clm.py", Program::HfTransformers),
+    ("run_clm", Program::HfTransformers),
+    ("run_lm_finetuning", Program::HfTransformers),
+    ("pytorch_transformers", Program::HfTransformers),
     ("transformers/examples", Program::HfTransformers),
     ("from transformers import", Program::HfTransformers),
     ("TrainingArguments", Program::HfTransformers),
     ("SFTTrainer", Program::HfTransformers),
     ("trainer.train()", Program::HfTransformers),
     ("per_device_train_batch_size", Program::HfTransformers),
+    ("per_gpu_train_batch_size", Program::HfTransformers),
+    ("LLaMA-Factory", Program::HfTransformers),
+    ("llamafactory", Program::HfTransformers),
     ("GPT2LMHeadModel", Program::HfTransformers),
     ("from_pretrained(", Program::HfTransformers),
     ("huggingface", Program::HfTransformers),
     ("unsloth", Program::HfTransformers),
     ("ms-swift", Program::HfTransformers),
+    ("jaxlib", Program::Jax),
+    ("XlaRuntimeError", Program::Jax),
+    ("site-packages/jax/", Program::Jax),
+    ("dist-packages/jax/", Program::Jax),
+    ("BufferAssignment OOM", Program::Jax),
     ("tensorflow/core/", Program::TensorFlow),
+    ("tensorflow/stream_executor/", Program::TensorFlow),
     ("site-packages/tensorflow", Program::TensorFlow),
     ("dist-packages/tensorflow", Program::TensorFlow),
     ("import tensorflow", Program::TensorFlow),
@@ -142,11 +165,12 @@ impl Found {
     /// The program of a log.
     pub fn find(lines: &[Line], message: &Message, run: &RunLines) -> Found {
         // A PyTorch program may print TensorFlow's warnings, so its error decides.
-        let torch = !matches!(message.dialect, Dialect::TensorFlow | Dialect::None);
+        let torch = is_torch(lines, message);
         let signs = SIGNS.iter().filter(|(_, program)| !torch || *program != Program::TensorFlow);
         let of_signs = signs.filter_map(|(words, program)| {
             let line = lines.iter().find(|line| line.text.contains(words))?;
-            Some(Found::by(*program, &line.text))
+            let name = (*program == Program::OtherTorch).then_some(*words);
+            Some(Found { name, ..Found::by(*program, &line.text) })
         });
         let found = match message.dialect {
             Dialect::TensorFlow => {
@@ -163,7 +187,8 @@ impl Found {
             .or_else(|| by_name(lines))
             .or_else(|| by_keys(run))
             .or_else(|| by_torch(lines, message));
-        let mut found = found.unwrap_or(Found { program: Program::Unknown, evidence: None });
+        let mut found =
+            found.unwrap_or(Found { program: Program::Unknown, evidence: None, name: None });
         if found.program == Program::NanoGpt && (!run.unknown_keys.is_empty() || is_fork(lines)) {
             found.program = Program::NanoGptFork;
         }
@@ -173,7 +198,18 @@ impl Found {
     fn by(program: Program, evidence: &str) -> Found {
         const LONGEST: usize = 200;
         let evidence: String = evidence.trim().chars().take(LONGEST).collect();
-        Found { program, evidence: Some(evidence) }
+        Found { program, evidence: Some(evidence), name: None }
+    }
+}
+
+/// Whether PyTorch wrote the error. One without numbers may be any program's.
+fn is_torch(lines: &[Line], message: &Message) -> bool {
+    match message.dialect {
+        Dialect::TensorFlow | Dialect::None => false,
+        Dialect::Bare | Dialect::Driver | Dialect::Library => {
+            lines.iter().any(|line| line.text.contains("torch"))
+        }
+        _ => true,
     }
 }
 

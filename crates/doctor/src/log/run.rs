@@ -22,6 +22,10 @@ pub struct RunLines {
     pub files: Vec<String>,
     /// Parameters of the model.
     pub parameters: Option<Parameters>,
+    /// Processes that share the run, as its launcher is told.
+    pub ranks: Option<u64>,
+    /// The GPT-2 that a sentence names.
+    pub named_model: Option<Parameters>,
     /// Tokens of an iteration.
     pub tokens_per_iteration: Option<u64>,
     /// Rows of the vocabulary.
@@ -211,6 +215,10 @@ impl RunLines {
             self.parameters =
                 parameters::of_line(text).or_else(|| parameters::of_named_model(text));
         }
+        self.ranks = self.ranks.or_else(|| ranks(text));
+        if self.named_model.is_none() && !line.advice {
+            self.named_model = parameters::of_sentence(text);
+        }
         if self.last_step.is_none() && !line.advice {
             self.last_step = after_step(text);
         }
@@ -331,6 +339,18 @@ fn origin(line: &Line, sentence: &str, at: usize) -> Origin {
         }
         () => Origin::Prose,
     }
+}
+
+/// `torchrun --nproc_per_node=4 --nnodes=2`: eight.
+fn ranks(text: &str) -> Option<u64> {
+    let number = |flag: &str| {
+        let (_, rest) = text.split_once(flag)?;
+        let rest = rest.trim_start_matches(['=', ' ']);
+        let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        rest[..end].parse::<u64>().ok().filter(|count| *count < 1 << 20)
+    };
+    let of_node = ["--nproc_per_node", "--nproc-per-node"].iter().find_map(|flag| number(flag))?;
+    Some(of_node * number("--nnodes").unwrap_or(1))
 }
 
 /// `after step 0`, `after the step 0`.

@@ -31,7 +31,12 @@ impl Traceback {
             frame.code.contains("empty_strided_cuda") || frame.function == "compile_wrapper"
         });
         let started = run.last_step.is_some() || run.last_iteration.is_some();
-        let (phase, phase_in_prose) = match of_frames(&frames) {
+        let code = || failure.map_or(LogPhase::Unknown, |failure| of_code(lines, failure));
+        let of_stack = match of_frames(&frames) {
+            LogPhase::Unknown => code(),
+            phase => phase,
+        };
+        let (phase, phase_in_prose) = match of_stack {
             LogPhase::Unknown => match of_nodes(lines) {
                 LogPhase::Unknown => {
                     let said = of_sentences(lines);
@@ -56,6 +61,16 @@ impl Traceback {
         let named = |frame: &Frame| frame.function == function || frame.code.contains(function);
         self.frames.iter().any(named)
     }
+}
+
+/// The phase of lines of code just above the message, where the frames were cut off.
+fn of_code(lines: &[Line], failure: &Failure) -> LogPhase {
+    const ABOVE: usize = 4;
+    let above = &lines[failure.first.saturating_sub(ABOVE)..failure.first];
+    let call =
+        |line: &&Line| line.text.contains('(') && !line.text.trim_end().ends_with(['.', '?']);
+    let frame = |line: &Line| Frame { code: line.text.clone(), ..Frame::default() };
+    of_frames(&above.iter().filter(call).map(frame).collect::<Vec<_>>())
 }
 
 /// The frames that end at the message; launchers add their own tracebacks after it. Notebooks may

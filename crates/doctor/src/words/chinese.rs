@@ -32,7 +32,7 @@ impl Catalogue for Chinese {
             }
             Cause::Activations => "前向传播为反向传播保存的内容放不下。",
             Cause::AttentionScores => {
-                "批×头×位置×位置的注意力分数放不下：没有使用flash attention。"
+                "批大小×头数×位置×位置的注意力分数放不下：没有使用flash attention。"
             }
             Cause::OptimizerState => {
                 "Adam在第一步分配一阶矩和二阶矩：每个参数八个字节，在权重和梯度之外。"
@@ -48,13 +48,18 @@ impl Catalogue for Chinese {
             }
             Cause::Request => "一次大的请求无法满足；从大小看不出是哪个张量。",
             Cause::Full => {
-                "是本进程自己占满了显卡：权重、梯度、优化器状态和激活加在一起。失败的请求只是最后一根稻草。"
+                "是本进程自己占满了显存：权重、梯度、优化器状态和激活值加在一起。失败的请求只是最后一根稻草。"
+            }
+            Cause::Unsaid => "请求很小，说明显存当时已经快满了；日志没有说明是谁占用的。",
+            Cause::Library => {
+                "cuBLAS或cuDNN无法为自己分配显存。通常是此时显卡已满；之前的内核出错（例如索引越界）也会显示同样的错误：用\
+                 CUDA_LAUNCH_BLOCKING=1 可以区分。"
             }
             Cause::FullBefore => {
                 "第一次分配就失败了，当时PyTorch还没有占用任何显存：显卡已经满了，或者被其他进程占用。"
             }
-            Cause::Fragmentation => "已保留的显存足够，但不连续：碎片。",
-            Cause::OtherProcess => "缺少的部分被其他程序占用。",
+            Cause::Fragmentation => "已保留的显存足够，但不连续（显存碎片）。",
+            Cause::OtherProcess => "缺的这部分显存被其他程序占用。",
             Cause::HostMemory => "这是机器的内存（RAM），不是显存：改GPU相关的设置没有用。",
             Cause::Contradiction => {
                 "报错里的数字互相矛盾，因此无法确定原因。可能是：对本进程的限制、同一GPU上另一个进程或rank一时占用了显存，或数字过时。"
@@ -65,19 +70,23 @@ impl Catalogue for Chinese {
 
     fn reason(&self, reason: Reason) -> &'static str {
         match reason {
-            Reason::LastStraw => "{0} 只占此运行已占用的 {2} 的 {1}：是最后一根稻草，不是原因。",
+            Reason::LastStraw => "{0} 只占本次运行已占用的 {2} 的 {1}：是最后一根稻草，不是原因。",
             Reason::Block => {
                 "{0} 是PyTorch分配器的块：不超过 1 MiB 的张量申请 2 MiB，不超过 10 MiB 的申请 20 MiB。这个大小不能说明是哪个张量。"
             }
             Reason::StateExceeds => {
                 "{0} 个参数：权重、梯度和Adam的两个矩在f32下每个参数16字节，共 {1}。显卡有 {2}。"
             }
+            Reason::StateLeavesNothing => {
+                "{0} 个参数：权重、梯度和Adam的两个矩在f32下每个参数16字节，共 {1}。再加上GPU上下文，可用的 {2} 里没有剩给激活值的。"
+            }
             Reason::StateOf => {
                 "{0} 个参数：权重、梯度和Adam的两个矩在f32下每个参数16字节，共 {1}。"
             }
             Reason::WeightsOf => "{0} 个参数：权重在f32下占 {1}，16位占 {2}。",
-            Reason::Beyond => "除此之外占用的 {0} 是激活、logits和临时张量：随批大小减小。",
+            Reason::Beyond => "除此之外占用的 {0} 是激活值、logits和临时张量：随批大小减小。",
             Reason::OthersHold => "其他程序占用了显卡 {1} 中的 {0}；没有它们，这次请求本可以满足。",
+            Reason::OthersHoldMost => "其他程序占用了显卡 {1} 中的 {0}。",
             Reason::OthersSmall => "其他程序占用 {0}，在这里不是决定因素。",
             Reason::Pieces => "已保留但未使用 {0}，请求 {1}，空闲 {2}：如果连续就能放下。",
             Reason::PiecesToo => "此外已保留但未使用的有 {0}，比请求的 {1} 还多：碎片也有影响。",
@@ -92,10 +101,12 @@ impl Catalogue for Chinese {
                 "{1} 的显卡占用了 {0}：Windows会把内存借给GPU，所以这是真的，但很慢。"
             }
             Reason::ModelFits => {
-                "按我们的估算，此运行需要 {1} 中的 {0}（±7 %），本应放得下：当时有别的东西占用显存，或者某个设置与这里所知的不同。"
+                "按我们的估算，本次运行需要 {1} 中的 {0}（±7 %），本应放得下：当时有别的东西占用显存，或者某个设置与这里所知的不同。"
             }
             Reason::ModelExceeds => "按我们的估算，整个运行需要 {0}（±7 %），可用 {1}：超出 {2}。",
-            Reason::ScoresAdd => "如果是注意力分数：每一层都为反向传播保留自己的一份，12层共 {0}。",
+            Reason::ScoresAdd => "每一层都为反向传播保留自己的注意力分数：{1} 层共 {0}。",
+            Reason::ExceedsCard => "{0} 超过了整张显卡的 {1}：与其他程序和碎片无关。",
+            Reason::CardDiffers => "文中说的是 {0}，但报错中的GPU有 {1}：以报错为准。",
             Reason::Resident => "该进程占用了 {0} 内存。",
         }
     }
@@ -113,10 +124,10 @@ impl Catalogue for Chinese {
             Claim::EvalInterval => "增大eval_interval",
             Claim::SmallerBatch { .. } => "减小batch_size，增加gradient_accumulation_steps",
             Claim::ShorterContext { .. } => "减小block_size",
-            Claim::SmallerModel { .. } => "减小n_embd",
+            Claim::SmallerModel { .. } => "减小模型（n_embd）",
             Claim::Accumulation { .. } => "增加gradient_accumulation_steps",
             Claim::Checkpointing => "梯度检查点",
-            Claim::CheckpointingHalves { .. } => "梯度检查点使激活减半",
+            Claim::CheckpointingHalves { .. } => "梯度检查点使激活值减半",
             Claim::EmptyCache => "torch.cuda.empty_cache()",
             Claim::ExpandableSegments => "expandable_segments:True",
             Claim::MaxSplitSize => "max_split_size_mb",
@@ -150,7 +161,7 @@ impl Catalogue for Chinese {
             Verdict::Suffices => "有效，而且足够",
             Verdict::NotAlone { .. } => "有效，但不够",
             Verdict::Helps => "有效",
-            Verdict::CostsOnlyTime => "只花时间",
+            Verdict::CostsOnlyTime => "只是更耗时",
             Verdict::DoesNothing => "这里无效",
             Verdict::Worse => "适得其反",
             Verdict::Impossible => "行不通",
@@ -162,7 +173,7 @@ impl Catalogue for Chinese {
     #[expect(clippy::too_many_lines, reason = "a table: one arm for each text")]
     fn note(&self, note: Note) -> &'static str {
         match note {
-            Note::Batch => "每次 {0} 个序列，{1} 个微批：每次更新的词元数不变",
+            Note::Batch => "batch_size={0}，gradient_accumulation_steps={1}：每次更新的词元数不变",
             Note::BatchIsOne => "已经只有一个序列",
             Note::NoSuchKey => {
                 "nanoGPT没有这个配置项：写在配置文件里会被忽略，写在命令行会报错；fitGPT有"
@@ -174,16 +185,17 @@ impl Catalogue for Chinese {
                 "nanoGPT没有这个配置项（写在配置文件里会被忽略）；改代码加上它评估就能放下，训练本来就放得下"
             }
             Note::OneBatchAtATime => "评估是逐批进行的，减少批数不会减少显存",
-            Note::OnlyMovesTheMoment => "评估变少，但不会变小",
+            Note::OnlyMovesTheMoment => "评估次数变少，但每次占用不变",
             Note::Context => "上下文为 {0}；损失不能与更长上下文的比较",
             Note::Width => "n_embd={0}",
+            Note::OtherModel => "init_from='{0}'",
             Note::HeadsDoNotDivide => {
                 "n_embd={0} 不能被 n_head={1} 整除：nanoGPT会因断言而退出；n_embd={2} 可以"
             }
             Note::NoNarrower => "这个头大小没有更窄的模型",
             Note::NothingToCheckpointInEval => "评估不算梯度，没有可以重算的保存值",
             Note::CheckpointLowersActivations => {
-                "nanoGPT没有对应的配置项；加进代码后，这里激活减少 {0}，训练从 {1} 降到 {2}；logits和优化器状态不变"
+                "nanoGPT没有对应的配置项；加进代码后，这里激活值减少 {0}，训练从 {1} 降到 {2}；logits和优化器状态不变"
             }
             Note::EagerTakesMore => "不编译时logits的副本更多",
             Note::AlreadyEager => "本来就没有编译",
@@ -204,7 +216,7 @@ impl Catalogue for Chinese {
             Note::SameTensors => "各个版本的张量都一样",
             Note::ManyTimesSlower => "可以运行，但慢几百倍",
             Note::StateAlone => "权重、梯度和Adam状态本身就放不下",
-            Note::HalfTheBytes => "激活和logits变为16位",
+            Note::HalfTheBytes => "激活值和logits变为16位",
             Note::FlashAttention => "flash attention不产生位置×位置的矩阵",
             Note::AlreadyFlash => "PyTorch 2下的nanoGPT已经在用",
             Note::NoKvCache => "训练和nanoGPT的评估都没有KV缓存：一批一次算完，什么都不保留",
@@ -219,10 +231,10 @@ impl Catalogue for Chinese {
             Note::EvalIsThePeak => "评估需要 {0}，训练需要 {1}",
             Note::TrainingStillNeeds => "训练仍然需要 {0}，而空闲只有 {1}",
             Note::HidesCompilerErrors => "它只隐藏编译器的错误，分配器的错误还在",
-            Note::AccumulationAlone => "批变小时它保持每次更新的词元数；单独使用不改变峰值",
+            Note::AccumulationAlone => "批大小减小时它保持每次更新的词元数；单独使用不改变峰值",
             Note::SmallMoments => "每个矩只用一个字节可省 {0}；nanoGPT没有对应的配置项",
             Note::OnlyForFineTuning => "这是微调已训练模型的方法，不能从头训练",
-            Note::NeedsThatMuch => "此运行需要 {0}",
+            Note::NeedsThatMuch => "本次运行需要 {0}",
             Note::AlreadyNoGrad => "nanoGPT的评估已经有了",
             Note::LogitsDropped => "改nanoGPT的两行代码；反向传播仍保留自己的副本",
             Note::NothingToCollect => "PyTorch在没有引用时立即释放张量，垃圾回收没有可做的",
@@ -253,9 +265,9 @@ impl Catalogue for Chinese {
                 "减小 per_device_train_batch_size，增加 gradient_accumulation_steps：每次更新的词元数不变"
             }
             Remedy::TrainerCheckpointing => {
-                "gradient_checkpointing=True：重算激活，计算量约增加三分之一；同时设 use_cache=False"
+                "gradient_checkpointing=True：重算激活值，计算量约增加三分之一；同时设 use_cache=False"
             }
-            Remedy::TrainerPrecision => "bf16=True（Ampere之前的卡用 fp16=True）：激活占用减半",
+            Remedy::TrainerPrecision => "bf16=True（Ampere之前的卡用 fp16=True）：激活值占用减半",
             Remedy::TrainerOptimizer => {
                 "optim=\"adafactor\" 或 \"adamw_bnb_8bit\"：矩从每参数 8 字节降到 2 字节以下"
             }
@@ -267,27 +279,29 @@ impl Catalogue for Chinese {
                 "device_batch_size 减半（--device_batch_size=16、8……）：总批量不变，nanochat会多累积几次"
             }
             Remedy::LlmcBatch => {
-                "减小批：train_gpt2cu 用 -b，train_gpt2.py 用 --batch_size；-r 1 或 -r 2 重算激活"
+                "减小批大小：train_gpt2cu 用 -b，train_gpt2.py 用 --batch_size；-r 1 或 -r 2 重算激活值"
             }
             Remedy::LitgptBatch => {
                 "减小 micro_batch_size（--train.micro_batch_size）：全局批量不变"
             }
             Remedy::LitgptPrecision => {
-                "7B模型的权重在f32下要 26 GiB，16位 13 GiB，加上梯度和Adam要 105 GiB：24 GB 上只有 bf16-true 的adapter或\
-                 LoRA放得下"
+                "7B模型的权重在f32下要 26 GiB，16位 13 GiB，加上f32的梯度和Adam要 105 GiB：单卡显存不足时只有 bf16-true 的\
+                 adapter或LoRA放得下；也可以分到多张卡上（FSDP）"
             }
-            Remedy::TensorflowBatch => "减小批：报错中形状的第一维就是它",
+            Remedy::TensorflowBatch => "减小批大小：报错中形状的第一维就是它",
             Remedy::TensorflowGrowth => {
                 "set_memory_growth 只是不让TensorFlow一开始就占满显卡；模型需要的并不会减少"
             }
-            Remedy::Batch => "减小每个GPU的批，用梯度累积保持同样的更新：激活和logits随之减少",
-            Remedy::Checkpointing => "如果是激活占满显卡，用激活检查点：计算量约增加三分之一",
-            Remedy::Precision => "如果用f32计算，改用16位autocast：激活减半",
+            Remedy::Batch => {
+                "减小每个GPU的批大小，用梯度累积保持同样的更新：激活值和logits随之减少"
+            }
+            Remedy::Checkpointing => "如果是激活值占满显卡，用激活检查点：计算量约增加三分之一",
+            Remedy::Precision => "如果用f32计算，改用16位autocast：激活值减半",
             Remedy::Attention => {
                 "不产生位置×位置矩阵的注意力（scaled_dot_product_attention、flash attention），或更短的序列"
             }
             Remedy::SmallerState => {
-                "减小批没有用：减少参数，16位权重加8位优化器，LoRA，或分片到多个GPU（FSDP、ZeRO-3）"
+                "减小批大小没有用：减少参数，16位权重加8位优化器，LoRA，或分片到多个GPU（FSDP、ZeRO-3）"
             }
             Remedy::Foreach => {
                 "AdamW(foreach=False) 或 fused=True：multi-tensor路径会产生与全部参数一样大的临时副本"
@@ -300,8 +314,17 @@ impl Catalogue for Chinese {
                 "分块读取或分词而不是整体加载，减少DataLoader的worker，增加内存或swap"
             }
             Remedy::HostKilled => "dmesg | grep -i kill 能看到内核结束了什么、占用多少",
+            Remedy::PageFile => {
+                "增大页面文件：内存和页面文件合计用尽时Windows会拒绝分配（系统 → 高级 → 性能 → 虚拟内存）"
+            }
+            Remedy::BatchIsOne => {
+                "批大小已经是1：缩短序列、换更小的模型，或减少要训练的参数（LoRA）"
+            }
+            Remedy::JaxPreallocates => {
+                "JAX启动时会占用显卡的75 %：设 XLA_PYTHON_CLIENT_PREALLOCATE=false 可看到实际需要多少；模型需要的并不会减少"
+            }
             Remedy::Watermark => {
-                "PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 只是取消上限，并不减少需求：Mac可能换页或卡死；减小批才能减少"
+                "PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 只是取消上限，并不减少需求：Mac可能换页或卡死；减小批大小才能减少"
             }
             Remedy::WindowsShared => {
                 "显卡满了Windows会借用内存：不报错但很慢；可在NVIDIA控制面板的“CUDA - Sysmem Fallback Policy”关闭"
@@ -321,7 +344,7 @@ impl Catalogue for Chinese {
             FixKind::SmallerBatch => "更小的微批、更多的次数：每次更新的词元数不变",
             FixKind::Compile => "编译后的代码保存更少的logits副本",
             FixKind::ShorterContext => "更短的序列；损失不能与更长的比较",
-            FixKind::SmallerModel(_) => "更窄的模型",
+            FixKind::SmallerModel(_) => "更小的模型",
         }
     }
 
@@ -349,7 +372,7 @@ impl Catalogue for Chinese {
             What::Copies => "权重的16位副本（autocast）",
             What::Gradients => "梯度",
             What::Adam => "Adam的一阶矩和二阶矩",
-            What::Activations => "为反向传播保存的激活",
+            What::Activations => "为反向传播保存的激活值",
             What::Logits => "logits及损失计算产生的副本",
             What::StaleLogits => "上一批的logits（仍被引用）",
             What::Workspace => "cuBLAS工作区",
@@ -447,6 +470,7 @@ impl Catalogue for Chinese {
             Program::LitGpt => "LitGPT",
             Program::HfTransformers => "Hugging Face transformers",
             Program::TensorFlow => "TensorFlow",
+            Program::Jax => "JAX",
             Program::Fitgpt => "fitGPT",
             Program::OtherTorch => "一个PyTorch程序",
             Program::Unknown => "未知程序",
@@ -490,6 +514,7 @@ const LABELS: Labels = Labels {
     ran_out: "{phase}显存不足。",
     ran_out_ever: "显存不足；日志没有说明阶段和请求量。",
     host: "进程的内存（RAM）不足。",
+    host_asked: "无法分配 {bytes} 内存（RAM）。",
     program: "这是{program}的日志（“{evidence}”）。我们没有它的显存模型：以下内容对任何程序都成立。",
     no_program: "日志没有说明是哪个程序：以下内容对任何程序都成立。",
     which: "它是{name} {shape} {dtype}（{confidence}）。",
@@ -499,32 +524,35 @@ const LABELS: Labels = Labels {
     memory: "显存占用明细",
     total: "合计：显卡的显存",
     total_cap: "合计：上限以及其外的上下文",
+    total_limit: "合计：本进程的上限",
     peaks: "PyTorch中nanoGPT各阶段的张量（±7 %）→ 含上下文",
-    claims: "文中的说法，针对此运行的判断",
+    claims: "文中的说法，以及对本次运行的判断",
     advice: "常见建议在此例中的效果",
     missing: "还差 {bytes}",
     suggested_fits: "文中建议的设置合在一起（{settings}）需要 {bytes}：放得下。",
     suggested_short: "文中建议的设置合在一起（{settings}）需要 {bytes}：要稳妥放下还超出 {missing}。",
     suggested_heads: "文中建议的设置合在一起（{settings}）无法运行：n_head={heads} 不能整除 n_embd={width}。",
     remedies: "可以尝试",
-    fixes: "在nanoGPT中要改什么",
-    nothing: "附近没有nanoGPT放得下的设置",
+    fixes: "nanoGPT中需要修改的内容",
+    nothing: "没有相近的nanoGPT设置能放下",
     unknown: "日志没有说明的内容",
-    nanogpt: "改到放得下的nanoGPT",
+    nanogpt: "修改后能放下的nanoGPT",
     patch: "nanoGPT的代码：此diff（在其目录中 patch -p1），预计 {bytes}",
     patch_with: "配合 {settings}",
     patch_limits: "这是估算，没有在你的显卡上实测。",
     fitgpt: "fitGPT（设置不变）",
-    fitgpt_changed: "改到放得下的fitGPT",
+    fitgpt_changed: "修改后能放下的fitGPT",
     plan: "{bytes}，{rate} 词元/秒，在 {card} 上全程 {time}",
+    rate: "{rate} 词元/秒",
     guessed: "显卡是按显存大小猜的；可用 --gpu 指定",
     unrelated: "不是原因：{what}",
     foreign: "nanoGPT不认识{keys}，忽略了它们",
     fork_keys: "分支的配置项，未计入估算：{keys}",
     heads: "n_head={heads} 不能整除 n_embd={width}：nanoGPT会因断言退出。估算使用 n_head={nearest}。",
-    fits: "按我们对PyTorch显存的估算，此运行放得下。",
+    ranks: "本次运行由 {count} 个进程分担：每个进程在自己的GPU上都占用这么多。fitGPT只用一块GPU。",
+    fits: "按我们对PyTorch显存的估算，本次运行放得下。",
     tight: "按我们对PyTorch显存的估算，能否放下不确定：需要超过空闲显存的 93 %。",
-    dies: "按我们对PyTorch显存的估算，此运行会{phase}失败。",
+    dies: "按我们对PyTorch显存的估算，本次运行会{phase}失败。",
     margin: "需要 {needs}：在 {limit} 的空卡上余 {spare}，±7 %。",
     margin_over: "需要 {needs}，±7 %：比 {limit} 的空卡还多 {spare}。",
     desktop: "桌面会占用显卡 0.3 到 2 GiB：这里假定 {used}，剩 {free}。可用 --used 说明已用多少，用 --vram 说明空闲多少。",
@@ -532,6 +560,8 @@ const LABELS: Labels = Labels {
     no_log: "没有找到显存不足的报错。",
     colon: "：",
     then: "；",
+    comma: "，",
+    list: "；",
     bracket: "（{text}）",
     problem: "问题",
     root: "根本原因",

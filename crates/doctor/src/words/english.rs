@@ -66,8 +66,17 @@ impl Catalogue for English {
                 "One large request did not fit; which tensor it was for, its size does not tell."
             }
             Cause::Full => {
-                "This process itself fills the card: weights, gradients, optimizer state and \
-                 activations together. The failed request is only the last straw."
+                "This process itself fills the GPU's memory: weights, gradients, optimizer state \
+                 and activations together. The failed request is only the last straw."
+            }
+            Cause::Unsaid => {
+                "The request is small, so the memory was nearly full already; who held it, the \
+                 log does not say."
+            }
+            Cause::Library => {
+                "cuBLAS or cuDNN could not allocate memory for itself. Usually the card is full \
+                 at that moment; a kernel that failed before (an index out of range) can show \
+                 the same error: CUDA_LAUNCH_BLOCKING=1 tells them apart."
             }
             Cause::FullBefore => {
                 "It failed at its first allocation, before PyTorch held anything: the card was \
@@ -104,6 +113,11 @@ impl Catalogue for English {
                 "{0} parameters: weights, gradients and Adam's two moments take 16 bytes each in \
                  f32, together {1}. The card has {2}."
             }
+            Reason::StateLeavesNothing => {
+                "{0} parameters: weights, gradients and Adam's two moments take 16 bytes each in \
+                 f32, together {1}. With the GPU context, nothing of the {2} that the run can \
+                 have is left for activations."
+            }
             Reason::StateOf => {
                 "{0} parameters: weights, gradients and Adam's two moments take 16 bytes each in \
                  f32, together {1}."
@@ -116,6 +130,7 @@ impl Catalogue for English {
             Reason::OthersHold => {
                 "Others hold {0} of the card's {1}; without them this request would have fitted."
             }
+            Reason::OthersHoldMost => "Others hold {0} of the card's {1}.",
             Reason::OthersSmall => "Others hold {0}; that does not decide here.",
             Reason::Pieces => {
                 "{0} are reserved but unused, {1} were requested, {2} are free: in one piece, it \
@@ -155,8 +170,15 @@ impl Catalogue for English {
                 "By our estimate the whole run needs {0} (±7 %), and {1} are free: {2} too much."
             }
             Reason::ScoresAdd => {
-                "If it was attention scores: every layer keeps its own for the backward pass, {0} \
-                 in 12 layers."
+                "Every layer keeps its own attention scores for the backward pass: {0} in {1} \
+                 layers."
+            }
+            Reason::ExceedsCard => {
+                "{0} is more than the whole card has, {1}: no other program and no fragment is \
+                 to blame."
+            }
+            Reason::CardDiffers => {
+                "The text speaks of {0}, but the GPU in the message has {1}: the message counts."
             }
             Reason::Resident => "The process had {0} of host memory.",
         }
@@ -175,7 +197,7 @@ impl Catalogue for English {
             Claim::EvalInterval => "larger eval_interval",
             Claim::SmallerBatch { .. } => "smaller batch_size, more gradient_accumulation_steps",
             Claim::ShorterContext { .. } => "smaller block_size",
-            Claim::SmallerModel { .. } => "smaller n_embd",
+            Claim::SmallerModel { .. } => "a smaller model (n_embd)",
             Claim::Accumulation { .. } => "more gradient_accumulation_steps",
             Claim::Checkpointing => "gradient checkpointing",
             Claim::CheckpointingHalves { .. } => "checkpointing halves the activations",
@@ -224,7 +246,9 @@ impl Catalogue for English {
     #[expect(clippy::too_many_lines, reason = "a table: one arm for each text")]
     fn note(&self, note: Note) -> &'static str {
         match note {
-            Note::Batch => "{0} sequences at a time, {1} micro-batches: the same tokens per update",
+            Note::Batch => {
+                "batch_size={0}, gradient_accumulation_steps={1}: the same tokens per update"
+            }
             Note::BatchIsOne => "it is already one sequence",
             Note::NoSuchKey => {
                 "nanoGPT has no such key: in a config file it is ignored, on the command line it \
@@ -246,6 +270,7 @@ impl Catalogue for English {
                 "{0} positions; losses are not comparable with those of longer contexts"
             }
             Note::Width => "n_embd={0}",
+            Note::OtherModel => "init_from='{0}'",
             Note::HeadsDoNotDivide => {
                 "n_embd={0} cannot be divided among n_head={1} heads: nanoGPT stops with an \
                  assertion; n_embd={2} works"
@@ -390,7 +415,8 @@ impl Catalogue for English {
             }
             Remedy::LitgptPrecision => {
                 "a 7B model needs 26 GiB for its weights in f32, 13 GiB in 16 bits, and 105 GiB \
-                 with gradients and Adam: on 24 GB only adapters or LoRA in bf16-true fit"
+                 with gradients and Adam in f32: on one card with less, only adapters or LoRA in \
+                 bf16-true fit; several can share it (FSDP)"
             }
             Remedy::TensorflowBatch => "a smaller batch: the shape in the message begins with it",
             Remedy::TensorflowGrowth => {
@@ -434,6 +460,18 @@ impl Catalogue for English {
             Remedy::HostKilled => {
                 "dmesg | grep -i kill shows what the kernel ended, and how much it held"
             }
+            Remedy::PageFile => {
+                "a larger page file: Windows refuses memory when RAM and page file together are \
+                 used up (System, Advanced, Performance, Virtual memory)"
+            }
+            Remedy::BatchIsOne => {
+                "the batch is one sequence already: shorter sequences, a smaller model, or fewer \
+                 trained parameters (LoRA)"
+            }
+            Remedy::JaxPreallocates => {
+                "JAX takes 75 % of the card at its start: XLA_PYTHON_CLIENT_PREALLOCATE=false \
+                 shows what it really needs; the model needs no less"
+            }
             Remedy::Watermark => {
                 "PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 lifts the limit, it does not lower the \
                  need: the Mac may swap or freeze; a smaller batch lowers it"
@@ -466,7 +504,7 @@ impl Catalogue for English {
             FixKind::ShorterContext => {
                 "shorter sequences; losses are not comparable with longer ones"
             }
-            FixKind::SmallerModel(_) => "a narrower model",
+            FixKind::SmallerModel(_) => "a smaller model",
         }
     }
 
@@ -600,6 +638,7 @@ impl Catalogue for English {
             Program::LitGpt => "LitGPT",
             Program::HfTransformers => "Hugging Face transformers",
             Program::TensorFlow => "TensorFlow",
+            Program::Jax => "JAX",
             Program::Fitgpt => "fitGPT",
             Program::OtherTorch => "a PyTorch program",
             Program::Unknown => "an unknown program",
@@ -653,6 +692,7 @@ const LABELS: Labels = Labels {
     ran_out: "Memory ran out {phase}.",
     ran_out_ever: "Memory ran out; the log shows neither when nor how much was requested.",
     host: "The process ran out of host memory.",
+    host_asked: "{bytes} of host memory could not be allocated.",
     program: "The log is of {program} (“{evidence}”). We have no model of its memory: what \
               follows holds for any program.",
     no_program: "Which program it was, the log does not say: what follows holds for any program.",
@@ -663,6 +703,7 @@ const LABELS: Labels = Labels {
     memory: "what held the memory",
     total: "together: the card's memory",
     total_cap: "together: the cap, and the context beside it",
+    total_limit: "together: the limit for this process",
     peaks: "nanoGPT's tensors in PyTorch, by phase (±7 %) → with context",
     claims: "what the text says, judged for this run",
     advice: "the usual advice, for this case",
@@ -684,12 +725,15 @@ const LABELS: Labels = Labels {
     fitgpt: "fitGPT, with the same settings",
     fitgpt_changed: "fitGPT, changed so that it fits",
     plan: "{bytes}, {rate} tok/s, the whole run in {time} on {card}",
+    rate: "{rate} tok/s",
     guessed: "the card is guessed by its memory; name it with --gpu",
     unrelated: "not the cause: {what}",
     foreign: "nanoGPT does not know {keys} and ignored them",
     fork_keys: "keys of a fork, not part of the estimate: {keys}",
     heads: "n_head={heads} does not divide n_embd={width}: nanoGPT stops with an assertion. The \
             estimate uses n_head={nearest}.",
+    ranks: "{count} processes shared this run: each of them holds this much on its GPU. fitGPT \
+            runs on one GPU.",
     fits: "By our estimate of PyTorch's memory, the run fits.",
     tight: "By our estimate of PyTorch's memory, it may or may not fit: it needs more than 93 % \
             of what is free.",
@@ -702,6 +746,8 @@ const LABELS: Labels = Labels {
     no_log: "No out-of-memory message was found.",
     colon: ": ",
     then: "; ",
+    comma: ", ",
+    list: "; ",
     bracket: " ({text})",
     problem: "Problem",
     root: "Root cause",

@@ -26,7 +26,7 @@ impl Catalogue for French {
     fn cause(&self, cause: Cause) -> &'static str {
         match cause {
             Cause::Logits => {
-                "Les logits sont trop grands : un nombre par token du lot et par ligne du \
+                "Les logits sont trop volumineux : un nombre par token du lot et par ligne du \
                  vocabulaire, en plusieurs exemplaires (l'entropie croisée les copie et calcule \
                  un log-softmax en f32)."
             }
@@ -36,11 +36,12 @@ impl Catalogue for French {
                  fois. Aucun graphe n'est gardé (l'évaluation tourne sous no_grad)."
             }
             Cause::Activations => {
-                "Ce que la propagation avant garde pour la rétropropagation ne tient pas."
+                "Ce que la propagation avant garde pour la rétropropagation ne tient pas en \
+                 mémoire."
             }
             Cause::AttentionScores => {
-                "Les scores d'attention, lot x têtes x positions x positions, ne tiennent pas : \
-                 flash attention n'est pas utilisée."
+                "Les scores d'attention, lot x têtes x positions x positions, ne tiennent pas en \
+                 mémoire : flash attention n'est pas utilisée."
             }
             Cause::OptimizerState => {
                 "Adam alloue ses deux moments à sa première mise à jour : huit octets par \
@@ -52,7 +53,8 @@ impl Catalogue for French {
                  multi-tenseurs (foreach) crée des copies temporaires de la taille des paramètres."
             }
             Cause::Weights => {
-                "Le modèle lui-même ne tient pas : poids, gradients ou ce qui est chargé à côté."
+                "Le modèle lui-même ne tient pas en mémoire : poids, gradients ou ce qui est \
+                 chargé à côté."
             }
             Cause::State => {
                 "Les poids, les gradients et les moments d'Adam remplissent la carte, quel que \
@@ -66,16 +68,26 @@ impl Catalogue for French {
                  peut donc ne pas tenir à la reprise."
             }
             Cause::Request => {
-                "Une seule grande demande n'a pas pu être satisfaite ; sa taille ne dit pas pour \
-                 quel tenseur."
+                "Une grande demande n'a pas pu être satisfaite ; sa taille ne dit pas pour quel \
+                 tenseur."
             }
             Cause::Full => {
-                "C'est ce processus qui remplit la carte : poids, gradients, état de l'optimiseur \
-                 et activations réunis. La demande qui échoue n'est que la goutte d'eau de trop."
+                "C'est ce processus qui remplit la mémoire du GPU : poids, gradients, état de \
+                 l'optimiseur et activations réunis. La demande qui échoue n'est que la goutte \
+                 d'eau de trop."
+            }
+            Cause::Unsaid => {
+                "La demande est petite : la mémoire était donc déjà presque pleine ; le journal \
+                 ne dit pas qui l'occupait."
+            }
+            Cause::Library => {
+                "cuBLAS ou cuDNN n'a pas pu allouer de mémoire. En général la carte est pleine à \
+                 ce moment ; un noyau qui a échoué avant (un indice hors limites) donne la même \
+                 erreur : CUDA_LAUNCH_BLOCKING=1 permet de trancher."
             }
             Cause::FullBefore => {
-                "L'échec vient à la première allocation, avant que PyTorch n'occupe rien : la \
-                 carte était déjà pleine, ou un autre processus l'occupe."
+                "L'échec survient dès la première allocation, avant que PyTorch n'occupe quoi \
+                 que ce soit : la carte était déjà pleine, ou un autre processus l'occupe."
             }
             Cause::Fragmentation => {
                 "Assez de mémoire est réservée, mais pas d'un seul tenant : fragmentation."
@@ -110,6 +122,11 @@ impl Catalogue for French {
                 "{0} paramètres : poids, gradients et les deux moments d'Adam prennent 16 octets \
                  chacun en f32, soit {1}. La carte a {2}."
             }
+            Reason::StateLeavesNothing => {
+                "{0} paramètres : poids, gradients et les deux moments d'Adam prennent 16 octets \
+                 chacun en f32, soit {1}. Avec le contexte du GPU, il ne reste rien pour les \
+                 activations sur les {2} disponibles."
+            }
             Reason::StateOf => {
                 "{0} paramètres : poids, gradients et les deux moments d'Adam prennent 16 octets \
                  chacun en f32, soit {1}."
@@ -122,6 +139,7 @@ impl Catalogue for French {
             Reason::OthersHold => {
                 "D'autres occupent {0} des {1} de la carte ; sans eux cette demande aurait tenu."
             }
+            Reason::OthersHoldMost => "D'autres occupent {0} des {1} de la carte.",
             Reason::OthersSmall => "D'autres occupent {0} ; ce n'est pas déterminant ici.",
             Reason::Pieces => {
                 "{0} sont réservés mais inutilisés, {1} étaient demandés, {2} sont libres : d'un \
@@ -146,7 +164,7 @@ impl Catalogue for French {
                 "{0} seraient occupés sur une carte de {1} : les chiffres ne concordent pas."
             }
             Reason::Impossible => {
-                "{0} est impossible (un nombre négatif imprimé sans signe) : écarté."
+                "{0} est impossible (un nombre négatif affiché sans signe) : écarté."
             }
             Reason::SharedMemory => {
                 "{0} sont occupés sur une carte de {1} : Windows prête de la mémoire vive au GPU \
@@ -162,8 +180,16 @@ impl Catalogue for French {
                  libres : {2} de trop."
             }
             Reason::ScoresAdd => {
-                "Si c'étaient des scores d'attention : chaque couche garde les siens pour la \
-                 rétropropagation, {0} pour 12 couches."
+                "Chaque couche garde ses propres scores d'attention pour la rétropropagation : \
+                 {0} pour {1} couches."
+            }
+            Reason::ExceedsCard => {
+                "{0}, c'est plus que toute la carte ({1}) : ni un autre programme ni la \
+                 fragmentation n'y sont pour rien."
+            }
+            Reason::CardDiffers => {
+                "Le texte parle de {0}, mais le GPU du message a {1} : c'est le message qui \
+                 compte."
             }
             Reason::Resident => "Le processus occupait {0} de mémoire vive.",
         }
@@ -174,7 +200,7 @@ impl Catalogue for French {
             Claim::KvCacheInTraining => "un cache KV occupe de la mémoire",
             Claim::GraphKeptInEval => "l'évaluation garde le graphe de ses lots",
             Claim::AdamAtFirstEval => "l'état d'Adam remplit la mémoire dès la première évaluation",
-            Claim::EvalIsCulprit => "la coupable est l'évaluation",
+            Claim::EvalIsCulprit => "c'est l'évaluation qui est en cause",
             Claim::EvalBatchSizeAlone => "un eval_batch_size plus petit suffit",
             Claim::EvalBatchSizeKeyExists => "eval_batch_size",
             Claim::EvalBlockSize => "eval_block_size",
@@ -184,7 +210,7 @@ impl Catalogue for French {
                 "batch_size plus petit, plus de gradient_accumulation_steps"
             }
             Claim::ShorterContext { .. } => "block_size plus petit",
-            Claim::SmallerModel { .. } => "n_embd plus petit",
+            Claim::SmallerModel { .. } => "un modèle plus petit (n_embd)",
             Claim::Accumulation { .. } => "plus de gradient_accumulation_steps",
             Claim::Checkpointing => "recalcul des activations (gradient checkpointing)",
             Claim::CheckpointingHalves { .. } => "le recalcul divise les activations par deux",
@@ -234,7 +260,8 @@ impl Catalogue for French {
     fn note(&self, note: Note) -> &'static str {
         match note {
             Note::Batch => {
-                "{0} séquences à la fois, {1} micro-lots : autant de tokens par mise à jour"
+                "batch_size={0}, gradient_accumulation_steps={1} : autant de tokens par mise à \
+                 jour"
             }
             Note::BatchIsOne => "il n'y a déjà qu'une seule séquence",
             Note::NoSuchKey => {
@@ -258,6 +285,7 @@ impl Catalogue for French {
                 "{0} positions ; les pertes ne se comparent pas à celles de contextes plus longs"
             }
             Note::Width => "n_embd={0}",
+            Note::OtherModel => "init_from='{0}'",
             Note::HeadsDoNotDivide => {
                 "n_embd={0} n'est pas divisible par n_head={1} : nanoGPT s'arrête sur une \
                  assertion ; n_embd={2} convient"
@@ -277,9 +305,7 @@ impl Catalogue for French {
                 "les graphes CUDA ont leurs propres réserves : plus de mémoire, pas moins"
             }
             Note::PiecesAreEnough => "autant est réservé mais inutilisé, en fragments",
-            Note::NotFragmentation => {
-                "la mémoire est nécessaire ; la fragmentation n'est pas en cause"
-            }
+            Note::NotFragmentation => "la mémoire manque vraiment ; ce n'est pas la fragmentation",
             Note::AlreadyOn => "c'est déjà activé",
             Note::CacheIsEmptied => "PyTorch vide lui-même son cache avant d'abandonner",
             Note::TrainingDiesInstead => {
@@ -304,13 +330,9 @@ impl Catalogue for French {
             }
             Note::SameTensors => "les tenseurs sont les mêmes dans toutes les versions",
             Note::ManyTimesSlower => "cela tournerait, mais des centaines de fois plus lentement",
-            Note::StateAlone => {
-                "les poids, les gradients et l'état d'Adam à eux seuls ne tiennent pas"
-            }
+            Note::StateAlone => "à eux seuls, poids, gradients et Adam ne tiennent pas",
             Note::HalfTheBytes => "activations et logits en 16 bits",
-            Note::FlashAttention => {
-                "flash attention ne construit pas de matrice positions x positions"
-            }
+            Note::FlashAttention => "elle ne construit pas de matrice positions x positions",
             Note::AlreadyFlash => "nanoGPT l'utilise déjà avec PyTorch 2",
             Note::NoKvCache => {
                 "il n'y a pas de cache KV, ni à l'entraînement ni à l'évaluation de nanoGPT : un \
@@ -328,13 +350,11 @@ impl Catalogue for French {
                 "cette exécution reprend, donc les moments d'Adam ({0}) sont chargés dès le début"
             }
             Note::TrainingIsThePeak => {
-                "le pic, c'est l'entraînement : il demande {0}, l'évaluation {1}"
+                "le pic est l'entraînement : il demande {0}, l'évaluation {1}"
             }
             Note::EvalIsThePeak => "l'évaluation demande {0}, l'entraînement {1}",
             Note::TrainingStillNeeds => "l'entraînement demande toujours {0}, et {1} sont libres",
-            Note::HidesCompilerErrors => {
-                "cela masque les erreurs du compilateur ; celle de l'allocateur reste"
-            }
+            Note::HidesCompilerErrors => "cela masque les erreurs du compilateur, pas celle-ci",
             Note::AccumulationAlone => {
                 "cela conserve les tokens par mise à jour quand le lot rétrécit ; seul, le pic ne \
                  change pas"
@@ -419,9 +439,10 @@ impl Catalogue for French {
                 "un micro_batch_size plus petit (--train.micro_batch_size) : le lot global reste"
             }
             Remedy::LitgptPrecision => {
-                "un modèle 7B demande 26 GiB pour ses poids en f32, 13 GiB en 16 bits, et 105 GiB \
-                 avec gradients et Adam : sur 24 Go seuls des adaptateurs ou LoRA en bf16-true \
-                 tiennent"
+                "un modèle 7B demande 26 GiB pour ses poids en f32, 13 GiB en 16 bits, et 105 \
+                 GiB avec gradients et Adam en f32 : sur une carte plus petite, seuls des \
+                 adaptateurs ou LoRA en bf16-true tiennent ; plusieurs cartes peuvent se le \
+                 partager (FSDP)"
             }
             Remedy::TensorflowBatch => {
                 "un lot plus petit : c'est la première dimension dans le message"
@@ -469,6 +490,19 @@ impl Catalogue for French {
             Remedy::HostKilled => {
                 "dmesg | grep -i kill montre ce que le noyau a arrêté et combien il occupait"
             }
+            Remedy::PageFile => {
+                "un fichier d'échange plus grand : Windows refuse la mémoire quand la RAM et le \
+                 fichier d'échange sont épuisés (Système, Avancé, Performances, Mémoire \
+                 virtuelle)"
+            }
+            Remedy::BatchIsOne => {
+                "le lot n'est déjà que d'une séquence : des séquences plus courtes, un modèle \
+                 plus petit ou moins de paramètres entraînés (LoRA)"
+            }
+            Remedy::JaxPreallocates => {
+                "JAX prend 75 % de la carte au départ : XLA_PYTHON_CLIENT_PREALLOCATE=false \
+                 montre ce qu'il lui faut vraiment ; le modèle ne demande pas moins"
+            }
             Remedy::Watermark => {
                 "PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 lève la limite sans réduire le besoin : le \
                  Mac peut swapper ou se figer ; un lot plus petit le réduit"
@@ -502,7 +536,7 @@ impl Catalogue for French {
                 "des séquences plus courtes ; les pertes ne se comparent pas à celles de plus \
                  longues"
             }
-            FixKind::SmallerModel(_) => "un modèle plus étroit",
+            FixKind::SmallerModel(_) => "un modèle plus petit",
         }
     }
 
@@ -637,6 +671,7 @@ impl Catalogue for French {
             Program::LitGpt => "LitGPT",
             Program::HfTransformers => "Hugging Face transformers",
             Program::TensorFlow => "TensorFlow",
+            Program::Jax => "JAX",
             Program::Fitgpt => "fitGPT",
             Program::OtherTorch => "un programme PyTorch",
             Program::Unknown => "un programme inconnu",
@@ -693,6 +728,7 @@ const LABELS: Labels = Labels {
     ran_out: "La mémoire a manqué {phase}.",
     ran_out_ever: "La mémoire a manqué ; le journal ne dit ni quand, ni combien était demandé.",
     host: "Le processus a manqué de mémoire vive.",
+    host_asked: "Impossible d'allouer {bytes} de mémoire vive.",
     program: "Le journal vient de {program} (« {evidence} »). Nous n'avons pas de modèle de sa \
               mémoire : ce qui suit vaut pour tout programme.",
     no_program: "Le journal ne dit pas de quel programme il vient : ce qui suit vaut pour tout \
@@ -704,6 +740,7 @@ const LABELS: Labels = Labels {
     memory: "ce qui occupait la mémoire",
     total: "total : la mémoire de la carte",
     total_cap: "total : le plafond, et le contexte à côté",
+    total_limit: "total : la limite de ce processus",
     peaks: "les tenseurs de nanoGPT dans PyTorch, par phase (±7 %) → avec contexte",
     claims: "ce que dit le texte, jugé pour cette exécution",
     advice: "les conseils habituels, pour ce cas",
@@ -714,24 +751,27 @@ const LABELS: Labels = Labels {
                       : {missing} de trop pour tenir sûrement.",
     suggested_heads: "Les réglages que le texte propose, ensemble ({settings}), ne peuvent pas \
                       tourner : n_head={heads} ne divise pas n_embd={width}.",
-    remedies: "ce qu'il faut essayer",
-    fixes: "ce qu'il faut changer dans nanoGPT",
-    nothing: "aucun réglage proche de nanoGPT ne tient",
+    remedies: "à essayer",
+    fixes: "à changer dans nanoGPT",
+    nothing: "aucun réglage de nanoGPT proche de celui-ci ne tient en mémoire",
     unknown: "ce que le journal ne dit pas",
-    nanogpt: "nanoGPT, modifié pour tenir",
+    nanogpt: "nanoGPT, modifié pour tenir en mémoire",
     patch: "le code de nanoGPT : ce diff (patch -p1 dans son dossier), {bytes} attendus",
     patch_with: "avec {settings}",
     patch_limits: "Une estimation, non mesurée sur votre carte.",
     fitgpt: "fitGPT, avec les réglages d'origine",
-    fitgpt_changed: "fitGPT, modifié pour tenir",
+    fitgpt_changed: "fitGPT, modifié pour tenir en mémoire",
     plan: "{bytes}, {rate} tokens/s, toute l'exécution en {time} sur {card}",
+    rate: "{rate} tokens/s",
     guessed: "la carte est devinée d'après sa mémoire ; nommez-la avec --gpu",
     unrelated: "pas la cause : {what}",
     foreign: "nanoGPT ne connaît pas {keys} et l'a ignoré",
     fork_keys: "clés d'un fork, absentes de l'estimation : {keys}",
     heads: "n_head={heads} ne divise pas n_embd={width} : nanoGPT s'arrête sur une assertion. \
             L'estimation prend n_head={nearest}.",
-    fits: "Selon notre estimation de la mémoire de PyTorch, l'exécution tient.",
+    ranks: "{count} processus se partageaient cette exécution : chacun occupe autant sur son \
+            GPU. fitGPT tourne sur un seul GPU.",
+    fits: "Selon notre estimation de la mémoire de PyTorch, l'exécution tient en mémoire.",
     tight: "Selon notre estimation de la mémoire de PyTorch, c'est incertain : il faut plus de 93 \
             % de ce qui est libre.",
     dies: "Selon notre estimation de la mémoire de PyTorch, l'exécution échoue {phase}.",
@@ -743,6 +783,8 @@ const LABELS: Labels = Labels {
     no_log: "Aucun message de mémoire insuffisante n'a été trouvé.",
     colon: " : ",
     then: " ; ",
+    comma: ", ",
+    list: " ; ",
     bracket: " ({text})",
     problem: "Problème",
     root: "Cause",

@@ -47,9 +47,9 @@ impl Catalogue for German {
                  zusätzlich zu Gewichten und Gradienten."
             }
             Cause::OptimizerStep => {
-                "Der Speicher ging im Schritt des Optimierers aus. Adams Momente brauchen ab dem \
-                 ersten Schritt acht Byte je Parameter, und die Multi-Tensor-Form (foreach) legt \
-                 temporäre Kopien in der Größe der Parameter an."
+                "Im Schritt des Optimierers reichte der Speicher nicht. Adams Momente brauchen \
+                 ab dem ersten Schritt acht Byte je Parameter, und die Multi-Tensor-Form \
+                 (foreach) legt temporäre Kopien in der Größe der Parameter an."
             }
             Cause::Weights => {
                 "Das Modell selbst passt nicht: Gewichte, Gradienten oder was daneben geladen \
@@ -71,20 +71,29 @@ impl Catalogue for German {
                  Größe nicht."
             }
             Cause::Full => {
-                "Dieser Prozess selbst füllt die Karte: Gewichte, Gradienten, Optimierer-Zustand \
-                 und Aktivierungen zusammen. Die gescheiterte Anforderung ist nur der letzte \
-                 Tropfen."
+                "Dieser Prozess selbst füllt den GPU-Speicher: Gewichte, Gradienten, \
+                 Optimierer-Zustand und Aktivierungen zusammen. Die gescheiterte Anforderung ist \
+                 nur der letzte Tropfen."
+            }
+            Cause::Unsaid => {
+                "Die Anforderung ist klein, der Speicher war also schon fast voll; wer ihn \
+                 belegte, sagt das Protokoll nicht."
+            }
+            Cause::Library => {
+                "cuBLAS oder cuDNN bekam keinen Speicher. Meist ist die Karte in diesem Moment \
+                 voll; ein zuvor gescheiterter Kernel (ein Index außerhalb des Bereichs) zeigt \
+                 denselben Fehler: CUDA_LAUNCH_BLOCKING=1 unterscheidet beides."
             }
             Cause::FullBefore => {
-                "Es scheiterte an der ersten Anforderung, bevor PyTorch etwas hielt: die Karte \
-                 war schon voll, oder ein anderer Prozess belegt sie."
+                "Schon die erste Anforderung scheiterte, bevor PyTorch etwas belegte: die Karte \
+                 war bereits voll, oder ein anderer Prozess belegt sie."
             }
             Cause::Fragmentation => {
                 "Genug Speicher ist reserviert, aber nicht an einem Stück: Fragmentierung."
             }
             Cause::OtherProcess => "Andere Programme belegen, was fehlt.",
             Cause::HostMemory => {
-                "Das ist der Arbeitsspeicher (RAM) der Maschine, nicht der GPU-Speicher: \
+                "Das ist der Arbeitsspeicher (RAM) des Rechners, nicht der GPU-Speicher: \
                  Einstellungen für die GPU ändern daran nichts."
             }
             Cause::Contradiction => {
@@ -110,6 +119,11 @@ impl Catalogue for German {
                 "{0} Parameter: Gewichte, Gradienten und Adams zwei Momente brauchen in f32 je 16 \
                  Byte, zusammen {1}. Die Karte hat {2}."
             }
+            Reason::StateLeavesNothing => {
+                "{0} Parameter: Gewichte, Gradienten und Adams zwei Momente brauchen in f32 je \
+                 16 Byte, zusammen {1}. Mit dem GPU-Kontext bleibt von den verfügbaren {2} \
+                 nichts für Aktivierungen."
+            }
             Reason::StateOf => {
                 "{0} Parameter: Gewichte, Gradienten und Adams zwei Momente brauchen in f32 je 16 \
                  Byte, zusammen {1}."
@@ -122,6 +136,7 @@ impl Catalogue for German {
             Reason::OthersHold => {
                 "Andere belegen {0} der {1} der Karte; ohne sie hätte diese Anforderung gepasst."
             }
+            Reason::OthersHoldMost => "Andere belegen {0} der {1} der Karte.",
             Reason::OthersSmall => "Andere belegen {0}; das ist hier nicht entscheidend.",
             Reason::Pieces => {
                 "{0} sind reserviert, aber unbenutzt, {1} wurden verlangt, {2} sind frei: an \
@@ -132,8 +147,8 @@ impl Catalogue for German {
                  Fragmentierung kommt hinzu."
             }
             Reason::FreeExceeds => {
-                "Die Meldung zeigt {0} frei, mehr als die verlangten {1}: der Speicher ging aus \
-                 einem anderen Grund aus."
+                "Die Meldung zeigt {0} frei, mehr als die verlangten {1}: der Speicher fehlte \
+                 aus einem anderen Grund."
             }
             Reason::HoldsNothing => {
                 "Die Meldung sagt, dieser Prozess belege 0 Byte; neben {0} in PyTorch ist das \
@@ -146,8 +161,8 @@ impl Catalogue for German {
                 "Belegt sein sollen {0} auf einer Karte mit {1}: die Zahlen passen nicht zusammen."
             }
             Reason::Impossible => {
-                "{0} kann nicht sein (eine negative Zahl, ohne Vorzeichen gedruckt): nicht \
-                 benutzt."
+                "{0} kann nicht stimmen (eine negative Zahl, ohne Vorzeichen ausgegeben): nicht \
+                 berücksichtigt."
             }
             Reason::SharedMemory => {
                 "{0} sind auf einer Karte mit {1} belegt: Windows leiht der GPU Arbeitsspeicher, \
@@ -163,8 +178,16 @@ impl Catalogue for German {
                  viel."
             }
             Reason::ScoresAdd => {
-                "Wenn es Attention-Scores waren: jede Schicht hebt ihre eigenen für den \
-                 Rückwärtslauf auf, {0} in 12 Schichten."
+                "Jede Schicht hebt ihre eigenen Attention-Scores für den Rückwärtslauf auf: {0} \
+                 in {1} Schichten."
+            }
+            Reason::ExceedsCard => {
+                "{0} sind mehr, als die ganze Karte hat ({1}): weder andere Programme noch \
+                 Fragmentierung sind schuld."
+            }
+            Reason::CardDiffers => {
+                "Der Text spricht von {0}, die GPU in der Meldung hat aber {1}: die Meldung \
+                 zählt."
             }
             Reason::Resident => "Der Prozess belegte {0} Arbeitsspeicher.",
         }
@@ -183,7 +206,7 @@ impl Catalogue for German {
             Claim::EvalInterval => "größeres eval_interval",
             Claim::SmallerBatch { .. } => "kleineres batch_size, mehr gradient_accumulation_steps",
             Claim::ShorterContext { .. } => "kleineres block_size",
-            Claim::SmallerModel { .. } => "kleineres n_embd",
+            Claim::SmallerModel { .. } => "ein kleineres Modell (n_embd)",
             Claim::Accumulation { .. } => "mehr gradient_accumulation_steps",
             Claim::Checkpointing => "Gradient Checkpointing",
             Claim::CheckpointingHalves { .. } => "Checkpointing halbiert die Aktivierungen",
@@ -208,7 +231,7 @@ impl Catalogue for German {
             Claim::GradScalerWarning => "die Warnung von GradScaler",
             Claim::AutotuneWarning => "die Warnung max_autotune_gemm",
             Claim::ClearCache => "gc.collect()",
-            Claim::Restart => "Maschine oder Sitzung neu starten",
+            Claim::Restart => "Rechner oder Sitzung neu starten",
             Claim::Fragmentation => "der Speicher ist fragmentiert",
             Claim::CompileCostsMemory => "torch.compile braucht mehr Speicher",
             Claim::DataLoader => "die Daten anders laden",
@@ -233,7 +256,7 @@ impl Catalogue for German {
     fn note(&self, note: Note) -> &'static str {
         match note {
             Note::Batch => {
-                "{0} Sequenzen auf einmal, {1} Mikrobatches: gleich viele Token je Schritt"
+                "batch_size={0}, gradient_accumulation_steps={1}: gleich viele Token je Schritt"
             }
             Note::BatchIsOne => "es ist schon nur eine Sequenz",
             Note::NoSuchKey => {
@@ -257,6 +280,7 @@ impl Catalogue for German {
                 "{0} Positionen; die Verluste sind mit denen längerer Kontexte nicht vergleichbar"
             }
             Note::Width => "n_embd={0}",
+            Note::OtherModel => "init_from='{0}'",
             Note::HeadsDoNotDivide => {
                 "n_embd={0} ist nicht durch n_head={1} teilbar: nanoGPT bricht mit einer \
                  Assertion ab; n_embd={2} geht"
@@ -287,7 +311,7 @@ impl Catalogue for German {
                 "die Auswertung verlässt die GPU und dauert um ein Vielfaches länger"
             }
             Note::OthersHold => "andere Programme belegen so viel von dieser Karte",
-            Note::OthersLittle => "andere belegen {0}: zu wenig, um zu zählen",
+            Note::OthersLittle => "andere belegen {0}: zu wenig, um ins Gewicht zu fallen",
             Note::DesktopHolds => {
                 "ein Desktop belegt 0,3 bis 2 GiB einer Karte; so viel ist angenommen"
             }
@@ -302,7 +326,7 @@ impl Catalogue for German {
                 "nanoGPTs Daten sind eine Datei auf der Platte, nicht im GPU-Speicher"
             }
             Note::SameTensors => "die Tensoren sind in jeder Version dieselben",
-            Note::ManyTimesSlower => "es liefe, aber hundertfach langsamer",
+            Note::ManyTimesSlower => "es liefe, aber mehrere hundert Mal langsamer",
             Note::StateAlone => "Gewichte, Gradienten und Adams Zustand passen schon allein nicht",
             Note::HalfTheBytes => "Aktivierungen und Logits in 16 Bit",
             Note::FlashAttention => "Flash Attention baut keine Matrix Positionen x Positionen auf",
@@ -352,8 +376,8 @@ impl Catalogue for German {
                  Garbage Collector bleibt nichts"
             }
             Note::SameNeed => {
-                "danach braucht der Lauf dasselbe; es hilft nur, wenn ein toter Prozess noch \
-                 Speicher hielt"
+                "danach braucht der Lauf genauso viel; es hilft nur, wenn ein toter Prozess noch \
+                 Speicher belegte"
             }
             Note::CompiledAndEager => "kompiliert braucht er {0}, ohne compile {1}",
             Note::UnrelatedWarning => "eine Warnung, die mit dem Speicher nichts zu tun hat",
@@ -372,7 +396,7 @@ impl Catalogue for German {
                  diese Prozesse, oder wählen Sie mit HIP_VISIBLE_DEVICES eine andere GPU"
             }
             Remedy::SeeDevices => {
-                "fitgpt devices listet die GPUs dieser Maschine und was auf jeder frei ist"
+                "fitgpt devices listet die GPUs dieses Rechners und was auf jeder frei ist"
             }
             Remedy::Expandable => {
                 "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True lässt PyTorch freie Stücke \
@@ -415,8 +439,9 @@ impl Catalogue for German {
                  bleibt"
             }
             Remedy::LitgptPrecision => {
-                "ein 7B-Modell braucht für die Gewichte 26 GiB in f32, 13 GiB in 16 Bit und 105 \
-                 GiB mit Gradienten und Adam: auf 24 GB passen nur Adapter oder LoRA mit bf16-true"
+                "ein 7B-Modell braucht für die Gewichte 26 GiB in f32, 13 GiB in 16 Bit und mit \
+                 Gradienten und Adam in f32 105 GiB: auf einer Karte mit weniger passen nur \
+                 Adapter oder LoRA mit bf16-true; mehrere können es sich teilen (FSDP)"
             }
             Remedy::TensorflowBatch => {
                 "ein kleinerer Batch: mit ihm beginnt die Form in der Meldung"
@@ -463,6 +488,19 @@ impl Catalogue for German {
             Remedy::HostKilled => {
                 "dmesg | grep -i kill zeigt, was der Kernel beendet hat und wie viel es belegte"
             }
+            Remedy::PageFile => {
+                "eine größere Auslagerungsdatei: Windows verweigert Speicher, wenn RAM und \
+                 Auslagerungsdatei zusammen erschöpft sind (System, Erweitert, Leistung, \
+                 Virtueller Arbeitsspeicher)"
+            }
+            Remedy::BatchIsOne => {
+                "der Batch ist schon eine einzige Sequenz: kürzere Sequenzen, ein kleineres \
+                 Modell oder weniger trainierte Parameter (LoRA)"
+            }
+            Remedy::JaxPreallocates => {
+                "JAX belegt beim Start 75 % der Karte: mit XLA_PYTHON_CLIENT_PREALLOCATE=false \
+                 sieht man, was es wirklich braucht; das Modell braucht nicht weniger"
+            }
             Remedy::Watermark => {
                 "PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 hebt die Grenze auf, senkt aber nicht den \
                  Bedarf: der Mac lagert dann vielleicht aus oder friert ein; ein kleinerer Batch \
@@ -497,7 +535,7 @@ impl Catalogue for German {
             FixKind::ShorterContext => {
                 "kürzere Sequenzen; die Verluste sind mit denen längerer nicht vergleichbar"
             }
-            FixKind::SmallerModel(_) => "ein schmaleres Modell",
+            FixKind::SmallerModel(_) => "ein kleineres Modell",
         }
     }
 
@@ -633,6 +671,7 @@ impl Catalogue for German {
             Program::LitGpt => "LitGPT",
             Program::HfTransformers => "Hugging Face transformers",
             Program::TensorFlow => "TensorFlow",
+            Program::Jax => "JAX",
             Program::Fitgpt => "fitGPT",
             Program::OtherTorch => "ein PyTorch-Programm",
             Program::Unknown => "ein unbekanntes Programm",
@@ -689,12 +728,13 @@ impl Catalogue for German {
 const LABELS: Labels = Labels {
     did_not_fit: "Kein Platz für {bytes} {phase}.",
     did_not_fit_ever: "Für {bytes} war kein Platz; wann, sagt das Protokoll nicht.",
-    ran_out: "Der Speicher ging aus {phase}.",
-    ran_out_ever: "Der Speicher ging aus; wann, und wie viel verlangt wurde, sagt das Protokoll \
-                   nicht.",
-    host: "Dem Prozess ging der Arbeitsspeicher aus.",
-    program: "Das Protokoll ist von {program} („{evidence}“). Für dessen Speicher haben wir kein \
-              Modell: was folgt, gilt für jedes Programm.",
+    ran_out: "Zu wenig Speicher {phase}.",
+    ran_out_ever: "Der Speicher reichte nicht; wann und wie viel verlangt wurde, sagt das \
+                   Protokoll nicht.",
+    host: "Dem Prozess fehlte Arbeitsspeicher.",
+    host_asked: "Für {bytes} war im Arbeitsspeicher kein Platz.",
+    program: "Das Protokoll stammt von {program} („{evidence}“). Für dessen Speicher haben wir \
+              kein Modell: was folgt, gilt für jedes Programm.",
     no_program: "Welches Programm es war, sagt das Protokoll nicht: was folgt, gilt für jedes \
                  Programm.",
     which: "Es war: {name} {shape} in {dtype} ({confidence}).",
@@ -704,6 +744,7 @@ const LABELS: Labels = Labels {
     memory: "wer den Speicher belegte",
     total: "zusammen: der Speicher der Karte",
     total_cap: "zusammen: die Obergrenze und der Kontext daneben",
+    total_limit: "zusammen: das Limit für diesen Prozess",
     peaks: "nanoGPTs Tensoren in PyTorch, je Phase (±7 %) → mit Kontext",
     claims: "was der Text sagt, für diesen Lauf beurteilt",
     advice: "die üblichen Ratschläge, für diesen Fall",
@@ -714,9 +755,9 @@ const LABELS: Labels = Labels {
                       für einen sicheren Lauf {missing} zu viel.",
     suggested_heads: "Die Einstellungen, die der Text vorschlägt, zusammen ({settings}), laufen \
                       nicht: n_head={heads} teilt n_embd={width} nicht.",
-    remedies: "was zu versuchen ist",
+    remedies: "was Sie versuchen können",
     fixes: "was in nanoGPT zu ändern ist",
-    nothing: "keine Einstellung von nanoGPT in der Nähe passt",
+    nothing: "keine ähnliche Einstellung von nanoGPT passt",
     unknown: "was das Protokoll nicht sagt",
     nanogpt: "nanoGPT, so geändert, dass es passt",
     patch: "nanoGPTs Code: dieser Diff (patch -p1 in seinem Ordner), erwartet {bytes}",
@@ -725,12 +766,15 @@ const LABELS: Labels = Labels {
     fitgpt: "fitGPT, mit denselben Einstellungen",
     fitgpt_changed: "fitGPT, so geändert, dass es passt",
     plan: "{bytes}, {rate} Token/s, der ganze Lauf in {time} auf {card}",
-    guessed: "die Karte ist nach ihrem Speicher geraten; --gpu nennt sie",
+    rate: "{rate} Token/s",
+    guessed: "die Karte ist anhand ihres Speichers geraten; --gpu legt sie fest",
     unrelated: "nicht die Ursache: {what}",
     foreign: "nanoGPT kennt {keys} nicht und hat es ignoriert",
     fork_keys: "Schlüssel eines Forks, nicht in der Schätzung: {keys}",
     heads: "n_head={heads} teilt n_embd={width} nicht: nanoGPT bricht mit einer Assertion ab. Die \
             Schätzung nimmt n_head={nearest}.",
+    ranks: "Diesen Lauf teilten sich {count} Prozesse: jeder belegt so viel auf seiner GPU. \
+            fitGPT läuft auf einer GPU.",
     fits: "Nach unserer Schätzung von PyTorchs Speicher passt der Lauf.",
     tight: "Nach unserer Schätzung von PyTorchs Speicher ist es ungewiss: der Lauf braucht mehr \
             als 93 % des freien Speichers.",
@@ -743,6 +787,8 @@ const LABELS: Labels = Labels {
     no_log: "Es wurde keine Meldung über fehlenden Speicher gefunden.",
     colon: ": ",
     then: "; ",
+    comma: ", ",
+    list: "; ",
     bracket: " ({text})",
     problem: "Problem",
     root: "Ursache",

@@ -58,24 +58,32 @@ impl Catalogue for Japanese {
                 "1つの大きな要求を満たせませんでした。どのテンソルかは大きさからはわかりません。"
             }
             Cause::Full => {
-                "このプロセス自身がカードを埋めています（重み、勾配、オプティマイザ状態、活性化値の合計）。失敗した要求は最後の一押しにすぎません。"
+                "このプロセス自身がGPUメモリを埋めています（重み、勾配、オプティマイザ状態、活性化値の合計）。失敗した要求は最後の一押しにすぎません。"
+            }
+            Cause::Unsaid => {
+                "要求は小さいので、メモリはすでにほぼ埋まっていました。何が使っていたかはログからわかりません。"
+            }
+            Cause::Library => {
+                "cuBLASまたはcuDNNが自身のメモリを確保できませんでした。多くの場合、その時点でカードがいっぱいです。それ以前に失敗したカーネル（範囲外のインデックスな\
+                 ど）でも同じエラーになります。CUDA_LAUNCH_BLOCKING=1で見分けられます。"
             }
             Cause::FullBefore => {
-                "PyTorchがまだ何も確保していない、最初の割り当てで失敗しました。カードはすでに一杯だったか、他のプロセスが使っています。"
+                "PyTorchがまだ何も確保していない、最初の割り当てで失敗しました。カードはすでにいっぱいだったか、他のプロセスが使っています。"
             }
             Cause::Fragmentation => "十分な量が確保済みですが、連続していません（断片化）。",
             Cause::OtherProcess => "足りない分は他のプログラムが使っています。",
             Cause::HostMemory => {
-                "これはマシンの主記憶（RAM）であり、GPUメモリではありません。GPUの設定を変えても効果はありません。"
+                "これはマシンのメインメモリ（RAM）であり、GPUメモリではありません。GPUの設定を変えても効果はありません。"
             }
             Cause::Contradiction => {
                 "メッセージの数値が互いに矛盾しているため、原因は特定できません。考えられるのは、このプロセスへの制限、同じGPUで一時的にメモリを使った他のプロセスやランク、また\
                  は古い数値です。"
             }
-            Cause::Unknown => "何のために要求されたかはログからわかりません。",
+            Cause::Unknown => "何がどれだけ要求されたかはログからわかりません。",
         }
     }
 
+    #[expect(clippy::too_many_lines, reason = "a table: one arm for each text")]
     fn reason(&self, reason: Reason) -> &'static str {
         match reason {
             Reason::LastStraw => {
@@ -88,6 +96,10 @@ impl Catalogue for Japanese {
             Reason::StateExceeds => {
                 "パラメータは{0}個です。重み、勾配、Adamの2つのモーメントはf32で1個につき16バイト、合計{1}です。カードは{2}です。"
             }
+            Reason::StateLeavesNothing => {
+                "パラメータは{0}個です。重み、勾配、Adamの2つのモーメントはf32で1個につき16バイト、合計{1}です。GPUコンテキストを加えると、使える{2}のうち\
+                 活性化値に残る分はありません。"
+            }
             Reason::StateOf => {
                 "パラメータは{0}個です。重み、勾配、Adamの2つのモーメントはf32で1個につき16バイト、合計{1}です。"
             }
@@ -98,6 +110,7 @@ impl Catalogue for Japanese {
             Reason::OthersHold => {
                 "他のプログラムがカードの{1}のうち{0}を使っています。なければこの要求は収まりました。"
             }
+            Reason::OthersHoldMost => "他のプログラムがカードの{1}のうち{0}を使っています。",
             Reason::OthersSmall => "他のプログラムの使用量は{0}で、ここでは決め手ではありません。",
             Reason::Pieces => {
                 "{0}が確保済みで未使用、要求は{1}、空きは{2}です。連続していれば収まりました。"
@@ -117,7 +130,7 @@ impl Catalogue for Japanese {
                 "{0}はあり得ない値（負の数が符号なしで表示されたもの）なので除外します。"
             }
             Reason::SharedMemory => {
-                "{1}のカードで{0}が使われています。Windowsは主記憶をGPUに貸すので、これは実際の値で、遅くなります。"
+                "{1}のカードで{0}が使われています。WindowsはメインメモリをGPUに貸すので、これは実際の値で、遅くなります。"
             }
             Reason::ModelFits => {
                 "本ツールの見積もりではこの実行は{1}のうち{0}（±7 %）で、収まるはずでした。その時点で他の何かがメモリを使っていたか、設定がここでわかっているものと違いま\
@@ -127,9 +140,15 @@ impl Catalogue for Japanese {
                 "本ツールの見積もりでは実行全体で{0}（±7 %）が必要で、使えるのは{1}です。{2}超過します。"
             }
             Reason::ScoresAdd => {
-                "アテンションスコアだった場合、各層が逆伝播のために自分の分を保持し、12層で{0}になります。"
+                "各層が逆伝播のために自分のアテンションスコアを保持し、{1}層で{0}になります。"
             }
-            Reason::Resident => "プロセスは主記憶を{0}使っていました。",
+            Reason::ExceedsCard => {
+                "{0}はカード全体の{1}より大きく、他のプログラムや断片化は関係ありません。"
+            }
+            Reason::CardDiffers => {
+                "文中では{0}とありますが、メッセージのGPUは{1}です。メッセージの値を使います。"
+            }
+            Reason::Resident => "プロセスはメインメモリを{0}使っていました。",
         }
     }
 
@@ -146,7 +165,7 @@ impl Catalogue for Japanese {
             Claim::EvalInterval => "eval_intervalを大きくする",
             Claim::SmallerBatch { .. } => "batch_sizeを小さく、gradient_accumulation_stepsを多く",
             Claim::ShorterContext { .. } => "block_sizeを小さく",
-            Claim::SmallerModel { .. } => "n_embdを小さく",
+            Claim::SmallerModel { .. } => "モデルを小さく（n_embd）",
             Claim::Accumulation { .. } => "gradient_accumulation_stepsを増やす",
             Claim::Checkpointing => "勾配チェックポイント",
             Claim::CheckpointingHalves { .. } => "チェックポイントで活性化値が半減する",
@@ -181,21 +200,23 @@ impl Catalogue for Japanese {
     fn verdict(&self, verdict: Verdict) -> &'static str {
         match verdict {
             Verdict::Suffices => "有効（これで足ります）",
-            Verdict::NotAlone { .. } => "有効だが足りません",
+            Verdict::NotAlone { .. } => "有効ですが足りません",
             Verdict::Helps => "有効",
             Verdict::CostsOnlyTime => "時間がかかるだけ",
             Verdict::DoesNothing => "ここでは効果なし",
             Verdict::Worse => "逆効果",
             Verdict::Impossible => "動きません",
             Verdict::False => "事実と異なります",
-            Verdict::True => "正しい",
+            Verdict::True => "事実です",
         }
     }
 
     #[expect(clippy::too_many_lines, reason = "a table: one arm for each text")]
     fn note(&self, note: Note) -> &'static str {
         match note {
-            Note::Batch => "一度に{0}系列、マイクロバッチ{1}回：1回の更新のトークン数は同じです",
+            Note::Batch => {
+                "batch_size={0}、gradient_accumulation_steps={1}：1回の更新のトークン数は同じです"
+            }
             Note::BatchIsOne => "すでに1系列です",
             Note::NoSuchKey => {
                 "nanoGPTにこのキーはありません（設定ファイルでは無視され、コマンドラインではエラーになります）。fitGPTにはあります"
@@ -212,6 +233,7 @@ impl Catalogue for Japanese {
             Note::OnlyMovesTheMoment => "評価の回数が減るだけで、大きさは変わりません",
             Note::Context => "{0}トークンの文脈になります。損失は長い文脈のものと比べられません",
             Note::Width => "n_embd={0}の場合",
+            Note::OtherModel => "init_from='{0}'",
             Note::HeadsDoNotDivide => {
                 "n_embd={0}はn_head={1}で割り切れず、nanoGPTはassertで止まります。n_embd={2}なら動きます"
             }
@@ -334,8 +356,8 @@ impl Catalogue for Japanese {
                 "micro_batch_sizeを小さく（--train.micro_batch_size）：全体のバッチは同じです"
             }
             Remedy::LitgptPrecision => {
-                "7Bモデルの重みはf32で26 GiB、16ビットで13 GiB、勾配とAdamを含めると105 GiBです。24 GBではbf16-trueのアダプタやLoRA\
-                 だけが収まります"
+                "7Bモデルの重みはf32で26 GiB、16ビットで13 GiB、f32の勾配とAdamを含めると105 GiBです。それより小さい1枚のカードでは\
+                 bf16-trueのアダプタかLoRAだけが収まります。複数枚で分けることもできます（FSDP）"
             }
             Remedy::TensorflowBatch => "バッチを小さく：メッセージの形状の先頭がバッチです",
             Remedy::TensorflowGrowth => {
@@ -372,12 +394,22 @@ impl Catalogue for Japanese {
             Remedy::HostKilled => {
                 "dmesg | grep -i killで、カーネルが終了させたプロセスと使用量がわかります"
             }
+            Remedy::PageFile => {
+                "ページファイルを大きくする：RAMとページファイルを合わせて使い切るとWindowsは割り当てを拒否します（システム、詳細設定、パフォーマンス、仮想メモリ）"
+            }
+            Remedy::BatchIsOne => {
+                "バッチはすでに1系列です：系列を短くする、モデルを小さくする、または学習するパラメータを減らす（LoRA）"
+            }
+            Remedy::JaxPreallocates => {
+                "JAXは起動時にカードの75 %を確保します。XLA_PYTHON_CLIENT_PREALLOCATE=falseで実際の必要量がわかりますが、必要量そのもの\
+                 は減りません"
+            }
             Remedy::Watermark => {
                 "PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0は上限を外すだけで必要量は減りません。Macがスワップしたり固まったりすることがあります。\
                  減らすにはバッチを小さく"
             }
             Remedy::WindowsShared => {
-                "Windowsはカードが一杯になると主記憶を貸すので、エラーの代わりに遅くなります。NVIDIAコントロールパネルの「CUDA - Sysmem \
+                "Windowsはカードがいっぱいになるとメインメモリを貸すので、エラーの代わりに遅くなります。NVIDIAコントロールパネルの「CUDA - Sysmem \
                  Fallback Policy」で無効にできます"
             }
             Remedy::Wsl => {
@@ -399,7 +431,7 @@ impl Catalogue for Japanese {
             }
             FixKind::Compile => "compileするとロジットのコピーが減ります",
             FixKind::ShorterContext => "短い系列：損失は長いものと比べられません",
-            FixKind::SmallerModel(_) => "幅の狭いモデル",
+            FixKind::SmallerModel(_) => "小さいモデル",
         }
     }
 
@@ -407,7 +439,7 @@ impl Catalogue for Japanese {
         match change {
             Change::Evaluation => "評価専用のバッチサイズ、ロジットを保持しない",
             Change::Checkpointing => "逆伝播でブロックを再計算",
-            Change::Loading => "チェックポイントを主記憶に読み込む",
+            Change::Loading => "チェックポイントをメインメモリに読み込む",
         }
     }
 
@@ -420,7 +452,7 @@ impl Catalogue for Japanese {
                 "再計算で計算量は約3分の1増えます。ロジットとオプティマイザ状態は変わりません。"
             }
             Change::Loading => {
-                "読み込みに少し時間がかかり、チェックポイントと同じ量の主記憶を使います。"
+                "読み込みに少し時間がかかり、チェックポイントと同じ量のメインメモリを使います。"
             }
         }
     }
@@ -531,6 +563,7 @@ impl Catalogue for Japanese {
             Program::LitGpt => "LitGPT",
             Program::HfTransformers => "Hugging Face transformers",
             Program::TensorFlow => "TensorFlow",
+            Program::Jax => "JAX",
             Program::Fitgpt => "fitGPT",
             Program::OtherTorch => "PyTorchのプログラム",
             Program::Unknown => "不明なプログラム",
@@ -579,7 +612,8 @@ const LABELS: Labels = Labels {
     did_not_fit_ever: "{bytes}を確保できませんでした（段階は不明）。",
     ran_out: "{phase}メモリが不足しました。",
     ran_out_ever: "メモリが不足しました（段階も要求量も不明）。",
-    host: "プロセスの主記憶（RAM）が不足しました。",
+    host: "プロセスのメインメモリ（RAM）が不足しました。",
+    host_asked: "メインメモリ（RAM）を{bytes}確保できませんでした。",
     program: "これは{program}のログです（「{evidence}」）。そのメモリの見積もりはできないため、以下はどのプログラムにも当てはまる内容です。",
     no_program: "どのプログラムかはログからわかりません。以下はどのプログラムにも当てはまる内容です。",
     which: "それは{name} {shape} {dtype}です（{confidence}）。",
@@ -589,6 +623,7 @@ const LABELS: Labels = Labels {
     memory: "メモリの内訳",
     total: "合計：カードのメモリ",
     total_cap: "合計：上限とその外のコンテキスト",
+    total_limit: "合計：このプロセスの上限",
     peaks: "PyTorchでのnanoGPTのテンソル（段階別、±7 %）→ コンテキスト込み",
     claims: "文中の主張、この実行での判定",
     advice: "よくある助言、この場合の評価",
@@ -607,11 +642,13 @@ const LABELS: Labels = Labels {
     fitgpt: "fitGPT（元の設定のまま）",
     fitgpt_changed: "収まるように変えたfitGPT",
     plan: "{bytes}、{rate} トークン/秒、{card}で全体{time}",
+    rate: "{rate} トークン/秒",
     guessed: "カードはメモリ量からの推測です。--gpuで指定できます",
     unrelated: "原因ではありません：{what}",
     foreign: "nanoGPTは{keys}を知らず、無視しました",
     fork_keys: "フォークのキー（見積もりには含みません）：{keys}",
     heads: "n_head={heads}ではn_embd={width}を割り切れず、nanoGPTはassertで止まります。見積もりはn_head={nearest}で行います。",
+    ranks: "この実行は{count}個のプロセスで分担され、それぞれが自分のGPUでこれだけ使います。fitGPTは1つのGPUで動きます。",
     fits: "本ツールの見積もりでは、この実行は収まります。",
     tight: "本ツールの見積もりでは、収まるかどうかは微妙です（空きの93 %超が必要）。",
     dies: "本ツールの見積もりでは、この実行は{phase}失敗します。",
@@ -622,6 +659,8 @@ const LABELS: Labels = Labels {
     no_log: "メモリ不足のメッセージは見つかりませんでした。",
     colon: "：",
     then: "。",
+    comma: "、",
+    list: "、",
     bracket: "（{text}）",
     problem: "問題",
     root: "原因",

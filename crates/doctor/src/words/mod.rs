@@ -156,6 +156,8 @@ pub struct Labels {
     pub ran_out_ever: &'static str,
     /// The first sentence for host memory.
     pub host: &'static str,
+    /// The first sentence for a request of host memory.
+    pub host_asked: &'static str,
     /// Which program it was.
     pub program: &'static str,
     /// Nobody says which program it was.
@@ -174,6 +176,8 @@ pub struct Labels {
     pub total: &'static str,
     /// The sum of the table under a cap.
     pub total_cap: &'static str,
+    /// The sum of the table under the limit of an Apple GPU.
+    pub total_limit: &'static str,
     /// Title of the predicted peaks.
     pub peaks: &'static str,
     /// Title of the text's claims.
@@ -210,6 +214,8 @@ pub struct Labels {
     pub fitgpt_changed: &'static str,
     /// Memory, speed and time of the fitGPT command.
     pub plan: &'static str,
+    /// A speed.
+    pub rate: &'static str,
     /// The card was guessed.
     pub guessed: &'static str,
     /// Warnings that are not the cause.
@@ -220,6 +226,8 @@ pub struct Labels {
     pub fork_keys: &'static str,
     /// Heads that do not divide the width.
     pub heads: &'static str,
+    /// Several processes shared the run.
+    pub ranks: &'static str,
     /// A config that fits.
     pub fits: &'static str,
     /// A config that may fit.
@@ -240,6 +248,10 @@ pub struct Labels {
     pub colon: &'static str,
     /// Between parts of a line.
     pub then: &'static str,
+    /// Between figures.
+    pub comma: &'static str,
+    /// Between tensors.
+    pub list: &'static str,
     /// A remark.
     pub bracket: &'static str,
     /// Heading.
@@ -293,6 +305,7 @@ mod tests {
                 labels.did_not_fit,
                 labels.did_not_fit_ever,
                 labels.ran_out,
+                labels.host_asked,
                 labels.program,
                 labels.which,
                 labels.may_be,
@@ -305,10 +318,12 @@ mod tests {
                 labels.patch,
                 labels.patch_with,
                 labels.plan,
+                labels.rate,
                 labels.unrelated,
                 labels.foreign,
                 labels.fork_keys,
                 labels.heads,
+                labels.ranks,
                 labels.dies,
                 labels.margin,
                 labels.margin_over,

@@ -6,4 +6,5 @@ mod judgement;
 mod dialects;
 mod posts;
 mod real_logs;
+mod reports;
 mod torch_peaks;
