@@ -153,6 +153,8 @@ impl Account {
             .or_else(|| Some(bytes(&message.reserved)?.saturating_sub(allocated?)));
         let torch = bytes(&message.reserved)
             .or_else(|| Some(allocated?.saturating_add(pieces.unwrap_or(0))));
+        // Without PyTorch's own sum, tensors of our model would be counted twice beside the card's.
+        let moment = moment.filter(|_| allocated.is_some() || message.capacity.is_none());
         let mut rows = tensors(allocated, moment);
         rows.extend(pieces.map(|bytes| (What::Fragments, bytes)));
         match (process, torch) {

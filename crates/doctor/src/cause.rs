@@ -34,6 +34,8 @@ pub enum Cause {
     Request,
     /// This run fills the card; the request was only the last straw.
     Full,
+    /// This run fills the card, and does not train.
+    FullOfInference,
     /// A small request failed; who held the memory, the log does not say.
     Unsaid,
     /// cuBLAS or cuDNN could not allocate.
@@ -46,6 +48,8 @@ pub enum Cause {
     OtherProcess,
     /// The host's memory, not the GPU's.
     HostMemory,
+    /// The process was killed, most often for the host's memory.
+    Killed,
     /// The figures of the message contradict each other.
     Contradiction,
     /// The log does not say.
@@ -68,12 +72,14 @@ impl Cause {
             Cause::LoadedCheckpoint => "loaded_checkpoint",
             Cause::Request => "request",
             Cause::Full => "full",
+            Cause::FullOfInference => "full_of_inference",
             Cause::Unsaid => "unsaid",
             Cause::Library => "library",
             Cause::FullBefore => "full_before",
             Cause::Fragmentation => "fragmentation",
             Cause::OtherProcess => "other_process",
             Cause::HostMemory => "host_memory",
+            Cause::Killed => "killed",
             Cause::Contradiction => "contradiction",
             Cause::Unknown => "unknown",
         }
@@ -138,6 +144,8 @@ pub enum Reason {
     Resident,
     /// Attention scores of all layers together, layers.
     ScoresAdd,
+    /// Hugging Face's Trainer gathers the logits of a whole evaluation.
+    PredictionsKept,
     /// More than the whole card: request, the card's memory.
     ExceedsCard,
     /// The text names a card of another size than the message: said, the card's memory.
@@ -257,6 +265,9 @@ impl Evidence<'_> {
         if message.dialect == Dialect::Fitgpt {
             return of_own_refusal(log);
         }
+        if message.dialect == Dialect::Killed {
+            return Cause::Killed;
+        }
         if log.backend == Backend::Host {
             return Cause::HostMemory;
         }
@@ -345,7 +356,9 @@ impl Evidence<'_> {
     fn without_a_request(&self, log: &Log) -> Cause {
         match self.phase {
             _ if self.needs.is_some() => self.predicted(),
-            LogPhase::Load if log.message.dialect == Dialect::Bare => Cause::FullBefore,
+            LogPhase::Load if matches!(log.message.dialect, Dialect::Bare | Dialect::Driver) => {
+                Cause::FullBefore
+            }
             LogPhase::Optimizer => Cause::of_step(log),
             _ if self.state_exceeds() => Cause::State,
             _ if log.message.dialect == Dialect::Library => Cause::Library,
@@ -370,6 +383,7 @@ impl Evidence<'_> {
                 LogPhase::Optimizer => self.log.map_or(Cause::OptimizerStep, Cause::of_step),
                 LogPhase::Load => Cause::Weights,
                 _ if self.held().is_none() => Cause::Unsaid,
+                LogPhase::Sample => Cause::FullOfInference,
                 _ => Cause::Full,
             },
             Some((_, Cause::State)) if self.phase == LogPhase::Optimizer => Cause::OptimizerState,
@@ -392,7 +406,11 @@ impl Evidence<'_> {
         let asked = self.asked();
         let blamed = matches!(
             cause,
-            Cause::OtherProcess | Cause::Fragmentation | Cause::Contradiction | Cause::HostMemory
+            Cause::OtherProcess
+                | Cause::Fragmentation
+                | Cause::Contradiction
+                | Cause::HostMemory
+                | Cause::Killed
         );
         if is_block(asked) {
             found.push(said(Reason::Block, &[asked]));
@@ -405,6 +423,9 @@ impl Evidence<'_> {
         found.extend(self.of_scores().filter(|_| !blamed));
         if let Some(capacity) = self.capacity().filter(|_| self.exceeds_card() && !blamed) {
             found.push(said(Reason::ExceedsCard, &[asked, capacity]));
+        }
+        if log.traceback.is_in("nested_concat") {
+            found.push(said(Reason::PredictionsKept, &[]));
         }
         found.extend(self.of_card(log));
         found.extend(self.of_parameters(cause));
@@ -465,7 +486,7 @@ impl Evidence<'_> {
                 let weights = count.saturating_mul(4);
                 found.push(of(Reason::WeightsOf, &[weights, weights / 2]));
             }
-            _ if cause == Cause::HostMemory => {}
+            _ if matches!(cause, Cause::HostMemory | Cause::Killed) => {}
             Some(capacity) if state > capacity => {
                 found.push(of(Reason::StateExceeds, &[state, capacity]));
             }

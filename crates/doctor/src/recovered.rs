@@ -82,11 +82,14 @@ impl RecoveredRun {
             NOT_NANOGPT.iter().filter(|key| settings.get(key).is_some_and(|s| s.is_given()));
         let named = settings.iter().filter(|setting| setting.is_given());
         let named = named.filter(|setting| setting.key.name != "device");
+        let typed_any = !given.is_empty();
         let origin = |key: &str| {
             let typed = format!("--{key}=");
             let given = given.iter().any(|argument| argument.starts_with(&typed));
             let shown = log.and_then(|log| log.run.settings.iter().rfind(|row| row.key == key));
-            shown.filter(|_| !given).map_or(Origin::Given, |row| row.origin)
+            // A config file may give it, too.
+            let default = if typed_any { Origin::Given } else { Origin::Assumed };
+            shown.filter(|_| !given).map_or(default, |row| row.origin)
         };
         let named = named.map(|setting| Setting {
             key: setting.key.name.to_string(),

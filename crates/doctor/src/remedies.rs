@@ -66,6 +66,8 @@ pub enum Remedy {
     PageFile,
     /// The batch cannot get smaller.
     BatchIsOne,
+    /// A model that only generates.
+    Inference,
     /// JAX takes most of the card at its start.
     JaxPreallocates,
     /// The watermark of Apple's GPUs.
@@ -111,6 +113,7 @@ impl Remedy {
             Remedy::HostKilled => "host_killed",
             Remedy::PageFile => "page_file",
             Remedy::BatchIsOne => "batch_is_one",
+            Remedy::Inference => "inference",
             Remedy::JaxPreallocates => "jax_preallocation",
             Remedy::Watermark => "mps_watermark",
             Remedy::WindowsShared => "windows_shared_memory",
@@ -216,6 +219,9 @@ fn of_its_program(log: &Log, cause: Cause) -> Vec<Remedy> {
         return trainer.then_some(Remedy::TrainerOptimizer).into_iter().collect();
     }
     let evaluates = matches!(log.traceback.phase, LogPhase::Eval | LogPhase::FirstEval);
+    if log.traceback.phase == LogPhase::Sample && !log.program.program.is_nanogpt() {
+        return vec![Remedy::Inference];
+    }
     match log.program.program {
         Program::NanoGpt | Program::NanoGptFork | Program::Fitgpt => vec![Remedy::Batch],
         Program::Nanochat => vec![Remedy::NanochatBatch],

@@ -76,6 +76,7 @@ impl Report<'_> {
         let asked = printed.or_else(|| asked(log).map(|count| self.bytes(count)));
         let line = match (&asked, *phase) {
             _ if self.diagnosis.is_empty() => labels.no_log.to_string(),
+            _ if log.message.dialect == Dialect::Killed => labels.killed.to_string(),
             (Some(asked), _) if log.backend == Backend::Host => {
                 fill(labels.host_asked, &[("bytes", asked)])
             }

@@ -128,13 +128,14 @@ fn suggested(suggested: &Suggested) -> Value {
     })
 }
 
+fn fact(name: &str, value: Value, source: &str) -> Value {
+    let rows = [("fact", json!(name)), ("value", value), ("source", json!(source))];
+    Value::Object(Map::from_iter(rows.map(|(key, value)| (key.to_string(), value))))
+}
+
 /// Every fact with where it is from: read in the text, given by the user, derived from others, or
 /// assumed.
 fn facts(found: &Diagnosis) -> Vec<Value> {
-    let fact = |name: &str, value: Value, source: &str| {
-        let rows = [("fact", json!(name)), ("value", value), ("source", json!(source))];
-        Value::Object(Map::from_iter(rows.map(|(key, value)| (key.to_string(), value))))
-    };
     let mut facts = Vec::new();
     if let Some(log) = &found.log {
         facts.extend(figures(log).into_iter().map(|(name, n)| fact(name, json!(n), "read")));
@@ -153,13 +154,25 @@ fn facts(found: &Diagnosis) -> Vec<Value> {
     }
     if let Some(recovered) = found.recovered.as_ref().filter(|_| found.modelled) {
         for row in &recovered.settings {
-            let source = if row.origin == Origin::Given { "given" } else { "read" };
+            let source = match row.origin {
+                Origin::Given => "given",
+                Origin::Assumed => "assumed",
+                _ => "read",
+            };
             facts.push(fact(&row.key, typed(&row.value), source));
         }
         for (key, value) in assumed(found) {
             facts.push(fact(key, value, "assumed"));
         }
     }
+    facts.extend(of_machine(found));
+    facts.push(fact("cause", json!(found.cause.name()), "derived"));
+    facts
+}
+
+/// The card's memory, what others hold of it, and the card.
+fn of_machine(found: &Diagnosis) -> Vec<Value> {
+    let mut facts = Vec::new();
     if let Some(room) = found.room {
         let source = match room.source {
             RoomSource::Vram | RoomSource::Used => "given",
@@ -167,17 +180,24 @@ fn facts(found: &Diagnosis) -> Vec<Value> {
             RoomSource::Headless => "derived",
             RoomSource::Desktop => "assumed",
         };
-        facts.push(fact("card_bytes", json!(room.limit), "read"));
+        let printed = found.log.as_ref().and_then(|log| log.message.limit());
+        let of_card = match (room.source, printed) {
+            (RoomSource::Vram, _) => "given",
+            (_, Some(_)) => "read",
+            (_, None) => "derived",
+        };
+        facts.push(fact("card_bytes", json!(room.limit), of_card));
         facts.push(fact("in_use_bytes", json!(room.used), source));
     }
     if let Some(command) = &found.fitgpt {
-        facts.push(fact(
-            "card",
-            json!(command.card),
-            if command.guessed { "assumed" } else { "read" },
-        ));
+        let named = found.log.as_ref().is_some_and(|log| log.run.card.is_some());
+        let source = match () {
+            () if command.guessed => "assumed",
+            () if named => "read",
+            () => "given",
+        };
+        facts.push(fact("card", json!(command.card), source));
     }
-    facts.push(fact("cause", json!(found.cause.name()), "derived"));
     facts
 }
 

@@ -73,6 +73,9 @@ fn json_strings(text: &str) -> String {
                     inside = !inside;
                     all.push_str(if inside && last == ':' { "\n" } else { "" });
                 }
+                // Between the strings of a list.
+                ',' if !inside => {}
+                ' ' if !inside && last == ',' => {}
                 c => all.push(c),
             }
             last = if c == ' ' { last } else { c };

@@ -35,9 +35,45 @@ pub fn unfolded(lines: Vec<String>) -> Vec<String> {
     joined
 }
 
+/// Joins the line of a frame with its rest, if someone wrapped it at a space: `File "x.py", line
+/// 3, in` and `forward`.
+pub fn frames_joined(lines: Vec<(String, Option<u64>)>) -> Vec<(String, Option<u64>)> {
+    let mut joined: Vec<(String, Option<u64>)> = Vec::with_capacity(lines.len());
+    for (line, rank) in lines {
+        match joined.last_mut().filter(|(last, of)| *of == rank && is_cut(last)) {
+            Some((last, _)) => {
+                last.push(' ');
+                last.push_str(line.trim_start());
+            }
+            None => joined.push((line, rank)),
+        }
+    }
+    joined
+}
+
+/// Whether a frame's line ends before the name of its function.
+fn is_cut(line: &str) -> bool {
+    let line = line.trim_end();
+    let frame = line.len() < 1000 && line.contains("File \"") && line.contains("\",");
+    frame && (line.ends_with(", in") || line.ends_with("\",") || line.ends_with("\", line"))
+        || frame && line.ends_with(',') && line.contains("\", line ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_frame_that_was_wrapped_at_a_space_is_one_line() {
+        let whole = "  File \"/a/b.py\", line 1024, in forward";
+        for at in [17, 22, 28] {
+            let (first, rest) = whole.split_at(at);
+            let cut = [first.trim_end(), rest.trim_start(), "    return x"];
+            let lines = cut.iter().map(|line| (line.to_string(), Some(1))).collect();
+            let found: Vec<String> = frames_joined(lines).into_iter().map(|one| one.0).collect();
+            assert_eq!(found, [whole, "    return x"], "{cut:?}");
+        }
+    }
 
     #[test]
     fn only_a_terminal_cuts_words() {

@@ -33,6 +33,8 @@ pub enum Dialect {
     TensorFlow,
     /// Host memory: the kernel, NumPy, PyTorch's allocator for the CPU.
     Host,
+    /// The process was killed; why is not said.
+    Killed,
     /// No message, but sentences that say that memory ran out, perhaps with its numbers.
     Prose,
     /// This program's own refusal.
@@ -57,6 +59,7 @@ impl Dialect {
             Dialect::Driver => "driver",
             Dialect::TensorFlow => "tensorflow",
             Dialect::Host => "host",
+            Dialect::Killed => "killed",
             Dialect::Prose => "prose",
             Dialect::Fitgpt => "fitgpt",
             Dialect::None => "none",
@@ -264,6 +267,7 @@ fn dialect(failure: &Failure, text: &str) -> Dialect {
         () if has("of memory are missing") => Dialect::Fitgpt,
         () if failure.strength == Strength::Sentence => Dialect::Prose,
         () if has("tried to allocate") && !has("out of memory") && !failure.host => Dialect::Prose,
+        () if failure.strength == Strength::Killed => Dialect::Killed,
         () if failure.host => Dialect::Host,
         () if has("MPS backend out of memory") => Dialect::Mps,
         () if has("[CUDA ERROR]") => Dialect::LlmC,

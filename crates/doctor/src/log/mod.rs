@@ -5,6 +5,7 @@ pub mod ends;
 pub mod text;
 mod decode;
 mod fold;
+mod shared;
 mod prefix;
 mod sections;
 

@@ -58,7 +58,7 @@ enum Sign {
 use Sign::{Code, File, Function};
 
 /// Signs of a phase.
-const SIGNS: [(Sign, LogPhase); 55] = [
+const SIGNS: [(Sign, LogPhase); 57] = [
     (Function("estimate_loss"), LogPhase::Eval),
     (Function("evaluate"), LogPhase::Eval),
     (Function("evaluation_loop"), LogPhase::Eval),
@@ -67,6 +67,8 @@ const SIGNS: [(Sign, LogPhase); 55] = [
     (Function("validation_step"), LogPhase::Eval),
     (Function("eval_step"), LogPhase::Eval),
     (Function("evaluate_bpb"), LogPhase::Eval),
+    (Function("predict"), LogPhase::Eval),
+    (Code("trainer.predict("), LogPhase::Eval),
     (Code("estimate_loss("), LogPhase::Eval),
     (Code("evaluate("), LogPhase::Eval),
     (Code("validate("), LogPhase::Eval),
@@ -150,6 +152,18 @@ pub fn of_nodes(lines: &[Line]) -> LogPhase {
         ("gradient_tape/", LogPhase::Backward),
         ("/Adam/", LogPhase::Optimizer),
     ];
+    // Errors that only one phase has: a context that cannot be made, a server without a cache.
+    const ERRORS: [(&str, LogPhase); 2] = [
+        ("cuDevicePrimaryCtxRetain", LogPhase::Load),
+        ("memory for the cache blocks", LogPhase::Sample),
+    ];
+    let of_error = |line: &Line| {
+        let found = ERRORS.iter().find(|(words, _)| line.text.contains(words));
+        found.map(|(_, phase)| *phase)
+    };
+    if let Some(phase) = lines.iter().find_map(of_error) {
+        return phase;
+    }
     let node = lines.iter().rev().find(|line| line.text.contains("[[") && line.text.len() < 4000);
     let found = node.and_then(|line| NODES.iter().find(|(words, _)| line.text.contains(words)));
     found.map_or(LogPhase::Unknown, |(_, phase)| *phase)

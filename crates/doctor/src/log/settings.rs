@@ -3,6 +3,8 @@
 /// Where a setting is from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Origin {
+    /// Nobody says it; it is nanoGPT's default.
+    Assumed,
     /// Someone wrote it in a sentence.
     Prose,
     /// A block of settings in a text.
@@ -19,6 +21,7 @@ impl Origin {
     /// Its name in JSON documents.
     pub const fn name(self) -> &'static str {
         match self {
+            Origin::Assumed => "assumed",
             Origin::Prose => "prose",
             Origin::Config => "config",
             Origin::CommandLine => "command_line",

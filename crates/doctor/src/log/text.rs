@@ -2,9 +2,10 @@
 //! launcher, a notebook or a forum put around them. Adds nothing.
 
 use super::decode::decoded;
-use super::fold::unfolded;
+use super::fold::{frames_joined, unfolded};
 use super::prefix::bare;
 use super::sections::Sections;
+use super::shared::without_shared;
 
 /// Of more lines, only the first and the last are kept: a line of one character takes a hundred
 /// times its size in memory.
@@ -44,9 +45,8 @@ pub fn lines(pasted: &[u8]) -> Vec<Line> {
     let mut all = Vec::with_capacity(lines.len());
     let mut fenced = false;
     let mut sections = Sections::default();
-    for line in unfolded(lines) {
-        let found = bare(&line);
-        let (text, rank) = (found.text, found.rank);
+    for (text, rank) in frames_joined(ranked(unfolded(lines))) {
+        let text = text.as_str();
         if let Some(inside) = fence(text) {
             fenced = !fenced;
             if inside.is_empty() {
@@ -59,6 +59,22 @@ pub fn lines(pasted: &[u8]) -> Vec<Line> {
     tell(all.iter_mut());
     tell(all.iter_mut().rev());
     all
+}
+
+/// The lines without what is around them, each with its rank. What one tool put before all lines
+/// can stand inside or outside of what another put before some.
+fn ranked(lines: Vec<String>) -> Vec<(String, Option<u64>)> {
+    let owned = |line: &String| {
+        let found = bare(line);
+        (found.text.to_string(), found.rank)
+    };
+    let (texts, outer): (Vec<String>, Vec<_>) = lines.iter().map(owned).unzip();
+    let inner = without_shared(texts).into_iter().zip(outer);
+    let both = inner.map(|(text, outer)| {
+        let (text, rank) = owned(&text);
+        (text, rank.or(outer))
+    });
+    both.collect()
 }
 
 /// Marks lines until they have this many bytes: more than any post has.

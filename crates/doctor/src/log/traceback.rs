@@ -88,5 +88,8 @@ fn of_failure(lines: &[Line], failure: &Failure) -> Vec<Frame> {
     let behind = &lines[failure.line + 1..];
     let from = behind.iter().position(starts).map_or(0, |at| at + 1);
     let end = behind[from..].iter().position(starts).map_or(behind.len(), |at| from + at);
-    frames(&behind[from..end], rank)
+    let behind = &behind[from..end];
+    // All ranks run the same program, so another rank's frames are better than none.
+    let own = frames(behind, rank);
+    if own.is_empty() { frames(behind, None) } else { own }
 }

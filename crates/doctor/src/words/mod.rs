@@ -158,6 +158,8 @@ pub struct Labels {
     pub host: &'static str,
     /// The first sentence for a request of host memory.
     pub host_asked: &'static str,
+    /// The first sentence for a killed process.
+    pub killed: &'static str,
     /// Which program it was.
     pub program: &'static str,
     /// Nobody says which program it was.

@@ -72,6 +72,12 @@ fn every_rendering_of_a_log_says_the_same() {
         ("blank lines", LOG.replace('\n', "\n\n").into_bytes()),
         ("a narrow terminal", cut(72).into_bytes()),
         ("workers", each_line(|line| format!("(Trainer pid=12) {line}")).into_bytes()),
+        ("a container", each_line(|line| format!("trainer-1  | {line}")).into_bytes()),
+        (
+            "a logger",
+            each_line(|line| format!("2026-01-02 03:04:05,678 - INFO - {line}")).into_bytes(),
+        ),
+        ("code in Markdown", each_line(|line| format!("    {line}")).into_bytes()),
         ("a box", each_line(|line| format!("│ {line:<700} │")).into_bytes()),
     ];
     let want = Log::read(LOG.as_bytes());

@@ -178,7 +178,10 @@ fn host_memory_is_asked_for_or_the_kernel_kills() {
     assert!(summary(&windows).starts_with("50.00 MiB of host memory"), "{}", summary(&windows));
     assert_eq!(windows.remedies, [Remedy::HostMemory, Remedy::PageFile]);
     let killed = diagnose("Training...\nKilled\n");
+    assert_eq!(killed.cause, Cause::Killed, "nothing says that it was for memory");
     assert_eq!(killed.remedies, [Remedy::HostKilled, Remedy::HostMemory]);
+    let kernel = diagnose("kernel: Out of memory: Killed process 7 (python3) anon-rss:9437184kB");
+    assert_eq!(kernel.cause, Cause::HostMemory);
 }
 
 /// Whose program it is decides which advice is true.
@@ -288,4 +291,65 @@ fn ranks_are_read_from_the_launcher() {
     assert_eq!(ranks("torchrun --nproc_per_node=4 --nnodes=2 train.py"), Some(8));
     assert_eq!(ranks("torchrun --nproc-per-node 4 train.py"), Some(4));
     assert_eq!(ranks("python train.py"), None);
+}
+
+/// A model that only generates has no gradients and no optimizer.
+#[test]
+fn generation_gets_no_advice_about_training() {
+    let message = older("86.00 MiB", "3.90 GiB", "3.00 GiB", "29.00 MiB", "3.10 GiB");
+    let text = format!("---> 15 out = model.generate(ids, max_length=25)\n{message}");
+    let found = diagnose(&text);
+    assert_eq!((found.phase, found.cause), (LogPhase::Sample, Cause::FullOfInference));
+    assert_eq!(found.remedies, [Remedy::Inference]);
+    let server =
+        diagnose("ValueError: No available memory for the cache blocks. Try increasing x.");
+    assert_eq!(server.phase, LogPhase::Sample);
+    assert!(server.remedies.contains(&Remedy::Inference));
+}
+
+/// The Trainer's own evaluation keeps what it predicts.
+#[test]
+fn predictions_of_an_evaluation_are_kept() {
+    let text = format!(
+        "  File \"/x/site-packages/transformers/trainer.py\", line 25, in evaluation_loop\n    \
+         preds = nested_concat(preds, logits)\n{}",
+        older("2.80 GiB", "39.50 GiB", "35.00 GiB", "2.20 GiB", "35.20 GiB")
+    );
+    let found = diagnose(&text);
+    assert!(says(&found, Reason::PredictionsKept));
+    assert!(found.remedies.contains(&Remedy::TrainerEval));
+}
+
+/// A context that cannot be made: the card was full before.
+#[test]
+fn a_context_needs_memory_too() {
+    let found = diagnose(
+        "InternalError: failed call to cuDevicePrimaryCtxRetain: CUDA_ERROR_OUT_OF_MEMORY: out of \
+         memory; total memory reported: 4200000000",
+    );
+    assert_eq!(found.cause, Cause::FullBefore);
+}
+
+/// Ranks run one program, so the frames of one tell the phase of all.
+#[test]
+fn frames_of_another_rank_are_better_than_none() {
+    let message = older("270.00 MiB", "23.60 GiB", "22.80 GiB", "200.00 MiB", "22.90 GiB");
+    let text = format!(
+        "[rank6]: {message}\n[rank1]: Traceback (most recent call last):\n[rank1]:   File \
+         \"/x/run.py\", line 9, in run\n[rank1]:     trainer.predict(data)\n"
+    );
+    assert_eq!(diagnose(&text).phase, LogPhase::Eval);
+}
+
+/// A message that says what is free but not what PyTorch holds: nothing is counted twice.
+#[test]
+fn a_message_without_its_own_sum_adds_up() {
+    let found = diagnose(
+        "nanoGPT with batch_size=32 and block_size=1024 fails in the evaluation:\n\n\
+         torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 3.07 GiB. GPU 0 has a total \
+         capacity of 7.63 GiB of which 2.20 GiB is free.",
+    );
+    assert!(found.modelled && found.tensor.is_some());
+    let sum: u64 = found.account.rows.iter().map(|(_, bytes)| bytes).sum();
+    assert!(sum.abs_diff(found.account.total.unwrap()) < 1 << 20, "{:?}", found.account.rows);
 }

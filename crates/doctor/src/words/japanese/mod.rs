@@ -1,5 +1,7 @@
 //! The texts in Japanese.
 
+mod labels;
+
 use crate::account::What;
 use crate::advice::{Note, Verdict};
 use crate::cause::{Cause, Reason};
@@ -13,6 +15,7 @@ use crate::tensor::Confidence;
 use crate::tensor_name::TensorKind;
 use crate::torch::Phase;
 use crate::words::{Catalogue, Labels, Refusal};
+use labels::LABELS;
 
 /// Japanese.
 pub struct Japanese;
@@ -22,6 +25,7 @@ impl Catalogue for Japanese {
         Numbers { decimal: '.', group: ',' }
     }
 
+    #[expect(clippy::too_many_lines, reason = "a table: one arm for each text")]
     fn cause(&self, cause: Cause) -> &'static str {
         match cause {
             Cause::Logits => {
@@ -60,6 +64,9 @@ impl Catalogue for Japanese {
             Cause::Full => {
                 "このプロセス自身がGPUメモリを埋めています（重み、勾配、オプティマイザ状態、活性化値の合計）。失敗した要求は最後の一押しにすぎません。"
             }
+            Cause::FullOfInference => {
+                "このプロセス自身がGPUメモリを埋めています。学習ではないので、中身は重み、KVキャッシュ、バッチの活性化値です。失敗した要求は最後の一押しにすぎません。"
+            }
             Cause::Unsaid => {
                 "要求は小さいので、メモリはすでにほぼ埋まっていました。何が使っていたかはログからわかりません。"
             }
@@ -74,6 +81,9 @@ impl Catalogue for Japanese {
             Cause::OtherProcess => "足りない分は他のプログラムが使っています。",
             Cause::HostMemory => {
                 "これはマシンのメインメモリ（RAM）であり、GPUメモリではありません。GPUの設定を変えても効果はありません。"
+            }
+            Cause::Killed => {
+                "多くの場合、メインメモリ（RAM）またはコンテナの上限を使い切ったときにカーネルが行います。GPUの設定を変えても効果はありません。"
             }
             Cause::Contradiction => {
                 "メッセージの数値が互いに矛盾しているため、原因は特定できません。考えられるのは、このプロセスへの制限、同じGPUで一時的にメモリを使った他のプロセスやランク、また\
@@ -141,6 +151,9 @@ impl Catalogue for Japanese {
             }
             Reason::ScoresAdd => {
                 "各層が逆伝播のために自分のアテンションスコアを保持し、{1}層で{0}になります。"
+            }
+            Reason::PredictionsKept => {
+                "Trainerは全評価バッチのロジットをGPU上に集めるため、バッチごとに増えていきます。"
             }
             Reason::ExceedsCard => {
                 "{0}はカード全体の{1}より大きく、他のプログラムや断片化は関係ありません。"
@@ -400,6 +413,9 @@ impl Catalogue for Japanese {
             Remedy::BatchIsOne => {
                 "バッチはすでに1系列です：系列を短くする、モデルを小さくする、または学習するパラメータを減らす（LoRA）"
             }
+            Remedy::Inference => {
+                "重みを16ビットにする、または8ビットや4ビットに量子化する。バッチを小さくする、文脈を短くする、または一部の層をCPUに置く"
+            }
             Remedy::JaxPreallocates => {
                 "JAXは起動時にカードの75 %を確保します。XLA_PYTHON_CLIENT_PREALLOCATE=falseで実際の必要量がわかりますが、必要量そのもの\
                  は減りません"
@@ -606,65 +622,3 @@ impl Catalogue for Japanese {
         &LABELS
     }
 }
-
-const LABELS: Labels = Labels {
-    did_not_fit: "{phase}{bytes}を確保できませんでした。",
-    did_not_fit_ever: "{bytes}を確保できませんでした（段階は不明）。",
-    ran_out: "{phase}メモリが不足しました。",
-    ran_out_ever: "メモリが不足しました（段階も要求量も不明）。",
-    host: "プロセスのメインメモリ（RAM）が不足しました。",
-    host_asked: "メインメモリ（RAM）を{bytes}確保できませんでした。",
-    program: "これは{program}のログです（「{evidence}」）。そのメモリの見積もりはできないため、以下はどのプログラムにも当てはまる内容です。",
-    no_program: "どのプログラムかはログからわかりません。以下はどのプログラムにも当てはまる内容です。",
-    which: "それは{name} {shape} {dtype}です（{confidence}）。",
-    may_be: "大きさからは{name} {shape} {dtype}の可能性があります。",
-    would_be: "その時点で割り当てるのは{name} {shape} {dtype}です。",
-    same_size: "同じ大きさ：{others}。",
-    memory: "メモリの内訳",
-    total: "合計：カードのメモリ",
-    total_cap: "合計：上限とその外のコンテキスト",
-    total_limit: "合計：このプロセスの上限",
-    peaks: "PyTorchでのnanoGPTのテンソル（段階別、±7 %）→ コンテキスト込み",
-    claims: "文中の主張、この実行での判定",
-    advice: "よくある助言、この場合の評価",
-    missing: "まだ{bytes}不足",
-    suggested_fits: "文中で提案された設定をまとめると（{settings}）{bytes}で、収まります。",
-    suggested_short: "文中で提案された設定をまとめると（{settings}）{bytes}で、余裕を見ると{missing}超過します。",
-    suggested_heads: "文中で提案された設定（{settings}）は動きません。n_head={heads}ではn_embd={width}を割り切れません。",
-    remedies: "試すこと",
-    fixes: "nanoGPTで変えること",
-    nothing: "近い設定でnanoGPTが収まるものはありません",
-    unknown: "ログからわからないこと",
-    nanogpt: "収まるように変えたnanoGPT",
-    patch: "nanoGPTのコード：この差分（そのフォルダでpatch -p1）、予想{bytes}",
-    patch_with: "{settings}と合わせて",
-    patch_limits: "見積もりであり、お使いのカードでの実測ではありません。",
-    fitgpt: "fitGPT（元の設定のまま）",
-    fitgpt_changed: "収まるように変えたfitGPT",
-    plan: "{bytes}、{rate} トークン/秒、{card}で全体{time}",
-    rate: "{rate} トークン/秒",
-    guessed: "カードはメモリ量からの推測です。--gpuで指定できます",
-    unrelated: "原因ではありません：{what}",
-    foreign: "nanoGPTは{keys}を知らず、無視しました",
-    fork_keys: "フォークのキー（見積もりには含みません）：{keys}",
-    heads: "n_head={heads}ではn_embd={width}を割り切れず、nanoGPTはassertで止まります。見積もりはn_head={nearest}で行います。",
-    ranks: "この実行は{count}個のプロセスで分担され、それぞれが自分のGPUでこれだけ使います。fitGPTは1つのGPUで動きます。",
-    fits: "本ツールの見積もりでは、この実行は収まります。",
-    tight: "本ツールの見積もりでは、収まるかどうかは微妙です（空きの93 %超が必要）。",
-    dies: "本ツールの見積もりでは、この実行は{phase}失敗します。",
-    margin: "必要量は{needs}で、空の{limit}のカードなら{spare}余ります（±7 %）。",
-    margin_over: "必要量は{needs}（±7 %）で、空の{limit}のカードでも{spare}足りません。",
-    desktop: "デスクトップはカードの0.3～2 GiBを使います。{used}と仮定すると残りは{free}です。使用量は--used、空きは--vramで指定できます。",
-    in_use: "{used}が使用中で、残りは{free}です。",
-    no_log: "メモリ不足のメッセージは見つかりませんでした。",
-    colon: "：",
-    then: "。",
-    comma: "、",
-    list: "、",
-    bracket: "（{text}）",
-    problem: "問題",
-    root: "原因",
-    config: "推奨設定",
-    expected: "予想されるメモリ",
-    nonsense: "メッセージのこれらの数はあり得ません（WSLやWindowsのドライバが出します）：{numbers}",
-};

@@ -1,5 +1,7 @@
 //! The texts in German.
 
+mod labels;
+
 use crate::account::What;
 use crate::advice::{Note, Verdict};
 use crate::cause::{Cause, Reason};
@@ -13,6 +15,7 @@ use crate::tensor::Confidence;
 use crate::tensor_name::TensorKind;
 use crate::torch::Phase;
 use crate::words::{Catalogue, Labels, Refusal};
+use labels::LABELS;
 
 /// German.
 pub struct German;
@@ -75,6 +78,11 @@ impl Catalogue for German {
                  Optimierer-Zustand und Aktivierungen zusammen. Die gescheiterte Anforderung ist \
                  nur der letzte Tropfen."
             }
+            Cause::FullOfInference => {
+                "Dieser Prozess selbst füllt den GPU-Speicher. Ohne Training sind das die \
+                 Gewichte, der KV-Cache und die Aktivierungen des Batches. Die gescheiterte \
+                 Anforderung ist nur der letzte Tropfen."
+            }
             Cause::Unsaid => {
                 "Die Anforderung ist klein, der Speicher war also schon fast voll; wer ihn \
                  belegte, sagt das Protokoll nicht."
@@ -95,6 +103,10 @@ impl Catalogue for German {
             Cause::HostMemory => {
                 "Das ist der Arbeitsspeicher (RAM) des Rechners, nicht der GPU-Speicher: \
                  Einstellungen für die GPU ändern daran nichts."
+            }
+            Cause::Killed => {
+                "Meist tut das der Kernel, wenn der Arbeitsspeicher (RAM) oder das Limit des \
+                 Containers erschöpft ist; Einstellungen für die GPU ändern daran nichts."
             }
             Cause::Contradiction => {
                 "Die Zahlen der Meldung widersprechen sich und nennen darum keine Ursache. \
@@ -180,6 +192,10 @@ impl Catalogue for German {
             Reason::ScoresAdd => {
                 "Jede Schicht hebt ihre eigenen Attention-Scores für den Rückwärtslauf auf: {0} \
                  in {1} Schichten."
+            }
+            Reason::PredictionsKept => {
+                "Der Trainer sammelt die Logits aller Auswertungs-Batches auf der GPU: mit jedem \
+                 Batch werden es mehr."
             }
             Reason::ExceedsCard => {
                 "{0} sind mehr, als die ganze Karte hat ({1}): weder andere Programme noch \
@@ -497,6 +513,10 @@ impl Catalogue for German {
                 "der Batch ist schon eine einzige Sequenz: kürzere Sequenzen, ein kleineres \
                  Modell oder weniger trainierte Parameter (LoRA)"
             }
+            Remedy::Inference => {
+                "Gewichte in 16 Bit oder auf 8 oder 4 Bit quantisiert; ein kleinerer Batch, ein \
+                 kürzerer Kontext oder ein Teil der Schichten auf der CPU"
+            }
             Remedy::JaxPreallocates => {
                 "JAX belegt beim Start 75 % der Karte: mit XLA_PYTHON_CLIENT_PREALLOCATE=false \
                  sieht man, was es wirklich braucht; das Modell braucht nicht weniger"
@@ -724,76 +744,3 @@ impl Catalogue for German {
         &LABELS
     }
 }
-
-const LABELS: Labels = Labels {
-    did_not_fit: "Kein Platz für {bytes} {phase}.",
-    did_not_fit_ever: "Für {bytes} war kein Platz; wann, sagt das Protokoll nicht.",
-    ran_out: "Zu wenig Speicher {phase}.",
-    ran_out_ever: "Der Speicher reichte nicht; wann und wie viel verlangt wurde, sagt das \
-                   Protokoll nicht.",
-    host: "Dem Prozess fehlte Arbeitsspeicher.",
-    host_asked: "Für {bytes} war im Arbeitsspeicher kein Platz.",
-    program: "Das Protokoll stammt von {program} („{evidence}“). Für dessen Speicher haben wir \
-              kein Modell: was folgt, gilt für jedes Programm.",
-    no_program: "Welches Programm es war, sagt das Protokoll nicht: was folgt, gilt für jedes \
-                 Programm.",
-    which: "Es war: {name} {shape} in {dtype} ({confidence}).",
-    may_be: "Der Größe nach könnte es gewesen sein: {name} {shape} in {dtype}.",
-    would_be: "Was in diesem Moment angelegt wird: {name} {shape} in {dtype}.",
-    same_size: "Dieselbe Größe: {others}.",
-    memory: "wer den Speicher belegte",
-    total: "zusammen: der Speicher der Karte",
-    total_cap: "zusammen: die Obergrenze und der Kontext daneben",
-    total_limit: "zusammen: das Limit für diesen Prozess",
-    peaks: "nanoGPTs Tensoren in PyTorch, je Phase (±7 %) → mit Kontext",
-    claims: "was der Text sagt, für diesen Lauf beurteilt",
-    advice: "die üblichen Ratschläge, für diesen Fall",
-    missing: "es fehlen noch {bytes}",
-    suggested_fits: "Die Einstellungen, die der Text vorschlägt, zusammen ({settings}): {bytes}, \
-                     das passt.",
-    suggested_short: "Die Einstellungen, die der Text vorschlägt, zusammen ({settings}): {bytes}, \
-                      für einen sicheren Lauf {missing} zu viel.",
-    suggested_heads: "Die Einstellungen, die der Text vorschlägt, zusammen ({settings}), laufen \
-                      nicht: n_head={heads} teilt n_embd={width} nicht.",
-    remedies: "was Sie versuchen können",
-    fixes: "was in nanoGPT zu ändern ist",
-    nothing: "keine ähnliche Einstellung von nanoGPT passt",
-    unknown: "was das Protokoll nicht sagt",
-    nanogpt: "nanoGPT, so geändert, dass es passt",
-    patch: "nanoGPTs Code: dieser Diff (patch -p1 in seinem Ordner), erwartet {bytes}",
-    patch_with: "mit {settings}",
-    patch_limits: "Eine Schätzung, nicht auf Ihrer Karte gemessen.",
-    fitgpt: "fitGPT, mit denselben Einstellungen",
-    fitgpt_changed: "fitGPT, so geändert, dass es passt",
-    plan: "{bytes}, {rate} Token/s, der ganze Lauf in {time} auf {card}",
-    rate: "{rate} Token/s",
-    guessed: "die Karte ist anhand ihres Speichers geraten; --gpu legt sie fest",
-    unrelated: "nicht die Ursache: {what}",
-    foreign: "nanoGPT kennt {keys} nicht und hat es ignoriert",
-    fork_keys: "Schlüssel eines Forks, nicht in der Schätzung: {keys}",
-    heads: "n_head={heads} teilt n_embd={width} nicht: nanoGPT bricht mit einer Assertion ab. Die \
-            Schätzung nimmt n_head={nearest}.",
-    ranks: "Diesen Lauf teilten sich {count} Prozesse: jeder belegt so viel auf seiner GPU. \
-            fitGPT läuft auf einer GPU.",
-    fits: "Nach unserer Schätzung von PyTorchs Speicher passt der Lauf.",
-    tight: "Nach unserer Schätzung von PyTorchs Speicher ist es ungewiss: der Lauf braucht mehr \
-            als 93 % des freien Speichers.",
-    dies: "Nach unserer Schätzung von PyTorchs Speicher würde der Lauf {phase} abbrechen.",
-    margin: "Er braucht {needs}: auf einer leeren Karte mit {limit} blieben {spare}, ±7 %.",
-    margin_over: "Er braucht {needs}, ±7 %: {spare} mehr, als eine leere Karte mit {limit} hat.",
-    desktop: "Ein Desktop belegt 0,3 bis 2 GiB einer Karte: angenommen ist {used}, es bleiben \
-              {free}. --used sagt, was belegt ist, --vram, was frei ist.",
-    in_use: "{used} sind belegt, es bleiben {free}.",
-    no_log: "Es wurde keine Meldung über fehlenden Speicher gefunden.",
-    colon: ": ",
-    then: "; ",
-    comma: ", ",
-    list: "; ",
-    bracket: " ({text})",
-    problem: "Problem",
-    root: "Ursache",
-    config: "Empfohlene Konfiguration",
-    expected: "Erwarteter Speicher",
-    nonsense: "Diese Zahlen der Meldung können nicht stimmen (WSL- und Windows-Treiber geben \
-               solche aus): {numbers}",
-};

@@ -1,5 +1,7 @@
 //! The texts in English.
 
+mod labels;
+
 use crate::account::What;
 use crate::advice::{Note, Verdict};
 use crate::cause::{Cause, Reason};
@@ -13,6 +15,7 @@ use crate::tensor::Confidence;
 use crate::tensor_name::TensorKind;
 use crate::torch::Phase;
 use crate::words::{Catalogue, Labels, Refusal};
+use labels::LABELS;
 
 /// English.
 pub struct English;
@@ -69,6 +72,11 @@ impl Catalogue for English {
                 "This process itself fills the GPU's memory: weights, gradients, optimizer state \
                  and activations together. The failed request is only the last straw."
             }
+            Cause::FullOfInference => {
+                "This process itself fills the GPU's memory. Without training, these are the \
+                 weights, the KV cache and the activations of the batch. The failed request is \
+                 only the last straw."
+            }
             Cause::Unsaid => {
                 "The request is small, so the memory was nearly full already; who held it, the \
                  log does not say."
@@ -89,6 +97,10 @@ impl Catalogue for English {
             Cause::HostMemory => {
                 "This is the machine's own memory (RAM), not the GPU's: settings for the GPU \
                  change nothing about it."
+            }
+            Cause::Killed => {
+                "Most often the kernel does this when host memory (RAM), or the container's \
+                 limit, is used up; settings for the GPU change nothing about that."
             }
             Cause::Contradiction => {
                 "The figures of the message contradict each other, so they do not name a cause. \
@@ -172,6 +184,10 @@ impl Catalogue for English {
             Reason::ScoresAdd => {
                 "Every layer keeps its own attention scores for the backward pass: {0} in {1} \
                  layers."
+            }
+            Reason::PredictionsKept => {
+                "The Trainer gathers the logits of all evaluation batches on the GPU: they grow \
+                 with every batch."
             }
             Reason::ExceedsCard => {
                 "{0} is more than the whole card has, {1}: no other program and no fragment is \
@@ -468,6 +484,10 @@ impl Catalogue for English {
                 "the batch is one sequence already: shorter sequences, a smaller model, or fewer \
                  trained parameters (LoRA)"
             }
+            Remedy::Inference => {
+                "weights in 16 bits, or quantised to 8 or 4 bits; a smaller batch, a shorter \
+                 context, or some of the layers on the CPU"
+            }
             Remedy::JaxPreallocates => {
                 "JAX takes 75 % of the card at its start: XLA_PYTHON_CLIENT_PREALLOCATE=false \
                  shows what it really needs; the model needs no less"
@@ -685,74 +705,3 @@ impl Catalogue for English {
         &LABELS
     }
 }
-
-const LABELS: Labels = Labels {
-    did_not_fit: "{bytes} did not fit {phase}.",
-    did_not_fit_ever: "{bytes} did not fit; the log does not show when.",
-    ran_out: "Memory ran out {phase}.",
-    ran_out_ever: "Memory ran out; the log shows neither when nor how much was requested.",
-    host: "The process ran out of host memory.",
-    host_asked: "{bytes} of host memory could not be allocated.",
-    program: "The log is of {program} (“{evidence}”). We have no model of its memory: what \
-              follows holds for any program.",
-    no_program: "Which program it was, the log does not say: what follows holds for any program.",
-    which: "It was {name} {shape} in {dtype} ({confidence}).",
-    may_be: "By its size it may have been {name} {shape} in {dtype}.",
-    would_be: "What it allocates at that moment: {name} {shape} in {dtype}.",
-    same_size: "The same size: {others}.",
-    memory: "what held the memory",
-    total: "together: the card's memory",
-    total_cap: "together: the cap, and the context beside it",
-    total_limit: "together: the limit for this process",
-    peaks: "nanoGPT's tensors in PyTorch, by phase (±7 %) → with context",
-    claims: "what the text says, judged for this run",
-    advice: "the usual advice, for this case",
-    missing: "{bytes} still missing",
-    suggested_fits: "The settings that the text suggests, together ({settings}), need {bytes}: \
-                     that fits.",
-    suggested_short: "The settings that the text suggests, together ({settings}), need {bytes}: \
-                      {missing} too much for a safe fit.",
-    suggested_heads: "The settings that the text suggests, together ({settings}), cannot run: \
-                      n_head={heads} does not divide n_embd={width}.",
-    remedies: "what to try",
-    fixes: "what to change in nanoGPT",
-    nothing: "no setting of nanoGPT near this one fits",
-    unknown: "what the log does not say",
-    nanogpt: "nanoGPT, changed so that it fits",
-    patch: "nanoGPT's code: this diff (patch -p1 in its folder), expected {bytes}",
-    patch_with: "with {settings}",
-    patch_limits: "An estimate, not measured on your card.",
-    fitgpt: "fitGPT, with the same settings",
-    fitgpt_changed: "fitGPT, changed so that it fits",
-    plan: "{bytes}, {rate} tok/s, the whole run in {time} on {card}",
-    rate: "{rate} tok/s",
-    guessed: "the card is guessed by its memory; name it with --gpu",
-    unrelated: "not the cause: {what}",
-    foreign: "nanoGPT does not know {keys} and ignored them",
-    fork_keys: "keys of a fork, not part of the estimate: {keys}",
-    heads: "n_head={heads} does not divide n_embd={width}: nanoGPT stops with an assertion. The \
-            estimate uses n_head={nearest}.",
-    ranks: "{count} processes shared this run: each of them holds this much on its GPU. fitGPT \
-            runs on one GPU.",
-    fits: "By our estimate of PyTorch's memory, the run fits.",
-    tight: "By our estimate of PyTorch's memory, it may or may not fit: it needs more than 93 % \
-            of what is free.",
-    dies: "By our estimate of PyTorch's memory, the run fails {phase}.",
-    margin: "It needs {needs}: {spare} to spare on an empty card of {limit}, ±7 %.",
-    margin_over: "It needs {needs}, ±7 %: {spare} more than an empty card of {limit} has.",
-    desktop: "A desktop takes 0.3 to 2 GiB of a card: {used} is assumed, which leaves {free}. Say \
-              what is in use with --used, or what is free with --vram.",
-    in_use: "{used} are in use, which leaves {free}.",
-    no_log: "No out-of-memory message was found.",
-    colon: ": ",
-    then: "; ",
-    comma: ", ",
-    list: "; ",
-    bracket: " ({text})",
-    problem: "Problem",
-    root: "Root cause",
-    config: "Recommended config",
-    expected: "Expected memory",
-    nonsense: "These numbers in the message are impossible (WSL and Windows drivers print them): \
-               {numbers}",
-};

@@ -1,5 +1,7 @@
 //! The texts in Chinese.
 
+mod labels;
+
 use crate::account::What;
 use crate::advice::{Note, Verdict};
 use crate::cause::{Cause, Reason};
@@ -13,6 +15,7 @@ use crate::tensor::Confidence;
 use crate::tensor_name::TensorKind;
 use crate::torch::Phase;
 use crate::words::{Catalogue, Labels, Refusal};
+use labels::LABELS;
 
 /// Chinese.
 pub struct Chinese;
@@ -50,6 +53,9 @@ impl Catalogue for Chinese {
             Cause::Full => {
                 "是本进程自己占满了显存：权重、梯度、优化器状态和激活值加在一起。失败的请求只是最后一根稻草。"
             }
+            Cause::FullOfInference => {
+                "是本进程自己占满了显存。不训练时，占用的是权重、KV缓存和这一批的激活值。失败的请求只是最后一根稻草。"
+            }
             Cause::Unsaid => "请求很小，说明显存当时已经快满了；日志没有说明是谁占用的。",
             Cause::Library => {
                 "cuBLAS或cuDNN无法为自己分配显存。通常是此时显卡已满；之前的内核出错（例如索引越界）也会显示同样的错误：用\
@@ -61,6 +67,9 @@ impl Catalogue for Chinese {
             Cause::Fragmentation => "已保留的显存足够，但不连续（显存碎片）。",
             Cause::OtherProcess => "缺的这部分显存被其他程序占用。",
             Cause::HostMemory => "这是机器的内存（RAM），不是显存：改GPU相关的设置没有用。",
+            Cause::Killed => {
+                "多半是内核在内存（RAM）或容器的限额用尽时这样做；改GPU相关的设置没有用。"
+            }
             Cause::Contradiction => {
                 "报错里的数字互相矛盾，因此无法确定原因。可能是：对本进程的限制、同一GPU上另一个进程或rank一时占用了显存，或数字过时。"
             }
@@ -105,6 +114,9 @@ impl Catalogue for Chinese {
             }
             Reason::ModelExceeds => "按我们的估算，整个运行需要 {0}（±7 %），可用 {1}：超出 {2}。",
             Reason::ScoresAdd => "每一层都为反向传播保留自己的注意力分数：{1} 层共 {0}。",
+            Reason::PredictionsKept => {
+                "Trainer会把所有评估批次的logits都留在GPU上：每一批都在增加。"
+            }
             Reason::ExceedsCard => "{0} 超过了整张显卡的 {1}：与其他程序和碎片无关。",
             Reason::CardDiffers => "文中说的是 {0}，但报错中的GPU有 {1}：以报错为准。",
             Reason::Resident => "该进程占用了 {0} 内存。",
@@ -320,6 +332,9 @@ impl Catalogue for Chinese {
             Remedy::BatchIsOne => {
                 "批大小已经是1：缩短序列、换更小的模型，或减少要训练的参数（LoRA）"
             }
+            Remedy::Inference => {
+                "权重改用16位，或量化到8位、4位；减小批大小、缩短上下文，或把部分层放到CPU上"
+            }
             Remedy::JaxPreallocates => {
                 "JAX启动时会占用显卡的75 %：设 XLA_PYTHON_CLIENT_PREALLOCATE=false 可看到实际需要多少；模型需要的并不会减少"
             }
@@ -507,65 +522,3 @@ impl Catalogue for Chinese {
         &LABELS
     }
 }
-
-const LABELS: Labels = Labels {
-    did_not_fit: "{phase}无法分配 {bytes}。",
-    did_not_fit_ever: "无法分配 {bytes}（日志没有说明阶段）。",
-    ran_out: "{phase}显存不足。",
-    ran_out_ever: "显存不足；日志没有说明阶段和请求量。",
-    host: "进程的内存（RAM）不足。",
-    host_asked: "无法分配 {bytes} 内存（RAM）。",
-    program: "这是{program}的日志（“{evidence}”）。我们没有它的显存模型：以下内容对任何程序都成立。",
-    no_program: "日志没有说明是哪个程序：以下内容对任何程序都成立。",
-    which: "它是{name} {shape} {dtype}（{confidence}）。",
-    may_be: "从大小看可能是{name} {shape} {dtype}。",
-    would_be: "那一刻分配的是{name} {shape} {dtype}。",
-    same_size: "同样大小：{others}。",
-    memory: "显存占用明细",
-    total: "合计：显卡的显存",
-    total_cap: "合计：上限以及其外的上下文",
-    total_limit: "合计：本进程的上限",
-    peaks: "PyTorch中nanoGPT各阶段的张量（±7 %）→ 含上下文",
-    claims: "文中的说法，以及对本次运行的判断",
-    advice: "常见建议在此例中的效果",
-    missing: "还差 {bytes}",
-    suggested_fits: "文中建议的设置合在一起（{settings}）需要 {bytes}：放得下。",
-    suggested_short: "文中建议的设置合在一起（{settings}）需要 {bytes}：要稳妥放下还超出 {missing}。",
-    suggested_heads: "文中建议的设置合在一起（{settings}）无法运行：n_head={heads} 不能整除 n_embd={width}。",
-    remedies: "可以尝试",
-    fixes: "nanoGPT中需要修改的内容",
-    nothing: "没有相近的nanoGPT设置能放下",
-    unknown: "日志没有说明的内容",
-    nanogpt: "修改后能放下的nanoGPT",
-    patch: "nanoGPT的代码：此diff（在其目录中 patch -p1），预计 {bytes}",
-    patch_with: "配合 {settings}",
-    patch_limits: "这是估算，没有在你的显卡上实测。",
-    fitgpt: "fitGPT（设置不变）",
-    fitgpt_changed: "修改后能放下的fitGPT",
-    plan: "{bytes}，{rate} 词元/秒，在 {card} 上全程 {time}",
-    rate: "{rate} 词元/秒",
-    guessed: "显卡是按显存大小猜的；可用 --gpu 指定",
-    unrelated: "不是原因：{what}",
-    foreign: "nanoGPT不认识{keys}，忽略了它们",
-    fork_keys: "分支的配置项，未计入估算：{keys}",
-    heads: "n_head={heads} 不能整除 n_embd={width}：nanoGPT会因断言退出。估算使用 n_head={nearest}。",
-    ranks: "本次运行由 {count} 个进程分担：每个进程在自己的GPU上都占用这么多。fitGPT只用一块GPU。",
-    fits: "按我们对PyTorch显存的估算，本次运行放得下。",
-    tight: "按我们对PyTorch显存的估算，能否放下不确定：需要超过空闲显存的 93 %。",
-    dies: "按我们对PyTorch显存的估算，本次运行会{phase}失败。",
-    margin: "需要 {needs}：在 {limit} 的空卡上余 {spare}，±7 %。",
-    margin_over: "需要 {needs}，±7 %：比 {limit} 的空卡还多 {spare}。",
-    desktop: "桌面会占用显卡 0.3 到 2 GiB：这里假定 {used}，剩 {free}。可用 --used 说明已用多少，用 --vram 说明空闲多少。",
-    in_use: "已占用 {used}，剩 {free}。",
-    no_log: "没有找到显存不足的报错。",
-    colon: "：",
-    then: "；",
-    comma: "，",
-    list: "；",
-    bracket: "（{text}）",
-    problem: "问题",
-    root: "根本原因",
-    config: "推荐配置",
-    expected: "预计显存",
-    nonsense: "报错中的这些数字不可能是真的（WSL和Windows驱动会打印）：{numbers}",
-};
