@@ -42,7 +42,8 @@ pub fn frames_joined(lines: Vec<(String, Option<u64>)>) -> Vec<(String, Option<u
     for (line, rank) in lines {
         match joined.last_mut().filter(|(last, of)| *of == rank && is_cut(last)) {
             Some((last, _)) => {
-                last.push(' ');
+                // A path is cut at a hyphen, the rest at a space.
+                last.push_str(if is_open(last) { "" } else { " " });
                 last.push_str(line.trim_start());
             }
             None => joined.push((line, rank)),
@@ -51,12 +52,23 @@ pub fn frames_joined(lines: Vec<(String, Option<u64>)>) -> Vec<(String, Option<u
     joined
 }
 
+/// Whether a frame's line ends inside its path.
+fn is_open(line: &str) -> bool {
+    let path = line.trim_start().strip_prefix("File \"");
+    line.len() < 1000 && path.is_some_and(|path| !path.contains('"'))
+}
+
 /// Whether a frame's line ends before the name of its function.
 fn is_cut(line: &str) -> bool {
-    let line = line.trim_end();
-    let frame = line.len() < 1000 && line.contains("File \"") && line.contains("\",");
-    frame && (line.ends_with(", in") || line.ends_with("\",") || line.ends_with("\", line"))
-        || frame && line.ends_with(',') && line.contains("\", line ")
+    let path = line.trim_start().strip_prefix("File \"").filter(|path| path.len() < 1000);
+    let behind = path.and_then(|path| path.split_once('"')).map(|(_, behind)| behind.trim_end());
+    let cut = |behind: &str| behind.starts_with(',') && !behind.contains(", in ");
+    is_open(line) || behind.is_some_and(|behind| cut(behind) && ends_open(behind))
+}
+
+/// Whether `, line 3, in` lacks something: older Pythons end a frame at the line's number.
+fn ends_open(behind: &str) -> bool {
+    behind.ends_with([',', 'n', 'e'])
 }
 
 #[cfg(test)]
@@ -66,7 +78,7 @@ mod tests {
     #[test]
     fn a_frame_that_was_wrapped_at_a_space_is_one_line() {
         let whole = "  File \"/a/b.py\", line 1024, in forward";
-        for at in [17, 22, 28] {
+        for at in [10, 17, 22, 28] {
             let (first, rest) = whole.split_at(at);
             let cut = [first.trim_end(), rest.trim_start(), "    return x"];
             let lines = cut.iter().map(|line| (line.to_string(), Some(1))).collect();

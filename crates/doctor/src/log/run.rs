@@ -18,8 +18,10 @@ pub struct RunLines {
     pub unknown_keys: Vec<String>,
     /// Settings that the text recommends instead.
     pub(super) suggestions: Vec<(String, String)>,
-    /// Config files that were echoed.
+    /// Config files that were named.
     pub files: Vec<String>,
+    /// Whether one of them was echoed with its content.
+    echoed_file: bool,
     /// Parameters of the model.
     pub parameters: Option<Parameters>,
     /// Processes that share the run, as its launcher is told.
@@ -168,7 +170,7 @@ impl RunLines {
         self.typed(line);
         if let Some(rest) = line.strip_prefix("Overriding config with ") {
             self.files.push(rest.trim_end_matches(':').trim().to_string());
-            (*in_file, self.has_beginning) = (true, true);
+            (*in_file, self.has_beginning, self.echoed_file) = (true, true, true);
             return;
         }
         if let Some(rest) = line.strip_prefix("Overriding: ") {
@@ -241,7 +243,7 @@ impl RunLines {
 
     /// nanoGPT echoes its config files; a command alone names them.
     fn shipped(&mut self) {
-        let files = self.files.iter().filter(|_| !self.has_beginning);
+        let files = self.files.iter().filter(|_| !self.echoed_file);
         let known: Vec<_> = files.flat_map(|file| shipped::of_file(file)).collect();
         for (key, value) in known {
             let (key, value) = ((*key).to_string(), (*value).to_string());

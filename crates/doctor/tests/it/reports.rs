@@ -353,3 +353,16 @@ fn a_message_without_its_own_sum_adds_up() {
     let sum: u64 = found.account.rows.iter().map(|(_, bytes)| bytes).sum();
     assert!(sum.abs_diff(found.account.total.unwrap()) < 1 << 20, "{:?}", found.account.rows);
 }
+
+/// A command names nanoGPT's own file; unless the log echoes it, its content is known.
+#[test]
+fn a_shipped_file_counts_unless_it_is_echoed() {
+    let log = Log::read(
+        b"$ python train.py config/train_shakespeare_char.py --batch_size=512\n\
+          Overriding: batch_size = 512\nnumber of parameters: 10.65M\n",
+    );
+    assert_eq!(log.run.setting("n_embd"), Some("384"));
+    assert_eq!(log.run.setting("batch_size"), Some("512"));
+    let log = Log::read(b"Overriding config with config/train_shakespeare_char.py:\nn_embd = 96\n");
+    assert_eq!((log.run.setting("n_embd"), log.run.setting("n_layer")), (Some("96"), None));
+}

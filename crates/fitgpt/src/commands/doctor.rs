@@ -196,7 +196,9 @@ fn text(report: &Report<'_>) -> String {
     }
     let memory: Vec<Row> = report.memory().into_iter().map(|(name, n)| (name, n, n)).collect();
     text += &table(report, labels.memory, &memory, None);
-    text += &report.total().map_or_else(String::new, |total| format!("  {}\n", faint(&total)));
+    if let Some(total) = report.total() {
+        text += &format!("{}\n", faint(&screen::wrapped(&format!("  {total}"), 14, width)));
+    }
     let peaks = report.peaks().into_iter().map(|(phase, n, needed)| (phase.to_string(), n, needed));
     let free = found.room.map(|room| room.free());
     text += &table(report, labels.peaks, &peaks.collect::<Vec<Row>>(), free);

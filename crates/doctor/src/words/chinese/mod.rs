@@ -62,7 +62,7 @@ impl Catalogue for Chinese {
                  CUDA_LAUNCH_BLOCKING=1 可以区分。"
             }
             Cause::FullBefore => {
-                "第一次分配就失败了，当时PyTorch还没有占用任何显存：显卡已经满了，或者被其他进程占用。"
+                "第一次分配就失败了，当时程序自己还没有占用任何显存：显卡已经满了，或者被其他进程占用。"
             }
             Cause::Fragmentation => "已保留的显存足够，但不连续（显存碎片）。",
             Cause::OtherProcess => "缺的这部分显存被其他程序占用。",

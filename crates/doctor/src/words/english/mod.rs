@@ -87,7 +87,7 @@ impl Catalogue for English {
                  the same error: CUDA_LAUNCH_BLOCKING=1 tells them apart."
             }
             Cause::FullBefore => {
-                "It failed at its first allocation, before PyTorch held anything: the card was \
+                "It failed at its first allocation, before it held anything itself: the card was \
                  full already, or another process holds it."
             }
             Cause::Fragmentation => {

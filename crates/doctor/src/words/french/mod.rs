@@ -94,8 +94,8 @@ impl Catalogue for French {
                  erreur : CUDA_LAUNCH_BLOCKING=1 permet de trancher."
             }
             Cause::FullBefore => {
-                "L'échec survient dès la première allocation, avant que PyTorch n'occupe quoi \
-                 que ce soit : la carte était déjà pleine, ou un autre processus l'occupe."
+                "L'échec survient dès la première allocation, avant que le programme n'occupe \
+                 quoi que ce soit : la carte était déjà pleine, ou un autre processus l'occupe."
             }
             Cause::Fragmentation => {
                 "Assez de mémoire est réservée, mais pas d'un seul tenant : fragmentation."

@@ -93,8 +93,8 @@ impl Catalogue for German {
                  denselben Fehler: CUDA_LAUNCH_BLOCKING=1 unterscheidet beides."
             }
             Cause::FullBefore => {
-                "Schon die erste Anforderung scheiterte, bevor PyTorch etwas belegte: die Karte \
-                 war bereits voll, oder ein anderer Prozess belegt sie."
+                "Schon die erste Anforderung scheiterte, bevor das Programm selbst etwas \
+                 belegte: die Karte war bereits voll, oder ein anderer Prozess belegt sie."
             }
             Cause::Fragmentation => {
                 "Genug Speicher ist reserviert, aber nicht an einem Stück: Fragmentierung."
