@@ -185,7 +185,13 @@ pub fn find(
 ) -> Vec<(Claim, String)> {
     let texts: Vec<String> = lines.iter().map(lowered).collect();
     let mut found = Claims::default();
-    for (at, text) in texts.iter().enumerate().filter(|(_, text)| !text.is_empty()) {
+    // PyTorch's own advice at the end of a wrapped message is nobody's claim.
+    let of_message = |at: usize| {
+        let above = at.checked_sub(1).map_or("", |above| lines[above].text.as_str());
+        above.contains("If reserved") || above.contains("but unallocated")
+    };
+    let texts_of_people = texts.iter().enumerate().filter(|(_, text)| !text.is_empty());
+    for (at, text) in texts_of_people.filter(|(at, _)| !of_message(*at)) {
         let line = lines[at].text.trim();
         for row in &ROWS {
             if row.groups.iter().all(|group| has(text, group)) {
@@ -370,6 +376,9 @@ mod tests {
             unallocated memory is large try setting \
             PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.";
         assert!(names(log).is_empty(), "{:?}", names(log));
+        let wrapped = "CUDA out of memory. If reserved but unallocated memory is large\n\
+            try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to";
+        assert!(names(wrapped).is_empty(), "{:?}", names(wrapped));
     }
 
     #[test]
