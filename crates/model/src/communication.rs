@@ -1,5 +1,5 @@
-//! What travels between ranks: gradients at the end of a group, losses, and the shards of state that
-//! a checkpoint needs in one piece.
+//! What travels between ranks: gradients at the end of a group, losses, and the shards of state
+//! that a checkpoint needs in one piece.
 
 use crate::program::{AverageSegments, ShardedRole};
 use crate::run_tensors::{FlatRole, RunTensors, element_offset, missing};

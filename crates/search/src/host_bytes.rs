@@ -15,8 +15,8 @@ pub struct HostBytes {
     /// The largest tensor of a checkpoint, as f32: a checkpoint may store it in f32 even if the run
     /// computes in another format.
     pub checkpoint_tensor: Bytes,
-    /// The outer step of ranks that train alone: all weights, this rank's shard of the momentum, and
-    /// the largest parameter twice.
+    /// The outer step of ranks that train alone: all weights, this rank's shard of the momentum,
+    /// and the largest parameter twice.
     pub outer_step: Bytes,
 }
 

@@ -422,8 +422,8 @@ pub static KEYS: &[Key] = &[
         .words(Residual::WORDS),
 
     text(Ranks, "backend", "auto",
-         "what connects ranks: 'nccl' between GPUs, 'mpi' between CPUs; 'auto' or 'gloo': whichever \
-          fits").words(Connection::WORDS),
+         "what connects ranks: 'nccl' between GPUs, 'mpi' between CPUs; 'auto' or 'gloo': the one \
+          that fits").words(Connection::WORDS),
     int(Ranks, "gpus", 0,
         "train on this many GPUs of this machine, one process each; 0 = what the launcher says"),
     int(Ranks, "zero", -1,

@@ -387,8 +387,8 @@ fn check_ranks(typed: &Typed<'_>, run: &RunSpec) -> Result<(), SpecError> {
     if run.sampler == Sampler::Nanogpt && (groups != ranks || !run.steps_divide_among(ranks)) {
         let steps = run.gradient_accumulation_steps;
         let what = format!(
-            "sampler='nanogpt' on {ranks} ranks: nanoGPT divides gradient_accumulation_steps={steps} \
-             among them; use a multiple of {ranks} and reduce_groups=0, or sampler='fitgpt'"
+            "sampler='nanogpt' on {ranks} ranks: nanoGPT divides \
+             gradient_accumulation_steps={steps} among them; use a multiple of {ranks} and reduce_groups=0, or sampler='fitgpt'"
         );
         return Err(SpecError::Conflict { what });
     }

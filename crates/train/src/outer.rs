@@ -1,6 +1,6 @@
-//! DiLoCo: every rank trains alone for some iterations; then the average of all changes goes through
-//! an outer step with Nesterov momentum. The outer state is in host memory: the weights after the
-//! last average, and this rank's shard of the momentum.
+//! DiLoCo: every rank trains alone for some iterations; then the average of all changes goes
+//! through an outer step with Nesterov momentum. The outer state is in host memory: the weights
+//! after the last average, and this rank's shard of the momentum.
 
 use crate::engine::Engine;
 use crate::error::TrainError;

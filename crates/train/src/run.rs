@@ -496,8 +496,8 @@ impl Run<'_> {
         }
     }
 
-    /// The loss of an iteration's last micro-batch over all ranks, as nanoGPT prints it; none if the
-    /// run diverged.
+    /// The loss of an iteration's last micro-batch over all ranks, as nanoGPT prints it; none if
+    /// the run diverged.
     fn last_loss(&self, report: &Report, state: &StepState) -> Option<f64> {
         let spec = self.spec;
         let (sequences, group) = (spec.sequences_per_iteration(), spec.sequences_per_group());

@@ -369,7 +369,7 @@ fn train(
     let mut generator = rng::torch::Generator::new(setup.spec.seed);
     engine.initialise(&mut generator)?;
     if setup.spec.sampler == Sampler::Nanogpt && !setup.spec.rank.is_first() {
-        // As in nanoGPT, each rank has a generator of its own, and all take the first one's weights.
+        // As in nanoGPT, each rank has its own generator, and all take the first one's weights.
         generator = rng::torch::Generator::new(setup.spec.seed + setup.spec.rank.rank as u64);
         engine.skip_initialisation(&mut generator);
     }

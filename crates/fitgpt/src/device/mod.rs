@@ -178,8 +178,8 @@ impl Device {
         }
     }
 
-    /// Connects it with those of the other ranks, before anything is planned: what that takes of its
-    /// memory is then known.
+    /// Connects it with those of the other ranks, before anything is planned: what that takes of
+    /// its memory is then known.
     pub fn connect(&mut self, fellows: &mut Fellows, rank: Rank) -> Result<(), BackendError> {
         match self {
             Device::Cpu(device) => device.connect(fellows.exchange()),
