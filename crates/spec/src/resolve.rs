@@ -1,7 +1,7 @@
 //! Turns settings into a [`RunSpec`]. Every check of a value, or of two values together, is here
 //! and only here. Each error gives the value and what to do next.
 
-use crate::error::SpecError;
+use crate::error::{SpecError, shown};
 use crate::keys::Command;
 use crate::memory::Memory;
 use crate::run_spec::{
@@ -348,7 +348,7 @@ fn check_pairs(typed: &Typed<'_>, run: &RunSpec) -> Result<(), SpecError> {
     if let InitFrom::Pretrained(Pretrained { name, model: Some(model) }) = &run.init_from {
         let most = model.dims.block_size;
         if block_size > most {
-            let needs = format!("{name} has {most} positions; use block_size={most}");
+            let needs = format!("{} has {most} positions; use block_size={most}", shown(name));
             return Err(typed.out_of_range("block_size", needs));
         }
     }
@@ -493,6 +493,7 @@ fn train_notices(typed: &Typed<'_>, run: &RunSpec, say: &mut impl FnMut(&'static
         for key in ["n_layer", "n_head", "n_embd", "bias"] {
             let Setting { key, value, .. } = typed.setting(key);
             if typed.setting(key.name).is_given() {
+                let name = shown(name);
                 say(key.name, format!("{}={value} is ignored: {name} fixes it", key.name));
             }
         }

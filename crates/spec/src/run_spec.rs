@@ -1,6 +1,6 @@
 //! A run as the rest of the program sees it: every key, typed and checked.
 
-use crate::error::SpecError;
+use crate::error::{SpecError, shown};
 use crate::heads;
 use crate::keys::Command;
 use crate::memory::Memory;
@@ -509,6 +509,7 @@ impl RunSpec {
                 Dims { block_size, ..model.dims }
             }
             InitFrom::Pretrained(Pretrained { name, model: None }) => {
+                let name = shown(name);
                 let what = format!("init_from='{name}': the sizes of this model are not known");
                 return Err(SpecError::Conflict { what });
             }
