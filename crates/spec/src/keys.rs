@@ -436,7 +436,7 @@ pub static KEYS: &[Key] = &[
     text(Ranks, "sync", "gradients",
          "'gradients': add up all gradients at every iteration; 'diloco': train alone for \
           sync_every iterations, then average the changes").words(Sync::WORDS),
-    int(Ranks, "sync_every", 30, "with sync='diloco': iterations between two averages"),
+    int(Ranks, "sync_every", 50, "with sync='diloco': iterations between two averages"),
     float(Ranks, "outer_lr", 0.7, "with sync='diloco': learning rate of the outer step"),
     float(Ranks, "outer_momentum", 0.9, "with sync='diloco': Nesterov momentum of the outer step"),
 

@@ -388,7 +388,8 @@ fn check_ranks(typed: &Typed<'_>, run: &RunSpec) -> Result<(), SpecError> {
         let steps = run.gradient_accumulation_steps;
         let what = format!(
             "sampler='nanogpt' on {ranks} ranks: nanoGPT divides \
-             gradient_accumulation_steps={steps} among them; use a multiple of {ranks} and reduce_groups=0, or sampler='fitgpt'"
+             gradient_accumulation_steps={steps} among them; use a multiple of \
+             {ranks} and reduce_groups=0, or sampler='fitgpt'"
         );
         return Err(SpecError::Conflict { what });
     }
