@@ -50,7 +50,7 @@ impl Planned {
     ) -> Result<Planned, PlanError> {
         let Draft { program, schedule, .. } = Draft::new(spec, Rc::clone(&machine.scratch))?;
         let plan = Plan::new(schedule)?;
-        let host = HostBytes::new(run, &program, &plan.schedule.tensors);
+        let host = HostBytes::new(run, &program, &plan.schedule).on(machine);
         let training = cut.map(|cut| {
             let Cut { slices: _, head_chunk, levels, state_options } = cut;
             Training { head_chunk, levels, state_options }

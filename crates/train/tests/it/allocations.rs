@@ -102,6 +102,7 @@ fn counts(sampler: &str) -> Vec<Count> {
         peak_flops: None,
         evaluate_at_end: false,
         stop: &AtomicBool::new(false),
+        progress: &|_| (),
         device_bytes: &|| None,
     };
     run.execute(&mut host).unwrap();
