@@ -194,7 +194,8 @@ impl Typed<'_> {
         };
         let groups = self.whole("reduce_groups", 0, MOST_BATCHES)?;
         Ok(RanksKeys {
-            backend: self.word("backend", Connection::of)?,
+            // nanoGPT's configs may name anything; it matters only between ranks (`check_ranks`).
+            backend: Connection::of(&self.text("backend")).unwrap_or(Connection::Auto),
             gpus: self.whole("gpus", 0, MOST_GPUS)?,
             zero,
             reduce_groups: (groups > 0).then_some(groups),
@@ -355,9 +356,29 @@ fn check_pairs(typed: &Typed<'_>, run: &RunSpec) -> Result<(), SpecError> {
     Ok(())
 }
 
+/// nanoGPT's file has one parameter's state after the other, and no place for an outer step.
+fn check_saving(run: &RunSpec) -> Result<(), SpecError> {
+    let what = match (run.checkpoint_format, run.ranks.sync, run.ranks.zero) {
+        (CheckpointFormat::Ckpt, Sync::Diloco, _) => {
+            "checkpoint_format='ckpt' cannot hold the outer step of sync='diloco'; use \
+             checkpoint_format='native' and `fitgpt export --to ckpt`"
+        }
+        (CheckpointFormat::Ckpt, Sync::Gradients, Some(true)) => {
+            "checkpoint_format='ckpt' with zero=1: nanoGPT's file would need all shards once for \
+             each parameter; use zero=0, or checkpoint_format='native' and `fitgpt export --to ckpt`"
+        }
+        _ => return Ok(()),
+    };
+    Err(SpecError::Conflict { what: what.to_string() })
+}
+
 /// An iteration's sequences must divide among groups, and groups among ranks.
 fn check_ranks(typed: &Typed<'_>, run: &RunSpec) -> Result<(), SpecError> {
     let (ranks, groups) = (run.rank.ranks as u64, run.groups());
+    if ranks > 1 {
+        typed.word("backend", Connection::of)?;
+        check_saving(run)?;
+    }
     let sequences = run.sequences_per_iteration();
     if !groups.is_multiple_of(ranks) {
         let needs = format!("it must be a multiple of the {ranks} ranks; 0 means {ranks}");
@@ -453,6 +474,10 @@ fn instead_of_wandb(run: &RunSpec) -> String {
 fn train_notices(typed: &Typed<'_>, run: &RunSpec, say: &mut impl FnMut(&'static str, String)) {
     if typed.flag("wandb_log") {
         say("wandb_log", instead_of_wandb(run));
+    }
+    if Connection::of(&typed.text("backend")).is_none() {
+        let backend = &typed.setting("backend").value;
+        say("backend", format!("backend={backend} is ignored in a run of one rank"));
     }
     if run.ranks.backend == Connection::Gloo {
         say("backend", "backend='gloo' means 'auto': NCCL between GPUs, MPI between CPUs".into());

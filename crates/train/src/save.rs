@@ -335,7 +335,11 @@ fn load_some(
             Place::OuterMomentum(index) => {
                 reader.read(at, &mut buffer[..wanted])?;
                 let content = &buffer[..wanted];
-                engine.with_outer(|outer, engine| Ok(outer.restore(engine, index, content)))?;
+                let restored =
+                    engine.with_outer(|outer, engine| Ok(outer.restore(engine, index, content)))?;
+                if restored != Some(true) {
+                    return Err(refused());
+                }
                 continue;
             }
         };

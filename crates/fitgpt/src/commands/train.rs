@@ -5,7 +5,7 @@ use super::{INTERRUPTED, line};
 use crate::bill;
 use crate::console_sink::{Bar, ConsoleSink, ConsoleSpec};
 use crate::device::{Device, Seat, host_notice};
-use crate::fellow_ranks::{Fellows, Started};
+use crate::fellow_ranks::{self, Fellows, Started};
 use crate::flags::{FlagSet, flags};
 use crate::invocation::{environment, settings};
 use crate::numbers::{duration, parse_duration};
@@ -158,7 +158,8 @@ fn run_settings(
         None if started.rank().has_others() => {
             let may_share_gpu = setup.spec.ranks.backend == Connection::Mpi;
             let (local_rank, local_ranks) = (started.local_rank(), started.local_ranks());
-            let seat = Seat { local_rank, local_ranks, may_share_gpu };
+            let may_see_one_gpu = started.may_see_one_gpu();
+            let seat = Seat { local_rank, local_ranks, may_share_gpu, may_see_one_gpu };
             Device::of_rank(setup.spec.device, gpu_setting(&setup), seat)?
         }
         None => Device::find(setup.spec.device, gpu_setting(&setup))?,
@@ -193,7 +194,8 @@ fn run_on(
     let loaded = load(&setup, &device, fellows)?;
     let Loaded { mut engine, document, host, planned_length } = loaded;
     let is_first = setup.spec.rank.is_first();
-    if is_first && !planned_length.is_confirmed(yes) {
+    let has_others = setup.spec.rank.has_others(); // who would wait for the answer
+    if !has_others && !planned_length.is_confirmed(yes) {
         return Ok(INTERRUPTED);
     }
     if is_first {
@@ -213,6 +215,9 @@ fn run_on(
     let watch =
         Watch { stop, events: &mut events, device_bytes: &seen, peak_flops, progress: &progress };
     let ended = train(&mut setup, &mut engine, document, &mut buffers, watch, shows_end);
+    if ended.is_err() {
+        fellow_ranks::failing();
+    }
     if !events.flush(stop) {
         // Nobody reads the console, and the run was asked to stop: anything printed would hang.
         return ended.map(|_| INTERRUPTED);
@@ -226,12 +231,14 @@ fn run_on(
     run_report::conclude(&setup, &outcome, start.elapsed().as_secs_f64(), &resume);
     if !outcome.interrupted && is_first {
         run_report::compare(&setup, &outcome);
-        if shows_end {
+        // The other ranks have left; NCCL would notice.
+        if shows_end && !(has_others && device.is_gpu()) {
             show_sample(&setup, &mut engine, &outcome, stop, &mut events)?;
         }
         run_report::next_commands(&setup.spec, &outcome, &written);
     }
     let interrupted = outcome.interrupted || stop.load(Ordering::Relaxed);
+    mpi::finished();
     Ok(if interrupted { INTERRUPTED } else { 0 })
 }
 
@@ -318,7 +325,8 @@ fn load(setup: &Setup, device: &Device, fellows: Option<&Fellows>) -> Result<Loa
         let (run, dims) = (&setup.spec, setup.dims);
         let planned = origin.planned(run, dims, machine, Some(device), &screen::notice)?;
         if let Some(fellows) = fellows {
-            fellows.agree("the plan", &format!("{:?}", planned.cut()))?;
+            let cut = planned.cut().as_ref().map_or(String::new(), sentence::of_cut);
+            fellows.agree("the plan (give all ranks the same --vram and --ram)", &cut)?;
         }
         show_bill(&setup.spec, &planned, machine);
         show_plan(&planned, machine);

@@ -39,6 +39,8 @@ pub struct Seat {
     pub local_ranks: usize,
     /// Whether several ranks may use one GPU: MPI permits it, NCCL does not.
     pub may_share_gpu: bool,
+    /// Whether a rank that sees one GPU has it for itself, because the launcher has hidden others.
+    pub may_see_one_gpu: bool,
 }
 
 /// A device that can run plans.
@@ -87,6 +89,10 @@ impl Device {
         match (gpus, seat.may_share_gpu) {
             (0, _) if wants_gpu => Device::find(asked, gpu_setting),
             (0, _) => Ok(Device::Cpu(CpuDevice::sharing(seat.local_ranks))),
+            (1, false) if seat.may_see_one_gpu => {
+                let first = spec::RequestedDevice::Cuda(0);
+                Ok(Device::find(first, gpu_setting)?.shared_by(seat, seat.local_ranks))
+            }
             (gpus, false) if seat.local_rank >= gpus => {
                 let what = format!(
                     "{} ranks on this machine, but {gpus} usable GPU{}; start one rank for each \
@@ -98,8 +104,21 @@ impl Device {
             }
             (gpus, _) => {
                 let index = (seat.local_rank % gpus) as u32;
-                Device::find(spec::RequestedDevice::Cuda(index), gpu_setting)
+                let found = Device::find(spec::RequestedDevice::Cuda(index), gpu_setting)?;
+                Ok(found.shared_by(seat, gpus))
             }
+        }
+    }
+
+    /// The same device, of which each rank uses its part: memory of the host, and of a GPU if there
+    /// are more ranks than GPUs.
+    fn shared_by(self, seat: Seat, gpus: usize) -> Device {
+        match self {
+            Device::Cuda(mut device) => {
+                device.share(seat.local_ranks, seat.local_ranks.div_ceil(gpus.max(1)));
+                Device::Cuda(device)
+            }
+            cpu => cpu,
         }
     }
 
@@ -203,6 +222,15 @@ impl Device {
             let planned = plan(machine)?;
             match self.load(planned.plan.clone(), run, machine, choices.to_vec()) {
                 Ok(backend) => return Ok((planned, backend)),
+                // Ranks plan together: one cannot plan again while the others go on.
+                Err(LoadError::OverBudget { outside_arena, .. }) if run.rank.has_others() => {
+                    let held = Bytes::new(outside_arena).unwrap_or(Bytes::ZERO);
+                    let what = format!(
+                        "driver, code and NCCL hold {held}, more than planned for; give all ranks \
+                         a --vram that is smaller by the difference, or --vram=80%"
+                    );
+                    return Err(BackendError::Refused { what }.into());
+                }
                 Err(LoadError::OverBudget { outside_arena, .. }) => {
                     say(&assume_held(machine, outside_arena))
                 }
