@@ -155,7 +155,7 @@ impl Group {
             Group::System => "System",
             Group::Evaluation => "Evaluation, beyond nanoGPT",
             Group::Memory => "Memory, beyond nanoGPT",
-            Group::Ranks => "Several GPUs or machines (docs/many-gpus.md)",
+            Group::Ranks => "Several GPUs or machines",
             Group::Randomness => "Randomness",
             Group::Sampling => "Sampling",
         }
