@@ -64,6 +64,7 @@ impl World {
             world.rank,
             world.ranks
         );
+        finished(); // all ranks come to this
         Err(BackendError::Refused { what })
     }
 
