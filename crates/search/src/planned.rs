@@ -35,7 +35,8 @@ struct Training {
 /// What the cost model predicts for a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prediction {
-    /// Trained tokens per second, without evaluations; none if nothing is trained.
+    /// Tokens per second that all ranks together train, without evaluations; none if nothing is
+    /// trained.
     pub tokens_per_second: Option<f64>,
     /// The whole run, evaluations included.
     pub run_seconds: f64,
@@ -123,7 +124,8 @@ impl Planned {
 
     /// What the cost model predicts for the whole run on the hardware.
     pub fn predict(&self, run: &RunSpec, hardware: &Hardware) -> Prediction {
-        let iteration = self.iteration_seconds(hardware);
+        let outer = self.outer_step(run, hardware).exposed;
+        let iteration = self.iteration_seconds(hardware) + outer;
         // Ranks share the batches of an evaluation.
         let batches = run.eval_iters.div_ceil(run.rank.ranks as u64);
         let evaluation = 2.0 * batches as f64 * self.eval_batch_seconds(hardware);
