@@ -21,6 +21,8 @@ pub enum Values {
     Card,
     /// A graphics card by name, or one of these words.
     CardOr(&'static [&'static str]),
+    /// A link between GPUs or machines by name, or one of these words.
+    LinkOr(&'static [&'static str]),
     /// The name of a key, then `=` and values.
     Key,
 }
@@ -29,7 +31,10 @@ impl Values {
     /// The accepted words; empty where any value will do.
     pub const fn words(self) -> &'static [&'static str] {
         match self {
-            Values::Words(words) | Values::WordsOr(words, _) | Values::CardOr(words) => words,
+            Values::Words(words)
+            | Values::WordsOr(words, _)
+            | Values::CardOr(words)
+            | Values::LinkOr(words) => words,
             Values::Any
             | Values::File
             | Values::Folder

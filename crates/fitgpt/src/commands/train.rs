@@ -329,7 +329,7 @@ fn load(setup: &Setup, device: &Device, fellows: Option<&Fellows>) -> Result<Loa
             fellows.agree("the plan (give all ranks the same --vram and --ram)", &cut)?;
         }
         show_bill(&setup.spec, &planned, machine);
-        show_plan(&planned, machine);
+        show_plan(&setup.spec, &planned, machine);
         Ok::<_, TrainError>(planned)
     };
     let loaded = device.load_planned(&setup.spec, &mut machine, choices, &screen::notice, plan)?;
@@ -423,8 +423,9 @@ fn show_bill(run: &RunSpec, planned: &Planned, machine: &Machine) {
 }
 
 /// Prints how the run is cut, its memory and its hash.
-fn show_plan(planned: &Planned, machine: &Machine) {
-    let cut = planned.cut().as_ref().map_or("evaluation only".to_string(), sentence::of_cut);
+fn show_plan(run: &RunSpec, planned: &Planned, machine: &Machine) {
+    let cut = planned.cut().map(|cut| sentence::of_cut(&cut, run));
+    let cut = cut.unwrap_or_else(|| "evaluation only".to_string());
     let memory = sentence::memory(planned.device_bytes(machine), machine.budget);
     let plan = format!("plan: {cut}: {memory}, hash {:016x}", planned.hash());
     screen::line(&(screen::wrapped(&plan, 6, screen::wrap_width()) + "\n"));

@@ -11,6 +11,7 @@ use crate::flags::Flag;
 use data::known::DATA_SETS;
 use paths::{Kind, paths};
 use plan::hardware::CARDS;
+use plan::links::LINKS;
 use spec::{KEYS, Key, Values};
 
 /// Options of the program itself and of every command.
@@ -164,6 +165,7 @@ fn values(accepted: Values, current: &str) -> Vec<Offer> {
         Values::Card | Values::CardOr(_) => {
             CARDS.iter().map(|card| Offer::new(typed(card.name), "")).collect()
         }
+        Values::LinkOr(_) => LINKS.iter().map(|link| Offer::new(typed(link.name), "")).collect(),
         Values::Key => {
             KEYS.iter().map(|key| Offer::new(format!("{}=", key.name), key.doc)).collect()
         }
@@ -171,7 +173,8 @@ fn values(accepted: Values, current: &str) -> Vec<Offer> {
     offers
 }
 
-/// A card's name without spaces, which would have to be quoted differently in each shell.
+/// The name of a card or a link without spaces, which would have to be quoted differently in each
+/// shell.
 fn typed(name: &str) -> String {
     name.replace(' ', "-")
 }
@@ -228,6 +231,15 @@ mod tests {
         assert_eq!(at("plan --gpu li"), ["list"]);
         assert!(at("plan --sweep n_l").contains(&"n_layer=".to_string()));
         assert!(!at("plan --json --js").contains(&"--json".to_string()));
+    }
+
+    #[test]
+    fn a_completed_link_is_found() {
+        assert_eq!(at("plan --link 10G"), ["10GbE"]);
+        for link in LINKS {
+            let found = plan::links::Link::find(&typed(link.name)).map(|link| link.name);
+            assert_eq!(found, Some(link.name));
+        }
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod doctor;
 mod evaluating;
 mod exporting;
 mod first_hour;
+mod fleets;
 mod fixture;
 mod help;
 #[path = "../../../hub/tests/it/http.rs"]
