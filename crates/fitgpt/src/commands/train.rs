@@ -28,7 +28,7 @@ use data::{Dataset, Split};
 use events::{Emitter, Sample, Sink, What};
 use plan::Phase;
 use plan::report::steps_hash;
-use search::{HostBytes, Machine, Planned};
+use search::{Cut, HostBytes, Machine, Planned};
 use spec::{
     Command, Connection, Environment, RunSpec, Sampler, SamplingKeys, Settings, SpecError, Values,
 };
@@ -325,7 +325,8 @@ fn load(setup: &Setup, device: &Device, fellows: Option<&Fellows>) -> Result<Loa
         let (run, dims) = (&setup.spec, setup.dims);
         let planned = origin.planned(run, dims, machine, Some(device), &screen::notice)?;
         if let Some(fellows) = fellows {
-            let cut = planned.cut().as_ref().map_or(String::new(), sentence::of_cut);
+            let of_cut = |cut: &Cut| sentence::of_cut(cut, run);
+            let cut = planned.cut().as_ref().map_or(String::new(), of_cut);
             fellows.agree("the plan (give all ranks the same --vram and --ram)", &cut)?;
         }
         show_bill(&setup.spec, &planned, machine);
