@@ -35,6 +35,7 @@ mod bench_report;
 mod survey;
 mod doctor_document;
 mod comparison;
+mod ui;
 mod preparation;
 mod byte_bar;
 

@@ -27,10 +27,12 @@ const NEAREST: usize = 4;
 /// predicted from them.
 const UNNAMED: &str = "RTX 4070";
 
-/// What predictions are based on.
-const QUICK: &str = "a quick measurement";
-const STEP_TIMES: &str = "measured step times";
-const TABLE: &str = "the table of GPUs";
+/// What a prediction is based on: this CPU, timed now.
+pub const QUICK: &str = "a quick measurement";
+/// Kept times of steps.
+pub const STEP_TIMES: &str = "measured step times";
+/// The table of cards.
+pub const TABLE: &str = "the table of GPUs";
 
 /// The card to plan for, as given by flags; empty for this machine.
 #[derive(Clone, Copy, Default)]
@@ -405,7 +407,7 @@ pub fn find_gpu(name: &str) -> Result<&'static Card, SpecError> {
 }
 
 /// A machine with this card, or with an unknown card of `vram` bytes.
-fn gpu_machine(gpu: Option<&Card>, run: &RunSpec) -> Result<Machine, SpecError> {
+pub fn gpu_machine(gpu: Option<&Card>, run: &RunSpec) -> Result<Machine, SpecError> {
     let single = run.dtype == spec::RequestedDtype::Float32;
     let need = |what: &str| SpecError::Conflict { what: what.to_string() };
     let mut device = match gpu {

@@ -248,9 +248,18 @@ impl Typed<'_> {
             tensorboard: self.flag("tensorboard"),
             csv: self.flag("csv"),
             trackio,
+            ui: self.flag("ui"),
             wandb_project: name("wandb_project")?,
             wandb_run_name: is_named.then(|| name("wandb_run_name")).transpose()?,
         })
+    }
+
+    /// Off, unless a page shows the texts.
+    fn eval_sample(&self) -> bool {
+        match self.setting("eval_sample").is_given() {
+            true => self.flag("eval_sample"),
+            false => self.flag("eval_sample") || self.flag("ui"),
+        }
     }
 
     /// A size for evaluation; 0 means the size that training uses.
@@ -268,6 +277,7 @@ impl Typed<'_> {
             eval_interval: self.whole("eval_interval", 1, MOST)?,
             log_interval: self.whole("log_interval", 1, MOST)?,
             eval_iters: self.batches("eval_iters")?,
+            eval_sample: self.eval_sample(),
             eval_only: self.flag("eval_only"),
             always_save_checkpoint: self.flag("always_save_checkpoint"),
             checkpoint_format: self.word("checkpoint_format", CheckpointFormat::of)?,

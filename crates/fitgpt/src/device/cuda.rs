@@ -75,10 +75,7 @@ impl CudaDevice {
 
     /// Its name for the user.
     pub fn name(&self) -> String {
-        let info = self.gpu.info();
-        let memory = Bytes::new(info.memory).unwrap_or(Bytes::ZERO);
-        let (major, minor) = (info.sm / 10, info.sm % 10);
-        format!("{} ({memory}, compute capability {major}.{minor})", info.name)
+        super::gpu_name(self.gpu.info())
     }
 
     /// The GPU with the memory that the run may use, including driver and libraries.
@@ -231,6 +228,11 @@ impl CudaDevice {
         let (graphs, autotune) = (run.compile, run.autotune);
         let transport = self.transport.clone();
         CudaOptions { graphs, autotune, choices, transport, ..CudaOptions::new(&self.gpu) }
+    }
+
+    /// Its PCI address as CUDA writes it.
+    pub fn pci_bus_id(&self) -> String {
+        self.gpu.info().pci_bus_id.clone()
     }
 
     /// Bytes that this process holds on the GPU.

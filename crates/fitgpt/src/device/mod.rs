@@ -7,9 +7,11 @@ mod cuda;
 use crate::bill::HostMemory;
 use crate::fellow_ranks::Fellows;
 use crate::screen;
+use crate::ui::ReadHardware;
 use ::cuda::{CudaError, LoadError};
 use cpu::CpuDevice;
 pub use cuda::{CudaDevice, nccl_id};
+use page::Hardware as Load;
 use plan::hardware::Hardware;
 use plan::{Backend, BackendError, Bytes, Plan, Rank};
 use search::{Machine, Planned};
@@ -314,6 +316,23 @@ impl Device {
         }
     }
 
+    /// Reads the load of the GPU that the run trains on, from any thread and without a context.
+    /// None on a CPU, or without NVML.
+    pub fn load_reader(&self) -> Option<ReadHardware> {
+        let Device::Cuda(device) = self else { return None };
+        let nvml = ::cuda::Nvml::load().ok()?;
+        let gpu = nvml.gpu(&device.pci_bus_id())?;
+        Some(Box::new(move || {
+            let load = nvml.load_of(gpu);
+            Some(Load {
+                busy: load.busy_percent.map(f64::from),
+                clock: load.clock.map(f64::from),
+                temperature: load.temperature.map(f64::from),
+                power: load.power.map(|milliwatts| f64::from(milliwatts) / 1e3),
+            })
+        }))
+    }
+
     /// Peak floating-point operations per second.
     pub fn peak_flops(&self, run: &RunSpec) -> Option<f64> {
         match self {
@@ -334,6 +353,18 @@ fn assume_held(machine: &mut Machine, held: u64) -> String {
 /// All GPUs that this process sees.
 fn all_gpus() -> Result<Vec<::cuda::GpuInfo>, CudaError> {
     ::cuda::gpus(&*::cuda::Driver::load()?)
+}
+
+/// The GPU that `device='auto'` would take, without opening it.
+pub fn first_gpu() -> Option<::cuda::GpuInfo> {
+    all_gpus().ok()?.into_iter().find(::cuda::GpuInfo::is_supported)
+}
+
+/// A GPU's name for the user, which also names its kept times.
+pub fn gpu_name(info: &::cuda::GpuInfo) -> String {
+    let memory = Bytes::new(info.memory).unwrap_or(Bytes::ZERO);
+    let (major, minor) = (info.sm / 10, info.sm % 10);
+    format!("{} ({memory}, compute capability {major}.{minor})", info.name)
 }
 
 /// Number of GPUs that plans can run on; 0 without a driver.

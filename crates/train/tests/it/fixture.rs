@@ -315,6 +315,8 @@ pub fn try_with(
         evaluate_at_end: false,
         stop: &stop,
         progress: &|_| (),
+        save_now: &AtomicBool::new(false),
+        sampler: None,
         device_bytes: &device_bytes,
     };
     let outcome = run.execute(&mut host);
