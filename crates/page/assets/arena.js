@@ -60,7 +60,7 @@ export class ArenaMap {
       const x0 = x(from), y0 = y(offset + size), w = Math.max(0.4, x(to) - x0), hh = Math.max(0.4, y(offset) - y0);
       ink.fillStyle = colours[role];
       ink.fillRect(x0, y0, w, hh);
-      if (w > 3 && hh > 3) { ink.strokeStyle = edge; ink.strokeRect(x0, y0, w, hh); }
+      if (w > 4 && hh > 4) { ink.strokeStyle = edge; ink.strokeRect(x0, y0, w, hh); }
     }
     this.axes(ink, map, x, y, top, room);
     if (this.chosen !== null && this.chosen !== undefined) {
@@ -97,8 +97,8 @@ export class ArenaMap {
       ink.setLineDash([]);
       ink.fillStyle = css('--bad');
       ink.textAlign = 'right';
-      ink.textBaseline = y(room) < 18 ? 'top' : 'bottom';
-      ink.fillText(`limit ${f.bytes(room)} beside driver and code`, x(1) - 4, y(room) + (y(room) < 18 ? 3 : -3));
+      ink.textBaseline = 'top';
+      ink.fillText(`limit ${f.bytes(room)} beside driver and code`, x(1) - 4, y(room) + 4);
     }
     if (map.peak) {
       const at = x((map.peak.from + map.peak.to) / 2);

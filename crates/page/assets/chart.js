@@ -11,7 +11,7 @@ export class View {
   redraw() { for (const chart of this.charts) chart.later(); }
 }
 
-const SPACE = { left: 52, right: 12, top: 8, bottom: 24 };
+const SPACE = { left: 58, right: 12, top: 8, bottom: 24 };
 
 export class Chart {
   /** options: title, wide, value (formats y), axis (formats x), log */
@@ -140,7 +140,8 @@ export class Chart {
     ink.lineWidth = 1;
     ink.textBaseline = 'middle';
     ink.textAlign = 'right';
-    const ys = this.log ? logTicks(bottom, top) : ticks(bottom, top, Math.max(2, inner.h / 48));
+    const unit = this.options.binary ? 1024 ** Math.max(0, Math.floor(Math.log2(Math.max(top, 1)) / 10)) : 1;
+    const ys = this.log ? logTicks(bottom, top) : ticks(bottom / unit, top / unit, Math.max(2, inner.h / 48)).map((tick) => tick * unit);
     for (const y of ys) {
       const at = Math.round(yOf(y)) + 0.5;
       if (at < inner.y - 1 || at > inner.y + inner.h + 1) continue;

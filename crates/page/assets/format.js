@@ -2,11 +2,11 @@
 
 const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
 
-export function bytes(count) {
+export function bytes(count, brief) {
   if (count === null || count === undefined || !isFinite(count)) return '–';
   let unit = 0, value = count;
   while (value >= 1024 && unit < UNITS.length - 1) { value /= 1024; unit += 1; }
-  return `${unit === 0 ? value : value.toFixed(2)} ${UNITS[unit]}`;
+  return `${unit === 0 ? Math.round(value) : brief ? trim(value.toPrecision(3)) : value.toFixed(2)} ${UNITS[unit]}`;
 }
 
 export function grouped(number) {
@@ -36,7 +36,7 @@ export function loss(number, digits = 4) {
 
 export function rate(number) {
   if (number === null || number === undefined || !isFinite(number)) return '–';
-  return number === 0 ? '0' : number >= 0.01 ? short(number) : number.toExponential(2).replace('e-', 'e−');
+  return number === 0 ? '0' : number >= 0.01 ? short(number) : number.toExponential(2).replace(/\.?0+e/, 'e').replace('e-', 'e−');
 }
 
 export function duration(seconds) {

@@ -73,12 +73,12 @@ export function open(main, query, remember) {
     select.value = String(run.id);
     const { summary } = run;
     const planned = summary.arena_bytes || 0, device = summary.most_device_bytes, resident = summary.most_resident_bytes;
-    const context = last ? last.context_bytes : 0, budget = last ? last.budget_bytes : null;
-    const most = Math.max(planned + context, device || 0, resident || 0, budget && budget < 4 * (planned + context) ? budget : 0, 1) * 1.02;
+    const context = last ? last.context_bytes : 0, buffers = last ? Math.max(0, last.device_bytes - last.arena_bytes - context) : 0, budget = last ? last.budget_bytes : null;
+    const all = planned + context + buffers, most = Math.max(all, device || 0, resident || 0, budget && budget < 4 * all ? budget : 0, 1) * 1.02;
     const limit = budget && budget <= most ? budget : null;
     const held = last ? Math.min(last.held_bytes, planned) : 0;
     fill(bars,
-      stacked('planned', [['for the whole run', held, roleColour('weight')], ['for a phase or a step', planned - held, roleColour('activation')], ['driver, code, data', context, roleColour('context')]], most, limit),
+      stacked('planned', [['for the whole run', held, roleColour('weight')], ['for a phase or a step', planned - held, roleColour('activation')], ['host buffers', buffers, roleColour('host')], ['driver, code, data', context, roleColour('context')]], most, limit),
       device ? stacked('seen on the device', [['seen', device, css('--accent')]], most, limit) : null,
       resident ? stacked(device ? 'seen on the host' : 'seen (resident)', [['seen', resident, css('--accent')]], most, device ? null : limit) : null,
       h('p', { class: 'muted small-text' }, device || resident ? `The most that the system counted for the process${limit ? `; the red line is the limit of ${f.bytes(limit)}` : ''}.` : 'Nothing was measured yet.'));

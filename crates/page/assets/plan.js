@@ -156,7 +156,7 @@ export function open(main, query, remember) {
     set(1, plan.predicted_tokens_per_second ? `${f.short(plan.predicted_tokens_per_second)} tok/s` : '–', plan.predicted_by ? `by ${plan.predicted_by}` : 'not predicted');
     set(2, f.duration(plan.predicted_run_seconds), `${f.grouped(Number(settings.max_iters))} iterations`);
     set(3, f.short(plan.tokens_per_iteration), '');
-    set(4, plan.slices ? groups(plan.slices) : '–', plan.recompute ? recomputed(plan.recompute) : '');
+    set(4, plan.slices ? f.grouped(plan.slices.length) : '–', plan.slices ? `${groups(plan.slices)}, ${recomputed(plan.recompute || [])}` : '');
     const nano = plan.nanogpt_bytes || 0, most = Math.max(plan.budget_bytes, Math.min(plan.device_bytes, 4 * plan.budget_bytes), Math.min(nano, 4 * plan.budget_bytes)) * 1.03;
     const parts = plan.roles ? ROLES.map(([name, role]) => [name, plan.roles[name] || 0, roleColour(role)]) : [['smallest plan', plan.arena_bytes || 0, css('--bad')]];
     parts.push(['driver and code', plan.context_bytes, roleColour('context')]);

@@ -19,13 +19,13 @@ export function open(main, query, remember) {
   const go = h('button', { type: 'submit', class: 'first' }, 'Generate');
   const stop = h('button', { type: 'button', disabled: true, onclick: () => running && running.abort() }, 'Stop');
   const said = h('p', { class: 'muted small-text', role: 'status' }), problem = h('p', { class: 'note bad', hidden: true, role: 'alert' });
-  const form = h('form', { class: 'card', onsubmit: (event) => { event.preventDefault(); generate(); } }, h('h1', null, 'Playground'),
+  const form = h('form', { class: 'card', novalidate: true, onsubmit: (event) => { event.preventDefault(); generate(); } }, h('h1', null, 'Playground'),
     h('div', { class: 'field' }, h('label', null, 'Run', run)), h('div', { class: 'field' }, h('label', null, 'Checkpoint', which)), h('div', { class: 'field' }, h('label', null, 'Prompt', prompt)),
     h('div', { class: 'pair' }, number('temperature', 'Temperature', '0', '10', '0.1'), number('top_k', 'Top-k, 0 = all', '0', '100000', '1'), number('top_p', 'Top-p', '0.01', '1', '0.01'), number('seed', 'Seed', '0', '999999999', '1'), number('tokens', 'Tokens', '1', '2000', '10')),
     h('div', { class: 'row' }, go, stop), problem);
   const output = h('div', { class: 'text', tabindex: '0', 'aria-label': 'Generated text' }, h('span', { class: 'muted' }, 'The text appears here, token by token. Its colour shows how likely the model found each token; point at one for its rivals.'));
   const rivals = h('div', { class: 'tip', id: 'rivals', hidden: true });
-  const key = h('div', { class: 'row small-text muted' }, 'likely', ['p4', 'p3', 'p2', 'p1', 'p0'].map((one) => h('span', { class: `token ${one}` }, '   ')), 'surprising');
+  const key = h('div', { class: 'row small-text muted' }, 'likely', ['p4', 'p3', 'p2', 'p1', 'p0'].map((one) => h('span', { class: `key ${one}` })), 'surprising');
   const content = h('div', { class: 'side' }, form, h('section', { class: 'card stack' }, h('div', { class: 'row spread' }, said, key), output));
   const nothing = h('div');
   main.append(content, nothing, rivals);

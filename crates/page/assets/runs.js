@@ -12,13 +12,13 @@ const STATES = { running: ['running', 'good busy'], finished: ['finished', 'info
   stale: ['no news', 'warn'], broken: ['unreadable', 'bad'], waiting: ['waiting', ''], reading: ['reading', 'busy'] };
 
 const CHARTS = [
-  { title: 'Loss', key: 'loss', wide: true, robust: true, value: (y) => f.loss(y, 3) },
+  { title: 'Loss', key: 'loss', wide: true, robust: true, value: (y, tick) => tick ? f.short(y) : f.loss(y, 4) },
   { title: 'Gradient norm', key: 'grad_norm', robust: true, value: (y) => f.short(y) },
   { title: 'Learning rate', key: 'lr', zero: true, value: (y) => f.rate(y) },
   { title: 'Speed, tokens a second', key: 'tokens_per_second', zero: true, robust: true, value: (y) => f.short(y) },
   { title: 'Model FLOPs utilisation', key: 'mfu', zero: true, value: (y) => `${f.short(y)} %` },
-  { title: 'Memory of the device, seen', key: 'device_bytes_seen', zero: true, value: (y) => f.bytes(y) },
-  { title: 'Memory of the process', key: 'resident_bytes', zero: true, value: (y) => f.bytes(y) },
+  { title: 'Memory of the device, seen', key: 'device_bytes_seen', zero: true, binary: true, value: (y, tick) => f.bytes(y, tick) },
+  { title: 'Memory of the process', key: 'resident_bytes', zero: true, binary: true, value: (y, tick) => f.bytes(y, tick) },
   { title: 'Loss scale', key: 'loss_scale', value: (y) => f.short(y), onlyIf: (y) => y.some((one) => one !== null && one !== 1) },
   { title: 'GPU load', key: 'gpu_busy', part: 'hardware', zero: true, value: (y) => `${f.short(y)} %` },
   { title: 'GPU clock', key: 'gpu_clock', part: 'hardware', zero: true, value: (y) => `${f.grouped(y)} MHz` },
@@ -100,7 +100,7 @@ export function open(main, query, remember) {
 
   function refresh() {
     const all = [...known.runs.values()].filter((run) => run.summary);
-    if (!state.picked || !state.chosen.some((id) => known.runs.has(id))) state.chosen = usual(state.picked ? state.chosen : []);
+    if (all.length && (!state.picked || !state.chosen.some((id) => known.runs.has(id)))) state.chosen = usual(state.picked ? state.chosen : []);
     if (!all.length) {
       fill(body, nothing);
       fill(nothing, known.heard ? empty() : h('div', { class: 'empty' }, h('h2', null, 'Loading'), h('p', null, 'Asking the server for its runs.')));
@@ -235,10 +235,10 @@ function heading() {
     set(1, last ? f.loss(last.val_loss) : '–', last ? `± ${f.loss(last.val_standard_error)}, train ${f.loss(last.train_loss)}` : '');
     set(2, summary.best ? f.loss(summary.best.val_loss) : '–', summary.best ? `at ${f.grouped(summary.best.iter)}` : '');
     set(3, summary.iter === null ? '–' : f.grouped(summary.iter), summary.max_iters === null ? '' : `of ${f.grouped(summary.max_iters + 1)}${summary.evaluating !== null ? `, evaluating ${f.percent(summary.evaluating)}` : ''}`);
-    set(4, summary.tokens_per_second ? `${f.short(summary.tokens_per_second)} tok/s` : '–', summary.ms ? `${f.short(summary.ms)} ms an iteration` : '');
-    set(5, f.duration(summary.eta_seconds), summary.seconds === null ? '' : `${f.duration(summary.seconds)} trained, ${f.short(summary.tokens)} tokens`);
+    set(4, summary.tokens_per_second ? `${f.short(summary.tokens_per_second)} tok/s` : '–', summary.ms ? `${f.short(summary.ms)} ms each` : '');
+    set(5, f.duration(summary.eta_seconds), summary.seconds === null ? '' : `${f.short(summary.tokens)} tokens in ${f.duration(summary.seconds)}`);
     const seen = summary.most_device_bytes || summary.most_resident_bytes;
-    set(6, f.bytes(summary.arena_bytes), seen ? `arena; ${f.bytes(seen)} ${summary.most_device_bytes ? 'on the device' : 'resident'}` : 'arena');
+    set(6, f.bytes(summary.arena_bytes), seen ? `arena; ${f.bytes(seen)} seen` : 'arena');
     const found = [];
     if (summary.status === 'broken') found.push(h('p', { class: 'note bad' }, `The log cannot be read: ${summary.problem || 'no line is an event'}. Is this the out_dir of a run?`));
     else if (summary.unreadable) found.push(h('p', { class: 'note' }, `${f.grouped(summary.unreadable)} line${summary.unreadable === 1 ? '' : 's'} of the log cannot be read and ${summary.unreadable === 1 ? 'is' : 'are'} left out. ${summary.problem || ''}`));
@@ -278,9 +278,9 @@ function lines(options, chosen, state, across) {
     if (options.key === 'loss' && run.detail && run.detail.evals.length) {
       const evals = run.detail.evals, ex = evals.map((one) => one[across]);
       if (ex.some((one) => one !== null)) {
-        const paler = chosen.length === 1 ? css('--run1') : paint;
+        const alone = chosen.length === 1, paler = alone ? colour(run.id + 1) : paint;
         series.push({ x: ex, y: evals.map((one) => one.val_loss), error: evals.map((one) => one.val_standard_error), colour: paler, style: 'points', name: `${several}val` });
-        series.push({ x: ex, y: evals.map((one) => one.train_loss), error: evals.map((one) => one.train_standard_error), colour: chosen.length === 1 ? css('--run2') : paint, style: 'points', dash: [4, 4], name: `${several}train, evaluated` });
+        series.push({ x: ex, y: evals.map((one) => one.train_loss), error: evals.map((one) => one.train_standard_error), colour: alone ? colour(run.id + 2) : paint, style: 'points', dash: [4, 4], name: `${several}train, evaluated` });
       }
     }
   }

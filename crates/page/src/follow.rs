@@ -216,6 +216,11 @@ mod tests {
         path
     }
 
+    fn counts(run: &Mutex<Run>) -> (u64, u64) {
+        let run = locked(run);
+        (run.events, run.unreadable)
+    }
+
     const SAVE: &str = r#"{"kind":"save","iter":1,"path":"a","ms":1,"unix_time":1,"seconds":1}"#;
 
     #[test]
@@ -230,15 +235,15 @@ mod tests {
         let (begin, end) = SAVE.split_at(20);
         write!(file, "{SAVE}\nrubbish\n\n{begin}").unwrap();
         follower.read_on(&run);
-        assert_eq!((locked(&run).events, locked(&run).unreadable), (1, 1));
+        assert_eq!(counts(&run), (1, 1));
         write!(file, "{end}\n{}\n{SAVE}\n", "y".repeat(LONGEST as usize + 5)).unwrap();
         follower.read_on(&run);
-        assert_eq!((locked(&run).events, locked(&run).unreadable), (3, 2));
+        assert_eq!(counts(&run), (3, 2));
         assert!(locked(&run).problem.as_ref().unwrap().starts_with("line 2: "));
         // A shorter file is another log.
         std::fs::write(&path, format!("{SAVE}\n")).unwrap();
         follower.read_on(&run);
-        assert_eq!((locked(&run).events, locked(&run).unreadable), (1, 0));
+        assert_eq!(counts(&run), (1, 0));
         std::fs::remove_dir_all(folder).unwrap();
     }
 
@@ -263,6 +268,6 @@ mod tests {
             assert!(follower.rest.len() <= LONGEST as usize);
         }
         follower.parse(format!("\n{SAVE}\n").as_bytes(), &run);
-        assert_eq!((locked(&run).events, locked(&run).unreadable), (1, 1));
+        assert_eq!(counts(&run), (1, 1));
     }
 }

@@ -36,8 +36,11 @@ const SAMPLE: usize = 16_000;
 /// News that clients may not have yet.
 const MOST_NEWS: usize = 1024;
 
+/// Seconds between shown iterations that are not logged.
+const BETWEEN: f64 = 0.1;
+
 /// Logged iterations over which the speed of the whole run is taken.
-const PACE: usize = 64;
+const PACE: usize = 256;
 
 /// One evaluation.
 #[derive(Clone, Debug)]
@@ -121,6 +124,7 @@ pub struct Run {
     before: f64,
     is_ignored: bool,
     pace: VecDeque<(u64, f64)>,
+    last_shown: f64,
     news: VecDeque<(u64, Value)>,
     newest_news: u64,
     /// A long log is being read: nobody is told about each line.
@@ -231,6 +235,7 @@ impl Run {
         self.seconds = Some(self.before + time.map_or(0.0, |time| time.seconds));
         (self.end, self.newest, self.evaluating) = (None, None, None);
         self.pace.clear();
+        self.last_shown = 0.0;
         self.generation += 1;
         self.start = Some(Arc::clone(start));
         let kind = if start.iter > 0 { "resume" } else { "start" };
@@ -254,7 +259,14 @@ impl Run {
         self.evaluating = None;
         self.most_device_bytes = self.most_device_bytes.max(at.device_bytes_seen);
         self.most_resident = self.most_resident.max(at.resident_bytes);
-        if !at.is_logged {
+        // Between logged iterations, some are shown too, so that the curve of a run of this process
+        // moves; its log has fewer.
+        let now = time.map_or(f64::NAN, |time| time.seconds);
+        let is_shown = at.is_logged || now - self.last_shown >= BETWEEN;
+        if is_shown {
+            self.last_shown = now;
+        }
+        if !is_shown {
             // What is only known of logged iterations is kept.
             if let (Some(now), Some(before)) = (&mut self.newest, before) {
                 now.device_bytes_seen = now.device_bytes_seen.or(before.device_bytes_seen);

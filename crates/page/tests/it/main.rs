@@ -1,1 +1,5 @@
-//! Tests of the server over real connections.
+//! Tests of the server over real connections: what it serves, and what it survives.
+
+mod attacks;
+mod fixture;
+mod serving;
