@@ -28,6 +28,7 @@ mod limits;
 mod metrics;
 mod naming;
 mod own_text;
+mod page;
 mod parity;
 mod peers;
 mod planning;
