@@ -57,7 +57,7 @@ const PEERS: [Peer; 6] = [
     },
     Peer {
         name: "page",
-        about: "a browser drives the page: live runs, plans, the doctor, samples, two runs, pictures",
+        about: "a browser drives the page: live runs, plans, the doctor, samples, pictures",
         needs: page::NEEDS,
         run: page::run,
     },

@@ -21,12 +21,14 @@ const CHOICES = [
   ['grad_checkpoint', 'Recompute', [['auto', 'if needed'], ['True', 'always'], ['False', 'never']]],
   ['optimizer_state', 'Moments', ['float32', 'bfloat16', 'auto']],
   ['offload', 'Offload', [['False', 'no'], ['auto', 'if needed'], ['optimizer', 'moments']]],
+  ['residual', 'Residual stream', [['auto', 'as the format'], ['float32', 'float32']]],
+  ['bias', 'Biases', [['False', 'no'], ['True', 'yes']]],
 ];
 
 const PRESETS = [['124M', { n_layer: 12, n_head: 12, n_embd: 768 }], ['350M', { n_layer: 24, n_head: 16, n_embd: 1024 }], ['774M', { n_layer: 36, n_head: 20, n_embd: 1280 }], ['1558M', { n_layer: 48, n_head: 25, n_embd: 1600 }]];
 
 const USUAL = { gpu: 'RTX 4070', n_layer: '12', n_head: '12', n_embd: '768', block_size: '1024', batch_size: '12', gradient_accumulation_steps: '40', max_iters: '600000', dtype: 'auto', grad_checkpoint: 'auto',
-  optimizer_state: 'float32', offload: 'False', dropout: '0.0', bias: 'False', dataset: 'openwebtext' };
+  optimizer_state: 'float32', offload: 'False', residual: 'auto', dropout: '0.0', bias: 'False', dataset: 'openwebtext' };
 
 const ROLES = [['weights', 'weight'], ['master', 'master'], ['gradients', 'gradient'], ['moments', 'moment'], ['activations', 'activation'], ['logits', 'logits'], ['workspace', 'workspace'], ['cache', 'cache'], ['tokens', 'tokens'], ['state', 'state'], ['unused', 'unused']];
 

@@ -398,11 +398,15 @@ mod tests {
         run
     }
 
-    const START: &str = r#"{"kind":"start","schema":"fitgpt.log/2","iter":0,"config":{"max_iters":9},"vocab_size":65,"steps_hash":"x","version":"1","device":"cpu","tokens_per_iteration":100,"tokens_before":0,"unix_time":5,"seconds":0}"#;
+    const START: &str = "{\"kind\":\"start\",\"schema\":\"fitgpt.log/2\",\"iter\":0,\"config\":{\"max_iters\":9},\
+     \"vocab_size\":65,\"steps_hash\":\"x\",\"version\":\"1\",\"device\":\"cpu\",\
+     \"tokens_per_iteration\":100,\"tokens_before\":0,\"unix_time\":5,\"seconds\":0}";
 
     fn iteration(iter: u64, seconds: f64) -> String {
         format!(
-            r#"{{"kind":"iter","iter":{iter},"loss":2.5,"lr":0.1,"grad_norm":null,"loss_scale":1,"tokens_per_second":50,"ms":2000,"arena_bytes":7,"device_bytes_seen":null,"resident_bytes":9,"unix_time":6,"seconds":{seconds}}}"#
+            "{{\"kind\":\"iter\",\"iter\":{iter},\"loss\":2.5,\"lr\":0.1,\"grad_norm\":null,\
+     \"loss_scale\":1,\"tokens_per_second\":50,\"ms\":2000,\"arena_bytes\":7,\
+     \"device_bytes_seen\":null,\"resident_bytes\":9,\"unix_time\":6,\"seconds\":{seconds}}}"
         )
     }
 

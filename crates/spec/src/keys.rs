@@ -360,7 +360,7 @@ pub static KEYS: &[Key] = &[
     flag(Metrics, "csv", false, "also write a table, out_dir/metrics.csv"),
     flag(Metrics, "trackio", false, "also write lines into trackio's inbox folder"),
     flag(Metrics, "ui", false,
-         "serve a page of the run in the browser of this machine while it trains; --ui is the same"),
+         "serve a page of the run in this machine's browser while it trains; --ui is the same"),
 
     text(Data, "dataset", "openwebtext",
          "folder under data/ with train.bin and val.bin; 'builtin' needs no files")
@@ -405,8 +405,7 @@ pub static KEYS: &[Key] = &[
     int(Evaluation, "eval_batch_size", 0, "sequences per evaluation batch; 0 = batch_size"),
     int(Evaluation, "eval_block_size", 0, "tokens per evaluation sequence; 0 = block_size"),
     flag(Evaluation, "eval_sample", false,
-         "generate and log a text at each evaluation, always from the same prompt and seed; ui=True \
-          turns it on"),
+         "generate and log a text at each evaluation, from the same prompt and seed; on with ui"),
 
     text(Memory, "grad_checkpoint", "auto",
          "recompute activations: 'auto' if the budget requires it, True always, False never")

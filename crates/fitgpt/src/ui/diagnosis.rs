@@ -51,8 +51,14 @@ pub fn document(text: &str, language: Option<&str>, query: &Query) -> Result<Val
 fn shown(report: &Report<'_>) -> Value {
     let (words, found) = (report.language.words(), report.diagnosis);
     let labels = words.labels();
-    let row = |(name, bytes): (String, u64)| json!({ "name": name, "bytes": bytes, "text": report.bytes(bytes) });
-    let peak = |(phase, bytes, needed): (&str, u64, u64)| json!({ "name": phase, "bytes": bytes, "needed": needed, "text": report.bytes(bytes) });
+    let row = |(name, bytes): (String, u64)| {
+        let text = report.bytes(bytes);
+        json!({ "name": name, "bytes": bytes, "text": text })
+    };
+    let peak = |(phase, bytes, needed): (&str, u64, u64)| {
+        let text = report.bytes(bytes);
+        json!({ "name": phase, "bytes": bytes, "needed": needed, "text": text })
+    };
     let advice = |claimed: bool| -> Vec<Value> {
         let rows = report.advice(claimed).into_iter();
         rows.map(|[verdict, advice, saved, note]| {

@@ -172,7 +172,8 @@ fn bodies_and_heads_are_bounded() {
 #[test]
 fn a_text_with_a_script_stays_text() {
     let server = Server::new();
-    let sample = r#"{"kind":"sample","iter":1,"text":"<script>alert(1)</script>","unix_time":1,"seconds":1}"#;
+    let sample = json!({ "kind": "sample", "iter": 1, "text": "<script>alert(1)</script>",
+                         "unix_time": 1, "seconds": 1 });
     server.log("out", format!("{START}\n{sample}\n").as_bytes());
     server.wait_for(|run| run["samples"] == 1);
     let reply = server.get("/api/runs/0");

@@ -176,12 +176,18 @@ impl Reply {
 }
 
 /// The first line of a log.
-pub const START: &str = r#"{"kind":"start","schema":"fitgpt.log/2","iter":0,"config":{"max_iters":99},"vocab_size":65,"steps_hash":"x","version":"1","device":"cpu","tokens_per_iteration":100,"tokens_before":0,"unix_time":5,"seconds":0}"#;
+pub const START: &str = "{\"kind\":\"start\",\"schema\":\"fitgpt.log/2\",\"iter\":0,\"config\":{\"max_iters\":99},\
+     \"vocab_size\":65,\"steps_hash\":\"x\",\"version\":\"1\",\"device\":\"cpu\",\
+     \"tokens_per_iteration\":100,\"tokens_before\":0,\"unix_time\":5,\"seconds\":0}";
 
 pub fn line(iter: u64) -> String {
     let seconds = iter as f64 / 100.0;
     format!(
-        r#"{{"kind":"iter","iter":{iter},"loss":{},"lr":0.0006,"grad_norm":0.5181726217269897,"loss_scale":1.0,"tokens_per_second":55009.26508588805,"ms":9.307523,"arena_bytes":9937920,"device_bytes_seen":null,"resident_bytes":42364928,"unix_time":{},"seconds":{seconds}}}"#,
+        "{{\"kind\":\"iter\",\"iter\":{iter},\"loss\":{},\"lr\":0.0006,\
+     \"grad_norm\":0.5181726217269897,\"loss_scale\":1.0,\
+     \"tokens_per_second\":55009.26508588805,\"ms\":9.307523,\
+     \"arena_bytes\":9937920,\"device_bytes_seen\":null,\"resident_bytes\":42364928,\
+     \"unix_time\":{},\"seconds\":{seconds}}}",
         2.0 + 2.0 / (1.0 + seconds),
         1e9 + seconds,
     ) + "\n"

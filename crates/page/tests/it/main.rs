@@ -1,4 +1,5 @@
 //! Tests of the server over real connections: what it serves, and what it survives.
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 mod attacks;
 mod fixture;
