@@ -398,7 +398,8 @@ mod tests {
         run
     }
 
-    const START: &str = "{\"kind\":\"start\",\"schema\":\"fitgpt.log/2\",\"iter\":0,\"config\":{\"max_iters\":9},\
+    const START: &str = "{\"kind\":\"start\",\"schema\":\"fitgpt.log/2\",\"iter\":0,\
+     \"config\":{\"max_iters\":9},\
      \"vocab_size\":65,\"steps_hash\":\"x\",\"version\":\"1\",\"device\":\"cpu\",\
      \"tokens_per_iteration\":100,\"tokens_before\":0,\"unix_time\":5,\"seconds\":0}";
 

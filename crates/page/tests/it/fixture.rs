@@ -176,7 +176,8 @@ impl Reply {
 }
 
 /// The first line of a log.
-pub const START: &str = "{\"kind\":\"start\",\"schema\":\"fitgpt.log/2\",\"iter\":0,\"config\":{\"max_iters\":99},\
+pub const START: &str = "{\"kind\":\"start\",\"schema\":\"fitgpt.log/2\",\"iter\":0,\
+     \"config\":{\"max_iters\":99},\
      \"vocab_size\":65,\"steps_hash\":\"x\",\"version\":\"1\",\"device\":\"cpu\",\
      \"tokens_per_iteration\":100,\"tokens_before\":0,\"unix_time\":5,\"seconds\":0}";
 
