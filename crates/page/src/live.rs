@@ -12,10 +12,10 @@ use tokio::sync::broadcast::{self, error::RecvError};
 use tokio::sync::mpsc;
 
 /// How often news are sent.
-const TICK: Duration = Duration::from_millis(400);
+const TICK: Duration = Duration::from_millis(300);
 
 /// A reading of the GPU each so many ticks.
-const HARDWARE_EVERY: u32 = 5;
+const HARDWARE_EVERY: u32 = 7;
 
 /// Sent while there is nothing to say, so that a broken connection is noticed.
 const HEARTBEAT: Duration = Duration::from_secs(10);

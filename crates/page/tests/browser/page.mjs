@@ -2,11 +2,15 @@
 // `name: figure (limit)`. `cargo xtask peers page` runs it with Node 20.10 or newer:
 //   node --experimental-websocket page.mjs FITGPT CHROMIUM SCRATCH [SHOTS]
 // It needs no packages: it speaks the browser's own protocol over a WebSocket. Exit code 1: something
-// is beyond its limit.
+// is beyond its limit. With ASSETS=crates/page/assets the files of the page come from that folder
+// instead of from the program, so that work on them needs no build.
 
 import { spawn } from 'node:child_process';
 import { mkdirSync, writeFileSync, openSync, writeSync, closeSync, readFileSync, existsSync } from 'node:fs';
 import { join } from 'node:path';
+
+const ASSETS = process.env.ASSETS;
+const KINDS = { js: 'text/javascript', css: 'text/css', svg: 'image/svg+xml', html: 'text/html' };
 
 const [fitgpt, chromium, scratch, shots] = process.argv.slice(2);
 const wait = (ms) => new Promise((done) => setTimeout(done, ms));
@@ -47,14 +51,25 @@ class Tab {
     await new Promise((done, broken) => { tab.socket.onopen = done; tab.socket.onerror = () => broken(new Error('no connection to the browser')); });
     tab.socket.onmessage = (event) => tab.heard(JSON.parse(event.data));
     for (const part of ['Page', 'Runtime', 'Log']) await tab.call(`${part}.enable`);
+    if (ASSETS) await tab.call('Fetch.enable', { patterns: [{ urlPattern: '*', requestStage: 'Response' }] });
     return tab;
   }
 
   heard(message) {
     if (message.id) { const { done, broken } = this.calls.get(message.id); this.calls.delete(message.id); if (message.error) broken(new Error(message.error.message)); else done(message.result); return; }
+    if (message.method === 'Fetch.requestPaused') this.replace(message.params);
     if (message.method === 'Runtime.exceptionThrown') this.problems.push(message.params.exceptionDetails.exception?.description || 'exception');
     // A server that is down and a refused request are part of the tests; everything else is not.
     if (message.method === 'Log.entryAdded' && message.params.entry.level === 'error' && message.params.entry.source !== 'network') this.problems.push(message.params.entry.text);
+  }
+
+  /** The server's answer with the file of the folder as its body. */
+  async replace({ requestId, request, responseHeaders }) {
+    const path = new URL(request.url).pathname, name = path === '/' ? 'index.html' : path.slice(1), file = join(ASSETS, name);
+    const kind = KINDS[name.split('.').pop()];
+    if (path.startsWith('/api') || !kind || !responseHeaders || !existsSync(file)) { await this.call('Fetch.continueRequest', { requestId }).catch(() => {}); return; }
+    const headers = responseHeaders.filter((one) => one.name.toLowerCase() !== 'content-length');
+    await this.call('Fetch.fulfillRequest', { requestId, responseCode: 200, responseHeaders: headers, body: readFileSync(file).toString('base64') }).catch(() => {});
   }
 
   call(method, params = {}) {
