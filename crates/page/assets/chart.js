@@ -176,8 +176,8 @@ export class Chart {
       for (let i = end - 1; i >= start; i -= 1) if (one.low[i] !== null) ink.lineTo(xOf(x[i]), yOf(one.low[i]));
       ink.fill();
     }
-    ink.globalAlpha = one.style === 'faint' ? 0.28 : 1;
-    ink.lineWidth = one.style === 'faint' ? 1 : 1.8;
+    ink.globalAlpha = { faint: 0.28, pale: 0.5 }[one.style] || 1;
+    ink.lineWidth = one.style === 'faint' ? 1 : one.style === 'pale' ? 1.2 : 1.8;
     ink.setLineDash(one.dash || []);
     ink.lineJoin = 'round';
     ink.beginPath();

@@ -271,7 +271,7 @@ function lines(options, chosen, state, across) {
     if (x && y && x.some((one) => one !== null)) {
       const strength = options.robust ? state.smooth : 0;
       if (strength) series.push({ x, y, low: data[`${options.key}_low`], high: data[`${options.key}_high`], colour: paint, style: 'faint', name: `${several}raw`, quiet: true });
-      series.push({ x, y: smoothed(y, strength), low: strength ? null : data[`${options.key}_low`], high: strength ? null : data[`${options.key}_high`], colour: paint, style: 'line', name: `${several}${options.key === 'loss' ? 'train' : options.title.toLowerCase()}` });
+      series.push({ x, y: smoothed(y, strength), low: strength ? null : data[`${options.key}_low`], high: strength ? null : data[`${options.key}_high`], colour: paint, style: several && options.key === 'loss' ? 'pale' : 'line', name: `${several}${options.key === 'loss' ? 'train' : options.title.toLowerCase()}` });
       const last = y[y.length - 1];
       if (chosen.length === 1 && last !== null) now.push(options.value(last));
     }
@@ -280,7 +280,8 @@ function lines(options, chosen, state, across) {
       if (ex.some((one) => one !== null)) {
         const alone = chosen.length === 1, paler = alone ? colour(run.id + 1) : paint;
         series.push({ x: ex, y: evals.map((one) => one.val_loss), error: evals.map((one) => one.val_standard_error), colour: paler, style: 'points', name: `${several}val` });
-        series.push({ x: ex, y: evals.map((one) => one.train_loss), error: evals.map((one) => one.train_standard_error), colour: alone ? colour(run.id + 2) : paint, style: 'points', dash: [4, 4], name: `${several}train, evaluated` });
+        // With several runs, one strong line each is enough to compare.
+        if (alone) series.push({ x: ex, y: evals.map((one) => one.train_loss), error: evals.map((one) => one.train_standard_error), colour: colour(run.id + 2), style: 'points', dash: [4, 4], name: `${several}train, evaluated` });
       }
     }
   }

@@ -98,7 +98,8 @@ class Tab {
   }
 }
 
-const stat = (name) => `[...document.querySelectorAll('.stat')].find((one) => one.querySelector('dt').textContent === '${name}')?.querySelector('dd').textContent`;
+const cell = (name) => `[...document.querySelectorAll('.stat')].find((one) => one.querySelector('dt').textContent === '${name}')?.querySelector('dd')`;
+const stat = (name) => `${cell(name)}?.textContent`;
 const click = (text) => `[...document.querySelectorAll('button')].find((one) => one.textContent === '${text}' && !one.closest('[hidden]')).click()`;
 
 async function browser() {
@@ -161,7 +162,7 @@ async function plans(tab, url) {
   await wait(600);
   const times = [];
   for (const layers of [14, 16, 18, 20, 24, 12]) {
-    times.push(await tab.run(`new Promise((done) => { const input = document.querySelector('input[aria-label="Layers, exact"]'), stat = ${stat('Parameters').replace('?.textContent', '')}; const before = stat.textContent, began = performance.now(); input.value = '${layers}'; input.dispatchEvent(new Event('change')); const look = () => stat.textContent !== before ? done(performance.now() - began) : requestAnimationFrame(look); look(); setTimeout(() => done(9999), 5000); })`));
+    times.push(await tab.run(`new Promise((done) => { const input = document.querySelector('input[aria-label="Layers, exact"]'), stat = ${cell('Parameters')}; const before = stat.textContent, began = performance.now(); input.value = '${layers}'; input.dispatchEvent(new Event('change')); const look = () => stat.textContent !== before ? done(performance.now() - began) : requestAnimationFrame(look); look(); setTimeout(() => done(9999), 5000); })`));
   }
   const median = times.sort((a, b) => a - b)[3];
   compared('a slider moves until the new plan is shown, median', `${median.toFixed(0)} ms`, '150 ms with the frame of the browser', median < 150);
@@ -190,7 +191,7 @@ async function doctor(tab, url) {
 
 async function compares(tab, url) {
   await tab.visit(`${url}#/runs?run=0,1`);
-  await until('two runs', () => tab.run(`document.querySelectorAll('.item.on').length === 2 && document.querySelectorAll('table tbody tr').length === 2`));
+  await until('two runs', () => tab.run(`document.querySelectorAll('.item.on').length === 2 && document.querySelectorAll('table tbody tr').length === 2 && [...document.querySelectorAll('table th')].length > 8`));
   const keys = await tab.run(`[...document.querySelectorAll('table th')].some((one) => one.textContent === 'n_layer')`);
   compared('two runs over one another', keys ? 'their difference is named' : 'nothing', 'n_layer', keys);
 }
@@ -246,13 +247,13 @@ async function million(tab) {
 
 async function reconnects(tab, first) {
   await tab.visit(`${first.url}#/runs`);
-  await until('the connection', () => tab.run(`document.getElementById('link').textContent.startsWith('live')`));
+  await until('the connection', () => tab.run(`document.getElementById('link')?.textContent?.startsWith('live')`));
   first.child.kill('SIGINT');
   await first.child.ended;
-  await until('the loss of the connection', () => tab.run(`document.getElementById('link').textContent.startsWith('connection lost')`));
+  await until('the loss of the connection', () => tab.run(`document.getElementById('link')?.textContent?.startsWith('connection lost')`));
   const port = new URL(first.url).port;
   const second = await serve(['ui', '--port', port]);
-  const back = await until('the new connection', () => tab.run(`document.getElementById('link').textContent.startsWith('live')`));
+  const back = await until('the new connection', () => tab.run(`document.getElementById('link')?.textContent?.startsWith('live')`));
   compared('reconnect after the server restarts', `${back.seconds.toFixed(2)} s`, '10 s', back.seconds < 10);
   return second;
 }
