@@ -2,7 +2,7 @@
 //! stops the run, and it changes no bit of it.
 
 use crate::fixture::{Ended, TempDir};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Stdio};
@@ -59,11 +59,11 @@ fn a_run_is_shown_saved_and_stopped() {
     let (child, port) = serving(&dir, &ENDLESS);
     let run = || get(port, "/api/runs")["runs"][0].clone();
     until("an iteration", || run()["iter"].as_u64() > Some(2));
-    assert_eq!((&run()["status"], &run()["own"]), (&"running".into(), &true.into()));
+    assert_eq!((&run()["status"], &run()["own"]), (&json!("running"), &json!(true)));
     let arena = get(port, "/api/runs/0/arena?phase=train");
     assert_eq!(arena["arena_bytes"], run()["arena_bytes"]);
     let plan = get(port, "/api/plan?gpu=RTX+4070&n_layer=12");
-    assert_eq!((&plan["fits"], &plan["parameters"]), (&true.into(), &123_587_328.into()));
+    assert_eq!((&plan["fits"], &plan["parameters"]), (&json!(true), &json!(123_587_328)));
     assert!(plan["nanogpt_bytes"].as_u64() > Some(1 << 30), "{plan}");
     let (status, refused) = ask(port, "GET", "/api/plan?init_from=/etc/passwd", "");
     assert_eq!((status, refused["error"].is_string()), (422, true));
@@ -82,17 +82,18 @@ fn a_run_is_shown_saved_and_stopped() {
 #[test]
 fn a_log_without_a_process_is_planned_again_and_its_model_speaks() {
     let dir = TempDir::empty("page-log");
-    dir.run(&["train", "--max_iters=20", "--eval_interval=10", "--eval_iters=1"]).succeeded();
+    let trained = dir.run(&["train", "--max_iters=20", "--eval_interval=10", "--eval_iters=1"]);
+    assert_eq!(trained.code, Some(0), "{trained:?}");
     let (mut child, port) = serving(&dir, &["ui"]);
     until("the run", || get(port, "/api/runs")["runs"][0]["status"] == "finished");
     for phase in ["train", "eval", "sample", "save"] {
         let arena = get(port, &format!("/api/runs/0/arena?phase={phase}"));
-        assert_eq!((&arena["is_same"], &arena["phase"]), (&true.into(), &phase.into()), "{phase}");
+        assert_eq!((&arena["is_same"], &arena["phase"]), (&json!(true), &json!(phase)), "{phase}");
         assert!(!arena["rectangles"].as_array().unwrap().is_empty(), "{phase}");
     }
     let body = r#"{"text":"CUDA out of memory. Tried to allocate 6.00 GiB","language":"de"}"#;
     let (status, found) = ask(port, "POST", "/api/doctor", body);
-    assert_eq!((status, &found["shown"]["language"]), (200, &"de".into()));
+    assert_eq!((status, &found["shown"]["language"]), (200, &json!("de")));
     assert_eq!(ask(port, "POST", "/api/control", r#"{"action":"stop"}"#).0, 403);
     child.kill().unwrap();
     child.wait().unwrap();
@@ -104,7 +105,8 @@ fn texts_at_evaluations_change_no_loss() {
     let losses = |more: &str| {
         let dir = TempDir::empty(&format!("eval-sample-{}", more.len()));
         let keys = ["train", "--max_iters=30", "--eval_interval=10", "--eval_iters=2", more];
-        dir.run(&[&keys[..], &["--log_interval=1"]].concat()).succeeded();
+        let trained = dir.run(&[&keys[..], &["--log_interval=1"]].concat());
+        assert_eq!(trained.code, Some(0), "{trained:?}");
         let log = String::from_utf8(dir.read("out-builtin/log.jsonl")).unwrap();
         let lines: Vec<Value> = log.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
         let of = |kind: &str, field: &str| -> Vec<Value> {

@@ -233,7 +233,8 @@ async function million(tab) {
   const { child, url } = await serve(['ui', join(scratch, 'million')]);
   await tab.visit(`${url}#/runs`);
   await until('a million iterations', () => tab.run(`${stat('Iteration')} === '1,000,000' && document.querySelectorAll('.chart:not([hidden])').length > 3`), 60);
-  compared('a run of 1,000,000 logged iterations, from the start of the server', `${((performance.now() - began) / 1000).toFixed(2)} s`, '2 s on an idle machine', true);
+  const whole = (performance.now() - began) / 1000;
+  compared('a run of 1,000,000 logged iterations, from the start of the server', `${whole.toFixed(2)} s`, '2 s on an idle machine', whole < 2);
   const again = performance.now();
   await tab.visit(`${url}#/runs`);
   await until('it again', () => tab.run(`${stat('Iteration')} === '1,000,000' && document.querySelectorAll('.chart:not([hidden])').length > 3`), 60);
