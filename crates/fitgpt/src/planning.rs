@@ -66,6 +66,22 @@ pub struct Planning {
     notices: Vec<String>,
 }
 
+/// Whether the plan is for a GPU that is not opened here, and what the settings are resolved in.
+fn surroundings(
+    flags: &Elsewhere<'_>,
+    settings: &Settings,
+) -> Result<(bool, Environment), TrainError> {
+    // `--vram` alone limits the GPU of this machine, unless that GPU has less memory.
+    let elsewhere = flags.gpu.is_some() || (flags.vram.is_some() && !is_here(settings)?);
+    let present = if elsewhere { 0 } else { device::gpu_count() };
+    let rank = flags.fleet.map_or(Rank::ONLY, |fleet| fleet.rank(settings));
+    let asks = rank.has_others() || speaks_of_a_gpu(settings)?;
+    let on_gpu = elsewhere || (present == 0 && asks);
+    let cuda_devices = present.max(u32::from(on_gpu));
+    let environment = Environment { rank, cuda_devices, ..environment() };
+    Ok((on_gpu, pretrained::sizes(settings, environment)?))
+}
+
 impl Planning {
     /// Reads flags, and the arguments that are not flags.
     pub fn new(flags: &Elsewhere<'_>, arguments: &[String]) -> Result<Planning, TrainError> {
@@ -79,15 +95,7 @@ impl Planning {
         }
         let mut settings = settings(Command::Train, &arguments)?;
         let preset = settings.uses_preset();
-        // `--vram` alone limits the GPU of this machine, unless that GPU has less memory.
-        let elsewhere = gpu.is_some() || (flags.vram.is_some() && !is_here(&settings)?);
-        let present = if elsewhere { 0 } else { device::gpu_count() };
-        let rank = flags.fleet.map_or(Rank::ONLY, |fleet| fleet.rank(&settings));
-        let asks = rank.has_others() || speaks_of_a_gpu(&settings)?;
-        let on_gpu = elsewhere || (present == 0 && asks);
-        let cuda_devices = present.max(u32::from(on_gpu));
-        let environment = Environment { rank, cuda_devices, ..environment() };
-        let environment = pretrained::sizes(&settings, environment)?;
+        let (on_gpu, environment) = surroundings(flags, &settings)?;
         let resumed = setup::checkpoint_to_resume(&mut settings, &environment)?;
         let (saved, unused) = resumed.unzip();
         let (mut run, found) = resolve(&settings, &environment)?;

@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub const LONGEST_MESSAGE: usize = 1 << 20;
 
 /// All ranks. Dropping it ends MPI once [`finished`] was called, unless a call failed: then the
-/// others may be gone, and the end would wait for them. Use and drop it on the thread that made it, or on one at a time.
+/// others may be gone, and the end would wait for them. Use and drop it on the thread that made
+/// it, or on one at a time.
 pub struct World {
     calls: Calls,
     rank: usize,

@@ -375,7 +375,8 @@ fn check_saving(run: &RunSpec) -> Result<(), SpecError> {
         }
         (CheckpointFormat::Ckpt, Sync::Gradients, Some(true)) => {
             "checkpoint_format='ckpt' with zero=1: nanoGPT's file would need all shards once for \
-             each parameter; use zero=0, or checkpoint_format='native' and `fitgpt export --to ckpt`"
+             each parameter; use zero=0, or checkpoint_format='native' and `fitgpt export --to \
+             ckpt`"
         }
         _ => return Ok(()),
     };
