@@ -104,8 +104,8 @@ fn groups_and_diloco_are_said() {
     let alone = text("groups-alone", &["--reduce_groups=4"]);
     assert!(alone.contains("plan: 480 sequences in 4 groups, 120 each as "), "{alone}");
     let diloco = text("diloco", &["--nodes=2", "--link=1GbE", "--sync=diloco"]);
-    assert!(diloco.contains(", averaged every 30 iterations: "), "{diloco}");
-    assert!(diloco.contains("each rank sends 355.84 MiB every 30 iterations"), "{diloco}");
+    assert!(diloco.contains(", averaged every 50 iterations: "), "{diloco}");
+    assert!(diloco.contains("each rank sends 355.84 MiB every 50 iterations"), "{diloco}");
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn what_cannot_be_connected_is_refused() {
         (&["--link=all"], "give --gpus=2 or --nodes=2"),
         (&["--gpus=7"], "480 sequences cannot be divided among 7 ranks"),
         (&["--gpus=2", "--measure"], "--measure times one rank"),
-        (&["--link=list", "--nodes=2"], "--link list lists all links: leave out '--nodes'"),
+        (&["--link=list", "--nodes=2"], "--link list lists all links: leave out '--gpu'"),
         (&["--gpus=2", "--link=all", "--svg=x.svg"], "--svg is for one plan"),
     ]
     .iter()
