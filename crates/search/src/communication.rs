@@ -2,11 +2,11 @@
 //! computation. Bytes and seconds are those of the plan's steps.
 
 use crate::planned::Planned;
-use model::slice_segment;
+use model::{AverageSegments, slice_segment};
 use plan::cost::segment_time;
 use plan::hardware::Hardware;
 use plan::{SegmentId, Step};
-use spec::{RunSpec, Sync};
+use spec::RunSpec;
 
 /// What a rank sends in an iteration. With DiLoCo, the average over the iterations between two
 /// outer steps.
@@ -63,27 +63,20 @@ impl Planned {
     }
 
     /// DiLoCo's outer step, divided among the iterations between two of them; nothing otherwise.
-    /// The ranks' changes are summed in 16 bits, piece by piece, and the new weights gathered in
-    /// 32. Nothing is computed meanwhile. This is a formula, because plans have no steps for it
-    /// yet; where they do, their bytes and seconds take its place.
+    /// The ranks' changes are summed in 16 bits, piece by piece, and the averages gathered in 16
+    /// bits. Nothing is computed meanwhile; the step itself, on the host, is not counted.
     pub(crate) fn outer_step(&self, run: &RunSpec, hardware: &Hardware) -> Communication {
-        const CHANGE: u64 = 2;
-        const WEIGHT: u64 = 4;
-        let ranks = run.rank.ranks.max(1) as u64;
-        if run.ranks.sync != Sync::Diloco || ranks == 1 {
+        let Some(AverageSegments { sum, gather }) = self.program.averaging else {
             return Communication::default();
-        }
-        let tensors = &self.plan.schedule.tensors;
-        let elements = |param: &model::ProgramParam| tensors.get(param.weight).shape.elements();
-        let all = self.program.parameters.iter().map(elements).fold(0, u64::saturating_add);
-        // Of a sum, a rank keeps its own piece; of the weights, it sends its own to all others.
-        let sent = |size: u64| all.saturating_mul(size) / ranks * (ranks - 1);
-        let network = &hardware.network;
-        let seconds = network.seconds(sent(CHANGE), network.rate)
-            + network.seconds(sent(WEIGHT), network.gather);
-        let every = run.ranks.sync_every.max(1);
-        let seconds = seconds / every as f64;
-        let bytes = sent(CHANGE).saturating_add(sent(WEIGHT)) / every;
+        };
+        let (schedule, every) = (&self.plan.schedule, run.ranks.sync_every.max(1));
+        let sent = |id: SegmentId| -> u64 {
+            let steps = schedule.segment(id).steps.iter();
+            steps.map(|step| step.op.operation().wire_bytes(&schedule.tensors)).sum()
+        };
+        let bytes = [sum, gather].map(sent).into_iter().fold(0, u64::saturating_add) / every;
+        let seconds = [sum, gather].map(|id| segment_time(schedule, id, hardware).communication);
+        let seconds = seconds.into_iter().sum::<f64>() / every as f64;
         Communication { bytes, seconds, exposed: seconds }
     }
 }

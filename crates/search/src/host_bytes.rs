@@ -17,8 +17,8 @@ pub struct HostBytes {
     /// The largest tensor of a checkpoint, as f32: a checkpoint may store it in f32 even if the run
     /// computes in another format.
     pub checkpoint_tensor: Bytes,
-    /// The outer step of ranks that train alone: all weights, this rank's shard of the momentum,
-    /// and the largest parameter twice.
+    /// The outer step of ranks that train alone: all weights and their momentum, this rank's shard
+    /// of averages, and the largest parameter twice.
     pub outer_step: Bytes,
     /// What travels between ranks of GPUs by MPI passes through here.
     pub staging: Bytes,
@@ -42,7 +42,9 @@ impl HostBytes {
         let outer = match (program.sharing.averages, program.gradients) {
             (true, Some(gradients)) => {
                 let all = tensors.get(gradients).shape.elements();
-                all.saturating_add(program.shard.elements).saturating_add(largest * 2)
+                let shard = if program.averaging.is_some() { program.shard.elements } else { 0 };
+                let flat = all.saturating_mul(2).saturating_add(shard);
+                flat.saturating_add(largest.saturating_mul(2))
             }
             _ => 0,
         };

@@ -105,7 +105,7 @@ fn groups_and_diloco_are_said() {
     assert!(alone.contains("plan: 480 sequences in 4 groups, 120 each as "), "{alone}");
     let diloco = text("diloco", &["--nodes=2", "--link=1GbE", "--sync=diloco"]);
     assert!(diloco.contains(", averaged every 50 iterations: "), "{diloco}");
-    assert!(diloco.contains("each rank sends 355.84 MiB every 50 iterations"), "{diloco}");
+    assert!(diloco.contains("each rank sends 237.22 MiB every 50 iterations"), "{diloco}");
 }
 
 #[test]
