@@ -5,7 +5,7 @@ use crate::host_bytes::HostBytes;
 use crate::machine::{Machine, StateOptions};
 use model::{Draft, Level, LossSegment, Program, ProgramSpec, slice_segment};
 use plan::cost::segment_seconds;
-use plan::hardware::Hardware;
+use plan::hardware::{Hardware, Network};
 use plan::{Bytes, Plan, PlanError};
 use spec::RunSpec;
 use std::rc::Rc;
@@ -20,7 +20,8 @@ pub struct Planned {
     training: Option<Training>,
     /// What the host keeps outside the arena.
     pub host: HostBytes,
-    /// Seconds of an iteration by the machine's table; 0 without training.
+    /// Seconds of an iteration by the machine's table, as if bytes reached other ranks at once; 0
+    /// without training.
     pub seconds: f64,
 }
 
@@ -57,7 +58,9 @@ impl Planned {
             Training { head_chunk, levels, state_options }
         });
         let mut planned = Planned { program, plan, training, host, seconds: 0.0 };
-        planned.seconds = planned.iteration_seconds(&machine.hardware);
+        // A run has the same plan over any link, as `train` does not know what connects its ranks.
+        let hardware = Hardware { network: Network::NONE, ..machine.hardware.clone() };
+        planned.seconds = planned.iteration_seconds(&hardware);
         Ok(planned)
     }
 
