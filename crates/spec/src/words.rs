@@ -11,6 +11,8 @@ pub enum Values {
     Words(&'static [&'static str]),
     /// One of these words, or something else, which the text describes after the words.
     WordsOr(&'static [&'static str], &'static str),
+    /// The same, where a path is among the other things.
+    WordsOrPath(&'static [&'static str], &'static str),
     /// The path of a file.
     File,
     /// The path of a folder.
@@ -29,13 +31,24 @@ impl Values {
     /// The accepted words; empty where any value will do.
     pub const fn words(self) -> &'static [&'static str] {
         match self {
-            Values::Words(words) | Values::WordsOr(words, _) | Values::CardOr(words) => words,
+            Values::Words(words)
+            | Values::WordsOr(words, _)
+            | Values::WordsOrPath(words, _)
+            | Values::CardOr(words) => words,
             Values::Any
             | Values::File
             | Values::Folder
             | Values::DataSet
             | Values::Card
             | Values::Key => &[],
+        }
+    }
+
+    /// What is accepted beside the words, as it follows them in a sentence.
+    const fn more(self) -> Option<&'static str> {
+        match self {
+            Values::WordsOr(_, more) | Values::WordsOrPath(_, more) => Some(more),
+            _ => None,
         }
     }
 
@@ -47,8 +60,7 @@ impl Values {
         if words.iter().all(|word| named(word)) {
             return meaning.to_string();
         }
-        let more = if let Values::WordsOr(_, more) = self { more } else { "" };
-        format!("{meaning} ({}{more})", words.join(", "))
+        format!("{meaning} ({}{})", words.join(", "), self.more().unwrap_or_default())
     }
 
     /// The words in a meaning that are not accepted: quoted ones, and bare `True` and `False`.
@@ -73,8 +85,8 @@ impl Values {
             word => format!("'{word}'"),
         };
         let words: Vec<String> = self.words().iter().map(quoted).collect();
-        match (self, words.split_last()) {
-            (Values::WordsOr(_, more), _) => words.join(", ") + more,
+        match (self.more(), words.split_last()) {
+            (Some(more), _) => words.join(", ") + more,
             (_, Some((last, rest))) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
             _ => words.concat(),
         }
@@ -143,7 +155,7 @@ mod tests {
         assert_eq!(fruit.explained("apple, or False"), "apple, or False");
         assert_eq!(fruit.explained("what to eat"), "what to eat (apple, False)");
         assert_eq!(Values::Any.explained("a number"), "a number");
-        let or = Values::WordsOr(&["a", "b"], " or a path");
+        let or = Values::WordsOrPath(&["a", "b"], " or a path");
         assert_eq!(or.explained("what to read"), "what to read (a, b or a path)");
         assert_eq!(Values::CardOr(&["list"]).explained("`--gpu list` lists"), "`--gpu list` lists");
     }
