@@ -18,6 +18,8 @@ const WIDTH: usize = 1080;
 const BOX: (usize, usize) = (196, 74);
 const GAP_Y: usize = 46;
 const MARGIN: usize = 24;
+/// Boxes that fit beside each other.
+const MOST_IN_ROW: usize = (WIDTH - 2 * MARGIN) / (BOX.0 + 8);
 /// Characters of a description that fit a line of a box.
 const LINE: usize = 32;
 
@@ -130,7 +132,12 @@ fn rows(crates: &Crates, shipped: &BTreeSet<String>) -> Vec<Vec<String>> {
         let names = row_of.iter().filter(|(_, at)| **at == row);
         names.map(|(name, _)| (*name).to_owned()).collect()
     };
-    (0..=last).map(in_row).collect()
+    // Crates of a row do not use each other, so a row that is too wide becomes two.
+    let rows = (0..=last).map(in_row).flat_map(|row: Vec<String>| {
+        let each = row.len().div_ceil(row.len().div_ceil(MOST_IN_ROW).max(1)).max(1);
+        row.chunks(each).map(<[String]>::to_vec).collect::<Vec<_>>()
+    });
+    rows.collect()
 }
 
 /// The top left corner of each box: every row spread evenly, each crate below the middle of those

@@ -13,6 +13,7 @@ mod golden;
 mod peers;
 mod parity;
 mod interop;
+mod page;
 mod soak;
 mod fuzz;
 mod bench;

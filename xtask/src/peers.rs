@@ -6,7 +6,7 @@ use crate::bench::Machine;
 use crate::flags;
 use crate::process::{self, Failure};
 use crate::scratch::ScratchFolder;
-use crate::{golden, interop, parity};
+use crate::{golden, interop, page, parity};
 use serde_json::{Map, Value, json};
 use std::path::Path;
 use std::process::Command;
@@ -22,7 +22,7 @@ struct Peer {
     run: fn(&[String]) -> Result<(), Failure>,
 }
 
-const PEERS: [Peer; 5] = [
+const PEERS: [Peer; 6] = [
     Peer {
         name: "nanogpt",
         about: "trains with fitgpt and with the real nanoGPT, and compares all losses",
@@ -54,6 +54,12 @@ const PEERS: [Peer; 5] = [
                 how to add one",
         needs: INTEROP_NEEDS,
         run: interop::run,
+    },
+    Peer {
+        name: "page",
+        about: "a browser drives the page: live runs, plans, the doctor, samples, pictures",
+        needs: page::NEEDS,
+        run: page::run,
     },
 ];
 
@@ -132,6 +138,10 @@ pub fn run(args: &[String]) -> Result<(), Failure> {
         let names = names.join(", ");
         return Err(Failure::Usage(format!("no peer is called '{name}'; there are {names}")));
     };
+    if let Some(lacking) = page::lacks().filter(|_| peer.name == "page") {
+        println!("peers: page was not run: {lacking}");
+        return Ok(());
+    }
     // Of what is built now; while it runs, the tree may change.
     let Machine { date, commit, .. } = Machine::read();
     (peer.run)(rest)?;
@@ -189,7 +199,7 @@ mod tests {
     fn an_unknown_peer_is_a_usage_error_and_records_are_read() {
         let outcome = run(&["netscape".to_owned()]).unwrap_err().to_string();
         assert!(
-            outcome.contains("there are nanogpt, goldens, tiktoken, pickles, interop"),
+            outcome.contains("there are nanogpt, goldens, tiktoken, pickles, interop, page"),
             "{outcome}"
         );
         assert!(read(Path::new("/no/such/file")).unwrap().is_empty());

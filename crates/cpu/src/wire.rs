@@ -1,5 +1,5 @@
-//! The connection to other ranks, with the lengths of pieces in bytes. The list is reused, so that a
-//! step allocates nothing.
+//! The connection to other ranks, with the lengths of pieces in bytes. The list is reused, so that
+//! a step allocates nothing.
 
 use plan::{BackendError, Exchange, Pieces};
 

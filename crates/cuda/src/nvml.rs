@@ -29,6 +29,7 @@ function_table! {
         nvmlDeviceGetUtilizationRates: fn(Handle, *mut [u32; 2]) -> i32,
         nvmlDeviceGetTemperature: fn(Handle, i32, *mut u32) -> i32,
         nvmlDeviceGetPowerUsage: fn(Handle, *mut u32) -> i32,
+        nvmlDeviceGetClockInfo: fn(Handle, i32, *mut u32) -> i32,
     }
 }
 
@@ -80,6 +81,8 @@ pub struct GpuLoad {
     pub temperature: Option<u32>,
     /// Milliwatts.
     pub power: Option<u32>,
+    /// Megahertz of the multiprocessors.
+    pub clock: Option<u32>,
 }
 
 /// The loaded library.
@@ -201,19 +204,22 @@ impl Nvml {
 
     /// The GPU's load now.
     pub fn load_of(&self, gpu: NvmlGpu) -> GpuLoad {
-        let (mut rates, mut degrees, mut power) = ([0; 2], 0, 0);
+        const MULTIPROCESSORS: i32 = 1;
+        let (mut rates, mut degrees, mut power, mut clock) = ([0; 2], 0, 0, 0);
         // SAFETY: pointers to locals of the library's layouts.
         let codes = unsafe {
             [
                 (self.api.nvmlDeviceGetUtilizationRates)(gpu.0, &raw mut rates),
                 (self.api.nvmlDeviceGetTemperature)(gpu.0, 0, &raw mut degrees),
                 (self.api.nvmlDeviceGetPowerUsage)(gpu.0, &raw mut power),
+                (self.api.nvmlDeviceGetClockInfo)(gpu.0, MULTIPROCESSORS, &raw mut clock),
             ]
         };
         GpuLoad {
             busy_percent: (codes[0] == 0).then_some(rates[0]),
             temperature: (codes[1] == 0).then_some(degrees),
             power: (codes[2] == 0).then_some(power),
+            clock: (codes[3] == 0).then_some(clock),
         }
     }
 }

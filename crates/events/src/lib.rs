@@ -19,4 +19,4 @@ pub use event::{
     Start, Time, What,
 };
 pub use log::LogSink;
-pub use read::{Entry, LineError, LogReader};
+pub use read::{Entry, LONGEST, LineError, LogReader, parse_line};

@@ -154,7 +154,7 @@ pub fn title(
         format!("{millions:.2}M parameters, {tokens} tokens per iteration, timed on {device}");
     let mut text = screen::wrapped(&line, 2, screen::wrap_width()) + "\n";
     if let Some(cut) = &planned.cut() {
-        let cut = sentence::of_cut(cut);
+        let cut = sentence::of_cut(cut, run);
         let plan = format!("plan: {cut}, hash {:016x}", planned.hash());
         text += &(screen::wrapped(&plan, 6, screen::wrap_width()) + "\n");
     }

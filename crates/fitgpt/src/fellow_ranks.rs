@@ -10,6 +10,8 @@ use ranks::{Watch, WatchOptions};
 use spec::{Connection, RunSpec, Settings, SpecError, Value};
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 use train::TrainError;
 use train::setup::Setup;
 
@@ -62,6 +64,14 @@ impl Started {
 
     /// Starts a process for each further GPU. This one is the first rank.
     fn start(gpus: usize, arguments: &[String]) -> Result<Started, TrainError> {
+        let there = crate::device::gpu_count() as usize;
+        if there < gpus {
+            let what = format!(
+                "--gpus={gpus}, but this machine has {there} usable; see `fitgpt devices`, and \
+                 docs/many-gpus.md for several ranks on CPUs"
+            );
+            return Err(BackendError::Refused { what }.into());
+        }
         let failed = |doing: &str, error: std::io::Error| {
             let what = format!("--gpus={gpus}: cannot {doing}: {error}");
             TrainError::Backend(BackendError::Refused { what })
@@ -108,6 +118,11 @@ impl Started {
         self.launch.local_rank
     }
 
+    /// Whether the launcher may have given each rank its own GPU, so that all see it as the first.
+    pub fn may_see_one_gpu(&self) -> bool {
+        self.launch.launcher == Launcher::Srun
+    }
+
     /// One line about it; nothing in a run of one rank.
     pub fn line(&self) -> Option<String> {
         (self.launch.ranks > 1).then(|| {
@@ -118,7 +133,7 @@ impl Started {
 
     /// Connects the ranks, compares what must be equal, and begins to watch. `uses_gpu` decides
     /// what 'auto' means.
-    pub fn join(self, setup: &Setup, uses_gpu: bool) -> Result<Fellows, TrainError> {
+    pub fn join(mut self, setup: &Setup, uses_gpu: bool) -> Result<Fellows, TrainError> {
         let spec = &setup.spec;
         let mut connection = self.connect(spec, uses_gpu)?;
         let payload = match (&connection, self.launch.rank) {
@@ -128,15 +143,16 @@ impl Started {
         let facts = Facts::new(env!("CARGO_PKG_VERSION"), facts(setup));
         let venue = Venue::find(&self.launch, &mut connection)?;
         let found = venue.meet(&self.launch, &facts, &payload)?;
-        if let Link::Nccl { id } = &mut connection {
+        if let Link::Nccl { id, .. } = &mut connection {
             id.clone_from(&found.payload);
         }
         let watch = Watch::start(found, WatchOptions::default(), |failure| {
+            yield_to_own_failure();
             screen::error(&failure.to_string());
             mpi::leave(GONE)
         });
         let watch = watch.map_err(|error| TrainError::Threads { error })?;
-        let Started { launch, children } = self;
+        let (launch, children) = (self.launch.clone(), std::mem::take(&mut self.children));
         Ok(Fellows { launch, connection, venue, watch, children })
     }
 
@@ -155,7 +171,13 @@ impl Started {
             Connection::Mpi => false,
         };
         if by_nccl {
-            return Ok(Link::Nccl { id: Vec::new() });
+            let guide = match (launcher, &self.launch.meeting) {
+                (Launcher::OpenMpi | Launcher::Mpich, None) => {
+                    Some(Box::new(mpi::World::start_as(rank, ranks)?))
+                }
+                _ => None,
+            };
+            return Ok(Link::Nccl { id: Vec::new(), guide });
         }
         // Under a launcher that is not MPI's, MPI_Init would make as many worlds of one rank.
         if matches!(launcher, Launcher::Torchrun | Launcher::Fitgpt) {
@@ -169,12 +191,48 @@ impl Started {
     }
 }
 
+/// Set when this rank has failed itself and is about to say so.
+static FAILING: AtomicBool = AtomicBool::new(false);
+
+/// This rank has failed: what it says about it counts, not that another one failed likewise.
+pub fn failing() {
+    FAILING.store(true, Ordering::Relaxed);
+}
+
+/// Gives this rank a moment to fail for the same reason as the other one, such as a loss that is
+/// not finite, and then the time to say so and to leave by itself.
+fn yield_to_own_failure() {
+    const MOMENT: Duration = Duration::from_secs(1);
+    const LAST_WORDS: Duration = Duration::from_secs(8);
+    let waited = |time: Duration| {
+        let start = Instant::now();
+        while start.elapsed() < time && !FAILING.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    waited(MOMENT);
+    if FAILING.load(Ordering::Relaxed) {
+        std::thread::sleep(LAST_WORDS);
+    }
+}
+
+/// An error before ranks have met: those that this process has started would wait for it.
+impl Drop for Started {
+    fn drop(&mut self) {
+        for child in &mut self.children {
+            let _ = child.kill().and_then(|()| child.wait());
+        }
+    }
+}
+
 /// What the ranks' tensors travel by.
 pub enum Link {
     /// NCCL, with the id that rank 0 has made.
     Nccl {
         /// The id.
         id: Vec<u8>,
+        /// MPI, where only it can tell the others the address of rank 0.
+        guide: Option<Box<mpi::World>>,
     },
     /// MPI.
     Mpi(Box<mpi::World>),
@@ -202,7 +260,7 @@ impl Fellows {
     /// NCCL's id, if NCCL connects the ranks.
     pub fn nccl_id(&self) -> Option<Vec<u8>> {
         match &self.connection {
-            Link::Nccl { id } => Some(id.clone()),
+            Link::Nccl { id, .. } => Some(id.clone()),
             Link::Mpi(_) | Link::Given => None,
         }
     }
@@ -225,8 +283,9 @@ impl Fellows {
 
     /// Leaves the others when the run has ended.
     pub fn goodbye(self) -> Result<(), TrainError> {
-        let Fellows { watch, mut children, .. } = self;
+        let Fellows { watch, connection, mut children, .. } = self;
         let ended = watch.goodbye(Farewell::Finished);
+        drop(connection);
         for child in &mut children {
             let _ = child.wait();
         }
@@ -263,7 +322,7 @@ impl Venue {
                 let listener = (launch.rank == 0).then(|| listen(place)).transpose();
                 Ok(Venue { place: place.clone(), listener: listener.map_err(met)? })
             }
-            (None, Link::Mpi(world)) => {
+            (None, Link::Mpi(world) | Link::Nccl { guide: Some(world), .. }) => {
                 let here = (launch.rank == 0).then(listen_anywhere).transpose().map_err(met)?;
                 let port = here.as_ref().map_or(0, |(_, port)| *port);
                 let said = format!("{}:{port}", ranks::facts::host_name());
@@ -310,6 +369,7 @@ fn facts(setup: &Setup) -> Vec<(String, String)> {
     let mut all: Vec<(String, String)> =
         keys.map(|setting| (setting.key.name.to_string(), setting.value.to_string())).collect();
     all.extend(setup.data_facts());
+    all.extend(setup.resumed_facts());
     all
 }
 

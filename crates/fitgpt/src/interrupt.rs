@@ -15,7 +15,8 @@ pub fn catch(message: &'static str) -> Arc<AtomicBool> {
     let seen = Arc::clone(&stop);
     let caught = ctrlc::set_handler(move || {
         if seen.swap(true, Ordering::Relaxed) || NOTHING_TO_SAVE.load(Ordering::Relaxed) {
-            std::process::exit(130);
+            // Not `process::exit`, which may wait for a thread that waits for other ranks.
+            mpi::leave(130);
         }
         if screen::is_silent() {
             return; // the first rank says it

@@ -12,6 +12,7 @@ mod device;
 mod fellow_ranks;
 mod own_text;
 mod planning;
+mod fleet;
 mod model_name;
 mod pretrained;
 mod bill;
@@ -26,6 +27,7 @@ mod refusal;
 
 mod plan_report;
 mod sweep;
+mod link_table;
 mod measure;
 mod timing;
 mod plan_choice;
@@ -33,6 +35,7 @@ mod bench_report;
 mod survey;
 mod doctor_document;
 mod comparison;
+mod ui;
 mod preparation;
 mod byte_bar;
 

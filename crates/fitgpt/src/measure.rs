@@ -126,8 +126,12 @@ fn of_segment(plan: &Plan, segment: SegmentId, seconds: &[f64], rates: &Hardware
 
 /// The file for a device's times; none if there is no cache folder.
 pub fn file(device: &Device) -> Option<PathBuf> {
+    file_of(&device.name())
+}
+
+fn file_of(device: &str) -> Option<PathBuf> {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
-    let name: String = device.name().chars().map(plain).collect();
+    let name: String = device.chars().map(plain).collect();
     Some(cache::folder()?.join(format!("op-times-{name}.json")))
 }
 
@@ -156,8 +160,13 @@ pub fn keep(times: &OpTimes, device: &Device) -> Result<Option<PathBuf>, TrainEr
 
 /// The kept times; empty if there are none. If the file cannot be used, one line says why.
 pub fn find(device: &Device) -> OpTimes {
+    find_named(&device.name())
+}
+
+/// The same for a device that is not opened.
+pub fn find_named(device: &str) -> OpTimes {
     static TOLD: Once = Once::new();
-    let Some(path) = file(device) else {
+    let Some(path) = file_of(device) else {
         return OpTimes::default();
     };
     match cache::read(&path, MOST_BYTES).and_then(|content| decode(&content)) {

@@ -38,6 +38,16 @@ pub fn duration(seconds: f64) -> String {
     }
 }
 
+/// A time that is compared with others: `140 µs`, `12.3 ms`, `4.37 s`, `41.0 s`.
+pub fn seconds(seconds: f64) -> String {
+    match seconds.max(0.0) {
+        s if s < 1e-3 => format!("{:.0} µs", s * 1e6),
+        s if s < 1.0 => format!("{:.1} ms", s * 1e3),
+        s if s < 10.0 => format!("{s:.2} s"),
+        s => format!("{s:.1} s"),
+    }
+}
+
 /// The seconds of `90s`, `10min`, `1h30m`, `2h` or `1d`; none without a unit.
 pub fn parse_duration(text: &str) -> Option<f64> {
     const UNITS: [(&str, f64); 11] = [
@@ -113,6 +123,15 @@ mod tests {
             ("1e9s", None),
         ] {
             assert_eq!(parse_duration(text), want, "{text}");
+        }
+        for (time, want) in [
+            (0.0, "0 µs"),
+            (140e-6, "140 µs"),
+            (0.0123, "12.3 ms"),
+            (4.37, "4.37 s"),
+            (41.0, "41.0 s"),
+        ] {
+            assert_eq!(super::seconds(time), want);
         }
         for (number, want) in [(812.4, "812"), (24_700.0, "24.7k"), (1.25e6, "1.25M")] {
             assert_eq!(short(number), want);

@@ -3,14 +3,17 @@
 
 use crate::bill::HostMemory;
 use crate::device::{self, Device};
+use crate::fleet::Fleet;
 use crate::invocation::{environment, settings};
 use crate::plan_choice::{Choice, Rivals};
-use crate::plan_report::PlanReport;
+use crate::plan_report::{FleetReport, PlanReport};
 use crate::{measure, pretrained, run_length, screen};
 use ::train::save::Document;
 use ::train::{TrainError, setup};
 use model::Dims;
-use plan::hardware::Card;
+use plan::Rank;
+use plan::hardware::{Card, Hardware};
+use plan::links::Topology;
 use plan::report::Bill;
 use search::{Cut, Machine, Planned, SearchError, best_plans, plan_again, plan_for, suggestions};
 use spec::{Command, Environment, Memory, RunSpec, Settings, SpecError, resolve};
@@ -24,10 +27,12 @@ const NEAREST: usize = 4;
 /// predicted from them.
 const UNNAMED: &str = "RTX 4070";
 
-/// What predictions are based on.
-const QUICK: &str = "a quick measurement";
-const STEP_TIMES: &str = "measured step times";
-const TABLE: &str = "the table of GPUs";
+/// What a prediction is based on: this CPU, timed now.
+pub const QUICK: &str = "a quick measurement";
+/// Kept times of steps.
+pub const STEP_TIMES: &str = "measured step times";
+/// The table of cards.
+pub const TABLE: &str = "the table of GPUs";
 
 /// The card to plan for, as given by flags; empty for this machine.
 #[derive(Clone, Copy, Default)]
@@ -36,6 +41,8 @@ pub struct Elsewhere<'a> {
     pub gpu: Option<&'a str>,
     /// The memory to use.
     pub vram: Option<&'a str>,
+    /// The machines; none if one rank is planned, whatever `gpus` says.
+    pub fleet: Option<Fleet<'a>>,
 }
 
 /// A run and the machine to plan it for.
@@ -48,6 +55,8 @@ pub struct Planning {
     pub machine: Machine,
     /// Whether the card is known, so that its speed can be predicted.
     pub named: bool,
+    /// How its GPUs are connected, if there are several ranks.
+    pub topology: Option<Topology>,
     /// This machine's device, if the plan is for it.
     pub here: Option<Device>,
     /// The document of the run to resume.
@@ -55,6 +64,22 @@ pub struct Planning {
     /// Found when it is first needed.
     choice: OnceCell<Choice>,
     notices: Vec<String>,
+}
+
+/// Whether the plan is for a GPU that is not opened here, and what the settings are resolved in.
+fn surroundings(
+    flags: &Elsewhere<'_>,
+    settings: &Settings,
+) -> Result<(bool, Environment), TrainError> {
+    // `--vram` alone limits the GPU of this machine, unless that GPU has less memory.
+    let elsewhere = flags.gpu.is_some() || (flags.vram.is_some() && !is_here(settings)?);
+    let present = if elsewhere { 0 } else { device::gpu_count() };
+    let rank = flags.fleet.map_or(Rank::ONLY, |fleet| fleet.rank(settings));
+    let asks = rank.has_others() || speaks_of_a_gpu(settings)?;
+    let on_gpu = elsewhere || (present == 0 && asks);
+    let cuda_devices = present.max(u32::from(on_gpu));
+    let environment = Environment { rank, cuda_devices, ..environment() };
+    Ok((on_gpu, pretrained::sizes(settings, environment)?))
 }
 
 impl Planning {
@@ -70,16 +95,11 @@ impl Planning {
         }
         let mut settings = settings(Command::Train, &arguments)?;
         let preset = settings.uses_preset();
-        // `--vram` alone limits the GPU of this machine, unless that GPU has less memory.
-        let elsewhere = gpu.is_some() || (flags.vram.is_some() && !is_here(&settings)?);
-        let present = if elsewhere { 0 } else { device::gpu_count() };
-        let on_gpu = elsewhere || (present == 0 && speaks_of_a_gpu(&settings)?);
-        let environment =
-            Environment { cuda_devices: present.max(u32::from(on_gpu)), ..environment() };
-        let environment = pretrained::sizes(&settings, environment)?;
+        let (on_gpu, environment) = surroundings(flags, &settings)?;
         let resumed = setup::checkpoint_to_resume(&mut settings, &environment)?;
         let (saved, unused) = resumed.unzip();
         let (mut run, found) = resolve(&settings, &environment)?;
+        refuse_cpu_ranks(&run)?;
         let found = found.into_iter().chain(unused.into_iter().flatten());
         let mut notices: Vec<String> = found.map(|notice| notice.to_string()).collect();
         if preset {
@@ -96,14 +116,26 @@ impl Planning {
         let before = saved.filter(|_| !run.eval_only);
         if !on_gpu {
             let here = Device::find(run.device, None)?;
-            let machine = here.machine(&run)?;
+            let mut machine = here.machine(&run)?;
+            let topology = connect(flags, &settings, &mut machine)?;
             notices.extend(device::host_notice(&run));
             let (named, here, choice) = (true, Some(here), OnceCell::new());
-            return Ok(Planning { run, dims, machine, named, here, before, choice, notices });
+            return Ok(Planning {
+                run,
+                dims,
+                machine,
+                named,
+                topology,
+                here,
+                before,
+                choice,
+                notices,
+            });
         }
         notices.extend(gpu.filter(|gpu| !gpu.is_supported()).map(too_old));
         notices.extend(gpu.and_then(|gpu| above_the_card(gpu, &run)));
-        let machine = gpu_machine(gpu, &run)?;
+        let mut machine = gpu_machine(gpu, &run)?;
+        let topology = connect(flags, &settings, &mut machine)?;
         let (head, most) = (dims.n_embd / dims.n_head, cuda::largest_head(machine.compute));
         if head > most {
             let what = "`train` has kernels for heads of at most";
@@ -111,7 +143,7 @@ impl Planning {
         }
         let named = gpu.is_some_and(Card::is_supported);
         let (here, choice) = (None, OnceCell::new());
-        Ok(Planning { run, dims, machine, named, here, before, choice, notices })
+        Ok(Planning { run, dims, machine, named, topology, here, before, choice, notices })
     }
 
     /// Prints the notices before the bill.
@@ -156,7 +188,9 @@ impl Planning {
         }
         let Planning { run, dims, machine, .. } = self;
         let rivals = |here| Rivals::find(run, *dims, machine, here);
-        let rivals = self.here.as_ref().map(rivals).transpose()?.flatten();
+        // Ranks would time differently, so `train` does not time with several.
+        let here = self.here.as_ref().filter(|_| !run.rank.has_others());
+        let rivals = here.map(rivals).transpose()?.flatten();
         Ok(self.choice.get_or_init(|| rivals.map(|found| found.choice()).unwrap_or_default()))
     }
 
@@ -181,21 +215,27 @@ impl Planning {
         let planned = self.planned(machine)?;
         let done = self.before.as_ref().map_or(0, |document| document.progress.iteration);
         let left = &run_length::left_of(run, done);
-        let (prediction, basis) = match &self.here {
-            Some(here) => {
-                let rates = measure::rates(here, run);
-                let basis = match (rates.times.is_empty(), here) {
-                    (true, Device::Cpu(_)) => QUICK,
-                    (true, Device::Cuda(_)) => TABLE,
-                    (false, _) => STEP_TIMES,
-                };
-                (Some(planned.predict(left, &rates)), basis)
-            }
-            None => (self.named.then(|| planned.predict(left, &machine.hardware)), TABLE),
-        };
+        let (rates, basis) = self.rates();
+        let prediction = self.named.then(|| planned.predict(left, &rates));
         let (bill, host) = (Bill::new(&planned.plan), host_memory(run, &planned, machine));
-        let (run, machine) = (run.clone(), machine.clone());
-        Ok(PlanReport { run, dims: *dims, machine, planned, bill, prediction, basis, host })
+        let (run, machine, dims, fleet) = (run.clone(), machine.clone(), *dims, None);
+        let mut report =
+            PlanReport { run, dims, machine, planned, bill, prediction, basis, rates, fleet, host };
+        let fleet = self.topology.map(|topology| FleetReport::new(&report, topology));
+        report.fleet = fleet.transpose()?;
+        Ok(report)
+    }
+
+    /// The rates to predict with, and what they are based on.
+    fn rates(&self) -> (Hardware, &'static str) {
+        let Some(here) = &self.here else { return (self.machine.hardware.clone(), TABLE) };
+        let rates = measure::rates(here, &self.run);
+        let basis = match (rates.times.is_empty(), here) {
+            (true, Device::Cpu(_)) => QUICK,
+            (true, Device::Cuda(_)) => TABLE,
+            (false, _) => STEP_TIMES,
+        };
+        (Hardware { network: self.machine.hardware.network, ..rates }, basis)
     }
 }
 
@@ -318,6 +358,29 @@ fn speaks_of_a_gpu(settings: &Settings) -> Result<bool, SpecError> {
     })
 }
 
+/// Links and machines are for GPUs: the ranks of a CPU run are started by MPI.
+fn refuse_cpu_ranks(run: &RunSpec) -> Result<(), SpecError> {
+    if run.rank.has_others() && run.device == spec::RequestedDevice::Cpu {
+        let what = "--gpus and --nodes plan for GPUs: leave out device='cpu'";
+        return Err(SpecError::Conflict { what: what.to_string() });
+    }
+    Ok(())
+}
+
+/// Connects the machine with the other ranks.
+fn connect(
+    flags: &Elsewhere<'_>,
+    settings: &Settings,
+    machine: &mut Machine,
+) -> Result<Option<Topology>, SpecError> {
+    let topology = flags.fleet.map(|fleet| fleet.topology(settings, &machine.hardware));
+    let topology = topology.transpose()?.flatten();
+    if let Some(topology) = &topology {
+        machine.hardware.network = topology.network();
+    }
+    Ok(topology)
+}
+
 /// The notice about a card that `train` has no kernels for.
 fn too_old(card: &Card) -> String {
     let name = card.name;
@@ -352,7 +415,7 @@ pub fn find_gpu(name: &str) -> Result<&'static Card, SpecError> {
 }
 
 /// A machine with this card, or with an unknown card of `vram` bytes.
-fn gpu_machine(gpu: Option<&Card>, run: &RunSpec) -> Result<Machine, SpecError> {
+pub fn gpu_machine(gpu: Option<&Card>, run: &RunSpec) -> Result<Machine, SpecError> {
     let single = run.dtype == spec::RequestedDtype::Float32;
     let need = |what: &str| SpecError::Conflict { what: what.to_string() };
     let mut device = match gpu {

@@ -77,13 +77,17 @@ pub fn line(text: &str) {
 
 /// Prints a line to standard error.
 pub fn note(text: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "{text}");
+    if !is_silent() {
+        let _ = writeln!(std::io::stderr().lock(), "{text}");
+    }
 }
 
-/// Prints the error of a failed program: always one line, whatever names it contains.
+/// Prints the error of a failed program: always one line, whatever names it contains. Every rank
+/// prints its own.
 pub fn error(text: &str) {
     let label = Style::new().for_stderr().red().bold().apply_to("error:");
-    note(&format!("{label} {}", text.replace(char::is_control, " ")));
+    let line = format!("{label} {}\n", text.replace(char::is_control, " "));
+    let _ = std::io::stderr().lock().write_all(line.as_bytes());
 }
 
 /// Prints a notice to standard output, between the lines of a run.

@@ -16,6 +16,7 @@ use pick::{MOST_INDEX_BYTES, weight_files};
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The file with a model's sizes.
 pub const CONFIG: &str = "config.json";
@@ -95,9 +96,11 @@ impl Place {
         }
         let refs = self.folder.join("refs");
         std::fs::create_dir_all(&refs).map_err(HubError::io(&refs, "create the folder"))?;
-        // Two processes may do this at once.
+        // Two processes may do this at once, or two threads of one.
+        static TIMES: AtomicU64 = AtomicU64::new(0);
+        let (process, time) = (std::process::id(), TIMES.fetch_add(1, Ordering::Relaxed));
         let path = refs.join(ModelRepo::REVISION);
-        let temporary = refs.join(format!("{}.{}.tmp", ModelRepo::REVISION, std::process::id()));
+        let temporary = refs.join(format!("{}.{process}-{time}.tmp", ModelRepo::REVISION));
         let written =
             std::fs::write(&temporary, commit).and_then(|()| std::fs::rename(&temporary, &path));
         written.map_err(HubError::io(&path, "write it"))

@@ -1,5 +1,5 @@
-//! What travels between ranks: gradients at the end of a group, losses, and the shards of state that
-//! a checkpoint needs in one piece.
+//! What travels between ranks: gradients at the end of a group, losses, and the shards of state
+//! that a checkpoint needs in one piece.
 
 use crate::program::{AverageSegments, ShardedRole};
 use crate::run_tensors::{FlatRole, RunTensors, element_offset, missing};
@@ -38,7 +38,8 @@ fn sums(b: &mut ScheduleBuilder, run: &RunTensors) -> Result<Vec<Op>, PlanError>
 
 /// The segments with which ranks average their weights; none unless they do. The host writes how
 /// far this rank's weights have moved into the array of gradients, and gets the sum over all ranks
-/// of its pieces. Then it writes the new weights of its pieces there, and gets those of all ranks.
+/// of its pieces. Then it writes the averages of its pieces there, in the format in which they
+/// travel, and gets those of all ranks.
 pub(crate) fn averaging(
     b: &mut ScheduleBuilder,
     run: &RunTensors,
@@ -48,8 +49,11 @@ pub(crate) fn averaging(
     }
     let sums = sums(b, run)?;
     let mut gathered = Vec::new();
+    let root = run.flat.gradients.as_ref().ok_or_else(|| missing("gradients"))?.root;
     for window in &run.shard.windows {
-        gathered.push(gathered_gradients(b, run, window)?);
+        let like = Some((run.sharing.wire, "average"));
+        let buffer = window_of(b, root, window.first, window.pieces.total(), like)?;
+        gathered.push(AllGather { piece: None, buffer, pieces: window.pieces.clone() });
     }
     let mut segment = b.segment("sum of changes", Phase::Train);
     segment.set_pass(Pass::Update);
@@ -57,7 +61,7 @@ pub(crate) fn averaging(
         segment.push_on(Lane::Communication, op)?;
     }
     let sum = segment.finish();
-    let mut segment = b.segment("gather weights", Phase::Train);
+    let mut segment = b.segment("gather averages", Phase::Train);
     segment.set_pass(Pass::Update);
     for op in gathered {
         segment.push_on(Lane::Communication, op)?;

@@ -148,22 +148,7 @@ impl RunTensors {
         let head = HeadWeight::new(b, head, &mut gradient_of)?;
         let state_shape = Shape::new(&[StepState::WORDS as u64])?;
         let state = b.run_tensor("state", Dtype::U32, state_shape, Role::State)?;
-        let train_rows = spec.train.as_ref().map(|train| train.loss_rows);
-        let eval_rows = spec.eval.as_ref().map(|eval| eval.loss_rows);
-        let rows = train_rows.max(eval_rows).map(|rows| match sharing.rank.has_others() {
-            // One more: the ranks' requests to stop travel with the losses.
-            true => rows.saturating_add(1),
-            false => rows,
-        });
-        let mut losses = |name: &str, ranks: u64| {
-            let shape = |rows: u64| Shape::new(&[rows.saturating_mul(ranks)]);
-            rows.map(|rows| b.run_tensor(name, Dtype::F32, shape(rows)?, Role::State)).transpose()
-        };
-        let row_loss = losses("row_loss", 1)?;
-        let row_losses = match sharing.rank.has_others() {
-            true => losses("row_losses of all ranks", sharing.rank.ranks as u64)?,
-            false => None,
-        };
+        let [row_loss, row_losses] = losses(b, spec, sharing)?;
         let totals = match sharing.rounds() > 1 {
             true => {
                 let shape = Shape::new(&[shard.elements.max(1)])?;
@@ -188,6 +173,29 @@ impl RunTensors {
             totals,
         })
     }
+}
+
+/// The losses of this rank's sequences, and those of all ranks if there are several.
+fn losses(
+    b: &mut ScheduleBuilder,
+    spec: &ProgramSpec,
+    sharing: Sharing,
+) -> Result<[Option<TensorId>; 2], PlanError> {
+    let train_rows = spec.train.as_ref().map(|train| train.loss_rows);
+    let eval_rows = spec.eval.as_ref().map(|eval| eval.loss_rows);
+    let has_others = sharing.rank.has_others();
+    // One more with others: the ranks' requests to stop travel with the losses.
+    let rows = train_rows.max(eval_rows).map(|rows| rows.saturating_add(u64::from(has_others)));
+    let mut tensor = |name: &str, ranks: u64| {
+        let shape = |rows: u64| Shape::new(&[rows.saturating_mul(ranks)]);
+        rows.map(|rows| b.run_tensor(name, Dtype::F32, shape(rows)?, Role::State)).transpose()
+    };
+    let own = tensor("row_loss", 1)?;
+    let all = match has_others {
+        true => tensor("row_losses of all ranks", sharing.rank.ranks as u64)?,
+        false => None,
+    };
+    Ok([own, all])
 }
 
 impl HeadWeight {

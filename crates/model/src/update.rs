@@ -255,6 +255,7 @@ fn parts(
                 let (name, dtype) = (format!("{} {label}", tensor.name), tensor.dtype);
                 builder.window(&name, shape, root, element_offset(at, dtype)?, None)
             };
+            let copy = master.as_ref().map(|_| window(compute.root, first)).transpose()?;
             // f32 weights that kernels read are whole on every rank.
             let weights = match master {
                 Some(master) => window(master.root, stretch.at + done)?,
@@ -269,7 +270,7 @@ fn parts(
                 first,
                 elements,
                 weight_decay: stretch.weight_decay,
-                copy: master.as_ref().map(|_| window(compute.root, first)).transpose()?,
+                copy,
                 state: all,
                 gradients: window(gradients, from + done)?,
             });

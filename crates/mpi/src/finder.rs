@@ -51,7 +51,9 @@ impl Places {
         folders.extend(usual.map(PathBuf::from));
         let named = std::env::var_os(ENVIRONMENT).filter(|value| !value.is_empty());
         let named = named.map(PathBuf::from);
-        Places { named, path: split("PATH"), roots: environments(), folders }
+        // The launcher may have been started by its path.
+        let path = parent_folder().into_iter().chain(split("PATH")).collect();
+        Places { named, path, roots: environments(), folders }
     }
 
     /// Folders with `bin` and `lib` beside which an `mpiexec` is on the path.
@@ -110,6 +112,14 @@ impl Places {
         let roots = self.launchers().chain(self.roots.iter().map(PathBuf::as_path));
         roots.filter(has_abi).map(beside).find(|file| file.exists())
     }
+}
+
+/// The folder of the program that started this one, where the system tells.
+fn parent_folder() -> Option<PathBuf> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
+    let program = std::fs::read_link(format!("/proc/{}/exe", parent.trim())).ok()?;
+    program.parent().map(Path::to_path_buf)
 }
 
 /// Loads MPI.

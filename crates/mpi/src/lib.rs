@@ -10,4 +10,4 @@ mod leave;
 
 pub use finder::{ENVIRONMENT, INSTALL, mpiexec};
 pub use leave::leave;
-pub use world::{LONGEST_MESSAGE, World};
+pub use world::{LONGEST_MESSAGE, World, finished};

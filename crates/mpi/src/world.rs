@@ -5,12 +5,14 @@ use crate::calls::{Calls, Pieces};
 use crate::finder;
 use plan::{BackendError, Exchange};
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The longest message of [`World::share`].
 pub const LONGEST_MESSAGE: usize = 1 << 20;
 
-/// All ranks. Dropping it ends MPI, unless a call failed: then the others may be gone, and the end
-/// would wait for them. Use and drop it on the thread that made it, or on one at a time.
+/// All ranks. Dropping it ends MPI once [`finished`] was called, unless a call failed: then the
+/// others may be gone, and the end would wait for them. Use and drop it on the thread that made
+/// it, or on one at a time.
 pub struct World {
     calls: Calls,
     rank: usize,
@@ -63,6 +65,7 @@ impl World {
             world.rank,
             world.ranks
         );
+        finished(); // all ranks come to this
         Err(BackendError::Refused { what })
     }
 
@@ -164,9 +167,19 @@ impl Exchange for World {
     }
 }
 
+/// Set when all ranks come to their end.
+static FINISHED: AtomicBool = AtomicBool::new(false);
+
+/// All ranks have done their work: from now on, dropping a [`World`] ends MPI. Before, it does not:
+/// the end waits for all ranks, and those that still work wait for this one.
+pub fn finished() {
+    FINISHED.store(true, Ordering::Relaxed);
+}
+
 impl Drop for World {
     fn drop(&mut self) {
-        if !self.failed && !std::thread::panicking() {
+        let is_end = FINISHED.load(Ordering::Relaxed) && !self.failed;
+        if is_end && !std::thread::panicking() {
             // The process ends soon; there is nobody left to tell.
             let _ = self.calls.finalise();
         }

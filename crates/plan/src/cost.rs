@@ -92,9 +92,9 @@ pub fn ceiling(op: &Op, tensors: &Tensors, hardware: &Hardware) -> (Ceiling, f64
     let bytes = operation.bytes(tensors) as f64;
     let (computing, rate) = match kind(op, tensors, hardware) {
         Kind::Copy => return (Ceiling::Link, bytes / hardware.link),
-        Kind::Wire => {
+        Kind::Wire { rate } => {
             let sent = operation.wire_bytes(tensors) as f64;
-            return (Ceiling::Network, sent / hardware.network.rate);
+            return (Ceiling::Network, sent / rate);
         }
         Kind::Attention(shape) => (Ceiling::Attention, shape.longest_rate(hardware)),
         Kind::Head(_) | Kind::Matmul { .. } | Kind::Pass { .. } => {
@@ -110,7 +110,10 @@ enum Kind {
     /// A copy between the memories of device and host.
     Copy,
     /// Bytes that travel between ranks.
-    Wire,
+    Wire {
+        /// Bytes per second that a rank sends.
+        rate: f64,
+    },
     /// Bound by the rate of attention or by memory.
     Attention(AttentionShape),
     /// A matmul, which does not hide all of its traffic.
@@ -192,7 +195,8 @@ fn kind(op: &Op, tensors: &Tensors, hardware: &Hardware) -> Kind {
     };
     match op {
         Op::Transfer(_) => Kind::Copy,
-        Op::ReduceScatter(_) | Op::AllGather(_) => Kind::Wire,
+        Op::ReduceScatter(_) => Kind::Wire { rate: hardware.network.rate },
+        Op::AllGather(_) => Kind::Wire { rate: hardware.network.gather },
         Op::Attention(op) => attention(op.out, op.heads, op.dropout.is_some(), false),
         Op::AttentionBackward(op) => attention(op.out, op.heads, op.dropout.is_some(), true),
         Op::Linear(op) => linear(tensors, op.out, hardware),
@@ -292,7 +296,9 @@ pub fn step_seconds(op: &Op, tensors: &Tensors, hardware: &Hardware) -> f64 {
     let seconds = match kind(op, tensors, hardware) {
         Kind::Copy => bytes / hardware.link,
         // What arrives is written and read once more.
-        Kind::Wire => hardware.network.seconds(operation.wire_bytes(tensors)) + moving,
+        Kind::Wire { rate } => {
+            hardware.network.seconds(operation.wire_bytes(tensors), rate) + moving
+        }
         Kind::Attention(shape) => (flops / shape.rate(hardware)).max(moving),
         Kind::Matmul { share } => {
             let computing = flops / (share * hardware.matmul);
@@ -314,12 +320,64 @@ pub fn head_seconds(work: &HeadWork, hardware: &Hardware) -> f64 {
     work.flops as f64 / (WIDE * hardware.matmul) + bytes / hardware.bandwidth + launches
 }
 
+/// Predicted times of one run of a segment.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct SegmentTime {
+    /// From its start to its end.
+    pub seconds: f64,
+    /// All steps that communicate, one after the other.
+    pub communication: f64,
+    /// The part of the communication that lengthens the segment. The rest is hidden behind
+    /// computation.
+    pub exposed: f64,
+}
+
 /// Predicted seconds of one run of a segment.
 pub fn segment_seconds(schedule: &Schedule, segment: SegmentId, hardware: &Hardware) -> f64 {
+    segment_time(schedule, segment, hardware).seconds
+}
+
+/// Predicted times of one run of a segment. Steps of one lane follow one another, and a step waits
+/// for the steps of other lanes that it names. So gradients that are complete last (of the first
+/// layers, and of embeddings that the head shares) have little or nothing to hide behind.
+///
+/// It assumes that communication takes nothing from the kernels beside it (NCCL's own kernels
+/// occupy a few multiprocessors), that all ranks are at the same step, and that a segment starts
+/// when the one before has ended on all lanes. Copies run beside kernels, and both directions
+/// beside each other, but not at twice the rate. What waits for a copy is not counted: copies
+/// only bound the whole.
+pub fn segment_time(schedule: &Schedule, segment: SegmentId, hardware: &Hardware) -> SegmentTime {
     let steps = &schedule.segment(segment).steps;
     let seconds = |step: &Step| step_seconds(&step.op, &schedule.tensors, hardware);
-    let on = |lane| steps.iter().filter(|step| step.lane == lane).map(seconds).sum::<f64>();
-    // Copies run beside kernels, and both directions beside each other, but not at twice the rate.
-    let copies = (on(Lane::Upload) + on(Lane::Download)) / BOTH_DIRECTIONS;
-    Lane::ALL.map(on).into_iter().fold(copies, f64::max)
+    let times: Vec<f64> = steps.iter().map(seconds).collect();
+    let on = |lane| {
+        let own = steps.iter().zip(&times).filter(|(step, _)| step.lane == lane);
+        own.map(|(_, seconds)| seconds).sum::<f64>()
+    };
+    let [upload, download] = [on(Lane::Upload), on(Lane::Download)];
+    let copies = ((upload + download) / BOTH_DIRECTIONS).max(upload).max(download);
+    let of = |lanes: &[Lane]| overlapped(steps, &times, lanes).max(copies);
+    let computation = of(&[Lane::Compute]);
+    let communication = on(Lane::Communication);
+    if communication == 0.0 {
+        return SegmentTime { seconds: computation, ..SegmentTime::default() };
+    }
+    let seconds = of(&[Lane::Compute, Lane::Communication]);
+    // Never more than all of it, whatever rounding says.
+    let exposed = (seconds - computation).clamp(0.0, communication);
+    SegmentTime { seconds, communication, exposed }
+}
+
+/// When the last step ends, if only steps of these lanes take time.
+fn overlapped(steps: &[Step], times: &[f64], lanes: &[Lane]) -> f64 {
+    let mut free = [0.0; Lane::COUNT];
+    let mut ends: Vec<f64> = Vec::with_capacity(steps.len());
+    for (step, seconds) in steps.iter().zip(times) {
+        let free = &mut free[step.lane.index()];
+        let waited = step.waits.iter().filter_map(|&index| ends.get(index).copied());
+        let start = waited.fold(*free, f64::max);
+        *free = start + if lanes.contains(&step.lane) { *seconds } else { 0.0 };
+        ends.push(*free);
+    }
+    ends.into_iter().fold(0.0, f64::max)
 }

@@ -38,19 +38,21 @@ pub struct Hardware {
 /// What connects a rank with the others.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Network {
-    /// Bytes per second that a rank sends while it receives as many.
+    /// Bytes per second that a rank sends while it receives as many, each rank from each.
     pub rate: f64,
+    /// The same where ranks pass on what all of them get.
+    pub gather: f64,
     /// Seconds of an exchange without content.
     pub latency: f64,
 }
 
 impl Network {
     /// For a run of one rank.
-    pub const NONE: Network = Network { rate: f64::INFINITY, latency: 0.0 };
+    pub const NONE: Network = Network { rate: f64::INFINITY, gather: f64::INFINITY, latency: 0.0 };
 
-    /// Seconds of an exchange in which this rank sends so many bytes.
-    pub fn seconds(&self, bytes: u64) -> f64 {
-        bytes as f64 / self.rate + if bytes > 0 { self.latency } else { 0.0 }
+    /// Seconds of an exchange in which this rank sends so many bytes at one of the rates.
+    pub fn seconds(&self, bytes: u64, rate: f64) -> f64 {
+        bytes as f64 / rate + if bytes > 0 { self.latency } else { 0.0 }
     }
 }
 
@@ -279,6 +281,21 @@ impl Card {
         !matches!(self.family, Turing | Older)
     }
 
+    /// The name of the link that usually connects several of them in one machine: two consumer
+    /// cards share the 16 lanes of a desktop's processor, servers have 16 for each.
+    pub fn usual_link(&self) -> &'static str {
+        match (self.family, self.name) {
+            (Family::GeForce, _) => "PCIe 4 x8",
+            (Family::Blackwell, _) => "PCIe 5 x8",
+            (Family::Workstation | Family::Inference, _) => "PCIe 4 x16",
+            (Family::Ampere, _) => "NVLink 3",
+            (Family::Hopper, "H100 PCIe") => "PCIe 5 x16",
+            (Family::Hopper, _) => "NVLink 4",
+            (Family::Turing, _) => "PCIe 3 x8",
+            (Family::Older, _) => "PCIe 3 x16",
+        }
+    }
+
     /// Only Hopper was measured closely enough.
     fn multiprocessors(&self) -> u64 {
         match (self.family, self.name) {
@@ -456,6 +473,8 @@ mod tests {
         for (index, card) in CARDS.iter().enumerate() {
             assert!(CARDS[..index].iter().all(|other| other.name != card.name), "{}", card.name);
             let hardware = card.hardware(false);
+            let link = crate::links::Link::find(card.usual_link());
+            assert_eq!(link.map(|link| link.name), Some(card.usual_link()));
             assert!(
                 hardware.matmul > hardware.attention && hardware.bandwidth > 1e11,
                 "{hardware:?}"

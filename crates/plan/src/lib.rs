@@ -46,6 +46,7 @@ pub mod step_state;
 pub mod host_access;
 pub mod gpu_scratch;
 pub mod hardware;
+pub mod links;
 pub mod cost;
 pub mod op_times;
 pub mod half;

@@ -170,8 +170,8 @@ pub struct ScheduleBuilder {
     tensors: Tensors,
     segments: Vec<Segment>,
     scratch: Rc<dyn Scratch>,
-    /// By lane: the backend's workspace, one tensor that all steps of the lane share. It is as large
-    /// as the largest request.
+    /// By lane: the backend's workspace, one tensor that all steps of the lane share. It is as
+    /// large as the largest request.
     workspaces: [Option<TensorId>; Lane::COUNT],
     /// How often each name was used: by run-wide tensors, and by those plus the tensors of the
     /// segment being built. Listings and hashes identify tensors by name, so names must be unique.

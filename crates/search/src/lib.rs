@@ -15,6 +15,7 @@ mod probe;
 mod task;
 mod without_training;
 
+pub mod communication;
 pub mod cut;
 pub mod error;
 pub mod host_bytes;
@@ -24,6 +25,7 @@ pub mod refusal;
 pub mod sizing;
 pub mod suggest;
 
+pub use communication::Communication;
 pub use cut::Cut;
 pub use error::SearchError;
 pub use host_bytes::HostBytes;

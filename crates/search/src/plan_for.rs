@@ -212,7 +212,7 @@ impl Task<'_> {
         let Draft { program, schedule, .. } = Draft::new(&spec, Rc::clone(&self.machine.scratch))?;
         let held = |scope| schedule.tensors.held_bytes(scope).map_or(u64::MAX, Bytes::get);
         let arena = held(Scope::Run).saturating_sub(scratch_bytes(&schedule));
-        let buffers = HostBytes::new(self.run, &program, &schedule.tensors).total();
+        let buffers = HostBytes::new(self.run, &program, &schedule).on(self.machine).total();
         let buffers = if self.machine.host.is_none() { buffers } else { 0 };
         let context = self.machine.hardware.context.get();
         Ok([arena.saturating_add(buffers).saturating_add(context), held(Scope::Host)])

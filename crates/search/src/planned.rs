@@ -5,7 +5,7 @@ use crate::host_bytes::HostBytes;
 use crate::machine::{Machine, StateOptions};
 use model::{Draft, Level, LossSegment, Program, ProgramSpec, slice_segment};
 use plan::cost::segment_seconds;
-use plan::hardware::Hardware;
+use plan::hardware::{Hardware, Network};
 use plan::{Bytes, Plan, PlanError};
 use spec::RunSpec;
 use std::rc::Rc;
@@ -20,7 +20,8 @@ pub struct Planned {
     training: Option<Training>,
     /// What the host keeps outside the arena.
     pub host: HostBytes,
-    /// Seconds of an iteration by the machine's table; 0 without training.
+    /// Seconds of an iteration by the machine's table, as if bytes reached other ranks at once; 0
+    /// without training.
     pub seconds: f64,
 }
 
@@ -35,7 +36,8 @@ struct Training {
 /// What the cost model predicts for a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prediction {
-    /// Trained tokens per second, without evaluations; none if nothing is trained.
+    /// Tokens per second that all ranks together train, without evaluations; none if nothing is
+    /// trained.
     pub tokens_per_second: Option<f64>,
     /// The whole run, evaluations included.
     pub run_seconds: f64,
@@ -50,13 +52,15 @@ impl Planned {
     ) -> Result<Planned, PlanError> {
         let Draft { program, schedule, .. } = Draft::new(spec, Rc::clone(&machine.scratch))?;
         let plan = Plan::new(schedule)?;
-        let host = HostBytes::new(run, &program, &plan.schedule.tensors);
+        let host = HostBytes::new(run, &program, &plan.schedule).on(machine);
         let training = cut.map(|cut| {
             let Cut { slices: _, head_chunk, levels, state_options } = cut;
             Training { head_chunk, levels, state_options }
         });
         let mut planned = Planned { program, plan, training, host, seconds: 0.0 };
-        planned.seconds = planned.iteration_seconds(&machine.hardware);
+        // A run has the same plan over any link, as `train` does not know what connects its ranks.
+        let hardware = Hardware { network: Network::NONE, ..machine.hardware.clone() };
+        planned.seconds = planned.iteration_seconds(&hardware);
         Ok(planned)
     }
 
@@ -123,7 +127,8 @@ impl Planned {
 
     /// What the cost model predicts for the whole run on the hardware.
     pub fn predict(&self, run: &RunSpec, hardware: &Hardware) -> Prediction {
-        let iteration = self.iteration_seconds(hardware);
+        let outer = self.outer_step(run, hardware).exposed;
+        let iteration = self.iteration_seconds(hardware) + outer;
         // Ranks share the batches of an evaluation.
         let batches = run.eval_iters.div_ceil(run.rank.ranks as u64);
         let evaluation = 2.0 * batches as f64 * self.eval_batch_seconds(hardware);

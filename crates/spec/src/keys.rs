@@ -155,7 +155,7 @@ impl Group {
             Group::System => "System",
             Group::Evaluation => "Evaluation, beyond nanoGPT",
             Group::Memory => "Memory, beyond nanoGPT",
-            Group::Ranks => "Several GPUs or machines (docs/many-gpus.md)",
+            Group::Ranks => "Several GPUs or machines",
             Group::Randomness => "Randomness",
             Group::Sampling => "Sampling",
         }
@@ -367,6 +367,8 @@ pub static KEYS: &[Key] = &[
     flag(Metrics, "tensorboard", false, "also write events for TensorBoard in out_dir/tensorboard"),
     flag(Metrics, "csv", false, "also write a table, out_dir/metrics.csv"),
     flag(Metrics, "trackio", false, "also write lines into trackio's inbox folder"),
+    flag(Metrics, "ui", false,
+         "serve a page of the run in this machine's browser while it trains; --ui is the same"),
 
     text(Data, "dataset", "openwebtext",
          "folder under data/ with train.bin and val.bin; 'builtin' needs no files")
@@ -410,6 +412,8 @@ pub static KEYS: &[Key] = &[
 
     int(Evaluation, "eval_batch_size", 0, "sequences per evaluation batch; 0 = batch_size"),
     int(Evaluation, "eval_block_size", 0, "tokens per evaluation sequence; 0 = block_size"),
+    flag(Evaluation, "eval_sample", false,
+         "generate and log a text at each evaluation, from the same prompt and seed; on with ui"),
 
     text(Memory, "grad_checkpoint", "auto",
          "recompute activations: 'auto' if the budget requires it, True always, False never")
@@ -430,8 +434,8 @@ pub static KEYS: &[Key] = &[
         .words(Residual::WORDS),
 
     text(Ranks, "backend", "auto",
-         "what connects ranks: 'nccl' between GPUs, 'mpi' between CPUs; 'auto' or 'gloo': whichever \
-          fits").words(Connection::WORDS),
+         "what connects ranks: 'nccl' between GPUs, 'mpi' between CPUs; 'auto' or 'gloo': the one \
+          that fits").words(Connection::WORDS),
     int(Ranks, "gpus", 0,
         "train on this many GPUs of this machine, one process each; 0 = what the launcher says"),
     int(Ranks, "zero", -1,
@@ -445,7 +449,7 @@ pub static KEYS: &[Key] = &[
     text(Ranks, "sync", "gradients",
          "'gradients': add up all gradients at every iteration; 'diloco': train alone for \
           sync_every iterations, then average the changes").words(Sync::WORDS),
-    int(Ranks, "sync_every", 30, "with sync='diloco': iterations between two averages"),
+    int(Ranks, "sync_every", 50, "with sync='diloco': iterations between two averages"),
     float(Ranks, "outer_lr", 0.7, "with sync='diloco': learning rate of the outer step"),
     float(Ranks, "outer_momentum", 0.9, "with sync='diloco': Nesterov momentum of the outer step"),
 

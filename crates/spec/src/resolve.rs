@@ -1,7 +1,7 @@
 //! Turns settings into a [`RunSpec`]. Every check of a value, or of two values together, is here
 //! and only here. Each error gives the value and what to do next.
 
-use crate::error::SpecError;
+use crate::error::{SpecError, shown};
 use crate::keys::Command;
 use crate::memory::Memory;
 use crate::run_spec::{
@@ -194,7 +194,8 @@ impl Typed<'_> {
         };
         let groups = self.whole("reduce_groups", 0, MOST_BATCHES)?;
         Ok(RanksKeys {
-            backend: self.word("backend", Connection::of)?,
+            // nanoGPT's configs may name anything; it matters only between ranks (`check_ranks`).
+            backend: Connection::of(&self.text("backend")).unwrap_or(Connection::Auto),
             gpus: self.whole("gpus", 0, MOST_GPUS)?,
             zero,
             reduce_groups: (groups > 0).then_some(groups),
@@ -247,9 +248,18 @@ impl Typed<'_> {
             tensorboard: self.flag("tensorboard"),
             csv: self.flag("csv"),
             trackio,
+            ui: self.flag("ui"),
             wandb_project: name("wandb_project")?,
             wandb_run_name: is_named.then(|| name("wandb_run_name")).transpose()?,
         })
+    }
+
+    /// Off, unless a page shows the texts.
+    fn eval_sample(&self) -> bool {
+        match self.setting("eval_sample").is_given() {
+            true => self.flag("eval_sample"),
+            false => self.flag("eval_sample") || self.flag("ui"),
+        }
     }
 
     /// A size for evaluation; 0 means the size that training uses.
@@ -267,6 +277,7 @@ impl Typed<'_> {
             eval_interval: self.whole("eval_interval", 1, MOST)?,
             log_interval: self.whole("log_interval", 1, MOST)?,
             eval_iters: self.batches("eval_iters")?,
+            eval_sample: self.eval_sample(),
             eval_only: self.flag("eval_only"),
             always_save_checkpoint: self.flag("always_save_checkpoint"),
             checkpoint_format: self.word("checkpoint_format", CheckpointFormat::of)?,
@@ -348,16 +359,37 @@ fn check_pairs(typed: &Typed<'_>, run: &RunSpec) -> Result<(), SpecError> {
     if let InitFrom::Pretrained(Pretrained { name, model: Some(model) }) = &run.init_from {
         let most = model.dims.block_size;
         if block_size > most {
-            let needs = format!("{name} has {most} positions; use block_size={most}");
+            let needs = format!("{} has {most} positions; use block_size={most}", shown(name));
             return Err(typed.out_of_range("block_size", needs));
         }
     }
     Ok(())
 }
 
+/// nanoGPT's file has one parameter's state after the other, and no place for an outer step.
+fn check_saving(run: &RunSpec) -> Result<(), SpecError> {
+    let what = match (run.checkpoint_format, run.ranks.sync, run.ranks.zero) {
+        (CheckpointFormat::Ckpt, Sync::Diloco, _) => {
+            "checkpoint_format='ckpt' cannot hold the outer step of sync='diloco'; use \
+             checkpoint_format='native' and `fitgpt export --to ckpt`"
+        }
+        (CheckpointFormat::Ckpt, Sync::Gradients, Some(true)) => {
+            "checkpoint_format='ckpt' with zero=1: nanoGPT's file would need all shards once for \
+             each parameter; use zero=0, or checkpoint_format='native' and `fitgpt export --to \
+             ckpt`"
+        }
+        _ => return Ok(()),
+    };
+    Err(SpecError::Conflict { what: what.to_string() })
+}
+
 /// An iteration's sequences must divide among groups, and groups among ranks.
 fn check_ranks(typed: &Typed<'_>, run: &RunSpec) -> Result<(), SpecError> {
     let (ranks, groups) = (run.rank.ranks as u64, run.groups());
+    if ranks > 1 {
+        typed.word("backend", Connection::of)?;
+        check_saving(run)?;
+    }
     let sequences = run.sequences_per_iteration();
     if !groups.is_multiple_of(ranks) {
         let needs = format!("it must be a multiple of the {ranks} ranks; 0 means {ranks}");
@@ -387,8 +419,9 @@ fn check_ranks(typed: &Typed<'_>, run: &RunSpec) -> Result<(), SpecError> {
     if run.sampler == Sampler::Nanogpt && (groups != ranks || !run.steps_divide_among(ranks)) {
         let steps = run.gradient_accumulation_steps;
         let what = format!(
-            "sampler='nanogpt' on {ranks} ranks: nanoGPT divides gradient_accumulation_steps={steps} \
-             among them; use a multiple of {ranks} and reduce_groups=0, or sampler='fitgpt'"
+            "sampler='nanogpt' on {ranks} ranks: nanoGPT divides \
+             gradient_accumulation_steps={steps} among them; use a multiple of \
+             {ranks} and reduce_groups=0, or sampler='fitgpt'"
         );
         return Err(SpecError::Conflict { what });
     }
@@ -453,6 +486,10 @@ fn train_notices(typed: &Typed<'_>, run: &RunSpec, say: &mut impl FnMut(&'static
     if typed.flag("wandb_log") {
         say("wandb_log", instead_of_wandb(run));
     }
+    if Connection::of(&typed.text("backend")).is_none() {
+        let backend = &typed.setting("backend").value;
+        say("backend", format!("backend={backend} is ignored in a run of one rank"));
+    }
     if run.ranks.backend == Connection::Gloo {
         say("backend", "backend='gloo' means 'auto': NCCL between GPUs, MPI between CPUs".into());
     }
@@ -493,6 +530,7 @@ fn train_notices(typed: &Typed<'_>, run: &RunSpec, say: &mut impl FnMut(&'static
         for key in ["n_layer", "n_head", "n_embd", "bias"] {
             let Setting { key, value, .. } = typed.setting(key);
             if typed.setting(key.name).is_given() {
+                let name = shown(name);
                 say(key.name, format!("{}={value} is ignored: {name} fixes it", key.name));
             }
         }

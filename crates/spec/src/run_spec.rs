@@ -1,6 +1,6 @@
 //! A run as the rest of the program sees it: every key, typed and checked.
 
-use crate::error::SpecError;
+use crate::error::{SpecError, shown};
 use crate::heads;
 use crate::keys::Command;
 use crate::memory::Memory;
@@ -332,6 +332,8 @@ pub struct MetricsKeys {
     pub csv: bool,
     /// Lines for trackio.
     pub trackio: bool,
+    /// A page in the browser.
+    pub ui: bool,
     /// trackio's project.
     pub wandb_project: String,
     /// trackio's name of the run; none to make one.
@@ -351,6 +353,8 @@ pub struct RunSpec {
     pub log_interval: u64,
     /// Batches per split in each evaluation.
     pub eval_iters: u64,
+    /// Generate a text at each evaluation.
+    pub eval_sample: bool,
     /// Evaluate once and stop.
     pub eval_only: bool,
     /// Whether `ckpt.pt` is saved even if the validation loss did not improve.
@@ -509,6 +513,7 @@ impl RunSpec {
                 Dims { block_size, ..model.dims }
             }
             InitFrom::Pretrained(Pretrained { name, model: None }) => {
+                let name = shown(name);
                 let what = format!("init_from='{name}': the sizes of this model are not known");
                 return Err(SpecError::Conflict { what });
             }

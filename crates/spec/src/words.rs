@@ -23,6 +23,8 @@ pub enum Values {
     Card,
     /// A graphics card by name, or one of these words.
     CardOr(&'static [&'static str]),
+    /// A link between GPUs or machines by name, or one of these words.
+    LinkOr(&'static [&'static str]),
     /// The name of a key, then `=` and values.
     Key,
 }
@@ -34,7 +36,8 @@ impl Values {
             Values::Words(words)
             | Values::WordsOr(words, _)
             | Values::WordsOrPath(words, _)
-            | Values::CardOr(words) => words,
+            | Values::CardOr(words)
+            | Values::LinkOr(words) => words,
             Values::Any
             | Values::File
             | Values::Folder

@@ -31,6 +31,15 @@ pub fn generate(
     request: &SampleRequest,
     mut emit: impl FnMut(i32) -> bool,
 ) -> Result<(), TrainError> {
+    generate_explained(engine, request, |token, _| emit(token))
+}
+
+/// The same; `emit` also gets the logits that each token was drawn from.
+pub fn generate_explained(
+    engine: &mut Engine,
+    request: &SampleRequest,
+    mut emit: impl FnMut(i32, &[f32]) -> bool,
+) -> Result<(), TrainError> {
     let Some(segments) = engine.program().generate.clone() else {
         let what = "the plan has no segments that generate text".to_string();
         return Err(plan::BackendError::Unsupported { what }.into());
@@ -47,7 +56,7 @@ pub fn generate(
         cached = next.cached;
         let token = draw(&generator.logits, request.options, &mut stream, &mut scratch) as i32;
         tokens.push(token);
-        if !emit(token) {
+        if !emit(token, &generator.logits) {
             break;
         }
     }

@@ -26,7 +26,7 @@ pub mod feed;
 pub mod lr;
 mod progress;
 mod document;
-mod plan_json;
+pub mod plan_json;
 pub mod run;
 pub mod runlog;
 pub mod save;

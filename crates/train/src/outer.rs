@@ -1,15 +1,16 @@
-//! DiLoCo: every rank trains alone for some iterations; then the average of all changes goes through
-//! an outer step with Nesterov momentum. The outer state is in host memory: the weights after the
-//! last average, and this rank's shard of the momentum.
+//! DiLoCo: every rank trains alone for some iterations; then the average of all changes goes
+//! through an outer step with Nesterov momentum. The outer state is in host memory: the weights
+//! after the last average, and their momentum.
 
 use crate::engine::Engine;
 use crate::error::TrainError;
-use crate::host::room;
-use crate::shards::write_at;
-use checkpoint::{Dtype, TensorInfo};
-use model::{Piece, Program, Shard};
-use plan::{Backend, BackendError, Rank, StepInputs, TensorId, half};
+use crate::host::{room, words_to_floats};
+use crate::shards;
+use checkpoint::TensorInfo;
+use model::{Program, Shard};
+use plan::{Backend, BackendError, Dtype, Rank, SegmentId, StepInputs, TensorId, half};
 use spec::RunSpec;
+use std::ops::Range;
 
 /// What precedes a parameter's name in a checkpoint.
 pub const PREFIX: &str = "outer_momentum/";
@@ -50,13 +51,15 @@ impl OuterStep {
 pub struct Outer {
     step: OuterStep,
     rank: Rank,
-    /// What this rank steps; with one rank everything.
+    /// What this rank averages.
     shard: Shard,
-    /// All weights after the last average, flat.
+    /// The average changes of the shard.
+    averages: Vec<f32>,
+    /// All weights after the last average, flat; likewise their momentum.
     start: Vec<f32>,
-    /// Of the shard.
     momentum: Vec<f32>,
     bytes: Vec<u8>,
+    numbers: Vec<f32>,
 }
 
 /// A parameter in the flat arrays.
@@ -74,14 +77,20 @@ impl Outer {
         let (backend, program) = engine.parts();
         let total = flat_elements(backend, program);
         let rank = program.sharing.rank;
-        let shard = Shard::new(rank, total);
+        let shard = match rank.has_others() {
+            true => Shard::new(rank, total),
+            false => Shard::default(),
+        };
+        let flat = |elements: u64| room(elements, "the outer step");
         let mut outer = Outer {
             step,
             rank,
-            start: room(total, "the outer step")?,
-            momentum: room(shard.elements, "the outer step")?,
+            averages: flat(shard.elements)?,
+            start: flat(total)?,
+            momentum: flat(total)?,
             shard,
             bytes: Vec::new(),
+            numbers: Vec::new(),
         };
         outer.take_weights(backend, program)?;
         Ok(outer)
@@ -98,210 +107,188 @@ impl Outer {
         iteration > 0 && iteration.is_multiple_of(self.step.every)
     }
 
-    /// Averages the changes of all ranks, makes the outer step and gives all ranks the new weights.
+    /// Averages the changes of all ranks and makes the outer step, the same on all of them.
     pub fn average(&mut self, engine: &mut Engine) -> Result<(), TrainError> {
         let (backend, program) = engine.parts();
         let places = places(backend, program)?;
-        match program.averaging {
-            Some(segments) => {
-                for place in &places {
-                    self.send_change(backend, place)?;
-                }
-                backend.run(segments.sum, &StepInputs::default())?;
-                let gradients = gradients(program)?;
-                for piece in self.shard.pieces.clone() {
-                    self.step_piece(backend, gradients, &piece)?;
-                }
-                backend.run(segments.gather, &StepInputs::default())?;
-                for place in &places {
-                    self.receive(backend, program, place)?;
-                }
-                self.clear(backend, gradients)
+        let Some(segments) = program.averaging else {
+            // With one rank the average is its own weights, and nothing travels.
+            for place in &places {
+                self.read_weights(backend, place)?;
+                self.step_place(backend, program, place)?;
             }
-            None => places.iter().try_for_each(|place| self.step_alone(backend, program, place)),
+            return Ok(());
+        };
+        for place in &places {
+            self.send_change(backend, place)?;
         }
+        backend.run(segments.sum, &StepInputs::default())?;
+        let (gradients, wire) = (gradients(program)?, program.sharing.wire);
+        self.exchange_averages(backend, (gradients, wire), segments.gather)?;
+        for place in &places {
+            self.read_average(backend, (gradients, wire), place)?;
+            self.step_place(backend, program, place)?;
+        }
+        shards::clear_gradients(backend, program)
     }
 
     /// Writes how far a parameter has moved since the last average.
     fn send_change(&mut self, backend: &mut dyn Backend, place: &Place) -> Result<(), TrainError> {
-        self.read(backend, place.weight, place.elements)?;
+        self.read_weights(backend, place)?;
         let start = &self.start[place.first..place.first + place.elements];
-        for (bytes, start) in self.bytes.as_chunks_mut::<4>().0.iter_mut().zip(start) {
-            *bytes = (start - f32::from_le_bytes(*bytes)).to_le_bytes();
-        }
+        let moved = start.iter().zip(&self.numbers).map(|(start, weight)| start - weight);
+        self.bytes.clear();
+        self.bytes.extend(moved.flat_map(f32::to_le_bytes));
         Ok(backend.write_at(place.gradient, 0, &self.bytes)?)
     }
 
-    /// The outer step of one of this rank's pieces: from the sum of changes to the new weights.
-    fn step_piece(
+    /// From the sums of this rank's pieces to the averages of all ranks' pieces, in 16 bits. All
+    /// sums are read first: the averages are written over them.
+    fn exchange_averages(
         &mut self,
         backend: &mut dyn Backend,
-        gradients: TensorId,
-        piece: &Piece,
+        (gradients, wire): (TensorId, Dtype),
+        gather: SegmentId,
     ) -> Result<(), TrainError> {
-        let (first, at) = (piece.first as usize, piece.at as usize);
-        let elements = piece.elements as usize;
-        self.bytes.resize(elements * 4, 0);
-        backend.read_at(gradients, piece.first * 4, &mut self.bytes)?;
         let ranks = self.rank.ranks as f32;
-        let state =
-            self.start[first..first + elements].iter().zip(&mut self.momentum[at..at + elements]);
-        for (bytes, (start, momentum)) in self.bytes.as_chunks_mut::<4>().0.iter_mut().zip(state) {
-            let average = start - f32::from_le_bytes(*bytes) / ranks;
-            *bytes = self.step.stepped(*start, average, momentum).to_le_bytes();
+        for piece in &self.shard.pieces {
+            self.bytes.resize(piece.elements as usize * 4, 0);
+            backend.read_at(gradients, piece.first * 4, &mut self.bytes)?;
+            let words = self.bytes.as_chunks::<4>().0.iter();
+            let averages = &mut self.averages[piece.at as usize..];
+            for (average, &word) in averages.iter_mut().zip(words) {
+                *average = f32::from_le_bytes(word) / ranks;
+            }
         }
-        Ok(backend.write_at(gradients, piece.first * 4, &self.bytes)?)
+        for piece in &self.shard.pieces {
+            let at = piece.at as usize..(piece.at + piece.elements) as usize;
+            self.bytes.clear();
+            half::encode(wire, &self.averages[at], &mut self.bytes);
+            backend.write_at(gradients, piece.first * wire.size(), &self.bytes)?;
+        }
+        Ok(backend.run(gather, &StepInputs::default())?)
     }
 
-    /// Takes over the new weights of a parameter.
-    fn receive(
+    /// Reads the average change of a parameter, and turns it into the average of its weights.
+    fn read_average(
+        &mut self,
+        backend: &mut dyn Backend,
+        (gradients, wire): (TensorId, Dtype),
+        place: &Place,
+    ) -> Result<(), TrainError> {
+        self.bytes.resize(place.elements * wire.size() as usize, 0);
+        backend.read_at(gradients, place.first as u64 * wire.size(), &mut self.bytes)?;
+        self.numbers.clear();
+        half::decode(wire, &self.bytes, &mut self.numbers);
+        let start = &self.start[place.first..place.first + place.elements];
+        self.numbers.iter_mut().zip(start).for_each(|(change, start)| *change = start - *change);
+        Ok(())
+    }
+
+    /// The outer step of a parameter, from the average of its weights. The new weights are also
+    /// where the next step starts.
+    fn step_place(
         &mut self,
         backend: &mut dyn Backend,
         program: &Program,
         place: &Place,
     ) -> Result<(), TrainError> {
-        self.read(backend, place.gradient, place.elements)?;
-        self.put(backend, program, place)
-    }
-
-    /// With one rank the average is its own weights, and nothing travels.
-    fn step_alone(
-        &mut self,
-        backend: &mut dyn Backend,
-        program: &Program,
-        place: &Place,
-    ) -> Result<(), TrainError> {
-        self.read(backend, place.weight, place.elements)?;
         let range = place.first..place.first + place.elements;
-        let state = self.start[range.clone()].iter().zip(&mut self.momentum[range]);
-        for (bytes, (start, momentum)) in self.bytes.as_chunks_mut::<4>().0.iter_mut().zip(state) {
-            let average = f32::from_le_bytes(*bytes);
-            *bytes = self.step.stepped(*start, average, momentum).to_le_bytes();
+        let state = self.start[range.clone()].iter_mut().zip(&mut self.momentum[range]);
+        for (number, (start, momentum)) in self.numbers.iter_mut().zip(state) {
+            *number = self.step.stepped(*start, *number, momentum);
+            *start = *number;
         }
-        self.put(backend, program, place)
-    }
-
-    /// Writes the bytes as the weights of a parameter, and keeps them as where the next step
-    /// starts.
-    fn put(
-        &mut self,
-        backend: &mut dyn Backend,
-        program: &Program,
-        place: &Place,
-    ) -> Result<(), TrainError> {
-        let words = self.bytes.as_chunks::<4>().0;
-        let numbers: Vec<f32> = words.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect();
-        self.start[place.first..place.first + place.elements].copy_from_slice(&numbers);
-        write_at(backend, program, place.weight, 0, &self.bytes)?;
+        self.bytes.clear();
+        self.bytes.extend(self.numbers.iter().copied().flat_map(f32::to_le_bytes));
+        shards::write_at(backend, program, place.weight, 0, &self.bytes)?;
         if let Some(copy) = place.copy {
             let dtype = backend.plan().schedule.tensors.get(copy).dtype;
             self.bytes.clear();
-            half::encode(dtype, &numbers, &mut self.bytes);
+            half::encode(dtype, &self.numbers, &mut self.bytes);
             backend.write_at(copy, 0, &self.bytes)?;
         }
         Ok(())
     }
 
-    fn read(
-        &mut self,
-        backend: &mut dyn Backend,
-        tensor: TensorId,
-        elements: usize,
-    ) -> Result<(), TrainError> {
-        self.bytes.resize(elements * 4, 0);
-        Ok(backend.read(tensor, &mut self.bytes)?)
+    /// Reads the weights of a parameter.
+    fn read_weights(&mut self, backend: &mut dyn Backend, place: &Place) -> Result<(), TrainError> {
+        self.bytes.resize(place.elements * 4, 0);
+        backend.read(place.weight, &mut self.bytes)?;
+        words_to_floats(&self.bytes, &mut self.numbers);
+        Ok(())
     }
 
-    /// The next step starts from the engine's weights.
     fn take_weights(
         &mut self,
         backend: &mut dyn Backend,
         program: &Program,
     ) -> Result<(), TrainError> {
         for place in places(backend, program)? {
-            self.read(backend, place.weight, place.elements)?;
-            let words = self.bytes.as_chunks::<4>().0.iter();
-            let start = &mut self.start[place.first..place.first + place.elements];
-            start.iter_mut().zip(words).for_each(|(to, &word)| *to = f32::from_le_bytes(word));
-        }
-        Ok(())
-    }
-
-    fn clear(&mut self, backend: &mut dyn Backend, gradients: TensorId) -> Result<(), TrainError> {
-        let bytes = backend.plan().schedule.tensors.bytes(gradients).get();
-        self.bytes.clear();
-        self.bytes.resize((bytes as usize).min(1 << 20), 0);
-        let mut offset = 0;
-        while offset < bytes {
-            let length = (bytes - offset).min(self.bytes.len() as u64) as usize;
-            backend.write_at(gradients, offset, &self.bytes[..length])?;
-            offset += length as u64;
+            self.read_weights(backend, &place)?;
+            let range = place.first..place.first + place.elements;
+            self.start[range].copy_from_slice(&self.numbers);
         }
         Ok(())
     }
 }
 
-/// The momentum in checkpoints.
+/// The momentum in checkpoints. Every rank has all of it.
 impl Outer {
     /// The tensors that a checkpoint has for the outer step.
     pub fn infos(program: &Program) -> Vec<TensorInfo> {
         let rows = program.parameters.iter();
         let info = |name: &str, shape: &[u64]| {
-            TensorInfo::new(format!("{PREFIX}{name}"), Dtype::F32, shape)
+            TensorInfo::new(format!("{PREFIX}{name}"), checkpoint::Dtype::F32, shape)
         };
         rows.map(|row| info(&row.param.name, row.param.shape.dims())).collect()
     }
 
-    /// Brings the momentum of all ranks together, in the array of gradients. All ranks call it.
-    pub fn gather(&mut self, engine: &mut Engine) -> Result<(), TrainError> {
-        let (backend, program) = engine.parts();
-        let gradients = gradients(program)?;
-        for piece in self.shard.pieces.clone() {
-            let at = piece.at as usize;
-            self.bytes.clear();
-            let momentum = &self.momentum[at..at + piece.elements as usize];
-            self.bytes.extend(momentum.iter().flat_map(|number| number.to_le_bytes()));
-            backend.write_at(gradients, piece.first * 4, &self.bytes)?;
-        }
-        if let Some(segments) = program.averaging {
-            backend.run(segments.gather, &StepInputs::default())?;
+    /// Copies the momentum of a parameter.
+    pub fn fill(
+        &self,
+        engine: &mut Engine,
+        index: usize,
+        content: &mut [u8],
+    ) -> Result<(), TrainError> {
+        let range = self.range(engine, index, content.len())?;
+        let numbers = self.momentum[range].iter();
+        for (bytes, number) in content.as_chunks_mut::<4>().0.iter_mut().zip(numbers) {
+            *bytes = number.to_le_bytes();
         }
         Ok(())
     }
 
-    /// Reads the momentum of a parameter after [`Outer::gather`].
-    pub fn fill(engine: &mut Engine, index: usize, content: &mut [u8]) -> Result<(), BackendError> {
-        let (backend, program) = engine.parts();
-        match program.parameters[index].gradient {
-            Some(gradient) => backend.read(gradient, content),
-            None => Err(BackendError::Internal { what: "no gradients".to_string() }),
-        }
-    }
-
-    /// Ends what [`Outer::gather`] began.
-    pub fn gathered(&mut self, engine: &mut Engine) -> Result<(), TrainError> {
-        let (backend, program) = engine.parts();
-        let gradients = gradients(program)?;
-        self.clear(backend, gradients)
-    }
-
-    /// Takes the momentum of a parameter from a checkpoint; of it, what is in this rank's shard.
-    pub fn restore(&mut self, engine: &mut Engine, index: usize, content: &[u8]) -> bool {
-        let (backend, program) = engine.parts();
-        let Ok(places) = places(backend, program) else { return false };
-        let Some(place) = places.get(index).filter(|place| place.elements * 4 == content.len())
-        else {
-            return false;
-        };
+    /// Takes the momentum of a parameter from a checkpoint.
+    pub fn restore(
+        &mut self,
+        engine: &mut Engine,
+        index: usize,
+        content: &[u8],
+    ) -> Result<(), TrainError> {
+        let range = self.range(engine, index, content.len())?;
         let words = content.as_chunks::<4>().0;
-        for [from, to, length] in self.shard.parts(place.first as u64, place.elements as u64) {
-            let (from, to, length) = (from as usize, to as usize, length as usize);
-            let momentum = &mut self.momentum[to..to + length];
-            for (number, &word) in momentum.iter_mut().zip(&words[from..from + length]) {
-                *number = f32::from_le_bytes(word);
-            }
+        for (number, &word) in self.momentum[range].iter_mut().zip(words) {
+            *number = f32::from_le_bytes(word);
         }
-        true
+        Ok(())
+    }
+
+    /// Where a parameter is in the flat arrays.
+    fn range(
+        &self,
+        engine: &mut Engine,
+        index: usize,
+        bytes: usize,
+    ) -> Result<Range<usize>, TrainError> {
+        let (backend, program) = engine.parts();
+        let places = places(backend, program)?;
+        let place = places.get(index).filter(|place| place.elements * 4 == bytes);
+        let place = place.ok_or_else(|| {
+            let what = format!("{bytes} bytes for the momentum of parameter {index}");
+            BackendError::Internal { what }
+        })?;
+        Ok(place.first..place.first + place.elements)
     }
 }
 

@@ -14,7 +14,7 @@ use crate::saving::{Ended, Saved, Saving, Unsaved};
 use crate::shards;
 use checkpoint::link_best;
 use data::Split;
-use events::{Emitter, End, Evaluated, Evaluating, Iteration, Reason, Save, Start, What};
+use events::{Emitter, End, Evaluated, Evaluating, Iteration, Reason, Sample, Save, Start, What};
 use plan::{StepInputs, StepState};
 use search::HostBytes;
 use spec::{CheckpointFormat, RunSpec, Sampler, Sync};
@@ -74,7 +74,14 @@ pub struct Run<'a> {
     pub stop: &'a AtomicBool,
     /// Is told the number of each iteration that begins, for other ranks.
     pub progress: &'a dyn Fn(u64),
+    /// Set from outside to save after the current iteration.
+    pub save_now: &'a AtomicBool,
+    /// Generates the text of an evaluation; none if `eval_sample` is off.
+    pub sampler: Option<&'a TextSampler<'a>>,
 }
+
+/// Generates a text; none if it was asked to stop half-way.
+pub type TextSampler<'a> = dyn Fn(&mut Engine) -> Result<Option<String>, TrainError> + 'a;
 
 /// The host's buffers, allocated before the first step.
 pub struct HostBuffers {
@@ -239,6 +246,13 @@ impl Run<'_> {
             if self.document.progress.iteration > self.spec.max_iters {
                 return self.end(host, last);
             }
+            // Other ranks would not know of it.
+            let can_save = !self.has_others() && !self.engine.has_outer();
+            if can_save && self.save_now.swap(false, Ordering::Relaxed) {
+                self.settle(host)?;
+                self.take_back(host);
+                self.save_stopped(host)?;
+            }
         }
         Ok((last, false))
     }
@@ -360,7 +374,18 @@ impl Run<'_> {
             // evaluations have to beat.
             self.write(host, is_kept)?;
         }
+        self.sample(iteration)?;
         Ok(Some(found))
+    }
+
+    /// Generates a text with the weights of this evaluation. It has its own random stream and
+    /// changes no bit of the run.
+    fn sample(&mut self, iter: u64) -> Result<(), TrainError> {
+        let Some(sampler) = self.sampler else { return Ok(()) };
+        if let Some(text) = sampler(self.engine)? {
+            self.events.emit(What::Sample(Arc::new(Sample { iter, text })));
+        }
+        Ok(())
     }
 
     fn evaluated(&self, found: &Evaluation, best: bool, ms: f64) -> Evaluated {
@@ -496,8 +521,8 @@ impl Run<'_> {
         }
     }
 
-    /// The loss of an iteration's last micro-batch over all ranks, as nanoGPT prints it; none if the
-    /// run diverged.
+    /// The loss of an iteration's last micro-batch over all ranks, as nanoGPT prints it; none if
+    /// the run diverged.
     fn last_loss(&self, report: &Report, state: &StepState) -> Option<f64> {
         let spec = self.spec;
         let (sequences, group) = (spec.sequences_per_iteration(), spec.sequences_per_group());

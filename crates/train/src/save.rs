@@ -130,8 +130,6 @@ pub(crate) struct Contents<'a> {
     engine: &'a mut Engine,
     ids: Vec<Place>,
     gathering: Gathering,
-    /// Whether the outer momentum of all ranks is together.
-    has_momentum: bool,
     pub infos: Vec<TensorInfo>,
     /// The first tensor whose values are broken.
     broken: Option<String>,
@@ -140,14 +138,7 @@ pub(crate) struct Contents<'a> {
 impl<'a> Contents<'a> {
     pub fn new(engine: &'a mut Engine) -> Contents<'a> {
         let (infos, ids) = tensors(engine).into_iter().map(|kept| (kept.info, kept.id)).unzip();
-        Contents {
-            engine,
-            ids,
-            gathering: Gathering::default(),
-            has_momentum: false,
-            infos,
-            broken: None,
-        }
+        Contents { engine, ids, gathering: Gathering::default(), infos, broken: None }
     }
 
     /// Reads a tensor; fails if its values are broken.
@@ -163,10 +154,7 @@ impl<'a> Contents<'a> {
                 backend.read(id, content)?;
             }
             Place::OuterMomentum(index) => {
-                if !std::mem::replace(&mut self.has_momentum, true) {
-                    self.engine.with_outer(Outer::gather)?;
-                }
-                Outer::fill(self.engine, index, content)?;
+                self.engine.with_outer(|outer, engine| outer.fill(engine, index, content))?;
             }
         }
         let TensorInfo { name, dtype, .. } = &self.infos[index];
@@ -180,9 +168,6 @@ impl<'a> Contents<'a> {
 
     /// What was written, or which tensor is broken.
     pub fn checked<T>(self, written: Result<T, SaveError>) -> Result<T, TrainError> {
-        if self.has_momentum {
-            self.engine.with_outer(Outer::gathered)?;
-        }
         let (backend, program) = self.engine.parts();
         shards::clear(backend, program)?;
         match self.broken {
@@ -335,7 +320,7 @@ fn load_some(
             Place::OuterMomentum(index) => {
                 reader.read(at, &mut buffer[..wanted])?;
                 let content = &buffer[..wanted];
-                engine.with_outer(|outer, engine| Ok(outer.restore(engine, index, content)))?;
+                engine.with_outer(|outer, engine| outer.restore(engine, index, content))?;
                 continue;
             }
         };

@@ -6,7 +6,8 @@ use serde_json::{Map, Number, Value as Json};
 use spec::{Command, Origin, Setting, SettingNotice, Settings, Value};
 
 /// Keys that belong to one call of the command, not to the run.
-const OF_THE_CALL: [&str; 4] = ["out_dir", "init_from", "eval_only", "accept_changed_data"];
+const OF_THE_CALL: [&str; 7] =
+    ["out_dir", "init_from", "eval_only", "accept_changed_data", "backend", "gpus", "ui"];
 
 /// Keys that a model cannot change: as in nanoGPT, a resumed run always takes them from its
 /// checkpoint.

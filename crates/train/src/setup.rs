@@ -166,6 +166,18 @@ impl Setup {
         self.data.as_ref().map_or(Vec::new(), DataFingerprint::facts)
     }
 
+    /// Where a resumed run continues, for comparison with other ranks: their folders may differ.
+    pub fn resumed_facts(&self) -> Vec<(String, String)> {
+        let Some(saved) = &self.saved else { return Vec::new() };
+        let RunProgress { iteration, best_val_loss, tokens, .. } = self.progress();
+        let what = format!(
+            "iteration {iteration}, best loss {best_val_loss}, {} tokens, plan {}",
+            tokens.unwrap_or(0),
+            saved.document.steps_hash
+        );
+        vec![("the checkpoint".to_string(), what)]
+    }
+
     /// The document of this run's checkpoints, when it starts or resumes.
     pub fn document(&self, plan: Option<Cut>, steps_hash: String, device: String) -> Document {
         let saved = self.saved.as_ref().map(|saved| &saved.document);

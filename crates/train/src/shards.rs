@@ -44,12 +44,7 @@ pub fn attend(engine: &mut Engine) -> Result<(), TrainError> {
     for row in &program.sharded {
         backend.run(row.gather, &StepInputs::default())?;
     }
-    clear(backend, program)?;
-    engine.with_outer(|outer, engine| {
-        outer.gather(engine)?;
-        outer.gathered(engine)
-    })?;
-    Ok(())
+    clear(backend, program)
 }
 
 /// Puts sharded arrays together one by one, as a checkpoint asks for their tensors.
@@ -80,9 +75,15 @@ impl Gathering {
 
 /// Clears the array of gradients, in which shards were put together.
 pub fn clear(backend: &mut dyn Backend, program: &Program) -> Result<(), TrainError> {
-    let (Some(gradients), false) = (program.gradients, program.sharded.is_empty()) else {
-        return Ok(());
-    };
+    match program.sharded.is_empty() {
+        true => Ok(()),
+        false => clear_gradients(backend, program),
+    }
+}
+
+/// Clears the array of gradients, through which something else has travelled.
+pub fn clear_gradients(backend: &mut dyn Backend, program: &Program) -> Result<(), TrainError> {
+    let Some(gradients) = program.gradients else { return Ok(()) };
     let bytes = backend.plan().schedule.tensors.bytes(gradients).get();
     let zeros = vec![0; CLEARED.min(bytes) as usize];
     let mut offset = 0;

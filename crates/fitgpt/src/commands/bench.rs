@@ -104,7 +104,7 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
         memory: MemoryFacts { arena: engine.arena_bytes(), seen: device_bytes_seen },
         ops: OpRow::all(&planned, &times, &rates),
         slices: planned.program.train_slices.clone(),
-        plan: planned.cut().as_ref().map(sentence::of_cut),
+        plan: planned.cut().map(|cut| sentence::of_cut(&cut, run)),
     };
     match json {
         true => show_json(&report.document())?,

@@ -359,7 +359,8 @@ mod tests {
             multiprocessors: 46,
             pci_bus_id: "0000:01:00.0".to_string(),
         };
-        let load = GpuLoad { busy_percent: Some(7), temperature: None, power: Some(31_400) };
+        let load =
+            GpuLoad { busy_percent: Some(7), temperature: None, power: Some(31_400), clock: None };
         let process = GpuProcess { pid: 42, name: Some("python3".to_string()), bytes: None };
         let memory = Some((10 << 30, 2 << 30));
         GpuFacts { info, memory, load: Some(load), processes: vec![process] }

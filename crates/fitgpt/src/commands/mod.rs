@@ -6,6 +6,7 @@ mod sample;
 mod eval;
 mod export;
 mod compare;
+mod ui;
 mod prepare;
 mod data;
 mod doctor;
@@ -16,6 +17,7 @@ mod man;
 
 use crate::flags::Flag;
 use crate::screen::{show, show_json};
+use crate::ui::playground;
 use crate::{completion, help, screen, version};
 use ::train::TrainError;
 use spec::nearest::nearest;
@@ -67,7 +69,7 @@ const fn line(typed: &'static str, remark: &'static str) -> Line {
 }
 
 /// All commands, in the order of help.
-pub static COMMANDS: [&Command; 13] = [
+pub static COMMANDS: [&Command; 14] = [
     &train::COMMAND,
     &plan::COMMAND,
     &doctor::COMMAND,
@@ -75,6 +77,7 @@ pub static COMMANDS: [&Command; 13] = [
     &eval::COMMAND,
     &export::COMMAND,
     &compare::COMMAND,
+    &ui::COMMAND,
     &prepare::COMMAND,
     &data::COMMAND,
     &devices::COMMAND,
@@ -115,6 +118,8 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
             show(&completion::lines(&completion::offers(rest)))?;
             Ok(0)
         }
+        // What the page starts as a child.
+        Some((first, rest)) if first == playground::PLAYGROUND => playground::run(rest),
         Some((first, rest)) => {
             let command = find(first)?;
             if rest.iter().any(wants_help) {
@@ -230,6 +235,7 @@ mod tests {
         accepts::<eval::Flags>(&eval::COMMAND);
         accepts::<export::Flags>(&export::COMMAND);
         accepts::<man::Flags>(&man::COMMAND);
+        accepts::<ui::Flags>(&ui::COMMAND);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::{INTERRUPTED, line};
 use crate::bill;
 use crate::console_sink::{Bar, ConsoleSink, ConsoleSpec};
 use crate::device::{Device, Seat, host_notice};
-use crate::fellow_ranks::{Fellows, Started};
+use crate::fellow_ranks::{self, Fellows, Started};
 use crate::flags::{FlagSet, flags};
 use crate::invocation::{environment, settings};
 use crate::numbers::{duration, parse_duration};
@@ -15,12 +15,17 @@ use crate::plan_report::sentence;
 use crate::planning::{Origin, host_memory};
 use crate::run_length::RunLength;
 use crate::stream_sample::{self, stream_sample};
+use crate::ui::UiAnswers;
+use crate::ui::serve::PageFlags;
 use crate::{interrupt, metric_sinks, pretrained, run_report, screen};
+use ::page::{Control, Page, Registry, Settings as Served};
 use ::train::TrainError;
 use ::train::engine::Engine;
 use ::train::feed;
+use ::train::generate::{SampleRequest, generate};
 use ::train::outer::OuterStep;
 use ::train::run::{HostBuffers, Outcome, Run};
+use ::train::sampling::DrawOptions;
 use ::train::save::Document;
 use ::train::saved_run::SavedRun;
 use ::train::setup::Setup;
@@ -28,10 +33,12 @@ use data::{Dataset, Split};
 use events::{Emitter, Sample, Sink, What};
 use plan::Phase;
 use plan::report::steps_hash;
-use search::{HostBytes, Machine, Planned};
+use search::{Cut, HostBytes, Machine, Planned};
+use serde_json::Value;
 use spec::{
     Command, Connection, Environment, RunSpec, Sampler, SamplingKeys, Settings, SpecError, Values,
 };
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -48,6 +55,13 @@ flags! {
         time: Option<String> = "--time", "DURATION" Values::Any, only "your own text";
         /// start a run of more than a week without asking
         yes: bool = "--yes";
+        /// with --ui: the page's port; without it 7070, or the next one that is free
+        port: Option<String> = "--port", "N" Values::Any;
+        /// with --ui: serve on this address instead of on this machine only; needs the token that
+        /// is printed
+        host: Option<String> = "--host", "ADDRESS" Values::Any;
+        /// with --ui: also open the browser
+        open: bool = "--open";
     }
 }
 
@@ -75,6 +89,7 @@ pub static COMMAND: super::Command = super::Command {
             "never uses more GPU memory than that",
         ),
         line("fitgpt train --init_from=resume --out_dir=out", "resume a run that stopped"),
+        line("fitgpt train --ui --open", "watch it in the browser"),
     ],
     notes: &[
         "Arguments are read from left to right; the last one wins. Ctrl-C saves and exits with \
@@ -93,6 +108,8 @@ pub static COMMAND: super::Command = super::Command {
 /// Runs the command.
 pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     let (flags, rest) = Flags::read(arguments)?;
+    let rest: Vec<String> = rest.into_iter().map(with_value).collect();
+    let page = flags.page(&rest)?;
     let seconds = flags.time.as_deref().map(seconds_of).transpose()?;
     let Some((index, path)) = own_text::path_among(&rest)? else {
         if let Some(seconds) = seconds {
@@ -111,7 +128,7 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
             false => asked_gpu(&settings)?,
         };
         let typed = Typed { device, settings, own_text: None };
-        return run_settings(typed, started, flags.yes, &interrupt::catch(STOPPING));
+        return run_settings(typed, started, flags.yes, &page, &interrupt::catch(STOPPING));
     };
     let mut keys = rest;
     keys.remove(index);
@@ -121,10 +138,32 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
     match own_text::settings_for(&request, &stop)? {
         OwnText::Run(settings, device) => {
             let typed = Typed { settings: *settings, device, own_text: Some(path) };
-            run_settings(typed, alone, flags.yes, &stop)
+            run_settings(typed, alone, flags.yes, &page, &stop)
         }
         OwnText::Finished => Ok(0),
         OwnText::Interrupted => Ok(INTERRUPTED),
+    }
+}
+
+/// `--ui` is short for `--ui=True`.
+fn with_value(argument: String) -> String {
+    if argument == "--ui" { "--ui=True".to_string() } else { argument }
+}
+
+impl Flags {
+    /// The flags of the page. Without the page they would do nothing.
+    fn page(&self, rest: &[String]) -> Result<PageFlags, TrainError> {
+        let page = PageFlags { host: self.host.clone(), port: self.port.clone(), open: self.open };
+        let has_page = rest.iter().any(|argument| argument.starts_with("--ui="));
+        let given = [("--port", page.port.is_some()), ("--host", page.host.is_some())];
+        let given = given.into_iter().chain([("--open", page.open)]).find(|(_, given)| *given);
+        match given {
+            Some((flag, _)) if !has_page => {
+                let what = format!("{flag} is about the page: add --ui");
+                Err(SpecError::Conflict { what }.into())
+            }
+            _ => page.place().map(|_| page),
+        }
     }
 }
 
@@ -148,7 +187,8 @@ fn run_settings(
     typed: Typed,
     started: Started,
     yes: bool,
-    stop: &AtomicBool,
+    page: &PageFlags,
+    stop: &Arc<AtomicBool>,
 ) -> Result<u8, TrainError> {
     let model = pretrained::open(&typed.settings)?;
     let environment = Environment { rank: started.rank(), ..environment() };
@@ -158,7 +198,8 @@ fn run_settings(
         None if started.rank().has_others() => {
             let may_share_gpu = setup.spec.ranks.backend == Connection::Mpi;
             let (local_rank, local_ranks) = (started.local_rank(), started.local_ranks());
-            let seat = Seat { local_rank, local_ranks, may_share_gpu };
+            let may_see_one_gpu = started.may_see_one_gpu();
+            let seat = Seat { local_rank, local_ranks, may_share_gpu, may_see_one_gpu };
             Device::of_rank(setup.spec.device, gpu_setting(&setup), seat)?
         }
         None => Device::find(setup.spec.device, gpu_setting(&setup))?,
@@ -168,14 +209,14 @@ fn run_settings(
     }
     run_report::introduce(&setup, &device)?;
     if !started.rank().has_others() {
-        return run_on(setup, device, None, typed.own_text, yes, stop);
+        return run_on(setup, device, None, typed.own_text, (yes, page), stop);
     }
     let mut fellows = started.join(&setup, device.is_gpu())?;
     let mut device = device;
     if let Err(error) = device.connect(&mut fellows, setup.spec.rank) {
         fellows.fail(&error.into());
     }
-    match run_on(setup, device, Some(&fellows), typed.own_text, yes, stop) {
+    match run_on(setup, device, Some(&fellows), typed.own_text, (yes, page), stop) {
         Ok(code) => fellows.goodbye().map(|()| code),
         Err(error) => fellows.fail(&error),
     }
@@ -187,20 +228,25 @@ fn run_on(
     device: Device,
     fellows: Option<&Fellows>,
     own_text: Option<String>,
-    yes: bool,
-    stop: &AtomicBool,
+    (yes, page): (bool, &PageFlags),
+    stop: &Arc<AtomicBool>,
 ) -> Result<u8, TrainError> {
     let loaded = load(&setup, &device, fellows)?;
-    let Loaded { mut engine, document, host, planned_length } = loaded;
+    let Loaded { mut engine, document, host, planned_length, arena } = loaded;
     let is_first = setup.spec.rank.is_first();
-    if is_first && !planned_length.is_confirmed(yes) {
+    let has_others = setup.spec.rank.has_others(); // who would wait for the answer
+    if !has_others && !planned_length.is_confirmed(yes) {
         return Ok(INTERRUPTED);
     }
     if is_first {
         setup.check_room(&engine, &document)?;
     }
     let mut buffers = HostBuffers::new(&setup.spec, &host)?;
-    let Sinks { sinks, bar, written, is_guest, peak_flops } = sinks(&setup, &device)?;
+    let Sinks { mut sinks, bar, written, is_guest, peak_flops } = sinks(&setup, &device)?;
+    let (page, save_now) = match is_first {
+        true => own_page(&setup, page, arena, &device, stop, &mut sinks)?,
+        false => (None, Arc::default()),
+    };
     let mut events = emitter(sinks)?;
     let start = Instant::now();
     let seen = || device.held_bytes();
@@ -210,9 +256,18 @@ fn run_on(
             fellows.progress(iteration);
         }
     };
-    let watch =
-        Watch { stop, events: &mut events, device_bytes: &seen, peak_flops, progress: &progress };
+    let watch = Watch {
+        stop,
+        save_now: &save_now,
+        events: &mut events,
+        device_bytes: &seen,
+        peak_flops,
+        progress: &progress,
+    };
     let ended = train(&mut setup, &mut engine, document, &mut buffers, watch, shows_end);
+    if ended.is_err() {
+        fellow_ranks::failing();
+    }
     if !events.flush(stop) {
         // Nobody reads the console, and the run was asked to stop: anything printed would hang.
         return ended.map(|_| INTERRUPTED);
@@ -226,12 +281,16 @@ fn run_on(
     run_report::conclude(&setup, &outcome, start.elapsed().as_secs_f64(), &resume);
     if !outcome.interrupted && is_first {
         run_report::compare(&setup, &outcome);
-        if shows_end {
+        // The other ranks have left; NCCL would notice.
+        if shows_end && !(has_others && device.is_gpu()) {
             show_sample(&setup, &mut engine, &outcome, stop, &mut events)?;
         }
         run_report::next_commands(&setup.spec, &outcome, &written);
     }
     let interrupted = outcome.interrupted || stop.load(Ordering::Relaxed);
+    mpi::finished();
+    drop(events);
+    page.iter().for_each(Page::say_goodbye);
     Ok(if interrupted { INTERRUPTED } else { 0 })
 }
 
@@ -280,11 +339,38 @@ struct Loaded {
     document: Document,
     host: HostBytes,
     planned_length: RunLength,
+    /// The arena for the page, by phase; empty without one.
+    arena: Vec<(&'static str, Value)>,
+}
+
+/// The page of a run, if it has one, and the flag with which it asks for a save. Its sink is added.
+fn own_page(
+    setup: &Setup,
+    flags: &PageFlags,
+    arena: Vec<(&'static str, Value)>,
+    device: &Device,
+    stop: &Arc<AtomicBool>,
+    sinks: &mut Vec<Box<dyn Sink>>,
+) -> Result<(Option<Page>, Arc<AtomicBool>), TrainError> {
+    let save = Arc::new(AtomicBool::new(false));
+    if !setup.spec.metrics.ui {
+        return Ok((None, save));
+    }
+    let registry = Arc::new(Registry::new(Vec::new()));
+    sinks.push(Box::new(registry.own(Path::new(&setup.spec.out_dir))));
+    let control = Control { stop: Arc::clone(stop), save: Arc::clone(&save) };
+    let answers = Arc::new(UiAnswers::of_run(arena, device.load_reader()));
+    let (host, port) = flags.place()?;
+    // Only a run of one rank can save at any moment.
+    let control = Some(control).filter(|_| !setup.spec.rank.has_others());
+    let served = Served { host, port, registry, answers, control, is_polite: true };
+    Ok((Some(flags.serve(served)?), save))
 }
 
 /// How a run is stopped and watched.
 struct Watch<'a> {
     stop: &'a AtomicBool,
+    save_now: &'a AtomicBool,
     events: &'a mut Emitter,
     device_bytes: &'a dyn Fn() -> Option<u64>,
     peak_flops: Option<f64>,
@@ -318,10 +404,12 @@ fn load(setup: &Setup, device: &Device, fellows: Option<&Fellows>) -> Result<Loa
         let (run, dims) = (&setup.spec, setup.dims);
         let planned = origin.planned(run, dims, machine, Some(device), &screen::notice)?;
         if let Some(fellows) = fellows {
-            fellows.agree("the plan", &format!("{:?}", planned.cut()))?;
+            let of_cut = |cut: &Cut| sentence::of_cut(cut, run);
+            let cut = planned.cut().as_ref().map_or(String::new(), of_cut);
+            fellows.agree("the plan (give all ranks the same --vram and --ram)", &cut)?;
         }
         show_bill(&setup.spec, &planned, machine);
-        show_plan(&planned, machine);
+        show_plan(&setup.spec, &planned, machine);
         Ok::<_, TrainError>(planned)
     };
     let loaded = device.load_planned(&setup.spec, &mut machine, choices, &screen::notice, plan)?;
@@ -330,6 +418,8 @@ fn load(setup: &Setup, device: &Device, fellows: Option<&Fellows>) -> Result<Loa
     let planned_length = RunLength::new(setup, &planned, &machine, device);
     planned_length.show();
     let cut = planned.cut();
+    let has_page = setup.spec.metrics.ui;
+    let arena = if has_page { crate::ui::all_phases(&planned, &machine) } else { Vec::new() };
     let Planned { program, plan, host, .. } = planned;
     let implied = model::implied_attributes();
     let steps = format!("{:016x}", steps_hash(&plan.schedule, Phase::Train, &implied));
@@ -340,7 +430,7 @@ fn load(setup: &Setup, device: &Device, fellows: Option<&Fellows>) -> Result<Loa
         screen::notice(&text);
     }
     let engine = Engine::new(backend, program, setup.dims);
-    Ok(Loaded { engine, document, host, planned_length })
+    Ok(Loaded { engine, document, host, planned_length, arena })
 }
 
 /// Where the plan comes from. A resumed run keeps its plan; for a new one, plans that are predicted
@@ -363,13 +453,13 @@ fn train(
     engine: &mut Engine,
     document: Document,
     buffers: &mut HostBuffers,
-    Watch { stop, events, device_bytes, peak_flops, progress }: Watch<'_>,
+    Watch { stop, save_now, events, device_bytes, peak_flops, progress }: Watch<'_>,
     evaluate_at_end: bool,
 ) -> Result<Outcome, TrainError> {
     let mut generator = rng::torch::Generator::new(setup.spec.seed);
     engine.initialise(&mut generator)?;
     if setup.spec.sampler == Sampler::Nanogpt && !setup.spec.rank.is_first() {
-        // As in nanoGPT, each rank has a generator of its own, and all take the first one's weights.
+        // As in nanoGPT, each rank has its own generator, and all take the first one's weights.
         generator = rng::torch::Generator::new(setup.spec.seed + setup.spec.rank.rank as u64);
         engine.skip_initialisation(&mut generator);
     }
@@ -393,6 +483,8 @@ fn train(
         feed.restore(&document.feed)?;
     }
     let feed = &mut *feed;
+    let eval_sample = EvalSample::new(spec, dataset, stop)?;
+    let sampler = |engine: &mut Engine| eval_sample.as_ref().map_or(Ok(None), |s| s.text(engine));
     let run = Run {
         spec,
         engine,
@@ -404,6 +496,8 @@ fn train(
         evaluate_at_end,
         stop,
         progress,
+        save_now,
+        sampler: eval_sample.is_some().then_some(&sampler),
     };
     run.execute(buffers)
 }
@@ -415,8 +509,9 @@ fn show_bill(run: &RunSpec, planned: &Planned, machine: &Machine) {
 }
 
 /// Prints how the run is cut, its memory and its hash.
-fn show_plan(planned: &Planned, machine: &Machine) {
-    let cut = planned.cut().as_ref().map_or("evaluation only".to_string(), sentence::of_cut);
+fn show_plan(run: &RunSpec, planned: &Planned, machine: &Machine) {
+    let cut = planned.cut().map(|cut| sentence::of_cut(&cut, run));
+    let cut = cut.unwrap_or_else(|| "evaluation only".to_string());
     let memory = sentence::memory(planned.device_bytes(machine), machine.budget);
     let plan = format!("plan: {cut}: {memory}, hash {:016x}", planned.hash());
     screen::line(&(screen::wrapped(&plan, 6, screen::wrap_width()) + "\n"));
@@ -432,6 +527,53 @@ fn console_spec(setup: &Setup, device: &Device) -> Result<ConsoleSpec, TrainErro
         flops_per_token: flops.map_err(search::SearchError::from)?,
         peak_flops: device.peak_flops(spec).map(|peak| peak * spec.rank.ranks as f64),
     })
+}
+
+/// Tokens of the text at an evaluation.
+const EVAL_SAMPLE_TOKENS: u64 = 120;
+
+/// What is generated at each evaluation: the same prompt and the same random stream, so that only
+/// the weights differ.
+struct EvalSample<'a> {
+    tokenizer: tokenizer::Tokenizer,
+    prompt: Vec<i32>,
+    spec: &'a RunSpec,
+    stop: &'a AtomicBool,
+}
+
+impl<'a> EvalSample<'a> {
+    /// None if the key is off, or if nothing turns the data set's ids into text.
+    fn new(
+        spec: &'a RunSpec,
+        dataset: &Dataset,
+        stop: &'a AtomicBool,
+    ) -> Result<Option<EvalSample<'a>>, TrainError> {
+        let Some(tokenizer) = dataset.tokenizer().ok().filter(|_| spec.eval_sample) else {
+            return Ok(None);
+        };
+        let prompt = tokenizer.encode(&spec.sampling.start).or_else(|_| first_token(dataset))?;
+        Ok(Some(EvalSample { tokenizer, prompt, spec, stop }))
+    }
+
+    fn text(&self, engine: &mut Engine) -> Result<Option<String>, TrainError> {
+        let keys = &self.spec.sampling;
+        let top_k = keys.top_k.map_or(0, |k| usize::try_from(k).unwrap_or(0));
+        let request = SampleRequest {
+            prompt: self.prompt.clone(),
+            max_new_tokens: EVAL_SAMPLE_TOKENS,
+            options: DrawOptions { temperature: keys.temperature, top_k, top_p: keys.top_p },
+            seed: self.spec.seed,
+            index: 0,
+        };
+        let mut decoder = self.tokenizer.decoder();
+        let mut text: String = self.prompt.iter().map(|&id| decoder.push(id)).collect();
+        generate(engine, &request, |id| {
+            text += &decoder.push(id);
+            !self.stop.load(Ordering::Relaxed)
+        })?;
+        text += &decoder.finish();
+        Ok((!self.stop.load(Ordering::Relaxed)).then_some(text))
+    }
 }
 
 /// Generates a sample: the built-in demo and runs on the user's own text end with one.

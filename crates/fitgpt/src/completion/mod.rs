@@ -11,6 +11,7 @@ use crate::flags::Flag;
 use data::known::DATA_SETS;
 use paths::{Kind, paths};
 use plan::hardware::CARDS;
+use plan::links::LINKS;
 use spec::{KEYS, Key, Values};
 
 /// Options of the program itself and of every command.
@@ -162,11 +163,8 @@ fn values(accepted: Values, current: &str) -> Vec<Offer> {
         Values::WordsOrPath(..) | Values::File => paths(current, Kind::All),
         Values::Folder => paths(current, Kind::Folders),
         Values::DataSet => data_sets(current),
-        Values::Card | Values::CardOr(_) => {
-            let spaced = current.contains(' ');
-            let word = |name: &str| if spaced { name.to_string() } else { typed(name) };
-            CARDS.iter().map(|card| Offer::new(word(card.name), "")).collect()
-        }
+        Values::Card | Values::CardOr(_) => named(CARDS.iter().map(|card| card.name), current),
+        Values::LinkOr(_) => named(LINKS.iter().map(|link| link.name), current),
         Values::Key => {
             KEYS.iter().map(|key| Offer::new(format!("{}=", key.name), key.doc)).collect()
         }
@@ -174,8 +172,14 @@ fn values(accepted: Values, current: &str) -> Vec<Offer> {
     offers
 }
 
-/// A card's name without spaces, which would have to be quoted. Who has typed a space has quoted it
-/// already and is offered the names as they are.
+/// Names of cards or links. Who has typed a space has quoted it and is offered them as they are.
+fn named<'a>(names: impl Iterator<Item = &'a str>, current: &str) -> Vec<Offer> {
+    let spaced = current.contains(' ');
+    names.map(|name| Offer::new(if spaced { name.into() } else { typed(name) }, "")).collect()
+}
+
+/// The name of a card or a link without spaces, which would have to be quoted differently in each
+/// shell.
 fn typed(name: &str) -> String {
     name.replace(' ', "-")
 }
@@ -256,6 +260,15 @@ mod tests {
         assert_eq!(at("plan --gpu li"), ["list"]);
         assert!(at("plan --sweep n_l").contains(&"n_layer=".to_string()));
         assert!(!at("plan --json --js").contains(&"--json".to_string()));
+    }
+
+    #[test]
+    fn a_completed_link_is_found() {
+        assert_eq!(at("plan --link 10G"), ["10GbE"]);
+        for link in LINKS {
+            let found = plan::links::Link::find(&typed(link.name)).map(|link| link.name);
+            assert_eq!(found, Some(link.name));
+        }
     }
 
     #[test]

@@ -138,7 +138,21 @@ impl CpuDevice {
 fn threads(ranks_here: usize) -> usize {
     let there = std::thread::available_parallelism().map_or(1, usize::from);
     let asked = std::env::var("OMP_NUM_THREADS").ok().and_then(|text| text.trim().parse().ok());
-    asked.unwrap_or(there / ranks_here).clamp(1, there)
+    // A launcher that gives ranks cores of their own has divided them already.
+    let is_divided = cores().is_some_and(|all| there < all);
+    let shared = if is_divided { there } else { there / ranks_here };
+    asked.unwrap_or(shared).clamp(1, there)
+}
+
+/// Cores of the machine, if the system tells: "0-7,16-23".
+fn cores() -> Option<usize> {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/online").ok()?;
+    let count = |range: &str| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let [first, last] = [first, last].map(|number| number.trim().parse::<usize>());
+        Some(last.ok()?.checked_sub(first.ok()?)? + 1)
+    };
+    text.trim().split(',').map(count).sum()
 }
 
 /// The processor's name, if the system reports it.

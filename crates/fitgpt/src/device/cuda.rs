@@ -26,13 +26,22 @@ const UNKNOWN: (&str, f64) = ("RTX 4070", 46.0);
 pub struct CudaDevice {
     gpu: Gpu,
     transport: Transport,
+    /// Ranks of the run on this machine, and those of them on this GPU.
+    ranks_here: u64,
+    ranks_on_gpu: u64,
 }
 
 impl CudaDevice {
     /// Opens a GPU by its index.
     pub fn open(index: u32) -> Result<CudaDevice, CudaError> {
         let gpu = Gpu::open(index, CubinCache::standard())?;
-        Ok(CudaDevice { gpu, transport: Transport::Alone })
+        Ok(CudaDevice { gpu, transport: Transport::Alone, ranks_here: 1, ranks_on_gpu: 1 })
+    }
+
+    /// Uses only this rank's part of what is free.
+    pub fn share(&mut self, ranks_here: usize, ranks_on_gpu: usize) {
+        self.ranks_here = ranks_here.max(1) as u64;
+        self.ranks_on_gpu = ranks_on_gpu.max(1) as u64;
     }
 
     /// Connects it with the GPUs of other ranks: by NCCL, or by MPI through the host's memory.
@@ -66,10 +75,7 @@ impl CudaDevice {
 
     /// Its name for the user.
     pub fn name(&self) -> String {
-        let info = self.gpu.info();
-        let memory = Bytes::new(info.memory).unwrap_or(Bytes::ZERO);
-        let (major, minor) = (info.sm / 10, info.sm % 10);
-        format!("{} ({memory}, compute capability {major}.{minor})", info.name)
+        super::gpu_name(self.gpu.info())
     }
 
     /// The GPU with the memory that the run may use, including driver and libraries.
@@ -79,7 +85,7 @@ impl CudaDevice {
         let held = self.gpu.held_bytes().map_err(failed)?;
         let available = free.saturating_add(held);
         let budget = match run.vram {
-            Memory::Auto => available.saturating_sub(LEFT_TO_OTHERS),
+            Memory::Auto => available.saturating_sub(LEFT_TO_OTHERS) / self.ranks_on_gpu,
             Memory::Bytes(bytes) => bytes.get(),
             Memory::Percent(percent) => super::share(total, percent).get(),
         };
@@ -93,7 +99,11 @@ impl CudaDevice {
         let held = ::cpu::held_bytes().unwrap_or(0);
         let fixed = super::fixed_host_memory(run).map(|item| item.bytes.get());
         let fixed = fixed.into_iter().fold(held, u64::saturating_add);
-        let host = bytes(host_budget(run.ram).get().saturating_sub(fixed));
+        let host = match run.ram {
+            Memory::Auto => host_budget(run.ram).get() / self.ranks_here,
+            asked => host_budget(asked).get(),
+        };
+        let host = bytes(host.saturating_sub(fixed));
         Ok(Machine::gpu(hardware, run, bytes(budget), host))
     }
 
@@ -218,6 +228,11 @@ impl CudaDevice {
         let (graphs, autotune) = (run.compile, run.autotune);
         let transport = self.transport.clone();
         CudaOptions { graphs, autotune, choices, transport, ..CudaOptions::new(&self.gpu) }
+    }
+
+    /// Its PCI address as CUDA writes it.
+    pub fn pci_bus_id(&self) -> String {
+        self.gpu.info().pci_bus_id.clone()
     }
 
     /// Bytes that this process holds on the GPU.

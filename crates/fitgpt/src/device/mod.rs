@@ -7,9 +7,11 @@ mod cuda;
 use crate::bill::HostMemory;
 use crate::fellow_ranks::Fellows;
 use crate::screen;
+use crate::ui::ReadHardware;
 use ::cuda::{CudaError, LoadError};
 use cpu::CpuDevice;
 pub use cuda::{CudaDevice, nccl_id};
+use page::Hardware as Load;
 use plan::hardware::Hardware;
 use plan::{Backend, BackendError, Bytes, Plan, Rank};
 use search::{Machine, Planned};
@@ -39,6 +41,8 @@ pub struct Seat {
     pub local_ranks: usize,
     /// Whether several ranks may use one GPU: MPI permits it, NCCL does not.
     pub may_share_gpu: bool,
+    /// Whether a rank that sees one GPU has it for itself, because the launcher has hidden others.
+    pub may_see_one_gpu: bool,
 }
 
 /// A device that can run plans.
@@ -87,6 +91,10 @@ impl Device {
         match (gpus, seat.may_share_gpu) {
             (0, _) if wants_gpu => Device::find(asked, gpu_setting),
             (0, _) => Ok(Device::Cpu(CpuDevice::sharing(seat.local_ranks))),
+            (1, false) if seat.may_see_one_gpu => {
+                let first = spec::RequestedDevice::Cuda(0);
+                Ok(Device::find(first, gpu_setting)?.shared_by(seat, seat.local_ranks))
+            }
             (gpus, false) if seat.local_rank >= gpus => {
                 let what = format!(
                     "{} ranks on this machine, but {gpus} usable GPU{}; start one rank for each \
@@ -98,8 +106,21 @@ impl Device {
             }
             (gpus, _) => {
                 let index = (seat.local_rank % gpus) as u32;
-                Device::find(spec::RequestedDevice::Cuda(index), gpu_setting)
+                let found = Device::find(spec::RequestedDevice::Cuda(index), gpu_setting)?;
+                Ok(found.shared_by(seat, gpus))
             }
+        }
+    }
+
+    /// The same device, of which each rank uses its part: memory of the host, and of a GPU if there
+    /// are more ranks than GPUs.
+    fn shared_by(self, seat: Seat, gpus: usize) -> Device {
+        match self {
+            Device::Cuda(mut device) => {
+                device.share(seat.local_ranks, seat.local_ranks.div_ceil(gpus.max(1)));
+                Device::Cuda(device)
+            }
+            cpu => cpu,
         }
     }
 
@@ -178,8 +199,8 @@ impl Device {
         }
     }
 
-    /// Connects it with those of the other ranks, before anything is planned: what that takes of its
-    /// memory is then known.
+    /// Connects it with those of the other ranks, before anything is planned: what that takes of
+    /// its memory is then known.
     pub fn connect(&mut self, fellows: &mut Fellows, rank: Rank) -> Result<(), BackendError> {
         match self {
             Device::Cpu(device) => device.connect(fellows.exchange()),
@@ -203,6 +224,15 @@ impl Device {
             let planned = plan(machine)?;
             match self.load(planned.plan.clone(), run, machine, choices.to_vec()) {
                 Ok(backend) => return Ok((planned, backend)),
+                // Ranks plan together: one cannot plan again while the others go on.
+                Err(LoadError::OverBudget { outside_arena, .. }) if run.rank.has_others() => {
+                    let held = Bytes::new(outside_arena).unwrap_or(Bytes::ZERO);
+                    let what = format!(
+                        "driver, code and NCCL hold {held}, more than planned for; give all ranks \
+                         a --vram that is smaller by the difference, or --vram=80%"
+                    );
+                    return Err(BackendError::Refused { what }.into());
+                }
                 Err(LoadError::OverBudget { outside_arena, .. }) => {
                     say(&assume_held(machine, outside_arena))
                 }
@@ -286,6 +316,23 @@ impl Device {
         }
     }
 
+    /// Reads the load of the GPU that the run trains on, from any thread and without a context.
+    /// None on a CPU, or without NVML.
+    pub fn load_reader(&self) -> Option<ReadHardware> {
+        let Device::Cuda(device) = self else { return None };
+        let nvml = ::cuda::Nvml::load().ok()?;
+        let gpu = nvml.gpu(&device.pci_bus_id())?;
+        Some(Box::new(move || {
+            let load = nvml.load_of(gpu);
+            Some(Load {
+                busy: load.busy_percent.map(f64::from),
+                clock: load.clock.map(f64::from),
+                temperature: load.temperature.map(f64::from),
+                power: load.power.map(|milliwatts| f64::from(milliwatts) / 1e3),
+            })
+        }))
+    }
+
     /// Peak floating-point operations per second.
     pub fn peak_flops(&self, run: &RunSpec) -> Option<f64> {
         match self {
@@ -306,6 +353,18 @@ fn assume_held(machine: &mut Machine, held: u64) -> String {
 /// All GPUs that this process sees.
 fn all_gpus() -> Result<Vec<::cuda::GpuInfo>, CudaError> {
     ::cuda::gpus(&*::cuda::Driver::load()?)
+}
+
+/// The GPU that `device='auto'` would take, without opening it.
+pub fn first_gpu() -> Option<::cuda::GpuInfo> {
+    all_gpus().ok()?.into_iter().find(::cuda::GpuInfo::is_supported)
+}
+
+/// A GPU's name for the user, which also names its kept times.
+pub fn gpu_name(info: &::cuda::GpuInfo) -> String {
+    let memory = Bytes::new(info.memory).unwrap_or(Bytes::ZERO);
+    let (major, minor) = (info.sm / 10, info.sm % 10);
+    format!("{} ({memory}, compute capability {major}.{minor})", info.name)
 }
 
 /// Number of GPUs that plans can run on; 0 without a driver.

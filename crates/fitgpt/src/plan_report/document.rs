@@ -57,12 +57,13 @@ pub fn of(report: &PlanReport) -> Value {
         "predicted_tokens_per_second": rate.map(whole),
         "predicted_by": report.prediction.map(|_| report.basis),
         "predicted_run_seconds": report.prediction.map(|p| whole(p.run_seconds)),
+        "ranks": report.fleet.map(|fleet| fleet.document(&report.run)),
     })));
     Value::Object(document)
 }
 
 /// Fields that are null if there is no plan.
-const OF_A_PLAN: [&str; 15] = [
+const OF_A_PLAN: [&str; 16] = [
     "phases",
     "roles",
     "pinned_bytes",
@@ -76,6 +77,7 @@ const OF_A_PLAN: [&str; 15] = [
     "predicted_tokens_per_second",
     "predicted_by",
     "predicted_run_seconds",
+    "ranks",
     "missing_bytes",
     "missing_host_bytes",
 ];
@@ -140,7 +142,7 @@ pub fn suggestion(one: &Suggestion, named: bool) -> Value {
 }
 
 /// A prediction has no decimals.
-fn whole(number: f64) -> u64 {
+pub fn whole(number: f64) -> u64 {
     number.round().clamp(0.0, 1e18) as u64
 }
 

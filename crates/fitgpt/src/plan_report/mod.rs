@@ -4,9 +4,13 @@ pub mod sentence;
 pub mod timeline;
 pub mod arena_map;
 pub mod document;
+pub mod fleet;
+
+pub use fleet::FleetReport;
 
 use crate::bill::HostMemory;
 use model::Dims;
+use plan::hardware::Hardware;
 use plan::report::Bill;
 use plan::{Bytes, Scope};
 use search::{Machine, Planned, Prediction};
@@ -28,6 +32,10 @@ pub struct PlanReport {
     pub prediction: Option<Prediction>,
     /// What the prediction is based on.
     pub basis: &'static str,
+    /// The rates that it was made with.
+    pub rates: Hardware,
+    /// About several ranks; none for one.
+    pub fleet: Option<FleetReport>,
     /// Host memory outside the arena.
     pub host: Vec<HostMemory>,
 }

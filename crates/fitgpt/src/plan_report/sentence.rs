@@ -5,39 +5,62 @@ use crate::numbers::{duration, grouped, short};
 use model::Level;
 use plan::{Bytes, Dtype};
 use search::Cut;
+use spec::{RunSpec, Sync};
 
-/// Describes how an iteration is cut and what is recomputed.
-pub fn of_cut(cut: &Cut) -> String {
-    let sequences: u64 = cut.slices.iter().sum();
-    let s = if sequences == 1 { "" } else { "s" };
-    let (slices, chunk) = (groups(&cut.slices), cut.head_chunk);
+/// Describes how an iteration is divided among ranks, groups and slices, and what is recomputed.
+pub fn of_cut(cut: &Cut, run: &RunSpec) -> String {
+    let (shared, chunk) = (shared(cut, run), cut.head_chunk);
     let levels = groups(&cut.levels);
     let recomputed = match cut.levels.iter().all(|level| *level == Level::R0) {
         true => "nothing recomputed".to_string(),
         false => format!("layers at {levels}"),
     };
-    let mut text =
-        format!("{sequences} sequence{s} as {slices}, head in {chunk}-token chunks, {recomputed}");
+    let mut text = format!("{shared}, head in {chunk}-token chunks, {recomputed}");
     if cut.state_options.format == Dtype::Bf16 {
         text += ", AdamW's moments in bfloat16";
     }
     if cut.state_options.offload {
         text += ", the optimizer's state in host memory";
     }
+    if run.rank.has_others() && run.ranks.sync == Sync::Diloco {
+        text += &format!(", averaged every {} iterations", run.ranks.sync_every);
+    }
     text
+}
+
+/// `64 sequences as 4 x 16`, `480 sequences on 16 ranks, 30 each as 2 x 15`.
+fn shared(cut: &Cut, run: &RunSpec) -> String {
+    // A cut has the sequences of one group.
+    let of_group: u64 = cut.slices.iter().sum();
+    let (ranks, groups_of_all) = (run.rank.ranks as u64, run.groups());
+    let sequences = of_group.saturating_mul(groups_of_all);
+    let s = if sequences == 1 { "" } else { "s" };
+    let slices = groups(&cut.slices);
+    let on = if ranks > 1 { format!(" on {ranks} ranks") } else { String::new() };
+    match groups_of_all == ranks {
+        true if ranks > 1 => format!("{sequences} sequences{on}, {of_group} each as {slices}"),
+        true => format!("{sequences} sequence{s} as {slices}"),
+        false => format!(
+            "{sequences} sequences{on} in {groups_of_all} groups, {of_group} each as {slices}"
+        ),
+    }
 }
 
 /// The same with memory and predicted speed.
 pub fn of(report: &PlanReport) -> String {
     let cut = match &report.planned.cut() {
-        Some(cut) => of_cut(cut),
+        Some(cut) => of_cut(cut, &report.run),
         None => "evaluation only".to_string(),
     };
     let mut text = format!("{cut}: {}", memory(report.device_bytes(), report.machine.budget));
     if let Some(prediction) = &report.prediction {
         let name = &report.machine.hardware.name;
+        let on = match report.run.rank.ranks {
+            1 => with_article(name),
+            ranks => format!("{ranks} x {name}"),
+        };
         if let Some(rate) = prediction.tokens_per_second {
-            text += &format!(", about {} tok/s on {}", short(rate), with_article(name));
+            text += &format!(", about {} tok/s on {on}", short(rate));
         }
         let (time, iterations) = (duration(prediction.run_seconds), grouped(report.run.max_iters));
         text += &match report.run.eval_only {

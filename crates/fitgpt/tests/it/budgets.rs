@@ -161,8 +161,8 @@ fn a_limit_on_the_address_space_is_a_budget() {
     let plan = ["plan", "--dataset=words", "--ram=1MiB"];
     let roomy = [&["train"], TINY, &words[..]].concat();
     let mut codes = Vec::new();
-    // Under 21 MB the system cannot load the program, which then says nothing.
-    for kib in [24_000u64, 40_000, 60_000, 90_000, 120_000, 150_000, 200_000, 400_000, 800_000] {
+    // Under 26 MB the system cannot load the program, which then says nothing.
+    for kib in [28_000u64, 40_000, 60_000, 90_000, 120_000, 150_000, 200_000, 400_000, 800_000] {
         for arguments in [&train[..], &plan, &roomy] {
             let script = format!("ulimit -v {kib} || exit 77; exec \"$0\" \"$@\"");
             let mut shell = dir.shell(&script, arguments);

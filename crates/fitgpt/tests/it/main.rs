@@ -15,6 +15,7 @@ mod doctor;
 mod evaluating;
 mod exporting;
 mod first_hour;
+mod fleets;
 mod fixture;
 mod help;
 #[path = "../../../hub/tests/it/http.rs"]
@@ -27,6 +28,7 @@ mod limits;
 mod metrics;
 mod naming;
 mod own_text;
+mod page;
 mod parity;
 mod peers;
 mod planning;

@@ -3,6 +3,7 @@
 //! network gets as far as the network.
 
 use crate::fixture::{Ended, TempDir};
+use crate::interrupts::stopped;
 use std::path::{Path, PathBuf};
 
 fn root() -> PathBuf {
@@ -96,6 +97,8 @@ fn run(dir: &TempDir, command: &[String]) -> Ended {
             assert!(offline || ended.code == Some(0), "{words:?}: {ended:?}");
             Ended { code: Some(0), ..ended }
         }
+        // A server: it runs until it is stopped.
+        ["ui", ..] => stopped(dir.command(&words), "page:"),
         _ => dir.run(&words),
     }
 }

@@ -291,11 +291,15 @@ fn a_hostile_pickle_takes_no_more_memory_than_its_file_allows() {
         std::fs::write(&file.0, &bytes).unwrap();
         let allowed = allowed(bytes.len() as u64);
         drop((values, pickle, bytes));
-        let before = counting::held();
-        counting::forget_most();
-        let error = torch::open(&file.0).map(drop).unwrap_err().to_string();
-        let taken = counting::most().saturating_sub(before);
-        assert!(error.contains("archive/data.pkl: the pickle") || name == "few", "{error}");
+        // Tests that run beside this one only add to what is counted.
+        let tries = [(); 3].map(|()| {
+            let before = counting::held();
+            counting::forget_most();
+            let error = torch::open(&file.0).map(drop).unwrap_err().to_string();
+            assert!(error.contains("archive/data.pkl: the pickle") || name == "few", "{error}");
+            counting::most().saturating_sub(before)
+        });
+        let taken = tries.into_iter().min().unwrap_or(u64::MAX);
         assert!(taken <= allowed, "{name}: {taken} bytes of memory, {allowed} allowed");
     }
 }

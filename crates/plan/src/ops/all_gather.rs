@@ -1,4 +1,5 @@
-//! Pieces that the ranks hold, put together on every rank: updated weights, sums of squares, losses.
+//! Pieces that the ranks hold, put together on every rank: updated weights, sums of squares,
+//! losses.
 
 use super::{Check, Elements, Operand, Operation};
 use crate::error::PlanError;

@@ -5,6 +5,7 @@ mod typing;
 
 mod anchors;
 mod budgets;
+mod links;
 mod measured;
 mod plans;
 mod random_runs;

@@ -151,3 +151,14 @@ fn widths_that_heads_do_not_divide() {
         assert!(message.contains(want), "{message}");
     }
 }
+
+/// A name may have any length, a message may not.
+#[test]
+fn the_name_of_a_model_is_shortened() {
+    let model = format!("--init_from={}", "-".repeat(7000));
+    let (run, notices) = run_of(Command::Train, &[&model, "--n_layer=2"]).unwrap();
+    let message = run.dims(50304).unwrap_err().to_string();
+    assert!(message.contains("--…': the sizes of this model are not known"), "{message}");
+    let notice = notices.iter().map(ToString::to_string).find(|line| line.contains("fixes it"));
+    assert!(message.len() < 200 && notice.is_some_and(|line| line.len() < 200), "{notices:?}");
+}

@@ -149,7 +149,10 @@ fn notices_say_what_works_differently() {
                (fitgpt compare out-builtin), \
                out-builtin/metrics.csv, trackio's inbox (trackio show --project x)"],
         ),
-        (&["--backend=gloo"], &["backend='gloo' is ignored: fitgpt trains in a single process"]),
+        (
+            &["--backend=gloo"],
+            &["backend='gloo' means 'auto': NCCL between GPUs, MPI between CPUs"],
+        ),
         (&["--compile=True"], &["compile=True is ignored: it has no effect on the CPU"]),
         (&["--vram='8GB'"], &["vram='8GB' is ignored on the CPU; ram limits its memory"]),
         (

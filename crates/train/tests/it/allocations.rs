@@ -102,6 +102,9 @@ fn counts(sampler: &str) -> Vec<Count> {
         peak_flops: None,
         evaluate_at_end: false,
         stop: &AtomicBool::new(false),
+        progress: &|_| (),
+        save_now: &AtomicBool::new(false),
+        sampler: None,
         device_bytes: &|| None,
     };
     run.execute(&mut host).unwrap();

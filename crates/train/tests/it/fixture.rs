@@ -76,7 +76,7 @@ pub fn engine(spec: &RunSpec) -> Engine {
 
 /// The host's buffers of its plan.
 pub fn host_bytes(spec: &RunSpec, engine: &Engine) -> HostBytes {
-    HostBytes::new(spec, engine.program(), &engine.plan().schedule.tensors)
+    HostBytes::new(spec, engine.program(), &engine.plan().schedule)
 }
 
 /// Batches from one generator that training and evaluation share, as in nanoGPT. Every draw changes
@@ -314,6 +314,9 @@ pub fn try_with(
         peak_flops: Some(1e9),
         evaluate_at_end: false,
         stop: &stop,
+        progress: &|_| (),
+        save_now: &AtomicBool::new(false),
+        sampler: None,
         device_bytes: &device_bytes,
     };
     let outcome = run.execute(&mut host);
