@@ -1,5 +1,6 @@
 //! `cargo xtask dependencies`: whether every crate that we build on has a licence that permits it,
-//! and whether any is there in two versions. Both tables are here; a new row is a decision.
+//! and whether any is there in two versions. Both tables are here; a new row is a decision. And
+//! whether our own crates say what a registry asks for.
 
 use crate::process::{self, Failure};
 use serde_json::Value;
@@ -41,7 +42,8 @@ pub fn run(args: &[String]) -> Result<(), Failure> {
     let said = process::capture(&mut cargo)?;
     let metadata: Value =
         serde_json::from_str(&said).map_err(|error| Failure::Task(error.to_string()))?;
-    let (count, findings) = findings(&metadata);
+    let (count, mut findings) = findings(&metadata);
+    findings.extend(unpublishable(&metadata));
     for finding in &findings {
         eprintln!("{finding}");
     }
@@ -81,6 +83,31 @@ fn findings(metadata: &Value) -> (usize, Vec<String>) {
     findings
         .extend(rows.filter(gone).map(|name| format!("{name}: is no longer used; drop its row")));
     (used.len(), findings)
+}
+
+/// What our own crates lack that a registry asks for: fields, and a version beside each path to a
+/// crate of ours.
+fn unpublishable(metadata: &Value) -> Vec<String> {
+    const FIELDS: [&str; 5] = ["description", "license", "readme", "keywords", "categories"];
+    let is_empty = |value: &Value| {
+        value.is_null() || value.as_array().is_some_and(Vec::is_empty) || value == ""
+    };
+    let mut findings = Vec::new();
+    // A registry's crates have a source; `publish = false` is an empty list of registries.
+    let own = list(&metadata["packages"]).filter(|package| package["source"].is_null());
+    for package in own.filter(|package| package["publish"] != Value::Array(Vec::new())) {
+        let name = package["name"].as_str().unwrap_or_default();
+        for field in FIELDS.into_iter().filter(|field| is_empty(&package[field])) {
+            findings.push(format!("{name}: has no {field}; add `{field}` to its Cargo.toml"));
+        }
+        let paths = list(&package["dependencies"]).filter(|used| !used["path"].is_null());
+        // Those of tests are left out of what is published, where they have no version.
+        let built = paths.filter(|used| used["kind"] != "dev" && used["req"] == "*");
+        for used in built.filter_map(|used| used["name"].as_str()) {
+            findings.push(format!("{name}: {used} has no version in the workspace's Cargo.toml"));
+        }
+    }
+    findings
 }
 
 fn list(value: &Value) -> impl Iterator<Item = &Value> {
@@ -124,6 +151,37 @@ mod tests {
         assert!(permits("MIT/Apache-2.0") && permits("GPL-3.0 OR MIT"));
         assert!(permits("(MIT OR Apache-2.0) AND Unicode-3.0"));
         assert!(!permits("GPL-3.0") && !permits("MIT AND GPL-3.0") && !permits("none"));
+    }
+
+    #[test]
+    fn a_crate_that_is_published_says_what_it_is() {
+        let whole = json!({
+            "name": "a", "source": null, "publish": null, "description": "x", "license": "MIT",
+            "readme": "README.md", "keywords": ["x"], "categories": ["science"],
+            "dependencies": [
+                { "name": "b", "path": "/b", "kind": null, "req": "^0.1.0" },
+                { "name": "c", "path": "/c", "kind": "dev", "req": "*" },
+            ],
+        });
+        let found = |change: &dyn Fn(&mut Value)| {
+            let mut package = whole.clone();
+            change(&mut package);
+            unpublishable(&json!({ "packages": [package] }))
+        };
+        assert_eq!(found(&|_| ()), Vec::<String>::new());
+        let bare: &dyn Fn(&mut Value) = &|package| package["keywords"] = json!([]);
+        assert_eq!(found(bare), ["a: has no keywords; add `keywords` to its Cargo.toml"]);
+        assert_eq!(
+            found(&|package| package["dependencies"][0]["req"] = json!("*")),
+            ["a: b has no version in the workspace's Cargo.toml"]
+        );
+        for free in [("publish", json!([])), ("source", json!("registry"))] {
+            let other = |package: &mut Value| {
+                bare(package);
+                package[free.0] = free.1.clone();
+            };
+            assert_eq!(found(&other), Vec::<String>::new(), "{}", free.0);
+        }
     }
 
     #[test]

@@ -77,12 +77,29 @@ fn build(folders: &Folders) -> Result<Vec<PathBuf>, Failure> {
     process::run(wheel.arg("--target").arg(TARGET).arg("--out").arg(&folders.out))?;
     process::run(maturin(folders).arg("sdist").arg("--out").arg(&folders.out))?;
     let wheel = only(&folders.out, ".whl")?;
-    let audited = folders.tools.join("bin/auditwheel");
-    process::run(Command::new(audited).arg("show").arg(&wheel))?;
+    audit(&folders.tools.join("bin/auditwheel"), &wheel)?;
     let unpacked = folders.build.join("unpacked");
     unpack(&wheel, &unpacked)?;
     pack(folders, &unpacked)?;
     checksums(&folders.out)
+}
+
+/// auditwheel must find that the wheel runs where its name says. It only says so: its exit status is
+/// 0 in any case.
+fn audit(auditwheel: &Path, wheel: &Path) -> Result<(), Failure> {
+    let said = process::capture(Command::new(auditwheel).arg("show").arg(wheel))?;
+    print!("{said}");
+    match is_compatible(&said) {
+        true => Ok(()),
+        false => Err(Failure::Task(format!("{COMPATIBILITY} is promised"))),
+    }
+}
+
+/// Whether auditwheel names the promised platform as the one that fits. It breaks lines anywhere.
+fn is_compatible(said: &str) -> bool {
+    let words: Vec<&str> = said.split_whitespace().collect();
+    let tag = format!("is consistent with the following platform tag: \"{COMPATIBILITY}_x86_64\"");
+    words.join(" ").contains(&tag)
 }
 
 /// maturin with everything fixed that would otherwise come into the files from this machine: time,
@@ -149,10 +166,11 @@ fn pack(folders: &Folders, unpacked: &Path) -> Result<(), Failure> {
     let parts = format!("fitgpt-{version}.dist-info/sboms/fitgpt.cyclonedx.json");
     copy(unpacked.join(parts), folders.out.join(format!("fitgpt-{version}.cyclonedx.json")))?;
     let mut tar = Command::new("tar");
-    tar.current_dir(folders.build.join("staged")).env("GZIP", "-n9");
-    tar.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--mode=go-w"]);
+    tar.current_dir(folders.build.join("staged"));
+    tar.args(["--use-compress-program=gzip -n9", "--sort=name"]);
+    tar.args(["--owner=0", "--group=0", "--numeric-owner", "--mode=go-w"]);
     tar.arg(format!("--mtime=@{}", commit_time()));
-    process::run(tar.arg("-czf").arg(folders.out.join(format!("{name}.tar.gz"))).arg(&name))
+    process::run(tar.arg("-cf").arg(folders.out.join(format!("{name}.tar.gz"))).arg(&name))
 }
 
 /// No symbol of the program may be newer than the glibc that the wheel promises.
@@ -212,6 +230,12 @@ fn again(first: &Folders, files: &[PathBuf]) -> Result<(), Failure> {
         (Ok(a), Ok(b)) => a == b,
         _ => false,
     };
+    let names = |files: &[PathBuf]| -> Vec<_> {
+        files.iter().map(|file| file.file_name().map(ToOwned::to_owned)).collect()
+    };
+    if names(files) != names(&others) {
+        return Err(Failure::Task(format!("two builds made other files: {others:?}")));
+    }
     let differ: Vec<String> = files
         .iter()
         .zip(&others)
@@ -234,6 +258,15 @@ fn failed(path: &Path, error: &std::io::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn another_platform_than_the_promised_one_is_found() {
+        let said = "\na.whl\nis consistent with the following platform\ntag: \"PLATFORM\".\n";
+        assert!(is_compatible(&said.replace("PLATFORM", "manylinux_2_17_x86_64")));
+        assert!(!is_compatible(&said.replace("PLATFORM", "manylinux_2_34_x86_64")));
+        assert!(!is_compatible(&said.replace("PLATFORM", "linux_x86_64")));
+        assert!(!is_compatible(""));
+    }
 
     #[test]
     fn the_newest_symbol_is_found_by_number_not_by_text() {

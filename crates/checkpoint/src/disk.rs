@@ -1,11 +1,21 @@
 //! The file operations that a save uses. They are behind a trait so that tests can make each of
-//! them fail; outside tests, [`RealDisk`] is the only implementation.
+//! them fail; outside tests, [`RealDisk`] is the only implementation. What only some systems have is
+//! called here alone.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+
+/// Fills the buffer from this offset of a file.
+///
+/// # Errors
+///
+/// The operating system's; `UnexpectedEof` if the file ends before the buffer is full.
+pub(crate) fn read_exact_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+    file.read_exact_at(buffer, offset)
+}
 
 /// The file operations of a save. Paths and errors are the operating system's.
 pub(crate) trait Disk {

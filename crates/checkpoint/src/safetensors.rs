@@ -5,13 +5,13 @@
 //! without gaps. The header maps names to type, shape and offsets, and `__metadata__` to strings.
 
 use crate::bounded_json;
+use crate::disk::read_exact_at;
 use crate::error::{ReadError, ReadProblem, SaveProblem, shown};
 use crate::tensor::{Dtype, TensorInfo};
 use serde_json::{Map, Value};
 use std::fmt::Write;
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// Most bytes of a header. GPT-2 XL with both moments needs half a million.
@@ -266,7 +266,7 @@ impl Opened {
 
 /// Fills the buffer from a file that was long enough when it was opened.
 pub(crate) fn read_all(file: &File, buffer: &mut [u8], offset: u64) -> Result<(), ReadProblem> {
-    file.read_exact_at(buffer, offset).map_err(|source| match source.kind() {
+    read_exact_at(file, buffer, offset).map_err(|source| match source.kind() {
         io::ErrorKind::UnexpectedEof => ReadProblem::Truncated {
             expected: offset.saturating_add(buffer.len() as u64),
             found: file.metadata().map_or(0, |metadata| metadata.len()),

@@ -4,7 +4,7 @@
 
 use crate::context::DriverContext;
 use crate::error::CudaError;
-use crate::library::{Origin, Wanted, function_table};
+use crate::library::{Origin, Package, Wanted, function_table};
 use plan::Dtype;
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -16,7 +16,11 @@ const CUBLASLT: Wanted = Wanted {
     majors: &[13, 12],
     before: &[],
     wheels: &["cu13/lib", "cublas/lib"],
-    origin: Origin::Package("nvidia-cublas"),
+    origin: Origin::Package(Package {
+        cuda13: "nvidia-cublas",
+        cuda12: "nvidia-cublas-cu12",
+        elsewhere: "with the CUDA toolkit",
+    }),
 };
 
 type Handle = *mut c_void;

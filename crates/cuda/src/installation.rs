@@ -1,6 +1,7 @@
 //! How this program was installed, and so how to add NVIDIA's libraries to it. Nothing tells the
 //! program; it looks at where its file lies.
 
+use crate::library::Package;
 use library::{program, site_packages_of};
 use std::path::{Path, PathBuf};
 
@@ -19,8 +20,8 @@ pub enum Installation {
     Other,
 }
 
-/// The first major version of CUDA whose packages have no suffix, and the driver for it.
-const UNSUFFIXED: u32 = 13;
+/// The major version of CUDA that the extra `cuda` brings, and the drivers that need `cuda12`.
+const CUDA13: u32 = 13;
 const DRIVER: &str = "a driver older than 580";
 
 impl Installation {
@@ -48,10 +49,10 @@ impl Installation {
         }
     }
 
-    /// How to add a library that NVIDIA publishes as `package` for CUDA 13, and with the suffix
-    /// `-cu12` for CUDA 12. `newest` is the major version that the driver can use.
-    pub fn advice(&self, package: &str, newest: Option<u32>) -> String {
-        let old = newest.is_some_and(|newest| newest < UNSUFFIXED);
+    /// How to add a library of NVIDIA's. `newest` is the major version of CUDA that the driver can
+    /// use.
+    pub fn advice(&self, package: Package, newest: Option<u32>) -> String {
+        let old = newest.is_some_and(|newest| newest < CUDA13);
         let extra = if old { "cuda12" } else { "cuda" };
         let (command, other) = match self {
             Installation::UvTool => (format!("uv tool install 'fitgpt[{extra}]'"), "cuda12"),
@@ -61,8 +62,8 @@ impl Installation {
             Installation::Pipx => (format!("pipx install --force 'fitgpt[{extra}]'"), "cuda12"),
             Installation::Python(_) => (format!("pip install 'fitgpt[{extra}]'"), "cuda12"),
             Installation::Other => {
-                let suffix = if old { "-cu12" } else { "" };
-                (format!("pip install {package}{suffix}"), "the same with -cu12")
+                let name = if old { package.cuda12 } else { package.cuda13 };
+                (format!("pip install {name}"), package.cuda12)
             }
         };
         let place = match self {
@@ -73,7 +74,8 @@ impl Installation {
         match self {
             Installation::Uvx => format!("start it with `{command}`{older}"),
             Installation::Other => {
-                format!("install it with `{command}`{older}, with PyTorch or with the CUDA toolkit")
+                let elsewhere = package.elsewhere;
+                format!("install it with `{command}`{older}, with PyTorch or {elsewhere}")
             }
             _ => format!("install it with `{command}`{place}{older}"),
         }
@@ -83,6 +85,12 @@ impl Installation {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const CUBLAS: Package = Package {
+        cuda13: "nvidia-cublas",
+        cuda12: "nvidia-cublas-cu12",
+        elsewhere: "with the CUDA toolkit",
+    };
 
     #[test]
     fn the_path_says_who_installed_it() {
@@ -106,19 +114,19 @@ mod tests {
         std::fs::create_dir_all(package).unwrap();
         let found = Installation::of(&root.join("bin/fitgpt"));
         assert_eq!(found, Installation::Python(root.clone()));
-        assert!(
-            found.advice("x", Some(13)).starts_with("install it with `pip install 'fitgpt[cuda]'`")
-        );
+        let advice = found.advice(CUBLAS, Some(13));
+        assert!(advice.starts_with("install it with `pip install 'fitgpt[cuda]'`"), "{advice}");
         std::fs::remove_dir_all(&root).unwrap();
     }
 
     #[test]
     fn the_driver_decides_which_packages() {
-        let advice = |newest| Installation::Other.advice("nvidia-cublas", newest);
+        let advice = |newest| Installation::Other.advice(CUBLAS, newest);
         assert!(advice(Some(13)).contains("`pip install nvidia-cublas`,"));
         assert!(advice(Some(12)).contains("`pip install nvidia-cublas-cu12`,"));
-        assert!(advice(None).contains("(a driver older than 580: the same with -cu12)"));
-        let tool = |newest| Installation::UvTool.advice("nvidia-cublas", newest);
+        assert!(advice(None).contains("(a driver older than 580: nvidia-cublas-cu12)"));
+        assert!(advice(None).ends_with(", with PyTorch or with the CUDA toolkit"));
+        let tool = |newest| Installation::UvTool.advice(CUBLAS, newest);
         assert_eq!(tool(Some(12)), "install it with `uv tool install 'fitgpt[cuda12]'`");
         assert!(tool(None).ends_with("(a driver older than 580: cuda12)"));
     }

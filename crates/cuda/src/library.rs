@@ -31,17 +31,26 @@ pub struct Wanted {
 pub enum Origin {
     /// From NVIDIA's driver; the text says what to do.
     Driver(&'static str),
-    /// From a Python package of this name.
-    Package(&'static str),
-    /// From packages whose names follow no rule; the text says what to do.
-    Packages(&'static str),
+    /// From a Python package.
+    Package(Package),
+}
+
+/// A Python package of NVIDIA's.
+#[derive(Clone, Copy, Debug)]
+pub struct Package {
+    /// Its name for CUDA 13.
+    pub cuda13: &'static str,
+    /// Its name for CUDA 12.
+    pub cuda12: &'static str,
+    /// Where else the library comes from: "with the CUDA toolkit".
+    pub elsewhere: &'static str,
 }
 
 impl Wanted {
     /// How to install it. `newest` is the highest major version that the driver can use.
     pub fn install(&self, newest: Option<u32>) -> String {
         match self.origin {
-            Origin::Driver(text) | Origin::Packages(text) => text.to_string(),
+            Origin::Driver(text) => text.to_string(),
             Origin::Package(package) => Installation::current().advice(package, newest),
         }
     }

@@ -6,7 +6,7 @@ use crate::context::DriverContext;
 use crate::device::Gpu;
 use crate::driver::Handle;
 use crate::error::CudaError;
-use crate::library::{Origin, Wanted, function_table};
+use crate::library::{Origin, Package, Wanted, function_table};
 use crate::memory::DeviceMemory;
 use plan::{Lane, Rank};
 use std::ffi::{CStr, c_char, c_void};
@@ -22,10 +22,11 @@ const NCCL: Wanted = Wanted {
     majors: &[],
     before: &[],
     wheels: &["nccl/lib"],
-    origin: Origin::Packages(
-        "install it with `pip install nvidia-nccl-cu13` (a driver older than 580: \
-         nvidia-nccl-cu12), with PyTorch or as libnccl2",
-    ),
+    origin: Origin::Package(Package {
+        cuda13: "nvidia-nccl-cu13",
+        cuda12: "nvidia-nccl-cu12",
+        elsewhere: "as the system's package libnccl2",
+    }),
 };
 
 /// What rank 0 hands out to all ranks, so that they find each other.

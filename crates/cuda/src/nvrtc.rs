@@ -1,7 +1,7 @@
 //! NVRTC compiles CUDA source to machine code for one architecture. It needs no GPU.
 
 use crate::error::CudaError;
-use crate::library::{LibraryError, Origin, Wanted, function_table};
+use crate::library::{LibraryError, Origin, Package, Wanted, function_table};
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::fmt;
 
@@ -12,7 +12,11 @@ const NVRTC: Wanted = Wanted {
     majors: &[13, 12],
     before: &["libnvrtc-builtins.so."],
     wheels: &["cu13/lib", "cuda_nvrtc/lib"],
-    origin: Origin::Package("nvidia-cuda-nvrtc"),
+    origin: Origin::Package(Package {
+        cuda13: "nvidia-cuda-nvrtc",
+        cuda12: "nvidia-cuda-nvrtc-cu12",
+        elsewhere: "with the CUDA toolkit",
+    }),
 };
 
 type Program = *mut c_void;

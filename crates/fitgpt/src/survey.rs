@@ -3,8 +3,8 @@
 
 use crate::device::Device;
 use ::cuda::{
-    Compiler, CudaError, Driver, GpuInfo, GpuLoad, GpuProcess, Nvml, NvmlGpu, find_matmul_library,
-    gpus,
+    Compiler, CudaError, Driver, GpuInfo, GpuLoad, GpuProcess, Nccl, Nvml, NvmlGpu,
+    find_matmul_library, gpus,
 };
 use plan::BackendError;
 use std::sync::Arc;
@@ -14,6 +14,7 @@ pub struct Survey {
     driver: Result<Arc<Driver>, CudaError>,
     compiler: Result<Compiler, CudaError>,
     matmuls: Result<(usize, String), CudaError>,
+    nccl: Result<Arc<Nccl>, CudaError>,
     nvml: Result<Nvml, CudaError>,
 }
 
@@ -66,7 +67,7 @@ pub struct Reading {
     /// The GPUs that this process can see.
     pub gpus: Vec<GpuFacts>,
     /// The libraries that training on a GPU needs.
-    pub libraries: [LibraryFacts; 4],
+    pub libraries: [LibraryFacts; 5],
 }
 
 impl Survey {
@@ -77,6 +78,7 @@ impl Survey {
         Survey {
             compiler: Compiler::load(newest),
             matmuls: find_matmul_library(newest),
+            nccl: Nccl::load(),
             nvml: Nvml::load().map_err(CudaError::from),
             driver,
         }
@@ -106,7 +108,7 @@ impl Survey {
         }
     }
 
-    fn libraries(&self, driver_problem: Option<CudaError>) -> [LibraryFacts; 4] {
+    fn libraries(&self, driver_problem: Option<CudaError>) -> [LibraryFacts; 5] {
         let nvml = self.nvml.as_ref();
         let driver = self.driver.as_ref().ok();
         let compiler = self.compiler.as_ref().map(|compiler| {
@@ -115,6 +117,9 @@ impl Survey {
         });
         let matmuls = self.matmuls.as_ref();
         let matmuls = matmuls.map(|(version, path)| (Some(dotted(*version)), path.as_str()));
+        let nccl = self.nccl.as_ref().map(|nccl| (Some(nccl.version()), nccl.path()));
+        let mut nccl = library("nccl", "NCCL", nccl);
+        nccl.problem = nccl.problem.map(|why| format!("only needed for several GPUs: {why}"));
         [
             LibraryFacts {
                 key: "driver",
@@ -126,6 +131,7 @@ impl Survey {
             },
             library("nvrtc", "NVRTC", compiler),
             library("cublaslt", "cuBLASLt", matmuls),
+            nccl,
             library("nvml", "NVML", nvml.map(|nvml| (None, nvml.path()))),
         ]
     }

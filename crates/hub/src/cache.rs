@@ -10,6 +10,7 @@
 
 use crate::environment;
 use crate::error::{HubError, Result};
+use crate::platform;
 use crate::repo::ModelRepo;
 use pick::{MOST_INDEX_BYTES, weight_files};
 use std::fs::File;
@@ -145,7 +146,7 @@ impl Place {
         }
         let _ = std::fs::remove_file(&path); // a link to content that is gone
         let target = Path::new("../../blobs").join(etag);
-        match std::os::unix::fs::symlink(target, &path) {
+        match platform::link(&target, &path) {
             Ok(()) => Ok(()),
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
             // A file system without links: the content itself takes the name.

@@ -1,6 +1,7 @@
 //! Disk space and the limit on the size of files.
 
 use crate::error::{HubError, Result};
+use crate::platform;
 use std::path::Path;
 
 /// Free bytes on the disk where `folder` is or will be.
@@ -10,13 +11,9 @@ use std::path::Path;
 /// When the file system does not report it.
 pub fn free_space(folder: &Path) -> Result<u64> {
     let there = folder.ancestors().find(|path| path.is_dir()).unwrap_or(Path::new("."));
-    let stats = rustix::fs::statvfs(there)
-        .map_err(|error| HubError::io(there, "read the free space of its disk")(error.into()))?;
-    // Some file systems of FUSE report no blocks at all.
-    match stats.f_blocks {
-        0 => Ok(u64::MAX),
-        _ => Ok(stats.f_bavail.saturating_mul(stats.f_frsize)),
-    }
+    let free = platform::free_bytes(there);
+    let free = free.map_err(HubError::io(there, "read the free space of its disk"))?;
+    Ok(free.unwrap_or(u64::MAX))
 }
 
 /// What must stay free while a file of unknown size arrives: other programs need the disk, too.

@@ -19,6 +19,7 @@ mod checksum;
 mod wire;
 
 mod disk;
+mod platform;
 mod error;
 
 pub use cache::Cache;

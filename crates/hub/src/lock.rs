@@ -3,9 +3,9 @@
 //! locks; work then goes on without one, and a line says so.
 
 use crate::error::{HubError, Result};
-use std::fs::{File, OpenOptions, TryLockError};
+use crate::platform;
+use std::fs::{File, TryLockError};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -42,11 +42,9 @@ pub fn try_lock(file: &File, lock: TryLock) -> io::Result<Locked> {
     }
 }
 
-/// Whether an error says that the file system has no locks: ENOSYS, EOPNOTSUPP, or ENOLCK, which
-/// NFS gives where its lock service does not run.
+/// Whether an error says that the file system has no locks: ENOSYS, EOPNOTSUPP, or ENOLCK.
 fn has_no_locks(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::Unsupported
-        || error.raw_os_error() == Some(rustix::io::Errno::NOLCK.raw_os_error())
+    error.kind() == io::ErrorKind::Unsupported || platform::is_without_lock_service(error)
 }
 
 /// The line about a folder whose file system has no locks.
@@ -78,8 +76,8 @@ impl Lock {
         let folder = path.parent().unwrap_or(Path::new("."));
         std::fs::create_dir_all(folder).map_err(HubError::io(folder, "create the folder"))?;
         // Other users of a shared cache may wait for it, too.
-        let mut options = OpenOptions::new();
-        let file = options.create(true).truncate(false).write(true).mode(0o664).open(path);
+        let mut options = platform::for_the_group();
+        let file = options.create(true).truncate(false).write(true).open(path);
         let file = file.map_err(HubError::io(path, "open it"))?;
         for tries in 0_u64.. {
             match try_lock(&file, lock).map_err(HubError::io(path, "lock it"))? {

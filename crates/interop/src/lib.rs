@@ -15,6 +15,7 @@ mod foreign;
 mod crop;
 mod rounded;
 pub mod torch;
+mod platform;
 mod error;
 
 pub use crop::Cropped;

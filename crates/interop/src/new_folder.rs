@@ -2,9 +2,9 @@
 //! and then renamed. What a killed process left behind is removed by the next one.
 
 use crate::export::ExportError;
+use crate::platform::exchange_names;
 use crate::weights::Sink;
 use checkpoint::{SaveError, SaveProblem};
-use rustix::fs::{CWD, RenameFlags};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -127,7 +127,7 @@ impl Drop for NewFolder {
 /// Gives each folder the other's name, at once. Where the system cannot, the old one is moved away
 /// first.
 fn exchange(new: &Path, old: &Path) -> io::Result<()> {
-    if rustix::fs::renameat_with(CWD, new, CWD, old, RenameFlags::EXCHANGE).is_ok() {
+    if exchange_names(new, old).is_ok() {
         return Ok(());
     }
     let mut aside = new.as_os_str().to_owned();

@@ -222,6 +222,14 @@ impl Key {
         }
     }
 
+    /// Which values it accepts for this command.
+    pub fn values_for(&self, command: Command) -> Values {
+        match (command, self.sample_help) {
+            (Command::Sample, Some((_, values))) => values,
+            _ => self.values,
+        }
+    }
+
     /// Converts a value to this key's type; returns it unchanged as an error if it cannot.
     pub fn accept(&self, value: Value) -> Result<Value, Value> {
         match (self.kind, value) {
@@ -341,10 +349,10 @@ pub static KEYS: &[Key] = &[
          "for ckpt.pt: save at every evaluation; False: only if the val loss improves"),
     text(Output, "init_from", "scratch",
          "start from new weights, out_dir's checkpoint, or a trained model (docs/huggingface.md)")
-        .takes(Values::WordsOr(InitFrom::WORDS, NAMED))
+        .takes(Values::WordsOrPath(InitFrom::WORDS, NAMED))
         .shared_as(Literal::Str("resume"))
         .sample_says("out_dir's checkpoint, or a trained model (docs/huggingface.md)",
-                     Values::WordsOr(InitFrom::TRAINED, NAMED)),
+                     Values::WordsOrPath(InitFrom::TRAINED, NAMED)),
     text(Output, "checkpoint_format", "native",
          "'native': last.safetensors and best.safetensors; 'ckpt': nanoGPT's ckpt.pt")
         .words(CheckpointFormat::WORDS),
@@ -431,7 +439,8 @@ pub static KEYS: &[Key] = &[
     int(Ranks, "gpus", 0,
         "train on this many GPUs of this machine, one process each; 0 = what the launcher says"),
     int(Ranks, "zero", -1,
-        "1: each rank keeps a shard of AdamW's state (ZeRO-1); 0: all of it; -1: 1 from two ranks"),
+        "1: each rank keeps a shard of AdamW's state (ZeRO-1); 0: all of it; -1: 1 from two ranks")
+        .words(&["-1", "0", "1"]),
     int(Ranks, "reduce_groups", 0,
         "groups of sequences whose gradients are added in a fixed order; 0 = number of ranks. Runs \
          with the same number give the same bits on 1, 2, … CPU ranks"),

@@ -11,6 +11,8 @@ pub enum Values {
     Words(&'static [&'static str]),
     /// One of these words, or something else, which the text describes after the words.
     WordsOr(&'static [&'static str], &'static str),
+    /// The same, where a path is among the other things.
+    WordsOrPath(&'static [&'static str], &'static str),
     /// The path of a file.
     File,
     /// The path of a folder.
@@ -33,6 +35,7 @@ impl Values {
         match self {
             Values::Words(words)
             | Values::WordsOr(words, _)
+            | Values::WordsOrPath(words, _)
             | Values::CardOr(words)
             | Values::LinkOr(words) => words,
             Values::Any
@@ -44,6 +47,14 @@ impl Values {
         }
     }
 
+    /// What is accepted beside the words, as it follows them in a sentence.
+    const fn more(self) -> Option<&'static str> {
+        match self {
+            Values::WordsOr(_, more) | Values::WordsOrPath(_, more) => Some(more),
+            _ => None,
+        }
+    }
+
     /// Appends the accepted words to a meaning that does not mention all of them.
     pub fn explained(self, meaning: &str) -> String {
         let ends = [' ', '\'', '`', ',', ':', ';', '.'];
@@ -52,8 +63,7 @@ impl Values {
         if words.iter().all(|word| named(word)) {
             return meaning.to_string();
         }
-        let more = if let Values::WordsOr(_, more) = self { more } else { "" };
-        format!("{meaning} ({}{more})", words.join(", "))
+        format!("{meaning} ({}{})", words.join(", "), self.more().unwrap_or_default())
     }
 
     /// The words in a meaning that are not accepted: quoted ones, and bare `True` and `False`.
@@ -78,8 +88,8 @@ impl Values {
             word => format!("'{word}'"),
         };
         let words: Vec<String> = self.words().iter().map(quoted).collect();
-        match (self, words.split_last()) {
-            (Values::WordsOr(_, more), _) => words.join(", ") + more,
+        match (self.more(), words.split_last()) {
+            (Some(more), _) => words.join(", ") + more,
             (_, Some((last, rest))) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
             _ => words.concat(),
         }
@@ -148,7 +158,7 @@ mod tests {
         assert_eq!(fruit.explained("apple, or False"), "apple, or False");
         assert_eq!(fruit.explained("what to eat"), "what to eat (apple, False)");
         assert_eq!(Values::Any.explained("a number"), "a number");
-        let or = Values::WordsOr(&["a", "b"], " or a path");
+        let or = Values::WordsOrPath(&["a", "b"], " or a path");
         assert_eq!(or.explained("what to read"), "what to read (a, b or a path)");
         assert_eq!(Values::CardOr(&["list"]).explained("`--gpu list` lists"), "`--gpu list` lists");
     }

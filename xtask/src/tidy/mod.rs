@@ -8,6 +8,7 @@ mod documents;
 mod limits;
 mod names;
 mod openings;
+mod platforms;
 mod safety;
 mod skeletons;
 pub mod tree;
@@ -38,9 +39,10 @@ impl fmt::Display for Finding {
 /// A rule over the whole tree.
 type Rule = fn(&Tree) -> Vec<Finding>;
 
-const RULES: [Rule; 12] = [
+const RULES: [Rule; 13] = [
     arrows::between_crates,
     safety::unsafe_is_forbidden,
+    platforms::are_in_one_file,
     names::no_banned_stem,
     names::integration_tests_are_one_binary,
     openings::files_say_their_duty,

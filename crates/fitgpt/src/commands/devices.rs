@@ -116,7 +116,8 @@ fn clear_cache(flags: &Flags) -> Result<u8, TrainError> {
         advice: "remove it by hand; the cache only saves time",
     })?;
     let size = bytes(Some(found.bytes()));
-    show(&format!("removed {} files, {size}, from {}\n", found.files(), folder.display()))?;
+    let s = if found.files() == 1 { "" } else { "s" };
+    show(&format!("removed {} file{s}, {size}, from {}\n", found.files(), folder.display()))?;
     Ok(0)
 }
 

@@ -27,7 +27,7 @@ words! {
 }
 
 const TOKENIZERS: Values =
-    Values::WordsOr(NamedTokenizer::WORDS, " or the path of a tokenizer.json");
+    Values::WordsOrPath(NamedTokenizer::WORDS, " or the path of a tokenizer.json");
 
 flags! {
     /// The flags of `prepare`.

@@ -17,6 +17,12 @@ _fitgpt() {
             words_whole+=("$word") shown_whole+=("$shown")
         fi
     done
+    # Inside a quote zsh knows how to write a name.
+    if [[ -n $compstate[quote] ]]; then
+        (( $#words_open )) && compadd -S '' -l -d shown_open -a words_open
+        (( $#words_whole )) && compadd -l -d shown_whole -a words_whole
+        return
+    fi
     # A tilde must stay a tilde, so names are quoted here and not by compadd.
     local -a quoted_open=("${(@)${(@q)words_open}/#\\~\//~/}")
     local -a quoted_whole=("${(@)${(@q)words_whole}/#\\~\//~/}")

@@ -45,6 +45,7 @@ pub fn offers(words: &[String]) -> Vec<Offer> {
     let found = match before.split_first() {
         None => with_options(commands(), &[HELP, VERSION], current),
         Some((first, [])) if first == "help" => commands(),
+        Some((first, [])) if first == "man" && !current.starts_with('-') => commands(),
         Some((first, rest)) => match COMMANDS.iter().find(|command| command.name == first) {
             Some(command) => of_command(command, rest, current),
             None => Vec::new(),
@@ -82,7 +83,7 @@ fn of_command(command: &Command, before: &[String], current: &str) -> Vec<Offer>
     if let Some((name, value)) = current.split_once('=').filter(|_| current.starts_with("--")) {
         let offers = match (flag(command, name), key(command, name)) {
             (Some(flag), _) => flag.value.map_or(Vec::new(), |flag| values(flag.values, value)),
-            (None, Some(key)) => values_of_key(key, value),
+            (None, Some((key, keys))) => values_of_key(key, keys, value),
             (None, None) => Vec::new(),
         };
         let whole = |offer: Offer| Offer { word: format!("{name}={}", offer.word), ..offer };
@@ -106,9 +107,10 @@ fn flag(command: &Command, name: &str) -> Option<&'static Flag> {
     command.flags.iter().find(|flag| flag.name == name)
 }
 
-fn key(command: &Command, name: &str) -> Option<&'static Key> {
+/// A key that the command takes, and whose meaning of it counts.
+fn key(command: &Command, name: &str) -> Option<(&'static Key, spec::Command)> {
     let key = Key::find(name.strip_prefix("--")?)?;
-    command.keys.is_some_and(|keys| key.used_by(keys)).then_some(key)
+    command.keys.filter(|keys| key.used_by(*keys)).map(|keys| (key, keys))
 }
 
 /// What fits as an argument without dashes. A command whose first argument is one of a few words
@@ -143,10 +145,9 @@ fn arguments(command: &Command, before: &[String], current: &str) -> Vec<Offer> 
     offers
 }
 
-fn values_of_key(key: &Key, current: &str) -> Vec<Offer> {
-    match (key.values, key.kind) {
+fn values_of_key(key: &Key, keys: spec::Command, current: &str) -> Vec<Offer> {
+    match (key.values_for(keys), key.kind) {
         (Values::Any, spec::Kind::Bool) => words(&["True", "False"]),
-        (Values::Folder, _) if key.name == "out_dir" => paths(current, Kind::Folders),
         (accepted, _) => values(accepted, current),
     }
 }
@@ -158,19 +159,23 @@ fn words(all: &[&str]) -> Vec<Offer> {
 fn values(accepted: Values, current: &str) -> Vec<Offer> {
     let mut offers = words(accepted.words());
     offers.extend(match accepted {
-        Values::Any | Values::Words(_) => Vec::new(),
-        Values::WordsOr(..) | Values::File => paths(current, Kind::All),
+        Values::Any | Values::Words(_) | Values::WordsOr(..) => Vec::new(),
+        Values::WordsOrPath(..) | Values::File => paths(current, Kind::All),
         Values::Folder => paths(current, Kind::Folders),
         Values::DataSet => data_sets(current),
-        Values::Card | Values::CardOr(_) => {
-            CARDS.iter().map(|card| Offer::new(typed(card.name), "")).collect()
-        }
-        Values::LinkOr(_) => LINKS.iter().map(|link| Offer::new(typed(link.name), "")).collect(),
+        Values::Card | Values::CardOr(_) => named(CARDS.iter().map(|card| card.name), current),
+        Values::LinkOr(_) => named(LINKS.iter().map(|link| link.name), current),
         Values::Key => {
             KEYS.iter().map(|key| Offer::new(format!("{}=", key.name), key.doc)).collect()
         }
     });
     offers
+}
+
+/// Names of cards or links. Who has typed a space has quoted it and is offered them as they are.
+fn named<'a>(names: impl Iterator<Item = &'a str>, current: &str) -> Vec<Offer> {
+    let spaced = current.contains(' ');
+    names.map(|name| Offer::new(if spaced { name.into() } else { typed(name) }, "")).collect()
 }
 
 /// The name of a card or a link without spaces, which would have to be quoted differently in each
@@ -208,6 +213,8 @@ mod tests {
         assert_eq!(at("").len(), COMMANDS.len());
         assert_eq!(at("--"), ["--help", "--version"]);
         assert_eq!(at("help dev"), ["devices"]);
+        assert_eq!(at("man dev"), ["devices"]);
+        assert_eq!(at("man --o"), ["--out"]);
         assert!(at("nothing x").is_empty());
     }
 
@@ -221,6 +228,25 @@ mod tests {
         assert_eq!(at("train --compile=T"), ["--compile=True"]);
         assert_eq!(at("sample --top_"), ["--top_k=", "--top_p="]);
         assert!(at("train --no_such_key=").is_empty());
+        assert_eq!(at("train --zero="), ["--zero=-1", "--zero=0", "--zero=1"]);
+        assert_eq!(at("train --sync=d"), ["--sync=diloco"]);
+    }
+
+    #[test]
+    fn paths_are_offered_only_where_a_path_is_accepted() {
+        let files = |line: &str| at(line).iter().any(|word| word.ends_with("Cargo.toml"));
+        for (line, want) in [
+            ("train --device=", false),
+            ("train --vram=", false),
+            ("train --init_from=", true),
+            ("sample --init_from=", true),
+            ("prepare --tokenizer ", true),
+        ] {
+            assert_eq!(files(line), want, "{line}");
+        }
+        assert_eq!(at("train --device="), ["auto", "cpu", "cuda"].map(|w| format!("--device={w}")));
+        assert!(at("train --init_from=s").contains(&"--init_from=scratch".to_string()));
+        assert!(!at("sample --init_from=s").contains(&"--init_from=scratch".to_string()));
     }
 
     #[test]
@@ -228,6 +254,9 @@ mod tests {
         assert_eq!(at("export --to h"), ["hf"]);
         assert_eq!(at("export --to=h"), ["--to=hf"]);
         assert_eq!(at("plan --gpu RTX-4070-T"), ["RTX-4070-Ti", "RTX-4070-Ti-Super"]);
+        let quoted = ["plan", "--gpu", "RTX 4070 T"].map(str::to_string);
+        let names: Vec<String> = offers(&quoted).into_iter().map(|offer| offer.word).collect();
+        assert_eq!(names, ["RTX 4070 Ti", "RTX 4070 Ti Super"]);
         assert_eq!(at("plan --gpu li"), ["list"]);
         assert!(at("plan --sweep n_l").contains(&"n_layer=".to_string()));
         assert!(!at("plan --json --js").contains(&"--json".to_string()));

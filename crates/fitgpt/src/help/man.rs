@@ -23,12 +23,19 @@ pub const EXIT_CODES: [(&str, &str); 7] = [
     ("130", "interrupted"),
 ];
 
+/// What `--version` shows.
+const VERSION: &str =
+    "Version, commit and target; with --json also the libraries found on this machine.";
+
 /// Environment variables that the program reads.
-const VARIABLES: [(&str, &str); 10] = [
+const VARIABLES: [(&str, &str); 13] = [
     ("CUDA_VISIBLE_DEVICES", "Which GPUs the driver shows."),
-    ("CUDA_HOME, CUDA_PATH", "A CUDA toolkit, searched first for NVRTC and cuBLASLt."),
+    ("CUDA_HOME, CUDA_PATH", "A CUDA toolkit, searched first for NVIDIA's libraries."),
     ("FITGPT_PYTHON_ENV", "A Python environment, searched first for NVIDIA's packages."),
     ("FITGPT_CACHE", "Folder of compiled kernels and timings; ~/.cache/fitgpt without it."),
+    ("FITGPT_MPI", "A folder with bin and lib, the only one in which MPI is looked for."),
+    ("FITGPT_MEETING", "host:port where the ranks of a run meet, if the launcher's is unsuitable."),
+    ("XDG_CACHE_HOME", "Folder of caches; ~/.cache without it."),
     ("HF_HOME, HF_HUB_CACHE", "Where downloaded models lie, as Hugging Face documents it."),
     ("HF_TOKEN, HF_TOKEN_PATH", "Access to private repositories of the hub."),
     ("HF_ENDPOINT", "Another server that speaks the hub's protocol."),
@@ -50,7 +57,7 @@ pub fn pages() -> Vec<Page> {
 fn overview() -> String {
     let mut page = Roff::new("FITGPT", "fitgpt", "train GPT-2-class models within a memory budget");
     page.section("SYNOPSIS");
-    page.code(&["fitgpt <command> [config.py|config.toml ...] [--key=value ...]".to_string()]);
+    page.typed("fitgpt <command> [config.py|config.toml ...] [--key=value ...]");
     page.section("DESCRIPTION");
     page.paragraph(
         "Does nanoGPT's job with nanoGPT's configs, data files, checkpoints and losses, in one \
@@ -61,6 +68,9 @@ fn overview() -> String {
     for command in COMMANDS {
         page.item(&format!("fitgpt-{}(1)", command.name), command.about);
     }
+    page.section("OPTIONS");
+    page.item("--help", "The list of commands; after a command, its arguments, flags and keys.");
+    page.item("--version [--json]", VERSION);
     page.section("EXIT STATUS");
     for (code, meaning) in EXIT_CODES {
         page.item(code, meaning);
@@ -163,21 +173,17 @@ impl Roff {
         self.text += &format!(".TP\n.B {}\n{}\n", escaped(term), line(text));
     }
 
-    /// Lines that are not filled.
-    fn code(&mut self, lines: &[String]) {
+    /// A command line without a remark. It is filled, so that it fits a narrow window.
+    fn typed(&mut self, line: &str) {
         self.begin();
-        self.text += ".nf\n";
-        for one in lines {
-            self.text += &(line(one) + "\n");
-        }
-        self.text += ".fi\n";
+        self.text += &format!(".B {}\n", escaped(line));
     }
 
     /// Command lines, each with its remark below.
     fn lines(&mut self, lines: &[Line]) {
         for one in lines {
             match one.remark.is_empty() {
-                true => self.code(&[one.typed.to_string()]),
+                true => self.typed(one.typed),
                 false => self.item(one.typed, one.remark),
             }
         }
@@ -219,8 +225,7 @@ mod tests {
         for page in pages() {
             for text in page.text.lines().filter(|text| text.starts_with('.')) {
                 let request = text[1..].split(' ').next().unwrap_or_default();
-                let known =
-                    ["TH", "ad", "nh", "SH", "SS", "PP", "TP", "B", "nf", "fi"].contains(&request);
+                let known = ["TH", "ad", "nh", "SH", "SS", "PP", "TP", "B"].contains(&request);
                 assert!(known, "{}: {text}", page.file);
             }
         }

@@ -40,7 +40,8 @@ pub fn overview(width: usize) -> String {
     }
     text.push('\n');
     text += &paragraph(
-        "fitgpt help <command> or fitgpt <command> --help shows its arguments, flags and keys.",
+        "fitgpt help <command> or fitgpt <command> --help shows its arguments, flags and keys. \
+         fitgpt --version [--json] shows the version and what was found on this machine.",
         width,
     );
     let codes = man::EXIT_CODES.map(|(code, meaning)| format!("{code} {meaning}")).join(", ");

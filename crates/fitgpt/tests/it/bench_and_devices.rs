@@ -38,7 +38,7 @@ fn devices_are_listed_as_json() {
     let bytes = |key: &str| found["cpu"][key].as_u64().unwrap();
     assert!(bytes("free_bytes") <= bytes("memory_bytes"));
     assert_eq!(found["gpus"].as_array().unwrap().is_empty(), !has_gpu());
-    for library in ["driver", "nvrtc", "cublaslt", "nvml"] {
+    for library in ["driver", "nvrtc", "cublaslt", "nccl", "nvml"] {
         let facts = &found["libraries"][library];
         // Either it exists, or the problem says what to install.
         assert_ne!(facts["path"].is_null(), facts["problem"].is_null(), "{facts}");

@@ -3,10 +3,10 @@
 //! opened, an entry's checksum when it is read.
 
 use crate::error::ForeignProblem;
+use crate::platform::read_exact_at;
 use crate::shown;
 use std::collections::HashMap;
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 /// Bytes read at a time.
@@ -164,7 +164,7 @@ fn read_at(file: &File, content: &mut [u8], offset: u64) -> Result<(), ForeignPr
         std::io::ErrorKind::UnexpectedEof => damaged("it is truncated"),
         _ => ForeignProblem::Io { doing: "read it", source },
     };
-    file.read_exact_at(content, offset).map_err(failed)
+    read_exact_at(file, content, offset).map_err(failed)
 }
 
 /// Takes numbers from bytes that were read.
