@@ -22,10 +22,11 @@ mod routes;
 mod live;
 mod sampler;
 mod server;
+mod platform;
 
 pub use answers::{Answers, Control, Hardware, Query, Refused, SampleWish};
 pub use guard::{Access, loopback};
+pub use platform::lowest_priority;
 pub use query::get;
 pub use registry::{Registry, RunSink};
-pub use sampler::lowest_priority;
 pub use server::{Page, PageError, Settings, start};

@@ -94,12 +94,6 @@ fn pass_on(child: &mut Child, parts: &mpsc::Sender<Bytes>) {
     }
 }
 
-/// Gives the calling thread, and what it starts, the lowest priority.
-pub fn lowest_priority() {
-    // If it is not allowed, the work is only less polite.
-    let _ = rustix::process::setpriority_process(None, 19);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

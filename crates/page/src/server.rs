@@ -3,9 +3,9 @@
 use crate::answers::{Answers, Control};
 use crate::guard::{self, Access};
 use crate::live;
+use crate::platform::lowest_priority;
 use crate::registry::{Registry, unix_time};
 use crate::routes::{self, State};
-use crate::sampler::lowest_priority;
 use crate::socket::{Clock, Socket};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
