@@ -92,8 +92,8 @@ fn build(folders: &Folders) -> Result<Vec<PathBuf>, Failure> {
     checksums(&folders.out)
 }
 
-/// auditwheel must find that the wheel runs where its name says. It only says so: its exit status is
-/// 0 in any case.
+/// auditwheel must find that the wheel runs where its name says. It only says so: its exit status
+/// is 0 in any case.
 fn audit(auditwheel: &Path, wheel: &Path) -> Result<(), Failure> {
     let said = process::capture(Command::new(auditwheel).arg("show").arg(wheel))?;
     print!("{said}");

@@ -1,5 +1,5 @@
-//! What only some operating systems have is called in one file of each crate, so that another system
-//! needs one new file there. Tests may call it anywhere: they run on Linux.
+//! What only some operating systems have is called in one file of each crate, so that another
+//! system needs one new file there. Tests may call it anywhere: they run on Linux.
 
 use super::Finding;
 use super::tree::{Tree, crate_of};
