@@ -1,6 +1,6 @@
 //! The file operations that a save uses. They are behind a trait so that tests can make each of
-//! them fail; outside tests, [`RealDisk`] is the only implementation. What only some systems
-//! have is called here alone.
+//! them fail; outside tests, [`RealDisk`] is the only implementation. What only some systems have
+//! is called here alone.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, TryLockError};

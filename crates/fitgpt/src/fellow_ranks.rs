@@ -11,6 +11,7 @@ use spec::{Connection, RunSpec, Settings, SpecError, Value};
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 use train::TrainError;
 use train::setup::Setup;
@@ -18,11 +19,28 @@ use train::setup::Setup;
 /// The exit code of a rank that ends because another one is gone.
 const GONE: i32 = 5;
 
+/// How long a rank that ends waits for the others to print the same.
+const MOMENT: Duration = Duration::from_millis(300);
+
 /// This process among the ranks of its run, before they have met.
 pub struct Started {
     launch: Launch,
     /// The other ranks, if this process started them.
-    children: Vec<Child>,
+    children: Children,
+}
+
+/// Processes that this one started. They end with it: if it fails early, nobody else tells them.
+#[derive(Default)]
+struct Children(Vec<Child>);
+
+impl Drop for Children {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            // It may have ended by itself.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
 }
 
 impl Started {
@@ -30,13 +48,16 @@ impl Started {
     pub fn find(settings: &Settings, arguments: &[String]) -> Result<Started, TrainError> {
         let get = |name: &str| std::env::var(name).ok();
         let launch = from_variables(&get).map_err(refused)?;
+        if launch.ranks > 1 {
+            mpi::rest_while_waiting();
+        }
         let gpus = match settings.get("gpus").map(|setting| &setting.value) {
             Some(&Value::Int(gpus)) if gpus > 1 => gpus as usize,
-            _ => return Ok(Started { launch, children: Vec::new() }),
+            _ => return Ok(Started { launch, children: Children::default() }),
         };
         if launch.launcher != Launcher::Nobody {
             if launch.local_ranks.is_none_or(|there| there == gpus) {
-                return Ok(Started { launch, children: Vec::new() });
+                return Ok(Started { launch, children: Children::default() });
             }
             let what = format!(
                 "--gpus={gpus}, but {} has started {} processes on this machine; leave --gpus out",
@@ -59,7 +80,7 @@ impl Started {
                         and give a config file";
             return Err(SpecError::Conflict { what: what.to_string() }.into());
         }
-        Ok(Started { launch, children: Vec::new() })
+        Ok(Started { launch, children: Children::default() })
     }
 
     /// Starts a process for each further GPU. This one is the first rank.
@@ -67,8 +88,8 @@ impl Started {
         let there = crate::device::gpu_count() as usize;
         if there < gpus {
             let what = format!(
-                "--gpus={gpus}, but this machine has {there} usable; see `fitgpt devices`, and \
-                 docs/many-gpus.md for several ranks on CPUs"
+                "--gpus={gpus}, but {there} can be used here (see `fitgpt devices`); for ranks on \
+                 CPUs: mpiexec -n {gpus} fitgpt train …"
             );
             return Err(BackendError::Refused { what }.into());
         }
@@ -90,15 +111,18 @@ impl Started {
                 (ranks::launch::MEETING, place.clone()),
             ]
         };
-        let mut children = Vec::new();
+        let mut children = Children::default();
         for rank in 1..gpus {
             let mut command = Command::new(&program);
             command.arg("train").args(arguments).envs(variables(rank)).stdin(Stdio::null());
-            children.push(command.spawn().map_err(|error| failed("start a process", error))?);
+            let child = command.spawn().map_err(|error| failed("start a process", error))?;
+            children.0.push(child);
         }
         let own = variables(0);
-        let find =
-            |name: &str| own.iter().find(|(own, _)| *own == name).map(|(_, value)| value.clone());
+        let find = |name: &str| match own.iter().find(|(own, _)| *own == name) {
+            Some((_, value)) => Some(value.clone()),
+            None => std::env::var(name).ok(),
+        };
         let launch = from_variables(&find).map_err(refused)?;
         Ok(Started { launch, children })
     }
@@ -123,6 +147,12 @@ impl Started {
         self.launch.launcher == Launcher::Srun
     }
 
+    /// This rank in messages, "rank 2 on node7"; nothing in a run of one rank.
+    pub fn name(&self) -> Option<String> {
+        let Launch { rank, ranks: count, .. } = self.launch;
+        (count > 1).then(|| format!("rank {rank} on {}", ranks::facts::host_name()))
+    }
+
     /// One line about it; nothing in a run of one rank.
     pub fn line(&self) -> Option<String> {
         (self.launch.ranks > 1).then(|| {
@@ -133,27 +163,60 @@ impl Started {
 
     /// Connects the ranks, compares what must be equal, and begins to watch. `uses_gpu` decides
     /// what 'auto' means.
-    pub fn join(mut self, setup: &Setup, uses_gpu: bool) -> Result<Fellows, TrainError> {
-        let spec = &setup.spec;
-        let mut connection = self.connect(spec, uses_gpu)?;
-        let payload = match (&connection, self.launch.rank) {
+    ///
+    /// # Errors
+    /// There is nothing that connects them. If they are connected and do not agree, or one does not
+    /// come, prints which one and ends the process: MPI's end would wait for all ranks.
+    pub fn join(self, setup: &Setup, uses_gpu: bool) -> Result<Fellows, TrainError> {
+        let late = format!(
+            "rank {} of {} on {} has waited {} s for the others to start MPI: one of them hangs, \
+             or its machine cannot be reached",
+            self.launch.rank,
+            self.launch.ranks,
+            ranks::facts::host_name(),
+            self.launch.patience.as_secs()
+        );
+        let (mut connection, venue) = bounded(self.launch.patience, late, || {
+            let mut connection = self.connect(&setup.spec, uses_gpu)?;
+            let venue = Venue::find(&self.launch, &mut connection);
+            Ok((connection, venue))
+        })?;
+        let met = venue.and_then(|venue| {
+            let watch = self.meet(setup, &mut connection, &venue)?;
+            Ok((venue, watch))
+        });
+        match met {
+            Ok((venue, watch)) => {
+                let Started { launch, children } = self;
+                Ok(Fellows { launch, connection, venue, watch, children })
+            }
+            // Before `connection` is dropped, which would end MPI and so wait for all ranks.
+            Err(error) => leave_with(&error),
+        }
+    }
+
+    /// Compares what must be equal, and begins to watch.
+    fn meet(
+        &self,
+        setup: &Setup,
+        connection: &mut Link,
+        venue: &Venue,
+    ) -> Result<Watch, TrainError> {
+        let payload = match (&*connection, self.launch.rank) {
             (Link::Nccl { .. }, 0) => crate::device::nccl_id()?,
             _ => Vec::new(),
         };
         let facts = Facts::new(env!("CARGO_PKG_VERSION"), facts(setup));
-        let venue = Venue::find(&self.launch, &mut connection)?;
         let found = venue.meet(&self.launch, &facts, &payload)?;
-        if let Link::Nccl { id, .. } = &mut connection {
+        if let Link::Nccl { id, .. } = connection {
             id.clone_from(&found.payload);
         }
-        let watch = Watch::start(found, WatchOptions::default(), |failure| {
+        let watch = Watch::start(found, WatchOptions::of(self.launch.patience), |failure| {
             yield_to_own_failure();
-            screen::error(&failure.to_string());
+            screen::error_of_all(&failure.to_string());
             mpi::leave(GONE)
         });
-        let watch = watch.map_err(|error| TrainError::Threads { error })?;
-        let (launch, children) = (self.launch.clone(), std::mem::take(&mut self.children));
-        Ok(Fellows { launch, connection, venue, watch, children })
+        watch.map_err(|error| TrainError::Threads { error })
     }
 
     /// What the ranks' tensors travel by.
@@ -216,15 +279,6 @@ fn yield_to_own_failure() {
     }
 }
 
-/// An error before ranks have met: those that this process has started would wait for it.
-impl Drop for Started {
-    fn drop(&mut self) {
-        for child in &mut self.children {
-            let _ = child.kill().and_then(|()| child.wait());
-        }
-    }
-}
-
 /// What the ranks' tensors travel by.
 pub enum Link {
     /// NCCL, with the id that rank 0 has made.
@@ -246,7 +300,7 @@ pub struct Fellows {
     connection: Link,
     venue: Venue,
     watch: Watch,
-    children: Vec<Child>,
+    children: Children,
 }
 
 impl Fellows {
@@ -286,7 +340,7 @@ impl Fellows {
         let Fellows { watch, connection, mut children, .. } = self;
         let ended = watch.goodbye(Farewell::Finished);
         drop(connection);
-        for child in &mut children {
+        for child in &mut children.0 {
             let _ = child.wait();
         }
         let gone = |failure: ranks::Failure| BackendError::Device { what: failure.to_string() };
@@ -349,6 +403,36 @@ impl Venue {
         };
         found.map_err(met)
     }
+}
+
+/// Does something that waits for other ranks before anybody watches them. After `patience` prints
+/// `late` and ends the process.
+fn bounded<T>(
+    patience: Duration,
+    late: String,
+    work: impl FnOnce() -> Result<T, TrainError>,
+) -> Result<T, TrainError> {
+    let (done, waiting) = sync_channel::<()>(0);
+    let wait = move || {
+        if waiting.recv_timeout(patience) == Err(RecvTimeoutError::Timeout) {
+            screen::error_of_all(&late);
+            mpi::leave(GONE)
+        }
+    };
+    let thread = std::thread::Builder::new().name("fitgpt-patience".to_owned()).spawn(wait);
+    let thread = thread.map_err(|error| TrainError::Threads { error })?;
+    let result = work();
+    drop(done);
+    let _ = thread.join();
+    result
+}
+
+/// Prints an error that all ranks have, and ends the process. The launcher kills the others as soon
+/// as one has ended, so this one gives them a moment to print it too.
+fn leave_with(error: &TrainError) -> ! {
+    screen::error_of_all(&error.to_string());
+    std::thread::sleep(MOMENT);
+    mpi::leave(i32::from(error.exit_code()))
 }
 
 /// The place that rank 0 has told.

@@ -114,35 +114,18 @@ impl Planning {
             }
         };
         let before = saved.filter(|_| !run.eval_only);
-        if !on_gpu {
-            let here = Device::find(run.device, None)?;
-            let mut machine = here.machine(&run)?;
-            let topology = connect(flags, &settings, &mut machine)?;
-            notices.extend(device::host_notice(&run));
-            let (named, here, choice) = (true, Some(here), OnceCell::new());
-            return Ok(Planning {
-                run,
-                dims,
-                machine,
-                named,
-                topology,
-                here,
-                before,
-                choice,
-                notices,
-            });
+        let here = (!on_gpu).then(|| Device::find(run.device, None)).transpose()?;
+        let mut machine = match &here {
+            Some(here) => here.machine(&run)?,
+            None => gpu_machine(gpu, &run)?,
+        };
+        match &here {
+            Some(_) => notices.extend(device::host_notice(&run)),
+            None => notices.extend(of_card(gpu, &run, &dims, &machine)),
         }
-        notices.extend(gpu.filter(|gpu| !gpu.is_supported()).map(too_old));
-        notices.extend(gpu.and_then(|gpu| above_the_card(gpu, &run)));
-        let mut machine = gpu_machine(gpu, &run)?;
         let topology = connect(flags, &settings, &mut machine)?;
-        let (head, most) = (dims.n_embd / dims.n_head, cuda::largest_head(machine.compute));
-        if head > most {
-            let what = "`train` has kernels for heads of at most";
-            notices.push(format!("heads of {head} ({}): {what} {most}", machine.compute));
-        }
-        let named = gpu.is_some_and(Card::is_supported);
-        let (here, choice) = (None, OnceCell::new());
+        let named = here.is_some() || gpu.is_some_and(Card::is_supported);
+        let choice = OnceCell::new();
         Ok(Planning { run, dims, machine, named, topology, here, before, choice, notices })
     }
 
@@ -379,6 +362,16 @@ fn connect(
         machine.hardware.network = topology.network();
     }
     Ok(topology)
+}
+
+/// The notices about a card that is not here.
+fn of_card(gpu: Option<&Card>, run: &RunSpec, dims: &Dims, machine: &Machine) -> Vec<String> {
+    let (head, most) = (dims.n_embd / dims.n_head.max(1), cuda::largest_head(machine.compute));
+    let what = "`train` has kernels for heads of at most";
+    let wide = || format!("heads of {head} ({}): {what} {most}", machine.compute);
+    let old = gpu.filter(|gpu| !gpu.is_supported()).map(too_old);
+    let above = gpu.and_then(|gpu| above_the_card(gpu, run));
+    old.into_iter().chain(above).chain((head > most).then(wide)).collect()
 }
 
 /// The notice about a card that `train` has no kernels for.

@@ -3,6 +3,7 @@
 
 use console::{Style, Term};
 use std::io::{ErrorKind, IsTerminal, Write};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use train::TrainError;
 
@@ -82,9 +83,24 @@ pub fn note(text: &str) {
     }
 }
 
-/// Prints the error of a failed program: always one line, whatever names it contains. Every rank
-/// prints its own.
+/// What comes before an error: which of several ranks has it.
+static SPEAKER: OnceLock<String> = OnceLock::new();
+
+/// From now on, errors say that this rank has them.
+pub fn speak_as(who: String) {
+    let _ = SPEAKER.set(who);
+}
+
+/// Prints the error of a failed program: always one line, whatever names it contains.
 pub fn error(text: &str) {
+    match SPEAKER.get() {
+        Some(who) => error_of_all(&format!("{who}: {text}")),
+        None => error_of_all(text),
+    }
+}
+
+/// Prints an error that says itself which rank it is about.
+pub fn error_of_all(text: &str) {
     let label = Style::new().for_stderr().red().bold().apply_to("error:");
     let line = format!("{label} {}\n", text.replace(char::is_control, " "));
     let _ = std::io::stderr().lock().write_all(line.as_bytes());

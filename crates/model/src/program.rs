@@ -152,8 +152,8 @@ pub fn slice_segment(segments: &[LossSegment], slices: &[u64], slice: usize) -> 
 pub struct AverageSegments {
     /// Sums the gradients of all ranks; each rank gets its pieces, the rest becomes zero.
     pub sum: SegmentId,
-    /// Gives all ranks the averages of all pieces: [`Sharing::wire`] numbers at the beginning of the
-    /// array of gradients.
+    /// Gives all ranks the averages of all pieces: [`Sharing::wire`] numbers at the beginning of
+    /// the array of gradients.
     pub gather: SegmentId,
 }
 

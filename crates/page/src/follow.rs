@@ -1,7 +1,7 @@
 //! Reads a run's `log.jsonl` and keeps reading as it grows, a piece at a time. The file may be
 //! damaged, huge, replaced or removed at any moment.
 
-use crate::platform::number_of;
+use crate::platform::identity;
 use crate::run::Run;
 use events::{Entry, LONGEST, parse_line};
 use std::fs::File;
@@ -76,7 +76,7 @@ impl Follower {
         if !metadata.is_file() {
             return Err(std::io::Error::other("it is not a regular file"));
         }
-        let (inode, length) = (number_of(&metadata), metadata.len());
+        let (inode, length) = (identity(&metadata), metadata.len());
         let read = match self.file {
             Some((known, read)) if known == inode && read <= length => read,
             known => {

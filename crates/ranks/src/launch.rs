@@ -4,6 +4,8 @@
 
 use crate::slurm::{first_host, tasks_on};
 use std::fmt;
+use std::ops::RangeInclusive;
+use std::time::Duration;
 use thiserror::Error;
 
 /// The most ranks that a run may have.
@@ -14,6 +16,16 @@ pub const PORTS: u16 = 16;
 
 /// The variable with the address of rank 0, `host:port`, for any launcher.
 pub const MEETING: &str = "FITGPT_MEETING";
+
+/// The variable with the seconds without a sign of another rank after which it is given up.
+pub const SILENCE: &str = "FITGPT_SILENCE";
+
+/// How long that is without the variable.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The seconds that may be asked for. Heartbeats may come a second apart, so that fewer than two
+/// would blame ranks that are well.
+const PATIENCES: RangeInclusive<u64> = 2..=86_400;
 
 /// SLURM's numbers of steps that are shells and batch scripts are above this.
 const LAST_STEP: u64 = 0xffff_fff0;
@@ -139,6 +151,8 @@ pub struct Launch {
     pub meeting: Option<MeetingPlace>,
     /// A text that is the same on all ranks of this job and differs between jobs.
     pub job: String,
+    /// How long ranks wait for a sign of each other.
+    pub patience: Duration,
 }
 
 impl fmt::Display for Launch {
@@ -200,7 +214,8 @@ pub fn from_variables(get: Variables) -> Result<Launch, LaunchError> {
 /// A run of one rank.
 fn alone(launcher: Launcher) -> Launch {
     let (rank, ranks, local_rank, local_ranks) = (0, 1, 0, Some(1));
-    Launch { launcher, rank, ranks, local_rank, local_ranks, meeting: None, job: String::new() }
+    let (meeting, job, patience) = (None, String::new(), PATIENCE);
+    Launch { launcher, rank, ranks, local_rank, local_ranks, meeting, job, patience }
 }
 
 /// What there is of a launcher's set.
@@ -259,8 +274,9 @@ fn read(launcher: Launcher, get: Variables) -> Result<Read, LaunchError> {
     }
     let local_ranks = local_size.map(|(size, _)| size);
     let job = job(launcher, get);
-    let meeting = None;
-    Ok(Read::Complete(Launch { launcher, rank, ranks, local_rank, local_ranks, meeting, job }))
+    let (meeting, patience) = (None, PATIENCE);
+    let launch = Launch { launcher, rank, ranks, local_rank, local_ranks, meeting, job, patience };
+    Ok(Read::Complete(launch))
 }
 
 /// A set that is not complete. Containers set `WORLD_SIZE=1` or `LOCAL_RANK=0` for runs of one
@@ -356,11 +372,22 @@ fn job(launcher: Launcher, get: Variables) -> String {
     text
 }
 
-/// Adds where rank 0 listens.
+/// How long ranks wait for a sign of each other.
+fn patience(get: Variables) -> Result<Duration, LaunchError> {
+    let Some((name, text)) = value(&[SILENCE], get) else { return Ok(PATIENCE) };
+    let seconds = text.parse().ok().filter(|seconds| PATIENCES.contains(seconds));
+    seconds.map(Duration::from_secs).ok_or_else(|| {
+        let expected = format!("seconds from {} to {}", PATIENCES.start(), PATIENCES.end());
+        LaunchError::Value { name, value: shown(&text), expected }
+    })
+}
+
+/// Adds how long ranks wait, and where rank 0 listens.
 fn place(mut launch: Launch, get: Variables) -> Result<Launch, LaunchError> {
     if launch.ranks == 1 {
         return Ok(launch);
     }
+    launch.patience = patience(get)?;
     if let Some((name, text)) = value(&[MEETING], get) {
         let parsed = text.rsplit_once(':').and_then(|(host, port)| {
             let port = port.parse::<u16>().ok().filter(|port| *port > 0)?;
@@ -440,6 +467,21 @@ mod tests {
         let local = launch.local_ranks.map_or("?".to_owned(), |local| local.to_string());
         let meeting = launch.meeting.as_ref().map_or("nowhere".to_owned(), ToString::to_string);
         format!("{launch}; local {} of {local}; {meeting}", launch.local_rank)
+    }
+
+    #[test]
+    fn silence_is_read() {
+        let seconds = |more: &str| {
+            let launch = read_set(&format!("PMI_RANK=0 PMI_SIZE=2 MPI_LOCALRANKID=0 {more}"));
+            launch.map(|launch| launch.patience.as_secs())
+        };
+        assert_eq!(seconds(""), Ok(60));
+        assert_eq!(seconds("FITGPT_SILENCE=2"), Ok(2));
+        for wrong in ["1", "90000", "soon", "-5", "2.5"] {
+            let said = seconds(&format!("FITGPT_SILENCE={wrong}")).unwrap_err();
+            assert_eq!(said, format!("FITGPT_SILENCE={wrong} is not seconds from 2 to 86400"));
+        }
+        assert_eq!(read_set("FITGPT_SILENCE=soon").unwrap().ranks, 1, "nobody to wait for");
     }
 
     const TORCHRUN: &str = "RANK=1 WORLD_SIZE=4 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 MASTER_ADDR=n1 \

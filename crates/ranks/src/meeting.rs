@@ -16,9 +16,6 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 
-/// How long ranks wait for each other.
-pub const TIMEOUT: Duration = Duration::from_secs(60);
-
 /// The longest payload.
 pub const LONGEST_PAYLOAD: usize = 1 << 16;
 const LONGEST_ANSWER: usize = 1 << 14;
@@ -191,7 +188,7 @@ impl Meeting {
     /// The meeting of a launch.
     pub fn of(launch: &Launch) -> Meeting {
         let (rank, ranks) = (launch.rank, launch.ranks);
-        Meeting { rank, ranks, token: token(&launch.job), timeout: TIMEOUT }
+        Meeting { rank, ranks, token: token(&launch.job), timeout: launch.patience }
     }
 
     /// Rank 0: waits for the others, compares, and gives all of them `payload`.

@@ -12,9 +12,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// A rank is given up after so long a silence.
-pub const SILENCE: Duration = Duration::from_secs(60);
-
 /// How long a death is looked for that would explain an error.
 const MOMENT: Duration = Duration::from_millis(200);
 
@@ -36,9 +33,11 @@ pub struct WatchOptions {
     pub silence: Duration,
 }
 
-impl Default for WatchOptions {
-    fn default() -> Self {
-        WatchOptions { interval: Duration::from_secs(1), silence: SILENCE }
+impl WatchOptions {
+    /// A watch that is so patient. Heartbeats come at least each second.
+    pub fn of(patience: Duration) -> WatchOptions {
+        let interval = (patience / 4).min(Duration::from_secs(1));
+        WatchOptions { interval, silence: patience }
     }
 }
 
@@ -146,7 +145,8 @@ impl Watch {
     }
 
     /// Leaves in an orderly way. Rank 0 waits for the goodbyes of all others, at most as long as a
-    /// silence may last, because the watch ends with it.
+    /// silence may last; they wait for its goodbye and keep watching it, so that a rank which dies
+    /// or hangs at the very end is noticed too.
     ///
     /// # Errors
     /// A rank was gone before all had finished. For a rank that failed itself: another was gone
@@ -291,13 +291,21 @@ impl Round {
             match farewell {
                 Some(Farewell::Failed(why)) => return self.fail(&why),
                 Some(Farewell::Finished) if self.rank != 0 => {
-                    self.say_goodbye();
-                    return None;
+                    if since_goodbye.is_none() {
+                        since_goodbye = Some(Duration::ZERO);
+                        self.say(Kind::Finished);
+                    }
+                    if self.others.iter().all(|other| other.finished) {
+                        self.leave();
+                        return None;
+                    }
                 }
                 Some(Farewell::Finished) => {
                     let waited = since_goodbye.map_or(Duration::ZERO, |waited| waited + awake);
                     since_goodbye = Some(waited);
                     if self.others.iter().all(|other| other.finished) {
+                        self.say(Kind::Finished);
+                        self.leave();
                         return None;
                     }
                     if waited >= self.options.silence {
@@ -407,10 +415,18 @@ impl Round {
         None
     }
 
-    fn say_goodbye(&mut self) {
-        self.tell(Kind::Finished, self.rank, "");
-        for other in &mut self.others {
-            other.finished = true;
+    /// Tells all others something about this rank, and stays.
+    fn say(&mut self, kind: Kind) {
+        let progress = self.shared.progress.load(Ordering::Relaxed);
+        for other in self.others.iter_mut().filter(|other| !other.closed) {
+            other.link.send(kind, self.rank, progress, "");
+        }
+    }
+
+    /// Leaves when all have finished.
+    fn leave(&mut self) {
+        for other in self.others.iter().filter(|other| !other.closed) {
+            other.link.end();
         }
         self.linger();
     }

@@ -64,6 +64,30 @@ pub const JOBS: [Job; 3] = [
     },
 ];
 
+/// The same model on any of 1, 2, 3 and 6 ranks, with the same bits on all of them.
+pub const GROUPED: Job = Job { name: "train on ranks", writes: "out", words: RANKS, trains: true };
+
+const RANKS: &[&str] = &[
+    "train",
+    "--dataset=tiny",
+    "--n_layer=2",
+    "--n_head=2",
+    "--n_embd=32",
+    "--block_size=16",
+    "--batch_size=2",
+    "--gradient_accumulation_steps=6",
+    "--reduce_groups=6",
+    "--eval_interval=2",
+    "--eval_iters=1",
+    "--learning_rate=1e-1",
+    "--min_lr=1e-1",
+    "--warmup_iters=5",
+    "--lr_decay_iters=12",
+    "--dropout=0.1",
+    "--device=cpu",
+    "--max_iters=12",
+];
+
 /// The result of a job: tensors by name, or token files by path, with their bytes.
 pub type Made = Vec<(String, Vec<u8>)>;
 
@@ -152,13 +176,24 @@ pub fn furnish(place: &Path, text_bytes: usize) -> Result<(), String> {
 }
 
 impl Job {
-    /// The command line of this job in a folder. It resumes if there is something to resume.
+    /// Its arguments in a folder. It resumes if there is something to resume.
+    pub fn arguments(&self, place: &Path) -> Vec<&'static str> {
+        let resumes = self.trains && place.join("out/last.safetensors").exists();
+        let more = resumes.then_some("--init_from=resume");
+        self.words.iter().copied().chain(more).collect()
+    }
+
+    /// The command line of this job in a folder.
     pub fn command(&self, binary: &Path, place: &Path) -> Command {
-        let mut command = Command::new(binary);
-        command.args(self.words).current_dir(place);
-        if self.trains && place.join("out/last.safetensors").exists() {
-            command.arg("--init_from=resume");
-        }
+        let mut command = Job::program(binary, place);
+        command.args(self.arguments(place));
+        command
+    }
+
+    /// A program in a folder, with the environment of jobs.
+    pub fn program(program: &Path, place: &Path) -> Command {
+        let mut command = Command::new(program);
+        command.current_dir(place);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         // One thread each, because two jobs run at a time on two cores.
         command.env("OMP_NUM_THREADS", "1").env("XDG_CACHE_HOME", place.join("no-cache"));

@@ -23,6 +23,7 @@ pub mod plans;
 pub mod jobs;
 pub mod kills;
 pub mod files;
+pub mod ranks;
 
 pub mod draws;
 pub mod scratch;

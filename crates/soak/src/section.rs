@@ -1,7 +1,7 @@
 //! The table of sections.
 
 use crate::tally::Tally;
-use crate::{bytes, files, kills, plans};
+use crate::{bytes, files, kills, plans, ranks};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -67,7 +67,7 @@ fn never(_: &Environment) -> Option<String> {
 }
 
 /// All sections, cheapest first.
-pub const SECTIONS: [Section; 4] = [
+pub const SECTIONS: [Section; 5] = [
     Section {
         name: "bytes",
         about: "hostile bytes for every reader: no panic, bounded time and memory",
@@ -101,12 +101,22 @@ pub const SECTIONS: [Section; 4] = [
     Section {
         name: "files",
         about: "errors, short writes, kills and power cuts at file system calls",
-        share: 0.25,
+        share: 0.15,
         workers: 2,
         limit: Duration::from_secs(300),
         parts: no_parts,
         skipped: files::skipped,
         open: files::open,
+    },
+    Section {
+        name: "ranks",
+        about: "ranks killed, stopped, cut off or unlike the others, then resumed to the end",
+        share: 0.1,
+        workers: 2,
+        limit: Duration::from_secs(300),
+        parts: ranks::names,
+        skipped: ranks::skipped,
+        open: ranks::open,
     },
 ];
 

@@ -85,7 +85,7 @@ const ROWS: &[Row] = &[
     row("faults",      &[], Forbidden, AsCode),
     row("soak",        &["plan", "rng", "model", "spec", "search", "cpu", "cuda", "cache", "pickle",
                          "data", "checkpoint", "interop", "events", "plots", "train",
-                         "prepare", "doctor", "counting", "tokenizer", "hub"],
+                         "prepare", "doctor", "counting", "tokenizer", "hub", "mpi"],
         Allowed, AsCode),
     row("requires",    &[], Forbidden, AsCode),
     row("xtask",       &["requires"], Allowed, AsCode),

@@ -120,6 +120,9 @@ pub fn run(arguments: &[String]) -> Result<u8, TrainError> {
         }
         let settings = settings(Command::Train, &rest)?;
         let started = Started::find(&settings, arguments)?;
+        if let Some(name) = started.name() {
+            screen::speak_as(name);
+        }
         if !started.rank().is_first() {
             screen::silence();
         }
@@ -211,7 +214,8 @@ fn run_settings(
     if !started.rank().has_others() {
         return run_on(setup, device, None, typed.own_text, (yes, page), stop);
     }
-    let mut fellows = started.join(&setup, device.is_gpu())?;
+    // Nobody reads the request to stop while ranks wait for each other.
+    let mut fellows = interrupt::nothing_to_save(|| started.join(&setup, device.is_gpu()))?;
     let mut device = device;
     if let Err(error) = device.connect(&mut fellows, setup.spec.rank) {
         fellows.fail(&error.into());
@@ -429,8 +433,21 @@ fn load(setup: &Setup, device: &Device, fellows: Option<&Fellows>) -> Result<Loa
     if let Some(text) = setup.saved.as_ref().and_then(|saved| saved.other_bits(&document)) {
         screen::notice(&text);
     }
+    if let Some(text) = setup.saved.as_ref().and_then(|_| one_ranks_moments(&setup.spec)) {
+        screen::notice(text);
+    }
     let engine = Engine::new(backend, program, setup.dims);
     Ok(Loaded { engine, document, host, planned_length, arena })
+}
+
+/// What a checkpoint of ranks that train alone does not keep.
+fn one_ranks_moments(spec: &RunSpec) -> Option<&'static str> {
+    let trains_alone = spec.rank.has_others() && spec.ranks.sync == spec::Sync::Diloco;
+    trains_alone.then_some(
+        "note: with sync='diloco' each rank has moments of its own and a checkpoint keeps one: all \
+         ranks go on with the moments of rank 0, so losses will not be bit for bit those of an \
+         uninterrupted run",
+    )
 }
 
 /// Where the plan comes from. A resumed run keeps its plan; for a new one, plans that are predicted

@@ -87,7 +87,7 @@ impl TempDir {
     }
 
     /// No cache, no variable of the machine's changes what a test sees.
-    fn isolate(&self, command: &mut Command) {
+    pub fn isolate(&self, command: &mut Command) {
         command.current_dir(&self.0).env("OMP_NUM_THREADS", "2");
         command.env("XDG_CACHE_HOME", self.0.join("no-cache")).env_remove("FITGPT_CACHE");
         for variable in ["CARGO_MANIFEST_DIR", "NO_COLOR", "CLICOLOR_FORCE", "WORLD_SIZE"] {

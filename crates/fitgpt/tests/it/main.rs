@@ -34,6 +34,7 @@ mod peers;
 mod planning;
 mod preparing;
 mod pretrained;
+mod ranks;
 mod readme;
 mod resident;
 mod resuming;

@@ -156,6 +156,7 @@ fn links_of_the_readme_lead_somewhere() {
     let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
     for target in targets.filter(|target| !target.starts_with("http")) {
         let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
+        let file = if file.is_empty() { "README.md" } else { file };
         let path = root().join(file);
         assert!(path.exists(), "{target}");
         if !anchor.is_empty() {

@@ -1,11 +1,11 @@
-//! The sections of the soak that need the real binary, short, so that they do not rot: kills, and
-//! a file system that fails.
+//! The sections of the soak that need the real binary, short, so that they do not rot: kills, a
+//! file system that fails, and ranks that fail.
 
 use crate::fixture::TempDir;
 use requires::{Need, absent};
 use soak::jobs::{self, JOBS};
 use soak::tally::Tally;
-use soak::{Environment, files, kills};
+use soak::{Environment, files, kills, ranks};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -46,6 +46,23 @@ fn kills_cost_nothing() {
         assert_eq!(cases.run(index, &mut tally), Ok(()), "{index}");
     }
     assert!(tally.sum("kills") > 0, "{tally:?}");
+}
+
+#[test]
+fn ranks_that_fail_cost_nothing() {
+    if let Some(why) = ranks::skipped(&environment(None)) {
+        return absent(Need::Mpi, why);
+    }
+    let mut tally = Tally::default();
+    for (name, count) in [("ranks/kill", 3), ("ranks/config", 1), ("ranks/data", 1)] {
+        let mut cases = ranks::open(&environment(None), name).unwrap();
+        for index in 0..count {
+            assert_eq!(cases.run(index, &mut tally), Ok(()), "{name} {index}");
+        }
+    }
+    let said = ["said/config/fitgpt", "said/data/fitgpt"].map(|name| tally.sum(name));
+    assert_eq!(said, [1, 1], "{tally:?}");
+    assert_eq!(tally.sum("fired/kill") + tally.sum("idle/kill"), 3, "{tally:?}");
 }
 
 /// The library has no dependency: the compiler alone makes it, and no profile of its own is built.

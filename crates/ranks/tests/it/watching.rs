@@ -41,19 +41,35 @@ fn all_finish_and_nobody_is_gone() {
     }
 }
 
-/// A rank may be done long before rank 0, and rank 0 before the others.
+/// A rank may be done long before rank 0, and rank 0 before the others. All leave together.
 #[test]
 fn ranks_finish_at_different_times() {
     let mut watches: Vec<_> = all_meet(3).into_iter().map(|met| watch(met, FAST)).collect();
     let (last, _) = watches.pop().unwrap();
     let (middle, _) = watches.pop().unwrap();
     let (zero, _) = watches.pop().unwrap();
-    assert_eq!(middle.goodbye(Farewell::Finished), Ok(()));
+    let middle = std::thread::spawn(move || middle.goodbye(Farewell::Finished));
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(!middle.is_finished(), "rank 1 keeps the watch on rank 0");
     let zero = std::thread::spawn(move || zero.goodbye(Farewell::Finished));
     std::thread::sleep(Duration::from_millis(300));
     assert!(!zero.is_finished(), "rank 0 keeps the watch for rank 2");
     assert_eq!(last.goodbye(Farewell::Finished), Ok(()));
     assert_eq!(zero.join().unwrap(), Ok(()));
+    assert_eq!(middle.join().unwrap(), Ok(()));
+}
+
+/// The others have said goodbye, and rank 0 still works on the last checkpoint.
+#[test]
+fn rank_0_may_die_at_the_very_end() {
+    let (mut others, dying) = with_a_mortal(2, 0);
+    let (_, one, failures) = others.pop().unwrap();
+    let one = std::thread::spawn(move || one.goodbye(Farewell::Finished));
+    std::thread::sleep(Duration::from_millis(300));
+    drop(dying);
+    let failure = one.join().unwrap().unwrap_err();
+    assert!(failure.to_string().starts_with("rank 0 on host0 died"), "{failure}");
+    assert_eq!(failures.recv_timeout(SOON).unwrap(), failure);
 }
 
 /// What rank 0 may still say: it does not end while a rank goes on and does not finish.
