@@ -118,7 +118,7 @@ impl World {
     }
 
     /// Ends all ranks of the run with this code. Only where no thread is inside MPI; else let this
-    /// process end with [`crate::leave`], which the launcher notices.
+    /// process end with [`crate::leave()`], which the launcher notices.
     pub fn abort(&self, code: i32) -> ! {
         self.calls.abort(code)
     }
