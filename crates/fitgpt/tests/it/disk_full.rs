@@ -59,7 +59,7 @@ cp out/last.safetensors kept/
 : > out/filled
 wait
 rm out/filler
-\"$@\" --init_from=resume --max_iters=400 > /dev/null && cp out/last.safetensors kept/whole
+\"$@\" --init_from=resume --max_iters=120 --log_interval=1000 > /dev/null && cp out/last.safetensors kept/whole
 exit $code
 ";
     let room = checkpoint_bytes(&dir) * 3 + 100_000;
@@ -75,7 +75,7 @@ exit $code
     let so_far = dir.path("so-far/last.safetensors");
     assert!(tensors(&dir.path("kept/last.safetensors")) == tensors(&so_far));
     // Far beyond the iteration at which the disk was full, however fast the run was.
-    dir.train(&["--out_dir=undisturbed", "--max_iters=400"]).succeeded();
+    dir.train(&["--out_dir=undisturbed", "--max_iters=120"]).succeeded();
     let undisturbed = dir.path("undisturbed/last.safetensors");
     assert!(tensors(&dir.path("kept/whole")) == tensors(&undisturbed));
 }
