@@ -59,7 +59,8 @@ cp out/last.safetensors kept/
 : > out/filled
 wait
 rm out/filler
-\"$@\" --init_from=resume --max_iters=120 --log_interval=1000 > /dev/null && cp out/last.safetensors kept/whole
+\"$@\" --init_from=resume --max_iters=120 --log_interval=1000 > /dev/null \
+    && cp out/last.safetensors kept/whole
 exit $code
 ";
     let room = checkpoint_bytes(&dir) * 3 + 100_000;
