@@ -48,9 +48,6 @@ impl Started {
     pub fn find(settings: &Settings, arguments: &[String]) -> Result<Started, TrainError> {
         let get = |name: &str| std::env::var(name).ok();
         let launch = from_variables(&get).map_err(refused)?;
-        if launch.ranks > 1 {
-            mpi::rest_while_waiting();
-        }
         let gpus = match settings.get("gpus").map(|setting| &setting.value) {
             Some(&Value::Int(gpus)) if gpus > 1 => gpus as usize,
             _ => return Ok(Started { launch, children: Children::default() }),

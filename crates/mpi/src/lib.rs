@@ -7,9 +7,7 @@ mod calls;
 mod abi;
 mod finder;
 mod leave;
-mod rest;
 
 pub use finder::{ENVIRONMENT, INSTALL, mpiexec};
 pub use leave::leave;
-pub use rest::rest_while_waiting;
 pub use world::{LONGEST_MESSAGE, World, finished};
