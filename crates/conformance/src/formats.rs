@@ -125,7 +125,7 @@ fn rounding(dtype: Dtype) -> f64 {
     match dtype {
         Dtype::Bf16 => f64::powi(2.0, -9),
         Dtype::F16 => f64::powi(2.0, -12),
-        Dtype::F32 | Dtype::I32 | Dtype::U32 => f64::powi(2.0, -24),
+        Dtype::F32 | Dtype::I32 | Dtype::U32 | Dtype::U16 => f64::powi(2.0, -24),
     }
 }
 

@@ -45,6 +45,7 @@ pub(crate) fn format_name(dtype: Dtype) -> &'static str {
         Dtype::F16 => "f16",
         Dtype::I32 => "int",
         Dtype::U32 => "u32",
+        Dtype::U16 => "u16",
     }
 }
 

@@ -502,7 +502,7 @@ fn data_type(dtype: Dtype) -> i32 {
     match dtype {
         Dtype::F16 => 2,
         Dtype::Bf16 => 14,
-        Dtype::F32 | Dtype::I32 | Dtype::U32 => 0,
+        Dtype::F32 | Dtype::I32 | Dtype::U32 | Dtype::U16 => 0,
     }
 }
 

@@ -462,9 +462,11 @@ impl Lowering<'_> {
             Elements::Words => StepState::NAME,
             Elements::WideSums => f64::NAME,
             Elements::Workspace => "a workspace",
-            Elements::Float | Elements::Single | Elements::Any | Elements::Ids => {
-                format_name(self.dtype(tensor))
-            }
+            Elements::Float
+            | Elements::Single
+            | Elements::LowerHalves
+            | Elements::Any
+            | Elements::Ids => format_name(self.dtype(tensor)),
         };
         (wanted != found).then(|| format!("is {found}, the kernel takes {wanted}"))
     }

@@ -31,6 +31,10 @@ pub enum R {}
 #[derive(Debug)]
 pub enum Moment {}
 
+/// The format of what the optimizer keeps of weights.
+#[derive(Debug)]
+pub enum Master {}
+
 /// The format of the weights' copy.
 #[derive(Debug)]
 pub enum WeightCopy {}
@@ -59,6 +63,7 @@ elements! {
     T = "T",
     R = "R",
     Moment = "MOMENT",
+    Master = "MASTER",
     WeightCopy = "COPY",
     Wire = "WIRE",
     MatmulInput = "INPUT",

@@ -514,5 +514,6 @@ pub fn dtype_name(dtype: Dtype) -> &'static str {
         Dtype::F16 => "float16",
         Dtype::I32 => "int32",
         Dtype::U32 => "uint32",
+        Dtype::U16 => "uint16",
     }
 }

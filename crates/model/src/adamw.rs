@@ -37,7 +37,7 @@ impl Rule for AdamW {
     }
 
     fn op(&self, part: UpdatePart<'_>) -> Result<Op, PlanError> {
-        let UpdatePart { first, weight_decay, weights, copy, gradients, .. } = part;
+        let UpdatePart { first, weight_decay, weights, copy, split, gradients, .. } = part;
         let &[m, v] = part.state else {
             return Err(missing("moments"));
         };
@@ -45,6 +45,7 @@ impl Rule for AdamW {
         let op = ops::AdamW {
             weights,
             copy,
+            split,
             gradients,
             m,
             v,

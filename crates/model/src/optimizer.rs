@@ -61,6 +61,8 @@ pub(crate) struct UpdatePart<'a> {
     pub weights: TensorId,
     /// The weights in the compute format, if that is not f32.
     pub copy: Option<TensorId>,
+    /// Whether `weights` are only the lower halves, and `copy` the upper ones.
+    pub split: bool,
     pub gradients: TensorId,
     /// In the order of [`Rule::state`].
     pub state: &'a [TensorId],

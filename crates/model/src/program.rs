@@ -112,8 +112,10 @@ pub struct ProgramSpec {
 pub struct ProgramParam {
     /// Its row of the parameter table.
     pub param: Param,
-    /// The f32 weights that the optimizer updates and checkpoints store. If each rank keeps a shard
-    /// of them, they are here after [`ShardedRole::gather`] has run; likewise `state`.
+    /// The f32 weights that the optimizer updates and checkpoints store; where kernels read
+    /// bfloat16, only their lower halves ([`plan::half::split`]), and `compute` has the upper ones.
+    /// If each rank keeps a shard of them, they are here after [`ShardedRole::gather`] has run;
+    /// likewise `state`.
     pub weight: TensorId,
     /// The weights that kernels read: the same tensor, or its copy in the compute format.
     pub compute: TensorId,

@@ -42,7 +42,8 @@ pub(crate) struct HeadWeight {
 pub(crate) struct Flat {
     /// The weights that kernels read.
     pub compute: FlatRole,
-    /// The f32 weights, if kernels read a 16-bit copy.
+    /// The f32 weights, if kernels read an f16 copy; their lower halves, if kernels read the upper
+    /// ones in bfloat16.
     pub master: Option<FlatRole>,
     /// Only in training.
     pub gradients: Option<FlatRole>,
@@ -73,10 +74,14 @@ impl Flat {
             return Ok(Flat { compute, master: None, gradients: None, state: Vec::new() });
         };
         let scope = if train.optimizer.offload.is_some() { Scope::Host } else { Scope::Run };
-        let has_master = types.compute != Dtype::F32;
-        let mut master = match has_master && shard.is_none() {
-            true => Some(whole("master", "master ", Dtype::F32, Role::Master, scope)?),
-            false => None,
+        let master_dtype = match types.compute {
+            Dtype::F32 => None,
+            Dtype::Bf16 => Some(Dtype::U16),
+            _ => Some(Dtype::F32),
+        };
+        let mut master = match (master_dtype, shard) {
+            (Some(dtype), None) => Some(whole("master", "master ", dtype, Role::Master, scope)?),
+            _ => None,
         };
         let gradients = whole("gradients", "grad ", Dtype::F32, Role::Gradient, Scope::Run)?;
         let mut role = |name: &str, prefix: &str, dtype: Dtype, role: Role| match shard {
@@ -86,8 +91,8 @@ impl Flat {
                 sharded_role(b, shard, (name, prefix), dtype, (role, scope), &gathered)
             }
         };
-        if has_master && master.is_none() {
-            master = Some(role("master", "master ", Dtype::F32, Role::Master)?);
+        if let (Some(dtype), None) = (master_dtype, &master) {
+            master = Some(role("master", "master ", dtype, Role::Master)?);
         }
         let rows = train.optimizer.rule.rule().state().into_iter();
         let state = rows

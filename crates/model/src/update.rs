@@ -307,7 +307,9 @@ fn change(
 ) -> Result<(), PlanError> {
     let &Part { first, weight_decay, gradients, copy, .. } = part;
     let (&weights, state) = here.split_first().ok_or_else(|| missing("weights"))?;
-    let part = UpdatePart { first, weight_decay, weights, copy, gradients, state, step_state };
+    let split = segment.tensor(weights).dtype == Dtype::U16;
+    let part =
+        UpdatePart { first, weight_decay, weights, copy, split, gradients, state, step_state };
     segment.push(spec.rule.rule().op(part)?)
 }
 

@@ -18,6 +18,23 @@ pub fn from_bf16(bits: u16) -> f32 {
     f32::from_bits(u32::from(bits) << 16)
 }
 
+/// An f32 weight in two halves: the nearest bfloat16, which kernels read, and the lower 16 bits,
+/// which only the optimizer needs. Exactly between two bfloat16, the one farther from zero is
+/// taken, not the even one as elsewhere: then the halves determine the number.
+pub fn split(number: f32) -> [u16; 2] {
+    let bits = number.to_bits();
+    if number.is_nan() {
+        return [(bits >> 16) as u16 | 0x40, 0];
+    }
+    [(bits.wrapping_add(0x8000) >> 16) as u16, bits as u16]
+}
+
+/// The f32 weight of two halves. The lower one counts from the nearest bfloat16, up or down.
+pub fn joined([upper, lower]: [u16; 2]) -> f32 {
+    let below = i32::from(lower as i16) as u32;
+    f32::from_bits((u32::from(upper) << 16).wrapping_add(below))
+}
+
 /// The nearest IEEE half.
 pub fn to_f16(number: f32) -> u16 {
     let bits = number.to_bits();
@@ -52,13 +69,26 @@ pub fn from_f16(bits: u16) -> f32 {
     f32::from_bits(sign | magnitude)
 }
 
+/// Appends weights as little-endian bytes: as [`encode`], but bfloat16 as [`split`] has it, and the
+/// lower halves where those are asked for.
+pub fn encode_weights(dtype: Dtype, weights: &[f32], bytes: &mut Vec<u8>) {
+    let mut halves = |which: usize| {
+        bytes.extend(weights.iter().flat_map(|&weight| split(weight)[which].to_le_bytes()));
+    };
+    match dtype {
+        Dtype::Bf16 => halves(0),
+        Dtype::U16 => halves(1),
+        Dtype::F32 | Dtype::F16 | Dtype::I32 | Dtype::U32 => encode(dtype, weights, bytes),
+    }
+}
+
 /// Appends numbers as little-endian bytes of a float format. Integer formats append nothing.
 pub fn encode(dtype: Dtype, numbers: &[f32], bytes: &mut Vec<u8>) {
     match dtype {
         Dtype::F32 => bytes.extend(numbers.iter().flat_map(|x| x.to_le_bytes())),
         Dtype::Bf16 => bytes.extend(numbers.iter().flat_map(|&x| to_bf16(x).to_le_bytes())),
         Dtype::F16 => bytes.extend(numbers.iter().flat_map(|&x| to_f16(x).to_le_bytes())),
-        Dtype::I32 | Dtype::U32 => {}
+        Dtype::I32 | Dtype::U32 | Dtype::U16 => {}
     }
 }
 
@@ -70,7 +100,7 @@ pub fn decode(dtype: Dtype, bytes: &[u8], numbers: &mut Vec<f32>) {
     match dtype {
         Dtype::Bf16 => numbers.extend(halves.map(from_bf16)),
         Dtype::F16 => numbers.extend(halves.map(from_f16)),
-        Dtype::F32 | Dtype::I32 | Dtype::U32 => {
+        Dtype::F32 | Dtype::I32 | Dtype::U32 | Dtype::U16 => {
             let (words, _) = bytes.as_chunks::<4>();
             numbers.extend(words.iter().map(|&word| f32::from_le_bytes(word)));
         }
@@ -109,6 +139,30 @@ mod tests {
         assert_eq!((to_f16(65520.0), to_f16(65519.0)), (0x7c00, 0x7bff));
         assert_eq!((to_f16(1e30), to_f16(f32::NEG_INFINITY)), (0x7c00, 0xfc00));
         assert_eq!(to_bf16(f32::MAX), 0x7f80);
+    }
+
+    /// Two halves are the number again, and the upper one is nearest to it.
+    #[test]
+    fn halves_are_the_number() {
+        for upper in 0..=u16::MAX {
+            for lower in [0, 1, 0x7fff, 0x8000, 0x8001, 0xffff] {
+                let number = f32::from_bits(u32::from(upper) << 16 | lower);
+                let halves = split(number);
+                if number.is_nan() {
+                    assert!(joined(halves).is_nan() && from_bf16(halves[0]).is_nan());
+                    continue;
+                }
+                assert_eq!(joined(halves).to_bits(), number.to_bits());
+                match lower {
+                    0x8000 => assert_eq!(halves[0], upper + 1, "{number}: away from zero"),
+                    _ => assert_eq!(halves[0], to_bf16(number), "{number}"),
+                }
+            }
+        }
+        let mut bytes = Vec::new();
+        encode_weights(Dtype::U16, &[f32::from_bits(0x3f81_2345)], &mut bytes);
+        encode_weights(Dtype::Bf16, &[f32::from_bits(0x3f81_8000)], &mut bytes);
+        assert_eq!(bytes, [0x45, 0x23, 0x82, 0x3f]);
     }
 
     #[test]

@@ -30,6 +30,8 @@ pub enum Dtype {
     I32,
     /// Raw 32-bit words (the step state).
     U32,
+    /// The lower halves of f32 weights whose upper halves are in bfloat16 ([`crate::half::split`]).
+    U16,
 }
 
 impl Dtype {
@@ -37,7 +39,7 @@ impl Dtype {
     pub const fn size(self) -> u64 {
         match self {
             Dtype::F32 | Dtype::I32 | Dtype::U32 => 4,
-            Dtype::Bf16 | Dtype::F16 => 2,
+            Dtype::Bf16 | Dtype::F16 | Dtype::U16 => 2,
         }
     }
 }
@@ -50,6 +52,7 @@ impl fmt::Display for Dtype {
             Dtype::F16 => "f16",
             Dtype::I32 => "i32",
             Dtype::U32 => "u32",
+            Dtype::U16 => "u16",
         })
     }
 }

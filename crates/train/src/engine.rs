@@ -4,10 +4,10 @@
 use crate::error::TrainError;
 use crate::host::{ids_to_bytes, room, words_to_floats};
 use crate::outer::{Outer, OuterStep};
-use crate::shards;
+use crate::weights;
 use model::{Dims, LossSegment, Program, slice_segment};
 use plan::ops::{Op, Scaling};
-use plan::{Backend, BackendError, Bytes, LateRead, Plan, StepInputs, StepState, TensorId, half};
+use plan::{Backend, BackendError, Bytes, LateRead, Plan, StepInputs, StepState, TensorId};
 use search::HostBytes;
 
 /// Where PyTorch's GradScaler starts. Without loss scaling, the scale is 1.
@@ -174,15 +174,8 @@ impl Engine {
         let mut result = Ok(());
         program.architecture.initialise(dims, &table, generator, |index, first, values| {
             let row = &program.parameters[index];
-            let copies = [Some(row.weight), Some(row.compute).filter(|&id| id != row.weight)];
-            for id in copies.into_iter().flatten() {
-                let dtype = backend.plan().schedule.tensors.get(id).dtype;
-                bytes.clear();
-                half::encode(dtype, values, bytes);
-                if result.is_ok() {
-                    let offset = first * dtype.size();
-                    result = shards::write_at(&mut **backend, program, id, offset, bytes);
-                }
+            if result.is_ok() {
+                result = weights::write(&mut **backend, program, row, (first, values), bytes);
             }
         });
         result?;
@@ -219,6 +212,16 @@ impl Engine {
             return Ok(());
         }
         self.set_state(&StepState { loss_scale: first, growth: 0, ..state })
+    }
+
+    /// Reads the weights of a parameter, as f32 if the run trains.
+    pub fn weights(&mut self, index: usize) -> Result<Vec<u8>, TrainError> {
+        let Engine { backend, program, .. } = self;
+        let row = &program.parameters[index];
+        let format = weights::format(&**backend, row);
+        let mut content = vec![0; (row.param.shape.elements() * format.size()) as usize];
+        weights::read(&mut **backend, row, &mut content)?;
+        Ok(content)
     }
 
     /// Writes the step state.

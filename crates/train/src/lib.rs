@@ -31,6 +31,7 @@ pub mod run;
 pub mod runlog;
 pub mod save;
 pub mod shards;
+mod weights;
 pub mod outer;
 mod save_ckpt;
 mod saving;

@@ -6,6 +6,7 @@ use crate::engine::Engine;
 use crate::error::TrainError;
 use crate::host::{room, words_to_floats};
 use crate::shards;
+use crate::weights;
 use checkpoint::TensorInfo;
 use model::{Program, Shard};
 use plan::{Backend, BackendError, Dtype, Rank, SegmentId, StepInputs, TensorId, half};
@@ -64,8 +65,8 @@ pub struct Outer {
 
 /// A parameter in the flat arrays.
 struct Place {
-    weight: TensorId,
-    copy: Option<TensorId>,
+    /// Its row of the program's table.
+    row: usize,
     gradient: TensorId,
     first: usize,
     elements: usize,
@@ -114,13 +115,13 @@ impl Outer {
         let Some(segments) = program.averaging else {
             // With one rank the average is its own weights, and nothing travels.
             for place in &places {
-                self.read_weights(backend, place)?;
+                self.read_weights(backend, program, place)?;
                 self.step_place(backend, program, place)?;
             }
             return Ok(());
         };
         for place in &places {
-            self.send_change(backend, place)?;
+            self.send_change(backend, program, place)?;
         }
         backend.run(segments.sum, &StepInputs::default())?;
         let (gradients, wire) = (gradients(program)?, program.sharing.wire);
@@ -133,8 +134,13 @@ impl Outer {
     }
 
     /// Writes how far a parameter has moved since the last average.
-    fn send_change(&mut self, backend: &mut dyn Backend, place: &Place) -> Result<(), TrainError> {
-        self.read_weights(backend, place)?;
+    fn send_change(
+        &mut self,
+        backend: &mut dyn Backend,
+        program: &Program,
+        place: &Place,
+    ) -> Result<(), TrainError> {
+        self.read_weights(backend, program, place)?;
         let start = &self.start[place.first..place.first + place.elements];
         let moved = start.iter().zip(&self.numbers).map(|(start, weight)| start - weight);
         self.bytes.clear();
@@ -199,22 +205,19 @@ impl Outer {
             *number = self.step.stepped(*start, *number, momentum);
             *start = *number;
         }
-        self.bytes.clear();
-        self.bytes.extend(self.numbers.iter().copied().flat_map(f32::to_le_bytes));
-        shards::write_at(backend, program, place.weight, 0, &self.bytes)?;
-        if let Some(copy) = place.copy {
-            let dtype = backend.plan().schedule.tensors.get(copy).dtype;
-            self.bytes.clear();
-            half::encode(dtype, &self.numbers, &mut self.bytes);
-            backend.write_at(copy, 0, &self.bytes)?;
-        }
-        Ok(())
+        let row = &program.parameters[place.row];
+        Ok(weights::write(backend, program, row, (0, &self.numbers), &mut self.bytes)?)
     }
 
     /// Reads the weights of a parameter.
-    fn read_weights(&mut self, backend: &mut dyn Backend, place: &Place) -> Result<(), TrainError> {
+    fn read_weights(
+        &mut self,
+        backend: &mut dyn Backend,
+        program: &Program,
+        place: &Place,
+    ) -> Result<(), TrainError> {
         self.bytes.resize(place.elements * 4, 0);
-        backend.read(place.weight, &mut self.bytes)?;
+        weights::read(backend, &program.parameters[place.row], &mut self.bytes)?;
         words_to_floats(&self.bytes, &mut self.numbers);
         Ok(())
     }
@@ -225,7 +228,7 @@ impl Outer {
         program: &Program,
     ) -> Result<(), TrainError> {
         for place in places(backend, program)? {
-            self.read_weights(backend, &place)?;
+            self.read_weights(backend, program, &place)?;
             let range = place.first..place.first + place.elements;
             self.start[range].copy_from_slice(&self.numbers);
         }
@@ -306,17 +309,16 @@ fn flat_elements(backend: &dyn Backend, program: &Program) -> u64 {
 /// All parameters in the flat arrays.
 fn places(backend: &dyn Backend, program: &Program) -> Result<Vec<Place>, TrainError> {
     let tensors = &backend.plan().schedule.tensors;
-    let place = |row: &model::ProgramParam| {
+    let place = |(index, row): (usize, &model::ProgramParam)| {
         let gradient = row.gradient?;
         Some(Place {
-            weight: row.weight,
-            copy: Some(row.compute).filter(|&id| id != row.weight),
+            row: index,
             gradient,
             first: (tensors.root(gradient).1.get() / 4) as usize,
             elements: row.param.shape.elements() as usize,
         })
     };
-    let found: Option<Vec<Place>> = program.parameters.iter().map(place).collect();
+    let found: Option<Vec<Place>> = program.parameters.iter().enumerate().map(place).collect();
     let missing = || BackendError::Internal { what: "an outer step without training".to_string() };
     Ok(found.ok_or_else(missing)?)
 }

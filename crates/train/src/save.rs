@@ -9,6 +9,7 @@ use crate::host::{are_within, room};
 use crate::outer::{self, Outer};
 pub use crate::progress::RunProgress;
 use crate::shards::{self, Gathering};
+use crate::weights;
 use checkpoint::{Dtype, Reader, SaveError, TensorInfo, TensorSource, Written};
 use plan::{TensorId, half};
 use search::HostBytes;
@@ -63,14 +64,14 @@ const WEIGHTS: &str = "weights/";
 struct SavedTensor {
     info: TensorInfo,
     id: Place,
-    /// The weight's copy in the compute format, which a checkpoint does not contain.
-    copy: Option<TensorId>,
 }
 
 /// Where a tensor of a checkpoint is.
 #[derive(Clone, Copy)]
 enum Place {
-    /// On the backend.
+    /// A parameter's weights.
+    Weights(usize),
+    /// Another tensor on the backend.
     Tensor(TensorId),
     /// In the outer step's state: the momentum of a parameter.
     OuterMomentum(usize),
@@ -79,7 +80,8 @@ enum Place {
 /// The checkpoint's name of a number format.
 fn stored_dtype(dtype: plan::Dtype) -> Dtype {
     match dtype {
-        plan::Dtype::F32 => Dtype::F32,
+        // In a checkpoint, halves are joined.
+        plan::Dtype::F32 | plan::Dtype::U16 => Dtype::F32,
         plan::Dtype::Bf16 => Dtype::BF16,
         plan::Dtype::F16 => Dtype::F16,
         plan::Dtype::I32 => Dtype::I32,
@@ -93,28 +95,27 @@ fn stored_dtype(dtype: plan::Dtype) -> Dtype {
 fn tensors(engine: &Engine) -> Vec<SavedTensor> {
     let (program, schedule) = (engine.program(), &engine.plan().schedule);
     let mut all = Vec::new();
-    let mut add = |name: String, id: TensorId, copy: Option<TensorId>| {
-        let tensor = schedule.tensors.get(id);
+    let mut add = |name: String, tensor: TensorId, id: Place| {
+        let tensor = schedule.tensors.get(tensor);
         let info = TensorInfo::new(name, stored_dtype(tensor.dtype), tensor.shape.dims());
-        all.push(SavedTensor { info, id: Place::Tensor(id), copy });
+        all.push(SavedTensor { info, id });
     };
-    for row in &program.parameters {
-        let copy = Some(row.compute).filter(|&id| id != row.weight);
-        add(format!("{WEIGHTS}{}", row.param.name), row.weight, copy);
+    for (index, row) in program.parameters.iter().enumerate() {
+        add(format!("{WEIGHTS}{}", row.param.name), row.weight, Place::Weights(index));
     }
     let kinds = program.parameters.first().map_or(0, |row| row.state.len());
     for kind in 0..kinds {
         for row in &program.parameters {
             let (kind, id) = row.state[kind];
-            add(format!("{kind}/{}", row.param.name), id, None);
+            add(format!("{kind}/{}", row.param.name), id, Place::Tensor(id));
         }
     }
-    add("state".to_string(), program.state, None);
+    add("state".to_string(), program.state, Place::Tensor(program.state));
     if engine.has_outer() {
         let infos = Outer::infos(program).into_iter().enumerate();
         all.extend(infos.map(|(index, info)| {
             let id = Place::OuterMomentum(index);
-            SavedTensor { info, id, copy: None }
+            SavedTensor { info, id }
         }));
     }
     all
@@ -148,6 +149,12 @@ impl<'a> Contents<'a> {
         content: &mut [u8],
     ) -> Result<(), Box<dyn Error + Send + Sync>> {
         match self.ids[index] {
+            Place::Weights(index) => {
+                let (backend, program) = self.engine.parts();
+                let row = &program.parameters[index];
+                self.gathering.prepare(backend, program, row.weight)?;
+                weights::read(backend, row, content)?;
+            }
             Place::Tensor(id) => {
                 let (backend, program) = self.engine.parts();
                 self.gathering.prepare(backend, program, id)?;
@@ -236,21 +243,9 @@ fn read_as(
     Ok(true)
 }
 
-/// Reads a tensor whose stored type is wider than the wanted one.
-fn read_narrower(
-    reader: &dyn TensorSource,
-    index: usize,
-    wanted: plan::Dtype,
-    content: &mut [u8],
-) -> Result<(), TrainError> {
-    reader.read(index, content)?;
-    narrow(wanted, content);
-    Ok(())
-}
-
 /// Converts f32 to a 16-bit format, in place.
-fn narrow(wanted: plan::Dtype, content: &mut [u8]) {
-    let round = if wanted == plan::Dtype::F16 { half::to_f16 } else { half::to_bf16 };
+fn narrow(wanted: Dtype, content: &mut [u8]) {
+    let round = if wanted == Dtype::F16 { half::to_f16 } else { half::to_bf16 };
     for element in 0..content.len() / 4 {
         let word = [0, 1, 2, 3].map(|byte| content[4 * element + byte]);
         let half = round(f32::from_le_bytes(word)).to_le_bytes();
@@ -290,7 +285,7 @@ fn load_some(
     buffer: &mut [u8],
     is_wanted: impl Fn(&str) -> bool,
 ) -> Result<(), TrainError> {
-    for SavedTensor { info, id, copy } in tensors(engine) {
+    for SavedTensor { info, id } in tensors(engine) {
         if !is_wanted(&info.name) {
             continue;
         }
@@ -314,29 +309,41 @@ fn load_some(
         if stored.shape != info.shape || have.0.max(want.0) > buffer.len() as u64 {
             return Err(refused());
         }
-        let wanted = want.0 as usize;
-        let id = match id {
-            Place::Tensor(id) => id,
-            Place::OuterMomentum(index) => {
-                reader.read(at, &mut buffer[..wanted])?;
-                let content = &buffer[..wanted];
-                engine.with_outer(|outer, engine| outer.restore(engine, index, content))?;
-                continue;
-            }
+        let is_wide = stored.dtype == Dtype::F32;
+        // A weight is narrowed where it is written, together with its copy.
+        let format = match id {
+            Place::Weights(_) if is_wide => Dtype::F32,
+            _ => info.dtype,
         };
-        let format = engine.plan().schedule.tensors.get(id).dtype;
-        if stored.dtype == Dtype::F32 && matches!(info.dtype, Dtype::BF16 | Dtype::F16) {
-            read_narrower(reader, at, format, &mut buffer[..have.0 as usize])?;
-        } else if !read_as(reader, at, info.dtype, &mut buffer[..wanted])? {
+        let bytes = if format == stored.dtype { have.0 } else { want.0 } as usize;
+        if is_wide && matches!(format, Dtype::BF16 | Dtype::F16) {
+            reader.read(at, &mut buffer[..have.0 as usize])?;
+            narrow(format, &mut buffer[..have.0 as usize]);
+        } else if !read_as(reader, at, format, &mut buffer[..bytes])? {
             return Err(refused());
         }
-        let (backend, program) = engine.parts();
-        shards::write_at(backend, program, id, 0, &buffer[..wanted])?;
-        if let Some(copy) = copy {
-            let format = engine.plan().schedule.tensors.get(copy).dtype;
-            narrow(format, &mut buffer[..wanted]);
-            engine.backend().write(copy, &buffer[..wanted / 2])?;
-        }
+        restore(engine, id, format, &buffer[..bytes])?;
     }
     engine.settle_loss_scale()
+}
+
+/// Puts what a checkpoint has of a tensor in its place.
+fn restore(
+    engine: &mut Engine,
+    id: Place,
+    format: Dtype,
+    content: &[u8],
+) -> Result<(), TrainError> {
+    let (backend, program) = engine.parts();
+    match id {
+        Place::Weights(index) if format == Dtype::F32 => {
+            weights::write_all(backend, program, &program.parameters[index], content)?;
+        }
+        Place::Weights(index) => backend.write(program.parameters[index].weight, content)?,
+        Place::Tensor(id) => shards::write_at(backend, program, id, 0, content)?,
+        Place::OuterMomentum(index) => {
+            engine.with_outer(|outer, engine| outer.restore(engine, index, content))?;
+        }
+    }
+    Ok(())
 }

@@ -203,6 +203,7 @@ fn update(case: &mut CaseBuilder, sizes: &Sizes) -> Result<Update, PlanError> {
         segment.push(AdamW {
             weights,
             copy: None,
+            split: false,
             gradients,
             m,
             v,

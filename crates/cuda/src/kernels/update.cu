@@ -1,9 +1,10 @@
 // The update: norm of all gradients, loss scale and clip factor, AdamW. What changes from step to
 // step is read from device memory, so the kernels never wait for the host.
 //
-// Defined by the host: NORM_BLOCK (elements of a partial sum), MOMENT (format of m and v), COPY
-// (format of the weights' copy), HAS_COPY, ROUND_STOCHASTICALLY, THREADS, PACK (elements that a
-// thread takes at a time).
+// Defined by the host: NORM_BLOCK (elements of a partial sum), MOMENT (format of m and v), MASTER
+// (format of what is kept of weights), COPY (format of their copy), HAS_COPY, SPLIT (the copy is the
+// upper half of the weights), ROUND_STOCHASTICALLY, THREADS, PACK (elements that a thread takes at a
+// time).
 
 // In f64, so that no square of a finite f32 overflows or becomes zero.
 KERNEL __launch_bounds__(THREADS) SIGNATURE(norm_partials) {
@@ -123,6 +124,27 @@ DEVICE bf16 round_stochastically(float number, u32 random) {
 DEVICE void keep(float number, u32 random, float &to) { to = number; }
 DEVICE void keep(float number, u32 random, bf16 &to) { to = round_stochastically(number, random); }
 
+// A weight with its copy.
+DEVICE float joined(float weight, const COPY &copy) { return weight; }
+
+DEVICE void part(float number, float &weight, COPY &copy) {
+    weight = number;
+    narrow(number, copy);
+}
+
+// A weight in two halves. The upper one is the nearest bfloat16; exactly between two of them, the
+// one farther from zero, so that the halves determine the number.
+DEVICE float joined(u16 lower, const bf16 &upper) {
+    return __uint_as_float(((u32)upper.bits << 16) + (u32)(int)(short)lower);
+}
+
+DEVICE void part(float number, u16 &lower, bf16 &upper) {
+    u32 bits = __float_as_uint(number);
+    bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
+    upper.bits = (u16)(is_nan ? bits >> 16 | 0x40 : bits + 0x8000 >> 16);
+    lower = (u16)(is_nan ? 0 : bits);
+}
+
 DEVICE float update_one(const Factors &f, float p, float gradient, float &m, float &v) {
     gradient *= f.multiplier;
     m = fmaf(f.toward1, gradient - m, m);
@@ -146,23 +168,30 @@ KERNEL __launch_bounds__(THREADS) SIGNATURE(adamw) {
     for (u64 pack = (u64)blockIdx.x * THREADS + threadIdx.x; pack < packs; pack += stride) {
         u64 at = pack * PACK;
         int count = elements - at < PACK ? (int)(elements - at) : PACK;
-        Pack<float, PACK> p, g;
+        Pack<float, PACK> g;
+        Pack<MASTER, PACK> kept;
+        Pack<COPY, PACK> copied;
         Pack<MOMENT, PACK> first_moment, second_moment;
         if (count == PACK) {
-            p = load<float, PACK>(weights + at);
+            kept = load<MASTER, PACK>(weights + at);
+#if SPLIT
+            copied = load<COPY, PACK>(copy + at);
+#endif
             g = load<float, PACK>(gradients + at);
             first_moment = load<MOMENT, PACK>(m + at);
             second_moment = load<MOMENT, PACK>(v + at);
         } else {
             UNROLL for (int i = 0; i < PACK; ++i) {
                 if (i >= count) continue;
-                p.at[i] = weights[at + i];
+                kept.at[i] = weights[at + i];
+#if SPLIT
+                copied.at[i] = copy[at + i];
+#endif
                 g.at[i] = gradients[at + i];
                 first_moment.at[i] = m[at + i];
                 second_moment.at[i] = v[at + i];
             }
         }
-        Pack<COPY, PACK> rounded_copy;
         UNROLL for (int i = 0; i < PACK; ++i) {
             if (!skipped && i < count) {
                 u32 random = 0;
@@ -173,32 +202,33 @@ KERNEL __launch_bounds__(THREADS) SIGNATURE(adamw) {
                 random = word_of(words, (u32)index);
 #endif
                 float wide_m = widen(first_moment.at[i]), wide_v = widen(second_moment.at[i]);
-                p.at[i] = update_one(f, p.at[i], g.at[i], wide_m, wide_v);
+                float weight = joined(kept.at[i], copied.at[i]);
+                weight = update_one(f, weight, g.at[i], wide_m, wide_v);
+                part(weight, kept.at[i], copied.at[i]);
                 keep(wide_m, random, first_moment.at[i]);
                 keep(wide_v, random >> 16, second_moment.at[i]);
             }
-            narrow(p.at[i], rounded_copy.at[i]);
             g.at[i] = 0.0f;
         }
         if (count == PACK) {
             store<float, PACK>(gradients + at, g);
             if (skipped) continue;
-            store<float, PACK>(weights + at, p);
+            store<MASTER, PACK>(weights + at, kept);
             store<MOMENT, PACK>(m + at, first_moment);
             store<MOMENT, PACK>(v + at, second_moment);
 #if HAS_COPY
-            store<COPY, PACK>(copy + at, rounded_copy);
+            store<COPY, PACK>(copy + at, copied);
 #endif
         } else {
             UNROLL for (int i = 0; i < PACK; ++i) {
                 if (i >= count) continue;
                 gradients[at + i] = 0.0f;
                 if (skipped) continue;
-                weights[at + i] = p.at[i];
+                weights[at + i] = kept.at[i];
                 m[at + i] = first_moment.at[i];
                 v[at + i] = second_moment.at[i];
 #if HAS_COPY
-                copy[at + i] = rounded_copy.at[i];
+                copy[at + i] = copied.at[i];
 #endif
             }
         }

@@ -3,7 +3,7 @@
 use super::count;
 use crate::constants::constants;
 use crate::lowering::{Extent, Lowering, ModuleSpec, Source};
-use crate::signature::{In, Moment, Out, WeightCopy, WorkCount, signatures};
+use crate::signature::{In, Master, Moment, Out, WeightCopy, WorkCount, signatures};
 use crate::step::Step;
 use plan::ops::{AdamW, GRAD_NORM_BLOCK, GradNorm, LossScaler, NormOfSums, Scaling, SquareSums};
 use plan::{BackendError, Dtype, StepState};
@@ -35,7 +35,7 @@ signatures! {
     /// The update of weights and moments.
     UpdateWeights = adamw(
         elements: WorkCount<u64>,
-        weights: Out<f32>,
+        weights: Out<Master>,
         copy: Out<WeightCopy>,
         gradients: Out<f32>,
         m: Out<Moment>,
@@ -54,8 +54,10 @@ constants! {
     Constants {
         NORM_BLOCK: u64,
         MOMENT: Dtype,
+        MASTER: Dtype,
         COPY: Dtype,
         HAS_COPY: bool,
+        SPLIT: bool,
         ROUND_STOCHASTICALLY: bool,
     }
     fixed { THREADS, PACK }
@@ -75,12 +77,14 @@ const MOST_BLOCKS: u64 = 2048;
 /// Elements that a thread takes at a time.
 const PACK: u64 = 4;
 
-fn module(moments: Dtype, copy: Option<Dtype>) -> ModuleSpec {
+fn module(moments: Dtype, master: Dtype, copy: Option<Dtype>) -> ModuleSpec {
     let constants = Constants {
         NORM_BLOCK: GRAD_NORM_BLOCK,
         MOMENT: moments,
+        MASTER: master,
         COPY: copy.unwrap_or(Dtype::F32),
         HAS_COPY: copy.is_some(),
+        SPLIT: master == Dtype::U16,
         ROUND_STOCHASTICALLY: moments != Dtype::F32,
     };
     constants.module(&UPDATE)
@@ -88,7 +92,7 @@ fn module(moments: Dtype, copy: Option<Dtype>) -> ModuleSpec {
 
 /// For kernels that do not use the constants.
 fn plain() -> ModuleSpec {
-    module(Dtype::F32, None)
+    module(Dtype::F32, Dtype::F32, None)
 }
 
 pub(super) fn grad_norm(cx: &mut Lowering<'_>, op: &GradNorm) -> Result<(), BackendError> {
@@ -167,5 +171,6 @@ pub(super) fn adamw(cx: &mut Lowering<'_>, op: &AdamW) -> Result<(), BackendErro
         first: op.first,
     };
     let blocks = elements.div_ceil(u64::from(THREADS) * PACK).min(MOST_BLOCKS);
-    cx.launch(module(moments, copy), Extent::new(blocks, THREADS), kernel)
+    let module = module(moments, cx.dtype(op.weights), copy);
+    cx.launch(module, Extent::new(blocks, THREADS), kernel)
 }

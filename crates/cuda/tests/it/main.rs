@@ -6,6 +6,7 @@ mod bits;
 mod conformance_suite;
 mod cubin;
 mod fixture;
+mod halves;
 mod kernels;
 mod late_reads;
 mod loss_scale;

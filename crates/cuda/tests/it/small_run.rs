@@ -128,12 +128,8 @@ impl SmallRun {
         }
         let state = engine.state().unwrap();
         trace.extend(state.to_words().iter().flat_map(|word| word.to_le_bytes()));
-        let weights: Vec<_> = engine.program().parameters.iter().map(|row| row.weight).collect();
-        for weight in weights {
-            let bytes = engine.plan().schedule.tensors.bytes(weight).get();
-            let mut content = vec![0; bytes as usize];
-            engine.backend().read(weight, &mut content).unwrap();
-            trace.extend(content);
+        for index in 0..engine.program().parameters.len() {
+            trace.extend(engine.weights(index).unwrap());
         }
         trace
     }

@@ -3,15 +3,18 @@
 
 use super::{Check, Elements, Operand, Operation};
 use crate::error::PlanError;
-use crate::tensor::{TensorId, Tensors};
+use crate::tensor::{Dtype, TensorId, Tensors};
 
 /// `p = p (1 - lr wd) - lr m̂ / (√v̂ + eps)`, with the clip factor on the gradient.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdamW {
-    /// Parameters, flat fp32.
+    /// Parameters, flat fp32; or only their lower halves, if they are `split`.
     pub weights: TensorId,
     /// Their copy in the compute format, rounded to nearest after the update.
     pub copy: Option<TensorId>,
+    /// Whether the fp32 parameters are in two halves: `copy`, in bfloat16, is the upper one
+    /// ([`crate::half::split`]).
+    pub split: bool,
     /// Their gradients. Zero afterwards, even when the update is skipped.
     pub gradients: TensorId,
     /// First moments. In 16 bits they are rounded stochastically, keyed by seed, step count and
@@ -40,14 +43,18 @@ impl Operation for AdamW {
     }
 
     fn operands(&self) -> Vec<Operand> {
+        let (weights, copied): (_, fn(&'static str, TensorId) -> Operand) = match self.split {
+            true => (Elements::LowerHalves, Operand::update),
+            false => (Elements::Single, Operand::write),
+        };
         let mut operands = vec![
-            Operand::update("weights", self.weights).of(Elements::Single),
+            Operand::update("weights", self.weights).of(weights),
             Operand::update("gradients", self.gradients).of(Elements::Single),
             Operand::update("m", self.m),
             Operand::update("v", self.v),
             Operand::read("state", self.state).of(Elements::Words),
         ];
-        operands.extend(self.copy.map(|copy| Operand::write("copy", copy)));
+        operands.extend(self.copy.map(|copy| copied("copy", copy)));
         operands
     }
 
@@ -76,6 +83,10 @@ impl Operation for AdamW {
             check.dims(name, tensor, &[elements])?;
         }
         check.one_type(&[("m", self.m), ("v", self.v)])?;
+        let is_upper = |copy: TensorId| tensors.get(copy).dtype == Dtype::Bf16;
+        check.attribute(!self.split || self.copy.is_some_and(is_upper), || {
+            "split weights need a bf16 copy, their upper halves".to_string()
+        })?;
         check.state(self.state)?;
         let unit = 0.0..1.0;
         let betas = unit.contains(&self.beta1) && unit.contains(&self.beta2);

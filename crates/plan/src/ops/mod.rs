@@ -92,6 +92,8 @@ pub enum Elements {
     /// fp32 in every compute format: statistics, losses, sums, master weights, and the accumulated
     /// gradients of parameters.
     Single,
+    /// The lower halves of fp32 weights.
+    LowerHalves,
     /// Any type: the op moves bytes.
     Any,
     /// Token ids and targets.
@@ -111,6 +113,7 @@ impl Elements {
         match self {
             Elements::Float => matches!(dtype, Dtype::F32 | Dtype::Bf16 | Dtype::F16),
             Elements::Single => dtype == Dtype::F32,
+            Elements::LowerHalves => dtype == Dtype::U16,
             Elements::Any => true,
             Elements::Ids => dtype == Dtype::I32,
             Elements::Words | Elements::WideSums => dtype == Dtype::U32,
@@ -125,6 +128,7 @@ impl Elements {
         match self {
             Elements::Float => "a float type",
             Elements::Single => "f32",
+            Elements::LowerHalves => "u16",
             Elements::Any => "any type",
             Elements::Ids => "i32",
             Elements::Words | Elements::WideSums => "u32",

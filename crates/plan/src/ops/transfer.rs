@@ -1,7 +1,7 @@
 //! A copy between the memories of device and host. With it, state that does not fit on the device
 //! passes through the device in windows.
 
-use super::{Check, Operand, Operation};
+use super::{Check, Elements, Operand, Operation};
 use crate::error::PlanError;
 use crate::tensor::{TensorId, Tensors};
 
@@ -20,7 +20,8 @@ impl Operation for Transfer {
     }
 
     fn operands(&self) -> Vec<Operand> {
-        vec![Operand::read("from", self.from), Operand::write("to", self.to)]
+        let both = [Operand::read("from", self.from), Operand::write("to", self.to)];
+        both.map(|operand| operand.of(Elements::Any)).to_vec()
     }
 
     fn tensors_mut(&mut self) -> Vec<&mut TensorId> {

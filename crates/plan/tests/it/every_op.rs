@@ -258,6 +258,7 @@ fn loss_scaler(o: &mut Operands<'_>) -> Op {
 fn adamw(o: &mut Operands<'_>) -> Op {
     Op::AdamW(AdamW {
         copy: Some(o.f("copy", &[100])),
+        split: false,
         weights: o.f("weights", &[100]),
         gradients: o.f("gradients", &[100]),
         m: o.f("m", &[100]),

@@ -111,7 +111,7 @@ fn every_operand_has_its_type_checked() {
             let wrong = match tensor.dtype {
                 Dtype::I32 => [Dtype::F32, Dtype::U32],
                 Dtype::U32 => [Dtype::F32, Dtype::I32],
-                Dtype::F32 | Dtype::Bf16 | Dtype::F16 => [Dtype::I32, Dtype::U32],
+                Dtype::F32 | Dtype::Bf16 | Dtype::F16 | Dtype::U16 => [Dtype::I32, Dtype::U32],
             };
             for dtype in wrong {
                 let broken = Some((operand.name, dtype, tensor.shape.dims()));

@@ -178,13 +178,9 @@ fn traced(engine: &mut Engine, drawn: &Drawn) -> Result<RunResult, TrainError> {
 }
 
 fn weights(engine: &mut Engine) -> Result<Vec<u8>, TrainError> {
-    let weights: Vec<TensorId> = engine.program().parameters.iter().map(|row| row.weight).collect();
     let mut all = Vec::new();
-    for weight in weights {
-        let bytes = engine.plan().schedule.tensors.bytes(weight).get();
-        let mut content = vec![0; bytes as usize];
-        engine.backend().read(weight, &mut content)?;
-        all.extend(content);
+    for index in 0..engine.program().parameters.len() {
+        all.extend(engine.weights(index)?);
     }
     Ok(all)
 }
