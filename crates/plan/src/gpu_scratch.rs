@@ -23,6 +23,19 @@ pub fn partial_sums(tokens: u64) -> u64 {
     tokens.div_ceil(TOKENS_OF_A_PARTIAL_SUM)
 }
 
+/// Tokens of a partial sum in the gradient of layer normalisation, where a block of the kernel has
+/// one. Small slices get smaller sums, so that there are enough blocks for a large GPU.
+pub fn norm_tokens_of_a_partial_sum(tokens: u64) -> u64 {
+    const BLOCKS: u64 = 256;
+    const LEAST: u64 = 8;
+    (tokens / BLOCKS / LEAST * LEAST).clamp(LEAST, TOKENS_OF_A_PARTIAL_SUM)
+}
+
+/// Number of partial sums in the gradient of layer normalisation.
+pub fn norm_partial_sums(tokens: u64) -> u64 {
+    tokens.div_ceil(norm_tokens_of_a_partial_sum(tokens))
+}
+
 /// Scratch of the kernels for NVIDIA GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GpuScratch {
@@ -156,7 +169,7 @@ impl Scratch for GpuScratch {
             // For the gain and the bias.
             Op::LayerNormBackward(op) => {
                 let shape = tensors.get(op.x).shape;
-                partial_sums(shape.rows()).checked_mul(shape.width())?.checked_mul(8)?
+                norm_partial_sums(shape.rows()).checked_mul(shape.width())?.checked_mul(8)?
             }
             // Two arrays of ids and two of positions, used while sorting.
             Op::EmbedBackward(op) => elements(op.tokens).checked_mul(16)?,
@@ -213,6 +226,15 @@ mod tests {
         let whole = Transposed { rows: 2304, columns: 768 };
         assert_eq!(Transposed::for_input(Dtype::F32, 4096, shape), Some(whole));
         assert_eq!(Transposed::for_input(Dtype::F32, 2048, shape), None);
+    }
+
+    #[test]
+    fn small_slices_have_small_partial_sums_of_norms() {
+        let sizes = [(1, 8), (3072, 8), (5120, 16), (12288, 48), (16384, 64), (65536, 64)];
+        for (tokens, of_a_sum) in sizes {
+            assert_eq!(norm_tokens_of_a_partial_sum(tokens), of_a_sum, "{tokens}");
+            assert_eq!(norm_partial_sums(tokens), tokens.div_ceil(of_a_sum), "{tokens}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::constants::constants;
 use crate::lowering::{Extent, Lowering, Mask, ModuleSpec, Source};
 use crate::signature::{In, Out, R, T, WorkCount, signatures};
 use crate::step::Step;
-use plan::gpu_scratch::{TOKENS_OF_A_PARTIAL_SUM, partial_sums};
+use plan::gpu_scratch::{norm_partial_sums, norm_tokens_of_a_partial_sum};
 use plan::ops::{LayerNormBackward, Write};
 use plan::{BackendError, Dtype};
 
@@ -97,7 +97,7 @@ fn module(cx: &Lowering<'_>, op: &LayerNormBackward) -> (ModuleSpec, u64) {
         ROW_THREADS: row_threads,
         THREADS: threads,
         BLOCKS: (THREADS_AT_ONCE / threads).max(1),
-        PARTIAL_TOKENS: TOKENS_OF_A_PARTIAL_SUM,
+        PARTIAL_TOKENS: norm_tokens_of_a_partial_sum(cx.shape(op.x).rows()),
         BIAS: bias.is_some(),
         DROPOUT: has_dropout,
         ACCUMULATE: op.write == Write::Accumulate,
@@ -111,7 +111,7 @@ fn module(cx: &Lowering<'_>, op: &LayerNormBackward) -> (ModuleSpec, u64) {
 pub(super) fn launch(cx: &mut Lowering<'_>, op: &LayerNormBackward) -> Result<(), BackendError> {
     let shape = cx.shape(op.x);
     let width = shape.width();
-    let parts = partial_sums(shape.rows());
+    let parts = norm_partial_sums(shape.rows());
     let dropout = op.branch.as_ref().and_then(|branch| branch.dropout);
     let bias = op.again.as_ref().and_then(|again| again.bias);
     let (module, threads) = module(cx, op);

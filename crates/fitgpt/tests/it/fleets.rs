@@ -44,8 +44,9 @@ fn eight_gpus_on_each_of_two_machines() {
     // Fifteen sixteenths of the gradients in f32, and of the weights in 16 bits.
     let bytes = PARAMETERS * 6.0 * 15.0 / 16.0;
     assert!((number(ranks, "sent_bytes_per_iteration") / bytes - 1.0).abs() < 0.01, "{ranks:#}");
-    // As much of the masters and the moments is on other ranks, but sums of squares are on all.
-    let saved = PARAMETERS * 12.0 * 15.0 / 16.0;
+    // As much of the masters' lower halves and the moments is on other ranks, but sums of squares
+    // are on all.
+    let saved = PARAMETERS * 10.0 * 15.0 / 16.0;
     assert!((number(ranks, "zero_saves_bytes") / saved - 1.0).abs() < 0.02, "{ranks:#}");
     let [all, hidden, exposed, iteration] =
         ["communication_seconds", "hidden_seconds", "exposed_seconds", "iteration_seconds"]
@@ -59,7 +60,7 @@ fn eight_gpus_on_each_of_two_machines() {
         "plan: 480 sequences on 16 ranks, 30 each as ",
         "tok/s on 16 x RTX 4070",
         "ranks: 2 machines with 8 GPUs each, by 25GbE and PCIe 4 x8",
-        "ZeRO-1 saves 1.30 GiB on each GPU",
+        "ZeRO-1 saves 1.09 GiB on each GPU",
         "hidden behind computation",
     ] {
         assert!(text.contains(part), "{part}: {text}");

@@ -324,8 +324,8 @@ fn a_model_far_beyond_the_card_is_refused_in_seconds() {
     }
 }
 
-/// The update of offloaded state decides this arena: what a run holds, and three windows of master,
-/// m and v. The partial sums of the norm have bytes of the first window, because its copies wait.
+/// The update of offloaded state decides this arena: what a run holds, and three windows of
+/// master (lower halves), m and v. The partial sums of the norm have bytes of the first window, because its copies wait.
 #[test]
 fn offloaded_state_costs_three_windows() {
     let small = ["--batch_size=1", "--block_size=16", "--gradient_accumulation_steps=1"];
@@ -334,10 +334,10 @@ fn offloaded_state_costs_three_windows() {
     let window = 4 * (1 << 22);
     let held = 775_154_176;
     assert_eq!(number(&found["phases"], "load"), held);
-    assert_eq!(number(&found, "arena_bytes"), held + 3 * 3 * window);
-    assert_eq!(number(&found, "pinned_bytes"), 1_483_195_392);
+    assert_eq!(number(&found, "arena_bytes"), held + 3 * (2 * window + window / 2));
+    assert_eq!(number(&found, "pinned_bytes"), 1_235_996_160);
     let roles = &found["roles"];
-    assert_eq!(["master", "moments"].map(|role| number(roles, role)), [3 * window, 6 * window]);
+    assert_eq!(["master", "moments"].map(|role| number(roles, role)), [3 * window / 2, 6 * window]);
     assert_eq!(["workspace", "unused"].map(|role| number(roles, role)), [33_554_432, 0]);
 }
 
@@ -442,9 +442,9 @@ fn the_host_has_a_budget_too() {
     assert_eq!(refused.code, Some(3));
     let found: Value = serde_json::from_str(&refused.out).unwrap();
     assert_eq!(number(&found, "missing_bytes"), 0);
-    assert!(number(&found, "missing_host_bytes") as f64 > 13.0 * GIB, "{found:#}");
+    assert!(number(&found, "missing_host_bytes") as f64 > 10.0 * GIB, "{found:#}");
     assert!(
-        refused.error.contains("of host memory, 13.71 GiB more than may be used"),
+        refused.error.contains("of host memory, 10.81 GiB more than may be used"),
         "{}",
         refused.error
     );
