@@ -46,6 +46,14 @@ struct HeadDropout {
     u32 key[2];
 };
 
+// Draws need registers: with dropout, what only depends on the thread is computed for each tile.
+DEVICE u32 thread_anew() {
+    if (!DROPOUT) return threadIdx.x;
+    u32 thread;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    return thread;
+}
+
 // Not kept in registers from one read to the next.
 DEVICE u32 read_anew(const void *from) {
     u32 word;

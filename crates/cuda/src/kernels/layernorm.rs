@@ -52,8 +52,8 @@ pub(super) static LAYERNORM: Source = Source {
     warpgroups: false,
 };
 
-/// Packs of a row that one thread keeps in registers. With more of them, fewer rows are under way.
-const PACKS_OF_A_THREAD: u64 = 4;
+/// Packs of a row that one thread keeps in registers.
+const PACKS_OF_A_THREAD: u64 = 8;
 pub(super) const WARP: u64 = 32;
 /// Threads of a block, unless a row needs more.
 const USUAL_THREADS: u64 = 256;

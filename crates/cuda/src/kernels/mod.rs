@@ -3,6 +3,7 @@
 
 pub(crate) mod attention;
 mod attention_hopper;
+mod attention_hopper_backward;
 mod decode;
 mod embed;
 pub(crate) mod gelu;
@@ -89,6 +90,8 @@ mod tests {
         &attention::ATTENTION_F32,
         &attention::ATTENTION_TF32,
         &attention_hopper::ATTENTION_HOPPER,
+        &attention_hopper_backward::ATTENTION_HOPPER_NARROW,
+        &attention_hopper_backward::ATTENTION_HOPPER_WIDE,
         &decode::DECODE,
         &embed::EMBED,
         &gelu::GELU,

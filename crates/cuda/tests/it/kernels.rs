@@ -286,7 +286,7 @@ impl Plans {
         }
         for (name, plan) in self.heads.iter().filter(|_| sm == HOPPER) {
             let mut found = modules_of(name, plan, sm);
-            found.retain(|used| used.module.file() == "attention_hopper.cu");
+            found.retain(|used| used.module.file().starts_with("attention_hopper"));
             found.into_iter().for_each(|used| add(&mut all, used));
         }
         for (name, plan) in &self.tf32_heads {
